@@ -1,4 +1,4 @@
-//! One column of a chunk: many values of one field, as few bytes.
+//! One column of a chunk: many values of one field, in few bytes.
 //!
 //! A column has a descriptor of eight bytes and a payload. Its values are reduced in one of five ways:
 //!
@@ -11,8 +11,8 @@
 //! | zigzag | the same, with differences `d` of either sign as `(d << 1) ^ (d >> 63)` |
 //!
 //! A *plane* holds one byte of each value, the lowest byte in the first plane (a byte shuffle): bytes of equal weight
-//! resemble each other. Each plane is packed by itself, for each has statistics of its own: as one byte if all are
-//! equal, else with zstd, else as it is.
+//! resemble each other. Each plane is packed by itself, since each has statistics of its own: as one byte if all bytes
+//! are equal, else with zstd, else unpacked.
 
 use zstd::bulk::{Compressor, Decompressor};
 
@@ -21,7 +21,7 @@ use crate::lists::grow;
 
 /// Bytes of a descriptor.
 const DESCRIPTOR: usize = 8;
-/// The level of compression. Higher ones cost far more time than they save bytes.
+/// Level of compression. Higher levels cost far more time than they save bytes.
 const LEVEL: i32 = 3;
 
 const CONSTANT: u8 = 0;
@@ -33,30 +33,29 @@ const ZIGZAG: u8 = 4;
 const STORED: u32 = 0;
 const ZSTD: u32 = 1;
 const FILLED: u32 = 2;
-/// The length of a packed plane, beside two bits for how.
+/// Largest length of a packed plane; the two bits above hold its encoding.
 const PLANE_LENGTH: u32 = (1 << 30) - 1;
 
-/// What the values of a column look like; says which encodings are tried.
+/// The distribution of a column's values; decides which encodings are tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
     /// Few distinct values.
     Few,
-    /// Each near to the one before.
+    /// Each value near to the one before.
     Near,
-    /// Of any size.
     Any,
 }
 
-/// Which column it is: that of a field of a kind of event, or one of all events.
+/// Identity of a column: a field of a kind of event, or one of all events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ColumnId {
-    /// 0 for columns of all events, else the number of the kind and 1.
+    /// 0 for columns of all events, else one more than the number of the kind.
     pub(super) owner: u8,
-    /// Which of the owner's.
+    /// Number of the column among the owner's.
     pub(super) field: u8,
 }
 
-/// A column as it stands in a chunk.
+/// A column in its packed form in a chunk.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PackedColumn<'a> {
     pub(super) id: ColumnId,
@@ -65,11 +64,11 @@ pub(super) struct PackedColumn<'a> {
     payload: &'a [u8],
 }
 
-/// The body of a chunk is damaged although its checksum is right: it was not written by a sound writer.
+/// The error for a chunk whose body is damaged although its checksum is right: no sound writer wrote it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Damaged;
 
-/// Packs columns.
+/// The working memory for packing columns.
 pub(super) struct Packer {
     zstd: Compressor<'static>,
     reduced: Vec<u64>,
@@ -83,7 +82,7 @@ impl Packer {
         Ok(Packer { zstd, reduced: Vec::new(), plane: Vec::new(), packed: Vec::new() })
     }
 
-    /// Appends a column of these values, of which there is at least one.
+    /// Appends a column of `values`, of which there is at least one.
     pub(super) fn column(
         &mut self,
         id: ColumnId,
@@ -147,13 +146,13 @@ impl Packer {
         Ok((encoding, width))
     }
 
-    /// The distinct values in the order in which they appear, with the number of each value in `reduced`; `None` if
-    /// there are more than a byte can number.
+    /// Returns the distinct values in the order in which they appear, with the number of each value in `reduced`;
+    /// `None` if there are more than a byte can number.
     fn dictionary(&mut self, values: &[u64]) -> Option<Vec<u64>> {
         let mut entries: Vec<u64> = Vec::new();
         self.reduced.clear();
         for &value in values {
-            // The entry before is the likeliest; the list is short, or given up soon.
+            // The previous entry is the likeliest; the list is short, or given up soon.
             let number = match self.reduced.last() {
                 Some(&last) if entries[last as usize] == value => last as usize,
                 _ => entries.iter().position(|&entry| entry == value).unwrap_or(entries.len()),
@@ -169,7 +168,7 @@ impl Packer {
         Some(entries)
     }
 
-    /// Appends so many planes of what is in `reduced`.
+    /// Appends `width` planes of the values in `reduced`.
     fn planes(&mut self, width: u8, body: &mut Vec<u8>) -> std::io::Result<()> {
         for plane in 0..width {
             self.plane.clear();
@@ -197,7 +196,7 @@ impl Packer {
     }
 }
 
-/// The columns of a body, in order.
+/// Returns the columns of a body, in order.
 pub(super) fn columns(body: &[u8]) -> impl Iterator<Item = Result<PackedColumn<'_>, Damaged>> {
     let mut rest = body;
     std::iter::from_fn(move || {
@@ -219,20 +218,20 @@ fn split_column<'a>(rest: &mut &'a [u8]) -> Result<PackedColumn<'a>, Damaged> {
     Ok(PackedColumn { id, encoding: descriptor[2], width: descriptor[3], payload })
 }
 
-/// Takes so many bytes off the front.
+/// Takes `count` bytes off the front.
 fn take<'a>(rest: &mut &'a [u8], count: usize) -> Result<&'a [u8], Damaged> {
     let (front, back) = rest.split_at_checked(count).ok_or(Damaged)?;
     *rest = back;
     Ok(front)
 }
 
-/// Puts so many equal values into what is empty. Without memory for them the column is as good as damaged: its events
-/// are lost, and counted.
+/// Fills an empty list with `count` equal values. A failed allocation counts as damage: the events of the chunk are
+/// lost, and counted.
 pub(super) fn fill<T: Clone>(values: &mut Vec<T>, count: usize, value: T) -> Result<(), Damaged> {
     grow(values, count, value).map_err(|_| Damaged)
 }
 
-/// Unpacks columns.
+/// The working memory for unpacking columns.
 pub(super) struct Unpacker {
     zstd: Decompressor<'static>,
     plane: Vec<u8>,
@@ -243,7 +242,7 @@ impl Unpacker {
         Ok(Unpacker { zstd: Decompressor::new()?, plane: Vec::new() })
     }
 
-    /// The `count` values of a column, in `values`. Allocates no more than these values and one plane of them.
+    /// Reads the `count` values of a column into `values`. Allocates no more than these values and one plane of them.
     pub(super) fn column(
         &mut self,
         column: &PackedColumn<'_>,
@@ -284,7 +283,7 @@ impl Unpacker {
         if rest.is_empty() { Ok(()) } else { Err(Damaged) }
     }
 
-    /// Puts planes together to values.
+    /// Joins planes to values.
     fn planes(
         &mut self,
         width: u8,
@@ -305,7 +304,7 @@ impl Unpacker {
         Ok(())
     }
 
-    /// The next plane.
+    /// Unpacks the next plane.
     fn plane(&mut self, rest: &mut &[u8], count: usize) -> Result<&[u8], Damaged> {
         let head = u32_at(take(rest, 4)?, 0);
         let length = (head & PLANE_LENGTH) as usize;

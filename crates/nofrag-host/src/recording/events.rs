@@ -1,9 +1,9 @@
-//! The body of a chunk of events: what one CPU traced in one stretch of time, as columns.
+//! The body of a chunk of events: the events of one CPU in one stretch of time, as columns.
 //!
 //! Three columns have a value for each event, in the order in which the CPU traced them: its kind, its time, its
 //! process. Each field of each kind has a column with a value for each event of that kind. So the order of events is
-//! kept exactly, those of one time included; a kind costs nothing where it does not occur; and what a later version
-//! knows of more kinds or fields can be skipped.
+//! kept exactly, those of one time included; a kind costs nothing where it does not occur; and the further kinds or
+//! fields of a later version can be skipped.
 
 use std::io;
 
@@ -27,12 +27,12 @@ fn shape(class: FieldClass) -> Shape {
     }
 }
 
-/// Events on their way into a chunk, as columns already.
+/// Events that wait for a chunk, already as columns.
 pub(super) struct Rows {
     kinds: Vec<u64>,
     times: Vec<u64>,
     processes: Vec<u64>,
-    /// By the number of the kind, then by field.
+    /// The values of fields, by the number of the kind, then by field.
     fields: Vec<[Vec<u64>; MAX_FIELDS]>,
 }
 
@@ -46,7 +46,7 @@ impl Rows {
         self.kinds.len()
     }
 
-    /// The time of the first event.
+    /// Returns the time of the first event.
     pub(super) fn first(&self) -> Option<u64> {
         self.times.first().copied()
     }
@@ -70,7 +70,7 @@ impl Rows {
         self.fields.iter_mut().flatten().for_each(Vec::clear);
     }
 
-    /// Appends the body of a chunk with these events; nothing without an event.
+    /// Appends the body of a chunk with these events; appends nothing if there are none.
     pub(super) fn pack(&self, packer: &mut Packer, body: &mut Vec<u8>) -> io::Result<()> {
         if self.kinds.is_empty() {
             return Ok(());
@@ -100,11 +100,11 @@ impl Rows {
 #[derive(Default)]
 struct KindRows {
     columns: [Vec<u64>; MAX_FIELDS],
-    /// Which event of the kind comes next.
+    /// Number of the kind's events that were taken.
     next: usize,
 }
 
-/// A chunk of events on its way back.
+/// A chunk of events that is being read.
 pub(super) struct Block {
     cpu: u16,
     kinds: Vec<u64>,
@@ -120,7 +120,7 @@ impl Block {
         Block { cpu, kinds: Vec::new(), times: Vec::new(), processes: Vec::new(), rows, next: 0 }
     }
 
-    /// Takes the columns of a body with `count` events in place of those that were there.
+    /// Replaces the columns by those of a body with `count` events.
     pub(super) fn load(
         &mut self,
         count: u32,
@@ -187,8 +187,8 @@ impl Block {
         Ok(())
     }
 
-    /// Gives back the columns of chunks before this one that have far more room than it needs: else a file could have
-    /// each kind by turns, and hold the memory of all.
+    /// Frees columns of earlier chunks that have far more room than this chunk needs: else a file could have each kind
+    /// by turns, and hold the memory of all.
     fn give_back(&mut self, counts: &[usize; EventKind::COUNT]) {
         const FEW: usize = 64;
         for (row, &count) in self.rows.iter_mut().zip(counts) {
@@ -197,7 +197,7 @@ impl Block {
         }
     }
 
-    /// Appends up to `limit` of its events in their order; those of kinds that only a later version knows are
+    /// Appends up to `limit` of the chunk's events in their order; events of kinds that only a later version knows are
     /// counted.
     pub(super) fn take(&mut self, limit: usize, into: &mut Vec<Event>, loss: &mut Loss) {
         let to = self.kinds.len().min(self.next.saturating_add(limit));
@@ -222,13 +222,13 @@ impl Block {
         self.next = to;
     }
 
-    /// Whether all of its events were taken.
+    /// Returns true if all events of the chunk were taken.
     pub(super) fn is_spent(&self) -> bool {
         self.next == self.kinds.len()
     }
 }
 
-/// How many events of each known kind there are.
+/// Returns the number of events of each known kind.
 fn counted(kinds: &[u64]) -> [usize; EventKind::COUNT] {
     let mut counts = [0; EventKind::COUNT];
     for &number in kinds {

@@ -1,44 +1,44 @@
 //! The fixed parts of a recording: its first bytes, the head in front of each chunk, its last bytes.
 //!
-//! Every number is little-endian. Whoever reads a head has its checksum first, so that no length is believed that was
-//! not written; `docs/format.md` has all of it byte by byte.
+//! Every number is little-endian. A reader checks a head's checksum first, so that it believes no length that was not
+//! written; `docs/format.md` describes every byte.
 
-/// The first eight bytes of a recording. The first is no text, so that no text is taken for a recording.
+/// The first eight bytes of a recording. The first byte is not text, so that no text is taken for a recording.
 pub const MAGIC: [u8; 8] = *b"\x89NOFRAG\n";
-/// A reader refuses a recording with a larger one.
+/// Major version of the format. A reader refuses a recording with a larger one.
 pub const MAJOR: u16 = 1;
-/// Grows when something is added that older readers may skip.
+/// Minor version of the format: grows when a part is added that older readers may skip.
 pub const MINOR: u16 = 0;
 
 /// Bytes before the first chunk.
 pub(super) const FILE_HEAD: usize = 16;
 /// Bytes of the head of a chunk.
 pub(super) const CHUNK_HEAD: usize = 48;
-/// Bytes of it between magic and checksum.
+/// Bytes of a chunk's head between magic and checksum.
 pub(super) const HEAD_CONTENT: usize = 40;
-/// Bytes behind the last chunk of a recording that was finished.
+/// Bytes behind the last chunk of a finished recording.
 pub(super) const FOOTER: usize = 24;
-/// What a chunk begins with.
+/// The first bytes of a chunk.
 pub(super) const CHUNK_MAGIC: [u8; 4] = *b"NFck";
 const FOOTER_MAGIC: [u8; 8] = *b"NFRAGEND";
 
-/// No chunk holds more events.
+/// Most events of a chunk.
 pub(super) const MAX_EVENTS: u32 = 1 << 20;
 
-/// What is in a chunk.
+/// The contents of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChunkType {
-    /// What is known beside the events, as JSON.
+    /// Facts about the trace beside its events, as JSON.
     Meta,
     /// The files of one moment.
     Snapshot,
-    /// What one CPU traced in one stretch of time.
+    /// The events of one CPU in one stretch of time.
     Events,
-    /// What was lost; written when the recording ends.
+    /// The losses; written when the recording ends.
     End,
-    /// Where all other chunks begin.
+    /// The offsets of all other chunks.
     Index,
-    /// Of a later version: skipped.
+    /// A type of a later version: skipped.
     Unknown(u16),
 }
 
@@ -66,21 +66,18 @@ impl ChunkType {
     }
 }
 
-/// What stands in front of a chunk's body.
+/// The fields in front of a chunk's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ChunkHead {
     pub(super) kind: ChunkType,
-    /// Whose events; 0 in chunks without events.
+    /// The CPU of the events; 0 in chunks without events.
     pub(super) cpu: u16,
-    /// How many events.
     pub(super) count: u32,
-    /// Bytes of the body.
     pub(super) length: u64,
-    /// When the first event happened.
+    /// Time of the first event.
     pub(super) first: u64,
-    /// Up to when this CPU's events are all written: at least the time of its last event.
+    /// Time up to which this CPU's events are all written: at least the time of its last event.
     pub(super) until: u64,
-    /// Checksum of the body.
     pub(super) body_crc: u32,
 }
 
@@ -94,13 +91,13 @@ impl ChunkHead {
         bytes
     }
 
-    /// The head in these bytes; `None` if they are none, or damaged.
+    /// Reads a head; `None` if the bytes are not a head, or damaged.
     pub(super) fn from_bytes(bytes: &[u8; CHUNK_HEAD]) -> Option<ChunkHead> {
         let sound = bytes[..4] == CHUNK_MAGIC && crc32fast::hash(&bytes[..44]) == u32_at(bytes, 44);
         sound.then(|| ChunkHead::from_content(bytes[4..44].try_into().expect("forty bytes")))
     }
 
-    /// What stands between the magic and the checksum.
+    /// Returns the bytes between the magic and the checksum.
     pub(super) fn content(self) -> [u8; HEAD_CONTENT] {
         let mut bytes = [0; HEAD_CONTENT];
         bytes[0..2].copy_from_slice(&self.kind.number().to_le_bytes());
@@ -126,18 +123,18 @@ impl ChunkHead {
     }
 }
 
-/// What is wrong with the first bytes of a file.
+/// The defect in the first bytes of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BadHead {
-    /// It is no recording.
+    /// The file is not a recording.
     Foreign,
-    /// It was one, and its version cannot be known.
+    /// The file was a recording, and its version cannot be known.
     Damaged,
-    /// It is of a version that this reader does not know.
+    /// The file is of a version that this reader does not know.
     Major(u16),
 }
 
-/// The first bytes of a recording.
+/// Returns the first bytes of a recording.
 pub(super) fn file_head() -> [u8; FILE_HEAD] {
     let mut bytes = [0; FILE_HEAD];
     bytes[0..8].copy_from_slice(&MAGIC);
@@ -148,7 +145,7 @@ pub(super) fn file_head() -> [u8; FILE_HEAD] {
     bytes
 }
 
-/// Whether a recording that begins with these bytes can be read.
+/// Checks that a recording that begins with these bytes can be read.
 pub(super) fn check_file_head(bytes: &[u8]) -> Result<(), BadHead> {
     if !bytes.starts_with(&MAGIC) {
         return Err(BadHead::Foreign);
@@ -162,7 +159,7 @@ pub(super) fn check_file_head(bytes: &[u8]) -> Result<(), BadHead> {
     }
 }
 
-/// The last bytes of a recording whose index begins at `index`.
+/// Returns the last bytes of a recording whose index begins at `index`.
 pub(super) fn footer(index: u64) -> [u8; FOOTER] {
     let mut bytes = [0; FOOTER];
     bytes[0..8].copy_from_slice(&index.to_le_bytes());
@@ -172,7 +169,7 @@ pub(super) fn footer(index: u64) -> [u8; FOOTER] {
     bytes
 }
 
-/// Where the index begins; `None` if these are not the last bytes of a finished recording.
+/// Returns the offset of the index; `None` if these are not the last bytes of a finished recording.
 pub(super) fn parse_footer(bytes: &[u8; FOOTER]) -> Option<u64> {
     let sound = bytes[16..24] == FOOTER_MAGIC && crc32fast::hash(&bytes[..12]) == u32_at(bytes, 12);
     sound.then(|| u64_at(bytes, 0))

@@ -1,9 +1,9 @@
 //! nofrag's own files of recorded events, `.nofrag`.
 //!
-//! A recording is a head and then chunks, each with a head and a checksum of its own. A chunk of events holds what one
-//! CPU traced in one stretch of time, as columns. Chunks are added while events happen, so a recording that is cut off
-//! opens up to its last whole chunk; an index at the end spares a reader the way through all heads, and nothing else
-//! depends on it. `docs/format.md` has every byte.
+//! A recording is a head and then chunks, each with a head and a checksum of its own. A chunk of events holds the
+//! events of one CPU in one stretch of time, as columns. Chunks are added while events happen, so a recording that is
+//! cut off opens up to its last whole chunk; an index at the end spares a reader the way through all heads, and nothing
+//! else depends on it. `docs/format.md` describes every byte.
 //!
 //! Bottom up: `layout` (the fixed parts), `column` (many values, few bytes), `events` (events as columns), `parts`
 //! (the other chunks), `writer`, `reader`.
@@ -28,26 +28,26 @@ pub use writer::{
 
 use crate::trace::{Event, Trace, TraceError};
 
-/// Why a trace could not be converted.
+/// The reason why a trace could not be converted.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ConvertError {
-    /// It could not be read.
+    /// The trace could not be read.
     #[error(transparent)]
     Trace(#[from] TraceError),
-    /// It could not be written.
+    /// The recording could not be written.
     #[error(transparent)]
     Recording(#[from] RecordingError),
 }
 
-/// Events that wait in the streams of all CPUs, at most: about a gigabyte.
+/// Most events that wait in the streams of all CPUs: about a gigabyte.
 const MOST_WAITING: u64 = 1 << 24;
 
-/// Writes a trace as a recording; `progress` is told how many events are done. Memory: a chunk of each CPU, and no more
-/// than a gigabyte.
+/// Writes a trace as a recording; `progress` receives the number of events that are done. Memory: a chunk of each CPU,
+/// and no more than a gigabyte.
 ///
 /// # Errors
-/// [`ConvertError`]; what was written so far stays, and is not called complete.
+/// Those of [`ConvertError`]; the chunks written so far stay, and the recording is not marked as complete.
 pub fn convert(
     mut trace: Trace,
     path: &Path,

@@ -1,4 +1,4 @@
-//! The bodies of the chunks without events: what is known of the trace, snapshots, the end, the index.
+//! The bodies of the chunks without events: facts about the trace, snapshots, the end, the index.
 
 use std::io;
 use std::ops::Range;
@@ -11,22 +11,21 @@ use crate::budget::Room;
 use crate::snapshot::{Files, Packed};
 use crate::trace::{EventKind, KINDS, Loss, Moment, TakenSnapshot, TraceMeta};
 
-/// The level of compression of snapshots: they are written once.
+/// Level of compression of snapshots: a high one, since they are written once.
 const LEVEL: i32 = 9;
-/// No body of JSON is longer: the formats of a whole kernel and the names of a hundred thousand processes are less
-/// than half of it.
+/// Bytes of the longest body of JSON: the formats of a whole kernel and the names of a hundred thousand processes are
+/// less than half of it.
 pub(super) const LONGEST_JSON: u64 = 16 << 20;
 
-/// What the kernel says of its buffer of one CPU when the recording ends: the lines of `per_cpu/cpuN/stats`.
+/// The kernel's counters of one CPU's buffer when the recording ends: the lines of `per_cpu/cpuN/stats`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuStats {
-    /// The CPU.
     pub cpu: u16,
     /// Events that are still in the buffer.
     pub entries: u64,
     /// Events that were overwritten before they were read.
     pub overrun: u64,
-    /// Events lost because the buffer was busy.
+    /// Events that were lost because the buffer was busy.
     pub commit_overrun: u64,
     /// Events that found no room.
     pub dropped: u64,
@@ -35,20 +34,20 @@ pub struct CpuStats {
 }
 
 impl CpuStats {
-    /// How many events the kernel lost.
+    /// Returns the number of events that the kernel lost.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.overrun.saturating_add(self.commit_overrun).saturating_add(self.dropped)
     }
 }
 
-/// What is known when a recording ends.
+/// Facts that are known when a recording ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Ending {
-    /// What was lost on the way, as the source of the events says.
+    /// Losses on the way, as counted by the source of the events.
     pub loss: Loss,
-    /// What the kernel says of each CPU's buffer; empty where there was none.
+    /// The kernel's counters of each CPU's buffer; empty where there was none.
     pub cpus: Vec<CpuStats>,
 }
 
@@ -72,7 +71,7 @@ struct MetaIn {
     trace: TraceMeta,
 }
 
-/// What is known of a trace, without its snapshots, which have chunks of their own.
+/// Packs the facts about a trace, without its snapshots, which have chunks of their own.
 pub(super) fn pack_meta(meta: &TraceMeta) -> io::Result<Vec<u8>> {
     let meta = TraceMeta { snapshots: Vec::new(), ..meta.clone() };
     let kinds = KINDS.iter().map(|row| Described {
@@ -97,7 +96,7 @@ pub(super) fn unpack_ending(body: &[u8]) -> Option<Ending> {
     serde_json::from_slice(body).ok()
 }
 
-/// What stands before the packed files of a snapshot.
+/// The head before the packed files of a snapshot.
 #[derive(Serialize, Deserialize)]
 struct SnapshotHead {
     moment: Moment,
@@ -107,7 +106,7 @@ struct SnapshotHead {
 #[derive(Serialize, Deserialize)]
 struct FileHead {
     name: String,
-    /// Bytes of the file, and of what is packed.
+    /// Bytes of the file, and of its packed form.
     bytes: u64,
     packed: u64,
 }
@@ -130,14 +129,14 @@ pub(super) fn pack_snapshot(taken: &TakenSnapshot) -> io::Result<Vec<u8>> {
     Ok(body)
 }
 
-/// A snapshot, and those of its files for which there was no room.
+/// A snapshot, and the names of its files for which there was no room.
 pub(super) struct Unpacked {
     pub(super) taken: TakenSnapshot,
     pub(super) left_out: Vec<String>,
 }
 
-/// The snapshot in a body; `None` if it is damaged. Its files stay packed, and the body is kept for them; what they
-/// unpack to is taken from `room`.
+/// Reads the snapshot in a body; `None` if it is damaged. Its files stay packed, and the body is kept for them; their
+/// unpacked size is taken from `room`.
 pub(super) fn unpack_snapshot(body: Vec<u8>, room: &mut Room) -> Option<Unpacked> {
     let (head, frames) = snapshot_head(&body)?;
     let packed = head.files.iter().try_fold(0, |sum: u64, file| sum.checked_add(file.packed));
@@ -159,21 +158,22 @@ pub(super) fn unpack_snapshot(body: Vec<u8>, room: &mut Room) -> Option<Unpacked
     Some(Unpacked { taken: TakenSnapshot { moment: head.moment, files }, left_out })
 }
 
-/// The head, and where the frames are.
+/// Returns the head, and the place of the frames.
 fn snapshot_head(body: &[u8]) -> Option<(SnapshotHead, Range<usize>)> {
     let (length, rest) = body.split_at_checked(4)?;
     let (head, rest) = rest.split_at_checked(u32_at(length, 0) as usize)?;
     Some((serde_json::from_slice(head).ok()?, body.len() - rest.len()..body.len()))
 }
 
-/// Where a chunk begins, and its head.
+/// The offset of a chunk, and its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) offset: u64,
     pub(super) head: ChunkHead,
 }
 
-/// An offset and what a head says, without the magic and the checksum: what is found by its magic is no index.
+/// Bytes of an entry: an offset and the contents of a head, without the magic and the checksum, so that a search for
+/// the magic does not find entries of an index.
 const ENTRY: usize = 8 + HEAD_CONTENT;
 
 pub(super) fn pack_index(entries: &[Entry]) -> Vec<u8> {

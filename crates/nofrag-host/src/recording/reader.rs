@@ -27,13 +27,13 @@ use crate::trace::{
     TraceMeta,
 };
 
-/// Events of so many CPUs are read side by side: Linux on x86-64 has room for no more.
+/// Most CPUs whose events are read side by side: Linux on x86-64 supports no more.
 const MOST_CPUS: usize = 8192;
 
-/// So many damaged parts are told one by one.
+/// Most damaged parts that are listed one by one.
 const TOLD: usize = 16;
 
-/// Where the bytes are.
+/// The bytes of a recording.
 enum Store {
     File(File, u64),
     Bytes(Vec<u8>),
@@ -47,7 +47,7 @@ impl Store {
         }
     }
 
-    /// The bytes in a range; an error if it reaches beyond the end. The range is checked before memory is taken.
+    /// Reads the bytes in a range; fails if it reaches beyond the end. The range is checked before memory is taken.
     fn read(&self, from: u64, count: u64, into: &mut Vec<u8>) -> io::Result<()> {
         let beyond = || io::Error::from(io::ErrorKind::UnexpectedEof);
         let to = from.checked_add(count).filter(|&to| to <= self.length()).ok_or_else(beyond)?;
@@ -69,7 +69,8 @@ impl Store {
 }
 
 impl Store {
-    /// Where the next bytes are that a sparse file has, from `at` on; `at` itself where nobody can say.
+    /// Returns the offset of the next bytes that a sparse file has, from `at` on; `at` itself where the system cannot
+    /// tell.
     fn next_data(&self, at: u64) -> u64 {
         match self {
             Store::File(file, length) => match rustix::fs::seek(file, SeekFrom::Data(at)) {
@@ -89,7 +90,7 @@ struct Hole {
     to: u64,
 }
 
-/// A recording that was opened. Events are read when they are asked for.
+/// An opened recording. Events are read when they are asked for.
 pub struct Recording {
     path: PathBuf,
     store: Arc<Store>,
@@ -98,48 +99,48 @@ pub struct Recording {
     /// The chunks of events, in the order of the file.
     events: Vec<Entry>,
     sizes: Sizes,
-    /// Behind this offset no head was to be found where one belongs: whose events there were nobody knows.
+    /// Offsets behind which a head belongs and none was found: the CPU of the events there is unknown.
     unknown: Vec<u64>,
     holes: Vec<Hole>,
     budget: Budget,
-    /// What snapshots, and what is known of chunks, leave of the budget.
+    /// The remainder of the budget beside snapshots and the list of chunks.
     room: Room,
-    /// Files of snapshots, and whole snapshots, for which there was none left.
+    /// Files of snapshots, and whole snapshots, for which the budget did not suffice.
     left_out: Vec<String>,
 }
 
-/// What the bytes of a recording hold.
+/// The sizes of a recording's parts, in bytes, and two counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Sizes {
-    /// The whole file.
+    /// Bytes of the whole file.
     pub file: u64,
-    /// Chunks of events, with their heads.
+    /// Bytes of the chunks of events, with their heads.
     pub events: u64,
-    /// Snapshots.
+    /// Bytes of the snapshots.
     pub snapshots: u64,
-    /// How many chunks of events there are.
+    /// Number of chunks of events.
     pub chunks: u64,
-    /// How many events they say they hold.
+    /// Number of events by the heads of these chunks.
     pub count: u64,
 }
 
 impl Recording {
     /// Opens a recording. One that was cut off opens up to its last whole chunk, one that is damaged without the
-    /// damaged chunks; [`meta`](Self::meta) says so in `missing`, and so it does of what takes more than
-    /// [`Budget::of_file`].
+    /// damaged chunks; the missing parts are named in `missing` of [`meta`](Self::meta), and so are parts that need
+    /// more than [`Budget::of_file`].
     ///
     /// # Errors
-    /// [`TraceError`]: it cannot be read, is no recording, or of a later major version.
+    /// [`TraceError`] if the file cannot be read, is not a recording, or is of a later major version.
     pub fn open(path: &Path) -> Result<Recording, TraceError> {
         let file = File::open(path).map_err(TraceError::file(path))?;
         let budget = Budget::of_file(&file).map_err(TraceError::file(path))?;
         Recording::from_file(file, path, budget)
     }
 
-    /// As [`open`](Self::open), with the caller's budget.
+    /// Opens a recording as [`open`](Self::open) does, with the caller's budget.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// Those of [`open`](Self::open).
     pub fn open_within(path: &Path, budget: Budget) -> Result<Recording, TraceError> {
         Recording::from_file(File::open(path).map_err(TraceError::file(path))?, path, budget)
     }
@@ -149,16 +150,16 @@ impl Recording {
         Recording::from_store(Store::File(file, length), path, budget)
     }
 
-    /// As [`open`](Self::open), from bytes in memory; `name` stands for the path in messages.
+    /// Opens a recording as [`open`](Self::open) does, from bytes in memory; `name` stands for the path in messages.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// Those of [`open`](Self::open).
     pub fn from_bytes(bytes: Vec<u8>, name: &Path) -> Result<Recording, TraceError> {
         let budget = Budget::of_length(bytes.len() as u64);
         Recording::from_store(Store::Bytes(bytes), name, budget)
     }
 
-    /// Whether a file that begins with these bytes is a recording, of whatever version.
+    /// Returns true if a file that begins with these bytes is a recording, of any version.
     #[must_use]
     pub fn is_one(first: &[u8]) -> bool {
         check_file_head(first) != Err(BadHead::Foreign)
@@ -202,7 +203,7 @@ impl Recording {
             Moment::During { begin, .. } => (1, begin),
             Moment::After => (2, 0),
         });
-        // One that was killed before it knew: the snapshot at its start does.
+        // A recorder that was killed early did not know the release: the snapshot at its start does.
         if recording.meta.release.is_none() {
             recording.meta.release = recording.meta.start().and_then(|taken| taken.files.release());
         }
@@ -211,7 +212,7 @@ impl Recording {
         Ok(recording)
     }
 
-    /// Takes up one chunk.
+    /// Adds one chunk to the lists.
     fn take(&mut self, entry: Entry, bytes: &mut Vec<u8>) -> io::Result<()> {
         let whole = CHUNK_HEAD as u64 + entry.head.length;
         match entry.head.kind {
@@ -232,7 +233,7 @@ impl Recording {
         Ok(())
     }
 
-    /// Takes up a chunk without events; `false` if it is damaged.
+    /// Reads a chunk without events; returns `false` if it is damaged.
     fn take_known(&mut self, entry: Entry, bytes: &mut Vec<u8>) -> io::Result<bool> {
         let ChunkHead { kind, length, .. } = entry.head;
         let is_snapshot = kind == ChunkType::Snapshot;
@@ -260,25 +261,26 @@ impl Recording {
         .is_some())
     }
 
-    /// What is known beside the events.
+    /// Returns the facts about the trace beside its events.
     #[must_use]
     pub fn meta(&self) -> &TraceMeta {
         &self.meta
     }
 
-    /// What was said when the recording ended; `None` if it was cut off.
+    /// Returns the facts that were written when the recording ended; `None` if it was cut off.
     #[must_use]
     pub fn ending(&self) -> Option<&Ending> {
         self.ending.as_ref()
     }
 
-    /// What its bytes hold.
+    /// Returns the sizes of the parts.
     #[must_use]
     pub fn sizes(&self) -> Sizes {
         self.sizes
     }
 
-    /// Up to when the events of each CPU are there, as the heads of its chunks say; by CPU.
+    /// Returns for each CPU the time up to which its events are there, by the heads of its chunks; `None` for a CPU
+    /// without chunks.
     #[must_use]
     pub fn reaches(&self) -> Vec<(u16, Option<u64>)> {
         let mut cpus: BTreeMap<u16, Option<u64>> =
@@ -290,14 +292,14 @@ impl Recording {
         cpus.into_iter().collect()
     }
 
-    /// The time up to which a recording that was cut off has the events of all CPUs; `None` if it lacks a CPU
+    /// Returns the time up to which a recording that was cut off has the events of all CPUs; `None` if it lacks a CPU
     /// altogether.
     #[must_use]
     pub fn complete_until(&self) -> Option<u64> {
         self.reaches().into_iter().map(|(_, until)| until).min().flatten()
     }
 
-    /// Sentences on what is not there.
+    /// Returns sentences on the missing parts.
     fn missing(&self) -> Vec<String> {
         let mut missing = Vec::new();
         if self.ending.is_none() {
@@ -334,7 +336,7 @@ impl Recording {
         missing
     }
 
-    /// The events, in time order. Memory: a chunk of each CPU.
+    /// Returns the events, in time order. Memory: a chunk of each CPU.
     ///
     /// # Errors
     /// [`TraceError::File`] without memory for decompression, [`TraceError::Budget`] where the heads of the chunks
@@ -349,7 +351,7 @@ impl Recording {
         let mut streams = Vec::new();
         for (cpu, until) in reaches {
             let Some(mut parts) = parts.remove(&cpu) else { continue };
-            // Where a file was cut off, CPUs end at different times: what is missing is lost.
+            // Where a file was cut off, CPUs end at different times: the missing events are lost.
             if self.ending.is_none() && until < last {
                 parts.extend(until.map(Part::Gap));
             }
@@ -369,7 +371,8 @@ impl Recording {
         Ok(Box::new(Whole { events: Merged::new(streams), known, holes }))
     }
 
-    /// What is left of the budget beside the events, a chunk of each CPU at a time, by the heads of all chunks.
+    /// Returns the remainder of the budget beside the events, of which a chunk of each CPU is held at a time, by the
+    /// heads of all chunks.
     fn left(&self) -> Result<Room, TraceError> {
         if self.sizes.count > self.budget.events {
             return Err(self.budget.refuse(&self.path, Needs::Events(self.sizes.count)));
@@ -393,10 +396,10 @@ impl Recording {
         Ok(room)
     }
 
-    /// The chunks of each CPU in the order of the file, with the gaps between them.
+    /// Returns the chunks of each CPU in the order of the file, with the gaps between them.
     ///
-    /// Nobody knows whose events a part without a head had. So it is a gap of the CPU of which the least is known
-    /// before that part, from there on: no event that is missing was earlier.
+    /// The CPU of a part without a head is unknown. So the part becomes a gap of the CPU whose known events end
+    /// earliest before that part, from their end on: no missing event was earlier.
     fn parts(&self) -> BTreeMap<u16, Vec<Part>> {
         let mut parts: BTreeMap<u16, Vec<Part>> = BTreeMap::new();
         let mut known: BTreeMap<u16, u64> = BTreeMap::new();
@@ -435,10 +438,11 @@ impl TryFrom<Recording> for Trace {
     }
 }
 
-/// What a chunk may cost that stands in three lists: as found, of its CPU, and while these grow.
+/// Bytes of a chunk's entry in three lists: as found, of its CPU, and while these grow.
 const BYTES_OF_ENTRY: u64 = 4 * size_of::<Entry>() as u64;
 
-/// No body of so many events is longer: eight bytes for each value, with room for kinds and fields of later versions.
+/// Returns the most bytes of a body of `count` events: eight for each value, with room for kinds and fields of later
+/// versions.
 fn most_body(count: u32) -> u64 {
     (1 << 20) + 256 * u64::from(count)
 }
@@ -448,12 +452,13 @@ fn most_body(count: u32) -> u64 {
 struct Largest {
     count: u64,
     body: u64,
-    /// Events of all its chunks.
+    /// Number of events in all its chunks.
     all: u64,
 }
 
 impl Largest {
-    /// What reading the chunks of this CPU one by one holds: a body, its columns, and events on their way.
+    /// Returns the bytes that reading the chunks of this CPU one by one holds: a body, its columns, and events on their
+    /// way.
     fn bytes(&self) -> u64 {
         const STREAM: u64 = 16 << 10;
         let waiting = self.all.min(2 * BATCH as u64) * size_of::<Event>() as u64;
@@ -462,15 +467,15 @@ impl Largest {
     }
 }
 
-/// A part of what a CPU traced.
+/// A part of a CPU's events.
 #[derive(Clone, Copy, Debug)]
 enum Part {
     Chunk(Entry),
-    /// From this time on events are missing.
+    /// Events are missing from this time on.
     Gap(u64),
 }
 
-/// Why a file with such a head is not read.
+/// Returns the error for a file whose first bytes have this defect.
 fn refusal(bad: BadHead, path: &Path) -> TraceError {
     match bad {
         BadHead::Foreign => TraceError::Unknown(path.to_owned()),
@@ -484,13 +489,13 @@ fn refusal(bad: BadHead, path: &Path) -> TraceError {
     }
 }
 
-/// The chunks that the index lists; `None` without a sound index.
+/// Returns the chunks that the index lists; `None` without a sound index.
 fn from_index(store: &Store, bytes: &mut Vec<u8>, budget: &Budget) -> Option<Vec<Entry>> {
     let at = store.length().checked_sub(FOOTER as u64)?;
     store.read(at, FOOTER as u64, bytes).ok()?;
     let offset = parse_footer(bytes[..].try_into().ok()?)?;
     let head = read_head(store, offset, bytes)?;
-    // What is too long for the budget is found by its heads, and refused there.
+    // An index too long for the budget is left alone: the search finds its head, and refuses it there.
     let is_index = head.kind == ChunkType::Index && head.length <= budget.bytes / 4;
     if !is_index || !read_body(store, &Entry { offset, head }, bytes).ok()? {
         return None;
@@ -507,7 +512,7 @@ fn from_index(store: &Store, bytes: &mut Vec<u8>, budget: &Budget) -> Option<Vec
     Some(entries)
 }
 
-/// Why the search for chunks ended.
+/// The reason why the search for chunks ended.
 enum Stopped {
     Read(io::Error),
     Needs(Needs),
@@ -519,7 +524,7 @@ impl From<io::Error> for Stopped {
     }
 }
 
-/// The chunks that are found by their heads, and what lies between them.
+/// Finds the chunks by their heads; returns them with the holes between them.
 fn scan(store: &Store, budget: &Budget) -> Result<(Vec<Entry>, Vec<Hole>), Stopped> {
     let (mut entries, mut holes, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
     let mut at = FILE_HEAD as u64;
@@ -539,7 +544,7 @@ fn scan(store: &Store, budget: &Budget) -> Result<(Vec<Entry>, Vec<Hole>), Stopp
             continue;
         }
         let next = find_head(store, at + 1, &mut bytes, budget)?;
-        // What follows the last whole chunk is how a cut looks, no damage.
+        // Bytes behind the last whole chunk are the sign of a cut, not damage.
         if let Some(next) = next {
             holes.push(Hole { from: at, to: next });
         }
@@ -548,13 +553,13 @@ fn scan(store: &Store, budget: &Budget) -> Result<(Vec<Entry>, Vec<Hole>), Stopp
     Ok((entries, holes))
 }
 
-/// The head at an offset, if there is a sound one.
+/// Returns the head at an offset, if there is a sound one.
 fn read_head(store: &Store, at: u64, bytes: &mut Vec<u8>) -> Option<ChunkHead> {
     store.read(at, CHUNK_HEAD as u64, bytes).ok()?;
     ChunkHead::from_bytes(bytes[..].try_into().ok()?)
 }
 
-/// The offset of the next sound head from `at` on. Holes of sparse files are passed over.
+/// Returns the offset of the next sound head from `at` on. Holes of sparse files are skipped.
 fn find_head(
     store: &Store,
     mut at: u64,
@@ -562,7 +567,7 @@ fn find_head(
     budget: &Budget,
 ) -> Result<Option<u64>, Stopped> {
     const WINDOW: u64 = 1 << 16;
-    /// A magic that begins in the bytes before a hole is found, too.
+    /// Bytes before the end of a window that are searched again: a magic may begin in the bytes before a hole.
     const BEFORE: u64 = CHUNK_MAGIC.len() as u64 - 1;
     let mut window = Vec::new();
     while at + CHUNK_HEAD as u64 <= store.length() {
@@ -583,19 +588,18 @@ fn find_head(
     Ok(None)
 }
 
-/// Reads the body of a chunk; whether its checksum is right.
+/// Reads the body of a chunk; returns true if its checksum is right.
 fn read_body(store: &Store, entry: &Entry, bytes: &mut Vec<u8>) -> io::Result<bool> {
     store.read(entry.offset + CHUNK_HEAD as u64, entry.head.length, bytes)?;
     Ok(crc32fast::hash(bytes) == entry.head.body_crc)
 }
 
-/// The events of one CPU.
 struct CpuSource {
     path: PathBuf,
     store: Arc<Store>,
     parts: std::vec::IntoIter<Part>,
     block: Block,
-    /// That of all CPUs.
+    /// The one unpacker that all CPUs share.
     unpacker: Arc<Mutex<Unpacker>>,
     body: Vec<u8>,
     cpu: u16,
@@ -603,7 +607,7 @@ struct CpuSource {
 }
 
 impl CpuSource {
-    /// Says that events are lost here.
+    /// Adds an event that marks lost ones.
     fn lose(&mut self, at: u64, count: u64, into: &mut Vec<Event>) {
         self.loss.gaps += 1;
         self.loss.events = self.loss.events.saturating_add(count);
@@ -651,7 +655,7 @@ impl EventSource for CpuSource {
     }
 }
 
-/// The events of all CPUs, with what is known of their loss beside them.
+/// The events of all CPUs, and the losses that were written at the end.
 struct Whole {
     events: Merged<CpuSource>,
     known: Ending,
@@ -667,7 +671,7 @@ impl EventSource for Whole {
         let seen = self.events.loss();
         let counted = self.known.cpus.iter().fold(0_u64, |sum, cpu| sum.saturating_add(cpu.lost()));
         Loss {
-            // Events and the kernel's counters tell of the same losses.
+            // The gaps between events and the kernel's counters tell of the same losses.
             events: seen.events.max(counted).max(self.known.loss.events),
             gaps: seen.gaps.max(self.known.loss.gaps),
             unreadable: seen

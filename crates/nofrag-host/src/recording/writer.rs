@@ -1,4 +1,4 @@
-//! Writes a recording, while it is made or from another trace.
+//! Writes a recording, during tracing or from another trace.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -14,92 +14,80 @@ use super::layout::{CHUNK_HEAD, ChunkHead, ChunkType, FILE_HEAD, file_head, foot
 use super::parts::{Ending, Entry, pack_ending, pack_index, pack_meta, pack_snapshot};
 use crate::trace::{Event, TakenSnapshot, TraceMeta};
 
-/// Events of a CPU that make a chunk. Larger ones save little and lose more when a recording is cut off.
+/// Number of events of a CPU in a chunk. Larger chunks save little and lose more when a recording is cut off.
 const CHUNK_EVENTS: usize = 1 << 16;
-/// The time that a chunk of a live recording spans at most, on a clock of nanoseconds.
+/// Longest time of a chunk of a live recording, on a clock of nanoseconds.
 const LIVE_SPAN: u64 = 1_000_000_000;
 
-/// What to do with a file that has the name of the recording already.
+/// The treatment of an existing file with the name of the recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Existing {
-    /// Refuse to touch it.
     #[default]
     Keep,
-    /// Write over it.
     Replace,
 }
 
-/// How soon events go to the file.
+/// The time at which events go to the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pace {
-    /// Within a second of the recording's time: little is missing when the recorder is killed.
+    /// Within a second of the recording's time: few events are missing when the recorder is killed.
     #[default]
     Live,
-    /// When a chunk is full: the events are elsewhere already, and chunks as large as can be are the smallest.
+    /// When a chunk is full: the source still has the events, and the largest chunks take the fewest bytes.
     Copy,
 }
 
-/// How a recording is written.
+/// The options with which a recording is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriterOptions {
-    /// What to do with a file of that name.
     pub existing: Existing,
-    /// How soon events go to it.
     pub pace: Pace,
 }
 
-/// Why a recording cannot be written.
+/// The reason why a recording cannot be written.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum RecordingError {
-    /// There is a file of that name.
+    /// A file of that name exists.
     #[error("{0} exists already: name another file, or ask for it to be replaced")]
     Exists(PathBuf),
-    /// Somebody is writing to it.
+    /// Another process is writing to the file.
     #[error("{0}: another recording is being written there: let it end, or name another file")]
     InUse(PathBuf),
-    /// There is no room left.
     #[error(
         "{path}: no room is left after {bytes} bytes ({cause}); what was written so far can be opened, the rest is lost"
     )]
     Full {
-        /// Which file.
         path: PathBuf,
-        /// How long it is.
+        /// Length of the file in bytes.
         bytes: u64,
-        /// What the system says.
         cause: io::Error,
     },
-    /// It could not be written for another reason.
+    /// The file could not be written for another reason.
     #[error("{path}: {cause}")]
     File {
-        /// Which file.
         path: PathBuf,
-        /// What the system says.
         cause: io::Error,
     },
-    /// It is finished.
     #[error("{0}: the recording has ended, and takes no more")]
     Ended(PathBuf),
 }
 
-/// What a recording became.
+/// The size of a recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
-    /// Bytes of the file.
     pub bytes: u64,
-    /// How many of them are chunks of events, with their heads.
+    /// Bytes of the chunks of events, with their heads.
     pub event_bytes: u64,
-    /// Events in it.
     pub events: u64,
 }
 
-/// A recording that is being written. It is always a whole one: a chunk is added at once, and what was added before
-/// can be opened whatever happens to this process.
+/// A recording that is being written. The file is a whole recording at any time: a chunk is added at once, and the
+/// chunks before can be read whatever happens to this process.
 ///
-/// Nothing is synchronised to the disk before [`finish`](Self::finish), so that writing disturbs what is recorded as
-/// little as can be: a killed process loses at most the events of a second, a machine without power also what its
-/// kernel had not written back.
+/// Nothing is synchronised to the disk before [`finish`](Self::finish), so that writing disturbs the traced host as
+/// little as can be: a killed process loses at most the events of a second, a machine without power also the bytes that
+/// its kernel had not written back.
 #[derive(Clone)]
 pub struct RecordingWriter {
     shared: Arc<Shared>,
@@ -109,11 +97,11 @@ struct Shared {
     path: PathBuf,
     pace: Pace,
     state: Mutex<State>,
-    /// Those that no stream uses at the moment: there are as many as threads that write, however many streams.
+    /// The packers that no stream uses at the moment: as many exist as threads that write, however many streams.
     packers: Mutex<Vec<Packer>>,
 }
 
-/// 1. `offset` is behind the last whole chunk, and the file is no longer unless a chunk is being written.
+/// 1. `offset` is behind the last whole chunk, and the file ends there unless a chunk is being written.
 /// 2. `entries` lists all chunks in the order of their offsets.
 /// 3. Nothing is written once `ended`.
 struct State {
@@ -125,16 +113,15 @@ struct State {
     ended: Option<End>,
 }
 
-/// Why nothing more is written.
+/// The reason why no more chunks are written.
 #[derive(Clone, Copy, Debug)]
 enum End {
-    /// All was written.
     Finished,
-    /// The chunk at this offset could not be, for what the system said.
+    /// The chunk at this offset could not be written, with this error of the system.
     Failed { at: u64, cause: FirstCause },
 }
 
-/// What the system said first, which is told to all who write later.
+/// The first error of the system, which all later writers receive.
 #[derive(Clone, Copy, Debug)]
 enum FirstCause {
     Code(i32),
@@ -161,17 +148,17 @@ impl State {
 }
 
 impl RecordingWriter {
-    /// Begins a recording: writes what is known of it, with the snapshots that were taken already.
+    /// Begins a recording: writes the facts of `meta`, with the snapshots that were taken already.
     ///
     /// # Errors
-    /// [`RecordingError`]; with [`Exists`](RecordingError::Exists) nothing has changed.
+    /// Those of [`RecordingError`]; with [`Exists`](RecordingError::Exists) nothing has changed.
     pub fn create(
         path: &Path,
         meta: &TraceMeta,
         options: WriterOptions,
     ) -> Result<RecordingWriter, RecordingError> {
         let mut open = OpenOptions::new();
-        // What a recording tells is for its owner to pass on.
+        // The owner decides who may read a recording.
         open.write(true).mode(0o600);
         match options.existing {
             Existing::Keep => open.create_new(true),
@@ -184,7 +171,8 @@ impl RecordingWriter {
         RecordingWriter::begin(file, path, meta, options.pace)
     }
 
-    /// As [`create`](Self::create), in an empty file that is open for writing; `path` is its name in messages.
+    /// Begins a recording as [`create`](Self::create) does, in an empty file that is open for writing; `path` is its
+    /// name in messages.
     pub(crate) fn begin(
         file: File,
         path: &Path,
@@ -211,18 +199,18 @@ impl RecordingWriter {
         Ok(writer)
     }
 
-    /// The events of one CPU, which come in the order in which it traced them. Streams of different CPUs may be filled
-    /// by different threads; a CPU has one stream.
+    /// Returns the stream of one CPU's events, which come in the order in which the CPU traced them. Streams of
+    /// different CPUs may be filled by different threads; a CPU has one stream.
     #[must_use]
     pub fn stream(&self, cpu: u16) -> CpuStream {
         let shared = Arc::clone(&self.shared);
         CpuStream { shared, cpu, rows: Rows::new(), body: Vec::new(), until: 0, written: 0 }
     }
 
-    /// Says anew what is known beside the events, in place of what was said before; its snapshots are not written.
+    /// Writes the facts about the trace again, replacing the earlier ones; the snapshots in `meta` are not written.
     ///
     /// # Errors
-    /// [`RecordingError`].
+    /// Those of [`RecordingError`].
     pub fn meta(&self, meta: &TraceMeta) -> Result<(), RecordingError> {
         let body = pack_meta(meta).map_err(|cause| self.shared.error(0, cause))?;
         self.shared.add(ChunkType::Meta, &body)
@@ -231,23 +219,24 @@ impl RecordingWriter {
     /// Adds a snapshot.
     ///
     /// # Errors
-    /// [`RecordingError`].
+    /// Those of [`RecordingError`].
     pub fn snapshot(&self, taken: &TakenSnapshot) -> Result<(), RecordingError> {
         let body = pack_snapshot(taken).map_err(|cause| self.shared.error(0, cause))?;
         self.shared.add(ChunkType::Snapshot, &body)
     }
 
-    /// How far the file is. Events that wait in a stream are not counted.
+    /// Returns the present size of the file. Events that wait in a stream are not counted.
     #[must_use]
     pub fn written(&self) -> Written {
         self.shared.state().written()
     }
 
-    /// Ends the recording: says what was lost, adds the index, and waits for the disk. All streams are to be
+    /// Ends the recording: writes the losses and the index, and waits for the disk. All streams must have
     /// [ended](CpuStream::end) before.
     ///
     /// # Errors
-    /// [`RecordingError`]; a recording that an earlier error ended is not called complete, and stays as it is.
+    /// Those of [`RecordingError`]; a recording that an earlier error ended is not marked as complete, and stays
+    /// unchanged.
     pub fn finish(self, ending: &Ending) -> Result<Written, RecordingError> {
         let shared = &self.shared;
         let body = pack_ending(ending).map_err(|cause| shared.error(0, cause))?;
@@ -269,7 +258,7 @@ impl RecordingWriter {
 }
 
 impl Shared {
-    /// A thread that panicked left the state whole: its laws hold between any two statements that can panic.
+    /// Locks the state. A thread that panicked left it whole: its laws hold between any two statements that can panic.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -290,23 +279,24 @@ impl Shared {
         self.write(ChunkHead { kind, cpu: 0, count: 0, length, first: 0, until: 0, body_crc }, body)
     }
 
-    /// Adds a chunk. If that fails the file ends before it, and the recording has ended.
+    /// Adds a chunk. If the write fails the file ends before the chunk, and the recording has ended.
     fn write(&self, head: ChunkHead, body: &[u8]) -> Result<(), RecordingError> {
         let mut state = self.state();
         match state.ended {
             None => {}
             Some(End::Finished) => return Err(RecordingError::Ended(self.path.clone())),
-            // Whoever comes second, another reader or the snapshot, hears why, and not only that it is over.
+            // A second writer, another reader or the snapshot, receives the reason, and not only that the recording has
+            // ended.
             Some(End::Failed { at, cause }) => return Err(self.error(at, cause.again())),
         }
         let offset = state.offset;
         let behind = offset + CHUNK_HEAD as u64;
-        // The head comes last: a chunk without one is none.
+        // The head comes last: a chunk without a head is not a chunk.
         let written = state.file.write_all_at(body, behind);
         if let Err(cause) = written.and_then(|()| state.file.write_all_at(&head.to_bytes(), offset))
         {
             state.ended = Some(End::Failed { at: offset, cause: FirstCause::of(&cause) });
-            // Whether this succeeds or not, a reader stops before the chunk.
+            // Even if this fails, a reader stops before the chunk.
             let _ = state.file.set_len(offset);
             return Err(self.error(offset, cause));
         }
@@ -326,9 +316,9 @@ pub struct CpuStream {
     cpu: u16,
     rows: Rows,
     body: Vec<u8>,
-    /// Up to when all events are known.
+    /// Time up to which all events have arrived.
     until: u64,
-    /// Up to when the file has them.
+    /// Time up to which the file has all events.
     written: u64,
 }
 
@@ -336,7 +326,7 @@ impl CpuStream {
     /// Adds the next event. Only whole chunks are written, so most calls touch no file.
     ///
     /// # Errors
-    /// [`RecordingError`]; the events since the last chunk are lost then, and the recording has ended.
+    /// Those of [`RecordingError`]; the events since the last chunk are lost then, and the recording has ended.
     pub fn push(&mut self, event: &Event) -> Result<(), RecordingError> {
         debug_assert_eq!(event.cpu, self.cpu, "the stream is that of another CPU");
         let full = match (self.shared.pace, self.rows.first()) {
@@ -354,20 +344,20 @@ impl CpuStream {
         Ok(())
     }
 
-    /// Says that no event before `time` is still to come, and writes what waits: for a CPU on which little happens.
-    /// Call it about once a second; each call writes a chunk.
+    /// Writes the waiting events, and the promise that no event before `time` is still to come: for a CPU with few
+    /// events. To be called about once a second; each call writes a chunk.
     ///
     /// # Errors
-    /// As [`push`](Self::push).
+    /// Those of [`push`](Self::push).
     pub fn complete_until(&mut self, time: u64) -> Result<(), RecordingError> {
         self.until = self.until.max(time);
         self.flush()
     }
 
-    /// Writes what waits.
+    /// Writes the waiting events.
     ///
     /// # Errors
-    /// As [`push`](Self::push).
+    /// Those of [`push`](Self::push).
     pub fn flush(&mut self) -> Result<(), RecordingError> {
         if self.rows.len() == 0 && self.until <= self.written {
             return Ok(());
@@ -402,24 +392,24 @@ impl CpuStream {
         packed
     }
 
-    /// Writes what waits, and keeps no memory for what comes.
+    /// Writes the waiting events, and frees the memory of the stream.
     pub(super) fn release(&mut self) -> Result<(), RecordingError> {
         let flushed = self.flush();
         (self.rows, self.body) = (Rows::new(), Vec::new());
         flushed
     }
 
-    /// Writes what waits, and ends the stream.
+    /// Writes the waiting events, and ends the stream.
     ///
     /// # Errors
-    /// As [`push`](Self::push).
+    /// Those of [`push`](Self::push).
     pub fn end(mut self) -> Result<(), RecordingError> {
         self.flush()
     }
 }
 
 impl Drop for CpuStream {
-    /// A thread that ends by a panic leaves what it had.
+    /// Writes the waiting events, also in a thread that ends by a panic.
     fn drop(&mut self) {
         let _ = self.flush();
     }
@@ -431,8 +421,8 @@ mod tests {
 
     use super::*;
 
-    /// A recording that hit a limit in its first snapshot said "the recording has ended" and not why: its readers had
-    /// the room first.
+    /// A recording that hit a limit in its first snapshot reported "the recording has ended" without the reason: its
+    /// readers had used the room first.
     #[test]
     fn whoever_writes_after_a_failure_hears_what_failed() {
         let file = File::from(memfd_create("full", MemfdFlags::ALLOW_SEALING).unwrap());

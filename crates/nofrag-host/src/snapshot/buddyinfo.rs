@@ -4,26 +4,25 @@
 //! Node 0, zone    DMA32    252    214    145    102     66     49     42     24      9     17     17
 //! ```
 //!
-//! And what debugfs computes from the same lists, `extfrag_index` and `unusable_index`:
+//! Also the indices that debugfs computes from the same lists, `extfrag_index` and `unusable_index`:
 //!
 //! ```text
 //! Node 0, zone    DMA32 -1.000 -1.000 -1.000 0.727
 //! ```
 //!
-//! How many orders there are depends on the kernel: 11 on x86-64, up to 14 where pages or sections are larger.
+//! The number of orders depends on the kernel: 11 on x86-64, up to 14 where pages or sections are larger.
 
 use nofrag::page::FragmentationIndices;
 use serde::Serialize;
 
 use super::lines::{Malformed, ZoneName, numbered, numbers, zone};
 
-/// More orders than any kernel has; longer lines are malformed.
+/// Most orders of a line, more than any kernel has; a longer line is malformed.
 pub const MOST_ORDERS: usize = 32;
 
 /// The free blocks of one zone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ZoneBlocks {
-    /// The zone.
     #[serde(flatten)]
     pub zone: ZoneName,
     /// Free blocks of each order.
@@ -31,14 +30,14 @@ pub struct ZoneBlocks {
 }
 
 impl ZoneBlocks {
-    /// Free pages in all blocks; saturates.
+    /// Returns the free pages in all blocks; saturates.
     #[must_use]
     pub fn pages(&self) -> u64 {
         let each = self.blocks.iter().zip(0..);
         each.fold(0, |sum: u64, (&blocks, order)| sum.saturating_add(pages_in(blocks, order)))
     }
 
-    /// Blocks of `order` that the free blocks could be cut into; saturates.
+    /// Returns the number of blocks of `order` into which the free blocks could be cut; saturates.
     #[must_use]
     pub fn blocks_of(&self, order: u32) -> u64 {
         let larger = self.blocks.iter().zip(0..).skip(order as usize);
@@ -46,13 +45,13 @@ impl ZoneBlocks {
             .fold(0, |sum: u64, (&blocks, each)| sum.saturating_add(pages_in(blocks, each - order)))
     }
 
-    /// The largest order with a free block; `None` if nothing is free.
+    /// Returns the largest order with a free block; `None` if no block is free.
     #[must_use]
     pub fn largest(&self) -> Option<u32> {
         self.blocks.iter().rposition(|&blocks| blocks > 0).map(|order| order as u32)
     }
 
-    /// How fragmented the free memory is for blocks of `order`.
+    /// Returns the fragmentation of the free memory for blocks of `order`.
     #[must_use]
     pub fn indices(&self, order: u32) -> FragmentationIndices {
         FragmentationIndices::of_blocks(&self.blocks, order)
@@ -63,7 +62,7 @@ fn pages_in(blocks: u64, order: u32) -> u64 {
     blocks.saturating_mul(1 << order)
 }
 
-/// Reads `/proc/buddyinfo`.
+/// Parses the text of `/proc/buddyinfo`.
 #[must_use]
 pub fn buddyinfo(text: &str) -> (Vec<ZoneBlocks>, Vec<Malformed>) {
     let (mut zones, mut malformed) = (Vec::new(), Vec::new());
@@ -84,14 +83,13 @@ pub fn buddyinfo(text: &str) -> (Vec<ZoneBlocks>, Vec<Malformed>) {
 /// One of the kernel's indices for each order of a zone, in thousandths.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ZoneIndices {
-    /// The zone.
     #[serde(flatten)]
     pub zone: ZoneName,
     /// The index for each order; -1000 in `extfrag_index` where a request would succeed.
     pub thousandths: Vec<i64>,
 }
 
-/// Reads debugfs' `extfrag_index` or `unusable_index`.
+/// Parses `extfrag_index` or `unusable_index` of debugfs.
 #[must_use]
 pub fn indices(text: &str) -> (Vec<ZoneIndices>, Vec<Malformed>) {
     let (mut zones, mut malformed) = (Vec::new(), Vec::new());
@@ -110,7 +108,7 @@ pub fn indices(text: &str) -> (Vec<ZoneIndices>, Vec<Malformed>) {
     (zones, malformed)
 }
 
-/// `0.727` and `-1.000`. The kernel prints quotient and remainder of a signed division, so that -1 is `0.-01`.
+/// Parses `0.727` and `-1.000`. The kernel prints quotient and remainder of a signed division, so that -1 is `0.-01`.
 fn thousandths(word: &str) -> Option<i64> {
     let (whole, rest) = word.split_once('.')?;
     let (whole, rest): (i64, i64) = (whole.parse().ok()?, rest.parse().ok()?);

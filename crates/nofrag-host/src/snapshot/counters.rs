@@ -12,19 +12,19 @@ use super::lines::{Malformed, numbered};
 pub struct Counters(BTreeMap<String, u64>);
 
 impl Counters {
-    /// The counter of this name; `None` where the kernel does not have it.
+    /// Returns the counter of this name; `None` where the kernel does not have it.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<u64> {
         self.0.get(name).copied()
     }
 
-    /// All by name.
+    /// Returns all counters by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
         self.0.iter().map(|(name, &value)| (name.as_str(), value))
     }
 }
 
-/// Reads `/proc/vmstat`.
+/// Parses the text of `/proc/vmstat`.
 #[must_use]
 pub fn vmstat(text: &str) -> (Counters, Vec<Malformed>) {
     let mut counters = Counters::default();
@@ -44,38 +44,38 @@ pub fn vmstat(text: &str) -> (Counters, Vec<Malformed>) {
 
 /// The settings of `vm`, by their names below `/proc/sys/vm`.
 ///
-/// The file of a snapshot has a line `NAME VALUE..` for each; what `sysctl -a` prints, `vm.NAME = VALUE..`, is read
+/// The file of a snapshot has a line `NAME VALUE..` for each; the form of `sysctl -a`, `vm.NAME = VALUE..`, is read
 /// too.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Settings(BTreeMap<String, String>);
 
 impl Settings {
-    /// A setting as it is printed.
+    /// Returns a setting as it is printed.
     #[must_use]
     pub fn text(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
 
-    /// A setting that is one number; `None` where it is not there or no number.
+    /// Returns a setting that is one number; `None` where it is missing or not a number.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<u64> {
         self.text(name)?.parse().ok()
     }
 
-    /// A setting that is several numbers, such as `lowmem_reserve_ratio`.
+    /// Returns a setting that is several numbers, such as `lowmem_reserve_ratio`.
     #[must_use]
     pub fn list(&self, name: &str) -> Option<Vec<u64>> {
         self.text(name)?.split_ascii_whitespace().map(|word| word.parse().ok()).collect()
     }
 
-    /// All by name.
+    /// Returns all settings by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 }
 
-/// Reads the settings.
+/// Parses the settings of a snapshot.
 #[must_use]
 pub fn settings(text: &str) -> (Settings, Vec<Malformed>) {
     let mut settings = Settings::default();

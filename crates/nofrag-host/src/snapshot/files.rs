@@ -15,7 +15,7 @@ use crate::source::{Entry, Root};
 
 /// The files of a snapshot by their names below `/proc` or `debugfs/extfrag`, with their bytes.
 ///
-/// | name | what |
+/// | name | contents |
 /// |---|---|
 /// | `version`, `meminfo`, `vmstat`, `iomem` | as in `/proc` |
 /// | `sysctl` | a line `NAME VALUE..` for each setting of `vm` |
@@ -25,7 +25,7 @@ use crate::source::{Entry, Root};
 /// | `vmallocinfo` | as in `/proc` |
 /// | `maps/PID` | as in `/proc/PID` |
 ///
-/// Files of a recording stay packed until somebody asks for their bytes.
+/// Files of a recording stay packed until a caller asks for their bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Files(BTreeMap<String, Content>);
 
@@ -39,17 +39,17 @@ enum Content {
 /// A file as a zstd frame, which is unpacked when it is first used.
 #[derive(Clone)]
 pub(crate) struct Packed {
-    /// Where the frame is: those of one snapshot share their memory.
+    /// The memory of the frame, which all frames of one snapshot share.
     within: Arc<Vec<u8>>,
     frame: Range<usize>,
-    /// What it unpacks to.
+    /// Bytes of the unpacked file.
     bytes: usize,
     unpacked: OnceLock<Option<Vec<u8>>>,
 }
 
 impl Packed {
-    /// The frame in this range, which unpacks to `bytes`; `None` if the range lies outside, or the frame says another
-    /// length itself.
+    /// Makes a file from the frame in this range, which unpacks to `bytes`; `None` if the range lies outside, or the
+    /// frame states another length itself.
     pub(crate) fn new(within: &Arc<Vec<u8>>, frame: Range<usize>, bytes: usize) -> Option<Packed> {
         let said = zstd::zstd_safe::get_frame_content_size(within.get(frame.clone())?).ok()?;
         let agrees = said.is_none_or(|said| usize::try_from(said) == Ok(bytes));
@@ -57,7 +57,7 @@ impl Packed {
         agrees.then_some(Packed { within, frame, bytes, unpacked })
     }
 
-    /// Exactly as many bytes as were promised, or nothing.
+    /// Unpacks the frame; `None` unless it has exactly the promised number of bytes.
     fn unpack(&self) -> Option<Vec<u8>> {
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(self.bytes).ok()?;
@@ -69,7 +69,7 @@ impl Packed {
 }
 
 impl Content {
-    /// `None` of a frame that is damaged, or for which there is no memory.
+    /// Returns the bytes; `None` if the frame is damaged, or there is no memory for its contents.
     fn bytes(&self) -> Option<&[u8]> {
         match self {
             Content::Plain(bytes) => Some(bytes),
@@ -107,7 +107,7 @@ impl<'de> Deserialize<'de> for Content {
     }
 }
 
-/// The files of a snapshot and where a live host has them, relative to its root.
+/// The files of a snapshot, and their paths on a live host, relative to its root.
 const PLACES: [(&str, &str); 14] = [
     ("version", "proc/version"),
     ("meminfo", "proc/meminfo"),
@@ -125,14 +125,15 @@ const PLACES: [(&str, &str); 14] = [
     ("vmallocinfo", "proc/vmallocinfo"),
 ];
 
-/// Where a live host has the file of this name, relative to its root; `None` for what is made of several files.
+/// Returns the path on a live host of the file of this name, relative to the host's root; `None` for a file that is
+/// made of several.
 #[must_use]
 pub fn path_of(name: &str) -> Option<&'static str> {
     PLACES.iter().find(|(known, _)| *known == name).map(|(_, path)| *path)
 }
 
 impl Files {
-    /// Adds a file.
+    /// Adds a file with its bytes.
     pub fn insert(&mut self, name: impl Into<String>, bytes: Vec<u8>) {
         self.0.insert(name.into(), Content::Plain(bytes));
     }
@@ -142,59 +143,60 @@ impl Files {
         self.0.insert(name, Content::Packed(packed));
     }
 
-    /// Keeps only the files of these names. Nothing is unpacked for it.
+    /// Keeps only the files of these names. Unpacks none of them.
     pub fn retain(&mut self, keep: impl Fn(&str) -> bool) {
         self.0.retain(|name, _| keep(name));
     }
 
-    /// The bytes of a file; O(bytes) when a packed one is first asked for. `None` also where it cannot be unpacked.
+    /// Returns the bytes of a file; O(bytes) when a packed one is first asked for. `None` also where it cannot be
+    /// unpacked.
     #[must_use]
     pub fn bytes(&self, name: &str) -> Option<&[u8]> {
         self.0.get(name).and_then(Content::bytes)
     }
 
-    /// A file as text; what is no UTF-8 is replaced.
+    /// Returns a file as text; bytes that are not UTF-8 are replaced.
     #[must_use]
     pub fn text(&self, name: &str) -> Option<std::borrow::Cow<'_, str>> {
         self.bytes(name).map(String::from_utf8_lossy)
     }
 
-    /// The names of all files, in order. Nothing is unpacked for it.
+    /// Returns the names of all files, in order. Unpacks none of them.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
     }
 
-    /// All files by name, each unpacked, but for those that cannot be.
+    /// Returns all files by name, each unpacked, except those that cannot be.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.0.iter().filter_map(|(name, content)| Some((name.as_str(), content.bytes()?)))
     }
 
-    /// The kernel's release: the third word of `version`.
+    /// Returns the kernel's release: the third word of `version`.
     #[must_use]
     pub fn release(&self) -> Option<String> {
         self.text("version")?.split_ascii_whitespace().nth(2).map(printable)
     }
 
     /// Reads a folder: its files under their names, those that end in `.zst` unpacked and without that end. Files of a
-    /// folder in it have its name before theirs: `maps/PID`. What is neither a file nor a folder is passed over, links
-    /// included; all together take no more memory than [`Budget::of_path`] says.
+    /// folder in it have its name before theirs: `maps/PID`. Entries that are neither files nor folders are skipped,
+    /// links included; all files together take no more memory than [`Budget::of_path`] allows.
     ///
     /// # Errors
-    /// What reading gives; `FileTooLarge` beyond the budget.
+    /// The error of the system; `FileTooLarge` beyond the budget.
     pub fn read_folder(folder: &Path) -> io::Result<Files> {
         Files::read_folder_within(folder, &Budget::of_path(folder)?)
     }
 
-    /// As [`read_folder`](Self::read_folder), with the caller's budget.
+    /// Reads a folder as [`read_folder`](Self::read_folder) does, with the caller's budget.
     ///
     /// # Errors
-    /// As [`read_folder`](Self::read_folder).
+    /// Those of [`read_folder`](Self::read_folder).
     pub fn read_folder_within(folder: &Path, budget: &Budget) -> io::Result<Files> {
         let root = Root::Captured(folder.to_owned());
         Files::read_below(&root, "", &mut Room::new(folder, *budget))
     }
 
-    /// As [`read_folder`](Self::read_folder), of a folder below another one, from whose room it takes.
+    /// Reads a folder below another one as [`read_folder`](Self::read_folder) does, within the other's room.
     pub(crate) fn read_below(root: &Root, folder: &str, room: &mut Room) -> io::Result<Files> {
         let mut files = Files::default();
         for entry in root.entries_here(folder)? {
@@ -209,7 +211,7 @@ impl Files {
         Ok(files)
     }
 
-    /// Adds what stands in a folder under `name`, if it is a file.
+    /// Adds the entry of a folder under `name`, if it is a file.
     fn read_entry(
         &mut self,
         root: &Root,

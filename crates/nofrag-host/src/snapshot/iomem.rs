@@ -1,10 +1,10 @@
-//! `/proc/iomem`: where there is memory, for hosts whose `kpageflags` is not at hand.
+//! `/proc/iomem`: the ranges of memory, for hosts whose `kpageflags` cannot be had.
 
 use std::ops::Range;
 
 use super::lines::{Malformed, numbered};
 
-/// The bytes of `System RAM`, as ranges of physical addresses in ascending order.
+/// Returns the bytes of `System RAM`, as ranges of physical addresses in ascending order.
 ///
 /// Empty where the reader was not root: the kernel prints zeros then.
 #[must_use]
@@ -17,7 +17,7 @@ pub fn system_ram(text: &str) -> (Vec<Range<u64>>, Vec<Malformed>) {
             Some((number(start)?, number(end)?, name))
         });
         match read {
-            // What is nested is indented: part of what stands above it.
+            // Nested ranges are indented: each is part of the one above it.
             Some((start, end, "System RAM")) if start < end && !text.starts_with(' ') => {
                 ranges.push(start..end.saturating_add(1));
             }

@@ -1,4 +1,4 @@
-//! What the parsers of this module share: lines that begin with a node and a zone, numbers, and lines that are neither.
+//! Shared by the parsers of this module: lines that begin with a node and a zone, numbers, and malformed lines.
 
 use nofrag::page::ZoneKind;
 use serde::Serialize;
@@ -6,38 +6,37 @@ use serde::Serialize;
 /// A line that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Malformed {
-    /// Its number, from 1.
+    /// Number of the line, from 1.
     pub line: u32,
-    /// What was expected there.
+    /// The expected form of the line.
     pub expected: &'static str,
 }
 
 /// A zone as the kernel's files name it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct ZoneName {
-    /// The node's number.
     pub node: u32,
-    /// The zone's name: `DMA`, `DMA32`, `Normal`, `HighMem`, `Movable` or `Device`.
+    /// One of `DMA`, `DMA32`, `Normal`, `HighMem`, `Movable` and `Device`.
     pub name: String,
 }
 
 impl ZoneName {
-    /// What the zone's memory can be used for; `None` for a name that the page allocator does not serve (`Device`) or
-    /// does not know.
+    /// Returns the kind of the zone; `None` for a name that the page allocator does not serve (`Device`) or does not
+    /// know.
     #[must_use]
     pub fn kind(&self) -> Option<ZoneKind> {
         ZoneKind::ALL.into_iter().find(|kind| kind.name() == self.name)
     }
 }
 
-/// `node 0 DMA32`, for sentences.
+/// Writes `node 0 DMA32`, for sentences.
 impl std::fmt::Display for ZoneName {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "node {} {}", self.node, self.name)
     }
 }
 
-/// The zone that a line begins with, `Node 0, zone      DMA`, and what follows its name.
+/// Returns the zone with which a line begins, `Node 0, zone DMA`, and the rest behind its name.
 pub(super) fn zone(line: &str) -> Option<(ZoneName, &str)> {
     let (node, rest) = line.trim_start().strip_prefix("Node")?.split_once(',')?;
     let node = node.trim().parse().ok()?;
@@ -47,12 +46,13 @@ pub(super) fn zone(line: &str) -> Option<(ZoneName, &str)> {
     is_name(name).then(|| (ZoneName { node, name: name.to_owned() }, rest))
 }
 
-/// Whether a word can be a name of the kernel's: what is printed elsewhere as it is has no control characters.
+/// Returns true if a word can be a name of the kernel's. Names are printed elsewhere unchanged, so they have no control
+/// characters.
 pub(super) fn is_name(word: &str) -> bool {
     !word.is_empty() && word.chars().all(|c| c.is_ascii_graphic())
 }
 
-/// All words of a text as numbers; `None` if one is none, or if there are more than `limit`.
+/// Returns all words of a text as numbers; `None` if a word is not a number, or if there are more than `limit`.
 pub(super) fn numbers(text: &str, limit: usize) -> Option<Vec<u64>> {
     let mut words = text.split_ascii_whitespace();
     let numbers: Option<Vec<u64>> =
@@ -60,7 +60,7 @@ pub(super) fn numbers(text: &str, limit: usize) -> Option<Vec<u64>> {
     if words.next().is_some() { None } else { numbers }
 }
 
-/// The lines of a text with their numbers, from 1; those without a word are left out.
+/// Returns the lines of a text with their numbers, from 1; lines without a word are left out.
 pub(super) fn numbered(text: &str) -> impl Iterator<Item = (u32, &str)> {
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     lines.map(|(index, line)| (u32::try_from(index + 1).unwrap_or(u32::MAX), line))

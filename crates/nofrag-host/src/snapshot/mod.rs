@@ -1,8 +1,8 @@
-//! The state of a host at one moment: which memory is free, in which blocks, and what is in use.
+//! The state of a host at one moment: its free memory, in blocks, and the use of the rest.
 //!
-//! A snapshot is kept as the files that the kernel gave ([`Files`]); [`Snapshot::parse`] says what they say. Each
+//! A snapshot is kept as the files that the kernel gave ([`Files`]); [`Snapshot::parse`] reads their contents. Each
 //! parser is a pure function of a text and never fails as a whole: it returns what it could read, and the lines that it
-//! could not. A file that is missing costs what depends on it, and [`Snapshot::missing`] says so.
+//! could not. If a file is missing, the facts that depend on it are absent, and [`Snapshot::missing`] names them.
 
 mod buddyinfo;
 mod counters;
@@ -32,10 +32,9 @@ pub use zoneinfo::{PerCpuSet, ZoneInfo, Zones, zoneinfo};
 use crate::fields;
 use crate::source::Missing;
 
-/// What the files of one moment say.
+/// The contents of the files of one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot<'a> {
-    /// The kernel's release.
     pub release: Option<String>,
     /// The zones, those without memory included, by node and lowest first.
     pub zones: Vec<ZoneInfo>,
@@ -45,49 +44,47 @@ pub struct Snapshot<'a> {
     pub buddy: Vec<ZoneBlocks>,
     /// Free blocks and pageblocks by type.
     pub types: Option<PageTypes>,
-    /// The kernel's own fragmentation index; empty where debugfs was not at hand.
+    /// The kernel's own fragmentation index; empty where debugfs could not be read.
     pub extfrag: Vec<ZoneIndices>,
     /// The kernel's own unusable index.
     pub unusable: Vec<ZoneIndices>,
-    /// What each frame is used for.
+    /// The use of each frame.
     pub pages: Option<PageMap<'a>>,
-    /// Counters of events.
     pub vmstat: Counters,
-    /// Settings of `vm`.
     pub sysctl: Settings,
-    /// `MemTotal` in bytes.
+    /// Value of `MemTotal` in bytes.
     pub memory_bytes: Option<u64>,
-    /// `MemFree` in bytes.
+    /// Value of `MemFree` in bytes.
     pub free_bytes: Option<u64>,
     /// Physical addresses of memory, where `iomem` shows them.
     pub ram: Vec<Range<u64>>,
-    /// Files that are missing or damaged, and what that costs.
+    /// Files that are missing or damaged, and the facts that are absent for want of them.
     pub missing: Vec<Missing>,
 }
 
-/// How far the blocks of buddyinfo are from `MemFree`.
+/// The sum of the blocks in buddyinfo beside `MemFree`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct FreeGap {
     /// Pages in the blocks of all zones.
     pub listed: u64,
-    /// Pages that `MemFree` says.
+    /// Pages by `MemFree`.
     pub said: u64,
 }
 
 impl FreeGap {
-    /// Whether the two are so far apart that what buddyinfo says is not the free memory: by more than a tenth. Pages on
-    /// their way and a read that takes its time are much less.
+    /// Returns true if the two differ by more than a tenth, so that buddyinfo does not show the free memory. Pages on
+    /// their way, and the time that a read takes, account for much less.
     #[must_use]
     pub const fn matters(self) -> bool {
         self.listed.abs_diff(self.said) > self.said / 10
     }
 }
 
-/// The order of a pageblock on most machines.
+/// Order of a pageblock on most machines.
 const USUAL_ORDER: u32 = nofrag::units::Order::PAGEBLOCK.get() as u32;
 
 impl<'a> Snapshot<'a> {
-    /// What the files say.
+    /// Parses the files of one moment.
     #[must_use]
     pub fn parse(files: &'a Files) -> Snapshot<'a> {
         let mut reader = Reader { files, missing: Vec::new() };
@@ -126,12 +123,12 @@ impl<'a> Snapshot<'a> {
         }
     }
 
-    /// The zones with memory.
+    /// Returns the zones with memory.
     pub fn populated(&self) -> impl Iterator<Item = &ZoneInfo> {
         self.zones.iter().filter(|zone| zone.managed > 0)
     }
 
-    /// The zone that a frame lies in.
+    /// Returns the zone in which a frame lies.
     #[must_use]
     pub fn zone_of(&self, pfn: u64) -> Option<&ZoneInfo> {
         self.populated().find(|zone| match (zone.start_pfn, zone.end_pfn()) {
@@ -140,14 +137,14 @@ impl<'a> Snapshot<'a> {
         })
     }
 
-    /// The free blocks of a zone.
+    /// Returns the free blocks of a zone.
     #[must_use]
     pub fn blocks(&self, zone: &ZoneName) -> Option<&ZoneBlocks> {
         self.buddy.iter().find(|blocks| blocks.zone == *zone)
     }
 
-    /// The order of a pageblock: what pagetypeinfo says; else that of as many pages as a page of a page table has
-    /// entries, which is what a huge page is (9 of 4 KiB, 11 of 16 KiB, 13 of 64 KiB), if there are blocks of it.
+    /// Returns the order of a pageblock: from pagetypeinfo; else the order of a huge page, which has as many pages as a
+    /// page of a page table has entries (9 for 4 KiB, 11 for 16 KiB, 13 for 64 KiB), if there are blocks of it.
     #[must_use]
     pub fn pageblock_order(&self) -> u32 {
         const ENTRY_BYTES: u64 = 8;
@@ -156,27 +153,27 @@ impl<'a> Snapshot<'a> {
             let huge = (self.page_bytes() / ENTRY_BYTES).ilog2();
             let orders = self.buddy.iter().map(|zone| zone.blocks.len()).max();
             let largest = orders.and_then(|orders| u32::try_from(orders.checked_sub(1)?).ok());
-            // Files that somebody cut by hand say nothing of what the kernel has.
+            // Files that were cut by hand do not show the kernel's orders.
             largest
                 .filter(|&largest| largest >= USUAL_ORDER)
                 .map_or(USUAL_ORDER, |most| huge.min(most))
         })
     }
 
-    /// The bytes of a page: the power of two nearest to `MemFree` over the free pages of `vmstat`, which were read at
-    /// almost the same moment; 4096 where either is missing or nothing is free.
+    /// Returns the bytes of a page: the power of two nearest to `MemFree` over the free pages of `vmstat`, which were
+    /// read at almost the same moment; 4096 where either is missing or no page is free.
     #[must_use]
     pub fn page_bytes(&self) -> u64 {
         const USUAL: u64 = 4096;
         let pages = self.vmstat.get("nr_free_pages").filter(|&pages| pages > 0);
         let per_page = self.free_bytes.zip(pages).map(|(bytes, pages)| bytes / pages);
-        // From 3 KiB on it is nearer to 4 KiB than to 2 KiB.
+        // From 3 KiB on a value is nearer to 4 KiB than to 2 KiB.
         let nearest = per_page
             .map(|bytes| (bytes / 3).saturating_mul(4).checked_ilog2().map_or(0, |log| 1 << log));
         nearest.filter(|bytes| (USUAL..=1 << 18).contains(bytes)).unwrap_or(USUAL)
     }
 
-    /// The sum of buddyinfo beside `MemFree`; `None` where either is missing.
+    /// Returns the sum of buddyinfo beside `MemFree`; `None` where either is missing.
     #[must_use]
     pub fn free_gap(&self) -> Option<FreeGap> {
         if self.buddy.is_empty() {
@@ -187,7 +184,7 @@ impl<'a> Snapshot<'a> {
     }
 }
 
-/// Reads files, and remembers what is missing.
+/// Reads files, and notes the missing ones.
 struct Reader<'a> {
     files: &'a Files,
     missing: Vec<Missing>,
@@ -208,7 +205,7 @@ impl<'a> Reader<'a> {
         text
     }
 
-    /// A file without which the rest still says something.
+    /// Reads a file without which the rest is still useful.
     fn try_read<T>(
         &mut self,
         name: &str,
@@ -236,7 +233,7 @@ impl<'a> Reader<'a> {
         self.try_read(name, costs, parse).unwrap_or_default()
     }
 
-    /// A file that few hosts have, and that says nothing that others do not.
+    /// Reads a file that few hosts have, and whose facts other files have, too.
     fn optional<T: Default>(
         &self,
         name: &str,

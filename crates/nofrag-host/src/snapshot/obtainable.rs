@@ -1,22 +1,23 @@
-//! How many blocks a process could have from a zone now: one formula for the report on a machine, the live view and the
-//! metrics.
+//! The number of blocks that a process could have from a zone now: one formula for the report on a machine, the live
+//! view and the metrics.
 //!
-//! What lies on the free lists is not what can be had. A zone keeps its watermark, boost included, and what it keeps
-//! from requests that could have used a higher zone (`lowmem_reserve`); and blocks of the types `HighAtomic` and
-//! `Isolate` are for others. All of that is known as far as zoneinfo and pagetypeinfo are: what nobody read is taken to
-//! be nothing.
+//! Not every block on the free lists can be had. A zone keeps its watermark, boost included, and a reserve from
+//! requests that could have used a higher zone (`lowmem_reserve`); and blocks of the types `HighAtomic` and `Isolate`
+//! are kept for other requests. These numbers come from zoneinfo and pagetypeinfo: where a file was not read they count
+//! as zero.
 
 use nofrag::page::{Migratetype, PageRequest, ZoneState};
 use nofrag::units::Order;
 
 use super::{Snapshot, ZoneInfo, ZoneName};
 
-/// Blocks that an ordinary request never takes.
+/// Types whose blocks an ordinary request never takes.
 const KEPT: [Migratetype; 2] = [Migratetype::HighAtomic, Migratetype::Isolate];
 
 impl Snapshot<'_> {
-    /// Blocks of each order that a process could have from the zone now, one after the other, before the watermarks
-    /// stop it (`GFP_HIGHUSER_MOVABLE`). Without zoneinfo: those that the free lists could be cut into. O(orders²).
+    /// Returns the blocks of each order that a process could have from the zone now, one after the other, before the
+    /// watermarks stop it (`GFP_HIGHUSER_MOVABLE`). Without zoneinfo: the blocks into which the free lists could be
+    /// cut. O(orders²).
     #[must_use]
     pub fn obtainable(&self, zone: &ZoneName) -> Vec<u64> {
         let Some(blocks) = self.blocks(zone) else { return Vec::new() };
@@ -26,7 +27,8 @@ impl Snapshot<'_> {
         orders.map(|order| self.takeable(zone, order).min(fit(order))).collect()
     }
 
-    /// Blocks of an order that the free lists could be cut into, but for those that are kept for others.
+    /// Returns the blocks of an order into which the free lists could be cut, except those that are kept for other
+    /// requests.
     #[must_use]
     pub fn takeable(&self, zone: &ZoneName, order: u32) -> u64 {
         let listed = self.blocks(zone).map_or(0, |blocks| blocks.blocks_of(order));
@@ -34,13 +36,15 @@ impl Snapshot<'_> {
         listed.saturating_sub(kept.fold(0, u64::saturating_add))
     }
 
-    /// Pages that a process can take before the watermarks stop it; 0 in a zone that the page allocator does not serve.
+    /// Returns the pages that a process can take before the watermarks stop it; 0 in a zone that the page allocator
+    /// does not serve.
     #[must_use]
     pub fn room(&self, zone: &ZoneInfo) -> u64 {
         self.state(zone).map_or(0, |state| room(&state))
     }
 
-    /// Blocks of an order that the free blocks of a type could be cut into, at least; 0 where types are not known.
+    /// Returns a lower bound of the blocks of an order into which the free blocks of a type could be cut; 0 where types
+    /// are not known.
     #[must_use]
     pub fn blocks_of_type(&self, zone: &ZoneName, migratetype: Migratetype, order: u32) -> u64 {
         let row = self.types.as_ref().and_then(|types| types.free_of(zone, migratetype));
@@ -62,7 +66,7 @@ mod tests {
     use super::super::{buddyinfo, pagetypeinfo, zoneinfo};
     use super::*;
 
-    /// A zone of so many free pages; `kept` of them are under its watermark or for requests of lower zones.
+    /// Checks a zone of `free` free pages; `kept` of them are under its watermark or for requests of lower zones.
     fn check_obtainable(free: u64, kept: [u64; 3], blocks: &str, expected: &[u64]) {
         let [min, boost, reserve] = kept;
         let text = format!(
@@ -83,7 +87,7 @@ mod tests {
     #[test]
     fn watermark_boost_and_reserve_stay() {
         check_obtainable(16, [0, 0, 0], "0 0 0 0 1", &[16, 8, 4, 2, 1]);
-        // The boost is in the mark that the kernel prints.
+        // The mark that the kernel prints includes the boost.
         check_obtainable(16, [8, 5, 0], "0 0 0 0 1", &[8, 4, 2, 1, 0]);
         check_obtainable(16, [8, 0, 4], "0 0 0 0 1", &[4, 2, 1, 0, 0]);
         check_obtainable(16, [99, 0, 0], "0 0 0 0 1", &[0, 0, 0, 0, 0]);

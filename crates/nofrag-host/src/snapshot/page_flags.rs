@@ -1,8 +1,8 @@
-//! `/proc/kpageflags` and `/proc/kpagecount`: what each page frame is used for.
+//! `/proc/kpageflags` and `/proc/kpagecount`: the use of each page frame.
 //!
 //! Both files have eight bytes for each frame, from frame 0 on: a set of bits, whose numbers are the kernel's promise
-//! to user space (admin-guide/mm/pagemap), and how often the frame is mapped. [`PageMap`] reads them in place; a host
-//! of 24 GiB has 50 MB of them.
+//! to user space (admin-guide/mm/pagemap), and the number of the frame's mappings. [`PageMap`] reads the files in
+//! place; a host of 24 GiB has 50 MB of them.
 //!
 //! Every page of a free block carries `BUDDY`, but order and type are not given. The orders
 //! follow from the first law of the buddies, that a page is free at one order only, the largest possible:
@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use serde::Serialize;
 
-/// What the kernel says of one frame.
+/// The flags that the kernel shows for one frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PageFlags(pub u64);
 
@@ -47,7 +47,7 @@ impl PageFlags {
     pub const PGTABLE: PageFlags = PageFlags(1 << 26);
     pub const RESERVED: PageFlags = PageFlags(1 << 32);
 
-    /// Whether every flag of `other` is set.
+    /// Returns true if every flag of `other` is set.
     #[must_use]
     pub const fn has(self, other: PageFlags) -> bool {
         self.0 & other.0 == other.0
@@ -64,8 +64,8 @@ impl PageFlags {
         false
     }
 
-    /// What the frame is used for, as far as its own flags say. Tails of compound pages carry flags of their head on
-    /// some kernels and not on others; [`PageMap::uses`] follows them to it.
+    /// Returns the use of the frame, as far as its own flags show it. Tails of compound pages carry flags of their head
+    /// on some kernels and not on others; [`PageMap::uses`] gives them the use of their head.
     #[must_use]
     pub const fn usage(self) -> FrameUse {
         if self.has(PageFlags::NOPAGE) {
@@ -97,8 +97,8 @@ impl PageFlags {
 }
 
 impl PageFlags {
-    /// What the frame is used for, where the frame before it is used for `before`: nothing but the head of a compound
-    /// page says what its tails are, and they follow it; but what is free has no tails.
+    /// Returns the use of the frame behind one with the use `before`: only the head of a compound page shows the use of
+    /// its tails, which follow it; but a free page has no tails.
     #[must_use]
     pub(crate) fn usage_behind(self, before: Option<FrameUse>) -> FrameUse {
         let own = self.usage();
@@ -110,7 +110,7 @@ impl PageFlags {
     }
 }
 
-/// What a frame is used for. One name for each use that a policy treats differently.
+/// The use of a frame. One name for each use that a policy treats differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[repr(u8)]
@@ -124,24 +124,22 @@ pub enum FrameUse {
     Shmem,
     /// Memory of a process: can be moved, and dropped only with swap.
     Anon,
-    /// Kernel objects.
     Slab,
     /// Page tables of a process.
     PageTable,
     /// A page of hugetlbfs, given out or in its pool.
     HugeTlb,
-    /// Any other memory of the kernel, and free pages on per-CPU lists, which cannot be told from it.
+    /// Any other memory of the kernel, and free pages on per-CPU lists, which look the same.
     Kernel,
     /// Never handed out: firmware, the kernel's image, the map of frames itself, broken memory.
     Reserved,
     /// Given back to a hypervisor, or taken offline.
     Offline,
-    /// No memory here.
+    /// No memory at this frame.
     NoPage,
 }
 
 impl FrameUse {
-    /// Every use.
     pub const ALL: [FrameUse; 11] = [
         FrameUse::Free,
         FrameUse::File,
@@ -155,10 +153,9 @@ impl FrameUse {
         FrameUse::Offline,
         FrameUse::NoPage,
     ];
-    /// How many there are.
     pub const COUNT: usize = FrameUse::ALL.len();
 
-    /// What it is called in a sentence.
+    /// Returns the name in a sentence.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -176,19 +173,19 @@ impl FrameUse {
         }
     }
 
-    /// As an index into a table with a row per use.
+    /// Returns the index into a table with a row per use.
     #[must_use]
     pub const fn index(self) -> usize {
         self as usize
     }
 
-    /// Whether compaction can move what is in the frame.
+    /// Returns true if compaction can move the frame's contents.
     #[must_use]
     pub const fn is_movable(self) -> bool {
         matches!(self, FrameUse::File | FrameUse::Shmem | FrameUse::Anon)
     }
 
-    /// Whether the allocator manages the frame: it is free, or was handed out.
+    /// Returns true if the allocator manages the frame: it is free, or was handed out.
     #[must_use]
     pub const fn is_managed(self) -> bool {
         !matches!(self, FrameUse::Reserved | FrameUse::Offline | FrameUse::NoPage)
@@ -197,14 +194,14 @@ impl FrameUse {
 
 const WORD: usize = size_of::<u64>();
 
-/// The number at place `index` of a file of eight-byte numbers.
+/// Returns the number at place `index` of a file of eight-byte numbers.
 fn number(bytes: &[u8], index: u64) -> Option<u64> {
     let at = usize::try_from(index).ok()?.checked_mul(WORD)?;
     let bytes = bytes.get(at..at.checked_add(WORD)?)?;
     Some(u64::from_le_bytes(bytes.try_into().expect("eight bytes")))
 }
 
-/// The flags of all frames, and where they are known how often each is mapped. Nothing is copied.
+/// The flags of all frames, and the number of mappings of each where it is known. Nothing is copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageMap<'a> {
     flags: &'a [u8],
@@ -212,32 +209,32 @@ pub struct PageMap<'a> {
 }
 
 impl<'a> PageMap<'a> {
-    /// The bytes of `kpageflags`, and of `kpagecount` if they are at hand.
+    /// Makes a map from the bytes of `kpageflags`, and of `kpagecount` if they were read.
     #[must_use]
     pub const fn new(flags: &'a [u8], counts: Option<&'a [u8]>) -> PageMap<'a> {
         PageMap { flags, counts }
     }
 
-    /// For how many frames there are flags: those from 0 to before this number.
+    /// Returns the number of frames with flags: frame 0 to before this number.
     #[must_use]
     pub const fn frames(&self) -> u64 {
         (self.flags.len() / WORD) as u64
     }
 
-    /// The flags of a frame; `None` behind the last.
+    /// Returns the flags of a frame; `None` behind the last.
     #[must_use]
     pub fn flags(&self, pfn: u64) -> Option<PageFlags> {
         number(self.flags, pfn).map(PageFlags)
     }
 
-    /// How often a frame is mapped; `None` where that is not known.
+    /// Returns the number of mappings of a frame; `None` where it is not known.
     #[must_use]
     pub fn count(&self, pfn: u64) -> Option<u64> {
         number(self.counts?, pfn)
     }
 
-    /// What each frame of a range is used for, in order; those behind the last frame are left out. Tails of a compound
-    /// page are what its head is. O(frames).
+    /// Returns the use of each frame of a range, in order; frames behind the last are left out. Tails of a compound
+    /// page have the use of its head. O(frames).
     pub fn uses(&self, range: Range<u64>) -> impl Iterator<Item = (u64, FrameUse)> + use<'a> {
         let map = *self;
         let end = range.end.min(map.frames());
@@ -250,9 +247,9 @@ impl<'a> PageMap<'a> {
         })
     }
 
-    /// The use of the head of the compound page that `pfn` is a tail of, if it is one.
+    /// Returns the use of the head of the compound page of which `pfn` is a tail; `None` if it is not a tail.
     fn head_use(&self, pfn: u64) -> Option<FrameUse> {
-        /// The largest compound pages are of 1 GiB.
+        /// Frames of the largest compound pages, 1 GiB.
         const FARTHEST: u64 = 1 << 18;
         if !self.flags(pfn)?.has(PageFlags::COMPOUND_TAIL) {
             return None;
@@ -262,7 +259,7 @@ impl<'a> PageMap<'a> {
         flags.find(|flags| !flags.has(PageFlags::COMPOUND_TAIL)).map(PageFlags::usage)
     }
 
-    /// How many frames of a range are used for what, by [`FrameUse::index`]. O(frames).
+    /// Returns the number of frames of a range for each use, by [`FrameUse::index`]. O(frames).
     #[must_use]
     pub fn count_uses(&self, range: Range<u64>) -> [u64; FrameUse::COUNT] {
         let mut counts = [0; FrameUse::COUNT];
@@ -270,8 +267,8 @@ impl<'a> PageMap<'a> {
         counts
     }
 
-    /// The free blocks of a range of frames, which must not reach beyond a zone: first frame and order, in ascending
-    /// order. Each run of free frames is cut into the largest aligned blocks of at most `largest`. O(frames).
+    /// Returns the free blocks of a range of frames, which must not reach beyond a zone: first frame and order, in
+    /// ascending order. Each run of free frames is cut into the largest aligned blocks of at most `largest`. O(frames).
     pub fn free_blocks(
         &self,
         range: Range<u64>,
@@ -302,7 +299,7 @@ impl<'a> PageMap<'a> {
 mod tests {
     use super::*;
 
-    /// The frames that are counted as free are those of which the free blocks consist.
+    /// The frames that count as free are those of which the free blocks consist.
     #[test]
     fn free_frames_have_no_tails() {
         let free_head = PageFlags(PageFlags::BUDDY.0 | PageFlags::COMPOUND_HEAD.0);
@@ -319,7 +316,8 @@ mod tests {
         flags.iter().flat_map(|flags| flags.0.to_le_bytes()).collect()
     }
 
-    /// The uses of frames drawn as letters: `f` free, `h` head of a slab, `t` bare tail, `a` anonymous, `.` no flags.
+    /// Returns the flags of frames drawn as letters: `f` free, `h` head of a slab, `t` bare tail, `a` anonymous, `.` no
+    /// flags.
     fn draw(text: &str) -> Vec<u8> {
         let flags: Vec<PageFlags> = text
             .chars()

@@ -12,9 +12,10 @@
 //! ```
 //!
 //! The rows name the types in the kernel's numbering, which depends on its configuration: with CMA `Isolate` is 5,
-//! without it 4. Trace events carry the bare number; [`PageTypes::migratetype`] says what it means.
+//! without it 4. Trace events carry the bare number; [`PageTypes::migratetype`] translates it.
 //!
-//! Walking a list ends at 100,000 blocks, printed as `>100000`: a lower bound (docs/sources/pages.md#b-27).
+//! The kernel's walk over a list ends at 100,000 blocks, printed as `>100000`: a lower bound
+//! (docs/sources/pages.md#b-27).
 
 use nofrag::page::Migratetype;
 use serde::Serialize;
@@ -26,14 +27,13 @@ use super::lines::{Malformed, ZoneName, is_name, numbered, zone};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BlockCount {
-    /// So many.
     Exactly(u64),
-    /// More than so many: the kernel stopped counting.
+    /// More blocks than this number: the kernel stopped counting.
     MoreThan(u64),
 }
 
 impl BlockCount {
-    /// How many there are at least.
+    /// Returns the lower bound of the number.
     #[must_use]
     pub const fn least(self) -> u64 {
         match self {
@@ -42,7 +42,7 @@ impl BlockCount {
         }
     }
 
-    /// How many there are, if that is known.
+    /// Returns the exact number, if it is known.
     #[must_use]
     pub const fn exact(self) -> Option<u64> {
         match self {
@@ -62,7 +62,6 @@ impl BlockCount {
 /// The free blocks of one type in one zone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TypeBlocks {
-    /// The zone.
     #[serde(flatten)]
     pub zone: ZoneName,
     /// The type's number in the kernel's numbering.
@@ -74,43 +73,43 @@ pub struct TypeBlocks {
 /// The pageblocks of a zone by type.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ZonePageblocks {
-    /// The zone.
     #[serde(flatten)]
     pub zone: ZoneName,
     /// Pageblocks of each type, in the kernel's numbering.
     pub pageblocks: Vec<u64>,
 }
 
-/// What the file says.
+/// The contents of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PageTypes {
-    /// The order of a pageblock, where it is said.
+    /// Order of a pageblock, where the file states it.
     pub pageblock_order: Option<u32>,
     /// The types' names in the kernel's numbering.
     pub names: Vec<String>,
     /// Free blocks, by zone and type, in the order of the file.
     pub free: Vec<TypeBlocks>,
-    /// Pageblocks, by zone.
+    /// Pageblocks by zone and type.
     pub pageblocks: Vec<ZonePageblocks>,
-    /// Pageblocks with pages of more than one type; kernels with `page_owner` alone count them.
+    /// Pageblocks with pages of more than one type; only kernels with `page_owner` count them.
     pub mixed: Vec<ZonePageblocks>,
 }
 
 impl PageTypes {
-    /// The type of this number in the kernel's numbering; `None` for one that the kernel or this crate does not have.
+    /// Returns the type of this number in the kernel's numbering; `None` for one that the kernel or this crate does not
+    /// have.
     #[must_use]
     pub fn migratetype(&self, number: usize) -> Option<Migratetype> {
         let name = self.names.get(number)?;
         Migratetype::ALL.into_iter().find(|each| each.name() == name)
     }
 
-    /// The number of a type in the kernel's numbering; `None` if the kernel has no such type.
+    /// Returns the number of a type in the kernel's numbering; `None` if the kernel has no such type.
     #[must_use]
     pub fn number(&self, migratetype: Migratetype) -> Option<usize> {
         self.names.iter().position(|name| name == migratetype.name())
     }
 
-    /// The free blocks of a type in a zone.
+    /// Returns the free blocks of a type in a zone.
     #[must_use]
     pub fn free_of(&self, zone: &ZoneName, migratetype: Migratetype) -> Option<&[BlockCount]> {
         let number = self.number(migratetype)?;
@@ -118,7 +117,7 @@ impl PageTypes {
         found.map(|row| row.blocks.as_slice())
     }
 
-    /// The pageblocks of a type in a zone.
+    /// Returns the number of pageblocks of a type in a zone.
     #[must_use]
     pub fn pageblocks_of(&self, zone: &ZoneName, migratetype: Migratetype) -> Option<u64> {
         let number = self.number(migratetype)?;
@@ -127,7 +126,7 @@ impl PageTypes {
     }
 }
 
-/// Which table a line belongs to.
+/// The table to which a line belongs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Table {
     Free,
@@ -135,10 +134,10 @@ enum Table {
     Mixed,
 }
 
-/// More types than any kernel has.
+/// Most types in the file: more than any kernel has.
 const MOST_TYPES: usize = 32;
 
-/// Reads the file.
+/// Parses the text of `/proc/pagetypeinfo`.
 #[must_use]
 pub fn pagetypeinfo(text: &str) -> (PageTypes, Vec<Malformed>) {
     let mut types = PageTypes::default();
@@ -168,7 +167,7 @@ pub fn pagetypeinfo(text: &str) -> (PageTypes, Vec<Malformed>) {
 }
 
 impl PageTypes {
-    /// Takes the names from the heading of the second table, unless the first one has given them.
+    /// Takes the names from the heading of the second table, unless the first table has given them.
     fn name_all(&mut self, names: &str) -> bool {
         let names = names.split_ascii_whitespace().take(MOST_TYPES).filter(|name| is_name(name));
         if self.names.is_empty() {
@@ -178,7 +177,7 @@ impl PageTypes {
         names.eq(self.names.iter().map(String::as_str))
     }
 
-    /// The number of the type with this name; a new one where the file still names them.
+    /// Returns the number of the type with this name; a new one while the file still names types.
     fn named(&mut self, name: &str) -> Option<usize> {
         if let Some(number) = self.names.iter().position(|known| known == name) {
             return Some(number);

@@ -1,21 +1,21 @@
-//! The zones of a snapshot in the core's terms, so that its watermark test can be asked what it would say.
+//! The zones of a snapshot in the terms of the core, for its watermark test.
 
 use nofrag::page::{FreeCounts, Migratetype, NodeId, Watermarks, ZoneKind, ZoneState};
 use nofrag::units::Order;
 
 use super::{Snapshot, ZoneInfo};
 
-/// A number of pages that is no larger than any machine's, so that sums stay within 64 bits whatever a file says.
+/// Limits a number of pages to more than any machine has, so that sums stay within 64 bits whatever a file contains.
 fn sane(pages: u64) -> u64 {
     const MOST: u64 = 1 << 48;
     pages.min(MOST)
 }
 
 impl Snapshot<'_> {
-    /// The zone in the core's terms; `None` for one that the page allocator does not serve.
+    /// Returns the zone in the core's terms; `None` for one that the page allocator does not serve.
     ///
-    /// Blocks above the core's largest order count as blocks of that order. Where pagetypeinfo says nothing of the zone
-    /// every block counts as of each ordinary type, so that none is refused for its type.
+    /// Blocks above the core's largest order count as blocks of that order. Where pagetypeinfo does not have the zone
+    /// every block counts as a block of each ordinary type, so that no request is refused for its type.
     #[must_use]
     pub fn state(&self, zone: &ZoneInfo) -> Option<ZoneState> {
         let Watermarks { min, low, high, promo } = zone.marks();
@@ -30,9 +30,9 @@ impl Snapshot<'_> {
         })
     }
 
-    /// The zone as a request sees it that asks for a block of `order`, above the core's largest: for this zone the
-    /// core's test of its largest order says what the kernel's says of `order`. Only blocks of `order` and above count
-    /// as blocks of the largest, and of the free pages those are left out by which the request is larger.
+    /// Returns the zone for a request of `order`, above the core's largest: in this zone the core's test of its largest
+    /// order answers as the kernel's test of `order` does. Only blocks of `order` and above count as blocks of the
+    /// largest, and the free pages are fewer by the difference between the two sizes.
     #[must_use]
     pub fn state_for(&self, zone: &ZoneInfo, order: u32) -> Option<ZoneState> {
         let state = self.state(zone)?;
@@ -44,8 +44,8 @@ impl Snapshot<'_> {
         })
     }
 
-    /// What a zone keeps from requests by the kind of their highest zone. `protection` has a column for each zone of
-    /// the node, those without memory included.
+    /// Returns the pages that a zone keeps from requests, by the kind of their highest zone. `protection` has a column
+    /// for each zone of the node, those without memory included.
     fn reserve_by_kind(&self, zone: &ZoneInfo) -> [u64; ZoneKind::COUNT] {
         let node: Vec<_> =
             self.zones.iter().filter(|each| each.zone.node == zone.zone.node).collect();
@@ -56,14 +56,14 @@ impl Snapshot<'_> {
         })
     }
 
-    /// Whether pagetypeinfo says of which types the free blocks of a zone are: a file that was cut may not.
+    /// Returns true if pagetypeinfo has the types of the free blocks of a zone: a file that was cut may lack them.
     fn knows_types(&self, zone: &ZoneInfo) -> bool {
         let listed = |each: &Migratetype| self.types.as_ref()?.free_of(&zone.zone, *each);
         Migratetype::MOBILITY.iter().all(|each| listed(each).is_some())
     }
 
-    /// What is free in a zone, by type where pagetypeinfo says it. Blocks of `largest` and above count as blocks of the
-    /// core's largest order, and only they do.
+    /// Counts the free blocks of a zone, by type where pagetypeinfo has the types. Blocks of `largest` and above count
+    /// as blocks of the core's largest order, and only they do.
     fn counts(&self, zone: &ZoneInfo, largest: u32) -> FreeCounts {
         let blocks = self.blocks(&zone.zone).map_or(&[][..], |blocks| &blocks.blocks);
         let listed = |migratetype| self.types.as_ref()?.free_of(&zone.zone, migratetype);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::*;
 
-/// The snapshots of the raw recording, or a printed reason why they are not there.
+/// Returns the snapshots of the raw recording; without it prints the reason.
 fn recorded() -> Option<[Files; 2]> {
     let Some(folder) = std::env::var_os("NOFRAG_RAW_RECORDING").map(PathBuf::from) else {
         println!("skipped: NOFRAG_RAW_RECORDING names no folder of a raw recording");
@@ -15,7 +15,7 @@ fn recorded() -> Option<[Files; 2]> {
     Some(["start", "end"].map(read))
 }
 
-/// The files of this host that this process may read.
+/// Returns the files of this host that this process may read.
 fn live() -> Files {
     let mut files = Files::default();
     let mut add = |name: &str, path: &str| {
@@ -32,7 +32,8 @@ fn live() -> Files {
     files
 }
 
-/// The indices from buddyinfo are those of debugfs, to so many thousandths. How many were compared.
+/// Checks that the indices from buddyinfo are those of debugfs, to within `off` thousandths. Returns the number
+/// compared.
 fn check_indices(snapshot: &Snapshot<'_>, off: impl Fn(&ZoneName) -> u64) -> usize {
     let mut compared = 0;
     for (kernel, which) in [(&snapshot.extfrag, "extfrag"), (&snapshot.unusable, "unusable")] {
@@ -78,7 +79,7 @@ fn the_recorded_guest_is_read_whole() {
     }
 }
 
-/// The types of buddyinfo's blocks add up to them, but for what happened between the two reads.
+/// The types of buddyinfo's blocks add up to the blocks, except for changes between the two reads.
 #[test]
 fn types_add_up_to_the_free_blocks() {
     let Some(recorded) = recorded() else { return };
@@ -120,7 +121,7 @@ fn the_orders_of_free_blocks_are_those_of_buddyinfo() {
     }
 }
 
-/// Every file alone, and all but every one: what is missing is said, and costs nothing else.
+/// Every file alone, and all but every one: a missing file is named, and costs nothing else.
 #[test]
 fn each_missing_file_is_named() {
     let Some([files, _]) = recorded() else { return };
@@ -165,7 +166,7 @@ fn page_sizes_other_than_4_kib_are_seen() {
     }
 }
 
-/// The running kernel's files, whatever it is: every line of them is understood.
+/// The running kernel's files, of any version: every line is understood.
 #[test]
 fn this_host_is_read_whole() {
     let files = live();
@@ -193,7 +194,7 @@ fn check_indices_if_still(snapshot: &Snapshot<'_>) {
     }
 }
 
-/// S_9 x 512 is `nr_free_pages_blocks`, but for what happens between the two reads.
+/// S_9 x 512 is `nr_free_pages_blocks`, except for changes between the two reads.
 #[test]
 fn free_pages_in_pageblocks_are_those_that_the_kernel_counts() {
     for attempt in 0.. {

@@ -17,8 +17,8 @@
 //!
 //! The printed watermarks are those in force: they include the boost, see [`ZoneInfo::marks`].
 //!
-//! Kernels differ in which lines there are: `boost`, `promo`, `cma` and `nr_free_pages_blocks` came one by one. A line
-//! that is not known is kept as a counter if it is a name and a number.
+//! Kernels differ in their lines: `boost`, `promo`, `cma` and `nr_free_pages_blocks` came one by one. An unknown line
+//! is kept as a counter if it is a name and a number.
 
 use std::collections::BTreeMap;
 
@@ -27,15 +27,14 @@ use serde::Serialize;
 
 use super::lines::{Malformed, ZoneName, numbered, zone};
 
-/// One zone.
+/// One zone, from its lines in `/proc/zoneinfo`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ZoneInfo {
-    /// Which.
     #[serde(flatten)]
     pub zone: ZoneName,
     /// Free pages, those on per-CPU lists not included.
     pub free: u64,
-    /// By how much the watermarks are raised; `None` where the kernel does not say.
+    /// Pages by which the watermarks are raised; `None` where the kernel does not tell.
     pub boost: Option<u64>,
     /// The watermark below which only callers with rights take pages, boost included.
     pub min: u64,
@@ -43,18 +42,17 @@ pub struct ZoneInfo {
     pub low: u64,
     /// The watermark at which kswapd sleeps again, boost included.
     pub high: u64,
-    /// From the zone's first frame to its last.
+    /// Number of frames from the zone's first to its last.
     pub spanned: u64,
-    /// Frames with memory.
     pub present: u64,
     /// Frames that the allocator hands out.
     pub managed: u64,
-    /// Frames set aside for CMA; `None` where the kernel does not say.
+    /// Frames set aside for CMA; `None` where the kernel does not tell.
     pub cma: Option<u64>,
     /// The zone's first frame; `None` for a zone without memory.
     pub start_pfn: Option<u64>,
-    /// Pages kept from requests that could have used a higher zone, by the highest zone that they could use
-    /// (`lowmem_reserve`).
+    /// Pages kept from requests that could have used a higher zone, indexed by the highest zone that the request could
+    /// use (`lowmem_reserve`).
     pub protection: Vec<u64>,
     /// The lists of the CPUs.
     pub per_cpu: Vec<PerCpuSet>,
@@ -65,30 +63,30 @@ pub struct ZoneInfo {
 /// A CPU's lists in a zone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PerCpuSet {
-    /// The CPU.
     pub cpu: u32,
-    /// Pages on them.
+    /// Number of pages on the lists.
     pub count: u64,
-    /// Above so many they are drained.
+    /// Number of pages above which the lists are drained.
     pub high: u64,
-    /// So many are moved at a time.
+    /// Number of pages that are moved at a time.
     pub batch: u64,
 }
 
 impl ZoneInfo {
-    /// Free pages in blocks of a pageblock or more (`nr_free_pages_blocks`); `None` where the kernel does not say.
+    /// Returns the free pages in blocks of a pageblock or more (`nr_free_pages_blocks`); `None` where the kernel does
+    /// not tell.
     #[must_use]
     pub fn free_in_pageblocks(&self) -> Option<u64> {
         self.counters.get("nr_free_pages_blocks").copied()
     }
 
-    /// Free pages that belong to CMA blocks; `None` where the kernel does not say.
+    /// Returns the free pages that belong to CMA blocks; `None` where the kernel does not tell.
     #[must_use]
     pub fn free_cma(&self) -> Option<u64> {
         self.counters.get("nr_free_cma").copied()
     }
 
-    /// The watermarks without the boost.
+    /// Returns the watermarks without the boost.
     #[must_use]
     pub fn marks(&self) -> Watermarks {
         let plain = |mark: u64| mark.saturating_sub(self.boost.unwrap_or(0));
@@ -101,20 +99,20 @@ impl ZoneInfo {
         }
     }
 
-    /// Pages on the lists of all CPUs.
+    /// Returns the number of pages on the lists of all CPUs.
     #[must_use]
     pub fn on_per_cpu_lists(&self) -> u64 {
         self.per_cpu.iter().fold(0, |sum, set| sum.saturating_add(set.count))
     }
 
-    /// The frame behind the zone's last; `None` for a zone without memory.
+    /// Returns the frame behind the zone's last; `None` for a zone without memory.
     #[must_use]
     pub fn end_pfn(&self) -> Option<u64> {
         Some(self.start_pfn?.saturating_add(self.spanned))
     }
 }
 
-/// What the file says.
+/// The contents of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Zones {
     /// The zones in the order of the file: by node, lowest first.
@@ -123,7 +121,7 @@ pub struct Zones {
     pub nodes: BTreeMap<u32, BTreeMap<String, u64>>,
 }
 
-/// What the lines are about.
+/// The part of the file to which lines belong.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     Node,
@@ -131,7 +129,7 @@ enum Part {
     PerCpu,
 }
 
-/// Reads the file.
+/// Parses the text of `/proc/zoneinfo`.
 #[must_use]
 pub fn zoneinfo(text: &str) -> (Zones, Vec<Malformed>) {
     let mut read = Zones::default();
@@ -177,7 +175,7 @@ pub fn zoneinfo(text: &str) -> (Zones, Vec<Malformed>) {
     (read, malformed)
 }
 
-/// `nr_free_pages 889` and `count: 21`.
+/// Parses `nr_free_pages 889` and `count: 21`.
 fn name_and_number(text: &str) -> Option<(&str, u64)> {
     let at = text.rfind(|c: char| c.is_ascii_whitespace() || c == ':')?;
     let name = text[..at].trim_end_matches(|c: char| c.is_ascii_whitespace() || c == ':');
@@ -223,7 +221,7 @@ impl ZoneInfo {
             "count" => set.count = number,
             "high" => set.high = number,
             "batch" => set.batch = number,
-            // `vm stats threshold`, `high_min`, and what follows the last CPU.
+            // `vm stats threshold`, `high_min`, and the lines behind the last CPU.
             _ => {}
         }
         Some(())

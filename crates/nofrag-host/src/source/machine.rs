@@ -1,10 +1,10 @@
 //! The files of a whole machine, each read once.
 //!
-//! What belongs together is read together: buddyinfo and the indices of debugfs stand between two reads of buddyinfo
-//! that must be equal, or they are read again. All small files take some ten milliseconds, most of it pagetypeinfo, for
-//! which the kernel walks every free list; so a look reads it once and nothing here reads it in a loop. The state of
-//! every frame is eight bytes each, and a second for some 25 GiB of memory, so it is read on request, and summed up
-//! while it is read.
+//! Files that change together are read together: buddyinfo and the indices of debugfs stand between two reads of
+//! buddyinfo that must be equal, or they are read again. All small files take some ten milliseconds, most of it
+//! pagetypeinfo, for which the kernel walks every free list; so a look reads it once and no code here reads it in a
+//! loop. The state of every frame is eight bytes each, and a second for some 25 GiB of memory, so it is read on
+//! request, and summed up while it is read.
 //!
 //! In a captured folder a file may be packed, with `.zst` behind its name.
 
@@ -18,46 +18,43 @@ use crate::process::ranking::{self, PATIENCE, Ranked, Ranking};
 use crate::record::Frames;
 use crate::snapshot::{Files, Snapshot, path_of};
 
-/// What was read.
+/// The files of a machine that were read.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     /// Free lists, watermarks, counters and settings.
     pub files: Files,
-    /// The vmalloc space and what stands beside it; its list of areas is empty where it could not be read.
+    /// The vmalloc space and the files beside it; its list of areas is empty where it could not be read.
     pub vmalloc: Vmalloc,
     /// The processes by the number of their areas; `None` where they could not be listed.
     pub ranking: Option<Ranking>,
-    /// Seconds since boot.
     pub uptime_seconds: Option<f64>,
     /// The pools of hugetlbfs, by size.
     pub pools: Vec<Pool>,
-    /// What the frames show, where they were asked for and could be read.
+    /// The uses of frames, where they were asked for and could be read.
     pub frames: Option<FrameReport>,
-    /// What could not be had, and what it costs.
+    /// Files that could not be had, with the parts of the report that are missing for want of them.
     pub missing: Vec<Missing>,
 }
 
 /// A pool of hugetlbfs, in pages of its size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 pub struct Pool {
-    /// Bytes of a page.
+    /// Bytes of one page.
     pub bytes: u64,
-    /// Pages in the pool.
     pub pages: u64,
-    /// Those not in use.
     pub free: u64,
-    /// Those of them that are promised.
+    /// Free pages that are promised.
     pub reserved: u64,
 }
 
-/// The files of one moment that change together, with what is not shown without each.
+/// The files of one moment that change together, with the part of the report that needs each.
 const LISTS: [(&str, &str); 3] = [
     ("buddyinfo", "free blocks by order, and every figure made of them"),
     ("extfrag_index", "the comparison of the indices with the kernel's own"),
     ("unusable_index", "the comparison of the indices with the kernel's own"),
 ];
 
-/// The other small files.
+/// The other small files, with the part of the report that needs each.
 const SMALL: [(&str, &str); 7] = [
     ("zoneinfo", "zones, watermarks and boost, and which requests succeed"),
     (
@@ -71,21 +68,21 @@ const SMALL: [(&str, &str); 7] = [
     ("transparent_hugepage_defrag", "how hard huge pages are tried for"),
 ];
 
-/// The state of every frame, and what is read with it.
+/// The state of every frame, and the file that is read with it.
 const KPAGEFLAGS: &str = "kpageflags";
 const FRAMES_COST: &str = "what each page frame is used for";
 const IOMEM: (&str, &str) = ("iomem", "telling frames without memory from those of the kernel");
 
-/// What the list of vmalloc areas is for.
+/// The purpose of the list of vmalloc areas.
 const AREAS: &str = "who holds the vmalloc space, and what of it waits for a purge";
 
-/// Settings that do something when they are read, or have no value.
+/// Settings that act when they are read, or have no value.
 pub(crate) const NOT_SETTINGS: [&str; 3] = ["stat_refresh", "compact_memory", "drop_caches"];
 
-/// Where the pools of hugetlbfs are.
+/// Folder of the pools of hugetlbfs.
 pub(crate) const POOLS: &str = "sys/kernel/mm/hugepages";
 
-/// Reads a machine. Never fails: see [`Sources::missing`].
+/// Reads a machine. Never fails: files that could not be had are in [`Sources::missing`].
 #[must_use]
 pub fn read(root: &Root, frames: Frames) -> Sources {
     let mut reader = Reader { root, files: Files::default(), missing: Vec::new() };
@@ -128,7 +125,8 @@ pub fn read(root: &Root, frames: Frames) -> Sources {
 }
 
 impl Sources {
-    /// A machine from the files of a snapshot alone, such as one in a recording. O(frames) where it has their state.
+    /// Makes a machine from the files of a snapshot alone, such as one in a recording. O(frames) where it has their
+    /// state.
     #[must_use]
     pub fn of_files(files: Files) -> Sources {
         const NOT_TAKEN: &str = "a snapshot of a recording has no such file";
@@ -160,7 +158,7 @@ impl Sources {
         Sources { ranking, vmalloc, missing, frames, files, ..Sources::default() }
     }
 
-    /// Adds what is missing; of each file only the first cost is said.
+    /// Adds missing files; of each file only the first entry is kept.
     fn add_missing(&mut self, more: Vec<Missing>) {
         for each in more {
             if !self.missing.iter().any(|known| known.path == each.path) {
@@ -170,7 +168,7 @@ impl Sources {
     }
 }
 
-/// The processes whose maps are in a snapshot.
+/// Returns the processes whose maps are in a snapshot.
 fn ranking_of(files: &Files) -> Option<Ranking> {
     let settings = files.text("sysctl").map(|text| crate::snapshot::settings(&text).0);
     let limit = settings.and_then(|settings| settings.get("max_map_count"));
@@ -200,9 +198,9 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Free lists and indices of one moment, as far as it can be had.
+    /// Reads free lists and indices of one moment, as far as they can be had.
     fn read_lists(&mut self) {
-        /// On a busy host some reads fall between two requests; after so many the last is kept.
+        /// Most tries: on a busy host the lists may change during every one, and the last is kept.
         const TRIES: usize = 8;
         let again = |reader: &Self| reader.root.read("proc/buddyinfo").ok();
         for _ in 0..TRIES {
@@ -214,7 +212,7 @@ impl Reader<'_> {
         }
     }
 
-    /// What the frames show; the other files are read already.
+    /// Reads the uses of frames; the other files are read already.
     fn frames(&mut self) -> Option<FrameReport> {
         let (name, costs) = IOMEM;
         self.add(name, costs);
@@ -238,16 +236,16 @@ impl Reader<'_> {
     }
 }
 
-/// A line `NAME VALUE..` for each setting of `vm`, read on this thread.
+/// Returns a line `NAME VALUE..` for each setting of `vm`, read on this thread.
 pub(crate) fn vm_settings(root: &Root) -> io::Result<Vec<u8>> {
-    /// No setting is longer.
+    /// Bytes of the longest setting.
     const MOST: u64 = 1 << 16;
     let mut lines = Vec::new();
     for Entry { name, .. } in root.entries_here(VM)? {
         if NOT_SETTINGS.contains(&name.as_str()) {
             continue;
         }
-        // Some can only be written.
+        // Some settings can only be written.
         if let Ok(value) = root.read_here(&format!("{VM}/{name}"), MOST) {
             lines.push(format!("{name} {}\n", String::from_utf8_lossy(&value).trim()));
         }
@@ -255,7 +253,7 @@ pub(crate) fn vm_settings(root: &Root) -> io::Result<Vec<u8>> {
     Ok(lines.concat().into_bytes())
 }
 
-/// Where the settings of `vm` are.
+/// Folder of the settings of `vm`.
 pub(crate) const VM: &str = "proc/sys/vm";
 
 fn uptime(text: &str) -> Result<f64, FieldError> {
@@ -264,7 +262,7 @@ fn uptime(text: &str) -> Result<f64, FieldError> {
     if seconds.is_finite() && seconds >= 0.0 { Ok(seconds) } else { Err(FieldError::NotANumber) }
 }
 
-/// The pools of hugetlbfs by size; none on a kernel without it.
+/// Returns the pools of hugetlbfs by size; none on a kernel without it.
 fn pools(root: &Root) -> Vec<Pool> {
     let names = root.names(POOLS).unwrap_or_default();
     let mut pools: Vec<Pool> = names.iter().filter_map(|name| pool(root, name)).collect();

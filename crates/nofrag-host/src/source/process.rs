@@ -2,15 +2,15 @@
 //!
 //! | file | needed for |
 //! |---|---|
-//! | `proc/PID/smaps` | why neighbours do not merge; it has all that `maps` has |
+//! | `proc/PID/smaps` | the reasons why neighbours do not merge; it has all that `maps` has |
 //! | `proc/PID/maps` | everything, where there is no `smaps` |
 //! | `proc/sys/vm/max_map_count` | the limit of areas |
 //! | `proc/PID/status` | name, threads |
-//! | `proc/PID/limits` | direction of placement (stack), and what `RLIMIT_AS` leaves |
+//! | `proc/PID/limits` | direction of placement (stack), and the room under `RLIMIT_AS` |
 //! | `proc/PID/personality`, `proc/sys/vm/legacy_va_layout` | direction of placement |
 //! | `proc/sys/vm/mmap_min_addr` | the lowest address |
 //! | `proc/sys/kernel/arch` | the end of the address space, the size of a page |
-//! | `proc/sys/kernel/osrelease` | the heading, and which placement is this kernel's |
+//! | `proc/sys/kernel/osrelease` | the heading, and the placement of this kernel |
 //!
 //! One of the first two is required. The kernel shows both to the owner of the process, unless the process has
 //! changed its identity or has made itself unreadable, and to root.
@@ -26,12 +26,12 @@ use super::{Files, Liveness, Missing, Root, word};
 use crate::fields::{self, Limit};
 use crate::proc_maps::{self, Parsed};
 
-/// Which process is looked at.
+/// The process whose files are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Whose {
-    /// The one that looks.
+    /// The reading process itself.
     Own,
-    /// The one with this number.
+    /// The process with this number.
     Pid(u32),
 }
 
@@ -44,12 +44,12 @@ impl fmt::Display for Whose {
     }
 }
 
-/// How much is read of the areas.
+/// Depth of the look at the areas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
-    /// `maps`: a microsecond per area.
+    /// Reads `maps`: a microsecond per area.
     Maps,
-    /// `smaps` if it can be had: the kernel walks the page tables of the whole process for it.
+    /// Reads `smaps` if it can be had: the kernel walks the page tables of the whole process for it.
     Smaps,
 }
 
@@ -57,15 +57,14 @@ pub enum Depth {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MapsFile {
-    /// `maps`: no flags, no sizes of what is behind the areas.
+    /// `maps`: no flags, no sizes of the memory behind the areas.
     #[default]
     Maps,
-    /// `smaps`.
     Smaps,
 }
 
 impl MapsFile {
-    /// Its name in the folder of the process.
+    /// Returns the name of the file in the folder of the process.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -75,65 +74,51 @@ impl MapsFile {
     }
 }
 
-/// What was read.
+/// The files of a process that were read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sources {
-    /// Where the areas come from.
+    /// The file of the areas.
     pub file: MapsFile,
-    /// The areas.
     pub parsed: Parsed,
-    /// The number of the process.
     pub pid: Option<u32>,
-    /// Its name.
     pub name: Option<String>,
-    /// Its threads.
     pub threads: Option<u64>,
-    /// `RLIMIT_STACK`.
     pub stack_limit: Option<Limit>,
-    /// `RLIMIT_AS`.
     pub address_space_limit: Option<Limit>,
-    /// How the process wants to be treated (`personality(2)`).
+    /// The flags of `personality(2)`.
     pub personality: Option<u64>,
-    /// `vm.max_map_count`.
     pub max_map_count: Option<u64>,
-    /// `vm.mmap_min_addr`.
     pub mmap_min_addr: Option<u64>,
-    /// `vm.legacy_va_layout`.
     pub legacy_layout: Option<u64>,
-    /// The kernel's release.
     pub release: Option<String>,
-    /// The architecture, as the kernel names it.
+    /// Name of the architecture, as the kernel gives it.
     pub arch: Option<String>,
-    /// What could not be had, and what it costs.
+    /// Files that could not be had, with the parts of the report that are missing for want of them.
     pub missing: Vec<Missing>,
 }
 
-/// Why the areas of a process could not be read.
+/// The reason why the areas of a process could not be read.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ProcessError {
-    /// The reader may not.
     #[error(
         "{path}: permission denied: the kernel shows the areas of a process to its owner and to \
          root; run this command as that user or as root (a process that has changed its identity, \
          or has made itself undumpable, shows them to root alone)"
     )]
     Denied {
-        /// The file.
         path: PathBuf,
     },
-    /// There is no such process, or no longer.
+    /// The process does not exist, or no longer.
     #[error("process {pid} does not exist, or has ended; `ps -e` lists those that run")]
     Gone {
-        /// Its number.
         pid: Whose,
     },
-    /// It has no areas.
+    /// The process has no areas.
     #[error("process {pid} has no address space: {why}")]
     NoAreas {
-        /// Its number.
         pid: Whose,
-        /// What it is instead.
+        /// The state of the process, in words.
         why: &'static str,
     },
     /// The captured host has no such process.
@@ -142,23 +127,17 @@ pub enum ProcessError {
          `cat /proc/PID/smaps > DIR/proc/PID/smaps` (or both `maps`)"
     )]
     Absent {
-        /// The file.
         path: PathBuf,
     },
     /// No process was named, and the folder has none, or several.
     #[error("{path}: {}", which_help(.found))]
     Which {
-        /// The folder.
         path: PathBuf,
-        /// The processes in it.
         found: Vec<u32>,
     },
-    /// Reading failed.
     #[error("{path}: {cause}")]
     Failed {
-        /// The file.
         path: PathBuf,
-        /// What the system says.
         cause: io::Error,
     },
 }
@@ -172,7 +151,7 @@ fn which_help(found: &[u32]) -> String {
     format!("several processes are captured here, name one: {}", found.join(", "))
 }
 
-/// The process that is meant when none is named: the reader itself, or the only one of a captured host.
+/// Returns the default process: the reader itself, or the only one of a captured host.
 ///
 /// # Errors
 /// [`ProcessError::Which`] when a captured host has none or several.
@@ -186,7 +165,7 @@ pub fn default_process(root: &Root) -> Result<Whose, ProcessError> {
     }
 }
 
-/// The numbers of all processes, ascending.
+/// Returns the numbers of all processes, ascending.
 ///
 /// # Errors
 /// [`ProcessError::Failed`] when the folder cannot be read.
@@ -202,7 +181,7 @@ pub fn processes(root: &Root) -> Result<Vec<u32>, ProcessError> {
 /// Reads the areas of a process, and nothing else.
 ///
 /// # Errors
-/// See [`ProcessError`].
+/// Those of [`ProcessError`].
 pub fn read_maps(root: &Root, whose: Whose) -> Result<Parsed, ProcessError> {
     let parsed = read_areas(root, whose, MapsFile::Maps)?;
     if parsed.lines == 0 {
@@ -211,10 +190,10 @@ pub fn read_maps(root: &Root, whose: Whose) -> Result<Parsed, ProcessError> {
     Ok(parsed)
 }
 
-/// How many areas a process has, as the kernel counts them.
+/// Returns the number of a process's areas, as the kernel counts them.
 ///
 /// # Errors
-/// See [`ProcessError`].
+/// Those of [`ProcessError`].
 pub fn count_areas(root: &Root, whose: Whose) -> Result<u64, ProcessError> {
     let relative = format!("proc/{whose}/maps");
     let counted = root.with(&relative, |file| proc_maps::count(BufReader::new(file)));
@@ -227,10 +206,10 @@ pub fn count_areas(root: &Root, whose: Whose) -> Result<u64, ProcessError> {
     }
 }
 
-/// Reads the areas of a process and what stands beside them.
+/// Reads the areas of a process and the files beside them.
 ///
 /// # Errors
-/// See [`ProcessError`]; what is missing beside the areas is in [`Sources::missing`].
+/// Those of [`ProcessError`]; files that are missing beside the areas are in [`Sources::missing`].
 pub fn read(root: &Root, whose: Whose, depth: Depth) -> Result<Sources, ProcessError> {
     let mut files = Files { root, missing: Vec::new() };
     let (file, parsed) = match depth {
@@ -262,7 +241,7 @@ fn read_areas(root: &Root, whose: Whose, file: MapsFile) -> Result<Parsed, Proce
     parsed.map_err(|cause| process_error(root, whose, root.path(&relative), cause))
 }
 
-/// A process that ends while its file is open makes reading fail with this.
+/// Error of a read when the process ends while its file is open.
 const ESRCH: i32 = 3;
 
 fn process_error(root: &Root, whose: Whose, path: PathBuf, cause: io::Error) -> ProcessError {
@@ -302,7 +281,7 @@ fn no_smaps(root: &Root, whose: Whose, why: &ProcessError) -> Missing {
     }
 }
 
-/// What a process without a line in `maps` is, as its status tells.
+/// Returns the state of a process without a line in `maps`, from its status.
 fn why_no_areas(root: &Root, whose: Whose) -> &'static str {
     let status = root.text(&format!("proc/{whose}/status")).unwrap_or_default();
     let is = |field: &str, value: &str| {

@@ -1,14 +1,14 @@
-//! How files of a host are opened and read: within a bound of bytes, and within a time.
+//! Opens and reads files of a host within a bound of bytes, and within a time.
 //!
-//! A captured folder comes from a stranger. Of it only regular files below the folder are opened: each part of a path
-//! is looked up in the folder before it without following links, and what stands there is looked at before it is
-//! opened, so that no device is touched and no pipe waited for.
+//! A captured folder comes from a stranger. Only regular files below the folder are opened: each part of a path is
+//! looked up in the folder before it without following links, and the type of an entry is checked before it is opened,
+//! so that no device is touched and no pipe waited for.
 //!
 //! The kernel may let a reader wait for as long as it likes: for the lock of an address space, or for a file system
-//! that is gone. So a thread of its own does what may wait, one for each thread that asks, which is kept. When it does
-//! not answer in time it is left behind, and ends when its file answers; until then that file is refused at once, so
-//! that a file that hangs costs one thread and one wait, however often it is asked for. Handing a file over takes some
-//! ten microseconds.
+//! that is gone. So the calls that may wait are made by a worker thread, one for each thread that reads, which is kept.
+//! A worker that does not answer in time is left behind, and ends when its file answers; until then that file is
+//! refused at once, so that a file that hangs costs one thread and one wait, however often it is asked for. Handing a
+//! file over takes some ten microseconds.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, fstat, openat, stata
 use super::Root;
 use crate::finding::bytes_text;
 
-/// What a file of a host can be at most, and how long one waits for it.
+/// Most bytes of a file of a host, and the longest wait for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Bound {
     most: u64,
@@ -36,17 +36,17 @@ struct Bound {
     group: Group,
 }
 
-/// Files that hang for one reason: a few of them are tried, and no more.
+/// Files that hang for one reason: only a few of them are tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Group {
-    /// Of the host as a whole.
+    /// Files of the host as a whole.
     Host,
-    /// Of single processes: each has locks of its own.
+    /// Files of single processes: each process has locks of its own.
     Process,
 }
 
 impl Group {
-    /// So many may hang at a time: with their patience it bounds how long a host is waited for in all.
+    /// Returns the most files that may hang at a time: with their patience it bounds the total wait for a host.
     const fn most(self) -> usize {
         match self {
             Group::Host => 3,
@@ -55,7 +55,7 @@ impl Group {
     }
 }
 
-/// The bound of the file with this path relative to the root.
+/// Returns the bound of the file at `relative` to the root.
 fn bound(relative: &str) -> Bound {
     const MIB: u64 = 1 << 20;
     let mut parts = relative.split('/');
@@ -79,7 +79,7 @@ fn bound(relative: &str) -> Bound {
     Bound { most, patience: Duration::from_millis(patience_ms), group }
 }
 
-/// A file of a host that is open. It ends with an error where it is longer than such a file can be.
+/// An open file of a host. Reading fails where it is longer than such a file can be.
 pub(crate) struct HostFile {
     from: Box<dyn Read + Send>,
     most: u64,
@@ -99,7 +99,7 @@ fn too_long(most: u64) -> io::Error {
     io::Error::new(io::ErrorKind::FileTooLarge, why)
 }
 
-/// What stands in a folder.
+/// An entry of a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) name: String,
@@ -108,30 +108,30 @@ pub(crate) struct Entry {
 }
 
 impl Root {
-    /// The whole of a file; of a captured one also if it is packed.
+    /// Reads a whole file; a captured one also if it is packed.
     ///
     /// # Errors
-    /// What the system says; `TimedOut` of a file that does not answer, `FileTooLarge` of one that is no kernel's,
-    /// `InvalidInput` of what is no regular file of a captured folder.
+    /// The error of the system; `TimedOut` for a file that does not answer, `FileTooLarge` for one that is longer than
+    /// any kernel's, `InvalidInput` for an entry of a captured folder that is not a regular file.
     pub fn read(&self, relative: &str) -> io::Result<Vec<u8>> {
         let (root, name, bound) = (self.clone(), relative.to_owned(), bound(relative));
         within(self.path(relative), bound, move || root.read_here(&name, bound.most))
     }
 
-    /// As [`read`](Self::read), of no more than `most` bytes, on this thread: for a folder that no kernel makes files
-    /// of.
+    /// Reads a file as [`read`](Self::read) does, but of no more than `most` bytes and on this thread: for a folder
+    /// whose files do not come from a kernel.
     pub(crate) fn read_here(&self, relative: &str, most: u64) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         self.open_here(relative, most)?.read_to_end(&mut bytes)?;
         Ok(bytes)
     }
 
-    /// A text; what is no UTF-8 is replaced: a process may call itself by any bytes.
+    /// Reads a text; bytes that are not UTF-8 are replaced: a process may name itself with any bytes.
     pub(crate) fn text(&self, relative: &str) -> io::Result<String> {
         self.read(relative).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// Reads a file in a way of the caller's, on the thread that may wait.
+    /// Reads a file with a function of the caller's, on the worker thread.
     pub(crate) fn with<T: Send + 'static>(
         &self,
         relative: &str,
@@ -141,7 +141,7 @@ impl Root {
         within(self.path(relative), bound, move || read(root.open_here(&name, bound.most)?))
     }
 
-    /// Reads several files of a folder as one, on the thread that may wait.
+    /// Reads several files of a folder as one, on the worker thread.
     pub(crate) fn in_time<T: Send + 'static>(
         &self,
         folder: &str,
@@ -151,7 +151,7 @@ impl Root {
         within(self.path(folder), bound(folder), move || read(&root))
     }
 
-    /// A file too long to be waited for as a whole: each piece of it is.
+    /// Opens a file too long for one wait: each piece has a time limit of its own.
     pub(crate) fn stream(&self, relative: &str) -> io::Result<Stream> {
         let (path, bound) = (self.path(relative), bound(relative));
         let (root, name) = (self.clone(), relative.to_owned());
@@ -159,13 +159,13 @@ impl Root {
         Ok(Stream { file: Some(file), path, bound, piece: Vec::new(), at: 0 })
     }
 
-    /// What stands in a folder, by name; names that are no UTF-8 are passed over.
+    /// Returns the entries of a folder, by name; names that are not UTF-8 are skipped.
     pub(crate) fn entries(&self, relative: &str) -> io::Result<Vec<Entry>> {
         let (root, name) = (self.clone(), relative.to_owned());
         within(self.path(relative), bound(relative), move || root.entries_here(&name))
     }
 
-    /// The names in a folder, in order.
+    /// Returns the names in a folder, in order.
     pub(crate) fn names(&self, relative: &str) -> io::Result<Vec<String>> {
         Ok(self.entries(relative)?.into_iter().map(|entry| entry.name).collect())
     }
@@ -189,7 +189,7 @@ impl Root {
         Ok(HostFile { from, most, left: most })
     }
 
-    /// Opens a file on this thread; of a captured folder only a regular one below it.
+    /// Opens a file on this thread; of a captured folder only a regular file below it.
     pub(crate) fn open_regular(&self, relative: &str) -> io::Result<File> {
         match self {
             Root::Live => File::open(self.path(relative)),
@@ -197,9 +197,9 @@ impl Root {
         }
     }
 
-    /// As [`entries`](Self::entries), on this thread.
+    /// Returns the entries of a folder as [`entries`](Self::entries) does, on this thread.
     pub(crate) fn entries_here(&self, relative: &str) -> io::Result<Vec<Entry>> {
-        /// No folder of a host has more; 4 million is the most processes that Linux has.
+        /// Most entries of a folder: 4 million is the most processes that Linux has.
         const MOST: usize = 1 << 23;
         let folder = match self {
             Root::Live => open_folder(CWD, self.path(relative).as_os_str(), OFlags::empty())?,
@@ -227,7 +227,7 @@ impl Root {
     }
 }
 
-/// The parts of a path that stays below its folder.
+/// Returns the parts of a path that stays below its folder.
 fn parts_of(relative: &str) -> io::Result<Vec<&OsStr>> {
     let parts = relative.split('/').filter(|part| !part.is_empty());
     let checked = parts.map(|part| match part {
@@ -242,7 +242,7 @@ fn open_folder(within: impl AsFd, name: &OsStr, more: OFlags) -> io::Result<Owne
     Ok(openat(within, name, flags, Mode::empty())?)
 }
 
-/// The folder behind these parts. The first one is named by the user, and may be a link.
+/// Opens the folder behind these parts. The first one is named by the user, and may be a link.
 fn folder_below(folder: &Path, parts: Vec<&OsStr>) -> io::Result<OwnedFd> {
     let mut at = open_folder(CWD, folder.as_os_str(), OFlags::empty())?;
     for part in parts {
@@ -268,7 +268,7 @@ fn open_below(folder: &Path, relative: &str) -> io::Result<File> {
     let mut parts = parts_of(relative)?;
     let name = parts.pop().ok_or(io::ErrorKind::InvalidInput)?;
     let folder = folder_below(folder, parts)?;
-    // Opening some devices does something; so it is looked at before, and again in case it was changed.
+    // Opening some devices has an effect; so the type is checked before, and again in case the entry was changed.
     if kind_of(&folder, name)? != FileType::RegularFile {
         return Err(not_regular());
     }
@@ -282,7 +282,7 @@ fn open_below(folder: &Path, relative: &str) -> io::Result<File> {
 
 /// A file that is read in pieces, each within its time.
 pub(crate) struct Stream {
-    /// `None` once it did not answer.
+    /// `None` once the file did not answer.
     file: Option<HostFile>,
     path: PathBuf,
     bound: Bound,
@@ -312,23 +312,23 @@ impl Read for Stream {
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A thread that does what may wait.
+/// A thread for the calls that may wait.
 struct Worker {
     jobs: mpsc::Sender<Job>,
     thread: thread::JoinHandle<()>,
 }
 
 thread_local! {
-    /// Where this thread leaves what may wait.
+    /// The worker of this thread.
     static WORKER: RefCell<Option<Worker>> = const { RefCell::new(None) };
 }
 
-/// Ends the thread that reads files of a host for this one, if there is one; the next file makes another. For whoever
-/// is about to give up rights: they are a matter of each thread. One that waits for a file that hangs stays.
+/// Ends the worker of this thread, if there is one; the next file makes another. For a caller that is about to give up
+/// rights: each thread has rights of its own. A worker that waits for a file that hangs stays.
 pub fn end_reader() {
     if let Some(Worker { jobs, thread }) = WORKER.take() {
         drop(jobs);
-        // It has nothing to do, so it ends at once; that it panicked was said where it happened.
+        // The worker has no job, so it ends at once; a panic was reported where it happened.
         let _ = thread.join();
     }
 }
@@ -336,7 +336,7 @@ pub fn end_reader() {
 /// The files that were given up and have not answered since.
 static HUNG: Mutex<BTreeMap<PathBuf, Group>> = Mutex::new(BTreeMap::new());
 
-/// Does something with a file on the thread that may wait, and gives it up when it takes too long.
+/// Runs `job` on the worker thread, and gives it up when it takes too long.
 fn within<T: Send + 'static>(
     path: PathBuf,
     bound: Bound,
@@ -344,7 +344,7 @@ fn within<T: Send + 'static>(
 ) -> io::Result<T> {
     admit(&path, bound.group)?;
     let (reply, answer) = mpsc::sync_channel(1);
-    // Set by whoever is first: the thread when it is done, or the caller when it gives up.
+    // Set by the worker when it is done, or by the caller when it gives up, whichever is first.
     let ended = Arc::new(AtomicBool::new(false));
     let (seen, name) = (Arc::clone(&ended), path.clone());
     hand_over(Box::new(move || {
@@ -352,14 +352,14 @@ fn within<T: Send + 'static>(
         if seen.swap(true, Ordering::AcqRel) {
             hung().remove(&name);
         }
-        // Nobody may be there any more.
+        // The caller may have given up.
         let _ = reply.send(outcome);
     }))?;
     match answer.recv_timeout(bound.patience) {
         Ok(outcome) => outcome,
         Err(RecvTimeoutError::Disconnected) => Err(io::Error::other("its reader has panicked")),
         Err(RecvTimeoutError::Timeout) => {
-            // Under the lock, so that the thread cannot take the name away before it is there.
+            // Under the lock, so that the worker cannot take the name away before it is there.
             let mut hung = hung();
             if ended.swap(true, Ordering::AcqRel) {
                 drop(hung);
@@ -373,7 +373,7 @@ fn within<T: Send + 'static>(
     }
 }
 
-/// Whether it makes sense to ask for a file.
+/// Refuses a file that hangs, or one more of a group in which too many hang.
 fn admit(path: &Path, group: Group) -> io::Result<()> {
     let hung = hung();
     if hung.is_empty() {
@@ -400,7 +400,7 @@ fn hand_over(job: Job) -> io::Result<()> {
             None => job,
             Some(worker) => match worker.jobs.send(job) {
                 Ok(()) => return Ok(()),
-                // It has panicked.
+                // The worker has panicked.
                 Err(mpsc::SendError(job)) => job,
             },
         };
@@ -468,7 +468,7 @@ mod tests {
         assert_eq!(why.kind(), io::ErrorKind::FileTooLarge, "{why}");
     }
 
-    /// Hangs on a lock in place of the kernel's.
+    /// The file hangs on a lock in place of the kernel's.
     #[test]
     fn a_file_that_hangs_is_given_up_once_and_asked_for_again_when_it_answers() {
         static HELD: Mutex<()> = Mutex::new(());
