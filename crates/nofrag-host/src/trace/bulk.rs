@@ -1,27 +1,27 @@
-//! What the kernel's bulk interface hands out, from the records of probes that `record --bulk` makes.
+//! Pages handed out by the kernel's bulk interface, from the records of probes that `record --bulk` makes.
 //!
 //! From Linux 5.13 on the bulk interface takes pages from a CPU's lists without any trace event
 //! (docs/sources/pages.md#bulk-interface). Its callers give it an array; it fills the empty entries from the front and
-//! returns how far it came, entries that were filled before included. So a record of the array as the call found it
-//! ([`ENTER`]) and one as the call left it ([`PAGES`]) tell which pages are new. Where the return of a call cannot be
-//! paired with its array, a record of what it returned ([`LEAVE`]) still counts the pages.
+//! returns the number of filled entries, those filled before included. So a record of the array before the call
+//! ([`ENTER`]) and one after it ([`PAGES`]) show which pages are new. Where the return of a call cannot be paired with
+//! its array, a record of the returned number ([`LEAVE`]) still counts the pages.
 //!
-//! An entry points at the kernel's description of a page; those of all pages stand in one table, so the place in the
-//! table is the frame's number. Each record has where the table begins and how long a description is.
+//! An entry points at the kernel's description of a page; the descriptions of all pages stand in one table, so the
+//! place in the table is the frame's number. Each record has the table's address and the length of a description.
 //!
 //! One record becomes many events: a [`BulkPage`](EventKind::BulkPage) for each entry that is a page, and one
-//! [`BulkCall`](EventKind::BulkCall) for each return. More pages returned than events of pages seen after calls: the
-//! difference could not be read.
+//! [`BulkCall`](EventKind::BulkCall) for each return. If the calls returned more pages than there are events of pages
+//! after calls, the difference could not be read.
 
 use super::event::Event;
 use super::format::{Format, FormatField};
 use super::kinds::{EventKind, MAX_FIELDS};
 
-/// The name of the probe on the call.
+/// Name of the probe on the call.
 pub(crate) const ENTER: &str = "nofrag_bulk_enter";
-/// The name of the probe that sees the array when the call returns.
+/// Name of the probe that reads the array when the call returns.
 pub(crate) const PAGES: &str = "nofrag_bulk_pages";
-/// The name of the probe that sees the number that the call returns, where [`PAGES`] does not see every return.
+/// Name of the probe that reads the number that the call returns, where [`PAGES`] does not see every return.
 pub(crate) const LEAVE: &str = "nofrag_bulk_leave";
 
 /// Entries of one field: a kernel's probes take no longer arrays.
@@ -32,7 +32,7 @@ pub(crate) const PARTS: [&str; 2] = ["pages0", "pages1"];
 /// A field that the kernel adds to records of return probes.
 const RETURNS_TO: &str = "__probe_ret_ip";
 
-/// Which of the three records it is.
+/// The probe of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Record {
     Enter,
@@ -40,28 +40,26 @@ enum Record {
     Leave,
 }
 
-/// A record of one of the probes, by its `format` file.
+/// The layout of one probe's records, by its `format` file.
 #[derive(Clone, Debug)]
 pub(super) struct BulkLayout {
     record: Record,
-    /// Whether the record also stands for the return: it is that of a return probe, which has where the call returns
-    /// to. Otherwise a [`LEAVE`] does.
+    /// True if the record also stands for the return: a return probe made it, and it has the address to which the call
+    /// returns. Otherwise a [`LEAVE`] record stands for the return.
     is_return: bool,
     pid: Option<Place>,
     gfp: Option<Place>,
-    /// How many entries were asked for.
     asked: Option<Place>,
     filled: Option<Place>,
     array: Option<Place>,
-    /// Where the table of descriptions begins.
+    /// Address of the table of descriptions.
     base: Option<Place>,
-    /// Bytes of a description.
     page_bytes: Option<Place>,
-    /// Where the parts of the array begin.
+    /// Offsets of the parts of the array.
     parts: [Option<usize>; PARTS.len()],
 }
 
-/// A number of four or eight bytes.
+/// Place of a number of four or eight bytes.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     offset: usize,
@@ -83,7 +81,7 @@ impl Place {
 }
 
 impl BulkLayout {
-    /// The layout of the records of this format; `None` if they are of none of the probes.
+    /// Returns the layout of the records of this format; `None` if no probe makes them.
     pub(super) fn of(format: &Format) -> Option<BulkLayout> {
         let record = match format.name.as_str() {
             ENTER => Record::Enter,
@@ -110,7 +108,7 @@ impl BulkLayout {
         })
     }
 
-    /// Appends the events of a record; `None`, and nothing is appended, if the record is too short for its fields.
+    /// Appends the events of a record; returns `None`, and appends nothing, if the record is too short for its fields.
     pub(super) fn read(
         &self,
         record: &[u8],
@@ -132,8 +130,8 @@ impl BulkLayout {
         let (gfp, asked) = (number(self.gfp)?, number(self.asked)? as i32);
         let (array, base) = (number(self.array)?, number(self.base)?);
         let page_bytes = number(self.page_bytes)?;
-        // Behind the entries that were asked for there may be anything, and without an array the fields hold what
-        // was in the buffer before.
+        // The words behind the requested entries are arbitrary, and without an array the fields hold earlier contents
+        // of the buffer.
         let asked = if array == 0 { 0 } else { u64::try_from(asked).unwrap_or(0) };
         let (count, before) = match self.record {
             Record::Enter => (asked, 1),
@@ -160,9 +158,9 @@ impl BulkLayout {
     }
 }
 
-/// The frame whose description begins at an address; `None` if none does.
+/// Returns the frame whose description begins at an address; `None` if none does.
 fn frame_of(entry: u64, base: u64, page_bytes: u64) -> Option<u64> {
-    /// Of the 52 bits of a physical address.
+    /// Bound of frame numbers, from the 52 bits of a physical address.
     const MOST_FRAMES: u64 = 1 << 40;
     let offset = entry.checked_sub(base)?;
     let pfn = offset.checked_div(page_bytes)?;
@@ -177,7 +175,7 @@ mod tests {
     const BASE: u64 = 0xffff_ea00_0000_0000;
     const PID: u64 = 42;
 
-    /// A format with these fields one behind the other: name and bytes. The number is that of the record.
+    /// Returns a format with these fields one behind the other: name and bytes. The number is that of the record.
     fn format(name: &str, fields: &[(&str, usize)]) -> Format {
         let mut text = format!("name: {name}\nID: 7\nformat:\n");
         let mut offset = 0;
@@ -199,7 +197,7 @@ mod tests {
         ("pages1[]", 8 * ENTRIES),
     ];
 
-    /// The fields of a record with this array.
+    /// Returns the fields of a record with this array.
     fn array(asked: i32, address: u64, entries: &[u64]) -> Vec<u8> {
         let mut all = [0x5555_5555_5555_5555; 2 * ENTRIES];
         all[..entries.len()].copy_from_slice(entries);
@@ -250,14 +248,14 @@ mod tests {
             events(&pages, &record(3, array(3, 9, &three))),
             [new(10), new(77), new(12), View::BulkCall { filled: 3 }]
         );
-        // It came no further than the first.
+        // The call filled only the first entry.
         assert_eq!(
             events(&pages, &record(1, array(3, 9, &three))),
             [new(10), View::BulkCall { filled: 1 }]
         );
-        // A list in place of an array: what is in the fields is nothing of this call's.
+        // A list in place of an array: the contents of the fields do not come from this call.
         assert_eq!(events(&pages, &record(2, array(2, 0, &three))), [View::BulkCall { filled: 2 }]);
-        // An address that is in no row of the table, and one before it.
+        // An address that is not in a row of the table, and one before it.
         assert_eq!(
             events(&pages, &record(3, array(3, 9, &[page(1) + 8, BASE - 64, page(2)]))),
             [new(2), View::BulkCall { filled: 3 }]

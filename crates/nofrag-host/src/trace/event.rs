@@ -1,54 +1,51 @@
-//! One traced event, whatever file it came from.
+//! One traced event, from any kind of file.
 //!
-//! Every kind is a row of [`KINDS`](super::kinds): its name, its fields and how they are best stored. Readers, writers
-//! and exports walk that table, so that a new kind costs one row; who works with events takes their typed
-//! [`View`].
+//! Every kind is a row of [`KINDS`](super::kinds): its name, its fields and their best encoding. Readers, writers and
+//! exports walk that table, so that a new kind costs one row; code that works with events takes their typed [`View`].
 
 use super::kinds::{EventKind, MAX_FIELDS};
 
-/// A frame number that means "none": `mm_page_alloc` has it when a request failed.
+/// The frame number for "none": `mm_page_alloc` has it when a request failed.
 pub const NO_FRAME: u64 = u64::MAX;
 
 /// One event of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// When, in nanoseconds of the trace's clock.
+    /// Time in nanoseconds of the trace's clock.
     pub at: u64,
-    /// The process, or 0 for the idle task and 0 where it is not known.
+    /// Number of the thread; 0 for the idle task, and where it is not known.
     pub pid: i32,
     /// The CPU on which it happened.
     pub cpu: u16,
-    /// What happened.
     pub kind: EventKind,
-    /// Its fields in the order of [`EventKind::fields`]; signed ones sign-extended, those after the last 0.
+    /// The fields in the order of [`EventKind::fields`]; signed ones sign-extended, those after the last 0.
     pub values: [u64; MAX_FIELDS],
 }
 
 /// The fields of `mm_compaction_begin` and `mm_compaction_end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompactionRun {
-    /// The zone's first frame.
     pub zone_start: u64,
-    /// Where the scanner for movable pages stands.
+    /// Position of the scanner for movable pages.
     pub migrate_pfn: u64,
-    /// Where the scanner for free pages stands.
+    /// Position of the scanner for free pages.
     pub free_pfn: u64,
-    /// Behind the zone's last frame.
+    /// The frame behind the zone's last.
     pub zone_end: u64,
-    /// Whether it may wait.
+    /// True if the run may wait.
     pub sync: bool,
 }
 
-/// When a page was seen in the array of a call of the bulk interface.
+/// The time at which a page stood in the array of a call of the bulk interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BulkMoment {
-    /// Before the call: it was in use already.
+    /// Before the call: the page was in use already.
     Before,
-    /// When the call returned: it is new, unless an event since said that it is in use.
+    /// At the return of the call: the page is new, unless an event since then shows it in use.
     After,
 }
 
-/// An event with its fields by name: those kinds that a replay acts on.
+/// An event with its fields by name, for the kinds that a replay acts on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields have the kernel's names; see its `format` files")]
 #[non_exhaustive]
@@ -76,7 +73,7 @@ pub enum View {
         run: CompactionRun,
         status: i32,
     },
-    /// Free frames of this range were set aside as places to move to.
+    /// Free frames of this range were set aside as targets of moves.
     IsolatedTargets {
         start: u64,
         end: u64,
@@ -123,7 +120,7 @@ pub enum View {
         purged: u32,
     },
     UnmappedArea {
-        /// Where, or the error as a negative number.
+        /// The address, or the error as a negative number.
         addr: i64,
         flags: u64,
         length: u64,
@@ -149,18 +146,19 @@ pub enum View {
         gfp: u64,
         when: BulkMoment,
     },
-    /// A call of the bulk interface returned: its first so many pages are there.
+    /// A call of the bulk interface returned: the first `filled` entries of its array are pages.
     BulkCall {
         filled: u64,
     },
-    /// So many events are lost here on this CPU; `None` when the kernel does not say how many.
+    /// Events of this CPU are lost here; `None` when the kernel does not give their number.
     Lost(Option<u64>),
-    /// Of a kind that no replay acts on.
+    /// An event of a kind that no replay acts on.
     Other,
 }
 
 impl Event {
-    /// That events were lost at this time on this CPU: so many, where the kernel says how many.
+    /// Makes the event that marks lost events at this time on this CPU; `count` is their number, where the kernel gives
+    /// it.
     #[must_use]
     pub fn lost(at: u64, cpu: u16, count: Option<u64>) -> Event {
         let mut values = [0; MAX_FIELDS];
@@ -168,7 +166,7 @@ impl Event {
         Event { at, pid: 0, cpu, kind: EventKind::Lost, values }
     }
 
-    /// Its fields by name.
+    /// Returns the fields by name.
     #[must_use]
     pub fn view(&self) -> View {
         let v = &self.values;
@@ -225,7 +223,7 @@ impl Event {
         }
     }
 
-    /// As [`view`](Self::view), for what is about addresses.
+    /// Returns the fields of an event on addresses, for [`view`](Self::view).
     fn view_of_addresses(&self) -> View {
         let v = &self.values;
         match self.kind {

@@ -1,4 +1,4 @@
-//! Traces for other programs.
+//! Writes traces for other programs.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -18,17 +18,17 @@ mod table;
 #[cfg(feature = "parquet")]
 pub use table::parquet;
 
-/// Why a trace was not exported.
+/// The reason why a trace was not exported.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ExportError {
-    /// It could not be read.
+    /// The trace could not be read.
     #[error(transparent)]
     Trace(#[from] TraceError),
     /// The result could not be written.
     #[error(transparent)]
     Write(#[from] io::Error),
-    /// Programs would not open a file of this name.
+    /// Other programs would not open a file of this name.
     #[error(
         "{0}: the name of a Parquet file has to end in .parquet; duckdb and datafusion refuse others"
     )]
@@ -42,13 +42,14 @@ pub enum ExportError {
 /// Refuses names that readers of Parquet refuse.
 ///
 /// # Errors
-/// [`ExportError::Name`].
+/// [`ExportError::Name`] for such a name.
 pub fn check_parquet_name(path: &Path) -> Result<(), ExportError> {
     let fits = path.extension().is_some_and(|end| end == "parquet");
     if fits { Ok(()) } else { Err(ExportError::Name(path.to_owned())) }
 }
 
-/// A value as people and programs read it: frames and addresses are never negative, and no frame is no value.
+/// Returns a value as people and programs read it: frames and addresses are never negative, and `None` stands for no
+/// frame.
 fn number(class: FieldClass, value: u64) -> Option<i128> {
     match class {
         FieldClass::Pfn if value == NO_FRAME => None,
@@ -77,11 +78,11 @@ fn object(event: &Event) -> Value {
     Value::Object(object)
 }
 
-/// Writes an object for each event, a line each: `at` (nanoseconds), `cpu`, `pid`, `event`, and its fields by name; a
-/// frame that is none is `null`. Returns how many there are; `progress` is told on the way.
+/// Writes each event as an object on a line: `at` (nanoseconds), `cpu`, `pid`, `event`, and the fields by name;
+/// [`NO_FRAME`] becomes `null`. Returns the number of events; `progress` receives it on the way.
 ///
 /// # Errors
-/// [`ExportError`].
+/// Those of [`ExportError`].
 pub fn json_lines(
     events: &mut dyn EventSource,
     out: &mut dyn Write,
@@ -100,11 +101,11 @@ pub fn json_lines(
     Ok(done)
 }
 
-/// Writes the lines that the kernel's own text has for the events. Returns how many there are; `progress` is told on
-/// the way.
+/// Writes the events as lines of the kernel's own text. Returns the number of events; `progress` receives it on the
+/// way.
 ///
 /// # Errors
-/// [`ExportError`].
+/// Those of [`ExportError`].
 pub fn ftrace(
     meta: &TraceMeta,
     events: &mut dyn EventSource,

@@ -1,4 +1,4 @@
-//! What a kernel calls the bits of `gfp_t`, taken from the `print fmt` line of a `format` file.
+//! The kernel's names for the bits of `gfp_t`, from the `print fmt` line of a `format` file.
 //!
 //! The bits have moved between kernels; their names have not. A trace carries the numbers and this table.
 
@@ -11,7 +11,7 @@ pub struct FlagTable {
 }
 
 impl Default for FlagTable {
-    /// The names of Linux 6.18, for traces without a table: text, mostly.
+    /// Returns the names of Linux 6.18, for traces without a table, mostly text.
     fn default() -> FlagTable {
         const BITS: [(u32, &str); 25] = [
             (0, "__GFP_DMA"),
@@ -38,7 +38,7 @@ impl Default for FlagTable {
             (22, "__GFP_ACCOUNT"),
             (23, "__GFP_ZEROTAGS"),
             (24, "__GFP_NO_OBJ_EXT"),
-            // Gone in 6.3.
+            // Removed in 6.3.
             (9, "__GFP_ATOMIC"),
         ];
         let compound = [
@@ -64,14 +64,14 @@ impl Default for FlagTable {
 }
 
 impl FlagTable {
-    /// The table in a `print fmt` line with `__print_flags`; `None` without one, or where it cannot be evaluated.
+    /// Reads the table in a `print fmt` line with `__print_flags`; `None` without one, or where it cannot be evaluated.
     #[must_use]
     pub fn from_print_fmt(print: &str) -> Option<FlagTable> {
         let list = print.split_once("__print_flags")?.1.split_once("\"|\"")?.1;
         named_values(list).map(|entries| FlagTable { entries })
     }
 
-    /// The bits as the kernel prints them: names joined by `|`, what has no name as a number, `none` for 0.
+    /// Returns the bits as the kernel prints them: names joined by `|`, bits without a name as a number, `none` for 0.
     #[must_use]
     pub fn render(&self, flags: u64) -> String {
         if flags == 0 {
@@ -91,14 +91,14 @@ impl FlagTable {
         parts.join("|")
     }
 
-    /// The bits of a text such as `GFP_KERNEL|__GFP_ZERO`; `None` if a name is not in the table.
+    /// Returns the bits of a text such as `GFP_KERNEL|__GFP_ZERO`; `None` if a name is not in the table.
     #[must_use]
     pub fn value(&self, text: &str) -> Option<u64> {
         let (value, unknown) = self.known_value(text);
         (unknown == 0).then_some(value)
     }
 
-    /// The bits of those names of such a text that are in the table, and how many are not.
+    /// Returns the bits of the names in such a text that the table has, and the number of other names.
     #[must_use]
     pub fn known_value(&self, text: &str) -> (u64, usize) {
         if text == "none" {
@@ -113,23 +113,23 @@ impl FlagTable {
         })
     }
 
-    /// All names, the widest first, as the kernel tries them.
+    /// Returns all names, the widest first, as the kernel tries them.
     pub fn entries(&self) -> impl Iterator<Item = (u64, &str)> {
         self.entries.iter().map(|(bits, name)| (*bits, name.as_str()))
     }
 
-    /// The bits of one name.
+    /// Returns the bits of one name.
     #[must_use]
     pub fn bits(&self, name: &str) -> Option<u64> {
         self.entries.iter().find(|(_, known)| known == name).map(|(bits, _)| *bits)
     }
 }
 
-/// Values and what they are called.
+/// Values with their names.
 pub(crate) type NamedValues = Vec<(u64, String)>;
 
-/// The names that a `print fmt` line has for the values of a field in `__print_symbolic`, in its order; `None` without
-/// such a list.
+/// Returns the names that a `print fmt` line has for the values of a field in `__print_symbolic`, in its order; `None`
+/// without such a list.
 pub(crate) fn symbols(print: &str, field: &str) -> Option<NamedValues> {
     let list = print.split("__print_symbolic(").skip(1).find_map(|call| {
         let (value, list) = call.split_once(',')?;
@@ -138,8 +138,8 @@ pub(crate) fn symbols(print: &str, field: &str) -> Option<NamedValues> {
     named_values(list)
 }
 
-/// The entries `{ EXPRESSION, "NAME" }` up to the end of a list, which is a bracket or an entry without a name; `None`
-/// where there are none, or one cannot be evaluated.
+/// Returns the entries `{ EXPRESSION, "NAME" }` up to the end of a list, which is a bracket or an entry without a name;
+/// `None` where there are none, or one cannot be evaluated.
 fn named_values(list: &str) -> Option<NamedValues> {
     let mut entries = Vec::new();
     let mut rest = list.trim_start().trim_start_matches(',');
@@ -155,7 +155,7 @@ fn named_values(list: &str) -> Option<NamedValues> {
     (!entries.is_empty()).then_some(entries)
 }
 
-/// The value of a C constant: numbers, casts, `~`, `-`, `<<`, `&`, `|` and brackets.
+/// Returns the value of a C constant: numbers, casts, `~`, `-`, `<<`, `&`, `|` and brackets.
 fn evaluate(text: &str) -> Option<u64> {
     let mut parser = Constant { text: text.as_bytes(), at: 0, depth: 0 };
     let value = parser.or()?;
@@ -234,7 +234,7 @@ impl Constant<'_> {
         self.number()
     }
 
-    /// The rest of a cast behind its opening bracket: words and a closing bracket.
+    /// Reads the rest of a cast behind its opening bracket: words and a closing bracket.
     fn cast(&mut self) -> bool {
         self.blanks();
         let word = |byte: &u8| byte.is_ascii_alphabetic() || matches!(byte, b'_' | b' ');

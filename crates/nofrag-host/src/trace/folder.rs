@@ -1,4 +1,4 @@
-//! A folder with what tracefs gave: `cpuN.trace_pipe_raw` (or `.zst`), `format/`, and snapshots in `start/` and `end/`.
+//! A folder with files of tracefs: `cpuN.trace_pipe_raw` (or `.zst`), `format/`, and snapshots in `start/` and `end/`.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -23,34 +23,35 @@ pub struct Folder {
     meta: TraceMeta,
     decoder: Arc<Decoder>,
     page_size: usize,
-    /// The names of the files, by CPU.
+    /// The names of the page files, by CPU.
     pages: Vec<(u16, String)>,
-    /// Events that the kernel says it lost.
+    /// Number of events that the kernel lost by its own counters.
     dropped: u64,
     budget: Budget,
-    /// What its texts and snapshots leave of the budget.
+    /// The remainder of the budget beside texts and snapshots.
     room: Room,
 }
 
 impl Folder {
-    /// Opens it: reads the formats and the snapshots, and finds the pages of each CPU.
+    /// Opens a folder: reads the formats and the snapshots, and finds the pages of each CPU.
     ///
     /// `header_page`, `trace_clock`, `release`, `start_window`, `stats` and `missing` are read where the folder has
-    /// them. Without the first a page has [`SUB_BUFFER`] bytes; without `start_window` the snapshot in `start` was
-    /// taken before the first event. `stats` says what the kernel lost, `missing` has a sentence a line.
+    /// them. Without `header_page` a page has [`SUB_BUFFER`] bytes; without `start_window` the snapshot in `start` was
+    /// taken before the first event. `stats` counts the events that the kernel lost, `missing` has a sentence on each
+    /// line.
     ///
-    /// Only regular files in it are read, and no more than [`Budget::of_path`] says.
+    /// Only regular files in the folder are read, and no more than [`Budget::of_path`] allows.
     ///
     /// # Errors
-    /// [`TraceError`].
+    /// Those of [`TraceError`].
     pub fn open(path: &Path) -> Result<Folder, TraceError> {
         Folder::open_within(path, &Budget::of_path(path).map_err(TraceError::file(path))?)
     }
 
-    /// As [`open`](Self::open), with the caller's budget.
+    /// Opens a folder as [`open`](Self::open) does, with the caller's budget.
     ///
     /// # Errors
-    /// [`TraceError`].
+    /// Those of [`TraceError`].
     pub fn open_within(path: &Path, budget: &Budget) -> Result<Folder, TraceError> {
         let root = Root::Captured(path.to_owned());
         let pages = pages_of(&root)?;
@@ -90,16 +91,17 @@ impl Folder {
         Ok(Folder { root, meta, decoder, page_size, pages, dropped, budget: *budget, room })
     }
 
-    /// What is known beside the events.
+    /// Returns the facts about the trace beside its events.
     #[must_use]
     pub fn meta(&self) -> &TraceMeta {
         &self.meta
     }
 
-    /// The events of all CPUs.
+    /// Returns the events of all CPUs.
     ///
     /// # Errors
-    /// [`TraceError::File`], [`TraceError::Budget`] where the pages of all CPUs take more than the budget has.
+    /// [`TraceError::File`] if a file cannot be opened, [`TraceError::Budget`] where the pages of all CPUs take more
+    /// than the budget has.
     pub fn events(&self) -> Result<Box<dyn EventSource>, TraceError> {
         self.left()?;
         let window = self.window();
@@ -123,8 +125,8 @@ impl Folder {
         Ok(Box::new(Counted { merged, dropped: self.dropped }))
     }
 
-    /// What is left of the budget beside what the readers of all CPUs hold at a time: a buffer, a page that lies across
-    /// its end, events on their way, and of packed pages the window.
+    /// Returns the remainder of the budget beside the memory of the readers of all CPUs: a buffer, a page that lies
+    /// across its end, events on their way, and for packed pages the window.
     fn left(&self) -> Result<Room, TraceError> {
         let plain = READ_BYTES.max(self.page_size) + self.page_size + READ_BYTES;
         let packed = self.pages.iter().filter(|(_, name)| name.ends_with(".zst")).count() as u64;
@@ -134,8 +136,8 @@ impl Folder {
         Ok(room)
     }
 
-    /// The largest window of packed pages, as a power of two: all together take up to half of what is left. `zstd`
-    /// makes one of 8 MiB at most unless it is asked for more.
+    /// Returns the largest window of packed pages, as a power of two: all windows together take up to half of the
+    /// remaining budget. `zstd` makes a window of at most 8 MiB unless it is asked for more.
     fn window(&self) -> u32 {
         let each = self.room.left() / 2 / self.pages.len() as u64;
         each.checked_ilog2().unwrap_or(0).clamp(LEAST_WINDOW, MOST_WINDOW)
@@ -150,11 +152,11 @@ impl TryFrom<Folder> for Trace {
     }
 }
 
-/// Windows that `zstd` knows, as powers of two.
+/// Smallest and largest window that `zstd` knows, as powers of two.
 const LEAST_WINDOW: u32 = 10;
 const MOST_WINDOW: u32 = 27;
 
-/// Events of which the kernel also says how many it lost.
+/// Events with the kernel's own count of lost ones.
 struct Counted<S> {
     merged: S,
     dropped: u64,
@@ -165,18 +167,17 @@ impl<S: EventSource> EventSource for Counted<S> {
         self.merged.read(into)
     }
 
-    /// The pages and the kernel's counters tell of the same losses.
+    /// Returns the larger of the losses in the pages and by the kernel's counters: both count the same events.
     fn loss(&self) -> Loss {
         let seen = self.merged.loss();
         Loss { events: seen.events.max(self.dropped), ..seen }
     }
 }
 
-/// How many bytes are read at a time, if a page is no larger: enough to make a call cheap, few enough to stay in a
-/// cache.
+/// Bytes that are read at a time, unless a page is larger: enough to make a call cheap, few enough to stay in a cache.
 const READ_BYTES: usize = 64 * SUB_BUFFER;
 
-/// The files of raw pages in the folder, by CPU.
+/// Returns the files of raw pages in the folder, by CPU.
 fn pages_of(root: &Root) -> Result<Vec<(u16, String)>, TraceError> {
     let mut pages = Vec::new();
     for Entry { name, .. } in root.entries_here("").map_err(TraceError::file(&root.path("")))? {
@@ -199,20 +200,20 @@ fn pages_of(root: &Root) -> Result<Vec<(u16, String)>, TraceError> {
     }
 }
 
-/// No text in such a folder is longer.
+/// Bytes of the longest text in such a folder.
 const LONGEST_TEXT: u64 = 1 << 20;
 
-/// What a format costs for each byte of its text: the text itself, and what is understood of it.
+/// Bytes of memory for each byte of a format's text: the text itself, and its parsed form.
 const FORMAT_COST: u64 = 8;
 
-/// The texts of a folder, which take of its budget.
+/// The texts of a folder, which are read within its budget.
 struct Texts<'a> {
     root: &'a Root,
     room: Room,
 }
 
 impl Texts<'_> {
-    /// A text of which each byte costs so many.
+    /// Reads a text each byte of which costs `cost` bytes of the budget.
     fn read(&mut self, name: &str, cost: u64) -> Result<String, TraceError> {
         let text = self.root.read_here(name, LONGEST_TEXT);
         let text = text.map_err(TraceError::file(&self.root.path(name)))?;
@@ -220,7 +221,7 @@ impl Texts<'_> {
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// The text of a file that may be missing.
+    /// Reads the text of a file that may be missing.
     fn optional(&mut self, name: &str) -> Result<Option<String>, TraceError> {
         match self.read(name, 1) {
             Err(TraceError::File { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => {
@@ -230,7 +231,7 @@ impl Texts<'_> {
         }
     }
 
-    /// The bytes of a page, by the folder's `header_page`, if it has one.
+    /// Returns the bytes of a page, by the folder's `header_page`, if it has one.
     fn page_size(&mut self) -> Result<usize, TraceError> {
         const NAME: &str = "header_page";
         let Some(text) = self.optional(NAME)? else { return Ok(SUB_BUFFER) };
@@ -240,7 +241,7 @@ impl Texts<'_> {
         })
     }
 
-    /// The `format` files in the folder: their texts, and what they say.
+    /// Returns the `format` files in the folder, as text and parsed.
     fn formats(&mut self) -> Result<Vec<(String, Format)>, TraceError> {
         const FOLDER: &str = "format";
         let path = self.root.path(FOLDER);
@@ -257,32 +258,32 @@ impl Texts<'_> {
     }
 }
 
-/// The clock in the text of `trace_clock`: the word in brackets, or the only one.
+/// Returns the clock in the text of `trace_clock`: the word in brackets, or the only one.
 fn clock(text: &str) -> Option<String> {
     let words = || text.split_ascii_whitespace();
     let chosen = words().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'));
     chosen.or_else(|| words().next()).map(str::to_owned)
 }
 
-/// Has the kernel's counters of each CPU's buffer.
+/// Name of the file with the kernel's counters of each CPU's buffer.
 pub(crate) const STATS: &str = "stats";
 
-/// Has a line for each thing that was not recorded.
+/// Name of the file with a line for each fact that was not recorded.
 pub(crate) const MISSING: &str = "missing";
 
-/// Has the release of the kernel.
+/// Name of the file with the release of the kernel.
 pub(crate) const RELEASE: &str = "release";
 
-/// Has the two times between which the snapshot in `start` was taken.
+/// Name of the file with the two times between which the snapshot in `start` was taken.
 pub(crate) const START_WINDOW: &str = "start_window";
 
-/// The moment in the text of `start_window`.
+/// Returns the moment in the text of `start_window`.
 fn window(text: &str) -> Option<Moment> {
     let mut times = text.split_ascii_whitespace().map(str::parse);
     Some(Moment::During { begin: times.next()?.ok()?, end: times.next()?.ok()? })
 }
 
-/// The size of a page by the text of `events/header_page`, which describes its fields as a `format` file does.
+/// Returns the size of a page by the text of `events/header_page`, which describes its fields as a `format` file does.
 pub(crate) fn page_size(text: &str) -> Option<usize> {
     let data = text.lines().find(|line| line.contains(" data;"))?;
     let number = |key: &str| data.split(';').find_map(|part| part.trim().strip_prefix(key));
@@ -293,7 +294,8 @@ pub(crate) fn page_size(text: &str) -> Option<usize> {
 
 /// The events in the raw pages of one CPU.
 ///
-/// Pages are decoded where the reader has them; only one that lies across the end of its buffer is copied first.
+/// Pages are decoded where the reader has them; only a page that lies across the end of the reader's buffer is copied
+/// first.
 pub struct RawPages<R> {
     input: R,
     path: PathBuf,
@@ -307,7 +309,7 @@ pub struct RawPages<R> {
 }
 
 impl<R: BufRead + Send> RawPages<R> {
-    /// Of this reader, in pages of `size` bytes, [`SUB_BUFFER`] mostly. The path is for errors.
+    /// Decodes the bytes of `input`, in pages of `size` bytes, [`SUB_BUFFER`] mostly. The path is for errors.
     ///
     /// # Panics
     /// If a page of this size has no room for its header.
@@ -324,7 +326,7 @@ impl<R: BufRead + Send> RawPages<R> {
         RawPages { input, path, cpu, decoder, size, piece, loss, ended: false }
     }
 
-    /// Decodes what the reader has in its buffer, up to the end of the page with which the batch is full.
+    /// Decodes the bytes in the reader's buffer, up to the end of the page with which the batch is full.
     fn next_pages(&mut self, into: &mut Vec<Event>, full: usize) -> Result<(), TraceError> {
         let buffer = match self.input.fill_buf() {
             Ok(buffer) => buffer,
@@ -391,7 +393,7 @@ impl Decode<'_> {
         }
     }
 
-    /// The records that a page has before the file ends; that it is cut counts once.
+    /// Decodes the records of a page that the end of the file cuts; the cut counts as one unreadable record.
     fn cut_page(&self, page: &[u8], into: &mut Vec<Event>, loss: &mut Loss) {
         let unreadable = loss.unreadable;
         if let Ok((page, _)) = SubBuffer::cut(page) {

@@ -1,6 +1,6 @@
-//! Where a kernel puts the fields of its events: the `format` files of tracefs.
+//! The layout of a kernel's events: the `format` files of tracefs.
 //!
-//! Nothing about a record is assumed but this: offsets, sizes and numbers of events change between kernels.
+//! All facts about a record come from these files: offsets, sizes and numbers of events change between kernels.
 
 use thiserror::Error;
 
@@ -8,40 +8,38 @@ use super::bulk::BulkLayout;
 use super::event::Event;
 use super::kinds::{EventKind, MAX_FIELDS};
 
-/// A `format` file.
+/// The contents of a `format` file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Format {
-    /// The tracepoint.
     pub name: String,
-    /// The number of its records.
+    /// Number in the records of the tracepoint.
     pub id: u16,
-    /// Its fields, the common ones first.
+    /// The fields, common ones first.
     pub fields: Vec<FormatField>,
-    /// How the kernel prints a record: the rest of the line `print fmt:`.
+    /// The kernel's format for printing a record: the rest of the line `print fmt:`.
     pub print: String,
 }
 
 /// A field of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FormatField {
-    /// Its name, without the length of an array.
+    /// The name, without the length of an array.
     pub name: String,
-    /// Where it begins, in bytes.
+    /// Offset of the field in bytes.
     pub offset: usize,
-    /// How many bytes it has.
+    /// Size of the field in bytes.
     pub size: usize,
-    /// Whether it is signed.
     pub signed: bool,
 }
 
-/// Why a text is no `format` file.
+/// The reason why a text is not a `format` file.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum FormatError {
-    /// A line that every such file has is not there.
+    /// A line that every such file has is missing.
     #[error("the line `{0}` is missing: this is no tracefs format file")]
     Missing(&'static str),
-    /// A line is not as such files have it.
+    /// A line does not have the form of such files.
     #[error("line {0} is not of the form `field:TYPE NAME; offset:N; size:N; signed:N;`")]
     Field(usize),
 }
@@ -50,7 +48,7 @@ impl Format {
     /// Parses the text of the file.
     ///
     /// # Errors
-    /// [`FormatError`].
+    /// Those of [`FormatError`].
     pub fn parse(text: &str) -> Result<Format, FormatError> {
         let value = |key: &'static str| {
             let found = text.lines().find_map(|line| line.strip_prefix(key));
@@ -71,14 +69,14 @@ impl Format {
         })
     }
 
-    /// The field of this name.
+    /// Returns the field of this name.
     #[must_use]
     pub fn field(&self, name: &str) -> Option<&FormatField> {
         self.fields.iter().find(|field| field.name == name)
     }
 }
 
-/// What stands behind `field:` in a line.
+/// Parses the part of a line behind `field:`.
 pub(super) fn parse_field(text: &str) -> Option<FormatField> {
     let mut parts = text.split(';').map(str::trim);
     let declaration = parts.next()?;
@@ -89,10 +87,10 @@ pub(super) fn parse_field(text: &str) -> Option<FormatField> {
     Some(FormatField { name: name.to_owned(), offset, size, signed: signed != 0 })
 }
 
-/// Where one value is taken from a record: from a word of eight bytes that holds it, by two shifts and a mask.
+/// The place of one value in a record: a word of eight bytes that holds it, two shifts and a mask.
 ///
-/// A value of a record begins behind the eight bytes that all records have in common, so the word can be the one that
-/// ends with the value, and no value needs a branch of its own.
+/// A value of a record begins behind the eight bytes that all records have in common, so the word can be the eight
+/// bytes that end with the value, and no value needs a branch of its own.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
     word: u16,
@@ -101,11 +99,11 @@ struct Place {
     mask: u64,
 }
 
-/// Bytes of a word.
 const WORD: usize = 8;
 
 impl Place {
-    /// That of the field; one that gives 0 where the kernel has no such field, or one that is no number.
+    /// Returns the place of a field; a place that gives 0 where the kernel has no such field, or one that is not a
+    /// number.
     fn of(format: &Format, name: &str) -> Place {
         let number = |field: &&FormatField| matches!(field.size, 1 | 2 | 4 | 8);
         let Some(field) = format.field(name).filter(number) else { return Place::default() };
@@ -113,7 +111,7 @@ impl Place {
         let word = end.saturating_sub(WORD);
         let bits = 8 * field.size as u32;
         Place {
-            // A field beyond any record leaves its event unreadable.
+            // The event of a field beyond any record is unreadable.
             word: u16::try_from(word).unwrap_or(u16::MAX),
             up: (8 * (WORD - end.min(WORD))) as u8,
             down: (u64::BITS - bits) as u8,
@@ -121,7 +119,7 @@ impl Place {
         }
     }
 
-    /// The value; `None` if the record ends before it.
+    /// Returns the value; `None` if the record ends before it.
     #[inline]
     fn read(self, record: &[u8]) -> Option<u64> {
         let bytes = record.get(usize::from(self.word)..)?.first_chunk()?;
@@ -134,32 +132,32 @@ impl Place {
 struct Layout {
     kind: EventKind,
     pid: Place,
-    /// How many of `values` the kind has.
+    /// Number of `values` that the kind has.
     len: usize,
     values: [Place; MAX_FIELDS],
 }
 
-/// What is known of a number of records.
+/// The decoder's knowledge of the records with one number.
 #[derive(Clone, Copy, Debug, Default)]
 enum Known {
     #[default]
     No,
-    /// Its tracepoint is none of [`KINDS`].
+    /// The tracepoint is not in [`KINDS`].
     Other,
-    /// The place of its layout.
+    /// Index of the layout.
     Layout(u16),
-    /// The place of its layout among those of the probes on the bulk interface.
+    /// Index of the layout among those of the probes on the bulk interface.
     Bulk(u16),
 }
 
-/// Why a record gives no event.
+/// The reason why a record gives no event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum RecordError {
-    /// No format has its number.
+    /// No format has the record's number.
     #[error("no format file has the number {0} of the record")]
     Unknown(u16),
-    /// It ends before its fields do.
+    /// The record ends before its fields do.
     #[error("the record has {0} bytes, too few for its fields")]
     Short(usize),
 }
@@ -167,14 +165,14 @@ pub enum RecordError {
 /// Turns records into events, by the `format` files of the kernel that wrote them.
 #[derive(Clone, Debug, Default)]
 pub struct Decoder {
-    /// By the number of the record.
+    /// Knowledge by the number of the record.
     known: Vec<Known>,
     layouts: Vec<Layout>,
     bulk: Vec<BulkLayout>,
 }
 
 impl Decoder {
-    /// For the records of these formats; of two with one number the later counts.
+    /// Makes a decoder for the records of these formats; of two formats with one number the later counts.
     #[must_use]
     pub fn new<'a>(formats: impl IntoIterator<Item = &'a Format>) -> Decoder {
         let mut decoder = Decoder::default();
@@ -208,11 +206,11 @@ impl Decoder {
         }
     }
 
-    /// Appends the events of a record: one, none if its tracepoint is none of [`KINDS`](super::KINDS), or those of all
-    /// pages that it names. Takes the time of reading its fields.
+    /// Appends the events of a record: one, none if its tracepoint is not in [`KINDS`](super::KINDS), or one for each
+    /// page that it names. Takes the time of reading its fields.
     ///
     /// # Errors
-    /// [`RecordError`]; nothing is appended then.
+    /// Those of [`RecordError`]; nothing is appended then.
     #[inline]
     pub fn decode_into(
         &self,
@@ -243,11 +241,11 @@ impl Decoder {
         read.ok_or(RecordError::Short(record.len()))
     }
 
-    /// The event of a record; `None` if its tracepoint is none of [`KINDS`](super::KINDS), or if
-    /// [`decode_into`](Self::decode_into) has more than one for it. Takes the time of reading its fields.
+    /// Returns the event of a record; `None` if its tracepoint is not in [`KINDS`](super::KINDS), or if
+    /// [`decode_into`](Self::decode_into) makes more than one event of it. Takes the time of reading its fields.
     ///
     /// # Errors
-    /// [`RecordError`].
+    /// Those of [`RecordError`].
     #[inline]
     pub fn decode(&self, record: &[u8], at: u64, cpu: u16) -> Result<Option<Event>, RecordError> {
         let Some(id) = record.first_chunk() else { return Err(RecordError::Short(record.len())) };

@@ -1,9 +1,9 @@
-//! The kinds of events, as one table: what readers look for, writers store and exports show.
+//! The kinds of events, as one table, by which readers search, writers store and exports show.
 
-/// No kind has more fields than this.
+/// Most fields of a kind.
 pub const MAX_FIELDS: usize = 8;
 
-/// What happened.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 #[allow(missing_docs, reason = "each is a tracepoint; the table below names it")]
@@ -42,45 +42,42 @@ pub enum EventKind {
     CompactionIsolateFreepages,
     /// Not a tracepoint: a page in the array of a call of the kernel's bulk interface, by `nofrag record --bulk`.
     BulkPage,
-    /// Not a tracepoint: such a call returned.
+    /// Not a tracepoint: a call of the bulk interface returned.
     BulkCall,
     CompactionFastIsolateFreepages,
 }
 
-/// What the values of a field look like, for those who store or show them.
+/// The distribution of a field's values, for code that stores or shows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FieldClass {
-    /// Frame numbers: near to the one before.
+    /// Frame numbers: each near to the one before.
     Pfn,
-    /// Addresses: near to the one before.
+    /// Addresses: each near to the one before.
     Address,
     /// Few distinct values: orders, types, flags, zones.
     Few,
-    /// Numbers of any size.
     Number,
 }
 
 /// One field of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Its name in the `format` file.
+    /// Name of the field in the `format` file.
     pub name: &'static str,
-    /// What its values look like.
     pub class: FieldClass,
 }
 
-/// A kind of event.
+/// A row of [`KINDS`]: a kind with its tracepoint and its fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KindInfo {
-    /// Which one.
     pub kind: EventKind,
     /// The trace group, such as `kmem`.
     pub group: &'static str,
     /// The tracepoint, such as `mm_page_alloc`.
     pub name: &'static str,
-    /// What is kept of it, in the order of [`Event::values`](super::Event::values). A kernel whose `format` lacks one
-    /// leaves it 0.
+    /// The fields that are kept, in the order of [`Event::values`](super::Event::values). A field that a kernel's
+    /// `format` lacks is 0.
     pub fields: &'static [Field],
 }
 
@@ -301,19 +298,20 @@ pub const KINDS: [KindInfo; 33] = {
     ]
 };
 
-/// The group of what no tracepoint tells.
+/// The group of kinds that are not tracepoints.
 const BULK: &str = "nofrag";
 
 const COMPACTION_RUN: &[Field] =
     &[pfn("zone_start"), pfn("migrate_pfn"), pfn("free_pfn"), pfn("zone_end"), few("sync")];
 
-/// Where compaction took pages to move, or free pages to move them to: the range that it looked through, not the pairs.
+/// Ranges from which compaction took pages to move, or free pages to move them to: the range that it searched, not the
+/// pairs.
 const COMPACTION_ISOLATE: &[Field] =
     &[pfn("start_pfn"), pfn("end_pfn"), number("nr_scanned"), number("nr_taken")];
 
 const COMPACTION_VERDICT: &[Field] = &[few("nid"), few("idx"), few("order"), few("ret")];
 
-// The table is read by number.
+// The table is indexed by number.
 const _: () = {
     let mut at = 0;
     while at < KINDS.len() {
@@ -323,41 +321,40 @@ const _: () = {
 };
 
 impl EventKind {
-    /// How many there are.
     pub const COUNT: usize = KINDS.len();
 
-    /// The kind with this number.
+    /// Returns the kind with this number.
     #[must_use]
     pub fn from_number(number: usize) -> Option<EventKind> {
         KINDS.get(number).map(|row| row.kind)
     }
 
-    /// The kind of the tracepoint with this name. [`Lost`](EventKind::Lost) is none.
+    /// Returns the kind of the tracepoint with this name; never [`Lost`](EventKind::Lost).
     #[must_use]
     pub fn from_name(name: &str) -> Option<EventKind> {
         let row = KINDS.iter().find(|row| row.name == name)?;
         (row.kind != EventKind::Lost).then_some(row.kind)
     }
 
-    /// Its row of the table.
+    /// Returns the kind's row of the table.
     #[must_use]
     pub const fn info(self) -> &'static KindInfo {
         &KINDS[self as usize]
     }
 
-    /// Whether a kernel has a tracepoint for it.
+    /// Returns true if a kernel has a tracepoint for the kind.
     #[must_use]
     pub fn is_tracepoint(self) -> bool {
         !matches!(self, EventKind::Lost | EventKind::BulkPage | EventKind::BulkCall)
     }
 
-    /// The tracepoint's name.
+    /// Returns the name of the tracepoint.
     #[must_use]
     pub const fn name(self) -> &'static str {
         self.info().name
     }
 
-    /// What is kept of it.
+    /// Returns the fields that are kept.
     #[must_use]
     pub const fn fields(self) -> &'static [Field] {
         self.info().fields

@@ -1,10 +1,10 @@
-//! What a kernel traced: one vocabulary of events for every file that can hold them.
+//! Events that a kernel traced: one vocabulary for every kind of file that can hold them.
 //!
-//! Bottom up: `kinds` and `event` (what can be traced), `format` (where a kernel puts a field, from its `format`
-//! files), `bulk` (records of probes of our own), `flags` (what its flag bits are called), `ring_buffer` (a page of its
-//! buffer), `folder` (such pages and snapshots in a folder), `trace_dat` (the files of trace-cmd), `meta` (what is
-//! known of a trace beside its events), `source` (events in time order), `wording` and `text` (events as ftrace prints
-//! them), `perf_script` (as perf does), `unseen` (what they cannot contain), `summary` (what they are in figures),
+//! Bottom up: `kinds` and `event` (the vocabulary), `format` (the kernel's layout of a record, from its `format`
+//! files), `bulk` (records of our own probes), `flags` (names of flag bits), `ring_buffer` (a page of the kernel's
+//! buffer), `folder` (such pages and snapshots in a folder), `trace_dat` (the files of trace-cmd), `meta` (facts about
+//! a trace beside its events), `source` (events in time order), `wording` and `text` (events as ftrace prints them),
+//! `perf_script` (events as perf prints them), `unseen` (requests without an event), `summary` (a trace in figures),
 //! `export` (events for other programs).
 
 mod bulk;

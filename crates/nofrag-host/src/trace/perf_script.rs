@@ -9,20 +9,20 @@
 //!
 //! A line has the name of a thread, which may have blanks, its number (after that of its process, with `-F pid,tid`),
 //! the CPU, if it was recorded, the time, perhaps a period, and the event with its group. Call chains, comments and
-//! perf's own records are passed over, all but those of losses: perf loses events when its buffers are full, says so in
-//! the text only with `--show-lost-events`, and warns elsewhere. Lines keep their order.
+//! perf's own records are skipped, except records of losses: perf loses events when its buffers are full, reports that
+//! in the text only with `--show-lost-events`, and warns elsewhere. Lines keep their order.
 
 use super::kinds::EventKind;
 use super::meta::TraceMeta;
 use super::text::{Head, Line, time};
 
-/// The line of the text.
+/// Parses a line of the text.
 pub(super) fn line(text: &str) -> Line<'_> {
     let trimmed = text.trim();
     if trimmed.is_empty() || trimmed.starts_with('#') || is_frame(text) {
         return Line::Blank;
     }
-    // What perf tells its standard error, where that was saved too.
+    // Lines of perf's standard error, where it was saved too.
     match trimmed {
         "Warning:" | "Check IO/CPU overload!" => return Line::Blank,
         _ if trimmed.starts_with("Processed ") && trimmed.contains(" lost ") => {
@@ -38,7 +38,7 @@ pub(super) fn line(text: &str) -> Line<'_> {
     }
 }
 
-/// What stands before the event.
+/// Parses the fields before the event.
 fn head(line: &str) -> Option<Head<'_>> {
     split(line).and_then(|(before, at, rest)| {
         let (before, cpu) = match before.strip_suffix(']') {
@@ -54,9 +54,10 @@ fn head(line: &str) -> Option<Head<'_>> {
     })
 }
 
-/// The parts before, of and behind the time: the first word that is one, ends in a colon and follows a CPU or a thread.
+/// Splits a line at its time, into the part before, the time and the part behind: the first word that is a time, ends
+/// in a colon and follows a CPU or a thread.
 fn split(line: &str) -> Option<(&str, u64, &str)> {
-    /// A name has 15 bytes; few of its words can look like a time.
+    /// Most words that are tried: a name has 15 bytes, and few of its words can look like a time.
     const WORDS: usize = 24;
     let mut end = 0;
     let words = line.split_ascii_whitespace().map(|word| {
@@ -76,7 +77,7 @@ fn split(line: &str) -> Option<(&str, u64, &str)> {
     })
 }
 
-/// The text without the period before it, if there is one.
+/// Returns the text without the period before it, if there is one.
 fn period(text: &str) -> &str {
     match text.split_once(' ') {
         Some((period, rest)) if period.bytes().all(|byte| byte.is_ascii_digit()) => {
@@ -86,8 +87,8 @@ fn period(text: &str) -> &str {
     }
 }
 
-/// The event without its group, if both are those of a tracepoint that is known; else the text as it is, which names
-/// none.
+/// Returns the event without its group, if both belong to a known tracepoint; else the unchanged text, which names no
+/// known one.
 fn group_of(text: &str) -> &str {
     let Some((group, event)) = text.split_once(':') else { return text };
     let name = event.split([':', ' ']).next().unwrap_or(event);
@@ -95,12 +96,12 @@ fn group_of(text: &str) -> &str {
     if known { event } else { text }
 }
 
-/// How many events a record says are lost: `LOST lost 279`, `LOST_SAMPLES lost 12`.
+/// Returns the number of lost events in a record: `LOST lost 279`, `LOST_SAMPLES lost 12`.
 fn lost(record: &str) -> Option<u64> {
     record.split_once(" lost ")?.1.split_ascii_whitespace().next()?.parse().ok()
 }
 
-/// A frame of a call chain: an address in deeper columns than any name of a thread, without a time.
+/// Returns true for a frame of a call chain: an address in deeper columns than any name of a thread, without a time.
 fn is_frame(line: &str) -> bool {
     let mut words = line.split_ascii_whitespace();
     let address = words.next().unwrap_or("");
@@ -110,7 +111,7 @@ fn is_frame(line: &str) -> bool {
         && head(line.trim()).is_none()
 }
 
-/// Whether this is how the text of `perf script` begins.
+/// Returns true if the text of `perf script` begins like this.
 pub(super) fn begins(head: &[u8]) -> bool {
     let text = String::from_utf8_lossy(head);
     if text.starts_with("# ========\n# captured on") {
@@ -122,7 +123,7 @@ pub(super) fn begins(head: &[u8]) -> bool {
     matches!(first, Some(Line::Event(head)) if head.rest.contains(':'))
 }
 
-/// What the comments at the beginning say, and what is known to be missing.
+/// Returns the facts from the comments at the beginning, and the facts that such a text lacks.
 pub(super) fn meta(head: &[u8]) -> TraceMeta {
     let text = String::from_utf8_lossy(head);
     let comment = |name: &str| {
@@ -199,7 +200,7 @@ mod tests {
         );
         assert_eq!(line("Processed 208079 events and lost 1934 chunks!"), Line::Lost(0, None));
         assert_eq!(line("a 3 [001] some words"), Line::Unreadable);
-        // An event of the name in another group is another event.
+        // An event of the same name in another group is another event.
         let Line::Event(head) = line("a 3 [001] 1.5: probe:mm_page_free: (ff) pfn=1") else {
             panic!()
         };

@@ -1,8 +1,9 @@
 //! A page of the kernel's ring buffer, as `trace_pipe_raw` gives it.
 //!
-//! A page has a time stamp (u64), a commit word (how many bytes of records follow, and whether events were lost before
-//! it), and records. A record's first word is its length class (5 bits) and the time since the one before (27 bits).
-//! Offsets are those of `events/header_page` and `events/header_event` since 2.6.31; all words are little-endian.
+//! A page has a time stamp (u64), a commit word (the number of bytes of records that follow, and a mark of events lost
+//! before them), and records. A record's first word is its length class (5 bits) and the time since the record before
+//! (27 bits). Offsets are those of `events/header_page` and `events/header_event` since 2.6.31; all words are
+//! little-endian.
 
 use thiserror::Error;
 
@@ -14,9 +15,9 @@ pub(crate) const LARGEST_SUB_BUFFER: usize = HEADER + LENGTH_MASK as usize + 1;
 
 pub(crate) const HEADER: usize = 16;
 const LENGTH_MASK: u64 = 0xf_ffff;
-/// Events were lost before this page.
+/// Mark of events that were lost before this page.
 const MISSED: u64 = 1 << 31;
-/// How many stands behind the records.
+/// Mark that the number of lost events stands behind the records.
 const MISSED_STORED: u64 = 1 << 30;
 
 const PADDING: u32 = 29;
@@ -25,7 +26,8 @@ const TIME_STAMP: u32 = 31;
 /// Bits of a time that [`TIME_STAMP`] gives; the others are those of the page.
 const STAMP_BITS: u64 = (1 << 59) - 1;
 
-/// How many events did not reach the reader by what `per_cpu/cpuN/stats` says, of one CPU or of several.
+/// Returns the number of events that did not reach the reader by the text of `per_cpu/cpuN/stats`, of one CPU or of
+/// several.
 pub(crate) fn dropped(stats: &str) -> u64 {
     let counts = stats.lines().filter_map(|line| {
         let (name, count) = line.split_once(':')?;
@@ -35,16 +37,16 @@ pub(crate) fn dropped(stats: &str) -> u64 {
     counts.fold(0, u64::saturating_add)
 }
 
-/// Why a page could not be read to its end.
+/// The reason why a page could not be read to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PageError {
-    /// It is too short for its header, or says that it has more bytes than it has.
+    /// The page is too short for its header, or states more bytes than it has.
     #[error("the page says that it has {said} bytes of records, and has {has}")]
     Short {
-        /// What it says.
+        /// Bytes that the page states.
         said: usize,
-        /// What there is.
+        /// Bytes that the page has.
         has: usize,
     },
     /// A record reaches beyond the records, or has an impossible length.
@@ -74,10 +76,10 @@ fn long(data: &[u8], at: usize) -> Option<u64> {
 }
 
 impl<'a> SubBuffer<'a> {
-    /// The page in these bytes.
+    /// Reads the page in these bytes.
     ///
     /// # Errors
-    /// [`PageError::Short`].
+    /// [`PageError::Short`] if the page states more bytes than `page` has.
     #[inline]
     pub fn new(page: &'a [u8]) -> Result<SubBuffer<'a>, PageError> {
         let (sub_buffer, said) = SubBuffer::cut(page)?;
@@ -85,7 +87,8 @@ impl<'a> SubBuffer<'a> {
         if said > has { Err(PageError::Short { said, has }) } else { Ok(sub_buffer) }
     }
 
-    /// The beginning of a page whose end may be missing, with the number of bytes of records that it says it has.
+    /// Reads the beginning of a page whose end may be missing; returns also the number of bytes of records that the
+    /// page states.
     ///
     /// # Errors
     /// [`PageError::Short`] when not even its header is there.
@@ -103,13 +106,13 @@ impl<'a> SubBuffer<'a> {
         Ok((SubBuffer { data: &data[..said.min(data.len())], at: 0, time, lost }, said))
     }
 
-    /// The time stamp of the page, or that of the last record that was taken from it.
+    /// Returns the time stamp of the page, or that of the last record that was taken from it.
     #[must_use]
     pub fn time(&self) -> u64 {
         self.time
     }
 
-    /// Whether events were lost before this page, and how many if the kernel says so.
+    /// Returns `Some` if events were lost before this page, with their number if the kernel gives it.
     #[must_use]
     pub fn lost(&self) -> Option<Option<u64>> {
         self.lost
@@ -122,7 +125,7 @@ impl<'a> SubBuffer<'a> {
         Some(Err(PageError::Record(at)))
     }
 
-    /// What is no plain record: the time moves on, and a long record may come of it.
+    /// Takes a special record: the time moves on, or a long record follows.
     #[cold]
     fn special(&mut self, at: usize, head: u32) -> Step<'a> {
         let (class, delta) = (head & 31, u64::from(head >> 5));
@@ -161,7 +164,7 @@ impl<'a> SubBuffer<'a> {
 }
 
 enum Step<'a> {
-    /// Nothing but the time has changed.
+    /// Only the time has changed.
     Time,
     Record(&'a [u8]),
     End,

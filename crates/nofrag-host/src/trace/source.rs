@@ -1,4 +1,4 @@
-//! Events in time order, from whatever holds them.
+//! Events in time order, from any kind of file.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -18,22 +18,23 @@ use super::trace_dat::{self, TraceDat};
 use crate::budget::{Budget, Needs, Room};
 use crate::recording::Recording;
 
-/// How many events a source adds at a time, but for the rest of a page or chunk in which it gets there.
+/// Number of events that a source adds at a time, except for the rest of the page or chunk in which it reaches this
+/// number.
 pub const BATCH: usize = 4096;
 
-/// What was lost.
+/// The losses of a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Loss {
     /// Events that are known to be lost.
     pub events: u64,
-    /// Places where some are lost, counted or not.
+    /// Places where events are missing, whether their number is known or not.
     pub gaps: u64,
     /// Records that could not be understood.
     pub unreadable: u64,
 }
 
 impl Loss {
-    /// What both say is lost.
+    /// Returns the sum of both losses.
     #[must_use]
     pub fn plus(self, other: Loss) -> Loss {
         Loss {
@@ -44,62 +45,57 @@ impl Loss {
     }
 }
 
-/// Events in time order; of those at one time, those of the lower CPU first. Memory is bounded, whatever the length.
+/// A source of events in time order; of events at one time, the lower CPU's first. Memory is bounded, whatever the
+/// length.
 ///
-/// The order is that of the kernel's own stamps: a damaged file may have one that goes back.
+/// The order is that of the kernel's own stamps: a damaged file may have a stamp that goes back.
 pub trait EventSource: Send {
-    /// Appends about [`BATCH`] events to what is there; `false` if there are no more and nothing was appended.
+    /// Appends about [`BATCH`] events to `into`; returns `false` if there are no more and nothing was appended.
     ///
     /// # Errors
-    /// [`TraceError`]; the source is at its end then.
+    /// Those of [`TraceError`]; the source is at its end then.
     fn read(&mut self, into: &mut Vec<Event>) -> Result<bool, TraceError>;
 
-    /// What is known to be lost so far; the whole of it at the end.
+    /// Returns the losses known so far; all of them at the end.
     fn loss(&self) -> Loss;
 }
 
-/// A trace that was opened.
+/// A trace that was opened: its events and the facts beside them.
 pub struct Trace {
-    /// What is known beside the events.
+    /// Facts about the trace beside its events.
     pub meta: TraceMeta,
-    /// The events.
     pub events: Box<dyn EventSource>,
-    /// What is left of the budget for what is kept of them.
+    /// The remainder of the budget, for the code that works on the events.
     pub room: Room,
 }
 
-/// Why a trace cannot be read.
+/// The reason why a trace cannot be read.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum TraceError {
     /// A file could not be read.
     #[error("{path}: {cause}")]
     File {
-        /// Which.
         path: PathBuf,
-        /// What the system says.
         cause: io::Error,
     },
     /// A `format` file could not be understood.
     #[error("{path}: {cause}")]
     Format {
-        /// Which.
         path: PathBuf,
-        /// What was wrong.
         cause: FormatError,
     },
-    /// It is no trace of a kind that is known.
+    /// The file is not a trace of a known kind.
     #[error(
         "{0}: this is no trace that nofrag knows; it reads its own recordings, folders with cpuN.trace_pipe_raw and \
          format/, trace.dat, and the text of ftrace, trace-cmd report and perf script"
     )]
     Unknown(PathBuf),
-    /// It is of a known kind, but in a form that is not read.
+    /// The file is of a known kind, but in a form that is not read.
     #[error("{path}: nofrag does not read {what}")]
     Unsupported {
-        /// Which file.
         path: PathBuf,
-        /// What it does not read, and what to do instead.
+        /// The form that is not read, and a way around it.
         what: String,
     },
     /// A later nofrag wrote it.
@@ -108,57 +104,52 @@ pub enum TraceError {
          it with a newer nofrag"
     )]
     Version {
-        /// Which file.
         path: PathBuf,
-        /// Its major version.
+        /// Major version of the file.
         found: u16,
-        /// The latest that is known.
         known: u16,
     },
-    /// It takes more than its reader may spend.
+    /// The file needs more than its reader may spend.
     #[error(
         "{path}: {needs}, and a file like this may take {budget}; a sound file is read with more by `--budget GIB`"
     )]
     Budget {
-        /// Which file.
         path: PathBuf,
-        /// What it takes.
         needs: Needs,
-        /// What it may take.
         budget: Budget,
     },
-    /// What it holds contradicts itself.
+    /// The contents of the file contradict each other.
     #[error("{path}: {what}")]
     Corrupt {
-        /// Which file.
         path: PathBuf,
-        /// What is wrong, and where.
+        /// The contradiction, and its place.
         what: String,
     },
 }
 
 impl TraceError {
-    /// For `map_err` on file operations.
+    /// Makes an error for `map_err` after file operations.
     pub(crate) fn file(path: &Path) -> impl FnOnce(io::Error) -> TraceError + '_ {
         move |cause| TraceError::File { path: path.to_owned(), cause }
     }
 }
 
-/// How many bytes of a file show of what kind it is.
+/// Bytes at the start of a file that show its kind.
 const START: u64 = 4096;
 
-/// Opens a trace of any known kind; its content says which. It takes no more than [`Budget::of_path`] says.
+/// Opens a trace of any known kind, which its content shows. Takes no more than [`Budget::of_path`] allows.
 ///
 /// # Errors
-/// [`TraceError`].
+/// Those of [`TraceError`].
 pub fn open(path: &Path) -> Result<Trace, TraceError> {
     open_within(path, Budget::of_path(path).map_err(TraceError::file(path))?)
 }
 
-/// As [`open`], with the caller's budget.
+/// Opens a trace as [`open`] does, with the caller's budget.
 ///
 /// # Errors
-/// [`TraceError`]; reading the events ends with [`TraceError::Budget`] where they are more than the budget allows.
+/// Those of [`TraceError`]; reading the events ends with [`TraceError::Budget`] where they are more than the budget
+/// allows.
 pub fn open_within(path: &Path, budget: Budget) -> Result<Trace, TraceError> {
     let Trace { meta, events, room } = open_any(path, budget)?;
     let (path, read) = (path.to_owned(), 0);
@@ -208,7 +199,7 @@ impl EventSource for Within {
     }
 }
 
-/// Bytes that unpack to no more than the budget has: whatever they are, a file that goes on is none of a kernel.
+/// Bytes that unpack to no more than the budget has: a longer file does not come from a kernel.
 pub(super) struct Unpacking<R> {
     from: R,
     left: u64,
@@ -232,7 +223,7 @@ impl<R: Read> Read for Unpacking<R> {
     }
 }
 
-/// The text of ftrace or perf in the file, which may be packed by zstd; `None` if it is none.
+/// Opens the text of ftrace or perf in the file, which may be packed by zstd; `None` if it is neither.
 fn open_text(path: &Path, budget: &Budget) -> Result<Option<Trace>, TraceError> {
     const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
     const HEAD: usize = 64 * 1024;
@@ -263,19 +254,19 @@ fn open_text(path: &Path, budget: &Budget) -> Result<Option<Trace>, TraceError> 
     Ok(Some(Trace { meta, events, room }))
 }
 
-/// The events of several sources, each in time order, as one.
+/// The events of several sources, each in time order, as one source.
 ///
 /// The streams stand in a heap by their first waiting event. Of the first stream all events up to the next stream's
 /// first one are taken at once; so an event costs one comparison, and a change of streams O(log streams).
 pub struct Merged<S> {
     streams: Vec<Stream<S>>,
-    /// The streams that have an event waiting, by that event.
+    /// The streams with a waiting event, by that event.
     first: BinaryHeap<Reverse<Head>>,
-    /// Those that are to be asked for more.
+    /// The streams that must be asked for more.
     empty: Vec<usize>,
 }
 
-/// Time and CPU of a stream's first waiting event, and which stream it is.
+/// Time and CPU of a stream's first waiting event, and the stream's number.
 type Head = (u64, u16, usize);
 
 struct Stream<S> {
@@ -285,7 +276,7 @@ struct Stream<S> {
 }
 
 impl<S: EventSource> Merged<S> {
-    /// Of these; where times are equal the lower CPU goes first, then the earlier source.
+    /// Merges these sources; where times are equal the lower CPU goes first, then the earlier source.
     pub fn new(sources: impl IntoIterator<Item = S>) -> Merged<S> {
         let stream = |source| Stream { source, waiting: Vec::new(), next: 0 };
         let streams: Vec<_> = sources.into_iter().map(stream).collect();
@@ -293,7 +284,7 @@ impl<S: EventSource> Merged<S> {
         Merged { streams, first: BinaryHeap::new(), empty }
     }
 
-    /// Sees to it that each stream has an event waiting or has ended.
+    /// Makes sure that each stream has an event waiting or has ended.
     fn fill(&mut self) -> Result<(), TraceError> {
         while let Some(place) = self.empty.pop() {
             let stream = &mut self.streams[place];
@@ -331,7 +322,7 @@ impl<S: EventSource> EventSource for Merged<S> {
                 None => waiting.len(),
                 Some(Reverse(bound)) => {
                     let goes_first = |event: &&Event| (event.at, event.cpu, place) < *bound;
-                    // Its first event does, which also holds where a damaged file goes back in time.
+                    // The first event goes first, which also holds where a damaged file goes back in time.
                     1 + waiting[1..].iter().take_while(goes_first).count()
                 }
             };

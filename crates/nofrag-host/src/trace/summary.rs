@@ -1,7 +1,7 @@
-//! What a trace holds, in figures: rates, orders, types, lifetimes, what could not be paired, what was lost.
+//! A trace in figures: rates, orders, types, lifetimes, unpaired blocks, losses.
 //!
 //! One pass over the events. A block is followed from its allocation to its free; memory is bounded by the blocks that
-//! are in use at a time, not by the events, and by what the budget of the trace has left.
+//! are in use at a time, not by the events, and by the remaining budget of the trace.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -17,7 +17,7 @@ use crate::budget::Room;
 
 /// Orders that are counted apart; larger ones, which no kernel has, count with the last.
 pub const ORDERS: usize = 16;
-/// Types that are counted apart; those beyond, which no kernel has, count with the last.
+/// Types that are counted apart; higher ones, which no kernel has, count with the last.
 pub const TYPES: usize = 8;
 /// The order of a pageblock on x86-64.
 const PAGEBLOCK_ORDER: i32 = 9;
@@ -25,10 +25,10 @@ const PAGEBLOCK_ORDER: i32 = 9;
 const SERIOUS_ORDER: i32 = 4;
 /// Sets of flags that are counted apart. A kernel has some dozens; a damaged file may have any number.
 const FLAG_SETS: usize = 4096;
-/// Parts of the time in which events are counted: at most so many, at least half.
+/// Most parts of the time in which events are counted; after the first joining there are at least half as many.
 const SLOTS: usize = 144;
 
-/// What a kernel calls a migratetype.
+/// Returns the kernel's name of a migratetype.
 #[must_use]
 pub fn type_name(migratetype: usize) -> &'static str {
     const NAMES: [&str; TYPES] =
@@ -36,111 +36,101 @@ pub fn type_name(migratetype: usize) -> &'static str {
     NAMES[migratetype.min(TYPES - 1)]
 }
 
-/// What a trace holds.
+/// The figures of a trace.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
     /// Events, without those that stand for lost ones.
     pub events: u64,
-    /// When the first event happened, in nanoseconds of the trace's clock; `None` without one.
+    /// Time of the first event, in nanoseconds of the trace's clock; `None` without an event.
     pub first: Option<u64>,
-    /// From the first event to the last, in nanoseconds.
+    /// Time from the first event to the last, in nanoseconds.
     pub nanos: u64,
-    /// Events of each CPU.
+    /// Number of events of each CPU.
     pub cpus: BTreeMap<u16, u64>,
-    /// Events of each kind that occurs, in the order of [`KINDS`].
+    /// The kinds that occur, in the order of [`KINDS`].
     pub kinds: Vec<KindCount>,
-    /// Blocks allocated, by order.
+    /// Number of allocated blocks, by order.
     pub allocs: [u64; ORDERS],
-    /// Blocks freed, by order.
+    /// Number of freed blocks, by order.
     pub frees: [u64; ORDERS],
-    /// Blocks allocated, by migratetype.
+    /// Number of allocated blocks, by migratetype.
     pub types: [u64; TYPES],
-    /// Requests that failed.
     pub failed: u64,
     /// The commonest sets of `gfp_flags`, the commonest first.
     pub flags: Vec<FlagCount>,
-    /// How blocks were followed from their allocation to their free.
+    /// The pairs of allocations and frees.
     pub pairing: Pairing,
-    /// How long blocks lived, by order; those that were allocated and freed in the trace.
+    /// Lifetimes of blocks by order; only blocks that were allocated and freed in the trace.
     pub lifetimes_by_order: Vec<Lifetimes>,
-    /// The same by migratetype.
+    /// Lifetimes of blocks by migratetype; only blocks that were allocated and freed in the trace.
     pub lifetimes_by_type: Vec<Lifetimes>,
-    /// External fragmentation, by the type asked for and the type whose block was taken.
+    /// External fragmentation, by the requested type and the type whose block was taken.
     pub extfrag: Vec<ExtFragCount>,
-    /// What no event tells.
+    /// Requests without an event.
     pub unseen: Unseen,
-    /// What was lost.
     pub loss: Loss,
     /// Events in equal parts of the time.
     pub rate: Rate,
 }
 
-/// How many events of a kind there are.
+/// The number of events of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct KindCount {
-    /// The trace group.
     pub group: &'static str,
-    /// The tracepoint.
     pub name: &'static str,
-    /// How many.
     pub count: u64,
-    /// How many in a second; `None` where no time passes.
+    /// Events per second; `None` where no time passes.
     pub per_second: Option<f64>,
 }
 
-/// How many requests had a set of flags.
+/// The number of requests with one set of flags.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FlagCount {
-    /// The bits.
     pub bits: u64,
-    /// Their names.
     pub names: String,
-    /// How many requests.
     pub count: u64,
 }
 
-/// How blocks were followed. `matched + older` is the number of frees.
+/// The pairs of allocations and frees. `matched + older` is the number of frees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Pairing {
     /// Frees of blocks whose allocation is in the trace.
     pub matched: u64,
-    /// Frees of blocks whose allocation is not.
+    /// Frees of blocks whose allocation is not in the trace.
     pub older: u64,
-    /// Of the older ones, those of frames that were in use in the snapshot at the start; 0 without one.
+    /// Older frees of frames that were in use in the snapshot at the start; 0 without one.
     pub in_use_at_start: u64,
-    /// Of the older ones, those of a page inside a block that is followed.
+    /// Older frees of a page inside a block that is followed.
     pub inside: u64,
-    /// Of the matched ones, those of another order than the allocation.
+    /// Matched frees of another order than the allocation.
     pub order_mismatches: u64,
-    /// Allocations of a block that was in use by what the trace says.
+    /// Allocations of a block that was in use by earlier events.
     pub double_allocs: u64,
     /// Blocks still in use at the end.
     pub live: u64,
 }
 
-/// How long blocks lived, in nanoseconds, to two digits.
+/// Lifetimes of blocks, in nanoseconds, to two digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Lifetimes {
     /// The order, or the migratetype.
     pub of: usize,
-    /// How many blocks.
     pub count: u64,
-    /// Half of them no longer than this.
+    /// Half of the blocks lived no longer than this.
     pub median: u64,
-    /// Nine tenths of them.
+    /// Nine tenths of the blocks lived no longer than this.
     pub p90: u64,
-    /// All but one of a hundred.
+    /// All blocks but one in a hundred lived no longer than this.
     pub p99: u64,
-    /// The longest.
     pub longest: u64,
 }
 
-/// External fragmentation by types, from the events that tell it. No more than [`TYPES`] squared pairs.
+/// External fragmentation by types, from the events of it. At most [`TYPES`] squared pairs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ExtFragCounts(BTreeMap<(usize, usize), ExtFragCount>);
 
 impl ExtFragCounts {
-    /// Takes the event in, if it is one of external fragmentation.
+    /// Counts the event, if it is one of external fragmentation.
     pub(crate) fn count(&mut self, event: &Event) {
         let View::ExtFrag {
             alloc_order,
@@ -162,7 +152,7 @@ impl ExtFragCounts {
         }
     }
 
-    /// Takes in what another one counted.
+    /// Adds the counts of another one.
     pub(crate) fn add(&mut self, other: &ExtFragCounts) {
         for more in other.0.values() {
             let count = self.pair(more.wanted, more.taken);
@@ -173,7 +163,7 @@ impl ExtFragCounts {
         }
     }
 
-    /// By the type asked for, then by the type taken from; those that occurred.
+    /// Returns the pairs that occurred, by the requested type, then by the type taken from.
     pub(crate) fn into_counts(self) -> Vec<ExtFragCount> {
         self.0.into_values().collect()
     }
@@ -187,15 +177,14 @@ impl ExtFragCounts {
 /// External fragmentation between two types.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ExtFragCount {
-    /// The type asked for.
     pub wanted: usize,
     /// The type whose block was taken.
     pub taken: usize,
-    /// Requests served so.
+    /// Requests served from such blocks.
     pub events: u64,
-    /// Of these, those that took a block below a pageblock: it is a mix then.
+    /// Requests that took a block below a pageblock, which mixes the types.
     pub fragmenting: u64,
-    /// Of these, those that took a block below order 4.
+    /// Requests that took a block below order 4.
     pub serious: u64,
     /// Pages handed out from pageblocks that kept the other type.
     pub mistyped_pages: u64,
@@ -204,14 +193,14 @@ pub struct ExtFragCount {
 /// Events in equal parts of the time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Rate {
-    /// How long a part is, in nanoseconds.
+    /// Length of a part, in nanoseconds.
     pub slot_nanos: u64,
-    /// Events in each, from the first event on.
+    /// Number of events in each part, from the first event on.
     pub events: Vec<u64>,
 }
 
 impl Rate {
-    /// Counts events that happened so long after the first; parts are joined when there are too many.
+    /// Counts an event at `since` after the first; parts are joined when there are too many.
     fn add(&mut self, since: u64) {
         while since / self.slot_nanos >= SLOTS as u64 {
             self.slot_nanos *= 2;
@@ -227,7 +216,6 @@ impl Rate {
     }
 }
 
-/// A block in use.
 #[derive(Clone, Copy, Debug)]
 struct Live {
     at: u64,
@@ -235,13 +223,13 @@ struct Live {
     migratetype: u8,
 }
 
-/// Which frames were in use at the start and have not been seen since.
+/// The frames that were in use at the start and have not been seen since.
 struct Start {
     untouched: Vec<u64>,
 }
 
 impl Start {
-    /// Of the flags in the snapshot at the start: no frame without them.
+    /// Reads the flags in the snapshot at the start; without them there is no frame.
     fn new(meta: &TraceMeta) -> Start {
         const FREE: u64 = 1 << 10;
         const ABSENT: u64 = 1 << 20;
@@ -254,7 +242,7 @@ impl Start {
         Start { untouched: flags.chunks(64).map(word).collect() }
     }
 
-    /// Takes a frame out; whether it was in.
+    /// Removes a frame; returns true if it was there.
     fn take(&mut self, pfn: u64) -> bool {
         let word = usize::try_from(pfn / 64).ok().and_then(|word| self.untouched.get_mut(word));
         let Some(word) = word else { return false };
@@ -278,11 +266,11 @@ struct Counting {
     last: u64,
 }
 
-/// Reads all events of a trace; `progress` is told how many are done. What is kept of the blocks in use takes of
-/// `room`.
+/// Reads all events of a trace; `progress` receives the number of events that are done. The memory for blocks in use is
+/// taken from `room`.
 ///
 /// # Errors
-/// [`TraceError`].
+/// Those of [`TraceError`].
 pub fn summarise(
     meta: &TraceMeta,
     events: &mut dyn EventSource,
@@ -308,7 +296,7 @@ fn order_of(order: u32) -> usize {
     (order as usize).min(ORDERS - 1)
 }
 
-/// Two digits, whatever the length of a life.
+/// Makes a histogram with two digits, whatever the length of a life.
 fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 1 << 62, 2).expect("bounds and digits are allowed ones")
 }
@@ -396,7 +384,7 @@ impl Counting {
         let Some(live) = self.live.remove(&pfn) else {
             pairing.older += 1;
             pairing.in_use_at_start += u64::from(self.start.take(pfn));
-            // No block begins at this frame; one that begins at a rounder one may reach here.
+            // No block begins at this frame; a block that begins at a rounder one may reach here.
             let inside = (1..ORDERS as u32).any(|order| {
                 let head = self.live.get(&(pfn >> order << order));
                 head.is_some_and(|live| u32::from(live.order) >= order)
@@ -460,7 +448,7 @@ mod tests {
     use super::*;
     use crate::trace::MAX_FIELDS;
 
-    /// A fallback of these orders and types, after which the pageblock keeps its type.
+    /// Returns a fallback of these orders and types, after which the pageblock keeps its type.
     fn fallback(alloc_order: u64, fallback_order: u64, wanted: u64, taken: u64) -> Event {
         let mut values = [0; MAX_FIELDS];
         values[1..5].copy_from_slice(&[alloc_order, fallback_order, wanted, taken]);

@@ -8,7 +8,7 @@
 //!
 //! A line has the name of a process, which may have blanks and dashes, its number, the CPU, perhaps flags, the time,
 //! and the event. Lines keep their order. A line that cannot be read, or whose end is missing, is counted; comments,
-//! blank lines and events of other kinds are passed over.
+//! blank lines and events of other kinds are skipped.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -22,31 +22,30 @@ use super::perf_script;
 use super::source::{BATCH, EventSource, Loss, TraceError};
 use super::wording::{Unreadable, Worded, Wording};
 
-/// No line of a trace is longer; what is, is counted and passed over.
+/// Bytes of the longest line of a trace; a longer one is counted and skipped.
 const LONGEST_LINE: usize = 16 * 1024;
-/// Behind so many bytes without the end of a line nothing more is read: the rest of a sparse file has none.
+/// Bytes without the end of a line after which reading stops: the rest of a sparse file has none.
 const NO_LINE: usize = 16 << 20;
 
-/// What stands before an event on its line.
+/// The parts of a line with an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head<'a> {
-    /// The name of the process.
     pub(crate) comm: &'a str,
     pub(crate) pid: i32,
     pub(crate) cpu: u16,
-    /// In nanoseconds.
+    /// Time in nanoseconds.
     pub(crate) at: u64,
     /// The event and its fields.
     pub(crate) rest: &'a str,
 }
 
-/// What a line is.
+/// The meaning of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Line<'a> {
     Event(Head<'a>),
-    /// So many events are lost before the next one of this CPU.
+    /// Events are lost before the next one of this CPU, with their number if it is known.
     Lost(u16, Option<u64>),
-    /// A comment, or nothing.
+    /// A comment, or an empty line.
     Blank,
     Unreadable,
 }
@@ -65,7 +64,8 @@ impl<'a> Line<'a> {
     }
 }
 
-/// `CPU:1 [LOST 312 EVENTS]` of ftrace, `CPU:1 [312 EVENTS DROPPED]` of trace-cmd, both also without a number.
+/// Parses `CPU:1 [LOST 312 EVENTS]` of ftrace and `CPU:1 [312 EVENTS DROPPED]` of trace-cmd, both also without a
+/// number.
 fn lost(line: &str) -> Option<(u16, Option<u64>)> {
     let (cpu, what) = line.strip_prefix("CPU:")?.split_once(" [")?;
     let mut words = what.strip_suffix(']')?.split(' ');
@@ -81,9 +81,9 @@ fn lost(line: &str) -> Option<(u16, Option<u64>)> {
 }
 
 impl<'a> Head<'a> {
-    /// The first dash from which the rest reads as a head ends the name.
+    /// Splits a line. The first dash behind which the rest reads as a head ends the name.
     fn of(line: &'a str) -> Option<Head<'a>> {
-        // A name has 15 bytes; the instance of trace-cmd before it may have more.
+        // Most dashes that are tried: a name has 15 bytes; the instance of trace-cmd before it may have more.
         const DASHES: usize = 64;
         line.match_indices('-').take(DASHES).find_map(|(dash, _)| {
             let (pid, rest) = digits(&line[dash + 1..])?;
@@ -113,13 +113,14 @@ impl<'a> Head<'a> {
     }
 }
 
-/// The digits at the beginning, at least one, and the rest.
+/// Returns the digits at the beginning, at least one, and the rest.
 fn digits(text: &str) -> Option<(&str, &str)> {
     let end = text.bytes().take_while(u8::is_ascii_digit).count();
     (end > 0).then(|| text.split_at(end))
 }
 
-/// A time and what stands behind its colon: seconds with up to nine decimals, or the number that another clock gives.
+/// Returns a time and the text behind its colon: seconds with up to nine decimals, or the number that another clock
+/// gives.
 pub(crate) fn time(text: &str) -> Option<(u64, &str)> {
     const NANOS: u64 = 1_000_000_000;
     let (whole, rest) = digits(text)?;
@@ -133,7 +134,7 @@ pub(crate) fn time(text: &str) -> Option<(u64, &str)> {
     Some((whole.checked_mul(NANOS)?.checked_add(nanos)?, rest.strip_prefix(':')?))
 }
 
-/// The kind of an event, if it is one of [`KINDS`](super::KINDS), and the text of its fields: `NAME: FIELDS`, or
+/// Returns the kind of an event, if it is in [`KINDS`](super::KINDS), and the text of its fields: `NAME: FIELDS`, or
 /// `sys_NAME(FIELDS)` of a system call.
 fn kind_of(text: &str) -> Result<(Option<EventKind>, &str), Unreadable> {
     let end = text.find([':', '(', ' ']).ok_or(Unreadable)?;
@@ -145,7 +146,7 @@ fn kind_of(text: &str) -> Result<(Option<EventKind>, &str), Unreadable> {
     Ok((kind, fields))
 }
 
-/// The kind of a system call's beginning.
+/// Returns the kind of the beginning of a system call.
 fn kind_of_call(name: &str) -> Option<EventKind> {
     match name {
         "sys_munmap" => Some(EventKind::Munmap),
@@ -154,7 +155,7 @@ fn kind_of_call(name: &str) -> Option<EventKind> {
     }
 }
 
-/// Whether this is how the text of a trace begins: comments, then a line that can be read.
+/// Returns true if the text of a trace begins like this: comments, then a line that can be read.
 pub(crate) fn begins_trace(head: &[u8]) -> bool {
     let text = String::from_utf8_lossy(head);
     // The last line may be cut.
@@ -163,7 +164,7 @@ pub(crate) fn begins_trace(head: &[u8]) -> bool {
     text.starts_with("# tracer:") || matches!(read, Some(Line::Event(_) | Line::Lost(..)))
 }
 
-/// The CPUs by the head of the text: `#P:2` of ftrace, `cpus=2` of trace-cmd.
+/// Returns the CPUs by the head of the text: `#P:2` of ftrace, `cpus=2` of trace-cmd.
 pub(crate) fn cpus(head: &[u8]) -> Vec<u16> {
     let text = String::from_utf8_lossy(head);
     let counts = text.lines().take(20).find_map(|line| {
@@ -174,15 +175,15 @@ pub(crate) fn cpus(head: &[u8]) -> Vec<u16> {
     (0..count.unwrap_or(0)).collect()
 }
 
-/// The events in a text.
+/// Reads the events of a text line by line.
 pub struct TraceText<R> {
     input: R,
-    /// What a line is, by the tool that printed it.
+    /// The parser of a line, by the tool that printed it.
     grammar: fn(&str) -> Line<'_>,
     path: PathBuf,
     wording: Wording,
     line: Vec<u8>,
-    /// Events that were lost before the next one: on which CPU, and how many.
+    /// Events that were lost before the next one: CPU and number.
     lost: Vec<(u16, Option<u64>)>,
     last: u64,
     loss: Loss,
@@ -190,13 +191,13 @@ pub struct TraceText<R> {
 }
 
 impl<R: BufRead + Send> TraceText<R> {
-    /// In what this reader gives. The path is for errors; `meta` says what the kernel calls its flags.
+    /// Reads the events of `input`. The path is for errors; `meta` has the kernel's names of flags.
     #[must_use]
     pub fn new(input: R, path: PathBuf, meta: &TraceMeta) -> TraceText<R> {
         TraceText::by(|line| Line::of(line), input, path, meta)
     }
 
-    /// As [`new`](TraceText::new), for what `perf script` printed.
+    /// Reads the text of `perf script` as [`new`](TraceText::new) reads that of ftrace.
     #[must_use]
     pub fn perf_script(input: R, path: PathBuf, meta: &TraceMeta) -> TraceText<R> {
         TraceText::by(perf_script::line, input, path, meta)
@@ -221,7 +222,7 @@ impl<R: BufRead + Send> TraceText<R> {
         }
     }
 
-    /// Reads the next line; what is longer than a line can be is passed over. `false` at the end.
+    /// Reads the next line; the part beyond the longest line is skipped. Returns `false` at the end.
     fn next_line(&mut self) -> io::Result<bool> {
         self.line.clear();
         let mut passed = 0;
@@ -246,7 +247,7 @@ impl<R: BufRead + Send> TraceText<R> {
         }
     }
 
-    /// Adds the events that say what is lost before the next one.
+    /// Adds the events that mark losses before the next event.
     fn tell_lost(&mut self, into: &mut Vec<Event>) {
         let lost = self.lost.drain(..);
         into.extend(lost.map(|(cpu, count)| Event::lost(self.last, cpu, count)));
@@ -286,7 +287,7 @@ impl<R: BufRead + Send> TraceText<R> {
     }
 }
 
-/// The event of a line, and whether flags are missing in it; `None` if it is of another kind.
+/// Returns the event of a line, and whether it lacks flags; `None` if it is of another kind.
 fn event(wording: &Wording, head: &Head<'_>) -> Result<Option<(Event, bool)>, Unreadable> {
     let (Some(kind), fields) = kind_of(head.rest)? else { return Ok(None) };
     let Head { pid, cpu, at, .. } = *head;
@@ -326,13 +327,13 @@ pub struct TextWriter {
 }
 
 impl TextWriter {
-    /// For the events of this trace, with the names that its kernel has for flags and its processes.
+    /// Makes a writer for the events of this trace, with its kernel's names of flags and the names of its processes.
     #[must_use]
     pub fn new(meta: &TraceMeta) -> TextWriter {
         TextWriter { wording: Wording::of(meta), names: meta.names.iter().cloned().collect() }
     }
 
-    /// What stands before the first line.
+    /// Returns the text before the first line.
     #[must_use]
     pub fn header() -> &'static str {
         "# tracer: nop\n#\n\
@@ -340,10 +341,10 @@ impl TextWriter {
          #              | |         |         |         |\n"
     }
 
-    /// Adds the event's line, as ftrace prints it: times in microseconds, rounded. O(length).
+    /// Adds the line of an event, as ftrace prints it: times in microseconds, rounded. O(length).
     ///
-    /// What ftrace leaves out of a record (the zone in which kswapd is woken) stands at its end; the pointer of a page
-    /// is the one that a kernel without randomised addresses would have.
+    /// A field that ftrace leaves out of a record's text (the zone in which kswapd is woken) stands at the end of the
+    /// line; the pointer of a page is the one of a kernel without randomised addresses.
     pub fn add_line(&self, event: &Event, into: &mut String) {
         if event.kind == EventKind::Lost {
             let count = match event.values[0] {

@@ -1,14 +1,15 @@
-//! What a recording by tracepoints cannot contain, as far as the recording itself shows it.
+//! Requests that a recording by tracepoints cannot contain, as far as the recording itself shows them.
 //!
-//! From Linux 5.13 on the bulk interface hands out pages with no event, 0.5 to 1.3 % of requests.
-//! Their frees do have one. So a *free of an unknown page* is, by definition, a free of a block all of whose pages were
-//! free by the recording: freed before and not allocated since, or without an event before and free in the snapshot at
-//! the start. Of such frees, those that a process made during its own run of compaction are counted apart: they are
-//! free pages that compaction had set aside as targets and gives back, or pages that it had moved before.
+//! From Linux 5.13 on the bulk interface hands out pages with no event, 0.5 to 1.3 % of requests. Frees of such pages
+//! do have an event. So a *free of an unknown page* is, by definition, a free of a block all of whose pages were free
+//! by the recording: freed before and not allocated since, or without an event before and free in the snapshot at the
+//! start. Such frees by a process during its own run of compaction are counted apart: they are free pages that
+//! compaction had set aside as targets and gives back, or pages that it had moved before.
 //!
-//! The count is exact and the hole at least as large: who was handed a page and has kept it has no free; a page on a
-//! CPU's list looks in use in a snapshot, so its first free says nothing. Two other causes stay in the count:
-//! lost events, and pages that compaction moved to a frame without an event; [`Unseen`] has the number of both.
+//! The count is exact, and the number of missing requests at least as large: a page that was handed out and kept has no
+//! free; a page on a CPU's list looks in use in a snapshot, so its first free proves nothing. Two other causes stay in
+//! the count: lost events, and pages that compaction moved to a frame without an event; [`Unseen`] has the number of
+//! each.
 //!
 //! With `record --bulk` the pages are in the recording. An entry of a call's array that was filled before the call, and
 //! a page that an event named during the call, are listed although they are not new ([`Unseen::plain`]).
@@ -25,35 +26,33 @@ use crate::budget::{Room, table_bytes};
 use crate::finding::grouped;
 use crate::gfp::GfpBits;
 
-/// What a recording lacks, and what it has of the bulk interface.
+/// The requests that a recording lacks, and its events of the bulk interface.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Unseen {
     /// Blocks handed out: those with an event, and pages of the bulk interface.
     pub requests: u64,
     /// Frees of unknown pages, in blocks.
     pub unknown_frees: u64,
-    /// Frees by runs of compaction, of targets given back or of pages moved before.
+    /// Frees during runs of compaction, of targets given back or of pages moved before.
     pub given_back: u64,
     /// Pages that compaction moved, to frames that no event names.
     pub moved: u64,
-    /// Whether what the bulk interface handed out was recorded.
     pub bulk: BulkEvents,
-    /// What to conclude; sentences.
+    /// Conclusions, as sentences.
     pub sentences: Vec<String>,
 }
 
-/// What a recording has of the bulk interface.
+/// The events of the bulk interface in a recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BulkEvents {
-    /// Whether it was recorded.
+    /// True if the bulk interface was recorded.
     pub recorded: bool,
-    /// Calls that returned.
     pub calls: u64,
-    /// Pages that they handed out.
+    /// Pages that these calls handed out.
     pub pages: u64,
-    /// Entries of their arrays that were no new pages: filled before, or announced by an event of their own.
+    /// Entries of the calls' arrays that were not new pages: filled before, or announced by an event of their own.
     pub repeated: u64,
-    /// Entries that could not be read: at most so many pages are missing.
+    /// Entries that could not be read: the upper bound of missing pages.
     pub unread: u64,
 }
 
@@ -62,30 +61,30 @@ pub struct BulkEvents {
 pub struct UnseenTracker {
     gfp: GfpBits,
     release: Option<String>,
-    /// By the number of the word: 64 frames each.
+    /// The events of frames, by the number of the word: 64 frames each.
     words: Followed<u64, Word>,
     /// Frames that were free in the snapshot at the start, a word for 64; empty without one.
     free_at_start: Vec<u64>,
-    /// When the snapshot was complete; frames without an event until then were as it says.
+    /// Time at which the snapshot was complete; until then frames without an event were as it shows them.
     window_end: Option<u64>,
     /// Frames that stood in an array when a call began.
     held: Followed<u64, ()>,
     compacting: Followed<i32, ()>,
-    /// Entries that calls filled, less those that were read.
+    /// Entries that calls filled, less the entries that were read.
     unread: i64,
     unseen: Unseen,
 }
 
-/// What the events say of 64 frames; a frame in neither has had no event.
+/// The events of 64 frames, a bit for each; a frame in neither set has had no event.
 #[derive(Clone, Copy, Debug, Default)]
 struct Word {
     free: u64,
     used: u64,
 }
 
-/// So many words are followed at most: 224 GiB of frames with events. What a damaged file says of more is passed over.
+/// Most words that are followed: 224 GiB of frames with events. A damaged file may name more, which are ignored.
 const MOST_WORDS: usize = 7 << 17;
-/// Frames in arrays, and processes that compact, at a time.
+/// Most frames in arrays, and processes that compact, at a time.
 const MOST_AT_A_TIME: usize = 7 << 14;
 
 /// A map that takes no more entries than it was given room for.
@@ -96,7 +95,7 @@ struct Followed<K, V> {
 }
 
 impl<K: Eq + Hash, V: Default> Followed<K, V> {
-    /// With room for `most` entries, or for as many as `bytes` have.
+    /// Makes a map with room for `most` entries, or for as many as fit in `bytes`.
     fn new(most: usize, bytes: u64) -> Followed<K, V> {
         // While it grows, the old table is there too.
         let fits = |entries: &usize| table_bytes::<(K, V)>(*entries) * 3 / 2 <= bytes;
@@ -105,7 +104,7 @@ impl<K: Eq + Hash, V: Default> Followed<K, V> {
         Followed { entries: HashMap::new(), most }
     }
 
-    /// The value of a key; `None` if it is not followed.
+    /// Returns the value of a key; `None` if the key is not followed.
     fn of(&mut self, key: K) -> Option<&mut V> {
         let full = self.entries.len() >= self.most
             || self.entries.len() == self.entries.capacity()
@@ -121,14 +120,14 @@ impl<K: Eq + Hash, V: Default> Followed<K, V> {
 const COMPACTION: i32 = 0;
 
 impl UnseenTracker {
-    /// For a trace of which this is known. It takes a quarter of the room that is left, at most 40 MiB, for the frames
-    /// that it follows.
+    /// Makes a tracker for a trace with these facts. It takes a quarter of the remaining room, at most 40 MiB, for the
+    /// frames that it follows.
     #[must_use]
     pub fn new(meta: &TraceMeta, room: &mut Room) -> UnseenTracker {
         let share = room.take_part(4, 40 << 20);
         let window_end = match meta.start().map(|taken| taken.moment) {
             Some(Moment::During { end, .. }) => Some(end),
-            // What happened between such a snapshot and the first event is not known.
+            // Events between such a snapshot and the first event of the trace are not known.
             Some(Moment::Before | Moment::After) | None => None,
         };
         let free_at_start = window_end.map_or(Vec::new(), |_| free_at_start(meta));
@@ -147,8 +146,8 @@ impl UnseenTracker {
         }
     }
 
-    /// Takes note of an event. What it says in terms of tracepoints: a page that the bulk interface handed out is a
-    /// request of order 0; `None` if the event says nothing new. O(pages of the block / 64).
+    /// Notes an event. Returns it in terms of tracepoints: a page that the bulk interface handed out is a request of
+    /// order 0; `None` if the event announces nothing new. O(pages of the block / 64).
     pub fn plain(&mut self, event: &Event) -> Option<Event> {
         match event.view() {
             View::PageAlloc { pfn: Some(pfn), order, .. } => self.alloc(pfn, order),
@@ -225,7 +224,7 @@ impl UnseenTracker {
         Some(Event { kind: EventKind::PageAlloc, values, ..*event })
     }
 
-    /// What came of it, with the sentences; `lost` events are missing at least.
+    /// Returns the result, with the sentences; at least `lost` events are missing.
     #[must_use]
     pub fn finish(self, lost: u64) -> Unseen {
         let mut unseen = self.unseen;
@@ -239,7 +238,7 @@ impl UnseenTracker {
 /// The first version whose kernel has the bulk interface.
 const BULK_SINCE: (u32, u32) = (5, 13);
 
-/// Whether the kernel has the bulk interface; one that is not known may have it.
+/// Returns true if the kernel has the bulk interface; an unknown kernel may have it.
 fn has_bulk(release: Option<&str>) -> bool {
     let version = |release: &str| {
         let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
@@ -248,7 +247,7 @@ fn has_bulk(release: Option<&str>) -> bool {
     release.and_then(version).is_none_or(|version| version >= BULK_SINCE)
 }
 
-/// Percent of a whole.
+/// Returns a share in percent of a whole.
 fn percent(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 }
 }
@@ -313,7 +312,7 @@ fn of_bulk(bulk: &BulkEvents, requests: u64) -> String {
     )
 }
 
-/// The frames that were free in the snapshot at the start, a word for 64.
+/// Returns the frames that were free in the snapshot at the start, a word for 64.
 fn free_at_start(meta: &TraceMeta) -> Vec<u64> {
     const FREE: u64 = 1 << 10;
     let flags = meta.start().and_then(|taken| taken.files.bytes("kpageflags")).unwrap_or(&[]);
@@ -325,15 +324,15 @@ fn free_at_start(meta: &TraceMeta) -> Vec<u64> {
     flags.chunks(64).map(word).collect()
 }
 
-/// The words of a block's frames, each with the frames that are in it.
+/// Returns the words of a block's frames, each with a mask of the block's frames in it.
 fn words_of(pfn: u64, order: u32) -> impl Iterator<Item = (u64, u64)> {
-    /// The largest order of any kernel; what a damaged file says beyond it costs no more.
+    /// The largest order of any kernel; a larger one in a damaged file costs no more.
     const LARGEST: u32 = 11;
     let end = pfn.saturating_add(1 << order.min(LARGEST));
     (pfn / 64..end.div_ceil(64)).map(move |number| {
         let first = (number * 64).max(pfn);
         let count = end.min((number + 1).saturating_mul(64)) - first;
-        // None at the very end of the numbers.
+        // There are none at the very end of the numbers.
         let mask = u64::MAX.checked_shr((64 - count) as u32).unwrap_or(0);
         (number, mask << (first % 64))
     })
@@ -370,7 +369,7 @@ mod tests {
         event(100, 1, EventKind::BulkCall, &[filled])
     }
 
-    /// A snapshot until the time 50 in which these of 128 frames are free.
+    /// Returns a snapshot until the time 50 in which these of 128 frames are free.
     fn meta(free: &[usize]) -> TraceMeta {
         let mut flags = vec![0; 8 * 128];
         free.iter().for_each(|pfn| flags[8 * pfn + 1] = 4);
@@ -407,7 +406,7 @@ mod tests {
         let none = TraceMeta::default();
         check_unknown(&none, &[alloc(64, 2), free(64, 2), free(64, 2)], 1);
         check_unknown(&none, &[alloc(64, 2), free(64, 2), alloc(65, 0), free(64, 2)], 0);
-        // Nothing is known of a page before its first event.
+        // The state of a page before its first event is unknown.
         check_unknown(&none, &[free(9, 0), free(10, 3)], 0);
         check_unknown(&none, &[free(9, 0), alloc(9, 0), free(9, 0)], 0);
         // A block over more than one word of frames.
@@ -419,7 +418,7 @@ mod tests {
         let meta = meta(&[9, 12, 13]);
         check_unknown(&meta, &[free(9, 0), free(8, 0), free(12, 1), free(8, 1)], 2 + 1);
         check_unknown(&meta, &[alloc(9, 0), free(9, 0)], 0);
-        // While it was being taken, the free may have come first.
+        // While the snapshot was being taken, the free may have come first.
         check_unknown(&meta, &[event(49, 1, EventKind::PageFree, &[9, 0])], 0);
     }
 
@@ -455,13 +454,13 @@ mod tests {
 
     #[test]
     fn entries_that_are_no_new_pages_are_no_requests() {
-        // 8 was there before the call, 9 has an event of its own, 10 is new, and two could not be read.
+        // Frame 8 was there before the call, 9 has an event of its own, 10 is new, and two could not be read.
         let events = [bulk(8, 1), alloc(9, 0), bulk(8, 0), bulk(9, 0), bulk(10, 0), call(5)];
         let unseen = seen(&TraceMeta::default(), &events);
         let expected = BulkEvents { recorded: true, calls: 1, pages: 1, repeated: 2, unread: 2 };
         assert_eq!((unseen.requests, unseen.bulk), (2, expected));
         assert!(unseen.sentences[1].contains("up to 2 more could not be read"));
-        // What was freed since may come again.
+        // A frame that was freed since may come again.
         let again = [bulk(8, 1), free(8, 0), bulk(8, 0), call(1)];
         assert_eq!(seen(&TraceMeta::default(), &again).bulk.pages, 1);
     }

@@ -1,9 +1,9 @@
-//! How the kernel words an event in text, as a table beside [`KINDS`](super::KINDS): readers of text and its writer
-//! walk the same rows.
+//! The kernel's text of events, as a table beside [`KINDS`](super::KINDS): readers of text and its writer walk the same
+//! rows.
 //!
-//! A row says what Linux 6.18 prints. Readers take the parts by their keys, in any order, and also by the names of the
-//! fields, so that they understand other kernels and other tools. What a kernel's text leaves out of its record, the
-//! writer adds at the end.
+//! A row has the text of Linux 6.18. Readers take the parts by their keys, in any order, and also by the names of the
+//! fields, so that they understand other kernels and other tools. A field that a kernel's text leaves out of its record
+//! is added by the writer at the end.
 
 use super::event::NO_FRAME;
 use super::flags::{FlagTable, NamedValues, symbols};
@@ -11,15 +11,15 @@ use super::format::Format;
 use super::kinds::{EventKind, MAX_FIELDS};
 use super::meta::TraceMeta;
 
-/// How a value is written.
+/// The form in which a value is written.
 #[derive(Clone, Copy, Debug)]
 enum Form {
-    /// The pointer to what describes a frame; a frame that is none has no such pointer.
+    /// The pointer to the description of a frame; [`NO_FRAME`] has no such pointer.
     Page,
-    /// The number of a frame; 0 for none.
+    /// The number of a frame; 0 for [`NO_FRAME`].
     Frame,
     Hex,
-    /// An argument of a system call: a single digit alone, anything else in hexadecimal with `0x`.
+    /// An argument of a system call: a single digit alone, any other number in hexadecimal with `0x`.
     Argument,
     Unsigned,
     Signed,
@@ -32,31 +32,31 @@ enum Form {
     Address,
     /// An error, or 0 if it is an address.
     Error,
-    /// Nothing that the event has.
+    /// A fixed text, which is not a value of the event.
     Fixed(&'static str),
-    /// Whether the third value, an order, is below that of a pageblock.
+    /// The answer to the question whether the third value, an order, is below that of a pageblock.
     Fragmenting,
 }
 
 /// A key and a value of a line.
 #[derive(Clone, Copy, Debug)]
 struct Part {
-    /// What stands before the key, but for the first one.
+    /// The text before the key, except for the first one.
     lead: &'static str,
     key: &'static str,
-    /// What stands between key and value.
+    /// The text between key and value.
     sign: &'static str,
     form: Form,
-    /// Which value of the event it is.
+    /// Index of the event's value.
     field: usize,
-    /// Whether lines of some kernels lack it.
+    /// True if lines of some kernels lack the part.
     optional: bool,
 }
 
-/// What is printed of a kind.
+/// The text of one kind.
 #[derive(Clone, Copy, Debug)]
 struct Row {
-    /// What stands before the first key.
+    /// The text before the first key.
     head: &'static str,
     parts: &'static [Part],
     tail: &'static str,
@@ -123,7 +123,7 @@ use Form::{
 
 const PAGE: Part = part("page", Page, 0).optional();
 const PFN: Part = part("pfn", Frame, 0);
-/// What some kernels have in their records and none prints.
+/// A field that some kernels have in their records and none prints.
 const ZID: Part = part("zid", Signed, 1).optional();
 
 const ALLOC: &[Part] = &[
@@ -179,7 +179,7 @@ const DEFERRED: &[Part] = &[
     part("consider", Unsigned, 3),
     part("limit", Power, 4),
 ];
-/// `range=(0x1000 ~ 0x1200) nr_scanned=512 nr_taken=32`
+/// Parts of `range=(0x1000 ~ 0x1200) nr_scanned=512 nr_taken=32`.
 const ISOLATE: &[Part] = &[
     part("range", Hex, 0).sign("=(0x"),
     part("~", Hex, 1).sign(" 0x"),
@@ -227,8 +227,8 @@ const UNMAPPED: &[Part] = &[
     part("mask", Hex, 6),
     part("ofs", Hex, 7),
 ];
-/// The pointer that is printed is that of a part of the process's address space; it serves as well to tell one from
-/// another.
+/// Parts with a pointer to a part of the process's address space, which tells address spaces apart as well as any
+/// other.
 const EXIT: &[Part] = &[part("mt_mod", Hex, 0).sign(" 0x")];
 const MUNMAP: &[Part] =
     &[part("addr", Hex, 0).sign(": 0x"), part("len", Hex, 1).after(", ").sign(": 0x")];
@@ -244,7 +244,7 @@ const MMAP: &[Part] = &[
 const BULK_PAGE: &[Part] = &[PAGE, PFN, part("before", Unsigned, 2), part("gfp_flags", Gfp, 1)];
 const BULK_CALL: &[Part] = &[part("filled", Unsigned, 0)];
 
-/// What is printed of the kind. `Lost` has no row: its line has another form.
+/// Returns the text of a kind. `Lost` has no row: its line has another form.
 fn row(kind: EventKind) -> Row {
     use EventKind as K;
     let parts = match kind {
@@ -283,29 +283,29 @@ fn row(kind: EventKind) -> Row {
     Row { head: "", parts, tail: "" }
 }
 
-/// The names of one kernel for what its text does not give as numbers.
+/// One kernel's names for values that its text does not give as numbers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wording {
     gfp: FlagTable,
-    /// Those lists of names that this kernel's `format` files give, by kind and value.
+    /// The lists of names in this kernel's `format` files, by kind and value.
     names: Vec<(EventKind, usize, NamedValues)>,
 }
 
-/// Why a line gives no event.
+/// The error for a line that gives no event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unreadable;
 
-/// The values of an event as its line gives them.
+/// The values of an event from its line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Worded {
-    /// In the order of [`EventKind::fields`].
+    /// Values in the order of [`EventKind::fields`].
     pub(crate) values: [u64; MAX_FIELDS],
-    /// Whether a flag had a name that is not known, and is missing in its value.
+    /// True if a flag had an unknown name, and is missing in its value.
     pub(crate) lacks_flags: bool,
 }
 
 impl Wording {
-    /// That of the kernel whose trace it is.
+    /// Returns the wording of the kernel of this trace.
     pub(crate) fn of(meta: &TraceMeta) -> Wording {
         let mut names = Vec::new();
         let formats = meta.formats.iter().filter_map(|(_, text)| Format::parse(text).ok());
@@ -380,14 +380,14 @@ impl Wording {
         into.push_str(&text);
     }
 
-    /// The values in the text behind an event's name. O(length).
+    /// Reads the values in the text behind an event's name. O(length).
     pub(crate) fn read(&self, kind: EventKind, text: &str) -> Result<Worded, Unreadable> {
         let parts = row(kind).parts;
         let mut values = [0; MAX_FIELDS];
         let (mut found, mut has_page, mut lacks_flags) = (0_u32, true, false);
         for (key, value) in Pairs(text) {
             let by_key = parts.iter().position(|part| part.key == key);
-            // As tools print raw fields.
+            // Tools that print raw fields use the names of the fields.
             let by_name = || {
                 let field = kind.fields().iter().position(|field| field.name == key)?;
                 parts.iter().position(|part| part.field == field && !part.is_aside())
@@ -405,7 +405,7 @@ impl Wording {
                     lacks_flags |= unknown > 0;
                 }
                 Form::Name(list, _) => values[field] = self.named(kind, field, list, value)?,
-                // One that opens a range has its bracket before it.
+                // The number that opens a range has the range's bracket before it.
                 Form::Hex => values[field] = number(value.trim_start_matches('('))?,
                 Form::Power => values[field] = u64::from(number(value)?.trailing_zeros()),
                 _ => values[field] = number(value)?,
@@ -437,16 +437,16 @@ impl Wording {
 }
 
 impl Part {
-    /// Whether the event can do without it: another part has its value, or none needs it.
+    /// Returns true if a line can lack the part: another part has its value, or no value needs it.
     fn is_aside(&self) -> bool {
         matches!(self.form, Form::Page | Form::Fixed(_) | Form::Fragmenting | Form::Error)
     }
 }
 
-/// Where Linux on x86-64 has the descriptions of frames when nothing is randomised, 64 bytes each.
+/// Address of the table of frame descriptions in Linux on x86-64 when it is not randomised, 64 bytes each.
 const FRAME_TABLE: u64 = 0xffff_ea00_0000_0000;
 
-/// From here on an address is an error.
+/// The lowest address that is an error.
 const FIRST_ERROR: u64 = -4095_i64 as u64;
 
 fn is_null(pointer: &str) -> bool {
@@ -454,7 +454,8 @@ fn is_null(pointer: &str) -> bool {
         || pointer.trim_start_matches("0x").bytes().all(|b| b == b'0')
 }
 
-/// A number as C prints it. Pointers are those of `%p`: 16 digits without `0x`, the first half 0 if they are hashed.
+/// Parses a number as C prints it. Pointers are those of `%p`: 16 digits without `0x`, the first half 0 if they are
+/// hashed.
 fn number(text: &str) -> Result<u64, Unreadable> {
     let is_pointer =
         || text.starts_with("00000000") || text.bytes().any(|b| b.is_ascii_alphabetic());
@@ -470,7 +471,7 @@ fn number(text: &str) -> Result<u64, Unreadable> {
     value.ok_or(Unreadable)
 }
 
-/// Keys and values of a line: `key=value`, `key: value` and `key value`, apart by blanks, commas and brackets.
+/// Keys and values of a line: `key=value`, `key: value` and `key value`, separated by blanks, commas and brackets.
 struct Pairs<'a>(&'a str);
 
 impl<'a> Iterator for Pairs<'a> {

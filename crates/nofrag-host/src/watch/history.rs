@@ -1,4 +1,4 @@
-//! What changed from look to look: rates, the course of free blocks, and when they would be gone.
+//! The changes from look to look: rates, the course of free blocks, and the time when none would be left.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::snapshot::{Counters, Snapshot};
 
-/// The counters of `vmstat` that tell of fragmentation, and what one of them counts.
+/// The counters of `vmstat` that concern fragmentation, with the events that one of each counts.
 const COUNTERS: [(&str, &str); 14] = [
     ("compact_stall", "callers that had to compact memory themselves"),
     ("compact_success", "compactions that made a block"),
@@ -25,20 +25,20 @@ const COUNTERS: [(&str, &str); 14] = [
     ("pgmajfault", "faults that had to read"),
 ];
 
-/// A counter, and how fast it grows.
+/// A counter with its growth.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Rate {
-    /// Its name in `vmstat`; `allocstall` and `pgalloc` are sums over zones.
+    /// Name in `vmstat`; `allocstall` and `pgalloc` are sums over zones.
     pub name: &'static str,
-    /// What it counts.
+    /// The counted events, in words.
     pub counts: &'static str,
-    /// Since the host started.
+    /// Count since the host started.
     pub total: u64,
-    /// In a second, between the last two looks; `null` before the second look.
+    /// Growth per second, between the last two looks; `null` before the second look.
     pub per_second: Option<f64>,
 }
 
-/// The look before last and the last one, and the obtainable blocks of all looks that are kept.
+/// The counters of the last two looks, and the obtainable blocks of all looks that are kept.
 #[derive(Clone, Debug)]
 pub struct History {
     most: usize,
@@ -54,37 +54,37 @@ struct Point {
     own_cpu: Duration,
     /// Blocks of each order that a process could have, of all zones; `None` if the files for that were not read.
     obtainable: Option<Vec<u64>>,
-    /// Whether the zones' watermarks were read, too.
+    /// True if the zones' watermarks were read, too.
     has_marks: bool,
 }
 
-/// Where a straight line through the past leads.
+/// The continuation of the past by a straight line.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Forecast {
-    /// Blocks more in a second; negative when they became fewer.
+    /// Growth of the number of blocks per second; negative when it fell.
     pub per_second: f64,
-    /// When none would be left; `null` where they do not become fewer.
+    /// Seconds until none is left; `null` where the number does not fall.
     pub seconds_to_none: Option<f64>,
-    /// How long the past is that it rests on.
+    /// Length of the past behind the forecast, in seconds.
     pub over_seconds: f64,
 }
 
 impl History {
-    /// Keeps so many looks.
+    /// Makes a history that keeps up to `most` looks.
     #[must_use]
     pub fn new(most: usize) -> History {
         let (points, counters) = (VecDeque::new(), [None, None]);
         History { most: most.max(2), back: Duration::MAX, points, counters }
     }
 
-    /// Keeps none that is so much older than the last one, but for that before it.
+    /// Drops looks more than `back` older than the last one, but always keeps the look before the last.
     #[must_use]
     pub fn reaching_back(self, back: Duration) -> History {
         History { back, ..self }
     }
 
-    /// Takes in what was seen at a time, and what this process had cost until then. A time that is not later than the
-    /// last one is the same look again.
+    /// Adds a look at time `at`, with the CPU time of this process until then. A time that is not later than the last
+    /// one is the same look again.
     pub fn push(&mut self, at: Duration, own_cpu: Duration, snapshot: &Snapshot<'_>) {
         if self.points.back().is_some_and(|last| last.at >= at) {
             return;
@@ -96,7 +96,7 @@ impl History {
             self.points.pop_front();
         }
         let has_marks = snapshot.populated().next().is_some();
-        // What watermarks keep is not known for a moment: the blocks did not become more by that.
+        // The pages that watermarks keep are not known for a moment: that does not make more blocks obtainable.
         let is_comparable = has_marks || !self.points.iter().any(|point| point.has_marks);
         let is_known = !snapshot.buddy.is_empty() && is_comparable;
         let obtainable = is_known.then(|| obtainable(snapshot));
@@ -105,19 +105,19 @@ impl History {
         self.counters[1] = Some(snapshot.vmstat.clone());
     }
 
-    /// How many looks there are.
+    /// Returns the number of looks.
     #[must_use]
     pub fn len(&self) -> usize {
         self.points.len()
     }
 
-    /// Whether nothing was seen yet.
+    /// Returns true if there was no look yet.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.points.is_empty()
     }
 
-    /// The time between the last two looks.
+    /// Returns the time between the last two looks.
     #[must_use]
     pub fn interval(&self) -> Option<Duration> {
         let [.., before, last] = &*self.points.iter().rev().take(2).rev().collect::<Vec<_>>()
@@ -127,7 +127,7 @@ impl History {
         Some(last.at - before.at)
     }
 
-    /// The share of a core that this process has taken over the looks that are kept.
+    /// Returns the share of a core that this process has taken over the looks that are kept.
     #[must_use]
     pub fn cost_share(&self) -> Option<f64> {
         let (first, last) = (self.points.front()?, self.points.back()?);
@@ -136,7 +136,7 @@ impl History {
         (seconds > 0.0).then(|| cpu / seconds)
     }
 
-    /// The counters that this kernel has, and how fast they grow.
+    /// Returns the counters that this kernel has, with their growth.
     #[must_use]
     pub fn rates(&self) -> Vec<Rate> {
         let Some(now) = &self.counters[1] else { return Vec::new() };
@@ -144,7 +144,7 @@ impl History {
         let rate = |&(name, counts): &(&'static str, &'static str)| {
             let total = total(now, name)?;
             let per_second = before.and_then(|(before, time)| {
-                // A counter that fell was taken back: another host, or a wrap of 32 bits.
+                // A counter that fell was reset: another host, or a wrap of 32 bits.
                 let grown = total.checked_sub(self::total(before, name)?)?;
                 Some(grown as f64 / time.as_secs_f64())
             });
@@ -153,16 +153,16 @@ impl History {
         COUNTERS.iter().filter_map(rate).collect()
     }
 
-    /// Blocks of `order` that a process could have of all zones before the watermarks stop it
-    /// ([`Snapshot::obtainable`]), at each look that could read that, with its time.
+    /// Returns the blocks of `order` that a process could have in all zones before the watermarks stop it
+    /// ([`Snapshot::obtainable`]), at each look that could read the files for it, with the look's time.
     pub fn obtainable(&self, order: u32) -> impl Iterator<Item = (Duration, u64)> {
         let known =
             self.points.iter().filter_map(|point| Some((point.at, point.obtainable.as_ref()?)));
         known.map(move |(at, orders)| (at, orders.get(order as usize).copied().unwrap_or(0)))
     }
 
-    /// Where the blocks of `order` go if it goes on like this: a straight line by least squares. `None` before
-    /// `least` has passed, since a moment is no trend.
+    /// Returns the future course of the blocks of `order`: a straight line by least squares. `None` before `least` has
+    /// passed, since a moment is not a trend.
     #[must_use]
     pub fn forecast(&self, order: u32, least: Duration) -> Option<Forecast> {
         let points: Vec<(f64, f64)> =
@@ -195,7 +195,7 @@ fn obtainable(snapshot: &Snapshot<'_>) -> Vec<u64> {
     sums
 }
 
-/// A counter, or the sum of those of all zones.
+/// Returns a counter, or the sum of the counters of all zones.
 pub(crate) fn total(counters: &Counters, name: &str) -> Option<u64> {
     counters.get(name).or_else(|| {
         let of_zone =
@@ -210,7 +210,7 @@ pub(crate) fn total(counters: &Counters, name: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// A look without the free lists says nothing of them: it is not a look at none.
+    /// A look without the free lists shows nothing of them: it is not a look at none.
     #[test]
     fn what_could_not_be_read_is_no_end() {
         let mut history = History::new(100);

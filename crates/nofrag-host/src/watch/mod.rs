@@ -2,9 +2,9 @@
 //!
 //! The sources differ in cost by more than a thousand times. `buddyinfo`, `zoneinfo`, `vmstat` and `meminfo` take some
 //! hundredths of a millisecond each and are read at every [`look`](Watch::look). Reading the others takes milliseconds,
-//! and some hold a lock of the kernel meanwhile. Each [`Source`] has a [`Pace`], and is read again only after so long
-//! that its own CPU time, as measured at the last reading, stays below its share of a core. So a host with a hundred
-//! times the areas is looked at a hundred times less often, and nobody has to know in advance.
+//! and some hold a lock of the kernel meanwhile. Each [`Source`] has a [`Pace`], and is read again only when its own
+//! CPU time, as measured at the last reading, stays below its share of a core. So a host with a hundred times the areas
+//! is looked at a hundred times less often, without any setting.
 //!
 //! `pagetypeinfo` is read only where it is asked for: it walks every free list while it holds the zone's lock.
 
@@ -28,22 +28,22 @@ use crate::snapshot::{Files, Snapshot};
 use crate::source::{self, Missing, Root};
 use crate::vmalloc;
 
-/// Something that is read as a whole.
+/// Files that are read as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
     /// `buddyinfo`, `zoneinfo`, `vmstat`, `meminfo`: a quarter of a millisecond.
     Memory,
-    /// `vmallocinfo`: a few microseconds an area.
+    /// `vmallocinfo`: a few microseconds for each area.
     Vmalloc,
-    /// `maps` of every process: about as much an area.
+    /// `maps` of every process: a few microseconds for each area.
     Maps,
-    /// `pagetypeinfo`: some hundred times `buddyinfo`.
+    /// `pagetypeinfo`: some hundred times the cost of `buddyinfo`.
     Types,
 }
 
 impl Source {
-    /// What it is called in labels and tables.
+    /// Returns the name in labels and tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -54,7 +54,7 @@ impl Source {
         }
     }
 
-    /// How often it is read: all together take at most three quarters of a hundredth of a core.
+    /// Returns the pace of the source: all together take at most three quarters of a hundredth of a core.
     #[must_use]
     pub const fn pace(self) -> Pace {
         let (least_ms, share) = match self {
@@ -67,7 +67,7 @@ impl Source {
     }
 }
 
-/// What [`Source::Memory`] reads: name, path, what is not known without it.
+/// The files of [`Source::Memory`]: name, path, and the facts that are missing without it.
 const MEMORY: [(&str, &str, &str); 5] = [
     ("version", "proc/version", "the kernel's release"),
     ("buddyinfo", "proc/buddyinfo", "free blocks by order, and the indices"),
@@ -76,10 +76,10 @@ const MEMORY: [(&str, &str, &str); 5] = [
     ("meminfo", "proc/meminfo", "how much of the free memory the free lists show"),
 ];
 
-/// Who scrapes waits some ten seconds in all.
+/// Time limit for counting areas: a scraper waits some ten seconds in all.
 const MAPS_PATIENCE: Duration = Duration::from_secs(4);
 
-/// Room for the largest of them on most hosts, so that few calls read it.
+/// Initial bytes of the buffer: room for the largest of the files on most hosts, so that few calls read it.
 const ROOM: usize = 256 << 10;
 
 /// Looks at a host again and again.
@@ -96,56 +96,54 @@ pub struct Watch {
 struct Slot {
     source: Source,
     pace: Pace,
-    /// When it may be read again.
+    /// Time from which on the source may be read again.
     due: Duration,
 }
 
-/// What was seen, each source at its last reading.
+/// The last reading of each source.
 #[derive(Clone, Debug, Default)]
 pub struct Look {
-    /// When the memory was read, from the beginning of the watch.
+    /// Time at which the memory was read, from the beginning of the watch.
     pub at: Duration,
     /// The files of [`Source::Memory`], and `pagetypeinfo` where it was asked for.
     pub files: Files,
-    /// The vmalloc space.
     pub vmalloc: Option<vmalloc::Report>,
-    /// The processes by their areas.
+    /// The processes by the number of their areas.
     pub maps: Option<Ranking>,
-    /// Each source at its last reading.
+    /// The last reading of each source, with its cost.
     pub readings: Vec<Reading>,
     /// CPU time that this process has taken until then.
     pub own_cpu: Duration,
 }
 
-/// A source at its last reading.
+/// The last reading of a source.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Reading {
-    /// What was read.
     pub source: Source,
-    /// CPU time that it took, with what was computed from it.
+    /// CPU seconds of the reading, and of the computation on its result.
     pub cpu_seconds: f64,
-    /// When it was read, from the beginning of the watch.
+    /// Time of the reading, from the beginning of the watch.
     #[serde(skip)]
     pub at: Duration,
-    /// What could not be had of it.
+    /// Files that could not be had.
     pub missing: Vec<Missing>,
 }
 
 impl Look {
-    /// What the files say.
+    /// Parses the files of the look.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot<'_> {
         Snapshot::parse(&self.files)
     }
 
-    /// What could not be had, and what it costs.
+    /// Returns the files that could not be had, with the facts that are missing for want of them.
     pub fn missing(&self) -> impl Iterator<Item = &Missing> {
         self.readings.iter().flat_map(|reading| &reading.missing)
     }
 }
 
 impl Watch {
-    /// Looks at the host with these sources, each at its own pace.
+    /// Makes a watch of the host with these sources, each at its own pace.
     #[must_use]
     pub fn new(root: Root, sources: &[Source]) -> Watch {
         let slot = |&source: &Source| Slot { source, pace: source.pace(), due: Duration::ZERO };
@@ -158,7 +156,7 @@ impl Watch {
         }
     }
 
-    /// Reads what is due, and returns everything at its last reading.
+    /// Reads the sources that are due, and returns the last reading of each.
     pub fn look(&mut self) -> &Look {
         for index in 0..self.slots.len() {
             if self.slots[index].due <= self.began.elapsed() {
@@ -169,25 +167,25 @@ impl Watch {
         &self.look
     }
 
-    /// Everything at its last reading.
+    /// Returns the last reading of each source.
     #[must_use]
     pub fn last(&self) -> &Look {
         &self.look
     }
 
-    /// Reads a source at the next look whatever its pace says; from then on at its pace again.
+    /// Reads a source at the next look whatever its pace; after that at its pace again.
     pub fn ask_for(&mut self, source: Source) {
         match self.slots.iter_mut().find(|slot| slot.source == source) {
             Some(slot) => slot.due = Duration::ZERO,
             None => {
-                // Once, and not again unless it is asked for again.
+                // The source is read once, and not again unless it is asked for again.
                 let pace = Pace { least: Duration::MAX, share: 1.0 };
                 self.slots.push(Slot { source, pace, due: Duration::ZERO });
             }
         }
     }
 
-    /// How long the host has been watched.
+    /// Returns the time since the watch began.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         self.began.elapsed()
@@ -196,7 +194,7 @@ impl Watch {
     fn read(&mut self, index: usize) {
         let source = self.slots[index].source;
         let at = self.began.elapsed();
-        // Of all threads: files are read by another one than this.
+        // CPU time of all threads: another thread than this one reads files.
         let before = cpu_time(ClockId::ProcessCPUTime);
         let missing = match source {
             Source::Memory => self.read_memory(at),
@@ -226,7 +224,7 @@ impl Watch {
         self.read_file(file).err().into_iter().collect()
     }
 
-    /// Reads one file into the look; one that cannot be read is taken out of it.
+    /// Reads one file into the look; a file that cannot be read is removed from it.
     fn read_file(
         &mut self,
         (name, path, costs): (&str, &str, &'static str),
@@ -294,7 +292,7 @@ impl Watch {
         }
     }
 
-    /// What is missing, and why; the reason may begin with the path.
+    /// Returns a missing file, with the reason, which may begin with the path.
     fn missing(&self, relative: &str, why: &str, costs: &'static str) -> Missing {
         let path = self.root.path(relative).display().to_string();
         let reason = why.strip_prefix(&path).and_then(|rest| rest.strip_prefix(": "));
@@ -302,7 +300,7 @@ impl Watch {
     }
 }
 
-/// Reads the whole file to the beginning of `buffer`, in few calls; how much it was.
+/// Reads the whole file to the beginning of `buffer`, in few calls; returns the number of bytes.
 fn read_into(mut file: impl Read, buffer: &mut Vec<u8>) -> io::Result<usize> {
     let mut filled = 0;
     loop {
@@ -328,7 +326,7 @@ mod tests {
 
     use super::*;
 
-    /// A host with a zone.
+    /// Makes a host with one zone.
     fn host() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         let proc = folder.path().join("proc");

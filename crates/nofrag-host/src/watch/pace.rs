@@ -1,25 +1,25 @@
-//! How often a source may be read.
+//! The pace at which a source may be read.
 
 use std::time::Duration;
 
-/// How often a source is read: no more often than `least` apart, and so seldom that reading it takes no more than
-/// `share` of a core.
+/// The pace of a source: readings are at least `least` apart, and so far apart that they take no more than `share` of a
+/// core.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pace {
     /// The least time from one reading to the next.
     pub least: Duration,
-    /// The most of a core that reading it may take: 0.002 is a fifth of a hundredth.
+    /// The largest share of a core that the readings may take: 0.002 is a fifth of a hundredth.
     pub share: f64,
 }
 
 impl Pace {
-    /// At every look.
+    /// The pace of a source that is read at every look.
     pub const ALWAYS: Pace = Pace { least: Duration::ZERO, share: 1.0 };
 
-    /// How long to wait after a reading that took so much CPU time.
+    /// Returns the time to wait after a reading that took `cost` of CPU time.
     #[must_use]
     pub fn wait(&self, cost: Duration) -> Duration {
-        // A share of nothing asks for a reading that never comes again.
+        // A share of zero asks for a reading that never comes again.
         let by_cost = Duration::try_from_secs_f64(cost.as_secs_f64() / self.share);
         self.least.max(by_cost.unwrap_or(Duration::MAX))
     }

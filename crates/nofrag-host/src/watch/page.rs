@@ -1,7 +1,7 @@
-//! What a live view shows of a host at a moment: the schema of `nofrag top --json`.
+//! The contents of a live view of a host at one moment: the schema of `nofrag top --json`.
 //!
-//! The schema is named in [`Page::schema`] and counted in [`Page::version`], as that of [`crate::vmalloc`]. What could
-//! not be had is `null`.
+//! The schema is named in [`Page::schema`] and counted in [`Page::version`], as that of [`crate::vmalloc`]. A value
+//! that could not be had is `null`.
 
 use serde::Serialize;
 
@@ -13,23 +13,18 @@ use crate::snapshot::{FreeGap, Snapshot, ZoneInfo, ZoneName};
 use crate::source::Missing;
 use crate::trace::ExtFragCount;
 
-/// Name of the schema.
 pub const SCHEMA: &str = "nofrag.top";
-/// Its version.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// What is shown.
+/// The contents of a live view.
 #[derive(Clone, Debug, Serialize)]
 pub struct Page {
-    /// [`SCHEMA`].
     pub schema: &'static str,
-    /// [`SCHEMA_VERSION`].
     pub version: u32,
-    /// The kernel's release.
     pub release: Option<String>,
-    /// How long the host has been watched.
+    /// Seconds for which the host has been watched.
     pub seconds: f64,
-    /// Between the last two looks; `null` before the second.
+    /// Seconds between the last two looks; `null` before the second.
     pub interval_seconds: Option<f64>,
     /// The share of a core that watching has taken over the looks that are kept; `null` before the second look.
     pub cost_share: Option<f64>,
@@ -37,69 +32,63 @@ pub struct Page {
     pub zones: Vec<ZoneRow>,
     /// The blocks of buddyinfo beside `MemFree`.
     pub free_gap: Option<FreeGap>,
-    /// Bytes of a page.
     pub page_bytes: u64,
-    /// The order that is followed.
+    /// The order that the view follows.
     pub order: u32,
-    /// Blocks of that order that a process could have of all zones, one after the other, before the watermarks stop it.
+    /// Blocks of that order that a process could have in all zones, one after the other, before the watermarks stop it.
     pub obtainable: u64,
-    /// Where they go if it goes on like this; `null` before [`LEAST_SECONDS`].
+    /// The future course of these blocks; `null` before [`LEAST_SECONDS`].
     pub forecast: Option<Forecast>,
-    /// Counters of the kernel, and how fast they grow.
+    /// Counters of the kernel, with their growth.
     pub rates: Vec<Rate>,
     /// Pageblocks by type, where `pagetypeinfo` was read.
     pub pageblocks: Vec<TypeCount>,
-    /// How much older than the rest they are; `null` where it was not read.
+    /// Seconds by which the pageblocks are older than the rest; `null` where `pagetypeinfo` was not read.
     pub pageblocks_age_seconds: Option<f64>,
-    /// Events that are counted; `null` where tracing was not asked for.
+    /// The counted events; `null` where tracing was not asked for.
     pub events: Option<Events>,
-    /// The vmalloc space.
     pub vmalloc: Option<VmallocRow>,
-    /// The areas of processes.
     pub maps: Option<MapsRows>,
-    /// What could not be had, and what it costs.
+    /// Files that could not be had, with the facts that are missing for want of them.
     pub missing: Vec<Missing>,
 }
 
-/// No forecast rests on less.
+/// Least seconds of history behind a forecast.
 pub const LEAST_SECONDS: u64 = 30;
 
-/// A zone.
+/// The memory of one zone.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ZoneRow {
-    /// Which.
     #[serde(flatten)]
     pub zone: ZoneName,
-    /// Free memory.
     pub free_bytes: u64,
-    /// Memory that the allocator hands out.
+    /// Bytes of memory that the allocator hands out.
     pub managed_bytes: u64,
-    /// Where the free memory stands among the watermarks.
+    /// Position of the free memory among the watermarks.
     pub level: Level,
-    /// By how much they are raised; `null` where the kernel does not say.
+    /// Bytes by which the watermarks are raised; `null` where the kernel does not tell.
     pub boost_bytes: Option<u64>,
-    /// Free blocks by order.
     pub blocks: Vec<u64>,
     /// The largest order with a free block.
     pub largest_order: Option<u32>,
-    /// Share of the free memory, in thousandths, that the order that is followed cannot use; `null` where the blocks
-    /// are not known.
+    /// Share of the free memory, in thousandths, that cannot serve the followed order; `null` where the blocks are not
+    /// known.
     pub unusable: Option<u64>,
-    /// The fragmentation index of that order in thousandths; `null` where a block is there.
+    /// The fragmentation index of that order in thousandths; `null` where a block is free.
     pub fragmentation: Option<i64>,
 }
 
-/// Where free memory stands among the watermarks in force.
+/// Position of free memory among the watermarks in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Level {
-    /// Callers reclaim themselves.
+    /// Callers reclaim memory themselves.
     BelowMin,
-    /// kswapd runs.
+    /// The daemon kswapd runs.
     BelowLow,
-    /// kswapd, if it runs, goes on.
+    /// The daemon kswapd goes on if it runs.
     BelowHigh,
-    /// Nobody reclaims.
+    /// No reclaim is under way.
     AboveHigh,
 }
 
@@ -113,7 +102,7 @@ impl Level {
         }
     }
 
-    /// The level in few words.
+    /// Returns the level in a few words.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
@@ -125,71 +114,64 @@ impl Level {
     }
 }
 
-/// How many pageblocks have a type, in all zones.
+/// The number of pageblocks with one type, in all zones.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TypeCount {
-    /// The type, as the kernel names it.
     pub migratetype: String,
-    /// Pageblocks.
     pub pageblocks: u64,
 }
 
-/// Events that are counted.
+/// The events that a tally has counted.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Events {
-    /// Each kind that is counted.
+    /// The kinds that are counted.
     pub kinds: Vec<EventRate>,
     /// External fragmentation by types, since the watch began.
     pub extfrag: Vec<ExtFragCount>,
-    /// Events that the kernel could not keep.
+    /// Events that the kernel lost.
     pub lost: u64,
-    /// What is not counted although it was asked for, and what that costs.
+    /// Sentences on the events that were asked for and are not counted.
     pub missing: Vec<String>,
 }
 
-/// A kind of event, and how often it happens.
+/// A kind of event with its frequency.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct EventRate {
-    /// The trace group.
     pub group: &'static str,
-    /// The tracepoint.
     pub name: &'static str,
-    /// Since the watch began.
+    /// Number of events since the watch began.
     pub total: u64,
-    /// In a second, between the last two looks; `null` before the second look.
+    /// Events per second, between the last two looks; `null` before the second look.
     pub per_second: Option<f64>,
 }
 
-/// The vmalloc space.
+/// The vmalloc space of the kernel, in short.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct VmallocRow {
-    /// Bytes in use.
     pub used_bytes: u64,
-    /// Areas in use.
     pub used_areas: u64,
     /// Bytes that are freed and wait for a purge.
     pub lazy_bytes: u64,
-    /// The purge comes at so many.
+    /// Number of bytes at which the purge comes.
     pub lazy_limit_bytes: Option<u64>,
-    /// How much older than the rest this is.
+    /// Seconds by which these figures are older than the rest.
     pub age_seconds: f64,
 }
 
-/// The areas of processes.
+/// The processes with most areas, and their limit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MapsRows {
-    /// `vm.max_map_count`.
     pub limit: Option<u64>,
     /// The processes with most areas.
     pub processes: Vec<Ranked>,
     /// Processes that could be counted.
     pub counted: usize,
-    /// How much older than the rest this is.
+    /// Seconds by which these figures are older than the rest.
     pub age_seconds: f64,
 }
 
 impl Page {
-    /// What is shown of the last look; so many processes, and what concerns one order.
+    /// Makes the page of the last look, with up to `processes` processes, for one followed order.
     #[must_use]
     pub fn of(
         look: &Look,
@@ -239,7 +221,7 @@ impl Page {
         }
     }
 
-    /// The largest order that this kernel keeps blocks of; `None` where the lists are not known.
+    /// Returns the largest order of which this kernel keeps blocks; `None` where the lists are not known.
     #[must_use]
     pub fn most_order(&self) -> Option<u32> {
         let orders = self.zones.iter().map(|zone| zone.blocks.len()).max().unwrap_or(0);
@@ -278,7 +260,7 @@ fn pageblocks(snapshot: &Snapshot<'_>) -> Vec<TypeCount> {
     types.names.iter().enumerate().map(of).collect()
 }
 
-/// Follows a tally from look to look.
+/// The counts of a tally, from look to look.
 #[derive(Clone, Debug, Default)]
 pub struct EventHistory {
     before: Vec<u64>,
@@ -287,7 +269,7 @@ pub struct EventHistory {
 }
 
 impl EventHistory {
-    /// Takes in what was counted until `at`, a time of the watch; a time that is not later changes nothing.
+    /// Adds the counts until `at`, a time of the watch; a time that is not later changes nothing.
     pub fn push(&mut self, at: std::time::Duration, tally: &Tally) {
         if self.before_at.is_some_and(|before| before >= at) {
             return;
@@ -312,7 +294,7 @@ impl EventHistory {
         self.before_at = Some(at);
     }
 
-    /// What was counted at the last look.
+    /// Returns the counts at the last look.
     #[must_use]
     pub fn last(&self) -> Option<&Events> {
         self.last.as_ref()

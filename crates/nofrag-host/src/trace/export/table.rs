@@ -1,7 +1,7 @@
 //! A trace as one Parquet table: a row for each event, a column for each name of a field.
 //!
 //! A column is null in the rows of events that lack its field, which costs next to nothing. Times and frame numbers are
-//! near to those before and so are stored as differences (`DELTA_BINARY_PACKED`), all others by dictionary.
+//! near to the ones before and so are stored as differences (`DELTA_BINARY_PACKED`), all others by dictionary.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -20,15 +20,15 @@ use super::ExportError;
 use crate::trace::kinds::{EventKind, FieldClass, KINDS};
 use crate::trace::{Event, EventSource, NO_FRAME};
 
-/// Events of a row group: so many are held at a time.
+/// Events of a row group, which are held in memory at a time.
 const GROUP: usize = 1 << 20;
 
 /// Writes the events as a Parquet table with the columns `at` (nanoseconds), `cpu`, `pid`, `event` (its name) and those
-/// of all fields; a frame that is none is null. Returns how many events there are; `progress` is told on the way.
-/// Memory: a million events.
+/// of all fields; [`NO_FRAME`] becomes null. Returns the number of events; `progress` receives it on the way. Memory: a
+/// million events.
 ///
 /// # Errors
-/// [`ExportError`].
+/// Those of [`ExportError`].
 pub fn parquet<W: Write + Send>(
     events: &mut dyn EventSource,
     out: W,
@@ -54,15 +54,15 @@ pub fn parquet<W: Write + Send>(
     }
 }
 
-/// Fields of one name, which all kinds share.
+/// A name of fields, which all kinds share.
 struct Column {
     name: &'static str,
     class: FieldClass,
-    /// Which value it is of each kind that has it.
+    /// Index of the value in each kind that has the field.
     places: BTreeMap<EventKind, usize>,
 }
 
-/// The columns of fields, in the order in which their names appear in [`KINDS`].
+/// Returns the columns of fields, in the order in which their names appear in [`KINDS`].
 fn fields() -> Vec<Column> {
     let mut columns: Vec<Column> = Vec::new();
     for row in KINDS.iter() {
@@ -161,7 +161,7 @@ fn write_group<W: Write + Send>(
     group.close().map(drop)
 }
 
-/// What a column holds.
+/// Source of a column's values.
 enum Content<'a> {
     Times,
     Numbers(&'a dyn Fn(&Event) -> i32),

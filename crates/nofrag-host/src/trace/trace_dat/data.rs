@@ -4,28 +4,28 @@ use std::io::{self, Read};
 
 use super::input::Span;
 
-/// Bytes of a chunk of pages of so many bytes, packed or not, at most. trace-cmd packs ten pages of memory at a time,
-/// which are at least 40 KiB and at most 640.
+/// Returns the most bytes of a chunk, packed or not, of pages of `page_bytes` bytes. trace-cmd packs ten pages of
+/// memory at a time, which are at least 40 KiB and at most 640.
 pub(super) fn largest_chunk(page_bytes: usize) -> usize {
     const LARGEST: usize = 1 << 20;
     LARGEST.max(16 * page_bytes)
 }
 
-/// What it means that a chunk ends too early.
+/// The cause of a chunk that ends too early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// The file has been cut: what precedes the chunk stands.
+    /// The file has been cut: the chunks before stand.
     Cut,
-    /// Its length is wrong.
+    /// The length of the chunk is wrong.
     Wrong,
 }
 
-/// Pages that were packed in chunks: a count, and for each chunk its size packed, its size, and its bytes.
+/// Pages in packed chunks: a count, and for each chunk its packed size, its size, and its bytes.
 pub(super) struct Chunks {
     input: Span,
     end: End,
     largest: usize,
-    /// How many follow; `None` before the first read.
+    /// Number of chunks that follow; `None` before the first read.
     left: Option<u32>,
     packed: Vec<u8>,
     pages: Vec<u8>,
@@ -34,7 +34,7 @@ pub(super) struct Chunks {
 }
 
 impl Chunks {
-    /// Those in `input`, none of which has more than `largest` bytes.
+    /// Reads the chunks in `input`, none of which has more than `largest` bytes.
     pub(super) fn new(input: Span, end: End, largest: usize) -> io::Result<Chunks> {
         let unpack = zstd::bulk::Decompressor::new()?;
         let (packed, pages) = (Vec::new(), Vec::new());
@@ -47,7 +47,7 @@ impl Chunks {
         Ok(u32::from_le_bytes(bytes))
     }
 
-    /// Unpacks the next chunk; `false` at the end.
+    /// Unpacks the next chunk; returns `false` at the end.
     fn next(&mut self) -> io::Result<bool> {
         match self.unpack_next() {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => match self.end {

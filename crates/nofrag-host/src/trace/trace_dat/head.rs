@@ -1,4 +1,4 @@
-//! What stands in a trace.dat beside the pages of the ring buffer: the parts that versions 6 and 7 share.
+//! The contents of a trace.dat beside the pages of the ring buffer: the parts that versions 6 and 7 share.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -9,41 +9,39 @@ use crate::trace::kinds::{EventKind, KINDS};
 use crate::trace::ring_buffer::{SUB_BUFFER, dropped};
 use crate::trace::source::TraceError;
 
-/// CPUs of one buffer, at most: Linux on x86-64 has room for 8192.
+/// Most CPUs of one buffer: Linux on x86-64 has room for 8192.
 const MOST_CPUS: u32 = 8192;
 
-/// CPUs of all buffers together, at most.
+/// Most CPUs of all buffers together.
 const MOST_STREAMS: usize = 1 << 16;
 
-/// What the head says.
+/// The contents of the head.
 #[derive(Debug, Default)]
 pub(super) struct Head {
     /// Bytes of a page of the ring buffer.
     pub(super) page_bytes: usize,
-    /// By the number of their records.
+    /// The formats, by the number of their records.
     pub(super) formats: BTreeMap<u16, Format>,
-    /// The texts of those formats whose tracepoints are in [`KINDS`].
+    /// The texts of the formats whose tracepoints are in [`KINDS`].
     pub(super) texts: Vec<(String, String)>,
-    /// Names of processes.
     pub(super) names: Vec<(i32, String)>,
-    /// What `uname` gave.
     pub(super) uname: Option<String>,
     /// The marked word of `trace_clock`.
     pub(super) clock: Option<String>,
-    /// What is added to all times.
+    /// Offset that is added to all times.
     pub(super) offset: i64,
-    /// Events that the kernel says it had to drop or overwrite, by the `stats` of its CPUs.
+    /// Events that the kernel had to drop or overwrite, by the `stats` of its CPUs.
     pub(super) dropped: u64,
-    /// Where the times of this trace are to be corrected by those of another.
+    /// True if the times of this trace are to be corrected by those of another.
     pub(super) shifted: bool,
-    /// One for each instance that was recorded.
+    /// A buffer for each recorded instance.
     pub(super) buffers: Vec<Buffer>,
 }
 
 /// The pages of one instance.
 #[derive(Clone, Debug)]
 pub(super) struct Buffer {
-    /// The instance; empty for the top one.
+    /// Name of the instance; empty for the top one.
     pub(super) name: String,
     pub(super) clock: String,
     pub(super) page_bytes: usize,
@@ -51,14 +49,13 @@ pub(super) struct Buffer {
     pub(super) cpus: Vec<Data>,
 }
 
-/// How the pages are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Packing {
     Plain,
     Zstd,
 }
 
-/// Where the pages of one CPU are.
+/// The place of one CPU's pages in the file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Data {
     pub(super) cpu: u16,
@@ -78,7 +75,7 @@ pub(super) mod option {
 }
 
 impl Head {
-    /// `header_page` and `header_event`: how the kernel lays out a page of its ring buffer.
+    /// Reads `header_page` and `header_event`: the kernel's layout of a page of its ring buffer.
     pub(super) fn read_pages(&mut self, words: &mut Words<impl Read>) -> Result<(), TraceError> {
         words.enter("header_page");
         words.expect(b"header_page\0")?;
@@ -109,7 +106,7 @@ impl Head {
         words.skip(bytes)
     }
 
-    /// The formats of ftrace's own events.
+    /// Reads the formats of ftrace's own events.
     pub(super) fn read_ftrace(&mut self, words: &mut Words<impl Read>) -> Result<(), TraceError> {
         words.enter("ftrace event formats");
         for _ in 0..words.u32()? {
@@ -118,7 +115,7 @@ impl Head {
         Ok(())
     }
 
-    /// The formats of the recorded groups of tracepoints.
+    /// Reads the formats of the recorded groups of tracepoints.
     pub(super) fn read_groups(&mut self, words: &mut Words<impl Read>) -> Result<(), TraceError> {
         words.enter("event formats");
         for _ in 0..words.u32()? {
@@ -135,7 +132,7 @@ impl Head {
         let text = words.text(bytes)?;
         let mut format = match Format::parse(&text) {
             Ok(format) => format,
-            // The events of another tracer may look as they like.
+            // The events of another tracer may have any form.
             Err(_) if !KINDS.iter().any(|row| row.group == group) => return Ok(()),
             Err(cause) => return Err(words.bad_format(group, cause)),
         };
@@ -143,7 +140,7 @@ impl Head {
             Some(kind) if kind.info().group == group => {
                 self.texts.push((format.name.clone(), text));
             }
-            // Only its number is of use: to tell its records from those that nobody knows.
+            // Only the number is of use: to tell these records from unknown ones.
             _ => {
                 format.name = format!("{group}:{}", format.name);
                 format.fields = Vec::new();
@@ -154,7 +151,7 @@ impl Head {
         Ok(())
     }
 
-    /// `saved_cmdlines`: lines of a process and its name.
+    /// Reads `saved_cmdlines`: lines of a process and its name.
     pub(super) fn read_names(&mut self, words: &mut Words<impl Read>) -> Result<(), TraceError> {
         words.enter("saved command lines");
         let bytes = words.u64()?;
@@ -167,7 +164,7 @@ impl Head {
         Ok(())
     }
 
-    /// Adds an instance.
+    /// Adds the buffer of an instance.
     pub(super) fn add(&mut self, buffer: Buffer, input: &Input) -> Result<(), TraceError> {
         let cpus: usize = self.buffers.iter().map(|buffer| buffer.cpus.len()).sum();
         if cpus + buffer.cpus.len() > MOST_STREAMS {
@@ -178,7 +175,7 @@ impl Head {
         Ok(())
     }
 
-    /// An option that both versions have.
+    /// Applies an option that both versions have.
     pub(super) fn apply_option(&mut self, id: u16, data: &[u8]) {
         let text = String::from_utf8_lossy(data);
         let text = text.trim_end_matches('\0').trim();
@@ -195,13 +192,13 @@ impl Head {
         }
     }
 
-    /// The kernel's release: the third word of what `uname` gave.
+    /// Returns the kernel's release: the third word of the text of `uname`.
     pub(super) fn release(&self) -> Option<String> {
         self.uname.as_ref()?.split_ascii_whitespace().nth(2).map(str::to_owned)
     }
 }
 
-/// A size of pages, if it is one.
+/// Checks a size of pages.
 pub(super) fn page_bytes(bytes: usize, words: &Words<impl Read>) -> Result<usize, TraceError> {
     if bytes.is_power_of_two() && (512..=LARGEST_PAGE).contains(&bytes) {
         return Ok(bytes);
@@ -211,7 +208,7 @@ pub(super) fn page_bytes(bytes: usize, words: &Words<impl Read>) -> Result<usize
 
 const LARGEST_PAGE: usize = 1 << 20;
 
-/// A number of CPUs, if it is one.
+/// Checks a number of CPUs.
 pub(super) fn cpu_count(count: u32, words: &Words<impl Read>) -> Result<u32, TraceError> {
     if count > MOST_CPUS {
         return Err(words.corrupt(&format!("{count} CPUs: Linux has at most {MOST_CPUS}")));

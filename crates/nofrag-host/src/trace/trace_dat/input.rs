@@ -1,5 +1,5 @@
 //! Bytes at places of a file, and words one after the other. No length that a file states is believed: memory grows
-//! with the bytes that are there.
+//! with the bytes that the file has.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -10,21 +10,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::trace::source::TraceError;
 
-/// Bytes that are kept of the head of one file, at most: the formats of a whole kernel are less than a tenth of it.
+/// Most bytes that are kept from the head of one file: the formats of a whole kernel are less than a tenth of it.
 const KEPT: u64 = 64 << 20;
 
-/// Where the bytes of a trace are: a file, or memory.
+/// A source of bytes at offsets: a file, or memory.
 pub trait ReadAt: Send + Sync {
-    /// Reads some bytes from a place on; 0 behind the end.
+    /// Reads some bytes from offset `at` on; returns their number, 0 behind the end.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<usize>;
 
-    /// How many bytes there are.
+    /// Returns the number of bytes.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     fn size(&self) -> io::Result<u64>;
 }
 
@@ -57,7 +57,7 @@ pub(super) struct Input {
     bytes: Arc<dyn ReadAt>,
     path: PathBuf,
     size: u64,
-    /// Bytes that were kept so far, of all parts.
+    /// Bytes that were kept so far, from all parts.
     kept: Arc<AtomicU64>,
 }
 
@@ -71,17 +71,17 @@ impl Input {
         &self.path
     }
 
-    /// How many bytes there are.
+    /// Returns the number of bytes of the trace.
     pub(super) fn size(&self) -> u64 {
         self.size
     }
 
-    /// So many bytes from a place on, as far as they are there.
+    /// Returns up to `bytes` bytes from offset `at` on, as far as the file has them.
     pub(super) fn span(&self, at: u64, bytes: u64) -> Span {
         Span { input: self.clone(), at, left: bytes.min(self.size.saturating_sub(at)) }
     }
 
-    /// The words from a place on.
+    /// Returns the words from offset `at` on.
     pub(super) fn words(&self, at: u64, part: &'static str) -> Words<io::BufReader<Span>> {
         let bytes = io::BufReader::new(self.span(at, u64::MAX));
         Words::new(bytes, self, part)
@@ -118,12 +118,12 @@ pub(super) struct Words<R> {
 }
 
 impl<R: Read> Words<R> {
-    /// Those of the part of this name, which is for errors.
+    /// Reads the words of the part of this name, which is for errors.
     pub(super) fn new(bytes: R, of: &Input, part: &'static str) -> Words<R> {
         Words { bytes, path: of.path.clone(), part, kept: Arc::clone(&of.kept) }
     }
 
-    /// From here on errors name this part.
+    /// Sets the part that later errors name.
     pub(super) fn enter(&mut self, part: &'static str) {
         self.part = part;
     }
@@ -139,7 +139,7 @@ impl<R: Read> Words<R> {
     fn error(&self, cause: io::Error) -> TraceError {
         match cause.kind() {
             io::ErrorKind::UnexpectedEof => self.corrupt("the file ends here: it has been cut"),
-            // What does not unpack.
+            // Bytes that do not unpack.
             io::ErrorKind::Other | io::ErrorKind::InvalidData => self.corrupt(&cause.to_string()),
             _ => TraceError::File { path: self.path.clone(), cause },
         }
@@ -167,9 +167,9 @@ impl<R: Read> Words<R> {
         Ok(u64::from_le_bytes(self.array()?))
     }
 
-    /// So many bytes.
+    /// Takes `count` bytes.
     pub(super) fn take(&mut self, count: u64) -> Result<Vec<u8>, TraceError> {
-        // A count that is refused is not added: it may be any number.
+        // A refused count is not added: it may be any number.
         let fits = |kept: u64| kept.checked_add(count).filter(|&kept| kept <= KEPT);
         if self.kept.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_err() {
             return Err(self.corrupt("its texts are longer than those of any kernel"));
@@ -183,16 +183,16 @@ impl<R: Read> Words<R> {
         Ok(bytes)
     }
 
-    /// So many bytes as text; what is no UTF-8 is replaced, and what follows a null byte is left out.
+    /// Takes `count` bytes as text; bytes that are not UTF-8 are replaced, and the text behind a null byte is left out.
     pub(super) fn text(&mut self, count: u64) -> Result<String, TraceError> {
         let bytes = self.take(count)?;
         let text = bytes.split(|&byte| byte == 0).next().unwrap_or(&[]);
         Ok(String::from_utf8_lossy(text).into_owned())
     }
 
-    /// A string up to its null byte.
+    /// Takes a string up to its null byte.
     pub(super) fn string(&mut self) -> Result<String, TraceError> {
-        /// Names of groups, instances, clocks and methods of compression are far shorter.
+        /// Most bytes of a string: names of groups, instances, clocks and methods of compression are far shorter.
         const LONGEST: usize = 4096;
         let mut bytes = Vec::new();
         loop {
@@ -206,7 +206,7 @@ impl<R: Read> Words<R> {
         }
     }
 
-    /// Passes so many bytes over: no more than may be kept, since no text of a kernel is longer.
+    /// Skips `count` bytes: no more than may be kept, since no text of a kernel is longer.
     pub(super) fn skip(&mut self, count: u64) -> Result<(), TraceError> {
         if count > KEPT {
             return Err(self.corrupt("its texts are longer than those of any kernel"));
@@ -216,7 +216,7 @@ impl<R: Read> Words<R> {
         if skipped == count { Ok(()) } else { Err(self.error(io::ErrorKind::UnexpectedEof.into())) }
     }
 
-    /// The bytes `expected`, which every file has here.
+    /// Takes the bytes `expected`, which every file has here.
     pub(super) fn expect(&mut self, expected: &[u8]) -> Result<(), TraceError> {
         let bytes = self.take(expected.len() as u64)?;
         if bytes == expected {

@@ -1,16 +1,16 @@
-//! `trace.dat`: what trace-cmd records, versions 6 and 7.
+//! `trace.dat`: the files of trace-cmd, versions 6 and 7.
 //!
-//! The file holds the kernel's own texts (how it lays out pages and records), some options, and the pages of the ring
-//! buffer as they were, by CPU: in one piece, or in compressed chunks. Written after trace-cmd.dat.v6(5) and
-//! trace-cmd.dat.v7(5); what the manual leaves out is said where it is read.
+//! The file holds the kernel's own texts (its layout of pages and records), some options, and the unchanged pages of
+//! the ring buffer, by CPU: in one piece, or in compressed chunks. Written after trace-cmd.dat.v6(5) and
+//! trace-cmd.dat.v7(5); facts that the manual leaves out are stated where they are used.
 //!
-//! Read: little-endian files of 64-bit kernels, not compressed or with zstd. Refused with what to do instead: files of
-//! another byte order or of 32-bit kernels, other compression, text of latency tracers. Times stay those of the trace's
-//! clock, with the offset that `--ts-offset` asks for; `--date`, the times of guests against their host's, and cycles
-//! of a TSC are not converted, and the last two are said in [`TraceMeta::missing`].
+//! Read: little-endian files of 64-bit kernels, not compressed or with zstd. Refused, with advice: files of another
+//! byte order or of 32-bit kernels, other compression, text of latency tracers. Times stay those of the trace's clock,
+//! with the offset of `--ts-offset`; `--date`, the times of guests against their host's, and cycles of a TSC are not
+//! converted, and [`TraceMeta::missing`] names the last two.
 //!
-//! Bottom up: `input` (words of a file that may lie), `head` (what both versions say), `version6`, `version7` (where
-//! they say it), `data` (compressed pages as a stream).
+//! Bottom up: `input` (words of a file that may lie), `head` (the parts that both versions have), `version6`,
+//! `version7` (the places of these parts), `data` (compressed pages as a stream).
 
 mod data;
 mod head;
@@ -37,13 +37,13 @@ use super::meta::TraceMeta;
 use super::source::{EventSource, Loss, Merged, Trace, TraceError};
 use crate::budget::{Budget, Room};
 
-/// What such a file begins with.
+/// The first bytes of such a file.
 pub(super) const MAGIC: &[u8] = b"\x17\x08\x44tracing";
 
-/// How many bytes are read at a time, if a page is no larger.
+/// Bytes that are read at a time, unless a page is larger.
 const READ_BYTES: usize = 1 << 18;
 
-/// A trace.dat.
+/// A trace.dat whose head has been read.
 pub struct TraceDat {
     meta: TraceMeta,
     decoder: Arc<Decoder>,
@@ -55,27 +55,27 @@ pub struct TraceDat {
 }
 
 impl TraceDat {
-    /// Opens the file and reads all but the pages.
+    /// Opens a file and reads all but the pages.
     ///
     /// # Errors
-    /// [`TraceError`].
+    /// Those of [`TraceError`].
     pub fn open(path: &Path) -> Result<TraceDat, TraceError> {
         TraceDat::open_within(path, Budget::of_path(path).map_err(TraceError::file(path))?)
     }
 
-    /// As [`open`](TraceDat::open), with the caller's budget.
+    /// Opens a file as [`open`](TraceDat::open) does, with the caller's budget.
     ///
     /// # Errors
-    /// [`TraceError`].
+    /// Those of [`TraceError`].
     pub fn open_within(path: &Path, budget: Budget) -> Result<TraceDat, TraceError> {
         let file = File::open(path).map_err(TraceError::file(path))?;
         Ok(TraceDat { budget, ..TraceDat::read(Arc::new(file), path)? })
     }
 
-    /// As [`open`](TraceDat::open), from wherever the bytes are; the path is for errors.
+    /// Opens a trace as [`open`](TraceDat::open) does, from any source of bytes; the path is for errors.
     ///
     /// # Errors
-    /// [`TraceError`].
+    /// Those of [`TraceError`].
     pub fn read(bytes: Arc<dyn ReadAt>, path: &Path) -> Result<TraceDat, TraceError> {
         let input = Input::new(bytes, path)?;
         let head = read_head(&input)?;
@@ -102,17 +102,17 @@ impl TraceDat {
         Ok(TraceDat { meta, decoder, input, buffers, offset, dropped, budget })
     }
 
-    /// What is known beside the events.
+    /// Returns the facts about the trace beside its events.
     #[must_use]
     pub fn meta(&self) -> &TraceMeta {
         &self.meta
     }
 
-    /// The events of all instances and CPUs.
+    /// Returns the events of all instances and CPUs.
     ///
     /// # Errors
-    /// [`TraceError::File`] if no memory is to be had for unpacking, [`TraceError::Budget`] where the CPUs and their
-    /// pages take more than the budget has.
+    /// [`TraceError::File`] if there is no memory for unpacking, [`TraceError::Budget`] where the CPUs and their pages
+    /// take more than the budget has.
     pub fn events(&self) -> Result<Box<dyn EventSource>, TraceError> {
         self.left()?;
         let mut sources = Vec::new();
@@ -128,7 +128,7 @@ impl TraceDat {
         Ok(Box::new(Corrected { merged, offset: self.offset, said }))
     }
 
-    /// What is left of the budget beside what the readers of all CPUs hold at a time.
+    /// Returns the remainder of the budget beside the memory of the readers of all CPUs.
     fn left(&self) -> Result<Room, TraceError> {
         let held = |buffer: &Buffer| {
             let chunks = match buffer.packing {
@@ -146,7 +146,7 @@ impl TraceDat {
         Ok(room)
     }
 
-    /// The events of one CPU.
+    /// Returns the events of one CPU.
     fn pages(&self, buffer: &Buffer, data: &Data) -> Result<impl EventSource + use<>, TraceError> {
         let span = self.input.span(data.at, data.bytes);
         let path = self.input.path();
@@ -196,14 +196,15 @@ fn read_head(input: &Input) -> Result<Head, TraceError> {
     }
 }
 
-/// The clock of an instance. An instance says `local` also when another one was asked for; then the file knows better.
+/// Returns the clock of an instance. An instance names `local` also when another clock was asked for; then the clock of
+/// the file is right.
 fn clock(buffer: &Buffer, head: &Head) -> String {
     let of_file =
         head.clock.as_deref().filter(|_| buffer.clock.is_empty() || buffer.clock == "local");
     of_file.unwrap_or(&buffer.clock).to_owned()
 }
 
-/// Those instances with events whose times can be compared with those of the first.
+/// Returns the instances with events whose times can be compared with those of the first.
 fn with_one_clock(head: &Head) -> Vec<Buffer> {
     let has_pages = |buffer: &&Buffer| buffer.cpus.iter().any(|data| data.bytes > 0);
     let mut buffers = head.buffers.iter().filter(has_pages).peekable();
@@ -211,7 +212,7 @@ fn with_one_clock(head: &Head) -> Vec<Buffer> {
     buffers.filter(|buffer| clock(buffer, head) == first).cloned().collect()
 }
 
-/// What the file does not have, or what is not taken from it.
+/// Returns sentences on the parts that the file lacks, or that are not taken from it.
 fn missing(head: &Head, buffers: &[Buffer], input: &Input) -> Vec<String> {
     let mut missing = Vec::new();
     for buffer in &head.buffers {
@@ -255,18 +256,18 @@ fn missing(head: &Head, buffers: &[Buffer], input: &Input) -> Vec<String> {
 }
 
 impl Input {
-    /// Whether the file ends before these pages do.
+    /// Returns true if the file ends before these pages do.
     fn ends_before(&self, data: &Data) -> bool {
         data.at.saturating_add(data.bytes) > self.size()
     }
 }
 
-/// The name of an instance for sentences.
+/// Returns the name of an instance for sentences.
 fn name(buffer: &Buffer) -> String {
     if buffer.name.is_empty() { "at the top".to_owned() } else { buffer.name.clone() }
 }
 
-/// Events with the file's own offset of times, and what it says was lost.
+/// Events with the file's own offset of times, and the losses that the file states.
 struct Corrected<S> {
     merged: S,
     offset: i64,
@@ -285,8 +286,8 @@ impl<S: EventSource> EventSource for Corrected<S> {
         Ok(more)
     }
 
-    /// The pages tell most losses, the kernel's own counters those that came before the first page and those of a full
-    /// buffer; the larger count has the other in it.
+    /// Returns the larger count of lost events: the pages tell most losses, the kernel's own counters those before the
+    /// first page and those of a full buffer, and the larger count includes the other.
     fn loss(&self) -> Loss {
         let seen = self.merged.loss();
         let events = seen.events.max(self.said.events);

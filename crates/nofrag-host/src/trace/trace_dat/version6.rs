@@ -1,4 +1,5 @@
-//! Version 6: one part after the other, without numbers of parts; what a reader does not want has a length to pass it.
+//! Version 6: one part after the other, without numbers of parts; a part that a reader does not want has a length by
+//! which to skip it.
 
 use std::io::Read;
 
@@ -6,7 +7,7 @@ use super::head::{Buffer, Data, Head, Packing, cpu_count, option};
 use super::input::{Input, Words};
 use crate::trace::source::TraceError;
 
-/// Reads what follows the size of a page of memory.
+/// Reads the parts behind the size of a page of memory.
 pub(super) fn read(input: &Input, words: &mut Words<impl Read>) -> Result<Head, TraceError> {
     let mut head = Head::default();
     head.read_pages(words)?;
@@ -61,7 +62,7 @@ fn read_options(
     }
 }
 
-/// Where the pages of each CPU are, and the clock behind that.
+/// Reads the places of each CPU's pages, and the clock behind them.
 fn read_table(
     head: &Head,
     name: String,

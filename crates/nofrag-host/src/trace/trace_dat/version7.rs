@@ -13,22 +13,22 @@ const EVENT_FORMATS: u16 = 18;
 const CMDLINES: u16 = 21;
 const BUFFER_TEXT: u16 = 22;
 
-/// The number of the section with the pages of an instance.
+/// Number of the section with the pages of an instance.
 const FLYRECORD: u16 = 3;
-/// The number of a section of options.
+/// Number of a section of options.
 const OPTIONS: u16 = 0;
 
-/// A section is compressed.
+/// Flag of a compressed section.
 const COMPRESSED: u16 = 1;
 
-/// How the file is compressed, if it is.
+/// The compression of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Method {
     None,
     Zstd,
 }
 
-/// Reads what follows the size of a page of memory.
+/// Reads the parts behind the size of a page of memory.
 pub(super) fn read(input: &Input, words: &mut Words<impl Read>) -> Result<Head, TraceError> {
     words.enter("the method of compression");
     let name = words.string()?;
@@ -55,7 +55,7 @@ pub(super) fn read(input: &Input, words: &mut Words<impl Read>) -> Result<Head, 
     options.follow(input, method)
 }
 
-/// What the options say, and where the sections are.
+/// The contents of the options, and the places of the sections.
 #[derive(Default)]
 struct Options {
     head: Head,
@@ -68,7 +68,7 @@ struct Options {
 }
 
 impl Options {
-    /// Reads one section of them; gives the place of the next, or 0.
+    /// Reads one section of options; returns the place of the next, or 0.
     fn read(&mut self, mut words: Words<Box<dyn Read>>) -> Result<u64, TraceError> {
         loop {
             let (id, bytes) = (words.u16()?, words.u32()?);
@@ -90,7 +90,7 @@ impl Options {
         }
     }
 
-    /// Reads the sections.
+    /// Reads the sections that the options name.
     fn follow(mut self, input: &Input, method: Method) -> Result<Head, TraceError> {
         let section = |at: Option<u64>, id, part| {
             let at = at.ok_or_else(|| input.corrupt(format!("it has no section of {part}")))?;
@@ -120,7 +120,7 @@ impl Options {
     }
 }
 
-/// What the option of an instance says of its pages.
+/// Reads the option of an instance, which has the places of its pages.
 fn read_buffer(data: &[u8], input: &Input, method: Method) -> Result<Buffer, TraceError> {
     let mut words = Words::new(data, input, "the option of an instance");
     let at = words.u64()?;
@@ -138,7 +138,7 @@ fn read_buffer(data: &[u8], input: &Input, method: Method) -> Result<Buffer, Tra
     let section = Section::open(input, at, FLYRECORD, method, "the pages of an instance")?;
     let packing = if section.compressed { Packing::Zstd } else { Packing::Plain };
     if packing == Packing::Zstd {
-        // The manual page does not say it: the size has all of the chunks in it, but not their count before them.
+        // Not in the manual page: the size covers all of the chunks, but not their count before them.
         for data in cpus.iter_mut().filter(|data| data.bytes > 0) {
             data.bytes = data.bytes.saturating_add(4);
         }
@@ -175,11 +175,11 @@ impl Section {
                 words.corrupt("the section is compressed, and the file says that nothing is")
             );
         }
-        // Behind two, two, four and eight bytes.
+        // The body lies behind fields of two, two, four and eight bytes.
         Ok(Section { body: input.span(at.saturating_add(16), bytes), compressed })
     }
 
-    /// What it says, unpacked while it is read.
+    /// Returns the words of the section, unpacked while they are read.
     fn words(self, input: &Input, part: &'static str) -> Result<Words<Box<dyn Read>>, TraceError> {
         let mut body = self.body;
         if !self.compressed {
