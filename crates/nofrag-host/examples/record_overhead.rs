@@ -1,11 +1,11 @@
-//! What recording costs those who are recorded, and whether it keeps up.
+//! Measures the cost of recording to the traced programs, and whether the recorder keeps up.
 //!
 //! `cargo run --release -p nofrag-host --example record_overhead -- overhead [PAIRS]` lets a thread that is bound to a
 //! CPU map, touch and unmap memory page by page, in turns without and with a recording, and compares its CPU time for a
 //! page. Each page is one event when it is taken and one when it is given back.
 //!
-//! `.. -- rate EVENTS_PER_SECOND [SECONDS]` lets a thread on every CPU do the same at a given pace, and says what was
-//! lost and how large the file became.
+//! `.. -- rate EVENTS_PER_SECOND [SECONDS]` lets a thread on every CPU do the same at a given pace, and prints the
+//! number of lost events and the size of the file.
 //!
 //! Both need root and a tracefs.
 
@@ -25,10 +25,10 @@ use rustix::thread::{
 };
 use rustix::time::{ClockId, clock_gettime};
 
-/// Above the largest threshold below which the C library keeps memory instead of giving it back.
+/// Bytes of one mapping: above the largest threshold below which the C library keeps memory instead of giving it back.
 const BYTES: usize = 33 << 20;
 const PAGE: usize = 4096;
-/// How long one side of a pair runs.
+/// Time of one side of a pair.
 const SIDE: Duration = Duration::from_secs(2);
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -80,7 +80,7 @@ fn thread_ns() -> f64 {
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
-/// CPU time for a page, over a time.
+/// Returns the CPU time for a page, measured over `time`.
 fn touching(time: Duration) -> f64 {
     let (began, before) = (Instant::now(), thread_ns());
     let mut pages = 0;
@@ -125,12 +125,12 @@ fn overhead(pairs: u64) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// As [`touching`], while a recording runs.
+/// Measures [`touching`] while a recording runs.
 fn while_recorded(output: &Path, anywhere: &CpuSet) -> Result<(f64, Recorded), Box<dyn Error>> {
     let recording = AtomicBool::new(false);
     thread::scope(|scope| {
         let recorder = scope.spawn(|| {
-            // The bound of the thread that starts it is not meant for it.
+            // The recorder must not inherit the CPU to which the starting thread is bound.
             sched_setaffinity(None, anywhere).expect("it was so before");
             record(&options(output, SIDE + Duration::from_millis(300)), &|now| {
                 recording.store(now.phase == Phase::Recording, Ordering::Relaxed);

@@ -27,9 +27,7 @@ pub enum Piece {
     /// Cells, each standing for about the same number of bytes.
     Cells(Vec<Cell>),
     /// A hole that is not drawn to scale.
-    Gap {
-        bytes: u64,
-    },
+    Gap { bytes: u64 },
 }
 
 /// The bytes of one cell by use.

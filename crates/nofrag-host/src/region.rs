@@ -53,20 +53,13 @@ impl Name {
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Bounds {
     /// Only these bounds are possible.
-    Exact {
-        why: String,
-    },
+    Exact { why: String },
     /// The region may begin up to `slack_bytes` lower; the vmalloc range, whose length is known, then ends as much
     /// lower, the module space does not.
-    Assumed {
-        slack_bytes: u64,
-        why: String,
-    },
+    Assumed { slack_bytes: u64, why: String },
     /// The bounds are those of the lowest and the highest area; free space outside is not known, so all figures are
     /// lower bounds.
-    Observed {
-        why: String,
-    },
+    Observed { why: String },
 }
 
 impl Bounds {

@@ -100,20 +100,12 @@ pub enum ReadError {
          shows where kernel memory lies; run this command as root, or look at a captured host \
          with --root DIR"
     )]
-    Denied {
-        path: PathBuf,
-    },
+    Denied { path: PathBuf },
     /// The file does not exist.
     #[error("{path}: no such file: {}", absent_help(*.live))]
-    Absent {
-        path: PathBuf,
-        live: Liveness,
-    },
+    Absent { path: PathBuf, live: Liveness },
     #[error("{path}: {cause}")]
-    Failed {
-        path: PathBuf,
-        cause: io::Error,
-    },
+    Failed { path: PathBuf, cause: io::Error },
 }
 
 /// Distinguishes the running host from a captured one.

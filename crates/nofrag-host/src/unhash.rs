@@ -47,10 +47,7 @@ pub enum UnhashError {
     #[error(
         "{path}: {cause}: cannot show addresses for the time of the read; run as root, or without --unhash"
     )]
-    NotChanged {
-        path: PathBuf,
-        cause: io::Error,
-    },
+    NotChanged { path: PathBuf, cause: io::Error },
     /// The setting could not be put back.
     #[error(
         "{path}: {cause}: it was {before:?} and is now 1: put it back with `sysctl kernel.kptr_restrict={before}`"

@@ -25,17 +25,13 @@ pub enum RecordError {
         "{path}: permission denied: the kernel lets only root trace (tracefs has mode 0700); run this command as root; \
          a container needs the host's tracefs and the right to write to it"
     )]
-    Denied {
-        path: PathBuf,
-    },
+    Denied { path: PathBuf },
     /// Another recording has this name.
     #[error(
         "{path}: there is an instance of this name already: another recording uses it, or was killed; choose another \
          with --instance NAME, or if nobody uses it remove it with `rmdir {path}`"
     )]
-    Taken {
-        path: PathBuf,
-    },
+    Taken { path: PathBuf },
     #[error("the instance cannot be called {0:?}: it must be one word without `/`")]
     Name(String),
     /// The kernel refused an operation on the instance.
@@ -88,9 +84,7 @@ pub enum RecordError {
         "--bulk: {why}. Record without --bulk: all else is recorded as ever, and `nofrag trace info` counts what the \
          recording shows to be missing"
     )]
-    Bulk {
-        why: String,
-    },
+    Bulk { why: String },
     #[error("{0} (-o FILE names another, --force replaces it)")]
     Exists(RecordingError),
     /// The output could not be made.
@@ -98,10 +92,7 @@ pub enum RecordError {
     Output(RecordingError),
     /// The command could not be started.
     #[error("{command}: {cause}: the command could not be started; nothing was recorded")]
-    Command {
-        command: String,
-        cause: io::Error,
-    },
+    Command { command: String, cause: io::Error },
     /// The error of the process that keeps root's rights, in words.
     #[error("{0}")]
     Kept(String),

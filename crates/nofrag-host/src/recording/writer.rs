@@ -65,10 +65,7 @@ pub enum RecordingError {
     },
     /// The file could not be written for another reason.
     #[error("{path}: {cause}")]
-    File {
-        path: PathBuf,
-        cause: io::Error,
-    },
+    File { path: PathBuf, cause: io::Error },
     #[error("{0}: the recording has ended, and takes no more")]
     Ended(PathBuf),
 }
@@ -118,7 +115,10 @@ struct State {
 enum End {
     Finished,
     /// The chunk at this offset could not be written, with this error of the system.
-    Failed { at: u64, cause: FirstCause },
+    Failed {
+        at: u64,
+        cause: FirstCause,
+    },
 }
 
 /// The first error of the system, which all later writers receive.

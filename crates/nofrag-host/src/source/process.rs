@@ -106,14 +106,10 @@ pub enum ProcessError {
          root; run this command as that user or as root (a process that has changed its identity, \
          or has made itself undumpable, shows them to root alone)"
     )]
-    Denied {
-        path: PathBuf,
-    },
+    Denied { path: PathBuf },
     /// The process does not exist, or no longer.
     #[error("process {pid} does not exist, or has ended; `ps -e` lists those that run")]
-    Gone {
-        pid: Whose,
-    },
+    Gone { pid: Whose },
     /// The process has no areas.
     #[error("process {pid} has no address space: {why}")]
     NoAreas {
@@ -126,20 +122,12 @@ pub enum ProcessError {
         "{path}: no such file: a captured process needs it: copy it there with \
          `cat /proc/PID/smaps > DIR/proc/PID/smaps` (or both `maps`)"
     )]
-    Absent {
-        path: PathBuf,
-    },
+    Absent { path: PathBuf },
     /// No process was named, and the folder has none, or several.
     #[error("{path}: {}", which_help(.found))]
-    Which {
-        path: PathBuf,
-        found: Vec<u32>,
-    },
+    Which { path: PathBuf, found: Vec<u32> },
     #[error("{path}: {cause}")]
-    Failed {
-        path: PathBuf,
-        cause: io::Error,
-    },
+    Failed { path: PathBuf, cause: io::Error },
 }
 
 fn which_help(found: &[u32]) -> String {

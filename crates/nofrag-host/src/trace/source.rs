@@ -75,16 +75,10 @@ pub struct Trace {
 pub enum TraceError {
     /// A file could not be read.
     #[error("{path}: {cause}")]
-    File {
-        path: PathBuf,
-        cause: io::Error,
-    },
+    File { path: PathBuf, cause: io::Error },
     /// A `format` file could not be understood.
     #[error("{path}: {cause}")]
-    Format {
-        path: PathBuf,
-        cause: FormatError,
-    },
+    Format { path: PathBuf, cause: FormatError },
     /// The file is not a trace of a known kind.
     #[error(
         "{0}: this is no trace that nofrag knows; it reads its own recordings, folders with cpuN.trace_pipe_raw and \
@@ -113,11 +107,7 @@ pub enum TraceError {
     #[error(
         "{path}: {needs}, and a file like this may take {budget}; a sound file is read with more by `--budget GIB`"
     )]
-    Budget {
-        path: PathBuf,
-        needs: Needs,
-        budget: Budget,
-    },
+    Budget { path: PathBuf, needs: Needs, budget: Budget },
     /// The contents of the file contradict each other.
     #[error("{path}: {what}")]
     Corrupt {

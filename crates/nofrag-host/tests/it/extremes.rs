@@ -1,4 +1,5 @@
-//! Every public function that takes numbers, at their ends: an answer or an error, never a panic or an overflow.
+//! Every public function that takes numbers, at the ends of their ranges: an answer or an error, never a panic or an
+//! overflow.
 
 use std::io::empty;
 use std::ops::Range;
@@ -52,7 +53,7 @@ fn shipped() -> trace::Trace {
 
 #[test]
 fn budgets() {
-    // What it says is for the whole process: nothing, so that others keep theirs.
+    // The setting holds for the whole process: 0 keeps the defaults for the other tests.
     Budget::allow(0);
     for end in ENDS {
         let budget = Budget { bytes: end, ..Budget::of_length(end) };

@@ -7,7 +7,7 @@ use nofrag::page::{Migratetype, PageRequest, Refusal, ZoneKind};
 use nofrag::units::Order;
 use nofrag_host::failure::{Event, GroupLimit, Mode, Report, parse};
 
-/// A report in `data/reports`.
+/// Returns the text of a report in `data/reports`.
 fn report(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/reports").join(name);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
@@ -21,7 +21,7 @@ fn names() -> Vec<String> {
     names.filter(|name| name.ends_with(".txt")).collect()
 }
 
-/// What the report asked for: order, whether it may wait, process and kernel.
+/// Checks the request of a report: order, right to wait, process and kernel.
 fn check(
     name: &str,
     index: usize,
@@ -39,7 +39,7 @@ fn check(
     report
 }
 
-/// Why each zone refuses, by its name.
+/// Returns the refusal of each zone, by the zone's name.
 fn refusals(report: &Report) -> Vec<(String, Refusal)> {
     let asked = report.asked().expect("it asks for pages");
     let mode = asked.mode.as_ref().expect("it says how");
@@ -157,7 +157,7 @@ fn no_room_for_areas() {
     assert!(matches!(stall, Event::PageStall { millis: 10_012, .. }), "{stall:?}");
 }
 
-/// A text that is cut anywhere gives what stands before the cut, and never another number of zones or reports.
+/// A text that is cut anywhere gives the reports before the cut, and never another number of zones or reports.
 #[test]
 fn every_cut_of_every_report() {
     for name in names() {

@@ -1,4 +1,4 @@
-//! Each finding: on a layout that deserves it, and on one that does not.
+//! Each finding: on a layout that deserves the finding, and on one that does not.
 
 use std::fmt::Write as _;
 
@@ -92,7 +92,7 @@ fn damage_comes_first() {
     check_findings(&Sources { vmallocinfo: mixed.into(), ..Sources::default() }, &["file-damaged"]);
 }
 
-/// What helps depends on what hides the addresses.
+/// The remedy depends on the setting that hides the addresses.
 #[test]
 fn the_advice_fits_the_setting() {
     let help = |range: &str, kptr_restrict| {

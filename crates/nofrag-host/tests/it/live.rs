@@ -1,4 +1,4 @@
-//! The host on which the tests run. Skipped, with the reason printed, where it shows nothing.
+//! The host on which the tests run. A test is skipped, with the reason printed, where the host shows no addresses.
 
 use nofrag_host::source::{self, Root};
 use nofrag_host::vmalloc::survey;

@@ -16,7 +16,7 @@ use crate::raw_pages::all;
 
 const TRACEFS: &str = "/sys/kernel/tracing";
 
-/// An instance of our own, gone when this is.
+/// An instance of our own, removed when this value is dropped.
 struct Instance(PathBuf);
 
 impl Instance {
@@ -38,7 +38,7 @@ impl Instance {
         String::from_utf8_lossy(&fs::read(self.0.join(file)).unwrap()).into_owned()
     }
 
-    /// The raw pages of a CPU. Takes them out of the buffer.
+    /// Returns the raw pages of a CPU, and takes them out of the buffer.
     fn pages(&self, cpu: u16, size: usize) -> Vec<u8> {
         const O_NONBLOCK: i32 = 0o4000;
         let path = self.0.join(format!("per_cpu/cpu{cpu}/trace_pipe_raw"));
@@ -66,7 +66,7 @@ impl Drop for Instance {
     }
 }
 
-/// Asks for a compaction of all memory too, if it is set: that disturbs whoever else uses the machine.
+/// If this variable is set, all memory is compacted too, which disturbs the other users of the machine.
 const COMPACT: &str = "NOFRAG_TEST_COMPACT";
 
 /// Allocates, frees, maps and ends processes for a moment.
@@ -82,18 +82,18 @@ fn load() {
     }
 }
 
-/// One buffer, twice.
+/// The contents of one buffer, read in two ways.
 struct Recorded {
     meta: TraceMeta,
-    /// As the kernel prints it.
+    /// The kernel's own text.
     text: String,
-    /// From the raw pages, by CPU.
+    /// The events of the raw pages, by CPU.
     raw: Vec<(Vec<Event>, Loss)>,
 }
 
 impl Recorded {
-    /// Whether an event was still being written when its CPU was read one way or the other: that tracing is off does
-    /// not keep a CPU that others hold up from completing what it had begun.
+    /// Returns true if an event was still being written during one of the two reads of its CPU: also with tracing off a
+    /// CPU that others hold up completes an event that it has begun.
     fn is_torn(&self) -> bool {
         let lines: Vec<_> = self.lines().map(|line| essence(line).0).collect();
         (0..).zip(&self.raw).any(|(cpu, (events, _))| {
@@ -106,15 +106,15 @@ impl Recorded {
     }
 }
 
-/// Why nothing was recorded that can be compared.
+/// The reason why no comparable recording was made.
 enum Unfit {
-    /// The kernel cannot, or must not.
+    /// The kernel cannot record, or must not.
     Always(String),
-    /// The kernel dropped events.
+    /// This time the kernel dropped events.
     ThisTime,
 }
 
-/// What is recorded with such pages.
+/// Records the load with sub-buffers of this size.
 fn recorded(name: &str, sub_buffer_kib: usize) -> Result<Recorded, Unfit> {
     let instance = Instance::new(name).map_err(|error| {
         Unfit::Always(format!("no instance under {TRACEFS} can be made: {error}"))
@@ -169,14 +169,14 @@ fn dropped_events(stats: &str) -> bool {
     })
 }
 
-/// CPU, process, time and the rest of a line, without what an event does not have.
+/// Returns CPU, process, time and the rest of a line, without the parts that an event does not have.
 fn essence(line: &str) -> (u16, i32, String, String) {
     let (head, rest) = line.split_once(": ").unwrap();
     let words: Vec<&str> = head.split_whitespace().collect();
     let cpu = words.iter().rposition(|word| word.starts_with('[')).unwrap();
     let number = words[cpu].trim_matches(['[', ']']).parse().unwrap();
     let (_, pid) = words[cpu - 1].rsplit_once('-').unwrap();
-    // The pointer to a frame's description is hashed, and so is that of an address space, which is another one.
+    // The pointer to a frame's description is hashed, and so is that of an address space, which is another pointer.
     let words =
         rest.split(' ').filter(|word| !word.starts_with("page=") && !word.starts_with("zid="));
     let words: Vec<&str> = match rest.starts_with("exit_mmap") {
@@ -190,7 +190,7 @@ fn words_time(head: &str) -> String {
     head.split_whitespace().last().unwrap().to_owned()
 }
 
-/// On a machine that others use.
+/// Other users of the machine may disturb some tries.
 const TRIES: usize = 5;
 
 fn check_against_the_kernel(name: &str, sub_buffer_kib: usize) {
@@ -207,7 +207,7 @@ fn check_against_the_kernel(name: &str, sub_buffer_kib: usize) {
     eprintln!("skipped: others use the machine so much that the kernel dropped events each time");
 }
 
-/// Event by event: raw pages, the kernel's text read, and raw pages written as text.
+/// Compares event by event: raw pages, the kernel's text read back, and raw pages written as text.
 fn check_recorded(recorded: &Recorded, sub_buffer_kib: usize) {
     let Recorded { meta, text, raw } = recorded;
     let (read, loss) = all(&mut TraceText::new(text.as_bytes(), "trace".into(), meta));
@@ -215,7 +215,7 @@ fn check_recorded(recorded: &Recorded, sub_buffer_kib: usize) {
     let writer = TextWriter::new(meta);
     let mut seen = std::collections::BTreeMap::new();
     let total: usize = raw.iter().map(|(events, _)| events.len()).sum();
-    // How many depends on the size of pages that it gets.
+    // The number depends on the size of the pages that the load gets.
     assert!(total > 100, "the load leaves {total} events");
     assert_eq!(read.len(), total, "both ways give the same number of events");
     let lines: Vec<_> = recorded.lines().map(|line| (line, essence(line))).collect();
@@ -246,7 +246,7 @@ fn raw_pages_are_what_the_kernel_prints() {
     check_against_the_kernel("nofrag-text", 4);
 }
 
-/// The same with sub-buffers of 16 KiB, which kernels since 6.8 allow.
+/// The events with sub-buffers of 16 KiB, which kernels since 6.8 allow.
 #[test]
 fn large_pages_are_what_the_kernel_prints() {
     check_against_the_kernel("nofrag-text-large", 16);

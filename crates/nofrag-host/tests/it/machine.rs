@@ -28,7 +28,7 @@ fn recorded(
     which(&trace.meta).expect("it has both snapshots").files.clone()
 }
 
-/// The three bases agree in what is known, and each knows more than the one after it.
+/// The three bases agree in the known facts, and each knows more than the one after it.
 #[test]
 fn the_outlook_of_the_recorded_guest_by_each_basis() {
     let with_frames = recorded(nofrag_host::trace::TraceMeta::end);
@@ -104,7 +104,7 @@ fn whole_free_pageblocks_are_as_many_as_this_host_says() {
     }
 }
 
-/// Each file that is not there is named, and the others are shown all the same.
+/// Each missing file is named, and the others are shown all the same.
 #[test]
 fn each_file_that_is_not_there_is_named() {
     let root = captured("whole-6.18-x86_64");
@@ -130,7 +130,7 @@ fn each_file_that_is_not_there_is_named() {
     }
 }
 
-/// What is captured says the same again: a capture of a capture loses nothing.
+/// A capture of a capture loses nothing.
 #[test]
 fn a_capture_shows_what_the_host_showed() {
     let folder = tempfile::tempdir().unwrap();
@@ -149,7 +149,8 @@ fn a_capture_shows_what_the_host_showed() {
     assert!(again.to_string().contains("it is not empty"), "{again}");
 }
 
-/// What only root may read on the host, and where processes have their memory, nobody else may read in the capture.
+/// Files that only root may read on the host, and the addresses of processes, can be read in the capture by its owner
+/// only.
 #[test]
 fn a_capture_can_be_read_by_its_owner_alone() {
     use std::os::unix::fs::PermissionsExt;
@@ -164,7 +165,7 @@ fn a_capture_can_be_read_by_its_owner_alone() {
     assert_eq!(mode(&target.join("README.txt")), 0o600);
 }
 
-/// The numbers of processes say nothing that anybody needs; who keeps names keeps them.
+/// An analysis does not need the numbers of processes; a capture with names keeps them.
 #[test]
 fn a_capture_numbers_processes_anew() {
     let folder = tempfile::tempdir().unwrap();
@@ -185,7 +186,7 @@ fn a_capture_numbers_processes_anew() {
     assert_eq!(pids(&target), ["30576", "31773", "805"]);
 }
 
-/// Nothing that names this host, this process or its program is in a capture of this host.
+/// A capture of this host contains no name of the host, of this process or of its program.
 #[test]
 fn a_capture_of_this_host_names_nobody() {
     let folder = tempfile::tempdir().unwrap();

@@ -47,7 +47,7 @@ fn a_cut_file_is_told() {
     assert_eq!(parse(b"").ending, Ending::Whole);
 }
 
-/// A line as the kernel prints it, from its parts.
+/// Generates a line as the kernel prints it, from its parts.
 fn line() -> impl Strategy<Value = String> {
     let range = prop_oneof![
         (any::<u64>(), any::<u64>()).prop_map(|(a, b)| format!("0x{a:016x}-0x{b:016x}")),

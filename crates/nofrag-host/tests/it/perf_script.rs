@@ -1,4 +1,4 @@
-//! The text of perf script: what perf printed, its losses, and text that is damaged.
+//! The text of perf script: real output of perf, its losses, and damaged text.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -24,7 +24,7 @@ fn read(text: &str) -> (Vec<Event>, Loss) {
     (events, source.loss())
 }
 
-/// The value behind a key of a line, by a plain search.
+/// Returns the value behind a key of a line, by a plain search.
 fn value(line: &str, key: &str) -> Option<u64> {
     let from = line.find(key)? + key.len();
     let digits: String = line[from..].chars().take_while(char::is_ascii_alphanumeric).collect();

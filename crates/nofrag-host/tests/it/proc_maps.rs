@@ -52,7 +52,7 @@ fn malformed_lines_have_a_type() {
     check_problem(&"x".repeat(MAX_LINE + 1), Problem::TooLong);
 }
 
-/// A line that is too long is one line, however long, and what follows is read.
+/// A line that is too long is one line, however long, and the lines behind it are read.
 #[test]
 fn after_a_long_line_reading_goes_on() {
     for length in [MAX_LINE - 1, MAX_LINE, MAX_LINE + 1, 3 * MAX_LINE] {
@@ -99,7 +99,7 @@ fn what_lines_mean() {
     assert_eq!(area("1000-2000 rw-p 0 00:00 0 [anon:a b]").anonymous_name(), Some("a b"));
 }
 
-/// Addresses have up to 64 bits, the vsyscall page among them, which no limit counts.
+/// Addresses have up to 64 bits, also in the vsyscall page, which no limit counts.
 #[test]
 fn the_highest_addresses() {
     let vsyscall = "ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0          [vsyscall]";
@@ -109,7 +109,7 @@ fn the_highest_addresses() {
     assert_eq!(top.bytes(), 0x1000);
 }
 
-/// Names keep what is in them: spaces at their end, escapes, what is no UTF-8.
+/// Names keep all their bytes: spaces at their end, escapes, bytes that are not UTF-8.
 #[test]
 fn names_stay_as_they_are() {
     let name = |line: &[u8]| {
@@ -156,7 +156,7 @@ fn counting_needs_no_parsing() {
     assert_eq!(counted, 2);
 }
 
-/// A line as the kernel prints it, from its parts; `at` is where it starts, in pages above the line before.
+/// Generates a line as the kernel prints it, from its parts; `at` is its start, in pages above the line before.
 fn line() -> impl Strategy<Value = (u64, u64, String)> {
     let name = prop_oneof![
         Just(String::new()),

@@ -1,4 +1,4 @@
-//! The report of a process: what keeps neighbours apart, holes, growth, findings, and what placements make of it.
+//! The report of a process: blockers of merging, holes, growth, findings, and replays under other placements.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ fn report(text: &str) -> Report {
     survey(&sources(text), None, Which::All).unwrap()
 }
 
-/// Areas one behind the other from an address on: pages, then the rest of the line.
+/// Returns areas one behind the other from an address on: pages, then the rest of the line.
 fn areas(from: u64, list: &[(u64, &str)]) -> String {
     let mut at = from;
     let mut text = String::new();
@@ -55,7 +55,7 @@ fn check_blockers(text: &str, expected: &[(&str, &str, u64)]) {
 const ANON: &str = "rw-p 00000000 00:00 0 ";
 const NONE: &str = "---p 00000000 00:00 0 ";
 
-/// What maps alone tells, one pair each.
+/// Each blocker that maps alone shows, one pair each.
 #[test]
 fn blockers_from_maps() {
     let below = 0x7f00_0000_0000;
@@ -83,7 +83,7 @@ fn blockers_from_maps() {
     check_blockers(&areas(below, &[(4, ANON)]), &[]);
 }
 
-/// Areas with a hole between them are no pair, also where the portions that are loaded at once meet.
+/// Areas with a hole between them are not a pair, also where the portions that are loaded at once meet.
 #[test]
 fn only_neighbours_are_pairs() {
     let mut list = Vec::new();
@@ -96,7 +96,7 @@ fn only_neighbours_are_pairs() {
     check_blockers(&apart, &[]);
 }
 
-/// What smaps adds.
+/// Each blocker that needs smaps.
 #[test]
 fn blockers_from_smaps() {
     let area = |at: u64, anonymous: u64, flags: &str, more: &str| {
@@ -127,7 +127,7 @@ fn blockers_from_smaps() {
     check_blockers(&pair(swapped, touched), &[("reverse-map", "both touched before they met", 1)]);
 }
 
-/// A process drawn from the top downwards, one character per page: `.` free, `#` memory, `|` no access.
+/// Returns a process drawn from the top downwards, one character per page: `.` free, `#` memory, `|` no access.
 fn drawn(picture: &str) -> String {
     let base = TOP - picture.len() as u64 * PAGE;
     let mut text = String::new();
@@ -246,7 +246,7 @@ fn near_the_limit() {
     assert!(finding.consequence.contains("munmap of the middle"), "{}", finding.consequence);
     assert!(finding.help.contains("sysctl vm.max_map_count=1048576"), "{}", finding.help);
     assert!(finding.help.contains("MADV_GUARD_INSTALL"), "{}", finding.help);
-    // A move asks for three more than there are.
+    // A move asks for three more areas than may be added.
     for (left, begin) in [(1, "mremap"), (3, "mremap"), (4, "after 4 more areas")] {
         let report = survey(&limited(900 + left), None, Which::None).unwrap();
         let consequence = &report.findings[0].consequence;
@@ -291,7 +291,7 @@ fn damage_and_tight_space() {
     check_findings(&limited, None, &["address-space-limit"]);
 }
 
-/// What helps a 32-bit process is no help for one that has 64 bits.
+/// Advice for a 32-bit process is not given to a 64-bit one.
 #[test]
 fn advice_fits_the_width_and_what_was_read() {
     let help = |text: &str| {
@@ -316,7 +316,8 @@ fn a_file_without_areas_is_an_error() {
     );
 }
 
-/// What is one mapping is placed as one: parts of a library, a guard with its stack, a reservation with its heap.
+/// The areas of one mapping are placed as one piece: parts of a library, a guard with its stack, a reservation with its
+/// heap.
 #[test]
 fn mappings_are_told_from_their_parts() {
     let library = [

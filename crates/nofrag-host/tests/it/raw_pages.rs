@@ -12,8 +12,8 @@ use nofrag_host::trace::{
 };
 use proptest::prelude::*;
 
-/// The raw recording of a 6.1 guest, of which `data/recordings` has the short form: in the folder that
-/// `NOFRAG_RAW_RECORDING` names.
+/// Returns the folder in `NOFRAG_RAW_RECORDING`: the raw recording of a 6.1 guest, of which `data/recordings` has the
+/// short form.
 pub(crate) fn raw_recording() -> Option<PathBuf> {
     let folder = std::env::var_os("NOFRAG_RAW_RECORDING").map(PathBuf::from);
     if folder.is_none() {
@@ -22,14 +22,14 @@ pub(crate) fn raw_recording() -> Option<PathBuf> {
     folder
 }
 
-/// All events of a source.
+/// Returns all events of a source, with its losses.
 pub(crate) fn all(source: &mut dyn EventSource) -> (Vec<Event>, Loss) {
     let mut events = Vec::new();
     while source.read(&mut events).unwrap() {}
     (events, source.loss())
 }
 
-/// What a page can hold.
+/// A piece of a page.
 #[derive(Clone, Debug)]
 enum Piece {
     /// A record of 1 to 28 words.
@@ -42,11 +42,11 @@ enum Piece {
     Extend { delta: u64 },
     /// The time itself.
     Stamp { time: u64 },
-    /// Nothing more on this page.
+    /// The end of the page.
     End,
 }
 
-/// Writes a page as the kernel does: the time stamp, the commit word, and what it holds.
+/// Returns a page as the kernel writes it: the time stamp, the commit word, and the pieces.
 fn page(time: u64, flags: u64, pieces: &[Piece], count: Option<u64>, size: usize) -> Vec<u8> {
     let mut data = Vec::new();
     let mut put = |word: u32| data.extend_from_slice(&word.to_le_bytes());
@@ -133,7 +133,7 @@ fn a_stamp_keeps_the_upper_bits_of_the_page() {
     assert_eq!(records(&page(high | 77, 0, &pieces, None, 4096)), [Ok((high | 6, vec![0; 4]))]);
 }
 
-/// Bits 31 and 30 of the commit word: events lost, and how many.
+/// Bits 31 and 30 of the commit word: events were lost, and their number follows.
 #[test]
 fn lost_events_are_told() {
     let pieces = [Piece::Short { delta: 0, words: vec![1] }];
@@ -141,13 +141,13 @@ fn lost_events_are_told() {
     assert_eq!(lost(0, None), None);
     assert_eq!(lost(1 << 31, None), Some(None));
     assert_eq!(lost(1 << 31 | 1 << 30, Some(12_345)), Some(Some(12_345)));
-    // The count has no room on a full page: it is not taken from what follows.
+    // The count has no room on a full page: the bytes behind the page are not taken for it.
     let full = [Piece::Short { delta: 0, words: vec![1; 3] }];
     let full = page(0, 1 << 31 | 1 << 30, &full, None, 32);
     assert_eq!(SubBuffer::new(&full).unwrap().lost(), Some(None));
 }
 
-/// A page whose lengths are wrong gives what stands before them, and says where it is broken.
+/// A page whose lengths are wrong gives the records before them, and the place of the error.
 #[test]
 fn broken_lengths_are_told() {
     let short = Piece::Short { delta: 1, words: vec![7] };
@@ -179,7 +179,7 @@ fn piece() -> impl Strategy<Value = Piece> {
     ]
 }
 
-/// What the pieces say, piece by piece.
+/// Returns the times and bodies of the pieces.
 fn told(time: u64, pieces: &[Piece]) -> Vec<(u64, Vec<u8>)> {
     let mut at = time;
     let mut told = Vec::new();
@@ -205,7 +205,7 @@ fn told(time: u64, pieces: &[Piece]) -> Vec<(u64, Vec<u8>)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// What a writer of pages puts down is read back, on pages of any size.
+    /// Pages of any size that a writer makes are read back.
     #[test]
     fn pages_round_trip(
         time in any::<u64>(),
@@ -217,7 +217,7 @@ proptest! {
         prop_assert_eq!(records(&page), expected);
     }
 
-    /// Whatever stands on a page, reading it ends, and takes no byte twice.
+    /// Reading any bytes as a page ends, and takes no byte twice.
     #[test]
     fn noise_is_survived(bytes in prop::collection::vec(any::<u8>(), 0..600), said in 0_u16..600) {
         let mut page = bytes;
@@ -230,7 +230,7 @@ proptest! {
         }
     }
 
-    /// A field is what its offset, size and sign say.
+    /// A field is read by its offset, size and sign.
     #[test]
     fn fields_are_where_the_format_says(
         record in prop::collection::vec(any::<u8>(), 2..80),
@@ -253,13 +253,13 @@ proptest! {
             u64::from_le_bytes(word)
         });
         let read = decoder.decode(&record, 1, 2).map(|event| event.unwrap().values[0]);
-        // All records of a kernel have eight bytes in common.
+        // All records of a kernel begin with the same eight bytes of common fields.
         let naive = naive.filter(|_| record.len() >= 8).ok_or(RecordError::Short(record.len()));
         prop_assert_eq!(read, naive);
     }
 }
 
-/// A format file with fields of eight bytes each.
+/// Returns a format file with fields of eight bytes each.
 fn format_of(name: &str, id: u16, fields: &[&str]) -> Format {
     let mut text = format!("name: {name}\nID: {id}\nformat:\n");
     text += "\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n";
@@ -273,7 +273,7 @@ fn free_of(delta: u32, id: u32, pfn: u32) -> Piece {
     Piece::Short { delta, words: vec![id, 33, pfn, 0, 0, 0] }
 }
 
-/// Lost events, tracepoints that nobody keeps, numbers that nobody knows, and a last page that is cut.
+/// Lost events, tracepoints that are not kept, unknown numbers, and a last page that is cut.
 #[test]
 fn pages_of_a_cpu() {
     let formats =
@@ -292,7 +292,7 @@ fn pages_of_a_cpu() {
     let whole = bytes.len();
     let read = |end: usize| {
         let input = bytes[..end].to_vec();
-        // A reader whose buffer is no multiple of a page.
+        // The reader's buffer is not a multiple of a page.
         let input = std::io::BufReader::with_capacity(100, std::io::Cursor::new(input));
         all(&mut RawPages::new(input, PathBuf::new(), 3, Arc::clone(&decoder), 256))
     };
@@ -313,16 +313,16 @@ fn pages_of_a_cpu() {
     ];
     let loss = Loss { events: 4, gaps: 2, unreadable: 1 };
     assert_eq!(read(whole), (expected.clone(), loss));
-    // Up to the middle of the last record: the one before it stands.
+    // Cut in the middle of the last record: the one before it stands.
     expected.pop();
     let cut = Loss { unreadable: 2, ..loss };
     assert_eq!(read(whole - 256 + 16 + 28 + 9), (expected.clone(), cut));
-    // Up to the middle of the last page's header.
+    // Cut in the middle of the last page's header.
     expected.truncate(4);
     assert_eq!(read(whole - 256 + 9), (expected, Loss { events: 4, gaps: 1, unreadable: 2 }));
 }
 
-/// Sources are merged by time, then CPU, whatever the batches; what was there before stays.
+/// Sources are merged by time, then CPU, whatever the batches; events already in the list stay.
 #[test]
 fn sources_are_merged() {
     struct Some_(Vec<Event>);
@@ -389,7 +389,7 @@ fn the_raw_recording() {
     assert_eq!(trace.meta.gfp.render(0xa20), "GFP_ATOMIC", "as 6.1 has it");
 }
 
-/// A folder may say how large its pages are, and two files may not hold one CPU.
+/// A folder may state the size of its pages, and two files may not hold one CPU.
 #[test]
 fn folders() {
     let folder = tempfile::tempdir().unwrap();
@@ -428,7 +428,7 @@ fn flags_are_named_as_the_kernel_does() {
     for bit in (0..64).filter(|&bit| bit != 9) {
         assert_eq!(table.render(1 << bit), built_in.render(1 << bit), "bit {bit}");
     }
-    // What a 6.18 kernel printed of such values.
+    // The text of a 6.18 kernel for such values.
     let printed = [
         (0x14_0dca, "GFP_HIGHUSER_MOVABLE|__GFP_ZERO|__GFP_COMP"),
         (0x5_2cd0, "GFP_KERNEL|__GFP_RECLAIMABLE|__GFP_NOWARN|__GFP_NORETRY|__GFP_COMP"),
@@ -454,7 +454,7 @@ fn flags_are_named_as_the_kernel_does() {
     }
 }
 
-/// The rows of the table name their tracepoints, and `lost` is none.
+/// The rows of the table name their tracepoints, and `lost` is not one.
 #[test]
 fn kinds_have_names() {
     for row in KINDS.iter().filter(|row| row.kind != EventKind::Lost) {
@@ -495,7 +495,7 @@ fn raw_pages_speed() {
         print_speed("pages in files, cached", &mut Merged::new(files));
         print_speed("zstd", &mut *open(&folder).unwrap().events);
     }
-    // Not all of these pages are full; these are.
+    // Some of these pages are not full; the next ones are.
     let full: Vec<u8> = (0..20_000_u64).flat_map(full_page).collect();
     let full = Arc::<[u8]>::from(full);
     for _ in 0..3 {
@@ -505,7 +505,7 @@ fn raw_pages_speed() {
     }
 }
 
-/// A page of Linux 6.1 as a busy machine fills it: an allocation and a free in turn.
+/// Returns a page of Linux 6.1 as a busy machine fills it: an allocation and a free in turn.
 fn full_page(number: u64) -> Vec<u8> {
     let pair = |pfn: u32| {
         let alloc = vec![542, 1, pfn, 0, 0, 0, 0xcc0, 0, 1, 0];
@@ -516,7 +516,7 @@ fn full_page(number: u64) -> Vec<u8> {
     page(number << 20, 0, &pieces, None, SUB_BUFFER)
 }
 
-/// Nanoseconds that this thread has had of a CPU: what a busy machine leaves of a measurement.
+/// Returns the CPU time of this thread in nanoseconds, which a busy machine disturbs least.
 fn cpu_ns() -> Option<u64> {
     let text = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     text.split(' ').next()?.parse().ok()

@@ -1,4 +1,4 @@
-//! nofrag's own files: what goes in comes out, and damage is seen.
+//! nofrag's own files: events that are written are read back, and damage is seen.
 
 use std::path::{Path, PathBuf};
 
@@ -23,13 +23,13 @@ fn drain(source: &mut dyn EventSource) -> Vec<Event> {
     events
 }
 
-/// The recording that comes with nofrag.
+/// Returns the path of the recording that comes with nofrag.
 fn shipped() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../nofrag-lab/data/recordings/linux-6.1-guest-768m.nofrag")
 }
 
-/// The events of a recording in memory, with what is known of their loss.
+/// Returns the events of a recording in memory, with their known losses.
 fn read_bytes(bytes: &[u8]) -> Result<(Recording, Vec<Event>, Loss), TraceError> {
     let recording = Recording::from_bytes(bytes.to_vec(), Path::new("test"))?;
     let mut source = recording.events()?;
@@ -44,7 +44,7 @@ fn event(at: u64, cpu: u16, kind: EventKind, values: &[u64]) -> Event {
     Event { at, pid: 7, cpu, kind, values: all }
 }
 
-/// A recording of two CPUs in some chunks each, with a snapshot and an end. What its writer says of it is checked.
+/// Writes a recording of two CPUs in some chunks each, with a snapshot and an end, and checks its writer's figures.
 fn small(folder: &TempDir) -> (Vec<u8>, Vec<Event>) {
     let path = folder.path().join("small.nofrag");
     let mut files = Files::default();
@@ -158,7 +158,7 @@ fn a_changed_byte_is_seen() {
         };
         let whole = read == events && recording.meta().snapshots == sound.meta().snapshots;
         let said = loss != Loss::default() || !recording.meta().missing.is_empty();
-        // Without its index a recording is as good.
+        // A recording without its index is read in full.
         assert!(whole || said, "{at}: nothing says that something is missing");
         let real = read.iter().filter(|event| event.kind != EventKind::Lost);
         let mut rest = events.iter();
@@ -166,7 +166,7 @@ fn a_changed_byte_is_seen() {
     }
 }
 
-/// Where each chunk begins, with its type and its CPU.
+/// Returns the offset of each chunk, with its type and its CPU.
 fn chunks(bytes: &[u8]) -> Vec<(usize, u8, u8)> {
     let begins = (0..bytes.len()).filter(|&at| bytes[at..].starts_with(b"NFck"));
     begins.map(|at| (at, bytes[at + 4], bytes[at + 6])).collect()
@@ -183,14 +183,14 @@ fn a_lost_head_is_a_gap_where_there_is_no_index() {
     let (recording, read, loss) = read_bytes(&damaged).unwrap();
     assert_eq!(loss, Loss { events: 0, gaps: 1, unreadable: 1 });
     assert!(recording.meta().missing[0].contains("damaged"), "{:?}", recording.meta().missing);
-    // Both CPUs are known up to 140, and what is missing is later.
+    // Both CPUs are known up to 140, and the missing events are later.
     let at = read.iter().position(|event| event.kind == EventKind::Lost).unwrap();
     assert_eq!(read[at].at, 140);
     assert_eq!(read.len(), events.len() - 20 + 1);
     assert!(read.is_sorted_by_key(|event| event.at));
 }
 
-/// What would fill the memory of a machine is refused with a reason.
+/// A recording that would fill the memory of a machine is refused with a reason.
 #[test]
 fn chunks_of_too_many_events_side_by_side_are_refused() {
     let (bytes, _) = small(&tempfile::tempdir().unwrap());
@@ -235,7 +235,7 @@ fn a_later_major_version_is_refused_and_a_later_minor_one_read() {
 #[test]
 fn chunks_of_a_later_version_are_passed_over() {
     let (mut bytes, events) = small(&tempfile::tempdir().unwrap());
-    // A chunk of the unknown type 77 behind the file's head, which takes away the index's truth too.
+    // A chunk of the unknown type 77 behind the file's head, which also makes the index wrong.
     let mut head = [0_u8; 48];
     head[..4].copy_from_slice(b"NFck");
     head[4] = 77;
@@ -263,7 +263,7 @@ fn a_file_that_exists_is_not_written_over_unless_told() {
     assert!(Recording::open(&path).is_ok());
 }
 
-/// `trace convert` made files for everybody of recordings that only their owner could read.
+/// `trace convert` made files that all users could read from recordings that only their owner could read.
 #[test]
 fn a_new_recording_is_its_owner_s_alone() {
     let folder = tempfile::tempdir().unwrap();
@@ -307,7 +307,7 @@ fn the_kernels_counters_of_lost_events_are_kept() {
     assert_eq!(source.loss(), Loss { events: 51, gaps: 2, unreadable: 0 });
 }
 
-/// The bytes of the two examples in `docs/format.md`, read from their hexadecimal digits.
+/// Returns the bytes of the two examples in `docs/format.md`, read from their hexadecimal digits.
 fn documented() -> Vec<Vec<u8>> {
     let text = include_str!("../../../../docs/format.md");
     let examples = text.split("```text\n").skip(1).map(|rest| rest.split("```").next().unwrap());
@@ -341,7 +341,8 @@ fn the_bytes_in_the_document_are_those_written() {
     assert_eq!(&bytes[bytes.len() - examples[1].len()..], examples[1]);
 }
 
-/// What a value has that was read from an example in `docs/format.md`, with all that it did not say.
+/// Returns a value that was read from an example in `docs/format.md`, with the defaults of the fields that the example
+/// lacks.
 fn read_and_written<T: serde::Serialize + serde::de::DeserializeOwned>(example: &str) -> String {
     let value: T = serde_json::from_str(example).unwrap();
     serde_json::to_string_pretty(&serde_json::to_value(value).unwrap()).unwrap()
@@ -466,7 +467,7 @@ fn pq_suffix() {
     }
 }
 
-/// The counts that the README of the raw recording names.
+/// Checks the counts that the README of the raw recording names.
 fn check_counts(events: &[Event]) {
     let count = |kind| events.iter().filter(|event| event.kind == kind).count();
     for (kind, expected) in [
@@ -530,7 +531,7 @@ fn any_event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    /// Whatever a CPU traced comes back in its order, even if its clock went back.
+    /// The events of a CPU come back in its order, even if its clock went back.
     #[test]
     fn each_cpus_events_come_back_in_their_order(events in prop::collection::vec(any_event(), 0..400)) {
         let folder = tempfile::tempdir().unwrap();

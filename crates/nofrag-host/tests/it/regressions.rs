@@ -1,4 +1,4 @@
-//! Named regressions: what a naive inspector gets wrong.
+//! Named regressions: the mistakes of a naive inspector.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -77,7 +77,7 @@ fn lazy_over_limit() {
     assert_eq!([64, 66, 67].map(warns), [false, false, true]);
 }
 
-/// A captured host needs one file; what else is missing is listed with what it costs.
+/// A captured host needs one file; the other missing files are listed with the facts that depend on them.
 #[test]
 fn a_bare_capture_says_what_it_lacks() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Files that somebody made to hurt whoever reads them. Each is read by a child process with little address space,
-//! which says what it took: bytes, since times depend on the machine.
+//! Files made to hurt their reader. Each is read by a child process with little address space, which reports its cost:
+//! in bytes, since times depend on the machine.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -18,20 +18,20 @@ use nofrag_host::trace::{
 };
 use rustix::process::{Resource, Rlimit, setrlimit};
 
-/// Says to the child what it reads, and where.
+/// Variables that tell the child the kind of the file, and its path.
 const WHAT: &str = "NOFRAG_TEST_READ";
 const WHERE: &str = "NOFRAG_TEST_FILE";
 
-/// What a child said.
+/// The report of a child.
 #[derive(Debug)]
 struct Read {
     said: String,
-    /// Bytes that it held at a time at most, and that it read.
+    /// Most bytes that the child held at a time, and bytes that it read.
     peak: u64,
     read: u64,
 }
 
-/// Lets a child read this with so much address space beyond what a test program has.
+/// Lets a child read a file with [`SPACE`] bytes of addresses beyond those of a test program.
 fn read_by_child(what: &str, file: &Path) -> Read {
     let child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "strangers::child", "--ignored", "--nocapture", "--test-threads=1"])
@@ -49,7 +49,7 @@ fn read_by_child(what: &str, file: &Path) -> Read {
     Read { said: line("SAID "), peak: number("PEAK "), read: number("READ ") }
 }
 
-/// The field of a file in `/proc/self`, in bytes.
+/// Returns the field of a file in `/proc/self`, in bytes.
 fn own(file: &str, field: &str, unit: u64) -> u64 {
     let text = fs::read_to_string(format!("/proc/self/{file}")).unwrap();
     let rest = text.lines().find_map(|line| line.strip_prefix(field)).unwrap();
@@ -91,7 +91,7 @@ fn child() {
 /// Address space of a child, beyond that of the test program: far below what each of these files asked for.
 const SPACE: u64 = 192 << 20;
 
-/// A recording in which all checksums are right, whatever it says.
+/// A recording in which all checksums are right, but not its contents.
 struct Forged(Vec<u8>);
 
 impl Forged {
@@ -123,7 +123,7 @@ impl Forged {
         self.0.extend(body);
     }
 
-    /// So many allocations, each of another frame, in 120 bytes.
+    /// Adds `count` allocations, each of another frame, in 120 bytes.
     fn events(&mut self, cpu: u16, count: u32, first_frame: u64) {
         let constant = |owner: u8, field: u8, value: u64| {
             [&[owner, field, 0, 0, 8, 0, 0, 0][..], &value.to_le_bytes()].concat()
@@ -142,7 +142,7 @@ impl Forged {
         self.chunk(3, cpu, count, &columns.concat());
     }
 
-    /// Saves it, with a hole of so many bytes at its end.
+    /// Saves the recording, with a hole of `hole` bytes at its end.
     fn save(&self, folder: &Path, hole: u64) -> std::path::PathBuf {
         let path = folder.join("forged.nofrag");
         let mut file = File::create(&path).unwrap();
@@ -182,7 +182,7 @@ fn chunks_of_many_cpus_side_by_side_are_refused_by_their_heads() {
 #[test]
 fn kinds_by_turns_do_not_hold_the_memory_of_all_kinds() {
     let mut file = Forged::new();
-    // As many events as such a file may say that it has.
+    // As many events as such a file may claim to have.
     for kind in 0..32 {
         let columns = |field: u8| [&[kind + 1, field, 0, 0, 8, 0, 0, 0][..], &[7; 8]].concat();
         let all = [(0, u64::from(kind)), (1, 0), (2, 0)].map(|(field, value)| {
@@ -375,7 +375,7 @@ fn pages_of_many_cpus_side_by_side_are_refused_before_they_are_read() {
     assert!(read.peak < 100 << 20, "{read:?}");
 }
 
-/// Two kilobytes say that so many blocks are allocated and never freed.
+/// A few kilobytes state that half a million blocks are allocated and never freed.
 #[test]
 fn blocks_in_use_are_followed_as_far_as_the_budget_has_room() {
     let mut file = Forged::new();
@@ -477,7 +477,7 @@ fn the_kernel_of_a_killed_recording_is_known() {
     files.insert("version", b"Linux version 6.1.0-test (builder)".to_vec());
     let snapshots = vec![TakenSnapshot { moment: Moment::During { begin: 1, end: 2 }, files }];
     let meta = TraceMeta { snapshots, ..TraceMeta::default() };
-    // Never finished, as an older recorder left it: only the snapshot tells.
+    // Never finished, as an older recorder left it: only the snapshot has the release.
     drop(RecordingWriter::create(&path, &meta, WriterOptions::default()).unwrap());
     let recording = Recording::open(&path).unwrap();
     assert_eq!(recording.meta().release.as_deref(), Some("6.1.0-test"));

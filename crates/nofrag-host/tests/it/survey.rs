@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 const PAGE: u64 = 4096;
 
-/// What must hold of any report: every byte of a region is in use, lazy or free, now and after the purge.
+/// Checks the sums of any report: every byte of a region is in use, lazy or free, now and after the purge.
 fn check_sums(report: &Report) {
     let totals = report.totals;
     assert_eq!(totals.live_bytes + report.lazy.bytes, totals.bytes);

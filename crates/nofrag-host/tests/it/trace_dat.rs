@@ -1,4 +1,4 @@
-//! trace.dat: what the reader gives beside what `trace-cmd report` prints of the same file, and files that lie.
+//! trace.dat: the reader's events beside those that `trace-cmd report` prints of the same file, and files that lie.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ fn read(bytes: Vec<u8>) -> Result<(TraceDat, Vec<Event>, Loss), TraceError> {
     Ok((file, events, source.loss()))
 }
 
-/// A line of `trace-cmd report -t -R`: `INSTANCE: NAME-PID [CPU] SECONDS.NANOS: EVENT: KEY=VALUE..`.
+/// Parses a line of `trace-cmd report -t -R`: `INSTANCE: NAME-PID [CPU] SECONDS.NANOS: EVENT: KEY=VALUE..`.
 fn reported(line: &str) -> Option<Event> {
     let (head, rest) = line.split_once(" [")?;
     let pid = head.trim_end().rsplit_once('-')?.1.parse().ok()?;
@@ -99,7 +99,8 @@ fn a_trace_dat_is_known_by_its_content() {
     assert!(!events.is_empty());
 }
 
-/// A file that ends early gives the events before its end and says so, or says what is wrong; it gives no other events.
+/// A file that ends early gives the events before its end and a notice of the cut, or an error; it gives no other
+/// events.
 #[test]
 fn a_cut_file_gives_what_is_there() {
     for name in FILES {
@@ -125,7 +126,7 @@ fn a_cut_file_gives_what_is_there() {
                 Err(other) => panic!("{name} cut at {length}: {other}"),
             }
         }
-        // The options of version 7 are at the end, so a cut file of that version is rarely of use.
+        // The options of version 7 are at the end, so a cut file of that version rarely opens.
         assert!(name != "v6" || (opened > 0 && shorter > 0), "{name}: {opened} {shorter}");
     }
 }
@@ -133,7 +134,7 @@ fn a_cut_file_gives_what_is_there() {
 #[test]
 fn a_file_that_lies_about_lengths_takes_no_memory() {
     let good = data("v6.dat");
-    // The size of the page header: everything behind it is out of place.
+    // The size of the page header is wrong: all later parts are out of place.
     let mut bytes = good.clone();
     bytes[30..38].copy_from_slice(&u64::MAX.to_le_bytes());
     check_corrupt(bytes, "header_page");

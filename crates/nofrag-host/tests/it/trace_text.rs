@@ -42,7 +42,7 @@ fn heads_of_lines() {
     }
 }
 
-/// The ranges that compaction took pages from and put them to, as the kernel and as tools print them.
+/// The ranges from which compaction took pages and to which it moved them, as the kernel and as tools print them.
 #[test]
 fn ranges_of_compaction() {
     for (rest, kind) in [
@@ -127,7 +127,7 @@ fn lines_of_each_form() {
     }
 }
 
-/// What is lost, cut, foreign or unknown is counted, and nothing else is.
+/// Lost, cut, foreign and unknown lines are counted, and no others.
 #[test]
 fn what_cannot_be_read_is_counted() {
     let free =
@@ -138,16 +138,16 @@ fn what_cannot_be_read_is_counted() {
         "CPU:1 [LOST 312 EVENTS]\n".to_owned(),
         "CPU:0 [LOST EVENTS]\nCPU:1 [7 EVENTS DROPPED]\nCPU:1 [EVENTS DROPPED]\n".to_owned(),
         free(2),
-        // Other events are no loss.
+        // Other events are not a loss.
         "bash-1 [000] ..... 2.0: sched_switch: prev_comm=a prev_pid=1\n".to_owned(),
         "bash-1 [000] ..... 2.0: sys_munmap -> 0x0\n".to_owned(),
-        // These are.
+        // The next lines are losses.
         "bash-1 [000] ..... 2.0: mm_page_fr\n".to_owned(),
         "bash-1 [000] ..... 2.0: mm_page_free: page=0 pfn=0x5\n".to_owned(),
         "bash-1 [000] ..... 2.0: mm_page_free: page=0 pfn=0x5 order=x\n".to_owned(),
         "bash-1 [000\n".to_owned(),
         format!("{}\n", "x-1 (".repeat(9000)),
-        // Its other flags are read.
+        // The other flags of the line are read.
         "bash-1 [000] 3.0: mm_page_alloc: page=1 pfn=0x5 order=0 migratetype=0 \
          gfp_flags=GFP_KERNEL|__GFP_NOVEL\n"
             .to_owned(),
@@ -170,7 +170,7 @@ fn what_cannot_be_read_is_counted() {
     assert_eq!(events[7..], [lost(3_000_000_000, 3, Some(1))]);
 }
 
-/// A value as the field of this name can have it.
+/// Generates a value that the field of this name can have.
 fn value(name: &'static str) -> BoxedStrategy<u64> {
     match name {
         "sync" | "failed" | "change_ownership" | "percpu_refill" => (0_u64..2).boxed(),
@@ -207,7 +207,7 @@ proptest! {
     /// An event that is written and read is the same, to the microsecond.
     #[test]
     fn events_survive_text(event in event(), names in names(), gap in prop::option::of(1_u64..)) {
-        // A name that reads as a whole head of its own is beyond any reader.
+        // No reader can separate a name that reads as a whole head of its own.
         prop_assume!(!names.iter().any(|(_, name)| name.contains('[')));
         let writer = TextWriter::new(&TraceMeta { names, ..TraceMeta::default() });
         let at = (event.at + 500) / 1000 * 1000;
@@ -244,8 +244,8 @@ fn text_is_known_by_its_content() {
     assert_eq!(count(b""), None);
 }
 
-/// What `trace-cmd report` prints of its files is read as the files are, event by event: with raw fields (`-t -R`), and
-/// as people paste it, which has times in microseconds and another pointer of an address space.
+/// Reports of `trace-cmd report` are read with the same events as its files: with raw fields (`-t -R`), and in the
+/// usual form, which has times in microseconds and another pointer of an address space.
 #[test]
 fn reports_of_trace_cmd_are_read_as_its_files() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/trace_dat");
@@ -280,7 +280,7 @@ fn reports_of_trace_cmd_are_read_as_its_files() {
     assert!(pasted > 100, "{pasted} events of reports without raw fields");
 }
 
-/// A text that the kernel wrote is written again as it was, but for what an event does not keep.
+/// A text that the kernel wrote is written again unchanged, except for the parts that an event does not keep.
 #[test]
 fn the_writer_words_as_the_kernel() {
     let lines = [
