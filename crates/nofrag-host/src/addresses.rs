@@ -26,7 +26,7 @@ pub enum Addresses {
     Withheld,
     /// Some ranges are as long as their size and some are not: no kernel prints such a file.
     Inconsistent {
-        /// The first line whose range is impossible.
+        /// Number of the first line whose range is impossible.
         line: u32,
     },
     /// The file lists no area.
@@ -72,8 +72,8 @@ fn is_possible(area: &Area<'_>) -> bool {
 /// The page sizes that Linux has on some architecture with a choice, largest first.
 const PAGES: [u64; 3] = [64 << 10, 16 << 10, MIN_PAGE];
 
-/// The size of a page, which the file does not say: 4 KiB where the architecture has no other, else the largest that
-/// divides every size, and every address that is real. `None` without areas.
+/// Returns the size of a page, which the file does not state: 4 KiB where the architecture has no other, else the
+/// largest that divides every size, and every address that is real. `None` without areas.
 #[must_use]
 pub fn infer_page_bytes(areas: &[Area<'_>], arch: Option<&str>) -> Option<u64> {
     if areas.is_empty() {

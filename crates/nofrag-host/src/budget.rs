@@ -102,7 +102,7 @@ impl Budget {
     }
 }
 
-/// The remainder of a budget, for the later stages that work on what was read.
+/// The remainder of a budget, for the later stages that work on the contents of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Room {
     path: PathBuf,

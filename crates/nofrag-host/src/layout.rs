@@ -197,7 +197,7 @@ mod tests {
     const PAGE: u64 = 4096;
     const BASE: u64 = 0xffff_c900_0000_0000;
 
-    /// A region drawn one character per page: `.` free, `#` live, `~` lazy; equal neighbours are one area.
+    /// Returns a region drawn one character per page: `.` free, `#` live, `~` lazy; equal neighbours are one area.
     fn region(picture: &str) -> Region {
         let span = |start: usize, end: usize| {
             Span::new(BASE + start as u64 * PAGE, BASE + end as u64 * PAGE).expect("not empty")

@@ -169,7 +169,7 @@ pub fn read_rest(root: &Root, vmallocinfo: Vec<u8>) -> Sources {
     }
 }
 
-/// Returns the reason why a file could not be read, with a hint who may read it.
+/// Returns the reason why a file could not be read, and a hint at the users who may read it.
 pub(crate) fn why(cause: &io::Error) -> String {
     match cause.kind() {
         io::ErrorKind::PermissionDenied => "permission denied: only root may read it".to_owned(),

@@ -41,7 +41,7 @@ pub struct Report {
     pub kinds: Vec<Group>,
     /// The live areas by caller, largest sum first.
     pub callers: Vec<Group>,
-    /// Backing pages by NUMA node, as far as the file says.
+    /// Backing pages by NUMA node, as far as the file has them.
     pub numa_nodes: Vec<NodePages>,
     /// The spaces, when the addresses are real.
     pub regions: Vec<RegionReport>,

@@ -202,7 +202,7 @@ impl Look<'_> {
     }
 
     fn compaction_fails(&self) -> Option<Finding> {
-        /// Number of failures below which the share says nothing.
+        /// Number of failures below which the share proves nothing.
         const MANY: u64 = 100;
         let (success, fail) = (self.counter("compact_success"), self.counter("compact_fail"));
         (fail >= MANY && fail > success).then(|| Finding {
@@ -222,7 +222,7 @@ impl Look<'_> {
     }
 
     fn huge_pages_fall_back(&self) -> Option<Finding> {
-        /// Number of faults below which the share says nothing.
+        /// Number of faults below which the share proves nothing.
         const MANY: u64 = 1000;
         let (given, fallen) = (self.counter("thp_fault_alloc"), self.counter("thp_fault_fallback"));
         let all = given.saturating_add(fallen);

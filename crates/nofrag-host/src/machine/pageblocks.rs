@@ -5,7 +5,7 @@
 //! fill; dropping page cache makes more of them.
 //!
 //! The bounds are from above. Pages that are pinned for I/O look as if they could be moved. Free pages on the lists of
-//! CPUs look like the kernel's, and compaction drains these lists: zoneinfo says how many such pages there are, and the
+//! CPUs look like the kernel's, and compaction drains these lists: zoneinfo has the number of these pages, and the
 //! bounds assume that they stand where they pin most. Frames without memory look like the kernel's on some kernels;
 //! where iomem lists the memory the two are told apart.
 

@@ -27,7 +27,7 @@ pub struct Family {
     pub kind: Kind,
     /// The unit at the end of the name.
     pub unit: Option<Unit>,
-    /// Meaning of the metric, and advice what to do about it.
+    /// Meaning of the metric, with advice on its values.
     pub help: &'static str,
     /// The samples, in the order of the host's files.
     pub samples: Vec<Sample>,

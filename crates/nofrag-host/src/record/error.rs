@@ -67,7 +67,7 @@ pub enum RecordError {
         /// Value of `MemAvailable` in KiB.
         available: u64,
     },
-    /// A name that is no event and no set of events.
+    /// A name that is neither an event nor a set of events.
     #[error("there is no event or set of events {name:?}; sets: {sets}; events: {events}")]
     NoSuchEvent {
         name: String,

@@ -55,7 +55,8 @@ fn is_of_buddies(row: &KindInfo) -> bool {
     matches!(row.kind, EventKind::ZoneLocked | EventKind::PcpuDrain)
 }
 
-/// Without `mm_page_free_batched`: each such event follows an `mm_page_free` of the same frame.
+/// Returns true for events of pages, without `mm_page_free_batched`: each such event follows an `mm_page_free` of the
+/// same frame.
 fn is_of_pages(row: &KindInfo) -> bool {
     matches!(row.group, "kmem" | "compaction" | "migrate" | "vmscan")
         && row.kind != EventKind::PageFreeBatched

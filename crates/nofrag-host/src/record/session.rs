@@ -1,7 +1,7 @@
 //! A recording from beginning to end.
 //!
 //! ```text
-//! instance made, sized, events on          by whoever has the rights; nothing is traced yet
+//! instance made, sized, events on          by the holder of the rights; nothing is traced yet
 //! output made                              an error leaves nothing behind
 //! readers started, tracing on
 //!   snapshot of the host                   while events come, so that none is missed between the two

@@ -7,7 +7,7 @@
 
 use thiserror::Error;
 
-/// Bytes of a page on x86-64 unless `buffer_subbuf_size_kb` says otherwise.
+/// Bytes of a page on x86-64 unless `buffer_subbuf_size_kb` sets another size.
 pub const SUB_BUFFER: usize = 4096;
 
 /// The largest page that the commit word can describe.

@@ -41,7 +41,7 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// A host that was captured.
+/// Returns the root of a captured host.
 fn captured() -> Root {
     Root::Captured(repository().join("data/hosts/vm-6.18-x86_64"))
 }

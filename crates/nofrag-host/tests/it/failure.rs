@@ -213,7 +213,7 @@ fn broken_lines_are_joined() {
     }
 }
 
-/// A line filled to so many columns; words stay whole.
+/// Returns a line broken after at most `columns` columns; words stay whole.
 fn broken(line: &str, columns: usize) -> String {
     let mut text = String::new();
     let mut column = 0;

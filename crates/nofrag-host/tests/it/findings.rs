@@ -8,7 +8,8 @@ use nofrag_host::vmalloc::survey;
 const PAGE: u64 = 4096;
 const BASE: u64 = 0xf000_0000;
 
-/// A small 32-bit space drawn one character per 64 KiB: `.` free, `#` live, `~` lazy; its length is `VmallocTotal`.
+/// Returns a small 32-bit space drawn one character per 64 KiB: `.` free, `#` live, `~` lazy; its length is
+/// `VmallocTotal`.
 fn small_space(picture: &str) -> Sources {
     const CELL: u64 = 64 << 10;
     let mut text = String::new();

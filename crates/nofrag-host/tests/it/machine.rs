@@ -13,12 +13,12 @@ fn of(files: Files) -> Machine {
     survey(&Sources::of_files(files)).unwrap()
 }
 
-/// The folder of a captured host.
+/// Returns the root of a captured host.
 fn captured(name: &str) -> Root {
     Root::Captured(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/hosts").join(name))
 }
 
-/// A snapshot of the recorded guest.
+/// Returns the files of a snapshot of the recorded guest.
 fn recorded(
     which: fn(&nofrag_host::trace::TraceMeta) -> Option<&nofrag_host::trace::TakenSnapshot>,
 ) -> Files {

@@ -305,7 +305,7 @@ fn a_packed_text_that_does_not_end_is_read_up_to_the_budget() {
     check(Budget { deadline: Some(std::time::Instant::now()), ..whole }, "in time");
 }
 
-/// A folder of raw pages without any event.
+/// Makes a folder of raw pages without any event.
 fn raw_folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("format")).unwrap();
