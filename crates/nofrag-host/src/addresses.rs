@@ -8,6 +8,8 @@
 //! The setting alone proves nothing (`no_hash_pointers` on the kernel's command line prints real addresses under 0, and
 //! a captured setting may belong to another moment), so the text itself is judged. Sizes are never hashed: in a real
 //! range the end is the start plus the size. For a hashed pair that holds with a probability of 2^-32.
+//!
+//! Source: docs/sources/trace.md#t4.
 
 use serde::Serialize;
 

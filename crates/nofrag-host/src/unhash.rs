@@ -11,6 +11,8 @@
 //!
 //! `SIGKILL`, `SIGSTOP` and a crash of the machine cannot be guarded against. A value that another process wrote
 //! meanwhile is left alone.
+//!
+//! Source: docs/sources/trace.md#t4, #degrading.
 
 use std::fs;
 use std::io;

@@ -91,6 +91,7 @@ pub struct Totals {
 }
 
 /// The freed but not yet purged areas.
+/// Source: docs/sources/trace.md#t5.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Lazy {
     pub areas: u64,

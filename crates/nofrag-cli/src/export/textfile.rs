@@ -1,4 +1,6 @@
 //! A file that is replaced as a whole: whoever reads it finds the old text or the new one, never a part.
+//!
+//! Source: docs/sources/trace.md#export.
 
 use std::fs::{self, OpenOptions, Permissions};
 use std::io::{self, Write};

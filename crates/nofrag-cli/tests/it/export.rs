@@ -93,6 +93,7 @@ fn a_pipe_in_a_captured_host_is_missing_and_keeps_nobody_waiting() {
     assert!(text.contains("nofrag_zone_free"), "the other files are there: {text}");
 }
 
+/// Source: docs/sources/trace.md#oracle-14.
 #[test]
 fn no_sample_has_a_time_and_openmetrics_ends_with_eof() {
     let host = guest();
@@ -133,6 +134,7 @@ fn the_figures_are_those_of_the_files() {
 }
 
 /// What waits for a purge is told apart from what is used, and the figures are those of `host vmalloc`.
+/// Source: docs/sources/trace.md#t5.
 #[test]
 fn lazy_areas_are_told_from_used_ones() {
     let host = repository().join("data/hosts/vm-6.18-x86_64");
@@ -469,6 +471,7 @@ fn a_textfile_is_written_again_until_a_signal_comes() {
 }
 
 /// Without rights it works, and says what is missing.
+/// Source: docs/sources/trace.md#oracle-13.
 #[test]
 fn without_rights_export_names_what_is_missing() {
     let folder = tempfile::tempdir().unwrap();

@@ -289,6 +289,7 @@ fn a_capture_that_fails_leaves_nothing() {
 }
 
 /// Without rights it ends well and names each source that it may not read.
+/// Source: docs/sources/trace.md#oracle-13.
 #[test]
 fn without_rights_it_names_what_is_missing() {
     const NOBODY: u32 = 65_534;

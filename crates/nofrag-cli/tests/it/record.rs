@@ -57,6 +57,7 @@ impl Host {
     }
 
     /// No instance of this process is left, and everything else is as it was.
+    /// Source: docs/sources/trace.md#oracle-12.
     fn check_as_found(&self, pid: u32) {
         assert_eq!(instance_of(pid), None);
         assert_eq!(Host::settings(), self.before);
@@ -273,6 +274,7 @@ fn check_counts_what_is_stored(output: &Output, file: &Path) {
 }
 
 /// After SIGKILL the kernel stops tracing by itself, and the next start removes the instance.
+/// Source: docs/sources/trace.md#oracle-12.
 #[test]
 fn kill_9_is_cleaned_up_by_the_next_start() {
     let Some(host) = Host::new() else { return };

@@ -430,6 +430,7 @@ fn a_minute_of_top() {
 }
 
 /// However it ends, no instance of the ring buffer is left.
+/// Source: docs/sources/trace.md#oracle-12.
 #[test]
 fn events_are_counted_and_tracing_is_gone_afterwards() {
     let folders = ["/sys/kernel/tracing/instances", "/sys/kernel/debug/tracing/instances"];

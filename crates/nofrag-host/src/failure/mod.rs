@@ -11,6 +11,8 @@
 //! Each of these lines begins a [`Report`]; the call trace and the Mem-Info block that follow belong to it. A Mem-Info
 //! block alone (sysrq) is a report without a request. The parser is a pure function of the text: values that a cut text
 //! lacks are absent, and all others are kept. Lines of several CPUs that the log has mixed cannot be told apart.
+//!
+//! Source: docs/sources/trace.md#degrading.
 
 mod log;
 mod memory;

@@ -177,6 +177,7 @@ impl Look<'_> {
     }
 
     /// Finds boosted watermarks: no other live view shows them.
+    /// Source: docs/sources/trace.md#t3.
     fn boosted(&self) -> Option<Finding> {
         let boost = |zone: &Zone| zone.marks.and_then(|marks| marks.boost).unwrap_or(0);
         let zones: Vec<&Zone> = self.machine.zones.iter().filter(|zone| boost(zone) > 0).collect();
@@ -348,6 +349,7 @@ impl Look<'_> {
         })
     }
 
+    /// Source: docs/sources/trace.md#t2.
     fn lower_bounds(&self) -> Option<Finding> {
         let is_bound = |count: &BlockCount| count.exact().is_none();
         let zone = self
@@ -384,6 +386,7 @@ fn help_for(answer: &Answer, has_proactive: bool) -> String {
     text.to_owned()
 }
 
+/// Source: docs/sources/trace.md#t1.
 pub(super) fn lists_are_not_all(gap: Option<FreeGap>, page_bytes: u64) -> Option<Finding> {
     let gap = gap.filter(|gap| gap.matters())?;
     let size = |pages: u64| bytes_text(pages.saturating_mul(page_bytes));

@@ -220,6 +220,7 @@ impl Bounds {
 
 /// Returns an upper bound of the free pages of these types. A list that the kernel did not count to its end has at most
 /// the blocks that buddyinfo lists of the order and no other type has.
+/// Source: docs/sources/trace.md#t2.
 fn most_pages(zone: &Zone, is_meant: impl Fn(&str) -> bool) -> u64 {
     let mut sum = 0_u64;
     for row in &zone.orders {

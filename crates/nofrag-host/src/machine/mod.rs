@@ -13,6 +13,8 @@
 //!
 //! The schema is named in [`Machine::schema`] and counted in [`Machine::version`], as that of [`crate::vmalloc`]. Pages
 //! are counted in pages, sizes in bytes, indices in thousandths; a value that could not be had is `null`.
+//!
+//! Source: docs/sources/trace.md#degrading.
 
 pub mod capture;
 pub mod counters;

@@ -8,6 +8,8 @@
 //! CPUs look like the kernel's, and compaction drains these lists: zoneinfo has the number of these pages, and the
 //! bounds assume that they stand where they pin most. Frames without memory look like the kernel's on some kernels;
 //! where iomem lists the memory the two are told apart.
+//!
+//! Source: docs/sources/trace.md#t6.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

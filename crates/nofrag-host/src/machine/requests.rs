@@ -7,6 +7,8 @@
 //!
 //! Kernels with larger pages have orders above the core's largest; [`Snapshot::state_for`] makes them fit for the
 //! core's test.
+//!
+//! Source: docs/sources/trace.md#largest-order.
 
 use nofrag::page::{Migratetype, NodeId, PageRequest, Refusal, RequestFlags, ZoneState};
 use nofrag::units::Order;

@@ -213,6 +213,7 @@ fn requests(snapshot: &Snapshot<'_>) -> Vec<Family> {
 }
 
 /// Metrics of free memory: the lists may hold less than `MemFree`.
+/// Source: docs/sources/trace.md#t1.
 fn free_memory(snapshot: &Snapshot<'_>) -> Vec<Family> {
     let bytes = Some(Unit::Bytes);
     let said = gauge(

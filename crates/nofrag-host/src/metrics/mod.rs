@@ -8,6 +8,8 @@
 //! Names follow the conventions of Prometheus: the prefix `nofrag_`, base units at the end, `_total` behind counters.
 //! No sample carries a time: the textfile collector refuses a whole file for one. An unknown value has no sample. Every
 //! help text tells the reader what to do.
+//!
+//! Source: docs/sources/trace.md#export.
 
 mod families;
 mod request;

@@ -109,7 +109,7 @@ fn help_for(group: &BlockerGroup) -> &'static str {
 }
 
 fn raise_to(limit: u64) -> String {
-    const COMMON: u64 = 1 << 20; // what Fedora, Ubuntu and Arch have
+    const COMMON: u64 = 1 << 20; // what Fedora, Ubuntu and Arch have (docs/sources/trace.md#map-count)
     format!("`sysctl vm.max_map_count={}`", COMMON.max(limit.saturating_mul(4)))
 }
 

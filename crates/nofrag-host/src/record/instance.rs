@@ -8,6 +8,8 @@
 //! 4. Instances of other programs are not touched. An instance is stale if its name shows that nofrag made it, the
 //!    process in the name has ended, and no process holds the lock of its folder. The lock also protects recorders in
 //!    other PID namespaces, and cannot be left behind.
+//!
+//! Source: docs/sources/trace.md#t8, #recording.
 
 use std::fs::{self, File};
 use std::io::{self, Write};

@@ -3,6 +3,8 @@
 //! Whole pages are spliced into a pipe and read from there: up to 256 for two system calls. A plain `read` would also
 //! take the page that is being filled, and so leave most pages nearly empty; the reader uses one only once a second and
 //! at the end. A wait for the buffer to fill by a share would make the traced side wake the reader; a pause does not.
+//!
+//! Source: docs/sources/trace.md#splice.
 
 use std::fs::File;
 use std::io::{self, Read};

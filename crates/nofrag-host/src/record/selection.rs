@@ -64,6 +64,7 @@ fn is_of_pages(row: &KindInfo) -> bool {
 }
 
 /// The orders whose page events are recorded.
+/// Source: docs/sources/trace.md#large-orders.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Orders {
     #[default]

@@ -10,6 +10,8 @@
 //! readers end when their buffers are empty
 //! snapshot of the host, counters, instance removed
 //! ```
+//!
+//! Source: docs/sources/trace.md#recording.
 
 use std::fs;
 use std::io;

@@ -11,6 +11,8 @@
 //! ```
 //!
 //! The number of orders depends on the kernel: 11 on x86-64, up to 14 where pages or sections are larger.
+//!
+//! Source: docs/sources/trace.md#indices.
 
 use nofrag::page::FragmentationIndices;
 use serde::Serialize;
@@ -38,6 +40,7 @@ impl ZoneBlocks {
     }
 
     /// Returns the number of blocks of `order` into which the free blocks could be cut; saturates.
+    /// Source: docs/sources/trace.md#s-o.
     #[must_use]
     pub fn blocks_of(&self, order: u32) -> u64 {
         let larger = self.blocks.iter().zip(0..).skip(order as usize);
@@ -52,6 +55,7 @@ impl ZoneBlocks {
     }
 
     /// Returns the fragmentation of the free memory for blocks of `order`.
+    /// Source: docs/sources/trace.md#fragmentation-index, #unusable-index.
     #[must_use]
     pub fn indices(&self, order: u32) -> FragmentationIndices {
         FragmentationIndices::of_blocks(&self.blocks, order)
@@ -152,6 +156,7 @@ mod tests {
         assert_eq!(malformed.len(), 1);
     }
 
+    /// Source: docs/sources/trace.md#oracle-1.
     #[test]
     fn indices_of_a_zone_of_single_pages() {
         let mut blocks = vec![0; 11];

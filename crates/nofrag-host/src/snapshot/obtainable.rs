@@ -5,6 +5,8 @@
 //! requests that could have used a higher zone (`lowmem_reserve`); and blocks of the types `HighAtomic` and `Isolate`
 //! are kept for other requests. These numbers come from zoneinfo and pagetypeinfo: where a file was not read they count
 //! as zero.
+//!
+//! Source: docs/sources/trace.md#largest-order.
 
 use nofrag::page::{Migratetype, PageRequest, ZoneState};
 use nofrag::units::Order;

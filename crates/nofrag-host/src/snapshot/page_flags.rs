@@ -8,6 +8,8 @@
 //! follow from the first law of the buddies, that a page is free at one order only, the largest possible:
 //! [`PageMap::free_blocks`]. The files are not read at one moment, so single blocks may be off. Pages on per-CPU lists
 //! are not marked free.
+//!
+//! Source: docs/sources/trace.md#page-flags, #t6.
 
 use std::ops::Range;
 
@@ -338,6 +340,7 @@ mod tests {
         assert_eq!(map.free_blocks(range, 3).collect::<Vec<_>>(), blocks, "{text}");
     }
 
+    /// Source: docs/sources/trace.md#t6.
     #[test]
     fn orders_of_free_blocks_follow_from_their_places() {
         check_blocks("ffff.fff", 0..8, &[(0, 2), (5, 0), (6, 1)]);

@@ -16,6 +16,8 @@
 //!
 //! The kernel's walk over a list ends at 100,000 blocks, printed as `>100000`: a lower bound
 //! (docs/sources/pages.md#b-27).
+//!
+//! Source: docs/sources/trace.md#t2, #t14.
 
 use nofrag::page::Migratetype;
 use serde::Serialize;
@@ -239,6 +241,7 @@ Node 0, zone   Normal           10           20            1            0       
         ZoneName { node: 0, name: "Normal".to_owned() }
     }
 
+    /// Source: docs/sources/trace.md#t2.
     #[test]
     fn a_list_that_was_not_counted_to_its_end_is_a_lower_bound() {
         let (types, malformed) = pagetypeinfo(WITH_CMA);
@@ -250,6 +253,7 @@ Node 0, zone   Normal           10           20            1            0       
     }
 
     /// Types are known by name, never by a fixed number.
+    /// Source: docs/sources/trace.md#t14.
     #[test]
     fn numbers_of_types_depend_on_the_kernel() {
         let (with, _) = pagetypeinfo(WITH_CMA);

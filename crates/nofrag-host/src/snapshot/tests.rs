@@ -34,6 +34,7 @@ fn live() -> Files {
 
 /// Checks that the indices from buddyinfo are those of debugfs, to within `off` thousandths. Returns the number
 /// compared.
+/// Source: docs/sources/trace.md#oracle-2.
 fn check_indices(snapshot: &Snapshot<'_>, off: impl Fn(&ZoneName) -> u64) -> usize {
     let mut compared = 0;
     for (kernel, which) in [(&snapshot.extfrag, "extfrag"), (&snapshot.unusable, "unusable")] {
@@ -96,6 +97,7 @@ fn types_add_up_to_the_free_blocks() {
     }
 }
 
+/// Source: docs/sources/trace.md#t6.
 #[test]
 fn the_orders_of_free_blocks_are_those_of_buddyinfo() {
     let Some(recorded) = recorded() else { return };
@@ -122,6 +124,7 @@ fn the_orders_of_free_blocks_are_those_of_buddyinfo() {
 }
 
 /// Every file alone, and all but every one: a missing file is named, and costs nothing else.
+/// Source: docs/sources/trace.md#oracle-13.
 #[test]
 fn each_missing_file_is_named() {
     let Some([files, _]) = recorded() else { return };
@@ -143,6 +146,7 @@ fn each_missing_file_is_named() {
     assert_eq!(Snapshot::parse(&nothing).missing.len(), 8);
 }
 
+/// Source: docs/sources/trace.md#t1.
 #[test]
 fn free_memory_that_no_list_shows_is_counted() {
     let mut files = Files::default();
@@ -195,6 +199,7 @@ fn check_indices_if_still(snapshot: &Snapshot<'_>) {
 }
 
 /// S_9 x 512 is `nr_free_pages_blocks`, except for changes between the two reads.
+/// Source: docs/sources/trace.md#oracle-3, #free-pageblocks.
 #[test]
 fn free_pages_in_pageblocks_are_those_that_the_kernel_counts() {
     for attempt in 0.. {

@@ -7,6 +7,8 @@
 //! request, and summed up while it is read.
 //!
 //! In a captured folder a file may be packed, with `.zst` behind its name.
+//!
+//! Source: docs/sources/trace.md#sources, #t2.
 
 use std::io;
 

@@ -1,6 +1,8 @@
 //! The layout of a kernel's events: the `format` files of tracefs.
 //!
 //! All facts about a record come from these files: offsets, sizes and numbers of events change between kernels.
+//!
+//! Source: docs/sources/trace.md#tracepoints.
 
 use thiserror::Error;
 

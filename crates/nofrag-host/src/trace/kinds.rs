@@ -1,4 +1,6 @@
 //! The kinds of events, as one table, by which readers search, writers store and exports show.
+//!
+//! Source: docs/sources/trace.md#tracepoints, #t9.
 
 /// Most fields of a kind.
 pub const MAX_FIELDS: usize = 8;

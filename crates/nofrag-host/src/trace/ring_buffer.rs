@@ -4,6 +4,8 @@
 //! before them), and records. A record's first word is its length class (5 bits) and the time since the record before
 //! (27 bits). Offsets are those of `events/header_page` and `events/header_event` since 2.6.31; all words are
 //! little-endian.
+//!
+//! Source: docs/sources/trace.md#sub-buffers.
 
 use thiserror::Error;
 

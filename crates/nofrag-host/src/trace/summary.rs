@@ -92,6 +92,7 @@ pub struct FlagCount {
 }
 
 /// The pairs of allocations and frees. `matched + older` is the number of frees.
+/// Source: docs/sources/trace.md#t10, #t12.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Pairing {
     /// Frees of blocks whose allocation is in the trace.
@@ -175,6 +176,7 @@ impl ExtFragCounts {
 }
 
 /// External fragmentation between two types.
+/// Source: docs/sources/trace.md#t13.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ExtFragCount {
     pub wanted: usize,

@@ -7,6 +7,8 @@
 //! is looked at a hundred times less often, without any setting.
 //!
 //! `pagetypeinfo` is read only where it is asked for: it walks every free list while it holds the zone's lock.
+//!
+//! Source: docs/sources/trace.md#sources, #t2.
 
 mod history;
 mod pace;
@@ -368,6 +370,7 @@ mod tests {
         assert!(look.missing().any(|missing| missing.path.ends_with("buddyinfo")));
     }
 
+    /// Source: docs/sources/trace.md#t2.
     #[test]
     fn pagetypeinfo_is_read_when_asked_for_and_not_again() {
         let host = host();

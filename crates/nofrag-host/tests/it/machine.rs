@@ -58,6 +58,7 @@ fn the_outlook_of_the_recorded_guest_by_each_basis() {
 }
 
 /// The indices on the recorded guest: debugfs was read a little later, and single pages of one zone had moved.
+/// Source: docs/sources/trace.md#oracle-2.
 #[test]
 fn indices_of_the_recorded_guest() {
     for which in [nofrag_host::trace::TraceMeta::start, nofrag_host::trace::TraceMeta::end] {
@@ -68,6 +69,7 @@ fn indices_of_the_recorded_guest() {
 }
 
 /// The indices on this host: the lists are read until they stand still, so the indices are those of debugfs.
+/// Source: docs/sources/trace.md#oracle-2.
 #[test]
 fn indices_of_this_host_are_those_of_debugfs() {
     const TRIES: usize = 20;
@@ -84,6 +86,7 @@ fn indices_of_this_host_are_those_of_debugfs() {
 }
 
 /// Whole free pageblocks on this host.
+/// Source: docs/sources/trace.md#oracle-3.
 #[test]
 fn whole_free_pageblocks_are_as_many_as_this_host_says() {
     for attempt in 0.. {
@@ -105,6 +108,7 @@ fn whole_free_pageblocks_are_as_many_as_this_host_says() {
 }
 
 /// Each missing file is named, and the others are shown all the same.
+/// Source: docs/sources/trace.md#oracle-13.
 #[test]
 fn each_file_that_is_not_there_is_named() {
     let root = captured("whole-6.18-x86_64");

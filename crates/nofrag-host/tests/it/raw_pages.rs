@@ -96,6 +96,7 @@ fn records(page: &[u8]) -> Vec<Result<(u64, Vec<u8>), PageError>> {
 }
 
 /// Each length class and each flag by hand.
+/// Source: docs/sources/trace.md#oracle-4.
 #[test]
 fn oracle_4_pages_by_hand() {
     let words = |len: u32| (1..=len).collect::<Vec<_>>();

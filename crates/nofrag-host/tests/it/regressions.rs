@@ -8,6 +8,7 @@ use nofrag_host::source::{self, Root, Sources};
 use nofrag_host::vmalloc::survey;
 
 /// A hole map from hashes -> refused with the reason, everything else shown.
+/// Source: docs/sources/trace.md#t4.
 #[test]
 fn hashed_addresses_give_no_map_of_holes() {
     let text = "0x00000000f80307aa-0x00000000b34c984c   20480 irq_init_percpu_irqstack+0xca/0x100 vmap\n\
@@ -33,6 +34,7 @@ fn hashed_addresses_give_no_map_of_holes() {
 }
 
 /// 87.4 MB used -> 20.4 used and 67.0 lazy, just under the limit of 2 CPUs.
+/// Source: docs/sources/trace.md#t5.
 #[test]
 fn areas_that_wait_for_a_purge_are_not_in_use() {
     let mut text = String::new();

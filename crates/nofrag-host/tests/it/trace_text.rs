@@ -43,6 +43,7 @@ fn heads_of_lines() {
 }
 
 /// The ranges from which compaction took pages and to which it moved them, as the kernel and as tools print them.
+/// Source: docs/sources/trace.md#t9.
 #[test]
 fn ranges_of_compaction() {
     for (rest, kind) in [

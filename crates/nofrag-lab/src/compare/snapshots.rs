@@ -83,6 +83,7 @@ fn zone_rows(zone: &ZoneName, sides: &[&Snapshot<'_>]) -> Vec<Row> {
 
 /// The fragmentation indices at the order of a pageblock, and at order 3, the largest that the kernel takes for
 /// cheap.
+/// Source: docs/sources/trace.md#indices.
 fn indices(zone: &ZoneName, sides: &[&Snapshot<'_>]) -> Vec<Row> {
     const CHEAP: u32 = 3;
     let mut rows = Vec::new();
