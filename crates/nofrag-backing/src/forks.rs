@@ -5,6 +5,8 @@
 //!
 //! A word that the kernel empties in every child (`MADV_WIPEONFORK`) says which process this is, so that a child is
 //! known also if it was made without the C library, whose hooks a raw `clone` passes by.
+//!
+//! Source: docs/sources/backing.md#fork.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};

@@ -8,6 +8,8 @@
 //! No reference to the memory is handed out here, and who runs threads on it owns it meanwhile; so no change of a
 //! protection pulls memory from under anybody. What may be touched at all is written down: guards in page tables show
 //! in no list of areas, and to find out by touching takes memory.
+//!
+//! Source: docs/sources/backing.md#r6.
 
 use std::ffi::c_void;
 use std::io;

@@ -23,6 +23,7 @@ pub enum Purge {
 }
 
 /// What a child of `fork` sees of the arena's memory. It can never allocate from it.
+/// Source: docs/sources/backing.md#fork.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fork {
     /// Nothing: an access in the child faults.

@@ -3,6 +3,8 @@
 //! Since glibc 2.35 every thread is registered for restartable sequences, and the kernel keeps the number of the
 //! processor in the thread's own memory; `__rseq_offset` says where, from the thread pointer on. Elsewhere the C
 //! library is asked.
+//!
+//! Source: docs/sources/backing.md#rseq.
 
 use std::fs;
 

@@ -68,6 +68,7 @@ pub struct Work {
 
 impl Work {
     /// 64 live runs of 1 to 64 pages.
+    /// Source: docs/sources/backing.md#strategies.
     #[must_use]
     pub const fn spec(runs: u64, touch: Touch) -> Work {
         Work { runs, live: 64, most_pages: 64, touch, seed: 1 }

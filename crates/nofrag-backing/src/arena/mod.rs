@@ -62,6 +62,8 @@
 //! Costs: parked allocation and free O(1); from free ranges O(log n); a purge is one call for up to `vector_max` runs
 //! of adjacent blocks. Records take 16 bytes per page that was ever the first of a run, a page of them at a time; and
 //! another 8 for one that was so 2^32 times.
+//!
+//! Source: docs/sources/backing.md#r1, #r2, #r4, #r6.
 
 mod atomic;
 mod background;

@@ -3,6 +3,8 @@
 //! The order: own memory first (what others have freed, free ranges, clean blocks,
 //! parked runs of other sizes), then idle blocks, the owner's own before those of others; then the request fails, and
 //! the answer says who holds what. Nobody is waited for: owners that somebody holds are left out.
+//!
+//! Source: docs/sources/backing.md#miss-order.
 
 use std::iter::repeat_with;
 use std::ops::Range;

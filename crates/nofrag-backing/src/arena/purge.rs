@@ -7,6 +7,8 @@
 //! What is done under the lock is a [`Chore`], cut into pieces of a few runs or one block each. Whoever waits for the
 //! owner meanwhile has it after the piece at hand: an allocation beside a purge takes little longer than alone. One
 //! piece can be long: what others have freed is collected as a whole, as any allocation that finds no parked run does.
+//!
+//! Source: docs/sources/backing.md#r2, #purge-contention.
 
 use std::mem;
 use std::ops::ControlFlow;

@@ -177,6 +177,7 @@ fn check<B>(
 }
 
 /// Asks for so many blocks, then for half, but not below `least`.
+/// Source: docs/sources/backing.md#few-addresses.
 fn ask<B: Backend>(
     backend: &B,
     block: u64,

@@ -8,6 +8,8 @@
 //!
 //! If giving contents back fails, the range still holds them, and the operation says so: its next user must be its
 //! last, or it must be zeroed by hand.
+//!
+//! Source: docs/sources/backing.md#r3, #purge-fails.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;

@@ -6,6 +6,8 @@
 //!
 //! Mappings are kept as they were asked for: two that touch stay two. Linux merges what it can by itself, which is
 //! counted here and not imitated.
+//!
+//! Source: docs/sources/backing.md#extents, #vma-limit.
 
 use std::collections::BTreeMap;
 

@@ -2,6 +2,7 @@
 
 /// Nanoseconds of each part of the work. Measured on the machine of `crates/nofrag-lab/data/figures/backing.toml` (2
 /// processors, virtualised); ratios carry over, absolute values do not.
+/// Source: docs/sources/backing.md#cost-model.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CostModel {
     /// To reserve or release addresses.
@@ -33,6 +34,7 @@ pub struct CostModel {
 impl CostModel {
     /// That machine with one busy processor: the rows of one page, and what
     /// sixty-four touched pages add for each.
+    /// Source: docs/sources/backing.md#baselines, #first-touch, #map-and-unmap, #userfaultfd.
     pub const ALONE: CostModel = CostModel {
         // A mapping of any length costs the same, and so does one over another.
         reserve_ns: 1_324.0,
@@ -49,7 +51,8 @@ impl CostModel {
         first_touch_ns: 1_430.0,
     };
 
-    /// The same with another thread of the process on the other processor, which each flush has to reach (1.3): what
+    /// The same with another thread of the process on the other processor, which each flush has to reach: what
     /// giving one page back costs more than alone.
+    /// Source: docs/sources/backing.md#shootdown.
     pub const BUSY: CostModel = CostModel { flush_ns: 19_000.0 - 1_327.0, ..CostModel::ALONE };
 }

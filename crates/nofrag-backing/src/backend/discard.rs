@@ -4,6 +4,8 @@
 //! oneself, Linux 6.13 and later), since the flush of the other processors' translation caches is what costs, and a
 //! vector has one. The kernel may stop part-way, and says only after how many bytes: sums of the lengths say which
 //! ranges that covers. A single range needs no vector: nothing would be saved.
+//!
+//! Source: docs/sources/backing.md#r5.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

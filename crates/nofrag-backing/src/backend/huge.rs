@@ -4,6 +4,8 @@
 //! told to collapse what it holds ([`Memfd::collapse`]). Huge pages that the administrator set aside are certain, and
 //! few ([`Memfd::hugetlb`]). In all of them the granule is the huge page: to purge a part of one would split it, which
 //! costs more than to purge the whole, and leaves nothing huge behind.
+//!
+//! Source: docs/sources/backing.md#huge-pages, #r4.
 
 use std::fs;
 

@@ -50,6 +50,7 @@ impl Isolated {
 
 /// Makes one-page mappings, none of which touch, until Linux refuses one for want of areas; in a child of this process,
 /// which ends with that.
+/// Source: docs/sources/backing.md#oracle-1, #map-limit.
 ///
 /// # Errors
 /// What the system says; `Unsupported` where the limit is set so high that the kernel's memory would suffer.
@@ -136,6 +137,7 @@ fn report(counts: Result<(u64, u64), Errno>, to: &OwnedFd) -> i32 {
 
 /// Makes one-page mappings of shared memory, one after the other at adjacent addresses and offsets; how many areas
 /// they are in the end.
+/// Source: docs/sources/backing.md#oracle-2.
 ///
 /// # Errors
 /// What the backend or the system says.
@@ -155,6 +157,7 @@ pub fn adjacent_maps(count: u64) -> Result<usize, BackendError> {
 
 /// Fills so many huge pages of shared memory with small ones and collapses them one by one: the nanoseconds of each, or
 /// why it stayed as it was.
+/// Source: docs/sources/backing.md#oracle-6.
 ///
 /// # Errors
 /// What the backend says before the first is collapsed.
@@ -189,6 +192,7 @@ pub struct ScatteredPurges {
 
 /// Purges scattered runs of `pages` touched pages of private memory, both ways in turns, so many times. On a
 /// host that does other work, a busy peer does not always run at the same moment, and the two ways differ less.
+/// Source: docs/sources/backing.md#oracle-9.
 ///
 /// # Errors
 /// What the backend says.
@@ -255,6 +259,7 @@ pub struct Punches {
 }
 
 /// Makes huge pages and punches into them, a part and the whole in turns, so many times.
+/// Source: docs/sources/backing.md#oracle-11.
 ///
 /// # Errors
 /// What the backend says; that of a collapse where the host has no huge page.

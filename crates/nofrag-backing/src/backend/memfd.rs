@@ -8,6 +8,8 @@
 //!
 //! Purging punches holes into the file, so whoever else maps the range sees it empty too. Neighbours are joined:
 //! scattered holes gain nothing by being punched together, since Linux flushes for each.
+//!
+//! Source: docs/sources/backing.md#r3, #vma-limit, #scattered-shared.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -13,6 +13,8 @@
 //! - `host`: addresses of this process. `discard`: many ranges emptied by few calls.
 //! - The backends: `anonymous`, `memfd`, both with `huge` pages too; and `simulated`.
 //! - [`measure`]: what the kernel does to those who map, counted and timed.
+//!
+//! Source: docs/sources/backing.md#backends.
 
 mod anonymous;
 mod books;
@@ -167,6 +169,7 @@ pub enum Access {
 }
 
 /// One operation. After a failure the range is as it was before, unless the backend's own text says otherwise.
+/// Source: docs/sources/backing.md#legal-states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op<P> {
     /// Lets `va` show `bytes` of `phys` from `offset` on.

@@ -11,6 +11,8 @@
 //! * Only what was touched needs a flush.
 //!
 //! What a real backend would suffer from is refused to who touches.
+//!
+//! Source: docs/sources/backing.md#shootdown, #cost-model.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};

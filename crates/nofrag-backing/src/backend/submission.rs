@@ -1,5 +1,7 @@
 //! The rules of a submission, the same for every backend: in order, each operation with a result of its own, and what
 //! a failure has touched is left alone.
+//!
+//! Source: docs/sources/backing.md#backends.
 
 use std::collections::BTreeMap;
 use std::mem::discriminant;

@@ -5,6 +5,8 @@
 //! those between which nothing is shown in one call, and only then lets their frames go. If the system refuses that,
 //! the area stays stale: its frames are not handed out, and its addresses not before the flush has been made up for.
 //! An area stays on the books until it is inaccessible, so that nobody maps there while that is still to be done.
+//!
+//! Source: docs/sources/backing.md#munmap-enomem.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

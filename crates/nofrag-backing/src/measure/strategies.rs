@@ -6,6 +6,8 @@
 //! block by block, and used again.
 //!
 //! A request names a slot; what the slot held is given back first. So as many runs are live as there are slots.
+//!
+//! Source: docs/sources/backing.md#strategies, #r9.
 
 use std::ffi::c_void;
 use std::io;

@@ -1,4 +1,6 @@
 //! How many mappings may be made.
+//!
+//! Source: docs/sources/backing.md#vma-limit.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

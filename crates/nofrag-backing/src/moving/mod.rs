@@ -32,6 +32,7 @@
 //! * Each run that is moved on its own becomes a mapping of its own. The kernel allows some 65,000; a mover stops at
 //!   half of that ([`MoveError::MappingBudget`]).
 //!
+//! Source: docs/sources/backing.md#moves, #move-limits, #r8.
 
 mod background;
 mod budget;

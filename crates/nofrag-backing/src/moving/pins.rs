@@ -10,6 +10,7 @@
 //!
 //! Cost: two atomic operations for pin and unpin; one for a mover that finds nobody.
 //!
+//! Source: docs/sources/backing.md#pins.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, Ordering};

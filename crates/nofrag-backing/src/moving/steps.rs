@@ -6,6 +6,8 @@
 //! old one in one step, for a range that is unmapped even for a moment lets others fault, or map there; those who wait
 //! are woken, and write to the new pages. What a request could not undo is owed, and asked for again. Closing the
 //! descriptor is no way out: a child of a fork may have it too, and then it stays open, with whoever waits.
+//!
+//! Source: docs/sources/backing.md#move-steps.
 
 use std::ffi::c_void;
 use std::os::fd::BorrowedFd;

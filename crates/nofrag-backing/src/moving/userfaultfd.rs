@@ -13,7 +13,7 @@
 //! `CAP_SYS_PTRACE` allows; the device `/dev/userfaultfd`, for whoever may open it; and the call with
 //! `UFFD_USER_MODE_ONLY`, for everybody, where a fault inside a system call does not wait but fails with `EFAULT`.
 //!
-//! Source: ioctl_userfaultfd(2), userfaultfd(2).
+//! Source: ioctl_userfaultfd(2), userfaultfd(2); what each costs: docs/sources/backing.md#userfaultfd, #r7.
 
 use std::fmt;
 use std::ops::BitOr;

@@ -7,6 +7,8 @@
 //!
 //! Where the system refuses to take contents away, slots stay dirty and are tried again; when no other is left, one is
 //! overwritten with zeros by hand. So contents never reach the next user, whatever fails.
+//!
+//! Source: docs/sources/backing.md#r6.
 
 use std::ffi::c_void;
 use std::iter::repeat_n;

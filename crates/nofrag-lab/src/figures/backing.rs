@@ -1,4 +1,6 @@
 //! What real memory was first measured to cost, and what the library must reach.
+//!
+//! Source: docs/sources/backing.md#strategies, #moves.
 
 use serde::Deserialize;
 

@@ -3,6 +3,8 @@
 //! A child process that maps nothing but what it is told maps single pages in a range that allows nothing, every second
 //! one, so that each costs two areas: its own, and what it leaves of the range behind it. So the first refusal can be
 //! predicted from the limit and from the areas that the child began with.
+//!
+//! Source: docs/sources/backing.md#oracle-1, #map-limit.
 
 use nofrag::mmap::{Direction, Protection};
 use nofrag_backing::maps::max_map_count;

@@ -15,6 +15,7 @@ pub(super) fn times_faster(slow: &Measurement, fast: &Measurement) -> f64 {
 }
 
 /// Judges what the programs have measured.
+/// Source: docs/sources/backing.md#oracle-7, #oracle-8.
 pub(super) fn judge(report: &mut Report) {
     let mut oracles = Vec::new();
     for program in [TOUCH_FIRST, TOUCH_FIRST_2, TOUCH_ALL] {

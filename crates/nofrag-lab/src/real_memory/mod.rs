@@ -11,6 +11,8 @@
 //! - [`huge_runs`]: runs of 2 MiB after random churn, with compaction and without.
 //! - [`moves`]: runs that move under a writer. [`oracles`]: single statements about the kernel.
 //! - [`catalogue`]: programs. [`claims`]: what a run must confirm. [`present`]: tables.
+//!
+//! Source: docs/sources/backing.md#strategies, #moves, #oracles.
 
 mod areas;
 mod catalogue;

@@ -145,6 +145,7 @@ impl Rounds {
     }
 }
 
+/// Source: docs/sources/backing.md#oracle-3, #moves.
 fn judge(pages: u64, by_way: &BTreeMap<&str, Rounds>, report: &mut Report) {
     let figures = figures::backing();
     let control = method(Way::Unprotected);

@@ -48,6 +48,7 @@ fn median(mut samples: Vec<u64>) -> f64 {
 /// Mappings of one page that lie in a row, in memory and in their file.
 const NEIGHBOURS: u64 = 1_024;
 
+/// Source: docs/sources/backing.md#oracle-2.
 fn neighbours(report: &mut Report) -> Result<(), BackendError> {
     let areas = adjacent_maps(NEIGHBOURS)?;
     let claim = format!(
@@ -61,6 +62,7 @@ fn neighbours(report: &mut Report) -> Result<(), BackendError> {
 /// Huge pages that are made of small ones of a file in memory.
 const COLLAPSED: u64 = 16;
 
+/// Source: docs/sources/backing.md#oracle-6.
 fn huge_pages(report: &mut Report) -> Result<(), BackendError> {
     let made = collapses(COLLAPSED)?.iter().filter(|made| made.is_ok()).count();
     let claim =
@@ -70,6 +72,7 @@ fn huge_pages(report: &mut Report) -> Result<(), BackendError> {
     Ok(())
 }
 
+/// Source: docs/sources/backing.md#oracle-9.
 fn scattered(report: &mut Report) -> Result<(), BackendError> {
     let found = scattered_purges(1, ROUNDS as u32, Peer::Busy)?;
     let gain = median(found.singly) / median(found.in_vectors);
@@ -81,6 +84,7 @@ fn scattered(report: &mut Report) -> Result<(), BackendError> {
     Ok(())
 }
 
+/// Source: docs/sources/backing.md#oracle-11.
 fn punched(report: &mut Report) -> Result<(), BackendError> {
     let found = punches(ROUNDS as u32 / 4)?;
     let share = median(found.whole) / median(found.part);
@@ -96,6 +100,7 @@ fn number(outcome: Result<(), Errno>) -> f64 {
     outcome.map_or_else(|error| f64::from(error.raw_os_error()), |()| 0.0)
 }
 
+/// Source: docs/sources/backing.md#oracle-4.
 fn private_page(report: &mut Report) -> Result<(), MeasureError> {
     let page = shared_page()?;
     let claims = [
@@ -116,6 +121,7 @@ fn private_page(report: &mut Report) -> Result<(), MeasureError> {
     Ok(())
 }
 
+/// Source: docs/sources/backing.md#oracle-5.
 fn references(report: &mut Report) -> Result<(), MeasureError> {
     let found = references_after_a_move(Method::WriteProtect(Fill::OnFault))?;
     let claims = [
@@ -146,6 +152,7 @@ fn references(report: &mut Report) -> Result<(), MeasureError> {
     Ok(())
 }
 
+/// Source: docs/sources/backing.md#oracle-10.
 fn page_tables(report: &mut Report) -> Result<(), MeasureError> {
     let found = filling(64, ROUNDS)?;
     let ratio = found.by_request.median_ns as f64 / found.by_populate.median_ns.max(1) as f64;

@@ -5,6 +5,7 @@
 //! turns, many short ones each, so that whatever else the machine does meanwhile meets all of them alike; absolute
 //! times differ from machine to machine, the ratio to the moves without protection less so.
 //!
+//! Source: docs/sources/backing.md#moves, #oracle-3.
 
 mod churn;
 mod oracles;

@@ -31,6 +31,7 @@ pub struct Filling {
 }
 
 /// Fills page tables in both ways, in turns.
+/// Source: docs/sources/backing.md#oracle-10, #r7.
 ///
 /// # Errors
 /// See [`MeasureError`].
@@ -71,6 +72,7 @@ pub struct SharedPage {
 }
 
 /// Tries to move such pages. Forks this process once.
+/// Source: docs/sources/backing.md#oracle-4, #unseen-references.
 ///
 /// # Errors
 /// See [`MeasureError`].
@@ -142,6 +144,7 @@ pub struct References {
 }
 
 /// Moves a page to which others refer.
+/// Source: docs/sources/backing.md#oracle-5.
 ///
 /// # Errors
 /// See [`MeasureError`].

@@ -186,6 +186,7 @@ fn the_budget_of_mappings_is_kept() {
 }
 
 /// Fewer calls than runs, whatever the vector: adjacent blocks go in one.
+/// Source: docs/sources/backing.md#nearcore-16414-batch.
 #[test]
 fn nearcore_16414_batch() {
     let backing = simulated(IN_PLACE);

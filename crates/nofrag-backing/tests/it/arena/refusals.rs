@@ -45,6 +45,7 @@ fn check_no_leak<B: HostMemory>(backing: B, purge: Call) {
     check_laws(&arena);
 }
 
+/// Source: docs/sources/backing.md#wasmtime-13070-leak.
 #[test]
 fn wasmtime_13070_leak() {
     check_no_leak(Anonymous::new(), Call::Madvise);
@@ -144,6 +145,7 @@ fn an_arena_is_one_area_and_leaves_none() {
 }
 
 /// A mapping that cannot be taken away when the arena ends is emptied, and the backend's affair; nothing panics.
+/// Source: docs/sources/backing.md#ocaml-14865-munmap-enomem.
 #[test]
 fn matrixone_28736_panic() {
     let arena = arena_of(8, 1);

@@ -1,4 +1,6 @@
 //! Every system call of a backend made to fail, in every operation: what is left is legal, and nothing is lost.
+//!
+//! Source: docs/sources/backing.md#oracle-14, #legal-states.
 
 use nofrag::check::Check;
 use nofrag_backing::backend::{Access, Anonymous, Backend, BackendError, Budget, Memfd, Op};
@@ -44,6 +46,7 @@ fn a_file_that_cannot_be_sealed_is_an_error() {
 }
 
 /// OCaml lost such a range until the system was out of memory: the unmapping that would split an area is refused.
+/// Source: docs/sources/backing.md#ocaml-14865-munmap-enomem.
 #[test]
 fn ocaml_14865_munmap_enomem() {
     let backend = Anonymous::new();
@@ -67,6 +70,7 @@ fn ocaml_14865_munmap_enomem() {
 }
 
 /// Matrixone ended the process there.
+/// Source: docs/sources/backing.md#ocaml-14865-munmap-enomem.
 #[test]
 fn matrixone_28736_panic() {
     let backend = Memfd::new(Budget::Half).unwrap();

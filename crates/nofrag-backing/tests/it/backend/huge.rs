@@ -50,6 +50,7 @@ fn collapsing_keeps_what_private_memory_holds() {
 }
 
 /// As far as this host lets it be judged: whatever `shmem_enabled` says.
+/// Source: docs/sources/backing.md#oracle-6.
 #[test]
 fn collapsing_keeps_what_shared_memory_holds() {
     let backend = Memfd::huge(Budget::Half).unwrap();

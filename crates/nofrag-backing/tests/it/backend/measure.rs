@@ -8,6 +8,7 @@ use nofrag_backing::backend::measure::{
 };
 
 /// Isolated mappings end at half of what is left.
+/// Source: docs/sources/backing.md#oracle-1.
 #[test]
 fn isolated_maps_end_where_areas_do() {
     match isolated_maps() {
@@ -20,12 +21,14 @@ fn isolated_maps_end_where_areas_do() {
 }
 
 /// Neighbours at consecutive offsets are one area.
+/// Source: docs/sources/backing.md#oracle-2.
 #[test]
 fn adjacent_maps_are_one_area() {
     assert_eq!(adjacent_maps(1_024), Ok(1));
 }
 
 /// The host's setting for shared memory does not matter, only whether it has huge pages.
+/// Source: docs/sources/backing.md#oracle-6.
 #[test]
 fn shared_memory_collapses() {
     let results = collapses(4).unwrap();
@@ -36,7 +39,7 @@ fn shared_memory_collapses() {
     }
 }
 
-/// Oracles 9 and 11 are ratios: a scenario judges them.
+/// Gains of docs/sources/backing.md#oracle-9 and #oracle-11 depend on the host: a scenario shows them.
 #[test]
 fn samples_come_in_pairs() {
     let purges = scattered_purges(1, 3, Peer::Busy).unwrap();

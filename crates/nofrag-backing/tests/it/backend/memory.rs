@@ -29,6 +29,7 @@ fn map(va: Va, phys: Piece, page: u64, pages: u64) -> Op<Piece> {
     Op::Map { va, phys, offset: page * PAGE, bytes: pages * PAGE }
 }
 
+/// Source: docs/sources/backing.md#oracle-2.
 #[test]
 fn neighbours_with_consecutive_offsets_are_one_area() {
     let backend = Memfd::new(Budget::Half).unwrap();
@@ -88,6 +89,7 @@ fn no_more_areas_than_the_budget_are_made() {
 }
 
 /// Gfxreconstruct unmapped first, and another thread used the addresses in between.
+/// Source: docs/sources/backing.md#gfxr-1161-window.
 #[test]
 fn gfxr_1161_window() {
     let backend = Memfd::new(Budget::Half).unwrap();

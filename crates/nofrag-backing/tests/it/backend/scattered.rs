@@ -53,6 +53,7 @@ fn has_vectors() -> bool {
 }
 
 /// Nearcore batched work in which no call was saved, and set the batch back to one.
+/// Source: docs/sources/backing.md#nearcore-16414-batch.
 #[test]
 fn nearcore_16414_batch() {
     if !has_vectors() {
@@ -69,6 +70,7 @@ fn nearcore_16414_batch() {
 }
 
 /// The kernel stops at a range that it refuses, says how many bytes it did, and nothing else.
+/// Source: docs/sources/backing.md#partial-vector.
 #[test]
 fn partial_vector() {
     if !has_vectors() {

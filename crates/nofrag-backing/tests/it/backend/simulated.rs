@@ -37,6 +37,7 @@ fn mapped(backend: &Simulated, pages: u64) -> Va {
 }
 
 /// After anything at all, the cost is the counts by the model.
+/// Source: docs/sources/backing.md#oracle-12.
 #[test]
 fn the_cost_is_the_counts_by_the_model() {
     let ones = CostModel {
@@ -101,6 +102,7 @@ fn check_purge(caps: Caps, step: usize, expected: (u64, u64)) {
 }
 
 /// A scattered vector over shared memory gains nothing, so no plan may count on it; what touches is one flush.
+/// Source: docs/sources/backing.md#memfd-vector-no-batch.
 #[test]
 fn memfd_vector_no_batch() {
     check_purge(PURGES, 2, (64, 64));
@@ -109,6 +111,7 @@ fn memfd_vector_no_batch() {
 }
 
 /// One call that unmaps a block of many areas flushes for each of them; in one area it flushes once.
+/// Source: docs/sources/backing.md#munmap-block-no-batch.
 #[test]
 fn munmap_block_no_batch() {
     let backend = with(PURGES, None);

@@ -101,6 +101,7 @@ fn a_budget_bounds_a_purge() {
 }
 
 /// wasmtime PR 13070, for frames: after a purge that failed, what the last owner wrote does not reach the next.
+/// Source: docs/sources/backing.md#wasmtime-13070-leak.
 #[test]
 fn wasmtime_13070_leak_in_frames() {
     let frames = frames(4, 1, Sharing::Lock);

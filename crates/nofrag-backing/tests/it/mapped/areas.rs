@@ -41,6 +41,7 @@ fn scattered_frames_stand_in_a_row() {
 }
 
 /// Adjacent pages of consecutive frames are one area of the kernel, however they were mapped.
+/// Source: docs/sources/backing.md#oracle-2.
 #[test]
 fn adjacent_pages_of_consecutive_frames_are_one_area() {
     let config = MappedConfig { policy: VmapPolicy::LINUX_6_11, ..MappedConfig::new(64 * MIB) };
@@ -74,6 +75,7 @@ fn frames_in_a_row_are_mapped_in_one_call() {
 }
 
 /// A block of many mappings must not be taken away in many calls, nor by `munmap`.
+/// Source: docs/sources/backing.md#munmap-block-no-batch.
 #[test]
 fn munmap_block_no_batch() {
     let mapped = space(8, 64);

@@ -152,6 +152,7 @@ fn a_confused_resident_confuses_nobody_else() {
 
 /// gfxreconstruct PR 1161: between `munmap` and `mmap` another thread faults, or maps. Readers of areas that are moved,
 /// of areas beside those that come and go, never do.
+/// Source: docs/sources/backing.md#gfxr-1161-window.
 #[test]
 fn gfxr_1161_window() {
     let (mapped, _quiet, areas) = in_pieces(8);
@@ -185,6 +186,7 @@ fn gfxr_1161_window() {
 }
 
 /// After a move the area shows the new frame; what refers to the old one besides still reads that.
+/// Source: docs/sources/backing.md#oracle-5.
 #[test]
 fn after_a_move_the_area_shows_the_new_frame_and_aliases_the_old() {
     let (mapped, _quiet, areas) = in_pieces(8);

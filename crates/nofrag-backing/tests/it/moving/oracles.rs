@@ -1,4 +1,6 @@
 //! What the kernel must do for moves to be right.
+//!
+//! Source: docs/sources/backing.md#oracle-4, #oracle-5, #oracle-10.
 
 use std::time::Duration;
 

@@ -139,6 +139,7 @@ fn what_may_not_move_is_refused() {
 }
 
 /// Each moved run is a mapping of its own, without bound.
+/// Source: docs/sources/backing.md#mover-vma-growth.
 #[test]
 fn mover_vma_growth() {
     let budget = 40;
