@@ -134,6 +134,9 @@ fn tidy(root: &Path) -> anyhow::Result<bool> {
     for finding in &findings {
         println!("{finding}");
     }
+    for rules in rules::uncited(&tree) {
+        println!("{rules}");
+    }
     println!("tidy: {} files, {} findings", tree.files().len(), findings.len());
     Ok(findings.is_empty())
 }

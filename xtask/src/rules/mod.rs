@@ -10,6 +10,7 @@ mod machine_paths;
 mod maps;
 mod modules;
 mod prose_figures;
+mod sources;
 mod text;
 mod unpublished;
 mod unsafety;
@@ -17,6 +18,7 @@ mod unsafety;
 use std::path::Path;
 
 pub(crate) use self::links::without_code;
+pub(crate) use self::sources::uncited;
 pub(crate) use self::text::WIDEST;
 
 use crate::finding::Finding;
@@ -35,6 +37,7 @@ const RULES: &[fn(&Tree) -> Vec<Finding>] = &[
     maps::check,
     modules::check,
     prose_figures::check,
+    sources::check,
     text::check,
     unpublished::check,
     unsafety::check,

@@ -12,6 +12,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let pattern = Regex::new(
         r"(?ix) \bspec[/]\w+ | \x{a7} | \bspec\.?\x20(?:\d|[a-z]-?\d) | \boracle\x20\d | \btrap\x20t\d
             | \(B-\d | \bO-\d+[:,)] | \bissue\x20(?:item|that\x20ordered) | \bscenario's\x20specification
+            | \bthe\x20specification\b
             | \bfn\x20[biot]_?\d+_ | `[biot]_?\d+_ | (?-i:\bB\d+[:,]\x20|\(T\d+\))",
     )
     .expect("a valid pattern");
@@ -33,7 +34,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
                     &file.path,
                     line,
                     format!("`{}` refers to a text that no reader has", found.as_str()),
-                    "name the public source (document and section, man page, commit), or none",
+                    "name the public source: a rule of docs/sources, a document and section, a man page, a commit",
                 ));
             }
         }
@@ -65,6 +66,7 @@ mod tests {
             ["the issue", " item 3"],
             ["the issue", " that ordered it"],
             ["section 8.3 of the scenario's", " specification"],
+            ["what the", " specification found"],
             ["fn o", "_12_events_are_counted() {}"],
             ["named `t", "5_unpurged`"],
             ["B", "10: a caller that must not wait"],

@@ -146,7 +146,7 @@ fn policy<'a>(html: &'a str, kind: &str) -> Vec<&'a str> {
 
 #[test]
 fn a_policy_lets_two_scripts_run_and_no_other() {
-    // The example of the specification.
+    // The example in W3C's Content Security Policy.
     let known = "'sha256-qznLcsROx4GACP2dm0UCKCzCG+HiZ1guq6ZZDob/Tng='";
     assert_eq!(script_source("alert('Hello, world.');"), known);
     for html in [page_of(&everything()).html(), page_of(&[report_of("mmap-live")]).html()] {
