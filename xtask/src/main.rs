@@ -1,15 +1,16 @@
 //! Repository tasks: `cargo xtask tidy`, `ci`, `figures`, `wrap`, `counts`, `fuzz`, `deep`, `campaign`, `nightly`,
-//! `deb`, `dist`, `packages`, `readme`, `guests`, `same-figures`.
+//! `deb`, `dist`, `packages`, `readme`, `book`, `guests`, `same-figures`.
 //!
 //! `tidy` holds the rules that the compiler and clippy cannot hold (`rules`). `figures` rewrites figures in prose from
 //! the files that they come from; `wrap` fills paragraphs that are too wide. `counts` holds instructions to limits.
 //! `fuzz` runs the fuzz targets, the canary among them; `deep` runs sanitizers and Miri, `campaign` adds up slices of
 //! random tries. `deb` makes the Debian package, `dist` all that a release hands out; `packages` uses the crates as
-//! from a registry, `readme` runs what README tells people to type. `guests` measures kernels of Debian under the
-//! document's workload. `same-figures` holds what all commands say equal over a change. `ci` runs what must hold before
-//! a change lands and prints what each check took (`.ci/run` installs what it needs and then calls it); `nightly` runs
-//! the rest.
+//! from a registry, `readme` runs what README tells people to type. `book` builds the pages of `docs` and follows their
+//! links. `guests` measures kernels of Debian under the document's workload. `same-figures` holds what all commands say
+//! equal over a change. `ci` runs what must hold before a change lands and prints what each check took (`.ci/run`
+//! installs what it needs and then calls it); `nightly` runs the rest.
 
+mod book;
 mod campaign;
 mod ci;
 mod counts;
@@ -86,6 +87,8 @@ enum Task {
         #[arg(long, default_value = "target/debug/nofrag")]
         program: PathBuf,
     },
+    /// Build the pages of docs as a book, in target/book, and follow its links; needs mdbook
+    Book,
     /// Hold what all commands say equal over a change: figure by figure, and line by line for what people see
     SameFigures(same_figures::Request),
     /// Measure kernels of Debian under mmtests' thpfioscale, in guests that QEMU emulates; resumable
@@ -113,6 +116,7 @@ fn main() -> ExitCode {
         Task::Deb => deb::run(&root),
         Task::Dist => dist::run(&root),
         Task::Packages(request) => packages::run(&root, &request),
+        Task::Book => book::run(&root),
         Task::Readme { program } => readme::run(&root, &program),
         Task::SameFigures(request) => same_figures::run(&root, &request),
         Task::Guests(request) => guests::run(&root, &request),
