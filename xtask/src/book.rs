@@ -83,6 +83,10 @@ fn outward(page: &TextFile, repository: &str) -> String {
         for target in targets.iter().filter(|_| fence.is_none()) {
             let Some(meant) = source(&page.path, target) else { continue };
             if meant.file.starts_with(PAGES) {
+                // mdBook makes an index of each README, and leaves links to it alone.
+                if page.path != CONTENTS {
+                    line = line.replace("README.md)", "index.md)");
+                }
                 continue;
             }
             // A pointer into a file of results means nothing to a browser.
@@ -171,11 +175,13 @@ mod tests {
 
     #[test]
     fn links_out_of_the_book_lead_to_the_repository() {
-        let text = "````text\n```text\n````\n[a](../README.md) [x\n](../y) [b](c.md#d)\n`[e](../f.md)` [g](../results/h.jsonl#/i)\n\
+        let text = "````text\n```text\n````\n[a](../README.md) [x\n](../y) [b](c.md#d)\n\
+                    [k](z/README.md) `[e](../f.md)` [g](../results/h.jsonl#/i)\n\
                     ```text\n[j](../k)\n```\n";
         let page = TextFile { path: "docs/a.md".to_owned(), text: text.to_owned() };
-        let expected = "````text\n```text\n````\n[a](R/blob/main/README.md) [x\n](R/blob/main/y) [b](c.md#d)\n\
-                        `[e](../f.md)` [g](R/blob/main/results/h.jsonl)\n\
+        let expected = "````text\n```text\n````\n\
+                        [a](R/blob/main/README.md) [x\n](R/blob/main/y) [b](c.md#d)\n\
+                        [k](z/index.md) `[e](../f.md)` [g](R/blob/main/results/h.jsonl)\n\
                         ```text\n[j](../k)\n```\n";
         assert_eq!(outward(&page, "R"), expected);
     }
