@@ -68,23 +68,22 @@ pub struct Relocation {
 }
 
 impl Relocation {
-    /// The old place.
+    /// Returns the old place of the range.
     #[must_use]
     pub fn from(&self) -> Span {
         self.from
     }
 
-    /// The new place.
+    /// Returns the new place of the range.
     #[must_use]
     pub fn to(&self) -> Span {
         self.to
     }
 }
 
-/// What is free, in numbers of the space's own unit.
+/// Counts of a space, in numbers of its own unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Numbers that are free.
     pub free: u64,
     /// Numbers that belong to the space.
     pub total: u64,
@@ -95,7 +94,7 @@ pub struct Stats {
 }
 
 impl RangeAllocator {
-    /// An allocator of an empty space; [`add_span`](Self::add_span) gives it numbers.
+    /// Returns an allocator of an empty space; [`add_span`](Self::add_span) gives it numbers.
     #[must_use]
     pub fn new(config: Config) -> RangeAllocator {
         let index = match config.index {
@@ -142,7 +141,8 @@ impl RangeAllocator {
         }
     }
 
-    /// Where the space would end if what is live were packed from its lowest number on with a sixteenth of slack.
+    /// Returns the end that the space would have if its live numbers were packed from its lowest number on, with a
+    /// sixteenth of slack.
     fn dense_limit(&self) -> u64 {
         let live = self.space.total - self.free;
         let lowest = self.space.first.map_or(0, Span::start);
@@ -166,7 +166,7 @@ impl RangeAllocator {
         }
     }
 
-    /// Gives `span` back: what one call handed out, a part of it, or several neighbours together. O(log n).
+    /// Frees `span`: a range that one call handed out, a part of it, or several neighbours together. O(log n).
     ///
     /// # Errors
     /// See [`FreeError`]; nothing changed. In particular a range of which any number is free already is refused whole.
@@ -242,13 +242,13 @@ impl RangeAllocator {
     /// Abandons a move: the new place becomes free.
     ///
     /// # Errors
-    /// As [`commit`](Self::commit).
+    /// The same as those of [`commit`](Self::commit).
     pub fn rollback(&mut self, moved: Relocation) -> Result<(), (Relocation, FreeError)> {
         let Relocation { from, to } = moved;
         self.free_outside(to, from).map_err(|why| (Relocation { from, to }, why))
     }
 
-    /// Frees what of `span` lies outside `kept`, all of it or nothing.
+    /// Frees the parts of `span` outside `kept`, all of them or none.
     fn free_outside(&mut self, span: Span, kept: Span) -> Result<(), FreeError> {
         let [below, above] = outside(span, kept);
         if let Some(part) = below {
@@ -275,7 +275,7 @@ impl RangeAllocator {
         }
     }
 
-    /// Adds `span` to the space, all of it free. It merges with what it touches. O(log n).
+    /// Adds `span` to the space, all of it free, and merges it with the holes that it touches. O(log n).
     ///
     /// # Errors
     /// See [`AddSpanError`]; nothing changed.
@@ -323,13 +323,13 @@ impl RangeAllocator {
         }
     }
 
-    /// The size of the largest hole; zero when nothing is free. O(1) for [`Index::WideBlocks`].
+    /// Returns the size of the largest hole; zero when nothing is free. O(1) for [`Index::WideBlocks`].
     #[must_use]
     pub fn largest(&self) -> u64 {
         on_index!(&self.index, index => index.largest())
     }
 
-    /// The largest size that could be had with `align`; zero also when `align` is not a power of two.
+    /// Returns the largest size that could be had with `align`; zero also when `align` is not a power of two.
     ///
     /// O(1) for [`Index::WideBlocks`] without alignment, or with one of its classes while the answer is below 2^31 - 1;
     /// else O(holes).
@@ -341,32 +341,32 @@ impl RangeAllocator {
         on_index!(&self.index, index => index.largest_aligned(align))
     }
 
-    /// The lowest hole that ends above `at`: the one that holds `at`, else the next one. O(log n).
+    /// Returns the lowest hole that ends above `at`: the one that holds `at`, else the next one. O(log n).
     #[must_use]
     pub fn hole_from(&self, at: u64) -> Option<Span> {
         on_index!(&self.index, index => index.hole_from(at))
     }
 
-    /// The highest hole that starts below `end`. O(log n), but for [`Index::CachedScan`]: O(log n) for each binary
-    /// digit of a number.
+    /// Returns the highest hole that starts below `end`. O(log n), except for [`Index::CachedScan`], where it is O(log
+    /// n) for each binary digit of a number.
     #[must_use]
     pub fn hole_below(&self, end: u64) -> Option<Span> {
         on_index!(&self.index, index => index.hole_below(end))
     }
 
-    /// Whether every number of `span` is free. O(log n).
+    /// Returns true if every number of `span` is free. O(log n).
     #[must_use]
     pub fn is_free(&self, span: Span) -> bool {
         self.hole_from(span.start()).is_some_and(|hole| hole.covers(span))
     }
 
-    /// All holes by ascending address.
+    /// Returns all holes by ascending address.
     #[must_use]
     pub fn iter_free(&self) -> FreeRanges<'_> {
         FreeRanges { allocator: self, from: 0 }
     }
 
-    /// What is free at present. O(1) for [`Index::WideBlocks`].
+    /// Returns the present counts of free numbers and holes. O(1) for [`Index::WideBlocks`].
     #[must_use]
     pub fn stats(&self) -> Stats {
         Stats {
@@ -377,8 +377,8 @@ impl RangeAllocator {
         }
     }
 
-    /// The share of free numbers, in thousandths, that lie in holes smaller than `size`: 0 is unfragmented, 1000 means
-    /// that no request of that size can succeed. Zero when nothing is free. O(holes).
+    /// Returns the share of free numbers, in thousandths, that lie in holes smaller than `size`: 0 is unfragmented,
+    /// 1000 means that no request of that size can succeed. Zero when nothing is free. O(holes).
     ///
     /// Defined as Linux's unusable free space index, for ranges in place of buddy blocks.
     #[must_use]
@@ -390,13 +390,13 @@ impl RangeAllocator {
         (u128::from(too_small) * 1000 / u128::from(self.free)) as u32
     }
 
-    /// Counts since construction.
+    /// Returns the counts since construction.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Makes room for the records of `holes` holes in all, so that no operation with at most so many fails for memory.
+    /// Makes room for the records of `holes` holes in all: while there are no more, no operation fails for memory.
     ///
     /// # Errors
     /// [`OutOfMetadata`]; nothing changed.
@@ -404,7 +404,7 @@ impl RangeAllocator {
         on_index!(&mut self.index, index => index.reserve(holes))
     }
 
-    /// Bytes of memory that the records of holes take, spare room included.
+    /// Returns the bytes of memory that the records of holes take, spare room included.
     #[must_use]
     pub fn metadata_bytes(&self) -> usize {
         on_index!(&self.index, index => index.metadata_bytes())
@@ -452,7 +452,7 @@ impl Iterator for FreeRanges<'_> {
 struct Space {
     spans: WideBlocks,
     total: u64,
-    /// The lowest span, against which most questions are decided at once.
+    /// The lowest span, which decides most questions at once.
     first: Option<Span>,
 }
 
@@ -484,7 +484,7 @@ impl Space {
     }
 }
 
-/// The parts of `span` below and above `other`.
+/// Returns the parts of `span` below and above `other`.
 fn outside(span: Span, other: Span) -> [Option<Span>; 2] {
     [
         Span::new(span.start(), span.end().min(other.start())).ok(),

@@ -13,12 +13,12 @@ struct Model {
 }
 
 impl Model {
-    /// The place of the lowest area that ends above `at`.
+    /// Returns the place of the lowest area that ends above `at`.
     fn find(&self, at: u64) -> Option<usize> {
         self.areas.iter().position(|area| area.span.end() > at)
     }
 
-    /// The place of the highest area that starts below `end`.
+    /// Returns the place of the highest area that starts below `end`.
     fn find_below(&self, end: u64) -> Option<usize> {
         self.areas.iter().rposition(|area| area.span.start() < end)
     }
@@ -39,7 +39,7 @@ impl Model {
         gaps.filter_map(|gap| gap.intersection(within)).collect()
     }
 
-    /// The gap between the areas around the area at `place`, with that area in it.
+    /// Returns the gap between the areas around the area at `place`, with that area in it.
     fn room_of(&self, place: usize) -> Span {
         let start = place.checked_sub(1).map_or(0, |below| self.areas[below].span.end());
         let end = self.areas.get(place + 1).map_or(Span::ALL.end(), |above| above.span.start());
@@ -61,7 +61,7 @@ impl Model {
     }
 }
 
-/// The place in `gap` that serves `request`, by arithmetic that cannot overflow.
+/// Returns the place in `gap` that serves `request`, by arithmetic that cannot overflow.
 fn place_in(gap: Span, request: &GapRequest) -> Option<Span> {
     let (start, end) = (i128::from(gap.start()), i128::from(gap.end()));
     let (size, align) = (i128::from(request.size), i128::from(request.align));
@@ -94,20 +94,20 @@ impl Random {
     }
 }
 
-/// How a random run is shaped.
+/// Shape of a random run.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     config: Config,
     /// Areas lie in this many numbers from `base` on.
     base: u64,
     length: u64,
-    /// Sizes are 1 to this, in multiples of `unit`, as most coordinates are.
+    /// Largest size, in multiples of `unit`, as most coordinates are.
     largest_size: u64,
     unit: u64,
-    /// Of 16 steps so many add an area.
+    /// Number of steps, of 16, that add an area.
     growth: u64,
     steps: u32,
-    /// Compares everything after every so many steps.
+    /// Number of steps from one comparison of everything to the next.
     check_every: u32,
 }
 
@@ -166,9 +166,8 @@ struct Pair {
     random: Random,
     model: Model,
     real: AreaIndex,
-    /// The next tag.
     tag: u32,
-    /// Where searches found their bounds, and a lookup its gap: guesses that grow stale.
+    /// Places where searches found their bounds, and a lookup its gap: guesses that grow stale.
     fingers: Fingers,
     finger: Finger,
 }
@@ -258,7 +257,7 @@ impl Pair {
         self.model.areas.splice(place..=place, [below, above]);
     }
 
-    /// Takes what a request finds, as an address space does.
+    /// Searches, and sometimes takes the place that was found, as an address space does.
     fn step_search(&mut self) {
         let request = self.shape.request(&mut self.random);
         let mut steps = 0;
@@ -284,7 +283,8 @@ impl Pair {
         self.model.insert(area);
     }
 
-    /// The smallest gap, unless there are too many to look at; then any that serves.
+    /// Compares a best fit with the smallest gap, unless there are too many gaps to look at; then any gap that serves
+    /// is right.
     fn check_best(&self, request: &GapRequest, found: Option<FoundGap>) {
         let expected = self.model.search(request);
         let gaps = self.model.gaps(request.within);
@@ -422,7 +422,7 @@ fn random_operations_on_many_areas() {
     }
 }
 
-/// With three levels of blocks above the leaves.
+/// The tree has three levels of blocks above the leaves.
 #[test]
 fn random_operations_on_a_high_tree() {
     for (seed, config) in (0..).zip(configs()) {

@@ -1,4 +1,4 @@
-//! Areas, gaps, and what may be asked of an index of them.
+//! Areas, gaps, and requests for places in gaps.
 //!
 //! An *area* is a range that is in use, with a number, its *tag*, that the owner gives a meaning. Areas never overlap;
 //! two that touch have a gap of zero numbers between them. The last gap reaches from the highest area to the end of
@@ -6,24 +6,24 @@
 
 use super::{Fit, Span};
 
-/// A range in use and what its owner says of it.
+/// A range in use, and its owner's tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Area {
     pub(crate) span: Span,
     pub(crate) tag: u32,
 }
 
-/// A wish for a gap.
+/// A request for a place in a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GapRequest {
     pub(crate) size: u64,
-    /// A power of two.
+    /// A power of two; see `offset`.
     pub(crate) align: u64,
-    /// The start leaves this remainder when divided by `align`.
+    /// The remainder of the start when divided by `align`.
     pub(crate) offset: u64,
-    /// The place must lie in here; gaps count as cut to it.
+    /// Bounds of the place; gaps count as cut to them.
     pub(crate) within: Span,
-    /// [`Fit::Best`] takes the smallest gap, among equals the first one from `edge` on, and in it the place at `edge`.
+    /// [`Fit::Best`] takes the smallest gap, of equal ones the first from `edge` on, and in it the place at `edge`.
     pub(crate) fit: Fit,
     pub(crate) edge: Edge,
 }
@@ -36,7 +36,7 @@ pub(crate) enum Edge {
 }
 
 impl Edge {
-    /// What a best fit orders gaps by, the least being the best.
+    /// Returns the key by which a best fit orders gaps; the gap with the least key is the best.
     pub(crate) fn rank(self, gap: Span) -> (u64, u64) {
         match self {
             Edge::Low => (gap.len(), gap.start()),
@@ -53,7 +53,7 @@ pub(crate) struct FoundGap {
 }
 
 impl GapRequest {
-    /// The place in `gap`, which lies within the bounds, that serves the request.
+    /// Returns the place in `gap`, which lies within the bounds, that serves the request.
     #[inline]
     pub(crate) fn place_in(&self, gap: Span) -> Option<Span> {
         let GapRequest { size, align, offset, .. } = *self;

@@ -35,16 +35,16 @@ pub(crate) struct AugmentedTree {
     rule: AlignRule,
 }
 
-/// How an area is cut by an allocation, in Linux's terms (docs/sources/vmap.md#fit-types).
+/// Position of an allocation in the free area that it is cut from, in Linux's terms (docs/sources/vmap.md#fit-types).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FitType {
     /// FL: the allocation is the whole area.
     Full,
-    /// LE: it begins where the area begins.
+    /// LE: the allocation begins where the area begins.
     LeftEdge,
-    /// RE: it ends where the area ends.
+    /// RE: the allocation ends where the area ends.
     RightEdge,
-    /// NE: it splits the area.
+    /// NE: the allocation splits the area.
     NoEdge,
 }
 
@@ -60,7 +60,7 @@ impl FitType {
     }
 }
 
-/// What the search looks for.
+/// A request, as the search compares areas with it.
 #[derive(Clone, Copy, Debug)]
 struct Wanted {
     size: u64,
@@ -70,7 +70,7 @@ struct Wanted {
 }
 
 impl Wanted {
-    /// `None` if the padded length exceeds 64 bits, so that no area can have it.
+    /// Returns `None` if the padded length exceeds 64 bits, so that no area can have it.
     #[inline]
     fn new(request: &Request, rule: AlignRule) -> Option<Wanted> {
         let Request { size, align, within, .. } = *request;
@@ -84,7 +84,7 @@ impl Wanted {
         Some(Wanted { size, align, length })
     }
 
-    /// Where the request lies in `area` at or above `lower`, if it fits.
+    /// Returns the start of the request in `area` at or above `lower`, if it fits there.
     #[inline]
     fn place(&self, area: Span, lower: u64) -> Option<u64> {
         let start = round_up(area.start().max(lower), self.align)?;
@@ -93,7 +93,7 @@ impl Wanted {
     }
 }
 
-/// The lowest multiple of the power of two `align` at or above `at`, if there is one.
+/// Returns the lowest multiple of the power of two `align` at or above `at`, if there is one.
 #[inline]
 pub(super) fn round_up(at: u64, align: u64) -> Option<u64> {
     Some(at.checked_add(align - 1)? & !(align - 1))
@@ -104,7 +104,8 @@ impl AugmentedTree {
         AugmentedTree { areas: RedBlackTree::new(), rule }
     }
 
-    /// The kernel's search (docs/sources/vmap.md#lowest-match): an area and the place in it, at or above `lower`.
+    /// Searches as the kernel does (docs/sources/vmap.md#lowest-match); returns an area and the place in it, at or
+    /// above `lower`.
     #[inline]
     fn lowest_match(
         &self,
@@ -146,7 +147,7 @@ impl AugmentedTree {
         }
     }
 
-    /// Counts a visit of an area and tells where in it the request fits.
+    /// Counts a visit of an area, and returns the place of the request in it, if it fits.
     #[inline]
     fn visit(
         &self,
@@ -193,13 +194,14 @@ impl AugmentedTree {
         Ok(())
     }
 
-    /// The lowest place for `size` numbers at or above `lower`, found by looking at every area (Rezki's patch 3).
+    /// Returns the lowest place for `size` numbers at or above `lower`, found by looking at every area (Rezki's patch
+    /// 3).
     fn linear_scan(&self, size: u64, lower: u64) -> Option<u64> {
         let wanted = Wanted { size, align: 1, length: size };
         self.areas.iter().find_map(|area| wanted.place(area, lower))
     }
 
-    /// Law 3 for sizes and bounds derived from areas spread over the tree.
+    /// Verifies law 3 for sizes and bounds derived from areas spread over the tree.
     fn check_search(&self) -> Result<(), Violation> {
         let stride = self.areas.len() / 8 + 1;
         for area in self.areas.iter().step_by(stride) {
@@ -270,8 +272,8 @@ impl FreeIndex for AugmentedTree {
                 counters.note_merge(true, false);
             }
             (Some(previous), Some(next)) => {
-                // Removed before the other grows: a rotation of the removal would note the grown size where it
-                // passes, and the refresh would stop there, below ancestors that have not heard of it.
+                // The upper area is removed before the lower one grows: a rotation of the removal would note the grown
+                // size where it passes, and the refresh would stop there, below ancestors that have not heard of it.
                 let end = self.areas.span(next).end();
                 self.areas.remove(next);
                 self.areas.set_end(previous, end);
@@ -292,7 +294,7 @@ impl FreeIndex for AugmentedTree {
         Some(self.areas.span(below))
     }
 
-    /// O(1): the root's maximum.
+    /// Returns the root's maximum. O(1).
     fn largest(&self) -> u64 {
         self.areas.summary().0
     }
@@ -338,7 +340,8 @@ mod tests {
     const RULES: [AlignRule; 3] =
         [AlignRule::Padded, AlignRule::Unpadded, AlignRule::PaddedUnlessExact];
 
-    /// A tree over the given areas, inserted level by level as a heap fills, so that it is as balanced as can be.
+    /// Returns a tree over the given areas, inserted level by level as a heap fills, so that it is as balanced as can
+    /// be.
     pub(super) fn balanced(rule: AlignRule, areas: &[Span]) -> AugmentedTree {
         let mut tree = AugmentedTree::new(rule);
         for rank in level_order(areas.len()) {

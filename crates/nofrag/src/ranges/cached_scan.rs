@@ -7,17 +7,16 @@
 //! the cache moves it down. So a clean space costs one step, and a hole near the bottom that is too small for one
 //! caller but not for another costs the whole walk, over and over: the case that Rezki's 2019 series removed.
 //!
-//! What lies outside the space is a busy area too, a *wall*: at first one wall is all there is, and giving the space
-//! its numbers cuts them out of it. Where the topmost wall starts the space ends, and with it every scan, so the gap
-//! below is not noted as passed.
+//! Numbers outside the space are busy areas too, *walls*: at first there is one wall and nothing else, and giving the
+//! space its numbers cuts them out of it. The space ends where the topmost wall starts, and with it every scan, so the
+//! gap below is not noted as passed.
 //!
 //! The rule has a flaw, kept as it was: a request of exactly the largest passed hole's size does not drop the cache.
 //!
 //! Source: docs/sources/vmap.md#next-fit.
 //!
-//! Records are of busy areas, not of holes, so `reserve` makes room for so many areas. `largest` is O(n) and
-//! `hole_from` is O(log n) plus the areas that touch each other up to the hole: this design has no better, and no
-//! search uses them.
+//! Records are of busy areas, not of holes, so `reserve` makes room for areas. `largest` is O(n) and `hole_from` is
+//! O(log n) plus the areas that touch each other up to the hole: this design has no better, and no search uses them.
 
 use super::augmented_tree::round_up;
 use super::index::{FreeIndex, Refusal, Rejection};
@@ -33,13 +32,13 @@ use crate::check::Violation;
 #[derive(Debug)]
 pub(crate) struct CachedScan {
     busy: RedBlackTree<()>,
-    /// Whether the first wall has been built; before, there is no space.
+    /// True once the first wall has been built; before, there is no space.
     walled: bool,
     holes: usize,
     cache: Cache,
 }
 
-/// What the next search knows about earlier ones.
+/// Facts about earlier searches that decide where the next one starts.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cache {
     /// The area allocated last (Linux: `free_vmap_cache`).
@@ -110,13 +109,13 @@ impl CachedScan {
         found.then_some(Gap { start, above })
     }
 
-    /// The end of the space: where the topmost wall starts, if one stands.
+    /// Returns the end of the space: the start of the topmost wall, if there is one.
     fn top(&self) -> u64 {
         let last = self.busy.previous(None).map(|id| self.busy.span(id));
         last.filter(|last| last.end() == u64::MAX).map_or(u64::MAX, Span::start)
     }
 
-    /// Where the scan starts, and the first busy area that may be in the way.
+    /// Returns the start of the scan, and the first busy area that may be in the way.
     fn first_candidate(
         &mut self,
         request: &Request,
@@ -148,17 +147,16 @@ impl CachedScan {
         self.busy.insert(link, span)
     }
 
-    /// Where the gap above an area starts.
+    /// Returns the start of the gap above an area.
     fn end_of(&self, area: Option<NodeId>) -> u64 {
         area.map_or(0, |id| self.busy.span(id).end())
     }
 
-    /// Where the gap below an area ends.
+    /// Returns the end of the gap below an area.
     fn start_of(&self, area: Option<NodeId>) -> u64 {
         area.map_or(u64::MAX, |id| self.busy.span(id).start())
     }
 
-    /// Builds the first wall.
     fn build_wall(&mut self) -> Result<(), OutOfMetadata> {
         if !self.walled {
             self.busy.reserve(2)?;
@@ -169,7 +167,7 @@ impl CachedScan {
         Ok(())
     }
 
-    /// The lowest area of the run that covers `span` without a gap.
+    /// Returns the lowest area of the run that covers `span` without a gap.
     fn first_covering(&self, span: Span) -> Option<NodeId> {
         let (first, _) = self.busy.first_ending_above(span.start());
         let first = first.filter(|&id| self.busy.span(id).start() <= span.start())?;
@@ -183,8 +181,8 @@ impl CachedScan {
         }
     }
 
-    /// Cuts `span` out of the areas that cover it, of which `first` is the lowest. Returns what lies directly below
-    /// the new gap and above it. A cut inside one area needs a node, which was reserved.
+    /// Cuts `span` out of the areas that cover it, of which `first` is the lowest. Returns the areas directly below and
+    /// above the new gap. A cut inside one area needs a node, which was reserved.
     fn vacate(&mut self, span: Span, first: NodeId) -> (Option<NodeId>, Option<NodeId>) {
         let mut area = self.busy.span(first);
         if area.start() < span.start() && span.end() < area.end() {
@@ -282,7 +280,7 @@ impl FreeIndex for CachedScan {
         }
     }
 
-    /// O(n): nobody keeps it.
+    /// Looks at every gap, since the design keeps no sizes of holes. O(n).
     fn largest(&self) -> u64 {
         if !self.walled {
             return 0;
@@ -300,7 +298,7 @@ impl FreeIndex for CachedScan {
         self.holes
     }
 
-    /// Makes room for the records of so many busy areas, walls included.
+    /// Makes room for the records of `holes` busy areas, walls included.
     fn reserve(&mut self, holes: usize) -> Result<(), OutOfMetadata> {
         self.busy.reserve(holes)
     }

@@ -1,11 +1,11 @@
-//! What the allocators count. Plain fields: they belong to the owner and cost an increment.
+//! Counters of the allocators. Plain fields: they belong to the owner and cost an increment.
 
 /// Counts since construction; every field only grows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Requests that got a range.
     pub allocs: u64,
-    /// Ranges given back.
+    /// Calls of `free` that succeeded.
     pub frees: u64,
     /// Requests that found no range.
     pub misses: u64,
@@ -30,7 +30,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Notes how the span `start..end` was cut out of the free range `hole_start..hole_end`.
+    /// Counts an allocation by the edges of its free range that it touches.
     #[inline]
     pub(crate) fn note_cut(&mut self, at_left_edge: bool, at_right_edge: bool) {
         self.fit_full += u64::from(at_left_edge && at_right_edge);
@@ -39,7 +39,7 @@ impl Counters {
         self.fit_no_edge += u64::from(!at_left_edge && !at_right_edge);
     }
 
-    /// Notes with how many free neighbours a freed range merged.
+    /// Counts a freed range by the free neighbours with which it merged.
     #[inline]
     pub(crate) fn note_merge(&mut self, with_previous: bool, with_next: bool) {
         self.merges_none += u64::from(!with_previous && !with_next);

@@ -11,14 +11,14 @@ pub struct OutOfMetadata;
 errors!(OutOfMetadata => "no memory for the allocator's own records; nothing changed");
 
 errors! {
-    /// Why nothing was allocated. Nothing changed.
+    /// Reason why nothing was allocated. Nothing changed.
     #[non_exhaustive]
     pub enum AllocError {
         /// The request is for zero numbers.
         ZeroSize => "a request for zero numbers",
         /// The alignment is not a power of two.
         AlignNotPowerOfTwo => "the alignment is not a power of two",
-        /// This index design has no such fit, or [`Config::size_index`](super::Config::size_index) is off.
+        /// The index design does not offer the fit, or [`Config::size_index`](super::Config::size_index) is off.
         FitNotIndexed => "this allocator was built without the index that the fit needs",
         /// No free range serves the request. A request for `largest` numbers, unaligned and anywhere, would succeed.
         Exhausted {
@@ -29,7 +29,7 @@ errors! {
         OutOfMetadata => "{OutOfMetadata}",
     }
 
-    /// Why a given range was not taken. Nothing changed.
+    /// Reason why a given range was not taken. Nothing changed.
     #[non_exhaustive]
     pub enum TakeError {
         /// A part of the range lies outside the space.
@@ -40,7 +40,7 @@ errors! {
         OutOfMetadata => "{OutOfMetadata}",
     }
 
-    /// Why a range was not freed. Nothing changed.
+    /// Reason why a range was not freed. Nothing changed.
     #[non_exhaustive]
     pub enum FreeError {
         /// A part of the range lies outside the space.
@@ -51,7 +51,7 @@ errors! {
         OutOfMetadata => "{OutOfMetadata}",
     }
 
-    /// Why a span was not added to the space. Nothing changed.
+    /// Reason why a span was not added to the space. Nothing changed.
     #[non_exhaustive]
     pub enum AddSpanError {
         /// A part of the span is in the space already.
@@ -60,7 +60,7 @@ errors! {
         OutOfMetadata => "{OutOfMetadata}",
     }
 
-    /// Why a range was not moved. Nothing changed.
+    /// Reason why a range was not moved. Nothing changed.
     #[non_exhaustive]
     pub enum RelocateError {
         /// The old range is not wholly allocated.
@@ -69,7 +69,7 @@ errors! {
         Foreign => "a part of a range lies outside the space",
         /// No new place was found.
         NoPlace(why: AllocError) => "no new place: {why}",
-        /// A part of the wanted place is allocated by somebody else.
+        /// A part of the wanted place, outside the old range, is allocated.
         Taken => "a part of the wanted place is allocated",
         /// No memory for the allocator's own records.
         OutOfMetadata => "{OutOfMetadata}",

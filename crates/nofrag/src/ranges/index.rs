@@ -4,21 +4,21 @@ use super::{Counters, OutOfMetadata, Request, Span};
 use crate::check::Violation;
 use crate::errors::turns_into;
 
-/// Why an index did not hand out a range. Nothing changed.
+/// Reason why an index did not hand out a range. Nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// No place was found by the design's rule, or the given range is not wholly free.
     NoFit,
-    /// The design has no such fit.
+    /// The design does not offer the fit.
     FitNotIndexed,
     /// No memory for the records of the change.
     OutOfMetadata,
 }
 
-/// Why an index did not accept a free range. Nothing changed.
+/// Reason why an index did not accept a free range. Nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rejection {
-    /// A part of it is free already.
+    /// A part of the range is free already.
     Overlap,
     /// No memory for the records of the change.
     OutOfMetadata,
@@ -47,11 +47,11 @@ pub(crate) trait FreeIndex {
     /// Adds `span`, no part of which is free, and merges it with the holes that it touches.
     fn give(&mut self, span: Span, counters: &mut Counters) -> Result<(), Rejection>;
 
-    /// The lowest hole that ends above `at`: the one that holds `at`, else the next one. O(log n).
+    /// Returns the lowest hole that ends above `at`: the one that holds `at`, else the next one. O(log n).
     fn hole_from(&self, at: u64) -> Option<Span>;
 
-    /// The highest hole that starts below `end`. O(log n), but for designs that keep no holes: there O(log n) for each
-    /// binary digit of a number.
+    /// Returns the highest hole that starts below `end`. O(log n), except for designs that keep no holes, where it is
+    /// O(log n) for each binary digit of a number.
     fn hole_below(&self, end: u64) -> Option<Span> {
         let starts_below = |at: u64| self.hole_from(at).filter(|hole| hole.start() < end);
         let mut best = starts_below(0)?;
@@ -66,24 +66,23 @@ pub(crate) trait FreeIndex {
         Some(best)
     }
 
-    /// The size of the largest hole; zero when nothing is free.
+    /// Returns the size of the largest hole; zero when nothing is free.
     fn largest(&self) -> u64;
 
-    /// The largest size that `align` allows in some hole.
+    /// Returns the largest size that `align` allows in some hole.
     fn largest_aligned(&self, align: u64) -> u64 {
         largest_by_scan(self, align)
     }
 
-    /// How many holes there are.
+    /// Returns the number of holes.
     fn holes(&self) -> usize;
 
-    /// Makes room for the records of `holes` holes in all, so that no operation with at most so many fails for memory.
+    /// Makes room for the records of `holes` holes in all: while there are no more, no operation fails for memory.
     fn reserve(&mut self, holes: usize) -> Result<(), OutOfMetadata>;
 
-    /// Bytes of memory that the records hold, spare room included.
+    /// Returns the bytes of memory that the records hold, spare room included.
     fn metadata_bytes(&self) -> usize;
 
-    /// Verifies the design's laws.
     fn check(&self) -> Result<(), Violation>;
 }
 
@@ -92,7 +91,7 @@ turns_into! {
     OutOfMetadata => Rejection::OutOfMetadata,
 }
 
-/// The largest size that `align` allows in some hole, by a look at each.
+/// Returns the largest size that `align` allows in some hole, by a look at each hole.
 pub(crate) fn largest_by_scan<I: FreeIndex + ?Sized>(index: &I, align: u64) -> u64 {
     let mut largest = 0;
     let mut from = 0;

@@ -7,8 +7,8 @@
 //! Three designs find holes, chosen by value in [`Config::index`]: the two of the Linux kernel, for comparison, and
 //! `WideBlocks`, the default. They share one interface, `FreeIndex`.
 //!
-//! Who has to know what lies between the holes keeps an `AreaIndex`: the same tree, with an area in use behind each
-//! gap.
+//! An owner that has to know the areas between the holes keeps an `AreaIndex`: the same tree, with an area in use
+//! behind each gap.
 
 mod allocator;
 #[cfg(test)]

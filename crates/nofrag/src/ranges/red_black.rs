@@ -1,8 +1,7 @@
 //! A red-black tree of disjoint spans whose nodes also form a list by address.
 //!
-//! Both Linux designs stand on it: the busy areas of 4.19 in a plain tree, the free areas of 5.2 in one that keeps
-//! the largest size of each subtree. What a subtree is summarized by is the type parameter, so the plain tree pays
-//! nothing.
+//! Both Linux designs stand on it: the busy areas of 4.19 in a plain tree, the free areas of 5.2 in one that keeps the
+//! largest size of each subtree. The type parameter says how a subtree is summarized, so the plain tree pays nothing.
 //!
 //! Nodes live in one `Vec` and name each other by 32-bit slots; a removed node's slot waits in a chain for the next
 //! insertion. Slot 0 is never a node. It is at once the absent child (black, with the empty summary), the parent of
@@ -18,15 +17,15 @@ use alloc::vec::Vec;
 use core::mem;
 use core::num::NonZeroU32;
 
-/// What a node knows about the subtree under it, itself included.
+/// A fact that each node keeps about the subtree under it, the node included.
 pub(crate) trait Summary: Copy + PartialEq {
     /// The summary of no node at all.
     const EMPTY: Self;
 
-    /// The summary of a node that holds `span`, above children with the summaries `left` and `right`.
+    /// Returns the summary of a node that holds `span`, above children with the summaries `left` and `right`.
     fn of(span: Span, left: Self, right: Self) -> Self;
 
-    /// The summary as a number, for reports of broken laws.
+    /// Returns the summary as a number, for reports of broken laws.
     fn as_number(self) -> u64;
 }
 
@@ -58,7 +57,7 @@ impl Summary for LargestBelow {
     }
 }
 
-/// A node; the name is good until the node is removed.
+/// The name of a node, valid until the node is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NodeId(NonZeroU32);
 
@@ -68,7 +67,7 @@ impl NodeId {
         NonZeroU32::new(slot).map(NodeId)
     }
 
-    /// The node's place among all; places of removed nodes are used again.
+    /// Returns the node's slot; slots of removed nodes are used again.
     #[inline]
     pub(crate) fn slot(self) -> u32 {
         self.0.get()
@@ -78,9 +77,7 @@ impl NodeId {
 /// One of a node's two subtrees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// Lower addresses.
     Left,
-    /// Higher addresses.
     Right,
 }
 
@@ -94,7 +91,7 @@ impl Side {
     }
 }
 
-/// A vacant place under a node; good until the tree changes.
+/// A vacant place under a node, valid until the tree changes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Link {
     parent: u32,
@@ -117,7 +114,7 @@ struct Node<S> {
     red: bool,
 }
 
-/// The summary that a node should have.
+/// Returns the summary that a node should have.
 #[inline]
 fn summarize<S: Summary>(nodes: &[Node<S>], slot: u32) -> S {
     let Node { start, end, child: [left, right], .. } = nodes[slot as usize];
@@ -147,7 +144,7 @@ impl<S: Summary> RedBlackTree<S> {
         RedBlackTree { nodes: Vec::new(), vacant: NIL, len: 0 }
     }
 
-    /// How many spans the tree holds.
+    /// Returns the number of spans in the tree.
     pub(crate) fn len(&self) -> usize {
         self.len as usize
     }
@@ -200,7 +197,7 @@ impl<S: Summary> RedBlackTree<S> {
         &mut self.nodes[slot as usize]
     }
 
-    /// Which child of `parent` a node is. The root is the left child of slot 0.
+    /// Returns the side of `parent` on which the child in `slot` hangs. The root is the left child of slot 0.
     #[inline]
     fn side_in(&self, parent: u32, slot: u32) -> Side {
         if self.node(parent).child[Side::Right as usize] == slot { Side::Right } else { Side::Left }
@@ -234,19 +231,19 @@ impl<S: Summary> RedBlackTree<S> {
         NodeId::from_slot(self.node(id.slot()).parent)
     }
 
-    /// The lowest span's node.
+    /// Returns the lowest span's node.
     #[inline]
     pub(crate) fn first(&self) -> Option<NodeId> {
         NodeId::from_slot(self.nodes.first()?.next)
     }
 
-    /// The next node by address.
+    /// Returns the next node by address.
     #[inline]
     pub(crate) fn next(&self, id: NodeId) -> Option<NodeId> {
         NodeId::from_slot(self.node(id.slot()).next)
     }
 
-    /// The previous node by address; of no node, the highest one.
+    /// Returns the previous node by address; without a node, the highest one.
     #[inline]
     pub(crate) fn previous(&self, id: Option<NodeId>) -> Option<NodeId> {
         let slot = id.map_or(NIL, NodeId::slot);
@@ -259,24 +256,24 @@ impl<S: Summary> RedBlackTree<S> {
         Span::known(node.start, node.end)
     }
 
-    /// The summary of the whole tree.
+    /// Returns the summary of the whole tree.
     #[inline]
     pub(crate) fn summary(&self) -> S {
         self.nodes.first().map_or(S::EMPTY, |head| self.node(head.child[0]).summary)
     }
 
-    /// The summary of one of a node's subtrees.
+    /// Returns the summary of one of a node's subtrees.
     #[inline]
     pub(crate) fn summary_below(&self, id: NodeId, side: Side) -> S {
         self.node(self.node(id.slot()).child[side as usize]).summary
     }
 
-    /// All spans by ascending address.
+    /// Returns all spans by ascending address.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Span> + '_ {
         core::iter::successors(self.first(), |&id| self.next(id)).map(|id| self.span(id))
     }
 
-    /// The lowest span that ends above `at`, and how many nodes were visited to find it.
+    /// Returns the lowest span that ends above `at`, and the number of nodes visited to find it.
     pub(crate) fn first_ending_above(&self, at: u64) -> (Option<NodeId>, u64) {
         let mut found = NIL;
         let mut visits = 0;
@@ -294,7 +291,7 @@ impl<S: Summary> RedBlackTree<S> {
         (NodeId::from_slot(found), visits)
     }
 
-    /// Where `span` belongs; `None` if it overlaps one that the tree holds.
+    /// Returns the vacant place for `span`; `None` if it overlaps a span of the tree.
     pub(crate) fn link_for(&self, span: Span) -> Option<Link> {
         let nodes = self.nodes.as_slice();
         let mut link = Link { parent: NIL, side: Side::Left };
@@ -314,7 +311,7 @@ impl<S: Summary> RedBlackTree<S> {
         (below.end <= span.start() && span.end() <= above.start).then_some(link)
     }
 
-    /// The place just below `id` by address; without one, above all nodes.
+    /// Returns the vacant place just below `id` by address; without a node, the one above all nodes.
     pub(crate) fn link_before(&self, id: Option<NodeId>) -> Link {
         let slot = id.map_or(NIL, NodeId::slot);
         match self.nodes.get(slot as usize) {
@@ -326,7 +323,7 @@ impl<S: Summary> RedBlackTree<S> {
         }
     }
 
-    /// The nodes below and above a place.
+    /// Returns the nodes below and above a vacant place.
     #[inline]
     pub(crate) fn neighbours(&self, link: Link) -> (Option<NodeId>, Option<NodeId>) {
         let Some(parent) = self.nodes.get(link.parent as usize) else { return (None, None) };
@@ -336,7 +333,7 @@ impl<S: Summary> RedBlackTree<S> {
         }
     }
 
-    /// Inserts `span` at the place found for it. Memory was reserved.
+    /// Inserts `span` at a vacant place. Memory was reserved.
     pub(crate) fn insert(&mut self, link: Link, span: Span) -> NodeId {
         let Link { parent, side } = link;
         debug_assert!(self.node(parent).child[side as usize] == NIL, "the place is taken");
@@ -459,7 +456,6 @@ impl<S: Summary> RedBlackTree<S> {
         self.node_mut(root).red = false;
     }
 
-    /// Removes a node.
     pub(crate) fn remove(&mut self, id: NodeId) {
         let slot = id.slot();
         let Node { child: [left, right], parent, previous, next, red, .. } = *self.node(slot);
@@ -499,8 +495,8 @@ impl<S: Summary> RedBlackTree<S> {
         self.hang(parent, side, next);
         let successor = self.node_mut(next);
         successor.red = red;
-        // What the parent has seen so far; else a recomputation that happens to equal the summary of the old place
-        // would stop the refresh too early.
+        // The summary that the parent has seen so far; a recomputation that happens to equal the summary of the old
+        // place would stop the refresh too early.
         successor.summary = summary;
         self.refresh_from(orphan_parent);
         self.refresh_from(next);
@@ -568,7 +564,7 @@ impl<S: Summary> RedBlackTree<S> {
         Violation::unless_equal("each slot is a node or vacant", 0, self.nodes.len() as u64, slots)
     }
 
-    /// Laws of one node: its colour and its children's, its summary, its links both ways.
+    /// Verifies the laws of one node: its colour and its children's, its summary, its links both ways.
     fn check_node(&self, slot: u32) -> Result<(), Violation> {
         let node = self.node(slot);
         let at = node.start;

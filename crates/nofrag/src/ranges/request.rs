@@ -1,97 +1,94 @@
-//! What a caller asks for, and how an allocator is set up.
+//! Requests to an allocator, and its configuration.
 
 use super::Span;
 
-/// Which of the free ranges that could serve a request is taken.
+/// Rule that chooses among the free ranges that could serve a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Fit {
-    /// The lowest possible address.
     #[default]
     Lowest,
-    /// The highest possible address.
     Highest,
     /// A place in the smallest free range that can hold the request. Needs [`Config::size_index`].
     ///
     /// The search is bounded: it looks at O(log n) blocks, whatever lengths the free ranges have. So a range of 512
-    /// numbers and more may be a sixteenth larger than the smallest one. A request with alignment or bounds, or one
-    /// that only ranges of 2^30 numbers and more can hold, may get any that serves: 64 and more of the smallest are
-    /// looked at, then the lowest place, and one that is so long that its start does not matter. An existing place is
-    /// never missed; only where an alignment that is no [class](Config::align_classes) leaves nothing but ranges in
-    /// which it wastes room does that cost a look at all of them.
+    /// numbers or more may be a sixteenth larger than the smallest one. A request with alignment or bounds, or one that
+    /// only ranges of 2^30 numbers or more can hold, may get any range that serves it: the search looks at 64 or more
+    /// of the smallest ranges, then at the lowest place and at a range that is long enough wherever it starts. An
+    /// existing place is never missed. Only if the alignment is not a [class](Config::align_classes), and no range is
+    /// long enough wherever it starts, does the search look at all ranges.
     Best,
     /// Packs like `Best` while the space is dense and keeps the footprint low while it is sparse. Needs
     /// [`Config::size_index`].
     ///
-    /// Bounded as `Best`: a few of the smallest are looked at, then the lowest place. With an alignment that is no
-    /// [class](Config::align_classes) that is the lowest which is found soon, or the lowest one that is so long that
-    /// its start does not matter.
+    /// The search is bounded as that of `Best`: it looks at a few of the smallest free ranges, then takes the lowest
+    /// place. With an alignment that is not a [class](Config::align_classes), it takes the lowest place if that is
+    /// found soon, else the lowest range that is long enough wherever it starts.
     Dynamic,
 }
 
-/// A wish for `size` consecutive numbers.
+/// A request for `size` consecutive numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// How many numbers; zero is refused.
+    /// Size in numbers; zero is refused.
     pub size: u64,
-    /// The first number must be a multiple of this power of two.
+    /// A power of two of which the first number must be a multiple.
     pub align: u64,
-    /// What an `align` of one means.
+    /// Meaning of an `align` of one.
     pub align_one: AlignOne,
-    /// All numbers must lie in here.
+    /// Bounds in which all numbers must lie.
     pub within: Span,
-    /// Which fitting place is taken.
     pub fit: Fit,
 }
 
-/// What is meant by an alignment of one, which every number has.
+/// Meaning of an alignment of one, which every number has.
 ///
 /// Linux's callers give alignments in bytes. For vmap a number is a page, and some callers ask for one byte
 /// (`vmalloc`), some for one page (`vm_map_ram`, modules). Only Linux's older designs tell them apart
 /// (docs/sources/vmap.md#length-rule).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum AlignOne {
-    /// One byte: nothing is asked for.
+    /// One byte: no alignment is asked for.
     #[default]
     Byte,
-    /// One whole number.
+    /// One whole number, such as a page.
     Number,
 }
 
 impl Request {
-    /// `size` numbers anywhere, unaligned, at the lowest address.
+    /// Returns a request for `size` numbers anywhere, unaligned, at the lowest address.
     #[must_use]
     pub const fn new(size: u64) -> Request {
         let (align_one, within) = (AlignOne::Byte, Span::ALL);
         Request { size, align: 1, align_one, within, fit: Fit::Lowest }
     }
 
-    /// The same request with this alignment, a power of two.
+    /// Returns the same request with this alignment, a power of two.
     #[must_use]
     pub const fn align(self, align: u64) -> Request {
         Request { align, ..self }
     }
 
-    /// The same request with this meaning of an alignment of one.
+    /// Returns the same request with this meaning of an alignment of one.
     #[must_use]
     pub const fn align_one(self, align_one: AlignOne) -> Request {
         Request { align_one, ..self }
     }
 
-    /// The same request, confined to `within`.
+    /// Returns the same request, confined to `within`.
     #[must_use]
     pub const fn within(self, within: Span) -> Request {
         Request { within, ..self }
     }
 
-    /// The same request with this fit.
+    /// Returns the same request with this fit.
     #[must_use]
     pub const fn fit(self, fit: Fit) -> Request {
         Request { fit, ..self }
     }
 
-    /// By how much Linux lengthens the request so that it fits whatever is that long. In bytes that is the alignment
-    /// minus one; free ranges hold whole numbers, so it takes one number more than the size to hold a page aligned to
-    /// a page in that way, and nothing more for an alignment of one byte.
+    /// Returns the numbers that Linux adds to the size, so that any range of the sum holds the request aligned. Counted
+    /// in bytes they are the alignment minus one. Free ranges hold whole numbers, so it takes one number more than the
+    /// size to hold a page aligned to a page in that way, and nothing more for an alignment of one byte.
     #[inline]
     pub(super) const fn padding(&self) -> u64 {
         match (self.align, self.align_one) {
@@ -101,7 +98,7 @@ impl Request {
     }
 }
 
-/// How long an area Linux's tree demands before it looks into a subtree (docs/sources/vmap.md#length-rule).
+/// Length of an area that Linux's tree demands before it looks into a subtree (docs/sources/vmap.md#length-rule).
 ///
 /// Linux counts in bytes and demands `size + align - 1` of them. Areas hold whole pages, so in numbers that are pages
 /// this is `size + align`, and `size` when the alignment is one byte.
@@ -125,8 +122,8 @@ pub enum Index {
     /// Linux up to 5.1: busy areas in a tree, next fit from the last allocation, O(n). Its rule stands for
     /// `Fit::Lowest`; other fits are refused.
     ///
-    /// Its records are of allocated ranges: `reserve` makes room for so many of those, `largest` and `stats` are O(n),
-    /// and looking for a hole also passes the ranges that touch each other on the way.
+    /// Its records are of allocated ranges: `reserve` makes room for as many allocated ranges as holes are named,
+    /// `largest` and `stats` are O(n), and looking for a hole also passes the ranges that touch each other on the way.
     CachedScan,
     /// Linux since 5.2: free areas in a red-black tree with the largest size of each subtree. Its rule stands for
     /// `Fit::Lowest`; other fits are refused.
@@ -136,14 +133,13 @@ pub enum Index {
     WideBlocks,
 }
 
-/// How a [`RangeAllocator`](super::RangeAllocator) is set up.
+/// Settings with which a [`RangeAllocator`](super::RangeAllocator) is built.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Config {
-    /// The structure that finds free ranges.
     pub index: Index,
     /// Alignments (base-2 logarithms) that [`Index::WideBlocks`] serves in O(log n).
     pub align_classes: AlignClasses,
-    /// Whether free ranges are indexed by size too, which `Fit::Best` and `Fit::Dynamic` need.
+    /// True if free ranges are indexed by size too, as `Fit::Best` and `Fit::Dynamic` need.
     pub size_index: bool,
 }
 
@@ -160,7 +156,8 @@ impl AlignClasses {
     /// No class: only unaligned requests are O(log n).
     pub const NONE: AlignClasses = AlignClasses { exponents: [0; 4], count: 0 };
 
-    /// The given exponents, each 1 to 30, ascending and distinct; `None` for more than four or others.
+    /// Returns the classes of the given exponents, each 1 to 30, ascending and distinct; `None` for other exponents or
+    /// more than four.
     #[must_use]
     pub const fn new(exponents: &[u8]) -> Option<AlignClasses> {
         if exponents.len() > 4 {
@@ -179,7 +176,7 @@ impl AlignClasses {
         Some(classes)
     }
 
-    /// The exponents, ascending.
+    /// Returns the exponents in ascending order.
     #[must_use]
     pub fn exponents(&self) -> &[u8] {
         &self.exponents[..self.count as usize]

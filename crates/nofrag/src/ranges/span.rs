@@ -12,7 +12,7 @@ pub struct Span {
 }
 
 errors! {
-    /// Why two numbers make no [`Span`].
+    /// Reason why two numbers make no [`Span`].
     #[non_exhaustive]
     pub enum SpanError {
         /// The range would hold no number.
@@ -28,7 +28,7 @@ impl Span {
     /// All numbers that can be handed out: `0..u64::MAX`.
     pub const ALL: Span = Span { start: 0, end: u64::MAX };
 
-    /// The range `start..end`.
+    /// Returns the range `start..end`.
     ///
     /// # Errors
     /// [`SpanError::Empty`] when both are equal, [`SpanError::Inverted`] when `end` lies below `start`.
@@ -42,7 +42,7 @@ impl Span {
         }
     }
 
-    /// The `size` numbers from `start` on.
+    /// Returns the `size` numbers from `start` on.
     ///
     /// # Errors
     /// [`SpanError::Empty`] for size zero, [`SpanError::Overflow`] when the end does not fit into 64 bits.
@@ -53,28 +53,28 @@ impl Span {
         }
     }
 
-    /// As [`Span::new`], for bounds that the caller has already ordered.
+    /// Returns the span `start..end`, whose bounds the caller has already ordered.
     #[inline]
     pub(crate) fn known(start: u64, end: u64) -> Span {
         debug_assert!(start < end, "span {start:#x}..{end:#x} is empty or inverted");
         Span { start, end }
     }
 
-    /// The lowest number.
+    /// Returns the lowest number in the span.
     #[inline]
     #[must_use]
     pub const fn start(self) -> u64 {
         self.start
     }
 
-    /// One above the highest number.
+    /// Returns the number one above the highest in the span.
     #[inline]
     #[must_use]
     pub const fn end(self) -> u64 {
         self.end
     }
 
-    /// How many numbers; at least one.
+    /// Returns the number of numbers in the span; at least one.
     #[inline]
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // a span is never empty
@@ -82,50 +82,51 @@ impl Span {
         self.end - self.start
     }
 
-    /// Whether `at` is in the span.
+    /// Returns true if `at` is in the span.
     #[inline]
     #[must_use]
     pub const fn contains(self, at: u64) -> bool {
         self.start <= at && at < self.end
     }
 
-    /// Whether every number of `other` is in this span.
+    /// Returns true if every number of `other` is in this span.
     #[inline]
     #[must_use]
     pub const fn covers(self, other: Span) -> bool {
         self.start <= other.start && other.end <= self.end
     }
 
-    /// The numbers that both spans hold, if any.
+    /// Returns the numbers that both spans hold, if any.
     #[inline]
     #[must_use]
     pub fn intersection(self, other: Span) -> Option<Span> {
         Span::new(self.start.max(other.start), self.end.min(other.end)).ok()
     }
 
-    /// The smallest range that covers both.
+    /// Returns the smallest range that covers both spans.
     #[must_use]
     pub fn hull(self, other: Span) -> Span {
         Span::known(self.start.min(other.start), self.end.max(other.end))
     }
 
-    /// The lowest `start` at which `size` numbers, aligned to `align`, fit into the span; none unless that is a power
-    /// of two.
+    /// Returns the lowest `start` at which `size` numbers, aligned to `align`, fit into the span; none unless `align`
+    /// is a power of two.
     #[inline]
     #[must_use]
     pub fn lowest_fit(self, size: u64, align: u64) -> Option<u64> {
         if align.is_power_of_two() { self.lowest_congruent(size, align, 0) } else { None }
     }
 
-    /// The highest `start` at which `size` numbers, aligned to `align`, fit into the span; none unless that is a power
-    /// of two.
+    /// Returns the highest `start` at which `size` numbers, aligned to `align`, fit into the span; none unless `align`
+    /// is a power of two.
     #[inline]
     #[must_use]
     pub fn highest_fit(self, size: u64, align: u64) -> Option<u64> {
         if align.is_power_of_two() { self.highest_congruent(size, align, 0) } else { None }
     }
 
-    /// As [`lowest_fit`](Self::lowest_fit), for a start that leaves the remainder of `offset` when divided by `align`.
+    /// Returns the [`lowest_fit`](Self::lowest_fit) whose start leaves the remainder of `offset` when divided by
+    /// `align`.
     #[inline]
     pub(crate) fn lowest_congruent(self, size: u64, align: u64, offset: u64) -> Option<u64> {
         let start = self.start.checked_add(offset.wrapping_sub(self.start) & (align - 1))?;
@@ -133,7 +134,7 @@ impl Span {
         (end <= self.end).then_some(start)
     }
 
-    /// As [`highest_fit`](Self::highest_fit), for a start that leaves the remainder of `offset` when divided by
+    /// Returns the [`highest_fit`](Self::highest_fit) whose start leaves the remainder of `offset` when divided by
     /// `align`.
     #[inline]
     pub(crate) fn highest_congruent(self, size: u64, align: u64, offset: u64) -> Option<u64> {

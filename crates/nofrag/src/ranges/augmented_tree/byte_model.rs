@@ -11,14 +11,13 @@ use rand_pcg::Pcg64;
 
 const PAGE_SIZE: u64 = 4096;
 
-/// What the three versions of the search have in common with their releases.
+/// The three versions of the search, each named by the first release that has it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Release {
-    /// 5.2 to 5.15.
+    /// Releases from 5.2 to 5.15.
     V5_2,
-    /// 5.16 and 5.17.
+    /// Releases from 5.16 to 5.17.
     V5_16,
-    /// 5.18 on.
     V5_18,
 }
 
@@ -37,7 +36,7 @@ struct Node {
     right: Option<usize>,
 }
 
-/// What `alloc_vmap_area` is asked for, in bytes.
+/// A request to `alloc_vmap_area`, in bytes.
 #[derive(Clone, Copy)]
 struct Asked {
     size: u64,
@@ -126,7 +125,7 @@ impl Model {
         None
     }
 
-    /// The first page of the place; the upper bound is looked at only now.
+    /// Returns the first page of the place; the upper bound is looked at only now.
     fn place(&self, release: Release, asked: Asked) -> Option<u64> {
         let found = self.lowest_match(release, asked)?;
         (found + asked.size <= asked.vend).then_some(found / PAGE_SIZE)
@@ -154,7 +153,7 @@ fn random_tree(rng: &mut Pcg64, rule: AlignRule) -> (AugmentedTree, u64) {
     (tree, at)
 }
 
-/// A request in bytes, and the same in pages.
+/// Returns a request in bytes, and the same in pages.
 fn random_request(rng: &mut Pcg64, top: u64) -> (Asked, Request) {
     let longest = if rng.random_bool(0.2) { 62 } else { 20 };
     let size = rng.random_range(1..=longest);

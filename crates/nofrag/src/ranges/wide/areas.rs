@@ -12,36 +12,36 @@ use super::tree::{At, BySize, Tree};
 use crate::check::Violation;
 use crate::ranges::{Area, Config, Counters, Fit, FoundGap, GapRequest, OutOfMetadata, Span};
 
-/// Where the last gap ends.
+/// End of the last gap.
 const END: u64 = Span::ALL.end();
 
-/// Where an area is; any change of the index makes it stale.
+/// The place of an area; any change of the index makes it stale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place(At);
 
-/// Where a gap is, which may be empty; any change of the index makes it stale.
+/// The place of a gap, which may be empty; any change of the index makes it stale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GapPlace(At);
 
-/// Where a number was found last, as a guess of where it will be found next: it may be stale, and saves a descent if it
-/// is not.
+/// The place where a number was found last, a guess for the next search: it may be stale, and saves a descent if it is
+/// not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Finger(At);
 
-/// Where the bounds of a search were found last.
+/// Places where the bounds of a search were found last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Fingers {
     pub(crate) start: Finger,
     pub(crate) end: Finger,
 }
 
-/// What [`AreaIndex::remove_exact`] has taken out, and from where.
+/// The tag of an area that [`AreaIndex::remove_exact`] has taken out, and the bounds of its neighbours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Removed {
     pub(crate) tag: u32,
-    /// Where the area below ends.
+    /// End of the area below.
     pub(crate) below: Option<u64>,
-    /// Where the area above begins.
+    /// Start of the area above.
     pub(crate) above: Option<u64>,
 }
 
@@ -68,28 +68,27 @@ impl Default for AreaIndex {
 }
 
 impl AreaIndex {
-    /// A best fit is exact unless more leaves than this have gaps that may be the smallest.
+    /// Number of leaves above which a best fit may be inexact: those that have gaps which may be the smallest.
     #[cfg(test)]
     pub(crate) const CANDIDATES: usize = super::brackets::CANDIDATES;
 
-    /// An index without areas. Of the configuration the index design is not looked at: this is `WideBlocks`.
+    /// Returns an index without areas. [`Config::index`] is ignored: the design is always `WideBlocks`.
     pub(crate) fn new(config: &Config) -> AreaIndex {
         let by_size = if config.size_index { BySize::Brackets } else { BySize::No };
         AreaIndex { tree: Tree::new(config.align_classes, by_size) }
     }
 
-    /// An index of the same kind without areas.
+    /// Returns an index of the same kind without areas.
     pub(crate) fn without_areas(&self) -> AreaIndex {
         let by_size = if self.tree.has_brackets() { BySize::Brackets } else { BySize::No };
         AreaIndex { tree: Tree::new(self.tree.classes, by_size) }
     }
 
-    /// How many areas.
+    /// Returns the number of areas.
     pub(crate) fn len(&self) -> usize {
         self.tree.holes.saturating_sub(1)
     }
 
-    /// The entry above.
     #[inline]
     fn above(&self, at: At) -> Option<At> {
         if at.lane + 1 < self.tree.leaves.count(at.leaf) {
@@ -98,7 +97,6 @@ impl AreaIndex {
         self.tree.first_after(at.leaf)
     }
 
-    /// The entry below.
     #[inline]
     fn below(&self, at: At) -> Option<At> {
         match at.lane {
@@ -107,18 +105,18 @@ impl AreaIndex {
         }
     }
 
-    /// The area behind the gap of this entry; none behind the last.
+    /// Returns the area behind the gap of this entry; none behind the last.
     #[inline]
     fn place(&self, at: At) -> Option<Place> {
         (self.tree.hole(at).end < END).then_some(Place(at))
     }
 
-    /// The lowest area that ends above `at`. O(log n).
+    /// Returns the lowest area that ends above `at`. O(log n).
     pub(crate) fn find(&self, at: u64) -> Option<Place> {
         self.tree.entry_at(at).and_then(|entry| self.place(entry))
     }
 
-    /// The highest area that starts below `end`. O(log n).
+    /// Returns the highest area that starts below `end`. O(log n).
     pub(crate) fn find_below(&self, end: u64) -> Option<Place> {
         let entry = self.tree.entry_at(end.checked_sub(1)?)?;
         if self.tree.hole(entry).end < end {
@@ -128,17 +126,17 @@ impl AreaIndex {
         }
     }
 
-    /// The area above; amortised O(1).
+    /// Returns the next area above; amortised O(1).
     pub(crate) fn next(&self, place: Place) -> Option<Place> {
         self.above(place.0).and_then(|entry| self.place(entry))
     }
 
-    /// The area below; amortised O(1).
+    /// Returns the next area below; amortised O(1).
     pub(crate) fn previous(&self, place: Place) -> Option<Place> {
         self.below(place.0).map(Place)
     }
 
-    /// Where the area at `place` is.
+    /// Returns the span of the area at `place`.
     #[inline]
     pub(crate) fn span(&self, place: Place) -> Span {
         let Place(At { leaf, lane }) = place;
@@ -151,20 +149,20 @@ impl AreaIndex {
         Span::known(start, end)
     }
 
-    /// The tag of the area at `place`.
+    /// Returns the tag of the area at `place`.
     #[inline]
     pub(crate) fn tag(&self, place: Place) -> u32 {
         self.tree.note(place.0)
     }
 
-    /// The area at `place`.
+    /// Returns the area at `place`.
     #[inline]
     pub(crate) fn area(&self, place: Place) -> Area {
         Area { span: self.span(place), tag: self.tag(place) }
     }
 
-    /// The gap that holds `at` or ends there, or else the one below the area that holds it; none in an index that never
-    /// had an area. O(log n), or O(1) if the finger, which follows, points to it.
+    /// Returns the gap that holds `at` or ends there, or else the one below the area that holds it; none in an index
+    /// that never had an area. O(log n), or O(1) if `finger`, which moves to it, points to it already.
     #[inline]
     pub(crate) fn gap_at(&self, at: u64, finger: &mut Finger) -> Option<GapPlace> {
         let entry = self.tree.entry_near(at, finger.0)?;
@@ -172,27 +170,27 @@ impl AreaIndex {
         Some(GapPlace(entry))
     }
 
-    /// Where a gap begins and ends.
+    /// Returns the start and the end of a gap.
     #[inline]
     pub(crate) fn gap_bounds(&self, gap: GapPlace) -> (u64, u64) {
         let Hole { start, end } = self.tree.hole(gap.0);
         (start, end)
     }
 
-    /// The area above a gap.
+    /// Returns the area above a gap.
     #[inline]
     pub(crate) fn above_gap(&self, gap: GapPlace) -> Option<Place> {
         self.place(gap.0)
     }
 
-    /// The area below a gap.
+    /// Returns the area below a gap.
     #[inline]
     pub(crate) fn below_gap(&self, gap: GapPlace) -> Option<Place> {
         self.below(gap.0).map(Place)
     }
 
-    /// Makes sure that the next `count` calls of [`insert`](Self::insert) find room, and one more: who takes an area
-    /// out and puts its two ends back counts one.
+    /// Makes sure that the next `count` calls of [`insert`](Self::insert) find room, and one more: a caller that takes
+    /// an area out and puts its two ends back counts one.
     ///
     /// As many calls of [`set`](Self::set) find room instead; [`remove`](Self::remove) needs none.
     pub(crate) fn reserve(&mut self, count: usize) -> Result<(), OutOfMetadata> {
@@ -204,13 +202,13 @@ impl AreaIndex {
         Ok(())
     }
 
-    /// Adds an area, which lies in a gap; room was reserved. O(log n).
+    /// Adds an area that lies in a gap; room was reserved. O(log n).
     pub(crate) fn insert(&mut self, area: Area) {
         let at = self.tree.entry_at(area.span.start()).expect("room was reserved");
         self.insert_in(GapPlace(at), area);
     }
 
-    /// Adds an area, which lies in this gap; room was reserved. No descent.
+    /// Adds an area that lies in the given gap; room was reserved. No descent.
     pub(crate) fn insert_in(&mut self, gap: GapPlace, area: Area) {
         let GapPlace(at) = gap;
         let hole = self.tree.hole(at);
@@ -223,7 +221,6 @@ impl AreaIndex {
         self.add(At { lane: at.lane + 1, ..at }, above);
     }
 
-    /// Adds an entry where it belongs.
     fn add(&mut self, at: At, entry: Entry<u32>) {
         if !self.tree.has_room(at.leaf, entry.hole.start) && self.tree.lacks_blocks(at.leaf) {
             // Only if far more was reserved at a time than a dense index needs: see `reserve_insertions`.
@@ -232,7 +229,7 @@ impl AreaIndex {
         self.tree.insert_at(at, entry);
     }
 
-    /// Takes an area out. O(log n).
+    /// Takes the area at `place` out. O(log n).
     pub(crate) fn remove(&mut self, place: Place) {
         let Place(at) = place;
         let above = self.above(at).expect("a gap follows each area");
@@ -241,8 +238,8 @@ impl AreaIndex {
         self.remove_between(at, area_start, above, joined);
     }
 
-    /// Takes out the area that begins and ends where `span` does; its tag, and the areas on both sides: where the one
-    /// below ends and where the one above begins. None, and nothing changed, if there is no such area. O(log n).
+    /// Takes out the area that begins and ends where `span` does. Returns its tag, the end of the area below, and the
+    /// start of the area above; none, with nothing changed, if there is no such area. O(log n).
     pub(crate) fn remove_exact(&mut self, span: Span) -> Option<Removed> {
         let at = self.tree.entry_at(span.start())?;
         let Hole { start, end: area_start } = self.tree.hole(at);
@@ -274,7 +271,7 @@ impl AreaIndex {
         }
     }
 
-    /// Lets the fence behind the leaf of the gap that starts at `start` stand behind the gap's end.
+    /// Moves the fence behind the leaf of the gap that starts at `start` to behind the gap's end.
     fn fence_in(&mut self, start: u64) {
         let leaf = self.tree.leaf_for(start);
         self.tree.fence_in(leaf);
@@ -319,7 +316,7 @@ impl AreaIndex {
         self.add(At { lane: at.lane + 1, ..at }, entry);
     }
 
-    /// A place for `request`; adds to `steps` how many entries and blocks were inspected.
+    /// Returns a place for `request`; adds the number of inspected entries and blocks to `steps`.
     pub(crate) fn search(&self, request: &GapRequest, steps: &mut u64) -> Option<FoundGap> {
         if self.tree.root == NIL {
             *steps += 1;
@@ -329,8 +326,8 @@ impl AreaIndex {
         self.search_near(request, &mut Fingers::default(), steps).map(|(found, _)| found)
     }
 
-    /// As [`search`](Self::search), in an index for whose areas room was reserved, with guesses of where the bounds
-    /// are; tells where the gap is, too.
+    /// Searches as [`search`](Self::search), in an index for whose areas room was reserved, with guesses of the places
+    /// of the bounds. Returns the place of the gap, too.
     pub(crate) fn search_near(
         &self,
         request: &GapRequest,
@@ -362,7 +359,7 @@ impl AreaIndex {
         Some((FoundGap { gap, place: found.span }, GapPlace(found.at)))
     }
 
-    /// Without an index by size, the smallest gap is known once all have been looked at.
+    /// Returns the smallest gap without an index by size, by a look at all gaps.
     fn smallest_of_all(
         &self,
         request: &GapRequest,
@@ -376,7 +373,7 @@ impl AreaIndex {
         Some((found, GapPlace(self.tree.entry_at(found.gap.start())?)))
     }
 
-    /// The largest gap in `within`, cut to it, of equal ones the lowest. O(log n).
+    /// Returns the largest gap in `within`, cut to it, of equal ones the lowest. O(log n).
     pub(crate) fn largest_gap(&self, within: Span) -> Option<Span> {
         match self.tree.root {
             NIL => Some(within),
@@ -384,7 +381,7 @@ impl AreaIndex {
         }
     }
 
-    /// The gaps of at least one number, cut to `within`, ascending.
+    /// Returns the gaps of at least one number, cut to `within`, ascending.
     pub(crate) fn gaps(&self, within: Span) -> impl Iterator<Item = Span> + '_ {
         let never_used = (self.tree.root == NIL).then_some(within);
         let first = self.tree.entry_at(within.start());
@@ -394,13 +391,13 @@ impl AreaIndex {
         never_used.into_iter().chain(reached.filter_map(move |hole| hole.intersection(within)))
     }
 
-    /// All areas, ascending.
+    /// Returns all areas, in ascending order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Area> + '_ {
         let places = core::iter::successors(self.find(0), |&place| self.next(place));
         places.map(|place| self.area(place))
     }
 
-    /// Bytes that the index holds.
+    /// Returns the bytes that the index holds.
     pub(crate) fn metadata_bytes(&self) -> usize {
         self.tree.bytes()
     }

@@ -1,12 +1,11 @@
-//! How blocks split, join and find their place.
+//! Splits and joins of blocks, and the places of their fences and slots.
 
 use super::entry::Note;
 use super::leaf::NIL;
 use super::row::{LANES, Row};
 use super::tree::{Node, Tree};
 
-/// A leaf or inner block with so few entries looks for a neighbour to join; a leaf does at each fourth count only,
-/// since the look costs more than the removal.
+/// An inner block with fewer entries looks for a neighbour to join; for leaves see [`Note::FEW`].
 pub(super) const FEW: usize = LANES * 5 / 8;
 /// Two neighbours join if together they have at most this many entries, so that the joined one does not split at once.
 const JOINED: usize = LANES - 2;

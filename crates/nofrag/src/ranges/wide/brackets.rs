@@ -1,4 +1,4 @@
-//! The index by size that knows addresses: which brackets of lengths occur below each child.
+//! An index by size that knows addresses: it notes which brackets of lengths occur below each child.
 //!
 //! Lengths fall into 64 *brackets*: one for each length up to 16, four per doubling up to 2^14, few above. Every block
 //! keeps one set of brackets per child, a number of 64 bits. So the lowest hole of a bracket, or the next one behind
@@ -45,7 +45,7 @@ static LOWEST: [u32; BRACKETS as usize] = {
     lowest
 };
 
-/// The bracket of a positive length as a lane holds it.
+/// Returns the bracket of a positive length as a lane holds it.
 const fn bracket_of(length: u32) -> u32 {
     if length <= EXACT {
         return length.saturating_sub(1);
@@ -58,7 +58,7 @@ const fn bracket_of(length: u32) -> u32 {
     if above < BRACKETS { above } else { BRACKETS - 1 }
 }
 
-/// The lanes whose lengths belong to `bracket`.
+/// Returns the lanes whose lengths belong to `bracket`.
 #[inline]
 fn lanes_in(bracket: u32, lengths: &Row) -> u32 {
     if bracket < EXACT {
@@ -71,26 +71,26 @@ fn lanes_in(bracket: u32, lengths: &Row) -> u32 {
     }
 }
 
-/// The brackets that occur in any lane.
+/// Returns the brackets that occur in any lane.
 fn union(sets: &Lanes<u64>) -> u64 {
     sets.0.iter().fold(0, |union, set| union | set)
 }
 
-/// The lanes whose sets have `bracket`.
+/// Returns the lanes whose sets have `bracket`.
 fn having(sets: &Lanes<u64>, bracket: u32) -> u32 {
     let bit = |lane: usize| (((sets.0[lane] >> bracket) & 1) as u32) << lane;
     (0..LANES).fold(0, |mask, lane| mask | bit(lane))
 }
 
-/// Upkeep.
+/// Brackets follow the holes as they come and go.
 impl<N: Note> Tree<N> {
-    /// Whether blocks keep brackets; in the form without areas they never do, and that costs nothing.
+    /// Returns true if blocks keep brackets; in the form without areas they never do, and that costs nothing.
     #[inline]
     pub(super) fn has_brackets(&self) -> bool {
         N::EMPTY_HOLES && self.inners.has_brackets()
     }
 
-    /// `leaf` has got a hole of this length.
+    /// Notes that `leaf` has got a hole of this length.
     #[inline]
     pub(super) fn bracket_added(&mut self, leaf: u32, length: u64) {
         if !self.has_brackets() || length == 0 {
@@ -111,7 +111,7 @@ impl<N: Note> Tree<N> {
         self.brackets |= bit;
     }
 
-    /// `leaf` has lost a hole of this length.
+    /// Notes that `leaf` has lost a hole of this length.
     #[inline]
     pub(super) fn bracket_removed(&mut self, leaf: u32, length: u64) {
         if !self.has_brackets() || length == 0 {
@@ -176,7 +176,7 @@ struct Inside {
 }
 
 impl Inside {
-    /// The lanes of a leaf that is neither before the first leaf nor behind the last one.
+    /// Returns the lanes of a leaf that is neither before the first leaf nor behind the last one.
     #[inline]
     fn lanes_of(&self, leaf: u32) -> u32 {
         let below = if leaf == self.first.leaf { lanes_below(self.first.lane) } else { 0 };
@@ -185,7 +185,7 @@ impl Inside {
     }
 }
 
-/// A best fit under way.
+/// The state of a best fit.
 struct Contest<'a> {
     wish: &'a Wish,
     edge: Edge,
@@ -208,18 +208,17 @@ impl Contest<'_> {
         }
     }
 
-    /// Whether no gap of `bracket` or above can be smaller than what was found.
+    /// Returns true if no gap of `bracket` or above can be smaller than what was found.
     fn is_decided(&self, bracket: u32) -> bool {
         let lowest = u64::from(LOWEST[bracket as usize]);
         self.best.is_some_and(|(best, _)| best.gap.len() < lowest)
     }
 }
 
-/// The search.
 impl<N: Note> Tree<N> {
-    /// A place in the smallest gap, cut to the bounds, that serves the wish, of equal ones the first from the edge on;
-    /// exactly so unless more than [`CANDIDATES`] leaves have gaps of the bracket. What [`entry_at`](Self::entry_at)
-    /// says of the two bounds is known.
+    /// Returns a place in the smallest gap, cut to the bounds, that serves the wish, of equal ones the first from the
+    /// edge on; exactly so unless more than [`CANDIDATES`] leaves have gaps of the bracket. `first` and `last` are the
+    /// entries that [`entry_at`](Self::entry_at) returns for the two bounds.
     pub(super) fn smallest(
         &self,
         wish: &Wish,
@@ -304,7 +303,7 @@ impl<N: Note> Tree<N> {
         }
     }
 
-    /// The brackets that are noted for a leaf.
+    /// Returns the brackets noted for a leaf.
     fn noted_brackets(&self, leaf: u32) -> u64 {
         match self.parent_of(Node { level: 0, number: leaf }) {
             Some((parent, slot)) => self.inners.brackets(parent).0[slot],
@@ -312,7 +311,7 @@ impl<N: Note> Tree<N> {
         }
     }
 
-    /// The first leaf behind `leaf` that has a hole of `bracket`.
+    /// Returns the first leaf behind `leaf` that has a hole of `bracket`.
     fn next_with(&self, bracket: u32, leaf: u32, counters: &mut Counters) -> Option<u32> {
         let mut node = Node { level: 0, number: leaf };
         loop {

@@ -1,4 +1,4 @@
-//! How holes come, change and go.
+//! Changes of the tree: holes are added, resized and removed.
 
 use super::balance::FEW;
 use super::entry::{Entry, Hole, Note};
@@ -8,14 +8,14 @@ use super::tree::{At, Node, Tree};
 use crate::ranges::index::Rejection;
 use crate::ranges::{Counters, OutOfMetadata, Span};
 
-/// The neighbours with which a freed range has merged.
+/// The neighbours with which a freed range has merged, if any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Merged {
     pub(super) before: bool,
     pub(super) after: bool,
 }
 
-/// Two leaves side by side, and the place of the right one.
+/// Two leaves side by side; `slot` is that of the right one.
 #[derive(Clone, Copy, Debug)]
 struct Neighbours {
     parent: u32,
@@ -38,8 +38,8 @@ impl<N: Note> Tree<N> {
 
     /// Makes room for the blocks of `count` insertions, wherever they fall.
     ///
-    /// A few insertions may each take a leaf, and split every block above once. Of many, most share leaves: more than
-    /// a dense tree needs is not reserved for them.
+    /// A few insertions may each take a leaf, and split every block above once. Many insertions mostly share leaves, so
+    /// they reserve no more than a dense tree needs.
     #[inline]
     pub(super) fn reserve_insertions(&mut self, count: usize) -> Result<(), OutOfMetadata> {
         let leaves = count.min(FEW + count / 8);
@@ -50,7 +50,7 @@ impl<N: Note> Tree<N> {
         self.reserve_blocks(leaves, splits + 1)
     }
 
-    /// Whether an insertion into `leaf` or the leaf behind it might need more blocks than wait.
+    /// Returns true if an insertion into `leaf` or the leaf behind it might need more blocks than are vacant.
     pub(super) fn lacks_blocks(&self, leaf: u32) -> bool {
         let behind = self.first_after(leaf).map(|at| at.leaf);
         let splits = |leaf: u32| {
@@ -87,8 +87,8 @@ impl<N: Note> Tree<N> {
         }
     }
 
-    /// From where on holes are many. Areas may all lie high up; the gap before them says nothing then, and their leaf
-    /// is not the first.
+    /// Returns the number from which on holes are many. Areas may all lie high up; then the gap before them says
+    /// nothing, and their leaf is not the first.
     fn first_crowded(&self) -> u64 {
         if !N::EMPTY_HOLES {
             return 0;
@@ -104,7 +104,7 @@ impl<N: Note> Tree<N> {
     }
 
     /// Makes room for `holes` holes in all. Neighbouring blocks hold more than `JOINED` entries together, so a dozen
-    /// per block is what has to be reckoned with, where holes are not spread thinly over many windows.
+    /// per block is a safe estimate, unless holes are spread thinly over many windows.
     pub(super) fn reserve_holes(&mut self, holes: usize) -> Result<(), OutOfMetadata> {
         let dozen = |count: usize| count.div_ceil(12) + 1;
         let leaves = dozen(holes);
@@ -118,7 +118,7 @@ impl<N: Note> Tree<N> {
         }
     }
 
-    /// Whether a hole with this start can enter `leaf` without a new block.
+    /// Returns true if a hole with this start can enter `leaf` without a new block.
     #[inline]
     pub(super) fn has_room(&self, leaf: u32, start: u64) -> bool {
         !self.leaves.is_full(leaf) && self.leaves.head(leaf).window == window_of(start)
@@ -194,7 +194,7 @@ impl<N: Note> Tree<N> {
         self.resettle(Node { level: 0, number: fresh });
     }
 
-    /// A leaf beside `leaf`, below the same parent and in the same window, that could take some of its holes.
+    /// Returns a leaf beside `leaf`, below the same parent and in the same window, that could take some of its holes.
     fn neighbour_with_room(&self, leaf: u32) -> Option<Neighbours> {
         let (parent, slot) = self.parent_of(Node { level: 0, number: leaf })?;
         let inner = self.inners.get(parent);
@@ -253,7 +253,6 @@ impl<N: Note> Tree<N> {
         self.resettle(Node { level: 0, number: fresh });
     }
 
-    /// Takes a hole out.
     pub(super) fn remove(&mut self, at: At) {
         let At { leaf, lane } = at;
         let was = self.leaves.lengths(leaf).0[lane];
@@ -311,7 +310,7 @@ impl<N: Note> Tree<N> {
 
 /// Where no area lies between two holes, a freed range merges with those that it touches.
 impl Tree<()> {
-    /// Cuts `size` numbers off the left edge of the first hole that has so many, if that is a change inside one leaf.
+    /// Cuts `size` numbers off the left edge of the first hole that is as long, if that is a change inside one leaf.
     ///
     /// This is the whole of most allocations: no bound, no alignment, no length that a lane cannot hold.
     #[inline]
@@ -345,8 +344,8 @@ impl Tree<()> {
         Some(Span::known(start, start + u64::from(size)))
     }
 
-    /// Frees `span` between the holes `lane - 1` and `lane` of the leaf, in whose window it starts; tells with which of
-    /// the two it merged, or that it overlaps one.
+    /// Frees `span` between the holes `lane - 1` and `lane` of the leaf, in whose window it starts. Returns the holes
+    /// with which it merged, or that it overlaps one.
     #[inline]
     pub(super) fn free_between(&mut self, at: At, span: Span) -> Result<Merged, Rejection> {
         let At { leaf, lane } = at;
@@ -380,7 +379,7 @@ impl Tree<()> {
     }
 }
 
-/// The index by size follows.
+/// The indexes by size, kept in step with the leaves.
 impl<N: Note> Tree<N> {
     #[inline]
     fn size_added(&mut self, leaf: u32, length: u64) {
@@ -388,7 +387,7 @@ impl<N: Note> Tree<N> {
         self.bracket_added(leaf, length);
     }
 
-    /// As [`size_added`](Self::size_added), where what is noted above the leaf is refreshed afterwards.
+    /// Does what [`size_added`](Self::size_added) does, except for brackets: the caller refreshes these afterwards.
     #[inline]
     fn size_binned(&mut self, leaf: u32, length: u64) {
         if let Some(sizes) = &mut self.sizes {
@@ -404,7 +403,7 @@ impl<N: Note> Tree<N> {
         self.bracket_removed(leaf, length);
     }
 
-    /// All holes that the leaf `to` holds have come from the leaf `from`.
+    /// Notes that all holes of the leaf `to` have come from the leaf `from`.
     fn sizes_moved(&mut self, from: u32, to: u32) {
         let Some(sizes) = &mut self.sizes else { return };
         for lane in 0..self.leaves.count(to) {

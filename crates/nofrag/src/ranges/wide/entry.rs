@@ -1,4 +1,4 @@
-//! What the tree is a tree of: holes, each with a note.
+//! Entries of the tree: holes, each with a note.
 //!
 //! The tree knows two forms of entry. In the form without notes (`()`) the holes are all there is, and two never touch.
 //! In the form with a *tag* (`u32`) an area in use follows each hole but the last, the tag belongs to that area, and a
@@ -9,21 +9,23 @@ use super::row::LANES;
 use crate::ranges::Span;
 use core::fmt::Debug;
 
-/// What an entry says beside its hole.
+/// A note that each hole carries.
 pub(super) trait Note: Copy + Default + Debug {
-    /// Whether holes may be empty.
+    /// True if holes may be empty.
     const EMPTY_HOLES: bool;
     /// A full leaf shares its entries with a neighbour that has at most this many, before it splits.
     const ROOMY: usize;
-    /// A leaf with so few entries looks for a neighbour to join.
+    /// A leaf with at most this many entries looks for a neighbour to join, at each fourth count only: the look costs
+    /// more than the removal.
     const FEW: usize;
-    /// Leaves grow in number by this part at a time.
+    /// The slab of leaves grows by its own number of leaves divided by this, or more.
     const GROWTH: usize;
-    /// The table of near leaves is as large as for the leaves divided by this.
+    /// The table of near leaves is sized for the number of leaves divided by this.
     const LEAVES_PER_GUESS: usize;
 
-    /// The lowest number at which a fence may stand behind a hole with this end: what lies behind the fence starts at
-    /// or above it, what lies before it starts below, even after the hole was cut at its left edge as far as possible.
+    /// Returns the lowest number at which a fence may stand behind a hole with this end: a hole behind the fence starts
+    /// at or above it, one before the fence starts below it, even after the hole was cut at its left edge as far as
+    /// possible.
     #[inline]
     fn behind(end: u64) -> u64 {
         if Self::EMPTY_HOLES { end + 1 } else { end }
@@ -38,7 +40,7 @@ impl Note for () {
     const LEAVES_PER_GUESS: usize = 1;
 }
 
-/// An entry is half as large again, and there are more of them: sharing more is worth it.
+/// With a tag an entry is half as large again, and there are more entries: sharing more is worth it.
 impl Note for u32 {
     const EMPTY_HOLES: bool = true;
     const ROOMY: usize = 29;
@@ -54,7 +56,7 @@ pub(super) struct Hole {
     pub(super) end: u64,
 }
 
-/// A hole and what is noted of it.
+/// A hole and its note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry<N> {
     pub(super) hole: Hole,
@@ -73,13 +75,13 @@ impl Hole {
         self.end - self.start
     }
 
-    /// The whole hole, unless it is empty.
+    /// Returns the whole hole, unless it is empty.
     #[inline]
     pub(super) fn whole(self) -> Option<Span> {
         Span::new(self.start, self.end).ok()
     }
 
-    /// The numbers that the hole shares with `span`, if any.
+    /// Returns the numbers that the hole shares with `span`, if any.
     #[inline]
     pub(super) fn intersection(self, span: Span) -> Option<Span> {
         Span::new(self.start.max(span.start()), self.end.min(span.end())).ok()
@@ -94,7 +96,7 @@ impl From<Span> for Hole {
 }
 
 impl From<Hole> for Span {
-    /// The hole, which is not empty.
+    /// Converts a hole that is not empty.
     #[inline]
     fn from(hole: Hole) -> Span {
         Span::known(hole.start, hole.end)

@@ -10,8 +10,8 @@ use alloc::vec::Vec;
 /// A block of children.
 ///
 /// The lower fence of child `i > 0` is a number above all hole starts of child `i - 1` and not above those of child
-/// `i`. The fence of child 0 is 0, whatever lies below it: what the block above sends here belongs here. Fences are
-/// stored in halves, each with its top bit flipped, so that signed 32-bit comparisons order them.
+/// `i`. The fence of child 0 is 0, whatever lies below it: a number that the block above sends here belongs here.
+/// Fences are stored in halves, each with its top bit flipped, so that signed 32-bit comparisons order them.
 #[derive(Clone, Debug)]
 pub(super) struct Inner {
     /// Per child the length of its largest hole, saturated.
@@ -26,7 +26,6 @@ pub(super) struct Inner {
     pub(super) parent: u32,
     /// This block's place in its parent.
     pub(super) slot: u8,
-    /// Children in use.
     pub(super) count: u8,
 }
 
@@ -51,7 +50,7 @@ impl Inner {
         usize::from(self.count)
     }
 
-    /// The slot of the child whose fences enclose `at`.
+    /// Returns the slot of the child whose fences enclose `at`.
     #[inline]
     pub(super) fn slot_of(&self, at: u64) -> usize {
         let (high, low) = (((at >> 32) as u32 ^ FLIP) as i32, (at as u32 ^ FLIP) as i32);
@@ -64,14 +63,15 @@ impl Inner {
         (count as usize - 1).min(self.count() - 1)
     }
 
-    /// The same, where the last child is likely: whoever searches downwards begins at the upper end.
+    /// Returns the same as [`slot_of`](Self::slot_of), sooner where the last child is likely: a search downwards begins
+    /// at the upper end.
     #[inline]
     pub(super) fn slot_of_high(&self, at: u64) -> usize {
         let last = self.count() - 1;
         if self.fence(last) <= at { last } else { self.slot_of(at) }
     }
 
-    /// The lower fence of the child in `slot`.
+    /// Returns the lower fence of the child in `slot`.
     #[inline]
     pub(super) fn fence(&self, slot: usize) -> u64 {
         u64::from(self.fence_high.0[slot] ^ FLIP) << 32 | u64::from(self.fence_low.0[slot] ^ FLIP)
@@ -130,7 +130,7 @@ impl Inner {
 #[derive(Debug)]
 pub(super) struct Inners {
     blocks: Vec<Inner>,
-    /// For each block one row per alignment class: what the class allows below each child, saturated.
+    /// For each block one row per alignment class: the largest size that the class allows below each child, saturated.
     aligned: Vec<Row>,
     classes: usize,
     /// For each block the brackets of lengths below each child; no rows in a tree that is not asked for them.
@@ -153,13 +153,13 @@ impl Inners {
         }
     }
 
-    /// Whether blocks keep the brackets below their children.
+    /// Returns true if blocks keep the brackets below their children.
     #[inline]
     pub(super) fn has_brackets(&self) -> bool {
         self.bracketed > 0
     }
 
-    /// The brackets of lengths below each child of `block`.
+    /// Returns the brackets of lengths below each child of `block`.
     #[inline]
     pub(super) fn brackets(&self, block: u32) -> &Lanes<u64> {
         &self.brackets[block as usize]
@@ -180,14 +180,14 @@ impl Inners {
         &mut self.blocks[block as usize]
     }
 
-    /// Two different blocks at once.
+    /// Returns two different blocks at once.
     pub(super) fn pair_mut(&mut self, one: u32, other: u32) -> (&mut Inner, &mut Inner) {
         let pair = self.blocks.get_disjoint_mut([one as usize, other as usize]);
         let [one, other] = pair.expect("two different blocks");
         (one, other)
     }
 
-    /// What the alignment class allows below each child of `block`.
+    /// Returns the largest size that the alignment class allows below each child of `block`, saturated.
     #[inline]
     pub(super) fn aligned(&self, block: u32, class: usize) -> &Row {
         &self.aligned[block as usize * self.classes + class]
@@ -198,13 +198,13 @@ impl Inners {
         &mut self.aligned[block as usize * self.classes + class]
     }
 
-    /// How many blocks wait to be taken.
+    /// Returns the number of vacant blocks.
     #[inline]
     pub(super) fn vacant(&self) -> usize {
         self.vacant_count
     }
 
-    /// How many blocks hold children.
+    /// Returns the number of blocks that hold children.
     pub(super) fn in_use(&self) -> usize {
         self.blocks.len() - self.vacant_count
     }
@@ -228,7 +228,7 @@ impl Inners {
         Ok(())
     }
 
-    /// An empty block; [`reserve`](Self::reserve) came before.
+    /// Takes an empty block; [`reserve`](Self::reserve) came before.
     pub(super) fn take_vacant(&mut self) -> u32 {
         let block = self.vacant;
         assert!(block != NIL, "a block was taken that had not been reserved");
@@ -251,7 +251,7 @@ impl Inners {
         self.vacant_count += 1;
     }
 
-    /// Bytes that the slabs hold.
+    /// Returns the bytes that the slabs hold.
     pub(super) fn bytes(&self) -> usize {
         self.blocks.capacity() * size_of::<Inner>()
             + self.aligned.capacity() * size_of::<Row>()

@@ -10,7 +10,7 @@ use super::sizes::lanes;
 use super::tree::{At, Node, Tree};
 use crate::ranges::Span;
 
-/// The largest hole so far, of equal ones the lowest; holes come in ascending.
+/// The largest hole so far, of equal ones the lowest; holes are offered in ascending order.
 #[derive(Clone, Copy, Debug, Default)]
 struct Largest(Option<Span>);
 
@@ -27,7 +27,7 @@ impl Largest {
 }
 
 impl<N: Note> Tree<N> {
-    /// The largest hole in `within`, cut to it, of equal ones the lowest; there is a root. O(log n).
+    /// Returns the largest hole in `within`, cut to it, of equal ones the lowest; there is a root. O(log n).
     pub(super) fn largest_within(&self, within: Span) -> Option<Span> {
         let mut largest = Largest::default();
         let hole = |at: At| self.hole(at);
@@ -76,7 +76,7 @@ impl<N: Note> Tree<N> {
         self.largest_from(child(last), from, to, largest);
     }
 
-    /// The first hole of exactly this length, which is the largest, below `node`.
+    /// Returns the first hole of exactly this length, which is the largest, below `node`.
     fn first_of_length(&self, mut node: Node, length: u64) -> Hole {
         let lane = saturated(length);
         while node.level > 0 {

@@ -1,4 +1,4 @@
-//! What is always true of the tree, each sentence recomputed from the rows.
+//! The laws of the tree, each recomputed from the rows.
 
 use super::brackets;
 use super::entry::Note;
@@ -8,7 +8,7 @@ use crate::check::Violation;
 use crate::lists::put;
 use alloc::vec::Vec;
 
-/// A tree without a root.
+/// Verifies the laws of a tree, which may have no root.
 pub(super) fn check<N: Note>(tree: &Tree<N>) -> Result<(), Violation> {
     if tree.root == super::leaf::NIL {
         Violation::unless_equal("no root, no hole", 0, 0, tree.holes as u64)?;
@@ -119,7 +119,7 @@ fn check_sizes<N: Note>(tree: &Tree<N>) -> Result<(), Violation> {
     let Some(sizes) = &tree.sizes else { return Ok(()) };
     let mut in_use: Vec<bool> = Vec::new();
     if in_use.try_reserve_exact(tree.leaves.numbers()).is_err() {
-        // Nothing is known to be broken.
+        // No law is known to be broken.
         return Ok(());
     }
     for leaf in 0..tree.leaves.numbers() as u32 {

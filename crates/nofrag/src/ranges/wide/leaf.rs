@@ -12,28 +12,28 @@ pub(super) const NIL: u32 = u32::MAX;
 /// Numbers in a window, as a base-2 logarithm.
 const WINDOW_BITS: u32 = 31;
 
-/// What an unused lane of the offsets holds: no offset is larger.
+/// The offset in an unused lane; the offset of a hole is no larger.
 const NO_OFFSET: u32 = LANE_MAX;
 
-/// The window that holds `number`: the leaf's base is a multiple of the window's size.
+/// Returns the window that holds `number`: the leaf's base is a multiple of the window's size.
 #[inline]
 pub(super) fn window_of(number: u64) -> u64 {
     number >> WINDOW_BITS
 }
 
-/// The position of `number` inside its window.
+/// Returns the position of `number` inside its window.
 #[inline]
 pub(super) fn offset_of(number: u64) -> u32 {
     number as u32 & LANE_MAX
 }
 
-/// `length` as a lane holds it: cut down to [`LANE_MAX`].
+/// Returns `length` as a lane holds it: cut down to [`LANE_MAX`].
 #[inline]
 pub(super) fn saturated(length: u64) -> u32 {
     length.min(u64::from(LANE_MAX)) as u32
 }
 
-/// What a leaf knows beside its rows.
+/// The part of a leaf beside its rows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LeafHead {
     /// The window in which all holes of the leaf start.
@@ -45,7 +45,6 @@ pub(super) struct LeafHead {
     pub(super) parent: u32,
     /// The leaf's place in its parent.
     pub(super) slot: u8,
-    /// Holes in the leaf.
     pub(super) count: u8,
 }
 
@@ -54,7 +53,7 @@ pub(super) struct LeafHead {
 pub(super) struct Moved {
     pub(super) from: u32,
     pub(super) to: u32,
-    /// Their lengths, as lanes hold them, are the first `count` of these.
+    /// Lengths of the moved holes, as lanes hold them: the first `count` of these.
     pub(super) lengths: Row,
     pub(super) count: usize,
 }
@@ -141,37 +140,37 @@ impl<N: Note> Leaves<N> {
         usize::from(self.heads[leaf as usize].count)
     }
 
-    /// How many numbers a leaf can have been given; vacant leaves included.
+    /// Returns the number of leaves, vacant ones included.
     pub(super) fn numbers(&self) -> usize {
         self.heads.len()
     }
 
-    /// How many leaves wait to be taken.
+    /// Returns the number of vacant leaves.
     #[inline]
     pub(super) fn vacant(&self) -> usize {
         self.vacant_count
     }
 
-    /// How many leaves hold holes.
+    /// Returns the number of leaves that hold holes.
     pub(super) fn in_use(&self) -> usize {
         self.heads.len() - self.vacant_count
     }
 
-    /// The hole in lane `lane`.
+    /// Returns the hole in lane `lane`.
     #[inline]
     pub(super) fn hole(&self, leaf: u32, lane: usize) -> Hole {
         let start = self.start(leaf, lane);
         Hole::known(start, start + self.length(leaf, lane))
     }
 
-    /// The hole in lane `lane`, which is not the leaf's last, so that its length is what the lane says.
+    /// Returns the hole in lane `lane`, which is not the leaf's last, so that the lane holds its true length.
     #[inline]
     pub(super) fn hole_before_another(&self, leaf: u32, lane: usize) -> Hole {
         let start = self.start(leaf, lane);
         Hole::known(start, start + u64::from(self.rows[leaf as usize].lengths.0[lane]))
     }
 
-    /// From where to where an area reaches that lies between the holes in lane `lane` and in the next lane.
+    /// Returns the start and the end of the area between the holes in lane `lane` and in the next lane.
     #[inline]
     pub(super) fn between(&self, leaf: u32, lane: usize) -> (u64, u64) {
         let base = self.heads[leaf as usize].window << WINDOW_BITS;
@@ -180,14 +179,14 @@ impl<N: Note> Leaves<N> {
         (start, base + u64::from(offsets.0[lane + 1]))
     }
 
-    /// The start of the hole in lane `lane`.
+    /// Returns the start of the hole in lane `lane`.
     #[inline]
     pub(super) fn start(&self, leaf: u32, lane: usize) -> u64 {
         let base = self.heads[leaf as usize].window << WINDOW_BITS;
         base + u64::from(self.rows[leaf as usize].offsets.0[lane])
     }
 
-    /// The true length of the hole in lane `lane`.
+    /// Returns the true length of the hole in lane `lane`.
     #[inline]
     pub(super) fn length(&self, leaf: u32, lane: usize) -> u64 {
         match self.rows[leaf as usize].lengths.0[lane] {
@@ -196,7 +195,7 @@ impl<N: Note> Leaves<N> {
         }
     }
 
-    /// How many holes of the leaf start at or below `at`, which may lie in any window.
+    /// Returns the number of holes of the leaf that start at or below `at`, which may lie in any window.
     #[inline]
     pub(super) fn count_up_to(&self, leaf: u32, at: u64) -> usize {
         let head = &self.heads[leaf as usize];
@@ -210,7 +209,7 @@ impl<N: Note> Leaves<N> {
         }
     }
 
-    /// What is noted of the hole in lane `lane`.
+    /// Returns the note of the hole in lane `lane`.
     #[inline]
     pub(super) fn note(&self, leaf: u32, lane: usize) -> N {
         self.rows[leaf as usize].notes.0[lane]
@@ -239,7 +238,7 @@ impl<N: Note> Leaves<N> {
 
     /// Moves the start of the hole in lane `lane`, whose length is no more than a lane can hold, up by `size`.
     ///
-    /// The caller has seen to it that the hole still starts in the leaf's window.
+    /// The caller has made sure that the hole still starts in the leaf's window.
     #[inline]
     pub(super) fn cut_left(&mut self, leaf: u32, lane: usize, size: u32) {
         let offset = &mut self.rows[leaf as usize].offsets.0[lane];
@@ -307,7 +306,7 @@ impl<N: Note> Leaves<N> {
         moved
     }
 
-    /// Exchanges what two leaves hold; each keeps its place in the tree.
+    /// Exchanges the holes of two leaves; each leaf keeps its place in the tree.
     pub(super) fn swap_holes(&mut self, one: u32, other: u32) {
         let (one, other) = (one as usize, other as usize);
         self.rows.swap(one, other);
@@ -347,7 +346,7 @@ impl<N: Note> Leaves<N> {
         Ok(())
     }
 
-    /// An empty leaf for holes that start in `window`; [`reserve`](Self::reserve) came before.
+    /// Takes an empty leaf for holes that start in `window`; [`reserve`](Self::reserve) came before.
     pub(super) fn take_vacant(&mut self, window: u64) -> u32 {
         let leaf = self.vacant;
         assert!(leaf != NIL, "a leaf was taken that had not been reserved");
@@ -366,12 +365,12 @@ impl<N: Note> Leaves<N> {
         self.vacant_count += 1;
     }
 
-    /// Bytes that the slabs hold.
+    /// Returns the bytes that the slabs hold.
     pub(super) fn bytes(&self) -> usize {
         self.rows.capacity() * size_of::<Rows<N>>() + self.heads.capacity() * size_of::<LeafHead>()
     }
 
-    /// Whether the leaf has no free lane.
+    /// Returns true if the leaf has no free lane.
     #[inline]
     pub(super) fn is_full(&self, leaf: u32) -> bool {
         self.count(leaf) == LANES

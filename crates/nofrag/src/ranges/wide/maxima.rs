@@ -1,4 +1,4 @@
-//! How every block comes to know the largest hole below each child.
+//! Upkeep of the maxima: each block knows the largest hole below each child.
 
 use super::entry::Note;
 use super::leaf::{NIL, saturated};
@@ -6,13 +6,13 @@ use super::row::{LANE_MAX, LANES};
 use super::tree::{At, Node, Summary, Tree};
 
 impl<N: Note> Tree<N> {
-    /// Whether a change of a hole with this length, as a lane holds it, concerns more than the plain maxima.
+    /// Returns true if a change of a hole with this length, as a lane holds it, concerns more than the plain maxima.
     #[inline]
     pub(super) fn needs_refresh(&self, length: u32) -> bool {
         length == LANE_MAX || !self.classes.exponents().is_empty()
     }
 
-    /// The length of the largest hole of `leaf`, as it was noted last.
+    /// Returns the length of the largest hole of `leaf`, as it was noted last.
     #[inline]
     pub(super) fn largest_noted(&self, leaf: u32) -> u32 {
         let head = self.leaves.head(leaf);
@@ -22,7 +22,7 @@ impl<N: Note> Tree<N> {
         self.inners.get(head.parent).largest.0[usize::from(head.slot) % LANES]
     }
 
-    /// A hole of `leaf` has grown to `length`, or has come in.
+    /// Notes that a hole of `leaf` has come in, or has grown to `length`.
     #[inline]
     pub(super) fn note_growth(&mut self, leaf: u32, length: u32) {
         let head = self.leaves.head(leaf);
@@ -38,7 +38,7 @@ impl<N: Note> Tree<N> {
         self.top.lane = self.top.lane.max(length);
     }
 
-    /// The hole in this lane, of length `old`, is about to shrink to `new`, or to 0: to go.
+    /// Notes that the hole at `at`, of length `old`, is about to shrink to `new`; 0 means that it goes.
     #[inline]
     pub(super) fn note_loss(&mut self, at: At, old: u32, new: u32) {
         let head = self.leaves.head(at.leaf);
@@ -75,7 +75,7 @@ impl<N: Note> Tree<N> {
         self.top.lane = now;
     }
 
-    /// What was noted of the holes below `node` may be wrong in every way: its entries have changed places.
+    /// Computes everything noted of the holes below `node` anew, because its entries have changed places.
     pub(super) fn resettle(&mut self, node: Node) {
         self.refresh(node);
         self.refresh_brackets(node);
@@ -146,7 +146,7 @@ impl<N: Note> Tree<N> {
         summary
     }
 
-    /// The true length of the largest hole below a block whose largest is saturated.
+    /// Returns the true length of the largest hole below a block whose largest is saturated.
     #[inline]
     pub(super) fn long_below(&self, level: u32, number: u32) -> u64 {
         if level == 0 { self.leaves.head(number).long } else { self.inners.get(number).long }

@@ -18,15 +18,15 @@
 //!
 //! Files, bottom up: `entry` (a hole and what is noted of it), `row` (32 lanes), `leaf` and `inner` (the blocks and
 //! their slabs), `near` (guesses instead of descents), `sizes` (which leaf has a hole of which length, for best fit),
-//! `tree` (what it consists of), `maxima` (how blocks know the largest hole below), `balance` (how blocks split and
-//! join), `change` (how holes come and go), `search` (where a request goes), `largest` (the largest hole inside
-//! bounds), `brackets` (which lengths occur where, for best fit inside bounds), `laws` (what is always true), `areas`
-//! (the area form).
+//! `tree` (its parts), `maxima` (how blocks know the largest hole below), `balance` (how blocks split and join),
+//! `change` (how holes come and go), `search` (where a request goes), `largest` (the largest hole inside bounds),
+//! `brackets` (which lengths occur where, for best fit inside bounds), `laws` (what is always true), `areas` (the area
+//! form).
 //!
 //! Costs, with n holes: every operation visits O(log32 n) blocks. A hole takes 8 bytes of its leaf, with a tag 12,
 //! whose lanes are a third to all in use; blocks are kept for reuse once they were needed, so metadata follows the
-//! largest number of holes there ever was. Nothing is allocated but by a block split, and room for that is reserved
-//! before anything changes.
+//! largest number of holes so far. Nothing is allocated but by a block split, and room for that is reserved before
+//! anything changes.
 
 mod areas;
 mod balance;

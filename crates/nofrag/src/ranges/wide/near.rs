@@ -10,22 +10,22 @@ use crate::lists::grow;
 use crate::ranges::OutOfMetadata;
 use alloc::vec::Vec;
 
-/// Entries per leaf, and the most that are kept.
+/// Most entries per leaf; [`MOST`] bounds the whole table.
 const PER_LEAF: usize = 8;
 const MOST: usize = 1 << 20;
 
-/// The guesses.
+/// A table of guesses: the leaf that was last found in each stretch of numbers.
 #[derive(Debug, Default)]
 pub(super) struct Near {
     leaves: Vec<u32>,
-    /// Where the first stretch begins.
+    /// Start of the first stretch.
     first: u64,
-    /// A stretch is this power of two of numbers.
+    /// Numbers in a stretch, as a base-2 logarithm.
     shift: u32,
 }
 
 impl Near {
-    /// The leaf that was last found near `at`; [`NIL`] when none was.
+    /// Returns the leaf that was last found near `at`; [`NIL`] when none was.
     #[inline]
     pub(super) fn leaf(&self, at: u64) -> u32 {
         match self.leaves.get(self.entry(at)) {
@@ -43,18 +43,18 @@ impl Near {
         }
     }
 
-    /// Numbers beyond the table share entries with those in it.
+    /// Returns the entry for `at`; numbers beyond the table share entries with those in it.
     #[inline]
     fn entry(&self, at: u64) -> usize {
         (at.wrapping_sub(self.first) >> self.shift) as usize & self.leaves.len().wrapping_sub(1)
     }
 
-    /// Whether the table is too small for so many leaves.
+    /// Returns true if the table is too small for `leaves` leaves.
     pub(super) fn wants(&self, leaves: usize) -> bool {
         self.leaves.len() < (leaves * PER_LEAF / 2).min(MOST)
     }
 
-    /// Makes room for a table that fits so many leaves.
+    /// Makes room for a table that fits `leaves` leaves.
     pub(super) fn reserve(&mut self, leaves: usize) -> Result<(), OutOfMetadata> {
         let missing = Near::size_for(leaves).saturating_sub(self.leaves.len());
         self.leaves.try_reserve_exact(missing).map_err(|_| OutOfMetadata)
@@ -77,7 +77,7 @@ impl Near {
         self.shift = (u64::BITS - (last - first).leading_zeros()).saturating_sub(size.ilog2());
     }
 
-    /// Bytes that the table holds.
+    /// Returns the bytes that the table holds.
     pub(super) fn bytes(&self) -> usize {
         self.leaves.capacity() * size_of::<u32>()
     }

@@ -6,20 +6,20 @@
 //!
 //! The questions are calls, never inlined: inside a larger function the compiler gives the vector shape up.
 
-/// Lanes in a row.
+/// Number of lanes in a row.
 pub(super) const LANES: usize = 32;
 
 /// The largest number that a lane holds; lengths that are larger are stored as this.
 pub(super) const LANE_MAX: u32 = i32::MAX as u32;
 
-/// Thirty-two lanes from here on, beginning at `LANES - n`, keep every lane but lane `n`.
+/// Masks: the 32 numbers from index `LANES - n` on keep every lane but lane `n`.
 static ALL_BUT_ONE: [u32; 2 * LANES] = {
     let mut masks = [u32::MAX; 2 * LANES];
     masks[LANES] = 0;
     masks
 };
 
-/// One row of anything.
+/// A row of 32 values.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 pub(super) struct Lanes<T>(pub(super) [T; LANES]);
@@ -28,27 +28,27 @@ pub(super) struct Lanes<T>(pub(super) [T; LANES]);
 pub(super) type Row = Lanes<u32>;
 
 impl Row {
-    /// The lanes that hold at least `value`, as a bit mask. `value` is 1 to [`LANE_MAX`].
+    /// Returns the lanes that hold at least `value`, as a bit mask. `value` is 1 to [`LANE_MAX`].
     #[inline(never)]
     pub(super) fn at_least(&self, value: u32) -> u32 {
         let below = value as i32 - 1;
         mask_of(|lane| self.0[lane] as i32 > below)
     }
 
-    /// The lanes that hold `low` to `high`, as a bit mask. `low` is 1 to [`LANE_MAX`], and so is `high`.
+    /// Returns the lanes that hold `low` to `high`, as a bit mask. `low` is 1 to [`LANE_MAX`], and so is `high`.
     #[inline(never)]
     pub(super) fn between(&self, low: u32, high: u32) -> u32 {
         let (below, high) = (low as i32 - 1, high as i32);
         mask_of(|lane| (self.0[lane] as i32 > below) & (self.0[lane] as i32 <= high))
     }
 
-    /// The lanes that hold exactly `value`, as a bit mask.
+    /// Returns the lanes that hold exactly `value`, as a bit mask.
     #[inline(never)]
     pub(super) fn equal_to(&self, value: u32) -> u32 {
         mask_of(|lane| self.0[lane] == value)
     }
 
-    /// How many lanes hold at most `value`.
+    /// Returns the number of lanes that hold at most `value`.
     #[inline(never)]
     pub(super) fn count_up_to(&self, value: u32) -> usize {
         let mut count = 0;
@@ -58,7 +58,7 @@ impl Row {
         count as usize
     }
 
-    /// The largest lane.
+    /// Returns the largest number in any lane.
     #[inline(never)]
     pub(super) fn max(&self) -> u32 {
         let mut max = 0;
@@ -68,7 +68,7 @@ impl Row {
         max as u32
     }
 
-    /// The largest lane of those that hold at most `most`; 0 if none does.
+    /// Returns the largest lane of those that hold at most `most`; 0 if none does.
     #[inline(never)]
     pub(super) fn max_up_to(&self, most: u32) -> u32 {
         let mut max = 0;
@@ -79,7 +79,7 @@ impl Row {
         max as u32
     }
 
-    /// What the largest lane will be once lane `at` holds `value`.
+    /// Returns the largest lane, as it will be once lane `at` holds `value`.
     ///
     /// To store first and look afterwards would cost more: a wide load that overlaps a narrow store waits for it.
     #[inline(never)]
@@ -98,7 +98,7 @@ impl Row {
 }
 
 impl<T: Copy> Lanes<T> {
-    /// A row with the same value in each lane.
+    /// Returns a row with the same value in each lane.
     pub(super) const fn filled(value: T) -> Lanes<T> {
         Lanes([value; LANES])
     }
@@ -137,22 +137,23 @@ impl<T: Copy> Lanes<T> {
     }
 }
 
-/// The lanes for which `holds`, as a bit mask.
+/// Returns the lanes for which `holds`, as a bit mask.
 #[inline(always)]
 fn mask_of(holds: impl Fn(usize) -> bool) -> u32 {
     let bits: [u32; LANES] = core::array::from_fn(|lane| u32::from(holds(lane)) << lane);
     bits.iter().fold(0, |mask, bit| mask | bit)
 }
 
-/// The lanes below `lane`, as a bit mask; `lane` is at most 32.
+/// Returns the lanes below `lane`, as a bit mask; `lane` is at most 32.
 #[inline]
 pub(super) fn lanes_below(lane: usize) -> u32 {
     ((1_u64 << lane) - 1) as u32
 }
 
 impl Row {
-    /// The lanes whose number still is at least `size` after the padding that makes the lane's offset congruent to
-    /// `remainder` modulo the power of two `align`, as a bit mask. `size` is 1 to [`LANE_MAX`], `align` at most 2^30.
+    /// Returns the lanes whose number still is at least `size` after the padding that makes the lane's offset congruent
+    /// to `remainder` modulo the power of two `align`, as a bit mask. `size` is 1 to [`LANE_MAX`], `align` at most
+    /// 2^30.
     #[inline(never)]
     pub(super) fn at_least_congruent(
         &self,
@@ -168,7 +169,7 @@ impl Row {
         })
     }
 
-    /// The largest number that is left in any lane after the padding that aligns the lane's offset.
+    /// Returns the largest number that remains in any lane after the padding that aligns the lane's offset.
     #[inline(never)]
     pub(super) fn max_aligned(&self, offsets: &Row, align: u32) -> u32 {
         let mut max = 0;

@@ -1,4 +1,4 @@
-//! Where a request goes: the lowest, the highest or the smallest hole that serves it.
+//! Searches for the lowest, the highest or the smallest hole that serves a request.
 //!
 //! Lowest and highest are one descent each along the maxima: at every block the first or the last child whose maximum
 //! is large enough. Two things make a child's maximum promise more than the child can keep: an alignment that is no
@@ -31,35 +31,35 @@ pub(super) struct Wish {
     pub(super) lane_size: u32,
     /// The alignment class whose maxima guide the search.
     class: Option<usize>,
-    /// Whether these maxima promise no more than what they keep.
+    /// True if these maxima promise no more than they keep.
     is_guided: bool,
-    /// So many leaves may disappoint a search for the lowest place before it gives up.
+    /// Number of leaves that may disappoint a search for the lowest place before it gives up.
     patience: u32,
 }
 
 /// Levels that a path may have: leaves have 32-bit numbers, and two neighbouring blocks hold more than 30 children.
 const MAX_HEIGHT: usize = 15;
 
-/// A block on the way down.
+/// A block on the path down to a leaf.
 #[derive(Clone, Copy, Debug, Default)]
 struct Turn {
     block: u32,
-    /// Its children that may serve and have not been looked at.
+    /// Children of the block that may serve and have not been looked at.
     left: u32,
-    /// The child in which the upper bound lies, if it lies in this block.
+    /// The child in which the upper bound lies, if the bound lies in this block.
     bound: Option<u32>,
 }
 
-/// Where a block lies.
+/// Position of a block relative to the upper bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
-    /// The upper bound lies in it.
+    /// The upper bound lies in the block.
     AtBound,
-    /// All of it lies below.
+    /// The whole block lies below the bound.
     Below,
 }
 
-/// A place for a request: the hole, and what is cut out of it.
+/// A place for a request: the hole, and the span to be cut out of it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found {
     pub(super) at: At,
@@ -78,7 +78,7 @@ impl Wish {
         Wish::guided(size, align, offset & (align - 1), within, tree)
     }
 
-    /// With the largest class whose multiples all possible starts are.
+    /// Returns a wish guided by the largest class of which all possible starts are multiples.
     #[inline]
     fn guided<N: Note>(size: u64, align: u64, offset: u64, within: Span, tree: &Tree<N>) -> Wish {
         let lane_size = saturated(size);
@@ -91,14 +91,14 @@ impl Wish {
         Wish { size, align, offset, within, lane_size, class, is_guided, patience: u32::MAX }
     }
 
-    /// A wish for a hole that is long enough wherever it starts.
+    /// Returns a wish for a hole that is long enough wherever it starts.
     fn padded(self) -> Option<Wish> {
         let size = self.size.checked_add(self.align - 1)?;
         let lane_size = saturated(size);
         Some(Wish { size, align: 1, offset: 0, lane_size, class: None, is_guided: true, ..self })
     }
 
-    /// Whether every hole whose lane is at least `lane_size` fits.
+    /// Returns true if every hole whose lane is at least `lane_size` fits.
     #[inline]
     pub(super) fn is_plain(&self) -> bool {
         self.align == 1 && self.lane_size < LANE_MAX
@@ -118,7 +118,7 @@ impl Wish {
 }
 
 impl<N: Note> Tree<N> {
-    /// The lowest place that serves the wish.
+    /// Returns the lowest place that serves the wish.
     #[inline]
     pub(super) fn lowest(&self, wish: &Wish, counters: &mut Counters) -> Option<Found> {
         if self.cannot_serve(wish) {
@@ -136,7 +136,7 @@ impl<N: Note> Tree<N> {
         Some(Found { at, hole, span })
     }
 
-    /// The same, where no hole below the one at `at` reaches into the bounds.
+    /// Returns the same as [`lowest`](Self::lowest), where no hole below the one at `at` reaches into the bounds.
     pub(super) fn lowest_from(
         &self,
         at: At,
@@ -165,7 +165,7 @@ impl<N: Note> Tree<N> {
         Some(Found { at, hole, span })
     }
 
-    /// The highest place that serves the wish.
+    /// Returns the highest place that serves the wish.
     pub(super) fn highest(&self, wish: &Wish, counters: &mut Counters) -> Option<Found> {
         if self.cannot_serve(wish) {
             return None;
@@ -206,7 +206,7 @@ impl<N: Note> Tree<N> {
         }
     }
 
-    /// The highest place in one leaf; breaks where lower leaves need not be looked at.
+    /// Returns the highest place in one leaf; breaks if lower leaves need not be looked at.
     fn highest_in_leaf(
         &self,
         leaf: u32,
@@ -223,7 +223,7 @@ impl<N: Note> Tree<N> {
             let hole = self.hole(at);
             match wish.highest_in(hole) {
                 Some(span) => return ControlFlow::Break(Some(Found { at, hole, span })),
-                // It reaches beyond the upper bound, and serves less than its length.
+                // The hole reaches beyond the upper bound, and serves less than its length.
                 None if hole.end > wish.within.end() => fitting &= !(1 << lane),
                 None => return ControlFlow::Break(None),
             }
@@ -234,8 +234,8 @@ impl<N: Note> Tree<N> {
         ControlFlow::Continue(())
     }
 
-    /// A place in the smallest hole that serves the wish, as exactly as [`SizeBins`](super::sizes::SizeBins) tell sizes
-    /// apart; of holes of equal size, any.
+    /// Returns a place in the smallest hole that serves the wish, as exactly as [`SizeBins`](super::sizes::SizeBins)
+    /// tell sizes apart; of holes of equal size, any.
     #[inline]
     pub(super) fn best(&self, wish: &Wish, counters: &mut Counters) -> Option<Found> {
         if self.cannot_serve(wish) {
@@ -245,10 +245,11 @@ impl<N: Note> Tree<N> {
         small.or_else(|| self.best_elsewhere(wish, counters))
     }
 
-    /// The same, where none of the smallest holes serves: they are misaligned, or lie outside the bounds.
+    /// Returns a place as [`best`](Self::best) does, where none of the smallest holes serves: they are misaligned, or
+    /// lie outside the bounds.
     ///
-    /// Only an alignment without a class, which no hole serves that would serve any start, makes this visit more than
-    /// O(log n) blocks.
+    /// This visits more than O(log n) blocks only if the alignment has no class and no hole is long enough wherever it
+    /// starts.
     #[cold]
     fn best_elsewhere(&self, wish: &Wish, counters: &mut Counters) -> Option<Found> {
         let padded = wish.padded();
@@ -264,7 +265,7 @@ impl<N: Note> Tree<N> {
             .or_else(|| self.lowest(wish, counters))
     }
 
-    /// A place in the first of the smallest holes of at least `length` that serves the wish.
+    /// Returns a place in the first of the smallest holes of at least `length` that serves the wish.
     #[inline(always)]
     fn among_smallest(&self, wish: &Wish, length: u32, counters: &mut Counters) -> Option<Found> {
         let sizes = self.sizes.as_ref().filter(|_| length < LANE_MAX)?;
@@ -295,13 +296,14 @@ impl<N: Note> Tree<N> {
         None
     }
 
-    /// A place in the lowest hole that serves the wish wherever the hole starts.
+    /// Returns a place in the lowest hole that serves the wish wherever the hole starts.
     fn lowest_padded(&self, wish: &Wish, counters: &mut Counters) -> Option<Found> {
         let Found { at, hole, .. } = self.lowest(&wish.padded()?, counters)?;
         Some(Found { at, hole, span: wish.lowest_in(hole)? })
     }
 
-    /// A place in a small hole that starts at or below `limit`; if there is none among the smallest, the lowest place.
+    /// Returns a place in a small hole that starts at or below `limit`; if there is none among the smallest, the lowest
+    /// place.
     ///
     /// Best fit packs a full space best, but fills holes wherever they are, so that the footprint of a live set that
     /// has shrunk never falls. Lowest fit keeps the footprint small, but crumbles a full space. The two agree where the
@@ -319,7 +321,7 @@ impl<N: Note> Tree<N> {
             .or_else(|| self.lowest(wish, counters))
     }
 
-    /// A place in one of the smallest holes that starts at or below `limit`.
+    /// Returns a place in one of the smallest holes that starts at or below `limit`.
     fn small_below(&self, wish: &Wish, limit: u64, counters: &mut Counters) -> Option<Found> {
         let sizes = self.sizes.as_ref().filter(|_| wish.lane_size < LANE_MAX)?;
         let mut search = sizes.search(wish.lane_size);
@@ -340,7 +342,7 @@ impl<N: Note> Tree<N> {
         None
     }
 
-    /// Whether the maxima at the top rule the wish out.
+    /// Returns true if the maxima at the top rule the wish out.
     #[inline]
     fn cannot_serve(&self, wish: &Wish) -> bool {
         self.holes == 0
@@ -348,7 +350,7 @@ impl<N: Note> Tree<N> {
             || wish.class.is_some_and(|class| self.top.aligned[class] < wish.lane_size)
     }
 
-    /// The lanes of `leaf` whose holes can hold the wish, its bounds left aside.
+    /// Returns the lanes of `leaf` whose holes can hold the wish, its bounds left aside.
     #[inline]
     pub(super) fn fits(&self, leaf: u32, wish: &Wish, counters: &mut Counters) -> u32 {
         counters.steps += 1;
@@ -372,7 +374,7 @@ impl<N: Note> Tree<N> {
                 wish.align as u32,
                 wish.offset as u32,
             );
-            // A saturated lane says too little.
+            // A saturated lane does not say whether its hole fits.
             doubtful = large & lengths.at_least(LANE_MAX) & !fitting;
         }
         for lane in lanes(doubtful) {
@@ -385,7 +387,7 @@ impl<N: Note> Tree<N> {
         fitting
     }
 
-    /// The children of `block` below which the wish may fit.
+    /// Returns the children of `block` below which the wish may fit.
     #[inline]
     fn promising(&self, level: u32, block: u32, wish: &Wish, counters: &mut Counters) -> u32 {
         counters.steps += 1;
@@ -403,8 +405,8 @@ impl<N: Note> Tree<N> {
             .fold(0, |mask, slot| mask | 1 << slot)
     }
 
-    /// Descends to the first leaf below a block that may serve the wish; its first fitting lane, or the leaf as an
-    /// error when it disappoints.
+    /// Descends to the first leaf below a block that may serve the wish; returns its first fitting lane, or the leaf as
+    /// an error if none fits.
     #[inline]
     fn first_below(
         &self,
@@ -424,7 +426,7 @@ impl<N: Note> Tree<N> {
         }
     }
 
-    /// The first fitting hole in the leaves behind `leaf`.
+    /// Returns the first fitting hole in the leaves behind `leaf`.
     fn first_fit_after(
         &self,
         mut leaf: u32,

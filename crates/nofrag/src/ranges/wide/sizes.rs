@@ -1,4 +1,4 @@
-//! The index by size: which leaves have a hole of which length.
+//! The index by size: for each length, the leaves that have a hole of it.
 //!
 //! Lengths fall into bins: one for each length below 512, sixteen per doubling above, so that a bin's lengths differ by
 //! at most 6.25 %. A bin is a set of leaf numbers, kept as bits in words of 64 leaves, with a word of words above and
@@ -11,8 +11,9 @@
 //! child that has it: the top tells whether the bin serves the request, and three steps down lead to a leaf that does.
 //! A search looks at a few leaves in their order, since one of these may hold a smaller one, and then goes that way.
 //!
-//! The longest are exact. One that grows, or comes in, goes up while it is the longest. One that shrinks or goes is
-//! looked for again, where it was the longest of its word, in the at most 64 children that the word has.
+//! The longest holes are noted exactly. A hole that comes in, or grows, is noted upwards while it is the longest. When
+//! the longest hole of a word shrinks or goes, the word's at most 64 children are searched for the longest one that
+//! remains.
 
 use super::entry::Note;
 use super::leaf::Leaves;
@@ -30,12 +31,12 @@ const STEP_BITS: u32 = 4;
 const BINS: usize = EXACT as usize + ((31 - EXACT_BITS as usize) << STEP_BITS);
 const WORD: usize = u64::BITS as usize;
 const WORD_BITS: u32 = WORD.ilog2();
-/// Bins of which each word notes the longest hole.
+/// Number of coarse bins: those of which each word notes the longest hole.
 const COARSE: usize = BINS - EXACT as usize;
-/// Leaves without a hole that is long enough at which a search looks before it goes to the longest of the bin.
+/// Number of leaves without a long enough hole that a search looks at before it goes to the longest hole of the bin.
 const SHORT: u32 = 8;
 
-/// The bin of a length as a lane holds it.
+/// Returns the bin of a length as a lane holds it.
 #[inline]
 fn bin_of(length: u32) -> usize {
     if length < EXACT {
@@ -46,7 +47,7 @@ fn bin_of(length: u32) -> usize {
     EXACT as usize + (((doubling - EXACT_BITS) << STEP_BITS) + step) as usize
 }
 
-/// The smallest length in a bin.
+/// Returns the smallest length in a bin.
 #[inline]
 fn smallest_in(bin: usize) -> u32 {
     if bin < EXACT as usize {
@@ -57,7 +58,7 @@ fn smallest_in(bin: usize) -> u32 {
     (1 << doubling) + (step << (doubling - STEP_BITS))
 }
 
-/// The largest length in a bin.
+/// Returns the largest length in a bin.
 #[inline]
 fn largest_in(bin: usize) -> u32 {
     if bin + 1 == BINS { LANE_MAX } else { smallest_in(bin + 1) - 1 }
@@ -65,8 +66,9 @@ fn largest_in(bin: usize) -> u32 {
 
 /// The longest hole of a word in one bin, and which of the word's 64 children has it, in 32 bits.
 ///
-/// A bin spans at most 2^26 lengths, so 26 bits tell them apart and leave 6 for the child. None is zero, which costs
-/// the longest bin its last length: [`LANE_MAX`] counts as one less, as what no search by size asks for.
+/// A bin spans at most 2^26 lengths, so 26 bits tell them apart and leave 6 for the child. [`NONE`](Self::NONE) is
+/// zero, which costs the longest bin its last length: [`LANE_MAX`], which no search by size asks for, counts as one
+/// less.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Longest(u32);
 
@@ -74,13 +76,13 @@ impl Longest {
     const NONE: Longest = Longest(0);
     const MOST: u32 = (1 << (u32::BITS - WORD_BITS)) - 1;
 
-    /// How far `length` reaches into `bin`: from 1 on, and 0 for what belongs to a bin below.
+    /// Returns how far `length` reaches into `bin`: 1 or more, or 0 for a length of a lower bin.
     #[inline]
     fn reach(bin: usize, length: u32) -> u32 {
         (length + 1).saturating_sub(smallest_in(bin)).min(Longest::MOST)
     }
 
-    /// How far `length`, [`EXACT`] or more, reaches into its own bin.
+    /// Returns how far `length`, [`EXACT`] or more, reaches into its own bin.
     #[inline]
     fn reach_of(length: u32) -> u32 {
         let step = 1 << (length.ilog2() - STEP_BITS);
@@ -92,7 +94,7 @@ impl Longest {
         Longest(reach << WORD_BITS | child as u32)
     }
 
-    /// How far it reaches into its bin; 0 if there is none.
+    /// Returns how far the hole reaches into its bin; 0 if there is no hole.
     #[inline]
     fn reaches(self) -> u32 {
         self.0 >> WORD_BITS
@@ -130,7 +132,7 @@ impl Level {
 /// Leaves by the lengths of their holes.
 #[derive(Debug)]
 pub(super) struct SizeBins {
-    /// Which bins have a leaf.
+    /// One bit for each bin; set if the bin has a leaf.
     filled: [u64; BINS.div_ceil(WORD)],
     /// Words of leaves, words of words, words of words of words.
     levels: [Level; 3],
@@ -178,7 +180,7 @@ impl SizeBins {
         }
     }
 
-    /// Notes that `leaf` has lost a hole of `length`; `lengths` are those that are left.
+    /// Notes that `leaf` has lost a hole of `length`; `lengths` are the remaining ones.
     #[inline]
     pub(super) fn remove<N: Note>(
         &mut self,
@@ -231,7 +233,7 @@ impl SizeBins {
         }
     }
 
-    /// No hole of `leaf` belongs to `bin` any more.
+    /// Notes that no hole of `leaf` belongs to `bin` any more.
     #[inline]
     fn clear(&mut self, leaf: u32, bin: usize) {
         let mut number = leaf as usize;
@@ -249,7 +251,7 @@ impl SizeBins {
         }
     }
 
-    /// A hole of `leaf` now reaches as far into `bin`, a coarse one.
+    /// Notes that a hole of `leaf` now reaches as far as `reach` into `bin`, a coarse one.
     #[inline(never)]
     fn lengthen(&mut self, leaf: u32, bin: usize, reach: u32) {
         let mut number = leaf as usize;
@@ -263,8 +265,8 @@ impl SizeBins {
         }
     }
 
-    /// A hole of `leaf` no longer reaches as far into `bin`, a coarse one, as it did. What its leaf now reaches to is
-    /// `own`, where that is known.
+    /// Notes that a hole of `leaf` no longer reaches as far as `reached` into `bin`, a coarse one. `own` is how far the
+    /// leaf reaches now, where that is known.
     #[inline(never)]
     fn shorten<N: Note>(
         &mut self,
@@ -275,7 +277,7 @@ impl SizeBins {
         leaves: &Leaves<N>,
     ) {
         let mut number = leaf as usize;
-        // What is left of the child that had the longest; of a word, its own longest.
+        // How far the child that had the longest hole reaches now; of a word, its own longest.
         let mut own = own;
         for height in 0..self.levels.len() {
             let (word, child) = (number / WORD, number % WORD);
@@ -296,7 +298,7 @@ impl SizeBins {
         }
     }
 
-    /// The longest hole of `bin` in the leaves of a word, of which none reaches farther than `most`.
+    /// Returns the longest hole of `bin` in the leaves of a word, of which none reaches farther than `most`.
     #[inline(never)]
     fn longest_of_leaves<N: Note>(
         &self,
@@ -319,7 +321,7 @@ impl SizeBins {
         longest
     }
 
-    /// The longest hole of `bin` in the words of a word above.
+    /// Returns the longest hole of `bin` in the words of a word above.
     #[inline(never)]
     fn longest_of_words(&self, height: usize, word: usize, bin: usize) -> Longest {
         let mut longest = Longest::NONE;
@@ -332,7 +334,7 @@ impl SizeBins {
         longest
     }
 
-    /// Whether `bin`, a coarse one, has a hole of at least `length`.
+    /// Returns true if `bin`, a coarse one, has a hole of at least `length`.
     #[inline]
     fn serves(&self, bin: usize, length: u32) -> bool {
         let top = &self.levels[2];
@@ -340,7 +342,7 @@ impl SizeBins {
         (0..top.words()).any(|word| top.longest(word, bin).reaches() >= reach)
     }
 
-    /// The leaf with the longest hole of `bin`, a coarse one that has some.
+    /// Returns the leaf with the longest hole of `bin`, a coarse one that has some.
     fn leaf_of_longest(&self, bin: usize) -> u32 {
         let top = &self.levels[2];
         let longest = (0..top.words()).max_by_key(|&word| top.longest(word, bin).reaches());
@@ -351,7 +353,7 @@ impl SizeBins {
         number as u32
     }
 
-    /// The lowest bin from `bin` on that has a leaf.
+    /// Returns the lowest bin from `bin` on that has a leaf.
     #[inline]
     fn filled_from(&self, bin: usize) -> Option<usize> {
         let mut word = bin / WORD;
@@ -363,7 +365,7 @@ impl SizeBins {
         Some(word * WORD + bits.trailing_zeros() as usize)
     }
 
-    /// The lowest leaf number from `from` on in `bin`.
+    /// Returns the lowest leaf number from `from` on in `bin`.
     #[inline]
     fn leaf_from(&self, bin: usize, from: usize) -> Option<u32> {
         // Climb until a word has a bit at or above the number, then descend along lowest bits.
@@ -390,7 +392,7 @@ impl SizeBins {
         Some(number as u32)
     }
 
-    /// A search for the smallest holes of at least `length`.
+    /// Returns a search for the smallest holes of at least `length`.
     #[inline]
     pub(super) fn search(&self, length: u32) -> Search {
         let mut own = bin_of(length);
@@ -400,10 +402,10 @@ impl SizeBins {
         Search { length, bin: self.filled_from(own), from: 0, short: 0 }
     }
 
-    /// The next leaf that may have the smallest hole that `search` is for, in the order of the bins.
+    /// Returns the next leaf that may have the smallest hole that `search` looks for, in the order of the bins.
     ///
-    /// When [`SHORT`] leaves had none that is long enough, the one with the longest of the bin comes, and what else the
-    /// bin has is left out.
+    /// After [`SHORT`] leaves without a long enough hole, the leaf with the longest hole of the bin comes next, and the
+    /// bin's other leaves are left out.
     #[inline(always)]
     pub(super) fn next<N: Note>(
         &self,
@@ -432,7 +434,7 @@ impl SizeBins {
         }
     }
 
-    /// The leaf with the longest hole of `bin`, which is long enough; the search goes on behind the bin.
+    /// Returns the leaf with the longest hole of `bin`, which is long enough; the search goes on behind the bin.
     #[cold]
     fn next_longest<N: Note>(
         &self,
@@ -450,7 +452,7 @@ impl SizeBins {
         Candidates { bin, leaf, lanes }
     }
 
-    /// Bytes that the index holds.
+    /// Returns the bytes that the index holds.
     pub(super) fn bytes(&self) -> usize {
         let level = |level: &Level| {
             level.bits.capacity() * size_of::<u64>()
@@ -539,15 +541,15 @@ impl SizeBins {
     }
 }
 
-/// A search under way.
+/// The state of a search for the smallest holes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Search {
     length: u32,
-    /// The bin that is looked at; none at the end.
+    /// The current bin; none at the end.
     bin: Option<usize>,
     /// Leaves of the bin with lower numbers have been looked at.
     from: usize,
-    /// Leaves of the bin that had no hole that is long enough.
+    /// Number of leaves of the bin that had no long enough hole.
     short: u32,
 }
 
@@ -560,14 +562,14 @@ pub(super) struct Candidates {
 }
 
 impl Candidates {
-    /// Whether all holes of the bin have the same length.
+    /// Returns true if all holes of the bin have the same length.
     #[inline]
     pub(super) fn same_length(&self) -> bool {
         self.bin < EXACT as usize
     }
 }
 
-/// The lanes whose lengths belong to `bin`.
+/// Returns the lanes whose lengths belong to `bin`.
 #[inline]
 fn lanes_in(bin: usize, lengths: &Row) -> u32 {
     if bin < EXACT as usize {
@@ -576,7 +578,8 @@ fn lanes_in(bin: usize, lengths: &Row) -> u32 {
     lengths.between(smallest_in(bin), largest_in(bin))
 }
 
-/// The lanes whose lengths belong to `bin` and are at least `length`, which belongs to that bin or to one below.
+/// Returns the lanes whose lengths belong to `bin` and are at least `length`, which belongs to that bin or to one
+/// below.
 #[inline]
 fn long_lanes_in(bin: usize, length: u32, lengths: &Row) -> u32 {
     if bin < EXACT as usize {
@@ -585,7 +588,7 @@ fn long_lanes_in(bin: usize, length: u32, lengths: &Row) -> u32 {
     lengths.between(smallest_in(bin).max(length), largest_in(bin))
 }
 
-/// The set bits of a word, lowest first.
+/// Returns the set bits of a word, lowest first.
 fn bits(mut word: u64) -> impl Iterator<Item = usize> {
     core::iter::from_fn(move || {
         let bit = (word != 0).then(|| word.trailing_zeros() as usize)?;
@@ -594,7 +597,7 @@ fn bits(mut word: u64) -> impl Iterator<Item = usize> {
     })
 }
 
-/// The set bits of a mask, lowest first.
+/// Returns the set bits of a mask, lowest first.
 pub(super) fn lanes(mut mask: u32) -> impl Iterator<Item = usize> {
     core::iter::from_fn(move || {
         let lane = (mask != 0).then(|| mask.trailing_zeros() as usize)?;

@@ -1,4 +1,4 @@
-//! The tree: what it consists of, and how a number or a neighbour is found in it.
+//! The tree: its parts, and the ways to find a number or a neighbour in it.
 
 use super::entry::{Hole, Note};
 use super::inner::Inners;
@@ -8,7 +8,7 @@ use super::row::LANE_MAX;
 use super::sizes::SizeBins;
 use crate::ranges::AlignClasses;
 
-/// Where a hole is.
+/// The place of a hole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct At {
     pub(super) leaf: u32,
@@ -22,7 +22,7 @@ pub(super) struct Node {
     pub(super) number: u32,
 }
 
-/// What is known of all holes below a block.
+/// Maxima over all holes below a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Summary {
     /// The length of the largest hole, as a lane holds it.
@@ -51,10 +51,9 @@ pub(super) struct Tree<N> {
     pub(super) near: Near,
 }
 
-/// How holes are found by their lengths.
+/// The index that finds holes by their lengths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BySize {
-    /// They are not.
     No,
     /// By fine bins without order (`sizes`).
     Bins,
@@ -78,8 +77,8 @@ impl<N: Note> Tree<N> {
         }
     }
 
-    /// Where the free range that starts at `at` belongs: its leaf, and how many of the leaf's holes start at or below
-    /// it.
+    /// Returns the place of a free range that starts at `at`: its leaf, and the number of the leaf's holes that start
+    /// at or below it.
     #[inline]
     pub(super) fn place_of(&mut self, at: u64) -> At {
         if let Some(near) = self.guess(at) {
@@ -90,7 +89,7 @@ impl<N: Note> Tree<N> {
         At { leaf, lane: self.leaves.count_up_to(leaf, at) }
     }
 
-    /// The same as far as the table of near leaves tells.
+    /// Returns the same as [`place_of`](Self::place_of), if the table of near leaves knows it.
     #[inline]
     pub(super) fn guess(&self, at: u64) -> Option<At> {
         let leaf = self.near.leaf(at);
@@ -101,12 +100,12 @@ impl<N: Note> Tree<N> {
         (lane > 0 && lane < self.leaves.count(leaf)).then_some(At { leaf, lane })
     }
 
-    /// The length of the largest hole.
+    /// Returns the length of the largest hole.
     pub(super) fn largest(&self) -> u64 {
         if self.top.lane == LANE_MAX { self.top.long } else { u64::from(self.top.lane) }
     }
 
-    /// The largest size that `align` allows, where the maxima at the top tell.
+    /// Returns the largest size that `align` allows, where the maxima at the top tell.
     pub(super) fn known_largest(&self, align: u64) -> Option<u64> {
         if align == 1 {
             return Some(self.largest());
@@ -117,7 +116,7 @@ impl<N: Note> Tree<N> {
         (largest < LANE_MAX).then_some(u64::from(largest))
     }
 
-    /// The leaf whose fences enclose `at`; there is a root.
+    /// Returns the leaf whose fences enclose `at`; there is a root.
     #[inline]
     pub(super) fn leaf_for(&self, at: u64) -> u32 {
         let mut number = self.root;
@@ -128,7 +127,7 @@ impl<N: Note> Tree<N> {
         number
     }
 
-    /// The last hole that starts at or below `at`.
+    /// Returns the last hole that starts at or below `at`.
     #[inline]
     pub(super) fn entry_at(&self, at: u64) -> Option<At> {
         let near = self.near.leaf(at);
@@ -152,7 +151,7 @@ impl<N: Note> Tree<N> {
         }
     }
 
-    /// As [`entry_at`](Self::entry_at), where `guess` may be right, or stale.
+    /// Returns the same as [`entry_at`](Self::entry_at), without a descent if `guess` is right; it may be stale.
     #[inline]
     pub(super) fn entry_near(&self, at: u64, guess: At) -> Option<At> {
         if (guess.leaf as usize) < self.leaves.numbers()
@@ -166,7 +165,7 @@ impl<N: Note> Tree<N> {
         self.entry_at(at)
     }
 
-    /// The lowest hole that ends above `at`.
+    /// Returns the lowest hole that ends above `at`.
     pub(super) fn locate(&self, at: u64) -> Option<At> {
         if self.root == NIL {
             return None;
@@ -184,7 +183,7 @@ impl<N: Note> Tree<N> {
         }
     }
 
-    /// The highest hole that starts below `end`.
+    /// Returns the highest hole that starts below `end`.
     pub(super) fn last_below(&self, end: u64) -> Option<At> {
         if self.root == NIL {
             return None;
@@ -202,7 +201,7 @@ impl<N: Note> Tree<N> {
         self.leaves.hole(at.leaf, at.lane)
     }
 
-    /// What is noted of a hole.
+    /// Returns the note of the hole at `at`.
     #[inline]
     pub(super) fn note(&self, at: At) -> N {
         self.leaves.note(at.leaf, at.lane)
@@ -213,13 +212,13 @@ impl<N: Note> Tree<N> {
         self.leaves.set_note(at.leaf, at.lane, note);
     }
 
-    /// Bytes that the slabs and tables hold.
+    /// Returns the bytes that the slabs and tables hold.
     pub(super) fn bytes(&self) -> usize {
         let sizes = self.sizes.as_ref().map_or(0, SizeBins::bytes);
         self.leaves.bytes() + self.inners.bytes() + self.near.bytes() + sizes
     }
 
-    /// The first hole of the leaf that follows `leaf`.
+    /// Returns the first hole of the leaf that follows `leaf`.
     pub(super) fn first_after(&self, leaf: u32) -> Option<At> {
         let mut node = Node { level: 0, number: leaf };
         loop {
@@ -236,7 +235,7 @@ impl<N: Note> Tree<N> {
         }
     }
 
-    /// The last hole of the leaf that precedes `leaf`.
+    /// Returns the last hole of the leaf that precedes `leaf`.
     pub(super) fn last_before(&self, leaf: u32) -> Option<At> {
         let mut node = Node { level: 0, number: leaf };
         loop {
@@ -265,7 +264,7 @@ impl<N: Note> Tree<N> {
         self.move_fence_behind(leaf, |fence| fence.max(N::behind(end)));
     }
 
-    /// Moves the fence behind `leaf`, if there is one, to where `place` says, given where it is.
+    /// Moves the fence behind `leaf`, if there is one, to the number that `place` computes from its present one.
     pub(super) fn move_fence_behind(&mut self, leaf: u32, place: impl Fn(u64) -> u64) {
         let mut node = Node { level: 0, number: leaf };
         while let Some((parent, slot)) = self.parent_of(node) {
@@ -278,7 +277,7 @@ impl<N: Note> Tree<N> {
         }
     }
 
-    /// The inner block above `node` and the slot in it; none above the root.
+    /// Returns the inner block above `node` and the slot in it; none above the root.
     pub(super) fn parent_of(&self, node: Node) -> Option<(u32, usize)> {
         let (parent, slot) = if node.level == 0 {
             let head = self.leaves.head(node.number);
@@ -300,7 +299,7 @@ impl<N: Note> Tree<N> {
         }
     }
 
-    /// Tells the children of `parent`, which are at `level`, from slot `from` on where they are.
+    /// Tells the children of `parent`, which are at `level`, their places, from slot `from` on.
     pub(super) fn renumber(&mut self, level: u32, parent: u32, from: usize) {
         for slot in from..self.inners.get(parent).count() {
             let number = self.inners.get(parent).child.0[slot];
@@ -309,14 +308,13 @@ impl<N: Note> Tree<N> {
     }
 }
 
-/// What the laws look at.
 impl<N: Note> Tree<N> {
-    /// The summary of a block, computed from its rows.
+    /// Returns the summary of a block, computed from its rows.
     pub(super) fn summary_at(&self, level: u32, number: u32) -> Summary {
         self.summary_of(Node { level, number })
     }
 
-    /// The parent and slot that a block believes it has.
+    /// Returns the parent and slot that a block believes it has.
     pub(super) fn believed_parent(&self, level: u32, number: u32) -> Option<(u32, usize)> {
         self.parent_of(Node { level, number })
     }
