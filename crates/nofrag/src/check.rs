@@ -1,4 +1,4 @@
-//! How a structure states what is always true of it, and names the sentence that broke.
+//! A trait for structures that verify their own laws, and the violation that names a broken law.
 
 use crate::errors::errors;
 
@@ -6,28 +6,27 @@ use crate::errors::errors;
 ///
 /// `check` costs at least O(n) and is meant for tests, fuzzers and post-mortems.
 pub trait Check {
-    /// Verifies every law; the first broken one is returned.
+    /// Verifies every law and returns the first broken one.
     ///
     /// # Errors
     /// The [`Violation`] names the law and where it broke.
     fn check(&self) -> Result<(), Violation>;
 }
 
-/// A law that does not hold, and where.
+/// A broken law, and the place where it does not hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// The sentence that broke, as the structure's documentation words it.
     pub law: &'static str,
     /// The address or index at which it broke.
     pub at: u64,
-    /// What the law demands there.
+    /// The value that the law demands there.
     pub expected: u64,
-    /// What was found.
     pub found: u64,
 }
 
 impl Violation {
-    /// Ok if `expected` and `found` agree, else the violation of `law` at `at`.
+    /// Returns Ok if `expected` and `found` agree, else the violation of `law` at `at`.
     ///
     /// # Errors
     /// The violation, when they differ.
@@ -40,7 +39,7 @@ impl Violation {
         if expected == found { Ok(()) } else { Err(Violation { law, at, expected, found }) }
     }
 
-    /// Ok if `holds`, else the violation of `law` at `at`.
+    /// Returns Ok if `holds`, else the violation of `law` at `at`.
     ///
     /// # Errors
     /// The violation, when it does not hold.

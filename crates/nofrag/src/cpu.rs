@@ -16,13 +16,13 @@ pub struct CpuId {
 }
 
 impl CpuId {
-    /// The number by which the machine knows the CPU; may be larger than the number of CPUs.
+    /// Returns the number by which the machine knows the CPU; may be larger than the number of CPUs.
     #[must_use]
     pub const fn id(self) -> u32 {
         self.id
     }
 
-    /// The position among the set's CPUs, counted without gaps.
+    /// Returns the position among the set's CPUs, counted without gaps.
     #[must_use]
     pub const fn rank(self) -> usize {
         self.rank as usize
@@ -35,19 +35,19 @@ pub struct CpuSet {
     ids: Vec<u32>,
 }
 
-/// So many ids a set is made of at most: more than any machine has, and few enough that a slip takes no memory to speak
-/// of before it is refused.
+/// Largest number of ids in a set: more than any machine has, and so few that a mistaken count takes little memory
+/// before it is refused.
 const MOST_IDS: usize = 1 << 20;
 
 impl CpuSet {
-    /// The set of the given ids, up to 2^20 of them; order and repetition do not matter.
+    /// Returns the set of the given ids, up to 2^20 of them; order and repetition do not matter.
     ///
     /// # Errors
-    /// [`TryReserveError`] when there is no memory for the list, or there are more.
+    /// [`TryReserveError`] when there is no memory for the list, or when there are more than 2^20 ids.
     pub fn new(ids: impl IntoIterator<Item = u32>) -> Result<CpuSet, TryReserveError> {
         let mut list: Vec<u32> = Vec::new();
         for id in ids {
-            // The error of a list that no memory can hold.
+            // Above the limit this asks for a list that no memory can hold, to get its error.
             list.try_reserve(if list.len() < MOST_IDS { 1 } else { usize::MAX })?;
             put(&mut list, id);
         }
@@ -56,58 +56,57 @@ impl CpuSet {
         Ok(CpuSet { ids: list })
     }
 
-    /// CPUs `0..count`, up to 2^20 of them.
+    /// Returns the set of CPUs `0..count`, up to 2^20 of them.
     ///
     /// # Errors
-    /// [`TryReserveError`] when there is no memory for the list, or there are more.
+    /// [`TryReserveError`] when there is no memory for the list, or when `count` is above 2^20.
     pub fn first(count: u32) -> Result<CpuSet, TryReserveError> {
         CpuSet::new(0..count)
     }
 
-    /// The same once more; `clone` ends the process where there is no memory for it.
+    /// Returns a copy of the set, or an error without memory, where `clone` would end the process.
     #[cfg(any(feature = "std", feature = "spin", loom))]
     pub(crate) fn copied(&self) -> Result<CpuSet, TryReserveError> {
         Ok(CpuSet { ids: crate::lists::gathered(self.ids.iter().copied())? })
     }
 
-    /// The CPU with this id, if it belongs to the set. O(log n).
+    /// Returns the CPU with this id, if it belongs to the set. O(log n).
     #[must_use]
     pub fn get(&self, id: u32) -> Option<CpuId> {
         let rank = self.ids.binary_search(&id).ok()?;
         Some(CpuId { id, rank: rank as u32 })
     }
 
-    /// The CPU at this position; positions have no gaps. O(1).
+    /// Returns the CPU at this position; positions have no gaps. O(1).
     #[must_use]
     pub fn by_rank(&self, rank: usize) -> Option<CpuId> {
         self.ids.get(rank).map(|&id| CpuId { id, rank: rank as u32 })
     }
 
-    /// The first CPU whose id is not smaller. O(log n).
+    /// Returns the first CPU whose id is at least `id`. O(log n).
     #[cfg(any(feature = "std", feature = "spin", loom))]
     pub(crate) fn at_or_after(&self, id: u32) -> Option<CpuId> {
         self.by_rank(self.ids.partition_point(|&other| other < id))
     }
 
-    /// The last CPU.
     #[cfg(any(feature = "std", feature = "spin", loom))]
     pub(crate) fn last(&self) -> Option<CpuId> {
         self.by_rank(self.ids.len().checked_sub(1)?)
     }
 
-    /// How many CPUs the set has.
+    /// Returns the number of CPUs in the set.
     #[must_use]
     pub fn len(&self) -> usize {
         self.ids.len()
     }
 
-    /// Whether the set has no CPU.
+    /// Returns true if the set has no CPU.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ids.is_empty()
     }
 
-    /// All CPUs in ascending order.
+    /// Returns all CPUs in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = CpuId> + '_ {
         self.ids.iter().enumerate().map(|(rank, &id)| CpuId { id, rank: rank as u32 })
     }

@@ -1,4 +1,4 @@
-//! How errors are written down: each variant beside what it says.
+//! Macros that write error types: each variant stands beside its text.
 
 /// Errors that can be copied, compared and shown: enums whose variants each have a text, or the text of a struct.
 ///
@@ -66,7 +66,7 @@ macro_rules! errors {
     };
 }
 
-/// Lets `?` turn what says no more than that it happened into the answer of an operation that stands for it.
+/// Lets `?` turn an error without details into the variant of an operation's error that stands for it.
 macro_rules! turns_into {
     ($($cause:ident => $name:ident::$answer:ident $(($inner:expr))?),+ $(,)?) => {$(
         impl From<$cause> for $name {

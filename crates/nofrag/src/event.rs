@@ -1,5 +1,5 @@
-//! What Linux would trace (trace groups `vmalloc`, `kmem`, `compaction`, `vmscan`): engines tell an [`EventSink`] what
-//! they did.
+//! Events of the engines, as Linux traces them (trace groups `vmalloc`, `kmem`, `compaction`, `vmscan`). Engines report
+//! them to an [`EventSink`].
 //!
 //! The default sink `()` ignores everything and costs nothing.
 
@@ -7,57 +7,53 @@ use crate::page::PageEvent;
 use crate::ranges::Span;
 use crate::units::{PageCount, Vpn};
 
-/// One thing that an engine did.
+/// An action of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
     /// `alloc_vmap_area`: an area was allocated.
     AreaAllocated {
-        /// First page.
         start: Vpn,
-        /// Size, guard page included.
+        /// Number of pages, guard page included.
         pages: PageCount,
-        /// Alignment in pages.
+        /// Alignment in pages, a power of two.
         align: u64,
     },
     /// `alloc_vmap_area` with `failed` set: no place was found.
     AreaRefused {
-        /// Size, guard page included.
+        /// Number of pages, guard page included.
         pages: PageCount,
-        /// Alignment in pages.
+        /// Alignment in pages, a power of two.
         align: u64,
     },
     /// `free_vmap_area_noflush`: an area was freed and awaits its flush.
     AreaFreed {
-        /// First page.
         start: Vpn,
         /// Pages that await a flush, this area's included.
         lazy: PageCount,
-        /// The limit above which they are drained.
+        /// The lazy limit: a drain begins when more pages wait.
         limit: PageCount,
     },
     /// `purge_vmap_area_lazy`: lazily freed areas were flushed.
     Purged {
-        /// The hull of what was flushed.
+        /// The smallest range that covers the flushed areas.
         hull: Span,
-        /// How many areas.
         areas: u64,
     },
-    /// The page allocator did something.
+    /// An event of the page allocator.
     Page(PageEvent),
-    /// A function begins that a profiler of functions would time.
     Entered(Function),
-    /// It ends, with or without success. Nothing else is entered in between.
+    /// The function ends, with or without success. No other function is entered in between.
     Left(Function),
 }
 
-/// What a profiler of functions would time, by Linux's names.
+/// Functions that a profiler of functions would time, by Linux's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Function {
     /// `alloc_vmap_area` on behalf of a new block.
     AllocBlockArea,
-    /// `free_vmap_block`: a block's area is freed, and what that drains is drained.
+    /// `free_vmap_block`: a block's area is freed; a drain that this causes belongs to it.
     FreeBlock,
 }
 

@@ -4,10 +4,10 @@
 //! no clock, thread, file or random source, and runs without `std`. Time, CPU and seed are arguments, so every run
 //! replays.
 //!
-//! Read in this order: [`units`] and [`cpu`] (what is counted, and by whom), [`check`] (how a structure states what is
-//! always true of it), [`ranges`] (free ranges of numbers, single owner), [`mmap`] (the address space of a process),
-//! [`page`] (page frames: zones, buddies, fallback, kswapd, compaction), `vmap` (virtual areas, shared by many CPUs;
-//! needs locks, so the feature `std` or, without it, `spin`).
+//! Read in this order: [`units`] and [`cpu`] (units of what is counted, and sets of CPUs), [`check`] (the trait by
+//! which a structure verifies its own laws), [`ranges`] (free ranges of numbers, single owner), [`mmap`] (the address
+//! space of a process), [`page`] (page frames: zones, buddies, fallback, kswapd, compaction), `vmap` (virtual areas,
+//! shared by many CPUs; needs locks, so the feature `std` or, without it, `spin`).
 #![cfg_attr(not(feature = "std"), no_std)]
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
@@ -28,7 +28,7 @@ pub mod units;
 #[cfg(any(feature = "std", feature = "spin", loom))]
 pub mod vmap;
 
-/// What the crate's page shows holds.
+/// The examples of README.md, run as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

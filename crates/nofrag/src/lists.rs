@@ -1,16 +1,16 @@
-//! Lists of a stated length, whose want of memory is an error.
+//! Lists whose lack of memory is an error.
 
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
 
-/// `count` times the value.
+/// Returns a list of `count` copies of `value`.
 pub(crate) fn filled<T: Clone>(count: usize, value: T) -> Result<Vec<T>, TryReserveError> {
     let mut list = Vec::new();
     grow(&mut list, count, value)?;
     Ok(list)
 }
 
-/// `count` values, made one by one.
+/// Returns a list of `count` values, made one by one.
 #[cfg(any(feature = "std", feature = "spin", loom))]
 pub(crate) fn made<T>(count: usize, make: impl FnMut() -> T) -> Result<Vec<T>, TryReserveError> {
     let mut list = Vec::new();
@@ -20,7 +20,7 @@ pub(crate) fn made<T>(count: usize, make: impl FnMut() -> T) -> Result<Vec<T>, T
     Ok(list)
 }
 
-/// All values, however many they are.
+/// Returns a list of all values, however many there are.
 pub(crate) fn gathered<T>(all: impl IntoIterator<Item = T>) -> Result<Vec<T>, TryReserveError> {
     let mut list = Vec::new();
     for value in all {
@@ -30,7 +30,8 @@ pub(crate) fn gathered<T>(all: impl IntoIterator<Item = T>) -> Result<Vec<T>, Tr
     Ok(list)
 }
 
-/// Adds a value for which there is room: who takes memory by the way would end the process where there is none.
+/// Adds a value for which there is room. A push without room would take memory, and end the process where there is
+/// none.
 #[inline]
 pub(crate) fn put<T>(list: &mut Vec<T>, value: T) {
     debug_assert!(list.len() < list.capacity(), "room was made before");
@@ -47,7 +48,7 @@ pub(crate) fn put_all<T>(list: &mut Vec<T>, all: impl IntoIterator<Item = T>) {
     debug_assert_eq!(list.capacity(), room, "room was made before");
 }
 
-/// Makes a list `count` values long, unless it is longer.
+/// Lengthens a list to `count` values by copies of `value`; a longer list stays as it is.
 pub(crate) fn grow<T: Clone>(
     list: &mut Vec<T>,
     count: usize,

@@ -1,6 +1,6 @@
 //! The only file that names a lock or an atomic's home: `std`, `spin` without it, `loom` under its model checker.
 //!
-//! A [`Mutex`] has a [`Rank`] and counts what it costs: how often it was taken, and how often the taker had to wait. A
+//! A [`Mutex`] has a [`Rank`] and counts what it costs: the times it was taken, and the times the taker had to wait. A
 //! thread that holds a lock may only take one of a higher rank; debug builds with `std` verify that, so a deadlock
 //! shows in any test that takes the two locks at all.
 //!
@@ -20,17 +20,17 @@ mod portable {
     };
 }
 
-/// Stands between two `SeqCst` accesses that must not pass each other: a write, then a look at what the other side
-/// wrote.
+/// Orders two `SeqCst` accesses that must not pass each other: a write, then a read of what the other side wrote.
 ///
-/// They are ordered by themselves; loom's model alone takes `SeqCst` accesses for weaker ones, and needs a fence.
+/// Outside loom the accesses are ordered by themselves; loom's model treats `SeqCst` accesses as weaker ones, and needs
+/// a fence.
 #[inline(always)]
 pub(crate) fn full_barrier() {
     #[cfg(loom)]
     loom::sync::atomic::fence(Ordering::SeqCst);
 }
 
-/// Lets others go on while this thread waits for something to happen outside.
+/// Lets other threads go on while this one waits for them.
 #[inline]
 pub(crate) fn relax() {
     #[cfg(loom)]
@@ -42,21 +42,21 @@ pub(crate) fn relax() {
 /// The order in which locks nest: a holder may take only locks of a higher rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
-    /// One flush of the stale translations of blocks at a time.
+    /// Held during a flush of the stale translations of blocks: one runs at a time.
     Aliases,
-    /// A CPU's blocks, as far as its allocations go.
+    /// A CPU's arena: its blocks, as far as handing out slots goes.
     Arena,
-    /// What a CPU's blocks have got back.
+    /// A CPU's recycler: the slots that its blocks have got back.
     Recycler,
-    /// One purge runs at a time.
+    /// Held during a purge: one runs at a time.
     Purge,
     /// One block of Linux's block engine.
     Block,
-    /// A CPU's list of blocks there.
+    /// A CPU's list of blocks in Linux's block engine.
     BlockQueue,
-    /// The index of blocks there, or a bucket of it.
+    /// The index of blocks in Linux's block engine, or a bucket of it.
     BlockIndex,
-    /// A CPU's pools.
+    /// The pools of a CPU.
     Cpu,
     /// A CPU's flushed areas that other CPUs hand to it.
     Inbox,
@@ -64,25 +64,24 @@ pub(crate) enum Rank {
     Busy,
     /// A node's lazily freed areas.
     Lazy,
-    /// A node's pools.
+    /// The pools of a node.
     Pools,
     /// The index of free ranges.
     Free,
-    /// The list of notifiers.
     Notifiers,
 }
 
-/// What a lock has cost since construction.
+/// Costs of a lock since construction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LockCounters {
-    /// How often the lock was taken. Each time costs two locked operations of the processor.
+    /// Times the lock was taken. Each time costs two locked operations of the processor.
     pub acquisitions: u64,
-    /// How often the taker found it held and had to wait.
+    /// Times the taker found the lock held and had to wait.
     pub conflicts: u64,
 }
 
 impl LockCounters {
-    /// The sum of both.
+    /// Returns the sum of two locks' counts, field by field.
     #[must_use]
     pub fn plus(self, other: LockCounters) -> LockCounters {
         LockCounters {
@@ -146,7 +145,7 @@ impl<T> Mutex<T> {
 }
 
 impl<T> Guard<'_, T> {
-    /// What the lock has cost so far, this acquisition included.
+    /// Returns the costs of the lock so far, this acquisition included.
     pub(crate) fn cost(&self) -> LockCounters {
         self.inner.cost
     }
@@ -246,8 +245,8 @@ mod imp {
 
 /// A value that is set once and then read without a lock.
 ///
-/// Under loom this is std's cell too: the model runs its threads one at a time, and whoever reads has learnt of the
-/// value under a lock that the model does see.
+/// Under loom this is std's cell too: the model runs its threads one at a time, and a reader has learnt of the value
+/// under a lock that the model does see.
 #[derive(Debug)]
 pub(crate) struct Published<T> {
     #[cfg(any(feature = "std", loom))]
@@ -257,7 +256,7 @@ pub(crate) struct Published<T> {
 }
 
 impl<T> Published<T> {
-    /// A slot without a value.
+    /// Returns a slot without a value.
     pub(crate) const fn empty() -> Published<T> {
         #[cfg(any(feature = "std", loom))]
         return Published { cell: std::sync::OnceLock::new() };
@@ -265,7 +264,7 @@ impl<T> Published<T> {
         return Published { cell: spin::Once::new() };
     }
 
-    /// The value, once there is one.
+    /// Returns the value, once there is one.
     #[inline]
     pub(crate) fn get(&self) -> Option<&T> {
         self.cell.get()
@@ -287,11 +286,11 @@ mod ranks {
     use std::cell::Cell;
 
     std::thread_local! {
-        /// One bit for each rank that this thread holds.
+        /// One bit for each rank of which this thread holds a lock.
         static HELD: Cell<u32> = const { Cell::new(0) };
     }
 
-    /// The mark that a lock of some rank is held, as long as it lives.
+    /// A mark that a lock of some rank is held, for as long as the mark lives.
     pub(super) struct Held(Rank);
 
     impl Held {

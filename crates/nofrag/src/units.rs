@@ -1,4 +1,4 @@
-//! What a number counts. The only shifts between units stand here.
+//! Units: types that say what a number counts. All shifts between units are in this file.
 
 use core::fmt;
 
@@ -9,7 +9,7 @@ macro_rules! unit {
         pub struct $name(pub u64);
 
         impl $name {
-            /// The bare number.
+            /// Returns the number without its unit.
             #[must_use]
             pub const fn get(self) -> u64 {
                 self.0
@@ -33,7 +33,7 @@ unit! {
     Pfn
 }
 unit! {
-    /// A number of pages.
+    /// A count of pages, as a type of its own.
     PageCount
 }
 unit! {
@@ -51,7 +51,7 @@ impl PageSize {
     /// 4 KiB, the base page of x86-64 and most of arm64.
     pub const KIB_4: PageSize = PageSize { shift: 12 };
 
-    /// A page of `bytes` bytes; `None` unless that is a power of two.
+    /// Returns the size of a page of `bytes` bytes; `None` unless that is a power of two.
     #[must_use]
     pub const fn new(bytes: u64) -> Option<PageSize> {
         if bytes.is_power_of_two() {
@@ -61,31 +61,31 @@ impl PageSize {
         }
     }
 
-    /// Bytes in one page.
+    /// Returns the number of bytes in one page.
     #[must_use]
     pub const fn bytes(self) -> u64 {
         1 << self.shift
     }
 
-    /// The page that holds `address`.
+    /// Returns the page that holds `address`.
     #[must_use]
     pub const fn page_of(self, address: u64) -> Vpn {
         Vpn(address >> self.shift)
     }
 
-    /// Pages needed to hold `bytes`, rounded up.
+    /// Returns the number of pages needed to hold `bytes`, rounded up.
     #[must_use]
     pub const fn pages_for(self, bytes: u64) -> PageCount {
         PageCount((bytes >> self.shift) + if bytes & (self.bytes() - 1) == 0 { 0 } else { 1 })
     }
 
-    /// Bytes in `pages`; `None` if they do not fit into 64 bits.
+    /// Returns the number of bytes in `pages`; `None` if they do not fit into 64 bits.
     #[must_use]
     pub const fn bytes_in(self, pages: PageCount) -> Option<u64> {
         pages.0.checked_mul(self.bytes())
     }
 
-    /// The first address of page `vpn`; `None` if it does not fit into 64 bits.
+    /// Returns the first address of page `vpn`; `None` if it does not fit into 64 bits.
     #[must_use]
     pub const fn address_of(self, vpn: Vpn) -> Option<u64> {
         vpn.0.checked_mul(self.bytes())
@@ -97,7 +97,7 @@ impl PageSize {
 pub struct Order(u8);
 
 impl Order {
-    /// One page.
+    /// The smallest order: one page.
     pub const ZERO: Order = Order(0);
     /// A pageblock: the unit whose pages are meant to be of one migratetype, and the size of a transparent huge page
     /// on x86-64.
@@ -106,51 +106,50 @@ impl Order {
     pub const MAX: Order = Order(10);
     /// Linux's `PAGE_ALLOC_COSTLY_ORDER`: larger orders are not retried for ever.
     pub const COSTLY: Order = Order(3);
-    /// How many orders there are.
     pub const COUNT: usize = Order::MAX.0 as usize + 1;
 
-    /// The order of this number; `None` above [`MAX`](Self::MAX).
+    /// Returns the order with this number; `None` above [`MAX`](Self::MAX).
     #[must_use]
     pub const fn new(order: u8) -> Option<Order> {
         if order <= Order::MAX.0 { Some(Order(order)) } else { None }
     }
 
-    /// The bare number.
+    /// Returns the order as a number.
     #[must_use]
     pub const fn get(self) -> u8 {
         self.0
     }
 
-    /// As an index into a table with a row per order.
+    /// Returns the order as an index into a table with a row per order.
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 
-    /// Pages in a block of this order.
+    /// Returns the number of pages in a block of this order.
     #[must_use]
     pub const fn pages(self) -> u64 {
         1 << self.0
     }
 
-    /// The next larger order; `None` after [`MAX`](Self::MAX).
+    /// Returns the next larger order; `None` after [`MAX`](Self::MAX).
     #[must_use]
     pub const fn larger(self) -> Option<Order> {
         Order::new(self.0 + 1)
     }
 
-    /// The next smaller order; `None` below [`ZERO`](Self::ZERO).
+    /// Returns the next smaller order; `None` below [`ZERO`](Self::ZERO).
     #[must_use]
     pub const fn smaller(self) -> Option<Order> {
         if self.0 == 0 { None } else { Some(Order(self.0 - 1)) }
     }
 
-    /// From this order up to the largest.
+    /// Returns the orders from this one up to the largest.
     pub fn and_larger(self) -> impl DoubleEndedIterator<Item = Order> {
         (self.0..=Order::MAX.0).map(Order)
     }
 
-    /// All orders, smallest first.
+    /// Returns all orders, smallest first.
     pub fn all() -> impl DoubleEndedIterator<Item = Order> {
         Order::ZERO.and_larger()
     }
