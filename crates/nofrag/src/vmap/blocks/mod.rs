@@ -26,13 +26,13 @@ use crate::ranges::{OutOfMetadata, Span};
 use crate::sync::Guard;
 use alloc::vec::Vec;
 
-/// Where blocks come from and go to, and what stands behind their pages.
+/// The source of blocks, to which they return, and the memory behind their pages.
 pub(super) trait AreaSource {
     type Mapper: Mapper;
 
     fn mapper(&self) -> &Self::Mapper;
 
-    /// The first page of a new block. No lock of higher rank than the arena's may be held.
+    /// Takes an area for a new block and returns its first page. No lock of higher rank than the arena's may be held.
     fn take_block(&self, cpu: CpuId) -> Result<u64, Miss>;
 
     /// Frees a block lazily: slots of it may be dirty.
@@ -42,7 +42,7 @@ pub(super) trait AreaSource {
     fn release_block(&self, start: u64);
 }
 
-/// What an alias flush found.
+/// The findings of an alias flush.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Aliases {
     pub(super) visited: u64,
@@ -57,7 +57,8 @@ impl Aliases {
     }
 }
 
-/// Chosen once, by [`BlockIndex`]. There is one per space, and an indirection would cost every operation.
+/// The block engine, chosen once by [`BlockIndex`]. There is one per space, and an indirection would cost every
+/// operation.
 #[allow(clippy::large_enum_variant)]
 #[derive(Debug)]
 pub(super) enum Blocks {
@@ -83,9 +84,9 @@ impl Blocks {
         })
     }
 
-    /// The fast path of our engine: slots of the CPU's window, if the caller has its arena.
+    /// Takes slots of the CPU's window, if the caller has its arena: the fast path of our engine.
     ///
-    /// Whatever stands in the way, the answer is `None`, and the slow path finds out.
+    /// For any obstacle the answer is `None`, and the slow path finds out the reason.
     #[inline(always)]
     pub(super) fn map_at_hand(&self, arena: Option<&mut Arena>, pages: u64) -> Option<u64> {
         match self {
@@ -94,7 +95,7 @@ impl Blocks {
         }
     }
 
-    /// The same under the CPU's lock.
+    /// Does what [`map_at_hand`](Self::map_at_hand) does, under the CPU's lock.
     #[inline(always)]
     pub(super) fn map_at_hand_locked(&self, cpu: CpuId, pages: u64) -> Option<u64> {
         match self {
@@ -103,7 +104,7 @@ impl Blocks {
         }
     }
 
-    /// Ends a mapping of our engine; false if it is none, and then nothing changed.
+    /// Ends a mapping of our engine; returns false, with nothing changed, if it is none.
     #[inline(always)]
     pub(super) fn unmap_at_hand<A: AreaSource>(&self, area: RamArea, areas: &A) -> bool {
         match self {
@@ -112,8 +113,8 @@ impl Blocks {
         }
     }
 
-    /// The first page of a place for `pages` pages, 1 to the geometry's `max_pages`. `arena` is the CPU's, if the
-    /// caller holds it; without leave to wait nothing is flushed.
+    /// Returns the first page of a place for `pages` pages, 1 to the geometry's `max_pages`. `arena` is the CPU's, if
+    /// the caller holds it; without leave to wait nothing is flushed.
     #[inline(always)]
     pub(super) fn map<A: AreaSource>(
         &self,
@@ -142,12 +143,12 @@ impl Blocks {
         on_blocks!(self, it => it.unmap(area, areas))
     }
 
-    /// The mapping that covers page `at`.
+    /// Returns the mapping that covers page `at`.
     pub(super) fn find(&self, at: u64) -> Option<RamArea> {
         on_blocks!(self, it => it.find(at))
     }
 
-    /// The lowest number, from this one on, at which a block stands or stood.
+    /// Returns the lowest number, from this one on, at which a block stands or stood.
     pub(super) fn next_record(&self, number: u64) -> Option<u64> {
         on_blocks!(self, it => it.next_record(number))
     }
@@ -158,7 +159,8 @@ impl Blocks {
         on_blocks!(self, it => it.for_each_live(number, visit));
     }
 
-    /// One caller's turn at flushing aliases, where they need one: the flush is over when it is dropped.
+    /// Waits for the caller's turn at flushing aliases, where the engine needs turns: it ends when the guard is
+    /// dropped.
     pub(super) fn alias_turn(&self) -> Option<Guard<'_, ()>> {
         match self {
             Blocks::Queues(queues) => Some(queues.alias_turn()),
@@ -176,14 +178,14 @@ impl Blocks {
         on_blocks!(self, it => it.purge_idle(areas));
     }
 
-    /// The same for the blocks of a CPU that the caller holds.
+    /// Gives back every block without a live slot of a CPU whose arena the caller holds.
     pub(super) fn purge_arena<A: AreaSource>(&self, cpu: CpuId, arena: &mut Arena, areas: &A) {
         if let Blocks::Slots(slots) = self {
             slots.purge_arena(cpu, arena, areas);
         }
     }
 
-    /// Whether slots of ours await a flush that the CPUs which own them do not make.
+    /// Returns true if slots of ours await a flush that the CPUs which own them do not make.
     pub(super) fn is_overdue(&self) -> bool {
         match self {
             Blocks::Queues(_) => false,
@@ -191,14 +193,14 @@ impl Blocks {
         }
     }
 
-    /// Collects and flushes for those CPUs.
+    /// Collects and flushes these slots for the CPUs that own them.
     pub(super) fn drain_overdue<A: AreaSource>(&self, areas: &A) {
         if let Blocks::Slots(slots) = self {
             slots.drain_overdue(areas);
         }
     }
 
-    /// Whether a purge could give a block back.
+    /// Returns true if a purge could give a block back.
     pub(super) fn has_reclaimable(&self) -> bool {
         on_blocks!(self, it => it.has_reclaimable())
     }
@@ -216,8 +218,8 @@ impl Blocks {
         }
     }
 
-    /// Makes the blocks of a CPU, whose arena the caller has, those of CPU `to`, of which nobody has a handle. How
-    /// many.
+    /// Hands the blocks of a CPU, whose arena the caller has, over to CPU `to`, of which no handle is out. Returns
+    /// their number.
     pub(super) fn hand_over<A: AreaSource>(
         &self,
         from: CpuId,

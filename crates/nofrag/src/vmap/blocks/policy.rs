@@ -5,35 +5,23 @@
 
 use crate::units::PageSize;
 
-/// How small mappings ([`map_ram`](super::super::VmapSpace::map_ram)) are cut from blocks.
+/// The rules by which small mappings ([`map_ram`](super::super::VmapSpace::map_ram)) are cut from blocks.
 ///
 /// The values of [`BlockIndex`] choose the engine: `Global` and `PerCpu` are Linux's, `Direct` is ours, which heeds
 /// `geometry`, `classes` and `reuse` only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockPolicy {
-    /// How large a block is, and what is too large for one.
     pub geometry: BlockGeometry,
-    /// To which sizes requests are rounded up.
     pub classes: SizeClasses,
-    /// When slots of a block are handed out again.
     pub reuse: Reuse,
-    /// How the block of an address is found.
     pub index: BlockIndex,
-    /// Where a new block joins its CPU's list.
     pub new_block: NewBlock,
-    /// How the request that made a new block necessary gets its slots.
     pub first_slots: FirstSlots,
-    /// What is remembered of slots that await a flush.
     pub dirty: DirtyTracking,
-    /// Whether a block knows which of its slots are live.
     pub live_map: LiveMap,
-    /// Which idle blocks an alias flush leaves alone.
     pub keep: KeepBlocks,
-    /// How an alias flush finds the blocks.
     pub aliases: AliasWalk,
-    /// Which list a purged block is taken off.
     pub purge_queue: PurgeQueue,
-    /// How a bucket of the index is chosen.
     pub hash: HashIds,
 }
 
@@ -44,8 +32,8 @@ pub struct BlockGeometry {
     max_pages: u32,
 }
 
-/// Linux's constants (docs/sources/vmap.md#block-constants): bounds of the number of slots (`VMAP_BBMAP_BITS`), and how
-/// many blocks a CPU should have room for.
+/// Linux's constants (docs/sources/vmap.md#block-constants): bounds of the number of slots (`VMAP_BBMAP_BITS`), and the
+/// number of blocks for which each CPU should have room.
 const LINUX_MAX_SLOTS: u64 = 1024;
 const LINUX_BLOCKS_PER_CPU: u64 = 16;
 
@@ -54,8 +42,8 @@ impl BlockGeometry {
     /// mappings of up to 64.
     pub const LINUX_64: BlockGeometry = BlockGeometry { slots: 1024, max_pages: 64 };
 
-    /// Blocks of `slots` pages, mappings of up to `max_pages`. `None` unless both are powers of two with 1 <=
-    /// `max_pages` <= 64 and `2 * max_pages` <= `slots` <= 32768.
+    /// Returns the geometry of blocks of `slots` pages and mappings of up to `max_pages`. `None` unless both are powers
+    /// of two with 1 <= `max_pages` <= 64 and `2 * max_pages` <= `slots` <= 32768.
     #[must_use]
     pub const fn new(slots: u32, max_pages: u32) -> Option<BlockGeometry> {
         let powers = slots.is_power_of_two() && max_pages.is_power_of_two();
@@ -66,12 +54,12 @@ impl BlockGeometry {
         }
     }
 
-    /// Linux's formulas (docs/sources/vmap.md#block-constants) for a word of `word_bits` bits, pages of `page`, and a
-    /// kernel built for `nr_cpus` CPUs: mappings have up to `word_bits` pages (`VMAP_MAX_ALLOC`), and blocks are so
-    /// small that 16 for each CPU fit into a guess at the size of the vmalloc space, but have room for two of the
-    /// largest mappings and at most 1024 slots.
+    /// Returns the geometry that Linux's formulas (docs/sources/vmap.md#block-constants) give for a word of `word_bits`
+    /// bits, pages of `page`, and a kernel built for `nr_cpus` CPUs: mappings have up to `word_bits` pages
+    /// (`VMAP_MAX_ALLOC`), and blocks are so small that 16 for each CPU fit into a guess at the size of the vmalloc
+    /// space, but have room for two of the largest mappings and at most 1024 slots.
     ///
-    /// `None` unless `word_bits` is 32 or 64.
+    /// The answer is `None` unless `word_bits` is 32 or 64.
     #[must_use]
     pub const fn linux(word_bits: u32, page: PageSize, nr_cpus: u32) -> Option<BlockGeometry> {
         let vmalloc_bytes: u64 = match word_bits {
@@ -87,26 +75,26 @@ impl BlockGeometry {
         BlockGeometry::new(slots as u32, word_bits)
     }
 
-    /// Pages of a block (Linux: `VMAP_BBMAP_BITS`).
+    /// Returns the pages of a block (Linux: `VMAP_BBMAP_BITS`).
     #[must_use]
     pub const fn slots(self) -> u32 {
         self.slots
     }
 
-    /// Pages of the largest mapping that is cut from a block (Linux: `VMAP_MAX_ALLOC`).
+    /// Returns the pages of the largest mapping that is cut from a block (Linux: `VMAP_MAX_ALLOC`).
     #[must_use]
     pub const fn max_pages(self) -> u32 {
         self.max_pages
     }
 
-    /// An idle block with at least so many free slots is left alone by alias flushes since 6.5.
+    /// Returns the number of free slots from which on alias flushes leave an idle block alone, since 6.5.
     #[must_use]
     pub const fn purge_threshold(self) -> u32 {
         self.slots / 4
     }
 }
 
-/// To which sizes requests are rounded up.
+/// The sizes to which requests are rounded up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SizeClasses {
@@ -116,12 +104,11 @@ pub enum SizeClasses {
     Quarters,
     /// Eight steps between powers of two: exact up to 8 pages.
     Eighths,
-    /// Every size.
     Exact,
 }
 
 impl SizeClasses {
-    /// `pages` rounded up; zero stays zero, and what passes the last number becomes that.
+    /// Returns `pages` rounded up; zero stays zero, and a size that passes the last number becomes that number.
     #[inline]
     #[must_use]
     pub const fn round(self, pages: u32) -> u32 {
@@ -147,17 +134,17 @@ impl SizeClasses {
     }
 }
 
-/// When slots of a block are handed out again.
+/// The time from which slots of a block may be handed out again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reuse {
     /// When the whole block has been used and unmapped (Linux): one long-lived mapping pins a block.
     WholeBlock,
-    /// Each on its own, once a flush that began after its unmapping has completed.
+    /// Each slot on its own, once a flush that began after its unmapping has completed.
     FlushEpoch,
 }
 
-/// How the block of an address is found.
+/// The way from an address to its block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum BlockIndex {
@@ -169,16 +156,16 @@ pub enum BlockIndex {
     Direct,
 }
 
-/// Where a new block joins its CPU's list of blocks with free slots.
+/// The end at which a new block joins its CPU's list of blocks with free slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NewBlock {
-    /// In front (before Pen 2015): it hides the holes of older blocks for good.
+    /// In front (before Pen 2015): the new block hides the holes of older blocks for good.
     Head,
-    /// Behind (Pen's first change).
+    /// At the back (Pen's first change).
     Tail,
 }
 
-/// How the request that made a new block necessary gets its slots.
+/// The way in which the request that made a new block necessary gets its slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FirstSlots {
@@ -188,57 +175,59 @@ pub enum FirstSlots {
     AtCreation,
 }
 
-/// What is remembered of slots that await a flush.
+/// The record of slots that await a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DirtyTracking {
     /// A bit for each slot (before Pen 2015).
     Bitmap,
-    /// The smallest range that covers them (Pen's third change).
+    /// The smallest range that covers these slots (Pen's third change).
     Range,
 }
 
-/// Whether a block knows which of its slots are live.
+/// A block's map of its live slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LiveMap {
-    /// No: an unmapping holds the block's lock once.
+    /// No map: an unmapping holds the block's lock once.
     None,
-    /// For readers, since 6.4: an unmapping holds the block's lock twice.
+    /// A map for readers, since 6.4: an unmapping holds the block's lock twice.
     UsedMap,
 }
 
-/// Which idle blocks an alias flush leaves alone.
+/// The idle blocks that an alias flush leaves alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum KeepBlocks {
-    /// None: it purges every block without a live slot (before 6.5).
+    /// None: the flush purges every block without a live slot (before 6.5).
     UsedUp,
-    /// Those of which a quarter is still free (6.5 and later).
+    /// Blocks of which a quarter is still free (6.5 and later).
     QuarterFree,
 }
 
-/// How an alias flush finds the blocks.
+/// The way in which an alias flush finds the blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AliasWalk {
-    /// By the lists of blocks with free slots, so it misses the dirty slots of full ones (before 6.5). Kept for tests.
+    /// By the lists of blocks with free slots, so the flush misses the dirty slots of full ones (before 6.5). Kept for
+    /// tests.
     FreeLists,
     /// By the index: all of them.
     Index,
 }
 
-/// Which list a purged block is taken off.
+/// The list off which a purged block is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PurgeQueue {
-    /// That of the bucket in which it was found, which need not be the one it is on (6.4 to 6.9). Kept for tests.
+    /// The list of the bucket in which the block was found, which need not be the one it is on (6.4 to 6.9). Kept for
+    /// tests.
     OfBucket,
-    /// That of the CPU that made it.
+    /// The list of the CPU that made the block.
     OfOwner,
 }
 
-/// How a bucket of the index is chosen.
+/// The rule by which a bucket of the index is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HashIds {
@@ -266,15 +255,15 @@ impl BlockPolicy {
         hash: HashIds::NextPossible,      // vmap.md#sparse-ids
     };
 
-    /// Pen's first change alone (docs/sources/vmap.md#pen-changes).
+    /// Linux 3.19 with Pen's first change (docs/sources/vmap.md#pen-changes).
     pub const PATCH_1: BlockPolicy =
         BlockPolicy { new_block: NewBlock::Tail, ..BlockPolicy::LINUX_3_19 };
 
-    /// Pen's first two changes.
+    /// Linux 3.19 with Pen's first two changes.
     pub const PATCH_2: BlockPolicy =
         BlockPolicy { first_slots: FirstSlots::AtCreation, ..BlockPolicy::PATCH_1 };
 
-    /// All three: Linux 4.1 to 6.3.
+    /// Linux 4.1 to 6.3: all three changes of Pen.
     pub const LINUX_4_1: BlockPolicy =
         BlockPolicy { dirty: DirtyTracking::Range, ..BlockPolicy::PATCH_2 };
 
@@ -291,8 +280,8 @@ impl BlockPolicy {
         ..BlockPolicy::LINUX_6_4
     };
 
-    /// Ours. Sizes are not rounded: slots are found by their runs, not by classes, and in every mix of lifetimes that
-    /// was tried exact sizes took the least space.
+    /// The rules of nofrag's own engine. Sizes are not rounded: slots are found by their runs, not by classes, and in
+    /// every mix of lifetimes that was tried exact sizes took the least space.
     pub const NOFRAG: BlockPolicy = BlockPolicy {
         classes: SizeClasses::Exact, // vmap.md#size-classes
         reuse: Reuse::FlushEpoch,    // vmap.md#recycled-slots
@@ -341,7 +330,8 @@ mod tests {
         }
     }
 
-    /// docs/sources/vmap.md#oracle-6: what uniform sizes of 1 to 64 pages cost (sum of all rounded sizes).
+    /// docs/sources/vmap.md#oracle-6: the cost of uniform sizes of 1 to 64 pages, which is the sum of all rounded
+    /// sizes.
     #[test]
     fn rounding_sums() {
         let sum = |classes: SizeClasses| (1..=64).map(|pages| classes.round(pages)).sum::<u32>();

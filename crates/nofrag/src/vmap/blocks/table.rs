@@ -20,15 +20,15 @@ type Leaf<T> = Vec<Published<T>>;
 pub(super) struct Table<T> {
     /// The number of the first block that could have a page in the space.
     first: u64,
-    /// How many could.
+    /// Number of blocks that could have a page in the space.
     count: u64,
     leaf_digits: u32,
-    /// That many ones.
+    /// A mask of `leaf_digits` ones.
     leaf_mask: u64,
     leaves: Vec<Published<Leaf<T>>>,
 }
 
-/// Where a block's record is: the leaf and the place there. It never changes.
+/// The place of a block's record: the leaf, and the place in it. It never changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Position {
     leaf: u32,
@@ -36,12 +36,12 @@ pub(super) struct Position {
 }
 
 impl Position {
-    /// A place to begin with.
+    /// A position before the true one is known.
     pub(super) const NOWHERE: Position = Position { leaf: 0, place: 0 };
 }
 
 impl<T> Table<T> {
-    /// A table for blocks of `slots` pages, a power of two, in `span`.
+    /// Returns a table for blocks of `slots` pages, a power of two, in `span`.
     pub(super) fn new(span: Span, slots: u32) -> Result<Table<T>, OutOfMetadata> {
         let shift = slots.ilog2();
         let first = span.start() >> shift;
@@ -53,7 +53,7 @@ impl<T> Table<T> {
         Ok(Table { first, count, leaf_digits, leaf_mask, leaves })
     }
 
-    /// The leaf of a block and its place there. A number outside the space leads nowhere.
+    /// Returns the leaf of a block and its place there. A number outside the space leads nowhere.
     #[inline(always)]
     fn locate(&self, number: u64) -> (usize, usize) {
         let index = number.wrapping_sub(self.first);
@@ -62,31 +62,31 @@ impl<T> Table<T> {
         (leaf, (index & self.leaf_mask) as usize)
     }
 
-    /// The position of a block in the space.
+    /// Returns the position of a block in the space.
     pub(super) fn position(&self, number: u64) -> Position {
         let (leaf, place) = self.locate(number);
         Position { leaf: leaf as u32, place: place as u32 }
     }
 
-    /// The record at a position, once there is one.
+    /// Returns the record at a position, once there is one.
     #[inline(always)]
     pub(super) fn at(&self, position: Position) -> Option<&T> {
         self.leaves.get(position.leaf as usize)?.get()?.get(position.place as usize)?.get()
     }
 
-    /// How many blocks the space has places for, at most.
+    /// Returns the number of blocks for which the space has places, at most.
     pub(super) fn places(&self) -> u64 {
         self.count
     }
 
-    /// The record, once there is one.
+    /// Returns the record, once there is one.
     #[inline(always)]
     pub(super) fn get(&self, number: u64) -> Option<&T> {
         let (leaf, place) = self.locate(number);
         self.leaves.get(leaf)?.get()?.get(place)?.get()
     }
 
-    /// The record; what `make` makes becomes it if there is none yet. `number` is that of a block in the space.
+    /// Returns the record of a block in the space; if there is none yet, the value of `make` becomes it.
     pub(super) fn provide(
         &self,
         number: u64,
@@ -105,7 +105,8 @@ impl<T> Table<T> {
         Ok(record.get().expect("the record was just published"))
     }
 
-    /// The lowest number, from this one on, that has a record. Leaves that were never made are passed by at once.
+    /// Returns the lowest number, from this one on, that has a record. Leaves that were never made are passed by at
+    /// once.
     pub(super) fn next_from(&self, number: u64) -> Option<u64> {
         let (from, mut place) = self.locate(number.max(self.first));
         for (leaf, published) in self.leaves.iter().enumerate().skip(from) {
@@ -120,7 +121,7 @@ impl<T> Table<T> {
         None
     }
 
-    /// All records by ascending number.
+    /// Returns all records by ascending number.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
         (self.first..).step_by(1 << self.leaf_digits).zip(&self.leaves).flat_map(|(base, leaf)| {
             let places = leaf.get().into_iter().flatten();
@@ -128,7 +129,7 @@ impl<T> Table<T> {
         })
     }
 
-    /// Bytes of both levels, without what records own besides.
+    /// Returns the bytes of both levels, without those that records own besides.
     pub(super) fn metadata_bytes(&self) -> u64 {
         let places: usize = self.leaves.iter().filter_map(Published::get).map(Vec::len).sum();
         let bytes = size_of_val(&*self.leaves) + places * size_of::<Published<T>>();
@@ -136,7 +137,7 @@ impl<T> Table<T> {
     }
 }
 
-/// So many places without a value.
+/// Returns `places` places without a value.
 fn vacant<T>(places: usize) -> Result<Vec<Published<T>>, OutOfMetadata> {
     Ok(made(places, Published::empty)?)
 }

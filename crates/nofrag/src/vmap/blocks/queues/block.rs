@@ -1,4 +1,4 @@
-//! One block: what its lock covers, and what is read without it (docs/sources/vmap.md#block-objects).
+//! One block: the fields under its lock, and those that are read without it (docs/sources/vmap.md#block-objects).
 
 use super::queue::Link;
 use crate::lists::filled;
@@ -27,14 +27,14 @@ pub(super) struct Block {
     pub(super) body: Mutex<Body>,
 }
 
-/// What the lock of a block covers.
+/// The fields under the lock of a block.
 #[derive(Debug)]
 pub(super) struct Body {
-    /// Whether a block stands here: from its creation until it was found used up, or purged.
+    /// True if a block stands here: from its creation until it was found used up, or purged.
     pub(super) stands: bool,
     /// The position of the CPU that hands out its slots.
     pub(super) owner: u32,
-    /// Slots that were unmapped.
+    /// Number of slots that were unmapped.
     pub(super) dirty: u32,
     stale: Stale,
     /// A bit for each live slot, under [`LiveMap::UsedMap`] only.
@@ -44,7 +44,7 @@ pub(super) struct Body {
     pub(super) counts: BlockCounts,
 }
 
-/// Counted under the lock of the block, for all blocks that ever stood at this place.
+/// Counts under the lock of the block, for all blocks that ever stood at this place.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct BlockCounts {
     pub(super) maps: u64,
@@ -54,12 +54,12 @@ pub(super) struct BlockCounts {
     pub(super) dirty_words: u64,
 }
 
-/// Which slots were unmapped since the last flush.
+/// The slots that were unmapped since the last flush.
 #[derive(Debug)]
 enum Stale {
-    /// All of them are in `start..end`; none if that is empty.
+    /// All of these slots are in `start..end`; there are none if that is empty.
     Range { start: u32, end: u32 },
-    /// Those of which the bit is set.
+    /// The slots whose bits are set.
     Bitmap(Vec<u64>),
 }
 
@@ -104,7 +104,7 @@ impl Block {
         self.free.load(Ordering::Relaxed) as u32
     }
 
-    /// The lock of the block is held.
+    /// Sets the number of free slots; the lock of the block is held.
     #[inline(always)]
     pub(super) fn set_free(&self, free: u32) {
         self.free.store(u64::from(free), Ordering::Relaxed);
@@ -112,7 +112,7 @@ impl Block {
 }
 
 impl Body {
-    /// A new block stands here, of which all slots are free.
+    /// Begins a new block here, all of whose slots are free.
     pub(super) fn begin(&mut self, owner: u32) {
         debug_assert!(!self.stands, "the areas hand out a place once");
         self.stands = true;
@@ -126,7 +126,7 @@ impl Body {
         }
     }
 
-    /// A mapping of `pages` pages starts at slot `at` and takes `slots`.
+    /// Notes that a mapping of `pages` pages starts at slot `at` and takes `slots` slots.
     #[inline(always)]
     pub(super) fn enter(&mut self, at: u32, pages: u32, slots: u32) {
         self.sizes[at as usize] = pages as u8;
@@ -168,14 +168,14 @@ impl Body {
         }
     }
 
-    /// The live mapping that covers slot `at`: its first slot and its pages.
+    /// Returns the live mapping that covers slot `at`: its first slot and its pages.
     pub(super) fn covering(&self, at: u32) -> Option<(u32, u32)> {
         let first = (0..=at).rev().take(64).find(|&slot| self.sizes[slot as usize] != 0)?;
         let pages = u32::from(self.sizes[first as usize]);
         (pages & u32::from(ENDED) == 0 && at < first + pages).then_some((first, pages))
     }
 
-    /// First slot and pages of every live mapping that starts at slot `at` or above.
+    /// Returns the first slot and the pages of every live mapping that starts at slot `at` or above.
     pub(super) fn live_from(&self, at: u32) -> impl Iterator<Item = (u32, u32)> {
         let sizes = (at..).zip(self.sizes.iter().skip(at as usize));
         sizes
@@ -183,7 +183,7 @@ impl Body {
             .map(|(slot, size)| (slot, u32::from(*size)))
     }
 
-    /// Calls `visit` with first slot, pages and whether it is live, for every mapping that was ever made.
+    /// Calls `visit` with the first slot, the pages, and true if it is live, for every mapping that was ever made.
     pub(super) fn for_each_mapping(&self, mut visit: impl FnMut(u32, u32, bool)) {
         for (at, &size) in (0..).zip(&self.sizes).filter(|(_, size)| **size != 0) {
             visit(at, u32::from(size & !ENDED), size & ENDED == 0);
@@ -208,7 +208,7 @@ impl Body {
         }
     }
 
-    /// The smallest range of slots that covers what was unmapped since the last flush; forgets it.
+    /// Returns the smallest range that covers all slots unmapped since the last flush, and forgets them.
     pub(super) fn take_stale(&mut self) -> Option<(u32, u32)> {
         let bounds = self.stale_bounds();
         match &mut self.stale {
@@ -221,7 +221,7 @@ impl Body {
         bounds
     }
 
-    /// What [`take_stale`](Self::take_stale) would return.
+    /// Returns the range that [`take_stale`](Self::take_stale) would return.
     pub(super) fn stale_bounds(&self) -> Option<(u32, u32)> {
         match &self.stale {
             Stale::Range { start, end } => (*start < *end).then_some((*start, *end)),
@@ -235,7 +235,7 @@ impl Body {
         }
     }
 
-    /// How many bits of the map of live slots are set, if there is one.
+    /// Returns the number of set bits in the map of live slots, if there is one.
     pub(super) fn used_slots(&self) -> Option<u32> {
         let set = self.used.iter().map(|word| word.count_ones()).sum();
         (!self.used.is_empty()).then_some(set)

@@ -1,4 +1,4 @@
-//! The index of blocks by number: which ones there are.
+//! The index of blocks: the numbers of all that exist.
 //!
 //! Changes take the lock of a bucket, of which there is one (up to 6.3) or one per CPU (Rezki 2023: on 64 CPUs one lock
 //! was waited for almost as often as that of the areas). Buckets are chosen by *address*, since any CPU may end a
@@ -15,7 +15,7 @@ use crate::sync::{LockCounters, Mutex, Ordering, Padded, Rank};
 use crate::vmap::{BlockIndex, BlockPolicy, HashIds};
 use alloc::vec::Vec;
 
-/// How many blocks a walk reads in one hold of a bucket's lock.
+/// Number of blocks that a walk reads in one hold of a bucket's lock.
 pub(super) const WALK_CHUNK: usize = 64;
 
 /// 1. A block is in the bucket of its number from its creation until it is given back, and nowhere else.
@@ -29,7 +29,7 @@ pub(super) struct Index {
 
 #[derive(Debug, Default)]
 pub(super) struct Bucket {
-    /// In no order; each block's record knows its place.
+    /// Numbers in no order; each block's record knows its place.
     pub(super) numbers: Vec<u64>,
     pub(super) inserts: u64,
     pub(super) erases: u64,
@@ -48,7 +48,7 @@ impl Index {
         Ok(Index { kind: policy.index, hash: policy.hash, cpus: cpus.copied()?, buckets })
     }
 
-    /// The position of the bucket of a block; none if the policy names one that does not exist.
+    /// Returns the position of the bucket of a block; none if the policy names one that does not exist.
     pub(super) fn bucket_of(&self, number: u64) -> Option<usize> {
         match self.kind {
             BlockIndex::Global => Some(0),
@@ -56,13 +56,13 @@ impl Index {
         }
     }
 
-    /// Whether the index leads to a block. Only a broken hash does not.
+    /// Returns true if the index leads to a block. Only with a broken hash does it not.
     #[inline(always)]
     pub(super) fn reaches(&self, number: u64) -> bool {
         self.hash == HashIds::NextPossible || self.bucket_of(number).is_some()
     }
 
-    /// With a broken hash, the entry is lost (the machine crashed).
+    /// Adds a block. With a broken hash the entry is lost (in Linux the machine crashed).
     pub(super) fn insert(&self, number: u64, block: &Block) -> Result<(), OutOfMetadata> {
         let Some(bucket) = self.bucket_of(number) else { return Ok(()) };
         let mut bucket = self.buckets[bucket].lock();
@@ -85,8 +85,8 @@ impl Index {
         bucket.erases += 1;
     }
 
-    /// Calls `visit` with every block, none of the locks held. What comes or goes meanwhile may be missed or met; what
-    /// stays is met.
+    /// Calls `visit` with every block, none of the locks held. A block that comes or goes meanwhile may be missed or
+    /// met; one that stays is met.
     pub(super) fn for_each(&self, mut visit: impl FnMut(u64)) {
         let mut chunk = [0; WALK_CHUNK];
         for bucket in &self.buckets {
@@ -108,7 +108,7 @@ impl Index {
         }
     }
 
-    /// Calls `visit` with each bucket, its position, and what its lock has cost.
+    /// Calls `visit` with each bucket, its position, and the costs of its lock.
     pub(super) fn for_each_bucket(&self, mut visit: impl FnMut(usize, &Bucket, LockCounters)) {
         for (at, bucket) in self.buckets.iter().enumerate() {
             let bucket = bucket.lock();
@@ -117,7 +117,7 @@ impl Index {
     }
 }
 
-/// The CPU whose bucket holds the block with this number.
+/// Returns the CPU whose bucket holds the block with this number.
 fn bucket_cpu(cpus: &CpuSet, hash: HashIds, number: u64) -> Option<CpuId> {
     match hash {
         HashIds::CountModulo => cpus.get((number % cpus.len() as u64) as u32),

@@ -1,4 +1,4 @@
-//! What can be seen of Linux's blocks: mappings (docs/sources/vmap.md#block-hash), counts, and the blocks themselves.
+//! Views of Linux's blocks: mappings (docs/sources/vmap.md#block-hash), counts, and the blocks themselves.
 
 use super::Queues;
 use super::block::{Block, BlockCounts, Body};
@@ -9,10 +9,10 @@ use crate::units::{PageCount, Vpn};
 use crate::vmap::{BlockRecord, BlockStats, RamArea, VmapCounters};
 use alloc::vec::Vec;
 
-/// How many runs of live pages a reader takes in one hold of a block's lock.
+/// Number of runs of live pages that a reader takes in one hold of a block's lock.
 const RUNS_PER_HOLD: usize = 32;
 
-/// First slots and ends of the lowest runs of live slots from slot `at` on: how many there are.
+/// Fills `runs` with first slots and ends of the lowest runs of live slots from slot `at` on; returns their number.
 fn runs_from(body: &Body, at: u32, runs: &mut [(u32, u32); RUNS_PER_HOLD]) -> usize {
     let mut count = 0;
     for (first, pages) in body.live_from(at) {

@@ -1,5 +1,5 @@
-//! What is always true of Linux's blocks (docs/sources/vmap.md#block-laws, V1 to V8), as far as it can be seen while
-//! nobody works.
+//! The laws of Linux's blocks (docs/sources/vmap.md#block-laws, V1 to V8), as far as they can be seen while nobody
+//! works.
 
 use super::block::{Block, Body};
 use super::{Queues, queue};

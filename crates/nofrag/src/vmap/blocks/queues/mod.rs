@@ -12,9 +12,10 @@
 //! 4. If nothing fits: take an area for a new block, enter it in the index, put it on the list.
 //!
 //! An unmapping finds the record of the block by its number, verifies start and size, clears the entries without a
-//! flush, and widens the range of dirty slots. Whoever makes the last slot dirty gives the block back: out of the
-//! index, then freed lazily like any area. So no slot is handed out again before a flush. Between the two steps an
-//! alias flush finds it in neither place, and in Linux misses it; here it is noted among the blocks that are `leaving`.
+//! flush, and widens the range of dirty slots. The thread that makes the last slot dirty gives the block back: out of
+//! the index, then freed lazily like any area. So no slot is handed out again before a flush. Between the two steps an
+//! alias flush finds the block in neither place, and in Linux misses it; here it is noted among the blocks that are
+//! `leaving`.
 //!
 //! Locks: block, then queue or index; none of them is held while areas are taken or freed.
 //!
@@ -44,7 +45,7 @@ use alloc::vec::Vec;
 
 type BlockTable = Table<Block>;
 
-/// How often a walk begins again when the list changes under it, before it takes the list's lock.
+/// Number of times that a walk begins again when the list changes under it, before it takes the list's lock.
 const WALKS: u32 = 3;
 
 /// The largest mapping that a block geometry allows.
@@ -54,14 +55,13 @@ const MAX_PAGES: usize = 64;
 pub(in crate::vmap) struct Queues {
     policy: BlockPolicy,
     cpus: CpuSet,
-    /// Slots of a block.
     slots: u32,
-    /// The same, as a power of two.
+    /// Slots of a block, as a base-2 logarithm.
     shift: u32,
     /// For each size: the slots that it takes.
     rounded: [u8; MAX_PAGES + 1],
     table: BlockTable,
-    /// By the position of the CPU.
+    /// One list for each CPU, by the CPU's position.
     queues: Vec<Padded<Queue>>,
     index: Index,
     /// One alias flush at a time (Linux: `vmap_purge_lock`): the second one must not return while translations are
@@ -71,12 +71,12 @@ pub(in crate::vmap) struct Queues {
     leaving: Mutex<Leaving>,
 }
 
-/// The blocks that are out of the index and not yet among the lazy areas. What was unmapped in them long ago may be
-/// stale all the same; in Linux, an alias flush that comes just then misses it.
+/// The blocks that are out of the index and not yet among the lazy areas. Slots unmapped in them long ago may be stale
+/// all the same; in Linux, an alias flush that comes just then misses it.
 #[derive(Debug, Default)]
 struct Leaving {
     blocks: u64,
-    /// Covers them, and some that have left since; none only if there are none.
+    /// Covers these blocks, and some that have left since; none only if there are no such blocks.
     hull: Option<Span>,
 }
 
@@ -94,15 +94,15 @@ impl Leaving {
     }
 }
 
-/// What a search of a CPU's list is for.
+/// The purpose of a search of a CPU's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Search {
     First,
-    /// For the block that was just created.
+    /// Looks for the block that was just created.
     Second,
 }
 
-/// What a mapping asks for.
+/// The request for a small mapping.
 #[derive(Clone, Copy, Debug)]
 struct Need {
     cpu: CpuId,
@@ -111,7 +111,7 @@ struct Need {
     search: Search,
 }
 
-/// A search found no block after so many steps.
+/// A search found no block, after this many steps.
 struct NotFound {
     steps: u64,
 }
@@ -136,24 +136,24 @@ impl Queues {
         })
     }
 
-    /// The first page of the block with this number.
+    /// Returns the first page of the block with this number.
     #[inline(always)]
     fn start_of(&self, number: u64) -> u64 {
         number << self.shift
     }
 
-    /// The lowest number, from this one on, at which a block stands or stood.
+    /// Returns the lowest number, from this one on, at which a block stands or stood.
     pub(super) fn next_record(&self, number: u64) -> Option<u64> {
         self.table.next_from(number)
     }
 
-    /// The block of a page, and its slot there.
+    /// Returns the block of a page, and its slot there.
     #[inline(always)]
     fn locate(&self, page: u64) -> (u64, u32) {
         (page >> self.shift, page as u32 & (self.slots - 1))
     }
 
-    /// The record of a block that stands, or stood, at this place.
+    /// Returns the record of a block that stands, or stood, at this place.
     #[inline(always)]
     fn lookup(&self, number: u64) -> Option<&Block> {
         if self.index.reaches(number) { self.table.get(number) } else { None }
@@ -218,7 +218,7 @@ impl Queues {
         self.search_locked(need, queue, steps)
     }
 
-    /// Chooses a block while the list cannot change. Its lock is taken afterwards, so it may be too late.
+    /// Chooses a block while the list cannot change. The block's lock is taken afterwards, which may be too late.
     #[cold]
     #[inline(never)]
     fn search_locked(&self, need: Need, queue: &Queue, steps: u64) -> Result<u64, NotFound> {
@@ -253,7 +253,7 @@ impl Queues {
         fits.then(|| self.start_of(number) + u64::from(self.slots - free))
     }
 
-    /// Hands out the next slots.
+    /// Hands out the block's next slots.
     #[inline(always)]
     fn cut(&self, block: &Block, body: &mut Body, need: Need) {
         let free = block.free();
@@ -283,7 +283,7 @@ impl Queues {
                 FirstSlots::SecondSearch => {
                     match self.search(Need { search: Search::Second, ..need }) {
                         Ok(start) => return Ok(start),
-                        // Whoever else allocates for this CPU has used the new block up.
+                        // Another thread that allocates for this CPU has used the new block up.
                         Err(again) => steps = again.steps,
                     }
                 }
@@ -354,7 +354,7 @@ impl Queues {
         self.give_back(number, block, owner, areas);
     }
 
-    /// No lock is held, and nothing leads to the block any more but the index.
+    /// Gives a block back. No lock is held, and nothing but the index leads to the block any more.
     fn give_back<A: AreaSource>(&self, number: u64, block: &Block, owner: u32, areas: &A) {
         let start = self.start_of(number);
         self.leaving.lock().begin(Span::known(start, start + u64::from(self.slots)));
@@ -372,7 +372,7 @@ fn why_not_left(body: Guard<'_, Body>, at: u32, start: u64) -> UnmapRamError {
     body.why_not_left(at, start)
 }
 
-/// Takes the mapping away; a flush will follow one day.
+/// Takes the mapping away; a flush follows later.
 #[inline(always)]
 fn clear<A: AreaSource>(area: RamArea, areas: &A) {
     if A::Mapper::CLEARS {

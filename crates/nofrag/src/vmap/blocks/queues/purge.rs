@@ -9,7 +9,7 @@ use crate::sync::Guard;
 use crate::vmap::blocks::{Aliases, AreaSource};
 use crate::vmap::{AliasWalk, KeepBlocks, PurgeQueue};
 
-/// What alias flushes and forced purges did.
+/// Counts of alias flushes and forced purges.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Passes {
     pub(super) alias_flushes: u64,
@@ -17,7 +17,7 @@ pub(super) struct Passes {
     pub(super) most_visited: u64,
 }
 
-/// Why all blocks are looked at.
+/// The reason why all blocks are looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pass {
     /// Stale translations are to be dropped; idle blocks go if the policy says so.
@@ -27,12 +27,12 @@ pub(super) enum Pass {
 }
 
 impl Queues {
-    /// One caller's turn at flushing aliases, as long as it is held.
+    /// Waits for the caller's turn at flushing aliases, which lasts as long as the guard is held.
     pub(in crate::vmap::blocks) fn alias_turn(&self) -> Guard<'_, ()> {
         self.turn.lock()
     }
 
-    /// Leaves the hull of what is stale to the caller.
+    /// Looks at the blocks for an alias flush, and leaves the hull of their stale slots to the caller.
     pub(in crate::vmap::blocks) fn flush_aliases<A: AreaSource>(&self, areas: &A) -> Aliases {
         let mut aliases = Aliases::default();
         match self.policy.aliases {
@@ -63,7 +63,7 @@ impl Queues {
         self.passes.lock().note(aliases.visited);
     }
 
-    /// Purges one block, or takes note of what is stale in it.
+    /// Purges one block, or notes the stale slots in it.
     fn visit<A: AreaSource>(&self, number: u64, pass: Pass, aliases: &mut Aliases, areas: &A) {
         let block = queue::record(&self.table, number);
         aliases.visited += 1;
@@ -79,7 +79,7 @@ impl Queues {
         let stale = match pass {
             Pass::Forced => None,
             Pass::Aliases if body.stands => body.take_stale(),
-            // Somebody is about to give it back.
+            // Another thread is about to give the block back.
             Pass::Aliases => body.stale_bounds(),
         };
         drop(body);
@@ -89,7 +89,7 @@ impl Queues {
         }
     }
 
-    /// Whether the block is to be purged: it is not used up, and nothing in it is live.
+    /// Returns true if the block is to be purged: it is not used up, and nothing in it is live.
     pub(super) fn must_go(&self, block: &Block, body: &Body, pass: Pass) -> bool {
         let free = block.free();
         if !body.stands || free + body.dirty != self.slots {
@@ -103,7 +103,7 @@ impl Queues {
         }
     }
 
-    /// Takes an idle block off its list, so that nobody allocates from it or purges it again.
+    /// Takes an idle block off its list, so that no thread allocates from it or purges it again.
     fn purge(&self, number: u64, block: &Block, body: &mut Body) {
         block.set_free(0);
         body.stands = false;

@@ -1,7 +1,7 @@
 //! The list of one CPU's blocks with free slots (docs/sources/vmap.md#block-objects, vmap.md#list-bound).
 //!
 //! It changes under its lock and is walked without one, as in Linux. A change is one store as far as a walker can see.
-//! What has been unlinked keeps its `next`, so whoever stands there walks on; but the block may go, and a new one at
+//! An unlinked block keeps its `next`, so a walker that stands there walks on; but the block may go, and a new one at
 //! the same place may join another list. Therefore every unlinking is counted, and the walker compares: by the time
 //! that a new block's link can be read, so can the count.
 
@@ -19,7 +19,8 @@ impl Link {
         Link(AtomicU64::new(0))
     }
 
-    /// Pairs with the `set` that made the block reachable: its record is seen as it was then.
+    /// Returns the block's number. Pairs with the `set` that made the block reachable: its record is seen as it was
+    /// then.
     #[inline(always)]
     pub(super) fn get(&self) -> Option<u64> {
         self.0.load(Ordering::Acquire).checked_sub(1)
@@ -36,12 +37,12 @@ impl Link {
 #[derive(Debug)]
 pub(super) struct Queue {
     pub(super) head: Link,
-    /// How many blocks have been unlinked.
+    /// Number of blocks that have been unlinked.
     unlinked: AtomicU64,
     pub(super) ends: Mutex<Ends>,
 }
 
-/// What the lock of a list covers besides the links.
+/// The fields under the lock of a list, besides the links.
 #[derive(Debug, Default)]
 pub(super) struct Ends {
     pub(super) tail: Option<u64>,
@@ -52,7 +53,7 @@ pub(super) struct Ends {
     pub(super) failed_steps: u64,
 }
 
-/// How often a list had been changed when a walk began.
+/// The number of blocks that had been unlinked from a list when a walk began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Version(u64);
 
@@ -65,7 +66,7 @@ impl Queue {
         }
     }
 
-    /// Pairs with the store in `unlink`: whoever sees the count sees the links.
+    /// Returns the present version. Pairs with the store in `unlink`: a thread that sees the count sees the links.
     #[inline(always)]
     pub(super) fn version(&self) -> Version {
         Version(self.unlinked.load(Ordering::Acquire))
@@ -128,7 +129,7 @@ impl Queue {
         ends.failed_steps += steps;
     }
 
-    /// The listed blocks, at most `limit`; the lock is held by the caller, or nothing changes.
+    /// Returns the listed blocks, at most `limit`; the lock is held by the caller, or nothing changes.
     pub(super) fn walk<'a>(
         &self,
         table: &'a BlockTable,

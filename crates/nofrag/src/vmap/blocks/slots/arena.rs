@@ -18,16 +18,16 @@ use crate::vmap::blocks::table::Position;
 use crate::vmap::counters::BlockCounters;
 use alloc::vec::Vec;
 
-/// No block, in lists.
+/// Marks the absence of a block in lists.
 const NONE: u32 = u32::MAX;
 
-/// The bin of blocks without a free slot, which is none, and the first and last real one.
+/// The bin number of blocks without a free slot, which stand in no bin.
 const FULL: u32 = 0;
 
-/// Once so many runs have been looked at, a hold takes no further block back.
+/// Number of runs after which a hold takes no further block back.
 const RUNS_PER_HOLD: u32 = 256;
 
-/// Empty blocks that a CPU keeps for what comes next.
+/// Number of empty blocks that a CPU keeps for later requests.
 const KEPT_EMPTY: usize = 1;
 
 /// 1. A slot of a block is in its mask of free slots, in the window, mapped, or with the recycler.
@@ -37,7 +37,7 @@ pub(in crate::vmap) struct Arena {
     pub(super) window: Window,
     /// The block of the window.
     current: Option<u32>,
-    /// How many more pages may be handed out before the recycler is asked.
+    /// Number of pages that may still be handed out before the recycler is asked.
     pub(super) allowance: u32,
     slots: u32,
     words: usize,
@@ -49,7 +49,7 @@ pub(in crate::vmap) struct Arena {
     vacant: Vec<u32>,
     /// The first block of each bin; the last bin holds runs of [`LONGEST`] and more.
     bins: [u32; LONGEST as usize + 1],
-    /// Which bins have a block: bit `length - 1`.
+    /// One bit for each bin that has a block: bit `length - 1`.
     occupied: u64,
     empty: Vec<u32>,
     pub(super) counters: BlockCounters,
@@ -63,19 +63,17 @@ pub(super) struct Window {
     pub(super) end: u32,
 }
 
-/// A block, by what is needed to use it.
+/// The numbers needed to use a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct BlockId {
-    /// Its first page.
     pub(super) start: u64,
-    /// Where its record is.
     pub(super) position: Position,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Own {
     id: BlockId,
-    /// Bits set in its mask.
+    /// Number of bits set in the block's mask.
     free: u32,
     /// Under [`Reuse::WholeBlock`]: slots that have come back and wait for the rest.
     back: u32,
@@ -97,14 +95,14 @@ impl Own {
     };
 }
 
-/// What a block takes along to another CPU.
+/// The state that a block takes along to another CPU.
 #[derive(Debug)]
 pub(super) struct Parcel {
-    /// Its free slots.
+    /// Mask of the free slots.
     mask: Vec<u64>,
     free: u32,
     back: u32,
-    /// What the recycler has for its owner.
+    /// Mask of the slots that the recycler has ready for their owner.
     pub(super) ready_mask: Vec<u64>,
     pub(super) ready: u32,
 }
@@ -116,7 +114,6 @@ impl Parcel {
     }
 }
 
-/// A slot of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) block: BlockId,
@@ -200,7 +197,8 @@ impl Arena {
         self.take(size)
     }
 
-    /// Takes `size` slots that have come back to the current block in front of its window: better than an empty block.
+    /// Takes `size` slots that have come back to the current block in front of its window: this is better than an empty
+    /// block.
     fn take_again(&mut self, size: u32) -> Option<Place> {
         let current = self.current?;
         self.put_window_back(current);
@@ -254,7 +252,7 @@ impl Arena {
         self.shelve(current);
     }
 
-    /// Puts a block where it belongs. How many runs had to be looked at for that.
+    /// Puts a block into its bin, or among the empty or full ones. Returns the number of runs looked at for that.
     fn shelve(&mut self, local: u32) -> u32 {
         let slots = self.slots;
         let own = self.own(local);
@@ -305,7 +303,7 @@ impl Arena {
         }
     }
 
-    /// Whether nothing of the block is in use; the window of the current block counts as free.
+    /// Returns true if no slot of the block is in use; the window of the current block counts as free.
     fn is_idle(&self, local: u32) -> bool {
         let own = &self.blocks[local as usize];
         let window = match self.current == Some(local) {
@@ -316,8 +314,8 @@ impl Arena {
     }
 
     /// Takes slots back that may be handed out again, from at most `limit` blocks, and fewer if their free slots lie
-    /// scattered: this runs under two locks. `let_go` is told the first pages of
-    /// empty blocks that go, as many at most.
+    /// scattered: this runs under two locks. `let_go` is told the first pages of empty blocks that go, at most `limit`
+    /// of them.
     pub(super) fn take_back(&mut self, ready: &mut Side, limit: usize, let_go: impl FnMut(u64)) {
         let mut runs = 0;
         for _ in 0..limit {
@@ -373,7 +371,7 @@ impl Arena {
         self.trim(0, limit, let_go);
     }
 
-    /// A place for the record of a new block, with room for everything that can happen to it.
+    /// Returns a place for the record of a new block, with room for everything that can happen to the block.
     pub(super) fn provide(&mut self) -> Result<u32, OutOfMetadata> {
         if let Some(local) = self.vacant.pop() {
             return Ok(local);
@@ -438,13 +436,13 @@ impl Arena {
         (self.blocks.len() - self.vacant.len()) as u64
     }
 
-    /// Each block and its place.
+    /// Returns each block and its place.
     pub(super) fn blocks(&self) -> impl Iterator<Item = (u32, BlockId)> + '_ {
         let exist = (0..).zip(&self.blocks).filter(|(_, own)| own.exists);
         exist.map(|(local, own)| (local, own.id))
     }
 
-    /// Every free slot of a block, the window included.
+    /// Writes every free slot of a block, the window included, to `out`.
     pub(super) fn free_slots(&self, local: u32, out: &mut [u64]) {
         out.copy_from_slice(self.mask(local));
         let Window { next, end, .. } = self.window;
@@ -453,12 +451,12 @@ impl Arena {
         }
     }
 
-    /// Slots of a block that have come back and wait for the rest of it.
+    /// Returns the number of slots of a block that have come back and wait for the rest of it.
     pub(super) fn back(&self, local: u32) -> u32 {
         self.blocks[local as usize].back
     }
 
-    /// The law of the bins: the first page of a block that is wrongly listed.
+    /// Verifies the law of the bins: returns the first page of a block that is wrongly listed.
     pub(super) fn misplaced(&self) -> Option<u64> {
         let mut listed = filled(self.blocks.len(), FULL).ok()?;
         for (bin, &first) in (1..).zip(&self.bins[1..]) {

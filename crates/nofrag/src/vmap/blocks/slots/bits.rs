@@ -1,4 +1,4 @@
-//! Runs of set bits in a few words: where a block has room.
+//! Runs of set bits in a few words: the free slots of a block.
 
 /// The longest run that is told apart: no request is longer.
 pub(super) const LONGEST: u32 = 64;
@@ -29,7 +29,7 @@ pub(super) fn clear(words: &mut [u64], start: u32, len: u32) {
     }
 }
 
-/// The words at both ends of a run, and which of their bits are not outside.
+/// The words at both ends of a run, and the masks of their bits that belong to it or lie between.
 struct Ends {
     first: usize,
     last: usize,
@@ -49,7 +49,7 @@ fn ends(start: u32, len: u32) -> Ends {
     }
 }
 
-/// The first maximal run at or above `from`: its first bit and its length. A run that `from` cuts begins there.
+/// Returns the first maximal run at or above `from`: its first bit and its length. A run that `from` cuts begins there.
 #[inline]
 pub(super) fn next_run(words: &[u64], from: u32) -> Option<(u32, u32)> {
     let mut word = (from / 64) as usize;
@@ -71,7 +71,7 @@ pub(super) fn next_run(words: &[u64], from: u32) -> Option<(u32, u32)> {
     Some((start, len))
 }
 
-/// The first run at or above `from` of at least `size` bits.
+/// Returns the first run at or above `from` of at least `size` bits.
 #[inline]
 pub(super) fn run_of(words: &[u64], from: u32, size: u32) -> Option<(u32, u32)> {
     let mut from = from;
@@ -84,7 +84,7 @@ pub(super) fn run_of(words: &[u64], from: u32, size: u32) -> Option<(u32, u32)> 
     }
 }
 
-/// The length of the longest run, at most [`LONGEST`], and how many runs were looked at.
+/// Returns the length of the longest run, at most [`LONGEST`], and the number of runs looked at.
 pub(super) fn longest_run(words: &[u64]) -> (u32, u32) {
     let (mut longest, mut from, mut runs) = (0, 0, 0);
     while longest < LONGEST
@@ -102,7 +102,7 @@ pub(super) fn is_set(words: &[u64], at: u32) -> bool {
     words[(at / 64) as usize] >> (at % 64) & 1 == 1
 }
 
-/// How many bits are set.
+/// Returns the number of set bits.
 pub(super) fn count(words: &[u64]) -> u32 {
     words.iter().map(|word| word.count_ones()).sum()
 }
@@ -111,7 +111,7 @@ pub(super) fn count(words: &[u64]) -> u32 {
 mod tests {
     use super::*;
 
-    /// Bits as text, `#` set, lowest first.
+    /// Reads bits from text: `#` is set, the lowest comes first.
     fn words_of(text: &str) -> Vec<u64> {
         let mut words = vec![0; text.len().div_ceil(64)];
         for (at, _) in text.char_indices().filter(|(_, mark)| *mark == '#') {

@@ -14,12 +14,12 @@
 //!
 //! So of a block with one long-lived mapping the other slots serve again, where Linux pins them all (one live page in
 //! 1024 holds 653 pages: docs/sources/vmap.md#lifetimes; what is to be reached: vmap.md#recycled-slots). While a CPU
-//! maps, about a block's worth of its slots is dirty at most. If it does not, those who unmap see to it: once
+//! maps, about a block's worth of its slots is dirty at most. If it does not, the CPUs that unmap do so: once
 //! [`OVERDUE_GROUPS`] groups have been noted, they collect and flush in its stead, or ask for a step of the purge, as
 //! the policy's [`Drain`] says.
 //!
 //! Locks nest arena > recycler; the areas' locks come below the arena's. An owner that holds its arena in a handle is
-//! never waited for: what others free for it waits in the recycler, and a forced purge leaves it a request.
+//! never waited for: slots that others free for it wait in the recycler, and a forced purge leaves it a request.
 
 mod arena;
 mod bits;
@@ -49,30 +49,30 @@ use alloc::vec::Vec;
 /// No owner: the block does not exist.
 const EMPTY: u32 = u32::MAX;
 
-/// No block, on stacks.
+/// Marks the end of a stack.
 const END: u64 = u64::MAX;
 
-/// What one hold of a recycler's lock collects at most: blocks, and work, in instructions as counted on x86-64. A group
-/// costs so many, and each mapping in it; the last group may go beyond the sum, up to 20,000.
+/// The limits of one hold of a recycler's lock: blocks, and work, in instructions as counted on x86-64. Each group
+/// costs its share, and so does each mapping in it; the last group may go beyond the limit, up to 20,000.
 const BLOCKS_PER_HOLD: u64 = 64;
 const WORK_PER_HOLD: u32 = 12_000;
 const WORK_PER_GROUP: u32 = 1_200;
 const WORK_PER_MAPPING: u32 = 23;
 
-/// How many holds an owner spends on collecting before it goes on.
+/// Number of holds that an owner spends on collecting before it goes on.
 const HOLDS_PER_LOOK: usize = 8;
 
-/// So many groups of a CPU's blocks may be noted before those who unmap collect in its stead: with 4 KiB pages at most
-/// the 64 MiB that Linux leaves lazy on two CPUs.
+/// Number of groups of a CPU's blocks that may be noted before the CPUs that unmap collect in its stead: with 4 KiB
+/// pages at most the 64 MiB that Linux leaves lazy on two CPUs.
 const OVERDUE_GROUPS: u64 = 64;
 
 /// Blocks whose slots go back to their owner in one hold.
 const BLOCKS_TAKEN_BACK: usize = 16;
 
-/// Why a CPU's arena is where it belongs.
+/// The reason why a CPU's arena is in its place.
 const NOT_HELD: &str = "nobody can take a handle of the CPU";
 
-/// How often a request that found no place asks the recycler before it takes a new block.
+/// Number of times that a request without a place asks the recycler before it takes a new block.
 const LOOKS_BEFORE_GROWTH: usize = 4;
 
 /// 1. A block's record has an owner exactly while the block exists.
@@ -96,13 +96,13 @@ pub(in crate::vmap) struct SlotBlocks {
 struct PerCpu {
     /// The first of the blocks that may have dirty slots.
     stack: Padded<AtomicU64>,
-    /// How many callers have raised a flag, or are about to, and may still have to put the block on the stack.
+    /// Number of callers that have raised a flag, or are about to, and may still have to put the block on the stack.
     noting: AtomicU64,
-    /// How many groups were noted since the stack was last taken.
+    /// Number of groups that were noted since the stack was last taken.
     noted: AtomicU64,
-    /// Whether a flush is due that its owner must not or does not make.
+    /// True if a flush is due that the owner must not or does not make.
     overdue: AtomicBool,
-    /// `None` while a handle has it.
+    /// The CPU's arena; `None` while a handle has it.
     arena: Padded<Mutex<Option<Arena>>>,
     recycler: Padded<Mutex<Recycler>>,
     /// Set by a forced purge while a handle has the arena: the handle gives idle blocks back when it next looks.
@@ -144,7 +144,7 @@ impl SlotBlocks {
         })
     }
 
-    /// The number of a page's block, and its slot there.
+    /// Returns the number of a page's block, and its slot there.
     #[inline(always)]
     fn split(&self, page: u64) -> (u64, u32) {
         (page >> self.shift, page as u32 & self.slot_mask)
@@ -174,7 +174,7 @@ impl SlotBlocks {
         Some(self.start(arena, place, pages))
     }
 
-    /// The same under the CPU's lock.
+    /// Does what [`map_at_hand`](Self::map_at_hand) does, under the CPU's lock.
     #[inline(always)]
     pub(super) fn map_at_hand_locked(&self, cpu: CpuId, pages: u64) -> Option<u64> {
         let mut arena = self.per_cpu.get(cpu.rank())?.arena.lock();
@@ -228,7 +228,7 @@ impl SlotBlocks {
         }
     }
 
-    /// Maps on behalf of whoever has the CPU's arena.
+    /// Maps for a caller that has the CPU's arena.
     pub(super) fn map_from<A: AreaSource>(
         &self,
         arena: &mut Arena,
@@ -277,8 +277,8 @@ impl SlotBlocks {
         Ok(arena.take_elsewhere(size).expect("a new block has room for any request"))
     }
 
-    /// Asks the recycler: collects what is dirty, flushes it if it is as much as a block, takes back what is ready.
-    /// Whether anything came back.
+    /// Asks the recycler: collects dirty slots, flushes them if they are as many as a block has, and takes back those
+    /// that are ready. Returns true if any came back.
     fn look<A: AreaSource>(&self, arena: &mut Arena, cpu: CpuId, wait: Wait, areas: &A) -> bool {
         let shared = &self.per_cpu[cpu.rank()];
         // Another thread may be flushing under the lock.
@@ -310,7 +310,7 @@ impl SlotBlocks {
         any
     }
 
-    /// Takes back some of what is ready, and lets superfluous blocks go. How many.
+    /// Takes back some of the ready slots, and lets superfluous blocks go. Returns the number of these blocks.
     fn take_back<A: AreaSource>(
         &self,
         arena: &mut Arena,
@@ -326,7 +326,7 @@ impl SlotBlocks {
         let_go.len as u64
     }
 
-    /// Takes a new block.
+    /// Takes a new block into the arena.
     #[cold]
     #[inline(never)]
     fn grow<A: AreaSource>(&self, arena: &mut Arena, cpu: CpuId, areas: &A) -> Result<(), Miss> {
@@ -347,7 +347,8 @@ impl SlotBlocks {
                 // Flags that a slow unmapping of an earlier block here has left.
                 record.lower();
                 record.local.store(local, Ordering::Relaxed);
-                // Under the recycler's lock, so that whoever collects sees an owner and a place that belong together.
+                // Under the recycler's lock, so that a thread that collects sees an owner and a place that belong
+                // together.
                 record.owner.store(cpu.rank() as u32, Ordering::Release);
                 arena.add(local, BlockId { start, position: self.table.position(number) });
                 Ok(())
@@ -361,7 +362,7 @@ impl SlotBlocks {
         }
     }
 
-    /// Ends the mapping without a flush, or says what is wrong.
+    /// Ends the mapping without a flush, or names the error.
     pub(super) fn unmap<A: AreaSource>(
         &self,
         area: RamArea,
@@ -390,21 +391,21 @@ impl SlotBlocks {
             SlotState::Free => match self.find(area.start.get()) {
                 Some(covering) => UnmapRamError::NotAStart { start: covering.start },
                 None if self.is_on_its_way(record, area.start.get()) => UnmapRamError::DoubleUnmap,
-                // What may have been there once was recycled since.
+                // A mapping that was there once has been recycled since.
                 None => UnmapRamError::NotMapped,
             },
         }
     }
 
-    /// Whether a slot was collected, and its owner does not have it back yet.
+    /// Returns true if a slot was collected and its owner does not have it back yet.
     fn is_on_its_way(&self, record: &Record, page: u64) -> bool {
         let Some((_, recycler, local)) = self.recycler_of(record) else { return false };
         let sides = [&recycler.dirty, &recycler.flying, &recycler.ready];
         sides.iter().any(|side| bits::is_set(side.mask(local), self.split(page).1))
     }
 
-    /// The position of a block's owner, its recycler and the block's place there: while that is locked, the block
-    /// stays.
+    /// Returns the position of a block's owner, its recycler and the block's place there: while that is locked, the
+    /// block stays.
     fn recycler_of(&self, record: &Record) -> Option<(usize, Guard<'_, Recycler>, u32)> {
         loop {
             let owner = record.owner.load(Ordering::Acquire);
@@ -415,8 +416,8 @@ impl SlotBlocks {
         }
     }
 
-    /// Whose stack a block goes to: its owner's. One that has no owner any more goes to the first CPU's: there it is
-    /// found.
+    /// Returns the CPU on whose stack a block goes: its owner. A block that has no owner any more goes to the first
+    /// CPU: there it is found.
     fn keeper(&self, record: &Record) -> &PerCpu {
         match record.owner.load(Ordering::Acquire) {
             EMPTY => &self.per_cpu[0],
@@ -424,12 +425,12 @@ impl SlotBlocks {
         }
     }
 
-    /// Notes that the slot's group has a slot to collect, and sees to it that the block is on a stack.
+    /// Notes that the slot's group has a slot to collect, and makes sure that the block is on a stack.
     #[cold]
     #[inline(never)]
     fn note(&self, number: u64, record: &Record, slot: u32) {
         let noting = &self.keeper(record).noting;
-        // Before the flag: who sees that, and flushes aliases next, sees this too.
+        // Before the flag: a thread that sees the flag, and flushes aliases next, sees this too.
         noting.fetch_add(1, Ordering::Relaxed);
         if record.note(slot) == Noted::ToQueue {
             self.enqueue(number, record);
@@ -438,7 +439,7 @@ impl SlotBlocks {
         self.keeper(record).noted.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What an unmapping does that had to note its group: collects and flushes for an owner that does not.
+    /// Collects and flushes, after an unmapping that had to note its group, for an owner that does not do so.
     #[cold]
     #[inline(never)]
     fn drain_if_due<A: AreaSource>(&self, area: RamArea, areas: &A) {
@@ -453,7 +454,7 @@ impl SlotBlocks {
         }
     }
 
-    /// Collects, flushes a block's worth, and takes back, as far as nobody else is at it.
+    /// Collects, flushes a block's worth, and takes back, unless another thread is at it.
     fn drain<A: AreaSource>(&self, me: usize, areas: &A) {
         let shared = &self.per_cpu[me];
         let Some(mut recycler) = shared.recycler.try_lock() else { return };
@@ -474,12 +475,12 @@ impl SlotBlocks {
         }
     }
 
-    /// Whether slots await a flush that their owners do not make.
+    /// Returns true if slots await a flush that their owners do not make.
     pub(super) fn is_overdue(&self) -> bool {
         self.per_cpu.iter().any(|shared| shared.overdue.load(Ordering::Relaxed))
     }
 
-    /// Does for each CPU what is overdue there.
+    /// Collects and flushes, for each CPU, the slots that are overdue there.
     pub(super) fn drain_overdue<A: AreaSource>(&self, areas: &A) {
         for (me, shared) in self.per_cpu.iter().enumerate() {
             if shared.overdue.load(Ordering::Relaxed) {
@@ -502,7 +503,7 @@ impl SlotBlocks {
         }
     }
 
-    /// Collects dirty slots of one CPU's blocks, as much as one hold allows. Whether there is more.
+    /// Collects dirty slots of one CPU's blocks, as much as one hold allows. Returns true if there are more.
     fn collect_some(&self, me: usize, recycler: &mut Recycler, snapshot: Snapshot) -> bool {
         if recycler.todo.is_none() && snapshot == Snapshot::Renew {
             let first = self.per_cpu[me].stack.swap(END, Ordering::Acquire);
@@ -521,9 +522,9 @@ impl SlotBlocks {
         recycler.todo.is_some() || recycler.partly.is_some()
     }
 
-    /// The next block to collect from, and its raised groups.
+    /// Returns the next block to collect from, and its raised groups.
     fn next_dirty(&self, me: usize, recycler: &mut Recycler) -> Option<(u64, u128)> {
-        // Nothing in it was live or dirty if it has changed hands since.
+        // Nothing in the block was live or dirty if it has changed hands since.
         if let Some((number, rest)) = recycler.partly.take()
             && self.record(number).owner.load(Ordering::Acquire) == me as u32
         {
@@ -546,10 +547,10 @@ impl SlotBlocks {
     /// Deals with a block on the wrong stack: an unmapping noted it, and was slow to put it there, while others gave
     /// the block back, and perhaps took it again; or the block was handed over when it was there already.
     ///
-    /// Nothing is lost on the way: `queued` stays set, so nobody puts the block on another stack, and its dirty slots
-    /// wait in the record. Only its owner's recycler collects them, one at a time: an owner is read under the lock of
-    /// the recycler that wants to collect, and changes only under that of the owner before. If it changes again before
-    /// the block is on its stack, the block is forwarded once more.
+    /// Nothing is lost on the way: `queued` stays set, so no thread puts the block on another stack, and its dirty
+    /// slots wait in the record. Only its owner's recycler collects them, one at a time: an owner is read under the
+    /// lock of the recycler that wants to collect, and changes only under that of the owner before. If it changes again
+    /// before the block is on its stack, the block is forwarded once more.
     #[cold]
     fn forward(&self, number: u64, record: &Record, owner: u32) {
         if owner == EMPTY {
@@ -560,12 +561,13 @@ impl SlotBlocks {
             }
         }
         self.enqueue(number, record);
-        // Pairs with the loads in `flush_aliases`: who flushes all CPUs in turn sees either the block on the right
-        // stack or, having had the lock of this one, the count at the end.
+        // Pairs with the loads in `flush_aliases`: a thread that flushes all CPUs in turn sees either the block on the
+        // right stack or, having had the lock of this one, the count at the end.
         self.forwarded.fetch_add(1, Ordering::Release);
     }
 
-    /// Collects the dirty slots of a block's raised groups, as far as the hold allows. Which groups are left.
+    /// Collects the dirty slots of a block's raised groups, as far as the hold allows. Returns the groups that are
+    /// left.
     fn collect_block(
         &self,
         number: u64,
@@ -589,7 +591,7 @@ impl SlotBlocks {
                 first = first.min(low);
                 last = high;
             }
-            // It is dirty soon: whoever ends it has noted it, and will not do so again.
+            // The slot is dirty soon: the thread that ends the mapping has noted its group, and will not do so again.
             if found.any_ending {
                 self.note(number, record, group * GROUP);
             }
@@ -601,11 +603,12 @@ impl SlotBlocks {
         raised
     }
 
-    /// Collects everything of one CPU that is dirty now, flushes it, and waits. Blocks looked at.
+    /// Collects all slots of one CPU that are dirty now, flushes them, and waits. Returns the number of blocks looked
+    /// at.
     fn recycle<A: AreaSource>(&self, me: usize, areas: &A) -> u64 {
         let lock = || self.per_cpu[me].recycler.lock();
         let before = lock().counters.visited;
-        // What an earlier look left, then what is on the stack now.
+        // First the blocks that an earlier look left, then those on the stack now.
         while self.collect_some(me, &mut lock(), Snapshot::Keep) {}
         let mut more = self.collect_some(me, &mut lock(), Snapshot::Renew);
         while more {
@@ -617,7 +620,7 @@ impl SlotBlocks {
         lock().counters.visited - before
     }
 
-    /// Waits until nothing flies.
+    /// Waits until no slot is flying.
     fn land_all<A: AreaSource>(&self, me: usize, areas: &A) {
         loop {
             let flight = {
@@ -663,10 +666,10 @@ impl SlotBlocks {
         }
     }
 
-    /// Makes every block of a CPU, whose arena the caller has, one of another CPU's, of which nobody may take a handle
-    /// meanwhile. How many went over; idle ones are given back instead.
+    /// Hands every block of a CPU, whose arena the caller has, over to another CPU, of which no handle can be taken
+    /// meanwhile. Returns the number of blocks that went over; idle ones are given back instead.
     ///
-    /// Nothing is mapped in these blocks meanwhile, so what can become dirty in them is finite.
+    /// Nothing is mapped in these blocks meanwhile, so the number of slots that can become dirty in them is finite.
     pub(super) fn hand_over<A: AreaSource>(
         &self,
         from: CpuId,
@@ -695,14 +698,13 @@ impl SlotBlocks {
                 self.recycle(from.rank(), areas);
             }
         }
-        // What is on the wrong stack by now goes to the right one; what comes later waits for an alias flush or a
-        // purge.
+        // Blocks that are on the wrong stack by now go to the right one; later ones wait for an alias flush or a purge.
         self.per_cpu[from.rank()].wait_for_notes();
         self.recycle(from.rank(), areas);
         Ok(moves.len() as u64)
     }
 
-    /// A place for a block in the arena of a CPU, and in its recycler.
+    /// Returns a place for a block in the arena of a CPU, and in its recycler.
     fn provide(&self, cpu: CpuId) -> Result<u32, OutOfMetadata> {
         let shared = &self.per_cpu[cpu.rank()];
         let mut arena = shared.arena.lock();
@@ -715,7 +717,8 @@ impl SlotBlocks {
         reserved.map(|()| place)
     }
 
-    /// Makes a block another CPU's, unless slots of its owner wait for a flush: those an alias flush must find there.
+    /// Hands a block over to another CPU, unless slots of its owner wait for a flush: an alias flush must find these
+    /// there.
     fn try_move(
         &self,
         from: CpuId,
@@ -724,7 +727,8 @@ impl SlotBlocks {
         (local, place, id): (u32, u32, BlockId),
         parcel: &mut Parcel,
     ) -> bool {
-        // Held until the block is there: who collects for the new owner may be quick, but cannot hand anything back.
+        // Held until the block is there: a thread that collects for the new owner may be quick, but cannot hand
+        // anything back.
         let mut target = self.per_cpu[to.rank()].arena.lock();
         let mut recycler = self.per_cpu[from.rank()].recycler.lock();
         if !recycler.is_flushed() {
@@ -733,7 +737,7 @@ impl SlotBlocks {
         let record = self.record(id.start >> self.shift);
         parcel.ready = recycler.ready.withdraw(local, &mut parcel.ready_mask);
         record.local.store(place, Ordering::Relaxed);
-        // From here on the recycler of the new owner collects it, which has a place for it.
+        // From here on the recycler of the new owner, which has a place for the block, collects it.
         record.owner.store(to.rank() as u32, Ordering::Release);
         drop(recycler);
         arena.surrender(local, parcel);
@@ -741,7 +745,8 @@ impl SlotBlocks {
         true
     }
 
-    /// Gives back every block of every CPU in which nothing is live. A handle that has its CPU's blocks is asked to.
+    /// Gives back every block of every CPU in which nothing is live. A handle that has its CPU's blocks is asked to do
+    /// so.
     pub(super) fn purge_idle<A: AreaSource>(&self, areas: &A) {
         loop {
             let forwarded = self.forwarded.load(Ordering::Acquire);
@@ -768,14 +773,15 @@ impl SlotBlocks {
         }
     }
 
-    /// The same for the blocks of one CPU, which the caller has.
+    /// Gives back every block without a live slot of one CPU, whose arena the caller has.
     pub(super) fn purge_arena<A: AreaSource>(&self, cpu: CpuId, arena: &mut Arena, areas: &A) {
         self.per_cpu[cpu.rank()].give_back.store(false, Ordering::Relaxed);
         self.recycle(cpu.rank(), areas);
         while self.let_some_go(cpu.rank(), arena, areas) {}
     }
 
-    /// Takes back some of what is ready; once that is nothing, lets some idle blocks go. Whether there may be more.
+    /// Takes back some of the ready slots; once there are none, lets some idle blocks go. Returns true if there may be
+    /// more.
     fn let_some_go<A: AreaSource>(&self, me: usize, arena: &mut Arena, areas: &A) -> bool {
         let recycler = self.per_cpu[me].recycler.lock();
         if !recycler.ready.is_empty() {
@@ -789,7 +795,7 @@ impl SlotBlocks {
         let_go.len > 0
     }
 
-    /// The mapping that covers page `at`: sizes are at most 64, so it starts in this word or the one before.
+    /// Returns the mapping that covers page `at`: sizes are at most 64, so it starts in this word or the one before.
     pub(super) fn find(&self, at: u64) -> Option<RamArea> {
         let (number, slot) = self.split(at);
         let record = self.table.get(number)?;
@@ -801,7 +807,7 @@ impl SlotBlocks {
         covers.then(|| RamArea { start: Vpn(at - u64::from(slot - start)), pages })
     }
 
-    /// The lowest number, from this one on, at which a block stands or stood.
+    /// Returns the lowest number, from this one on, at which a block stands or stood.
     pub(super) fn next_record(&self, number: u64) -> Option<u64> {
         self.table.next_from(number)
     }
@@ -814,7 +820,7 @@ impl SlotBlocks {
         }
     }
 
-    /// Whether a flush or a forced purge could make room.
+    /// Returns true if a flush or a forced purge could make room.
     pub(super) fn has_reclaimable(&self) -> bool {
         let waits = |shared: &PerCpu| !shared.recycler.lock().is_empty();
         self.per_cpu.iter().any(waits)
@@ -834,7 +840,7 @@ impl SlotBlocks {
         self.per_cpu[cpu.rank()].arena.lock().take()
     }
 
-    /// Puts a CPU's arena back, and does what was asked of the handle that had it.
+    /// Puts a CPU's arena back, and does what was asked meanwhile of the handle.
     pub(super) fn put_arena<A: AreaSource>(&self, cpu: CpuId, mut arena: Arena, areas: &A) {
         let shared = &self.per_cpu[cpu.rank()];
         if shared.give_back.load(Ordering::Relaxed) {
@@ -893,7 +899,7 @@ impl SlotBlocks {
         stats
     }
 
-    /// How the slots of a block are used. What is neither mapped nor on its way back is free.
+    /// Returns the use of a block's slots. A slot that is neither mapped nor on its way back is free.
     fn describe(&self, number: u64, record: &Record) -> BlockRecord {
         let (mut live, mut dirty) = (0, 0);
         for (_, slot) in record.mappings() {
@@ -922,7 +928,7 @@ impl SlotBlocks {
         Ok(())
     }
 
-    /// Verifies the laws; what handles have taken out is not looked at.
+    /// Verifies the laws, except for blocks and slots that handles have taken out.
     pub(super) fn check(&self) -> Result<(), Violation> {
         for (me, shared) in self.per_cpu.iter().enumerate() {
             let arena = shared.arena.lock();
@@ -938,7 +944,7 @@ impl SlotBlocks {
         Ok(())
     }
 
-    /// That each slot is free, mapped or on one side, and nothing twice.
+    /// Verifies that each slot is free, mapped or on one side, and only one of these.
     fn check_slots(&self, me: usize, arena: &Arena, recycler: &Recycler) -> Result<(), Violation> {
         let words = self.slots.div_ceil(WORD) as usize;
         let (Ok(mut seen), Ok(mut more)) = (filled(words, 0_u64), filled(words, 0_u64)) else {
@@ -976,7 +982,7 @@ impl SlotBlocks {
 }
 
 impl PerCpu {
-    /// The recycler; for a caller that must not wait, only if nobody has it: the mapper may be flushing.
+    /// Returns the recycler; for a caller that must not wait, only if no thread has it: the mapper may be flushing.
     fn recycler_for(&self, wait: Wait) -> Option<Guard<'_, Recycler>> {
         match wait {
             Wait::MayReclaim => Some(self.recycler.lock()),
@@ -984,7 +990,7 @@ impl PerCpu {
         }
     }
 
-    /// Until whoever has raised a flag so far has put the block on its stack.
+    /// Waits until every thread that has raised a flag so far has put the block on its stack.
     fn wait_for_notes(&self) {
         while self.noting.load(Ordering::Acquire) > 0 {
             relax();
@@ -992,7 +998,7 @@ impl PerCpu {
     }
 }
 
-/// How a mapping ended.
+/// The way in which a mapping ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
     /// In a group that was known to have slots to collect.
@@ -1001,7 +1007,7 @@ enum Ended {
     Noted,
 }
 
-/// Whether a collection may take the stack when it has nothing left to do.
+/// The right of a collection to take the stack when it has nothing left to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Snapshot {
     Renew,

@@ -26,10 +26,10 @@ use crate::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence, f
 use crate::vmap::SizeClasses;
 use alloc::vec::Vec;
 
-/// Slots in a word.
+/// Number of slots in a word.
 pub(super) const WORD: u32 = 64;
 
-/// Slots in a group, and words.
+/// Number of slots in a group, and of words.
 pub(super) const GROUP: u32 = 256;
 pub(super) const GROUP_WORDS: usize = (GROUP / WORD) as usize;
 
@@ -42,7 +42,7 @@ pub(super) struct Slot(u8);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SlotState {
-    /// Nothing starts here.
+    /// No mapping starts at the slot.
     Free,
     Live,
     Ending,
@@ -55,7 +55,7 @@ impl Slot {
     /// From this byte on, slots are dirty.
     const FIRST_DIRTY: u8 = 3 << STATE_SHIFT;
 
-    /// 1 to 64 pages.
+    /// Returns the byte of a live mapping of 1 to 64 pages.
     #[inline(always)]
     pub(super) fn live(pages: u32) -> Slot {
         Slot(1 << STATE_SHIFT | (pages - 1) as u8 & PAGES_MASK)
@@ -81,7 +81,7 @@ impl Slot {
         }
     }
 
-    /// The size of the mapping, unless the slot is free.
+    /// Returns the size of the mapping, unless the slot is free.
     #[inline(always)]
     pub(super) fn pages(self) -> u32 {
         u32::from(self.0 & PAGES_MASK) + 1
@@ -103,31 +103,31 @@ pub(super) struct Record {
     pub(super) next: AtomicU64,
     /// The position of the CPU that hands out its slots, or [`EMPTY`] while the block does not exist.
     pub(super) owner: AtomicU32,
-    /// Its place among the owner's blocks.
+    /// The block's place among its owner's blocks.
     pub(super) local: AtomicU32,
 }
 
-/// What a group had to collect.
+/// The slots of a group that were to be collected.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Collected {
-    /// Its dirty slots. The last mapping of a group may reach into the next one.
+    /// The group's dirty slots. The last mapping of a group may reach into the next one.
     pub(super) dirty: [u64; GROUP_WORDS + 1],
-    /// How many they are.
+    /// Number of these dirty slots.
     pub(super) pages: u32,
-    /// How many mappings the group has, whatever their state.
+    /// Number of mappings in the group, whatever their state.
     pub(super) mappings: u32,
-    /// How many slots of the next group its last mapping reaches.
+    /// Number of slots of the next group that the last mapping reaches.
     pub(super) reached: u32,
-    /// Whether some mapping is still ending.
+    /// True if some mapping is still ending.
     pub(super) any_ending: bool,
 }
 
-/// How many slots a mapping takes, by its size.
+/// The number of slots that a mapping takes, by its size.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes([u16; WORD as usize]);
 
 impl Sizes {
-    /// Up to `max_pages`; larger mappings fit nowhere.
+    /// Returns the table for sizes of up to `max_pages`; larger mappings fit nowhere.
     pub(super) fn new(classes: SizeClasses, max_pages: u32) -> Sizes {
         Sizes(core::array::from_fn(|index| match index as u32 + 1 {
             pages if pages <= max_pages => classes.round(pages) as u16,
@@ -136,7 +136,7 @@ impl Sizes {
         }))
     }
 
-    /// Of a mapping of 1 to 64 pages.
+    /// Returns the slots of a mapping of 1 to 64 pages.
     #[inline(always)]
     pub(super) fn of_pages(&self, pages: u32) -> u32 {
         u32::from(self.0[(pages.wrapping_sub(1) % WORD) as usize])
@@ -155,14 +155,14 @@ pub(super) struct Ending<'a> {
 }
 
 impl Ending<'_> {
-    /// It was cleared: pairs with the load in [`Record::collect`].
+    /// Notes that the mapping was cleared: pairs with the load in [`Record::collect`].
     #[inline(always)]
     pub(super) fn finish(self) {
         self.byte.store(self.dirty.0, Ordering::Release);
     }
 }
 
-/// What whoever raised a flag has to do next.
+/// The next step of a thread that raised a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Noted {
     /// Nothing: the block is known to be dirty.
@@ -207,7 +207,7 @@ impl Record {
         ended.is_ok().then_some(Ending { byte, dirty: live.dirty() })
     }
 
-    /// Whether it is noted that the slot's group has a slot to collect.
+    /// Returns true if it is noted that the slot's group has a slot to collect.
     #[inline(always)]
     pub(super) fn is_noted(&self, at: u32) -> bool {
         full_barrier();
@@ -220,7 +220,7 @@ impl Record {
         self.queue()
     }
 
-    /// Notes that the block is on a stack, unless it was.
+    /// Notes that the block is on a stack, unless it was there.
     pub(super) fn queue(&self) -> Noted {
         // Pairs with the one in `unqueue`: either the other side sees what was noted before, or this one that the block
         // is on no stack any more.
@@ -240,7 +240,7 @@ impl Record {
         fence(Ordering::SeqCst);
     }
 
-    /// Resets the flags. Which were set: a bit for each group, of which there are 128 at most.
+    /// Resets the flags, and returns those that were set: a bit for each group, of which there are 128 at most.
     pub(super) fn lower(&self) -> u128 {
         full_barrier();
         let mut raised = 0;
@@ -296,7 +296,8 @@ impl Record {
         found
     }
 
-    /// First slot and size of each mapping, dirty ones included. They do not overlap, whatever happens meanwhile.
+    /// Returns the first slot and the size of each mapping, dirty ones included. They do not overlap, whatever happens
+    /// meanwhile.
     pub(super) fn mappings(&self) -> impl Iterator<Item = (u32, Slot)> + '_ {
         let mut at = 0;
         core::iter::from_fn(move || {

@@ -1,4 +1,4 @@
-//! What one CPU's blocks get back: dirty slots on their way to being free again.
+//! The slots that one CPU's blocks get back: dirty ones on their way to being free again.
 //!
 //! Three *sides*, each a mask of slots for every block: *dirty* (collected, not flushed), *flying* (a flush that covers
 //! them has begun), *ready* (it has completed; the owner may take them). A side moves on as a whole, by swapping, so
@@ -22,7 +22,7 @@ use alloc::vec::Vec;
 pub(super) struct Side {
     words: usize,
     masks: Vec<u64>,
-    /// How many bits each mask has.
+    /// Number of bits set in each mask.
     counts: Vec<u32>,
     list: Vec<u32>,
     pub(super) pages: u64,
@@ -56,7 +56,7 @@ impl Side {
         &self.masks[local as usize * self.words..][..self.words]
     }
 
-    /// Notes that a block's mask gets so many bits.
+    /// Notes that a block's mask gets `count` bits.
     #[inline]
     fn enlist(&mut self, local: u32, count: u32) {
         let before = &mut self.counts[local as usize];
@@ -67,7 +67,7 @@ impl Side {
         self.pages += u64::from(count);
     }
 
-    /// Adds what was found. First and last slot of it, if anything.
+    /// Adds the slots that were found. Returns the first and the last of them, if there are any.
     fn add(&mut self, local: u32, group: u32, found: &Collected) -> Option<(u32, u32)> {
         let first_word = group as usize * GROUP_WORDS;
         let (mut first, mut last) = (u32::MAX, 0);
@@ -89,7 +89,7 @@ impl Side {
         self.list.is_empty()
     }
 
-    /// A block, its mask, which the caller has to empty, and how many bits that has.
+    /// Takes a block off. Returns its place, its mask, which the caller has to empty, and the number of bits in that.
     pub(super) fn pop(&mut self) -> Option<(u32, &mut [u64], u32)> {
         let local = self.list.pop()?;
         let count = core::mem::take(&mut self.counts[local as usize]);
@@ -140,7 +140,7 @@ pub(super) struct Recycler {
     pub(super) todo: Option<u64>,
     /// A block of which some groups are still to be collected: its number, and a bit for each of these.
     pub(super) partly: Option<(u64, u128)>,
-    /// Covers the dirty side.
+    /// The ranges that cover the dirty side.
     plan: FlushPlan,
     pub(super) counters: RecyclerCounters,
 }
@@ -174,7 +174,7 @@ impl Recycler {
         self.ready.reserve(local)
     }
 
-    /// Notes what was found in a group of a block. First and last slot of it, if anything.
+    /// Notes the slots that were found in a group of a block. Returns the first and the last of them, if there are any.
     pub(super) fn add(&mut self, local: u32, group: u32, found: &Collected) -> Option<(u32, u32)> {
         self.dirty.add(local, group, found)
     }
@@ -185,18 +185,18 @@ impl Recycler {
         self.plan.add(start, end);
     }
 
-    /// Whether nothing waits for a flush.
+    /// Returns true if no slot waits for a flush.
     pub(super) fn is_flushed(&self) -> bool {
         self.flight.is_none() && self.dirty.is_empty() && self.partly.is_none()
     }
 
-    /// Whether a slot is on its way to being free.
+    /// Returns true if no slot is on its way to being free.
     pub(super) fn is_empty(&self) -> bool {
         self.is_flushed() && self.ready.is_empty()
     }
 
-    /// Sends the dirty slots off, unless others fly. The mapper is called under the recycler's lock: nobody unmaps
-    /// under it, and who wants to recycle would have to wait for the flush anyway.
+    /// Sends the dirty slots off, unless others fly. The mapper is called under the recycler's lock: no thread unmaps
+    /// under it, and one that wants to recycle would have to wait for the flush anyway.
     pub(super) fn take_off<M: Mapper>(&mut self, mapper: &M) {
         if self.flight.is_some() || self.dirty.is_empty() {
             return;
@@ -230,7 +230,7 @@ impl Recycler {
         (sides.map(Side::metadata_bytes).iter().sum::<usize>() + size_of::<Recycler>()) as u64
     }
 
-    /// A side whose page count is wrong.
+    /// Returns true if the page count of a side is wrong.
     pub(super) fn miscounted(&self) -> bool {
         [&self.dirty, &self.flying, &self.ready].into_iter().any(|side| {
             let bits = u64::from(bits::count(&side.masks));
