@@ -15,18 +15,18 @@ use super::{Area, AreaKind, AreaState, Guard};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) start: u64,
-    /// Pages, the guard included.
+    /// Number of pages, the guard included.
     pub(super) total: u64,
     pub(super) guard: Guard,
     pub(super) kind: AreaKind,
     pub(super) lazy: bool,
     /// The position of the CPU that allocated it.
     pub(super) cpu: u32,
-    /// The node to whose pool it returns.
+    /// The node to whose pool the area returns.
     pub(super) pool_node: Option<u16>,
-    /// How many areas were merged into it.
+    /// Number of areas that were merged into this one.
     pub(super) areas: u32,
-    /// Its node in the map that it was read from.
+    /// The area's node in the map that it was read from.
     pub(super) node: Option<NodeId>,
 }
 
@@ -53,7 +53,7 @@ impl Record {
     }
 }
 
-/// What the tree does not know of an area.
+/// The facts of an area that the tree does not keep.
 #[derive(Clone, Copy, Debug)]
 struct Detail {
     cpu: u32,
@@ -163,13 +163,13 @@ impl AreaMap {
         Ok(())
     }
 
-    /// The area that starts at `start`.
+    /// Returns the area that starts at `start`.
     fn node_at(&self, start: u64) -> Option<NodeId> {
         let (id, _) = self.tree.first_ending_above(start);
         id.filter(|&id| self.tree.span(id).start() == start)
     }
 
-    /// The area that starts at `start`.
+    /// Returns the area that starts at `start`.
     pub(super) fn starting_at(&self, start: u64) -> Option<Record> {
         self.node_at(start).map(|id| self.record(id))
     }
@@ -199,7 +199,7 @@ impl AreaMap {
         Some(record)
     }
 
-    /// The area that covers `at`.
+    /// Returns the area that covers `at`.
     pub(super) fn covering(&self, at: u64) -> Option<Record> {
         let (id, _) = self.tree.first_ending_above(at);
         id.map(|id| self.record(id)).filter(|record| record.start <= at)

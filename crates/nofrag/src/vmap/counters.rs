@@ -1,4 +1,4 @@
-//! What a [`VmapSpace`](super::VmapSpace) counts: plain fields of whoever holds the lock, added up on demand.
+//! Counters of a [`VmapSpace`](super::VmapSpace): plain fields that the holder of a lock updates, added up on demand.
 
 use super::AreaState;
 use crate::cpu::CpuId;
@@ -6,36 +6,31 @@ use crate::ranges::Counters as RangeCounters;
 pub use crate::sync::LockCounters;
 use crate::units::Vpn;
 
-/// Counts since construction.
+/// Counts of a [`VmapSpace`](super::VmapSpace) since construction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VmapCounters {
-    /// Areas handed out.
     pub allocs: u64,
-    /// Areas freed.
     pub frees: u64,
     /// The index of free ranges: fit types, search steps, merges.
     pub ranges: RangeCounters,
-    /// The pools.
     pub pools: PoolCounters,
-    /// The purge.
     pub purge: PurgeCounters,
-    /// The blocks behind `map_ram`.
+    /// Counts of the blocks behind `map_ram`.
     pub blocks: BlockCounters,
-    /// The locks.
     pub locks: LockCosts,
     /// Locked operations of the processor besides those of the locks: updates of the count of lazy pages.
     pub atomic_updates: u64,
 }
 
 impl VmapCounters {
-    /// All locked operations: two for each acquisition of a lock, and the atomic updates.
+    /// Returns the number of all locked operations: two for each acquisition of a lock, and the atomic updates.
     #[must_use]
     pub fn locked_operations(&self) -> u64 {
         2 * self.locks.total().acquisitions + self.atomic_updates
     }
 }
 
-/// What the pools did.
+/// Counts of the pools of flushed areas.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolCounters {
     /// Allocations served by a pool.
@@ -54,18 +49,16 @@ impl PoolCounters {
     }
 }
 
-/// What happened to blocks.
+/// Counts of the blocks behind `map_ram`, since construction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockCounters {
-    /// Mappings cut from blocks.
     pub maps: u64,
-    /// Blocks created.
     pub created: u64,
     /// Blocks given back (Linux: `free_vmap_block`).
     pub returned: u64,
-    /// Blocks of which a list or a bin offered one, to see whether a request fits.
+    /// Blocks that searches looked at: a list or a bin offered them.
     pub search_steps: u64,
-    /// The same while a request looks for the block that was just created for it.
+    /// Blocks that requests looked at in search of the block that was just created for them.
     pub second_search_steps: u64,
     /// Searches that found no block.
     pub failed_searches: u64,
@@ -73,7 +66,7 @@ pub struct BlockCounters {
     pub longest_list: u64,
     /// Blocks given back although they were not used up, since nothing in them was live.
     pub purged: u64,
-    /// Calls of `unmap_aliases`.
+    /// Number of calls of `unmap_aliases`.
     pub alias_flushes: u64,
     /// Flushes on behalf of slots alone.
     pub flushes: u64,
@@ -87,20 +80,19 @@ pub struct BlockCounters {
     pub visited: u64,
     /// The most blocks looked at in one hold of a lock.
     pub max_visited_per_hold: u64,
-    /// Words of dirty bitmaps that were written or read. None where two integers do.
+    /// Words of dirty bitmaps that were written or read. Zero where two integers replace the bitmap.
     pub dirty_words: u64,
 }
 
-/// How full the blocks behind `map_ram` are.
+/// Use of the blocks behind `map_ram`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockStats {
-    /// Blocks.
     pub blocks: u64,
-    /// Their pages that are mapped; rounding included.
+    /// Mapped pages of the blocks, rounding included.
     pub live_pages: u64,
-    /// Those that were unmapped and cannot be handed out yet.
+    /// Pages that were unmapped and cannot be handed out yet.
     pub dirty_pages: u64,
-    /// Those that can be handed out.
+    /// Pages that can be handed out.
     pub free_pages: u64,
     /// The most blocks that one CPU's list holds at present.
     pub listed_longest: u64,
@@ -108,12 +100,11 @@ pub struct BlockStats {
     pub metadata_bytes: u64,
 }
 
-/// One block, for inspection.
+/// A block, as it is shown for inspection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockRecord {
-    /// Its first page.
     pub start: Vpn,
-    /// The CPU that hands out its slots.
+    /// The CPU that hands out the block's slots.
     pub owner: CpuId,
     /// Slots that can be handed out.
     pub free: u32,
@@ -123,18 +114,18 @@ pub struct BlockRecord {
     pub live: u32,
 }
 
-/// What the purge did.
+/// Counts of the purge since construction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PurgeCounters {
     /// Steps that found something to do.
     pub steps: u64,
     /// Calls of [`Mapper::flush`](super::Mapper::flush).
     pub flushes: u64,
-    /// Ranges that they were given.
+    /// Ranges that these flushes covered.
     pub flushed_ranges: u64,
-    /// Areas flushed.
+    /// Number of areas that were flushed.
     pub areas: u64,
-    /// How often the lock of the free ranges was held to give areas back.
+    /// Times the lock of the free ranges was held to give areas back.
     pub holds: u64,
     /// The most areas in one such hold.
     pub max_areas_per_hold: u64,
@@ -158,12 +149,11 @@ pub(super) struct HoldCounters {
     pub(super) runs: u64,
 }
 
-/// What each kind of lock has cost.
+/// Costs of each kind of lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LockCosts {
-    /// The purge lock.
     pub purge: LockCounters,
-    /// The CPUs' pools.
+    /// Locks of the CPUs' pools.
     pub cpu: LockCounters,
     /// The CPUs' inboxes of flushed areas.
     pub inbox: LockCounters,
@@ -171,24 +161,24 @@ pub struct LockCosts {
     pub busy: LockCounters,
     /// The lazy areas, where they have a lock of their own.
     pub lazy: LockCounters,
-    /// The nodes' pools.
+    /// Locks of the nodes' pools.
     pub pools: LockCounters,
-    /// The free ranges.
+    /// Lock of the free ranges.
     pub free: LockCounters,
-    /// Linux's blocks.
+    /// One lock for each of Linux's blocks.
     pub block: LockCounters,
     /// The CPUs' lists of Linux's blocks.
     pub block_queue: LockCounters,
     /// The index of Linux's blocks, all buckets.
     pub block_index: LockCounters,
-    /// The CPUs' blocks in our engine, as far as their allocations go.
+    /// The CPUs' blocks in our engine, as far as handing out slots goes.
     pub arena: LockCounters,
-    /// What these have got back.
+    /// The CPUs' recyclers of blocks in our engine.
     pub recycler: LockCounters,
 }
 
 impl LockCosts {
-    /// The sum over all locks.
+    /// Returns the sum over all locks.
     #[must_use]
     pub fn total(&self) -> LockCounters {
         let LockCosts { purge, cpu, inbox, busy, lazy, pools, free, .. } = *self;
@@ -199,14 +189,12 @@ impl LockCosts {
     }
 }
 
-/// How many pages are in which state.
+/// Pages and areas of a space by their states.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VmapStats {
-    /// Pages of the space.
     pub total_pages: u64,
     /// Pages handed out, guard pages included.
     pub busy_pages: u64,
-    /// Areas handed out.
     pub busy_areas: u64,
     /// Pages freed and not flushed.
     pub lazy_pages: u64,
@@ -220,7 +208,7 @@ pub struct VmapStats {
     pub free_pages: u64,
     /// Free ranges in the index.
     pub holes: usize,
-    /// The largest free range.
+    /// Pages of the largest free range.
     pub largest_hole: u64,
 }
 

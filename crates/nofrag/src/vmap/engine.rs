@@ -1,4 +1,4 @@
-//! What the two engines share: the validated request, the outcome of a miss, and the shape of a purge.
+//! Parts that the two engines share: the validated request, the outcome of a miss, and the shape of a purge.
 
 use super::{AreaKind, AreaState, FreeAreaError, Guard, Mapper};
 use crate::errors::turns_into;
@@ -10,7 +10,7 @@ use crate::units::Vpn;
 /// A request that has been validated.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
-    /// Pages, the guard included.
+    /// Number of pages, the guard included.
     pub(super) total: u64,
     pub(super) guard: Guard,
     pub(super) align: u64,
@@ -19,7 +19,7 @@ pub(super) struct Wanted {
     pub(super) kind: AreaKind,
 }
 
-/// Where an area may lie. Pools serve only requests for the whole space.
+/// The bounds of an area. Pools serve only requests for the whole space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Within {
     Whole(Span),
@@ -35,7 +35,7 @@ impl Wanted {
     }
 }
 
-/// Why an engine found no area at once. Nothing changed.
+/// Reason why an engine found no area at once. Nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Miss {
     NoFit { largest: u64 },
@@ -57,14 +57,13 @@ impl From<AllocError> for Miss {
 
 turns_into!(OutOfMetadata => Miss::OutOfMetadata);
 
-/// How much a purge does.
+/// The amount of work of a purge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
-    /// At most this many areas; pools may keep what they need.
+    /// At most this many areas; pools may keep the areas that they need.
     Areas(usize),
-    /// Every area, and until its flush has completed; pools may keep what they need.
+    /// Every area, with a wait until its flush has completed; pools may keep the areas that they need.
     AllAreas,
-    /// Everything, the pools included.
     Everything,
 }
 
@@ -77,30 +76,29 @@ impl Scope {
     }
 }
 
-/// What a purge did.
+/// The outcome of one purge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Purged {
     /// Areas that are no longer lazy.
     pub(super) areas: u64,
-    /// Their pages.
+    /// Number of pages of these areas.
     pub(super) pages: u64,
-    /// Whether lazy areas are left.
+    /// True if lazy areas remain.
     pub(super) more: bool,
 }
 
-/// What a freeing caller says about the area.
+/// A freeing caller's claim about the area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Claim {
-    /// It is a plain one.
     Plain,
-    /// `map_ram` made it, with so many pages.
+    /// The area was made by `map_ram`, with this many pages.
     Ram(u64),
-    /// It is a block; its slots were cleared one by one.
+    /// The area is a block; its slots were cleared one by one.
     Block,
 }
 
 impl Claim {
-    /// Why the claim is wrong about a busy area of `kind` with `pages` pages, if it is.
+    /// Returns the error if the claim is wrong about a busy area of `kind` with `pages` pages.
     #[inline(always)]
     pub(super) fn refuted_by(self, kind: AreaKind, pages: u64) -> Option<FreeAreaError> {
         match (self, kind) {
@@ -111,14 +109,14 @@ impl Claim {
         }
     }
 
-    /// Whether the mapping is to be cleared.
+    /// Returns true if the mapping is to be cleared.
     #[inline(always)]
     pub(super) fn clears(self) -> bool {
         self != Claim::Block
     }
 }
 
-/// What a page that starts no busy area is instead.
+/// Returns the error for a page at which no busy area starts.
 pub(super) fn not_a_start(covering: Option<Vpn>) -> FreeAreaError {
     match covering {
         Some(start) => FreeAreaError::NotAStart { start },
@@ -129,15 +127,14 @@ pub(super) fn not_a_start(covering: Option<Vpn>) -> FreeAreaError {
 /// An area on the books, for inspection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AreaRecord {
-    /// The area. For merged lazy areas: all of them as one, without a guard page.
+    /// The area. Merged lazy areas are shown as one, without a guard page.
     pub area: super::Area,
-    /// What it is at present.
     pub state: AreaState,
-    /// What it is for, as long as it is busy.
+    /// The purpose of the area, as long as it is busy.
     pub kind: AreaKind,
 }
 
-/// How many pages await their flush, on a cache line of its own, and how many may.
+/// The number of pages that await their flush, on a cache line of its own, and the limit of that number.
 #[derive(Debug)]
 pub(super) struct LazyCount {
     pages: Padded<AtomicU64>,
@@ -165,7 +162,7 @@ impl LazyCount {
     }
 }
 
-/// What an engine needs of the space around it.
+/// The parts of a space that its engine needs.
 pub(super) struct Surroundings<'a, M, E> {
     pub(super) mapper: &'a M,
     pub(super) events: &'a E,
@@ -180,7 +177,7 @@ impl<M: Mapper, E: EventSink> Clone for Surroundings<'_, M, E> {
 
 impl<M: Mapper, E: EventSink> Copy for Surroundings<'_, M, E> {}
 
-/// A free that succeeded: the area, and how many pages await their flush now.
+/// A free that succeeded: the area, and the number of pages that await their flush now.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Retired {
     pub(super) area: super::Area,

@@ -1,4 +1,4 @@
-//! What a flush covers: a few disjoint ranges rather than one hull (docs/sources/vmap.md#bounded-purge).
+//! The ranges of a flush: a few disjoint ones rather than one hull (docs/sources/vmap.md#bounded-purge).
 
 use crate::ranges::Span;
 
@@ -10,8 +10,9 @@ const _: () = assert!(FLUSH_RANGES <= u16::BITS as usize);
 
 /// Gathers pieces into at most [`FLUSH_RANGES`] disjoint ranges, in one pass and without sorting.
 ///
-/// It cuts the numbers into parts and takes the hull of the pieces that start in each; hulls that meet become one. The
-/// parts are those of what was covered last, the outer ones extended: an allocator frees where it freed before.
+/// The plan cuts the numbers into parts and takes the hull of the pieces that start in each; hulls that meet become
+/// one. The parts are those of the numbers covered last, the outer ones extended: an allocator frees where it freed
+/// before.
 #[derive(Debug)]
 pub(super) struct FlushPlan {
     /// Lowest and highest number covered last.
@@ -20,14 +21,14 @@ pub(super) struct FlushPlan {
     shift: u32,
     /// Start and end of each hull; a start above the end means none.
     parts: [(u64, u64); FLUSH_RANGES],
-    /// Which parts have a hull.
+    /// One bit for each part that has a hull.
     used: u16,
 }
 
 const NOTHING: (u64, u64) = (u64::MAX, 0);
 
 impl FlushPlan {
-    /// A plan whose first guess is `start..end`.
+    /// Returns a plan whose first guess is `start..end`.
     pub(super) fn new(bounds: Span) -> FlushPlan {
         let mut plan = FlushPlan {
             last: (bounds.start(), bounds.end() - 1),
@@ -47,7 +48,6 @@ impl FlushPlan {
         self.shift = digits.saturating_sub(FLUSH_RANGES.ilog2());
     }
 
-    /// Adds a piece.
     #[inline]
     pub(super) fn add(&mut self, start: u64, end: u64) {
         let part = (start.saturating_sub(self.low) >> self.shift).min(FLUSH_RANGES as u64 - 1);
@@ -57,7 +57,7 @@ impl FlushPlan {
         self.used |= 1 << part;
     }
 
-    /// Moves the ranges into `ranges`, ascending, and begins anew. How many there are.
+    /// Moves the ranges into `ranges`, ascending, and begins anew. Returns their number.
     pub(super) fn take(&mut self, ranges: &mut [Span; FLUSH_RANGES]) -> usize {
         let mut count = 0;
         let mut used = core::mem::take(&mut self.used);

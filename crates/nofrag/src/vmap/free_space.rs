@@ -1,7 +1,7 @@
 //! The free ranges under their lock, with room for every record that giving areas back can need.
 //!
 //! Between two holes of one contiguous span lies at least one outstanding range, so there are at most `outstanding + 1`
-//! holes. Room for so many is reserved before a range goes out; giving it back then cannot fail.
+//! holes. Room for that many is reserved before a range goes out; giving it back then cannot fail.
 
 use super::counters::HoldCounters;
 use crate::check::{Check, Violation};
@@ -100,7 +100,7 @@ impl FreeSpace {
         self.holds
     }
 
-    /// The highest base, a multiple of `align`, at which all pieces `(offset, size)` are free.
+    /// Returns the highest base, a multiple of `align`, at which all pieces `(offset, size)` are free.
     ///
     /// Top-down as Linux's `pcpu_get_vm_areas`: a piece that does not fit lowers the base, and the round starts again.
     pub(super) fn find_group(&self, bounds: Span, pieces: &Pieces<'_>, align: u64) -> Option<u64> {
@@ -117,7 +117,7 @@ impl FreeSpace {
         }
     }
 
-    /// `Some(None)` if `wanted` is free; else the highest end below which it may fit, if there is one.
+    /// Returns `Some(None)` if `wanted` is free; else the highest end below which it may fit, if there is one.
     fn lower_end(&self, wanted: Span) -> Option<Option<u64>> {
         let hole = self.ranges.hole_below(wanted.end())?;
         if hole.covers(wanted) {
@@ -146,12 +146,12 @@ pub(super) struct Pieces<'a> {
 }
 
 impl Pieces<'_> {
-    /// Highest piece first, as long as the caller lists them in ascending order.
+    /// Returns the pieces, highest first, as long as the caller lists them in ascending order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.offsets.iter().copied().zip(self.sizes.iter().copied()).rev()
     }
 
-    /// The end of the highest piece.
+    /// Returns the end of the highest piece.
     fn extent(&self) -> u64 {
         self.iter().map(|(offset, size)| offset.saturating_add(size)).max().unwrap_or(0)
     }

@@ -4,7 +4,7 @@
 //! flushed) or pooled (flushed, kept for a request of its exact size). Up to 5.4 one lock covers busy areas and free
 //! ranges, and a lazy area stays among the busy ones until it is purged. Since 6.9 there is a node per CPU:
 //!
-//! * `node(page) = (page / 16) mod nodes` says where an area is busy;
+//! * `node(page) = (page / 16) mod nodes` is the node in which an area is busy;
 //! * the node of the *allocating* CPU owns its lazy state and its pool.
 //!
 //! Locks are taken in turn and never nested, except under the purge lock. The order of a purge is the safety rule:
@@ -34,7 +34,7 @@ use crate::units::{PageCount, Vpn};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-/// Pools serve sizes of 1 to this many pages (docs/sources/vmap.md#nodes).
+/// Pools serve sizes from 1 to this many pages (docs/sources/vmap.md#nodes).
 const POOL_MAX_PAGES: u64 = 256;
 
 /// Consecutive pages that belong to one node: 64 KiB (docs/sources/vmap.md#node-of-address).
@@ -52,7 +52,7 @@ pub(super) struct Linux {
     purge: Mutex<Purge>,
 }
 
-/// What the lock of the free ranges covers; the busy areas too under [`Layout::OneLock`].
+/// Fields under the lock of the free ranges; the busy areas too under [`Layout::OneLock`].
 #[derive(Debug)]
 struct Core {
     free: FreeSpace,
@@ -75,15 +75,16 @@ struct Node {
 
 #[derive(Debug, Default)]
 struct Lazy {
-    /// Under [`LazyStore::InBusyIndex`]: their nodes there, in no order. So a purge need not search, as in Linux.
+    /// Under [`LazyStore::InBusyIndex`]: the nodes of the lazy areas there, in no order, so that a purge need not
+    /// search, as in Linux.
     list: Vec<NodeId>,
-    /// Under the other stores.
+    /// Under the other stores: the lazy areas.
     map: AreaMap,
 }
 
 #[derive(Debug, Default)]
 struct NodePools {
-    /// One for each size of 1 to [`POOL_MAX_PAGES`] pages: areas in the order in which they were flushed.
+    /// One pool for each size of 1 to [`POOL_MAX_PAGES`] pages: areas in the order in which they were flushed.
     by_size: Vec<VecDeque<Pooled>>,
     counters: PoolCounters,
 }
@@ -98,7 +99,7 @@ struct Pooled {
 struct Purge {
     /// Areas between their detachment and their return.
     detached: Vec<Record>,
-    /// Whether the pools have decayed since the lazy stores were last empty.
+    /// True if the pools have decayed since the lazy stores were last empty.
     decayed: bool,
     counters: PurgeCounters,
     /// Flushes of stale slots in blocks, while no area was lazy.
@@ -139,7 +140,7 @@ impl Linux {
         self.policy.layout == Layout::OneLock
     }
 
-    /// The node whose pool serves `cpu`, if pools are in use for this request.
+    /// Returns the node whose pool serves `cpu`, if pools are in use for this request.
     fn pool_node(&self, cpu: CpuId, wanted: &Wanted) -> Option<u16> {
         let whole = matches!(wanted.within, Within::Whole(_));
         let pooling = self.policy.pools != Pools::Off && self.nodes.len() > 1;
@@ -263,8 +264,8 @@ impl Linux {
         not_a_start(self.find(start).map(|(area, _)| area.start))
     }
 
-    /// The busy area that covers `at`. Starts at the address's own node; an area that starts in another one is found by
-    /// scanning the others downward, as 7.3 does (docs/sources/vmap.md#interior).
+    /// Returns the busy area that covers `at`. The search starts at the address's own node; an area that starts in
+    /// another one is found by scanning the others downward, as 7.3 does (docs/sources/vmap.md#interior).
     pub(super) fn find(&self, at: u64) -> Option<(Area, AreaKind)> {
         if self.is_one_lock() {
             let core = self.core.lock();
@@ -293,7 +294,8 @@ impl Linux {
         self.purge_locked(&mut purge, scope, None, around)
     }
 
-    /// As [`purge`](Self::purge) of all lazy areas; the first flush covers `stale` too, whose slots are in blocks.
+    /// Purges all lazy areas as [`purge`](Self::purge) does; the first flush covers `stale` too, whose slots are in
+    /// blocks.
     pub(super) fn purge_with<M: Mapper, E: EventSink>(
         &self,
         stale: Option<Span>,
@@ -303,7 +305,7 @@ impl Linux {
         self.purge_locked(&mut purge, Scope::AllAreas, stale, around)
     }
 
-    /// As [`purge`](Self::purge), unless another one is running.
+    /// Purges as [`purge`](Self::purge) does, unless another purge is running.
     pub(super) fn try_purge<M: Mapper, E: EventSink>(
         &self,
         scope: Scope,
@@ -769,7 +771,7 @@ impl Pooled {
     }
 }
 
-/// How many of a pool's `len` areas a partial decay lets go (docs/sources/vmap.md#pool-decay).
+/// Returns the number of a pool's `len` areas that a partial decay lets go (docs/sources/vmap.md#pool-decay).
 pub(super) fn decaying(len: usize, decay: Decay) -> usize {
     match decay {
         Decay::Quarter => len / 4,
@@ -779,7 +781,7 @@ pub(super) fn decaying(len: usize, decay: Decay) -> usize {
     }
 }
 
-/// The smallest range that covers all `records`.
+/// Returns the smallest range that covers all `records`.
 fn hull_of(records: &[Record]) -> Option<Span> {
     let start = records.iter().map(|record| record.start).min()?;
     let end = records.iter().map(|record| record.span().end()).max()?;

@@ -1,4 +1,4 @@
-//! The seam to real memory, and to those who can give space back.
+//! The seam to real memory, and to users of the space who can give areas back.
 
 use super::RamArea;
 use crate::ranges::Span;
@@ -10,7 +10,7 @@ use core::convert::Infallible;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u64);
 
-/// What stands behind the page numbers: page tables, mappings, or a counter in a test.
+/// The memory behind the page numbers: page tables, mappings, or a counter in a test.
 ///
 /// Every method is called from any thread and must not call back into the space.
 ///
@@ -22,19 +22,19 @@ pub struct Epoch(pub u64);
 /// Completion must advance without the caller: [`unmap_aliases`](super::VmapSpace::unmap_aliases) and reclaim ask
 /// `completed` until it covers what they began, and do nothing else meanwhile.
 pub trait Mapper {
-    /// Whether `clear` does anything; if not, it is never called, and a free holds its lock once instead of twice.
+    /// True if `clear` has an effect; if not, it is never called, and a free holds its lock once instead of twice.
     const CLEARS: bool = true;
 
-    /// What [`install`](Self::install) is given to map, for example a slice of page frames.
+    /// The object that [`install`](Self::install) maps, for example a slice of page frames.
     type Context: ?Sized;
 
-    /// Why it could not be mapped.
+    /// The reason why an object could not be mapped.
     type Error;
 
     /// Maps `context` at `area`. Called by `map_ram` with no lock held.
     ///
     /// # Errors
-    /// The mapper's own; the area is cleared and unmapped again, and the caller gets the error.
+    /// The mapper's own error; the area is cleared and unmapped again, and the caller gets the error.
     fn install(&self, area: RamArea, context: &Self::Context) -> Result<(), Self::Error>;
 
     /// Takes the mappings of a freed area away. No lock is held, except that of the block in the engine of Linux up to
@@ -46,11 +46,11 @@ pub trait Mapper {
     /// flush is held.
     fn flush(&self, ranges: &[Span]) -> Epoch;
 
-    /// The flush up to which, that one included, all have completed.
+    /// Returns the last flush up to which all have completed, itself included.
     fn completed(&self) -> Epoch;
 }
 
-/// Nothing stands behind the numbers: no flush takes any time.
+/// No memory stands behind the numbers: no flush takes any time.
 impl Mapper for () {
     const CLEARS: bool = false;
 
@@ -115,17 +115,17 @@ pub(super) fn wait_for<M: Mapper>(mapper: &M, epoch: Epoch) {
     }
 }
 
-/// What a notifier achieved.
+/// A notifier's answer to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Freed {
-    /// It gave areas back: trying again makes sense.
+    /// The notifier gave areas back: trying again makes sense.
     Something,
-    /// It had nothing to give.
+    /// The notifier had nothing to give.
     Nothing,
 }
 
 /// A user of the space who can give areas back when it is exhausted, as GPU drivers do in Linux.
 pub trait Notifier: Sync {
-    /// Asked when `pages` pages found no place even after a full purge. No lock is held: it may free areas.
+    /// Called when `pages` pages found no place even after a full purge. No lock is held: the notifier may free areas.
     fn out_of_space(&self, pages: PageCount) -> Freed;
 }

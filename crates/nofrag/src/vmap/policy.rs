@@ -8,30 +8,22 @@ use crate::errors::errors;
 use crate::ranges::{AlignRule, Index};
 use crate::units::PageSize;
 
-/// How a [`VmapSpace`](super::VmapSpace) behaves.
+/// The rules by which a [`VmapSpace`](super::VmapSpace) works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VmapPolicy {
     /// The index of free ranges.
     pub index: Index,
-    /// How the bookkeeping is divided, and with it the locks.
     pub layout: Layout,
-    /// Where freed areas wait for their flush.
     pub lazy: LazyStore,
-    /// Which flushed areas are kept at hand instead of being merged.
     pub pools: Pools,
-    /// Where the area of an interior address is looked for.
     pub lookup: Lookup,
-    /// How many freed pages may wait for their flush.
     pub lazy_limit: LazyLimit,
-    /// Who purges when the limit is exceeded.
     pub drain: Drain,
-    /// Whether a step of the purge stops at its budget while frees outrun it.
     pub drain_yield: DrainYield,
-    /// How small mappings are cut from blocks.
     pub blocks: BlockPolicy,
 }
 
-/// How the bookkeeping of areas is divided, and with it the locks.
+/// The division of the bookkeeping of areas, and with it of the locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Layout {
@@ -45,7 +37,7 @@ pub enum Layout {
     Shards,
 }
 
-/// Where freed areas wait for their flush.
+/// The store in which freed areas wait for their flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LazyStore {
@@ -57,51 +49,48 @@ pub enum LazyStore {
     Separate,
 }
 
-/// Which flushed areas are kept at hand instead of being merged.
+/// The flushed areas that are kept at hand instead of being merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Pools {
-    /// None.
     Off,
     /// Per node, for each exact size up to 256 pages, first in first out; a purge lets some decay (6.9 and later).
     ExactSize(Decay),
-    /// Per CPU, for each exact size up to 256 pages, last in first out; what was not needed between two purges goes
-    /// back.
+    /// Per CPU, for each exact size up to 256 pages, last in first out; areas not needed between two purges go back.
     ByDemand,
 }
 
-/// How many areas of a pool a partial decay merges.
+/// The share of a pool's areas that a partial decay merges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Decay {
     /// A quarter, rounded down; so pools of up to three stay.
     Quarter,
-    /// As 6.12 shipped it: on pools of one to three the count underflows and everything goes. Kept for tests.
+    /// As 6.12 shipped the decay: on pools of one to three the count underflows and everything goes. Kept for tests.
     QuarterUnderflow,
 }
 
-/// Where the area of an interior address is looked for.
+/// The places in which the area of an interior address is looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Lookup {
     /// In the address's own node only: an area that starts in another one is missed. Kept for tests.
     HomeNode,
-    /// Everywhere it can be.
+    /// In every node in which it can be.
     AllNodes,
 }
 
-/// How many freed pages may wait for their flush before a drain begins.
+/// The number of freed pages that may wait for their flush before a drain begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LazyLimit {
     /// Linux's rule: 32 MiB times the number of binary digits of the CPU count, in pages of this size.
     PerCpuLog2(PageSize),
-    /// This many pages.
     Pages(u64),
 }
 
 impl LazyLimit {
-    /// The limit in pages for `cpus` CPUs.
+    /// Returns the limit in pages for `cpus` CPUs.
     #[must_use]
     pub fn pages(self, cpus: usize) -> u64 {
         match self {
@@ -114,17 +103,17 @@ impl LazyLimit {
     }
 }
 
-/// Who purges when the limit is exceeded.
+/// The thread that purges when the limit is exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Drain {
     /// The caller that freed, unless a purge runs already.
     ByFreer,
-    /// Whoever calls `step`, usually a thread that waits until `drain_wanted`.
+    /// The thread that calls `step`, usually one that waits until `drain_wanted`.
     Posted,
 }
 
-/// Whether a step of the purge stops at its budget.
+/// The cases in which a step of the purge stops at its budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DrainYield {
@@ -173,7 +162,7 @@ impl VmapPolicy {
         ..VmapPolicy::LINUX_5_11
     };
 
-    /// Linux 5.18 to 6.3: room for alignment again, but for exact ranges and alignments of a page.
+    /// Linux 5.18 to 6.3: room for alignment again, except for exact ranges and alignments of a page.
     pub const LINUX_5_18: VmapPolicy = VmapPolicy {
         index: Index::AugmentedTree(AlignRule::PaddedUnlessExact), // vmap.md#length-rule
         ..VmapPolicy::LINUX_5_16
@@ -195,7 +184,7 @@ impl VmapPolicy {
     pub const LINUX_6_11: VmapPolicy =
         VmapPolicy { blocks: BlockPolicy::LINUX_6_11, ..VmapPolicy::LINUX_6_9 };
 
-    /// Our own.
+    /// The rules of nofrag's own engine.
     pub const NOFRAG: VmapPolicy = VmapPolicy {
         index: Index::WideBlocks,                           // vmap.md#exact-index
         layout: Layout::Shards,                             // vmap.md#global-lookup-lock
@@ -208,8 +197,8 @@ impl VmapPolicy {
         blocks: BlockPolicy::NOFRAG,
     };
 
-    /// The rule set for `name`: `nofrag`, or `linux-X.Y`, which resolves to the newest rule set not newer than X.Y, or
-    /// `linux-3.19+patchN`, which adds the first N of Pen's three changes.
+    /// Returns the rule set for `name`: `nofrag`, or `linux-X.Y`, which resolves to the newest rule set not newer than
+    /// X.Y, or `linux-3.19+patchN`, which adds the first N of Pen's three changes.
     ///
     /// # Errors
     /// [`UnknownPreset`] for other names and for versions older than the oldest rule set.
@@ -225,7 +214,7 @@ impl VmapPolicy {
         newest.map(|rules| rules.preset).ok_or(UnknownPreset)
     }
 
-    /// All presets, oldest first, ours last.
+    /// Returns all presets, oldest first, ours last.
     pub fn presets() -> impl Iterator<Item = Preset> {
         let ours = Preset { name: "nofrag", policy: VmapPolicy::NOFRAG };
         RULE_SETS.iter().map(|rules| rules.preset).chain([ours])
@@ -233,7 +222,7 @@ impl VmapPolicy {
 }
 
 impl Default for VmapPolicy {
-    /// The best we have: [`VmapPolicy::NOFRAG`].
+    /// Returns the best policy: [`VmapPolicy::NOFRAG`].
     fn default() -> Self {
         VmapPolicy::NOFRAG
     }
@@ -242,9 +231,8 @@ impl Default for VmapPolicy {
 /// A policy and the name of its rule set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preset {
-    /// The name that the request resolved to.
+    /// The name of the rule set that the request resolved to.
     pub name: &'static str,
-    /// The policy.
     pub policy: VmapPolicy,
 }
 

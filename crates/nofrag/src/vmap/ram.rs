@@ -16,30 +16,30 @@ use crate::units::{PageCount, Vpn};
 use alloc::vec::Vec;
 use core::ops::Range;
 
-/// What the caller has taken of its CPU, if it has a handle.
+/// The parts of its CPU that a caller with a handle has taken.
 #[derive(Default)]
 pub(super) struct Held<'a> {
     pub(super) pools: Option<&'a mut CpuPools>,
     pub(super) arena: Option<&'a mut Arena>,
 }
 
-/// A part of what was [`read`](VmapSpace::read).
+/// A part of a range that is [`read`](VmapSpace::read).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece {
-    /// Mapped pages: copy them.
+    /// Mapped pages: a reader copies them.
     Live(Span),
-    /// Pages without a mapping: zeros.
+    /// Pages without a mapping: a reader takes zeros for them.
     Hole(Span),
 }
 
-/// What [`unmap_aliases`](VmapSpace::unmap_aliases) did.
+/// The outcome of a call of [`unmap_aliases`](VmapSpace::unmap_aliases).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AliasProgress {
     /// Blocks that were looked at.
     pub blocks: u64,
     /// Blocks that were given back.
     pub returned: u64,
-    /// Areas that were flushed.
+    /// Areas that the call flushed.
     pub areas: u64,
 }
 
@@ -78,7 +78,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         self.map_ram_waiting(cpu, pages, context, Wait::MayReclaim)
     }
 
-    /// As [`map_ram`](Self::map_ram), but never reclaims, flushes or asks: for callers that must not wait.
+    /// Maps as [`map_ram`](Self::map_ram) does, but never reclaims, flushes or asks: for callers that must not wait.
     ///
     /// # Errors
     /// See [`MapRamError`].
@@ -92,7 +92,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         self.map_ram_waiting(cpu, pages, context, Wait::Never)
     }
 
-    /// On behalf of whoever holds the CPU.
+    /// Maps on behalf of a handle, which holds the CPU.
     #[inline(always)]
     pub(super) fn map_ram_from(
         &self,
@@ -143,7 +143,8 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         }
     }
 
-    /// As [`place_anywhere`](Self::place_anywhere): what that needs is not put together for a mapping at hand.
+    /// Finds a place as [`place_anywhere`](Self::place_anywhere) does. Its [`Held`] is put together here, so that a
+    /// mapping at hand does not pay for it.
     #[cold]
     #[inline(never)]
     fn place_held(
@@ -158,7 +159,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         self.place_anywhere(cpu, held, pages, wait)
     }
 
-    /// The first page of a place for a mapping that is not at hand.
+    /// Returns the first page of a place for a mapping that is not at hand.
     #[inline(never)]
     fn place_anywhere(
         &self,
@@ -227,7 +228,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         Ok(self.reclaim(pages, 1, wait, miss, again)?)
     }
 
-    /// Gives back what a full purge had to leave with the caller.
+    /// Gives back the idle blocks and pooled areas that a full purge had to leave with the caller.
     pub(super) fn purge_held(&self, cpu: CpuId, held: &mut Held<'_>) {
         if let Some(arena) = held.arena.as_deref_mut() {
             self.blocks.purge_arena(cpu, arena, self);
@@ -237,11 +238,11 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         }
     }
 
-    /// Undoes a mapping that could not be installed, without a drain: the caller may be one who must not wait.
+    /// Undoes a mapping that could not be installed, without a drain: the caller may have to do without waiting.
     #[cold]
     fn withdraw(&self, cpu: CpuId, area: RamArea) {
-        // Whatever comes of it: somebody who guessed, or kept, the number of this place may have unmapped it while it
-        // was being installed. That is his mistake, and this thread's place is gone all the same.
+        // Any outcome will do: a thread that guessed, or kept, the number of this place may have unmapped it while it
+        // was being installed. That is its mistake, and this thread's place is gone all the same.
         if area.pages.get() <= self.max_small {
             let _ = self.blocks.unmap(area, &Undrained(self));
         } else {
@@ -253,7 +254,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
     ///
     /// The size is verified, and a second unmapping refused.
     ///
-    /// It may have to drain, as [`free`](Self::free) may: after a mapping that is an area of its own; in Linux's
+    /// The call may have to drain, as [`free`](Self::free) may: after a mapping that is an area of its own; in Linux's
     /// presets after the last one in a block; in our engine when many slots wait whose owner does not look after them,
     /// unless the policy leaves that to [`step`](Self::step). Then a flush begins in this call.
     ///
@@ -267,7 +268,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         self.unmap_anyhow(cpu, area)
     }
 
-    /// Ends a mapping that is not in one of our blocks (docs/sources/vmap.md#large-unmap), or says what is wrong.
+    /// Ends a mapping that is not in one of our blocks (docs/sources/vmap.md#large-unmap), or names the error.
     #[inline(never)]
     fn unmap_anyhow(&self, cpu: CpuId, area: RamArea) -> Result<(), UnmapRamError> {
         if !self.knows(cpu) {
@@ -335,7 +336,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
     }
 
     /// Walks `range` and tells `sink` which pages `map_ram` has mapped, by ascending address, without gaps. All else is
-    /// a hole. What is mapped or unmapped meanwhile may be told either way: a reader must survive that. No lock is held
+    /// a hole. Pages mapped or unmapped meanwhile may be told either way: a reader must survive that. No lock is held
     /// while `sink` runs.
     ///
     /// O(blocks and mappings in `range`). Where it meets no block, it also goes through the books of areas: once,
@@ -364,13 +365,13 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         }
     }
 
-    /// How full the blocks are. O(blocks); takes their locks in turn.
+    /// Returns the use of the blocks. O(blocks); takes their locks in turn.
     #[must_use]
     pub fn block_stats(&self) -> BlockStats {
         self.blocks.stats()
     }
 
-    /// All blocks by ascending address. While other threads work it is a mixture of moments.
+    /// Returns all blocks by ascending address. While other threads work, the list mixes states of different moments.
     ///
     /// # Errors
     /// [`OutOfMetadata`] when there is no memory for the list.
@@ -382,15 +383,15 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
     }
 }
 
-/// How many large mappings a reader notes in one pass over the books.
+/// Number of large mappings that a reader notes in one pass over the books.
 const LARGE_AT_A_TIME: usize = 32;
 
-/// The lowest large mappings that a reader has not told yet.
+/// The lowest large mappings of which a reader has not told yet.
 struct Large {
     noted: [(u64, u64); LARGE_AT_A_TIME],
-    /// Those of `noted` that are left.
+    /// The part of `noted` that is left.
     left: Range<usize>,
-    /// Every page below was looked at: no other large mapping is there.
+    /// Every page below this one was looked at: no other large mapping is there.
     known_to: u64,
 }
 
@@ -410,7 +411,7 @@ impl Large {
     }
 }
 
-/// One [`read`](VmapSpace::read).
+/// The state of one [`read`](VmapSpace::read).
 struct Reader<'a, M, E, F> {
     space: &'a VmapSpace<M, E>,
     range: Span,
@@ -421,7 +422,7 @@ struct Reader<'a, M, E, F> {
 }
 
 impl<M: Mapper, E: EventSink, F: FnMut(Piece)> Reader<'_, M, E, F> {
-    /// Tells what of `live` lies ahead: a place that changes hands meanwhile may be met twice.
+    /// Tells the part of `live` that lies ahead: a place that changes hands meanwhile may be met twice.
     fn tell(&mut self, live: Span) {
         let (start, end) = (live.start().max(self.told), live.end().min(self.range.end()));
         if start < end {
@@ -456,7 +457,7 @@ impl<M: Mapper, E: EventSink, F: FnMut(Piece)> Reader<'_, M, E, F> {
         }
     }
 
-    /// Learns of at least one more page which large mapping covers it, if any does. None that is noted is left.
+    /// Finds out for at least one more page which large mapping covers it, if any. No noted mapping is left.
     fn look_ahead(&mut self) {
         let at = self.told.max(self.large.known_to);
         if let Some((area, kind)) = self.space.find_any(Vpn(at)) {
@@ -521,7 +522,7 @@ impl<M: Mapper, E: EventSink> AreaSource for VmapSpace<M, E> {
     }
 }
 
-/// The space, but a block that is freed makes no caller drain.
+/// The space, except that a freed block makes no caller drain.
 struct Undrained<'a, M, E>(&'a VmapSpace<M, E>);
 
 impl<M: Mapper, E: EventSink> AreaSource for Undrained<'_, M, E> {

@@ -36,10 +36,10 @@ const MAX_CPUS: usize = 1 << 14;
 /// 2. A page that was freed is handed out again only after a flush that covers it has completed ([`Mapper::flush`]).
 /// 3. Every busy area is found by each of its pages.
 ///
-/// `Send + Sync`: every method takes `&self` and may be called from any thread. `cpu` says whose pools and counters are
-/// used; two threads that name the same CPU are correct and wait for each other.
+/// `Send + Sync`: every method takes `&self` and may be called from any thread. `cpu` names the CPU whose pools and
+/// counters are used; two threads that name the same CPU are correct and wait for each other.
 ///
-/// `M` is what stands behind the page numbers, `E` hears what happened; both default to nothing.
+/// `M` is the memory behind the page numbers, `E` receives the events; by default both do nothing.
 ///
 /// ```
 /// use nofrag::cpu::CpuSet;
@@ -61,7 +61,7 @@ pub struct VmapSpace<M = (), E = ()> {
     pub(super) span: Span,
     cpus: CpuSet,
     pub(super) policy: VmapPolicy,
-    /// The largest mapping that is cut from a block: none where no block has room.
+    /// Pages of the largest mapping that is cut from a block; 0 where no block has room.
     pub(super) max_small: u64,
     pub(super) lazy: LazyCount,
     pub(super) engine: Engine,
@@ -72,7 +72,7 @@ pub struct VmapSpace<M = (), E = ()> {
     pub(super) events: E,
 }
 
-/// Chosen once, by [`Layout`]. There is one per space, and an indirection would cost every operation.
+/// The engine, chosen once by [`Layout`]. There is one per space, and an indirection would cost every operation.
 #[allow(clippy::large_enum_variant)]
 #[derive(Debug)]
 pub(super) enum Engine {
@@ -99,21 +99,21 @@ impl core::fmt::Debug for Notifiers {
     }
 }
 
-/// How much a step of the purge may do.
+/// The limit of one step of the purge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// At most this many areas.
+    /// Largest number of areas to purge.
     pub areas: usize,
 }
 
-/// What a step of the purge did.
+/// The outcome of a step of the purge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Areas that were flushed and made allocatable.
     pub areas: u64,
-    /// Their pages.
+    /// Number of pages of these areas.
     pub pages: u64,
-    /// Whether lazy areas are left.
+    /// True if lazy areas remain.
     pub more: bool,
 }
 
@@ -126,7 +126,7 @@ impl Progress {
 }
 
 impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
-    /// A space whose pages are all free.
+    /// Returns a space whose pages are all free.
     ///
     /// # Errors
     /// See [`ConfigError`].
@@ -246,8 +246,8 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         }
     }
 
-    /// Whether the space has a CPU at this position. That the id is the same, too, is not worth a load on every call: a
-    /// CPU only selects whose pools are used.
+    /// Returns true if the space has a CPU at this position. The id is not compared, which would cost a load on every
+    /// call: a CPU only selects the pools that are used.
     #[inline(always)]
     pub(super) fn knows(&self, cpu: CpuId) -> bool {
         cpu.rank() < self.cpus.len()
@@ -318,7 +318,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         })
     }
 
-    /// Whether a request that may reclaim could find more space than there is now.
+    /// Returns true if a request that may reclaim could find more space than there is now.
     fn has_reclaimable(&self) -> bool {
         let stats = self.stats();
         stats.lazy_areas + stats.pooled_areas > 0
@@ -361,7 +361,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         Ok(retired.area)
     }
 
-    /// As [`free`](Self::free), but never purges: for callers that must not wait (Linux: `vfree_atomic`).
+    /// Frees as [`free`](Self::free) does, but never purges: for callers that must not wait (Linux: `vfree_atomic`).
     ///
     /// # Errors
     /// See [`FreeAreaError`]; nothing changed.
@@ -406,7 +406,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         Surroundings { mapper: &self.mapper, events: &self.events, lazy: &self.lazy }
     }
 
-    /// What a freeing caller does above the limit, unless a purge runs already.
+    /// Purges for a freeing caller above the limit, unless a purge runs already.
     #[cold]
     #[inline(never)]
     fn drain(&self) {
@@ -417,7 +417,8 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         }
     }
 
-    /// Whether more pages await their flush than the limit allows, or slots of blocks do so for too long.
+    /// Returns true if more pages await their flush than the limit allows, or slots of blocks have awaited theirs for
+    /// too long.
     #[inline]
     #[must_use]
     pub fn drain_wanted(&self) -> bool {
@@ -454,8 +455,8 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         progress
     }
 
-    /// The busy area that covers `at`, by its first page or any other, the guard page included. Inside a block: the
-    /// mapping that covers it, as an area of the CPU that owns the block.
+    /// Returns the busy area that covers `at`, by its first page or any other, the guard page included. Inside a block:
+    /// the mapping that covers it, as an area of the CPU that owns the block.
     #[must_use]
     pub fn find(&self, at: Vpn) -> Option<Area> {
         let (area, kind) = self.find_any(at)?;
@@ -466,7 +467,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         Some(Area { start, pages, ..area })
     }
 
-    /// The area that covers `at`, blocks included.
+    /// Returns the area that covers `at`, blocks included.
     pub(super) fn find_any(&self, at: Vpn) -> Option<(Area, AreaKind)> {
         if !self.span.contains(at.get()) {
             return None;
@@ -511,7 +512,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
     /// Frees the areas of a group.
     ///
     /// # Errors
-    /// The first piece that is no busy area; then nothing changed, unless another thread frees the same pieces
+    /// The first piece that is not a busy area; then nothing changed, unless another thread frees the same pieces
     /// meanwhile.
     pub fn free_group(&self, cpu: CpuId, base: Vpn, offsets: &[u64]) -> Result<(), FreeAreaError> {
         if !self.knows(cpu) {
@@ -595,8 +596,9 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         }
     }
 
-    /// Makes the blocks of a CPU that goes away another CPU's: with what is free in them, and with what comes back once
-    /// it is unmapped, which anyone may do meanwhile. Idle blocks are given back instead. How many went over.
+    /// Hands the blocks of a CPU that goes away over to another CPU: with their free slots, and with those that become
+    /// free once they are unmapped, which any thread may do meanwhile. Idle blocks are given back instead. Returns the
+    /// number of blocks that were handed over.
     ///
     /// [`find`](Self::find) still names the CPU that took the block. Waits for flushes. While it works, `from` maps
     /// nothing ([`MapRamError::CpuHeld`]); `to` does. Linux has nothing of the kind: in its presets free slots stay
@@ -626,7 +628,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         Ok(arena.map_or(Ok(0), |arena| self.blocks.hand_over(from, arena, to, self))?)
     }
 
-    /// Counts since construction. Takes every lock in turn.
+    /// Returns the counts since construction. Takes every lock in turn.
     #[must_use]
     pub fn counters(&self) -> VmapCounters {
         let mut counters = VmapCounters::default();
@@ -637,7 +639,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         counters
     }
 
-    /// How many pages are in which state. O(areas); takes every lock in turn.
+    /// Returns the numbers of pages and areas in each state. O(areas); takes every lock in turn.
     #[must_use]
     pub fn stats(&self) -> VmapStats {
         let mut stats = VmapStats::default();
@@ -645,44 +647,44 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         stats
     }
 
-    /// Pages that await their flush.
+    /// Returns the number of pages that await their flush.
     #[must_use]
     pub fn lazy_pages(&self) -> PageCount {
         PageCount(self.lazy.pages())
     }
 
-    /// How many pages may await their flush before a drain begins.
+    /// Returns the number of pages that may await their flush before a drain begins.
     #[must_use]
     pub fn lazy_limit(&self) -> PageCount {
         PageCount(self.lazy.limit)
     }
 
-    /// The pages that the space hands out.
+    /// Returns the pages that the space hands out.
     #[must_use]
     pub fn span(&self) -> Span {
         self.span
     }
 
-    /// The CPUs that may use it.
+    /// Returns the CPUs that may use the space.
     #[must_use]
     pub fn cpus(&self) -> &CpuSet {
         &self.cpus
     }
 
-    /// How it behaves.
+    /// Returns the policy of the space.
     #[must_use]
     pub fn policy(&self) -> &VmapPolicy {
         &self.policy
     }
 
-    /// What stands behind the page numbers.
+    /// Returns the mapper, the memory behind the page numbers.
     #[must_use]
     pub fn mapper(&self) -> &M {
         &self.mapper
     }
 
-    /// Every area on the books, busy, lazy or pooled, by ascending address. While other threads work it is a mixture of
-    /// moments.
+    /// Returns every area on the books, busy, lazy or pooled, by ascending address. While other threads work, the list
+    /// mixes states of different moments.
     ///
     /// # Errors
     /// [`OutOfMetadata`] when there is no memory for the list.
@@ -693,7 +695,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         Ok(areas)
     }
 
-    /// The free ranges by ascending address: what the index can hand out, without lazy and pooled areas.
+    /// Returns the free ranges by ascending address: what the index can hand out, without lazy and pooled areas.
     ///
     /// # Errors
     /// [`OutOfMetadata`] when there is no memory for the list.
@@ -749,15 +751,15 @@ impl<M: Mapper, E: EventSink> Check for VmapSpace<M, E> {
 pub struct CpuHandle<'a, M: Mapper = (), E: EventSink = ()> {
     space: &'a VmapSpace<M, E>,
     cpu: CpuId,
-    /// Under [`Layout::Shards`]: the CPU's pools, taken out of the space.
+    /// Under [`Layout::Shards`]: the CPU's pools, which the handle has taken out of the space.
     pools: Option<CpuPools>,
-    /// Under [`BlockIndex::Direct`](super::BlockIndex::Direct): the CPU's blocks, likewise.
+    /// Under [`BlockIndex::Direct`](super::BlockIndex::Direct): the CPU's blocks, taken out too.
     arena: Option<Arena>,
-    /// Ends after everything was put back.
+    /// The claim on the CPU; it ends after everything was put back.
     _claim: CpuClaim<'a>,
 }
 
-/// The right to a CPU, as long as it lives.
+/// The right to a CPU, for as long as the claim lives.
 #[derive(Debug)]
 struct CpuClaim<'a>(&'a AtomicBool);
 
@@ -768,7 +770,7 @@ impl Drop for CpuClaim<'_> {
 }
 
 impl<M: Mapper, E: EventSink> CpuHandle<'_, M, E> {
-    /// As [`VmapSpace::alloc`].
+    /// Allocates as [`VmapSpace::alloc`] does.
     ///
     /// # Errors
     /// See [`AreaError`].
@@ -805,7 +807,7 @@ impl<M: Mapper, E: EventSink> CpuHandle<'_, M, E> {
         }
     }
 
-    /// As [`VmapSpace::map_ram`].
+    /// Maps as [`VmapSpace::map_ram`] does.
     ///
     /// # Errors
     /// See [`MapRamError`].
@@ -818,7 +820,7 @@ impl<M: Mapper, E: EventSink> CpuHandle<'_, M, E> {
         self.map_ram_waiting(pages, context, Wait::MayReclaim)
     }
 
-    /// As [`VmapSpace::try_map_ram`].
+    /// Maps as [`VmapSpace::try_map_ram`] does.
     ///
     /// # Errors
     /// See [`MapRamError`].
@@ -842,7 +844,7 @@ impl<M: Mapper, E: EventSink> CpuHandle<'_, M, E> {
         space.map_ram_from(*cpu, own_pools, arena, pages, context, wait)
     }
 
-    /// As [`VmapSpace::unmap_ram`].
+    /// Unmaps as [`VmapSpace::unmap_ram`] does.
     ///
     /// # Errors
     /// See [`UnmapRamError`]; nothing changed.
@@ -851,7 +853,7 @@ impl<M: Mapper, E: EventSink> CpuHandle<'_, M, E> {
         self.space.unmap_ram(self.cpu, area)
     }
 
-    /// As [`VmapSpace::free`].
+    /// Frees as [`VmapSpace::free`] does.
     ///
     /// # Errors
     /// See [`FreeAreaError`]; nothing changed.
@@ -859,7 +861,7 @@ impl<M: Mapper, E: EventSink> CpuHandle<'_, M, E> {
         self.space.free(self.cpu, start)
     }
 
-    /// The CPU.
+    /// Returns the CPU of the handle.
     #[must_use]
     pub fn cpu(&self) -> CpuId {
         self.cpu

@@ -133,7 +133,7 @@ impl<N: Note> Tree<N> {
         let near = self.near.leaf(at);
         if (near as usize) < self.leaves.numbers() {
             let lane = self.leaves.count_up_to(near, at);
-            // The last hole of a leaf holds what is not above its end; what is above may be the next leaf's.
+            // The last hole of a leaf holds numbers up to its end; a number above that may be the next leaf's.
             let is_sure = |lane: usize| {
                 lane + 1 < self.leaves.count(near) || at <= self.leaves.hole(near, lane).end
             };

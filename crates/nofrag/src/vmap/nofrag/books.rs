@@ -1,4 +1,4 @@
-//! Which areas exist and where: a hash of first pages, and bitmaps that answer for interior pages.
+//! The existing areas and their places: a hash of first pages, and bitmaps that answer for interior pages.
 //!
 //! An area is on the books from the moment its range leaves the free ranges until it returns there: busy, lazy or
 //! pooled. So a pooled area is handed out again by one store to its word, without touching the books.
@@ -10,7 +10,7 @@
 //! blocks are aligned and `64^(l+1)` pages long; a block has a bitmap of the 64 granules in which an area of the level
 //! starts. Such an area is at least as long as a granule, so at most one starts in each; and at most as long as a
 //! block, so a page is covered from its own block or from the one before. A lookup costs two probes for each level in
-//! use, of which there are eight at most; which ones are, a mask tells.
+//! use, of which there are eight at most; a mask tells which ones.
 
 use super::table::Table;
 use super::word::{AreaWord, Slots};
@@ -33,20 +33,20 @@ pub(super) struct Freed {
     pub(super) offset: u64,
     pub(super) total: u64,
     pub(super) slot: u32,
-    /// The CPU to whose pools it goes back; none for a piece of a group, which goes back to the free ranges.
+    /// The CPU to whose pools the area goes back; none for a piece of a group, which goes back to the free ranges.
     pub(super) pool: Option<u32>,
 }
 
 /// Slots that a shard takes at a time. They lie in one chunk.
 const SLOTS_AT_A_TIME: u32 = 16;
 
-/// All shards, the words of all areas, and which levels are in use.
+/// All shards, the words of all areas, and a mask of the levels in use.
 #[derive(Debug)]
 pub(super) struct Books {
     shards: Vec<Shard>,
     shift: u32,
     slots: Slots,
-    /// How many slots the shards have taken.
+    /// Number of slots that the shards have taken.
     slots_taken: AtomicU64,
     levels: AtomicU64,
 }
@@ -65,13 +65,13 @@ pub(super) struct ShardBooks {
     pub(super) frees: u64,
 }
 
-/// The level that serves areas of `total` pages.
+/// Returns the level that serves areas of `total` pages.
 #[inline]
 fn level_of(total: u64) -> u32 {
     (u64::BITS - (total - 1).leading_zeros()).saturating_sub(1) / GRANULE_BITS
 }
 
-/// Binary digits of the pages in a granule of `level`.
+/// Returns the binary digits of the pages in a granule of `level`.
 #[inline]
 fn granule_shift(level: u32) -> u32 {
     level * GRANULE_BITS
@@ -117,7 +117,7 @@ impl Books {
         self.shard_of_block(0, offset >> GRANULE_BITS)
     }
 
-    /// The word of a slot.
+    /// Returns the word of a slot.
     #[inline(always)]
     pub(super) fn word(&self, slot: u32) -> &AtomicU64 {
         self.slots.word(slot)
@@ -226,7 +226,7 @@ impl Books {
         shard.slot_at(offset).map(|slot| AreaWord(self.word(slot).load(Ordering::Acquire)))
     }
 
-    /// First page and word of every area of a shard.
+    /// Returns the first page and the word of every area of a shard.
     pub(super) fn areas_in<'a>(
         &'a self,
         shard: &'a ShardBooks,
@@ -236,7 +236,7 @@ impl Books {
         })
     }
 
-    /// The first page and the word of the busy area that covers `offset`.
+    /// Returns the first page and the word of the busy area that covers `offset`.
     pub(super) fn covering(&self, offset: u64) -> Option<(u64, AreaWord)> {
         let mut levels = self.levels.load(Ordering::Acquire);
         while levels != 0 {
@@ -253,7 +253,7 @@ impl Books {
         None
     }
 
-    /// The highest first page of an area of `level` at or below `offset`, in its block or the one before.
+    /// Returns the highest first page of an area of `level` at or below `offset`, in its block or the one before.
     fn last_start(&self, level: u32, offset: u64) -> Option<u64> {
         let block = offset >> block_shift(level);
         let own = self.last_start_in(level, block, offset);
@@ -280,7 +280,7 @@ impl Books {
 }
 
 impl ShardBooks {
-    /// The slot of the area that starts at `offset`.
+    /// Returns the slot of the area that starts at `offset`.
     #[inline(always)]
     pub(super) fn slot_at(&self, offset: u64) -> Option<u32> {
         self.starts.get(offset).map(|slot| slot as u32)
@@ -306,13 +306,13 @@ impl ShardBooks {
         }
     }
 
-    /// Whether the list of lazy areas has room for `areas`.
+    /// Returns true if the list of lazy areas has room for `areas`.
     pub(super) fn has_room_for(&self, areas: usize) -> bool {
         self.lazy.capacity() >= areas && self.unused.capacity() >= self.slots_owned
     }
 }
 
-/// The bit of the granule in which `offset` lies.
+/// Returns the bit of the granule in which `offset` lies.
 #[inline]
 fn bit_of(level: u32, offset: u64) -> u64 {
     1 << (offset >> granule_shift(level) & 63)

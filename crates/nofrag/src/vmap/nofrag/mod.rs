@@ -6,8 +6,9 @@
 //!   shard's list; one lock, that of the shard.
 //! * **Purge**, in steps: detach up to [`DETACH_MAX`] areas; flush them as up to [`FLUSH_RANGES`] disjoint ranges;
 //!   return them in slices of at most [`AREAS_PER_HOLD`] per hold of a lock. They go to the pools of the CPU that
-//!   allocated them, or to its inbox while somebody holds those. What finds no room there goes to the free ranges:
-//!   struck off the books, sorted and joined *before* the lock is taken, at most [`RUNS_PER_HOLD`] ranges per hold.
+//!   allocated them, or to its inbox while another thread holds these. Areas that find no room there go to the free
+//!   ranges: struck off the books, sorted and joined *before* the lock is taken, at most [`RUNS_PER_HOLD`] ranges per
+//!   hold.
 //!
 //! A freeing caller above the limit does one such slice, so no free is long; only at twice the limit does it wait for a
 //! purge that is running. An area stays on the books from leaving the free ranges to returning there, so the common
@@ -61,11 +62,11 @@ const FLUSHES_PER_DECAY: u64 = 8;
 /// 3. An area is in an inbox or a pool only after a flush has covered it.
 #[derive(Debug)]
 pub(super) struct Nofrag {
-    /// The first page of the space; everything inside counts from it.
+    /// The first page of the space; the engine counts all pages from it.
     base: u64,
     cpus: CpuSet,
     pooling: bool,
-    /// How many pages a CPU's pools, and its inbox, may hold.
+    /// Number of pages that a CPU's pools, and its inbox, may hold.
     pool_bound: u64,
     per_cpu: Vec<Padded<Cpu>>,
     books: Books,
@@ -77,7 +78,7 @@ pub(super) struct Nofrag {
 
 #[derive(Debug)]
 struct Cpu {
-    /// `None` while a handle has them.
+    /// The CPU's pools; `None` while a handle has them.
     pools: Mutex<Option<CpuPools>>,
     inbox: Mutex<Inbox>,
     /// Set by a full purge while a handle has the pools: the handle gives them back at its next slow path.
@@ -94,23 +95,22 @@ struct Inbox {
 struct Purge {
     /// Detached and flushed areas that are not returned yet. Has room for [`DETACH_MAX`].
     flushed: Vec<Freed>,
-    /// Their flush, which may take a while to complete.
+    /// The flush of these areas, which may take a while to complete.
     awaited: Epoch,
-    /// Scratch of each slice.
+    /// Room for the areas of one slice.
     batch: Batch,
-    /// What the next flush covers.
+    /// The ranges that the next flush covers.
     plan: FlushPlan,
     /// The shard at which the next detachment begins.
     cursor: usize,
     counters: PurgeCounters,
 }
 
-/// Where flushed areas go.
+/// The destination of flushed areas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Destination {
     /// To the pools of the CPUs that allocated them, as far as those have room.
     Pools,
-    /// To the free ranges.
     FreeRanges,
 }
 
@@ -118,7 +118,7 @@ enum Destination {
 /// MiB.
 const ALIGN_CLASSES: [u32; 2] = [6, 9];
 
-/// These alignments and that of the blocks.
+/// Returns these alignments and that of the blocks.
 fn align_classes(blocks: BlockGeometry) -> AlignClasses {
     let mut exponents = [0; ALIGN_CLASSES.len() + 1];
     let block = blocks.slots().ilog2();
@@ -182,9 +182,9 @@ impl Nofrag {
         Area { start: Vpn(self.base + offset), pages, guard: word.guard(), cpu }
     }
 
-    /// The fast path: an area at hand in the CPU's pools, if the request is valid and asks for the whole space.
+    /// Takes an area at hand in the CPU's pools, if the request is valid and asks for the whole space: the fast path.
     ///
-    /// Whatever stands in the way, the answer is `None`, and the slow path finds out. So nothing here needs an address,
+    /// For any obstacle the answer is `None`, and the slow path finds out the reason. So nothing here needs an address,
     /// and everything stays in registers.
     #[inline(always)]
     pub(super) fn alloc_at_hand(&self, cpu: CpuId, request: &AreaRequest) -> Option<Area> {
@@ -192,7 +192,7 @@ impl Nofrag {
         self.pop(pools.as_mut()?, cpu, request)
     }
 
-    /// The fast path for whoever holds the CPU's pools.
+    /// Takes an area at hand from pools that the caller holds: the fast path.
     #[inline(always)]
     pub(super) fn pop(
         &self,
@@ -219,7 +219,7 @@ impl Nofrag {
         word: AreaWord,
     ) -> Option<Vpn> {
         let pooled = pools.pop(self.base, total, align)?;
-        // Pairs with the load in `retire`: whoever learnt of the area reads its new word.
+        // Pairs with the load in `retire`: a thread that learnt of the area reads its new word.
         self.books.word(pooled.slot).store(word.0, Ordering::Release);
         Some(Vpn(self.base + pooled.offset))
     }
@@ -232,7 +232,7 @@ impl Nofrag {
         }
     }
 
-    /// Allocates on behalf of whoever holds the CPU's pools, after those had nothing at hand.
+    /// Allocates for a caller that holds the CPU's pools, after these had nothing at hand.
     pub(super) fn alloc_slow(
         &self,
         pools: &mut CpuPools,
@@ -264,7 +264,7 @@ impl Nofrag {
         Ok(self.area(offset, word))
     }
 
-    /// Takes an area for a block. Blocks are too large for pools, so whoever holds those need not be asked.
+    /// Takes an area for a block. Blocks are too large for pools, so the holder of these need not be asked.
     pub(super) fn take_block(&self, cpu: CpuId, wanted: &Wanted) -> Result<u64, Miss> {
         let Wanted { total, guard, kind, .. } = *wanted;
         let word = AreaWord::busy(total, guard, cpu.rank() as u32).for_kind(kind);
@@ -300,7 +300,7 @@ impl Nofrag {
         self.flushes.load(Ordering::Relaxed) / FLUSHES_PER_DECAY
     }
 
-    /// Moves areas from the inbox to the pools, and to `batch` what the pools have no room for.
+    /// Moves areas from the inbox to the pools, and those for which the pools have no room to `batch`.
     fn empty_inbox(&self, pools: &mut CpuPools, cpu: &Cpu, batch: &mut Batch) {
         for _ in 0..DETACH_MAX / AREAS_PER_HOLD {
             let mut inbox = cpu.inbox.lock();
@@ -408,7 +408,7 @@ impl Nofrag {
         not_a_start(covering.map(|(start, _)| Vpn(self.base + start)))
     }
 
-    /// The busy area that covers `at`, and what it is for.
+    /// Returns the busy area that covers `at`, and its purpose.
     pub(super) fn find(&self, at: u64) -> Option<(Area, AreaKind)> {
         let (offset, word) = self.books.covering(at - self.base)?;
         Some((self.area(offset, word), word.kind()))
@@ -448,8 +448,8 @@ impl Nofrag {
         done
     }
 
-    /// What a freeing caller does above the limit: one slice, unless a purge is running. Above twice the limit it waits
-    /// for that purge, since frees would outrun it.
+    /// Purges for a freeing caller above the limit: one slice, unless a purge is running. Above twice the limit it
+    /// waits for that purge, since frees would outrun it.
     pub(super) fn drain_slice<M: Mapper, E: EventSink>(&self, around: Surroundings<'_, M, E>) {
         let must_wait = around.lazy.pages() >= around.lazy.limit.saturating_mul(2);
         let purge = if must_wait { Some(self.purge.lock()) } else { self.purge.try_lock() };
@@ -460,7 +460,7 @@ impl Nofrag {
         }
     }
 
-    /// Moves up to `budget` lazy areas from the shards to the purge and flushes them. Whether there were any.
+    /// Moves up to `budget` lazy areas from the shards to the purge and flushes them. Returns true if there were any.
     fn detach<M: Mapper, E: EventSink>(
         &self,
         purge: &mut Purge,
@@ -513,7 +513,8 @@ impl Nofrag {
         around.events.record(Event::Purged { hull, areas });
     }
 
-    /// Returns up to `budget` flushed areas, at most one hold's worth. How many areas and pages it were.
+    /// Returns up to `budget` flushed areas to their places, at most one hold's worth. The answer is the numbers of
+    /// areas and pages.
     fn return_slice<M: Mapper, E: EventSink>(
         &self,
         purge: &mut Purge,
@@ -546,8 +547,9 @@ impl Nofrag {
         (areas, pages)
     }
 
-    /// Deposits the areas at the front of `areas` that `cpu` allocated: in its pools, or in its inbox while somebody
-    /// holds those; in `batch` what finds no room. Returns the areas from the first one of another CPU on.
+    /// Deposits the areas at the front of `areas` that `cpu` allocated: in its pools, or in its inbox while another
+    /// thread holds these; areas that find no room go to `batch`. Returns the areas from the first one of another CPU
+    /// on.
     fn deposit<'a>(&self, cpu: u32, areas: &'a [Freed], batch: &mut Batch) -> &'a [Freed] {
         let owner = &self.per_cpu[cpu as usize];
         let mut pools = owner.pools.try_lock();
@@ -571,7 +573,7 @@ impl Nofrag {
         rest
     }
 
-    /// As [`deposit`](Self::deposit), into the inbox.
+    /// Deposits areas as [`deposit`](Self::deposit) does, but into the inbox.
     fn post<'a>(&self, cpu: u32, areas: &'a [Freed], batch: &mut Batch) -> &'a [Freed] {
         let mut inbox = self.per_cpu[cpu as usize].inbox.lock();
         let mut rest = areas;
@@ -591,7 +593,7 @@ impl Nofrag {
         rest
     }
 
-    /// Returns every pooled area to the free ranges; where a handle has the pools, asks it to.
+    /// Returns every pooled area to the free ranges; where a handle has the pools, asks it to do so.
     fn drain_pools(&self) {
         for cpu in &self.per_cpu {
             let mut batch = Batch::new();
@@ -731,7 +733,7 @@ impl Nofrag {
             }
         }
         self.for_each_lazy(&mut |freed| stats.note(AreaState::Lazy, freed.total, 1));
-        // What is neither busy nor lazy is pooled, wherever the pools are at present.
+        // An area that is neither busy nor lazy is pooled, wherever the pools are at present.
         stats.pooled_areas = u64::saturating_sub(idle.0, stats.lazy_areas);
         stats.pooled_pages = u64::saturating_sub(idle.1, stats.lazy_pages);
     }

@@ -1,7 +1,7 @@
 //! One CPU's flushed areas, kept at hand by exact size, and bounded by what was needed lately
 //! (docs/sources/vmap.md#pools-by-demand).
 //!
-//! Each size has a stack. Its *low-water mark* is the shortest it has been since the last decay: so many areas nobody
+//! Each size has a stack. Its *low-water mark* is its least length since the last decay: that many areas were not
 //! needed. A decay takes a quarter of them, rounded down; from a stack that nobody touched it takes half, rounded up,
 //! so a size whose demand ended is empty after a few purges. Surplus goes back to the free ranges in batches.
 
@@ -10,10 +10,10 @@ use crate::ranges::OutOfMetadata;
 use crate::vmap::counters::PoolCounters;
 use alloc::vec::Vec;
 
-/// Sizes of 1 to this many pages are pooled.
+/// Largest size that is pooled, in pages; the smallest is 1.
 pub(super) const POOL_MAX_PAGES: u64 = 256;
 
-/// How many areas from the top of a stack are tried for an aligned one.
+/// Number of areas from the top of a stack that are tried for an aligned one.
 const ALIGN_TRIES: usize = 4;
 
 /// A flushed area in a pool; its size is the pool's.
@@ -23,7 +23,7 @@ pub(super) struct Pooled {
     pub(super) slot: u32,
 }
 
-/// Whether a pool took an area.
+/// A pool's answer to an area that is put into it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pushed {
     Kept,
@@ -41,7 +41,7 @@ pub(super) struct Flushed {
 #[derive(Debug, Default)]
 struct Stack {
     areas: Vec<Pooled>,
-    /// The shortest the stack has been since the last decay.
+    /// Least length of the stack since the last decay.
     low: usize,
 }
 
@@ -52,7 +52,7 @@ pub(in crate::vmap) struct CpuPools {
     pub(super) pages: u64,
     /// The number of the purge that this CPU's pools have last decayed for.
     epoch: u64,
-    /// The size that the present decay has reached, and how many of its areas are still to go.
+    /// The size that the present decay has reached, and the number of its areas still to go.
     decaying: Option<(usize, usize)>,
     pub(super) counters: PoolCounters,
     /// Allocations that no pool served.
@@ -98,7 +98,7 @@ impl CpuPools {
         Pushed::Kept
     }
 
-    /// Whether a decay is due or unfinished.
+    /// Returns true if a decay is due or unfinished.
     #[inline]
     pub(super) fn must_decay(&self, epoch: u64) -> bool {
         self.decaying.is_some() || self.epoch != epoch
@@ -148,7 +148,7 @@ impl CpuPools {
         self.counters.decayed += going as u64;
     }
 
-    /// First page and size of every pooled area.
+    /// Returns the first page and the size of every pooled area.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         (1..)
             .zip(&self.stacks)
@@ -165,7 +165,7 @@ impl Stack {
         Some(self.areas.swap_remove(at))
     }
 
-    /// What a decay takes.
+    /// Returns the number of areas that a decay takes.
     fn surplus(&self) -> usize {
         let untouched = self.low == self.areas.len();
         if untouched { self.low.div_ceil(2) } else { self.low / 4 }
@@ -178,7 +178,7 @@ pub(super) const AREAS_PER_HOLD: usize = 64;
 /// Areas on their way back to the free ranges, at most [`AREAS_PER_HOLD`].
 #[derive(Debug)]
 pub(super) struct Batch {
-    /// First page and size.
+    /// First page and size of each.
     areas: [(u64, u64); AREAS_PER_HOLD],
     len: usize,
 }

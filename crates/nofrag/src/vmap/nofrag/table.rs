@@ -22,20 +22,21 @@ struct Place {
 /// 2. At most three quarters of the places are taken.
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    /// A power of two of them, or none.
+    /// The places; their number is a power of two, or zero.
     places: Vec<Place>,
     len: usize,
     shift: u32,
 }
 
 impl Table {
-    /// Multiplies by 2^64 over the golden ratio: neighbouring keys go far apart. The top digits count.
+    /// Returns the home place of `key`: the top digits of its product with 2^64 over the golden ratio, so that
+    /// neighbouring keys go far apart.
     #[inline]
     fn home(&self, key: u64) -> usize {
         (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize
     }
 
-    /// The place of `key`, or the vacant one where it belongs. There must be places.
+    /// Returns the place of `key`, or the vacant one where it belongs. There must be places.
     #[inline]
     fn seek(&self, key: u64) -> usize {
         let mask = self.places.len() - 1;

@@ -1,4 +1,4 @@
-//! What is known of an area in one word, which one store publishes, and the table of such words.
+//! The state of an area in one word, which one store publishes, and the table of such words.
 
 use crate::lists::made;
 use crate::ranges::OutOfMetadata;
@@ -13,7 +13,7 @@ const CPU_SHIFT: u32 = GUARD_BIT + 1;
 const CPU_BITS: u32 = 14;
 const PAGES_SHIFT: u32 = CPU_SHIFT + CPU_BITS;
 
-/// In use; the digits above say for what.
+/// In use; the digits above tell the purpose.
 const BUSY: u64 = 1;
 /// Busy, and a piece of a group: groups are placed top-down where all pieces fit at once, and a pool would keep such
 /// places from the next group.
@@ -22,7 +22,7 @@ const BUSY_PIECE: u64 = 3;
 const BUSY_RAM: u64 = 5;
 /// Busy, a block from which `map_ram` cuts mappings.
 const BUSY_BLOCK: u64 = 7;
-/// Freed: lazy, detached or pooled. Which one, the lists tell; nothing on the fast path asks.
+/// Freed: lazy, detached or pooled. The lists tell which of these; the fast path does not ask.
 const IDLE: u64 = 2;
 
 /// An area's state, guard, CPU and size in pages; zero is no area.
@@ -42,7 +42,7 @@ impl AreaWord {
         AreaWord(AreaWord::busy(total, Guard::None, cpu).0 | BUSY_PIECE)
     }
 
-    /// The same area with this use.
+    /// Returns the same area with this use.
     #[inline(always)]
     pub(super) fn for_kind(self, kind: AreaKind) -> AreaWord {
         debug_assert!(self.is_busy(), "only what is busy is in use");
@@ -53,7 +53,7 @@ impl AreaWord {
         })
     }
 
-    /// What a busy area is for.
+    /// Returns the purpose of a busy area.
     #[inline(always)]
     pub(super) fn kind(self) -> AreaKind {
         match self.0 & STATE_MASK {
@@ -63,7 +63,7 @@ impl AreaWord {
         }
     }
 
-    /// The same area, freed.
+    /// Returns the same area, freed.
     #[inline(always)]
     pub(super) fn as_idle(self) -> AreaWord {
         AreaWord(self.0 & !STATE_MASK | IDLE)
@@ -74,7 +74,7 @@ impl AreaWord {
         self.0 & BUSY == BUSY
     }
 
-    /// The position of the CPU to whose pools the area goes back once it is flushed, if to any.
+    /// Returns the position of the CPU to whose pools the area goes back once it is flushed, if to any.
     #[inline(always)]
     pub(super) fn pool(self) -> Option<u32> {
         let piece = self.0 & STATE_MASK == BUSY_PIECE;
@@ -95,7 +95,7 @@ impl AreaWord {
         if self.0 >> GUARD_BIT & 1 == 1 { Guard::Page } else { Guard::None }
     }
 
-    /// The position of the CPU that allocated it last.
+    /// Returns the position of the CPU that allocated it last.
     #[inline(always)]
     pub(super) fn cpu(self) -> u32 {
         (self.0 >> CPU_SHIFT) as u32 & ((1 << CPU_BITS) - 1)
@@ -118,7 +118,7 @@ impl Slots {
         Slots { chunks: core::array::from_fn(|_| Published::empty()) }
     }
 
-    /// The chunk of a slot and its place there.
+    /// Returns the chunk of a slot and its place there.
     #[inline(always)]
     fn locate(slot: u32) -> (usize, usize) {
         let above = slot + FIRST_CHUNK;
