@@ -1,4 +1,4 @@
-//! Areas with attributes: the index of ranges knows where they are, a table what they are.
+//! Areas with attributes: the index of ranges knows their places, a table their attributes.
 //!
 //! An area is stored once, as a span with a tag; the tag names an entry of the [`table`](super::table) of attributes,
 //! which many areas share. The offset of an entry is kept relative to the address, so that two neighbours may merge if
@@ -24,7 +24,7 @@ pub(super) struct Areas {
     table: Table,
 }
 
-/// A range and what it is; the attributes are based.
+/// A range and its attributes, which are based.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) span: Span,
@@ -32,7 +32,7 @@ pub(super) struct Piece {
 }
 
 impl Areas {
-    /// No areas yet, in an index that knows what `config` asks for.
+    /// Returns a set without areas, in an index with the orders that `config` asks for.
     pub(super) fn new(config: &Config) -> Areas {
         Areas { index: AreaIndex::new(config), ..Areas::default() }
     }
@@ -41,13 +41,13 @@ impl Areas {
         self.index.len()
     }
 
-    /// The lowest area that ends above `at`.
+    /// Returns the lowest area that ends above `at`.
     #[inline]
     pub(super) fn find(&self, at: u64) -> Option<Place> {
         self.index.find(at)
     }
 
-    /// The highest area that starts below `end`.
+    /// Returns the highest area that starts below `end`.
     #[inline]
     pub(super) fn find_below(&self, end: u64) -> Option<Place> {
         self.index.find_below(end)
@@ -61,7 +61,7 @@ impl Areas {
         self.index.previous(place)
     }
 
-    /// The highest area below `above`, which is what [`find`](Self::find) says of `at`.
+    /// Returns the highest area below `above`, which is the answer of [`find`](Self::find) for `at`.
     pub(super) fn before(&self, above: Option<Place>, at: u64) -> Option<Place> {
         match above {
             Some(place) => self.index.previous(place),
@@ -74,7 +74,7 @@ impl Areas {
         self.index.span(place)
     }
 
-    /// The attributes of an area, relative to its address.
+    /// Returns the attributes of an area, relative to its address.
     #[inline]
     pub(super) fn based(&self, place: Place) -> &Attributes {
         self.table.get(self.index.tag(place))
@@ -105,8 +105,8 @@ impl Areas {
         self.index.search(request, steps)
     }
 
-    /// As [`search`](Self::search), of areas for which room was reserved, with guesses of where the bounds are; tells
-    /// where the gap is, too.
+    /// Searches as [`search`](Self::search) does, among areas for which room was reserved, with guesses of the places
+    /// of the bounds. Returns the place of the gap, too.
     pub(super) fn search_near(
         &self,
         request: &GapRequest,
@@ -116,18 +116,18 @@ impl Areas {
         self.index.search_near(request, fingers, steps)
     }
 
-    /// The gap that holds `at` or ends there, or else the one below the area that holds it; none in an index that never
-    /// had an area.
+    /// Returns the gap that holds `at` or ends there, or else the one below the area that holds it; none in an index
+    /// that never had an area.
     pub(super) fn gap_at(&self, at: u64, finger: &mut Finger) -> Option<GapPlace> {
         self.index.gap_at(at, finger)
     }
 
-    /// Where a gap begins and ends.
+    /// Returns the start and the end of a gap.
     pub(super) fn gap_bounds(&self, gap: GapPlace) -> (u64, u64) {
         self.index.gap_bounds(gap)
     }
 
-    /// The area above a gap.
+    /// Returns the area above a gap.
     pub(super) fn above_gap(&self, gap: GapPlace) -> Option<Place> {
         self.index.above_gap(gap)
     }
@@ -154,7 +154,7 @@ impl Areas {
         self.table.reserve(count)
     }
 
-    /// The same areas with the attributes that `change` gives them, in an index of their own. O(n log n).
+    /// Returns the same areas with the attributes that `change` gives them, in an index of their own. O(n log n).
     pub(super) fn try_clone(
         &self,
         change: impl Fn(&Attributes) -> Attributes,
@@ -162,7 +162,7 @@ impl Areas {
         let mut clone = Areas { index: self.index.without_areas(), ..Areas::default() };
         clone.index.reserve(self.len())?;
         for area in self.index.iter() {
-            // What was reserved for all of them is as much as they need where they lie close together.
+            // The room that was reserved for all of them is as much as they need where they lie close together.
             clone.reserve(1)?;
             let tag = clone.table.intern(&change(self.table.get(area.tag)));
             clone.index.insert(Area { span: area.span, tag });
@@ -170,18 +170,17 @@ impl Areas {
         Ok(clone)
     }
 
-    /// Every chain that is known here alone is shared from now on.
+    /// Marks every chain that is known here alone as shared from now on.
     pub(super) fn share_chains(&mut self) {
         self.table.share_chains();
     }
 
-    /// Takes all areas out.
     pub(super) fn clear(&mut self) {
         self.index = self.index.without_areas();
         self.table.clear();
     }
 
-    /// Of the areas below and above a gap those that `span`, which lies in the gap, touches.
+    /// Returns those of the areas below and above a gap that `span`, which lies in the gap, touches.
     fn touching(&self, gap: GapPlace, span: Span) -> (Option<Place>, Option<Place>) {
         let (start, end) = self.index.gap_bounds(gap);
         let below = if start == span.start() { self.index.below_gap(gap) } else { None };
@@ -189,8 +188,8 @@ impl Areas {
         (below, above)
     }
 
-    /// Adds an area, merged with the neighbours that it touches and that agree; room for one was reserved. How many
-    /// areas vanished, the new one included. The gap that it lies in need not be known.
+    /// Adds an area, merged with the neighbours that it touches and that agree; room for one was reserved. Returns the
+    /// number of areas that vanished, the new one included. The gap that the area lies in need not be given.
     pub(super) fn insert_merged(
         &mut self,
         span: Span,
@@ -228,8 +227,8 @@ impl Areas {
         }
     }
 
-    /// Lets an area grow over what it merges with, whose chain it takes over if it has none
-    /// (docs/sources/mmap.md#bridge).
+    /// Lets an area grow over the area or range that it merges with. The area takes over its chain if it has none
+    /// itself (docs/sources/mmap.md#bridge).
     fn grow(&mut self, place: Place, span: Span, merged: &Attributes) {
         let own = *self.based(place);
         let joined = own.joined_by(merged);
@@ -246,14 +245,13 @@ impl Areas {
         self.index.insert(Area { span, tag });
     }
 
-    /// Takes an area out.
     pub(super) fn remove(&mut self, place: Place) {
         self.table.release(self.index.tag(place));
         self.index.remove(place);
     }
 
-    /// Takes out the area that begins and ends where `span` does, if there is one: where the areas below and above it
-    /// end and begin.
+    /// Takes out the area that begins and ends where `span` does, if there is one. Returns the end of the area below it
+    /// and the start of the area above it.
     pub(super) fn remove_exact(&mut self, span: Span) -> Option<(Option<u64>, Option<u64>)> {
         let Removed { tag, below, above } = self.index.remove_exact(span)?;
         self.table.release(tag);
@@ -276,7 +274,7 @@ impl Areas {
         }
     }
 
-    /// Changes where an area begins and ends; its new span overlaps no other.
+    /// Changes the start and the end of an area; its new span overlaps no other.
     pub(super) fn resize(&mut self, place: Place, span: Span) {
         let tag = self.index.tag(place);
         self.index.set(place, Area { span, tag });
@@ -307,7 +305,7 @@ impl Areas {
         }
     }
 
-    /// What keeps the area at `place` and the one above it apart, if they touch.
+    /// Returns the reason why the area at `place` and the one above it stay apart, if they touch.
     pub(super) fn blocker_above(&self, place: Place) -> Option<MergeBlocker> {
         let above = self.next(place)?;
         if self.span(place).end() != self.span(above).start() {
@@ -321,7 +319,7 @@ impl Areas {
         self.table.check(self.index.iter().map(|area| area.tag))
     }
 
-    /// Verifies that nothing that could merge was left apart.
+    /// Verifies that no two areas that could merge were left apart.
     pub(super) fn check_merged(&self) -> Result<(), Violation> {
         let mut below: Option<Area> = None;
         for area in self.index.iter() {

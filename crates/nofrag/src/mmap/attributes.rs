@@ -1,83 +1,80 @@
-//! What an area is, and when two neighbours are one (docs/sources/mmap.md#merge-rule).
+//! The attributes of an area, and the rules by which two neighbours merge (docs/sources/mmap.md#merge-rule).
 
 use crate::units::{PageCount, Vpn};
 
-/// Who may do what with an area's memory. Bits may be joined.
+/// Permitted accesses to an area's memory. Bits may be joined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Protection(pub u8);
 
 impl Protection {
     /// No access: a reservation or a guard.
     pub const NONE: Protection = Protection(0);
-    /// Read.
     pub const READ: Protection = Protection(1);
-    /// Read and write.
     pub const READ_WRITE: Protection = Protection(3);
-    /// Read and execute.
     pub const READ_EXECUTE: Protection = Protection(5);
 }
 
-/// What else distinguishes areas. Bits may be joined with [`with`](Self::with).
+/// Properties in which areas differ, beside protection. Bits may be joined with [`with`](Self::with).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AreaFlags(pub u32);
 
 impl AreaFlags {
-    /// Nothing special.
     pub const NONE: AreaFlags = AreaFlags(0);
-    /// `MAP_SHARED`.
+    /// Shared with other processes (`MAP_SHARED`).
     pub const SHARED: AreaFlags = AreaFlags(1);
     /// `VM_IO`: device memory; never merges.
     pub const IO: AreaFlags = AreaFlags(1 << 1);
-    /// `VM_DONTEXPAND`: never merges.
+    /// Never grows, never merges (`VM_DONTEXPAND`).
     pub const DONT_EXPAND: AreaFlags = AreaFlags(1 << 2);
     /// `VM_PFNMAP`: page frames without bookkeeping; never merges.
     pub const PFN_MAP: AreaFlags = AreaFlags(1 << 3);
-    /// `VM_MIXEDMAP`: never merges.
+    /// `VM_MIXEDMAP`: areas with this flag never merge.
     pub const MIXED_MAP: AreaFlags = AreaFlags(1 << 4);
     /// Grows down when the page below is touched: a stack.
     pub const GROWS_DOWN: AreaFlags = AreaFlags(1 << 5);
-    /// Grows up.
+    /// Grows up: the mirror image of [`GROWS_DOWN`](Self::GROWS_DOWN).
     pub const GROWS_UP: AreaFlags = AreaFlags(1 << 6);
     /// A shadow stack, with a guard of one page below.
     pub const SHADOW_STACK: AreaFlags = AreaFlags(1 << 7);
     /// `VM_SOFTDIRTY`: the one flag in which areas that merge may differ.
     pub const SOFT_DIRTY: AreaFlags = AreaFlags(1 << 8);
-    /// `mlock`.
+    /// Locked into memory by `mlock`.
     pub const LOCKED: AreaFlags = AreaFlags(1 << 9);
-    /// `MAP_NORESERVE`.
+    /// No swap space is reserved (`MAP_NORESERVE`).
     pub const NO_RESERVE: AreaFlags = AreaFlags(1 << 10);
-    /// The driver behind the area wants to hear when it vanishes (`close`): a neighbour never takes it in.
+    /// The driver behind the area has a `close` hook, which must be called when the area vanishes: a neighbour never
+    /// takes it in.
     pub const CLOSE_HOOK: AreaFlags = AreaFlags(1 << 11);
-    /// Never merges, for no reason of Linux's: areas whose history is unknown.
+    /// Never merges, for a reason that Linux does not have: the history of the area is unknown.
     pub const OPAQUE: AreaFlags = AreaFlags(1 << 12);
 
     const UNMERGEABLE: AreaFlags = AreaFlags(
         Self::IO.0 | Self::DONT_EXPAND.0 | Self::PFN_MAP.0 | Self::MIXED_MAP.0 | Self::OPAQUE.0,
     );
 
-    /// Both sets together.
+    /// Returns the flags of both sets together.
     #[must_use]
     pub const fn with(self, other: AreaFlags) -> AreaFlags {
         AreaFlags(self.0 | other.0)
     }
 
-    /// This set without the flags of `other`.
+    /// Returns this set without the flags of `other`.
     #[must_use]
     pub const fn without(self, other: AreaFlags) -> AreaFlags {
         AreaFlags(self.0 & !other.0)
     }
 
-    /// Whether any flag of `other` is set.
+    /// Returns true if any flag of `other` is set.
     #[must_use]
     pub const fn any_of(self, other: AreaFlags) -> bool {
         self.0 & other.0 != 0
     }
 }
 
-/// What holds an area's content.
+/// The source of an area's content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Backing {
-    /// Nothing: memory of its own.
+    /// No source: memory of its own.
     #[default]
     Anonymous,
     /// The file with this number.
@@ -87,17 +84,16 @@ pub enum Backing {
 /// The chain that Linux keeps for an area whose anonymous memory has been touched (`anon_vma`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum AnonChain {
-    /// Not touched yet.
     #[default]
     Untouched,
-    /// Touched; this is its chain, known to no other process.
+    /// Touched; the chain is known to no other process.
     Own(u64),
     /// Touched, and shared with a parent or child by fork.
     Shared(u64),
 }
 
 impl AnonChain {
-    /// The same chain after a fork.
+    /// Returns the same chain after a fork.
     pub(super) fn shared(self) -> AnonChain {
         match self {
             AnonChain::Own(chain) => AnonChain::Shared(chain),
@@ -106,19 +102,15 @@ impl AnonChain {
     }
 }
 
-/// Everything that decides whether two adjacent areas are one.
+/// All properties that decide whether two adjacent areas are one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Attributes {
-    /// Who may do what.
     pub protection: Protection,
-    /// What else distinguishes it.
     pub flags: AreaFlags,
-    /// What holds the content.
     pub backing: Backing,
     /// The page of the backing object that the first page of the area shows. Of anonymous memory
     /// [`AddressSpace::map`](super::AddressSpace::map) sets it to the page's own number, as Linux does.
     pub offset: u64,
-    /// The chain of touched anonymous memory.
     pub chain: AnonChain,
     /// A number for the memory policy; 0 is the default one.
     pub memory_policy: u32,
@@ -128,34 +120,29 @@ pub struct Attributes {
     pub name: u32,
 }
 
-/// Why two adjacent areas stay two.
+/// Reason why two adjacent areas stay two; one that is named after an attribute says that they differ in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum MergeBlocker {
-    /// One of them never merges: device memory, `DONTEXPAND`, page frames.
+    /// One of the two never merges: device memory, `DONTEXPAND`, page frames.
     Special,
-    /// Other protection.
     Protection,
-    /// Other flags.
     Flags,
-    /// Other file, or file beside anonymous memory.
+    /// They show different files, or a file and anonymous memory.
     Backing,
-    /// The same file, but not the pages that follow.
+    /// They show the same file, but not pages that follow each other.
     Offset,
-    /// Other memory policy.
     MemoryPolicy,
-    /// Other userfaultfd context.
     Userfault,
-    /// Other name.
     Name,
     /// Both were touched while they were two areas.
     Chain,
-    /// One of them has a close hook, and may be the part that would vanish.
+    /// One of the two has a close hook, and may be the part that would vanish.
     CloseHook,
 }
 
 impl Attributes {
-    /// Private anonymous memory with this protection.
+    /// Returns the attributes of private anonymous memory with this protection.
     #[must_use]
     pub const fn anonymous(protection: Protection) -> Attributes {
         Attributes {
@@ -170,13 +157,13 @@ impl Attributes {
         }
     }
 
-    /// The same with these flags added.
+    /// Returns the same attributes with these flags added.
     #[must_use]
     pub const fn with(self, flags: AreaFlags) -> Attributes {
         Attributes { flags: self.flags.with(flags), ..self }
     }
 
-    /// How many pages below such an area are to stay free, where `stack_gap` are below a stack.
+    /// Returns the number of pages below such an area that stay free, where `stack_gap` pages are below a stack.
     #[inline]
     pub(super) fn guard_below(&self, stack_gap: PageCount) -> u64 {
         if self.flags.any_of(AreaFlags::GROWS_DOWN) {
@@ -188,35 +175,35 @@ impl Attributes {
         }
     }
 
-    /// What an area with these attributes that begins at `start` has in common with all its mergeable neighbours: the
-    /// offset relative to the address.
+    /// Returns the attributes that an area with these attributes that begins at `start` has in common with all its
+    /// mergeable neighbours: the offset is relative to the address.
     pub(super) fn based(self, start: Vpn) -> Attributes {
         Attributes { offset: self.offset.wrapping_sub(start.0), ..self }
     }
 
-    /// The attributes of the part of an area that begins at `start`; the inverse of [`based`](Self::based).
+    /// Returns the attributes of the part of an area that begins at `start`; the inverse of [`based`](Self::based).
     pub(super) fn at(self, start: Vpn) -> Attributes {
         Attributes { offset: self.offset.wrapping_add(start.0), ..self }
     }
 
-    /// Whether an area with these attributes never merges with anything.
+    /// Returns true if an area with these attributes never merges with anything.
     pub(super) fn is_special(&self) -> bool {
         self.flags.any_of(AreaFlags::UNMERGEABLE)
     }
 
-    /// Whether its driver wants to hear when it vanishes.
+    /// Returns true if the area's driver must be told when the area vanishes.
     pub(super) fn has_close_hook(&self) -> bool {
         self.flags.any_of(AreaFlags::CLOSE_HOOK)
     }
 
-    /// What keeps an area with these attributes, which ends where one with those of `above` begins, apart from it;
-    /// both are [`based`](Self::based). The first blocker in the order of [`MergeBlocker`].
+    /// Returns the reason why an area with these attributes stays apart from one with those of `above` that begins
+    /// where it ends; both are [`based`](Self::based). It is the first blocker in the order of [`MergeBlocker`].
     pub(super) fn blocker(&self, above: &Attributes) -> Option<MergeBlocker> {
         let hooked = self.has_close_hook() || above.has_close_hook();
         self.difference(above).or(hooked.then_some(MergeBlocker::CloseHook))
     }
 
-    /// As [`blocker`](Self::blocker), close hooks aside: whether one counts depends on which part vanishes.
+    /// Returns the [`blocker`](Self::blocker), close hooks aside: whether one counts depends on the part that vanishes.
     pub(super) fn difference(&self, above: &Attributes) -> Option<MergeBlocker> {
         let plain = |attributes: &Attributes| {
             attributes.flags.without(AreaFlags::SOFT_DIRTY.with(AreaFlags::CLOSE_HOOK))
@@ -250,7 +237,8 @@ impl Attributes {
         }
     }
 
-    /// The same with the chain of `other`, if it has none itself: what becomes of two areas that merge.
+    /// Returns the same attributes with the chain of `other`, if they have none: the attributes of two areas that
+    /// merge.
     pub(super) fn joined_by(self, other: &Attributes) -> Attributes {
         match self.chain {
             AnonChain::Untouched => Attributes { chain: other.chain, ..self },
@@ -258,31 +246,30 @@ impl Attributes {
         }
     }
 
-    /// Whether the first write would give it a chain: memory of its own that nobody has written to.
+    /// Returns true if the first write would give the area a chain: it is memory of its own that was never written to.
     pub(super) fn awaits_touch(&self) -> bool {
         self.chain == AnonChain::Untouched && !self.flags.any_of(AreaFlags::SHARED)
     }
 }
 
-/// With whom a range merges.
+/// The neighbours with which a range merges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Join {
-    /// Nobody.
     Alone,
-    /// The area that ends where it begins.
+    /// The area that ends where the range begins.
     Below,
-    /// The area that begins where it ends.
+    /// The area that begins where the range ends.
     Above,
-    /// Both, which become one area.
+    /// Both areas, which become one.
     Both,
 }
 
-/// What becomes of the record of the range that merges.
+/// The fate of the record of the range that merges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Merging {
-    /// It is a new mapping, or a whole area: a neighbour that takes it in makes it vanish.
+    /// The range is a new mapping, or a whole area: its record vanishes if a neighbour takes it in.
     Whole,
-    /// It is a part of an area that stays.
+    /// The range is a part of an area that stays.
     Part,
 }
 

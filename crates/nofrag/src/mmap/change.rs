@@ -1,9 +1,9 @@
-//! What splits and joins areas (docs/sources/mmap.md#splits and mmap.md#map-count).
+//! The operations that split and join areas (docs/sources/mmap.md#splits and mmap.md#map-count).
 //!
 //! Taking a range out needs no plan: pieces go one by one, and the only step that can be refused, cutting one area in
 //! two at the limit, is asked about before. A change of attributes can be refused in its middle, by the limit or by a
-//! hole. So it is played on a copy of the areas concerned first, in the order in which Linux works (each area splits
-//! or merges before the next is looked at), and what comes of it replaces them at once.
+//! hole. So it is played on a copy of the areas concerned first, in the order in which Linux works (each area splits or
+//! merges before the next is looked at), and the outcome replaces them at once.
 
 use super::areas::{Areas, Piece};
 use super::attributes::{AnonChain, AreaFlags, Attributes, Join, Merging, Protection, join};
@@ -16,11 +16,11 @@ use crate::units::{PageCount, Vpn};
 use alloc::vec::Vec;
 
 impl AddressSpace {
-    /// Puts an area where it is, without merging, limit, or a word to the placement: how a captured space begins.
+    /// Adds an area at a given place, without merging, limit, or a word to the placement: a captured space begins so.
     /// O(log n).
     ///
     /// # Errors
-    /// As [`unmap`](Self::unmap), but the range may lie anywhere; `Outside` where it overlaps an area.
+    /// Those of [`unmap`](Self::unmap), but the range may lie anywhere; `Outside` where it overlaps an area.
     pub fn load(
         &mut self,
         start: Vpn,
@@ -54,7 +54,7 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Takes everything in `span` out and tells the placement; room for one area was reserved.
+    /// Takes all areas and parts of areas in `span` out and tells the placement; room for one area was reserved.
     pub(super) fn remove(&mut self, span: Span) {
         match self.areas.remove_exact(span) {
             Some((below, above)) => {
@@ -65,7 +65,7 @@ impl AddressSpace {
         }
     }
 
-    /// The same, where `span` may be anything but one area.
+    /// Does what [`remove`](Self::remove) does, where `span` is anything but one area.
     fn remove_parts(&mut self, span: Span) {
         let mut found = self.areas.find(span.start());
         let below = self.areas.before(found, span.start());
@@ -96,11 +96,11 @@ impl AddressSpace {
         }
     }
 
-    /// Changes who may do what with `pages` pages from `start` on (`mprotect`). O(k log n) for k areas that change.
+    /// Changes the protection of `pages` pages from `start` on (`mprotect`). O(k log n) for k areas that change.
     ///
     /// # Errors
-    /// See [`ProtectError`]. Where Linux stops at the first page that is not mapped, or at the limit, and leaves
-    /// changed what lies before it, here nothing changed.
+    /// See [`ProtectError`]; nothing changed. Linux stops at the first page that is not mapped, or at the limit, and
+    /// leaves the pages before it changed.
     pub fn protect(
         &mut self,
         start: Vpn,
@@ -114,9 +114,9 @@ impl AddressSpace {
     /// do. O(k log n) for k areas that change.
     ///
     /// `change` is called for each area in the range, ascending, with the attributes of its part, whose offset is that
-    /// of the part's first page. It may change protection, flags, memory policy, userfaultfd context and name; what
-    /// the memory *is* (backing, offset, chain) stays. Where `change` changes nothing, nothing splits or merges. Each
-    /// part that changes merges with its neighbours, or splits what it is a part of.
+    /// of the part's first page. It may change protection, flags, memory policy, userfaultfd context and name; the
+    /// identity of the memory (backing, offset, chain) stays. Where `change` changes nothing, nothing splits or merges.
+    /// Each part that changes merges with its neighbours, or splits the area that it is a part of.
     ///
     /// # Errors
     /// See [`ProtectError`]; nothing changed.
@@ -177,7 +177,8 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Lets the stack above page `at` grow down to it, as a fault there does; how many pages that are. O(log n).
+    /// Lets the stack above page `at` grow down to it, as a fault there does. Returns the number of these pages. O(log
+    /// n).
     ///
     /// Between the stack and the area below, [`guard_gap`](super::SpaceConfig::guard_gap) pages stay free, unless that
     /// area is inaccessible (a guard that was mapped on purpose) or a part of a stack itself.
@@ -210,11 +211,11 @@ impl AddressSpace {
     }
 }
 
-/// An area that a change concerns, or that touches one.
+/// An area that is changed, or that touches one.
 #[derive(Clone, Copy, Debug)]
 struct Concerned {
     area: Span,
-    /// What of it lies in the range; all of a neighbour.
+    /// The part of the area in the range; of a neighbour, all of it.
     part: Span,
     before: Attributes,
     after: Attributes,
@@ -229,12 +230,12 @@ impl Concerned {
         if self.part == self.area { Merging::Whole } else { Merging::Part }
     }
 
-    /// The part of the area below the range.
+    /// Returns the part of the area below the range.
     fn below(&self) -> Option<Span> {
         Span::new(self.area.start(), self.part.start()).ok()
     }
 
-    /// The part of the area above the range.
+    /// Returns the part of the area above the range.
     fn above(&self) -> Option<Span> {
         Span::new(self.part.end(), self.area.end()).ok()
     }
@@ -247,22 +248,22 @@ pub(super) struct Plan {
     after: Vec<Piece>,
     splits: u64,
     merges: u64,
-    /// Whether parts come to touch what they could have merged with.
+    /// True if parts come to touch areas with which they could have merged.
     unmerged: bool,
 }
 
-/// How the next area, which does not change, merges with the part below it.
+/// The way in which the next area, which does not change, merges with the part below it.
 #[derive(Clone, Copy, Debug)]
 enum Carry {
     Nothing,
-    /// It takes the part in.
+    /// The next area takes the part in.
     TakesIn(Piece),
-    /// It vanishes into the area that the part belongs to by now.
+    /// The next area vanishes into the area that the part belongs to by now.
     Vanishes,
 }
 
 impl Plan {
-    /// Notes the areas of `span`, what `change` makes of them, and the neighbours that touch.
+    /// Notes the areas of `span`, their attributes after `change`, and the neighbours that touch.
     fn read(
         &mut self,
         areas: &Areas,
@@ -323,7 +324,7 @@ impl Plan {
                 continue;
             }
             let piece = Piece { span: one.part, attributes: one.after };
-            // A part never merges back into what it was cut from.
+            // A part never merges back into the area that it was cut from.
             let lower = if one.below().is_none() { after.last() } else { None };
             let lower = lower.map(|lower| lower.attributes);
             let next = concerned.get(nth + 1).filter(|_| one.above().is_none());
@@ -364,7 +365,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Makes it so; room was reserved.
+    /// Applies the outcome to the areas; room was reserved.
     fn apply(&self, areas: &mut Areas) {
         let (mut old, mut new) = (&self.concerned[..], &self.after[..]);
         let is_kept = |one: &Concerned, piece: &Piece| {
@@ -388,7 +389,7 @@ impl Plan {
     }
 }
 
-/// Adds an area that does not change itself, after what came of the part below it.
+/// Adds an area that does not change itself, behind the outcome of the part below it.
 fn push_kept(after: &mut Vec<Piece>, carry: Carry, kept: Piece) {
     match carry {
         Carry::Nothing => put(after, kept),

@@ -1,4 +1,4 @@
-//! What is left between areas, and how long it will last.
+//! The free ranges between areas, and forecasts of how long they will last.
 //!
 //! A process dies of addresses in two ways: no hole is large enough, or there are too many areas. So holes are counted
 //! in whole and by size, and the distance to the limit of areas with them.
@@ -9,23 +9,21 @@ use super::space::AddressSpace;
 use crate::ranges::Span;
 use crate::units::PageCount;
 
-/// The holes of a window.
+/// The holes of a window, in numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HoleStats {
-    /// How many.
     pub holes: usize,
-    /// Their pages together.
+    /// Pages of all holes together.
     pub free: PageCount,
-    /// Pages of the largest.
+    /// Pages of the largest hole.
     pub largest: PageCount,
 }
 
-/// Holes of like size.
+/// The holes of one bucket of a [`HoleHistogram`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HoleBucket {
-    /// How many.
     pub holes: usize,
-    /// Their pages together.
+    /// Pages of all these holes together.
     pub pages: PageCount,
 }
 
@@ -36,66 +34,65 @@ pub struct HoleHistogram {
 }
 
 impl HoleHistogram {
-    /// The buckets, from single pages on; there are 64.
+    /// Returns the buckets, from single pages on; there are 64.
     #[must_use]
     pub fn buckets(&self) -> &[HoleBucket] {
         &self.buckets
     }
 
-    /// The buckets that hold anything, with the least number of pages that a hole in them has, ascending.
+    /// Returns the buckets that hold anything, with the least number of pages that a hole in them has, ascending.
     pub fn occupied(&self) -> impl Iterator<Item = (PageCount, HoleBucket)> + '_ {
         let named = self.buckets.iter().enumerate();
         named.filter(|(_, bucket)| bucket.holes > 0).map(|(k, &bucket)| (PageCount(1 << k), bucket))
     }
 }
 
-/// Areas that nobody may access: guards and reservations.
+/// Inaccessible areas: guards and reservations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GuardShare {
-    /// How many.
     pub areas: usize,
-    /// Their pages together.
+    /// Pages of all these areas together.
     pub pages: PageCount,
 }
 
-/// How far the space is from its ends.
+/// The distances of a space from its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Headroom {
-    /// So many more areas before mapping fails.
+    /// Number of areas that may still be added before mapping fails.
     pub maps: usize,
-    /// So many more areas before cutting one in two fails: unmapping or protecting its middle.
+    /// Number of areas that may still be added before cutting one in two fails: unmapping or protecting its middle.
     pub cuts: usize,
     /// Pages that are mapped in the usual window.
     pub mapped: PageCount,
-    /// Pages from where searches begin to the farthest that is mapped: the window that would have sufficed. Divided by
+    /// Pages from the start of searches to the farthest mapped page: the window that would have sufficed. Divided by
     /// `mapped`, it is the survival ratio of this moment.
     pub reach: PageCount,
 }
 
 impl AddressSpace {
-    /// The holes of at least one page between floor and end, ascending.
+    /// Returns the holes of at least one page between floor and end, ascending.
     pub fn holes(&self) -> impl Iterator<Item = Span> + '_ {
         self.layout.all().into_iter().flat_map(|all| self.areas.gaps(all))
     }
 
-    /// The holes in `within`, cut to it, ascending.
+    /// Returns the holes in `within`, cut to it, ascending.
     pub fn holes_in(&self, within: Span) -> impl Iterator<Item = Span> + '_ {
         self.areas.gaps(within)
     }
 
-    /// The holes between floor and end, in numbers. O(n).
+    /// Returns the counts of the holes between floor and end. O(n).
     #[must_use]
     pub fn hole_stats(&self) -> HoleStats {
         in_numbers(self.holes())
     }
 
-    /// The holes in `within`, cut to it, in numbers. O(n).
+    /// Returns the counts of the holes in `within`, cut to it. O(n).
     #[must_use]
     pub fn hole_stats_in(&self, within: Span) -> HoleStats {
         in_numbers(self.holes_in(within))
     }
 
-    /// The holes between floor and end, by size. O(n).
+    /// Returns the holes between floor and end by size. O(n).
     #[must_use]
     pub fn hole_histogram(&self) -> HoleHistogram {
         let mut buckets = [HoleBucket::default(); 64];
@@ -107,8 +104,8 @@ impl AddressSpace {
         HoleHistogram { buckets }
     }
 
-    /// The longest free range between floor and end that begins at a multiple of `align` pages, the lowest of them;
-    /// exact. None where no multiple is free, and for `align` zero. O(n).
+    /// Returns the longest free range between floor and end that begins at a multiple of `align` pages, the lowest of
+    /// them; exact. None where no multiple is free, and for `align` zero. O(n).
     #[must_use]
     pub fn largest_aligned(&self, align: u64) -> Option<Span> {
         let aligned = self.holes().filter_map(|hole| {
@@ -117,7 +114,7 @@ impl AddressSpace {
         aligned.reduce(|best, next| if next.len() > best.len() { next } else { best })
     }
 
-    /// The areas that nobody may access. O(n).
+    /// Returns the counts of inaccessible areas. O(n).
     #[must_use]
     pub fn guard_share(&self) -> GuardShare {
         let guards = self.areas().filter(|area| area.attributes.protection == Protection::NONE);
@@ -127,7 +124,7 @@ impl AddressSpace {
         })
     }
 
-    /// How far the space is from its ends. O(n).
+    /// Returns the distances of the space from its limits. O(n).
     #[must_use]
     pub fn headroom(&self) -> Headroom {
         let count = self.area_count();

@@ -1,51 +1,49 @@
-//! The windows of a process: where searches begin and end. Numbers and rules are from docs/sources/mmap.md#state,
+//! The windows of a process: the bounds of searches. Numbers and rules are from docs/sources/mmap.md#state,
 //! mmap.md#windows and mmap.md#habits.
 
 use crate::ranges::Span;
 use crate::units::{PageCount, PageSize, Vpn};
 
-/// From which end a search without a hint begins.
+/// The end from which a search without a hint begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// From [`Layout::base`] upwards: Linux up to 2.6.6, its legacy layout since.
+    /// Upwards, starting from [`Layout::base`]: Linux up to 2.6.6, its legacy layout since.
     Up,
-    /// From [`Layout::top`] downwards.
+    /// Downwards, starting from [`Layout::top`].
     Down,
 }
 
 /// The windows of a process, in pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// From which end a search begins.
     pub direction: Direction,
     /// The lowest page that a search may return; page 0 never is. In Linux since 2.6.23 the higher of
     /// `vm.mmap_min_addr` and a minimum of the security modules that no file shows: a hint at page 1 ends up there
     /// (docs/sources/mmap.md#floor).
     pub floor: Vpn,
-    /// Where upward searches begin (`TASK_UNMAPPED_BASE`).
+    /// The start of upward searches (`TASK_UNMAPPED_BASE`).
     pub base: Vpn,
-    /// Where downward searches begin (`mmap_base`).
+    /// The start of downward searches (`mmap_base`).
     pub top: Vpn,
     /// One above the highest page (`TASK_SIZE`).
     pub end: Vpn,
-    /// Where `MAP_32BIT` places, always upwards; none where there is no such flag.
+    /// The window of `MAP_32BIT`, always upwards; none where there is no such flag.
     pub low: Option<Span>,
-    /// How far above `end` a hint may open the space up (56 bits): the end of the larger window.
+    /// The end of the larger window, which a hint above `end` opens (56 bits).
     pub extended_end: Option<Vpn>,
-    /// How large a page is.
     pub page: PageSize,
 }
 
-/// What determines `mmap_base` (docs/sources/mmap.md#mmap-base: x86 as of 6.12). All in bytes.
+/// The values that determine `mmap_base` (docs/sources/mmap.md#mmap-base: x86 as of 6.12). All in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StackRule {
-    /// `RLIMIT_STACK`.
+    /// The limit of the stack's size (`RLIMIT_STACK`).
     pub stack_limit: u64,
     /// The most by which the stack's top is moved at random.
     pub stack_random: u64,
     /// The guard gap below the stack.
     pub guard: u64,
-    /// By how much this process's base is moved at random.
+    /// The number by which this process's base is moved at random.
     pub random: u64,
 }
 
@@ -65,7 +63,7 @@ impl Layout {
         ..Layout::bytes(Direction::Down, 0x2aaa_aaaa_b000, 0x7fff_f7ff_f000, 0x7fff_ffff_f000)
     };
 
-    /// The same in the legacy layout: upwards.
+    /// X86_64 in the legacy layout: upwards.
     pub const X86_64_LEGACY: Layout = Layout { direction: Direction::Up, ..Layout::X86_64 };
 
     const fn bytes(direction: Direction, base: u64, top: u64, end: u64) -> Layout {
@@ -81,7 +79,7 @@ impl Layout {
         }
     }
 
-    /// A window that belongs to the caller alone: all of `span` and nothing else.
+    /// Returns a window that belongs to the caller alone: all of `span` and nothing else.
     #[must_use]
     pub const fn window(span: Span, direction: Direction) -> Layout {
         Layout {
@@ -96,11 +94,11 @@ impl Layout {
         }
     }
 
-    /// The same layout with `mmap_base` where `rule` puts it.
+    /// Returns the same layout with the `mmap_base` of `rule`.
     ///
-    /// The gap above it is stack limit, random part and guard together (a sum that would overflow leaves the pads
-    /// out), at least 128 MiB and at most five sixths of the task. A task so small that nothing is left above page 0
-    /// has its base there, and every search falls back to going upwards.
+    /// The gap above it is stack limit, random part and guard together (a sum that would overflow leaves the pads out),
+    /// at least 128 MiB and at most five sixths of the task. A task so small that no page is left above page 0 has its
+    /// base there, and every search falls back to going upwards.
     #[must_use]
     pub fn with_stack(self, rule: &StackRule) -> Layout {
         let size = self.page.address_of(self.end).unwrap_or(u64::MAX);
@@ -112,15 +110,17 @@ impl Layout {
         Layout { top: Vpn(top.get()), ..self }
     }
 
-    /// The legacy form of the same layout: upwards, from a base that is moved up by `random` bytes, rounded down to
-    /// pages. Linux takes it where the stack is unlimited, and where it is asked to (docs/sources/mmap.md#legacy).
+    /// Returns the legacy form of the same layout: upwards, from a base that is moved up by `random` bytes, rounded
+    /// down to pages. Linux takes this form where the stack is unlimited, and where it is asked for
+    /// (docs/sources/mmap.md#legacy).
     #[must_use]
     pub fn legacy(self, random: u64) -> Layout {
         let moved = self.base.0.saturating_add(self.page.page_of(random).0);
         Layout { direction: Direction::Up, base: Vpn(moved), ..self }
     }
 
-    /// The same layout, with page 0 below the floor, and no window that begins below the floor or ends above the end.
+    /// Returns the same layout, with page 0 below the floor, and no window that begins below the floor or ends above
+    /// the end.
     pub(super) fn bounded(self) -> Layout {
         let floor = Vpn(self.floor.0.max(1));
         let all = Span::new(floor.0, self.end.0).ok();
@@ -133,13 +133,13 @@ impl Layout {
         }
     }
 
-    /// The pages between `floor` and `end`, all that this process may use.
+    /// Returns the pages between `floor` and `end`: all that this process may use.
     #[must_use]
     pub fn all(&self) -> Option<Span> {
         Span::new(self.floor.0, self.end.0).ok()
     }
 
-    /// Pages in `bytes`, for constants that are given in bytes.
+    /// Returns the number of pages in `bytes`, for constants that are given in bytes.
     #[must_use]
     pub fn pages(&self, bytes: u64) -> PageCount {
         self.page.pages_for(bytes)

@@ -1,4 +1,4 @@
-//! The address space of a process: where a mapping is placed decides whether tomorrow's can still be.
+//! The address space of a process: the place of a mapping decides whether the next ones still find room.
 //!
 //! An [`AddressSpace`] holds *areas* (what Linux calls VMAs): maximal runs of pages with equal attributes. Mapping
 //! without a wish for an address is *placement*, and the whole line of Linux's rules for it stands here as values of
@@ -8,11 +8,11 @@
 //!
 //! Everything is counted in pages. Addresses are page numbers ([`Vpn`](crate::units::Vpn)).
 //!
-//! Files, bottom up: `attributes` (what makes two areas one), `layout` (the windows of a process), `request` (what may
-//! be asked and answered), `table` (each set of attributes once), `areas` (areas with attributes, on the index of
-//! ranges), `placement` (where a mapping goes), `space` (the face: mapping, lookup, fork and exec),
-//! `change` (what splits and joins areas), `moves` (resizing, and moves that can be undone), `holes` (what is left
-//! between areas).
+//! Files, bottom up: `attributes` (equal ones make two areas one), `layout` (the windows of a process), `request`
+//! (requests and errors), `table` (each set of attributes once), `areas` (areas with attributes, on the index of
+//! ranges), `placement` (the rules for the place of a mapping), `space` (the face: mapping, lookup, fork and exec),
+//! `change` (operations that split and join areas), `moves` (resizing, and moves that can be undone), `holes` (the free
+//! ranges between areas).
 
 mod areas;
 mod attributes;

@@ -1,9 +1,9 @@
-//! Resizing and moving what is mapped: `mremap`, and a move that holds both places until it is committed or rolled
-//! back.
+//! Resizing and moving mappings: `mremap`, and a move that holds both places until it is committed or rolled back.
 //!
-//! `mremap` moves at once. Who moves a device's window, or pages that are busy, needs the new place before the old one
-//! can be given up: freeing first and then failing to allocate would lose both. A [`PendingMove`] reserves the new
-//! place, sealed so that it merges with nothing; a commit puts the area there, a rollback leaves everything as it was.
+//! `mremap` moves at once. An owner who moves a device's window, or pages that are busy, needs the new place before the
+//! old one can be given up: freeing first and then failing to allocate would lose both. A [`PendingMove`] reserves the
+//! new place, sealed so that it merges with nothing; a commit puts the area there, a rollback leaves everything as it
+//! was.
 
 use super::areas::Piece;
 use super::attributes::{AreaFlags, Attributes, Backing};
@@ -12,7 +12,8 @@ use super::space::{AddressSpace, RangeError};
 use crate::ranges::{Place, Span};
 use crate::units::{PageCount, Vpn};
 
-/// How far from the limit of areas a move must stay (docs/sources/mmap.md#map-count): it adds an area and may cut two.
+/// Number of areas below the limit that a move must find (docs/sources/mmap.md#map-count): it adds an area and may cut
+/// two.
 const MOVE_HEADROOM: usize = 3;
 
 /// A move that has reserved its new place; see [`AddressSpace::begin_move`].
@@ -24,19 +25,19 @@ pub struct PendingMove {
 }
 
 impl PendingMove {
-    /// The old place, in pages.
+    /// Returns the old place, in pages.
     #[must_use]
     pub fn from(&self) -> Span {
         self.from
     }
 
-    /// The new place, in pages.
+    /// Returns the new place, in pages.
     #[must_use]
     pub fn to(&self) -> Span {
         self.to
     }
 
-    /// The parts of the new place that are reserved: those outside the old one.
+    /// Returns the parts of the new place that are reserved: those outside the old one.
     fn reserved(&self) -> impl Iterator<Item = Span> + use<> {
         outside(self.to, self.from)
     }
@@ -44,18 +45,19 @@ impl PendingMove {
 
 impl AddressSpace {
     /// Makes the mapping of `pages` pages from `start` on `new_pages` long, and moves it if it must or shall
-    /// (`mremap`); where it begins afterwards.
+    /// (`mremap`). Returns its start afterwards.
     ///
-    /// It shrinks by unmapping its end. It grows where it is if it is the end of its area and what follows is free;
-    /// no guard gap counts. Else, if it may, it goes where the placement says, or to the page that was named, and what
-    /// is mapped there goes. Untouched anonymous memory takes the offset of its new place, as if it had been mapped
-    /// there, and so merges with its new neighbours; touched memory keeps its offsets. O(log n) beside the placement.
+    /// The mapping shrinks by unmapping its end. It grows in place if it is the end of its area and the pages that
+    /// follow are free; no guard gap counts. Else, if it may move, it goes where the placement says, or to the page
+    /// that was named, and areas mapped there go. Untouched anonymous memory takes the offset of its new place, as if
+    /// it had been mapped there, and so merges with its new neighbours; touched memory keeps its offsets. O(log n)
+    /// beside the placement.
     ///
     /// # Errors
-    /// [`MoveError::NotOneArea`] if what stays is not a part of one area, [`MoveError::NotExpandable`] if areas of its
-    /// kind never grow, [`MoveError::Taken`] or [`MoveError::Outside`] if it cannot grow where it is and may not move.
-    /// [`MoveError::TooManyAreas`] if a move finds less than three areas below the limit, one to a given place less
-    /// than five. All is asked before the first change: nothing changed.
+    /// [`MoveError::NotOneArea`] if the pages that stay are not a part of one area, [`MoveError::NotExpandable`] if
+    /// areas of its kind never grow, [`MoveError::Taken`] or [`MoveError::Outside`] if the mapping cannot grow in place
+    /// and may not move. [`MoveError::TooManyAreas`] if a move finds less than three areas below the limit, one to a
+    /// given place less than five. All this is checked before the first change: nothing changed.
     pub fn remap(
         &mut self,
         start: Vpn,
@@ -100,7 +102,7 @@ impl AddressSpace {
         }
     }
 
-    /// The move to a given place; `kept` is what of `old` goes there.
+    /// Moves a mapping to a given place; `kept` is the part of `old` that goes there.
     fn remap_to(
         &mut self,
         old: Span,
@@ -121,7 +123,7 @@ impl AddressSpace {
         } else {
             self.attributes_at(place, kept)
         };
-        // What is at the new place may be cut, and so may the end that goes.
+        // The areas at the new place may be cut, and so may the end that goes.
         self.may_move(2)?;
         self.areas.reserve(6)?;
         self.remove(new);
@@ -132,14 +134,14 @@ impl AddressSpace {
         Ok(to)
     }
 
-    /// Whether a move that may have added `more` areas before it begins stays clear of the limit.
+    /// Verifies that a move that may have added `more` areas before it begins stays clear of the limit.
     fn may_move(&self, more: usize) -> Result<(), MoveError> {
         let limit = self.map_limit;
         let full = self.areas.len().saturating_add(more) >= limit.saturating_sub(MOVE_HEADROOM);
         if full { Err(MoveError::TooManyAreas { limit }) } else { Ok(()) }
     }
 
-    /// The area that holds all of `span`.
+    /// Returns the area that holds all of `span`.
     fn area_of(&self, span: Span) -> Result<Place, MoveError> {
         let place = self.areas.find(span.start());
         place.filter(|&place| self.areas.span(place).covers(span)).ok_or(MoveError::NotOneArea)
@@ -149,14 +151,14 @@ impl AddressSpace {
         self.areas.based(place).at(Vpn(part.start()))
     }
 
-    /// The attributes of what grows, if areas of its kind may.
+    /// Returns the attributes of the mapping that grows, if areas of its kind may.
     fn growing(&self, place: Place, part: Span) -> Result<Attributes, MoveError> {
         let fixed = AreaFlags::DONT_EXPAND.with(AreaFlags::PFN_MAP);
         let attributes = self.attributes_at(place, part);
         if attributes.flags.any_of(fixed) { Err(MoveError::NotExpandable) } else { Ok(attributes) }
     }
 
-    /// The free range by which `old`, in the area at `place`, would become longer.
+    /// Returns the free range by which `old`, in the area at `place`, would become longer.
     fn room_above(&self, place: Place, old: Span, new_pages: PageCount) -> Result<Span, MoveError> {
         let area = self.areas.span(place);
         if old.end() < area.end() {
@@ -187,7 +189,7 @@ impl AddressSpace {
         self.counters.merges += 1;
     }
 
-    /// Maps at `new` what has these attributes at `old`, and unmaps that; room for two areas was reserved.
+    /// Maps memory with these attributes at `new` and unmaps it at `old`; room for two areas was reserved.
     fn copy_and_remove(&mut self, old: Span, new: Span, attributes: Attributes) {
         self.insert_merged(new, &moved(attributes, new.start()));
         self.remove(old);
@@ -220,10 +222,11 @@ impl AddressSpace {
         Ok(PendingMove { from, to })
     }
 
-    /// As [`begin_move`](Self::begin_move), to the pages from `to` on, which may overlap the old place.
+    /// Begins to move as [`begin_move`](Self::begin_move) does, to the pages from `to` on, which may overlap the old
+    /// place.
     ///
     /// # Errors
-    /// As there; [`MoveError::Taken`] if another area is in the way. Nothing changed.
+    /// Those of [`begin_move`](Self::begin_move); [`MoveError::Taken`] if another area is in the way. Nothing changed.
     pub fn begin_move_to(
         &mut self,
         start: Vpn,
@@ -250,7 +253,7 @@ impl AddressSpace {
         Ok(pending)
     }
 
-    /// Ends a move: what is at the old place now goes to the new one, and merges there. O(log n).
+    /// Ends a move: the area at the old place goes to the new one, and merges there. O(log n).
     ///
     /// # Errors
     /// [`MoveError::NotOneArea`] if the old place is not a part of one area any more, or the new one not reserved;
@@ -278,7 +281,7 @@ impl AddressSpace {
             let place = self.area_of(shared).expect("the old place is there");
             self.areas.cut(place, shared);
         }
-        // Before the new place merges: what goes is no neighbour of it.
+        // Before the new place merges: the parts that go are no neighbours of it.
         for part in outside(from, to) {
             self.remove(part);
         }
@@ -302,7 +305,7 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Whether the new place is held as it was when the move began.
+    /// Verifies that the new place is held as it was when the move began.
     fn must_be_reserved(&self, pending: &PendingMove) -> Result<(), MoveError> {
         for part in pending.reserved() {
             let place = self.area_of(part)?;
@@ -315,21 +318,21 @@ impl AddressSpace {
     }
 }
 
-/// The parts of `span` below and above `other`.
+/// Returns the parts of `span` below and above `other`.
 fn outside(span: Span, other: Span) -> impl Iterator<Item = Span> + use<> {
     let below = Span::new(span.start(), span.end().min(other.start()));
     let above = Span::new(span.start().max(other.end()), span.end());
     [below, above].into_iter().flatten()
 }
 
-/// What has these attributes, based at its new place: memory that nobody has written to is as if mapped there.
+/// Returns the attributes, based at their new place: memory that was never written to is as if mapped there.
 fn moved(attributes: Attributes, to: u64) -> Attributes {
     let fresh = attributes.backing == Backing::Anonymous && attributes.awaits_touch();
     let offset = if fresh { to } else { attributes.offset };
     Attributes { offset, ..attributes }.based(Vpn(to))
 }
 
-/// The same, so that it merges with nothing.
+/// Returns the attributes as [`moved`] does, so that the area merges with nothing.
 fn sealed(attributes: Attributes, to: Span) -> Attributes {
     moved(attributes, to.start()).with(AreaFlags::OPAQUE)
 }

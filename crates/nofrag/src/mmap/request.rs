@@ -1,21 +1,20 @@
-//! What may be asked and answered.
+//! Requests to an address space, and its errors.
 
 use super::layout::Direction;
 use crate::errors::{errors, turns_into};
 use crate::ranges::OutOfMetadata;
 use crate::units::Vpn;
 
-/// What a mapping may ask for beside its size.
+/// The wishes of a mapping beside its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapFlags {
-    /// Which part of the space is searched.
     pub window: WindowChoice,
-    /// The first page must be congruent to `offset` modulo this power of two.
+    /// A power of two modulo which the first page must be congruent to `offset`.
     pub align: u64,
-    /// See `align`.
+    /// The remainder of the first page; see `align`.
     pub offset: u64,
-    /// From which end the usual window or that above 4 GiB is searched, if not as the layout says. Cached placements
-    /// then neither use nor change what they remember.
+    /// The end from which the usual window or that above 4 GiB is searched, if not as the layout says. Cached
+    /// placements then neither use nor change what they remember.
     pub direction: Option<Direction>,
 }
 
@@ -25,10 +24,10 @@ impl Default for MapFlags {
     }
 }
 
-/// Which part of the space is searched.
+/// The part of the space that is searched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum WindowChoice {
-    /// As the layout says.
+    /// The window that the layout names.
     #[default]
     Usual,
     /// `MAP_32BIT`: the second GiB, upwards.
@@ -37,14 +36,14 @@ pub enum WindowChoice {
     Above4G,
 }
 
-/// Where a resized mapping may be (`mremap`).
+/// The permitted places of a resized mapping (`mremap`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemapTarget {
-    /// Only where it is.
+    /// Only the place that it has.
     InPlace,
-    /// Elsewhere, if it cannot grow where it is (`MREMAP_MAYMOVE`).
+    /// Another place, if the mapping cannot grow in place (`MREMAP_MAYMOVE`).
     MayMove,
-    /// From this page on, in place of what is mapped there (`MREMAP_FIXED`).
+    /// From this page on, in place of the areas mapped there (`MREMAP_FIXED`).
     To(Vpn),
 }
 
@@ -52,96 +51,88 @@ const OUTSIDE: &str = "a part of the range lies outside the space";
 const TOO_MANY: &str = "there would be more areas than the limit of";
 
 errors! {
-    /// Why nothing was mapped; nothing changed.
+    /// Reason why nothing was mapped; nothing changed.
     #[non_exhaustive]
     pub enum MapError {
         /// Zero pages were asked for.
         ZeroSize => "a mapping of zero pages was asked for",
         /// The alignment is not a power of two.
         AlignNotPowerOfTwo => "the alignment is not a power of two",
-        /// More pages than the space has.
+        /// The mapping has more pages than the space.
         TooLong => "the space has fewer pages than were asked for",
         /// The layout has no window of that kind.
         NoSuchWindow => "the layout has no window of that kind",
-        /// No hole is found by the placement's rule; the largest hole of the window has so many pages.
+        /// No hole is found by the placement's rule; the largest hole of the window has `largest` pages.
         NoPlace {
-            /// Pages of the largest hole.
             largest: u64,
         } => "no hole serves the request; the largest one has {largest} pages",
-        /// There are as many areas as allowed (`vm.max_map_count`).
+        /// There are as many areas as `limit`, the number allowed (`vm.max_map_count`).
         TooManyAreas {
-            /// The limit.
             limit: usize,
         } => "{TOO_MANY} {limit}",
         /// The allocator could not get memory for its own records.
         OutOfMetadata => "{OutOfMetadata}",
     }
 
-    /// Why nothing was mapped at a given place; nothing changed.
+    /// Reason why nothing was mapped at a given place; nothing changed.
     #[non_exhaustive]
     pub enum FixedError {
-        /// Zero pages were named.
         ZeroSize => "a range of zero pages was named",
         /// A part of the range lies outside the space.
         Outside => "{OUTSIDE}",
-        /// A part of the range is mapped, and was not to be replaced; the lowest area in the way starts here.
+        /// A part of the range is mapped, and was not to be replaced.
         Taken {
-            /// First page of the area.
+            /// First page of the lowest area in the way.
             area: u64,
         } => "the area at page {area:#x} is in the way",
-        /// There are as many areas as allowed.
+        /// There are as many areas as `limit`, the number allowed.
         TooManyAreas {
-            /// The limit.
             limit: usize,
         } => "{TOO_MANY} {limit}",
         /// The allocator could not get memory for its own records.
         OutOfMetadata => "{OutOfMetadata}",
     }
 
-    /// Why nothing was unmapped; nothing changed.
+    /// Reason why nothing was unmapped; nothing changed.
     #[non_exhaustive]
     pub enum UnmapError {
-        /// Zero pages were named.
         ZeroSize => "a range of zero pages was named",
         /// A part of the range lies outside the space.
         Outside => "{OUTSIDE}",
-        /// The range cuts a hole into one area, and there are as many areas as allowed. Give the pages back without
-        /// unmapping them (`MADV_DONTNEED`).
+        /// The range cuts a hole into one area, and there are as many areas as `limit`, the number allowed. Give the
+        /// pages back without unmapping them (`MADV_DONTNEED`).
         TooManyAreas {
-            /// The limit.
             limit: usize,
         } => "{TOO_MANY} {limit}",
         /// The allocator could not get memory for its own records.
         OutOfMetadata => "{OutOfMetadata}",
     }
 
-    /// Why attributes were not changed; nothing changed.
+    /// Reason why attributes were not changed; nothing changed.
     #[non_exhaustive]
     pub enum ProtectError {
-        /// Zero pages were named.
         ZeroSize => "a range of zero pages was named",
         /// A part of the range lies outside the space.
         Outside => "{OUTSIDE}",
-        /// A part of the range is not mapped; the first hole in it starts here.
+        /// A part of the range is not mapped.
         NotMapped {
-            /// First page of the hole.
+            /// First page of the first hole in the range.
             hole: u64,
         } => "page {hole:#x} is not mapped",
-        /// The change splits an area, and there are as many areas as allowed.
+        /// The change splits an area, and there are as many areas as `limit`, the number allowed.
         TooManyAreas {
-            /// The limit.
             limit: usize,
         } => "{TOO_MANY} {limit}",
         /// The allocator could not get memory for its own records.
         OutOfMetadata => "{OutOfMetadata}",
     }
 
-    /// Why a stack did not grow; nothing changed.
+    /// Reason why a stack did not grow; nothing changed.
     #[non_exhaustive]
     pub enum GrowError {
         /// No area that grows down lies above the page.
         NoStack => "no area that grows down lies above the page",
-        /// The guard gap would be gone.
+        /// The stack would grow into its guard gap.
         GuardGap {
             /// First page of the area that is too near.
             neighbour: u64,
@@ -152,10 +143,10 @@ errors! {
         OutOfMetadata => "{OutOfMetadata}",
     }
 
-    /// Why an area did not move; nothing changed.
+    /// Reason why an area did not move; nothing changed.
     #[non_exhaustive]
     pub enum MoveError {
-        /// The old range is not wholly mapped, as one area; or a reserved new place is not what it was any more.
+        /// The old range is not wholly mapped, as one area; or a reserved new place is not as the move left it.
         NotOneArea => "a range of the move is not wholly mapped as one area",
         /// Areas of this kind never grow (`DONT_EXPAND`, `PFN_MAP`).
         NotExpandable => "areas of this kind never grow",
@@ -165,16 +156,13 @@ errors! {
         ZeroSize => "a move to zero pages was asked for",
         /// Old and new range overlap.
         Overlap => "the old and the new range overlap",
-        /// The new place is taken.
         Taken {
             /// First page of the area in the way.
             area: u64,
         } => "the area at page {area:#x} is in the way",
-        /// No new place.
         NoPlace(why: MapError) => "no new place: {why}",
-        /// A move may need up to three more areas, and the limit is nearer than that.
+        /// A move may need up to three more areas, and `limit`, the number allowed, is nearer than that.
         TooManyAreas {
-            /// The limit.
             limit: usize,
         } => "{TOO_MANY} {limit}",
         /// The allocator could not get memory for its own records.

@@ -1,4 +1,4 @@
-//! The face: validates, asks the placement, and keeps the books.
+//! The face of the module: it validates, asks the placement, and keeps the books.
 
 use super::areas::Areas;
 use super::attributes::{AnonChain, AreaFlags, Attributes, Backing, MergeBlocker};
@@ -10,24 +10,23 @@ use crate::check::{Check, Violation};
 use crate::ranges::{GapPlace, OutOfMetadata, Span};
 use crate::units::{PageCount, Vpn};
 
-/// How an [`AddressSpace`] is set up.
+/// Settings with which an [`AddressSpace`] is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpaceConfig {
-    /// The windows.
     pub layout: Layout,
-    /// Where mappings go.
     pub placement: Placement,
-    /// The most areas (`vm.max_map_count`).
+    /// The largest number of areas (`vm.max_map_count`).
     pub map_limit: usize,
     /// Pages that stay free below a stack, unless mapped there on purpose (`stack_guard_gap`).
     pub guard_gap: PageCount,
 }
 
 impl SpaceConfig {
-    /// Linux's default of `vm.max_map_count` (docs/sources/mmap.md#map-count).
+    /// The default of `vm.max_map_count` in Linux (docs/sources/mmap.md#map-count).
     pub const MAP_LIMIT: usize = 65_530;
 
-    /// `placement` in `layout`, with Linux's limit of areas and guard gap (docs/sources/mmap.md#guard-gaps).
+    /// Returns the settings of `placement` in `layout`, with Linux's limit of areas and guard gap
+    /// (docs/sources/mmap.md#guard-gaps).
     #[must_use]
     pub const fn new(layout: Layout, placement: Placement) -> SpaceConfig {
         SpaceConfig {
@@ -39,19 +38,17 @@ impl SpaceConfig {
     }
 }
 
-/// An area as it is shown.
+/// An area, as it is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AreaRecord {
-    /// First page.
     pub start: Vpn,
-    /// How many pages.
     pub pages: PageCount,
-    /// What it is; the offset is that of the first page.
+    /// The attributes; the offset is that of the first page.
     pub attributes: Attributes,
 }
 
 impl AreaRecord {
-    /// One above the last page.
+    /// Returns the page one above the last page.
     #[must_use]
     pub fn end(&self) -> Vpn {
         Vpn(self.start.0 + self.pages.0)
@@ -61,19 +58,18 @@ impl AreaRecord {
 /// Counts since construction; every field only grows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MmapCounters {
-    /// Mappings that were made without an address that had to be.
+    /// Mappings without a fixed address that were made.
     pub maps: u64,
-    /// Of them those that got the address of their hint.
+    /// Mappings among `maps` that got the address of their hint.
     pub hints: u64,
-    /// Mappings at a fixed address.
+    /// Mappings made at a fixed address.
     pub fixed: u64,
     /// Calls of unmap that succeeded.
     pub unmaps: u64,
     /// Mappings that went elsewhere: by remapping or by a committed move.
     pub moves: u64,
-    /// Mappings for which the placement found nothing.
+    /// Mappings for which the placement found no place.
     pub misses: u64,
-    /// Searches by the placement.
     pub searches: u64,
     /// Areas that searches visited, one by one.
     pub visits: u64,
@@ -85,7 +81,7 @@ pub struct MmapCounters {
     pub merges: u64,
 }
 
-/// The mapped areas of a process, or of anyone who hands out addresses.
+/// The mapped areas of a process, or of any other owner of addresses.
 ///
 /// 1. Areas never overlap.
 /// 2. No area begins below page 1 or ends above the space, unless it was put there before ([`load`](Self::load)).
@@ -120,15 +116,15 @@ pub struct AddressSpace {
     pub(super) counters: MmapCounters,
     /// The number of the next chain of touched memory.
     pub(super) next_chain: u64,
-    /// Whether areas that could have merged may have come to touch without.
+    /// True if areas that could have merged may have come to touch without a merge.
     pub(super) unmerged: bool,
     /// Room for the plan of a change, kept from one to the next.
     pub(super) plan: Plan,
 }
 
 impl AddressSpace {
-    /// A space without areas. Whatever the layout says, page 0 belongs to nobody, and no search begins below the floor
-    /// or above the end.
+    /// Returns a space without areas. Whatever the layout says, page 0 belongs to no area, and no search begins below
+    /// the floor or above the end.
     #[must_use]
     pub fn new(config: SpaceConfig) -> AddressSpace {
         let SpaceConfig { layout, placement, map_limit, guard_gap } = config;
@@ -146,12 +142,13 @@ impl AddressSpace {
         }
     }
 
-    /// Maps `pages` pages at `hint` if that is free, else where the placement says (docs/sources/mmap.md#prologue).
+    /// Maps `pages` pages at `hint` if that place is free, else where the placement says
+    /// (docs/sources/mmap.md#prologue).
     ///
     /// A hint below [`Layout::floor`] means the floor, and page 0 is none. One above [`Layout::end`] opens the larger
     /// window, if there is one: the mapping may then lie anywhere up to [`Layout::extended_end`]. The rules of Linux
-    /// since 2017, and ours, take no hint that would reach into the guard gap of the area above it; none is taken that
-    /// has not the alignment that is asked for.
+    /// since 2017, and ours, take no hint that would reach into the guard gap of the area above it; no hint is taken
+    /// that lacks the requested alignment.
     ///
     /// The new area, whose memory is untouched, merges with neighbours that agree with it in everything. O(log n)
     /// beside what the placement costs.
@@ -185,12 +182,12 @@ impl AddressSpace {
 
     /// Maps `pages` pages from `start` on, in place of whatever is mapped there (`MAP_FIXED`).
     ///
-    /// What is there goes as by [`unmap`](Self::unmap). O(k log n) for k areas that go.
+    /// Areas in the way go as by [`unmap`](Self::unmap). O(k log n) for k areas that go.
     ///
     /// # Errors
     /// [`FixedError::Outside`] if the range does not lie between the floor and the end of the space,
     /// [`FixedError::TooManyAreas`] if there are more areas than the limit, or as many and the range lies inside one;
-    /// see there for the rest. Nothing changed.
+    /// see [`FixedError`] for the rest. Nothing changed.
     pub fn map_fixed(
         &mut self,
         start: Vpn,
@@ -209,7 +206,7 @@ impl AddressSpace {
     /// Maps `pages` pages from `start` on, where nothing may be mapped yet (`MAP_FIXED_NOREPLACE`). O(log n).
     ///
     /// # Errors
-    /// As [`map_fixed`](Self::map_fixed), and [`FixedError::Taken`]; nothing changed.
+    /// Those of [`map_fixed`](Self::map_fixed), and [`FixedError::Taken`]; nothing changed.
     pub fn map_fixed_noreplace(
         &mut self,
         start: Vpn,
@@ -226,7 +223,7 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// The range of a fixed mapping, if it may be one more.
+    /// Returns the range of a fixed mapping, if one more is allowed.
     fn fixed_span(&self, start: Vpn, pages: PageCount) -> Result<Span, FixedError> {
         let span = self.range(start, pages).map_err(|why| match why {
             RangeError::Empty => FixedError::ZeroSize,
@@ -241,7 +238,7 @@ impl AddressSpace {
         Ok(span)
     }
 
-    /// Adds new memory, for which room was reserved. The gap that it lies in need not be known.
+    /// Adds new memory, for which room was reserved. The gap that it lies in need not be given.
     fn insert_new(&mut self, span: Span, attributes: Attributes, gap: Option<GapPlace>) {
         let offset = match attributes.backing {
             Backing::Anonymous => span.start(),
@@ -252,12 +249,12 @@ impl AddressSpace {
         self.counters.merges += self.areas.insert_merged(span, &based, gap);
     }
 
-    /// Adds an area, for which room was reserved, and counts what vanishes.
+    /// Adds an area, for which room was reserved, and counts the areas that vanish.
     pub(super) fn insert_merged(&mut self, span: Span, based: &Attributes) {
         self.counters.merges += self.areas.insert_merged(span, based, None);
     }
 
-    /// Asks the placement; room for an area was reserved.
+    /// Asks the placement for a place; room for an area was reserved.
     pub(super) fn search(&mut self, wish: &Wish) -> Result<Spot, MapError> {
         self.counters.searches += 1;
         let view = View { areas: &self.areas, layout: &self.layout, guard_gap: self.guard_gap };
@@ -314,7 +311,8 @@ impl AddressSpace {
                 (direction, Window::Other(self.large_window(low, direction, opened)?))
             }
         };
-        // In whichever window: so does a kernel of 6.18 place what asks for `MAP_32BIT` (docs/sources/mmap.md#habits).
+        // In whichever window: so does a kernel of 6.18 place mappings that ask for `MAP_32BIT`
+        // (docs/sources/mmap.md#habits).
         let huge_pages_apply = attributes.backing == Backing::Anonymous
             && !attributes.flags.any_of(AreaFlags::SHARED)
             && flags.align == 1;
@@ -330,12 +328,12 @@ impl AddressSpace {
         })
     }
 
-    /// The end of the larger window, if a hint at `hint` opens it.
+    /// Returns the end of the larger window, if a hint at `hint` opens it.
     fn opened_by(&self, hint: Vpn) -> Option<Vpn> {
         self.layout.extended_end.filter(|&end| self.layout.end < hint && self.layout.end < end)
     }
 
-    /// From `low` to where searches of the usual window end, which moves with the end of the space.
+    /// Returns the window from `low` to the end of searches of the usual window, which moves with the end of the space.
     fn large_window(
         &self,
         low: Vpn,
@@ -350,7 +348,7 @@ impl AddressSpace {
         Span::new(low.0, usual.saturating_add(more)).map_err(|_| MapError::NoSuchWindow)
     }
 
-    /// Where a mapping with this hint begins, if it can lie there.
+    /// Returns the start of a mapping with this hint, if it can lie there.
     fn at_hint(&self, hint: Vpn, pages: PageCount, flags: MapFlags) -> Option<u64> {
         let end = match flags.window {
             WindowChoice::Low => self.layout.low?.end(),
@@ -375,8 +373,8 @@ impl AddressSpace {
         (start + pages.0 <= limit).then_some(start)
     }
 
-    /// Whether hints respect guard gaps, as Linux's do since 2017; of the placements here, those of its maple tree, and
-    /// ours.
+    /// Returns true if hints respect guard gaps, as Linux's do since 2017; of the placements here, those of its maple
+    /// tree, and ours.
     fn keeps_guards(&self) -> bool {
         matches!(
             self.placer.placement,
@@ -387,7 +385,7 @@ impl AddressSpace {
         )
     }
 
-    /// A range that lies below the end of the space, the larger window included.
+    /// Returns the range, if it lies below the end of the space, the larger window included.
     pub(super) fn range(&self, start: Vpn, pages: PageCount) -> Result<Span, RangeError> {
         if pages.0 == 0 {
             return Err(RangeError::Empty);
@@ -397,13 +395,14 @@ impl AddressSpace {
         if span.end() <= end.0 { Ok(span) } else { Err(RangeError::Outside) }
     }
 
-    /// The lowest area that lies in `span`, wholly or in part.
+    /// Returns the lowest area that lies in `span`, wholly or in part.
     pub(super) fn first_in(&self, span: Span) -> Option<Span> {
         let place = self.areas.find(span.start())?;
         Some(self.areas.span(place)).filter(|area| area.start() < span.end())
     }
 
-    /// The limit of areas, if taking `span` out would cut an area in two and there are as many as allowed.
+    /// Verifies that `span` may be taken out. The error, the limit of areas, says that this would cut an area in two
+    /// while there are as many as allowed.
     pub(super) fn may_cut(&self, span: Span) -> Result<(), usize> {
         if self.areas.len() < self.map_limit {
             return Ok(());
@@ -412,7 +411,8 @@ impl AddressSpace {
         if cuts { Err(self.map_limit) } else { Ok(()) }
     }
 
-    /// What a child process begins with: the same areas and, in ours, the same boundary; no cached word is copied.
+    /// Returns the space of a child process: the same areas and, in our placement, the same boundary; no cached word is
+    /// copied.
     ///
     /// Touched memory is shared by both from now on: chains that were known to one process merge with untouched
     /// neighbours, shared ones do not. The child inherits neither locks nor contexts of userfaultfd. O(n log n).
@@ -444,63 +444,63 @@ impl AddressSpace {
         })
     }
 
-    /// A new program begins: no area is left, and the placement remembers nothing. O(n).
+    /// Begins a new program: no area is left, and the placement remembers nothing. O(n).
     pub fn exec(&mut self) {
         self.areas.clear();
         self.placer.exec(&self.layout);
         self.unmerged = false;
     }
 
-    /// The area that holds page `at`. O(log n).
+    /// Returns the area that holds page `at`. O(log n).
     #[must_use]
     pub fn lookup(&self, at: Vpn) -> Option<AreaRecord> {
         self.find(at).filter(|area| area.start <= at)
     }
 
-    /// The lowest area that ends above page `at` (`find_vma`). O(log n).
+    /// Returns the lowest area that ends above page `at` (`find_vma`). O(log n).
     #[must_use]
     pub fn find(&self, at: Vpn) -> Option<AreaRecord> {
         self.areas.find(at.0).map(|place| self.areas.record(place))
     }
 
-    /// All areas, ascending.
+    /// Returns all areas in ascending order.
     pub fn areas(&self) -> impl Iterator<Item = AreaRecord> + '_ {
         self.areas.iter()
     }
 
-    /// How many areas.
+    /// Returns the number of areas.
     #[must_use]
     pub fn area_count(&self) -> usize {
         self.areas.len()
     }
 
-    /// Why the area at page `at` and the one that follows without a hole stay two; none where a hole follows, or where
-    /// nothing keeps them apart.
+    /// Returns the reason why the area at page `at` and the one that follows without a hole stay two; none where a hole
+    /// follows, or where the two could merge.
     #[must_use]
     pub fn blocker_above(&self, at: Vpn) -> Option<MergeBlocker> {
         let place = self.areas.find(at.0).filter(|&place| self.areas.span(place).contains(at.0))?;
         self.areas.blocker_above(place)
     }
 
-    /// The windows.
+    /// Returns the windows of the process.
     #[must_use]
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// Where mappings go.
+    /// Returns the rule that places mappings.
     #[must_use]
     pub fn placement(&self) -> Placement {
         self.placer.placement
     }
 
-    /// What was counted.
+    /// Returns the counts since construction.
     #[must_use]
     pub fn counters(&self) -> &MmapCounters {
         &self.counters
     }
 
-    /// Bytes that the records hold.
+    /// Returns the bytes that the records hold.
     #[must_use]
     pub fn metadata_bytes(&self) -> usize {
         self.areas.metadata_bytes()
@@ -508,14 +508,15 @@ impl AddressSpace {
 }
 
 impl Check for AddressSpace {
-    /// The laws of the areas and of their attributes, and that nothing that could merge was left apart. O(n).
+    /// Verifies the laws of the areas and of their attributes, and that no two areas that could merge were left apart.
+    /// O(n).
     fn check(&self) -> Result<(), Violation> {
         self.areas.check()?;
         if self.unmerged { Ok(()) } else { self.areas.check_merged() }
     }
 }
 
-/// Why a start and a number of pages are no range of the space.
+/// Reason why a start and a number of pages are no range of the space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RangeError {
     Empty,
@@ -531,7 +532,7 @@ impl From<RangeError> for UnmapError {
     }
 }
 
-/// Whether parts of `area` lie on both sides of `span`.
+/// Returns true if parts of `area` lie on both sides of `span`.
 pub(super) fn cuts_in_two(area: Span, span: Span) -> bool {
     area.start() < span.start() && span.end() < area.end()
 }

@@ -2,9 +2,10 @@
 //!
 //! A process has many areas and few kinds of them, so an area carries four bytes instead of the whole set, and asking
 //! whether two areas are of one kind is a comparison of two numbers. Entries are found by hashing (open addressing,
-//! linear probing, at most three quarters full). An entry that no area uses any more stays findable, since what was
-//! unmapped a moment ago is what is mapped next; once such *idle* entries are half of all, they are swept out together,
-//! so that nothing is ever deleted from the middle of a probe sequence and the cost stays O(1), amortised.
+//! linear probing, at most three quarters full). An entry that no area uses any more stays findable, since the
+//! attributes that were unmapped a moment ago are often those that are mapped next; once such *idle* entries are half
+//! of all, they are swept out together, so that nothing is ever deleted from the middle of a probe sequence and the
+//! cost stays O(1), amortised.
 
 use super::attributes::{AnonChain, Attributes, Backing};
 use crate::check::Violation;
@@ -19,14 +20,14 @@ use alloc::vec::Vec;
 #[derive(Debug, Default)]
 pub(super) struct Table {
     entries: Vec<Entry>,
-    /// A power of two of them, or none.
+    /// The slots; their number is a power of two, or zero.
     slots: Vec<Slot>,
     /// The first of the free entries, which are linked.
     free: Option<u32>,
     free_entries: usize,
-    /// Entries that no area uses and that are still found.
+    /// Number of entries that no area uses and that are still found.
     idle_entries: usize,
-    /// What was asked for last.
+    /// The entry that was asked for last.
     last: Option<u32>,
 }
 
@@ -38,9 +39,9 @@ struct Entry {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
-    /// So many areas have these attributes; they can be found.
+    /// The entry can be found; `areas` areas have its attributes.
     Found { areas: u32 },
-    /// None, and the entry may become another one; here is the next such entry.
+    /// No area has the entry, which may take other attributes; `next` is the next such entry.
     Free { next: Option<u32> },
 }
 
@@ -59,7 +60,7 @@ impl Slot {
 }
 
 impl Table {
-    /// The attributes with this number.
+    /// Returns the attributes with this number.
     #[inline]
     pub(super) fn get(&self, tag: u32) -> &Attributes {
         &self.entries[tag as usize].attributes
@@ -98,7 +99,7 @@ impl Table {
         Ok(())
     }
 
-    /// The number of these attributes, which one more area uses; room for them was reserved. O(1) expected.
+    /// Returns the number of these attributes, which one more area uses now; room for them was reserved. O(1) expected.
     pub(super) fn intern(&mut self, attributes: &Attributes) -> u32 {
         let tag = match self.last.filter(|&last| self.get(last) == attributes) {
             Some(last) => last,
@@ -109,7 +110,7 @@ impl Table {
         tag
     }
 
-    /// One more area uses an entry that another one uses, or that has just been found.
+    /// Notes that one more area uses an entry, which another area uses or which has just been found.
     pub(super) fn retain(&mut self, tag: u32) {
         let Use::Found { areas } = &mut self.entries[tag as usize].use_of else {
             unreachable!("a free entry has no number that anyone could know")
@@ -118,7 +119,7 @@ impl Table {
         self.idle_entries -= usize::from(*areas == 1);
     }
 
-    /// One area fewer uses an entry.
+    /// Notes that one area fewer uses an entry.
     pub(super) fn release(&mut self, tag: u32) {
         let Use::Found { areas } = &mut self.entries[tag as usize].use_of else {
             unreachable!("a free entry has no number that anyone could know")
@@ -127,14 +128,14 @@ impl Table {
         self.idle_entries += usize::from(*areas == 0);
     }
 
-    /// No area is left; nothing is given back. O(entries).
+    /// Removes all entries, because no area is left; no memory is given back. O(entries).
     pub(super) fn clear(&mut self) {
         self.entries.clear();
         self.slots.fill(Slot::default());
         (self.free, self.free_entries, self.idle_entries, self.last) = (None, 0, 0, None);
     }
 
-    /// Every chain that is known here alone is shared from now on. O(entries).
+    /// Marks every chain that is known here alone as shared from now on. O(entries).
     pub(super) fn share_chains(&mut self) {
         for entry in &mut self.entries {
             entry.attributes.chain = entry.attributes.chain.shared();
@@ -157,7 +158,7 @@ impl Table {
         None
     }
 
-    /// A new entry, idle.
+    /// Adds an entry, which is idle, and returns its number.
     fn add(&mut self, attributes: &Attributes) -> u32 {
         let entry = Entry { attributes: *attributes, use_of: Use::Found { areas: 0 } };
         let tag = match self.free {
@@ -188,7 +189,6 @@ impl Table {
         self.slots[at] = Slot::of(tag);
     }
 
-    /// Frees all idle entries.
     fn sweep(&mut self) {
         for tag in 0..self.entries.len() {
             let entry = &mut self.entries[tag];
@@ -211,7 +211,7 @@ impl Table {
         }
     }
 
-    /// Where the search for these attributes begins; none while there is no slot.
+    /// Returns the slot at which the search for these attributes begins; none while there is no slot.
     fn home(&self, attributes: &Attributes) -> Option<usize> {
         let mask = self.slots.len().checked_sub(1)?;
         Some(hash(attributes) as usize & mask)
@@ -255,12 +255,12 @@ impl Table {
     }
 }
 
-/// Whether so many entries leave a quarter of the slots empty.
+/// Returns true if `entries` entries leave a quarter of the slots empty.
 fn fits(entries: usize, slots: usize) -> bool {
     entries.checked_mul(4).is_some_and(|entries| entries <= slots.saturating_mul(3))
 }
 
-/// Mixes what distinguishes areas; the low bits are the best ones.
+/// Mixes the attributes in which areas differ; the low bits are the best ones.
 fn hash(attributes: &Attributes) -> u64 {
     let &Attributes { protection, flags, backing, offset, chain, memory_policy, userfault, name } =
         attributes;

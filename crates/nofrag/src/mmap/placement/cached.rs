@@ -1,4 +1,4 @@
-//! The placements that remember where the last search ended: one search, and the values in which 2002 to 2012 differ.
+//! The placements that remember the end of the last search: one search, and the values in which 2002 to 2012 differ.
 //!
 //! Upwards it is first fit from `free_area_cache`, and at the end of the window once more from the base. Downwards
 //! each step is a lookup of its own: the place right below an area, and whatever area lies there.
@@ -11,7 +11,7 @@ use crate::mmap::layout::Direction;
 use crate::mmap::space::MmapCounters;
 use crate::ranges::Span;
 
-/// In what the cached placements differ.
+/// The values in which the cached placements differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CacheRule {
     memory: Memory,
@@ -19,21 +19,20 @@ pub(super) struct CacheRule {
     miss: Miss,
 }
 
-/// What the words remember.
+/// The memory that the words hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Memory {
     /// The first hole of any size: placement equals first fit.
     FirstHole,
-    /// Where the last search ended; what was left behind is forgotten.
+    /// The end of the last search; holes that it left behind are forgotten.
     Address,
-    /// The same, and how large the largest hole is that was left behind.
+    /// The end of the last search, and the size of the largest hole that was left behind.
     AddressAndHole,
 }
 
-/// Where a downward search goes on when there is no room right below the cached address.
+/// The next step of a downward search when there is no room right below the cached address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Miss {
-    /// At the top.
     FromTop,
     /// Further down; at the top only when the bottom has been reached.
     Onward,
@@ -80,7 +79,8 @@ impl CacheRule {
         ..CacheRule::merged(BelowBase::Ignored)
     };
 
-    /// The place for `wish`. The words belong to the layout's own window; in another one the search is first fit.
+    /// Returns the place for `wish`. The words belong to the layout's own window; in another one the search is first
+    /// fit.
     pub(super) fn place(
         self,
         words: &mut Words,
@@ -101,7 +101,7 @@ impl CacheRule {
     }
 }
 
-/// A search under way.
+/// The state of a search.
 struct Search<'a> {
     rule: CacheRule,
     words: &'a mut Words,
@@ -111,7 +111,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// First fit from the first hole of any size, which the search finds anew on its way.
+    /// Takes the first fit from the first hole of any size, which the search finds anew on its way.
     fn first_hole_up(self) -> Option<u64> {
         let Search { words, view, wish, counters, .. } = self;
         let bounds = Span::new(words.free_area_cache, view.layout.end.0).ok()?;
@@ -127,7 +127,7 @@ impl Search<'_> {
         found
     }
 
-    /// Its mirror image, which no kernel had.
+    /// Does the mirror image of [`first_hole_up`](Self::first_hole_up), which no kernel had.
     fn first_hole_down(self) -> Option<u64> {
         let Search { words, view, wish, counters, .. } = self;
         let fallback = wish.fallback(view.layout);
@@ -199,7 +199,7 @@ impl Search<'_> {
         walk::up(self.view, self.wish, fallback, self.counters, |_| {})
     }
 
-    /// From area to area downwards; each step looks up what lies right below the last one.
+    /// Goes from area to area downwards; each step looks up what lies right below the last one.
     fn down_from(&mut self, start: u64) -> Option<u64> {
         let mut end = start;
         loop {
@@ -214,10 +214,10 @@ impl Search<'_> {
         }
     }
 
-    /// Whether the place right below `end` is free.
+    /// Looks whether the place right below `end` is free.
     fn probe(&mut self, end: u64) -> Probe {
-        // The first versions could return page 0 (`len <= vma->vm_start`); here it belongs to nobody, and no layout has
-        // a floor of 0, so that the strict test of the merged one is everyone's.
+        // The first versions could return page 0 (`len <= vma->vm_start`); here no mapping gets page 0, and no layout
+        // has a floor of 0, so that the strict test of the merged version serves for all.
         let floor = self.view.layout.floor.0;
         let Some(at) = self.wish.aligned_below(end, floor) else { return Probe::Bottom };
         self.counters.visits += 1;
@@ -235,13 +235,13 @@ impl Search<'_> {
     }
 }
 
-/// What lies right below an address.
+/// The state of the place right below an address.
 enum Probe {
-    /// Nothing: the place begins here.
+    /// The place is free and begins here.
     Free(u64),
-    /// An area that begins at `area`. So many pages in front of it were seen to be free: the hole may be larger, as it
-    /// may begin below the place, and smaller holes on the way are not seen at all.
+    /// An area that begins at `area` is in the way. The `seen` pages in front of it were seen to be free: the hole may
+    /// be larger, as it may begin below the place, and smaller holes on the way are not seen at all.
     Taken { area: u64, seen: u64 },
-    /// The bottom of the window.
+    /// The place would lie below the window.
     Bottom,
 }

@@ -11,10 +11,10 @@ use crate::mmap::layout::Direction;
 use crate::mmap::space::MmapCounters;
 use crate::ranges::{Edge, Fingers, Fit, GapPlace, GapRequest, Place, Span};
 
-/// Bytes of a huge page (`PMD_SIZE`).
+/// Size of a huge page in bytes (`PMD_SIZE`).
 pub(super) const HUGE_PAGE_BYTES: u64 = 2 << 20;
 
-/// Whether the guard gaps of stacks are looked at.
+/// The respect of a search for the guard gaps of stacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Guards {
     Ignored,
@@ -38,7 +38,7 @@ pub(super) fn nearest(
     }
 }
 
-/// How a search ends that does not go on upwards.
+/// The end of a search that does not go on upwards.
 enum Found {
     At(Spot),
     /// Linux, where the guard gap of a stack reaches address 0 and the search comes there, as seen on 6.18
@@ -103,7 +103,7 @@ fn up(
             (Some(area), _) if guard_start(view, area) < at.saturating_add(padded) => {
                 view.areas.span(area).end()
             }
-            // The area below was not looked at if the one above has a guard.
+            // The search does not look at the area below if the one above has a guard.
             (None, Some(area)) if guard_end(view, area) > at => guard_end(view, area),
             _ => return Some(spot),
         }
@@ -140,7 +140,7 @@ fn down(
     }
 }
 
-/// Pages that hold the mapping wherever a gap of so many begins.
+/// Returns the number of pages with which a gap holds the mapping wherever the gap begins.
 fn padded(wish: &Wish) -> Option<u64> {
     wish.pages.checked_add(wish.align - 1)
 }
@@ -161,13 +161,13 @@ fn has_guard_below(view: View<'_>, area: Place) -> bool {
     view.areas.based(area).flags.any_of(AreaFlags::GROWS_DOWN.with(AreaFlags::SHADOW_STACK))
 }
 
-/// Where the guard gap below an area begins.
+/// Returns the start of the guard gap below an area.
 fn guard_start(view: View<'_>, area: Place) -> u64 {
     let guard = view.areas.based(area).guard_below(view.guard_gap);
     view.areas.span(area).start().saturating_sub(guard)
 }
 
-/// Where the guard gap above an area ends.
+/// Returns the end of the guard gap above an area.
 fn guard_end(view: View<'_>, area: Place) -> u64 {
     let flags = view.areas.based(area).flags;
     let guard = if flags.any_of(AreaFlags::GROWS_UP) { view.guard_gap.0 } else { 0 };

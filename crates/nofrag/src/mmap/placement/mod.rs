@@ -1,15 +1,15 @@
-//! Where a mapping goes.
+//! Placements: the rules for the place of a mapping.
 //!
 //! A placement is a search, and for the cached ones two words of memory with a life cycle: see `words`. Walks look at
 //! areas one by one, as the kernels up to 3.7 did, and count their *visits*: one pass of first fit's loop, or one
 //! lookup of a cached policy that goes downwards. Searches of gaps descend the index and count blocks.
 //!
-//! Files: `walk` (first fit), `words` (what is remembered, and what unmapping does to it), `cached` (the placements
-//! that remember), `gaps` (those that descend an index of gaps), `reference` (those that are nobody's), `two_ended`
-//! (ours).
+//! Files: `walk` (first fit), `words` (the words that some remember, and the changes of them by unmapping), `cached`
+//! (the placements that remember), `gaps` (those that descend an index of gaps), `reference` (those that no kernel
+//! has), `two_ended` (ours).
 //!
-//! A search that goes downwards and fails tries the space from the base upwards, as Linux does: what lies above
-//! `mmap_base` is reached in no other way.
+//! A search that goes downwards and fails tries the space from the base upwards, as Linux does: it reaches the space
+//! above `mmap_base` in no other way.
 //!
 //! The names P0 to P5T are those of docs/sources/mmap.md, where each rule stands with its origin, under mmap.md#p0 and
 //! so on.
@@ -66,31 +66,31 @@ pub enum Placement {
     /// Downwards there is no place, wherever else one may be, once the search comes to a stack whose guard gap reaches
     /// address 0 (mmap.md#guard-down-to-zero).
     MapleTreeGuarded(HugePages),
-    /// The smallest gap.
+    /// The smallest gap that fits.
     BestFit,
-    /// The largest gap.
+    /// The largest gap that fits.
     WorstFit,
     /// Next fit without a hook at unmapping.
     NextFit,
     /// Multiples of a huge page aligned, everything in one arena, first gap from the end of the direction.
     ExactAligned,
-    /// The same in the gap of least leftover.
+    /// As [`ExactAligned`](Self::ExactAligned), in the gap of least leftover.
     ExactAlignedBest,
-    /// The same, small requests where they destroy the fewest whole huge pages.
+    /// As [`ExactAligned`](Self::ExactAligned), with small requests where they destroy the fewest whole huge pages.
     FewestLostUnits,
     /// Multiples of a huge page from the top, aligned, the rest from the bottom, each first fit.
     TwoEndedFirst,
-    /// Ours.
+    /// nofrag's own: two classes of sizes grow towards each other from the ends of the window.
     #[default]
     TwoEnded,
 }
 
-/// Which mappings Linux aligns to huge pages of its own accord (docs/sources/mmap.md#p5t): of those below, the ones of
-/// a 64-bit task (a space that ends above 4 GiB) that come without hint or alignment, in whatever window.
+/// The mappings that Linux aligns to huge pages of its own accord (docs/sources/mmap.md#p5t): of those below, the ones
+/// of a 64-bit task (a space that ends above 4 GiB) that come without hint or alignment, in whatever window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HugePages {
-    /// None (up to 6.6).
+    /// No mapping (Linux up to 6.6).
     Ignored,
     /// Anonymous ones of at least a huge page (6.7 to 6.11).
     AllSizes,
@@ -101,9 +101,8 @@ pub enum HugePages {
 /// A placement and the name of its rule set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlacementPreset {
-    /// The name that the request resolved to.
+    /// The name of the rule set that the request resolved to.
     pub name: &'static str,
-    /// The placement.
     pub placement: Placement,
 }
 
@@ -111,7 +110,7 @@ pub struct PlacementPreset {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownPlacement;
 
-/// Placements that were never in a release (docs/sources/mmap.md#p1a, mmap.md#p2k, mmap.md#p2a), or are nobody's
+/// Placements that were never in a release (docs/sources/mmap.md#p1a, mmap.md#p2k, mmap.md#p2a), or are no kernel's
 /// (mmap.md#references, mmap.md#two-ended), by name.
 static NAMED: [PlacementPreset; 12] = [
     PlacementPreset { name: "molnar-2002", placement: Placement::FirstHole },
@@ -167,8 +166,8 @@ static RULE_SETS: [((u32, u32, u32), PlacementPreset); 9] = [
 ];
 
 impl Placement {
-    /// The rule set for `name`: one of the named ones, or `linux-X.Y`, which resolves to the newest rule set not newer
-    /// than that version.
+    /// Returns the rule set for `name`: one of the named ones, or `linux-X.Y`, which resolves to the newest rule set
+    /// not newer than that version.
     ///
     /// # Errors
     /// [`UnknownPlacement`] for other names and for versions older than the oldest rule set.
@@ -182,14 +181,14 @@ impl Placement {
         newest.map(|(_, preset)| *preset).ok_or(UnknownPlacement)
     }
 
-    /// All presets: Linux's, oldest first, then the others, ours last.
+    /// Returns all presets: Linux's, oldest first, then the others, ours last.
     pub fn presets() -> impl Iterator<Item = PlacementPreset> {
         RULE_SETS.iter().map(|(_, preset)| *preset).chain(NAMED)
     }
 }
 
 impl Placement {
-    /// Of the placements that remember, what distinguishes them.
+    /// Returns the rule in which the placements that remember differ; none for other placements.
     fn cache_rule(self) -> Option<CacheRule> {
         match self {
             Placement::FirstHole => Some(CacheRule::FIRST_HOLE),
@@ -208,7 +207,8 @@ impl Placement {
 }
 
 impl Placement {
-    /// What the index of areas has to keep for this placement: an order by size, or what huge-page alignment allows.
+    /// Returns the configuration of the index of areas for this placement: an order by size, or the largest gaps for
+    /// huge-page alignment.
     pub(super) fn index(self, layout: &Layout) -> Config {
         let huge = layout.pages(gaps::HUGE_PAGE_BYTES).0.trailing_zeros() as u8;
         match self {
@@ -231,7 +231,7 @@ fn parse_version(text: &str) -> Option<(u32, u32, u32)> {
 errors!(UnknownPlacement =>
     "no such placement: use `nofrag`, `linux-X.Y` from 2.4 on, or a named one");
 
-/// What a placement may look at.
+/// The facts that a placement may look at.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct View<'a> {
     pub(super) areas: &'a Areas,
@@ -243,20 +243,20 @@ pub(super) struct View<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wish {
     pub(super) pages: u64,
-    /// The start is congruent to `offset` modulo this power of two.
+    /// A power of two modulo which the start is congruent to `offset`.
     pub(super) align: u64,
     pub(super) offset: u64,
-    /// From where and which way the search goes, and what it may use.
+    /// The direction of the search, and the window that it may use.
     pub(super) direction: Direction,
     pub(super) window: Window,
-    /// Anonymous memory of this process alone, with no alignment of its own: huge pages may be thought of.
+    /// Anonymous memory of this process alone, with no alignment of its own: the rules for huge pages apply.
     pub(super) huge_pages_apply: bool,
     /// There was a hint, and its place was not free.
     pub(super) hinted: bool,
 }
 
 impl Wish {
-    /// Where the search may look in its own direction.
+    /// Returns the bounds of the search in its own direction.
     fn bounds(&self, layout: &Layout) -> Option<Span> {
         match (self.window, self.direction) {
             (Window::Usual, Direction::Up) => Span::new(layout.base.0, layout.end.0).ok(),
@@ -265,7 +265,7 @@ impl Wish {
         }
     }
 
-    /// Where a search that goes downwards looks upwards after it has failed.
+    /// Returns the range in which a downward search looks upwards after it has failed.
     fn fallback(&self, layout: &Layout) -> Option<Span> {
         let low = match (self.direction, self.window) {
             (Direction::Up, _) => return None,
@@ -275,7 +275,7 @@ impl Wish {
         Span::new(low, layout.end.0).ok()
     }
 
-    /// What `search` finds in the bounds, or else in the fallback.
+    /// Returns the result of `search` in the bounds, or else in the fallback.
     fn near_then_far<P>(
         &self,
         layout: &Layout,
@@ -285,19 +285,20 @@ impl Wish {
         near.or_else(|| search(self.fallback(layout)?, Direction::Up))
     }
 
-    /// The lowest start from `at` on that has the alignment; if there is none, the highest number, which fits nowhere.
+    /// Returns the lowest start from `at` on that has the alignment; if there is none, the highest number, which fits
+    /// nowhere.
     fn aligned_from(&self, at: u64) -> u64 {
         at.saturating_add(self.offset.wrapping_sub(at) & (self.align - 1))
     }
 
-    /// The highest start with the alignment, not below `low`, of a mapping that ends at `end` or below.
+    /// Returns the highest start with the alignment, not below `low`, of a mapping that ends at `end` or below.
     fn aligned_below(&self, end: u64, low: u64) -> Option<u64> {
         let at = end.checked_sub(self.pages)?;
         let at = at.checked_sub(at.wrapping_sub(self.offset) & (self.align - 1))?;
         (at >= low).then_some(at)
     }
 
-    /// Whether the huge-page rule of 6.7 looks at this mapping: memory of a 64-bit task, without hint or
+    /// Returns true if the huge-page rule of 6.7 looks at this mapping: memory of a 64-bit task, without hint or
     /// alignment; in every window, `MAP_32BIT` included (measured on 6.18: docs/sources/mmap.md#habits).
     fn linux_aligns_huge_pages(&self, layout: &Layout) -> bool {
         self.huge_pages_apply && !self.hinted && layout.end.0 > layout.pages(4 << 30).0
@@ -307,9 +308,9 @@ impl Wish {
 /// The part of the space that a search may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Window {
-    /// The layout's own: the cached words belong to it.
+    /// The layout's own window: the cached words belong to it.
     Usual,
-    /// Another one: no word is read or written.
+    /// Another window: no word is read or written.
     Other(Span),
 }
 
@@ -317,7 +318,7 @@ pub(super) enum Window {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Spot {
     pub(super) start: u64,
-    /// The gap that it lies in, if the placement has seen it.
+    /// The gap in which the place lies, if the placement has seen it.
     pub(super) gap: Option<GapPlace>,
 }
 
@@ -327,21 +328,22 @@ impl From<u64> for Spot {
     }
 }
 
-/// What an unmapping did.
+/// The effect of an unmapping.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Removal {
-    /// This range, a whole area or a part that was split off, has gone; called for each, ascending.
+    /// A whole area, or a part that was split off, has gone from this range; called for each, ascending.
     Area(Span),
-    /// All of one call has gone. The surviving neighbours: where the area below ends, where the one above starts.
+    /// All areas of one call have gone. The surviving neighbours: the end of the area below, the start of the area
+    /// above.
     Done { below: Option<u64>, above: Option<u64> },
 }
 
-/// A placement with what it remembers.
+/// A placement with its memory of earlier calls.
 #[derive(Clone, Debug)]
 pub(super) struct Placer {
     pub(super) placement: Placement,
     words: Words,
-    /// What the words learn of an unmapping.
+    /// The effect of an unmapping on the words.
     hook: Hook,
     boundary: Boundary,
 }
@@ -352,7 +354,7 @@ impl Placer {
         Placer { placement, words: Words::new(layout), hook, boundary: Boundary::default() }
     }
 
-    /// A place for `wish` among areas for which room was reserved.
+    /// Returns a place for `wish` among areas for which room was reserved.
     pub(super) fn place(
         &mut self,
         view: View<'_>,
@@ -372,7 +374,7 @@ impl Placer {
         }
     }
 
-    /// The first page of a place, by the placements that do not say in which gap it lies.
+    /// Returns the first page of a place, by the placements that do not know its gap.
     fn place_by_page(
         &mut self,
         view: View<'_>,
@@ -393,19 +395,19 @@ impl Placer {
         }
     }
 
-    /// The hook at unmapping.
+    /// Tells the placement of an unmapping.
     pub(super) fn note_removal(&mut self, layout: &Layout, removal: Removal) {
         if self.hook != Hook::Idle {
             self.words.note_removal(self.hook, layout, removal);
         }
     }
 
-    /// What a child process begins with.
+    /// Returns the placement of a child process.
     pub(super) fn forked(&self, layout: &Layout) -> Placer {
         Placer { words: Words::new(layout), ..self.clone() }
     }
 
-    /// A new program begins in the same process.
+    /// Begins a new program in the same process.
     pub(super) fn exec(&mut self, layout: &Layout) {
         self.words = Words::after_exec(layout);
         self.boundary = Boundary::default();

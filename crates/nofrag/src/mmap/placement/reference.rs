@@ -1,4 +1,4 @@
-//! Placements that are nobody's, to compare with (docs/sources/mmap.md#references).
+//! Placements for comparison, which no kernel has (docs/sources/mmap.md#references).
 //!
 //! Best fit, worst fit, and fewest lost units look at every gap of the window, and visit each once: a reference must be
 //! easy to believe, not fast.
@@ -9,21 +9,21 @@ use crate::mmap::layout::Direction;
 use crate::mmap::space::MmapCounters;
 use crate::ranges::{Edge, Fit, GapRequest, Span};
 
-/// The smallest gap, at the edge where the direction begins, among equal ones the nearest. O(n).
+/// Returns a place in the smallest gap, at the edge where the direction begins, among equal ones in the nearest. O(n).
 pub(super) fn best_fit(view: View<'_>, wish: &Wish, counters: &mut MmapCounters) -> Option<u64> {
     wish.near_then_far(view.layout, |bounds, direction| {
         least_cost(view, wish, bounds, direction, counters, Span::len)
     })
 }
 
-/// The largest gap, else as [`best_fit`].
+/// Returns a place in the largest gap, else as [`best_fit`] does.
 pub(super) fn worst_fit(view: View<'_>, wish: &Wish, counters: &mut MmapCounters) -> Option<u64> {
     wish.near_then_far(view.layout, |bounds, direction| {
         least_cost(view, wish, bounds, direction, counters, |gap| u64::MAX - gap.len())
     })
 }
 
-/// The near edge of the gap for which `cost` is least, among equal ones of the nearest.
+/// Returns the near edge of the gap for which `cost` is least, among equal ones of the nearest.
 fn least_cost(
     view: View<'_>,
     wish: &Wish,
@@ -49,7 +49,7 @@ fn least_cost(
 }
 
 /// Calls `each` with the gaps of `bounds`, cut to them, ascending. One visit for each area that reaches into the
-/// bounds, and one for what follows.
+/// bounds, and one for the space behind the last.
 fn for_each_gap(
     view: View<'_>,
     bounds: Span,
@@ -74,7 +74,7 @@ fn for_each_gap(
     }
 }
 
-/// The place in `gap` where the direction begins.
+/// Returns the place in `gap` where the direction begins.
 fn near_edge(wish: &Wish, gap: Span, direction: Direction) -> Option<u64> {
     match direction {
         Direction::Up => {
@@ -85,7 +85,7 @@ fn near_edge(wish: &Wish, gap: Span, direction: Direction) -> Option<u64> {
     }
 }
 
-/// The wish with the alignment that its size calls for, unless it has one.
+/// Returns the wish with the alignment that its size calls for, unless it has one.
 fn aligned_by_size(view: View<'_>, wish: &Wish) -> Wish {
     let huge = view.layout.pages(HUGE_PAGE_BYTES).0;
     if wish.align == 1 && wish.pages.is_multiple_of(huge) {
@@ -95,8 +95,8 @@ fn aligned_by_size(view: View<'_>, wish: &Wish) -> Wish {
     }
 }
 
-/// Multiples of a huge page begin on one, the rest anywhere, in the nearest gap; unaligned if there is no such place.
-/// O(log n).
+/// Places multiples of a huge page on a boundary of huge pages, other mappings anywhere, in the nearest gap; unaligned
+/// if there is no such place. O(log n).
 pub(super) fn exact_aligned(
     view: View<'_>,
     wish: &Wish,
@@ -113,7 +113,7 @@ pub(super) fn exact_aligned(
     })
 }
 
-/// The same in the gap of least leftover, among equal ones the nearest. O(n).
+/// Places as [`exact_aligned`] does, in the gap of least leftover, among equal ones the nearest. O(n).
 pub(super) fn exact_aligned_best(
     view: View<'_>,
     wish: &Wish,
@@ -126,7 +126,7 @@ pub(super) fn exact_aligned_best(
     })
 }
 
-/// Multiples of a huge page from the top, on boundaries, the rest from the bottom, each first fit
+/// Places multiples of a huge page from the top, on boundaries, other mappings from the bottom, each by first fit
 /// (docs/sources/mmap.md#two-ended). O(log n).
 pub(super) fn two_ended_first(
     view: View<'_>,
@@ -154,9 +154,9 @@ fn search(
     view.areas.search(&request, &mut counters.steps).map(|found| found.place.start())
 }
 
-/// Best fit at the high edge, where a mapping that is no multiple of a huge page prefers the edge, of both edges of all
-/// gaps, at which it destroys the fewest whole huge pages. Equal gaps: the lowest. Gaps below and above all areas come
-/// last, the highest first, and are used at their high edge only. O(n).
+/// Places by best fit at the high edge. A mapping that is not a multiple of a huge page prefers the edge, of both edges
+/// of all gaps, at which it destroys the fewest whole huge pages. Equal gaps: the lowest. Gaps below and above all
+/// areas come last, the highest first, and are used at their high edge only. O(n).
 pub(super) fn fewest_lost_units(
     view: View<'_>,
     wish: &Wish,
@@ -195,17 +195,17 @@ fn fewest_lost(
     best.map(|(_, at)| at)
 }
 
-/// Whether a gap lies below or above all areas.
+/// Returns true if a gap lies below or above all areas.
 fn is_outside(view: View<'_>, gap: Span) -> bool {
     view.areas.find_below(gap.start()).is_none() || view.areas.find(gap.end()).is_none()
 }
 
-/// Whole huge pages in `gap`.
+/// Returns the number of whole huge pages in `gap`.
 fn units(gap: Span, huge: u64) -> u64 {
     (gap.end() / huge).saturating_sub(gap.start().div_ceil(huge))
 }
 
-/// How many of them a mapping at `at` destroys.
+/// Returns the number of whole huge pages in `gap` that a mapping at `at` destroys.
 fn lost_units(gap: Span, at: u64, pages: u64, huge: u64) -> u64 {
     let rest = [Span::new(gap.start(), at), Span::new(at + pages, gap.end())];
     units(gap, huge) - rest.into_iter().flatten().map(|rest| units(rest, huge)).sum::<u64>()

@@ -1,11 +1,11 @@
-//! Ours: two classes of sizes grow towards each other from the two ends of the window.
+//! nofrag's own placement: two classes of sizes grow towards each other from the two ends of the window.
 //!
 //! A mapping whose size is a multiple of a huge page wants to begin on one. If such mappings share their holes with
 //! others, a hole that would serve them is soon off by a few pages, and either the alignment or the hole is lost. So
 //! they are kept apart, as Linux has kept movable pages apart from others since 2007:
 //!
-//! * *Huge* mappings, multiples of a huge page and whatever must be aligned to one or more, go to the top. Their holes
-//!   are multiples of huge pages, on boundaries of huge pages.
+//! * *Huge* mappings, multiples of a huge page and mappings that must be aligned to one or more, go to the top. Their
+//!   holes are multiples of huge pages, on boundaries of huge pages.
 //! * All *others* go to the bottom.
 //!
 //! One word is remembered, the *boundary* between the classes. The gap at the boundary is the *frontier*; it is kept
@@ -22,9 +22,9 @@
 //! In any other window than the usual one there is no boundary, and the direction tells the end.
 //!
 //! First fit keeps low gaps in use and lets high ones drain, but leaves a sliver in each gap that it touches; best fit
-//! leaves few slivers, but treats the gaps at the frontier like all others. Rule 1 takes what each is good at: nothing
-//! is left over of an exact gap, and of those that are about as tight the one far from the frontier is taken.
-//! What else was tried stands in docs/decisions/0013; what is to be reached, in docs/sources/mmap.md#g3.
+//! leaves few slivers, but treats the gaps at the frontier like all others. Rule 1 takes the strength of each: no
+//! sliver is left of an exact gap, and of gaps that are about as tight the one far from the frontier is taken. The
+//! alternatives that were tried stand in docs/decisions/0013; what is to be reached, in docs/sources/mmap.md#g3.
 
 use super::gaps::HUGE_PAGE_BYTES;
 use super::{Spot, View, Window, Wish};
@@ -32,23 +32,23 @@ use crate::mmap::layout::Direction;
 use crate::mmap::space::MmapCounters;
 use crate::ranges::{Edge, Finger, Fingers, Fit, FoundGap, GapPlace, GapRequest, Span};
 
-/// How often one search may go around a guard.
+/// Number of times that one search may go around a guard.
 const SPLITS: usize = 7;
 
-/// From which end of the window a mapping is placed.
+/// The end of the window from which a mapping is placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Top,
     Bottom,
 }
 
-/// Where the classes meet.
+/// The border between the two classes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Boundary {
-    /// Huge mappings begin at this page or above, others end at it or below, but for the spill. None before the first
-    /// mapping.
+    /// Huge mappings begin at this page or above, others end at it or below, except for the spill. None before the
+    /// first mapping.
     at: Option<u64>,
-    /// Where the frontier was found last, and the two ends of the usual window.
+    /// Guesses of the places of the frontier and of the two ends of the usual window.
     frontier: Finger,
     low: Finger,
     high: Finger,
@@ -62,8 +62,8 @@ struct Frontier {
 }
 
 impl Boundary {
-    /// A place for `wish`. O(log n), unless an alignment is wanted that many gaps of the size have no
-    /// place for: all of them are looked at before that is believed.
+    /// Returns a place for `wish`. O(log n), unless many gaps of the size have no place with the alignment: then all of
+    /// these are looked at.
     pub(super) fn place(
         &mut self,
         view: View<'_>,
@@ -104,7 +104,7 @@ impl Boundary {
         Some(spot)
     }
 
-    /// A place on the own side of the frontier. Its bounds seldom move, so fingers find them.
+    /// Returns a place on the own side of the frontier. The bounds of that side seldom move, so fingers find them.
     fn on_own_side(
         &mut self,
         search: &Search<'_>,
@@ -129,7 +129,7 @@ impl Boundary {
         spot
     }
 
-    /// The gap that holds or touches the boundary. At first the boundary is the upper end of the largest gap.
+    /// Returns the gap that holds or touches the boundary. At first the boundary is the upper end of the largest gap.
     fn frontier(&mut self, view: View<'_>, window: Span) -> Frontier {
         let known = self.at.filter(|&at| window.start() <= at && at <= window.end());
         let largest = || view.areas.largest_gap(window).map_or(window.end(), Span::end);
@@ -143,7 +143,7 @@ impl Boundary {
         Frontier { start: below.max(window.start()), end: above.min(window.end()) }
     }
 
-    /// A mapping has taken a place in the frontier.
+    /// Moves the boundary, because a mapping has taken a place in the frontier.
     fn make_way(&mut self, end: End, place: u64, pages: u64) {
         self.at = self.at.map(|at| match end {
             End::Top => at.min(place),
@@ -152,7 +152,7 @@ impl Boundary {
     }
 }
 
-/// The window of the layout, and all that the process reaches.
+/// Returns the window of the layout, and the range of all pages that the process may use.
 fn usual_windows(view: View<'_>) -> Option<(Span, Span)> {
     let layout = view.layout;
     let floor = layout.floor.0.max(1);
@@ -164,7 +164,7 @@ fn usual_windows(view: View<'_>) -> Option<(Span, Span)> {
 /// A place, and the gap that it lies in.
 type Found = (FoundGap, GapPlace);
 
-/// A mapping that looks for a gap.
+/// The search for a gap for one mapping.
 #[derive(Clone, Copy, Debug)]
 struct Search<'a> {
     view: View<'a>,
@@ -175,7 +175,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// The place in the gap that is preferred of those in `within`.
+    /// Returns the place in the gap that is preferred of those in `within`.
     fn tightest_or_nearest(
         &self,
         within: Span,
@@ -192,11 +192,11 @@ impl Search<'_> {
         Some(spot(if holds_it_twice { tightest } else { nearest }))
     }
 
-    /// The best gap in `within` that leaves the guard gap below each stack alone. At most a constant number of
+    /// Returns the best gap in `within` that leaves the guard gap below each stack alone. At most a constant number of
     /// searches of the index.
     ///
     /// Where the best gap lies below a stack and the place would reach into the guard, `within` is searched again on
-    /// both sides of the guard. Few areas grow down; if more than [`SPLITS`] are met, what remains is asked for a
+    /// both sides of the guard. Few areas grow down; if more than [`SPLITS`] are met, the remaining part is asked for a
     /// place with a guard's worth of room above it, which may miss the best one.
     fn gap(
         &self,
@@ -212,7 +212,7 @@ impl Search<'_> {
         }
     }
 
-    /// The same, where the best gap of all is the one whose place reaches into `guard`.
+    /// Returns the best gap as [`gap`](Self::gap) does, where the place in the best gap of all reaches into `guard`.
     #[cold]
     fn around_guards(
         &self,
@@ -253,7 +253,7 @@ impl Search<'_> {
         best
     }
 
-    /// The best gap, whatever guards there are.
+    /// Returns the best gap, regardless of guards.
     fn unguarded(
         &self,
         within: Span,
@@ -267,7 +267,7 @@ impl Search<'_> {
         self.view.areas.search_near(&request, fingers, &mut counters.steps)
     }
 
-    /// The end of a gap that is nearer to the end of the mapping.
+    /// Returns the end of a gap that is nearer to the mapping's end of the window.
     fn edge(&self) -> Edge {
         match self.end {
             End::Top => Edge::High,
@@ -275,7 +275,7 @@ impl Search<'_> {
         }
     }
 
-    /// The guard gap that the place would reach into, up to the area that it belongs to.
+    /// Returns the guard gap that the place would reach into, up to the area that the guard belongs to.
     fn guard_in_the_way(&self, &(found, gap): &Found) -> Option<Span> {
         let View { areas, guard_gap, .. } = self.view;
         let above = areas.above_gap(gap)?;

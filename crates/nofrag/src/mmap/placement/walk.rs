@@ -14,8 +14,8 @@ pub(super) fn first_fit(view: View<'_>, wish: &Wish, counters: &mut MmapCounters
     })
 }
 
-/// The lowest place in `bounds` that fits. `stepped_over` hears of each gap that is too small. One visit for each area
-/// and one for the answer.
+/// Returns the lowest place in `bounds` that fits. `stepped_over` is called with each gap that is too small. One visit
+/// for each area and one for the answer.
 pub(super) fn up(
     view: View<'_>,
     wish: &Wish,
@@ -46,8 +46,8 @@ pub(super) fn up(
     }
 }
 
-/// The highest place in `bounds` that fits; else as [`up`], but an area that holds the last page is no visit: the
-/// lookup of that page has found its start.
+/// Returns the highest place in `bounds` that fits; else as [`up`], but an area that holds the last page is not a
+/// visit: the lookup of that page has found its start.
 pub(super) fn down(
     view: View<'_>,
     wish: &Wish,

@@ -1,8 +1,8 @@
 //! The two words that the cached placements remember, and their life cycle (docs/sources/mmap.md#life-cycle).
 //!
-//! `free_area_cache` says where the next search begins, `cached_hole_size` how large a hole may still be on the side
-//! of it that searches no longer see: below it upwards, above it downwards. Neither is ever compared with the areas, so
-//! both may be wrong: too careful a word costs visits, too bold a one leaves holes unused.
+//! `free_area_cache` is the start of the next search, `cached_hole_size` the largest size of a hole on the side of it
+//! that searches no longer see: below it upwards, above it downwards. Neither is ever compared with the areas, so both
+//! may be wrong: too careful a word costs visits, too bold a one leaves holes unused.
 
 use super::Removal;
 use crate::mmap::layout::{Direction, Layout};
@@ -11,19 +11,18 @@ use crate::ranges::Span;
 /// `free_area_cache` and `cached_hole_size`, in pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Words {
-    /// Where the next search begins.
+    /// The start of the next search.
     pub(super) free_area_cache: u64,
-    /// The largest hole known on the near side of it; [`UNKNOWN`] forces a full search.
+    /// The largest hole known on the near side of that start; [`UNKNOWN`] forces a full search.
     pub(super) cached_hole_size: u64,
 }
 
-/// Nothing is known of holes (`~0`).
+/// No hole is known (`~0`).
 pub(super) const UNKNOWN: u64 = u64::MAX;
 
-/// What an unmapping does to the words: docs/sources/mmap.md#p1b, mmap.md#p2k, mmap.md#p2a and mmap.md#p2b.
+/// The effect of an unmapping on the words: docs/sources/mmap.md#p1b, mmap.md#p2k, mmap.md#p2a and mmap.md#p2b.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hook {
-    /// Nothing.
     Idle,
     /// Each removed piece pulls the address back to its near edge.
     PullBack,
@@ -31,23 +30,23 @@ pub(super) enum Hook {
     GrowHole,
     /// Once for each unmapping, the address is pulled back to the end of the neighbour on the near side.
     ToNeighbour(BelowBase),
-    /// The same; upwards, holes are unknown after it.
+    /// As [`ToNeighbour`](Self::ToNeighbour); upwards, holes are unknown after it.
     ToNeighbourAndForget(BelowBase),
     /// The address goes to the near edge of each removed piece, wherever it was.
     Follow,
 }
 
-/// What happens when the neighbour on the near side of what was unmapped ends below the base, as a static program does
+/// The effect when the neighbour on the near side of the unmapped range ends below the base, as a static program does
 /// (docs/sources/mmap.md#below-base).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BelowBase {
-    /// Nothing: the hook takes it for an unmapping outside the window.
+    /// None: the hook takes the unmapping for one outside the window.
     Ignored,
     /// The address goes to the base.
     Clamped,
 }
 
-/// Where a search that knows nothing begins: `mmap_base`, which is the base itself in upward layouts.
+/// Returns the start of a search that knows nothing: `mmap_base`, which is the base itself in upward layouts.
 fn home(layout: &Layout) -> u64 {
     match layout.direction {
         Direction::Up => layout.base.0,
@@ -56,13 +55,13 @@ fn home(layout: &Layout) -> u64 {
 }
 
 impl Words {
-    /// Of a process that was made from nothing, and of a child: fork copies no word.
+    /// Returns the words of a process that was made from nothing, and of a child: fork copies no word.
     pub(super) fn new(layout: &Layout) -> Words {
         Words { free_area_cache: home(layout), cached_hole_size: UNKNOWN }
     }
 
-    /// Of a new program in an old process. Upwards "no hole" and "nothing known" mean the same here: either way the
-    /// first search begins at the base.
+    /// Returns the words of a new program in an old process. Upwards "no hole" and "nothing known" mean the same here:
+    /// either way the first search begins at the base.
     pub(super) fn after_exec(layout: &Layout) -> Words {
         Words { free_area_cache: home(layout), cached_hole_size: 0 }
     }
