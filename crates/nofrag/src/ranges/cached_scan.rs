@@ -1,11 +1,11 @@
 //! Linux up to 5.1: busy areas in a tree and in a list by address, and a scan from where the last search ended.
 //!
-//! Nothing knows where holes are; a search walks from busy area to busy area until the gap between two is large
-//! enough: O(n). What saves it is the cache, the area allocated last: the scan starts at its end (next fit). The
-//! cache is dropped, and the scan starts from the bottom, when the request may fit below it: it is smaller than the
-//! largest hole that the scan has passed, or its lower bound or its alignment is smaller than before. Freeing below
-//! the cache moves it down. So a clean space costs one step, and a hole near the bottom that is too small for one
-//! caller but not for another costs the whole walk, over and over: the case that Rezki's 2019 series removed.
+//! Nothing knows where holes are; a search walks from busy area to busy area until the gap between two is large enough:
+//! O(n). The cache, the area allocated last, makes that bearable: the scan starts at its end (next fit). The cache is
+//! dropped, and the scan starts from the bottom, when the request may fit below it: it is smaller than the largest hole
+//! that the scan has passed, or its lower bound or its alignment is smaller than before. Freeing below the cache moves
+//! it down. So a clean space costs one step, and a hole near the bottom that is too small for one caller but not for
+//! another costs the whole walk, over and over: the case that Rezki's 2019 series removed.
 //!
 //! Numbers outside the space are busy areas too, *walls*: at first there is one wall and nothing else, and giving the
 //! space its numbers cuts them out of it. The space ends where the topmost wall starts, and with it every scan, so the

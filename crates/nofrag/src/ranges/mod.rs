@@ -2,7 +2,7 @@
 //!
 //! A [`RangeAllocator`] owns a *space*: a set of numbers, usually one [`Span`], which can grow and shrink. Some of the
 //! numbers are free; the maximal runs of free numbers are the *holes*. The allocator knows holes only: the boundaries
-//! of what it handed out are the caller's, so a range may be freed in parts, or several neighbours at once.
+//! of the ranges that it handed out are the caller's, so a range may be freed in parts, or several neighbours at once.
 //!
 //! Three designs find holes, chosen by value in [`Config::index`]: the two of the Linux kernel, for comparison, and
 //! `WideBlocks`, the default. They share one interface, `FreeIndex`.

@@ -207,7 +207,7 @@ impl<S: Summary> RedBlackTree<S> {
     #[inline]
     fn hang(&mut self, parent: u32, side: Side, child: u32) {
         self.node_mut(parent).child[side as usize] = child;
-        // For an absent child this writes a field that nobody reads.
+        // For an absent child this writes a field that is never read.
         self.node_mut(child).parent = parent;
     }
 

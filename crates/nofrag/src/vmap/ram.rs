@@ -439,7 +439,7 @@ impl<M: Mapper, E: EventSink, F: FnMut(Piece)> Reader<'_, M, E, F> {
         }
     }
 
-    /// Tells the large mappings that start between what was told and `end`.
+    /// Tells the large mappings that start between the pages told so far and `end`.
     fn tell_large_below(&mut self, end: u64) {
         while self.told < end {
             if let Some(at) = self.large.left.next() {

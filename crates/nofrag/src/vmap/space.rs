@@ -695,7 +695,8 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         Ok(areas)
     }
 
-    /// Returns the free ranges by ascending address: what the index can hand out, without lazy and pooled areas.
+    /// Returns the free ranges by ascending address: the pages that the index can hand out, without lazy and pooled
+    /// areas.
     ///
     /// # Errors
     /// [`OutOfMetadata`] when there is no memory for the list.

@@ -2,8 +2,8 @@
 //!
 //! Lengths fall into 64 *brackets*: one for each length up to 16, four per doubling up to 2^14, few above. Every block
 //! keeps one set of brackets per child, a number of 64 bits. So the lowest hole of a bracket, or the next one behind
-//! any address, is one descent, and bounds cost nothing. That is what the areas of an address space need: of equal
-//! gaps the first, on one side of a frontier. (`sizes` is finer and knows no order; holes keep it.)
+//! any address, is one descent, and bounds cost nothing. The areas of an address space need just that: of equal gaps
+//! the first, on one side of a frontier. (`sizes` is finer and knows no order; holes keep it.)
 //!
 //! Eight bytes per leaf are all it takes. A change of a hole concerns two bits, which go up no farther than until a
 //! block has the bracket elsewhere, too.
@@ -17,7 +17,7 @@ use super::tree::{At, Node, Tree};
 use crate::check::Violation;
 use crate::ranges::{Counters, Edge, FoundGap};
 
-/// Leaves that a best fit looks into before it settles for what it has found, or for the first fit.
+/// Leaves that a best fit looks into before it settles for the best gap found so far, or for the first fit.
 pub(super) const CANDIDATES: usize = 256;
 
 /// Lengths up to this have a bracket each.
@@ -208,7 +208,7 @@ impl Contest<'_> {
         }
     }
 
-    /// Returns true if no gap of `bracket` or above can be smaller than what was found.
+    /// Returns true if no gap of `bracket` or above can be smaller than the best one found so far.
     fn is_decided(&self, bracket: u32) -> bool {
         let lowest = u64::from(LOWEST[bracket as usize]);
         self.best.is_some_and(|(best, _)| best.gap.len() < lowest)

@@ -13,15 +13,15 @@
 //!
 //! One tree serves two owners. `WideBlocks` knows holes only. An `AreaIndex` knows what lies between them, too: each
 //! hole, which may be empty there, carries the tag of the area behind it (`entry`), and as the area reaches to the next
-//! hole, nothing else is stored of it. What differs is decided when the code is compiled, so that holes without tags
-//! cost what they cost before there were any.
+//! hole, nothing else is stored of it. The form is decided when the code is compiled, so that holes without tags cost
+//! nothing more for it.
 //!
-//! Files, bottom up: `entry` (a hole and what is noted of it), `row` (32 lanes), `leaf` and `inner` (the blocks and
-//! their slabs), `near` (guesses instead of descents), `sizes` (which leaf has a hole of which length, for best fit),
-//! `tree` (its parts), `maxima` (how blocks know the largest hole below), `balance` (how blocks split and join),
-//! `change` (how holes come and go), `search` (where a request goes), `largest` (the largest hole inside bounds),
-//! `brackets` (which lengths occur where, for best fit inside bounds), `laws` (what is always true), `areas` (the area
-//! form).
+//! Files, bottom up: `entry` (a hole and its note), `row` (32 lanes), `leaf` and `inner` (the blocks and their slabs),
+//! `near` (guesses instead of descents), `sizes` (for each length the leaves with a hole of it, for best fit), `tree`
+//! (its parts), `maxima` (how blocks know the largest hole below), `balance` (how blocks split and join), `change` (how
+//! holes come and go), `search` (the choice of a hole for a request), `largest` (the largest hole inside bounds),
+//! `brackets` (the lengths that occur below each child, for best fit inside bounds), `laws` (checks of the whole tree),
+//! `areas` (the area form).
 //!
 //! Costs, with n holes: every operation visits O(log32 n) blocks. A hole takes 8 bytes of its leaf, with a tag 12,
 //! whose lanes are a third to all in use; blocks are kept for reuse once they were needed, so metadata follows the

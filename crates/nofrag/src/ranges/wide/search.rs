@@ -20,7 +20,7 @@ const DENSE_CANDIDATES: usize = 4;
 /// Leaves full of misaligned holes that the dynamic fit visits before it asks for a hole that fits whatever its start.
 const DENSE_PATIENCE: u32 = 16;
 
-/// A validated request, with what the search compares rows against.
+/// A validated request, and the values derived from it that a search compares rows with.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wish {
     size: u64,

@@ -1,9 +1,9 @@
-//! One CPU's flushed areas, kept at hand by exact size, and bounded by what was needed lately
+//! One CPU's flushed areas, kept at hand by exact size, and bounded by the recent demand
 //! (docs/sources/vmap.md#pools-by-demand).
 //!
 //! Each size has a stack. Its *low-water mark* is its least length since the last decay: that many areas were not
-//! needed. A decay takes a quarter of them, rounded down; from a stack that nobody touched it takes half, rounded up,
-//! so a size whose demand ended is empty after a few purges. Surplus goes back to the free ranges in batches.
+//! needed. A decay takes a quarter of them, rounded down; from a stack that no request touched it takes half, rounded
+//! up, so a size whose demand ended is empty after a few purges. Surplus goes back to the free ranges in batches.
 
 use crate::lists::{made, put};
 use crate::ranges::OutOfMetadata;
