@@ -1,4 +1,4 @@
-//! A first page allocator: what the chapter on page frames shows.
+//! A first page allocator: the example of the chapter on page frames.
 
 use nofrag::page::{
     FragmentationPolicy, MemoryMap, Migratetype, PageAllocator, PageConfig, PageRequest,

@@ -1,4 +1,4 @@
-//! A first range allocator: what README and the crate's page show.
+//! A first range allocator: the example of README and of the crate's page.
 
 use nofrag::ranges::{AlignClasses, Config, RangeAllocator, Request, Span};
 

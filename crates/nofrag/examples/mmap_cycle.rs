@@ -8,7 +8,7 @@
 //! ```
 //!
 //! To count instructions, run twice with different numbers of cycles and divide the difference of the totals by the
-//! difference of the cycles: what setting up costs cancels out. A fourth word, `mean`, leaves out the second round,
+//! difference of the cycles: the cost of setting up cancels out. A fourth word, `mean`, leaves out the second round,
 //! which looks at the clock in each cycle. `cargo xtask counts` does so.
 //!
 //! ```text
@@ -77,17 +77,16 @@ impl Bench {
     }
 }
 
-/// The quantile of sorted durations.
+/// Returns the quantile of sorted durations.
 fn quantile(sorted: &[Duration], share: f64) -> Duration {
     sorted[((sorted.len() - 1) as f64 * share) as usize]
 }
 
-/// What is measured.
+/// The times that are measured.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum What {
-    /// The mean alone.
     Mean,
-    /// Also how long single cycles take.
+    /// The mean, and the time of each cycle.
     Each,
 }
 
@@ -114,7 +113,7 @@ fn run(
         println!("{} {areas} areas: {mean:?} per cycle", preset.name);
         return Ok(());
     }
-    // Once more with a look at the clock in each cycle, which the mean above is free of.
+    // Once more with a look at the clock in each cycle, of which the mean above is free.
     let mut each: Vec<Duration> = Vec::with_capacity(cycles);
     for _ in 0..cycles {
         let began = Instant::now();

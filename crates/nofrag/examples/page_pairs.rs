@@ -1,7 +1,7 @@
 //! Allocations and frees of page frames under one preset, to be counted by an instruction profiler, or timed.
 //!
-//! Run twice with different loop counts and divide the difference of the totals by the difference of the pairs: what
-//! setting up costs cancels out. Without a profiler it prints nanoseconds per pair and operations per second.
+//! Run twice with different loop counts and divide the difference of the totals by the difference of the pairs: the
+//! cost of setting up cancels out. Without a profiler it prints nanoseconds per pair and operations per second.
 //!
 //! ```text
 //! cargo build -p nofrag --release --example page_pairs
@@ -59,7 +59,7 @@ impl Driver {
         Some(driver)
     }
 
-    /// A number below `bound`.
+    /// Returns a random number below `bound`.
     fn below(&mut self, bound: usize) -> usize {
         self.random =
             self.random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
@@ -110,7 +110,7 @@ fn mixed(driver: &mut Driver) -> PageRequest {
     }
 }
 
-/// Nanoseconds per pair.
+/// Returns the nanoseconds per pair.
 fn run(preset: &str, program: &str, pairs: u64) -> Option<f64> {
     let mut driver = Driver::half_full(preset, if program == "mixed" { mixed } else { page })?;
     let begin = Instant::now();

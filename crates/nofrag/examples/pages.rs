@@ -2,8 +2,8 @@
 //! of Gorman 2018, and under `vm.defrag_mode` of 7.2.
 //!
 //! The program owns the pages, so it implements [`Reclaim`] and [`Migrate`]: its page cache can be freed, oldest first,
-//! and moved. Beside the cache it keeps what stays in place: inodes, which go some time after the file, and buffers
-//! that are freed in the order in which they came. kswapd and kcompactd are stepped in between.
+//! and moved. Beside the cache it keeps memory that stays in place: inodes, which go some time after the file, and
+//! buffers that are freed in the order in which they came. kswapd and kcompactd are stepped in between.
 //!
 //! ```text
 //! cargo run -p nofrag --release --example pages
@@ -22,9 +22,9 @@ use nofrag::page::{
 use nofrag::units::{Nanos, Order, PageCount, Pfn};
 use std::collections::VecDeque;
 
-/// 4 GiB.
+/// Memory of the machine: 4 GiB.
 const PAGES: u64 = 1 << 20;
-/// Pages of a file.
+/// Number of pages in a file.
 const FILE: u64 = 16;
 /// Buffers in use at a time.
 const BUFFERS: usize = 20_000;
@@ -58,7 +58,7 @@ impl Machine {
         }
     }
 
-    /// A random number below `bound` (xorshift).
+    /// Returns a random number below `bound` (xorshift).
     fn below(&mut self, bound: u64) -> u64 {
         self.chance ^= self.chance << 13;
         self.chance ^= self.chance >> 7;
@@ -126,7 +126,7 @@ impl Migrate for Machine {
     }
 }
 
-/// Writes one and a half times the memory, then asks for huge pages; prints what it came to.
+/// Writes one and a half times the memory, then asks for huge pages; prints the outcome.
 fn run(name: &str, policy: FragmentationPolicy) {
     let map = MemoryMap::uma(PageCount(PAGES), 375, 1).expect("4 GiB can be numbered");
     let cpu = map.cpus().by_rank(0).expect("there is one CPU");
@@ -157,7 +157,7 @@ fn run(name: &str, policy: FragmentationPolicy) {
     print_row(name, pages.counters(), &largest, huge);
 }
 
-/// The largest free blocks.
+/// Describes the largest free blocks.
 fn largest(pages: &PageAllocator) -> String {
     let free = |order| {
         let of = |kind| pages.zones().map(move |zone| pages.free_blocks(zone.id, order, kind));

@@ -1,7 +1,7 @@
 //! Pairs of `map_ram` and `unmap_ram` under one preset, to be counted by an instruction profiler, or timed.
 //!
-//! Run twice with different loop counts and divide the difference of the totals by the difference of the pairs: what
-//! setting up costs cancels out. Without a profiler it prints nanoseconds per pair.
+//! Run twice with different loop counts and divide the difference of the totals by the difference of the pairs: the
+//! cost of setting up cancels out. Without a profiler it prints nanoseconds per pair.
 //!
 //! ```text
 //! cargo build -p nofrag --release --example ram_pairs
@@ -27,7 +27,7 @@ use std::time::Instant;
 /// 32 TiB, the vmalloc range of x86-64 with four levels of page tables.
 const SPACE_PAGES: u64 = 1 << 33;
 
-/// Counts what it is asked to do; one thread uses it, so plain loads and stores suffice.
+/// Counts the calls; one thread uses it, so plain loads and stores suffice.
 #[derive(Debug, Default)]
 struct Counting {
     installed: AtomicU64,
@@ -62,7 +62,7 @@ impl Mapper for Counting {
     }
 }
 
-/// What a pair is made by: the CPU's handle, or the space with a lock for each call.
+/// The maker of a pair: the CPU's handle, or the space with a lock for each call.
 trait Way {
     fn pair(&mut self, pages: u64);
 }
@@ -86,7 +86,7 @@ impl Way for (&VmapSpace<Counting>, CpuId) {
     }
 }
 
-/// One size.
+/// Makes pairs of one size.
 fn same(way: &mut impl Way, pages: u64, pairs: u64) {
     (0..pairs).for_each(|_| way.pair(pages));
 }
@@ -102,7 +102,7 @@ fn w1(way: &mut impl Way, pairs: u64) {
     }
 }
 
-/// The second: any size.
+/// Pen's second workload: any size.
 fn w2(way: &mut impl Way, pairs: u64) {
     let mut random = 0x2545_f491_4f6c_dd1d_u64;
     for _ in 0..pairs {
@@ -111,7 +111,7 @@ fn w2(way: &mut impl Way, pairs: u64) {
     }
 }
 
-/// The third: each power of two until it leaves a hole of its size, then each into its hole.
+/// Pen's third workload: each power of two until it leaves a hole of its size, then each into its hole.
 fn w3(way: &mut impl Way, pairs: u64) {
     let mut left = pairs;
     let mut some = |pages, pairs: u64| {

@@ -1,8 +1,8 @@
 //! Pairs of a free and a lowest fit on a range allocator of one design, to be counted by an instruction profiler.
 //!
 //! 15,000 ranges of 1 to 100 numbers are live; each pair replaces one of them, drawn at random. Run twice with
-//! different numbers of pairs and divide the difference of the totals by the difference of the pairs: what setting up
-//! costs cancels out. `cargo xtask counts` does so.
+//! different numbers of pairs and divide the difference of the totals by the difference of the pairs: the cost of
+//! setting up cancels out. `cargo xtask counts` does so.
 
 #![allow(clippy::disallowed_types)] // an example has the standard library
 
@@ -10,7 +10,6 @@ use nofrag::ranges::{AlignRule, Config, Index, RangeAllocator, Request, Span};
 use std::hint::black_box;
 use std::process::ExitCode;
 
-/// How many ranges are live.
 const LIVE: usize = 15_000;
 
 struct Random(u64);

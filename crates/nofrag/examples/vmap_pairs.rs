@@ -1,7 +1,7 @@
 //! Pairs of allocate and free under one preset, to be counted by an instruction profiler.
 //!
-//! Run twice with different loop counts and divide the difference of the totals by the difference of the loops: what
-//! setting up costs cancels out.
+//! Run twice with different loop counts and divide the difference of the totals by the difference of the loops: the
+//! cost of setting up cancels out.
 //!
 //! ```text
 //! cargo build -p nofrag --release --example vmap_pairs
@@ -23,7 +23,7 @@ use std::process::ExitCode;
 /// 32 TiB, the vmalloc range of x86-64 with four levels of page tables.
 const SPACE_PAGES: u64 = 1 << 33;
 
-/// `fls(2) * 32 MiB`, in pages: how many areas the test module makes on two CPUs.
+/// Number of areas that the test module makes on two CPUs: `fls(2) * 32 MiB`, in pages.
 const FULL_FIT_AREAS: usize = 16_384;
 
 struct Random(u64);

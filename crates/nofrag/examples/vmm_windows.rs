@@ -1,8 +1,8 @@
 //! Address windows of a virtual machine: a facade in the shape of the crate `vm-allocator`, on one `AddressSpace` each.
 //!
 //! A monitor hands out guest-physical addresses: device windows (BARs) that want natural alignment, fixed claims, and
-//! windows that the guest moves while it runs. The facade adds bytes and device semantics; that no range is given out
-//! twice, that every aligned place is found, and that a move which fails loses nothing is the address space's.
+//! windows that the guest moves while it runs. The facade adds bytes and device semantics. The address space sees to
+//! the rest: no range is given out twice, every aligned place is found, and a move which fails loses nothing.
 //!
 //! ```text
 //! cargo run -p nofrag --example vmm_windows
@@ -24,18 +24,15 @@ const PAGE: PageSize = PageSize::KIB_4;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// Where in the window an allocation goes.
+/// The place of an allocation in the window.
 #[derive(Clone, Copy, Debug)]
 enum Policy {
-    /// The lowest place.
     First,
-    /// The highest place.
     Last,
-    /// Exactly this address.
     Exact(u64),
 }
 
-/// Addresses `start..end`.
+/// A range of addresses, `start..end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Range {
     start: u64,
@@ -54,7 +51,7 @@ struct Window {
     space: AddressSpace,
 }
 
-/// What a device has: an area that never merges, so that what is freed is what was allocated.
+/// The attributes of a device: an area that never merges, so that a free gives back exactly the allocated range.
 const DEVICE: Attributes = Attributes::anonymous(Protection::READ_WRITE).with(AreaFlags::IO);
 
 impl Window {
@@ -91,7 +88,7 @@ impl Window {
         Ok(range(start, pages))
     }
 
-    /// Gives back exactly what was allocated.
+    /// Gives back exactly the allocated range.
     fn free(&mut self, range: Range) -> Result<(), NoRange> {
         let start = PAGE.page_of(range.start);
         let allocated = self
@@ -102,7 +99,7 @@ impl Window {
         Ok(self.space.unmap(area.start, area.pages)?)
     }
 
-    /// The guest has written a new address into a BAR: holds the new place beside the old one.
+    /// Holds the new place of a BAR, to which the guest has written a new address, beside the old one.
     fn begin_move(&mut self, range: Range, to: u64) -> Result<PendingMove, NoRange> {
         let pages = PAGE.pages_for(range.end - range.start);
         if !to.is_multiple_of(range.end - range.start) {
@@ -132,7 +129,7 @@ impl Window {
     }
 }
 
-/// Why there is no range; nothing changed.
+/// Reason why there is no range; nothing changed.
 #[derive(Debug)]
 enum NoRange {
     Misaligned,
@@ -265,7 +262,7 @@ fn boot() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Stacks in one reservation: what a guard costs depends on what it is made of.
+/// Stacks in one reservation: the cost of a guard depends on its kind.
 fn stacks() -> Result<(), Box<dyn Error>> {
     const STACKS: u64 = 20_000;
     let stack = PAGE.pages_for(8 * MIB);
