@@ -1,5 +1,5 @@
-//! What threads share in Linux's blocks, under every interleaving with at most two preemptions. Blocks of 4 pages,
-//! mappings of at most 2, two threads, by the rules of 3.19, 4.19 and 6.11.
+//! The state that threads share in Linux's blocks, under every interleaving with at most two preemptions. Blocks of 4
+//! pages, mappings of at most 2, two threads, by the rules of 3.19, 4.19 and 6.11.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg loom" cargo test -p nofrag --profile models --test loom_blocks --target-dir target/loom
@@ -29,8 +29,8 @@ enum Behind {
     Stale,
 }
 
-/// Knows what is behind each page and accepts no mistake. Its lock is std's, which the model does not see: a call of
-/// the mapper is one step of it.
+/// Knows the content behind each page and accepts no mistake. Its lock is std's, which the model does not see: a call
+/// of the mapper is one step of it.
 struct Book(Mutex<Vec<Behind>>);
 
 impl Book {
@@ -116,7 +116,7 @@ fn unmap(space: &Space, rank: usize, area: RamArea) {
     space.unmap_ram(cpu(space, rank), area).unwrap();
 }
 
-/// What is live is disjoint, and found; unmapped and purged, nothing is left.
+/// Verifies that the live mappings are disjoint, and found, and that nothing is left once they are unmapped and purged.
 fn close(space: &Space, live: impl IntoIterator<Item = RamArea>) {
     space.check().unwrap();
     for area in live {
@@ -185,8 +185,8 @@ fn purge_against_allocate() {
 }
 
 /// docs/sources/vmap.md#owner-list. A block is purged, and another CPU makes a new one at its place, while its old
-/// owner walks to it: whoever gets there late must not take slots from the new owner's block, nor put it on the wrong
-/// list.
+/// owner walks to it: a thread that gets there late must not take slots from the new owner's block, nor put it on the
+/// wrong list.
 #[test]
 fn ownership_of_a_reused_place() {
     explore(|policy| {
@@ -292,7 +292,7 @@ fn of_two_unmaps_one_succeeds() {
     });
 }
 
-/// Whoever has flushed aliases finds nothing stale that was unmapped before, even if another flush took it over.
+/// A thread that has flushed aliases finds nothing stale that was unmapped before, even if another flush took it over.
 #[test]
 fn two_alias_flushes() {
     explore(|policy| {
@@ -311,7 +311,7 @@ fn two_alias_flushes() {
     });
 }
 
-/// Slots become dirty while aliases are flushed: what is not flushed now is flushed the next time.
+/// Slots become dirty while aliases are flushed: slots that are not flushed now are flushed the next time.
 #[test]
 fn alias_flush_against_unmap() {
     explore(|policy| {

@@ -1,5 +1,5 @@
-//! What threads share in our blocks, under every interleaving with at most four preemptions. Blocks of 64 pages,
-//! mappings of at most 32, two threads.
+//! The state that threads share in our blocks, under every interleaving with at most four preemptions. Blocks of 64
+//! pages, mappings of at most 32, two threads.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg loom" cargo test -p nofrag --profile models --test loom_blocks_ours --target-dir target/loom
@@ -26,7 +26,7 @@ const FIRST: u64 = 64;
 enum Behind {
     Nothing,
     Live,
-    /// Cleared when so many flushes had begun.
+    /// Cleared when this many flushes had begun.
     Stale(u64),
 }
 
@@ -37,12 +37,12 @@ struct Pages {
     under_way: Option<Vec<Span>>,
 }
 
-/// Knows what is behind each page and accepts no mistake. Its lock is std's, which the model does not see, so that it
-/// orders nothing; the counter is what the model sees of a call, so that it tries calls in every order.
+/// Knows the content behind each page and accepts no mistake. Its lock is std's, which the model does not see, so that
+/// it orders nothing; the model sees the counter of a call instead, so that it tries calls in every order.
 struct Book<const CLEARS: bool> {
     pages: Mutex<Pages>,
     calls: AtomicU64,
-    /// Whether a flush completes only when somebody asks.
+    /// True if a flush completes only when a caller asks.
     late: bool,
     refuses: bool,
 }
@@ -157,7 +157,7 @@ fn cpu<const CLEARS: bool>(space: &Space<CLEARS>, rank: usize) -> CpuId {
     space.cpus().by_rank(rank).unwrap()
 }
 
-/// A thread's result: what it mapped, or that there was no place.
+/// Returns a thread's result: the mapping that it made, or none if there was no place.
 fn place(outcome: Result<RamArea, MapRamError<()>>) -> Option<RamArea> {
     match outcome {
         Ok(area) => Some(area),
@@ -166,7 +166,7 @@ fn place(outcome: Result<RamArea, MapRamError<()>>) -> Option<RamArea> {
     }
 }
 
-/// When all is over: the laws hold, what is mapped is found, and everything comes back.
+/// Verifies at the end that the laws hold, mappings are found, and everything comes back.
 fn close<const CLEARS: bool>(space: &Space<CLEARS>, live: impl IntoIterator<Item = RamArea>) {
     space.check().unwrap();
     let by = cpu(space, 0);
@@ -185,7 +185,7 @@ fn close<const CLEARS: bool>(space: &Space<CLEARS>, live: impl IntoIterator<Item
     assert!(pages.behind.iter().all(|page| *page == Behind::Nothing), "{:?}", pages.behind);
 }
 
-/// After an alias flush of what was unmapped before.
+/// Verifies, after an alias flush, that a mapping which was unmapped before it is flushed.
 fn must_be_flushed<const CLEARS: bool>(space: &Space<CLEARS>, area: RamArea) {
     let mut pages = space.mapper().pages();
     let stale = pages.of(area.span()).iter().any(|page| matches!(page, Behind::Stale(_)));
@@ -196,7 +196,7 @@ fn explore(model: impl Fn() + Sync + Send + 'static) {
     explore_to(4, model);
 }
 
-/// With at most so many preemptions: for models of many steps.
+/// Explores with at most `preemptions` preemptions: for models of many steps.
 fn explore_to(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
@@ -261,7 +261,7 @@ fn two_threads_on_one_cpu() {
     });
 }
 
-/// What another CPU unmaps is collected, flushed and handed out again: by the mapper at once, or late.
+/// Slots that another CPU unmaps are collected, flushed and handed out again: by the mapper at once, or late.
 #[test]
 fn remote_unmap_against_recycle() {
     for late in [false, true] {
@@ -393,7 +393,7 @@ fn of_two_unmaps_one_succeeds() {
     });
 }
 
-/// Two CPUs unmap the two halves of a block; whoever is last may give it back.
+/// Two CPUs unmap the two halves of a block; the last of them may give it back.
 #[test]
 fn two_unmaps_empty_a_block() {
     explore(|| {

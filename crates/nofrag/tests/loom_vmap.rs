@@ -1,4 +1,4 @@
-//! What threads share, under every interleaving with at most two preemptions.
+//! The state that threads share, under every interleaving with at most two preemptions.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg loom" cargo test -p nofrag --profile models --test loom_vmap
@@ -18,7 +18,7 @@ use nofrag::vmap::{
     VmapPolicy, VmapSpace, Wait,
 };
 
-/// Whether any page of the space was cleared and not flushed since.
+/// True if any page of the space was cleared and not flushed since.
 struct Stale(AtomicBool);
 
 impl Mapper for Stale {

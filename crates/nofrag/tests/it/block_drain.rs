@@ -1,11 +1,11 @@
-//! Slots whose owner does not look after them: who flushes them, and when.
+//! Slots whose owner does not look after them: the callers that flush them, and the time when they do.
 
 use crate::vmap_support::{TestSpace, cpu, space_of, span};
 use nofrag::check::Check;
 use nofrag::vmap::{Budget, Drain, MapRamError, RamArea, VmapPolicy};
 use std::sync::atomic::Ordering;
 
-/// Pages that 64 groups of 256 slots hold, and what a look of the owner leaves besides.
+/// Pages of 64 groups of 256 slots, and of the slots that a look of the owner leaves besides.
 const BACKLOG_BOUND: u64 = 64 * 256 + 2 * 1024;
 
 fn ours(drain: Drain) -> TestSpace {

@@ -1,5 +1,5 @@
-//! What every engine of blocks owes to its callers, whatever areas it stands on: flushes, readers, wrong claims, and
-//! spaces too small for it.
+//! The duties of every engine of blocks to its callers, whatever areas it stands on: flushes, readers, wrong claims,
+//! and spaces too small for it.
 
 use crate::block_support::{
     Behind, BlockSpace, Frames, GEOMETRIES, PageBook, block_space, cpu_of, gappy_cpus, must_map,
@@ -19,7 +19,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-/// Every preset with the smallest blocks, in a space of `pages` pages.
+/// Returns every preset with the smallest blocks, in a space of `pages` pages.
 fn spaces(pages: u64) -> impl Iterator<Item = (Preset, BlockSpace)> {
     presets_with(GEOMETRIES[0], 1 << 40).map(move |preset| {
         let book = PageBook::new(span(0x1000, pages), 0);
@@ -48,7 +48,7 @@ fn aliases_are_flushed_whatever_the_areas_are() {
     assert!(accepted > VmapPolicy::presets().count());
 }
 
-/// Stops whoever frees a block, once, between the index and the list of lazy areas.
+/// Stops a thread that frees a block, once, between the index and the list of lazy areas.
 #[derive(Default)]
 struct Gate {
     reached: AtomicBool,
@@ -95,7 +95,7 @@ fn an_alias_flush_covers_a_block_that_is_just_leaving() {
     }
 }
 
-/// What a reader tells of `range`; asserts that it leaves nothing out and comes back to nothing.
+/// Returns the pieces of `range` that a reader is told; asserts that they leave nothing out and come back to nothing.
 fn pieces_of(space: &BlockSpace, range: Span, mut meanwhile: impl FnMut()) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut told = range.start();
@@ -110,7 +110,7 @@ fn pieces_of(space: &BlockSpace, range: Span, mut meanwhile: impl FnMut()) -> Ve
     pieces
 }
 
-/// The live pages among `pieces`.
+/// Returns the live pages among `pieces`.
 fn live_pages(pieces: &[Piece]) -> Vec<u64> {
     let live = pieces.iter().filter_map(|piece| match piece {
         Piece::Live(live) => Some(live.start()..live.end()),

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 const BLOCK: u64 = 64;
 
-/// Room for that many blocks of 64 pages.
+/// Returns a space with room for `blocks` blocks of 64 pages.
 fn space_of_blocks(blocks: u64, reuse: Reuse, lag: u32) -> BlockSpace {
     let policy = VmapPolicy {
         lazy_limit: LazyLimit::Pages(1 << 40),

@@ -1,4 +1,4 @@
-//! What `map_ram` does when something is missing: a CPU that is gone, a mapper that refuses, memory, space.
+//! `map_ram` where something is missing: a CPU that is gone, a mapper that refuses, memory, space.
 
 use super::block_support::{
     Behind, BlockSpace, Frames, GEOMETRIES, PageBook, Refused, block_space, cpu_of, gappy_cpus,
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 /// Room for four blocks of 64 pages, and nothing else.
 const FOUR_BLOCKS: u64 = 4 * 64;
 
-/// What happens at once where it happens at all: long enough for the busiest of machines.
+/// The wait for a thing that happens at once or never: long enough for the busiest of machines.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn small_spaces(lag: u32) -> impl Iterator<Item = (Preset, BlockSpace)> {
@@ -174,7 +174,7 @@ fn a_handle_turns_its_pools_into_blocks_and_back() {
                 handle.free(start).unwrap();
             }
             space.step(Budget { areas: usize::MAX });
-            // It moves what was flushed into the pools.
+            // The handle moves flushed areas into its pools.
             let area = alloc(&mut handle);
             handle.free(area).unwrap();
             let area = handle.map_ram(20, &Frames::new(2));
@@ -257,7 +257,8 @@ fn who_must_not_wait_is_told_when_waiting_would_help() {
     }
 }
 
-/// A flush that takes long: meanwhile none of its pages is handed out, and who must not wait does not wait for it.
+/// A flush that takes long: meanwhile none of its pages is handed out, and a caller that must not wait does not wait
+/// for it.
 #[test]
 fn while_a_flush_is_under_way_its_pages_are_not_handed_out() {
     for (preset, space) in small_spaces(u32::MAX) {
@@ -378,7 +379,7 @@ fn config_of(preset: Preset, span: Span) -> VmapConfig {
     VmapConfig { span, cpus: CpuSet::new([0, 2, 5]).unwrap(), policy: preset.policy }
 }
 
-/// Has nothing to clear, but translations to flush. Whoever unmaps says so to the book himself.
+/// Has nothing to clear, but translations to flush. A thread that unmaps tells the book itself.
 struct FlushOnly(PageBook);
 
 impl Mapper for FlushOnly {
@@ -497,7 +498,7 @@ fn handles_come_and_go_while_aliases_are_flushed() {
             let by = cpu_of(space, 0);
             while !flusher.is_finished() {
                 let mut handle = space.cpu(by).unwrap();
-                // So many that blocks are given back.
+                // As many as make the engine give blocks back.
                 let areas = [(); 6].map(|()| handle.map_ram(32, &Frames::new(1)).unwrap());
                 drop(handle);
                 areas.into_iter().for_each(|area| space.unmap_ram(by, area).unwrap());
@@ -507,7 +508,8 @@ fn handles_come_and_go_while_aliases_are_flushed() {
     }
 }
 
-/// What a refused mapping leaves behind may exceed the lazy limit; but who must not wait does not drain it.
+/// The mapping that a refusal leaves behind may exceed the lazy limit; but a caller that must not wait does not drain
+/// it.
 #[test]
 fn undoing_a_refused_mapping_flushes_nothing() {
     for preset in presets_with(GEOMETRIES[0], 0) {

@@ -1,5 +1,5 @@
 //! `map_ram` and `unmap_ram` of a preset and a list of what is mapped, under the same random steps. The list knows of
-//! blocks only what the space reports. What is behind each page, and which translations are stale, is the book's.
+//! blocks only what the space reports. The book knows the content behind each page, and which translations are stale.
 //!
 //! One thread: interleavings are the model checker's.
 
@@ -26,7 +26,7 @@ struct Mapping {
     by: CpuId,
 }
 
-/// Both, and who drives them.
+/// A space, a list, and the choices that drive both.
 pub(crate) struct Pair<'a> {
     space: &'a BlockSpace,
     preset: Preset,
@@ -72,7 +72,7 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// The same with a heap that refuses.
+    /// Returns the same pair with a heap that refuses.
     pub(crate) fn on(self, heap: Heap) -> Pair<'a> {
         Pair { heap, ..self }
     }
@@ -105,17 +105,17 @@ impl<'a> Pair<'a> {
         (areas, blocks, sums, self.space.stats())
     }
 
-    /// The mapping that covers page `at`.
+    /// Returns the mapping that covers page `at`.
     fn covering(&self, at: u64) -> Option<Mapping> {
         self.live.iter().find(|mapping| mapping.area.span().contains(at)).copied()
     }
 
-    /// The plain area that covers page `at`.
+    /// Returns the plain area that covers page `at`.
     fn plain_at(&self, at: u64) -> Option<Area> {
         self.plain.iter().map(|&(area, _)| area).find(|area| area.span().contains(at))
     }
 
-    /// The block that covers page `at`, as the space reports it.
+    /// Returns the block that covers page `at`, as the space reports it.
     fn block_at(&self, at: u64) -> Option<BlockRecord> {
         let slots = u64::from(self.geometry().slots());
         let blocks = self.space.blocks().unwrap();
@@ -243,7 +243,8 @@ impl<'a> Pair<'a> {
         assert_eq!(place, None, "{}: {pages} pages were refused", self.preset.name);
     }
 
-    /// What a full purge makes free: everything but mappings, areas, and blocks in which something is mapped.
+    /// Returns the runs that a full purge makes free: everything but mappings, areas, and blocks in which something is
+    /// mapped.
     fn free_runs(&self) -> Vec<Span> {
         let slots = u64::from(self.geometry().slots());
         let small = self.live.iter().filter(|mapping| self.is_small(mapping.area.pages.get()));
@@ -269,7 +270,7 @@ impl<'a> Pair<'a> {
         let at = self.choices.below(self.live.len() as u64) as usize;
         let Mapping { area, .. } = self.live.swap_remove(at);
         let by = self.cpu();
-        // Nobody can do anything about an unmapping that is refused memory, so none is.
+        // No caller can do anything about an unmapping that is refused memory, so none is.
         let outcome = self.heap.run(|| match &mut self.handles[by.rank()] {
             Some(handle) => handle.unmap_ram(area),
             None => self.space.unmap_ram(by, area),
@@ -396,7 +397,7 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// What `map_ram` made is not freed as a plain area.
+    /// Verifies that a mapping of `map_ram` is not freed as a plain area.
     fn wrong_free(&mut self) {
         let by = self.cpu();
         let Some(&Mapping { area, .. }) = self.live.first() else { return };
@@ -461,7 +462,7 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// What a reader of `range` copies, page by page: a mapping's content, or zero.
+    /// Verifies that a reader of `range` copies, page by page, a mapping's content, or zero.
     fn read(&mut self) {
         let start = self.bounds().start() + self.choices.below(self.bounds().len());
         let Ok(range) = Span::sized(start, 1 + self.choices.below(400)) else { return };
@@ -487,7 +488,7 @@ impl<'a> Pair<'a> {
         assert!(expected.eq(copy), "{range:?} reads wrong");
     }
 
-    /// What the space reports of its blocks against the mappings.
+    /// Compares the space's reports of its blocks with the mappings.
     fn compare_blocks(&self) {
         let slots = u64::from(self.geometry().slots());
         let blocks = self.space.blocks().unwrap();
@@ -537,7 +538,7 @@ impl<'a> Pair<'a> {
         assert_eq!(busy(AreaKind::Plain), plain);
     }
 
-    /// What is behind each page against the mappings.
+    /// Compares the content behind each page with the mappings.
     fn compare_pages(&self) {
         let mut contents = vec![None; self.bounds().len() as usize];
         let mappings = self.live.iter().map(|mapping| (mapping.area.span(), mapping.frames));

@@ -14,7 +14,7 @@ use nofrag::vmap::{
 };
 use std::sync::atomic::Ordering;
 
-/// Every preset of Linux, with blocks of `slots` slots.
+/// Returns every preset of Linux, with blocks of `slots` slots.
 fn linux_presets(slots: u32) -> impl Iterator<Item = Preset> {
     let linux = |preset: &Preset| preset.policy.blocks.index != BlockIndex::Direct;
     VmapPolicy::presets().filter(linux).map(move |mut preset| {
@@ -23,7 +23,7 @@ fn linux_presets(slots: u32) -> impl Iterator<Item = Preset> {
     })
 }
 
-/// The newest rules with `blocks` instead of theirs, and blocks of 64 slots.
+/// Returns the newest rules with `blocks` instead of theirs, and blocks of 64 slots.
 fn policy_of(blocks: BlockPolicy) -> VmapPolicy {
     let geometry = BlockGeometry::new(64, 32).unwrap();
     VmapPolicy { blocks: BlockPolicy { geometry, ..blocks }, ..VmapPolicy::LINUX_6_11 }
@@ -83,7 +83,7 @@ fn size_overflow() {
     }
 }
 
-/// `get_order(0)` is nonsense (vmap.md#zero-size).
+/// A request for zero pages: `get_order(0)` is nonsense (vmap.md#zero-size).
 #[test]
 fn zero_size() {
     for preset in linux_presets(64) {
@@ -237,7 +237,7 @@ fn owner_list() {
     }
 }
 
-/// No area was found for what `vm_map_ram` had mapped (vmap.md#describe).
+/// No area was found for a mapping of `vm_map_ram` (vmap.md#describe).
 #[test]
 fn describe() {
     for preset in linux_presets(64) {

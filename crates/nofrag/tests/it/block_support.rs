@@ -1,4 +1,4 @@
-//! Helpers of the tests of blocks: every preset at a small geometry, and a book of what is behind each page.
+//! Helpers of the tests of blocks: every preset at a small geometry, and a book of the content behind each page.
 
 use crate::memory::served;
 use nofrag::cpu::{CpuId, CpuSet};
@@ -13,14 +13,14 @@ use std::fmt;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What is behind one page.
+/// The state of the memory behind one page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Behind {
     /// Nothing, and no translation of it is cached anywhere.
     Nothing,
-    /// This content.
+    /// The content of a mapped page.
     Content(u64),
-    /// Nothing any more, but translations of what was cleared at this time may be cached.
+    /// Nothing any more, but translations of the content that was cleared at this time may be cached.
     Stale(u64),
 }
 
@@ -42,11 +42,11 @@ impl Behind {
     }
 }
 
-/// What a test maps: pages whose contents follow from the tag, which a test uses once.
+/// The object that a test maps: pages whose contents follow from the tag, which a test uses once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Frames {
     pub(crate) tag: u64,
-    /// Whether the book refuses to install them.
+    /// True if the book refuses to install these pages.
     pub(crate) refused: bool,
 }
 
@@ -55,7 +55,7 @@ impl Frames {
         Frames { tag, refused: false }
     }
 
-    /// What stands in their page `index`.
+    /// Returns the content of page `index`.
     pub(crate) fn content(self, index: u64) -> u64 {
         self.tag << 16 | index
     }
@@ -75,7 +75,7 @@ impl fmt::Display for Refused {
 #[derive(Debug)]
 struct Flight {
     ranges: Vec<Span>,
-    /// Covers what was cleared before this time.
+    /// The flush covers pages that were cleared before this time.
     began: u64,
 }
 
@@ -84,7 +84,7 @@ struct Flights {
     /// Under way, the oldest first.
     under_way: VecDeque<Flight>,
     completed: u64,
-    /// How often somebody has asked since the last one completed.
+    /// Number of questions since the last flush completed.
     asked: u32,
 }
 
@@ -95,21 +95,21 @@ thread_local! {
     static LAST_CLEAR: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The time of the last clear that this thread has called for.
+/// Returns the time of the last clear that this thread has called for.
 pub(crate) fn last_clear() -> u64 {
     LAST_CLEAR.get()
 }
 
-/// Where the space calls the book.
+/// The calls of the space to the book.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
-    /// Before pages are mapped.
+    /// A call before pages are mapped.
     Install,
-    /// Before mappings are taken away.
+    /// A call before mappings are taken away.
     Clear,
 }
 
-/// A mapper that knows what is behind each page and accepts no mistake:
+/// A mapper that knows the content behind each page and accepts no mistake:
 ///
 /// 1. Only a page behind which there is nothing is mapped: neither a live one nor a stale one.
 /// 2. Only a live page is cleared.
@@ -140,7 +140,7 @@ impl PageBook {
         }
     }
 
-    /// The same book, which calls `pause` first wherever the space calls it.
+    /// Returns the same book, which calls `pause` first wherever the space calls it.
     pub(crate) fn pausing(self, pause: impl Fn(Call) + Send + Sync + 'static) -> PageBook {
         PageBook { pause: Box::new(pause), ..self }
     }
@@ -159,13 +159,13 @@ impl PageBook {
         self.span
     }
 
-    /// What is behind page `at`.
+    /// Returns the state of page `at`.
     pub(crate) fn behind(&self, at: u64) -> Behind {
         let word = &self.pages[(at - self.span.start()) as usize];
         Behind::unpack(word.load(Ordering::SeqCst))
     }
 
-    /// What is behind every page, by ascending address.
+    /// Returns the state of every page, by ascending address.
     pub(crate) fn all(&self) -> impl Iterator<Item = (u64, Behind)> {
         self.words(self.span).map(|(at, word)| (at, Behind::unpack(word.load(Ordering::SeqCst))))
     }
@@ -174,7 +174,7 @@ impl PageBook {
         self.all().any(|(_, behind)| matches!(behind, Behind::Stale(_)))
     }
 
-    /// Puts contents behind the pages of `area`: what a user of a plain area does by himself.
+    /// Puts contents behind the pages of `area`: as a user of a plain area does.
     pub(crate) fn fill(&self, area: Span, frames: Frames) {
         for (index, (at, word)) in self.words(area).enumerate() {
             let content = Behind::Content(frames.content(index as u64));
@@ -184,7 +184,7 @@ impl PageBook {
         }
     }
 
-    /// Puts `new` into the place of `old`, or says what stands there instead.
+    /// Puts `new` into the place of `old`, or returns the state that stands there instead.
     fn replace(&self, word: &AtomicU64, old: Behind, new: Behind) -> Result<(), Behind> {
         let (old, new) = (old.pack(), new.pack());
         let swapped = word.compare_exchange(old, new, Ordering::SeqCst, Ordering::SeqCst);
@@ -219,7 +219,8 @@ impl Mapper for PageBook {
     type Context = Frames;
     type Error = Refused;
 
-    /// What is refused was half done by then; the book takes all of it for mapped, and waits for it to be cleared.
+    /// A mapping that is refused was half done by then; the book takes all of it for mapped, and waits for it to be
+    /// cleared.
     fn install(&self, area: RamArea, frames: &Frames) -> Result<(), Refused> {
         (self.pause)(Call::Install);
         self.fill(area.span(), *frames);
@@ -277,7 +278,7 @@ pub(crate) const fn geometry(slots: u32, max_pages: u32) -> BlockGeometry {
     BlockGeometry::new(slots, max_pages).unwrap()
 }
 
-/// Every preset, Pen's single changes included, with this geometry and a lazy limit that a small test reaches.
+/// Returns every preset, Pen's single changes included, with this geometry and a lazy limit that a small test reaches.
 pub(crate) fn presets_with(
     geometry: BlockGeometry,
     lazy_limit: u64,
@@ -295,7 +296,7 @@ pub(crate) fn presets_with(
     })
 }
 
-/// A set of CPUs with gaps.
+/// Returns a set of CPUs with gaps.
 pub(crate) fn gappy_cpus() -> CpuSet {
     CpuSet::new([0, 2, 5]).unwrap()
 }
@@ -308,7 +309,7 @@ pub(crate) fn cpu_of(space: &BlockSpace, rank: usize) -> CpuId {
     space.cpus().by_rank(rank).unwrap()
 }
 
-/// A mapping of `pages` pages that must succeed, with contents that no other mapping of the test has.
+/// Returns a mapping of `pages` pages that must succeed, with contents that no other mapping of the test has.
 pub(crate) fn must_map(space: &BlockSpace, by: CpuId, pages: u64) -> RamArea {
     static TAGS: AtomicU64 = AtomicU64::new(1 << 32);
     let frames = Frames::new(TAGS.fetch_add(1, Ordering::Relaxed));

@@ -1,4 +1,4 @@
-//! Threads that map, hand their mappings to each other, unmap what others mapped, flush and purge, while the book
+//! Threads that map, hand their mappings to each other, unmap mappings of others, flush and purge, while the book
 //! watches each page: nothing is mapped where something is mapped, or where a translation is stale.
 //!
 //! Twice: at full speed, and one at a time, where a seed decides who goes on. In a schedule a thread may lose its turn
@@ -22,7 +22,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-/// Whose turn it is. A thread runs only while it has the turn.
+/// A turn in a schedule: a thread runs only while it has the turn.
 struct Baton {
     turn: Mutex<Turn>,
     passed: Condvar,
@@ -30,7 +30,7 @@ struct Baton {
 
 struct Turn {
     holder: usize,
-    /// Who has not left.
+    /// The threads that have not left.
     running: Vec<usize>,
     random: Random,
 }
@@ -68,7 +68,7 @@ impl Baton {
         }
     }
 
-    /// Lets the seed choose who goes on.
+    /// Lets the seed choose the thread that goes on.
     fn pass(&self) {
         let Some(me) = ME.get() else { return };
         let mut turn = self.turn.lock().unwrap();
@@ -89,7 +89,7 @@ impl Drop for InSchedule<'_> {
     }
 }
 
-/// What is on its way to whoever ends it.
+/// A mapping or an area on its way to the thread that ends it.
 #[derive(Clone, Copy, Debug)]
 enum Parcel {
     Mapping { area: Area, frames: Frames },
@@ -102,7 +102,7 @@ struct Town {
     tags: AtomicU64,
 }
 
-/// One thread's own things.
+/// The state of one thread.
 struct Citizen<'a> {
     town: &'a Town,
     /// The rank of its CPU.
@@ -130,7 +130,7 @@ impl Town {
         self.post.lock().unwrap().push(parcel);
     }
 
-    /// Whether a mapping's pages still have its contents.
+    /// Verifies that a mapping's pages still have its contents.
     fn check_contents(&self, area: Area, frames: Frames) {
         for (index, at) in (area.span().start()..area.span().end()).enumerate() {
             let content = Behind::Content(frames.content(index as u64));
@@ -138,7 +138,7 @@ impl Town {
         }
     }
 
-    /// When all threads have ended: everything comes back.
+    /// Verifies, when all threads have ended, that everything comes back.
     fn close(self) {
         let Town { space, post, .. } = self;
         space.check().unwrap_or_else(|broken| panic!("{broken}"));
@@ -229,7 +229,7 @@ impl Citizen<'_> {
         }
     }
 
-    /// Looks at something that nobody else can end meanwhile, and claims wrong things about it.
+    /// Looks at a mapping that no other thread can end meanwhile, and claims wrong things about it.
     fn inspect(&mut self) {
         let Some(parcel) = self.town.take_parcel(&mut self.random) else { return };
         let space = &self.town.space;
@@ -259,7 +259,7 @@ impl Citizen<'_> {
         self.town.send(parcel);
     }
 
-    /// After it no translation is left of what this thread ended before.
+    /// Flushes aliases; afterwards no translation is left of the mappings that this thread ended before.
     fn flush_aliases(&mut self) {
         self.town.space.unmap_aliases();
         for (span, time) in self.ended.drain(..) {
@@ -317,7 +317,7 @@ fn citizen<'a>(town: &'a Town, me: usize, seed: u64) -> Citizen<'a> {
     Citizen { town, rank: RANKS[me], random, handle: None, ended: Vec::new() }
 }
 
-/// Whether the space holds no lock while it has a mapping cleared.
+/// Returns true if the space holds no lock while it has a mapping cleared.
 fn clears_without_a_lock(preset: Preset) -> bool {
     let blocks = preset.policy.blocks;
     blocks.index == BlockIndex::Direct || blocks.live_map == LiveMap::UsedMap
@@ -374,7 +374,7 @@ fn many_schedules_of_blocks_are_safe() {
 fn run_threads(preset: Preset, rounds: u32) {
     let calls = AtomicU64::new(0);
     let town = Town::new(preset, span(0x4021, 1500), |book| {
-        // Now and then whoever maps or clears loses the processor.
+        // Now and then a thread that maps or clears loses the processor.
         book.pausing(move |_| {
             if calls.fetch_add(1, Ordering::Relaxed).is_multiple_of(11) {
                 std::thread::yield_now();

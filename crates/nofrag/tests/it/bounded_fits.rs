@@ -3,16 +3,17 @@
 use nofrag::check::Check;
 use nofrag::ranges::{AlignClasses, Config, Fit, RangeAllocator, Request, Span};
 
-/// What a request asks for: the lengths from 1024 to 1087 share its bin.
+/// The size of each request: the lengths from 1024 to 1087 share its bin.
 const SIZE: u64 = 1080;
 const SHORT: u64 = 1024;
-/// Holes lie this far apart.
+/// Distance from one hole to the next.
 const PITCH: u64 = 4096;
 const BASE: u64 = 1 << 40;
 /// A hole that serves any request, and lies behind all others.
 const ROOMY: u64 = 1 << 16;
 
-/// An allocator with `count` holes, of which `hole` tells the start above its pitch and the length, and a roomy one.
+/// Returns an allocator with `count` holes, of which `hole` tells the start above its pitch and the length, and a roomy
+/// one.
 fn holes(count: u64, classes: AlignClasses, hole: impl Fn(u64) -> (u64, u64)) -> RangeAllocator {
     let mut allocator = RangeAllocator::new(Config {
         size_index: true,
@@ -27,7 +28,8 @@ fn holes(count: u64, classes: AlignClasses, hole: impl Fn(u64) -> (u64, u64)) ->
     allocator
 }
 
-/// What the searches for some places, one after the other, look at: blocks, and holes that do not serve.
+/// Returns the work of the searches for some places, one after the other: blocks looked at, and holes that do not
+/// serve.
 fn work(allocator: &mut RangeAllocator, request: &Request) -> u64 {
     const PLACES: u64 = 8;
     let before = *allocator.counters();
@@ -170,7 +172,7 @@ fn what_is_left_out_costs_a_sixteenth() {
 }
 
 /// Where the one aligned hole is not among the smallest that are looked at, it is still found, and the roomy range
-/// stays whole for who needs it.
+/// stays whole for a request that needs it.
 #[test]
 fn an_aligned_hole_among_many_misaligned_ones_saves_the_roomy_range() {
     const ALIGNED: u64 = 500;
@@ -184,7 +186,7 @@ fn an_aligned_hole_among_many_misaligned_ones_saves_the_roomy_range() {
     }
 }
 
-/// How much longer the holes are that an aligned best fit takes than the smallest ones that would have served.
+/// The holes that an aligned best fit takes are hardly longer than the smallest ones that would have served.
 #[test]
 fn aligned_best_fit_takes_small_holes() {
     let mut seed = 1_u64;

@@ -1,11 +1,11 @@
-//! Where the drivers' choices come from: the bytes of a fuzzer or of proptest, or a seed.
+//! The source of the drivers' choices: the bytes of a fuzzer or of proptest, or a seed.
 
-/// A source of choices.
+/// A source of choices for a driver.
 #[derive(Clone, Debug)]
 pub(crate) enum Choices<'a> {
     /// These bytes, and zeros behind their end.
     Bytes(&'a [u8]),
-    /// Without an end.
+    /// Choices without an end, from a seed.
     Seed(Random),
 }
 
@@ -18,7 +18,7 @@ impl Choices<'_> {
         !matches!(self, Choices::Bytes([]))
     }
 
-    /// A number of `0..bound`; zero if there is none. Bytes are used up by as many as the bound has.
+    /// Returns a number of `0..bound`; zero if there is none. It uses up as many bytes as the bound has.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         let bytes = match self {
             Choices::Seed(random) => return random.below(bound),
@@ -38,7 +38,7 @@ impl Choices<'_> {
         self.below(256) as u8
     }
 
-    /// True once in so many times.
+    /// Returns true once in `times` times, on average.
     pub(crate) fn one_in(&mut self, times: u64) -> bool {
         // Not at zero, which is what follows when bytes are used up.
         self.below(times) == 1
@@ -59,7 +59,7 @@ impl Random {
         Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// A number of `0..bound`.
+    /// Returns a number of `0..bound`.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;

@@ -72,13 +72,13 @@ fn leakme4_downwards() {
 
 // --- leakme ---
 
-/// What a run of leakme ended with.
+/// The outcome of a run of leakme.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct LeakmeOutcome {
     pub(crate) failed_at: Option<u64>,
     pub(crate) areas: usize,
     peak: usize,
-    /// For each iteration.
+    /// Mean of the visits for each iteration.
     visits: String,
     /// MiB, in the window that is searched first.
     largest_hole: String,
@@ -387,7 +387,8 @@ fn survival(
     }
 }
 
-/// A window of 32-bit addresses and nothing beside it. The task is one of 64 bits, or Linux would not align huge pages.
+/// Returns a window of 32-bit addresses and nothing beside it. The task is one of 64 bits, or Linux would not align
+/// huge pages.
 fn narrow_window(direction: Direction, pages: u64) -> Layout {
     let end = Layout::X86_64.end;
     match direction {
@@ -459,7 +460,7 @@ fn survival_of_long_runs() {
 /// Where downward searches of a 64-bit task without libraries begin.
 pub(crate) const TOP: Vpn = page(0x7fff_f7ff_d000);
 
-/// A window of 128 GiB, from both ends of which mappings may come.
+/// Returns a window of 128 GiB, from both ends of which mappings may come.
 fn two_ended_window() -> Layout {
     let span = Span::new(TOP.0 - (128 << 18), TOP.0).unwrap();
     Layout {
@@ -469,7 +470,7 @@ fn two_ended_window() -> Layout {
     }
 }
 
-/// What 64-bit leakme leaves.
+/// The areas that 64-bit leakme leaves.
 pub(crate) struct Leakme64 {
     pub(crate) areas: usize,
     pub(crate) peak: usize,
@@ -551,7 +552,7 @@ fn check_mixes(placement: Placement, direction: Direction, expected: [(u64, usiz
     }
 }
 
-/// docs/sources/mmap.md#oracle-6: the middle mix.
+/// docs/sources/mmap.md#oracle-6: the mix of powers of two, the middle one of the three.
 #[test]
 fn random_mix_of_powers() {
     for (placement, expected) in [(FirstFit, (619, 195)), (FreeAreaCache, (329, 699))] {

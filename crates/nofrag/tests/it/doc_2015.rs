@@ -15,7 +15,7 @@ use nofrag::vmap::{
 };
 use proptest::prelude::*;
 
-/// One CPU that maps and unmaps at once, and what its searches cost.
+/// One CPU that maps and unmaps at once, and the costs of its searches.
 struct Bench {
     space: VmapSpace,
     cpu: CpuId,
@@ -49,7 +49,7 @@ impl Bench {
         self.unmap(self.map(pages));
     }
 
-    /// The same; looks at what the search cost.
+    /// Maps `pages` and unmaps them at once, and notes the cost of the search.
     fn watched_pair(&mut self, pages: u64) {
         self.pair(pages);
         let now = self.space.counters().blocks;

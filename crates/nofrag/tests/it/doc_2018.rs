@@ -83,7 +83,8 @@ fn lowmem_reserve_of_the_documents_machine() {
     }
 }
 
-/// Whether the fast path gives a block of `size` when `free` pages are free in holes of `holes`, and `low` is 100.
+/// Returns true if the fast path gives a block of `size` when `free` pages are free in holes of `holes`, and `low` is
+/// 100.
 fn passes(free: u64, holes: u8, size: u8) -> bool {
     let map = MemoryMap::uma(PageCount(GIB), 0, 1).unwrap();
     let config =
@@ -116,7 +117,7 @@ fn a_refill_is_as_large_as_the_zone_allows() {
     assert_eq!([2 * GIB, GIB, GIB / 2, 4096].map(batch), [63, 63, 31, 1]);
 }
 
-/// A machine whose Normal zone has free pages only in holes of reclaimable blocks, far above all marks.
+/// Returns a machine whose Normal zone has free pages only in holes of reclaimable blocks, far above all marks.
 fn boosting() -> Bench {
     boosting_with(())
 }
@@ -148,7 +149,7 @@ fn boosts_add_up_to_their_bound() {
     assert_eq!((bench.events(), bench.zone(1).boost.0), (1, 0));
 }
 
-/// The boost after one fallback into a block of a zone of so many pages, under the repairs of 6.1.
+/// Returns the boost after one fallback into a block of a zone of `pages` pages, under the repairs of 6.1.
 fn boost_of(pages: u64, min_free: u64) -> u64 {
     let policy = Policy { fixes: Policy::LINUX_6_1.fixes, ..Policy::PATCHES_1_4 };
     let map = MemoryMap::uma(PageCount(pages), 0, 1).unwrap();
@@ -177,8 +178,8 @@ fn zones_without_room_for_a_boost_get_none() {
     assert_eq!(boost_of(2048, 0), 0, "the high mark is 0");
 }
 
-/// What one movable request finds when all free memory is one block of `size` in a reclaimable pageblock of which so
-/// many more pages are free, and so many movable.
+/// Returns true if one movable request claims the pageblock when all free memory is one block of `size` in a
+/// reclaimable pageblock, of which `singles` more pages are free and `movable` are movable.
 fn claims(policy: Policy, size: u8, singles: u64, movable: u64) -> bool {
     let mut bench = Bench::normal(8 * LARGEST, policy);
     bench.take_all(0, 8 * LARGEST);
@@ -210,7 +211,7 @@ fn what_is_claimed_for_movable_pages() {
     }
 }
 
-/// Whether an unmovable request makes a pageblock its own that has so many free and so many movable pages.
+/// Returns true if an unmovable request claims a pageblock of type `kind` with `free` free and `movable` movable pages.
 fn claims_unmovable(policy: Policy, kind: Migratetype, free: u64, movable: u64) -> bool {
     let mut bench = Bench::normal(8 * LARGEST, policy);
     bench.take_all(0, 8 * LARGEST);
@@ -268,7 +269,7 @@ fn events_of_a_refill() {
     check_refill(Policy::LINUX_7_2, 0, 512, 126, 126);
 }
 
-/// A node with DMA32 and Normal of a GiB each.
+/// Returns a node with DMA32 and Normal of a GiB each.
 fn two_zones(map: MemoryMap, policy: Policy) -> Bench {
     let mut bench = Bench::new(map, policy);
     bench.take_all(GIB, 2 * GIB);
@@ -342,7 +343,7 @@ impl<E: EventSink> Reclaim<E> for Owner {
     }
 }
 
-/// For what kcompactd was woken.
+/// The orders for which kcompactd was woken.
 #[derive(Default)]
 struct Wakes(RefCell<Vec<Order>>);
 
@@ -408,7 +409,7 @@ fn boosted_reclaim_is_gentle() {
     }
 }
 
-/// A zone between its minimum and its low mark with holes of `size`, under patch 5.
+/// Returns a zone between its minimum and its low mark with holes of `size`, under patch 5.
 fn stalling(size: u8) -> Bench {
     let map = MemoryMap::uma(PageCount(GIB), 0, 1).unwrap();
     let config = PageConfig::new(map, Policy::PATCHES_1_5);
@@ -420,7 +421,7 @@ fn stalling(size: u8) -> Bench {
     bench
 }
 
-/// What a request is told that the fast path cannot serve.
+/// Returns the first step of the slow path for a request that the fast path cannot serve.
 fn first_step(bench: &mut Bench, request: PageRequest) -> Next {
     let mut attempt = bench.alloc(request).expect_err("less than the low mark is free");
     attempt.advance(&mut bench.pages, Nanos(7), Outcome::Begin)
@@ -457,7 +458,7 @@ fn who_never_stalls() {
     served(&mut stalling(3), user.flags(RequestFlags::KSWAPD_RECLAIM));
 }
 
-/// The indices for huge pages of a zone whose free memory is these holes, as pairs of order and number.
+/// Returns the indices for huge pages of a zone whose free memory is these holes, as pairs of order and number.
 fn indices(free: &[(u8, u64)]) -> FragmentationIndices {
     let mut bench = Bench::normal(16 * LARGEST, Policy::LINUX_4_20);
     bench.take_all(0, 16 * LARGEST);
@@ -498,7 +499,7 @@ fn metadata_takes_less_than_linux_needs() {
     assert!(ours < linux, "Linux keeps links in {linux} bytes of the same GiB");
 }
 
-/// A few thousand random operations.
+/// Does a few thousand random operations.
 fn random_run(policy: Policy, seed: u64) -> (PageCounters, Vec<Pfn>) {
     let mut chance = rand_pcg::Pcg64Mcg::seed_from_u64(seed);
     let mut bench = Bench::normal(16 * LARGEST, policy);

@@ -17,7 +17,7 @@ fn span(start: u64, end: u64) -> Span {
     Span::new(start, end).unwrap()
 }
 
-/// Takes `wanted` out of the free range 100..200 and compares what is left; tells what was counted.
+/// Takes `wanted` out of the free range 100..200 and compares the remainder; returns the counts.
 fn check_fit(index: Index, wanted: Span, left: &[Span]) -> Counters {
     let mut by_place = space(index, 100, 200);
     by_place.alloc_at(wanted).unwrap();
@@ -107,7 +107,7 @@ fn middles_first(count: usize) -> Vec<usize> {
     order
 }
 
-/// The kernel's index with these free areas in a balanced tree.
+/// Returns the kernel's index with these free areas in a balanced tree.
 fn balanced(rule: AlignRule, areas: &[Span]) -> RangeAllocator {
     let mut allocator = empty(Index::AugmentedTree(rule));
     for rank in middles_first(areas.len()) {
@@ -116,7 +116,7 @@ fn balanced(rule: AlignRule, areas: &[Span]) -> RangeAllocator {
     allocator
 }
 
-/// The lowest place for `request` among `areas`, found by looking at each.
+/// Returns the lowest place for `request` among `areas`, found by looking at each.
 fn linear_scan(areas: &[Span], request: &Request) -> Option<u64> {
     areas
         .iter()
@@ -152,7 +152,7 @@ fn oracle_9_page_aligned_search_equals_linear_scan() {
     }
 }
 
-/// How far the kernel's search is from exact when alignment exceeds a page (docs/sources/vmap.md#alignment-model). The
+/// The kernel's search misses and overshoots when alignment exceeds a page (docs/sources/vmap.md#alignment-model). The
 /// shares of one seed scatter by a point and more, so they cannot tell apart who pads by `align` and who by `align - 1`
 /// pages; [`oracle_10_witness`] can.
 #[test]
@@ -232,7 +232,7 @@ fn oracle_10_one_page_is_padded_until_5_15() {
     assert_eq!(place(Index::WideBlocks, &holes, of_a_page), Some(1));
 }
 
-/// How the model of docs/sources/vmap.md#span-model finds a place.
+/// The way in which the model of docs/sources/vmap.md#span-model finds a place.
 #[derive(Clone, Copy)]
 enum Search {
     /// By the index as its history has shaped it.
@@ -255,7 +255,7 @@ impl Search {
     }
 }
 
-/// The mean of highest end over live pages in that model, over four runs that begin with `key`.
+/// Returns the mean of highest end over live pages in that model, over four runs that begin with `key`.
 fn mean_span_over_live(key: u32, search: Search, fit: Fit) -> f64 {
     let index = match search {
         Search::Living(index) => index,

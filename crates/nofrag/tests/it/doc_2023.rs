@@ -1,4 +1,4 @@
-//! Rezki 2023, "remove a global vmap_blocks xarray": what the index of blocks costs, and what it is read for.
+//! Rezki 2023, "remove a global vmap_blocks xarray": the costs of the index of blocks, and the uses of it.
 //!
 //! That an address chooses its bucket (docs/sources/vmap.md#oracle-7) is tested beside the index.
 
@@ -47,7 +47,7 @@ fn locks_per_operation() {
     }
 }
 
-/// What `read` tells about `range`: `#` for a mapped page, `.` for a hole.
+/// Returns the picture that `read` gives of `range`: `#` for a mapped page, `.` for a hole.
 fn picture(space: &TestSpace, range: Span) -> String {
     let mut picture = String::new();
     let mut told = range.start();

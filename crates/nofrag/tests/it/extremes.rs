@@ -243,7 +243,7 @@ fn maps_of_machines_of_any_size() {
     }
 }
 
-/// Owns no pages.
+/// An owner of pages that owns none.
 struct Nobody;
 
 impl Reclaim for Nobody {

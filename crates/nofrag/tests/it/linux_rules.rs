@@ -8,12 +8,12 @@ use nofrag::ranges::{
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
-/// An empty allocator of the given design.
+/// Returns an empty allocator of the given design.
 pub(crate) fn empty(index: Index) -> RangeAllocator {
     RangeAllocator::new(Config { index, ..Config::default() })
 }
 
-/// An allocator of the given design that owns `start..end`, all free.
+/// Returns an allocator of the given design that owns `start..end`, all free.
 pub(crate) fn space(index: Index, start: u64, end: u64) -> RangeAllocator {
     let mut allocator = empty(index);
     allocator.add_span(Span::new(start, end).unwrap()).unwrap();
@@ -97,7 +97,7 @@ impl NextFit {
         self.busy.iter().any(|&(start, end)| start <= at && at < end)
     }
 
-    /// Frees what of `start..end` is busy; the caller knows that all of it is.
+    /// Frees all busy numbers of `start..end`; the caller knows that all of it is busy.
     fn free(&mut self, start: u64, end: u64) {
         let cached = self.cache.map(|area| area.0);
         let mut rest = Vec::new();
@@ -172,7 +172,7 @@ fn check_next_fit(seed: u64, steps: usize) {
     }
 }
 
-/// A short span inside `bottom..top`.
+/// Returns a short span inside `bottom..top`.
 fn random_span(rng: &mut Pcg64, bottom: u64, top: u64) -> Span {
     let start = rng.random_range(bottom..top);
     Span::new(start, rng.random_range(start + 1..=top.min(start + 40))).unwrap()

@@ -10,12 +10,12 @@ static HEAP: WatchedHeap = WatchedHeap;
 
 thread_local! {
     static CALLS: Cell<u64> = const { Cell::new(0) };
-    /// Of 256 requests, so many are refused.
+    /// Number of requests, of 256, that are refused.
     static ODDS: Cell<u32> = const { Cell::new(0) };
     static CHANCE: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Notes a request for memory; whether it is to be served.
+/// Notes a request for memory; returns true if it is to be served.
 fn admit() -> bool {
     CALLS.set(CALLS.get() + 1);
     let odds = ODDS.get();
@@ -75,7 +75,7 @@ pub(crate) fn served<T>(action: impl FnOnce() -> T) -> T {
 }
 
 fn refusing<T>(odds: u32, action: impl FnOnce() -> T) -> T {
-    /// A panic needs memory to say what it is.
+    /// A panic needs memory for its message.
     struct Restore(u32);
     impl Drop for Restore {
         fn drop(&mut self) {
@@ -86,7 +86,7 @@ fn refusing<T>(odds: u32, action: impl FnOnce() -> T) -> T {
     action()
 }
 
-/// How many times `action` asks the heap for memory.
+/// Returns the number of times that `action` asks the heap for memory.
 #[allow(dead_code)]
 pub(crate) fn heap_calls(action: impl FnOnce()) -> u64 {
     let before = CALLS.get();

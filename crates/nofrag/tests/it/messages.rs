@@ -1,4 +1,4 @@
-//! What every error says, word for word.
+//! The texts of all errors, word for word.
 
 use core::error::Error;
 

@@ -13,7 +13,7 @@ fn space(layout: Layout) -> AddressSpace {
     AddressSpace::new(SpaceConfig::new(layout, rules.placement))
 }
 
-/// Maps so many pages with `MAP_32BIT`; the address must be this.
+/// Maps `pages` pages with `MAP_32BIT` and verifies the address.
 fn check_low(space: &mut AddressSpace, pages: u64, address: u64) {
     let flags = MapFlags { window: WindowChoice::Low, ..MapFlags::default() };
     let start = space.map(PageCount(pages), MEMORY, None, flags).unwrap();

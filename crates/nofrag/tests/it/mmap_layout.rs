@@ -1,4 +1,4 @@
-//! Where the windows of a process are (docs/sources/mmap.md#windows: x86 as of 6.12).
+//! The windows of a process (docs/sources/mmap.md#windows: x86 as of 6.12).
 
 use nofrag::mmap::{
     AddressSpace, Attributes, Direction, Layout, MapFlags, Placement, Protection, SpaceConfig,
@@ -8,10 +8,10 @@ use nofrag::units::{PageCount, Vpn};
 
 const MIB: u64 = 1 << 20;
 
-/// No randomness, and no guard: what determines `mmap_base` is the limit of the stack alone.
+/// No randomness, and no guard: only the limit of the stack determines `mmap_base`.
 const PLAIN: StackRule = StackRule { stack_limit: 8 * MIB, stack_random: 0, guard: 0, random: 0 };
 
-/// The address of `mmap_base`.
+/// Compares `mmap_base` with the address.
 fn check_top(layout: Layout, rule: StackRule, address: u64) {
     let found = layout.page.address_of(layout.with_stack(&rule).top);
     assert_eq!(found, Some(address), "{rule:?}");

@@ -6,7 +6,8 @@ use super::starving::Heap;
 use nofrag::mmap::SpaceConfig;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs `steps` random steps; a failure names what to repeat. How many steps of each kind changed anything.
+/// Runs `steps` random steps; a failure names the values to repeat. Returns the number of steps of each kind that
+/// changed anything.
 fn check_run(config: SpaceConfig, scale: u64, seed: u64, steps: u64) -> [u64; KINDS] {
     check_run_on(Heap::AMPLE, config, scale, seed, steps)
 }

@@ -10,14 +10,12 @@ use nofrag::mmap::{
 };
 use nofrag::units::{PageCount, Vpn};
 
-/// An area: pages `start..end`.
+/// An area of the list: pages `start..end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Listed {
-    /// First page.
     pub(crate) start: u64,
-    /// One above the last.
     pub(crate) end: u64,
-    /// What it is; the offset is that of the first page.
+    /// The attributes; the offset is that of the first page.
     pub(crate) attributes: Attributes,
 }
 
@@ -34,7 +32,7 @@ impl Listed {
         self.attributes.flags.any_of(flags)
     }
 
-    /// The attributes of the part that begins at `start`.
+    /// Returns the attributes of the part that begins at `start`.
     fn attributes_from(&self, start: u64) -> Attributes {
         let offset = self.attributes.offset.wrapping_add(start.wrapping_sub(self.start));
         Attributes { offset, ..self.attributes }
@@ -52,53 +50,50 @@ enum NoRange {
     Outside,
 }
 
-/// What a move holds: old and new place.
+/// The two places of a move: old and new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Held {
     /// First page of the old place.
     pub(crate) from: u64,
     /// First page of the new place.
     pub(crate) to: u64,
-    /// How many pages.
     pub(crate) pages: u64,
 }
 
 impl Held {
-    /// The parts of the new place outside the old one.
+    /// Returns the parts of the new place outside the old one.
     fn reserved(&self) -> Vec<(u64, u64)> {
         outside((self.to, self.to + self.pages), (self.from, self.from + self.pages))
     }
 }
 
-/// The parts of one range that lie below and above another.
+/// Returns the parts of one range that lie below and above another.
 fn outside(range: (u64, u64), other: (u64, u64)) -> Vec<(u64, u64)> {
     let parts = [(range.0, range.1.min(other.0)), (range.0.max(other.1), range.1)];
     parts.into_iter().filter(|part| part.0 < part.1).collect()
 }
 
-/// Where a mapping goes, as far as the model knows.
+/// The place of a mapping, as far as the model knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// To its hint.
     Hint(u64),
-    /// Where the placement says.
+    /// The placement chooses a place.
     Anywhere,
 }
 
-/// The model.
+/// The model: a list whose methods do what those of [`nofrag::mmap::AddressSpace`] with the same names do.
 #[derive(Clone, Debug)]
 pub(crate) struct Naive {
-    /// The areas, ascending.
     pub(crate) areas: Vec<Listed>,
     layout: Layout,
     limit: usize,
     guard_gap: u64,
-    /// Whether hints respect guards.
+    /// True if hints respect guards.
     guarded: bool,
     next_chain: u64,
 }
 
-/// Whether one may go on where the other ends, hooks aside.
+/// Returns true if one area may go on where the other ends, hooks aside.
 fn agree(lower: &Listed, upper: &Listed) -> bool {
     let never = AreaFlags::IO
         .with(AreaFlags::DONT_EXPAND)
@@ -130,7 +125,7 @@ fn chains_agree(one: AnonChain, other: AnonChain) -> bool {
 }
 
 impl Naive {
-    /// A space without areas; whether hints respect guards.
+    /// Returns a space without areas; `guarded` is true if hints respect guards.
     pub(crate) fn new(config: &SpaceConfig, guarded: bool) -> Naive {
         let SpaceConfig { mut layout, map_limit, guard_gap, .. } = *config;
         layout.floor.0 = layout.floor.0.max(1);
@@ -139,7 +134,7 @@ impl Naive {
         Naive { areas: Vec::new(), layout, limit: map_limit, guard_gap, guarded, next_chain: 1 }
     }
 
-    /// The areas as a space shows them.
+    /// Returns the areas as a space shows them.
     pub(crate) fn records(&self) -> Vec<AreaRecord> {
         let record = |area: &Listed| AreaRecord {
             start: Vpn(area.start),
@@ -149,12 +144,12 @@ impl Naive {
         self.areas.iter().map(record).collect()
     }
 
-    /// Whether no area has a page of the range.
+    /// Returns true if no area has a page of the range.
     pub(crate) fn is_free(&self, start: u64, end: u64) -> bool {
         !self.areas.iter().any(|area| area.meets(start, end))
     }
 
-    /// The runs of pages between `low` and `high` that no area has.
+    /// Returns the runs of pages between `low` and `high` that no area has.
     pub(crate) fn holes(&self, low: u64, high: u64) -> Vec<(u64, u64)> {
         let mut holes = Vec::new();
         let mut at = low;
@@ -170,7 +165,7 @@ impl Naive {
         holes
     }
 
-    /// The area that holds the page.
+    /// Returns the area that holds the page.
     pub(crate) fn at(&self, page: u64) -> Option<&Listed> {
         self.areas.iter().find(|area| area.start <= page && page < area.end)
     }
@@ -246,7 +241,7 @@ impl Naive {
         self.add_merged(Listed { start, end: start + pages, attributes });
     }
 
-    /// The end of the window that a hint may use.
+    /// Returns the end of the window that a hint may use.
     fn hint_end(&self, hint: u64, window: WindowChoice) -> u64 {
         let opens = hint > self.layout.end.0 && window != WindowChoice::Low;
         match (window, self.layout.extended_end) {
@@ -256,7 +251,7 @@ impl Naive {
         }
     }
 
-    /// Whether a mapping is refused before a place is looked for, and whether its hint is taken.
+    /// Returns the refusal of a mapping before a place is looked for, or the place that is wanted.
     pub(crate) fn before_placing(
         &self,
         pages: u64,
@@ -296,7 +291,7 @@ impl Naive {
         Ok(if free && fits { Wanted::Hint(start) } else { Wanted::Anywhere })
     }
 
-    /// Maps at a place that somebody else found.
+    /// Maps at a place that the real space found.
     pub(crate) fn placed(&mut self, start: u64, pages: u64, attributes: Attributes) {
         self.new_memory(start, pages, attributes);
     }
@@ -315,7 +310,6 @@ impl Naive {
         Ok(range)
     }
 
-    /// As [`nofrag::mmap::AddressSpace::map_fixed`].
     pub(crate) fn map_fixed(
         &mut self,
         start: u64,
@@ -331,7 +325,6 @@ impl Naive {
         Ok(())
     }
 
-    /// As [`nofrag::mmap::AddressSpace::map_fixed_noreplace`].
     pub(crate) fn map_fixed_noreplace(
         &mut self,
         start: u64,
@@ -346,7 +339,6 @@ impl Naive {
         Ok(())
     }
 
-    /// As [`nofrag::mmap::AddressSpace::load`].
     pub(crate) fn load(
         &mut self,
         start: u64,
@@ -364,7 +356,6 @@ impl Naive {
         Ok(())
     }
 
-    /// As [`nofrag::mmap::AddressSpace::unmap`].
     pub(crate) fn unmap(&mut self, start: u64, pages: u64) -> Result<(), UnmapError> {
         let (start, end) = self.range(start, pages).map_err(|why| match why {
             NoRange::Empty => UnmapError::ZeroSize,
@@ -389,7 +380,6 @@ impl Naive {
         Ok((start, end))
     }
 
-    /// As [`nofrag::mmap::AddressSpace::change`].
     pub(crate) fn change(
         &mut self,
         start: u64,
@@ -461,7 +451,6 @@ impl Naive {
         Ok(())
     }
 
-    /// As [`nofrag::mmap::AddressSpace::touch`].
     pub(crate) fn touch(&mut self, start: u64, pages: u64) -> Result<(), ProtectError> {
         let (start, end) = self.mapped(start, pages)?;
         for area in self.areas.iter_mut().filter(|area| area.meets(start, end)) {
@@ -474,7 +463,6 @@ impl Naive {
         Ok(())
     }
 
-    /// As [`nofrag::mmap::AddressSpace::grow_stack`].
     pub(crate) fn grow_stack(&mut self, at: u64) -> Result<PageCount, GrowError> {
         if self.at(at).is_some() {
             return Ok(PageCount(0));
@@ -499,7 +487,6 @@ impl Naive {
         Ok(PageCount(grown))
     }
 
-    /// As [`nofrag::mmap::AddressSpace::fork`].
     pub(crate) fn fork(&mut self) -> Naive {
         for area in &mut self.areas {
             if let AnonChain::Own(chain) = area.attributes.chain {
@@ -514,7 +501,6 @@ impl Naive {
         child
     }
 
-    /// As [`nofrag::mmap::AddressSpace::exec`].
     pub(crate) fn exec(&mut self) {
         self.areas.clear();
     }
@@ -541,8 +527,8 @@ impl Naive {
         if area.has(fixed) { Err(MoveError::NotExpandable) } else { Ok(()) }
     }
 
-    /// As [`nofrag::mmap::AddressSpace::remap`] up to where a place must be found: the answer, or none if the mapping
-    /// must move.
+    /// Does what [`nofrag::mmap::AddressSpace::remap`] does up to where a place must be found: returns the answer, or
+    /// none if the mapping must move.
     pub(crate) fn remap(
         &mut self,
         start: u64,
@@ -630,7 +616,7 @@ impl Naive {
         Ok(())
     }
 
-    /// Maps at `new` what `area` is at `old`, and unmaps that.
+    /// Maps the memory of `area`, now at `old`, at `new`, and unmaps it at `old`.
     pub(crate) fn moved_to(&mut self, old: (u64, u64), new: (u64, u64), area: &Listed) {
         self.add_merged(Naive::at_new_place(area, old.0, new));
         self.take_out(old.0, old.1);
@@ -645,7 +631,7 @@ impl Naive {
         Listed { start: new.0, end: new.1, attributes }
     }
 
-    /// Whether a move is refused before a place is looked for.
+    /// Returns the refusal of a move before a place is looked for, if there is one.
     pub(crate) fn before_moving(
         &self,
         start: u64,
@@ -690,7 +676,7 @@ impl Naive {
         if held.reserved().iter().all(sealed) { Ok(()) } else { Err(MoveError::NotOneArea) }
     }
 
-    /// As [`nofrag::mmap::AddressSpace::commit_move`].
+    /// Commits a move, as [`nofrag::mmap::AddressSpace::commit_move`] does.
     pub(crate) fn commit(&mut self, held: &Held) -> Result<(), MoveError> {
         let old = (held.from, held.from + held.pages);
         let new = (held.to, held.to + held.pages);
@@ -705,7 +691,7 @@ impl Naive {
         Ok(())
     }
 
-    /// As [`nofrag::mmap::AddressSpace::rollback_move`].
+    /// Undoes a move, as [`nofrag::mmap::AddressSpace::rollback_move`] does.
     pub(crate) fn rollback(&mut self, held: &Held) -> Result<(), MoveError> {
         self.is_reserved(held)?;
         for (start, end) in held.reserved() {
@@ -715,7 +701,7 @@ impl Naive {
     }
 }
 
-/// Both as one, with the flags of the lower one.
+/// Returns both areas as one, with the flags of the lower one.
 fn joined(lower: &Listed, upper: &Listed) -> Listed {
     assert_eq!(lower.end, upper.start, "areas that merge touch");
     let chain = match lower.attributes.chain {

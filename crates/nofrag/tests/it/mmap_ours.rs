@@ -1,4 +1,5 @@
-//! Our placement and what it must reach (docs/sources/mmap.md#g3), beside first fit and best fit on the same programs.
+//! Our placement and the goals that it must reach (docs/sources/mmap.md#g3), beside first fit and best fit on the same
+//! programs.
 
 use crate::mmap_support::{
     HUGE, LEAKME4_STATIC, Leakme, MEMORY, MIB, Mix, Process, RandomMix, XorShift, opaque,
@@ -27,7 +28,7 @@ fn pages_in_holes(process: &Process) -> u64 {
     holes.clone().sum::<u64>() - holes.max().unwrap_or(0)
 }
 
-/// What `leakme` saw of the mappings that are multiples of a huge page.
+/// The mappings of `leakme` that are multiples of a huge page.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Multiples {
     all: u64,
@@ -86,7 +87,8 @@ fn random_mixes_have_the_areas_of_best_fit_and_the_hole_of_first_fit() {
     }
 }
 
-/// The same for twenty seeds, on average: one run is one throw of the dice. Prints a row for each run.
+/// The means of [`random_mixes_have_the_areas_of_best_fit_and_the_hole_of_first_fit`] for twenty seeds, on average: one
+/// run is one throw of the dice. Prints a row for each run.
 ///
 /// `cargo test --release -p nofrag --test it twenty_seeds -- --ignored --nocapture`
 #[test]
@@ -156,7 +158,7 @@ fn an_unmergeable_mix_costs_few_visits() {
     assert!(mean <= 10.0 && most <= 40, "{mean} {most}");
 }
 
-/// What first fit and ours come to on the same program.
+/// Returns the results of first fit and of ours on the same program.
 fn both<T>(run: impl Fn(Placement) -> T) -> (T, T) {
     (run(Placement::FirstFit), run(Placement::TwoEnded))
 }
@@ -370,8 +372,8 @@ fn the_boundary_stays_when_a_class_spills() {
     assert_eq!(process.map(HUGE / 2), others[2]);
 }
 
-/// A small mapping that needs more than its own side moves the boundary to its end: what follows it goes on there, and
-/// not into a hole of the huge ones, which still serves one of them.
+/// A small mapping that needs more than its own side moves the boundary to its end: later mappings go on there, and not
+/// into a hole of the huge ones, which still serves one of them.
 #[test]
 fn a_mapping_that_reaches_over_the_boundary_moves_it() {
     let mut process = Process::new(window(HUGE, 16 * HUGE), Placement::TwoEnded);

@@ -11,28 +11,26 @@ use nofrag::mmap::{
 use nofrag::ranges::Span;
 use nofrag::units::{PageCount, PageSize, Vpn};
 
-/// One operation; what the numbers mean depends on its kind.
+/// One operation; its kind gives the numbers their meaning.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Step {
-    /// Which operation.
     pub(crate) kind: u8,
-    /// Mostly where.
+    /// The place, in most operations.
     pub(crate) at: u16,
-    /// Mostly how many pages.
+    /// The number of pages, in most operations.
     pub(crate) size: u16,
-    /// A second place.
+    /// A second place, if the operation has one.
     pub(crate) to: u16,
-    /// Which attributes.
+    /// The choice among sets of attributes.
     pub(crate) what: u8,
-    /// How.
+    /// The variant of the operation.
     pub(crate) how: u8,
 }
 
 impl Step {
-    /// So many bytes make a step.
     pub(crate) const BYTES: usize = 9;
 
-    /// The step that these bytes stand for.
+    /// Returns the step that these bytes stand for.
     pub(crate) fn from_bytes(bytes: [u8; Step::BYTES]) -> Step {
         let [kind, a, b, c, d, e, f, what, how] = bytes;
         let [at, size, to] = [[a, b], [c, d], [e, f]].map(u16::from_le_bytes);
@@ -40,13 +38,13 @@ impl Step {
     }
 }
 
-/// So many kinds of steps there are.
+/// Number of kinds of steps.
 pub(crate) const KINDS: usize = 32;
 
 /// The pages that the layouts here lie in, and some beyond.
 const PAGES: u64 = 420;
 
-/// The windows under test, with few pages and a low limit, so that both run out; `scale` pages stand for each.
+/// Returns the windows under test, with few pages and a low limit, so that both run out; `scale` pages stand for each.
 pub(crate) fn configs(scale: u64) -> Vec<SpaceConfig> {
     let page = |number| Vpn(number * scale);
     let window = |direction| {
@@ -79,23 +77,24 @@ pub(crate) fn configs(scale: u64) -> Vec<SpaceConfig> {
     configs.collect()
 }
 
-/// So many pages stand for one: in a small space, and in one so large that the index sees each area far from the next.
+/// Numbers of pages that stand for one: in a small space, and in one so large that the index sees each area far from
+/// the next.
 pub(crate) const SCALES: [u64; 2] = [1, 1 << 30];
 
 /// The first page above 4 GiB.
 const ABOVE_4G: u64 = 1 << 20;
 
-/// Both.
+/// An address space and the naive list.
 #[derive(Debug)]
 pub(crate) struct Pair {
     space: AddressSpace,
     naive: Naive,
     heap: Heap,
     config: SpaceConfig,
-    /// So many pages stand for each that a step names.
+    /// Number of pages that stand for each page that a step names.
     scale: u64,
     held: Vec<(PendingMove, Held)>,
-    /// How many steps of each kind changed anything.
+    /// Number of steps of each kind that changed anything.
     pub(crate) changes: [u64; KINDS],
 }
 
@@ -114,7 +113,7 @@ impl Pair {
         Pair { space, naive, heap, config, scale, held: Vec::new(), changes: [0; KINDS] }
     }
 
-    /// The same on a heap that refuses.
+    /// Returns the same pair on a heap that refuses.
     pub(crate) fn on(self, heap: Heap) -> Pair {
         Pair { heap, ..self }
     }
@@ -189,7 +188,7 @@ impl Pair {
         self.compare(self.page(step.to));
     }
 
-    /// A range that is probably mapped: around an area.
+    /// Returns a range that is probably mapped: around an area.
     fn mapped(&self, step: Step) -> (u64, u64) {
         let areas = &self.naive.areas;
         if areas.is_empty() || step.how % 8 == 7 {
@@ -245,7 +244,7 @@ impl Pair {
         }
     }
 
-    /// The pages that a search may use.
+    /// Returns the pages that a search may use.
     fn window(&self, hint: Option<u64>, flags: MapFlags) -> (u64, u64) {
         let layout = self.space.layout();
         let opened = hint.filter(|&hint| hint > layout.end.0).and(layout.extended_end);
@@ -267,7 +266,7 @@ impl Pair {
         }
     }
 
-    /// Whether this is a place that a placement may return.
+    /// Verifies that a placement may return this place.
     fn judge(&self, start: u64, pages: u64, hint: Option<u64>, flags: MapFlags) {
         let (low, end) = self.window(hint, flags);
         // What goes downwards and finds nothing goes upwards, to the end.
@@ -320,7 +319,7 @@ impl Pair {
         places.min()
     }
 
-    /// Maps exactly the hole above an area, as what that area is: neighbours may be bridged.
+    /// Maps exactly the hole above an area, with the area's attributes: neighbours may be bridged.
     fn fill_a_hole(&mut self, step: Step) {
         let areas = &self.naive.areas;
         let Some(area) = areas.get(usize::from(step.at) % areas.len().max(1)).copied() else {
@@ -525,7 +524,7 @@ impl Pair {
         assert!(headroom.mapped <= headroom.reach);
     }
 
-    /// A page: mostly in the windows, at times at an end of all numbers.
+    /// Returns a page: mostly in the windows, at times at an end of all numbers.
     fn page(&self, number: u16) -> u64 {
         match number {
             0..65_000 => u64::from(number) % PAGES * self.scale,
@@ -534,7 +533,7 @@ impl Pair {
         }
     }
 
-    /// A number of pages: mostly few, at times none or too many.
+    /// Returns a number of pages: mostly few, at times none or too many.
     fn size(&self, number: u16) -> u64 {
         match number {
             0..50_000 => (1 + u64::from(number) % 12) * self.scale,

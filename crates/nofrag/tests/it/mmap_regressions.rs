@@ -22,13 +22,13 @@ fn small() -> AddressSpace {
     AddressSpace::new(config(Layout::window(window, Direction::Up), Placement::FirstFit))
 }
 
-/// The same with at most so many areas.
+/// As [`small`], with at most `map_limit` areas.
 fn limited(map_limit: usize) -> AddressSpace {
     let window = Layout::window(Span::new(1, 1000).unwrap(), Direction::Up);
     AddressSpace::new(SpaceConfig { map_limit, ..config(window, Placement::FirstFit) })
 }
 
-/// Each area as `first..end`, in decimal, and its protection.
+/// Returns each area as `first..end`, in decimal, and its protection.
 fn picture(space: &AddressSpace) -> String {
     let draw = |area: nofrag::mmap::AreaRecord| {
         let kind = match area.attributes.protection {
@@ -143,7 +143,7 @@ fn one_sided_bridge() {
     check_picture(&space, "10..16w");
 }
 
-/// The same by a change of protection.
+/// The same one-sided bridge by a change of protection.
 #[test]
 fn one_sided_bridge_by_protect() {
     let mut space = small();
@@ -155,7 +155,7 @@ fn one_sided_bridge_by_protect() {
     check_picture(&space, "10..14w 14..16w");
 }
 
-/// What a fork shares merges with nothing untouched, but parts of one area still find together.
+/// Memory that a fork shares merges with nothing untouched, but parts of one area still find together.
 #[test]
 fn shared_chains_do_not_merge() {
     let mut space = small();
@@ -590,8 +590,8 @@ fn attributes_are_reused() {
     assert!(bytes < 20_000, "{bytes} bytes for two areas at a time");
 }
 
-/// Found by the campaign. What moves to the pages right above its old place merged with that before it was gone, and
-/// so lost the mark of the area above, with which alone it merges.
+/// Found by the campaign. An area that moves to the pages right above its old place merged with that before it was
+/// gone, and so lost the mark of the area above, with which alone it merges.
 #[test]
 fn a_move_next_door_merges_with_what_stays() {
     let mut space = small();

@@ -43,7 +43,7 @@ impl XorShift {
     }
 }
 
-/// A page's number from its address.
+/// Returns a page's number from its address.
 pub(crate) const fn page(address: u64) -> Vpn {
     Vpn(address >> 12)
 }
@@ -110,13 +110,13 @@ impl Process {
         self.space.area_count() - self.loaded
     }
 
-    /// All areas, as pairs of addresses.
+    /// Returns all areas, as pairs of addresses.
     pub(crate) fn list(&self) -> Vec<(u64, u64)> {
         let areas = self.space.areas();
         areas.map(|area| (area.start.0 << 12, area.end().0 << 12)).collect()
     }
 
-    /// The areas that were not there before.
+    /// Returns the areas that were not there before.
     pub(crate) fn own_list(&self) -> Vec<(u64, u64)> {
         let is_own = |area: &AreaRecord| !area.attributes.flags.any_of(AreaFlags::OPAQUE);
         let own = self.space.areas().filter(is_own);
@@ -159,7 +159,7 @@ impl Leakme {
         }
     }
 
-    /// One iteration.
+    /// Runs one iteration, which replaces one mapping.
     pub(crate) fn step(&mut self, process: &mut Process) -> Result<u64, MapError> {
         let old = ((self.next + 60) % 600) as usize;
         if let Some(start) = self.starts[old].take() {
@@ -213,7 +213,7 @@ pub(crate) enum Mix {
     Skewed,
     /// Powers of two from 1 to 2048 pages.
     Powers,
-    /// 1 to 512 pages.
+    /// Any size of 1 to 512 pages.
     Even,
 }
 
@@ -233,7 +233,7 @@ impl Mix {
     }
 }
 
-/// What a random mix leaves.
+/// The areas and holes that a random mix leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MixOutcome {
     pub(crate) largest_hole: u64,
@@ -273,7 +273,7 @@ impl RandomMix {
         RandomMix { process, mix, random, live: Vec::new(), pages: 0, failures: 0 }
     }
 
-    /// With other numbers.
+    /// Returns the same mix with other random numbers.
     pub(crate) fn seeded(self, random: XorShift) -> RandomMix {
         RandomMix { random, ..self }
     }
@@ -359,7 +359,7 @@ pub(crate) fn unmergeable_mix(layout: Layout, placement: Placement, count: u64) 
     (sum as f64 / 5000.0, most)
 }
 
-/// The SHA-256 of `text` in hexadecimal digits.
+/// Returns the SHA-256 of `text` in hexadecimal digits.
 pub(crate) fn sha256(text: &str) -> String {
     Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -22,7 +22,7 @@ fn visits_of(process: &mut Process, pages: u64) -> u64 {
     process.visits() - before
 }
 
-/// So many areas of four pages that merge with nothing, in the order of mapping.
+/// Maps `count` areas of four pages that merge with nothing; returns them in the order of mapping.
 fn row(layout: Layout, placement: Placement, count: usize) -> (Process, Vec<u64>) {
     let mut process = Process::new(layout, placement);
     let starts = (0..count).map(|_| process.map_as(4, opaque()).unwrap()).collect();

@@ -1,5 +1,5 @@
 //! A range allocator and sets of sorted runs under the same random steps: they agree in everything that a design
-//! promises, in every error, and in all that can be asked.
+//! promises, in every error, and in the answer to every question.
 
 use super::choices::Choices;
 use super::runs::{Runs, outside};
@@ -10,7 +10,7 @@ use nofrag::ranges::{
     Relocation, Request, Span, TakeError,
 };
 
-/// What an index design promises about the places that it finds.
+/// The promise of an index design about the places that it finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rule {
     /// Every fit is exact, and none is missed.
@@ -21,19 +21,19 @@ enum Rule {
     Sound,
 }
 
-/// Where a run takes place, and in what sizes.
+/// The numbers in which a run takes place, and its sizes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     /// Numbers lie near these; the space begins behind the first three of them.
     pub(crate) bases: &'static [u64],
-    /// So many numbers behind a base, in multiples of `unit`.
+    /// Count of numbers behind each base, in multiples of `unit`.
     pub(crate) length: u64,
     pub(crate) unit: u64,
-    /// So many of them belong to the space from the beginning.
+    /// Count of these numbers that belong to the space from the beginning.
     pub(crate) first: u64,
     /// Sizes are mostly 1 to this, in multiples of `unit`.
     pub(crate) largest_size: u64,
-    /// Laws and lists are compared after every so many steps.
+    /// Number of steps from one comparison of laws and lists to the next.
     pub(crate) check_every: u64,
 }
 
@@ -59,10 +59,10 @@ pub(crate) const DELICATE: Shape = Shape {
     check_every: 1,
 };
 
-/// What is done to an allocator after it was given a range back: a bug, planted to see that it is found.
+/// An action on an allocator after it was given a range back: a bug, planted to see that it is found.
 pub(crate) type Bug = fn(&mut RangeAllocator, Span);
 
-/// Both, and who drives them.
+/// An allocator, its sets of runs, and the choices that drive both.
 pub(crate) struct Pair<'a> {
     pub(crate) choices: Choices<'a>,
     allocator: RangeAllocator,
@@ -75,7 +75,7 @@ pub(crate) struct Pair<'a> {
     space: Runs,
     /// The numbers that are free.
     free: Runs,
-    /// What was allocated; parts of it may have been freed since.
+    /// Ranges that were allocated; parts of them may have been freed since.
     own: Vec<Span>,
     steps: u64,
 }
@@ -107,17 +107,17 @@ impl<'a> Pair<'a> {
         pair
     }
 
-    /// The same with a heap that refuses.
+    /// Returns the same pair with a heap that refuses.
     pub(crate) fn on(self, heap: Heap) -> Pair<'a> {
         Pair { heap, ..self }
     }
 
-    /// The same with a bug.
+    /// Returns the same pair with a bug.
     pub(crate) fn with_bug(self, bug: Bug) -> Pair<'a> {
         Pair { bug: Some(bug), ..self }
     }
 
-    /// How many holes there are.
+    /// Returns the number of holes.
     pub(crate) fn holes(&self) -> usize {
         self.free.iter().len()
     }
@@ -162,7 +162,7 @@ impl<'a> Pair<'a> {
         base.saturating_add(self.choices.below(length / unit) * unit)
     }
 
-    /// Mostly small, sometimes nothing or near a power of two.
+    /// Returns a size: mostly small, sometimes nothing or near a power of two.
     fn size(&mut self) -> u64 {
         let kind = self.choices.below(64);
         if kind > 4 {
@@ -179,7 +179,7 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// The number of something that was allocated.
+    /// Returns the number of an allocated range.
     fn pick(&mut self) -> Option<usize> {
         let at = self.choices.below(self.own.len() as u64) as usize;
         (at < self.own.len()).then_some(at)
@@ -277,7 +277,7 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// Every hole that holds the request, with its lowest and its highest place there.
+    /// Returns every hole that holds the request, with its lowest and its highest place there.
     fn rooms(&self, request: &Request) -> impl DoubleEndedIterator<Item = Room> {
         let Request { size, align, within, .. } = *request;
         let valid = is_valid(request);
@@ -295,7 +295,7 @@ impl<'a> Pair<'a> {
         })
     }
 
-    /// What `alloc_at` and `remove_span` say of a span.
+    /// Returns the expected answer of `alloc_at` and `remove_span` for a span.
     fn takes(&self, span: Span) -> Result<(), TakeError> {
         if !self.space.covers(span) {
             Err(TakeError::Foreign)
@@ -351,7 +351,7 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// Frees a part of what was allocated; what is left of it is freed later.
+    /// Frees a part of an allocated range; the remainder is freed later.
     fn free_part(&mut self) {
         let Some(at) = self.pick() else { return };
         let own = self.own.swap_remove(at);
@@ -362,7 +362,7 @@ impl<'a> Pair<'a> {
         self.own.extend(outside(own, part));
     }
 
-    /// What the old place of a move is refused for, if it is.
+    /// Returns the error for the old place of a move, if it is refused.
     fn refusal_of(&self, from: Span) -> Option<RelocateError> {
         if !self.space.covers(from) {
             Some(RelocateError::Foreign)
@@ -441,7 +441,7 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// What can be asked of a place, and of an alignment.
+    /// Asks all questions about a place, and about an alignment.
     fn ask(&mut self) {
         let at = self.place();
         let below = self.free.iter().rfind(|hole| hole.start() < at);

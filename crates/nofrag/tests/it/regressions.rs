@@ -1,5 +1,5 @@
-//! Bugs that really happened (docs/sources/vmap.md#bugs), each test named after what broke. Where the broken behaviour
-//! is a policy value, the test shows it beside the correct one.
+//! Bugs that really happened (docs/sources/vmap.md#bugs), each test named after the thing that broke. Where the broken
+//! behaviour is a policy value, the test shows it beside the correct one.
 
 use crate::doc_2019::RULES;
 use crate::linux_rules::{empty, space};
@@ -15,7 +15,7 @@ use nofrag::units::PageCount;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
-/// Every design, the kernel's tree under each of its rules.
+/// Returns every design, the kernel's tree under each of its rules.
 fn designs() -> impl Iterator<Item = Index> {
     [Index::CachedScan, Index::WideBlocks].into_iter().chain(linux_trees())
 }
@@ -138,7 +138,7 @@ fn merge_both_sides() {
     }
 }
 
-/// What a caller can see of an allocator.
+/// Returns the state that a caller can see of an allocator.
 fn picture(allocator: &RangeAllocator) -> (Vec<Span>, Stats) {
     (allocator.iter_free().collect(), allocator.stats())
 }
@@ -213,7 +213,7 @@ fn checks_do_without_memory() {
     without_memory(|| space.check()).unwrap();
 }
 
-/// What of `whole` is allocated.
+/// Returns the allocated parts of `whole`.
 fn gaps(whole: Span, allocator: &RangeAllocator) -> Vec<Span> {
     let mut at = whole.start();
     let mut gaps = Vec::new();

@@ -6,7 +6,7 @@ use nofrag::ranges::{
     SpanError, TakeError,
 };
 
-/// A space drawn as a picture: `.` is free, `#` allocated.
+/// Returns a space drawn as a picture: `.` is free, `#` allocated.
 fn picture_of(allocator: &RangeAllocator, length: u64) -> String {
     let free = |at| allocator.is_free(Span::sized(at, 1).unwrap());
     (0..length).map(|at| if free(at) { '.' } else { '#' }).collect()

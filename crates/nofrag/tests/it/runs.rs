@@ -9,37 +9,37 @@ pub(crate) struct Runs {
 }
 
 impl Runs {
-    /// The runs by ascending address.
+    /// Returns the runs by ascending address.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = Span> + ExactSizeIterator + '_ {
         self.runs.iter().copied()
     }
 
-    /// How many numbers.
+    /// Returns the count of numbers in the set.
     pub(crate) fn total(&self) -> u64 {
         self.iter().map(Span::len).sum()
     }
 
-    /// The length of the longest run; zero if there is none.
+    /// Returns the length of the longest run; zero if there is none.
     pub(crate) fn longest(&self) -> u64 {
         self.iter().map(Span::len).max().unwrap_or(0)
     }
 
-    /// The first run that does not end below `span`.
+    /// Returns the first run that does not end below `span`.
     fn first_at(&self, span: Span) -> usize {
         self.runs.partition_point(|run| run.end() <= span.start())
     }
 
-    /// The run that holds every number of `span`.
+    /// Returns the run that holds every number of `span`.
     pub(crate) fn around(&self, span: Span) -> Option<Span> {
         self.runs.get(self.first_at(span)).filter(|run| run.covers(span)).copied()
     }
 
-    /// Whether every number of `span` is in the set.
+    /// Returns true if every number of `span` is in the set.
     pub(crate) fn covers(&self, span: Span) -> bool {
         self.around(span).is_some()
     }
 
-    /// Whether any number of `span` is in the set.
+    /// Returns true if any number of `span` is in the set.
     pub(crate) fn meets(&self, span: Span) -> bool {
         self.runs.get(self.first_at(span)).is_some_and(|run| run.start() < span.end())
     }
@@ -65,7 +65,7 @@ impl Runs {
     }
 }
 
-/// The parts of `span` that lie below and above `other`.
+/// Returns the parts of `span` that lie below and above `other`.
 pub(crate) fn outside(span: Span, other: Span) -> impl Iterator<Item = Span> {
     let below = Span::new(span.start(), span.end().min(other.start()));
     let above = Span::new(span.start().max(other.end()), span.end());

@@ -1,4 +1,5 @@
-//! A heap that refuses at random what an operation asks for, though not what its driver needs to look at the outcome.
+//! A heap that refuses at random the memory that an operation asks for, though not the memory that its driver needs to
+//! look at the outcome.
 //!
 //! Memory that a structure takes without being able to fail ends the process, which is how it is found.
 
@@ -8,7 +9,7 @@ use nofrag::ranges::{AddSpanError, AllocError, FreeError, RelocateError, TakeErr
 use nofrag::vmap::{AreaError, GroupError, MapRamError};
 use std::fmt::Debug;
 
-/// How often requests are refused, of 256, and where chance stands.
+/// The odds of a refusal, of 256, and the state of the random numbers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Heap {
     odds: u8,
@@ -16,7 +17,7 @@ pub(crate) struct Heap {
 }
 
 impl Heap {
-    /// It serves every request.
+    /// A heap that serves every request.
     pub(crate) const AMPLE: Heap = Heap::new(0, 0);
 
     pub(crate) const fn new(odds: u8, draw: u64) -> Heap {
@@ -53,7 +54,7 @@ impl Heap {
     }
 }
 
-/// An error that says whether memory was refused.
+/// An error that tells if memory was refused.
 pub(crate) trait Refusal: Debug {
     fn is_refusal(&self) -> bool;
 }

@@ -169,7 +169,7 @@ fn presets_resolve_to_the_newest_rule_set_not_newer() {
     }
 }
 
-/// Which rule for the length of aligned searches each release had.
+/// The rule for the length of aligned searches in each release.
 #[test]
 fn the_length_rule_changes_at_5_2_5_16_and_5_18() {
     let index = |name| VmapPolicy::preset(name).unwrap().policy.index;

@@ -1,4 +1,4 @@
-//! A space of virtual areas and a map of what is busy under the same random steps.
+//! A space of virtual areas and a map of the busy ones under the same random steps.
 //!
 //! One thread: interleavings are the model checker's. The book behind the space remembers which pages were freed and
 //! not flushed, so that handing one out too early is seen at once.
@@ -16,12 +16,12 @@ use nofrag::vmap::{
 };
 use std::collections::BTreeMap;
 
-/// Both, and who drives them.
+/// A space, a map of its busy areas, and the choices that drive both.
 pub(crate) struct Pair<'a> {
     pub(crate) choices: Choices<'a>,
     space: &'a TestSpace,
     heap: Heap,
-    /// The one that is out.
+    /// The handle that is out.
     handle: Option<CpuHandle<'a, StaleBook>>,
     /// Busy areas by first page.
     busy: BTreeMap<u64, Area>,
@@ -36,12 +36,12 @@ impl<'a> Pair<'a> {
         Pair { choices, space, heap, handle, busy, steps: 0, check_every }
     }
 
-    /// The same with a heap that refuses.
+    /// Returns the same pair with a heap that refuses.
     pub(crate) fn on(self, heap: Heap) -> Pair<'a> {
         Pair { heap, ..self }
     }
 
-    /// Whether an existing place is never missed: Linux's designs may.
+    /// Returns true if an existing place is never missed: Linux's designs may miss one.
     fn is_exact(&self) -> bool {
         self.space.policy().layout == Layout::Shards
     }
@@ -50,7 +50,7 @@ impl<'a> Pair<'a> {
         cpu(self.space, self.choices.below(self.space.cpus().len() as u64) as usize)
     }
 
-    /// A page, now and then one beyond the space.
+    /// Returns a page, now and then one beyond the space.
     fn page(&mut self) -> u64 {
         let span = self.space.span();
         let beyond = self.choices.below(span.len() + 40);
@@ -200,7 +200,7 @@ impl<'a> Pair<'a> {
         self.busy.insert(area.start.get(), area);
     }
 
-    /// The lowest place among what is not busy.
+    /// Returns the lowest place among the numbers that are not busy.
     fn lowest_place(&self, request: &AreaRequest) -> Option<u64> {
         let span = self.space.span();
         let bounds = request.within.map_or(Some(span), |within| within.intersection(span))?;
@@ -213,13 +213,13 @@ impl<'a> Pair<'a> {
             .min()
     }
 
-    /// The busy area that covers `page`.
+    /// Returns the busy area that covers `page`.
     fn covering(&self, page: u64) -> Option<Area> {
         let (_, area) = self.busy.range(..=page).next_back()?;
         area.span().contains(page).then_some(*area)
     }
 
-    /// Frees an area, from any CPU; nobody can do anything about a free that is refused memory, so none is.
+    /// Frees an area, from any CPU; no caller can do anything about a free that is refused memory, so none is.
     fn free(&mut self, free: fn(&TestSpace, CpuId, Vpn) -> Result<Area, FreeAreaError>) {
         let Some(area) = self.pick() else { return };
         let by = self.cpu();

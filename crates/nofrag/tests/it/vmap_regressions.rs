@@ -33,7 +33,7 @@ fn flush_before_reuse() {
         let by = cpu(&space, 0);
         let first = space.alloc(by, &AreaRequest::new(7)).unwrap();
         space.free(by, first.start).unwrap();
-        // The only place is lazy: whoever may not reclaim gets nothing, whoever may gets it flushed.
+        // The only place is lazy: a caller that may not reclaim gets nothing, one that may gets it flushed.
         let request = AreaRequest::new(7);
         let impatient = space.alloc(by, &request.wait(Wait::Never));
         assert_eq!(impatient, Err(AreaError::WouldBlock), "{}", preset.name);
@@ -44,7 +44,7 @@ fn flush_before_reuse() {
     }
 }
 
-/// What stands in pools is free only after a reclaim: whoever may not reclaim is told that one would help.
+/// Areas in pools are free only after a reclaim: a caller that may not reclaim is told that one would help.
 #[test]
 fn pooled_areas_are_there_for_who_may_reclaim() {
     if !HAS_NODES {
@@ -114,7 +114,7 @@ fn drain_outrun() {
     }
 }
 
-/// Who must catch up stops below twice the limit, where each step keeps to its budget again.
+/// A purge that must catch up stops below twice the limit, where each step keeps to its budget again.
 #[test]
 fn a_step_keeps_to_its_budget_below_twice_the_limit() {
     for preset in presets_with_limit(100).filter(|it| it.policy.lazy != LazyStore::Merged) {
@@ -134,7 +134,7 @@ fn a_step_keeps_to_its_budget_below_twice_the_limit() {
     }
 }
 
-/// How many of `count` pooled areas a partial decay leaves.
+/// Returns the number of `count` pooled areas that a partial decay leaves.
 fn left_after_decay(decay: Decay, count: u64) -> u64 {
     let policy = VmapPolicy { pools: Pools::ExactSize(decay), ..VmapPolicy::LINUX_6_9 };
     let space = space_of(without_limit(policy), span(0, 1000), 2);

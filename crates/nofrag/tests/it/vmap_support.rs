@@ -30,7 +30,7 @@ impl StaleBook {
         &self.stale[start..start + span.len() as usize]
     }
 
-    /// Whether a page of `span` was cleared and not flushed since.
+    /// Returns true if a page of `span` was cleared and not flushed since.
     pub(crate) fn is_stale(&self, span: Span) -> bool {
         self.of(span).iter().any(|page| page.load(Ordering::SeqCst))
     }
@@ -63,8 +63,8 @@ impl Mapper for StaleBook {
         epoch
     }
 
-    /// Every flush returns when it is done; the one whose number is largest may still be running elsewhere, but whoever
-    /// asks has his own behind him.
+    /// Every flush returns when it is done; the one whose number is largest may still be running elsewhere, but a
+    /// thread that asks has its own flush behind it.
     fn completed(&self) -> Epoch {
         Epoch(self.flushes.load(Ordering::SeqCst))
     }
@@ -88,7 +88,7 @@ pub(crate) fn cpu(space: &TestSpace, rank: usize) -> CpuId {
     space.cpus().by_rank(rank).unwrap()
 }
 
-/// Every preset, with a lazy limit that a small test reaches.
+/// Returns every preset, with a lazy limit that a small test reaches.
 pub(crate) fn presets_with_limit(pages: u64) -> impl Iterator<Item = Preset> {
     VmapPolicy::presets().map(move |preset| Preset {
         policy: VmapPolicy { lazy_limit: LazyLimit::Pages(pages), ..preset.policy },

@@ -1,4 +1,4 @@
-//! Threads that allocate, free each other's areas, look up and purge, with a book of who owns each page.
+//! Threads that allocate, free each other's areas, look up and purge, with a book of the owner of each page.
 
 use super::choices::Random;
 use super::vmap_support::{TestSpace, cpu, presets_with_limit, space_of, span};
