@@ -59,7 +59,7 @@ macro_rules! on_index {
 
 /// A move that has reserved its new place and awaits [`RangeAllocator::commit`] or [`RangeAllocator::rollback`].
 ///
-/// While it is pending both places are allocated; one that is dropped leaves both allocated.
+/// While the move is pending both places are allocated; a move that is dropped leaves both allocated.
 #[must_use = "a pending move holds both places until it is committed or rolled back"]
 #[derive(Debug, PartialEq, Eq)]
 pub struct Relocation {

@@ -119,7 +119,7 @@ pub struct BlockRecord {
 pub struct PurgeCounters {
     /// Steps that found something to do.
     pub steps: u64,
-    /// Calls of [`Mapper::flush`](super::Mapper::flush).
+    /// Number of calls of [`Mapper::flush`](super::Mapper::flush).
     pub flushes: u64,
     /// Ranges that these flushes covered.
     pub flushed_ranges: u64,

@@ -145,7 +145,7 @@ pub enum AreaKind {
     Block,
 }
 
-/// A mapping made by [`map_ram`](super::VmapSpace::map_ram): no guard page, and no record of it but its numbers.
+/// A mapping made by [`map_ram`](super::VmapSpace::map_ram), given by its numbers alone; it has no guard page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RamArea {
     pub start: Vpn,

@@ -47,7 +47,7 @@ impl CacheRule {
     pub(super) const FREE_AREA_CACHE: CacheRule =
         CacheRule { memory: Memory::Address, hook: Hook::PullBack, miss: Miss::FromTop };
 
-    /// Nobody's.
+    /// No kernel's: next fit without a hook at unmapping.
     pub(super) const NEXT_FIT: CacheRule =
         CacheRule { hook: Hook::Idle, ..CacheRule::FREE_AREA_CACHE };
 
