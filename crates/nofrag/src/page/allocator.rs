@@ -1,4 +1,4 @@
-//! The face: allocate, free, and what is asked of the whole machine.
+//! The face of the page allocator: allocating, freeing, and questions about the whole machine.
 
 use alloc::vec::Vec;
 
@@ -22,37 +22,32 @@ use crate::errors::errors;
 use crate::event::{Event, EventSink};
 use crate::units::{Nanos, Order, PageCount, Pfn};
 
-/// What an allocator is made for.
+/// Configuration of a [`PageAllocator`]: memory map, policy and settings.
 #[derive(Clone, Debug)]
 pub struct PageConfig {
-    /// The memory.
     pub map: MemoryMap,
-    /// How it fights fragmentation.
     pub policy: FragmentationPolicy,
-    /// How much is kept free at least.
     pub min_free: MinFree,
     /// Distance between watermarks, in 1/10000 of a zone (`watermark_scale_factor`), 1 to 3000.
     pub watermark_scale_factor: u32,
     /// `lowmem_reserve_ratio`, by zone kind; 0 reserves nothing.
     pub lowmem_reserve_ratio: [u32; ZoneKind::COUNT],
-    /// What the machine's kernel is for.
     pub role: KernelRole,
 }
 
-/// How much is kept free at least (`min_free_kbytes`).
+/// Size of the reserve of free pages (`min_free_kbytes`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MinFree {
     /// The kernel's formula: the square root of 16 times the low memory in KiB.
     Formula,
-    /// What khugepaged recommends when transparent huge pages are on: two pageblocks per zone and nine more.
+    /// The recommendation of khugepaged when transparent huge pages are on: two pageblocks per zone and nine more.
     #[default]
     HugePages,
-    /// So many pages.
     Pages(u64),
 }
 
 impl PageConfig {
-    /// The kernel's defaults, with transparent huge pages on.
+    /// Returns the kernel's defaults, with transparent huge pages on.
     #[must_use]
     pub const fn new(map: MemoryMap, policy: FragmentationPolicy) -> PageConfig {
         PageConfig {
@@ -67,7 +62,7 @@ impl PageConfig {
 }
 
 errors! {
-    /// Why there is no such allocator.
+    /// Error of making a page allocator, or of changing its settings.
     #[non_exhaustive]
     pub enum PageConfigError {
         /// The memory map contradicts itself.
@@ -81,53 +76,45 @@ errors! {
         OutOfMetadata => "no memory for the metadata of frames",
     }
 
-    /// Why a block cannot be given back.
+    /// Error of freeing a block.
     #[non_exhaustive]
     pub enum FreeError {
-        /// No memory of the map.
+        /// The frame is not managed memory of the map.
         Unknown(pfn: Pfn) => "frame {pfn} is not managed",
-        /// It is free already.
         DoubleFree(pfn: Pfn) => "frame {pfn} is free already",
-        /// It belongs to a block that begins elsewhere.
+        /// The frame lies inside a block that begins at `head`.
         NotAHead {
-            /// Where that begins.
             head: Pfn,
         } => "the frame's block begins at frame {head}",
     }
 }
 
-/// What is known of a zone from outside, in pages.
+/// State of a zone, counted in pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZoneInfo {
-    /// Which.
     pub id: ZoneId,
-    /// Its node.
     pub node: NodeId,
-    /// What it can be used for.
     pub kind: ZoneKind,
-    /// Frames with memory.
+    /// Frames that have memory behind them.
     pub present: PageCount,
     /// Frames that the allocator hands out.
     pub managed: PageCount,
     /// Free pages, those of per-CPU lists not included.
     pub free: PageCount,
-    /// Watermarks without boost.
+    /// Watermarks as they stand without the boost.
     pub watermarks: Watermarks,
-    /// By how much they stand higher.
+    /// Pages by which the boost raises the watermarks.
     pub boost: PageCount,
-    /// What is kept from requests whose highest zone is of the kind.
+    /// Pages withheld from requests whose highest zone is of the kind.
     pub lowmem_reserve: [u64; ZoneKind::COUNT],
 }
 
-/// What is known of a node.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) id: NodeId,
     /// Zones to try, in order.
     pub(super) zonelist: Zonelist,
-    /// What kswapd was asked for.
     pub(super) kswapd: KswapdBox,
-    /// What kcompactd was asked for.
     pub(super) kcompactd: KcompactdBox,
 }
 
@@ -187,22 +174,22 @@ pub struct PageAllocator<E: EventSink = ()> {
     pub(super) nodes: Vec<Node>,
     /// The node of each CPU, by rank.
     pub(super) cpu_nodes: Vec<NodeId>,
-    /// Whether the machine has a zone DMA32 at all, if only an empty one: `CONFIG_ZONE_DMA32`.
+    /// True if the machine has a zone DMA32, even an empty one: `CONFIG_ZONE_DMA32`.
     pub(super) has_dma32: bool,
     pub(super) policy: FragmentationPolicy,
     pub(super) role: KernelRole,
     pub(super) settings: Settings,
-    /// When a request was last said to take long.
+    /// Time of the last warning that a request takes long.
     pub(super) warned: Option<Nanos>,
     pub(super) counters: PageCounters,
     pub(super) events: E,
 }
 
 impl<E: EventSink> PageAllocator<E> {
-    /// Takes a block, or returns what else the request may try.
+    /// Takes a block from the first zone that may serve the request.
     ///
     /// # Errors
-    /// The [`Attempt`], when no zone has what is asked for above its low watermark.
+    /// The [`Attempt`] to go on with on the slow path, if no zone has such a block above its low watermark.
     #[expect(
         clippy::result_large_err,
         reason = "misses are rare, and without an allocation no box"
@@ -226,7 +213,7 @@ impl<E: EventSink> PageAllocator<E> {
         bits.into_iter().fold(flags, |flags, (set, bit)| if set { flags.with(bit) } else { flags })
     }
 
-    /// Takes note of a block that leaves the allocator, and names it as its user will.
+    /// Counts a block that leaves the allocator, reports it to the events, and returns its frame number.
     pub(super) fn handed_out(&mut self, frame: FrameIndex, request: &PageRequest) -> Pfn {
         let pfn = self.frames.pfn(frame);
         let PageRequest { order, migratetype, .. } = *request;
@@ -236,7 +223,7 @@ impl<E: EventSink> PageAllocator<E> {
         pfn
     }
 
-    /// Gives a block back.
+    /// Frees the block in use that begins at `pfn`.
     ///
     /// # Errors
     /// [`FreeError`]; nothing has changed then.
@@ -247,7 +234,7 @@ impl<E: EventSink> PageAllocator<E> {
         Ok(())
     }
 
-    /// Gives a block in use back whose pageblock is, or was, of this type.
+    /// Frees a block in use whose pageblock has, or had, this type.
     pub(super) fn free_found(
         &mut self,
         cpu: CpuId,
@@ -268,8 +255,8 @@ impl<E: EventSink> PageAllocator<E> {
         self.events.record(Event::Page(PageEvent::Freed { pfn, order }));
     }
 
-    /// Puts a block that nobody uses any more where it can be taken again. Its pageblock's type says where: what comes
-    /// from a reserve goes to the movable pages, as far as CPUs keep it.
+    /// Puts an unused block onto a list of the CPU or of its zone. The type of its pageblock decides which one: blocks
+    /// of a reserve go to the movable pages, as far as CPUs keep them.
     pub(super) fn give(
         &mut self,
         cpu: CpuId,
@@ -293,7 +280,7 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    /// The zone of a frame; `None` between zones. O(1), but O(zones) in pageblocks that zones share.
+    /// Returns the zone of a frame; `None` between zones. O(1), but O(zones) in pageblocks that zones share.
     pub(super) fn zone_at(&self, frame: FrameIndex) -> Option<ZoneId> {
         let zone = self.zones.get(usize::from(self.frames.block(frame).zone));
         let found = match zone {
@@ -303,12 +290,12 @@ impl<E: EventSink> PageAllocator<E> {
         found.map(|zone| zone.id)
     }
 
-    /// The zone of a frame with memory.
+    /// Returns the zone of a frame with memory.
     pub(super) fn zone_of(&self, frame: FrameIndex) -> ZoneId {
         self.zone_at(frame).expect("a frame with memory lies in a zone")
     }
 
-    /// The head of the block in use at `pfn`.
+    /// Returns the head of the block in use at `pfn`.
     pub(super) fn in_use(&self, pfn: Pfn) -> Result<(FrameIndex, Tag), FreeError> {
         let frame = self.frames.index(pfn).ok_or(FreeError::Unknown(pfn))?;
         let tag = self.frames.tag(frame);
@@ -322,7 +309,7 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    /// Why a frame in the middle of a block cannot be given back.
+    /// Returns the error of freeing a frame in the middle of a block.
     fn inside(&self, pfn: Pfn, frame: FrameIndex) -> FreeError {
         let (head, tag) = self.frames.head_of(frame).expect("a block begins before the frame");
         match tag.kind() {
@@ -331,9 +318,8 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    /// Says whether the content of the block in use at `pfn` may be moved. It may not until the owner says so: a page
-    /// that moves before its owner has published it is written where it no longer is
-    /// (docs/sources/pages.md#b-21).
+    /// Declares whether the content of the block in use at `pfn` may be moved. At first it may not: a page that moves
+    /// before its owner has published it is written where it no longer is (docs/sources/pages.md#b-21).
     ///
     /// # Errors
     /// [`FreeError`] when no block in use begins there.
@@ -352,24 +338,24 @@ impl<E: EventSink> PageAllocator<E> {
         Ok(())
     }
 
-    /// What was counted.
+    /// Returns all counts since the allocator was made.
     #[must_use]
     pub fn counters(&self) -> &PageCounters {
         &self.counters
     }
 
-    /// The policy.
+    /// Returns the policy that the allocator follows.
     #[must_use]
     pub fn policy(&self) -> &FragmentationPolicy {
         &self.policy
     }
 
-    /// All zones.
+    /// Returns the state of all zones, by [`ZoneId`].
     pub fn zones(&self) -> impl Iterator<Item = ZoneInfo> + '_ {
         self.zones.iter().map(Zone::info)
     }
 
-    /// Bytes of metadata on the heap, for all frames, zones and CPUs together. O(zones).
+    /// Returns the bytes of metadata on the heap, for all frames, zones and CPUs together. O(zones).
     #[must_use]
     pub fn metadata_bytes(&self) -> usize {
         let zones = self.zones.iter().map(Zone::metadata_bytes).sum::<usize>();

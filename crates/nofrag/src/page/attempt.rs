@@ -9,7 +9,7 @@
 //! ([`Attempt::may_resume`]) or the bound has passed. Waits are counted only if time has passed: a nanosecond here, a
 //! tick of the clock in the patch.
 //!
-//! A request that takes long is told of under every policy, though only 7.2 logs it: it changes nothing.
+//! Under every policy an event reports a request that takes long, though only 7.2 logs it: it changes nothing.
 
 use core::ops::ControlFlow;
 
@@ -32,13 +32,13 @@ use crate::cpu::CpuId;
 use crate::event::{Event, EventSink};
 use crate::units::{Nanos, Order, Pfn};
 
-/// A request that has taken longer than this is warned of, and no more often than this are warnings given.
+/// A request is warned of once it has taken longer than this, and two warnings are at least this far apart.
 const LONG: Nanos = Nanos(10_000_000_000);
 
 /// A request that the fast path could not serve. Ask it with [`advance`](Self::advance) what to do next, do it, and
-/// report; it holds no pages between calls but those that are being moved. Who no longer wants the block calls
-/// [`abandon`](Self::abandon): when an attempt is dropped in the middle of moves, their pages and places stay set
-/// aside. It belongs to the allocator that made it and must not be advanced with another.
+/// report; between calls it holds no pages but those that are being moved. A caller that no longer wants the block
+/// calls [`abandon`](Self::abandon): when an attempt is dropped in the middle of moves, their pages and places stay set
+/// aside. An attempt belongs to the allocator that made it and must not be advanced with another.
 #[derive(Debug)]
 #[must_use = "the request has neither failed nor been served yet"]
 pub struct Attempt {
@@ -49,57 +49,64 @@ pub struct Attempt {
     awaits: Awaits,
 }
 
-/// What the caller was asked for.
+/// Action that the caller was asked for.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "without an allocation there is no box for a run")]
 enum Awaits {
-    /// Nothing.
     Nothing,
     /// Pages of the node that the sweep has come to.
     Reclaim(Sweep),
     /// Moves, so that there is a block of this order; then a pass follows.
-    Moves { compaction: DirectCompaction, order: Order, flags: AllocFlags },
-    /// The end of a wait on a node that began then, when the node had released waiters so often.
-    Wait { node: NodeId, since: Nanos, releases: u64 },
+    Moves {
+        compaction: DirectCompaction,
+        order: Order,
+        flags: AllocFlags,
+    },
+    /// The end of a wait on `node` that began at `since`, when the node had released waiters `releases` times.
+    Wait {
+        node: NodeId,
+        since: Nanos,
+        releases: u64,
+    },
 }
 
-/// What the caller has done since the last call.
+/// Report of the caller's action since the last call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nothing yet: the first call.
+    /// No action yet: the first call.
     Begin,
-    /// It reclaimed; this is what came of it.
+    /// The caller reclaimed, with this result.
     Reclaimed(Reclaimed),
-    /// It carried out the moves; these succeeded.
+    /// The caller carried out the moves; these succeeded.
     Migrated(MoveResults),
-    /// It waited until `until`, or was woken before.
+    /// The caller waited until the end of its [`Next::Stall`], or was woken before.
     Waited,
 }
 
-/// What the caller shall do.
+/// Action that the caller of an [`Attempt`] shall take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::large_enum_variant, reason = "without an allocation there is no box for moves")]
 pub enum Next {
-    /// Nothing: here is the block.
+    /// No action: this block serves the request.
     Done(Pfn),
     /// Free pages, then report [`Outcome::Reclaimed`].
     Reclaim(ReclaimRequest),
     /// Move pages, then report [`Outcome::Migrated`].
     Migrate(Moves),
-    /// Wait, then report [`Outcome::Waited`].
+    /// Wait for kswapd, then report [`Outcome::Waited`].
     Stall {
-        /// No longer than until then.
+        /// Latest end of the wait.
         until: Nanos,
     },
-    /// Nothing: the request cannot be served.
+    /// No action: the request cannot be served.
     Fail(FailureReport),
 }
 
-/// How a part of the slow path ended: with something seen, or with what the caller has to do.
+/// End of a part of the slow path: an observation, or an action for the caller.
 type Acted = ControlFlow<Next, Seen>;
 
 impl Attempt {
-    /// The request after a fast pass without success.
+    /// Begins the slow path of a request that a fast pass could not serve.
     pub(super) fn new<E: EventSink>(
         pages: &PageAllocator<E>,
         now: Nanos,
@@ -113,13 +120,13 @@ impl Attempt {
         Attempt { cpu, request, began: now, plan, awaits: Awaits::Nothing }
     }
 
-    /// The request.
+    /// Returns the request that the attempt serves.
     #[must_use]
     pub fn request(&self) -> &PageRequest {
         &self.request
     }
 
-    /// Whether a wait may end before its time: kswapd has come as far as waiters need it to.
+    /// Returns true if a wait may end before its time: kswapd has come as far as waiters need it to.
     #[must_use]
     pub fn may_resume<E: EventSink>(&self, pages: &PageAllocator<E>) -> bool {
         match self.awaits {
@@ -130,11 +137,11 @@ impl Attempt {
         }
     }
 
-    /// Goes on from what the caller did, up to what it shall do next.
+    /// Continues after the caller's action, and returns the next one.
     ///
-    /// An outcome that does not fit what was asked counts as failure to do it. After [`Next::Done`] and [`Next::Fail`]
-    /// the attempt is over: it fails whenever it is asked again. O(zones) for each pass, besides what compaction looks
-    /// at.
+    /// An outcome that does not fit the action asked for counts as failure to carry it out. After [`Next::Done`] and
+    /// [`Next::Fail`] the attempt is over: it fails whenever it is asked again. O(zones) for each pass, besides the
+    /// frames that compaction looks at.
     pub fn advance<E: EventSink>(
         &mut self,
         pages: &mut PageAllocator<E>,
@@ -156,7 +163,7 @@ impl Attempt {
         }
     }
 
-    /// Ends the attempt before it is served, as when its caller is killed. Moves that were asked for count as not done.
+    /// Ends the attempt before it is served, as when its caller is killed. Moves that were named count as not done.
     pub fn abandon<E: EventSink>(self, pages: &mut PageAllocator<E>) {
         if let Awaits::Moves { compaction, .. } = self.awaits {
             compaction.abandon(pages);
@@ -284,7 +291,7 @@ impl Attempt {
         let served = match compacted {
             Compacted::Captured(frame) if order == self.request.order => Some(frame),
             Compacted::Captured(frame) => {
-                // It was made so that nothing need be mixed: what the request leaves of it stays together.
+                // The block was made so that nothing need be mixed: what the request leaves of it stays together.
                 let migratetype = pages.frames.block(frame).migratetype;
                 pages.give(self.cpu, frame, order, migratetype);
                 self.served_by_pass(pages, flags)
@@ -312,7 +319,7 @@ impl Attempt {
         }
     }
 
-    /// For what is reclaimed: in defrag mode a whole pageblock if the request could not be moved away again.
+    /// Returns the goal of reclaim: in defrag mode a whole pageblock if the request could not be moved away again.
     fn wanted(&self) -> Wanted {
         let order = self.plan.block().unwrap_or(Order::ZERO);
         Wanted { order, highest: self.request.zone }
@@ -355,8 +362,8 @@ const fn reason(why: Ended) -> FailureReason {
 }
 
 impl<E: EventSink> PageAllocator<E> {
-    /// Takes a block, and does with `owner` whatever that takes. A wait is taken to last until its bound; who can run
-    /// others meanwhile drives an [`Attempt`] instead.
+    /// Takes a block, and lets `owner` reclaim and move pages as far as that is needed. A wait is taken to last until
+    /// its bound; a caller that can do other work meanwhile drives an [`Attempt`] instead.
     ///
     /// ```
     /// use nofrag::cpu::CpuId;
@@ -401,8 +408,7 @@ impl<E: EventSink> PageAllocator<E> {
     /// # Ok::<(), Box<dyn core::error::Error>>(())
     /// ```
     ///
-    /// # Errors
-    /// [`FailureReport`].
+    /// [`FailureReport`], if the request cannot be served. [`FailureReport`].
     #[expect(
         clippy::result_large_err,
         reason = "failures are rare, and without an allocation no box"
@@ -433,7 +439,7 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    /// The zones that a request may use, best first.
+    /// Returns the zones that a request may use, best first.
     pub(super) fn zones_for(
         &self,
         cpu: CpuId,
@@ -446,7 +452,7 @@ impl<E: EventSink> PageAllocator<E> {
         list.iter().copied().filter(allowed)
     }
 
-    /// The highest usable zone of the `place`th node of the zonelist.
+    /// Returns the highest usable zone of the `place`th node of the zonelist.
     fn next_node(
         &self,
         cpu: CpuId,
@@ -497,7 +503,7 @@ impl<E: EventSink> PageAllocator<E> {
         self.events.record(Event::Page(PageEvent::FragmentationStall { node, waited }));
     }
 
-    /// Says, at most once in ten seconds, that a request takes longer than that (7.2).
+    /// Reports, at most once in ten seconds, that a request takes longer than that (7.2).
     fn warn_of_long(&mut self, now: Nanos, began: Nanos, request: &PageRequest) {
         let since = |then: Nanos| now.0.saturating_sub(then.0);
         let lately = self.warned.is_some_and(|then| since(then) < LONG.0);

@@ -1,4 +1,4 @@
-//! The laws of the page allocator, and a look at all of it that names the one that broke.
+//! The laws of the page allocator, and the check that names the one that broke.
 
 use super::allocator::PageAllocator;
 use super::boost;
@@ -53,7 +53,7 @@ impl<E: EventSink> Audit<'_, E> {
         self.pages.frames.pfn(frame).0
     }
 
-    /// Laws 1, 2, 3, 4 and 9: a walk from block to block.
+    /// Checks laws 1, 2, 3, 4 and 9 in a walk from block to block.
     fn tiles(&self) -> Result<(), Violation> {
         let Zone { start, end, .. } = *self.zone;
         let (mut at, mut managed) = (start, 0);
@@ -100,7 +100,7 @@ impl<E: EventSink> Audit<'_, E> {
         Ok(())
     }
 
-    /// Laws 5 and 6.
+    /// Checks laws 5 and 6 over all free lists.
     fn free_lists(&self) -> Result<(), Violation> {
         let lists = &self.zone.lists;
         let at = self.zone.id.index() as u64;
@@ -120,7 +120,7 @@ impl<E: EventSink> Audit<'_, E> {
         Violation::unless_equal(SUMS, at, available, lists.total())
     }
 
-    /// Law 5 for one list, all of whose blocks have this tag, and are listed under this type.
+    /// Checks law 5 for one list, all of whose blocks have this tag, and are listed under this type.
     fn links(&self, list: &List, tag: Tag, listed: Option<Migratetype>) -> Result<(), Violation> {
         let frames = &self.pages.frames;
         let (mut before, mut at, mut count) = (NONE, list.first(), 0);
@@ -139,7 +139,7 @@ impl<E: EventSink> Audit<'_, E> {
         Violation::unless_equal(LINKS, at, list.len().into(), count.into())
     }
 
-    /// Law 8.
+    /// Checks law 8 for every CPU.
     fn per_cpu(&self) -> Result<(), Violation> {
         let (mut on_lists, mut counted) = (0, 0);
         for lists in &self.zone.per_cpu {
@@ -177,7 +177,7 @@ impl<E: EventSink> Audit<'_, E> {
         pages
     }
 
-    /// Law 13.
+    /// Checks law 13 for the zone.
     fn flight(&self) -> Result<(), Violation> {
         let (set_aside, at) = (self.pages_of(Kind::Target), self.zone.id.index() as u64);
         let state = &self.zone.compaction;
@@ -185,7 +185,7 @@ impl<E: EventSink> Audit<'_, E> {
         Violation::unless(FLIGHT, at, state.capture.is_none())
     }
 
-    /// Laws 10, 11 and 12.
+    /// Checks laws 10, 11 and 12.
     fn reserves(&self) -> Result<(), Violation> {
         let Zone { managed, ref marks, ref reserve, .. } = *self.zone;
         let at = self.zone.id.index() as u64;
@@ -208,7 +208,7 @@ impl<E: EventSink> Audit<'_, E> {
 }
 
 impl<E: EventSink> PageAllocator<E> {
-    /// Law 7; pageblocks may be shared by zones, so it is one for the machine.
+    /// Checks law 7 for the whole machine, as zones may share pageblocks.
     fn check_pageblocks(&self) -> Result<(), Violation> {
         let whole = Order::PAGEBLOCK.pages();
         let (mut free, mut movable) = (0, 0);
@@ -262,7 +262,7 @@ mod tests {
         Order::new(order).expect("it is one")
     }
 
-    /// One random operation; `live` are the blocks in use.
+    /// Performs one random operation; `live` are the blocks in use.
     fn act(pages: &mut PageAllocator, live: &mut Vec<Pfn>, cpu: CpuId, chance: &mut Chance) {
         let anywhere = Pfn(chance.below(12_800));
         match chance.below(100) {

@@ -23,35 +23,35 @@ use super::zone::ZoneId;
 use crate::event::{Event, EventSink};
 use crate::units::{Order, PageCount};
 
-/// What the machine's kernel is for.
+/// Purpose of the machine's kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum KernelRole {
-    /// It runs the machine.
+    /// The kernel that normally runs the machine.
     #[default]
     Main,
-    /// It writes the memory of one that crashed to disk, and has little of its own (kdump).
+    /// A kernel that writes the memory of a crashed one to disk, and has little of its own (kdump).
     Capture,
 }
 
-/// What one event adds to the boost.
+/// Pages that one event adds to the boost.
 const STEP: u64 = Order::PAGEBLOCK.pages();
 
-/// What a stall adds to it (patch 5): `512 + 512 * (3 << 1)`.
+/// Pages that a stall adds to the boost (patch 5): `512 + 512 * (3 << 1)`.
 const FAST_STEP: u64 = STEP + STEP * (3 << 1);
 
-/// What a boost did.
+/// Outcome of raising a boost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Boosted {
     /// The zone is never boosted.
     Exempt,
-    /// It stood at its bound already.
+    /// The boost stood at its bound already.
     Full,
-    /// It stands at this now.
+    /// The boost is this many pages now.
     To(u64),
 }
 
-/// The most by which the marks of a zone of `managed` pages and with this high watermark may rise; `None` where they
-/// never do.
+/// Returns the most by which the marks of a zone of `managed` pages and with this high watermark may rise; `None` where
+/// they never do.
 pub(super) fn max_boost(
     high: u64,
     managed: PageCount,
@@ -70,7 +70,7 @@ pub(super) fn max_boost(
     Some(u64::try_from(share).unwrap_or(u64::MAX).max(STEP))
 }
 
-/// The boost after one more step.
+/// Returns the boost after one more step.
 fn raised(boost: u64, step: u64, max: Option<u64>) -> Boosted {
     let Some(max) = max else { return Boosted::Exempt };
     match boost.saturating_add(step).min(max) {
@@ -79,7 +79,7 @@ fn raised(boost: u64, step: u64, max: Option<u64>) -> Boosted {
     }
 }
 
-/// Whether kswapd is to be woken.
+/// Returns true if kswapd must be woken.
 fn wakes(done: Boosted, flags: AllocFlags, policy: &FragmentationPolicy) -> bool {
     let boosted = done != Boosted::Exempt;
     // Before patch 3 nobody down here can tell whether waking is allowed.
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
     use crate::page::policy::Boost;
 
-    /// The boost after so many events in a row.
+    /// Returns the boost after `events` events in a row.
     fn after(events: u64, max: Option<u64>) -> u64 {
         (0..events).fold(0, |boost, _| match raised(boost, STEP, max) {
             Boosted::To(boost) => boost,

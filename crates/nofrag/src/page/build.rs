@@ -25,7 +25,7 @@ use crate::event::EventSink;
 use crate::lists::{filled, put};
 use crate::units::{Order, PageCount};
 
-/// What the marks of all zones are made from.
+/// Settings from which the marks of all zones are computed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Settings {
     /// The boost with the largest factor that was ever set.
@@ -36,7 +36,7 @@ pub(super) struct Settings {
 }
 
 impl PageAllocator {
-    /// An allocator whose memory is all free.
+    /// Makes an allocator whose memory is all free.
     ///
     /// # Errors
     /// [`PageConfigError`].
@@ -46,7 +46,7 @@ impl PageAllocator {
 }
 
 impl<E: EventSink> PageAllocator<E> {
-    /// The same, telling `events` what it does.
+    /// Makes an allocator whose memory is all free, and which reports to `events`.
     ///
     /// # Errors
     /// [`PageConfigError`].
@@ -56,7 +56,7 @@ impl<E: EventSink> PageAllocator<E> {
         Ok(pages)
     }
 
-    /// An allocator of whose memory nothing is in use, and nothing free.
+    /// Makes an allocator of whose memory nothing is in use, and nothing on the lists yet.
     pub(super) fn laid_out(config: &PageConfig, events: E) -> Result<Self, PageConfigError> {
         check_scale(config.watermark_scale_factor)?;
         let mut pages = PageAllocator::without_settings(config, events)
@@ -67,7 +67,7 @@ impl<E: EventSink> PageAllocator<E> {
         Ok(pages)
     }
 
-    /// Everything but what the settings decide.
+    /// Makes an allocator without the values that follow from the settings.
     fn without_settings(config: &PageConfig, events: E) -> Result<Self, TryReserveError> {
         let map = &config.map;
         let mut frames = Frames::new(map)?;
@@ -117,7 +117,7 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    /// Keeps so much free from now on (`min_free_kbytes`). The marks are computed anew.
+    /// Sets the reserve of free pages (`min_free_kbytes`). The marks are computed anew.
     pub fn set_min_free(&mut self, min_free: MinFree) {
         self.settings.min_free = min_free;
         self.recompute_marks();
@@ -134,8 +134,8 @@ impl<E: EventSink> PageAllocator<E> {
         Ok(())
     }
 
-    /// Sets the most that marks rise after blocks were mixed, in 1/10000 of a zone's high mark; 0 is never
-    /// (`watermark_boost_factor`). What is boosted already stays so until kswapd is done.
+    /// Sets the most that marks rise after blocks were mixed, in 1/10000 of a zone's high mark; 0 turns boosts off
+    /// (`watermark_boost_factor`). A present boost stays until kswapd is done.
     ///
     /// # Errors
     /// [`PageConfigError::NoBoost`] if the policy has none.
@@ -147,13 +147,14 @@ impl<E: EventSink> PageAllocator<E> {
         Ok(())
     }
 
-    /// Sets what low zones keep from requests that could use higher ones, by zone kind; 0 keeps nothing.
+    /// Sets the ratio by which low zones withhold pages from requests that could use higher ones, by zone kind; 0
+    /// withholds nothing.
     pub fn set_lowmem_reserve_ratio(&mut self, ratio: [u32; ZoneKind::COUNT]) {
         self.settings.lowmem_reserve_ratio = ratio;
         self.recompute_reserves();
     }
 
-    /// Pages that no process can count on (`totalreserve_pages`).
+    /// Returns the pages that no process can count on (`totalreserve_pages`).
     #[must_use]
     pub fn total_reserve(&self) -> PageCount {
         PageCount(self.zones.iter().map(Zone::total_reserve).sum())
@@ -192,13 +193,13 @@ impl<E: EventSink> PageAllocator<E> {
         self.recompute_per_cpu();
     }
 
-    /// Pages that the kernel itself can use.
+    /// Returns the pages that the kernel itself can use.
     fn lowmem(&self) -> u64 {
         let low = self.zones.iter().filter(|zone| watermark::is_low(zone.kind));
         low.map(|zone| zone.managed.get()).sum()
     }
 
-    /// The reserve of the whole machine; never more than low memory.
+    /// Returns the reserve of the whole machine; never more than low memory.
     fn min_free_pages(&self, lowmem: u64) -> u64 {
         let formula = watermark::formula_pages(lowmem, u64::from(self.policy.min_free_limit_kib));
         let pages = match self.settings.min_free {
@@ -233,7 +234,7 @@ fn check_scale(factor: u32) -> Result<(), PageConfigError> {
     }
 }
 
-/// All zones, by node and then lowest first, with nothing on their lists.
+/// Makes all zones, by node and then lowest first, with nothing on their lists.
 fn zones(config: &PageConfig, frames: &mut Frames) -> Result<Vec<Zone>, TryReserveError> {
     let map = &config.map;
     let mut zones = Vec::new();
@@ -257,9 +258,9 @@ fn zones(config: &PageConfig, frames: &mut Frames) -> Result<Vec<Zone>, TryReser
     Ok(zones)
 }
 
-/// Whether requests that prefer the zone should rather use the one below than mix types: from Normal to DMA32. Pressure
-/// on lower memory is worse than fragmentation, and DMA is too small to help. On a machine of one node nothing is lost
-/// by trying, whatever there is.
+/// Returns true if requests that prefer the zone should use the one below rather than mix types: from Normal to DMA32.
+/// Pressure on lower memory is worse than fragmentation, and DMA is too small to help. On a machine of one node nothing
+/// is lost by trying, whatever there is.
 fn can_spread(zone: &Zone, zones: &[Zone], nodes: usize) -> bool {
     let is_below = |other: &Zone| {
         other.node == zone.node && other.kind == ZoneKind::Dma32 && other.managed.get() > 0
@@ -312,7 +313,7 @@ fn fill(zone: &mut Zone, frames: &mut Frames, range: PfnRange) {
     }
 }
 
-/// The largest block that may begin at `frame` and ends at `end` or before.
+/// Returns the order of the largest block that may begin at `frame` and ends at `end` or before.
 pub(super) fn largest_order(frame: FrameIndex, end: FrameIndex) -> Order {
     let aligned = frame.trailing_zeros();
     let fits = (end - frame).ilog2();
@@ -320,7 +321,7 @@ pub(super) fn largest_order(frame: FrameIndex, end: FrameIndex) -> Order {
     Order::new(order as u8).expect("it is at most the largest")
 }
 
-/// The node of each CPU, by rank.
+/// Returns the node of each CPU, by rank.
 fn cpu_nodes(map: &MemoryMap) -> Result<Vec<NodeId>, TryReserveError> {
     let mut nodes = filled(map.cpus().len(), NodeId(0))?;
     for (number, node) in map.nodes().iter().enumerate() {

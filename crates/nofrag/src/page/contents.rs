@@ -19,7 +19,7 @@ use crate::errors::{errors, turns_into};
 use crate::event::EventSink;
 use crate::units::{Order, Pfn};
 
-/// What memory holds. Everything that is named nowhere is free.
+/// Contents of memory. Every frame that is named nowhere is free.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Contents<'a> {
     /// The types of pageblocks, each by any frame of it. All others are movable.
@@ -34,10 +34,10 @@ pub struct Contents<'a> {
 }
 
 errors! {
-    /// Why memory cannot hold that.
+    /// Contradiction in [`Contents`], or between them and the machine.
     #[non_exhaustive]
     pub enum ContentsError {
-        /// There is no such machine.
+        /// No machine has this configuration.
         Config(error: PageConfigError) => "{error}",
         /// Not all of the block that begins there is managed memory of one zone.
         Unknown(pfn: Pfn) => "the block at frame {pfn} is not managed memory of one zone",
@@ -65,7 +65,7 @@ impl From<PageConfigError> for ContentsError {
 
 turns_into!(TryReserveError => ContentsError::Config(PageConfigError::OutOfMetadata));
 
-/// Frames that the allocator hands out, next to which there are none.
+/// A maximal run of frames that the allocator hands out.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     start: FrameIndex,
@@ -73,7 +73,6 @@ struct Run {
     zone: ZoneId,
 }
 
-/// A block in use.
 #[derive(Clone, Copy, Debug)]
 struct Block {
     frame: FrameIndex,
@@ -82,7 +81,7 @@ struct Block {
 }
 
 impl<E: EventSink> PageAllocator<E> {
-    /// An allocator that takes over memory with `contents`, telling `events` what it does from then on. Under strict
+    /// Makes an allocator that takes over memory with `contents`, and reports to `events` from then on. Under strict
     /// lists two free pageblocks that are one block get one type.
     ///
     /// O(blocks in use, free blocks), and a tag for each frame.
@@ -137,7 +136,7 @@ impl<E: EventSink> PageAllocator<E> {
         Ok(())
     }
 
-    /// Tags what is in use, and lists what lies between.
+    /// Tags the blocks in use, and lists the free memory between them.
     fn occupy(&mut self, map: &MemoryMap, contents: &Contents<'_>) -> Result<(), ContentsError> {
         let mut used = Merged { fixed: contents.fixed, movable: contents.movable }.peekable();
         let mut behind = 0;
@@ -171,7 +170,7 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    /// All managed memory, ascending.
+    /// Returns all managed memory, in ascending order.
     fn runs(&self, map: &MemoryMap) -> Result<Vec<Run>, ContentsError> {
         let mut runs = Vec::new();
         let zones = map.nodes().iter().flat_map(|node| &node.zones);
@@ -187,7 +186,7 @@ impl<E: EventSink> PageAllocator<E> {
         Ok(runs)
     }
 
-    /// Tags a block in use, which begins in the run; says where it ends.
+    /// Tags a block in use, which begins in the run; returns the frame behind it.
     fn occupy_one(&mut self, run: Run, block: Block) -> Result<FrameIndex, ContentsError> {
         let Block { frame, order, movable } = block;
         let (pfn, pages) = (self.frames.pfn(frame), order.pages() as FrameIndex);
@@ -238,7 +237,7 @@ impl<E: EventSink> PageAllocator<E> {
     }
 }
 
-/// Blocks of two lists, each in ascending order, in ascending order.
+/// Blocks of two lists, each in ascending order, merged in ascending order.
 struct Merged<'a> {
     fixed: &'a [(Pfn, Order)],
     movable: &'a [(Pfn, Order)],

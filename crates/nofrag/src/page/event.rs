@@ -1,4 +1,4 @@
-//! What the kernel would trace about pages (trace groups `kmem`, `compaction`, `vmscan`), and what it counts.
+//! Events that the kernel would trace about pages (trace groups `kmem`, `compaction`, `vmscan`), and its counters.
 
 use super::compaction::Mode;
 use super::map::NodeId;
@@ -12,34 +12,23 @@ use crate::units::{Nanos, Order, PageCount, Pfn};
 pub enum PageEvent {
     /// `mm_page_alloc`: a block was handed out.
     Allocated {
-        /// Its first frame.
         pfn: Pfn,
-        /// Its size.
         order: Order,
         /// The type that was asked for.
         migratetype: Migratetype,
     },
     /// `mm_page_free`: a block came back.
-    Freed {
-        /// Its first frame.
-        pfn: Pfn,
-        /// Its size.
-        order: Order,
-    },
+    Freed { pfn: Pfn, order: Order },
     /// `mm_page_alloc_zone_locked` of a refill: a block went from the zone to a per-CPU list.
     Refilled {
-        /// Its first frame.
         pfn: Pfn,
-        /// Its size.
         order: Order,
         /// The type of the list.
         migratetype: Migratetype,
     },
     /// `mm_page_pcpu_drain`: a block went from a per-CPU list back to the zone.
     Drained {
-        /// Its first frame.
         pfn: Pfn,
-        /// Its size.
         order: Order,
         /// The type to whose list it went.
         migratetype: Migratetype,
@@ -48,125 +37,104 @@ pub enum PageEvent {
     ExternalFragmentation(ExtFrag),
     /// A zone's watermarks were raised.
     Boosted {
-        /// The zone.
         zone: ZoneId,
-        /// Its boost now.
+        /// Boost of the zone after the rise.
         boost: PageCount,
     },
-    /// `mm_vmscan_wakeup_kswapd`.
+    /// `mm_vmscan_wakeup_kswapd`: the node's kswapd was woken.
     KswapdWoken {
-        /// The node.
         node: NodeId,
-        /// For a block of this size.
+        /// Order of the wanted block.
         order: Order,
     },
-    /// `mm_vmscan_kswapd_sleep`.
-    KswapdSleeps {
-        /// The node.
-        node: NodeId,
-    },
-    /// `mm_compaction_kcompactd_wake`.
+    /// `mm_vmscan_kswapd_sleep`: the node's kswapd went to sleep.
+    KswapdSleeps { node: NodeId },
+    /// `mm_compaction_kcompactd_wake`: the node's kcompactd was woken.
     KcompactdWoken {
-        /// The node.
         node: NodeId,
-        /// For a block of this size.
+        /// Order of the wanted block.
         order: Order,
     },
     /// `mm_compaction_end`: a run of compaction over a zone ended.
     Compacted(CompactionRun),
     /// `mm_compaction_deferred`, `mm_compaction_suitable`: a caller came to a zone and made no run there.
     CompactionSpared {
-        /// For what a run would have been.
+        /// Aim that a run would have had.
         aim: CompactionAim,
-        /// Why there was none.
         why: NoRun,
     },
     /// Marks on pageblocks that tell scanners to pass them by were wiped (`reset_isolation_suitable`).
     MarksWiped {
-        /// The zone.
         zone: ZoneId,
-        /// Who did.
         by: Wiper,
-        /// Marked pageblocks before.
+        /// Number of marked pageblocks before the wipe.
         before: u64,
-        /// Marked pageblocks after.
+        /// Number of marked pageblocks after the wipe.
         after: u64,
     },
     /// "page allocation stall" in the log: a request has taken ten seconds or more and is not served yet.
     AllocationStall {
-        /// Its size.
         order: Order,
-        /// Its type.
         migratetype: Migratetype,
-        /// How long it has taken so far.
+        /// Time that the request has taken so far.
         waited: Nanos,
     },
     /// `mm_fragmentation_stall` (patch 5): a caller waited.
-    FragmentationStall {
-        /// The node.
-        node: NodeId,
-        /// How long.
-        waited: Nanos,
-    },
+    FragmentationStall { node: NodeId, waited: Nanos },
 }
 
-/// For what a zone is compacted.
+/// Aim of compacting a zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompactionAim {
-    /// The zone.
     pub zone: ZoneId,
-    /// For a block of this size.
+    /// Order of the wanted block.
     pub order: Order,
-    /// For a request of this type.
+    /// Type of the request for the block.
     pub migratetype: Migratetype,
-    /// For whom.
     pub mode: Mode,
 }
 
 /// A run of compaction over a zone that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompactionRun {
-    /// What it was for.
     pub aim: CompactionAim,
-    /// Pageblocks with a mark when it began.
+    /// Marked pageblocks when the run began.
     pub marked: u64,
-    /// All pageblocks.
+    /// All pageblocks of the zone.
     pub blocks: u64,
-    /// Pages moved.
     pub moved: u64,
-    /// How it ended.
     pub end: RunEnd,
 }
 
-/// How a run of compaction ended; if without a block, why.
+/// End of a run of compaction, with the reason if no block came of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum RunEnd {
-    /// There is what it was for.
+    /// The run has reached its goal.
     Success,
     /// The scanners met, and no frame had been looked at for something to move.
     NothingExamined,
-    /// They met, and nothing that was looked at could be moved.
+    /// The scanners met, and nothing that was looked at could be moved.
     NothingMoved,
-    /// They met; pages were moved, and no block became whole.
+    /// The scanners met; pages were moved, and no block became whole.
     NoWholeBlock,
     /// There was something to move, and no place for it.
     NoTarget,
 }
 
-/// Why no run was made over a zone.
+/// Reason why no run was made over a zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum NoRun {
-    /// It failed lately.
+    /// Compaction of the zone failed lately.
     Deferred,
-    /// Too little is free, or lack of memory is what is wrong.
+    /// Too little is free, or lack of memory is the cause.
     Unsuitable,
-    /// There is such a block.
+    /// A block of the wanted order is free.
     Satisfied,
 }
 
-/// Who wipes marks on pageblocks.
+/// Cause of a wipe of marks on pageblocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Wiper {
@@ -183,9 +151,8 @@ pub enum Wiper {
 pub struct ExtFrag {
     /// The free block that was used.
     pub pfn: Pfn,
-    /// Where it is.
     pub zone: ZoneId,
-    /// What was asked for.
+    /// The order that was asked for.
     pub alloc_order: Order,
     /// The size of the free block that was used.
     pub fallback_order: Order,
@@ -193,19 +160,19 @@ pub struct ExtFrag {
     pub alloc_migratetype: Migratetype,
     /// The type from whose list it came.
     pub fallback_migratetype: Migratetype,
-    /// Whether the block has the type that was asked for, now.
+    /// True if the pageblock now has the type that was asked for.
     pub change_ownership: bool,
 }
 
 impl ExtFrag {
-    /// Whether types may mix in a pageblock because of it: the free block was smaller than one. What the document
-    /// counts.
+    /// Returns true if types may mix in a pageblock because of the event: the free block was smaller than a pageblock.
+    /// The document counts these events.
     #[must_use]
     pub fn fragmenting(&self) -> bool {
         self.fallback_order < Order::PAGEBLOCK
     }
 
-    /// Whether the free block was below order 4: what patch 5 calls serious (docs/sources/pages.md#trap-1).
+    /// Returns true if the free block was below order 4, which patch 5 calls serious (docs/sources/pages.md#trap-1).
     #[must_use]
     pub fn serious(&self) -> bool {
         self.fallback_order <= Order::COSTLY
@@ -221,7 +188,7 @@ pub struct PageCounters {
     pub frees: u64,
     /// Events with a free block below a pageblock: `[type asked for][type of the list]`.
     pub extfrag: [[u64; Migratetype::COUNT]; Migratetype::COUNT],
-    /// Those among them with a free block below order 4, by the type asked for.
+    /// External fragmentation events with a free block below order 4, by the type asked for.
     pub serious: [u64; Migratetype::COUNT],
     /// Events with a free block of a pageblock or more: whole blocks change type, nothing mixes.
     pub conversions: u64,
@@ -237,7 +204,7 @@ pub struct PageCounters {
     pub stall_refusals: u64,
     /// Waits of callers that took time (`fragment_stall`).
     pub stalls: u64,
-    /// Their sum.
+    /// Total time that callers have waited.
     pub stalled: Nanos,
     /// Entries into direct reclaim (`allocstall`).
     pub direct_reclaims: u64,
@@ -245,7 +212,6 @@ pub struct PageCounters {
     pub reclaimed_direct: u64,
     /// Pages that owners took back for kswapd.
     pub reclaimed_kswapd: u64,
-    /// Wakes of kswapd.
     pub kswapd_wakes: u64,
     /// Runs of kswapd (`pageoutrun`).
     pub kswapd_runs: u64,
@@ -261,11 +227,12 @@ pub struct PageCounters {
     pub free_scanned: u64,
     /// Entries into direct compaction (`compact_stall`).
     pub compact_stalls: u64,
-    /// Those that gave the block (`compact_success`).
+    /// Direct compactions that gave the block (`compact_success`).
     pub compact_successes: u64,
-    /// Those that did not (`compact_fail`).
+    /// Direct compactions that did not give it (`compact_fail`).
     pub compact_failures: u64,
-    /// Entries in which every zone was left alone, as it had failed lately; kernels up to 6.12 count them as failures.
+    /// Direct compactions in which every zone was left alone, as it had failed lately; kernels up to 6.12 count them as
+    /// failures.
     pub compact_put_off: u64,
     /// Requests that failed, by order.
     pub failures: [u64; Order::COUNT],
@@ -285,13 +252,13 @@ impl PageCounters {
         }
     }
 
-    /// External fragmentation events as the document counts them: free blocks below a pageblock.
+    /// Returns the number of external fragmentation events as the document counts them: free blocks below a pageblock.
     #[must_use]
     pub fn events(&self) -> u64 {
         self.extfrag.iter().flatten().sum()
     }
 
-    /// Such events by the type that was asked for.
+    /// Returns the number of external fragmentation events by the type that was asked for.
     #[must_use]
     pub fn events_of(&self, migratetype: Migratetype) -> u64 {
         self.extfrag[migratetype.index()].iter().sum()

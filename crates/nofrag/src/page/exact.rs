@@ -1,4 +1,4 @@
-//! One particular block, and many at once.
+//! Taking one particular block, and many blocks at once.
 
 use super::allocator::{FreeError, PageAllocator};
 use super::event::PageEvent;
@@ -12,24 +12,24 @@ use crate::event::{Event, EventSink};
 use crate::units::{Nanos, Order, Pfn};
 
 errors! {
-    /// Why a particular block cannot be had.
+    /// Error of taking a particular block.
     #[non_exhaustive]
     pub enum AllocAtError {
         /// No memory of the map begins there.
         Unknown(pfn: Pfn) => "frame {pfn} is not managed",
         /// The frame is no multiple of the block's size.
         Misaligned(pfn: Pfn) => "no block of this order begins at {pfn}",
-        /// Not all of it is free.
+        /// Not all of the block is free.
         InUse(pfn: Pfn) => "the block at frame {pfn} is not all free",
     }
 }
 
-/// Why a list of blocks was not given back to its end.
+/// Error of freeing a list of blocks that was not freed to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FreeBulkError {
-    /// How many blocks were given back: those before the one that was refused.
+    /// Number of blocks freed: those before the one that was refused.
     pub freed: usize,
-    /// What was the matter with that one.
+    /// Error of the block that was refused.
     pub error: FreeError,
 }
 
@@ -67,7 +67,7 @@ impl<E: EventSink> PageAllocator<E> {
         Ok(())
     }
 
-    /// The free block to which all of the block at `frame` belongs.
+    /// Returns the free block to which all of the block at `frame` belongs.
     pub(super) fn free_block_over(
         &self,
         frame: FrameIndex,
@@ -101,7 +101,7 @@ impl<E: EventSink> PageAllocator<E> {
         self.frames.set_tag(frame, Tag::new(Kind::Used, order));
     }
 
-    /// Makes blocks of `to` of the block in use at `pfn`: each is given back on its own from then on (`split_page`).
+    /// Splits the block in use at `pfn` into blocks of `to`: each is given back on its own from then on (`split_page`).
     /// O(blocks).
     ///
     /// # Errors
@@ -122,9 +122,9 @@ impl<E: EventSink> PageAllocator<E> {
         Ok(())
     }
 
-    /// Takes blocks for as many equal requests as `out` has room for, as [`alloc`](Self::alloc) does, and says how many
-    /// it got: those stand at the front. It ends with the first request for which the slow path would be needed, and
-    /// does not begin that.
+    /// Takes blocks for as many equal requests as `out` has room for, as [`alloc`](Self::alloc) does, and returns the
+    /// number taken: these stand at the front of `out`. It ends before the first request for which the slow path would
+    /// be needed.
     pub fn alloc_bulk(
         &mut self,
         _now: Nanos,
@@ -143,7 +143,7 @@ impl<E: EventSink> PageAllocator<E> {
     /// Gives blocks back, in order, up to the first that is refused.
     ///
     /// # Errors
-    /// [`FreeBulkError`] says how many were given back, and what was the matter with the next.
+    /// [`FreeBulkError`] with the number of blocks given back, and the error of the next.
     pub fn free_bulk(&mut self, cpu: CpuId, blocks: &[Pfn]) -> Result<(), FreeBulkError> {
         for (freed, &pfn) in blocks.iter().enumerate() {
             self.free(cpu, pfn).map_err(|error| FreeBulkError { freed, error })?;

@@ -1,4 +1,4 @@
-//! What is said of a request that was not served: what was asked for, what was free, and why no zone fitted.
+//! The report of a request that was not served: the request, the free memory, and why no zone fitted.
 
 use core::fmt;
 
@@ -15,29 +15,27 @@ use crate::cpu::CpuId;
 use crate::event::EventSink;
 use crate::units::Order;
 
-/// Why a request was not served.
+/// Report of a request that was not served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FailureReport {
-    /// The request.
     pub request: PageRequest,
-    /// What was the matter.
     pub reason: FailureReason,
     zones: [Option<ZoneReport>; FailureReport::ZONES],
-    /// Zones that there was no room for.
+    /// Number of zones that the report has no room for.
     pub left_out: usize,
 }
 
-/// What was the matter with a request that was not served.
+/// Reason why a request was not served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FailureReason {
-    /// No zone may serve it, or it names a type that only pageblocks have.
+    /// No zone may serve it, or the request names a type that only pageblocks have.
     NoZone,
-    /// It must not reclaim, and there was nothing at hand.
+    /// The request must not reclaim, and nothing was at hand.
     MayNotReclaim,
-    /// The limits on retries were reached, or it asked for few.
+    /// The limits on retries were reached, or the request asked for few.
     GaveUp,
-    /// It was served, or had failed, before.
+    /// The request was served, or had failed, before.
     Over,
     /// Nothing can be reclaimed or moved any more: time to kill something.
     OutOfMemory,
@@ -46,38 +44,34 @@ pub enum FailureReason {
 /// A zone that did not serve a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZoneReport {
-    /// Which.
     pub zone: ZoneId,
-    /// Its node.
     pub node: NodeId,
-    /// What it can be used for.
     pub kind: ZoneKind,
     /// Free blocks of each order, of all types.
     pub free: [u32; Order::COUNT],
-    /// Why it did not.
     pub refusal: Refusal,
 }
 
-/// Why a zone did not serve a request, as it was when the request ended. The first that holds.
+/// Reason why a zone did not serve a request, as it was when the request ended: the first that holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// It lies above the highest zone that the request can use, or on a node that it must not use.
+    /// The zone lies above the highest zone that the request can use, or on a node that it must not use.
     NotAllowed,
     /// Too few pages would stay free.
     Watermark {
         /// Free pages that the request may count on.
         usable: u64,
-        /// What must be left, boost included.
+        /// Pages that must be left, boost included.
         mark: u64,
     },
-    /// Enough would stay free, but for what is kept from requests that could have used a higher zone.
+    /// Enough would stay free, but for the pages kept from requests that could have used a higher zone.
     Reserve {
         /// Free pages that the request may count on.
         usable: u64,
-        /// What must be left, boost included.
+        /// Pages that must be left, boost included.
         mark: u64,
-        /// What is kept besides.
+        /// Pages that are kept besides.
         reserve: u64,
     },
     /// No free block is large enough.
@@ -85,14 +79,14 @@ pub enum Refusal {
         /// The largest order of a free block; `None` if nothing is free.
         largest: Option<Order>,
     },
-    /// There are such blocks, but of types that the request may not take.
+    /// Free blocks are large enough, but of types that the request may not take.
     Type,
     /// Nothing is against it now: the request reached its limits before the zone recovered.
     Limit,
 }
 
 impl FailureReport {
-    /// For how many zones there is room.
+    /// Number of zones that a report has room for.
     pub const ZONES: usize = 6;
 
     pub(super) fn new<E: EventSink>(
@@ -113,7 +107,7 @@ impl FailureReport {
         FailureReport { request: *request, reason, zones, left_out }
     }
 
-    /// The zones of the request's zonelist, best first; at most [`ZONES`](Self::ZONES).
+    /// Returns the zones of the request's zonelist, best first; at most [`ZONES`](Self::ZONES).
     pub fn zones(&self) -> impl Iterator<Item = &ZoneReport> {
         self.zones.iter().flatten()
     }
@@ -137,15 +131,15 @@ impl Zone {
         refusal(&self.lists, request, flags, self.mark(Mark::Min), reserve)
     }
 
-    /// Why the zone does not serve the request with all the rights that it has.
+    /// Returns the reason why the zone does not serve the request with all the rights that it has.
     #[cfg(test)]
     pub(super) fn refused(&self, request: &PageRequest) -> Refusal {
         self.refusal(request, with_reserves(request, rights(request)))
     }
 }
 
-/// Why free memory does not serve a request that may use it at all, with `min` and `reserve` as the zone has them.
-/// O(1).
+/// Returns the reason why free memory does not serve a request that may use it at all, with `min` and `reserve` as the
+/// zone has them. O(1).
 pub(super) fn refusal(
     free: &impl FreeMemory,
     request: &PageRequest,

@@ -1,5 +1,5 @@
-//! What a request may take when the lists of its own type are empty, and what becomes of the rest. Decisions only:
-//! `steal` acts on them.
+//! Decides what a request may take when the lists of its own type are empty, and what becomes of the rest; `steal` acts
+//! on the decisions.
 //!
 //! Types mix in a pageblock when a request takes a free block smaller than that from it. Linux limits the damage in
 //! two ways: it takes the *largest* block of another type, so that the next requests find the rest, and if most of the
@@ -13,91 +13,86 @@ use super::migratetype::Migratetype;
 use super::policy::FallbackRules;
 use crate::units::Order;
 
-/// Whether pages are grouped by type at all. Not worth it with little memory: then anybody takes whole blocks.
+/// Grouping of pages by type. It is not worth it with little memory: then every request takes whole blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Grouping {
-    /// They are.
     ByType,
-    /// They are not (`page_group_by_mobility_disabled`).
+    /// Pages are not grouped (`page_group_by_mobility_disabled`).
     Off,
 }
 
-/// What is free in a zone: for each type a bit per order whose list is not empty.
+/// Free blocks of a zone: for each type a bit per order whose list is not empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Supply(pub(super) [u16; Migratetype::COUNT]);
 
 /// A free block of another type that a request may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Found {
-    /// Its size.
     pub(super) order: Order,
     /// The type of its list.
     pub(super) from: Migratetype,
-    /// How much of its pageblock the request may take.
+    /// Part of its pageblock that the request may take.
     pub(super) share: Share,
 }
 
-/// How much of a pageblock a request may take.
+/// Part of a pageblock that a request may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Share {
-    /// All that is free in it.
+    /// All free pages of the pageblock.
     Whole,
-    /// The one free block.
+    /// Only the free block that was found.
     Single,
 }
 
 /// The pageblock of a free block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Surroundings {
-    /// Its type.
     pub(super) migratetype: Migratetype,
-    /// Its free pages.
     pub(super) free: u64,
-    /// Its pages in use that may be moved.
+    /// Pages in use that may be moved.
     pub(super) movable: u64,
-    /// Where it lies.
     pub(super) extent: Extent,
 }
 
-/// Where a pageblock lies.
+/// Extent of a pageblock over zones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Extent {
-    /// In one zone.
+    /// The pageblock lies in one zone.
     Whole,
     /// A part of it belongs to another zone or to nobody.
     Straddles,
 }
 
-/// What to do with a free block of another type.
+/// Action on a free block of another type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    /// It is a whole pageblock or two: they change their type. Nothing mixes.
+    /// The block is a whole pageblock or two: they change their type. Nothing mixes.
     Convert,
     /// All that is free in its pageblock changes lists, and the pageblock changes its type.
     Claim,
     /// All that is free in its pageblock changes lists; the pageblock stays what it is.
     MoveAll,
-    /// It alone changes lists.
+    /// The block alone changes lists.
     MoveOne,
     /// The request takes what it needs; the rest stays on its list.
     TakeOne,
-    /// Not this one: a smaller one may do.
+    /// The block is left alone: a smaller one may do.
     Pass,
 }
 
 /// Half of a pageblock, in pages: from here on most of it suits.
 const MOST: u64 = Order::PAGEBLOCK.pages() / 2;
 
-/// Whether a request of type `start` may take all that is free in the pageblock of a free block of order `found`.
-/// Movable requests are content with single blocks: pages of theirs in a block of others can be moved out again
-/// (pages.md#can-steal).
+/// Returns true if a request of type `start` may take all that is free in the pageblock of a free block of order
+/// `found`. Movable requests are content with single blocks: pages of theirs in a block of others can be moved out
+/// again (pages.md#can-steal).
 pub(super) fn can_steal(found: Order, start: Migratetype, grouping: Grouping) -> bool {
     found.get() >= Order::PAGEBLOCK.get() / 2
         || matches!(start, Migratetype::Unmovable | Migratetype::Reclaimable)
         || grouping == Grouping::Off
 }
 
-/// Whether most of a pageblock is free or of a mobility like that of `start`. What is in use and not movable is
+/// Returns true if most of a pageblock is free or of a mobility like that of `start`. What is in use and not movable is
 /// unmovable or reclaimable; which of the two, only the block's type can tell (pages.md#claim-test).
 pub(super) fn suits(start: Migratetype, block: &Surroundings, grouping: Grouping) -> bool {
     let alike = match (start, block.migratetype) {
@@ -111,13 +106,13 @@ pub(super) fn suits(start: Migratetype, block: &Surroundings, grouping: Grouping
 }
 
 impl Supply {
-    /// The type that a request of type `start` falls back to at an order.
+    /// Returns the type that a request of type `start` falls back to at an order.
     fn fallback(&self, start: Migratetype, order: Order) -> Option<Migratetype> {
         let has = |from: &&Migratetype| self.0[from.index()] >> order.get() & 1 == 1;
         start.fallbacks().iter().find(has).copied()
     }
 
-    /// The orders at which there is anything to fall back to, from `least` up to what is `below`.
+    /// Returns the orders at which there is anything to fall back to, from `least` up to what is `below`.
     fn orders(&self, start: Migratetype, least: Order, below: u8) -> u16 {
         let all = start.fallbacks().iter().fold(0, |all, from| all | self.0[from.index()]);
         all & u16::MAX << least.get() & ((1 << below) - 1)
@@ -142,7 +137,7 @@ impl Supply {
         self.found(start, order.and_then(|order| Order::new(order as u8)), grouping)
     }
 
-    /// The smallest free block of another type that fits (`STEAL` of strict lists).
+    /// Returns the smallest free block of another type that fits (`STEAL` of strict lists).
     pub(super) fn smallest_first(
         &self,
         start: Migratetype,
@@ -153,8 +148,8 @@ impl Supply {
         self.found(start, Order::new(orders.trailing_zeros() as u8), grouping)
     }
 
-    /// The candidate of 4.20 to 6.10: the largest free block of another type, not below `least`; the smallest if a
-    /// movable request may take only one block anyway.
+    /// Returns the candidate of 4.20 to 6.10: the largest free block of another type, not below `least`; the smallest
+    /// if a movable request may take only one block anyway.
     pub(super) fn largest_first(
         &self,
         start: Migratetype,
@@ -170,7 +165,7 @@ impl Supply {
         Some(largest)
     }
 
-    /// The next candidate of the claim pass of strict lists: the largest free block of another type below order
+    /// Returns the next candidate of the claim pass of strict lists: the largest free block of another type below order
     /// `below` and not below `least` whose pageblock may be taken whole.
     pub(super) fn next_claim(
         &self,
@@ -183,7 +178,7 @@ impl Supply {
     }
 }
 
-/// What to do with a free block that was found. Under strict lists this is the rule of the claim pass.
+/// Decides what to do with a free block that was found. Under strict lists this is the rule of the claim pass.
 pub(super) fn action(
     rules: FallbackRules,
     found: Found,
@@ -209,7 +204,8 @@ pub(super) fn action(
     }
 }
 
-/// Whether types may come to mix by it: it breaks into a pageblock. Such an attempt boosts the zone's watermarks.
+/// Returns true if types may come to mix because the block breaks into a pageblock. Such an attempt boosts the zone's
+/// watermarks.
 pub(super) fn may_mix(found: Found, block: &Surroundings) -> bool {
     found.order < Order::PAGEBLOCK && block.migratetype != Migratetype::HighAtomic
 }

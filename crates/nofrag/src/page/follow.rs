@@ -1,6 +1,6 @@
-//! Following a kernel that runs: what a recording says that it decided for itself, done here in its way.
+//! Following a kernel that runs: decisions that a recording shows are carried out here in the kernel's way.
 //!
-//! Who replays a kernel's own events beside an allocator that was [restored](PageAllocator::restore) from that kernel's
+//! A replay of a kernel's own events beside an allocator that was [restored](PageAllocator::restore) from that kernel's
 //! state asks the allocator what it would do, compares, and sets it right where it differs, so that the next comparison
 //! begins at the same state again.
 
@@ -24,17 +24,17 @@ use crate::cpu::CpuId;
 use crate::event::EventSink;
 use crate::units::{Order, PageCount, Pfn};
 
-/// A run of kswapd that others make.
+/// A run of kswapd that the followed kernel makes.
 #[derive(Clone, Debug)]
 pub struct KswapdRun {
     node: NodeId,
     wanted: Woken,
-    /// Boosts that it takes away. A node has a zone of each kind at most.
+    /// Boosts that the run takes away. A node has a zone of each kind at most.
     noted: [Option<(ZoneId, PageCount)>; ZoneKind::COUNT],
 }
 
 impl KswapdRun {
-    /// The largest block that it was asked for, and the highest zone.
+    /// Returns the largest block that the run was asked for, and the highest zone.
     #[must_use]
     pub const fn wanted(&self) -> (Order, ZoneKind) {
         (self.wanted.order, self.wanted.highest)
@@ -42,7 +42,7 @@ impl KswapdRun {
 }
 
 impl<E: EventSink> PageAllocator<E> {
-    /// The zone of a frame; `None` where there is no memory.
+    /// Returns the zone of a frame; `None` where there is no memory.
     #[must_use]
     pub fn zone_of_frame(&self, pfn: Pfn) -> Option<ZoneId> {
         self.zone_at(self.frames.index(pfn)?)
@@ -120,9 +120,10 @@ impl<E: EventSink> PageAllocator<E> {
         Ok(())
     }
 
-    /// Puts the block in use at `ours` in the place where the free block of the same order at `theirs` is, which is in
-    /// use then: what a kernel gave instead. Where `theirs` is part of a larger free block, and where `ours` may not
-    /// stand (in another zone, beside its free buddy, on a strict list of another type), `ours` is freed as usual.
+    /// Puts the block in use at `ours` in the place where the free block of the same order at `theirs` is, which
+    /// becomes the block in use, as the kernel gave it instead. Where `theirs` is part of a larger free block, and
+    /// where `ours` may not stand (in another zone, beside its free buddy, on a strict list of another type), `ours` is
+    /// freed as usual.
     ///
     /// # Errors
     /// [`AllocAtError`]; nothing has changed then.
@@ -154,7 +155,7 @@ impl<E: EventSink> PageAllocator<E> {
         Ok(())
     }
 
-    /// Whether the block at `from` may stand on the free list on which the one of its order at `to` is.
+    /// Returns true if the block at `from` may stand on the free list on which the one of its order at `to` is.
     fn fits(&self, from: FrameIndex, to: FrameIndex) -> bool {
         let (order, listed) = (self.frames.tag(to).order(), self.frames.listed(to));
         let kind = self.frames.block(from).migratetype;
@@ -164,7 +165,7 @@ impl<E: EventSink> PageAllocator<E> {
         !merges && (!strict || kind == listed)
     }
 
-    /// Where a block on a per-CPU list is. O(zones, CPUs and the length of the list).
+    /// Finds a block on a per-CPU list. O(zones, CPUs and the length of the list).
     fn cached_at(&self, frame: FrameIndex) -> Option<(ZoneId, usize, Slot)> {
         let (tag, zone) = (self.frames.tag(frame), &self.zones[self.zone_of(frame).index()]);
         let mut first = frame;
@@ -194,7 +195,7 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    /// The pass that a request makes on the slow path once kswapd has been woken: down to its minimum mark, and mixing
+    /// Makes the pass of a request on the slow path once kswapd has been woken: down to its minimum mark, and mixing
     /// types where it must. `None` if no zone has such a block.
     pub fn alloc_again(&mut self, cpu: CpuId, request: &PageRequest) -> Option<Pfn> {
         self.wake_all_kswapds(cpu, request);
@@ -226,7 +227,7 @@ impl<E: EventSink> PageAllocator<E> {
         Some(self.frames.pfn(frame))
     }
 
-    /// On which list of a CPU a free block is; `None` if on none.
+    /// Returns the type of the per-CPU list that a free block is on; `None` if it is on none.
     #[must_use]
     pub fn cached_as(&self, pfn: Pfn) -> Option<Migratetype> {
         let frame = self.frames.index(pfn)?;
@@ -236,8 +237,8 @@ impl<E: EventSink> PageAllocator<E> {
         self.cached_at(frame).map(|(_, _, slot)| slot.migratetype())
     }
 
-    /// kswapd begins a run for what it was woken for, or for single pages in all zones if the engine has not woken it:
-    /// notes the boosts that it will take away, and per-CPU lists keep less in the zones that its wakers can use.
+    /// Begins a run of kswapd for what it was woken for, or for single pages in all zones if the engine has not woken
+    /// it: notes the boosts that it will take away, and per-CPU lists keep less in the zones that its wakers can use.
     #[must_use]
     pub fn kswapd_begins(&mut self, node: NodeId) -> KswapdRun {
         let wanted = self.nodes.get_mut(node.index()).and_then(|node| node.kswapd.wanted.take());
@@ -254,8 +255,8 @@ impl<E: EventSink> PageAllocator<E> {
         KswapdRun { node, wanted, noted }
     }
 
-    /// The run has ended: what it noted is taken away. Whoever needs kswapd wakes it anew then, unless the node is
-    /// still short of pages.
+    /// Ends the run: the boosts that it noted are taken away. A request that needs kswapd wakes it anew then, unless
+    /// the node is still short of pages.
     pub fn kswapd_rests(&mut self, run: &KswapdRun) {
         for &(id, boost) in run.noted.iter().flatten() {
             let zone = &mut self.zones[id.index()];
@@ -272,8 +273,8 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    /// A run begins that nobody woke kswapd for: it was for the same as the last one if the node has fallen short again
-    /// since that rested.
+    /// Begins a run that nobody woke kswapd for: it has the goal of the `last` one if the node has fallen short again
+    /// since that one rested.
     pub fn kswapd_goes_on(&mut self, last: &KswapdRun) {
         let short = !self.is_balanced(last.node, last.wanted);
         if let Some(node) = self.nodes.get_mut(last.node.index()).filter(|_| short) {
@@ -281,8 +282,8 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    /// Whether compaction can begin in a zone for a block of this order at the lowest mark, for a request that can use
-    /// zones up to `highest`; `None` if there is no such zone. Every caller asks so but one that wants whole
+    /// Judges whether compaction can begin in a zone for a block of this order at the lowest mark, for a request that
+    /// can use zones up to `highest`; `None` if there is no such zone. Every caller asks so but one that wants whole
     /// pageblocks.
     #[must_use]
     pub fn suits_compaction(
@@ -296,7 +297,7 @@ impl<E: EventSink> PageAllocator<E> {
         Some(suitability(self.zones.get(zone.index())?, &self.policy.compaction, &wish))
     }
 
-    /// kswapd goes to sleep.
+    /// Puts the node's kswapd to sleep.
     pub fn kswapd_sleeps(&mut self, node: NodeId) {
         if let Some(node) = self.nodes.get_mut(node.index()) {
             node.kswapd.awake = false;
@@ -311,7 +312,7 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    /// Whether compaction passes the pageblock of a frame by; `None` outside the map.
+    /// Returns true if compaction passes the pageblock of a frame by; `None` outside the map.
     #[must_use]
     pub fn is_marked(&self, pfn: Pfn) -> Option<bool> {
         Some(self.frames.block(self.frames.index(pfn)?).skip)
@@ -342,13 +343,13 @@ impl<E: EventSink> PageAllocator<E> {
         Ok(())
     }
 
-    /// What compaction remembers of a zone; `None` if there is no such zone.
+    /// Returns the state that compaction keeps for a zone between runs; `None` if there is no such zone.
     #[must_use]
     pub fn compaction_memory(&self, zone: ZoneId) -> Option<CompactionImage> {
         self.zones.get(zone.index()).map(PageAllocator::<E>::compaction_image)
     }
 
-    /// Lets compaction remember this of a zone.
+    /// Sets the state that compaction keeps for a zone between runs.
     pub fn set_compaction_memory(&mut self, zone: ZoneId, memory: CompactionImage) {
         if let Some(zone) = self.zones.get_mut(zone.index()) {
             zone.compaction.set_memory(memory);
@@ -361,7 +362,7 @@ impl<E: EventSink> PageAllocator<E> {
         zone.is_some_and(|zone| zone.compaction.deferral.consider(order) != Verdict::Skip)
     }
 
-    /// Takes note of how a caller's attempt at this order ended: with a block, or without one after a run that waits.
+    /// Records the end of a caller's attempt at this order: with a block, or without one after a run that waits.
     pub fn note_compaction(&mut self, zone: ZoneId, order: Order, success: bool) {
         if let Some(zone) = self.zones.get_mut(zone.index()) {
             match success {
@@ -371,7 +372,7 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    /// Takes note that the request itself was served then.
+    /// Records that the request itself was served after compaction at this order.
     pub fn note_served(&mut self, zone: ZoneId, order: Order) {
         if let Some(zone) = self.zones.get_mut(zone.index()) {
             zone.compaction.deferral.served(order);
@@ -390,7 +391,7 @@ mod tests {
     const HUGE: (Order, ZoneKind) = (Order::PAGEBLOCK, ZoneKind::Normal);
     const ANYTHING: (Order, ZoneKind) = (Order::ZERO, ZoneKind::Movable);
 
-    /// A node on which kswapd was woken for a huge page, and none is free.
+    /// Makes a node on which kswapd was woken for a huge page, and none is free.
     fn short() -> PageAllocator {
         let mut pages = full_zone(2, FragmentationPolicy::LINUX_6_1);
         wake(&mut pages, HUGE);
@@ -410,7 +411,7 @@ mod tests {
         pages.drain_all();
     }
 
-    /// Whether kswapd is awake, and for what.
+    /// Returns true if kswapd is awake, and the goal that it was woken for.
     fn mail(pages: &PageAllocator) -> (bool, Option<(Order, ZoneKind)>) {
         let info = pages.kswapd(NODE).expect("there is such a node");
         (info.awake, info.asked)

@@ -1,4 +1,4 @@
-//! What is known of each frame and pageblock: ten bytes a frame.
+//! Records of all frames and pageblocks: ten bytes a frame.
 //!
 //! A frame is *a head* when a block begins there: a free buddy, a block in use, one on a per-CPU list. All other frames
 //! of a block are `Inside`. Splitting and merging change the tags of heads alone, so their cost does not depend on the
@@ -15,10 +15,10 @@ use crate::units::{Order, Pfn};
 /// A frame's number among those that the allocator knows; spans lie behind each other without gaps.
 pub(super) type FrameIndex = u32;
 
-/// No frame.
+/// Index that stands for no frame.
 pub(super) const NONE: FrameIndex = FrameIndex::MAX;
 
-/// What begins at a frame.
+/// Kind of block that begins at a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Nothing: there is no memory, or it was taken before the allocator came up.
@@ -35,7 +35,7 @@ pub(super) enum Kind {
     Target,
     /// A block in use whose content is being moved.
     Leaving,
-    /// The same, given back by its owner meanwhile.
+    /// A block whose content is being moved, freed by its owner meanwhile.
     Left,
 }
 
@@ -71,12 +71,12 @@ impl Tag {
         Order::new(self.0 >> 3 & 15).expect("a tag is made from an order")
     }
 
-    /// The same block as another kind.
+    /// Returns the tag of the same block as another kind.
     pub(super) fn with_kind(self, kind: Kind) -> Tag {
         Tag(self.0 & !7 | kind as u8)
     }
 
-    /// Whether the block's content may be moved.
+    /// Returns true if the block's content may be moved.
     pub(super) fn is_movable(self) -> bool {
         self.0 & Tag::MOVABLE != 0
     }
@@ -86,14 +86,13 @@ impl Tag {
     }
 }
 
-/// A pageblock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Block {
     /// The type that its pages are meant for.
     pub(super) migratetype: Migratetype,
     /// The zone of its first managed frame that has one, as an index.
     pub(super) zone: u16,
-    /// Whether the scanners of compaction pass it by.
+    /// True if the scanners of compaction pass the pageblock by.
     pub(super) skip: bool,
     /// Its pages on the free lists of its zone.
     pub(super) free: u16,
@@ -120,7 +119,7 @@ pub(super) struct Frames {
 }
 
 impl Frames {
-    /// The frames of `map`, all absent.
+    /// Makes the frames of `map`, all absent.
     pub(super) fn new(map: &MemoryMap) -> Result<Frames, TryReserveError> {
         let spans = rounded_spans(map)?;
         let count: u64 = spans.iter().map(|span| span.range.pages.0).sum();
@@ -141,7 +140,7 @@ impl Frames {
         Ok(frames)
     }
 
-    /// Bytes that this takes.
+    /// Returns the bytes of the records.
     pub(super) fn metadata_bytes(&self) -> usize {
         self.tags.capacity()
             + self.listed.capacity()
@@ -149,18 +148,18 @@ impl Frames {
             + self.blocks.capacity() * size_of::<Block>()
     }
 
-    /// How many frames are known, absent ones included.
+    /// Returns the number of frames, absent ones included.
     pub(super) fn len(&self) -> usize {
         self.tags.len()
     }
 
-    /// The index of a frame; `None` outside every span. O(spans), which are few: one for each large hole.
+    /// Returns the index of a frame; `None` outside every span. O(spans), which are few: one for each large hole.
     pub(super) fn index(&self, pfn: Pfn) -> Option<FrameIndex> {
         let span = self.spans.iter().find(|span| span.range.has(pfn))?;
         Some(span.first + (pfn.0 - span.range.start.0) as FrameIndex)
     }
 
-    /// The frame of an index.
+    /// Returns the frame of an index.
     pub(super) fn pfn(&self, index: FrameIndex) -> Pfn {
         let span = self.spans.iter().rev().find(|span| span.first <= index);
         let span = span.expect("an index comes from a span");
@@ -180,19 +179,19 @@ impl Frames {
         self.tags[start as usize..end as usize].fill(Tag::INSIDE);
     }
 
-    /// The tags of `count` frames from `frame` on.
+    /// Returns the tags of `count` frames from `frame` on.
     pub(super) fn tags(&self, frame: FrameIndex, count: usize) -> &[Tag] {
         &self.tags[frame as usize..][..count]
     }
 
-    /// Where the block of a frame begins, and what it is; `None` where there is no memory. O(orders).
+    /// Returns the head and the tag of the block of a frame; `None` where there is no memory. O(orders).
     pub(super) fn head_of(&self, frame: FrameIndex) -> Option<(FrameIndex, Tag)> {
         let mut heads = Order::all().map(|order| frame & !(order.pages() as FrameIndex - 1));
         let head = heads.find(|&head| self.tag(head) != Tag::INSIDE)?;
         Some((head, self.tag(head))).filter(|(_, tag)| tag.kind() != Kind::Absent)
     }
 
-    /// The type of the list on which the free head at `frame` is.
+    /// Returns the type of the list on which the free head at `frame` is.
     pub(super) fn listed(&self, frame: FrameIndex) -> Migratetype {
         Migratetype::ALL[usize::from(self.listed[frame as usize])]
     }
@@ -209,7 +208,7 @@ impl Frames {
         &mut self.links[frame as usize]
     }
 
-    /// The pageblock of a frame.
+    /// Returns the pageblock of a frame.
     pub(super) fn block(&self, frame: FrameIndex) -> &Block {
         &self.blocks[(frame >> Order::PAGEBLOCK.get()) as usize]
     }
@@ -230,7 +229,7 @@ impl Frames {
         self.each_block(frame, order, |block, pages| block.free += pages);
     }
 
-    /// Takes that back.
+    /// Uncounts `order`'s pages at `frame` as free in their pageblocks.
     pub(super) fn uncount_free(&mut self, frame: FrameIndex, order: Order) {
         self.each_block(frame, order, |block, pages| block.free -= pages);
     }
@@ -253,14 +252,14 @@ impl Frames {
     }
 }
 
-/// The buddy of the block at `frame`: the other half of the block of the next order. Spans begin at multiples of the
-/// largest block, so the rule holds for indexes as it does for frame numbers.
+/// Returns the buddy of the block at `frame`: the other half of the block of the next order. Spans begin at multiples
+/// of the largest block, so the rule holds for indexes as it does for frame numbers.
 pub(super) const fn buddy(frame: FrameIndex, order: Order) -> FrameIndex {
     frame ^ 1 << order.get()
 }
 
-/// Where there is memory, rounded outwards to the largest order, in ascending order and joined where that meets. Holes
-/// that are larger cost nothing.
+/// Returns the spans of memory, rounded outwards to the largest order, in ascending order and joined where they meet.
+/// Larger holes cost nothing.
 fn rounded_spans(map: &MemoryMap) -> Result<Vec<FrameSpan>, TryReserveError> {
     let mut ranges: Vec<(u64, u64)> = Vec::new();
     for zone in map.nodes().iter().flat_map(|node| &node.zones) {

@@ -20,7 +20,6 @@ pub(super) struct List {
 impl List {
     pub(super) const EMPTY: List = List { head: NONE, tail: NONE, len: 0 };
 
-    /// How many blocks.
     pub(super) const fn len(&self) -> u32 {
         self.len
     }
@@ -29,12 +28,12 @@ impl List {
         self.len == 0
     }
 
-    /// The block that is taken first.
+    /// Returns the block that is taken first.
     pub(super) fn first(&self) -> Option<FrameIndex> {
         (self.head != NONE).then_some(self.head)
     }
 
-    /// The block that has waited longest, if all came to the head.
+    /// Returns the block that has waited longest, if all came to the head.
     pub(super) fn last(&self) -> Option<FrameIndex> {
         (self.tail != NONE).then_some(self.tail)
     }
@@ -107,11 +106,11 @@ pub(super) struct FreeLists {
     lists: [[List; Migratetype::COUNT]; Order::COUNT],
     /// Free pages on the lists of each type.
     pages: [u64; Migratetype::COUNT],
-    /// Those that requests can have: all but isolated ones.
+    /// Free pages that requests can have: all but isolated ones.
     available: u64,
-    /// Which lists are not empty.
+    /// Set of the lists that are not empty.
     supply: Supply,
-    /// Where the policy chooses by fullness.
+    /// Index by fullness, where the policy chooses by it.
     fullness: Option<Fullness>,
 }
 
@@ -126,7 +125,7 @@ impl FreeLists {
         }
     }
 
-    /// From now on chooses by fullness. Nothing may be listed yet; all that will be lies from `start` to before `end`.
+    /// Chooses by fullness from now on. Nothing may be listed yet; all blocks to come lie from `start` to before `end`.
     pub(super) fn choose_by_fullness(
         &mut self,
         start: FrameIndex,
@@ -137,13 +136,13 @@ impl FreeLists {
         Ok(())
     }
 
-    /// Bytes on the heap.
+    /// Returns the bytes of metadata on the heap.
     pub(super) fn metadata_bytes(&self) -> usize {
         self.fullness.as_ref().map_or(0, Fullness::metadata_bytes)
     }
 
-    /// The free block that a request of `least` takes from the type's lists: of the smallest order that fits the first
-    /// of its list, or, by fullness, the smallest in the fullest pageblock that is not whole.
+    /// Returns the free block that a request of `least` takes from the type's lists: of the smallest order that fits
+    /// the first of its list, or, by fullness, the smallest in the fullest pageblock that is not whole.
     pub(super) fn choose(
         &self,
         frames: &Frames,
@@ -157,8 +156,8 @@ impl FreeLists {
         })
     }
 
-    /// The emptiest pageblock with free pages of the type that `suits`; `None` also where the policy keeps no account
-    /// of fullness.
+    /// Returns the emptiest pageblock with free pages of the type that `suits`; `None` also where the policy keeps no
+    /// account of fullness.
     pub(super) fn emptiest(
         &self,
         migratetype: Migratetype,
@@ -167,7 +166,7 @@ impl FreeLists {
         self.fullness.as_ref()?.emptiest(migratetype, suits)
     }
 
-    /// The smallest free block of `order` or larger in the fullest pageblock that is neither whole nor that of
+    /// Returns the smallest free block of `order` or larger in the fullest pageblock that is neither whole nor that of
     /// `spared`; `None` also where the policy keeps no account of fullness.
     pub(super) fn choose_beside(
         &self,
@@ -179,62 +178,61 @@ impl FreeLists {
         self.fullness.as_ref()?.choose_beside(frames, order, migratetype, spared)
     }
 
-    /// Whether pageblocks are chosen by fullness.
+    /// Returns true if pageblocks are chosen by fullness.
     pub(super) fn by_fullness(&self) -> bool {
         self.fullness.is_some()
     }
 
-    /// Pages on all lists but those of isolated blocks, which nobody can have.
+    /// Returns the pages on all lists but those of isolated blocks, which nobody can have.
     pub(super) fn total(&self) -> u64 {
         self.available
     }
 
-    /// Which lists are not empty.
+    /// Returns the set of lists that are not empty.
     pub(super) fn supply(&self) -> Supply {
         self.supply
     }
 
-    /// Pages on the lists of a type.
+    /// Returns the pages on the lists of a type.
     pub(super) fn pages(&self, migratetype: Migratetype) -> u64 {
         self.pages[migratetype.index()]
     }
 
-    /// Blocks on one list.
+    /// Returns the number of blocks on one list.
     pub(super) fn len(&self, order: Order, migratetype: Migratetype) -> u64 {
         u64::from(self.lists[order.index()][migratetype.index()].len)
     }
 
-    /// Blocks of an order on the lists of all types.
+    /// Returns the number of blocks of an order on the lists of all types.
     pub(super) fn blocks(&self, order: Order) -> u64 {
         self.lists[order.index()].iter().map(|list| u64::from(list.len)).sum()
     }
 
-    /// One list.
     pub(super) fn list(&self, order: Order, migratetype: Migratetype) -> &List {
         &self.lists[order.index()][migratetype.index()]
     }
 
-    /// The same, to change the order of its entries.
+    /// Returns one list, to change the order of its entries.
     pub(super) fn list_mut(&mut self, order: Order, migratetype: Migratetype) -> &mut List {
         &mut self.lists[order.index()][migratetype.index()]
     }
 
-    /// Whether any type has a free block of this order.
+    /// Returns true if any type has a free block of this order.
     pub(super) fn has(&self, order: Order) -> bool {
         self.lists[order.index()].iter().any(|list| !list.is_empty())
     }
 
-    /// The first block of a list.
+    /// Returns the first block of a list.
     pub(super) fn first(&self, order: Order, migratetype: Migratetype) -> Option<FrameIndex> {
         self.lists[order.index()][migratetype.index()].first()
     }
 
-    /// The orders from `least` up of which the type has a free block, as a set of bits.
+    /// Returns the orders from `least` up of which the type has a free block, as a set of bits.
     pub(super) fn orders(&self, migratetype: Migratetype, least: Order) -> u16 {
         self.supply.0[migratetype.index()] & (u16::MAX << least.get())
     }
 
-    /// The smallest order from `least` up of which the type has a free block.
+    /// Returns the smallest order from `least` up of which the type has a free block.
     pub(super) fn smallest(&self, migratetype: Migratetype, least: Order) -> Option<Order> {
         Order::new(self.orders(migratetype, least).trailing_zeros() as u8)
     }

@@ -1,8 +1,8 @@
 //! An index of pageblocks by how full they are, for [`Choice::FullestBlock`](super::Choice::FullestBlock).
 //!
-//! Who always takes from the fullest block that can serve the request lets the others empty: what is freed in them is
-//! not taken again, and after a while they are whole. Linux takes the block that was freed last, wherever it lies; so
-//! does every allocator whose free lists are stacks, and its pageblocks stay as mixed as chance makes them.
+//! An allocator that always takes from the fullest block that can serve the request lets the others empty: pages freed
+//! in them are not taken again, and after a while they are whole. Linux takes the block that was freed last, wherever
+//! it lies; so does every allocator whose free lists are stacks, and its pageblocks stay as mixed as chance makes them.
 //!
 //! The index has an entry for each pageblock and type: the free blocks below a pageblock that lie in it and are on the
 //! type's lists, counted by order. Entries that have any hang in rings, one for each type, largest order and
@@ -20,16 +20,16 @@ use super::migratetype::Migratetype;
 use crate::lists::filled;
 use crate::units::Order;
 
-/// Orders below a pageblock.
+/// Number of orders below a pageblock.
 const ORDERS: usize = Order::PAGEBLOCK.index();
 
 /// Steps of fullness, one for each bit of a word.
 const STEPS: usize = u64::BITS as usize;
 
-/// Pages of a step.
+/// Pages in one step of fullness.
 const STEP_PAGES: u16 = (Order::PAGEBLOCK.pages() / STEPS as u64) as u16;
 
-/// No entry, no ring.
+/// Number that stands for no entry and no ring.
 const NONE: u32 = u32::MAX;
 
 /// The free blocks of a type in a pageblock.
@@ -66,12 +66,12 @@ impl Entry {
         self.pages -= order.pages() as u16;
     }
 
-    /// The smallest order from `least` up of which there is a free block.
+    /// Returns the smallest order from `least` up of which there is a free block.
     fn smallest(&self, least: Order) -> Option<Order> {
         Order::new((self.orders & u16::MAX << least.get()).trailing_zeros() as u8)
     }
 
-    /// The largest order of which there is one.
+    /// Returns the largest order of which there is a free block.
     fn largest(&self) -> Option<usize> {
         self.orders.checked_ilog2().map(|order| order as usize)
     }
@@ -84,7 +84,7 @@ pub(super) struct Fullness {
     frames: Range<FrameIndex>,
     /// The pageblock of the first entries.
     first: usize,
-    /// By pageblock and type.
+    /// Entries by pageblock, then by type.
     entries: Vec<Entry>,
     /// The first entry of each ring: by type, largest order and fullness.
     rings: Vec<u32>,
@@ -93,7 +93,7 @@ pub(super) struct Fullness {
 }
 
 impl Fullness {
-    /// An empty index of the frames from `start` to before `end`.
+    /// Makes an empty index of the frames from `start` to before `end`.
     pub(super) fn new(start: FrameIndex, end: FrameIndex) -> Result<Fullness, TryReserveError> {
         let first = start >> Order::PAGEBLOCK.get();
         let blocks = end.div_ceil(Order::PAGEBLOCK.pages() as u32).saturating_sub(first) as usize;
@@ -104,12 +104,12 @@ impl Fullness {
         Ok(fullness)
     }
 
-    /// Bytes on the heap.
+    /// Returns the bytes of metadata on the heap.
     pub(super) fn metadata_bytes(&self) -> usize {
         self.entries.capacity() * size_of::<Entry>() + self.rings.capacity() * size_of::<u32>()
     }
 
-    /// Takes note of a block that was put on a list of `migratetype`.
+    /// Records a block that was put on a list of `migratetype`.
     pub(super) fn listed(&mut self, frame: FrameIndex, order: Order, migratetype: Migratetype) {
         if order < Order::PAGEBLOCK {
             let entry = self.entry(frame, migratetype);
@@ -118,7 +118,7 @@ impl Fullness {
         }
     }
 
-    /// Takes that back.
+    /// Records a block that was taken off a list of `migratetype`.
     pub(super) fn unlisted(&mut self, frame: FrameIndex, order: Order, migratetype: Migratetype) {
         if order < Order::PAGEBLOCK {
             let entry = self.entry(frame, migratetype);
@@ -127,8 +127,9 @@ impl Fullness {
         }
     }
 
-    /// A free block of `order` or larger on the lists of `migratetype`, in the fullest pageblock that has one, and
-    /// there the smallest; `None` if only whole pageblocks could serve. O(orders), and a look through the pageblock.
+    /// Returns a free block of `order` or larger on the lists of `migratetype`, in the fullest pageblock that has one,
+    /// and there the smallest; `None` if only whole pageblocks could serve. O(orders), and a look through the
+    /// pageblock.
     pub(super) fn choose(
         &self,
         frames: &Frames,
@@ -143,7 +144,8 @@ impl Fullness {
         self.smallest(frames, entry, order, migratetype)
     }
 
-    /// The same, but not in the pageblock of `spared`, which is being emptied.
+    /// Returns the same block as [`choose`](Self::choose), but none in the pageblock of `spared`, which is being
+    /// emptied.
     pub(super) fn choose_beside(
         &self,
         frames: &Frames,
@@ -162,7 +164,7 @@ impl Fullness {
         self.smallest(frames, entry, order, migratetype)
     }
 
-    /// The smallest free block of `order` or larger that an entry counts.
+    /// Returns the smallest free block of `order` or larger that an entry counts.
     fn smallest(
         &self,
         frames: &Frames,
@@ -178,14 +180,14 @@ impl Fullness {
         find(frames, ours, smallest, migratetype)
     }
 
-    /// The first frame of the emptiest pageblock with free pages of `migratetype` that `suits`; few are asked. Not one
-    /// that is whole.
+    /// Returns the first frame of the emptiest pageblock with free pages of `migratetype` that `suits`; few are asked.
+    /// Not one that is whole.
     pub(super) fn emptiest(
         &self,
         migratetype: Migratetype,
         suits: impl Fn(FrameIndex) -> bool,
     ) -> Option<FrameIndex> {
-        /// So many pageblocks are asked.
+        /// Number of pageblocks that are asked.
         const LOOKS: usize = 64;
         let steps = &self.steps[migratetype.index()];
         let hanging = (0..STEPS).rev().flat_map(|step| {
@@ -198,7 +200,7 @@ impl Fullness {
         hanging.take(LOOKS).map(frame).find(|&first| suits(first))
     }
 
-    /// The entries of a ring.
+    /// Returns the entries of a ring.
     fn hanging(&self, ring: u32) -> impl Iterator<Item = usize> + '_ {
         let known = |number: u32| (number != NONE).then_some(number as usize);
         let first = known(self.rings[ring as usize]);
@@ -253,19 +255,19 @@ impl Fullness {
         }
     }
 
-    /// The word in which a ring has its bit.
+    /// Returns the word in which a ring has its bit.
     fn word(&mut self, ring: u32) -> &mut u64 {
         let row = ring as usize / STEPS;
         &mut self.steps[row / ORDERS][row % ORDERS]
     }
 }
 
-/// The number of a ring.
+/// Returns the number of a ring.
 fn ring(migratetype: Migratetype, largest: usize, step: usize) -> u32 {
     ((migratetype.index() * ORDERS + largest) * STEPS + step) as u32
 }
 
-/// The first free block of `order` on a list of `migratetype` among these frames.
+/// Returns the first free block of `order` on a list of `migratetype` among these frames.
 fn find(
     frames: &Frames,
     range: Range<FrameIndex>,
@@ -300,7 +302,6 @@ mod tests {
     use crate::units::{PageCount, Pfn};
     use alloc::vec;
 
-    /// Pageblocks of the tests.
     const BLOCKS: usize = 6;
 
     fn frames() -> Frames {
@@ -312,7 +313,7 @@ mod tests {
 
     type Listed = (FrameIndex, Order, Migratetype);
 
-    /// The free blocks below a pageblock that lie in a pageblock and are listed under a type.
+    /// Returns the free blocks below a pageblock that lie in a pageblock and are listed under a type.
     fn inside(
         listed: &[Listed],
         block: usize,
@@ -329,14 +330,14 @@ mod tests {
         pages / u64::from(STEP_PAGES)
     }
 
-    /// The fullness of the fullest pageblock that can serve the request, by a look over all.
+    /// Returns the fullness of the fullest pageblock that can serve the request, by a look over all.
     fn naive(listed: &[Listed], wanted: Order, migratetype: Migratetype) -> Option<u64> {
         let serves =
             |&block: &usize| inside(listed, block, migratetype).any(|order| order >= wanted);
         (0..BLOCKS).filter(serves).map(|block| step(listed, block, migratetype)).min()
     }
 
-    /// That of the pageblock that the lists choose. They must choose its smallest free block that fits.
+    /// Returns the fullness of the pageblock that the lists choose. They must choose its smallest free block that fits.
     fn chosen(
         lists: &FreeLists,
         frames: &Frames,

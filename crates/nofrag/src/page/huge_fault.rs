@@ -1,5 +1,5 @@
-//! What a fault in memory that may be huge asks for: by the setting `transparent_hugepage/defrag`, by what the program
-//! has advised, and by version.
+//! The requests of a fault in memory that may be huge: by the setting `transparent_hugepage/defrag`, by the program's
+//! advice, and by version.
 //!
 //! All requests are for movable memory of a process, without reserves. The setting adds who may reclaim:
 //!
@@ -26,26 +26,25 @@ use crate::units::Order;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HugeDefrag {
-    /// Callers.
+    /// Callers may reclaim, without retry unless the memory was advised.
     Always,
-    /// kswapd.
+    /// Only kswapd may reclaim, never the caller.
     Defer,
-    /// Callers where it was advised, kswapd elsewhere.
+    /// Callers may reclaim where it was advised, kswapd elsewhere.
     DeferMadvise,
-    /// Callers where it was advised, nobody elsewhere: the default.
+    /// Callers may reclaim where it was advised, nobody elsewhere: the default.
     #[default]
     Madvise,
-    /// Nobody.
+    /// Nobody may reclaim for a huge page.
     Never,
 }
 
-/// What the program has advised for the memory.
+/// Advice of the program for the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Advice {
-    /// Nothing.
     Unadvised,
-    /// `MADV_HUGEPAGE`.
+    /// The program has advised `MADV_HUGEPAGE`.
     HugePage,
 }
 
@@ -65,7 +64,7 @@ pub struct HugeFault {
 }
 
 impl HugeFault {
-    /// What a fault asks for under a setting, an advice, and the rules of a version.
+    /// Returns the requests of a fault under a setting, an advice, and the rules of a version.
     #[must_use]
     pub const fn new(defrag: HugeDefrag, advice: Advice, tries: HugeTries) -> HugeFault {
         let plain = flags(defrag, advice);
@@ -93,7 +92,7 @@ impl Iterator for HugeFault {
     }
 }
 
-/// Who may reclaim for a huge page, and how hard.
+/// Returns the flags that say who may reclaim for a huge page, and how hard.
 const fn flags(defrag: HugeDefrag, advice: Advice) -> RequestFlags {
     use Advice::{HugePage, Unadvised};
     use HugeDefrag::{Always, Defer, DeferMadvise, Madvise, Never};

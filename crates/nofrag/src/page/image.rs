@@ -23,34 +23,32 @@ use crate::errors::{errors, turns_into};
 use crate::event::EventSink;
 use crate::units::{Order, PageCount, Pfn};
 
-/// A whole allocator.
+/// Picture of a whole allocator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Image {
-    /// Its zones, as [`PageAllocator::zones`] orders them.
+    /// Zones, as [`PageAllocator::zones`] orders them.
     pub zones: Vec<ZoneImage>,
     /// Blocks in use, in ascending order.
     pub used: Vec<UsedBlock>,
 }
 
-/// A block in use.
+/// A block in use, in a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UsedBlock {
-    /// Its first frame.
     pub pfn: Pfn,
-    /// Its size.
     pub order: Order,
-    /// Whether its content may be moved.
+    /// True if the content of the block may be moved.
     pub movable: bool,
 }
 
-/// A zone.
+/// Picture of a zone and its lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ZoneImage {
     /// Watermarks without boost, in pages.
     pub watermarks: Watermarks,
-    /// By how much they stand higher.
+    /// Pages by which the boost raises the watermarks.
     pub boost: PageCount,
-    /// What is kept from requests whose highest zone is of the kind, in pages.
+    /// Pages withheld from requests whose highest zone is of the kind.
     pub lowmem_reserve: [u64; ZoneKind::COUNT],
     /// Pages in HIGHATOMIC pageblocks.
     pub reserved_high_atomic: PageCount,
@@ -64,18 +62,15 @@ pub struct ZoneImage {
     pub cpus: Vec<CpuImage>,
     /// Its pageblocks, in ascending order; those in large holes are left out.
     pub pageblocks: Vec<PageblockImage>,
-    /// What compaction remembers.
     pub compaction: CompactionImage,
 }
 
 /// A list of free blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListImage {
-    /// Their order.
     pub order: Order,
-    /// The type of the list.
     pub migratetype: Migratetype,
-    /// Their first frames: first to be taken first.
+    /// First frames of the blocks, in the order in which the blocks are taken.
     pub blocks: Vec<Pfn>,
 }
 
@@ -84,11 +79,11 @@ pub struct ListImage {
 pub struct CpuImage {
     /// Pages of a refill or a drain, before they grow.
     pub batch: u32,
-    /// The bounds of what the lists may hold.
+    /// Lower bound of the pages that the lists may hold.
     pub high_min: u32,
-    /// The same; equal to `high_min` until Linux 6.6.
+    /// Upper bound of the pages that the lists may hold; equal to `high_min` until Linux 6.6.
     pub high_max: u32,
-    /// How many pages they may hold now; 0 until Linux 6.6, where that is `high_min`.
+    /// Pages that the lists may hold now; 0 until Linux 6.6, where the bound is `high_min`.
     pub high: u32,
     /// `free_factor` until Linux 6.6, `alloc_factor` from 6.7 on.
     pub factor: u8,
@@ -100,27 +95,25 @@ pub struct CpuImage {
     pub lists: Vec<ListImage>,
 }
 
-/// A pageblock.
+/// Picture of a pageblock with its mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageblockImage {
-    /// Its first frame.
     pub pfn: Pfn,
-    /// Its type.
     pub migratetype: Migratetype,
-    /// Whether compaction passes it by.
+    /// True if compaction passes the pageblock by.
     pub skip: bool,
 }
 
-/// What compaction remembers of a zone. Positions are frames, 0 before the first run.
+/// State that compaction keeps for a zone between runs. Positions are frames, 0 before the first run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CompactionImage {
-    /// Where the source scanner goes on: of any run, and of those that wait (`compact_cached_migrate_pfn`).
+    /// Position of the source scanner: of any run, and of runs that wait (`compact_cached_migrate_pfn`).
     pub sources: [u64; 2],
-    /// Where the target scanner goes on (`compact_cached_free_pfn`).
+    /// Position of the target scanner (`compact_cached_free_pfn`).
     pub targets: u64,
-    /// Where both began after marks were last wiped (`compact_init_migrate_pfn`, `compact_init_free_pfn`).
+    /// First position of the source scanner after marks were last wiped (`compact_init_migrate_pfn`).
     pub first_source: u64,
-    /// The same of targets.
+    /// First position of the target scanner after marks were last wiped (`compact_init_free_pfn`).
     pub first_target: u64,
     /// Attempts since the last failure (`compact_considered`).
     pub considered: u8,
@@ -133,12 +126,12 @@ pub struct CompactionImage {
 }
 
 errors! {
-    /// Why a picture is of no possible allocator.
+    /// Contradiction in a picture, or between it and the machine.
     #[non_exhaustive]
     pub enum ImageError {
-        /// There is no such machine.
+        /// No machine has this configuration.
         Config(error: PageConfigError) => "{error}",
-        /// It has another number of zones than the memory map, or a zone has another number of CPUs.
+        /// The picture has another number of zones than the memory map, or a zone has another number of CPUs.
         Shape => "the zones or CPUs are not those of the memory map",
         /// The frame lies outside the memory of the zone that names it.
         Outside(pfn: Pfn) => "frame {pfn} is outside its zone's memory",
@@ -161,7 +154,7 @@ impl From<PageConfigError> for ImageError {
 turns_into!(TryReserveError => ImageError::Config(PageConfigError::OutOfMetadata));
 
 impl<E: EventSink> PageAllocator<E> {
-    /// The allocator that was pictured, on the machine of `config`. O(frames).
+    /// Makes the allocator that was pictured, on the machine of `config`. O(frames).
     ///
     /// # Errors
     /// [`ImageError`].
@@ -186,7 +179,7 @@ impl<E: EventSink> PageAllocator<E> {
         Ok(pages)
     }
 
-    /// No block reaches into a hole of a zone. A hole may be far larger than what is known of frames.
+    /// Checks that no block reaches into a hole of a zone. A hole may be far larger than what is known of frames.
     fn check_holes(&self, config: &PageConfig) -> Result<(), ImageError> {
         let zones = || config.map.nodes().iter().flat_map(|node| &node.zones);
         let mut holes: Vec<(Pfn, Pfn)> = Vec::new();
@@ -280,8 +273,8 @@ impl<E: EventSink> PageAllocator<E> {
         Ok(frame)
     }
 
-    /// A picture of all that decides what comes next. Moves that are under way are left out: their blocks and targets
-    /// count as in use. O(frames).
+    /// Takes a picture of all that decides what comes next. Moves that are under way are left out: their blocks and
+    /// targets count as in use. O(frames).
     ///
     /// # Errors
     /// [`TryReserveError`] when there is no memory for the picture.

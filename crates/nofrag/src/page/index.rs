@@ -1,4 +1,4 @@
-//! How fragmented free memory is, in three numbers.
+//! The fragmentation of free memory, in three numbers.
 //!
 //! All three compare the free pages with the blocks of an order that could be carved from them. The *fragmentation
 //! index* asks why a request would fail: for lack of memory, or because what is free is in pieces? The *unusable* index
@@ -14,38 +14,38 @@ use super::zone::ZoneId;
 use crate::event::EventSink;
 use crate::units::Order;
 
-/// How fragmented the free memory of a zone is for blocks of one order.
+/// Fragmentation of the free memory of a zone for blocks of one order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FragmentationIndices {
-    /// Why a request of the order would fail, in 1/1000: near 0 for lack of memory, near 1000 because what is free is
-    /// in pieces; slightly negative with a single block. `None` if it would not fail (the kernel writes -1000).
+    /// Cause of a failed request of the order, in 1/1000: near 0 for lack of memory, near 1000 for free memory in
+    /// pieces; slightly negative with a single block. `None` if the request would not fail (the kernel writes -1000).
     pub fragmentation: Option<i64>,
     /// The share of free memory that cannot serve the order, in 1/1000; 1000 if nothing is free.
     pub unusable: u64,
-    /// The same in 1/100; 0 if nothing is free.
+    /// The share of free memory that cannot serve the order, in 1/100; 0 if nothing is free.
     pub extfrag: u64,
 }
 
-/// What the indices are made from. All sums saturate: files from elsewhere may hold any number.
+/// Sums from which the indices are computed. All of them saturate: files from elsewhere may hold any number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FreeShape {
     /// Pages in a block of the order that is asked for.
     wanted: u64,
-    /// Free pages, in so many blocks.
+    /// Free pages, in `blocks` blocks.
     pages: u64,
     blocks: u64,
-    /// Blocks of the order that they could be cut into.
+    /// Blocks of the order that the free pages could be cut into.
     suitable: u64,
 }
 
 impl FreeShape {
-    /// The free memory of `lists`, seen by a request of `order`. O(orders times types).
+    /// Sums the free memory of `lists`, seen by a request of `order`. O(orders times types).
     pub(super) fn of(lists: &FreeLists, order: Order) -> FreeShape {
         let blocks = Order::all().map(|each| lists.blocks(each));
         FreeShape::of_blocks(blocks, u32::from(order.get()))
     }
 
-    /// Of so many free blocks of each order. O(orders).
+    /// Sums free memory, given as the number of free blocks of each order. O(orders).
     fn of_blocks(blocks: impl Iterator<Item = u64>, order: u32) -> FreeShape {
         let size = |order| 1_u64.checked_shl(order).unwrap_or(u64::MAX);
         let mut shape = FreeShape { wanted: size(order), pages: 0, blocks: 0, suitable: 0 };
@@ -68,7 +68,6 @@ impl FreeShape {
         }
     }
 
-    /// [`FragmentationIndices::fragmentation`].
     pub(super) fn fragmentation(self) -> Option<i64> {
         if self.blocks == 0 {
             return Some(0);
@@ -81,17 +80,15 @@ impl FreeShape {
         Some(i64::try_from(share).map_or(i64::MIN, |share| 1000 - share))
     }
 
-    /// [`FragmentationIndices::unusable`].
     pub(super) fn unusable(self) -> u64 {
         self.share_in_pieces(1000).unwrap_or(1000)
     }
 
-    /// [`FragmentationIndices::extfrag`].
     pub(super) fn extfrag(self) -> u64 {
         self.share_in_pieces(100).unwrap_or(0)
     }
 
-    /// The share of free memory that cannot serve the order; `None` without free memory.
+    /// Returns the share of free memory that cannot serve the order; `None` without free memory.
     fn share_in_pieces(self, unit: u64) -> Option<u64> {
         let in_pieces = self.pages.saturating_sub(self.suitable.saturating_mul(self.wanted));
         unit.saturating_mul(in_pieces).checked_div(self.pages)
@@ -99,8 +96,8 @@ impl FreeShape {
 }
 
 impl FragmentationIndices {
-    /// Of so many free blocks of each order, as a line of `/proc/buddyinfo` has them. There may be more orders than
-    /// [`Order::COUNT`]: kernels with larger pages have them. O(orders).
+    /// Computes the indices from the number of free blocks of each order, as a line of `/proc/buddyinfo` has them.
+    /// There may be more orders than [`Order::COUNT`]: kernels with larger pages have them. O(orders).
     ///
     /// ```
     /// use nofrag::page::FragmentationIndices;
@@ -115,8 +112,8 @@ impl FragmentationIndices {
 }
 
 impl<E: EventSink> PageAllocator<E> {
-    /// How fragmented a zone's free memory is for blocks of an order, per-CPU lists not included; `None` if there is no
-    /// such zone. O(orders times types).
+    /// Computes the indices of a zone's free memory for blocks of an order, per-CPU lists not included; `None` if there
+    /// is no such zone. O(orders times types).
     #[must_use]
     pub fn indices(&self, zone: ZoneId, order: Order) -> Option<FragmentationIndices> {
         let shape = FreeShape::of(&self.zones.get(zone.index())?.lists, order);

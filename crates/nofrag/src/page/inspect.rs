@@ -1,4 +1,4 @@
-//! What can be seen of the memory from outside: `/proc/buddyinfo`, `/proc/pagetypeinfo`, and more.
+//! Views of the memory from outside: `/proc/buddyinfo`, `/proc/pagetypeinfo`, and more.
 
 use alloc::vec::Vec;
 
@@ -11,14 +11,12 @@ use crate::event::EventSink;
 use crate::lists::filled;
 use crate::units::{Order, PageCount, Pfn};
 
-/// What is known of a pageblock, or of the part of one that lies in a zone.
+/// State of a pageblock, or of the part of one that lies in a zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageblockInfo {
-    /// Its zone.
     pub zone: ZoneId,
-    /// Its frames in that zone.
+    /// Frames of the pageblock in the zone.
     pub frames: PfnRange,
-    /// What its pages are meant for.
     pub migratetype: Migratetype,
     /// Free pages of the whole pageblock, that of other zones' parts included; those on per-CPU lists not.
     pub free: PageCount,
@@ -29,35 +27,36 @@ pub struct PageblockInfo {
     pub largest_free: Option<Order>,
 }
 
-/// How many pageblocks hold what. Those that lie in several zones, or partly in none, count once; those without memory
-/// do not count.
+/// Numbers of pageblocks by their content. Pageblocks that lie in several zones, or partly in none, count once; those
+/// without memory do not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PageblockCounts {
-    /// All of it is free, that on per-CPU lists included.
+    /// Pageblocks that are all free, pages on per-CPU lists included.
     pub free: u64,
-    /// All that is in use could be moved away.
+    /// Pageblocks whose pages in use could all be moved away.
     pub movable: u64,
-    /// Something stays where it is: memory in use, what was taken before the allocator came up, or a hole.
+    /// Pageblocks in which something stays where it is: memory in use, what was taken before the allocator came up, or
+    /// a hole.
     pub pinned: u64,
 }
 
-/// What becomes of a frame.
+/// State of the block to which a frame belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameState {
-    /// It belongs to a free block, on a list of its zone.
+    /// The block is free, on a list of its zone.
     Free,
-    /// It belongs to a free block on a per-CPU list.
+    /// The block is free, on a per-CPU list.
     PerCpu,
-    /// It belongs to a block in use whose content stays.
+    /// The block is in use, and its content stays.
     Used,
-    /// It belongs to a block in use whose content may be moved.
+    /// The block is in use, and its content may be moved.
     Movable,
-    /// Compaction has set it aside, or moves what it holds.
+    /// Compaction has set the block aside, or moves its content.
     Moving,
 }
 
 impl<E: EventSink> PageAllocator<E> {
-    /// All pageblocks, by zone and then ascending. O(frames) for all of them.
+    /// Returns all pageblocks, by zone and then ascending. O(frames) for all of them.
     pub fn pageblocks(&self) -> impl Iterator<Item = PageblockInfo> + '_ {
         let whole = Order::PAGEBLOCK.pages() as FrameIndex;
         self.zones.iter().flat_map(move |zone| {
@@ -93,7 +92,8 @@ impl<E: EventSink> PageAllocator<E> {
         tags.filter(|tag| tag.kind() == Kind::Free).map(|tag| tag.order()).max()
     }
 
-    /// What becomes of a frame, and where its block begins; `None` where there is no memory. O(orders).
+    /// Returns the state of a frame, and the first frame and order of its block; `None` where there is no memory.
+    /// O(orders).
     #[must_use]
     pub fn frame(&self, pfn: Pfn) -> Option<(FrameState, Pfn, Order)> {
         let (head, tag) = self.frames.head_of(self.frames.index(pfn)?)?;
@@ -107,20 +107,21 @@ impl<E: EventSink> PageAllocator<E> {
         Some((state, self.frames.pfn(head), tag.order()))
     }
 
-    /// Free blocks of an order and type in a zone, those on per-CPU lists not included. O(1).
+    /// Returns the number of free blocks of an order and type in a zone, those on per-CPU lists not included. O(1).
     #[must_use]
     pub fn free_blocks(&self, zone: ZoneId, order: Order, migratetype: Migratetype) -> u64 {
         self.zones.get(zone.index()).map_or(0, |zone| zone.lists.len(order, migratetype))
     }
 
-    /// Free pages on a zone's lists of a type. O(1).
+    /// Returns the free pages on a zone's lists of a type. O(1).
     #[must_use]
     pub fn free_pages(&self, zone: ZoneId, migratetype: Migratetype) -> PageCount {
         let pages = self.zones.get(zone.index()).map_or(0, |zone| zone.lists.pages(migratetype));
         PageCount(pages)
     }
 
-    /// The order of the largest free block of a zone that requests can have; `None` if nothing is free. O(types).
+    /// Returns the order of the largest free block of a zone that requests can have; `None` if nothing is free.
+    /// O(types).
     #[must_use]
     pub fn largest_free(&self, zone: ZoneId) -> Option<Order> {
         let lists = &self.zones.get(zone.index())?.lists;
@@ -129,14 +130,14 @@ impl<E: EventSink> PageAllocator<E> {
         Order::new(u16::BITS.checked_sub(1 + orders.leading_zeros())? as u8)
     }
 
-    /// Free pages on the per-CPU lists of a zone. O(CPUs).
+    /// Returns the free pages on the per-CPU lists of a zone. O(CPUs).
     #[must_use]
     pub fn per_cpu_pages(&self, zone: ZoneId) -> PageCount {
         let lists = self.zones.get(zone.index()).map_or(&[][..], |zone| &zone.per_cpu);
         PageCount(lists.iter().map(|lists| u64::from(lists.pages())).sum())
     }
 
-    /// Pageblocks by what is in them; `None` without memory to count in. O(pageblocks, blocks on per-CPU lists).
+    /// Counts pageblocks by their content; `None` without memory to count in. O(pageblocks, blocks on per-CPU lists).
     #[must_use]
     pub fn pageblock_counts(&self) -> Option<PageblockCounts> {
         let whole = Order::PAGEBLOCK.pages();
@@ -158,7 +159,7 @@ impl<E: EventSink> PageAllocator<E> {
         Some(counts)
     }
 
-    /// Pages on per-CPU lists by pageblock.
+    /// Counts pages on per-CPU lists by pageblock.
     fn on_per_cpu_lists(&self) -> Option<Vec<Option<u16>>> {
         let mut pages = filled(self.frames.len() >> Order::PAGEBLOCK.get(), Some(0)).ok()?;
         for lists in self.zones.iter().flat_map(|zone| &zone.per_cpu) {
@@ -170,8 +171,8 @@ impl<E: EventSink> PageAllocator<E> {
         Some(pages)
     }
 
-    /// Free pages that lie on a list of another type than their pageblock's: the mismatches that strict lists rule out.
-    /// O(frames).
+    /// Counts the free pages that lie on a list of another type than their pageblock's: the mismatches that strict
+    /// lists rule out. O(frames).
     #[must_use]
     pub fn list_mismatches(&self) -> PageCount {
         let frames = &self.frames;

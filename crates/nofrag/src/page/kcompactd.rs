@@ -29,10 +29,10 @@ use crate::cpu::CpuId;
 use crate::event::{Event, EventSink};
 use crate::units::{Nanos, Order};
 
-/// What a node's kcompactd was asked for.
+/// Mailbox of a node's kcompactd.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct KcompactdBox {
-    /// The largest block that was asked for since it last looked (`kcompactd_max_order`).
+    /// The largest block that was asked for since kcompactd last looked (`kcompactd_max_order`).
     pub(super) wanted: Option<Order>,
 }
 
@@ -61,24 +61,23 @@ const LONG_INTERVAL: Nanos = Nanos(INTERVAL.0 << compaction::MAX_SHIFT);
 #[derive(Debug)]
 pub struct Kcompactd {
     node: NodeId,
-    /// Where it runs.
     cpu: Option<CpuId>,
     work: Option<Work>,
-    /// When to look at the score again.
+    /// Time of the next look at the score.
     look_at: Option<Nanos>,
 }
 
-/// What the machine wants next.
+/// Next action of the caller of a [`Kcompactd`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::large_enum_variant, reason = "without an allocation there is no box for moves")]
 pub enum KcompactdStep {
     /// Move these, then report with [`Kcompactd::migrated`].
     Migrate(Moves),
-    /// Nothing just now: the budget is spent, or there is no work. It does not count the pages that were moved.
+    /// Nothing just now: the budget is spent, or there is no work. The progress does not count the pages that were
+    /// moved.
     Paused(PageProgress),
 }
 
-/// What it is doing.
 #[derive(Debug)]
 struct Work {
     why: Why,
@@ -87,7 +86,7 @@ struct Work {
     run: Option<Compaction>,
 }
 
-/// Why it compacts.
+/// Reason for the work.
 #[derive(Clone, Copy, Debug)]
 enum Why {
     /// A block of this order was asked for.
@@ -97,13 +96,13 @@ enum Why {
 }
 
 impl Kcompactd {
-    /// The machine of a node. A node that the allocator does not know has no work.
+    /// Makes the machine of a node. A node that the allocator does not know has no work.
     #[must_use]
     pub const fn new(node: NodeId) -> Kcompactd {
         Kcompactd { node, cpu: None, work: None, look_at: None }
     }
 
-    /// The same on this CPU, whose lists get what is moved away from.
+    /// Lets the machine work on this CPU, whose lists get the sources that have moved.
     #[must_use]
     pub const fn on(mut self, cpu: CpuId) -> Kcompactd {
         self.cpu = Some(cpu);
@@ -133,9 +132,9 @@ impl Kcompactd {
         }
     }
 
-    /// Does some work, for who moves pages while others use the allocator: stops where pages are to be moved, takes
-    /// what it looked at off `left`, and ends when nothing is left. Asked again before a report, it names the same
-    /// moves.
+    /// Does some work, for a caller that moves pages while others use the allocator: stops where pages are to be moved,
+    /// subtracts the frames that it looked at from `left`, and ends when nothing of that remains. Called again before a
+    /// report, it names the same moves.
     pub fn advance<E: EventSink>(
         &mut self,
         now: Nanos,
@@ -152,8 +151,8 @@ impl Kcompactd {
         KcompactdStep::Paused(PageProgress { pages: 0, more, wake_at: self.look_at })
     }
 
-    /// Takes note of what came of the moves that [`advance`](Self::advance) named, and says how many pages were moved
-    /// and how many not. Without such moves nothing happens.
+    /// Records the results of the moves that [`advance`](Self::advance) named, and returns the numbers of pages moved
+    /// and not moved. Without such moves nothing happens.
     pub fn migrated<E: EventSink>(
         &mut self,
         pages: &mut PageAllocator<E>,
@@ -163,7 +162,7 @@ impl Kcompactd {
         run.map_or(Landed::default(), |run| run.migrated(pages, results))
     }
 
-    /// Whether there is something to do; takes up what was asked for.
+    /// Takes up the work that was asked for; returns true if there is any.
     fn begin<E: EventSink>(&mut self, now: Nanos, pages: &mut PageAllocator<E>) -> bool {
         if self.work.is_some() {
             return true;
@@ -177,7 +176,7 @@ impl Kcompactd {
         self.work.is_some()
     }
 
-    /// Whether to work ahead, if it is time to ask.
+    /// Decides whether to work ahead, if it is time to ask.
     fn proactive<E: EventSink>(&mut self, now: Nanos, pages: &PageAllocator<E>) -> Option<Why> {
         let policy = &pages.policy.compaction;
         let proactiveness = policy.proactiveness.filter(|&p| p > 0)?;
@@ -193,7 +192,7 @@ impl Kcompactd {
         (idle && score > bounds.high).then_some(Why::Proactive { score, low: bounds.low })
     }
 
-    /// Goes on with a zone, or to the next one, up to where something is to be moved.
+    /// Goes on with a zone, or to the next one, up to the next moves.
     fn go_on<E: EventSink>(
         &mut self,
         now: Nanos,
@@ -247,7 +246,7 @@ impl Kcompactd {
         }
     }
 
-    /// Gives up what it is doing, with nothing set aside any more.
+    /// Gives up its work, with nothing set aside any more.
     pub fn abandon<E: EventSink>(self, pages: &mut PageAllocator<E>) {
         if let Some(run) = self.work.and_then(|work| work.run) {
             run.abandon(pages);
@@ -260,7 +259,7 @@ fn later(now: Nanos, by: Nanos) -> Nanos {
 }
 
 impl<E: EventSink> PageAllocator<E> {
-    /// A run over a zone in the background, if it can help.
+    /// Makes a run over a zone in the background, if it can help.
     fn background_run(&mut self, id: ZoneId, why: Why) -> Option<Compaction> {
         let goal = match why {
             Why::Proactive { low, .. } => Goal::Score(low),
@@ -288,8 +287,8 @@ impl<E: EventSink> PageAllocator<E> {
         Some(Compaction::new(self, id, Job { goal, mode: Mode::Background, cma }))
     }
 
-    /// Whether a run in the background is worth beginning. In defrag mode it shall leave the high mark, all of it in
-    /// whole pageblocks; elsewhere a block at the lowest mark will do.
+    /// Returns true if a run in the background is worth beginning. In defrag mode it shall leave the high mark, all of
+    /// it in whole pageblocks; elsewhere a block at the lowest mark will do.
     fn background_helps(&self, id: ZoneId, order: Order, goal: Goal) -> bool {
         let zone = &self.zones[id.index()];
         let of_node = self.zones.iter().filter(|other| other.node == zone.node);
@@ -314,7 +313,7 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    /// Takes note of how a zone ended. What per-CPU lists hold may be what was missing.
+    /// Records the outcome of a zone. After a failure its per-CPU lists are drained: they may hold the missing pages.
     fn background_ended(&mut self, id: ZoneId, why: Why, result: CompactionResult) {
         let Why::Wanted(order) = why else { return };
         match result {

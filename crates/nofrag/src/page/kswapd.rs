@@ -43,25 +43,25 @@ use super::zone::{Zone, ZoneId};
 use crate::event::{Event, EventSink};
 use crate::units::{Nanos, Order};
 
-/// How much a step of a background machine may do.
+/// Most work that a step of a background machine may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageBudget {
-    /// Pages that it may ask the owner to reclaim, or frames that it may scan.
+    /// Pages that the step may ask the owner to reclaim, or frames that it may scan.
     pub pages: u64,
 }
 
-/// What a step of a background machine did.
+/// Work that a step of a background machine did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PageProgress {
-    /// Pages reclaimed or moved.
+    /// Pages that were reclaimed or moved.
     pub pages: u64,
-    /// Whether there is more to do at once.
+    /// True if there is more to do at once.
     pub more: bool,
-    /// When to look again, if nothing wakes the machine before.
+    /// Time of the next look, if nothing wakes the machine before.
     pub wake_at: Option<Nanos>,
 }
 
-/// How long it dozes (`HZ / 10`).
+/// Length of a doze (`HZ / 10`).
 const DOZE: Nanos = Nanos(100_000_000);
 
 /// Runs in a row without a page after which a node is hopeless (`MAX_RECLAIM_RETRIES`).
@@ -73,20 +73,20 @@ const BOOST_PRIORITY: u8 = FIRST_PRIORITY - 2;
 /// The lowest priority of kswapd. At 0 it would look at all of memory; that is left to callers.
 const LAST_PRIORITY: u8 = 1;
 
-/// What a node's kswapd was asked for, and what others may know of it.
+/// Mailbox of a node's kswapd, and its state for others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct KswapdBox {
-    /// What it was woken for since it last looked.
+    /// All that kswapd was woken for since it last looked.
     pub(super) wanted: Option<Wanted>,
-    /// Whether it is at work, or about to be.
+    /// True if kswapd is at work, or about to be.
     pub(super) awake: bool,
     /// Runs in a row that brought nothing (`kswapd_failures`).
     pub(super) failures: u8,
-    /// How often it has let waiters go on (patch 5).
+    /// Number of times that kswapd has let waiters go on (patch 5).
     pub(super) releases: u64,
 }
 
-/// What kswapd was woken for.
+/// Goal that kswapd was woken for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Wanted {
     /// The largest block that was asked for (`kswapd_order`).
@@ -101,34 +101,34 @@ impl Wanted {
         Wanted { order: self.order.max(other.order), highest: self.highest.max(other.highest) }
     }
 
-    /// The same for blocks of this size.
+    /// Returns the same goal for blocks of this size.
     fn of(self, order: Order) -> Wanted {
         Wanted { order, ..self }
     }
 }
 
-/// What else can help whoever wakes kswapd.
+/// Means of the waker of kswapd to help itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waker {
-    /// It reclaims and compacts itself.
+    /// The waker reclaims and compacts itself.
     Reclaims,
-    /// It cannot.
+    /// The waker can do neither.
     CannotReclaim,
 }
 
-/// What is known of a node's kswapd from outside.
+/// State of a node's kswapd, as seen from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KswapdInfo {
-    /// The largest block that it was asked for since it last looked, and the highest zone.
+    /// The largest block that kswapd was asked for since it last looked, and the highest zone.
     pub asked: Option<(Order, ZoneKind)>,
-    /// Whether it is at work, or about to be: [`Kswapd::step`] has something to do.
+    /// True if kswapd is at work, or about to be: [`Kswapd::step`] has something to do.
     pub awake: bool,
-    /// Runs in a row that brought nothing; from 16 on it is no longer woken.
+    /// Runs in a row that brought nothing; from 16 on kswapd is no longer woken.
     pub failures: u8,
 }
 
 impl<E: EventSink> PageAllocator<E> {
-    /// What a node's kswapd does; `None` if there is no such node.
+    /// Returns the state of a node's kswapd; `None` if there is no such node.
     #[must_use]
     pub fn kswapd(&self, node: NodeId) -> Option<KswapdInfo> {
         let mail = &self.nodes.get(node.index())?.kswapd;
@@ -165,15 +165,15 @@ impl<E: EventSink> PageAllocator<E> {
         self.events.record(Event::Page(PageEvent::KswapdWoken { node, order }));
     }
 
-    /// The zones of a node with memory, up to a kind.
+    /// Returns the zones of a node with memory, up to a kind.
     pub(super) fn zones_of(&self, node: NodeId, highest: ZoneKind) -> impl Iterator<Item = &Zone> {
         let usable =
             move |zone: &&Zone| zone.node == node && zone.kind <= highest && zone.managed.0 > 0;
         self.zones.iter().filter(usable)
     }
 
-    /// Whether some zone of the node stands above its high mark, boost included, with a block of the wanted size
-    /// (`pgdat_balanced`). A node without such zones is.
+    /// Returns true if some zone of the node stands above its high mark, boost included, with a block of the wanted
+    /// size (`pgdat_balanced`), or if the node has no such zones.
     pub(super) fn is_balanced(&self, node: NodeId, wanted: Wanted) -> bool {
         let mut none = true;
         let defrag = self.policy.spread == Spread::EveryRequest;
@@ -188,7 +188,7 @@ impl<E: EventSink> PageAllocator<E> {
         self.zones_of(node, wanted.highest).inspect(|_| none = false).any(meets) || none
     }
 
-    /// The boosts of a node's zones.
+    /// Returns the boosts of a node's zones.
     fn boosts(&self, node: NodeId, highest: ZoneKind) -> Boosts {
         let mut boosts = Boosts::default();
         for zone in self.zones_of(node, highest) {
@@ -197,7 +197,7 @@ impl<E: EventSink> PageAllocator<E> {
         boosts
     }
 
-    /// A run begins or ends: meanwhile CPUs keep little on their lists.
+    /// Records that a run begins or ends: while it lasts, CPUs keep little on their lists.
     pub(super) fn set_reclaims(&mut self, node: NodeId, highest: ZoneKind, reclaims: Reclaims) {
         let zones = self.zones.iter_mut();
         for zone in zones.filter(|zone| zone.node == node && zone.kind <= highest) {
@@ -205,14 +205,14 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    /// Takes away what a run has noted; what was added since stays.
+    /// Takes away the boosts that a run has noted; boosts added since stay.
     fn settle_boosts(&mut self, node: NodeId, noted: &Boosts) {
         for zone in self.zones.iter_mut().filter(|zone| zone.node == node) {
             zone.boost -= zone.boost.min(noted.0[zone.kind.index()]);
         }
     }
 
-    /// Whether callers may reclaim themselves without taking the last pages from those that free some
+    /// Returns true if callers may reclaim themselves without taking the last pages from those that free some
     /// (`allow_direct_reclaim`).
     fn allows_direct_reclaim(&self, node: NodeId) -> bool {
         let sum = |of: fn(&Zone) -> u64| self.zones_of(node, ZoneKind::Normal).map(of).sum::<u64>();
@@ -221,21 +221,21 @@ impl<E: EventSink> PageAllocator<E> {
         hopeless || reserve == 0 || sum(|zone| zone.lists.total()) > reserve / 2
     }
 
-    /// The most that a step asks for: twice what it takes to find a node hopeless. An owner may say that it reclaims
-    /// and never balance the node, and a step has to end.
+    /// Returns the most pages that a step asks for: twice what it takes to find a node hopeless. An owner may say that
+    /// it reclaims and never balance the node, and a step has to end.
     fn most_of_step(&self, node: NodeId) -> u64 {
         let managed: u64 = self.zones_of(node, ZoneKind::Movable).map(|zone| zone.managed.0).sum();
         let least = BATCH * u64::from(FIRST_PRIORITY);
         2 * u64::from(HOPELESS) * (managed + least)
     }
 
-    /// What a pass is to bring: the distance from nothing to all high marks.
+    /// Returns the pages that a pass is to bring: the distance from nothing to all high marks.
     fn pass_target(&self, node: NodeId, highest: ZoneKind) -> u64 {
         self.zones_of(node, highest).map(|zone| zone.mark(Mark::High).max(BATCH)).sum()
     }
 }
 
-/// Whether a run of kswapd is under way.
+/// Begin or end of a run of kswapd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reclaims {
     Now,
@@ -264,24 +264,22 @@ pub struct Kswapd {
     doze: Option<Doze>,
 }
 
-/// It is about to sleep.
+/// State of a kswapd that is about to sleep.
 #[derive(Clone, Copy, Debug)]
 struct Doze {
     until: Nanos,
-    /// What it has reclaimed for.
+    /// Goal of the run before the doze.
     wanted: Wanted,
 }
 
-/// One run.
 #[derive(Clone, Copy, Debug)]
 struct Run {
-    /// What it was woken for.
     wanted: Wanted,
-    /// For what it still reclaims.
+    /// Size of the blocks that the run still reclaims for.
     order: Order,
-    /// The boosts that it found.
+    /// Boosts that stood when the run began.
     noted: Boosts,
-    /// How many pages it is still to reclaim for them.
+    /// Pages that the run is still to reclaim for the boosts.
     boost: u64,
     priority: u8,
     reclaimed: u64,
@@ -291,30 +289,28 @@ struct Run {
 /// One pass of a run. For a large block it goes over the node again and again.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pass {
-    /// After so many pages looked at, looking harder would not bring more.
+    /// Number of pages looked at after which looking harder would not bring more.
     target: u64,
-    /// Still to be asked for this time over the node.
+    /// Pages still to be asked for this time over the node.
     left: u64,
-    /// Of all times together.
+    /// Result of all times over the node.
     came: Reclaimed,
-    /// Of this time.
+    /// Pages that came this time over the node.
     came_now: u64,
-    /// How often it has gone over the node, this time included.
+    /// Number of times that the pass has gone over the node, this time included.
     times: u64,
 }
 
-/// What a run does next.
+/// Next part of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
-    /// A pass.
     Pass,
-    /// From the first priority on, as an ordinary run.
+    /// Start over from the first priority, as an ordinary run.
     StartOrdinary,
-    /// It ends.
     End,
 }
 
-/// How a run ended.
+/// Reason why a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
     /// The node is balanced, and boosts are worked off.
@@ -330,7 +326,7 @@ impl Run {
         Run { wanted, order, noted, boost, priority, reclaimed, pass }
     }
 
-    /// What to do before a pass, on a node that is balanced or not.
+    /// Decides what to do before a pass, on a node that is balanced or not.
     fn turn(&self, balanced: bool) -> Turn {
         match (balanced, self.boost > 0) {
             (false, true) => Turn::StartOrdinary,
@@ -339,14 +335,14 @@ impl Run {
         }
     }
 
-    /// What may be done for a pass.
+    /// Returns the scope of reclaim for a pass.
     fn scope(&self, fixes: Fixes) -> ReclaimScope {
         let ordinary = self.boost == 0;
         let slab = ordinary || fixes.has(Fixes::SLAB_SHRINKS);
         ReclaimScope { write: ordinary, swap: ordinary, slab }
     }
 
-    /// Takes note of a whole pass; says how the run ends if it does.
+    /// Records a whole pass; returns the reason if the run ends with it.
     fn after(&mut self, pass: &Pass, gap: u64) -> Option<Ended> {
         let came = pass.came.pages;
         let boosted = self.boost > 0;
@@ -378,7 +374,7 @@ impl Pass {
 }
 
 impl Kswapd {
-    /// The machine of a node.
+    /// Makes the machine of a node.
     #[must_use]
     pub const fn new(node: NodeId) -> Kswapd {
         Kswapd { node, run: None, doze: None }
@@ -419,8 +415,8 @@ impl Kswapd {
         PageProgress { wake_at: self.doze.map(|doze| doze.until), ..progress }
     }
 
-    /// Gives up what it is doing, and leaves it to another machine of the node. One that is dropped in the middle of a
-    /// run leaves the lists of CPUs short until the next run on the node ends.
+    /// Gives up its work, and leaves it to another machine of the node. One that is dropped in the middle of a run
+    /// leaves the lists of CPUs short until the next run on the node ends.
     pub fn abandon<E: EventSink>(self, pages: &mut PageAllocator<E>) {
         let Some(run) = self.run else { return };
         pages.set_reclaims(self.node, run.wanted.highest, Reclaims::NoLonger);
@@ -428,7 +424,7 @@ impl Kswapd {
         mail.wanted = Some(run.wanted.and(mail.wanted));
     }
 
-    /// The run that is under way, or one for what was asked, or for what is missing after a doze.
+    /// Returns the run that is under way, or one for what was asked, or for what is missing after a doze.
     fn current<E: EventSink>(&mut self, now: Nanos, pages: &mut PageAllocator<E>) -> Option<Run> {
         if self.run.is_none() {
             let asked = pages.nodes.get_mut(self.node.index())?.kswapd.wanted.take();
@@ -442,7 +438,7 @@ impl Kswapd {
         self.run
     }
 
-    /// The end of a doze: what to reclaim for, or sleep.
+    /// Ends a doze: returns the goal of another run, or goes to sleep.
     fn wakes_up<E: EventSink>(
         &mut self,
         now: Nanos,
@@ -484,7 +480,7 @@ impl Kswapd {
         }
     }
 
-    /// The owner has been over the node: does it once more, or ends the pass.
+    /// Ends a time over the node: asks the owner once more, or ends the pass.
     fn end_time<E: EventSink>(&mut self, now: Nanos, pages: &mut PageAllocator<E>) {
         let run = self.run.as_mut().expect("passes belong to a run");
         let pass = run.pass.as_mut().expect("the owner was asked for a pass");
@@ -538,7 +534,7 @@ impl Kswapd {
         }
     }
 
-    /// Hands over to kcompactd what reclaim cannot make: a block of the wanted size. Whoever waits goes on.
+    /// Hands over to kcompactd what reclaim cannot make: a block of the wanted size. Waiters go on.
     fn doze<E: EventSink>(&self, pages: &mut PageAllocator<E>, order: Order) {
         pages.forget_scans(self.node);
         pages.wake_kcompactd(self.node, order);
@@ -582,8 +578,8 @@ mod tests {
         Run::new(WANTED, noted)
     }
 
-    /// How a run stands after passes that brought so many pages each: what is left of the boost, the priority, the
-    /// order, and whether it has ended.
+    /// Returns the state of a run after passes that brought these numbers of pages: the rest of the boost, the
+    /// priority, the order, and true if the run has ended.
     fn after(mut run: Run, passes: &[u64]) -> (u64, u8, u8, bool) {
         let mut ended = None;
         for &pages in passes {

@@ -10,15 +10,15 @@ use crate::units::{Order, PageCount, Pfn};
 const DMA_END: u64 = 0x1000;
 /// Frames of video memory and firmware below 1 MiB.
 const LEGACY: PfnRange = PfnRange { start: Pfn(0x9f), pages: PageCount(0x61) };
-/// Where memory ends below 4 GiB; devices are behind it.
+/// Frame at which memory below 4 GiB ends; devices are behind it.
 const GAP_START: u64 = 0xc_0000;
 /// Frames that 32 address bits reach.
 const DMA32_END: u64 = 0x10_0000;
 
 impl MemoryMap {
-    /// An x86-64 machine with one node and `pages` pages of memory, laid out as firmware does it: without frame 0 and
-    /// those below 1 MiB that belong to video memory, DMA up to 16 MiB, DMA32 up to 3 GiB with devices from there to
-    /// 4 GiB, and what is left in Normal behind them. CPUs are 0 to `cpus` - 1.
+    /// Returns the map of an x86-64 machine with one node and `pages` pages of memory, laid out as firmware does it:
+    /// without frame 0 and those below 1 MiB that belong to video memory, DMA up to 16 MiB, DMA32 up to 3 GiB with
+    /// devices from there to 4 GiB, and what is left in Normal behind them. CPUs are 0 to `cpus` - 1.
     ///
     /// # Errors
     /// [`MapError::TooLarge`], [`MapError::OutOfMetadata`].
@@ -43,9 +43,9 @@ impl MemoryMap {
         one_node(zones, cpus)
     }
 
-    /// One node of `pages` pages without holes, of which `dma32` thousandths, rounded down to blocks of the largest
-    /// order, are in DMA32 and the rest in Normal: the machine of docs/sources/pages.md#count-model-memory. CPUs are 0
-    /// to `cpus` - 1.
+    /// Returns the map of one node of `pages` pages without holes, of which `dma32` thousandths, rounded down to blocks
+    /// of the largest order, are in DMA32 and the rest in Normal: the machine of
+    /// docs/sources/pages.md#count-model-memory. CPUs are 0 to `cpus` - 1.
     ///
     /// # Errors
     /// [`MapError::TooLarge`], [`MapError::OutOfMetadata`].
@@ -53,9 +53,9 @@ impl MemoryMap {
         one_node(two_zones(pages, dma32)?, cpus)
     }
 
-    /// `nodes` nodes of `pages` pages each, one behind the other and without holes. Node 0 is divided into DMA32 and
-    /// Normal as that of [`uma`](Self::uma); the others have Normal alone. Each node has `cpus` CPUs, numbered node by
-    /// node. All nodes are equally far from each other.
+    /// Returns the map of `nodes` nodes of `pages` pages each, one behind the other and without holes. Node 0 is
+    /// divided into DMA32 and Normal as that of [`uma`](Self::uma); the others have Normal alone. Each node has `cpus`
+    /// CPUs, numbered node by node. All nodes are equally far from each other.
     ///
     /// # Errors
     /// [`MapError::NodeCount`], [`MapError::TooLarge`], [`MapError::OutOfMetadata`].

@@ -1,4 +1,4 @@
-//! The memory that there is: nodes with distances, zones with holes.
+//! The memory of a machine: nodes with distances, zones with holes.
 
 use crate::lists::{put, put_all};
 use alloc::collections::TryReserveError;
@@ -14,28 +14,27 @@ use crate::units::{Order, PageCount, Pfn};
 pub struct NodeId(pub u8);
 
 impl NodeId {
-    /// As an index into a table with a row per node.
+    /// Returns the node as an index into a table with a row per node.
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// A set of nodes.
+/// A set of nodes, with a bit for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NodeMask(pub u64);
 
 impl NodeMask {
-    /// Every node.
     pub const ALL: NodeMask = NodeMask(u64::MAX);
 
-    /// The set of this node alone; the empty set if no map can have such a node.
+    /// Returns the set of this node alone; the empty set if no map can have such a node.
     #[must_use]
     pub const fn only(node: NodeId) -> NodeMask {
         NodeMask(if node.index() < MAX_NODES { 1 << node.0 } else { 0 })
     }
 
-    /// Whether the node belongs to the set.
+    /// Returns true if the node belongs to the set.
     #[must_use]
     pub const fn has(self, node: NodeId) -> bool {
         node.index() < MAX_NODES && self.0 >> node.0 & 1 == 1
@@ -52,7 +51,7 @@ pub const MAX_CPUS: usize = 8192;
 const LOCAL_DISTANCE: u8 = 10;
 const REMOTE_DISTANCE: u8 = 20;
 
-/// What a zone's memory can be used for, lowest first.
+/// Kinds of zones by what their memory can be used for, lowest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum ZoneKind {
@@ -60,11 +59,11 @@ pub enum ZoneKind {
     Dma = 0,
     /// Reached by devices with 32 address bits: below 4 GiB.
     Dma32 = 1,
-    /// All of it is mapped by the kernel.
+    /// Mapped by the kernel as a whole.
     Normal = 2,
     /// Not mapped by the kernel; 32-bit machines.
     HighMem = 3,
-    /// Movable pages alone.
+    /// Memory for movable pages alone.
     Movable = 4,
 }
 
@@ -72,16 +71,15 @@ impl ZoneKind {
     /// All kinds, lowest first.
     pub const ALL: [ZoneKind; 5] =
         [ZoneKind::Dma, ZoneKind::Dma32, ZoneKind::Normal, ZoneKind::HighMem, ZoneKind::Movable];
-    /// How many kinds there are.
     pub const COUNT: usize = ZoneKind::ALL.len();
 
-    /// As an index into a table with a row per kind.
+    /// Returns the kind as an index into a table with a row per kind.
     #[must_use]
     pub const fn index(self) -> usize {
         self as usize
     }
 
-    /// Its name in `/proc/zoneinfo`.
+    /// Returns the name of the kind in `/proc/zoneinfo`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -100,29 +98,27 @@ impl fmt::Display for ZoneKind {
     }
 }
 
-/// Consecutive page frames.
+/// A range of consecutive page frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PfnRange {
-    /// The first frame.
     pub start: Pfn,
-    /// How many.
     pub pages: PageCount,
 }
 
 impl PfnRange {
-    /// From `start` to before `end`; empty if that is not behind it.
+    /// Returns the range from `start` to before `end`; empty if `end` is not behind `start`.
     #[must_use]
     pub const fn between(start: Pfn, end: Pfn) -> PfnRange {
         PfnRange { start, pages: PageCount(end.0.saturating_sub(start.0)) }
     }
 
-    /// The frame behind the last one; saturates.
+    /// Returns the frame behind the last one; saturates.
     #[must_use]
     pub const fn end(self) -> Pfn {
         Pfn(self.start.0.saturating_add(self.pages.0))
     }
 
-    /// Whether the frame belongs to the range.
+    /// Returns true if the frame belongs to the range.
     #[must_use]
     pub const fn has(self, pfn: Pfn) -> bool {
         self.start.0 <= pfn.0 && pfn.0 < self.end().0
@@ -132,30 +128,29 @@ impl PfnRange {
 /// One zone of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ZoneMap {
-    /// What its memory can be used for.
     pub kind: ZoneKind,
     /// From its first frame to its last, holes included: `spanned` pages. May be empty.
     pub span: PfnRange,
-    /// Where there is no memory: `spanned` less these is `present`.
+    /// Frames without memory: `spanned` less these is `present`.
     pub holes: Vec<PfnRange>,
-    /// What is present but was taken before the allocator came up: `present` less these is `managed`.
+    /// Frames that are present but were taken before the allocator came up: `present` less these is `managed`.
     pub reserved: Vec<PfnRange>,
 }
 
 impl ZoneMap {
-    /// A zone without holes.
+    /// Makes a zone without holes.
     #[must_use]
     pub const fn new(kind: ZoneKind, start: Pfn, pages: PageCount) -> ZoneMap {
         ZoneMap { kind, span: PfnRange { start, pages }, holes: Vec::new(), reserved: Vec::new() }
     }
 
-    /// The runs of frames that the allocator hands out, in ascending order, as far apart as they can be. Holes and
-    /// reservations must be in order, as those of a [`MemoryMap`] are.
+    /// Returns the runs of frames that the allocator hands out, in ascending order, as far apart as they can be. Holes
+    /// and reservations must be in order, as those of a [`MemoryMap`] are.
     pub(super) fn managed(&self) -> impl Iterator<Item = PfnRange> + '_ {
         self.runs(&self.holes, &self.reserved)
     }
 
-    /// The same with the reserved ones: where there is memory.
+    /// Returns the runs of frames with memory, reserved ones included.
     pub(super) fn present(&self) -> impl Iterator<Item = PfnRange> + '_ {
         self.runs(&self.holes, &[])
     }
@@ -186,7 +181,7 @@ impl ZoneMap {
     }
 }
 
-/// One node.
+/// One node of a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeMap {
     /// The numbers of its CPUs; may be empty.
@@ -204,7 +199,7 @@ pub struct MemoryMap {
 }
 
 errors! {
-    /// Why there is no such memory.
+    /// Error of making a memory map.
     #[non_exhaustive]
     pub enum MapError {
         /// More than [`MAX_NODES`] nodes, or none.
@@ -231,7 +226,7 @@ errors! {
 turns_into!(TryReserveError => MapError::OutOfMetadata);
 
 impl MemoryMap {
-    /// The machine of these nodes. `distances` has a row per node, as in the firmware's table (10 is local); without
+    /// Makes the map of these nodes. `distances` has a row per node, as in the firmware's table (10 is local); without
     /// rows every other node is at distance 20.
     ///
     /// O(n log n) in zones, holes, reservations and CPUs.
@@ -255,19 +250,19 @@ impl MemoryMap {
         Ok(MemoryMap { nodes, distances, cpus })
     }
 
-    /// The nodes, in order; their zones are lowest first, holes and reservations in ascending order.
+    /// Returns the nodes, in order; their zones are lowest first, holes and reservations in ascending order.
     #[must_use]
     pub fn nodes(&self) -> &[NodeMap] {
         &self.nodes
     }
 
-    /// All CPUs.
+    /// Returns the CPUs of all nodes.
     #[must_use]
     pub fn cpus(&self) -> &CpuSet {
         &self.cpus
     }
 
-    /// The distance between two nodes of the map; 255 if one is none of them.
+    /// Returns the distance between two nodes of the map; 255 if one of them is not in the map.
     #[must_use]
     pub fn distance(&self, from: NodeId, to: NodeId) -> u8 {
         let count = self.nodes.len();
@@ -278,7 +273,7 @@ impl MemoryMap {
     }
 }
 
-/// Sorts what a node consists of, and drops what is empty.
+/// Sorts CPUs, zones and ranges of a node, and drops empty ranges.
 fn put_in_order(node: &mut NodeMap) {
     node.cpus.sort_unstable();
     node.cpus.dedup();
@@ -291,7 +286,7 @@ fn put_in_order(node: &mut NodeMap) {
     }
 }
 
-/// Whether a zone's holes and reservations lie inside it, and apart from each other.
+/// Checks that a zone's holes and reservations lie inside it, and apart from each other.
 fn check_zone(zone: &ZoneMap) -> Result<(), MapError> {
     let mut cuts = Vec::new();
     cuts.try_reserve_exact(zone.holes.len() + zone.reserved.len())?;
@@ -307,7 +302,7 @@ fn check_zone(zone: &ZoneMap) -> Result<(), MapError> {
     check_apart(&mut cuts)
 }
 
-/// Whether all zones lie apart and their frames can be numbered.
+/// Checks that all zones lie apart and their frames can be numbered.
 fn check_spans(nodes: &[NodeMap]) -> Result<(), MapError> {
     let block = Order::MAX.pages();
     let mut spans = Vec::new();
@@ -333,7 +328,7 @@ fn check_spans(nodes: &[NodeMap]) -> Result<(), MapError> {
     check_apart(&mut spans)
 }
 
-/// Whether no two of the ranges, none of which is empty, share a frame. Sorts them.
+/// Checks that no two of the ranges, none of which is empty, share a frame. Sorts them.
 fn check_apart(ranges: &mut [PfnRange]) -> Result<(), MapError> {
     ranges.sort_unstable_by_key(|range| range.start);
     match ranges.windows(2).find(|pair| pair[0].has(pair[1].start)) {
@@ -356,7 +351,7 @@ fn all_cpus(nodes: &[NodeMap]) -> Result<CpuSet, MapError> {
     Ok(CpuSet::new(ids)?)
 }
 
-/// Distances row by row: those given, or the firmware's defaults.
+/// Returns the distances row by row: those given, or the firmware's defaults.
 fn distance_table(count: usize, given: &[&[u8]]) -> Result<Vec<u8>, MapError> {
     let is_square = given.len() == count && given.iter().all(|row| row.len() == count);
     if !given.is_empty() && !is_square {

@@ -1,4 +1,4 @@
-//! What pages may be moved or taken back: the kinds into which pageblocks are grouped
+//! The kinds of pages by which pageblocks are grouped: whether they may be moved or taken back
 //! (docs/sources/pages.md#migratetypes).
 
 use core::fmt;
@@ -34,28 +34,27 @@ impl Migratetype {
     /// The types that requests name, and that have per-CPU lists.
     pub const MOBILITY: [Migratetype; 3] =
         [Migratetype::Unmovable, Migratetype::Movable, Migratetype::Reclaimable];
-    /// How many types there are.
     pub const COUNT: usize = Migratetype::ALL.len();
 
-    /// As an index into a table with a row per type.
+    /// Returns the type as an index into a table with a row per type.
     #[must_use]
     pub const fn index(self) -> usize {
         self as usize
     }
 
-    /// The type of this number in the kernel's numbering.
+    /// Returns the type of this number in the kernel's numbering.
     #[must_use]
     pub const fn from_index(index: usize) -> Option<Migratetype> {
         if index < Migratetype::COUNT { Some(Migratetype::ALL[index]) } else { None }
     }
 
-    /// Whether requests name it: one of [`MOBILITY`](Self::MOBILITY).
+    /// Returns true if requests can name the type: one of [`MOBILITY`](Self::MOBILITY).
     #[must_use]
     pub const fn is_mobility(self) -> bool {
         self.index() < Migratetype::MOBILITY.len()
     }
 
-    /// The types that a request of this type may take from when its own lists are empty, best first.
+    /// Returns the types that a request of this type may take from when its own lists are empty, best first.
     #[must_use]
     pub const fn fallbacks(self) -> &'static [Migratetype] {
         match self {
@@ -66,7 +65,7 @@ impl Migratetype {
         }
     }
 
-    /// Its name in `/proc/pagetypeinfo`.
+    /// Returns the name of the type in `/proc/pagetypeinfo`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

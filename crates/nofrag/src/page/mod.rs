@@ -4,7 +4,7 @@
 //! map. What the kernel learned about fragmentation from 4.20 to 7.2 stands here as fields of
 //! [`FragmentationPolicy`]; the five patches of Gorman 2018 are each one of them.
 //!
-//! Nothing here owns memory: frames are numbers. Whoever owns the pages implements [`Reclaim`] and [`Migrate`]. The
+//! Nothing here owns memory: frames are numbers. The owner of the pages implements [`Reclaim`] and [`Migrate`]. The
 //! fast path is [`PageAllocator::alloc`]; what it cannot serve becomes an [`Attempt`], which says step by step what to
 //! do. kswapd and kcompactd are machines, [`Kswapd`] and [`Kcompactd`], that do a stated amount of work a step.
 //!

@@ -1,4 +1,4 @@
-//! What the owner of the pages does on the allocator's behalf: give pages back, and move them.
+//! The work of the pages' owner for the allocator: giving pages back, and moving them.
 
 use super::allocator::PageAllocator;
 use super::map::NodeId;
@@ -6,22 +6,21 @@ use super::zone::ZoneId;
 use crate::event::EventSink;
 use crate::units::{Order, Pfn};
 
-/// A demand for pages.
+/// A demand for pages, made to their owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReclaimRequest {
     /// The node that is short.
     pub node: NodeId,
     /// The highest zone whose pages help: zones of the node above it do not.
     pub highest: ZoneId,
-    /// How many pages are wanted; when so many are freed it is enough.
+    /// Number of wanted pages; reclaim may end once these are freed.
     pub pages: u64,
-    /// How hard to look: 12 (look at 1/4096 of the pages) down to 0 (look at all of them).
+    /// Effort of the search: 12 (look at 1/4096 of the pages) down to 0 (look at all of them).
     pub priority: u8,
-    /// What may be done for it.
     pub may: ReclaimScope,
 }
 
-/// What reclaim may do.
+/// Means that reclaim may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReclaimScope {
     /// Dirty pages may be written.
@@ -33,33 +32,31 @@ pub struct ReclaimScope {
 }
 
 impl ReclaimScope {
-    /// Everything.
     pub const ALL: ReclaimScope = ReclaimScope { write: true, swap: true, slab: true };
 }
 
-/// What reclaim gave.
+/// Result of reclaim by the owner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reclaimed {
-    /// Pages that were freed.
     pub pages: u64,
-    /// Pages that were looked at.
+    /// Number of pages that were looked at.
     pub scanned: u64,
     /// Pages of the node that could still be reclaimed, in the zones that were asked for (those on inactive lists).
     /// Without enough of them nobody asks again for the sake of a large block; 0 is a valid answer.
     pub left: u64,
 }
 
-/// Can give pages back.
+/// An owner that can give pages back.
 pub trait Reclaim<E: EventSink = ()> {
-    /// Frees pages with [`PageAllocator::free`], at best as many as are wanted, and says how many it freed. Zero is a
-    /// valid answer.
+    /// Frees pages with [`PageAllocator::free`], at best as many as are wanted, and returns the result. Zero pages are
+    /// a valid answer.
     fn reclaim(&mut self, pages: &mut PageAllocator<E>, wanted: ReclaimRequest) -> Reclaimed;
 }
 
-/// Can move what pages hold.
+/// An owner that can move the content of pages.
 pub trait Migrate {
-    /// Makes the block at `to` hold what that at `from` holds, and tells whoever refers to it. `false` leaves
-    /// everything as it was.
+    /// Moves the content of the block at `from` to the block at `to`, and tells all that refer to it. An answer of
+    /// `false` leaves everything as it was.
     fn migrate(&mut self, from: Pfn, to: Pfn, order: Order) -> bool;
 }
 
@@ -73,16 +70,13 @@ pub struct Moves {
 /// One block to be moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Move {
-    /// Where it is.
     pub from: Pfn,
-    /// Where it shall be.
     pub to: Pfn,
-    /// Its size.
     pub order: Order,
 }
 
 impl Moves {
-    /// Linux's `COMPACT_CLUSTER_MAX`.
+    /// Most moves at a time: Linux's `COMPACT_CLUSTER_MAX`.
     pub const MAX: usize = 32;
 
     pub(super) const fn none() -> Moves {
@@ -94,7 +88,7 @@ impl Moves {
         self.len += 1;
     }
 
-    /// The pairs.
+    /// Returns the moves as pairs of blocks.
     #[must_use]
     pub fn pairs(&self) -> &[Move] {
         &self.pairs[..usize::from(self.len)]
@@ -112,12 +106,12 @@ impl Moves {
     }
 }
 
-/// Which of some [`Moves`] succeeded: bit i for pair i.
+/// Successes among some [`Moves`]: bit i for pair i.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MoveResults(pub u32);
 
 impl MoveResults {
-    /// Whether pair `index` was moved; none beyond [`Moves::MAX`] was.
+    /// Returns true if pair `index` was moved; none beyond [`Moves::MAX`] was.
     #[must_use]
     pub const fn moved(self, index: usize) -> bool {
         index < Moves::MAX && self.0 >> index & 1 == 1

@@ -46,18 +46,18 @@ const LISTS: usize = 4 * Migratetype::MOBILITY.len() + 2;
 #[derive(Clone, Debug)]
 pub(super) struct PerCpuPages {
     lists: [List; LISTS],
-    /// Pages on them.
+    /// Pages on all lists together.
     pages: u32,
     pub(super) pace: Pace,
 }
 
-/// What decides how much the lists of a CPU exchange with the zone next.
+/// State that decides how much the lists of a CPU exchange with the zone next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Pace {
-    /// With so many pages the lists are drained.
+    /// Number of pages at which the lists are drained.
     pub(super) high: u32,
-    /// 5.14 to 6.6: drains since the last request, so the next takes so many times twice a batch (`free_factor`). 6.7
-    /// on: the same of refills and frees (`alloc_factor`).
+    /// 5.14 to 6.6: drains since the last request, each of which doubles the next one, from twice a batch on
+    /// (`free_factor`). 6.7 on: the same count of refills and frees (`alloc_factor`).
     pub(super) doublings: u8,
     /// 6.7 on: pages freed lately, halved by each request (`free_count`).
     pub(super) freed: u32,
@@ -65,31 +65,31 @@ pub(super) struct Pace {
     pub(super) freed_large: bool,
 }
 
-/// How many pages the lists of a CPU in a zone exchange with it, and how many they hold.
+/// Numbers of pages that the lists of a CPU exchange with their zone, and that they hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Bounds {
     /// Pages of a refill or a drain.
     pub(super) batch: u32,
-    /// The least number of pages with which the lists are drained.
+    /// The least number of pages at which the lists are drained.
     pub(super) least: u32,
-    /// The most.
+    /// The greatest number of pages at which the lists are drained.
     pub(super) most: u32,
 }
 
-/// What the bounds of a zone's lists follow from.
+/// Figures of a zone from which the bounds of its lists follow.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Share {
     pub(super) managed: PageCount,
     /// Its low watermark, without boost.
     pub(super) low: u64,
-    /// CPUs of its node.
+    /// Number of CPUs of the zone's node.
     pub(super) local_cpus: u64,
-    /// CPUs of the machine.
+    /// Number of CPUs of the machine.
     pub(super) cpus: u64,
 }
 
 impl Bounds {
-    /// Those of a zone.
+    /// Computes the bounds of a zone's lists.
     pub(super) fn of(share: Share, rules: PerCpuRules) -> Bounds {
         let base = (share.managed.0 / 1024).min(256) / 4;
         let base = base.max(1) as u32;
@@ -108,10 +108,10 @@ impl Bounds {
     }
 }
 
-/// Refills and drains grow to at most so many times twice a batch (`CONFIG_PCP_BATCH_SCALE_MAX`).
+/// Most doublings of twice a batch, for refills and drains (`CONFIG_PCP_BATCH_SCALE_MAX`).
 const MAX_DOUBLINGS: u8 = 5;
 
-/// How short of memory a zone is, as far as its per-CPU lists care.
+/// Shortage of memory in a zone, as far as its per-CPU lists care.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Shortage {
     /// kswapd reclaims here (`ZONE_RECLAIM_ACTIVE`).
@@ -121,7 +121,7 @@ pub(super) struct Shortage {
 }
 
 impl Pace {
-    /// How many blocks of `order` a refill takes.
+    /// Returns the number of blocks of `order` that a refill takes.
     fn refill(
         &mut self,
         bounds: Bounds,
@@ -154,7 +154,7 @@ impl Pace {
         }
     }
 
-    /// A request took a block from the lists.
+    /// Records that a request takes a block from the lists.
     fn requested(&mut self, rules: PerCpuRules) {
         match rules {
             PerCpuRules::Single => {}
@@ -163,7 +163,8 @@ impl Pace {
         }
     }
 
-    /// How many pages a drain takes, now that a block of `order` was freed and there are so many `pages`; 0 without.
+    /// Returns the pages that a drain takes, now that a block of `order` was freed and the lists hold `pages`; 0 for no
+    /// drain.
     fn drain(
         &mut self,
         bounds: Bounds,
@@ -239,7 +240,7 @@ impl Pace {
         }
     }
 
-    /// The tick of statistics: what may be kept decays by an eighth. Says how many pages are too many now.
+    /// Lets the bound decay by an eighth, at the tick of statistics. Returns the number of pages that are too many now.
     fn age(&mut self, bounds: Bounds, pages: u32) -> u32 {
         if self.high > bounds.least {
             let longest = bounds.batch << MAX_DOUBLINGS;
@@ -250,7 +251,7 @@ impl Pace {
     }
 }
 
-/// Orders 1 to 3.
+/// Returns true for orders 1 to 3.
 const fn is_large(order: Order) -> bool {
     order.get() > 0 && order.get() <= Order::COSTLY.get()
 }
@@ -262,17 +263,15 @@ impl PerCpuPages {
         pace: Pace { high: 0, doublings: 0, freed: 0, freed_large: false },
     };
 
-    /// Empty lists for each of so many CPUs.
+    /// Makes empty lists for each of `cpus` CPUs.
     pub(super) fn of(cpus: usize) -> Result<Vec<PerCpuPages>, TryReserveError> {
         filled(cpus, PerCpuPages::EMPTY)
     }
 
-    /// Pages on all lists.
     pub(super) fn pages(&self) -> u32 {
         self.pages
     }
 
-    /// One list.
     pub(super) fn list(&self, slot: Slot) -> &List {
         &self.lists[slot.index()]
     }
@@ -339,7 +338,7 @@ impl PerCpuPages {
     }
 }
 
-/// A list: which blocks it holds.
+/// Name of a list: order and type of its blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Slot {
     order: Order,
@@ -347,7 +346,7 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// The list for such blocks, if there is one.
+    /// Returns the list for blocks of this order and type, if there is one.
     pub(super) fn of(order: Order, migratetype: Migratetype, rules: PerCpuRules) -> Option<Slot> {
         let listed = match rules {
             PerCpuRules::Single => order == Order::ZERO,
@@ -362,7 +361,7 @@ impl Slot {
         (listed && migratetype.is_mobility()).then_some(Slot { order, migratetype })
     }
 
-    /// Every list, in the order in which drains go over them.
+    /// Returns every list, in the order in which drains go over them.
     pub(super) fn all(rules: PerCpuRules) -> impl Iterator<Item = Slot> {
         let orders = Order::all().flat_map(|order| Migratetype::MOBILITY.map(|kind| (order, kind)));
         let huge = |order, kind| order > Order::COSTLY && kind == Migratetype::Reclaimable;
@@ -389,7 +388,7 @@ impl Slot {
 }
 
 impl Zone {
-    /// Gives all blocks on the lists of a CPU back, untold: events are for who holds the allocator.
+    /// Gives all blocks on the lists of a CPU back. No event is told: that is for the holder of the allocator.
     pub(super) fn drain_lists(&mut self, frames: &mut Frames, rank: usize) {
         let mut turns = Turns::new(Drain::From(0));
         while let Some(list) = turns.next(&self.per_cpu[rank].lists) {
@@ -400,13 +399,13 @@ impl Zone {
         }
     }
 
-    /// The type to which a block on a per-CPU list goes back.
+    /// Returns the type to which a block on a per-CPU list goes back.
     fn type_of_drained(&self, frames: &Frames, frame: FrameIndex) -> Migratetype {
         if self.has_loose_lists() { frames.listed(frame) } else { frames.block(frame).migratetype }
     }
 }
 
-/// In which order a drain empties the lists.
+/// Order in which a drain empties the lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Drain {
     /// A page from each type in turn.
@@ -415,13 +414,13 @@ enum Drain {
     From(usize),
 }
 
-/// Where a drain is.
+/// Progress of a drain.
 #[derive(Clone, Copy, Debug)]
 struct Turns {
     from: Drain,
-    /// The list.
+    /// Index of the list that gives blocks now.
     at: usize,
-    /// Blocks that it still gives before it is the turn of another.
+    /// Blocks that the list still gives before it is the turn of another.
     left: usize,
 }
 
@@ -434,7 +433,7 @@ impl Turns {
         Turns { from, at, left: 0 }
     }
 
-    /// The list that gives the next block; `None` if all are empty.
+    /// Returns the list that gives the next block; `None` if all are empty.
     fn next(&mut self, lists: &[List; LISTS]) -> Option<usize> {
         if self.left == 0 || lists[self.at].is_empty() {
             let in_turn = self.from == Drain::InTurn;
@@ -458,7 +457,8 @@ impl<E: EventSink> PageAllocator<E> {
         self.take_listed(cpu, wanted, slot)
     }
 
-    /// The same for who does not count as a request to the lists, as the bulk interface.
+    /// Takes a block in the same way, for a caller that does not count as a request to the lists, as the bulk
+    /// interface.
     pub(super) fn take_listed(&mut self, cpu: CpuId, wanted: Wanted, slot: Slot) -> Taken {
         let lists = &mut self.zones[wanted.zone.index()].per_cpu[cpu.rank()];
         if let Some(frame) = lists.take(&mut self.frames, slot) {
@@ -472,7 +472,7 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    /// Fills a list; says what ended it.
+    /// Fills a list; returns the result that ended the refill.
     fn refill(&mut self, cpu: CpuId, wanted: Wanted, slot: Slot) -> Taken {
         let rules = self.policy.per_cpu;
         let Zone { per_cpu, per_cpu_bounds: bounds, shortage, .. } =
@@ -546,7 +546,7 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    /// Computes anew how many pages the lists exchange and hold. O(zones and CPUs).
+    /// Computes anew the numbers of pages that the lists exchange and hold. O(zones and CPUs).
     pub(super) fn recompute_per_cpu(&mut self) {
         let cpus = self.cpu_nodes.len() as u64;
         for zone in &mut self.zones {
@@ -557,7 +557,7 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    /// Lets what CPUs may keep on their lists decay by an eighth, and drains what is too much then, as Linux's tick of
+    /// Lets the bounds of per-CPU lists decay by an eighth, and drains the pages above them, as Linux's tick of
     /// statistics does about once a second since 6.7. Nothing happens with lists of fixed size. O(zones and CPUs).
     pub fn age_per_cpu(&mut self) {
         for index in 0..self.zones.len() {
@@ -567,7 +567,7 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    /// The same for the lists of one CPU in one zone.
+    /// Lets the bound of the lists of one CPU in one zone decay, as [`age_per_cpu`](Self::age_per_cpu) does for all.
     pub fn age_zone(&mut self, cpu: CpuId, zone: ZoneId) {
         if self.has_lists(cpu) && zone.index() < self.zones.len() {
             self.age_lists(cpu.rank(), zone);
@@ -586,7 +586,7 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    /// Whether the CPU belongs to the map.
+    /// Returns true if the CPU belongs to the map.
     pub(super) fn has_lists(&self, cpu: CpuId) -> bool {
         cpu.rank() < self.cpu_nodes.len()
     }
@@ -638,7 +638,7 @@ mod tests {
 
     const ERAS: [PerCpuRules; 3] = [PerCpuRules::Single, PerCpuRules::Orders, PerCpuRules::Tuned];
 
-    /// The zone that pages.md#o-6 has: 1 GiB with a low mark of 3300 pages, on four CPUs.
+    /// Returns the bounds of the zone that pages.md#o-6 has: 1 GiB with a low mark of 3300 pages, on four CPUs.
     fn bounds(rules: PerCpuRules) -> Bounds {
         let share = Share { managed: PageCount(262_144), low: 3300, local_cpus: 4, cpus: 4 };
         Bounds::of(share, rules)
@@ -751,7 +751,7 @@ mod tests {
         assert_eq!(seen, [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 1], "the first of two is shared");
     }
 
-    /// A zone whose CPU exchanges 4 pages and keeps fewer than 12.
+    /// Makes a zone whose CPU exchanges 4 pages and keeps fewer than 12.
     fn small() -> PageAllocator {
         let mut pages = full_zone(2, FragmentationPolicy::LINUX_4_20);
         pages.zones[0].per_cpu_bounds = Bounds { batch: 4, least: 12, most: 12 };

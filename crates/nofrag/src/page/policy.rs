@@ -4,12 +4,12 @@
 
 use crate::units::{Nanos, Order};
 
-/// How a [`PageAllocator`](super::PageAllocator) fights fragmentation.
+/// Policy of a [`PageAllocator`](super::PageAllocator) against fragmentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FragmentationPolicy {
-    /// What a request may take when the lists of its own type are empty, and what becomes of the rest.
+    /// Rules for a request that finds the lists of its own type empty: what it may take, and what becomes of the rest.
     pub fallback: FallbackRules,
-    /// Where a free block goes that changes its list.
+    /// End of a list to which a free block goes that changes its list.
     pub relist: Relist,
     /// Patch 1: when a request avoids mixing types and looks in another zone first.
     pub spread: Spread,
@@ -21,19 +21,15 @@ pub struct FragmentationPolicy {
     pub stall: Option<Stall>,
     /// The most that the kernel's formula keeps free on its own, in KiB.
     pub min_free_limit_kib: u32,
-    /// What per-CPU lists hold.
     pub per_cpu: PerCpuRules,
-    /// How compaction judges and works.
     pub compaction: CompactionPolicy,
-    /// Which LRU reclaim walks, which says when it stops for a large block.
+    /// LRU that reclaim walks, which decides when it stops for a large block.
     pub lru: Lru,
-    /// When a large request that is not to be retried ends after its first compaction.
+    /// End of a large request that is not to be retried, after its first compaction.
     pub no_retry: NoRetry,
-    /// Which requests a huge-page fault makes.
     pub huge_tries: HugeTries,
-    /// Which of several free blocks of a type is taken.
     pub choice: Choice,
-    /// What later kernels put right.
+    /// Repairs of later kernels that are in.
     pub fixes: Fixes,
 }
 
@@ -51,35 +47,34 @@ pub enum FallbackRules {
     Strict,
 }
 
-/// Where a free block goes that changes its list (pages.md#relist).
+/// End of a list to which a free block goes that changes its list (pages.md#relist).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Relist {
-    /// First to be taken next.
+    /// The block is taken first.
     Head,
-    /// Last.
+    /// The block is taken last.
     Tail,
 }
 
-/// When a request carries `ALLOC_NOFRAGMENT` (pages.md#patch-1).
+/// Requests that carry `ALLOC_NOFRAGMENT`, and so avoid mixing types (pages.md#patch-1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Spread {
-    /// Never (4.20).
+    /// No request carries the flag (4.20).
     Off,
-    /// Meant to be, but the flag is computed and lost (5.0 as shipped, until the fix of April 2019:
-    /// pages.md#trap-2).
+    /// The flag is computed and lost (5.0 as shipped, until the fix of April 2019: pages.md#trap-2).
     Lost,
-    /// On the fast path, as the patch has it.
+    /// Requests on the fast path, as the patch has it.
     FastPath,
-    /// On every request until reclaim and compaction have failed (`vm.defrag_mode`: pages.md#defrag-mode).
+    /// Every request until reclaim and compaction have failed (`vm.defrag_mode`: pages.md#defrag-mode).
     EveryRequest,
 }
 
-/// How deep code learns whether kswapd may be woken (pages.md#patch-3).
+/// Way in which deep code learns whether kswapd may be woken (pages.md#patch-3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum KswapdFlag {
-    /// It does not (before patch 3).
+    /// Deep code does not learn it (before patch 3).
     Absent,
     /// `ALLOC_KSWAPD` mirrors the request's flag.
     Carried,
@@ -88,7 +83,8 @@ pub enum KswapdFlag {
 /// The boost of watermarks after an external fragmentation event (pages.md#patch-4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Boost {
-    /// The most that a zone's marks rise, in 1/10000 of its high watermark (`watermark_boost_factor`); 0 is never.
+    /// The most that a zone's marks rise, in 1/10000 of its high watermark (`watermark_boost_factor`); 0 turns boosts
+    /// off.
     pub factor: u32,
 }
 
@@ -97,11 +93,11 @@ pub struct Boost {
 pub struct Stall {
     /// Free blocks below this order are not broken into before a wait (`fragment_stall_order`), 0 to 11.
     pub order: u8,
-    /// The longest wait.
+    /// Longest time that a request waits.
     pub bound: Nanos,
 }
 
-/// What per-CPU lists hold, and how much they exchange with their zone.
+/// Contents of per-CPU lists, and rules of their exchange with the zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PerCpuRules {
@@ -110,12 +106,13 @@ pub enum PerCpuRules {
     /// Orders 0 to 3 and huge pages, with a constant bound and drains that grow (5.14 to 6.6:
     /// pages.md#per-cpu-orders).
     Orders,
-    /// The same lists, with a bound that follows the load and refills that grow (6.7 on: pages.md#per-cpu-tuned).
+    /// The lists of [`Orders`](Self::Orders), with a bound that follows the load and refills that grow (6.7 on:
+    /// pages.md#per-cpu-tuned).
     Tuned,
 }
 
-/// Which LRU reclaim walks. What the lists hold is the owner's business, who takes pages in the order that this names;
-/// here it says when a caller stops reclaiming for a large block.
+/// LRU that reclaim walks. Its lists are the business of the owner, who takes pages in the order that the LRU names;
+/// here it decides when a caller stops reclaiming for a large block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Lru {
@@ -126,13 +123,13 @@ pub enum Lru {
     /// generation, and of one generation those of the highest zone go first: so as long as there are any, low zones
     /// keep what they have.
     Generations,
-    /// The same, but once processes have taken memory files' pages come into a younger generation (7.2): the oldest is
-    /// used up, zone by zone.
+    /// The multi-generational LRU of 7.2: once processes have taken memory, files' pages come into a younger
+    /// generation, and the oldest is used up, zone by zone.
     AgedGenerations,
 }
 
-/// When a request above [`Order::COSTLY`] with `__GFP_NORETRY` ends after its first compaction (pages.md#no-retry). If
-/// it goes on it gets one round.
+/// The case in which a request above [`Order::COSTLY`] with `__GFP_NORETRY` ends after its first compaction
+/// (pages.md#no-retry). If it goes on it gets one round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NoRetry {
@@ -146,7 +143,7 @@ pub enum NoRetry {
     Local,
 }
 
-/// Which requests a huge-page fault makes of its node and of others (pages.md#huge-fault-tries).
+/// Requests that a huge-page fault makes of its node and of others (pages.md#huge-fault-tries).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HugeTries {
@@ -155,41 +152,36 @@ pub enum HugeTries {
     All,
     /// One, of this node alone (4.20 as released, to 5.3).
     Local,
-    /// One of this node that gives up early, then, for who may reclaim, one of all nodes (since 5.4).
+    /// One of this node that gives up early, then, for a caller that may reclaim, one of all nodes (since 5.4).
     LocalThenAll,
 }
 
-/// How compaction judges and works.
+/// Rules by which compaction judges and works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CompactionPolicy {
-    /// How much must be free beyond the watermark.
     pub gap: Gap,
     /// `compaction_proactiveness`, 0 to 100; `None` before 5.9.
     pub proactiveness: Option<u8>,
-    /// Which formulas turn proactiveness into marks.
     pub marks: ProactiveMarks,
     /// `extfrag_threshold`, in 1/1000.
     pub extfrag_threshold: u16,
-    /// Which pageblocks are emptied.
     pub sources: SourceRules,
-    /// What is taken out of them, and how it finds its place.
     pub moves: MoveRules,
-    /// Whether a caller that keeps a block of another type as it becomes free counts as a fallback.
     pub capture: CaptureTrace,
 }
 
-/// Whether a caller that keeps a block of another type as it becomes free counts as a fallback
-/// (pages.md#extfrag-event).
+/// Trace of a caller that keeps a block of another type as it becomes free (pages.md#extfrag-event).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CaptureTrace {
-    /// It goes unnoticed (up to 6.12).
+    /// The capture goes unnoticed (up to 6.12).
     Silent,
-    /// It is an external fragmentation event (7.2).
+    /// The capture is an external fragmentation event (7.2).
     Event,
 }
 
-/// What compaction takes out of a pageblock, and how it finds its place (seen in `data/kernel-states`).
+/// Units in which compaction takes content out of a pageblock, and the way in which they find their places (seen in
+/// `data/kernel-states`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MoveRules {
@@ -199,13 +191,13 @@ pub enum MoveRules {
     Folios,
 }
 
-/// Which pageblocks compaction empties (pages.md#sources).
+/// Choice of the pageblocks that compaction empties (pages.md#sources).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SourceRules {
     /// For a caller that does not wait those of its own type (movable ones with CMA), for others all.
     Until6_12,
-    /// The same, but huge pages count as movable, and CMA blocks are emptied for those alone that can use them.
+    /// As until 6.12, but huge pages count as movable, and CMA blocks are emptied for those alone that can use them.
     Since7_2,
     /// As since 7.2, but for a pageblock or more nobody empties one in which something must stay: it would not become
     /// free, and the moves would be in vain. With [`Choice::FullestBlock`] the pageblock with the most free pages is
@@ -213,7 +205,7 @@ pub enum SourceRules {
     EmptiestBlock,
 }
 
-/// How much must be free beyond the watermark for compaction to begin (pages.md#compaction-gap).
+/// Pages that must be free beyond the watermark for compaction to begin (pages.md#compaction-gap).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Gap {
@@ -233,7 +225,7 @@ pub enum ProactiveMarks {
     Since7_2,
 }
 
-/// Which of several free blocks of a type is taken.
+/// Choice among several free blocks of a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Choice {
@@ -244,12 +236,12 @@ pub enum Choice {
     FullestBlock,
 }
 
-/// What later kernels put right, each on its own and under a name of ours. Origins: docs/sources/pages.md#repairs.
+/// Repairs of later kernels, each on its own and under a name of ours. Origins: docs/sources/pages.md#repairs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Fixes(pub u32);
 
 impl Fixes {
-    /// As first written.
+    /// No repair: kernels as first written.
     pub const NONE: Fixes = Fixes(0);
     /// `order-guard` (pages.md#b-3): under the flag a request above a pageblock does not shrink to one.
     pub const ORDER_GUARD: Fixes = Fixes(1);
@@ -287,22 +279,21 @@ impl Fixes {
     pub const STICKY_REFILL: Fixes = Fixes(1 << 15);
     /// `kswapd-flag-lost` (pages.md#b-15): the fast path may wake kswapd without a DMA32 zone too.
     pub const KSWAPD_WITHOUT_DMA32: Fixes = Fixes(1 << 16);
-    /// All of them.
     pub const ALL: Fixes = Fixes((1 << 17) - 1);
 
-    /// Both sets together.
+    /// Returns the union of both sets.
     #[must_use]
     pub const fn with(self, other: Fixes) -> Fixes {
         Fixes(self.0 | other.0)
     }
 
-    /// This set without `other`.
+    /// Returns this set without `other`.
     #[must_use]
     pub const fn without(self, other: Fixes) -> Fixes {
         Fixes(self.0 & !other.0)
     }
 
-    /// Whether every fix of `other` is in.
+    /// Returns true if every fix of `other` is in.
     #[must_use]
     pub const fn has(self, other: Fixes) -> bool {
         self.0 & other.0 == other.0
@@ -310,7 +301,7 @@ impl Fixes {
 }
 
 impl Stall {
-    /// Whether a free block of this order is left alone until the wait is over.
+    /// Returns true if a free block of this order is left alone until the wait is over.
     #[must_use]
     pub const fn spares(self, order: Order) -> bool {
         order.get() < self.order

@@ -20,7 +20,7 @@ use super::policy::{
 };
 use crate::units::Nanos;
 
-/// What judges a preset.
+/// Basis on which a preset is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Basis {
@@ -31,22 +31,20 @@ pub enum Basis {
     Kernel,
     /// Nothing of this version: it follows from the presets beside it and from dates.
     Derived,
-    /// It is ours.
+    /// No kernel: the preset is ours.
     Ours,
 }
 
-/// A name for a policy.
+/// A policy with its name and the basis on which it is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolicyPreset {
-    /// The name it resolved to.
+    /// Name that was resolved to this preset.
     pub name: &'static str,
-    /// What judges it.
     pub basis: Basis,
-    /// What it stands for.
     pub policy: FragmentationPolicy,
 }
 
-/// There is no preset of this name.
+/// Error of a name that no preset has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownPolicy;
 
@@ -78,7 +76,7 @@ const COMPACTION: CompactionPolicy = CompactionPolicy {
     capture: CaptureTrace::Silent,    // pages.md#extfrag-event: an event in 7.2
 };
 
-/// `compaction_proactiveness` by default (pages.md#proactive).
+/// Default of `compaction_proactiveness` in kernels (pages.md#proactive).
 const PROACTIVENESS: Option<u8> = Some(20);
 
 /// The upper end of the reserve's formula in 4.20, in KiB (unconfirmed), and the one that the formula has today
@@ -95,9 +93,9 @@ const FIXES_5_3: Fixes = Fixes::SLAB_SHRINKS;
 const FIXES_5_10: Fixes = FIXES_5_3.with(Fixes::SMALL_ZONE).with(Fixes::BOOST_ZEROED);
 
 /// 6.1: all repairs (pages.md#rule-sets) but those that are said to be later below. Order-0 requests are tested again
-/// if they may not wait (pages.md#boosted-retest). Who may not wake kswapd boosts without waking it: so did 6.1.187 in
-/// the stretch `linux-6.1-normal-fallbacks-boosted` (lines 73843 and 73918), although pages.md#b-12 has the repair from
-/// 6.12 on.
+/// if they may not wait (pages.md#boosted-retest). A request that may not wake kswapd boosts without waking it: so did
+/// 6.1.187 in the stretch `linux-6.1-normal-fallbacks-boosted` (lines 73843 and 73918), although pages.md#b-12 has the
+/// repair from 6.12 on.
 const FIXES_6_1: Fixes = FIXES_5_10
     .with(Fixes::ORDER_GUARD)
     .with(Fixes::WAKE_AFTER_UNLOCK)
@@ -289,7 +287,7 @@ impl FragmentationPolicy {
         ]
     };
 
-    /// The preset of this name. `linux-X.Y` means the newest rule set that is not newer; `+patchN` alone means
+    /// Returns the preset of this name. `linux-X.Y` means the newest rule set that is not newer; `+patchN` alone means
     /// `linux-4.20+patchN`, which is the first N patches.
     ///
     /// # Errors
@@ -316,13 +314,13 @@ const fn named(name: &'static str, basis: Basis, policy: FragmentationPolicy) ->
     PolicyPreset { name, basis, policy }
 }
 
-/// The kernel that a name is the version of, and nothing more.
+/// Returns the kernel that a name is the version of, and nothing more.
 fn version(name: &str) -> Option<(u32, u32)> {
     let (major, minor) = name.strip_prefix("linux-")?.split_once('.')?;
     Some((number(major)?, number(minor)?))
 }
 
-/// A number written with digits alone.
+/// Parses a number written with digits alone.
 fn number(text: &str) -> Option<u32> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }

@@ -1,5 +1,5 @@
-//! How far callers and kswapd reclaim for a block: decisions alone, by free pages and watermarks. Nothing here looks at
-//! types: what is free in blocks where compaction finds no place counts like the rest.
+//! Decides by free pages and watermarks alone how far callers and kswapd reclaim for a block. Nothing here looks at
+//! types: free pages in blocks where compaction finds no place count like the rest.
 //!
 //! A caller's *call* goes through the priorities from 12 to 0 (`slow_path`). At each it *sweeps* the zonelist: every
 //! node gets a *pass*, in which the owner looks at the share of its pages that the priority says. For a large block
@@ -39,15 +39,14 @@ const SMALL_PRIORITY: u8 = FIRST_PRIORITY - 2;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sweep {
     pub(super) priority: u8,
-    /// The next of the request's zones.
+    /// Index of the next zone in the request's zonelist.
     pub(super) next: usize,
     /// The node that is reclaimed from, or was last.
     pub(super) node: NodeId,
-    /// Its passes so far; 0 if there was no node yet.
+    /// Passes over the node so far; 0 if there was no node yet.
     pub(super) passes: u64,
-    /// Pages reclaimed.
     pub(super) freed: u64,
-    /// Whether a zone was ready.
+    /// True if a zone was ready.
     pub(super) ready: bool,
 }
 
@@ -56,15 +55,15 @@ impl Sweep {
         Sweep { priority, next: 0, node: NodeId(0), passes: 0, freed: 0, ready: false }
     }
 
-    /// Whether the node has had its turn.
+    /// Returns true if the node has had its turn.
     pub(super) fn has_met(&self, node: NodeId) -> bool {
         self.passes > 0 && self.node == node
     }
 }
 
 impl<E: EventSink> PageAllocator<E> {
-    /// Whether reclaim in the zone would do nothing for compaction (`compaction_ready`): a block of the order fits, or
-    /// compaction can begin and would not bring the zone below its high mark.
+    /// Returns true if reclaim in the zone would do nothing for compaction (`compaction_ready`): a block of the order
+    /// fits, or compaction can begin and would not bring the zone below its high mark.
     pub(super) fn is_ready(&self, id: ZoneId, wanted: Wanted) -> bool {
         let zone = &self.zones[id.index()];
         let Wanted { order, highest } = wanted;
@@ -82,7 +81,7 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    /// Whether a pass over a node that brought `came` is followed by another at the same priority
+    /// Returns true if a pass over a node that brought `came` is followed by another at the same priority
     /// (`should_continue_reclaim`). `passes` were made so far.
     pub(super) fn repeats(
         &self,
@@ -104,7 +103,7 @@ impl<E: EventSink> PageAllocator<E> {
                 .all(|zone| self.compacts(zone, wanted, Mark::Min) == Suitability::Hopeless)
     }
 
-    /// For how many pages a caller asks in a pass over a node.
+    /// Returns the number of pages that a caller asks for in a pass over a node.
     pub(super) fn pages_of_pass(&self, node: NodeId, wanted: Wanted, priority: u8) -> u64 {
         match self.policy.lru {
             Lru::Generations | Lru::AgedGenerations => GENERATION_BATCH,
@@ -113,14 +112,14 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    /// The part of a node's pages that may be looked at in a pass, and a batch at least.
+    /// Returns the part of a node's pages that may be looked at in a pass, and a batch at least.
     pub(super) fn share(&self, node: NodeId, wanted: Wanted, priority: u8) -> u64 {
         let zones = self.zones_of(node, wanted.highest);
         let managed: u64 = zones.map(|zone| zone.managed.get()).sum();
         (managed >> priority).max(BATCH)
     }
 
-    /// Whether compaction can help in a zone if it keeps this mark.
+    /// Judges whether compaction can help in a zone if it keeps this mark.
     fn compacts(&self, zone: &Zone, wanted: Wanted, mark: Mark) -> Suitability {
         let Wanted { order, highest } = wanted;
         let flags = AllocFlags::at(mark);

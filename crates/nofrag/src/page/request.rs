@@ -1,11 +1,11 @@
-//! What may be asked of the allocator.
+//! Requests to the allocator, and their flags.
 
 use super::map::{NodeId, NodeMask, ZoneKind};
 use super::migratetype::Migratetype;
 use crate::units::Order;
 
-/// What a request allows and demands: the parts of Linux's `gfp_t` that decide where pages come from and what happens
-/// when there are none. Sets are joined with [`with`](Self::with).
+/// Permissions and demands of a request: the parts of Linux's `gfp_t` that decide where pages come from and what
+/// happens when there are none. Sets are joined with [`with`](Self::with).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RequestFlags(pub u16);
 
@@ -22,7 +22,7 @@ impl RequestFlags {
     pub const NO_RETRY: RequestFlags = RequestFlags(1 << 3);
     /// `__GFP_RETRY_MAYFAIL`: tries hard, but fails before anything is killed.
     pub const RETRY_MAYFAIL: RequestFlags = RequestFlags(1 << 4);
-    /// `__GFP_THISNODE`: no other node.
+    /// `__GFP_THISNODE`: no other node may serve.
     pub const THIS_NODE: RequestFlags = RequestFlags(1 << 5);
     /// `PF_MEMALLOC`: the caller is itself freeing memory; no watermark holds, and it never waits.
     pub const MEMALLOC: RequestFlags = RequestFlags(1 << 6);
@@ -33,19 +33,19 @@ impl RequestFlags {
     /// `__GFP_RECLAIM`: both ways of reclaim.
     pub const RECLAIM: RequestFlags = RequestFlags(Self::DIRECT_RECLAIM.0 | Self::KSWAPD_RECLAIM.0);
 
-    /// Both sets together.
+    /// Returns the union of both sets.
     #[must_use]
     pub const fn with(self, other: RequestFlags) -> RequestFlags {
         RequestFlags(self.0 | other.0)
     }
 
-    /// This set without the flags of `other`.
+    /// Returns this set without the flags of `other`.
     #[must_use]
     pub const fn without(self, other: RequestFlags) -> RequestFlags {
         RequestFlags(self.0 & !other.0)
     }
 
-    /// Whether every flag of `other` is set.
+    /// Returns true if every flag of `other` is set.
     #[must_use]
     pub const fn has(self, other: RequestFlags) -> bool {
         self.0 & other.0 == other.0
@@ -55,22 +55,21 @@ impl RequestFlags {
 /// A request for one block of pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PageRequest {
-    /// How many pages, as a power of two.
+    /// Number of pages, as a power of two.
     pub order: Order,
-    /// What may later be done with them; one of [`Migratetype::MOBILITY`].
+    /// Mobility of the pages; one of [`Migratetype::MOBILITY`].
     pub migratetype: Migratetype,
-    /// What the request allows and demands.
     pub flags: RequestFlags,
-    /// The highest zone that it can use.
+    /// The highest zone that the request can use.
     pub zone: ZoneKind,
-    /// The node to begin with; that of the CPU without one.
+    /// The node to begin with; without one, that of the CPU.
     pub node: Option<NodeId>,
-    /// The nodes that it may use (`cpuset`, memory policy).
+    /// The nodes that the request may use (`cpuset`, memory policy).
     pub nodes: NodeMask,
 }
 
 impl PageRequest {
-    /// A request of `order` and `migratetype` that may reclaim, as `GFP_KERNEL` does.
+    /// Makes a request of `order` and `migratetype` that may reclaim, as `GFP_KERNEL` does.
     #[must_use]
     pub const fn new(order: Order, migratetype: Migratetype) -> PageRequest {
         PageRequest {
@@ -83,13 +82,13 @@ impl PageRequest {
         }
     }
 
-    /// Memory of a process or the page cache: `GFP_HIGHUSER_MOVABLE`.
+    /// Makes a request for memory of a process or the page cache: `GFP_HIGHUSER_MOVABLE`.
     #[must_use]
     pub const fn user(order: Order) -> PageRequest {
         PageRequest { zone: ZoneKind::Movable, ..PageRequest::new(order, Migratetype::Movable) }
     }
 
-    /// A request that may not wait: `GFP_ATOMIC`.
+    /// Makes a request that may not wait: `GFP_ATOMIC`.
     #[must_use]
     pub const fn atomic(order: Order) -> PageRequest {
         PageRequest {
@@ -98,13 +97,13 @@ impl PageRequest {
         }
     }
 
-    /// The same request with these flags.
+    /// Returns the same request with these flags.
     #[must_use]
     pub const fn flags(self, flags: RequestFlags) -> PageRequest {
         PageRequest { flags, ..self }
     }
 
-    /// The same request, beginning with this node.
+    /// Returns the same request, beginning with this node.
     #[must_use]
     pub const fn on(self, node: NodeId) -> PageRequest {
         PageRequest { node: Some(node), ..self }

@@ -15,23 +15,22 @@ use crate::errors::errors;
 use crate::event::EventSink;
 use crate::units::{Order, Pfn};
 
-/// Pages of a pageblock.
 const BLOCK: u64 = Order::PAGEBLOCK.pages();
 
-/// How many pageblocks of a reserve stay.
+/// Pageblocks of a reserve that must stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Least {
-    /// One in each zone.
+    /// One pageblock in each zone.
     One,
     /// None: the next step would be to kill something.
     None,
 }
 
 errors! {
-    /// Why a pageblock keeps its type.
+    /// Error of setting the type of a pageblock.
     #[non_exhaustive]
     pub enum BlockTypeError {
-        /// No memory of the map.
+        /// The frame is not managed memory of the map.
         Unknown(pfn: Pfn) => "frame {pfn} is not managed",
         /// A part of the pageblock belongs to another zone or to none, so it has no type of its own.
         Straddles(pfn: Pfn) => "the pageblock of frame {pfn} is shared",
@@ -60,7 +59,7 @@ impl Zone {
         }
     }
 
-    /// Takes note that a pageblock changes its type.
+    /// Records that a pageblock changes its type.
     pub(super) fn count_reserve(&mut self, from: Migratetype, to: Migratetype) {
         match from {
             Migratetype::HighAtomic => self.reserved_high_atomic -= BLOCK,
@@ -74,7 +73,7 @@ impl Zone {
         }
     }
 
-    /// Halves the free block of two pageblocks to which this one belongs, if it does.
+    /// Halves the free block of two pageblocks to which this one belongs, if it belongs to one.
     fn cut_out(&mut self, frames: &mut Frames, start: FrameIndex) {
         let head = start & !(Order::MAX.pages() as FrameIndex - 1);
         if self.is_free_at(frames, head, Order::MAX) {
@@ -87,8 +86,8 @@ impl Zone {
 }
 
 impl<E: EventSink> PageAllocator<E> {
-    /// Gives the pageblock of a frame a type. What is free in it goes with it, what is on per-CPU lists of its zone
-    /// included; what is in use stays, and follows when it is given back. O(heads), and the blocks on per-CPU lists.
+    /// Gives a pageblock a type. Its free pages go with it, those on per-CPU lists of its zone included; its pages in
+    /// use stay, and follow when they are freed. O(heads), and the blocks on per-CPU lists.
     ///
     /// # Errors
     /// [`BlockTypeError`]; nothing has changed then.
@@ -105,7 +104,7 @@ impl<E: EventSink> PageAllocator<E> {
         Ok(())
     }
 
-    /// The type of the pageblock of a frame; `None` outside the map. O(1).
+    /// Returns the type of the pageblock of a frame; `None` outside the map. O(1).
     #[must_use]
     pub fn block_type(&self, pfn: Pfn) -> Option<Migratetype> {
         Some(self.frames.block(self.frames.index(pfn)?).migratetype)
@@ -123,8 +122,8 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    /// Gives one pageblock of the reserve to requests like this one, which reclaim could not help. Says whether there
-    /// was one with free pages.
+    /// Gives one pageblock of the reserve to requests like this one, which reclaim could not help. Returns true if
+    /// there was one with free pages.
     pub(super) fn release_high_atomic(
         &mut self,
         cpu: CpuId,

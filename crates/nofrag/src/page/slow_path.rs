@@ -1,5 +1,5 @@
-//! What a request tries next when a pass has found nothing (`__alloc_pages_slowpath`): decisions alone, without an
-//! allocator. [`Attempt`](super::Attempt) carries them out and says what came of it.
+//! Decides what a request tries next when a pass has found nothing (`__alloc_pages_slowpath`), without an allocator.
+//! [`Attempt`](super::Attempt) carries the decisions out and reports the results.
 //!
 //! ```text
 //! pass at MIN ── might have mixed types (patch 5)? wait ── pass
@@ -38,10 +38,10 @@ use super::request::{PageRequest, RequestFlags};
 use super::walk::{AllocFlags, Mark};
 use crate::units::Order;
 
-/// How many pages callers reclaim at a time (`SWAP_CLUSTER_MAX`).
+/// Pages that callers reclaim at a time (`SWAP_CLUSTER_MAX`).
 pub(super) const BATCH: u64 = 32;
 
-/// How hard reclaim begins to look (`DEF_PRIORITY`); it ends at 0, where it looks at everything.
+/// Priority at which reclaim begins to look (`DEF_PRIORITY`); it ends at 0, where it looks at everything.
 pub(super) const FIRST_PRIORITY: u8 = 12;
 
 /// Rounds of reclaim without progress after which a request gives up (`MAX_RECLAIM_RETRIES`).
@@ -51,7 +51,7 @@ const BARREN_ROUNDS: u8 = 16;
 const COMPACTIONS: u8 = 16;
 const COSTLY_COMPACTIONS: u8 = 4;
 
-/// What to do next.
+/// Next step of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Try {
     /// A pass over the zonelist.
@@ -68,22 +68,21 @@ pub(super) enum Try {
     Drain,
     /// Give back one HIGHATOMIC block, be it the last.
     ReleaseReserve,
-    /// Give up.
     Fail(Ended),
 }
 
-/// Why a request ends.
+/// Reason why a request ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// It must not reclaim.
+    /// The request must not reclaim.
     MayNotReclaim,
-    /// The limits on retries were reached, or it asked not to retry.
+    /// The limits on retries were reached, or the request asked not to retry.
     GaveUp,
     /// Something would have to be killed.
     OutOfMemory,
 }
 
-/// What came of it.
+/// Result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
     /// The fast path found nothing.
@@ -94,17 +93,20 @@ pub(super) enum Seen {
     Spared,
     /// The wait is over.
     Waited,
-    /// Compaction ended so, and the request has no block.
+    /// Compaction ended like this, and the request has no block.
     Compacted(Compacted),
-    /// So many pages were reclaimed, on all nodes together; a zone was left alone, as compaction can begin there.
-    Reclaimed { pages: u64, ready: bool },
-    /// Lists were drained.
+    /// Pages that were reclaimed on all nodes together; `ready` if a zone was left alone, as compaction can begin
+    /// there.
+    Reclaimed {
+        pages: u64,
+        ready: bool,
+    },
     Drained,
-    /// Whether a HIGHATOMIC block was given back.
+    /// True if a HIGHATOMIC block was given back.
     Released(bool),
 }
 
-/// What the next [`Seen`] answers.
+/// Step that the next [`Seen`] answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Begin,
@@ -123,7 +125,7 @@ enum Stage {
     Over,
 }
 
-/// What of the policy matters here.
+/// Parts of the policy that matter on the slow path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Rules {
     /// Patch 5 is in.
@@ -136,31 +138,31 @@ struct Rules {
     no_retry: NoRetry,
 }
 
-/// Where a request stands.
+/// State of a request on the slow path.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SlowPath {
     request: PageRequest,
-    /// What the policy adds.
     rules: Rules,
     stage: Stage,
-    /// Whether small blocks of other types are still left alone (defrag mode).
+    /// True while small blocks of other types are left alone (defrag mode).
     no_fragment: bool,
     /// Reclaim's priority in this round.
     priority: u8,
-    /// What this round has reclaimed.
+    /// Pages that this round has reclaimed.
     freed: u64,
     /// Rounds in a row without progress.
     barren: u8,
-    /// How hard compaction tries, how often it has, and what it last said.
+    /// Effort of compaction, its runs so far, and its last result.
     effort: Priority,
     compactions: u8,
     compacted: Option<Compacted>,
-    /// How many more pages rounds may reclaim.
+    /// Pages that rounds may still reclaim.
     left: u64,
 }
 
 impl SlowPath {
-    /// A request on a machine of `managed` pages; `no_fragment` if it is in defrag mode and the flag exists there.
+    /// Begins the slow path of a request on a machine of `managed` pages; `no_fragment` if it is in defrag mode and the
+    /// flag exists there.
     pub(super) fn new(
         request: PageRequest,
         policy: &FragmentationPolicy,
@@ -187,8 +189,8 @@ impl SlowPath {
         }
     }
 
-    /// What to do next. An answer that does not fit counts as one that brought nothing; a request that has ended stays
-    /// so.
+    /// Decides the next step. An answer that does not fit counts as one that brought nothing; a request that has ended
+    /// stays so.
     pub(super) fn next(&mut self, seen: Seen) -> Try {
         match self.stage {
             Stage::Begin => self.go(Stage::FirstPass, Try::WakeAndPass(self.first_flags())),
@@ -214,12 +216,12 @@ impl SlowPath {
         }
     }
 
-    /// The request was served, or nothing can serve it.
+    /// Ends the slow path: the request was served, or nothing can serve it.
     pub(super) fn finish(&mut self) {
         self.stage = Stage::Over;
     }
 
-    /// Whether the request is over.
+    /// Returns true if the slow path has ended.
     pub(super) fn is_over(&self) -> bool {
         self.stage == Stage::Over
     }
@@ -241,7 +243,8 @@ impl SlowPath {
         self.request.order > Order::COSTLY
     }
 
-    /// Whether the caller frees memory itself or is to die: it gets reserves, and neither waits nor compacts first.
+    /// Returns true if the caller frees memory itself or is to die: it gets reserves, and neither waits nor compacts
+    /// first.
     fn is_privileged(&self) -> bool {
         self.has(RequestFlags::MEMALLOC) || self.has(RequestFlags::OOM_VICTIM)
     }
@@ -250,7 +253,7 @@ impl SlowPath {
         !self.has(RequestFlags::MEMALLOC)
     }
 
-    /// What every pass of the slow path may do.
+    /// Returns the flags of every pass of the slow path.
     fn flags(&self) -> AllocFlags {
         let wakes = self.has(RequestFlags::KSWAPD_RECLAIM) && self.rules.tells;
         let kswapd = if wakes { AllocFlags::KSWAPD } else { 0 };
@@ -258,7 +261,7 @@ impl SlowPath {
         rights(&self.request).with(kswapd | keeps)
     }
 
-    /// The first pass carries patch 5's flag.
+    /// Returns the flags of the first pass, which carries patch 5's.
     fn first_flags(&self) -> AllocFlags {
         let stalls = self.rules.stalls
             && self.request.migratetype == Migratetype::Movable
@@ -266,13 +269,13 @@ impl SlowPath {
         self.flags().with(if stalls { AllocFlags::FRAGMENT_STALL } else { 0 })
     }
 
-    /// From the first round on the privileged may use the reserves.
+    /// Returns the flags of passes from the first round on, which let the privileged use the reserves.
     fn round_flags(&self) -> AllocFlags {
         with_reserves(&self.request, self.flags())
     }
 
-    /// The size of the block that reclaim and compaction are to make; `None` if there is nothing to compact for. In
-    /// defrag mode requests that could not be moved away again get a whole pageblock.
+    /// Returns the size of the block that reclaim and compaction are to make; `None` if there is nothing to compact
+    /// for. In defrag mode requests that could not be moved away again get a whole pageblock.
     pub(super) fn block(&self) -> Option<Order> {
         let whole = self.no_fragment && self.request.migratetype != Migratetype::Movable;
         let order = self.request.order.max(if whole { Order::PAGEBLOCK } else { Order::ZERO });
@@ -377,7 +380,7 @@ impl SlowPath {
         self.judge()
     }
 
-    /// Whether another round is worth it.
+    /// Decides whether another round is worth it.
     fn judge(&mut self) -> Try {
         if self.has(RequestFlags::NO_RETRY) {
             return self.end(Ended::GaveUp);
@@ -392,7 +395,7 @@ impl SlowPath {
     }
 
     /// Without progress a limit on rounds decides. With progress single pages are found in time; for larger blocks what
-    /// compaction made of it decides (`should_reclaim_retry`, `should_compact_retry`).
+    /// compaction has reported decides (`should_reclaim_retry`, `should_compact_retry`).
     fn is_worth_a_round(&mut self) -> bool {
         let progress = self.freed > 0;
         if progress {
@@ -442,7 +445,7 @@ impl SlowPath {
     }
 }
 
-/// How far down the passes of a request's slow path may go (`gfp_to_alloc_flags`).
+/// Returns the flags that say how far down the passes of a request's slow path may go (`gfp_to_alloc_flags`).
 pub(super) fn rights(request: &PageRequest) -> AllocFlags {
     let high = request.flags.has(RequestFlags::HIGH);
     let atomic = high && !request.flags.has(RequestFlags::DIRECT_RECLAIM);
@@ -456,7 +459,7 @@ pub(super) fn rights(request: &PageRequest) -> AllocFlags {
     set.fold(AllocFlags::at(Mark::Min), |flags, (bit, _)| flags.with(*bit))
 }
 
-/// The same for callers that free memory themselves, or are to die.
+/// Adds the rights of callers that free memory themselves, or are to die.
 pub(super) fn with_reserves(request: &PageRequest, flags: AllocFlags) -> AllocFlags {
     if request.flags.has(RequestFlags::MEMALLOC) {
         return flags.without_mark();
@@ -474,8 +477,8 @@ mod tests {
 
     const MANAGED: u64 = 4_096;
 
-    /// What a request tries if nothing ever helps: `progress` pages are reclaimed at each priority, and compaction ends
-    /// like this.
+    /// Returns the steps of a request if nothing ever helps: `progress` pages are reclaimed at each priority, and
+    /// compaction ends like this.
     fn tries(
         request: PageRequest,
         policy: &FragmentationPolicy,
@@ -506,7 +509,7 @@ mod tests {
         }
     }
 
-    /// The tries as letters: p and w passes, s stall, c compaction, r a round of reclaim, d drain, h reserve.
+    /// Draws the tries as letters: p and w passes, s stall, c compaction, r a round of reclaim, d drain, h reserve.
     fn picture(tries: &[Try]) -> String {
         let mut picture = String::new();
         for each in tries {
@@ -649,7 +652,7 @@ mod tests {
             check(new, huge, compacted, one_round);
             check(new, local, compacted, ends);
         }
-        // Who is to be retried goes on, local or not.
+        // A request that may be retried goes on, local or not.
         let plain = RequestFlags::DIRECT_RECLAIM.with(RequestFlags::THIS_NODE);
         check(old, plain, Compacted::Deferred, one_round);
     }

@@ -1,6 +1,6 @@
 //! A zone as a kernel's report shows it: counts and marks, without its frames.
 //!
-//! Whoever reads a report or a snapshot wants to know what the allocator would have said. The watermark test and the
+//! A reader of a report or a snapshot wants to know what the allocator would have said. The watermark test and the
 //! reasons for a refusal are those of a live [`Zone`](super::zone::Zone): both look at free memory through
 //! [`FreeMemory`].
 
@@ -13,13 +13,13 @@ use super::slow_path::{rights, with_reserves};
 use super::zone::Watermarks;
 use crate::units::Order;
 
-/// What the watermark test looks at. All of it is O(1).
+/// Counts of free memory that the watermark test looks at, each in O(1).
 pub(super) trait FreeMemory {
     /// Free pages of all types.
     fn total(&self) -> u64;
     /// Free pages of one type.
     fn pages(&self, migratetype: Migratetype) -> u64;
-    /// Of which orders, `least` and above, there is a block of the type: a bit for each.
+    /// Orders, `least` and above, of which there is a block of the type: a bit for each.
     fn orders(&self, migratetype: Migratetype, least: Order) -> u16;
 }
 
@@ -37,21 +37,21 @@ impl FreeMemory for FreeLists {
     }
 }
 
-/// Free memory as counts.
+/// Counts of the free memory of a zone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FreeCounts {
     /// Free pages of all types.
     pub pages: u64,
-    /// Those among them in `HighAtomic` pageblocks.
+    /// Free pages in `HighAtomic` pageblocks.
     pub high_atomic: u64,
-    /// Those among them in `Cma` pageblocks.
+    /// Free pages in `Cma` pageblocks.
     pub cma: u64,
-    /// Of which orders there is a free block of each type: bit `o` for order `o`.
+    /// Orders of which there is a free block, for each type: bit `o` for order `o`.
     pub orders: [u16; Migratetype::COUNT],
 }
 
 impl FreeCounts {
-    /// Whether there is a free block of `order` or more of this type.
+    /// Returns true if there is a free block of `order` or more of this type.
     #[must_use]
     pub fn has(&self, migratetype: Migratetype, order: Order) -> bool {
         self.orders(migratetype, order) != 0
@@ -79,23 +79,20 @@ impl FreeMemory for FreeCounts {
 /// A zone as a report shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZoneState {
-    /// Its node.
     pub node: NodeId,
-    /// What it can be used for.
     pub kind: ZoneKind,
-    /// Its watermarks, boost not included.
+    /// Watermarks, boost not included.
     pub marks: Watermarks,
-    /// By how many pages they are raised.
+    /// Pages by which the boost raises the watermarks.
     pub boost: u64,
-    /// Pages that it keeps from requests, by the highest zone that they can use (`lowmem_reserve`).
+    /// Pages that the zone keeps from requests, by the highest zone that they can use (`lowmem_reserve`).
     pub reserve: [u64; ZoneKind::COUNT],
-    /// What is free in it.
     pub free: FreeCounts,
 }
 
 impl ZoneState {
-    /// Why the zone does not serve the request with all the rights that it has: the first reason that holds;
-    /// [`Refusal::Limit`] if nothing is against it. O(1).
+    /// Returns the reason why the zone does not serve the request with all the rights that it has: the first reason
+    /// that holds; [`Refusal::Limit`] if nothing is against it. O(1).
     ///
     /// ```
     /// use nofrag::page::{FreeCounts, Migratetype, NodeId, PageRequest, Refusal, Watermarks, ZoneKind, ZoneState};
@@ -122,7 +119,7 @@ impl ZoneState {
         refusal(&self.free, request, flags, min, self.reserve[request.zone.index()])
     }
 
-    /// The largest order, of any, that the zone would serve to the request now; `None` if none.
+    /// Returns the largest order, of any, that the zone would serve to the request now; `None` if none.
     #[must_use]
     pub fn largest(&self, request: &PageRequest) -> Option<Order> {
         let serves =
@@ -130,7 +127,7 @@ impl ZoneState {
         Order::all().rev().find(serves)
     }
 
-    /// Whether the zone may serve the request at all: neither too high nor on a forbidden node.
+    /// Returns true if the zone may serve the request at all: neither too high nor on a forbidden node.
     #[must_use]
     pub fn is_allowed(&self, request: &PageRequest) -> bool {
         self.kind <= request.zone && request.nodes.has(self.node)
@@ -148,7 +145,7 @@ mod tests {
     use crate::page::testing::{self, cpu};
     use crate::units::{Nanos, Pfn};
 
-    /// A zone's counts, as a report would have them.
+    /// Returns a zone's counts, as a report would have them.
     fn seen(pages: &PageAllocator) -> ZoneState {
         let zone = &pages.zones[0];
         let orders = core::array::from_fn(|index| {
@@ -166,7 +163,7 @@ mod tests {
         ZoneState { node, kind, marks, boost: zone.boost, reserve: zone.reserve, free }
     }
 
-    /// What a report says of a zone is what the zone itself says.
+    /// A report of a zone is refused for the same reasons as the zone itself.
     #[test]
     fn a_report_is_refused_for_the_reason_of_the_zone() {
         let mut pages = testing::full_zone(4, FragmentationPolicy::LINUX_7_2);

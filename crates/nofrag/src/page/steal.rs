@@ -11,7 +11,7 @@ use super::zone::ZoneId;
 use crate::event::{Event, EventSink};
 use crate::units::Order;
 
-/// What is wanted of a zone.
+/// Block that is wanted of a zone.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
     pub(super) zone: ZoneId,
@@ -20,25 +20,24 @@ pub(super) struct Wanted {
     pub(super) flags: AllocFlags,
 }
 
-/// What a zone gave.
+/// Answer of a zone to a demand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Taken {
     /// This block; it is on no list and tagged as used.
     Block(FrameIndex),
-    /// Nothing; it has none.
+    /// The zone has no such block.
     Nothing,
     /// Nothing: a small block of another type was spared (patch 5).
     Spared,
 }
 
-/// How far the searches of a refill have come under strict lists. Nothing else changes the lists meanwhile, so what a
-/// rung did not have, it does not have for the next page either (docs/sources/pages.md#sticky-refill).
+/// Progress of the searches of a refill under strict lists. Nothing else changes the lists meanwhile, so what a rung
+/// did not have, it does not have for the next page either (docs/sources/pages.md#sticky-refill).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rung {
-    /// The request's own type.
+    /// Blocks of the request's own type.
     #[default]
     Own,
-    /// CMA blocks.
     Cma,
     /// Pageblocks of other types that can be claimed. Success leads back to [`Own`](Self::Own): there is more now.
     Claim,
@@ -71,14 +70,14 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    /// The smallest block that fits from the lists of a type.
+    /// Takes the smallest block that fits from the lists of a type.
     pub(super) fn take_from(&mut self, wanted: Wanted, from: Migratetype) -> Option<FrameIndex> {
         self.counters.list_visits += 1;
         let zone = &mut self.zones[wanted.zone.index()];
         zone.take_smallest(&mut self.frames, wanted.order, from)
     }
 
-    /// The smallest order of a free block of another type that the request may break into.
+    /// Returns the smallest order of a free block of another type that the request may break into.
     fn least(&self, wanted: Wanted) -> Order {
         let guard = self.policy.fixes.has(Fixes::ORDER_GUARD);
         match wanted.flags.has(AllocFlags::NO_FRAGMENT) {
@@ -88,8 +87,8 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    /// The fallback of 4.20 to 6.10: one candidate. It comes to a second one only for a request above a pageblock under
-    /// the flag, without [`Fixes::ORDER_GUARD`] (docs/sources/pages.md#b-3): all whole blocks of other types are
+    /// Makes the fallback of 4.20 to 6.10: one candidate. It comes to a second one only for a request above a pageblock
+    /// under the flag, without [`Fixes::ORDER_GUARD`] (docs/sources/pages.md#b-3): all whole blocks of other types are
     /// converted, and none is large enough.
     fn fall_back(&mut self, wanted: Wanted) -> Taken {
         let Wanted { zone, order, migratetype, .. } = wanted;
@@ -107,7 +106,7 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    /// The fallback of strict lists since 6.12.
+    /// Makes the fallback of strict lists since 6.12.
     fn claim_or_steal(&mut self, wanted: Wanted, rung: &mut Rung) -> Taken {
         if *rung <= Rung::Claim
             && let Some(taken) = self.claim(wanted)
@@ -173,7 +172,7 @@ impl<E: EventSink> PageAllocator<E> {
         self.take_from(wanted, wanted.migratetype).map(Taken::Block)
     }
 
-    /// Patch 5: whether the request shall wait for kswapd rather than break into the block.
+    /// Decides by patch 5 whether the request shall wait for kswapd rather than break into the block.
     fn is_spared(&mut self, flags: AllocFlags, found: Found) -> bool {
         let spares = |stall: Stall| stall.spares(found.order);
         let spared = found.order < Order::PAGEBLOCK
@@ -234,7 +233,7 @@ impl<E: EventSink> PageAllocator<E> {
         self.events.record(Event::Page(PageEvent::ExternalFragmentation(event)));
     }
 
-    /// Counts a block that leaves the allocator for a request, and says whether its pageblock is of another type.
+    /// Counts a block that leaves the allocator for a request, if its pageblock is of another type.
     pub(super) fn count_mistyped(&mut self, frame: FrameIndex, migratetype: Migratetype) {
         let of = self.frames.block(frame).migratetype;
         if of.is_mobility() && of != migratetype {
@@ -299,7 +298,7 @@ mod tests {
         pages
     }
 
-    /// Events and mistyped pages of one refill of movable pages out of holes of reclaimable memory.
+    /// Checks the events and mistyped pages of one refill of movable pages out of holes of reclaimable memory.
     #[track_caller]
     fn check_refill(policy: FragmentationPolicy, size: u8, events: u64) {
         let mut pages = holes(policy, Reclaimable, size, 2);
@@ -348,7 +347,7 @@ mod tests {
         }
     }
 
-    /// The lists of a zone as pages by type: unmovable, movable, reclaimable.
+    /// Returns the lists of a zone as pages by type: unmovable, movable, reclaimable.
     fn free_pages(pages: &PageAllocator<Log>) -> [u64; 3] {
         Migratetype::MOBILITY.map(|kind| pages.zones[0].lists.pages(kind))
     }

@@ -1,4 +1,4 @@
-//! What the tests of several files share: small zones, and pictures of what is free in them.
+//! Helpers that the tests of several files share: small zones, and pictures of what is free in them.
 
 use alloc::format;
 use alloc::string::String;
@@ -25,7 +25,7 @@ pub(super) fn order(number: u8) -> Order {
     Order::new(number).expect("a test names orders")
 }
 
-/// Two zones that share a pageblock, with a hole and a reservation: 4697 and 7900 pages, on CPUs 0 and 3.
+/// Configures two zones that share a pageblock, with a hole and a reservation: 4697 and 7900 pages, on CPUs 0 and 3.
 pub(super) fn two_zones(policy: FragmentationPolicy) -> PageConfig {
     let range = |start, pages| PfnRange { start: Pfn(start), pages: PageCount(pages) };
     let low = ZoneMap {
@@ -41,7 +41,7 @@ pub(super) fn two_zones(policy: FragmentationPolicy) -> PageConfig {
     PageConfig { min_free: MinFree::Pages(300), ..PageConfig::new(map, policy) }
 }
 
-/// One zone of so many pageblocks, all free, that groups pages by type however small it is.
+/// Makes one zone of `blocks` pageblocks, all free, that groups pages by type however small it is.
 pub(super) fn zone_with<E: EventSink>(
     blocks: u64,
     policy: FragmentationPolicy,
@@ -61,7 +61,7 @@ pub(super) fn zone(blocks: u64, policy: FragmentationPolicy) -> PageAllocator {
     zone_with(blocks, policy, ())
 }
 
-/// The same, all in use as single pages.
+/// Makes the same zone with all memory in use as single pages.
 pub(super) fn full_zone(blocks: u64, policy: FragmentationPolicy) -> PageAllocator {
     let mut pages = zone(blocks, policy);
     for frame in 0..blocks * 512 {
@@ -84,7 +84,7 @@ pub(super) fn take_under<E: EventSink>(
     }
 }
 
-/// The same without rights.
+/// Takes a block whatever the watermarks say, without further rights.
 pub(super) fn take<E: EventSink>(
     pages: &mut PageAllocator<E>,
     number: u8,
@@ -101,8 +101,8 @@ pub(super) fn free_pages(pages: &mut PageAllocator, frames: impl IntoIterator<It
     }
 }
 
-/// The free blocks of the first zone in ascending order: first frame, type of the list, order. `"8M3"` are frames 8 to
-/// 15, for movable requests.
+/// Draws the free blocks of the first zone in ascending order: first frame, type of the list, order. `"8M3"` are frames
+/// 8 to 15, for movable requests.
 pub(super) fn free_blocks<E: EventSink>(pages: &PageAllocator<E>) -> String {
     let frames = 0..pages.frames.len() as FrameIndex;
     let free = frames.filter(|&frame| pages.frames.tag(frame).kind() == Kind::Free);

@@ -15,7 +15,7 @@ use crate::cpu::CpuId;
 use crate::event::EventSink;
 use crate::units::Order;
 
-/// What a pass may do: Linux's `ALLOC_*` flags.
+/// Rights of a pass: Linux's `ALLOC_*` flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AllocFlags {
     /// The watermark that must hold; without one none does (`ALLOC_NO_WATERMARKS`).
@@ -23,27 +23,24 @@ pub(super) struct AllocFlags {
     bits: u16,
 }
 
-/// A watermark.
+/// A watermark: `ALLOC_WMARK_MIN`, `ALLOC_WMARK_LOW` or `ALLOC_WMARK_HIGH`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mark {
-    /// `ALLOC_WMARK_MIN`
     Min,
-    /// `ALLOC_WMARK_LOW`
     Low,
-    /// `ALLOC_WMARK_HIGH`
     High,
 }
 
 impl AllocFlags {
     /// Free blocks below a pageblock of another type are left alone.
     pub(super) const NO_FRAGMENT: u16 = 1;
-    /// kswapd may be woken.
+    /// kswapd may be woken by the pass.
     pub(super) const KSWAPD: u16 = 1 << 1;
     /// Patch 5: small free blocks of another type are spared, and the pass says so.
     pub(super) const FRAGMENT_STALL: u16 = 1 << 2;
     /// `ALLOC_MIN_RESERVE`: half of the mark.
     pub(super) const MIN_RESERVE: u16 = 1 << 3;
-    /// `ALLOC_NON_BLOCK`: a quarter less.
+    /// `ALLOC_NON_BLOCK`: a quarter less of the mark.
     pub(super) const NON_BLOCK: u16 = 1 << 4;
     /// `ALLOC_OOM`: half of the mark.
     pub(super) const OOM: u16 = 1 << 5;
@@ -55,7 +52,6 @@ impl AllocFlags {
     /// Nodes whose kswapd is awake come last (docs/sources/pages.md#b-25).
     pub(super) const SKIP_AWAKE: u16 = 1 << 8;
 
-    /// No watermark holds.
     pub(super) const NO_WATERMARKS: AllocFlags = AllocFlags { mark: None, bits: 0 };
 
     pub(super) const fn at(mark: Mark) -> AllocFlags {
@@ -70,7 +66,7 @@ impl AllocFlags {
         AllocFlags { bits: self.bits & !bits, ..self }
     }
 
-    /// No mark holds (`ALLOC_NO_WATERMARKS`).
+    /// Returns the flags with no mark that must hold (`ALLOC_NO_WATERMARKS`).
     pub(super) const fn without_mark(self) -> AllocFlags {
         AllocFlags { mark: None, ..self }
     }
@@ -80,52 +76,52 @@ impl AllocFlags {
     }
 }
 
-/// Which path of the allocator a pass is part of.
+/// Path of the allocator that a pass is part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Path {
-    /// The first pass.
     Fast,
-    /// Those that follow reclaim, compaction and waiting.
+    /// Passes that follow reclaim, compaction and waiting.
     Slow,
 }
 
-/// How the passes over a zonelist ended.
+/// End of the passes over a zonelist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Walk {
-    /// With this block; it is tagged as used.
+    /// This block was taken; it is tagged as used.
     Block(FrameIndex),
-    /// No zone had it.
+    /// No zone had a block.
     Exhausted,
-    /// No zone had it, and the request shall wait for kswapd before it mixes types (patch 5): on this zone, its first.
+    /// No zone had a block, and the request shall wait for kswapd before it mixes types (patch 5): on this zone, its
+    /// first.
     Spared(ZoneId),
-    /// No zone may serve the request, or it names a type that only pageblocks have.
+    /// No zone may serve the request, or the request names a type that only pageblocks have.
     NoZone,
 }
 
-/// How one pass ended.
+/// End of a single pass over the zonelist.
 enum Pass {
     Block(FrameIndex),
     Exhausted,
-    /// At a zone of another node than the first one's.
+    /// The pass came to a zone of another node than the first one's.
     LeftNode,
     NoZone,
 }
 
 impl<E: EventSink> PageAllocator<E> {
-    /// The node that a request begins with.
+    /// Returns the node that a request begins with.
     pub(super) fn home(&self, cpu: CpuId, request: &PageRequest) -> NodeId {
         let of_cpu = || self.cpu_nodes.get(cpu.rank()).copied().unwrap_or_default();
         request.node.unwrap_or_else(of_cpu)
     }
 
-    /// The first zone of the request's zonelist (`preferred_zoneref`).
+    /// Returns the first zone of the request's zonelist (`preferred_zoneref`).
     pub(super) fn preferred_zone(&self, cpu: CpuId, request: &PageRequest) -> Option<ZoneId> {
         let node = self.nodes.get(self.home(cpu, request).index())?;
         let is_allowed = |id: &ZoneId| self.zones[id.index()].is_allowed(request);
         node.zonelist.of(request).iter().copied().find(is_allowed)
     }
 
-    /// What patches 1 and 3 add to the flags of a pass: not to mix types, and whether kswapd may be woken
+    /// Returns the flags that patches 1 and 3 add to those of a pass: not to mix types, and that kswapd may be woken
     /// (`alloc_flags_nofragment`). `path` says for which pass.
     pub(super) fn fragment_flags(&self, cpu: CpuId, request: &PageRequest, path: Path) -> u16 {
         let exists = |fix| self.has_dma32 || self.policy.fixes.has(fix);
@@ -142,7 +138,7 @@ impl<E: EventSink> PageAllocator<E> {
         flag(carried && exists_here, AllocFlags::KSWAPD) | flag(spread, AllocFlags::NO_FRAGMENT)
     }
 
-    /// Whether the zone that the request prefers spreads.
+    /// Returns true if the zone that the request prefers spreads.
     fn can_spread(&self, cpu: CpuId, request: &PageRequest) -> bool {
         self.preferred_zone(cpu, request).is_some_and(|zone| self.zones[zone.index()].spreads)
     }
@@ -211,8 +207,8 @@ impl<E: EventSink> PageAllocator<E> {
         if first.is_some() || left { Pass::Exhausted } else { Pass::NoZone }
     }
 
-    /// Whether the zone stands above the mark of the pass. From 6.7 on a zone is noted that does not stand above its
-    /// high mark: per-CPU lists keep less then.
+    /// Returns true if the zone stands above the mark of the pass. From 6.7 on a zone is noted that does not stand
+    /// above its high mark: per-CPU lists keep less then.
     fn may_serve(&mut self, id: ZoneId, request: &PageRequest, flags: AllocFlags) -> bool {
         let (order, highest) = (request.order, request.zone);
         let zone = &mut self.zones[id.index()];
@@ -228,7 +224,8 @@ impl<E: EventSink> PageAllocator<E> {
         zone.admits(order, highest, flags, self.policy.fixes)
     }
 
-    /// Whether the CPU's list may hold blocks of CMA, which the request must not have: they lie among the movable ones.
+    /// Returns true if the CPU's list may hold blocks of CMA, which the request must not have: they lie among the
+    /// movable ones.
     fn may_meet_cma(&self, wanted: Wanted) -> bool {
         self.zones[wanted.zone.index()].cma_blocks > 0
             && wanted.migratetype == Migratetype::Movable
@@ -274,8 +271,8 @@ mod tests {
     use Migratetype::{Movable, Reclaimable};
     use alloc::vec;
 
-    /// A node with DMA32 of 16 pageblocks and Normal of 8, and another with Normal of 8. In node 0's Normal only pages
-    /// of reclaimable pageblocks are free.
+    /// Makes a node with DMA32 of 16 pageblocks and Normal of 8, and another with Normal of 8. In node 0's Normal only
+    /// pages of reclaimable pageblocks are free.
     fn machine(policy: FragmentationPolicy, nodes: usize) -> PageAllocator {
         let zone = |kind, start: u64, blocks: u64| {
             ZoneMap::new(kind, Pfn(start * 512), PageCount(blocks * 512))
@@ -303,7 +300,7 @@ mod tests {
         pages
     }
 
-    /// Where a movable page comes from: the zone's number, events, and passes without the flag.
+    /// Returns where a movable page comes from: the zone's number, events, and passes without the flag.
     fn served(pages: &mut PageAllocator) -> (usize, u64, u64) {
         let request = PageRequest::user(Order::ZERO);
         let pfn = pages.alloc(crate::units::Nanos(0), cpu(), request).expect("there is memory");

@@ -1,5 +1,5 @@
-//! How much of a zone stays free: the reserve of the machine, the marks that a zone makes of its share, and the test
-//! that every request has to pass.
+//! The pages of a zone that stay free: the reserve of the machine, the marks that a zone makes of its share, and the
+//! test that every request has to pass.
 //!
 //! The reserve (`min_free_kbytes`) is shared out by size. A zone's share is its `min` mark: below it only callers with
 //! rights take pages, the others free some themselves. `low` and `high` stand one and two gaps above; there kswapd is
@@ -20,28 +20,27 @@ use super::walk::{AllocFlags, Mark};
 use super::zone::{Watermarks, Zone};
 use crate::units::Order;
 
-/// KiB in a page.
 const PAGE_KIB: u64 = 4;
 
-/// `min_free_kbytes` by the kernel's formula, in KiB, for so many KiB of low memory.
+/// Returns `min_free_kbytes` by the kernel's formula, in KiB, for `lowmem_kib` KiB of low memory.
 pub(super) fn formula_kib(lowmem_kib: u64, limit_kib: u64) -> u64 {
     lowmem_kib.saturating_mul(16).isqrt().max(128).min(limit_kib)
 }
 
-/// The same in pages.
+/// Returns the kernel's `min_free_kbytes` in pages, for `lowmem` pages of low memory.
 pub(super) fn formula_pages(lowmem: u64, limit_kib: u64) -> u64 {
     formula_kib(lowmem.saturating_mul(PAGE_KIB), limit_kib) / PAGE_KIB
 }
 
-/// What khugepaged wants free for `zones` populated zones, in pages: two pageblocks in each, so that one can always be
-/// had without mixing, and one for each pair of types, so that each may fall back to each other once. At most a
-/// twentieth of low memory.
+/// Returns the pages that khugepaged wants free for `zones` populated zones: two pageblocks in each, so that one can
+/// always be had without mixing, and one for each pair of types, so that each may fall back to each other once. At most
+/// a twentieth of low memory.
 pub(super) fn huge_page_reserve(zones: u64, lowmem: u64) -> u64 {
     let pairs = (Migratetype::MOBILITY.len() * Migratetype::MOBILITY.len()) as u64;
     (Order::PAGEBLOCK.pages() * zones * (2 + pairs)).min(lowmem * 5 / 100)
 }
 
-/// The marks of a zone of `managed` pages, where `reserve` pages are shared among `lowmem`, and `scale` is
+/// Computes the marks of a zone of `managed` pages, where `reserve` pages are shared among `lowmem`, and `scale` is
 /// `watermark_scale_factor`. Zones above Normal keep little, as nothing but processes lives there.
 pub(super) fn marks(
     kind: ZoneKind,
@@ -60,13 +59,13 @@ pub(super) fn marks(
     Watermarks { min, low: min + gap, high: min + 2 * gap, promo: min + 3 * gap }
 }
 
-/// Whether the kernel itself can use zones of the kind.
+/// Returns true if the kernel itself can use zones of the kind.
 pub(super) const fn is_low(kind: ZoneKind) -> bool {
     matches!(kind, ZoneKind::Dma | ZoneKind::Dma32 | ZoneKind::Normal)
 }
 
-/// What each zone of a node keeps from requests that could have used a higher one: `[zone][highest zone]`, in pages.
-/// `managed` is the node's, by kind.
+/// Returns the pages that each zone of a node keeps from requests that could have used a higher one, as
+/// `[zone][highest zone]`. `managed` is the node's, by kind.
 pub(super) fn lowmem_reserve(
     managed: [u64; ZoneKind::COUNT],
     ratio: [u32; ZoneKind::COUNT],
@@ -97,7 +96,7 @@ pub(super) struct Test {
 }
 
 impl Test {
-    /// Whether enough pages would stay free, and a block of the order is there (`__zone_watermark_ok`). O(1).
+    /// Returns true if enough pages would stay free, and a block of the order is there (`__zone_watermark_ok`). O(1).
     pub(super) fn holds(self, lists: &impl FreeMemory) -> bool {
         let free = usable(lists, self.flags) + 1;
         let needed = threshold(self.mark, self.flags) + self.reserve;
@@ -108,7 +107,7 @@ impl Test {
     }
 }
 
-/// Free pages that the flags may count on.
+/// Returns the free pages that the flags may count on.
 pub(super) fn usable(lists: &impl FreeMemory, flags: AllocFlags) -> u64 {
     let rights = [AllocFlags::MIN_RESERVE, AllocFlags::NON_BLOCK, AllocFlags::OOM];
     let may_dig = flags.has(AllocFlags::HIGH_ATOMIC) || rights.iter().any(|&bit| flags.has(bit));
@@ -117,7 +116,7 @@ pub(super) fn usable(lists: &impl FreeMemory, flags: AllocFlags) -> u64 {
     lists.total().saturating_sub(kept).saturating_sub(lent)
 }
 
-/// How far down the flags may go.
+/// Returns the number of free pages down to which the flags may go.
 pub(super) fn threshold(mark: u64, flags: AllocFlags) -> u64 {
     let mut least = mark;
     if flags.has(AllocFlags::MIN_RESERVE) {
@@ -132,7 +131,7 @@ pub(super) fn threshold(mark: u64, flags: AllocFlags) -> u64 {
     least
 }
 
-/// Whether there is a free block of `order` or more that the flags may take.
+/// Returns true if there is a free block of `order` or more that the flags may take.
 fn has_block(lists: &impl FreeMemory, order: Order, flags: AllocFlags) -> bool {
     let of = |migratetype| lists.orders(migratetype, order);
     let mut orders = Migratetype::MOBILITY.iter().fold(0, |set, &each| set | of(each));
@@ -146,7 +145,7 @@ fn has_block(lists: &impl FreeMemory, order: Order, flags: AllocFlags) -> bool {
 }
 
 impl Zone {
-    /// A watermark without boost.
+    /// Returns a watermark without the boost.
     pub(super) fn raw_mark(&self, mark: Mark) -> u64 {
         match mark {
             Mark::Min => self.marks.min,
@@ -155,12 +154,12 @@ impl Zone {
         }
     }
 
-    /// A watermark as it stands now (`wmark_pages`).
+    /// Returns a watermark as it stands now (`wmark_pages`).
     pub(super) fn mark(&self, mark: Mark) -> u64 {
         self.raw_mark(mark) + self.boost
     }
 
-    /// Whether a block of `order` may go without falling to `mark` pages, for a request whose highest zone is
+    /// Returns true if a block of `order` may go without falling to `mark` pages, for a request whose highest zone is
     /// `highest`. O(1).
     pub(super) fn keeps(
         &self,
@@ -172,7 +171,8 @@ impl Zone {
         Test { order, mark, reserve: self.reserve[highest.index()], flags }.holds(&self.lists)
     }
 
-    /// Whether the zone may serve a request under the mark of its flags (docs/sources/pages.md#watermark-check). O(1).
+    /// Returns true if the zone may serve a request under the mark of its flags
+    /// (docs/sources/pages.md#watermark-check). O(1).
     ///
     /// A boost is meant for callers that can free memory. Others would fail for the sake of large blocks, so an order-0
     /// request with `__GFP_HIGH` is tested against the plain `min` once more (pages.md#b-10).
@@ -197,7 +197,7 @@ impl Zone {
             && self.keeps(self.marks.min, order, highest, flags)
     }
 
-    /// Pages that no process can count on (`totalreserve_pages` of the zone).
+    /// Returns the pages that no process can count on (`totalreserve_pages` of the zone).
     pub(super) fn total_reserve(&self) -> u64 {
         let kept = self.reserve.iter().copied().max().unwrap_or(0);
         (kept + self.marks.high).min(self.managed.get())
@@ -264,7 +264,7 @@ mod tests {
         assert_eq!(empty, [[0; 5], [0; 5], [0, 0, 0, 0, 8192], [0; 5], [0; 5]]);
     }
 
-    /// Free lists with blocks of these orders and types, and nothing else.
+    /// Makes free lists with blocks of these orders and types, and nothing else.
     fn lists(blocks: &[(u8, Migratetype)]) -> FreeLists {
         let map = MemoryMap::uma(PageCount(1 << 16), 0, 1).expect("a small map");
         let (mut frames, mut lists) = (Frames::new(&map).expect("small"), FreeLists::new());

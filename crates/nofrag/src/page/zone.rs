@@ -20,7 +20,7 @@ use crate::units::{Order, PageCount};
 pub struct ZoneId(pub(super) u16);
 
 impl ZoneId {
-    /// As an index into a table with a row per zone.
+    /// Returns the zone as an index into a table with a row per zone.
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
@@ -30,17 +30,16 @@ impl ZoneId {
 /// A zone's watermarks, in pages, without boost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Watermarks {
-    /// Below it callers reclaim themselves.
+    /// Below this mark callers reclaim themselves.
     pub min: u64,
-    /// Below it kswapd is woken.
+    /// Below this mark kswapd is woken.
     pub low: u64,
-    /// Above it kswapd sleeps.
+    /// Above this mark kswapd sleeps.
     pub high: u64,
-    /// Above it pages are promoted from slower nodes.
+    /// Above this mark pages are promoted from slower nodes.
     pub promo: u64,
 }
 
-/// A zone.
 #[derive(Debug)]
 pub(super) struct Zone {
     pub(super) id: ZoneId,
@@ -49,40 +48,35 @@ pub(super) struct Zone {
     /// The first frame, and the one behind the last; holes lie between them.
     pub(super) start: FrameIndex,
     pub(super) end: FrameIndex,
-    /// The same as frame numbers: `spanned` pages, holes at the ends included.
+    /// The zone as frame numbers: `spanned` pages, holes at the ends included.
     pub(super) span: PfnRange,
     pub(super) present: PageCount,
     pub(super) managed: PageCount,
     pub(super) lists: FreeLists,
-    /// Without boost.
     pub(super) marks: Watermarks,
-    /// By how much all marks stand higher (`watermark_boost`).
+    /// Pages by which all marks stand higher (`watermark_boost`).
     pub(super) boost: u64,
     /// `ZONE_BOOSTED_WATERMARK`: kswapd is to be woken once the zone's lock is free.
     pub(super) wake_for_boost: bool,
-    /// `lowmem_reserve`: what is kept from requests whose highest zone is of the kind.
+    /// `lowmem_reserve`: pages withheld from requests whose highest zone is of the kind.
     pub(super) reserve: [u64; ZoneKind::COUNT],
-    /// Pages in HIGHATOMIC blocks.
+    /// Pages in pageblocks of type HIGHATOMIC.
     pub(super) reserved_high_atomic: u64,
     /// Pageblocks of contiguous device memory.
     pub(super) cma_blocks: u32,
-    /// Whether pages are grouped by type at all.
     pub(super) grouping: Grouping,
-    /// Whether requests that prefer the zone may look in the one below before they mix types.
+    /// True if requests that prefer the zone may look in the one below before they mix types.
     pub(super) spreads: bool,
-    /// Whether lists are strict.
     pub(super) rules: FallbackRules,
-    /// By CPU rank.
+    /// Lists of each CPU, by its rank.
     pub(super) per_cpu: Vec<PerCpuPages>,
-    /// How many blocks the per-CPU lists exchange with the free lists at once, and how many they hold at most.
     pub(super) per_cpu_bounds: Bounds,
-    /// What per-CPU lists are told of a lack of memory.
     pub(super) shortage: Shortage,
     pub(super) compaction: ZoneCompaction,
 }
 
 impl Zone {
-    /// What is known of it from outside.
+    /// Returns the state of the zone for the outside.
     pub(super) fn info(&self) -> ZoneInfo {
         ZoneInfo {
             id: self.id,
@@ -97,12 +91,12 @@ impl Zone {
         }
     }
 
-    /// Bytes on the heap.
+    /// Returns the bytes of metadata on the heap.
     pub(super) fn metadata_bytes(&self) -> usize {
         self.lists.metadata_bytes() + self.per_cpu.capacity() * size_of::<PerCpuPages>()
     }
 
-    /// Whether the frame lies between the zone's first and its last.
+    /// Returns true if the frame lies between the zone's first and its last.
     pub(super) fn has(&self, frame: FrameIndex) -> bool {
         self.start <= frame && frame < self.end
     }
@@ -121,7 +115,7 @@ impl Zone {
         }
     }
 
-    /// Whether a free block may be on the list of another type than its pageblock's.
+    /// Returns true if a free block may be on the list of another type than its pageblock's.
     pub(super) fn has_loose_lists(&self) -> bool {
         self.rules == FallbackRules::Loose
     }
@@ -156,13 +150,13 @@ impl Zone {
         self.lists.insert(frames, frame, order, migratetype, end);
     }
 
-    /// Whether a free block of this order begins at the frame, in this zone.
+    /// Returns true if a free block of this order begins at the frame, in this zone.
     pub(super) fn is_free_at(&self, frames: &Frames, frame: FrameIndex, order: Order) -> bool {
         self.has(frame) && frames.tag(frame) == Tag::new(Kind::Free, order)
     }
 
-    /// Whether a block of pageblocks may merge with its free buddy at `other`. Where types differ, strict lists give
-    /// the buddy the freed block's type.
+    /// Decides whether a block of pageblocks may merge with its free buddy at `other`. Where types differ, strict lists
+    /// give the buddy the freed block's type.
     pub(super) fn join_types(
         &mut self,
         frames: &mut Frames,
@@ -181,8 +175,8 @@ impl Zone {
         may
     }
 
-    /// Where a freed block goes: behind all others if the block of the next order is likely to become free soon, so
-    /// that it is not broken into before.
+    /// Returns the end of the list to which a freed block goes: behind all others if the block of the next order is
+    /// likely to become free soon, so that it is not broken into before.
     fn end_for(&self, frames: &Frames, frame: FrameIndex, order: Order) -> Relist {
         let Some(larger) = order.larger().filter(|_| order < Order::PAGEBLOCK) else {
             return Relist::Head;
@@ -225,7 +219,7 @@ impl Zone {
         debug_assert!(frame != NONE, "a block begins at a frame");
     }
 
-    /// What a fallback asks of the pageblock of a frame.
+    /// Returns the facts that a fallback asks of the pageblock of a frame.
     pub(super) fn surroundings(&self, frames: &Frames, frame: FrameIndex) -> Surroundings {
         let block = frames.block(frame);
         let start = frame & !(Order::PAGEBLOCK.pages() as FrameIndex - 1);
@@ -301,7 +295,7 @@ mod tests {
         assert_eq!(free_blocks(&pages), left);
     }
 
-    /// Frees single pages, and says in which order they would be taken.
+    /// Frees single pages, and checks the order in which they would be taken.
     #[track_caller]
     fn check_order(frames: &[u64], taken: &[u64]) {
         let mut pages = full_zone(2, LOOSE);
@@ -319,7 +313,7 @@ mod tests {
         check_order(&[8, 2, 4, 0], &[0, 4, 2]);
     }
 
-    /// Two pageblocks of these types; the second is freed after the first.
+    /// Makes two pageblocks of these types; the second is freed after the first.
     fn freed(policy: FragmentationPolicy, types: [Migratetype; 2]) -> PageAllocator {
         let mut pages = zone(2, policy);
         for (half, kind) in [0, 512].map(Pfn).into_iter().zip(types) {

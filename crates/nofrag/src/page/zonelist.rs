@@ -1,4 +1,4 @@
-//! In which order a request looks at zones.
+//! The order in which a request looks at zones.
 //!
 //! Within a node the highest zone comes first, so that low memory is kept for those that need it. Nodes come by
 //! distance. Where several are equally far, each node would overflow into the same one; therefore a node that was
@@ -14,8 +14,8 @@ use super::map::{MAX_NODES, MemoryMap, NodeId};
 use super::request::{PageRequest, RequestFlags};
 use super::zone::{Zone, ZoneId};
 
-/// What the CPUs of a node add to its distance: memory without CPUs is better taken by others. The least that tells two
-/// equal distances apart.
+/// Amount that the CPUs of a node add to its distance: memory without CPUs is better taken by others. The least that
+/// tells two equal distances apart.
 const PENALTY_OF_CPUS: u64 = 1;
 
 /// The zones that requests of a node look at.
@@ -23,17 +23,17 @@ const PENALTY_OF_CPUS: u64 = 1;
 pub(super) struct Zonelist {
     /// Zones with memory, best first.
     zones: Vec<ZoneId>,
-    /// How many of them belong to the node itself; they stand first.
+    /// Number of zones that belong to the node itself; these stand first.
     local: usize,
 }
 
 impl Zonelist {
-    /// Bytes on the heap.
+    /// Returns the bytes of metadata on the heap.
     pub(super) fn metadata_bytes(&self) -> usize {
         self.zones.capacity() * size_of::<ZoneId>()
     }
 
-    /// The zones that a request may look at, before its highest zone and its nodes are considered.
+    /// Returns the zones that a request may look at, before its highest zone and its nodes are considered.
     pub(super) fn of(&self, request: &PageRequest) -> &[ZoneId] {
         if request.flags.has(RequestFlags::THIS_NODE) {
             &self.zones[..self.local]
@@ -44,13 +44,13 @@ impl Zonelist {
 }
 
 impl Zone {
-    /// Whether the zone may serve the request at all: neither too high nor on a forbidden node.
+    /// Returns true if the zone may serve the request at all: neither too high nor on a forbidden node.
     pub(super) fn is_allowed(&self, request: &PageRequest) -> bool {
         self.kind <= request.zone && request.nodes.has(self.node)
     }
 }
 
-/// The zonelists of all nodes, by node. O(nodes cubed) in all.
+/// Returns the zonelists of all nodes, by node. O(nodes cubed) in all.
 pub(super) fn zonelists(map: &MemoryMap, zones: &[Zone]) -> Result<Vec<Zonelist>, TryReserveError> {
     let mut lists = Vec::new();
     lists.try_reserve_exact(map.nodes().len())?;
@@ -71,7 +71,7 @@ pub(super) fn zonelists(map: &MemoryMap, zones: &[Zone]) -> Result<Vec<Zonelist>
     Ok(lists)
 }
 
-/// The nodes in the order in which requests of `local` look at them: itself, then those with memory.
+/// Returns the nodes in the order in which requests of `local` look at them: itself, then those with memory.
 fn node_order(
     map: &MemoryMap,
     zones: &[Zone],
@@ -101,8 +101,8 @@ fn node_order(
     order.into_iter().take(count)
 }
 
-/// How far a node is, finely enough to tell all nodes apart: `node_load` decides among equals, and the next higher
-/// number comes before lower ones.
+/// Returns the distance of a node, finely enough to tell all nodes apart: `node_load` decides among equals, and the
+/// next higher number comes before lower ones.
 fn cost(map: &MemoryMap, local: NodeId, node: NodeId, load: u64) -> u64 {
     let wraps = u64::from(node < local);
     let has_cpus = !map.nodes()[node.index()].cpus.is_empty();
@@ -121,7 +121,7 @@ mod tests {
     use crate::page::policy::FragmentationPolicy;
     use crate::units::{Order, PageCount, Pfn};
 
-    /// A node with one CPU for each 1 in `cpus`, and a zone for each kind.
+    /// Makes a node with one CPU for each 1 in `cpus`, and a zone for each kind.
     fn node(number: u64, cpus: &[u32], kinds: &[(ZoneKind, u64)]) -> NodeMap {
         let mut zones = Vec::new();
         for (place, &(kind, pages)) in kinds.iter().enumerate() {
@@ -137,7 +137,7 @@ mod tests {
         PageAllocator::new(&config).expect("an allocator")
     }
 
-    /// The zonelist of a node for a request, as pairs of node and first letter of the kind.
+    /// Checks the zonelist of a node for a request, as pairs of node and first letter of the kind.
     fn check_list(pages: &PageAllocator, node: usize, request: PageRequest, list: &str) {
         let mut shown = String::new();
         for &id in pages.nodes[node].zonelist.of(&request) {

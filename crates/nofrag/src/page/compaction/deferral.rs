@@ -6,7 +6,7 @@ use crate::units::Order;
 /// The largest exponent: at most 64 attempts are counted before one is made (`COMPACT_MAX_DEFER_SHIFT`).
 pub(in crate::page) const MAX_SHIFT: u8 = 6;
 
-/// What keeps a zone from being compacted in vain again and again.
+/// Back-off of a zone after compaction in vain.
 ///
 /// Always true: `considered` is at most 2 to the power of `shift`, and `shift` at most [`MAX_SHIFT`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,24 +24,22 @@ impl Default for Deferral {
     }
 }
 
-/// What to do with an attempt.
+/// Decision on an attempt at compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::page) enum Verdict {
-    /// Make it.
     Go,
-    /// Make it, and forget every hint: it comes after the longest wait.
+    /// Make the attempt, and forget every hint: it comes after the longest wait.
     Restart,
-    /// Leave it.
     Skip,
 }
 
 impl Deferral {
-    /// Attempts considered, the exponent, and the smallest order that failed.
+    /// Returns the attempts considered, the exponent, and the smallest order that failed.
     pub(in crate::page) const fn parts(self) -> (u8, u8, u8) {
         (self.considered, self.shift, self.failed)
     }
 
-    /// The same from a picture.
+    /// Restores the attempts considered, the exponent, and the smallest order that failed.
     pub(in crate::page) fn restore(&mut self, considered: u8, shift: u8, failed: u8) {
         let shift = shift.min(MAX_SHIFT);
         *self = Deferral { considered: considered.min(1 << shift), shift, failed };
@@ -60,26 +58,26 @@ impl Deferral {
         if self.considered < self.limit() { Verdict::Skip } else { self.passed(order) }
     }
 
-    /// The same for who does not care for deferral: nothing counts, and nothing is skipped.
+    /// Returns the verdict on a caller that ignores deferral: nothing counts, and nothing is skipped.
     pub(in crate::page) fn passed(self, order: Order) -> Verdict {
         let waited = self.shift == MAX_SHIFT && self.considered == self.limit();
         if order.get() >= self.failed && waited { Verdict::Restart } else { Verdict::Go }
     }
 
-    /// A run at `order` found nothing though it looked everywhere.
+    /// Records that a run at `order` found nothing though it looked everywhere.
     pub(in crate::page) fn failed(&mut self, order: Order) {
         self.considered = 0;
         self.shift = MAX_SHIFT.min(self.shift + 1);
         self.failed = self.failed.min(order.get());
     }
 
-    /// There is a block now.
+    /// Records that compaction has made a block.
     pub(in crate::page) fn succeeded(&mut self) {
         self.considered = 0;
         self.shift = 0;
     }
 
-    /// Somebody even got it: `order` is not deferred any more, whatever failed before.
+    /// Records that a request was served: `order` is not deferred any more, whatever failed before.
     pub(in crate::page) fn served(&mut self, order: Order) {
         self.succeeded();
         self.failed = self.failed.max(order.get() + 1);
@@ -90,7 +88,7 @@ impl Deferral {
 mod tests {
     use super::*;
 
-    /// Attempts at `order` that are skipped before the next one is made.
+    /// Counts attempts at `order` that are skipped before the next one is made.
     fn skipped(deferral: &mut Deferral, order: Order) -> u32 {
         (0..).find(|_| deferral.consider(order) != Verdict::Skip).expect("it ends at 64")
     }

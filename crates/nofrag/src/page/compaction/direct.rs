@@ -14,19 +14,19 @@ use crate::page::request::PageRequest;
 use crate::page::walk::AllocFlags;
 use crate::page::zone::ZoneId;
 
-/// How hard a caller tries, least first.
+/// Effort of a caller, least first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::page) enum Priority {
-    /// Without waiting (`COMPACT_PRIO_ASYNC`).
+    /// The caller does not wait (`COMPACT_PRIO_ASYNC`).
     Async,
-    /// The default.
+    /// The default: the caller waits.
     SyncLight,
     /// Deferral, hints and positions do not count.
     SyncFull,
 }
 
 impl Priority {
-    /// The next that tries harder.
+    /// Returns the next harder priority.
     pub(in crate::page) const fn harder(self) -> Option<Priority> {
         match self {
             Priority::Async => Some(Priority::SyncLight),
@@ -44,7 +44,7 @@ impl Priority {
     }
 }
 
-/// How direct compaction ended, in the order in which one zone's end outranks another's.
+/// Outcome of direct compaction, in the order in which one zone's outcome outranks another's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::page) enum Compacted {
     /// No zone was suitable: too little is free.
@@ -53,21 +53,21 @@ pub(in crate::page) enum Compacted {
     Deferred,
     /// A part of a zone was looked at, in vain.
     Partial,
-    /// All of it was, in vain.
+    /// All of a zone was looked at, in vain.
     Complete,
-    /// There should be a block now; a pass will tell.
+    /// A block should be free now; a pass will tell.
     Success,
     /// This block was kept as it became free, and is in use now.
     Captured(FrameIndex),
 }
 
-/// What the caller shall do.
+/// Next action of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::large_enum_variant, reason = "without an allocation there is no box for moves")]
 pub(in crate::page) enum DirectStep {
     /// Move these, then report with [`DirectCompaction::migrated`].
     Migrate(Moves),
-    /// It has ended. A pass follows, and [`DirectCompaction::settle`].
+    /// Compaction has ended. A pass follows, and [`DirectCompaction::settle`].
     Done(Compacted),
 }
 
@@ -76,16 +76,15 @@ pub(in crate::page) enum DirectStep {
 pub(in crate::page) struct DirectCompaction {
     priority: Priority,
     flags: AllocFlags,
-    /// Where the caller runs.
     cpu: CpuId,
-    /// The next of the request's zones.
+    /// Index of the next zone in the request's zonelist.
     next: usize,
     run: Option<Compaction>,
     best: Compacted,
 }
 
 impl DirectCompaction {
-    /// To be made at this priority by a caller whose passes have these flags.
+    /// Makes a compaction at this priority for a caller whose passes have these flags.
     pub(in crate::page) const fn new(
         priority: Priority,
         flags: AllocFlags,
@@ -94,7 +93,7 @@ impl DirectCompaction {
         DirectCompaction { priority, flags, cpu, next: 0, run: None, best: Compacted::Skipped }
     }
 
-    /// Goes on to where something is to be moved, or to the end. `node` is the one whose zonelist the request uses, and
+    /// Advances to the next pages to be moved, or to the end. `node` is the one whose zonelist the request uses, and
     /// the request is the same each time.
     pub(in crate::page) fn step<E: EventSink>(
         &mut self,
@@ -126,7 +125,7 @@ impl DirectCompaction {
         }
     }
 
-    /// Begins with a zone, if that can help.
+    /// Begins with a zone, if compaction can help there.
     fn enter<E: EventSink>(
         &mut self,
         pages: &mut PageAllocator<E>,
@@ -167,7 +166,7 @@ impl DirectCompaction {
         }
     }
 
-    /// Takes note of how a zone ended. Runs that do not wait leave too much out to count as failures.
+    /// Records the outcome of a zone. Runs that do not wait leave too much out to count as failures.
     fn note<E: EventSink>(
         &self,
         pages: &mut PageAllocator<E>,
@@ -192,7 +191,7 @@ impl DirectCompaction {
         compacted
     }
 
-    /// Takes note of what came of the moves.
+    /// Records the results of the moves.
     pub(in crate::page) fn migrated<E: EventSink>(
         &mut self,
         pages: &mut PageAllocator<E>,

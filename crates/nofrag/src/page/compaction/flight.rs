@@ -35,7 +35,7 @@ impl Chain {
         self.first == NONE
     }
 
-    /// Their pages. O(blocks).
+    /// Returns the number of pages in all its blocks. O(blocks).
     pub(super) fn pages(&self, frames: &Frames) -> u32 {
         let (mut at, mut pages) = (self.first, 0);
         while at != NONE {
@@ -45,7 +45,7 @@ impl Chain {
         pages
     }
 
-    /// The block that is taken next.
+    /// Returns the block that is taken next.
     pub(super) fn first(&self) -> Option<FrameIndex> {
         (self.first != NONE).then_some(self.first)
     }
@@ -69,7 +69,6 @@ impl Chain {
         self.last = frame;
     }
 
-    /// Takes the first block.
     pub(super) fn pop(&mut self, frames: &mut Frames) -> Option<FrameIndex> {
         let frame = self.first()?;
         self.first = frames.links(frame)[1];
@@ -80,12 +79,11 @@ impl Chain {
     }
 }
 
-/// What came of some moves, in pages.
+/// Result of some moves, in pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Landed {
-    /// Moved.
     pub moved: u64,
-    /// Stayed where they were. What its owner has freed meanwhile is neither.
+    /// Pages that stayed where they were. Pages that their owner has freed meanwhile count in neither field.
     pub stayed: u64,
 }
 
@@ -98,7 +96,7 @@ impl Flight {
         self.count == 0
     }
 
-    /// Whether no more may be added (`COMPACT_CLUSTER_MAX`): 32 pages, or one larger block.
+    /// Returns true if no more moves may be added (`COMPACT_CLUSTER_MAX`): 32 pages, or one larger block.
     pub(super) fn is_full(&self) -> bool {
         self.pages as usize >= Moves::MAX
     }
@@ -121,7 +119,7 @@ impl Flight {
         ground.zone.compaction.in_flight += tag.order().pages();
     }
 
-    /// What the owner is to move.
+    /// Returns the moves that the owner is to make.
     pub(super) fn moves(&self, frames: &Frames) -> Moves {
         let mut moves = Moves::none();
         let mut from = self.first;
@@ -134,8 +132,8 @@ impl Flight {
         moves
     }
 
-    /// Ends all moves: what was moved lives at its target, what was not stays, and the owner may have given it back
-    /// meanwhile. `free` gets each block that nobody uses then, and how that came.
+    /// Ends all moves: content that was moved lives at its target, content that was not stays, and its owner may have
+    /// freed it meanwhile. `free` gets each block that is out of use then, and the reason.
     pub(super) fn land(
         &mut self,
         ground: &mut Ground<'_>,
@@ -175,12 +173,12 @@ impl Flight {
     }
 }
 
-/// Why nobody uses a block any more.
+/// Reason why a block is out of use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Idle {
-    /// Its content has moved away, or its owner has given it back.
+    /// Source of a move: its content has moved away, or its owner has freed it.
     Source,
-    /// Nothing was moved there.
+    /// Target to which nothing was moved.
     Target,
 }
 
@@ -193,14 +191,14 @@ impl Ground<'_> {
         }
     }
 
-    /// Nothing is at the place any more that a block has left.
+    /// Uncounts the movable pages of a block whose content has left.
     fn vacate(&mut self, from: FrameIndex, tag: Tag) {
         if tag.is_movable() {
             self.frames.each_block(from, tag.order(), |block, pages| block.movable -= pages);
         }
     }
 
-    /// Frees a block that nobody uses. A target that was not used shall be found again by the next run.
+    /// Frees a block that is out of use. A target that was not used shall be found again by the next run.
     pub(super) fn release(&mut self, frame: FrameIndex, order: Order, idle: Idle) {
         if idle == Idle::Target {
             let end = super::block_end(frame);

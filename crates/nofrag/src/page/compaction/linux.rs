@@ -51,85 +51,69 @@ const fn block_end(pfn: u64) -> u64 {
     block_start(pfn) + BLOCK
 }
 
-/// Where the scanners of a zone go on; 0 is nowhere yet.
+/// Next frames of the scanners of a zone; 0 if there is none yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::page) struct Positions {
-    /// Of sources: of any run, and of those that wait (`compact_cached_migrate_pfn`).
+    /// Position of the source scanner: of any run, and of runs that wait (`compact_cached_migrate_pfn`).
     pub(in crate::page) sources: [u64; 2],
-    /// Of targets (`compact_cached_free_pfn`).
+    /// Position of the target scanner (`compact_cached_free_pfn`).
     pub(in crate::page) targets: u64,
-    /// Where both began after marks were last wiped (`compact_init_migrate_pfn`, `compact_init_free_pfn`).
+    /// Positions of both after marks were last wiped (`compact_init_migrate_pfn`, `compact_init_free_pfn`).
     pub(in crate::page) first_source: u64,
     pub(in crate::page) first_target: u64,
 }
 
-/// Something that the scanners did, for who follows a kernel's own run.
+/// Action of the scanners, for an observer that follows a kernel's own run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanStep {
     /// A quick search turned the list of this free block: entries up to it, or before it, come last now.
     Turned {
-        /// The block.
         pfn: Pfn,
-        /// Whether it comes last, too.
+        /// True if the block itself comes last, too.
         inclusive: bool,
     },
     /// A free block was taken for the pool (`isolate_freepages`).
-    Isolated {
-        /// The block.
-        pfn: Pfn,
-        /// Its size.
-        order: Order,
-    },
+    Isolated { pfn: Pfn, order: Order },
     /// Frames were looked at for sources (`mm_compaction_isolate_migratepages`).
     Piece {
-        /// The first frame.
         from: Pfn,
         /// The frame behind the last.
         to: Pfn,
         /// Frames looked at, as that kernel counts them (`nr_scanned`).
         scanned: u64,
-        /// Pages taken.
         taken: u64,
     },
-    /// The zone's per-CPU lists were given back, after what was moved away from became free.
+    /// The zone's per-CPU lists were drained, after the sources that had moved became free.
     Drained,
     /// Frames of a pageblock were looked at for targets (`mm_compaction_isolate_freepages`).
     Targets {
-        /// The first frame.
         from: Pfn,
         /// The frame behind the last.
         to: Pfn,
         /// Frames looked at, as that kernel counts them (`nr_scanned`).
         scanned: u64,
-        /// Pages taken.
         taken: u64,
     },
     /// Free lists were searched for a target (`mm_compaction_fast_isolate_freepages`).
     Searched {
-        /// Below it no target is taken.
+        /// Lowest frame that may be taken as a target.
         from: Pfn,
-        /// Where the scanner of targets was.
+        /// Position of the target scanner.
         to: Pfn,
         /// Entries looked at, and pages beyond the first of a block taken.
         scanned: u64,
-        /// Pages taken.
         taken: u64,
     },
     /// The scanner of sources left the pageblock at this frame out.
-    Passed {
-        /// Its first frame.
-        pfn: Pfn,
-        /// Why.
-        why: Passed,
-    },
+    Passed { pfn: Pfn, why: Passed },
 }
 
-/// Why the scanner of sources leaves a pageblock out.
+/// Reason of the source scanner for leaving a pageblock out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Passed {
     /// The zone has no memory there.
     Absent,
-    /// Its mark says so.
+    /// A mark on the pageblock says so.
     Marked,
     /// One block in use covers it.
     Huge,
@@ -137,22 +121,21 @@ pub enum Passed {
     Type,
 }
 
-/// Where a run is.
+/// State of the scanners of a run.
 #[derive(Debug)]
 pub(super) struct Scan {
-    /// What was done, if anybody asked.
+    /// Steps of the scanners, if a log is kept.
     pub(super) log: Option<Vec<ScanStep>>,
     source: u64,
     target: u64,
-    /// Free blocks to move to.
     pool: Pool,
-    /// Whether the run began where the zone does, or where marks were wiped from on.
+    /// True if the run began at the start of the zone, or no higher than scanners began after marks were last wiped.
     whole: bool,
-    /// Where the last piece began from which something was moved.
+    /// Start of the last piece from which something was moved.
     last_moved: u64,
-    /// Whether what this run sees moves the positions of runs that wait too, when those were behind.
+    /// True if this run also advances the positions of runs that wait, when those were behind.
     pulls_sync: bool,
-    /// The same pageblock is visited again: all of it is taken.
+    /// True while the same pageblock is visited again: all of it is taken.
     rescan: bool,
     /// Searches of lists in vain.
     fails: u32,
@@ -160,7 +143,7 @@ pub(super) struct Scan {
     search_order: i32,
     /// The lowest frame that a quick search has found.
     fast_start: Option<u64>,
-    /// That one was used.
+    /// True once `fast_start` was used.
     fast_used: bool,
     /// Sources of the piece under work, in the order in which they are to be moved.
     taken: Chain,
@@ -211,7 +194,6 @@ impl Pool {
         Some(frame)
     }
 
-    /// Takes any block.
     fn pop(&mut self, frames: &mut Frames) -> Option<FrameIndex> {
         let chain = self.chains.iter_mut().find(|chain| !chain.is_empty())?;
         let frame = chain.pop(frames)?;
@@ -223,15 +205,15 @@ impl Pool {
 /// A quick search for targets.
 #[derive(Debug)]
 struct QuickSearch {
-    /// So many entries of a list are looked at.
+    /// Entries of a list that are looked at.
     limit: u64,
-    /// The first search of a run looks further.
+    /// True for the first search of a run, which looks further.
     deep: bool,
-    /// From here on a block is taken at once.
+    /// Lowest frame from which a block is taken at once.
     preferred: u64,
-    /// Below it none is taken.
+    /// Lowest frame from which a block is taken at all.
     least: u64,
-    /// The highest pageblock seen.
+    /// Highest pageblock seen so far.
     highest: u64,
 }
 
@@ -240,9 +222,9 @@ struct QuickSearch {
 struct Piece {
     /// Pages that want a place: all of them, or with folios those that have none yet.
     wanted: u64,
-    /// Whether something stayed where it was.
+    /// True if something stayed where it was.
     stayed: bool,
-    /// Whether there was nowhere to move to.
+    /// True if there was nowhere to move to.
     exhausted: bool,
 }
 
@@ -268,20 +250,20 @@ impl Scan {
 
     fn note(&mut self, step: ScanStep) {
         if let Some(log) = &mut self.log {
-            // What memory has no room for is missing from it.
+            // Without memory for a step, the log lacks it.
             if log.try_reserve(1).is_ok() {
                 put(log, step);
             }
         }
     }
 
-    /// Where the scanners are: sources, targets.
+    /// Returns the positions of the scanners: sources, targets.
     pub(super) const fn positions(&self) -> (u64, u64) {
         (self.source, self.target)
     }
 }
 
-/// Where a run begins.
+/// Positions and settings with which a run begins.
 pub(super) struct ScanStart {
     source: u64,
     target: u64,
@@ -291,7 +273,7 @@ pub(super) struct ScanStart {
 }
 
 impl ScanStart {
-    /// The start of a run that heeds what earlier ones have left, or does not.
+    /// Returns the start of a run; one that `heeds` begins at the positions that earlier runs have left.
     pub(super) fn of(ground: &mut Ground<'_>, mode: Mode, heeds: bool, order: Order) -> ScanStart {
         let span = ground.zone.span;
         let (start, end) = (span.start.0, span.end().0);
@@ -309,7 +291,7 @@ impl ScanStart {
         }
         let at = &mut ground.zone.compaction.at;
         let (mut source, mut target) = (at.sources[sync], at.targets);
-        // In a zone that begins with frame 0 that is a place, too, but not one of which anything is left.
+        // In a zone that begins with frame 0 a target of 0 is a valid frame, but nothing is left below it.
         if target == 0 || target < start || target >= end {
             target = last;
             at.targets = target;
@@ -329,19 +311,20 @@ impl Ground<'_> {
         self.zone.span
     }
 
-    /// The frame, where there is memory of the zone.
+    /// Returns the index of the frame, if it is memory of the zone.
     fn at(&self, pfn: u64) -> Option<FrameIndex> {
         self.frames.index(Pfn(pfn)).filter(|&frame| self.zone.has(frame))
     }
 
-    /// The first frame of a pageblock, if it and the last one are the zone's memory.
+    /// Returns the first frame of a pageblock, if it and the last one are the zone's memory.
     fn block_at(&self, pfn: u64) -> Option<FrameIndex> {
         let span = self.span();
         self.at(block_end(pfn).min(span.end().0) - 1)?;
         self.at(block_start(pfn).max(span.start.0))
     }
 
-    /// As how many frames looked at a scanner of sources counts what it steps over at once: until 6.1 as one.
+    /// Returns the number of frames that the source scanner counts for a block that it steps over at once: until 6.1
+    /// one.
     fn looks(&self, tag: Tag) -> u64 {
         match (self.policy.compaction.moves, tag.kind()) {
             (MoveRules::Folios, Kind::Free | Kind::Used | Kind::PerCpu) => tag.order().pages(),
@@ -349,7 +332,7 @@ impl Ground<'_> {
         }
     }
 
-    /// Gives back what the lists of this CPU hold, or those of all.
+    /// Drains the lists of `cpu`, or without one those of all CPUs.
     fn drain_cpus(&mut self, cpu: Option<CpuId>) {
         let of_one = cpu.map(|cpu| cpu.rank()..cpu.rank() + 1);
         for rank in of_one.unwrap_or(0..self.zone.per_cpu.len()) {
@@ -362,8 +345,8 @@ impl Ground<'_> {
         (tag.kind() == Kind::Free).then(|| tag.order())
     }
 
-    /// Wipes the mark on the pageblock of a frame if a sample says that it is worth looking at again (`source`,
-    /// `target`: as which). Says whether it is unmarked now.
+    /// Wipes the mark on the pageblock of a frame if a sample says that it is worth looking at again, as a `source`, as
+    /// a `target`, or both. Returns true if it is unmarked then.
     fn wipe_mark(&mut self, pfn: u64, source: bool, target: bool) -> bool {
         let Some(frame) = self.at(pfn) else { return false };
         if self.is_huge(frame) {
@@ -390,13 +373,13 @@ impl Ground<'_> {
         false
     }
 
-    /// Whether the frame belongs to a block in use that covers its pageblock: there is nothing to look for.
+    /// Returns true if the frame belongs to a block in use that covers its pageblock: there is nothing to look for.
     fn is_huge(&self, frame: FrameIndex) -> bool {
         let found = self.frames.head_of(frame);
         found.is_some_and(|(_, tag)| tag.kind() == Kind::Used && tag.order() >= Order::PAGEBLOCK)
     }
 
-    /// Whether the frame belongs to a block in use whose content can be moved.
+    /// Returns true if the frame belongs to a block in use whose content can be moved.
     fn can_move_at(&self, frame: FrameIndex) -> bool {
         let found = self.frames.head_of(frame);
         found.is_some_and(|(_, tag)| tag.kind() == Kind::Used && tag.is_movable())
@@ -431,7 +414,8 @@ impl Ground<'_> {
         }
     }
 
-    /// Takes a free block off its list for the pool, unless the zone would fall too low; says how many pages.
+    /// Takes a free block off its list for the pool, unless the zone would fall too low; returns the number of pages
+    /// taken.
     fn isolate(&mut self, frame: FrameIndex, order: Order, pool: &mut Pool) -> u64 {
         if self.usable_free() <= self.zone.marks.min + order.pages() {
             return 0;
@@ -459,7 +443,7 @@ impl Ground<'_> {
             }
         }
         if retypes && before != Migratetype::Movable && !self.zone.has_loose_lists() {
-            // Strict lists are those of their pageblocks: what else is free there goes along.
+            // Strict lists follow the types of pageblocks: the other free pages of the pageblock change lists, too.
             let end = self.policy.relist;
             self.zone.move_all(self.frames, frame, Migratetype::Movable, end);
         }
@@ -560,15 +544,14 @@ impl Compaction {
         }
     }
 
-    /// Takes note that something stayed where it was.
+    /// Records that something stayed where it was.
     pub(super) fn note_stayed(&mut self) {
         if let Some(piece) = &mut self.scan.piece {
             piece.stayed = true;
         }
     }
 
-    /// Gives back what the CPU's lists hold, what was moved away from among it, once the window of the wanted order
-    /// lies behind.
+    /// Drains the CPU's lists, which hold sources that have moved, once the window of the wanted order lies behind.
     fn leave_window(&mut self, ground: &mut Ground<'_>) {
         let size = self.goal.order().pages();
         let window = self.scan.source & !(size - 1);
@@ -581,7 +564,7 @@ impl Compaction {
         }
     }
 
-    /// Frees what was moved away from. Others can have it from now on, the CPU's own tasks first.
+    /// Frees the sources that have moved. Anybody can have them from now on, the CPU's own tasks first.
     pub(super) fn free_left<E: EventSink>(
         &mut self,
         pages: &mut PageAllocator<E>,
@@ -598,8 +581,8 @@ impl Compaction {
         self.keep_captured(&mut Ground::of(pages, self.zone));
     }
 
-    /// Ends a run: sources that it did not come to stay, what is left over of targets becomes free, and the next run
-    /// will find it.
+    /// Ends a run: sources that it did not come to stay, and leftover targets become free, where the next run will find
+    /// them.
     pub(super) fn end_as_linux(&mut self, ground: &mut Ground<'_>) {
         // A run that has captured a block ends among its sources.
         self.put_back(ground);
@@ -616,7 +599,7 @@ impl Compaction {
         }
     }
 
-    /// A place that was not used goes back to the pool.
+    /// Returns an unused target to the pool.
     pub(super) fn return_target(&mut self, ground: &mut Ground<'_>, to: FrameIndex) {
         let order = ground.frames.tag(to).order();
         ground.frames.set_tag(to, Tag::new(Kind::Target, order));
@@ -625,7 +608,7 @@ impl Compaction {
     }
 }
 
-/// Sources.
+/// The scanner of sources, from the bottom up.
 impl Compaction {
     /// Takes the next sources. The scanner stands behind the last frame that it has looked at.
     fn find_sources(&mut self, ground: &mut Ground<'_>, left: &mut u64) {
@@ -649,8 +632,8 @@ impl Compaction {
         }
     }
 
-    /// Why the pageblock at `low` is left out; `None` if it is to be emptied. A quick search that picked it has heeded
-    /// its mark (`marks` says whether that still counts).
+    /// Returns the reason to leave out the pageblock at `low`; `None` if it is to be emptied. A quick search that
+    /// picked it has heeded its mark (`marks` says whether that still counts).
     fn passes(&self, ground: &Ground<'_>, low: u64, marks: bool) -> Option<Passed> {
         let Some(first) = ground.block_at(low) else { return Some(Passed::Absent) };
         let block = ground.frames.block(first);
@@ -725,7 +708,7 @@ impl Compaction {
                 }
                 _ => {}
             }
-            // It cannot be taken.
+            // The block cannot be taken.
             let large = tag.kind() == Kind::Used && tag.order() > Order::ZERO;
             at += if large { size_here } else { 1 };
             if asynchronous {
@@ -754,7 +737,7 @@ impl Compaction {
         self.note_source(ground, end);
     }
 
-    /// Whether the content of a block in use may go elsewhere.
+    /// Returns true if the content of a block in use may go elsewhere.
     fn can_take(&self, ground: &Ground<'_>, tag: Tag) -> bool {
         let largest = match ground.policy.compaction.moves {
             MoveRules::PageByPage => Order::ZERO.larger(),
@@ -763,19 +746,20 @@ impl Compaction {
         tag.is_movable() && Some(tag.order()) < largest
     }
 
-    /// Gives up what was taken.
+    /// Gives up the sources that were taken.
     fn put_back(&mut self, ground: &mut Ground<'_>) {
         while let Some(frame) = self.scan.taken.pop(ground.frames) {
             let tag = ground.frames.tag(frame);
             match tag.kind() {
-                // Its owner has freed it meanwhile.
+                // The owner has freed the block meanwhile.
                 Kind::Left => ground.zone.free_block(ground.frames, frame, tag.order()),
                 _ => ground.frames.set_tag(frame, tag.with_kind(Kind::Used)),
             }
         }
     }
 
-    /// Where to look for sources: where the scanner stands, or in a pageblock that the free lists name.
+    /// Returns the frame from which to look for sources: the scanner's own, or one in a pageblock that the free lists
+    /// name.
     fn quick_source(&mut self, ground: &mut Ground<'_>) -> u64 {
         let at = self.scan.source;
         let start = ground.span().start.0;
@@ -826,20 +810,20 @@ impl Compaction {
     }
 }
 
-/// Targets.
+/// The scanner of targets, from the top down.
 impl Compaction {
-    /// Gives sources places, as many as are moved at once, and puts both on their way. Says whether any are.
+    /// Gives sources places, as many as are moved at once, and puts both on their way. Returns true if there are any.
     fn assign_targets(&mut self, ground: &mut Ground<'_>, left: &mut u64) -> bool {
         while let Some(frame) = self.scan.taken.first() {
             let tag = ground.frames.tag(frame);
             if tag.kind() == Kind::Left {
-                // Its owner has freed it meanwhile.
+                // The owner has freed the block meanwhile.
                 self.scan.taken.pop(ground.frames);
                 ground.zone.free_block(ground.frames, frame, tag.order());
                 continue;
             }
             if !tag.is_movable() {
-                // Its owner has pinned it meanwhile.
+                // The owner has pinned the block meanwhile.
                 self.scan.taken.pop(ground.frames);
                 ground.frames.set_tag(frame, tag.with_kind(Kind::Used));
                 continue;
@@ -867,7 +851,7 @@ impl Compaction {
         !self.flight.is_empty()
     }
 
-    /// The next place of the pool, which is filled first if it has none.
+    /// Returns the next place of the pool, which is filled first if it has none.
     fn next_target(
         &mut self,
         ground: &mut Ground<'_>,
@@ -884,7 +868,7 @@ impl Compaction {
         Some(to)
     }
 
-    /// Pages of the piece under work that want a place.
+    /// Returns the number of pages of the piece under work that want a place.
     fn wanted(&self) -> u64 {
         self.scan.piece.map_or(0, |piece| piece.wanted)
     }
@@ -927,7 +911,8 @@ impl Compaction {
         self.scan.target = at;
     }
 
-    /// Whether pages may be moved to the pageblock: it is meant for movable ones, not marked, and not itself free.
+    /// Returns true if pages may be moved to the pageblock: it is meant for movable ones, not marked, and not itself
+    /// free.
     fn is_target(&self, ground: &Ground<'_>, first: FrameIndex) -> bool {
         self.may_be_target(ground, first)
             && !(ground.frames.block(first).skip && self.heeds_hints())
@@ -947,7 +932,7 @@ impl Compaction {
         at.targets = at.targets.min(start);
     }
 
-    /// Takes free blocks from `at` to the end of a pageblock until there are enough; says how many pages.
+    /// Takes free blocks from `at` to the end of a pageblock until there are enough; returns the number of pages taken.
     fn isolate_block(
         &mut self,
         ground: &mut Ground<'_>,
@@ -983,7 +968,7 @@ impl Compaction {
         got
     }
 
-    /// Searches the free lists for a block high in what is left. Says whether the pool has something then.
+    /// Searches the free lists for a block high in what is left. Returns true if the pool is not empty then.
     fn quick_targets(&mut self, ground: &mut Ground<'_>) -> bool {
         let below = i32::from(self.goal.order().get()) - 1;
         if below < 0 {
@@ -1051,7 +1036,7 @@ impl Compaction {
     }
 
     /// Walks a list from its end for a block in the top quarter of what is left, else the highest in the upper half,
-    /// and turns the list. Returns it, and how many entries were seen.
+    /// and turns the list. Returns the block, and the number of entries seen.
     fn search_list(
         &mut self,
         ground: &mut Ground<'_>,
@@ -1096,7 +1081,7 @@ impl Compaction {
         (page, seen)
     }
 
-    /// Where the scanner goes on after a first search in vain.
+    /// Chooses the frame where the scanner goes on after a first search in vain.
     fn place_after_vain_search(
         &mut self,
         ground: &Ground<'_>,

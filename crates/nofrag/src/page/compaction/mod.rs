@@ -12,9 +12,9 @@
 //!
 //! A run is a machine, [`Compaction`]: it sets targets aside and names at most 32 pages to be moved; the owner moves
 //! them and says which moves succeeded. Between the two a source is `Leaving` and its target `Target`. The owner may
-//! free a source meanwhile, and others may allocate and free as they like. Who gives a run up in the middle calls
-//! [`Compaction::abandon`]; if the machine is dropped instead, its sources can be freed by their owner but never moved
-//! again, and its targets stay out of use. The laws of the allocator count them.
+//! free a source meanwhile, and others may allocate and free as they like. A caller that gives a run up in the middle
+//! calls [`Compaction::abandon`]; if the machine is dropped instead, its sources can be freed by their owner but never
+//! moved again, and its targets stay out of use. The laws of the allocator count them.
 //!
 //! There are two pairs of scanners. With the rules of a kernel, `linux` does to the frame what kernels were seen to do.
 //! Ours ([`SourceRules::EmptiestBlock`]) differ on purpose:
@@ -82,31 +82,31 @@ use crate::cpu::CpuId;
 use crate::event::{Event, EventSink};
 use crate::units::{Order, Pfn};
 
-/// What compaction remembers of a zone.
+/// State that compaction keeps for a zone between runs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ZoneCompaction {
-    /// Where the source scanner goes on: of any run, and of those that wait. At the zone's start without.
+    /// Next frames of the source scanner: of any run, and of runs that wait. Without one it begins at the zone's start.
     sources: [Option<FrameIndex>; 2],
-    /// Below which frame the target scanner goes on; at the zone's end without.
+    /// Frame below which the target scanner goes on; without one it begins at the zone's end.
     targets: Option<FrameIndex>,
-    /// The same for scanners as Linux has them.
+    /// Positions of the scanners of `linux`.
     pub(super) at: Positions,
     pub(super) deferral: Deferral,
     /// A run of a waiting caller has gone through the zone since the marks on pageblocks were wiped.
     went_through: bool,
-    /// What the run whose sources are being freed right now would like to keep.
+    /// Wish of the run whose sources are being freed right now.
     pub(super) capture: Option<Capture>,
     /// Pages set aside for moves that were not reported yet.
     pub(super) in_flight: u64,
 }
 
 impl ZoneCompaction {
-    /// Where the scanners go on, and whether kswapd is to wipe the marks.
+    /// Returns the positions of Linux's scanners, and true if kswapd is to wipe the marks.
     pub(super) fn positions(&self) -> (Positions, bool) {
         (self.at, self.went_through)
     }
 
-    /// The same, and the pause, from a picture.
+    /// Restores positions, marks to wipe, and deferral from a picture.
     pub(super) fn set_memory(&mut self, image: CompactionImage) {
         let CompactionImage { sources, targets, first_source, first_target, .. } = image;
         let CompactionImage { considered, shift, order_failed, flush, .. } = image;
@@ -125,8 +125,8 @@ pub(super) struct Capture {
 }
 
 impl Capture {
-    /// Keeps the free block at `frame`, which is on no list, if it is what is wished for: of the very order, and not
-    /// one that would mix types, or that others need. The caller must not list it then.
+    /// Keeps the free block at `frame`, which is on no list, if it fits the wish: of the very order, and neither one
+    /// that would mix types nor one that others need. The caller must not list a block that was kept.
     pub(super) fn keep(&mut self, frame: FrameIndex, order: Order, block: Migratetype) -> Kept {
         let others = matches!(block, Migratetype::Cma | Migratetype::Isolate);
         let mixes = order < Order::PAGEBLOCK
@@ -140,30 +140,29 @@ impl Capture {
     }
 }
 
-/// Whether a block was kept.
+/// Answer to a wish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kept {
-    /// It was.
     Yes,
-    /// It is to be listed.
+    /// The caller must list the block.
     No,
 }
 
-/// What a run is for.
+/// Goal at which a run ends with success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Goal {
     /// A free block of this order that a request of this type can use.
     Block(Order, Migratetype),
     /// Free pages in whole pageblocks up to the high watermark (`vm.defrag_mode` in the background).
     WholeBlocks,
-    /// A share of free pages outside whole pageblocks of at most so many percent (proactive).
+    /// A share of free pages outside whole pageblocks of at most this percentage (proactive).
     Score(u64),
-    /// Everything that there is (`/proc/sys/vm/compact_memory`).
+    /// The whole zone compacted (`/proc/sys/vm/compact_memory`).
     Everything,
 }
 
 impl Goal {
-    /// The order that blocks shall get.
+    /// Returns the order that blocks shall get.
     fn order(self) -> Order {
         match self {
             Goal::Block(order, _) => order,
@@ -179,51 +178,48 @@ impl Goal {
     }
 }
 
-/// How much a run may do for its goal.
+/// Effort that a run may make for its goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// For a caller that does not wait: pageblocks of its own type, and only where all of a block can be moved.
     Async,
     /// For a caller that waits.
     SyncLight,
-    /// The same, through the whole zone, whatever earlier runs have seen.
+    /// For a caller that waits, through the whole zone, whatever earlier runs have seen.
     SyncFull,
-    /// For nobody in particular.
+    /// For nobody in particular: work in the background.
     Background,
 }
 
-/// What a run is made for.
+/// Goal, mode and rights of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Job {
     pub(super) goal: Goal,
     pub(super) mode: Mode,
-    /// Whether the caller can use CMA blocks.
     pub(super) cma: Cma,
 }
 
-/// Who can use CMA blocks.
+/// Use of CMA blocks to the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cma {
-    /// The caller can.
     Usable,
-    /// It cannot.
     Useless,
 }
 
-/// How far a run over one zone came.
+/// Outcome of a run over one zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompactionResult {
     /// A part of the zone was looked at, and the goal was not reached.
     Partial,
-    /// All of it was, and the goal was not reached.
+    /// All of the zone was looked at, and the goal was not reached.
     Complete,
-    /// The goal is reached.
+    /// The run has reached its goal.
     Success,
-    /// Here is the block: it was kept as it became free, and is in use now.
+    /// This block was kept as it became free, and is in use now.
     Captured(Pfn),
 }
 
-/// What a machine wants next.
+/// Next action of the caller of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::large_enum_variant, reason = "without an allocation there is no box for moves")]
 pub enum CompactionStep {
@@ -231,26 +227,26 @@ pub enum CompactionStep {
     Migrate(Moves),
     /// The budget is spent; call again.
     Continue,
-    /// It has ended.
+    /// The run ended with this outcome.
     Done(CompactionResult),
 }
 
-/// The same for machines that share a budget.
+/// Next action of a run that shares its budget with other machines.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "without an allocation there is no box for moves")]
 pub(super) enum Advance {
     Migrate(Moves),
-    /// Nothing is left.
+    /// Nothing of the budget is left.
     Paused,
     Done(CompactionResult),
 }
 
-/// How a scanner came to a pageblock.
+/// Way in which a scanner found a pageblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FoundBy {
     /// By going from one to the next.
     Order,
-    /// Through a free list.
+    /// By searching a free list.
     List,
 }
 
@@ -262,7 +258,7 @@ struct Visit {
     found: FoundBy,
 }
 
-/// What a run has before it.
+/// The parts of an allocator on which a run works.
 struct Ground<'a> {
     zone: &'a mut Zone,
     frames: &'a mut Frames,
@@ -276,7 +272,7 @@ impl<'a> Ground<'a> {
         Ground { zone: &mut zones[zone.index()], frames, counters, policy }
     }
 
-    /// The zone's pageblocks: how many are marked, and how many there are.
+    /// Returns the number of marked pageblocks of the zone, and of all.
     fn marks(&self) -> (u64, u64) {
         let (mut marked, mut blocks) = (0, 0);
         let mut block = self.zone.start;
@@ -301,7 +297,7 @@ impl<'a> Ground<'a> {
         zone.compaction.went_through = false;
     }
 
-    /// The frame behind the block to which `frame` belongs.
+    /// Returns the frame behind the block to which `frame` belongs.
     fn behind(&self, frame: FrameIndex) -> FrameIndex {
         let tag = self.frames.tag(frame);
         match tag.kind() {
@@ -335,39 +331,38 @@ pub struct Compaction {
     goal: Goal,
     mode: Mode,
     cma: Cma,
-    /// Whose lists get what was moved away from; none is known without.
+    /// CPU whose lists get the sources that have moved, if one is known.
     cpu: Option<CpuId>,
-    /// Where the source scanner began.
+    /// First frame of the source scanner.
     began: FrameIndex,
     sources: Sources,
     targets: Targets,
-    /// The scanners as Linux has them.
+    /// State of the scanners of `linux`.
     scan: Scan,
-    /// Whether those are at work.
+    /// True if the scanners of `linux` are at work.
     as_linux: bool,
     flight: Flight,
     seen: Seen,
     captured: FrameIndex,
-    /// What was captured and not told of yet.
+    /// Captured block that no event has told of yet.
     untold: Option<Capture>,
     ended: Option<CompactionResult>,
 }
 
-/// What a run has met with.
+/// Observations of a run that decide how it ends.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
-    /// Marked pageblocks when it began, and all.
+    /// Marked pageblocks when the run began, and all pageblocks.
     marks: (u64, u64),
     /// A frame was looked at for something to move.
     examined: bool,
-    /// Pages moved.
     moved: u64,
     /// There was something to move, and no place for it.
     lacked_target: bool,
 }
 
 impl Seen {
-    /// How the run ends.
+    /// Returns the end of the run with its reason.
     fn end(self, result: CompactionResult) -> RunEnd {
         match result {
             CompactionResult::Success | CompactionResult::Captured(_) => RunEnd::Success,
@@ -380,16 +375,17 @@ impl Seen {
 }
 
 impl Compaction {
-    /// A run that compacts the whole zone, as writing to `/proc/sys/vm/compact_memory` does; `None` if there is no such
-    /// zone.
+    /// Makes a run that compacts the whole zone, as writing to `/proc/sys/vm/compact_memory` does; `None` if there is
+    /// no such zone.
     pub fn of_zone<E: EventSink>(pages: &mut PageAllocator<E>, zone: ZoneId) -> Option<Compaction> {
         pages.zones.get(zone.index())?;
         let job = Job { goal: Goal::Everything, mode: Mode::Background, cma: Cma::Usable };
         Some(Compaction::new(pages, zone, job))
     }
 
-    /// A run that works ahead, as kcompactd does (`compaction_proactiveness`): until no more of what is free lies
-    /// outside whole pageblocks than the policy wants; `None` if there is no such zone, or if it does not work ahead.
+    /// Makes a run that works ahead, as kcompactd does (`compaction_proactiveness`): until no more of the free pages
+    /// lie outside whole pageblocks than the policy wants; `None` if there is no such zone, or if the policy does not
+    /// work ahead.
     pub fn ahead<E: EventSink>(pages: &mut PageAllocator<E>, zone: ZoneId) -> Option<Compaction> {
         pages.zones.get(zone.index())?;
         let policy = &pages.policy.compaction;
@@ -398,8 +394,8 @@ impl Compaction {
         Some(Compaction::new(pages, zone, job))
     }
 
-    /// A run over a zone for a block of this order that a request of this type can use; `None` if there is no such
-    /// zone.
+    /// Makes a run over a zone for a block of this order that a request of this type can use; `None` if there is no
+    /// such zone.
     pub fn for_block<E: EventSink>(
         pages: &mut PageAllocator<E>,
         zone: ZoneId,
@@ -412,33 +408,32 @@ impl Compaction {
         Some(Compaction::new(pages, zone, job))
     }
 
-    /// The same run on this CPU: with the rules of a kernel its lists get what was moved away from, and are given back
-    /// when the scanner leaves a window. Without a CPU that goes to the zone at once, and the lists of all are given
-    /// back.
+    /// Lets the run work on this CPU: with the rules of a kernel its lists get the sources that have moved, and are
+    /// drained when the scanner leaves a window. Without a CPU the sources go to the zone at once, and the lists of all
+    /// CPUs are drained.
     pub fn on(mut self, cpu: CpuId) -> Compaction {
         self.cpu = Some(cpu);
         self
     }
 
-    /// Keeps what the scanners of a run as Linux makes it do, for [`take_log`](Self::take_log), as far as there is
-    /// memory for it.
+    /// Starts a log of the steps of Linux's scanners, for [`take_log`](Self::take_log), as far as there is memory for
+    /// it.
     pub fn keep_log(&mut self) {
         self.scan.log = Some(Vec::new());
     }
 
-    /// What they did since.
+    /// Takes the steps that were logged since the last call.
     pub fn take_log(&mut self) -> Vec<ScanStep> {
         self.scan.log.as_mut().map(core::mem::take).unwrap_or_default()
     }
 
-    /// Where the scanners of a run as Linux makes it are: that of sources, that of targets.
+    /// Returns the positions of Linux's scanners: sources, targets.
     #[must_use]
     pub fn positions(&self) -> (Pfn, Pfn) {
         let (source, target) = self.scan.positions();
         (Pfn(source), Pfn(target))
     }
 
-    /// A run over a zone.
     pub(super) fn new<E: EventSink>(
         pages: &mut PageAllocator<E>,
         zone: ZoneId,
@@ -479,12 +474,12 @@ impl Compaction {
         }
     }
 
-    /// Whether marks on pageblocks and positions of earlier runs count.
+    /// Returns true if marks on pageblocks and positions of earlier runs count.
     fn heeds_hints(&self) -> bool {
         heeds_hints(self.goal, self.mode)
     }
 
-    /// Whether free lists are searched for pageblocks.
+    /// Returns true if free lists are searched for pageblocks.
     fn searches_lists(&self) -> bool {
         self.heeds_hints() && matches!(self.goal, Goal::Block(..) | Goal::WholeBlocks)
     }
@@ -493,13 +488,12 @@ impl Compaction {
         self.cma == Cma::Usable
     }
 
-    /// The zone.
     pub(super) fn zone(&self) -> ZoneId {
         self.zone
     }
 
-    /// Looks at about as many frames as the budget says, and says what to do. Asked again before a report, it names the
-    /// same moves.
+    /// Looks at about as many frames as the budget allows, and returns the next action. Called again before a report,
+    /// it names the same moves.
     pub fn step<E: EventSink>(
         &mut self,
         pages: &mut PageAllocator<E>,
@@ -513,7 +507,7 @@ impl Compaction {
         }
     }
 
-    /// Goes on to where something is to be moved, to the end, or until as many frames as are `left` were looked at.
+    /// Advances to the next moves, to the end, or until `left` frames were looked at.
     pub(super) fn advance<E: EventSink>(
         &mut self,
         pages: &mut PageAllocator<E>,
@@ -569,7 +563,7 @@ impl Compaction {
         }
     }
 
-    /// The scanners have met: the next run begins at the ends again.
+    /// Notes that the scanners have met: the next run begins at the ends again.
     fn met(&mut self, ground: &mut Ground<'_>) -> CompactionResult {
         let all = self.began == ground.zone.start;
         let state = &mut ground.zone.compaction;
@@ -612,7 +606,7 @@ impl Compaction {
         result
     }
 
-    /// What this run would like to keep of what becomes free.
+    /// Returns the run's wish for a block that becomes free.
     fn wish(&self) -> Option<Capture> {
         match (self.goal, self.mode) {
             _ if self.captured != NONE => None,
@@ -636,7 +630,7 @@ impl Compaction {
         }
     }
 
-    /// What was captured is in use from now on, if anything was.
+    /// Puts the captured block, if there is one, in use.
     fn hand_captured_out(&mut self, ground: &mut Ground<'_>) {
         let frame = core::mem::replace(&mut self.captured, NONE);
         if frame != NONE {
@@ -646,8 +640,8 @@ impl Compaction {
         }
     }
 
-    /// Takes note of what came of the moves that [`step`](Self::step) named, and says how many pages were moved and how
-    /// many not. Without such moves nothing happens.
+    /// Records the results of the moves that [`step`](Self::step) named, and returns the numbers of pages moved and not
+    /// moved. Without such moves nothing happens.
     pub fn migrated<E: EventSink>(
         &mut self,
         pages: &mut PageAllocator<E>,
@@ -683,7 +677,7 @@ impl Compaction {
         landed
     }
 
-    /// Gives the run up: moves that were not reported count as refused, and what was set aside is free again.
+    /// Gives the run up: moves that were not reported count as refused, and pages set aside are free again.
     pub fn abandon<E: EventSink>(mut self, pages: &mut PageAllocator<E>) {
         let mut ground = Ground::of(pages, self.zone);
         self.flight.land(&mut ground, MoveResults::default(), |ground, frame, order, idle| {
@@ -705,8 +699,8 @@ fn heeds_hints(goal: Goal, mode: Mode) -> bool {
 }
 
 impl<E: EventSink> PageAllocator<E> {
-    /// Compacts a whole zone with `owner`, and says what became of the pages; `None` if there is no such zone. O(frames
-    /// of the zone).
+    /// Compacts a whole zone with `owner`, and returns the numbers of pages moved and not moved; `None` if there is no
+    /// such zone. O(frames of the zone).
     pub fn compact(&mut self, zone: ZoneId, owner: &mut impl Migrate) -> Option<Landed> {
         let mut run = Compaction::of_zone(self, zone)?;
         let mut all = Landed::default();
@@ -723,7 +717,7 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    /// Says that a block was kept of whose pageblock the type is another, if the policy takes that for a fallback.
+    /// Records that a block was kept whose pageblock has another type, if the policy takes that for a fallback.
     fn trace_capture(&mut self, zone: ZoneId, capture: Capture) {
         let Capture { order, migratetype, frame } = capture;
         let from = self.frames.block(frame).migratetype;
@@ -733,7 +727,7 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    /// Wipes marks on a zone's pageblocks: those are worth looking at again.
+    /// Wipes marks on a zone's pageblocks, which are worth looking at again.
     pub(super) fn wipe_marks(&mut self, zone: ZoneId, by: Wiper) {
         let as_linux = self.policy.compaction.sources != SourceRules::EmptiestBlock;
         let ground = &mut Ground::of(self, zone);
@@ -750,13 +744,13 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    /// Says that a zone was left alone.
+    /// Records that a zone was left alone.
     pub(super) fn spare(&mut self, aim: CompactionAim, why: NoRun) {
         self.events.record(Event::Page(PageEvent::CompactionSpared { aim, why }));
     }
 
-    /// kswapd of the node goes to sleep: forgets what was scanned in zones that a caller's compaction has gone through
-    /// since (`reset_isolation_suitable`).
+    /// Forgets, as kswapd of the node goes to sleep, what was scanned in zones that a caller's compaction has gone
+    /// through since (`reset_isolation_suitable`).
     pub(super) fn forget_scans(&mut self, node: super::map::NodeId) {
         for index in 0..self.zones.len() {
             let zone = &self.zones[index];

@@ -8,32 +8,30 @@ use crate::page::migratetype::Migratetype;
 use crate::page::policy::SourceRules;
 use crate::units::Order;
 
-/// Where the scanner is.
+/// State of our source scanner.
 #[derive(Debug)]
 pub(super) struct Sources {
     pub(super) visit: Option<Visit>,
     /// The lowest pageblock that was not visited in order.
     linear: FrameIndex,
-    /// Up to here everything is known to be free or movable (asynchronous runs).
+    /// Frame up to which everything is known to be free or movable (asynchronous runs).
     clear: FrameIndex,
     /// Searches of lists that found nothing.
     fails: u8,
-    /// Whether a search of lists has found something.
+    /// True once a search of lists has found something.
     jumped: bool,
 }
 
-/// How the search for a pageblock ended.
+/// Outcome of the search for a pageblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Entered {
-    /// In one.
     Block,
-    /// The scanners have met.
     Met,
-    /// As many were looked at as allowed.
+    /// As many pageblocks were looked at as allowed.
     Paused,
 }
 
-/// How a visit ended.
+/// Outcome of a visit to a pageblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Visited {
     /// The pageblock was seen to its end, or enough was found in it.
@@ -48,7 +46,7 @@ pub(super) enum Visited {
 const LEAST_LISTED: u8 = Order::COSTLY.get();
 
 impl Sources {
-    /// To begin at `linear`.
+    /// Makes a scanner that begins at `linear`.
     pub(super) const fn new(linear: FrameIndex) -> Sources {
         Sources { visit: None, linear, clear: 0, fails: 0, jumped: false }
     }
@@ -84,7 +82,7 @@ impl Compaction {
         Entered::Met
     }
 
-    /// Whether the run makes whole pageblocks of the emptiest ones.
+    /// Returns true if the run makes whole pageblocks of the emptiest ones.
     pub(super) fn empties_the_emptiest(&self, ground: &Ground<'_>) -> bool {
         ground.policy.compaction.sources == SourceRules::EmptiestBlock
             && ground.zone.lists.by_fullness()
@@ -119,7 +117,7 @@ impl Compaction {
         }
     }
 
-    /// Whether the pageblock that begins at `first` is looked at.
+    /// Returns true if the pageblock that begins at `first` is looked at.
     fn is_source_block(&self, ground: &Ground<'_>, first: FrameIndex) -> bool {
         let block = ground.frames.block(first);
         let passed = block.skip && self.heeds_hints();
@@ -128,7 +126,8 @@ impl Compaction {
         block.movable > 0 && !passed && !hopeless && self.sources_allowed(ground, block.migratetype)
     }
 
-    /// Whether pageblocks of the type are emptied. Callers that do not wait empty blocks of their own type alone.
+    /// Returns true if pageblocks of the type are emptied. Callers that do not wait empty blocks of their own type
+    /// alone.
     pub(super) fn sources_allowed(&self, ground: &Ground<'_>, block: Migratetype) -> bool {
         let rules = ground.policy.compaction.sources;
         if block == Migratetype::Cma && rules != SourceRules::Until6_12 && !self.may_use_cma() {
@@ -207,15 +206,15 @@ impl Compaction {
         Visited::Enough
     }
 
-    /// Whether the content of a block may go elsewhere for the sake of the goal.
+    /// Returns true if the content of a block may be moved for the sake of the goal.
     fn may_leave(&self, tag: Tag) -> bool {
         tag.kind() == Kind::Used
             && tag.is_movable()
             && tag.order() < self.goal.order().min(Order::PAGEBLOCK)
     }
 
-    /// For callers that do not wait: the end of the block of the wanted order around `frame` if something in it cannot
-    /// be moved, so that moving the rest would be in vain.
+    /// For callers that do not wait: returns the end of the block of the wanted order around `frame` if something in it
+    /// cannot be moved, so that moving the rest would be in vain.
     fn spoilt_window(&mut self, ground: &mut Ground<'_>, frame: FrameIndex) -> Option<FrameIndex> {
         if self.mode != Mode::Async || frame < self.sources.clear {
             return None;

@@ -1,4 +1,4 @@
-//! Whether compaction can help, whether it has, and how badly a zone or node needs it. Counts alone decide.
+//! Judges by counts alone whether compaction can help, whether it has helped, and how badly a zone or node needs it.
 //!
 //! Rules: docs/sources/pages.md#suitability, pages.md#proactive.
 
@@ -14,30 +14,30 @@ use crate::page::walk::{AllocFlags, Mark};
 use crate::page::zone::Zone;
 use crate::units::Order;
 
-/// What somebody would like to compact a zone for.
+/// Purpose for which a caller would like to compact a zone.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::page) struct Wish {
     pub(in crate::page) order: Order,
-    /// The highest zone that it can use.
+    /// The highest zone that the caller can use.
     pub(in crate::page) highest: ZoneKind,
-    /// The mark that its passes keep, and what they may do.
+    /// The mark that the caller's passes keep, and their rights.
     pub(in crate::page) flags: AllocFlags,
     pub(in crate::page) mode: Mode,
 }
 
-/// Whether compaction can help (`mm_compaction_suitable`).
+/// Prospect of compaction in a zone (`mm_compaction_suitable`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Suitability {
-    /// There is such a block already (`success`).
+    /// A block of the wanted order is free already (`success`).
     Satisfied,
-    /// It can (`continue`).
+    /// Compaction can help (`continue`).
     Suitable,
-    /// Too little is free for it (`skipped`), or lack of memory is what is wrong (`not_suitable_zone`).
+    /// Too little is free (`skipped`), or lack of memory is the cause (`not_suitable_zone`).
     Hopeless,
 }
 
-/// Free pages that compaction needs beyond the mark, as it takes targets before it frees sources.
+/// Returns the free pages that compaction needs beyond the mark, as it takes targets before it frees sources.
 pub(in crate::page) fn gap(policy: &CompactionPolicy, order: Order) -> u64 {
     match policy.gap {
         Gap::TwiceRequest => 2 * order.pages(),
@@ -45,7 +45,7 @@ pub(in crate::page) fn gap(policy: &CompactionPolicy, order: Order) -> u64 {
     }
 }
 
-/// Whether compacting `zone` can help.
+/// Returns the prospect of compacting `zone` for `wish`.
 pub(in crate::page) fn suitability(
     zone: &Zone,
     policy: &CompactionPolicy,
@@ -81,7 +81,7 @@ pub(in crate::page) fn suitability(
     Suitability::Suitable
 }
 
-/// Whether the goal of a run is reached. O(orders times types).
+/// Returns true if the goal of a run is reached. O(orders times types).
 pub(in crate::page) fn is_reached(zone: &Zone, goal: Goal, cma: Cma) -> bool {
     match goal {
         Goal::Block(order, migratetype) => has_usable(zone, order, migratetype, cma),
@@ -91,8 +91,8 @@ pub(in crate::page) fn is_reached(zone: &Zone, goal: Goal, cma: Cma) -> bool {
     }
 }
 
-/// Whether the zone has a free block that a request of the type can use without mixing: of its own type, or of one
-/// whose pageblock could be claimed whole.
+/// Returns true if the zone has a free block that a request of the type can use without mixing: of its own type, or of
+/// one whose pageblock could be claimed whole.
 fn has_usable(zone: &Zone, order: Order, start: Migratetype, cma: Cma) -> bool {
     let orders = |from| zone.lists.orders(from, order);
     let borrows = start == Migratetype::Movable && cma == Cma::Usable;
@@ -106,32 +106,32 @@ fn has_usable(zone: &Zone, order: Order, start: Migratetype, cma: Cma) -> bool {
         || start.fallbacks().iter().any(claims)
 }
 
-/// Free pages in whole pageblocks that requests can have (`nr_free_pages_blocks`).
+/// Returns the free pages in whole pageblocks that requests can have (`nr_free_pages_blocks`).
 pub(in crate::page) fn whole_block_pages(zone: &Zone) -> u64 {
     let had = |order| zone.lists.blocks(order) - zone.lists.len(order, Migratetype::Isolate);
     Order::PAGEBLOCK.and_larger().map(|order| had(order) << order.get()).sum()
 }
 
-/// How much of what is free lies outside whole pageblocks, in percent.
+/// Returns the share of free pages that lie outside whole pageblocks, in percent.
 fn score(zone: &Zone) -> u64 {
     FreeShape::of(&zone.lists, Order::PAGEBLOCK).extfrag()
 }
 
-/// The score of a node of `present` pages, whose zones have these pages and scores.
+/// Returns the score of a node of `present` pages, whose zones have these pages and scores.
 fn node_score(present: u64, zones: impl Iterator<Item = (u64, u64)>) -> u64 {
     zones.map(|(pages, score)| pages * score / (present + 1)).sum()
 }
 
-/// Between which scores proactive compaction works.
+/// Scores between which proactive compaction works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::page) struct ProactiveBounds {
-    /// A zone that has come down to it is done.
+    /// A zone whose score has fallen to this is done.
     pub(in crate::page) low: u64,
-    /// A node above it is compacted.
+    /// A node whose score is above this is compacted.
     pub(in crate::page) high: u64,
 }
 
-/// The bounds that follow from `compaction_proactiveness`.
+/// Returns the bounds that follow from `compaction_proactiveness`.
 pub(in crate::page) fn proactive_bounds(
     marks: ProactiveMarks,
     proactiveness: u8,
@@ -145,7 +145,7 @@ pub(in crate::page) fn proactive_bounds(
 }
 
 impl<E: EventSink> PageAllocator<E> {
-    /// How fragmented a node is, in percent.
+    /// Returns the fragmentation of a node, in percent.
     pub(in crate::page) fn node_score(&self, node: NodeId) -> u64 {
         let zones = self.zones.iter().filter(|zone| zone.node == node);
         let present = zones.clone().map(|zone| zone.present.get()).sum();

@@ -9,11 +9,11 @@ use crate::page::owner::Moves;
 use crate::page::policy::FallbackRules;
 use crate::units::Order;
 
-/// Where the scanner is.
+/// State of our target scanner.
 #[derive(Debug)]
 pub(super) struct Targets {
     visit: Option<Visit>,
-    /// Behind the highest pageblock that was not visited in order.
+    /// Frame behind the highest pageblock that was not visited in order.
     pub(super) linear: FrameIndex,
     /// The order with which the next search of lists begins: the one that worked last.
     order: u8,
@@ -21,10 +21,9 @@ pub(super) struct Targets {
     fails: u8,
 }
 
-/// A place to move to.
+/// Answer to the search for a place to move to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// Here.
     At(FrameIndex),
     /// None of this size is at hand.
     NoFit,
@@ -37,18 +36,18 @@ pub(super) enum Place {
 /// Breaking into a free block of this order or more makes its pageblock movable.
 const RETYPES: u8 = Order::PAGEBLOCK.get() - 1;
 
-/// How many entries of lists are looked at after so many searches in vain.
+/// Returns the number of list entries to look at after `fails` searches in vain.
 pub(super) const fn list_limit(fails: u8) -> usize {
     if fails > 6 { 0 } else { (Moves::MAX + 1) >> fails }
 }
 
 impl Targets {
-    /// To begin below `linear`, for a run that wants a block of `order`.
+    /// Makes a scanner that begins below `linear`, for a run that wants a block of `order`.
     pub(super) const fn new(linear: FrameIndex, order: Order) -> Targets {
         Targets { visit: None, linear, order: order.get().saturating_sub(1), fails: 0 }
     }
 
-    /// Where the pageblock begins in which the scanner is, or which it will enter next.
+    /// Returns the first frame of the pageblock in which the scanner is, or which it will enter next.
     pub(super) fn block(&self) -> FrameIndex {
         match self.visit {
             Some(Visit { found: FoundBy::Order, .. }) => self.linear,
@@ -89,7 +88,7 @@ impl Compaction {
         }
     }
 
-    /// A place in the fullest pageblock, but neither in the one that is being emptied nor in a whole one.
+    /// Returns a place in the fullest pageblock, but neither in the one that is being emptied nor in a whole one.
     fn fullest_target(&self, ground: &mut Ground<'_>, order: Order) -> Place {
         ground.counters.free_scanned += 1;
         let Some(source) = self.sources.visit.map(|visit| visit.end - 1) else {
@@ -154,8 +153,8 @@ impl Compaction {
         false
     }
 
-    /// Whether pages may be moved to the pageblock that begins at `first`: it is meant for movable ones, and it is not
-    /// itself what is looked for.
+    /// Returns true if pages may be moved to the pageblock that begins at `first`: it is meant for movable ones, and it
+    /// is not itself the goal.
     fn is_target_block(&self, ground: &Ground<'_>, first: FrameIndex) -> bool {
         let block = ground.frames.block(first);
         let tag = ground.frames.tag(first);
@@ -203,8 +202,8 @@ impl Compaction {
         false
     }
 
-    /// Whether pages may be moved into the pageblock of a free block on a list of movable ones. With loose lists it may
-    /// be meant for others; from half a pageblock on it is made movable.
+    /// Returns true if pages may be moved into the pageblock of a free block on a list of movable ones. With loose
+    /// lists it may be meant for others; from half a pageblock on it is made movable.
     fn may_break(&self, ground: &Ground<'_>, frame: FrameIndex, order: Order) -> bool {
         let first = block_start(frame).max(ground.zone.start);
         let strays = order.get() >= RETYPES && ground.policy.fallback == FallbackRules::Loose;
@@ -212,8 +211,8 @@ impl Compaction {
             || strays && ground.frames.block(frame).migratetype.is_mobility()
     }
 
-    /// A place for more than one page: by the lists alone, as pageblocks are walked through once only, and mostly for
-    /// single pages.
+    /// Returns a place for more than one page: by the lists alone, as pageblocks are walked through once only, and
+    /// mostly for single pages.
     fn large_target(&mut self, ground: &mut Ground<'_>, order: Order, floor: FrameIndex) -> Place {
         let below = self.goal.order();
         for size in order.and_larger().take_while(|&size| size < below) {
@@ -231,13 +230,13 @@ impl Compaction {
 }
 
 impl Ground<'_> {
-    /// Free pages that ordinary requests may count on.
+    /// Returns the free pages that ordinary requests may count on.
     pub(super) fn usable_free(&self) -> u64 {
         let lists = &self.zone.lists;
         lists.total() - lists.pages(Migratetype::HighAtomic)
     }
 
-    /// The free blocks on a list of movable ones, first to be taken first.
+    /// Returns the free blocks on a list of movable ones, first to be taken first.
     pub(super) fn listed(&self, order: Order) -> impl Iterator<Item = FrameIndex> + '_ {
         let next = |&frame: &FrameIndex| {
             let [_, behind] = self.frames.links(frame);

@@ -16,7 +16,7 @@ use crate::page::request::PageRequest;
 use crate::page::walk::{AllocFlags, Walk};
 use crate::units::PageCount;
 
-/// Pages of a cell.
+/// Pages that a cell of a picture stands for.
 const CELL: u64 = 64;
 const CELL_ORDER: Order = Order::new(6).expect("64 pages are a block");
 pub(in crate::page) const ZONE: ZoneId = ZoneId(0);
@@ -49,7 +49,7 @@ fn take(pages: &mut PageAllocator, order: Order) -> Option<Pfn> {
     }
 }
 
-/// The zone of a picture.
+/// Makes the zone of a picture.
 pub(in crate::page) fn draw(picture: &str, policy: FragmentationPolicy) -> PageAllocator {
     let cells: Vec<char> = picture.chars().filter(|c| !c.is_whitespace()).collect();
     assert_eq!(cells.len() % 8, 0, "whole pageblocks");
@@ -79,7 +79,7 @@ pub(in crate::page) fn draw(picture: &str, policy: FragmentationPolicy) -> PageA
     pages
 }
 
-/// The picture of a zone; `?` for cells that no picture begins with.
+/// Draws a zone; `?` for cells that no picture begins with.
 pub(in crate::page) fn picture(pages: &PageAllocator) -> String {
     let mut drawn = String::new();
     for first in (0..u64::from(pages.zones[0].end)).step_by(CELL as usize) {
@@ -111,7 +111,7 @@ pub(in crate::page) fn picture(pages: &PageAllocator) -> String {
     drawn
 }
 
-/// The block to which a frame belongs.
+/// Returns the block to which a frame belongs.
 fn head(frames: &Frames, frame: FrameIndex) -> (FrameIndex, Tag) {
     let starts = Order::all().map(|order| frame & !(order.pages() as FrameIndex - 1));
     let head = { starts }.find(|&start| frames.tag(start) != Tag::INSIDE).expect("a head");
@@ -219,7 +219,6 @@ fn a_run_for_one_block_ends_when_there_is_one() {
     pages.check().expect("sound");
 }
 
-/// Random numbers.
 #[derive(Clone, Copy)]
 struct Chance(u64);
 
@@ -233,7 +232,6 @@ impl Chance {
 /// Runs under random interference: the owner allocates, frees, pins and refuses between a step and its report.
 struct World {
     pages: PageAllocator,
-    /// Blocks in use.
     live: BTreeMap<u64, Order>,
     chance: Chance,
     run: Option<Compaction>,
@@ -249,7 +247,7 @@ impl World {
         if self.chance.below(8) < 5 { self.interfere() } else { self.compact() }
     }
 
-    /// Anything but compaction.
+    /// Performs a random operation that is not compaction.
     fn interfere(&mut self) {
         match self.chance.below(5) {
             0 | 1 => {

@@ -12,7 +12,7 @@ use crate::page::map::NodeId;
 use crate::page::owner::MoveResults;
 use crate::page::policy::FragmentationPolicy;
 
-/// For a huge page, in the background.
+/// A background run for a huge page.
 fn huge() -> Job {
     block(9, Migratetype::Movable, Mode::Background)
 }
@@ -21,7 +21,7 @@ fn newest(picture: &str) -> PageAllocator {
     draw(picture, FragmentationPolicy::LINUX_7_2)
 }
 
-/// A run up to its first moves, which are many enough to count.
+/// Begins a run, and returns it with its first moves, which are many enough to count.
 fn begin(pages: &mut PageAllocator, job: Job) -> (Compaction, Vec<(u64, u64)>) {
     let mut run = Compaction::new(pages, ZONE, job);
     run.keep_log();
