@@ -23,7 +23,7 @@ pub(crate) struct Bench<E: EventSink = ()> {
 }
 
 impl Bench {
-    /// The allocator of `map` with hardly anything kept free, so that the test decides what is.
+    /// Makes the allocator of `map` with hardly anything kept free, so that the test decides what is.
     pub(crate) fn new(map: MemoryMap, policy: FragmentationPolicy) -> Bench {
         let config = PageConfig { min_free: MinFree::Pages(0), ..PageConfig::new(map, policy) };
         Bench::of(&PageConfig { watermark_scale_factor: 1, ..config })
@@ -33,7 +33,7 @@ impl Bench {
         Bench::with_events(config, ())
     }
 
-    /// One zone, Normal, of so many pages.
+    /// Makes one zone, Normal, of `pages` pages.
     pub(crate) fn normal(pages: u64, policy: FragmentationPolicy) -> Bench {
         Bench::new(MemoryMap::uma(PageCount(pages), 0, 1).unwrap(), policy)
     }
@@ -86,12 +86,12 @@ impl<E: EventSink> Bench<E> {
         self.alloc(PageRequest::new(order(size), migratetype)).expect("there is enough")
     }
 
-    /// Events as the document counts them.
+    /// Returns the events as the document counts them.
     pub(crate) fn events(&self) -> u64 {
         self.pages.counters().events()
     }
 
-    /// The zone of this place, by node and then lowest first.
+    /// Returns the zone at this place, by node and then lowest first.
     pub(crate) fn zone(&self, place: usize) -> ZoneInfo {
         self.pages.zones().nth(place).expect("a test names zones")
     }

@@ -26,7 +26,7 @@ struct Owner {
 struct Mover<'a> {
     names: &'a mut BTreeMap<Pfn, u64>,
     movable: &'a BTreeSet<u64>,
-    /// It refuses one move in so many; 0 is none.
+    /// The mover refuses one move in this many; 0 stands for none.
     refuses: u64,
     chance: &'a mut u64,
 }
@@ -56,7 +56,8 @@ fn cpu() -> CpuId {
 }
 
 impl Owner {
-    /// All pages of a zone, of which one in `keeps` stays unmovable (0: none), and half of which are freed at random.
+    /// Makes an owner of all pages of a zone, of which one in `keeps` stays unmovable (0: none), and half of which are
+    /// freed at random.
     fn half_full(blocks: u64, keeps: u64, policy: FragmentationPolicy, seed: u64) -> Owner {
         let zones = vec![ZoneMap::new(ZoneKind::Normal, Pfn(0), PageCount(blocks * BLOCK))];
         let map = MemoryMap::new(vec![NodeMap { cpus: vec![0], zones }], &[]).expect("one zone");
@@ -102,7 +103,7 @@ impl Owner {
         self.pages.zones().next().expect("there is one").id
     }
 
-    /// Free blocks of a pageblock.
+    /// Counts the free blocks of a pageblock.
     fn whole_blocks(&self) -> u64 {
         let of = |order: Order| -> u64 {
             let of_type = |kind| self.pages.free_blocks(self.zone(), order, kind);
@@ -111,12 +112,13 @@ impl Owner {
         of(Order::PAGEBLOCK) + of(Order::MAX)
     }
 
-    /// Nothing is lost, nothing is twice.
+    /// Checks that nothing is lost, nothing is twice.
     fn check(&self) {
         assert_eq!(self.check_amid_a_run(), 0, "nothing is set aside any more");
     }
 
-    /// The same in the middle of a run; says how many pages it keeps: free ones to move to, and what it has emptied.
+    /// Checks that nothing is lost or twice in the middle of a run; returns the number of pages that the run keeps:
+    /// free ones to move to, and those that it has emptied.
     fn check_amid_a_run(&self) -> u64 {
         self.pages.check().expect("the laws hold");
         let mut taken = 0;
@@ -231,7 +233,7 @@ fn pages_freed_and_allocated_during_a_move_are_nobodys_loss() {
             owner.pages.check().expect("the laws hold in the middle");
             let mut results = 0;
             for (index, pair) in moves.pairs().iter().enumerate() {
-                // Who has freed a page may still say that it has moved.
+                // An owner that has freed a page may still say that it has moved.
                 results |= 1 << index;
                 if let Some(name) = owner.names.remove(&pair.from) {
                     assert_eq!(owner.names.insert(pair.to, name), None, "it is in use");

@@ -1,4 +1,4 @@
-//! What callers do wrong, and machines that are odd: the answer is a typed error, and nothing has changed; or it works.
+//! Wrong calls, and machines that are odd: the answer is a typed error, and nothing has changed; or it works.
 
 use super::memory::without_memory;
 use super::page_bench::order;
@@ -25,7 +25,7 @@ fn cpu(map: &MemoryMap, id: u32) -> CpuId {
     map.cpus().get(id).expect("the map has it")
 }
 
-/// Everything that can be seen from outside.
+/// Returns everything that can be seen from outside.
 fn seen(pages: &PageAllocator) -> (PageCounters, Vec<ZoneInfo>, Vec<u64>) {
     let zones: Vec<_> = pages.zones().collect();
     let blocks = zones.iter().flat_map(|zone| {
@@ -35,7 +35,7 @@ fn seen(pages: &PageAllocator) -> (PageCounters, Vec<ZoneInfo>, Vec<u64>) {
     (pages.counters().clone(), zones.clone(), blocks.collect())
 }
 
-/// `act` fails with `error`, and nothing has changed.
+/// Checks that `act` fails with `error`, and nothing has changed.
 fn check_refused<T: std::fmt::Debug + PartialEq, E: std::fmt::Debug + PartialEq>(
     pages: &mut PageAllocator,
     error: E,
@@ -53,7 +53,7 @@ fn alloc(pages: &mut PageAllocator, cpu: CpuId, request: PageRequest) -> Option<
     page
 }
 
-/// One node with one zone: frames 1024 to 5119.
+/// Makes one node with one zone: frames 1024 to 5119.
 fn plain() -> (MemoryMap, CpuId) {
     let map = machine(&[node(&[0], &[zone(ZoneKind::Normal, 1024, 4096)])]);
     let cpu = cpu(&map, 0);
@@ -74,7 +74,7 @@ fn a_block_is_given_back_once() {
     }
 }
 
-/// Moves everything, and remembers where it was.
+/// Moves everything, and remembers from where.
 #[derive(Default)]
 struct Mover(Vec<(Pfn, Pfn)>);
 

@@ -38,13 +38,13 @@ impl Machine {
         Machine { pages, cpus, held }
     }
 
-    /// The same, made of a picture.
+    /// Makes the same machine from a picture of its allocator.
     fn restored(&self, config: &PageConfig) -> Machine {
         let pages = PageAllocator::restore(config, &self.pages.image().unwrap(), ()).unwrap();
         Machine::of(pages, config, self.held.clone())
     }
 
-    /// Does something by chance, and says what came of it.
+    /// Does something by chance, and returns a text of the result.
     fn step(&mut self, random: &mut Random) -> String {
         let cpu = self.cpus[random.below(self.cpus.len() as u64) as usize];
         let held = random.below(self.held.len().max(1) as u64) as usize;
@@ -89,7 +89,7 @@ impl Machine {
     }
 }
 
-/// One that restores what a picture shows, and goes on as the pictured one does.
+/// Checks that an allocator restored from a picture goes on as the pictured one does.
 fn check_goes_on(name: &str, map: &MemoryMap, policy: FragmentationPolicy, seed: u64) {
     let config = config(map, policy);
     let mut machine = Machine::new(&config);
@@ -222,7 +222,7 @@ fn impossible_pictures_are_refused_with_the_frame() {
     assert!(matches!(refused, ImageError::Config(_)), "{refused}");
 }
 
-/// Every law holds, and the frame has this state and lies in a block of this size.
+/// Checks that every law holds, and the frame has this state and lies in a block of this size.
 fn check_frame(machine: &Machine, pfn: u64, state: FrameState, size: u8) {
     machine.pages.check().unwrap_or_else(|law| panic!("{law}"));
     let (is, _, of) = machine.pages.frame(Pfn(pfn)).unwrap();

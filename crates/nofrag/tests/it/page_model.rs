@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use rand::{Rng, SeedableRng};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Steps of every kind changed something so often, and so many events were seen.
+/// Counts that show whether steps of every kind changed something often enough, and enough events were seen.
 #[derive(Default)]
 struct Reach {
     changes: [u64; KINDS],
@@ -127,7 +127,7 @@ fn a_million_steps_agree() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// The same with steps that proptest makes, which it shrinks to the fewest when they fail.
+    /// Compares both under steps that proptest makes, which it shrinks to the fewest when they fail.
     #[test]
     fn chosen_steps_agree(
         preset in 0..FragmentationPolicy::PRESETS.len(),

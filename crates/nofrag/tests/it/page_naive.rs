@@ -11,7 +11,6 @@ use nofrag::page::{
 };
 use std::collections::BTreeMap;
 
-/// Pages of a pageblock.
 pub(crate) const BLOCK: u64 = 512;
 
 /// A free block of the buddy lists.
@@ -30,7 +29,6 @@ pub(crate) struct Held {
     pub(crate) movable: bool,
 }
 
-/// A zone.
 #[derive(Clone, Debug)]
 pub(crate) struct NaiveZone {
     pub(crate) node: usize,
@@ -57,7 +55,7 @@ pub(crate) struct NaiveEvent {
     pub(crate) change_ownership: bool,
 }
 
-/// What the model counts.
+/// Counts of the model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NaiveCounts {
     pub(crate) allocations: u64,
@@ -67,7 +65,7 @@ pub(crate) struct NaiveCounts {
     pub(crate) spread_given_up: u64,
 }
 
-/// Which pages a pass may touch.
+/// Pages that a pass may touch.
 #[derive(Clone, Copy, Debug)]
 struct Pass {
     mark: Floor,
@@ -80,14 +78,13 @@ enum Floor {
     Min,
 }
 
-/// How far a bulk refill has sunk under strict lists; it never rises but after a claim.
+/// Depth to which a bulk refill has sunk under strict lists; it never rises but after a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Depth {
     Own,
     Steal,
 }
 
-/// The model.
 #[derive(Clone, Debug)]
 pub(crate) struct Naive {
     pub(crate) policy: FragmentationPolicy,
@@ -112,14 +109,13 @@ pub(crate) struct Naive {
     grouping: bool,
 }
 
-/// What is kept free, as the machine was told.
+/// Settings for the pages that are kept free, as the machine was told.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Marks {
-    /// `min_free_kbytes` in pages.
+    /// Reserve of all zones, `min_free_kbytes`, in pages.
     pub(crate) min_pages: u64,
-    /// In 1/10000.
+    /// `watermark_scale_factor`, in 1/10000 of a zone.
     pub(crate) scale_factor: u64,
-    /// `lowmem_reserve_ratio`.
     pub(crate) ratio: [u64; ZoneKind::COUNT],
 }
 
@@ -201,7 +197,7 @@ impl Naive {
         }
     }
 
-    /// Watermarks and reserves of all zones; boosts end.
+    /// Sets watermarks and reserves of all zones; boosts end.
     fn set_marks(&mut self, marks: Marks) {
         let low_pages: u64 =
             self.zones.iter().filter(|zone| is_low(zone.kind)).map(|zone| zone.managed).sum();
@@ -302,7 +298,7 @@ impl Naive {
         self.free_block_as(zone, pfn, order, self.type_of(pfn));
     }
 
-    /// The same under this type.
+    /// Frees a block into the lists of this type.
     fn free_block_as(&mut self, zone: usize, pfn: u64, order: u8, list: Migratetype) {
         let (mut pfn, mut order) = (pfn, order);
         while order < 10 {
@@ -371,7 +367,7 @@ impl Naive {
         Some(self.free.range(start..start + BLOCK).map(|(&pfn, _)| pfn).collect())
     }
 
-    /// Whether enough of the pageblock is free or suits the type.
+    /// Returns true if enough of the pageblock is free or suits the type.
     fn claims(&self, pfn: u64, start: Migratetype) -> bool {
         let first = pfn / BLOCK * BLOCK;
         let pages = |order: u8| 1_u64 << order;
@@ -420,7 +416,7 @@ impl Naive {
         });
     }
 
-    /// 4.20 to 6.9: brings a block of another type to the lists of `start`; whether there was one.
+    /// 4.20 to 6.9: brings a block of another type to the lists of `start`; returns true if there was one.
     fn fall_back_loosely(
         &mut self,
         zone: usize,
@@ -588,7 +584,7 @@ impl Naive {
 
 // Per-CPU lists of single pages.
 impl Naive {
-    /// How many pages move between the buddy lists and those of a CPU at once.
+    /// Returns the number of pages that move between the buddy lists and those of a CPU at once.
     fn batch(&self, zone: usize) -> u64 {
         let quarter = (self.zones[zone].managed / 1024).min(256) / 4;
         let wanted = (quarter + quarter / 2).max(1);
@@ -787,7 +783,7 @@ impl Naive {
         }
     }
 
-    /// What the fast path hands out.
+    /// Takes the block that the fast path hands out.
     pub(crate) fn alloc(&mut self, cpu: u32, request: &PageRequest) -> Option<u64> {
         let no_fragment = self.spreads(&self.allowed(cpu, request));
         let page = self.walk(cpu, request, Pass { mark: Floor::Low, no_fragment })?;

@@ -49,7 +49,7 @@ impl FragTest {
         page.is_some()
     }
 
-    /// Gives so many pages back, chosen at random.
+    /// Gives `count` pages back, chosen at random.
     fn give(&mut self, count: usize) {
         for _ in 0..count {
             let page = self.live.swap_remove(self.random.random_range(0..self.live.len()));

@@ -51,12 +51,10 @@ pub(crate) fn zone(kind: ZoneKind, start: u64, pages: u64) -> ZoneMap {
     ZoneMap::new(kind, Pfn(start), PageCount(pages))
 }
 
-/// Frames `start..start + pages`.
 pub(crate) fn range(start: u64, pages: u64) -> PfnRange {
     PfnRange { start: Pfn(start), pages: PageCount(pages) }
 }
 
-/// A node.
 pub(crate) fn node(cpus: &[u32], zones: &[ZoneMap]) -> NodeMap {
     NodeMap { cpus: cpus.to_vec(), zones: zones.to_vec() }
 }
@@ -123,7 +121,7 @@ pub(crate) fn machines() -> Vec<(&'static str, MemoryMap)> {
     ]
 }
 
-/// One thing to do.
+/// One step for both.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Step {
     kind: u8,
@@ -134,7 +132,6 @@ pub(crate) struct Step {
     which: u16,
 }
 
-/// How many kinds of steps there are.
 pub(crate) const KINDS: usize = 7;
 
 impl Step {
@@ -184,9 +181,9 @@ pub(crate) struct Pair {
     pub(crate) naive: Naive,
     /// Blocks in use, in the order in which they were handed out.
     held: Vec<u64>,
-    /// How many steps of each kind changed anything.
+    /// Number of steps of each kind that changed anything.
     pub(crate) changes: [u64; KINDS],
-    /// How many fragmentation events both have told.
+    /// Number of fragmentation events that both have told.
     pub(crate) seen: u64,
 }
 
@@ -197,7 +194,7 @@ pub(crate) fn modelled(policy: FragmentationPolicy) -> FragmentationPolicy {
 }
 
 impl Pair {
-    /// Both, with the same memory, all of it free.
+    /// Makes both, with the same memory, all of it free.
     pub(crate) fn new(map: &MemoryMap, policy: FragmentationPolicy, min_pages: u64) -> Pair {
         let marks = Marks { min_pages, scale_factor: 10, ratio: [256, 256, 32, 0, 0] };
         let config = PageConfig {

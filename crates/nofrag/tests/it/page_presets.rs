@@ -27,7 +27,7 @@ enum Operation {
     Free { cpu: usize, number: usize },
 }
 
-/// Operations that keep about so many pages in use.
+/// Operations that keep about `pages` pages in use.
 fn operations(seed: u64, pages: u64) -> Vec<Operation> {
     let mut random = Random::new(seed);
     let mut live: Vec<(usize, u64)> = Vec::new();
@@ -53,10 +53,10 @@ fn operations(seed: u64, pages: u64) -> Vec<Operation> {
     all
 }
 
-/// What came of the operations.
+/// Results of the operations.
 struct Run {
     pages: PageAllocator,
-    /// What each allocation gave.
+    /// Answer to each allocation.
     answers: Vec<Option<Pfn>>,
     held: BTreeMap<Pfn, u64>,
 }
@@ -200,7 +200,7 @@ fn serious_events_are_some_of_the_events() {
     });
 }
 
-/// Both policies give every request the same frame, and count the same.
+/// Checks that both policies give every request the same frame, and count the same.
 fn check_equal(one: FragmentationPolicy, other: FragmentationPolicy) {
     for seed in 0..4 {
         let operations = operations(seed, PAGES - 150);

@@ -1,6 +1,6 @@
-//! How far callers and kswapd reclaim for a block (docs/sources/pages.md#reclaim-by-order), and what a huge-page fault
-//! asks for (pages.md#huge-fault-flags): a zone of single pages, every other one of page cache, and nothing that could
-//! be moved.
+//! Reclaim by callers and kswapd for a block (docs/sources/pages.md#reclaim-by-order), and the requests of a huge-page
+//! fault (pages.md#huge-fault-flags): a zone of single pages, every other one of page cache, and nothing that could be
+//! moved.
 
 use super::page_bench::order;
 use super::page_pair::{Log, machine, node, zone};
@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 
 const NOW: Nanos = Nanos(0);
 const NODE: NodeId = NodeId(0);
-/// Pages of 64 MiB.
+/// Pages in 64 MiB of memory.
 const PAGES: u64 = 16_384;
 /// The marks of a zone of that size: the reserve is its minimum, and 256 pages lie between two of them.
 const MIN: u64 = 1_024;
@@ -28,9 +28,9 @@ struct Cache {
     cpu: Option<CpuId>,
     pages: VecDeque<Pfn>,
     asked: Vec<ReclaimRequest>,
-    /// The most that it gives for a request.
+    /// The most that the cache gives for a request.
     most: Option<u64>,
-    /// Whether it says that nothing is left.
+    /// True if the cache says that nothing is left.
     spent: bool,
 }
 
@@ -64,12 +64,12 @@ struct Bench {
 }
 
 impl Bench {
-    /// So many pages are free, each beside two that are not.
+    /// Makes a machine of which `free` pages are free, each beside two that are not.
     fn new(policy: FragmentationPolicy, free: u64) -> Bench {
         Bench::of(machine(&[node(&[0], &[zone(ZoneKind::Normal, 0, PAGES)])]), policy, &[free])
     }
 
-    /// The same in each zone of a machine.
+    /// Makes such a machine, with free pages in each zone of `map`.
     fn of(map: MemoryMap, policy: FragmentationPolicy, free: &[u64]) -> Bench {
         // A CPU of another machine has no lists, so that each page counts at once.
         let cpu = CpuSet::first(9).expect("there is memory").by_rank(8).expect("it has nine");
@@ -197,7 +197,7 @@ fn passes_are_repeated_for_small_blocks_below_priority_10_alone() {
     attempt.abandon(&mut bench.pages);
 }
 
-/// How many pages a caller reclaims for a huge page where so many are free.
+/// Returns the number of pages that a caller reclaims for a huge page where `free` are free.
 fn came_for(policy: FragmentationPolicy, free: u64) -> u64 {
     Bench::new(policy, free).call(waiting(9)).1
 }

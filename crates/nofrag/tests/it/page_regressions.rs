@@ -1,6 +1,6 @@
-//! What went wrong in kernels around external fragmentation, one test each, named as in docs/sources/pages.md#repairs:
-//! the broken form shows the bug, the fixed one does not. Rows that are not here are about programs that show numbers
-//! of kernels or of runs, or about lists and faults, and stand with those. Behind them stands what went wrong here.
+//! Bugs of kernels around external fragmentation, one test each, named as in docs/sources/pages.md#repairs: the broken
+//! form shows the bug, the fixed one does not. Rows that are not here are about programs that show numbers of kernels
+//! or of runs, or about lists and faults, and stand with those. Behind them stand our own bugs.
 
 use super::page_bench::order;
 use super::page_pair::{Log, machine, node, zone};
@@ -27,13 +27,13 @@ struct Bench {
 /// Frames of the Normal zone of [`two_zones`].
 const NORMAL: std::ops::Range<u64> = 5120..9216;
 
-/// DMA32 and Normal, 16 MiB each.
+/// Makes a machine of DMA32 and Normal, 16 MiB each.
 fn two_zones() -> MemoryMap {
     let dma32 = zone(ZoneKind::Dma32, 1024, 4096);
     machine(&[node(&[0], &[dma32, zone(ZoneKind::Normal, NORMAL.start, 4096)])])
 }
 
-/// Normal alone, 32 MiB.
+/// Makes a machine of Normal alone, 32 MiB.
 fn one_zone() -> MemoryMap {
     machine(&[node(&[0], &[zone(ZoneKind::Normal, 0, 8192)])])
 }
@@ -81,12 +81,12 @@ impl Bench {
         std::iter::from_fn(|| self.pages.alloc(Nanos(0), self.cpu, request).ok()).collect()
     }
 
-    /// What was told since the last call.
+    /// Returns the events since the last call.
     fn told(&self) -> Vec<PageEvent> {
         self.log.0.take()
     }
 
-    /// The events of free blocks below a pageblock among that.
+    /// Returns those events since the last call that are of free blocks below a pageblock.
     fn fragmented(&self) -> Vec<ExtFrag> {
         let event = |event| match event {
             PageEvent::ExternalFragmentation(event) if event.fragmenting() => Some(event),
@@ -112,7 +112,7 @@ impl Bench {
         self.told();
     }
 
-    /// Takes so many movable pages if they can be had.
+    /// Takes `pages` movable pages if they can be had.
     fn break_into(&mut self, pages: usize) {
         for _ in 0..pages {
             let _ = self.alloc(movable_page().flags(RequestFlags::NONE));
@@ -271,7 +271,7 @@ fn boost_baked_in() {
     assert_eq!(before, after);
 }
 
-/// How often kswapd is woken when a movable page breaks into a block of another type.
+/// Counts the wakes of kswapd when a movable page breaks into a block of another type.
 fn wakes_of_an_event(policy: FragmentationPolicy, flags: RequestFlags, factor: u32) -> u64 {
     let mut bench = Bench::new(one_zone(), policy, 0);
     bench.pages.set_boost_factor(factor).expect("the policy boosts");
@@ -545,7 +545,7 @@ fn defrag_atomic() {
 #[derive(Default)]
 struct Miser {
     asked: Vec<ReclaimRequest>,
-    /// Breaks into so many blocks of another type while it is asked.
+    /// Number of blocks of another type while it is asked.
     breaks: usize,
 }
 
@@ -707,7 +707,7 @@ fn a_step_of_kswapd_ends_whatever_the_owner_claims() {
     }
 }
 
-/// Moves nothing.
+/// An owner that moves nothing.
 struct Stubborn;
 
 impl Migrate for Stubborn {

@@ -57,9 +57,9 @@ impl EventSink for Log {
 #[derive(Debug, Default)]
 struct Cache {
     pages: VecDeque<Pfn>,
-    /// What it was asked for.
+    /// Requests that the cache got.
     asked: Vec<ReclaimRequest>,
-    /// What it does besides, each time that it is asked.
+    /// Requests that the cache makes itself, each time that it is asked.
     meanwhile: Vec<PageRequest>,
 }
 
@@ -148,7 +148,7 @@ impl Bench {
         self.pages.zones().map(|zone| zone.free.0).sum()
     }
 
-    /// kswapd's steps until it sleeps.
+    /// Makes kswapd's steps until it sleeps.
     fn run_kswapd(&mut self, owner: &mut Cache) {
         let mut kswapd = Kswapd::new(NODE);
         for _ in 0..10_000 {
@@ -180,7 +180,7 @@ fn wakes_kcompactd(event: &PageEvent) -> bool {
     matches!(event, PageEvent::KcompactdWoken { order, .. } if *order == Order::PAGEBLOCK)
 }
 
-/// What was reported to a caller until it ended, and how.
+/// Drives an attempt to its end, and returns what was reported to the caller.
 fn drive(
     attempt: &mut Attempt,
     pages: &mut PageAllocator<Log>,
@@ -596,7 +596,7 @@ fn an_attempt_that_is_over_stays_so() {
     assert_eq!(bench.free_pages(), free);
 }
 
-/// What a hostile caller says, whatever it was asked.
+/// Returns the report of a hostile caller, whatever it was asked.
 fn lie(number: u64) -> Outcome {
     match number % 6 {
         0 => Outcome::Begin,

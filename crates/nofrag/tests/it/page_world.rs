@@ -18,10 +18,10 @@ use nofrag::page::{
 use nofrag::units::{Nanos, Order, Pfn};
 use std::collections::BTreeMap;
 
-/// An attempt that is asked so often, by an owner that has become honest and has nothing to give, has to end.
+/// An attempt that is asked this often, by an owner that has become honest and has nothing to give, has to end.
 const MOST_ADVANCES: usize = 3_000;
 
-/// What the allocator does in an operation: it took all its memory when it was made, and asks for none.
+/// Runs an operation of the allocator, which must not ask for memory: it took all of it when it was made.
 fn frugal<T>(operation: impl FnOnce() -> T) -> T {
     let mut done = None;
     let calls = heap_calls(|| done = Some(operation()));
@@ -72,7 +72,7 @@ impl Owner<'_> {
         assert_eq!(frugal(|| pages.free(cpu, Pfn(pfn))), Ok(()), "{held:?}");
     }
 
-    /// Whether a block may be moved now, and what it becomes.
+    /// Moves the entry of a block to its new place.
     fn relocate(&mut self, from: Pfn, to: Pfn) {
         let held = self.held.remove(&from.0).expect("what moves is held");
         self.hold(to, held);
@@ -213,7 +213,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Whether there is something left to choose by.
+    /// Returns true if there is something left to choose by.
     pub(crate) fn has_more(&self) -> bool {
         self.owner.choices.has_more()
     }
@@ -325,7 +325,7 @@ impl<'a> World<'a> {
         }
         let mut pending = self.pending.remove(0);
         if self.owner.choices.byte() >= 248 {
-            // It gives up, whatever it was asked to move.
+            // The owner gives up, whatever it was asked to move.
             if let Some(Next::Migrate(moves)) = pending.next {
                 for pair in moves.pairs() {
                     self.owner.leaving.remove(&pair.from.0);
@@ -337,12 +337,12 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Whether the attempt has ended.
+    /// Asks the attempt once more; returns true if it has ended.
     fn ask(&mut self, pending: &mut Pending) -> bool {
         let mood = if self.owner.honest { 0 } else { self.owner.choices.byte() };
         let outcome = match pending.next.take() {
             None => Outcome::Begin,
-            // It has done nothing, and says something else.
+            // The owner has done nothing, and reports something else.
             Some(Next::Migrate(moves)) if mood >= 240 => {
                 for pair in moves.pairs() {
                     self.owner.leaving.remove(&pair.from.0);
