@@ -1,4 +1,4 @@
-//! How contestants take their turns: what they are asked, how long they may take, and what they may answer.
+//! The turns of contestants: what they are asked, how long they may take, and what they may answer.
 
 use crate::peers::{Peer, Space};
 use crate::record::{Group, Measure, Record, Records};
@@ -9,7 +9,7 @@ use rustix::time::{ClockId, clock_gettime};
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::time::{Duration, Instant};
 
-/// How much is done, and how long a contestant may take.
+/// Amount of work, and time that a contestant may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effort {
     /// Interleaved rounds of each timed workload.
@@ -37,7 +37,7 @@ pub struct Effort {
 }
 
 impl Effort {
-    /// What a saved result needs.
+    /// Returns the effort that a saved result needs.
     #[must_use]
     pub fn full() -> Effort {
         Effort {
@@ -55,7 +55,7 @@ impl Effort {
         }
     }
 
-    /// A first look, in less than a minute.
+    /// Returns the effort of a first look, in less than a minute.
     #[must_use]
     pub fn quick() -> Effort {
         Effort {
@@ -74,20 +74,20 @@ impl Effort {
     }
 }
 
-/// Time that this thread has spent on a CPU: what others do on the host counts less than on the wall clock.
+/// Time that this thread has spent on a CPU: the load of others on the host counts less than on the wall clock.
 #[derive(Clone, Copy, Debug)]
 pub struct CpuClock {
     began: Duration,
 }
 
 impl CpuClock {
-    /// Starts now.
+    /// Starts the clock now.
     #[must_use]
     pub fn start() -> CpuClock {
         CpuClock { began: CpuClock::now() }
     }
 
-    /// Time since the start.
+    /// Returns the time since the start.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         CpuClock::now().saturating_sub(self.began)
@@ -108,44 +108,43 @@ pub struct TimeBox {
 }
 
 impl TimeBox {
-    /// Opens now.
+    /// Opens the box now.
     #[must_use]
     pub fn open(limit: Duration) -> TimeBox {
         TimeBox { wall: Instant::now(), cpu: CpuClock::start(), limit }
     }
 
-    /// Whether the time is up. The wall clock, which is cheaper to read and never behind, is asked first.
+    /// Returns true if the time is up. The wall clock, which is cheaper to read and never behind, is asked first.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.has_passed(self.limit)
     }
 
-    /// Whether more time than `limit` has passed.
+    /// Returns true if more time than `limit` has passed.
     #[must_use]
     pub fn has_passed(&self, limit: Duration) -> bool {
         self.wall.elapsed() >= limit && self.cpu.elapsed() >= limit
     }
 
-    /// The time it allows.
+    /// Returns the time that the box allows.
     #[must_use]
     pub fn limit(&self) -> Duration {
         self.limit
     }
 }
 
-/// What came of a contestant's turn.
+/// Outcome of a contestant's turn.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome<T> {
-    /// It did everything.
     Whole(T),
-    /// Time ran out, but what it did is enough to measure.
+    /// Time ran out, but the work done is enough to measure.
     Partial(T, String),
-    /// Nothing to measure, and why.
+    /// Nothing was measured, and why.
     Nothing(String),
 }
 
 impl<T> Outcome<T> {
-    /// Applies `f` to what was measured.
+    /// Applies `f` to the measured value.
     pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Outcome<U> {
         match self {
             Outcome::Whole(value) => Outcome::Whole(f(value)),
@@ -155,23 +154,18 @@ impl<T> Outcome<T> {
     }
 }
 
-/// Why a contestant stopped.
+/// Reason why a contestant stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// It found no place although there was plenty.
+    /// The contestant found no place although there was plenty.
     Refused {
-        /// Successful operations before.
         after: usize,
     },
-    /// It did not take back what it had handed out.
+    /// The contestant did not take back what it had handed out.
     FreeRefused,
-    /// Time ran out.
     TooSlow {
-        /// Operations done.
         done: usize,
-        /// Operations asked for.
         asked: usize,
-        /// The time it had.
         limit: Duration,
     },
 }
@@ -188,33 +182,33 @@ impl std::fmt::Display for Stop {
     }
 }
 
-/// Who has a row in tables.
+/// A contestant that has a row in tables.
 pub trait Named {
-    /// The name in tables.
+    /// Returns the name used in tables.
     fn name(&self) -> &'static str;
 }
 
 /// A contestant, whatever its type. The time of every turn is measured inside, where the type is known.
 pub trait Contestant: Named {
-    /// Checks it against a bitmap.
+    /// Checks the contestant against a bitmap.
     fn verify(&self, seed: u64) -> Outcome<Verdict>;
 
-    /// One round of [`speed`].
+    /// Runs one round of [`speed`].
     fn churn(&self, churn: &Churn, effort: &Effort) -> Outcome<speed::Timing>;
 
-    /// One round of [`low_holes`].
+    /// Runs one round of [`low_holes`].
     fn low_holes(&self, holes: u32, effort: &Effort) -> Outcome<speed::Timing>;
 
-    /// One round of [`latency`].
+    /// Runs one round of [`latency`].
     fn latency(&self, churn: &Churn, effort: &Effort) -> Outcome<latency::Percentiles>;
 
-    /// Bytes after a churn.
+    /// Counts the bytes after a churn.
     fn footprint(&self, state: &footprint::State, effort: &Effort) -> Outcome<footprint::Bytes>;
 
-    /// One seed of [`packing`] at 90 %.
+    /// Runs one seed of [`packing`] at 90 %.
     fn packing(&self, plan: &packing::Plan) -> Outcome<packing::Packed>;
 
-    /// One seed of [`packing`] after shrinking.
+    /// Runs one seed of [`packing`] after shrinking.
     fn shrink(&self, draws: Draws, effort: &Effort) -> Outcome<packing::Shrunk>;
 }
 
@@ -225,7 +219,7 @@ pub struct Entry<M> {
 }
 
 impl<M> Entry<M> {
-    /// The contestant `name`.
+    /// Makes the contestant of this name.
     pub fn new(name: &'static str, make: M) -> Entry<M> {
         Entry { name, make }
     }
@@ -298,7 +292,7 @@ struct Row {
 }
 
 impl<'a> Board<'a> {
-    /// An empty board of `workload` for the given contestants.
+    /// Makes an empty board of `workload` for the given contestants.
     pub fn new<C: Named + ?Sized>(
         records: &'a mut Records,
         group: Group,
@@ -319,7 +313,8 @@ impl<'a> Board<'a> {
         Board { group, workload: workload.into(), rows, records }
     }
 
-    /// Whether the contestant of this index gets one more of `rounds` turns: it has not failed and has time left.
+    /// Returns true if the contestant of this index gets one more of `rounds` turns: it has not failed and has time
+    /// left.
     pub fn is_in(&mut self, index: usize, rounds: usize, effort: &Effort) -> bool {
         let row = &mut self.rows[index];
         if !row.is_out && row.spent > effort.workload {
@@ -357,7 +352,7 @@ impl<'a> Board<'a> {
         }
     }
 
-    /// Writes everything down.
+    /// Writes all rows to the records.
     pub fn close(self) {
         for Row { contestant, samples, note, .. } in self.rows {
             let record = |measure, samples| Record {
@@ -378,7 +373,7 @@ impl<'a> Board<'a> {
     }
 }
 
-/// Lets every contestant have its turns, round by round.
+/// Lets every contestant take its turns, round by round.
 pub fn interleave<C: Named + ?Sized>(
     mut board: Board<'_>,
     contestants: &[Box<C>],

@@ -1,8 +1,8 @@
 //! Heap bytes that the records take, per hole.
 //!
-//! What counts is what the contestant holds on the heap in a given state, spare room included, divided by the holes of
-//! that state. Allocators that keep a record per allocation, or a table of fixed size, pay for it here. nofrag's own
-//! account stands beside it and must not be smaller than the truth.
+//! The figure is the bytes that the contestant holds on the heap in a given state, spare room included, divided by the
+//! holes of that state. Allocators that keep a record per allocation, or a table of fixed size, pay for it here.
+//! nofrag's own account stands beside it and must not be smaller than the truth.
 
 use crate::contest::{Board, Contestant, Effort, Outcome, interleave};
 use crate::low_holes::comb;
@@ -16,14 +16,14 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region};
 /// A state in which the bytes are counted.
 #[derive(Clone, Debug)]
 pub enum State {
-    /// After the building and the replacements.
+    /// State after the building and the replacements.
     Churned(Churn),
     /// This many one-page holes, one page apart.
     Comb(u32),
 }
 
 impl State {
-    /// The name of the workload.
+    /// Returns the name of the workload.
     #[must_use]
     pub fn workload(&self) -> String {
         match self {
@@ -33,7 +33,7 @@ impl State {
     }
 }
 
-/// What a contestant holds.
+/// Bytes that a contestant holds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bytes {
     heap: f64,
@@ -50,7 +50,7 @@ impl Bytes {
     }
 }
 
-/// Brings a contestant into a state and counts.
+/// Brings a contestant into a state and counts its bytes.
 pub fn measure<P: Peer>(
     make: &impl Fn(Space) -> P,
     state: &State,
@@ -84,7 +84,7 @@ pub fn measure<P: Peer>(
     })
 }
 
-/// Start and size of what is live after a churn.
+/// Returns start and size of the live allocations after a churn.
 fn churned<P: Peer>(
     peer: &mut P,
     churn: &Churn,
@@ -110,7 +110,7 @@ fn churned<P: Peer>(
     Ok(live.iter().map(|(handle, size)| (peer.start(handle), *size)).collect())
 }
 
-/// One turn of all contestants in each state: bytes repeat exactly.
+/// Runs one turn of all contestants in each state: bytes repeat exactly.
 pub fn run(
     records: &mut Records,
     contestants: &[Box<dyn Contestant>],

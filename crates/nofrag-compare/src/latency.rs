@@ -15,7 +15,6 @@ use std::time::Instant;
 /// The live set of this table.
 pub const LIVE: u32 = 100_000;
 
-/// The name of the workload.
 pub const WORKLOAD: &str = "one allocation of 1..64 pages, live 100000";
 
 /// The row of the clock's own cost.
@@ -24,7 +23,7 @@ pub const CLOCK: &str = "(reading the clock)";
 /// A thousandth is precise enough for a table.
 const DIGITS: u8 = 3;
 
-/// What takes longer counts as this: ten seconds.
+/// Longest time that is told apart: ten seconds.
 const LONGEST_NS: u64 = 10_000_000_000;
 
 /// Nanoseconds at some points of a distribution.
@@ -42,7 +41,7 @@ impl Percentiles {
         Percentiles { p50: at(0.5), p99: at(0.99), p999: at(0.999), max: histogram.max() as f64 }
     }
 
-    /// The two between which a bound is set, and how many times the one is the other.
+    /// Returns the two percentiles between which a bound is set, and their ratio.
     pub(crate) fn as_median_and_tail(self) -> Vec<(Measure, f64)> {
         let ratio = self.p999 / self.p50;
         let clocks = [(Measure::P50Ns, self.p50), (Measure::P999Ns, self.p999)];
@@ -63,7 +62,7 @@ pub(crate) fn empty_histogram() -> Histogram<u64> {
     Histogram::new_with_max(LONGEST_NS, DIGITS).expect("the limits are within the histogram's")
 }
 
-/// One round of one contestant.
+/// Runs one round of one contestant.
 pub fn round<P: Peer>(
     make: &impl Fn(Space) -> P,
     churn: &Churn,
@@ -98,7 +97,7 @@ pub fn round<P: Peer>(
     Outcome::Whole(Percentiles::of(&histogram))
 }
 
-/// The clock timing nothing.
+/// Measures the clock timing nothing.
 fn clock_cost() -> Percentiles {
     let mut histogram = empty_histogram();
     for _ in 0..1_000_000 {
@@ -109,7 +108,7 @@ fn clock_cost() -> Percentiles {
     Percentiles::of(&histogram)
 }
 
-/// Rounds of all contestants.
+/// Runs the rounds of all contestants.
 pub fn run(
     records: &mut Records,
     contestants: &[Box<dyn Contestant>],

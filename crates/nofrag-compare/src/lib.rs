@@ -14,7 +14,7 @@
 //! * [`blocks`]: the same for small mappings, with contestants of their own.
 //! * [`areas`]: the same for address spaces, with contestants of their own.
 //! * [`pages`]: the same for page frames, with contestants of their own.
-//! * [`targets`]: what nofrag set itself, what it reached, met or missed.
+//! * [`targets`]: the goals that nofrag set itself, and whether each was met or missed.
 //!
 //! One operation is one allocation or one free. Times are of the measuring thread on its CPU, except those of single
 //! allocations, for which that clock is too slow, and of two threads, which wait for each other.
@@ -41,7 +41,7 @@ pub mod verify;
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use std::alloc::System;
 
-/// Counts the bytes that a contestant holds. It costs a few atomic additions per heap call, for every contestant alike;
-/// the speed table shows how many heap calls each makes.
+/// Counts the bytes that a contestant holds. Counting costs a few atomic additions per heap call, for every contestant
+/// alike; the speed table shows how many heap calls each makes.
 #[global_allocator]
 static HEAP: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;

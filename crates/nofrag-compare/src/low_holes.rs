@@ -23,7 +23,7 @@ const TURNS: usize = 25_000;
 /// Turns between two looks at the clock.
 const BETWEEN_LOOKS: usize = 32;
 
-/// The name of the workload with so many holes.
+/// Returns the name of the workload with this many holes.
 #[must_use]
 pub fn workload(holes: u32) -> String {
     format!("{holes} one-page holes below, 100 and 1 pages")
@@ -60,7 +60,7 @@ pub fn comb<P: Peer>(peer: &mut P, holes: u32, effort: &Effort) -> Result<Vec<P:
     Ok(kept)
 }
 
-/// Performs some turns and nothing else; this is what is timed.
+/// Takes some turns and nothing else; this is what is timed.
 #[inline(never)]
 fn take_turns<P: Peer>(peer: &mut P, turns: usize) -> Result<(), Stop> {
     for turn in 0..turns {
@@ -73,7 +73,7 @@ fn take_turns<P: Peer>(peer: &mut P, turns: usize) -> Result<(), Stop> {
     Ok(())
 }
 
-/// One round of one contestant.
+/// Runs one round of one contestant.
 pub fn round<P: Peer>(make: &impl Fn(Space) -> P, holes: u32, effort: &Effort) -> Outcome<Timing> {
     let mut peer = make(Space { pages: PAGES, live: holes });
     if let Err(stop) = comb(&mut peer, holes, effort) {
@@ -92,7 +92,7 @@ pub fn round<P: Peer>(make: &impl Fn(Space) -> P, holes: u32, effort: &Effort) -
     timing(began, &heap, 4 * turns, 4 * TURNS, effort)
 }
 
-/// Rounds of all contestants, at the published number of holes and over the range that must be flat.
+/// Runs the rounds of all contestants, at the published number of holes and over the range that must be flat.
 pub fn run(
     records: &mut Records,
     contestants: &[Box<dyn Contestant>],

@@ -81,7 +81,7 @@ fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// What a saved result is called: the tables that were made.
+/// Returns the name of a saved result: the tables that were made.
 fn tables(options: &Options) -> String {
     let mut words: Vec<String> = options
         .only
@@ -95,7 +95,7 @@ fn tables(options: &Options) -> String {
     words.join("-")
 }
 
-/// Those who take part: everyone asked for, and the reference.
+/// Returns the contestants that take part: all that were asked for, and the reference.
 fn chosen(options: &Options) -> Vec<Box<dyn Contestant>> {
     let mut all = roster::contestants();
     all.retain(|contestant| {

@@ -15,13 +15,13 @@ pub struct LinearScan {
 }
 
 impl LinearScan {
-    /// Pages `0..pages`, all free.
+    /// Makes pages `0..pages`, all free.
     #[must_use]
     pub fn new(pages: u32) -> LinearScan {
         LinearScan { holes: vec![(0, u64::from(pages))] }
     }
 
-    /// The lowest address with `size` free pages, taken.
+    /// Takes the lowest address with `size` free pages.
     pub fn alloc(&mut self, size: u32) -> Option<u64> {
         let size = u64::from(size);
         let index = self.holes.iter().position(|&(start, end)| end - start >= size)?;
@@ -33,7 +33,7 @@ impl LinearScan {
         Some(start)
     }
 
-    /// Gives pages back.
+    /// Frees `size` pages from `start` on.
     pub fn free(&mut self, start: u64, size: u32) {
         let index = self.holes.partition_point(|hole| hole.0 < start);
         self.holes.insert(index, (start, start + u64::from(size)));
@@ -54,9 +54,8 @@ impl LinearScan {
 /// Placements compared and those that differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Agreement {
-    /// How many placements, refusals included.
+    /// Number of placements, refusals included.
     pub compared: u64,
-    /// How many differ.
     pub differing: u64,
 }
 
@@ -91,13 +90,13 @@ pub fn compare(mut draws: Draws, replacements: usize) -> Agreement {
     agreement
 }
 
-/// The name of the workload.
+/// Returns the name of the workload.
 #[must_use]
 pub fn workload(sizes: Sizes) -> String {
     format!("Lowest at 90 %, {}", sizes.name())
 }
 
-/// One comparison per size distribution.
+/// Runs one comparison for each size distribution.
 pub fn run(records: &mut Records, effort: &Effort, seed: u64, progress: &dyn Fn(&str)) {
     for sizes in crate::contest::BOTH_SIZES {
         progress(LOWEST);

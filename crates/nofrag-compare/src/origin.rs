@@ -1,4 +1,4 @@
-//! Where a result comes from: everything that a reader needs to make it again.
+//! The origin of a result: everything that a reader needs to make it again.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::Serialize;
@@ -8,37 +8,30 @@ use std::process::Command;
 /// Machine, compiler and command of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Origin {
-    /// When the run began, in UTC.
+    /// Beginning of the run, in UTC.
     pub started: String,
-    /// Processor model.
     pub processor: String,
     /// CPUs that the process may use.
     pub cpus: usize,
-    /// Their numbers.
     #[serde(skip)]
     pub allowed: Vec<usize>,
     /// The CPU that the run was pinned to.
     pub pinned_to: Option<usize>,
-    /// Kernel release.
     pub kernel: String,
-    /// The compiler that made the binary.
     pub rustc: String,
-    /// The profile it was built with.
     pub profile: String,
     /// The revision of the working tree, where git can tell.
     pub revision: String,
-    /// The command.
     pub command: String,
     /// `full`, or `quick` for fewer rounds, seeds and replacements.
     pub effort: &'static str,
-    /// The seed.
     pub seed: u64,
     /// Runnable tasks in the last minute, before the run and after it.
     pub load: (String, String),
 }
 
 impl Origin {
-    /// The present machine and binary; pins the calling thread to one CPU, where that is allowed.
+    /// Describes the present machine and binary; pins the calling thread to one CPU, where that is allowed.
     #[must_use]
     pub fn here(seed: u64, effort: &'static str) -> Origin {
         let allowed = allowed_cpus();
@@ -64,13 +57,13 @@ impl Origin {
         self.load.1 = load();
     }
 
-    /// The day on which the run began.
+    /// Returns the day on which the run began.
     #[must_use]
     pub fn date(&self) -> &str {
         self.started.split('T').next().unwrap_or(&self.started)
     }
 
-    /// Name and value of each fact, for people.
+    /// Returns the name and value of each fact, for people.
     #[must_use]
     pub fn facts(&self) -> Vec<(&'static str, String)> {
         let pinned = self.pinned_to.map_or("no".to_owned(), |cpu| format!("to CPU {cpu}"));
@@ -108,7 +101,7 @@ fn allowed_cpus() -> Vec<usize> {
     (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()
 }
 
-/// Lets the calling thread run on this CPU only; its number, if that is allowed.
+/// Lets the calling thread run on this CPU only; returns its number, if that is allowed.
 pub fn pin(cpu: usize) -> Option<usize> {
     let mut one = CpuSet::new();
     one.set(cpu);

@@ -1,4 +1,4 @@
-//! Where allocations end up, as the comparison itself sees it: from the addresses that are live, not from a
+//! The places of allocations, as the comparison itself sees them: from the addresses that are live, not from a
 //! contestant's report.
 //!
 //! **Packing.** 2^20 pages are filled to 90 %, then 3e5 random allocations are freed and replaced. *Largest over free*
@@ -8,8 +8,8 @@
 //! drawn, as 90 % allow: the occupancy stays within one request of 90 %.
 //!
 //! **Footprint.** 1e4 allocations are made and 2e5 replaced, 90 % are freed at random, then each of the rest is
-//! replaced 20 times on average. *Span over live* is the highest live page over the number of live pages: what a caller
-//! who gives back the top of the space still has to keep.
+//! replaced 20 times on average. *Span over live* is the highest live page over the number of live pages: the pages
+//! that a caller who gives back the top of the space still has to keep.
 
 use crate::contest::{BOTH_SIZES, Board, Contestant, Effort, Outcome, Stop, TimeBox, interleave};
 use crate::peers::{Peer, Space};
@@ -17,35 +17,30 @@ use crate::record::{Group, Measure, Records};
 use crate::trace::{Draws, Sizes};
 use std::time::Duration;
 
-/// Pages of the space.
 pub const PAGES: u32 = 1 << 20;
 
-/// Pages that are filled.
 pub const FILLED: u32 = PAGES / 10 * 9;
 
 /// Allocations before shrinking.
 pub const SHRINK_FROM: usize = 10_000;
 
-/// Replacements before shrinking.
 const SHRINK_AFTER: usize = 200_000;
 
 /// Replacements of each remaining allocation after shrinking, on average.
 const CHURN_AFTER_SHRINK: usize = 20;
 
-/// What follows a free.
+/// Allocations that follow a free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refill {
-    /// One allocation.
     OneForOne,
-    /// As many allocations as 90 % allow.
     ToNinetyPercent,
 }
 
 impl Refill {
-    /// Both, in the order of the report.
+    /// Both kinds of refill, in the order of the report.
     pub const BOTH: [Refill; 2] = [Refill::OneForOne, Refill::ToNinetyPercent];
 
-    /// The name in tables.
+    /// Returns the name used in tables.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -58,29 +53,27 @@ impl Refill {
 /// One seed of the packing workload.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Sizes and picks.
     pub draws: Draws,
-    /// What follows a free.
     pub refill: Refill,
-    /// How many frees.
+    /// Number of frees, each with its refill.
     pub replacements: usize,
-    /// The time for all of it.
+    /// Longest time for the whole plan.
     pub limit: Duration,
 }
 
-/// The name of the packing workload.
+/// Returns the name of the packing workload.
 #[must_use]
 pub fn packing_workload(sizes: Sizes, refill: Refill) -> String {
     format!("at 90 %, {}, {}", sizes.name(), refill.name())
 }
 
-/// The name of the shrinking workload.
+/// Returns the name of the shrinking workload.
 #[must_use]
 pub fn shrink_workload(sizes: Sizes) -> String {
     format!("shrunk to 10 %, {}", sizes.name())
 }
 
-/// What came of packing.
+/// Result of the packing workload.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Packed {
     largest_over_free: f64,
@@ -100,7 +93,7 @@ impl Packed {
     }
 }
 
-/// What came of shrinking.
+/// Result of the shrinking workload.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shrunk {
     before: f64,
@@ -113,7 +106,7 @@ impl Shrunk {
     }
 }
 
-/// The holes of pages `0..pages` between the busy ranges, which are sorted on the way.
+/// Returns the holes of pages `0..pages` between the busy ranges, which are sorted on the way.
 pub fn holes_between(
     busy: &mut [(u64, u32)],
     pages: u32,
@@ -124,7 +117,7 @@ pub fn holes_between(
     ends.zip(starts).filter(|(end, start)| end < start).map(|(end, start)| end..start)
 }
 
-/// A peer and what it has handed out.
+/// A peer and the allocations that it has handed out.
 pub struct Tenants<P: Peer> {
     peer: P,
     live: Vec<(P::Handle, u32)>,
@@ -132,12 +125,12 @@ pub struct Tenants<P: Peer> {
 }
 
 impl<P: Peer> Tenants<P> {
-    /// Nobody yet.
+    /// Makes a peer without allocations.
     pub fn new(peer: P) -> Tenants<P> {
         Tenants { peer, live: Vec::new(), pages: 0 }
     }
 
-    /// Whether `size` pages could be had.
+    /// Returns true if `size` pages could be had.
     fn admit(&mut self, size: u32) -> bool {
         let Some(handle) = self.peer.alloc(size) else { return false };
         self.live.push((handle, size));
@@ -175,7 +168,7 @@ impl<P: Peer> Tenants<P> {
     }
 }
 
-/// One seed of the packing workload for one contestant.
+/// Runs one seed of the packing workload for one contestant.
 pub fn pack<P: Peer>(make: &impl Fn(Space) -> P, plan: &Plan) -> Outcome<Packed> {
     let mut draws = plan.draws.clone();
     let mut tenants = Tenants::new(make(Space { pages: PAGES, live: PAGES / 16 }));
@@ -242,7 +235,7 @@ fn churn<P: Peer>(
     Ok(())
 }
 
-/// Span over live, before and after shrinking.
+/// Measures span over live, before and after shrinking.
 fn shrink_and_churn<P: Peer>(
     tenants: &mut Tenants<P>,
     draws: &mut Draws,
@@ -262,7 +255,7 @@ fn shrink_and_churn<P: Peer>(
     Ok(Shrunk { before, after: tenants.span_over_live() })
 }
 
-/// One seed of the shrinking workload for one contestant.
+/// Runs one seed of the shrinking workload for one contestant.
 pub fn shrink<P: Peer>(
     make: &impl Fn(Space) -> P,
     mut draws: Draws,
@@ -276,12 +269,12 @@ pub fn shrink<P: Peer>(
     }
 }
 
-/// The draws of one seed of an untimed workload.
+/// Makes the draws of one seed of an untimed workload.
 fn draws(seed: u64, round: usize, sizes: Sizes) -> Draws {
     Draws::new(seed.wrapping_add(round as u64), sizes)
 }
 
-/// Packing at 90 % for all contestants.
+/// Runs packing at 90 % for all contestants.
 pub fn run_packing(
     records: &mut Records,
     contestants: &[Box<dyn Contestant>],
@@ -303,7 +296,7 @@ pub fn run_packing(
     }
 }
 
-/// Footprint after shrinking for all contestants.
+/// Runs footprint after shrinking for all contestants.
 pub fn run_shrink(
     records: &mut Records,
     contestants: &[Box<dyn Contestant>],
@@ -326,7 +319,8 @@ pub fn run_shrink(
     }
 }
 
-/// The footprint at one moment depends on the seed more than the packing does, and is cheaper to measure.
+/// Returns the number of seeds: the footprint at one moment depends on the seed more than the packing does, and is
+/// cheaper to measure.
 fn shrink_seeds(effort: &Effort) -> usize {
     4 * effort.seeds
 }

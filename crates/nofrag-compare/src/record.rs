@@ -1,8 +1,8 @@
-//! What was measured: one record per contestant, workload and measure, from which tables, targets and files are made.
+//! The measurements: one record per contestant, workload and measure, from which tables, targets and files are made.
 
 use serde::Serialize;
 
-/// A table of the report; also what `--only` selects.
+/// A table of the report, which `--only` also selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Group {
@@ -46,7 +46,7 @@ impl Group {
         Group::Pages,
     ];
 
-    /// The heading in the report.
+    /// Returns the heading in the report.
     #[must_use]
     pub fn title(self) -> &'static str {
         match self {
@@ -65,15 +65,13 @@ impl Group {
     }
 }
 
-/// What a number says.
+/// Meaning and unit of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Measure {
-    /// Nanoseconds per operation.
     NsPerOp,
     /// Time over offset-allocator's in the same round.
     OverOffset,
-    /// Heap calls per operation.
     HeapCallsPerOp,
     /// Nanoseconds per cycle: an area removed, a gap found, an area stored.
     NsPerCycle,
@@ -83,11 +81,11 @@ pub enum Measure {
     OverLinuxTree,
     /// Nanoseconds of one allocation, or cycle: median.
     P50Ns,
-    /// The same: 99th percentile.
+    /// Nanoseconds of one allocation, or cycle: 99th percentile.
     P99Ns,
-    /// The same: 99.9th percentile.
+    /// Nanoseconds of one allocation, or cycle: 99.9th percentile.
     P999Ns,
-    /// The same: the slowest.
+    /// Nanoseconds of one allocation, or cycle: the slowest.
     MaxNs,
     /// The 99.9th percentile over the median.
     TailOverMedian,
@@ -103,19 +101,15 @@ pub enum Measure {
     UtilisationPercent,
     /// Equal where all areas lie at equal addresses.
     PlacementHash,
-    /// Heap bytes per area.
     BytesPerArea,
     /// The contestant's own account of its bytes, per area.
     OwnBytesPerArea,
     /// Heap bytes per gap of at least one page.
     BytesPerGap,
-    /// Areas in the measured state.
     Areas,
-    /// Heap bytes per hole.
     BytesPerHole,
     /// The contestant's own account of its bytes, per hole.
     OwnBytesPerHole,
-    /// Holes in the measured state.
     Holes,
     /// Largest hole over all free pages.
     LargestOverFree,
@@ -123,17 +117,15 @@ pub enum Measure {
     FirstFailurePercent,
     /// Percent of pages that were live when the largest hole was measured.
     OccupancyPercent,
-    /// Requests refused before the measurement.
     Refused,
     /// Highest live page over live pages before the live set shrank.
     SpanOverLiveBefore,
-    /// The same after it shrank and churned.
+    /// Highest live page over live pages after the live set shrank and churned.
     SpanOverLiveAfter,
     /// Percent of placements at the lowest possible address.
     LowestPercent,
     /// Percent of placements at the highest possible address.
     HighestPercent,
-    /// Placements compared.
     Compared,
     /// Placements that differ from the linear scan.
     Differing,
@@ -143,21 +135,20 @@ pub enum Measure {
     Aligns,
     /// 1 if the whole space can be had in one piece once everything is freed.
     WholeAgain,
-    /// Nanoseconds per mapping, made and ended.
     NsPerPair,
     /// Time over that of nofrag's handle in the same round.
     OverHandle,
     /// Nanoseconds per pair of one thread alone, by the clock on the wall.
     NsAlone,
-    /// The same of each of two threads.
+    /// Nanoseconds per pair of each of two threads, by the clock on the wall.
     NsBeside,
     /// Time beside another thread over the time alone.
     OverAlone,
     /// Locked operations per pair of one thread alone.
     LockedAlone,
-    /// The same of each of two threads.
+    /// Locked operations per pair of each of two threads.
     LockedBeside,
-    /// How often a thread waits for a lock, per pair of two threads.
+    /// Waits of a thread for a lock, per pair of two threads.
     ConflictsBeside,
     /// Locks taken to end one mapping.
     LocksPerUnmap,
@@ -167,13 +158,12 @@ pub enum Measure {
     PagesPerLive,
     /// Flushes for 1,024 pages whose mapping ended.
     FlushesPer1024,
-    /// Blocks looked at.
+    /// Blocks that the call looked at.
     Visited,
     /// The most blocks looked at in one hold of a lock.
     MostPerHold,
-    /// Locks taken.
     Locks,
-    /// Microseconds of the call.
+    /// Microseconds that the call took.
     UsPerCall,
     /// Nanoseconds to allocate one block.
     AllocNs,
@@ -181,30 +171,30 @@ pub enum Measure {
     FreeNs,
     /// Time over that of nofrag's own page policy in the same round.
     OverPages,
-    /// The same of allocations.
+    /// Time of allocations over that of nofrag's own page policy in the same round.
     AllocOverPages,
-    /// The same of frees.
+    /// Time of frees over that of nofrag's own page policy in the same round.
     FreeOverPages,
     /// Pageblocks without a page in use, in a hundred, at step 50 of the frag test.
     WholeMiddle,
-    /// The same at its end.
+    /// Pageblocks without a page in use, in a hundred, at the end of the frag test.
     WholeEnd,
-    /// Pageblocks that can be allocated at its end, in a hundred of all.
+    /// Pageblocks that can be allocated at the end of the frag test, in a hundred of all.
     HadPercent,
-    /// Pages that must move until free pages fill whole pageblocks, before the steps.
+    /// Pages that must move until free pages fill whole pageblocks, before the steps of the frag test.
     MovesBefore,
-    /// The same at the end.
+    /// Pages that must move until free pages fill whole pageblocks, at the end of the frag test.
     MovesEnd,
     /// KiB of records for each GiB when all is free.
     KibPerGibFresh,
-    /// The same with pages in use at random.
+    /// KiB of records for each GiB with pages in use at random.
     KibPerGib,
-    /// The contestant's own account of that.
+    /// The contestant's own account of its KiB for each GiB with pages in use at random.
     OwnKibPerGib,
 }
 
 impl Measure {
-    /// The heading of its column.
+    /// Returns the heading of its column.
     #[must_use]
     pub fn title(self) -> &'static str {
         match self {
@@ -277,7 +267,7 @@ impl Measure {
         }
     }
 
-    /// Digits after the point in tables.
+    /// Returns the number of digits after the point in tables.
     #[must_use]
     pub fn digits(self) -> usize {
         match self {
@@ -333,17 +323,14 @@ impl Measure {
 /// One measure of one contestant in one workload.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Record {
-    /// The table it belongs to.
     pub group: Group,
-    /// What was done.
     pub workload: String,
-    /// Who did it.
     pub contestant: String,
-    /// What the samples say; absent when there is nothing but a note.
+    /// Meaning of the samples; absent when there is nothing but a note.
     pub measure: Option<Measure>,
-    /// One number per round or seed; those of equal index belong to the same round.
+    /// One number per round or seed; numbers of equal index belong to the same round.
     pub samples: Vec<f64>,
-    /// Why samples are missing or partial.
+    /// Reason why samples are missing or partial.
     pub note: Option<String>,
 }
 
@@ -352,14 +339,12 @@ pub struct Record {
 pub struct Summary {
     /// The middle sample, or the mean of the two middle ones.
     pub median: f64,
-    /// The smallest sample.
     pub low: f64,
-    /// The largest sample.
     pub high: f64,
 }
 
 impl Summary {
-    /// The summary of `samples`; `None` without any.
+    /// Summarises `samples`; `None` without any.
     #[must_use]
     pub fn of(samples: &[f64]) -> Option<Summary> {
         let mut sorted = samples.to_vec();
@@ -381,7 +366,7 @@ impl Summary {
 pub struct Records(pub Vec<Record>);
 
 impl Records {
-    /// The samples of one measure; empty when it was not taken.
+    /// Returns the samples of one measure; empty when it was not taken.
     #[must_use]
     pub fn samples(&self, workload: &str, contestant: &str, measure: Measure) -> &[f64] {
         let matches = |record: &&Record| {
@@ -392,19 +377,19 @@ impl Records {
         self.0.iter().find(matches).map_or(&[], |record| &record.samples)
     }
 
-    /// The summary of one measure.
+    /// Returns the summary of one measure.
     #[must_use]
     pub fn summary(&self, workload: &str, contestant: &str, measure: Measure) -> Option<Summary> {
         Summary::of(self.samples(workload, contestant, measure))
     }
 
-    /// The median of one measure.
+    /// Returns the median of one measure.
     #[must_use]
     pub fn median(&self, workload: &str, contestant: &str, measure: Measure) -> Option<f64> {
         self.summary(workload, contestant, measure).map(|summary| summary.median)
     }
 
-    /// Why `contestant` has no or only partial samples in `workload`.
+    /// Returns the reason why `contestant` has no or only partial samples in `workload`.
     #[must_use]
     pub fn note(&self, workload: &str, contestant: &str) -> Option<&str> {
         let matches =
@@ -412,7 +397,7 @@ impl Records {
         self.0.iter().filter(matches).find_map(|record| record.note.as_deref())
     }
 
-    /// Adds for everyone who was measured `of`, round by round, how many times larger it is than `reference`'s.
+    /// Adds the ratio of `of` to that of `reference`, round by round, for each contestant that was measured.
     pub fn add_ratios(&mut self, workload: &str, of: Measure, reference: &str, over: Measure) {
         let divisor = self.samples(workload, reference, of).to_vec();
         let is_dividend =
@@ -428,7 +413,7 @@ impl Records {
         self.0.append(&mut added);
     }
 
-    /// Each value of `key` once, in order of first appearance, among the records of `group`.
+    /// Returns each value of `key` once, in order of first appearance, among the records of `group`.
     #[must_use]
     pub fn distinct<'a, T: PartialEq>(
         &'a self,
@@ -445,7 +430,7 @@ impl Records {
     }
 }
 
-/// Sample by sample, how many times larger `dividend` is than `divisor`.
+/// Divides `dividend` by `divisor`, sample by sample.
 #[must_use]
 pub fn ratios(dividend: &[f64], divisor: &[f64]) -> Vec<f64> {
     dividend.iter().zip(divisor).map(|(dividend, divisor)| dividend / divisor).collect()

@@ -10,18 +10,14 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-/// Everything that a run found.
+/// Everything that a run found, with its origin.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// Where it comes from.
     pub origin: Origin,
-    /// What was set and what was reached.
     pub targets: Vec<Target>,
-    /// What was measured.
     pub records: Records,
 }
 
-/// One line of `raw.jsonl`.
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Line<'a> {
@@ -31,7 +27,7 @@ enum Line<'a> {
 }
 
 impl Report {
-    /// All tables.
+    /// Renders all tables as text.
     #[must_use]
     pub fn summary(&self) -> String {
         let mut text = String::new();
@@ -49,7 +45,7 @@ impl Report {
         text
     }
 
-    /// Why the result is weak, if it is.
+    /// Returns the reasons why the result is weak, if it is.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
@@ -141,12 +137,12 @@ impl Report {
         table
     }
 
-    /// The targets that this run says something about.
+    /// Returns the targets that this run says something about.
     fn judged(&self) -> impl Iterator<Item = &Target> {
         self.targets.iter().filter(|target| target.verdict != Verdict::NotMeasured)
     }
 
-    /// How many targets belong to tables that were not made, as a sentence; nothing if none do.
+    /// Returns the number of targets of tables that were not made, as a sentence; nothing if there are none.
     fn left_out(&self) -> String {
         match self.targets.len() - self.judged().count() {
             0 => String::new(),
@@ -207,7 +203,7 @@ fn empty_table() -> Table {
     table
 }
 
-/// A folder of this name, or with the first number behind it that is free: no run overwrites another.
+/// Makes a folder of this name, or with the first number behind it that is free: no run overwrites another.
 fn new_folder(root: &Path, name: &str) -> io::Result<PathBuf> {
     fs::create_dir_all(root)?;
     let numbered = (2..).map(|number| format!("{name}-{number}"));

@@ -1,4 +1,4 @@
-//! Who takes part.
+//! The contestants that take part in the tables of ranges.
 
 use crate::contest::{Contestant, Entry};
 use crate::peers::{
@@ -8,20 +8,17 @@ use crate::peers::{
 use nofrag::ranges::{AlignRule, Fit, Index};
 use vmem::AllocPolicy;
 
-/// nofrag's default.
 pub const LOWEST: &str = "nofrag Lowest";
-/// nofrag's best fit.
 pub const BEST: &str = "nofrag Best";
-/// nofrag's own mixture.
 pub const DYNAMIC: &str = "nofrag Dynamic";
 /// The fastest peer, which the speed targets refer to.
 pub const OFFSET: &str = "offset-allocator 0.2.0";
-/// What one writes without a library.
+/// First fit as one writes it without a library.
 pub const FIRST_FIT: &str = "BTreeMap first fit";
 /// Exact best fit, which the packing targets refer to.
 pub const BEST_FIT: &str = "BTreeMap best fit";
 
-/// All contestants, in the order of the tables.
+/// Makes all contestants, in the order of the tables.
 #[must_use]
 pub fn contestants() -> Vec<Box<dyn Contestant>> {
     let ours = |index, fit| move |space: Space| Nofrag::new(space, index, fit);

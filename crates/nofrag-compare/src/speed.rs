@@ -20,16 +20,14 @@ pub const LIVE: [u32; 2] = [10_000, 100_000];
 /// Operations between two looks at the clock.
 const BETWEEN_LOOKS: usize = 128;
 
-/// What one round took.
+/// Result of one round, for each operation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Timing {
-    /// Nanoseconds per operation.
     pub ns_per_op: f64,
-    /// Heap calls per operation.
     pub heap_calls_per_op: f64,
 }
 
-/// The name of the workload with this live set.
+/// Returns the name of the workload with this live set.
 #[must_use]
 pub fn workload(live: u32) -> String {
     format!("churn 1..64, live {live}")
@@ -87,7 +85,7 @@ fn replace<P: Peer>(
     Ok(())
 }
 
-/// One round of one contestant.
+/// Runs one round of one contestant.
 pub fn round<P: Peer>(
     make: &impl Fn(Space) -> P,
     churn: &Churn,
@@ -113,7 +111,7 @@ pub fn round<P: Peer>(
     timing(began, &heap, done, 2 * churn.replacements.len(), effort)
 }
 
-/// The outcome of `done` of `asked` operations since `began`.
+/// Returns the outcome of `done` of `asked` operations since `began`.
 pub fn timing(
     began: CpuClock,
     heap: &Region<'_, std::alloc::System>,
@@ -135,7 +133,7 @@ pub fn timing(
     }
 }
 
-/// Rounds of all contestants, for both live sets.
+/// Runs the rounds of all contestants, for both live sets.
 pub fn run(
     records: &mut Records,
     contestants: &[Box<dyn Contestant>],
@@ -153,7 +151,7 @@ pub fn run(
     }
 }
 
-/// The measures of a timing.
+/// Returns the measures of a timing.
 #[must_use]
 pub fn as_samples(timing: Timing) -> Vec<(Measure, f64)> {
     vec![(Measure::NsPerOp, timing.ns_per_op), (Measure::HeapCallsPerOp, timing.heap_calls_per_op)]

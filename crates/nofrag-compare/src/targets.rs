@@ -1,4 +1,5 @@
-//! What nofrag set itself, what it reached, met or missed. A row without a measurement says so; none is left out.
+//! The goals that nofrag set itself, with what it reached, met or missed. A row without a measurement says so; none is
+//! left out.
 
 use crate::areas::plan::AreaSizes;
 use crate::areas::turns::State;
@@ -15,15 +16,13 @@ use crate::trace::Sizes;
 use crate::{blocks, latency, low_holes, oracle, speed};
 use serde::Serialize;
 
-/// What became of a target.
+/// Verdict on one of the targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// Reached.
     Met,
     /// The gate was reached, the goal was not.
     GateOnly,
-    /// Not reached.
     Missed,
     /// Not measured in this run.
     NotMeasured,
@@ -32,7 +31,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// The word in tables.
+    /// Returns the word used in tables.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -45,37 +44,30 @@ impl Verdict {
     }
 }
 
-/// One row.
+/// One row of the table of targets.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Target {
-    /// What is demanded of what.
+    /// The demand, and the contestant and workload that it is of.
     pub what: String,
-    /// The bound.
     pub bound: String,
-    /// What was reached.
     pub reached: String,
-    /// The outcome.
     pub verdict: Verdict,
 }
 
 /// A bound on a number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Bound {
-    /// At most this.
     AtMost(f64),
-    /// At least this.
     AtLeast(f64),
     /// At most `gate`; `goal` is what is aimed at.
     Gate {
-        /// Must be reached.
         gate: f64,
-        /// Should be reached.
         goal: f64,
     },
 }
 
 impl Bound {
-    /// What becomes of a target with this bound when `value` was reached.
+    /// Judges a target with this bound when `value` was reached.
     #[must_use]
     pub fn judge(self, value: f64) -> Verdict {
         let met = |is_met| if is_met { Verdict::Met } else { Verdict::Missed };
@@ -97,7 +89,7 @@ impl Bound {
     }
 }
 
-/// A row that is judged by the median of `samples`.
+/// Makes a row that is judged by the median of `samples`.
 fn judged(what: String, bound: Bound, unit: &str, digits: usize, samples: &[f64]) -> Target {
     let bound_text = bound.text(unit);
     match Summary::of(samples) {
@@ -115,7 +107,7 @@ fn missing(what: String, bound: String) -> Target {
     Target { what, bound, reached: "-".to_owned(), verdict: Verdict::NotMeasured }
 }
 
-/// A row that another command measures.
+/// Makes a row that another command measures.
 fn elsewhere(what: &str, bound: &str) -> Target {
     Target {
         what: what.to_owned(),
@@ -125,7 +117,7 @@ fn elsewhere(what: &str, bound: &str) -> Target {
     }
 }
 
-/// All rows, from what was measured.
+/// Makes all rows from the records.
 #[must_use]
 pub fn all(records: &Records) -> Vec<Target> {
     let mut rows = speed_rows(records);
@@ -266,7 +258,7 @@ fn dynamic_rows(records: &Records) -> Vec<Target> {
     rows
 }
 
-/// That no peer both packs and shrinks as `Dynamic` must.
+/// Makes the row that no peer both packs and shrinks as `Dynamic` must.
 fn nobody_else_row(records: &Records) -> Target {
     let packing = packing_workload(Sizes::Uniform, Refill::OneForOne);
     let shrinking = shrink_workload(Sizes::Uniform);
@@ -316,7 +308,8 @@ fn pair_rows(records: &Records) -> Vec<Target> {
     rows
 }
 
-/// What a second thread may add. Its nanoseconds depend on a quiet host, its locked operations and conflicts do not.
+/// Makes the rows of what a second thread may add. Its nanoseconds depend on a quiet host, its locked operations and
+/// conflicts do not.
 fn thread_rows(records: &Records) -> Vec<Target> {
     let mut rows = Vec::new();
     for name in [blocks::HANDLE, blocks::CALL] {
@@ -364,7 +357,7 @@ fn block_rows(records: &Records) -> Vec<Target> {
     rows
 }
 
-/// Erase, gap search and store, by our own placement and by exact highest fit.
+/// Makes the rows of erase, gap search and store, by our own placement and by exact highest fit.
 fn cycle_rows(records: &Records) -> Vec<Target> {
     let gates = [(500.0, 200.0), (1000.0, 400.0), (2000.0, 1200.0)];
     let mut rows = Vec::new();
@@ -376,7 +369,7 @@ fn cycle_rows(records: &Records) -> Vec<Target> {
             let bound = Bound::Gate { gate, goal };
             let what = format!("{workload}: {name}");
             let mut row = judged(what.clone(), bound, " ns", 0, of(Measure::NsPerCycle));
-            // The bounds were set on another machine: what they are of Linux's design tells what they are here.
+            // The bounds were set on another machine: their ratio to Linux's design carries over.
             let (gate, goal) = (gate / published, goal / published);
             row.bound += &format!(" ({gate:.2}x, {goal:.2}x of Linux's published)");
             if let Some(over) = records.median(&workload, name, Measure::OverLinuxTree) {
@@ -392,7 +385,7 @@ fn cycle_rows(records: &Records) -> Vec<Target> {
     rows
 }
 
-/// That everyone who promises the highest place ended a round with the same addresses.
+/// Makes the row that all contestants with the highest place as promise ended a round with the same addresses.
 fn agreement_row(records: &Records, workload: &str) -> Target {
     let hash = |name| records.median(workload, name, Measure::PlacementHash);
     let promising = areas::contestants();
@@ -419,7 +412,8 @@ fn agreement_row(records: &Records, workload: &str) -> Target {
     }
 }
 
-/// Bytes and steps. A gap is an area's gap to the one below; in the comb every area has one of a page.
+/// Makes the rows of bytes and steps. A gap is an area's gap to the one below; in the comb every area has one of a
+/// page.
 fn area_rows(records: &Records) -> Vec<Target> {
     let mut rows = Vec::new();
     for (state, what, measure) in [
@@ -442,7 +436,8 @@ fn area_rows(records: &Records) -> Vec<Target> {
     rows
 }
 
-/// Whole pageblocks after the frag test, five million operations a second, and twelve bytes per frame.
+/// Makes the rows of whole pageblocks after the frag test, five million operations a second, and twelve bytes per
+/// frame.
 fn page_rows(records: &Records) -> Vec<Target> {
     let of = |workload: &str, name, measure| records.samples(workload, name, measure).to_vec();
     let frag = |name, measure| of(pages::FRAG, name, measure);

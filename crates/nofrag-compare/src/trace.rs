@@ -4,7 +4,7 @@ use rand::RngExt;
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
 
-/// How many pages a request asks for.
+/// Distribution of the sizes of requests, in pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sizes {
     /// 1 to 64, all equally likely.
@@ -14,7 +14,7 @@ pub enum Sizes {
 }
 
 impl Sizes {
-    /// The name in tables.
+    /// Returns the name used in tables.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -32,7 +32,7 @@ impl Sizes {
     }
 }
 
-/// The generator of one purpose; different purposes never share numbers.
+/// Makes the generator of one purpose; different purposes never share numbers.
 pub(crate) fn generator(seed: u64, purpose: u64) -> Pcg64 {
     Pcg64::seed_from_u64(seed ^ purpose.wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
@@ -53,14 +53,13 @@ pub struct Churn {
     pub live: u32,
     /// Sizes of the first `2 * live` allocations.
     pub build: Vec<u32>,
-    /// All of them in random order: the first half is freed, the second is the live set.
+    /// All these allocations in random order: the first half is freed, the second is the live set.
     pub order: Vec<u32>,
-    /// What follows.
     pub replacements: Vec<Replacement>,
 }
 
 impl Churn {
-    /// A churn of `live` allocations of 1 to 64 pages with `replacements` replacements.
+    /// Draws a churn of `live` allocations of 1 to 64 pages with `replacements` replacements.
     #[must_use]
     pub fn new(seed: u64, live: u32, replacements: usize) -> Churn {
         let mut random = generator(seed, u64::from(live));
@@ -79,7 +78,7 @@ impl Churn {
     }
 }
 
-/// An endless supply of sizes and of picks among however many allocations are live: what follows depends on which
+/// An endless supply of sizes and of picks among the live allocations, however many: their number depends on which
 /// requests a contestant can serve, so the picks are drawn as fractions.
 #[derive(Clone, Debug)]
 pub struct Draws {
@@ -89,18 +88,18 @@ pub struct Draws {
 }
 
 impl Draws {
-    /// The draws of `seed`.
+    /// Makes the draws of `seed`.
     #[must_use]
     pub fn new(seed: u64, sizes: Sizes) -> Draws {
         Draws { sizes, for_sizes: generator(seed, 101), for_picks: generator(seed, 102) }
     }
 
-    /// The next size.
+    /// Draws the size of the next request.
     pub fn size(&mut self) -> u32 {
         self.sizes.draw(&mut self.for_sizes)
     }
 
-    /// The next index below `live`.
+    /// Draws the next index below `live`.
     pub fn pick(&mut self, live: usize) -> usize {
         let fraction: u32 = self.for_picks.random();
         ((u64::from(fraction) * live as u64) >> 32) as usize

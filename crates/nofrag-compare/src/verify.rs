@@ -8,7 +8,6 @@ use crate::peers::{Aligned, Peer, Space};
 use crate::record::{Group, Measure, Records};
 use crate::trace::{Draws, Sizes};
 
-/// Pages of the space.
 const PAGES: u32 = 1 << 16;
 
 /// Live allocations: about half of the space.
@@ -17,10 +16,9 @@ const LIVE: usize = 1000;
 /// Replacements under the bitmap's eyes.
 const REPLACEMENTS: usize = 4000;
 
-/// The name of the workload.
 pub const WORKLOAD: &str = "1000 live of 1..64 pages in 2^16, then full, then empty";
 
-/// What a contestant was seen to do.
+/// Abilities that a contestant was seen to have.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Verdict {
     lowest_percent: f64,
@@ -39,7 +37,7 @@ impl Verdict {
     }
 }
 
-/// Which pages are taken.
+/// Map of the pages that are taken.
 struct Pages {
     taken: Vec<bool>,
 }
@@ -68,7 +66,7 @@ impl Pages {
         self.taken[start as usize..start as usize + size as usize].fill(false);
     }
 
-    /// The lowest address with `size` free pages.
+    /// Returns the lowest address with `size` free pages.
     fn lowest(&self, size: u32) -> Option<u64> {
         let mut run = 0;
         for (page, &taken) in self.taken.iter().enumerate() {
@@ -81,7 +79,6 @@ impl Pages {
     }
 }
 
-/// A peer under observation.
 struct Observed<P: Peer> {
     peer: P,
     pages: Pages,
@@ -91,7 +88,7 @@ struct Observed<P: Peer> {
 }
 
 impl<P: Peer> Observed<P> {
-    /// Whether the peer found a place for `size` pages.
+    /// Returns true if the peer found a place for `size` pages.
     fn alloc(&mut self, size: u32) -> Result<bool, String> {
         let lowest = self.pages.lowest(size);
         let Some(handle) = self.peer.alloc(size) else { return Ok(false) };
@@ -109,8 +106,8 @@ impl<P: Peer> Observed<P> {
         if self.peer.free(handle) { Ok(()) } else { Err("wrong: refuses a free".to_owned()) }
     }
 
-    /// Whether there are aligned requests, and the first size and alignment for which no place was found in a roomy
-    /// space.
+    /// Returns whether the peer serves aligned requests, and the first size and alignment for which no place was found
+    /// in a roomy space.
     fn aligns(&mut self) -> Result<(bool, Option<(u32, u32)>), String> {
         let mut missed = None;
         for (size, align) in [(3, 16), (1, 64), (40, 64), (64, 16), (7, 256)] {
@@ -154,7 +151,8 @@ impl<P: Peer> Observed<P> {
     }
 }
 
-/// Observes one contestant. Only a fault without any alignment excludes it: the other tables ask for none.
+/// Checks one contestant against the bitmap. Only a fault without any alignment excludes it: the other tables ask for
+/// none.
 pub fn run<P: Peer>(make: &impl Fn(Space) -> P, seed: u64) -> Outcome<Verdict> {
     let space = Space { pages: PAGES, live: PAGES };
     let mut draws = Draws::new(seed, Sizes::Uniform);
@@ -173,7 +171,7 @@ pub fn run<P: Peer>(make: &impl Fn(Space) -> P, seed: u64) -> Outcome<Verdict> {
     }
 }
 
-/// Everything without alignment.
+/// Checks everything that needs no alignment.
 fn observe<P: Peer>(observed: &mut Observed<P>, draws: &mut Draws) -> Result<Verdict, String> {
     observed.churn(draws)?;
     let lowest_percent = observed.lowest as f64 / observed.placed as f64 * 100.0;
@@ -185,13 +183,13 @@ fn observe<P: Peer>(observed: &mut Observed<P>, draws: &mut Draws) -> Result<Ver
     Ok(Verdict { lowest_percent, aligns: false, whole_again })
 }
 
-/// Whether a contestant proved wrong and should take no further part.
+/// Returns true if a contestant proved wrong and should take no further part.
 #[must_use]
 pub fn is_wrong(records: &Records, name: &str) -> bool {
     records.samples(WORKLOAD, name, Measure::Disjoint).is_empty()
 }
 
-/// Observes all; those that are wrong take no further part, and their row says why.
+/// Checks all contestants; those that are wrong take no further part, and their row says why.
 pub fn run_all(
     records: &mut Records,
     contestants: &[Box<dyn Contestant>],

@@ -1,4 +1,4 @@
-//! Areas that never merge, replaced at random: what a search looks at when nothing helps it but its index.
+//! Areas that never merge, replaced at random: the work of a search that only its index helps.
 //!
 //! The program and its generator are those by which the historical rules are compared elsewhere in the project, number
 //! by number; a rule of Linux that looks at another number of areas here than there is wrong.
@@ -15,16 +15,13 @@ use nofrag::units::Vpn;
 /// Replacements of which the steps are counted.
 const COUNTED: usize = 5_000;
 
-/// The rule of Linux 2.4.
 pub const FIRST_FIT: &str = "nofrag FirstFit (2.4)";
 
-/// The rule of 2.6.13.
 pub const CACHED_HOLE_SIZE: &str = "nofrag CachedHoleSize (2.6.13)";
 
-/// Numbers of areas.
 pub const AREAS: [usize; 2] = [1_000, 10_000];
 
-/// The name of the workload.
+/// Returns the name of the workload.
 #[must_use]
 pub fn workload(areas: usize) -> String {
     format!("unmergeable mix: {areas} areas of 1..4 pages, replaced at random")
@@ -33,7 +30,7 @@ pub fn workload(areas: usize) -> String {
 /// Downward searches begin here, in a process without a stack above.
 const TOP: u64 = 0x7_ffff_7ffd;
 
-/// Those whose searches count their steps: two that walk areas upwards, three that search an index of gaps.
+/// Contestants whose searches count their steps: two that walk areas upwards, three that search an index of gaps.
 #[must_use]
 pub fn contestants() -> Vec<Box<dyn AreaContestant>> {
     let up = |placement| move || Nofrag::within(Layout::X86_64_LEGACY, placement);

@@ -29,7 +29,7 @@ use nofrag::mmap::Placement;
 
 /// nofrag's own placement.
 pub const OURS: &str = "nofrag TwoEnded";
-/// nofrag, exact highest fit.
+/// nofrag with exact highest fit.
 pub const GAP_TREE: &str = "nofrag GapTree";
 /// Linux's design in this language.
 pub const LINUX_TREE: &str = "Linux's gap tree (3.8)";
@@ -38,7 +38,6 @@ pub const AUGMENTED: &str = "AugmentedTree + BTreeMap";
 /// nofrag's wide blocks of holes and a map of areas.
 pub const WIDE: &str = "WideBlocks + BTreeMap";
 
-/// Numbers of areas.
 pub const LIVE: [u32; 3] = [1_000, 100_000, 1_000_000];
 
 /// Areas of the states in which bytes are counted.
@@ -51,21 +50,21 @@ pub const PUBLISHED: [(&str, [f64; 3]); 2] = [
     ("(published: maple tree, another machine)", [1562.0, 2656.0, 5545.0]),
 ];
 
-/// Everyone takes part; turns are measured where the type is known.
+/// A contestant of whatever type; its turns are measured where the type is known.
 pub trait AreaContestant: Named {
-    /// Checks it against a list.
+    /// Checks the contestant against a list.
     fn verify(&self, seed: u64) -> Outcome<Samples>;
 
-    /// Times of one round.
+    /// Measures the times of one round.
     fn cycles(&self, plan: &Plan, effort: &Effort) -> Outcome<Samples>;
 
-    /// Bytes in a state.
+    /// Counts the bytes that the contestant holds in a state.
     fn footprint(&self, plan: &Plan, state: State, effort: &Effort) -> Outcome<Samples>;
 
-    /// Steps of searches among areas that never merge.
+    /// Counts the steps of searches among areas that never merge.
     fn mix(&self, areas: usize) -> Outcome<Samples>;
 
-    /// Which place it promises.
+    /// Returns the place that the contestant promises.
     fn promise(&self) -> Promise;
 }
 
@@ -77,12 +76,12 @@ pub struct AreaEntry<M> {
 }
 
 impl<M> AreaEntry<M> {
-    /// A contestant that places somewhere.
+    /// Makes a contestant that places somewhere.
     pub fn new(name: &'static str, make: M) -> AreaEntry<M> {
         AreaEntry { name, promise: Promise::Any, make }
     }
 
-    /// A contestant that promises the highest place.
+    /// Makes a contestant that promises the highest place.
     pub fn highest(name: &'static str, make: M) -> AreaEntry<M> {
         AreaEntry { name, promise: Promise::Highest, make }
     }
@@ -116,7 +115,7 @@ impl<S: AreaSpace, M: Fn() -> S> AreaContestant for AreaEntry<M> {
     }
 }
 
-/// All contestants, in the order of the tables.
+/// Makes all contestants, in the order of the tables.
 #[must_use]
 pub fn contestants() -> Vec<Box<dyn AreaContestant>> {
     vec![
@@ -132,13 +131,13 @@ pub fn contestants() -> Vec<Box<dyn AreaContestant>> {
     ]
 }
 
-/// The name of the workload of [`AreaContestant::cycles`].
+/// Returns the name of the workload of [`AreaContestant::cycles`].
 #[must_use]
 pub fn cycles_workload(sizes: AreaSizes, live: u32) -> String {
     format!("cycle: {live} areas of {}", sizes.name())
 }
 
-/// The name of the workload of [`AreaContestant::footprint`].
+/// Returns the name of the workload of [`AreaContestant::footprint`].
 #[must_use]
 pub fn footprint_workload(state: State) -> String {
     match state {
@@ -148,7 +147,8 @@ pub fn footprint_workload(state: State) -> String {
     }
 }
 
-/// All workloads. The time of one cycle includes that of reading the clock twice, which the table of latencies shows.
+/// Runs all workloads. The time of one cycle includes that of reading the clock twice, which the table of latencies
+/// shows.
 pub fn run(records: &mut Records, effort: &Effort, seed: u64, progress: &dyn Fn(&str)) {
     let mut contestants = contestants();
     let board = Board::new(records, Group::Areas, verify::WORKLOAD, &contestants);
@@ -173,8 +173,8 @@ pub fn run(records: &mut Records, effort: &Effort, seed: u64, progress: &dyn Fn(
     }
 }
 
-/// Rounds of `live` areas: fewer of sizes that have no target, and of a million areas, whose rounds take long; of both
-/// together none in a quick run.
+/// Returns the number of rounds of `live` areas: fewer of sizes that have no target, and of a million areas, whose
+/// rounds take long; of both together none in a quick run.
 fn rounds(sizes: AreaSizes, live: u32, effort: &Effort) -> usize {
     match (sizes, live) {
         (AreaSizes::Small, 0..1_000_000) => effort.rounds,

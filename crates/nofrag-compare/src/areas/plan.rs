@@ -5,25 +5,23 @@ use crate::trace::{Replacement, generator};
 use rand::RngExt;
 use rand_pcg::Pcg64;
 
-/// How many pages an area has.
+/// Sizes of areas, in pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AreaSizes {
-    /// 1 to 16.
+    /// 1 to 16 pages.
     Small,
-    /// 8 MiB.
     Equal,
     /// Ninety in a hundred 1 to 16, nine 1 to 8 MiB, one 64 MiB.
     Mixed,
 }
 
-/// Pages of a MiB.
 const MIB: u32 = 256;
 
 impl AreaSizes {
-    /// All of them, the one that has targets first.
+    /// All sizes, the one that has targets first.
     pub const ALL: [AreaSizes; 3] = [AreaSizes::Small, AreaSizes::Equal, AreaSizes::Mixed];
 
-    /// The name in tables.
+    /// Returns the name used in tables.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -59,12 +57,12 @@ pub struct Plan {
     pub singles: Vec<Replacement>,
     /// Areas that are looked up.
     pub lookups: Vec<u32>,
-    /// All areas once, in random order.
+    /// Every area once, in random order.
     pub order: Vec<u32>,
 }
 
 impl Plan {
-    /// The operations on `live` areas.
+    /// Draws the operations on `live` areas.
     #[must_use]
     pub fn new(seed: u64, sizes: AreaSizes, live: u32, effort: &Effort) -> Plan {
         let mut random = generator(seed, 201 + (u64::from(live) << 8));
@@ -87,7 +85,7 @@ impl Plan {
         Plan { build, ageing, cycles, singles, lookups, order }
     }
 
-    /// How many areas are mapped.
+    /// Returns the number of areas that are mapped.
     #[must_use]
     pub fn live(&self) -> usize {
         self.build.len()

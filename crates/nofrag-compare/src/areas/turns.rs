@@ -1,4 +1,4 @@
-//! What a contestant does in its turn, and what is counted and timed of it.
+//! The turn of a contestant, and what is counted and timed of it.
 
 use super::plan::Plan;
 use super::spaces::{AreaSpace, Found, WINDOW};
@@ -16,15 +16,14 @@ pub type Samples = Vec<(Measure, f64)>;
 /// Operations between two looks at the clock.
 const BETWEEN_LOOKS: usize = 64;
 
-/// Who takes longer for each operation that it has done, after a start of [`Effort::setup`], is not waited for.
+/// A contestant that takes longer for each operation that it has done, after a start of [`Effort::setup`], is not
+/// waited for.
 pub(super) const SLOWEST: Duration = Duration::from_micros(20);
 
 /// An area that the contestant handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapped {
-    /// First page.
     pub start: u64,
-    /// How many pages.
     pub pages: u32,
 }
 
@@ -41,7 +40,7 @@ impl Setup {
         Setup { clock: TimeBox::open(effort.setup), done: 0, asked }
     }
 
-    /// Notes that so many operations come next; an error if those before took too long.
+    /// Notes that `operations` come next; an error if those before took too long.
     fn go_on(&mut self, operations: usize) -> Result<(), Stop> {
         let limit = self.clock.limit() + SLOWEST * self.done as u32;
         if self.clock.has_passed(limit) {
@@ -52,7 +51,7 @@ impl Setup {
     }
 }
 
-/// Maps what comes first.
+/// Maps the areas that come first.
 fn build<S: AreaSpace>(space: &mut S, plan: &Plan, setup: &mut Setup) -> Result<Vec<Mapped>, Stop> {
     let mut live = Vec::with_capacity(plan.live());
     for sizes in plan.build.chunks(BETWEEN_LOOKS) {
@@ -97,7 +96,7 @@ fn replace<S: AreaSpace>(
     Ok(())
 }
 
-/// One round of one contestant.
+/// Runs one round of one contestant.
 pub fn round<S: AreaSpace>(
     make: &impl Fn() -> S,
     plan: &Plan,
@@ -136,7 +135,7 @@ fn measured<S: AreaSpace>(
     Ok((samples, ((cycles, singles) != asked).then(cut)))
 }
 
-/// Times cycles together; how many.
+/// Times cycles together; returns their number.
 fn together<S: AreaSpace>(
     space: &mut S,
     live: &mut [Mapped],
@@ -162,7 +161,7 @@ fn together<S: AreaSpace>(
     Ok(done)
 }
 
-/// Times cycles one by one; how many.
+/// Times cycles one by one; returns their number.
 fn one_by_one<S: AreaSpace>(
     space: &mut S,
     live: &mut [Mapped],
@@ -215,7 +214,7 @@ fn look_up<S: AreaSpace>(
     Ok(())
 }
 
-/// The gaps between areas and to the ends of the window, ascending.
+/// Returns the gaps between areas and to the ends of the window, ascending.
 fn gaps(live: &[Mapped]) -> Vec<u64> {
     let mut areas: Vec<(u64, u64)> =
         live.iter().map(|area| (area.start, area.start + u64::from(area.pages))).collect();
@@ -225,7 +224,7 @@ fn gaps(live: &[Mapped]) -> Vec<u64> {
     ends.zip(starts).map(|(end, start)| start - end).filter(|&gap| gap > 0).collect()
 }
 
-/// Mapped pages over themselves and all gaps but the largest.
+/// Returns mapped pages over themselves and all gaps but the largest.
 fn utilisation(live: &[Mapped]) -> f64 {
     let gaps = gaps(live);
     let holes = gaps.iter().sum::<u64>() - gaps.iter().max().copied().unwrap_or(0);
@@ -233,7 +232,7 @@ fn utilisation(live: &[Mapped]) -> f64 {
     mapped as f64 / (mapped + holes) as f64
 }
 
-/// Equal for equal addresses of all areas, and hardly for others; few enough bits for a sample to hold.
+/// Hashes the addresses of all areas to a number with few enough bits for a sample to hold.
 fn placement_hash(live: &[Mapped]) -> f64 {
     let mix = |sum: u64, area: &Mapped| (sum ^ area.start).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let sum = live.iter().fold(0, |sum, area| mix(sum, area).rotate_left(29));
@@ -243,16 +242,14 @@ fn placement_hash(live: &[Mapped]) -> f64 {
 /// A state in which bytes are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// As it was built: area beside area.
+    /// As built: area beside area.
     Fresh,
-    /// After ageing.
     Aged,
     /// One page mapped, one not, as many areas as gaps, mapped at random.
     Comb,
 }
 
 impl State {
-    /// All states, in the order of the tables.
     pub const ALL: [State; 3] = [State::Fresh, State::Aged, State::Comb];
 }
 

@@ -1,7 +1,7 @@
 //! Before anything is timed: is a contestant right, and does it place where it promises to?
 //!
 //! A plain list of areas, walked from the top, knows the highest place of every request; every area handed out must lie
-//! in the window and overlap no other. Who promises the highest place must give it every time.
+//! in the window and overlap no other. A contestant that promises the highest place must give it every time.
 
 use super::plan::{AreaSizes, Plan};
 use super::spaces::{AreaSpace, Found, WINDOW};
@@ -11,27 +11,24 @@ use crate::record::Measure;
 use crate::trace::Replacement;
 use std::collections::BTreeMap;
 
-/// Which place a contestant promises.
+/// Place that a contestant promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promise {
-    /// The highest one, exactly.
     Highest,
-    /// Some place.
     Any,
 }
 
 /// Areas that are mapped during the check.
 const LIVE: u32 = 1000;
 
-/// The name of the workload.
 pub const WORKLOAD: &str = "1000 areas of each of the sizes, against a list; then all unmapped";
 
-/// Areas by first page, with where they end: too simple to be wrong.
+/// Areas by first page, with their ends: too simple to be wrong.
 #[derive(Debug, Default)]
 struct List(BTreeMap<u64, u64>);
 
 impl List {
-    /// The highest place of `pages` pages.
+    /// Returns the highest place of `pages` pages.
     fn highest(&self, pages: u64) -> Option<u64> {
         let mut top = WINDOW.end();
         for (&start, &end) in self.0.iter().rev() {
@@ -58,7 +55,6 @@ impl List {
     }
 }
 
-/// A contestant under observation.
 struct Observed<S> {
     space: S,
     list: List,
@@ -101,7 +97,7 @@ impl<S: AreaSpace> Observed<S> {
         }
     }
 
-    /// Maps, replaces, unmaps.
+    /// Maps, replaces and unmaps areas.
     fn run(&mut self, plan: &Plan) -> Result<(), String> {
         let mut live = Vec::with_capacity(plan.live());
         for &pages in &plan.build {
@@ -116,7 +112,7 @@ impl<S: AreaSpace> Observed<S> {
     }
 }
 
-/// Observes one contestant.
+/// Checks one contestant against the list.
 pub fn run<S: AreaSpace>(make: &impl Fn() -> S, promise: Promise, seed: u64) -> Outcome<Samples> {
     let list = List::default();
     let mut observed = Observed { space: make(), list, promise, placed: 0, highest: 0 };

@@ -1,11 +1,11 @@
-//! Small mappings: what a pair of `map_ram` and `unmap_ram` takes, and what it leaves behind.
+//! Small mappings: the cost of a pair of `map_ram` and `unmap_ram`, and the pages that stay pinned.
 //!
 //! Against the block rules of Linux under nofrag's presets, and against what one writes without blocks: nofrag's range
 //! allocator behind a `Mutex`. All drive the same counting mapper ([`stage`]) through the same programs ([`programs`]),
 //! in the same interleaved rounds ([`turns`]):
 //!
 //! * one thread, each program: time on the CPU per pair, over that of nofrag's handle in the same round;
-//! * two threads, each on a CPU of its own: time on the wall, since who waits for a lock is not on a CPU; beside it
+//! * two threads, each on a CPU of its own: time on the wall, since waiting takes no time on a CPU; beside it
 //!   locked operations and conflicts, which a noisy host does not change;
 //! * what ends a mapping that another CPU made: locks taken, by the space's own counters;
 //! * one long-lived mapping in 1,024: pages of blocks per mapped page;
@@ -27,24 +27,24 @@ use crate::record::{Group, Measure, Records};
 pub const HANDLE: &str = "nofrag by handle";
 /// nofrag, each call by itself.
 pub const CALL: &str = "nofrag by call";
-/// What one writes without blocks.
+/// The range allocator that one writes without blocks.
 pub const BEHIND: &str = "WideBlocks behind a Mutex";
 
-/// Everyone takes part; turns are measured where the type is known.
+/// A contestant of whatever type; its turns are measured where the type is known.
 pub trait BlockContestant: Named {
-    /// Time of one thread's pairs.
+    /// Times one thread's pairs.
     fn pairs(&self, sizes: &[u32], effort: &Effort) -> Outcome<Samples>;
 
-    /// Time and costs of one thread's pairs, then of two threads', each on one of `cpus`.
+    /// Measures time and costs of one thread's pairs, then of two threads', each on one of `cpus`.
     fn threads(&self, sizes: &[u32], cpus: &[usize], effort: &Effort) -> Outcome<Samples>;
 
-    /// What it costs to end mappings.
+    /// Counts the cost of ending mappings.
     fn unmaps(&self) -> Outcome<Samples>;
 
-    /// Pages that mappings of mixed lifetimes pin.
+    /// Counts the pages that mappings of mixed lifetimes pin.
     fn lifetimes(&self, seed: u64) -> Outcome<Samples>;
 
-    /// An alias flush with `dirty` blocks to look at.
+    /// Times an alias flush with `dirty` blocks to look at.
     fn aliases(&self, dirty: usize) -> Outcome<Samples>;
 }
 
@@ -70,7 +70,7 @@ impl<S: Stage, M: Fn(Setup) -> S> BlockContestant for Entry<M> {
     }
 }
 
-/// All contestants, in the order of the tables.
+/// Makes all contestants, in the order of the tables.
 #[must_use]
 pub fn contestants() -> Vec<Box<dyn BlockContestant>> {
     let by_call = |preset: &'static str| move |setup: Setup| ByCall::new(preset, setup);
@@ -84,13 +84,13 @@ pub fn contestants() -> Vec<Box<dyn BlockContestant>> {
     ]
 }
 
-/// The name of the workload of one thread.
+/// Returns the name of the workload of one thread.
 #[must_use]
 pub fn pairs_workload(program: Program) -> String {
     format!("{}: pairs of one thread", program.name())
 }
 
-/// The name of the workload of two threads.
+/// Returns the name of the workload of two threads.
 #[must_use]
 pub fn threads_workload(program: Program) -> String {
     format!("{}: pairs of two threads", program.name())
@@ -102,13 +102,13 @@ pub const UNMAPS: &str = "ending one page that another CPU mapped";
 /// The workload of [`BlockContestant::lifetimes`].
 pub const LIFETIMES: &str = "one page, one mapping in 1024 lives long";
 
-/// The name of the workload of [`BlockContestant::aliases`].
+/// Returns the name of the workload of [`BlockContestant::aliases`].
 #[must_use]
 pub fn aliases_workload(dirty: usize) -> String {
     format!("unmap_aliases over 1e5 blocks, {dirty} of them dirty")
 }
 
-/// All workloads; two threads run on the first two of `cpus`.
+/// Runs all workloads; two threads run on the first two of `cpus`.
 pub fn run(
     records: &mut Records,
     contestants: &[Box<dyn BlockContestant>],
@@ -142,5 +142,5 @@ pub fn run(
     }
 }
 
-/// What a contestant does in a round.
+/// Turn of a contestant in a round.
 type Turn<'a> = dyn Fn(&(dyn BlockContestant + 'static), usize) -> Outcome<Samples> + 'a;

@@ -2,16 +2,14 @@
 
 use crate::trace::{Draws, Sizes};
 
-/// Slots of a block.
 const SLOTS: usize = 1024;
 
 /// The orders of the sizes up to the largest that is cut from a block.
 const ORDERS: std::ops::RangeInclusive<u32> = 0..=6;
 
-/// A sequence of sizes.
+/// A sequence of sizes to map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Program {
-    /// One page.
     OnePage,
     /// The largest that is cut from a block: sixteen fill one.
     Largest,
@@ -23,15 +21,15 @@ pub enum Program {
     W3,
 }
 
-/// Those that one thread is timed with.
+/// Programs that one thread is timed with.
 pub const TIMED: [Program; 5] =
     [Program::OnePage, Program::Largest, Program::W1, Program::W2, Program::W3];
 
 impl Program {
-    /// Those that two threads are timed with: one with hardly a block per thousand pairs, one with many.
+    /// Programs that two threads are timed with: one with hardly a block per thousand pairs, one with many.
     pub const THREADED: [Program; 2] = [Program::OnePage, Program::Largest];
 
-    /// The name in tables.
+    /// Returns the name used in tables.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -43,7 +41,7 @@ impl Program {
         }
     }
 
-    /// One turn of the sequence, long enough that going round costs nothing.
+    /// Draws one turn of the sequence, long enough that going round costs nothing.
     #[must_use]
     pub fn sizes(self, seed: u64) -> Vec<u32> {
         match self {

@@ -15,42 +15,41 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 /// 32 TiB in pages: the vmalloc range of x86-64 with four levels of page tables.
 const PAGES: u64 = 1 << 33;
 
-/// What a contestant is made for.
+/// Settings of a contestant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setup {
-    /// CPUs of the space.
     pub cpus: u32,
-    /// Blocks, where it has any.
+    /// Geometry of blocks, where the contestant has any.
     pub geometry: BlockGeometry,
-    /// Who flushes when much waits for it.
+    /// Party that flushes when much waits for it.
     pub drain: Drain,
 }
 
 impl Setup {
-    /// Linux's blocks.
+    /// Sets up blocks like those of Linux.
     #[must_use]
     pub fn of(cpus: u32) -> Setup {
         Setup { cpus, geometry: BlockGeometry::LINUX_64, drain: Drain::ByFreer }
     }
 }
 
-/// What locks and atomic operations have cost.
+/// Cost of locks and atomic operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// Taken, and waited for.
+    /// Locks taken, and locks waited for.
     pub locks: LockCounters,
-    /// Locked operations besides.
+    /// Locked operations besides locks.
     pub atomics: u64,
 }
 
 impl Cost {
-    /// All locked operations: two for each lock.
+    /// Returns all locked operations: two for each lock.
     #[must_use]
     pub fn locked_operations(self) -> u64 {
         2 * self.locks.acquisitions + self.atomics
     }
 
-    /// What has come since `before`.
+    /// Returns the cost that has come since `before`.
     #[must_use]
     pub fn since(self, before: Cost) -> Cost {
         let locks = LockCounters {
@@ -63,30 +62,30 @@ impl Cost {
 
 /// A space that threads map in.
 pub trait Stage: Sync {
-    /// What one thread maps and unmaps by.
+    /// Handle by which one thread maps and unmaps.
     type Caller<'a>: Caller
     where
         Self: 'a;
 
-    /// The caller of the CPU of this rank.
+    /// Returns the caller of the CPU of this rank.
     fn caller(&self, rank: usize) -> Self::Caller<'_>;
 
-    /// What the space has cost so far, by its own count; `unmaps` mappings have ended.
+    /// Returns the cost of the space so far, by its own count; `unmaps` mappings have ended.
     fn cost(&self, unmaps: u64) -> Cost;
 
-    /// The space, if it has blocks.
+    /// Returns the space, if it has blocks.
     fn space(&self) -> Option<&Space>;
 }
 
-/// One CPU's way to map and unmap.
+/// One CPU's way to map and to end mappings.
 pub trait Caller {
-    /// What the caller keeps of a mapping to end it.
+    /// Token by which the caller ends a mapping.
     type Area: Copy;
 
-    /// Maps `pages` pages.
+    /// Maps `pages` pages at one place.
     fn map(&mut self, pages: u32) -> Option<Self::Area>;
 
-    /// Ends a mapping; false if it is refused.
+    /// Ends a mapping; returns false if it is refused.
     fn unmap(&mut self, area: Self::Area) -> bool;
 }
 
@@ -96,7 +95,7 @@ thread_local! {
     static CLEARED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Counts pages in place of mapping them. A flush has completed when it returns. Has its cache lines for itself: the
+/// Counts pages in place of mapping them. A flush has completed when it returns. It has its cache lines for itself: the
 /// space that owns it keeps beside it what every call reads.
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -105,13 +104,13 @@ pub struct Counting {
 }
 
 impl Counting {
-    /// Pages that this thread has had installed and cleared in its life.
+    /// Returns the pages that this thread has had installed and cleared in its life.
     #[must_use]
     pub fn pages() -> (u64, u64) {
         (INSTALLED.get(), CLEARED.get())
     }
 
-    /// Flushes so far.
+    /// Returns the number of flushes so far.
     #[must_use]
     pub fn flushes(&self) -> u64 {
         self.flushes.load(Ordering::Acquire)
@@ -163,7 +162,7 @@ fn cpu_of(space: &Space, rank: usize) -> CpuId {
     space.cpus().by_rank(rank).expect("the space has a CPU for each thread")
 }
 
-/// What the space counted, and what it does not count: ours ends a mapping by a compare-exchange.
+/// Returns the cost that the space counted, and what it does not count: ours ends a mapping by a compare-exchange.
 fn cost_of(space: &Space, unmaps: u64) -> Cost {
     let counters = space.counters();
     let exchanges = match space.policy().blocks.index {
@@ -173,12 +172,12 @@ fn cost_of(space: &Space, unmaps: u64) -> Cost {
     Cost { locks: counters.locks.total(), atomics: counters.atomic_updates + exchanges }
 }
 
-/// A preset, each call by itself.
+/// A preset of nofrag, each call by itself.
 #[derive(Debug)]
 pub struct ByCall(Space);
 
 impl ByCall {
-    /// A space under this preset.
+    /// Makes a space under this preset.
     #[must_use]
     pub fn new(preset: &str, setup: Setup) -> ByCall {
         ByCall(space_of(preset, setup))
@@ -215,12 +214,12 @@ impl Caller for (&Space, CpuId) {
     }
 }
 
-/// A preset by handles, each of which holds its CPU throughout.
+/// A preset of nofrag by handles, each of which holds its CPU throughout.
 #[derive(Debug)]
 pub struct ByHandle(Space);
 
 impl ByHandle {
-    /// A space under this preset.
+    /// Makes a space under this preset.
     #[must_use]
     pub fn new(preset: &str, setup: Setup) -> ByHandle {
         ByHandle(space_of(preset, setup))
@@ -257,8 +256,8 @@ impl Caller for CpuHandle<'_, Counting> {
     }
 }
 
-/// The range allocator behind one lock. It hands a range out again without a flush between: what it does for a mapping
-/// is less than the others do.
+/// The range allocator behind one lock. It hands a range out again without a flush between, so it does less for a
+/// mapping than the others do.
 #[derive(Debug)]
 pub struct Behind {
     held: Mutex<Held>,
@@ -272,7 +271,7 @@ struct Held {
 }
 
 impl Behind {
-    /// All pages, behind the lock.
+    /// Makes an allocator of all pages, behind the lock.
     #[must_use]
     pub fn new(_setup: Setup) -> Behind {
         let config = Config { index: Index::WideBlocks, size_index: false, ..Config::default() };

@@ -1,4 +1,4 @@
-//! What a contestant does in its turn, and what is counted and timed of it.
+//! The turn of a contestant, and what is counted and timed of it.
 
 use super::stage::{Caller, Cost, Counting, Setup, Stage};
 use crate::contest::{CpuClock, Effort, Outcome, Stop};
@@ -29,12 +29,12 @@ fn map_and_unmap(caller: &mut impl Caller, sizes: &[u32], turns: usize) -> Resul
     Ok(())
 }
 
-/// How often `sizes` are gone through for about as many pairs as are asked for.
+/// Returns the number of turns through `sizes` that make about as many pairs as are asked for.
 fn turns_for(sizes: &[u32], effort: &Effort) -> usize {
     effort.block_pairs.div_ceil(sizes.len())
 }
 
-/// Runs what maps and unmaps in this thread; an error unless the mapper saw as many pages go as come.
+/// Runs `work`, which maps and unmaps in this thread; an error unless the mapper saw as many pages go as come.
 fn balanced<T>(work: impl FnOnce() -> Result<T, Stop>) -> Result<T, String> {
     let before = Counting::pages();
     let result = work().map_err(|stop| stop.to_string())?;
@@ -47,12 +47,12 @@ fn balanced<T>(work: impl FnOnce() -> Result<T, Stop>) -> Result<T, String> {
     }
 }
 
-/// Everything, or the reason why there is nothing.
+/// Turns samples, or the reason why there are none, into an outcome.
 fn whole(result: Result<Samples, String>) -> Outcome<Samples> {
     result.map_or_else(Outcome::Nothing, Outcome::Whole)
 }
 
-/// One round of one thread. What makes the first blocks is not timed.
+/// Runs one round of one thread. The pairs that make the first blocks are not timed.
 pub fn pairs<S: Stage>(
     make: &impl Fn(Setup) -> S,
     sizes: &[u32],
@@ -72,14 +72,14 @@ pub fn pairs<S: Stage>(
     whole(timed.map(|time| vec![(Measure::NsPerPair, per_pair(time))]))
 }
 
-/// A pair when so many threads make them.
+/// Cost of a pair made by one or more threads.
 struct Pair {
     ns: f64,
     locked: f64,
     conflicts: f64,
 }
 
-/// The pairs of one thread alone, then of two at once.
+/// Measures the pairs of one thread alone, then of two at once.
 pub fn threads<S: Stage>(
     make: &impl Fn(Setup) -> S,
     sizes: &[u32],
@@ -110,7 +110,7 @@ pub fn threads<S: Stage>(
     }
 }
 
-/// One thread for each of `cpus`, in a fresh space.
+/// Measures one thread for each of `cpus`, in a fresh space.
 fn pairs_of<S: Stage>(
     make: &impl Fn(Setup) -> S,
     sizes: &[u32],
@@ -155,7 +155,7 @@ fn pairs_of<S: Stage>(
     })
 }
 
-/// What `work` costs, in which `unmaps` mappings end. Reading the counters takes locks too, and is subtracted.
+/// Counts the cost of `work`, in which `unmaps` mappings end. Reading the counters takes locks too, and is subtracted.
 fn costing<T>(stage: &impl Stage, unmaps: u64, work: impl FnOnce() -> T) -> (T, Cost) {
     let reading = {
         let first = stage.cost(0);
@@ -169,7 +169,7 @@ fn costing<T>(stage: &impl Stage, unmaps: u64, work: impl FnOnce() -> T) -> (T, 
 /// Mappings that are ended under the counters' eyes: four blocks of one page each.
 const UNMAPS: usize = 4096;
 
-/// Maps on one CPU and counts what it costs to unmap on another.
+/// Maps on one CPU and counts the cost of unmapping on another.
 pub fn unmaps<S: Stage>(make: &impl Fn(Setup) -> S) -> Outcome<Samples> {
     let stage = make(Setup::of(2));
     let counted = balanced(|| {
@@ -191,7 +191,7 @@ pub fn unmaps<S: Stage>(make: &impl Fn(Setup) -> S) -> Outcome<Samples> {
     }))
 }
 
-/// Mappings that live to the end, and one in how many does.
+/// Mappings that live to the end; one in [`ONE_IN`] mappings does.
 const LONG_LIVED: u64 = 5_000;
 const ONE_IN: usize = 1024;
 
@@ -230,14 +230,14 @@ fn without_blocks() -> Outcome<Samples> {
 /// Blocks with live mappings when the alias flush comes.
 const ALIAS_BLOCKS: usize = 100_000;
 
-/// How many of them have slots to flush.
+/// Numbers of those blocks that have slots to flush.
 pub const ALIAS_DIRTY: [usize; 4] = [0, 100, 1_000, 10_000];
 
 /// Times one alias flush over a hundred thousand blocks.
 pub fn aliases<S: Stage>(make: &impl Fn(Setup) -> S, dirty: usize) -> Outcome<Samples> {
     // Two mappings fill a block, so that a hundred thousand are soon there.
     let geometry = BlockGeometry::new(128, 64).expect("Linux has such blocks");
-    // Nobody but the alias flush is to flush anything.
+    // Only the alias flush is to flush anything.
     let stage = make(Setup { cpus: 1, geometry, drain: Drain::Posted });
     let Some(space) = stage.space() else { return without_blocks() };
     let mut caller = stage.caller(0);

@@ -6,7 +6,7 @@
 //! ([`verify`]):
 //!
 //! * one page allocated and freed, again and again; many allocated, then all freed; blocks replaced at random;
-//! * the frag test of LLFree's benchmark, which asks what is left of whole pageblocks;
+//! * the frag test of LLFree's benchmark, which asks how many whole pageblocks remain;
 //! * bytes of records per GiB.
 //!
 //! nofrag counts events, keeps types apart and has watermarks to look at; the others do not. Figures that LLFree's
@@ -23,7 +23,6 @@ use self::turns::Samples;
 use crate::contest::{Board, Effort, Entry, Named, Outcome, interleave, shielded};
 use crate::record::{Group, Measure, Record, Records};
 
-/// nofrag's own policy.
 pub const OURS: &str = "nofrag";
 /// Linux before the series.
 pub const VANILLA: &str = "nofrag as linux-4.20";
@@ -41,24 +40,24 @@ pub const PUBLISHED: [(&str, Option<f64>, f64); 2] = [
     ("(published: LLFree, 128 GiB)", Some(15.2), 46.6),
 ];
 
-/// Everyone takes part; turns are measured where the type is known.
+/// A contestant of whatever type; its turns are measured where the type is known.
 pub trait PageContestant: Named {
-    /// Checks it against a map of frames.
+    /// Checks the contestant against a map of frames.
     fn verify(&self, seed: u64) -> Outcome<Samples>;
 
-    /// One page, again and again.
+    /// Times one page, again and again.
     fn repeat(&self, plan: &Plan, effort: &Effort) -> Outcome<Samples>;
 
-    /// Many blocks, then all freed.
+    /// Times many blocks taken, then all freed.
     fn bulk(&self, plan: &Plan, effort: &Effort) -> Outcome<Samples>;
 
-    /// Blocks replaced at random.
+    /// Times blocks replaced at random.
     fn random(&self, plan: &Plan, effort: &Effort) -> Outcome<Samples>;
 
-    /// What is left of whole pageblocks.
+    /// Counts the whole pageblocks that remain.
     fn frag(&self, seed: u64) -> Outcome<Samples>;
 
-    /// Bytes of records.
+    /// Counts the bytes of records.
     fn footprint(&self, plan: &Plan) -> Outcome<Samples>;
 }
 
@@ -88,7 +87,7 @@ impl<S: PageSource, M: Fn(u32) -> S> PageContestant for Entry<M> {
     }
 }
 
-/// All contestants, in the order of the tables.
+/// Makes all contestants, in the order of the tables.
 #[must_use]
 pub fn contestants() -> Vec<Box<dyn PageContestant>> {
     let under = |preset: &'static str| move |frames| Pages::new(preset, frames);
@@ -114,25 +113,25 @@ pub const FRAG: &str = "frag test, 4 GiB: filled, half freed, a tenth replaced 9
 /// The name of the workload of [`PageContestant::footprint`].
 pub const FOOTPRINT: &str = "bytes of records for each GiB: all free; pages in use at random";
 
-/// The name of the workload of [`PageContestant::bulk`].
+/// Returns the name of the workload of [`PageContestant::bulk`].
 #[must_use]
 pub fn bulk_workload(blocks: Blocks) -> String {
     format!("bulk: three quarters of 4 GiB taken, then freed, {}", blocks.name())
 }
 
-/// The name of the workload of [`PageContestant::random`].
+/// Returns the name of the workload of [`PageContestant::random`].
 #[must_use]
 pub fn random_workload(blocks: Blocks) -> String {
     format!("random: blocks replaced in 4 GiB, {}", blocks.name())
 }
 
-/// All workloads.
+/// Runs all workloads on page frames.
 pub fn run(records: &mut Records, effort: &Effort, seed: u64, progress: &dyn Fn(&str)) {
     let mut all = contestants();
     let board = Board::new(records, Group::Pages, verify::WORKLOAD, &all);
     interleave(board, &all, 1, effort, progress, |who, _| who.verify(seed));
     all.retain(|who| !records.samples(verify::WORKLOAD, who.name(), Measure::Disjoint).is_empty());
-    // To fill memory is no part of what is timed, and takes its time in every round.
+    // Filling memory is not timed, and takes its time in every round.
     let workload = effort.workload + effort.setup * effort.rounds as u32;
     let timed = &Effort { workload, ..*effort };
     let plan = Plan::new(seed, Blocks::Pages, FRAMES, effort);

@@ -1,4 +1,4 @@
-//! What is done, drawn before any clock starts.
+//! Operations on page frames, drawn before any clock starts.
 
 use crate::contest::Effort;
 use crate::trace::generator;
@@ -6,22 +6,19 @@ use nofrag::units::Order;
 use rand::RngExt;
 use rand_pcg::Pcg64;
 
-/// Sizes of blocks.
+/// Sizes of the blocks of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blocks {
-    /// Single pages.
     Pages,
-    /// Whole pageblocks.
     Pageblocks,
     /// Of a hundred 70 single pages, 10 of order 1, 8 of order 2, 7 of order 3, 3 of order 4 and 2 of order 9.
     Mixed,
 }
 
 impl Blocks {
-    /// All of them.
     pub const ALL: [Blocks; 3] = [Blocks::Pages, Blocks::Pageblocks, Blocks::Mixed];
 
-    /// The name in tables.
+    /// Returns the name used in tables.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -54,14 +51,14 @@ pub struct Plan {
     /// Blocks that are allocated one after the other: about three quarters of memory, or as many as there are
     /// replacements.
     pub bulk: Vec<Order>,
-    /// Those in random order.
+    /// The slots of these blocks, in random order.
     pub order: Vec<u32>,
     /// Slots whose block is freed and replaced by one of the given size.
     pub replacements: Vec<(u32, Order)>,
 }
 
 impl Plan {
-    /// The operations on blocks of some sizes in `frames` frames.
+    /// Draws the operations on blocks of some sizes in `frames` frames.
     #[must_use]
     pub fn new(seed: u64, blocks: Blocks, frames: u32, effort: &Effort) -> Plan {
         let mut random = generator(seed, 301 + blocks as u64);
@@ -89,7 +86,7 @@ impl Plan {
 pub struct FragDraws(Pcg64);
 
 impl FragDraws {
-    /// The draws of a seed.
+    /// Makes the draws of a seed.
     #[must_use]
     pub fn new(seed: u64) -> FragDraws {
         FragDraws(generator(seed, 401))

@@ -11,22 +11,22 @@ use ::nofrag::units::{Nanos, Order, PageCount, Pfn};
 
 /// Blocks of `2^order` page frames, each at a multiple of its size.
 pub trait PageSource {
-    /// What the caller keeps of a block to free it.
+    /// Token by which the caller frees a block.
     type Block: Copy;
 
-    /// Takes a block.
+    /// Takes a block of `order`.
     fn alloc(&mut self, order: Order) -> Option<Self::Block>;
 
-    /// Gives it back; false if it is refused.
+    /// Gives the block back; returns false if it is refused.
     fn free(&mut self, block: Self::Block) -> bool;
 
-    /// Its first frame.
+    /// Returns the first frame of the block.
     fn start(&self, block: &Self::Block) -> u64;
 
-    /// Gives up what it keeps at hand for the next request, as a request for a large block would make it.
+    /// Gives up the blocks that it keeps at hand for the next request, as a request for a large block would make it.
     fn settle(&mut self) {}
 
-    /// The source's own account of the bytes of its records, where it has one.
+    /// Returns the source's own account of the bytes of its records, where it has one.
     fn own_metadata_bytes(&self) -> Option<usize> {
         None
     }
@@ -41,7 +41,7 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// An allocator of `frames` frames under a preset.
+    /// Makes an allocator of `frames` frames under a preset.
     ///
     /// # Panics
     /// If there is no such preset, or no memory for the records.
@@ -120,31 +120,31 @@ fn space(frames: u32) -> Space {
     Space { pages: frames, live: frames }
 }
 
-/// buddy_system_allocator's frame allocator.
+/// Makes buddy_system_allocator's frame allocator.
 #[must_use]
 pub fn buddy(frames: u32) -> Ranges<Buddy> {
     Ranges(Buddy::new(space(frames)))
 }
 
-/// bitmap-allocator's bitmap of the size that fits.
+/// Makes bitmap-allocator's bitmap of the size that fits.
 #[must_use]
 pub fn bitmap(frames: u32) -> Ranges<Bitmap> {
     Ranges(Bitmap::new(space(frames)))
 }
 
-/// free-list's sorted list of ranges.
+/// Makes free-list's sorted list of ranges.
 #[must_use]
 pub fn free_list(frames: u32) -> Ranges<FreeListPeer> {
     Ranges(FreeListPeer::new(space(frames)))
 }
 
-/// A standard-library map of free ranges, first fit.
+/// Makes a standard-library map of free ranges, first fit.
 #[must_use]
 pub fn first_fit(frames: u32) -> Ranges<BTreeFirstFit> {
     Ranges(BTreeFirstFit::new(space(frames)))
 }
 
-/// nofrag's allocator of ranges: the lowest place.
+/// Makes nofrag's allocator of ranges, which takes the lowest place.
 #[must_use]
 pub fn lowest(frames: u32) -> Ranges<Nofrag> {
     Ranges(Nofrag::new(space(frames), Index::WideBlocks, Fit::Lowest))

@@ -1,4 +1,4 @@
-//! What a contestant does in its turn, and what is counted and timed of it.
+//! The turn of a contestant, and what is counted and timed of it.
 
 use super::FRAMES;
 use super::plan::{FragDraws, Plan};
@@ -24,14 +24,14 @@ pub const UNTIMED: Duration = Duration::from_secs(20);
 /// Operations between two looks at the clock.
 const BETWEEN_LOOKS: usize = 128;
 
-/// A source and what it has handed out. A slot is empty when the source had no block for it.
+/// A source and the blocks that it has handed out. A slot is empty when the source had no block for it.
 struct Run<S: PageSource> {
     source: S,
     live: Vec<Option<S::Block>>,
     refused: usize,
 }
 
-/// How much was done, and how long it took.
+/// Number of operations, and the time that they took.
 struct Timing {
     operations: usize,
     elapsed: Duration,
@@ -160,8 +160,8 @@ pub fn bulk<S: PageSource>(
     outcome(timed(&mut run))
 }
 
-/// Allocates three quarters of memory, frees half of the blocks at random, then replaces what is left one by one; only
-/// that is timed.
+/// Allocates three quarters of memory, frees half of the blocks at random, then replaces the remaining ones one by one;
+/// only that is timed.
 pub fn random<S: PageSource>(
     make: &impl Fn(u32) -> S,
     plan: &Plan,
@@ -179,7 +179,8 @@ pub fn random<S: PageSource>(
     outcome(timed(&mut run))
 }
 
-/// Bytes that a contestant holds for each GiB of memory: when all is free, and with half of the pages in use at random.
+/// Counts the bytes that a contestant holds for each GiB of memory: when all is free, and with half of the pages in use
+/// at random.
 pub fn footprint<S: PageSource>(make: &impl Fn(u32) -> S, plan: &Plan) -> Outcome<Samples> {
     let per_gib = |bytes: usize| bytes as f64 / 1024.0 / f64::from(FRAMES) * f64::from(1 << 18);
     let heap = Region::new(&INSTRUMENTED_SYSTEM);
@@ -205,7 +206,7 @@ pub fn footprint<S: PageSource>(make: &impl Fn(u32) -> S, plan: &Plan) -> Outcom
 }
 
 /// LLFree's frag test: fills memory with single pages, frees a random half, then frees and allocates a random tenth of
-/// what is left, 99 times. What counts are pageblocks without a page in use, and what had to be moved for the others.
+/// the rest, 99 times. Its figures are pageblocks without a page in use, and the pages to be moved for the others.
 pub fn frag<S: PageSource>(make: &impl Fn(u32) -> S, seed: u64) -> Outcome<Samples> {
     let mut source = make(FRAMES);
     let clock = TimeBox::open(UNTIMED);
@@ -287,7 +288,7 @@ fn survey<S: PageSource>(source: &S, live: &[S::Block]) -> Survey {
     }
 }
 
-/// How many pageblocks can be allocated at once, in a hundred of all.
+/// Counts the pageblocks that can be allocated at once, in a hundred of all.
 fn pageblocks_to_be_had<S: PageSource>(source: &mut S) -> f64 {
     source.settle();
     let had = std::iter::from_fn(|| source.alloc(Order::PAGEBLOCK)).count() as f64;

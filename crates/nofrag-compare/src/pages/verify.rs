@@ -7,14 +7,12 @@ use crate::contest::{Effort, Outcome};
 use crate::record::Measure;
 use nofrag::units::Order;
 
-/// The name of the workload.
 pub const WORKLOAD: &str =
     "page frames of 64 MiB: three quarters taken, half freed, replaced, all freed; untimed";
 
-/// Frames of the check.
 const FRAMES: u32 = 1 << 14;
 
-/// Which frames are taken.
+/// Map of the frames that are taken.
 struct Map {
     taken: Vec<bool>,
 }
@@ -82,7 +80,7 @@ impl<S: PageSource> Observed<S> {
     }
 }
 
-/// Observes one contestant.
+/// Checks one contestant against the map.
 pub fn run<S: PageSource>(make: &impl Fn(u32) -> S, seed: u64) -> Outcome<Samples> {
     let map = Map { taken: vec![false; FRAMES as usize] };
     let mut observed = Observed { source: make(FRAMES), map, live: Vec::new() };

@@ -13,14 +13,14 @@ pub enum Bitmap {
     Large(Box<BitAlloc16M>),
 }
 
-/// A bitmap of which the lowest `pages` bits are free.
+/// Makes a bitmap of which the lowest `pages` bits are free.
 fn filled<B: BitAlloc>(pages: u32) -> Box<B> {
     let mut bits = Box::new(B::default());
     bits.insert(0..pages as usize);
     bits
 }
 
-/// Calls the same method on whichever bitmap it is.
+/// Calls the same method on the bitmap of this size.
 macro_rules! on_bits {
     ($self:expr, $bits:ident => $call:expr) => {
         match $self {
@@ -32,7 +32,7 @@ macro_rules! on_bits {
 }
 
 impl Bitmap {
-    /// An allocator of all of `space`.
+    /// Makes an allocator of all of `space`.
     ///
     /// # Panics
     /// If the space is larger than 2^24 pages.

@@ -1,4 +1,4 @@
-//! What one writes without a library: the holes in std's B-tree maps, first fit and best fit.
+//! Code that one writes without a library: the holes in std's B-tree maps, first fit and best fit.
 
 use super::{Aligned, Peer, Space};
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 /// First fit: holes by address, scanned from the lowest.
 #[derive(Debug)]
 pub struct BTreeFirstFit {
-    /// Length by start.
+    /// Length of each hole, by start.
     holes: BTreeMap<u32, u32>,
 }
 
 impl BTreeFirstFit {
-    /// An allocator of all of `space`.
+    /// Makes an allocator of all of `space`.
     #[must_use]
     pub fn new(space: Space) -> BTreeFirstFit {
         BTreeFirstFit { holes: BTreeMap::from([(0, space.pages)]) }
@@ -69,14 +69,14 @@ impl Peer for BTreeFirstFit {
 /// Best fit: holes by address, and by size with the lowest address first among equals.
 #[derive(Debug)]
 pub struct BTreeBestFit {
-    /// Length by start.
+    /// Length of each hole, by start.
     by_start: BTreeMap<u32, u32>,
-    /// Length, then start.
+    /// Length, then start, of each hole.
     by_size: BTreeSet<(u32, u32)>,
 }
 
 impl BTreeBestFit {
-    /// An allocator of all of `space`.
+    /// Makes an allocator of all of `space`.
     #[must_use]
     pub fn new(space: Space) -> BTreeBestFit {
         let mut peer = BTreeBestFit { by_start: BTreeMap::new(), by_size: BTreeSet::new() };

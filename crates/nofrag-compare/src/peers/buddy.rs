@@ -18,7 +18,7 @@ pub struct BuddyHandle {
 }
 
 impl Buddy {
-    /// An allocator of all of `space`.
+    /// Makes an allocator of all of `space`.
     #[must_use]
     pub fn new(space: Space) -> Buddy {
         let mut frames = FrameAllocator::new();

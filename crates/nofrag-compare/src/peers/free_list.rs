@@ -9,7 +9,7 @@ pub struct FreeListPeer {
 }
 
 impl FreeListPeer {
-    /// An allocator of all of `space`.
+    /// Makes an allocator of all of `space`.
     #[must_use]
     pub fn new(space: Space) -> FreeListPeer {
         let mut peer = FreeListPeer { list: FreeList::new() };

@@ -29,18 +29,15 @@ pub use self::vmem::Vmem;
 /// The space that a contestant manages: pages `0..pages`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
-    /// Size in pages.
     pub pages: u32,
     /// The most allocations that are live in the long run; for peers with a fixed table.
     pub live: u32,
 }
 
-/// What came of a request with an alignment.
+/// Answer to a request with an alignment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aligned<H> {
-    /// A place was found.
     At(H),
-    /// No place was found.
     NoFit,
     /// The peer has no aligned requests.
     Unsupported,
@@ -52,9 +49,9 @@ impl<H> From<Option<H>> for Aligned<H> {
     }
 }
 
-/// An allocator of page ranges.
+/// A contestant that allocates page ranges.
 pub trait Peer {
-    /// What the caller keeps of an allocation to free it.
+    /// Token by which the caller frees an allocation.
     type Handle: Copy;
 
     /// Takes `size` pages, at least one, anywhere.
@@ -65,13 +62,13 @@ pub trait Peer {
         Aligned::Unsupported
     }
 
-    /// Gives an allocation back; false if the peer refuses it.
+    /// Gives an allocation back; returns false if the peer refuses it.
     fn free(&mut self, handle: Self::Handle) -> bool;
 
-    /// The first page of an allocation.
+    /// Returns the first page of an allocation.
     fn start(&self, handle: &Self::Handle) -> u64;
 
-    /// The peer's own account of the bytes of its records, where it has one.
+    /// Returns the peer's own account of the bytes of its records, where it has one.
     fn own_metadata_bytes(&self) -> Option<usize> {
         None
     }

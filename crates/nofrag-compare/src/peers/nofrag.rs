@@ -11,7 +11,7 @@ pub struct Nofrag {
 }
 
 impl Nofrag {
-    /// The given design and fit; the size index is kept only for the fits that need it.
+    /// Makes an allocator of the given design and fit; the size index is kept only for the fits that need it.
     #[must_use]
     pub fn new(space: Space, index: Index, fit: Fit) -> Nofrag {
         let size_index = matches!(fit, Fit::Best | Fit::Dynamic);

@@ -9,7 +9,7 @@ pub struct Offset {
 }
 
 impl Offset {
-    /// An allocator of all of `space`.
+    /// Makes an allocator of all of `space`.
     #[must_use]
     pub fn new(space: Space) -> Offset {
         let entries = space.live.saturating_mul(6).max(64);

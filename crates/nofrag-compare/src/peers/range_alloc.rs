@@ -3,14 +3,14 @@
 use super::{Aligned, Peer, Space};
 use range_alloc::RangeAllocator;
 
-/// `range_alloc::RangeAllocator<u32>`.
+/// `range_alloc::RangeAllocator<u32>`, over the space of pages.
 #[derive(Debug)]
 pub struct RangeAlloc {
     allocator: RangeAllocator<u32>,
 }
 
 impl RangeAlloc {
-    /// An allocator of all of `space`.
+    /// Makes an allocator of all of `space`.
     #[must_use]
     pub fn new(space: Space) -> RangeAlloc {
         RangeAlloc { allocator: RangeAllocator::new(0..space.pages) }

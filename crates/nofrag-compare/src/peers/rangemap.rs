@@ -3,7 +3,7 @@
 use super::{Aligned, Peer, Space};
 use rangemap::RangeSet;
 
-/// First fit over `rangemap::RangeSet::gaps`.
+/// First fit over `rangemap::RangeSet::gaps`, page by page.
 #[derive(Debug)]
 pub struct RangeMapGaps {
     busy: RangeSet<u32>,
@@ -11,7 +11,7 @@ pub struct RangeMapGaps {
 }
 
 impl RangeMapGaps {
-    /// An allocator of all of `space`.
+    /// Makes an allocator of all of `space`.
     #[must_use]
     pub fn new(space: Space) -> RangeMapGaps {
         RangeMapGaps { busy: RangeSet::new(), pages: space.pages }

@@ -3,17 +3,17 @@
 use super::{Aligned, Peer, Space};
 use vm_allocator::{AddressAllocator, AllocPolicy, RangeInclusive};
 
-/// Where the space begins. From zero, the crate fails (`Underflow`) to merge a freed range with a free page 0.
+/// First address of the space. From zero, the crate fails (`Underflow`) to merge a freed range with a free page 0.
 const BASE: u64 = 1 << 32;
 
-/// `vm_allocator::AddressAllocator` with `FirstMatch`.
+/// `vm_allocator::AddressAllocator` with the policy `FirstMatch`.
 #[derive(Debug)]
 pub struct VmAllocator {
     allocator: AddressAllocator,
 }
 
 impl VmAllocator {
-    /// An allocator of all of `space`.
+    /// Makes an allocator of all of `space`.
     #[must_use]
     pub fn new(space: Space) -> VmAllocator {
         let allocator = AddressAllocator::new(BASE, u64::from(space.pages))

@@ -36,7 +36,7 @@ unsafe impl Allocator for TagCache {
     }
 }
 
-/// `vmem::Arena` with one policy.
+/// `vmem::Arena` with one policy of allocation.
 pub struct Vmem {
     /// Empty only while being dropped.
     arena: Option<Arena<'static, 'static, TagCache, Mutex<()>>>,
@@ -44,7 +44,7 @@ pub struct Vmem {
 }
 
 impl Vmem {
-    /// An arena of all of `space` that allocates by `policy`.
+    /// Makes an arena of all of `space` that allocates by `policy`.
     #[must_use]
     pub fn new(space: Space, policy: fn() -> AllocPolicy) -> Vmem {
         let arena = Arena::create("space", 1, None, TagCache::default())

@@ -1,4 +1,4 @@
-//! What is written down of the turns.
+//! The records that the turns of contestants leave.
 
 use nofrag_compare::contest::{Board, Effort, Named, Outcome, interleave};
 use nofrag_compare::record::{Group, Measure, Records};

@@ -29,7 +29,7 @@ fn contestants_hand_out_aligned_and_disjoint_blocks() {
     std::thread::Builder::new().stack_size(64 << 20).spawn(work).unwrap().join().unwrap();
 }
 
-/// A contestant that says something else than the first frame of whole pageblocks.
+/// A contestant that names another frame than the first one of whole pageblocks.
 struct Faulty {
     inner: Pages,
     fault: fn(u64) -> u64,

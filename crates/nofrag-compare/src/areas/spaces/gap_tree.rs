@@ -26,7 +26,7 @@ pub struct GapTree {
     root: Link,
     /// A chain of unused nodes, by `up`.
     unused: Link,
-    /// Where the highest area ends; the gap above belongs to no node.
+    /// End of the highest area; the gap above belongs to no node.
     top: u64,
     len: usize,
     steps: u64,
@@ -35,10 +35,10 @@ pub struct GapTree {
 #[derive(Clone, Copy, Debug)]
 struct Node {
     area: Area,
-    /// Of the subtree.
+    /// Largest gap of the subtree.
     max_gap: u64,
     up: Link,
-    /// Below and above.
+    /// Children: below and above.
     down: [Link; 2],
     height: u8,
 }
@@ -49,11 +49,9 @@ struct Area {
     end: u64,
     /// Pages between the area below and this one.
     gap: u64,
-    /// What it is.
     kind: u32,
 }
 
-/// A node's number, from one.
 type Link = Option<NonZeroU32>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,10 +70,10 @@ impl Side {
 }
 
 impl GapTree {
-    /// What one area costs.
+    /// Bytes that one area costs.
     pub const NODE_BYTES: usize = size_of::<Node>();
 
-    /// Without areas.
+    /// Makes a tree without areas.
     #[must_use]
     pub fn new(window: Span) -> GapTree {
         GapTree {
@@ -114,7 +112,7 @@ impl GapTree {
         link.map_or(0, |id| self.node(id).max_gap)
     }
 
-    /// The highest place of `pages` pages.
+    /// Returns the highest place of `pages` pages.
     fn highest(&mut self, pages: u64) -> Option<u64> {
         if self.window.end() - self.top >= pages {
             return Some(self.window.end() - pages);
@@ -209,7 +207,7 @@ impl GapTree {
         None
     }
 
-    /// The next area on this side.
+    /// Returns the next area on this side.
     fn neighbour(&self, id: NonZeroU32, side: Side) -> Link {
         if let Some(mut at) = self.child(id, side) {
             while let Some(next) = self.child(at, side.other()) {
@@ -296,7 +294,7 @@ impl GapTree {
         (node.height, node.max_gap) = (height, max_gap);
     }
 
-    /// Recomputes a node and rotates where its children's heights differ by two; the root of the subtree.
+    /// Recomputes a node and rotates where its children's heights differ by two; returns the root of the subtree.
     fn balance(&mut self, id: NonZeroU32) -> NonZeroU32 {
         let [below, above] = self.node(id).down.map(|link| self.height(link));
         let side = if below > above { Side::Below } else { Side::Above };
@@ -322,10 +320,10 @@ impl GapTree {
         child
     }
 
-    /// Names the first law that does not hold.
+    /// Checks all laws, and names the first law that does not hold.
     ///
     /// # Errors
-    /// The law.
+    /// The first law that does not hold.
     pub fn check(&self) -> Result<(), String> {
         let (mut floor, mut count, mut stack, mut at) = (self.window.start(), 0, vec![], self.root);
         loop {

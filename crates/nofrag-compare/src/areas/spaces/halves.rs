@@ -13,23 +13,22 @@ pub struct Halves {
     way: Way,
 }
 
-/// How the highest place is asked for.
+/// Way of asking for the highest place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// By its name.
     Straight,
-    /// As the lowest place of the mirrored space: Linux's trees of free ranges know no other.
+    /// The lowest place of the mirrored space: Linux's trees of free ranges know no other.
     Mirrored,
 }
 
 impl Halves {
-    /// Over wide blocks.
+    /// Makes holes over wide blocks.
     #[must_use]
     pub fn wide_blocks() -> Halves {
         Halves::new(Index::WideBlocks, Way::Straight)
     }
 
-    /// Over Linux's tree of free ranges (since 5.2).
+    /// Makes holes over Linux's tree of free ranges (since 5.2).
     #[must_use]
     pub fn augmented_tree() -> Halves {
         Halves::new(Index::AugmentedTree(AlignRule::default()), Way::Mirrored)
@@ -42,7 +41,7 @@ impl Halves {
         Halves { holes, areas: AreaMap::default(), way }
     }
 
-    /// Where a range of the holes lies in the space, and the other way round.
+    /// Translates the start of a range from holes to space, or the other way round.
     fn translate(&self, start: u64, pages: u64) -> u64 {
         match self.way {
             Way::Straight => start,

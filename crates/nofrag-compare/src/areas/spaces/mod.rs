@@ -19,18 +19,18 @@ pub use self::walk::Walk;
 
 use ::nofrag::ranges::Span;
 
-/// What is searched: a 64-bit process from its lowest mappable page to where downward searches begin, in pages.
+/// The space that is searched: a 64-bit process from its lowest mappable page to where downward searches begin, in
+/// pages.
 pub const WINDOW: Span = match Span::new(0x10, 0x7_ffff_7fff) {
     Ok(window) => window,
     Err(_) => unreachable!(),
 };
 
-/// What lies at an address.
+/// Answer to a look-up of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     /// The area that begins at this page.
     Area(u64),
-    /// No area.
     Hole,
     /// The contestant does not look up addresses.
     Unsupported,
@@ -44,32 +44,33 @@ impl From<Option<u64>> for Found {
 
 /// Areas in an address space, in pages. Two that touch stay two.
 pub trait AreaSpace {
-    /// Finds a gap of `pages` pages and stores an area there; its first page.
+    /// Finds a gap of `pages` pages and stores an area there; returns its first page.
     fn map(&mut self, pages: u64) -> Option<u64>;
 
-    /// Stores an area at `start`, where a gap is; false if it is refused.
+    /// Stores an area at `start`, where a gap is; returns false if it is refused.
     fn map_at(&mut self, start: u64, pages: u64) -> bool;
 
-    /// Removes the area that begins at `start` and has `pages` pages; false if it is refused.
+    /// Removes the area that begins at `start` and has `pages` pages; returns false if it is refused.
     fn unmap(&mut self, start: u64, pages: u64) -> bool;
 
-    /// The area that holds page `at`.
+    /// Looks up the area that holds page `at`.
     fn find(&self, _at: u64) -> Found {
         Found::Unsupported
     }
 
-    /// Areas, nodes or blocks that searches have looked at, where they are counted.
+    /// Returns the number of areas, nodes or blocks that searches have looked at, where they are counted.
     fn steps(&self) -> Option<u64> {
         None
     }
 
-    /// The contestant's own account of the bytes of its records, where it has one.
+    /// Returns the contestant's own account of the bytes of its records, where it has one.
     fn own_metadata_bytes(&self) -> Option<usize> {
         None
     }
 }
 
-/// The range that takes the place of `start..start + pages` when addresses are counted from the other end.
+/// Returns the start of the range that takes the place of `start..start + pages` when addresses are counted from the
+/// other end.
 fn mirrored(start: u64, pages: u64) -> u64 {
     WINDOW.start() + WINDOW.end() - (start + pages)
 }

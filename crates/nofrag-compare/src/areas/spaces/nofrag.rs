@@ -7,7 +7,7 @@ use nofrag::mmap::{
 };
 use nofrag::units::{PageCount, Vpn};
 
-/// Two kinds in turn, as in the live measurements of Linux. They are opaque besides: whatever comes to touch after a
+/// Two kinds in turn, as in the live measurements of Linux. They are opaque besides: areas that come to touch after a
 /// while would merge otherwise, and the number of areas would not stay what it is.
 const KINDS: [Attributes; 2] = [
     Attributes::anonymous(Protection::READ_WRITE).with(AreaFlags::OPAQUE),
@@ -22,13 +22,13 @@ pub struct Nofrag {
 }
 
 impl Nofrag {
-    /// Downwards in the window of all contestants.
+    /// Makes a space that places downwards in the window of all contestants.
     #[must_use]
     pub fn new(placement: Placement) -> Nofrag {
         Nofrag::within(Layout::window(WINDOW, Direction::Down), placement)
     }
 
-    /// In any layout.
+    /// Makes a space in any layout.
     #[must_use]
     pub fn within(layout: Layout, placement: Placement) -> Nofrag {
         let config = SpaceConfig { map_limit: usize::MAX, ..SpaceConfig::new(layout, placement) };
@@ -50,7 +50,8 @@ impl AreaSpace for Nofrag {
     }
 
     fn map_at(&mut self, start: u64, pages: u64) -> bool {
-        // What `map` sets by itself, a captured area brings along; without it each area would be of a kind of its own.
+        // The offset that `map` sets by itself, a captured area brings along; without it each area would be of a kind
+        // of its own.
         let kind = Attributes { offset: start, ..self.next_kind() };
         self.space.load(Vpn(start), PageCount(pages), kind).is_ok()
     }

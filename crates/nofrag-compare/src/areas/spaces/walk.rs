@@ -1,4 +1,5 @@
-//! What virtual machine monitors write: a map of the ranges in use, walked from the top until a gap is large enough.
+//! The code that virtual machine monitors write: a map of the ranges in use, walked from the top until a gap is large
+//! enough.
 
 use super::{AreaSpace, Found, WINDOW};
 use std::collections::BTreeMap;
@@ -53,7 +54,6 @@ pub(super) struct AreaMap(BTreeMap<u64, Area>);
 #[derive(Clone, Copy, Debug)]
 struct Area {
     end: u64,
-    /// What it is.
     kind: u32,
 }
 
@@ -65,7 +65,7 @@ impl AreaMap {
         self.0.insert(start, Area { end: start + pages, kind });
     }
 
-    /// Removes an area; whether it was there.
+    /// Removes an area; returns true if it was there.
     #[inline]
     pub(super) fn remove(&mut self, start: u64, pages: u64) -> bool {
         let area = self.0.remove(&start);
@@ -73,7 +73,7 @@ impl AreaMap {
         area.is_some_and(|area| area.end == start + pages)
     }
 
-    /// The area that holds page `at`.
+    /// Looks up the area that holds page `at`.
     #[inline]
     pub(super) fn find(&self, at: u64) -> Found {
         let below = self.0.range(..=at).next_back();
