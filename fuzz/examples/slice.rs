@@ -1,4 +1,4 @@
-//! A slice of the campaign: inputs without any order for one structure, beside its model, for so many seconds.
+//! A slice of the campaign: inputs without any order for one structure, beside its model, for a number of seconds.
 //!
 //! `slice ranges 7 60` runs the inputs of the seeds 7, 8, .. for a minute and prints how many operations it has
 //! carried out; with 0 seconds it runs the first one alone, which is how a failure is repeated. `cargo xtask campaign`
@@ -12,7 +12,7 @@ use nofrag_fuzz::{arena, blocks, mmap, pages, ranges, refused, starved, steps, v
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
-/// A structure, and what runs an input for it.
+/// A structure, and the function that runs an input for it.
 type Body = (&'static str, fn(&[u8]));
 
 const BODIES: [Body; 8] = [
@@ -26,7 +26,7 @@ const BODIES: [Body; 8] = [
     ("refused", refused::run),
 ];
 
-/// So many inputs are run before the clock is asked.
+/// Inputs that are run between two looks at the clock.
 const BATCH: u64 = 16;
 
 fn main() -> ExitCode {
@@ -67,7 +67,7 @@ fn run(name: &str, body: fn(&[u8]), first: u64, limit: Duration) -> ExitCode {
     }
 }
 
-/// Bytes without any order: mostly enough for as many operations as a body carries out.
+/// Makes bytes without any order: mostly enough for as many operations as a body carries out.
 fn input(seed: u64) -> Vec<u8> {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let mut data = vec![0; 64 + (random.next_u64() % 4096) as usize];

@@ -10,7 +10,7 @@ use crate::it::arena_pair::{BLOCK, Ghosts, OWNERS, Pair, Seen, Stamped, small};
 use crate::it::choices::Choices;
 use crate::steps;
 
-/// So many steps of one input are run.
+/// Steps of one input that are run at most.
 const MOST_STEPS: usize = 300;
 
 /// Runs the operations in `data` on the memory and the policy that its first byte chooses; panics when a promise is

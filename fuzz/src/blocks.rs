@@ -1,4 +1,4 @@
-//! Random small mappings under each preset, against a list of what is mapped.
+//! Random small mappings under each preset, against a list of the mappings.
 
 use crate::it::block_pair::Pair;
 use crate::it::block_support::{PageBook, block_space, gappy_cpus, geometry, presets_with};
@@ -7,7 +7,7 @@ use crate::it::starving::Heap;
 use crate::it::vmap_support::span;
 use crate::steps;
 
-/// So many steps of one input are run.
+/// Steps of one input that are run at most.
 const MOST_STEPS: usize = 400;
 
 /// Runs the operations in `data` on the preset and the geometry that its first two bytes choose; panics when a promise
@@ -18,7 +18,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// The same on this heap.
+/// Runs the operations in `data` on this heap.
 pub(crate) fn drive(choice: u8, shape: u8, heap: Heap, data: &[u8]) {
     let (slots, max_pages) = [(64, 32), (128, 64), (16, 8)][usize::from(shape % 3)];
     // A low limit, so that short inputs reach the purge too.

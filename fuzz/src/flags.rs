@@ -30,7 +30,7 @@ pub fn run(data: &[u8]) {
     );
 }
 
-/// Whether the name is made as those of flags are.
+/// Returns true if the name is made like those of flags.
 fn is_plain(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte == b'_' || byte.is_ascii_uppercase())
 }

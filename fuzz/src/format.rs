@@ -34,7 +34,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// The field byte by byte; 0 if the format has none of this name, or one that is no number.
+/// Reads the field byte by byte; 0 if the format has none of this name, or one that is no number.
 fn naive(format: &Format, name: &str, record: &[u8]) -> u64 {
     let Some(field) = format.field(name) else { return 0 };
     if !matches!(field.size, 1 | 2 | 4 | 8) {

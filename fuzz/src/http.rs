@@ -1,4 +1,4 @@
-//! What scrapers ask over HTTP, from arbitrary bytes.
+//! Requests of scrapers over HTTP, from arbitrary bytes.
 
 use nofrag_host::metrics::{Format, Request};
 

@@ -5,7 +5,7 @@ use crate::it::starving::Heap;
 use crate::steps;
 use nofrag::mmap::SpaceConfig;
 
-/// So many steps of one input are run.
+/// Steps of one input that are run at most.
 const MOST_STEPS: usize = 400;
 
 /// Runs the operations in `data` on the placement, the windows and the limit of areas
@@ -17,7 +17,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// The same on this heap.
+/// Runs the operations in `data` on this heap.
 pub(crate) fn drive(choice: u8, limit: u8, heap: Heap, data: &[u8]) {
     let scale = SCALES[usize::from(limit) / 4 % SCALES.len()];
     let configs = configs(scale);

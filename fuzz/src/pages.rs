@@ -8,7 +8,7 @@ use crate::it::page_pair::{Pair, Step, machines, modelled};
 use crate::it::page_world::World;
 use crate::steps;
 
-/// So many steps of one input are run.
+/// Steps of one input that are run at most.
 const MOST_STEPS: usize = 300;
 
 /// Runs the requests in `data` on the preset and the machine that its first bytes choose; panics when a promise is

@@ -37,7 +37,8 @@ fn read(text: &[u8]) -> Parsed {
     parse(text).expect("reading from memory does not fail")
 }
 
-/// Areas ascend, each line is at most one of them or one that is malformed, and reading twice gives the same.
+/// Checks that areas ascend, each line is at most one of them or one that is malformed, and reading twice gives the
+/// same.
 fn check_lines(text: &[u8], parsed: &Parsed) {
     assert_eq!(parsed.bytes, text.len() as u64, "bytes are lost or read twice");
     assert!(parsed.areas.iter().all(|area| area.start < area.end), "an area is empty");
@@ -56,7 +57,7 @@ fn check_lines(text: &[u8], parsed: &Parsed) {
     assert_eq!(&read(text), parsed, "reading depends on more than the text");
 }
 
-/// Every byte is mapped or free, and no placement loses or invents a mapping.
+/// Checks that every byte is mapped or free, and no placement loses or invents a mapping.
 fn check_report(report: &Report, cells: usize) {
     let space = &report.space;
     assert!(space.start < space.end, "the space is empty");

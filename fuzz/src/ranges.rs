@@ -6,7 +6,7 @@ use crate::it::choices::Choices;
 use crate::it::range_pair::{DELICATE, Pair};
 use crate::steps;
 
-/// So many steps of one input are run.
+/// Steps of one input that are run at most.
 const MOST_STEPS: usize = 400;
 
 /// Runs the operations in `data` on the design that its first byte chooses; panics when a promise is broken.
@@ -16,7 +16,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// One of the designs, with some of what they may know besides.
+/// Returns one of the designs, with some of what they may know besides.
 pub(crate) fn config(choice: u8) -> Config {
     let index = match choice % 8 {
         0..4 => Index::WideBlocks,

@@ -38,7 +38,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// No byte is taken twice, and nothing from beyond what the page says that it has.
+/// Checks that no byte is taken twice, and none from beyond the length that the page names.
 fn check_page(page: &[u8]) {
     let Ok(records) = SubBuffer::new(page) else { return };
     let said =
@@ -48,14 +48,14 @@ fn check_page(page: &[u8]) {
     assert!(taken <= said, "{taken} bytes of records of {said}");
 }
 
-/// All events of a source.
+/// Reads all events of a source.
 pub(crate) fn all(source: &mut dyn EventSource) -> (Vec<Event>, Loss) {
     let mut events = Vec::new();
     while source.read(&mut events).expect("memory can be read") {}
     (events, source.loss())
 }
 
-/// Some formats of Linux 6.1, whose pages are among the seeds.
+/// Returns some formats of Linux 6.1, whose pages are among the seeds.
 fn formats() -> Vec<Format> {
     let field = |(name, offset, size): &(&str, usize, usize)| {
         format!(

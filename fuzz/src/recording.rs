@@ -9,12 +9,13 @@ use nofrag_host::budget::Budget;
 use nofrag_host::recording::Recording;
 use nofrag_host::trace::{Event, Loss};
 
-/// So many events are read: a few bytes can honestly say that a million equal events follow.
+/// Events that are read at most: a few bytes can honestly say that a million equal events follow.
 const ENOUGH: usize = 1 << 16;
 const FILE_HEAD: usize = 16;
 const CHUNK_HEAD: usize = 48;
 
-/// What a file may cost: far less than the limits under which targets run, so that these tell who believes a length.
+/// Bytes that a file may cost: far less than the limits under which targets run, so that these show code that believes
+/// a length.
 const MOST_BYTES: u64 = 64 << 20;
 
 /// Reads `data` behind its first byte as the file. If bit 0 of that byte is set, the checksums of the file are made
@@ -46,7 +47,7 @@ fn read(file: &[u8]) -> Option<(Vec<Event>, Loss)> {
     events_of(&Recording::from_bytes(file.to_vec(), Path::new("recording")).ok()?)
 }
 
-/// The same of a file in memory, which has a hole at its end.
+/// Reads a file in memory, with a hole at its end.
 fn read_sparse(file: &[u8], hole: u64) -> Option<(Vec<Event>, Loss)> {
     let flags = rustix::fs::MemfdFlags::CLOEXEC;
     let sparse = File::from(rustix::fs::memfd_create("recording", flags).ok()?);

@@ -1,5 +1,5 @@
-//! Everything of the backing crate that makes system calls, with one kind of call refused at some point: what was
-//! refused is an error, every law holds after it, and without refusals the same works.
+//! Everything of the backing crate that makes system calls, with one kind of call refused at some point: a refusal is
+//! an error, every law holds after it, and without refusals the same works.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use rustix::io::Errno;
 
 use crate::steps;
 
-/// Any error: which one is the tests' business.
+/// Any error: the tests of the crate say which one.
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
 const SUBJECTS: [fn() -> Outcome; 9] = [
@@ -36,7 +36,8 @@ const SUBJECTS: [fn() -> Outcome; 9] = [
 
 const ERRORS: [Errno; 5] = [Errno::NOMEM, Errno::AGAIN, Errno::INTR, Errno::PERM, Errno::INVAL];
 
-/// Refuses what `data` says: which call, after how many, how often, with which error, four bytes for each subject.
+/// Refuses the calls that `data` names: which one, after how many, how often, with which error, four bytes for each
+/// subject.
 pub fn run(data: &[u8]) {
     for (at, bytes) in data.chunks_exact(5).take(40).enumerate() {
         let [subject, call, after, times, error] = bytes.try_into().expect("a chunk has five");

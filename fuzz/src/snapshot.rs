@@ -37,8 +37,8 @@ pub fn run(data: &[u8]) {
     check_machine(files);
 }
 
-/// The report on a machine with these files: bounds are in order, and what is said of an order agrees with what is said
-/// of the largest.
+/// Checks the report on a machine with these files: bounds are in order, and what is said of an order agrees with what
+/// is said of the largest.
 fn check_machine(files: Files) {
     let sources = Sources::of_files(files);
     // Only the areas of the vmalloc space may be too many.
@@ -72,7 +72,7 @@ fn check_machine(files: Files) {
     }
 }
 
-/// Free blocks are aligned, apart, and cover exactly the free frames.
+/// Checks that free blocks are aligned, apart, and cover exactly the free frames.
 fn check_frames(pages: &PageMap<'_>) {
     let all = 0..pages.frames();
     let free = pages.count_uses(all.clone())[FrameUse::Free.index()];
@@ -85,7 +85,7 @@ fn check_frames(pages: &PageMap<'_>) {
     assert_eq!(covered, free, "the blocks are not the free frames");
 }
 
-/// The files in the input.
+/// Returns the files in the input.
 fn files(data: &[u8]) -> Files {
     let mut files = Files::default();
     let mut name: Option<String> = None;

@@ -1,4 +1,4 @@
-//! How many operations the bodies carry out: sums of a campaign are counted, never estimated.
+//! The number of operations that the bodies carry out: sums of a campaign are counted, never estimated.
 
 use std::cell::Cell;
 
@@ -11,7 +11,7 @@ pub(crate) fn count() {
     CARRIED_OUT.set(CARRIED_OUT.get() + 1);
 }
 
-/// Carries out steps of `pair`, at most so many, until nothing is left to choose by.
+/// Carries out steps of `pair`, at most `most` of them, until nothing is left to choose by.
 pub(crate) fn carry_out<P>(
     most: usize,
     pair: &mut P,
@@ -27,7 +27,7 @@ pub(crate) fn carry_out<P>(
     }
 }
 
-/// How many operations this thread has carried out.
+/// Returns the number of operations that this thread has carried out.
 #[must_use]
 pub fn carried_out() -> u64 {
     CARRIED_OUT.get()

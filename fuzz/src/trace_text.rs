@@ -35,13 +35,13 @@ fn read(data: &[u8], buffer: usize) -> (Vec<Event>, Loss) {
     all(&mut TraceText::new(input, "text".into(), &TraceMeta::default()))
 }
 
-/// The event as text can tell it: to the microsecond. `None` if its time cannot be rounded.
+/// Returns the event as text can tell it: to the microsecond. `None` if its time cannot be rounded.
 fn rounded(event: &Event) -> Option<Event> {
     let at = event.at.checked_add(500)? / 1000 * 1000;
     Some(untimed(&Event { at, ..*event }))
 }
 
-/// Text tells a loss before the next event, whose time it takes.
+/// Takes the time off a loss: text tells a loss before the next event, whose time it takes.
 fn untimed(event: &Event) -> Event {
     match event.kind {
         EventKind::Lost => Event { at: 0, ..*event },

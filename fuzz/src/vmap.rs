@@ -1,4 +1,4 @@
-//! Random operations on a space of virtual areas, under each preset, against a map of what is busy and what is stale.
+//! Random operations on a space of virtual areas, under each preset, against a map of busy and stale pages.
 
 use nofrag::vmap::VmapPolicy;
 
@@ -8,7 +8,7 @@ use crate::it::vmap_pair::Pair;
 use crate::it::vmap_support::{presets_with_limit, space_of, span};
 use crate::steps;
 
-/// So many steps of one input are run.
+/// Steps of one input that are run at most.
 const MOST_STEPS: usize = 400;
 
 /// Runs the operations in `data` on the preset that its first byte chooses; panics when a promise is broken.
@@ -18,7 +18,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// The same on this heap.
+/// Runs the operations in `data` on this heap.
 pub(crate) fn drive(choice: u8, heap: Heap, data: &[u8]) {
     let presets = VmapPolicy::presets().count();
     // A low limit, so that short inputs reach the purge too.

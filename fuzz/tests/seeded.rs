@@ -12,9 +12,9 @@ use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
-/// Address space that this program may take beyond what it has at the beginning: what believes a length from a file
-/// asks for more, and ends the program. (Sanitizers reserve terabytes: under them `cargo xtask fuzz` bounds what is in
-/// use, and single allocations.)
+/// Address space that this program may take beyond what it has at the beginning: code that believes a length from a
+/// file asks for more, and ends the program. (Sanitizers reserve terabytes: under them `cargo xtask fuzz` bounds what
+/// is in use, and single allocations.)
 const SPACE: u64 = 2 << 30;
 
 fn limit_address_space() {
@@ -37,7 +37,7 @@ fn drive(body: fn(&[u8]), input: fn(u64) -> Vec<u8>, inputs: u64) {
     }
 }
 
-/// Bytes without any order, which serve as operations.
+/// Makes bytes without any order, which serve as operations.
 fn noise(seed: u64) -> Vec<u8> {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let mut data = vec![0; 64 + (seed as usize % 16) * 128];
@@ -132,7 +132,7 @@ fn damaged_http(seed: u64) -> Vec<u8> {
     data
 }
 
-/// A real file, damaged: bytes and pieces of it changed, removed, and written twice.
+/// Damages a real file: bytes and pieces of it changed, removed, and written twice.
 fn damaged(files: &[&[u8]], seed: u64) -> Vec<u8> {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let mut below = |bound: usize| (random.next_u64() % bound.max(1) as u64) as usize;
@@ -246,7 +246,7 @@ fn bombs_and_sparse_recordings_are_read() {
     seeds.into_iter().for_each(recording::run);
 }
 
-/// What a target may take is what the limit leaves.
+/// The limit leaves a target only the space that it may take.
 #[test]
 fn the_limit_of_address_space_holds() {
     limit_address_space();
