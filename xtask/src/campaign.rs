@@ -1,7 +1,7 @@
-//! The campaign: what finds faults by the number of its tries, in slices with fresh seeds.
+//! The campaign: tests that find faults by the number of their tries, in slices with fresh seeds.
 //!
 //! Each slice runs one part for a while and appends one line to `results/campaign/raw.jsonl`: its seed, what it
-//! counted, the processor time that it took, the machine, the commit, and what came of it. Nothing is kept in memory
+//! counted, the processor time that it took, the machine, the commit, and the outcome. Nothing is kept in memory
 //! between two slices, so the campaign may be stopped at any time and goes on where it was. `summary.txt` beside the
 //! lines has their sums; `tidy` compares the two. The next slice is always of the part that is farthest from its goals.
 
@@ -22,7 +22,7 @@ use record::{Sum, sums};
 
 const FOLDER: &str = "results/campaign";
 
-/// What to run, and how long.
+/// Parts of the campaign to run, and for how long.
 #[derive(Debug, Args)]
 pub(crate) struct Request {
     /// How long to go on, in minutes; a slice that has begun is ended. With 0 the sums alone are written
@@ -88,7 +88,7 @@ fn chosen(only: &[String]) -> anyhow::Result<Vec<&'static Part>> {
     Ok(PARTS.iter().filter(is_chosen).collect())
 }
 
-/// A number that no slice has had before, but by chance.
+/// Draws a number that no slice has had before, but by chance.
 fn seed() -> anyhow::Result<u64> {
     use std::io::Read;
     let mut bytes = [0; 8];
@@ -97,7 +97,7 @@ fn seed() -> anyhow::Result<u64> {
     Ok(u64::from_le_bytes(bytes) >> 12)
 }
 
-/// The sums of all slices beside the goals.
+/// Writes the sums of all slices beside the goals.
 fn summary(slices: &[record::Slice]) -> String {
     let sums = sums(slices);
     let mut text = String::from(
@@ -123,7 +123,7 @@ fn summary(slices: &[record::Slice]) -> String {
     text
 }
 
-/// The sums are those of the slices that are kept.
+/// Checks that the sums are those of the slices that are kept.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let lines = tree.text(&format!("{FOLDER}/raw.jsonl")).unwrap_or_default();
     let path = format!("{FOLDER}/summary.txt");

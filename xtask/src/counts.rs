@@ -18,10 +18,10 @@ use serde::Deserialize;
 use crate::deb::{BUILT, PROFILE};
 
 const FILE: &str = "xtask/src/counts.toml";
-/// A limit is so much above what was counted; what has fallen by as much lowers it.
+/// Share by which a limit stands above the count; a count that has fallen by as much lowers its limit.
 const SLACK: f64 = 0.03;
 
-/// What to do with the counts.
+/// Request to count instructions.
 #[derive(Debug, Args)]
 pub(crate) struct Request {
     /// Set the limits anew, 3 % above what is counted now
@@ -40,16 +40,16 @@ struct Counts {
 #[serde(deny_unknown_fields)]
 struct Row {
     name: String,
-    /// Package and example.
+    /// Package and example, with a space between.
     program: String,
-    /// `PAIRS` stands for how many.
+    /// Arguments, in which `PAIRS` stands for the number of pairs.
     arguments: Vec<String>,
     few: u64,
     many: u64,
     limit: f64,
 }
 
-/// Whether a count is within its limit.
+/// Relation of a count to its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Holds,
@@ -110,7 +110,7 @@ pub(crate) fn run(root: &Path, request: &Request) -> anyhow::Result<bool> {
     Ok(!above)
 }
 
-/// The same text with other limits, in their order.
+/// Returns the text with other limits, in their order.
 fn with_limits(text: &str, compiler: &str, counts: &[f64]) -> String {
     let mut counts = counts.iter();
     let lines = text.lines().map(|line| {
@@ -146,7 +146,7 @@ fn compiler() -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// The count of each row, several at a time: what else runs does not change them.
+/// Counts each row, several at a time: other work on the machine does not change the counts.
 fn count_all(root: &Path, rows: &[Row]) -> anyhow::Result<Vec<f64>> {
     let next = Mutex::new(rows.iter().enumerate());
     let counts = Mutex::new(vec![0.0; rows.len()]);
@@ -167,14 +167,14 @@ fn count_all(root: &Path, rows: &[Row]) -> anyhow::Result<Vec<f64>> {
     Ok(counts.into_inner().expect("no thread has panicked"))
 }
 
-/// Instructions of a pair.
+/// Counts the instructions of one pair.
 fn count(root: &Path, row: &Row) -> anyhow::Result<f64> {
     ensure!(row.few < row.many, "{}: `few` must be less than `many`", row.name);
     let [few, many] = [row.few, row.many].map(|pairs| total(root, row, pairs));
     Ok((many? as f64 - few? as f64) / (row.many - row.few) as f64)
 }
 
-/// What the whole program takes.
+/// Counts the instructions of the whole program.
 fn total(root: &Path, row: &Row, pairs: u64) -> anyhow::Result<u64> {
     let (_, example) = split(&row.program)?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), Into::into);
@@ -193,7 +193,7 @@ fn total(root: &Path, row: &Row, pairs: u64) -> anyhow::Result<u64> {
         .with_context(|| format!("{}: no count in what valgrind says: {said}", row.name))
 }
 
-/// The number of `==7== Collected : 1234567`.
+/// Returns the number of `==7== Collected : 1234567`.
 fn collected(said: &str) -> Option<u64> {
     let (_, rest) = said.split_once("Collected :")?;
     rest.split_whitespace().next()?.parse().ok()

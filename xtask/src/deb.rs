@@ -1,4 +1,4 @@
-//! Makes the Debian package: the command with its manual and what shells complete.
+//! Makes the Debian package: the command with its manual and its completions for shells.
 //!
 //! The pages and scripts come from the very binary that is packed, so it is built first and asked for them. What goes
 //! where stands in `[package.metadata.deb]` of crates/nofrag-cli/Cargo.toml.
@@ -11,12 +11,12 @@ use anyhow::{Context, bail, ensure};
 
 use crate::ci::succeeds;
 
-/// How what is handed out is built.
+/// Profile with which a release is built.
 pub(crate) const PROFILE: [&str; 2] = ["--profile", "measured"];
-/// Where it is then, below the folder of a target.
+/// Folder of that profile, below the folder of a target.
 pub(crate) const BUILT: &str = "measured";
 
-/// Where the scripts go, below the folder of what is made here; the names are those that the shells look for.
+/// Places of the scripts, below the folder that is made here; the shells look for these names.
 const SCRIPTS: [(&str, &str); 3] =
     [("bash", "nofrag.bash"), ("zsh", "_nofrag"), ("fish", "nofrag.fish")];
 
@@ -30,7 +30,7 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
     pack(root, &[])
 }
 
-/// Refuses to begin what could not be ended.
+/// Fails without cargo-deb, before anything is begun.
 pub(crate) fn needs_cargo_deb() -> anyhow::Result<()> {
     if !succeeds(Command::new("cargo").args(["deb", "--version"])) {
         bail!("cargo-deb is not installed (`cargo install cargo-deb --locked`)");
@@ -38,7 +38,7 @@ pub(crate) fn needs_cargo_deb() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Packs what is built already.
+/// Packs the program that is built already.
 pub(crate) fn pack(root: &Path, more: &[&str]) -> anyhow::Result<bool> {
     let pack = ["deb", "--no-build", "--locked", "-p", "nofrag-cli"];
     cargo(root, &[&pack[..], &PROFILE, more].concat())
@@ -60,20 +60,20 @@ pub(crate) fn beside(binary: &Path, folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a command prints.
+/// Runs a command and returns its output.
 pub(crate) fn said(command: &mut Command) -> anyhow::Result<Vec<u8>> {
     let output = command.output().with_context(|| format!("cannot run {command:?}"))?;
     ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     Ok(output.stdout)
 }
 
-/// Whether cargo does it.
+/// Runs cargo; returns true if it succeeds.
 pub(crate) fn cargo(root: &Path, arguments: &[&str]) -> anyhow::Result<bool> {
     let status = Command::new("cargo").args(arguments).current_dir(root).status();
     Ok(status.context("cannot run cargo")?.success())
 }
 
-/// The folder that cargo builds in.
+/// Returns the folder that cargo builds in.
 pub(crate) fn target(root: &Path) -> anyhow::Result<PathBuf> {
     let metadata = cargo_metadata::MetadataCommand::new().no_deps().current_dir(root).exec()?;
     Ok(metadata.target_directory.into())

@@ -12,7 +12,7 @@ use clap::ValueEnum;
 
 use crate::ci::succeeds;
 
-/// What finds a fault that no assertion sees.
+/// Tool that finds faults which no assertion sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Finder {
     /// Uses of memory that is not there, or no longer
@@ -27,14 +27,14 @@ pub(crate) enum Finder {
 struct Part {
     package: &'static str,
     targets: &'static [&'static str],
-    /// What is in their names; nothing for all.
+    /// Parts of their names; none for all.
     named: &'static [&'static str],
-    /// What is in the names of those that the finder makes meaningless.
+    /// Parts of the names of tests that the finder makes meaningless.
     skipped: &'static [&'static str],
 }
 
 impl Finder {
-    /// Whether it can be run here, or why not.
+    /// Returns the reason why the finder cannot be run here, if there is one.
     fn missing(self) -> Option<&'static str> {
         let nightly = succeeds(Command::new("cargo").args(["+nightly", "--version"]));
         let component = match self {
@@ -151,7 +151,7 @@ const WITHOUT_MAPPINGS: &[&str] = &[
     "zeroed::tests",
 ];
 
-/// Runs what `finder` looks at, those tests alone that have `filters` in their names.
+/// Runs the tests that `finder` looks at, those alone that have `filters` in their names.
 pub(crate) fn run(root: &Path, finder: Finder, filters: &[String]) -> anyhow::Result<bool> {
     if let Some(reason) = finder.missing() {
         bail!("this cannot be run: {reason}");

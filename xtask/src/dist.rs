@@ -1,4 +1,4 @@
-//! Makes what a release hands out, in `target/dist`: static programs for two architectures with licences, manual and
+//! Makes the files of a release, in `target/dist`: static programs for two architectures with licences, manual and
 //! completions, the Debian packages of the same programs, and the sums of all.
 //!
 //! Zig's C compiler links for both, so that nothing of this machine gets into them (`pip install ziglang
@@ -19,13 +19,13 @@ const TARGETS: [(&str, Option<&str>); 2] = [
     ("aarch64-unknown-linux-musl", Some("qemu-aarch64-static")),
 ];
 
-/// What each program must do before it is packed: the second unpacks with a library in C.
+/// Commands that each program must carry out before it is packed: the second unpacks with a library in C.
 const PROOFS: [&[&str]; 2] = [
     &["--version"],
     &["trace", "info", "crates/nofrag-lab/data/recordings/linux-6.1-guest-768m.nofrag"],
 ];
 
-/// Builds, runs, packs.
+/// Builds, runs and packs all programs.
 pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
     deb::needs_cargo_deb()?;
     if !succeeds(Command::new("cargo").args(["zigbuild", "--help"])) {
@@ -67,12 +67,12 @@ fn build(root: &Path, triple: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Of the folder in an archive. With `.tar.gz` it is the archive's: cargo-binstall asks for it.
+/// Returns the name of the folder in an archive. With `.tar.gz` it is the archive's: cargo-binstall asks for it.
 fn name(triple: &str) -> String {
     format!("nofrag-{}-{triple}", env!("CARGO_PKG_VERSION"))
 }
 
-/// A folder in an archive: the same sources and tools make the same bytes.
+/// Packs a folder into an archive: the same sources and tools make the same bytes.
 fn archive(root: &Path, triple: &str, built: &Path, dist: &Path) -> anyhow::Result<()> {
     let name = name(triple);
     let folder = dist.join(&name);
@@ -94,7 +94,7 @@ fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
     said(Command::new("cp").arg("-R").args([from, to])).map(|_| ())
 }
 
-/// Writes the sums of what is there, and prints the sizes.
+/// Writes the sums of all files, and prints the sizes.
 fn sums(dist: &Path) -> anyhow::Result<bool> {
     let mut names: Vec<String> = Vec::new();
     for entry in fs::read_dir(dist)? {

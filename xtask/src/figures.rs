@@ -20,7 +20,7 @@ use crate::tree::{TextFile, Tree};
 /// Rounding for the reader may move a figure by this share of it.
 const MOST_ROUNDING: f64 = 0.05;
 
-/// What authors published: a folder of the crate that compares with it.
+/// Figures that authors published: a folder of the crate that compares with it.
 const PUBLISHED: &str = "crates/nofrag-lab/data/figures/";
 
 /// A link in a Markdown line.
@@ -33,7 +33,7 @@ pub(crate) struct Link<'a> {
     text_at: Range<usize>,
 }
 
-/// The links of one line, in order.
+/// Returns the links of one line, in order.
 pub(crate) fn links(line: &str) -> Vec<Link<'_>> {
     static LINK: LazyLock<Regex> =
         LazyLock::new(|| Regex::new(r"\[([^\[\]]*)\]\(([^()\s]+)\)").expect("a valid pattern"));
@@ -57,7 +57,8 @@ pub(crate) struct Source<'a> {
     pub(crate) part: Option<&'a str>,
 }
 
-/// What `target`, written in the Markdown file `from`, names in the repository; `None` for addresses of the web.
+/// Returns the file and part that `target`, written in the Markdown file `from`, names in the repository; `None` for
+/// addresses of the web.
 pub(crate) fn source<'a>(from: &str, target: &'a str) -> Option<Source<'a>> {
     if target.contains("://") || target.starts_with("mailto:") {
         return None;
@@ -83,7 +84,7 @@ pub(crate) fn source<'a>(from: &str, target: &'a str) -> Option<Source<'a>> {
     Some(Source { file: parts.join("/"), part })
 }
 
-/// The value that a link shows, if the link is a figure.
+/// Returns the value that a link shows, if the link is a figure.
 pub(crate) fn figure_source<'a>(from: &str, link: &Link<'a>) -> Option<(String, &'a str)> {
     let source = source(from, link.target)?;
     let of_values = source.file.starts_with("results/") || source.file.starts_with(PUBLISHED);
@@ -91,7 +92,7 @@ pub(crate) fn figure_source<'a>(from: &str, link: &Link<'a>) -> Option<(String, 
     of_values.then_some((source.file, pointer))
 }
 
-/// What the text of a figure ought to be, given what it is.
+/// Returns the text that a figure ought to have, in the form of the one that it has.
 pub(crate) fn expected_text(
     tree: &Tree,
     file: &str,
@@ -132,7 +133,7 @@ fn look_up<'v>(value: &'v Value, pointer: &str) -> Option<&'v Value> {
     })
 }
 
-/// Whether `entry` meets `a.b=text`.
+/// Returns true if `entry` meets `a.b=text`.
 fn meets(entry: &Value, demand: &str) -> bool {
     let Some((path, wanted)) = demand.split_once('=') else { return false };
     match path.split('.').try_fold(entry, |at, key| at.get(key)) {
@@ -142,7 +143,7 @@ fn meets(entry: &Value, demand: &str) -> bool {
     }
 }
 
-/// The value in the form of `shown`: as many decimals, thousands separated alike, the same words around it.
+/// Renders the value in the form of `shown`: as many decimals, thousands separated alike, the same words around it.
 fn render(value: &Value, shown: &str) -> Result<String, String> {
     let (value, unit) = match value {
         Value::Object(fields) => {
@@ -206,20 +207,20 @@ fn group_thousands(plain: &str) -> String {
 pub(crate) struct Fence<'a> {
     /// The line of the opening fence, from one.
     pub(crate) line: usize,
-    /// What follows the opening backquotes.
+    /// Text behind the opening backquotes.
     pub(crate) info: &'a str,
     /// The lines between the fences.
     pub(crate) body: Vec<&'a str>,
 }
 
 impl<'a> Fence<'a> {
-    /// The file that the block is taken from, if its info string names one.
+    /// Returns the file that the block is taken from, if its info string names one.
     pub(crate) fn excerpt_target(&self) -> Option<&'a str> {
         self.info.split_whitespace().nth(1).filter(|word| word.contains('/'))
     }
 }
 
-/// The fenced blocks of a Markdown text.
+/// Returns the fenced blocks of a Markdown text.
 pub(crate) fn fences(text: &str) -> Vec<Fence<'_>> {
     let mut all: Vec<Fence<'_>> = Vec::new();
     let mut open = false;
@@ -239,7 +240,7 @@ pub(crate) fn fences(text: &str) -> Vec<Fence<'_>> {
     all
 }
 
-/// The lines that an excerpt ought to show.
+/// Returns the lines that an excerpt ought to show.
 pub(crate) fn excerpt<'t>(
     tree: &'t Tree,
     from: &str,
@@ -261,7 +262,8 @@ pub(crate) fn excerpt<'t>(
     }
 }
 
-/// The text of `file` with every figure and excerpt as its source has it. What has no source stays; `tidy` reports it.
+/// Returns the text of `file` with every figure and excerpt as its source has it. What has no source stays; `tidy`
+/// reports it.
 pub(crate) fn refresh(tree: &Tree, file: &TextFile) -> String {
     if !file.path.ends_with(".md") {
         return file.text.clone();

@@ -1,4 +1,4 @@
-//! What a rule reports.
+//! The findings that rules report.
 
 use std::fmt;
 
@@ -9,16 +9,13 @@ pub(crate) struct Finding {
     pub(crate) file: String,
     /// The line, counted from one.
     pub(crate) line: usize,
-    /// The rule's name.
     pub(crate) rule: &'static str,
-    /// What is wrong there.
     pub(crate) wrong: String,
-    /// What to do about it.
     pub(crate) remedy: String,
 }
 
 impl Finding {
-    /// A finding of `rule` at `file`:`line`.
+    /// Makes a finding of `rule` at `file`:`line`.
     pub(crate) fn new(
         rule: &'static str,
         file: &str,

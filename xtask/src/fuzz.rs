@@ -13,22 +13,22 @@ pub(crate) const CANARY: &str = "canary";
 /// A slow machine needs longer to find the planted bug.
 const CANARY_SECONDS: u64 = 300;
 
-/// What a target and its sanitizer may hold, in MiB: freed memory waits in quarantine, 256 MiB by default.
+/// Memory that a target and its sanitizer may hold, in MiB: freed memory waits in quarantine, 256 MiB by default.
 const RSS_LIMIT: &str = "-rss_limit_mb=1536";
 /// The largest single allocation, in MiB: four times the budget of the target of recordings.
 const MALLOC_LIMIT: &str = "-malloc_limit_mb=256";
 
-/// How targets are built.
+/// Profile with which targets are built.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Profile {
-    /// For long runs.
+    /// Optimised, for runs that are long.
     Release,
     /// For a few seconds a target, of which building takes most.
     Dev,
 }
 
 impl Profile {
-    /// What cargo-fuzz is told.
+    /// Returns the profile's argument for cargo-fuzz.
     fn argument(self) -> &'static str {
         match self {
             Profile::Release => "--release",
@@ -37,7 +37,7 @@ impl Profile {
     }
 }
 
-/// Why no target can be run here, if so.
+/// Returns the reason why no target can be run here, if there is one.
 pub(crate) fn missing() -> Option<String> {
     if !succeeds(Command::new("cargo").args(["+nightly", "--version"])) {
         Some("there is no nightly toolchain".into())
@@ -93,7 +93,7 @@ fn cargo_fuzz(root: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs one target; whether it survived.
+/// Runs one target; returns true if it survived.
 fn fuzz(root: &Path, target: &str, seconds: u64, profile: Profile) -> anyhow::Result<bool> {
     let mut command = cargo_fuzz(root, &["run", profile.argument(), target]);
     let corpus = root.join("fuzz/corpus").join(target);
@@ -104,12 +104,12 @@ fn fuzz(root: &Path, target: &str, seconds: u64, profile: Profile) -> anyhow::Re
     command.arg("--").arg(format!("-max_total_time={seconds}"));
     command.args(["-print_final_stats=1", "-max_len=8192", "-timeout=10"]);
     // A limit of the address space is none under the address sanitizer, which reserves terabytes for its shadow. What
-    // is in use is bounded instead, and single allocations: whoever believes a length from a file asks for more.
+    // is in use is bounded instead, and single allocations: code that believes a length from a file asks for more.
     command.args([RSS_LIMIT, MALLOC_LIMIT]);
     Ok(command.status()?.success())
 }
 
-/// The names of the targets, in the order of the manifest.
+/// Returns the names of the targets, in the order of the manifest.
 pub(crate) fn targets(root: &Path) -> anyhow::Result<Vec<String>> {
     let path = root.join("fuzz/Cargo.toml");
     let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;

@@ -131,7 +131,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints what breaks a rule; true when nothing does.
+/// Prints all findings; true if there are none.
 fn tidy(root: &Path) -> anyhow::Result<bool> {
     let tree = Tree::read(root)?;
     let findings = rules::check_all(root, &tree)?;
@@ -162,7 +162,7 @@ fn rewrite(root: &Path, change: impl Fn(&Tree, &TextFile) -> String) -> anyhow::
     Ok(true)
 }
 
-/// The folder above this crate's, wherever the command was called.
+/// Returns the folder above this crate's, wherever the command was called.
 fn repository_root() -> PathBuf {
     let own = Path::new(env!("CARGO_MANIFEST_DIR"));
     own.parent().expect("this crate lies in a folder of the repository").to_path_buf()

@@ -1,4 +1,4 @@
-//! Packs the crates that are published, and uses them as somebody does who has only a registry.
+//! Packs the crates that are published, and uses them like a user who has only a registry.
 //!
 //! A folder stands in for the registry: all dependencies of `Cargo.lock` and our own packages, unpacked. Each package's
 //! tests run in it; `cargo install nofrag-cli` installs from it, with a `CARGO_HOME` and a root that were empty; and
@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::deb::{cargo, said, target};
 use crate::readme::{self, Extent};
 
-/// What is made of the packages.
+/// Request to try the packages.
 #[derive(clap::Args)]
 pub(crate) struct Request {
     /// Only pack, install and run; leave the tests of the packages out
@@ -66,7 +66,7 @@ fn in_folder(root: &Path, away: &Path, request: &Request) -> anyhow::Result<bool
     Ok(readme::hold(root, &program, &home, Extent::All)? && passed)
 }
 
-/// Packs what is published.
+/// Packs the crates that are published.
 fn pack(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let metadata = cargo_metadata::MetadataCommand::new().no_deps().current_dir(root).exec()?;
     let published = |it: &&cargo_metadata::Package| it.publish.is_none();
@@ -87,7 +87,7 @@ fn pack(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
         .collect()
 }
 
-/// Puts a package into a folder that stands in for the registry; where it lies there.
+/// Puts a package into a folder that stands in for the registry; returns its place there.
 fn unpack(package: &Path, registry: &Path) -> anyhow::Result<PathBuf> {
     said(Command::new("tar").arg("-xzf").arg(package).arg("-C").arg(registry))?;
     let name = package.file_stem().context("a package has a name")?;

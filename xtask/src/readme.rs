@@ -1,4 +1,4 @@
-//! Runs what README tells people to type.
+//! Runs the commands that README tells people to type.
 
 use std::fs;
 use std::path::Path;
@@ -7,35 +7,34 @@ use std::process::{Command, ExitStatus, Stdio};
 use anyhow::{Context, ensure};
 use regex::Regex;
 
-/// What of README does not end by itself, or needs a value, and what is run for it.
+/// Commands of README that do not end by themselves, or need a value, and the commands that are run for them.
 const INSTEAD: [(&str, &str); 3] = [
     ("nofrag export", "nofrag export --once"),
     ("nofrag host maps PID", "nofrag host maps self"),
     ("nofrag top", "nofrag top --once"),
 ];
 
-/// What is not run here, and why.
+/// Commands that are not run here, and the reasons.
 const NOT_HERE: [(&str, &str); 2] = [
     ("nofrag record", "it would trace the kernel of whoever runs the checks"),
     ("nofrag run extfrag-2018", "`run all` runs it"),
 ];
 
-/// What takes minutes where the program is not optimised.
+/// Commands that take minutes where the program is not optimised.
 const LONG: [(&str, &str); 1] = [("nofrag run all", "the night runs it, with --check")];
 
-/// What a kernel log is taken to say.
+/// File that stands for the kernel's log, which commands read from `-`.
 const LOG: &str = "data/reports/order-4-kernel.txt";
 
-/// How much of it is run.
+/// Share of README that is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
-    /// Everything.
     All,
-    /// Without what takes minutes.
+    /// All but the commands that take minutes.
     Soon,
 }
 
-/// Runs them with a program that is built, in a folder of its own.
+/// Runs README's commands with a program that is built, in a folder of its own.
 pub(crate) fn run(root: &Path, program: &Path) -> anyhow::Result<bool> {
     let program = root.join(program);
     ensure!(program.is_file(), "{} is not built", program.display());
@@ -46,7 +45,7 @@ pub(crate) fn run(root: &Path, program: &Path) -> anyhow::Result<bool> {
     passed
 }
 
-/// Whether README's commands do with a program what they say, in a folder that gets the files which they name.
+/// Returns true if README's commands succeed with a program, in a folder that gets the files which they name.
 pub(crate) fn hold(
     root: &Path,
     program: &Path,
@@ -73,7 +72,7 @@ pub(crate) fn hold(
     Ok(passed)
 }
 
-/// Runs a command line in the folder, which gets what files of the repository it names.
+/// Runs a command line in the folder, which gets the files of the repository that it names.
 fn type_in(root: &Path, program: &Path, folder: &Path, line: &str) -> anyhow::Result<ExitStatus> {
     let words: Vec<&str> = line.split(' ').skip(1).collect();
     for word in words.iter().chain([&LOG]).filter(|word| root.join(word).is_file()) {
@@ -90,7 +89,7 @@ fn type_in(root: &Path, program: &Path, folder: &Path, line: &str) -> anyhow::Re
     command.stdout(Stdio::null()).status().with_context(|| format!("cannot run {line}"))
 }
 
-/// The commands of a page, each once, as an installed program is called. Options and values in capitals stay.
+/// Returns the commands of a page, each once, as an installed program is called. Options and values in capitals stay.
 fn commands(page: &str) -> Vec<String> {
     let pattern = r"(?m)(?:`|^|\| |sudo )(?:cargo run --release -- |nofrag )([a-z][^`#\n]*)";
     let pattern = Regex::new(pattern).expect("a valid pattern");

@@ -14,7 +14,6 @@ use crate::tree::{Tree, numbered};
 
 const RULE: &str = "results";
 
-/// The index.
 pub(crate) const INDEX: &str = "results/README.md";
 
 /// Folders of tools that add a file or a line each time; they are not in the index.
@@ -23,7 +22,7 @@ const OF_TOOLS: &[&str] = &["campaign", "nightly", "sanitizers"];
 const HEAD: &str = "| result | what | state | quiet | machine | profile | commit | cited from |";
 const COLUMNS: usize = 8;
 
-/// Where a writer has yet to say something.
+/// Cell in which a writer has yet to say something.
 const UNSAID: &str = "?";
 
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
@@ -84,7 +83,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// The index with the row of every folder as the folder and those who cite it have it.
+/// Returns the index with the row of every folder as the folder and those who cite it have it.
 pub(crate) fn refresh(tree: &Tree, index: &str) -> String {
     let said: BTreeMap<&str, [&str; COLUMNS]> =
         index.lines().filter_map(cells).map(|row| (linked(row[0]), row)).collect();
@@ -125,13 +124,13 @@ fn row(tree: &Tree, folder: &str, said: Option<&[&str; COLUMNS]>) -> String {
     format!("| {} |\n", cells.join(" | "))
 }
 
-/// Where the folder's `raw.jsonl` says that it comes from.
+/// Returns the origin that the folder's `raw.jsonl` names.
 fn origin(tree: &Tree, folder: &str) -> Option<Value> {
     let raw = tree.text(&format!("results/{folder}/raw.jsonl"))?;
     serde_json::from_str::<Value>(raw.lines().next()?).ok()?.get("origin").cloned()
 }
 
-/// Links to the pages and the files of figures that cite the folder.
+/// Returns links to the pages and the files of figures that cite the folder.
 fn cited_from(tree: &Tree, folder: &str) -> String {
     let path = format!("results/{folder}/");
     let cites = tree.files().iter().filter(|file| {
@@ -148,7 +147,7 @@ fn cited_from(tree: &Tree, folder: &str) -> String {
     if links.is_empty() { UNSAID.to_owned() } else { links.join(", ") }
 }
 
-/// The cells of a row of the index, if the line is one.
+/// Returns the cells of a row of the index, if the line is one.
 fn cells(line: &str) -> Option<[&str; COLUMNS]> {
     if line == HEAD || !line.starts_with("| [") {
         return None;
@@ -157,7 +156,7 @@ fn cells(line: &str) -> Option<[&str; COLUMNS]> {
     cells.try_into().ok()
 }
 
-/// `a` of `[a](b)`.
+/// Returns the `a` of `[a](b)`.
 fn linked(cell: &str) -> &str {
     cell.trim_start_matches('[').split(']').next().unwrap_or(cell)
 }
@@ -166,7 +165,7 @@ fn scenarios(tree: &Tree) -> Vec<&str> {
     tree.folders_in("results").into_iter().filter(|name| !OF_TOOLS.contains(name)).collect()
 }
 
-/// `<scenario>/<date>-<what>` of every result.
+/// Returns the `<scenario>/<date>-<what>` of every result.
 pub(crate) fn folders(tree: &Tree) -> Vec<String> {
     let of = |scenario: &&str| {
         let names = tree.folders_in(&format!("results/{scenario}"));

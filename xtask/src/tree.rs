@@ -11,12 +11,11 @@ use anyhow::{Context, bail};
 pub(crate) struct TextFile {
     /// Relative to the repository root, with `/` between the parts.
     pub(crate) path: String,
-    /// The whole content.
     pub(crate) text: String,
 }
 
 impl TextFile {
-    /// Whether the file is Markdown or Rust.
+    /// Returns true if the file is Markdown or Rust.
     pub(crate) fn is_prose_or_code(&self) -> bool {
         self.path.ends_with(".md") || self.path.ends_with(".rs")
     }
@@ -26,9 +25,8 @@ impl TextFile {
 pub(crate) struct RustFile {
     /// Relative to the repository root.
     pub(crate) path: String,
-    /// The whole content.
     pub(crate) text: String,
-    /// Its syntax, with positions.
+    /// Syntax tree, with positions in the text.
     pub(crate) syntax: syn::File,
 }
 
@@ -73,7 +71,7 @@ impl Tree {
         Ok(())
     }
 
-    /// A tree of the given paths and contents.
+    /// Makes a tree of the given paths and contents.
     #[cfg(test)]
     pub(crate) fn of(files: &[(&str, &str)]) -> Tree {
         let mut tree = Tree::default();
@@ -83,27 +81,24 @@ impl Tree {
         tree
     }
 
-    /// Every text file.
     pub(crate) fn files(&self) -> &[TextFile] {
         &self.files
     }
 
-    /// Every Rust file.
     pub(crate) fn rust(&self) -> &[RustFile] {
         &self.rust
     }
 
-    /// Every Markdown file.
     pub(crate) fn markdown(&self) -> impl Iterator<Item = &TextFile> {
         self.files.iter().filter(|file| file.path.ends_with(".md"))
     }
 
-    /// The text of the file at `path`, if there is one.
+    /// Returns the text of the file at `path`, if there is one.
     pub(crate) fn text(&self, path: &str) -> Option<&str> {
         self.files.iter().find(|file| file.path == path).map(|file| file.text.as_str())
     }
 
-    /// Whether there is a file or a folder at `path`.
+    /// Returns true if there is a file or a folder at `path`.
     pub(crate) fn has(&self, path: &str) -> bool {
         let folder = format!("{path}/");
         path.is_empty()
@@ -111,14 +106,14 @@ impl Tree {
             || self.paths.range(folder.clone()..).next().is_some_and(|p| p.starts_with(&folder))
     }
 
-    /// The names of the files directly inside `folder`.
+    /// Returns the names of the files directly inside `folder`.
     pub(crate) fn files_in(&self, folder: &str) -> impl Iterator<Item = &str> {
         let prefix = format!("{folder}/");
         let below = self.paths.iter().filter_map(move |path| path.strip_prefix(&prefix));
         below.filter(|rest| !rest.contains('/'))
     }
 
-    /// The names of the folders directly inside `folder`.
+    /// Returns the names of the folders directly inside `folder`.
     pub(crate) fn folders_in(&self, folder: &str) -> BTreeSet<&str> {
         let prefix = format!("{folder}/");
         let below = self.paths.iter().filter_map(|path| path.strip_prefix(&prefix));
@@ -126,7 +121,7 @@ impl Tree {
     }
 }
 
-/// The numbered lines of `text`, from one.
+/// Returns the numbered lines of `text`, from one.
 pub(crate) fn numbered(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.lines().enumerate().map(|(at, line)| (at + 1, line))
 }

@@ -4,7 +4,7 @@
 
 use crate::rules::WIDEST;
 
-/// The text with every paragraph that has a line wider than [`WIDEST`] filled again.
+/// Returns the text with every paragraph that has a line wider than [`WIDEST`] filled again.
 pub(crate) fn wrap(path: &str, text: &str) -> String {
     let lines: Vec<Line<'_>> = text.lines().map(|line| Line::split(path, line)).collect();
     let mut out = String::new();
@@ -36,7 +36,7 @@ pub(crate) fn wrap(path: &str, text: &str) -> String {
 
 /// A line of text: `    /// * first words`.
 struct Line<'a> {
-    /// Whatever makes it a comment, with the space before it; empty in Markdown.
+    /// Marks that make it a comment, with the space before it; empty in Markdown.
     mark: &'a str,
     indent: &'a str,
     words: &'a str,
@@ -60,7 +60,7 @@ impl<'a> Line<'a> {
         self.mark.chars().count() + self.indent.len() + self.words.chars().count()
     }
 
-    /// The list mark at its beginning, with the space after it.
+    /// Returns the list mark at its beginning, with the space after it.
     fn list_mark(&self) -> &'a str {
         let first = self.words.split(' ').next().unwrap_or("");
         if is_list_mark(first) && first.len() < self.words.len() {
@@ -118,7 +118,7 @@ fn fill(paragraph: &[Line<'_>], out: &mut String) {
     out.push('\n');
 }
 
-/// The words, those joined to the one before that would begin a list or a heading at the beginning of a line.
+/// Returns the words, those joined to the one before that would begin a list or a heading at the beginning of a line.
 fn unbreakable<'a>(words: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for word in words {

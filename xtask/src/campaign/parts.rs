@@ -10,24 +10,24 @@ use super::refusals;
 use crate::ci::succeeds;
 use crate::fuzz;
 
-/// How much is wanted over all nights.
+/// Amount that is wanted over all nights.
 #[derive(Debug)]
 pub(super) struct Goal {
     pub(super) count: Option<u64>,
-    /// Of a processor.
+    /// Seconds of a processor's time.
     pub(super) seconds: Option<u64>,
 }
 
 #[derive(Debug)]
 pub(super) struct Part {
     pub(super) name: &'static str,
-    /// What the numbers count.
+    /// Things that the numbers count.
     pub(super) counts: &'static str,
     pub(super) goal: Goal,
     runs: Runs,
 }
 
-/// What a slice starts.
+/// Program that a slice starts.
 #[derive(Debug)]
 enum Runs {
     /// A fuzz body beside its model, on inputs of one seed after the other.
@@ -88,14 +88,14 @@ pub(super) const PARTS: &[Part] = &[
 const MOST_MIB: u32 = 1024;
 
 impl Part {
-    /// How much of the goal that is farthest away is reached.
+    /// Returns the reached share of the goal that is farthest away.
     pub(super) fn reached(&self, sum: &Sum) -> f64 {
         let count = self.goal.count.map(|goal| sum.count as f64 / goal as f64);
         let seconds = self.goal.seconds.map(|goal| sum.seconds / goal as f64);
         count.into_iter().chain(seconds).fold(f64::INFINITY, f64::min)
     }
 
-    /// Builds what a slice starts.
+    /// Builds the program that a slice starts.
     pub(super) fn prepare(&self, root: &Path) -> anyhow::Result<()> {
         let mut cargo = Command::new("cargo");
         cargo.current_dir(root).stdin(Stdio::null());
@@ -106,7 +106,7 @@ impl Part {
                 "--example",
                 "slice",
             ]),
-            // What is compared is addresses: nothing of it is a matter of checks in the code.
+            // Addresses are compared, which no checks in the code change.
             Runs::Kernel => cargo.args(["build", "--release", "--package", "nofrag-cli"]),
             Runs::Refusal => {
                 if !succeeds(Command::new("strace").arg("--version")) {
@@ -135,7 +135,8 @@ impl Part {
                     .map(str::to_owned)
                     .into()
             }
-            // A second of it is about so many operations of each program; what is counted is what it says it did.
+            // A second is about this many operations of each program; the operations that the program reports are
+            // counted.
             Runs::Kernel => {
                 let loops = seconds.saturating_mul(10_000).to_string();
                 let seed = seed.to_string();
@@ -179,7 +180,7 @@ impl Part {
         })
     }
 
-    /// What the program says it counted.
+    /// Returns the count that the program reports.
     fn count(&self, output: &Output) -> anyhow::Result<u64> {
         let text = std::str::from_utf8(&output.stdout)?;
         match self.runs {
@@ -200,7 +201,7 @@ impl Part {
     }
 }
 
-/// The command of a slice of fuzzing: the target that the seed chooses.
+/// Makes the command of a slice of fuzzing: the target that the seed chooses.
 fn fuzzing(root: &Path, seed: u64, seconds: u64) -> anyhow::Result<Vec<String>> {
     let targets = fuzz::targets(root)?;
     // The one that is broken on purpose is fuzzed elsewhere.
@@ -225,7 +226,7 @@ fn fuzzing(root: &Path, seed: u64, seconds: u64) -> anyhow::Result<Vec<String>> 
     Ok([program].into_iter().chain(there).chain(options).collect())
 }
 
-/// The placements of all programs, of which one and the same number stands beside each of two designs.
+/// Returns the placements of all programs, of which one and the same number stands beside each of two designs.
 fn placements(run: &serde_json::Value) -> anyhow::Result<u64> {
     let rows = run["reports"][0]["measurements"].as_array().context("it has no measurements")?;
     let of_kernel = rows.iter().filter(|row| row["design"] == "linux");
@@ -235,7 +236,7 @@ fn placements(run: &serde_json::Value) -> anyhow::Result<u64> {
     if sum == 0 { bail!("nothing was compared here") } else { Ok(sum) }
 }
 
-/// Processor time of all children that have ended, in seconds.
+/// Returns the processor time of all children that have ended, in seconds.
 pub(super) fn seconds_of_children() -> anyhow::Result<f64> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let (_, fields) = stat.rsplit_once(')').context("/proc/self/stat names its process")?;
@@ -244,20 +245,20 @@ pub(super) fn seconds_of_children() -> anyhow::Result<f64> {
     Ok(ticks.sum::<Result<u64, _>>()? as f64 / 100.0)
 }
 
-/// So many bytes of what a program said are kept.
+/// Bytes that are kept of a program's output.
 const LONGEST_WORDS: usize = 600;
 
-/// What a program that failed said last: where it panicked and how to repeat it.
+/// Returns the last words of a program that failed: where it panicked and how to repeat it.
 fn last_words(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stderr);
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     let last = lines[lines.len().saturating_sub(4)..].join(" | ");
-    // What a comparison shows of both sides is pages long; the seed shows it again.
+    // A comparison shows both sides on pages; the seed shows it again.
     let from = last.floor_char_boundary(last.len().saturating_sub(LONGEST_WORDS));
     format!("{}: {}", output.status, &last[from..])
 }
 
-/// The processor and the kernel.
+/// Returns the processor and the kernel.
 pub(super) fn machine() -> anyhow::Result<String> {
     let cpus = std::fs::read_to_string("/proc/cpuinfo")?;
     let model = cpus.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));

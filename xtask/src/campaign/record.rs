@@ -7,7 +7,6 @@ use std::path::Path;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
-/// What came of a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Outcome {
@@ -20,16 +19,16 @@ pub(super) enum Outcome {
 pub(super) struct Slice {
     pub(super) part: String,
     pub(super) seed: u64,
-    /// What the part counts, as its program counted it.
+    /// Number of things that the part counts, as its program counted them.
     pub(super) count: u64,
-    /// Of a processor, in user and kernel.
+    /// Seconds of a processor, in user and kernel.
     pub(super) seconds: f64,
     pub(super) machine: String,
     pub(super) commit: String,
     pub(super) outcome: Outcome,
     /// The last that the program said, if it failed.
     pub(super) finding: Option<String>,
-    /// Of a slice that refuses calls: which.
+    /// Calls that the slice refused, if it refuses any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) refused: Option<Refused>,
     /// The command that runs this slice again.
@@ -42,7 +41,7 @@ pub(super) struct Refused {
     pub(super) program: String,
     pub(super) error: String,
     pub(super) first: u64,
-    /// How many calls the program makes: the first eight of each name.
+    /// Number of calls that the program makes: the first eight of each name.
     pub(super) total: u64,
 }
 
@@ -73,7 +72,8 @@ pub(super) fn sums(slices: &[Slice]) -> BTreeMap<&str, Sum> {
     sums
 }
 
-/// How many calls of each program were refused at least once with each error, and how many it makes.
+/// Returns the number of calls of each program that were refused at least once with each error, and the number that the
+/// program makes.
 pub(super) fn covered(slices: &[Slice]) -> BTreeMap<(&str, &str), (u64, u64)> {
     let mut calls = BTreeMap::<(&str, &str), (BTreeSet<u64>, u64)>::new();
     for slice in slices {
@@ -108,7 +108,7 @@ pub(super) fn read(folder: &Path) -> anyhow::Result<Vec<Slice>> {
     }
 }
 
-/// One write, so that a campaign that is stopped leaves whole lines.
+/// Appends a line in one write, so that a campaign that is stopped leaves whole lines.
 pub(super) fn append(folder: &Path, slice: &Slice) -> anyhow::Result<()> {
     let path = folder.join("raw.jsonl");
     let mut file = std::fs::OpenOptions::new().create(true).append(true).open(&path)?;

@@ -19,7 +19,7 @@ use super::record::{Outcome, Refused, Slice};
 const PROGRAMS: &[&[&str]] =
     &[&["target/debug/nofrag", "host", "--all"], &["target/debug/nofrag", "host", "--json"]];
 
-/// What a call is refused with.
+/// Errors that a call is refused with.
 const ERRORS: [&str; 4] = ["ENOMEM", "EACCES", "EIO", "EINTR"];
 
 /// Calls without which nothing can be said any more, or which cannot fail; and those of the heap, and of signals and
@@ -85,7 +85,7 @@ pub(super) fn run(part: &str, root: &Path, seed: u64, seconds: u64) -> anyhow::R
     })
 }
 
-/// The calls that the program makes, by name and number among those of the name: the first eight of each.
+/// Returns the calls that the program makes, by name and number among those of the name: the first eight of each.
 fn calls_of(root: &Path, words: &[&str]) -> anyhow::Result<Vec<(String, u32)>> {
     let log = std::env::temp_dir().join(format!("nofrag-calls-{}", std::process::id()));
     let mut strace = Command::new("strace");
@@ -101,7 +101,7 @@ fn calls_of(root: &Path, words: &[&str]) -> anyhow::Result<Vec<(String, u32)>> {
     Ok(calls)
 }
 
-/// The calls in a log of strace, whose lines are `PID name(...`.
+/// Returns the calls in a log of strace, whose lines are `PID name(...`.
 fn named(log: &str) -> Vec<(String, u32)> {
     let mut counts = BTreeMap::<&str, u32>::new();
     for line in log.lines() {
@@ -120,7 +120,7 @@ fn named(log: &str) -> Vec<(String, u32)> {
     calls
 }
 
-/// Runs the program with one call refused; what is wrong with how it ended, if anything is.
+/// Runs the program with one call refused; returns the fault in its end, if there is one.
 fn refuse(root: &Path, inject: &str, words: &[&str]) -> anyhow::Result<Option<String>> {
     let output = Command::new("timeout")
         .args(["--kill-after=5", PATIENCE, "strace", "-f", "-qq", "-o", "/dev/null", "-e", inject])

@@ -1,10 +1,9 @@
 //! Every check, each with its time. A check whose tools are missing is skipped, and says so.
 //!
-//! There are two sets (`stages.toml`): what must hold before a change lands, and what has the night ([`night`]). The
-//! checks of a set run in two lanes side by side, each in its own order: much of the work of one (linking, emulation,
-//! fuzzing) leaves a processor idle. The lanes share no build folder, so neither waits for the other's lock. A lane
-//! that is done goes on with checks that have folders of their own. What a check prints is kept and printed whole when
-//! it ends.
+//! There are two sets (`stages.toml`): the checks before a change lands, and those of the night ([`night`]). The checks
+//! of a set run in two lanes side by side, each in its own order: much of the work of one (linking, emulation, fuzzing)
+//! leaves a processor idle. The lanes share no build folder, so neither waits for the other's lock. A lane that is done
+//! goes on with checks that have folders of their own. The output of a check is kept and printed whole when it ends.
 
 mod night;
 mod stages;
@@ -22,7 +21,6 @@ use serde::{Deserialize, Serialize};
 pub(crate) use night::{Night, run as nightly};
 use stages::{Lane, Stage, When, has_program, stages};
 
-/// What became of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Outcome {
@@ -31,7 +29,7 @@ enum Outcome {
     Skipped(String),
 }
 
-/// What is said of a check at the end.
+/// Line of the summary for one check.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Line {
     name: String,
@@ -39,7 +37,7 @@ struct Line {
     seconds: u64,
 }
 
-/// Runs what must hold before a change lands, also after a check failed; true if none did.
+/// Runs the checks before a change lands, also after one failed; true if none did.
 pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
     let stages = of(When::Merge)?;
     let lines = Mutex::new(Vec::new());
@@ -107,7 +105,7 @@ impl Outcome {
     }
 }
 
-/// How many passed, failed, and were skipped.
+/// Counts the checks that passed, failed, and were skipped.
 fn counts(lines: &[Line]) -> [usize; 3] {
     let count = |is: fn(&Outcome) -> bool| lines.iter().filter(|line| is(&line.outcome)).count();
     [
@@ -117,7 +115,7 @@ fn counts(lines: &[Line]) -> [usize; 3] {
     ]
 }
 
-/// True if nothing failed.
+/// Prints the summary; true if nothing failed.
 fn print_summary(lines: &[Line]) -> bool {
     println!("\n== summary");
     for Line { name, outcome, seconds } in lines {
@@ -129,7 +127,7 @@ fn print_summary(lines: &[Line]) -> bool {
 }
 
 impl Stage {
-    /// Runs it, and prints what it said once it has ended, so that two lanes do not talk at once.
+    /// Runs the check, and prints its output once it has ended, so that two lanes do not talk at once.
     fn run_and_print(&self, root: &Path) -> anyhow::Result<Outcome> {
         let folder = root.join("target/ci");
         fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
@@ -164,7 +162,7 @@ impl Stage {
     }
 }
 
-/// Whether the command can be run and exits with success; its output is dropped.
+/// Returns true if the command can be run and exits with success; its output is dropped.
 pub(crate) fn succeeds(command: &mut Command) -> bool {
     let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     quiet.status().is_ok_and(|status| status.success())

@@ -17,7 +17,7 @@ use super::{Line, Outcome, Stage, When, counts, in_order, of, print_summary, run
 
 const FOLDER: &str = "results/nightly";
 
-/// Which checks, and whether those that passed are run again.
+/// Checks of the night to run, and whether those that passed are run again.
 #[derive(Debug, Args)]
 pub(crate) struct Night {
     /// Only checks with one of these in their names
@@ -30,7 +30,7 @@ pub(crate) struct Night {
     list: bool,
 }
 
-/// Runs what has not passed on what this commit holds; true if then nothing has failed.
+/// Runs the checks that have not passed on the content of this commit; true if nothing has failed then.
 pub(crate) fn run(root: &Path, night: &Night) -> anyhow::Result<bool> {
     let all = of(When::Night)?;
     let commit = commit(root)?;
@@ -71,7 +71,7 @@ pub(crate) fn run(root: &Path, night: &Night) -> anyhow::Result<bool> {
     Ok(print_summary(&in_order(&all, lines)))
 }
 
-/// The commit that is checked; with changes on top nothing can be said of it.
+/// Returns the commit that is checked; an error with changes on top, as nothing can be said of those.
 fn commit(root: &Path) -> anyhow::Result<String> {
     let git = |arguments: &[&str]| -> anyhow::Result<String> {
         let output = Command::new("git").args(arguments).current_dir(root).output()?;
@@ -86,7 +86,7 @@ fn commit(root: &Path) -> anyhow::Result<String> {
     git(&["rev-parse", "--short=12", "HEAD"])
 }
 
-/// A check that ended, and where.
+/// A check that ended, and its commit.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Ended {
     commit: String,
@@ -118,7 +118,8 @@ impl Store {
     }
 }
 
-/// The last word on each check of `all` that still holds at `commit`: nothing that the check reads has changed.
+/// Returns the last result of each check of `all` that still holds at `commit`: nothing that the check reads has
+/// changed.
 fn holding(root: &Path, commit: &str, all: &[Stage], ended: Vec<Ended>) -> Vec<Ended> {
     let mut kept: Vec<Ended> = Vec::new();
     for it in ended {
@@ -132,7 +133,8 @@ fn holding(root: &Path, commit: &str, all: &[Stage], ended: Vec<Ended>) -> Vec<E
     kept
 }
 
-/// Whether two commits hold the same for `stage`: what it reads, and the dependencies. No if one of them is not here.
+/// Returns true if two commits hold the same files that `stage` reads, and the same dependencies. False if one of them
+/// is not here.
 fn same(root: &Path, one: &str, other: &str, stage: &Stage) -> bool {
     let mut git = Command::new("git");
     git.args(["diff", "--quiet", one, other, "--"]).args(&stage.reads).current_dir(root);

@@ -11,13 +11,13 @@ use serde::Deserialize;
 use super::succeeds;
 use crate::fuzz;
 
-/// Those that the tests of reports look for.
+/// Browsers that the tests of reports look for.
 const BROWSERS: [&str; 4] =
     ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 
 const STAGES: &str = include_str!("stages.toml");
 
-/// All checks, in their order.
+/// Returns all checks, in their order.
 pub(super) fn stages() -> anyhow::Result<Vec<Stage>> {
     #[derive(Deserialize)]
     struct List {
@@ -41,10 +41,10 @@ pub(super) struct Stage {
     #[serde(default)]
     pub(super) needs: Vec<Need>,
     pub(super) minutes: u64,
-    /// Folders and files that decide what becomes of it, beside the dependencies; everything if not said.
+    /// Folders and files that decide the outcome, beside the dependencies; everything by default.
     #[serde(default = "everything")]
     pub(super) reads: Vec<String>,
-    /// Whether tests below them decide, too.
+    /// True if tests below them decide, too.
     #[serde(default = "yes")]
     pub(super) tests: bool,
 }
@@ -62,13 +62,13 @@ impl Stage {
         Duration::from_secs(self.minutes * 60)
     }
 
-    /// Why it cannot be run here, if so.
+    /// Returns the reason why the check cannot be run here, if there is one.
     pub(super) fn missing(&self) -> Option<String> {
         self.needs.iter().find_map(Need::missing)
     }
 }
 
-/// When a check is run.
+/// Time at which a check is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum When {
@@ -82,15 +82,15 @@ pub(super) enum When {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Lane {
-    /// What builds into `target` for this machine.
+    /// Checks that build into `target` for this machine.
     Host,
-    /// What builds for other targets.
+    /// Checks that build for other targets.
     Others,
-    /// What builds in a folder of its own.
+    /// Checks that build in folders of their own.
     Any,
 }
 
-/// What a check cannot do without.
+/// A tool without which a check cannot run.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub(super) enum Need {
@@ -106,7 +106,7 @@ pub(super) enum Need {
     Toolchain(String),
     /// The nightly toolchain and cargo-fuzz.
     Fuzzer,
-    /// What opens HTML reports.
+    /// A browser that opens HTML reports.
     Browser,
 }
 
@@ -153,7 +153,7 @@ pub(super) fn has_program(name: &str) -> bool {
 
 fn has_toolchain(name: &str) -> bool {
     let mut cargo = Command::new("cargo");
-    // Whoever asks does not want it installed.
+    // The question must not install the toolchain.
     succeeds(cargo.args([&format!("+{name}"), "--version"]).env("RUSTUP_AUTO_INSTALL", "0"))
 }
 

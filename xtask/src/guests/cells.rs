@@ -1,4 +1,4 @@
-//! What is measured: which kernels under which settings, how often, in which order.
+//! The measurements: kernels under settings, with the number of repeats and the order.
 
 use anyhow::bail;
 
@@ -35,12 +35,12 @@ pub(super) const KERNELS: [Kernel; 4] = [
     },
 ];
 
-/// What a guest is set to. [`Settings::CENTRE`] with one factor changed is a cell.
+/// Settings of a guest. [`Settings::CENTRE`] with one factor changed is a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Settings {
     pub(super) memory_mib: u64,
     pub(super) nodes: u64,
-    /// Whether the program advises huge pages.
+    /// True if the program advises huge pages.
     pub(super) madvise: bool,
     /// transparent_hugepage/defrag
     pub(super) thp_defrag: &'static str,
@@ -64,8 +64,8 @@ impl Settings {
     };
 }
 
-/// The factors by name. Who advises gets the same from defrag=always as from defrag=madvise (the flags of the fault are
-/// equal), so `defrag-always` is for who does not.
+/// The factors by name. A program that advises gets the same from defrag=always as from defrag=madvise (the flags of
+/// the fault are equal), so `defrag-always` is for one that does not.
 const FACTORS: [(&str, Settings); 8] = [
     ("centre", Settings::CENTRE),
     ("default", Settings { madvise: false, ..Settings::CENTRE }),
@@ -80,9 +80,7 @@ const FACTORS: [(&str, Settings); 8] = [
 /// One guest to run: a kernel under settings, and which repeat it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Run {
-    /// The kernel's name.
     pub(super) kernel: &'static str,
-    /// The factor's name.
     pub(super) factor: &'static str,
     pub(super) settings: Settings,
     /// Counted from one.
@@ -90,19 +88,19 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// The cell's name: kernel and factor.
+    /// Returns the cell's name: kernel and factor.
     pub(super) fn cell(&self) -> String {
         format!("{}-{}", self.kernel, self.factor)
     }
 
-    /// The cell's name and the repeat: the name of the run's file.
+    /// Returns the cell's name and the repeat: the name of the run's file.
     pub(super) fn name(&self) -> String {
         format!("{}-r{}", self.cell(), self.repeat)
     }
 }
 
-/// Every run in the order of its worth: the centre of each kernel; then round after round, so that what has come when
-/// the queue is stopped has each factor; the pairs of 5.10 that boosting is judged by; the large guests.
+/// Returns every run in the order of its worth: the centre of each kernel; then round after round, so that what has
+/// come when the queue is stopped has each factor; the pairs of 5.10 that boosting is judged by; the large guests.
 pub(super) fn plan() -> Vec<Run> {
     let mut runs = Vec::new();
     for kernel in ["6.1", "7.2", "6.12", "5.10"] {
@@ -124,7 +122,7 @@ pub(super) fn plan() -> Vec<Run> {
     runs
 }
 
-/// The kernels that have a factor, of those that are neither the centre nor large.
+/// Returns the kernels that have a factor, of those that are neither the centre nor large.
 fn kernels_of(factor: &str) -> &'static [&'static str] {
     match factor {
         "centre" | "4-gib" => &[],
@@ -140,7 +138,7 @@ fn run(kernel: &'static str, factor: &'static str, repeat: u32) -> Run {
     Run { kernel, factor, settings, repeat }
 }
 
-/// The runs of the plan that bear one of these names, of a cell or of a run; all of them if there is no name.
+/// Returns the runs of the plan that bear one of these names, of a cell or of a run; all of them if there is no name.
 pub(super) fn chosen(names: &[String]) -> anyhow::Result<Vec<Run>> {
     let mut runs = plan();
     for name in names {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, bail, ensure};
 
-/// What a guest printed.
+/// Output of a guest, taken apart.
 pub(super) struct Console<'a> {
     settings: BTreeMap<&'a str, &'a str>,
     formats: Snapshot<'a>,
@@ -20,7 +20,7 @@ pub(super) struct Snapshot<'a> {
 /// A fallback between types, as the kernel told it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Fallback {
-    /// Node and zone.
+    /// Node and zone, as in `node0.normal`.
     pub(super) zone: String,
     /// The order of the block that was found.
     pub(super) order: u64,
@@ -57,7 +57,7 @@ impl<'a> Console<'a> {
         self.settings.get(name).copied()
     }
 
-    /// How the kernel prints an event.
+    /// Returns the format in which the kernel prints an event.
     pub(super) fn format(&self, event: &str) -> anyhow::Result<&'a str> {
         self.formats.section(&format!("format {event}"))
     }
@@ -81,7 +81,7 @@ impl<'a> Snapshot<'a> {
         self.sections.get(name).copied().with_context(|| format!("the guest shows no {name}"))
     }
 
-    /// Seconds since the guest began.
+    /// Returns the seconds since the guest began.
     pub(super) fn uptime(&self) -> anyhow::Result<f64> {
         let first = self.section("uptime")?.split_whitespace().next();
         Ok(first.context("uptime is empty")?.parse()?)
@@ -96,7 +96,7 @@ impl<'a> Snapshot<'a> {
         Ok(counters)
     }
 
-    /// The fields of each zone that manages memory.
+    /// Returns the fields of each zone that manages memory.
     pub(super) fn zoneinfo(&self) -> anyhow::Result<Vec<(String, BTreeMap<&'a str, u64>)>> {
         let mut zones: Vec<(String, BTreeMap<&str, u64>)> = Vec::new();
         for line in self.section("zoneinfo")?.lines() {
@@ -115,7 +115,7 @@ impl<'a> Snapshot<'a> {
         Ok(zones)
     }
 
-    /// Zones and numbers of a section whose lines are `Node 0, zone Normal 1 2 3`.
+    /// Returns zones and numbers of a section whose lines are `Node 0, zone Normal 1 2 3`.
     pub(super) fn zone_lines(
         &self,
         name: &str,
@@ -123,7 +123,7 @@ impl<'a> Snapshot<'a> {
         Snapshot::lines_of(self.sections.get(name).copied().unwrap_or_default())
     }
 
-    /// As [`Snapshot::zone_lines`], of a text.
+    /// Returns zones and numbers of such lines of a text.
     pub(super) fn lines_of(text: &str) -> impl Iterator<Item = anyhow::Result<(String, Vec<u64>)>> {
         text.lines().filter_map(zone_of).map(|(zone, rest)| {
             let numbers = rest.split_whitespace().map(str::parse).collect::<Result<_, _>>();
@@ -131,7 +131,7 @@ impl<'a> Snapshot<'a> {
         })
     }
 
-    /// The sections that hold histograms, with the names of their events.
+    /// Returns the sections that hold histograms, with the names of their events.
     pub(super) fn histograms(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
         self.sections.iter().filter_map(|(name, text)| {
             let (_, event) = name.strip_prefix("hist ")?.split_once('/')?;
@@ -139,13 +139,13 @@ impl<'a> Snapshot<'a> {
         })
     }
 
-    /// How often an event came, by its fields.
+    /// Counts the hits of an event, by its fields.
     pub(super) fn hits(&self, event: &str) -> BTreeMap<Fields, u64> {
         let text = self.histograms().find(|(name, _)| *name == event).map_or("", |(_, text)| text);
         text.lines().filter_map(hit).collect()
     }
 
-    /// Fallbacks between types, from histograms of zones or from the trace itself.
+    /// Counts the fallbacks between types, from histograms of zones or from the trace itself.
     pub(super) fn fallbacks(&self) -> anyhow::Result<BTreeMap<Fallback, u64>> {
         let zones = self.zoneinfo()?;
         let zone_at = |frame: u64| {
@@ -177,7 +177,7 @@ impl<'a> Snapshot<'a> {
     }
 }
 
-/// Reads histograms that follow one another, each after a line with the frames of its zone; what each zone has.
+/// Reads histograms that follow one another, each after a line with the frames of its zone; returns those of each zone.
 fn from_histograms(
     text: &str,
     zone_at: impl Fn(u64) -> anyhow::Result<String>,
@@ -214,7 +214,7 @@ fn fallback(
     })
 }
 
-/// The number that follows `name=` in a line of the trace.
+/// Returns the number that follows `name=` in a line of the trace.
 fn number_in(line: &str, name: &str) -> anyhow::Result<u64> {
     let mark = format!(" {name}=");
     let (_, rest) = line.split_once(&mark).with_context(|| garbled(line))?;
@@ -226,7 +226,7 @@ fn number_in(line: &str, name: &str) -> anyhow::Result<u64> {
     number.with_context(|| garbled(line))
 }
 
-/// A line of a histogram: `{ order: 9, ret: 4 } hitcount: 7`.
+/// Parses a line of a histogram: `{ order: 9, ret: 4 } hitcount: 7`.
 fn hit(line: &str) -> Option<(Fields, u64)> {
     let (fields, count) = line.trim().strip_prefix('{')?.split_once("} hitcount:")?;
     let fields = fields.split(',').filter_map(|field| {
@@ -236,7 +236,7 @@ fn hit(line: &str) -> Option<(Fields, u64)> {
     Some((fields.collect(), count.trim().parse().ok()?))
 }
 
-/// `node0.normal` and the rest of a line that begins with `Node 0, zone Normal`.
+/// Returns `node0.normal` and the rest of a line that begins with `Node 0, zone Normal`.
 fn zone_of(line: &str) -> Option<(String, &str)> {
     let (node, rest) = line.trim().strip_prefix("Node ")?.split_once(", zone")?;
     let rest = rest.trim_start();

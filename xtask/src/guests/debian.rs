@@ -14,17 +14,17 @@ use super::shell::{said, succeed};
 const ARCHIVE: &str = "http://deb.debian.org/debian";
 const SECURITY: &str = "http://deb.debian.org/debian-security";
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
-/// Where the programs of every guest come from, so that all kernels have the same load.
+/// Suite of the programs of every guest, so that all kernels have the same load.
 const PROGRAMS_SUITE: &str = "bookworm";
 const PROGRAMS: [&str; 3] = ["fio", "xfsprogs", "busybox-static"];
 
-/// What apt fetched, unpacked.
+/// Packages that apt fetched, unpacked.
 pub(super) struct Packages {
     folder: PathBuf,
 }
 
 impl Packages {
-    /// Fetches and unpacks below `folder` what is not there yet.
+    /// Fetches and unpacks below `folder` the packages that are not there yet.
     pub(super) fn fetch(folder: &Path) -> anyhow::Result<Packages> {
         let packages = Packages { folder: folder.to_owned() };
         let done = folder.join("complete");
@@ -44,17 +44,17 @@ impl Packages {
         Ok(packages)
     }
 
-    /// Where the programs and their libraries lie.
+    /// Returns the folder of the programs and their libraries.
     pub(super) fn programs_root(&self) -> PathBuf {
         self.folder.join("programs")
     }
 
-    /// Where a kernel and its modules lie.
+    /// Returns the folder of a kernel and its modules.
     pub(super) fn kernel_root(&self, kernel: &str) -> PathBuf {
         self.folder.join(format!("linux-{kernel}"))
     }
 
-    /// Name, version and SHA-256 of each package that was fetched.
+    /// Returns name, version and SHA-256 of each package that was fetched.
     pub(super) fn list(&self) -> anyhow::Result<Value> {
         let mut list = Map::new();
         for file in debs(&self.archives())? {
@@ -91,7 +91,7 @@ impl Packages {
         Ok(fs::write(self.folder.join("status"), "")?)
     }
 
-    /// An apt command that reads and writes in this folder alone.
+    /// Makes an apt command that reads and writes in this folder alone.
     fn apt(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         for (option, name) in [
@@ -119,7 +119,7 @@ impl Packages {
         command
     }
 
-    /// The programs with all libraries that they need.
+    /// Unpacks the programs with all libraries that they need.
     fn programs(&self) -> anyhow::Result<()> {
         let mut install = self.apt("apt-get");
         install.args(["install", "--download-only", "--no-install-recommends"]);
@@ -128,7 +128,7 @@ impl Packages {
         unpack(&debs(&self.archives())?, &self.programs_root())
     }
 
-    /// A kernel's packages, without what they depend on.
+    /// Unpacks a kernel's packages, without those that they depend on.
     fn kernel(&self, name: &str, suite: &str, packages: &[&str]) -> anyhow::Result<()> {
         let mut download = self.apt("apt-get");
         download.arg("download").args(packages.iter().map(|package| format!("{package}/{suite}")));
@@ -150,7 +150,7 @@ impl Packages {
     }
 }
 
-/// The packages in a folder.
+/// Returns the packages in a folder.
 fn debs(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let entries = fs::read_dir(folder)?.map(|entry| Ok(entry?.path()));
     let mut files = entries.collect::<anyhow::Result<Vec<PathBuf>>>()?;

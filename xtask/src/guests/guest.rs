@@ -22,17 +22,17 @@ const READS_A_SECOND: u64 = 4000;
 const JOBS: u64 = 4;
 const FILE_BYTES: u64 = 64 << 10;
 
-/// Where guests write on this machine.
+/// Files of guests on this machine, and their limit of time.
 pub(super) struct Place<'a> {
     /// The disk that each guest gets a copy of.
     pub(super) disk: &'a Path,
-    /// Where copies and consoles lie.
+    /// Folder of the copies and consoles.
     pub(super) folder: &'a Path,
-    /// How long a guest of 1 GiB may take; larger ones have more in proportion.
+    /// Longest time of a guest of 1 GiB; larger ones have more in proportion.
     pub(super) limit: Duration,
 }
 
-/// What a guest printed to its console. The console stays in the folder, the copy of the disk goes.
+/// Runs a guest and returns the text of its console. The console stays in the folder, the copy of the disk goes.
 pub(super) fn console_of(run: &Run, boot: &Boot, place: &Place) -> anyhow::Result<String> {
     fs::create_dir_all(place.folder)?;
     let disk = place.folder.join(format!("{}.disk", run.name()));
@@ -67,7 +67,7 @@ fn qemu(run: &Run, boot: &Boot, disk: &Path, console: &PathBuf) -> anyhow::Resul
     command.spawn().with_context(|| format!("cannot run {QEMU}"))
 }
 
-/// Nodes of equal size, each with its CPUs.
+/// Makes nodes of equal size, each with its CPUs.
 fn nodes(settings: &Settings) -> Vec<String> {
     if settings.nodes == 1 {
         return Vec::new();
@@ -84,7 +84,8 @@ fn nodes(settings: &Settings) -> Vec<String> {
     (0..settings.nodes).flat_map(node).collect()
 }
 
-/// The kernel's command line. Files take 3/2 of memory, the huge page program 3/4 of the first node's, as in mmtests.
+/// Makes the kernel's command line. Files take 3/2 of memory, the huge page program 3/4 of the first node's, as in
+/// mmtests.
 fn command_line(settings: &Settings) -> String {
     let memory = settings.memory_mib << 20;
     let mut words = vec![

@@ -1,4 +1,4 @@
-//! What a guest starts from: an initramfs for each kernel, and a disk that every guest gets a copy of.
+//! The images that a guest starts from: an initramfs for each kernel, and a disk that every guest gets a copy of.
 //!
 //! The initramfs stays in memory as long as the guest runs, so it holds no more than busybox, the kernel's modules for
 //! the disk, and the programs of this folder. fio and its libraries lie on the disk, beside the files of the load.
@@ -15,9 +15,9 @@ use super::debian::Packages;
 use super::shell::{said, succeed};
 
 const LOADER: &str = "ld-linux-x86-64.so.2";
-/// Where the programs of the disk lie in a guest.
+/// Folder of the disk's programs in a guest.
 const TOOLS: &str = "/mnt/tools";
-/// What a guest's disk can hold: the load of the largest guest, 6 GiB, and room beside it. The file is sparse.
+/// Size of a guest's disk: the load of the largest guest, 6 GiB, and room beside it. The file is sparse.
 const DISK_BYTES: u64 = 16 << 30;
 /// The modules that a guest needs beside those that its kernel has built in; each with what it depends on.
 const MODULES: [&str; 4] = ["virtio_pci", "virtio_blk", "crc32c-intel", "xfs"];
@@ -44,7 +44,7 @@ impl<'a> Images<'a> {
         self.packages.programs_root().join("bin/busybox")
     }
 
-    /// The kernel's image and an initramfs for it, made anew.
+    /// Makes the kernel's image and an initramfs for it, made anew.
     pub(super) fn boot(&self, kernel: &str) -> anyhow::Result<Boot> {
         let from = self.packages.kernel_root(kernel);
         let root = self.folder.join(format!("initramfs-{kernel}"));
@@ -135,7 +135,7 @@ impl<'a> Images<'a> {
         Ok(archive.with_added_extension("gz"))
     }
 
-    /// The disk that guests get a copy of: XFS with fio and its libraries.
+    /// Makes the disk that guests get a copy of: XFS with fio and its libraries.
     pub(super) fn disk(&self) -> anyhow::Result<PathBuf> {
         let disk = self.folder.join("disk.xfs");
         if disk.exists() {
@@ -165,7 +165,7 @@ impl<'a> Images<'a> {
     }
 }
 
-/// What mkfs.xfs is to put on the disk, in the form of its prototype files.
+/// Returns the contents that mkfs.xfs is to put on the disk, in the form of its prototype files.
 fn contents_of_disk(fio: &Path, loader: &Path, libraries: &str) -> anyhow::Result<String> {
     let mut lines = vec![
         "/".to_owned(),
@@ -190,13 +190,13 @@ fn program(path: &Path, text: &str) -> anyhow::Result<()> {
     Ok(fs::set_permissions(path, fs::Permissions::from_mode(0o755))?)
 }
 
-/// A module's name by its file: underscores for dashes, no folder, no ending.
+/// Returns a module's name by its file: underscores for dashes, no folder, no ending.
 fn module_name(path: &str) -> String {
     let file = path.rsplit('/').next().unwrap_or(path);
     file.split('.').next().unwrap_or(file).replace('-', "_")
 }
 
-/// The modules that a module names in its field `depends`.
+/// Returns the modules that a module names in its field `depends`.
 fn depends(module: &[u8]) -> Vec<String> {
     let mark = b"\0depends=";
     let Some(at) = module.windows(mark.len()).position(|window| window == mark) else {
@@ -208,7 +208,7 @@ fn depends(module: &[u8]) -> Vec<String> {
     names.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
-/// The kernel's own file in its unpacked packages.
+/// Returns the kernel's own file in its unpacked packages.
 fn image_in(root: &Path) -> anyhow::Result<PathBuf> {
     let find = said(Command::new("find").arg(root).args(["-name", "vmlinuz*", "-type", "f"]))?;
     find.lines().next().map(PathBuf::from).context("the packages hold no kernel")

@@ -29,9 +29,9 @@ use self::cells::Run;
 use self::debian::Packages;
 use self::image::{Boot, Images};
 
-/// What fallbacks between types are traced as.
+/// Event by which fallbacks between types are traced.
 const EXTFRAG: &str = "mm_page_alloc_extfrag";
-/// What this machine must have; all else comes from Debian's packages.
+/// Programs that this machine must have; all else comes from Debian's packages.
 const PROGRAMS: [&str; 7] = ["apt-get", "dpkg-deb", "sha256sum", "cc", "find", "cp", guest::QEMU];
 
 const EXAMPLES: &str = "\
@@ -44,7 +44,7 @@ Examples:
                                                 the same beside other work; `kill -- -PID` ends it and its guests,
                                                 the next call continues";
 
-/// What is asked of the queue.
+/// Request to the queue of guests.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Request {
@@ -165,8 +165,8 @@ fn make(root: &Path, request: &Request, out: &Path, missing: Vec<Run>) -> anyhow
     Ok(())
 }
 
-/// Writes what the guests are made of beside the rows, or compares it with what stands there: rows of one folder have
-/// the same packages.
+/// Writes the packages of the guests beside the rows, or compares them with those written there: rows of one folder
+/// have the same packages.
 fn record(packages: &Packages, out: &Path) -> anyhow::Result<()> {
     let path = out.join("packages.json");
     let list = packages.list()?;
@@ -182,7 +182,7 @@ fn record(packages: &Packages, out: &Path) -> anyhow::Result<()> {
     Ok(fs::write(&path, serde_json::to_string_pretty(&list)? + "\n")?)
 }
 
-/// Makes one run and writes its file, whole or not at all; what it says in one line.
+/// Makes one run and writes its file, whole or not at all; returns its result in one line.
 fn one(run: &Run, boot: &Boot, place: &guest::Place, out: &Path) -> anyhow::Result<String> {
     let console = guest::console_of(run, boot, place)?;
     let rows = rows::rows(run, &console)?;

@@ -39,7 +39,7 @@ impl Names {
         Ok(Names { flags, results, zones, types })
     }
 
-    /// Types of pageblocks in the order of their numbers.
+    /// Returns the types of pageblocks in the order of their numbers.
     pub(super) fn types(&self) -> impl Iterator<Item = &str> {
         self.types.iter().map(String::as_str)
     }
@@ -48,7 +48,7 @@ impl Names {
         self.types.get(number).map_or("unknown", String::as_str)
     }
 
-    /// An event's fields as the dataset writes them.
+    /// Writes an event's fields as the dataset writes them.
     pub(super) fn fields(&self, fields: &[(String, String)]) -> String {
         let named: Vec<String> =
             fields.iter().map(|(name, value)| self.field(name, value)).collect();
@@ -74,7 +74,7 @@ impl Names {
         }
     }
 
-    /// A request's flags; what a huge fault asks for, in words.
+    /// Returns a request's flags; for a request of a huge fault, its meaning in words.
     fn request(&self, flags: u64) -> String {
         let has = |name: &str| self.flags.get(name).is_some_and(|bits| flags & bits == *bits);
         if !OF_THP.into_iter().all(has) {
@@ -99,7 +99,7 @@ impl Names {
     }
 }
 
-/// The pairs `{ 4, "continue" }` of a list.
+/// Returns the pairs `{ 4, "continue" }` of a list.
 fn symbols(list: &str) -> BTreeMap<u64, String> {
     let pair = Regex::new(r#"\{\s*(\d+),\s*"([^"]+)"\s*\}"#).expect("a valid pattern");
     let end = list.find(')').map_or(list, |end| &list[..end]);
@@ -107,7 +107,7 @@ fn symbols(list: &str) -> BTreeMap<u64, String> {
     pairs.map(|pair| (pair[1].parse().unwrap_or(u64::MAX), pair[2].to_lowercase())).collect()
 }
 
-/// The flags that are one number, as kernels before 6.10 and from then on write it:
+/// Returns the flags that are one number, as kernels before 6.10 and from then on write it:
 /// `{(unsigned long)((gfp_t)0x400u), "__GFP_DIRECT_RECLAIM"}`, `{.. ((1UL) << (10))), "__GFP_DIRECT_RECLAIM"}`.
 fn flags(format: &str) -> anyhow::Result<BTreeMap<String, u64>> {
     let number = r"(?:0x(?<hex>[0-9a-f]+)u?|<< \((?<bit>\d+)\))";

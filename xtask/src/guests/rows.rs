@@ -1,4 +1,4 @@
-//! What a guest printed, as rows of the dataset: one for each phase.
+//! The output of a guest as rows of the dataset: one for each phase.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::names::Names;
 
 /// The phases with a row; each begins where the one before ends, the first at `start`.
 const PHASES: [&str; 3] = ["write", "warm", "thp"];
-/// What a row says of the state at its end.
+/// Counters of which a row has the state at its end.
 const GAUGES: [&str; 7] = [
     "nr_free_pages",
     "nr_free_pages_blocks",
@@ -27,7 +27,7 @@ const GAUGES: [&str; 7] = [
 const HUGE_ORDER: u64 = 9;
 const COSTLY_ORDER: u64 = 4;
 
-/// The rows of a run, in the order of its phases.
+/// Returns the rows of a run, in the order of its phases.
 pub(super) fn rows(run: &Run, console: &str) -> anyhow::Result<Value> {
     let console = Console::read(console)?;
     let names = Names::of(&console)?;
@@ -48,7 +48,7 @@ pub(super) fn rows(run: &Run, console: &str) -> anyhow::Result<Value> {
     Ok(Value::Array(rows))
 }
 
-/// What all rows of a run say of its machine and settings.
+/// Returns the part that all rows of a run share: its machine and settings.
 fn common(run: &Run, console: &Console) -> anyhow::Result<Map<String, Value>> {
     let settings = &run.settings;
     let number = |name: &str| console.setting(name).and_then(|text| text.parse::<u64>().ok());
@@ -81,7 +81,7 @@ fn common(run: &Run, console: &Console) -> anyhow::Result<Map<String, Value>> {
     Ok(row)
 }
 
-/// What the kernel counted in a phase, and its state at the end.
+/// Returns the counts of the kernel in a phase, and its state at the end.
 fn counted(
     before: &Snapshot,
     after: &Snapshot,
@@ -103,7 +103,7 @@ fn counted(
     Ok(row)
 }
 
-/// Counters of /proc/vmstat that changed, and the gauges at the end.
+/// Returns the counters of /proc/vmstat that changed, and the gauges at the end.
 fn vmstat(before: &Snapshot, after: &Snapshot) -> anyhow::Result<(Value, Value)> {
     let (before, after) = (before.vmstat()?, after.vmstat()?);
     let is_counter = |name: &str| !name.starts_with("nr_") && name != "workingset_nodes";
@@ -120,7 +120,7 @@ fn vmstat(before: &Snapshot, after: &Snapshot) -> anyhow::Result<(Value, Value)>
     Ok((json!(counters), json!(gauges)))
 }
 
-/// Minimum, low, high mark and managed pages of each zone with memory.
+/// Returns the minimum, low, high mark and managed pages of each zone with memory.
 fn zones(snapshot: &Snapshot) -> anyhow::Result<BTreeMap<String, BTreeMap<&'static str, u64>>> {
     let mut zones = BTreeMap::new();
     for (zone, fields) in snapshot.zoneinfo()? {
@@ -136,12 +136,12 @@ fn boosted(snapshot: &Snapshot) -> anyhow::Result<BTreeMap<String, u64>> {
     Ok(snapshot.zoneinfo()?.into_iter().filter_map(boost).filter(|(_, boost)| *boost > 0).collect())
 }
 
-/// Free blocks of each order by zone.
+/// Returns the free blocks of each order by zone.
 fn free_by_order(snapshot: &Snapshot) -> anyhow::Result<BTreeMap<String, Vec<u64>>> {
     snapshot.zone_lines("buddyinfo").collect()
 }
 
-/// Pageblocks of each type by zone: the lines of pagetypeinfo that are not of one type alone.
+/// Counts the pageblocks of each type by zone: the lines of pagetypeinfo that are not of one type alone.
 fn pageblocks(snapshot: &Snapshot, names: &Names) -> anyhow::Result<Value> {
     let text = snapshot.section("pagetypeinfo")?;
     let blocks = text.lines().filter(|line| !line.contains(", type")).flat_map(Snapshot::lines_of);
@@ -153,7 +153,7 @@ fn pageblocks(snapshot: &Snapshot, names: &Names) -> anyhow::Result<Value> {
     Ok(Value::Object(blocks.collect::<anyhow::Result<_>>()?))
 }
 
-/// The differences of every histogram but that of extfrag, by event and then by its fields.
+/// Returns the differences of every histogram but that of extfrag, by event and then by its fields.
 fn tracepoints(before: &Snapshot, after: &Snapshot, names: &Names) -> Value {
     let mut events = Map::new();
     for (event, _) in after.histograms() {
@@ -168,7 +168,7 @@ fn tracepoints(before: &Snapshot, after: &Snapshot, names: &Names) -> Value {
     Value::Object(events)
 }
 
-/// What a count grew by, where it grew.
+/// Returns the growth of each count that grew.
 fn growth<K: Ord>(before: BTreeMap<K, u64>, after: BTreeMap<K, u64>) -> BTreeMap<K, u64> {
     let grown = after.into_iter().map(|(key, count)| {
         let earlier = before.get(&key).copied().unwrap_or(0);
@@ -177,7 +177,7 @@ fn growth<K: Ord>(before: BTreeMap<K, u64>, after: BTreeMap<K, u64>) -> BTreeMap
     grown.filter(|(_, count)| *count > 0).collect()
 }
 
-/// Fallbacks between types: in all, of those below a huge page and below a costly order, by type and zone.
+/// Counts the fallbacks between types: in all, of those below a huge page and below a costly order, by type and zone.
 fn extfrag(before: &Snapshot, after: &Snapshot, names: &Names) -> anyhow::Result<Value> {
     let mut sums = [0; 3];
     let [mut types, mut zones_below, mut zones, mut each] = [(); 4].map(|()| BTreeMap::new());
@@ -208,7 +208,8 @@ fn extfrag(before: &Snapshot, after: &Snapshot, names: &Names) -> anyhow::Result
     }))
 }
 
-/// What the huge page program found: how many units are huge, what they took, and which they are.
+/// Parses the output of the huge page program, a line for each unit: the share of huge units, their times, and a bitmap
+/// of them.
 fn units(lines: &str) -> anyhow::Result<Map<String, Value>> {
     let mut units = Vec::new();
     for line in lines.lines().filter(|line| !line.trim().is_empty()) {

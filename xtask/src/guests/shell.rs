@@ -4,7 +4,7 @@ use std::process::{Command, Output};
 
 use anyhow::{Context, ensure};
 
-/// What a program prints.
+/// Runs a program and returns its output.
 pub(super) fn said(command: &mut Command) -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&finish(command)?.stdout).into_owned())
 }

@@ -1,4 +1,4 @@
-//! Which crate may depend on which: the only place where the table stands.
+//! The table of the crates that each crate may depend on; it stands nowhere else.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::tree::{Tree, numbered};
 
 const RULE: &str = "dependencies";
 
-/// What one of our crates may depend on.
+/// Dependencies that one of our crates may have.
 struct Row {
     krate: &'static str,
     /// Our crates that it may use.
@@ -55,7 +55,7 @@ const TABLE: &[Row] = &[
 #[derive(Debug)]
 pub(crate) struct Package {
     name: String,
-    /// Its manifest, relative to the repository root.
+    /// Manifest, relative to the repository root.
     manifest: String,
     dependencies: Vec<Dependency>,
 }
@@ -67,7 +67,7 @@ struct Dependency {
     conditional: bool,
 }
 
-/// The crates of the workspace, and of the fuzz targets' own workspace.
+/// Returns the crates of the workspace, and of the fuzz targets' own workspace.
 pub(crate) fn packages(root: &Path) -> anyhow::Result<Vec<Package>> {
     let mut packages = Vec::new();
     for manifest in ["Cargo.toml", "fuzz/Cargo.toml"] {
@@ -124,7 +124,7 @@ pub(crate) fn check(tree: &Tree, packages: &[Package]) -> Vec<Finding> {
     findings
 }
 
-/// What speaks against the dependency, and what to do about it.
+/// Returns the objection to the dependency, and the remedy.
 fn objection(row: &Row, dependency: &Dependency) -> Option<(String, &'static str)> {
     let Dependency { name, for_tests, conditional } = dependency;
     let is_ours = TABLE.iter().any(|row| row.krate == name);
@@ -152,7 +152,7 @@ fn objection(row: &Row, dependency: &Dependency) -> Option<(String, &'static str
     }
 }
 
-/// Where the manifest names the dependency.
+/// Returns the line where the manifest names the dependency.
 fn line_of(tree: &Tree, manifest: &str, dependency: &str) -> usize {
     let text = tree.text(manifest).unwrap_or("");
     let names = |line: &str| {

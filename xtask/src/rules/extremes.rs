@@ -52,7 +52,7 @@ fn check_crate(tree: &Tree, folder: &str) -> Vec<Finding> {
     files.flat_map(|file| check_file(file, text, &words)).collect()
 }
 
-/// All identifiers.
+/// Collects all identifiers among the tokens.
 fn collect_words(tokens: TokenStream, words: &mut BTreeSet<String>) {
     for token in tokens {
         match token {
@@ -110,7 +110,7 @@ fn takes_numbers(signature: &Signature) -> bool {
     signature.unsafety.is_none() && signature.inputs.iter().any(is_number)
 }
 
-/// Whether values of the type hold numbers; those that a function gets are not the caller's.
+/// Returns true if values of the type hold numbers; those that a function gets are not the caller's.
 fn has_number(of: &Type) -> bool {
     let mut numbers = Numbers(false);
     numbers.visit_type(of);
@@ -121,7 +121,7 @@ fn is_byte(of: &Type) -> bool {
     matches!(of, Type::Path(path) if path.path.is_ident("u8"))
 }
 
-/// Whether a type of numbers was seen.
+/// True once a type of numbers was seen.
 struct Numbers(bool);
 
 impl<'a> Visit<'a> for Numbers {

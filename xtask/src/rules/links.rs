@@ -32,7 +32,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// The line with its code spans blanked out: what stands in them is not a link.
+/// Returns the line with its code spans blanked out: what stands in them is not a link.
 pub(crate) fn without_code(line: &str) -> String {
     let odd_parts_blank = |(at, part): (usize, &str)| match at % 2 {
         0 => part.to_owned(),

@@ -43,7 +43,7 @@ const RULES: &[fn(&Tree) -> Vec<Finding>] = &[
     unsafety::check,
 ];
 
-/// What every rule finds, by file and line.
+/// Returns the findings of every rule, by file and line.
 pub(crate) fn check_all(root: &Path, tree: &Tree) -> anyhow::Result<Vec<Finding>> {
     let mut findings = dependencies::check(tree, &dependencies::packages(root)?);
     findings.extend(RULES.iter().flat_map(|rule| rule(tree)));

@@ -35,13 +35,13 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// The path of the module that the file defines: `vmap/area.rs` is `[vmap, area]`.
+/// Returns the path of the module that the file defines: `vmap/area.rs` is `[vmap, area]`.
 fn module_of(path: &str) -> Vec<String> {
     let stem = path.trim_end_matches(".rs").trim_end_matches("/mod");
     if stem == "lib" { Vec::new() } else { stem.split('/').map(str::to_owned).collect() }
 }
 
-/// Collects which of the modules that must stay apart a file names, and where.
+/// Collects the modules that must stay apart and that a file names, with the lines.
 struct Mentions {
     module: Vec<String>,
     mentions: Vec<(usize, String)>,

@@ -40,7 +40,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Figures equal their files.
+/// Checks that figures equal their files.
 fn check_marked(tree: &Tree, file: &TextFile) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (line, text) in prose_lines(&file.text) {
@@ -62,7 +62,7 @@ fn check_marked(tree: &Tree, file: &TextFile) -> Vec<Finding> {
     findings
 }
 
-/// Excerpts equal their files.
+/// Checks that excerpts equal their files.
 fn check_excerpts(tree: &Tree, file: &TextFile) -> Vec<Finding> {
     let mut findings = Vec::new();
     for fence in fences(&file.text) {
@@ -82,7 +82,7 @@ fn check_excerpts(tree: &Tree, file: &TextFile) -> Vec<Finding> {
     findings
 }
 
-/// No speed in prose or in shown output is without a source.
+/// Checks that no speed in prose or in shown output is without a source.
 fn check_unmarked(speed: &Regex, file: &TextFile) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut report = |line, figure: &str| {
@@ -110,7 +110,7 @@ fn check_unmarked(speed: &Regex, file: &TextFile) -> Vec<Finding> {
     findings
 }
 
-/// No speed in a comment of the code is without a source, unless the comment quotes or demands it.
+/// Checks that no speed in a comment of the code is without a source, unless the comment quotes or demands it.
 fn check_comments(speed: &Regex, file: &RustFile) -> Vec<Finding> {
     static EXCUSED: LazyLock<Regex> = LazyLock::new(|| {
         let words = r"(?i)published|results/|data/figures/|at most|at least|limit|budget|target|spec\b|measured by";
@@ -136,7 +136,7 @@ fn check_comments(speed: &Regex, file: &RustFile) -> Vec<Finding> {
     findings
 }
 
-/// Whole-line comments, adjacent ones together, and comments at the end of a line alone.
+/// Returns whole-line comments, adjacent ones together, and comments at the end of a line alone.
 fn comment_blocks(text: &str) -> Vec<Vec<(usize, &str)>> {
     let mut blocks: Vec<Vec<(usize, &str)>> = Vec::new();
     let mut open = false;
@@ -160,7 +160,7 @@ fn comment_blocks(text: &str) -> Vec<Vec<(usize, &str)>> {
     blocks
 }
 
-/// The lines outside fenced blocks.
+/// Returns the lines outside fenced blocks.
 fn prose_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut in_fence = false;
     numbered(text).filter(move |(_, line)| {
@@ -170,7 +170,7 @@ fn prose_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// The line with its links cut out.
+/// Returns the line with its links cut out.
 fn without_links(line: &str) -> String {
     let mut out = line.to_owned();
     for link in links(line).into_iter().rev() {
@@ -179,7 +179,7 @@ fn without_links(line: &str) -> String {
     out
 }
 
-/// Whether the figure at `at` is what somebody demands, not what somebody measured: "a target of at most 50 us".
+/// Returns true if the figure at `at` is a demand and not a measurement: "a target of at most 50 us".
 fn is_demand(line: &str, at: usize) -> bool {
     let before = line[..at].trim_end().to_lowercase();
     let bounded = ["at most", "at least", "<=", ">="].iter().any(|word| before.ends_with(word));

@@ -4,7 +4,7 @@ use crate::finding::Finding;
 use crate::tree::{TextFile, Tree, numbered};
 
 const RULE: &str = "text";
-/// More characters a line of Rust or Markdown does not have.
+/// Longest line of Rust or Markdown, in characters.
 pub(crate) const WIDEST: usize = 120;
 
 /// Split in two so that this file does not contain them.
@@ -49,7 +49,8 @@ fn check_file(file: &TextFile) -> Vec<Finding> {
     findings
 }
 
-/// Table rows cannot be broken, shown output must not be, a link is as long as it is, programs write results.
+/// Returns true if the line may be wide: table rows cannot be broken, shown output must not be, a link is as long as it
+/// is, programs write results.
 fn may_be_wide(file: &TextFile, line: &str, in_fence: bool) -> bool {
     let row_or_link = line.trim_start().starts_with('|') || line.contains("](");
     let by_program = file.path.starts_with("results/");

@@ -9,7 +9,7 @@ use crate::tree::{RustFile, Tree};
 
 const RULE: &str = "unsafe";
 
-/// Where `unsafe` may stand, and why.
+/// Files in which `unsafe` may stand, and the reasons.
 const ALLOWED: &[(&str, &str)] = &[
     ("crates/nofrag-backing/", "turns numbers into memory"),
     ("crates/nofrag-capi/", "is called from C"),
@@ -75,7 +75,7 @@ impl Kind {
     }
 }
 
-/// The lines of all `unsafe` tokens, with what each begins.
+/// Collects the lines of all `unsafe` tokens, with the kind of item that each begins.
 fn collect_uses(stream: TokenStream, uses: &mut Vec<(usize, Kind)>) {
     let mut tokens = stream.into_iter().peekable();
     while let Some(token) = tokens.next() {
@@ -94,7 +94,7 @@ fn collect_uses(stream: TokenStream, uses: &mut Vec<(usize, Kind)>) {
     }
 }
 
-/// Whether the comment and attribute lines directly above `line`, or the line itself, hold the argument.
+/// Returns true if the comment and attribute lines directly above `line`, or the line itself, hold the argument.
 fn is_argued(text: &str, line: usize, kind: Kind) -> bool {
     let lines: Vec<&str> = text.lines().collect();
     let above = lines[..line - 1].iter().rev().map(|l| l.trim_start());

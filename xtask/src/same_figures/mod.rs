@@ -25,7 +25,7 @@ use said::TEXT;
 /// Unit and value by key.
 type Figures = BTreeMap<String, (String, Value)>;
 
-/// What to do with what the commands say.
+/// Request to save or to compare what the commands say.
 #[derive(Debug, Args)]
 pub(crate) struct Request {
     #[command(subcommand)]
@@ -92,7 +92,7 @@ fn summary(plan: &Plan, figures: &Figures) -> String {
     )
 }
 
-/// What is to be said of each key that only one side has, or that both have with other values.
+/// Returns a line for each key that only one side has, or that both have with other values.
 fn differences(old: &Figures, new: &Figures) -> Vec<String> {
     let shown = |(unit, value): &(String, Value)| match unit.as_str() {
         TEXT => "a text".to_owned(),
@@ -116,7 +116,7 @@ fn differences(old: &Figures, new: &Figures) -> Vec<String> {
     found
 }
 
-/// Whether two values are one, be it written with a point or without.
+/// Returns true if two values are equal, whether written with a point or without.
 fn is_same(old: &Value, new: &Value) -> bool {
     const EXACT: f64 = (1_u64 << f64::MANTISSA_DIGITS) as f64;
     match (old, new) {
@@ -130,7 +130,7 @@ fn is_same(old: &Value, new: &Value) -> bool {
     }
 }
 
-/// The lines of two texts that are not in both, in as many words as `diff` has for them.
+/// Returns the lines of two texts that are not in both, in as many words as `diff` has for them.
 fn diff(old: &Value, new: &Value) -> String {
     let folder = std::env::temp_dir();
     let [old, new] = [("old", old), ("new", new)].map(|(name, text)| {

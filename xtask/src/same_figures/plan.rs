@@ -1,4 +1,4 @@
-//! Which command lines, what is left out, and what has another name now: `plan.toml`.
+//! The plan of `plan.toml`: command lines, keys that are left out, and keys that have another name now.
 
 use anyhow::{Context, ensure};
 use regex::Regex;
@@ -17,9 +17,9 @@ pub(super) struct Plan {
     pub(super) longest_word: usize,
     /// Ends of names that are units.
     pub(super) units: Vec<String>,
-    /// What tells the objects of an array apart: the first of these sets of fields that does names them in keys.
+    /// Fields that tell the objects of an array apart: the first of these sets that does names them in keys.
     pub(super) identity: Vec<Vec<String>>,
-    /// Keys of verdicts.
+    /// Pattern of the keys of verdicts.
     #[serde(with = "pattern")]
     verdicts: Regex,
     pub(super) group: Vec<Group>,
@@ -41,13 +41,13 @@ pub(super) struct Group {
     pub(super) keep: Option<String>,
 }
 
-/// What is taken of what a line says.
+/// Part that is taken of a line's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Form {
     /// The figures of its JSON.
     Json,
-    /// What people see.
+    /// The text that people see.
     Text,
     /// The words of its page for browsers.
     Report,
@@ -69,18 +69,18 @@ struct LeftOut {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Mask {
-    /// Keys of texts.
+    /// Pattern of the keys of texts.
     #[serde(with = "pattern")]
     of: Regex,
     #[serde(with = "pattern")]
     what: Regex,
-    /// What stands there instead.
+    /// Text that stands there instead.
     with: String,
     #[expect(dead_code, reason = "for readers")]
     why: String,
 }
 
-/// A key of the old side and what it is on the new one.
+/// A key of the old side and its name on the new one.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Renamed {
@@ -103,7 +103,7 @@ impl Plan {
         toml::from_str(include_str!("plan.toml")).context("plan.toml")
     }
 
-    /// The unit that a name ends in, or none.
+    /// Returns the unit that a name ends in, or none.
     pub(super) fn unit_of(&self, name: &str) -> String {
         let last = name.rsplit(['_', '.', ' ']).next().unwrap_or(name);
         self.units.iter().find(|unit| *unit == last).cloned().unwrap_or_default()
@@ -113,7 +113,7 @@ impl Plan {
         self.verdicts.is_match(key)
     }
 
-    /// The same without what two runs of one program need not agree in.
+    /// Returns the figures without those that two runs of one program need not agree in.
     pub(super) fn without_chance(&self, mut figures: Figures) -> Figures {
         figures.retain(|key, _| !self.leave_out.iter().any(|rule| rule.keys.is_match(key)));
         for (key, (_, value)) in figures.iter_mut().filter(|(_, (unit, _))| unit == TEXT) {
@@ -125,7 +125,7 @@ impl Plan {
         figures
     }
 
-    /// The same under the names of today.
+    /// Returns the figures under the names of today.
     pub(super) fn renamed(&self, figures: Figures) -> anyhow::Result<Figures> {
         let mut out = Figures::new();
         for (mut key, figure) in figures {

@@ -1,4 +1,4 @@
-//! What command lines say, as figures.
+//! The output of command lines, as figures.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,13 +13,13 @@ use serde_json::{Map, Value, json};
 use super::Figures;
 use super::plan::{Form, Group, Plan};
 
-/// The unit of what is no figure but a text.
+/// The unit of a text, which is no figure.
 pub(super) const TEXT: &str = "text";
 
-/// For what the lines write; the same everywhere, since they may say its name.
+/// Folder for the files that the lines write; the same everywhere, since the lines may say its name.
 const FOLDER: &str = "target/same-figures";
 
-/// What all lines of the plan say.
+/// Returns the figures of all lines of the plan.
 pub(super) fn all(root: &Path, program: &Path, plan: &Plan) -> anyhow::Result<Figures> {
     let folder = root.join(FOLDER);
     fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
@@ -84,7 +84,7 @@ impl Teller<'_> {
         Ok(())
     }
 
-    /// What a line answers on one processor, where threads take turns, and by a clock that says the same each time.
+    /// Runs a line on one processor, where threads take turns, and by a clock that says the same each time.
     fn run(&self, line: &str, more: &[String]) -> anyhow::Result<Output> {
         let line = line.replace("RECORDING", &self.plan.recording);
         let mut words = line.split(' ');
@@ -103,7 +103,7 @@ impl Teller<'_> {
     }
 }
 
-/// Length and sum (FNV-1a) of a text.
+/// Returns length and sum (FNV-1a) of a text.
 fn digest(line: &str, text: &str) -> Figures {
     let sum = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
         (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -112,7 +112,7 @@ fn digest(line: &str, text: &str) -> Figures {
     figures.map(|(name, value)| (format!("{line}: {name}"), (String::new(), value))).into()
 }
 
-/// The text of a page, a line for each piece, and the places of what is drawn, which are percentages in tags.
+/// Returns the text of a page, a line for each piece, and the places of what is drawn, which are percentages in tags.
 fn words(html: &str) -> String {
     let [code, tag, place] = ["(?s)<(script|style)>.*?</(script|style)>", "<[^>]*>", "[0-9.]+%"]
         .map(|pattern| Regex::new(pattern).expect("a valid pattern"));
@@ -196,7 +196,7 @@ impl Flattening<'_> {
     }
 }
 
-/// What the fields say of each of the values, if all have them and no two the same.
+/// Returns the text of the fields for each of the values, if all have them and no two are the same.
 fn names(values: &[Value], fields: &[String]) -> Option<Vec<String>> {
     let name = |value: &Value| {
         let words = fields.iter().map(|field| word(value.as_object()?, field));
@@ -207,7 +207,7 @@ fn names(values: &[Value], fields: &[String]) -> Option<Vec<String>> {
     (distinct.len() == names.len()).then_some(names)
 }
 
-/// A field as a part of a name.
+/// Returns a field as a part of a name.
 fn word(object: &Map<String, Value>, field: &str) -> Option<String> {
     match object.get(field)? {
         Value::String(text) => Some(text.clone()),
