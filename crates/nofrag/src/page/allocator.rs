@@ -139,8 +139,8 @@ pub(super) struct Node {
 ///
 /// [`check`](crate::check::Check::check) verifies all of them in O(frames).
 ///
-/// A CPU is known by its rank in [`MemoryMap::cpus`]. One beyond them, as from another map, has no lists: what it takes
-/// and gives back goes past them, and its requests begin with node 0.
+/// A CPU is known by its rank in [`MemoryMap::cpus`]. A CPU beyond them, as from another map, has no lists: its blocks
+/// come from the zones and return there, and its requests begin with node 0.
 ///
 /// ```
 /// use nofrag::page::{

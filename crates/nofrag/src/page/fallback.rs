@@ -112,7 +112,7 @@ impl Supply {
         start.fallbacks().iter().find(has).copied()
     }
 
-    /// Returns the orders at which there is anything to fall back to, from `least` up to what is `below`.
+    /// Returns the orders at which there is anything to fall back to, from `least` to before `below`.
     fn orders(&self, start: Migratetype, least: Order, below: u8) -> u16 {
         let all = start.fallbacks().iter().fold(0, |all, from| all | self.0[from.index()]);
         all & u16::MAX << least.get() & ((1 << below) - 1)

@@ -49,7 +49,7 @@ impl<E: EventSink> PageAllocator<E> {
     }
 
     /// Gives a block back whose type was read earlier: pages freed as a batch have all their types read first, and are
-    /// then put on lists one by one. O(1), and what is drained.
+    /// then put on lists one by one. O(1), and the blocks that are drained.
     ///
     /// # Errors
     /// [`FreeError`]; nothing has changed then.

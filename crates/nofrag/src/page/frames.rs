@@ -31,7 +31,7 @@ pub(super) enum Kind {
     PerCpu,
     /// A block in use.
     Used,
-    /// A free block that compaction has set aside, as a place to move to or as what it was asked for.
+    /// A free block that compaction has set aside, as a place to move to or as the block that it was asked for.
     Target,
     /// A block in use whose content is being moved.
     Leaving,

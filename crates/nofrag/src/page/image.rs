@@ -179,7 +179,7 @@ impl<E: EventSink> PageAllocator<E> {
         Ok(pages)
     }
 
-    /// Checks that no block reaches into a hole of a zone. A hole may be far larger than what is known of frames.
+    /// Checks that no block reaches into a hole of a zone. A hole may be far larger than the spans of known frames.
     fn check_holes(&self, config: &PageConfig) -> Result<(), ImageError> {
         let zones = || config.map.nodes().iter().flat_map(|node| &node.zones);
         let mut holes: Vec<(Pfn, Pfn)> = Vec::new();
@@ -273,8 +273,8 @@ impl<E: EventSink> PageAllocator<E> {
         Ok(frame)
     }
 
-    /// Takes a picture of all that decides what comes next. Moves that are under way are left out: their blocks and
-    /// targets count as in use. O(frames).
+    /// Takes a picture of all that decides the allocator's next steps. Moves that are under way are left out: their
+    /// blocks and targets count as in use. O(frames).
     ///
     /// # Errors
     /// [`TryReserveError`] when there is no memory for the picture.

@@ -35,8 +35,8 @@ pub struct PageblockCounts {
     pub free: u64,
     /// Pageblocks whose pages in use could all be moved away.
     pub movable: u64,
-    /// Pageblocks in which something stays where it is: memory in use, what was taken before the allocator came up, or
-    /// a hole.
+    /// Pageblocks in which something stays where it is: memory in use, memory taken before the allocator came up, or a
+    /// hole.
     pub pinned: u64,
 }
 

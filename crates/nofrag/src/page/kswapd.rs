@@ -424,7 +424,8 @@ impl Kswapd {
         mail.wanted = Some(run.wanted.and(mail.wanted));
     }
 
-    /// Returns the run that is under way, or one for what was asked, or for what is missing after a doze.
+    /// Returns the run that is under way, or one for the goal that was asked for, or for the pages missing after a
+    /// doze.
     fn current<E: EventSink>(&mut self, now: Nanos, pages: &mut PageAllocator<E>) -> Option<Run> {
         if self.run.is_none() {
             let asked = pages.nodes.get_mut(self.node.index())?.kswapd.wanted.take();
@@ -534,7 +535,7 @@ impl Kswapd {
         }
     }
 
-    /// Hands over to kcompactd what reclaim cannot make: a block of the wanted size. Waiters go on.
+    /// Asks kcompactd for a block of the wanted size, which reclaim cannot make. Waiters go on.
     fn doze<E: EventSink>(&self, pages: &mut PageAllocator<E>, order: Order) {
         pages.forget_scans(self.node);
         pages.wake_kcompactd(self.node, order);

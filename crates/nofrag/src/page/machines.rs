@@ -18,7 +18,7 @@ const DMA32_END: u64 = 0x10_0000;
 impl MemoryMap {
     /// Returns the map of an x86-64 machine with one node and `pages` pages of memory, laid out as firmware does it:
     /// without frame 0 and those below 1 MiB that belong to video memory, DMA up to 16 MiB, DMA32 up to 3 GiB with
-    /// devices from there to 4 GiB, and what is left in Normal behind them. CPUs are 0 to `cpus` - 1.
+    /// devices from there to 4 GiB, and the rest in Normal behind them. CPUs are 0 to `cpus` - 1.
     ///
     /// # Errors
     /// [`MapError::TooLarge`], [`MapError::OutOfMetadata`].

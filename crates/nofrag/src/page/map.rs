@@ -47,7 +47,7 @@ pub const MAX_NODES: usize = 64;
 /// More CPUs than this are refused: each has lists in each zone.
 pub const MAX_CPUS: usize = 8192;
 
-/// A node's distance to itself, and what its distance to others is when the firmware has no table.
+/// A node's distance to itself, and its distance to others where the firmware has no table.
 const LOCAL_DISTANCE: u8 = 10;
 const REMOTE_DISTANCE: u8 = 20;
 

@@ -56,8 +56,9 @@ pub(super) struct PerCpuPages {
 pub(super) struct Pace {
     /// Number of pages at which the lists are drained.
     pub(super) high: u32,
-    /// 5.14 to 6.6: drains since the last request, each of which doubles the next one, from twice a batch on
-    /// (`free_factor`). 6.7 on: the same count of refills and frees (`alloc_factor`).
+    /// Doublings of a batch. 5.14 to 6.6: drains raise the number and requests halve it; the next drain takes a batch
+    /// doubled this often (`free_factor`). 6.7 on: refills of single pages raise it and frees halve it; the next refill
+    /// of them takes a batch doubled this often (`alloc_factor`).
     pub(super) doublings: u8,
     /// 6.7 on: pages freed lately, halved by each request (`free_count`).
     pub(super) freed: u32,
@@ -108,7 +109,7 @@ impl Bounds {
     }
 }
 
-/// Most doublings of twice a batch, for refills and drains (`CONFIG_PCP_BATCH_SCALE_MAX`).
+/// Most doublings of a batch, for refills and drains (`CONFIG_PCP_BATCH_SCALE_MAX`).
 const MAX_DOUBLINGS: u8 = 5;
 
 /// Shortage of memory in a zone, as far as its per-CPU lists care.

@@ -64,7 +64,7 @@ pub(super) enum Try {
     Compact(Order, Priority, AllocFlags),
     /// Reclaim from all nodes at this priority.
     Reclaim(u8),
-    /// Give back what per-CPU lists hold, and one HIGHATOMIC block but not the last.
+    /// Give back the pages on per-CPU lists, and one HIGHATOMIC block but not the last.
     Drain,
     /// Give back one HIGHATOMIC block, be it the last.
     ReleaseReserve,

@@ -182,7 +182,7 @@ impl<E: EventSink> PageAllocator<E> {
         spared
     }
 
-    /// Takes what is wanted from the first free block of a list; the rest stays on the lists of its type.
+    /// Takes the wanted block from the first free block of a list; the rest stays on the lists of its type.
     fn take_one(&mut self, wanted: Wanted, found: Found) -> FrameIndex {
         let zone = &mut self.zones[wanted.zone.index()];
         let frame = zone.lists.first(found.order, found.from).expect("its list is not empty");

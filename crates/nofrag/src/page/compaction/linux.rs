@@ -58,7 +58,8 @@ pub(in crate::page) struct Positions {
     pub(in crate::page) sources: [u64; 2],
     /// Position of the target scanner (`compact_cached_free_pfn`).
     pub(in crate::page) targets: u64,
-    /// Positions of both after marks were last wiped (`compact_init_migrate_pfn`, `compact_init_free_pfn`).
+    /// First positions of both scanners after marks were last wiped (`compact_init_migrate_pfn`,
+    /// `compact_init_free_pfn`).
     pub(in crate::page) first_source: u64,
     pub(in crate::page) first_target: u64,
 }
@@ -536,7 +537,7 @@ impl Compaction {
         if self.scan.whole { CompactionResult::Complete } else { CompactionResult::Partial }
     }
 
-    /// Leaves the rest of a window from which not all could be moved, if nobody waits for it.
+    /// Leaves the rest of a window in which something stayed, if nobody waits for it.
     fn leave_rest(&mut self, piece: Piece) {
         if piece.stayed && self.mode == Mode::Async {
             self.scan.source = self.scan.source.next_multiple_of(self.goal.order().pages());
@@ -581,7 +582,7 @@ impl Compaction {
         self.keep_captured(&mut Ground::of(pages, self.zone));
     }
 
-    /// Ends a run: sources that it did not come to stay, and leftover targets become free, where the next run will find
+    /// Ends a run: sources that it did not reach stay, and leftover targets become free, where the next run will find
     /// them.
     pub(super) fn end_as_linux(&mut self, ground: &mut Ground<'_>) {
         // A run that has captured a block ends among its sources.
@@ -968,7 +969,8 @@ impl Compaction {
         got
     }
 
-    /// Searches the free lists for a block high in what is left. Returns true if the pool is not empty then.
+    /// Searches the free lists for a block high among the frames left between the scanners. Returns true if the pool is
+    /// not empty then.
     fn quick_targets(&mut self, ground: &mut Ground<'_>) -> bool {
         let below = i32::from(self.goal.order().get()) - 1;
         if below < 0 {
@@ -1035,7 +1037,7 @@ impl Compaction {
         }
     }
 
-    /// Walks a list from its end for a block in the top quarter of what is left, else the highest in the upper half,
+    /// Walks a list from its end for a block in the top quarter of the frames left, else the highest in the upper half,
     /// and turns the list. Returns the block, and the number of entries seen.
     fn search_list(
         &mut self,
@@ -1110,7 +1112,7 @@ impl Compaction {
         pages
     }
 
-    /// Turns a list so that what was seen comes last: entries up to `seen`, or before it.
+    /// Turns a list so that the entries that were seen come last: those up to `seen`, or before it.
     fn turn(&mut self, ground: &mut Ground<'_>, order: Order, seen: FrameIndex, inclusive: bool) {
         self.scan.note(ScanStep::Turned { pfn: ground.frames.pfn(seen), inclusive });
         let list = ground.zone.lists.list_mut(order, Migratetype::Movable);

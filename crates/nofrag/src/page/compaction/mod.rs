@@ -618,8 +618,8 @@ impl Compaction {
         }
     }
 
-    /// Takes what was captured since [`wish`](Self::wish) was set. Until the run has ended it is nobody's: whoever
-    /// gives it back by mistake is refused.
+    /// Takes the block that was captured since [`wish`](Self::wish) was set. Until the run has ended the block is
+    /// nobody's: a free of it by mistake is refused.
     fn keep_captured(&mut self, ground: &mut Ground<'_>) {
         let capture = ground.zone.compaction.capture.take();
         if let Some(capture) = capture.filter(|capture| capture.frame != NONE) {

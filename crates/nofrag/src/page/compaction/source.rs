@@ -141,7 +141,7 @@ impl Compaction {
         block == wanted || wanted == Migratetype::Movable && block == Migratetype::Cma
     }
 
-    /// Enters a pageblock low in what is left of which the free lists say that a good part is free.
+    /// Enters a pageblock low among those left, of which the free lists say that a good part is free.
     fn list_of_sources(&mut self, ground: &mut Ground<'_>) -> bool {
         let mut tries = list_limit(self.sources.fails);
         let below = self.goal.order().get();

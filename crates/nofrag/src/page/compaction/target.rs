@@ -165,7 +165,7 @@ impl Compaction {
         block.free > 0 && meant && !whole && !passed && !(full && tag == Tag::INSIDE)
     }
 
-    /// Enters a pageblock that the free lists name: in the top quarter of what is left, else the highest seen in its
+    /// Enters a pageblock that the free lists name: in the top quarter of those left, else the highest seen in its
     /// upper half.
     fn list_of_targets(&mut self, ground: &Ground<'_>, floor: FrameIndex) -> bool {
         let limit = list_limit(self.targets.fails);
