@@ -7,7 +7,7 @@ use crate::tree::{Tree, numbered};
 
 const RULE: &str = "maps";
 const HOUSE: &str = "ARCHITECTURE.md";
-/// How a module's header begins its list.
+/// Words with which the header of a module begins its list of files.
 const FILES: &str = "Files, bottom up:";
 /// Modules of every crate that no map names.
 const UNNAMED: &[&str] = &["lib", "main", "mod", "tests", "testing"];
@@ -51,7 +51,7 @@ fn rooms(tree: &Tree) -> Vec<Finding> {
     tables.iter().flat_map(of_a_crate).collect()
 }
 
-/// The names between backticks.
+/// Returns the names between backticks.
 fn names(text: &str) -> BTreeSet<String> {
     text.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
