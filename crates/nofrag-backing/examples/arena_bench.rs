@@ -1,11 +1,11 @@
-//! What an arena costs beside `mmap` and `munmap`: all ways in turn, several times, ratios of medians.
+//! The cost of an arena beside `mmap` and `munmap`: all ways in turn, several times, ratios of medians.
 //!
 //! ```sh
 //! cargo run --release -p nofrag-backing --example arena_bench -- [WHAT]... [RUNS]
 //! ```
 //!
-//! WHAT is `churn`, `steady`, `waves`, `latency`, `areas` or `fast`. The last does nothing but parked allocations and
-//! frees through a handle and through a shared arena: the program for callgrind. Without a word everything but that is
+//! WHAT is `churn`, `steady`, `waves`, `latency`, `areas` or `fast`. The last makes only parked allocations and frees,
+//! through a handle and through a shared arena: the program for callgrind. Without a word everything but `fast` is
 //! measured.
 
 use std::error::Error;
@@ -46,7 +46,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 
 type Measurement<'a> = dyn Fn(Way) -> Result<Measured, Box<dyn Error>> + 'a;
 
-/// Each way in turn, several times; a line for each with its factor over the system in the same round.
+/// Measures each way in turn, several times; prints a line for each with its factor over the system in the same round.
 fn compare(title: &str, one: &Measurement<'_>) -> Result<(), Box<dyn Error>> {
     let ways = [Way::System, Way::Shared, Way::Held];
     let mut rounds = Vec::new();
@@ -125,7 +125,7 @@ fn show_areas(runs: u64) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Parked allocations and frees, through a handle and then shared; nothing is touched.
+/// Makes parked allocations and frees, through a handle and then shared; nothing is touched.
 fn fast(runs: u64) -> Result<(), Box<dyn Error>> {
     let arena = Arena::reserve(1 << 30, Config { owners: Owners::Count(1), ..Config::default() })?;
     for pages in 1..=64 {

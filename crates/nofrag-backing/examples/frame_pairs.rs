@@ -1,17 +1,17 @@
 //! Frames taken and given back by one and two threads, through one lock and through an allocator for each owner, in
-//! turn: what a pair costs, and how often a lock was waited for. And what each leaves of large blocks.
+//! turn: the time of a pair, and the number of waits for a lock. And the large blocks that each way leaves.
 //!
 //! ```text
 //! cargo run --release -p nofrag-backing --example frame_pairs -- [ROUNDS] [PAIRS]
 //! ```
 //!
-//! Programs: `own` replaces blocks of orders 0 to 3 and 9, of all types, that the thread has itself; `shared` replaces
-//! those of a table that all threads have in common, so that about half of what a thread gives back another has taken.
-//! Half of 512 MiB is in use meanwhile. `pieces` lets owners with different mixes of types fill memory, gives
-//! all but a fifth back at random, several times, and counts the pageblocks in which something lies that cannot be
-//! moved: those no compaction makes whole; and how many would do for as much.
-//! A line of JSON for each row; times are medians over rounds, of the processor time of the threads, so that what else
-//! runs on the machine counts little. Waiting for a lock takes none: that is what the count of waits is for.
+//! Programs: `own` replaces blocks of orders 0 to 3 and 9, of all types, that the thread itself has taken; `shared`
+//! replaces those of a table that all threads have in common, so that about half of the blocks that a thread gives back
+//! were taken by another. Half of 512 MiB is in use meanwhile. `pieces` lets owners with different mixes of types fill
+//! memory, gives all but a fifth back at random, several times, and counts the pageblocks with a block that cannot be
+//! moved: no compaction makes those whole; and the number of pageblocks that these blocks need. A line of JSON for each
+//! row; times are medians over rounds, of the processor time of the threads, so that other work of the machine counts
+//! little. Waiting for a lock takes none: hence the count of waits.
 
 use std::collections::HashSet;
 use std::env;
@@ -44,7 +44,7 @@ fn mixed(random: &mut Pcg64) -> FrameRequest {
     FrameRequest::new(order, kind).fill(Fill::Anything).effort(Effort::AtHand)
 }
 
-/// A table of blocks: the first frame of each, and one.
+/// A table of blocks: the first frame of each, plus one.
 struct Table(Vec<AtomicU64>);
 
 impl Table {
@@ -77,7 +77,7 @@ impl Table {
     }
 }
 
-/// Nanoseconds for a pair, and waits for a lock in a thousand pairs.
+/// Returns nanoseconds for a pair, and waits for a lock in a thousand pairs.
 fn round(
     sharing: Sharing,
     threads: usize,
@@ -111,7 +111,7 @@ fn round(
     Ok((ns, waits))
 }
 
-/// Seconds of processor time of this thread.
+/// Returns the seconds of processor time of this thread.
 fn processor_time() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
@@ -122,7 +122,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Pageblocks in which something lies that stays, and how many would do.
+/// Returns the number of pageblocks with a block that stays, and the number that these blocks need.
 fn pieces(sharing: Sharing, owners: u32) -> Result<(usize, u64), Box<dyn Error>> {
     let config = FramesConfig { owners, sharing, ..FramesConfig::new(BYTES) };
     let frames = Frames::new(&config)?;
@@ -132,7 +132,7 @@ fn pieces(sharing: Sharing, owners: u32) -> Result<(usize, u64), Box<dyn Error>>
         loop {
             let rank = random.random_range(0..owners as usize);
             let owner = frames.owners().by_rank(rank).expect("an owner");
-            // One page in ten stays where it is, whoever asks.
+            // One page in ten cannot be moved.
             let stays = random.random_range(0..10) == 0;
             let kind = if stays { Migratetype::Unmovable } else { Migratetype::Movable };
             let order = Order::new([0, 0, 0, 0, 1, 2, 3][random.random_range(0..7)]);

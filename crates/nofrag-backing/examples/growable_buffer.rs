@@ -5,7 +5,7 @@
 //! cargo run --release -p nofrag-backing --example growable_buffer -- --mib 4096 --json
 //! ```
 //!
-//! Both receive the same pieces. Each time a `Vec` is full it asks for twice as much; what that copies is counted from
+//! Both receive the same pieces. Each time a `Vec` is full it asks for twice as much; the copied bytes are counted from
 //! its address and capacity. (Large ones may be moved by the kernel without a copy, `mremap`: then its address changes
 //! all the same, and so does that of everything in it.) Exit code 1 if the buffer moved, or its contents are wrong.
 
@@ -21,7 +21,7 @@ use serde_json::json;
 /// A buffer that grows and is never copied, beside a `Vec`.
 #[derive(Parser)]
 struct Arguments {
-    /// Grow to so many MiB.
+    /// Grow to this many MiB.
     #[arg(long, default_value_t = 1024)]
     mib: usize,
     /// Bytes of each piece.
@@ -32,7 +32,7 @@ struct Arguments {
     json: bool,
 }
 
-/// What growing took.
+/// Costs of growing.
 struct Growth {
     seconds: f64,
     moves: u64,
@@ -40,7 +40,7 @@ struct Growth {
     longest_ns: u64,
 }
 
-/// Adds pieces until there are `bytes`; `add` adds one and says where the contents begin.
+/// Adds pieces until there are `bytes`; `add` adds one and returns the address of the contents.
 fn grow(bytes: usize, piece: &[u8], mut add: impl FnMut(&[u8]) -> usize) -> Growth {
     let (mut moves, mut moved_bytes, mut longest_ns, mut len) = (0, 0, 0, 0);
     let mut address = None;
@@ -70,7 +70,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     });
     drop(vec);
 
-    // Addresses for far more than is needed: they cost nothing.
+    // Addresses for far more bytes than needed: they cost nothing.
     let mut buffer = GrowableBuffer::with_capacity((bytes * 8).max(1 << 36))?;
     let before = faults::made();
     let mut refusal = None;

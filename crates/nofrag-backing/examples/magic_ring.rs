@@ -4,9 +4,9 @@
 //! cargo run --release -p nofrag-backing --example magic_ring
 //! ```
 //!
-//! The same messages go through both rings, in turns. In the ring without a seam a message is written where it stays
-//! and read where it lies; in the other one it is written in two parts where it wraps, and copied out to be read in one
-//! piece. Exit code 1 if a message is wrong or not contiguous.
+//! The same messages go through both rings, in turns. In the ring without a seam a message is written and read in
+//! place; in the other one it is written in two parts where it wraps, and copied out to be read in one piece. Exit code
+//! 1 if a message is wrong or not contiguous.
 
 use std::cell::UnsafeCell;
 use std::error::Error;
@@ -59,7 +59,7 @@ fn is_right(message: &[u8], number: u32, longest: usize) -> bool {
         && message[8..].iter().fold(true, |right, &byte| right & (byte == number as u8))
 }
 
-/// Whether all messages went through the ring without a seam.
+/// Returns true if all messages went through the ring without a seam.
 fn without_a_seam(mut to: Producer, mut from: Consumer, messages: u32, longest: usize) -> bool {
     let writer = thread::spawn(move || {
         for number in 0..messages {
@@ -79,7 +79,7 @@ fn without_a_seam(mut to: Producer, mut from: Consumer, messages: u32, longest: 
         if rest.is_empty() {
             thread::yield_now();
         }
-        // What was published together is read together; each message makes room as soon as it was read.
+        // Messages that were published together are read together; each message makes room as soon as it was read.
         while let Some(header) = rest.first_chunk() {
             let length = u32::from_ne_bytes(*header) as usize;
             right &= is_right(&rest[..length], number, longest);
@@ -91,7 +91,7 @@ fn without_a_seam(mut to: Producer, mut from: Consumer, messages: u32, longest: 
     writer.join().is_ok() && right
 }
 
-/// A ring in one mapping: what wraps is copied in two parts.
+/// A ring in one mapping: a message that wraps is copied in two parts.
 ///
 /// 1. Bytes from `read` to `written` are the reader's, all others the writer's.
 struct Seamed {
@@ -100,7 +100,7 @@ struct Seamed {
     read: AtomicU64,
 }
 
-// SAFETY: law 1 says at any moment whose each byte is; writer and reader below go by it.
+// SAFETY: law 1 says at any moment which side has each byte; writer and reader below go by it.
 unsafe impl Sync for Seamed {}
 
 impl Seamed {
@@ -128,7 +128,7 @@ impl Seamed {
     }
 }
 
-/// Whether all messages went through the ring with a seam, and how many bytes were copied for it.
+/// Returns true if all messages went through the ring with a seam, and the number of bytes that were copied for that.
 fn around_the_end(bytes: usize, messages: u32, longest: usize) -> (bool, u64) {
     let ring = Seamed {
         bytes: (0..bytes).map(|_| UnsafeCell::new(0)).collect(),

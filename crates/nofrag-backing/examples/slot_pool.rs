@@ -7,7 +7,7 @@
 //!
 //! A pool and, beside it, one mapping with a guard for each sandbox: two areas each, of which Linux allows a process
 //! some 65,000 (`vm.max_map_count`). Each sandbox finds its memory zero, writes to it, and goes; the next one gets the
-//! same memory. Exit code 1 if contents reached another sandbox, or the pool took more areas than it says.
+//! same memory. Exit code 1 if contents reached another sandbox, or the pool took more areas than expected.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -25,7 +25,7 @@ use serde_json::json;
 /// Many sandboxes with guarded memories in one area.
 #[derive(Parser)]
 struct Arguments {
-    /// So many live at once.
+    /// Sandboxes that live at once.
     #[arg(long, default_value_t = 20_000)]
     slots: u32,
     /// KiB of each memory.
@@ -37,7 +37,7 @@ struct Arguments {
     /// Pages that each sandbox touches.
     #[arg(long, default_value_t = 2)]
     touch: usize,
-    /// So many given back make a purge.
+    /// Number of memories given back that make a purge.
     #[arg(long, default_value_t = 64)]
     batch: u32,
     /// Print figures as JSON.
@@ -45,7 +45,7 @@ struct Arguments {
     json: bool,
 }
 
-/// What one way of having memories has taken.
+/// Costs of one way to have memories.
 #[derive(Default)]
 struct Taken {
     sandboxes: u64,
@@ -55,7 +55,7 @@ struct Taken {
     leaks: u64,
 }
 
-/// What a sandbox does: looks whether its memory is zero, and leaves something there. Says whether it was.
+/// Acts as a sandbox: looks whether its memory is zero, and writes to it. Returns true if it was zero.
 fn use_memory(memory: &mut [u8], pages: usize) -> bool {
     let touched = memory.chunks_mut(4096).take(pages);
     touched.fold(true, |was_zero, page| {
@@ -101,7 +101,7 @@ fn with_pool(
     Ok(taken)
 }
 
-/// A mapping with a guard for each sandbox, until the system refuses.
+/// Makes a mapping with a guard for each sandbox, until the system refuses.
 fn with_mappings(
     arguments: &Arguments,
     areas_before: usize,
@@ -111,11 +111,11 @@ fn with_mappings(
     let guard_pages = (arguments.guard_kib << 10).div_ceil(4096).max(1) as u64;
     let bytes = ((memory_pages + guard_pages) as usize) << 12;
     let wanted = arguments.slots.max(40_000);
-    // At the limit this process cannot get memory for itself either: what is needed then is there before.
+    // At the limit this process cannot get memory for itself either: it allocates all of it before.
     let mut live: Vec<Reservation> = Vec::with_capacity(wanted as usize);
     let begin = Instant::now();
     let mut refusal = None;
-    // As many as fit, and some more than that: where the end is, is what is asked.
+    // As many as fit, and some more than that: the measurement is about where the end is.
     for _ in 0..wanted {
         let made = Reservation::new(bytes, Protection::READ_WRITE).and_then(|mut mapping| {
             let guard = Span::sized(mapping.pages().start() + memory_pages, guard_pages)

@@ -1,8 +1,8 @@
 //! Twenty thousand live threads whose guarded stacks are one area of the process.
 //!
 //! The C library maps every stack by itself, and its guard splits it, so that many threads exhaust `vm.max_map_count`.
-//! Here one reservation holds all stacks, an `AddressSpace` over it says where each goes, and guards stand in the page
-//! tables (`MADV_GUARD_INSTALL`, Linux 6.13), where they split nothing.
+//! Here one reservation holds all stacks, an `AddressSpace` over it places each, and guards are in the page tables
+//! (`MADV_GUARD_INSTALL`, Linux 6.13), where they split nothing.
 //!
 //! ```sh
 //! cargo run -p nofrag-backing --example thread_stacks -- 20000
@@ -30,7 +30,7 @@ use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 /// Pages of a stack with its guard, which is its lowest page.
 const STACK_PAGES: u64 = 256;
 
-/// What the child process is told to do.
+/// The argument for the child process.
 const OVERFLOW: &str = "overflow";
 
 /// `SIGSEGV`.
@@ -39,7 +39,7 @@ const SEGMENTATION_FAULT: i32 = 11;
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let argument = env::args().nth(1).unwrap_or_else(|| "20000".to_owned());
     if argument == OVERFLOW {
-        // Its end is wanted: no image of the process is left behind.
+        // The process is meant to end: no image of it is left behind.
         set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
         let stacks = place(1)?;
         // SAFETY: `place` puts a guard below the stack.
@@ -71,7 +71,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     Ok(if stopped { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// One reservation with `count` guarded stacks in it.
+/// Makes one reservation with `count` guarded stacks in it.
 fn place(count: usize) -> Result<Stacks, Box<dyn Error>> {
     let bytes = count * ((STACK_PAGES as usize) << 12);
     let mut reservation = Reservation::new(bytes, Protection::READ_WRITE)?;
@@ -92,7 +92,7 @@ fn place(count: usize) -> Result<Stacks, Box<dyn Error>> {
     Ok(Stacks::Placed { reservation, stacks })
 }
 
-/// Recurses until there is no stack left.
+/// Recurses until the stack is used up.
 fn use_up_the_stack() {
     fn deeper(depth: u64) -> u64 {
         let here = black_box([depth; 64]);

@@ -1,13 +1,13 @@
 //! Areas over scattered frames, taken and given back: against `mmap` and `munmap` of ranges of a file in memory, in
-//! turn. What a pair costs, how many calls it makes, and how many mappings of the kernel areas take.
+//! turn. The time of a pair, the number of its calls, and the number of the kernel's mappings that areas take.
 //!
 //! ```text
 //! cargo run --release -p nofrag-backing --example vmalloc_pairs -- [ROUNDS] [PAIRS]
 //! ```
 //!
 //! 64 areas of 1 to 64 pages are live, and one chosen at random is replaced; of each either no page, the first or all
-//! are touched. `file` maps a range of a file that is in memory already wherever the kernel likes, and unmaps it at
-//! once; `nofrag` is `vmalloc` and `vfree`, with contents as they come, as those of the file are. `pieces`: the same
+//! are touched. `file` maps a range of a file that is in memory already at an address that the kernel chooses, and
+//! unmaps it at once; `nofrag` is `vmalloc` and `vfree`, with any contents, as the file has them. `pieces`: the same
 //! when every second frame is in use. A line of JSON for each row; times are medians over rounds, of processor time.
 
 use std::env;
@@ -30,7 +30,7 @@ const BYTES: u64 = 128 << 20;
 const LIVE: usize = 64;
 const PAGE: usize = 4096;
 
-/// Which pages of an area are written to.
+/// The pages of an area that are written to.
 #[derive(Clone, Copy)]
 enum Touch {
     None,
@@ -41,7 +41,7 @@ enum Touch {
 /// Writes a byte to pages of an area.
 ///
 /// # Safety
-/// `pages` pages from `at` on are mapped, and nobody else uses them.
+/// `pages` pages from `at` on are mapped, and no other thread uses them.
 unsafe fn touch(at: *mut u8, pages: usize, touch: Touch) {
     let count = match touch {
         Touch::None => 0,
@@ -54,7 +54,7 @@ unsafe fn touch(at: *mut u8, pages: usize, touch: Touch) {
     }
 }
 
-/// What comes and goes: areas of one kind or the other.
+/// A kind of areas that come and go.
 trait Areas {
     type Area;
     fn take(&mut self, pages: usize, touched: Touch) -> Result<Self::Area, Box<dyn Error>>;
@@ -87,7 +87,7 @@ impl Areas for File {
         let offset = self.next;
         self.next += bytes as u64;
         let (both, shared) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-        // SAFETY: without `MAP_FIXED` nothing that exists is replaced.
+        // SAFETY: without `MAP_FIXED` no mapping that exists is replaced.
         let at = unsafe {
             rustix::mm::mmap(ptr::null_mut(), bytes, both, shared, self.file.as_fd(), offset)
         }?;
@@ -97,7 +97,7 @@ impl Areas for File {
     }
 
     fn give(&mut self, (at, bytes): Self::Area) -> Result<(), Box<dyn Error>> {
-        // SAFETY: it was mapped by `take`, and nobody uses it any more.
+        // SAFETY: it was mapped by `take`, and is no longer used.
         Ok(unsafe { rustix::mm::munmap(at.cast(), bytes) }?)
     }
 }
@@ -121,7 +121,7 @@ impl Areas for Mapped {
     }
 }
 
-/// A space over frames of which all are free and in memory, or every second one.
+/// Makes a space over frames of which all are free and in memory, or every second one.
 fn mapped(in_pieces: bool) -> Result<Mapped, Box<dyn Error>> {
     let frames = Frames::new(&FramesConfig::new(BYTES))?;
     let owner = frames.owners().by_rank(0).ok_or("no owner")?;
@@ -134,7 +134,7 @@ fn mapped(in_pieces: bool) -> Result<Mapped, Box<dyn Error>> {
     Ok(Mapped::new(Arc::new(frames), &MappedConfig::new(8 * BYTES))?)
 }
 
-/// Nanoseconds for a pair.
+/// Returns nanoseconds for a pair.
 fn run<A: Areas>(areas: &mut A, touched: Touch, pairs: usize) -> Result<f64, Box<dyn Error>> {
     let mut random = Pcg64::seed_from_u64(5);
     let mut draw = |bound: usize| random.random_range(0..bound);
@@ -154,7 +154,7 @@ fn run<A: Areas>(areas: &mut A, touched: Touch, pairs: usize) -> Result<f64, Box
     Ok(ns)
 }
 
-/// Seconds of processor time of this thread.
+/// Returns the seconds of processor time of this thread.
 fn processor_time() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9

@@ -1,8 +1,8 @@
 //! Making system calls fail on purpose, and counting those that are made.
 //!
-//! Whoever embeds this crate can ask what its program does when the kernel refuses: [`inject`] makes chosen calls of
-//! this thread fail, as often as wanted, without making them. And whoever claims that something needs no system call
-//! can count ([`made`]). Both belong to the calling thread, so tests may run side by side; background work is tested
+//! A program that embeds this crate can be tested for the refusals of a kernel: [`inject`] makes chosen calls of this
+//! thread fail, as often as wanted, without making them. And a claim that something needs no system call can be tested
+//! by counting ([`made`]). Both belong to the calling thread, so tests may run side by side; background work is tested
 //! by stepping its machine on the test's own thread.
 //!
 //! ```
@@ -24,39 +24,32 @@ use rustix::io::Errno;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Call {
-    /// `mmap`, of any kind.
+    /// `mmap`, with a file or without.
     Mmap,
-    /// `munmap`.
     Munmap,
-    /// `mremap`.
     Mremap,
-    /// `mprotect`.
     Mprotect,
-    /// `madvise`, whatever the advice.
+    /// `madvise`, with any advice.
     Madvise,
-    /// `process_madvise`.
     ProcessMadvise,
-    /// `memfd_create`.
     MemfdCreate,
-    /// `ftruncate`.
     Ftruncate,
     /// `fallocate`, also to punch a hole.
     Fallocate,
-    /// `fcntl` with `F_ADD_SEALS`.
+    /// `fcntl` that adds seals (`F_ADD_SEALS`).
     Seal,
     /// `userfaultfd`, or the open of its device.
     Userfaultfd,
     /// Any request to a userfaultfd.
     UserfaultfdRequest,
-    /// `fstat`.
     Stat,
 }
 
 impl Call {
-    /// How many there are.
+    /// The number of kinds of calls.
     pub const COUNT: usize = 13;
 
-    /// All of them.
+    /// All kinds of calls, in the order of their numbers.
     pub const ALL: [Call; Call::COUNT] = [
         Call::Mmap,
         Call::Munmap,
@@ -74,45 +67,43 @@ impl Call {
     ];
 }
 
-/// Calls that shall fail.
+/// A plan to let calls fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Which call.
     pub call: Call,
-    /// So many are let through first.
+    /// Number of calls that are let through first.
     pub after: u32,
-    /// So many fail then.
+    /// Number of calls that fail then.
     pub times: u32,
-    /// With this error.
     pub error: Errno,
 }
 
 impl Fault {
-    /// The next one fails.
+    /// Returns a plan by which the next call fails.
     #[must_use]
     pub const fn once(call: Call, error: Errno) -> Fault {
         Fault { call, after: 0, times: 1, error }
     }
 
-    /// All fail from now on.
+    /// Returns a plan by which all calls fail from now on.
     #[must_use]
     pub const fn always(call: Call, error: Errno) -> Fault {
         Fault { call, after: 0, times: u32::MAX, error }
     }
 }
 
-/// While it lives, the calls that were named fail in the thread that made it.
+/// A guard: while it lives, the planned calls fail in the thread that made it.
 #[must_use = "dropping it lets every call through again"]
 #[derive(Debug)]
 pub struct Armed {
     plan: u64,
-    /// Belongs to its thread.
+    /// Makes the guard stay in its thread.
     here: PhantomData<*const ()>,
 }
 
 impl Drop for Armed {
     fn drop(&mut self) {
-        // What was injected later is another's.
+        // A plan that was injected later belongs to another guard.
         if self.plan == PLANS.get() {
             PLAN.with_borrow_mut(Vec::clear);
             ARMED.set(false);
@@ -122,14 +113,14 @@ impl Drop for Armed {
 
 thread_local! {
     static ARMED: Cell<bool> = const { Cell::new(false) };
-    /// How often something was injected.
+    /// Number of plans that were injected.
     static PLANS: Cell<u64> = const { Cell::new(0) };
     static PLAN: RefCell<Vec<Fault>> = const { RefCell::new(Vec::new()) };
     static MADE: [Cell<u64>; Call::COUNT] = const { [const { Cell::new(0) }; Call::COUNT] };
 }
 
-/// Makes calls of this thread fail until the result is dropped. What was injected before is replaced, and who drops the
-/// result of that takes nothing back.
+/// Makes calls of this thread fail until the result is dropped. An earlier plan is replaced, and dropping its guard
+/// ends nothing then.
 pub fn inject(faults: impl IntoIterator<Item = Fault>) -> Armed {
     PLAN.set(faults.into_iter().collect());
     ARMED.set(true);
@@ -137,24 +128,24 @@ pub fn inject(faults: impl IntoIterator<Item = Fault>) -> Armed {
     Armed { plan: PLANS.get(), here: PhantomData }
 }
 
-/// How many calls of each kind a thread has made. Those that were made to fail count too.
+/// The number of calls of each kind that a thread has made. Those that were made to fail count too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Calls([u64; Call::COUNT]);
 
 impl Calls {
-    /// Of one kind.
+    /// Returns the number of calls of one kind.
     #[must_use]
     pub fn of(&self, call: Call) -> u64 {
         self.0[call as usize]
     }
 
-    /// Of all kinds.
+    /// Returns the number of calls of all kinds.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
     }
 
-    /// Those since `earlier`.
+    /// Returns the calls that were made since `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Calls) -> Calls {
         let mut calls = *self;
@@ -169,13 +160,13 @@ impl AddAssign for Calls {
     }
 }
 
-/// What this thread has made so far.
+/// Returns the calls that this thread has made so far.
 #[must_use]
 pub fn made() -> Calls {
     MADE.with(|made| Calls(std::array::from_fn(|call| made[call].get())))
 }
 
-/// To be asked before every call.
+/// Counts a call, and refuses it if a plan says so; asked before every call.
 #[inline]
 pub(crate) fn before(call: Call) -> Result<(), Errno> {
     MADE.with(|made| made[call as usize].set(made[call as usize].get() + 1));

@@ -1,10 +1,11 @@
-//! Whether this process is still the one that made something.
+//! A test for forks: whether this process is still the one that made an object.
 //!
 //! A child of a fork has a copy of its parent's books, but not its memory, or memory that the parent goes on using; and
-//! copies of guards, which must not give back what it does not hold. So whatever has books asks here first: one load.
+//! copies of guards, which must not give back memory that the child does not hold. So all code with books asks here
+//! first: one load.
 //!
 //! A word that the kernel empties in every child (`MADV_WIPEONFORK`) says which process this is, so that a child is
-//! known also if it was made without the C library, whose hooks a raw `clone` passes by.
+//! known also if it was made without the C library, whose hooks a raw `clone` bypasses.
 //!
 //! Source: docs/sources/backing.md#fork.
 
@@ -30,10 +31,10 @@ pub(crate) struct Forks {
 }
 
 impl Forks {
-    /// For what is made now.
+    /// Returns the mark of this process, for an object that is made now.
     ///
     /// # Errors
-    /// No memory for one page; or a kernel before 4.14.
+    /// There is no memory for one page; or the kernel is older than 4.14.
     pub(crate) fn now() -> Result<Forks, Errno> {
         let word = word()?;
         // Relaxed, here and below: a fork orders everything before it.
@@ -44,14 +45,14 @@ impl Forks {
         Ok(Forks { word, number })
     }
 
-    /// Whether this process is the one that called [`now`](Self::now).
+    /// Returns true if this process is the one that called [`now`](Self::now).
     #[inline(always)]
     pub(crate) fn is_same(self) -> bool {
         self.word.load(Ordering::Relaxed) == self.number
     }
 }
 
-/// Gives a process that has none its number. What a parent made has a lower one: it was given before the fork.
+/// Gives a process that has none its number. Objects of a parent have a lower one: it was given before the fork.
 fn name(word: &AtomicU64) -> u64 {
     let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
     let given = word.compare_exchange(0, number, Ordering::Relaxed, Ordering::Relaxed);
@@ -67,20 +68,20 @@ fn word() -> Result<&'static AtomicU64, Errno> {
             WORD.compare_exchange(ptr::null_mut(), page, Ordering::AcqRel, Ordering::Acquire);
         known = first.err().unwrap_or(page);
         if known != page {
-            // SAFETY: mapped a moment ago, and nobody else has learnt of it. If it cannot be unmapped, it stays.
+            // SAFETY: mapped a moment ago, and no other thread has learnt of it. If it cannot be unmapped, it stays.
             let _ = unsafe { sys::munmap(page.cast(), 1 << sys::PAGE) };
         }
     }
-    // SAFETY: what stands in `WORD` is the beginning of a page that was mapped, and is never unmapped, neither here nor
-    // in children; any eight bytes are an atomic word.
+    // SAFETY: `WORD` holds the beginning of a page that was mapped, and is never unmapped, neither here nor in
+    // children; any eight bytes are an atomic word.
     Ok(unsafe { &*known })
 }
 
-/// A page that children find empty.
+/// Returns a page that children find empty.
 fn page() -> Result<*mut AtomicU64, Errno> {
     let allowed = ProtFlags::READ | ProtFlags::WRITE;
     let (bytes, flags) = (1 << sys::PAGE, MapFlags::PRIVATE);
-    // SAFETY: without `MAP_FIXED` nothing that exists is replaced.
+    // SAFETY: without `MAP_FIXED` no mapping that exists is replaced.
     let page = unsafe { sys::mmap_anonymous(ptr::null_mut(), bytes, allowed, flags) }?;
     let wiped = match cfg!(miri) {
         // Miri knows neither this advice nor forks.
@@ -89,7 +90,7 @@ fn page() -> Result<*mut AtomicU64, Errno> {
         false => unsafe { sys::madvise(page, bytes, libc::MADV_WIPEONFORK) },
     };
     if let Err(error) = wiped {
-        // SAFETY: mapped a moment ago, and nobody else has learnt of it. If it cannot be unmapped, it stays.
+        // SAFETY: mapped a moment ago, and no other thread has learnt of it. If it cannot be unmapped, it stays.
         let _ = unsafe { sys::munmap(page, bytes) };
         return Err(error);
     }

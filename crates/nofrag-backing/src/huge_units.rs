@@ -1,8 +1,8 @@
 //! Memory that is touched for the first time, unit by unit, and timed.
 //!
-//! A *unit* is as large and as aligned as a huge page. Its first byte is written, which faults in either all of it or
-//! a small page; which of the two, the pages that are resident afterwards say. Then the rest is written. Asking after
-//! residence takes no part in the times.
+//! A *unit* is as large and as aligned as a huge page. Its first byte is written, which faults in either all of it or a
+//! small page; the pages that are resident afterwards say which of the two. Then the rest is written. The question
+//! after residence is not part of the times.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -13,39 +13,38 @@ use rustix::mm::Advice;
 use crate::reservation::Reservation;
 use crate::zeroed::{NoMemory, zeroed};
 
-/// What the kernel is told about huge pages in a region.
+/// Advice to the kernel about huge pages in a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HugeAdvice {
-    /// Nothing: the host's setting decides.
+    /// No advice: the host's setting decides.
     Host,
-    /// `MADV_HUGEPAGE`.
+    /// Ask for huge pages (`MADV_HUGEPAGE`).
     Huge,
-    /// `MADV_NOHUGEPAGE`.
+    /// Ask for small pages alone (`MADV_NOHUGEPAGE`).
     Small,
 }
 
-/// One unit's first touch.
+/// The first touch of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Touch {
-    /// Until the first byte was written: one fault.
+    /// Time until the first byte was written: one fault.
     pub first: Duration,
-    /// Until the rest was written: the other faults, if there were any, and the writing.
+    /// Time until the rest was written: the other faults, if there were any, and the writing.
     pub rest: Duration,
     /// Pages that the first fault brought in.
     pub pages_at_once: usize,
-    /// Pages of a unit.
     pub pages: usize,
 }
 
 impl Touch {
-    /// Until all of the unit was written.
+    /// Returns the time until all of the unit was written.
     #[must_use]
     pub fn whole(&self) -> Duration {
         self.first + self.rest
     }
 
-    /// Whether one fault brought in all of it. A probe of one page in the middle would take every folio that reaches
-    /// this page for a huge one.
+    /// Returns true if one fault brought in all of it. A probe of one page in the middle would take every folio that
+    /// reaches this page for a huge one.
     #[must_use]
     pub fn is_huge(&self) -> bool {
         self.pages_at_once == self.pages
@@ -59,20 +58,20 @@ impl Touch {
 #[derive(Debug)]
 pub struct HugeUnits {
     memory: Reservation,
-    /// The first unit's first byte, from the reservation's start.
+    /// Offset of the first unit's first byte from the reservation's start.
     first: usize,
     unit_bytes: usize,
     units: usize,
     next: usize,
-    /// What `mincore` fills: a byte a page.
+    /// The result of `mincore`: a byte a page.
     resident: Box<[u8]>,
 }
 
 impl HugeUnits {
-    /// Maps so many units of `unit_bytes`, which is a power of two and at least a page, and gives the advice.
+    /// Maps `units` units of `unit_bytes`, which is a power of two and at least a page, and gives the advice.
     ///
     /// # Errors
-    /// `InvalidInput` for no units or units that are no power of two; else what `mmap` and `madvise` say (`EINVAL`
+    /// `InvalidInput` for no units or units that are not a power of two; else errors of `mmap` and `madvise` (`EINVAL`
     /// from a kernel without huge pages).
     pub fn map(units: usize, unit_bytes: usize, advice: HugeAdvice) -> io::Result<HugeUnits> {
         let page = rustix::param::page_size();
@@ -98,16 +97,16 @@ impl HugeUnits {
         Ok(HugeUnits { memory, first, unit_bytes, units, next: 0, resident })
     }
 
-    /// How many units it has.
+    /// Returns the number of units.
     #[must_use]
     pub fn units(&self) -> usize {
         self.units
     }
 
-    /// Touches the next unit; `None` when all have been.
+    /// Touches the next unit; `None` when all have been touched.
     ///
     /// # Errors
-    /// What `mincore` says.
+    /// Errors of `mincore`.
     pub fn touch_next(&mut self) -> Option<io::Result<Touch>> {
         if self.next == self.units {
             return None;

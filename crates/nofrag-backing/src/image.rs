@@ -1,9 +1,9 @@
 //! The probe's program: an executable without a libc, a loader or a heap.
 //!
-//! It reads a batch of records from its standard input, makes one system call for each, and writes the results back.
-//! A record is a system call's number, its six arguments, and the result that is expected; as soon as a result is
-//! another one, the rest of the batch is answered with [`NOT_DONE`], so that the process stays as it was when it first
-//! differed. When nothing can be read any more, it ends.
+//! It reads a batch of records from its standard input, makes one system call for each, and writes the results back. A
+//! record is a system call's number, its six arguments, and the expected result; as soon as a result differs from that,
+//! the rest of the batch is answered with [`NOT_DONE`], so that the process stays as it was when it first differed.
+//! When nothing can be read any more, it ends.
 //!
 //! The program is position-bound and knows only its two buffers, so a header and the code make the whole file. It
 //! exists twice: in 64 bits, and in 32 bits for the kernel's other set of windows; the assembler that compiles this
@@ -14,12 +14,11 @@ use std::arch::global_asm;
 #[cfg(target_arch = "x86_64")]
 use std::slice;
 
-/// How wide the addresses of a process are.
+/// Width of the addresses of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Width {
     /// i386 code on the kernel's i386 face.
     Bits32,
-    /// x86-64.
     Bits64,
 }
 
@@ -34,11 +33,11 @@ pub(crate) const NOT_DONE: u64 = 1;
 
 const RECORD_BYTES: u64 = 8 * RECORD_WORDS as u64;
 
-/// Where the file is mapped.
+/// The address at which the file is mapped.
 const TEXT: u64 = 0x0804_8000;
-/// Where records are read to.
+/// The address to which records are read.
 const RECORDS: u64 = 0x0805_0000;
-/// Where answers are collected.
+/// The address at which answers are collected.
 const ANSWERS: u64 = RECORDS + BATCH as u64 * RECORD_BYTES;
 /// Variables of the 32-bit program, which has too few registers.
 const VARIABLES: u64 = ANSWERS + BATCH as u64 * 8;
@@ -48,7 +47,7 @@ const BUFFERS_END: u64 = VARIABLES + 0x1000;
 global_asm!(
     ".pushsection .rodata.nofrag_probe, \"a\", @progbits",
     "nofrag_probe_64:",
-    // r12 counts records down, r14 keeps their number, r13 is 1 once a result was another one.
+    // r12 counts records down, r14 keeps their number, r13 is 1 once a result differed from the expected one.
     "1: xor eax, eax",
     "xor edi, edi",
     "mov esi, {records}",
@@ -159,7 +158,7 @@ global_asm!(
 );
 
 // # Safety
-// Only the addresses of these labels mean something, and what lies between a label and its end.
+// Only the addresses of these labels have a meaning, and the bytes between a label and its end.
 #[cfg(target_arch = "x86_64")]
 unsafe extern "C" {
     #[link_name = "nofrag_probe_64"]
@@ -178,7 +177,7 @@ fn code(_: Width) -> &'static [u8] {
     &[]
 }
 
-/// The code between two labels of the assembly above.
+/// Returns the code between two labels of the assembly above.
 #[cfg(target_arch = "x86_64")]
 fn code(width: Width) -> &'static [u8] {
     let (start, end) = match width {
@@ -191,9 +190,10 @@ fn code(width: Width) -> &'static [u8] {
     unsafe { slice::from_raw_parts(start, len) }
 }
 
-/// Loads at [`TEXT`]: the file itself, readable and executable.
+/// Type of a segment that is loaded at [`TEXT`]: the file itself, readable and executable.
 const LOAD: u32 = 1;
-/// The stack's permissions; without this entry an i386 process would make all that is readable executable.
+/// Type of the entry with the stack's permissions; without it an i386 process would make all readable memory
+/// executable.
 const STACK: u32 = 0x6474_e551;
 
 const READ_EXECUTE: u32 = 5;
@@ -208,7 +208,6 @@ struct Segment {
     memory_bytes: u64,
 }
 
-/// The whole executable.
 pub(crate) fn executable(width: Width) -> Vec<u8> {
     let code = code(width);
     let (header_bytes, segment_bytes) = match width {
@@ -247,7 +246,7 @@ impl File {
         self.bytes.extend_from_slice(&value.to_le_bytes());
     }
 
-    /// An address, an offset or a size: as wide as the program.
+    /// Appends an address, an offset or a size: as wide as the program.
     fn wide(&mut self, value: u64) {
         match self.width {
             Width::Bits64 => self.bytes.extend_from_slice(&value.to_le_bytes()),

@@ -1,22 +1,22 @@
-//! Where numbers become memory.
+//! Numbers that become memory.
 //!
-//! The core hands out numbers and never touches what they name. This crate does: it is the only one of the workspace
-//! that maps, protects and unmaps, and so the only one with `unsafe`. Each block is one operation, and its comment
-//! names the check that makes it sound.
+//! The core hands out numbers and never touches the memory that they name. This crate does: it is the only one of the
+//! workspace that maps, protects and unmaps, and so the only one with `unsafe`. Each block is one operation, and its
+//! comment names the check that makes it sound.
 //!
 //! - [`arena`]: memory for runtimes, databases and pools: one reservation, blocks of owners, late purges in batches.
 //! - [`backend`]: one face for all memory: private, shared, huge, and simulated.
 //! - [`faults`]: system calls that fail on purpose, and how many were made.
 //! - [`frames`]: page frames in a file, handed out by the core's page allocator.
-//! - [`moving`]: moving memory that is in use, and what that costs.
+//! - [`moving`]: moving memory that is in use, and the costs of that.
 //! - [`mapped`]: scattered page frames at adjacent addresses.
-//! - [`maps`]: what `/proc/PID/maps` says of a process.
+//! - [`maps`]: the areas of a process by `/proc/PID/maps`.
 //! - [`reservation`]: a range of addresses that belongs to the caller, with protections and guards inside it.
 //! - [`huge_units`]: memory that is touched for the first time and timed, huge pages and small ones apart.
 //! - [`shapes`]: a buffer that grows without being copied, a ring without a seam, a pool of guarded memories.
 //! - [`threads`]: many live threads, on stacks of the system's making or of the caller's.
-//! - [`measure`]: what memory costs: loops for whoever reports figures.
-//! - [`probe`]: a process that maps nothing but what it is told, so that every address that the kernel chooses can be
+//! - [`measure`]: loops that measure the costs of memory, for reports of figures.
+//! - [`probe`]: a process that maps nothing unless it is told to, so that every address that the kernel chooses can be
 //!   predicted and compared. Its program is `image`, an executable of a few hundred bytes that is made here.
 //!
 //! Linux only; a probe starts on x86-64 alone.
@@ -43,7 +43,7 @@ pub mod threads;
 mod worker;
 mod zeroed;
 
-/// What the crate's page shows holds.
+/// The examples on the crate's page.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,4 +1,4 @@
-//! `/proc/PID/maps`, as far as placement needs it: where areas are, what they allow, and what Linux calls them.
+//! `/proc/PID/maps`, as far as placement needs it: the places of areas, their protections, and Linux's names for them.
 
 use std::fs;
 use std::io;
@@ -11,21 +11,19 @@ use thiserror::Error;
 /// `vm.max_map_count` where it cannot be read.
 const USUAL_LIMIT: u64 = 65_530;
 
-/// How many areas the kernel allows a process (`vm.max_map_count`).
+/// Returns the number of areas that the kernel allows a process (`vm.max_map_count`).
 #[must_use]
 pub fn max_map_count() -> u64 {
     let text = fs::read_to_string("/proc/sys/vm/max_map_count").ok();
     text.and_then(|text| text.trim().parse().ok()).unwrap_or(USUAL_LIMIT)
 }
 
-/// One line.
+/// One line of `/proc/PID/maps`, that is, one area.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapsLine {
-    /// First address.
     pub start: u64,
     /// One above the last address.
     pub end: u64,
-    /// Who may do what.
     pub protection: Protection,
     /// The file, or the name in brackets; empty for plain anonymous memory.
     pub name: String,
@@ -37,7 +35,7 @@ pub struct MapsLine {
 pub struct NotMaps(pub String);
 
 impl MapsLine {
-    /// Whether the area grows down: the first stack.
+    /// Returns true if the area grows down: the first stack.
     #[must_use]
     pub fn is_stack(&self) -> bool {
         self.name == "[stack]"
@@ -66,7 +64,7 @@ impl FromStr for MapsLine {
     }
 }
 
-/// All areas of process `pid`, ascending.
+/// Returns all areas of process `pid`, ascending.
 ///
 /// # Errors
 /// The system refuses (other user, a process that may not be traced), or the process has gone.
@@ -75,7 +73,7 @@ pub fn of_process(pid: Pid) -> io::Result<Vec<MapsLine>> {
     text.lines().map(|line| line.parse().map_err(io::Error::other)).collect()
 }
 
-/// How many areas this process has.
+/// Returns the number of areas of this process.
 ///
 /// # Errors
 /// There is no `/proc`.

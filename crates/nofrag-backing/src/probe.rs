@@ -1,13 +1,13 @@
 //! A process whose mappings can be predicted.
 //!
-//! A [`Probe`] runs a program of a few hundred bytes, without randomisation, that maps nothing but what it is told. So
-//! whoever knows the kernel's rules knows the address of every mapping before it is made. Steps go there in batches,
-//! each with the outcome that is expected; the probe stops at the first that comes out otherwise, with all areas as
-//! they were at that moment. [`Probe::areas`] is what the kernel thinks that it has.
+//! A [`Probe`] runs a program of a few hundred bytes, without randomisation, that maps nothing unless it is told to. So
+//! the kernel's rules give the address of every mapping before it is made. Steps go there in batches, each with the
+//! expected outcome; the probe stops at the first that has another one, with all areas as they were at that moment.
+//! [`Probe::areas`] returns the areas that the kernel lists for it.
 //!
-//! What the probe lives on (its code, its buffers, its stack, what the kernel put there) is noted at the start; a step
-//! that would touch it is refused here and never sent. A probe ends when it is dropped, and when the process that
-//! started it ends in whatever way: its socket is closed then.
+//! The probe's own areas (its code, its buffers, its stack, the kernel's own) are noted at the start; a step that would
+//! touch one is refused here and never sent. A probe ends when it is dropped, and when the process that started it ends
+//! in any way: its socket is closed then.
 
 use std::io;
 use std::io::Write as _;
@@ -37,103 +37,75 @@ use crate::maps::{self, MapsLine};
 /// The most steps of one batch.
 pub const MOST_STEPS: usize = BATCH;
 
-/// Above here lies what no process places, such as `[vsyscall]`.
+/// The end of the addresses that a process places; areas above, such as `[vsyscall]`, are the kernel's.
 const USER_END: u64 = 1 << 47;
 
-/// So long a batch may take, in seconds. A step takes microseconds.
+/// The longest time of a batch. A step takes microseconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The soft limit of the probe's stack, which is a part of the rule for `mmap_base`.
 const STACK_LIMIT: u64 = 8 << 20;
 
-/// Of x86, by which alone `libc` names it.
+/// A flag of x86, for which alone `libc` has it.
 const MAP_32BIT: i32 = 0x40;
-/// Of x86, which no binding has yet.
+/// A flag of x86, which no binding has yet.
 const MAP_ABOVE4G: i32 = 0x80;
 
-/// A mapping at or above here did not get a low hint.
+/// The address from which on a mapping did not get a low hint.
 const LOWEST_AT_MOST: u64 = 16 << 20;
 
 /// The kernel's `stack_guard_gap` unless it was booted with another one.
 const STACK_GUARD: u64 = 1 << 20;
 
-/// Where a mapping shall go.
+/// The wanted place of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapAt {
-    /// Where the kernel chooses.
+    /// At an address that the kernel chooses.
     Anywhere,
-    /// Here if nothing is here, else where the kernel chooses.
+    /// At this address if it is free, else where the kernel chooses.
     Hint(u64),
-    /// Into the low 2 GiB (`MAP_32BIT`).
+    /// In the low 2 GiB (`MAP_32BIT`).
     Low,
     /// Above the low 4 GiB (`MAP_ABOVE4G`, since Linux 6.6).
     Above4G,
-    /// Here, whatever is here (`MAP_FIXED`).
+    /// At this address, in place of any mapping there (`MAP_FIXED`).
     Fixed(u64),
-    /// Here, or nowhere (`MAP_FIXED_NOREPLACE`).
+    /// At this address, or nowhere (`MAP_FIXED_NOREPLACE`).
     Unless(u64),
 }
 
-/// What a mapping is.
+/// The kind of a mapping.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
-    /// Plain memory.
     #[default]
     Plain,
     /// A stack, which grows down (`MAP_GROWSDOWN`), so that other mappings keep a distance from it.
     Stack,
 }
 
-/// What the probe can do. Mappings are private, anonymous and `MAP_NORESERVE`.
+/// An operation of the probe. Mappings are private, anonymous and `MAP_NORESERVE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// `mmap`.
-    Map {
-        /// Where.
-        at: MapAt,
-        /// What.
-        kind: Kind,
-        /// How many bytes.
-        bytes: u64,
-        /// Who may do what.
-        protection: Protection,
-    },
-    /// `munmap`.
-    Unmap {
-        /// First address.
-        start: u64,
-        /// How many bytes.
-        bytes: u64,
-    },
-    /// `mprotect`.
-    Protect {
-        /// First address.
-        start: u64,
-        /// How many bytes.
-        bytes: u64,
-        /// Who may do what from now on.
-        protection: Protection,
-    },
+    Map { at: MapAt, kind: Kind, bytes: u64, protection: Protection },
+    Unmap { start: u64, bytes: u64 },
+    Protect { start: u64, bytes: u64, protection: Protection },
 }
 
-/// How an operation comes out: the address of a mapping, zero for the others, or the kernel's refusal.
+/// The outcome of an operation: the address of a mapping, zero for other operations, or the kernel's refusal.
 pub type Outcome = Result<u64, Errno>;
 
-/// An operation and how it should come out.
+/// An operation and its expected outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// What is done.
     pub operation: Operation,
-    /// How it should come out.
     pub expected: Outcome,
 }
 
-/// The first step of a batch that came out otherwise; no step after it was carried out.
+/// The first step of a batch with another outcome than expected; no step after it was carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// Which step of the batch, from 0.
+    /// Number of the step in the batch, from 0.
     pub step: usize,
-    /// How it came out.
     pub outcome: Outcome,
 }
 
@@ -141,18 +113,17 @@ pub struct Difference {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ProbeError {
-    /// This system does not allow one.
+    /// This system does not allow a probe.
     #[error("{what} is refused here: {why}")]
     Unavailable {
-        /// What would be needed.
+        /// The thing that is refused.
         what: &'static str,
-        /// What the system said.
         why: io::Error,
     },
-    /// It ended or no longer answers.
+    /// The probe ended or no longer answers.
     #[error("the probe is lost: {0}")]
     Lost(io::Error),
-    /// The step would have touched what the probe lives on; nothing of the batch was sent.
+    /// The step would have touched an area that the probe lives on; nothing of the batch was sent.
     #[error("{start:#x}-{end:#x} holds an area that the probe lives on")]
     OwnArea {
         /// First address of the step.
@@ -165,9 +136,9 @@ pub enum ProbeError {
     NoRoom,
 }
 
-/// A process that maps what it is told.
+/// A process that maps only as it is told.
 ///
-/// 1. No step touches an address of `own`, the areas that the process began with.
+/// 1. No step touches an address of `own`, the areas of the process at its start.
 /// 2. At most one batch is on its way.
 #[derive(Debug)]
 pub struct Probe {
@@ -176,16 +147,16 @@ pub struct Probe {
     width: Width,
     layout: Layout,
     own: Vec<MapsLine>,
-    /// What was expected of the steps that are on their way.
+    /// The expected outcomes of the steps that are on their way.
     sent: Vec<u64>,
 }
 
 impl Probe {
-    /// Starts a process with addresses of this width in which mappings go this way.
+    /// Starts a process with addresses of this width in which mappings go in this direction.
     ///
     /// # Errors
-    /// [`ProbeError::Unavailable`] on other processors than x86-64, and where the system refuses something, such as a
-    /// personality without randomisation or 32-bit programs.
+    /// [`ProbeError::Unavailable`] on other processors than x86-64, and where the system refuses a requirement, such as
+    /// a personality without randomisation or 32-bit programs.
     pub fn start(width: Width, direction: Direction) -> Result<Probe, ProbeError> {
         let unavailable = |what| move |why: io::Error| ProbeError::Unavailable { what, why };
         refuse_host(direction)?;
@@ -208,7 +179,8 @@ impl Probe {
         // The answer proves that the new program runs, so that its areas are complete.
         let nothing = Operation::Unmap { start: 0, bytes: 0 };
         let first = probe.run(&[Step { operation: nothing, expected: Err(Errno::INVAL) }]);
-        // One that never answers was ended by the system, such as a filter that lets no 32-bit system calls through.
+        // A program that never answers was ended by the system, for example by a filter that lets no 32-bit system
+        // calls through.
         first.map_err(|error| match error {
             ProbeError::Lost(why) => unavailable(what)(why),
             other => other,
@@ -218,8 +190,8 @@ impl Probe {
         Ok(probe)
     }
 
-    /// The lowest page that may be mapped: where a hint that lies lower ends up. `vm.mmap_min_addr` does not tell, for
-    /// a security module may have a higher minimum.
+    /// Finds the lowest page that may be mapped: the place of a mapping with a lower hint. `vm.mmap_min_addr` is not
+    /// enough, for a security module may have a higher minimum.
     fn lowest(&mut self) -> Result<Vpn, ProbeError> {
         let (bytes, protection) = (4096, Protection::NONE);
         let (at, kind) = (MapAt::Hint(4096), Kind::Plain);
@@ -235,20 +207,20 @@ impl Probe {
         Ok(if start < LOWEST_AT_MOST { Vpn(start >> 12) } else { self.layout.floor })
     }
 
-    /// Where the kernel's searches begin and end in this process: the rule for `mmap_base` without random part, the
-    /// lowest address that may be mapped as the floor.
+    /// Returns the bounds of the kernel's searches in this process: the rule for `mmap_base` without random part, and
+    /// the lowest address that may be mapped as the floor.
     #[must_use]
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// What the process consisted of before the first step.
+    /// Returns the areas of the process before the first step.
     #[must_use]
     pub fn own(&self) -> &[MapsLine] {
         &self.own
     }
 
-    /// What it consists of now, ascending.
+    /// Returns the present areas of the process, ascending.
     ///
     /// # Errors
     /// The system refuses, or the process has gone.
@@ -258,14 +230,14 @@ impl Probe {
         Ok(lines.into_iter().filter(|line| line.start < USER_END).collect())
     }
 
-    /// The number of the process.
+    /// Returns the number of the process.
     #[must_use]
     pub fn process_id(&self) -> u32 {
         self.child.id()
     }
 
-    /// How long the process has run on a processor, nearly all of it in system calls; none where the system does not
-    /// tell.
+    /// Returns the time that the process has run on a processor, nearly all of it in system calls; `None` where the
+    /// system does not tell.
     #[must_use]
     pub fn processor_time(&self) -> Option<Duration> {
         let pid = Pid::from_child(&self.child).as_raw_nonzero();
@@ -273,7 +245,7 @@ impl Probe {
         Some(Duration::from_nanos(stat.split(' ').next()?.parse().ok()?))
     }
 
-    /// Carries steps out, up to the first that comes out otherwise than expected.
+    /// Carries steps out, up to the first with another outcome than expected.
     ///
     /// # Errors
     /// See [`ProbeError`].
@@ -303,14 +275,14 @@ impl Probe {
         if written == bytes.len() { Ok(()) } else { Err(lost(Errno::MSGSIZE)) }
     }
 
-    /// What came of the steps that were sent: the first that differs, if any.
+    /// Returns the first of the sent steps with another outcome than expected, if any.
     ///
     /// # Errors
     /// [`ProbeError::Lost`].
     pub fn receive(&mut self) -> Result<Option<Difference>, ProbeError> {
         let sent = std::mem::take(&mut self.sent);
         let mut bytes = [0; 8 * MOST_STEPS];
-        // A stop and a continuation interrupt what has a time limit, without any handler.
+        // A stop and a continuation interrupt calls with a time limit, without any handler.
         let read = retry_on_intr(|| recv(&self.socket, &mut bytes[..], RecvFlags::empty()));
         let (read, _) = read.map_err(lost)?;
         if read != 8 * sent.len() {
@@ -334,7 +306,7 @@ impl Probe {
         Ok(())
     }
 
-    /// A step as the program reads it.
+    /// Encodes a step as the program reads it.
     fn record(&self, step: &Step) -> [u64; RECORD_WORDS] {
         let [map, protect, unmap] = match self.width {
             Width::Bits64 => [libc::SYS_mmap, libc::SYS_mprotect, libc::SYS_munmap],
@@ -368,7 +340,7 @@ impl Probe {
         }
     }
 
-    /// An outcome as the kernel returns it: a refusal is its number, negated, in the width of a register.
+    /// Encodes an outcome as the kernel returns it: a refusal is its number, negated, in the width of a register.
     fn encode(&self, outcome: Outcome) -> u64 {
         match (outcome, self.width) {
             (Ok(value), _) => value,
@@ -392,7 +364,7 @@ impl Probe {
 
 impl Drop for Probe {
     fn drop(&mut self) {
-        // It may have ended already; either way nothing of it is left after the wait.
+        // The process may have ended already; either way nothing of it remains after the wait.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -402,7 +374,7 @@ fn lost(errno: Errno) -> ProbeError {
     ProbeError::Lost(errno.into())
 }
 
-/// The addresses that an operation changes whatever is there.
+/// Returns the addresses that an operation changes even if they are in use.
 fn touched(operation: &Operation, width: Width) -> Option<Range<u64>> {
     let (start, bytes) = match *operation {
         Operation::Map { at: MapAt::Fixed(start), bytes, .. } => (start, bytes),
@@ -421,7 +393,7 @@ fn touched(operation: &Operation, width: Width) -> Option<Range<u64>> {
     Some(start..end)
 }
 
-/// The program as an executable file without a name.
+/// Writes the program as an executable file without a name.
 fn write_program(width: Width) -> io::Result<OwnedFd> {
     let mut file = std::fs::File::from(memfd_create("nofrag-probe", MemfdFlags::CLOEXEC)?);
     file.write_all(&executable(width))?;
@@ -430,7 +402,7 @@ fn write_program(width: Width) -> io::Result<OwnedFd> {
     Ok(std::fs::File::open(path)?.into())
 }
 
-/// Both ends of a channel that keeps batches apart.
+/// Makes both ends of a channel that keeps batches apart.
 fn sockets() -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = SocketFlags::CLOEXEC;
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -440,8 +412,8 @@ fn sockets() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((ours, theirs))
 }
 
-/// Another processor than the program is written for; and what makes the system's answers depend on more than
-/// addresses: limits of bytes that the probe would inherit and may not raise, and a layout of the whole host.
+/// Refuses a processor for which the program is not written; and hosts on which the system's answers depend on more
+/// than addresses: limits of bytes that the probe would inherit and may not raise, and a layout of the whole host.
 fn refuse_host(direction: Direction) -> Result<(), ProbeError> {
     let refuse = |what| {
         let why = io::ErrorKind::Unsupported.into();
@@ -460,15 +432,15 @@ fn refuse_host(direction: Direction) -> Result<(), ProbeError> {
     Ok(())
 }
 
-/// Limits that make mappings fail which have a place.
+/// Limits that make mappings fail though there is room for them.
 const BYTE_LIMITS: [Resource; 2] = [Resource::As, Resource::Data];
 
-/// The soft limit that the probe's stack gets.
+/// Returns the soft limit of the probe's stack.
 fn stack_limit() -> u64 {
     getrlimit(Resource::Stack).maximum.unwrap_or(u64::MAX).min(STACK_LIMIT)
 }
 
-/// What the child does between fork and exec.
+/// Prepares the child between fork and exec.
 fn settle(direction: Direction, stack_limit: u64) -> io::Result<()> {
     let maximum = getrlimit(Resource::Stack).maximum;
     setrlimit(Resource::Stack, Rlimit { current: Some(stack_limit), maximum })?;
@@ -495,7 +467,7 @@ fn layout(width: Width, direction: Direction, stack_limit: u64) -> Layout {
     Layout { direction, extended_end, ..layout }.with_stack(&rule)
 }
 
-/// Whether page tables have the fifth level, without which no hint opens the space beyond 47 bits.
+/// Returns true if page tables have the fifth level, without which no hint opens the space beyond 47 bits.
 fn has_five_levels() -> bool {
     let processors = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     processors.lines().any(|line| line.starts_with("flags") && line.contains(" la57"))

@@ -1,13 +1,13 @@
 //! A range of addresses that belongs to the caller.
 //!
-//! A [`Reservation`] is one mapping of the kernel. Who places things inside it (an
+//! A [`Reservation`] is one mapping of the kernel. The caller that places things inside it (an
 //! [`AddressSpace`](nofrag::mmap::AddressSpace) over [`Layout::window`](nofrag::mmap::Layout::window)) decides every
 //! address in it, and no area is added until protections differ. Guards need not differ: since Linux 6.13 a guard may
 //! stand in the page tables alone ([`Reservation::guard`]), so that thousands of guarded stacks remain one area.
 //!
-//! No reference to the memory is handed out here, and who runs threads on it owns it meanwhile; so no change of a
-//! protection pulls memory from under anybody. What may be touched at all is written down: guards in page tables show
-//! in no list of areas, and to find out by touching takes memory.
+//! No reference to the memory is handed out here, and code that runs threads on it owns it meanwhile; so no change of a
+//! protection pulls memory from under a user. Pages that may not be touched are noted: guards in page tables show in no
+//! list of areas, and a trial access would take memory.
 //!
 //! Source: docs/sources/backing.md#r6.
 
@@ -33,8 +33,8 @@ const PAGE: u32 = 12;
 /// A private anonymous mapping without reserved memory (`MAP_NORESERVE`), unmapped when dropped.
 ///
 /// 1. Every page of `base..base + bytes` was mapped by `new` and is unmapped by `drop` alone.
-/// 2. A page, by its number, that is free in `writable` can be read and written unless a guard stands there; none
-///    stands on one that is free in `unguarded`.
+/// 2. A page, by its number, that is free in `writable` can be read and written unless it has a guard; a page that is
+///    free in `unguarded` has none.
 #[derive(Debug)]
 pub struct Reservation {
     base: *mut c_void,
@@ -42,7 +42,7 @@ pub struct Reservation {
     sets: Box<Sets>,
 }
 
-/// Pages that the reservation knows something of.
+/// Sets of pages, as free numbers.
 #[derive(Debug)]
 struct Sets {
     writable: RangeAllocator,
@@ -54,18 +54,18 @@ struct Sets {
 unsafe impl Send for Reservation {}
 
 impl Reservation {
-    /// So many bytes where the kernel puts them, rounded up to pages.
+    /// Reserves `bytes` bytes, rounded up to pages, at an address that the kernel chooses.
     ///
     /// # Errors
-    /// What `mmap` says: no room, or no more areas; `EINVAL` for no bytes.
+    /// The error of `mmap`: no room, or no more areas; `EINVAL` for no bytes.
     pub fn new(bytes: usize, protection: Protection) -> io::Result<Reservation> {
         Reservation::map(ptr::null_mut(), bytes, protection, MapFlags::empty())
     }
 
-    /// At exactly this address, if nothing is there.
+    /// Reserves exactly this range, if it is free.
     ///
     /// # Errors
-    /// What `mmap` says; `EEXIST` if something is there.
+    /// The error of `mmap`: `EEXIST` if the range is occupied.
     pub fn at(start: u64, bytes: usize, protection: Protection) -> io::Result<Reservation> {
         let hint = ptr::without_provenance_mut(start as usize);
         let made = Reservation::map(hint, bytes, protection, MapFlags::FIXED_NOREPLACE)?;
@@ -97,20 +97,20 @@ impl Reservation {
         Ok(made)
     }
 
-    /// Its first address.
+    /// Returns the first address of the reservation.
     #[must_use]
     pub fn start(&self) -> u64 {
         self.base.addr() as u64
     }
 
-    /// Its pages: the window of whoever places things in it.
+    /// Returns its pages: the window in which a caller places things.
     #[must_use]
     pub fn pages(&self) -> Span {
         let end = self.start() + self.bytes as u64;
         Span::new(self.start() >> PAGE, end >> PAGE).expect("a mapping is not empty")
     }
 
-    /// Where `pages`, which lie inside, begin, and their bytes.
+    /// Returns the first address and the bytes of `pages`, which lie inside.
     fn part(&self, pages: Span) -> io::Result<(*mut c_void, usize)> {
         if !self.pages().covers(pages) {
             let why = format!("pages {pages:?} are not inside {:?}", self.pages());
@@ -120,22 +120,23 @@ impl Reservation {
         Ok((self.base.wrapping_byte_add(offset as usize), (pages.len() << PAGE) as usize))
     }
 
-    /// Changes what `pages` allow; splits the area where they differ from the rest.
+    /// Changes the access that `pages` allow; splits the area where they differ from the rest.
     ///
     /// # Errors
-    /// `InvalidInput` for pages outside; else what `mprotect` says.
+    /// `InvalidInput` for pages outside; else errors of `mprotect`.
     pub fn protect(&mut self, pages: Span, protection: Protection) -> io::Result<()> {
         let (start, bytes) = self.part(pages)?;
         let allowed = MprotectFlags::from_bits_truncate(u32::from(protection.0));
         // Closed before, opened after: a call that fails may have changed a part.
         close(&mut self.sets.writable, pages)?;
-        // SAFETY: the pages are ours (law 1, `part` has checked), and nobody uses them: no reference exists,
-        // and what runs threads on them owns the reservation.
+        // SAFETY: the pages are ours (law 1, `part` has checked), and they are not in use: no reference exists,
+        // and code that runs threads on them owns the reservation.
         unsafe { sys::mprotect(start, bytes, allowed) }?;
         if is_writable(protection) { open(&mut self.sets.writable, pages) } else { Ok(()) }
     }
 
-    /// Whether each of `pages` can be read and written: no protection and no guard of this reservation forbids it.
+    /// Returns true if each of `pages` can be read and written: no protection and no guard of this reservation forbids
+    /// it.
     #[must_use]
     pub fn is_open(&self, pages: Span) -> bool {
         self.sets.writable.is_free(pages) && self.sets.unguarded.is_free(pages)
@@ -144,7 +145,7 @@ impl Reservation {
     /// Makes every access to `pages` fail without splitting the area. Their content is lost.
     ///
     /// # Errors
-    /// `InvalidInput` for pages outside, and from kernels before 6.13; else what `madvise` says.
+    /// `InvalidInput` for pages outside, and from kernels before 6.13; else errors of `madvise`.
     pub fn guard(&mut self, pages: Span) -> io::Result<()> {
         self.part(pages)?;
         close(&mut self.sets.unguarded, pages)?;
@@ -156,10 +157,10 @@ impl Reservation {
         installed
     }
 
-    /// Takes guards away: `pages` are empty and accessible as the area allows.
+    /// Removes guards: `pages` are empty and accessible as the area allows.
     ///
     /// # Errors
-    /// As [`guard`](Self::guard).
+    /// Those of [`guard`](Self::guard).
     pub fn unguard(&mut self, pages: Span) -> io::Result<()> {
         self.advise(pages, GUARD_REMOVE)?;
         open(&mut self.sets.unguarded, pages)
@@ -167,8 +168,8 @@ impl Reservation {
 
     fn advise(&self, pages: Span, advice: i32) -> io::Result<()> {
         let (start, bytes) = self.part(pages)?;
-        // SAFETY: the pages are ours (law 1, `part` has checked), and nobody uses them: no reference exists,
-        // and what runs threads on them owns the reservation.
+        // SAFETY: the pages are ours (law 1, `part` has checked), and they are not in use: no reference exists,
+        // and code that runs threads on them owns the reservation.
         Ok(unsafe { sys::madvise(start, bytes, advice) }?)
     }
 
@@ -176,18 +177,18 @@ impl Reservation {
     /// split an area and may not.
     ///
     /// # Errors
-    /// `InvalidInput` for pages outside; else what `madvise` says.
+    /// `InvalidInput` for pages outside; else errors of `madvise`.
     pub fn discard(&mut self, pages: Span) -> io::Result<()> {
         let (start, bytes) = self.part(pages)?;
-        // SAFETY: the pages are ours (law 1, `part` has checked), and nobody uses them: no reference exists,
-        // and what runs threads on them owns the reservation.
+        // SAFETY: the pages are ours (law 1, `part` has checked), and they are not in use: no reference exists,
+        // and code that runs threads on them owns the reservation.
         Ok(unsafe { sys::madvise(start, bytes, libc::MADV_DONTNEED) }?)
     }
 
     /// Keeps huge pages out: a stack that touches one page shall not get 512.
     ///
     /// # Errors
-    /// What `madvise` says, `EINVAL` from a kernel without huge pages.
+    /// Errors of `madvise`: `EINVAL` from a kernel without huge pages.
     pub fn without_huge_pages(&mut self) -> io::Result<()> {
         self.advise_huge_pages(Advice::LinuxNoHugepage)
     }
@@ -203,12 +204,12 @@ impl Reservation {
         Ok(unsafe { sys::madvise(start, bytes, advice as i32) }?)
     }
 
-    /// Its first byte, for who writes to it.
+    /// Returns its first byte, for code that writes to it.
     pub(crate) fn base(&self) -> *mut c_void {
         self.base
     }
 
-    /// The addresses of `pages`, for who runs something on them.
+    /// Returns the addresses of `pages`, for code that runs threads on them.
     pub(crate) fn addresses(&self, pages: Span) -> io::Result<Range<*mut c_void>> {
         let (start, bytes) = self.part(pages)?;
         Ok(start..start.wrapping_byte_add(bytes))
@@ -236,9 +237,9 @@ fn open(set: &mut RangeAllocator, pages: Span) -> io::Result<()> {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        // SAFETY: the range is ours (law 1), and nobody uses it: no reference exists, and what runs threads on it owns
-        // the reservation until they have ended.
-        // Unmapping one whole mapping can fail only where that would split an area that it merged into; then it stays.
+        // SAFETY: the range is ours (law 1), and it is not in use: no reference exists, and code that runs threads on
+        // it owns the reservation until they have ended. Unmapping one whole mapping can fail only where that would
+        // split an area that it merged into; then it stays.
         let _ = unsafe { sys::munmap(self.base, self.bytes) };
     }
 }

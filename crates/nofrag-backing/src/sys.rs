@@ -1,7 +1,7 @@
 //! Every system call on memory that this crate makes, in one place: so each is counted, and any can be made to fail
 //! ([`faults`](crate::faults)).
 //!
-//! Nothing is checked here: whoever calls says why the range is its own.
+//! Nothing is checked here: each caller states why the range is its own.
 
 use std::ffi::{CStr, c_void};
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
@@ -16,13 +16,13 @@ use crate::faults::{Call, before};
 /// Bytes of a page, as a shift. Checked once, where the first mapping is made.
 pub(crate) const PAGE: u32 = 12;
 
-/// Put huge pages there now. `libc` does not name it for musl, which static programs are linked with.
+/// The advice to put huge pages there now. `libc` does not name it for musl, which static programs are linked with.
 pub(crate) const MADV_COLLAPSE: i32 = linux_raw_sys::general::MADV_COLLAPSE as i32;
 
-/// A mapping without a file.
+/// Makes a mapping without a file.
 ///
 /// # Safety
-/// With `MAP_FIXED`, whatever stands in the range is replaced: it must belong to the caller, who no longer uses it.
+/// With `MAP_FIXED`, the old contents of the range are replaced: it must belong to the caller, and must not be in use.
 pub(crate) unsafe fn mmap_anonymous(
     at: *mut c_void,
     bytes: usize,
@@ -34,10 +34,10 @@ pub(crate) unsafe fn mmap_anonymous(
     unsafe { rustix::mm::mmap_anonymous(at, bytes, allowed, flags) }
 }
 
-/// A mapping of a file.
+/// Makes a mapping of a file.
 ///
 /// # Safety
-/// As [`mmap_anonymous`].
+/// Those of [`mmap_anonymous`].
 pub(crate) unsafe fn mmap(
     at: *mut c_void,
     bytes: usize,
@@ -51,20 +51,20 @@ pub(crate) unsafe fn mmap(
     unsafe { rustix::mm::mmap(at, bytes, allowed, flags, file, offset) }
 }
 
-/// Takes a mapping away.
+/// Removes a mapping.
 ///
 /// # Safety
-/// The range belongs to the caller, and nobody uses it.
+/// The range belongs to the caller, and is not in use.
 pub(crate) unsafe fn munmap(at: *mut c_void, bytes: usize) -> Result<(), Errno> {
     before(Call::Munmap)?;
     // SAFETY: the caller's promise.
     unsafe { rustix::mm::munmap(at, bytes) }
 }
 
-/// Changes what a range allows.
+/// Changes the access that a range allows.
 ///
 /// # Safety
-/// The range belongs to the caller, and nobody relies on what is taken away.
+/// The range belongs to the caller, and access that is lost is not relied on.
 pub(crate) unsafe fn mprotect(
     at: *mut c_void,
     bytes: usize,
@@ -78,7 +78,7 @@ pub(crate) unsafe fn mprotect(
 /// Gives advice, by number: `rustix` does not know all.
 ///
 /// # Safety
-/// The range belongs to the caller; where the advice loses contents, nobody relies on them.
+/// The range belongs to the caller; where the advice loses contents, these are not relied on.
 pub(crate) unsafe fn madvise(at: *mut c_void, bytes: usize, advice: i32) -> Result<(), Errno> {
     before(Call::Madvise)?;
     // SAFETY: the caller's promise.
@@ -91,10 +91,10 @@ pub(crate) unsafe fn madvise(at: *mut c_void, bytes: usize, advice: i32) -> Resu
 /// `PIDFD_SELF_THREAD_GROUP` of Linux 6.14: this process, and in a child of it the child.
 const OURSELVES: i32 = -10_001;
 
-/// Gives this process the same advice for many ranges; for how many bytes, from the first on, it was taken.
+/// Gives this process the same advice for many ranges; returns for how many bytes, from the first on, it was taken.
 ///
 /// # Safety
-/// As [`madvise`], for each range.
+/// Those of [`madvise`], for each range.
 pub(crate) unsafe fn process_madvise(ranges: &[libc::iovec], advice: i32) -> Result<usize, Errno> {
     before(Call::ProcessMadvise)?;
     let (call, count) = (libc::SYS_process_madvise, ranges.len());
@@ -103,7 +103,7 @@ pub(crate) unsafe fn process_madvise(ranges: &[libc::iovec], advice: i32) -> Res
     usize::try_from(taken).map_err(|_| last_error())
 }
 
-/// A file in memory.
+/// Makes a file in memory.
 pub(crate) fn memfd_create(name: &CStr, flags: MemfdFlags) -> Result<OwnedFd, Errno> {
     before(Call::MemfdCreate)?;
     rustix::fs::memfd_create(name, flags)
@@ -126,24 +126,24 @@ pub(crate) fn fallocate(
     rustix::fs::fallocate(file, flags, offset, bytes)
 }
 
-/// Says what may never again be done to a file.
+/// Forbids operations on a file for good.
 pub(crate) fn seal(file: BorrowedFd<'_>, seals: SealFlags) -> Result<(), Errno> {
     before(Call::Seal)?;
     rustix::fs::fcntl_add_seals(file, seals)
 }
 
-/// A userfaultfd by system call.
+/// Makes a userfaultfd by system call.
 pub(crate) fn userfaultfd(flags: UserfaultfdFlags) -> Result<OwnedFd, Errno> {
     before(Call::Userfaultfd)?;
-    // SAFETY: by itself it watches nothing; what is asked of it is judged where it is asked.
+    // SAFETY: by itself it watches nothing; each request to it has its own argument.
     unsafe { rustix::mm::userfaultfd(flags) }
 }
 
-/// `USERFAULTFD_IOC_NEW`, which takes flags and gives a descriptor.
+/// The request `USERFAULTFD_IOC_NEW`, which takes flags and returns a descriptor.
 struct NewUserfaultfd(UserfaultfdFlags);
 
-// SAFETY: the request takes an integer where others take a pointer, writes nothing, and returns a descriptor that
-// nobody else has.
+// SAFETY: the request takes an integer where others take a pointer, writes nothing, and returns a descriptor of the
+// caller's own.
 unsafe impl Ioctl for NewUserfaultfd {
     type Output = OwnedFd;
 
@@ -160,12 +160,12 @@ unsafe impl Ioctl for NewUserfaultfd {
     /// # Safety
     /// The number is what this request returned.
     unsafe fn output_from_ptr(output: IoctlOutput, _: *mut c_void) -> Result<OwnedFd, Errno> {
-        // SAFETY: the kernel made this descriptor for this request, so nobody else closes it.
+        // SAFETY: the kernel made this descriptor for this request, so no one else closes it.
         Ok(unsafe { OwnedFd::from_raw_fd(output) })
     }
 }
 
-/// A userfaultfd from its device, which needs no privilege but access to the device.
+/// Makes a userfaultfd from its device, which needs no privilege but access to the device.
 pub(crate) fn userfaultfd_of_device(flags: UserfaultfdFlags) -> Result<OwnedFd, Errno> {
     before(Call::Userfaultfd)?;
     let mode = rustix::fs::Mode::empty();
@@ -175,10 +175,10 @@ pub(crate) fn userfaultfd_of_device(flags: UserfaultfdFlags) -> Result<OwnedFd, 
     unsafe { rustix::ioctl::ioctl(device, NewUserfaultfd(flags)) }
 }
 
-/// Asks something of a userfaultfd.
+/// Makes a request to a userfaultfd.
 ///
 /// # Safety
-/// `REQUEST` is one whose argument is a `T`. Where it changes memory, as COPY and MOVE do, the range belongs to the
+/// The argument of `REQUEST` is a `T`. Where the request changes memory, as COPY and MOVE do, the range belongs to the
 /// caller.
 pub(crate) unsafe fn userfaultfd_request<const REQUEST: Opcode, T>(
     descriptor: BorrowedFd<'_>,
@@ -200,13 +200,13 @@ pub(crate) fn userfaultfd_read(
     rustix::io::read(descriptor, messages)
 }
 
-/// What the system says of a file.
+/// Returns the state of a file.
 pub(crate) fn stat(file: BorrowedFd<'_>) -> Result<Stat, Errno> {
     before(Call::Stat)?;
     rustix::fs::fstat(file)
 }
 
-/// What the C library says went wrong last.
+/// Returns the last error of the C library.
 pub(crate) fn last_error() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }

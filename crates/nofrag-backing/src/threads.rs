@@ -1,7 +1,7 @@
 //! Many live threads at once, for the areas that their stacks make.
 //!
 //! The threads of the standard library bring a stack for signals each, with a guard of its own, which would be counted
-//! too. These bring nothing: each runs `body`, says that it is there, and waits until the crowd ends.
+//! too. These bring nothing: each runs `body`, reports that it runs, and waits until the crowd ends.
 
 use std::ffi::c_void;
 use std::io;
@@ -17,56 +17,50 @@ use thiserror::Error;
 use crate::reservation::Reservation;
 use crate::zeroed::{NoMemory, collected};
 
-/// Where stacks come from.
+/// Source of the stacks of a crowd.
 #[derive(Debug)]
 pub enum Stacks {
-    /// The C library maps them.
     System {
-        /// Bytes of each, guard included.
+        /// Bytes of each stack, guard included.
         bytes: usize,
-        /// Bytes of the guard.
         guard: usize,
     },
-    /// The caller has placed them in a reservation, which allows reading and writing there and has no guard inside one:
-    /// it knows, and a stack of other pages is refused.
+    /// The caller has placed them in a reservation that allows reading and writing there and has no guard inside one: a
+    /// stack of other pages is refused.
     Placed {
-        /// Where they are; the crowd keeps it until its threads have ended.
+        /// The reservation of the stacks; the crowd keeps it until its threads have ended.
         reservation: Reservation,
-        /// Their pages, without guards: ascending or descending, and no two overlap.
+        /// Pages of the stacks, without guards: ascending or descending, and no two overlap.
         stacks: Vec<Span>,
     },
 }
 
-/// Why not all threads could be started; those that were have ended again.
+/// Why not all threads could be started; those that were started have ended again.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum CrowdError {
     /// The system refused one more thread.
     #[error("thread {number} cannot be started: {why}")]
     Refused {
-        /// Which, from 1.
+        /// Number of the thread, from 1.
         number: usize,
-        /// What the system said.
         why: io::Error,
     },
-    /// Fewer stacks than threads, or some that overlap or stand in no order.
+    /// There are fewer stacks than threads, or some overlap or are out of order.
     #[error("{threads} threads need as many stacks, in order and none over another")]
-    Stacks {
-        /// How many threads.
-        threads: usize,
-    },
+    Stacks { threads: usize },
     /// There is no pipe to wait on.
     #[error("no pipe: {0}")]
     Pipe(io::Error),
 }
 
-/// No Linux has more threads at once, whatever `pid_max` says (proc_sys_kernel(5): 2^22).
+/// The most threads that a Linux has at once, for any `pid_max` (proc_sys_kernel(5): 2^22).
 const MOST_THREADS: usize = 1 << 22;
 
-/// What a thread is told, and what it says.
+/// The start and the state of a thread.
 #[derive(Debug)]
 struct Seat {
-    /// Reading from here ends when the crowd does.
+    /// Descriptor from which reading ends when the crowd does.
     gate: i32,
     body: fn(),
     /// An address on the thread's stack, once it runs; zero before.
@@ -75,7 +69,7 @@ struct Seat {
 
 /// Threads that live until this is dropped, which waits for their end.
 ///
-/// 1. Every seat, and every stack, stays where it is until its thread has ended, even if the crowd is forgotten.
+/// 1. Every seat, and every stack, stays at its place until its thread has ended, even if the crowd is forgotten.
 #[derive(Debug)]
 pub struct Crowd {
     threads: Vec<libc::pthread_t>,
@@ -87,20 +81,20 @@ pub struct Crowd {
 }
 
 impl Crowd {
-    /// Starts `count` threads that do nothing but wait.
+    /// Starts `count` threads that only wait.
     ///
     /// # Errors
     /// See [`CrowdError`].
     pub fn start(count: usize, stacks: Stacks) -> Result<Crowd, CrowdError> {
-        // SAFETY: the body uses no stack, and waiting takes less than the least that the C library accepts.
+        // SAFETY: the body uses no stack, and waiting takes less than the smallest stack that the C library accepts.
         unsafe { Crowd::start_running(count, stacks, || ()) }
     }
 
     /// Starts `count` threads that each run `body` and then wait.
     ///
     /// # Safety
-    /// `body` uses no more of its stack than there is, or a guard lies right below every stack: nothing else keeps it
-    /// from writing over what lies there, such as the next stack.
+    /// `body` fits on its stack, or there is a guard right below every stack: nothing else keeps it from writing over
+    /// the memory there, such as the next stack.
     ///
     /// # Errors
     /// See [`CrowdError`].
@@ -149,21 +143,21 @@ impl Crowd {
         Ok(())
     }
 
-    /// How many threads there are.
+    /// Returns the number of threads.
     #[must_use]
     pub fn len(&self) -> usize {
         self.threads.len()
     }
 
-    /// Whether there is no thread.
+    /// Returns true if there is no thread.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.threads.is_empty()
     }
 
-    /// For each thread that runs by now, an address on its stack.
+    /// Iterates over an address on the stack of each thread that runs by now.
     pub fn stack_addresses(&self) -> impl Iterator<Item = u64> + '_ {
-        // Pairs with the release in `sit`: who sees the address sees a thread that runs.
+        // Pairs with the release in `sit`: the thread of an address that is seen runs.
         self.seats.iter().map(|seat| seat.stack.load(Ordering::Acquire)).filter(|at| *at != 0)
     }
 }
@@ -182,7 +176,7 @@ impl Drop for Crowd {
     }
 }
 
-/// Whether spans ascend or descend, and none overlaps the next.
+/// Returns true if spans ascend or descend, and none overlaps the next.
 fn are_apart(spans: &[Span]) -> bool {
     let up = |pair: &[Span]| pair[0].end() <= pair[1].start();
     let down = |pair: &[Span]| pair[1].end() <= pair[0].start();
@@ -195,7 +189,7 @@ struct ThreadAttributes(libc::pthread_attr_t);
 impl ThreadAttributes {
     fn new() -> io::Result<ThreadAttributes> {
         let mut attributes = MaybeUninit::uninit();
-        // SAFETY: the call fills what the pointer names, which is as large as its type says.
+        // SAFETY: the call fills the memory of the pointer, which is as large as its type says.
         check(unsafe { libc::pthread_attr_init(attributes.as_mut_ptr()) })?;
         // SAFETY: `pthread_attr_init` has succeeded, checked above.
         Ok(ThreadAttributes(unsafe { attributes.assume_init() }))
@@ -225,7 +219,7 @@ impl ThreadAttributes {
         let mut thread = MaybeUninit::uninit();
         let (attributes, to) = (&raw const self.0, thread.as_mut_ptr());
         let seat = seat.cast_mut().cast::<c_void>();
-        // SAFETY: the attributes are initialized, `sit` has the right signature, and the seat stays where it is until
+        // SAFETY: the attributes are initialized, `sit` has the right signature, and the seat stays at its place until
         // the thread has been joined (law 1 of `Crowd`).
         let refused = unsafe { libc::pthread_create(to, attributes, sit, seat) };
         check(refused)?;
@@ -241,15 +235,15 @@ impl Drop for ThreadAttributes {
     }
 }
 
-/// What a call of the C library's threads returned: zero, or an error.
+/// Turns the result of a call of the C library's threads, zero or an error, into a `Result`.
 fn check(result: i32) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(result)) }
 }
 
-/// A thread's life.
+/// Runs as a thread of the crowd.
 extern "C" fn sit(seat: *mut c_void) -> *mut c_void {
-    // SAFETY: `spawn` was given a pointer to a seat that outlives the thread (law 1 of `Crowd`), shared and never
-    // changed but through its atomic.
+    // SAFETY: `spawn` was given a pointer to a seat that outlives the thread (law 1 of `Crowd`), shared and changed
+    // only through its atomic.
     let seat = unsafe { &*seat.cast_const().cast::<Seat>() };
     let here = &raw const seat;
     // Pairs with the acquire in `stack_addresses`.

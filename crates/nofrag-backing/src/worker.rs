@@ -6,7 +6,7 @@ use std::thread::{self, JoinHandle};
 
 use crate::forks::Forks;
 
-/// The thread, as whoever started it has it.
+/// The thread, as its owner holds it.
 #[derive(Debug)]
 pub(crate) struct Worker {
     thread: Option<JoinHandle<()>>,
@@ -15,21 +15,21 @@ pub(crate) struct Worker {
 
 impl Worker {
     /// # Errors
-    /// The system has no thread.
+    /// The system starts no thread.
     pub(crate) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<Worker> {
         let process = Forks::now()?;
         let thread = thread::Builder::new().name(name.to_owned()).spawn(work)?;
         Ok(Worker { thread: Some(thread), process })
     }
 
-    /// Whether this process has the thread. A child of a fork has none, and finds locks that the thread takes as they
-    /// were when the copy was made.
+    /// Returns true if this process has the thread. A child of a fork has none, and finds locks that the thread takes
+    /// as they were when the copy was made.
     pub(crate) fn is_here(&self) -> bool {
         self.process.is_same()
     }
 
-    /// Has `tell` tell the thread to end, waits for it, and says whether it has panicked. By the thread itself nobody
-    /// is waited for; in a child of a fork nothing is done.
+    /// Calls `tell`, which tells the thread to end, and waits for it; the result is an error if it has panicked. The
+    /// thread itself does not wait; in a child of a fork nothing is done.
     pub(crate) fn end(&mut self, tell: impl FnOnce()) -> thread::Result<()> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
         if !self.is_here() {

@@ -7,7 +7,7 @@ use std::ptr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoMemory;
 
-/// So many values of zeroes.
+/// Returns `count` values of zeroes.
 ///
 /// # Safety
 /// Zeroes must be a value of the type.
@@ -22,12 +22,12 @@ pub(crate) unsafe fn zeroed<T>(count: usize) -> Result<Box<[T]>, NoMemory> {
         return Err(NoMemory);
     }
     let values = ptr::slice_from_raw_parts_mut(first, count);
-    // SAFETY: `alloc_zeroed` gave memory of exactly this layout, of which nobody else knows, and the caller says that
-    // zeroes will do.
+    // SAFETY: `alloc_zeroed` gave memory of exactly this layout, of which no other code knows, and the caller promises
+    // that zeroes are values.
     Ok(unsafe { Box::from_raw(values) })
 }
 
-/// The values that `list` gives, `count` of them.
+/// Collects the values of `list`, `count` of them.
 pub(crate) fn collected<T>(
     count: usize,
     list: impl IntoIterator<Item = T>,

@@ -37,9 +37,9 @@ struct World {
     list: RemoteList,
     links: [AtomicU64; PAGES],
     high: [AtomicU32; PAGES],
-    /// What the runs hold: loom finds every access that is not ordered.
+    /// Contents of the runs: loom finds every access that is not ordered.
     contents: [UnsafeCell<u32>; PAGES],
-    /// Held by who drains, as in the arena.
+    /// Held by the thread that drains, as in the arena.
     owner: OwnerLock<Vec<(u32, Claim)>>,
 }
 
@@ -64,7 +64,7 @@ impl World {
         })
     }
 
-    /// A user writes to its run and frees it.
+    /// Writes to a run and frees it, as a user does.
     fn write_and_free(&self, page: u32, generation: u32) -> Result<(), Claim> {
         // SAFETY: in the model each page has one user until it is freed; loom says if that is not so.
         self.contents[page as usize].with_mut(|contents| unsafe { *contents = generation });
@@ -72,16 +72,16 @@ impl World {
     }
 
     fn free(&self, page: u32, generation: u32) -> Result<(), Claim> {
-        // High digits as well as low ones: what is collected has them all.
+        // High digits as well as low ones: collected claims have them all.
         let generation = u64::from(generation) * ((1 << 32) + 1);
         self.list.push(self, page, Claim { generation, leased: false })
     }
 
-    /// The holder takes what was freed, and uses the pages again.
+    /// Takes the freed runs as the holder, and uses the pages again.
     fn collect(&self) {
         let Some(mut books) = self.owner.try_lock() else { return };
         self.list.drain(self, |page, claim| {
-            // SAFETY: whoever freed the page uses it no more; loom says if that is not so.
+            // SAFETY: the thread that freed the page uses it no more; loom says if that is not so.
             self.contents[page as usize].with_mut(|contents| unsafe { *contents += 1 });
             books.push((page, claim));
         });
@@ -120,7 +120,7 @@ fn nothing_is_lost_and_contents_are_seen() {
 }
 
 /// Two frees of the same run, while it is collected: each page is on the list once at most, so it never runs in a
-/// circle; and a claim says which run it meant.
+/// circle; and a claim names its run.
 #[test]
 fn a_second_free_does_no_harm() {
     explore(|| {
@@ -160,7 +160,7 @@ fn one_holds_the_owner_at_a_time() {
     });
 }
 
-/// Who gives way and who waits: each adds to what the other has written, whoever comes first.
+/// A thread that gives way and one that waits: each adds to the other's value, in either order.
 #[test]
 fn who_gives_way_has_it_again_or_leaves_it() {
     explore(|| {

@@ -17,7 +17,7 @@ use loom::thread;
 
 use pins::{Patience, PinError, Pinned, Pins};
 
-/// What is pinned, at one place or the other: only who has a pin, or moves, may look.
+/// A pinned object, at one place or the other: only a thread with a pin, or a mover, may look.
 struct Movable {
     pins: Pins,
     content: UnsafeCell<u32>,
@@ -28,7 +28,7 @@ impl Movable {
         Arc::new(Movable { pins: Pins::new(), content: UnsafeCell::new(0) })
     }
 
-    /// A user that changes the content under its pin. The model fails if a move does at the same time.
+    /// Changes the content under a pin, as a user. The model fails if a move does at the same time.
     fn use_once(&self) {
         let _pin = self.pins.pin().unwrap();
         // SAFETY: the pin keeps movers away, and each test has one user that writes at a time.
@@ -42,7 +42,7 @@ impl Movable {
         true
     }
 
-    /// A move that changes the content, if it finds no pin in time.
+    /// Changes the content in a move, if that finds no pin in time.
     fn move_once(&self, looks: u32) -> bool {
         let Ok(_moving) = self.pins.begin_move(Patience { looks }) else { return false };
         // SAFETY: no pin is held, and none is given.

@@ -1,17 +1,17 @@
-//! Where the atomics of what threads share come from: one file, so that a model checker can put its own in its place.
+//! The home of the atomics that threads share: one file, so that a model checker can put its own in their place.
 
 pub(super) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use std::time::Duration;
 
-/// So many rounds of [`pause`] do not sleep. Who gives way waits for no longer than that.
+/// Rounds of [`pause`] that do not sleep; also the bound on the rounds that a thread which gives way waits.
 pub(super) const PATIENCE: u32 = 128;
 
-/// For so many rounds who gives way lets those go first who wait. The last of them yield the processor: who waits may
-/// have none else.
+/// Rounds in which a thread that gives way lets the waiting threads go first. The last of them yield the processor,
+/// since a waiting thread may have no other.
 pub(super) const COURTESY: u32 = 96;
 
-/// Lets others go on while this thread waits for one of them; longer the more rounds it has waited.
+/// Lets other threads go on while this one waits for one of them: the more rounds it has waited, the longer.
 #[cold]
 pub(super) fn pause(round: u32) {
     match round {

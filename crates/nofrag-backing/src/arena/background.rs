@@ -8,8 +8,9 @@ use super::{Arena, Budget};
 use crate::backend::Backend;
 use crate::worker::Worker;
 
-/// Calls [`Arena::step`] now and then from a thread of its own, until it is dropped; if the thread itself drops it, as
-/// what is called before memory goes back may do, until soon after. A child of a fork has no such thread.
+/// Calls [`Arena::step`] now and then from a thread of its own, until the purger is dropped. If the thread itself drops
+/// it (as a call that is made before memory goes back may do), the thread ends soon after. A child of a fork has no
+/// such thread.
 #[derive(Debug)]
 pub struct Purger {
     stop: Arc<(Mutex<bool>, Condvar)>,
@@ -17,10 +18,10 @@ pub struct Purger {
 }
 
 impl Purger {
-    /// A step each time `every` has passed. A tenth of the decay is sensible.
+    /// Starts a thread that makes a step each time `every` has passed. A tenth of the decay is sensible.
     ///
     /// # Errors
-    /// What making a thread says.
+    /// The error of the system when it starts no thread.
     pub fn spawn<B>(arena: Arc<Arena<B>>, every: Duration, budget: Budget) -> io::Result<Purger>
     where
         B: Backend + 'static,

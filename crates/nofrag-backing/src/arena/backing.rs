@@ -20,40 +20,39 @@ use crate::zeroed::{NoMemory, collected};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Chunk<P> {
     phys: P,
-    /// Which of the block's chunks.
+    /// Number of the chunk within its block.
     place: u32,
     state: ChunkState,
 }
 
-/// How far a chunk has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ChunkState {
     Created,
     Mapped,
 }
 
-/// How the memory of an arena is made.
+/// The memory of an arena: one mapping, or chunks for each block.
 #[derive(Debug)]
 enum Plan<P> {
-    /// One mapping for all.
+    /// One mapping for all blocks.
     Whole(P),
-    /// Chunks of so many bytes, so many for a block.
+    /// `each` chunks of `bytes` for every block.
     Chunks { bytes: u64, each: u32 },
 }
 
-/// A backend with what an arena has from it.
+/// A backend with the memory that an arena has from it.
 #[derive(Debug)]
 pub(super) struct Backing<B: Backend> {
     pub(super) backend: B,
     plan: Plan<B::Phys>,
-    /// Mappings that exist.
+    /// Number of mappings that exist.
     pub(super) mappings: AtomicU64,
     max_mappings: Option<u64>,
-    /// Operations that were submitted, and memory that was made or destroyed.
+    /// Number of operations submitted, and of pieces of memory made or destroyed.
     pub(super) calls: AtomicU64,
 }
 
-/// The bytes of a chunk: what the backend likes best, if that divides a block.
+/// Returns the bytes of a chunk: the size that the backend recommends if it divides a block, else the granule.
 fn chunk_bytes(geometry: &Geometry, block: u64) -> u64 {
     let fits = geometry.recommended > 0 && block.is_multiple_of(geometry.recommended);
     if fits { geometry.recommended } else { geometry.granule }
@@ -98,7 +97,8 @@ impl<B: Backend> Backing<B> {
             Ok(()) => Ok(phys),
             Err(why) => {
                 self.uncount_mapping();
-                // What was mapped is unmapped by the release of the addresses, or before; the answer is the error.
+                // A range that was mapped is unmapped by the release of the addresses, or before; the answer is the
+                // error.
                 let _ = self.one(Op::Unmap { va, bytes });
                 let _ = self.backend.destroy(phys);
                 Err(why)
@@ -120,7 +120,7 @@ impl<B: Backend> Backing<B> {
         self.calls.fetch_add(ops.len() as u64, Ordering::Relaxed);
     }
 
-    /// What became of each of at most so many operations; none was done without memory for the lists.
+    /// Submits at most `most` operations and returns the result of each; without memory for the lists it submits none.
     fn submit_all(
         &self,
         most: usize,
@@ -133,7 +133,7 @@ impl<B: Backend> Backing<B> {
         Ok(done)
     }
 
-    /// Memory for the blocks from `first` on, ready to be used. On failure some have none.
+    /// Makes memory for the blocks from `first` on, ready to be used. On failure some have none.
     pub(super) fn provide(
         &self,
         ground: &Ground,
@@ -144,7 +144,7 @@ impl<B: Backend> Backing<B> {
         numbered.try_for_each(|(number, block)| self.complete(ground, number, block))
     }
 
-    /// Makes the chunks that a block lacks, and brings the others as far as they can come.
+    /// Makes the chunks that a block lacks, and maps the others if they can be mapped.
     pub(super) fn complete(
         &self,
         ground: &Ground,
@@ -178,7 +178,7 @@ impl<B: Backend> Backing<B> {
         self.mappings.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// One more mapping, if the budget allows it.
+    /// Counts one more mapping, if the budget allows it.
     fn count_mapping(&self) -> Result<(), BackendError> {
         let before = self.mappings.fetch_add(1, Ordering::Relaxed);
         match self.max_mappings {
@@ -190,9 +190,9 @@ impl<B: Backend> Backing<B> {
         }
     }
 
-    /// Gives the memory of blocks back. `each` gets every block with what became of it.
+    /// Gives the memory of blocks back. `each` gets every block with the result of its purge.
     ///
-    /// Needs no lock, though a caller may hold its owner; nobody else knows of the blocks.
+    /// Needs no lock, though a caller may hold the owner of the blocks; no other thread knows of the blocks.
     pub(super) fn purge(
         &self,
         ground: &Ground,
@@ -214,7 +214,7 @@ impl<B: Backend> Backing<B> {
             Err(why) => return taken.into_iter().for_each(|block| each(block, Err(why))),
         };
         for block in taken {
-            // They ascend; a block that was never touched is in none of them.
+            // The spans ascend; a block that was never touched is in none of them.
             let number = u64::from(block.number);
             let at = spans.partition_point(|span| span.end() <= number);
             let touched = spans.get(at).is_some_and(|span| span.contains(number));
@@ -222,7 +222,8 @@ impl<B: Backend> Backing<B> {
         }
     }
 
-    /// Unmaps and destroys the chunks of a block. What fails stays as it is, and the first error is the answer.
+    /// Unmaps and destroys the chunks of a block. A chunk for which that fails stays as it is, and the first error is
+    /// the answer.
     fn dissolve(&self, ground: &Ground, bytes: u64, taken: &mut Taken<B>) -> OpResult {
         let base = ground.va_of(ground.pages_of(taken.number, 1).start() as u32);
         let chunks = &mut taken.block.chunks;
@@ -254,8 +255,8 @@ impl<B: Backend> Backing<B> {
         answer
     }
 
-    /// Gives the memory of chunks back, when the arena ends. What the backend refuses to take stays
-    /// with the backend.
+    /// Gives the memory of chunks back when the arena ends. A chunk that the backend refuses to take stays with the
+    /// backend.
     pub(super) fn dissolve_all(&self, ground: &Ground, taken: Vec<Taken<B>>) {
         if let Plan::Chunks { bytes, .. } = self.plan {
             for mut taken in taken {
@@ -264,7 +265,7 @@ impl<B: Backend> Backing<B> {
         }
     }
 
-    /// Takes the one mapping away, if there is one, and its memory.
+    /// Removes the one mapping, if there is one, and its memory.
     pub(super) fn end(&self, base: Va, bytes: u64) -> OpResult {
         if let Plan::Whole(phys) = self.plan {
             // If the contents cannot be dropped, the mapping goes with the addresses all the same.
@@ -280,7 +281,7 @@ fn purge_of<P>(ground: &Ground, span: Span) -> Op<P> {
     Op::Purge { va: ground.va_of(pages.start() as u32), bytes: pages.len() << ground.page_shift }
 }
 
-/// Runs of adjacent blocks that may hold something, of ascending ones.
+/// Returns the runs of adjacent blocks that may hold contents; `taken` ascends.
 pub(super) fn joined<B: Backend>(taken: &[Taken<B>]) -> Vec<Span> {
     let mut spans: Vec<Span> = Vec::new();
     for taken in taken.iter().filter(|taken| taken.block.touched > 0) {

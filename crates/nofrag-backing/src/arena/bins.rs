@@ -1,29 +1,29 @@
-//! Parked runs by exact size: what an owner hands out first, without a search and without a call.
+//! Parked runs by exact size: an owner hands these out first, without a search and without a call.
 //!
-//! Each size has a stack: what was freed last is handed out first, since it is most likely still in a cache. All stacks
-//! together hold a bounded number of pages. A stack notes how low it has been since it was last aged: so many of its
-//! runs have not been needed meanwhile, and go back to the free ranges, the oldest first.
+//! Each size has a stack: the run freed last is handed out first, since it is most likely still in a cache. All stacks
+//! together hold a bounded number of pages. A stack notes its lowest length since it was last aged: as many of its runs
+//! have not been needed meanwhile, and go back to the free ranges, the oldest first.
 
 use std::iter::repeat_n;
 
 use crate::zeroed::collected;
 
-/// Runs of more pages are not parked by size.
+/// The most pages of a run that is parked by size.
 pub(super) const LARGEST: u32 = 64;
 
-/// No stack is deeper.
+/// The most runs in a stack.
 const DEEPEST: u64 = 256;
 
-/// Each stack has room for so many runs, as far as they are a small part of all that may be parked: with room for two
+/// Each stack has room for this many runs, as far as they are a small part of all that may be parked: with room for two
 /// or three, where one run of a size is live on average, some of every hundred go to the free ranges and come back.
 const SHALLOWEST: u64 = 16;
 
-/// No stack has room for more than this part of all.
+/// No stack has room for more than one part in this many of the pages that may be parked.
 const PART: u64 = 8;
 
 #[derive(Clone, Copy, Debug)]
 struct Bin {
-    /// Where its places begin.
+    /// Index of the first of its places.
     start: u32,
     room: u16,
     len: u16,
@@ -31,8 +31,8 @@ struct Bin {
     low: u16,
 }
 
-/// 1. The runs of bin `n` have `n + 1` pages; what lies in `start..start + len` are their first pages.
-/// 2. `pages` is the sum of the pages of all of them, and at most `most`.
+/// 1. The runs of bin `n` have `n + 1` pages; the places `start..start + len` hold their first pages.
+/// 2. `pages` is the sum of the pages of all runs, and at most `most`.
 #[derive(Debug)]
 pub(super) struct Bins {
     bins: [Bin; LARGEST as usize],
@@ -42,7 +42,7 @@ pub(super) struct Bins {
 }
 
 impl Bins {
-    /// Bins that hold so many pages at most, all of them together; without memory for that none at all.
+    /// Returns bins that hold `most` pages together at most; `None` without memory for their places.
     pub(super) fn new(most: u64) -> Option<Bins> {
         let share = most / u64::from(LARGEST);
         let mut start = 0;
@@ -57,7 +57,7 @@ impl Bins {
         Some(Bins { bins, places, pages: 0, most })
     }
 
-    /// The run of exactly so many pages that was parked last, if its first page is a multiple of `align`.
+    /// Takes out the run of exactly `pages` pages that was parked last, if its first page is a multiple of `align`.
     #[inline(always)]
     pub(super) fn pop(&mut self, pages: u64, align: u64) -> Option<u32> {
         let bin = self.bins.get_mut(pages.wrapping_sub(1) as usize)?;
@@ -72,7 +72,7 @@ impl Bins {
         Some(page)
     }
 
-    /// Whether the run would be parked but for those of other sizes.
+    /// Returns true if the run would be parked but for runs of other sizes.
     pub(super) fn is_crowded_out(&self, pages: u32) -> bool {
         let bin = self.bins.get(pages.wrapping_sub(1) as usize);
         bin.is_some_and(|bin| bin.len < bin.room && self.pages + u64::from(pages) > self.most)
@@ -100,7 +100,7 @@ impl Bins {
         (pages, few)
     }
 
-    /// Parks a run, if its size has room, and all of them together have.
+    /// Parks a run, if there is room in the bin of its size and in all bins together.
     #[inline(always)]
     pub(super) fn push(&mut self, page: u32, pages: u32) -> Result<(), Full> {
         let bin = self.bins.get_mut(pages.wrapping_sub(1) as usize).ok_or(Full)?;
@@ -114,9 +114,9 @@ impl Bins {
         Ok(())
     }
 
-    /// Takes out what has not been needed since the bins were last aged, or everything, a few runs at a time: the
-    /// oldest of a size first, and the sizes one after the other. `None` when all of them have had their turn; those
-    /// that had it have been aged. What others park or take meanwhile is allowed for.
+    /// Takes out the runs that have not been needed since the bins were last aged, or all runs, a few at a time: the
+    /// oldest of a size first, and the sizes one after the other. Returns `None` when all sizes have had their turn;
+    /// those that had it have been aged. Runs that are parked or taken meanwhile are allowed for.
     pub(super) fn drain(&mut self, draining: &mut Draining) -> Option<(u32, Few)> {
         loop {
             let bin = self.bins.get_mut(draining.bin)?;
@@ -137,12 +137,12 @@ impl Bins {
         }
     }
 
-    /// Pages that are parked.
+    /// Returns the number of parked pages.
     pub(super) fn pages(&self) -> u64 {
         self.pages
     }
 
-    /// Every parked run: first page and pages.
+    /// Iterates over the parked runs: first page and pages of each.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, u32)> {
         (1..).zip(&self.bins).flat_map(|(pages, bin)| {
             let from = bin.start as usize;
@@ -151,20 +151,19 @@ impl Bins {
     }
 }
 
-/// The bin of that size has no room, or there is none.
+/// The bin of that size has no room, or there is no such bin.
 #[derive(Debug)]
 pub(super) struct Full;
 
-/// What is taken out of the bins.
+/// The runs that a drain takes out of the bins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Which {
-    /// What has not been needed since they were last aged.
+    /// The runs that have not been needed since the bins were last aged.
     Unneeded,
-    /// Everything.
     All,
 }
 
-/// So many runs are taken out at a time.
+/// The most runs that are taken out at a time.
 const FEW: usize = 4;
 
 /// The first pages of some runs of one size.
@@ -174,7 +173,7 @@ pub(super) struct Few {
 }
 
 impl Few {
-    /// As many as there can be.
+    /// The most runs that can be in one.
     pub(super) const MOST: usize = FEW;
 
     pub(super) fn iter(&self) -> impl Iterator<Item = u32> {
@@ -182,17 +181,16 @@ impl Few {
     }
 }
 
-/// How far a drain has come.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Draining {
     which: Which,
     bin: usize,
-    /// What of this bin is still to be taken out, once that is known.
+    /// Number of runs still to be taken out of this bin, once that is known.
     left: Option<u16>,
 }
 
 impl Draining {
-    /// From the beginning.
+    /// Returns a drain at its beginning.
     pub(super) fn new(which: Which) -> Draining {
         Draining { which, bin: 0, left: None }
     }
@@ -274,7 +272,7 @@ mod tests {
         assert!(Bins::new(64).unwrap().relieve().is_none());
     }
 
-    /// What the owner does between two pieces neither keeps a drain from ending nor is lost.
+    /// Work that the owner does between two pieces of a drain neither keeps it from ending nor is lost.
     #[test]
     fn a_drain_goes_on_after_others_had_a_turn() {
         let mut bins = Bins::new(64 * 64).unwrap();

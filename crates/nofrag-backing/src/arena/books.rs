@@ -1,6 +1,6 @@
-//! What an owner has: parked runs by size, free ranges over all its blocks, and what is known of each block.
+//! The records of an owner: parked runs by size, free ranges over all its blocks, and the state of each block.
 //!
-//! Everything here is done by whoever holds the owner, and nothing here makes a system call: a block that shall be
+//! Everything here is done by the holder of the owner, and nothing here makes a system call: a block that shall be
 //! purged is taken out ([`Books::take_one`]), so that the purge needs no lock.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -17,21 +17,21 @@ use super::remote::Claim;
 use super::table::Use;
 use crate::backend::Backend;
 
-/// So many idle blocks are looked at under one hold of an owner.
+/// The most idle blocks that are looked at under one hold of an owner.
 const LOOKED_AT: usize = 64;
 
-/// What is known of a block while it belongs to an owner.
+/// State of a block while it belongs to an owner.
 #[derive(Debug)]
 pub(super) struct Block<B: Backend> {
-    /// Pages from its beginning that have been handed out since it was clean: what may hold contents.
+    /// Pages from its beginning that have been handed out since it was clean, which may hold contents.
     pub(super) touched: u32,
-    /// Whether it stands on the list of idle blocks.
+    /// The block stands on the list of idle blocks.
     listed: bool,
-    /// Since when it has been known to be idle.
+    /// The time from which on it has been known to be idle.
     idle_since: Option<Duration>,
-    /// A purge of it has failed, so that it may still hold what it held.
+    /// A purge of it has failed, so that it may still hold its old contents.
     pub(super) quarantined: bool,
-    /// The memory behind it, where that is made block by block.
+    /// The memory behind it, where memory is made block by block.
     pub(super) chunks: Vec<Chunk<B::Phys>>,
 }
 
@@ -41,7 +41,7 @@ impl<B: Backend> Block<B> {
     }
 }
 
-/// A block between two owners: on no books, and nobody but who has this can use it.
+/// A block between two owners: on no books, and usable by the holder of this value alone.
 #[derive(Debug)]
 pub(super) struct Taken<B: Backend> {
     pub(super) number: u32,
@@ -49,13 +49,15 @@ pub(super) struct Taken<B: Backend> {
     pub(super) block: Block<B>,
 }
 
-/// Which idle blocks are taken.
+/// The age of the idle blocks that are taken.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Age {
-    /// Any.
     Any,
-    /// Those that have been idle for so long, at that time.
-    Since { now: Duration, after: Duration },
+    /// Blocks that have been idle for `after` at the time `now`.
+    Since {
+        now: Duration,
+        after: Duration,
+    },
 }
 
 /// The books of one owner.
@@ -71,19 +73,19 @@ pub(super) struct Books<B: Backend> {
     pub(super) ranges: RangeAllocator,
     pub(super) blocks: BTreeMap<u32, Block<B>>,
     idle: VecDeque<u32>,
-    /// The sum of the blocks' touched pages.
+    /// Sum of the touched pages of the blocks.
     pub(super) touched: u64,
     aged: Option<Duration>,
-    /// An ageing of the bins that was interrupted, and goes on where it was.
+    /// An ageing of the bins that was interrupted, and goes on from there.
     pub(super) ageing: Option<Draining>,
     pub(super) allocs: u64,
     pub(super) frees: u64,
-    /// Remote frees that turned out to be second ones.
+    /// Number of remote frees that turned out to be second ones.
     pub(super) stale_frees: u64,
 }
 
 impl<B: Backend> Books<B> {
-    /// An owner without blocks, that parks so many pages at most; `None` without memory for that.
+    /// Returns an owner without blocks that parks at most `parked_pages` pages; `None` without memory for its bins.
     pub(super) fn new(owner: OwnerId, parked_pages: u64) -> Option<Books<B>> {
         let align_classes = AlignClasses::new(&[9]).expect("one exponent below 31");
         Some(Books {
@@ -101,27 +103,27 @@ impl<B: Backend> Books<B> {
         })
     }
 
-    /// Pages in use.
+    /// Returns the number of pages in use.
     pub(super) fn live(&self) -> u64 {
         let stats = self.ranges.stats();
         stats.total - stats.free - self.bins.pages()
     }
 
-    /// Pages that are not in use and may hold contents.
+    /// Returns the number of pages that are not in use and may hold contents.
     pub(super) fn dirty(&self) -> u64 {
-        // A live page was touched, and the sum is over all blocks; but what is leased and what waits on the remote
-        // list counts as live.
+        // A live page was touched, and the sum is over all blocks; but leased runs and runs on the remote
+        // list count as live.
         self.touched - self.live()
     }
 
-    /// A run from the free ranges, which begins and ends in blocks of this owner.
+    /// Takes a run from the free ranges; it begins and ends in blocks of this owner.
     pub(super) fn carve(&mut self, ground: &Ground, pages: u64, align: u64) -> Option<u32> {
         let span = self.ranges.alloc(&Request::new(pages).align(align)).ok()?;
         self.note_touched(ground, span);
         Some(span.start() as u32)
     }
 
-    /// Exactly these pages, if they are free.
+    /// Takes exactly these pages, if they are free.
     pub(super) fn carve_at(&mut self, ground: &Ground, span: Span) -> bool {
         let carved = self.ranges.alloc_at(span).is_ok();
         if carved {
@@ -143,7 +145,7 @@ impl<B: Backend> Books<B> {
         }
     }
 
-    /// Parks a run that was in use, or gives its pages to the free ranges. Nothing changed on failure.
+    /// Parks a run that was in use, or gives its pages to the free ranges. Changes nothing on failure.
     #[inline(always)]
     pub(super) fn free(
         &mut self,
@@ -167,7 +169,7 @@ impl<B: Backend> Books<B> {
         page: u32,
         pages: u32,
     ) -> Result<Freed, OutOfMetadata> {
-        // What was freed last is wanted soonest: what lies longest in the fullest bin makes room for it.
+        // The run freed last is wanted soonest: the oldest runs in the fullest bin make room for it.
         let is_crowded_out = self.bins.is_crowded_out(pages);
         if is_crowded_out && self.ranges.reserve(self.ranges.stats().holes + Few::MOST).is_ok() {
             if let Some((size, few)) = self.bins.relieve() {
@@ -223,7 +225,7 @@ impl<B: Backend> Books<B> {
         }
     }
 
-    /// Frees a run that somebody else gave back, if it is still the one that was meant. Without memory it
+    /// Frees a run that another thread gave back, if the run there is still the one that was meant. Without memory it
     /// stays in use.
     pub(super) fn free_remote(
         &mut self,
@@ -248,7 +250,7 @@ impl<B: Backend> Books<B> {
         while self.flush_few(ground, &mut draining).is_continue() {}
     }
 
-    /// The next few of them; says whether that was all.
+    /// Gives the next few parked runs to the free ranges; breaks when there are no more.
     pub(super) fn flush_few(
         &mut self,
         ground: &Ground,
@@ -263,7 +265,7 @@ impl<B: Backend> Books<B> {
         ControlFlow::Continue(())
     }
 
-    /// Takes blocks over: clean ones of nobody, or own ones whose purge has failed.
+    /// Takes blocks over: clean ones without an owner, or own ones whose purge has failed.
     pub(super) fn adopt(
         &mut self,
         ground: &Ground,
@@ -281,13 +283,13 @@ impl<B: Backend> Books<B> {
             self.touched += u64::from(block.touched);
             (block.listed, block.idle_since) = (false, None);
             self.blocks.insert(number, block);
-            // All of it is free. If it is used at once, whoever looks at the list will see that.
+            // All of it is free. If it is used at once, the next look at the list will find that.
             self.list(number);
         }
         Ok(())
     }
 
-    /// How many blocks on the list of idle ones are looked at under one hold.
+    /// Returns the number of blocks on the list of idle ones to look at under one hold.
     pub(super) fn looks(&self, age: Age) -> usize {
         match age {
             Age::Any => self.idle.len(),
@@ -295,8 +297,8 @@ impl<B: Backend> Books<B> {
         }
     }
 
-    /// Looks at the first block on the list of idle ones, and takes it out if it is idle and of that age. Nobody uses
-    /// it from then on.
+    /// Looks at the first block on the list of idle ones, and takes it out if it is idle and of that age. No thread
+    /// uses it from then on.
     pub(super) fn take_one(&mut self, ground: &Ground, age: Age) -> Option<Taken<B>> {
         let number = self.idle.pop_front()?;
         match self.look(ground, age, number) {
@@ -329,7 +331,7 @@ impl<B: Backend> Books<B> {
         if old { Look::Take } else { Look::Stays }
     }
 
-    /// Takes an idle block off the books; not without memory for what is left.
+    /// Takes an idle block off the books; `None` without memory for the holes that remain.
     fn remove(&mut self, ground: &Ground, number: u32) -> Option<Block<B>> {
         self.ranges.remove_span(ground.pages_of(number, 1)).ok()?;
         let block = self.blocks.remove(&number).expect("what is listed belongs to the owner");
@@ -338,7 +340,7 @@ impl<B: Backend> Books<B> {
         Some(block)
     }
 
-    /// What the bins shall give back now, of what they have not needed lately: twice per decay.
+    /// Returns the drain of the runs that the bins have not needed lately, if one is due: twice per decay.
     pub(super) fn ageing(&mut self, now: Duration, after: Duration) -> Option<Draining> {
         let aged = *self.aged.get_or_insert(now);
         if self.ageing.is_none() && now.saturating_sub(aged) >= after / 2 {
@@ -348,30 +350,29 @@ impl<B: Backend> Books<B> {
         self.ageing
     }
 
-    /// Blocks on the list of idle ones that are idle.
+    /// Returns the number of blocks on the list of idle ones that are idle.
     pub(super) fn idle_blocks(&self, ground: &Ground) -> u64 {
         let free = |&&number: &&u32| self.ranges.is_free(ground.pages_of(number, 1));
         self.idle.iter().filter(free).count() as u64
     }
 
-    /// Whether the list of idle blocks says that this one is on it, and it is.
+    /// Returns true if the block is marked as listed and is on the list of idle ones.
     pub(super) fn lists(&self, number: u32) -> bool {
         self.blocks.get(&number).is_some_and(|block| block.listed) && self.idle.contains(&number)
     }
 }
 
-/// What a look at an idle block says.
+/// Outcome of a look at an idle block.
 enum Look {
     InUse,
     Stays,
     Take,
 }
 
-/// Where a freed run went.
+/// Destination of a freed run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Freed {
-    /// Into its bin.
     Parked,
-    /// Among the free ranges, or others did in its place.
+    /// In the free ranges, or parked while other runs of the bin went there in its place.
     Merged,
 }

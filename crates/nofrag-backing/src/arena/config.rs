@@ -1,49 +1,49 @@
-//! How an arena is set up.
+//! The configuration of an arena.
 
 use std::time::Duration;
 
 use crate::backend::{Anonymous, Backend};
 
-/// When memory of idle blocks goes back to the system. Under pressure it always does, before a request fails.
+/// When the memory of idle blocks goes back to the system. Under pressure it always does, before a request fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purge {
-    /// When a block has been idle for so long, as told by the time that [`Arena::step`](super::Arena::step) is given.
+    /// When a block has been idle for a while, by the time that is passed to [`Arena::step`](super::Arena::step).
     Decay {
-        /// For so long nothing in a block must have been used.
+        /// Time for which nothing in the block has been used.
         after: Duration,
     },
-    /// When an owner has more pages than this that are free and may hold contents: then down to half of it, by whoever
-    /// frees.
+    /// When an owner has more free pages that may hold contents than `pages`: then down to half of that, by the thread
+    /// that frees.
     Watermark {
-        /// So many may stay.
+        /// Dirty pages that may stay.
         pages: u64,
     },
-    /// When [`Arena::purge`](super::Arena::purge) is called.
+    /// Only when [`Arena::purge`](super::Arena::purge) is called.
     Manual,
 }
 
-/// What a child of `fork` sees of the arena's memory. It can never allocate from it.
+/// The arena's memory as a child of `fork` sees it. A child can never allocate from it.
 /// Source: docs/sources/backing.md#fork.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fork {
-    /// Nothing: an access in the child faults.
+    /// No memory: an access in the child faults.
     #[default]
     Hidden,
-    /// What the backend's kind of memory does: a copy of private memory, shared memory itself.
+    /// As the backend's kind of memory is inherited: a copy of private memory, shared memory itself.
     Inherited,
 }
 
-/// How many owners there are.
+/// Number of owners of an arena.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Owners {
     /// One for each processor that the machine may have.
     #[default]
     PerCpu,
-    /// So many.
+    /// This number of owners.
     Count(u32),
 }
 
-/// How an arena is set up. Sizes are bytes.
+/// Configuration of an arena. Sizes are bytes.
 ///
 /// ```
 /// use nofrag_backing::arena::{Config, Owners, Purge};
@@ -53,33 +53,29 @@ pub enum Owners {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Config<B = Anonymous> {
-    /// What memory comes from.
+    /// The backend that memory comes from.
     pub backing: B,
     /// The unit that belongs to one owner and is purged whole; a power of two.
     pub block: u64,
-    /// The unit that is handed out; a power of two, at least 4 KiB. Has nothing to do with the backend's granule, but
-    /// not more than a block.
+    /// The unit that is handed out; a power of two, at least 4 KiB and at most a block. Independent of the backend's
+    /// granule.
     pub page: u64,
-    /// What the arena's first address is a multiple of, so the largest alignment that a run can have; a power of two.
+    /// The power of two of which the arena's first address is a multiple, and so the largest alignment of a run.
     pub align: u64,
-    /// If there is no room for all that is asked for, half of it is tried, and so on, but not below this. `None`: half
-    /// may do as long as each owner can have a block.
+    /// The least number of bytes that will do: without room for all bytes asked for, half of them are tried, and so on
+    /// down to this. `None`: down to a block for each owner.
     pub least: Option<u64>,
-    /// When memory goes back.
     pub purge: Purge,
-    /// How many owners there are.
     pub owners: Owners,
-    /// What children see.
     pub fork: Fork,
-    /// So many pages an owner parks by size at most; it also never parks more than its share of an eighth of the
-    /// arena.
+    /// The most pages that an owner parks by size; it also never parks more than its share of an eighth of the arena.
     pub parked_pages: u64,
-    /// So many mappings the arena may have; `None`: as many as the backend allows.
+    /// The most mappings that the arena may have; `None`: as many as the backend allows.
     pub max_mappings: Option<u64>,
 }
 
 impl<B: Backend> Config<B> {
-    /// The usual, over this backend.
+    /// Returns the default configuration over `backing`.
     #[must_use]
     pub fn over(backing: B) -> Config<B> {
         Config {
@@ -98,7 +94,7 @@ impl<B: Backend> Config<B> {
 }
 
 impl<B> Config<B> {
-    /// The backend, and the rest.
+    /// Splits the configuration into the backend and the rest.
     pub(super) fn split(self) -> (B, Config<()>) {
         let Config { backing, block, page, align, least, purge, owners, .. } = self;
         let Config { fork, parked_pages, max_mappings, .. } = self;
@@ -119,20 +115,20 @@ impl<B> Config<B> {
 }
 
 impl Default for Config {
-    /// The usual, over private memory.
+    /// Returns the default configuration over private memory.
     fn default() -> Config {
         Config::over(Anonymous::new())
     }
 }
 
-/// How much a piece of background work may do, counted in blocks, not in time.
+/// Bound on a piece of background work, counted in blocks, not in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// At most so many blocks are purged.
+    /// The most blocks to purge.
     pub blocks: usize,
 }
 
 impl Budget {
-    /// Whatever there is.
+    /// No bound: everything that is idle or due.
     pub const ALL: Budget = Budget { blocks: usize::MAX };
 }

@@ -1,4 +1,4 @@
-//! Which processor this thread runs on, at the price of a load.
+//! The processor that this thread runs on, at the price of a load.
 //!
 //! Since glibc 2.35 every thread is registered for restartable sequences, and the kernel keeps the number of the
 //! processor in the thread's own memory; `__rseq_offset` says where, from the thread pointer on. Elsewhere the C
@@ -12,26 +12,27 @@ use nofrag::cpu::CpuSet;
 
 use super::OwnerId;
 
-/// How the number of the processor is found.
+/// Source of the processor's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
-    /// So far from the thread pointer.
+    /// The registration, at this offset from the thread pointer.
     #[cfg(target_arch = "x86_64")]
-    Rseq { offset: isize },
-    /// `sched_getcpu`.
+    Rseq {
+        offset: isize,
+    },
     CLibrary,
 }
 
-/// Which owner serves which processor.
+/// The owner that serves each processor.
 #[derive(Debug)]
 pub(super) struct Processors {
     source: Source,
-    /// By the number of the processor, which may have gaps.
+    /// Indexed by the number of the processor, which may have gaps.
     owners: Box<[OwnerId]>,
 }
 
 impl Processors {
-    /// The processors that the machine may have, each with one of so many owners.
+    /// Gives each of the processors that the machine may have one of `owners` owners.
     pub(super) fn new(owners: u32) -> Processors {
         let set = possible();
         let last = set.iter().last().map_or(0, |cpu| cpu.id());
@@ -39,12 +40,12 @@ impl Processors {
         Processors { source: source(), owners: (0..=last).map(owner).collect() }
     }
 
-    /// How many owners are needed for one each.
+    /// Returns the number of owners that gives each processor its own.
     pub(super) fn wanted() -> u32 {
         possible().len().max(1) as u32
     }
 
-    /// The owner that serves the processor on which this runs; it may run elsewhere a moment later.
+    /// Returns the owner that serves the current processor; the thread may run elsewhere a moment later.
     #[inline]
     pub(super) fn owner(&self) -> OwnerId {
         let cpu = match self.source {
@@ -55,7 +56,7 @@ impl Processors {
         cpu.and_then(|cpu| self.owners.get(cpu as usize).copied()).unwrap_or(OwnerId(0))
     }
 
-    /// The same, found by asking the C library.
+    /// Returns the same processors, with the number found by asking the C library.
     #[cfg(test)]
     fn without_rseq(&self) -> Processors {
         Processors { source: Source::CLibrary, owners: self.owners.clone() }
@@ -63,7 +64,7 @@ impl Processors {
 }
 
 fn c_library_cpu() -> Option<u32> {
-    // SAFETY: it takes nothing and changes nothing.
+    // SAFETY: the function takes no argument and changes nothing.
     u32::try_from(unsafe { libc::sched_getcpu() }).ok()
 }
 
@@ -89,7 +90,8 @@ fn source() -> Source {
     if size == 0 { Source::CLibrary } else { Source::Rseq { offset } }
 }
 
-/// The field `cpu_id` of the registration, four bytes from its beginning. Negative while the thread is not registered.
+/// Reads the field `cpu_id` of the registration, four bytes from its beginning. Negative while the thread is not
+/// registered.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn rseq_cpu(offset: isize) -> Option<u32> {
@@ -107,7 +109,7 @@ fn rseq_cpu(offset: isize) -> Option<u32> {
     u32::try_from(cpu).ok()
 }
 
-/// The processors that the machine may have: a list such as `0-3,8`.
+/// Returns the processors that the machine may have, from a list such as `0-3,8`.
 fn possible() -> CpuSet {
     let text = fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
     let ids = parse(text.trim()).unwrap_or_else(|| vec![0]);

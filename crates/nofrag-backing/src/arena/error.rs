@@ -1,83 +1,67 @@
-//! One error for each thing that can be asked; each says what to do.
+//! One error for each operation; each says what to do.
 
 use std::fmt;
 
 use super::OwnerId;
 use crate::backend::BackendError;
 
-/// Why there is no arena.
+/// Why an arena was not reserved.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReserveError {
-    /// A size of the configuration cannot be.
+    /// A size of the configuration is out of its range.
     #[error("{what} is {found}; it must be {must}")]
-    BadConfig {
-        /// Which one.
-        what: &'static str,
-        /// What it is.
-        found: u64,
-        /// What it must be.
-        must: &'static str,
-    },
-    /// The backend does not promise that what was purged reads as zero.
+    BadConfig { what: &'static str, found: u64, must: &'static str },
+    /// The backend does not promise that purged memory reads as zero.
     #[error("this backend does not clear what was purged: use one that does")]
     NotZeroed,
-    /// Not even the least that was asked for.
+    /// There is no room even for the least size that was acceptable.
     #[error("no room for {least} bytes of addresses (asked for {asked}, then for halves): {why}")]
     NoRoom {
-        /// What was asked for first.
+        /// Bytes that were asked for first.
         asked: u64,
-        /// What would have been enough.
+        /// Bytes that would have been enough.
         least: u64,
-        /// What the backend said last.
+        /// The backend's answer to the last try.
         why: BackendError,
     },
-    /// The backend refused something else.
+    /// The backend refused an operation other than the reservation.
     #[error("the backend refused: {0}")]
     Backend(#[from] BackendError),
-    /// No memory for the arena's own records.
     #[error("no memory for the arena's own records; reserve less")]
     OutOfMetadata,
 }
 
-/// Why nothing was allocated. Nothing changed.
+/// Why a run was not allocated. Nothing changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArenaError {
-    /// A run of no pages.
+    /// The request was for no pages.
     #[error("a run has at least one page")]
     NoPages,
-    /// The alignment is not a power of two.
     #[error("an alignment of {align} pages is not a power of two")]
-    AlignNotPowerOfTwo {
-        /// What was asked for.
-        align: u64,
-    },
-    /// The arena's first address is not a multiple of that.
+    AlignNotPowerOfTwo { align: u64 },
+    /// The arena's first address is not a multiple of the alignment.
     #[error(
         "an alignment of {align} pages: this arena can promise {most} at most (`Config::align`)"
     )]
     AlignTooLarge {
-        /// What was asked for.
         align: u64,
-        /// What can be had.
+        /// The largest alignment that the arena can promise, in pages.
         most: u64,
     },
-    /// There is no such owner.
     #[error("there is no owner {}; the arena has {owners}", owner.0)]
     UnknownOwner {
-        /// Who was named.
         owner: OwnerId,
-        /// They are numbered below this.
+        /// Number of owners, which are numbered from zero.
         owners: u32,
     },
-    /// No place, although all that could be had was purged.
+    /// There is no place for the run, although everything that could be purged was.
     #[error("{0}")]
     Exhausted(Box<Shortage>),
-    /// The backend gave no memory, although all that could be had was given back to it.
+    /// The backend gave no memory, although all idle memory was given back to it.
     #[error("no memory behind the run: {0}")]
     Backend(BackendError),
-    /// No memory for the arena's own records.
     #[error("no memory for the arena's own records; nothing changed")]
     OutOfMetadata,
     /// This process is a child of the one that made the arena.
@@ -85,31 +69,28 @@ pub enum ArenaError {
     Forked,
 }
 
-/// Why there was no place, and who holds what.
+/// Why there was no place for a run, with the pages that each owner holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shortage {
     /// Pages that were asked for.
     pub asked: u64,
-    /// Pages of the largest run that could be had by this owner, unaligned.
+    /// Pages of the largest run that this owner could get, unaligned.
     pub largest: u64,
-    /// Blocks of nobody.
+    /// Number of blocks without an owner.
     pub clean_blocks: u64,
-    /// Each owner that could be asked.
+    /// The owners that could be asked.
     pub owners: Vec<Share>,
-    /// Owners that somebody held, so that nothing could be had from them.
+    /// Owners that were held, so that nothing could be had from them.
     pub busy: Vec<OwnerId>,
 }
 
-/// What an owner holds, in pages.
+/// The pages that an owner holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// Who.
     pub owner: OwnerId,
-    /// In use.
     pub live: u64,
-    /// Parked by size.
     pub parked: u64,
-    /// Free in its blocks.
+    /// Free pages in its blocks.
     pub free: u64,
 }
 
@@ -132,22 +113,22 @@ impl fmt::Display for Shortage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FreeError {
-    /// No page of this arena begins there.
+    /// No page of this arena begins at the address of the run.
     #[error("no page of this arena begins at that address")]
     Foreign,
-    /// The run was freed before, or never was.
+    /// The run was freed or resized before, or never was.
     #[error("the run is not in use: freed before, resized since, or never handed out")]
     NotLive,
-    /// The run in use there has another length.
+    /// The run in use at that address has another length.
     #[error("the run there has {pages} pages")]
     WrongLength {
-        /// The pages that it has.
+        /// Pages of the run in use.
         pages: u64,
     },
-    /// It is a lease, which ends when it is dropped.
+    /// The run is a lease, which ends when it is dropped.
     #[error("the run is a lease; drop that")]
     Leased,
-    /// Another free of an earlier run there came late, and is not collected yet.
+    /// Another free of an earlier run at that address came late, and is not collected yet.
     #[error(
         "a late free of an earlier run there is not collected yet; use `free`, or try again later"
     )]
@@ -164,47 +145,45 @@ pub enum FreeError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResizeError {
-    /// It is no run in use, or one that cannot be changed.
+    /// The run is not in use, or cannot be changed.
     #[error(transparent)]
     Run(#[from] FreeError),
-    /// A run has at least one page.
+    /// The new length is zero; a run has at least one page.
     #[error("a run has at least one page; free it instead")]
     NoPages,
-    /// It belongs to another owner than the one that is held.
+    /// The run belongs to another owner than the one that is held.
     #[error("the run belongs to owner {}, which is not the one that is held: resize it through the arena", owner.0)]
     OtherOwner {
-        /// Whose it is.
+        /// The owner of the run.
         owner: OwnerId,
     },
-    /// What lies behind it is in use, or the arena ends there.
+    /// The addresses behind the run are in use, or the arena ends there.
     #[error("no room behind the run: it can have {most} pages at most where it is")]
     NoRoom {
-        /// So many pages it could have.
+        /// The most pages that the run can have where it is.
         most: u64,
     },
-    /// There are free addresses behind it, but the backend gave no memory for them.
+    /// The addresses behind the run are free, but the backend gave no memory for them.
     #[error("no memory behind the run: {0}")]
     Backend(BackendError),
 }
 
-/// Somebody holds the owner.
+/// The owner is held already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("somebody else holds this owner")]
 pub struct Busy;
 
-/// Why nobody was made the holder of an owner.
+/// Why an owner was not held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HoldError {
-    /// Somebody else holds it.
+    /// The owner is held already.
     #[error(transparent)]
     Busy(#[from] Busy),
-    /// There is no such owner.
     #[error("there is no owner {}; the arena has {owners}", owner.0)]
     UnknownOwner {
-        /// Who was named.
         owner: OwnerId,
-        /// They are numbered below this.
+        /// Number of owners, which are numbered from zero.
         owners: u32,
     },
 }

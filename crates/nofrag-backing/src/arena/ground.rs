@@ -1,4 +1,4 @@
-//! What everybody knows of an arena: where it lies, how it is cut, and a record for each page.
+//! The facts of an arena that all threads share: its place, how it is cut, and a record for each page.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
@@ -13,7 +13,7 @@ use super::{OwnerId, Run};
 use crate::backend::Va;
 use crate::zeroed::collected;
 
-/// Pages are numbered from the first one of the arena, and so are blocks.
+/// An arena's place and records. Pages are numbered from the first one of the arena, and so are blocks.
 #[derive(Debug)]
 pub(super) struct Ground {
     pub(super) base: Va,
@@ -22,12 +22,11 @@ pub(super) struct Ground {
     /// Pages of a block, as a shift.
     pub(super) block_shift: u32,
     pub(super) blocks: u32,
-    /// Of all blocks.
     pages: u32,
     pub(super) table: Table,
-    /// The owner of each block plus one; zero for a block of nobody. Written by the holder of the owner.
+    /// For each block the number of its owner plus one; zero without an owner. Written by the holder of the owner.
     owners: Box<[AtomicU32]>,
-    /// What sets the runs of this arena apart from those of one that was at the same addresses before.
+    /// A mark that sets the runs of this arena apart from those of an earlier one at the same addresses.
     mark: Generation,
 }
 
@@ -64,14 +63,14 @@ impl Ground {
         page >> self.block_shift
     }
 
-    /// The pages of `count` blocks from `block` on.
+    /// Returns the pages of `count` blocks from `block` on.
     pub(super) fn pages_of(&self, block: u32, count: u32) -> Span {
         let first = u64::from(block) << self.block_shift;
         let count = u64::from(count) << self.block_shift;
         Span::sized(first, count).expect("a block has pages, and they have 32-bit numbers")
     }
 
-    /// The blocks that hold any of `pages`.
+    /// Returns the blocks that hold any of `pages`.
     pub(super) fn blocks_of(&self, pages: Span) -> std::ops::Range<u32> {
         let last = (pages.end() - 1) >> self.block_shift;
         (pages.start() >> self.block_shift) as u32..last as u32 + 1
@@ -83,31 +82,31 @@ impl Ground {
 
     #[inline(always)]
     pub(super) fn owner_of(&self, block: u32) -> Option<OwnerId> {
-        // Relaxed: it does not change while a run of the block is in use, and who frees a run has learnt of it from
-        // who allocated it.
+        // Relaxed: the owner does not change while a run of the block is in use, and the thread that frees a run has
+        // learnt of it from the thread that allocated it.
         self.owners[block as usize].load(Ordering::Relaxed).checked_sub(1).map(OwnerId)
     }
 
-    /// The holder of the block's owner, old or new, says who owns it now.
+    /// Records the owner of a block; called by the holder of its owner, old or new.
     pub(super) fn set_owner(&self, block: u32, owner: Option<OwnerId>) {
         let owner = owner.map_or(0, |OwnerId(owner)| owner + 1);
         self.owners[block as usize].store(owner, Ordering::Relaxed);
     }
 
-    /// Says that a run begins at `page`, and gives what names it.
+    /// Records that a run begins at `page`, and returns the run.
     #[inline(always)]
     pub(super) fn begin(&self, page: u32, pages: u32, used: Use) -> Run {
         let generation = self.table.begin(page, used, pages);
         Run::known(self.va_of(page), pages, generation.marked(self.mark))
     }
 
-    /// Says what becomes of the page where a run begins or has begun; the generation stays.
+    /// Records the new use of the page where a run begins or has begun; the generation stays.
     #[inline(always)]
     pub(super) fn turn(&self, page: u32, used: Use, pages: u32) {
         self.table.turn(page, used, pages);
     }
 
-    /// The page that begins at an address.
+    /// Returns the page that begins at an address.
     #[inline(always)]
     pub(super) fn page_at(&self, va: Va) -> Result<u32, FreeError> {
         let offset = va.0.wrapping_sub(self.base.0);
@@ -118,7 +117,7 @@ impl Ground {
         Ok(page as u32)
     }
 
-    /// The first page of a run that is in use, if `run` is one.
+    /// Returns the first page of `run`, if `run` is in use as `used`.
     #[inline(always)]
     pub(super) fn find(&self, run: Run, used: Use) -> Result<u32, FreeError> {
         let page = self.page_at(run.va())?;
@@ -132,7 +131,7 @@ impl Ground {
         }
     }
 
-    /// Why `run` is not the run in use at `page`.
+    /// Says why `run` is not the run in use at `page`.
     #[cold]
     fn objection(&self, page: u32, run: Run) -> FreeError {
         let word = self.table.word(page);
@@ -144,12 +143,12 @@ impl Ground {
         }
     }
 
-    /// What a remote free writes down of a run that was found.
+    /// Returns the note that a remote free makes of a run that was found.
     pub(super) fn claim(&self, run: Run, used: Use) -> Claim {
         Claim { generation: self.generation_of(run), leased: used == Use::Leased }
     }
 
-    /// How often a run had begun at the page when this one did.
+    /// Returns how often a run had begun at the page when this one did.
     fn generation_of(&self, run: Run) -> u64 {
         run.parts_of_generation().marked(self.mark).number()
     }
@@ -161,7 +160,7 @@ mod tests {
     use crate::arena::{Arena, Config, Owners};
 
     /// After 2^32 runs at one page the first of them stays refused: generations had 32 bits, so its free succeeded on
-    /// somebody else's run, and the address was handed out twice.
+    /// the run of another, and the address was handed out twice.
     #[test]
     fn a_run_of_long_ago_is_refused() {
         let config = Config { owners: Owners::Count(1), ..Config::default() };
@@ -173,7 +172,7 @@ mod tests {
         let first = arena.ground.table.generation(page);
         for round in 1..4 {
             arena.ground.table.begun(page, first + (round << 32) - 1);
-            // Parked no more: what is said to have begun there is over.
+            // The run is not parked any more: the one recorded there is over.
             let run = arena.ground.begin(page, 3, Use::Live);
             assert_eq!(arena.ground.find(run, Use::Live), Ok(page));
             assert_eq!(arena.ground.find(old, Use::Live), Err(FreeError::NotLive));

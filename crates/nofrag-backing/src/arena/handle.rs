@@ -1,4 +1,4 @@
-//! Holding an owner: no locked operation per call.
+//! Exclusive use of an owner: no locked operation per call.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,9 +14,9 @@ use super::{
 };
 use crate::backend::{Backend, HostMemory};
 
-/// The right to use an owner, until it is dropped. Others can still free its runs; they do not wait.
+/// The right to use an owner, until it is dropped. Other threads can still free its runs; they do not wait.
 ///
-/// Background work leaves an owner alone that somebody holds, so who holds one for long calls
+/// Background work leaves alone an owner that is held, so a thread that holds one for long calls
 /// [`step`](OwnerHandle::step) now and then.
 pub struct OwnerHandle<'a, B: Backend> {
     arena: &'a Arena<B>,
@@ -27,10 +27,10 @@ pub struct OwnerHandle<'a, B: Backend> {
 impl<B: Backend> Arena<B> {
     /// Holds an owner. Does not wait, so a signal handler may try; and it may call
     /// [`alloc_parked`](OwnerHandle::alloc_parked) and [`Arena::free_later`], but nothing else: the rest may need
-    /// memory, or locks that are held by what was interrupted.
+    /// memory, or locks that the interrupted code holds.
     ///
     /// # Errors
-    /// [`HoldError::Busy`] if somebody else holds it.
+    /// [`HoldError::Busy`] if it is held already; [`HoldError::UnknownOwner`] if there is no such owner.
     pub fn owner(&self, owner: OwnerId) -> Result<OwnerHandle<'_, B>, HoldError> {
         let owners = self.owners.len() as u32;
         let unknown = HoldError::UnknownOwner { owner, owners };
@@ -41,13 +41,13 @@ impl<B: Backend> Arena<B> {
 }
 
 impl<B: Backend> OwnerHandle<'_, B> {
-    /// Which one.
+    /// Returns the number of this owner.
     #[must_use]
     pub fn id(&self) -> OwnerId {
         self.books.owner
     }
 
-    /// As [`Arena::alloc`], for this owner.
+    /// Allocates a run as [`Arena::alloc`] does, from this owner.
     ///
     /// # Errors
     /// See [`ArenaError`].
@@ -68,15 +68,15 @@ impl<B: Backend> OwnerHandle<'_, B> {
         }
     }
 
-    /// A run of exactly that size that is parked, if the one that was parked last lies at such an address. Takes no
-    /// lock and no memory, so a signal handler may call it.
+    /// Hands out the run of exactly `pages` pages that was parked last, if its first page is a multiple of `align`.
+    /// Takes no lock and no memory, so a signal handler may call it.
     #[inline]
     pub fn alloc_parked(&mut self, pages: u64, align: u64) -> Option<Run> {
         self.arena.check_parent().ok()?;
         self.arena.at_hand(&mut self.books, pages, align, Use::Live)
     }
 
-    /// As [`Arena::free`]; runs of other owners too.
+    /// Frees a run as [`Arena::free`] does; runs of other owners too.
     ///
     /// # Errors
     /// See [`FreeError`].
@@ -100,10 +100,11 @@ impl<B: Backend> OwnerHandle<'_, B> {
         }
     }
 
-    /// As [`Arena::resize`], for a run of this owner.
+    /// Resizes a run of this owner as [`Arena::resize`] does.
     ///
     /// # Errors
-    /// See [`ResizeError`]; [`OtherOwner`](ResizeError::OtherOwner) for a run of another one, which the arena resizes.
+    /// See [`ResizeError`]; [`OtherOwner`](ResizeError::OtherOwner) for a run of another owner, which the arena
+    /// resizes.
     pub fn resize(&mut self, run: Run, pages: u64) -> Result<Run, ResizeError> {
         let owner = self.arena.owner_of(run)?.id;
         if owner != self.books.owner {
@@ -117,12 +118,12 @@ impl<B: Backend> OwnerHandle<'_, B> {
         self.chore(Round::Merged, Budget::ALL);
     }
 
-    /// As [`Arena::step`], for this owner.
+    /// Does this owner's share of [`Arena::step`].
     pub fn step(&mut self, now: Duration, budget: Budget) -> Purged {
         self.round(Round::Due(now), budget)
     }
 
-    /// As [`Arena::purge`], for this owner.
+    /// Does this owner's share of [`Arena::purge`].
     pub fn purge(&mut self, budget: Budget) -> Purged {
         self.round(Round::Everything, budget)
     }
@@ -142,7 +143,7 @@ impl<B: Backend> OwnerHandle<'_, B> {
 }
 
 impl<'a, B: HostMemory> OwnerHandle<'a, B> {
-    /// As [`Arena::lease`], for this owner. It may outlive the handle.
+    /// Leases a run as [`Arena::lease`] does, from this owner. The lease may outlive the handle.
     ///
     /// # Errors
     /// See [`ArenaError`].

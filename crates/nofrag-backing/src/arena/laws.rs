@@ -1,4 +1,4 @@
-//! What is always true of an arena, verified.
+//! The laws of an arena, verified.
 
 use std::iter::repeat_n;
 
@@ -22,14 +22,14 @@ const TOUCHED: &str = "no run ends above the touched pages of its last block";
 const COUNTED: &str = "the count of live pages is the sum of the live runs";
 
 impl<B: Backend> Check for Arena<B> {
-    /// Waits for every owner, one after the other; nobody may hold a handle, and no purge may run. In a child nothing
-    /// is looked at: nobody uses it there.
+    /// Waits for every owner, one after the other; there may be no handle in use, and no purge may run. A child of a
+    /// fork checks nothing: the arena is not used there.
     fn check(&self) -> Result<(), Violation> {
         if !self.parent.is_same() {
             return Ok(());
         }
         let blocks = self.ground.blocks as usize;
-        // Without memory to count with, nothing is said.
+        // Without memory to count with, nothing is checked.
         let Ok(mut places) = collected(blocks, repeat_n(0_u64, blocks)) else { return Ok(()) };
         for (id, slot) in (0..).map(OwnerId).zip(&self.owners) {
             let books = slot.books.0.lock();

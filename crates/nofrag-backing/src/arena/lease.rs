@@ -9,8 +9,8 @@ use crate::backend::{HostMemory, Va};
 
 /// The bytes of a run, for one user at a time.
 ///
-/// 1. Its run is recorded as a lease, which `drop` alone frees, and nobody else can free or resize; so nobody else gets
-///    the pages while it lives, and no purge takes them.
+/// 1. Its run is recorded as a lease, which `drop` alone frees, and no other call can free or resize; so the pages are
+///    handed out to no one else while it lives, and no purge takes them.
 /// 2. In a child of a fork, which has no memory there or shares it with its parent's lease, it lends nothing: it
 ///    panics.
 pub struct Lease<'a, B: HostMemory> {
@@ -19,12 +19,12 @@ pub struct Lease<'a, B: HostMemory> {
 }
 
 impl<'a, B: HostMemory> Lease<'a, B> {
-    /// The lease of a run that was recorded as one a moment ago.
+    /// Returns the lease of a run that was recorded as one a moment ago.
     pub(super) fn new(arena: &'a Arena<B>, run: Run) -> Lease<'a, B> {
         Lease { arena, run }
     }
 
-    /// Its first address.
+    /// Returns the first address of the leased run.
     #[must_use]
     pub fn va(&self) -> Va {
         self.run.va()

@@ -1,10 +1,10 @@
 //! The lock of an owner's books: one locked operation to take it, a plain store to give it back.
 //!
-//! `std::sync::Mutex` needs a second locked operation, to learn whether somebody sleeps on it, and two of these pairs
-//! are most of what a parked allocation and its free cost. Here nobody sleeps *on* the lock: frees never wait for it
+//! `std::sync::Mutex` needs a second locked operation, to learn whether a thread sleeps on it, and two of these pairs
+//! are most of what a parked allocation and its free cost. Here no thread sleeps *on* the lock: frees never wait for it
 //! (they go to the remote list), background work tries it and comes back later, and an allocation that finds its owner
-//! taken spins, yields, and then sleeps for short whiles. Who waits is counted, so that background work, which may need
-//! the books for long, can give way between its pieces ([`Held::give_way`]).
+//! taken spins, yields, and then sleeps for short whiles. Waiting threads are counted, so that background work, which
+//! may need the books for long, can give way between its pieces ([`Held::give_way`]).
 
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
@@ -22,7 +22,6 @@ const HELD: u32 = 1;
 #[derive(Debug)]
 pub(super) struct OwnerLock<T> {
     state: AtomicU32,
-    /// Threads in `wait`.
     waiting: AtomicU32,
     value: UnsafeCell<T>,
 }
@@ -40,15 +39,15 @@ impl<T> OwnerLock<T> {
         }
     }
 
-    /// The value, unless somebody holds it.
+    /// Takes the lock, unless it is held.
     #[inline]
     pub(super) fn try_lock(&self) -> Option<Held<'_, T>> {
-        // Acquire pairs with the release in `Held::drop`: what the holder before has written is seen.
+        // Acquire pairs with the release in `Held::drop`: the writes of the holder before are seen.
         let taken = self.state.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed);
         taken.ok().map(|_| Held { lock: self, exclusive: PhantomData })
     }
 
-    /// The value, after everybody else.
+    /// Takes the lock, after all other threads if need be.
     #[inline]
     pub(super) fn lock(&self) -> Held<'_, T> {
         match self.try_lock() {
@@ -59,7 +58,7 @@ impl<T> OwnerLock<T> {
 
     #[cold]
     fn wait(&self) -> Held<'_, T> {
-        // Relaxed, as all that is done with it: it only says that giving way helps somebody.
+        // Relaxed, as every access to it: it only says that giving way helps some thread.
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let mut round = 0;
         let held = loop {
@@ -73,12 +72,12 @@ impl<T> OwnerLock<T> {
         held
     }
 
-    /// The value if it is free, by a look that does not take the line away from the holder.
+    /// Takes the lock if it is free, by a look that does not take the cache line away from the holder.
     fn look(&self) -> Option<Held<'_, T>> {
         if self.state.load(Ordering::Relaxed) == FREE { self.try_lock() } else { None }
     }
 
-    /// The value of a lock that nobody shares any more.
+    /// Returns the value of a lock that is shared no more.
     pub(super) fn into_inner(self) -> T {
         self.value.into_inner()
     }
@@ -93,7 +92,7 @@ pub(super) struct Held<'a, T> {
 }
 
 impl<'a, T> Held<'a, T> {
-    /// Lets those go first who wait for the value, if there are any. `None` if one of them keeps it.
+    /// Lets the threads that wait for the value go first, if there are any. Returns `None` if one of them keeps it.
     pub(super) fn give_way(self) -> Option<Held<'a, T>> {
         let lock = self.lock;
         if lock.waiting.load(Ordering::Relaxed) == 0 {
@@ -102,7 +101,7 @@ impl<'a, T> Held<'a, T> {
         drop(self);
         (0..PATIENCE).find_map(|round| {
             pause(round);
-            // Those that were there first; but not for ever, where somebody always waits.
+            // The threads that were there first; but not for ever, where some thread always waits.
             let courteous = round < COURTESY && lock.waiting.load(Ordering::Relaxed) > 0;
             if courteous { None } else { lock.look() }
         })
@@ -130,7 +129,7 @@ impl<T> DerefMut for Held<'_, T> {
 impl<T> Drop for Held<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        // Release pairs with the acquire in `try_lock`: the next holder sees all that was written here.
+        // Release pairs with the acquire in `try_lock`: the next holder sees all writes made under this one.
         self.lock.state.store(FREE, Ordering::Release);
     }
 }

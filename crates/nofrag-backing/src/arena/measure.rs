@@ -1,13 +1,13 @@
-//! What an arena costs beside the system's own mapping and unmapping, measured in one run.
+//! The cost of an arena beside that of the system's own mapping and unmapping, measured in one run.
 //!
-//! [`churn`] is a loop: so many runs are live, each round one of them is freed and another of a
-//! random size is allocated and touched. [`steady`] is the same while the number of live runs swings and decay purges
-//! what is not needed for a millisecond. [`waves`] is the hardest case for a purge: all runs are allocated, touched and
+//! [`churn`] is a loop: a number of runs is live, each round one of them is freed and another of a random size is
+//! allocated and touched. [`steady`] is the same while the number of live runs swings and decay purges the runs that
+//! were not needed for a millisecond. [`waves`] is the hardest case for a purge: all runs are allocated, touched and
 //! freed, and everything that is idle then is purged before the next wave, so no page is ever reused as it was.
-//! [`latency`] times single allocations while another thread makes waves, with purges and without. [`areas`] counts
-//! what the kernel keeps for many runs.
+//! [`latency`] times single allocations while another thread makes waves, with purges and without. [`areas`] counts the
+//! kernel's areas for many runs.
 //!
-//! Each function measures one way; whoever compares calls them in turn, several times, and takes ratios.
+//! Each function measures one way; a comparison calls them in turn, several times, and takes ratios.
 
 use std::ffi::c_void;
 use std::hint::black_box;
@@ -28,22 +28,20 @@ use crate::sys;
 
 const PAGE: usize = 1 << sys::PAGE;
 
-/// What reserves, for all but [`areas`].
+/// Bytes reserved by all but [`areas`].
 const RESERVED: u64 = 1 << 30;
 
-/// Which pages of a run are written.
+/// The pages of a run that are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Touch {
-    /// The first.
     First,
-    /// Every one.
     All,
 }
 
-/// Where runs come from.
+/// Source of the runs of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// `mmap` and `munmap` for each.
+    /// `mmap` and `munmap` for each run.
     System,
     /// An arena that is shared: [`Arena::alloc`] and [`Arena::free`].
     Shared,
@@ -51,23 +49,21 @@ pub enum Way {
     Held,
 }
 
-/// What is done.
+/// The work of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Work {
-    /// Runs that are allocated.
+    /// Number of runs to allocate.
     pub runs: u64,
-    /// So many of them are live at once.
+    /// Number of runs that are live at once.
     pub live: usize,
-    /// They have one to so many pages.
+    /// Runs have from one to this many pages.
     pub most_pages: u64,
-    /// What is written.
     pub touch: Touch,
-    /// What the sizes are drawn from.
     pub seed: u64,
 }
 
 impl Work {
-    /// 64 live runs of 1 to 64 pages.
+    /// Returns work with 64 live runs of 1 to 64 pages.
     /// Source: docs/sources/backing.md#strategies.
     #[must_use]
     pub const fn spec(runs: u64, touch: Touch) -> Work {
@@ -75,62 +71,52 @@ impl Work {
     }
 }
 
-/// Something could not be measured.
+/// Why nothing could be measured.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MeasureError {
-    /// There is no arena.
     #[error(transparent)]
     Reserve(#[from] ReserveError),
-    /// It gave no run.
     #[error(transparent)]
     Alloc(#[from] ArenaError),
-    /// It took no run back.
     #[error(transparent)]
     Free(#[from] FreeError),
-    /// It has no such owner, or somebody holds it.
     #[error(transparent)]
     Hold(#[from] HoldError),
-    /// The system gave or took no mapping.
     #[error(transparent)]
     System(#[from] BackendError),
-    /// The kernel does not say what areas there are.
+    /// The kernel does not list the areas of the process.
     #[error("the areas of this process cannot be read: {0}")]
     Maps(#[from] std::io::Error),
-    /// Nothing to measure.
+    /// The work has a zero in it, so that there is nothing to measure.
     #[error("{0} must not be zero")]
     Zero(&'static str),
-    /// More than can be noted.
+    /// There is no memory to note a number for each run.
     #[error("there is no memory for a number for each of {runs} runs")]
-    Runs {
-        /// So many.
-        runs: u64,
-    },
-    /// More threads than are started.
+    Runs { runs: u64 },
+    /// More threads than this measures with.
     #[error("{threads} threads were asked for; at most {most} are started")]
     Threads {
-        /// So many.
+        /// Threads that were asked for.
         threads: u32,
-        /// At most so many.
         most: u32,
     },
 }
 
-/// What it took.
+/// Costs per run of a measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Measured {
-    /// Nanoseconds of the thread's own processor time for each run; of wall time where there are several threads.
+    /// Nanoseconds of the thread's own processor time for each run; of wall time with several threads.
     pub ns: f64,
     /// Calls to the system or the backend, per run.
     pub calls: f64,
-    /// Pages that were purged, per run.
     pub purged: f64,
 }
 
-/// More threads tell nothing, and the system may refuse to start them.
+/// The most threads: more tell nothing, and the system may refuse to start them.
 const MOST_THREADS: u32 = 256;
 
-/// Draws numbers: SplitMix64, whose constants are its own.
+/// A generator of random numbers: SplitMix64, with the constants of that generator.
 struct Random(u64);
 
 impl Random {
@@ -142,7 +128,6 @@ impl Random {
     }
 }
 
-/// Something that gives runs.
 trait Source {
     type Piece: Copy;
 
@@ -159,7 +144,7 @@ impl Source for System {
     fn get(&mut self, pages: u64) -> Result<(Self::Piece, *mut u8), MeasureError> {
         let bytes = (pages as usize).checked_mul(PAGE).ok_or(BackendError::Misfit)?;
         let allowed = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: without `MAP_FIXED` nothing that exists is replaced.
+        // SAFETY: without `MAP_FIXED` no mapping that exists is replaced.
         let at = unsafe { sys::mmap_anonymous(ptr::null_mut(), bytes, allowed, MapFlags::PRIVATE) };
         let at = at.map_err(BackendError::from)?;
         Ok(((at, bytes), at.cast()))
@@ -167,7 +152,7 @@ impl Source for System {
 
     #[inline]
     fn put(&mut self, (at, bytes): Self::Piece) -> Result<(), MeasureError> {
-        // SAFETY: `get` mapped it, each piece is put back once, and nobody uses it afterwards.
+        // SAFETY: `get` mapped it, each piece is put back once, and it is not used afterwards.
         Ok(unsafe { sys::munmap(at, bytes) }.map_err(BackendError::from)?)
     }
 }
@@ -206,19 +191,19 @@ impl Source for Held<'_> {
     }
 }
 
-/// Writes a word to each page that is wanted.
+/// Writes a word to the first page or to every page.
 #[inline]
 fn write(first: *mut u8, pages: u64, touch: Touch) {
     let pages = if touch == Touch::First { 1 } else { pages as usize };
     for page in 0..pages {
         let word: *mut u64 = first.wrapping_add(page * PAGE).cast();
-        // SAFETY: the page belongs to a run of at least so many pages that a source gave a moment ago, and that is not
+        // SAFETY: the page belongs to a run of at least `pages` pages that a source gave a moment ago, and that is not
         // put back before this ends.
         unsafe { word.write_volatile(page as u64) };
     }
 }
 
-/// Processor time that this thread has used.
+/// Returns the processor time that this thread has used.
 fn thread_time() -> Duration {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the clock exists on every Linux, and `now` is where the answer goes.
@@ -239,8 +224,8 @@ fn arena_of(owners: u32) -> Result<Arena, MeasureError> {
     Ok(Arena::reserve(RESERVED, Config { owners, purge: Purge::Manual, ..Config::default() })?)
 }
 
-/// Allocates, touches and frees at random while the number of live runs stays the same. What is needed once, such as
-/// the first touch of what is parked later, is done before the clock starts.
+/// Allocates, touches and frees at random while the number of live runs stays the same. Work that is needed once, such
+/// as the first touch of pages that are parked later, is done before the clock starts.
 ///
 /// # Errors
 /// See [`MeasureError`].
@@ -289,8 +274,8 @@ fn churn_in<S: Source>(source: &mut S, work: Work) -> Result<Measured, MeasureEr
     Ok(Measured { ns: per_run(taken.as_nanos() as f64), calls: per_run(calls as f64), purged: 0.0 })
 }
 
-/// Allocates `work.live` runs, touches them, frees them, and has all of it purged by decay before the next wave; each
-/// thread for itself. With [`Way::System`] each run is mapped and unmapped instead.
+/// Allocates `work.live` runs, touches them, frees them, and has all of them purged by decay before the next wave; each
+/// thread on its own. With [`Way::System`] each run is mapped and unmapped instead.
 ///
 /// # Errors
 /// See [`MeasureError`].
@@ -299,8 +284,8 @@ pub fn waves(way: Way, threads: u32, work: Work) -> Result<Measured, MeasureErro
 }
 
 /// Allocates, touches and frees at random while the number of live runs swings between a quarter of `work.live` and all
-/// of them, and decay purges what has not been needed for a millisecond; each thread for itself. With [`Way::System`]
-/// each run is mapped and unmapped instead.
+/// of them, and decay purges the runs that have not been needed for a millisecond; each thread on its own. With
+/// [`Way::System`] each run is mapped and unmapped instead.
 ///
 /// # Errors
 /// See [`MeasureError`].
@@ -308,19 +293,19 @@ pub fn steady(way: Way, threads: u32, work: Work) -> Result<Measured, MeasureErr
     in_threads(way, threads, work, Pattern::Swing)
 }
 
-/// How the number of live runs goes.
+/// Course of the number of live runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pattern {
-    /// Up to the top, down to nothing, and then everything idle is purged.
+    /// Up to the most, down to zero, and then everything idle is purged.
     Waves,
-    /// Up and down, while time passes as it does.
+    /// Up and down in real time.
     Swing,
 }
 
-/// Runs between two steps of the background work.
+/// Number of runs between two steps of the background work.
 const RUNS_PER_STEP: u64 = 256;
 
-/// Runs between the turns of a swing.
+/// Number of runs between the turns of a swing.
 const RUNS_PER_SWING: u64 = 8192;
 
 fn in_threads(
@@ -361,7 +346,7 @@ fn in_threads(
     Ok(measured)
 }
 
-/// Nanoseconds per run, and calls. Processor time of the thread if it is the only one, else wall time.
+/// Returns nanoseconds per run, and calls: processor time of the thread if it is the only one, else wall time.
 fn one_thread(
     arena: &Arena,
     way: Way,
@@ -390,7 +375,7 @@ fn one_thread(
     Ok((taken.as_nanos() as f64 / work.runs as f64, calls))
 }
 
-/// The time that steps are told.
+/// The clock that steps are given.
 struct Clock {
     pattern: Pattern,
     began: Instant,
@@ -398,8 +383,8 @@ struct Clock {
 }
 
 impl Clock {
-    /// One step in time; or, for waves, as many as make everything idle due: one that ages the bins, one that sees
-    /// what is idle, and one when the decay has passed.
+    /// Makes one step at the real time; or, for waves, as many as make everything idle due: one that ages the bins, one
+    /// that sees the idle blocks, and one when the decay has passed.
     fn due(&mut self, mut step: impl FnMut(Duration) -> u64) {
         if self.pattern == Pattern::Swing {
             step(self.began.elapsed());
@@ -443,23 +428,22 @@ fn pattern_loop<S: Source>(
     pieces.into_iter().try_for_each(|piece| source.put(piece))
 }
 
-/// What the other thread does while allocations are timed.
+/// The other thread's work while allocations are timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beside {
-    /// Waves without a purge.
     Waves,
-    /// Waves, each purged.
+    /// Waves with a purge after each.
     PurgedWaves,
 }
 
-/// Nanoseconds that single allocations took, the clock included.
+/// Nanoseconds taken by single allocations, the clock included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Latency {
-    /// Half of them took less.
+    /// Half of the allocations took less.
     pub median_ns: u64,
     /// All but one of a thousand took less.
     pub p999_ns: u64,
-    /// The longest. It says more about the machine than about the arena.
+    /// The longest one, which says more about the machine than about the arena.
     pub most_ns: u64,
     /// Pages that were purged meanwhile.
     pub purged: u64,
@@ -520,20 +504,20 @@ fn time_allocations(arena: &Arena, work: Work) -> Result<Latency, MeasureError> 
     Ok(Latency { median_ns: share(500), p999_ns: share(999), most_ns: share(1000), purged: 0 })
 }
 
-/// What the kernel keeps for many live runs.
+/// The kernel's records of many live runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Areas {
-    /// Runs that were live.
     pub runs: u64,
-    /// Blocks that they lay in.
+    /// Number of blocks in which they lay.
     pub blocks: u64,
-    /// Areas of this process in the arena, as `/proc/self/maps` lists them; one that reaches beyond it counts too.
+    /// Number of areas of this process in the arena, as `/proc/self/maps` lists them; one that reaches beyond it counts
+    /// too.
     pub areas: u64,
-    /// Mappings that the arena counts itself.
+    /// Number of mappings that the arena counts itself.
     pub mappings: u64,
 }
 
-/// Allocates so many runs of random sizes, frees every other one, and has the idle blocks purged.
+/// Allocates `runs` runs of random sizes, frees every other one, and has the idle blocks purged.
 ///
 /// # Errors
 /// See [`MeasureError`].

@@ -30,33 +30,32 @@
 //!
 //! # Theory
 //!
-//! What costs is not the search but the system: mapping, the first touch of each page, and unmapping, which interrupts
-//! every processor that runs the process. So a free keeps its pages mapped and full (*parked*), and memory goes back
-//! late, in whole *blocks*, many in one call. Whether that is right depends on who asks next, so everything belongs to
-//! *owners*: a thread, or a processor.
+//! The search is cheap; the system's part is not: mapping, the first touch of each page, and unmapping, which
+//! interrupts every processor that runs the process. So a free keeps its pages mapped and full (*parked*), and memory
+//! goes back late, in whole *blocks*, many in one call. Whether that is right depends on the next request, so
+//! everything belongs to *owners*: a thread, or a processor.
 //!
-//! - The arena is one reservation, cut into blocks (4 MiB). A block belongs to one owner, or to nobody; then it is
-//!   clean.
+//! - The arena is one reservation, cut into blocks (4 MiB). A block belongs to one owner, or to none; then it is clean.
 //! - An owner first looks into its bins of parked runs of exactly the wanted size. A run from there costs a few
 //!   nanoseconds and no call. Next come the free ranges over all its blocks (`nofrag::ranges`), so runs may span
-//!   blocks; then clean blocks. A run longer than a block takes as many as it needs, and what is left of the last one
-//!   is free for others.
+//!   blocks; then clean blocks. A run longer than a block takes as many as it needs, and the remainder of the last one
+//!   is free for other runs.
 //! - A block in which nothing is in use is *idle*. It is taken off its owner's books under the owner's lock, purged
-//!   without any lock, and becomes nobody's. (Who has a handle keeps its owner meanwhile; and blocks that were taken
-//!   from the pool, but could not get memory, are purged at once.) When that is done is a matter of [`Purge`]; before a
-//!   request fails it is always done, for all owners that can be had.
-//! - A record for each page says what run begins there and how often one has, so every free is verified in O(1).
-//! - Who frees a run of an owner that somebody else holds appends it to that owner's list, without waiting; the owner
-//!   takes it from there when it needs memory, and background work does.
+//!   without any lock, and belongs to no owner afterwards. (A purge through a handle keeps the owner meanwhile; and
+//!   blocks that were taken from the pool, but could not get memory, are purged at once.) [`Purge`] says when that is
+//!   done; before a request fails it is always done, for all owners that are not held.
+//! - A record for each page says which run begins there and how often one has, so every free is verified in O(1).
+//! - A thread that frees a run of an owner that another thread holds appends it to that owner's list, without waiting;
+//!   the owner takes it from there when it needs memory, and background work does.
 //!
-//! Contents: an owner may get its own runs back as they were. Another one gets the memory only after a purge that
-//! succeeded; a block whose purge failed stays with its owner until one does, however short memory is.
+//! Contents: an owner may get its own runs back with their contents. Another one gets the memory only after a purge
+//! that succeeded; a block whose purge failed stays with its owner until one does, however short memory is.
 //!
-//! Fork: a child neither allocates nor frees nor purges; every call says [`ArenaError::Forked`]. By default it does not
-//! even see the memory ([`Fork`]).
+//! Fork: a child neither allocates nor frees nor purges; every call fails with [`ArenaError::Forked`]. By default it
+//! does not even see the memory ([`Fork`]).
 //!
 //! Locks: that of an owner, then the pool of clean blocks or an owner's mail, never both. Background work and frees
-//! only try an owner's lock, and background work gives way between its pieces to whoever waits. Handles
+//! only try an owner's lock, and background work gives way between its pieces to waiting threads. Handles
 //! ([`Arena::owner`]) hold it for long and pay nothing per call.
 //!
 //! Costs: parked allocation and free O(1); from free ranges O(log n); a purge is one call for up to `vector_max` runs
@@ -114,24 +113,24 @@ use self::table::Use;
 use crate::backend::{Anonymous, Backend, HostMemory, Va};
 use crate::forks::Forks;
 
-/// What is called before memory goes back, with its first address and bytes.
+/// The function that is called before memory goes back, with its first address and bytes.
 type Hook = Box<dyn Fn(Va, u64) + Send + Sync>;
 
 /// Memory in blocks of owners. See the [module](self).
 ///
 /// 1. A block is in the pool, on the books or in the mail of one owner, or taken by one purge.
-/// 2. What is in the pool is clean, and its record names no owner.
+/// 2. Blocks in the pool are clean, and their records name no owner.
 pub struct Arena<B: Backend = Anonymous> {
     ground: Ground,
     owners: Box<[Owner<B>]>,
     pool: Pool,
-    /// Not dropped in a child, where the addresses may be somebody else's.
+    /// Not dropped in a child, where the addresses may hold other mappings.
     backing: ManuallyDrop<Backing<B>>,
     parent: Forks,
     processors: Processors,
     purge: Purge,
     on_purge: Option<Hook>,
-    /// What was asked for; `ground` says what there is.
+    /// Bytes that were asked for; `ground` says how many there are.
     asked: u64,
     align: u64,
     purged: AtomicU64,
@@ -140,19 +139,18 @@ pub struct Arena<B: Backend = Anonymous> {
     cursor: AtomicU64,
 }
 
-/// What an attempt to allocate under an owner's lock came to.
+/// Why an attempt to allocate under an owner's lock failed.
 enum Miss {
-    /// Memory of others, or of idle blocks, could help.
+    /// A purge, or memory of other owners, could help.
     Pressure(ArenaError),
-    /// Nothing could.
     Final(ArenaError),
 }
 
 impl<B: Backend> Arena<B> {
-    /// A run of `pages` pages for `owner`, whose first address is a multiple of `align` pages.
+    /// Allocates a run of `pages` pages for `owner`, whose first address is a multiple of `align` pages.
     ///
-    /// It may hold what this owner has left there; from others there is nothing. Waits if somebody else
-    /// holds the owner: whoever has its [handle](Arena::owner) asks that.
+    /// It may hold the contents that this owner has left there, but none of other owners. Waits while another thread
+    /// holds the owner; the thread that has its [handle](Arena::owner) calls the handle instead.
     ///
     /// # Errors
     /// See [`ArenaError`].
@@ -161,7 +159,8 @@ impl<B: Backend> Arena<B> {
         self.alloc_as(owner, pages, align, Use::Live)
     }
 
-    /// As [`alloc`](Arena::alloc), for the owner of this processor, or another one if somebody holds that.
+    /// Allocates as [`alloc`](Arena::alloc) does, for the owner of this processor, or for another one while that is
+    /// held.
     ///
     /// # Errors
     /// See [`ArenaError`].
@@ -183,7 +182,7 @@ impl<B: Backend> Arena<B> {
         self.alloc(here, pages, align)
     }
 
-    /// The owner of the processor on which this runs; the thread may be elsewhere a moment later.
+    /// Returns the owner of the current processor; the thread may be elsewhere a moment later.
     #[must_use]
     #[inline]
     pub fn here(&self) -> OwnerId {
@@ -218,16 +217,16 @@ impl<B: Backend> Arena<B> {
         self.owners.get(owner.0 as usize).ok_or(ArenaError::UnknownOwner { owner, owners })
     }
 
-    /// The largest alignment of a run, in pages.
+    /// Returns the largest alignment of a run, in pages.
     #[inline(always)]
     fn most_align(&self) -> u64 {
         self.align >> self.ground.page_shift
     }
 
-    /// A parked run of exactly that size. Not in a child.
+    /// Hands out a parked run of exactly that size. Not for a child of a fork.
     #[inline(always)]
     fn at_hand(&self, books: &mut Books<B>, pages: u64, align: u64, used: Use) -> Option<Run> {
-        // Pages are numbered from the first one, which is a multiple of so many and no more.
+        // Pages are numbered from the first one, which is a multiple of `most_align` and no more.
         if !align.is_power_of_two() || align > self.most_align() {
             return None;
         }
@@ -236,11 +235,11 @@ impl<B: Backend> Arena<B> {
         Some(self.ground.begin(page, pages as u32, used))
     }
 
-    /// Gives a run back. From any thread, and without waiting for anybody. Its pages stay as they are.
+    /// Gives a run back, from any thread and without waiting. Its pages stay as they are.
     ///
     /// # Errors
     /// See [`FreeError`]; nothing changed. Should two threads free the same run at once, both may be told that it is
-    /// done; it is freed once, and [`ArenaStats::stale_frees`] says so later.
+    /// done; it is freed once, and [`ArenaStats::stale_frees`] counts the other later.
     #[inline]
     pub fn free(&self, run: Run) -> Result<(), FreeError> {
         self.free_as(run, Use::Live)
@@ -262,11 +261,11 @@ impl<B: Backend> Arena<B> {
         }
     }
 
-    /// As [`free`](Arena::free), but the owner takes note only when it needs memory. Takes no lock and no memory at
-    /// all, so a signal handler may call it.
+    /// Frees as [`free`](Arena::free) does, but the owner takes note only when it needs memory. Takes no lock and no
+    /// memory at all, so a signal handler may call it.
     ///
     /// # Errors
-    /// As [`free`](Arena::free), and [`FreeError::Uncollected`].
+    /// Those of [`free`](Arena::free), and [`FreeError::Uncollected`].
     pub fn free_later(&self, run: Run) -> Result<(), FreeError> {
         let slot = self.owner_of(run)?;
         let page = self.ground.find(run, Use::Live)?;
@@ -277,7 +276,7 @@ impl<B: Backend> Arena<B> {
         })
     }
 
-    /// The owner of the block where a run begins.
+    /// Returns the owner of the block where a run begins.
     #[inline(always)]
     fn owner_of(&self, run: Run) -> Result<&Owner<B>, FreeError> {
         if !self.parent.is_same() {
@@ -288,12 +287,12 @@ impl<B: Backend> Arena<B> {
         Ok(&self.owners[owner.0 as usize])
     }
 
-    /// The first page of a run that is in use, if the holder of these books owns it.
+    /// Returns the first page of a run that is in use, if the holder of these books owns it.
     #[inline(always)]
     fn find_in(&self, books: &Books<B>, run: Run, used: Use) -> Result<u32, FreeError> {
         let page = self.ground.find(run, used)?;
-        // Whose books to take was asked before they were held. A run of whoever asked cannot have changed hands since;
-        // one that was put together from parts can.
+        // The owner was looked up before its books were held. A run of the caller cannot have changed hands since; one
+        // that was put together from parts can.
         if self.ground.owner_of(self.ground.block_of(page)) != Some(books.owner) {
             return Err(FreeError::NotLive);
         }
@@ -307,50 +306,50 @@ impl<B: Backend> Arena<B> {
         slot.leave(&self.ground, page, claim).map_err(|_| FreeError::NotLive)
     }
 
-    /// Leaves a lease to its owner, for when that has memory to note the hole.
+    /// Leaves a lease to its owner, to be freed when the owner has memory to note the hole.
     #[cold]
     fn free_lease_later(&self, run: Run) -> Result<(), FreeError> {
         self.free_remotely(self.owner_of(run)?, run, Use::Leased)
     }
 
-    /// What this arena was given: less than what was asked for if there was no room for that.
+    /// Returns the size of this arena: less than was asked for if there was no room for that.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.ground.bytes()
     }
 
-    /// What was asked for.
+    /// Returns the bytes that were asked for.
     #[must_use]
     pub fn asked(&self) -> u64 {
         self.asked
     }
 
-    /// Its first address.
+    /// Returns the first address of the arena.
     #[must_use]
     pub fn base(&self) -> Va {
         self.ground.base
     }
 
-    /// How many owners it has.
+    /// Returns the number of its owners.
     #[must_use]
     pub fn owners(&self) -> u32 {
         self.owners.len() as u32
     }
 
-    /// Bytes of a page.
+    /// Returns the bytes of a page.
     #[must_use]
     pub fn page_bytes(&self) -> u64 {
         1 << self.ground.page_shift
     }
 
-    /// From now on `hook` is called before memory goes back, with its first address and bytes: outside all locks, but
-    /// for that of an owner whose handle purges.
+    /// Has `hook` called before memory goes back, with its first address and bytes: outside all locks, except that of
+    /// an owner whose handle purges.
     pub fn on_purge(&mut self, hook: impl Fn(Va, u64) + Send + Sync + 'static) {
         self.on_purge = Some(Box::new(hook));
     }
 
-    /// Pages, blocks and calls. Owners that somebody holds are left out, and counted; in a child all of them, and the
-    /// clean blocks are not known there.
+    /// Counts pages, blocks and calls. Owners that are held are left out, and counted; in a child of a fork all of
+    /// them, and the clean blocks are not known there.
     #[must_use]
     pub fn stats(&self) -> ArenaStats {
         let ground = &self.ground;
@@ -395,16 +394,16 @@ impl<B: Backend> Arena<B> {
 }
 
 impl<B: HostMemory> Arena<B> {
-    /// Where a run is. It may be read and written up to its length, until it is freed, by whoever takes care that no
-    /// two threads do so at once.
+    /// Returns the address of a run. It may be read and written up to the run's length, until the run is freed; the
+    /// caller takes care that no two threads do so at once.
     #[must_use]
     #[inline]
     pub fn pointer(&self, run: Run) -> *mut u8 {
         std::ptr::with_exposed_provenance_mut(run.va().0 as usize)
     }
 
-    /// A run as a slice of bytes that ends when it is dropped. Waits if somebody holds the owner: whoever has its
-    /// [handle](Arena::owner) asks that.
+    /// Allocates a run as a slice of bytes that is freed when it is dropped. Waits while another thread holds the
+    /// owner; the thread that has its [handle](Arena::owner) calls the handle instead.
     ///
     /// # Errors
     /// See [`ArenaError`].

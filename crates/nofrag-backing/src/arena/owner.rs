@@ -1,4 +1,4 @@
-//! An owner as everybody sees it: its books behind a lock, and what others have for it.
+//! An owner as all threads see it: its books behind a lock, and what other threads leave for it.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -16,29 +16,28 @@ use crate::backend::Backend;
 #[repr(align(128))]
 pub(super) struct Padded<T>(pub(super) T);
 
-/// One owner.
 #[derive(Debug)]
 pub(super) struct Owner<B: Backend> {
     pub(super) id: OwnerId,
     pub(super) books: Padded<OwnerLock<Books<B>>>,
-    /// Runs that others have freed.
+    /// Runs that other threads have freed.
     pub(super) remote: Padded<RemoteList>,
     mail: Mutex<Mail<B>>,
-    /// Whether there may be mail; so that nobody takes the lock to find none.
+    /// Set if there may be mail, so that no thread takes the lock to find none.
     has_mail: AtomicU32,
 }
 
-/// What others have for an owner besides runs to free.
+/// Mail of other threads to an owner: everything but runs on the remote list.
 #[derive(Debug)]
 struct Mail<B: Backend> {
-    /// Its blocks whose purge has failed: they may hold what it wrote, so nobody else gets them.
+    /// Its blocks whose purge has failed: they may hold contents of this owner, so no other one gets them.
     blocks: Vec<Taken<B>>,
-    /// Frees that the remote list cannot take: of a page that a stale free still claims.
+    /// Frees that the remote list cannot take: those of a page that a stale free still claims.
     frees: Vec<(u32, Claim)>,
 }
 
 impl<B: Backend> Owner<B> {
-    /// `None` without memory for what it parks.
+    /// Returns `None` without memory for the bins.
     pub(super) fn new(owner: OwnerId, parked_pages: u64) -> Option<Owner<B>> {
         Some(Owner {
             id: owner,
@@ -53,17 +52,17 @@ impl<B: Backend> Owner<B> {
         // No letter can be half written: each is one push.
         let mut mail = self.mail.lock().unwrap_or_else(PoisonError::into_inner);
         write(&mut mail);
-        // Relaxed: written under the lock alone, so never lost; who misses it finds it the next time.
+        // Relaxed: written under the lock alone, so never lost; a reader that misses it finds it the next time.
         self.has_mail.store(1, Ordering::Relaxed);
     }
 
-    /// Gives a block back whose purge has failed.
+    /// Returns a block whose purge has failed.
     pub(super) fn return_block(&self, taken: Taken<B>) {
         self.post(|mail| mail.blocks.push(taken));
     }
 
-    /// Leaves a free for the holder: on the remote list, or in the mail while a free of an earlier run there, that came
-    /// late, stands on the list. Refused if a free of the same run does.
+    /// Leaves a free for the holder: on the remote list, or in the mail while the list holds a late free of an earlier
+    /// run there. Refused if the list holds a free of the same run.
     pub(super) fn leave(&self, ground: &Ground, page: u32, claim: Claim) -> Result<(), Claim> {
         match self.remote.0.push(&ground.table, page, claim) {
             Err(other) if other.generation != claim.generation => {
@@ -79,24 +78,24 @@ impl<B: Backend> Owner<B> {
         self.post(|mail| mail.frees.push((page, claim)));
     }
 
-    /// Blocks that wait in the mail.
+    /// Returns the number of blocks that wait in the mail.
     pub(super) fn returned_blocks(&self) -> u64 {
         self.mail.lock().unwrap_or_else(PoisonError::into_inner).blocks.len() as u64
     }
 
-    /// The numbers of the blocks that wait in the mail.
+    /// Returns the numbers of the blocks that wait in the mail.
     pub(super) fn returned(&self) -> Vec<u32> {
         let mail = self.mail.lock().unwrap_or_else(PoisonError::into_inner);
         mail.blocks.iter().map(|taken| taken.number).collect()
     }
 
-    /// The blocks that wait in the mail, when nobody shares the owner any more.
+    /// Returns the books and the blocks that wait in the mail, when the owner is shared no more.
     pub(super) fn into_parts(self) -> (Books<B>, Vec<Taken<B>>) {
         let mail = self.mail.into_inner().unwrap_or_else(PoisonError::into_inner);
         (self.books.0.into_inner(), mail.blocks)
     }
 
-    /// Takes what others have for the owner into its books. The caller holds them.
+    /// Takes runs and blocks that other threads left for the owner into its books, which the caller holds.
     #[inline]
     pub(super) fn collect(&self, ground: &Ground, backing: &Backing<B>, books: &mut Books<B>) {
         if !self.remote.0.is_empty() {
@@ -111,7 +110,8 @@ impl<B: Backend> Owner<B> {
     fn collect_frees(&self, ground: &Ground, books: &mut Books<B>) {
         self.remote.0.drain(&ground.table, |page, claim| {
             if books.free_remote(ground, page, claim).is_err() {
-                // No memory to note the hole: it waits on. Another free of the same run that came in between will do.
+                // No memory to note the hole: the free waits on. Another free of the same run that came in between will
+                // do.
                 let _ = self.leave(ground, page, claim);
             }
         });
@@ -168,8 +168,8 @@ mod tests {
         assert_eq!(owner.has_mail.load(Ordering::Relaxed), 1);
     }
 
-    /// A free that was left for the holder 2^32 runs ago is not one of the run that is there now: a claim named the
-    /// lowest 32 digits of a generation alone.
+    /// A free that was left for the holder 2^32 runs ago is not taken for one of the run that is there now: a claim
+    /// named the lowest 32 digits of a generation alone.
     #[test]
     fn a_claim_of_long_ago_frees_nothing() {
         let config = Config { owners: Owners::Count(1), ..Config::default() };
@@ -183,7 +183,7 @@ mod tests {
         let run = holder.alloc(65, 1).unwrap();
         assert_eq!((run.va(), run == old), (old.va(), false));
         arena.owners[0].remote.0.push(&arena.ground.table, page, claim).unwrap();
-        // Neither is it in the way of one of the run that is there.
+        // The stale free is not in the way of one of the current run either.
         assert_eq!(arena.free(old), Err(FreeError::NotLive));
         holder.free(run).unwrap();
         let run = holder.alloc(65, 1).unwrap();
@@ -193,7 +193,7 @@ mod tests {
         arena.free(run).unwrap();
     }
 
-    /// Who must not wait for the mail is told so; everybody else leaves the free there.
+    /// A caller that must not wait for the mail gets an error; all others leave the free there.
     #[test]
     fn what_the_list_cannot_take_is_refused_or_mailed() {
         let config = Config { owners: Owners::Count(1), ..Config::default() };

@@ -1,15 +1,15 @@
-//! Clean blocks of nobody, by number.
+//! Clean blocks without an owner, by number.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nofrag::ranges::{AlignClasses, Config, RangeAllocator, Request, Span, Stats};
 
-/// Whole blocks, lowest first, so that what is in use stays together.
+/// Whole blocks, lowest first, so that the blocks in use stay together.
 #[derive(Debug)]
 pub(super) struct Pool(Mutex<RangeAllocator>);
 
 impl Pool {
-    /// All of them; `None` without memory for their records, of which none will be needed later.
+    /// Returns a pool of all blocks; `None` without memory for their records, of which none will be needed later.
     pub(super) fn new(blocks: u32) -> Option<Pool> {
         let align_classes = AlignClasses::NONE;
         let mut ranges = RangeAllocator::new(Config { align_classes, ..Config::default() });
@@ -24,13 +24,13 @@ impl Pool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// So many blocks, the first a multiple of `align`; else how many could be had, unaligned.
+    /// Takes `blocks` blocks, the first a multiple of `align`; else returns how many could be had, unaligned.
     pub(super) fn take(&self, blocks: u64, align: u64) -> Result<Span, u64> {
         let mut ranges = self.lock();
         ranges.alloc(&Request::new(blocks).align(align)).map_err(|_| ranges.largest())
     }
 
-    /// Exactly these blocks, all or none.
+    /// Takes exactly these blocks, all or none.
     pub(super) fn take_at(&self, blocks: &[u32]) -> bool {
         let mut ranges = self.lock();
         let one = |&block: &u32| Span::sized(u64::from(block), 1).expect("one is not zero");
@@ -42,7 +42,7 @@ impl Pool {
         all
     }
 
-    /// Gives blocks that are clean.
+    /// Gives clean blocks to the pool.
     pub(super) fn give(&self, blocks: Span) {
         self.lock().free(blocks).expect("they were taken, and there is room for all records");
     }
@@ -51,7 +51,7 @@ impl Pool {
         self.lock().stats()
     }
 
-    /// The end of the clean blocks that begin with this one, if it is clean.
+    /// Returns the end of the clean blocks that begin with this one, if it is clean.
     pub(super) fn clean_from(&self, block: u64) -> Option<u64> {
         self.lock().hole_from(block).filter(|hole| hole.contains(block)).map(Span::end)
     }

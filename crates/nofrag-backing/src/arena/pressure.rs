@@ -1,8 +1,8 @@
-//! What happens when no parked run fits: collect, cut, take clean blocks, and when there are none, purge.
+//! Allocation when no parked run fits: collect, cut, take clean blocks, and when there are none, purge.
 //!
-//! The order: own memory first (what others have freed, free ranges, clean blocks,
-//! parked runs of other sizes), then idle blocks, the owner's own before those of others; then the request fails, and
-//! the answer says who holds what. Nobody is waited for: owners that somebody holds are left out.
+//! The order: own memory first (runs that other threads have freed, free ranges, clean blocks, parked runs of other
+//! sizes), then idle blocks, the owner's own before those of others; then the request fails, and the error lists the
+//! pages that each owner holds. This never waits: owners that are held are left out.
 //!
 //! Source: docs/sources/backing.md#miss-order.
 
@@ -20,10 +20,10 @@ use super::{Arena, ArenaError, Miss, OwnerId, Run};
 use crate::backend::Backend;
 use crate::zeroed::collected;
 
-/// At least so many blocks are purged at once under pressure, if there are so many.
+/// The least number of blocks that are purged at once under pressure, if there are as many.
 const HARVEST: usize = 64;
 
-/// What is asked for.
+/// A request: pages, alignment and use.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Want {
     pub(super) pages: u64,
@@ -32,7 +32,7 @@ pub(super) struct Want {
 }
 
 impl<B: Backend> Arena<B> {
-    /// What remains to be tried when no parked run fits. The books are released before anything is purged.
+    /// Tries everything that remains when no parked run fits. The books are released before anything is purged.
     #[cold]
     pub(super) fn alloc_slowly(
         &self,
@@ -60,7 +60,7 @@ impl<B: Backend> Arena<B> {
         Err(self.explain(miss, want, own, None))
     }
 
-    /// The same for who holds the owner, and goes on holding it.
+    /// Does the same for a holder of the owner that goes on holding it.
     #[cold]
     pub(super) fn alloc_slowly_held(
         &self,
@@ -109,13 +109,13 @@ impl<B: Backend> Arena<B> {
         Ok(())
     }
 
-    /// All owners, this one first.
+    /// Iterates over all owners, this one first.
     fn from(&self, own: OwnerId) -> impl Iterator<Item = OwnerId> + use<B> {
         let count = self.owners.len() as u32;
         (own.0..count).chain(0..own.0).map(OwnerId)
     }
 
-    /// What can be done under the owner's lock, without a purge.
+    /// Tries everything that can be done under the owner's lock without a purge.
     fn attempt(&self, slot: &Owner<B>, books: &mut Books<B>, want: Want) -> Result<Run, Miss> {
         let Want { pages, align, used } = want;
         let ground = &self.ground;
@@ -153,7 +153,7 @@ impl<B: Backend> Arena<B> {
         }
     }
 
-    /// Takes clean blocks for a run that does not fit into what the owner has.
+    /// Takes clean blocks for a run that does not fit into the owner's free ranges.
     fn refill(&self, slot: &Owner<B>, books: &mut Books<B>, want: Want) -> Result<(), Miss> {
         let per_block = u64::from(self.ground.block_pages());
         let blocks = want.pages.div_ceil(per_block);
@@ -190,12 +190,12 @@ impl<B: Backend> Arena<B> {
         Err(why)
     }
 
-    /// Purges idle blocks of one owner, unless somebody holds it; says how many.
+    /// Purges idle blocks of one owner, unless it is held; returns their number.
     fn harvest(&self, other: OwnerId, want: Want) -> u64 {
         let slot = &self.owners[other.0 as usize];
         let wanted = want.pages.div_ceil(u64::from(self.ground.block_pages())) as usize;
         let mut taken = Vec::new();
-        // At once: who asks for memory here has none, and who waits meanwhile has some.
+        // In one piece: this thread needs memory and has none, while a thread that waits for the books has some.
         let Some(mut books) = slot.books.0.try_lock() else { return 0 };
         let chore = Chore::new(Round::Everything, wanted.max(HARVEST));
         self.tend(slot, &mut books, chore, &mut taken);
@@ -203,7 +203,7 @@ impl<B: Backend> Arena<B> {
         self.purge_taken(taken).blocks
     }
 
-    /// Says who holds what, unless it was not for want of a place.
+    /// Adds the pages that each owner holds to the error, if it was for want of a place.
     fn explain(
         &self,
         miss: ArenaError,

@@ -1,12 +1,14 @@
-//! Giving memory back: in the background, above a watermark, when asked.
+//! Giving memory back: in the background, above a watermark, or on request.
 //!
-//! Always the same two steps. Under an owner's lock, idle blocks are taken off its books; nobody can use them from then
-//! on. Without any lock they are purged, those of all owners together, adjacent ones as one; only who purges through a
-//! handle keeps its owner meanwhile. What succeeds is clean and nobody's; what fails goes back to its owner by mail.
+//! Always the same two steps. Under an owner's lock, idle blocks are taken off its books; no thread can use them from
+//! then on. Without any lock they are purged, those of all owners together, adjacent ones as one; only a purge through
+//! a handle keeps its owner meanwhile. Blocks whose purge succeeds are clean and have no owner; the others go back to
+//! their owner by mail.
 //!
-//! What is done under the lock is a [`Chore`], cut into pieces of a few runs or one block each. Whoever waits for the
+//! The work under the lock is a [`Chore`], cut into pieces of a few runs or one block each. A thread that waits for the
 //! owner meanwhile has it after the piece at hand: an allocation beside a purge takes little longer than alone. One
-//! piece can be long: what others have freed is collected as a whole, as any allocation that finds no parked run does.
+//! piece can be long: runs that other threads have freed are collected as a whole, as any allocation that finds no
+//! parked run does.
 //!
 //! Source: docs/sources/backing.md#r2, #purge-contention.
 
@@ -24,14 +26,14 @@ use super::owner::Owner;
 use super::{Arena, Budget, Purge, Purged};
 use crate::backend::Backend;
 
-/// What a round over the owners takes.
+/// The blocks that a round over the owners takes.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Round {
-    /// What is due at that time.
+    /// The blocks that are due at that time.
     Due(Duration),
-    /// Every idle block, parked runs of it included.
+    /// Every idle block, including those that are idle once their parked runs are freed.
     Everything,
-    /// What lies above the watermark, after a free.
+    /// The blocks above the watermark, after a free.
     Merged,
 }
 
@@ -39,10 +41,10 @@ pub(super) enum Round {
 #[derive(Debug)]
 pub(super) struct Chore {
     round: Round,
-    /// So many blocks may still be taken.
+    /// The number of blocks that may still be taken.
     most: usize,
     stage: Stage,
-    /// Whether the bins have been flushed for it.
+    /// The bins have been flushed for this chore.
     flushed: bool,
 }
 
@@ -60,7 +62,7 @@ enum Stage {
 }
 
 impl Chore {
-    /// Takes at most `most` blocks.
+    /// Returns a chore that takes at most `most` blocks.
     pub(super) fn new(round: Round, most: usize) -> Chore {
         Chore { round, most, stage: Stage::Begin, flushed: false }
     }
@@ -83,7 +85,7 @@ impl Chore {
             }
             Stage::Flush(draining) => {
                 let is_done = books.flush_few(ground, draining).is_break();
-                // Should somebody keep the owner from here on, the next chore goes on with it.
+                // Should another thread keep the owner from here on, the next chore goes on with it.
                 let is_ageing = matches!(self.round, Round::Due(_)) && books.ageing.is_some();
                 if is_ageing {
                     books.ageing = (!is_done).then_some(*draining);
@@ -115,7 +117,7 @@ impl Chore {
             },
             (Round::Due(_) | Round::Merged, Purge::Watermark { pages }) => {
                 let dirty = books.dirty();
-                // Until half of the watermark is left.
+                // Until half of the watermark remains.
                 let excess = if dirty > pages { dirty - pages / 2 } else { 0 };
                 let blocks = excess.div_ceil(u64::from(arena.ground.block_pages()));
                 self.most = self.most.min(blocks as usize);
@@ -136,7 +138,7 @@ impl Chore {
     fn after_take<B: Backend>(&self, purge: Purge, books: &Books<B>) -> Stage {
         match (self.round, purge) {
             (Round::Everything, _) => Stage::Done,
-            // What is parked is part of it only if there is much of that: else it would be given up at every free.
+            // Parked runs are included only if there are many of them: else they would be given up at every free.
             (_, Purge::Watermark { pages })
                 if self.most > 0 && !self.flushed && books.bins.pages() > pages / 2 =>
             {
@@ -148,16 +150,16 @@ impl Chore {
 }
 
 impl<B: Backend> Arena<B> {
-    /// A piece of background work at the time `now`, told as the time since any fixed point: collects what others have
-    /// freed, and purges what [`Purge`] says is due. Owners that somebody holds are left out.
+    /// Does a piece of background work at the time `now`, given as the time since any fixed point: collects runs that
+    /// other threads have freed, and purges the blocks that are due by [`Purge`]. Owners that are held are left out.
     ///
     /// [`Purger`](super::Purger) calls it from a thread of its own; a program with a loop may do that itself.
     pub fn step(&self, now: Duration, budget: Budget) -> Purged {
         self.round(Round::Due(now), budget)
     }
 
-    /// Purges idle blocks, however short they have been idle; what is parked goes back to its blocks first. Owners
-    /// that somebody holds are left out.
+    /// Purges idle blocks, however short they have been idle; parked runs go back to their blocks first. Owners that
+    /// are held are left out.
     pub fn purge(&self, budget: Budget) -> Purged {
         self.round(Round::Everything, budget)
     }
@@ -177,8 +179,8 @@ impl<B: Backend> Arena<B> {
         Purged { busy_owners: busy, ..self.purge_taken(taken) }
     }
 
-    /// Does a chore for an owner unless somebody holds it, and gives way after each piece to those who wait for it.
-    /// Whether it came to its end.
+    /// Does a chore for an owner unless it is held, and gives way after each piece to the threads that wait for it.
+    /// Returns true if the chore came to its end.
     pub(super) fn tend_politely(
         &self,
         slot: &Owner<B>,
@@ -195,7 +197,7 @@ impl<B: Backend> Arena<B> {
         false
     }
 
-    /// Does a chore at once, for who holds the owner.
+    /// Does a chore at once, for a holder of the owner.
     pub(super) fn tend(
         &self,
         slot: &Owner<B>,
@@ -206,7 +208,7 @@ impl<B: Backend> Arena<B> {
         while chore.piece(self, slot, books, taken).is_continue() {}
     }
 
-    /// Who has freed a run that was not parked looks at the watermark.
+    /// Purges down from the watermark, if there is one, after the free of a run that was not parked.
     #[cold]
     pub(super) fn after_merge(&self, slot: &Owner<B>, mut books: Held<'_, Books<B>>) {
         if matches!(self.purge, Purge::Watermark { .. }) {
@@ -217,7 +219,7 @@ impl<B: Backend> Arena<B> {
         }
     }
 
-    /// Purges blocks that are on nobody's books, and says whose they are now.
+    /// Purges blocks that are on no books, and counts those that are clean now and those that stay with their owners.
     pub(super) fn purge_taken(&self, mut taken: Vec<Taken<B>>) -> Purged {
         let mut report = Purged::default();
         if taken.is_empty() {
@@ -242,7 +244,7 @@ impl<B: Backend> Arena<B> {
         report
     }
 
-    /// Tells the hook what goes back.
+    /// Calls the hook with the memory that goes back.
     fn announce(&self, taken: Vec<Taken<B>>) -> Vec<Taken<B>> {
         let Some(hook) = &self.on_purge else { return taken };
         let mut announced = Announced { owners: &self.owners, taken };
@@ -258,7 +260,7 @@ impl<B: Backend> Arena<B> {
     }
 }
 
-/// Blocks that the hook is told of. Should it panic they go back to their owners.
+/// Blocks that the hook is called with. Should it panic they go back to their owners.
 struct Announced<'a, B: Backend> {
     owners: &'a [Owner<B>],
     taken: Vec<Taken<B>>,
@@ -283,7 +285,7 @@ mod tests {
 
     const BLOCKS: u64 = 16;
 
-    /// An owner with hundreds of parked runs, and idle blocks.
+    /// Returns an arena whose owner has hundreds of parked runs, and idle blocks.
     fn parked() -> Arena {
         let config = Config { owners: Owners::Count(1), purge: Purge::Manual, ..Config::default() };
         let arena = Arena::reserve(BLOCKS << 22, config).unwrap();
@@ -293,7 +295,7 @@ mod tests {
         arena
     }
 
-    /// As long as somebody waits for the books, so few things are done: so an allocation waits for no whole purge.
+    /// Between two chances to give way only a few things are done, so an allocation never waits for a whole purge.
     #[test]
     fn no_piece_of_a_purge_is_long() {
         let arena = parked();
@@ -317,7 +319,7 @@ mod tests {
         assert!(arena.purge_taken(taken).blocks >= 3);
     }
 
-    /// Somebody who waits for the owner has it before the purge ends.
+    /// A thread that waits for the owner has it before the purge ends.
     #[test]
     fn a_purge_gives_way() {
         let arena = parked();

@@ -1,33 +1,33 @@
-//! Frees by threads that do not hold the owner: a list that anybody appends to and the holder takes whole.
+//! Frees by threads that do not hold the owner: a list that any thread appends to and the holder takes whole.
 //!
 //! The list runs through the records of the first pages of the runs, so nothing is allocated, and appending is two
 //! locked operations: one claims the record (a run that is freed twice is refused, and can never make the list run in a
-//! circle), one publishes it. Since the list is only ever taken whole, no place of it can be taken and put back while
-//! somebody looks at it. A claim names the generation of the run: should the run have been freed by other means in
-//! between, whoever takes the list sees that the generations differ, and drops the claim.
+//! circle), one publishes it. Since the list is only ever taken whole, no place of it can be taken and put back under
+//! the eyes of another thread. A claim names the generation of the run: should the run have been freed by other means
+//! in between, the holder that takes the list sees that the generations differ, and drops the claim.
 
 use super::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Where the link of each page is, and beside it the digits of its claim for which it has no room.
+/// The link of each page, and beside it the digits of its claim for which the link has no room.
 pub(super) trait Links {
     fn link(&self, page: u32) -> &AtomicU64;
 
-    /// Written by who has claimed the link.
+    /// Returns the high digits, which are written by the thread that has claimed the link.
     fn high(&self, page: u32) -> &AtomicU32;
 }
 
-/// Which run somebody wants to free.
+/// The run that a thread wants to free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Claim {
     pub(super) generation: u64,
-    /// Whether the run is a lease, which its lease alone may end.
+    /// The run is a lease, which its lease alone may end.
     pub(super) leased: bool,
 }
 
-/// A link: on no list, or the claim and what follows.
+/// A link: on no list, or the claim and the next page.
 ///
-/// Bits 0 to 30 are the next page plus one, or [`END`]; so a link on a list is never zero. Bit 31 says that it is a
-/// lease, and the lowest 32 digits of the generation stand above.
+/// Bits 0 to 30 are the next page plus one, or [`END`]; so a link on a list is never zero. Bit 31 is set for a lease,
+/// and the lowest 32 digits of the generation stand above.
 const ON_NO_LIST: u64 = 0;
 const NEXT: u64 = (1 << 31) - 1;
 const END: u64 = NEXT;
@@ -47,10 +47,10 @@ impl Claim {
     }
 }
 
-/// Whether a run waits on the list, as far as its own record says.
+/// Returns the claim of a run that waits on the list, as far as its own record says.
 #[inline(always)]
 pub(super) fn waiting(links: &impl Links, page: u32) -> Option<Claim> {
-    // Relaxed: it only tells whether there is something to refuse; what is on the list is taken in `drain`.
+    // Relaxed: it only tells whether there is a claim to refuse; runs on the list are taken in `drain`.
     let link = links.link(page).load(Ordering::Relaxed);
     (link != ON_NO_LIST).then(|| Claim::of(link, links.high(page)))
 }
@@ -69,7 +69,7 @@ impl RemoteList {
         RemoteList { head: AtomicU64::new(EMPTY) }
     }
 
-    /// Appends the run that begins at `page`, unless its record is claimed already; then by whom.
+    /// Appends the run that begins at `page`, unless its record is claimed already; then returns that claim.
     pub(super) fn push(&self, links: &impl Links, page: u32, claim: Claim) -> Result<(), Claim> {
         let link = links.link(page);
         // Acquire pairs with the release in `drain` that gave the record back: this claim comes after that one.
@@ -80,8 +80,8 @@ impl RemoteList {
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
             link.store(claim.link(head), Ordering::Relaxed);
-            // Release pairs with the acquire in `drain`: whoever takes the list sees the links, and all that was
-            // written to the run before it was freed.
+            // Release pairs with the acquire in `drain`: the thread that takes the list sees the links, and all writes
+            // to the run from before it was freed.
             match self.head.compare_exchange_weak(
                 head,
                 u64::from(page) + 1,
@@ -94,16 +94,16 @@ impl RemoteList {
         }
     }
 
-    /// Whether there is something to take, at a glance.
+    /// Returns true if the list looks empty at a glance.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.head.load(Ordering::Relaxed) == EMPTY
     }
 
-    /// Takes all that is there, and hands it over one by one.
+    /// Takes the whole list, and hands over its runs one by one.
     pub(super) fn drain(&self, links: &impl Links, mut each: impl FnMut(u32, Claim)) {
         // Acquire pairs with the release in `push`. Each later push is an exchange on the same word, so it continues
-        // what the earlier ones have released.
+        // the releases of the earlier ones.
         let mut head = self.head.swap(EMPTY, Ordering::Acquire);
         while head != EMPTY {
             let page = (head - 1) as u32;

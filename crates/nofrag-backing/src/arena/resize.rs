@@ -10,11 +10,11 @@ use super::{Arena, ArenaError, FreeError, Miss, ResizeError, Run};
 use crate::backend::Backend;
 
 impl<B: Backend> Arena<B> {
-    /// Gives a run another length where it is: what it loses is free, what it gains lies behind it. The old value is
-    /// stale from then on. Waits if somebody holds the owner; whoever has its [handle](Arena::owner) asks that, or
-    /// waits for ever.
+    /// Gives a run another length where it is: pages that it loses are free, pages that it gains lie behind it. The old
+    /// value is stale from then on. Waits while another thread holds the owner; the thread that has its
+    /// [handle](Arena::owner) calls the handle instead, or waits for ever.
     ///
-    /// Grows into what is free behind the run, parked runs and clean blocks included; nothing is purged for that.
+    /// Grows into free pages behind the run, parked runs and clean blocks included; nothing is purged for that.
     ///
     /// # Errors
     /// See [`ResizeError`]; nothing changed.
@@ -23,7 +23,7 @@ impl<B: Backend> Arena<B> {
         self.resize_held(slot, &mut slot.books.0.lock(), run, pages)
     }
 
-    /// The same for who holds the owner of the run.
+    /// Does the same for a holder of the run's owner.
     pub(super) fn resize_held(
         &self,
         slot: &Owner<B>,
@@ -34,7 +34,8 @@ impl<B: Backend> Arena<B> {
         if pages == 0 {
             return Err(ResizeError::NoPages);
         }
-        // First, since a free of this very run may be among what others have left: what is found after that stays.
+        // First, since a free of this very run may be among those that other threads have left: a run found after that
+        // stays.
         slot.collect(&self.ground, &self.backing, books);
         let page = self.find_in(books, run, Use::Live)?;
         let first = u64::from(page);
@@ -53,7 +54,7 @@ impl<B: Backend> Arena<B> {
         Ok(self.ground.begin(page, pages as u32, Use::Live))
     }
 
-    /// How far a run that ends at `end` could grow: over what is free, in the owner's blocks and in clean ones.
+    /// Returns how far a run that ends at `end` could grow: over free pages in the owner's blocks and in clean ones.
     fn end_of_room(&self, books: &Books<B>, mut end: u64) -> u64 {
         loop {
             let block = end >> self.ground.block_shift;
@@ -69,8 +70,8 @@ impl<B: Backend> Arena<B> {
         }
     }
 
-    /// Takes exactly these pages, which follow a run of the owner, unless some of them are in use. What others have
-    /// freed was collected before that run was found, and must not be collected here.
+    /// Takes exactly these pages, which follow a run of the owner, unless some of them are in use. Runs that other
+    /// threads have freed were collected before that run was found, and must not be collected here.
     fn extend(
         &self,
         slot: &Owner<B>,
@@ -91,13 +92,13 @@ impl<B: Backend> Arena<B> {
                 return Ok(false);
             }
         }
-        // Those of one request: what an owner lacks may lie before and behind a block that it has.
+        // All of them in one request: the blocks that the owner lacks may lie before and behind a block that it has.
         if !self.pool.take_at(&lacking) {
             return Ok(false);
         }
         let mut left = lacking.into_iter();
         let brought = left.try_for_each(|number| self.bring(slot, books, number..number + 1));
-        // What was taken after one that failed goes back.
+        // The blocks after one that failed go back.
         left.for_each(|number| self.pool.give(self.one(number)));
         brought.map_err(|miss| match miss {
             Miss::Pressure(ArenaError::Backend(why)) => ResizeError::Backend(why),

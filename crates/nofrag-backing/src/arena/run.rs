@@ -1,20 +1,20 @@
-//! What an allocation gives.
+//! The handle of an allocation.
 
 use std::fmt;
 
 use super::table::MOST_PAGES;
 use crate::backend::Va;
 
-/// Who may hand out the runs of a block: a thread, or a processor. Numbers from zero on.
+/// The number, from zero on, of an owner that hands out the runs of its blocks: a thread, or a processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OwnerId(pub u32);
 
 /// Digits of a generation: sixteen million times as many reuses as 32 digits last for, which a loop over parked runs
-/// got through in less than a minute. Each page counts by itself.
+/// got through in less than a minute. Each page has its own count.
 pub(super) const GENERATION_BITS: u32 = LOW_BITS + LEAST_PAGE_SHIFT + u64::BITS - VA_BITS;
-/// A page has at least so many bytes, as a shift.
+/// The least number of bytes in a page, as a shift.
 pub(super) const LEAST_PAGE_SHIFT: u32 = 12;
-/// Arenas lie below this, as a shift.
+/// The address below which arenas lie, as a shift.
 pub(super) const VA_BITS: u32 = 52;
 /// Digits of the generation that stand above the length.
 const LOW_BITS: u32 = 32;
@@ -25,12 +25,12 @@ const LENGTH: u64 = (1 << LOW_BITS) - 1;
 
 const _: () = assert!(GENERATION_BITS == 56 && MOST_PAGES <= LENGTH);
 
-/// A generation as it stands in a run and in what is known of a page: in two parts, beside what else is there.
+/// A generation as it stands in a run and in the record of a page: in two parts, beside the other contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Generation {
-    /// Around an address: 12 digits below it, 12 above.
+    /// The part around an address: 12 digits below it, 12 above.
     pub(super) around: u64,
-    /// Above a length: the lowest 32 digits.
+    /// The part above a length: the lowest 32 digits.
     pub(super) above: u64,
 }
 
@@ -46,7 +46,7 @@ impl Generation {
         high << LOW_BITS | self.above >> LOW_BITS
     }
 
-    /// The same as seen through a mark, and the other way round.
+    /// Applies a mark, or removes it again.
     #[inline(always)]
     pub(super) const fn marked(self, mark: Generation) -> Generation {
         Generation { around: self.around ^ mark.around, above: self.above ^ mark.above }
@@ -55,12 +55,12 @@ impl Generation {
 
 /// Adjacent pages that were handed out together: a plain value, which names memory and does not own it.
 ///
-/// Copies name the same run. Whoever frees through one of them makes the others stale, and a free through a stale one
-/// is refused for ever: the generation says which of the runs that have begun at this address is meant.
+/// Copies name the same run. A free through one of them makes the others stale, and a free through a stale one is
+/// refused for ever: the generation says which of the runs that have begun at this address is meant.
 ///
-/// Two words travel in two registers; three fields would go through memory, and what is stored in pieces and loaded
-/// whole waits for the store (half of what a parked allocation and free cost). So the generation stands where the
-/// length and the address leave room, and is compared there.
+/// Two words travel in two registers; three fields would go through memory, and a value that is stored in pieces and
+/// loaded whole waits for the store (half of the cost of a parked allocation and free). So the generation stands where
+/// the length and the address leave room, and is compared there.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Run {
     place: u64,
@@ -68,9 +68,10 @@ pub struct Run {
 }
 
 impl Run {
-    /// A run that was taken apart, for example to be stored, from its [`va`](Run::va), [`pages`](Run::pages) and
-    /// [`generation`](Run::generation). `None` for what no run has: an address that is no multiple of 4 KiB or not
-    /// below 2^52, 2^30 pages or more, or a generation of 2^56 or more. What names no run is refused where it is used.
+    /// Puts a run together that was taken apart, for example to be stored, from its [`va`](Run::va),
+    /// [`pages`](Run::pages) and [`generation`](Run::generation). `None` for parts that no run has: an address that is
+    /// not a multiple of 4 KiB or not below 2^52, 2^30 pages or more, or a generation of 2^56 or more. Parts that fit
+    /// but name no run are refused where they are used.
     #[must_use]
     #[inline]
     pub const fn from_parts(va: Va, pages: u32, generation: u64) -> Option<Run> {
@@ -80,33 +81,33 @@ impl Run {
         if fits { Some(Run::known(va, pages, Generation::of(generation))) } else { None }
     }
 
-    /// A run of parts that fit.
+    /// Puts a run together from parts that fit.
     #[inline(always)]
     pub(super) const fn known(va: Va, pages: u32, generation: Generation) -> Run {
         Run { place: generation.around | va.0, tag: generation.above | pages as u64 }
     }
 
-    /// Its generation where it stands.
+    /// Returns its generation in its two parts.
     #[inline(always)]
     pub(super) const fn parts_of_generation(&self) -> Generation {
         Generation { around: self.place & !ADDRESS, above: self.tag & !LENGTH }
     }
 
-    /// Its first address.
+    /// Returns the first address of the run.
     #[must_use]
     #[inline]
     pub const fn va(&self) -> Va {
         Va(self.place & ADDRESS)
     }
 
-    /// How many pages it has.
+    /// Returns its number of pages.
     #[must_use]
     #[inline]
     pub const fn pages(&self) -> u32 {
         self.tag as u32
     }
 
-    /// Which of the runs that have begun here.
+    /// Returns the number of this run among those that have begun here.
     #[must_use]
     #[inline]
     pub const fn generation(&self) -> u64 {

@@ -17,12 +17,12 @@ use super::{Arena, Config, Fork, OwnerId, Owners, ReserveError};
 use crate::backend::{Backend, BackendError, Caps, Geometry, Va};
 use crate::forks::Forks;
 
-/// An arena is not made for more.
+/// The most owners of an arena.
 const MOST_OWNERS: u32 = 1 << 16;
 
 impl<B: Backend> Arena<B> {
-    /// An arena of so many bytes, rounded up to blocks. If there is no room for them, half of that, and so on
-    /// ([`Config::least`]); [`bytes`](Arena::bytes) says what it came to.
+    /// Reserves an arena of `bytes` bytes, rounded up to blocks. If there is no room for them, half of that, and so on
+    /// ([`Config::least`]); [`bytes`](Arena::bytes) returns the size that was reserved.
     ///
     /// # Errors
     /// See [`ReserveError`].
@@ -40,7 +40,7 @@ impl<B: Backend> Arena<B> {
         let range = (base, given * config.block);
         let made = Backing::new(backend, range, config.block, config.max_mappings);
         let backing = made.map_err(|(backend, why)| {
-            // The answer is why there is no memory; addresses that cannot be given back stay reserved.
+            // The answer is the reason for the lack of memory; addresses that cannot be given back stay reserved.
             let _ = backend.release(range.0, range.1);
             ReserveError::Backend(why)
         })?;
@@ -50,14 +50,14 @@ impl<B: Backend> Arena<B> {
                 Ok(arena)
             }
             Err((backing, why)) => {
-                // The answer is what came first.
+                // The answer is the first error.
                 let _ = backing.end(range.0, range.1);
                 Err(why)
             }
         }
     }
 
-    /// The arena over memory that is there.
+    /// Builds the arena over memory that is there.
     fn build(
         backing: Backing<B>,
         (base, bytes): (Va, u64),
@@ -99,7 +99,7 @@ impl<B: Backend> Arena<B> {
     }
 }
 
-/// So many owners, each of which parks so many pages at most; `None` without memory for them.
+/// Returns `count` owners, each of which parks at most `parked` pages; `None` without memory for them.
 fn owners<B: Backend>(count: u32, parked: u64) -> Option<Box<[Owner<B>]>> {
     let mut owners = Vec::new();
     owners.try_reserve_exact(count as usize).ok()?;
@@ -118,7 +118,7 @@ fn below_the_limit(base: Va, bytes: u64) -> Result<(), ReserveError> {
     Err(ReserveError::BadConfig { what: "the memory", found: base.0, must })
 }
 
-/// Whether an arena can be made like that.
+/// Refuses a configuration that is out of range, or too large for this address space.
 fn check<B>(
     bytes: u64,
     owners: u32,
@@ -176,7 +176,7 @@ fn check<B>(
     if geometry.caps.has(Caps::ZEROED) { Ok(()) } else { Err(ReserveError::NotZeroed) }
 }
 
-/// Asks for so many blocks, then for half, but not below `least`.
+/// Asks for `asked` blocks, then for half, but not below `least`.
 /// Source: docs/sources/backing.md#few-addresses.
 fn ask<B: Backend>(
     backend: &B,
@@ -212,8 +212,8 @@ fn hide<B: Backend>(backend: &B, (base, bytes): (Va, u64), fork: Fork) -> Result
 }
 
 impl<B: Backend> Drop for Arena<B> {
-    /// Gives everything back. In a child of `fork` nothing: the addresses may be somebody else's there. What the
-    /// backend refuses to take stays with the backend.
+    /// Gives everything back. In a child of `fork` nothing: the addresses may hold other mappings there. Memory that
+    /// the backend refuses to take stays with the backend.
     fn drop(&mut self) {
         if !self.parent.is_same() {
             return;
@@ -226,9 +226,10 @@ impl<B: Backend> Drop for Arena<B> {
             left.extend(returned);
         }
         self.backing.dissolve_all(&self.ground, left);
-        // What cannot be given back is the backend's: it has it on its own books.
+        // Memory that cannot be given back is on the backend's own books.
         let _ = self.backing.end(self.ground.base, self.ground.bytes());
-        // SAFETY: this is the drop of the arena, the only place where this is done, and nothing uses it afterwards.
+        // SAFETY: this is the drop of the arena, the only place where the backing is dropped, and nothing uses it
+        // afterwards.
         unsafe { ManuallyDrop::drop(&mut self.backing) };
     }
 }

@@ -7,13 +7,12 @@ use super::remote::Links;
 use super::run::{GENERATION_BITS, Generation};
 use crate::zeroed::zeroed;
 
-/// An arena has fewer pages than this: lengths and links are that wide.
+/// Bound on the pages of an arena, as lengths and links are that wide.
 pub(super) const MOST_PAGES: u64 = 1 << 30;
 
-/// What a page is, as far as runs go.
+/// Use of a page as the first one of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
-    /// No run begins here.
     Nothing,
     /// The first page of a run that is in use.
     Live,
@@ -23,7 +22,7 @@ pub(super) enum Use {
     Parked,
 }
 
-/// What a record says: use, length of the run, and the low digits of how often a run has begun at this page.
+/// A record's contents: use, length of the run, and the low digits of how often a run has begun at this page.
 ///
 /// Bits 0 and 1 are the use, 2 to 31 the pages of the run (zero if none begins here), 32 to 63 the lowest 32 digits of
 /// the generation.
@@ -51,7 +50,7 @@ impl Word {
         (self.0 >> 2) as u32 & ((1 << 30) - 1)
     }
 
-    /// The lowest digits of the generation, where they stand.
+    /// Returns the lowest digits of the generation, at their place.
     #[inline(always)]
     fn above(self) -> u64 {
         self.0 & !u64::from(u32::MAX)
@@ -66,8 +65,8 @@ impl fmt::Debug for Word {
 
 /// The record of a page.
 ///
-/// 1. `word` is written by the holder of the owner of the page's block alone; anybody may read it.
-/// 2. `link` is written by who claims it, until the holder takes it off the remote list.
+/// 1. `word` is written by the holder of the owner of the page's block alone; any thread may read it.
+/// 2. `link` is written by the thread that claims it, until the holder takes it off the remote list.
 #[derive(Debug)]
 #[repr(C, align(16))]
 struct Record {
@@ -76,12 +75,12 @@ struct Record {
 }
 
 /// The digits of a page's generations above the lowest 32: zero until 2^32 runs have begun there, so hardly any of
-/// these is ever written, and what is not written takes no memory.
+/// these is ever written, and one that is not written takes no memory.
 ///
-/// 1. As a record: `run` is written by the holder of the owner, `claim` by who claims the record's link.
+/// 1. As a record: `run` is written by the holder of the owner, `claim` by the thread that claims the record's link.
 #[derive(Debug)]
 struct High {
-    /// As they stand around an address.
+    /// The digits at their place around an address.
     run: AtomicU64,
     claim: AtomicU32,
 }
@@ -93,7 +92,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Records of so many pages: no run begins anywhere, generation zero. `None` without memory for them.
+    /// Returns records of `pages` pages: no run begins anywhere, generation zero. `None` without memory for them.
     pub(super) fn new(pages: u32) -> Option<Table> {
         let pages = pages as usize;
         // SAFETY: atomic words may be zero.
@@ -101,36 +100,37 @@ impl Table {
         Some(Table { records, high })
     }
 
-    /// What the page is. The holder of the page's owner asks, or who can do with an answer of a moment ago.
+    /// Returns the contents of a page's record: current for the holder of the page's owner, for others those of a
+    /// moment ago.
     #[inline(always)]
     pub(super) fn word(&self, page: u32) -> Word {
-        // Acquire pairs with the release of `set`: who sees the low digits of a generation sees its high ones, or
-        // later ones. Else a stale run could meet the low digits of a later run with the high ones of its own.
+        // Acquire pairs with the release of `set`: a thread that sees the low digits of a generation sees its high
+        // ones, or later ones. Else a stale run could meet the low digits of a later run with the high ones of its own.
         Word(self.records[page as usize].word.load(Ordering::Acquire))
     }
 
-    /// How often a run has begun at the page whose record says `word`.
+    /// Returns how often a run has begun at the page whose record says `word`.
     #[inline(always)]
     fn generation_of(&self, page: u32, word: Word) -> Generation {
-        // Relaxed: it comes after `word`, as said there.
+        // Relaxed: it comes after the load of `word`, which acquires.
         let around = self.high[page as usize].run.load(Ordering::Relaxed);
         Generation { around, above: word.above() }
     }
 
-    /// How often a run has begun at the page.
+    /// Returns how often a run has begun at the page.
     #[inline(always)]
     pub(super) fn generation(&self, page: u32) -> u64 {
         self.generation_of(page, self.word(page)).number()
     }
 
-    /// Whether the run of this use, length and generation is the page's.
+    /// Returns true if the page's record is that of a run of this use, length and generation.
     #[inline(always)]
     pub(super) fn is(&self, page: u32, used: Use, pages: u32, generation: Generation) -> bool {
         let word = self.word(page);
         word == Word::new(used, pages, generation) && self.generation_of(page, word) == generation
     }
 
-    /// The holder of the page's owner says that the next run begins there. Its generation.
+    /// Records that the next run begins at the page, and returns its generation. For the holder of the page's owner.
     #[inline(always)]
     pub(super) fn begin(&self, page: u32, used: Use, pages: u32) -> Generation {
         let Generation { around, above } = self.generation_of(page, self.word(page));
@@ -150,7 +150,7 @@ impl Table {
         generation
     }
 
-    /// The holder of the page's owner says what it is now; the generation stays.
+    /// Records the new use of a page; the generation stays. For the holder of the page's owner.
     #[inline(always)]
     pub(super) fn turn(&self, page: u32, used: Use, pages: u32) {
         let above = self.word(page).above();
@@ -163,7 +163,7 @@ impl Table {
         self.records[page as usize].word.store(word.0, Ordering::Release);
     }
 
-    /// As if so many runs had begun at the page, of which the last one is over.
+    /// Sets the record as if `generation` runs had begun at the page, of which the last one is over.
     #[cfg(test)]
     pub(super) fn begun(&self, page: u32, generation: u64) {
         let generation = Generation::of(generation);

@@ -2,11 +2,11 @@
 //!
 //! A reservation is one mapping that may be read and written, without memory behind it (`MAP_NORESERVE`); memory comes
 //! with the first touch of each page. So making and mapping need no system call, and a reservation stays one area of
-//! the kernel whatever is done inside it, as long as all may read and write it. Taking a mapping away drops the
-//! contents and never leaves a hole. What is purged or unmapped in one submission is joined where it touches, and goes
-//! to the kernel in vectors where it does not.
+//! the kernel in all operations inside it, as long as all of it may be read and written. Removing a mapping drops
+//! the contents and never leaves a hole. Ranges that are purged or unmapped in one submission are joined where they
+//! touch, and go to the kernel in vectors where they do not.
 //!
-//! If giving contents back fails, the range still holds them, and the operation says so: its next user must be its
+//! If giving contents back fails, the range still holds them, and the operation fails: its next user must be its
 //! last, or it must be zeroed by hand.
 //!
 //! Source: docs/sources/backing.md#r3, #purge-fails.
@@ -32,29 +32,30 @@ use crate::zeroed::collected;
 
 /// Private memory of this process. See [`Anonymous::huge`] for memory in huge pages.
 ///
-/// What it has reserved goes when it is dropped.
+/// Its reservations go when it is dropped.
 #[derive(Debug)]
 pub struct Anonymous {
     pub(super) geometry: Geometry,
     pub(super) space: HostSpace<Private>,
     promises: Mutex<Promises>,
     discard: Discard,
-    /// Given for every reservation, where it is wanted.
+    /// Advice for every reservation, if any.
     advice: Option<i32>,
 }
 
-/// Some private memory: a promise, since pages come with their first touch. Each mapping of it is memory of its own.
+/// Private memory that was made but is not mapped: a promise, since pages come with their first touch. Each mapping of
+/// it is memory of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Promise(u64);
 
-/// Promises that were made and not taken back, with their bytes.
+/// Promises that were made and not destroyed, with their bytes.
 #[derive(Debug, Default)]
 struct Promises {
     made: u64,
     live: BTreeMap<u64, u64>,
 }
 
-/// What a private mapping shows: itself.
+/// The contents of a private mapping: its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Private;
 
@@ -63,7 +64,7 @@ impl Shown for Private {
         self
     }
 
-    /// What is only reserved may be read and written as well.
+    /// A range that is only reserved may be read and written as well.
     fn is_one_area(left: Option<(Private, Access)>, right: Option<(Private, Access)>) -> bool {
         let access =
             |side: Option<(Private, Access)>| side.map_or(Access::ReadWrite, |side| side.1);
@@ -72,13 +73,13 @@ impl Shown for Private {
 }
 
 impl Anonymous {
-    /// A backend of its own, with nothing reserved.
+    /// Returns a backend of its own, with nothing reserved.
     #[must_use]
     pub fn new() -> Anonymous {
         Anonymous::with_pages(1 << sys::PAGE, None)
     }
 
-    /// Memory in units of `granule`; each reservation is given `advice`.
+    /// Returns a backend for memory in units of `granule`; each reservation is given `advice`.
     pub(super) fn with_pages(granule: u64, advice: Option<i32>) -> Anonymous {
         let geometry = Geometry {
             granule,
@@ -104,13 +105,14 @@ impl Anonymous {
         }
     }
 
-    /// Bytes that were released while the system could not unmap them. They are empty, and are unmapped later.
+    /// Returns the number of bytes that were released while the system could not unmap them. They are empty, and are
+    /// unmapped later.
     #[must_use]
     pub fn held_back(&self) -> u64 {
         self.space.held_back()
     }
 
-    /// At most so many areas the system keeps for this backend.
+    /// Returns an upper bound on the number of areas that the system keeps for this backend.
     #[must_use]
     pub fn areas(&self) -> u64 {
         self.space.read().areas()
@@ -129,11 +131,11 @@ impl Anonymous {
         }
     }
 
-    /// Makes a range of a reservation as new: empty, to be read and written.
+    /// Makes a range of a reservation as new: empty, readable and writable.
     fn renew(&self, va: Va, bytes: u64) -> OpResult {
         let at: *mut c_void = pointer(va);
-        // SAFETY: the range lies in one of our reservations, as the books say that the caller holds; who unmaps it or
-        // maps over it says that its contents are no longer wanted.
+        // SAFETY: the range lies in one of our reservations, as the books say that the caller holds; a caller that
+        // unmaps it or maps over it gives up its contents.
         unsafe { self.space.map_empty(at, bytes as usize, MapFlags::FIXED) }?;
         self.advise(va, bytes as usize);
         Ok(())
@@ -188,7 +190,7 @@ impl Anonymous {
             if books.allows_all(va, bytes, Access::ReadWrite) {
                 plain.push((place, (va, bytes)));
             } else {
-                // The next who maps there may read and write again.
+                // The next mapping there may be read and written again.
                 let renew = || self.renew(va, bytes);
                 done[place] = books.change((va, bytes), Change::Unmap, renew).map(drop);
             }
@@ -215,8 +217,8 @@ impl Anonymous {
             let refused = Err(BackendError::System(Errno::NOMEM));
             return wanted.iter().for_each(|&(place, _)| done[place] = refused);
         };
-        // SAFETY: each lies in one of our reservations, as the books say that both callers hold; who purges or unmaps
-        // it says that its contents are no longer wanted.
+        // SAFETY: each lies in one of our reservations, as the books say that both callers hold; a caller that purges
+        // or unmaps a range gives up its contents.
         unsafe { self.discard.all(&ranges, &mut dropped) };
         wanted.iter().zip(dropped).for_each(|(&(place, _), result)| done[place] = result);
     }
@@ -228,7 +230,7 @@ impl Default for Anonymous {
     }
 }
 
-/// Of a backend that nobody uses meanwhile.
+/// Checks a backend that is not in use meanwhile.
 impl Check for Anonymous {
     fn check(&self) -> Result<(), Violation> {
         self.space.read().check()

@@ -1,11 +1,11 @@
-//! What a backend has reserved and mapped, and how many areas the system keeps for it: no system call is made for any
-//! other range, and none that would pass the budget of areas.
+//! The reservations and mappings of a backend, and how many areas the system keeps for it: no system call is made for
+//! any other range, and none that would pass the budget of areas.
 //!
-//! A change is written into the books first, which tells what it would come to, and is taken back if the system
-//! refuses. Nobody sees what lies between, since who changes the books holds them alone.
+//! A change is written into the books first, which tells the resulting number of areas, and is taken back if the system
+//! refuses. The state between is seen by no other thread, since a change holds the books alone.
 //!
-//! Mappings are kept as they were asked for: two that touch stay two. Linux merges what it can by itself, which is
-//! counted here and not imitated.
+//! Mappings are kept as they were asked for: two that touch stay two. Linux merges some by itself, which is counted
+//! here and not imitated.
 //!
 //! Source: docs/sources/backing.md#extents, #vma-limit.
 
@@ -16,13 +16,13 @@ use nofrag::check::{Check, Violation};
 use super::{Access, BackendError, Va};
 use crate::forks::Forks;
 
-/// What a mapping shows.
+/// The contents that a mapping shows.
 pub(super) trait Shown: Copy + PartialEq {
-    /// What is shown so many bytes further.
+    /// Returns the contents `bytes` bytes further.
     fn further(self, bytes: u64) -> Self;
 
-    /// Whether the system keeps what lies on both sides of an address in one area. What is reserved only is `None`;
-    /// of the left side, what a longer mapping would show at the address is given.
+    /// Returns true if the system keeps both sides of an address in one area. A side that is only reserved is `None`;
+    /// for the left side, the contents that a longer mapping would show at the address are given.
     fn is_one_area(left: Option<(Self, Access)>, right: Option<(Self, Access)>) -> bool;
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Mapping<M> {
 }
 
 impl<M: Shown> Mapping<M> {
-    /// The part of a mapping at `start` that lies in `from..to`.
+    /// Returns the part of a mapping at `start` that lies in `from..to`.
     fn clipped(self, start: u64, from: u64, to: u64) -> Option<(u64, Mapping<M>)> {
         let (low, high) = (start.max(from), (start + self.bytes).min(to));
         let part = || Mapping { bytes: high - low, shows: self.shows.further(low - start), ..self };
@@ -43,14 +43,13 @@ impl<M: Shown> Mapping<M> {
     }
 }
 
-/// What becomes of a range.
+/// A change of a range.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Change<M> {
-    /// It shows this.
     Map(M, Access),
-    /// It is reserved only.
+    /// The range is only reserved.
     Unmap,
-    /// Users may do this.
+    /// The range allows this access.
     Grant(Access),
 }
 
@@ -60,7 +59,8 @@ pub(super) enum Change<M> {
 /// 2. Every mapping lies in one reservation.
 /// 3. Mappings are disjoint.
 /// 4. `areas` is one for each reservation, and one more for each address inside where areas meet.
-/// 5. `kept` is what the system keeps of reservations that were struck off while it could not unmap them.
+/// 5. `kept` is the number of areas that the system keeps of reservations that were struck off while it could not unmap
+///    them.
 /// 6. In a child that a reservation is hidden from, no range is in the books: another mapping may stand there.
 #[derive(Debug)]
 pub(super) struct Books<M> {
@@ -69,7 +69,7 @@ pub(super) struct Books<M> {
     areas: u64,
     kept: u64,
     budget: Option<u64>,
-    /// Whose the reservations are, once one was hidden from children.
+    /// The process of the reservations, once one was hidden from children.
     hidden: Option<Forks>,
 }
 
@@ -85,7 +85,7 @@ impl<M: Shown> Books<M> {
         }
     }
 
-    /// So many areas the system keeps, or fewer where reservations touch.
+    /// Returns the number of areas that the system keeps, or more than that where reservations touch.
     pub(super) fn areas(&self) -> u64 {
         self.areas + self.kept
     }
@@ -100,7 +100,7 @@ impl<M: Shown> Books<M> {
         self.kept -= areas;
     }
 
-    /// From now on children have nothing of what is in the books.
+    /// Hides everything in the books from children from now on.
     pub(super) fn hide(&mut self) -> Result<(), BackendError> {
         if self.hidden.is_none() {
             self.hidden = Some(Forks::now()?);
@@ -108,17 +108,16 @@ impl<M: Shown> Books<M> {
         Ok(())
     }
 
-    /// Whether this process has what is in the books: it is no child that something was hidden from.
+    /// Returns true if the ranges in the books are this process's: it is not a child that something was hidden from.
     pub(super) fn are_ours(&self) -> bool {
         self.hidden.is_none_or(Forks::is_same)
     }
 
-    /// All reservations.
     pub(super) fn reservations(&self) -> impl Iterator<Item = (Va, u64)> {
         self.reserved.iter().map(|(&start, &bytes)| (Va(start), bytes))
     }
 
-    /// Whether one more reservation is within the budget.
+    /// Refuses one more reservation if that would pass the budget.
     pub(super) fn may_reserve(&self) -> Result<(), BackendError> {
         self.within_budget(self.areas + 1)
     }
@@ -132,23 +131,22 @@ impl<M: Shown> Books<M> {
         }
     }
 
-    /// Notes a reservation.
     pub(super) fn enter(&mut self, va: Va, bytes: u64) {
         self.reserved.insert(va.0, bytes);
         self.areas += 1;
     }
 
-    /// Whether it is exactly one reservation.
+    /// Returns true if the range is exactly one reservation.
     pub(super) fn is_reservation(&self, va: Va, bytes: u64) -> bool {
         self.are_ours() && self.reserved.get(&va.0) == Some(&bytes)
     }
 
-    /// How many areas a reservation is.
+    /// Returns the number of areas of a reservation.
     pub(super) fn areas_of(&self, va: Va, bytes: u64) -> u64 {
         1 + self.boundaries(va, bytes)
     }
 
-    /// Strikes a reservation off with all that is mapped in it, which is returned.
+    /// Strikes a reservation off with all mappings in it, which are returned.
     pub(super) fn strike(&mut self, va: Va, bytes: u64) -> Vec<(Va, Mapping<M>)> {
         debug_assert!(self.is_reservation(va, bytes), "checked by the caller");
         self.areas -= self.areas_of(va, bytes);
@@ -157,43 +155,43 @@ impl<M: Shown> Books<M> {
         inside.map(|(start, mapping)| (Va(start), mapping)).collect()
     }
 
-    /// The reservation that the range lies in.
+    /// Returns the reservation that the range lies in.
     fn reservation_of(&self, va: Va, bytes: u64) -> Option<(u64, u64)> {
         let (&start, &reserved) = self.reserved.range(..=va.0).next_back()?;
         let inside = bytes > 0 && bytes <= reserved && va.0 - start <= reserved - bytes;
         inside.then_some((start, reserved))
     }
 
-    /// Refuses what does not lie in one reservation.
+    /// Refuses a range that does not lie in one reservation.
     pub(super) fn check_reserved(&self, va: Va, bytes: u64) -> Result<(), BackendError> {
         let found = self.reservation_of(va, bytes).filter(|_| self.are_ours());
         found.map(drop).ok_or(BackendError::WrongState)
     }
 
-    /// Refuses what is not mapped from its first byte to its last.
+    /// Refuses a range that is not mapped from its first byte to its last.
     pub(super) fn check_mapped(&self, va: Va, bytes: u64) -> Result<(), BackendError> {
         self.check_reserved(va, bytes)?;
         let covered: u64 = self.parts(va, bytes).map(|(_, part)| part.bytes).sum();
         if covered == bytes { Ok(()) } else { Err(BackendError::WrongState) }
     }
 
-    /// Refuses what cuts a mapping.
+    /// Refuses a range that cuts a mapping.
     pub(super) fn check_whole(&self, va: Va, bytes: u64) -> Result<(), BackendError> {
         let cut = |at: u64| self.at(at).is_some_and(|(start, _)| start < at);
         if cut(va.0) || cut(va.0 + bytes) { Err(BackendError::WrongState) } else { Ok(()) }
     }
 
-    /// Whether nothing of the range is mapped.
+    /// Returns true if no part of the range is mapped.
     pub(super) fn is_unmapped(&self, va: Va, bytes: u64) -> bool {
         self.parts(va, bytes).next().is_none()
     }
 
-    /// Whether all that is mapped in the range allows `access`.
+    /// Returns true if all mappings in the range have `access`.
     pub(super) fn allows_all(&self, va: Va, bytes: u64, access: Access) -> bool {
         self.parts(va, bytes).all(|(_, part)| part.access == access)
     }
 
-    /// What is mapped in the range, cut to it, from its lowest address on.
+    /// Iterates over the mappings in the range, cut to it, from the lowest address on.
     pub(super) fn parts(&self, va: Va, bytes: u64) -> impl Iterator<Item = (Va, Mapping<M>)> {
         let (from, to) = (va.0, va.0.saturating_add(bytes));
         let first = self.at(from).map_or(from, |(start, _)| start);
@@ -203,13 +201,13 @@ impl<M: Shown> Books<M> {
         })
     }
 
-    /// The mapping that holds an address.
+    /// Returns the mapping that holds an address.
     fn at(&self, at: u64) -> Option<(u64, &Mapping<M>)> {
         let (&start, mapping) = self.mapped.range(..=at).next_back()?;
         (at - start < mapping.bytes).then_some((start, mapping))
     }
 
-    /// At how many addresses of the range, its ends included, areas meet.
+    /// Counts the addresses of the range, its ends included, at which areas meet.
     fn boundaries(&self, va: Va, bytes: u64) -> u64 {
         let Some((start, reserved)) = self.reservation_of(va, bytes) else { return 0 };
         let (from, to) = (va.0.max(start + 1), (va.0 + bytes).min(start + reserved - 1));
@@ -236,10 +234,10 @@ impl<M: Shown> Books<M> {
         M::is_one_area(left, right)
     }
 
-    /// Changes what a range of one reservation is, if `carry_out` succeeds. What was mapped there is returned, cut to
-    /// the range.
+    /// Changes a range of one reservation, if `carry_out` succeeds. Returns the mappings that were there, cut to the
+    /// range.
     ///
-    /// More areas than the budget allows are refused before anything is tried.
+    /// A change to more areas than the budget allows is refused before anything is tried.
     pub(super) fn change(
         &mut self,
         (va, bytes): (Va, u64),
@@ -273,7 +271,7 @@ impl<M: Shown> Books<M> {
         }
     }
 
-    /// Takes the range out of every mapping that has a part of it; what these were.
+    /// Takes the range out of every mapping that has a part of it; returns the original mappings.
     fn cut_out(&mut self, va: Va, bytes: u64) -> Vec<(u64, Mapping<M>)> {
         let (from, to) = (va.0, va.0 + bytes);
         let first = self.at(from).map_or(from, |(start, _)| start);
@@ -320,7 +318,6 @@ impl<M: Shown> Check for Books<M> {
 mod tests {
     use super::*;
 
-    /// A place in a file.
     #[derive(Clone, Copy, Debug, PartialEq)]
     struct At(u64);
 
@@ -366,7 +363,7 @@ mod tests {
         assert_eq!(refused, Err(BackendError::MappingBudget { budget: 5 }));
         books.check().unwrap();
         assert!(books.is_unmapped(Va(130), 1));
-        // What joins two areas into one is always allowed.
+        // A mapping that joins two areas into one is always allowed.
         map(&mut books, 111, 9, 1).unwrap();
         assert_eq!(books.areas(), 4);
         books.check().unwrap();

@@ -1,25 +1,25 @@
-//! What calls are expected to cost, so that a backend without memory can say what one with memory would take.
+//! Expected costs of calls, with which a backend without memory can estimate the time of one with memory.
 
 /// Nanoseconds of each part of the work. Measured on the machine of `crates/nofrag-lab/data/figures/backing.toml` (2
 /// processors, virtualised); ratios carry over, absolute values do not.
 /// Source: docs/sources/backing.md#cost-model.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CostModel {
-    /// To reserve or release addresses.
+    /// To reserve or release addresses, per call.
     pub reserve_ns: f64,
     /// To make or destroy memory, per call.
     pub create_ns: f64,
-    /// To map, per call.
+    /// To map, for each call.
     pub map_ns: f64,
-    /// To unmap, per call.
+    /// To unmap, for each call.
     pub unmap_ns: f64,
     /// To grant access, per call.
     pub grant_ns: f64,
-    /// To purge, per call.
+    /// To purge, for each call.
     pub purge_ns: f64,
     /// To move or copy, per call.
     pub move_ns: f64,
-    /// For each page of what is unmapped or purged, if it was touched.
+    /// For each touched page that is unmapped or purged.
     pub page_ns: f64,
     /// For each page that is moved.
     pub moved_page_ns: f64,
@@ -32,8 +32,8 @@ pub struct CostModel {
 }
 
 impl CostModel {
-    /// That machine with one busy processor: the rows of one page, and what
-    /// sixty-four touched pages add for each.
+    /// The machine of the figures with one busy processor: the rows of one page, and the increase per page in those of
+    /// sixty-four touched pages.
     /// Source: docs/sources/backing.md#baselines, #first-touch, #map-and-unmap, #userfaultfd.
     pub const ALONE: CostModel = CostModel {
         // A mapping of any length costs the same, and so does one over another.
@@ -51,8 +51,8 @@ impl CostModel {
         first_touch_ns: 1_430.0,
     };
 
-    /// The same with another thread of the process on the other processor, which each flush has to reach: what
-    /// giving one page back costs more than alone.
+    /// The same machine with another thread of the process on the other processor, which each flush has to reach (1.3):
+    /// the difference between giving one page back there and giving it back alone.
     /// Source: docs/sources/backing.md#shootdown.
     pub const BUSY: CostModel = CostModel { flush_ns: 19_000.0 - 1_327.0, ..CostModel::ALONE };
 }

@@ -1,9 +1,9 @@
 //! Giving back the contents of many scattered ranges of private memory with few system calls.
 //!
-//! Ranges that touch are joined into one. What remains apart goes to the kernel in vectors (`process_madvise` on
-//! oneself, Linux 6.13 and later), since the flush of the other processors' translation caches is what costs, and a
-//! vector has one. The kernel may stop part-way, and says only after how many bytes: sums of the lengths say which
-//! ranges that covers. A single range needs no vector: nothing would be saved.
+//! Ranges that touch are joined into one. The resulting ranges go to the kernel in vectors (`process_madvise` on
+//! oneself, Linux 6.13 and later), since the costly part is the flush of the other processors' translation caches, and
+//! a vector has one. The kernel may stop part-way, and then returns only the number of bytes: sums of the lengths say
+//! which ranges that covers. A single range needs no vector: nothing would be saved.
 //!
 //! Source: docs/sources/backing.md#r5.
 
@@ -16,21 +16,22 @@ use super::submission::{Joined, join};
 use super::{OpResult, Va};
 use crate::sys;
 
-/// So many ranges go into one vector.
+/// The most ranges in one vector.
 pub(super) const VECTOR: usize = 64;
 
-/// How contents are given back: by vectors until the kernel is found not to take them.
+/// The way to give contents back: by vectors, until the kernel is found not to take them.
 #[derive(Debug, Default)]
 pub(super) struct Discard {
-    /// The kernel takes no vectors. No memory hangs on it: who reads an old value tries once more, no harm done.
+    /// The kernel takes no vectors. No other memory depends on the flag: a reader of an old value tries once more, no
+    /// harm done.
     refused: AtomicBool,
 }
 
 impl Discard {
-    /// Gives the contents of disjoint ranges back, and says of each whether that was done.
+    /// Gives the contents of disjoint ranges back, and notes the result of each.
     ///
     /// # Safety
-    /// Every range lies in a reservation, and nobody relies on its contents.
+    /// Every range lies in a reservation, and its contents are relied on by no one.
     pub(super) unsafe fn all(&self, ranges: &[(Va, u64)], done: &mut [OpResult]) {
         let joined = join(ranges);
         let mut rest = joined.as_slice();
@@ -41,7 +42,7 @@ impl Discard {
             let (whole, after) = rest.split_at(taken);
             whole.iter().flat_map(|run| &run.members).for_each(|&place| done[place] = Ok(()));
             rest = after;
-            // What the kernel stopped at, or all of it that is no vector, by itself.
+            // The range at which the kernel stopped, or a rest that is no vector, is done by itself.
             if let Some((first, after)) = rest.split_first().filter(|_| taken < vector.len()) {
                 // SAFETY: the caller's promise.
                 unsafe { self.single(first, ranges, done) };
@@ -51,7 +52,8 @@ impl Discard {
         }
     }
 
-    /// Remembers that the kernel takes no vectors, if that is what `refusal` means: what a single call then did.
+    /// Remembers that the kernel takes no vectors, if `refusal` means that: `single` is the result of a single call
+    /// afterwards.
     fn learn(&self, refusal: Option<Errno>, single: OpResult) {
         let no_vectors = match refusal {
             Some(Errno::PERM | Errno::NOSYS | Errno::BADF) => true,
@@ -64,7 +66,7 @@ impl Discard {
         }
     }
 
-    /// How many of the first ranges of a vector were done, whole; what the kernel said if it did none.
+    /// Returns how many of the first ranges of a vector were done whole, and the kernel's error if it did none.
     ///
     /// # Safety
     /// As [`all`](Self::all).
@@ -83,7 +85,7 @@ impl Discard {
         }
     }
 
-    /// One call for ranges that touch; where it fails, one for each of them.
+    /// Gives ranges that touch back in one call; where that fails, in one call for each of them.
     ///
     /// # Safety
     /// As [`all`](Self::all).
@@ -106,13 +108,13 @@ impl Discard {
 /// Gives the contents of one range back.
 ///
 /// # Safety
-/// It lies in a reservation, and nobody relies on its contents.
+/// The range lies in a reservation, and its contents are relied on by no one.
 unsafe fn discard(va: Va, bytes: u64) -> OpResult {
     // SAFETY: the caller's promise.
     Ok(unsafe { sys::madvise(pointer(va), bytes as usize, libc::MADV_DONTNEED) }?)
 }
 
-/// How many of the first ranges, by their lengths, the first `bytes` cover.
+/// Returns how many of the first ranges, by their lengths, the first `bytes` cover.
 fn whole_ranges(lengths: impl Iterator<Item = u64>, bytes: u64) -> usize {
     let ends = lengths.scan(0, |end, length| {
         *end += length;

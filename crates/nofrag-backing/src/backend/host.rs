@@ -13,19 +13,19 @@ use crate::sys;
 
 /// The reservations of a backend in this process.
 ///
-/// 1. Every reservation of `books` and every range of `held_back` was mapped by `reserve`, and nobody else unmaps it.
+/// 1. Every reservation of `books` and every range of `held_back` was mapped by `reserve`, and is unmapped here alone.
 /// 2. No range is in both, nor twice in either.
-/// 3. The books keep count of the areas of what is held back: they are within the budget too.
+/// 3. The books count the areas of ranges that are held back: they are within the budget too.
 ///
-/// The lock is as the kernel's own: who purges shares it, who maps or unmaps holds it alone. It is held over the
-/// system call, since else a range could be released, and be somebody else's, between the look into the books and the
-/// call.
+/// The lock is as the kernel's own: a purge shares it, a mapping or unmapping holds it alone. It is held over the
+/// system call, since else a range could be released, and reserved by another user, between the look into the books and
+/// the call.
 #[derive(Debug)]
 pub(super) struct HostSpace<M: Shown> {
     books: RwLock<Books<M>>,
-    /// What was released and could not be unmapped, emptied; tried again later.
+    /// Ranges that were released and could not be unmapped, emptied; tried again later.
     held_back: Mutex<Vec<HeldBack>>,
-    /// What a reservation allows.
+    /// The access that a reservation allows where nothing is mapped in it.
     allowed: ProtFlags,
 }
 
@@ -34,19 +34,19 @@ pub(super) struct HostSpace<M: Shown> {
 struct HeldBack {
     va: Va,
     bytes: usize,
-    /// The system keeps at most so many for them.
+    /// The most areas that the system keeps for them.
     areas: u64,
 }
 
 impl<M: Shown> HostSpace<M> {
-    /// Nothing reserved. What will be allows `allowed` where nothing is mapped in it.
+    /// Returns a space with nothing reserved.
     pub(super) fn new(allowed: ProtFlags, budget: Option<u64>) -> HostSpace<M> {
         let books = RwLock::new(Books::new(budget));
         HostSpace { books, held_back: Mutex::default(), allowed }
     }
 
     pub(super) fn read(&self) -> RwLockReadGuard<'_, Books<M>> {
-        // Nothing panics while the lock is held: what is carried out under it are system calls.
+        // Nothing panics while the lock is held: under it there are only system calls.
         self.books.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -54,16 +54,16 @@ impl<M: Shown> HostSpace<M> {
         self.books.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes that were released and are not unmapped yet.
+    /// Returns the number of bytes that were released and are not unmapped yet.
     pub(super) fn held_back(&self) -> u64 {
         let held_back = self.held_back.lock().unwrap_or_else(PoisonError::into_inner);
         held_back.iter().map(|held| held.bytes as u64).sum()
     }
 
-    /// A mapping that shows nothing but what a reservation allows.
+    /// Makes a mapping that shows nothing and allows no more than a reservation does.
     ///
     /// # Safety
-    /// With `MAP_FIXED`, the range lies in a reservation, and nobody uses what is there.
+    /// With `MAP_FIXED`, the range lies in a reservation, and its contents are no longer used.
     pub(super) unsafe fn map_empty(
         &self,
         at: *mut c_void,
@@ -75,7 +75,7 @@ impl<M: Shown> HostSpace<M> {
         unsafe { sys::mmap_anonymous(at, bytes, self.allowed, flags) }
     }
 
-    /// So many bytes at a multiple of `align`, a power of two and of pages.
+    /// Reserves `wanted` bytes at a multiple of `align`, a power of two and of pages.
     pub(super) fn reserve(
         &self,
         wanted: usize,
@@ -88,18 +88,18 @@ impl<M: Shown> HostSpace<M> {
         }
         self.try_again(&mut books);
         books.may_reserve()?;
-        // What is needed to find an aligned place in it; the rest is given back at once.
+        // Enough to find an aligned place in it; the rest is given back at once.
         let slack = align.saturating_sub(1 << sys::PAGE);
         let total = wanted.checked_add(slack).ok_or(Errno::NOMEM)?;
         let hint = pointer(hint.unwrap_or_default());
-        // SAFETY: without `MAP_FIXED` nothing that exists is replaced.
+        // SAFETY: without `MAP_FIXED` no mapping that exists is replaced.
         let base = unsafe { self.map_empty(hint, total, MapFlags::empty()) }?;
         let base = base.expose_provenance();
         let start = base.next_multiple_of(align);
         let (before, after) = (start - base, base + total - (start + wanted));
         for (at, bytes) in [(base, before), (start + wanted, after)] {
             if bytes > 0 {
-                // SAFETY: it was mapped above, and nobody knows of it yet.
+                // SAFETY: it was mapped above, and no other thread knows of it yet.
                 unsafe { self.unmap(&mut books, Va(at as u64), bytes, 1) };
             }
         }
@@ -107,7 +107,7 @@ impl<M: Shown> HostSpace<M> {
         Ok(Va(start as u64))
     }
 
-    /// Gives back exactly what was reserved; what was mapped in it is returned.
+    /// Gives back exactly one reservation; returns the mappings that were in it.
     pub(super) fn release(
         &self,
         va: Va,
@@ -120,12 +120,12 @@ impl<M: Shown> HostSpace<M> {
         self.try_again(&mut books);
         let areas = books.areas_of(va, bytes);
         let mapped = books.strike(va, bytes);
-        // SAFETY: it was one of our reservations (law 1), and is off the books; who gives it back uses it no more.
+        // SAFETY: it was one of our reservations (law 1), and is off the books; the caller gives it up.
         unsafe { self.unmap(&mut books, va, bytes as usize, areas) };
         Ok(mapped)
     }
 
-    /// Keeps what is mapped in a range from children of `fork`.
+    /// Keeps the mappings in a range from children of `fork`.
     pub(super) fn hide_from_children(&self, va: Va, bytes: u64) -> Result<(), BackendError> {
         let mut books = self.write();
         books.check_reserved(va, bytes)?;
@@ -135,18 +135,18 @@ impl<M: Shown> HostSpace<M> {
         Ok(unsafe { sys::madvise(pointer(va), bytes as usize, libc::MADV_DONTFORK) }?)
     }
 
-    /// Takes a range away for good: now, or, where the system refuses, later. A part of an area that has merged with
-    /// its neighbours goes only if one more area may be made, which at the limit of areas is refused; it is emptied
-    /// and held back then, so that neither its memory nor its addresses are lost.
+    /// Removes a range for good: now, or, where the system refuses, later. A part of an area that has merged with its
+    /// neighbours goes only if one more area may be made, which at the limit of areas is refused; it is emptied and
+    /// held back then, so that neither its memory nor its addresses are lost.
     ///
     /// # Safety
-    /// The range was mapped by `reserve`, nobody uses it, and it is not in the books any more.
+    /// The range was mapped by `reserve`, it is no longer used, and it is not in the books any more.
     unsafe fn unmap(&self, books: &mut Books<M>, va: Va, bytes: usize, areas: u64) {
         // SAFETY: the caller's promise.
         if unsafe { sys::munmap(pointer(va), bytes) }.is_ok() {
             return;
         }
-        // Should this fail too, the memory stays until the range can be unmapped. Nobody gets to see it.
+        // Should this fail too, the memory stays until the range can be unmapped. It is seen by no one.
         // SAFETY: the caller's promise.
         let _ = unsafe { sys::madvise(pointer(va), bytes, libc::MADV_DONTNEED) };
         let mut held_back = self.held_back.lock().unwrap_or_else(PoisonError::into_inner);
@@ -154,11 +154,11 @@ impl<M: Shown> HostSpace<M> {
         books.keep(areas);
     }
 
-    /// Tries again to unmap what is held back.
+    /// Tries again to unmap the ranges that are held back.
     fn try_again(&self, books: &mut Books<M>) {
         let mut held_back = self.held_back.lock().unwrap_or_else(PoisonError::into_inner);
         held_back.retain(|held| {
-            // SAFETY: it was mapped by `reserve` and is unmapped here alone (law 1); who had it gave it back.
+            // SAFETY: it was mapped by `reserve` and is unmapped here alone (law 1); its user gave it back.
             let stays = unsafe { sys::munmap(pointer(held.va), held.bytes) }.is_err();
             if !stays {
                 books.let_go(held.areas);
@@ -176,9 +176,9 @@ impl<M: Shown> Drop for HostSpace<M> {
         self.try_again(&mut self.write());
         let books = self.books.get_mut().unwrap_or_else(PoisonError::into_inner);
         for (va, bytes) in books.reservations() {
-            // SAFETY: it is one of our reservations (law 1), and with this their last owner goes. Whoever has an
-            // address of it was told that it ends with the backend.
-            // What cannot be unmapped even now is emptied at least, and stays with the process.
+            // A range that cannot be unmapped even now is emptied at least, and stays with the process.
+            // SAFETY: it is one of our reservations (law 1), and with this their last owner goes. Addresses in it are
+            // documented to end with the backend.
             if unsafe { sys::munmap(pointer(va), bytes as usize) }.is_err() {
                 // SAFETY: as above.
                 let _ = unsafe { sys::madvise(pointer(va), bytes as usize, libc::MADV_DONTNEED) };
@@ -187,12 +187,12 @@ impl<M: Shown> Drop for HostSpace<M> {
     }
 }
 
-/// An address of this process, for a system call.
+/// Returns an address of this process as a pointer, for a system call.
 pub(super) fn pointer(va: Va) -> *mut c_void {
     ptr::with_exposed_provenance_mut(va.0 as usize)
 }
 
-/// What users may do, as `mmap` takes it.
+/// Returns an access as `mmap` takes it.
 pub(super) fn protection(access: Access) -> ProtFlags {
     match access {
         Access::None => ProtFlags::empty(),
@@ -201,10 +201,10 @@ pub(super) fn protection(access: Access) -> ProtFlags {
     }
 }
 
-/// Changes what users of a range may do.
+/// Changes the access that a range allows.
 ///
 /// # Safety
-/// The range lies in a reservation, and whoever reserved it decides what its users may do.
+/// The range lies in a reservation, and the caller is the one that decides on access to it.
 pub(super) unsafe fn protect(va: Va, bytes: u64, access: Access) -> Result<(), BackendError> {
     let allowed = MprotectFlags::from_bits_truncate(protection(access).bits());
     // SAFETY: the caller's promise.

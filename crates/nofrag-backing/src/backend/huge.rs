@@ -1,8 +1,8 @@
 //! Memory in huge pages: 2 MiB at a time, given and taken.
 //!
-//! Transparent huge pages are those that Linux gives where it can ([`Anonymous::huge`]); a file gets them when it is
-//! told to collapse what it holds ([`Memfd::collapse`]). Huge pages that the administrator set aside are certain, and
-//! few ([`Memfd::hugetlb`]). In all of them the granule is the huge page: to purge a part of one would split it, which
+//! Transparent huge pages are those that Linux gives where it can ([`Anonymous::huge`]); a file gets them when its
+//! contents are collapsed ([`Memfd::collapse`]). Huge pages that the administrator set aside are certain, and few
+//! ([`Memfd::hugetlb`]). In all of them the granule is the huge page: to purge a part of one would split it, which
 //! costs more than to purge the whole, and leaves nothing huge behind.
 //!
 //! Source: docs/sources/backing.md#huge-pages, #r4.
@@ -19,10 +19,9 @@ use crate::sys;
 /// Bytes of a huge page.
 pub const HUGE: u64 = 2 << 20;
 
-/// `MADV_COLLAPSE` of Linux 6.1.
 const COLLAPSE: i32 = 25;
 
-/// Where Linux says how many huge pages there are.
+/// The folder with Linux's counts of huge pages.
 const SET_ASIDE: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
 
 impl Anonymous {
@@ -33,11 +32,11 @@ impl Anonymous {
         Anonymous::with_pages(HUGE, Some(libc::MADV_HUGEPAGE))
     }
 
-    /// Makes huge pages of what a mapped range holds, now, whatever the host's settings say. The contents stay.
+    /// Makes huge pages of the contents of a mapped range, now, under any settings of the host. The contents stay.
     ///
     /// # Errors
     /// `Unsupported` unless the granule is a huge page, since a smaller purge would split them again; `Misfit` and
-    /// `WrongState` as for a purge; what the system says: `AGAIN` or `NOMEM` where it finds no huge page, `INVAL` from
+    /// `WrongState` as for a purge; errors of the system: `AGAIN` or `NOMEM` where it finds no huge page, `INVAL` from
     /// a kernel before 6.1.
     pub fn collapse(&self, va: Va, bytes: u64) -> OpResult {
         collapse(&self.space, &self.geometry, va, bytes)
@@ -49,7 +48,7 @@ impl Memfd {
     /// the host's `shmem_enabled` says so.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// Those of [`new`](Self::new).
     pub fn huge(budget: Budget) -> Result<Memfd, BackendError> {
         Memfd::with_pages(HUGE, MemfdFlags::empty(), budget)
     }
@@ -58,7 +57,7 @@ impl Memfd {
     /// purged in place: the page would go back to all who want one, and the next touch might find none.
     ///
     /// # Errors
-    /// [`NoHugePages`](BackendError::NoHugePages) if none are; else as [`new`](Self::new).
+    /// [`NoHugePages`](BackendError::NoHugePages) if no pages are set aside; else those of [`new`](Self::new).
     pub fn hugetlb(budget: Budget) -> Result<Memfd, BackendError> {
         if pages("nr_hugepages") + pages("nr_overcommit_hugepages") == 0 {
             return Err(no_huge_pages());
@@ -73,10 +72,11 @@ impl Memfd {
         self
     }
 
-    /// Makes huge pages of what a mapped range shows, now, whatever the host's settings say. The contents stay.
+    /// Makes huge pages of the part of the file that a mapped range shows, now, under any settings of the host. The
+    /// contents stay.
     ///
     /// # Errors
-    /// As [`Anonymous::collapse`].
+    /// Those of [`Anonymous::collapse`].
     pub fn collapse(&self, va: Va, bytes: u64) -> OpResult {
         collapse(&self.space, &self.geometry, va, bytes)
     }
@@ -93,7 +93,7 @@ fn collapse<M: Shown>(space: &HostSpace<M>, geometry: &Geometry, va: Va, bytes: 
     Ok(unsafe { sys::madvise(pointer(va), bytes as usize, COLLAPSE) }?)
 }
 
-/// One of the counts of huge pages; none where the kernel has no such pages.
+/// Reads one of the counts of huge pages; zero where the kernel has no such pages.
 fn pages(name: &str) -> u64 {
     let text = fs::read_to_string(format!("{SET_ASIDE}/{name}")).ok();
     text.and_then(|text| text.trim().parse().ok()).unwrap_or(0)

@@ -1,7 +1,7 @@
-//! What the kernel does to those who map, as samples for who judges them.
+//! The kernel's effects on a process that maps memory, as samples to be judged elsewhere.
 //!
 //! Counts are exact; times are of this machine at this moment, and only their ratios within one run mean anything.
-//! What is compared is measured in turns.
+//! Things that are compared are measured in turns.
 
 use std::hint::{black_box, spin_loop};
 use std::io;
@@ -23,25 +23,26 @@ use crate::{maps, sys};
 
 const PAGE: u64 = 1 << sys::PAGE;
 
-/// Above so many areas a kernel's memory would be what is measured.
+/// The most areas to make: with more of them the kernel's own memory would be measured.
 const MOST_AREAS: u64 = 1 << 18;
 
-/// How many runs are purged at a time.
+/// Number of runs that are purged at a time.
 const RUNS: u64 = 64;
 
-/// How many one-page mappings, each alone in a reservation, a process could make.
+/// The one-page mappings, each alone in a reservation, that a process could make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Isolated {
-    /// So many areas Linux allows a process.
+    /// Areas that Linux allows a process.
     pub limit: u64,
-    /// So many it had before.
+    /// Areas that the process had before.
     pub areas_before: u64,
-    /// So many mappings were made before one was refused.
+    /// Mappings that were made before one was refused.
     pub maps: u64,
 }
 
 impl Isolated {
-    /// What is left, two areas to a mapping: the page, and the gap behind it.
+    /// Returns the number of mappings that the remaining areas allow, two areas to a mapping: the page, and the gap
+    /// behind it.
     #[must_use]
     pub fn expected(&self) -> u64 {
         self.limit.saturating_sub(self.areas_before) / 2
@@ -53,7 +54,7 @@ impl Isolated {
 /// Source: docs/sources/backing.md#oracle-1, #map-limit.
 ///
 /// # Errors
-/// What the system says; `Unsupported` where the limit is set so high that the kernel's memory would suffer.
+/// Errors of the system; `Unsupported` where the limit is set so high that the kernel's memory would suffer.
 pub fn isolated_maps() -> io::Result<Isolated> {
     let limit = max_map_count();
     if limit > MOST_AREAS {
@@ -71,7 +72,7 @@ pub fn isolated_maps() -> io::Result<Isolated> {
         0 => {
             let counts = count_in_child(reservation.start(), limit, file.as_fd());
             let status = report(counts, &writer);
-            // SAFETY: ends the child at once, without what the parent would do at its own end.
+            // SAFETY: ends the child at once, without the work that the parent does at its own end.
             unsafe { libc::_exit(status) }
         }
         child => {
@@ -90,14 +91,14 @@ pub fn isolated_maps() -> io::Result<Isolated> {
     }
 }
 
-/// The areas of the child, and the mappings that it could add.
+/// Returns the areas of the child, and the number of mappings that it could add.
 fn count_in_child(start: u64, limit: u64, file: BorrowedFd<'_>) -> Result<(u64, u64), Errno> {
     let areas = own_areas()?;
     let flags = MapFlags::SHARED | MapFlags::FIXED;
     for made in 0..=limit {
         let at = ptr::with_exposed_provenance_mut((start + (2 * made + 1) * PAGE) as usize);
-        // SAFETY: the page lies in the reservation, which is the caller's and has twice as many pages and two more;
-        // nobody uses it.
+        // SAFETY: the page lies in the reservation, which is the caller's and has twice as many pages and two more; it
+        // is not used.
         match unsafe { sys::mmap(at, PAGE as usize, ProtFlags::READ, flags, file, 0) } {
             Ok(_) => {}
             Err(Errno::NOMEM) => return Ok((areas, made)),
@@ -107,7 +108,8 @@ fn count_in_child(start: u64, limit: u64, file: BorrowedFd<'_>) -> Result<(u64, 
     Ok((areas, limit))
 }
 
-/// The lines of `/proc/self/maps`, without the one that is no area of the process; without any memory of its own.
+/// Counts the lines of `/proc/self/maps` without the one that is not an area of the process, and without any memory of
+/// its own.
 fn own_areas() -> Result<u64, Errno> {
     let file = rustix::fs::open(c"/proc/self/maps", OFlags::RDONLY, Mode::empty())?;
     let (mut lines, mut buffer) = (0, [0_u8; 4096]);
@@ -125,7 +127,7 @@ fn own_areas() -> Result<u64, Errno> {
     }
 }
 
-/// Tells the parent, and with what the child ends.
+/// Sends the counts to the parent; returns the exit status of the child.
 fn report(counts: Result<(u64, u64), Errno>, to: &OwnedFd) -> i32 {
     let Ok((areas, made)) = counts else { return 1 };
     let mut bytes = [0; 16];
@@ -135,15 +137,15 @@ fn report(counts: Result<(u64, u64), Errno>, to: &OwnedFd) -> i32 {
     i32::from(rustix::io::write(to, &bytes).is_err())
 }
 
-/// Makes one-page mappings of shared memory, one after the other at adjacent addresses and offsets; how many areas
-/// they are in the end.
+/// Makes one-page mappings of shared memory, one after the other at adjacent addresses and offsets; returns the number
+/// of areas that they are in the end.
 /// Source: docs/sources/backing.md#oracle-2.
 ///
 /// # Errors
-/// What the backend or the system says.
+/// Errors of the backend or the system.
 pub fn adjacent_maps(count: u64) -> Result<usize, BackendError> {
     let backend = Memfd::new(Budget::Half)?;
-    // A page on each side is not mapped, so that nothing of others is joined.
+    // A page on each side is not mapped, so that no mapping of others is joined.
     let va = backend.reserve(times(count.saturating_add(2), PAGE)?, PAGE, None)?.plus(PAGE);
     let phys = backend.create(times(count, PAGE)?)?;
     for page in 0..count {
@@ -155,12 +157,12 @@ pub fn adjacent_maps(count: u64) -> Result<usize, BackendError> {
     Ok(areas.iter().filter(|area| area.start < end && va.0 < area.end).count())
 }
 
-/// Fills so many huge pages of shared memory with small ones and collapses them one by one: the nanoseconds of each, or
-/// why it stayed as it was.
+/// Fills `count` huge pages of shared memory with small ones and collapses them one by one: returns the nanoseconds of
+/// each, or the reason for which it stayed as it was.
 /// Source: docs/sources/backing.md#oracle-6.
 ///
 /// # Errors
-/// What the backend says before the first is collapsed.
+/// Errors of the backend before the first is collapsed.
 pub fn collapses(count: u64) -> Result<Vec<Result<u64, BackendError>>, BackendError> {
     let backend = Memfd::huge(Budget::Half)?;
     let va = mapped(&backend, times(count, HUGE)?)?;
@@ -172,10 +174,9 @@ pub fn collapses(count: u64) -> Result<Vec<Result<u64, BackendError>>, BackendEr
     Ok((0..count).map(collapse).collect())
 }
 
-/// What else runs in the process meanwhile.
+/// The other work of the process meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
-    /// Nothing.
     Idle,
     /// A thread on another processor, whose translation cache has to be flushed too.
     Busy,
@@ -184,18 +185,17 @@ pub enum Peer {
 /// Nanoseconds to purge a run: one call for each, and one vector for all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScatteredPurges {
-    /// A call for each run.
+    /// With a call for each run.
     pub singly: Vec<u64>,
-    /// In vectors.
     pub in_vectors: Vec<u64>,
 }
 
-/// Purges scattered runs of `pages` touched pages of private memory, both ways in turns, so many times. On a
+/// Purges scattered runs of `pages` touched pages of private memory, both ways in turns, `rounds` times. On a
 /// host that does other work, a busy peer does not always run at the same moment, and the two ways differ less.
 /// Source: docs/sources/backing.md#oracle-9.
 ///
 /// # Errors
-/// What the backend says.
+/// Errors of the backend.
 pub fn scattered_purges(
     pages: u64,
     rounds: u32,
@@ -227,13 +227,13 @@ pub fn scattered_purges(
     })
 }
 
-/// Runs `body` while the peer does what it does.
+/// Runs `body` while the peer works.
 fn beside<T>(peer: Peer, body: impl FnOnce() -> T) -> T {
     let (runs, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
     thread::scope(|scope| {
         if peer == Peer::Busy {
             scope.spawn(|| {
-                // No data hangs on either flag: one begins a measurement, the other ends a loop.
+                // No data depends on either flag: one begins a measurement, the other ends a loop.
                 runs.store(true, Ordering::Relaxed);
                 while !is_over.load(Ordering::Relaxed) {
                     spin_loop();
@@ -252,17 +252,16 @@ fn beside<T>(peer: Peer, body: impl FnOnce() -> T) -> T {
 /// Nanoseconds to punch into a huge page of shared memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Punches {
-    /// All of it.
     pub whole: Vec<u64>,
-    /// Sixteen pages in the middle, which splits it.
+    /// Sixteen small pages in the middle, which splits it.
     pub part: Vec<u64>,
 }
 
-/// Makes huge pages and punches into them, a part and the whole in turns, so many times.
+/// Makes huge pages and punches into them, a part and the whole in turns, `rounds` times.
 /// Source: docs/sources/backing.md#oracle-11.
 ///
 /// # Errors
-/// What the backend says; that of a collapse where the host has no huge page.
+/// Errors of the backend; that of a collapse where the host has no huge page.
 pub fn punches(rounds: u32) -> Result<Punches, BackendError> {
     let backend = Memfd::huge(Budget::Half)?;
     let va = mapped(&backend, HUGE)?;
@@ -290,12 +289,12 @@ pub fn punches(rounds: u32) -> Result<Punches, BackendError> {
     Ok(samples)
 }
 
-/// So many bytes: what is touched is counted by the same number, so one that passes the end is refused.
+/// Multiplies; a product that overflows is refused, since later counts would wrap.
 fn times(count: u64, each: u64) -> Result<u64, BackendError> {
     count.checked_mul(each).ok_or(BackendError::Misfit)
 }
 
-/// A mapping of new memory, of so many bytes.
+/// Returns a mapping of `bytes` bytes of new memory.
 fn mapped<B: HostMemory>(backend: &B, bytes: u64) -> Result<Va, BackendError> {
     let va = backend.reserve(bytes, 1, None)?;
     let phys = backend.create(bytes)?;
@@ -306,15 +305,14 @@ fn mapped<B: HostMemory>(backend: &B, bytes: u64) -> Result<Va, BackendError> {
 /// Writes to each page of a mapping.
 fn fill(_: &impl HostMemory, va: Va, bytes: u64) {
     for at in (va.0..va.0 + bytes).step_by(PAGE as usize) {
-        // SAFETY: all callers have it mapped by `mapped`, so it can be written (`HostMemory`), and nobody else knows of
-        // it.
+        // SAFETY: all callers have it mapped by `mapped`, so it can be written (`HostMemory`), and no other thread
+        // knows of it.
         unsafe {
             ptr::with_exposed_provenance_mut::<u64>(at as usize).write_volatile(black_box(1))
         };
     }
 }
 
-/// Submits one operation.
 fn one<B: Backend>(backend: &B, op: Op<B::Phys>) -> OpResult {
     let mut done = [Ok(())];
     backend.submit(&[op], &mut done);

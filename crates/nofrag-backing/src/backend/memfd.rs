@@ -1,12 +1,12 @@
 //! Ranges of one sparse file without a name: memory that can be mapped at several addresses.
 //!
 //! Making memory is taking a range of the file ([`RangeAllocator`]); pages come with their first touch. A reservation
-//! is one mapping that allows nothing; mapping replaces a part of it in one step (`MAP_FIXED`), and unmapping maps
-//! nothing over it, so that no other thread's mapping can slip in between. Each mapping may be an area of its own, and
-//! Linux allows a process only so many: those that continue each other count as one, and the budget is half of what
-//! is allowed. What would pass it is refused before it is tried; purging needs no area.
+//! is one mapping that allows nothing; mapping replaces a part of it in one step (`MAP_FIXED`), and unmapping replaces
+//! that by an empty mapping, so that no other thread's mapping can slip in between. Each mapping may be an area of its
+//! own, and Linux allows a process only so many: mappings that continue each other count as one area, and the budget is
+//! half of the number allowed. A mapping that would pass it is refused before it is tried; purging needs no area.
 //!
-//! Purging punches holes into the file, so whoever else maps the range sees it empty too. Neighbours are joined:
+//! Purging punches holes into the file, so every other mapping of the range reads as empty too. Neighbours are joined:
 //! scattered holes gain nothing by being punched together, since Linux flushes for each.
 //!
 //! Source: docs/sources/backing.md#r3, #vma-limit, #scattered-shared.
@@ -30,18 +30,18 @@ use super::{
 use crate::maps::max_map_count;
 use crate::sys;
 
-/// The file grows by at least so many bytes: they cost nothing until they are touched.
+/// The least number of bytes by which the file grows: they cost nothing until they are touched.
 const GROWTH: u64 = 1 << 30;
 
-/// How many areas a backend may make.
+/// The number of areas that a backend may make.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Budget {
-    /// Half of what Linux allows the process: the other half is for all else that it does.
+    /// Half of the number that Linux allows the process: the other half is for its other mappings.
     #[default]
     Half,
-    /// So many.
+    /// This number of areas.
     Areas(u64),
-    /// Whatever Linux allows; it refuses itself.
+    /// No bound but that of Linux, which refuses by itself.
     Unlimited,
 }
 
@@ -57,22 +57,22 @@ impl Budget {
 
 /// Memory in a file, which children of a fork share. See [`Memfd::hugetlb`] for huge pages that were set aside.
 ///
-/// What it has reserved goes when it is dropped; the memory goes with the last process that has it.
+/// Its reservations go when it is dropped; the memory goes with the last process that has it.
 #[derive(Debug)]
 pub struct Memfd {
     pub(super) geometry: Geometry,
     pub(super) space: HostSpace<Window>,
     file: OwnedFd,
     pieces: Mutex<Pieces>,
-    /// What a refused mapping means where pages are set aside for it beforehand.
+    /// The error of a refused mapping; it differs where pages are set aside for memory beforehand.
     pub(super) if_out_of_memory: fn() -> BackendError,
 }
 
-/// Some memory of a [`Memfd`]. It is never made twice: what was destroyed names nothing.
+/// A piece of memory of a [`Memfd`]. Numbers are never reused: a destroyed piece names nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Piece(u64);
 
-/// What a mapping shows: a piece, from some offset of the file on.
+/// The contents that a mapping shows: a piece, from some offset of the file on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Window {
     piece: u64,
@@ -91,16 +91,16 @@ impl Shown for Window {
     }
 }
 
-/// Which part of the file is whose.
+/// The pieces of the file.
 ///
-/// 1. A piece is here while it is not destroyed, and longer while any of it is mapped.
-/// 2. The file is what is free, what pieces have, and what is still to be punched.
-/// 3. So many bytes of a piece are mapped as the books say.
+/// 1. A piece is recorded here while it is not destroyed, and longer while any of it is mapped.
+/// 2. The file consists of free ranges, those of pieces, and those still to be punched.
+/// 3. `mapped` of a piece is the number of its bytes that the books show as mapped.
 #[derive(Debug)]
 struct Pieces {
     free: RangeAllocator,
     live: BTreeMap<u64, Record>,
-    /// Given back, with memory that could not be taken from it yet.
+    /// Ranges that were given back, with memory that could not be taken from them yet.
     unpunched: Vec<Span>,
     made: u64,
     file_bytes: u64,
@@ -109,16 +109,16 @@ struct Pieces {
 #[derive(Clone, Copy, Debug)]
 struct Record {
     span: Span,
-    /// Bytes of it that are mapped, each as often as it is.
+    /// Mapped bytes, each as often as it is mapped.
     mapped: u64,
     is_destroyed: bool,
 }
 
 impl Memfd {
-    /// A file of its own, with nothing reserved, that makes as many areas as `budget` allows.
+    /// Returns a backend with a file of its own, with nothing reserved, that makes as many areas as `budget` allows.
     ///
     /// # Errors
-    /// What `memfd_create` says.
+    /// Errors of `memfd_create` and of the seal.
     pub fn new(budget: Budget) -> Result<Memfd, BackendError> {
         Memfd::with_pages(1 << sys::PAGE, MemfdFlags::empty(), budget)
     }
@@ -130,7 +130,7 @@ impl Memfd {
     ) -> Result<Memfd, BackendError> {
         let flags = flags | MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = sys::memfd_create(c"nofrag", flags)?;
-        // No process that gets it can make it shorter, which would pull memory from under the others.
+        // No process that gets the file can make it shorter, which would pull memory from under the others.
         sys::seal(file.as_fd(), SealFlags::SHRINK)?;
         let max_mappings = budget.areas();
         let geometry = Geometry {
@@ -157,19 +157,21 @@ impl Memfd {
         })
     }
 
-    /// Bytes of addresses that were released while the system could not unmap them; they are unmapped later.
+    /// Returns the bytes of addresses that were released while the system could not unmap them; they are unmapped
+    /// later.
     #[must_use]
     pub fn held_back(&self) -> u64 {
         self.space.held_back()
     }
 
-    /// At most so many areas the system keeps for this backend.
+    /// Returns an upper bound on the number of areas that the system keeps for this backend.
     #[must_use]
     pub fn areas(&self) -> u64 {
         self.space.read().areas()
     }
 
-    /// Bytes of the file that were destroyed while the system could not take their memory; it is taken later.
+    /// Returns the bytes of the file that were destroyed while the system could not take their memory; it is taken
+    /// later.
     #[must_use]
     pub fn unpunched(&self) -> u64 {
         self.pieces().unpunched.iter().map(|span| span.len()).sum()
@@ -180,7 +182,7 @@ impl Memfd {
     }
 
     fn pieces(&self) -> MutexGuard<'_, Pieces> {
-        // No change can be left half done by a panic: nothing between the first step of one and its last can.
+        // No change can be left half done by a panic: nothing between its first step and its last can panic.
         self.pieces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -199,14 +201,14 @@ impl Memfd {
         }
     }
 
-    /// Tries again to take the memory of what was given back.
+    /// Tries again to take the memory of ranges that were given back.
     fn try_again(&self) {
         let unpunched = std::mem::take(&mut self.pieces().unpunched);
         unpunched.into_iter().for_each(|span| self.give_back(span));
     }
 
-    /// Notes that so many bytes of a piece are no longer mapped; gives it back if they were the last of a destroyed
-    /// one.
+    /// Notes that `bytes` bytes of a piece are no longer mapped; gives the piece back if it is destroyed and these were
+    /// the last.
     fn note_unmapped(&self, piece: u64, bytes: u64) {
         let mut pieces = self.pieces();
         let record = pieces.live.get_mut(&piece).expect("what is mapped has a record (law 1)");
@@ -228,7 +230,7 @@ impl Memfd {
             return Err(BackendError::Unsupported);
         };
         self.geometry.fits(va, bytes)?;
-        // Noted as mapped beforehand, so that it stays if it is destroyed meanwhile.
+        // Noted as mapped beforehand, so that the piece stays if it is destroyed meanwhile.
         let at = self.pieces().note_mapped(&self.geometry, phys, offset, bytes)?;
         let mapped = self.map_window(va, bytes, Window { piece: phys.0, at });
         if mapped.is_err() {
@@ -244,8 +246,8 @@ impl Memfd {
         let flags = MapFlags::SHARED | MapFlags::FIXED;
         let (at, length) = (pointer(va), bytes as usize);
         books.change((va, bytes), Change::Map(window, Access::ReadWrite), || {
-            // SAFETY: the range lies in one of our reservations (the books, which are held); who maps over it says
-            // that what is there is no longer used.
+            // SAFETY: the range lies in one of our reservations (the books, which are held); a caller that maps over it
+            // gives up its contents.
             match unsafe { sys::mmap(at, length, allowed, flags, file, window.at) } {
                 Ok(_) => Ok(()),
                 Err(Errno::NOMEM) => Err((self.if_out_of_memory)()),
@@ -278,8 +280,8 @@ impl Memfd {
         let mut books = self.space.write();
         books.check_mapped(va, bytes)?;
         books.change((va, bytes), Change::Unmap, || {
-            // SAFETY: the range lies in one of our reservations (the books, which are held); who unmaps it uses it no
-            // more.
+            // SAFETY: the range lies in one of our reservations (the books, which are held); a caller that unmaps it
+            // gives it up.
             unsafe { self.space.map_empty(pointer(va), bytes as usize, MapFlags::FIXED) }?;
             Ok(())
         })
@@ -289,15 +291,15 @@ impl Memfd {
         self.geometry.fits(va, bytes)?;
         let mut books = self.space.write();
         books.check_mapped(va, bytes)?;
-        // SAFETY: the range lies in one of our reservations (the books, which are held); whoever reserved it decides
-        // what its users may do.
+        // SAFETY: the range lies in one of our reservations (the books, which are held); whoever reserved it decides on
+        // access to it.
         let carry_out = || unsafe { protect(va, bytes, access) };
         books.change((va, bytes), Change::Grant(access), carry_out).map(drop)
     }
 
     fn purge(&self, ops: &[Op<Piece>], done: &mut [OpResult]) {
-        // Held until the holes are punched: what is mapped stays, so its piece does, and nobody else has the file's
-        // range meanwhile.
+        // Held until the holes are punched: mappings stay, so their pieces do, and no other piece has the file's range
+        // meanwhile.
         let books = self.space.read();
         let mut spans: Vec<(Span, usize)> = Vec::new();
         for (place, (va, bytes)) in ops.iter().flat_map(Op::ranges).enumerate() {
@@ -321,11 +323,11 @@ impl Memfd {
     }
 }
 
-/// What was mapped in a range before, or why nothing changed.
+/// The mappings that were in a range before, or the reason for which nothing changed.
 type Replaced = Result<Vec<(Va, Mapping<Window>)>, BackendError>;
 
 impl Window {
-    /// The part of the file that so many bytes show.
+    /// Returns the part of the file that `bytes` bytes show.
     fn span(self, bytes: u64) -> Span {
         Span::sized(self.at, bytes).expect("a mapping is not empty and lies in the file")
     }
@@ -342,7 +344,7 @@ impl Pieces {
         record.ok_or(BackendError::WrongState)
     }
 
-    /// Notes a mapping of a part of a piece; where in the file that is.
+    /// Notes a mapping of a part of a piece; returns its place in the file.
     fn note_mapped(
         &mut self,
         geometry: &Geometry,
@@ -357,7 +359,7 @@ impl Pieces {
         Ok(at.start() + offset)
     }
 
-    /// A free range of the file, which grows if there is none.
+    /// Takes a free range of the file, which grows if there is none.
     fn take(&mut self, file: &OwnedFd, bytes: u64, align: u64) -> Result<Span, BackendError> {
         let request = Request::new(bytes).align(align);
         match self.free.alloc(&request) {
@@ -367,7 +369,7 @@ impl Pieces {
         self.free.alloc(&request).map_err(|_| Errno::NOMEM.into())
     }
 
-    /// Makes the file longer by what holds `bytes`. Its end is always a multiple of [`GROWTH`], and so of alignments.
+    /// Makes the file longer by enough for `bytes`. Its end is always a multiple of [`GROWTH`], and so of alignments.
     fn grow(&mut self, file: &OwnedFd, bytes: u64) -> Result<(), BackendError> {
         let from = self.file_bytes;
         let more = bytes.checked_next_multiple_of(GROWTH).ok_or(Errno::FBIG)?;
@@ -380,7 +382,7 @@ impl Pieces {
     }
 }
 
-/// Of a backend that nobody uses meanwhile.
+/// Checks a backend that is not in use meanwhile.
 impl Check for Memfd {
     fn check(&self) -> Result<(), Violation> {
         let books = self.space.read();
@@ -430,7 +432,7 @@ impl Backend for Memfd {
     fn create(&self, bytes: u64) -> Result<Piece, BackendError> {
         self.geometry.fits(Va(0), bytes)?;
         self.try_again();
-        // What can be shown by huge pages lies so in the file that it can be.
+        // Memory that huge pages can show is aligned for them in the file.
         let is_large = bytes.is_multiple_of(self.geometry.recommended);
         let align = if is_large { self.geometry.recommended } else { self.geometry.granule };
         let mut pieces = self.pieces();
@@ -476,7 +478,7 @@ impl Backend for Memfd {
     }
 }
 
-// SAFETY: reservations are unmapped by `release` or `drop` alone (law 1 of `HostSpace`); what is mapped is mapped to be
-// read and written, shows a part of the file below its end, which never shrinks (it is sealed), and stays until it is
-// unmapped, mapped over, or a grant takes access away.
+// SAFETY: reservations are unmapped by `release` or `drop` alone (law 1 of `HostSpace`); every mapping is readable and
+// writable, shows a part of the file below its end, which never shrinks (it is sealed), and stays until it is unmapped,
+// mapped over, or a grant takes access away.
 unsafe impl HostMemory for Memfd {}

@@ -1,18 +1,18 @@
 //! One face for all memory that can stand behind numbers: this process's own, files in memory, none at all.
 //!
-//! A [`Backend`] reserves addresses, makes memory, and brings the two together; what it can and cannot do it says
-//! itself ([`Geometry`], [`Caps`]), so that whoever manages memory over it (an arena) needs no
-//! case for each kind. Operations are submitted many at a time, because that is where the gain lies: each has its own
-//! result, and what a failure leaves behind is stated ([`Op`]).
+//! A [`Backend`] reserves addresses, makes memory, and brings the two together; its abilities and limits are values
+//! ([`Geometry`], [`Caps`]), so that a manager of memory over it (an arena) needs no case for each kind. Operations are
+//! submitted many at a time, because that is where the gain lies: each has its own result, and the state after a
+//! failure is stated ([`Op`]).
 //!
 //! Bottom up:
 //!
-//! - `cost`: what each call is expected to cost. `refusals`: failures by plan.
-//! - `books`: what is reserved and mapped, and how many areas that makes.
-//! - `submission`: the order of operations, and what a failure leaves alone.
+//! - `cost`: the expected cost of each call. `refusals`: failures by plan.
+//! - `books`: reservations and mappings, and the number of areas that they make.
+//! - `submission`: the order of operations, and the ranges that are left alone after a failure.
 //! - `host`: addresses of this process. `discard`: many ranges emptied by few calls.
 //! - The backends: `anonymous`, `memfd`, both with `huge` pages too; and `simulated`.
-//! - [`measure`]: what the kernel does to those who map, counted and timed.
+//! - [`measure`]: the kernel's effects on a process that maps memory, counted and timed.
 //!
 //! Source: docs/sources/backing.md#backends.
 
@@ -46,19 +46,18 @@ pub use simulated::{Counts, SimCall, Simulated, Touched};
 pub struct Va(pub u64);
 
 impl Va {
-    /// So many bytes further; behind the last address comes zero, as with a pointer.
+    /// Returns the address `bytes` bytes further; behind the last address comes zero, as with a pointer.
     #[must_use]
     pub const fn plus(self, bytes: u64) -> Va {
         Va(self.0.wrapping_add(bytes))
     }
 }
 
-/// What a backend can do, or insists on.
+/// Abilities of a backend, or its demands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Caps(u32);
 
 impl Caps {
-    /// Nothing.
     pub const NONE: Caps = Caps(0);
     /// A part of a mapping may be unmapped.
     pub const PARTIAL_UNMAP: Caps = Caps(1);
@@ -74,22 +73,22 @@ impl Caps {
     pub const SCATTERED_PURGE: Caps = Caps(1 << 5);
     /// Contents move without being copied ([`Op::Move`]).
     pub const MOVE_PAGES: Caps = Caps(1 << 6);
-    /// New memory, and what was purged, reads as zero.
+    /// New memory, and purged memory, reads as zero.
     pub const ZEROED: Caps = Caps(1 << 7);
 
-    /// Whether all of `others` are among them.
+    /// Returns true if all of `others` are among these.
     #[must_use]
     pub const fn has(self, others: Caps) -> bool {
         self.0 & others.0 == others.0
     }
 
-    /// With `others` too, where `|` cannot stand: in constants.
+    /// Adds `others`, where `|` cannot stand: in constants.
     #[must_use]
     pub const fn with(self, others: Caps) -> Caps {
         Caps(self.0 | others.0)
     }
 
-    /// Without `others`.
+    /// Returns these capabilities without `others`.
     #[must_use]
     pub const fn without(self, others: Caps) -> Caps {
         Caps(self.0 & !others.0)
@@ -109,24 +108,24 @@ impl BitOr for Caps {
 pub struct Geometry {
     /// The smallest unit of memory; every size and offset is a multiple of it. A power of two.
     pub granule: u64,
-    /// The unit that serves best, a multiple of `granule`.
+    /// The unit with the best performance, a multiple of `granule`.
     pub recommended: u64,
-    /// What addresses are multiples of. A power of two.
+    /// The unit of addresses, which are multiples of it. A power of two.
     pub va_align: u64,
     /// The largest reservation that makes sense to ask for.
     pub max_va: u64,
-    /// What it can do.
     pub caps: Caps,
-    /// So many mappings may exist at once, where that is known: half of what the kernel allows a process.
+    /// The most mappings that may exist at once, where that is known: half of the number that the kernel allows a
+    /// process.
     pub max_mappings: Option<u64>,
-    /// So many operations of a kind are taken at once at best.
+    /// The most operations of a kind that are taken at once.
     pub vector_max: usize,
-    /// What calls are expected to cost.
     pub cost: CostModel,
 }
 
 impl Geometry {
-    /// Refuses a range that is empty, does not begin or end where it must, or passes the end of all addresses.
+    /// Refuses a range that is empty, does not begin or end at a multiple of its unit, or passes the end of all
+    /// addresses.
     pub(crate) fn fits(&self, va: Va, bytes: u64) -> Result<(), BackendError> {
         let fits = bytes > 0
             && bytes.is_multiple_of(self.granule)
@@ -143,7 +142,7 @@ impl Geometry {
         if is_inside && is_allowed { Ok(()) } else { Err(BackendError::Misfit) }
     }
 
-    /// Bytes and alignment of a reservation, as this process counts them.
+    /// Returns the bytes and alignment of a reservation, as this process counts them.
     pub(crate) fn reservation(
         &self,
         bytes: u64,
@@ -157,14 +156,11 @@ impl Geometry {
     }
 }
 
-/// What users of a mapping may do.
+/// Access that a mapping allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Nothing.
     None,
-    /// Look.
     Read,
-    /// Look and change.
     ReadWrite,
 }
 
@@ -172,63 +168,44 @@ pub enum Access {
 /// Source: docs/sources/backing.md#legal-states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op<P> {
-    /// Lets `va` show `bytes` of `phys` from `offset` on.
+    /// Maps `bytes` of `phys`, from `offset` on, at `va`.
     Map {
-        /// Where; reserved, and unmapped unless the backend can [`OVER_MAP`](Caps::OVER_MAP).
+        /// Where to map: reserved, and unmapped unless the backend can [`OVER_MAP`](Caps::OVER_MAP).
         va: Va,
-        /// What.
         phys: P,
-        /// From there on.
+        /// First byte of the memory to show.
         offset: u64,
-        /// So much of it.
         bytes: u64,
     },
-    /// Takes a mapping, or several that touch, away; the addresses stay reserved.
+    /// Removes a mapping, or several that touch; the addresses stay reserved.
     Unmap {
-        /// Where; mapped from its first byte to its last.
+        /// Start of the range; mapped from its first byte to its last.
         va: Va,
-        /// How much: all of the mapping unless the backend can [`PARTIAL_UNMAP`](Caps::PARTIAL_UNMAP).
+        /// Length of the range: all of the mapping unless the backend can [`PARTIAL_UNMAP`](Caps::PARTIAL_UNMAP).
         bytes: u64,
     },
-    /// Says what users may do from now on, until it is mapped anew.
+    /// Changes the access of a range, until it is mapped anew.
     Grant {
-        /// Where; mapped from its first byte to its last.
+        /// Start of the range; mapped from its first byte to its last.
         va: Va,
-        /// How much.
         bytes: u64,
-        /// What.
         access: Access,
     },
-    /// Gives the contents back; the mapping stays, and reads as zero where the backend has [`Caps::ZEROED`]. If that
-    /// fails the range may still hold them.
+    /// Gives the contents back; the mapping stays, and reads as zero where the backend has [`Caps::ZEROED`]. If the
+    /// purge fails the range may still hold its contents.
     Purge {
-        /// Where; mapped from its first byte to its last.
+        /// Start of the range; mapped from its first byte to its last.
         va: Va,
-        /// How much.
         bytes: u64,
     },
-    /// Makes `to` hold what `from` held, without copying; `from` is empty then.
-    Move {
-        /// To there.
-        to: Va,
-        /// From there.
-        from: Va,
-        /// So much.
-        bytes: u64,
-    },
-    /// Makes `to` hold what `from` holds.
-    Copy {
-        /// To there.
-        to: Va,
-        /// From there.
-        from: Va,
-        /// So much.
-        bytes: u64,
-    },
+    /// Moves the contents of `from` to `to`, without copying; `from` is empty then.
+    Move { to: Va, from: Va, bytes: u64 },
+    /// Copies the contents of `from` to `to`.
+    Copy { to: Va, from: Va, bytes: u64 },
 }
 
 impl<P> Op<P> {
-    /// The ranges of addresses that it concerns: one, or the two of a move or copy.
+    /// Returns the ranges of addresses that it concerns: one, or the two of a move or copy.
     pub fn ranges(&self) -> impl Iterator<Item = (Va, u64)> {
         let (first, second) = match *self {
             Op::Map { va, bytes, .. }
@@ -250,33 +227,30 @@ pub enum BackendError {
     /// The backend cannot do it at all: a capability is missing.
     #[error("this backend cannot do that")]
     Unsupported,
-    /// A size, offset or address is not a multiple of what it must be, or lies outside.
+    /// A size, offset or address is not a multiple of its unit, or lies outside.
     #[error("a size, offset or address that the backend does not take")]
     Misfit,
-    /// The range is in a state in which this must not be done, for example mapped already.
+    /// The state of the range forbids the operation: for example, it is mapped already.
     #[error("not in a state in which that may be done")]
     WrongState,
     /// One more mapping would pass the budget of mappings; nothing was tried.
     #[error("the budget of {budget} mappings is used up")]
-    MappingBudget {
-        /// So many are allowed.
-        budget: u64,
-    },
-    /// The administrator has set no huge pages aside, or none that are free.
+    MappingBudget { budget: u64 },
+    /// The administrator has set no huge pages aside, or none of them are free.
     #[error(
         "{free} of {pages} huge pages are free: write how many are wanted to \
          /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages, or use transparent huge pages"
     )]
     NoHugePages {
-        /// So many there are.
+        /// Huge pages that are set aside.
         pages: u64,
-        /// So many of them are free.
+        /// Huge pages that are free.
         free: u64,
     },
     /// An earlier operation of the submission failed on the same range, so this one was not tried.
     #[error("not tried, since an operation before it on the same range failed")]
     Skipped,
-    /// What the system said.
+    /// The system refused with this error.
     #[error("the system refused: {0}")]
     System(Errno),
 }
@@ -287,37 +261,37 @@ impl From<Errno> for BackendError {
     }
 }
 
-/// What became of one operation.
+/// Outcome of one operation: an error says why it was not done.
 pub type OpResult = Result<(), BackendError>;
 
 /// Memory that can be reserved, made, mapped and given back.
 ///
-/// All methods may be called from any thread. What is done to a range while others use it is their affair: a backend
-/// keeps its own books in order, no more. No method hands out a reference to memory.
+/// All methods may be called from any thread. The caller answers for changes to a range that is in use: a backend keeps
+/// its own books in order, no more. No method hands out a reference to memory.
 pub trait Backend: Send + Sync {
-    /// Names some memory.
+    /// Name of a piece of memory.
     type Phys: Copy + Debug + PartialEq + Send + Sync;
 
-    /// What it can do.
+    /// Returns its abilities and limits.
     fn geometry(&self) -> &Geometry;
 
-    /// Reserves addresses: a multiple of `align`, which is a power of two. Nothing is mapped there, and nothing but
-    /// [`Op::Map`] may be done with them.
+    /// Reserves addresses from a multiple of `align` on, which is a power of two. Nothing is mapped there, and nothing
+    /// but [`Op::Map`] may be done with them.
     ///
     /// # Errors
-    /// See [`BackendError`]. `System(NOMEM)`: no such room; asking for half is sensible.
+    /// See [`BackendError`]. `System(NOMEM)`: there is no room of that size; asking for half is sensible.
     fn reserve(&self, bytes: u64, align: u64, hint: Option<Va>) -> Result<Va, BackendError>;
 
-    /// Gives exactly what was reserved back. Memory mapped there is unmapped where the backend allows that.
+    /// Gives exactly one reservation back. Memory mapped there is unmapped where the backend allows that.
     ///
-    /// What a backend cannot give to the system at once (Linux may refuse `munmap` where it would have to split an
-    /// area) it empties, keeps, and gives back later; to the caller it is gone.
+    /// A range that a backend cannot give to the system at once (Linux may refuse `munmap` where it would have to split
+    /// an area) is emptied, kept, and given back later; to the caller it is gone.
     ///
     /// # Errors
     /// See [`BackendError`]; the range stays reserved.
     fn release(&self, va: Va, bytes: u64) -> Result<(), BackendError>;
 
-    /// Makes memory.
+    /// Makes `bytes` bytes of memory.
     ///
     /// # Errors
     /// See [`BackendError`]; nothing was made.
@@ -329,18 +303,18 @@ pub trait Backend: Send + Sync {
     /// See [`BackendError`]; the memory is still there, and may be destroyed later.
     fn destroy(&self, phys: Self::Phys) -> Result<(), BackendError>;
 
-    /// Does the operations in order and says of each what became of it; `done` is as long as `ops`.
+    /// Does the operations in order and writes the outcome of each to `done`, which is as long as `ops`.
     ///
-    /// After a failure, later operations on the same range are [`Skipped`](BackendError::Skipped), and others go on.
-    /// Nothing is undone silently.
+    /// After a failure, later operations on the same range are [`Skipped`](BackendError::Skipped), and those on other
+    /// ranges go on. Nothing is undone silently.
     ///
     /// # Panics
-    /// If `done` is shorter than `ops`.
+    /// If the lengths of `done` and `ops` differ.
     fn submit(&self, ops: &[Op<Self::Phys>], done: &mut [OpResult]);
 
-    /// From now on children of `fork` do not see what is mapped in this range: an access in a child faults. What is
-    /// mapped there later may be seen. To a child nothing of this backend is reserved any more: it may have other
-    /// memory at these addresses, which is not this backend's to change.
+    /// Hides the mappings in this range from children of `fork` from now on: an access in a child faults. Later
+    /// mappings there may be seen. To a child nothing of this backend is reserved any more: it may have other memory at
+    /// these addresses, which is not this backend's to change.
     ///
     /// # Errors
     /// See [`BackendError`]; `Unsupported` where children cannot see the memory anyway, or cannot be kept from it.
@@ -350,7 +324,8 @@ pub trait Backend: Send + Sync {
     }
 }
 
-/// A backend that others look at too. It is no [`HostMemory`]: they could purge what somebody has references to.
+/// A backend that several users share. It is not [`HostMemory`]: one user could purge memory to which another has
+/// references.
 impl<B: Backend> Backend for Arc<B> {
     type Phys = B::Phys;
 
@@ -386,7 +361,6 @@ impl<B: Backend> Backend for Arc<B> {
 /// A backend whose addresses this process can use.
 ///
 /// # Safety
-/// Whoever implements it promises: what is reserved belongs to nobody else until it is released, and between a
-/// successful [`Op::Map`] (and [`Op::Grant`], where needed) and the end of that mapping, every byte there can be read
-/// and written.
+/// An implementation promises: a reservation belongs to its caller alone until it is released, and between a successful
+/// [`Op::Map`] (and [`Op::Grant`], where needed) and the end of that mapping, every byte there can be read and written.
 pub unsafe trait HostMemory: Backend {}

@@ -1,4 +1,4 @@
-//! Failures by plan, for what makes no system calls.
+//! Failures by plan, for code that makes no system calls.
 
 /// Calls of kinds `C` that shall fail with errors `E`.
 #[derive(Debug)]
@@ -19,17 +19,16 @@ impl<C, E> Default for Refusals<C, E> {
 }
 
 impl<C: Copy + PartialEq, E: Copy> Refusals<C, E> {
-    /// Lets `after` calls through, then refuses `times`.
+    /// Plans to let `after` calls through, and then to refuse `times` calls.
     pub(super) fn plan(&mut self, call: C, after: u32, times: u32, error: E) {
         self.0.push(Refusal { call, after, times, error });
     }
 
-    /// Forgets all plans.
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// To be asked before every call.
+    /// Refuses a call if a plan says so; asked before every call.
     pub(super) fn before(&mut self, call: C) -> Result<(), E> {
         let planned = self.0.iter_mut().find(|refusal| refusal.call == call && refusal.times > 0);
         match planned {

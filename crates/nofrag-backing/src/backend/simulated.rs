@@ -1,16 +1,16 @@
-//! No memory at all: addresses and names, by whatever rules one sets, with every call counted and priced.
+//! A backend without memory: addresses and names, by freely chosen rules, with every call counted and priced.
 //!
-//! What a policy would cost on real memory is predicted by running it here: calls, pages, flushes and first touches are
-//! counted, and a [`CostModel`] says what they take. Operations are joined as the real backends join them, so that a
-//! plan that gains nothing there gains nothing here:
+//! Running a policy here predicts its costs on real memory: calls, pages, flushes and first touches are counted, and a
+//! [`CostModel`] says how long they take. Operations are joined as the real backends join them, so that a plan that
+//! gains nothing there gains nothing here:
 //!
 //! * Purges that touch are one call. Scattered ones go in vectors where the backend has
 //!   [`Caps::SCATTERED_PURGE`], with one flush for each vector; without it each is a call and a flush of its own.
 //! * Unmapping a range flushes once for each area in it: a block of many areas is unmapped by one call, not one flush.
 //! * Grants of the same access that touch are one call.
-//! * Only what was touched needs a flush.
+//! * A flush is needed only for touched pages.
 //!
-//! What a real backend would suffer from is refused to who touches.
+//! A touch that a real backend would answer with a fault is refused.
 //!
 //! Source: docs/sources/backing.md#shootdown, #cost-model.
 
@@ -26,58 +26,44 @@ use super::refusals::Refusals;
 use super::submission::{self, Joined};
 use super::{Access, Backend, BackendError, Caps, CostModel, Geometry, Op, OpResult, Va};
 
-/// What a simulated backend is asked for.
+/// The calls that a simulated backend can be told to refuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SimCall {
-    /// To reserve addresses, or give them back.
+    /// To reserve or release addresses.
     Reserve,
-    /// To make memory, or give it back.
+    /// To create or destroy memory.
     Create,
-    /// To map.
     Map,
-    /// To unmap.
     Unmap,
-    /// To grant access.
     Grant,
-    /// To purge.
     Purge,
-    /// To move.
     Move,
-    /// To copy.
     Copy,
 }
 
-/// What was done so far. A page is a granule here.
+/// The work done so far. A page is a granule here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Calls that reserve or release.
     pub reserves: u64,
     /// Calls that create or destroy.
     pub creates: u64,
-    /// Calls that map.
     pub maps: u64,
-    /// Calls that unmap.
     pub unmaps: u64,
-    /// Calls that grant.
     pub grants: u64,
-    /// Calls that purge.
     pub purges: u64,
     /// Calls that move or copy.
     pub moves: u64,
     /// Touched pages that were unmapped or purged.
     pub pages: u64,
-    /// Pages that were moved.
     pub moved_pages: u64,
-    /// Pages that were copied.
     pub copied_pages: u64,
-    /// Flushes.
     pub flushes: u64,
-    /// First touches.
     pub first_touches: u64,
 }
 
 impl CostModel {
-    /// What so much work takes, in nanoseconds.
+    /// Returns the time that the counted work takes, in nanoseconds.
     #[must_use]
     pub fn price(&self, counts: &Counts) -> f64 {
         let parts = [
@@ -101,29 +87,27 @@ impl CostModel {
 /// Why an address cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Touched {
-    /// Nothing is mapped there.
     #[error("nothing is mapped there")]
     Unmapped,
-    /// It is mapped, and access was not granted.
     #[error("no access was granted")]
     NoAccess,
 }
 
 /// A backend without memory.
 ///
-/// 1. Memory is here while it is not destroyed, and longer while any of it is mapped.
-/// 2. What was touched belongs to memory that is here.
+/// 1. Memory is recorded while it is not destroyed, and longer while any of it is mapped.
+/// 2. Touched pages belong to memory that is recorded.
 #[derive(Debug)]
 pub struct Simulated {
     geometry: Geometry,
     world: Mutex<World>,
 }
 
-/// Some memory of a [`Simulated`].
+/// A piece of memory of a [`Simulated`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ghost(u64);
 
-/// What a mapping shows.
+/// The contents that a mapping shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Part {
     memory: u64,
@@ -153,18 +137,18 @@ struct World {
     books: Books<Part>,
     memory: BTreeMap<u64, Record>,
     named: u64,
-    /// Pages that hold something, by memory and offset.
+    /// Pages with contents, by memory and offset.
     touched: BTreeSet<(u64, u64)>,
     counts: Counts,
     refusals: Refusals<SimCall, BackendError>,
 }
 
 impl Simulated {
-    /// A backend of this shape. Addresses are below `max_va`.
+    /// Returns a backend of this shape. Addresses are below `max_va`.
     ///
     /// # Errors
-    /// `Misfit` where the shape makes no sense: a granule or an alignment of addresses that is no power of two, or no
-    /// addresses.
+    /// `Misfit` where the shape makes no sense: a granule or an alignment of addresses that is not a power of two, or
+    /// no addresses.
     pub fn new(geometry: Geometry) -> Result<Simulated, BackendError> {
         let aligned = geometry.granule.is_power_of_two() && geometry.va_align.is_power_of_two();
         let span = Span::new(geometry.va_align, geometry.max_va).ok().filter(|_| aligned);
@@ -186,25 +170,25 @@ impl Simulated {
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was done so far.
+    /// Returns the counts of the work done so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.world().counts
     }
 
-    /// What that would have taken, by the model of the geometry, in nanoseconds.
+    /// Returns the time that this work would have taken, by the model of the geometry, in nanoseconds.
     #[must_use]
     pub fn cost_ns(&self) -> f64 {
         self.geometry.cost.price(&self.counts())
     }
 
-    /// How many areas there are.
+    /// Returns the number of areas.
     #[must_use]
     pub fn areas(&self) -> u64 {
         self.world().books.areas()
     }
 
-    /// Pages that hold something.
+    /// Returns the number of pages with contents.
     #[must_use]
     pub fn pages_held(&self) -> u64 {
         self.world().touched.len() as u64
@@ -215,15 +199,15 @@ impl Simulated {
         self.world().refusals.plan(call, after, times, error);
     }
 
-    /// Refuses no more by plan.
+    /// Forgets all plans to refuse calls.
     pub fn allow_all(&self) {
         self.world().refusals.clear();
     }
 
-    /// Uses every page of a range, as its user would.
+    /// Touches every page of a range, as its user would.
     ///
     /// # Errors
-    /// It cannot be used; pages before the one that cannot were touched.
+    /// See [`Touched`]; pages before the one that cannot be used were touched.
     pub fn touch(&self, va: Va, bytes: u64) -> Result<(), Touched> {
         let mut world = self.world();
         let first = va.0 / self.geometry.granule * self.geometry.granule;
@@ -241,7 +225,7 @@ impl Simulated {
         Ok(())
     }
 
-    /// Whether a mapped page holds anything; `None` where nothing is mapped.
+    /// Returns true if a mapped page has contents; `None` where nothing is mapped.
     #[must_use]
     pub fn holds(&self, va: Va) -> Option<bool> {
         let world = self.world();
@@ -251,7 +235,7 @@ impl Simulated {
     }
 }
 
-/// The first address of each granule of a range.
+/// Iterates over the first address of each granule of a range.
 fn pages(geometry: &Geometry, va: u64, bytes: u64) -> impl Iterator<Item = u64> + use<> {
     (va..va + bytes).step_by(geometry.granule as usize)
 }
@@ -275,7 +259,7 @@ impl World {
         }
     }
 
-    /// How many pages of a part hold something.
+    /// Counts the pages of a part that have contents.
     fn held(&self, part: &Mapping<Part>) -> u64 {
         let Part { memory, offset } = part.shows;
         self.touched.range((memory, offset)..(memory, offset + part.bytes)).count() as u64
@@ -322,7 +306,7 @@ impl World {
         Ok(())
     }
 
-    /// Whether any of a part of some memory is mapped.
+    /// Returns true if any of a part of some memory is mapped.
     fn is_mapped_anywhere(&self, memory: Ghost, offset: u64, bytes: u64) -> bool {
         if self.memory.get(&memory.0).is_none_or(|record| record.mapped == 0) {
             return false;
@@ -336,7 +320,7 @@ impl World {
         })
     }
 
-    /// Whether a range may be unmapped or granted: mapped throughout, and cut nowhere if that is forbidden.
+    /// Refuses to unmap or grant a range that is not mapped throughout, or that cuts a mapping where that is forbidden.
     fn may_change(&self, geometry: &Geometry, va: Va, bytes: u64) -> OpResult {
         geometry.fits(va, bytes)?;
         self.books.check_mapped(va, bytes)?;
@@ -371,7 +355,7 @@ impl World {
         Ok(())
     }
 
-    /// One call that purges some ranges; one flush if any of them holds anything.
+    /// Makes one call that purges some ranges; one flush if any of them has contents.
     fn purge(&mut self, runs: &[Joined]) -> OpResult {
         self.refusals.before(SimCall::Purge)?;
         self.counts.purges += 1;
@@ -432,7 +416,7 @@ impl World {
 }
 
 impl Simulated {
-    /// Does what passes `check`, joined where it touches; where that is refused, each by itself.
+    /// Carries out the operations that pass `check`, joined where they touch; where that is refused, each by itself.
     fn joined(
         &self,
         ops: &[Op<Ghost>],
@@ -474,7 +458,7 @@ impl Simulated {
         let check = |world: &World, va, bytes| world.may_change(&self.geometry, va, bytes);
         let unmap = |world: &mut World, runs: &[Joined]| {
             runs.iter().try_for_each(|run| {
-                // What touches may still be two reservations.
+                // Ranges that touch may still be two reservations.
                 world.books.check_mapped(run.va, run.bytes)?;
                 world.unmap(run.va, run.bytes)
             })

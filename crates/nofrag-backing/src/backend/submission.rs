@@ -1,5 +1,5 @@
-//! The rules of a submission, the same for every backend: in order, each operation with a result of its own, and what
-//! a failure has touched is left alone.
+//! The rules of a submission, the same for every backend: in order, each operation with a result of its own, and ranges
+//! that a failure has touched are left alone.
 //!
 //! Source: docs/sources/backing.md#backends.
 
@@ -34,7 +34,6 @@ pub(super) fn in_batches<P>(
     }
 }
 
-/// Carries operations out one by one.
 pub(super) fn each<P>(
     ops: &[Op<P>],
     done: &mut [OpResult],
@@ -43,10 +42,11 @@ pub(super) fn each<P>(
     done.iter_mut().zip(ops.iter().map(carry_out)).for_each(|(done, result)| *done = result);
 }
 
-/// The most operations of a batch: what is noted of one has no size that a caller chose.
+/// The most operations of a batch, which bounds the notes on one for any submission.
 const MOST: usize = 1024;
 
-/// How many operations, from the first one on, make a batch; none if a failure has touched what the first concerns.
+/// Returns the number of operations, from the first one on, that make a batch; zero if a failure has touched a range of
+/// the first.
 fn batch<P>(ops: &[Op<P>], failed: &Ranges) -> usize {
     let mut taken = Ranges::default();
     let fits = |op: &&Op<P>| {
@@ -62,11 +62,11 @@ fn batch<P>(ops: &[Op<P>], failed: &Ranges) -> usize {
 pub(super) struct Joined {
     pub(super) va: Va,
     pub(super) bytes: u64,
-    /// Which ranges, by their places in the caller's list, ascending by address.
+    /// The ranges, by their places in the caller's list, ascending by address.
     pub(super) members: Vec<usize>,
 }
 
-/// Joins what touches. Ranges are disjoint.
+/// Joins ranges that touch. They are disjoint.
 pub(super) fn join(ranges: &[(Va, u64)]) -> Vec<Joined> {
     let mut order: Vec<usize> = (0..ranges.len()).collect();
     order.sort_unstable_by_key(|&place| ranges[place].0);
@@ -89,18 +89,18 @@ pub(super) fn join(ranges: &[(Va, u64)]) -> Vec<Joined> {
 struct Ranges(BTreeMap<u64, u64>);
 
 impl Ranges {
-    /// Whether any address of the range is in the set.
+    /// Returns true if any address of the range is in the set.
     fn touches(&self, va: Va, bytes: u64) -> bool {
         let last = self.0.range(..va.0.saturating_add(bytes)).next_back();
         last.is_some_and(|(_, &end)| end > va.0)
     }
 
-    /// Whether `op` concerns any address of the set.
+    /// Returns true if `op` concerns any address of the set.
     fn concern<P>(&self, op: &Op<P>) -> bool {
         !self.0.is_empty() && op.ranges().any(|(va, bytes)| self.touches(va, bytes))
     }
 
-    /// Takes all addresses that `op` concerns in.
+    /// Adds all addresses that `op` concerns.
     fn add<P>(&mut self, op: &Op<P>) {
         for (va, bytes) in op.ranges() {
             let (mut start, mut end) = (va.0, va.0.saturating_add(bytes));
@@ -144,7 +144,8 @@ mod tests {
         }
     }
 
-    /// Carries operations out so that those at `refused` fail; the batches, and which operations were skipped.
+    /// Carries operations out so that those at `refused` fail; compares the batches, and the operations that were
+    /// skipped.
     fn check_batches(ops: &[Op<()>], refused: u64, batches: &[usize], skipped: &[usize]) {
         let mut done = vec![Ok(()); ops.len()];
         let mut sizes = Vec::new();

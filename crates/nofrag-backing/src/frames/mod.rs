@@ -1,32 +1,31 @@
 //! Page frames that are memory: a file in memory, handed out by the core's page allocator.
 //!
 //! Frame *n* is the *n*-th page of the file. All frames can be seen through the *window*, one mapping of the whole file
-//! that stays, and any of them can be mapped elsewhere besides. Which frame a request gets
-//! is decided by [`PageAllocator`], under any of its policies, so that large blocks can still be had tomorrow.
+//! that stays, and any of them can be mapped elsewhere besides. [`PageAllocator`] decides, under any of its policies,
+//! which frame a request gets, so that large blocks can still be had tomorrow.
 //!
-//! **Who shares what.** Every method takes `&self` and may be called from any thread. [`Sharing`] says whether all
-//! owners share one allocator behind one lock, or each has an allocator for some pageblocks of its own
-//! (docs/decisions/0020 has the figures). Whole free pageblocks move between those; what finds no room at home and no
-//! pageblock to take over is served by a neighbour. A block goes back to wherever its pageblock belongs.
+//! **Sharing.** Every method takes `&self` and may be called from any thread. [`Sharing`] says whether all owners share
+//! one allocator behind one lock, or each has an allocator for some pageblocks of its own (docs/decisions/0020 has the
+//! figures). Whole free pageblocks move between those; a request that finds no room at home and no pageblock to take
+//! over is served by a neighbour. A block goes back to the allocator of its pageblock.
 //!
-//! **Contents.** New memory is zero, and so is what was purged. What was handed out once is *dirty*, until a purge has
-//! given it back: a request says whether it minds ([`Fill`]). [`Frames::purge`] gives free pageblocks back, whole and
-//! in as few calls as they lie in runs, with no lock held meanwhile.
+//! **Contents.** New memory is zero, and so is purged memory. A frame that was handed out once is *dirty*, until a
+//! purge has given it back: a request says whether it minds ([`Fill`]). [`Frames::purge`] gives free pageblocks back,
+//! whole and with one call for each run of them, with no lock held meanwhile.
 //!
-//! **Who else knows a frame.** A block that is mapped is *held*: giving it back takes effect when the last mapping has
-//! ended, for until then its user could see what the next one writes. And a block has a [`Use`], which says whom to
-//! ask before it is moved. Who moves blocks implements [`Residents`]; it is called with no lock held. From the moment
-//! in which a move is done its owner knows the block by its new name only, and may give it back by that name though
-//! the allocator has not heard of it yet: this module translates.
+//! **Other users of a frame.** A block that is mapped is *held*: giving it back takes effect when the last mapping has
+//! ended, for until then its user could see the next one's writes. And a block has a [`Use`], which names the party to
+//! ask before the block is moved. Parties that move blocks implement [`Residents`], which is called with no lock held.
+//! From the moment in which a move is done the block's owner knows the block by its new name only, and may give it back
+//! by that name though the allocator has not heard of it yet: this module translates.
 //!
-//! **Fork.** The memory is shared: a child sees the frames and what is written to them. The books are not: a child is
-//! handed no block, and purges and moves nothing, or it would write to what its parent has handed out. It should not
-//! ask for anything else of the `Frames` either, whose locks another thread may have held; but it may exec, exit, read
-//! and write.
+//! **Fork.** The memory is shared: a child sees the frames and later writes to them. The books are not: a child is
+//! handed no block, and purges and moves nothing, or it would write to memory that its parent has handed out. It should
+//! not ask for anything else of the `Frames` either, whose locks another thread may have held; but it may exec, exit,
+//! read and write.
 //!
-//! Bottom up: `word` (what is known of a block), `window` (the memory), `shard` (a
-//! lock that counts), `serve` (how a request is driven), `purge` (zeros), `stats` (what can be seen, and what is always
-//! true).
+//! Bottom up: `word` (the state of a block), `window` (the memory), `shard` (a lock that counts), `serve` (how a
+//! request is driven), `purge` (zeros), `stats` (counts, and the laws).
 
 mod purge;
 mod serve;
@@ -60,24 +59,23 @@ pub use serve::Residents;
 pub use stats::FrameStats;
 pub use word::Use;
 
-/// More owners than this share no more: each costs metadata for all frames.
+/// The most owners with an allocator of their own: each costs metadata for all frames.
 pub const MAX_SHARDS: u32 = 16;
 
-/// What frames are made for.
+/// Configuration of page frames: their memory, policy and owners.
 #[derive(Clone, Debug)]
 pub struct FramesConfig {
-    /// How much memory, rounded up to pageblocks of 2 MiB. None of it is touched before it is used.
+    /// Bytes of memory, rounded up to pageblocks of 2 MiB. None of it is touched before it is used.
     pub bytes: u64,
-    /// How fragmentation is fought. Watermarks are not boosted: nobody reclaims in the background who would lower them.
+    /// The policy against fragmentation. Watermarks are not boosted: no background reclaim would lower them again.
     pub policy: FragmentationPolicy,
-    /// So many owners: processors, or threads.
+    /// Number of owners: processors, or threads.
     pub owners: u32,
-    /// How they share.
     pub sharing: Sharing,
 }
 
 impl FramesConfig {
-    /// One owner, and our own policy.
+    /// Returns a configuration with one owner and our own policy.
     #[must_use]
     pub const fn new(bytes: u64) -> FramesConfig {
         let policy = FragmentationPolicy::NOFRAG;
@@ -85,20 +83,19 @@ impl FramesConfig {
     }
 }
 
-/// How owners share the allocator.
+/// The ways in which owners share the allocator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Sharing {
-    /// One allocator, one lock.
+    /// One allocator behind one lock.
     Lock,
     /// An allocator for each owner (up to [`MAX_SHARDS`]), over pageblocks that move between them.
     Shards,
 }
 
-/// Why there are no such frames.
+/// Why frames were not made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FramesError {
-    /// No bytes were asked for.
     #[error("no frames were asked for; ask for at least a byte")]
     Empty,
     /// No owners, or more than [`nofrag::page::MAX_CPUS`].
@@ -107,13 +104,10 @@ pub enum FramesError {
     /// More frames than can be numbered.
     #[error("too many frames: {0}")]
     TooMany(#[from] MapError),
-    /// The allocator could not be made.
     #[error("the page allocator: {0}")]
     Allocator(#[from] PageConfigError),
-    /// No memory for the books.
     #[error("no memory for the books of the frames")]
     OutOfMetadata,
-    /// What the system said.
     #[error("the system refused: {0}")]
     System(#[from] Errno),
 }
@@ -121,110 +115,103 @@ pub enum FramesError {
 /// A block of frames that was handed out: `2^order` frames from `pfn` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FrameBlock {
-    /// The first frame.
     pub pfn: Pfn,
-    /// How many, as a power of two.
     pub order: Order,
 }
 
 impl FrameBlock {
-    /// The frame behind its last one; the last number of all for one that passes it, which no frames have.
+    /// Returns the frame behind its last one; the last number of all for a block that passes that, which no frames
+    /// have.
     #[must_use]
     pub const fn end(self) -> Pfn {
         Pfn(self.pfn.0.saturating_add(self.order.pages()))
     }
 
-    /// Where it begins in the file; the last place of all for one that no file reaches.
+    /// Returns the offset of its first byte in the file; the last one of all for a block that no file reaches.
     #[must_use]
     pub const fn offset(self) -> u64 {
         self.pfn.0.saturating_mul(1 << sys::PAGE)
     }
 
-    /// Its bytes.
+    /// Returns its length in bytes.
     #[must_use]
     pub const fn bytes(self) -> usize {
         (self.order.pages() as usize) << sys::PAGE
     }
 }
 
-/// What a block shall hold when it is handed out.
+/// The contents that a block shall have when it is handed out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Fill {
-    /// Zeros.
     #[default]
     Zeroed,
-    /// Anything, perhaps what another owner has written: for who overwrites all of it.
+    /// Any contents, perhaps those of another owner: for users that overwrite all of the block.
     Anything,
 }
 
-/// How far a request goes.
+/// The effort for a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Effort {
-    /// What is free.
+    /// Only free blocks are handed out.
     AtHand,
-    /// If nothing is, [`Residents`] are asked to give back and to move.
+    /// If no block is free, [`Residents`] are asked to give back and to move.
     #[default]
     Reclaim,
 }
 
-/// A wish for a block of frames.
+/// A request for a block of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FrameRequest {
-    /// How many, as a power of two.
     pub order: Order,
-    /// What may later be done with it; one of [`Migratetype::MOBILITY`]. It says beside what it lies; moved is only
-    /// what has a [`Use`] that names its owner.
+    /// The migratetype of the block; one of [`Migratetype::MOBILITY`]. It decides on the block's neighbours; only a
+    /// block with a [`Use`] that names its owner is moved.
     pub migratetype: Migratetype,
-    /// What it shall hold.
     pub fill: Fill,
-    /// How far to go for it.
     pub effort: Effort,
 }
 
 impl FrameRequest {
-    /// A block of zeros, for which everything is tried.
+    /// Returns a request for a block of zeros, for which everything is tried.
     #[must_use]
     pub const fn new(order: Order, migratetype: Migratetype) -> FrameRequest {
         FrameRequest { order, migratetype, fill: Fill::Zeroed, effort: Effort::Reclaim }
     }
 
-    /// The same request for other contents.
+    /// Returns the same request for other contents.
     #[must_use]
     pub const fn fill(self, fill: Fill) -> FrameRequest {
         FrameRequest { fill, ..self }
     }
 
-    /// The same request with other effort.
+    /// Returns the same request with other effort.
     #[must_use]
     pub const fn effort(self, effort: Effort) -> FrameRequest {
         FrameRequest { effort, ..self }
     }
 }
 
-/// Why no block was handed out. Nothing changed, except what was given back or moved.
+/// Why no block was handed out. Nothing changed, except that blocks may have been given back or moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameError {
-    /// No block is large enough, and could not be made. Less may be had, up to `largest`, or smaller blocks.
+    /// No free block is large enough, and none could be made. A block up to the order `largest` may be had, or several.
     #[error("no block of order {order}: {free} frames are free, the largest block has order {}",
         largest.map_or(-1, |order| i32::from(order.get())))]
     Exhausted {
-        /// What was asked for.
         order: Order,
-        /// So many frames are free, in blocks or pieces that are too small or of other owners.
+        /// Number of free frames, in blocks or pieces that are too small or of other owners.
         free: PageCount,
-        /// The largest free block, if there is one.
         largest: Option<Order>,
     },
-    /// The type is one that only pageblocks have.
+    /// Only pageblocks can have this type.
     #[error(
         "blocks of type {0} cannot be asked for; ask for unmovable, movable or reclaimable ones"
     )]
     Type(Migratetype),
-    /// No memory for the list of the blocks of one area.
+    /// There is no memory for the list of the blocks of one area.
     #[error("no memory for a list of frames; ask for fewer")]
     OutOfMetadata,
-    /// A child of a fork knows nothing of what its parent hands out.
+    /// This process is a child of the one that made the frames, and knows nothing of those that its parent hands out.
     #[error("this process was forked from the one that made the frames: make others here")]
     Forked,
 }
@@ -233,16 +220,13 @@ pub enum FrameError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UseError {
-    /// No block in use begins at the frame.
     #[error(transparent)]
     Free(#[from] FreeError),
-    /// More mappings than can be counted.
     #[error("the block is mapped 1023 times already")]
     TooManyHolds,
-    /// The block is being moved; it has another name soon.
+    /// The block is being moved; it will have another name soon.
     #[error("the block is being moved")]
     Moving,
-    /// No address has this page number.
     #[error("no address lies on page {0}")]
     NoSuchPage(u64),
 }
@@ -254,7 +238,7 @@ pub enum UseError {
 /// 2. A pageblock is at home in one pool; all others have it as a block in use, for good.
 /// 3. A word stands at the first frame of each block in use, with its order, and nowhere else.
 /// 4. Every frame is free in one pool, in use, set aside for a move, or being purged.
-/// 5. No block waits to be given back that nobody holds.
+/// 5. A block that waits to be given back is held.
 ///
 /// [`check`](nofrag::check::Check::check) verifies them in O(frames), while no other thread works.
 ///
@@ -279,10 +263,10 @@ pub struct Frames {
     words: Words,
     dirty: Dirty,
     shards: Box<[Shard]>,
-    /// In which pool each pageblock is at home.
+    /// The number of the pool in which each pageblock is at home.
     homes: Box<[AtomicU8]>,
     owners: CpuSet,
-    /// Stands for owners who have no lists in a pool.
+    /// The number of an owner without lists in a pool.
     stranger: CpuId,
     /// Held while pageblocks are in no pool: a request that has failed waits for them once.
     transit: Mutex<()>,
@@ -291,7 +275,7 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// Frames that are all free and zero.
+    /// Makes frames that are all free and zero.
     ///
     /// # Errors
     /// [`FramesError`]; nothing is left behind.
@@ -337,35 +321,35 @@ impl Frames {
         })
     }
 
-    /// Who may allocate. One who is not among them, as from another set, is served too, but by no lists of its own.
+    /// Returns the owners that may allocate. An owner of another set is served too, but by no lists of its own.
     #[must_use]
     pub fn owners(&self) -> &CpuSet {
         &self.owners
     }
 
-    /// How many frames there are.
+    /// Returns the number of frames.
     #[must_use]
     pub fn len(&self) -> PageCount {
         PageCount((self.window.bytes() >> sys::PAGE) as u64)
     }
 
-    /// Whether there are none: never.
+    /// Returns true if there are no frames: never.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == PageCount(0)
     }
 
-    /// The file: frame *n* begins at byte *n* times 4096. It neither grows nor shrinks; who passes it on gives all
-    /// frames away, to be read and written.
+    /// Returns the file: frame *n* begins at byte *n* times 4096. It neither grows nor shrinks; a holder of it can read
+    /// and write all frames.
     #[must_use]
     pub fn file(&self) -> BorrowedFd<'_> {
         self.window.file()
     }
 
-    /// Where a frame is seen, as long as the `Frames` live; `None` if there is no such frame.
+    /// Returns the address at which a frame is seen, as long as the `Frames` live; `None` if there is no such frame.
     ///
-    /// To read or write there is sound as long as the block belongs to the caller, and as far as nobody else writes to
-    /// it at the same time.
+    /// To read or write there is sound as long as the block belongs to the caller, and as far as no other thread writes
+    /// to it at the same time.
     #[must_use]
     pub fn address(&self, pfn: Pfn) -> Option<*mut u8> {
         self.window.address(pfn)
@@ -394,7 +378,7 @@ impl Frames {
     /// Gives blocks back, in order, up to the first that is refused.
     ///
     /// # Errors
-    /// As [`free`](Self::free), with the number of blocks that were given back before.
+    /// Those of [`free`](Self::free), with the number of blocks that were given back before.
     pub fn free_bulk(&self, owner: CpuId, blocks: &[FrameBlock]) -> Result<(), (usize, FreeError)> {
         let free = |(freed, block): (usize, &FrameBlock)| {
             self.free(owner, block.pfn).map_err(|error| (freed, error))
@@ -402,11 +386,11 @@ impl Frames {
         blocks.iter().enumerate().try_for_each(free)
     }
 
-    /// Makes a block in use several of `order`, each to be given back on its own. They stay where they are until their
-    /// owner says what they are for. Nothing happens to a block that is no larger.
+    /// Splits a block in use into several of `order`, each to be given back on its own. They stay where they are until
+    /// their owner sets their use. A block that is not larger stays as it is.
     ///
     /// # Errors
-    /// [`FreeError`] when no block in use begins there, or it is mapped or being moved; nothing has changed then.
+    /// [`FreeError`] when no block in use begins at `pfn`, or it is mapped or being moved; nothing has changed then.
     pub fn split(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let mut pool = self.shards[self.home(pfn)?].lock();
         let known = pool.known_as(pfn);
@@ -418,7 +402,7 @@ impl Frames {
         if whole.order() > order {
             let split = pool.pages.set_movable(known, false);
             if let Err(why) = split.and_then(|()| pool.pages.split(known, order)) {
-                // It is being moved right now. Who gave it back meanwhile has struck the word.
+                // The block is being moved right now. A thread that gave it back meanwhile has struck the word.
                 let undo = |word| (word == Word::fresh(order)).then_some(whole);
                 let _ = self.words.change(pfn.0, undo);
                 return Err(why);
@@ -429,21 +413,21 @@ impl Frames {
         Ok(())
     }
 
-    /// What the block in use that begins at `pfn` is for; `None` if none does.
+    /// Returns the use of the block in use that begins at `pfn`; `None` if none does.
     #[must_use]
     pub fn use_of(&self, pfn: Pfn) -> Option<Use> {
         self.words.get(pfn.0).used_for()
     }
 
-    /// The block in use that begins at `pfn`, if one does.
+    /// Returns the block in use that begins at `pfn`, if one does.
     #[must_use]
     pub fn block(&self, pfn: Pfn) -> Option<FrameBlock> {
         let word = self.words.get(pfn.0);
         (!word.is_none()).then(|| FrameBlock { pfn, order: word.order() })
     }
 
-    /// Says what a block is for. Unless it is [`Use::Pinned`], it may be moved from then on, by the [`Residents`]: its
-    /// owner must have published it before, and must know how to find it.
+    /// Sets the use of a block. Unless it is [`Use::Pinned`], the block may be moved from then on, by the
+    /// [`Residents`]: its owner must have published it before, and must know how to find it.
     ///
     /// # Errors
     /// [`UseError`]; nothing has changed then.
@@ -480,10 +464,11 @@ impl Frames {
         }
     }
 
-    /// Ends a mapping of a block. If it was the last one of a block that was given back meanwhile, that is free now.
+    /// Ends a mapping of a block. If it was the last one of a block that was given back meanwhile, the block is free
+    /// now.
     ///
     /// # Errors
-    /// [`FreeError`] when no block in use begins there, or nobody holds it; nothing has changed then.
+    /// [`FreeError`] when no block in use begins at `pfn`, or it is not held; nothing has changed then.
     pub fn release(&self, owner: CpuId, pfn: Pfn) -> Result<(), FreeError> {
         let released = self.words.change(pfn.0, |word| {
             let word = word.released()?;
@@ -501,12 +486,12 @@ impl Frames {
         }
     }
 
-    /// Somebody who is no owner: for frames that are given back on nobody's behalf.
+    /// Returns the number of a CPU that is not an owner: for frames that are not given back on behalf of an owner.
     pub(crate) fn stranger(&self) -> CpuId {
         self.stranger
     }
 
-    /// Whether a block is in use and mapped.
+    /// Returns true if the block is in use and mapped.
     pub(crate) fn is_held(&self, pfn: Pfn) -> bool {
         self.words.get(pfn.0).holds() > 0
     }
@@ -520,7 +505,7 @@ impl Frames {
         freed.expect("a word stands where a block in use begins");
     }
 
-    /// In which pool a frame's pageblock is at home. It stays there as long as a block of it is in use.
+    /// Returns the pool in which a frame's pageblock is at home. It stays there as long as a block of it is in use.
     fn home(&self, pfn: Pfn) -> Result<usize, FreeError> {
         let block = usize::try_from(pfn.0 >> Order::PAGEBLOCK.get()).ok();
         let home = block.and_then(|block| self.homes.get(block)).ok_or(FreeError::Unknown(pfn))?;
@@ -528,12 +513,12 @@ impl Frames {
         Ok(usize::from(home.load(Ordering::Acquire)))
     }
 
-    /// The pool that serves an owner first.
+    /// Returns the pool that serves an owner first.
     fn pool_of(&self, owner: CpuId) -> usize {
         owner.rank() % self.shards.len()
     }
 
-    /// By which lists of a pool an owner takes and gives.
+    /// Returns the CPU whose lists in a pool serve an owner.
     fn lists_of(&self, owner: CpuId, pool: usize) -> CpuId {
         match self.shards.len() {
             1 => owner,
@@ -549,7 +534,7 @@ impl Frames {
         }
     }
 
-    /// Why no block in use begins at `pfn`.
+    /// Says why no block in use begins at `pfn`.
     fn why_not(&self, pages: &PageAllocator, pfn: Pfn) -> FreeError {
         match pages.frame(pfn) {
             None => FreeError::Unknown(pfn),
@@ -561,7 +546,7 @@ impl Frames {
     }
 }
 
-/// An allocator over all frames that keeps nothing back.
+/// Makes an allocator over all frames that keeps nothing back.
 fn allocator(
     policy: FragmentationPolicy,
     frames: PageCount,
@@ -574,12 +559,12 @@ fn allocator(
         ..PageConfig::new(map, policy)
     };
     let mut pages = PageAllocator::new(&config)?;
-    // A boost asks kswapd for more free memory, and hides some until it has run. Here nobody runs it.
+    // A boost asks kswapd for more free memory, and hides some until it has run. Here it never runs.
     let _ = pages.set_boost_factor(0);
     Ok(pages)
 }
 
-/// Takes pageblocks out of an allocator: they are another's.
+/// Takes pageblocks out of an allocator that other pools have.
 fn leave_to_others(pages: &mut PageAllocator, blocks: impl Iterator<Item = usize>) {
     for block in blocks {
         let pfn = Pfn((block as u64) << Order::PAGEBLOCK.get());

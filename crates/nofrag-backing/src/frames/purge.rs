@@ -1,4 +1,4 @@
-//! Which frames may hold something, and giving memory back.
+//! The dirty frames, and giving memory back.
 
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,14 +15,14 @@ use crate::zeroed::collected;
 pub(super) struct Dirty(Box<[AtomicU64]>);
 
 impl Dirty {
-    /// No frame is dirty; `None` without memory for the bits.
+    /// Returns bits by which no frame is dirty; `None` without memory for them.
     pub(super) fn new(frames: usize) -> Option<Dirty> {
         let words = frames.div_ceil(64);
         let words = collected(words, (0..words).map(|_| AtomicU64::new(0)));
         words.ok().map(|words| Dirty(words.into()))
     }
 
-    /// The words of a block, each with the bits that are the block's.
+    /// Iterates over the words of a block, each with the bits that are the block's.
     fn words(&self, pfn: Pfn, order: Order) -> impl Iterator<Item = (u64, &AtomicU64, u64)> {
         let pages = order.pages();
         let mask = if pages >= 64 { u64::MAX } else { ((1 << pages) - 1) << (pfn.0 % 64) };
@@ -31,25 +31,25 @@ impl Dirty {
         (first..=last).map(move |word| (word * 64, &self.0[word as usize], mask))
     }
 
-    /// All frames of a block are dirty.
+    /// Makes all frames of a block dirty.
     pub(super) fn mark(&self, pfn: Pfn, order: Order) {
         for (_, word, mask) in self.words(pfn, order) {
-            // Only who has a block, under the lock or after it, looks at its bits: the lock orders them. That spares
-            // most blocks, which were dirty before, the second operation.
+            // Only a thread that has a block, under the lock or after it, looks at its bits: the lock orders them. That
+            // spares most blocks, which were dirty before, the second operation.
             if word.load(Ordering::Relaxed) & mask != mask {
                 word.fetch_or(mask, Ordering::Relaxed);
             }
         }
     }
 
-    /// No frame of a block is dirty.
+    /// Makes no frame of a block dirty.
     fn clear(&self, pfn: Pfn, order: Order) {
         for (_, word, mask) in self.words(pfn, order) {
             word.fetch_and(!mask, Ordering::Relaxed); // as in `mark`
         }
     }
 
-    /// Whether a frame of the block is dirty.
+    /// Returns true if a frame of the block is dirty.
     pub(super) fn any(&self, pfn: Pfn, order: Order) -> bool {
         self.words(pfn, order).any(|(_, word, mask)| word.load(Ordering::Relaxed) & mask != 0)
     }
@@ -69,16 +69,16 @@ impl Dirty {
     }
 }
 
-/// What a purge did.
+/// Counts of one purge of frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Purged {
     /// Frames whose memory was given back.
     pub pages: PageCount,
-    /// In so many calls.
+    /// Number of calls that gave them back.
     pub calls: u64,
     /// Frames that could not be given back: they are free, and dirty as before.
     pub refused: PageCount,
-    /// What the system said of those, last.
+    /// The system's last answer for the refused frames.
     pub error: Option<Errno>,
 }
 
@@ -86,9 +86,10 @@ pub struct Purged {
 const BATCH: usize = 32;
 
 impl Frames {
-    /// Gives the memory of free pageblocks back, at least as many frames as `budget` says if there are so many, in one
-    /// call for each run of adjacent ones. They read as zero when they are handed out again. No lock is held during a
-    /// call; requests that fail meanwhile wait for what is being purged. In a child of a fork nothing is given back.
+    /// Gives the memory of free pageblocks back: at least `budget` frames if as many are free, in one call for each run
+    /// of adjacent pageblocks. They read as zero when they are handed out again. No lock is held during a call;
+    /// requests that fail meanwhile wait for the pageblocks that are being purged. In a child of a fork nothing is
+    /// given back.
     pub fn purge(&self, budget: PageCount) -> Purged {
         let mut purged = Purged::default();
         if !self.forks.is_same() {
@@ -147,7 +148,7 @@ impl Frames {
     }
 }
 
-/// Whether the pageblock is one free block, or part of one.
+/// Returns true if the pageblock is one free block, or part of one.
 fn is_free(pages: &PageAllocator, pfn: Pfn) -> bool {
     let Some((state, _, order)) = pages.frame(pfn) else { return false };
     matches!(state, FrameState::Free | FrameState::PerCpu) && order >= Order::PAGEBLOCK

@@ -1,4 +1,4 @@
-//! How a request is driven: first what is at hand, at home and then elsewhere; then what can be made.
+//! Driving a request: first blocks at hand, at home and then elsewhere; then blocks that can be made.
 //!
 //! The core decides each step ([`Attempt`](nofrag::page::Attempt)); the lock is held while it does, and let go while
 //! residents act. A request that fails everywhere may have failed because pageblocks were on their way from one pool to
@@ -23,11 +23,11 @@ use super::shard::Pool;
 use super::word::Word;
 use super::{Effort, Fill, FrameBlock, FrameError, FrameRequest, Frames, Use};
 
-/// Those who use frames, and can give back or move what they hold. Called from any thread that allocates or compacts,
-/// with no lock of the frames held; they may call the [`Frames`] but not allocate with [`Effort::Reclaim`].
+/// Users of frames that can give back or move the blocks that they hold. Called from any thread that allocates or
+/// compacts, with no lock of the frames held; they may call the [`Frames`] but not allocate with [`Effort::Reclaim`].
 pub trait Residents: Debug + Send + Sync {
-    /// Moves blocks: each pair's contents from one to the other, and whoever refers to them; then calls
-    /// [`Frames::moved`]. Says which were moved. Those that were not are as before.
+    /// Moves blocks: for each pair the contents from one block to the other, and all references to it; then calls
+    /// [`Frames::moved`]. Returns the moves that were made. The other blocks are as before.
     ///
     /// Sources have a [`Use`](super::Use) that names an owner, unless they were freed meanwhile. Targets belong to the
     /// caller until then.
@@ -40,26 +40,23 @@ pub trait Residents: Debug + Send + Sync {
     }
 }
 
-/// How many frames compaction looks at under one hold of the lock.
+/// Number of frames that compaction looks at under one hold of the lock.
 const SCAN: PageBudget = PageBudget { pages: 4096 };
 
-/// What a panic says.
+/// The payload of a panic.
 type Panic = Box<dyn Any + Send>;
 
-/// What a machine of the core wants next.
+/// The next wish of a machine of the core.
 #[expect(clippy::large_enum_variant, reason = "it is looked at at once, and moves are the rule")]
 pub(crate) enum Step<D> {
-    /// These moves.
     Migrate(Moves),
-    /// These pages.
     Reclaim(ReclaimRequest),
-    /// Another turn.
     Again,
-    /// Nothing: it is done.
+    /// No more: the machine is done.
     Done(D),
 }
 
-/// A block that is being moved by who maps it.
+/// A block that is being moved by the area that maps it.
 #[derive(Debug)]
 pub(crate) struct MoveClaim<'a> {
     frames: &'a Frames,
@@ -67,7 +64,7 @@ pub(crate) struct MoveClaim<'a> {
 }
 
 impl MoveClaim<'_> {
-    /// As [`Frames::moved`], which others cannot call for it.
+    /// Takes note of the move as [`Frames::moved`] does, which others cannot call for it.
     pub(crate) fn moved(&self, to: Pfn) -> Result<(), FreeError> {
         self.frames.rename(self.pfn, to, Word::can_move)
     }
@@ -75,19 +72,19 @@ impl MoveClaim<'_> {
 
 impl Drop for MoveClaim<'_> {
     fn drop(&mut self) {
-        // After the move another block may have begun at the frame: that one is not claimed, or by another.
+        // After the move another block may have begun at the frame: that one is not claimed, or by another mover.
         let unclaimed = |word: Word| word.is_claimed().then(|| word.unclaimed());
         let _ = self.frames.words.change(self.pfn.0, unclaimed);
     }
 }
 
-/// As long as it lives, the move goes on for which it was given.
+/// A guard: as long as it lives, the move goes on for which it was made.
 #[derive(Debug)]
 pub(crate) struct Carry<'a> {
     _open: RwLockReadGuard<'a, ()>,
 }
 
-/// An owner of pages who gives none back.
+/// An owner of pages that gives none back.
 struct Nobody;
 
 impl Reclaim for Nobody {
@@ -97,7 +94,7 @@ impl Reclaim for Nobody {
 }
 
 impl Frames {
-    /// Says who can give back and move. They replace whoever was registered before.
+    /// Sets the residents that can give back and move. They replace those that were registered before.
     pub fn register(&self, residents: Weak<dyn Residents>) {
         *self.residents.write().unwrap_or_else(PoisonError::into_inner) = Some(residents);
     }
@@ -108,7 +105,7 @@ impl Frames {
         residents.as_ref().and_then(Weak::upgrade)
     }
 
-    /// Takes a block.
+    /// Allocates a block.
     ///
     /// # Errors
     /// [`FrameError`].
@@ -124,11 +121,11 @@ impl Frames {
         Ok(block)
     }
 
-    /// Takes equal blocks for all of `out`, as far as they are at hand, and says how many there are: those stand at the
+    /// Allocates equal blocks for all of `out`, as far as they are at hand, and returns their number; they stand at the
     /// front. Nothing is reclaimed or moved for them.
     ///
     /// # Errors
-    /// [`FrameError::Type`] and [`FrameError::Forked`]; a lack of blocks is none.
+    /// [`FrameError::Type`] and [`FrameError::Forked`]; a lack of blocks is not an error.
     pub fn alloc_bulk(
         &self,
         owner: CpuId,
@@ -160,13 +157,13 @@ impl Frames {
         }
         let flags = match request.effort {
             Effort::Reclaim if self.registered().is_some() => RequestFlags::RECLAIM,
-            // In defrag mode this is what lets who cannot reclaim mix types at last.
+            // In defrag mode this flag lets a request that cannot reclaim mix types at last.
             Effort::Reclaim | Effort::AtHand => RequestFlags::KSWAPD_RECLAIM,
         };
         Ok(PageRequest::new(request.order, request.migratetype).flags(flags))
     }
 
-    /// A block from anywhere: at home if one is at hand there.
+    /// Takes a block from any pool: from the home pool if one is at hand there.
     fn one(&self, home: usize, owner: CpuId, wanted: PageRequest) -> Option<Pfn> {
         match self.shards.len() {
             1 => self.slow(home, owner, wanted),
@@ -174,7 +171,7 @@ impl Frames {
         }
     }
 
-    /// A block that is at hand in a pool.
+    /// Takes a block that is at hand in a pool.
     fn fast(&self, pool: usize, owner: CpuId, wanted: PageRequest) -> Option<Pfn> {
         let mut locked = self.shards[pool].lock();
         let cpu = self.lists_of(owner, pool);
@@ -209,7 +206,8 @@ impl Frames {
         got
     }
 
-    /// A block that no list at home holds: of a pageblock that a neighbour has to spare, of a neighbour, or made.
+    /// Takes a block that no list at home holds: from a pageblock that a neighbour has to spare, from a neighbour, or a
+    /// block that is made.
     #[cold]
     fn elsewhere(&self, home: usize, owner: CpuId, wanted: PageRequest) -> Option<Pfn> {
         let pools = self.shards.len();
@@ -225,7 +223,7 @@ impl Frames {
         at_hand.or_else(|| made().find_map(|pool| self.slow(pool, owner, wanted)))
     }
 
-    /// Makes a free pageblock of one pool another's. Whether there was one.
+    /// Moves a free pageblock from one pool to another. Returns true if there was one.
     fn adopt(&self, to: usize, from: usize, migratetype: Migratetype) -> bool {
         let _transit = self.transit.lock().unwrap_or_else(PoisonError::into_inner);
         let whole = PageRequest::new(Order::PAGEBLOCK, migratetype).flags(RequestFlags::NONE);
@@ -241,8 +239,8 @@ impl Frames {
         true
     }
 
-    /// Tries once more, with what owners keep on their lists, and after whoever has pageblocks in hand has put them
-    /// back.
+    /// Tries once more, with the blocks that owners keep on their lists, and after pageblocks on their way have been
+    /// put back.
     #[cold]
     fn again(&self, home: usize, owner: CpuId, wanted: PageRequest) -> Option<Pfn> {
         drop(self.transit.lock().unwrap_or_else(PoisonError::into_inner));
@@ -256,7 +254,7 @@ impl Frames {
         FrameError::Exhausted { order, free: stats.free, largest: stats.largest }
     }
 
-    /// A block of a pool, at hand or by whatever the request allows.
+    /// Takes a block of a pool, at hand or by all means that the request allows.
     fn slow(&self, pool: usize, owner: CpuId, wanted: PageRequest) -> Option<Pfn> {
         let cpu = self.lists_of(owner, pool);
         let mut attempt = {
@@ -283,18 +281,18 @@ impl Frames {
             }
         });
         if let Some(panic) = panic {
-            // Nobody else knows of the block, so that it can only be given back here.
+            // No other thread knows of the block, so that it can only be given back here.
             let _ = made.map(|pfn| self.free(owner, pfn));
             resume_unwind(panic);
         }
         made
     }
 
-    /// Runs a machine of the core over the frames of a pool to its end. The lock is held during each step, and not
-    /// while residents do what it asks for.
+    /// Runs a machine of the core over the frames of a pool to its end. The lock is held during each step, but not
+    /// while residents answer its wishes.
     ///
-    /// A panic of a resident goes on when the machine has ended, without asking anybody for more: what was taken out of
-    /// the lists for moves is back then.
+    /// A panic of a resident goes on when the machine has ended, without further calls of residents: blocks that were
+    /// taken out of the lists for moves are back then.
     pub(crate) fn drive<D>(
         &self,
         pool: usize,
@@ -306,7 +304,7 @@ impl Frames {
         }
     }
 
-    /// What came of a machine, and the panic of a resident if there was one.
+    /// Returns the result of a machine, and the panic of a resident if there was one.
     fn drive_to_end<D>(
         &self,
         pool: usize,
@@ -329,8 +327,8 @@ impl Frames {
                 Step::Reclaim(wanted) => {
                     drop(locked);
                     let residents = residents();
-                    // They are not looked at again after a panic, and what they were asked to do is judged by the
-                    // words of the frames.
+                    // Residents are not called again after a panic, and the words of the frames say which of the moves
+                    // were made.
                     let gave = catch_unwind(AssertUnwindSafe(|| {
                         residents.map(|residents| residents.reclaim(wanted))
                     }));
@@ -356,7 +354,7 @@ impl Frames {
         }
     }
 
-    /// Has residents carry moves out. What they were to move to may hold anything afterwards.
+    /// Has residents carry moves out. The target blocks may have any contents afterwards.
     fn ask_to_move(&self, residents: &dyn Residents, moves: &Moves) {
         for pair in moves.pairs() {
             self.dirty.mark(pair.to, pair.order);
@@ -364,9 +362,9 @@ impl Frames {
         residents.move_frames(moves);
     }
 
-    /// Which moves are done. What is moved has its new name. That counts, whatever residents say of it: to free a block
-    /// that is still in use would give it to two owners. What was given back by its new name meanwhile is free in
-    /// either case.
+    /// Returns the moves that are done: a moved block has its new name. That counts, not the answer of residents: to
+    /// free a block that is still in use would give it to two owners. A block that was given back by its new name
+    /// meanwhile is free in either case.
     fn what_moved(&self, moves: &Moves) -> MoveResults {
         let mut results = MoveResults::default();
         for (index, pair) in moves.pairs().iter().enumerate() {
@@ -376,8 +374,8 @@ impl Frames {
     }
 
     /// Takes note that the block in use at `from` is at `to` now: from here on it is known by that name alone. Called
-    /// by residents for each move, when nobody refers to `from` any more and under whatever keeps the block's user from
-    /// giving it back meanwhile.
+    /// by residents for each move, when no reference to `from` exists any more, and under the lock or claim that keeps
+    /// the block's user from giving it back meanwhile.
     ///
     /// # Errors
     /// [`FreeError`] when no block in use begins at `from`, it is mapped in more places than its use says, or the
@@ -391,7 +389,7 @@ impl Frames {
             return Err(self.why_not_in_use(from));
         };
         let struck = {
-            // Two sources may be claimed to be at one target: from the look at it to its word there is one lock.
+            // Two sources may be claimed to be at one target: one lock covers the look at it and the write of its word.
             let pool = self.shards[self.home(to)?].lock();
             let free = self.words.get(to.0).is_none();
             let aside = pool.pages.frame(to) == Some((FrameState::Moving, to, order));
@@ -405,7 +403,7 @@ impl Frames {
     }
 
     /// Keeps mappings of a block from beginning and ending while it is moved, if it is mapped once and used for just
-    /// that. Until the result is dropped, or [`moved`](Self::moved) has given the block its new name.
+    /// that: until the result is dropped, or [`moved`](Self::moved) has given the block its new name.
     pub(crate) fn claim_move(&self, pfn: Pfn, used_for: Use) -> Option<MoveClaim<'_>> {
         let claimed = self.words.change(pfn.0, |word| {
             let sole = word.used_for() == Some(used_for) && word.holds() == 1;
@@ -414,9 +412,9 @@ impl Frames {
         claimed.ok().map(|_| MoveClaim { frames: self, pfn })
     }
 
-    /// Lets a block be carried to what was set aside for it, if residents are being asked for that: until the result is
-    /// dropped, the target is nobody else's. Nothing is asked of the frames meanwhile that may move something. Not in a
-    /// child of a fork, whose parent hands the target out.
+    /// Lets a block be carried to the target that was set aside for it, if residents are being asked for that: until
+    /// the result is dropped, no other block gets the target. Nothing that may move blocks is asked of the frames
+    /// meanwhile. Not in a child of a fork, whose parent hands the target out.
     pub(crate) fn carry(&self, pair: Move) -> Option<Carry<'_>> {
         if !self.forks.is_same() {
             return None;
@@ -429,8 +427,8 @@ impl Frames {
         (aside && asked && self.words.get(pair.to.0).is_none()).then_some(Carry { _open: carry })
     }
 
-    /// Moves what can be moved together, in all pools, so that large blocks become free; what came of it, in pages.
-    /// Residents do the moving, with no lock held; others allocate and free meanwhile. In a child of a fork
+    /// Moves movable blocks together, in all pools, so that large blocks become free; returns the outcome in pages.
+    /// Residents do the moving, with no lock held; other threads allocate and free meanwhile. In a child of a fork
     /// nothing moves.
     pub fn compact(&self) -> Landed {
         let mut total = Landed::default();
@@ -471,7 +469,7 @@ impl Frames {
     }
 
     /// Lets a pool's kswapd, which failed requests wake, come to its end. Nothing is reclaimed in the background here;
-    /// but what it was woken for goes on to kcompactd, which does not work ahead as long as it is awake.
+    /// but the order for which it was woken goes on to kcompactd, which does not work ahead as long as kswapd is awake.
     pub(crate) fn rest_kswapd(&self, pool: usize, machine: &mut Kswapd, now: Nanos) {
         let all = PageBudget { pages: u64::MAX };
         self.with_pool(pool, |pages| while machine.step(now, pages, &mut Nobody, all).more {});
@@ -500,22 +498,22 @@ impl Frames {
         })
     }
 
-    /// Does something with the allocator of a pool, under its lock.
+    /// Calls `act` with the allocator of a pool, under its lock.
     pub(crate) fn with_pool<T>(&self, pool: usize, act: impl FnOnce(&mut PageAllocator) -> T) -> T {
         act(&mut self.shards[pool].lock().pages)
     }
 
-    /// How many pools there are: one, or one for each owner.
+    /// Returns the number of pools: one, or one for each owner.
     #[must_use]
     pub fn pools(&self) -> usize {
         self.shards.len()
     }
 
-    /// Makes a block that was just handed out hold what was asked for.
+    /// Gives a block that was just handed out the contents that were asked for.
     fn prepare(&self, block: FrameBlock, fill: Fill) {
         if fill == Fill::Zeroed {
             self.dirty.runs(block.pfn, block.order, |pfn, pages| {
-                // SAFETY: the frames belong to the block, which nobody else has and the caller does not have yet.
+                // SAFETY: the frames belong to the block, which no other thread has and the caller does not have yet.
                 unsafe { self.window.zero(pfn, pages) }
             });
         }
@@ -535,7 +533,7 @@ mod tests {
     use super::*;
     use crate::frames::FramesConfig;
 
-    /// Tells of the first move that it is asked for, and moves nothing.
+    /// Sends the first move that it is asked for, and moves nothing.
     #[derive(Debug)]
     struct Idle {
         tell: Mutex<Option<Sender<Move>>>,
@@ -552,8 +550,9 @@ mod tests {
         }
     }
 
-    /// Anybody may carry out a move that residents are asked for, as through `Residents::move_frames` of others. When
-    /// the answer was in, its target was free, and somebody else's, while that one was still copying to it.
+    /// Any thread may carry out a move that residents are asked for, as through `Residents::move_frames` of others.
+    /// Once the answer was in, the target was free and handed out again, while the other thread was still copying to
+    /// it.
     #[test]
     fn a_move_does_not_end_under_who_carries_it_out() {
         let frames = Arc::new(Frames::new(&FramesConfig::new(8 << 20)).unwrap());

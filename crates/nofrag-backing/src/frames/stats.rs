@@ -1,4 +1,4 @@
-//! What can be seen of the frames, and what is always true of them.
+//! Counts of the frames, and their laws.
 
 use nofrag::check::{Check, Violation};
 use nofrag::page::{
@@ -10,27 +10,27 @@ use rustix::io::Errno;
 use super::Frames;
 use crate::sys;
 
-/// How the frames stand.
+/// Counts of the frames: free frames, free blocks, waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameStats {
-    /// Frames that are free, those on owners' lists included.
+    /// Frames that are free, including those on owners' lists.
     pub free: PageCount,
-    /// Free blocks of each order, those on owners' lists not included.
+    /// Free blocks of each order, without those on owners' lists.
     pub blocks: [u64; Order::COUNT],
-    /// The order of the largest of them.
+    /// The order of the largest of these blocks.
     pub largest: Option<Order>,
-    /// How often a lock was waited for.
+    /// Number of waits for a lock.
     pub waits: u64,
 }
 
 impl FrameStats {
-    /// How fragmented the free frames are for blocks of an order, all pools taken together.
+    /// Returns how fragmented the free frames are for blocks of an order, all pools taken together.
     #[must_use]
     pub fn indices(&self, order: Order) -> FragmentationIndices {
         FragmentationIndices::of_blocks(&self.blocks, u32::from(order.get()))
     }
 
-    /// How many blocks of an order could be cut from what is free.
+    /// Returns the number of blocks of an order that could be cut from the free blocks.
     #[must_use]
     pub fn obtainable(&self, order: Order) -> u64 {
         let cut = |each: Order| self.blocks[each.index()] << (each.get() - order.get());
@@ -38,7 +38,7 @@ impl FrameStats {
     }
 }
 
-/// The zone that has all frames.
+/// Returns the zone that has all frames.
 fn zone(pages: &PageAllocator) -> ZoneId {
     let zone = pages.zones().find(|zone| zone.kind == ZoneKind::Normal);
     zone.expect("the map has one").id
@@ -51,7 +51,8 @@ fn free_pages(pages: &PageAllocator) -> u64 {
 }
 
 impl Frames {
-    /// Counts. Takes every lock in turn; while other threads work it is a mixture of moments.
+    /// Counts frames, blocks and waits. Takes every lock in turn; while other threads work the result is a mixture of
+    /// moments.
     #[must_use]
     pub fn stats(&self) -> FrameStats {
         let mut stats =
@@ -71,26 +72,26 @@ impl Frames {
         stats
     }
 
-    /// Puts what owners keep on their lists back, so that it can merge.
+    /// Puts the blocks that owners keep on their lists back, so that they can merge.
     pub fn drain(&self) {
         self.shards.iter().for_each(|shard| shard.lock().pages.drain_all());
     }
 
-    /// Memory that the file has now, in bytes.
+    /// Returns the bytes of memory that the file has now.
     ///
     /// # Errors
-    /// What `fstat` says.
+    /// Errors of `fstat`.
     pub fn resident_bytes(&self) -> Result<u64, Errno> {
         let stat = sys::stat(self.file())?;
         Ok(stat.st_blocks as u64 * 512)
     }
 
-    /// The zone of a pool's allocator that has all frames.
+    /// Returns the zone of a pool's allocator that has all frames.
     pub(super) fn zone(&self, pool: usize) -> ZoneId {
         zone(&self.shards[pool].lock().pages)
     }
 
-    /// Law 3 for the block that begins at `head`, of which `pages` says `state`.
+    /// Checks law 3 for the block that begins at `head`, whose state is `state`.
     fn check_word(&self, head: Pfn, order: Order, state: FrameState) -> Checked {
         let word = self.words.get(head.0);
         let in_use = matches!(state, FrameState::Used | FrameState::Movable);
@@ -102,7 +103,7 @@ impl Frames {
         Violation::unless(law, head.0, !word.is_zombie() || word.holds() > 0)
     }
 
-    /// Laws 2 and 3 for the pageblock; how many of its frames are in use.
+    /// Checks laws 2 and 3 for the pageblock; returns the number of its frames in use.
     fn check_block(&self, block: usize) -> Result<u64, Violation> {
         let start = (block as u64) << Order::PAGEBLOCK.get();
         let home = self.home(Pfn(start)).expect("there is such a pageblock");

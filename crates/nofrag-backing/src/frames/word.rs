@@ -1,7 +1,7 @@
-//! What is known of each block in use besides what the allocator knows: one word at its first frame.
+//! The state of each block in use beside that in the allocator: one word at its first frame.
 //!
-//! A word is written by whoever has the block, and read by whoever would like to move it. What must not happen twice
-//! (giving a block back, ending its last mapping) is decided by one compare-and-swap on it.
+//! A word is written by the user of the block, and read by threads that would like to move it. Changes that must not
+//! happen twice (giving a block back, ending its last mapping) are decided by one compare-and-swap on it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,21 +9,18 @@ use nofrag::units::{Order, Vpn};
 
 use crate::zeroed::collected;
 
-/// What a block in use serves, and so who must be told when it moves.
+/// The use of a block, which names the party that must be told when it moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Use {
-    /// Nobody has said: it stays where it is.
+    /// No use has been set: the block stays where it is.
     Pinned,
-    /// It is mapped from this page on, there alone; who maps it can move it.
+    /// Mapped from this page on, there alone; the area that maps the block can move it.
     Mapped {
         /// The first page of the mapping.
         vpn: Vpn,
     },
-    /// A handle names it; whoever resolves handles can move it.
-    Handle {
-        /// The handle's number.
-        id: u32,
-    },
+    /// A handle names it; the code that resolves handles can move it.
+    Handle { id: u32 },
 }
 
 /// A word: `kind | zombie << 2 | order << 3 | holds << 7 | claimed << 17 | value << 18`.
@@ -43,7 +40,7 @@ impl Word {
     /// No block in use begins here.
     pub(super) const NONE: Word = Word(0);
 
-    /// A block that was just handed out.
+    /// Returns the word of a block that was just handed out.
     pub(super) fn fresh(order: Order) -> Word {
         Word(1 | u64::from(order.get()) << ORDER_SHIFT)
     }
@@ -52,7 +49,7 @@ impl Word {
         self.0 & KIND == 0
     }
 
-    /// Given back by its user, but still mapped.
+    /// Returns true if the block was given back by its user, but is still mapped.
     pub(super) fn is_zombie(self) -> bool {
         self.0 & ZOMBIE != 0
     }
@@ -62,7 +59,7 @@ impl Word {
         Order::new(order).expect("a word is made from an order")
     }
 
-    /// How many mappings keep it from being handed out again.
+    /// Returns the number of mappings that keep the block from being handed out again.
     pub(super) fn holds(self) -> u64 {
         self.0 >> HOLD_SHIFT & HOLDS
     }
@@ -77,7 +74,7 @@ impl Word {
         }
     }
 
-    /// The same block for another use; `None` if the page number is none that an address can have.
+    /// Returns the word of the same block for another use; `None` if no address can have the page number.
     pub(super) fn with_use(self, used_for: Use) -> Option<Word> {
         let (kind, value) = match used_for {
             Use::Pinned => (1, 0),
@@ -92,18 +89,18 @@ impl Word {
         Word(self.0 | ZOMBIE)
     }
 
-    /// Of a block in use.
+    /// Returns the order of a block in use.
     pub(super) fn order_in_use(self) -> Option<Order> {
         (!self.is_none()).then(|| self.order())
     }
 
-    /// Whether nobody shows the block but who moves it.
+    /// Returns true if no mapping shows the block but that of its mover.
     pub(super) fn can_move(self) -> bool {
         let own = u64::from(matches!(self.used_for(), Some(Use::Mapped { .. })));
         !self.is_none() && self.holds() <= own
     }
 
-    /// Being moved by who maps it: no mapping begins or ends meanwhile.
+    /// Returns true if the block is being moved by the area that maps it: no mapping begins or ends meanwhile.
     pub(super) fn is_claimed(self) -> bool {
         self.0 & CLAIMED != 0
     }
@@ -116,12 +113,12 @@ impl Word {
         Word(self.0 & !CLAIMED)
     }
 
-    /// With one mapping more; `None` if there are as many as can be counted, or it is claimed.
+    /// Returns the word with one mapping more; `None` if there are as many as can be counted, or it is claimed.
     pub(super) fn held(self) -> Option<Word> {
         (!self.is_claimed() && self.holds() < HOLDS).then(|| Word(self.0 + (1 << HOLD_SHIFT)))
     }
 
-    /// With one mapping less; `None` if there is none, or it is claimed.
+    /// Returns the word with one mapping less; `None` if there is none, or it is claimed.
     pub(super) fn released(self) -> Option<Word> {
         (!self.is_claimed() && self.holds() > 0).then(|| Word(self.0 - (1 << HOLD_SHIFT)))
     }
@@ -132,7 +129,7 @@ impl Word {
 pub(super) struct Words(Box<[AtomicU64]>);
 
 impl Words {
-    /// All of them [`Word::NONE`]; `None` without memory for them.
+    /// Returns words that are all [`Word::NONE`]; `None` without memory for them.
     pub(super) fn new(frames: usize) -> Option<Words> {
         let words = collected(frames, (0..frames).map(|_| AtomicU64::new(Word::NONE.0)));
         words.ok().map(|words| Words(words.into()))
@@ -140,17 +137,17 @@ impl Words {
 
     pub(super) fn get(&self, frame: u64) -> Word {
         let word = usize::try_from(frame).ok().and_then(|frame| self.0.get(frame));
-        // Pairs with the releases below: who sees a use sees what was done before it was published.
+        // Pairs with the releases below: a thread that sees a use sees all that was done before it was published.
         word.map_or(Word::NONE, |word| Word(word.load(Ordering::Acquire)))
     }
 
-    /// Writes the word of a frame that nobody else knows yet, or no longer.
+    /// Writes the word of a frame that no other thread knows yet, or no longer.
     pub(super) fn set(&self, frame: u64, word: Word) {
         // Pairs with the acquire of `get` and `change`.
         self.0[frame as usize].store(word.0, Ordering::Release);
     }
 
-    /// Replaces a word by what `change` makes of it, unless that is nothing. The old word, either way.
+    /// Replaces a word by the result of `change`, if there is one. Returns the old word, either way.
     pub(super) fn change(
         &self,
         frame: u64,

@@ -1,10 +1,11 @@
-//! What stands behind the numbers of a space: mappings of frames, made at once and taken away late.
+//! The memory behind the numbers of a space: mappings of frames, made at once and removed late.
 //!
-//! An area that is freed becomes *stale*: it still shows its frames, which are held meanwhile, so that whoever uses it
-//! too long sees what he wrote and nothing of anybody else. A flush makes all stale areas in its ranges inaccessible,
-//! those between which nothing is shown in one call, and only then lets their frames go. If the system refuses that,
-//! the area stays stale: its frames are not handed out, and its addresses not before the flush has been made up for.
-//! An area stays on the books until it is inaccessible, so that nobody maps there while that is still to be done.
+//! An area that is freed becomes *stale*: it still shows its frames, which are held meanwhile, so that a user that
+//! holds on to it too long sees its own writes and nothing of other areas. A flush makes all stale areas in its ranges
+//! inaccessible, those between which nothing is shown in one call, and only then lets their frames go. If the system
+//! refuses that, the area stays stale: its frames are not handed out, and its addresses not before the flush has been
+//! made up for. An area stays on the books until it is inaccessible, so that nothing is mapped there while that is
+//! still to be done.
 //!
 //! Source: docs/sources/backing.md#munmap-enomem.
 
@@ -29,63 +30,53 @@ use crate::zeroed::{NoMemory, collected};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MapFramesError {
-    /// One more area would pass the budget of mappings, though what was freed has been flushed. Larger blocks, whose
+    /// One more area would pass the budget of mappings, though freed areas have been flushed. Larger blocks, whose
     /// frames lie in a row, need fewer.
     #[error("{needed} mappings are needed and {left} of {budget} left")]
     MappingBudget {
-        /// So many the area needs: one for each run of frames, and one for what lies behind it.
+        /// Mappings that the area needs: one for each run of frames, and one for the addresses behind it.
         needed: u64,
-        /// So many may be made.
+        /// Mappings that may still be made.
         left: u64,
-        /// So many are allowed in all.
+        /// Mappings that are allowed in all.
         budget: u64,
     },
-    /// There are not as many frames as pages.
+    /// The number of frames is not that of the pages.
     #[error("{frames} frames for {pages} pages")]
-    WrongSize {
-        /// So many pages.
-        pages: u64,
-        /// So many frames.
-        frames: u64,
-    },
-    /// A block is not in use, or in too many places.
+    WrongSize { pages: u64, frames: u64 },
+    /// A block is not in use, or is mapped in too many places.
     #[error(transparent)]
     Block(#[from] UseError),
-    /// No memory for the list of them.
+    /// There is no memory for a list of the frames.
     #[error("no memory for a list of {frames} frames")]
-    OutOfMetadata {
-        /// So many.
-        frames: u64,
-    },
-    /// What the system said.
+    OutOfMetadata { frames: u64 },
     #[error("the system refused: {0}")]
     System(#[from] Errno),
 }
 
-/// Who gives the frames of an area back.
+/// The party that gives the frames of an area back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// The area, when it ends.
+    /// The area gives them back when it ends.
     Area,
-    /// Whoever mapped them.
+    /// The caller that mapped them gives them back.
     Caller,
 }
 
-/// An area that shows frames.
+/// An area on the books that shows frames.
 #[derive(Debug)]
 pub(super) struct Shown {
-    /// Locked by whoever exchanges a block, from its copy to its new mapping, and by whoever ends the area.
+    /// Locked to exchange a block, from its copy to its new mapping, and to end the area.
     content: Mutex<Content>,
     owner: Owner,
     pages: u64,
 }
 
-/// What an area shows.
 #[derive(Debug, Default)]
 pub(super) struct Content {
-    /// In the order of addresses. None once the area has ended.
+    /// Blocks in the order of addresses. None once the area has ended.
     pub(super) blocks: Vec<FrameBlock>,
-    /// The most mappings that it takes: one for each run of frames, and one for what lies behind it.
+    /// The most mappings that it takes: one for each run of frames, and one for the addresses behind it.
     pub(super) mappings: u64,
 }
 
@@ -100,28 +91,27 @@ impl Shown {
 struct Stale {
     /// Its end, the guard page included.
     end: u64,
-    /// None once it is out of reach, though its mappings are still there.
+    /// None once the area is out of reach, though its mappings are still there.
     blocks: Vec<FrameBlock>,
     mappings: u64,
 }
 
 #[derive(Debug, Default)]
 struct Books {
-    /// By first page.
     shown: BTreeMap<u64, Arc<Shown>>,
     /// Areas that are being mapped right now, with their ends.
     begun: BTreeMap<u64, u64>,
-    /// What is being made inaccessible right now, be there areas or not.
+    /// Pages that are being made inaccessible right now, whether in areas or not.
     hiding: Option<Range<u64>>,
     stale: BTreeMap<u64, Stale>,
-    /// Those whose flush is under way, or was refused.
+    /// Stale areas whose flush is under way, or was refused.
     owed: BTreeMap<u64, Stale>,
-    /// The most mappings that all of these take.
+    /// The most mappings that all these areas take.
     mappings: u64,
 }
 
 impl Books {
-    /// Whether nothing is shown, or will be, in what lies between two areas.
+    /// Returns true if nothing is shown, or will be, between two areas.
     fn is_bare(&self, between: Range<u64>) -> bool {
         fn none<T>(areas: &BTreeMap<u64, T>, between: &Range<u64>) -> bool {
             areas.range(between.clone()).next().is_none()
@@ -134,44 +124,39 @@ impl Books {
     }
 }
 
-/// A block of frames that shall stand where another one stands now.
+/// A block of frames that shall replace another one.
 #[derive(Debug)]
 pub struct Relocation<'a> {
-    /// Where users see the block.
+    /// The address at which users see the block.
     pub at: *mut u8,
-    /// Its bytes.
     pub bytes: usize,
-    /// Where the old frames are seen besides.
+    /// The address at which the old frames are seen besides.
     pub from: *mut u8,
-    /// Where the new ones are.
+    /// The address of the new frames.
     pub to: *mut u8,
-    /// The file of both.
     pub file: BorrowedFd<'a>,
-    /// Where in it the new ones begin.
+    /// Offset of the new frames in the file.
     pub offset: u64,
 }
 
-/// What the mapper has done.
+/// Counts of the mapper's work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MapCounters {
-    /// Areas that were mapped.
     pub areas: u64,
     /// Calls that map, one for each run of adjacent frames.
     pub map_calls: u64,
-    /// Areas that were freed.
     pub cleared: u64,
-    /// Flushes.
     pub flushes: u64,
     /// Areas that were made inaccessible.
     pub flushed: u64,
-    /// In so many calls.
+    /// Calls that made areas inaccessible.
     pub flush_calls: u64,
-    /// How many of those were refused; the areas stay stale until a later flush.
+    /// Calls of these that were refused; their areas stay stale until a later flush.
     pub refused: u64,
 }
 
 impl MapCounters {
-    /// Calls that were not made: a call for each area that ended, against those that were needed.
+    /// Returns the number of calls that were saved: a call for each area that ended, less those that were needed.
     #[must_use]
     pub fn calls_saved(&self) -> u64 {
         self.flushed.saturating_sub(self.flush_calls)
@@ -191,16 +176,16 @@ pub(super) struct PageMapper {
     pub(super) reserved: Reserved,
     books: Mutex<Books>,
     budget: u64,
-    /// Held from taking stale areas off the books until they are inaccessible. Two flushes of the same area would end
-    /// at different times, and the first to end would let it be mapped again under the second.
+    /// Held from the taking of stale areas off the books until they are inaccessible. Two flushes of the same area
+    /// would end at different times, and the first to end would let it be mapped again under the second.
     flushing: Mutex<()>,
-    /// Tells those who would map where something is being made inaccessible that this is over.
+    /// Signalled to threads that would map where pages are being made inaccessible, when this is over.
     hidden: Condvar,
     completed: AtomicU64,
     counters: Mutex<MapCounters>,
 }
 
-/// Mappings that are booked for a while, and given back when it ends, also by a panic of who exchanges.
+/// Mappings that are booked for a while, and given back at its end, also after a panic of the function that exchanges.
 struct Booked<'a> {
     mapper: &'a PageMapper,
     mappings: u64,
@@ -224,7 +209,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The runs of frames that lie in a row: the first page of each, its offset in the file, its pages.
+/// Iterates over the runs of frames that lie in a row: the first page of each, its offset in the file, its pages.
 fn runs(start: u64, blocks: &[FrameBlock]) -> impl Iterator<Item = (u64, u64, u64)> {
     let mut at = start;
     blocks.chunk_by(|one, next| one.end() == next.pfn).map(move |run| {
@@ -249,22 +234,22 @@ impl PageMapper {
         }
     }
 
-    /// The frames that it maps.
+    /// Returns the frames that it maps.
     pub(super) fn frames(&self) -> &Arc<Frames> {
         &self.frames
     }
 
-    /// What it has done so far.
+    /// Returns the counts of its work so far.
     pub(super) fn counters(&self) -> MapCounters {
         *lock(&self.counters)
     }
 
-    /// The most mappings that areas take at present, and how many they may take.
+    /// Returns the most mappings that areas take at present, and the most that they may take.
     pub(super) fn mappings(&self) -> (u64, u64) {
         (lock(&self.books).mappings, self.budget)
     }
 
-    /// The area that begins at `start`.
+    /// Returns the area that begins at `start`.
     pub(super) fn shown(&self, start: Vpn) -> Option<Arc<Shown>> {
         lock(&self.books).shown.get(&start.0).cloned()
     }
@@ -282,7 +267,7 @@ impl PageMapper {
         Ok(())
     }
 
-    /// Books so many mappings, if the budget allows.
+    /// Books `needed` mappings, if the budget allows.
     fn book(&self, books: &mut Books, needed: u64) -> Result<(), MapFramesError> {
         let left = self.budget.saturating_sub(books.mappings);
         if needed > left {
@@ -307,7 +292,7 @@ impl PageMapper {
         let listed = collected(blocks.len(), blocks.iter().copied());
         let listed = listed.map_err(|NoMemory| MapFramesError::OutOfMetadata { frames })?;
         self.make_up(start, start + pages)?;
-        // From here on the blocks are what they say, and stay so.
+        // From here on the blocks are of the listed sizes, and stay so.
         self.hold(blocks)?;
         let mappings = runs(start, blocks).count() as u64 + 1;
         self.begin(start..start + pages, mappings).inspect_err(|_| self.release(blocks))?;
@@ -324,12 +309,12 @@ impl PageMapper {
         Ok(())
     }
 
-    /// Ends an area: what it showed, which is still held.
+    /// Ends an area; returns its contents, whose blocks are still held.
     fn end(&self, shown: &Shown) -> Content {
         let content = std::mem::take(&mut *shown.content());
         if shown.owner == Owner::Area {
             for block in &content.blocks {
-                // Who has given the frames of an area back by their numbers has done this for us.
+                // A user that gave the frames of the area back by their numbers has done this already.
                 let _ = self.frames.free(self.frames.stranger(), block.pfn);
             }
         }
@@ -337,7 +322,7 @@ impl PageMapper {
     }
 
     /// Exchanges one block of an area for another, if `exchange` does: it copies, and maps the new block over the old
-    /// one. Whether it did.
+    /// one. Returns true if that was done.
     pub(super) fn exchange(
         &self,
         start: Vpn,
@@ -355,7 +340,7 @@ impl PageMapper {
         });
         // A block in the midst of a run leaves three.
         let Some(place) = place else { return false };
-        // Asked under the lock of the content: who has been told that the block stays has had it since.
+        // Asked under the lock of the content: a user to which a block was promised to stay has held the lock since.
         let Some(claim) = self.frames.claim_move(pair.from, Use::Mapped { vpn: Vpn(at) }) else {
             return false;
         };
@@ -416,7 +401,7 @@ impl PageMapper {
     ) -> Result<Vec<FrameBlock>, MapFramesError> {
         let refused = runs(start, &blocks).find_map(|(first, offset, count)| {
             let to = first..first + count;
-            // SAFETY: the space has just handed the area out: nobody uses it yet.
+            // SAFETY: the space has just handed the area out: it is not used yet.
             let shown = unsafe { self.reserved.show(to, self.frames.file(), offset) };
             shown.err().map(|error| (first + count, error))
         });
@@ -435,15 +420,15 @@ impl PageMapper {
         Err(error.into())
     }
 
-    /// Takes note of what should be gone and is not, with those blocks that can be reached there.
+    /// Notes an area that should be gone and is not, with the blocks that can still be reached there.
     fn keep(&self, start: u64, stale: Stale) {
         let mut books = lock(&self.books);
-        // Counted on its own: whoever failed gives back what it had booked.
+        // Counted on its own: the caller that failed gives back the mappings that it had booked.
         books.mappings += stale.mappings;
         books.owed.insert(start, stale);
     }
 
-    /// Makes up for flushes that were refused, where they concern the pages that are to be mapped.
+    /// Makes up for flushes that were refused, where they concern pages that are to be mapped.
     fn make_up(&self, start: u64, end: u64) -> Result<(), MapFramesError> {
         let concerns = |books: &Books| {
             let before = books.owed.range(..end).next_back();
@@ -456,20 +441,20 @@ impl PageMapper {
         let _flushing = lock(&self.flushing);
         let result = self.hide();
         if concerns(&lock(&self.books)) {
-            // Without an error they are out of reach, for lack of mappings.
+            // Without an error the pages are out of reach, for lack of mappings.
             return Err(result.err().unwrap_or(Errno::NOMEM).into());
         }
         Ok(())
     }
 
-    /// Tries all refused flushes again. What is refused again stays on the books.
+    /// Tries all refused flushes again. Areas that are refused again stay on the books.
     pub(super) fn retry(&self) {
         let _flushing = lock(&self.flushing);
         let _ = self.hide();
     }
 
-    /// Makes all areas that are owed inaccessible, and lets their frames go: those between which nothing is shown in
-    /// one call. Those for which the system refuses it stay on the books; the last error. `flushing` is held.
+    /// Makes all owed areas inaccessible, and lets their frames go: areas between which nothing is shown in one call.
+    /// Areas for which the system refuses it stay on the books; returns the last error. `flushing` is held.
     fn hide(&self) -> Result<(), Errno> {
         let mut result = Ok(());
         let mut counters = MapCounters::default();
@@ -477,8 +462,8 @@ impl PageMapper {
         while let Some(pages) = self.begin_hiding(from) {
             from = pages.end;
             // SAFETY: the areas were freed: their users have said that they no longer use them. They are on the books
-            // as owed, so that `make_up` lets nobody map there; between them nothing is shown, and `begin` waits until
-            // this is over.
+            // as owed, so that `make_up` keeps new mappings away; between them nothing is shown, and `begin` waits
+            // until this is over.
             let hidden = unsafe { self.reserved.hide(pages.clone()) };
             counters.flush_calls += 1;
             match hidden {
@@ -503,8 +488,8 @@ impl PageMapper {
         result
     }
 
-    /// The pages of the first areas from `from` on that are owed and that one call can make inaccessible. Nothing is
-    /// mapped there until it has.
+    /// Returns the pages of the first owed areas from `from` on that one call can make inaccessible. Nothing is mapped
+    /// there until it has.
     fn begin_hiding(&self, from: u64) -> Option<Range<u64>> {
         let mut books = lock(&self.books);
         let mut owed = books.owed.range(from..).map(|(&start, stale)| start..stale.end);
@@ -516,12 +501,12 @@ impl PageMapper {
             }
             end = next.end;
         }
-        // Nobody counts it as gone before the books say so.
+        // No thread counts them as gone before the books say so.
         books.hiding = Some(first.start..end);
         books.hiding.clone()
     }
 
-    /// Strikes the areas in `pages` off the books, or only their blocks where mappings are left. Their blocks.
+    /// Strikes the areas in `pages` off the books, or only their blocks where mappings remain. Returns their blocks.
     fn strike(&self, pages: Range<u64>, hidden: Hidden) -> Vec<Vec<FrameBlock>> {
         let mut books = lock(&self.books);
         books.hiding = None;
@@ -545,7 +530,7 @@ impl Mapper for PageMapper {
     }
 
     fn clear(&self, area: Span) {
-        // Before an area is stale nobody may find it by its number, and move its frames.
+        // Before an area is stale no thread may find it by its number, and move its frames.
         let Some(shown) = lock(&self.books).shown.remove(&area.start()) else { return };
         let Content { blocks, mappings } = self.end(&shown);
         let stale = Stale { end: area.end(), blocks, mappings };
@@ -568,10 +553,11 @@ impl Mapper for PageMapper {
                     .extend(starts.iter().filter_map(|start| books.stale.remove_entry(start)));
             }
         }
-        // What is refused stays on the books, and is tried again by the next flush and before it is mapped anew.
+        // Areas that are refused stay on the books, and are tried again by the next flush and before they are mapped
+        // anew.
         let _ = self.hide();
         lock(&self.counters).flushes += 1;
-        // Pairs with the acquire in `completed`: whoever sees the number sees what the flush has done.
+        // Pairs with the acquire in `completed`: a thread that sees the number sees the effects of the flush.
         Epoch(self.completed.fetch_add(1, Ordering::Release) + 1)
     }
 
@@ -582,7 +568,7 @@ impl Mapper for PageMapper {
 
 impl Check for PageMapper {
     fn check(&self) -> Result<(), Violation> {
-        // Who exchanges a block takes the books while it has the content: so not the other way round here.
+        // An exchange of a block takes the books while it has the content: so not the other way round here.
         let shown: Vec<_> = {
             let books = lock(&self.books);
             books.shown.iter().map(|(&start, shown)| (start, Arc::clone(shown))).collect()
@@ -623,12 +609,12 @@ impl Drop for PageMapper {
         let stale = stale.map(|(start, stale)| (start, stale.end, stale.blocks));
         let all: Vec<_> = shown.chain(stale).collect();
         let pages = self.reserved.pages();
-        // SAFETY: whoever keeps an address has been told that it ends with the space.
+        // SAFETY: addresses are documented to end with the space.
         let whole = unsafe { self.reserved.hide(pages.start()..pages.end()) };
         for (start, end, blocks) in all {
             // SAFETY: as above.
             let hidden = whole.or_else(|_| unsafe { self.reserved.hide(start..end) });
-            // What can still be reached is not handed out again.
+            // Blocks that can still be reached are not handed out again.
             if hidden.is_ok() {
                 self.release(&blocks);
             }
@@ -648,7 +634,7 @@ mod tests {
     use crate::faults::{self, Call, Fault};
     use crate::frames::{FrameRequest, FramesConfig};
 
-    /// A flush that was refused is tried again by one thread while another maps there: what that one maps stays.
+    /// One thread tries a refused flush again while another maps there: the new mapping stays.
     #[test]
     fn a_late_flush_takes_nothing_away_that_was_mapped_since() {
         let frames = Arc::new(Frames::new(&FramesConfig::new(4 << 20)).unwrap());
@@ -665,14 +651,14 @@ mod tests {
         let armed = faults::inject(both);
         mapper.flush(&[span]);
         drop(armed);
-        // Here the one thread has made up its mind, and not yet made the call.
+        // Here the one thread has chosen the pages, and not yet made the call.
         let flushing = lock(&mapper.flushing);
         let pages = mapper.begin_hiding(0).expect("it is owed");
         std::thread::scope(|scope| {
             let mapping = scope.spawn(|| mapper.map(start, 1, &[other], Owner::Caller));
             std::thread::sleep(Duration::from_millis(50));
             assert!(lock(&mapper.books).shown.is_empty(), "the other one waits");
-            // SAFETY: nothing is shown there that is in use.
+            // SAFETY: no mapping there is in use.
             let hidden = unsafe { mapper.reserved.hide(pages.clone()) }.unwrap();
             mapper.strike(pages, hidden).iter().for_each(|blocks| mapper.release(blocks));
             mapper.hidden.notify_all();

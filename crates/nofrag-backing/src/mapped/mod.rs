@@ -1,27 +1,27 @@
-//! Virtual areas over page frames: scattered frames in a row of addresses.
+//! Virtual areas over page frames: scattered frames at adjacent addresses.
 //!
 //! [`Mapped`] is the core's [`VmapSpace`] with memory behind its numbers. [`vmalloc`](Mapped::vmalloc) takes frames
 //! from wherever they are free, and shows them at adjacent addresses, so that memory in pieces serves large requests.
-//! [`map_ram`](Mapped::map_ram) does it with frames that the caller has. All addresses are one reservation, in which a
-//! call replaces what stands there in one step; there is never a hole into which another thread might map.
+//! [`map_ram`](Mapped::map_ram) does the same with the caller's own frames. All addresses are one reservation, in which
+//! a call replaces the old contents in one step; there is never a hole into which another thread might map.
 //!
-//! **Cost.** An area costs a call for each run of frames that lie in a row: blocks are sorted, and frames of a memory
-//! that is not in pieces make one run. Ending an area costs no call. Later one call makes all freed areas inaccessible
+//! **Cost.** An area costs a call for each run of frames that lie in a row: blocks are sorted, and frames of
+//! unfragmented memory make one run. Ending an area costs no call. Later one call makes all freed areas inaccessible
 //! between which no live one lies (docs/decisions/0011 and the module of the core say when that is).
 //!
 //! **The law** of the core holds for memory too: detach, flush, only then reuse, both of addresses and of frames. An
-//! area that was freed shows its old frames until its flush, nobody else's; after it every access is a fault.
+//! area that was freed shows its old frames until its flush, and no others; after it every access is a fault.
 //!
-//! **The kernel's limit** on mappings (`vm.max_map_count`) is heeded: areas take at most half of it. At the budget what
-//! was freed is flushed; `vmalloc` then looks for larger blocks, which need fewer mappings; then it refuses.
+//! **The kernel's limit** on mappings (`vm.max_map_count`) is heeded: areas take at most half of it. At the budget
+//! freed areas are flushed; `vmalloc` then looks for larger blocks, which need fewer mappings; then it refuses.
 //!
-//! **Huge pages.** An area that asks for them ([`Grain::Huge`]) begins at a multiple of 2 MiB and has whole blocks of
-//! 2 MiB frames as far as there are any, so that the kernel can map each with one entry: at once after
-//! [`Mapped::collapse`].
+//! **Huge pages.** An area that asks for them ([`Grain::Huge`]) begins at a multiple of 2 MiB and has whole blocks of 2
+//! MiB as far as there are any, so that the kernel can map each with one entry: at once after [`Mapped::collapse`].
 //!
 //! **Fork.** A child shares the frames and keeps the mappings as they are. It must not use the `Mapped` itself.
 //!
-//! Bottom up: `reserved` (the addresses), `mapper` (what is shown where), `request` (what is asked for, and why not).
+//! Bottom up: `reserved` (the addresses), `mapper` (the areas and their frames), `request` (requests, results and
+//! errors).
 
 mod mapper;
 mod request;
@@ -55,7 +55,7 @@ pub use request::{
     VmallocRequest,
 };
 
-/// What a reservation begins at a multiple of: room for the core's blocks of 4 MiB.
+/// The first address of a reservation is a multiple of this: room for the core's blocks of 4 MiB.
 const ALIGN: usize = 4 << 20;
 
 /// Virtual areas over page frames, for any number of threads.
@@ -88,11 +88,10 @@ pub struct Mapped {
     id: u64,
 }
 
-/// The next space's number.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
 impl Mapped {
-    /// A space over `frames`, with a CPU for each of their owners.
+    /// Makes a space over `frames`, with a CPU for each of their owners.
     ///
     /// # Errors
     /// [`MappedError`]; nothing is left behind.
@@ -108,12 +107,12 @@ impl Mapped {
         let mapper = PageMapper::new(frames, reserved, budget);
         let config = VmapConfig { span, cpus, policy: config.policy };
         let space = VmapSpace::new(config, mapper, ())?;
-        // A number that nobody else gets: nothing is read by its order.
+        // Relaxed: a unique number; nothing is read by its order.
         Ok(Mapped { space, id: NEXT.fetch_add(1, Ordering::Relaxed) })
     }
 
-    /// Takes memory at adjacent addresses, as long as so many frames are free, wherever they are. An inaccessible page
-    /// follows. Pages are mapped when they are touched first, or by [`populate`](Self::populate).
+    /// Allocates memory at adjacent addresses, as long as enough frames are free, wherever they are. An inaccessible
+    /// page follows. Pages are mapped when they are touched first, or by [`populate`](Self::populate).
     ///
     /// # Errors
     /// [`VmallocError`].
@@ -190,8 +189,8 @@ impl Mapped {
         })
     }
 
-    /// Takes so many frames, or none. In the order in which they are to be mapped: larger blocks first, each kind by
-    /// ascending frames, so that they make few runs.
+    /// Takes as many frames as the area has pages, or none, in the order in which they are to be mapped: larger blocks
+    /// first, each kind by ascending frames, so that they make few runs.
     fn gather(
         &self,
         owner: CpuId,
@@ -218,7 +217,7 @@ impl Mapped {
         Ok(blocks)
     }
 
-    /// Takes the large blocks that the grain asks for, as far as there are such.
+    /// Takes the large blocks that the grain asks for, as far as there are any.
     fn gather_large(
         &self,
         owner: CpuId,
@@ -259,7 +258,7 @@ impl Mapped {
     ) -> Result<(), FrameError> {
         let none = FrameBlock { pfn: Pfn(0), order: Order::ZERO };
         let start = blocks.len();
-        // So that a request for more than there is does not take memory for its list first.
+        // So that a request for more frames than exist does not take memory for its list first.
         if left > self.frames().len().0 {
             return Err(self.frames().exhausted(Order::ZERO));
         }
@@ -285,8 +284,8 @@ impl Mapped {
         Ok(self.space.free(owner, area.start()).map(drop)?)
     }
 
-    /// Shows the caller's frames at adjacent addresses, in the order of `blocks`. Without a guard page. The frames stay
-    /// the caller's; those that he gives back are free when their last mapping has been flushed.
+    /// Shows the caller's frames at adjacent addresses, in the order of `blocks`, without a guard page. The frames stay
+    /// the caller's; frames that it gives back are free when their last mapping has been flushed.
     ///
     /// # Errors
     /// See [`MapRamError`].
@@ -310,7 +309,7 @@ impl Mapped {
     /// Ends a mapping of the caller's frames. They are shown until a flush.
     ///
     /// # Errors
-    /// [`UnmapRamError::Foreign`] for those of another space, and [`UnmapRamError::UnknownCpu`].
+    /// [`UnmapRamError::Foreign`] for a mapping of another space, and [`UnmapRamError::UnknownCpu`].
     pub fn unmap_ram(&self, owner: CpuId, shown: ShownFrames) -> Result<(), UnmapRamError> {
         if shown.space != self.id {
             return Err(UnmapRamError::Foreign);
@@ -325,10 +324,10 @@ impl Mapped {
         self.mapper().retry();
     }
 
-    /// Where a page of the space is, as long as the space lives; `None` if it has no such page.
+    /// Returns the address of a page of the space, valid as long as the space lives; `None` if it has no such page.
     ///
-    /// To read or write there is sound in an area that belongs to the caller, and as far as nobody else writes to it at
-    /// the same time.
+    /// To read or write there is sound in an area that belongs to the caller, and as far as no other thread writes to
+    /// it at the same time.
     #[must_use]
     pub fn address(&self, vpn: Vpn) -> Option<*mut u8> {
         self.mapper().reserved.address(vpn).map(<*mut _>::cast)
@@ -337,7 +336,7 @@ impl Mapped {
     /// Maps all pages of an area now, in one call, so that no touch has to.
     ///
     /// # Errors
-    /// [`MappedError::Foreign`], and what `madvise` says; `NOMEM` or `FAULT` when there is no memory.
+    /// [`MappedError::Foreign`], and errors of `madvise`; `NOMEM` or `FAULT` when there is no memory.
     pub fn populate(&self, area: &VmallocArea) -> Result<(), MappedError> {
         if !self.is_mine(area) {
             return Err(MappedError::Foreign);
@@ -346,14 +345,14 @@ impl Mapped {
         Ok(self.advise(start..start + area.pages().0, Advice::PopulateWrite)?)
     }
 
-    /// Whether an area is of this space, and not of one that has or had the same addresses. As it is not given up yet,
-    /// it is in use then.
+    /// Returns true if an area is of this space, and not of one that has or had the same addresses. As it is not given
+    /// up yet, it is in use then.
     fn is_mine(&self, area: &VmallocArea) -> bool {
         area.space == self.id
     }
 
-    /// Lets the kernel put huge pages where an area has whole aligned blocks of 2 MiB frames: as many as there are, and
-    /// of these so many that it made. An area of another space has none.
+    /// Lets the kernel put huge pages where an area has whole aligned blocks of 2 MiB: returns the number of these
+    /// blocks, and of those that have one now. An area of another space has none.
     pub fn collapse(&self, area: &VmallocArea) -> Collapsed {
         let mut collapsed = Collapsed::default();
         if !self.is_mine(area) {
@@ -381,16 +380,17 @@ impl Mapped {
         self.mapper().reserved.advise(pages, advice)
     }
 
-    /// The blocks of the area that begins at `start`, in the order of addresses; none if there is no such area. Where
-    /// they are in the file is for other processes to map the same; frames that are [`Mobility::Movable`] do not stay.
+    /// Returns the blocks of the area that begins at `start`, in the order of addresses; none if there is no such area.
+    /// Other processes can map the same by the blocks' offsets in the file; frames that are [`Mobility::Movable`] do
+    /// not stay.
     #[must_use]
     pub fn blocks(&self, start: Vpn) -> Vec<FrameBlock> {
         let shown = self.mapper().shown(start);
         shown.map_or_else(Vec::new, |shown| shown.content().blocks.clone())
     }
 
-    /// Keeps the frames of an area where they are, or lets them be moved. A move that has begun is over first. Nothing
-    /// happens to an area of another space.
+    /// Keeps the frames of an area where they are, or lets them be moved. A move that has begun is over first. An area
+    /// of another space is left alone.
     pub fn set_mobility(&self, area: &VmallocArea, mobility: Mobility) {
         if self.is_mine(area) {
             self.set_uses(area.start(), mobility);
@@ -414,39 +414,39 @@ impl Mapped {
 
     /// Exchanges a block of an area for one that was set aside for it: for [`Residents`](crate::frames::Residents).
     /// `exchange` keeps writers away, copies, maps the new block over the old one in one step, and lets writers go on;
-    /// or it leaves everything as it was, and says `false`. Meanwhile the area does not end, and the new block is
-    /// nobody else's; so `exchange` asks for nothing that may move frames. Whether it was done.
+    /// or it leaves everything as it was, and returns `false`. Meanwhile the area does not end, and no other user has
+    /// the new block; so `exchange` asks for nothing that may move frames. Returns true if the exchange was made.
     pub fn relocate(&self, pair: Move, exchange: impl FnOnce(&Relocation<'_>) -> bool) -> bool {
         let Some(Use::Mapped { vpn }) = self.frames().use_of(pair.from) else { return false };
         let Some(area) = self.space.find(vpn) else { return false };
         self.mapper().exchange(area.start, pair, exchange)
     }
 
-    /// The frames.
+    /// Returns the frames behind the space.
     #[must_use]
     pub fn frames(&self) -> &Arc<Frames> {
         self.mapper().frames()
     }
 
-    /// Its pages.
+    /// Returns the pages of the space.
     #[must_use]
     pub fn span(&self) -> Span {
         self.space.span()
     }
 
-    /// What was mapped and flushed so far.
+    /// Returns the counts of mappings and flushes so far.
     #[must_use]
     pub fn counters(&self) -> MapCounters {
         self.mapper().counters()
     }
 
-    /// The most mappings that areas take at present, and how many they may take.
+    /// Returns the most mappings that areas take at present, and the most that they may take.
     #[must_use]
     pub fn mappings(&self) -> (u64, u64) {
         self.mapper().mappings()
     }
 
-    /// What shows the frames. Not for others: by it anybody's area could be replaced.
+    /// Returns the mapper. Not public: through it any area could be replaced.
     fn mapper(&self) -> &PageMapper {
         self.space.mapper()
     }
@@ -460,13 +460,12 @@ impl Check for Mapped {
     }
 }
 
-/// What came of [`Mapped::collapse`].
+/// Result of [`Mapped::collapse`]: huge pages that could be, and those that are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Collapsed {
-    /// So many places could have a huge page.
+    /// Places that could have a huge page.
     pub whole: u64,
-    /// So many have one.
     pub huge: u64,
-    /// Why others have none: what the system said last.
+    /// The system's last answer for the others.
     pub error: Option<Errno>,
 }

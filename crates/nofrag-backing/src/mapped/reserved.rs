@@ -14,54 +14,53 @@ use crate::sys;
 
 /// Addresses of which each page is either inaccessible or shows a page of a file.
 ///
-/// 1. Every page of `base..base + bytes` was mapped by `new`, and is unmapped by `drop` alone: what is mapped inside
-///    replaces what stands there in one step, so that there is never a hole.
+/// 1. Every page of `base..base + bytes` was mapped by `new`, and is unmapped by `drop` alone: a mapping inside
+///    replaces the one before in one step, so that there is never a hole.
 #[derive(Debug)]
 pub(super) struct Reserved {
     base: *mut c_void,
     bytes: usize,
 }
 
-// SAFETY: the pointer is an address; what is done through it is said where it is done.
+// SAFETY: the pointer is an address; each use of it has its own argument.
 unsafe impl Send for Reserved {}
 // SAFETY: as above.
 unsafe impl Sync for Reserved {}
 
 impl Reserved {
-    /// `bytes` inaccessible bytes, a multiple of the page size, that begin at a multiple of `align`.
+    /// Reserves `bytes` inaccessible bytes, a multiple of the page size, that begin at a multiple of `align`.
     pub(super) fn new(bytes: usize, align: usize) -> Result<Reserved, Errno> {
         let total = bytes.checked_add(align).ok_or(Errno::NOMEM)?;
         let (anywhere, nothing) = (ptr::null_mut(), ProtFlags::empty());
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: without `MAP_FIXED` nothing that exists is replaced.
+        // SAFETY: without `MAP_FIXED` no mapping that exists is replaced.
         let start = unsafe { sys::mmap_anonymous(anywhere, total, nothing, flags) }?;
         let before = start.align_offset(align);
         let base = start.wrapping_byte_add(before);
         let end = base.wrapping_byte_add(bytes);
         for (at, bytes) in [(start, before), (end, total - before - bytes)] {
             if bytes > 0 {
-                // SAFETY: it was mapped above, and nobody knows of it. What cannot be given back stays reserved:
-                // addresses without memory.
+                // SAFETY: it was mapped above, and no other thread knows of it. A range that cannot be given back stays
+                // reserved: addresses without memory.
                 let _ = unsafe { sys::munmap(at, bytes) };
             }
         }
         Ok(Reserved { base, bytes })
     }
 
-    /// Its pages.
     pub(super) fn pages(&self) -> Span {
         let start = self.base.addr() as u64 >> sys::PAGE;
         Span::sized(start, (self.bytes >> sys::PAGE) as u64).expect("a mapping is not empty")
     }
 
-    /// The address of a page inside.
+    /// Returns the address of a page inside.
     pub(super) fn address(&self, vpn: Vpn) -> Option<*mut c_void> {
         let page = vpn.0.checked_sub(self.pages().start())?;
         (page < self.pages().len())
             .then(|| self.base.wrapping_byte_add((page as usize) << sys::PAGE))
     }
 
-    /// Where a part of it begins, and its bytes.
+    /// Returns the first address of a part, and its bytes.
     fn part(&self, pages: Range<u64>) -> (*mut c_void, usize) {
         let inside = self.pages().start() <= pages.start
             && pages.start < pages.end
@@ -71,10 +70,10 @@ impl Reserved {
         (at, ((pages.end - pages.start) as usize) << sys::PAGE)
     }
 
-    /// Lets pages show what `file` has from `offset` on.
+    /// Lets pages show the contents of `file` from `offset` on.
     ///
     /// # Safety
-    /// Nobody uses what the pages showed before.
+    /// The old contents of the pages are no longer used.
     pub(super) unsafe fn show(
         &self,
         pages: Range<u64>,
@@ -84,19 +83,19 @@ impl Reserved {
         let (at, bytes) = self.part(pages);
         let both = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE;
-        // SAFETY: the pages are ours (law 1, `part` has checked); that nobody uses them is the caller's promise.
+        // SAFETY: the pages are ours (law 1, `part` has checked); that they are not used is the caller's promise.
         unsafe { sys::mmap(at, bytes, both, flags, file, offset) }.map(drop)
     }
 
-    /// Makes pages inaccessible, in one call and without a hole. Where the kernel allows no more mappings, they keep
-    /// what they show, but nobody can reach it: says which.
+    /// Makes pages inaccessible, in one call and without a hole. Where the kernel allows no more mappings, the pages
+    /// keep their contents out of reach; returns which of the two was done.
     ///
     /// # Safety
-    /// Nobody uses what the pages show.
+    /// The contents of the pages are no longer used.
     pub(super) unsafe fn hide(&self, pages: Range<u64>) -> Result<Hidden, Errno> {
         let (at, bytes) = self.part(pages);
         let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
-        // SAFETY: the pages are ours (law 1, `part` has checked); that nobody uses them is the caller's promise.
+        // SAFETY: the pages are ours (law 1, `part` has checked); that they are not used is the caller's promise.
         let hidden = unsafe { sys::mmap_anonymous(at, bytes, ProtFlags::empty(), flags) };
         if hidden.is_ok() {
             return Ok(Hidden::Gone);
@@ -113,12 +112,12 @@ impl Reserved {
     }
 }
 
-/// How pages were made inaccessible.
+/// The two ways in which pages become inaccessible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hidden {
-    /// They show nothing, and take no mappings.
+    /// The pages show nothing, and take no mappings.
     Gone,
-    /// They keep what they show, and its mappings, and nobody can reach it.
+    /// The pages keep their contents, and the mappings of these, out of reach.
     OutOfReach,
 }
 
@@ -126,15 +125,15 @@ pub(super) enum Hidden {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub(super) enum Advice {
-    /// Fill the page tables, with new memory where there is none.
+    /// Fills the page tables, with new memory where there is none.
     PopulateWrite = libc::MADV_POPULATE_WRITE,
-    /// Put huge pages there now.
+    /// Puts huge pages there now.
     Collapse = sys::MADV_COLLAPSE,
 }
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        // SAFETY: the range is ours (law 1). Whoever keeps an address of it has been told that it ends with the space.
+        // SAFETY: the range is ours (law 1). Addresses in it are documented to end with the space.
         let _ = unsafe { sys::munmap(self.base, self.bytes) };
     }
 }

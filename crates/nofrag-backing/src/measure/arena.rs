@@ -11,12 +11,12 @@ use crate::faults;
 use crate::sys;
 
 const PAGE: usize = 1 << sys::PAGE;
-/// As large as a strategy's bench.
+/// Bytes of the arena, as many as a strategy's bench has.
 const BYTES: u64 = 256 << 20;
 /// Pairs between two steps of an arena that purges by decay: the background work of a runtime that steps it itself.
 const STEP_EVERY: usize = 64;
 
-/// One owner of an arena, which others may have owners of.
+/// A bench for one owner of an arena that benches of other owners share.
 ///
 /// 1. A run of `slots` is live in `arena` and was handed out to this bench alone.
 #[derive(Debug)]
@@ -29,11 +29,11 @@ pub struct ArenaBench {
 }
 
 impl ArenaBench {
-    /// Benches over one arena, each with an owner of its own and so many slots. With a purge by decay each steps the
-    /// arena now and then.
+    /// Returns benches over one arena, each with an owner of its own and `slots` slots. With a purge by decay each
+    /// steps the arena now and then.
     ///
     /// # Errors
-    /// What the arena says.
+    /// Errors of the arena.
     pub fn over_one(count: u32, slots: u16, purge: Purge) -> io::Result<Vec<ArenaBench>> {
         let owners = Owners::Count(count);
         let config = Config { purge, owners, ..Config::default() };
@@ -49,17 +49,17 @@ impl ArenaBench {
         Ok((0..count).map(bench).collect())
     }
 
-    /// The arena, for its counts.
+    /// Returns the arena, for its counts.
     #[must_use]
     pub fn arena(&self) -> &Arena {
         &self.arena
     }
 
-    /// As [`Bench::serve`](super::strategies::Bench::serve).
+    /// Serves requests as [`Bench::serve`](super::strategies::Bench::serve) does.
     ///
     /// # Errors
-    /// `InvalidInput` for a slot that there is not, or a size that is not allowed, before anything is done; else what
-    /// the arena says.
+    /// `InvalidInput` for a slot that does not exist, or a size that is not allowed, before anything is done; else
+    /// errors of the arena.
     pub fn serve(&mut self, requests: &[Request], touched: Touched) -> io::Result<Took> {
         check(requests, self.slots.len())?;
         let calls = faults::made();
@@ -81,8 +81,8 @@ impl ArenaBench {
                 Touched::All => pages,
             };
             for page in 0..touched {
-                // SAFETY: the run is live and nobody else's (law 1), as long as was asked for, and an arena's runs may
-                // be written.
+                // SAFETY: the run is live and this bench's alone (law 1), has as many pages as were asked for, and an
+                // arena's runs may be written.
                 unsafe { start.add(page * PAGE).write_volatile(1) };
             }
         }

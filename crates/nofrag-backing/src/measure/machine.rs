@@ -1,10 +1,10 @@
-//! The page frames of a machine that is simulated otherwise.
+//! The page frames of a machine of which the rest is simulated.
 //!
-//! Who simulates a machine hands out frames by number. Here stands real memory behind the numbers: a file in memory of
-//! as many pages, all of them resident from the beginning, so that what is measured later is not how the kernel finds
-//! memory. Contents are written, read and moved through a mapping of all of it, as a kernel does through its own.
-//! A process sees frames through a *window*: there they are mapped piece by piece, which costs what a page fault costs
-//! here (a mapping, the fault of its first touch, and zeroing).
+//! The simulation of a machine hands out frames by number. Here is real memory behind the numbers: a file in memory of
+//! as many pages, all of them resident from the beginning, so that later measurements do not include the kernel's
+//! search for memory. Contents are written, read and moved through a mapping of all of it, as a kernel does through its
+//! own. A process sees frames through a *window*: there they are mapped piece by piece, which costs as much as a page
+//! fault here (a mapping, the fault of its first touch, and zeroing).
 //!
 //! Where the kernel can, each block of 2 MiB is one huge page of the file ([`MADV_COLLAPSE`]), so that a block that is
 //! mapped whole takes one entry of the page table, as with real huge pages.
@@ -25,7 +25,7 @@ use crate::forks::Forks;
 use crate::reservation::Reservation;
 use crate::sys;
 
-/// Pages of a unit: what a huge page has.
+/// Pages of a unit, as many as a huge page has.
 pub const UNIT_PAGES: usize = 512;
 
 const PAGE: usize = 1 << sys::PAGE;
@@ -50,11 +50,11 @@ pub struct MachineMemory {
 }
 
 impl MachineMemory {
-    /// So many frames, a multiple of [`UNIT_PAGES`], all resident. Their contents are zero.
+    /// Makes `frames` frames, a multiple of [`UNIT_PAGES`], all resident. Their contents are zero.
     ///
     /// # Errors
-    /// `InvalidInput` for a number that is no such multiple; else what the system calls say: `ENOMEM` and `ENOSPC` if
-    /// there is not so much memory.
+    /// `InvalidInput` for a number that is not such a multiple; else errors of the system calls: `ENOMEM` and `ENOSPC`
+    /// if there is not enough memory.
     pub fn new(frames: u64) -> io::Result<MachineMemory> {
         let bytes = usize::try_from(frames).ok().and_then(|frames| frames.checked_mul(PAGE));
         let bytes = bytes.filter(|bytes| *bytes > 0 && bytes.is_multiple_of(UNIT));
@@ -78,19 +78,19 @@ impl MachineMemory {
         Ok(made)
     }
 
-    /// How many there are.
+    /// Returns the number of frames.
     #[must_use]
     pub fn frames(&self) -> u64 {
         self.frames
     }
 
-    /// How many units of them the kernel made huge pages; none where it cannot.
+    /// Returns the number of units of which the kernel made huge pages; zero where it cannot.
     #[must_use]
     pub fn huge_units(&self) -> u64 {
         self.huge_units
     }
 
-    /// Asks for huge pages, unit by unit, until the kernel says that it has none.
+    /// Asks for huge pages, unit by unit, until the kernel has none.
     fn collapse(&self) -> u64 {
         let units = self.frames / UNIT_PAGES as u64;
         let collapsed = |unit: &u64| {
@@ -101,7 +101,7 @@ impl MachineMemory {
         (0..units).take_while(collapsed).count() as u64
     }
 
-    /// Where a frame is in `all`.
+    /// Returns the address of a frame in `all`.
     ///
     /// # Panics
     /// If there is no such frame, or in a child of a fork.
@@ -114,7 +114,7 @@ impl MachineMemory {
     /// Writes all of a frame: words that follow from `stamp`.
     ///
     /// # Panics
-    /// If there is no such frame, and in a child of a fork; so do the others.
+    /// If there is no such frame, and in a child of a fork; so do the other methods.
     pub fn fill(&mut self, frame: u64, stamp: u64) {
         let at = self.at(frame);
         for word in 0..WORDS {
@@ -123,26 +123,26 @@ impl MachineMemory {
         }
     }
 
-    /// Reads all of a frame. Whether it is as `fill` wrote it.
+    /// Reads all of a frame; returns true if the contents are those that `fill` wrote with this stamp.
     #[must_use]
     pub fn holds(&self, frame: u64, stamp: u64) -> bool {
         let at = self.at(frame);
         let mut differing = 0;
         for word in 0..WORDS {
-            // SAFETY: inside the frame, which `all` maps readable (law 1, `at` has checked); nobody writes to it
+            // SAFETY: inside the frame, which `all` maps readable (law 1, `at` has checked); no one writes to it
             // meanwhile, since that takes `&mut self`.
             differing |= unsafe { at.add(word).read() } ^ stamp ^ word as u64;
         }
         differing == 0
     }
 
-    /// A frame's contents move to another one. A page of the window that showed them shows them there from now on.
+    /// Moves a frame's contents to another one. A page of the window that showed them shows them there from now on.
     ///
     /// # Errors
-    /// What `mmap` says; then the window does not show that page any more.
+    /// Errors of `mmap`; then the window does not show that page any more.
     ///
     /// # Panics
-    /// If it is the same frame.
+    /// If both frames are the same.
     pub fn relocate(&mut self, from: u64, to: u64) -> io::Result<()> {
         assert_ne!(from, to, "a frame's contents move to another one");
         let (old, new) = (self.at(from), self.at(to));
@@ -158,11 +158,11 @@ impl MachineMemory {
         Ok(())
     }
 
-    /// A fault: maps `pages` frames from `frame` on at page `at` of the window, and zeroes them there.
+    /// Acts as a fault: maps `pages` frames from `frame` on at page `at` of the window, and zeroes them there.
     ///
     /// # Errors
-    /// `InvalidInput` for pages outside of the window or frames that there are not; else what `mmap` says, and then
-    /// the window does not show these pages any more.
+    /// `InvalidInput` for pages outside of the window or frames that do not exist; else errors of `mmap`, and then the
+    /// window does not show these pages any more.
     pub fn fault(&mut self, at: usize, frame: u64, pages: usize) -> io::Result<()> {
         here(self.forks)?;
         let fits = at.checked_add(pages).is_some_and(|end| end <= UNIT_PAGES);
@@ -172,7 +172,7 @@ impl MachineMemory {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         let offset = self.first + at * PAGE;
-        // A call that fails may have taken away what was there.
+        // A call that fails may have removed the old mappings.
         self.shown[at..at + pages].fill(None);
         show(&self.window, offset, &self.file, frame * PAGE as u64, pages * PAGE)?;
         for page in 0..pages {
@@ -184,8 +184,8 @@ impl MachineMemory {
         Ok(())
     }
 
-    /// What a process does with the window's unit: writes all of it, as [`fill`](MachineMemory::fill) writes a frame;
-    /// each page with the stamp that `stamp_of` says for its number. Pages that show nothing are passed by.
+    /// Writes all of the window's unit, as a process does: each page as [`fill`](MachineMemory::fill) writes a frame,
+    /// with the stamp that `stamp_of` returns for its number. Pages that show nothing are passed by.
     ///
     /// # Panics
     /// In a child of a fork.
@@ -205,17 +205,17 @@ impl MachineMemory {
         }
     }
 
-    /// The window shows nothing any more.
+    /// Empties the window.
     ///
     /// # Errors
-    /// What `mmap` says.
+    /// Errors of `mmap`.
     pub fn clear_window(&mut self) -> io::Result<()> {
         here(self.forks)?;
         let start = self.window.base().wrapping_byte_add(self.first);
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
         // From here on nothing is touched, also if the call fails half way.
         self.shown.fill(None);
-        // SAFETY: the unit lies in `window` (law 2), which is ours, and nobody uses it.
+        // SAFETY: the unit lies in `window` (law 2), which is ours, and is not in use.
         unsafe { sys::mmap_anonymous(start, UNIT, ProtFlags::empty(), flags) }?;
         Ok(())
     }
@@ -232,8 +232,8 @@ fn show(
     let start: *mut c_void = over.base().wrapping_byte_add(offset);
     let allowed = ProtFlags::READ | ProtFlags::WRITE;
     let flags = MapFlags::SHARED | MapFlags::NORESERVE | MapFlags::FIXED;
-    // SAFETY: the callers name a part of a reservation of their own, which unmaps whatever is there when it goes;
-    // no reference to what it replaces exists.
+    // SAFETY: the callers name a part of a reservation of their own, which unmaps its whole range when it goes; no
+    // reference to the replaced contents exists.
     unsafe { sys::mmap(start, bytes, allowed, flags, file.as_fd(), from) }?;
     Ok(())
 }

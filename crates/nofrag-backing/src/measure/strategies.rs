@@ -1,11 +1,11 @@
 //! Ways to hand out runs of pages and to take them back.
 //!
 //! A [`Bench`] serves requests in one of these ways ([`Strategy`]), from nothing but a bump pointer in blocks of
-//! 4 MiB: what is measured is what the *memory* costs, and next to nothing of what an allocator of addresses does. A
+//! 4 MiB: this measures the cost of the *memory*, and next to nothing of that of an allocator of addresses. A
 //! block whose pages have all been handed out and all come back is empty: it is purged, if the strategy is to do so
 //! block by block, and used again.
 //!
-//! A request names a slot; what the slot held is given back first. So as many runs are live as there are slots.
+//! A request names a slot; the run in that slot is given back first. So as many runs are live as there are slots.
 //!
 //! Source: docs/sources/backing.md#strategies, #r9.
 
@@ -28,10 +28,10 @@ use crate::forks::Forks;
 use crate::reservation::Reservation;
 use crate::sys;
 
-/// How runs come and go.
+/// The ways in which runs come and go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Strategy {
-    /// Each run is mapped where the kernel likes, and unmapped.
+    /// Each run is mapped at an address that the kernel chooses, and unmapped.
     MapEach,
     /// Each run is mapped at an address of ours, and replaced by addresses without memory.
     MapOwn,
@@ -54,7 +54,7 @@ pub enum Strategy {
 }
 
 impl Strategy {
-    /// All of them, the dearest kind first.
+    /// All strategies, the most costly kind first.
     pub const ALL: [Strategy; 10] = [
         Strategy::MapEach,
         Strategy::MapOwn,
@@ -68,48 +68,45 @@ impl Strategy {
         Strategy::Parked,
     ];
 
-    /// Whether the memory is a file's.
+    /// Returns true if the memory is a file's.
     fn has_file(self) -> bool {
         matches!(self, Strategy::FilePunchEach | Strategy::FilePunchBlock | Strategy::FileDropBlock)
     }
 }
 
-/// Which pages of a run its user writes to.
+/// The pages of a run to which its user writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Touched {
-    /// The first one.
     First,
-    /// All.
     All,
 }
 
-/// A run that is wanted.
+/// A request for a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// It takes the place of what this slot holds.
+    /// The slot of the run; the run that is in it is given back.
     pub slot: u16,
-    /// So many pages, at least 1 and at most [`MOST_PAGES`].
+    /// Pages of the run, at least 1 and at most [`MOST_PAGES`].
     pub pages: u16,
 }
 
-/// The largest run.
+/// Pages of the largest run.
 pub const MOST_PAGES: u16 = 64;
 
-/// What some requests took.
+/// The costs of some requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Took {
-    /// Of a processor, by this thread.
+    /// Processor time of this thread.
     pub processor: Duration,
-    /// By the clock on the wall.
     pub wall: Duration,
-    /// The system calls on memory that were made.
+    /// System calls on memory that were made.
     pub calls: Calls,
 }
 
 const PAGE: usize = 1 << sys::PAGE;
 /// Pages of a block: 4 MiB.
 const BLOCK_PAGES: usize = 1024;
-/// Blocks of a bench: sixteen times what 64 live runs of the largest size take.
+/// Blocks of a bench: sixteen times as many pages as 64 live runs of the largest size have.
 const BLOCKS: usize = 64;
 /// Runs that are purged together wherever they lie.
 const SCATTERED: usize = 64;
@@ -121,7 +118,6 @@ struct Run {
     pages: usize,
 }
 
-/// How far a block has come.
 #[derive(Clone, Copy, Debug, Default)]
 struct Block {
     /// Pages handed out, from the first on.
@@ -130,11 +126,11 @@ struct Block {
     live: usize,
 }
 
-/// Serves requests in one way.
+/// A bench that serves requests in one way.
 ///
 /// 1. A run of `slots` lies in mapped memory of this bench that may be read and written: for `MapEach` in a mapping of
 ///    its own, else in `memory`.
-/// 2. No two of them overlap: pages of a block are handed out from the first on, and again when all have come back.
+/// 2. No two runs overlap: pages of a block are handed out from the first on, and again when all have come back.
 #[derive(Debug)]
 pub struct Bench {
     strategy: Strategy,
@@ -142,30 +138,29 @@ pub struct Bench {
     file: Option<OwnedFd>,
     slots: Vec<Option<Run>>,
     blocks: Vec<Block>,
-    /// The block that hands out, and those that are empty.
+    /// The block that hands out pages; `empty` has the blocks that are empty.
     current: usize,
     empty: Vec<usize>,
-    /// What waits to be purged together.
+    /// Runs that wait to be purged together.
     waiting: Vec<Run>,
     forks: Forks,
 }
 
-/// Where a bench's addresses come from.
+/// Source of a bench's addresses.
 #[derive(Debug)]
 enum Memory {
-    /// The kernel, each time.
+    /// The kernel, for each run.
     Kernel,
-    /// A range of our own.
     Own(Reservation),
-    /// A backend's range, for what is purged many ranges at a time.
+    /// A backend's range, for purges of many ranges at a time.
     Backend(Box<Anonymous>, Va),
 }
 
 impl Bench {
-    /// So many slots, all empty. At most 512.
+    /// Returns a bench with `slots` slots, all empty. At most 512.
     ///
     /// # Errors
-    /// `InvalidInput` for no slots or too many; else what `mmap`, `memfd_create` and `ftruncate` say.
+    /// `InvalidInput` for no slots or too many; else errors of `mmap`, `memfd_create` and `ftruncate`.
     pub fn new(strategy: Strategy, slots: u16) -> io::Result<Bench> {
         // At most half of all pages are ever live.
         let most = BLOCKS * BLOCK_PAGES / 2 / usize::from(MOST_PAGES);
@@ -209,12 +204,12 @@ impl Bench {
         })
     }
 
-    /// Serves `requests` one after the other and says what that took.
+    /// Serves `requests` one after the other and returns their costs.
     ///
     /// # Errors
-    /// `InvalidInput` for a slot that there is not, or a size that is not allowed, before anything is done; `NOMEM`
-    /// when live runs keep every block; else what the system calls say. In a child of a fork, which may share the
-    /// memory, it serves nobody.
+    /// `InvalidInput` for a slot that does not exist, or a size that is not allowed, before anything is done; `NOMEM`
+    /// when live runs keep every block; else errors of the system calls. In a child of a fork, which may share the
+    /// memory, every call fails.
     pub fn serve(&mut self, requests: &[Request], touched: Touched) -> io::Result<Took> {
         here(self.forks)?;
         check(requests, self.slots.len())?;
@@ -255,7 +250,7 @@ impl Bench {
         let allowed = ProtFlags::READ | ProtFlags::WRITE;
         if matches!(self.memory, Memory::Kernel) {
             let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-            // SAFETY: without `MAP_FIXED` nothing that exists is replaced.
+            // SAFETY: without `MAP_FIXED` no mapping that exists is replaced.
             let at = unsafe { sys::mmap_anonymous(ptr::null_mut(), pages * PAGE, allowed, flags) }?;
             return Ok(Run { at: at.expose_provenance(), pages });
         }
@@ -273,11 +268,11 @@ impl Bench {
         Ok(run)
     }
 
-    /// Another block hands out from now on. The one that did may be empty already.
+    /// Hands out from another block from now on. The old one may be empty already.
     fn turn_to_next_block(&mut self) -> io::Result<()> {
         let full = self.current;
         if self.empty.is_empty() {
-            // What waits may be all that keeps a block.
+            // The waiting runs may be all that keeps a block from being empty.
             self.purge_waiting()?;
         }
         self.current = self.empty.pop().ok_or(Errno::NOMEM)?;
@@ -310,7 +305,7 @@ impl Bench {
         self.came_back(run)
     }
 
-    /// The run's pages are not in use any more, and clean if its strategy wants them so.
+    /// Notes that the run's pages are not in use any more, and clean if its strategy wants them so.
     fn came_back(&mut self, run: Run) -> io::Result<()> {
         let at = (run.at - self.base()) / PAGE / BLOCK_PAGES;
         let block = &mut self.blocks[at];
@@ -318,7 +313,7 @@ impl Bench {
         if block.live == 0 && at != self.current { self.emptied(at) } else { Ok(()) }
     }
 
-    /// All of a block has come back.
+    /// Purges a block of which all pages have come back, as its strategy says.
     fn emptied(&mut self, block: usize) -> io::Result<()> {
         let (at, bytes) = (self.base() + block * BLOCK_PAGES * PAGE, BLOCK_PAGES * PAGE);
         match self.strategy {
@@ -358,7 +353,7 @@ impl Drop for Bench {
     fn drop(&mut self) {
         if let Memory::Kernel = self.memory {
             for run in self.slots.drain(..).flatten() {
-                // SAFETY: it was mapped for this run alone (law 1), which has just left its slot. What cannot be
+                // SAFETY: it was mapped for this run alone (law 1), which has just left its slot. A run that cannot be
                 // unmapped stays: addresses of a process that measures.
                 let _ = unsafe { sys::munmap(pointer(run.at), run.pages * PAGE) };
             }
@@ -380,7 +375,7 @@ fn pointer(at: usize) -> *mut c_void {
     ptr::with_exposed_provenance_mut(at)
 }
 
-/// A range of our own in which pages stay small: a huge page would be touched as one.
+/// Reserves a range of our own in which pages stay small: a huge page would be touched as one.
 fn own(bytes: usize, protection: Protection) -> io::Result<Reservation> {
     let memory = Reservation::new(bytes, protection)?;
     small_pages_only(memory.base().expose_provenance(), bytes);
@@ -393,13 +388,14 @@ fn small_pages_only(at: usize, bytes: usize) {
     let _ = unsafe { sys::madvise(pointer(at), bytes, libc::MADV_NOHUGEPAGE) };
 }
 
-/// A file in memory, mapped over all of `memory`.
+/// Makes a file in memory, mapped over all of `memory`.
 fn file_over(memory: &Reservation, bytes: usize) -> io::Result<OwnedFd> {
     let file = sys::memfd_create(c"nofrag-bench", MemfdFlags::CLOEXEC)?;
     sys::ftruncate(file.as_fd(), bytes as u64)?;
     let allowed = ProtFlags::READ | ProtFlags::WRITE;
     let flags = MapFlags::SHARED | MapFlags::NORESERVE | MapFlags::FIXED;
-    // SAFETY: the range is the reservation's, which is ours alone and unused so far; it unmaps whatever is there.
+    // SAFETY: the range is the reservation's, which is ours alone and unused so far; it unmaps its whole range when it
+    // goes.
     unsafe { sys::mmap(memory.base(), bytes, allowed, flags, file.as_fd(), 0) }?;
     Ok(file)
 }
@@ -407,14 +403,14 @@ fn file_over(memory: &Reservation, bytes: usize) -> io::Result<OwnedFd> {
 /// Maps empty private memory over a range of a bench.
 fn over(at: usize, bytes: usize, allowed: ProtFlags) -> io::Result<()> {
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
-    // SAFETY: callers name a run or a block of their own reservation, and nobody uses it: it has just left its slot, or
-    // is not in one yet.
+    // SAFETY: callers name a run or a block of their own reservation, and it is not in use: it has just left its slot,
+    // or is not in one yet.
     unsafe { sys::mmap_anonymous(pointer(at), bytes, allowed, flags) }?;
     Ok(())
 }
 
 fn drop_pages(at: usize, bytes: usize) -> io::Result<()> {
-    // SAFETY: as for `over`; nobody wants the contents any more.
+    // SAFETY: as for `over`; the contents are no longer wanted.
     Ok(unsafe { sys::madvise(pointer(at), bytes, libc::MADV_DONTNEED) }?)
 }
 
@@ -424,7 +420,7 @@ pub(super) fn here(forks: Forks) -> io::Result<()> {
     if forks.is_same() { Ok(()) } else { Err(io::Error::other(forked)) }
 }
 
-/// Refuses requests for slots beyond `slots`, or of no such size.
+/// Refuses requests for slots beyond `slots`, or of a size that is not allowed.
 pub(super) fn check(requests: &[Request], slots: usize) -> io::Result<()> {
     let fits = |request: &Request| {
         usize::from(request.slot) < slots && (1..=MOST_PAGES).contains(&request.pages)
@@ -438,7 +434,7 @@ pub(super) fn check(requests: &[Request], slots: usize) -> io::Result<()> {
     }
 }
 
-/// What this thread has had of a processor.
+/// Returns the processor time that this thread has used.
 pub(super) fn thread_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)

@@ -1,8 +1,8 @@
 //! kcompactd on a thread: the core's machine, a stated amount of work at a time, until it is stopped.
 //!
-//! It works when somebody was refused a block for which there was memory in pieces, and, as the policy's
+//! It works when a caller was refused a block for which there was memory in pieces, and, as the policy's
 //! `compaction_proactiveness` says, ahead of that. Between two steps it holds no lock, and while pages are moved
-//! neither; so whoever allocates waits for a step at most.
+//! neither; so an allocation waits for a step at most.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -15,12 +15,12 @@ use crate::worker::Worker;
 
 const POISONED: &str = "no thread panicked while it held this lock";
 
-/// How it works.
+/// The pace of the background work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
     /// Frames that it looks at in one step, under one hold of a lock at most.
     pub step: PageBudget,
-    /// From one look whether there is work to the next.
+    /// Time from one look for work to the next.
     pub look_every: Duration,
 }
 
@@ -30,14 +30,12 @@ impl Default for Pace {
     }
 }
 
-/// What it has done.
+/// Counts of the background work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Worked {
-    /// Pages that it has moved.
     pub moved: u64,
-    /// In so many steps.
+    /// Steps in which they were moved.
     pub steps: u64,
-    /// So often it looked whether there is work.
     pub looks: u64,
 }
 
@@ -60,8 +58,8 @@ impl Shared {
     }
 }
 
-/// The thread. It ends, with nothing set aside any more, when this is stopped or dropped; by the thread itself, which
-/// happens where a resident of the frames owns this, it ends soon after.
+/// The thread. It ends, with nothing set aside any more, when this is stopped or dropped; if the thread itself does
+/// that, which happens where a resident of the frames owns this, it ends soon after.
 ///
 /// A child of a fork has no such thread: there this does nothing.
 #[derive(Debug)]
@@ -71,7 +69,7 @@ pub struct Background {
 }
 
 impl Background {
-    /// Begins to work for frames.
+    /// Starts to work for frames.
     ///
     /// # Errors
     /// The system has no thread.
@@ -82,15 +80,15 @@ impl Background {
         Ok(Background { shared, worker })
     }
 
-    /// The same for the frames of handles.
+    /// Starts to work for the frames of handles.
     ///
     /// # Errors
-    /// As [`start`](Self::start).
+    /// Those of [`start`](Self::start).
     pub fn of_handles(handles: &super::Handles, pace: Pace) -> std::io::Result<Background> {
         Background::start(Arc::clone(handles.frames()), pace)
     }
 
-    /// Has it look at once whether there is work.
+    /// Makes it look for work at once.
     pub fn nudge(&self) {
         if !self.worker.is_here() {
             return;
@@ -99,7 +97,7 @@ impl Background {
         self.shared.changed.notify_all();
     }
 
-    /// What it has done so far; in a child of a fork, nothing.
+    /// Returns the counts of its work so far; in a child of a fork, zeros.
     #[must_use]
     pub fn worked(&self) -> Worked {
         if !self.worker.is_here() {
@@ -108,7 +106,7 @@ impl Background {
         self.shared.lock().worked
     }
 
-    /// Ends it, at the latest after the step that it is in, and says what it has done.
+    /// Ends it, at the latest after the step that it is in, and returns the counts of its work.
     #[must_use = "dropping it ends it too"]
     pub fn stop(mut self) -> Worked {
         if let Err(panic) = self.end() {
@@ -117,7 +115,7 @@ impl Background {
         self.worked()
     }
 
-    /// Waits for the thread, unless it is this one, and says whether it has panicked, as a resident may.
+    /// Waits for the thread, unless it is this one; the result is an error if it has panicked, as a resident may.
     fn end(&mut self) -> std::thread::Result<()> {
         let shared = &self.shared;
         self.worker.end(|| {
@@ -129,7 +127,7 @@ impl Background {
 
 impl Drop for Background {
     fn drop(&mut self) {
-        // Who wants to know of a panic stops it instead.
+        // A caller that wants to know of a panic calls `stop` instead.
         let _ = self.end();
     }
 }

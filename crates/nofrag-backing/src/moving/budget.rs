@@ -1,4 +1,4 @@
-//! How many mappings may be made.
+//! A budget of mappings for several areas.
 //!
 //! Source: docs/sources/backing.md#vma-limit.
 
@@ -14,25 +14,25 @@ pub struct Mappings {
 }
 
 impl Mappings {
-    /// At most so many.
+    /// Returns a budget of at most `budget` mappings.
     #[must_use]
     pub fn new(budget: u64) -> Mappings {
         Mappings { budget, used: AtomicU64::new(0) }
     }
 
-    /// Half of what the kernel allows: the rest of the process needs some too.
+    /// Returns a budget of half of the mappings that the kernel allows: the rest of the process needs some too.
     #[must_use]
     pub fn half() -> Mappings {
         Mappings::new(max_map_count() / 2)
     }
 
-    /// At most so many.
+    /// Returns the most mappings that may be booked.
     #[must_use]
     pub fn budget(&self) -> u64 {
         self.budget
     }
 
-    /// So many there are.
+    /// Returns the number of mappings that are booked.
     #[must_use]
     pub fn used(&self) -> u64 {
         // Relaxed: a number to look at.
@@ -47,7 +47,6 @@ impl Mappings {
         booked.map(drop).map_err(|_| self.budget)
     }
 
-    /// Gives so many back.
     pub(super) fn give_back(&self, count: u64) {
         let before = self.used.fetch_sub(count, Ordering::Relaxed);
         debug_assert!(before >= count, "no more is given back than was booked");

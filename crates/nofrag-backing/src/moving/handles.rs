@@ -1,11 +1,11 @@
 //! Handles: blocks of frames that users pin for as long as they use them, and that move in between.
 //!
-//! A handle says which block, never where. Whoever wants to use the block pins it and gets its words; while nobody has
-//! pinned it, compaction may copy it to another place and note that there. No page table changes, so a move needs no
-//! system call and no budget of mappings.
+//! A handle names a block, never its place. A user of the block pins it and gets its words; while it is not pinned,
+//! compaction may copy it to another place and note that there. No page table changes, so a move needs no system call
+//! and no budget of mappings.
 //!
-//! A handle that was given back stays refused for good: a slot has a generation besides its block, of 64 bits, which
-//! no slot ever gets through. It begins at random, so that handles of another table are refused too.
+//! A handle that was given back stays refused for good: a slot has a generation besides its block, of 64 bits, which no
+//! slot ever exhausts. It begins at random, so that handles of another table are refused too.
 //!
 //! Cost: pinning is two atomic operations and two loads; a move is one atomic operation and the copy.
 
@@ -29,22 +29,21 @@ use crate::frames::{
 use crate::sys::{self, PAGE};
 use crate::zeroed::{NoMemory, collected};
 
-/// Words of a page.
 const WORDS: usize = (1 << PAGE) / size_of::<u64>();
 
-/// So long a move waits for the last pin of a block.
+/// The patience of a move with the last pin of a block.
 const PATIENCE: Patience = Patience::SHORT;
 
 const POISONED: &str = "no thread panicked while it held this lock";
 
-/// Names a block. It is valid until the block is given back.
+/// Name of a block. It is valid until the block is given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Handle {
     id: u32,
     generation: u64,
 }
 
-/// Why there is no block for a handle.
+/// Why a handle could not be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HandleError {
@@ -54,16 +53,14 @@ pub enum HandleError {
     /// The block was given back.
     #[error("the block of this handle was given back")]
     Stale,
-    /// There is no pin to be had.
+    /// The block could not be pinned.
     #[error(transparent)]
     Pin(#[from] PinError),
-    /// The block is in use.
     #[error(transparent)]
     Pinned(#[from] Pinned),
-    /// Smaller than a huge page.
+    /// The block is smaller than a huge page.
     #[error("a block of order {0} is smaller than a huge page of 2 MiB")]
     Small(Order),
-    /// What the system said.
     #[error("the system refused: {0}")]
     System(#[from] Errno),
 }
@@ -74,18 +71,17 @@ pub enum NoHandle {
     /// This process is a child of the one that made the handles, which goes on handing out the same memory.
     #[error("this process was forked from the one that made the handles: make others here")]
     Forked,
-    /// As many handles are in use as there are.
+    /// All handles are in use.
     #[error("all {0} handles are in use")]
     Full(u32),
-    /// No frames.
     #[error(transparent)]
     Frames(#[from] FrameError),
 }
 
 /// A handle's block.
 ///
-/// 1. `place` is the first frame of the block, in use for this handle alone, with its order; without a block
-///    `NOWHERE`. Only who has the slot's [`Moving`](super::pins::Moving) changes it.
+/// 1. `place` is the first frame of the block, in use for this handle alone, with its order; without a block `NOWHERE`.
+///    Only the holder of the slot's [`Moving`](super::pins::Moving) changes it.
 #[derive(Debug)]
 struct Slot {
     pins: Pins,
@@ -98,7 +94,7 @@ const NOWHERE: u64 = u64::MAX;
 
 impl Slot {
     fn block(&self) -> Option<FrameBlock> {
-        // Acquire: pairs with the release of `put`. Under a pin or a move nobody changes it.
+        // Acquire: pairs with the release of `put`. Under a pin or a move it does not change.
         let place = self.place.load(Ordering::Acquire);
         let order = Order::new(place as u8)?;
         Some(FrameBlock { pfn: Pfn(place >> 8), order })
@@ -112,11 +108,11 @@ impl Slot {
 
 /// Blocks of frames by handles, for any number of threads.
 ///
-/// 1. A handle's block is in use, and says so: its use is the handle. Nobody else gives it back.
+/// 1. A handle's block is in use, and its use is the handle. It is given back through the handle alone.
 /// 2. A slot is on the list of free ones, or has a block, or is about to.
 ///
-/// A child of a fork has the memory, but not the books of what becomes of it: there everything is refused, and nothing
-/// is given back.
+/// A child of a fork has the memory, but not the books, which the parent goes on changing: there everything is refused,
+/// and nothing is given back.
 ///
 /// ```
 /// use std::sync::atomic::Ordering;
@@ -142,7 +138,7 @@ pub struct Handles {
     process: Forks,
 }
 
-/// The words of a block, which stays where it is meanwhile.
+/// The words of a block, which stays at its place meanwhile.
 #[derive(Debug)]
 pub struct PinnedBlock<'a> {
     words: &'a [AtomicU64],
@@ -151,7 +147,7 @@ pub struct PinnedBlock<'a> {
 }
 
 impl PinnedBlock<'_> {
-    /// Where it is.
+    /// Returns the block with its present place.
     #[must_use]
     pub fn block(&self) -> FrameBlock {
         self.block
@@ -168,7 +164,7 @@ impl Deref for PinnedBlock<'_> {
 }
 
 impl Handles {
-    /// Up to `capacity` handles over frames of their own; no more than there are frames.
+    /// Makes up to `capacity` handles over frames of their own; no more handles than there are frames.
     ///
     /// # Errors
     /// [`FramesError`].
@@ -180,24 +176,24 @@ impl Handles {
         Ok(handles)
     }
 
-    /// Up to `capacity` handles over frames that others use too. Whoever is registered with the frames must pass moves
-    /// of blocks whose use is a handle on to the result.
+    /// Makes up to `capacity` handles over frames that others use too. The residents that are registered with the
+    /// frames must pass moves of blocks whose use is a handle on to the result.
     ///
     /// # Errors
     /// [`FramesError::OutOfMetadata`].
     ///
     /// # Safety
-    /// Others act only on blocks that they took themselves: what a handle names is not theirs, though its number is
-    /// known. That is: they do not read or write it, and call none of [`Frames::free`], [`Frames::moved`],
-    /// [`Frames::split`], [`Frames::set_use`], [`Frames::hold`] and [`Frames::release`] for it or for what it is being
-    /// moved to, nor give it a handle's use.
+    /// Other users of the frames act only on blocks that they took themselves: a block with a handle is not theirs,
+    /// though its number is known. That is: they do not read or write it, and call none of [`Frames::free`],
+    /// [`Frames::moved`], [`Frames::split`], [`Frames::set_use`], [`Frames::hold`] and [`Frames::release`] for it or
+    /// for the target of its move, nor give it a handle's use.
     pub unsafe fn over(frames: Arc<Frames>, capacity: u32) -> Result<Handles, FramesError> {
         Handles::of(frames, capacity)
     }
 
     fn of(frames: Arc<Frames>, capacity: u32) -> Result<Handles, FramesError> {
         let process = Forks::now()?;
-        // Each takes a frame at least.
+        // Each block takes a frame at least.
         let capacity = u64::from(capacity).min(frames.len().get()) as u32;
         let first = RandomState::new().build_hasher().finish();
         let slot = |_| Slot {
@@ -213,7 +209,7 @@ impl Handles {
         Ok(Handles { frames, slots: slots.into_boxed_slice(), free, process })
     }
 
-    /// Who may allocate.
+    /// Returns the owners that may allocate.
     #[must_use]
     pub fn owners(&self) -> &nofrag::cpu::CpuSet {
         self.frames.owners()
@@ -223,20 +219,20 @@ impl Handles {
         &self.frames
     }
 
-    /// How the frames stand.
+    /// Returns the counts of the frames.
     #[must_use]
     pub fn stats(&self) -> crate::frames::FrameStats {
         self.frames.stats()
     }
 
-    /// Puts what owners keep on their lists back, so that it can merge.
+    /// Puts the blocks that owners keep on their lists back, so that they can merge.
     pub fn drain(&self) {
         if self.process.is_same() {
             self.frames.drain();
         }
     }
 
-    /// Takes a block of zeros. If none is at hand, others are moved for it.
+    /// Allocates a block of zeros. If none is at hand, other blocks are moved for it.
     ///
     /// # Errors
     /// [`NoHandle`].
@@ -244,7 +240,7 @@ impl Handles {
         self.take(owner, order, Effort::Reclaim)
     }
 
-    /// Takes a block if one is at hand: nothing is moved for it.
+    /// Allocates a block if one is at hand: nothing is moved for it.
     ///
     /// # Errors
     /// [`NoHandle`].
@@ -268,17 +264,17 @@ impl Handles {
         };
         let slot = &self.slots[id as usize];
         slot.put(block);
-        // Relaxed: only who frees the slot changes it, and the list's lock stands between.
+        // Relaxed: only the thread that frees the slot changes it, and the list's lock stands between.
         let generation = slot.generation.load(Ordering::Relaxed);
         let noted = self.frames.set_use(block.pfn, Use::Handle { id });
         noted.expect("the block was just taken, and nobody else gives it back");
         Ok(Handle { id, generation })
     }
 
-    /// The words of a block, which does not move meanwhile.
+    /// Returns the words of a block, which does not move meanwhile.
     ///
     /// # Errors
-    /// [`HandleError::Stale`]; [`HandleError::Pin`], never because of a move.
+    /// [`HandleError::Stale`]; [`HandleError::Pin`], but never because of a move.
     #[inline]
     pub fn pin(&self, handle: Handle) -> Result<PinnedBlock<'_>, HandleError> {
         if !self.process.is_same() {
@@ -291,14 +287,14 @@ impl Handles {
         let count = WORDS << block.order.get();
         // SAFETY: the block is in use for this handle (law 1 of the slot), is not given back or moved as long as the
         // pin is held, and lies in the window, which lives as long as the frames, and those as long as `self`. All
-        // access is atomic, but for that of a move, which finds no pin.
+        // access is atomic, except that of a move, which finds no pin.
         let words = unsafe { std::slice::from_raw_parts(at.cast::<AtomicU64>(), count) };
         Ok(PinnedBlock { words, block, _pin: pin })
     }
 
-    /// The block of a handle, if it is the slot's present one. To be asked under a pin or a move.
+    /// Returns the block of a handle, if it is the slot's present one. To be called under a pin or a move.
     fn current(&self, slot: &Slot, handle: Handle) -> Option<FrameBlock> {
-        // Relaxed: it is changed under a move alone, and that ends before a pin begins.
+        // Relaxed: the generation changes under a move alone, and that ends before a pin begins.
         let current = slot.generation.load(Ordering::Relaxed) == handle.generation;
         slot.block().filter(|_| current)
     }
@@ -306,7 +302,7 @@ impl Handles {
     /// Gives a block back.
     ///
     /// # Errors
-    /// [`HandleError::Stale`], and [`HandleError::Pinned`] while somebody uses it; nothing has changed then.
+    /// [`HandleError::Stale`], and [`HandleError::Pinned`] while it is pinned; nothing has changed then.
     pub fn free(&self, owner: CpuId, handle: Handle) -> Result<(), HandleError> {
         if !self.process.is_same() {
             return Err(HandleError::Forked);
@@ -315,7 +311,7 @@ impl Handles {
         let moving = loop {
             match slot.pins.begin_move(PATIENCE) {
                 Ok(moving) => break moving,
-                // It is being copied to another place, or given back: either ends soon.
+                // The block is being copied to another place, or given back: either ends soon.
                 Err(Pinned::Moving) => std::thread::yield_now(),
                 // The slot's next block may be in use.
                 Err(_) if self.is_stale(handle) => return Err(HandleError::Stale),
@@ -336,12 +332,12 @@ impl Handles {
         self.slots[handle.id as usize].generation.load(Ordering::Relaxed) != handle.generation
     }
 
-    /// Makes a real huge page of each 2 MiB of a block, whatever the system's settings for huge pages are
-    /// (`MADV_COLLAPSE`). What was never touched has memory after that.
+    /// Makes a real huge page of each 2 MiB of a block, under any settings of the system for huge pages
+    /// (`MADV_COLLAPSE`). Pages that were never touched have memory after that.
     ///
     /// # Errors
-    /// [`HandleError::Small`] for a block of less than 2 MiB; `INVAL` from kernels before 6.1, and what else `madvise`
-    /// says. The contents stay in any case.
+    /// [`HandleError::Small`] for a block of less than 2 MiB; `INVAL` from kernels before 6.1, and other errors of
+    /// `madvise`. The contents stay in any case.
     pub fn collapse(&self, handle: Handle) -> Result<(), HandleError> {
         let pinned = self.pin(handle)?;
         if pinned.block.order < Order::PAGEBLOCK {
@@ -352,7 +348,7 @@ impl Handles {
         Ok(unsafe { sys::madvise(at.cast(), pinned.block.bytes(), sys::MADV_COLLAPSE) }?)
     }
 
-    /// Moves what is not pinned together, so that large blocks become free. What came of it, in pages.
+    /// Moves blocks that are not pinned together, so that large blocks become free. Returns the outcome in pages.
     pub fn compact(&self) -> nofrag::page::Landed {
         if !self.process.is_same() {
             return nofrag::page::Landed::default();
@@ -360,13 +356,13 @@ impl Handles {
         self.frames.compact()
     }
 
-    /// Moves one block, if it is a handle's and the frames ask for that.
+    /// Moves one block, if it is a handle's and the frames ask for the move.
     pub(super) fn migrate_pair(&self, pair: Move) -> bool {
         if !self.process.is_same() {
             return false;
         }
         let Move { from, to, order } = pair;
-        // Who gave the block back meanwhile has struck its use.
+        // A thread that gave the block back meanwhile has struck its use.
         let Some(Use::Handle { id }) = self.frames.use_of(from) else { return false };
         let Some(slot) = self.slots.get(id as usize) else { return false };
         let Ok(_moving) = slot.pins.begin_move(PATIENCE) else { return false };
@@ -379,9 +375,9 @@ impl Handles {
         if slot.block() != Some(block) {
             return false;
         }
-        // SAFETY: the source is a block in use of ours, of which nobody has a pin and nobody gets one; the target was
-        // set aside by the frames for this very move, so it is of the same size, and nobody else's as long as `_carry`
-        // lives, though anybody may call this.
+        // SAFETY: the source is a block in use of ours that is not pinned and cannot be pinned now; the target was set
+        // aside by the frames for this very move, so it is of the same size, and no other block's as long as `_carry`
+        // lives, whichever thread calls this.
         unsafe { ptr::copy_nonoverlapping(source, target, block.bytes()) };
         let moved = self.frames.moved(from, to).is_ok();
         if moved {
@@ -408,7 +404,7 @@ impl Drop for Handles {
         if !self.process.is_same() {
             return;
         }
-        // Others may go on with the frames. Nobody has a pin: those borrow the table.
+        // Other users may go on with the frames. No pin is held: pins borrow the table.
         let owner = self.frames.owners().by_rank(0).expect("there is an owner");
         for block in self.slots.iter().filter_map(Slot::block) {
             let freed = self.frames.free(owner, block.pfn);
@@ -418,7 +414,7 @@ impl Drop for Handles {
 }
 
 impl Check for Handles {
-    /// In O(handles + frames), while no other thread works.
+    /// Checks in O(handles + frames), while no other thread works.
     fn check(&self) -> Result<(), Violation> {
         self.frames.check()?;
         let free = self.free.lock().expect(POISONED);

@@ -1,10 +1,10 @@
 //! A file in memory, and the areas that show its pages.
 //!
 //! The file has one permanent *window*, a mapping of all of it, through which a mover copies. An area shows a page of
-//! the file at each of its own pages; which one is written in its table, and changes when a run moves.
+//! the file at each of its own pages; its table has the numbers of these, which change when a run moves.
 //!
 //! Memory is handed out as atomic words. Users and a move may meet there in any order, and areas may show the same
-//! pages; all that can come of it is that a word has an older or a newer value, as with any writer.
+//! pages; at worst a word has an older or a newer value, as with any writer.
 
 use std::ffi::c_void;
 use std::ops::{Deref, Range};
@@ -25,43 +25,34 @@ use crate::forks::Forks;
 use crate::sys::{self, PAGE};
 use crate::zeroed::{NoMemory, collected, zeroed};
 
-/// Words of a page.
 const WORDS: usize = (1 << PAGE) / size_of::<u64>();
 
 const POISONED: &str = "no thread panicked while it held this lock";
 
-/// Why there is no file or no area.
+/// Why a file or an area was not made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LiveError {
-    /// No pages, or pages that the file does not have.
+    /// There are no pages, or not all of them are in the file.
     #[error("pages {first} and {count} more are not in a file of {pages}")]
     Outside {
-        /// The first that was asked for.
+        /// The first page that was asked for.
         first: u64,
-        /// How many.
         count: u64,
-        /// The file has so many.
+        /// Number of the file's pages.
         pages: u64,
     },
-    /// This process is a child of the one that made the file, and does not know what that one has mapped since.
+    /// This process is a child of the one that made the file, and does not know the later mappings of that one.
     #[error("this process was forked from the one that made the file: make another here")]
     Forked,
-    /// Something shows the page.
+    /// An area shows the page.
     #[error("page {page} of the file is in use")]
-    InUse {
-        /// Which.
-        page: u64,
-    },
+    InUse { page: u64 },
     /// One more mapping would pass the budget.
     #[error(
         "the budget of {budget} mappings is used up: give areas back, or raise vm.max_map_count"
     )]
-    MappingBudget {
-        /// So many are allowed.
-        budget: u64,
-    },
-    /// What the system said.
+    MappingBudget { budget: u64 },
     #[error("the system refused: {0}")]
     System(Errno),
 }
@@ -72,17 +63,17 @@ impl From<Errno> for LiveError {
     }
 }
 
-/// How users of an area get at its memory.
+/// The way in which users of an area use its memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Access {
-    /// Under a pin.
+    /// Only under a pin.
     #[default]
     Pinned,
     /// At any time. Such an area is moved under write protection only.
     Direct,
 }
 
-/// Who uses the memory of an area.
+/// The users of the memory of an area.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reach {
     /// Programs on this machine's processors.
@@ -94,11 +85,11 @@ pub enum Reach {
 
 /// A file in memory with its window.
 ///
-/// 1. `shown` counts for each page the area pages that show it, and one for a move that is about to.
-/// 2. `mappings` counts for each area one and its breaks: the kernel makes no more of them.
+/// 1. `shown` counts for each page the area pages that show it, and one for a move that is about to show it.
+/// 2. `mappings` counts for each area one and its breaks: the kernel makes no more mappings than that.
 ///
 /// The pages are shared with children of a fork, the books are not: a child maps nothing new, discards nothing and
-/// moves nothing. Areas that it has from its parent show what they showed then.
+/// moves nothing. Areas that it has from its parent show the same pages as at the fork.
 #[derive(Debug)]
 pub struct LiveFile {
     file: OwnedFd,
@@ -111,24 +102,24 @@ pub struct LiveFile {
     process: Forks,
 }
 
-/// A range of addresses that was mapped here. Whoever owns it unmaps it; dropping it does nothing.
+/// A range of addresses that was mapped here. Its owner unmaps it; dropping it does nothing.
 #[derive(Debug)]
 struct Mapping {
     at: *mut c_void,
     bytes: usize,
 }
 
-// SAFETY: the pointer is an address; what is done through it is judged where it is done.
+// SAFETY: the pointer is an address; each use of it has its own argument.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Shows the file from page `first` on, wherever the kernel puts it.
+    /// Shows the file from page `first` on, at an address that the kernel chooses.
     fn new(file: BorrowedFd<'_>, first: u64, pages: u64) -> Result<Mapping, Errno> {
         let bytes = usize::try_from(pages << PAGE).map_err(|_| Errno::NOMEM)?;
         let allowed = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: without `MAP_FIXED` nothing that exists is replaced.
+        // SAFETY: without `MAP_FIXED` no mapping that exists is replaced.
         let at = unsafe {
             sys::mmap(ptr::null_mut(), bytes, allowed, MapFlags::SHARED, file, first << PAGE)
         }?;
@@ -136,15 +127,15 @@ impl Mapping {
     }
 
     /// # Safety
-    /// Nobody uses it any more.
+    /// The range is no longer used.
     unsafe fn unmap(&self) -> Result<(), Errno> {
-        // SAFETY: it was mapped by `new`, and the caller promises that nobody uses it.
+        // SAFETY: it was mapped by `new`, and the caller promises that it is no longer used.
         unsafe { sys::munmap(self.at, self.bytes) }
     }
 }
 
 impl LiveFile {
-    /// A file of so many pages, with a budget of mappings of half of what the kernel allows.
+    /// Makes a file of `pages` pages, with a budget of mappings of half of the number that the kernel allows.
     ///
     /// # Errors
     /// See [`LiveError`].
@@ -152,7 +143,7 @@ impl LiveFile {
         LiveFile::with_budget(pages, Mappings::half())
     }
 
-    /// A file of so many pages.
+    /// Makes a file of `pages` pages.
     ///
     /// # Errors
     /// See [`LiveError`].
@@ -174,30 +165,30 @@ impl LiveFile {
         Ok(LiveFile { file, window, pages, shown, mappings, left: Mutex::default(), process })
     }
 
-    /// Whether this process made it.
+    /// Returns true if this process made the file.
     pub(super) fn is_here(&self) -> bool {
         self.process.is_same()
     }
 
-    /// How many pages it has.
+    /// Returns the number of its pages.
     #[must_use]
     pub fn pages(&self) -> u64 {
         self.pages
     }
 
-    /// The mappings that it and its areas have.
+    /// Returns the budget of mappings of the file and its areas.
     #[must_use]
     pub fn mappings(&self) -> &Mappings {
         &self.mappings
     }
 
-    /// How many pages of areas show page `page`; none where the file ends.
+    /// Returns how many pages of areas show page `page`; zero behind the end of the file.
     #[must_use]
     pub fn shown(&self, page: u64) -> u32 {
         self.shown_pages().get(page as usize).copied().unwrap_or_default()
     }
 
-    /// An area that shows `count` pages from `first` on.
+    /// Maps an area that shows `count` pages from `first` on.
     ///
     /// # Errors
     /// See [`LiveError`].
@@ -216,7 +207,7 @@ impl LiveFile {
         self.retry_left();
         let shows = collected(count as usize, first..end).map_err(|NoMemory| Errno::NOMEM)?;
         self.mappings.book(1).map_err(|budget| LiveError::MappingBudget { budget })?;
-        // In use from now on, before anything shows them.
+        // In use from now on, before an area shows them.
         self.shown_pages()[first as usize..end as usize].iter_mut().for_each(|shown| *shown += 1);
         let mapping = match Mapping::new(self.file.as_fd(), first, count) {
             Ok(mapping) => mapping,
@@ -230,7 +221,7 @@ impl LiveFile {
         Ok(LiveArea { file: self, mapping, access, reach, pins: Pins::new(), table, waiting })
     }
 
-    /// Gives the memory of pages back that nothing shows; they are zero after that.
+    /// Gives the memory of pages back that no area shows; they are zero after that.
     ///
     /// # Errors
     /// See [`LiveError`]; all pages are as before.
@@ -247,7 +238,7 @@ impl LiveFile {
             return Err(LiveError::InUse { page });
         }
         let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        // The lock is kept: nothing begins to show the pages meanwhile.
+        // The lock is kept: no area begins to show the pages meanwhile.
         Ok(sys::fallocate(self.file.as_fd(), punch, first << PAGE, count << PAGE)?)
     }
 
@@ -255,7 +246,7 @@ impl LiveFile {
         self.file.as_fd()
     }
 
-    /// Where the window shows a page of the file.
+    /// Returns the address at which the window shows a page of the file.
     pub(super) fn window(&self, page: u64) -> *mut c_void {
         debug_assert!(page < self.pages, "the window shows the file");
         self.window.at.wrapping_byte_add((page << PAGE) as usize)
@@ -265,9 +256,10 @@ impl LiveFile {
         self.shown.lock().expect(POISONED)
     }
 
-    /// Unmaps an area, or keeps it booked until that works: the kernel cannot always split what it has merged.
+    /// Unmaps an area, or keeps it booked until that works: the kernel cannot always split the areas that it has
+    /// merged.
     fn unmap(&self, mapping: Mapping, shows: Vec<u64>) {
-        // SAFETY: the area is being dropped, so nobody refers to it.
+        // SAFETY: the area is being dropped, so there is no reference to it.
         match unsafe { mapping.unmap() } {
             Ok(()) => self.forget(&shows),
             Err(_) => self.left.lock().expect(POISONED).push((mapping, shows)),
@@ -281,13 +273,13 @@ impl LiveFile {
         self.mappings.give_back(1 + breaks(shows));
     }
 
-    /// Tries again to unmap what could not be unmapped.
+    /// Tries again to unmap areas that could not be unmapped.
     fn retry_left(&self) {
         let left = std::mem::take(&mut *self.left.lock().expect(POISONED));
         left.into_iter().for_each(|(mapping, shows)| self.unmap(mapping, shows));
     }
 
-    /// How many areas are no longer used but could not be unmapped yet.
+    /// Returns the number of areas that are no longer used but could not be unmapped yet.
     #[must_use]
     pub fn left(&self) -> usize {
         self.left.lock().expect(POISONED).len()
@@ -303,17 +295,18 @@ impl Drop for LiveFile {
     }
 }
 
-/// How often the next page of a table is not the next page of the file: there one mapping ends and another begins.
+/// Counts the places where the next page of a table is not the next page of the file: there one mapping ends and
+/// another begins.
 pub(super) fn breaks(shows: &[u64]) -> u64 {
     shows.windows(2).filter(|pair| pair[0] + 1 != pair[1]).count() as u64
 }
 
-/// What an area shows.
+/// The pages of an area.
 #[derive(Debug)]
 pub(super) struct Table {
     /// The page of the file at each page of the area.
     pub(super) shows: Vec<u64>,
-    /// Runs of the area that may be protected still, because that could not be undone.
+    /// Runs of the area that may still be protected, because that could not be undone.
     pub(super) owed: Vec<Range<u64>>,
 }
 
@@ -351,31 +344,31 @@ impl Deref for PinnedWords<'_> {
 }
 
 impl<'f> LiveArea<'f> {
-    /// How many pages it has.
+    /// Returns the number of its pages.
     #[must_use]
     pub fn pages(&self) -> u64 {
         (self.mapping.bytes >> PAGE) as u64
     }
 
-    /// Where it is.
+    /// Returns the first address of the area.
     #[must_use]
     pub fn start(&self) -> Va {
         Va(self.mapping.at.addr() as u64)
     }
 
-    /// How users get at it.
+    /// Returns the way in which users use its memory.
     #[must_use]
     pub fn access(&self) -> Access {
         self.access
     }
 
-    /// Who uses it.
+    /// Returns the users of its memory.
     #[must_use]
     pub fn reach(&self) -> Reach {
         self.reach
     }
 
-    /// Its memory, for as long as it stays where it is.
+    /// Pins its memory, and returns it for as long as it stays at its place.
     ///
     /// # Errors
     /// See [`PinError`]; never [`PinError::Moving`].
@@ -385,7 +378,7 @@ impl<'f> LiveArea<'f> {
         Ok(PinnedWords { words: self.all_words(), _pin: pin })
     }
 
-    /// Its memory, if it may be used without a pin.
+    /// Returns its memory, if that may be used without a pin.
     #[must_use]
     #[inline]
     pub fn words(&self) -> Option<&[AtomicU64]> {
@@ -396,23 +389,23 @@ impl<'f> LiveArea<'f> {
     fn all_words(&self) -> &[AtomicU64] {
         let count = (self.mapping.bytes >> PAGE) * WORDS;
         // SAFETY: the pages are mapped to be read and written as long as the area lives, moves included: one mapping
-        // replaces another at once (law 1). All access is atomic, so anybody may change them.
+        // replaces another at once (law 1). All access is atomic, so any thread may change them.
         unsafe { std::slice::from_raw_parts(self.mapping.at.cast::<AtomicU64>(), count) }
     }
 
-    /// The page of the file that page `page` of the area shows.
+    /// Returns the page of the file that page `page` of the area shows.
     #[must_use]
     pub fn shows(&self, page: u64) -> Option<u64> {
         self.table().shows.get(usize::try_from(page).ok()?).copied()
     }
 
-    /// The file.
+    /// Returns the file whose pages the area shows.
     #[must_use]
     pub fn file(&self) -> &'f LiveFile {
         self.file
     }
 
-    /// Its pins.
+    /// Returns the pins of the area.
     #[must_use]
     pub fn pins(&self) -> &Pins {
         &self.pins
@@ -422,12 +415,12 @@ impl<'f> LiveArea<'f> {
         self.table.lock().expect(POISONED)
     }
 
-    /// The address of a page of the area.
+    /// Returns the address of a page of the area.
     pub(super) fn page(&self, page: u64) -> *mut c_void {
         self.mapping.at.wrapping_byte_add((page << PAGE) as usize)
     }
 
-    /// Its entry in the table of the signal handler, made on first use.
+    /// Returns its entry in the table of the signal handler, made on first use.
     pub(super) fn waiting(&self) -> Result<signals::Seat, signals::NoEntry> {
         signals::install()?;
         let mut waiting = self.waiting.lock().expect(POISONED);

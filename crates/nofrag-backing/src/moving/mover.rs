@@ -1,4 +1,4 @@
-//! Who moves runs.
+//! The mover of runs, its methods and its errors.
 
 use std::ops::Range;
 use std::ptr;
@@ -15,10 +15,11 @@ use super::steps::{self, Allowed, Protector, Swap};
 use super::userfaultfd::{OpenError, Userfaultfd};
 use crate::sys::PAGE;
 
-/// How writers are kept away while a run moves.
+/// The ways to keep writers away while a run moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// Users pin what they use; a move waits so long for the last pin. For areas with [`Access::Pinned`].
+    /// Users pin the pages that they use; a move waits for the last pin with this patience. For areas with
+    /// [`Access::Pinned`].
     Pins(Patience),
     /// userfaultfd: writers wait in the kernel.
     WriteProtect(Fill),
@@ -38,24 +39,24 @@ pub enum Fill {
     /// Page by page, when users touch them.
     #[default]
     OnFault,
-    /// By the move: dearer, and no user faults after it.
+    /// By the move: it costs more, and no user faults after it.
     Populate,
 }
 
-/// A step of a move.
+/// A step of a move, as errors name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// userfaultfd begins to watch the run.
+    /// Watch the run with userfaultfd.
     Register,
-    /// The run is protected against writing.
+    /// Protect the run against writing.
     Protect,
-    /// The new pages are mapped over the old ones.
+    /// Map the new pages over the old ones.
     Map,
-    /// What an earlier move left protected is made writable.
+    /// Make pages writable that an earlier move left protected.
     Settle,
 }
 
-/// Why a run was not moved. It shows what it showed before, and nobody waits for it.
+/// Why a run was not moved. It shows the same pages as before, and no thread waits for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MoveError {
@@ -65,19 +66,15 @@ pub enum MoveError {
     /// This process is a child of the one that made the file, which may have moved the pages since.
     #[error("this process was forked from the one that moves these pages: make a file here")]
     Forked,
-    /// Something shows the pages already.
+    /// An area shows the pages already.
     #[error("page {page} of the file is in use")]
-    InUse {
-        /// Which.
-        page: u64,
-    },
-    /// Devices use the area.
+    InUse { page: u64 },
     #[error("devices use the area, and no page table tells them of a move")]
     NotProcessorsOnly,
     /// Users may write without a pin, so pins do not keep them away.
     #[error("the area may be used without a pin: move it under write protection")]
     UsedWithoutPins,
-    /// Somebody holds a pin, or moves it already.
+    /// A pin is held, or another move is under way.
     #[error(transparent)]
     Pinned(#[from] Pinned),
     /// The move might make more mappings than are allowed.
@@ -85,56 +82,45 @@ pub enum MoveError {
         "the budget of {budget} mappings is used up: move larger runs, back to where they join their neighbours, or \
          raise vm.max_map_count"
     )]
-    MappingBudget {
-        /// So many are allowed.
-        budget: u64,
-    },
-    /// There is no userfaultfd.
+    MappingBudget { budget: u64 },
     #[error(transparent)]
     Userfaultfd(#[from] OpenError),
-    /// More areas than the signal handler can know.
+    /// There are more areas than the signal handler can know.
     #[error("the signal handler knows 64 areas already: move fewer under mprotect")]
     HandlerFull,
-    /// Another handler of `SIGSEGV` stands in the place of ours: writers would not wait, but die.
+    /// Another handler of `SIGSEGV` has replaced ours: writers would not wait, but die.
     #[error("another handler of SIGSEGV was installed since: move by pins or userfaultfd")]
     HandlerReplaced,
-    /// The signal handler cannot be installed.
     #[error("no handler of SIGSEGV: {0}")]
     Handler(Errno),
-    /// What the system said.
     #[error("{step:?}: the system refused: {error}")]
-    System {
-        /// At this step.
-        step: Step,
-        /// Why.
-        error: Errno,
-    },
+    System { step: Step, error: Errno },
 }
 
-/// Whether anything keeps writers away.
+/// The protection against writers, if any.
 #[derive(Clone, Copy)]
 pub(super) enum Guarding {
-    /// Nothing does: writes are lost. To measure against.
+    /// None: writes are lost. For comparison.
     Nothing,
     By(Method),
 }
 
-/// Moves runs of areas.
+/// A mover of runs of areas.
 ///
-/// It may be used for one area after the other; each thread that moves has its own.
+/// One mover can serve one area after the other; each thread that moves has its own.
 #[derive(Debug, Default)]
 pub struct Mover {
     protector: Protector,
 }
 
 impl Mover {
-    /// One that has asked the system for nothing yet.
+    /// Returns a mover that has asked the system for nothing yet.
     #[must_use]
     pub fn new() -> Mover {
         Mover::default()
     }
 
-    /// Its userfaultfd, which is made if there is none: to see beforehand whether one may be had.
+    /// Returns its userfaultfd, which is made if there is none: to see beforehand whether one may be had.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -142,9 +128,8 @@ impl Mover {
         self.protector.descriptor()
     }
 
-    /// Lets the pages `run` of the area show the pages of the file from `to` on, which nothing shows yet, and which
-    /// hold then what the old ones held. The old ones belong to the caller after that, as far as no other area shows
-    /// them.
+    /// Lets the pages `run` of the area show the pages of the file from `to` on, which no area shows yet, and which get
+    /// the contents of the old ones. The old pages belong to the caller after that, as far as no other area shows them.
     ///
     /// Cost: the copy, and the calls that the method needs. Users that write meanwhile wait for all of it.
     ///
@@ -182,7 +167,7 @@ impl Mover {
             patience = users;
         }
         let mut claim = Claim::new(area, run, to)?;
-        // Pins are waited for whatever the method: what the kernel refers to is pinned, and stays.
+        // Pins are waited for under every method: pages to which the kernel refers are pinned, and stay.
         let _moving = match guarding {
             Guarding::Nothing => None,
             Guarding::By(_) => Some(area.pins().begin_move(patience)?),
@@ -191,7 +176,7 @@ impl Mover {
             Guarding::Nothing | Guarding::By(Method::Pins(_)) => {
                 claim.copy();
                 // SAFETY: the claim says that the run is the area's and the pages are free; all users of the area use
-                // atomics, and bear other values.
+                // atomics, and tolerate other values.
                 unsafe { claim.swap().map_over(Fill::OnFault) }
             }
             Guarding::By(Method::WriteProtect(fill)) => {
@@ -208,8 +193,8 @@ impl Mover {
     /// all of this mover. Moves do that first too.
     ///
     /// # Errors
-    /// [`MoveError::System`] with [`Step::Settle`]: whoever writes to them still waits, or tries again and again.
-    /// [`MoveError::Forked`] in a child of who made the file.
+    /// [`MoveError::System`] with [`Step::Settle`]: a thread that writes to them still waits, or tries again and again.
+    /// [`MoveError::Forked`] in a child of the process that made the file.
     pub fn settle(&mut self, area: &LiveArea<'_>) -> Result<(), MoveError> {
         if !area.file().is_here() {
             return Err(MoveError::Forked);
@@ -232,8 +217,8 @@ fn settle(area: &LiveArea<'_>, table: &mut Table) -> Result<(), MoveError> {
     Ok(())
 }
 
-/// A run that may move: it and its target exist, the target is reserved for it, and the mappings are booked. Given up
-/// by dropping it.
+/// A run that may move: it and its target exist, the target is reserved for it, and the mappings are booked. Dropping
+/// it gives it up.
 struct Claim<'a> {
     area: &'a LiveArea<'a>,
     table: MutexGuard<'a, Table>,
@@ -243,7 +228,6 @@ struct Claim<'a> {
     ends: Ends,
 }
 
-/// Whether the run has moved.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ends {
     AsBefore,
@@ -301,9 +285,9 @@ impl<'a> Claim<'a> {
         for piece in shows.chunk_by(|page, next| page + 1 == *next) {
             let bytes = piece.len() << PAGE;
             let (source, target) = (file.window(piece[0]), file.window(to));
-            // SAFETY: both lie in the window, which shows the file as long as that lives; the target is shown by
-            // nobody else, so that they do not overlap. No reference to the window exists, and who writes through an
-            // area meanwhile, in the control alone, does so at other addresses.
+            // SAFETY: both lie in the window, which shows the file as long as that lives; no area shows the target, so
+            // that they do not overlap. No reference to the window exists, and a thread that writes through an area
+            // meanwhile, in the control alone, does so at other addresses.
             unsafe { ptr::copy_nonoverlapping(source.cast::<u8>(), target.cast(), bytes) };
             to += piece.len() as u64;
         }
@@ -351,7 +335,7 @@ impl Drop for Claim<'_> {
 }
 
 impl<'a> Booking<'a> {
-    /// Books what a move of `run` to `to` needs at most, of which the run has `before` now.
+    /// Books the most mappings that a move of `run` to `to` needs, of which the run has `before` now.
     fn new(
         mappings: &'a Mappings,
         shows: &[u64],

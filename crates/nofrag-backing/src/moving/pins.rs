@@ -1,14 +1,14 @@
-//! Pins: who uses memory says so, and who wants to move it waits for them.
+//! Pins: a user of memory holds one, and a mover waits until there are none.
 //!
-//! A user adds a pin and then looks whether a move is under way; if so it takes the pin back, waits, and tries again.
-//! A mover says that it moves and then waits until there are no pins. Whichever comes second sees the other: with the
-//! count and the flag apart that would need both sides sequentially consistent; here they are one word, all operations
-//! on one word have one order, and so acquire and release are enough (`tests/loom_pins.rs` tries all interleavings).
+//! A user adds a pin and then looks whether a move is under way; if so it takes the pin back, waits, and tries again. A
+//! mover sets a flag and then waits until there are no pins. The second of the two sees the first: with the count and
+//! the flag apart that would need both sides sequentially consistent; here they are one word, all operations on one
+//! word have one order, and so acquire and release are enough (`tests/loom_pins.rs` tries all interleavings).
 //!
-//! A mover gives up after a stated [`Patience`]. So nobody waits for ever: not for a user that keeps its pin, and not
-//! in a thread that holds one pin and asks for a second while a move waits for the first.
+//! A mover gives up after a stated [`Patience`]. So no thread waits for ever: not for a user that keeps its pin, and
+//! not with one pin held in asking for a second while a move waits for the first.
 //!
-//! Cost: two atomic operations for pin and unpin; one for a mover that finds nobody.
+//! Cost: two atomic operations for pin and unpin; one for a mover that finds no pin.
 //!
 //! Source: docs/sources/backing.md#pins.
 
@@ -20,13 +20,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// A move is under way, or waits for the last pin.
 const MOVING: u32 = 1 << 31;
 
-/// More pins than anybody needs. The threads that may pass it at once, each by one, cannot reach the flag.
+/// The most pins, more than any program needs. The threads that may pass it at once, each by one, cannot reach the
+/// flag.
 const MOST: u32 = 1 << 30;
 
-/// How many look before they let others run.
+/// Number of looks before a waiting thread lets others run.
 const SPINS: u32 = 64;
 
-/// The pins of something that can be moved.
+/// The pins of an object that can be moved.
 ///
 /// 1. The low bits count the pins that are held and the attempts that are about to be taken back.
 /// 2. Between the end of the wait of a [`Moving`] and its drop, no pin is held.
@@ -36,35 +37,34 @@ pub struct Pins {
     word: AtomicU32,
 }
 
-/// As long as it lives, what is pinned stays where it is.
+/// A pin: as long as it lives, the pinned object stays at its place.
 #[derive(Debug)]
 #[must_use = "what is not pinned may be moved"]
 pub struct Pin<'a>(&'a Pins);
 
-/// As long as it lives, no pin is held, and who wants one waits.
+/// A move: as long as it lives, no pin is held, and a thread that wants one waits.
 #[derive(Debug)]
 #[must_use = "dropping it lets users go on"]
 pub struct Moving<'a>(&'a Pins);
 
-/// How often a mover looks whether the last pin has gone before it gives up.
+/// Number of looks of a mover for the end of the last pin before it gives up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// So often, at least once. From the 64th on it lets others run between two looks.
+    /// Looks, at least one. From the 64th on the mover lets others run between two looks.
     pub looks: u32,
 }
 
 impl Patience {
-    /// One look.
     pub const NONE: Patience = Patience { looks: 1 };
     /// Enough for pins that are held for microseconds by threads that run.
     pub const SHORT: Patience = Patience { looks: 1 << 12 };
 }
 
-/// There is no pin to be had.
+/// Why a pin was not given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PinError {
-    /// It is being moved right now.
+    /// The object is being moved right now.
     #[error("it is being moved: try again")]
     Moving,
     /// More than 2^30 pins are held: some were forgotten.
@@ -72,35 +72,34 @@ pub enum PinError {
     TooMany,
 }
 
-/// It cannot be moved now.
+/// Why an object cannot be moved now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Pinned {
-    /// Somebody holds a pin.
     #[error("pinned: {pins} pins were held when the mover gave up")]
     Held {
-        /// So many, those included that were about to be taken back.
+        /// Number of pins, including those that were about to be taken back.
         pins: u32,
     },
-    /// Another mover is at it.
+    /// Another mover is at work.
     #[error("another move of it is under way")]
     Moving,
 }
 
 impl Pins {
-    /// None are held.
+    /// Returns pins of which none is held.
     #[must_use]
     pub fn new() -> Pins {
         Pins::default()
     }
 
-    /// A pin, unless a move is under way.
+    /// Takes a pin, unless a move is under way.
     ///
     /// # Errors
     /// See [`PinError`].
     #[inline]
     pub fn try_pin(&self) -> Result<Pin<'_>, PinError> {
-        // Acquire: pairs with the release that clears the flag in `Moving::drop`, so that who is pinned sees what the
-        // mover did. Release: see `unpin`.
+        // Acquire: pairs with the release that clears the flag in `Moving::drop`, so that the holder of a pin sees the
+        // mover's writes. Release: see `unpin`.
         let before = self.word.fetch_add(1, Ordering::AcqRel);
         if before < MOST {
             return Ok(Pin(self));
@@ -108,7 +107,7 @@ impl Pins {
         Err(self.refused(before))
     }
 
-    /// A pin, after the end of a move that is under way.
+    /// Takes a pin, after the end of a move that is under way.
     ///
     /// # Errors
     /// [`PinError::TooMany`].
@@ -145,8 +144,8 @@ impl Pins {
 
     #[inline]
     fn unpin(&self) {
-        // Release: pairs with the acquire of a mover that sees zero, so that what was done under the pin comes before
-        // the move. An operation that adds continues what another has released, so all users count.
+        // Release: pairs with the acquire of a mover that sees zero, so that all accesses under the pin come before the
+        // move. An operation that adds continues the release of another, so all users count.
         self.word.fetch_sub(1, Ordering::Release);
     }
 
@@ -156,7 +155,7 @@ impl Pins {
     /// See [`Pinned`]; users go on.
     #[inline]
     pub fn begin_move(&self, patience: Patience) -> Result<Moving<'_>, Pinned> {
-        // Acquire: pairs with the release of `unpin` if nobody is left, and with that of the last `Moving`.
+        // Acquire: pairs with the release of `unpin` if no pin is left, and with that of the last `Moving`.
         let before = self.word.fetch_or(MOVING, Ordering::Acquire);
         if before & MOVING != 0 {
             return Err(Pinned::Moving);
@@ -165,10 +164,10 @@ impl Pins {
         if before == 0 { Ok(moving) } else { moving.wait(patience) }
     }
 
-    /// How many pins are held, attempts included that are about to be taken back.
+    /// Returns the number of pins that are held, including attempts that are about to be taken back.
     #[must_use]
     pub fn held(&self) -> u32 {
-        // Relaxed: it may be another the moment after.
+        // Relaxed: the number may change the moment after.
         self.word.load(Ordering::Relaxed) & !MOVING
     }
 }
@@ -199,12 +198,12 @@ impl Drop for Pin<'_> {
 impl Drop for Moving<'_> {
     #[inline]
     fn drop(&mut self) {
-        // Release: pairs with the acquire of `try_pin`, so that users see what was moved.
+        // Release: pairs with the acquire of `try_pin`, so that users see the moved contents.
         self.0.word.fetch_and(!MOVING, Ordering::Release);
     }
 }
 
-/// Waits a moment; from some look on it lets others run.
+/// Waits a moment; from the look [`SPINS`] on it lets others run.
 #[inline]
 fn relax(looks: u32) {
     #[cfg(loom)]

@@ -1,9 +1,8 @@
-//! Moving what areas show, under their users: write protection, for who asks for it.
+//! Moves of the pages that areas show, under their users: write protection, for areas that ask for it.
 //!
-//! The frames of an area stay where they are unless it was made
-//! [`Movable`](crate::mapped::Mobility::Movable). Then compaction may put others in their place, through
-//! [`Mapped::relocate`], with writers kept away by userfaultfd as the [module](super) says. What cannot be moved, for
-//! lack of mappings or because the system refuses, stays.
+//! The frames of an area stay where they are unless it was made [`Movable`](crate::mapped::Mobility::Movable). Then
+//! compaction may put other frames in their place, through [`Mapped::relocate`], with writers kept away by userfaultfd
+//! as the [module](super) says. Frames that cannot be moved, for lack of mappings or because the system refuses, stay.
 
 use std::sync::{Arc, Mutex, Weak};
 
@@ -18,7 +17,7 @@ use crate::mapped::{Mapped, Relocation};
 
 const POISONED: &str = "no thread panicked while it held this lock";
 
-/// Moves the frames of movable areas, and of handles over the same frames.
+/// A mover of the frames of movable areas, and of handles over the same frames.
 #[derive(Debug)]
 pub struct MappedMover {
     mapped: Arc<Mapped>,
@@ -27,7 +26,7 @@ pub struct MappedMover {
 }
 
 impl MappedMover {
-    /// One for a space, which is registered with its frames as long as the result lives.
+    /// Makes a mover for a space, registered with the space's frames as long as the result lives.
     ///
     /// # Errors
     /// [`OpenError`] where there is no userfaultfd: areas cannot be moved under their users then.
@@ -35,10 +34,10 @@ impl MappedMover {
         MappedMover::register(mapped, None)
     }
 
-    /// One for a space and handles, both over the same frames.
+    /// Makes a mover for a space and handles, both over the same frames.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// Those of [`new`](Self::new).
     ///
     /// # Panics
     /// If the frames are not the same.
@@ -66,12 +65,12 @@ impl MappedMover {
         let Relocation { at, bytes, from, to, file, offset } = *relocation;
         let swap = Swap { at: at.cast(), bytes, file, offset };
         let copy = || {
-            // SAFETY: both lie in the window; the source is what the area shows, which nobody can write now, and the
-            // target was set aside for it, so that it is of its size, and nobody else's until `relocate` has ended.
+            // SAFETY: both lie in the window; the area shows the source, which cannot be written now, and the target
+            // was set aside for it, so that it is of its size, and no other block's until `relocate` has ended.
             unsafe { to.copy_from_nonoverlapping(from, bytes) };
         };
         let mut protector = self.protector.lock().expect(POISONED);
-        // SAFETY: the range belongs to an area that is kept from ending, and shows the same as before.
+        // SAFETY: the range belongs to an area that is kept from ending, and shows the same contents as before.
         unsafe { protector.swap(&swap, Fill::OnFault, copy) }.is_ok()
     }
 
@@ -95,7 +94,7 @@ impl Residents for MappedMover {
         results
     }
 
-    /// Frames of areas that were freed come back with a flush.
+    /// Flushes: frames of areas that were freed come back with that.
     fn reclaim(&self, _: ReclaimRequest) -> Reclaimed {
         let free = || self.mapped.frames().stats().free.0;
         let before = free();

@@ -1,11 +1,12 @@
-//! Waiting in a signal handler: who writes to a run that `mprotect` made read-only for a move waits for its end.
+//! Waits in a signal handler: a thread that writes to a run that `mprotect` made read-only for a move waits for its
+//! end.
 //!
 //! The handler of `SIGSEGV` belongs to the whole process. It is installed with the first move that needs it, and never
 //! taken away. It looks the address up in a table of areas; in one of them it waits while a move is under way, and then
-//! the write is tried again. For all other addresses it does what the handler before it did, which runs in its place;
-//! without one, the signal gets its default action.
+//! the write is tried again. For all other addresses it calls the handler that was installed before it; without one,
+//! the signal gets its default action.
 //!
-//! Limits: once another handler stands in its place, moves are refused; it must not be installed during one. A write
+//! Limits: once another handler has replaced it, moves are refused; it must not be installed during one. A write
 //! inside a system call gets no signal but fails with `EFAULT`. A thread that blocks the signal dies. Waiting is by
 //! yielding the processor.
 
@@ -19,10 +20,10 @@ use rustix::io::Errno;
 
 use crate::sys;
 
-/// So many areas can wait in this way at once.
+/// The most areas whose writers can wait in this way at once.
 const SLOTS: usize = 64;
 
-/// The kind of `SIGSEGV` that a protection causes; for an address without mapping it is another.
+/// The code of a `SIGSEGV` that a protection causes; an address without mapping causes another one.
 const SEGV_ACCERR: c_int = 2;
 
 const POISONED: &str = "no thread panicked while it held this lock";
@@ -30,7 +31,7 @@ const POISONED: &str = "no thread panicked while it held this lock";
 /// An area of the table.
 ///
 /// The handler may see the ends of two areas mixed while one is entered in place of the other. Then the write is tried
-/// again once too often, or the signal comes again, and it looks again.
+/// again once too often, or the signal comes again, and the handler looks again.
 struct Slot {
     start: AtomicUsize,
     end: AtomicUsize,
@@ -42,16 +43,15 @@ static TABLE: [Slot; SLOTS] = [const {
     Slot { start: AtomicUsize::new(0), end: AtomicUsize::new(0), moves: AtomicU32::new(0) }
 }; SLOTS];
 
-/// Which slots are in use, a bit each.
+/// The slots in use, a bit each.
 static USED: Mutex<u64> = Mutex::new(0);
 
-/// What was done about the signal before.
+/// The action that was installed for the signal before.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
 /// Why an area cannot be entered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoEntry {
-    /// The table is full.
     Full,
     /// Another handler was installed after ours.
     Replaced,
@@ -63,11 +63,11 @@ pub(super) enum NoEntry {
 #[derive(Debug)]
 pub(super) struct Entry(usize);
 
-/// Where moves of an area are announced.
+/// The place where moves of an area are announced.
 #[derive(Clone, Copy)]
 pub(super) struct Seat(&'static Slot);
 
-/// A move that is under way. When dropped, whoever waits goes on.
+/// A move that is under way. When it is dropped, waiting threads go on.
 pub(super) struct Underway(&'static Slot);
 
 impl Entry {
@@ -98,7 +98,7 @@ impl Drop for Entry {
 }
 
 impl Seat {
-    /// From now on writers wait. One move of an area at a time.
+    /// Makes writers wait from now on. One move of an area at a time.
     pub(super) fn begin(self) -> Underway {
         // AcqRel: the protection that follows must not be seen before; pairs with the acquire in `wait`.
         let before = self.0.moves.fetch_add(1, Ordering::AcqRel);
@@ -109,19 +109,19 @@ impl Seat {
 
 impl Drop for Underway {
     fn drop(&mut self) {
-        // Release: pairs with the acquire in `wait`, so that who waited finds the new mapping.
+        // Release: pairs with the acquire in `wait`, so that a waiting thread finds the new mapping.
         self.0.moves.fetch_add(1, Ordering::Release);
     }
 }
 
-/// Installs the handler, once; after that, whether it still stands.
+/// Installs the handler, once; later calls fail if it was replaced.
 pub(super) fn install() -> Result<(), NoEntry> {
     static INSTALLED: Mutex<bool> = Mutex::new(false);
     let mut installed = INSTALLED.lock().expect(POISONED);
     let ours = handle as *const () as usize;
     // SAFETY: all zero is a valid `sigaction`: the default action.
     let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
-    // SAFETY: it reads what is there into a structure of ours.
+    // SAFETY: it reads the present action into a structure of ours.
     let got = unsafe { libc::sigaction(libc::SIGSEGV, ptr::null(), &mut before) };
     if got != 0 {
         return Err(NoEntry::System(sys::last_error()));
@@ -133,7 +133,8 @@ pub(super) fn install() -> Result<(), NoEntry> {
     let before = *BEFORE.get_or_init(|| before);
     let mut action = before;
     action.sa_sigaction = ours;
-    // On the alternative stack, where std looks for overflows of the other; with what was blocked before.
+    // On the alternative stack, where std looks for overflows of the other; with the signals blocked that were blocked
+    // before.
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
     // SAFETY: the handler does only what a handler may: it reads atomics, yields, and calls the one before it.
     match unsafe { libc::sigaction(libc::SIGSEGV, &action, ptr::null_mut()) } {
@@ -167,15 +168,15 @@ fn wait(slot: &Slot) {
     // Acquire: pairs with the release of `Underway`.
     let seen = slot.moves.load(Ordering::Acquire);
     while seen % 2 == 1 && slot.moves.load(Ordering::Acquire) == seen {
-        // SAFETY: it may be called in a handler, and cannot fail, so that `errno` stays.
+        // SAFETY: `sched_yield` may be called in a handler, and cannot fail, so that `errno` stays.
         unsafe { libc::sched_yield() };
     }
 }
 
-/// Does what was done about the signal before.
+/// Passes the signal on to the action that was installed before.
 fn pass_on(signal: c_int, code: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let Some(before) = BEFORE.get() else { return };
-    // Sent by somebody, as by `kill`: nothing is tried again after it.
+    // Sent by a process, as by `kill`: nothing is tried again after it.
     let is_sent = code <= 0;
     match before.sa_sigaction {
         libc::SIG_IGN if is_sent => {}
@@ -184,7 +185,7 @@ fn pass_on(signal: c_int, code: c_int, info: *mut libc::siginfo_t, context: *mut
             // SAFETY: the structure came from the kernel, and a handler may change actions.
             let _ = unsafe { libc::sigaction(signal, before, ptr::null_mut()) };
             if is_sent {
-                // It is blocked here, and comes when the handler has returned.
+                // The signal is blocked here, and comes when the handler has returned.
                 // SAFETY: a handler may send signals.
                 let _ = unsafe { libc::raise(signal) };
             }

@@ -1,11 +1,11 @@
 //! The steps that let a range of addresses show other pages without losing a write, for each way of keeping writers
-//! away. Each ends in one of two states: everything as before, or everything moved, and nobody waits.
+//! away. Each ends in one of two states: everything as before, or everything moved, and no thread waits.
 //!
 //! Under userfaultfd: the range is registered, at each move, since the mapping that a move makes is a new one; it is
 //! protected, and writers wait in the kernel; the pages are copied through the window; the new mapping goes over the
-//! old one in one step, for a range that is unmapped even for a moment lets others fault, or map there; those who wait
-//! are woken, and write to the new pages. What a request could not undo is owed, and asked for again. Closing the
-//! descriptor is no way out: a child of a fork may have it too, and then it stays open, with whoever waits.
+//! old one in one step, for a range that is unmapped even for a moment lets others fault, or map there; waiting threads
+//! are woken, and write to the new pages. A range that a request could not release is owed, and tried again. Closing
+//! the descriptor does not help: a child of a fork may have it too, and then it stays open, with all that wait.
 //!
 //! Source: docs/sources/backing.md#move-steps.
 
@@ -22,18 +22,16 @@ use crate::backend::Va;
 use crate::forks::Forks;
 use crate::sys;
 
-/// So often a call is made again that the kernel could not carry out just now.
+/// Number of times that a call is made again which the kernel could not carry out just now.
 const ATTEMPTS: u32 = 64;
 
 /// A range of addresses that shall show other pages of a file.
 pub(super) struct Swap<'a> {
-    /// Where it begins.
+    /// First address of the range.
     pub(super) at: *mut c_void,
-    /// Its size.
     pub(super) bytes: usize,
-    /// The file.
     pub(super) file: BorrowedFd<'a>,
-    /// From where in the file on it shall show it, in bytes.
+    /// Offset in the file, in bytes, from which on the range shall show it.
     pub(super) offset: u64,
 }
 
@@ -42,10 +40,10 @@ impl Swap<'_> {
         Va(self.at.addr() as u64)
     }
 
-    /// Maps the new pages over what stands there.
+    /// Maps the new pages over the old contents of the range.
     ///
     /// # Safety
-    /// The range belongs to the caller and is mapped; whoever uses it bears that the new pages stand there.
+    /// The range belongs to the caller and is mapped; its users tolerate the exchange of its pages.
     pub(super) unsafe fn map_over(&self, fill: Fill) -> Result<(), MoveError> {
         let allowed = ProtFlags::READ | ProtFlags::WRITE;
         let populate = match fill {
@@ -60,10 +58,10 @@ impl Swap<'_> {
         insist(map).map(drop).map_err(|error| MoveError::System { step: Step::Map, error })
     }
 
-    /// Changes what may be done to the range.
+    /// Changes the access that the range allows.
     ///
     /// # Safety
-    /// The range belongs to the caller, and whoever writes to it bears to get a signal.
+    /// The range belongs to the caller, and a thread that writes to it tolerates a signal.
     pub(super) unsafe fn allow(&self, allowed: MprotectFlags) -> Result<(), Errno> {
         // SAFETY: the caller's promise.
         insist(|| unsafe { sys::mprotect(self.at, self.bytes, allowed) })
@@ -81,14 +79,15 @@ fn insist<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     }
 }
 
-/// Protects by userfaultfd. The descriptor is made when it is needed.
+/// A protector by userfaultfd. The descriptor is made when it is needed.
 ///
-/// 1. Between two moves no range is registered, and nobody waits, but in ranges that are owed.
-/// 2. The descriptor is used in the process alone that made it: it works on the addresses of that one, whoever asks.
+/// 1. Between two moves no range is registered, and no thread waits, except in ranges that are owed.
+/// 2. The descriptor is used only in the process that made it: it works on the addresses of that process, whichever
+///    process asks.
 #[derive(Debug, Default)]
 pub(super) struct Protector {
     open: Option<Open>,
-    /// Ranges that may be registered still, or have somebody waiting, because that could not be undone.
+    /// Ranges that may still be registered, or have threads waiting, because that could not be undone.
     owed: Vec<(Va, u64)>,
 }
 
@@ -99,7 +98,6 @@ struct Open {
 }
 
 impl Protector {
-    /// The descriptor.
     pub(super) fn descriptor(&mut self) -> Result<&Userfaultfd, OpenError> {
         self.leave_to_parent();
         let wanted = Features::WRITE_PROTECT | Features::WRITE_PROTECT_SHARED;
@@ -113,7 +111,7 @@ impl Protector {
         Ok(&open.descriptor)
     }
 
-    /// In a child, gives up what is the parent's: its descriptor, and what it owes.
+    /// Gives up, in a child, the things of the parent: its descriptor, and the ranges that it owes.
     fn leave_to_parent(&mut self) {
         if self.open.as_ref().is_some_and(|open| !open.process.is_same()) {
             self.open = None;
@@ -121,7 +119,7 @@ impl Protector {
         }
     }
 
-    /// Undoes what could not be undone before.
+    /// Releases ranges that could not be released before.
     pub(super) fn settle(&mut self) -> Result<(), MoveError> {
         self.leave_to_parent();
         let Some(Open { descriptor, .. }) = &self.open else { return Ok(()) };
@@ -133,10 +131,10 @@ impl Protector {
         Ok(())
     }
 
-    /// Lets the range show the new pages, with `copy` called when nobody can write.
+    /// Lets the range show the new pages, with `copy` called when it cannot be written.
     ///
     /// # Safety
-    /// As [`Swap::map_over`].
+    /// Those of [`Swap::map_over`].
     pub(super) unsafe fn swap(
         &mut self,
         swap: &Swap<'_>,
@@ -164,7 +162,7 @@ impl Protector {
             }
             Err(_) => release(descriptor, at, bytes),
         };
-        // A message that is not read keeps nobody waiting.
+        // No thread waits for a message to be read.
         let drained = descriptor.drain();
         if undone.is_err() {
             self.owed.push((at, bytes));
@@ -177,39 +175,39 @@ impl Protector {
 
 impl Drop for Protector {
     fn drop(&mut self) {
-        // What cannot be undone even now ends with the descriptor, if no child has it too.
+        // A registration that cannot be undone even now ends with the descriptor, if no child has it too.
         let _ = self.settle();
     }
 }
 
-/// Whether a refused registration has left all areas of its range as they were: these are said before the first is
-/// registered. Another's registration must not be taken away then.
+/// Returns true if a refused registration has left all areas of its range as they were: these errors come before the
+/// first is registered. A registration of another userfaultfd must not be undone then.
 fn is_untouched(error: Errno) -> bool {
     matches!(error, Errno::BUSY | Errno::INVAL | Errno::PERM)
 }
 
-/// Ends a registration, which takes the protection away, and wakes who waits, also where the range shows something
-/// else by now or nothing.
+/// Ends a registration, which removes the protection, and wakes waiting threads, also where the range shows other pages
+/// by now or none.
 fn release(descriptor: &Userfaultfd, at: Va, bytes: u64) -> Result<(), RequestError> {
     match descriptor.unregister(at, bytes) {
-        // Nothing there can be registered: it was unmapped.
+        // Nothing there can be registered: the range was unmapped.
         Err(RequestError { error: Errno::INVAL, .. }) | Ok(()) => descriptor.wake(at, bytes),
         Err(why) => Err(why),
     }
 }
 
-/// What became of a move under `mprotect`.
+/// Access to the range after a move under `mprotect`.
 pub(super) enum Allowed {
     /// The range can be written.
     Yes,
-    /// It may be read-only still; whoever writes tries again and again.
+    /// The range may still be read-only; a thread that writes tries again and again.
     Owed,
 }
 
-/// Lets the range show the new pages, with `copy` called when nobody can write; writers wait in a signal handler.
+/// Lets the range show the new pages, with `copy` called when it cannot be written; writers wait in a signal handler.
 ///
 /// # Safety
-/// As [`Swap::map_over`]; the handler knows the range by `seat`.
+/// Those of [`Swap::map_over`]; the handler knows the range by `seat`.
 pub(super) unsafe fn swap_under_signals(
     swap: &Swap<'_>,
     seat: Seat,

@@ -1,17 +1,18 @@
 //! userfaultfd: page faults of a range as messages on a descriptor.
 //!
 //! A range that is *registered* can be treated by requests: its pages can be protected against writing without
-//! splitting its area ([`write_protect`](Userfaultfd::write_protect)), filled from what a file holds already
+//! splitting its area ([`write_protect`](Userfaultfd::write_protect)), filled from the contents of a file
 //! ([`map_resident`](Userfaultfd::map_resident), about ten times cheaper than faults), filled with a copy, or taken
-//! from elsewhere without one. Whoever faults meanwhile waits in the kernel until it is woken, and is announced by a
-//! message. Messages need not be read for that: a mover that ends with [`wake`](Userfaultfd::wake) needs no thread.
+//! from elsewhere without one. A thread that faults meanwhile waits in the kernel until it is woken, and is announced
+//! by a message. Messages need not be read for that: a mover that ends with [`wake`](Userfaultfd::wake) needs no
+//! thread.
 //!
-//! Closing the last descriptor ends all registrations, takes protections away and wakes everybody. A child of a fork
+//! Closing the last descriptor ends all registrations, removes protections and wakes all threads. A child of a fork
 //! has a descriptor too, until it runs another program or ends; it works on the parent's addresses.
 //!
 //! Three ways lead to a descriptor, tried in this order: the system call, which `vm.unprivileged_userfaultfd` or
-//! `CAP_SYS_PTRACE` allows; the device `/dev/userfaultfd`, for whoever may open it; and the call with
-//! `UFFD_USER_MODE_ONLY`, for everybody, where a fault inside a system call does not wait but fails with `EFAULT`.
+//! `CAP_SYS_PTRACE` allows; the device `/dev/userfaultfd`, for processes that may open it; and the call with
+//! `UFFD_USER_MODE_ONLY`, for all processes, where a fault inside a system call does not wait but fails with `EFAULT`.
 //!
 //! Source: ioctl_userfaultfd(2), userfaultfd(2); what each costs: docs/sources/backing.md#userfaultfd, #r7.
 
@@ -29,7 +30,7 @@ use crate::sys;
 
 // The bindings have numbers of requests too, but not of all, and in another type than some C libraries ask for.
 
-/// A request that the kernel answers in its argument, of type `T`.
+/// Returns the number of a request that the kernel answers in its argument, of type `T`.
 const fn answered<T>(number: u32) -> Opcode {
     opcode::read_write::<T>(raw::UFFDIO as u8, number as u8)
 }
@@ -41,7 +42,7 @@ const UFFDIO_MOVE: Opcode = answered::<raw::uffdio_move>(raw::_UFFDIO_MOVE);
 const UFFDIO_CONTINUE: Opcode = answered::<raw::uffdio_continue>(raw::_UFFDIO_CONTINUE);
 const UFFDIO_WRITEPROTECT: Opcode = answered::<raw::uffdio_writeprotect>(raw::_UFFDIO_WRITEPROTECT);
 
-/// A request that says only where, and gets no answer; its number counts as one that is answered.
+/// Returns the number of a request that has only a range, and gets no answer; it is encoded as if answered.
 const fn told(number: u32) -> Opcode {
     opcode::read::<uffdio_range>(raw::UFFDIO as u8, number as u8)
 }
@@ -49,13 +50,13 @@ const fn told(number: u32) -> Opcode {
 const UFFDIO_UNREGISTER: Opcode = told(raw::_UFFDIO_UNREGISTER);
 const UFFDIO_WAKE: Opcode = told(raw::_UFFDIO_WAKE);
 
-/// `UFFDIO_WRITEPROTECT_MODE_WP`.
+/// `UFFDIO_WRITEPROTECT_MODE_WP`, the mode that protects.
 const PROTECT: u64 = 1;
 
-/// So often a request is made again that the kernel could not finish just now.
+/// Number of times that a request is made again which the kernel could not finish just now.
 const ATTEMPTS: u32 = 64;
 
-/// What a userfaultfd can be asked for beyond the first version.
+/// Features of a userfaultfd beyond its first version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Features(u64);
 
@@ -65,24 +66,24 @@ impl Features {
     /// Write protection of files in memory, huge pages included (Linux 5.19).
     pub const WRITE_PROTECT_SHARED: Features =
         Features(raw::UFFD_FEATURE_WP_HUGETLBFS_SHMEM as u64);
-    /// Filling page tables from what a file in memory holds (Linux 5.14).
+    /// Filling page tables with pages that a file in memory holds (Linux 5.14).
     pub const MINOR_SHARED: Features = Features(raw::UFFD_FEATURE_MINOR_SHMEM as u64);
     /// Moving private pages without a copy (Linux 6.8).
     pub const MOVE: Features = Features(raw::UFFD_FEATURE_MOVE as u64);
 
-    /// None.
+    /// Returns the empty set of features.
     #[must_use]
     pub const fn none() -> Features {
         Features(0)
     }
 
-    /// Whether all of `others` are among them.
+    /// Returns true if all of `others` are among these.
     #[must_use]
     pub const fn has(self, others: Features) -> bool {
         self.0 & others.0 == others.0
     }
 
-    /// Without `others`.
+    /// Returns these features without `others`.
     #[must_use]
     pub const fn without(self, others: Features) -> Features {
         Features(self.0 & !others.0)
@@ -117,7 +118,7 @@ impl fmt::Display for Features {
     }
 }
 
-/// What a registered range reports. At least one.
+/// Faults that a registered range reports. At least one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watch(u64);
 
@@ -138,35 +139,32 @@ impl BitOr for Watch {
     }
 }
 
-/// Which faults wait.
+/// The faults that wait for a userfaultfd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// All, those inside system calls too.
+    /// All faults, including those inside system calls.
     Everywhere,
-    /// Those of programs alone: a system call that writes into a protected range fails with `EFAULT`.
+    /// Faults of programs alone: a system call that writes into a protected range fails with `EFAULT`.
     UserModeOnly,
 }
 
-/// Why there is no userfaultfd.
+/// Why a userfaultfd was not made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// This process may not have one.
+    /// This process may not have a userfaultfd.
     #[error(
         "userfaultfd is not allowed here ({0}): set vm.unprivileged_userfaultfd to 1, give access to \
          /dev/userfaultfd, or use pins, which need none"
     )]
     NotAllowed(Errno),
-    /// The kernel was built without it.
+    /// The kernel was built without userfaultfd.
     #[error("this kernel has no userfaultfd: use pins, which need none")]
     NotBuilt,
-    /// The kernel has it, but not all that was asked for.
+    /// The kernel's userfaultfd lacks some of the features that were asked for.
     #[error("this kernel's userfaultfd lacks: {missing}; use pins, or a newer kernel")]
-    Missing {
-        /// What it lacks.
-        missing: Features,
-    },
-    /// Something else, such as no room for one more descriptor.
+    Missing { missing: Features },
+    /// Another error, such as no room for one more descriptor.
     #[error("userfaultfd: the system refused: {0}")]
     System(Errno),
 }
@@ -181,26 +179,24 @@ impl From<Errno> for OpenError {
     }
 }
 
-/// What was asked of a userfaultfd.
+/// The kinds of requests to a userfaultfd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Watch a range.
     Register,
-    /// Watch it no more.
+    /// Watch a range no more.
     Unregister,
-    /// Protect it against writing.
+    /// Protect a range against writing.
     Protect,
-    /// Let it be written.
+    /// Let a range be written.
     Unprotect,
-    /// Let those go on who wait for it.
+    /// Let the threads go on that wait for a range.
     Wake,
-    /// Map what its file holds.
+    /// Map the pages of the file behind a range.
     MapResident,
-    /// Fill it with a copy.
+    /// Fill a range with a copy.
     Copy,
-    /// Fill it with pages from elsewhere.
+    /// Fill a range with pages from elsewhere.
     Move,
-    /// Read messages.
     Read,
 }
 
@@ -208,31 +204,27 @@ pub enum Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("userfaultfd: {request:?} failed after {done} bytes: {error}")]
 pub struct RequestError {
-    /// Which.
     pub request: Request,
-    /// So many bytes from the start of the range are done.
+    /// Bytes from the start of the range that are done.
     pub done: u64,
-    /// What the system said.
     pub error: Errno,
 }
 
-/// A fault that waits.
+/// A fault that waits to be resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The start of the page that was touched.
     pub at: Va,
-    /// What for.
     pub kind: FaultKind,
 }
 
-/// Why a fault waits.
+/// The reason for which a fault waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
-    /// No such page, to be read.
+    /// There is no such page, to be read.
     MissingRead,
-    /// No such page, to be written.
+    /// There is no such page, to be written.
     MissingWrite,
-    /// The page is protected.
     Protected,
     /// The page is in its file, but in no page table.
     Minor,
@@ -246,7 +238,7 @@ pub struct Userfaultfd {
 }
 
 impl Userfaultfd {
-    /// One that can do all of `wanted`, with the widest scope that this process may have.
+    /// Opens a userfaultfd with all features of `wanted`, with the widest scope that this process may have.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -254,7 +246,7 @@ impl Userfaultfd {
         let (descriptor, scope) = descriptor()?;
         match agree(descriptor.as_fd(), wanted) {
             Ok(_) => Ok(Userfaultfd { descriptor, scope }),
-            // The kernel does not say what is missing, and a descriptor can be asked once.
+            // The kernel does not name the missing features, and a descriptor can be asked once.
             Err(Errno::INVAL) => {
                 let has = agree(self::descriptor()?.0.as_fd(), Features::none())?;
                 Err(match wanted.without(has) {
@@ -266,7 +258,7 @@ impl Userfaultfd {
         }
     }
 
-    /// What this kernel's userfaultfd can do.
+    /// Returns the features of this kernel's userfaultfd.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -274,14 +266,13 @@ impl Userfaultfd {
         Ok(agree(descriptor()?.0.as_fd(), Features::none())?)
     }
 
-    /// Which faults wait.
+    /// Returns the faults that wait.
     #[must_use]
     pub fn scope(&self) -> Scope {
         self.scope
     }
 
-    /// Watches a range, which is mapped. Only the areas of the range are watched that are there now: what is mapped
-    /// over them later is not.
+    /// Watches a range, which is mapped. Only its present areas are watched: later mappings over them are not.
     ///
     /// # Errors
     /// See [`RequestError`]: `BUSY` if another userfaultfd watches it, `INVAL` if nothing is mapped there or the kind
@@ -292,7 +283,7 @@ impl Userfaultfd {
         self.ask::<UFFDIO_REGISTER, _>(Request::Register, &mut argument)
     }
 
-    /// Ends the watch, takes protections away and wakes who waits.
+    /// Ends the watch, removes protections and wakes waiting threads.
     ///
     /// # Errors
     /// See [`RequestError`].
@@ -300,7 +291,7 @@ impl Userfaultfd {
         self.ask::<UFFDIO_UNREGISTER, _>(Request::Unregister, &mut range(at, bytes))
     }
 
-    /// Protects pages against writing: who writes waits. The range is registered for [`Watch::WRITES`].
+    /// Protects pages against writing: a thread that writes waits. The range is registered for [`Watch::WRITES`].
     ///
     /// # Errors
     /// See [`RequestError`]. Some pages may be protected.
@@ -309,16 +300,16 @@ impl Userfaultfd {
         self.ask::<UFFDIO_WRITEPROTECT, _>(Request::Protect, &mut argument)
     }
 
-    /// Lets pages be written again, and wakes who waits for that.
+    /// Lets pages be written again, and wakes threads that wait for that.
     ///
     /// # Errors
-    /// See [`RequestError`]. Some pages may be protected still.
+    /// See [`RequestError`]. Some pages may still be protected.
     pub fn write_unprotect(&self, at: Va, bytes: u64) -> Result<(), RequestError> {
         let mut argument = raw::uffdio_writeprotect { range: range(at, bytes), mode: 0 };
         self.ask::<UFFDIO_WRITEPROTECT, _>(Request::Unprotect, &mut argument)
     }
 
-    /// Wakes who waits for a range: each tries again what it did.
+    /// Wakes the threads that wait for a range: each tries its access again.
     ///
     /// # Errors
     /// See [`RequestError`].
@@ -326,7 +317,7 @@ impl Userfaultfd {
         self.ask::<UFFDIO_WAKE, _>(Request::Wake, &mut range(at, bytes))
     }
 
-    /// Lets page tables name what the file behind a range holds already, and wakes who waits for that
+    /// Lets page tables name pages that the file behind a range holds already, and wakes threads that wait for that
     /// (`UFFDIO_CONTINUE`). The range is registered for [`Watch::MINOR`].
     ///
     /// # Errors
@@ -340,13 +331,13 @@ impl Userfaultfd {
         })
     }
 
-    /// Fills missing pages with a copy of what is at `from`, and wakes who waits for them.
+    /// Fills missing pages with a copy of the bytes at `from`, and wakes threads that wait for them.
     ///
     /// # Errors
     /// See [`RequestError`].
     ///
     /// # Safety
-    /// The range at `to` belongs to the caller, and nobody relies on its missing pages reading as zero.
+    /// The range at `to` belongs to the caller, and its missing pages are not relied on to read as zero.
     pub unsafe fn copy(&self, to: Va, from: Va, bytes: u64) -> Result<(), RequestError> {
         self.piecewise(Request::Copy, bytes, |done| {
             let (dst, src) = (to.0 + done, from.0 + done);
@@ -356,14 +347,14 @@ impl Userfaultfd {
         })
     }
 
-    /// Hangs the private pages at `from` into the missing ones at `to`, without a copy. `from` is empty then.
+    /// Moves the private pages at `from` to the missing ones at `to`, without a copy. `from` is empty then.
     ///
     /// # Errors
     /// See [`RequestError`]: `BUSY` for a page that another process shares since a fork. A page to which the kernel
     /// holds a reference, through a pipe for example, moves all the same: only pins tell of such users.
     ///
     /// # Safety
-    /// Both ranges belong to the caller, and nobody relies on the contents of `from` staying there, or on the missing
+    /// Both ranges belong to the caller, and no one relies on the contents of `from` staying there, or on the missing
     /// pages of `to` reading as zero.
     pub unsafe fn move_pages(&self, to: Va, from: Va, bytes: u64) -> Result<(), RequestError> {
         self.piecewise(Request::Move, bytes, |done| {
@@ -374,7 +365,7 @@ impl Userfaultfd {
         })
     }
 
-    /// Reads all messages, and says how many there were. Those of other kinds than faults are passed over.
+    /// Reads all messages, and returns their number. Messages of other kinds than faults are passed over.
     ///
     /// # Errors
     /// See [`RequestError`].
@@ -398,7 +389,7 @@ impl Userfaultfd {
         }
     }
 
-    /// Throws all messages away, and says how many there were.
+    /// Throws all messages away, and returns their number.
     ///
     /// # Errors
     /// See [`RequestError`].
@@ -408,12 +399,12 @@ impl Userfaultfd {
 
     fn request<const REQUEST: Opcode, T>(&self, argument: &mut T) -> Result<(), Errno> {
         // SAFETY: each caller names a request with its own argument; those that change contents are unsafe
-        // themselves, and so pass the promise on. All others at most let somebody wait.
+        // themselves, and so pass the promise on. All others at most let a thread wait.
         unsafe { sys::userfaultfd_request::<REQUEST, T>(self.descriptor.as_fd(), argument) }
     }
 
-    /// A request that is carried out as a whole. Made again after an interruption, and when the kernel could not just
-    /// now: it changed a mapping of the process meanwhile.
+    /// Makes a request that is carried out as a whole. It is made again after an interruption, and when the kernel
+    /// could not carry it out just now because a mapping of the process changed meanwhile.
     fn ask<const REQUEST: Opcode, T>(
         &self,
         request: Request,
@@ -429,7 +420,8 @@ impl Userfaultfd {
         }
     }
 
-    /// A request that may stop part-way: it is made for the rest then. `each` gets how many bytes are done.
+    /// Makes a request that may stop part-way, and then again for the rest. `each` gets the number of bytes that are
+    /// done.
     fn piecewise(
         &self,
         request: Request,
@@ -439,7 +431,7 @@ impl Userfaultfd {
         let (mut done, mut attempts) = (0, 0);
         loop {
             let (result, now) = each(done);
-            // What it says is meant only together with success, or with `AGAIN`; negative, it is an error again.
+            // The answer is valid only together with success, or with `AGAIN`; if negative, it is an error again.
             match result {
                 Ok(()) => return Ok(()),
                 Err(Errno::AGAIN) if now > 0 && done + (now as u64) < bytes => done += now as u64,
@@ -460,7 +452,7 @@ fn range(at: Va, bytes: u64) -> uffdio_range {
     uffdio_range { start: at.0, len: bytes }
 }
 
-/// A descriptor with the widest scope that may be had.
+/// Makes a descriptor with the widest scope that may be had.
 fn descriptor() -> Result<(OwnedFd, Scope), OpenError> {
     let flags = UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::NONBLOCK;
     let why = match sys::userfaultfd(flags) {
@@ -478,7 +470,7 @@ fn descriptor() -> Result<(OwnedFd, Scope), OpenError> {
     }
 }
 
-/// Agrees on features with the kernel, and says all that it has.
+/// Agrees on features with the kernel, and returns all that the kernel has.
 fn agree(descriptor: BorrowedFd<'_>, wanted: Features) -> Result<Features, Errno> {
     let mut api = raw::uffdio_api { api: raw::UFFD_API.into(), features: wanted.0, ioctls: 0 };
     // SAFETY: the argument of `UFFDIO_API` is a `uffdio_api`, and the request changes no memory.
@@ -486,7 +478,7 @@ fn agree(descriptor: BorrowedFd<'_>, wanted: Features) -> Result<Features, Errno
     Ok(Features(api.features))
 }
 
-/// The fault that a message tells of.
+/// Returns the fault that a message announces.
 fn fault(message: &[u8; size_of::<raw::uffd_msg>()]) -> Option<Fault> {
     // Event, then after seven unused bytes the flags and the address.
     let word = |at: usize| {

@@ -1,8 +1,8 @@
 //! A buffer that grows without being copied.
 //!
-//! As many addresses as it may ever need are reserved at once, which costs nothing: memory comes with the first touch
-//! of each page. So growing is arithmetic, no system call is made, and its address never changes: pointers into it,
-//! system calls that write to it, and other threads that were told where it is are not disturbed.
+//! All addresses that the buffer may ever need are reserved at once, which costs nothing: memory comes with the first
+//! touch of each page. So growing is arithmetic, no system call is made, and its address never changes: pointers into
+//! it, system calls that write to it, and other threads that know its address are not disturbed.
 
 use std::ffi::c_void;
 use std::io;
@@ -41,22 +41,22 @@ pub struct GrowableBuffer {
 
 // SAFETY: the mapping belongs to the buffer as a `Vec`'s memory does to it.
 unsafe impl Send for GrowableBuffer {}
-// SAFETY: as above; what changes it takes `&mut self`.
+// SAFETY: as above; changes take `&mut self`.
 unsafe impl Sync for GrowableBuffer {}
 
 impl GrowableBuffer {
-    /// An empty buffer that can grow to `capacity` bytes, rounded up to pages.
+    /// Returns an empty buffer that can grow to `capacity` bytes, rounded up to pages.
     ///
     /// # Errors
-    /// [`ShapeError::Sizes`], [`ShapeError::System`]: no room for so many addresses, then half may do; or the system
-    /// promises no more memory than it has (`vm.overcommit_memory` is 2).
+    /// [`ShapeError::Sizes`], [`ShapeError::System`]: there is no room for that many addresses, and half may do; or the
+    /// system promises no more memory than it has (`vm.overcommit_memory` is 2).
     pub fn with_capacity(capacity: usize) -> Result<GrowableBuffer, ShapeError> {
         let capacity = pages(capacity).filter(|&bytes| isize::try_from(bytes).is_ok());
         let capacity = capacity.ok_or(ShapeError::Sizes)?;
         let allowed = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         let forks = Forks::now().map_err(to("watch for forks"))?;
-        // SAFETY: without `MAP_FIXED` nothing that exists is replaced.
+        // SAFETY: without `MAP_FIXED` no mapping that exists is replaced.
         let base = unsafe { sys::mmap_anonymous(ptr::null_mut(), capacity, allowed, flags) };
         let base = base.map_err(to("reserve addresses"))?;
         let buffer = GrowableBuffer { base: base.cast(), capacity, len: 0, touched: 0, forks };
@@ -66,13 +66,14 @@ impl GrowableBuffer {
         Ok(buffer)
     }
 
-    /// How many bytes it can have.
+    /// Returns the number of bytes that it can have.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Makes it `len` bytes long. New bytes are zero; those that were never there before are not touched.
+    /// Changes its length to `len` bytes. New bytes are zero; memory is not touched for those that were never there
+    /// before.
     ///
     /// # Errors
     /// [`ShapeError::Full`].
@@ -109,11 +110,11 @@ impl GrowableBuffer {
         self.len = self.len.min(len);
     }
 
-    /// Gives the memory of whole pages behind the contents back to the system, in one call; says how many bytes may
-    /// have gone.
+    /// Gives the memory of whole pages behind the contents back to the system, in one call; returns the number of bytes
+    /// that may have gone.
     ///
     /// # Errors
-    /// [`ShapeError::System`]: nothing went, and what is there will be zeroed before it is seen again.
+    /// [`ShapeError::System`]: nothing went, and the old bytes will be zeroed before they are seen again.
     /// [`ShapeError::Forked`].
     pub fn purge(&mut self) -> Result<usize, ShapeError> {
         if !self.forks.is_same() {
@@ -141,7 +142,7 @@ impl Deref for GrowableBuffer {
     fn deref(&self) -> &[u8] {
         assert!(self.forks.is_same(), "a child of a fork does not have its parent's buffer");
         // SAFETY: mapped, readable, and all of it initialised, since new pages are zero (law 1); `len` is not above
-        // the capacity (law 2); who changes it borrows it exclusively.
+        // the capacity (law 2); a change borrows it exclusively.
         unsafe { std::slice::from_raw_parts(self.base, self.len) }
     }
 }

@@ -1,12 +1,12 @@
 //! A ring buffer without a seam.
 //!
-//! The same memory is mapped twice, one mapping behind the other. Whatever part of the ring somebody writes or reads,
-//! it is contiguous: what would wrap around goes on in the second mapping, which shows the beginning. So messages are
+//! The same memory is mapped twice, one mapping behind the other. Every part of the ring is contiguous for reads and
+//! writes: a part that would wrap around goes on in the second mapping, which shows the beginning. So messages are
 //! never split, never copied to be put together, and can be handed to a system call as they are.
 //!
-//! One thread writes ([`Producer`]), one reads ([`Consumer`]). How far each has come is a number that only goes up;
-//! each side reads the other's with acquire and writes its own with release, and remembers what it saw last, so that
-//! the cache line of the other is looked at only when the ring seems full or empty.
+//! One thread writes ([`Producer`]), one reads ([`Consumer`]). The progress of each is a number that only goes up; each
+//! side reads the other's with acquire and writes its own with release, and remembers the last value that it saw, so
+//! that the cache line of the other is looked at only when the ring seems full or empty.
 
 use std::ffi::c_void;
 use std::ops::{Deref, DerefMut};
@@ -33,12 +33,12 @@ struct Twice {
     forks: Forks,
 }
 
-/// On a cache line of its own, with the one that processors fetch along with it.
+/// A position, on a cache line of its own, with the one that processors fetch along with it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Position(AtomicU64);
 
-/// What both sides share.
+/// The state that both sides share.
 ///
 /// 1. `read <= written <= read + bytes`.
 /// 2. Bytes from `read` to `written` are the consumer's, all others the producer's.
@@ -50,37 +50,37 @@ struct Shared {
     is_closed: AtomicBool,
 }
 
-// SAFETY: law 2 says at any moment whose each byte is; both sides go by it.
+// SAFETY: law 2 says at any moment which side has each byte; both sides go by it.
 unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
 
-/// Writes to a ring.
+/// The side of a ring that writes.
 #[derive(Debug)]
 pub struct Producer {
     shared: Arc<Shared>,
     written: u64,
-    /// What the consumer had read when it was asked last.
+    /// The consumer's position when it was last looked at.
     read: u64,
 }
 
-/// Reads from a ring.
+/// The side of a ring that reads.
 #[derive(Debug)]
 pub struct Consumer {
     shared: Arc<Shared>,
     read: u64,
-    /// What the producer had written when it was asked last.
+    /// The producer's position when it was last looked at.
     written: u64,
 }
 
-/// Room in a ring, contiguous, to be written; what it holds before that is unspecified.
+/// Room in a ring, contiguous, to be written; its contents before that are unspecified.
 #[derive(Debug)]
 pub struct Grant<'a> {
     producer: &'a mut Producer,
     bytes: usize,
 }
 
-/// A ring of at least so many bytes: the next power of two, and whole pages.
+/// Makes a ring of at least `bytes` bytes: the next power of two, and whole pages.
 ///
 /// ```
 /// let (mut producer, mut consumer) = nofrag_backing::shapes::ring(4096)?;
@@ -114,7 +114,7 @@ impl Twice {
         let file = file.map_err(to("make a file in memory"))?;
         sys::ftruncate(file.as_fd(), bytes as u64).map_err(to("give a file in memory its size"))?;
         let (none, flags) = (ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE);
-        // SAFETY: without `MAP_FIXED` nothing that exists is replaced.
+        // SAFETY: without `MAP_FIXED` no mapping that exists is replaced.
         let base = unsafe { sys::mmap_anonymous(ptr::null_mut(), bytes * 2, none, flags) };
         let base = base.map_err(to("reserve addresses"))?;
         // From here on `drop` unmaps all of it.
@@ -122,7 +122,7 @@ impl Twice {
         let both = ProtFlags::READ | ProtFlags::WRITE;
         for half in [twice.base, twice.base.wrapping_add(bytes)] {
             let flags = MapFlags::SHARED | MapFlags::FIXED;
-            // SAFETY: the half is in the reservation made above, which nobody else knows of.
+            // SAFETY: the half is in the reservation made above, which no other thread knows of.
             let mapped = unsafe { sys::mmap(half.cast(), bytes, both, flags, file.as_fd(), 0) };
             mapped.map_err(to("map a file in memory"))?;
         }
@@ -132,10 +132,10 @@ impl Twice {
         Ok(twice)
     }
 
-    /// Where a position stands, with `bytes` bytes from there on.
+    /// Returns the address of a position, with `bytes` bytes from there on.
     ///
     /// # Panics
-    /// If the ring has not so many, or in a child of the process that made it.
+    /// If the ring has fewer bytes, or in a child of the process that made it.
     fn at(&self, position: u64, bytes: usize) -> *mut u8 {
         assert!(self.forks.is_same(), "a child of a fork does not have its parent's ring");
         assert!(bytes <= self.bytes, "{bytes} bytes of a ring of {}", self.bytes);
@@ -154,7 +154,7 @@ impl Drop for Twice {
 }
 
 impl Producer {
-    /// Bytes of the ring: no message can be longer.
+    /// Returns the bytes of the ring: no message can be longer.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.shared.memory.bytes
@@ -164,16 +164,16 @@ impl Producer {
         self.capacity() - (self.written - self.read) as usize
     }
 
-    /// Room for so many bytes, if there is any now.
+    /// Returns room for `bytes` bytes, if there is any now.
     pub fn room(&mut self, bytes: usize) -> Option<Grant<'_>> {
         if self.free() < bytes {
-            // Acquire pairs with the release in `Consumer::release`: what it has read is not read any more.
+            // Acquire pairs with the release in `Consumer::release`: released bytes are not read any more.
             self.read = self.shared.read.0.load(Ordering::Acquire);
         }
         (bytes <= self.free()).then_some(Grant { producer: self, bytes })
     }
 
-    /// Copies a message into the ring, whole or not at all; says whether.
+    /// Copies a message into the ring, whole or not at all; returns true if it was copied.
     pub fn push(&mut self, message: &[u8]) -> bool {
         let Some(mut room) = self.room(message.len()) else { return false };
         room.copy_from_slice(message);
@@ -181,7 +181,7 @@ impl Producer {
         true
     }
 
-    /// Whether the consumer is gone.
+    /// Returns true if the consumer is gone.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.shared.is_closed.load(Ordering::Acquire)
@@ -218,21 +218,21 @@ impl DerefMut for Grant<'_> {
 }
 
 impl Consumer {
-    /// Bytes of the ring.
+    /// Returns the bytes of the ring.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.shared.memory.bytes
     }
 
-    /// All that was published and not released yet, contiguous.
+    /// Returns all bytes that were published and not released yet, contiguous.
     pub fn readable(&mut self) -> &[u8] {
         // Acquire pairs with the release in `Grant::publish`.
         self.written = self.shared.written.0.load(Ordering::Acquire);
         self.seen()
     }
 
-    /// What was there when [`readable`](Self::readable) looked last, without what has been released since. Looks at
-    /// nothing that the other thread writes.
+    /// Returns the bytes that [`readable`](Self::readable) saw last, without those that have been released since. Looks
+    /// at nothing that the other thread writes.
     #[must_use]
     pub fn seen(&self) -> &[u8] {
         let bytes = (self.written - self.read) as usize;
@@ -242,17 +242,17 @@ impl Consumer {
         unsafe { std::slice::from_raw_parts(start, bytes) }
     }
 
-    /// Gives the first `bytes` bytes back to the producer, at most what was seen.
+    /// Gives the first `bytes` bytes back to the producer, at most those that were seen.
     pub fn release(&mut self, bytes: usize) {
         self.read += (bytes as u64).min(self.written - self.read);
-        // Release pairs with the acquire in `Producer::room`: nothing of it is read after this.
+        // Release pairs with the acquire in `Producer::room`: the bytes are not read after this.
         self.shared.read.0.store(self.read, Ordering::Release);
     }
 
-    /// Whether the producer is gone. What it published before can still be read.
+    /// Returns true if the producer is gone. Bytes that it published before can still be read.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        // Acquire pairs with the release in `Producer::drop`: what it published before is seen by who looks again.
+        // Acquire pairs with the release in `Producer::drop`: bytes that it published before are seen by a later look.
         self.shared.is_closed.load(Ordering::Acquire)
     }
 }

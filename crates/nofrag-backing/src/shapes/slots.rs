@@ -2,11 +2,11 @@
 //!
 //! A memory of its own by `mmap` costs system calls for each user, and areas of the process, of which there are some
 //! 65,000. Here addresses for all are reserved at once; guards stand in the page tables (Linux 6.13), where they split
-//! no area. A slot that was given back is *dirty*: nobody gets it before its contents are gone. They go many slots at a
-//! time, in one call that the kernel can answer with one flush of the processors' translation caches.
+//! no area. A slot that was given back is *dirty*: it is not handed out before its contents are gone. These go many
+//! slots at a time, in one call that the kernel can answer with one flush of the processors' translation caches.
 //!
-//! Where the system refuses to take contents away, slots stay dirty and are tried again; when no other is left, one is
-//! overwritten with zeros by hand. So contents never reach the next user, whatever fails.
+//! Where the system refuses to take contents back, slots stay dirty and are tried again; when there is no clean one, a
+//! dirty one is overwritten with zeros by hand. So contents never reach the next user, whichever call fails.
 //!
 //! Source: docs/sources/backing.md#r6.
 
@@ -30,28 +30,27 @@ use crate::zeroed::{NoMemory, collected};
 /// `MADV_GUARD_INSTALL` of Linux 6.13, which no binding has yet.
 const GUARD_INSTALL: i32 = 102;
 
-/// Sizes of a pool.
+/// Sizes of a pool and its memories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolSizes {
-    /// How many memories.
     pub slots: u32,
-    /// Bytes of each; rounded up to pages.
+    /// Bytes of each memory; rounded up to pages.
     pub memory: usize,
-    /// Bytes behind each that end the process, or are caught by it, when they are touched; rounded up to pages.
+    /// Bytes behind each memory that end the process, or are caught by it, when they are touched; rounded up to pages.
     pub guard: usize,
-    /// So many given back make a purge. Until then their memory stays in use.
+    /// Number of slots given back that make a purge. Until then their memory stays in use.
     pub batch: u32,
 }
 
 impl PoolSizes {
-    /// `slots` memories of so many bytes, each with 64 KiB of guard, purged by 64.
+    /// Returns sizes of `slots` memories of `memory` bytes, each with 64 KiB of guard, purged by 64.
     #[must_use]
     pub const fn new(slots: u32, memory: usize) -> PoolSizes {
         PoolSizes { slots, memory, guard: 64 << 10, batch: 64 }
     }
 }
 
-/// Where guards stand.
+/// The place of the guards of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guards {
     /// In the page tables: the pool is one area.
@@ -60,16 +59,15 @@ pub enum Guards {
     Areas,
 }
 
-/// What a pool has done.
+/// Counts of a pool's work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolCounts {
-    /// Slots handed out.
     pub taken: u64,
-    /// Slots whose contents were taken away.
+    /// Slots whose contents the system took back.
     pub purged: u64,
-    /// Submissions that did so; each is one system call or a few.
+    /// Submissions for that; each is one system call or a few.
     pub purges: u64,
-    /// Slots whose contents the system refused to take away, each time it did.
+    /// Slots whose contents the system refused to take back, counted at each refusal.
     pub refused: u64,
     /// Slots that were overwritten by hand instead.
     pub zeroed: u64,
@@ -88,14 +86,14 @@ pub struct PoolCounts {
 /// # Ok::<(), nofrag_backing::shapes::ShapeError>(())
 /// ```
 ///
-/// 1. A slot is clean, dirty, or has one user; one that is being purged is neither.
+/// 1. A slot is clean, dirty, or has one user; one that is being purged is none of these.
 /// 2. A clean slot is zero.
 /// 3. The reservation is `base..`, `slots` times a stride of memory and guard, until the pool is dropped.
 #[derive(Debug)]
 pub struct SlotPool {
     backend: Anonymous,
     base: Va,
-    /// Of which memory and guard are whole pages.
+    /// Sizes, of which memory and guard are whole pages.
     sizes: PoolSizes,
     guards: Guards,
     lists: Mutex<Lists>,
@@ -126,7 +124,7 @@ pub struct Slot<'a> {
 }
 
 impl SlotPool {
-    /// A pool of clean slots. Takes addresses and page tables, and memory as slots are used.
+    /// Makes a pool of clean slots. It takes addresses and page tables at once, and memory as slots are used.
     ///
     /// # Errors
     /// See [`ShapeError`].
@@ -140,7 +138,7 @@ impl SlotPool {
         let forks = Forks::now().map_err(to("watch for forks"))?;
         let backend = Anonymous::new();
         let base = mapped(&backend, bytes as u64).map_err(refused)?;
-        // The lowest are taken first.
+        // The lowest slots are taken first.
         let clean = collected(sizes.slots as usize, (0..sizes.slots).rev());
         let clean = clean.map_err(|NoMemory| to("note the slots")(Errno::NOMEM))?;
         let lists = Lists { clean, dirty: Vec::new() };
@@ -158,7 +156,7 @@ impl SlotPool {
         Ok(pool)
     }
 
-    /// Where a slot begins.
+    /// Returns the first address of a slot.
     fn address(&self, slot: u32) -> *mut u8 {
         let stride = (self.sizes.memory + self.sizes.guard) as u64;
         let at = self.base.plus(stride * u64::from(slot));
@@ -176,7 +174,7 @@ impl SlotPool {
         }
         for slot in 0..slots {
             let at = self.guard_of(slot);
-            // SAFETY: the range lies in our reservation (law 3), and nobody has the slot yet.
+            // SAFETY: the range lies in our reservation (law 3), and the slot has no user yet.
             match unsafe { sys::madvise(at, guard, GUARD_INSTALL) } {
                 Ok(()) => {}
                 Err(Errno::INVAL) if slot == 0 => return self.protect_guards(),
@@ -194,7 +192,7 @@ impl SlotPool {
         }
         for slot in 0..slots {
             let at = self.guard_of(slot);
-            // SAFETY: the range lies in our reservation (law 3), and nobody has the slot yet.
+            // SAFETY: the range lies in our reservation (law 3), and the slot has no user yet.
             let protected = unsafe { sys::mprotect(at, guard, MprotectFlags::empty()) };
             protected.map_err(to("protect a guard"))?;
         }
@@ -206,19 +204,19 @@ impl SlotPool {
         self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where guards stand.
+    /// Returns the place of the guards.
     #[must_use]
     pub fn guards(&self) -> Guards {
         self.guards
     }
 
-    /// Bytes of each memory.
+    /// Returns the bytes of each memory.
     #[must_use]
     pub fn memory(&self) -> usize {
         self.sizes.memory
     }
 
-    /// A memory that is all zero. Purges if there is no clean one.
+    /// Takes a memory that is all zero. Purges if there is no clean one.
     ///
     /// # Errors
     /// [`ShapeError::NoSlot`], [`ShapeError::Forked`].
@@ -236,12 +234,13 @@ impl SlotPool {
         Ok(Slot { pool: self, number })
     }
 
-    /// Takes the contents of all dirty slots away and says of how many the system did so. The others stay dirty.
+    /// Gives the contents of all dirty slots back to the system, and returns the number of slots for which that was
+    /// done. The others stay dirty.
     pub fn purge(&self) -> usize {
         if !self.forks.is_same() {
             return 0;
         }
-        // Nobody else has these numbers until they are back on a list, so no lock is held during the calls.
+        // No other thread has these numbers until they are back on a list, so no lock is held during the calls.
         let mut dirty = mem::take(&mut self.lists().dirty);
         if dirty.is_empty() {
             return 0;
@@ -280,7 +279,7 @@ impl SlotPool {
     fn zero_one(&self) -> Option<u32> {
         let slot = self.lists().dirty.pop()?;
         // SAFETY: the memory of a slot lies in our reservation and can be written (law 3); the slot is on no list and
-        // has no user (law 1), so nobody else touches it.
+        // has no user (law 1), so no other thread touches it.
         unsafe { ptr::write_bytes(self.address(slot), 0, self.sizes.memory) };
         self.counts.zeroed.fetch_add(1, Ordering::Relaxed);
         Some(slot)
@@ -296,7 +295,7 @@ impl SlotPool {
         }
     }
 
-    /// What it has done so far.
+    /// Returns the counts of its work so far.
     #[must_use]
     pub fn counts(&self) -> PoolCounts {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
@@ -312,7 +311,7 @@ impl SlotPool {
 }
 
 impl Slot<'_> {
-    /// Which one of the pool.
+    /// Returns its number in the pool.
     #[must_use]
     pub fn number(&self) -> u32 {
         self.number
@@ -350,7 +349,7 @@ impl Drop for Slot<'_> {
     }
 }
 
-/// So many bytes of private memory, to be read and written.
+/// Maps `bytes` bytes of private memory, readable and writable.
 fn mapped(backend: &Anonymous, bytes: u64) -> Result<Va, BackendError> {
     let va = backend.reserve(bytes, 1 << sys::PAGE, None)?;
     let phys = backend.create(bytes)?;
@@ -359,7 +358,7 @@ fn mapped(backend: &Anonymous, bytes: u64) -> Result<Va, BackendError> {
     done[0].map(|()| va)
 }
 
-/// What a backend's refusal to make memory means.
+/// Returns the error of a pool for a backend's refusal to make memory.
 fn refused(error: BackendError) -> ShapeError {
     match error {
         BackendError::System(error) => to("make memory for slots")(error),

@@ -64,20 +64,20 @@ pub(crate) fn hear(mut socket: &UnixStream) -> u64 {
 /// Forks, and runs `work` in the child, which ends after ten seconds at the latest.
 pub(crate) fn fork(work: impl FnOnce() -> bool) -> libc::pid_t {
     // SAFETY: the child does `work`, which takes no lock that other tests' threads may hold, and ends without running
-    // anything of the test's.
+    // code of the test.
     let child = unsafe { libc::fork() };
     if child == 0 {
         // SAFETY: ends the child by a signal, should it wait for ever.
         unsafe { libc::alarm(10) };
         let right = catch_unwind(AssertUnwindSafe(work)).unwrap_or(false);
-        // SAFETY: ends the child, whatever it holds.
+        // SAFETY: ends the child, with all locks that it holds.
         unsafe { libc::_exit(i32::from(!right)) };
     }
     assert!(child > 0, "fork: {}", std::io::Error::last_os_error());
     child
 }
 
-/// How a child of [`fork`] ended: zero if all was right.
+/// Returns the status with which a child of [`fork`] ended: zero if all was right.
 pub(crate) fn ends(child: libc::pid_t) -> i32 {
     let mut status = 0;
     // SAFETY: the child is ours, and `status` is where the answer goes.

@@ -26,7 +26,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 const PAGE: u64 = 4096;
-/// No machine has room for these, and rounding the last ones up passes the end.
+/// Sizes for which no machine has room; rounding the last ones up passes the end.
 const TOO_LARGE: [u64; 4] = [1 << 63, u64::MAX - PAGE, u64::MAX - 1, u64::MAX];
 const TOO_LARGE_USIZE: [usize; 4] = [1 << 63, usize::MAX - 4096, usize::MAX - 1, usize::MAX];
 
@@ -217,7 +217,7 @@ fn crowds() {
     }
 }
 
-/// What is touched was counted by products that passed the end, so that more was touched than was mapped.
+/// The touched pages were counted by products that passed the end, so that more was touched than was mapped.
 #[test]
 fn what_is_measured() {
     // The second and third come to 256 KiB, when 64 runs of them are counted in 64 bits.
@@ -332,7 +332,7 @@ fn memory_of_a_machine() {
         assert!(memory.fault(0, end as u64, 1).is_err());
     }
     for end in TOO_LARGE {
-        // Its documentation says that these panic.
+        // These calls are documented to panic.
         for wrong in [
             catch_unwind(AssertUnwindSafe(|| memory.fill(end, 0))),
             catch_unwind(AssertUnwindSafe(|| _ = memory.holds(end, 0))),

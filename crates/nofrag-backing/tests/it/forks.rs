@@ -1,5 +1,5 @@
-//! A child of a fork touches nothing that is its parent's, though it has copies of all guards and books. It may have
-//! other memory at the addresses that are hidden from it.
+//! A child of a fork touches nothing of its parent's, though it has copies of all guards and books. It may have other
+//! memory at the addresses that are hidden from it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -109,7 +109,7 @@ fn a_lease_of_the_parent_lends_nothing() {
     }
 }
 
-/// Its copy of the handle names a thread that it does not have, for which it waited for ever.
+/// The child's copy of the handle names a thread that it does not have, for which it waited for ever.
 #[test]
 fn a_purger_of_the_parent_is_not_waited_for() {
     let config = Config { owners: Owners::Count(1), ..Config::default() };
@@ -123,7 +123,7 @@ fn a_purger_of_the_parent_is_not_waited_for() {
     drop(purger);
 }
 
-/// The frames of a simulated machine and the file of a bench are shared with children, who wrote into them.
+/// The frames of a simulated machine and the file of a bench are shared with children, which wrote into them.
 #[test]
 fn what_is_measured_is_the_parents() {
     let mut memory = MachineMemory::new(UNIT_PAGES as u64).unwrap();

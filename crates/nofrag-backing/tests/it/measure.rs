@@ -1,4 +1,4 @@
-//! Loops that measure: what they serve, what they count, and what they refuse.
+//! Loops that measure: their service, their counts, and their refusals.
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -22,7 +22,7 @@ fn every_strategy_serves_and_makes_the_calls_that_it_is_named_after() {
         let filling = bench.serve(&requests(64), Touched::First).unwrap();
         let took = bench.serve(&requests(640), Touched::All).unwrap();
         let calls = |call| took.calls.of(call);
-        // What is filled first gives nothing back.
+        // The first requests give nothing back.
         match strategy {
             Strategy::MapEach => {
                 assert_eq!((calls(Call::Mmap), calls(Call::Munmap)), (640, 640));
@@ -95,7 +95,7 @@ fn a_frame_that_moves_while_the_window_shows_it_is_shown_where_it_is() {
     let mut memory = MachineMemory::new(UNIT_PAGES as u64).unwrap();
     memory.fault(9, 20, 1).unwrap();
     memory.relocate(20, 30).unwrap();
-    // Somebody else has the old frame now.
+    // The old frame has another user now.
     memory.fill(20, 5);
     memory.write_unit(|_| 8);
     assert!(memory.holds(20, 5) && memory.holds(30, 8));
@@ -104,7 +104,7 @@ fn a_frame_that_moves_while_the_window_shows_it_is_shown_where_it_is() {
     drop(armed);
     memory.write_unit(|_| 9);
     assert!(memory.holds(30, 8) && memory.holds(40, 8), "a page that is not shown is not written");
-    // A mapping over another that fails may have taken the other away.
+    // A mapping over another that fails may have removed the other.
     memory.fault(9, 50, 1).unwrap();
     let armed = faults::inject([Fault::once(Call::Mmap, Errno::NOMEM)]);
     assert!(memory.fault(9, 60, 1).is_err());

@@ -1,4 +1,4 @@
-//! The probe itself: what it answers, what it refuses, and that nothing of it stays.
+//! The probe itself: its answers, its refusals, and that nothing of it stays.
 #![cfg(target_arch = "x86_64")]
 
 use std::fs;
@@ -18,7 +18,7 @@ const ALL: [(Width, Direction); 4] = [
     (Width::Bits32, Direction::Up),
 ];
 
-/// A probe of every kind that this system allows.
+/// Starts a probe of every kind that this system allows.
 fn probes() -> impl Iterator<Item = Probe> {
     ALL.iter().filter_map(|&(width, direction)| match Probe::start(width, direction) {
         Ok(probe) => Some(probe),
@@ -38,7 +38,7 @@ fn step(operation: Operation, expected: Outcome) -> Step {
     Step { operation, expected }
 }
 
-/// What the operation gives, whatever it is.
+/// Returns the outcome of any operation.
 fn outcome(probe: &mut Probe, operation: Operation) -> Outcome {
     // No system call returns this.
     let difference = probe.run(&[step(operation, Ok(7))]).unwrap();
@@ -49,7 +49,7 @@ fn outcome(probe: &mut Probe, operation: Operation) -> Outcome {
 fn mappings_begin_at_the_base_that_the_rule_gives() {
     for mut probe in probes() {
         let layout = *probe.layout();
-        // What the kernel itself has mapped touches the base; the next mapping touches that.
+        // The kernel's own mapping touches the base; the next mapping touches that.
         let own = probe.own().iter().map(|area| (area.start, area.end));
         let expected = match layout.direction {
             Direction::Up => own.fold(
@@ -146,7 +146,7 @@ fn nothing_of_a_probe_stays() {
     }
 }
 
-/// Stops and continues this process while it waits for the probe: what has a time limit is interrupted by that.
+/// Stops and continues this process while it waits for the probe: calls with a time limit are interrupted by that.
 #[test]
 fn a_stop_and_a_continuation_lose_nothing() {
     let Some(mut probe) = probes().next() else { return };
@@ -166,7 +166,7 @@ fn an_ended_probe_is_an_error() {
         let other = Pid::from_raw(probe.process_id().cast_signed()).unwrap();
         kill_process(other, Signal::KILL).unwrap();
         let nothing = step(Operation::Unmap { start: 0, bytes: 0 }, Err(Errno::INVAL));
-        // The first may still find room in the socket of a process that is about to end.
+        // The first batch may still find room in the socket of a process that is about to end.
         let lost = probe.run(&[nothing]).and_then(|_| probe.run(&[nothing]));
         assert!(matches!(lost, Err(ProbeError::Lost(_))), "{lost:?}");
     }

@@ -1,4 +1,4 @@
-//! Reservations: where they are, and what they refuse.
+//! Reservations: their places, and their refusals.
 
 use std::io::ErrorKind;
 
@@ -9,7 +9,7 @@ use nofrag_backing::maps::{self, MapsLine};
 use nofrag_backing::reservation::Reservation;
 use rustix::io::Errno;
 
-/// The areas of this process inside the reservation.
+/// Returns the areas of this process inside the reservation.
 fn areas(reservation: &Reservation) -> Vec<MapsLine> {
     let pages = reservation.pages();
     let own = maps::of_process(rustix::process::getpid()).unwrap();
@@ -24,7 +24,7 @@ fn a_reservation_is_mapped_where_it_says_and_gone_when_dropped() {
     let taken = Reservation::at(start, 4096, Protection::NONE).unwrap_err();
     assert_eq!(taken.kind(), ErrorKind::AlreadyExists);
     drop(reservation);
-    // Another test may take the place first; not time after time.
+    // Another test may take the addresses first; not time after time.
     let again =
         |_| Reservation::at(start, 4096, Protection::NONE).is_ok_and(|r| r.start() == start);
     assert!((0..1000).any(again));

@@ -88,7 +88,7 @@ fn shapes_say_what_the_system_refused() {
         ("pool", &|| SlotPool::new(sizes).map(drop)),
     ];
     for (name, make) in make {
-        // What is done once in a process is done now.
+        // Work that is done once in a process is done now.
         make().unwrap();
         let before = faults::made();
         let areas = maps::own_count().unwrap();
@@ -185,7 +185,7 @@ fn contents_never_reach_the_next_user() {
     let mut slots = Vec::new();
     let refusals = [Call::Madvise, Call::ProcessMadvise];
     for _ in 0..3000 {
-        // Now and then the system refuses to take contents away, for a while.
+        // Now and then the system refuses to take contents back, for a while.
         let refuse = rng.random_bool(0.2);
         let faults = refusals.map(|call| Fault::always(call, Errno::NOMEM));
         let _armed = refuse.then(|| faults::inject(faults));
@@ -205,7 +205,7 @@ fn contents_never_reach_the_next_user() {
             slots.swap_remove(rng.random_range(0..slots.len()));
         }
     }
-    // Now it refuses for good: the last resort is to overwrite.
+    // From here on it always refuses: the last resort is to overwrite.
     let _armed = faults::inject(refusals.map(|call| Fault::always(call, Errno::NOMEM)));
     slots.clear();
     slots.extend((0..64).map(|_| pool.take().unwrap()));
@@ -226,7 +226,7 @@ fn a_pool_is_one_area_and_its_purges_are_few_calls() {
     let own = maps::of_process(rustix::process::getpid()).unwrap();
     let inside =
         |line: &&maps::MapsLine| line.start < first + 2000 * (20 << 10) && line.end > first;
-    // A neighbour may have become one with it.
+    // A neighbour may have become one area with it.
     assert_eq!(own.iter().filter(inside).count(), 1);
     let before = faults::made();
     drop(slots);
@@ -267,12 +267,12 @@ fn who_runs_over_a_memory_ends() {
 }
 
 fn run_over(pool: &SlotPool) {
-    // It ends as wanted: no image of the process is left behind.
+    // The process is meant to end: no image of it is left behind.
     let none = rustix::process::DumpableBehavior::NotDumpable;
     rustix::process::set_dumpable_behavior(none).unwrap();
     let slot = pool.take().unwrap();
     let end = slot.as_ptr().wrapping_add(slot.len()).cast_mut();
-    // SAFETY: none: the guard is what is tested, and the process ends here.
+    // SAFETY: none: this tests the guard, and the process ends here.
     unsafe { end.write_volatile(1) };
 }
 

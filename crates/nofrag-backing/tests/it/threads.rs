@@ -1,4 +1,4 @@
-//! Threads on stacks of the system's making and of ours.
+//! Threads on stacks of the system and on our own.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -18,7 +18,8 @@ use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 /// Pages of a stack, with its guard.
 const STACK: u64 = 64;
 
-/// `count` stacks in one reservation, the lowest page of each a guard; none where the kernel has no such guards.
+/// Places `count` stacks in one reservation, the lowest page of each a guard; `None` where the kernel has no such
+/// guards.
 fn placed(count: u64) -> Option<Stacks> {
     let bytes = (count * STACK) as usize * 4096;
     let mut reservation = Reservation::new(bytes, Protection::READ_WRITE).unwrap();
@@ -34,7 +35,7 @@ fn placed(count: u64) -> Option<Stacks> {
     Some(Stacks::Placed { reservation, stacks })
 }
 
-/// So many threads that wait; none where the system allows a user or a container fewer.
+/// Starts `count` threads that wait; `None` where the system allows a user or a container fewer.
 fn started(count: usize, stacks: Stacks) -> Option<Crowd> {
     match Crowd::start(count, stacks) {
         Ok(crowd) => Some(crowd),
@@ -46,7 +47,7 @@ fn started(count: usize, stacks: Stacks) -> Option<Crowd> {
     }
 }
 
-/// Waits until all threads of the crowd run; the addresses of their stacks.
+/// Waits until all threads of the crowd run; returns the addresses of their stacks.
 fn running(crowd: &Crowd) -> BTreeSet<u64> {
     let begin = Instant::now();
     loop {
@@ -191,7 +192,7 @@ fn use_a_stack_up() {
         let here = black_box([depth; 64]);
         if depth == u64::MAX { 0 } else { deeper(depth + 1) + here[0] }
     }
-    // It ends as wanted: no image of the process is left behind.
+    // The process is meant to end: no image of it is left behind.
     set_dumpable_behavior(DumpableBehavior::NotDumpable).unwrap();
     // A second stack below the first: without a guard its memory would be written over.
     let body = || {

@@ -3,7 +3,7 @@
 //! Memory is filled with single pages, of which random ones are given back and taken again, with a stated share in use
 //! in the end. No 2 MiB are free in one piece then, though many times as much is free. Compaction moves the pages
 //! together, while another thread uses random ones of them; then all 2 MiB blocks that can be had are taken, and made
-//! real huge pages. What each page held is verified afterwards.
+//! real huge pages. The contents of each page are verified afterwards.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,57 +17,53 @@ use super::{MeasureError, Times, nanos};
 use crate::frames::FramesConfig;
 use crate::moving::handles::{Handle, HandleError, Handles};
 
-/// What to measure.
+/// Plan of a measurement of churn and compaction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ChurnPlan {
-    /// Memory.
     pub bytes: u64,
-    /// Of 100 pages, so many are in use in the end.
+    /// Percentage of the pages that are in use in the end.
     pub live_percent: u64,
     /// Pages that are given back and replaced by new ones, per page in use.
     pub churn: u64,
-    /// For the choice of pages.
+    /// Seed for the choice of pages.
     pub seed: u64,
 }
 
 impl ChurnPlan {
-    /// At 80 % live, as the published measurement.
+    /// Returns a plan with 80 % of the pages live, as the published measurement has.
     #[must_use]
     pub const fn new(bytes: u64) -> ChurnPlan {
         ChurnPlan { bytes, live_percent: 80, churn: 2, seed: 1 }
     }
 }
 
-/// What came of it. Pages are of 4 KiB, blocks of 2 MiB.
+/// Result of a measurement. Pages are of 4 KiB, blocks of 2 MiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Churn {
-    /// Pages.
     pub pages: u64,
-    /// Of them in use.
     pub live: u64,
-    /// As many blocks as the free pages could be.
+    /// Blocks that the free pages would make if they lay together.
     pub possible: u64,
     /// Blocks that could be had before compaction.
     pub before: u64,
     /// Blocks that were taken after it.
     pub obtained: u64,
-    /// Of them those that became huge pages.
+    /// Blocks of these that became huge pages.
     pub collapsed: u64,
-    /// Pages that moved.
     pub moved: u64,
-    /// Pages that did not, since they were in use whenever it was tried.
+    /// Pages that did not move, since they were in use at every try.
     pub stayed: u64,
-    /// How long compaction took, in nanoseconds.
+    /// Time of the compaction, in nanoseconds.
     pub compaction_ns: u64,
-    /// Pages that held something else after it: none.
+    /// Pages with other contents after it: none.
     pub corrupted: u64,
-    /// One access, pin and unpin included, with nothing else at work.
+    /// Time of an access, pin and unpin included, with nothing else at work.
     pub access_alone: Times,
-    /// The same while pages moved.
+    /// Time of an access while pages moved.
     pub access_compacting: Times,
 }
 
-/// xorshift64*: which page is next. Enough for that, and it needs no crate.
+/// The choice of the next page: xorshift64*, which is enough for that and needs no crate.
 #[derive(Clone)]
 struct Chance(u64);
 
@@ -80,20 +76,20 @@ impl Chance {
     }
 }
 
-/// One page in use. What stands in it is its number in each of some words, and how often it was used in another.
+/// One page in use. Some of its words hold its number, and another one counts its uses.
 struct Page {
     handle: Handle,
     stamp: u64,
     uses: AtomicU64,
 }
 
-/// Where a page has its stamps: its first words, and its last.
+/// The words of a page with its stamps: its first ones, and its last.
 const STAMPS: [usize; 3] = [0, 1, 511];
 
-/// Where it counts its uses.
+/// The word that counts its uses.
 const USES: usize = 256;
 
-/// Churns, compacts, takes what can be had.
+/// Churns, compacts, and takes all blocks that can be had.
 ///
 /// # Errors
 /// See [`MeasureError`].
@@ -159,7 +155,7 @@ fn fill_and_churn(
     while live.len() > target {
         drop_one(&mut live, chance)?;
     }
-    // Half of it at once and then taken again, so that what is replaced does not go where it came from.
+    // Half of the pages are given back at once and then taken again, so that a page does not go back to its old place.
     for _ in 0..plan.churn.saturating_mul(2) {
         let few = live.len() / 2;
         (0..few).try_for_each(|_| drop_one(&mut live, chance))?;
@@ -174,7 +170,7 @@ fn fill_and_churn(
 impl Page {
     fn stamped(handles: &Handles, handle: Handle, stamp: u64) -> Result<Page, HandleError> {
         let words = handles.pin(handle)?;
-        // Relaxed: who reads them pins the block, which orders it.
+        // Relaxed: a reader pins the block, which orders it.
         STAMPS.iter().for_each(|&word| words[word].store(stamp, Ordering::Relaxed));
         words[USES].store(0, Ordering::Relaxed);
         Ok(Page { handle, stamp, uses: AtomicU64::new(0) })
@@ -197,7 +193,7 @@ impl Page {
     }
 }
 
-/// Uses random pages until `act` has ended, and says how long each use took.
+/// Uses random pages until `act` has ended; returns the times of the uses.
 fn while_accessed<T>(
     handles: &Arc<Handles>,
     live: &[Page],

@@ -1,8 +1,8 @@
-//! What moves cost, and whether they lose writes: with every method, and without any for comparison.
+//! Costs of moves, and lost writes: with every method, and without any for comparison.
 //!
 //! A mover lets a run go to and fro between two places of its file while writers count up words of it. Each word has
-//! one writer, which remembers what it wrote last: if it reads less, the difference was lost. The ways are measured in
-//! turns, many short ones each, so that whatever else the machine does meanwhile meets all of them alike; absolute
+//! one writer, which remembers its last value: if it reads less, the difference was lost. The ways are measured in
+//! turns, many short ones each, so that other work of the machine meets all of them alike; absolute
 //! times differ from machine to machine, the ratio to the moves without protection less so.
 //!
 //! Source: docs/sources/backing.md#moves, #oracle-3.
@@ -28,56 +28,44 @@ use super::userfaultfd::{OpenError, RequestError};
 use crate::frames::FramesError;
 use crate::sys::PAGE;
 
-/// Words of a page.
 const WORDS: usize = 1 << (PAGE - 3);
 
 /// Words of a cache line: each writer has lines of its own.
 const LINE: usize = 8;
 
-/// A mover that is refused so often without a break gives up.
+/// Refusals in a row after which a mover gives up.
 const REFUSALS: u64 = 1000;
 
-/// Something could not be measured.
+/// Why something could not be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MeasureError {
-    /// No memory to measure with.
+    /// There is no memory to measure with.
     #[error(transparent)]
     Live(#[from] LiveError),
-    /// A move failed.
     #[error(transparent)]
     Move(#[from] MoveError),
-    /// There is no userfaultfd.
     #[error(transparent)]
     Userfaultfd(#[from] OpenError),
-    /// No frames.
     #[error(transparent)]
     Frames(#[from] FramesError),
-    /// A handle was refused.
     #[error(transparent)]
     Handle(#[from] HandleError),
-    /// A request failed.
     #[error(transparent)]
     Request(#[from] RequestError),
-    /// What the system said.
     #[error("the system refused: {0}")]
     System(#[from] Errno),
-    /// More writers than a page has lines, or none.
+    /// There are no writers, or more than a page has lines.
     #[error("1 to {most} writers can be measured")]
-    Writers {
-        /// At most so many.
-        most: usize,
-    },
+    Writers { most: usize },
 }
 
-/// How writers are kept away, or not.
+/// The ways in which writers are kept away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Way {
     /// Not at all: the control, which loses writes.
     Unprotected,
-    /// By pins.
     Pins,
-    /// By userfaultfd.
     WriteProtect,
     /// By userfaultfd, with page tables filled by the move.
     WriteProtectPopulate,
@@ -86,11 +74,11 @@ pub enum Way {
 }
 
 impl Way {
-    /// All of them, the control first.
+    /// All ways, the control first.
     pub const ALL: [Way; 5] =
         [Way::Unprotected, Way::Pins, Way::WriteProtect, Way::WriteProtectPopulate, Way::Mprotect];
 
-    /// A name for tables.
+    /// Returns its name for tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -102,7 +90,7 @@ impl Way {
         }
     }
 
-    /// Whether it needs a userfaultfd.
+    /// Returns true if it needs a userfaultfd.
     #[must_use]
     pub const fn needs_userfaultfd(self) -> bool {
         matches!(self, Way::WriteProtect | Way::WriteProtectPopulate)
@@ -119,57 +107,49 @@ impl Way {
     }
 }
 
-/// What to measure.
+/// Plan of a measurement of moves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// In turns.
+    /// The ways to measure, in turns.
     pub ways: Vec<Way>,
-    /// Of the run that moves.
+    /// Pages of the run that moves.
     pub pages: u64,
-    /// With each way.
     pub moves: u64,
     /// Threads that write all the time.
     pub writers: usize,
-    /// Moves of a turn.
     pub turn: u64,
-    /// From the end of a move to the start of the next, for writers to write.
+    /// Time from the end of a move to the start of the next, for writers to write.
     pub pause: Duration,
 }
 
-/// What came of it.
+/// Result of one way to keep writers away.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Row {
-    /// How writers were kept away.
     pub way: Way,
-    /// Of the run.
     pub pages: u64,
-    /// So often it moved.
     pub moves: u64,
-    /// So often it was refused, since a pin was held all the time that the mover waited.
+    /// Moves that were refused, since a pin was held all the time that the mover waited.
     pub refused: u64,
-    /// So many writes were made.
     pub writes: u64,
-    /// So many of them were lost.
     pub lost: u64,
-    /// How long a move took.
     pub cost: Times,
 }
 
-/// How long something took, in nanoseconds.
+/// Percentiles of some times, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
-    /// Half took at most so long.
+    /// Half took at most this time.
     pub median_ns: u64,
-    /// 99 of 100.
+    /// 99 of 100 took at most this time.
     pub p99_ns: u64,
-    /// 999 of 1000.
+    /// 999 of 1000 took at most this time.
     pub p999_ns: u64,
-    /// All. It says more about the machine than about what was measured.
+    /// The longest one, which says more about the machine than about the measured operation.
     pub max_ns: u64,
 }
 
 impl Times {
-    /// Of samples, which are sorted then; all zero without any.
+    /// Returns the times of samples, which are sorted then; all zero without any.
     #[must_use]
     pub fn of(samples: &mut [u32]) -> Times {
         samples.sort_unstable();
@@ -179,7 +159,7 @@ impl Times {
     }
 }
 
-/// A duration as a sample.
+/// Returns the time since `since` as a sample.
 pub(crate) fn nanos(since: Instant) -> u32 {
     u32::try_from(since.elapsed().as_nanos()).unwrap_or(u32::MAX)
 }
@@ -217,7 +197,7 @@ pub fn live_moves(plan: &Plan) -> Result<Vec<Row>, MeasureError> {
     Ok(lanes.into_iter().map(|lane| lane.row(pages)).collect())
 }
 
-/// What one way has come to.
+/// Counts and samples of one way.
 struct Lane {
     way: Way,
     moves: u64,
@@ -254,7 +234,7 @@ impl Lane {
                 scope.spawn(move || writer.write_until(stop, writing))
             };
             let writers = (0..plan.writers).map(start).collect::<Vec<_>>();
-            // Relaxed, all three: they order nothing but the beginning and the end of the turn.
+            // Relaxed, all three: they order only the beginning and the end of the turn.
             while writing.load(Ordering::Relaxed) < plan.writers {
                 thread::yield_now();
             }
@@ -303,11 +283,10 @@ impl Lane {
     }
 }
 
-/// One that writes.
 struct Writer<'a> {
     area: &'a LiveArea<'a>,
     way: Way,
-    /// Its words in each page begin there.
+    /// First of its words in each page.
     line: usize,
 }
 
@@ -327,7 +306,7 @@ impl Writer<'_> {
             for (page, last) in last.iter_mut().enumerate() {
                 let found = self.on(page, |word| {
                     let found = load(word);
-                    // Relaxed: nobody else writes it; what orders it with moves are pins and protections.
+                    // Relaxed: no other thread writes it; pins and protections order it with moves.
                     word.store(found + 1, Ordering::Relaxed);
                     found
                 });
@@ -344,7 +323,7 @@ impl Writer<'_> {
         written
     }
 
-    /// Its word of a page, in the way in which such an area is used.
+    /// Passes its word of a page to `act`, under a pin where the area is used so.
     #[inline]
     fn on<T>(&self, page: usize, act: impl FnOnce(&AtomicU64) -> T) -> T {
         let word = page * WORDS + self.line;
@@ -356,6 +335,6 @@ impl Writer<'_> {
 }
 
 fn load(word: &AtomicU64) -> u64 {
-    // Relaxed: nobody else writes it.
+    // Relaxed: no other thread writes it.
     word.load(Ordering::Relaxed)
 }

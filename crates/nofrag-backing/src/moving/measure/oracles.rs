@@ -1,4 +1,4 @@
-//! What the kernel does that moves rely on, or must not rely on.
+//! Properties of the kernel that moves rely on, or must not rely on.
 
 use std::ffi::c_void;
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,11 +22,9 @@ const BYTES: usize = 1 << PAGE;
 /// Filling the page tables of a run whose pages are in their file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Filling {
-    /// Of the run.
     pub pages: u64,
-    /// By one request to a userfaultfd.
+    /// With one request to a userfaultfd.
     pub by_request: Times,
-    /// By one `MADV_POPULATE_WRITE`.
     pub by_populate: Times,
 }
 
@@ -42,7 +40,7 @@ pub fn filling(pages: u64, rounds: u64) -> Result<Filling, MeasureError> {
     let bytes = pages << PAGE;
     let descriptor = Userfaultfd::open(Features::MINOR_SHARED)?;
     let advise = |at: *mut c_void, advice| {
-        // SAFETY: the range is one of the two areas; neither advice changes what a file in memory holds.
+        // SAFETY: the range is one of the two areas; neither advice changes the contents of a file in memory.
         unsafe { sys::madvise(at, bytes as usize, advice) }
     };
     advise(plain.page(0), libc::MADV_POPULATE_WRITE)?;
@@ -62,7 +60,7 @@ pub fn filling(pages: u64, rounds: u64) -> Result<Filling, MeasureError> {
     Ok(Filling { pages, by_request: times(by_request), by_populate: times(by_populate) })
 }
 
-/// Moving a private page, without copy, that somebody else refers to.
+/// Outcome of moves, without copy, of a private page to which another reference exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharedPage {
     /// A child shares it since a fork.
@@ -103,7 +101,7 @@ fn descriptor_moves(
     to: *mut c_void,
     from: *mut c_void,
 ) -> Result<(), Errno> {
-    // SAFETY: both pages are the caller's own, and nobody relies on what they hold.
+    // SAFETY: both pages are the caller's own, and their contents are relied on by no one.
     let moved = unsafe { descriptor.move_pages(va(to), va(from), BYTES as u64) };
     moved.map_err(|RequestError { error, .. }| error)
 }
@@ -114,7 +112,7 @@ fn while_a_child_lives<T>(act: impl FnOnce() -> T) -> Result<T, Errno> {
     match unsafe { libc::fork() } {
         -1 => Err(sys::last_error()),
         0 => loop {
-            // SAFETY: it may be called after a fork.
+            // SAFETY: `pause` may be called after a fork.
             unsafe { libc::pause() };
         },
         child => {
@@ -128,22 +126,21 @@ fn while_a_child_lives<T>(act: impl FnOnce() -> T) -> Result<T, Errno> {
     }
 }
 
-/// What those read who refer to a page of a file that moved, and was written after that.
+/// The values that references to a page of a file read after it moved and was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct References {
-    /// Written before the move.
+    /// Value written before the move.
     pub old: u64,
-    /// Written after it.
     pub new: u64,
-    /// The area that moved.
+    /// Value read in the area that moved.
     pub area: u64,
-    /// A pipe that got the page by reference before the move.
+    /// Value read from a pipe that got the page by reference before the move.
     pub pipe: u64,
-    /// Another area that showed the same page.
+    /// Value read in another area that showed the same page.
     pub other_area: u64,
 }
 
-/// Moves a page to which others refer.
+/// Moves a page to which other references exist.
 /// Source: docs/sources/backing.md#oracle-5.
 ///
 /// # Errors
@@ -185,7 +182,6 @@ fn va(at: *mut c_void) -> Va {
     Va(at.addr() as u64)
 }
 
-/// Private pages of this function alone.
 struct Private {
     at: *mut c_void,
     pages: usize,
@@ -194,7 +190,7 @@ struct Private {
 impl Private {
     fn new(pages: usize) -> Result<Private, Errno> {
         let allowed = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: without `MAP_FIXED` nothing that exists is replaced.
+        // SAFETY: without `MAP_FIXED` no mapping that exists is replaced.
         let at = unsafe {
             sys::mmap_anonymous(ptr::null_mut(), pages * BYTES, allowed, MapFlags::PRIVATE)
         }?;
@@ -218,7 +214,7 @@ impl Private {
 
 impl Drop for Private {
     fn drop(&mut self) {
-        // SAFETY: it was mapped by `new`, and nobody uses it any more.
+        // SAFETY: it was mapped by `new`, and is no longer used.
         let _ = unsafe { sys::munmap(self.at, self.pages * BYTES) };
     }
 }

@@ -1,4 +1,4 @@
-//! Single calls and what they answer.
+//! Single calls and their results.
 
 use std::time::Duration;
 
@@ -101,7 +101,7 @@ fn a_holder_resizes_and_leases() {
     check_laws(&arena);
 }
 
-/// What is said to be the most can be had: free pages, parked runs, clean blocks, and own blocks behind these.
+/// An error's bound can be had: free pages, parked runs, clean blocks, and own blocks behind these.
 #[test]
 fn a_run_can_grow_as_far_as_is_said() {
     let arena = arena_of(8, 2);
@@ -173,7 +173,7 @@ fn alignments_hold_in_bins_too() {
     check_laws(&arena);
 }
 
-/// What was parked in sizes that nobody asks for any more makes room for sizes that are, without any purge.
+/// Runs parked in sizes that are no longer asked for make room for other sizes, without any purge.
 #[test]
 fn sizes_that_are_no_longer_asked_for_make_room() {
     let arena = arena_of(256, 1);
@@ -304,7 +304,7 @@ fn a_lease_is_its_memory_and_nobody_elses() {
     assert_eq!((lease.len(), lease[PAGE]), (2 * PAGE, 0));
     lease.fill(7);
     for generation in 0..4 {
-        // Nobody can name it without its generation, and with it the answer is no.
+        // The lease cannot be named without its generation, and with it the free is refused.
         let guess = Run::from_parts(lease.va(), 2, generation).unwrap();
         assert!(arena.free(guess).is_err());
     }

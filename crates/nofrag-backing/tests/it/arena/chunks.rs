@@ -1,4 +1,4 @@
-//! The arena over simulated memory: what its calls cost, and blocks made of chunks, where nothing is purged in place.
+//! The arena over simulated memory: the cost of its calls, and blocks made of chunks, where nothing is purged in place.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,9 +20,9 @@ const BLOCK: u64 = 4 << 20;
 const PAGE: u64 = 64 << 10;
 const OWNERS: u32 = 3;
 
-/// Purged in place, the whole arena in one mapping.
+/// Capabilities for purges in place, with the whole arena in one mapping.
 const IN_PLACE: Caps = Caps::PURGE_IN_PLACE.with(Caps::SUBRANGE_MAP).with(Caps::PARTIAL_UNMAP);
-/// Memory comes and goes by whole mappings.
+/// Capabilities for memory that comes and goes by whole mappings.
 const CHUNKS: Caps = Caps::NONE;
 
 const REFUSED: BackendError = BackendError::System(Errno::NOMEM);
@@ -51,7 +51,7 @@ fn memory_that_is_not_cleared_is_refused() {
     assert_eq!(refused, ReserveError::NotZeroed);
 }
 
-/// Whatever is refused, for a while: books stay in order, nothing is lost, and nothing is released twice.
+/// Under any refusals, for a while: books stay in order, nothing is lost, and nothing is released twice.
 #[test]
 fn refusals_leave_the_books_of_chunks_in_order() {
     for call in [SimCall::Create, SimCall::Map, SimCall::Unmap] {
@@ -65,7 +65,7 @@ fn refusals_leave_the_books_of_chunks_in_order() {
             arena.purge(Budget::ALL);
             check_laws(&arena);
             backing.allow_all();
-            // What was refused is done the next time: owners take their blocks back and give them up again.
+            // Refused calls are made the next time: owners take their blocks back and give them up again.
             for _ in 0..3 {
                 arena.purge(Budget::ALL);
             }
@@ -79,7 +79,7 @@ fn refusals_leave_the_books_of_chunks_in_order() {
     }
 }
 
-/// A run that could grow but for memory is told that, not that there is no room.
+/// For a run that could grow but for memory, the error is not that there is no room.
 #[test]
 fn a_run_that_gets_no_memory_to_grow_is_told_why() {
     let (backing, arena) = in_chunks(8);
@@ -92,7 +92,7 @@ fn a_run_that_gets_no_memory_to_grow_is_told_why() {
     check_laws(&arena);
 }
 
-/// What was freed while the owner was held is not there to be resized, although nobody has taken note of the free yet.
+/// A run that was freed while the owner was held cannot be resized, although the free is not collected yet.
 #[test]
 fn a_run_that_was_freed_does_not_grow_into_what_follows() {
     let (_backing, arena) = in_chunks(4);
@@ -142,7 +142,7 @@ fn simulated(caps: Caps) -> Arc<Simulated> {
     Arc::new(Simulated::new(geometry(caps | Caps::ZEROED)).unwrap())
 }
 
-/// What a trace costs is its calls times the model, for memory that is purged in place and for chunks.
+/// The cost of a trace is its calls times the model, for memory that is purged in place and for chunks.
 #[test]
 fn a_simulated_trace_costs_its_calls() {
     for caps in [IN_PLACE, CHUNKS] {
@@ -169,7 +169,7 @@ fn a_simulated_trace_costs_its_calls() {
     }
 }
 
-/// One mapping for each chunk and no more of them than allowed; what is parked is given up first.
+/// One mapping for each chunk and no more of them than allowed; parked runs are given up first.
 #[test]
 fn the_budget_of_mappings_is_kept() {
     let backing = simulated(CHUNKS);
@@ -180,12 +180,12 @@ fn the_budget_of_mappings_is_kept() {
     assert_eq!(refused, ArenaError::Backend(BackendError::MappingBudget { budget: 16 }));
     arena.free(runs[3]).unwrap();
     arena.alloc(Z, 1, 1).unwrap();
-    // And the rest of the reservation is one area.
+    // The rest of the reservation is one area.
     assert_eq!((arena.stats().mappings, backing.areas()), (16, 17));
     check_laws(&arena);
 }
 
-/// Fewer calls than runs, whatever the vector: adjacent blocks go in one.
+/// Fewer calls than runs, for any vector: adjacent blocks go in one.
 /// Source: docs/sources/backing.md#nearcore-16414-batch.
 #[test]
 fn nearcore_16414_batch() {

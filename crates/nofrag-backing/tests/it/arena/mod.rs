@@ -1,7 +1,7 @@
-//! The arena: what it hands out, what it refuses, what it gives back, and that its laws hold.
+//! The arena: its results, its refusals, its purges, and its laws.
 
 mod basics;
-// A link to that of the core's drivers, which a package has as a file.
+// A link to the file of the core's drivers, of which a package has a copy.
 #[allow(dead_code)] // Those use more of it.
 mod choices;
 mod chunks;

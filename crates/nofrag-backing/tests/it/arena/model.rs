@@ -14,7 +14,7 @@ fn seed() -> u64 {
     seed
 }
 
-/// A random trace over memory of this kind.
+/// Checks a random trace over memory of this kind.
 fn check_trace<B: HostMemory>(backing: B, purge: Purge, steps: u32) {
     let arena = Arena::reserve(24 * BLOCK, Config { purge, ..small(backing, OWNERS) }).unwrap();
     let choices = Choices::seed(seed());
@@ -48,7 +48,7 @@ fn over_shared_memory() {
     }
 }
 
-/// What is in use stays mapped and keeps its contents, and in the end no chunk is left.
+/// Memory in use stays mapped and keeps its contents, and in the end there is no chunk.
 #[test]
 fn in_chunks() {
     let after = Duration::from_millis(100);

@@ -1,5 +1,6 @@
 //! An arena and a map of its live runs under the same random steps: over the memory of this process, where no owner may
-//! see what another one wrote, and over simulated memory, which comes and goes by chunks and is now and then refused.
+//! see the contents of another one, and over simulated memory, which comes and goes by chunks and is now and then
+//! refused.
 
 use super::choices::Choices;
 use super::stamps::{PAGE, stamp, stamps};
@@ -17,38 +18,38 @@ use std::time::Duration;
 pub(crate) const OWNERS: u32 = 3;
 pub(crate) const BLOCK: u64 = 64 * PAGE as u64;
 
-/// Small blocks, so that few pages make many of them; purged when asked.
+/// Returns a configuration of small blocks, so that few pages make many of them; purged on request.
 pub(crate) fn small<B: Backend>(backing: B, owners: u32) -> Config<B> {
     let (block, align, owners) = (BLOCK, BLOCK, Owners::Count(owners));
     Config { block, align, owners, purge: Purge::Manual, ..Config::over(backing) }
 }
 
-/// What can be seen of an arena's memory.
+/// The memory of an arena as a test sees it.
 pub(crate) trait Seen<'a, B: Backend> {
-    /// Whether the memory is there whenever the arena has room.
+    /// True if memory is there whenever the arena has room.
     const SERVES: bool;
 
-    /// A run was handed out, or has another length and keeps so many pages: nobody else's contents are in it. Its owner
-    /// writes the stamp to it.
+    /// Checks a run that was handed out, or has another length and keeps `kept` pages: it has no contents of another
+    /// owner. Its owner writes the stamp to it.
     fn enter(&self, arena: &Arena<B>, run: Run, kept: u32, stamp: u64);
 
-    /// What was written is there.
+    /// Checks that the stamp is still there.
     fn verify(&self, arena: &Arena<B>, run: Run, stamp: u64);
 
     /// Takes a lease, or gives one back that was taken.
     fn lease(&mut self, arena: &'a Arena<B>, owner: OwnerId, choices: &mut Choices<'_>);
 
-    /// Pages of leases that are out.
+    /// Returns the pages of all leases.
     fn leased(&self) -> u64;
 
     /// Refuses some calls from now on, or none.
     fn refuse(&mut self, choices: &mut Choices<'_>);
 
-    /// Everything was given back, and purged.
+    /// Checks the memory after everything was given back, and purged.
     fn end(&mut self, arena: &Arena<B>);
 }
 
-/// Owner and number of a run in one word, which is never zero.
+/// Returns owner and number of a run in one word, which is never zero.
 fn stamp_of(owner: OwnerId, number: u64) -> u64 {
     u64::from(owner.0 + 1) << 48 | number
 }
@@ -67,7 +68,7 @@ impl<B: HostMemory> Default for Stamped<'_, B> {
     }
 }
 
-/// The stamps of a lease.
+/// Iterates over the stamps of a lease.
 fn words(lease: &[u8]) -> impl Iterator<Item = u64> {
     let word = |at: &[u8]| u64::from_ne_bytes(at.try_into().expect("a word has eight bytes"));
     lease.chunks_exact(PAGE).flat_map(move |page| [word(&page[..8]), word(&page[PAGE - 8..])])
@@ -126,7 +127,7 @@ impl<'a, B: HostMemory> Seen<'a, B> for Stamped<'a, B> {
     }
 }
 
-/// Simulated memory, which knows what it holds.
+/// Simulated memory, which knows the pages with contents.
 pub(crate) struct Ghosts(Arc<Simulated>);
 
 impl Ghosts {
@@ -134,7 +135,7 @@ impl Ghosts {
     const BLOCK: u64 = 4 << 20;
     const CHUNK: u64 = 1 << 20;
 
-    /// An arena that purges nothing in place, and has memory for fewer blocks than addresses.
+    /// Returns an arena that purges nothing in place, and has memory for fewer blocks than addresses.
     pub(crate) fn arena(purge: Purge) -> (Arena<Arc<Simulated>>, Ghosts) {
         let geometry = Geometry {
             granule: Ghosts::CHUNK,
@@ -155,7 +156,7 @@ impl Ghosts {
         (arena.expect("a new backend refuses nothing"), Ghosts(backing))
     }
 
-    /// The arena is gone: so is all that it had.
+    /// Checks, after the end of the arena, that all its memory is gone.
     pub(crate) fn must_be_gone(&self) {
         assert_eq!(self.0.areas(), 0, "all addresses went back");
         self.0.check().unwrap_or_else(|broken| panic!("{broken}"));
@@ -203,13 +204,13 @@ impl Seen<'_, Arc<Simulated>> for Ghosts {
 
     fn end(&mut self, arena: &Arena<Arc<Simulated>>) {
         self.0.allow_all();
-        // What a refused purge left is tried again by its owner, which has it back by then.
+        // Blocks of a refused purge are tried again by their owner, which has them back by then.
         (0..3).for_each(|_| _ = arena.purge(Budget::ALL));
         assert_eq!((self.0.pages_held(), arena.stats().mappings), (0, 0));
     }
 }
 
-/// Mostly short; the longest have more pages than a block.
+/// Draws a number of pages: mostly small; the largest is more than a block.
 fn pages(choices: &mut Choices<'_>) -> u64 {
     match choices.below(16) {
         0 => 65 + choices.below(135),
@@ -224,7 +225,7 @@ struct Held {
     stamp: u64,
 }
 
-/// Both, and who drives them.
+/// An arena and its model, and the source of their steps.
 pub(crate) struct Pair<'a, B: Backend, S> {
     pub(crate) choices: Choices<'a>,
     arena: &'a Arena<B>,
@@ -232,14 +233,14 @@ pub(crate) struct Pair<'a, B: Backend, S> {
     page: u64,
     /// Live runs by first address.
     live: BTreeMap<u64, Held>,
-    /// Runs that are no more, or have another length.
+    /// Runs that are freed, or have another length.
     stale: Vec<Run>,
     now: Duration,
     number: u64,
 }
 
 impl<'a, B: Backend, S: Seen<'a, B>> Pair<'a, B, S> {
-    /// Over pages of this many bytes.
+    /// Returns a pair over pages of `page` bytes.
     pub(crate) fn new(
         arena: &'a Arena<B>,
         seen: S,
@@ -288,7 +289,8 @@ impl<'a, B: Backend, S: Seen<'a, B>> Pair<'a, B, S> {
         self.live.values().nth(at).copied()
     }
 
-    /// A run was handed out or has another length: nobody else's, and with nobody else's contents.
+    /// Checks a run that was handed out or has another length: it overlaps no other, and has no contents of another
+    /// owner.
     fn enter(&mut self, run: Run, kept: u32, stamp: u64) {
         let bytes = |run: Run| u64::from(run.pages()) * self.page;
         let below = self.live.range(..run.va().0 + bytes(run)).next_back();
@@ -352,7 +354,7 @@ impl<'a, B: Backend, S: Seen<'a, B>> Pair<'a, B, S> {
         again.expect_err("it was freed before");
     }
 
-    /// Names put together from parts name no run, unless they are one's.
+    /// Runs put together from random parts are refused, unless they are live.
     fn forge(&mut self) {
         let page = self.choices.below(1 << 12);
         let va = self.arena.base().plus(page * self.page / 2);
@@ -404,7 +406,7 @@ impl<'a, B: Backend, S: Seen<'a, B>> Pair<'a, B, S> {
         self.arena.check().unwrap_or_else(|broken| panic!("{broken}"));
     }
 
-    /// When everything is given back, nothing is left.
+    /// Gives everything back, and checks that nothing remains.
     pub(crate) fn end(mut self) {
         while let Some(held) = self.pick() {
             self.leave(held);

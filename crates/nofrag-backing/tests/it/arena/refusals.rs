@@ -1,4 +1,4 @@
-//! What an arena does when the system refuses: every call it makes, made to fail.
+//! An arena under refusals of the system: every call that it makes, made to fail.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use super::{A, BLOCK, Z, arena_of, check_laws, small, stamp, stamps};
 
-/// A purge that fails leaves the bytes to their owner: nobody else gets the block before one succeeds.
+/// Checks that a purge that fails leaves the bytes to their owner: no other owner gets the block before one succeeds.
 fn check_no_leak<B: HostMemory>(backing: B, purge: Call) {
     let arena = Arena::reserve(2 * BLOCK, small(backing, 2)).unwrap();
     let run = arena.alloc(A, 128, 1).unwrap();
@@ -26,19 +26,19 @@ fn check_no_leak<B: HostMemory>(backing: B, purge: Call) {
         );
         let report = arena.purge(Budget::ALL);
         assert_eq!((report.blocks, report.failed), (0, 2));
-        // Even when nothing else is left.
+        // Even when there is no other block.
         arena.alloc(Z, 1, 1).unwrap_err();
         check_laws(&arena);
     }
     let stats = arena.stats();
     assert_eq!((stats.blocks.quarantined, stats.blocks.clean), (2, 0));
     assert!(stats.failed_purges >= 2);
-    // The owner itself may have it as it is.
+    // The owner itself may have the run with its contents.
     let again = arena.alloc(A, 128, 1).unwrap();
     assert!(stamps(&arena, again).iter().all(|&stamp| stamp == 7));
     arena.free(again).unwrap();
     check_laws(&arena);
-    // With a purge that succeeds it is anybody's.
+    // After a purge that succeeds any owner may have it.
     let others = arena.alloc(Z, 128, 1).unwrap();
     assert!(stamps(&arena, others).iter().all(|&stamp| stamp == 0));
     assert_eq!(arena.stats().blocks.quarantined, 0);
@@ -59,7 +59,7 @@ fn wasmtime_13070_leak_of_shared_memory() {
     }
 }
 
-/// The areas of this process that lie in a range.
+/// Counts the areas of this process that lie in a range.
 fn areas(base: u64, bytes: u64) -> usize {
     let lines = maps::of_process(rustix::process::getpid()).unwrap();
     lines.iter().filter(|line| line.start < base + bytes && base < line.end).count()
@@ -67,7 +67,7 @@ fn areas(base: u64, bytes: u64) -> usize {
 
 #[test]
 fn reserving_fails_whole_wherever_it_fails() {
-    // Let through one call more each time, of each kind, until it works.
+    // Lets one call more through each time, of each kind, until it works.
     for call in [Call::Mmap, Call::Madvise] {
         for after in 0.. {
             let config = || Config { least: Some(4 * BLOCK), ..small(Anonymous::new(), 1) };
@@ -144,7 +144,7 @@ fn an_arena_is_one_area_and_leaves_none() {
     assert!((0..100).any(|_| areas(base, bytes) == 0 || areas(base, bytes) > 1));
 }
 
-/// A mapping that cannot be taken away when the arena ends is emptied, and the backend's affair; nothing panics.
+/// A mapping that cannot be removed when the arena ends is emptied, and kept by the backend; nothing panics.
 /// Source: docs/sources/backing.md#ocaml-14865-munmap-enomem.
 #[test]
 fn matrixone_28736_panic() {
@@ -157,13 +157,13 @@ fn matrixone_28736_panic() {
     drop(arena);
 }
 
-/// A hook that panics stops the purge; what would have been purged stays with its owner.
+/// A hook that panics stops the purge; the other blocks stay with their owner.
 #[test]
 fn a_hook_that_panics_loses_no_block() {
     let mut arena = arena_of(8, 2);
     let times = AtomicU32::new(0);
     arena.on_purge(move |_, _| assert!(times.fetch_add(1, Ordering::Relaxed) != 1, "as wanted"));
-    // Blocks 0, 1 and 3: the hook is told of two runs of them, and panics at the second.
+    // Blocks 0, 1 and 3: the hook is called with two runs of them, and panics at the second.
     let [first, kept, second] = [128, 64, 64].map(|pages| arena.alloc(A, pages, 1).unwrap());
     stamp(&arena, first, 5);
     [first, second].iter().for_each(|&run| arena.free(run).unwrap());
@@ -176,7 +176,7 @@ fn a_hook_that_panics_loses_no_block() {
     check_laws(&arena);
 }
 
-/// What the child of a fork sees: nothing by default, and never a way to allocate, free or purge.
+/// Checks the child of a fork: by default it sees no memory, and it can never allocate, free or purge.
 fn check_fork(fork: Fork) {
     let config = Config { fork, ..small(Anonymous::new(), 2) };
     let arena = Arena::reserve(8 * BLOCK, config).unwrap();
@@ -185,8 +185,8 @@ fn check_fork(fork: Fork) {
     stamp(&arena, run, 11);
     arena.free(idle).unwrap();
     let mut holder = arena.owner(A).unwrap();
-    // SAFETY: the child makes no call but those that neither allocate nor lock what another thread may hold, and ends
-    // without running anything of the test's.
+    // SAFETY: the child makes only calls that neither allocate nor take a lock that another thread may hold, and ends
+    // without running code of the test.
     let child = unsafe { libc::fork() };
     if child == 0 {
         // SAFETY: ends the child by a signal, should it wait for the owner that is held.
@@ -208,7 +208,7 @@ fn check_fork(fork: Fork) {
             && arena.purge(Budget::ALL).blocks == 0
             && arena.step(Duration::from_secs(9), Budget::ALL).blocks == 0;
         let seen = fork == Fork::Hidden || stamps_in_child(&arena, run);
-        // SAFETY: ends the child, whatever it holds.
+        // SAFETY: ends the child, with all locks that it holds.
         unsafe { libc::_exit(i32::from(!(refused && seen))) };
     }
     let mut status = 0;
@@ -221,7 +221,7 @@ fn check_fork(fork: Fork) {
     check_laws(&arena);
 }
 
-/// Whether the first word is the parent's, without allocating.
+/// Returns true if the first word is the parent's, without allocating.
 fn stamps_in_child<B: HostMemory>(arena: &Arena<B>, run: nofrag_backing::arena::Run) -> bool {
     let first: *const u64 = arena.pointer(run).cast();
     // SAFETY: the child has inherited the run.

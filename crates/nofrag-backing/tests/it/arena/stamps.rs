@@ -1,4 +1,4 @@
-//! What stands in the pages of a run.
+//! Stamps in the pages of a run.
 
 use nofrag_backing::arena::{Arena, Run};
 use nofrag_backing::backend::HostMemory;
@@ -13,7 +13,7 @@ pub(crate) fn stamp<B: HostMemory>(arena: &Arena<B>, run: Run, stamp: u64) {
     });
 }
 
-/// Every stamp of the run.
+/// Reads every stamp of the run.
 pub(crate) fn stamps<B: HostMemory>(arena: &Arena<B>, run: Run) -> Vec<u64> {
     let mut found = Vec::new();
     each_stamp(arena, run, |at| {

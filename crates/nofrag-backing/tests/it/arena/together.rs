@@ -48,7 +48,7 @@ fn threads_allocate_free_each_others_runs_and_purge() {
                     }
                 }
                 drop(senders);
-                // What is still on its way when its receiver has ended stays live.
+                // Runs that are still on their way when their receiver has ended stay live.
                 start.wait();
                 inbox.try_iter().for_each(|(run, _)| arena.free(run).unwrap());
             });
@@ -110,7 +110,7 @@ fn a_free_never_waits_for_a_holder() {
     check_never_waits(&arena_of(16, 2));
 }
 
-/// The books are the same over simulated memory, which is all that Miri has.
+/// The books are the same over simulated memory, the only kind that Miri has.
 #[test]
 fn threads_share_simulated_memory_alike() {
     let (arena, _ghosts) = Ghosts::arena(Purge::Manual);
@@ -118,13 +118,13 @@ fn threads_share_simulated_memory_alike() {
     check_never_waits(&arena);
 }
 
-/// A name for a run that is not there yet, used while the block goes from one owner to another: whoever waits for the
-/// first owner must not touch its books for a run of the second.
+/// A name for a run that is not there yet, used while the block goes from one owner to another: a thread that waits for
+/// the first owner must not touch its books for a run of the second.
 #[test]
 fn a_block_that_changes_hands_is_looked_at_again() {
     let arena = arena_of(4, 2);
     let run = arena.alloc(A, 2, 1).unwrap();
-    // It is the first that begins there, and names of one place differ by how often.
+    // It is the first run that begins there, and the names of later ones differ by the generation.
     let next = Run::from_parts(run.va(), 2, run.generation() ^ 1 ^ 2).unwrap();
     let mut holder = arena.owner(A).unwrap();
     let begun = Barrier::new(2);
@@ -134,8 +134,8 @@ fn a_block_that_changes_hands_is_looked_at_again() {
             arena.resize(next, 1)
         });
         begun.wait();
-        // Long enough to ask for the owner and wait for it; whoever comes later finds the other one, which is right
-        // too.
+        // Long enough to ask for the owner and wait for it; a thread that comes later finds the other owner, which is
+        // right too.
         thread::sleep(Duration::from_millis(50));
         holder.free(run).unwrap();
         assert_eq!(holder.purge(Budget::ALL).blocks, 1);
@@ -155,8 +155,8 @@ static HANDLED: AtomicU64 = AtomicU64::new(0);
 static TAKEN: AtomicU64 = AtomicU64::new(0);
 static BROKEN: AtomicBool = AtomicBool::new(false);
 
-/// Does what a signal handler may do, whatever was interrupted: holds an owner if nobody does, takes a parked run, and
-/// leaves it to be freed.
+/// Does the things that a signal handler may do in any interrupted code: holds an owner if it is free, takes a parked
+/// run, and leaves it to be freed.
 extern "C" fn handler(_: libc::c_int) {
     let arena = SHARED.load(Ordering::Acquire);
     if arena.is_null() {
@@ -165,7 +165,7 @@ extern "C" fn handler(_: libc::c_int) {
     // SAFETY: the test sets the pointer while the arena lives, and takes it away and stops the signals before it ends.
     let arena = unsafe { &*arena };
     if let Ok(mut owner) = arena.owner(Z) {
-        // There may be none: what was freed here waits until somebody collects it.
+        // There may be none: a run that was freed here waits until it is collected.
         if let Some(run) = owner.alloc_parked(1, 1) {
             let freed = arena.free_later(run).is_ok() && arena.free_later(run).is_err();
             BROKEN.fetch_or(!freed, Ordering::Relaxed);
@@ -183,7 +183,7 @@ fn a_signal_during_a_call_does_no_harm() {
     let parked: Vec<_> = (0..8).map(|_| arena.alloc(Z, 1, 1).unwrap()).collect();
     parked.iter().for_each(|&run| arena.free(run).unwrap());
     SHARED.store(&raw mut arena, Ordering::Release);
-    // SAFETY: the handler does only what may be done in one, and nobody else in this test program uses the signal.
+    // SAFETY: the handler does only what may be done in one, and no other test in this program uses the signal.
     let before = unsafe { libc::signal(libc::SIGUSR2, handler as *const () as usize) };
     let target = rustix::process::getpid().as_raw_nonzero().get();
     // SAFETY: names the calling thread.
@@ -209,7 +209,7 @@ fn a_signal_during_a_call_does_no_harm() {
         stop.store(true, Ordering::Relaxed);
     });
     SHARED.store(std::ptr::null_mut(), Ordering::Release);
-    // SAFETY: gives back what was there.
+    // SAFETY: restores the action from before.
     unsafe { libc::signal(libc::SIGUSR2, before) };
     let [handled, taken] = [&HANDLED, &TAKEN].map(|count| count.load(Ordering::Relaxed));
     println!("{handled} signals handled, {taken} runs taken");
@@ -218,7 +218,7 @@ fn a_signal_during_a_call_does_no_harm() {
     check_laws(&arena);
 }
 
-/// What is called before memory goes back may own who purges: the thread waited for itself then.
+/// The hook that is called before memory goes back may own the purger: the thread waited for itself then.
 #[test]
 fn a_purger_may_be_dropped_by_its_own_thread() {
     let after = Duration::ZERO;

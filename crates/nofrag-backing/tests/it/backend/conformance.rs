@@ -1,5 +1,5 @@
-//! Every backend against one model, under the same random operations: pages by address, with what each shows. The model
-//! says of each operation what must become of it, legal or not, and what every granule must hold afterwards.
+//! Every backend against one model, under the same random operations: pages by address, with the contents that each
+//! shows. The model has the outcome of each operation, legal or not, and the contents of every granule afterwards.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,12 +13,12 @@ use rustix::io::Errno;
 
 use super::support::{Contents, Random, Subject, submit};
 
-/// What is mapped at one granule of addresses.
+/// The state of one mapped granule of addresses.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Shown {
-    /// Which memory, and which granule of it.
+    /// Number of the memory, and of the granule in it.
     memory: (usize, u64),
-    /// Which of all mappings.
+    /// Number of the mapping.
     mapping: u64,
     access: Access,
 }
@@ -29,13 +29,13 @@ struct Model {
     contents_of: Contents,
     /// Bytes by first address.
     reserved: BTreeMap<u64, u64>,
-    /// Bytes of each memory, none once it is destroyed.
+    /// Bytes of each memory, `None` once it is destroyed.
     memory: Vec<Option<u64>>,
-    /// By the address of each granule.
+    /// Mapped granules by address.
     shown: BTreeMap<u64, Shown>,
-    /// What is not zero, by memory or by address.
+    /// Contents other than zero, by memory or by address.
     contents: BTreeMap<(usize, u64), u64>,
-    /// What a refused purge may have emptied, with what it held.
+    /// Granules that a refused purge may have emptied, with their contents before.
     unsure: BTreeMap<(usize, u64), u64>,
     mappings: u64,
 }
@@ -74,7 +74,8 @@ impl Model {
         self.reserved.iter().any(|(start, size)| *start <= va && va + bytes <= start + size)
     }
 
-    /// Mapped throughout, in one reservation, and cutting no mapping where that is forbidden.
+    /// Returns true for a range that is mapped throughout, in one reservation, and cuts no mapping where that is
+    /// forbidden.
     fn is_mapped(&self, va: u64, bytes: u64) -> bool {
         self.is_reserved(va, bytes)
             && self.granules(va, bytes).all(|at| self.shown.contains_key(&at))
@@ -88,7 +89,7 @@ impl Model {
         })
     }
 
-    /// What must become of an operation; carries it out if it is legal.
+    /// Returns the expected outcome of an operation; carries it out if it is legal.
     fn apply(&mut self, op: &Plain) -> OpResult {
         let misfits = op.ranges().any(|(va, bytes)| !self.fits(va, bytes));
         match *op {
@@ -165,7 +166,7 @@ impl Model {
         Ok(())
     }
 
-    /// Where the contents that an address shows are kept.
+    /// Returns the key of the contents that an address shows.
     fn key(&self, at: u64) -> (usize, u64) {
         match self.contents_of {
             Contents::OfMapping => (0, at),
@@ -173,9 +174,9 @@ impl Model {
         }
     }
 
-    /// What must become of each operation: what a failure has touched is skipped.
+    /// Returns the expected outcome of each operation: those on ranges that a failure has touched are skipped.
     ///
-    /// What the system refused is not done, if it was legal at all.
+    /// An operation that the system refused is not done, if it was legal at all.
     fn submit(&mut self, ops: &[Plain], real: &[OpResult]) -> Vec<OpResult> {
         let mut failed: Vec<(u64, u64)> = Vec::new();
         let mut results = Vec::new();
@@ -195,7 +196,7 @@ impl Model {
         results
     }
 
-    /// An operation that the system refused: the mappings are as before. A purge may have emptied a part.
+    /// Takes an operation as refused by the system: the mappings are as before. A purge may have emptied a part.
     fn refused(&mut self, op: &Plain, real: OpResult) -> OpResult {
         let before = (self.shown.clone(), self.contents.clone());
         self.apply(op)?;
@@ -211,16 +212,16 @@ impl Model {
     }
 }
 
-/// When the laws can be looked at.
+/// When the laws can be checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Laws {
-    /// Nobody else uses the backend.
+    /// After each step: no other thread uses the backend.
     EachStep,
-    /// Others use it meanwhile.
+    /// At the end: other threads use it meanwhile.
     AtTheEnd,
 }
 
-/// A backend and its model, or a part of a backend that others use too.
+/// A backend and its model, or a part of a backend that other threads use too.
 struct Pair<'a, B: Subject> {
     backend: &'a B,
     laws: Laws,
@@ -342,7 +343,7 @@ impl<B: Subject> Pair<'_, B> {
         assert_eq!(results, self.model.submit(&ops, &results), "{ops:x?}");
     }
 
-    /// An operation, usually a legal one.
+    /// Draws an operation, usually a legal one.
     fn an_operation(&mut self) -> Option<Plain> {
         let (start, size) = self.a_reservation()?;
         let granule = self.granule();
@@ -370,7 +371,7 @@ impl<B: Subject> Pair<'_, B> {
         })
     }
 
-    /// What a backend that cuts no mapping would take for a part of one, mostly.
+    /// Returns the range that a backend that cuts no mapping takes in place of a part of one, mostly.
     fn whole_mappings(&mut self, va: Va, bytes: u64) -> (Va, u64) {
         let shown = self.model.shown.get(&va.0);
         let Some(shown) = shown.filter(|_| !self.model.has(Caps::PARTIAL_UNMAP)) else {
@@ -400,7 +401,7 @@ impl<B: Subject> Pair<'_, B> {
         Some(Op::Map { va, phys, offset, bytes })
     }
 
-    /// Every granule holds what it must, and every law holds.
+    /// Checks the contents of every granule, and every law.
     fn compare(&mut self) {
         for at in self.model.with_access(&[Access::Read, Access::ReadWrite]) {
             let key = self.model.key(at);
@@ -439,12 +440,12 @@ pub(super) fn check_backend<B: Subject>(backend: &B, seed: u64, steps: u32) {
     check_with_faults(backend, seed, steps, &[]);
 }
 
-/// The same, while calls of these kinds fail now and then.
+/// Runs random operations while calls of these kinds fail now and then.
 pub(super) fn check_with_faults<B: Subject>(backend: &B, seed: u64, steps: u32, calls: &[Call]) {
     run(backend, Laws::EachStep, seed, steps, calls);
 }
 
-/// Several threads on one backend, each with a model of what it did itself; some of their calls fail.
+/// Runs several threads on one backend, each with a model of its own operations; some of their calls fail.
 fn check_threads<B: Subject>(backend: &B, steps: u32, calls: &[Call]) {
     std::thread::scope(|scope| {
         for seed in 0..4 {
@@ -512,7 +513,7 @@ fn set_aside_huge_pages_are_as_the_model() {
     }
 }
 
-/// As many huge pages as a host may have set aside are few: each mapping needs its own.
+/// Checks a backend with few pages, as a host has only few huge pages set aside: each mapping needs its own.
 fn check_few_pages(backend: &Memfd) {
     let va = backend.reserve(HUGE, HUGE, None).unwrap();
     let phys = backend.create(HUGE).unwrap();
@@ -531,7 +532,7 @@ fn check_few_pages(backend: &Memfd) {
     }
 }
 
-/// All capabilities that change what is allowed, in all combinations.
+/// All capabilities that change the set of legal operations, in all combinations.
 #[test]
 fn simulated_memory_is_as_the_model_whatever_it_can_do() {
     let all = [

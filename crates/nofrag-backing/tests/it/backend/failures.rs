@@ -1,4 +1,4 @@
-//! Every system call of a backend made to fail, in every operation: what is left is legal, and nothing is lost.
+//! Every system call of a backend made to fail, in every operation: the state after it is legal, and nothing is lost.
 //!
 //! Source: docs/sources/backing.md#oracle-14, #legal-states.
 
@@ -62,14 +62,14 @@ fn ocaml_14865_munmap_enomem() {
     assert_eq!(backend.held_back(), 4 * PAGE, "it is booked");
     assert_eq!(backend.areas(), 1, "and so is its area");
     backend.check().unwrap();
-    // The next call that concerns addresses tries again.
+    // The next call that reserves addresses tries again.
     let other = backend.reserve(PAGE, PAGE, None).unwrap();
     assert_eq!((backend.held_back(), backend.areas()), (0, 1));
     backend.release(other, PAGE).unwrap();
     assert_eq!(backend.areas(), 0);
 }
 
-/// Matrixone ended the process there.
+/// In Matrixone the process ended there.
 /// Source: docs/sources/backing.md#ocaml-14865-munmap-enomem.
 #[test]
 fn matrixone_28736_panic() {
@@ -104,7 +104,7 @@ fn memory_that_cannot_be_taken_is_taken_later_and_never_handed_out_full() {
     let armed = faults::inject([Fault::always(Call::Fallocate, Errno::INTR)]);
     backend.destroy(first).unwrap();
     assert_eq!(backend.unpunched(), PAGE);
-    // Other memory is had meanwhile, and it is not that.
+    // Other memory can be had meanwhile, and it does not overlap.
     let second = backend.create(PAGE).unwrap();
     map(second);
     assert_eq!((load(&backend, va), backend.unpunched()), (0, PAGE));

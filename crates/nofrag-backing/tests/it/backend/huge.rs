@@ -1,4 +1,4 @@
-//! Huge pages: how they come, and that none is split.
+//! Huge pages: their making, and that none is split.
 
 use std::fs;
 
@@ -19,7 +19,7 @@ fn mapped<B: Backend>(backend: &B, pages: u64) -> Va {
     va
 }
 
-/// Collapses each huge page; how many became one.
+/// Collapses each huge page; returns how many became one.
 fn collapsed(pages: u64, collapse: impl Fn(u64) -> OpResult) -> u64 {
     let results = (0..pages).map(collapse);
     results
@@ -49,7 +49,7 @@ fn collapsing_keeps_what_private_memory_holds() {
     keeps_contents(&backend, va, 4, |va| backend.collapse(va, HUGE));
 }
 
-/// As far as this host lets it be judged: whatever `shmem_enabled` says.
+/// As far as this host allows, for any value of `shmem_enabled`.
 /// Source: docs/sources/backing.md#oracle-6.
 #[test]
 fn collapsing_keeps_what_shared_memory_holds() {

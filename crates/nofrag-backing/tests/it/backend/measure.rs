@@ -1,4 +1,4 @@
-//! What the kernel does to those who map: what is exact is judged here, times are only taken.
+//! The kernel's effects on a process that maps memory: exact counts are judged here, times are only taken.
 
 use std::io::ErrorKind;
 
@@ -7,7 +7,7 @@ use nofrag_backing::backend::measure::{
     Peer, adjacent_maps, collapses, isolated_maps, punches, scattered_purges,
 };
 
-/// Isolated mappings end at half of what is left.
+/// Isolated mappings end at half of the remaining areas.
 /// Source: docs/sources/backing.md#oracle-1.
 #[test]
 fn isolated_maps_end_where_areas_do() {

@@ -1,4 +1,4 @@
-//! Real memory: areas, what is shared, what stays when a backend goes.
+//! Real memory: areas, sharing, and the end of a backend.
 
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use super::support::{load, one, store, submit};
 
 const PAGE: u64 = 4096;
 
-/// How many areas of this process lie in a range.
+/// Counts the areas of this process that lie in a range.
 fn areas_in(va: Va, bytes: u64) -> usize {
     let areas = maps::of_process(getpid()).unwrap();
     areas.iter().filter(|area| area.start < va.0 + bytes && va.0 < area.end).count()
@@ -34,7 +34,7 @@ fn map(va: Va, phys: Piece, page: u64, pages: u64) -> Op<Piece> {
 fn neighbours_with_consecutive_offsets_are_one_area() {
     let backend = Memfd::new(Budget::Half).unwrap();
     let bytes = 1_024 * PAGE;
-    // With a page of each side that is never mapped, so that the area is not joined to others of the process.
+    // With a page on each side that is never mapped, so that the area is not joined to others of the process.
     let va = backend.reserve(bytes + 2 * PAGE, PAGE, None).unwrap();
     let phys = piece(&backend, 1_024);
     for page in 0..1_024 {
@@ -53,7 +53,8 @@ fn areas_are_counted_as_the_system_counts_them() {
     let at = |page: u64| va.plus(page * PAGE);
     let check = |ops: &[Op<Piece>], expected: u64| {
         assert!(submit(&backend, ops).iter().all(OpResult::is_ok));
-        // Its own edges may be joined to other areas that allow nothing, which makes no area more or less inside.
+        // The edges of the reservation may be joined to other areas that allow nothing, which makes no area more or
+        // less inside.
         assert_eq!((backend.areas(), areas_in(va, 64 * PAGE) as u64), (expected, expected));
     };
     check(&[map(at(10), phys, 0, 10)], 3);
@@ -146,7 +147,7 @@ fn a_stale_name_destroys_nothing() {
     assert_eq!(one(&backend, map(va, second, 0, 1)), Ok(()));
 }
 
-/// Addresses that no other test uses: what is gone there is not somebody else's meanwhile.
+/// Checks, at addresses that no other test uses, that no mapping stays.
 fn stays_not<B: Backend>(backend: B, hint: u64) {
     let va = backend.reserve(8 * PAGE, PAGE, Some(Va(hint))).unwrap();
     let phys = backend.create(8 * PAGE).unwrap();

@@ -8,7 +8,7 @@ use super::support::{load, one, store, submit};
 
 const PAGE: u64 = 4096;
 
-/// A mapping of so many pages, each with a number on it.
+/// Maps `pages` pages, each with a number on it.
 fn mapped(pages: u64) -> (Anonymous, Va) {
     let backend = Anonymous::new();
     let va = backend.reserve(pages * PAGE, PAGE, None).unwrap();
@@ -23,7 +23,7 @@ fn purges(va: Va, pages: impl IntoIterator<Item = u64>) -> Vec<Op<Promise>> {
     pages.into_iter().map(purge).collect()
 }
 
-/// Purges these pages; how often each of the two calls was made for that.
+/// Purges these pages; compares how often each of the two calls was made for that.
 fn check_calls(
     backend: &Anonymous,
     va: Va,
@@ -69,7 +69,7 @@ fn nearcore_16414_batch() {
     check_calls(&backend, va, [], (0, 0));
 }
 
-/// The kernel stops at a range that it refuses, says how many bytes it did, and nothing else.
+/// The kernel stops at a range that it refuses, and returns only the number of bytes that it did.
 /// Source: docs/sources/backing.md#partial-vector.
 #[test]
 fn partial_vector() {

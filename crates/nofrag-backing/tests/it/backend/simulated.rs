@@ -1,4 +1,4 @@
-//! What the simulated backend counts, what that costs, and which plans gain nothing.
+//! The simulated backend: its counts, their costs, and the plans that gain nothing.
 
 use nofrag_backing::backend::{
     Access, Backend, BackendError, Caps, CostModel, Counts, Geometry, Op, OpResult, SimCall,
@@ -23,7 +23,7 @@ fn with(caps: Caps, max_mappings: Option<u64>) -> Simulated {
     Simulated::new(geometry).unwrap()
 }
 
-/// As private memory, and as shared memory.
+/// Capabilities as of private memory, and as of shared memory.
 const PRIVATE: Caps = Caps::PARTIAL_UNMAP.with(Caps::OVER_MAP).with(Caps::SUBRANGE_MAP);
 const PURGES: Caps = PRIVATE.with(Caps::PURGE_IN_PLACE).with(Caps::ALIAS);
 
@@ -36,7 +36,7 @@ fn mapped(backend: &Simulated, pages: u64) -> Va {
     va
 }
 
-/// After anything at all, the cost is the counts by the model.
+/// After any operations, the cost is the counts by the model.
 /// Source: docs/sources/backing.md#oracle-12.
 #[test]
 fn the_cost_is_the_counts_by_the_model() {
@@ -90,7 +90,7 @@ fn the_cost_is_the_counts_by_the_model() {
     assert!((backend.cost_ns() - expected).abs() < 1e-3, "{} {expected}", backend.cost_ns());
 }
 
-/// Flushes and purging calls of a submission that empties every second of so many pages, or all of them.
+/// Compares the flushes and purging calls of a submission that empties every `step`th page.
 fn check_purge(caps: Caps, step: usize, expected: (u64, u64)) {
     let backend = with(caps, None);
     let va = mapped(&backend, 128);
@@ -101,7 +101,7 @@ fn check_purge(caps: Caps, step: usize, expected: (u64, u64)) {
     assert_eq!((counts.flushes, counts.purges), expected);
 }
 
-/// A scattered vector over shared memory gains nothing, so no plan may count on it; what touches is one flush.
+/// A scattered vector over shared memory gains nothing, so no plan may count on it; ranges that touch are one flush.
 /// Source: docs/sources/backing.md#memfd-vector-no-batch.
 #[test]
 fn memfd_vector_no_batch() {

@@ -1,11 +1,11 @@
-//! What tests of backends share.
+//! Helpers of the tests of backends.
 
 use std::ptr;
 
 use nofrag::check::Check;
 use nofrag_backing::backend::{Anonymous, Backend, HostMemory, Memfd, Op, OpResult, Simulated, Va};
 
-/// Splitmix: the same numbers for the same seed, everywhere.
+/// A generator (splitmix): the same numbers for the same seed, everywhere.
 pub(super) struct Random(pub(super) u64);
 
 impl Random {
@@ -30,7 +30,7 @@ impl Random {
     }
 }
 
-/// What the contents of a mapping belong to.
+/// The owner of the contents of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Contents {
     /// The memory that it shows: mapped elsewhere, it shows the same.
@@ -46,15 +46,15 @@ pub(super) trait Subject: Backend {
     /// Writes to the first bytes of a mapped granule.
     fn store(&self, va: Va, value: u64);
 
-    /// Reads them.
+    /// Reads the first bytes of a mapped granule.
     fn load(&self, va: Va) -> u64;
 
-    /// Whether a mapped granule holds the value; zero is nothing.
+    /// Returns true if a mapped granule holds the value; zero is nothing.
     fn holds(&self, va: Va, value: u64) -> bool {
         self.load(va) == value
     }
 
-    /// Every law that it states.
+    /// Checks every law that the backend states.
     fn laws(&self);
 }
 
@@ -114,7 +114,7 @@ impl Subject for Simulated {
         u64::from(Simulated::holds(self, va).unwrap())
     }
 
-    /// It knows only whether there is anything.
+    /// The simulated backend knows only whether a page has contents.
     fn holds(&self, va: Va, value: u64) -> bool {
         Simulated::holds(self, va) == Some(value != 0)
     }
@@ -124,7 +124,7 @@ impl Subject for Simulated {
     }
 }
 
-/// Submits operations; their results.
+/// Submits operations; returns their results.
 pub(super) fn submit<B: Backend>(backend: &B, ops: &[Op<B::Phys>]) -> Vec<OpResult> {
     let mut done = vec![Ok(()); ops.len()];
     backend.submit(ops, &mut done);

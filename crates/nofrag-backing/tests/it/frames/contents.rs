@@ -1,4 +1,4 @@
-//! What frames hold, the calls behind it, and what remains when those fail.
+//! Contents of frames, the calls behind them, and the state after failures of these.
 
 use nofrag::check::Check;
 use nofrag::page::{FragmentationPolicy, FreeError, Landed, Migratetype};
@@ -100,7 +100,7 @@ fn a_budget_bounds_a_purge() {
     assert_eq!(frames.purge(PageCount(u64::MAX)).pages, PageCount(4 * 512));
 }
 
-/// wasmtime PR 13070, for frames: after a purge that failed, what the last owner wrote does not reach the next.
+/// wasmtime PR 13070, for frames: after a purge that failed, the contents of the last owner do not reach the next.
 /// Source: docs/sources/backing.md#wasmtime-13070-leak.
 #[test]
 fn wasmtime_13070_leak_in_frames() {
@@ -218,7 +218,7 @@ fn a_child_shares_the_memory_and_not_the_books() {
     unsafe { frames.address(freed.pfn).unwrap().write_volatile(1) };
     frames.free(here, freed.pfn).unwrap();
     let mut some = [freed; 2];
-    // SAFETY: the child writes to the block, which is the test's, asks for what must be refused before any lock is
+    // SAFETY: the child writes to the block, which is the test's, makes calls that must be refused before any lock is
     // taken, and ends at once.
     match unsafe { libc::fork() } {
         0 => {
@@ -228,7 +228,7 @@ fn a_child_shares_the_memory_and_not_the_books() {
                 && frames.alloc_bulk(here, plain(0), &mut some) == Err(FrameError::Forked)
                 && frames.purge(PageCount(u64::MAX)).pages == PageCount(0)
                 && frames.compact() == Landed::default();
-            // SAFETY: ends the child without running anything of the parent's.
+            // SAFETY: ends the child without running code of the parent.
             unsafe { libc::_exit(i32::from(!refused)) }
         }
         child => {

@@ -1,4 +1,4 @@
-//! Page frames in a file: what is handed out, what it holds, and who may take it back.
+//! Page frames in a file: handing out, contents, and taking back.
 
 mod contents;
 mod model;
@@ -28,7 +28,7 @@ pub(crate) fn owner(frames: &Frames, rank: usize) -> CpuId {
     frames.owners().by_rank(rank).expect("an owner of the test")
 }
 
-/// A request that tries nothing but what is free, for contents of any kind.
+/// Returns a request for free blocks alone, with contents of any kind.
 fn plain(of: u8) -> FrameRequest {
     FrameRequest::new(order(of), Migratetype::Movable).fill(Fill::Anything).effort(Effort::AtHand)
 }
@@ -37,19 +37,19 @@ fn plain(of: u8) -> FrameRequest {
 pub(crate) fn stamp(frames: &Frames, block: FrameBlock, stamp: u64) {
     for pfn in block.pfn.0..block.end().0 {
         let at = frames.address(Pfn(pfn)).expect("a frame").cast::<u64>();
-        // SAFETY: the block is the test's, in whose one thread nobody else uses it.
+        // SAFETY: the block is the test's, whose one thread alone uses it.
         unsafe { at.write(stamp ^ pfn) };
         // SAFETY: as above; the last word of the same page.
         unsafe { at.add(511).write(stamp) };
     }
 }
 
-/// Expects what [`stamp`] wrote to `at`, where the frames of `block` are seen.
+/// Expects the stamps of [`stamp`] at the frames of `block`, as seen from `at`.
 #[track_caller]
 pub(crate) fn check_stamp(frames: &Frames, block: FrameBlock, stamp: u64) {
     for pfn in block.pfn.0..block.end().0 {
         let at = frames.address(Pfn(pfn)).expect("a frame").cast::<u64>();
-        // SAFETY: the block is the test's, in whose one thread nobody else uses it.
+        // SAFETY: the block is the test's, whose one thread alone uses it.
         let first = unsafe { at.read() };
         // SAFETY: as above; the last word of the same page.
         let last = unsafe { at.add(511).read() };
@@ -57,7 +57,7 @@ pub(crate) fn check_stamp(frames: &Frames, block: FrameBlock, stamp: u64) {
     }
 }
 
-/// Expects zeros.
+/// Expects zeros in all frames of a block.
 #[track_caller]
 pub(crate) fn check_zero(frames: &Frames, block: FrameBlock) {
     let at = frames.address(block.pfn).expect("a frame").cast::<u64>();

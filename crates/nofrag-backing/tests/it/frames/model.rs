@@ -13,7 +13,7 @@ use rand_pcg::Pcg64;
 
 use super::{MIB, check_stamp, check_zero, owner, stamp};
 
-/// What must be so: blocks in use do not overlap, and each holds what was written to it last.
+/// The expected state: blocks in use do not overlap, and each holds its last stamp.
 struct Model {
     frames: Frames,
     live: BTreeMap<u64, (FrameBlock, u64)>,

@@ -1,4 +1,4 @@
-//! Residents who move: memory in pieces becomes whole, and nothing is lost on the way.
+//! Residents that move: memory in pieces becomes whole, and nothing is lost on the way.
 
 use std::sync::{Arc, Mutex, Weak};
 
@@ -9,12 +9,12 @@ use nofrag_backing::frames::{Effort, FrameBlock, FrameRequest, Frames, Residents
 
 use super::{BOTH, check_stamp, frames, order, owner, plain};
 
-/// Owns pages, each with a stamp, and knows where they are.
+/// A resident that owns pages, each with a stamp, and knows their places.
 #[derive(Debug)]
 struct Tenant {
     frames: Arc<Frames>,
     pages: Mutex<Vec<(FrameBlock, u64)>>,
-    /// What it does besides.
+    /// Its further behaviour.
     habit: Habit,
 }
 
@@ -64,7 +64,7 @@ impl Residents for Tenant {
     }
 }
 
-/// A tenant of every `one_in`th page, stamped, and all others free.
+/// Returns a tenant of every `one_in`th page, stamped, with all others free.
 fn scattered(sharing: Sharing, habit: Habit, one_in: usize) -> Arc<Tenant> {
     let frames = Arc::new(frames(8, 1, sharing));
     let here = owner(&frames, 0);
@@ -86,17 +86,17 @@ fn scattered(sharing: Sharing, habit: Habit, one_in: usize) -> Arc<Tenant> {
     tenant
 }
 
-/// A stamp that does not depend on the frame.
+/// Writes a stamp that does not depend on the frame.
 fn write_stamp(frames: &Frames, block: FrameBlock, stamp: u64) {
     let at = frames.address(block.pfn).unwrap().cast::<u64>();
-    // SAFETY: the block is the test's, in whose one thread nobody else uses it.
+    // SAFETY: the block is the test's, whose one thread alone uses it.
     unsafe { at.write(stamp) };
 }
 
 fn check_pages(tenant: &Tenant) {
     for &(block, stamp) in tenant.pages.lock().unwrap().iter() {
         let at = tenant.frames.address(block.pfn).unwrap().cast::<u64>();
-        // SAFETY: the block is the test's, in whose one thread nobody else uses it.
+        // SAFETY: the block is the test's, whose one thread alone uses it.
         assert_eq!(unsafe { at.read() }, stamp, "{block:?}");
     }
     tenant.frames.check().unwrap();
@@ -180,7 +180,7 @@ fn a_move_to_a_block_in_use_is_refused() {
     check_pages(&tenant);
 }
 
-/// Panics when its moves are done.
+/// A resident that panics when its moves are done.
 #[derive(Debug)]
 struct Panicking(Arc<Tenant>);
 
@@ -213,7 +213,7 @@ fn a_resident_that_panics_loses_no_frames() {
     }
 }
 
-/// Says that blocks are where others were to go.
+/// A resident that reports blocks at the targets of others.
 #[derive(Debug)]
 struct Confused(Arc<Frames>);
 

@@ -1,4 +1,4 @@
-//! What is handed out, and what it costs in mappings and calls.
+//! Areas that are handed out, and their costs in mappings and calls.
 
 use nofrag::check::Check;
 use nofrag::page::Migratetype;
@@ -40,7 +40,7 @@ fn scattered_frames_stand_in_a_row() {
     assert_eq!((mapped.check(), shown_areas(&mapped).len()), (Ok(()), 0));
 }
 
-/// Adjacent pages of consecutive frames are one area of the kernel, however they were mapped.
+/// Adjacent pages of consecutive frames are one area of the kernel, in whichever calls they were mapped.
 /// Source: docs/sources/backing.md#oracle-2.
 #[test]
 fn adjacent_pages_of_consecutive_frames_are_one_area() {
@@ -74,7 +74,7 @@ fn frames_in_a_row_are_mapped_in_one_call() {
     }
 }
 
-/// A block of many mappings must not be taken away in many calls, nor by `munmap`.
+/// A block of many mappings must not be removed in many calls, nor by `munmap`.
 /// Source: docs/sources/backing.md#munmap-block-no-batch.
 #[test]
 fn munmap_block_no_batch() {
@@ -93,7 +93,7 @@ fn munmap_block_no_batch() {
     assert_eq!(shown_areas(&mapped).len(), 0);
 }
 
-/// A call reaches over what is inaccessible already, and never over what is shown.
+/// A call reaches over pages that are inaccessible already, and never over those that are shown.
 #[test]
 fn one_call_hides_all_that_lies_between_two_live_areas() {
     let mapped = space(8, 64);
@@ -116,7 +116,7 @@ fn one_call_hides_all_that_lies_between_two_live_areas() {
             pages(area).for_each(|vpn| assert_eq!(seen(&mapped, vpn), (1, vpn.0)));
         }
     }
-    // Ten that are apart by what is inaccessible already.
+    // Ten that are apart by pages that are inaccessible already.
     for area in areas.iter_mut().skip(2).step_by(3).take(10) {
         mapped.vfree(here, area.take().unwrap()).unwrap();
     }
@@ -210,7 +210,7 @@ fn frames_that_are_not_in_use_are_not_shown() {
     assert_eq!((mapped.check(), shown_areas(&mapped).len()), (Ok(()), 0));
 }
 
-/// At the budget of mappings what is freed is flushed, then larger blocks are taken, then it is said.
+/// At the budget of mappings freed areas are flushed, then larger blocks are taken, then the request fails.
 #[test]
 fn the_budget_of_mappings_holds() {
     let config = MappedConfig { mappings: Some(40), ..MappedConfig::new(64 * MIB) };

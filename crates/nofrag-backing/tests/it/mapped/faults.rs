@@ -1,4 +1,4 @@
-//! Every call fails once, and what was begun is undone whole.
+//! Every call fails once, and all calls before it are undone.
 
 use nofrag::check::Check;
 use nofrag::vmap::MapRamError;
@@ -42,7 +42,7 @@ fn a_mapping_that_fails_half_way_is_undone_whole() {
     }
 }
 
-/// `mmap` fails where the kernel allows no more mappings; then what was mapped is at least out of reach.
+/// `mmap` fails where the kernel allows no more mappings; then the mapped pages are at least out of reach.
 #[test]
 fn an_undo_that_fails_hides_what_it_cannot_take_away() {
     let mapped = space(8, 64);
@@ -59,7 +59,7 @@ fn an_undo_that_fails_hides_what_it_cannot_take_away() {
     assert_eq!(read_in_child(&mapped, start), Read::Signal(libc::SIGSEGV));
 }
 
-/// Neither `mmap` nor `mprotect`: frames stay held, the addresses unused, until a flush succeeds.
+/// Neither `mmap` nor `mprotect` works: frames stay held, the addresses unused, until a flush succeeds.
 #[test]
 fn a_flush_that_fails_keeps_frames_and_addresses_apart() {
     let mapped = space(4, 64);

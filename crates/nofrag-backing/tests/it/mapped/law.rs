@@ -21,7 +21,7 @@ fn a_freed_area_shows_nothing_of_others_and_after_a_flush_nothing_at_all() {
         pages(&area).for_each(|vpn| stamp(&mapped, vpn, 0x11));
         let old = area.start();
         mapped.vfree(here, area).unwrap();
-        // Everybody else takes all the memory that he can get, and writes to it.
+        // Other users take all the memory that they can get, and write to it.
         let page = FrameRequest::new(Order::ZERO, Migratetype::Movable);
         let page = page.fill(Fill::Anything).effort(Effort::AtHand);
         let others: Vec<_> =

@@ -1,4 +1,4 @@
-//! Scattered frames at adjacent addresses, and what is left of them when they are freed.
+//! Scattered frames at adjacent addresses, and their state after they are freed.
 
 mod areas;
 mod faults;
@@ -18,7 +18,7 @@ use nofrag_backing::maps::{self, MapsLine};
 
 use crate::frames::MIB;
 
-/// A space of `va_mib` over `mib` of frames, for two owners.
+/// Makes a space of `va_mib` over `mib` of frames, for two owners.
 fn space(mib: u64, va_mib: u64) -> Mapped {
     space_with(mib, &MappedConfig::new(va_mib * MIB))
 }
@@ -33,7 +33,7 @@ fn owner(mapped: &Mapped, rank: usize) -> CpuId {
     mapped.frames().owners().by_rank(rank).expect("an owner of the test")
 }
 
-/// Takes so many single frames, none beside the next: every second one stays in use.
+/// Takes `count` single frames, none beside the next: every second one stays in use.
 fn scatter(mapped: &Mapped, count: usize) -> Vec<FrameBlock> {
     let here = owner(mapped, 0);
     let page = FrameRequest::new(Order::ZERO, Migratetype::Unmovable).effort(Effort::AtHand);
@@ -56,31 +56,31 @@ fn pages(area: &VmallocArea) -> impl Iterator<Item = Vpn> {
 /// Writes a stamp and the number of the page to a page.
 fn stamp(mapped: &Mapped, vpn: Vpn, stamp: u64) {
     let at = mapped.address(vpn).expect("a page of the space").cast::<u64>();
-    // SAFETY: the page belongs to an area of the test, in whose one thread nobody else uses it.
+    // SAFETY: the page belongs to an area of the test, whose one thread alone uses it.
     unsafe { at.write(stamp) };
     // SAFETY: as above; the last word of the page.
     unsafe { at.add(511).write(vpn.0) };
 }
 
-/// What stands at the beginning and the end of a page.
+/// Reads the beginning and the end of a page.
 fn seen(mapped: &Mapped, vpn: Vpn) -> (u64, u64) {
     let at = mapped.address(vpn).expect("a page of the space").cast::<u64>();
-    // SAFETY: the page belongs to an area of the test, in whose one thread nobody else uses it.
+    // SAFETY: the page belongs to an area of the test, whose one thread alone uses it.
     let first = unsafe { at.read() };
     // SAFETY: as above; the last word of the page.
     (first, unsafe { at.add(511).read() })
 }
 
-/// The same of a frame, through the window.
+/// Reads the beginning and the end of a frame, through the window.
 fn seen_in_frame(mapped: &Mapped, pfn: nofrag::units::Pfn) -> (u64, u64) {
     let at = mapped.frames().address(pfn).expect("a frame").cast::<u64>();
-    // SAFETY: the frame belongs to the test, in whose one thread nobody else uses it.
+    // SAFETY: the frame belongs to the test, whose one thread alone uses it.
     let first = unsafe { at.read() };
     // SAFETY: as above; the last word of the frame.
     (first, unsafe { at.add(511).read() })
 }
 
-/// The kernel's areas in a space that show frames.
+/// Returns the kernel's areas in a space that show frames.
 fn shown_areas(mapped: &Mapped) -> Vec<MapsLine> {
     let span = mapped.span();
     let own = maps::of_process(rustix::process::getpid()).expect("there is /proc");
@@ -88,7 +88,7 @@ fn shown_areas(mapped: &Mapped) -> Vec<MapsLine> {
     inside.filter(|line| line.name.contains("nofrag-frames")).collect()
 }
 
-/// How a child that reads the page ends: with the lowest byte that it saw, or by a signal.
+/// The end of a child that reads the page: with the lowest byte that it saw, or by a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Read {
     Byte(u8),
@@ -102,12 +102,12 @@ fn read_in_child(mapped: &Mapped, vpn: Vpn) -> Read {
     // SAFETY: the child reads a byte and ends at once: it takes no lock and allocates nothing.
     match unsafe { libc::fork() } {
         0 => {
-            // A fault shall end the child, whatever handler the parent has.
+            // A fault shall end the child, also if the parent has a handler.
             // SAFETY: sets the default action, in the child alone.
             unsafe { libc::signal(libc::SIGSEGV, libc::SIG_DFL) };
             // SAFETY: a volatile read of an address of the space: at worst the child faults, which is expected.
             let byte = unsafe { at.read_volatile() };
-            // SAFETY: ends the child without running anything of the parent's.
+            // SAFETY: ends the child without running code of the parent.
             unsafe { libc::_exit(i32::from(byte)) }
         }
         child => {

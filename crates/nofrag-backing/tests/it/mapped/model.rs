@@ -1,4 +1,4 @@
-//! Random operations against a list of areas, each with what was written to it.
+//! Random operations against a list of areas, each with its stamp.
 
 use nofrag::check::Check;
 use nofrag::cpu::CpuId;
@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use super::{owner, pages, seen, seen_in_frame, space_with, stamp};
 use crate::frames::MIB;
 
-/// What must be so: each area holds what was written to it last, as it is seen there and in its frames.
+/// The expected state: each area holds its last stamp, as seen there and in its frames.
 struct Model {
     mapped: Mapped,
     areas: Vec<(VmallocArea, u64)>,

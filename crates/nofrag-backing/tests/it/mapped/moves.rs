@@ -13,13 +13,13 @@ use nofrag_backing::mapped::{Mapped, Mobility, Relocation, VmallocArea, VmallocR
 
 use super::{owner, pages, seen, space, stamp};
 
-/// Moves what nobody writes to meanwhile: copies, and maps over.
+/// A mover of frames to which no thread writes meanwhile: it copies, and maps over.
 #[derive(Debug)]
 struct Quiet(Arc<Mapped>);
 
 fn copy_and_map_over(relocation: &Relocation<'_>) -> bool {
     let Relocation { at, bytes, from, to, file, offset } = *relocation;
-    // SAFETY: the source is what the area shows, which nobody writes to; the target was set aside for it.
+    // SAFETY: the area shows the source, to which no thread writes; the target was set aside for it.
     unsafe { to.copy_from_nonoverlapping(from, bytes) };
     map_over(at, bytes, file, offset)
 }
@@ -27,7 +27,7 @@ fn copy_and_map_over(relocation: &Relocation<'_>) -> bool {
 fn map_over(at: *mut u8, bytes: usize, file: BorrowedFd<'_>, offset: u64) -> bool {
     use rustix::mm::{MapFlags, ProtFlags, mmap};
     let (both, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
-    // SAFETY: the range belongs to an area that is locked against its end, and shows the same as before.
+    // SAFETY: the range belongs to an area that is locked against its end, and shows the same contents as before.
     unsafe { mmap(at.cast(), bytes, both, flags, file, offset) }.is_ok()
 }
 
@@ -46,7 +46,7 @@ impl Residents for Quiet {
     }
 }
 
-/// Areas of movable frames all over memory, in each pageblock some, and the one who moves them.
+/// Makes areas of movable frames all over memory, in each pageblock some, and their mover.
 fn in_pieces(mib: u64) -> (Arc<Mapped>, Arc<Quiet>, Vec<VmallocArea>) {
     let mapped = Arc::new(space(mib, 8 * mib));
     let here = owner(&mapped, 0);
@@ -120,7 +120,7 @@ fn a_move_that_nobody_asked_for_is_refused() {
     check_areas(&mapped, &areas);
 }
 
-/// Carries out other moves than those that it is asked for, and panics in the last one.
+/// A resident that carries out other moves than those that it is asked for, and panics in the last one.
 #[derive(Debug)]
 struct Confused(Arc<Mapped>);
 
@@ -135,8 +135,8 @@ impl Residents for Confused {
     }
 }
 
-/// The target of another block's move was taken for one's own, and the panic that followed left books that were wrong;
-/// so did a panic of who exchanges: two mappings stayed booked.
+/// The target of another block's move was taken for the block's own, and the panic that followed left books that were
+/// wrong; so did a panic of the function that exchanges: two mappings stayed booked.
 #[test]
 fn a_confused_resident_confuses_nobody_else() {
     let (mapped, _quiet, areas) = in_pieces(8);
@@ -185,7 +185,7 @@ fn gfxr_1161_window() {
     check_areas(&mapped, &areas);
 }
 
-/// After a move the area shows the new frame; what refers to the old one besides still reads that.
+/// After a move the area shows the new frame; other references to the old one still read that.
 /// Source: docs/sources/backing.md#oracle-5.
 #[test]
 fn after_a_move_the_area_shows_the_new_frame_and_aliases_the_old() {
@@ -195,7 +195,7 @@ fn after_a_move_the_area_shows_the_new_frame_and_aliases_the_old() {
     let moved = |&at: &usize| mapped.blocks(areas[at].start())[0] != old[at];
     let moved = (0..areas.len()).find(moved).expect("it says so");
     let alias = mapped.frames().address(old[moved].pfn).unwrap().cast::<u64>();
-    // SAFETY: a read of the window; the frame is free, and nobody writes to it.
+    // SAFETY: a read of the window; the frame is free, and no thread writes to it.
     assert_eq!(unsafe { alias.read() }, 4 * moved as u64, "the old frame is as it was");
     stamp(&mapped, areas[moved].start(), 0xbeef);
     assert_eq!(seen(&mapped, areas[moved].start()).0, 0xbeef);
@@ -203,7 +203,7 @@ fn after_a_move_the_area_shows_the_new_frame_and_aliases_the_old() {
     assert_eq!(unsafe { alias.read() }, 4 * moved as u64, "and does not change with the new one");
 }
 
-/// A block that two areas show has two users, of whom a move would tell one.
+/// A block that two areas show has two users, of which a move would tell one.
 #[test]
 fn a_block_that_is_mapped_twice_is_not_moved() {
     let (mapped, _quiet, areas) = in_pieces(8);
@@ -222,7 +222,7 @@ fn a_block_that_is_mapped_twice_is_not_moved() {
     check_areas(&mapped, &areas);
 }
 
-/// What a block is for is asked again where nobody can say otherwise: at the page where it stands.
+/// The use of a block is checked again where it is certain: at the page where the block is mapped.
 #[test]
 fn a_block_that_says_it_stands_elsewhere_is_not_moved() {
     let (mapped, _quiet, areas) = in_pieces(8);

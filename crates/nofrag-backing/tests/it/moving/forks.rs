@@ -1,4 +1,4 @@
-//! What children of a fork may do with what their parent moves, and what movers do when a request is refused.
+//! Children of a fork and the moving memory of their parent, and movers whose requests are refused.
 
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -61,7 +61,7 @@ fn a_child_takes_and_gives_back_none_of_its_parents_blocks() {
             && handles.compact() == Default::default()
             && daemon.worked() == Worked::default();
         daemon.nudge();
-        // There is no thread that it could wait for.
+        // The child has no thread to wait for.
         drop(daemon);
         drop(handles);
         refused
@@ -80,12 +80,12 @@ fn a_registration_that_is_refused_is_undone() {
     let armed = faults::inject([Fault::always(Call::UserfaultfdRequest, Errno::NOMEM)]);
     let first = mover.move_run(&area, 0..2, 2, PROTECT);
     assert_eq!(first, refused(Step::Register, Errno::NOMEM));
-    // Some of it may be registered.
+    // A part of the run may be registered.
     let second = mover.move_run(&area, 0..2, 2, PROTECT);
     assert_eq!(second, refused(Step::Settle, Errno::NOMEM));
     drop(armed);
     assert_eq!(mover.settle(&area), Ok(()));
-    // Another's registration is left alone.
+    // A registration of another userfaultfd is left alone.
     let armed = faults::inject([Fault::always(Call::UserfaultfdRequest, Errno::BUSY)]);
     let before = faults::made();
     let busy = mover.move_run(&area, 0..2, 2, PROTECT);
@@ -112,7 +112,7 @@ fn writers_go_on_though_a_child_has_the_descriptor_too() {
         unsafe { libc::pause() };
         true
     });
-    // Nothing works any more once the run is protected.
+    // No request works any more once the run is protected.
     let requests = Fault { after: 2, ..Fault::always(Call::UserfaultfdRequest, Errno::NOMEM) };
     let armed = faults::inject([requests, Fault::always(Call::Mmap, Errno::NOMEM)]);
     let refused = Err(MoveError::System { step: Step::Map, error: Errno::NOMEM });
@@ -126,7 +126,7 @@ fn writers_go_on_though_a_child_has_the_descriptor_too() {
             thread::sleep(Duration::from_millis(1));
         }
         let went_on = writer.is_finished();
-        // With the child its descriptor goes, and whoever waits is woken.
+        // With the child its descriptor goes, and waiting threads are woken.
         // SAFETY: the child is ours.
         unsafe { libc::kill(child, libc::SIGKILL) };
         ends(child);

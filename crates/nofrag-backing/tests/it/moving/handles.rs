@@ -1,4 +1,4 @@
-//! Handles over frames: what compaction moves, and what it must not.
+//! Handles over frames: blocks that compaction moves, and blocks that it must not move.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -181,7 +181,7 @@ fn kcompactd_works_ahead_on_a_thread_and_stops_cleanly() {
     let kept = sparse(&handles, owner);
     let pace = Pace { look_every: Duration::from_millis(5), ..Pace::default() };
     let daemon = Background::of_handles(&handles, pace).unwrap();
-    // It looks at the score twice a second.
+    // The daemon looks at the score twice a second.
     let end = Instant::now() + Duration::from_secs(20);
     while whole_blocks(&handles) < 13 && Instant::now() < end {
         daemon.nudge();
@@ -243,7 +243,7 @@ struct OwnerOfThread {
 
 impl Residents for OwnerOfThread {
     fn move_frames(&self, _: &Moves) -> MoveResults {
-        // Who waits no longer has failed already.
+        // A test that no longer waits has failed already.
         let _ = self.called.lock().unwrap().send(());
         let _ = self.go_on.lock().unwrap().recv();
         MoveResults(0)
@@ -313,7 +313,7 @@ fn oracle_6_blocks_become_huge_pages_whatever_the_settings_are() {
     assert_eq!(handles.collapse(small), Err(HandleError::Small(Order::ZERO)));
 }
 
-/// It named the block in the slot of the same number, and freed it.
+/// The stale handle named the block in the slot of the same number, and freed it.
 #[test]
 fn a_handle_of_another_table_is_refused() {
     let [one, other] = [(); 2].map(|()| Handles::new(&FramesConfig::new(2 << 20), 4).unwrap());

@@ -46,7 +46,7 @@ impl Ground {
         Ground { mapped, owner, areas: kept.into_iter().map(|(_, area)| area).collect() }
     }
 
-    /// The first word of a page of an area.
+    /// Returns the first word of a page of an area.
     fn word(&self, area: usize, page: u64) -> &AtomicU64 {
         let start = self.areas[area].start();
         let at = self.mapped.address(nofrag::units::Vpn(start.0 + page)).unwrap();
@@ -129,7 +129,7 @@ fn areas_and_handles_share_frames() {
     let Some(_) = userfaultfd(Features::WRITE_PROTECT_SHARED) else { return };
     let frames = Arc::new(Frames::new(&FramesConfig::new(MEMORY)).unwrap());
     let ground = Ground::over(Arc::clone(&frames));
-    // SAFETY: what the ground's areas and these handles have is given back by them alone.
+    // SAFETY: blocks of the ground's areas and of these handles are given back through these alone.
     let handles = unsafe { Handles::over(frames, 2000) }.unwrap();
     let handles = Arc::new(handles);
     let taken: Vec<_> =

@@ -9,7 +9,7 @@ mod signals;
 
 use nofrag_backing::moving::userfaultfd::{Features, OpenError, Userfaultfd};
 
-/// Whether this system lets tests have a userfaultfd with `features`; says why not.
+/// Opens a userfaultfd with `features`, if this system allows tests to have one; prints why not.
 pub(crate) fn userfaultfd(features: Features) -> Option<Userfaultfd> {
     match Userfaultfd::open(features) {
         Ok(descriptor) => Some(descriptor),

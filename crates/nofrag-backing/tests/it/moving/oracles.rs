@@ -1,4 +1,4 @@
-//! What the kernel must do for moves to be right.
+//! Properties of the kernel on which moves rely.
 //!
 //! Source: docs/sources/backing.md#oracle-4, #oracle-5, #oracle-10.
 
@@ -14,7 +14,7 @@ use super::userfaultfd;
 
 const WRITE_PROTECT: Features = Features::WRITE_PROTECT_SHARED;
 
-/// All ways that this system allows.
+/// Returns all ways that this system allows.
 fn ways() -> Vec<Way> {
     let allowed = userfaultfd(WRITE_PROTECT).is_some();
     Way::ALL.into_iter().filter(|way| allowed || !way.needs_userfaultfd()).collect()
@@ -39,7 +39,7 @@ fn oracle_3_no_write_is_lost_by_any_way_of_four() {
 
 #[test]
 fn oracle_3_without_protection_writes_are_lost() {
-    // Writers and mover must run at once for that, which a busy machine may not let them for a while.
+    // Writers and mover must run at once for that, which a busy machine may prevent for a while.
     let lost = |pages| (0..200).any(|_| measured(vec![Way::Unprotected], pages, 200)[0].lost > 0);
     for pages in [1, 16, 64, 512] {
         assert!(lost(pages), "the control loses writes, else the others prove nothing");

@@ -1,4 +1,4 @@
-//! Runs of areas that move: what they hold, what is refused, and what a failure leaves.
+//! Runs of areas that move: their contents, refusals, and the state after failures.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -20,7 +20,7 @@ const WORDS: usize = 512;
 const PINS: Method = Method::Pins(Patience::NONE);
 const PROTECT: Method = Method::WriteProtect(Fill::OnFault);
 
-/// Every way that this system allows, with the access that it is for.
+/// Returns every method that this system allows, with the access that it is for.
 fn methods() -> Vec<(Method, Access)> {
     let mut methods = vec![(PINS, Access::Pinned), (Method::Mprotect, Access::Direct)];
     if userfaultfd(Features::WRITE_PROTECT_SHARED).is_some() {
@@ -48,7 +48,7 @@ fn read(area: &LiveArea<'_>, page: usize) -> u64 {
     both[0]
 }
 
-/// What the area shows must be the pages that it says, and the mappings within what is booked.
+/// Checks that the area shows the pages of its table, and that the mappings are within the booked number.
 fn check(area: &LiveArea<'_>, model: &[u64], shows: &[u64]) {
     for (page, (&value, &shown)) in model.iter().zip(shows).enumerate() {
         assert_eq!(
@@ -156,7 +156,7 @@ fn mover_vma_growth() {
         let shows: Vec<_> = (0..200).map(|page| area.shows(page).unwrap()).collect();
         check(&area, &model, &shows);
         assert!(file.mappings().used() <= budget);
-        // Back where it joins its neighbours, a run needs none; and then there is room again.
+        // Back beside its neighbours, a run needs no mapping; and then there is room again.
         assert_eq!(mover.move_run(&area, 2..3, 2, method), Ok(()), "{method:?}");
         assert_eq!(mover.move_run(&area, 150..151, 300, method), Ok(()));
         let full = budget - file.mappings().used();
@@ -168,7 +168,7 @@ fn mover_vma_growth() {
     }
 }
 
-/// The calls that a move makes, in order: each may be made to fail.
+/// Returns the calls of a move, in order: each may be made to fail.
 fn calls(method: Method) -> Vec<(Call, u32)> {
     match method {
         Method::Pins(_) => vec![(Call::Mmap, 0)],
@@ -181,7 +181,7 @@ fn calls(method: Method) -> Vec<(Call, u32)> {
     }
 }
 
-/// Whether all pages can be written, by somebody who is not the mover.
+/// Returns true if all pages can be written, by a thread that is not the mover.
 fn can_be_written(area: &LiveArea<'_>, value: u64) -> bool {
     let write = || (0..area.pages() as usize).for_each(|page| write(area, page, value));
     thread::scope(|scope| scope.spawn(write).join().is_ok())
@@ -205,7 +205,7 @@ fn whatever_call_fails_a_move_is_done_or_undone_and_nobody_waits() {
                 drop(armed);
                 let case = format!("{method:?}: {call:?} {after} {error} {times}: {result:?}");
                 let passing = matches!(error, Errno::AGAIN | Errno::INTR) && times == 1;
-                // What fails after the new mapping stands does not undo it.
+                // A failure after the new mapping exists does not undo it.
                 let late = call == Call::UserfaultfdRequest && after >= 2;
                 assert_eq!(result.is_ok(), passing || late, "{case}");
                 let shows = if result.is_ok() { [0, 5, 6, 3] } else { [0, 1, 2, 3] };
@@ -328,7 +328,7 @@ fn a_protection_that_could_not_be_taken_back_is_owed() {
     assert_eq!(mover.move_run(&area, 0..2, 2, PROTECT), owed, "it comes first");
     drop(armed);
     thread::scope(|scope| {
-        // It tries again and again until the debt is paid.
+        // The writer tries again and again until the debt is paid.
         let writer = scope.spawn(|| area.words().unwrap()[0].store(5, Ordering::Relaxed));
         assert_eq!(mover.settle(&area), Ok(()));
         writer.join().unwrap();

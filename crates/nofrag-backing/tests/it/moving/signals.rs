@@ -76,14 +76,14 @@ fn has_lost_the_handler() {
     let file = LiveFile::new(4).unwrap();
     let area = file.map(0, 2, Access::Direct, Reach::Processors).unwrap();
     assert_eq!(Mover::new().move_run(&area, 0..2, 2, Method::Mprotect), Ok(()));
-    // SAFETY: it reads what is there into a structure of ours.
+    // SAFETY: it reads the present action into a structure of ours.
     let mut ours: libc::sigaction = unsafe { std::mem::zeroed() };
     // SAFETY: as above.
     unsafe { libc::sigaction(libc::SIGSEGV, ptr::null(), &mut ours) };
     set(libc::SIG_DFL);
     let refused = Mover::new().move_run(&area, 0..2, 0, Method::Mprotect);
     assert_eq!(refused, Err(MoveError::HandlerReplaced));
-    // SAFETY: it is what was there before.
+    // SAFETY: it restores the action from before.
     unsafe { libc::sigaction(libc::SIGSEGV, &ours, ptr::null_mut()) };
     assert_eq!(Mover::new().move_run(&area, 0..2, 0, Method::Mprotect), Ok(()));
     children::say(&children::parent(), 1);
