@@ -1,4 +1,4 @@
-//! What stands in a table: numbers stay numbers until they are read.
+//! Cells of tables: numbers stay numbers until they are read.
 
 use std::fmt;
 
@@ -7,48 +7,46 @@ use crate::{Quantity, Spread, Tone, count, percent};
 /// A cell of a table.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Cell {
-    /// There is no such figure: a dash.
+    /// There is no such figure: shown as a dash.
     #[default]
     Missing,
-    /// Words.
     Text(String),
     /// Words that judge, in their colour.
     Judged(Tone, String),
-    /// A number.
     Number(Quantity),
     /// A median with half its range in percent.
     Median(Quantity, Option<f64>),
-    /// Words about a number, by which they are sorted.
+    /// Words about a number; tables are sorted by the number.
     About(f64, String),
 }
 
 impl Cell {
-    /// Words about a number, such as two that belong together: tables are sorted by the number.
+    /// Returns a cell with words about a number, such as two that belong together: tables are sorted by the number.
     #[must_use]
     pub fn about(quantity: Quantity, text: String) -> Cell {
         Cell::About(quantity.base(), text)
     }
 
-    /// Words that judge.
+    /// Returns a cell with words that judge.
     #[must_use]
     pub fn judged(tone: Tone, words: impl Into<String>) -> Cell {
         Cell::Judged(tone, words.into())
     }
 
-    /// A part of a whole in percent; of nothing there is none.
+    /// Returns a part of a whole in percent; missing if the whole is zero.
     #[must_use]
     pub fn share(part: u64, whole: u64) -> Cell {
         (whole > 0).then(|| percent(part as f64 * 100.0 / whole as f64, 1)).into()
     }
 
-    /// The median of repetitions with half their range, if there are several.
+    /// Returns the median of repetitions with half their range, if there are several.
     #[must_use]
     pub fn median(time: &Spread) -> Cell {
         let half = (time.samples.len() > 1).then(|| 50.0 * time.relative_width());
         Cell::Median(crate::number(time.median), half)
     }
 
-    /// What tables are sorted by, in the base of its unit.
+    /// Returns the number by which tables are sorted, in the base of its unit.
     #[must_use]
     pub fn key(&self) -> Option<f64> {
         match self {
@@ -58,7 +56,7 @@ impl Cell {
         }
     }
 
-    /// Its colour.
+    /// Returns the colour of the cell: plain, unless its words judge.
     #[must_use]
     pub fn tone(&self) -> Tone {
         match self {
@@ -67,7 +65,7 @@ impl Cell {
         }
     }
 
-    /// Whether there is a figure or a word.
+    /// Returns true if the cell has a figure or a word.
     #[must_use]
     pub fn is_there(&self) -> bool {
         *self != Cell::Missing
@@ -130,7 +128,7 @@ impl<T: Into<Cell>> From<Option<T>> for Cell {
     }
 }
 
-/// A row of [`Cell`]s: each is made of words, a [`Quantity`], a count, or of one that may be missing.
+/// Makes a row of [`Cell`]s: each from words, a [`Quantity`], a count, or an `Option` of one of these.
 #[macro_export]
 macro_rules! cells {
     ($($cell:expr),* $(,)?) => { vec![$($crate::Cell::from($cell)),*] };

@@ -1,11 +1,11 @@
-//! What nofrag finds, as people read it: text for a terminal, a page for a browser.
+//! The results of nofrag, as people read them: text for a terminal, a page for a browser.
 //!
-//! A [`Section`] is a part of what is read: lines, a table, bars, a course over time, a map of memory. [`text_for`]
-//! makes text of sections, at most [`COLUMNS`] wide, for what a place can show ([`Look`]); [`page`] makes of them, and
-//! of drawings that only a browser has, one file that needs no other. [`host`] has both of what `nofrag-host` reports.
+//! A [`Section`] is a part of a result: lines, a table, bars, a course over time, a map of memory. [`text_for`] makes
+//! text of sections, at most [`COLUMNS`] wide, for a place with a [`Look`]; [`page`] makes of them, and of drawings
+//! that only a browser can show, one file that needs no other. [`host`] has both for the reports of `nofrag-host`.
 //!
-//! Numbers stay numbers until they are read: a [`Quantity`] knows what it counts, and a [`Cell`] of a table holds one.
-//! What was measured to take time is a [`duration`]; how long ago something was says [`duration_text`].
+//! Numbers stay numbers until they are read: a [`Quantity`] knows its unit, and a [`Cell`] of a table holds one. A
+//! measured time is a [`duration`]; [`duration_text`] writes the time since an event.
 
 mod cell;
 pub mod host;
@@ -37,7 +37,7 @@ pub use tone::Tone;
 /// The widest line of a text.
 pub const COLUMNS: u16 = 100;
 
-/// What the crate's page shows holds.
+/// The examples on the crate's page.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,28 +1,28 @@
-//! Text broken into lines.
+//! Breaking text into lines of a width.
 
 use crate::Look;
 
 impl Look {
-    /// `lead` and `text`, broken at spaces; what follows the first line is indented as far as `lead`.
+    /// Breaks `lead` and `text` at spaces; the lines after the first are indented as far as `lead`.
     #[must_use]
     pub fn wrapped(self, lead: &str, text: &str) -> String {
         self.hanging(lead, lead.chars().count(), text)
     }
 
-    /// `lead` and `text`, broken at spaces; what follows the first line is indented by `indent`.
+    /// Breaks `lead` and `text` at spaces; the lines after the first are indented by `indent`.
     #[must_use]
     pub fn hanging(self, lead: &str, indent: usize, text: &str) -> String {
         hanging(lead, indent, text, self.width)
     }
 }
 
-/// `text` with a full stop.
+/// Returns `text` with a full stop.
 #[must_use]
 pub fn sentence(text: &str) -> String {
     format!("{text}.")
 }
 
-/// `text` broken at spaces into lines of at most `columns` characters, if its words allow.
+/// Breaks `text` at spaces into lines of at most `columns` characters, if its words allow.
 #[must_use]
 pub fn wrapped(text: &str, columns: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
@@ -38,7 +38,7 @@ pub fn wrapped(text: &str, columns: usize) -> Vec<String> {
     lines
 }
 
-/// `lead` and `text`, broken at spaces into lines of at most `columns` characters; what follows the first line is
+/// Breaks `lead` and `text` at spaces into lines of at most `columns` characters; the lines after the first are
 /// indented by `indent`.
 fn hanging(lead: &str, indent: usize, text: &str, columns: usize) -> String {
     let mut out = lead.to_owned();

@@ -1,4 +1,4 @@
-//! What the place can show where a text is read: decided once, not per picture.
+//! The abilities of the place where a text is read: decided once, not per picture.
 
 use std::env;
 use std::io::{self, IsTerminal};
@@ -8,50 +8,46 @@ use crate::Tone;
 /// Characters, colour and width of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look {
-    /// Which characters may be used.
     pub glyphs: Glyphs,
-    /// Whether words may be coloured.
     pub colour: Colour,
-    /// Columns of a line.
     pub width: usize,
 }
 
-/// Which characters may be used.
+/// The characters that may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Glyphs {
     /// Block elements and lines.
     Unicode,
-    /// Plain ASCII.
     Ascii,
 }
 
-/// Whether words may be coloured.
+/// The way in which words may be coloured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Colour {
     /// By the escape sequences that every terminal understands.
     Ansi,
-    /// Not at all: for files, pipes, and who has said so.
+    /// Not at all: for files and pipes, and on request.
     None,
 }
 
 impl Look {
-    /// What a saved result looks like, and what a pipe gets of one.
+    /// The look of a saved result, and of one in a pipe.
     pub const FILE: Look =
         Look { glyphs: Glyphs::Unicode, colour: Colour::None, width: crate::COLUMNS as usize };
 
-    /// What standard output can show of a page about a host: in pipes and files plain ASCII.
+    /// Returns the look of standard output for a page about a host: in pipes and files plain ASCII.
     #[must_use]
     pub fn of_stdout() -> Look {
         Place::stdout().page()
     }
 
-    /// What standard output can show of a report. Pipes and files get what a saved one has.
+    /// Returns the look of standard output for a report. Pipes and files get the look of a saved one.
     #[must_use]
     pub fn of_report() -> Look {
         Place::stdout().report()
     }
 
-    /// `word` in the colour of `tone`.
+    /// Returns `word` in the colour of `tone`.
     #[must_use]
     pub fn tinted(self, tone: Tone, word: &str) -> String {
         match (self.colour, tone.ansi()) {
@@ -60,8 +56,8 @@ impl Look {
         }
     }
 
-    /// A finished text with its alarms coloured: words in capitals that stand for nothing else. Tables and broken lines
-    /// count columns, so that colour can come only after them.
+    /// Returns a finished text with its alarms coloured: words in capitals with no other meaning. Tables and broken
+    /// lines count columns, so that colour can come only after them.
     #[must_use]
     pub fn with_alarms(self, text: String) -> String {
         const ALARMS: [&str; 2] = ["WORSE", "BROKEN"];
@@ -74,7 +70,7 @@ impl Look {
     }
 }
 
-/// Where standard output goes, and what is said of it.
+/// The place of standard output, and the user's wishes about it.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     terminal: Option<Terminal>,
@@ -86,7 +82,6 @@ struct Place {
 struct Terminal {
     /// The locale's characters are UTF-8, and `TERM` is not `dumb`.
     shows_unicode: bool,
-    /// `TERM` is not `dumb`.
     knows_escapes: bool,
     columns: Option<u16>,
 }

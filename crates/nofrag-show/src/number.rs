@@ -5,38 +5,37 @@ use std::fmt;
 use nofrag_host::finding::grouped;
 pub use nofrag_host::finding::{bytes_text, duration_text};
 
-/// A number and what it counts. It stays one until it is read.
+/// A number with its unit. It stays one until it is read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quantity {
-    /// How much, in the base of the unit.
+    /// The amount, in the base of the unit.
     pub value: f64,
-    /// What of.
     pub unit: Unit,
 }
 
-/// What a number counts, and so how it is read.
+/// The unit of a number, which decides its form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Anything: three digits that matter, thousands apart.
+    /// Any amount: three significant digits, thousands apart.
     Number,
-    /// Whole things, thousands apart.
+    /// Whole things, with their thousands apart.
     Count,
-    /// A whole number as such, another one by its three digits that matter.
+    /// A whole number as such, another one with three significant digits.
     Plain,
-    /// How many times as much: a times sign.
+    /// A ratio, with a times sign.
     Times,
     /// Time, in the unit that suits it.
     Seconds,
     /// Memory, in the unit that suits it.
     Bytes,
-    /// So many digits behind the point.
+    /// A number with this many digits behind the point.
     Digits(usize),
-    /// Hundredths, with so many digits behind the point and their sign.
+    /// Hundredths, with this many digits behind the point and a percent sign.
     Percent(usize),
 }
 
 impl Quantity {
-    /// What it is sorted by: its value in the base of its unit.
+    /// Returns the value for sorting, in the base of its unit.
     #[must_use]
     pub const fn base(self) -> f64 {
         self.value
@@ -61,55 +60,55 @@ impl fmt::Display for Quantity {
     }
 }
 
-/// A number as people read it: three digits that matter, thousands apart.
+/// Returns a number as people read it: three significant digits, thousands apart.
 #[must_use]
 pub const fn number(value: f64) -> Quantity {
     Quantity { value, unit: Unit::Number }
 }
 
-/// A whole number with its thousands apart.
+/// Returns a whole number with its thousands apart.
 #[must_use]
 pub const fn count(value: f64) -> Quantity {
     Quantity { value, unit: Unit::Count }
 }
 
-/// A whole number as such, another one by its three digits that matter.
+/// Returns a whole number as such, another one with three significant digits.
 #[must_use]
 pub const fn plain(value: f64) -> Quantity {
     Quantity { value, unit: Unit::Plain }
 }
 
-/// A ratio with its times sign: three digits that matter.
+/// Returns a ratio with its times sign: three significant digits.
 #[must_use]
 pub const fn ratio(value: f64) -> Quantity {
     Quantity { value, unit: Unit::Times }
 }
 
-/// A duration of so many seconds in the unit that suits it.
+/// Returns a duration of `seconds` seconds in the unit that suits it.
 #[must_use]
 pub const fn duration(seconds: f64) -> Quantity {
     Quantity { value: seconds, unit: Unit::Seconds }
 }
 
-/// So many bytes in the unit that suits them.
+/// Returns `bytes` bytes in the unit that suits them.
 #[must_use]
 pub const fn bytes(bytes: u64) -> Quantity {
     Quantity { value: bytes as f64, unit: Unit::Bytes }
 }
 
-/// A number with so many digits behind its point.
+/// Returns a number with `digits` digits behind its point.
 #[must_use]
 pub const fn fixed(value: f64, digits: usize) -> Quantity {
     Quantity { value, unit: Unit::Digits(digits) }
 }
 
-/// A percentage with so many digits behind its point, and its sign.
+/// Returns a percentage with `digits` digits behind its point, and its sign.
 #[must_use]
 pub const fn percent(value: f64, digits: usize) -> Quantity {
     Quantity { value, unit: Unit::Percent(digits) }
 }
 
-/// A count with its noun.
+/// Returns a count with its noun.
 #[must_use]
 pub fn plural(count: u64, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })

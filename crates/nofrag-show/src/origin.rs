@@ -1,4 +1,4 @@
-//! What a result was made on and by.
+//! The origin of a result: binary, machine and command.
 
 use std::fs;
 use std::num::NonZero;
@@ -6,41 +6,34 @@ use std::thread;
 
 use serde::{Deserialize, Serialize};
 
-/// What a binary was made from and by.
+/// The origin of a binary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Build {
-    /// The compiler.
     pub rustc: &'static str,
-    /// The profile.
     pub profile: &'static str,
-    /// The revision.
     pub revision: &'static str,
 }
 
-/// Where a result comes from. Everything that a reader needs to make it again, and nothing that names a person or a
-/// host.
+/// The origin of a result: everything that a reader needs to make it again, and nothing that names a person or a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
     /// When the run began, in UTC.
     pub started: String,
-    /// Processor model.
     pub processor: String,
-    /// CPUs this process may use.
+    /// CPUs that this process may use.
     pub cpus: usize,
     /// Kernel name, release and architecture.
     pub kernel: String,
-    /// The compiler that made the binary.
     pub rustc: String,
-    /// The profile it was built with: times of anything but `measured` are too long.
+    /// The profile of the build: times of any other than `measured` are too long.
     pub profile: String,
-    /// The revision that was built.
     pub revision: String,
     /// The command as it was given.
     pub command: String,
 }
 
 impl Origin {
-    /// The present machine, the given binary and command line.
+    /// Returns the origin of a run on this machine, with the given binary and command line.
     #[must_use]
     pub fn here(build: Build, command: String) -> Origin {
         let Build { rustc, profile, revision } = build;
@@ -56,7 +49,7 @@ impl Origin {
         }
     }
 
-    /// The day on which the run began.
+    /// Returns the day on which the run began.
     #[must_use]
     pub fn date(&self) -> &str {
         self.started.split('T').next().unwrap_or(&self.started)
@@ -81,7 +74,7 @@ fn kernel_release() -> String {
         .map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned())
 }
 
-/// CPUs this process may use, at least one.
+/// Returns the number of CPUs that this process may use, at least one.
 #[must_use]
 pub fn cpus() -> usize {
     thread::available_parallelism().map_or(1, NonZero::get)

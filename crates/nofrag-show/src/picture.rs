@@ -1,7 +1,7 @@
-//! Pictures made of characters: bars, a course over time, how full the parts of a space are, holes, a divided line.
+//! Pictures made of characters: bars, a course over time, occupancy of the parts of a space, holes, a divided line.
 //!
 //! Every picture takes its characters from one table, [`Brushes`], which has a column for terminals without block
-//! elements. What is there must not vanish: a part that is not empty gets at least the lightest of its characters.
+//! elements. Contents must not vanish: a part that is not empty gets at least the lightest of its characters.
 
 use nofrag_host::picture::{Cell, Ink, Piece};
 
@@ -10,19 +10,19 @@ use crate::{BarGroup, OccupancyMap, Paint, bytes_text, plain};
 
 /// The characters of all pictures.
 struct Brushes {
-    /// What is in use, from a little to all of a cell.
+    /// Memory in use, from a little to all of a cell.
     solid: [char; 4],
-    /// What is taken but not in use, likewise.
+    /// Memory that is taken but not in use, from a little to all of a cell.
     faint: [char; 3],
-    /// Nothing, in a picture that ends nowhere.
+    /// A free cell, in a picture without borders.
     free: char,
     /// A share, from little to most.
     shares: [char; 3],
-    /// All of it.
+    /// A full cell of any ink.
     full: char,
-    /// Bars from the bottom, below the full one.
+    /// Bars from the bottom, below the full cell.
     up: [char; 7],
-    /// Bars from the left, below the full one, by eighths; none where only whole cells can be drawn.
+    /// Bars from the left, below the full cell, by eighths; none where only whole cells can be drawn.
     across: [&'static str; 8],
     vertical: char,
     horizontal: &'static str,
@@ -62,7 +62,7 @@ fn brushes(look: Look) -> &'static Brushes {
     }
 }
 
-/// Bars on a logarithmic scale, in groups.
+/// Draws bars on a logarithmic scale, in groups.
 pub(crate) fn bars(groups: &[BarGroup], look: Look) -> String {
     const COLUMNS: f64 = 50.0;
     let values = || groups.iter().flat_map(|group| &group.bars).map(|(_, value)| *value);
@@ -83,7 +83,7 @@ pub(crate) fn bars(groups: &[BarGroup], look: Look) -> String {
     out
 }
 
-/// A bar of so many columns, to an eighth of one.
+/// Draws a bar of `columns` columns, to an eighth of one.
 fn bar_of(columns: f64, brushes: &Brushes) -> String {
     let eighths = (columns.max(0.125) * 8.0).round() as usize;
     let bar = brushes.full.to_string().repeat(eighths / 8) + brushes.across[eighths % 8];
@@ -93,14 +93,14 @@ fn bar_of(columns: f64, brushes: &Brushes) -> String {
 const CHART_ROWS: usize = 8;
 const CHART_COLUMNS: usize = 72;
 
-/// A quantity in its course under several designs, drawn one over the other, the first at the back.
+/// Draws the course of a quantity under several designs, one over the other, the first at the back.
 pub(crate) fn chart(ends: &[String; 2], layers: &[(String, Vec<f64>)], look: Look) -> String {
     let brushes = brushes(look);
     let values = || layers.iter().flat_map(|(_, values)| values);
     let highest = values().copied().fold(f64::MIN_POSITIVE, f64::max);
     let labels = [highest, highest / 2.0, 0.0].map(|value| plain(value).to_string());
     let width = labels.iter().map(|label| label.chars().count()).max().unwrap_or(0);
-    // The last layer is the front one, however many there are.
+    // The last layer is the front one, for any number of layers.
     let all = [brushes.shares[0], brushes.shares[1], brushes.full];
     let paints = &all[all.len().saturating_sub(layers.len())..];
     let mut out = String::new();
@@ -137,7 +137,7 @@ pub(crate) fn chart(ends: &[String; 2], layers: &[(String, Vec<f64>)], look: Loo
     out
 }
 
-/// A cell that one layer fills: its top row to an eighth if it is the front one.
+/// Draws a cell that one layer fills: its top row to an eighth if it is the front one.
 fn chart_cell(height: f64, row: usize, paint: char, brushes: &Brushes) -> Option<char> {
     let eighths = 8.0 * (height - row as f64);
     match eighths.ceil() {
@@ -147,7 +147,8 @@ fn chart_cell(height: f64, row: usize, paint: char, brushes: &Brushes) -> Option
     }
 }
 
-/// How a part is painted of which this share is in use. What is painted empty or full is so to a thousandth.
+/// Returns the character of a part by the share of it that is in use. A part that is painted empty or full is so to a
+/// thousandth.
 fn shade(share: f64, brushes: &Brushes) -> char {
     match share {
         _ if share < 0.001 => ' ',
@@ -158,7 +159,7 @@ fn shade(share: f64, brushes: &Brushes) -> char {
     }
 }
 
-/// How high a bar is that stands for this share. A full one is so to a thousandth.
+/// Returns the character of a bar for this share. A full bar is so to a thousandth.
 fn bar_of_share(share: f64, brushes: &Brushes) -> char {
     match share {
         _ if share < 0.001 => ' ',
@@ -194,7 +195,7 @@ impl Paint {
     }
 }
 
-/// How full the parts of a space are at several times, a line each.
+/// Draws how full the parts of a space are at several times, a line each.
 pub(crate) fn occupancy(
     ends: &[String; 2],
     paint: Paint,
@@ -220,7 +221,7 @@ pub(crate) fn occupancy(
     out + &format!("  {}\n", paint.legend(brushes))
 }
 
-/// A space as a line, drawn by `draw` in a given number of cells; `faint` says what its faint ink stands for.
+/// Draws a space as a line, with `draw` in a given number of cells; `faint` is the meaning of faint ink.
 #[must_use]
 pub fn hole_map(draw: impl Fn(usize) -> Vec<Piece>, faint: &str, look: Look) -> String {
     const GAP_COLUMNS: usize = 20;
@@ -241,14 +242,15 @@ pub fn hole_map(draw: impl Fn(usize) -> Vec<Piece>, faint: &str, look: Look) -> 
     map + "\n" + &look.hanging("  ", 2, &legend)
 }
 
-/// The characters of solid and faint ink, from a little to all of a cell, and that of a cell with neither.
+/// Returns the characters of solid and faint ink, from a little to all of a cell, and the one of a cell with neither.
 #[must_use]
 pub fn inks(look: Look) -> [String; 3] {
     let Brushes { solid, faint, free, .. } = brushes(look);
     [String::from_iter(solid), String::from_iter(faint), free.to_string()]
 }
 
-/// A cell of `all` parts of which `part` are drawn in this ink; that of a free cell without any.
+/// Returns the character of a cell of `all` parts of which `part` are drawn in this ink; that of a free cell if `part`
+/// is zero.
 #[must_use]
 pub fn inked(ink: Ink, part: u64, all: u64, look: Look) -> char {
     let brushes = brushes(look);
@@ -263,14 +265,14 @@ pub fn inked(ink: Ink, part: u64, all: u64, look: Look) -> char {
     }
 }
 
-/// A cell shows as free only if nothing is in it.
+/// Returns the character of a cell, which shows as free only if nothing is in it.
 fn hole_cell(cell: &Cell, look: Look) -> char {
     let ink = if cell.solid_bytes >= cell.faint_bytes { Ink::Solid } else { Ink::Faint };
     let taken = cell.solid_bytes + cell.faint_bytes;
     inked(ink, taken, taken + cell.free_bytes, look)
 }
 
-/// A line of `cells` in two parts, as long as the two amounts are; none without any amount.
+/// Draws a line of `cells` in two parts, in the ratio of the two amounts; `None` if both are zero.
 #[must_use]
 pub fn divided(left: u64, right: u64, cells: usize, look: Look) -> Option<String> {
     let filled = match (right, left) {
@@ -286,7 +288,7 @@ pub fn divided(left: u64, right: u64, cells: usize, look: Look) -> Option<String
     Some(small.to_string().repeat(cells - filled) + &large.to_string().repeat(filled))
 }
 
-/// The characters of the left and the right part of a [`divided`] line.
+/// Returns the characters of the left and the right part of a [`divided`] line.
 #[must_use]
 pub fn divided_by(look: Look) -> [char; 2] {
     let brushes = brushes(look);

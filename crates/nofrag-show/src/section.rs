@@ -1,75 +1,64 @@
-//! What people read, part by part, and how it becomes lines of text.
+//! Sections of results, and their form as lines of text.
 
 use std::fmt::Write as _;
 
 use crate::look::Look;
 use crate::{COLUMNS, Cell, picture, table, wrapped};
 
-/// A part of what people read.
+/// A part of a result.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Section {
     /// Bars on a logarithmic scale, in groups.
     Bars {
-        /// What is drawn, with its unit.
+        /// Quantity that is drawn, with its unit.
         title: String,
-        /// The groups.
         groups: Vec<BarGroup>,
     },
     /// A quantity in its course, under several designs, drawn one over the other.
     Chart {
-        /// What is drawn, with its unit.
+        /// Quantity that is drawn, with its unit.
         title: String,
-        /// What to see in it.
         caption: String,
-        /// What stands below the left and the right end.
+        /// Texts below the left and the right end.
         ends: [String; 2],
         /// At most three names with their values, the first at the back; all at the same distances.
         layers: Vec<(String, Vec<f64>)>,
     },
-    /// How full the parts of a space are, or how contiguous what is free in them, at several times, under several
-    /// designs.
+    /// The occupancy of the parts of a space, or the contiguity of the free memory in them, at several times, under
+    /// several designs.
     Occupancy {
-        /// What is drawn.
         title: String,
-        /// What to see in it.
         caption: String,
-        /// What stands below the left and the right end.
+        /// Texts below the left and the right end.
         ends: [String; 2],
-        /// What the shares of the maps are, and so how they are painted.
+        /// Meaning of the shares of the maps, which decides their paint.
         paint: Paint,
-        /// One map for each design.
+        /// Maps, one for each design.
         maps: Vec<OccupancyMap>,
     },
-    /// Rows and columns.
+    /// A table of texts and numbers.
     Table {
-        /// What the table shows.
         title: String,
-        /// What a row is and how to read it.
+        /// Meaning of a row, and how to read it.
         caption: String,
-        /// How many columns, from the left, hold text; the others hold numbers.
+        /// Number of columns, from the left, that hold text; the others hold numbers.
         texts: usize,
-        /// Column names.
         header: Vec<String>,
-        /// The rows.
         rows: Vec<Vec<Cell>>,
     },
     /// Lines as they are, each wrapped and marked.
-    Lines {
-        /// What the lines are about.
-        title: String,
-        /// The lines.
-        lines: Vec<String>,
-    },
+    Lines { title: String, lines: Vec<String> },
 }
 
-/// What the shares of an occupancy map are.
+/// Meaning of the shares of an occupancy map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Paint {
-    /// Of a part, what is in use: shades.
+    /// The part in use, of the whole part: shades.
     InUse,
-    /// Of the largest order, that of the largest free block in a part: bars.
+    /// The order of the largest free block in a part, of the largest order: bars.
     FreeOrder,
-    /// Whose range covers a part: [`KERNELS`](Paint::KERNELS), [`OURS`](Paint::OURS), both as 1, or neither.
+    /// The owners of the range that covers a part: [`KERNELS`](Paint::KERNELS), [`OURS`](Paint::OURS), both as 1, or
+    /// neither.
     Ranges,
 }
 
@@ -80,31 +69,31 @@ impl Paint {
     pub const OURS: f64 = 0.5;
 }
 
-/// How full the parts of a space were under one design.
+/// Occupancy of the parts of a space under one design.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OccupancyMap {
-    /// Whose space, and what became of it.
+    /// Name of the space, and its fate.
     pub name: String,
-    /// When it was looked at, and a share for each part, from 0 to 1, from the lowest address on.
+    /// The time of each look, and a share for each part, from 0 to 1, from the lowest address on.
     pub rows: Vec<(String, Vec<f64>)>,
 }
 
-/// Bars that belong together.
+/// A group of bars that measure the same quantity.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BarGroup {
-    /// What the bars measure.
+    /// The quantity of the bars.
     pub name: String,
-    /// Whose bar, and how long it is. Lengths are positive.
+    /// Name and length of each bar. Lengths are positive.
     pub bars: Vec<(String, f64)>,
 }
 
-/// The sections as text, as a file has it.
+/// Returns the sections as text for a file.
 #[must_use]
 pub fn text(sections: &[Section]) -> String {
     text_for(sections, Look::FILE)
 }
 
-/// The sections as text for this place. Their width is that of a report everywhere.
+/// Returns the sections as text for a place with this look. Their width is that of a report everywhere.
 #[must_use]
 pub fn text_for(sections: &[Section], look: Look) -> String {
     let mut out = String::new();
@@ -154,7 +143,7 @@ fn list(out: &mut String, title: &str, lines: &[String]) {
     }
 }
 
-/// A table, unless it has no rows.
+/// Returns a table, unless it has no rows.
 #[must_use]
 pub fn table_of<C: Into<Cell>>(
     title: &str,

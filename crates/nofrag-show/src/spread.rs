@@ -1,26 +1,24 @@
 //! Medians, ranges and tails.
 //!
-//! A repetition gives one number; a [`Spread`] is what the repetitions gave together. The median stands for them
+//! A repetition gives one number; a [`Spread`] has the numbers of several repetitions. The median stands for them
 //! because a shared host disturbs upwards only, and the range says how far. Single operations, whose tail matters more
 //! than their middle, go to a [`Tail`] instead.
 
 use serde::{Deserialize, Serialize};
 
-/// What several repetitions of one measurement gave.
+/// Results of several repetitions of one measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     /// The middle sample, or the mean of the two middle ones.
     pub median: f64,
-    /// The smallest sample.
     pub min: f64,
-    /// The largest sample.
     pub max: f64,
     /// All samples in the order in which they were taken.
     pub samples: Vec<f64>,
 }
 
 impl Spread {
-    /// The spread of `samples`; `None` when there is none or one is not a number.
+    /// Returns the spread of `samples`; `None` when there is none or one is not a number.
     #[must_use]
     pub fn of(samples: Vec<f64>) -> Option<Spread> {
         if samples.is_empty() || samples.iter().any(|sample| sample.is_nan()) {
@@ -37,13 +35,13 @@ impl Spread {
         Some(Spread { median, min: sorted[0], max: sorted[sorted.len() - 1], samples })
     }
 
-    /// Width of the range over the median; zero for a median of zero.
+    /// Returns the width of the range over the median; zero for a median of zero.
     #[must_use]
     pub fn relative_width(&self) -> f64 {
         if self.median == 0.0 { 0.0 } else { (self.max - self.min) / self.median }
     }
 
-    /// Whether the two ranges share a value, so that neither side can be called smaller.
+    /// Returns true if the two ranges share a value, so that neither side can be called smaller.
     #[must_use]
     pub fn overlaps(&self, other: &Spread) -> bool {
         self.min <= other.max && other.min <= self.max
@@ -53,9 +51,8 @@ impl Spread {
 /// The upper end of many single operations, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tail {
-    /// How many operations.
     pub count: u64,
-    /// Half took at most this.
+    /// Half of the operations took at most this.
     pub p50_ns: u64,
     /// 99 % took at most this.
     pub p99_ns: u64,

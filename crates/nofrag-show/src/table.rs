@@ -9,7 +9,7 @@ use crate::COLUMNS;
 use crate::Cell;
 use crate::look::{Glyphs, Look};
 
-/// A rule above, below the header and at the end; nothing between rows.
+/// Returns a style with a rule above, below the header and at the end; none between rows.
 const fn ruled(rule: LineStyle) -> TableStyle {
     TableStyle::new().top_border(rule).header_separator(rule).bottom_border(rule)
 }
@@ -17,15 +17,15 @@ const fn ruled(rule: LineStyle) -> TableStyle {
 const UNICODE: TableStyle = ruled(LineStyle::none().fill('─').junction('─'));
 const ASCII: TableStyle = ruled(LineStyle::none().fill('-').junction('-'));
 
-/// The text column that wraps where a line is too narrow for all: the widest. A single one holds names, which stay
-/// in one piece, so that there the numbers wrap.
+/// Returns the text column that wraps where a line is too narrow for all: the widest. A single one holds names, which
+/// stay in one piece, so that there the numbers wrap.
 fn flexible_column(texts: usize, rows: &[Vec<Cell>]) -> Option<usize> {
     let width =
         |column: &usize| rows.iter().map(|row| row[*column].to_string().chars().count()).max();
     if texts > 1 { (0..texts).max_by_key(width) } else { None }
 }
 
-/// A ruled table whose first columns hold text and the others numbers.
+/// Returns a ruled table whose first columns hold text and the others numbers.
 pub(crate) fn table(texts: usize, header: &[String], rows: &[Vec<Cell>], look: Look) -> String {
     let mut grid = Grid::new();
     grid.load_style(match look.glyphs {
@@ -53,7 +53,7 @@ pub struct Numbers {
 }
 
 impl Numbers {
-    /// A table with these headings.
+    /// Returns a table with these headings.
     #[must_use]
     pub fn new(header: &[&str]) -> Numbers {
         let mut grid = Grid::new();
@@ -68,19 +68,19 @@ impl Numbers {
         Numbers { grid }
     }
 
-    /// Adds a row.
+    /// Adds a row of texts.
     pub fn row(&mut self, cells: Vec<String>) {
         self.grid.add_row(cells);
     }
 
-    /// The table as lines.
+    /// Returns the table as lines.
     #[must_use]
     pub fn text(&self) -> String {
         self.grid.trim_fmt() + "\n"
     }
 }
 
-/// Names with what they are, in two columns.
+/// Returns a table of names with their values, in two columns.
 #[must_use]
 pub fn facts(rows: &[(&str, String)]) -> String {
     let mut grid = Grid::new();

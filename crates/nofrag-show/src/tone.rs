@@ -1,25 +1,25 @@
-//! Why something is coloured.
+//! The tones of words and elements, and their colours.
 
 use std::fmt;
 
-/// Why something is coloured. Colour repeats what words say, and never says anything alone.
+/// The meaning of a colour. Colour repeats the words, and never tells anything alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tone {
-    /// Like anything else.
+    /// No particular meaning.
     #[default]
     Plain,
-    /// As it should be.
+    /// A good state.
     Good,
-    /// Something to know.
+    /// A fact to know.
     Note,
-    /// Something needs attention.
+    /// A state that needs attention.
     Warning,
-    /// Something is wrong.
+    /// A fault.
     Bad,
 }
 
 impl Tone {
-    /// The colour of a word by the escape sequences that every terminal understands; none for a plain one.
+    /// Returns the colour of a word by the escape sequences that every terminal understands; `None` for a plain one.
     pub(crate) const fn ansi(self) -> Option<&'static str> {
         match self {
             Tone::Plain => None,
@@ -31,7 +31,7 @@ impl Tone {
     }
 }
 
-/// The class of an element of a page.
+/// Writes the class of an element of a page.
 impl fmt::Display for Tone {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

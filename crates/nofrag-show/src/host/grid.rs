@@ -1,13 +1,13 @@
-//! The tables that a text and a page both have.
+//! The tables that a text and a page have in common.
 //!
-//! A table is built once, with all its columns; who has no room for one leaves it out. Counts stand as they are in a
-//! text, for programs that read it, and with their thousands apart on a page.
+//! A table is built once, with all its columns; an output that has no room for one leaves it out. Counts are plain
+//! digits in a text, for programs that read it, and have their thousands apart on a page.
 
 use crate::page::Item;
 use crate::page::table::Table;
 use crate::{Cell, Numbers, Quantity, Unit};
 
-/// What stands in a text: counts as they are.
+/// Returns a cell as it is in a text: counts as plain digits.
 pub(super) fn in_text(cell: &Cell) -> String {
     match cell {
         Cell::Number(Quantity { value, unit: Unit::Count }) => format!("{value:.0}"),
@@ -18,7 +18,7 @@ pub(super) fn in_text(cell: &Cell) -> String {
 /// A table whose first column is text and whose others are numbers.
 #[derive(Clone, Debug)]
 pub(super) struct Grid {
-    /// So many columns are text.
+    /// Number of columns, from the left, that are text.
     texts: usize,
     header: Vec<String>,
     rows: Vec<Vec<Cell>>,
@@ -30,25 +30,25 @@ impl Grid {
         Grid { texts: 1, header, rows: Vec::new() }
     }
 
-    /// The table, of which more columns than the first are text on a page.
+    /// Returns the table with `texts` columns of text on a page in place of one.
     pub(super) fn with_texts(self, texts: usize) -> Grid {
         Grid { texts, ..self }
     }
 
-    /// A table with a column for each order.
+    /// Returns a table with a column for each order.
     pub(super) fn of_orders(first: &str, orders: usize) -> Grid {
         let mut grid = Grid::new(&[first]);
         grid.header.extend((0..orders).map(|order| order.to_string()));
         grid
     }
 
-    /// Adds a row; what it lacks at its end is empty.
+    /// Adds a row; cells that are missing at its end are empty.
     pub(super) fn row(&mut self, mut cells: Vec<Cell>) {
         cells.resize(self.header.len(), "".into());
         self.rows.push(cells);
     }
 
-    /// The table without a column.
+    /// Returns the table without a column.
     pub(super) fn without(mut self, column: &str) -> Grid {
         let place = self.header.iter().position(|name| name == column);
         let place = place.expect("the column that is left out is one of the table");
@@ -57,12 +57,12 @@ impl Grid {
         self
     }
 
-    /// The table as lines.
+    /// Returns the table as lines.
     pub(super) fn text(self) -> String {
         self.indented("")
     }
 
-    /// The table as lines that begin with `indent`.
+    /// Returns the table as lines that begin with `indent`.
     pub(super) fn indented(self, indent: &str) -> String {
         let mut header = self.header;
         header[0].insert_str(0, indent);
@@ -75,7 +75,7 @@ impl Grid {
         table.text()
     }
 
-    /// The table on a page, unless it has no rows.
+    /// Returns the table for a page, unless it has no rows.
     pub(super) fn item(self, title: impl Into<String>, caption: impl Into<String>) -> Option<Item> {
         let Grid { texts, header, rows } = self;
         (!rows.is_empty())

@@ -1,4 +1,4 @@
-//! What `nofrag-host` reports, as text and as a page: one module for each subject, with both.
+//! The reports of `nofrag-host`, as text and as a page: one module for each subject, with both.
 
 mod grid;
 pub mod machine;

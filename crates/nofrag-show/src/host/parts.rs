@@ -1,4 +1,4 @@
-//! What the texts and pages of all subjects share: what could not be read, and findings.
+//! Parts of the texts and pages of all subjects: files that could not be read, and findings.
 
 use nofrag_host::finding::{Finding, Severity};
 use nofrag_host::source::Missing;
@@ -8,14 +8,14 @@ use crate::page::table::Table;
 use crate::page::{Card, Drawing, Figure, Item, Part, Tile, Verdict};
 use crate::{Cell, Look, Origin, Tone, bytes, cells, count, plural, sentence};
 
-/// The files that could not be read, as lines; none without one.
+/// Lists the files that could not be read; `None` if there are none.
 pub fn missing(missing: &[Missing], look: Look) -> Option<String> {
     let lines = missing.iter().map(|missing| look.wrapped("Not read: ", &missing.to_string()));
     let text: String = lines.collect();
     (!text.is_empty()).then_some(text)
 }
 
-/// The same on a page.
+/// Lists the files that could not be read, for a page; `None` if there are none.
 pub(super) fn missing_item(missing: &[Missing]) -> Option<Item> {
     let row = |it: &Missing| cells![&it.path, &it.why, it.costs];
     let table = || {
@@ -38,7 +38,7 @@ fn urgency(severity: Severity) -> (Tone, &'static str) {
     }
 }
 
-/// The findings as a numbered list.
+/// Returns the findings as a numbered list.
 pub(super) fn findings(findings: &[Finding], look: Look) -> String {
     if findings.is_empty() {
         return "Findings: none\n".to_owned();
@@ -56,7 +56,7 @@ pub(super) fn findings(findings: &[Finding], look: Look) -> String {
     text
 }
 
-/// The findings as cards.
+/// Returns the findings as cards.
 pub(super) fn cards(findings: &[Finding]) -> Item {
     let title = "Findings".to_owned();
     if findings.is_empty() {
@@ -75,7 +75,7 @@ pub(super) fn cards(findings: &[Finding]) -> Item {
     Item::Findings { title, findings: findings.iter().map(card).collect() }
 }
 
-/// What the findings come to.
+/// Returns the verdict of the findings.
 pub(super) fn verdict(findings: &[Finding]) -> Verdict {
     match findings.iter().find(|finding| finding.severity == Severity::Warning) {
         Some(first) => Verdict {
@@ -94,7 +94,7 @@ pub(super) fn verdict(findings: &[Finding]) -> Verdict {
     }
 }
 
-/// The only part of a page about one subject.
+/// Returns the only part of a page about one subject.
 pub(super) fn part(id: &str, title: &str, origin: &Origin, items: Vec<Item>) -> Part {
     Part {
         id: id.to_owned(),
@@ -106,22 +106,22 @@ pub(super) fn part(id: &str, title: &str, origin: &Origin, items: Vec<Item>) -> 
     }
 }
 
-/// A number that stands out by itself.
+/// Returns a number that stands out by itself.
 pub(super) fn tile(value: impl ToString, what: impl Into<String>) -> Tile {
     Tile { tone: Tone::Plain, value: value.to_string(), what: what.into() }
 }
 
-/// A count that stands out by itself.
+/// Returns a count that stands out by itself.
 pub(super) fn tile_of(value: u64, what: &str) -> Tile {
     tile(count(value as f64), what)
 }
 
-/// A drawing with its title and what it shows.
+/// Returns a drawing with its title and its explanation.
 pub(super) fn figure(title: impl Into<String>, says: impl Into<String>, drawing: Drawing) -> Item {
     Item::Figure(Figure { title: title.into(), says: says.into(), drawing })
 }
 
-/// Bars of one linear scale, in panels with a name; none without bars.
+/// Returns bars of one linear scale, in panels with a name; `None` without bars.
 pub(super) fn bars(
     title: impl Into<String>,
     says: impl Into<String>,
@@ -133,22 +133,22 @@ pub(super) fn bars(
     (!panels.is_empty()).then(|| figure(title, says, drawing(panels)))
 }
 
-/// A bar of so many bytes or pieces, with what is read beside it.
+/// Returns a bar of `value` bytes or pieces, with the text beside it.
 pub(super) fn bar(name: impl Into<String>, value: u64, text: impl ToString) -> Bar {
     Bar { name: name.into(), value: value as f64, text: text.to_string() }
 }
 
-/// What is left of a list is called so.
+/// Returns the name of the rest of a list.
 pub(super) fn others(count: usize) -> String {
     format!("({})", plural(count as u64, "other", "others"))
 }
 
-/// A size; nothing is none.
+/// Returns a size; zero is written as "none".
 pub(super) fn size_or_none(size: u64) -> Cell {
     if size == 0 { "none".into() } else { bytes(size).into() }
 }
 
-/// A name, as far as it is known.
+/// Returns a name, if it is known.
 pub(super) fn known(value: Option<&String>) -> &str {
     value.map_or("(unknown)", String::as_str)
 }

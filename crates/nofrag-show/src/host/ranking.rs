@@ -7,24 +7,24 @@ use super::parts::{self, known, missing_item, part, tile_of};
 use crate::page::{Page, Verdict};
 use crate::{Cell, Look, Origin, Tone, cells, count, percent, sentence};
 
-/// More processes than this are left out of a page: they are the farthest from the limit.
+/// The most processes on a page: the others are the farthest from the limit.
 const MOST_ROWS: usize = 500;
 
-/// A process, its number, its areas, and their share of the limit.
+/// Returns a process, its number, its areas, and their share of the limit.
 pub(super) fn cells(process: &Ranked) -> Vec<Cell> {
     let Ranked { pid, name, areas, share } = process;
     let share = share.map(|share| percent(100.0 * share, 1));
     cells![known(name.as_ref()), pid.to_string(), *areas, share]
 }
 
-/// The processes in their order.
+/// Returns the processes in their order.
 pub(super) fn grid(processes: &[Ranked], of_limit: &str) -> Grid {
     let mut grid = Grid::new(&["process", "pid", "areas", of_limit]);
     processes.iter().for_each(|process| grid.row(cells(process)));
     grid
 }
 
-/// The `top` processes with most areas as text.
+/// Returns the `top` processes with most areas as text.
 #[must_use]
 pub fn text(ranking: &Ranking, top: usize, look: Look) -> String {
     let limit = match ranking.limit {
@@ -45,7 +45,7 @@ pub fn text(ranking: &Ranking, top: usize, look: Look) -> String {
     sections.join("\n")
 }
 
-/// The page of `ranking`.
+/// Returns the page of `ranking`.
 #[must_use]
 pub fn page(ranking: &Ranking, origin: &Origin) -> Page {
     let mut page = Page::new("Processes by their areas", origin);

@@ -7,7 +7,7 @@ use super::parts::known;
 use super::trace::extfrag;
 use crate::{COLUMNS, bytes_text, cells, facts, fixed, wrapped};
 
-/// The summary as text.
+/// Returns the summary as text.
 #[must_use]
 pub fn text(recorded: &Recorded) -> String {
     let mut text = heading(recorded) + "\n" + &kinds(recorded) + "\n";
@@ -54,7 +54,7 @@ fn heading(recorded: &Recorded) -> String {
     facts(&rows)
 }
 
-/// The size of the file, and what of it is events.
+/// Returns the size of the file, and the part of it that is events.
 fn size(recorded: &Recorded) -> String {
     let all = bytes_text(recorded.bytes);
     match recorded.event_bytes {
@@ -70,7 +70,7 @@ fn size(recorded: &Recorded) -> String {
     }
 }
 
-/// Bytes for each event.
+/// Returns the bytes for each event.
 fn each(bytes: u64, recorded: &Recorded) -> String {
     match recorded.events {
         0 => "no events".to_owned(),

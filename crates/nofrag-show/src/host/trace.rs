@@ -1,4 +1,4 @@
-//! `nofrag trace info`: what a trace holds.
+//! `nofrag trace info`: the contents of a trace.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use nofrag_host::trace::{
 
 use crate::{Cell, Quantity, Section, cells, duration, number, table_of};
 
-/// So many sets of flags are shown.
+/// The most sets of flags that are shown.
 const FLAGS: usize = 12;
 
 fn seconds(nanos: u64) -> f64 {
@@ -20,13 +20,13 @@ fn count(value: u64) -> Quantity {
     crate::count(value as f64)
 }
 
-/// A part of a whole, with its share.
+/// Returns a part of a whole, with its share.
 fn share(part: u64, whole: u64) -> Cell {
     let text = format!("{} ({})", count(part), Cell::share(part, whole.max(1)));
     Cell::about(count(part), text)
 }
 
-/// The lines above the tables.
+/// Returns the lines above the tables.
 #[must_use]
 pub fn head(path: &Path, meta: &TraceMeta, sizes: Option<&Sizes>, summary: &Summary) -> String {
     let unknown = || "not known".to_owned();
@@ -66,7 +66,7 @@ pub fn head(path: &Path, meta: &TraceMeta, sizes: Option<&Sizes>, summary: &Summ
     lines.join("\n")
 }
 
-/// The tables.
+/// Returns the tables about a trace.
 #[must_use]
 pub fn sections(meta: &TraceMeta, summary: &Summary) -> Vec<Section> {
     let mut sections = Vec::new();
@@ -158,7 +158,7 @@ fn flags(summary: &Summary) -> Option<Section> {
     table_of("Flags of requests", &caption, 2, &["gfp_flags", "requests"], rows)
 }
 
-/// Which types were mixed, how often; `None` if none were.
+/// Returns the pairs of types that were mixed, with counts; `None` without any.
 pub(super) fn extfrag(pairs: &[ExtFragCount]) -> Option<Section> {
     let rows = pairs.iter().map(|pair| {
         let [wanted, taken] = [pair.wanted, pair.taken].map(type_name);

@@ -1,5 +1,4 @@
-//! `nofrag top`: what is seen of a host while it works, as rows of text, the same on the screen and in the output of
-//! `--once`.
+//! `nofrag top`: a host under observation, as rows of text, the same on the screen and in the output of `--once`.
 
 use nofrag_host::process::ranking::NEAR;
 use nofrag_host::trace::type_name;
@@ -11,7 +10,7 @@ use super::ranking;
 use super::vmalloc::in_areas;
 use crate::{Cell, Look, Numbers, Tone, bytes, bytes_text, cells, duration_text, sentence};
 
-/// What was seen, as text.
+/// Returns the observations as text.
 #[must_use]
 pub fn text(page: &Page, look: Look) -> String {
     let mut text = heading(page) + "\n\n" + &zones(page).text() + "\n";
@@ -34,47 +33,43 @@ pub fn text(page: &Page, look: Look) -> String {
     text
 }
 
-/// A table.
+/// A table of texts and numbers on a screen.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rows {
-    /// What it is about.
     pub title: String,
-    /// Its headings; the first column is text, the others are numbers.
+    /// Headings; the first column is text, the others are numbers.
     pub header: Vec<String>,
-    /// Its rows.
     pub rows: Vec<(Vec<String>, Tone)>,
-    /// How much each column matters where not all fit, and how much among those alike; the first is always there.
+    /// Rank of each column where not all fit, and its order within the rank; the first column is always shown.
     ranks: Vec<(Rank, usize)>,
 }
 
-/// How much a column matters.
+/// The importance of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
-    /// The first to go.
     Low,
     Middle,
     High,
 }
 
-/// A column as it is shown: which, and how wide.
+/// A column as it is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// Its place in the table.
+    /// Place of the column in the table.
     pub index: usize,
-    /// Its characters.
     pub width: u16,
 }
 
-/// Between two columns.
+/// Number of characters between two columns.
 pub const GAP: u16 = 1;
 
-/// The first column is text and may lose its end, but not more.
+/// The least width of the first column, which is text and may lose its end.
 const LEAST_TEXT: u16 = 12;
 
 impl Rows {
     fn new(title: impl Into<String>, header: &[&str]) -> Rows {
         let header: Vec<String> = header.iter().map(|&word| word.to_owned()).collect();
-        // Of two that matter alike the left one does more.
+        // Of two columns of one rank the left one matters more.
         let ranks = (0..header.len()).map(|index| (Rank::Middle, usize::MAX - index)).collect();
         Rows { title: title.into(), header, rows: Vec::new(), ranks }
     }
@@ -89,7 +84,8 @@ impl Rows {
         format!("{}\n{}", self.title, table.text())
     }
 
-    /// The columns for a screen of this width. A number is shown whole or not at all: half of one would be another.
+    /// Returns the columns for a screen of this width. A number is shown whole or not at all: half of one would be
+    /// another.
     #[must_use]
     pub fn fitted(&self, width: u16) -> Vec<Column> {
         let widths = self.widths();
@@ -109,7 +105,7 @@ impl Rows {
         std::iter::once(first).chain(rest).collect()
     }
 
-    /// The widest cell of each column.
+    /// Returns the width of the widest cell of each column.
     fn widths(&self) -> Vec<u16> {
         let cells = |column: usize| {
             let rows = self.rows.iter().filter_map(move |(cells, _)| cells.get(column));
@@ -122,25 +118,25 @@ impl Rows {
     }
 }
 
-/// What is watched, how long, and what that costs.
+/// Returns the kernel, the time of observation, and its cost.
 fn heading(page: &Page) -> String {
     let release = release(page).map_or(String::new(), |text| format!("{text}, "));
     format!("{release}{}, {}", watched(page), cost(page))
 }
 
-/// The kernel.
+/// Returns the name and release of the kernel.
 #[must_use]
 pub fn release(page: &Page) -> Option<String> {
     page.release.as_deref().map(|text| format!("Linux {text}"))
 }
 
-/// How long it has been watched.
+/// Says for how long the host has been watched.
 #[must_use]
 pub fn watched(page: &Page) -> String {
     format!("watched {}", duration_text(page.seconds))
 }
 
-/// What watching takes.
+/// Says what share of a core the observation takes.
 #[must_use]
 pub fn cost(page: &Page) -> String {
     match page.cost_share {
@@ -149,7 +145,7 @@ pub fn cost(page: &Page) -> String {
     }
 }
 
-/// The zones, each with what its free memory is in.
+/// Returns the zones, each with the blocks of its free memory.
 pub fn zones(page: &Page) -> Rows {
     use Rank::{High, Low, Middle};
 
@@ -161,7 +157,8 @@ pub fn zones(page: &Page) -> Rows {
         &["zone", "free", "of", "watermarks", "boost", &unusable, &index],
     );
     rows.header.extend((0..orders).map(|order| order.to_string()));
-    // Where they do not all fit: what fails now, then the large blocks, from which small ones can be cut.
+    // Where the columns do not all fit: first the order that fails now, then the large blocks, from which small ones
+    // can be cut.
     let followed = page.order as usize;
     for (rank, matters) in rows.ranks.iter_mut().zip([Middle, High, Low, Middle, Low, High, High]) {
         rank.0 = matters;
@@ -191,7 +188,7 @@ pub fn zones(page: &Page) -> Rows {
     rows
 }
 
-/// How many blocks of the order that is followed there are, and when there would be none.
+/// Says how many blocks of the followed order there are, and when there would be none.
 pub fn followed(page: &Page) -> (String, Tone) {
     let bytes = page.page_bytes.saturating_mul(1 << page.order.min(40));
     if let Some(most) = page.most_order().filter(|&most| most < page.order) {
@@ -225,7 +222,7 @@ pub fn followed(page: &Page) -> (String, Tone) {
     (text, tone)
 }
 
-/// What the kernel counts.
+/// Returns the kernel's counters with their rates.
 pub fn rates(page: &Page) -> Rows {
     let mut rows = Rows::new("Counted by the kernel", &["", "per second", "since boot"]);
     for rate in &page.rates {
@@ -234,7 +231,7 @@ pub fn rates(page: &Page) -> Rows {
     rows
 }
 
-/// The events that are counted; `None` where tracing was not asked for.
+/// Returns the counted events; `None` where tracing was not asked for.
 pub fn events(page: &Page) -> Option<Rows> {
     let events = page.events.as_ref()?;
     let mut title = "Events".to_owned();
@@ -258,7 +255,7 @@ pub fn events(page: &Page) -> Option<Rows> {
     Some(rows)
 }
 
-/// The vmalloc space in a line.
+/// Describes the vmalloc space in a line.
 pub fn vmalloc(page: &Page) -> Option<(String, Tone)> {
     let vmalloc = page.vmalloc?;
     let limit = vmalloc.lazy_limit_bytes;
@@ -273,7 +270,7 @@ pub fn vmalloc(page: &Page) -> Option<(String, Tone)> {
     Some((text, if is_over { Tone::Warning } else { Tone::Plain }))
 }
 
-/// The processes with most areas.
+/// Returns the processes with most areas.
 pub fn maps(page: &Page) -> Option<Rows> {
     let maps = page.maps.as_ref()?;
     let limit = maps.limit.map_or("an unknown limit".to_owned(), |limit| format!("{limit} each"));
@@ -288,7 +285,7 @@ pub fn maps(page: &Page) -> Option<Rows> {
     Some(rows)
 }
 
-/// The pageblocks by type in a line, where they were read.
+/// Describes the pageblocks by type in a line, where they were read.
 pub fn pageblocks(page: &Page) -> Option<String> {
     let types = page.pageblocks.iter().filter(|each| each.pageblocks > 0);
     let types: Vec<String> =
@@ -297,7 +294,7 @@ pub fn pageblocks(page: &Page) -> Option<String> {
     (!types.is_empty()).then(|| format!("Pageblocks: {} ({age})", types.join(", ")))
 }
 
-/// What could not be had, and what that costs.
+/// Lists the files that could not be read, and the cost of each lack.
 pub fn missing(page: &Page) -> Vec<String> {
     let files = page.missing.iter().map(ToString::to_string);
     let events = page.events.iter().flat_map(|events| events.missing.iter().cloned());
@@ -324,7 +321,7 @@ fn per_second(rate: Option<f64>) -> String {
     }
 }
 
-/// The courses of the blocks of all orders in numbers, the largest order first.
+/// Returns the courses of the blocks of all orders in numbers, the largest order first.
 pub fn courses(courses: &[Vec<u64>]) -> Rows {
     let looks = courses.first().map_or(0, Vec::len);
     let title = format!("Obtainable blocks in the last {looks} looks, each order on its own scale");

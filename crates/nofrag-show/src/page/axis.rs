@@ -2,7 +2,6 @@
 
 use crate::plain;
 
-/// A scale with its bounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Axis {
     scale: Scale,
@@ -10,7 +9,7 @@ pub(crate) struct Axis {
     high: f64,
 }
 
-/// How distances on paper stand for values.
+/// The relation of distances on paper to values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scale {
     /// Equal distances are equal differences.
@@ -19,11 +18,11 @@ pub(crate) enum Scale {
     Logarithmic,
 }
 
-/// From this ratio of the largest to the smallest value on, a linear scale presses the small ones together.
+/// The ratio of the largest to the smallest value from which on a linear scale presses the small ones together.
 const WIDE: f64 = 12.0;
 
 impl Axis {
-    /// The scale that suits these values; what is not a number does not count.
+    /// Returns the scale that suits these values; values that are not finite do not count.
     pub(crate) fn around(values: impl Iterator<Item = f64> + Clone) -> Axis {
         let low = values.clone().filter(|value| value.is_finite()).fold(f64::INFINITY, f64::min);
         let high = values.filter(|value| value.is_finite()).fold(f64::NEG_INFINITY, f64::max);
@@ -33,7 +32,7 @@ impl Axis {
         }
     }
 
-    /// A logarithmic scale for ratios, with 1 on it.
+    /// Returns a logarithmic scale for ratios, with 1 on it.
     pub(crate) fn of_ratios(values: impl Iterator<Item = f64>) -> Axis {
         let sound = values.filter(|value| value.is_finite() && *value > 0.0);
         let (low, high) = sound.fold((0.8, 1.25), |(low, high): (f64, f64), value| {
@@ -42,7 +41,7 @@ impl Axis {
         Axis { scale: Scale::Logarithmic, low, high }
     }
 
-    /// From zero on where that shows the differences, else from a little below the lowest value.
+    /// Returns a linear scale from zero on where that shows the differences, else from a little below the lowest value.
     fn linear(low: f64, high: f64) -> Axis {
         let (low, high) = if low <= high { (low, high) } else { (0.0, 1.0) };
         let width = match high - low {
@@ -54,7 +53,7 @@ impl Axis {
         Axis { scale: Scale::Linear, low, high: high + 0.08 * width }
     }
 
-    /// Where `value` stands, in percent of the width; what lies outside stands at the end.
+    /// Returns the place of `value` in percent of the width; a value outside is placed at the end.
     pub(crate) fn at(self, value: f64) -> f64 {
         let Axis { scale, low, high } = self;
         let share = match scale {
@@ -65,7 +64,7 @@ impl Axis {
         hundredth(100.0 * share.clamp(0.0, 1.0))
     }
 
-    /// Round values on the scale with their places: two at least, six at most.
+    /// Returns round values on the scale with their places: at least two, at most six.
     pub(crate) fn ticks(self) -> Vec<(f64, String)> {
         let values = match self.scale {
             Scale::Linear => self.linear_ticks(),
@@ -102,12 +101,12 @@ impl Axis {
     }
 }
 
-/// Two decimals are more than a screen shows.
+/// Rounds to two decimals, more than a screen shows.
 fn hundredth(value: f64) -> f64 {
     (100.0 * value).round() / 100.0
 }
 
-/// A round value: thousands and millions by their letters, so that ticks do not run into each other.
+/// Writes a round value: thousands and millions by their letters, so that ticks do not run into each other.
 fn short(value: f64) -> String {
     let (value, unit) = match value.abs() {
         size if size >= 1e9 => (value / 1e9, "G"),

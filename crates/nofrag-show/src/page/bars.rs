@@ -2,17 +2,16 @@
 
 use askama::Template;
 
-/// Bars of one scale.
+/// A drawing of bars on one scale, in panels.
 #[derive(Clone, Debug, Template)]
 #[template(path = "bars.html", whitespace = "minimize")]
 pub struct Bars {
-    /// How lengths stand for values.
     pub lengths: Lengths,
-    /// One for each group.
+    /// The panels, one for each group.
     pub panels: Vec<BarPanel>,
 }
 
-/// How lengths stand for values.
+/// The relation of lengths to values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lengths {
     /// Twice the length is twice the value.
@@ -21,28 +20,25 @@ pub enum Lengths {
     Logarithmic,
 }
 
-/// Bars that belong together.
+/// A group of bars with a common subject.
 #[derive(Clone, Debug)]
 pub struct BarPanel {
-    /// What they have in common; may be empty.
+    /// The common subject of the bars; may be empty.
     pub name: String,
-    /// Its bars.
     pub bars: Vec<Bar>,
 }
 
-/// One bar.
+/// One bar of a panel, with its value.
 #[derive(Clone, Debug)]
 pub struct Bar {
-    /// Whose bar it is.
     pub name: String,
-    /// Its length.
     pub value: f64,
     /// The value as people read it.
     pub text: String,
 }
 
 impl Bars {
-    /// The length of `bar` in percent of the longest.
+    /// Returns the length of `bar` in percent of the longest.
     fn share(&self, bar: &Bar) -> f64 {
         let value = bar.value;
         let values = || self.panels.iter().flat_map(|panel| &panel.bars).map(|bar| bar.value);

@@ -7,55 +7,55 @@ use nofrag_host::picture::{Cell, Piece as Drawn};
 
 use crate::{Paint, bytes_text};
 
-/// Maps with one legend.
+/// A drawing of maps with one legend.
 #[derive(Clone, Debug, Template)]
 #[template(path = "cells.html", whitespace = "minimize")]
 pub struct Cells {
-    /// One for each space.
+    /// The maps, one for each space.
     pub maps: Vec<Map>,
-    /// What stands below the left and the right end.
+    /// The texts below the left and the right end.
     pub ends: [String; 2],
-    /// Shades and their meaning.
+    /// Shades in use, with their meaning.
     pub legend: Vec<(Shade, String)>,
 }
 
-/// Rows that belong together.
+/// The rows of one space.
 #[derive(Clone, Debug)]
 pub struct Map {
-    /// Whose memory; may be empty.
+    /// Name of the space; may be empty.
     pub name: String,
-    /// One for each moment or zone.
+    /// Rows, one for each moment or zone.
     pub rows: Vec<Row>,
 }
 
 /// One line of a map.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// Which moment; may be empty.
+    /// Name of the moment or zone; may be empty.
     pub name: String,
-    /// From the lowest address on.
+    /// Pieces from the lowest address on.
     pub pieces: Vec<Piece>,
 }
 
 /// A part of a line.
 #[derive(Clone, Debug)]
 pub enum Piece {
-    /// Drawn to scale.
+    /// Cells that are drawn to scale.
     Cells(Vec<Shade>),
     /// A hole that is not drawn to scale, with its size.
     Gap(String),
 }
 
-/// How a cell is coloured: the name of a class of the style sheet.
+/// The colour of a cell: the name of a class of the style sheet.
 pub type Shade = &'static str;
 
-/// From nothing to all.
+/// Shades from zero to all.
 const STEPS: [Shade; 10] = ["s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9"];
 const SOLID: [Shade; 4] = ["s3", "s5", "s7", "s9"];
 const FAINT: [Shade; 4] = ["f1", "f2", "f3", "f4"];
 const FREE: Shade = "s0";
 
-/// The shade of a share from 0 to 1. Only nothing looks like nothing, and only all looks like all, to a thousandth.
+/// Returns the shade of a share from 0 to 1. Only zero looks like zero, and only all looks like all, to a thousandth.
 pub fn shade_of_share(share: f64) -> Shade {
     match share {
         _ if share < 0.001 => STEPS[0],
@@ -64,7 +64,7 @@ pub fn shade_of_share(share: f64) -> Shade {
     }
 }
 
-/// What the shades of shares mean.
+/// Returns the meaning of the shades of shares.
 pub fn legend_of(paint: Paint) -> Vec<(Shade, String)> {
     let (shades, texts) = match paint {
         Paint::InUse => ([0.0, 0.5, 1.0], ["nothing in use", "half", "all in use"]),
@@ -79,7 +79,7 @@ pub fn legend_of(paint: Paint) -> Vec<(Shade, String)> {
     shades.map(shade_of_share).into_iter().zip(texts.map(str::to_owned)).collect()
 }
 
-/// A space with its holes, as the host crate draws it; `faint` says what its faint ink stands for.
+/// Draws a space with its holes from the pieces of the host crate; `faint` is the meaning of faint ink.
 pub fn hole_map(pieces: &[Drawn], faint: &str, ends: [String; 2]) -> Cells {
     let piece = |piece: &Drawn| match piece {
         Drawn::Cells(cells) => Piece::Cells(cells.iter().map(shade_of_cell).collect()),
@@ -96,7 +96,7 @@ pub fn hole_map(pieces: &[Drawn], faint: &str, ends: [String; 2]) -> Cells {
     Cells { maps: vec![Map { name: String::new(), rows: vec![row] }], ends, legend: legend.into() }
 }
 
-/// A cell shows as free only if nothing is in it: what is small must not vanish.
+/// Returns the shade of a cell, which shows as free only if nothing is in it: small contents must not vanish.
 fn shade_of_cell(cell: &Cell) -> Shade {
     let taken = u128::from(cell.solid_bytes) + u128::from(cell.faint_bytes);
     if taken == 0 {
@@ -108,7 +108,7 @@ fn shade_of_cell(cell: &Cell) -> Shade {
 }
 
 impl Cells {
-    /// Equal neighbours as one rectangle each.
+    /// Draws equal neighbours as one rectangle each.
     fn strip(&self, cells: &[Shade]) -> String {
         let mut out = format!(
             "<svg viewBox=\"0 0 {0} 1\" preserveAspectRatio=\"none\" style=\"flex-grow:{0}\">",
@@ -123,7 +123,7 @@ impl Cells {
         out + "</svg>"
     }
 
-    /// A row for those who do not see it: how much of it has which shade of the legend or lies between two.
+    /// Describes a row for readers who do not see it: the share of each shade of the legend, and of shades between two.
     fn in_words(&self, row: &Row) -> String {
         let cells = || {
             row.pieces.iter().flat_map(|piece| match piece {
@@ -148,7 +148,7 @@ impl Cells {
         parts.join(", ")
     }
 
-    /// Whether the rows of `map` have no names.
+    /// Returns true if the rows of `map` have no names.
     fn bare(&self, map: &Map) -> bool {
         map.rows.iter().all(|row| row.name.is_empty())
     }

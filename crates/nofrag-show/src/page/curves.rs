@@ -11,18 +11,17 @@ use crate::{cells, plain};
 #[template(path = "curves.html", whitespace = "minimize")]
 pub struct Curves {
     title: String,
-    /// What the horizontal axis is, with its unit.
+    /// The quantity on the horizontal axis, with its unit.
     across: String,
-    /// What the vertical axis is, with its unit.
+    /// The quantity on the vertical axis, with its unit.
     up: String,
     line: Line,
     curves: Vec<Curve>,
 }
 
-/// How points are joined.
+/// The lines that join points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line {
-    /// By straight lines.
     Straight,
     /// By steps: a value holds until the next one.
     Steps,
@@ -31,16 +30,14 @@ pub enum Line {
 /// One curve: its name and its points, from left to right.
 #[derive(Clone, Debug)]
 pub struct Curve {
-    /// What the legend calls it.
     pub name: String,
-    /// Across and up.
     pub points: Vec<(f64, f64)>,
 }
 
-/// More points than this a screen does not show.
+/// The most points of a curve that a screen shows.
 const MOST_POINTS: usize = 400;
 
-/// What the script reads.
+/// The data for the script.
 #[derive(Serialize)]
 struct Data<'a> {
     across: &'a str,
@@ -57,7 +54,7 @@ struct DataCurve<'a> {
 }
 
 impl Curves {
-    /// Curves under a title, with what the axes are.
+    /// Returns curves under a title, with the names of the axes.
     pub fn new(title: &str, axes: [&str; 2], line: Line, curves: Vec<Curve>) -> Curves {
         let [across, up] = axes.map(str::to_owned);
         let thin = |curve: Curve| Curve { points: thinned(curve.points), ..curve };
@@ -65,8 +62,8 @@ impl Curves {
         Curves { title: title.to_owned(), across, up, line, curves }
     }
 
-    /// As JSON that may stand in a `script` element. All curves share their places across; where one has none, it has
-    /// `null` there.
+    /// Returns the data as JSON that is safe in a `script` element. All curves share their places across; a curve
+    /// without a point at one has `null` there.
     fn data(&self) -> String {
         let mut x: Vec<f64> =
             self.curves.iter().flat_map(|curve| &curve.points).map(|p| p.0).collect();
@@ -93,11 +90,11 @@ impl Curves {
             curves,
         };
         let text = serde_json::to_string(&data).expect("names and finite numbers are JSON");
-        // What looks like the end of the element would be one.
+        // A text that looks like the end of the element would end it.
         text.replace('<', "\\u003c")
     }
 
-    /// The chart for those who do not see it.
+    /// Describes the chart for readers who do not see it.
     fn in_words(&self) -> String {
         let names: Vec<&str> = self.curves.iter().map(|curve| curve.name.as_str()).collect();
         format!(
@@ -109,7 +106,7 @@ impl Curves {
         )
     }
 
-    /// First, least, middle, most and last of each curve.
+    /// Returns the first, least, middle, most and last value of each curve.
     fn numbers(&self) -> Table {
         let row = |curve: &Curve| {
             let values = || curve.points.iter().map(|(_, y)| *y);
@@ -131,7 +128,8 @@ impl Curves {
     }
 }
 
-/// At most so many points: of each group of neighbours the lowest and the highest, so that no peak is lost.
+/// Returns at most [`MOST_POINTS`] points: of each group of neighbours the lowest and the highest, so that no peak is
+/// lost.
 fn thinned(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     let sound: Vec<(f64, f64)> =
         points.into_iter().filter(|(x, y)| x.is_finite() && y.is_finite()).collect();
@@ -154,7 +152,7 @@ fn thinned(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     sound.chunks(group).flat_map(extremes).collect()
 }
 
-/// Five digits that matter.
+/// Rounds to five significant digits.
 fn rounded(value: f64) -> f64 {
     format!("{value:.4e}").parse().expect("a number in this notation is one")
 }

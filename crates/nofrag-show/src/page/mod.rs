@@ -1,20 +1,20 @@
 //! Results as a page: one HTML file that needs nothing else, neither a network nor another file.
 //!
 //! A [`Page`] has a verdict with advice, and *parts*, one for each scenario or subject. A part is made by one command
-//! and consists of *items*: lines, findings, tables and figures. A figure is a drawing with a sentence that says what
-//! it shows; the command of its part stands below it. What pages have in common with the terminal, the
-//! [`Section`](crate::Section)s, comes from the same functions.
+//! and consists of *items*: lines, findings, tables and figures. A figure is a drawing with a sentence of explanation;
+//! the command of its part stands below it. The [`Section`](crate::Section)s, which pages have in common with the
+//! terminal, come from the same functions.
 //!
-//! What is drawn how, and why:
+//! The kinds of drawings, and the reasons for each:
 //!
 //! * `strips` (samples as dots, ranges as lines), `bars` and `cells` (maps of memory) are drawn here, once, as HTML and
 //!   SVG whose coordinates are percentages: they fit a phone and paper, follow the colours of the page, and need no
 //!   script. Text is never part of a picture, so it stays readable at any width and can be searched.
-//! * `curves` are drawn by uPlot, which is embedded: hundreds of points over time want a cursor that tells values. Each
-//!   has a table of its numbers beside it, for those who cannot see it or run no script.
-//! * A `table` is sorted by its headings. What a cell sorts by is decided here, where units are known.
+//! * `curves` are drawn by uPlot, which is embedded: hundreds of points over time need a cursor that shows values. Each
+//!   has a table of its numbers beside it, for readers who cannot see it or run no script.
+//! * A `table` is sorted by its headings. The key of each cell is decided here, where units are known.
 //!
-//! The file stays below [`MOST_BYTES`]: curves are thinned out and rounded to what a screen can show.
+//! The file stays below [`MOST_BYTES`]: curves are thinned out and rounded to the resolution of a screen.
 
 mod axis;
 pub mod bars;
@@ -38,7 +38,7 @@ use curves::Curves;
 use strips::Strips;
 use table::Table;
 
-/// A page is smaller than this, so that it can be mailed and opened on a phone.
+/// Bound on the size of a page, so that it can be mailed and opened on a phone.
 pub const MOST_BYTES: usize = 1_000_000;
 
 const STYLE: &str = include_str!("../../assets/page.css");
@@ -54,18 +54,17 @@ pub struct Page {
     title: String,
     command: String,
     facts: Vec<(&'static str, String)>,
-    /// What stands above all.
+    /// Lines that stand above all parts.
     pub lead: Vec<String>,
-    /// What comes of it all.
+    /// The verdict of all parts.
     pub verdict: Option<Verdict>,
-    /// Numbers that stand out.
     pub tiles: Vec<Tile>,
-    /// One for each scenario or subject.
+    /// The parts, one for each scenario or subject.
     pub parts: Vec<Part>,
 }
 
 impl Page {
-    /// The whole file.
+    /// Renders the page as one file.
     ///
     /// # Panics
     /// Never: the template writes to memory, and everything in it can be written.
@@ -74,7 +73,7 @@ impl Page {
         View { page: self }.render().expect("writing to a string does not fail")
     }
 
-    /// A page without parts, made by the command of `origin`.
+    /// Returns a page without parts, made by the command of `origin`.
     #[must_use]
     pub fn new(title: impl Into<String>, origin: &Origin) -> Page {
         let Origin { started, processor, cpus, kernel, rustc, profile, revision, command } = origin;
@@ -94,13 +93,12 @@ impl Page {
     }
 }
 
-/// How a content security policy names an inline script (CSP level 3, 2.3.1).
+/// Returns the name of an inline script in a content security policy (CSP level 3, 2.3.1).
 #[must_use]
 pub fn script_source(script: &str) -> String {
     format!("'sha256-{}'", BASE64_STANDARD.encode(Sha256::digest(script)))
 }
 
-/// The template of a page.
 #[derive(Template)]
 #[template(path = "page.html", whitespace = "minimize")]
 struct View<'a> {
@@ -108,49 +106,40 @@ struct View<'a> {
 }
 
 impl View<'_> {
-    /// The scripts that a browser runs, by what they are: no other, whatever a host has put into the page.
+    /// Returns the names of the scripts that a browser runs: no other script runs, even if a host has put one into the
+    /// page.
     fn scripts(&self) -> String {
         [CHART_SCRIPT, SCRIPT].map(script_source).join(" ")
     }
 }
 
-/// What belongs to one scenario or subject.
+/// The part of a page about one scenario or subject.
 #[derive(Clone, Debug)]
 pub struct Part {
-    /// What links name.
+    /// Identifier of the part, for links to it.
     pub id: String,
-    /// Its heading.
     pub title: String,
-    /// What stands above all.
     pub lead: Vec<String>,
-    /// What makes everything in this part again.
+    /// The command that makes everything in this part again.
     pub command: String,
-    /// What comes of it.
     pub verdict: Option<Verdict>,
-    /// What is in it.
     pub items: Vec<Item>,
 }
 
 /// A piece of a part.
 #[derive(Clone, Debug)]
 pub enum Item {
-    /// Lines as they are.
+    /// Lines with a title, without further form.
     Lines {
-        /// What they are about.
         title: String,
-        /// The lines.
         lines: Vec<String>,
     },
-    /// What needs attention.
+    /// Findings with a title, as cards.
     Findings {
-        /// What they are about.
         title: String,
-        /// One card each.
         findings: Vec<Card>,
     },
-    /// Rows and columns.
     Table(Table),
-    /// A drawing.
     Figure(Figure),
 }
 
@@ -164,27 +153,21 @@ impl Item {
     }
 }
 
-/// A drawing and what it shows.
+/// A drawing and its explanation.
 #[derive(Clone, Debug)]
 pub struct Figure {
-    /// What it is about.
     pub title: String,
-    /// One sentence or two.
+    /// Explanation in one sentence or two.
     pub says: String,
-    /// The drawing.
     pub drawing: Drawing,
 }
 
-/// What a figure is drawn as.
+/// The kinds of drawings in a figure.
 #[derive(Clone, Debug)]
 pub enum Drawing {
-    /// Lengths.
     Bars(Bars),
-    /// Maps of memory.
     Cells(Cells),
-    /// Courses over time.
     Curves(Curves),
-    /// Samples and ranges.
     Strips(Strips),
 }
 
@@ -199,39 +182,30 @@ impl fmt::Display for Drawing {
     }
 }
 
-/// What comes of it all, and what to do.
+/// The result of a page or a part, with advice.
 #[derive(Clone, Debug)]
 pub struct Verdict {
-    /// How urgent it is.
     pub tone: Tone,
-    /// What it is.
+    /// The result in a sentence.
     pub says: String,
-    /// What to do.
     pub advice: String,
 }
 
 /// A number that stands out.
 #[derive(Clone, Debug)]
 pub struct Tile {
-    /// How it stands out.
     pub tone: Tone,
-    /// The number.
     pub value: String,
-    /// What it counts.
+    /// The thing that the number counts.
     pub what: String,
 }
 
-/// Something that needs attention.
+/// A finding that needs attention.
 #[derive(Clone, Debug)]
 pub struct Card {
-    /// How urgent it is.
     pub tone: Tone,
-    /// What it is called.
     pub name: String,
-    /// What was seen.
     pub evidence: String,
-    /// What comes of it.
     pub consequence: String,
-    /// What to do.
     pub help: String,
 }

@@ -1,4 +1,4 @@
-//! What the terminal shows, for the browser: every kind of section has its item.
+//! Sections of the terminal for the browser: every kind of section has its item.
 
 use super::bars::{Bar, BarPanel, Bars, Lengths};
 use super::cells::{self, Cells, Map, Piece, Row};
@@ -7,7 +7,7 @@ use super::table::Table;
 use super::{Drawing, Figure, Item};
 use crate::{BarGroup, OccupancyMap, Section, plain};
 
-/// The items of sections, in their order; lists without lines are left out.
+/// Returns the items of sections, in their order; lists without lines are left out.
 pub fn items(sections: Vec<Section>) -> Vec<Item> {
     sections.into_iter().filter_map(item).collect()
 }
@@ -49,7 +49,7 @@ fn bars(groups: Vec<BarGroup>) -> Bars {
     Bars { lengths: Lengths::Logarithmic, panels: groups.into_iter().map(panel).collect() }
 }
 
-/// Values at the same distances, whatever these are: across is the share of the way.
+/// Returns a chart of values at equal distances, with their share of the way as the horizontal axis.
 fn chart(title: &str, ends: &[String; 2], layers: Vec<(String, Vec<f64>)>) -> Curves {
     let curve = |(name, values): (String, Vec<f64>)| {
         let last = values.len().saturating_sub(1).max(1) as f64;

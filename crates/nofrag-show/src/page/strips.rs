@@ -1,4 +1,4 @@
-//! Samples as dots and ranges as lines: distributions, and what was published beside what was measured.
+//! Samples as dots and ranges as lines: distributions, and published figures beside measured ones.
 
 use std::fmt::Write as _;
 
@@ -13,65 +13,59 @@ use crate::{number, plain};
 #[derive(Clone, Debug, Template)]
 #[template(path = "strips.html", whitespace = "minimize")]
 pub struct Strips {
-    /// What the axis counts.
     pub unit: String,
-    /// How values lie on it.
     pub scale: PanelScale,
-    /// Below one another.
+    /// Panels from top to bottom.
     pub panels: Vec<Panel>,
 }
 
 /// The scale of each panel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PanelScale {
-    /// What suits its values.
+    /// The scale that suits the values.
     Fitting,
     /// Logarithmic with a mark at 1.
     Ratio,
 }
 
-/// Rows with one scale.
+/// A group of rows with one scale.
 #[derive(Clone, Debug)]
 pub struct Panel {
-    /// What they have in common; may be empty.
+    /// The common subject of the rows; may be empty.
     pub name: String,
-    /// One for each thing measured.
+    /// Rows, one for each thing measured.
     pub rows: Vec<Row>,
 }
 
-/// One row.
+/// One row of a panel, with its marks.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// Whose it is.
     pub name: String,
     /// The row in words, shown at its end.
     pub text: String,
-    /// What is drawn.
     pub marks: Vec<Mark>,
 }
 
-/// What is drawn on a row.
+/// A mark on a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Mark {
-    /// What lies between: the range of samples.
+    /// A line over the range of samples.
     Range(f64, f64),
-    /// A published range.
     Band(f64, f64),
-    /// One sample.
     Dot(f64),
     /// A quantile of many samples.
     Quantile(f64),
-    /// The middle one, or what was measured.
+    /// The middle sample, or a measured value.
     Middle(f64),
     /// A line and the dot at its end: a change for the better or the worse.
     Change(f64, f64, Tone),
 }
 
-/// More dots than this lie on each other.
+/// The most dots of a row: more of them lie on each other.
 const MOST_DOTS: usize = 60;
 
 impl Row {
-    /// All samples with their median; none of a single sample, which is no distribution.
+    /// Returns a row of all samples with their median; `None` for a single sample, which is not a distribution.
     pub fn of_spread(name: &str, spread: &Spread) -> Option<Row> {
         if spread.samples.len() < 2 {
             return None;
@@ -90,7 +84,8 @@ impl Row {
         Some(Row { name: name.to_owned(), text, marks })
     }
 
-    /// The upper half of single operations: the median, 99 % and 99.9 % as dots, the longest at the end of the line.
+    /// Returns a row of the upper half of single operations: the median, 99 % and 99.9 % as dots, the longest at the
+    /// end of the line.
     pub fn of_tail(name: &str, tail: &Tail) -> Row {
         let Tail { p50_ns, p99_ns, p999_ns, max_ns, .. } = *tail;
         let [p50, p99, p999, max] = [p50_ns, p99_ns, p999_ns, max_ns].map(|ns| ns.max(1) as f64);
@@ -108,7 +103,7 @@ impl Row {
 }
 
 impl Strips {
-    /// What the marks in use mean: classes and texts.
+    /// Returns the meaning of the marks in use: classes and texts.
     fn legend(&self) -> Vec<(&'static str, &'static str)> {
         let marks = || self.panels.iter().flat_map(|panel| &panel.rows).flat_map(|row| &row.marks);
         let mut legend = Vec::new();
@@ -133,7 +128,7 @@ impl Strips {
         legend
     }
 
-    /// A mark of the legend.
+    /// Draws a mark of the legend.
     fn key(&self, class: &str) -> String {
         match class {
             "mid" => "<line class=\"mid\" x1=\"11\" x2=\"11\" y1=\"1\" y2=\"15\"/>".to_owned(),
@@ -143,7 +138,7 @@ impl Strips {
         }
     }
 
-    /// Whether names stand above their rows, since one is too long for a column.
+    /// Returns true if names stand above their rows, since one is too long for a column.
     fn stacked(&self) -> bool {
         let names = self.panels.iter().flat_map(|panel| &panel.rows).map(|row| &row.name);
         names.map(|name| name.chars().count()).max().unwrap_or(0) > 26
@@ -160,7 +155,7 @@ impl Strips {
         }
     }
 
-    /// The marks of a row as SVG.
+    /// Draws the marks of a row as SVG.
     fn marks(&self, axis: &Axis, row: &Row) -> String {
         let mut out = String::new();
         let line = |class: &str, from: f64, to: f64| {

@@ -1,21 +1,20 @@
 //! Tables that their headings sort.
 //!
-//! What people read, milliseconds below nanoseconds, does not sort by itself. So a cell whose text is not the number
-//! that it stands for carries that number.
+//! The text that people read, milliseconds below nanoseconds, does not sort by itself. So a cell whose text is not its
+//! number carries that number.
 
 use askama::Template;
 
 use crate::{Cell, Tone};
 
-/// Rows and columns.
+/// A table that its headings sort.
 #[derive(Clone, Debug, Template)]
 #[template(path = "table.html", whitespace = "minimize")]
 pub struct Table {
-    /// What the table shows.
     pub title: String,
-    /// What a row is and how to read it.
+    /// Meaning of a row, and how to read it.
     pub(super) caption: String,
-    /// How many columns, from the left, hold text; the others hold numbers.
+    /// Number of columns, from the left, that hold text; the others hold numbers.
     texts: usize,
     header: Vec<String>,
     rows: Vec<Row>,
@@ -29,8 +28,8 @@ struct Row {
     group: Option<Cell>,
 }
 
-/// The terminal names a group of rows once, in its first row. A row that is sorted away from it must still say whose it
-/// is, so the name is repeated, and seen only where rows are sorted.
+/// Gives each row the name of its group. The terminal names a group of rows once, in its first row. A row that is
+/// sorted away from that row must still show its group, so the name is repeated, and seen only where rows are sorted.
 fn grouped(rows: Vec<Vec<Cell>>) -> Vec<Row> {
     let mut group = None;
     let row = |cells: Vec<Cell>| {
@@ -44,7 +43,7 @@ fn grouped(rows: Vec<Vec<Cell>>) -> Vec<Row> {
 }
 
 impl Table {
-    /// A table of cells as they also stand in the terminal.
+    /// Returns a table of the cells that the terminal shows too.
     #[must_use]
     pub fn new(
         title: String,
@@ -58,7 +57,7 @@ impl Table {
         Table { title, caption, texts, header, rows }
     }
 
-    /// A column without a name still has a button to sort it.
+    /// Returns the text of a heading: a column without a name still has a button to sort it.
     fn heading<'a>(&self, name: &'a str) -> &'a str {
         if name.is_empty() { "verdict" } else { name }
     }
@@ -67,7 +66,7 @@ impl Table {
         column >= self.texts
     }
 
-    /// The attributes of a cell: its class, and what it sorts by.
+    /// Returns the attributes of a cell: its class, and its key for sorting.
     fn attributes(&self, column: usize, row: &Row) -> String {
         let cell = &row.cells[column];
         let (text, tone) = (cell.to_string(), cell.tone().to_string());
@@ -94,14 +93,14 @@ impl Table {
 }
 
 impl Row {
-    /// What is read in a column.
+    /// Returns the text in a column.
     fn text(&self, column: usize) -> String {
         let group = self.group.as_ref().filter(|_| column == 0);
         group.unwrap_or(&self.cells[column]).to_string()
     }
 }
 
-/// Whether the script finds the number by itself.
+/// Returns true if the script finds the number by itself.
 fn is_plain(text: &str) -> bool {
     text.replace(',', "").parse::<f64>().is_ok()
 }

@@ -1,5 +1,5 @@
-//! The report of `nofrag host` on one screen: what needs attention first, then each subject in a few lines. What is
-//! left out stands in [`super::text`], which `--all` shows.
+//! The report of `nofrag host` on one screen: first the findings, then each subject in a few lines. The rest is in
+//! [`super::text`], which `--all` shows.
 
 use std::cmp::Reverse;
 
@@ -13,7 +13,7 @@ use super::{OrderRows, has_index, hourly, index_check, marks, obtainable, order_
 use crate::host::parts;
 use crate::{Look, bytes_text, plural, sentence};
 
-/// What fits on one screen.
+/// Returns the report that fits on one screen.
 #[must_use]
 pub fn brief(machine: &Machine, look: Look) -> String {
     let mut sections = vec![text::heading(machine, look), findings(&machine.findings, look)];
@@ -34,7 +34,7 @@ pub fn brief(machine: &Machine, look: Look) -> String {
 
 const MOST_PROCESSES: usize = 3;
 
-/// The most urgent ones with all that is said of them, the others by name.
+/// Lists the most urgent findings in full, the others by name.
 fn findings(findings: &[Finding], look: Look) -> String {
     const FEW: usize = 2;
     const MOST: usize = 5;
@@ -49,7 +49,7 @@ fn findings(findings: &[Finding], look: Look) -> String {
     text
 }
 
-/// What a zone is called in a table: with its node where there are several.
+/// Returns the name of a zone in a table: with its node if there are several.
 fn label(machine: &Machine, zone: &Zone) -> String {
     match machine.zones.iter().any(|each| each.zone.node != zone.zone.node) {
         true => format!("{}/{}", zone.zone.node, zone.zone.name),
@@ -57,10 +57,10 @@ fn label(machine: &Machine, zone: &Zone) -> String {
     }
 }
 
-/// Of so many zones the orders are shown.
+/// The most zones whose orders are shown.
 const MOST_ZONES: usize = 4;
 
-/// The zones with most memory in pieces too small for a pageblock, in their order.
+/// Returns the zones with most memory in pieces too small for a pageblock, in their order.
 fn zones(machine: &Machine) -> Vec<&Zone> {
     let pageblock = machine.host.pageblock_order as usize;
     let in_pieces = |zone: &Zone| {
@@ -101,7 +101,7 @@ fn orders(machine: &Machine, look: Look) -> String {
     table.text() + &look.hanging("", 0, &sentence(&legend.join("; ")))
 }
 
-/// A count in at most five characters, cut off.
+/// Writes a count in at most five characters, cut off.
 fn short(count: u64) -> String {
     match count {
         0..100_000 => count.to_string(),
@@ -111,7 +111,7 @@ fn short(count: u64) -> String {
     }
 }
 
-/// Thousandths in percent: only nothing looks like nothing, and only all like all.
+/// Writes thousandths in percent: only zero looks like zero, and only all like all.
 fn percent(thousandths: u64) -> String {
     match thousandths {
         1..10 => "<1".to_owned(),
@@ -120,7 +120,7 @@ fn percent(thousandths: u64) -> String {
     }
 }
 
-/// How far each kind of request is served, and what the first that is not would wait for.
+/// Says up to which order each kind of request is served, and for what the first order above would wait.
 fn requests(requests: &[Request], look: Look) -> Vec<String> {
     if requests.is_empty() {
         return Vec::new();
@@ -154,7 +154,7 @@ fn huge_pages(huge: &HugePages, look: Look) -> String {
     look.hanging(&format!("Huge pages of {}: ", bytes_text(huge.bytes)), 2, &sentence(&text))
 }
 
-/// What tells most of the price of fragmentation, in one sentence.
+/// Says most about the price of fragmentation in one sentence.
 fn counters(machine: &Machine, look: Look) -> Option<String> {
     if machine.counters.is_empty() {
         return None;
@@ -204,7 +204,7 @@ fn counters(machine: &Machine, look: Look) -> Option<String> {
     Some(look.hanging("Since boot: ", 2, &sentence(&text)))
 }
 
-/// The files that could not be read, those of one reason together.
+/// Lists the files that could not be read, those of one reason together.
 fn missing(machine: &Machine, look: Look) -> Option<String> {
     let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
     for missing in &machine.missing {

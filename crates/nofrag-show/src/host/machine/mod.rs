@@ -16,7 +16,7 @@ use super::grid::Grid;
 use super::parts::known;
 use crate::{Cell, Quantity, bytes, bytes_text, cells, duration_text, fixed, plural};
 
-/// The kernel, the processors, and since when it runs.
+/// Returns the kernel, the processors, and the time since boot.
 fn host(machine: &Machine) -> Vec<String> {
     let host = &machine.host;
     let arch = host.arch.as_deref().map_or(String::new(), |arch| format!(" {arch}"));
@@ -26,7 +26,8 @@ fn host(machine: &Machine) -> Vec<String> {
     parts
 }
 
-/// All of memory and what of it is free, each with what it is, as far as it is known.
+/// Iterates over the sizes of all memory, of free and of available memory, each with its name, as far as they are
+/// known.
 fn memory(machine: &Machine) -> impl Iterator<Item = (String, &'static str)> {
     let host = &machine.host;
     let all = [
@@ -37,7 +38,7 @@ fn memory(machine: &Machine) -> impl Iterator<Item = (String, &'static str)> {
     all.into_iter().filter_map(|(bytes, what)| Some((bytes_text(bytes?), what)))
 }
 
-/// The zones, called so, with their memory and watermarks.
+/// Returns a table of the zones, by these names, with their memory and watermarks.
 fn marks(machine: &Machine, name: impl Fn(&Zone) -> String) -> Grid {
     let size = |pages: u64| bytes(pages.saturating_mul(machine.host.page_bytes));
     let mut grid = Grid::new(&[
@@ -69,12 +70,12 @@ fn marks(machine: &Machine, name: impl Fn(&Zone) -> String) -> Grid {
     grid
 }
 
-/// By how much watermarks are raised; a dash where it is not known.
+/// Returns the bytes by which watermarks are raised; a dash where that is not known.
 pub(super) fn boosted(by: Option<u64>) -> Cell {
     by.map(|by| if by == 0 { Cell::from(0_u64) } else { bytes(by).into() }).into()
 }
 
-/// The largest free block; missing where the blocks are not known.
+/// Returns the largest free block; missing where the blocks are not known.
 fn largest(machine: &Machine, zone: &Zone) -> Cell {
     match zone.largest_order {
         _ if zone.orders.is_empty() => Cell::Missing,
@@ -86,7 +87,7 @@ fn largest(machine: &Machine, zone: &Zone) -> Cell {
     }
 }
 
-/// What the rows about a zone's orders are called, and how they are written.
+/// The names of the rows about a zone's orders, and the forms of their cells.
 struct OrderRows<'a> {
     heading: &'a str,
     blocks: &'a dyn Fn(&Zone) -> String,
@@ -96,7 +97,7 @@ struct OrderRows<'a> {
     share: fn(u64) -> Cell,
 }
 
-/// Blocks, unusable share and, where it says anything, fragmentation index, with a column for each order; `None`
+/// Returns blocks, unusable share and, where it is defined, fragmentation index, with a column for each order; `None`
 /// without orders.
 fn orders(zones: &[&Zone], of: &OrderRows<'_>) -> Option<Grid> {
     let orders = zones.iter().map(|zone| zone.orders.len()).max().filter(|&orders| orders > 0)?;
@@ -107,7 +108,7 @@ fn orders(zones: &[&Zone], of: &OrderRows<'_>) -> Option<Grid> {
         };
         row((of.blocks)(zone), &|row| (of.count)(row.blocks));
         row((of.unusable)(zone), &|row| (of.share)(row.unusable));
-        // Where every order has a block the index says nothing.
+        // Where every order has a block the index is not defined.
         if has_index(zone) {
             row((of.index)(zone), &|row| row.fragmentation.map(|it| thousandths(it as f64)).into());
         }
@@ -115,17 +116,17 @@ fn orders(zones: &[&Zone], of: &OrderRows<'_>) -> Option<Grid> {
     Some(grid)
 }
 
-/// Whether an order has no block, so that there is something to say why.
+/// Returns true if an order has no block, so that the index explains why.
 fn has_index(zone: &Zone) -> bool {
     zone.orders.iter().any(|row| row.fragmentation.is_some())
 }
 
-/// An index or a share in thousandths of one.
+/// Returns an index or a share in thousandths as a number with two digits.
 pub(super) fn thousandths(value: f64) -> Quantity {
     fixed(value / 1000.0, 2)
 }
 
-/// How our indices compare with the kernel's; `None` where it does not say them.
+/// Compares our indices with the kernel's; `None` where it does not report them.
 fn index_check(machine: &Machine) -> Option<String> {
     let check = machine.index_check?;
     Some(format!("{} of {} indices equal the kernel's own", check.equal, check.compared))
@@ -135,7 +136,7 @@ fn order_or_none(order: Option<u32>) -> String {
     order.map_or_else(|| "none".to_owned(), |order| order.to_string())
 }
 
-/// How many huge pages can be had; `bound` says how good the bound after compaction is.
+/// Says how many huge pages can be had; `bound` says how good the bound after compaction is.
 fn obtainable(huge: &HugePages, bound: &str) -> String {
     format!(
         "{} of {} obtainable now, at most {} after compaction{bound}, at most {} after page cache is dropped",
@@ -143,7 +144,7 @@ fn obtainable(huge: &HugePages, bound: &str) -> String {
     )
 }
 
-/// A rate with two figures at least.
+/// Returns a rate with at least two figures.
 fn hourly(rate: f64) -> Quantity {
     fixed(rate, usize::from(rate < 10.0))
 }

@@ -14,7 +14,7 @@ use crate::page::table::Table;
 use crate::page::{Drawing, Item, Page, Tile};
 use crate::{Cell, Origin, Tone, bytes_text, cells, count, fixed};
 
-/// The page of `machine`.
+/// Returns the page of `machine`.
 #[must_use]
 pub fn page(machine: &Machine, origin: &Origin) -> Page {
     let mut page = Page::new("Fragmentation of this machine's memory", origin);
@@ -55,7 +55,7 @@ fn tiles(machine: &Machine) -> Vec<Tile> {
     memory.chain(huge).chain(order).collect()
 }
 
-/// What becomes of each order, kind by kind, and why where it is not served.
+/// Returns a table of the outcome of each order, kind by kind, and the reasons of failures.
 fn requests(machine: &Machine) -> Vec<Item> {
     let orders = machine.requests.iter().map(|request| request.orders.len()).max().unwrap_or(0);
     if orders == 0 {
@@ -124,7 +124,7 @@ fn huge_pages(huge: &HugePages) -> Option<Item> {
     )
 }
 
-/// How much of what is free lies in blocks of which order.
+/// Returns bars of the free memory in blocks of each order.
 fn free_by_order(machine: &Machine) -> Option<Item> {
     let block = |order| machine.host.page_bytes.checked_shl(order).unwrap_or(0);
     let of = |row: &OrderRow| {
@@ -140,7 +140,7 @@ fn free_by_order(machine: &Machine) -> Option<Item> {
     )
 }
 
-/// The unusable share over the orders: the distribution of free memory in one curve for each zone.
+/// Returns the unusable share over the orders: the distribution of free memory in one curve for each zone.
 fn unusable(machine: &Machine) -> Option<Item> {
     let curve = |zone: &Zone| Curve {
         name: zone.label.clone(),
@@ -163,7 +163,7 @@ fn unusable(machine: &Machine) -> Option<Item> {
     })
 }
 
-/// Pageblocks by type.
+/// Returns bars of the pageblocks by type.
 fn types(machine: &Machine) -> Option<Item> {
     let of = |row: &TypeRow| {
         let blocks = row.pageblocks.filter(|&blocks| blocks > 0)?;

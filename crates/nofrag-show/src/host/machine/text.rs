@@ -11,7 +11,7 @@ use crate::host::parts;
 use crate::host::vmalloc::{in_areas, of_limit};
 use crate::{Cell, Look, bytes_text, cells, sentence};
 
-/// Everything that is known.
+/// Returns all that is known of the machine.
 #[must_use]
 pub fn text(machine: &Machine, look: Look) -> String {
     let mut sections = vec![heading(machine, look), parts::findings(&machine.findings, look)];
@@ -56,7 +56,8 @@ fn orders(machine: &Machine, look: Look) -> String {
 }
 
 fn requests(machine: &Machine, look: Look) -> String {
-    /// More columns are no table that a screen shows; the JSON has every zone.
+    /// The most zones with columns of their own: more of them make no table that a screen shows. The JSON has every
+    /// zone.
     const MOST_ZONES: usize = 4;
     if machine.requests.is_empty() {
         return String::new();
@@ -85,7 +86,7 @@ fn requests(machine: &Machine, look: Look) -> String {
     text
 }
 
-/// The orders of a request that do not succeed at once, those of one reason on one line.
+/// Lists the orders of a request that do not succeed at once, those of one reason on one line.
 fn failing(request: &Request, look: Look) -> String {
     let failing: Vec<_> =
         request.orders.iter().filter(|answer| !answer.outcome.is_served()).collect();
@@ -147,7 +148,7 @@ pub(super) fn vmalloc(vmalloc: &Vmalloc, look: Look) -> String {
     look.hanging("vmalloc: ", 2, &sentence(&text))
 }
 
-/// The processes nearest to the limit, at most so many.
+/// Lists the processes nearest to the limit, at most `most`.
 pub(super) fn maps(machine: &Machine, most: usize, look: Look) -> String {
     let maps = &machine.maps;
     let nearest = maps.nearest.iter().take(most).map(|process| {
@@ -166,7 +167,7 @@ pub(super) fn maps(machine: &Machine, most: usize, look: Look) -> String {
     look.hanging(&lead, 2, &sentence(&nearest.join(", ")))
 }
 
-/// What was counted, in sentences by subject; what is zero is left out.
+/// Writes the counters in sentences by subject; counters at zero are left out.
 fn counters(machine: &Machine, look: Look) -> Option<String> {
     const SUBJECTS: [(&str, &[&str]); 4] = [
         (

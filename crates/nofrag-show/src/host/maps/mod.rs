@@ -15,7 +15,7 @@ use super::grid::Grid;
 use super::parts::others;
 use crate::{Cell, bytes, cells, fixed, percent};
 
-/// The first `most` groups of areas by `what`, the others together.
+/// Returns the first `most` groups of areas by `what`, the others together.
 fn groups(
     what: &str,
     groups: &[Group],
@@ -40,7 +40,7 @@ fn groups(
 /// The column of examples in [`neighbours`].
 const EXAMPLE: &str = "the first of them";
 
-/// Why neighbours are not one area: the first `most` reasons, and all pairs.
+/// Returns the reasons for which neighbours are not one area: the first `most` of them, and all pairs.
 fn neighbours(report: &Report, most: usize) -> Grid {
     let neighbours = &report.neighbours;
     let mut grid =
@@ -63,7 +63,7 @@ fn neighbours(report: &Report, most: usize) -> Grid {
     grid
 }
 
-/// What other placements make of the same mappings; `None` where none was tried.
+/// Returns the results of other placements of the same mappings; `None` where none was tried.
 fn placements(report: &Report) -> Option<Grid> {
     let replay = &report.replay;
     let mut grid = Grid::new(&[

@@ -8,7 +8,7 @@ use crate::host::vmalloc::{CELLS, hole_sizes, holes};
 use crate::page::{Drawing, Item, Page, Tile, cells};
 use crate::{Origin, Tone, bytes_text};
 
-/// The page of `report`.
+/// Returns the page of `report`.
 #[must_use]
 pub fn page(report: &Report, origin: &Origin) -> Page {
     let process = &report.process;
@@ -37,7 +37,7 @@ pub fn page(report: &Report, origin: &Origin) -> Page {
     page
 }
 
-/// More rows than this say less than the rows themselves.
+/// The most rows of a table: more of them tell less than the first ones.
 const MOST_ROWS: usize = 60;
 
 fn tiles(report: &Report) -> Vec<Tile> {

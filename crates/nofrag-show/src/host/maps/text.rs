@@ -12,7 +12,7 @@ use crate::host::grid::Grid;
 use crate::host::parts::{self, known};
 use crate::{Cell, Look, bytes, bytes_text, cells, duration_text, hole_map, plural, sentence};
 
-/// What `path` says of a process, with at most `top` names and reasons.
+/// Returns the report of a process that `path` describes, with at most `top` names and reasons.
 #[must_use]
 pub fn text(report: &Report, path: &Path, top: usize, look: Look) -> String {
     let mut sections = vec![heading(report, path, look), count(report, look)];
@@ -88,7 +88,7 @@ fn growth(growth: &Growth, look: Look) -> String {
     look.wrapped("Growth: ", &sentence(&text))
 }
 
-/// The end of a long name, which says more than its beginning.
+/// Returns the end of a long name, which tells more than its beginning.
 fn shortened(name: &str) -> String {
     const COLUMNS: usize = 44;
     match name.chars().count().checked_sub(COLUMNS) {
@@ -173,7 +173,7 @@ fn headroom(report: &Report, look: Look) -> String {
         + &look.hanging("  Headroom: ", 4, &sentence(&text))
 }
 
-/// A ratio with three figures.
+/// Writes a ratio with three figures.
 fn times(ratio: f64) -> String {
     match ratio {
         r if r < 10.0 => format!("{r:.2}"),
@@ -225,7 +225,7 @@ fn replay(report: &Report, look: Look) -> Option<String> {
     Some(out)
 }
 
-/// What the figures do not say.
+/// Says what the figures leave open.
 fn caveats(report: &Report, look: Look) -> String {
     let smaps = "that two touched neighbours have reverse maps (anon_vma) of their own is inferred: \
                  no file shows them, nor memory policies, userfaultfd contexts, close hooks and \

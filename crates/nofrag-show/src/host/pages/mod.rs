@@ -1,4 +1,4 @@
-//! `nofrag host pages`: what stands in the pageblocks, and where.
+//! `nofrag host pages`: the contents of the pageblocks, and their places.
 
 mod page;
 mod text;
@@ -14,7 +14,7 @@ use super::grid::Grid;
 use super::parts::known;
 use crate::{Cell, bytes, bytes_text, cells};
 
-/// The kernel and its page frames.
+/// Returns the kernel and its page frames.
 fn heading(pages: &Pages) -> String {
     let release = known(pages.host.release.as_ref());
     let page = pages.host.page_bytes;
@@ -31,8 +31,8 @@ fn heading(pages: &Pages) -> String {
     }
 }
 
-/// Free blocks by order, and pageblocks: of all types as listed and as found, then of each type. A row of which nothing
-/// is known is left out.
+/// Returns free blocks by order, and pageblocks: of all types as listed and as found, then of each type. A row without
+/// any known number is left out.
 fn free_blocks(zone: &ZonePages) -> Grid {
     const PAGEBLOCKS: &str = "pageblocks";
     let orders = zone.free_blocks.iter().map(|row| row.order.to_string());
@@ -66,7 +66,7 @@ fn free_blocks(zone: &ZonePages) -> Grid {
     grid
 }
 
-/// What frames are used for, and which uses pin pageblocks.
+/// Returns the uses of frames, and the pageblocks that each use pins.
 fn uses(blocks: &Pageblocks, page_bytes: u64) -> Grid {
     let all: u64 = blocks.uses.iter().map(|each| each.pages).sum();
     let mut grid = Grid::new(&["frames", "pages", "bytes", "share", "pins pageblocks", "alone"]);
@@ -84,7 +84,7 @@ fn uses(blocks: &Pageblocks, page_bytes: u64) -> Grid {
     grid
 }
 
-/// So many pages stay.
+/// Returns the range of pages that stay in a class of pageblocks.
 fn pages_that_stay(class: &PinnedClass) -> String {
     match class.from_pages == class.to_pages {
         true => class.from_pages.to_string(),

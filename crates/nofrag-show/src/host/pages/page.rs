@@ -9,7 +9,7 @@ use crate::host::parts::{bar, bars, cards, figure, missing_item, part, tile_of, 
 use crate::page::{Drawing, Item, Page, Tile, cells};
 use crate::{Origin, count};
 
-/// The page of `pages`.
+/// Returns the page of `pages`.
 #[must_use]
 pub fn page(pages: &Pages, origin: &Origin) -> Page {
     let mut page = Page::new("Pages of this machine, and what pins them", origin);
@@ -38,7 +38,7 @@ pub fn page(pages: &Pages, origin: &Origin) -> Page {
     page
 }
 
-/// The pageblocks of the whole machine.
+/// Returns the pageblocks of the whole machine.
 fn tiles(pages: &Pages) -> Vec<Tile> {
     let zones: Vec<&Pageblocks> =
         pages.zones.iter().filter_map(|zone| zone.pageblocks.as_ref()).collect();
@@ -56,7 +56,7 @@ fn tiles(pages: &Pages) -> Vec<Tile> {
 }
 
 fn map(zone: &ZonePages, blocks: &Pageblocks) -> Item {
-    // What stays goes before what can be moved: a little of it keeps a whole piece from being whole.
+    // Pinned pages go before movable ones: a few of them keep a whole piece from being whole.
     let cell = |cell: &MapCell| match cell.pinned {
         0 => picture::Cell { solid_bytes: 0, faint_bytes: cell.movable, free_bytes: cell.free },
         pinned => picture::Cell {
@@ -82,7 +82,7 @@ fn map(zone: &ZonePages, blocks: &Pageblocks) -> Item {
     )
 }
 
-/// Pinned pageblocks by how many of their pages stay.
+/// Returns bars of the pinned pageblocks by the number of pages that stay.
 fn pinned(zone: &ZonePages, blocks: &Pageblocks) -> Option<Item> {
     let of = |class: &PinnedClass| {
         bar(pages_that_stay(class), class.pageblocks, count(class.pageblocks as f64))

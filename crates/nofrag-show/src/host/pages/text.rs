@@ -9,7 +9,7 @@ use crate::host::grid::Grid;
 use crate::host::parts;
 use crate::{Cell, Look, bytes_text, cells, inked, inks, sentence};
 
-/// The report, zone by zone.
+/// Returns the report, zone by zone.
 #[must_use]
 pub fn text(pages: &Pages, look: Look) -> String {
     let mut sections = vec![look.wrapped("", &heading(pages))];
@@ -50,7 +50,7 @@ fn obtainable(blocks: &Pageblocks, look: Look) -> String {
     look.hanging(&format!("  {} pageblocks: ", blocks.pageblocks), 4, &sentence(&text))
 }
 
-/// The zone from its first pageblock to its last.
+/// Draws the zone from its first pageblock to its last.
 fn map(cells: &[MapCell], look: Look) -> String {
     const INDENT: usize = 2;
     let width = look.width.saturating_sub(INDENT + 2).clamp(8, 64);
@@ -68,7 +68,8 @@ fn map(cells: &[MapCell], look: Look) -> String {
     text + &look.wrapped("  ", &legend)
 }
 
-/// What stays goes before what can be moved: a little of it keeps a whole piece from being whole.
+/// Returns the character of a cell. Pinned pages go before movable ones: a few of them keep a whole piece from being
+/// whole.
 fn glyph(cell: &MapCell, look: Look) -> char {
     let all = cell.free + cell.movable + cell.pinned;
     match (cell.pinned, cell.movable) {
@@ -78,7 +79,7 @@ fn glyph(cell: &MapCell, look: Look) -> char {
     }
 }
 
-/// Pinned pageblocks by how many pages stay.
+/// Returns a table of the pinned pageblocks by the number of pages that stay.
 fn pinned(blocks: &Pageblocks) -> String {
     if blocks.pinned_classes.is_empty() {
         return String::new();

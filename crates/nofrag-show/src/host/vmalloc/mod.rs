@@ -13,7 +13,7 @@ use super::grid::Grid;
 use super::parts::{known, others, size_or_none};
 use crate::{Cell, bytes, bytes_text, cells, plural};
 
-/// The kernel and its processors.
+/// Returns the kernel and its processors.
 fn host(report: &Report) -> String {
     let host = &report.host;
     let cpus = host
@@ -22,19 +22,19 @@ fn host(report: &Report) -> String {
     format!("Linux {} {}, {cpus}", known(host.release.as_ref()), known(host.arch.as_ref()))
 }
 
-/// Bytes in so many areas.
+/// Writes bytes in a number of areas.
 pub(super) fn in_areas(bytes: u64, areas: u64) -> String {
     format!("{} in {}", bytes_text(bytes), plural(areas, "area", "areas"))
 }
 
-/// How near what is lazily freed is to the limit, where that is known.
+/// Returns the share of the limit that lazily freed memory has reached, if the limit is known.
 pub(super) fn of_limit(lazy: &Lazy) -> Option<String> {
     let limit = lazy.limit_bytes?;
     let share = Cell::share(lazy.bytes, limit);
     Some(format!("{share} of the {} at which the kernel purges", bytes_text(limit)))
 }
 
-/// The areas by kind, and all of them.
+/// Returns the areas by kind, and all of them.
 fn kinds(report: &Report) -> Grid {
     let totals = report.totals;
     let all = Group {
@@ -46,7 +46,7 @@ fn kinds(report: &Report) -> Grid {
     groups("kind", report.kinds.iter().chain([&all]), totals.bytes, report)
 }
 
-/// The areas in use of the `most` callers with most of them, and of all others.
+/// Returns the areas in use of the `most` callers with most of them, and of all others.
 fn callers(report: &Report, most: usize) -> Grid {
     let (shown, rest) = report.callers.split_at(report.callers.len().min(most));
     let rest = (!rest.is_empty()).then(|| Group {
@@ -80,7 +80,7 @@ fn groups<'a>(
     grid
 }
 
-/// The largest area of each alignment that would still find a place.
+/// Returns the largest area of each alignment that would still find a place.
 fn largest(region: &RegionReport) -> Grid {
     let mut grid = Grid::new(&["largest area", "now", "after purge"]);
     let after = &region.after_purge.largest_by_align;

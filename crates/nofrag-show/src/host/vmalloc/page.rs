@@ -9,7 +9,7 @@ use crate::page::bars::{BarPanel, Bars, Lengths};
 use crate::page::{Drawing, Item, Page, Tile, cells};
 use crate::{Origin, bytes_text, count, sentence};
 
-/// The page of `report`.
+/// Returns the page of `report`.
 #[must_use]
 pub fn page(report: &Report, origin: &Origin) -> Page {
     let mut page = Page::new("The kernel's vmalloc space", origin);
@@ -45,7 +45,7 @@ fn tiles(report: &Report) -> Vec<Tile> {
     tiles
 }
 
-/// So many holes.
+/// Writes a number of holes.
 pub(in crate::host) fn holes(number: usize) -> String {
     match number {
         1 => "1 hole".to_owned(),
@@ -53,7 +53,7 @@ pub(in crate::host) fn holes(number: usize) -> String {
     }
 }
 
-/// Cells of a hole map.
+/// Number of cells in a hole map.
 pub(in crate::host) const CELLS: usize = 400;
 
 fn region(region: &RegionReport) -> Vec<Item> {
@@ -89,7 +89,7 @@ fn region(region: &RegionReport) -> Vec<Item> {
     [map, sizes].into_iter().chain(largest).collect()
 }
 
-/// A panel for each moment, a bar for each class of holes.
+/// Returns a panel for each moment, with a bar for each class of holes.
 pub(in crate::host) fn hole_sizes(moments: &[(&str, &[HoleClass])]) -> Drawing {
     let of = |class: &HoleClass| {
         let text = format!("{}: {}", count(class.holes as f64), bytes_text(class.bytes));
@@ -103,7 +103,7 @@ pub(in crate::host) fn hole_sizes(moments: &[(&str, &[HoleClass])]) -> Drawing {
     Drawing::Bars(Bars { lengths: Lengths::Logarithmic, panels })
 }
 
-/// In use against lazily freed.
+/// Returns bars of memory in use and of lazily freed memory.
 pub(in crate::host) fn in_use(totals: Totals, lazy: Lazy) -> Option<Item> {
     let bar = |name: &str, bytes: u64| bar(name, bytes, bytes_text(bytes));
     let mut all = vec![bar("in use", totals.live_bytes), bar("freed, unpurged", lazy.bytes)];

@@ -10,7 +10,7 @@ use crate::host::grid::Grid;
 use crate::host::parts;
 use crate::{Cell, Look, bytes, bytes_text, hole_map, plural, sentence};
 
-/// What was read below `root`, with at most so many callers.
+/// Returns the report of the files below `root`, with at most `max_callers` callers.
 #[must_use]
 pub fn text(report: &Report, root: &Root, max_callers: usize, look: Look) -> String {
     let mut sections = vec![heading(report, root, look)];
@@ -83,7 +83,7 @@ fn region_section(region: &RegionReport, look: Look) -> String {
     text
 }
 
-/// What the figures of the regions do not say.
+/// Says what the figures of the regions leave open.
 fn caveats(report: &Report, look: Look) -> Option<String> {
     if report.regions.is_empty() {
         return None;
@@ -98,7 +98,7 @@ fn caveats(report: &Report, look: Look) -> Option<String> {
     Some(notes.into_iter().flatten().map(|note| look.wrapped("Note: ", &sentence(note))).collect())
 }
 
-/// Since 6.9 purged areas of the vmalloc range wait in pools per node.
+/// Returns true if purged areas of the vmalloc range wait in pools per node, as since 6.9.
 fn has_pools(release: &str) -> bool {
     nofrag_host::fields::release_version(release).is_ok_and(|version| version >= (6, 9))
 }
