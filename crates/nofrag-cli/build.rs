@@ -1,4 +1,4 @@
-//! Notes which compiler and which revision made the binary; a saved result names both.
+//! Notes the compiler and the revision that made the binary; a saved result names both.
 
 use std::env;
 use std::path::Path;
@@ -19,15 +19,15 @@ fn main() {
     }
 }
 
-/// The profile by its own name, of which cargo tells only in the folder that it builds in; `PROFILE` is what it comes
-/// from.
+/// Returns the profile by its own name, which cargo tells only in the folder that it builds in; `PROFILE` is the
+/// profile that it inherits from.
 fn profile() -> String {
     let out = env::var("OUT_DIR").unwrap_or_default();
     let before_build = out.rsplit_once("/build/").and_then(|(folder, _)| folder.rsplit('/').next());
     before_build.unwrap_or("unknown profile").to_owned()
 }
 
-/// The commit that was built, with a mark when the sources differ from it. A package names its commit itself: a
+/// Returns the commit that was built, with a mark when the sources differ from it. A package names its commit itself: a
 /// repository around it is another one.
 fn revision() -> String {
     if is_packed() {
@@ -46,12 +46,12 @@ fn revision() -> String {
     }
 }
 
-/// Whether this is a package, and not the repository: `cargo package` puts this file there.
+/// Returns true if this is a package, and not the repository: `cargo package` puts this file there.
 fn is_packed() -> bool {
     Path::new("Cargo.toml.orig").exists()
 }
 
-/// What stands behind `"sha1": "`.
+/// Returns the commit in the file that `cargo package` writes, behind `"sha1": "`.
 fn packed_revision(packed: &str) -> Option<String> {
     let (_, hash) = packed.split_once("\"sha1\": \"")?;
     let changed = if packed.contains("\"dirty\": true") { " with uncommitted changes" } else { "" };

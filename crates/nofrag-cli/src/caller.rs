@@ -1,4 +1,4 @@
-//! Who called this command by sudo, and how it goes on as that user.
+//! The user that called this command by sudo, and going on as that user.
 
 use std::env;
 use std::ffi::OsString;
@@ -11,7 +11,7 @@ use rustix::thread::{
     set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
 
-/// The user who called sudo.
+/// The user that called sudo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Caller {
     user: Uid,
@@ -19,23 +19,23 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// User and group who called this command by sudo, if root runs it.
+    /// Returns user and group that called this command by sudo, if root runs it.
     pub(crate) fn of_sudo() -> Option<Caller> {
         let number = |name: &str| env::var(name).ok()?.parse::<u32>().ok();
         let (user, group) = number("SUDO_UID").zip(number("SUDO_GID"))?;
-        // The number that stands for nobody at all would leave things as they are.
+        // The number that stands for no user would leave things as they are.
         let caller = [user, group].iter().all(|&number| number != u32::MAX);
         let caller = caller.then(|| (Uid::from_raw(user), Gid::from_raw(group)));
         let (user, group) = caller.filter(|(user, _)| geteuid().is_root() && !user.is_root())?;
         Some(Caller { user, group })
     }
 
-    /// From here on this process has the rights of that user alone, and no way back: neither has what it starts, be it
-    /// setuid or not. So what it writes belongs to who asked for it, and is written nowhere but where he may write
-    /// himself, whatever a path leads to.
+    /// Gives this process the rights of that user alone, with no way back, also for programs that it starts, setuid or
+    /// not. So files that it writes belong to the caller, and are written only where the caller may write, wherever a
+    /// path leads.
     ///
     /// # Errors
-    /// If anything of this is not so afterwards, or threads are there already, which would keep their rights.
+    /// If any of this could not be done, or threads exist already, which would keep their rights.
     pub(crate) fn become_for_good(self) -> io::Result<()> {
         let Caller { user, group } = self;
         nofrag_host::source::end_reader();
@@ -63,7 +63,8 @@ impl Caller {
         }
     }
 
-    /// What a command of that user finds in its environment where sudo has put root's: name and home.
+    /// Returns the variables that a command of that user finds in its environment where sudo has put root's: name and
+    /// home.
     pub(crate) fn environment(self) -> Vec<(OsString, OsString)> {
         let users = fs::read("/etc/passwd").unwrap_or_default();
         let known = of_passwd(&String::from_utf8_lossy(&users), self.user.as_raw());
@@ -82,7 +83,7 @@ impl std::fmt::Display for Caller {
     }
 }
 
-/// Name and home of a user, from `/etc/passwd`.
+/// Returns name and home of a user, from `/etc/passwd`.
 fn of_passwd(text: &str, user: u32) -> Option<(String, String)> {
     text.lines().find_map(|line| {
         let fields: Vec<&str> = line.split(':').collect();
@@ -104,7 +105,7 @@ mod tests {
         assert_eq!(of_passwd(text, 1001), None);
     }
 
-    /// Threads that the tests run in would keep their rights.
+    /// Threads in which the tests run would keep their rights.
     #[test]
     fn a_process_with_threads_does_not_change_half_of_itself() {
         let caller = Caller { user: Uid::from_raw(65_534), group: Gid::from_raw(65_534) };

@@ -35,7 +35,6 @@ Exit status:
   1  something did
   2  bad use, something could not be read, or the sides cannot be compared";
 
-/// What `nofrag compare` takes.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
@@ -47,7 +46,7 @@ pub(crate) struct Args {
     #[arg(value_name = "NEW")]
     new: String,
 
-    /// A change of at most so many percent of the old value counts as none
+    /// A change of at most PERCENT of the old value counts as none
     /// [default: 0, and no verdict on one recording beside another]
     #[arg(
         long, value_name = "PERCENT", value_parser = tolerance, allow_negative_numbers = true,
@@ -55,7 +54,7 @@ pub(crate) struct Args {
     )]
     tolerance: Option<f64>,
 
-    /// Show what is equal too
+    /// Show equal figures too
     #[arg(long)]
     all: bool,
 
@@ -67,7 +66,7 @@ pub(crate) struct Args {
     report: report::Wanted,
 }
 
-/// A tolerance in percent, with or without its sign.
+/// Parses a tolerance in percent, with or without its sign.
 fn tolerance(text: &str) -> Result<f64, String> {
     match text.trim().trim_end_matches('%').trim_end().parse::<f64>() {
         Ok(percent) if percent.is_finite() && percent >= 0.0 => Ok(percent),
@@ -77,7 +76,7 @@ fn tolerance(text: &str) -> Result<f64, String> {
 
 const SCHEMA: Schema = Schema { name: "nofrag.compare", version: 1 };
 
-/// Compares what `args` names.
+/// Compares the subjects that `args` names.
 pub(crate) fn execute(args: &Args) -> Result<Status> {
     let wanted = args.report.begin()?;
     let (old, new) = (Subject::open_all(&args.old)?, Subject::open_all(&args.new)?);

@@ -1,4 +1,4 @@
-//! `nofrag completions`: what a shell needs to complete the command line.
+//! `nofrag completions`: scripts with which shells complete the command line.
 
 use anyhow::Result;
 use clap::CommandFactory as _;
@@ -20,11 +20,10 @@ Exit status:
   0  written
   2  bad use, or standard output could not be written";
 
-/// What `nofrag completions` takes.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// For which shell
+    /// The shell that shall complete
     #[arg(value_name = "SHELL", value_enum)]
     shell: Shell,
 }

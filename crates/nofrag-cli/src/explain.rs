@@ -32,7 +32,6 @@ Exit status:
   0  explained
   2  bad use, unreadable, or nothing in it to explain";
 
-/// What `nofrag explain` takes.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
@@ -44,16 +43,16 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
 
-    /// How many cases are shown
+    /// Number of cases to show
     #[arg(long, value_name = "N", default_value_t = 10)]
     top: usize,
 
-    /// Do not replay a recording: what is said of policies follows from their rules
+    /// Do not replay a recording: statements about policies follow from their rules
     #[arg(long)]
     no_replay: bool,
 }
 
-/// Explains what `args` names.
+/// Explains the subject that `args` names.
 pub(crate) fn execute(args: &Args) -> Result<Status> {
     let subject = if args.subject == Path::new("-") {
         Subject::Text(log_of(std::io::stdin().lock(), LONGEST_LOG)?)
@@ -73,7 +72,7 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
     Ok(Status::Done)
 }
 
-/// The text of a log of at most `most` bytes.
+/// Reads the text of a log of at most `most` bytes.
 fn log_of(input: impl Read, most: u64) -> Result<String> {
     let mut bytes = Vec::new();
     // One byte more tells a log that is too long from one that just fits.

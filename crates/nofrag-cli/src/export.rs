@@ -1,4 +1,4 @@
-//! `nofrag export`: what is seen of this host as metrics.
+//! `nofrag export`: this host's fragmentation as metrics.
 
 mod names;
 mod seats;
@@ -45,35 +45,34 @@ Exit status:
   0  done, or ended by a signal
   2  bad use, the address is taken, or the file cannot be written";
 
-/// What `nofrag export` takes.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Serve metrics over HTTP at this address; anybody who reaches it may read them
+    /// Serve metrics over HTTP at this address; anyone who reaches it may read them
     #[arg(
         long, value_name = "ADDRESS", default_value = "127.0.0.1:19909", value_parser = parse_address,
         conflicts_with_all = ["textfile", "once"]
     )]
     listen: SocketAddr,
 
-    /// Answer for this name, too, as scrapers may know the host by
+    /// Answer for this name, too, by which scrapers may know the host
     ///
     /// Questions for localhost, for the address itself and, unless that is a loopback address, for the name of this
-    /// host have an answer; any other name may be that of a page in somebody's browser.
+    /// host have an answer; any other name may be that of a page in a browser.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["textfile", "once"])]
     name: Vec<String>,
 
-    /// Write them to FILE, whose name ends in .prom, for node_exporter's textfile collector
+    /// Write metrics to FILE, whose name ends in .prom, for node_exporter's textfile collector
     ///
-    /// The file is replaced as a whole, so that nobody reads half of it. It stays when the command ends.
+    /// The file is replaced as a whole, so that no program reads half of it. It stays when the command ends.
     #[arg(long, value_name = "FILE", conflicts_with = "once")]
     textfile: Option<PathBuf>,
 
-    /// With --textfile, write it again every so many seconds, until a signal comes
+    /// With --textfile, write the file again every SECONDS seconds, until a signal comes
     #[arg(long, value_name = "SECONDS", requires = "textfile", value_parser = parse_every)]
     every: Option<Duration>,
 
-    /// Print them to standard output
+    /// Print metrics to standard output
     #[arg(long)]
     once: bool,
 
@@ -127,31 +126,31 @@ fn parse_every(text: &str) -> Result<Duration, String> {
 
 const SCHEMA: Schema = Schema { name: "nofrag.export", version: 1 };
 
-/// What `--json` writes.
+/// The document that `--json` writes.
 #[derive(Serialize)]
 struct Document<'a> {
     families: &'a [Family],
     missing: Vec<&'a Missing>,
 }
 
-/// What the metrics come from.
+/// The source of the metrics.
 struct Exporter {
     watch: Watch,
     tally: Option<Tally>,
-    /// For forecasts: seldom, so that it reaches back for hours.
+    /// For forecasts: pushed seldom, so that it reaches back for hours.
     history: History,
-    /// When the history gets its next point, as a time of the watch.
+    /// The time of the history's next point, as a time of the watch.
     next_point: Duration,
     detail: Detail,
 }
 
-/// Forecasts reach back so far, however often somebody scrapes.
+/// The reach of forecasts into the past, at any rate of scrapes.
 const BACK: Duration = Duration::from_secs(5 * 3600);
 const KEPT_POINTS: usize = 600;
 const BETWEEN_POINTS: Duration = Duration::from_secs(30);
 
 impl Exporter {
-    /// Reads what is due, and says what was seen.
+    /// Reads the sources that are due, and returns the metrics.
     fn families(&mut self) -> Result<Vec<Family>> {
         self.count()?;
         let look = self.watch.look();
@@ -162,12 +161,12 @@ impl Exporter {
         Ok(metrics::families(look, &self.history, self.tally.as_ref(), self.detail))
     }
 
-    /// Takes in the events that came meanwhile.
+    /// Counts the events that came meanwhile.
     fn count(&mut self) -> Result<()> {
         Ok(self.tally.as_mut().map_or(Ok(()), Tally::update)?)
     }
 
-    /// Tells once what could not be had.
+    /// Reports once the data that could not be had.
     fn tell_missing(&self) {
         for line in missing(self.watch.last(), self.tally.as_ref()) {
             eprintln!("nofrag: missing: {line}");
@@ -175,7 +174,7 @@ impl Exporter {
     }
 }
 
-/// Exports as `args` says.
+/// Exports metrics as `args` says.
 pub(crate) fn execute(args: &Args) -> Result<Status> {
     // Before tracing begins, so that no signal leaves it on.
     let stop = Stop::on_signals()?;
@@ -233,5 +232,5 @@ fn write_textfile(
     }
 }
 
-/// Between two looks at signals.
+/// Time between two looks at signals.
 const TICK: Duration = Duration::from_millis(200);

@@ -1,4 +1,4 @@
-//! `nofrag host`: what is fragmented on this host.
+//! `nofrag host`: the fragmentation of this host.
 
 mod capture;
 mod machine;
@@ -11,7 +11,6 @@ use nofrag_host::finding::{Finding, Severity};
 
 use crate::Status;
 
-/// What `nofrag host` takes.
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true, after_help = machine::AFTER_HELP)]
 pub(crate) struct Args {
@@ -45,7 +44,7 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
     }
 }
 
-/// Whether a finding is a warning.
+/// Returns the status of findings: `Warned` if one is a warning.
 fn status_of(findings: &[Finding]) -> Status {
     let warns = findings.iter().any(|finding| finding.severity == Severity::Warning);
     if warns { Status::Warned } else { Status::Done }

@@ -1,7 +1,7 @@
 //! The `nofrag` command: the only crate that prints.
 //!
-//! Each subcommand is a module with an `Args` that clap fills and an `execute` that returns the exit status. What is
-//! printed comes from the library crates as values; the modules turn them into tables for people or JSON for machines.
+//! Each subcommand is a module with an `Args` that clap fills and an `execute` that returns the exit status. The
+//! results come from the library crates as values; the modules turn them into tables for people or JSON for machines.
 
 mod caller;
 mod compare;
@@ -28,7 +28,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use nofrag_host::budget::Budget;
 
-/// Ends the command as the help text says.
+/// The end of the command, as the help text lists it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Status {
     /// Everything asked for was done.
@@ -54,10 +54,10 @@ impl From<Status> for ExitCode {
     }
 }
 
-/// Bad use, or something that could not be read or written.
+/// Exit status for bad use, or a file that could not be read or written.
 const EXIT_BAD_USE: u8 = 2;
 
-/// How the command ends, for its help and that of `run`.
+/// Exit status in the help of the command and of `run`.
 pub(crate) const EXIT_STATUS_HELP: &str = "\
 Exit status:
   0  done
@@ -66,7 +66,7 @@ Exit status:
      something got worse
   2  bad use, or something could not be read or written";
 
-/// What somebody sees who types the name alone.
+/// The text for a user who types the name alone.
 const TRY: &str = "\
 Why memory is free and still cannot be used. Try:
 
@@ -113,14 +113,14 @@ enum Command {
     Workload(workload::Args),
     /// Look into a trace, or write it in another form
     Trace(trace::Args),
-    /// Print what a shell needs to complete this command line
+    /// Print the script with which a shell completes this command line
     Completions(completions::Args),
     /// Write the manual, a page for each command
     Man(man::Args),
 }
 
 fn main() -> ExitCode {
-    // No command of anybody's: `record` starts it, and it is neither listed nor completed.
+    // Not a command for users: `record` starts it, and it is neither listed nor completed.
     if std::env::args_os().nth(1).is_some_and(|word| word == record::KEEPER) {
         return ended(record::keep());
     }

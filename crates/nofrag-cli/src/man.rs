@@ -1,6 +1,6 @@
 //! `nofrag man`: the manual, a page for each command, made of the words that `--help` prints.
 //!
-//! clap_mangen writes names, synopses and options. What stands behind the options in a help text has a form of its own
+//! clap_mangen writes names, synopses and options. The text behind the options in a help text has a form of its own
 //! here: paragraphs, which flow, then the sections `Examples:` and `Exit status:`, whose lines stay as they are.
 
 use std::fs;
@@ -25,7 +25,6 @@ Exit status:
   0  written
   2  bad use, or the pages could not be written";
 
-/// What `nofrag man` takes.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
@@ -47,14 +46,13 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
     Ok(Status::Done)
 }
 
-/// A page of the manual.
+/// A page of the manual, named by its file.
 struct Page {
-    /// The name of its file.
     name: String,
     text: Vec<u8>,
 }
 
-/// The pages of all commands, each after those of its subcommands.
+/// Returns the pages of all commands, each after those of its subcommands.
 fn pages() -> io::Result<Vec<Page>> {
     let mut root = Cli::command().disable_help_subcommand(true);
     root.build();
@@ -71,7 +69,7 @@ fn add_pages(command: &Command, root: &Command, pages: &mut Vec<Page>) -> io::Re
     Ok(())
 }
 
-/// The name under which `man` knows the command: `nofrag-host-maps`.
+/// Returns the name under which `man` knows the command: `nofrag-host-maps`.
 fn full_name(command: &Command) -> &str {
     command.get_display_name().unwrap_or_else(|| command.get_name())
 }
@@ -104,7 +102,7 @@ fn page(command: &Command, root: &Command) -> io::Result<Page> {
     Ok(Page { name: format!("{}.1", full_name(command)), text })
 }
 
-/// The pages above and beside this one.
+/// Adds the pages above and beside this one.
 fn see_also(command: &Command, root: &Command, text: &mut Vec<u8>) -> io::Result<()> {
     let name = full_name(command);
     let Some((parent, _)) = name.rsplit_once('-') else { return Ok(()) };
@@ -118,9 +116,9 @@ fn see_also(command: &Command, root: &Command, text: &mut Vec<u8>) -> io::Result
     roff.to_writer(text)
 }
 
-/// What stands behind the options in a help text.
+/// The text behind the options in a help text.
 struct Help<'a> {
-    /// What has no heading.
+    /// The text without a heading.
     plain: &'a str,
     examples: &'a str,
     exit_status: &'a str,
@@ -144,7 +142,7 @@ impl<'a> Help<'a> {
         Help { plain: text[..first].trim_end(), examples: section(0), exit_status: section(1) }
     }
 
-    /// The text without a heading. Paragraphs flow, unless they have a line that is indented: those are lists.
+    /// Writes the text without a heading. Paragraphs flow, unless they have a line that is indented: those are lists.
     fn paragraphs(&self, text: &mut Vec<u8>) -> io::Result<()> {
         for paragraph in self.plain.split("\n\n").filter(|paragraph| !paragraph.is_empty()) {
             let mut roff = Roff::new();
@@ -159,7 +157,7 @@ impl<'a> Help<'a> {
         Ok(())
     }
 
-    /// A section whose lines stay as they are.
+    /// Writes a section whose lines stay as they are.
     fn verbatim(&self, title: &str, lines: &str, text: &mut Vec<u8>) -> io::Result<()> {
         if lines.is_empty() {
             return Ok(());

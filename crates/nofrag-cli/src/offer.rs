@@ -10,18 +10,18 @@ use clap::{Arg, Command, Error};
 pub(crate) struct Offer(Vec<&'static str>);
 
 impl Offer {
-    /// The names of scenarios.
+    /// Offers the names of scenarios.
     pub(crate) fn scenarios() -> Offer {
         let names = nofrag_lab::scenarios().iter().map(|scenario| scenario.name());
         Offer(names.chain(["all"]).collect())
     }
 
-    /// The modes of `nofrag run`.
+    /// Offers the modes of `nofrag run`.
     pub(crate) fn modes() -> Offer {
         Offer(nofrag_lab::Mode::ALL.map(|(name, _)| name).to_vec())
     }
 
-    /// Policies of pages.
+    /// Offers the policies of pages.
     pub(crate) fn policies() -> Offer {
         let presets = nofrag::page::FragmentationPolicy::PRESETS.iter();
         Offer(presets.map(|preset| preset.name).chain(["all"]).collect())

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use nofrag_show::{Look, Section};
 use serde::Serialize;
 
-/// Writes `text` to standard output. A reader that has gone away (`nofrag .. | head`) is no error.
+/// Writes `text` to standard output. A reader that has gone away (`nofrag .. | head`) is not an error.
 pub(crate) fn print(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -15,22 +15,22 @@ pub(crate) fn print(text: &str) -> Result<()> {
     }
 }
 
-/// Writes `text` to standard error. If that has gone away, with its terminal say, nobody is left to be told.
+/// Writes `text` to standard error. If that has gone away, with its terminal say, the text is lost.
 pub(crate) fn tell(text: &str) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }
 
-/// Writes a report to standard output, as far as its characters can be shown there.
+/// Writes a report to standard output, with the characters that can be shown there.
 pub(crate) fn print_sections(sections: &[Section]) -> Result<()> {
     print(&nofrag_show::text_for(sections, Look::of_report()))
 }
 
-/// What names the form of a result: docs/json.md says which fields each has.
+/// The name of the form of a result: docs/json.md lists the fields of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Schema {
-    /// Its name, such as `nofrag.replay`.
+    /// Name of the form, such as `nofrag.replay`.
     pub(crate) name: &'static str,
-    /// A field that is removed or changes its meaning raises it; a new one does not.
+    /// Version of the form: a field that is removed or changes its meaning raises it; a new one does not.
     pub(crate) version: u32,
 }
 

@@ -1,8 +1,8 @@
-//! How far a long command is, on standard error; nothing where that is no terminal.
+//! Progress of a long command, on standard error; nothing where that is not a terminal.
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Shows how many events are done, how long that took, and how fast it goes.
+/// Shows the number of events done, the time that took, and the rate.
 pub(crate) fn events() -> ProgressBar {
     let bar = ProgressBar::new_spinner();
     let style = ProgressStyle::with_template("{spinner} {human_pos} events {elapsed} {per_sec}");

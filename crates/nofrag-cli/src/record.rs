@@ -1,4 +1,4 @@
-//! `nofrag record`: what the running kernel does, in a file.
+//! `nofrag record`: the running kernel's events, in a file.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -70,11 +70,10 @@ Exit status:
   2  bad use, nothing could be recorded, or the recording was cut short (a full disk, say); what
      precedes that is in the file";
 
-/// What `nofrag record` takes.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Record for so long after the snapshot at the start; a command is ended then [default: until Ctrl-C, or the
+    /// Record for N seconds after the snapshot at the start; a command is ended then [default: until Ctrl-C, or the
     /// command's end]
     #[arg(long, value_name = "N", value_parser = parse_seconds)]
     seconds: Option<Duration>,
@@ -87,11 +86,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR", conflicts_with = "output")]
     raw: Option<PathBuf>,
 
-    /// Record what may be private, too: comma-separated
+    /// Record data that may be private, too: comma-separated
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_enum)]
     with: Vec<With>,
 
-    /// Under sudo, record and run the command as root, and not as who called sudo
+    /// Under sudo, record and run the command as root, and not as the user who called sudo
     #[arg(long)]
     as_root: bool,
 
@@ -119,7 +118,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "KIB", value_parser = clap::value_parser!(u64).range(4..=16 << 20))]
     buffer_kib: Option<u64>,
 
-    /// If no tracefs is mounted, use a mount of our own that nobody else sees
+    /// If no tracefs is mounted, use a mount of our own that no other process sees
     #[arg(long)]
     mount_tracefs: bool,
 
@@ -144,18 +143,18 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
-/// What may be private.
+/// Data that may be private.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum With {
     /// The names of all processes
     Names,
-    /// What every process has mapped, if the placing of mappings is recorded
+    /// The mappings of every process, if the placing of mappings is recorded
     Maps,
     /// The addresses of vmalloc areas, as far as the kernel shows them, and of devices
     Addresses,
     /// The arguments of the command, not only its program's name
     Arguments,
-    /// All of this
+    /// All of these
     All,
 }
 
@@ -171,7 +170,7 @@ impl With {
     }
 }
 
-/// More would be a slip of the finger.
+/// The longest recording, in seconds: more would be a slip of the finger.
 const LONGEST_SECONDS: f64 = 30.0 * 86_400.0;
 
 fn parse_seconds(text: &str) -> Result<Duration, String> {
@@ -227,13 +226,13 @@ const SCHEMA: Schema = Schema { name: "nofrag.record", version: 1 };
 /// The first argument of the process that keeps root's rights while a recording goes on without them.
 pub(crate) const KEEPER: &str = "keep-rights-of-a-recording";
 
-/// Keeps root's rights for whoever is at the other end of standard input.
+/// Keeps root's rights for the process at the other end of standard input.
 pub(crate) fn keep() -> Result<Status> {
     record::keep(std::io::stdin().as_fd().try_clone_to_owned()?)?;
     Ok(Status::Done)
 }
 
-/// Gives root's rights up, but for the process that keeps them, and records.
+/// Gives root's rights up, except in the process that keeps them, and records.
 fn record_as(caller: Caller, options: &Options, line: &Line) -> Result<Recorded> {
     let mut keeper = Command::new("/proc/self/exe");
     keeper.arg0("nofrag").arg(KEEPER).env_clear();
@@ -246,7 +245,7 @@ fn record_as(caller: Caller, options: &Options, line: &Line) -> Result<Recorded>
     if is_denied { recorded.with_context(as_whom) } else { Ok(recorded?) }
 }
 
-/// Records what `args` asks for.
+/// Records the events that `args` asks for.
 pub(crate) fn execute(args: &Args) -> Result<Status> {
     let caller = if args.as_root { None } else { Caller::of_sudo() };
     let options = args.options(caller)?;
@@ -267,7 +266,7 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
     if let Ended::Failed(why) = &recorded.ended {
         return Err(anyhow::anyhow!("{why}")).context("the recording was cut short");
     }
-    // A command that was ended with its time did what was asked.
+    // A command that was ended with its time has succeeded.
     let failed = recorded.ended != Ended::Elapsed
         && recorded.command.as_ref().is_some_and(|command| !command.succeeded());
     Ok(if recorded.lost > 0 || recorded.gaps > 0 || failed { Status::Warned } else { Status::Done })

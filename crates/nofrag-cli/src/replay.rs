@@ -33,7 +33,6 @@ Exit status:
   0  replayed
   2  bad use, or the recording could not be read";
 
-/// What `nofrag replay` takes.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
@@ -60,7 +59,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PERCENT", value_delimiter = ',', value_parser = percent, default_value = "100")]
     memory: Vec<u32>,
 
-    /// Where all chance begins; the same seed gives the same result
+    /// Seed of all random choices; the same seed gives the same result
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
@@ -71,8 +70,8 @@ pub(crate) struct Args {
     )]
     repeats: u64,
 
-    /// Other recordings of the same kernel under the same workload, comma-separated: a replay may be off by what they
-    /// differ by, in place of 15 percent or a factor of two
+    /// Other recordings of the same kernel under the same workload, comma-separated: a replay may be off by as much as
+    /// they differ, in place of 15 percent or a factor of two
     #[arg(long, value_name = "FILE", value_delimiter = ',')]
     repeats_of: Vec<PathBuf>,
 
@@ -92,7 +91,7 @@ pub(crate) struct Args {
     report: report::Wanted,
 }
 
-/// A size in percent, with or without its sign.
+/// Parses a size in percent, with or without its sign.
 fn percent(text: &str) -> Result<u32, String> {
     let digits = text.trim().trim_end_matches('%').trim_end();
     match digits.parse() {
@@ -130,10 +129,10 @@ impl Args {
     }
 }
 
-/// What `--json` writes is a `ReplayReport` under this schema; `nofrag compare` reads it again.
+/// The schema of the `ReplayReport` that `--json` writes; `nofrag compare` reads it again.
 const SCHEMA: Schema = Schema { name: "nofrag.replay", version: 1 };
 
-/// Replays what `args` names.
+/// Replays the trace that `args` names.
 pub(crate) fn execute(args: &Args) -> Result<Status> {
     let options = args.options()?;
     let wanted = args.report.begin()?;

@@ -9,19 +9,19 @@ use anyhow::{Context, Result, ensure};
 use nofrag_show::page::{MOST_BYTES, Page};
 use nofrag_show::{Build, Origin, bytes_text};
 
-/// What this binary was made from and by; `build.rs` asks.
+/// The origin of this binary, from `build.rs`.
 const BUILD: Build = Build {
     rustc: env!("NOFRAG_RUSTC"),
     profile: env!("NOFRAG_PROFILE"),
     revision: env!("NOFRAG_REVISION"),
 };
 
-/// Where the results of this command come from.
+/// Returns the origin of the results of this command.
 pub(crate) fn origin() -> Origin {
     Origin::here(BUILD, command())
 }
 
-/// What a command with a report takes.
+/// Arguments of a command with a report.
 #[derive(clap::Args, Clone, Debug)]
 #[group(skip)]
 pub(crate) struct Wanted {
@@ -31,7 +31,8 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// What was asked for, begun now; refuses a place where no file can be written, before any work is done.
+    /// Returns the report that was asked for, begun now; refuses a place where no file can be written, before any work
+    /// is done.
     pub(crate) fn begin(&self) -> Result<Option<Pending>> {
         let Some(file) = &self.file else { return Ok(None) };
         ensure!(!file.is_dir(), "--report {} is a folder: name a file in it", file.display());
@@ -49,12 +50,11 @@ impl Wanted {
 /// A report that will be written when its result is there.
 pub(crate) struct Pending {
     file: PathBuf,
-    /// Where the result comes from.
     pub(crate) origin: Origin,
 }
 
 impl Pending {
-    /// Writes `page`, and says on standard error where it is.
+    /// Writes `page`, and prints its path on standard error.
     pub(crate) fn write(&self, page: &Page) -> Result<()> {
         let html = page.html();
         let file = self.file.display();
@@ -77,7 +77,7 @@ fn folder_of(file: &Path) -> &Path {
     }
 }
 
-/// Puts `bytes` in the place of `file`: whoever opens it meanwhile sees the old file or the new one, whole.
+/// Puts `bytes` in the place of `file`: a reader meanwhile sees the old file or the new one, whole.
 fn replace(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
     // A device or a pipe is written to, not replaced.
     if file.exists() && !file.is_file() {
@@ -89,18 +89,19 @@ fn replace(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
         .and_then(|mut out| out.write_all(bytes))
         .and_then(|()| fs::rename(&temporary, file));
     if written.is_err() {
-        // The error of the write says more than one of this removal would.
+        // The error of the write tells more than that of the removal would.
         drop(fs::remove_file(&temporary));
     }
     written
 }
 
-/// The command as it was given, without the path to the binary; words that a shell would split are quoted.
+/// Returns the command as it was given, without the path to the binary; words that a shell would split are quoted.
 fn command() -> String {
     joined(["nofrag".to_owned()].into_iter().chain(arguments()))
 }
 
-/// The command for one scenario of those that this one runs, without what it writes beside the result.
+/// Returns the command for one scenario of those that this one runs, without the files that it writes beside the
+/// result.
 pub(crate) fn command_for(scenario: &str) -> String {
     let mut words = vec!["nofrag".to_owned()];
     let mut arguments = arguments();
@@ -124,7 +125,7 @@ fn joined(words: impl Iterator<Item = String>) -> String {
     words.map(|word| quoted(&word)).collect::<Vec<_>>().join(" ")
 }
 
-/// `word` as a shell takes it for one.
+/// Quotes `word` so that a shell takes it for one word.
 fn quoted(word: &str) -> String {
     let is_safe = |c: char| c.is_ascii_alphanumeric() || "-_./,:=@%+~".contains(c);
     match !word.is_empty() && word.chars().all(is_safe) {

@@ -19,7 +19,6 @@ use crate::offer::Offer;
 use crate::output::{Schema, print, print_document};
 use crate::{Status, report};
 
-/// What `nofrag run` takes.
 #[derive(clap::Args)]
 #[command(after_help = help())]
 pub(crate) struct Args {
@@ -58,7 +57,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
 
-    /// Where all chance begins; the same seed gives the same counts
+    /// Seed of all random choices; the same seed gives the same counts
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
@@ -66,7 +65,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "GIB", value_delimiter = ',')]
     memory: Vec<u64>,
 
-    /// How much of a node the threads for huge pages touch, in percent: 37.5 (as the document's program does) or 75
+    /// Share of a node that the threads for huge pages touch, in percent: 37.5 (as the document's program does) or 75
     /// (as its words say)
     #[arg(long, value_name = "PERCENT")]
     thp_touch: Option<ThpTouch>,
@@ -80,11 +79,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     states: Option<PathBuf>,
 
-    /// How long --mode soak goes on (real-memory)
+    /// Minutes that --mode soak goes on (real-memory)
     #[arg(long, value_name = "N")]
     minutes: Option<u64>,
 
-    /// Run everything, not only what ends in seconds
+    /// Run everything, not only the parts that end in seconds
     #[arg(long)]
     full: bool,
 
@@ -105,7 +104,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// What a saved result is called, besides its scenario and day.
+    /// Returns the name of a saved result, beside its scenario and day.
     fn what(&self) -> String {
         let mode = (self.mode != Mode::Compare).then(|| self.mode.name());
         let real = self.real.then_some("real");
@@ -135,7 +134,7 @@ impl Args {
     }
 }
 
-/// What follows the options.
+/// Returns the text that follows the options.
 fn help() -> String {
     let examples = [
         ("run all --check", "every scenario, in what ends soon, and its claims"),
@@ -160,7 +159,7 @@ fn help() -> String {
     format!("Examples:\n{}\n{EXTFRAG_HELP}\n\n{}", lines.concat(), crate::EXIT_STATUS_HELP)
 }
 
-/// What a full run of the widest scenario crosses.
+/// The part of the help about the combinations in a full run of the widest scenario.
 const EXTFRAG_HELP: &str = "\
 extfrag-2018: --memory lists sizes, --repeat is the number of seeds from --seed on, --threads how
 many runs go at a time. With --full, or named by --mask: every design with the calibrated mix on one
@@ -169,7 +168,7 @@ two nodes, defrag = always, curves and mixes-madv with the first size only.";
 
 const SCHEMA: Schema = Schema { name: "nofrag.run", version: 1 };
 
-/// What `--json` writes.
+/// The document that `--json` writes.
 #[derive(Serialize)]
 struct Document<'a> {
     origin: &'a Origin,
@@ -231,7 +230,7 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
     Ok(status)
 }
 
-/// Says on standard error why a run fails its check, if it does.
+/// Prints on standard error why a run fails its check, if it does.
 fn checked(scenario: &dyn Scenario, options: &Options, report: &Report) -> Status {
     let shortfalls = shortfall::shortfalls(scenario, options, report);
     for shortfall in &shortfalls {
@@ -240,7 +239,7 @@ fn checked(scenario: &dyn Scenario, options: &Options, report: &Report) -> Statu
     if shortfalls.is_empty() { Status::Done } else { Status::CheckFailed }
 }
 
-/// The scenarios that `name` means.
+/// Returns the scenarios that `name` means.
 fn chosen(name: &str) -> Result<Vec<&'static dyn Scenario>> {
     if name == "all" {
         return Ok(scenarios().to_vec());
@@ -252,7 +251,7 @@ fn chosen(name: &str) -> Result<Vec<&'static dyn Scenario>> {
     })
 }
 
-/// All scenarios with their designs and programs.
+/// Lists all scenarios with their designs and programs.
 fn listing() -> String {
     let mut text = String::from("nofrag run SCENARIO, or nofrag run all\n");
     for scenario in scenarios() {
@@ -272,14 +271,14 @@ fn listing() -> String {
     text
 }
 
-/// The designs of a scenario, in lines.
+/// Lists the designs of a scenario, in lines.
 fn designs(scenario: &dyn Scenario) -> Vec<String> {
     const INDENT: usize = 12;
     let names: Vec<String> = scenario.designs().iter().map(|name| scenario.shown(name)).collect();
     nofrag_show::wrapped(&names.join(", "), nofrag_show::COLUMNS as usize - INDENT)
 }
 
-/// The results as a page: a part for each, with the command for it alone.
+/// Returns the results as a page: a part for each, with the command for it alone.
 fn page(results: &[Saved], origin: &Origin) -> Page {
     let scenario = |name: &str| scenarios().iter().find(|scenario| scenario.name() == name);
     let commands: Vec<String> =
@@ -389,7 +388,7 @@ mod tests {
         }
     }
 
-    /// That `measured` is 1.
+    /// Returns the claim that `measured` is 1.
     fn claim(kind: &str, measured: f64) -> Value {
         json!({
             "id": "one", "kind": kind, "claim": "is one", "measured": measured,

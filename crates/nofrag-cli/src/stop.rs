@@ -7,10 +7,10 @@ use anyhow::{Context, Result};
 use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU};
 use signal_hook::flag;
 
-/// What ends a process that does not catch it, but for what tells of a defect of its own.
+/// The signals that end a process that does not catch them, except those that tell of a defect of its own.
 const SIGNALS: [i32; 8] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGALRM, SIGUSR1, SIGUSR2, SIGXCPU];
 
-/// Whether the command was asked to end.
+/// A flag that is set when the command is asked to end.
 pub(crate) struct Stop(Arc<AtomicBool>);
 
 impl Stop {
@@ -23,7 +23,7 @@ impl Stop {
         Ok(Stop(asked))
     }
 
-    /// Whether a signal came.
+    /// Returns true if a signal came.
     pub(crate) fn is_asked(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

@@ -40,7 +40,6 @@ Exit status:
   0  ended by a key or a signal, or with its terminal, or shown once
   2  bad use, no terminal, or events could not be counted";
 
-/// What `nofrag top` takes.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
@@ -48,18 +47,18 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = parse_every)]
     every: Duration,
 
-    /// The order that is followed: its blocks over time, its indices, when none is left
+    /// The order to follow: its blocks over time, its indices, and when none is left
     #[arg(
         long, value_name = "ORDER", default_value_t = 9,
         value_parser = clap::value_parser!(u32).range(0..=i64::from(MOST_ORDER))
     )]
     order: u32,
 
-    /// How many processes are shown
+    /// Number of processes to show
     #[arg(long, value_name = "N", default_value_t = 8)]
     processes: usize,
 
-    /// Look twice, print what was seen as text, and end; of a captured host once
+    /// Look twice (once at a captured host), print the result as text, and end
     #[arg(long)]
     once: bool,
 
@@ -74,13 +73,13 @@ pub(crate) struct Args {
 /// The largest order that can be followed; no kernel has a larger one.
 const MOST_ORDER: u32 = 13;
 
-/// Ten minutes at the default rate.
+/// Number of looks that are kept: ten minutes at the default rate.
 const KEPT_LOOKS: usize = 600;
 
 /// The shortest and the longest time from look to look.
 const EVERY: std::ops::RangeInclusive<f64> = 0.25..=3600.0;
 
-/// Between two looks at signals.
+/// Time between two looks at signals.
 const TICK: Duration = Duration::from_millis(200);
 
 fn parse_every(text: &str) -> Result<Duration, String> {
@@ -91,7 +90,7 @@ fn parse_every(text: &str) -> Result<Duration, String> {
     Err(format!("not between {} and {} seconds", EVERY.start(), EVERY.end()))
 }
 
-/// Watches as `args` says.
+/// Watches the host as `args` says.
 pub(crate) fn execute(args: &Args) -> Result<Status> {
     if !args.once {
         let help = "--once prints what there is as text, and --once --json for machines";
@@ -109,7 +108,7 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
     Ok(Status::Done)
 }
 
-/// What is watched, and how it is shown.
+/// The watch, and its view.
 struct Top {
     watch: Watch,
     tally: Option<Tally>,
@@ -120,34 +119,33 @@ struct Top {
     view: View,
 }
 
-/// How it is shown.
+/// The state of the display.
 struct View {
     page: Page,
-    /// The blocks that could be had at each look that is kept, by order.
+    /// The obtainable blocks at each look that is kept, by order.
     courses: Vec<Vec<u64>>,
     every: Duration,
     shown: Shown,
     looking: Looking,
     look: Look,
-    /// What the last key could not do.
+    /// Reason why the last key could not be obeyed.
     note: Option<String>,
 }
 
-/// What is on the screen.
+/// The contents of the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shown {
     Host,
     Help,
 }
 
-/// Whether it goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Looking {
     Goes,
     Paused,
 }
 
-/// Whether the loop goes on.
+/// The next act of the loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     Go,
@@ -178,14 +176,14 @@ impl Top {
         Ok(top)
     }
 
-    /// Looks at the host.
+    /// Looks at the host and refreshes the view.
     fn look(&mut self) -> Result<()> {
         take(&mut self.watch, &mut self.tally, &mut self.history, &mut self.events)?;
         self.refresh(self.view.page.order);
         Ok(())
     }
 
-    /// Shows what is known, following `order`.
+    /// Shows the latest state, following `order`.
     fn refresh(&mut self, order: u32) {
         let events = self.events.last().cloned();
         self.view.page = Page::of(self.watch.last(), &self.history, events, order, self.processes);
@@ -201,7 +199,7 @@ impl Top {
             std::thread::sleep(TICK.min(self.every.saturating_sub(began.elapsed())));
         }
         if args.watching.is_live() {
-            // Two looks were asked for: the pace is for who goes on looking.
+            // Two looks were asked for: the pace is for an observation that goes on.
             self.watch.ask_for(Source::Memory);
             self.look()?;
         }
@@ -211,7 +209,7 @@ impl Top {
         output::print(&watch::text(&self.view.page, Look::of_stdout()))
     }
 
-    /// Draws and looks until somebody ends it.
+    /// Draws and looks until the user or a signal ends it.
     fn run(&mut self, stop: &Stop) -> Result<()> {
         let keyboard = Keyboard::open().context("keys cannot be read")?;
         let mut screen = Screen::enter().context("the terminal cannot be drawn on")?;
@@ -296,7 +294,7 @@ impl Top {
     }
 }
 
-/// Reads what is due, and keeps what was seen.
+/// Reads the sources that are due, and keeps the results.
 fn take(
     watch: &mut Watch,
     tally: &mut Option<Tally>,

@@ -1,4 +1,4 @@
-//! `nofrag trace`: what a trace holds, and the same in another form.
+//! `nofrag trace`: the contents of a trace, and the same in another form.
 
 mod convert;
 mod export;
@@ -12,7 +12,6 @@ use anyhow::{Result, bail};
 
 use crate::Status;
 
-/// What `nofrag trace` takes.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -21,7 +20,7 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum Action {
-    /// What a trace holds: rates, orders, types, lifetimes, what could not be paired, what was lost
+    /// Show what a trace holds: rates, orders, types, lifetimes, what could not be paired, what was lost
     Info(info::Args),
     /// Write any trace as a recording of nofrag's own
     Convert(convert::Args),
@@ -29,7 +28,7 @@ enum Action {
     Export(export::Args),
 }
 
-/// Refuses to write over what is being read.
+/// Refuses to write over the file that is being read.
 fn refuse_same(from: &Path, to: &Path) -> Result<()> {
     let place = |path: &Path| fs::metadata(path).map(|file| (file.dev(), file.ino())).ok();
     match (place(from), place(to)) {
@@ -40,7 +39,7 @@ fn refuse_same(from: &Path, to: &Path) -> Result<()> {
     }
 }
 
-/// Does what `args` names.
+/// Does the action that `args` names.
 pub(crate) fn execute(args: &Args) -> Result<Status> {
     match &args.action {
         Action::Info(args) => info::execute(args),

@@ -1,4 +1,4 @@
-//! What `top` and `export` share: which host is watched, which sources are read, which events are counted.
+//! The options that `top` and `export` share: the host to watch, the sources to read, the events to count.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use nofrag_host::record::{Buffer, Selection, Tally, Which};
 use nofrag_host::source::Root;
 use nofrag_host::watch::{Look, Source, Watch};
 
-/// The options of what is watched.
+/// The options of a watch.
 #[derive(clap::Args)]
 pub(crate) struct Watching {
     /// Look at the host captured in DIR instead of this one
@@ -27,8 +27,8 @@ pub(crate) struct Watching {
 
     /// Count events of the kernel: sets and single events, comma-separated [default set: rare]
     ///
-    /// Needs root. They are counted in a tracefs instance of its own, which is removed again however the command ends;
-    /// sets and names are those of `nofrag record --events`.
+    /// Needs root. They are counted in a tracefs instance of its own, which is removed again at every end of the
+    /// command; sets and names are those of `nofrag record --events`.
     #[arg(
         long, value_name = "LIST", value_delimiter = ',', num_args = 0..=1, default_missing_value = "rare",
         require_equals = true, conflicts_with = "root"
@@ -41,7 +41,7 @@ pub(crate) struct Watching {
     )]
     buffer_kib: u64,
 
-    /// With --events, if no tracefs is mounted, use a mount of our own that nobody else sees
+    /// With --events, if no tracefs is mounted, use a mount of our own that no other process sees
     #[arg(long, requires = "events")]
     mount_tracefs: bool,
 
@@ -60,7 +60,7 @@ enum Dear {
 }
 
 impl Watching {
-    /// The watch of this host, or of the captured one.
+    /// Returns the watch of this host, or of the captured one.
     pub(crate) fn watch(&self) -> Result<Watch> {
         if let Some(folder) = &self.root {
             ensure!(
@@ -83,7 +83,7 @@ impl Watching {
         Ok(Watch::new(root, &sources))
     }
 
-    /// The counting of events, if it was asked for.
+    /// Starts the counting of events, if it was asked for.
     pub(crate) fn tally(&self) -> Result<Option<Tally>> {
         if self.events.is_empty() {
             return Ok(None);
@@ -97,13 +97,13 @@ impl Watching {
         Ok(Some(Tally::begin(&which, &selection, Buffer::KibPerCpu(self.buffer_kib))?))
     }
 
-    /// Whether this host is watched, and not a captured one.
+    /// Returns true if this host is watched, and not a captured one.
     pub(crate) fn is_live(&self) -> bool {
         self.root.is_none()
     }
 }
 
-/// A line for each thing that could not be had, and what it costs.
+/// Returns a line for each source that could not be had, with its cost.
 pub(crate) fn missing(look: &Look, tally: Option<&Tally>) -> Vec<String> {
     let files = look.missing().map(ToString::to_string);
     let events = tally.map(Tally::missing).unwrap_or_default();

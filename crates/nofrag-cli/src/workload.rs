@@ -12,7 +12,6 @@ use crate::Status;
 use crate::output::{Schema, print_document, print_sections, tell};
 use crate::run::Bar;
 
-/// What `nofrag workload` takes.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -51,7 +50,6 @@ Exit status:
   1  ended early: interrupted, or too little memory was available
   2  bad use, refused, or something could not be read or written";
 
-/// What `nofrag workload thpfioscale` takes.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 struct ThpFioArgs {
@@ -59,7 +57,7 @@ struct ThpFioArgs {
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
 
-    /// What the sizes are measured by
+    /// The memory by which the sizes are measured
     #[arg(long, value_enum, default_value_t = ScaleName::Small)]
     scale: ScaleName,
 
@@ -83,7 +81,7 @@ struct ThpFioArgs {
     #[arg(long, value_name = "N", value_parser = parse_threads)]
     thp_threads: Option<usize>,
 
-    /// What the kernel is told about the touched memory
+    /// Advice to the kernel about the touched memory
     #[arg(long, value_enum, default_value_t = HugeName::Madvise)]
     huge: HugeName,
 
@@ -92,11 +90,11 @@ struct ThpFioArgs {
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: Option<u64>,
 
-    /// Where all chance begins
+    /// Seed of all random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
-    /// How much of the disk's free space the files may take, in percent
+    /// Share of the disk's free space that the files may take, in percent
     #[arg(long, value_name = "P", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=95))]
     disk_percent: u32,
 
@@ -109,7 +107,7 @@ struct ThpFioArgs {
     json: bool,
 }
 
-/// What the sizes are measured by.
+/// The memory by which sizes are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum ScaleName {
     /// An eighth of the available memory, at most 1 GiB
@@ -118,7 +116,6 @@ enum ScaleName {
     Full,
 }
 
-/// What the kernel is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum HugeName {
     /// MADV_HUGEPAGE
@@ -129,7 +126,7 @@ enum HugeName {
     Never,
 }
 
-/// More threads than this are a mistake.
+/// The most threads: more than this are a mistake.
 const MOST_THREADS: usize = 1024;
 
 fn parse_threads(text: &str) -> Result<usize, String> {
@@ -139,7 +136,7 @@ fn parse_threads(text: &str) -> Result<usize, String> {
     }
 }
 
-/// How long it may take where nobody says so.
+/// The limit of the phases if none is given, in seconds.
 const DEFAULT_SECONDS: u64 = 50;
 
 impl From<&ThpFioArgs> for ThpFioOptions {

@@ -4,7 +4,7 @@ use nofrag_lab::explain::{Basis, Case, Explanation, PolicyCase, PolicyVerdict, Z
 use nofrag_lab::oracle::Withdrawn;
 use nofrag_show::{Look, Numbers, bytes_text, divided, divided_by, sentence};
 
-/// The whole page.
+/// Returns the whole page of an explanation.
 pub(crate) fn page(explained: &Explanation, top: usize, look: Look) -> String {
     let mut text = explained.source.clone();
     if let Some(release) = &explained.release {
@@ -73,7 +73,7 @@ fn case(number: usize, case: &Case, look: Look) -> String {
     text
 }
 
-/// How often and where it was seen.
+/// Says how often and where a case was seen.
 fn seen(case: &Case, look: Look) -> String {
     const MOST: usize = 8;
     if case.times <= 1 && case.lines.len() <= 1 {
@@ -91,7 +91,7 @@ fn seen(case: &Case, look: Look) -> String {
     look.wrapped("   Seen: ", &sentence(&text))
 }
 
-/// The zones: figures, a picture of what is free, and each one's reason.
+/// Shows the zones: figures, a picture of the free memory, and the reason for each.
 fn zones(case: &Case, look: Look) -> String {
     let order = case.asked.as_ref().map_or(0, |asked| asked.order);
     let mut table = Numbers::new(&[
@@ -121,7 +121,7 @@ fn zones(case: &Case, look: Look) -> String {
     text
 }
 
-/// The free memory of each zone as a line: blocks that are too small, and those that are large enough.
+/// Draws the free memory of each zone as a line: blocks that are too small, and those that are large enough.
 fn picture(zones: &[ZoneCase], order: u32, look: Look) -> String {
     if order == 0 || zones.iter().all(|zone| zone.blocks.is_empty()) {
         return String::new();
@@ -157,7 +157,7 @@ fn policies(policies: &[PolicyCase], look: Look) -> String {
         ),
     };
     let mut text = heading;
-    // Policies that say the same stand together.
+    // Policies with the same answer stand together.
     let mut groups: Vec<(Vec<&str>, &PolicyCase)> = Vec::new();
     for each in policies {
         let said = |other: &PolicyCase| {

@@ -1,4 +1,4 @@
-//! For which names the server answers.
+//! The names for which the server answers.
 //!
 //! Any page that a browser shows may have its own name lead to a loopback address, ask there, and read the answer as if
 //! it were its own (DNS rebinding). The question then names the page's host: so only names that no stranger can have
@@ -9,14 +9,13 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 /// The names of a server.
 #[derive(Clone, Debug)]
 pub(super) struct Names {
-    /// Where it listens.
+    /// The address on which it listens.
     address: IpAddr,
-    /// What else it is called.
     names: Vec<String>,
 }
 
 impl Names {
-    /// Those of a server that listens at `address` and is also called `more`.
+    /// Returns the names of a server that listens at `address` and is also called `more`.
     pub(super) fn new(address: SocketAddr, more: &[String]) -> Names {
         let address = address.ip().to_canonical();
         let mut names = more.to_vec();
@@ -27,12 +26,12 @@ impl Names {
         Names { address, names }
     }
 
-    /// Whether a question for `host` is one for this server. A client that names nobody is no browser.
+    /// Returns true if a question for `host` is one for this server. A client that names no host is not a browser.
     pub(super) fn have(&self, host: Option<&str>) -> bool {
         let Some(host) = host else { return true };
         if let Some(address) = address(host) {
-            // An address leads where it says: pages from there are this server's own. Behind 0.0.0.0 are addresses that
-            // this host does not know, such as that of a container's host.
+            // An address cannot be made to lead elsewhere: pages from there are this server's own. Behind 0.0.0.0 are
+            // addresses that this host does not know, such as that of a container's host.
             return address.is_loopback()
                 || self.address.is_unspecified()
                 || address == self.address;

@@ -1,8 +1,8 @@
-//! Who is connected.
+//! The connections of the server, and their bound.
 //!
-//! There are few seats, and whoever has sat longest among the clients that hold most leaves when somebody else comes:
-//! all seats may be one client's while nobody else asks, and keeping them, even by coming back again and again, keeps
-//! nobody out. A scraper asks within a moment of its coming, so it is served before it could be the oldest.
+//! There are few seats. When another client comes, the client with most seats loses its oldest one: all seats may be
+//! one client's while no other asks, and keeping them, even by coming back again and again, keeps no client out. A
+//! scraper asks within a moment of its coming, so it is served before its seat could be the oldest.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr, Shutdown, TcpStream};
@@ -16,7 +16,7 @@ pub(super) struct Seats {
     taken: Mutex<Vec<Arc<Seat>>>,
 }
 
-/// One connection.
+/// One connection, with its client.
 #[derive(Debug)]
 pub(super) struct Seat {
     pub(super) stream: TcpStream,
@@ -25,19 +25,19 @@ pub(super) struct Seat {
 }
 
 impl Seat {
-    /// Whether somebody else has taken it.
+    /// Returns true if another connection has taken the seat.
     pub(super) fn is_lost(&self) -> bool {
         self.is_lost.load(Ordering::Relaxed)
     }
 }
 
 impl Seats {
-    /// Room for `most` connections.
+    /// Returns room for `most` connections.
     pub(super) fn new(most: usize) -> Seats {
         Seats { most, taken: Mutex::new(Vec::new()) }
     }
 
-    /// A seat for this connection, if need be that of another, which is closed.
+    /// Returns a seat for this connection, if need be that of another, which is closed.
     pub(super) fn take(&self, stream: TcpStream, from: IpAddr) -> Arc<Seat> {
         let seat = Seat { stream, client: client(from), is_lost: AtomicBool::new(false) };
         let seat = Arc::new(seat);
@@ -46,7 +46,7 @@ impl Seats {
             let at = longest_of_the_greediest(&taken);
             let lost = taken.remove(at);
             lost.is_lost.store(true, Ordering::Relaxed);
-            // Whoever waits for it in another thread wakes up; a connection that has ended already is no error.
+            // A thread that waits for it wakes up; a connection that has ended already is not an error.
             let _ = lost.stream.shutdown(Shutdown::Both);
         }
         taken.push(Arc::clone(&seat));
@@ -63,7 +63,7 @@ impl Seats {
     }
 }
 
-/// Whose connection it is: a host on IPv6 has a network of 64 bits to call from.
+/// Returns the client of a connection: a host on IPv6 has a network of 64 bits to call from.
 fn client(from: IpAddr) -> IpAddr {
     match from.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
@@ -71,7 +71,7 @@ fn client(from: IpAddr) -> IpAddr {
     }
 }
 
-/// Where the oldest seat stands of the client with most; the first of equals.
+/// Returns the place of the oldest seat of the client with most; the first of equals.
 fn longest_of_the_greediest(taken: &[Arc<Seat>]) -> usize {
     let mut held: BTreeMap<IpAddr, usize> = BTreeMap::new();
     for seat in taken {
@@ -102,7 +102,7 @@ mod tests {
         let kept = [&modest, &greedy[1], &greedy[2], &newcomer];
         assert!(kept.iter().all(|seat| !seat.is_lost()));
 
-        // It comes back, and pays for it itself.
+        // The client comes back, and pays for it itself.
         let again = come("10.0.0.2");
         assert!(greedy[1].is_lost() && !again.is_lost() && !modest.is_lost());
         seats.leave(&newcomer);

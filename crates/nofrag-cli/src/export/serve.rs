@@ -1,8 +1,8 @@
 //! Metrics over HTTP.
 //!
 //! Few clients ask, seldom, for one page: a thread for each connection reads the question and writes the answer, and
-//! one thread, that of the command, makes it. Each connection has [`PATIENCE`] to ask and as much to take the answer
-//! and hang up, however many bytes it trickles meanwhile, and no client keeps others out (see [`Seats`]); with
+//! one thread, that of the command, makes the answer. Each connection has [`PATIENCE`] to ask and as much to take the
+//! answer and hang up, also if it trickles bytes meanwhile, and no client keeps others out (see [`Seats`]); with
 //! `tiny_http`, which has neither limit, one did.
 
 use std::io::{self, Read, Write};
@@ -20,34 +20,33 @@ use super::seats::{Seat, Seats};
 use super::{Exporter, TICK};
 use crate::stop::Stop;
 
-/// How long a client may take to ask, and then to read the answer.
+/// Time that a client may take to ask, and then to read the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long the host may take to be read before a client is told so: Prometheus waits ten seconds. A file that hangs is
-/// given up sooner; this is for a host on which everything is slow.
+/// Time that reading the host may take before a client gets an error: Prometheus waits ten seconds. A file that hangs
+/// is given up sooner; this is for a host on which everything is slow.
 const ANSWER_WITHIN: Duration = Duration::from_secs(9);
-/// Connections at a time.
+/// Bound on the connections at a time.
 const MOST_CONNECTIONS: usize = 64;
 /// The longest head of a request.
 const MOST_HEAD: usize = 8 << 10;
 
 const PAGE: &str = "<!DOCTYPE html><title>nofrag</title><p>nofrag: what is fragmented on this host, \
                     as <a href=\"/metrics\">metrics</a> for Prometheus.\n";
-/// What a browser makes of an answer: nothing but what it is called, and nothing that another page may show or keep.
+/// Headers that bind a browser: it takes an answer for its stated type alone, and no other page may show or keep it.
 const HARDENING: &str = "X-Content-Type-Options: nosniff\r\n\
                          Content-Security-Policy: default-src 'none'; frame-ancestors 'none'\r\n\
                          Cross-Origin-Resource-Policy: same-origin\r\nCache-Control: no-store\r\n";
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-/// What it is told.
+/// An answer to a client.
 #[derive(Debug)]
 struct Answer {
-    /// The status with its words.
     status: &'static str,
     content_type: &'static str,
     body: String,
 }
 
-/// A question, who asks, and where its answer goes.
+/// A question with its connection, and the channel for its answer.
 struct Asked {
     question: Request,
     seat: Arc<Seat>,
@@ -69,7 +68,7 @@ pub(super) fn serve(
     if !address.ip().is_loopback() {
         eprintln!("nofrag: whoever reaches {address} may read them");
     }
-    // Read once before anybody asks, so that what is missing is said at the start.
+    // Read once before the first question, so that missing data are reported at the start.
     exporter.families()?;
     exporter.tell_missing();
     let names = Names::new(address, more_names);
@@ -77,9 +76,9 @@ pub(super) fn serve(
     thread::spawn(move || accept(&listener, &sender));
     while !stop.is_asked() {
         match questions.recv_timeout(TICK) {
-            // Nobody waits for the answer any more.
+            // The client no longer waits for the answer.
             Ok(asked) if asked.seat.is_lost() => {}
-            // A client that has gone away is no error.
+            // A client that has gone away is not an error.
             Ok(asked) => drop(asked.reply.send(answer(exporter, &names, &asked.question)?)),
             Err(RecvTimeoutError::Timeout) => exporter.count()?,
             Err(RecvTimeoutError::Disconnected) => bail!("{address}: nobody listens any more"),
@@ -88,7 +87,7 @@ pub(super) fn serve(
     Ok(())
 }
 
-/// Takes connections for ever.
+/// Takes connections for ever, each into a seat and a thread of its own.
 fn accept(listener: &TcpListener, questions: &Sender<Asked>) {
     let seats = Arc::new(Seats::new(MOST_CONNECTIONS));
     loop {
@@ -102,7 +101,7 @@ fn accept(listener: &TcpListener, questions: &Sender<Asked>) {
         let thread = thread::Builder::new().spawn({
             let seat = Arc::clone(&seat);
             move || {
-                // A client that goes away, or is too slow, is no error.
+                // A client that goes away, or is too slow, is not an error.
                 let _ = converse(&seat, &questions, ANSWER_WITHIN);
                 own.leave(&seat);
             }
@@ -114,7 +113,7 @@ fn accept(listener: &TcpListener, questions: &Sender<Asked>) {
     }
 }
 
-/// One question and its answer, or that there is none `within` a time.
+/// Reads one question and writes its answer, or an error if there is none `within` a time.
 fn converse(seat: &Arc<Seat>, questions: &Sender<Asked>, within: Duration) -> io::Result<()> {
     let stream = &seat.stream;
     let Some(question) = read_question(&mut Timed::new(stream, PATIENCE))? else {
@@ -136,7 +135,7 @@ fn converse(seat: &Arc<Seat>, questions: &Sender<Asked>, within: Duration) -> io
     hang_up(stream)
 }
 
-/// A connection that ends at a time, however little happens at once: the timeouts of the socket begin anew with each
+/// A connection that ends at a set time, also if bytes come one by one: the timeouts of the socket begin anew with each
 /// byte.
 struct Timed<'a> {
     stream: &'a TcpStream,
@@ -172,7 +171,7 @@ impl Write for Timed<'_> {
     }
 }
 
-/// The question; `None` for what is none.
+/// Reads a question; `None` if the bytes are not one.
 fn read_question(stream: &mut impl Read) -> io::Result<Option<Request>> {
     let mut head = Vec::new();
     let mut part = [0; 1024];
@@ -213,7 +212,7 @@ fn answer(exporter: &mut Exporter, names: &Names, question: &Request) -> Result<
     })
 }
 
-/// For a name that may be a stranger's (RFC 9110, 15.5.20).
+/// Returns the answer for a name that may be a stranger's (RFC 9110, 15.5.20).
 fn misdirected(host: &str) -> Answer {
     let status = "421 Misdirected Request";
     let body = format!(
@@ -247,7 +246,8 @@ fn write_answer(stream: &mut impl Write, answer: &Answer, method: &str) -> io::R
     stream.write_all(text.as_bytes())
 }
 
-/// Waits until the client has read everything: what it still sends would else make the kernel throw the answer away.
+/// Waits until the client has read everything: bytes that it still sends would else make the kernel throw the answer
+/// away.
 fn hang_up(stream: Timed<'_>) -> io::Result<()> {
     stream.stream.shutdown(Shutdown::Write)?;
     io::copy(&mut stream.take(MOST_HEAD as u64), &mut io::sink()).map(drop)
@@ -275,7 +275,7 @@ mod tests {
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (server, _) = listener.accept().unwrap();
         let trickle = thread::spawn(move || {
-            // It ends when the server hangs up; bytes enough for minutes.
+            // The thread ends when the server hangs up; there are bytes enough for minutes.
             while client.write_all(b"x").is_ok() {
                 thread::sleep(Duration::from_millis(10));
             }
@@ -292,7 +292,7 @@ mod tests {
         trickle.join().unwrap();
     }
 
-    /// Whoever asks while the host cannot be read is told so, and the next question is not kept waiting.
+    /// A client that asks while the host cannot be read gets an error, and the next question is not kept waiting.
     #[test]
     fn a_host_too_slow_to_be_read() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,4 +1,4 @@
-//! A file that is replaced as a whole: whoever reads it finds the old text or the new one, never a part.
+//! A file that is replaced as a whole: a reader finds the old text or the new one, never a part.
 //!
 //! Source: docs/sources/trace.md#export.
 
@@ -9,13 +9,13 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
-/// The collector reads files that end so, and no others.
+/// The ending of the files that the collector reads.
 const ENDING: &str = "prom";
 
-/// Others read the file: node_exporter has a user of its own.
+/// The mode of the file, which other users read: node_exporter has a user of its own.
 const MODE: u32 = 0o644;
 
-/// Whether the collector would read a file of this name.
+/// Refuses a name of which the collector reads no file.
 pub(super) fn check_name(path: &Path) -> Result<()> {
     ensure!(
         path.extension().is_some_and(|ending| ending == ENDING),
@@ -28,11 +28,12 @@ pub(super) fn check_name(path: &Path) -> Result<()> {
 /// Replaces the file by one with this text.
 pub(super) fn replace(path: &Path, text: &str) -> Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    // Beside it, since a file is renamed within its file system only; and with another ending, so that it is not read.
+    // In the same folder, since a file is renamed within its file system only; and with another ending, so that it is
+    // not read.
     let draft = path.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
     let replaced = write_new(&draft, text).and_then(|()| fs::rename(&draft, path));
     if replaced.is_err() {
-        // It may never have been made.
+        // The draft may never have been made.
         let _ = fs::remove_file(&draft);
     }
     replaced.with_context(|| {
@@ -44,7 +45,7 @@ pub(super) fn replace(path: &Path, text: &str) -> Result<()> {
 fn write_new(path: &Path, text: &str) -> io::Result<()> {
     let open = || OpenOptions::new().write(true).create_new(true).open(path);
     let mut file = match open() {
-        // One of this number was killed here.
+        // A process of this number was killed here.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             fs::remove_file(path)?;
             open()?
@@ -66,7 +67,7 @@ mod tests {
         names.map(|name| name.into_string().unwrap()).collect()
     }
 
-    /// `partial_prom`: half a file is never seen, however often it is written and read.
+    /// `partial_prom`: half a file is never seen, at any rate of writes and reads.
     #[test]
     fn partial_prom() {
         let folder = tempfile::tempdir().unwrap();

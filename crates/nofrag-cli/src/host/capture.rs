@@ -1,4 +1,4 @@
-//! `nofrag host capture`.
+//! `nofrag host capture`: this host in a folder.
 
 use std::path::PathBuf;
 
@@ -29,7 +29,6 @@ Exit status:
   0  captured; what could not be read is listed
   2  bad use, or DIR is not empty or cannot be written";
 
-/// What `nofrag host capture` takes.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
@@ -54,7 +53,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Captures and says what was taken.
+/// Captures the host and reports the files.
 pub(crate) fn execute(args: &Args) -> Result<Status> {
     let private = |kept| if kept { Private::Kept } else { Private::TakenOut };
     let choices = Choices {

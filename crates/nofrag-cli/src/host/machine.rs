@@ -32,7 +32,6 @@ Exit status:
   1  shown, and at least one finding is a warning
   2  bad use, or neither zoneinfo nor buddyinfo could be read";
 
-/// What `nofrag host` takes without a subject.
 #[derive(clap::Args)]
 #[group(skip)]
 pub(crate) struct Args {
@@ -56,7 +55,7 @@ pub(crate) struct Args {
     report: report::Wanted,
 }
 
-/// Reads, computes and prints.
+/// Reads the machine, computes the report and prints it.
 pub(crate) fn execute(args: &Args) -> Result<Status> {
     let wanted = args.report.begin()?;
     let frames = if args.frames { Frames::Read } else { Frames::LeftOut };
@@ -73,7 +72,8 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
     Ok(super::status_of(&machine.findings))
 }
 
-/// What `root` names: this host, a captured one, the folder of a snapshot, or a snapshot in a recording.
+/// Reads the source that `root` names: this host, a captured one, the folder of a snapshot, or a snapshot in a
+/// recording.
 pub(super) fn read(root: Option<&Path>, frames: Frames) -> Result<Sources> {
     let Some(path) = root else {
         let sources = machine::read(&Root::Live, frames);
@@ -118,7 +118,7 @@ fn has_lists(files: &Files) -> bool {
     ["zoneinfo", "buddyinfo"].iter().any(|name| files.bytes(name).is_some())
 }
 
-/// The snapshot that `FILE@start` or `FILE@end` names; `None` for other names.
+/// Returns the snapshot that `FILE@start` or `FILE@end` names; `None` for other names.
 fn snapshot_of(path: &Path, frames: Frames) -> Result<Option<Files>> {
     let name = path.to_string_lossy();
     let Some((file, which)) = name.rsplit_once('@') else { return Ok(None) };
@@ -132,7 +132,7 @@ fn snapshot_of(path: &Path, frames: Frames) -> Result<Option<Files>> {
     Ok(Some(without_frames(taken.files.clone(), frames)))
 }
 
-/// The state of frames is used only where it is asked for, so that a look costs what its help says.
+/// Removes the state of frames unless it was asked for, so that a look costs as much as its help says.
 fn without_frames(mut files: Files, frames: Frames) -> Files {
     match frames {
         Frames::Read => files,

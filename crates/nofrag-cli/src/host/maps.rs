@@ -1,4 +1,4 @@
-//! `nofrag host maps`.
+//! `nofrag host maps`: the address space of a process.
 
 use std::path::PathBuf;
 use std::thread;
@@ -35,7 +35,6 @@ Exit status:
   1  shown, and at least one finding is a warning
   2  bad use, or the areas could not be read: no such process, or not yours";
 
-/// What `nofrag host maps` takes.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
@@ -59,7 +58,7 @@ pub(crate) struct Args {
     #[arg(long)]
     maps_only: bool,
 
-    /// Which placements are tried on the same mappings
+    /// Placements to try on the same mappings
     #[arg(long, value_enum, default_value_t = Replays::Quick)]
     replay: Replays,
 
@@ -70,12 +69,12 @@ pub(crate) struct Args {
     #[command(flatten)]
     report: report::Wanted,
 
-    /// How many names, reasons or processes a table shows
+    /// Number of names, reasons or processes in a table
     #[arg(long, value_name = "N", default_value_t = 10)]
     top: usize,
 }
 
-/// Which placements are tried.
+/// The placements that `--replay` tries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Replays {
     /// None
@@ -103,7 +102,7 @@ fn parse_pid(text: &str) -> Result<Whose, String> {
     }
 }
 
-/// A wait of up to a day: for longer, look twice with --json.
+/// Parses a wait of up to a day: for longer, look twice with --json.
 fn parse_seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
     match seconds {
@@ -112,7 +111,7 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Reads, computes and prints.
+/// Reads the maps, computes the report and prints it.
 pub(crate) fn execute(args: &Args) -> Result<Status> {
     let wanted = args.report.begin()?;
     let root = args.root.clone().map_or(Root::Live, Root::Captured);
@@ -141,7 +140,7 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
     Ok(super::status_of(&report.findings))
 }
 
-/// The first of two looks, and when it was.
+/// Takes the first of two looks, waits, and returns the look with its time.
 fn look_and_wait(
     root: &Root,
     whose: Whose,

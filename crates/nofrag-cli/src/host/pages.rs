@@ -1,4 +1,4 @@
-//! `nofrag host pages`.
+//! `nofrag host pages`: the pages of this host in detail.
 
 use std::path::PathBuf;
 
@@ -29,7 +29,6 @@ Exit status:
   1  shown, and at least one finding is a warning
   2  bad use, or neither zoneinfo nor buddyinfo could be read";
 
-/// What `nofrag host pages` takes.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
@@ -49,7 +48,7 @@ pub(crate) struct Args {
     report: report::Wanted,
 }
 
-/// Reads, computes and prints.
+/// Reads the pages, computes the report and prints it.
 pub(crate) fn execute(args: &Args) -> Result<Status> {
     let wanted = args.report.begin()?;
     let frames = if args.no_frames { Frames::LeftOut } else { Frames::Read };

@@ -1,4 +1,4 @@
-//! `nofrag host vmalloc`.
+//! `nofrag host vmalloc`: the kernel's vmalloc space.
 
 use std::path::PathBuf;
 
@@ -28,7 +28,6 @@ Exit status:
   1  shown, and at least one finding is a warning
   2  bad use, or /proc/vmallocinfo could not be read";
 
-/// What `nofrag host vmalloc` takes.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
@@ -50,12 +49,12 @@ pub(crate) struct Args {
     #[command(flatten)]
     report: report::Wanted,
 
-    /// How many callers the table shows
+    /// Number of callers in the table
     #[arg(long, value_name = "N", default_value_t = 10)]
     callers: usize,
 }
 
-/// Reads, computes and prints.
+/// Reads the space, computes the report and prints it.
 pub(crate) fn execute(args: &Args) -> Result<Status> {
     let wanted = args.report.begin()?;
     let root = args.root.clone().map_or(Root::Live, Root::Captured);

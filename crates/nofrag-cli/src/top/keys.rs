@@ -1,8 +1,8 @@
-//! What the keys do, and how they are read.
+//! The meaning of the keys, and their reading.
 //!
 //! Keys are read here and not by crossterm. Its reader does not come back in two cases: once the terminal has gone away
-//! it reads the end for ever, on a whole core, and after the beginning of a sequence that nobody ends it waits for the
-//! rest. A signal that asks the command to end would not be seen in either. Here a read happens only when something is
+//! it reads the end for ever, on a whole core, and after the beginning of a sequence without an end it waits for the
+//! rest. A signal that asks the command to end would not be seen in either. Here a read happens only when bytes are
 //! there, and a sequence that is not complete soon is dropped.
 
 use std::fs::File;
@@ -12,32 +12,32 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// What a key asks for.
+/// The meaning of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
-    /// To end.
+    /// End the command in order.
     Quit,
-    /// To stop like any other job of the shell.
+    /// Stop like any other job of the shell.
     Suspend,
-    /// To look no more, or to go on.
+    /// Look no more, or go on.
     Pause,
-    /// Half the time from look to look.
+    /// Halve the time from look to look.
     Faster,
-    /// Twice the time.
+    /// Double the time from look to look.
     Slower,
-    /// To follow the next smaller order.
+    /// Follow the next smaller order.
     Smaller,
-    /// To follow the next larger one.
+    /// Follow the next larger order.
     Larger,
-    /// To read `pagetypeinfo` once.
+    /// Read `pagetypeinfo` once, at its cost.
     Types,
-    /// To show the keys, or the host again.
+    /// Show the keys, or the host again.
     Help,
-    /// Nothing: no key that is known.
+    /// No meaning: the key is not known.
     Unknown,
 }
 
-/// The keys with what they do, as they are shown.
+/// The keys with their meaning, as they are shown.
 pub(super) const SHOWN: [(&str, &str); 8] = [
     ("q", "quit (also Esc and Ctrl-C)"),
     ("space", "pause, and go on"),
@@ -49,14 +49,13 @@ pub(super) const SHOWN: [(&str, &str); 8] = [
     ("h", "show this, or the host again"),
 ];
 
-/// What came from the keyboard.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Heard {
-    /// Nothing in time, or a signal came first.
+    /// No input in time, or a signal came first.
     Nothing,
-    /// These, in order.
+    /// Keys in the order of their pressing.
     Keys(Vec<Key>),
-    /// Nothing will come any more: the terminal has gone away.
+    /// No more input will come: the terminal has gone away.
     Gone,
 }
 
@@ -65,16 +64,16 @@ pub(super) struct Keyboard {
     terminal: File,
 }
 
-/// How long the rest of a sequence may take: a slow line tears it apart, nobody types that fast.
+/// Time that the rest of a sequence may take: a slow line tears it apart, no one types that fast.
 const REST: Duration = Duration::from_millis(50);
 
-/// More than this is no sequence, but something that was pasted.
+/// The longest sequence: more bytes were pasted.
 const LONGEST: usize = 256;
 
 const ESCAPE: u8 = 0x1b;
 
 impl Keyboard {
-    /// The keys of standard input, or, where that is no terminal, of the one that the process belongs to.
+    /// Opens the keys of standard input, or, where that is not a terminal, of the terminal of the process.
     pub(super) fn open() -> io::Result<Keyboard> {
         let stdin = io::stdin();
         let terminal = if stdin.is_terminal() {
@@ -85,7 +84,7 @@ impl Keyboard {
         Ok(Keyboard { terminal })
     }
 
-    /// What comes within `time`.
+    /// Returns the input within `time`.
     pub(super) fn wait(&self, time: Duration) -> io::Result<Heard> {
         let mut bytes = Vec::new();
         let mut patience = time;
@@ -111,7 +110,7 @@ impl Keyboard {
         Ok(if bytes.is_empty() { Heard::Nothing } else { Heard::Keys(keys(&bytes)) })
     }
 
-    /// Whether a read would return at once, waiting so long for it; a signal ends the wait.
+    /// Returns true if a read would return at once, after waiting up to `time` for it; a signal ends the wait.
     fn is_there(&self, time: Duration) -> io::Result<bool> {
         let time = Timespec::try_from(time).map_err(io::Error::other)?;
         let mut polled = [PollFd::new(&self.terminal, PollFlags::IN)];
@@ -123,7 +122,7 @@ impl Keyboard {
     }
 }
 
-/// Whether the last key is there as a whole, as far as that can be told.
+/// Returns true if the last key is there as a whole, as far as that can be told.
 fn is_whole(bytes: &[u8]) -> bool {
     let Some(at) = bytes.iter().rposition(|&byte| byte == ESCAPE) else { return true };
     match &bytes[at + 1..] {
@@ -133,12 +132,12 @@ fn is_whole(bytes: &[u8]) -> bool {
     }
 }
 
-/// Whether a sequence ends with this byte (ECMA-48, 5.4).
+/// Returns true if a sequence ends with this byte (ECMA-48, 5.4).
 fn is_final(byte: u8) -> bool {
     (0x40..=0x7e).contains(&byte)
 }
 
-/// What the bytes of a terminal ask for.
+/// Returns the keys in the bytes of a terminal.
 fn keys(mut bytes: &[u8]) -> Vec<Key> {
     let mut keys = Vec::new();
     while let Some((key, rest)) = first(bytes) {
@@ -148,7 +147,7 @@ fn keys(mut bytes: &[u8]) -> Vec<Key> {
     keys
 }
 
-/// The first key, and what comes after it.
+/// Returns the first key, and the bytes after it.
 fn first(bytes: &[u8]) -> Option<(Key, &[u8])> {
     let (&byte, rest) = bytes.split_first()?;
     let key = match byte {
@@ -170,7 +169,7 @@ fn first(bytes: &[u8]) -> Option<(Key, &[u8])> {
     Some((key, rest))
 }
 
-/// What stands behind an escape character, and what comes after that.
+/// Returns the key behind an escape character, and the bytes after it.
 fn escaped(bytes: &[u8]) -> (Key, &[u8]) {
     match bytes {
         [] => (Key::Quit, bytes),

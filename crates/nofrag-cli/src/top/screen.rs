@@ -1,9 +1,9 @@
-//! What is drawn.
+//! The screen of `nofrag top`.
 //!
-//! From top to bottom: what is watched and what that costs, the zones, the course of the blocks that are followed, or,
-//! where there is room, of those of every order, then what the kernel counts beside what fragments as well, and the
-//! keys. What does not fit is left out from below, and a column as a whole, so that a small terminal keeps what matters
-//! most.
+//! From top to bottom: the heading with the cost of the observation, the zones, the course of the blocks of the
+//! followed order, or, where there is room, of those of every order, then the kernel's counters beside fragmenting
+//! events, areas and the like, and the keys. Parts that do not fit are left out from below, and a column as a whole, so
+//! that a small terminal keeps the most important parts.
 
 use nofrag_host::watch::page::Page;
 use nofrag_show::host::watch::{self as rows, Column, GAP, Rows};
@@ -20,13 +20,13 @@ use super::{Looking, Shown, View};
 
 const KEYS: &str = "q quit  h help  space pause  +/- rate  left/right order  t types";
 
-/// With fewer rows only the order that is followed has a course.
+/// Rows below which only the followed order has a course.
 const ROOMY: u16 = 42;
 
-/// Below this width tables stand below each other.
+/// Width below which tables stand below each other.
 const TWO_TABLES: u16 = 70;
 
-/// The levels of a bar where no block elements can be shown.
+/// Levels of a bar where no block elements can be shown.
 const ASCII_BARS: bar::Set<'_> = bar::Set {
     full: "#",
     seven_eighths: "#",
@@ -39,7 +39,7 @@ const ASCII_BARS: bar::Set<'_> = bar::Set {
     empty: " ",
 };
 
-/// Draws everything.
+/// Draws the whole screen from the view.
 pub(super) fn draw(frame: &mut Frame<'_>, view: &View) {
     let keys_height = u16::from(frame.area().height > 2);
     let rows = [Constraint::Length(1), Constraint::Fill(1), Constraint::Length(keys_height)];
@@ -53,7 +53,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &View) {
     frame.render_widget(Line::styled(keys, Style::new().add_modifier(Modifier::DIM)), bottom);
 }
 
-/// What matters most stands first: a narrow screen cuts the end.
+/// Returns the heading, with the most important part first: a narrow screen cuts the end.
 fn heading(view: &View) -> Line<'_> {
     let paused = if view.looking == Looking::Paused { ", paused" } else { "" };
     let every = format!("every {} s", view.every.as_secs_f64());
@@ -101,7 +101,7 @@ fn host(frame: &mut Frame<'_>, view: &View, area: Rect) {
     }
 }
 
-/// The tables below, left and right. What happens now matters more than what is counted anyway, and what grows slowly.
+/// Returns the tables below, left and right. Present events matter more than counters that run anyway, and slow growth.
 fn tables_below(page: &Page) -> [Vec<Rows>; 2] {
     let (rates, maps) = (rows::rates(page), rows::maps(page));
     match rows::events(page) {
@@ -110,7 +110,7 @@ fn tables_below(page: &Page) -> [Vec<Rows>; 2] {
     }
 }
 
-/// How the blocks of the order that is followed became more and fewer.
+/// Draws the course of the blocks of the followed order.
 fn course(frame: &mut Frame<'_>, view: &View, area: Rect) {
     let [top, bars] = Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(area);
     frame.render_widget(followed(view), top);
@@ -118,7 +118,7 @@ fn course(frame: &mut Frame<'_>, view: &View, area: Rect) {
     frame.render_widget(sparkline(view, course.map_or(&[], Vec::as_slice), bars.width), bars);
 }
 
-/// The same for every order, the largest first.
+/// Draws the courses of every order, the largest first.
 fn courses(frame: &mut Frame<'_>, view: &View, area: Rect) {
     let [top, below] = Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(area);
     frame.render_widget(followed(view), top);
@@ -143,7 +143,7 @@ fn followed(view: &View) -> Line<'static> {
     Line::styled(title, style(tone, view).add_modifier(Modifier::BOLD))
 }
 
-/// The newest looks, as many as there is room for.
+/// Draws the newest looks, as many as there is room for.
 fn sparkline<'a>(view: &View, course: &'a [u64], width: u16) -> Sparkline<'a> {
     let newest = course.len().saturating_sub(usize::from(width));
     let set = match view.look.glyphs {
@@ -153,7 +153,7 @@ fn sparkline<'a>(view: &View, course: &'a [u64], width: u16) -> Sparkline<'a> {
     Sparkline::default().data(&course[newest..]).bar_set(set)
 }
 
-/// The lines between the course and the tables.
+/// Returns the lines between the course and the tables.
 fn lines_below(view: &View) -> Text<'static> {
     let page = &view.page;
     let mut lines = Vec::new();
@@ -256,7 +256,7 @@ mod tests {
         }
     }
 
-    /// Whatever the size, and however many zones: nothing panics, and the first line stays.
+    /// Nothing panics at any size and with any number of zones, and the first line stays.
     #[test]
     fn every_size_is_drawn() {
         for zones in [0, 2, 300] {

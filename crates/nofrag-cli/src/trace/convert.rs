@@ -20,7 +20,6 @@ Exit status:
   0  converted
   2  bad use, or something could not be read or written";
 
-/// What `nofrag trace convert` takes.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct Args {
@@ -43,14 +42,14 @@ pub(super) struct Args {
 
 const SCHEMA: Schema = Schema { name: "nofrag.trace.convert", version: 1 };
 
-/// What `--json` writes.
+/// The document that `--json` writes.
 #[derive(Serialize)]
 struct Document {
     bytes: u64,
     events: u64,
 }
 
-/// Converts what `args` names.
+/// Converts the trace that `args` names.
 pub(super) fn execute(args: &Args) -> Result<Status> {
     let existing = if args.replace { Existing::Replace } else { Existing::Keep };
     super::refuse_same(&args.from, &args.to)?;

@@ -20,7 +20,6 @@ Exit status:
   0  exported
   2  bad use, or something could not be read or written";
 
-/// What `nofrag trace export` takes.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct Args {
@@ -28,7 +27,7 @@ pub(super) struct Args {
     #[arg(value_name = "FILE")]
     from: PathBuf,
 
-    /// In which form
+    /// The form of the output
     #[arg(long = "to", value_name = "FORM")]
     form: Form,
 
@@ -51,7 +50,7 @@ enum Form {
     Parquet,
 }
 
-/// Exports what `args` names.
+/// Exports the trace that `args` names.
 pub(super) fn execute(args: &Args) -> Result<Status> {
     let existing = if args.replace { Existing::Replace } else { Existing::Keep };
     match args.form {
@@ -61,7 +60,7 @@ pub(super) fn execute(args: &Args) -> Result<Status> {
     Ok(Status::Done)
 }
 
-/// Forms with a line for each event.
+/// Writes the forms with a line for each event.
 fn lines(args: &Args, existing: Existing) -> Result<()> {
     super::refuse_same(&args.from, &args.to)?;
     let mut trace = trace::open(&args.from)?;
@@ -82,7 +81,7 @@ fn lines(args: &Args, existing: Existing) -> Result<()> {
         written.and_then(|events| out.flush().map(|()| events).map_err(export::ExportError::Write));
     bar.finish_and_clear();
     match written {
-        // A reader that has gone away is no error.
+        // A reader that has gone away is not an error.
         Err(export::ExportError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
             Ok(())
         }
@@ -90,7 +89,7 @@ fn lines(args: &Args, existing: Existing) -> Result<()> {
     }
 }
 
-/// Names the file that cannot be written; one that cannot be read names itself.
+/// Adds the name of the file that cannot be written; one that cannot be read names itself.
 fn named(exported: Result<(), export::ExportError>, to: &Path) -> Result<()> {
     match exported {
         Err(error @ export::ExportError::Trace(_)) => Err(error.into()),
@@ -117,7 +116,7 @@ fn parquet(args: &Args, _existing: Existing) -> Result<()> {
     bail!("this nofrag was built without Parquet: build it with `--features parquet`")
 }
 
-/// A new file, or one written over.
+/// Makes a new file, or writes one over.
 fn create(path: &Path, existing: Existing) -> Result<File> {
     let file = match existing {
         Existing::Keep => File::create_new(path),

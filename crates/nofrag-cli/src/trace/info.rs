@@ -1,4 +1,4 @@
-//! `nofrag trace info`: what a trace holds.
+//! `nofrag trace info`: the contents of a trace.
 
 use std::path::{Path, PathBuf};
 
@@ -24,7 +24,6 @@ Exit status:
   0  done
   2  bad use, or the trace could not be read";
 
-/// What `nofrag trace info` takes.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct Args {
@@ -39,7 +38,7 @@ pub(super) struct Args {
 
 const SCHEMA: Schema = Schema { name: "nofrag.trace.info", version: 1 };
 
-/// What `--json` writes.
+/// The document that `--json` writes.
 #[derive(Serialize)]
 struct Document<'a> {
     file: String,
@@ -58,7 +57,7 @@ struct SnapshotLine {
     files: Vec<String>,
 }
 
-/// Shows what is in the file that `args` names.
+/// Shows the contents of the file that `args` names.
 pub(super) fn execute(args: &Args) -> Result<Status> {
     let sizes = sizes(&args.file);
     let Trace { meta, mut events, mut room } = trace::open(&args.file)?;
@@ -86,7 +85,7 @@ pub(super) fn execute(args: &Args) -> Result<Status> {
     Ok(Status::Done)
 }
 
-/// What the bytes of the file hold, if it is a recording of nofrag's own.
+/// Returns the shares of the file's bytes, if it is a recording of nofrag's own.
 fn sizes(path: &Path) -> Option<Sizes> {
     if path.is_dir() { None } else { Recording::open(path).ok().map(|recording| recording.sizes()) }
 }

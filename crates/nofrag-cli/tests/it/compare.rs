@@ -11,7 +11,7 @@ fn shipped() -> String {
     root.join("crates/nofrag-lab/data/recordings/linux-6.1-guest-768m.nofrag").display().to_string()
 }
 
-/// A folder with one file, the free blocks of a zone.
+/// Makes a folder with one file, the free blocks of a zone.
 fn snapshot(folder: &Path, name: &str, blocks: &str) -> String {
     let folder = folder.join(name);
     fs::create_dir(&folder).unwrap();
@@ -28,7 +28,7 @@ fn a_recording_s_own_snapshots_are_compared() {
         assert!(text.contains(part), "no {part} in:\n{text}");
     }
     assert!(!text.contains("different machines"), "{text}");
-    // One side against itself has nothing to tell.
+    // One side against itself has no differences.
     check(
         &nofrag(&["compare", &start, &start]),
         0,
@@ -87,7 +87,7 @@ fn repeats_of_one_setting_are_no_difference() {
     check(&nofrag(&["compare", &lists, &c]), 2, &["a name before and behind each comma"]);
 }
 
-/// A recording as text, of which so many requests are not served.
+/// Makes a recording as text, of which `failed` requests are not served.
 fn recording(folder: &Path, name: &str, failed: usize) -> String {
     let line = |number: usize| {
         let place = if number < failed { "page=(null) pfn=0x0" } else { "page=0x1000 pfn=0x1000" };
@@ -100,7 +100,7 @@ fn recording(folder: &Path, name: &str, failed: usize) -> String {
     path.display().to_string()
 }
 
-/// `two_runs_of_one_setting`: they were called 14 better and 4 worse.
+/// `two_runs_of_one_setting`: the two were called 14 better and 4 worse.
 #[test]
 fn one_recording_beside_another_has_no_verdict_without_a_tolerance() {
     let folder = tempfile::tempdir().unwrap();

@@ -11,7 +11,7 @@ fn script(shell: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What a shell says to commands on its standard input; `None`, with the reason printed, where there is no such shell.
+/// Runs a shell with commands on its standard input; `None`, with the reason printed, where there is no such shell.
 fn told(shell: &str, arguments: &[&str], commands: &str) -> Option<Output> {
     let mut command = Command::new(shell);
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -73,7 +73,7 @@ fn bash_completes_commands_options_and_values() {
     }
 }
 
-/// What is offered is not all that may be given.
+/// The offered values are not all that may be given.
 #[test]
 fn other_values_are_still_judged_by_the_commands() {
     check(&nofrag(&["run", "no-such"]), 2, &["no-such"]);
@@ -81,7 +81,7 @@ fn other_values_are_still_judged_by_the_commands() {
     check(&nofrag(&["replay", "--policy", "no-such"]), 2, &["no such preset", "linux-6.1"]);
 }
 
-/// fish itself completes.
+/// Checks the completions of fish itself.
 #[test]
 fn fish_completes_values() {
     let script = script("fish");

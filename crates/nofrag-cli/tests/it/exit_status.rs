@@ -44,7 +44,7 @@ fn the_page_and_the_help_texts_list_the_same_statuses() {
     }
 }
 
-/// Whoever types the name alone is told what to try: commands that exist.
+/// A user who types the name alone sees commands to try, and these exist.
 #[test]
 fn the_name_alone_says_what_to_try() {
     let alone = nofrag(&[]);
@@ -60,7 +60,7 @@ fn the_name_alone_says_what_to_try() {
     }
 }
 
-/// A folder with what the cases below need.
+/// Makes a folder with the files for the cases below.
 fn prepare(folder: &Path) {
     let snapshot = |name: &str, blocks: &str| {
         fs::create_dir(folder.join(name)).unwrap();
@@ -83,7 +83,7 @@ fn prepare(folder: &Path) {
     fs::write(host.join("proc/buddyinfo"), buddyinfo).unwrap();
 }
 
-/// What a command is given, and how it ends. `DIR` is the folder above, `DATA` the one of the repository.
+/// The arguments of a command, and its status. `DIR` is the folder above, `DATA` the one of the repository.
 ///
 /// Statuses that need a right or a signal have tests beside the others of their command: 0 and 1 of `record`, 1 of
 /// `workload thpfioscale`. No finding of `host pages` is a warning today. Status 1 of `run` needs a broken claim: a
@@ -125,7 +125,7 @@ const CASES: &[(&str, i32)] = &[
     ("trace convert DIR/none DIR/copy", 2),
     ("trace export RECORDED/linux-6.1-guest-768m.nofrag --to ftrace DIR/lines", 0),
     ("trace export DIR/none --to ftrace DIR/lines", 2),
-    // So few bytes are written at the end.
+    // So few bytes are written only at the end.
     ("trace export DIR/short.txt --to json-lines --replace /dev/full", 2),
     ("completions bash", 0),
     ("completions", 2),

@@ -1,4 +1,4 @@
-//! `nofrag explain`: what it says of every report in `data/reports`, and how it ends.
+//! `nofrag explain`: its answers to every report in `data/reports`, and its ends.
 
 use std::fs;
 use std::path::{Path, PathBuf};

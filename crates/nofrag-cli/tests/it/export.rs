@@ -1,4 +1,4 @@
-//! `nofrag export`: the text against Prometheus' own tools, HTTP, the textfile, and what contrib/ has for it.
+//! `nofrag export`: the text against Prometheus' own tools, HTTP, the textfile, and the files for it in contrib/.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -21,7 +21,7 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The guest of the recording in this repository, as it was at the start of that, as a captured host.
+/// Returns the guest of the recording in this repository, at the start of that, as a captured host.
 pub(crate) fn guest() -> tempfile::TempDir {
     let recording =
         repository().join("crates/nofrag-lab/data/recordings/linux-6.1-guest-768m.nofrag");
@@ -47,7 +47,7 @@ fn text(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// Whether the program is there; says so if it is not.
+/// Returns true if the program is there; prints a note if it is not.
 fn has(program: &str) -> bool {
     let there = Command::new(program).arg("--version").output().is_ok();
     if !there {
@@ -66,19 +66,19 @@ fn promtool(args: &[&str], input: &str) {
     assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&said));
 }
 
-/// The metrics of a host as the command knows them: name, kind, help, samples.
+/// Returns the metrics of a host as the command has them: name, kind, help, samples.
 fn families(output: &Output) -> Vec<Value> {
     check(output, 0, &[]);
     check_documented(output)["families"].as_array().unwrap().clone()
 }
 
-/// The name that a metric's samples have.
+/// Returns the name of a metric's samples.
 fn sampled(family: &Value) -> String {
     let name = family["name"].as_str().unwrap();
     if family["kind"] == "counter" { format!("{name}_total") } else { name.to_owned() }
 }
 
-/// It was read for ever, and so was every scrape.
+/// The pipe was read for ever, and so was every scrape.
 #[test]
 fn a_pipe_in_a_captured_host_is_missing_and_keeps_nobody_waiting() {
     let host = guest();
@@ -133,7 +133,7 @@ fn the_figures_are_those_of_the_files() {
     assert!(text.contains("migratetype=\"reclaimable\"}"));
 }
 
-/// What waits for a purge is told apart from what is used, and the figures are those of `host vmalloc`.
+/// Areas that wait for a purge are told apart from used ones, and the figures are those of `host vmalloc`.
 /// Source: docs/sources/trace.md#t5.
 #[test]
 fn lazy_areas_are_told_from_used_ones() {
@@ -188,7 +188,7 @@ fn rules_hold_what_they_promise() {
     }
 }
 
-/// The words of a text that begin with `nofrag_`.
+/// Returns the words of a text that begin with `nofrag_`.
 fn names_in(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == ':'));
     let names = words.filter(|word| word.starts_with("nofrag_"));
@@ -209,7 +209,7 @@ fn rules_and_dashboard_ask_for_metrics_that_there_are() {
     }
 }
 
-/// What the dashboard asks Prometheus, as rules: promtool reads them.
+/// Passes the dashboard's queries to Prometheus as rules: promtool reads them.
 #[test]
 fn the_dashboard_asks_in_promql() {
     let text = fs::read_to_string(repository().join("contrib/grafana/nofrag.json")).unwrap();
@@ -232,7 +232,7 @@ fn the_dashboard_asks_in_promql() {
     }
 }
 
-/// docs/export.md lists every metric with what it says; on a failure the table that it must have is printed.
+/// docs/export.md lists every metric with its help; on a failure the expected table is printed.
 #[test]
 fn the_documentation_lists_every_metric() {
     let mut table = String::new();
@@ -262,12 +262,12 @@ impl Server {
         let rest =
             first.strip_prefix("nofrag: metrics at http://").unwrap_or_else(|| panic!("{first}"));
         let address = rest.split('/').next().unwrap().to_owned();
-        // What is missing follows; nobody reads it, and a full pipe would stop the server.
+        // Lines about missing sources follow; no test reads them, and a full pipe would stop the server.
         std::thread::spawn(move || lines.for_each(drop));
         Server { child, address }
     }
 
-    /// The head and the body of the answer to a request with these lines.
+    /// Returns the head and the body of the answer to a request with these lines.
     fn ask(&self, lines: &str) -> (String, String) {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         let host = if lines.contains("\nHost: ") { "" } else { "Host: localhost\r\n" };
@@ -470,7 +470,7 @@ fn a_textfile_is_written_again_until_a_signal_comes() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no draft is left");
 }
 
-/// Without rights it works, and says what is missing.
+/// Without rights the export works, and lists the sources that are missing.
 /// Source: docs/sources/trace.md#oracle-13.
 #[test]
 fn without_rights_export_names_what_is_missing() {

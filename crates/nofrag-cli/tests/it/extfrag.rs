@@ -27,7 +27,7 @@ fn tables_pictures_and_claims_fit_and_hold() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
     assert!(!text.contains("BROKEN"), "{text}");
-    // Published counts are no figures to compare with.
+    // Published counts are not figures to compare with.
     assert!(!text.contains("804,694") && !text.contains("408,912"), "{text}");
 }
 

@@ -1,4 +1,4 @@
-//! `nofrag run frames`: what it shows, writes and refuses.
+//! `nofrag run frames`: its tables, files and refusals.
 
 use std::fs;
 use std::process::Command;
@@ -67,6 +67,6 @@ fn away_from_the_repository_it_says_what_it_looked_for() {
         command.args(args).current_dir(root.path()).output().unwrap()
     };
     check(&run(&["run", "frames"]), 2, &["no folder data/kernel-states", "--states"]);
-    // The list of programs does without it, and so does `all`, as `run::all_runs_every_scenario` sees.
+    // The list of programs does without the folder, and so does `all`, as `run::all_runs_every_scenario` sees.
     check(&run(&["run"]), 0, &["frames:"]);
 }

@@ -1,4 +1,4 @@
-//! What commands print of inputs that do not change, letter by letter, as a pipe gets it.
+//! Output of commands for inputs that do not change, letter by letter, as a pipe gets it.
 //!
 //! After a wanted change: `INSTA_UPDATE=always cargo test -p nofrag-cli --test it golden`, and read the difference.
 
@@ -7,8 +7,8 @@ use std::process::Command;
 
 use insta::assert_snapshot;
 
-/// The command's output and, where it is not 0, its status. It runs in the repository's folder, so that paths are the
-/// same everywhere.
+/// Returns the command's output and, where it is not 0, its status. The command runs in the repository's folder, so
+/// that paths are the same everywhere.
 fn shown(line: &str) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_nofrag"))
         .args(line.split_whitespace())

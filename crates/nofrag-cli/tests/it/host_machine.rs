@@ -17,7 +17,7 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The command in the repository's folder, so that paths are those of the documents.
+/// Runs the command in the repository's folder, so that paths are those of the documents.
 fn there(args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nofrag"));
     command.args(args).current_dir(repository()).output().unwrap()
@@ -27,7 +27,8 @@ fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// A page as it is kept. After a wanted change write it anew: what `args` print, in the repository's folder.
+/// Compares a page with its kept file. After a wanted change write it anew: the output of `args`, in the repository's
+/// folder.
 fn check_page(args: &[&str], kept: &str) {
     let output = there(args);
     let kept_text = fs::read_to_string(repository().join(kept)).unwrap();
@@ -43,7 +44,7 @@ fn the_pages_are_as_kept() {
     check_page(&["host", "pages", "--root", RECORDED], "data/hosts/guest-6.1-pages.txt");
 }
 
-/// One screen: what stands on it fits a terminal, and `--all` has the rest.
+/// The brief report fits on one screen of a terminal, and `--all` has the rest.
 #[test]
 fn the_machine_fits_on_one_screen() {
     const LINES: usize = 50;
@@ -89,7 +90,7 @@ fn for_machines() {
     );
 }
 
-/// The report, the live view and the metrics count what can be had by one formula.
+/// The report, the live view and the metrics count the obtainable blocks by one formula.
 #[test]
 fn one_answer_to_how_many_huge_pages_can_be_had() {
     let host = json(&there(&["host", "--root", WHOLE, "--json"]));
@@ -104,7 +105,7 @@ fn one_answer_to_how_many_huge_pages_can_be_had() {
     assert_eq!((&top["obtainable"], sum), (&host["huge_pages"]["now"], 1229.0));
 }
 
-/// A snapshot in a recording shows the guest: its zones, and what its frames say of huge pages.
+/// A snapshot in a recording shows the guest: its zones, and the huge pages that its frames show.
 #[test]
 fn a_snapshot_of_a_recording_is_a_host() {
     let machine = json(&there(&["host", "--root", RECORDED, "--frames", "--json"]));
@@ -115,7 +116,7 @@ fn a_snapshot_of_a_recording_is_a_host() {
     check(&there(&["host", "--root", "no-such-file@start"]), 2, &["no-such-file"]);
 }
 
-/// The files of a small host in a folder.
+/// Makes a folder with the files of a small host.
 fn folder_with(files: &[(&str, &str)]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in files {
@@ -157,7 +158,7 @@ fn what_fails_is_a_warning_with_its_reason() {
     check(&on(&folder, &["--all"]), 1, &expected);
 }
 
-/// What somebody pasted of a host is often buddyinfo alone.
+/// The part of a host that a user pastes is often buddyinfo alone.
 #[test]
 fn buddyinfo_alone_is_a_host() {
     let folder = folder_with(&[("proc/buddyinfo", SINGLES)]);
@@ -187,7 +188,7 @@ fn pages_with_a_warning_end_with_1() {
     check(&pages(&["--no-frames"]), 0, &["is not known"]);
 }
 
-/// A damaged file is said to be damaged, and costs nothing else.
+/// A damaged file is reported as damaged, and costs nothing else.
 #[test]
 fn damage_is_a_warning() {
     let folder =
@@ -207,7 +208,7 @@ fn what_is_no_host_is_an_error_that_says_what_is() {
     check(&nofrag(&["host", "nonsense"]), 2, &["nonsense"]);
 }
 
-/// What was captured says what the host said; a folder that is not empty is left alone.
+/// A captured host gives the same report as the host; a folder that is not empty is left alone.
 #[test]
 fn a_capture_is_a_host() {
     let folder = tempfile::tempdir().unwrap();
@@ -239,7 +240,7 @@ fn a_capture_is_a_host() {
     assert!(captured["left_out"].as_array().unwrap().len() >= 5);
 }
 
-/// Root's rights are for reading: what is written is written as who called sudo, and nowhere else than where he may.
+/// Root's rights are for reading: files are written as the user who called sudo, and only where that user may write.
 #[test]
 fn under_sudo_a_capture_is_written_as_who_called_it() {
     const CALLER: u32 = 65_534;
@@ -264,7 +265,7 @@ fn under_sudo_a_capture_is_written_as_who_called_it() {
         let owner = fs::metadata(path).unwrap();
         assert_eq!((owner.uid(), owner.gid()), (CALLER, CALLER), "{}", path.display());
     }
-    // Straight, and past a link of his own: root's folder.
+    // Straight, and past a link of the caller's own: root's folder.
     std::os::unix::fs::symlink(folder.path(), shared.join("link")).unwrap();
     for target in [folder.path().join("host"), shared.join("link/host")] {
         check(&capture(&target), 2, &["nothing was captured"]);
@@ -288,7 +289,7 @@ fn a_capture_that_fails_leaves_nothing() {
     assert!(!target.exists());
 }
 
-/// Without rights it ends well and names each source that it may not read.
+/// Without rights the command ends well and names each source that it may not read.
 /// Source: docs/sources/trace.md#oracle-13.
 #[test]
 fn without_rights_it_names_what_is_missing() {

@@ -24,7 +24,7 @@ fn on_root(root: &Path, more: &[&str]) -> Output {
     maps(&[&["--root", root.to_str().unwrap()], more].concat())
 }
 
-/// A captured host with one process, number 7, whose `maps` is this text.
+/// Makes a captured host with one process, number 7, with this text as `maps`.
 fn folder_with(text: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir_all(folder.path().join("proc/7")).unwrap();
@@ -52,7 +52,7 @@ impl Waiting {
         let mut command = Command::new("cat");
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut waiting = Waiting(child);
-        // What comes back proves that it runs; before, the loader may still map its libraries.
+        // The echo proves that the process runs; before, the loader may still map its libraries.
         waiting.0.stdin.as_mut().unwrap().write_all(b"?").unwrap();
         waiting.0.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
         waiting
@@ -122,7 +122,7 @@ fn for_machines() {
     assert_eq!(report["growth"], Value::Null);
 }
 
-/// Without smaps the same process is shown, with what that costs.
+/// Without smaps the same process is shown, with the cost of that.
 #[test]
 fn without_smaps() {
     let host = captured_host();
@@ -207,7 +207,7 @@ fn damage_is_a_warning() {
     check(&on_root(folder.path(), &[]), 1, &expected);
 }
 
-/// What a name contains does not reach the terminal as a command.
+/// The contents of a name do not reach the terminal as a command.
 #[test]
 fn control_characters_in_names_are_not_printed() {
     let folder = folder_with("1000-2000 rw-p 0 fe:00 7 /tmp/\u{1b}[2Jx\n");
@@ -216,7 +216,7 @@ fn control_characters_in_names_are_not_printed() {
     assert!(!output.stdout.contains(&0x1b));
 }
 
-/// What a process calls itself need not be UTF-8, nor is what a captured file claims what it should be.
+/// The name that a process gives itself need not be UTF-8, nor need a captured file be.
 #[test]
 fn odd_names_hide_nothing() {
     let folder = folder_with("1000-2000 rw-p 0 00:00 0\n");
@@ -280,7 +280,7 @@ fn a_zombie_is_called_one() {
 
 const NOBODY: u32 = 65_534;
 
-/// Runs as nobody; when the tests themselves run as nobody special, there may be no process that they may not see.
+/// Runs as nobody; when the tests themselves run as an ordinary user, there may be no process that they may not see.
 #[test]
 fn without_permission_it_says_what_and_why() {
     let folder = tempfile::tempdir().unwrap();

@@ -136,7 +136,7 @@ fn a_missing_file_is_named() {
     check(&nofrag(&["host", "vmalloc", "--root", "x", "--unhash"]), 2, &["cannot be used with"]);
 }
 
-/// A command whose only source cannot be read has nothing to show, so it fails and says what would help; an
+/// A command whose only source cannot be read has nothing to show, so it fails with advice; an
 /// overview that contains it does not (`without_rights_it_names_what_is_missing`). Runs as nobody; when the tests
 /// themselves run as root, by giving up that identity.
 #[test]

@@ -1,6 +1,6 @@
-//! `docs/json.md` against what the commands print: each schema has its section, each field its row and its type.
+//! `docs/json.md` against the commands' output: each schema has its section, each field its row and its type.
 //!
-//! [`check_documented`] is called on every output in JSON that any test looks at.
+//! [`check_documented`] is called on every output in JSON that a test looks at.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::support::{commands, nofrag};
 
-/// What a table says a value may be.
+/// The form of a value by its table.
 #[derive(Clone, Debug, PartialEq)]
 enum Shape {
     Null,
@@ -22,9 +22,9 @@ enum Shape {
     Object,
     Array(Box<Shape>),
     Map(Box<Shape>),
-    /// As another section says.
+    /// The form that another section has.
     As(String),
-    /// Said in words.
+    /// Any form, described in words.
     Anything,
 }
 
@@ -76,10 +76,9 @@ impl Field {
 /// The fields of a section by their paths.
 type Section = BTreeMap<String, Field>;
 
-/// The page.
 struct Documentation {
     text: String,
-    /// By what links name them.
+    /// Sections by the names that links use.
     sections: BTreeMap<String, Section>,
 }
 
@@ -87,13 +86,13 @@ fn page() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/json.md")
 }
 
-/// How a heading is linked to.
+/// Returns the anchor of a heading.
 fn anchor(heading: &str) -> String {
     let kept = heading.chars().filter(|c| c.is_alphanumeric() || "- ".contains(*c));
     kept.collect::<String>().replace(' ', "-").to_lowercase()
 }
 
-/// The cells of a row of a table.
+/// Splits a row of a table into its cells.
 fn cells(line: &str) -> Option<Vec<&str>> {
     let row = line.strip_prefix("| ")?.strip_suffix(" |")?;
     Some(row.split(" | ").map(str::trim).collect())
@@ -126,13 +125,13 @@ impl Documentation {
         Documentation { text, sections }
     }
 
-    /// The rows of the table that has this header.
+    /// Iterates over the rows of the table that has this header.
     fn table<'a>(&'a self, header: &str) -> impl Iterator<Item = Vec<&'a str>> {
         let lines = self.text.lines().skip_while(move |line| !line.starts_with(header)).skip(2);
         lines.map_while(cells)
     }
 
-    /// Commands with their schemas and versions.
+    /// Returns commands with their schemas and versions.
     fn schemas(&self) -> Vec<(&str, &str, u64)> {
         self.table("| command | schema |")
             .map(|cells| {
@@ -164,7 +163,7 @@ impl Documentation {
         }
     }
 
-    /// Checks what is inside of a value.
+    /// Checks the contents of a value.
     fn descend(&self, shape: &Shape, value: &Value, section: &str, path: &str) {
         match (shape, value) {
             (Shape::Object, Value::Object(object)) => {
@@ -184,7 +183,7 @@ impl Documentation {
     }
 }
 
-/// Whether the value, and what it is a list of, has this shape.
+/// Returns true if the value, and each member if it is a list, has this shape.
 fn fits(shape: &Shape, value: &Value) -> bool {
     match (shape, value) {
         (Shape::Null, Value::Null)
@@ -204,7 +203,7 @@ fn fits(shape: &Shape, value: &Value) -> bool {
     }
 }
 
-/// The object on standard output, which is alone there and is as its section says.
+/// Returns the object on standard output, which is alone there and has the form of its section.
 pub(crate) fn check_documented(output: &Output) -> Value {
     let value: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|why| {
         let err = String::from_utf8_lossy(&output.stderr);
@@ -227,7 +226,7 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// A path in the repository, as an argument.
+/// Returns a path in the repository, as an argument.
 fn at(path: &str) -> String {
     repository().join(path).display().to_string()
 }
@@ -298,7 +297,7 @@ fn hosts() {
     check_documented(&nofrag(&["host", "maps", "--all", "--json"]));
 }
 
-/// What is damaged or missing has fields of its own.
+/// Damaged and missing files have fields of their own.
 #[test]
 fn hosts_that_say_little() {
     let folder = tempfile::tempdir().unwrap();

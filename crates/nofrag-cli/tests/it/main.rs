@@ -1,4 +1,4 @@
-//! The command from outside: what it prints and how it ends.
+//! The command from outside: its output and its ends.
 
 mod compare;
 mod completions;

@@ -13,7 +13,7 @@ fn pages() -> tempfile::TempDir {
     folder
 }
 
-/// A page as it is shown; `None`, with the reason printed, where nothing can set it. Warnings fail the test.
+/// Returns a page as it is shown; `None`, with the reason printed, where it cannot be set. Warnings fail the test.
 fn set(page: &Path) -> Option<String> {
     let mut groff = Command::new("groff");
     groff.args(["-man", "-Tascii", "-ww", "-P-cbou", "-rLL=100n"]).arg(page).stdin(Stdio::null());
@@ -45,7 +45,7 @@ fn pages_have_the_sections_of_a_manual() {
     assert!(["nofrag.1", "nofrag-run.1", "nofrag-workload-thpfioscale.1"].into_iter().all(names));
 }
 
-/// What a reader copies stays as it is in the help text.
+/// Text that a reader copies stays as it is in the help text.
 #[test]
 fn examples_and_statuses_stand_as_they_are_in_the_help() {
     let folder = pages();

@@ -17,7 +17,7 @@ use crate::support::{check, nofrag};
 
 const TRACEFS: &str = "/sys/kernel/tracing";
 
-/// What a recording must leave as it was, whatever happens to it.
+/// The settings that a recording must leave as they were, at every end.
 const LEFT_ALONE: [&str; 8] = [
     "tracing_on",
     "current_tracer",
@@ -36,7 +36,7 @@ struct Host {
 }
 
 impl Host {
-    /// `None`, with the reason printed, where nothing can be traced.
+    /// Returns `None`, with the reason printed, where nothing can be traced.
     fn new() -> Option<Host> {
         static ALONE: Mutex<()> = Mutex::new(());
         if fs::metadata("/proc/self").ok()?.uid() != 0 {
@@ -56,7 +56,7 @@ impl Host {
         LEFT_ALONE.iter().map(read).collect()
     }
 
-    /// No instance of this process is left, and everything else is as it was.
+    /// Checks that no instance of this process remains, and everything else is as before.
     /// Source: docs/sources/trace.md#oracle-12.
     fn check_as_found(&self, pid: u32) {
         assert_eq!(instance_of(pid), None);
@@ -64,14 +64,14 @@ impl Host {
     }
 }
 
-/// The instance that the process has made.
+/// Returns the instance that the process has made.
 fn instance_of(pid: u32) -> Option<PathBuf> {
     let entries = fs::read_dir(Path::new(TRACEFS).join("instances")).unwrap();
     let mut paths = entries.map(|entry| entry.unwrap().path());
     paths.find(|path| path.to_str().unwrap().contains(&format!("/nofrag-{pid}-")))
 }
 
-/// Small buffers and no state of frames: quick.
+/// Options for small buffers and no state of frames: quick.
 const QUICK: [&str; 4] = ["--no-frames", "--json", "--buffer-kib", "4096"];
 
 fn command(output: &Path, args: &[&str]) -> Command {
@@ -94,7 +94,7 @@ fn json(output: &Output) -> Value {
     check_documented(output)
 }
 
-/// Opens the file and reads all of it: what is known, and how many events of each kind there are.
+/// Opens the file and reads all of it; returns its metadata, and the number of events of each kind.
 fn opened(path: &Path) -> (TraceMeta, [u64; EventKind::COUNT]) {
     let mut trace = trace::open(path).unwrap();
     let mut counts = [0; EventKind::COUNT];
@@ -170,7 +170,7 @@ fn a_recording_has_what_it_says_it_has() {
     assert!(meta.missing.iter().any(|what| what.contains("kpageflags")), "{:?}", meta.missing);
 }
 
-/// The state of each frame: what a replay starts from.
+/// The state of each frame, from which a replay starts.
 #[test]
 fn frames_are_eight_bytes_each() {
     let Some(host) = Host::new() else { return };
@@ -216,7 +216,7 @@ fn signals_end_a_recording_in_order() {
 #[test]
 fn a_command_gets_the_signal_and_its_end_ends_the_recording() {
     let Some(host) = Host::new() else { return };
-    // Nobody has pressed a key: whoever sends SIGINT to the recorder does not reach the command.
+    // No key was pressed: a SIGINT that is sent to the recorder does not reach the command.
     for (signal, name, number) in [("-TERM", "SIGTERM", 15), ("-INT", "SIGINT", 2)] {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.nofrag");
@@ -241,10 +241,10 @@ fn a_limit_on_the_size_of_files_ends_the_recording_in_order() {
     let file = folder.path().join("a.nofrag");
     let (_, output) = record(&file, &["--seconds", "0"]);
     check(&output, 0, &[]);
-    // However many events there are: half of the rest is written before the first, the other half after the last.
+    // For any number of events: half of the rest is written before the first, the other half after the last.
     let sizes = Recording::open(&file).unwrap().sizes();
     let rest = sizes.file - sizes.events;
-    // The second one is reached by the first snapshot, and by the readers after it.
+    // The second limit is reached by the first snapshot, and by the readers after it.
     for limit in [rest * 3 / 4, (rest - sizes.snapshots) / 2 + sizes.snapshots / 4] {
         let mut limited = Command::new("prlimit");
         limited.arg(format!("--fsize={limit}")).arg(env!("CARGO_BIN_EXE_nofrag"));
@@ -258,12 +258,12 @@ fn a_limit_on_the_size_of_files_ends_the_recording_in_order() {
     }
 }
 
-/// The summary of a recording that was cut short: `counted_but_not_stored` had 96,368 events of which the file had
-/// 38,966.
+/// Checks the summary of a recording that was cut short: `counted_but_not_stored` had 96,368 events of which the file
+/// had 38,966.
 fn check_counts_what_is_stored(output: &Output, file: &Path) {
     let said: Value = serde_json::from_slice(&output.stdout).unwrap();
     let (_, counts) = opened(file);
-    // That the end is missing is told as one more, which the kernel did not trace.
+    // The missing end counts as one more, which the kernel did not trace.
     let ends = counts[EventKind::Lost as usize];
     assert_eq!(said["events"], counts.iter().sum::<u64>() - ends);
     for kind in said["by_kind"].as_array().unwrap() {
@@ -306,7 +306,7 @@ fn kill_9_is_cleaned_up_by_the_next_start() {
     host.check_as_found(pid);
 }
 
-/// What its events mean is known of a recording from its beginning on.
+/// Checks that the formats of events are known of a recording from its beginning on.
 fn check_begun(meta: &TraceMeta) {
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     assert_eq!(meta.release.as_deref(), Some(kernel.trim()));
@@ -314,7 +314,7 @@ fn check_begun(meta: &TraceMeta) {
     assert!(formats, "{:?}", meta.formats.len());
 }
 
-/// Killed as soon as something stands in its output, before it has any snapshot.
+/// Killed as soon as its output has any bytes, before it has any snapshot.
 #[test]
 fn a_recording_that_is_killed_at_once_says_of_which_kernel_it_is() {
     let Some(_host) = Host::new() else { return };
@@ -339,12 +339,12 @@ fn a_recording_that_is_killed_at_once_says_of_which_kernel_it_is() {
         child.wait().unwrap();
         check_begun(&opened(&path).0);
     }
-    // Removes what is left.
+    // Removes the rest.
     let folder = tempfile::tempdir().unwrap();
     check(&record(&folder.path().join("next.nofrag"), &["--seconds", "0"]).1, 0, &[]);
 }
 
-/// A small file system that is taken away again.
+/// A small file system that is removed again.
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
@@ -435,7 +435,7 @@ fn without_tracefs_it_says_how_to_have_one() {
     check(&output, 2, &expected);
 }
 
-/// In a mount namespace of its own, where nothing is mounted that one could trace with.
+/// In a mount namespace of its own, where no tracefs is mounted.
 #[test]
 fn a_mount_of_our_own_is_seen_by_nobody() {
     let Some(host) = Host::new() else { return };
@@ -477,7 +477,7 @@ fn a_command_that_fails_or_is_not_there_is_said() {
     check(&output, 2, &["exists", "--force"]);
 }
 
-/// The name of everything in the folder.
+/// Returns the names in the folder.
 fn names_in(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
     entries.map(|name| name.into_string().unwrap()).collect()
@@ -554,7 +554,7 @@ fn a_folder_of_raw_pages_opens() {
     assert!(meta.end().is_some());
 }
 
-/// Puts a CPU back.
+/// A CPU that is put back when this is dropped.
 struct Offline(PathBuf);
 
 impl Drop for Offline {
@@ -598,7 +598,7 @@ fn a_cpu_may_be_offline_and_come_back() {
     );
 }
 
-/// Files in which probes would be left behind.
+/// Reads the files in which probes would be left behind.
 fn probes() -> String {
     let read = |name: &str| fs::read_to_string(Path::new(TRACEFS).join(name)).unwrap_or_default();
     ["dynamic_events", "kprobe_events", "error_log"].map(read).join("|")
@@ -619,7 +619,7 @@ fn the_bulk_interface_is_recorded_and_its_probes_go_however_it_ends() {
     assert_eq!(probes(), before);
     let stderr = String::from_utf8_lossy(&output.stderr);
     if !Path::new(TRACEFS).join("kprobe_events").exists() {
-        // It is said what to do, and that does work.
+        // The message has advice, and that works.
         assert_eq!(output.status.code(), Some(2), "{stderr}");
         assert!(stderr.contains("CONFIG_KPROBE_EVENTS"), "{stderr}");
         assert!(stderr.contains("Record without --bulk"), "{stderr}");
@@ -648,7 +648,7 @@ fn the_bulk_interface_is_recorded_and_its_probes_go_however_it_ends() {
         let (pid, output) = finish(child);
         assert_eq!(output.status.code(), code, "{output:?}");
         if code.is_none() {
-            // The next start removes what is left, whether it wants probes or not.
+            // The next start removes the rest, whether it wants probes or not.
             record(&path, &["--force", "--seconds", "0.1"]);
         }
         host.check_as_found(pid);
@@ -656,17 +656,17 @@ fn the_bulk_interface_is_recorded_and_its_probes_go_however_it_ends() {
     }
 }
 
-/// Nobody: who calls sudo in these tests.
+/// The user who calls sudo in these tests: nobody.
 const CALLER: u32 = 65_534;
 
-/// A folder of who calls sudo.
+/// Makes a folder of the user who calls sudo.
 fn callers_folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     chown(folder.path(), Some(CALLER), Some(CALLER)).unwrap();
     folder
 }
 
-/// As `sudo nofrag record` would be called by somebody.
+/// Returns the command as if a user had called `sudo nofrag record`.
 fn under_sudo(output: &Path, args: &[&str]) -> Command {
     let mut command = command(output, args);
     command.env("SUDO_UID", CALLER.to_string()).env("SUDO_GID", CALLER.to_string());
@@ -674,7 +674,7 @@ fn under_sudo(output: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// The process that keeps root's rights for this one.
+/// Returns the process that keeps root's rights for this one.
 fn keeper_of(pid: u32) -> u32 {
     let deadline = Instant::now() + Duration::from_secs(20);
     while Instant::now() < deadline {
@@ -689,7 +689,7 @@ fn keeper_of(pid: u32) -> u32 {
     panic!("process {pid} starts none");
 }
 
-/// A line of the `status` of a process or thread; nothing if it has ended.
+/// Returns a line of the `status` of a process or thread; empty if it has ended.
 fn status(of: &str, key: &str) -> Vec<String> {
     let text = fs::read_to_string(format!("/proc/{of}/status")).unwrap_or_default();
     let line = text.lines().find(|line| line.starts_with(key)).unwrap_or_default();
@@ -708,7 +708,7 @@ fn under_sudo_a_recording_is_its_callers() {
     let (pid, output) = finish(under_sudo(&file, &args).spawn().unwrap());
     check(&output, 0, &[]);
     host.check_as_found(pid);
-    // What the command prints goes to standard error beside JSON.
+    // Output of the command goes to standard error beside JSON.
     let printed = String::from_utf8(output.stderr.clone()).unwrap();
     let words: Vec<&str> = printed.split_whitespace().collect();
     let expected = ["65534", "65534", "CapPrm:", "0000000000000000", "CapEff:", "0000000000000000"];
@@ -735,7 +735,7 @@ fn under_sudo_a_recording_is_its_callers() {
     );
 }
 
-/// All that a replay starts from is there, although the recorder itself may not read it.
+/// All files from which a replay starts are there, although the recorder itself may not read them.
 #[test]
 fn under_sudo_the_state_of_each_frame_is_read() {
     let Some(host) = Host::new() else { return };
@@ -781,7 +781,7 @@ fn only_the_keeper_has_rights_while_it_records() {
     }
     assert_eq!(status(&child.id().to_string(), "Uid:"), ["65534"; 4]);
     assert_eq!(status(&keeper.to_string(), "Uid:"), ["0"; 4]);
-    // A signal that asks to end means the recorder.
+    // A signal that asks to end is for the recorder.
     send("-TERM", keeper);
     send("-INT", child.id());
     let (pid, output) = finish(child);
@@ -858,8 +858,8 @@ fn nothing_is_written_where_the_caller_may_not() {
     assert_eq!((found.uid(), found.permissions().mode() & 0o7777), (0, 0o600));
 }
 
-/// A recording had the names of all processes, what they had mapped, addresses and passwords of command lines, and
-/// everybody could read it.
+/// A recording had the names of all processes, their mappings, addresses and passwords of command lines, and every user
+/// could read it.
 #[test]
 fn what_may_be_private_is_left_out_unless_it_is_asked_for() {
     let Some(_host) = Host::new() else { return };

@@ -1,4 +1,4 @@
-//! `--report FILE.html` from outside. What a browser makes of the pages is tested in the lab.
+//! `--report FILE.html` from outside. The lab tests the pages in a browser.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,8 @@ const RECORDING: &str = concat!(
     "/../nofrag-lab/data/recordings/linux-6.1-guest-768m.nofrag"
 );
 
-/// Runs the command with a report; the report must have all of `expected`, and the command printed what it always does.
+/// Runs the command with a report; the report must have all of `expected`, and the command must print the same as
+/// without it.
 fn check_report(arguments: &[&str], expected: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
     let file: PathBuf = folder.path().join("it's a report.html");
@@ -74,10 +75,10 @@ fn comparisons_and_replays_have_a_report() {
     );
 }
 
-/// What ends an attribute, an element and a script, and begins others.
+/// Text that ends an attribute, an element and a script, and begins others.
 const EVIL: &str = "\"'><img/src=x/onerror=alert(1)></td></script><script>alert(1)</script><!--";
 
-/// A copy of this folder in which `word` is [`EVIL`] everywhere.
+/// Makes a copy of this folder in which `word` is [`EVIL`] everywhere.
 fn poisoned(folder: &Path, word: &str, into: &Path) {
     fs::create_dir_all(into).unwrap();
     for entry in fs::read_dir(folder).unwrap() {
@@ -90,7 +91,7 @@ fn poisoned(folder: &Path, word: &str, into: &Path) {
     }
 }
 
-/// A report of `arguments`, in which the evil words must be, as text.
+/// Checks a report of `arguments`, in which the evil words must be, as text.
 fn check_harmless(arguments: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("report.html");
@@ -107,7 +108,7 @@ fn check_harmless(arguments: &[&str]) {
     assert!(!html.contains("<!--"), "{arguments:?}: a comment of others");
 }
 
-/// Whoever runs a program on a host chooses its name, those of its files and its command line.
+/// A user who runs a program on a host chooses its name, those of its files and its command line.
 #[test]
 fn names_of_a_host_do_not_become_markup() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! `nofrag run`: what it lists, prints, writes and saves, and how it ends.
+//! `nofrag run`: its lists, output, files and saved results, and its ends.
 
 use std::fs;
 use std::process::{Command, Output};
@@ -10,7 +10,7 @@ use crate::support::nofrag;
 
 const SCENARIO: &str = "vmap-areas-2019";
 
-/// A run that ends at once: one program, few loops.
+/// Makes a run that ends at once: one program, few loops.
 fn small(more: &[&str]) -> Output {
     let few = ["run", SCENARIO, "--mask", "long_busy_hole", "--loops", "20", "--repeat", "2"];
     nofrag(&[&few[..], more].concat())
@@ -47,7 +47,8 @@ fn a_run_shows_bars_tables_and_figures_in_a_hundred_columns() {
     assert!(output.stderr.is_empty(), "no progress where there is no terminal");
 }
 
-/// A name between two presets: what ran is named beside what was asked for, wherever a name can be given.
+/// A name between two presets: the preset that ran is named beside the name that was given, wherever a name can be
+/// given.
 #[test]
 fn a_name_that_stands_for_another_is_printed_with_it() {
     let says = |output: Output, expected: &str| {
@@ -133,7 +134,7 @@ fn all_leaves_out_scenarios_that_lack_the_mode() {
     assert!(text.contains(SCENARIO) && !text.contains("vmap-blocks-2023"), "{text}");
 }
 
-/// But for what replays files that are not there, away from the repository. One design, which all of them have.
+/// All but the replays of files that are not there, away from the repository. One design, which all of them have.
 #[test]
 fn all_runs_every_scenario() {
     let root = tempfile::tempdir().unwrap();
@@ -149,7 +150,7 @@ fn all_runs_every_scenario() {
     assert!(shown(SCENARIO) && shown("vm-map-ram-2015") && shown("extfrag-2018"), "{text}");
 }
 
-/// The scenario of blocks: few loops of his first two workloads.
+/// Runs the scenario of blocks: few loops of his first two workloads.
 fn small_blocks(more: &[&str]) -> Output {
     let few = ["run", "vm-map-ram-2015", "--mask", "w1,w2", "--loops", "30", "--repeat", "2"];
     nofrag(&[&few[..], more].concat())

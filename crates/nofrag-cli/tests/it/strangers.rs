@@ -1,5 +1,5 @@
-//! Files that somebody made to hurt whoever reads them, given to the commands that analyse them: each runs with little
-//! address space, and ends with an answer or with a refusal that names the budget.
+//! Files that were made to hurt their readers, given to the commands that analyse them: each runs with little address
+//! space, and ends with an answer or with a refusal that names the budget.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use nofrag_host::recording::{Ending, Existing, Pace, RecordingWriter, WriterOpti
 use nofrag_host::snapshot::Files;
 use nofrag_host::trace::{Event, EventKind, MAX_FIELDS, Moment, TakenSnapshot, TraceMeta};
 
-/// What a command made of a file with so many MiB of address space: all that it printed.
+/// Runs a command on a file with `mib` MiB of address space; returns all that it printed.
 fn analysed(command: &[&str], file: &Path, mib: u64) -> String {
     let mut limited = Command::new("prlimit");
     limited.arg(format!("--as={}", mib << 20)).arg(env!("CARGO_BIN_EXE_nofrag"));
@@ -20,7 +20,7 @@ fn analysed(command: &[&str], file: &Path, mib: u64) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// `replay` and `explain` say that the budget has no room for this file; `trace info` says `info`.
+/// Checks that `replay` and `explain` refuse this file for lack of budget, and that `trace info` prints `info`.
 fn check_refused(file: &Path, mib: u64, info: &str) {
     let replayed = analysed(&["replay"], file, mib);
     assert!(replayed.contains("--budget GIB"), "{replayed}");
@@ -42,7 +42,7 @@ fn an_event_of_a_frame_of_1_tib_is_no_reason_to_take_gigabytes() {
     check_refused(&file, 1024, "1 events");
 }
 
-/// A recording that begins with this snapshot and has so many allocations, each of another frame.
+/// Makes a recording that begins with this snapshot and has `allocations` allocations, each of another frame.
 fn recording(folder: &Path, start: Option<Files>, allocations: u64) -> PathBuf {
     let file = folder.join("forged.nofrag");
     let options = WriterOptions { existing: Existing::Keep, pace: Pace::Copy };

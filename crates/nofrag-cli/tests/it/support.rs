@@ -1,4 +1,4 @@
-//! How tests call the command, and what they ask of its output.
+//! Calls of the command in tests, and checks of its output.
 
 use std::fs;
 use std::process::{Command, Output};
@@ -7,7 +7,7 @@ pub(crate) fn nofrag(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_nofrag")).args(args).output().unwrap()
 }
 
-/// The exit status and everything that must be in the output.
+/// Checks the exit status and everything that must be in the output.
 pub(crate) fn check(output: &Output, status: i32, expected: &[&str]) {
     let out = String::from_utf8_lossy(&output.stdout).into_owned();
     let err = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -19,7 +19,7 @@ pub(crate) fn check(output: &Output, status: i32, expected: &[&str]) {
     }
 }
 
-/// Every command that ends with a status of its own, such as `nofrag host maps`, with its help text.
+/// Returns every command that ends with a status of its own, such as `nofrag host maps`, with its help text.
 pub(crate) fn commands() -> Vec<(String, String)> {
     let folder = tempfile::tempdir().unwrap();
     check(&nofrag(&["man", folder.path().to_str().unwrap()]), 0, &[]);

@@ -1,4 +1,4 @@
-//! `nofrag top` in a terminal: what it shows, its keys, other sizes, and that it leaves the terminal as it found it.
+//! `nofrag top` in a terminal: its contents, its keys, other sizes, and the terminal's state afterwards.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -14,18 +14,18 @@ use crate::export::guest;
 use crate::json::check_documented;
 use crate::support::{check, nofrag};
 
-// As the command has it: the child below panics with it.
+// The command's own file: the child below panics with it.
 #[allow(dead_code, reason = "the child only enters and draws")]
 #[path = "../../src/top/terminal.rs"]
 mod terminal;
 
-/// A process in a terminal of its own, and what that shows.
+/// A process in a terminal of its own, and the contents of that.
 struct Terminal {
     child: Box<dyn Child + Send + Sync>,
     master: Box<dyn MasterPty + Send>,
     keys: Box<dyn Write + Send>,
     shown: Arc<Mutex<vt100::Parser>>,
-    /// What the terminal was set to before.
+    /// The settings of the terminal before.
     settings: String,
     name: PathBuf,
 }
@@ -53,7 +53,7 @@ impl Terminal {
         Terminal { child, master: pair.master, keys, shown, settings, name }
     }
 
-    /// `nofrag top` on a captured host, or with these arguments.
+    /// Starts `nofrag top` on a captured host, or with these arguments.
     fn of_top(args: &[&str]) -> Terminal {
         let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_nofrag"));
         command.arg("top");
@@ -89,7 +89,7 @@ impl Terminal {
         self.master.resize(PtySize { rows, cols, ..PtySize::default() }).unwrap();
     }
 
-    /// Waits for its end; the terminal must be as it was, and may show what was printed at the end.
+    /// Waits for its end; the terminal must be as before, and may show the last output.
     fn check_ended(mut self, status: u32) -> String {
         let deadline = Instant::now() + PATIENCE;
         let ended = loop {
@@ -127,14 +127,14 @@ fn wait_for(is: impl Fn() -> bool, why: impl Fn() -> String) {
     }
 }
 
-/// What the terminal is set to.
+/// Returns the settings of the terminal.
 fn settings(terminal: &Path) -> String {
     let output = Command::new("stty").arg("-F").arg(terminal).arg("-g").output().unwrap();
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// `nofrag top` on the recorded guest, drawn.
+/// Starts `nofrag top` on the recorded guest, and waits until it is drawn.
 fn started() -> (tempfile::TempDir, Terminal) {
     let host = guest();
     let top = Terminal::of_top(&["--every", "0.25", "--root", host.path().to_str().unwrap()]);
@@ -187,7 +187,7 @@ fn every_way_to_end_gives_the_terminal_back() {
 
 const CHILD: &str = "NOFRAG_TEST_PANICS";
 
-/// Not a test by itself: what the next one runs in a terminal.
+/// Not a test by itself: the next one runs it in a terminal.
 #[test]
 fn child_that_panics() {
     if std::env::var_os(CHILD).is_none() {
@@ -230,8 +230,8 @@ fn it_stops_like_any_job_and_goes_on() {
     top.check_ended(0);
 }
 
-/// `gone_terminal`, `torn_sequence`, `paused_spin`: what came from the keyboard, or did not, kept a whole core busy or
-/// the command from seeing signals.
+/// `gone_terminal`, `torn_sequence`, `paused_spin`: input from the keyboard, or its lack, kept a whole core busy or the
+/// command from seeing signals.
 #[test]
 fn torn_sequence() {
     for keys in ["\x1b[", "\x1bO1;", "\u{e4}"] {
@@ -244,8 +244,8 @@ fn torn_sequence() {
     }
 }
 
-/// `gone_terminal`: to say on standard error, which is the same terminal, that it cannot be given back was a panic, and
-/// another one in telling of that, which ended the command by `SIGABRT`.
+/// `gone_terminal`: a message on standard error, which is the same terminal, that it cannot be given back was a panic,
+/// and another one in telling of that, which ended the command by `SIGABRT`.
 #[test]
 fn gone_terminal() {
     let host = guest();
@@ -295,14 +295,14 @@ fn paused_spin() {
     let pid = top.child.process_id().unwrap();
     let before = ticks(pid);
     std::thread::sleep(Duration::from_millis(700));
-    // Of seventy; a busy machine only makes them fewer.
+    // At most seventy; a busy machine only makes them fewer.
     let taken = ticks(pid) - before;
     assert!(taken < 20, "{taken} ticks while nothing is to be done");
     top.press("q");
     top.check_ended(0);
 }
 
-/// `cut_digits`: whatever the width, a number on the screen is one of the host's.
+/// `cut_digits`: at any width, a number on the screen is one of the host's.
 #[test]
 fn cut_digits() {
     let (host, mut top) = started();
@@ -318,7 +318,8 @@ fn cut_digits() {
             let Some(row) = text.lines().find(|line| line.starts_with("DMA32")) else {
                 return false;
             };
-            // Zone, what is free, perhaps of how much, where it stands, boost, the indices: then blocks by order.
+            // Zone, free memory, perhaps its share, its place among the marks, boost, the indices: then blocks by
+            // order.
             let blocks: Vec<&str> = row
                 .split_whitespace()
                 .rev()
@@ -327,7 +328,7 @@ fn cut_digits() {
             let are_known = blocks.len() >= 2 && blocks.iter().all(|word| known.contains(word));
             row.len() <= usize::from(cols) && are_known && row.contains("152 MiB")
         };
-        // What was drawn for the former width is cut here, until the next drawing.
+        // A drawing for the former width is cut here, until the next drawing.
         wait_for(is_whole, || format!("no whole row in {cols} columns:\n{}", top.text()));
     }
     top.press("q");
@@ -373,7 +374,7 @@ fn it_survives_every_size() {
 fn colours_are_left_out_where_they_are_refused() {
     let host = guest();
     let zoneinfo = host.path().join("proc/zoneinfo");
-    // Everything is below its watermarks.
+    // Every zone is below its watermarks.
     let text = fs::read_to_string(&zoneinfo).unwrap().replace("pages free ", "pages free 1");
     let low: String = text
         .lines()
@@ -404,7 +405,7 @@ fn colours_are_left_out_where_they_are_refused() {
     assert!(!coloured("1"));
 }
 
-/// How much of a core watching and drawing this host take, at the default rate and on a large screen.
+/// The share of a core that watching and drawing this host take, at the default rate and on a large screen.
 #[test]
 #[ignore = "takes a minute, and says something only of an optimised build"]
 fn a_minute_of_top() {
@@ -429,7 +430,7 @@ fn a_minute_of_top() {
     }
 }
 
-/// However it ends, no instance of the ring buffer is left.
+/// At every end, no instance of the ring buffer remains.
 /// Source: docs/sources/trace.md#oracle-12.
 #[test]
 fn events_are_counted_and_tracing_is_gone_afterwards() {
@@ -455,7 +456,7 @@ fn events_are_counted_and_tracing_is_gone_afterwards() {
             top.check_ended(0);
         } else {
             top.child.wait().unwrap();
-            // The next one that traces takes it away.
+            // The next command that traces removes it.
             check(&nofrag(&["export", "--once", "--events"]), 0, &[]);
         }
         assert!(!own(pid), "{end} leaves the instance");
@@ -466,7 +467,7 @@ fn once(root: &Path, more: &[&str]) -> std::process::Output {
     nofrag(&[&["top", "--once", "--root", root.to_str().unwrap()], more].concat())
 }
 
-/// The whole page of the recorded guest. After a wanted change, what the failure prints is the new one.
+/// The whole page of the recorded guest. After a wanted change, the output of the failure is the new one.
 #[test]
 fn once_prints_the_page() {
     let host = guest();

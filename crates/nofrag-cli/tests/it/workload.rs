@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::json::check_documented;
 use crate::support::{check, nofrag};
 
-/// Runs it on 64 MiB below `dir`; `None` where files there are kept in memory.
+/// Runs the workload on 64 MiB below `dir`; `None` where files there are kept in memory.
 fn small(dir: &Path, more: &[&str]) -> Option<Output> {
     let dir = dir.to_str().unwrap();
     let few = ["workload", "thpfioscale", "--dir", dir, "--memory-mib", "64", "--seconds", "20"];
@@ -100,7 +100,7 @@ fn ctrl_c_removes_the_files() {
     assert!(is_empty(dir.path()));
 }
 
-/// A run that was killed left its files, and the next one only said so.
+/// A run that was killed left its files, and the next one only reported them.
 #[test]
 fn what_a_killed_run_left_is_removed_by_the_next() {
     let dir = tempfile::tempdir().unwrap();
