@@ -1,22 +1,22 @@
-//! Replays, recordings or snapshots beside each other, one or several on each side: what got better, what got worse, by
-//! how much.
+//! Replays, recordings or snapshots beside each other, one or several on each side: the figures that got better or
+//! worse, and by how much.
 //!
 //! Five rules keep a comparison honest.
 //!
-//! 1. **Like with like.** A replay is not compared with a recording, and replays of different requests are refused:
-//!    what differs would be the workload.
+//! 1. **Like with like.** A replay is not compared with a recording, and replays of different requests are refused: the
+//!    difference would be the workload.
 //! 2. **A direction is stated, or there is no verdict.** Fewer mistyped blocks are better; more requests are neither.
-//! 3. **No percentages between counts of different machines.** What one machine of 768 MiB and one of 24 GiB counted
-//!    stands side by side; only shares, which are free of the size, get a change and a verdict.
+//! 3. **No percentages between counts of different machines.** Counts of a machine of 768 MiB and of one of 24 GiB
+//!    stand side by side; only shares, which are free of the size, get a change and a verdict.
 //! 4. **No verdict inside the spread of repeats.** Where a side has several runs, a figure is better or worse only if
 //!    every run of one side is on the same side of every run of the other. A replay is a run for each of its start
-//!    values. One recording on each side says nothing of the spread: without a tolerance there is no verdict on what it
-//!    shows.
+//!    values. One recording on each side says nothing of the spread: without a tolerance none of its figures gets a
+//!    verdict.
 //! 5. **No verdict on what a replay cannot answer.** Where it is not as near to the recorded kernel as the question
 //!    needs, figures stand without a direction.
 //!
-//! [`Subject`] is one of those that stand on a side; `replays`, `recordings` and `snapshots` make rows of all of them;
-//! `present` turns the [`Comparison`] into what people read.
+//! [`Subject`] is one replay, recording or snapshot on a side; `replays`, `recordings` and `snapshots` make rows of
+//! them; `present` turns the [`Comparison`] into text.
 
 mod present;
 mod recordings;
@@ -31,24 +31,22 @@ use thiserror::Error;
 pub use present::{Show, sections};
 pub use subject::{Kind, Subject};
 
-/// Two sides and what differs between them.
+/// Two sides and their differences.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
-    /// What both sides are.
+    /// The kind of every subject on both sides.
     pub kind: Kind,
     /// The first side, as it was named.
     pub old: String,
-    /// The second side.
+    /// The second side, as it was named.
     pub new: String,
-    /// How many runs each side has; a replay is one for each start value.
+    /// Number of runs of each side; a replay is one for each start value.
     pub runs: [usize; 2],
-    /// Whether both sides come from one machine.
     pub machines: Machines,
-    /// A change of at most so many percent of the old value counts as none.
+    /// A change of at most this percentage of the old value counts as none.
     pub tolerance_percent: f64,
-    /// The rows.
     pub groups: Vec<Group>,
-    /// What cannot be concluded, and why; sentences.
+    /// Conclusions that the comparison does not allow, and why; sentences.
     pub cautions: Vec<String>,
 }
 
@@ -62,85 +60,78 @@ pub enum Machines {
     Different,
 }
 
-/// Rows about one thing.
+/// Rows under one title.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Group {
-    /// What they are about.
     pub title: String,
-    /// The rows.
     pub rows: Vec<Row>,
 }
 
 /// One figure on both sides.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// What it is, with its unit.
+    /// The figure's name, with its unit.
     pub name: String,
-    /// The old value, the median where there are several; `None` where that side does not have it.
+    /// The old value, or the median of several; `None` where the old side does not have the figure.
     pub old: Option<f64>,
-    /// The new value.
+    /// The new value, likewise.
     pub new: Option<f64>,
-    /// The least and the greatest of each side, where one has several runs.
+    /// The least and the greatest value of each side, where a side has several runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ranges: Option<[[f64; 2]; 2]>,
     /// The values of each subject, the old ones first: a replay has one for each start value.
     #[serde(skip)]
     values: Vec<Vec<Option<f64>>>,
-    /// What kind of number it is.
     pub scale: Scale,
-    /// Which way is better.
     pub better: Better,
-    /// What became of it.
     pub verdict: Verdict,
 }
 
-/// What kind of number a figure is.
+/// The kind of number that a figure is. It tells whether machines can be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scale {
-    /// It grows with the machine or the length of the recording.
+    /// Grows with the machine or the length of the recording.
     Count,
     /// A share, an index or an order: free of the size.
     Share,
 }
 
-/// Which way a figure is better.
+/// The direction in which a figure is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Better {
-    /// Less is better.
     Less,
-    /// More is better.
     More,
-    /// Neither: the figure describes.
+    /// The figure describes; neither direction is better.
     Neither,
 }
 
-/// What became of a figure.
+/// Outcome of the comparison of one figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// Both sides are the same.
     Equal,
-    /// It changed by no more than the tolerance.
+    /// Changed by no more than the tolerance.
     Within,
-    /// It changed for the better by more than the tolerance.
+    /// Changed for the better by more than the tolerance.
     Better,
-    /// It changed for the worse by more than the tolerance.
+    /// Changed for the worse by more than the tolerance.
     Worse,
-    /// It changed, and neither way is better.
+    /// Changed, where neither direction is better.
     Changed,
     /// The ranges of the sides overlap: no difference is seen.
     Overlaps,
-    /// It differs between one run and another; what repeats would differ by is not known.
+    /// The sides differ, with one run each; the spread of repeats is not known.
     Unrepeated,
-    /// One side does not have it.
+    /// One side does not have the figure.
     OneSided,
     /// Counts of different machines are not set against each other.
     NotComparable,
 }
 
-/// Why nothing was compared.
+/// The reason why nothing was compared.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum CompareError {
@@ -150,17 +141,14 @@ pub enum CompareError {
     /// A file could not be read.
     #[error("{name}: {cause}")]
     File {
-        /// Which.
         name: String,
-        /// What the system says.
         cause: std::io::Error,
     },
     /// A side is not what it looks like.
     #[error("{name}: {what}")]
     Subject {
-        /// Which.
         name: String,
-        /// What is wrong, and what to do.
+        /// The fault, and the remedy.
         what: String,
     },
     /// The sides are of different kinds.
@@ -170,13 +158,9 @@ pub enum CompareError {
         .old_kind.with_article(), .new_kind.with_article()
     )]
     Unlike {
-        /// The first side.
         old: String,
-        /// What it is.
         old_kind: Kind,
-        /// The second side.
         new: String,
-        /// What it is.
         new_kind: Kind,
     },
     /// The sides are of one kind and still have nothing that can be compared.
@@ -247,7 +231,7 @@ pub fn compare(
     })
 }
 
-/// How far so many runs tell a difference from chance.
+/// Tells how far this number of runs can tell a difference from chance.
 fn chance(kind: Kind, [old, new]: [usize; 2], is_one: bool) -> Option<String> {
     if is_one {
         return Some(
@@ -267,7 +251,7 @@ fn chance(kind: Kind, [old, new]: [usize; 2], is_one: bool) -> Option<String> {
     })
 }
 
-/// What two sides of one kind give.
+/// The outcome for two sides of one kind.
 struct Found {
     machines: Machines,
     groups: Vec<Group>,
@@ -281,7 +265,7 @@ impl Comparison {
         rows.filter(move |(_, row)| row.verdict == verdict)
     }
 
-    /// Whether anything got worse by more than the tolerance.
+    /// Returns true if any figure got worse by more than the tolerance.
     #[must_use]
     pub fn is_worse(&self) -> bool {
         self.with_verdict(Verdict::Worse).next().is_some()
@@ -375,7 +359,7 @@ impl Row {
     }
 }
 
-/// What each of several runs gives.
+/// Applies a function to each of several runs.
 trait Each<T> {
     fn each<'a, R>(&'a self, of: impl FnMut(&'a T) -> R) -> Vec<R>
     where

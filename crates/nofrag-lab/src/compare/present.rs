@@ -1,18 +1,16 @@
-//! A comparison as people read it.
+//! A comparison as text and tables.
 
 use super::{Better, Comparison, Machines, Row, Scale, Verdict};
 use nofrag_show::{Cell, Section, Tone, cells, number, plain};
 
-/// Which rows are shown.
+/// Choice of the rows that are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Show {
-    /// Those that differ.
     Changes,
-    /// All.
     Everything,
 }
 
-/// Everything that people read of a comparison.
+/// Renders the comparison: heading, groups and cautions.
 #[must_use]
 pub fn sections(comparison: &Comparison, show: Show) -> Vec<Section> {
     let mut sections = vec![heading(comparison)];

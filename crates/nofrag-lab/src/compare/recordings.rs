@@ -56,7 +56,7 @@ struct Side {
     tally: Tally,
 }
 
-/// One machine has one kernel and one set of zones; without snapshots the kernel and the CPUs have to do.
+/// Two recordings come from one machine if kernel and zones agree; without snapshots, if kernel and CPUs do.
 fn machines(sides: &[Side]) -> Machines {
     let files = sides.iter().map(|side| Some(&side.meta.end().or(side.meta.start())?.files));
     if let Some(files) = files.collect::<Option<Vec<_>>>() {
@@ -69,7 +69,7 @@ fn machines(sides: &[Side]) -> Machines {
     if is_one { Machines::Same } else { Machines::Different }
 }
 
-/// What was counted in one recording.
+/// Counts of the events of one recording.
 struct Tally {
     events: u64,
     first: Option<u64>,
@@ -190,7 +190,7 @@ fn whole(sides: &[&Tally]) -> Vec<Row> {
     ]
 }
 
-/// How often a machine does something depends on how fast it is, so these are counts.
+/// The rates of the events. They depend on the speed of the machine, so these are counts.
 fn rates(sides: &[&Tally]) -> Vec<Row> {
     let kinds = (0..EventKind::COUNT).filter_map(EventKind::from_number);
     let seen = kinds.filter(|&kind| sides.iter().any(|tally| tally.of(kind) > 0));
@@ -222,12 +222,13 @@ fn requests(sides: &[&Tally]) -> Vec<Row> {
     rows
 }
 
-/// Whether a side traced a kind: its formats say so, or, without them, that there is an event of it.
+/// Returns true if a side traced `kind`: its formats say so, or, where it has none, it has an event of that kind.
 fn traced(meta: &TraceMeta, tally: &Tally, kind: EventKind) -> bool {
     tally.of(kind) > 0 || meta.formats.iter().any(|(name, _)| name == kind.name())
 }
 
-/// Per million requests, so that the length of a recording does not matter. What a side did not trace is no zero.
+/// Events per million requests, so that the length of a recording does not matter. A kind that a side did not trace is
+/// absent, not zero.
 fn trouble(sides: &[Side]) -> Vec<Row> {
     let per_million =
         |part: u64, tally: &Tally| percent(part, tally.requests()).map(|share| share * 1e4);

@@ -24,7 +24,7 @@ pub(super) fn compare(sides: &[ReplayReport]) -> Result<(Found, Vec<String>), Co
     Ok((found, cautions(sides, &matched)))
 }
 
-/// Whoever replays other requests compares workloads, not policies.
+/// Refuses replays of other requests: they would compare workloads, not policies.
 fn refuse_other_requests(old: &ReplayReport, new: &ReplayReport) -> Result<(), CompareError> {
     let requests = |report: &ReplayReport| {
         (report.recorded.events, report.recorded.nanos, report.recorded.requests)
@@ -42,7 +42,8 @@ fn refuse_other_requests(old: &ReplayReport, new: &ReplayReport) -> Result<(), C
 /// One run of each side.
 type Matched<'a> = Vec<&'a PolicyRun>;
 
-/// The runs that all sides have with one policy and size of memory. Where each side has one run only, these.
+/// The runs that all sides have with one policy and size of memory. Where each side has only one run, these are matched
+/// whatever they are.
 fn matched(sides: &[ReplayReport]) -> Result<Vec<Matched<'_>>, CompareError> {
     let of_all = |run: &PolicyRun| {
         sides.iter().map(|side| partner(run, &side.runs)).collect::<Option<Matched<'_>>>()
@@ -116,13 +117,13 @@ fn cautions(sides: &[ReplayReport], matched: &[Matched<'_>]) -> Vec<String> {
     cautions
 }
 
-/// The runs of one policy and size of memory on all sides, and what may be concluded from them.
+/// The runs of one policy and size of memory on all sides, and the questions that all sides answer.
 struct Beside<'a> {
     runs: Matched<'a>,
     sides: &'a [ReplayReport],
 }
 
-/// What a figure counts.
+/// Reads the count that a figure shows.
 type Figure = fn(&Counts) -> u64;
 
 impl Beside<'_> {
@@ -136,7 +137,7 @@ impl Beside<'_> {
         Group { title: titles.join(", then "), rows }
     }
 
-    /// A row with what each start value of each side gives.
+    /// A row with the values of each start value of each side.
     fn row(
         &self,
         name: impl Into<String>,
@@ -152,7 +153,7 @@ impl Beside<'_> {
         self.row(name, Count, better, |repeat| Some(of(&repeat.counts) as f64))
     }
 
-    /// A direction only where all sides can answer the question, and it means the same on all.
+    /// Returns `better` where all sides can answer the question, in the same meaning; otherwise `Neither`.
     fn if_answered(&self, query: Query, better: Better) -> Better {
         let says = |side: &ReplayReport| {
             side.fidelity.as_ref().is_none_or(|fidelity| fidelity.answers(query))
@@ -187,7 +188,7 @@ impl Beside<'_> {
         rows
     }
 
-    /// What was placed among pages of other types.
+    /// Figures of allocations among pages of other types.
     fn mixing(&self) -> Vec<Row> {
         type Kind = (&'static str, Query, fn(&Counts) -> &ByType);
         let kinds: [Kind; 3] = [
@@ -213,7 +214,7 @@ impl Beside<'_> {
         rows
     }
 
-    /// What it cost.
+    /// The costs of serving the requests: reclaim, compaction, moves.
     fn price(&self) -> Vec<Row> {
         let on = |query| self.if_answered(query, Less);
         let (direct, moves) = (on(Query::Direct), on(Query::Moves));
@@ -244,7 +245,7 @@ impl Beside<'_> {
             (samples > 0.0).then(|| each.sum::<f64>() / samples)
         };
         vec![
-            // No block at all is less than one of order 0.
+            // A zone without a free block ranks below one with a block of order 0.
             last("largest free order at the end", Share, on(More), |sample| {
                 sample.largest.map_or(-1.0, f64::from)
             }),
@@ -272,7 +273,7 @@ fn sum(values: &[u64]) -> u64 {
     values.iter().fold(0, |sum, &each| sum.saturating_add(each))
 }
 
-/// How near each side's replay under the recorded kernel's rules comes to what that kernel did.
+/// The distance of each side's replay under the recorded kernel's rules from the counts of that kernel.
 fn fidelity(sides: &[ReplayReport]) -> Group {
     let of = |report: &ReplayReport| report.fidelity.clone().map_or(Vec::new(), |it| it.figures);
     let figures = sides.each(of);

@@ -27,7 +27,7 @@ pub(super) fn compare(files: &[&Files]) -> Found {
     Found { machines: machines(sides), groups }
 }
 
-/// One machine has one kernel and one set of zones.
+/// Two snapshots come from one machine if kernel and zones agree.
 pub(super) fn machines(sides: &[&Snapshot<'_>]) -> Machines {
     let zones = |side: &Snapshot<'_>| -> Vec<_> {
         side.zones.iter().map(|zone| (zone.zone.clone(), zone.start_pfn, zone.present)).collect()
@@ -166,7 +166,7 @@ fn uses(sides: &[&Snapshot<'_>]) -> Vec<Row> {
     rows
 }
 
-/// How many pageblocks are wholly free, hold only what could be moved, or hold something that cannot.
+/// Counts the pageblocks that are wholly free, that hold movable pages only, and that hold an immovable one.
 fn pageblocks(sides: &[&Snapshot<'_>]) -> Vec<Row> {
     let found = sides.each(|side| states(side));
     if found.iter().all(Option::is_none) {

@@ -1,4 +1,4 @@
-//! What stands on a side of a comparison.
+//! One subject of a comparison, read from its source.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -11,30 +11,26 @@ use serde::Serialize;
 use super::CompareError;
 use crate::replay::ReplayReport;
 
-/// What is compared, with the name it was given.
+/// A replay, a recording or a snapshot, with the name that the caller gave.
 pub enum Subject {
     /// A replay that was saved as JSON.
     Replay(String, Box<ReplayReport>),
-    /// A recording, opened.
     Recording(String, Box<Trace>),
     /// The files of a snapshot.
     Snapshot(String, Box<Files>),
 }
 
-/// What a side is.
+/// The kind of a subject. All subjects of a comparison have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// A replay.
     Replay,
-    /// A recording.
     Recording,
-    /// A snapshot.
     Snapshot,
 }
 
 impl Kind {
-    /// For sentences.
+    /// Returns the kind's name with its article, for sentences.
     #[must_use]
     pub const fn with_article(self) -> &'static str {
         match self {
@@ -85,7 +81,7 @@ impl Subject {
         Ok(Subject::Recording(name.to_owned(), Box::new(trace::open(path)?)))
     }
 
-    /// Opens one, or several separated by commas.
+    /// Opens the subject of one name, or those of several names separated by commas.
     ///
     /// # Errors
     /// [`CompareError`].
@@ -101,7 +97,7 @@ impl Subject {
         names.split(',').map(Subject::open).collect()
     }
 
-    /// How many runs it is: a replay is one for each start value.
+    /// Returns the number of runs: one per start value for a replay, otherwise 1.
     pub(super) fn runs(&self) -> usize {
         match self {
             Subject::Replay(_, report) => {
@@ -111,7 +107,7 @@ impl Subject {
         }
     }
 
-    /// The name it was given.
+    /// Returns the name that the caller gave.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -121,7 +117,7 @@ impl Subject {
         }
     }
 
-    /// The replay, if it is one.
+    /// Returns the replay if the subject is one.
     #[must_use]
     pub fn replay(&self) -> Option<&ReplayReport> {
         match self {
@@ -130,7 +126,7 @@ impl Subject {
         }
     }
 
-    /// What it is.
+    /// Returns the kind of the subject.
     #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
@@ -145,7 +141,7 @@ fn file_error(name: &str, cause: std::io::Error) -> CompareError {
     CompareError::File { name: name.to_owned(), cause }
 }
 
-/// `FILE@start` and `FILE@end`.
+/// Splits `FILE@start` or `FILE@end` into file and moment.
 fn moment_of(name: &str) -> Option<(&str, Moment)> {
     match name.rsplit_once('@')? {
         (file, "start") => Some((file, Moment::Start)),
@@ -173,7 +169,7 @@ fn snapshot_of(name: &str, file: &str, moment: Moment) -> Result<Subject, Compar
     }
 }
 
-/// Which snapshots there are, for an error.
+/// Names the snapshots of a recording, for an error.
 fn has(meta: &TraceMeta) -> &'static str {
     match (meta.start(), meta.end()) {
         (Some(_), None) => "; it has one at its start",
@@ -182,14 +178,14 @@ fn has(meta: &TraceMeta) -> &'static str {
     }
 }
 
-/// Whether the folder holds files of a snapshot itself, and no pages of a ring buffer.
+/// Returns true if the folder holds files of a snapshot itself, and no pages of a ring buffer.
 fn is_snapshot(path: &Path) -> bool {
     const FILES: [&str; 5] =
         ["buddyinfo", "zoneinfo", "pagetypeinfo", "kpageflags", "kpageflags.zst"];
     FILES.iter().any(|name| path.join(name).is_file())
 }
 
-/// Whether the first byte that is no blank opens an object.
+/// Returns true if the first byte that is not blank opens a JSON object.
 fn begins_json(path: &Path) -> std::io::Result<bool> {
     let mut start = [0; 64];
     let read = File::open(path)?.read(&mut start)?;

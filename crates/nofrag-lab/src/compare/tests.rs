@@ -1,4 +1,4 @@
-//! Comparisons of what was made by hand.
+//! Comparisons of files and reports made by hand.
 
 use nofrag_host::snapshot::Files;
 use nofrag_host::trace::Unseen;
@@ -88,7 +88,7 @@ fn one_run_on_each_side_may_be_of_two_policies() {
     assert!(found.cautions[0].contains("different seeds (1 and 2)"), "{:?}", found.cautions);
 }
 
-/// `compare` read the first start value alone, and called better and worse what lay inside the ranges.
+/// `compare` read the first start value alone, and called figures better or worse whose ranges overlap.
 #[test]
 fn start_values_that_overlap_are_no_difference() {
     let of = |serious: [u64; 3]| {
@@ -175,7 +175,7 @@ fn another_kernel_is_another_machine() {
     assert_eq!(worse, expected);
 }
 
-/// What people read, line by line.
+/// The text of a comparison, line by line.
 #[test]
 fn the_text_is_as_it_was_agreed() {
     let old = files("6.1", "0 0 0 0 0 0 0 0 0 11 0");
