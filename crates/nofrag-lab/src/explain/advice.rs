@@ -1,4 +1,4 @@
-//! What to do, with what speaks for it and what it costs. Most promising first.
+//! Remedies, with evidence and cost, most promising first.
 
 use nofrag::page::RequestFlags;
 use nofrag_host::finding::bytes_text;
@@ -11,7 +11,7 @@ fn advice(what: impl Into<String>, evidence: impl Into<String>, cost: impl Into<
     Advice { what: what.into(), evidence: evidence.into(), cost: cost.into() }
 }
 
-/// What helps against the cause.
+/// Returns the remedies for the cause.
 pub(super) fn advise(scene: &Scene, asked: &SceneRequest, cause: Cause) -> Vec<Advice> {
     match cause {
         Cause::Fragmented => fragmented(scene, asked),
@@ -31,12 +31,11 @@ pub(super) fn advise(scene: &Scene, asked: &SceneRequest, cause: Cause) -> Vec<A
     }
 }
 
-/// Whether the kernel has a setting, as far as its version is known.
+/// Returns true if the kernel has a setting since `version`; a kernel of unknown version counts as having it.
 fn since(scene: &Scene, version: (u32, u32)) -> bool {
     scene.version.is_none_or(|this| this >= version)
 }
 
-/// A larger reserve.
 fn more_room(scene: &Scene) -> Advice {
     let free: u64 = scene.zones.iter().map(|zone| zone.state.free.pages).sum();
     let mins: u64 = scene.zones.iter().map(|zone| zone.state.marks.min).sum();

@@ -1,40 +1,36 @@
-//! What an explanation consists of: the schema of `nofrag explain --json`.
+//! The parts of an explanation: the schema of `nofrag explain --json`.
 
 use serde::{Deserialize, Serialize};
 
 use crate::replay::ReplayReport;
 
-/// Name of the schema.
+/// Name of the schema of explanations.
 pub const SCHEMA: &str = "nofrag.explain";
-/// Its version: a field that is removed or changes its meaning raises it.
+/// The schema's version: a field that is removed or changes its meaning raises it.
 pub const VERSION: u32 = 1;
 
-/// Why memory could not be had, and what would help.
+/// Why memory could not be had, and remedies.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Explanation {
-    /// [`SCHEMA`]
     pub schema: String,
-    /// [`VERSION`]
     pub version: u32,
-    /// What was explained, as it was named.
+    /// The source, as it was named.
     pub source: String,
-    /// What kind of source it is.
     pub kind: SourceKind,
-    /// The kernel's release.
     pub release: Option<String>,
     /// Each thing that failed or would fail, in the order of the source.
     pub cases: Vec<Case>,
-    /// What can be had in each zone, from a snapshot.
+    /// Memory to be had in each zone, from a snapshot.
     pub obtainable: Vec<Obtainable>,
     /// Mixing of types, from a recording.
     pub mixing: Option<Mixing>,
     /// The same requests under other policies, where they were recorded and replayed.
     pub replay: Option<ReplayReport>,
-    /// What is not known, and what that means for the answers; sentences.
+    /// Gaps in the source, and their effect on the answers; sentences.
     pub cautions: Vec<String>,
 }
 
-/// What was explained.
+/// The kind of source that was explained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SourceKind {
@@ -42,34 +38,32 @@ pub enum SourceKind {
     Reports,
     /// The state of a host at one moment.
     Snapshot,
-    /// A recording of requests.
     Recording,
 }
 
-/// Something that failed, or would.
+/// A request that failed or would fail.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Case {
-    /// What it is about, such as `order 4 (64 KiB), GFP_KERNEL|__GFP_COMP, for pipewire`.
+    /// A title such as `order 4 (64 KiB), GFP_KERNEL|__GFP_COMP, for pipewire`.
     pub title: String,
-    /// On which lines of a text it is reported; empty for other sources. The figures are those of the first.
+    /// Lines of the text that report it; empty for other sources. The figures are those of the first.
     pub lines: Vec<u32>,
-    /// How often it happened.
+    /// Number of reports or events of this failure.
     pub times: u64,
-    /// What was asked.
+    /// The request, where the source shows it.
     pub asked: Option<Asked>,
-    /// Why it failed.
     pub cause: Cause,
     /// The cause in one sentence with its figures.
     pub summary: String,
-    /// Zone by zone what was free and why it did not fit, those first that the request looked at first.
+    /// Zone by zone, the free memory and the reason why it did not serve; in the order in which the request tried them.
     pub zones: Vec<ZoneCase>,
-    /// What would have succeeded; sentences.
+    /// Requests that would have succeeded; sentences.
     pub would: Vec<String>,
-    /// Which policies avoid it.
+    /// Verdicts on other policies for this failure.
     pub policies: Vec<PolicyCase>,
-    /// What to do, most promising first.
+    /// Remedies, most promising first.
     pub advice: Vec<Advice>,
-    /// What the source lacks; sentences.
+    /// Gaps in the source; sentences.
     pub missing: Vec<String>,
 }
 
@@ -78,7 +72,6 @@ pub struct Case {
 pub struct Asked {
     /// The order of the block.
     pub order: u32,
-    /// Its bytes.
     pub bytes: u64,
     /// The request's flags, as the kernel prints them.
     pub mode: String,
@@ -86,11 +79,11 @@ pub struct Asked {
     pub migratetype: String,
     /// The highest zone that it could use.
     pub highest_zone: String,
-    /// What the caller allows: a sentence.
+    /// The means that the caller allows: a sentence.
     pub context: String,
 }
 
-/// Why memory could not be had.
+/// Causes why a request for memory fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -113,68 +106,61 @@ pub enum Cause {
     GroupLimit,
     /// No room for addresses in the kernel's vmalloc space.
     AddressSpace,
-    /// Nothing failed, and nothing would.
+    /// Nothing failed, and nothing would fail.
     Nothing,
-    /// The source does not say enough.
+    /// The source does not say enough to tell.
     Unknown,
 }
 
-/// A zone, and why it did not serve.
+/// A zone, and the reason why it did not serve.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ZoneCase {
-    /// Which.
+    /// The zone's name, with its node where there are several.
     pub zone: String,
-    /// Bytes free.
     pub free_bytes: u64,
     /// The watermarks in force, boost included: min, low and high, in bytes.
     pub marks_bytes: [u64; 3],
-    /// By how many bytes they were raised.
+    /// Boost of the watermarks, in bytes.
     pub boost_bytes: u64,
     /// Bytes kept from this request because it could have used a higher zone.
     pub reserve_bytes: u64,
-    /// Free blocks by order.
     pub blocks: Vec<u64>,
     /// The largest order of a free block.
     pub largest_free: Option<u32>,
     /// The largest order that the zone would serve to such a request.
     pub largest_served: Option<u32>,
-    /// Why a block of the order is not there: 0 for lack of memory, 1000 because memory is in pieces; none if there is
-    /// one.
+    /// The fragmentation index of the order: 0 for lack of memory, 1000 because memory is in pieces; none if a block is
+    /// free.
     pub fragmentation: Option<i64>,
     /// The share of free memory that cannot serve the order, in 1/1000.
     pub unusable: u64,
-    /// Why it did not serve: a sentence.
+    /// The reason why it did not serve: a sentence.
     pub why: String,
 }
 
-/// Whether a policy avoids a failure.
+/// A policy's verdict on a failure, and its grounds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PolicyCase {
-    /// The policy's name.
     pub policy: String,
-    /// Whether it does.
     pub verdict: PolicyVerdict,
-    /// Why.
     pub why: String,
-    /// At which cost.
     pub cost: String,
-    /// How that is known.
     pub basis: Basis,
 }
 
-/// Whether a policy avoids a failure.
+/// Verdict on a policy for one failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PolicyVerdict {
-    /// It would have served this request.
+    /// The policy would have served this request.
     Avoids,
-    /// It works against the cause; whether it would have been enough depends on what happened before.
+    /// The policy works against the cause; the outcome depends on earlier requests.
     WorksAgainst,
-    /// It would have failed as well.
+    /// The policy would have failed as well.
     Fails,
 }
 
-/// How an answer is known.
+/// Grounds on which a verdict rests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Basis {
@@ -184,54 +170,49 @@ pub enum Basis {
     Replayed,
 }
 
-/// Something to do.
+/// One remedy, with evidence and cost.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Advice {
-    /// What to do.
     pub what: String,
-    /// What speaks for it.
     pub evidence: String,
-    /// What it costs.
     pub cost: String,
 }
 
-/// What can be had in a zone, in pageblocks.
+/// Memory to be had in a zone, in pageblocks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Obtainable {
-    /// The zone.
     pub zone: String,
-    /// Bytes of a pageblock.
     pub block_bytes: u64,
     /// Pageblocks whose frames the allocator manages, whole or in part.
     pub pageblocks: u64,
-    /// Those that are free.
+    /// Pageblocks that are free now.
     pub now: u64,
-    /// At most so many if everything that can be moved is moved: what is movable and free, as far as free pages
+    /// Upper bound of free pageblocks if everything movable is moved: movable and free ones, as far as free pages
     /// suffice.
     pub after_compaction: u64,
-    /// At most so many if page cache is dropped as well.
+    /// Upper bound if page cache is dropped as well.
     pub after_reclaim: u64,
-    /// Those in which something stays where it is.
+    /// Pageblocks with at least one immovable page.
     pub pinned: u64,
-    /// What pins them: uses with the pageblocks that hold at least one such page, most first.
+    /// Uses that pin pageblocks, with the number of pageblocks that hold at least one such page, most first.
     pub pinned_by: Vec<(String, u64)>,
-    /// Pinned pageblocks in which at most one page of sixteen stays where it is.
+    /// Pinned pageblocks in which at most one page of sixteen is immovable.
     pub pinned_by_little: u64,
 }
 
-/// How types of pages were mixed during a recording.
+/// The mixing of page types during a recording.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Mixing {
     /// Requests that were served from pageblocks of another type.
     pub events: u64,
-    /// Those with a free block below a pageblock: external fragmentation.
+    /// Events with a free block below a pageblock: external fragmentation.
     pub fragmenting: u64,
-    /// Those with a free block below order 4.
+    /// Events with a free block below order 4.
     pub serious: u64,
     /// Pageblocks that changed their type.
     pub claims: u64,
-    /// By the type asked for and the type taken from, most first.
+    /// Events by the type asked for and the type taken from, most first.
     pub pairs: Vec<(String, u64)>,
-    /// By process, most first; the first ten.
+    /// Events by process, most first; the first ten.
     pub processes: Vec<(String, u64)>,
 }

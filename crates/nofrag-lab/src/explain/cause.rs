@@ -1,4 +1,4 @@
-//! Why a request was refused, decided from what each zone says, and said in sentences.
+//! The cause of a refusal, decided from the figures of each zone, and put into sentences.
 
 use nofrag::page::{Migratetype, PageRequest, Refusal, RequestFlags, ZoneState};
 use nofrag::units::Order;
@@ -7,7 +7,7 @@ use nofrag_host::finding::bytes_text;
 use super::answer::{Asked, Cause, ZoneCase};
 use super::scene::{Scene, SceneRequest, SceneZone};
 
-/// What was asked, in words.
+/// Puts the request into words.
 pub(super) fn asked(scene: &Scene, asked: &SceneRequest, mode: String) -> Asked {
     let PageRequest { flags, zone, migratetype, .. } = asked.request;
     let has = |flag| flags.has(flag);
@@ -34,7 +34,7 @@ pub(super) fn asked(scene: &Scene, asked: &SceneRequest, mode: String) -> Asked 
     }
 }
 
-/// Why no zone served: the reason of the zone that came nearest to it.
+/// Returns the cause: the refusal of the zone that came nearest to serving.
 pub(super) fn cause(scene: &Scene, asked: &SceneRequest) -> Cause {
     if scene.zones.is_empty() {
         return Cause::Unknown;
@@ -60,7 +60,7 @@ pub(super) fn cause(scene: &Scene, asked: &SceneRequest) -> Cause {
     }
 }
 
-/// Whether a block is free that the request may take without mixing types.
+/// Returns true if a block is free that the request may take without mixing types.
 fn has_own_type(state: &ZoneState, request: &PageRequest) -> bool {
     let reserve = !request.flags.has(RequestFlags::DIRECT_RECLAIM)
         && request.flags.has(RequestFlags::HIGH)
@@ -68,13 +68,13 @@ fn has_own_type(state: &ZoneState, request: &PageRequest) -> bool {
     state.free.has(request.migratetype, request.order) || reserve
 }
 
-/// Why the zone would refuse if its watermarks were not raised.
+/// Returns the zone's refusal if its watermarks were not raised.
 pub(super) fn without_boost(zone: &SceneZone, asked: &SceneRequest) -> Refusal {
     let state = ZoneState { boost: 0, ..zone.state };
     SceneZone { state, ..zone.clone() }.refusal(asked)
 }
 
-/// Each zone with its figures and its reason.
+/// Returns each zone with its figures and the reason why it did not serve.
 pub(super) fn zones(scene: &Scene, asked: &SceneRequest) -> Vec<ZoneCase> {
     scene.zones.iter().map(|zone| zone_case(scene, zone, asked)).collect()
 }
@@ -101,7 +101,7 @@ fn zone_case(scene: &Scene, zone: &SceneZone, asked: &SceneRequest) -> ZoneCase 
     }
 }
 
-/// Why a zone did not serve, as a sentence without its full stop.
+/// Returns the reason why a zone did not serve, as a sentence without its full stop.
 fn why(scene: &Scene, zone: &SceneZone, asked: &SceneRequest) -> String {
     let size = |pages| bytes_text(scene.bytes(pages));
     let block = size(1 << asked.order.min(63));
@@ -162,7 +162,7 @@ fn why(scene: &Scene, zone: &SceneZone, asked: &SceneRequest) -> String {
     }
 }
 
-/// Why a zone with too few free pages did not serve.
+/// Returns the reason why a zone with too few free pages did not serve.
 fn below_mark(scene: &Scene, zone: &SceneZone, usable: u64, mark: u64) -> String {
     let size = |pages| bytes_text(scene.bytes(pages));
     let mut text = format!("{} to count on, and {} must stay", size(usable), size(mark));
@@ -177,7 +177,7 @@ fn below_mark(scene: &Scene, zone: &SceneZone, usable: u64, mark: u64) -> String
     text
 }
 
-/// The cause in one sentence with its figures, without its full stop.
+/// Puts the cause with its figures into one sentence, without its full stop.
 pub(super) fn summary(scene: &Scene, asked: &SceneRequest, cause: Cause) -> String {
     let size = |pages| bytes_text(scene.bytes(pages));
     let free: u64 = scene.allowed(asked).map(|zone| zone.state.free.pages).sum();
@@ -235,13 +235,13 @@ pub(super) fn summary(scene: &Scene, asked: &SceneRequest, cause: Cause) -> Stri
     }
 }
 
-/// The zone that fell short by order alone and has most free memory.
+/// Returns the zone that fell short by order alone and has most free memory.
 pub(super) fn nearest<'a>(scene: &'a Scene, asked: &SceneRequest) -> Option<&'a SceneZone> {
     let of = scene.zones.iter().filter(|zone| matches!(zone.refusal(asked), Refusal::Order { .. }));
     of.max_by_key(|zone| zone.state.free.pages)
 }
 
-/// What would have succeeded: sentences.
+/// Returns sentences on the requests that would have succeeded.
 pub(super) fn would(scene: &Scene, asked: &SceneRequest, cause: Cause) -> Vec<String> {
     let mut text = Vec::new();
     if scene.zones.is_empty() {
@@ -288,7 +288,7 @@ pub(super) fn would(scene: &Scene, asked: &SceneRequest, cause: Cause) -> Vec<St
     text
 }
 
-/// What compaction could have made of what was free.
+/// Judges the chance of compaction with the free memory of that moment.
 fn after_compaction(scene: &Scene, asked: &SceneRequest) -> Option<String> {
     let zone = nearest(scene, asked)?;
     let indices = zone.indices(asked.order);

@@ -1,9 +1,9 @@
-//! Why memory could not be had: from reports of the kernel log, a snapshot, or a recording.
+//! Reasons why memory could not be had: from reports of the kernel log, a snapshot, or a recording.
 //!
-//! A report or a snapshot becomes a `Scene` of zones; the core's own watermark test says why each zone
-//! refuses ([`nofrag::page::ZoneState`]); the zone that came nearest gives the cause; and the cause decides what would
-//! have succeeded, which policies avoid it, and what to do. What follows from the policies' rules is marked so; where
-//! requests were recorded they are replayed, and what the replay gives stands beside it.
+//! A report or a snapshot becomes a `Scene` of zones; the core's own watermark test says why each zone refuses
+//! ([`nofrag::page::ZoneState`]); the zone that came nearest gives the cause; and the cause decides which requests
+//! would have succeeded, which policies avoid it, and the advice. Verdicts by the policies' rules are marked so;
+//! recorded requests are replayed, and the results stand beside those verdicts.
 
 mod advice;
 mod answer;
@@ -31,28 +31,26 @@ pub use answer::{
     SCHEMA, SourceKind, VERSION, ZoneCase,
 };
 
-/// What is to be explained.
+/// The source of an explanation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
-    /// Text that was read already.
+    /// Text that the caller has read.
     Text(String),
-    /// A file or folder; its content says what it is.
+    /// A file or folder, told apart by content.
     Path(PathBuf),
     /// One of the snapshots in a recording.
     SnapshotOf(PathBuf, Which),
 }
 
-/// Which snapshot of a recording.
+/// Choice between the two snapshots of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
-    /// That at the start.
     Start,
-    /// That at the end.
     End,
 }
 
 impl Subject {
-    /// `FILE`, `FILE@start` or `FILE@end`; a file of such a name goes first.
+    /// Takes `FILE`, `FILE@start` or `FILE@end`; a file with the whole name goes first.
     #[must_use]
     pub fn named(name: &Path) -> Subject {
         let ends = [("@start", Which::Start), ("@end", Which::End)];
@@ -66,23 +64,21 @@ impl Subject {
     }
 }
 
-/// Whether recorded requests are replayed under other policies.
+/// Choice of replaying recorded requests under other policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replays {
-    /// They are.
     Run,
-    /// They are not: what is said of policies follows from their rules.
+    /// Verdicts follow from the policies' rules alone.
     Skip,
 }
 
-/// Why nothing was explained.
+/// The reason why nothing was explained.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ExplainError {
-    /// The recording could not be read.
     #[error(transparent)]
     Trace(#[from] TraceError),
-    /// There is nothing in it to explain.
+    /// The source has nothing to explain.
     #[error(
         "{0}: nothing here that nofrag explains: no recording, no snapshot (a folder with buddyinfo and \
          zoneinfo), and no \
@@ -91,7 +87,6 @@ pub enum ExplainError {
          `vmalloc error` or `Mem-Info:`; give it the whole report, to its last line"
     )]
     Nothing(String),
-    /// The recording has no such snapshot.
     #[error("{0}: the recording has no snapshot at its {1}")]
     NoSnapshot(PathBuf, &'static str),
 }
@@ -99,7 +94,7 @@ pub enum ExplainError {
 /// Texts above this many bytes are not searched for reports: no log of the kernel is as long.
 pub const LONGEST_LOG: u64 = 256 << 20;
 
-/// Explains it. `progress` is told how many events have been read.
+/// Explains the subject. `progress` is told the number of events read so far.
 ///
 /// # Errors
 /// [`ExplainError`].
@@ -150,8 +145,8 @@ fn of_path(
     }
 }
 
-/// The text of a file; `None` of a binary one. No text of the kernel has a zero byte; every binary format has one near
-/// its beginning.
+/// Returns the text of a file; `None` for a binary one. No text of the kernel has a zero byte; every binary format has
+/// one near its beginning.
 fn text_of(path: &Path) -> std::io::Result<Option<String>> {
     const BEGINNING: u64 = 1 << 16;
     let mut file = File::open(path)?;

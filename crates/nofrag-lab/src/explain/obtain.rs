@@ -1,4 +1,4 @@
-//! What a snapshot says: what can be had now, after compaction, after reclaim, and never.
+//! From a snapshot to an explanation: the memory to be had now, after compaction, after reclaim, and never.
 
 use nofrag::page::{PageRequest, RequestFlags};
 use nofrag::units::Order;
@@ -10,7 +10,7 @@ use super::answer::{Case, Cause, Explanation, Obtainable};
 use super::reports;
 use super::scene::{Scene, SceneRequest};
 
-/// The requests that are asked of a snapshot: what they are called, and how.
+/// The requests that a snapshot is judged by: flags in words, order, request.
 fn questions() -> [(&'static str, u32, PageRequest); 3] {
     let order = |order| Order::new(order).expect("an order of the core");
     let kernel = PageRequest::new(order(4), nofrag::page::Migratetype::Unmovable);
@@ -24,7 +24,7 @@ fn questions() -> [(&'static str, u32, PageRequest); 3] {
     ]
 }
 
-/// Adds what a snapshot, parsed from `files`, says to an explanation.
+/// Adds the cases and the obtainable memory of a snapshot, parsed from `files`, to an explanation.
 pub(super) fn add(explanation: &mut Explanation, snapshot: &Snapshot<'_>, files: &Files) {
     let scene = Scene::of_snapshot(snapshot, files);
     for (mode, order, request) in questions() {
@@ -73,7 +73,7 @@ fn case(scene: &Scene, mode: &str, order: u32, request: PageRequest) -> Case {
     case
 }
 
-/// What can be had in a zone, pageblock by pageblock; `None` where it is not known where the zone lies. O(frames).
+/// Counts the obtainable pageblocks of a zone; `None` where the zone's position is not known. O(frames).
 fn obtainable(pages: &PageMap<'_>, zone: &ZoneInfo, snapshot: &Snapshot<'_>) -> Option<Obtainable> {
     let found = pageblocks::survey(snapshot, pages, zone)?;
     let by = found.pinned_by.iter().map(|by| (by.usage.words().to_owned(), by.pageblocks));

@@ -1,8 +1,8 @@
-//! Which policies avoid a failure: from their rules where nothing was recorded, from a replay where requests were.
+//! Policies that avoid a failure: by their rules where nothing was recorded, by a replay where requests were.
 //!
 //! A report shows one moment. Whether a policy would have kept large blocks together depends on what happened before
-//! it, so that the rules say at most that it works against the cause. Only what is decided at the moment itself can be
-//! said with certainty: watermarks, boosts, and whether types may be mixed.
+//! it, so that the rules say at most that it works against the cause. Only decisions of the moment itself are certain:
+//! watermarks, boosts, and whether types may be mixed.
 
 use nofrag::page::{Choice, Fixes, FragmentationPolicy, RequestFlags, Spread};
 use nofrag::units::Order;
@@ -11,7 +11,7 @@ use super::answer::{Basis, Cause, PolicyCase, PolicyVerdict};
 use super::scene::SceneRequest;
 use crate::replay::{Fidelity, PolicyRun, Query, Range, ReplayReport};
 
-/// Whose rules are told: each stands for what changed then.
+/// The presets that are told of: each stands for a change of the rules.
 const TOLD: [&str; 8] = [
     "linux-4.20",
     "linux-4.20+patch4",
@@ -23,7 +23,7 @@ const TOLD: [&str; 8] = [
     "nofrag",
 ];
 
-/// What the rules of each policy say of a failure.
+/// Judges each policy by its rules.
 pub(super) fn by_rules(asked: &SceneRequest, cause: Cause) -> Vec<PolicyCase> {
     let preset = |name: &&str| FragmentationPolicy::preset(name).ok();
     let mut policies: Vec<(&str, FragmentationPolicy)> =
@@ -63,7 +63,7 @@ fn rule(policy: &FragmentationPolicy, asked: &SceneRequest, cause: Cause) -> Opt
     }
 }
 
-/// What a policy does to keep large blocks together.
+/// Judges a policy by its means of keeping large blocks together.
 fn against_mixing(policy: &FragmentationPolicy) -> Said {
     use PolicyVerdict::{Fails, WorksAgainst};
     let boosts = policy.boost.is_some();
@@ -95,7 +95,7 @@ fn against_mixing(policy: &FragmentationPolicy) -> Said {
     }
 }
 
-/// Whether a policy takes pages of another type for a caller that cannot wait.
+/// Judges a policy by whether it takes pages of another type for a caller that cannot wait.
 fn mixes(policy: &FragmentationPolicy, asked: &SceneRequest) -> Said {
     use PolicyVerdict::{Avoids, Fails};
     let waits = asked.request.flags.has(RequestFlags::DIRECT_RECLAIM);
@@ -116,7 +116,7 @@ fn mixes(policy: &FragmentationPolicy, asked: &SceneRequest) -> Said {
     }
 }
 
-/// Whether a policy tests a caller with rights once more without the boost.
+/// Judges a policy by whether it tests a caller with rights once more without the boost.
 fn boosted(policy: &FragmentationPolicy, asked: &SceneRequest) -> Said {
     use PolicyVerdict::{Avoids, Fails};
     let flags = asked.request.flags;
@@ -138,11 +138,11 @@ fn boosted(policy: &FragmentationPolicy, asked: &SceneRequest) -> Said {
     }
 }
 
-/// What a replay says of the requests of an order, as far as it can be trusted: served and asked, events, moves,
-/// reclaim. Empty where it has none, or is not near enough to the recorded kernel to say.
+/// The results of a replay for the requests of an order, as far as they can be trusted: served and asked, events,
+/// moves, reclaim. Empty where the replay has none, or is not near enough to the recorded kernel.
 pub(super) fn by_replay(report: &ReplayReport, order: u32) -> Vec<PolicyCase> {
     let Some(fidelity) = &report.fidelity else { return Vec::new() };
-    // Orders above the core's largest are not replayed: nothing is known of them.
+    // Orders above the core's largest are not replayed.
     let Some(order) = u8::try_from(order).ok().and_then(Order::new) else { return Vec::new() };
     if !fidelity.says_of(order) {
         return Vec::new();
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
     use crate::replay::{Input, ReplayOptions, Verdict, replay};
 
-    /// "linux-6.1: served 126 of 133" was told where 6.1 itself served 79.
+    /// "linux-6.1: served 126 of 133" was told where Linux 6.1 itself served 79.
     #[test]
     fn an_order_that_a_replay_has_wrong_is_not_told_of() {
         let options = ReplayOptions {

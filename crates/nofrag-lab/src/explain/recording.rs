@@ -1,5 +1,5 @@
-//! From a recording to an explanation: which requests failed, how types were mixed, what the end looks like, and what
-//! other policies do with the same requests.
+//! From a recording to an explanation: the requests that failed, the mixing of types, the state at the end, and the
+//! results of other policies with the same requests.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::replay::{self, DEFAULT_POLICIES, Input, ReplayOptions};
 /// A request that failed: order, flags, process.
 type Failure = (u32, u64, i32);
 
-/// What the events of a recording add up to.
+/// Sums over the events of a recording.
 #[derive(Default)]
 struct Tally {
     events: u64,
@@ -33,7 +33,7 @@ struct Tally {
     more_mixing: u64,
 }
 
-/// The state of the host that is shown, and when it was.
+/// The state of the host that is shown, and its moment.
 struct Shown<'a> {
     snapshot: Snapshot<'a>,
     taken: &'a TakenSnapshot,
@@ -46,7 +46,7 @@ impl<'a> Shown<'a> {
         Some(Shown { snapshot: Snapshot::parse(&taken.files), taken })
     }
 
-    /// When it was, in words.
+    /// Returns the moment in words.
     fn moment(&self) -> &'static str {
         match self.taken.moment {
             Moment::Before => "at the start of the recording",
@@ -96,7 +96,7 @@ impl Tally {
         }
     }
 
-    /// What was counted without its kind.
+    /// Sentences on the events that were counted without their kind.
     fn cautions(&self) -> Vec<String> {
         let mut cautions = Vec::new();
         if self.more_failures > 0 {
@@ -125,7 +125,7 @@ pub(super) fn explain(
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Explanation, ExplainError> {
     let mut explanation = of_events(path, trace, progress)?;
-    // Only now: what was read is not kept beside what a replay keeps.
+    // Only now: the events read so far are not kept beside the memory of a replay.
     if replays == Replays::Run {
         add_replay(&mut explanation, path, progress);
     }
@@ -158,7 +158,7 @@ fn of_events(
         ));
     }
     explanation.cautions.extend(tally.cautions());
-    // Whoever asked for the same was refused for the same reasons.
+    // Callers with the same request were refused for the same reasons.
     let mut kinds: BTreeMap<(u32, u64), Vec<(i32, u64)>> = BTreeMap::new();
     for (&(order, gfp, pid), &times) in &tally.failures {
         kinds.entry((order, gfp)).or_default().push((pid, times));
@@ -178,7 +178,7 @@ fn of_events(
     Ok(explanation)
 }
 
-/// What the snapshot says, with its moment where that is not the end.
+/// Adds the cases of the snapshot, with its moment where that is not the end.
 fn add_state(explanation: &mut Explanation, shown: &Shown<'_>) {
     let failed = explanation.cases.len();
     obtain::add(explanation, &shown.snapshot, &shown.taken.files);
@@ -200,10 +200,10 @@ fn process(meta: &TraceMeta, pid: i32) -> String {
     named.map_or_else(|| format!("process {pid}"), |(_, name)| format!("{name} ({pid})"))
 }
 
-/// Callers that a title names.
+/// Number of callers that a title names.
 const NAMED: usize = 3;
 
-/// Who asked, and how often if that is not all.
+/// Names the callers, with their counts if there are several.
 fn named(meta: &TraceMeta, mut callers: Vec<(i32, u64)>) -> String {
     callers.sort_by_key(|&(_, times)| std::cmp::Reverse(times));
     if let [(pid, _)] = callers[..] {
@@ -272,7 +272,7 @@ fn mixing(tally: &Tally, meta: &TraceMeta, last: Option<&Snapshot<'_>>) -> Mixin
     }
 }
 
-/// Replays the recording under the usual policies, and says of each failure what they did.
+/// Replays the recording under the usual policies, and adds their outcome to each failure.
 fn add_replay(explanation: &mut Explanation, path: &Path, progress: &(dyn Fn(u64) + Sync)) {
     let options = ReplayOptions {
         trace: Input::File(path.to_owned()),
@@ -290,7 +290,7 @@ fn add_replay(explanation: &mut Explanation, path: &Path, progress: &(dyn Fn(u64
             for case in explanation.cases.iter_mut().filter(|case| case.times > 0) {
                 let order = case.asked.as_ref().map_or(0, |asked| asked.order);
                 let replayed = policies::by_replay(&report, order);
-                // What the replay does not have follows from the rules.
+                // Figures that the replay lacks follow from the rules.
                 if !replayed.is_empty() {
                     case.policies = replayed;
                 }

@@ -9,7 +9,7 @@ use super::answer::{Advice, Case, Cause};
 use super::scene::{Scene, SceneRequest};
 use super::{advice, cause, policies};
 
-/// A case for each report; those of the same request by the same process for the same cause are one.
+/// Returns a case for each report; reports of the same request by the same process for the same cause share one.
 pub(super) fn cases(reports: &[Report]) -> Vec<Case> {
     let mut cases: Vec<Case> = Vec::new();
     for report in reports {
@@ -113,7 +113,7 @@ fn pages(report: &Report, scene: &Scene, asked: &AskedPages, what: &str) -> Case
     case
 }
 
-/// A request explained from a scene. The title is left to the caller.
+/// Explains a request by a scene. The caller sets the title.
 pub(super) fn explain(scene: &Scene, request: &SceneRequest, mode: String) -> Case {
     let cause = cause::cause(scene, request);
     Case {
@@ -126,7 +126,7 @@ pub(super) fn explain(scene: &Scene, request: &SceneRequest, mode: String) -> Ca
     }
 }
 
-/// What the text of a report lacks.
+/// Names the parts that the text of a report lacks.
 fn missing(report: &Report) -> Vec<String> {
     let mut missing = Vec::new();
     let zones = &report.memory.zones;
@@ -207,7 +207,7 @@ fn addresses(report: &Report, scene: &Scene, bytes: Option<u64>, what: Option<&s
     case
 }
 
-/// What helps when vmalloc space is full; what is said of another word size than the report's is left out.
+/// Advice for a full vmalloc space; advice for another word size than the report's is left out.
 fn for_addresses(scene: &Scene) -> Vec<Advice> {
     let has = |kind| scene.zones.iter().any(|zone| zone.state.kind == kind);
     let advice = |what: &str, evidence: &str, cost: &str| Advice {
@@ -268,7 +268,7 @@ fn vmalloc(
     case
 }
 
-/// A state that was printed on request: what would succeed.
+/// A state that was printed on request: tells whether a huge page could be had.
 fn state(scene: &Scene) -> Case {
     let request = SceneRequest::new(9, PageRequest::user(Order::PAGEBLOCK));
     let mut case = explain(scene, &request, "GFP_HIGHUSER_MOVABLE".to_owned());

@@ -6,7 +6,6 @@ use nofrag_host::failure::{Memory, Report};
 use nofrag_host::fields;
 use nofrag_host::snapshot::{Files, Snapshot};
 
-/// A zone.
 #[derive(Clone, Debug)]
 pub(super) struct SceneZone {
     pub(super) name: String,
@@ -27,10 +26,10 @@ pub(super) struct Totals {
     pub(super) free_swap: Option<u64>,
 }
 
-/// What was there when a request failed.
+/// The state of memory when a request failed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Scene {
-    /// Those first that a request looks at first.
+    /// In the order in which a request tries them.
     pub(super) zones: Vec<SceneZone>,
     pub(super) page_bytes: u64,
     pub(super) totals: Option<Totals>,
@@ -38,7 +37,7 @@ pub(super) struct Scene {
     pub(super) version: Option<(u32, u32)>,
 }
 
-/// A request with the order as it was asked: kernels with larger pages have orders that the core has not.
+/// A request with its original order: kernels with larger pages have orders that the core lacks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SceneRequest {
     pub(super) order: u32,
@@ -46,7 +45,7 @@ pub(super) struct SceneRequest {
 }
 
 impl SceneRequest {
-    /// A request for `order`; the core sees at most its own largest.
+    /// Builds a request for `order`; the core sees at most its own largest.
     pub(super) fn new(order: u32, request: PageRequest) -> SceneRequest {
         let core = u8::try_from(order).ok().and_then(Order::new).unwrap_or(Order::MAX);
         SceneRequest { order, request: PageRequest { order: core, ..request } }
@@ -66,7 +65,7 @@ fn sane(pages: u64) -> u64 {
 }
 
 impl Scene {
-    /// What a report shows.
+    /// Builds the scene of a report.
     pub(super) fn of_report(report: &Report) -> Scene {
         let memory = &report.memory;
         let page_bytes = memory.page_kib * KIB;
@@ -89,7 +88,7 @@ impl Scene {
         Scene { zones, page_bytes, totals: totals(memory), version }
     }
 
-    /// What a snapshot shows that was parsed from `files`.
+    /// Builds the scene of a snapshot that was parsed from `files`.
     pub(super) fn of_snapshot(snapshot: &Snapshot<'_>, files: &Files) -> Scene {
         let nodes = snapshot.populated().map(|zone| zone.zone.node).max().unwrap_or(0);
         let mut zones: Vec<SceneZone> = snapshot
@@ -121,7 +120,7 @@ impl Scene {
         Scene { zones, page_bytes: snapshot.page_bytes(), totals: Some(totals), version }
     }
 
-    /// The zones that a request may use, best first.
+    /// Returns the zones that a request may use, best first.
     pub(super) fn allowed(&self, request: &SceneRequest) -> impl Iterator<Item = &SceneZone> {
         self.zones.iter().filter(|zone| zone.state.is_allowed(&request.request))
     }
@@ -132,7 +131,7 @@ impl Scene {
 }
 
 impl SceneZone {
-    /// Why the zone does not serve the request.
+    /// Returns the reason why the zone does not serve the request.
     pub(super) fn refusal(&self, asked: &SceneRequest) -> Refusal {
         let refusal = self.state.refusal(&asked.request);
         let core = u32::from(Order::MAX.get());
@@ -148,7 +147,7 @@ impl SceneZone {
         }
     }
 
-    /// The largest order of a free block.
+    /// Returns the largest order of a free block.
     pub(super) fn largest_free(&self) -> Option<u32> {
         self.blocks.iter().rposition(|&blocks| blocks > 0).map(|order| order as u32)
     }

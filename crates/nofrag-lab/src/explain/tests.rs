@@ -18,7 +18,7 @@ fn explained(text: &str) -> Explanation {
     of_text("text", text).expect("there is a report in it")
 }
 
-/// The cause of the first case, and what each policy does: `+` avoids, `~` works against, `-` fails.
+/// Checks the cause of the first case and the verdict of each policy: `+` avoids, `~` works against, `-` fails.
 fn check(name: &str, cause: Cause, policies: &str) -> Case {
     let case = explained(&report(name)).cases.swap_remove(0);
     let shown: String = case
