@@ -1,7 +1,9 @@
-//! Which programs and designs there are, which of them meet, and how often.
+//! Programs, cases and designs; which of them meet, and with how many seeds.
 //!
-//! A *case* is what a run's result depends on besides design and seed: machine, huge-page mode, mix, memory. A program
-//! is a group of cases that is chosen together. Crossing everything would take days; what is crossed is decided in
+//! A *case* is everything that a result depends on besides design and seed: machine, huge-page mode, mix, memory. A
+//! program is a group of cases that is chosen together. Crossing everything would take days; [`seeds_of`] decides which
+//! pairs run: all designs with the calibrated mix on one node; the most telling ones with all mixes there, and with the
+//! calibrated one on two nodes.
 //! [`seeds_of`]: all designs with the calibrated mix on one node; those that tell most with all mixes there, and with
 //! the calibrated one on two nodes.
 
@@ -16,28 +18,25 @@ use crate::figures::Column;
 use crate::scenario::{Extent, ProgramInfo};
 use crate::world::load::Mix;
 
-/// What all others are compared with.
+/// The design that all others are compared with.
 pub(super) const VANILLA: &str = Column::Vanilla.design();
-/// The first patch.
 pub(super) const PATCH_1: &str = Column::Patch1.design();
-/// What was merged, as designed.
+/// The merged patches 1 to 4, as designed.
 pub(super) const MERGED: &str = Column::Patches14.design();
-/// All five.
 pub(super) const ALL_FIVE: &str = Column::Patches15.design();
-/// What was merged, as shipped: patch 3 had switched patch 1 off.
+/// The merged patches as shipped: patch 3 had switched patch 1 off.
 pub(super) const SHIPPED: &str = "linux-5.0";
-/// The last kernel here that was read and has the fallback of the document's time.
+/// The last preset with the fallback of the document's time, of the kernels that were read.
 pub(super) const LAST_LOOSE: &str = "linux-6.1";
-/// The first here with lists that agree with their blocks.
+/// The first preset with lists that agree with their blocks.
 pub(super) const FIRST_STRICT: &str = "linux-6.10";
 pub(super) const NEWEST: &str = "linux-7.2";
-/// The newest with `vm.defrag_mode`.
+/// The newest preset with `vm.defrag_mode`.
 pub(super) const DEFRAG_MODE: &str = "linux-7.2-defrag";
 pub(super) const OURS: &str = "nofrag";
 
 const PRESETS: &[PolicyPreset] = FragmentationPolicy::PRESETS;
 
-/// All designs, oldest first.
 pub(super) const DESIGNS: [&str; PRESETS.len()] = {
     let mut names = [""; PRESETS.len()];
     let mut at = 0;
@@ -49,26 +48,25 @@ pub(super) const DESIGNS: [&str; PRESETS.len()] = {
 };
 
 /// Designs that change nothing here, each with the one that it must agree with: accessors; a flag that only later
-/// patches read; and a mistake that shows on machines without DMA32 only.
+/// patches read; and a mistake that shows only on machines without DMA32.
 const SILENT: [(&str, &str); 3] = [
     ("linux-4.20+patch2", PATCH_1),
     ("linux-4.20+patch3", PATCH_1),
     ("linux-7.2-defrag-shipped", DEFRAG_MODE),
 ];
 
-/// The design with which one that changes nothing must agree.
+/// Returns the design with which `design` must agree, if it is one that changes nothing.
 pub(super) fn silent_beside(design: &str) -> Option<&'static str> {
     SILENT.iter().find(|(silent, _)| *silent == design).map(|(_, beside)| *beside)
 }
 
-/// Whether the lists of a design agree with the types of their blocks, as from 6.10 on: then every stolen page is an
-/// event, and counts of events compare with those of the older rules only beside mistyped allocations.
+/// Returns true if the lists of a design agree with the types of their blocks, as from 6.10 on: then every stolen page
+/// is an event, and counts of events compare with those of the older rules only beside mistyped allocations.
 pub(super) fn is_strict(design: &str) -> bool {
     FragmentationPolicy::preset(design)
         .is_ok_and(|preset| preset.policy.fallback != FallbackRules::Loose)
 }
 
-/// A group of cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Program {
     SDefault,
@@ -88,7 +86,6 @@ const fn spec(program: Program, name: &'static str, body: &'static str) -> (Prog
     (program, ProgramInfo { name, bit: 1 << program as u64, body })
 }
 
-/// All programs.
 pub(super) const SPECS: [(Program, ProgramInfo); 11] = [
     spec(Program::SDefault, "s-default", "one node, 1 huge-page thread, huge pages if at hand"),
     spec(Program::SDefrag, "s-defrag", "the same, transparent_hugepage/defrag = always"),
@@ -111,7 +108,7 @@ pub(super) const SPECS: [(Program, ProgramInfo); 11] = [
     spec(Program::StrictLists, "strict-lists", "the lists of 6.10, without and with patches 1-4"),
 ];
 
-/// What a run depends on besides design and seed.
+/// Everything that a run depends on besides design and seed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Case {
     pub(super) machine: Machine,
@@ -133,7 +130,7 @@ impl Case {
         }
     }
 
-    /// Which nodes the huge-page threads use, on a machine that has two.
+    /// Names the nodes that the huge-page threads use, on a machine with two.
     pub(super) fn nodes(&self) -> Option<String> {
         match self.machine {
             Machine::OneNode => None,
@@ -159,7 +156,7 @@ impl fmt::Display for Case {
     }
 }
 
-/// The machines on which a program runs.
+/// Returns the machines on which a program runs.
 fn machines(program: Program) -> Vec<Machine> {
     match program {
         Program::HDefault | Program::HDefrag | Program::HMadvise => {
@@ -186,12 +183,11 @@ impl Program {
         SPECS[self as usize].1.name
     }
 
-    /// All programs.
     pub(super) fn all() -> impl Iterator<Item = Program> {
         SPECS.iter().map(|(program, _)| *program)
     }
 
-    /// Its cases with this much memory.
+    /// Returns the program's cases with this much memory.
     pub(super) fn cases(self, memory_gib: u64) -> Vec<Case> {
         let other_mixes = matches!(self, Program::MixesDefault | Program::MixesMadvise);
         let mixes = if other_mixes { &mixes()[1..] } else { &mixes()[..1] };
@@ -206,13 +202,13 @@ impl Program {
         cases
     }
 
-    /// Whether it varies a setting, and not the design.
+    /// Returns true if the program varies a setting, and not the design.
     pub(super) fn is_curve(self) -> bool {
         matches!(self, Program::BoostCurve | Program::StallCurve | Program::StrictLists)
     }
 }
 
-/// The points of a curve: the setting's name in tables, and the policy with it.
+/// Returns the points of a curve: the setting's name in tables, and the policy with it.
 pub(super) fn curve(program: Program) -> Vec<(String, FragmentationPolicy)> {
     match program {
         Program::BoostCurve => BOOST_FACTORS.map(boost_point).to_vec(),
@@ -230,9 +226,7 @@ pub(super) fn curve(program: Program) -> Vec<(String, FragmentationPolicy)> {
     }
 }
 
-/// `watermark_boost_factor`, in 1/10000.
 pub(super) const BOOST_FACTORS: [u32; 4] = [0, 5_000, 15_000, 30_000];
-/// `fragment_stall_order`.
 pub(super) const STALL_ORDERS: std::ops::RangeInclusive<u8> = 0..=10;
 /// The longest wait of patch 5.
 pub(super) const STALL_BOUNDS_MS: [u64; 3] = [5, 20, 100];
@@ -245,9 +239,9 @@ pub(super) fn stall_name(order: u8, bound_ms: u64) -> String {
     format!("order {order}, {bound_ms} ms")
 }
 
-/// Lists that agree with their blocks, and nothing else of later kernels.
+/// The design with lists that agree with their blocks, and nothing else of later kernels.
 pub(super) const STRICT_ONLY: &str = "strict lists only";
-/// The same with what was merged.
+/// The design with such lists and the merged patches.
 pub(super) const STRICT_MERGED: &str = "strict lists, patches 1 to 4";
 
 fn strict_point(name: &str, policy: FragmentationPolicy) -> (String, FragmentationPolicy) {
@@ -266,8 +260,8 @@ fn stall_point(order: u8, bound_ms: u64) -> (String, FragmentationPolicy) {
     (stall_name(order, bound_ms), policy)
 }
 
-/// With how many seeds a design runs a case of a program; `wanted` of them unless there is a reason for fewer.
-/// `size` counts the sizes of memory that are compared, from 0.
+/// Returns the number of seeds with which a design runs a case of a program; `wanted` of them unless there is a reason
+/// for fewer. `size` is the index of the size of memory among those that are compared.
 pub(super) fn seeds_of(
     (program, case): (Program, &Case),
     design: &str,
@@ -275,7 +269,7 @@ pub(super) fn seeds_of(
     wanted: usize,
 ) -> usize {
     match crossing {
-        // They are counted only to see that nothing changes.
+        // These are run only to see that nothing changes.
         Extent::Full if silent_beside(design).is_some() => {
             usize::from(program == Program::SDefault && size == 0)
         }
@@ -284,7 +278,7 @@ pub(super) fn seeds_of(
     }
 }
 
-/// What runs with `--full`, or when a program is named.
+/// Returns the seeds of a run with `--full`, or of a program that is named.
 fn full_seeds(program: Program, design: &str, size: usize, wanted: usize) -> usize {
     let is_first = size == 0;
     match program {
@@ -304,8 +298,7 @@ fn full_seeds(program: Program, design: &str, size: usize, wanted: usize) -> usi
     }
 }
 
-/// The designs that run on every mix and on two nodes: those that differ from the one before in what the document is
-/// about.
+/// The designs that run on every mix and on two nodes: those that differ from the one before in the document's subject.
 pub(super) const MIX_DESIGNS: [&str; 10] = [
     VANILLA,
     PATCH_1,
@@ -322,7 +315,8 @@ pub(super) const MIX_DESIGNS: [&str; 10] = [
 /// Points of curves are many, and their differences large.
 pub(super) const CURVE_SEEDS: usize = 3;
 
-/// What ends within half a minute: the calibrated mix on one node, and one seed of the mixes that differ most.
+/// Returns the seeds of a run that ends within half a minute: the calibrated mix on one node, and one seed of the mixes
+/// that differ most.
 fn subset_seeds(program: Program, case: &Case, design: &str, wanted: usize) -> usize {
     let tells_most = [VANILLA, MERGED, OURS].contains(&design);
     let is_between = [SHIPPED, LAST_LOOSE].contains(&design);

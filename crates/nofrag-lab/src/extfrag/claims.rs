@@ -1,10 +1,10 @@
-//! What a run must confirm: that it is a pure function of its seeds, that the patches keep their bounds, and how far
-//! they reduce events on each mix.
+//! Claims that a run must confirm: that it is a pure function of its seeds, that the patches keep their bounds, and how
+//! far they reduce events on each mix.
 //!
-//! Whatever the options, the first hold exactly. The gate, 70 % on every mix that the count model
+//! The first two hold exactly, whatever the options. The gate, 70 % on every mix that the count model
 //! (docs/sources/pages.md#count-model) has, holds exactly with the memory and the share of touched units for which it
 //! was stated; everything else about sizes is a ratio. Bounds on ratios that nobody published are our own, and each
-//! claim says what they lean on.
+//! claim names their ground.
 
 use nofrag::page::FragmentationPolicy;
 
@@ -22,7 +22,7 @@ use crate::oracle::{Kind, Oracle, Relation};
 use crate::report::{Measurement, Report};
 use crate::stats::Spread;
 
-/// Judges everything that was measured. `repeats` says whether a run gave the same when it was made again.
+/// Judges all measurements. `repeats` is true if a run gave the same counts when it was made again.
 pub(super) fn judge(plan: &Plan, repeats: bool, report: &mut Report) {
     let figures = figures::gorman_2018();
     let mut judge = Judge { plan, view: View { report }, oracles: Vec::new() };
@@ -117,7 +117,7 @@ impl Judge<'_> {
         }
     }
 
-    /// What changes nothing gives the same run, count by count.
+    /// Checks that designs which change nothing give the same run, count by count.
     fn silent_patches(&mut self) {
         let view = self.view;
         for (_, case) in view.all_cases() {
@@ -132,7 +132,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Every design is asked for the same.
+    /// Checks that every design is asked for the same number of units.
     fn units(&mut self) {
         for (_, case) in self.view.all_cases() {
             let rows = self.view.designs().iter().filter_map(|design| self.view.row(&case, design));
@@ -153,7 +153,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Waits end at their bound, boosts at their cap, and who has neither shows neither.
+    /// Checks that waits end at their bound and boosts at their cap, and that designs without them show none.
     fn stalls_and_boosts(&mut self) {
         let designs = self.view.designs();
         for (_, case) in self.view.all_cases() {
@@ -185,7 +185,7 @@ impl Judge<'_> {
         self.curve_stalls();
     }
 
-    /// From 6.10 on a free page is on the list of its pageblock's type.
+    /// Checks that from 6.10 on a free page is on the list of its pageblock's type.
     fn strict_agreement(&mut self) {
         let designs = self.view.designs();
         for (_, case) in self.view.all_cases() {
@@ -234,7 +234,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Whether the gate was stated for a case: the count model's mixes, as it runs them.
+    /// Returns true if the gate was stated for a case: the count model's mixes, as it runs them.
     fn is_gated(&self, case: &Case) -> bool {
         GATED_MIXES.contains(&case.mix.name)
             && case.configuration() == "s-default"
@@ -242,7 +242,7 @@ impl Judge<'_> {
             && self.plan.touch == Touch::HalfOfUnits
     }
 
-    /// Reductions of a design seed by seed, over all mixes on one node in the default mode.
+    /// Returns the reductions of a design seed by seed, over all mixes on one node in the default mode.
     fn all_reductions(&self, design: &str, wanted: impl Fn(&Case) -> bool) -> Option<Spread> {
         let cases = self.view.all_cases().into_iter().map(|(_, case)| case);
         let cases = cases.filter(|case| case.configuration() == "s-default" && wanted(case));
@@ -276,7 +276,7 @@ impl Judge<'_> {
     }
 
     /// The bands of the count model (pages.md#count-model-results). They bind a rebuild of it, which this is not, so
-    /// that outside them is a difference between two models.
+    /// that a value outside them is a difference between two models.
     fn model_bands(&mut self) {
         for (_, case) in self.view.all_cases() {
             let mode = case.configuration();
@@ -394,7 +394,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Huge pages come where there were none, and do not go where there were some.
+    /// Checks that huge pages appear where there were none, and stay where there were some.
     fn huge_pages(&mut self) {
         for (_, case) in self.view.all_cases() {
             let percent = |design| self.view.count(&case, design, names::HUGE_PERCENT);
@@ -410,7 +410,7 @@ impl Judge<'_> {
         }
     }
 
-    /// What ours is to reach: requirements of our own.
+    /// Checks our own design against requirements of our own.
     fn ours(&mut self) {
         let view = self.view;
         for (_, case) in view.all_cases() {

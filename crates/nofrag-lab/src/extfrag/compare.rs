@@ -1,4 +1,4 @@
-//! Runs cases under designs, seed by seed, several runs at a time, and gathers what they gave.
+//! Runs cases under designs, seed by seed, several runs at a time, and gathers the results.
 //!
 //! Each run is simulated alone and depends on its spec only, so results do not depend on how many go at a time.
 
@@ -19,23 +19,23 @@ use crate::stats::Spread;
 use crate::world::heard::Compactions;
 use crate::world::setup::{PhaseEnd, RunResult};
 
-/// How much is compared.
+/// Extent of one comparison of designs.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) designs: Vec<PolicyPreset>,
     pub(super) programs: Vec<Program>,
-    /// How the programs are crossed with designs and sizes.
+    /// The crossing of programs with designs and sizes.
     pub(super) crossing: Extent,
-    /// The first seed; the others follow it.
+    /// The first seed; repetitions count up from it.
     pub(super) seed: u64,
     pub(super) seeds: usize,
     pub(super) memory: Vec<u64>,
     pub(super) touch: Touch,
-    /// Runs at a time.
+    /// Number of runs at a time.
     pub(super) threads: usize,
 }
 
-/// What simulates one run.
+/// The function that simulates one run.
 pub(super) type Simulate = fn(&RunSpec) -> Result<RunResult, RunError>;
 
 /// A case under a design: a row of the report.
@@ -48,13 +48,13 @@ pub(super) struct Row {
     seeds: usize,
 }
 
-/// The name under which a case of a program stands in the report.
+/// Returns the name of a program's case in the report.
 pub(super) fn title(program: Program, case: &Case) -> String {
     if program.is_curve() { format!("{}: {case}", program.name()) } else { case.to_string() }
 }
 
 impl Plan {
-    /// Everything that is run.
+    /// Returns the rows of all runs.
     pub(super) fn rows(&self) -> Vec<Row> {
         let mut rows = Vec::new();
         for program in &self.programs {
@@ -73,7 +73,7 @@ impl Plan {
         rows
     }
 
-    /// The designs of a program by name; of a curve, its points.
+    /// Returns the designs of a program by name; of a curve, its points.
     fn designs_of(&self, program: Program) -> Vec<(String, FragmentationPolicy)> {
         let chosen = self.designs.iter().map(|preset| (preset.name.to_owned(), preset.policy));
         if program.is_curve() { curve(program) } else { chosen.collect() }
@@ -94,11 +94,10 @@ impl Plan {
     }
 }
 
-/// What a plan gave.
 #[derive(Debug)]
 pub(super) struct Compared {
     pub(super) measurements: Vec<Measurement>,
-    /// Whether a run gave the same when it was made again, after the others and beside them.
+    /// True if a run gave the same counts when it was made again, after the others and beside them.
     pub(super) repeats: bool,
 }
 
@@ -109,7 +108,6 @@ struct Job {
     repetition: usize,
 }
 
-/// Runs the plan.
 pub(super) fn compare(
     plan: &Plan,
     simulate: Simulate,
@@ -131,7 +129,7 @@ pub(super) fn compare(
     Ok(Compared { measurements: gathered.collect(), repeats })
 }
 
-/// Every run of every row, and the first one a second time.
+/// Returns a job for every run of every row, and the first one a second time.
 fn jobs(rows: &[Row]) -> Vec<Job> {
     let of_row = |(row, of): (usize, &Row)| {
         (0..of.seeds).map(move |repetition| Job { row, repetition }).collect::<Vec<_>>()
@@ -141,7 +139,7 @@ fn jobs(rows: &[Row]) -> Vec<Job> {
     jobs
 }
 
-/// What is known of a run before it is made.
+/// Estimates a run before it is made.
 fn about(row: &Row) -> About {
     let Case { memory_gib, huge, .. } = row.case;
     About {
@@ -180,7 +178,7 @@ fn milliseconds(ns: u64) -> f64 {
     ns as f64 / 1e6
 }
 
-/// Everything that is counted of one run; what has no sample has no entry.
+/// Returns the counts of one run by name; counts without a sample have no entry.
 fn counts(run: &RunResult) -> BTreeMap<String, f64> {
     let mut counts = BTreeMap::new();
     let mut set = |name: &str, value: f64| {
@@ -256,7 +254,7 @@ fn allocator_counts(all: &PageCounters, set: &mut impl FnMut(&str, f64)) {
     }
 }
 
-/// What kernels' figures of the phase in which huge pages are asked for stand beside.
+/// Adds the counts that stand beside kernels' figures: those of the phase in which huge pages are asked for.
 fn huge_page_counts(run: &RunResult, set: &mut impl FnMut(&str, f64)) {
     let at = |name: &str| run.phases.iter().find(|end| end.name == name).map(|end| &end.counters);
     let Some((before, after)) = at("warm-up").zip(at("huge pages")) else { return };
@@ -295,7 +293,7 @@ fn compaction_counts(all: &Compactions, set: &mut impl FnMut(&str, f64)) {
 /// Columns of the picture of contiguity.
 pub(super) const PARTS: usize = 72;
 
-/// What a run has of pictures: boost over time, and contiguity at each moment that was looked at.
+/// Returns the courses that pictures show: boost over time, and contiguity at each moment that was looked at.
 fn courses(run: &RunResult) -> BTreeMap<String, Vec<f64>> {
     let mut courses = BTreeMap::new();
     if run.boost.iter().any(|pages| *pages > 0.0) {
@@ -307,7 +305,7 @@ fn courses(run: &RunResult) -> BTreeMap<String, Vec<f64>> {
     courses
 }
 
-/// Points of a course that are kept.
+/// Number of points of a course that are kept.
 const POINTS: usize = 72;
 
 /// At most [`POINTS`] values: the largest of each stretch, since a boost is gone soon.

@@ -11,7 +11,7 @@ use crate::world::setup::{FIO_THREADS, Layout};
 const ONE_NODE_CPUS: u32 = 8;
 const TWO_NODES_CPUS: u32 = 24;
 
-/// How many huge-page threads the workload starts: a node's CPUs less fio's four, divided by four. It refuses to run
+/// Number of huge-page threads of the workload: a node's CPUs less fio's four, divided by four. It refuses to run
 /// without any (pages.md#thpfioscale).
 pub(super) const fn thp_threads(cpus: u32, nodes: u32) -> Option<u32> {
     if nodes == 0 {
@@ -24,7 +24,7 @@ pub(super) const fn thp_threads(cpus: u32, nodes: u32) -> Option<u32> {
 }
 
 /// Units of 2 MiB that one of `threads` touches: `size / threads / 2 MiB / 2`, where size is three quarters of node 0.
-/// The mapping itself is rounded up, but what is not touched takes no memory.
+/// The mapping itself is rounded up, but untouched pages take no memory.
 pub(super) const fn units_per_thread(node_0_pages: u64, threads: u32) -> u64 {
     let bytes = node_0_pages * 4096 / 4 * 3;
     bytes / threads as u64 / (2 << 20) / 2
@@ -40,8 +40,8 @@ pub(super) fn huge_page_reserve(machine: Machine, pages: u64) -> u64 {
     (11 * Order::PAGEBLOCK.pages() * zones).min(pages / 20)
 }
 
-/// The machine with `pages` pages, rounded down to whole blocks in each node. The mix says how much of node 0 is
-/// DMA32.
+/// The machine with `pages` pages, rounded down to whole blocks in each node. The mix sets the share of DMA32 in node
+/// 0.
 pub(super) fn layout(machine: Machine, mix: &Mix, pages: u64) -> Layout {
     let (nodes, node_cpus) = match machine {
         Machine::OneNode => (1, ONE_NODE_CPUS),

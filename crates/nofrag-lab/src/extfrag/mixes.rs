@@ -1,5 +1,5 @@
-//! What runs besides the page cache: the mixes of the count model (docs/sources/pages.md#count-model-settings), and two
-//! that the document says would differ (pages.md#fault-classes).
+//! Load beside the page cache: the mixes of the count model (docs/sources/pages.md#count-model-settings), and two that
+//! the document says would differ (pages.md#fault-classes).
 //!
 //! They are stated for 4 GiB. Burst, transients and writeback grow with memory ([`Mix::scaled`]), the first two as the
 //! count model's own settings for 8 GiB do. The count model's reserves are left out: the machine has the one that
@@ -7,7 +7,7 @@
 
 use crate::world::load::Mix;
 
-/// As Linux 6.1 has them (pages.md#guest-slab).
+/// Those of Linux 6.1 (pages.md#guest-slab).
 pub(super) const SLAB_ORDERS: [u8; 6] = [2, 0, 1, 2, 0, 0];
 
 const CALIBRATED: Mix = Mix {

@@ -1,6 +1,6 @@
-//! `extfrag-2018`: Gorman's "Fragmentation avoidance improvements", what it came from, and what came after.
+//! `extfrag-2018`: Gorman's "Fragmentation avoidance improvements", with its predecessors and successors.
 //!
-//! Memory is grouped into pageblocks by what can be done with its pages. When the lists of one type are empty, a
+//! Memory is grouped into pageblocks by what can be done with their pages. When the lists of one type are empty, a
 //! request takes from another type's, and each time that is less than a whole block, types mix: an *external
 //! fragmentation event*. Later no huge page can be had there. The five patches of 2018 look in another zone first,
 //! reclaim more after an event, and (the fifth, never merged) wait rather than mix.
@@ -10,11 +10,11 @@
 //! document scaled down. So the *signs and sizes of reductions* can be set beside the published ones; counts cannot,
 //! because memory and disks of those machines were never published and the count follows from them.
 //!
-//! - [`spec`]: a run, and the setup of the [`world`](crate::world) that it stands for; [`machine`]: where it runs.
+//! - [`spec`]: a run, and the setup of the [`world`](crate::world) that it stands for; [`machine`]: its node layout.
 //! - [`real`]: runs with real memory behind their frames, timed.
-//! - [`catalogue`]: programs, cases, and which designs meet them. [`mixes`]: what runs besides.
-//! - [`compare`]: runs them. [`view`]: how reports are looked into. [`claims`]: what a run must confirm.
-//!   [`present`]: tables and pictures. [`withdrawn`]: what kernels have refuted.
+//! [`catalogue`]: programs, cases, and which designs meet them. [`mixes`]: the load beside the page cache.
+//! [`compare`]: runs them. [`view`]: access to reports. [`claims`]: claims that a run must confirm. [`present`]: tables
+//! and pictures. [`withdrawn`]: results that kernels have refuted.
 
 mod catalogue;
 mod claims;
@@ -47,7 +47,6 @@ use crate::world::thpfioscale;
 use nofrag_show::Section;
 use nofrag_show::cpus;
 
-/// The scenario.
 #[derive(Clone, Copy, Debug)]
 pub struct ExtFrag2018;
 
@@ -104,7 +103,6 @@ impl Scenario for ExtFrag2018 {
     }
 }
 
-/// Runs the workload once.
 fn simulate(spec: &RunSpec) -> Result<RunResult, RunError> {
     thpfioscale::simulate(&spec.setup())
 }
@@ -123,7 +121,7 @@ fn run(options: &Options, simulate: Simulate, progress: &dyn Progress) -> Result
     Ok(report)
 }
 
-/// Seeds of a default run, and of a full one.
+/// Number of seeds of a default run, and of a full one.
 const FEW_SEEDS: usize = 2;
 const SEEDS: usize = 5;
 
@@ -144,7 +142,7 @@ fn plan(options: &Options) -> Result<Plan, RunError> {
     let plan = Plan {
         designs: choose(&options.designs)?,
         programs: programs.collect(),
-        // Programs that are named run whole.
+        // Programs that are named run in full.
         crossing: if options.mask.is_some() { Extent::Full } else { options.extent },
         seed: options.seed.unwrap_or(1),
         seeds: options.repeat.unwrap_or(if full { SEEDS } else { FEW_SEEDS }),
@@ -175,7 +173,7 @@ fn plan(options: &Options) -> Result<Plan, RunError> {
 /// The workload's own documentation calls it unsuitable for large memory.
 const MOST_GIB: u64 = 64;
 
-/// The designs that are wanted; a version of Linux stands for the newest rule set not newer than it.
+/// Resolves the wanted designs; a version of Linux stands for the newest rule set not newer than it.
 fn choose(wanted: &[String]) -> Result<Vec<PolicyPreset>, RunError> {
     let named = |name: &str| FragmentationPolicy::preset(name);
     let resolve =

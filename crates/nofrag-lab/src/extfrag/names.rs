@@ -2,30 +2,30 @@
 
 use crate::world::heard::QUARTERS;
 
-/// What a row's repetitions are spread over.
+/// The events that a row's repetitions are spread over.
 pub(super) const EVENTS: &str = "events below order 9";
 
 pub(super) const UNMOVABLE: &str = "events, unmovable asked for";
 pub(super) const MOVABLE: &str = "events, movable asked for";
 pub(super) const RECLAIMABLE: &str = "events, reclaimable asked for";
 
-/// By the phase in which they fell.
+/// Prefix of the events of one phase.
 pub(super) const EVENTS_IN: &str = "events while ";
 
-/// Of the phase in which huge pages are asked for, as kernels' figures are.
+/// Counted in the phase in which huge pages are asked for, as in kernels' figures.
 pub(super) const DIRECT_WHILE_HUGE: &str = "pages reclaimed by callers while huge pages";
 pub(super) const KSWAPD_WHILE_HUGE: &str = "pages reclaimed by kswapd while huge pages";
 pub(super) const EVENTS_WHILE_HUGE: &str = "events while huge pages";
 pub(super) const WAKES_WHILE_HUGE: &str = "wakes of kswapd while huge pages";
 
-/// When the first huge page is asked for.
+/// Taken when the first huge page is asked for.
 pub(super) const MARKED_AT_FIRST: &str = "percent of pageblocks marked before huge pages";
 
-/// What patch 5 calls serious.
+/// The events that patch 5 calls serious.
 pub(super) const SERIOUS: &str = "events below order 4";
 pub(super) const CONVERSIONS: &str = "events with whole pageblocks";
 pub(super) const MISTYPED: &str = "mistyped allocations";
-/// The most at the end of a phase.
+/// The highest count at the end of a phase.
 pub(super) const LIST_MISMATCHES: &str = "free pages on another type's list";
 pub(super) const CLAIMS: &str = "pageblocks claimed";
 pub(super) const SPREAD_GIVEN_UP: &str = "passes repeated without spreading";
@@ -37,8 +37,8 @@ pub(super) const DIRECT_RECLAIMS: &str = "direct reclaims";
 pub(super) const KSWAPD_WAKES: &str = "wakes of kswapd";
 pub(super) const COMPACT_STALLS: &str = "direct compactions";
 pub(super) const COMPACT_FAILURES: &str = "direct compactions that failed";
-/// Of the phase in which huge pages are asked for, zone by zone: how runs ended, why there was none, and who wiped
-/// marks.
+/// Counted in the phase in which huge pages are asked for, zone by zone: outcomes of compaction runs, reasons for none,
+/// and wipers of marks.
 pub(super) const NOTHING_EXAMINED: &str = "huge-page runs with nothing examined";
 pub(super) const NOTHING_MOVED: &str = "huge-page runs with nothing to be moved";
 pub(super) const NO_WHOLE_BLOCK: &str = "huge-page runs that moved pages in vain";
@@ -49,7 +49,7 @@ pub(super) const SATISFIED: &str = "zones with a huge page at hand";
 pub(super) const WIPED_BY_KSWAPD: &str = "marks wiped by kswapd";
 pub(super) const WIPED_AFTER_PAUSE: &str = "marks wiped after the longest pause";
 
-/// Runs with a quarter of the shares of marked pageblocks, and those that gave a block.
+/// Names the runs with one quarter of the shares of marked pageblocks, and those among them that gave a block.
 pub(super) fn marked_runs(quarter: usize) -> [String; 2] {
     let [least, most] = [quarter, quarter + 1].map(|part| part * 100 / QUARTERS);
     let runs = format!("huge-page runs with {least}-{most} % marked");
@@ -73,7 +73,7 @@ pub(super) const HUGE_PERCENT: &str = "percent huge";
 pub(super) const BASE_WORK_US: &str = "virtual us of allocator work per unit of single pages";
 pub(super) const HUGE_WORK_US: &str = "virtual us of allocator work per huge fault";
 pub(super) const ALL_WORK_MS: &str = "virtual ms of allocator work of all faults";
-/// Missing unless there were both.
+/// Missing unless there were faults of both kinds.
 pub(super) const WORK_RATIO: &str = "allocator work, huge over base";
 
 pub(super) const ELAPSED_S: &str = "virtual s of the run";
@@ -81,12 +81,12 @@ pub(super) const OPERATIONS: &str = "allocations and frees";
 pub(super) const BLOCKS: &str = "pageblocks";
 pub(super) const FREE_BLOCKS: &str = "pageblocks that could serve as a huge page at the end";
 
-/// Courses: boost of all zones in pages, and the largest free order of the parts of memory at a moment. The first
-/// seed's.
+/// Courses of the first seed: boost of all zones in pages, and the largest free order of the parts of memory at a
+/// moment.
 pub(super) const BOOST: &str = "boost";
 pub(super) const CONTIGUITY: &str = "contiguity ";
 
-/// On real memory: what a unit of either kind takes, and what `time` is spread over.
+/// On real memory: the time of a unit of either kind, over which `time` is spread.
 pub(super) const UNIT_US: &str = "us until a unit is mapped, zeroed and written";
 pub(super) const HUGE_FAULT_US: &str = "mean us of a unit that is a huge page";
 pub(super) const BASE_FAULTS_US: &str = "mean us of a unit of 512 base pages";
@@ -96,7 +96,7 @@ pub(super) const VERIFIED: &str = "pages verified";
 pub(super) const LOST: &str = "pages lost";
 pub(super) const COPIED: &str = "pages copied";
 
-/// A part of the distribution of units of a kind.
+/// Names a part of the distribution of units of a kind.
 pub(super) fn latency(kind: &str, part: &str) -> String {
     format!("{kind} {part} us")
 }

@@ -55,7 +55,8 @@ pub(super) fn sections(report: &Report) -> Vec<Section> {
     sections
 }
 
-/// A design's name in a table: without what all have in common, and marked where an event means something else.
+/// Returns a design's name in a table: without the prefix that all have in common, and marked where an event means
+/// something else.
 fn short(design: &str) -> String {
     let name = design.strip_prefix("linux-").unwrap_or(design);
     let name =
@@ -63,7 +64,7 @@ fn short(design: &str) -> String {
     if is_strict(design) { format!("{name} †") } else { name }
 }
 
-/// The same where rows and columns of withdrawn designs are marked.
+/// Returns the short name with a second mark for withdrawn designs.
 fn marked(design: &str) -> String {
     match (short(design), withdrawn::is_withdrawn(design)) {
         (name, false) => name,
@@ -73,12 +74,12 @@ fn marked(design: &str) -> String {
     }
 }
 
-/// The designs of tables: those that change nothing have one of their own.
+/// Returns the designs of tables: those that change nothing have a table of their own.
 fn tabled(view: View<'_>) -> impl Iterator<Item = &String> {
     view.designs().iter().filter(|design| silent_beside(design).is_none())
 }
 
-/// What the mark says.
+/// Legend of the mark on designs.
 const MARK: &str = "† lists agree with their blocks, as from 6.10: each stolen page is an event, so that events \
                     compare with the others only beside mistyped allocations.";
 
@@ -102,14 +103,14 @@ fn designs_table(
 /// A percentage with one digit.
 fn percent(value: f64) -> Shown {
     match value.abs() {
-        // A negative nothing is nothing.
+        // A negative zero shows as zero.
         magnitude if magnitude < 0.05 => fixed(0.0, 1),
         magnitude if magnitude > 100.0 => count(value),
         _ => fixed(value, 1),
     }
 }
 
-/// Median and range of percentages.
+/// Shows median and range of percentages.
 fn percents(spread: &Spread) -> Cell {
     let [median, low, high] = [spread.median, spread.min, spread.max].map(percent);
     if spread.samples.len() < 2 || low.to_string() == high.to_string() {
@@ -118,7 +119,7 @@ fn percents(spread: &Spread) -> Cell {
     Cell::about(median, format!("{median} ({low}..{high})"))
 }
 
-/// A median, and the least of all seeds.
+/// Shows a median, and the least of all seeds.
 fn median_and_least(spread: &Spread) -> Cell {
     let [median, least] = [spread.median, spread.min].map(percent);
     if spread.samples.len() < 2 {
@@ -128,7 +129,7 @@ fn median_and_least(spread: &Spread) -> Cell {
     }
 }
 
-/// A count of which two digits matter.
+/// Shows a count with two significant digits.
 fn compact(value: f64) -> Cell {
     let text = match value.abs() {
         magnitude if magnitude < 1e3 => return count(value).into(),
@@ -139,7 +140,7 @@ fn compact(value: f64) -> Cell {
     Cell::About(value, text)
 }
 
-/// Events, and mistyped allocations, if both were counted.
+/// Shows events and mistyped allocations, if both were counted.
 fn events_and_mistyped(row: &Measurement) -> Option<Cell> {
     let [events, mistyped] = [names::EVENTS, names::MISTYPED].map(|name| row.count(name));
     let (events, mistyped) = (events?, mistyped?);
@@ -154,13 +155,13 @@ fn median(row: &Measurement, name: &str) -> Option<Shown> {
     row.count(name).map(count)
 }
 
-/// The document's reduction of events.
+/// Returns the document's reduction of events.
 fn published(figures: &Gorman2018, configuration: &str, design: &str) -> Option<Shown> {
     let column = Column::of_design(design)?;
     figures.reduction(configuration, column).map(percent)
 }
 
-/// Events of one case, as the document's first table, and what must be read beside them.
+/// Shows the events of one case as the document's first table does, and the figures that must be read beside them.
 fn events(view: View<'_>, figures: &Gorman2018, case: &Case) -> Option<Section> {
     let cells = |design: &str| {
         let Some(row) = view.row(case, design) else { return Vec::new() };
@@ -335,7 +336,7 @@ fn mixes_under_strict_lists(view: View<'_>, program: Program) -> Option<Section>
     )
 }
 
-/// The calibrated cases of the document's configurations with the first size of memory, each once.
+/// Returns the calibrated cases of the document's configurations with the first size of memory, each once.
 fn configurations(view: View<'_>, machine: char) -> Vec<Case> {
     let Some(first) = view.report.settings.memory_gib.first() else { return Vec::new() };
     let cases = view.all_cases().into_iter().map(|(_, case)| case);
@@ -408,7 +409,7 @@ fn published_sample(
     Some(figures.result(case.configuration(), what)?.column(Column::of_design(design)?))
 }
 
-/// A time, or the words for none.
+/// Shows a time, or says that there was none.
 fn or_no_sample(value: Option<f64>) -> Cell {
     value.map_or_else(|| "no sample".into(), |us| duration(us * 1e-6).into())
 }
@@ -470,7 +471,7 @@ fn work_of(view: View<'_>, figures: &Gorman2018, case: &Case) -> Option<Section>
     )
 }
 
-/// What events were avoided with.
+/// Shows the price of the avoided events.
 fn price(view: View<'_>) -> Vec<Section> {
     let programs = [Program::SDefault, Program::SMadvise];
     let cases = programs.into_iter().filter_map(|it| view.cases(it).into_iter().next());
@@ -555,7 +556,7 @@ fn shipped(view: View<'_>) -> Option<Section> {
     )
 }
 
-/// Patches and settings that change nothing here, beside what they change nothing of.
+/// Shows patches and settings that change nothing here, beside the designs that they equal.
 fn silent(view: View<'_>) -> Option<Section> {
     let case = view.cases(Program::SDefault).into_iter().next()?;
     let rows = view.designs().iter().filter_map(|design| {
@@ -583,7 +584,6 @@ fn silent(view: View<'_>) -> Option<Section> {
     )
 }
 
-/// Waits of patch 5.
 fn stalls(view: View<'_>, figures: &Gorman2018) -> Option<Section> {
     let row = |(_, case): &(Program, Case)| {
         let row = view.row(case, ALL_FIVE)?;
@@ -713,7 +713,7 @@ fn boost(view: View<'_>) -> Option<Section> {
     })
 }
 
-/// How contiguous free memory is, over memory and time.
+/// Shows the contiguity of free memory over memory and time.
 fn contiguity(view: View<'_>) -> Vec<Section> {
     let programs = [Program::SDefault, Program::SMadvise];
     let cases = programs.into_iter().filter_map(|it| view.cases(it).into_iter().next());
@@ -754,7 +754,7 @@ fn contiguity_of(view: View<'_>, case: &Case) -> Option<Section> {
     })
 }
 
-/// What a later series changed there and here, in percent.
+/// Shows the changes of a later series, there and here, in percent.
 fn later(view: View<'_>, figures: &Gorman2018) -> Option<Section> {
     let toggles = [("hygiene", LAST_LOOSE, FIRST_STRICT), ("defrag_mode", NEWEST, DEFRAG_MODE)];
     let measures = [
@@ -810,7 +810,7 @@ fn later(view: View<'_>, figures: &Gorman2018) -> Option<Section> {
 
 fn signed(change: f64) -> Cell {
     match change.abs() {
-        // A negative nothing is nothing.
+        // A negative zero shows as zero.
         magnitude if magnitude < 0.05 => fixed(0.0, 1).into(),
         _ => Cell::About(change, format!("{change:+.1}")),
     }
@@ -862,7 +862,7 @@ fn model(view: View<'_>, figures: &Gorman2018) -> Option<Section> {
     )
 }
 
-/// Where a patch or a design of ours made something worse.
+/// Lists the figures that a patch or a design of ours made worse.
 fn worse(view: View<'_>, figures: &Gorman2018) -> Option<Section> {
     let against = [
         (PATCH_1, VANILLA),
@@ -889,7 +889,7 @@ fn worse(view: View<'_>, figures: &Gorman2018) -> Option<Section> {
     })
 }
 
-/// What more of is worse, and what less of.
+/// Counts that are worse if there are more; below, those that are worse if there are fewer.
 const WORSE_IF_MORE: [&str; 5] =
     [names::EVENTS, names::SERIOUS, names::MISTYPED, names::BASE_WORK_US, names::HUGE_WORK_US];
 const WORSE_IF_LESS: [&str; 1] = [names::HUGE_PERCENT];
@@ -913,7 +913,7 @@ fn worse_than(view: View<'_>, new: &str, old: &str) -> Vec<String> {
     lines.collect()
 }
 
-/// The document's own.
+/// Lists the figures that the document itself has worse.
 fn published_worse(figures: &Gorman2018) -> String {
     let mut found = Vec::new();
     for row in &figures.results {
@@ -949,7 +949,7 @@ fn published_worse(figures: &Gorman2018) -> String {
     )
 }
 
-/// Notes what weakens or explains the result.
+/// Notes facts that weaken or explain the result.
 pub(super) fn take_notes(plan: &Plan, extent: Extent, report: &mut Report) {
     let notes = &mut report.notes;
     notes.push(withdrawn::WHY.reason().to_owned());

@@ -1,4 +1,4 @@
-//! What is made of runs, over a simulation that is no simulation: a table that answers at once.
+//! Reports made of runs, over a stand-in for the simulation: a table that answers at once.
 
 use nofrag::page::PageCounters;
 use nofrag::units::Nanos;
@@ -10,7 +10,7 @@ use crate::oracle::{Kind, Oracle};
 use crate::scenario::Silent;
 use crate::world::setup::{PhaseEnd, RunResult};
 
-/// Events by what the policy has; other counts by the seed.
+/// Derives events from the policy, and other counts from the seed.
 fn fake(spec: &RunSpec) -> Result<RunResult, RunError> {
     let policy = spec.policy;
     let vanilla = 1000 * spec.seed;
@@ -104,7 +104,7 @@ fn every_table_fits_and_says_no_sample_where_there_was_none() {
     }
 }
 
-/// docs/sources/pages.md#b-29.
+/// Case of docs/sources/pages.md#b-29.
 #[test]
 fn events_of_both_rules_stand_together_only_beside_mistyped_allocations() {
     let report = report(&named("s-default,mixes-default"));

@@ -1,4 +1,4 @@
-//! One run, as the catalogue names it, and the setup of the world that it stands for.
+//! One run, as the catalogue names it, and the setup of the world behind it.
 
 use nofrag::page::{Advice, FragmentationPolicy, HugeDefrag, HugeFault, HugeTries, MinFree};
 
@@ -13,19 +13,17 @@ use crate::world::setup::{Boot, Setup, WarmUp};
 pub(super) struct RunSpec {
     /// The policy's name in tables.
     pub(super) design: String,
-    /// How the page allocator behaves.
     pub(super) policy: FragmentationPolicy,
-    /// Nodes, CPUs and threads.
     pub(super) machine: Machine,
-    /// Who asks for huge pages, and how hard.
+    /// The effort for huge pages.
     pub(super) huge: HugeMode,
-    /// What runs besides the page cache.
+    /// The load beside the page cache.
     pub(super) mix: Mix,
     /// All of memory, in GiB.
     pub(super) memory_gib: u64,
     /// The share of the mapping that the huge-page threads touch.
     pub(super) touch: Touch,
-    /// Where all chance begins.
+    /// The seed of all random numbers.
     pub(super) seed: u64,
 }
 
@@ -36,17 +34,17 @@ pub(super) enum Machine {
     OneNode,
     /// Two nodes, 4 fio threads and 5 huge-page threads (its 2-socket Haswell).
     TwoNodes {
-        /// Whether huge-page requests stay on the local node.
+        /// True if huge-page requests stay on the local node.
         this_node: bool,
         /// The node on which the huge-page threads start.
         start: u8,
     },
 }
 
-/// Who asks for huge pages, and how hard: the three configurations of the workload (docs/sources/pages.md#thpfioscale).
+/// Effort for huge pages: the three configurations of the workload (docs/sources/pages.md#thpfioscale).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HugeMode {
-    /// The kernel's default: huge pages that are at hand; nobody is woken for others.
+    /// The kernel's default: huge pages that are at hand; no daemon is woken for others.
     Default,
     /// `transparent_hugepage/defrag` is `always`: callers reclaim and compact.
     DefragAlways,
@@ -54,16 +52,16 @@ pub(super) enum HugeMode {
     Madvise,
 }
 
-/// How much of what is mapped is touched (docs/sources/pages.md#trap-4).
+/// Share of the mapping that is touched (docs/sources/pages.md#trap-4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Touch {
-    /// Every second unit: 37.5 % of a node (what the program does).
+    /// Every second unit: 37.5 % of a node (as the program does).
     HalfOfUnits,
-    /// Every unit: 75 % of a node (what the document's words say).
+    /// Every unit: 75 % of a node (as the document says).
     AllUnits,
 }
 
-/// Pages of a GiB.
+/// Number of pages in a GiB.
 const GIB_PAGES: u64 = 1 << 18;
 
 impl RunSpec {
@@ -72,7 +70,7 @@ impl RunSpec {
         self.setup_of(self.memory_gib * GIB_PAGES)
     }
 
-    /// The same with so many pages.
+    /// Builds the same world with `pages` pages.
     pub(super) fn setup_of(&self, pages: u64) -> Setup {
         let mix = self.mix.scaled(pages);
         let layout = machine::layout(self.machine, &mix, pages);
@@ -97,8 +95,8 @@ impl RunSpec {
         }
     }
 
-    /// What a touched unit asks for. A program that may use any node is one whose memory policy interleaves: it makes
-    /// one try.
+    /// Returns the request of a touched unit. A program that may use any node is one whose memory policy interleaves:
+    /// it makes one try.
     ///
     /// By default, `transparent_hugepage/defrag` is `madvise` and the program has not asked: nobody reclaims or
     /// compacts for the unit, kswapd neither. With a wake for each unit that fails, and files written one after the

@@ -7,7 +7,7 @@ use super::mixes::mixes;
 use super::spec::{HugeMode, Machine, RunSpec, Touch};
 use crate::world::thpfioscale::Run;
 
-/// A run of a preset with 256 MiB.
+/// Runs a preset with 256 MiB.
 fn run(spec: &RunSpec) -> Run {
     Run::new(spec.setup_of(256 << 8)).expect("there is such a machine")
 }
@@ -35,7 +35,7 @@ fn equal_specs_give_equal_results() {
     assert_ne!(first, run(&other).run().expect("memory suffices"));
 }
 
-/// How huge pages are asked for, and of which machine.
+/// Three ways of asking for huge pages, on both machines.
 fn ways(preset: &PolicyPreset) -> [RunSpec; 3] {
     let two = Machine::TwoNodes { this_node: true, start: 1 };
     [

@@ -1,4 +1,4 @@
-//! How tables and claims look into a report: by case and design, and as reductions seed by seed.
+//! Access to a report for tables and claims: by case and design, and as reductions seed by seed.
 
 use std::collections::BTreeSet;
 
@@ -15,20 +15,20 @@ pub(super) struct View<'a> {
     pub(super) report: &'a Report,
 }
 
-/// What a reader sees beside a reduction of events.
+/// The count that a reader sees beside a reduction of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Beside {
-    /// How many allocations were mistyped, which means the same under all rules.
+    /// The number of mistyped allocations, which means the same under all rules.
     Mistyped,
     Nothing,
 }
 
-/// Events were counted under rules of which one counts a block and the other each of its pages.
+/// Error: events were counted under rules of which one counts a block and the other each of its pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct OtherRules;
 
 impl<'a> View<'a> {
-    /// The cases of a program that were run, smallest memory first.
+    /// Returns the cases of a program that were run, smallest memory first.
     pub(super) fn cases(self, program: Program) -> Vec<Case> {
         let mut sizes = self.report.settings.memory_gib.clone();
         sizes.sort_unstable();
@@ -37,7 +37,7 @@ impl<'a> View<'a> {
         cases.filter(|case| programs.contains(&title(program, case).as_str())).collect()
     }
 
-    /// Every case that was run and is no point of a curve, with its program.
+    /// Returns every case that was run and is not a point of a curve, with its program.
     pub(super) fn all_cases(self) -> Vec<(Program, Case)> {
         let programs = Program::all().filter(|program| !program.is_curve());
         let cases = programs
@@ -45,12 +45,12 @@ impl<'a> View<'a> {
         cases.collect()
     }
 
-    /// A case under a design.
+    /// Returns the row of a case under a design.
     pub(super) fn row(self, case: &Case, design: &str) -> Option<&'a Measurement> {
         self.report.measurement(&case.to_string(), design)
     }
 
-    /// A case of a curve at one of its points.
+    /// Returns the row of a case of a curve at one of its points.
     pub(super) fn point(
         self,
         program: Program,
@@ -64,7 +64,7 @@ impl<'a> View<'a> {
         self.row(case, design)?.count(name)
     }
 
-    /// By how many percent a design has fewer of `name` than another one, seed by seed.
+    /// Returns by how many percent a design has fewer of `name` than another one, seed by seed.
     pub(super) fn fewer(self, case: &Case, (old, new): (&str, &str), name: &str) -> Option<Spread> {
         let [old, new] = [self.row(case, old)?, self.row(case, new)?];
         let [old, new] = [old.spreads.get(name)?, new.spreads.get(name)?];
@@ -72,10 +72,10 @@ impl<'a> View<'a> {
         Spread::of(pairs.filter_map(|(old, new)| reduction(*old, *new)).collect())
     }
 
-    /// By how many percent a design has fewer events than vanilla, seed by seed.
+    /// Returns by how many percent a design has fewer events than vanilla, seed by seed.
     ///
     /// # Errors
-    /// [`OtherRules`] where the two count differently and no mistyped allocations stand beside.
+    /// [`OtherRules`] if the two count differently and the reader sees no mistyped allocations beside.
     pub(super) fn fewer_events(
         self,
         case: &Case,
@@ -91,7 +91,6 @@ impl<'a> View<'a> {
         Ok(self.fewer(case, (VANILLA, design), names::EVENTS))
     }
 
-    /// The designs of the report.
     pub(super) fn designs(self) -> &'a [String] {
         &self.report.settings.designs
     }
@@ -101,8 +100,8 @@ impl<'a> View<'a> {
     }
 }
 
-/// How many counts of the first seed differ between two rows. Counts that some seed does not have, such as the work of
-/// a huge fault where there was none, cannot be told apart by seed and are left out.
+/// Returns how many counts of the first seed differ between two rows. Counts that some seed does not have, such as the
+/// work of a huge fault where there was none, cannot be told apart by seed and are left out.
 pub(super) fn differing(one: &Measurement, other: &Measurement) -> usize {
     let first = |row: &Measurement, name: &str| {
         let samples = &row.spreads.get(name)?.samples;

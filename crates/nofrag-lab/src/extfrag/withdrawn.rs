@@ -1,4 +1,4 @@
-//! What of this scenario is withdrawn. [`crate::kernels`] sets the simulation beside kernels' runs.
+//! Withdrawn results of this scenario. [`crate::kernels`] sets the simulation beside kernels' runs.
 //!
 //! The document judges the order of its own trees: 4.20 and the patches, in events. Nothing that was published judges
 //! later presets and ours. Under the same workload the simulation reproduces some of what kernels count and not the
@@ -12,13 +12,13 @@ use crate::oracle::{Oracle, Withdrawn};
 use crate::world::heard::QUARTERS;
 use nofrag_show::{Cell, Section, cells, count, table_of};
 
-/// Why.
 pub(super) const WHY: Withdrawn = Withdrawn::AgainstKernels;
 
-/// How the ids of withdrawn claims begin: the defrag mode of 7.2 and the lists of 6.10, huge pages, and our own policy.
+/// Prefixes of the ids of withdrawn claims: the defrag mode of 7.2 and the lists of 6.10, huge pages, and our own
+/// policy.
 const CLAIMS: [&str; 5] = ["model-defrag-", "model-strict-", "thp-", "ours-", "real/ratio/"];
 
-/// Whether what is counted under a design is withdrawn: all that is no tree of the document.
+/// Returns true if counts under a design are withdrawn: all designs but the trees of the document.
 pub(super) fn is_withdrawn(design: &str) -> bool {
     Column::of_design(design).is_none()
 }
@@ -33,16 +33,15 @@ pub(super) fn withdraw(oracles: &mut [Oracle]) {
     }
 }
 
-/// The caption of a table, by what of the table is withdrawn.
+/// The caption of a table, by the part of it that is withdrawn.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Caption<'a> {
     /// The rows of designs that the document does not judge; they are marked.
     Rows(&'a str),
-    /// All of it.
     Whole(&'a str),
 }
 
-/// A caption of a table that is withdrawn whole.
+/// Returns the caption of a table that is withdrawn whole.
 pub(super) fn caption(text: &str) -> String {
     format!("{text} All of it is {}.", WHY.label())
 }
@@ -50,12 +49,13 @@ pub(super) fn caption(text: &str) -> String {
 /// The mark of single rows.
 pub(super) const MARK: char = '‡';
 
-/// What the mark says.
+/// Returns the legend of the mark.
 pub(super) fn mark() -> String {
     format!("{MARK} {}.", WHY.label())
 }
 
-/// Whether compaction gave a block, by how many pageblocks it was told to pass by, in a kernel and here.
+/// Shows how often compaction gave a block, by the number of pageblocks that it was told to pass by, in a kernel and
+/// here.
 pub(super) fn by_marks(view: View<'_>) -> Option<Section> {
     let case = view.cases(Program::SMadvise).into_iter().next()?;
     let kernels = figures::kernels_2018().marked;
@@ -95,7 +95,7 @@ fn gave_of(gave: f64, runs: f64) -> Cell {
     Cell::about(gave, format!("{gave} of {runs}"))
 }
 
-/// Why runs of compaction for huge pages gave no block.
+/// Shows why runs of compaction for huge pages gave no block.
 pub(super) fn why_in_vain(view: View<'_>) -> Option<Section> {
     let columns = [
         ("unseen", names::NOTHING_EXAMINED),
@@ -116,7 +116,7 @@ pub(super) fn why_in_vain(view: View<'_>) -> Option<Section> {
     )
 }
 
-/// Who wipes marks while huge pages are asked for, and what kswapd does then.
+/// Shows who wipes marks while huge pages are asked for, and the work of kswapd then.
 pub(super) fn who_wipes(view: View<'_>) -> Option<Section> {
     let columns = [
         ("first %", names::MARKED_AT_FIRST),
@@ -139,7 +139,7 @@ pub(super) fn who_wipes(view: View<'_>) -> Option<Section> {
     )
 }
 
-/// A table of counts of the designs: titles of columns, and names of counts.
+/// Builds a table of counts of the designs: titles of columns, and names of counts.
 fn counted(
     view: View<'_>,
     title: &str,

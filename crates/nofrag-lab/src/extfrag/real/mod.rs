@@ -1,17 +1,17 @@
 //! `--real`: the workload on real memory that our own allocator hands out.
 //!
-//! The phases are those of the simulation, and so is every decision: who asks for what and when follows from the seed
-//! and from virtual time. Behind the frames stands memory ([`world::real`](crate::world::real)), and two clocks run:
-//! the virtual one, which orders the actors, and the host's, which runs while the huge-page program moves. So the
-//! counts must be those of the simulation, which is a claim of the run; and the times are real.
+//! The phases and decisions are those of the simulation: each request and its time follow from the seed and from
+//! virtual time. Behind the frames stands memory ([`world::real`](crate::world::real)), and two clocks run: the virtual
+//! one, which orders the actors, and the host's, which runs while the huge-page program moves. So the counts must be
+//! those of the simulation, which is a claim of the run; and the times are real.
 //!
-//! What a unit of 2 MiB takes is what the document's program takes the time of: until all of it is mapped and zeroed,
-//! and all of it has been written once. A unit that is a huge page is one request of order 9, one mapping and one
-//! fault; any other one is the request of order 9 that failed, with all that it did to succeed, and 512 times a request
-//! of order 0, a mapping and a fault. The published 0.27 is the mean of the first over the mean of the second kind, as
-//! is the ratio here.
+//! The time of a unit of 2 MiB is the one that the document's program takes: until all of it is mapped and zeroed, and
+//! all of it has been written once. A unit that is a huge page is one request of order 9, one mapping and one fault;
+//! any other one is the request of order 9 that failed, with all that it did to succeed, and 512 times a request of
+//! order 0, a mapping and a fault. The published 0.27 is the mean of the first over the mean of the second kind, as is
+//! the ratio here.
 //!
-//! Designs take turns, and all runs of a program have the same seed: what differs between rounds is the host.
+//! Designs take turns, and all runs of a program have the same seed, so that rounds differ only by the host.
 
 mod present;
 
@@ -38,31 +38,30 @@ use crate::world::thpfioscale;
 
 pub(super) use present::sections;
 
-/// Rounds of a default run, and of a full one.
+/// Number of rounds of a default run, and of a full one.
 const FEW_ROUNDS: usize = 3;
 const ROUNDS: usize = 5;
 
-/// Pages of a GiB.
+/// Number of pages in a GiB.
 const GIB_PAGES: u64 = 1 << 18;
 
 /// The largest mean of huge faults over the mean of units of base faults that we ask of memory that is mapped and
 /// touched: the published 0.27 (178.93 over 652.71: docs/sources/pages.md#published-figures), rounded up.
 const MOST_RATIO: f64 = 0.3;
 
-/// How much is run.
 #[derive(Clone, Debug)]
 struct Plan {
     designs: Vec<PolicyPreset>,
     programs: Vec<Program>,
     memory_gib: u64,
-    /// Frames of the machine: all of its memory, but in tests.
+    /// Frames of the machine: all of its memory, except in tests.
     frames: u64,
     touch: Touch,
     seed: u64,
     rounds: usize,
 }
 
-/// Whether a program can run on real memory: one thread touches units, so that a clock can run for it alone.
+/// Returns true if a program can run on real memory: one thread touches units, so that a clock can run for it alone.
 fn has_one_toucher(program: Program) -> bool {
     let cases = program.cases(1);
     !program.is_curve() && cases.len() == 1 && cases[0].machine == Machine::OneNode
@@ -108,7 +107,6 @@ fn plan(options: &Options) -> Result<Plan, RunError> {
     if plan.rounds == 0 { refuse("repeat", "must be at least 1") } else { Ok(plan) }
 }
 
-/// Runs it.
 pub(super) fn run(options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
     run_plan(&plan(options)?, progress)
 }
@@ -162,18 +160,17 @@ fn settings(plan: &Plan) -> Settings {
 struct Row {
     case: Case,
     preset: PolicyPreset,
-    /// What was counted in the first round.
+    /// Counts of the first round.
     counted: Option<RunResult>,
-    /// Whether each other round counted the same.
+    /// True if each other round counted the same.
     repeats: bool,
     rounds: Vec<RealResult>,
 }
 
-/// What a plan gave.
 #[derive(Debug)]
 struct Compared {
     rows: Vec<Row>,
-    /// Runs that were made again without memory, and how many of them counted something else.
+    /// Runs that were made again without memory, and the number of them with other counts.
     without_memory: usize,
     differ: usize,
 }
@@ -269,7 +266,7 @@ impl Row {
     }
 }
 
-/// Units of both kinds.
+/// Merges the times of both kinds of units.
 fn mean_of_all(round: &RealResult) -> UnitTimes {
     let mut all = round.huge.clone();
     all.merge(&round.base);
@@ -282,7 +279,7 @@ fn mean_of_all_rounds(rounds: &[RealResult]) -> UnitTimes {
     all
 }
 
-/// The mean of huge faults over that of units of base faults.
+/// Returns the mean of huge faults over that of units of base faults.
 fn ratio(round: &RealResult) -> Option<f64> {
     Some(round.huge.mean_us()? / round.base.mean_us()?)
 }
@@ -327,7 +324,7 @@ fn compare(
     Ok(Compared { without_memory: again.len(), rows, differ })
 }
 
-/// The runs that are made again without memory: the oldest design of each program, and ours.
+/// Returns the runs that are made again without memory: the oldest design of each program, and ours.
 fn made_again(rows: &[Row]) -> Vec<usize> {
     let is_one = |row: &Row| [VANILLA, OURS].contains(&row.preset.name);
     let chosen: Vec<usize> = (0..rows.len()).filter(|at| is_one(&rows[*at])).collect();

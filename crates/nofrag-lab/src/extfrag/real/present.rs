@@ -1,4 +1,4 @@
-//! Tables and a picture of what was measured on real memory.
+//! Tables and a picture of the measurements on real memory.
 
 use super::super::{names, withdrawn};
 use super::VANILLA;
@@ -21,7 +21,7 @@ pub(in super::super) fn sections(report: &Report) -> Vec<Section> {
     sections
 }
 
-/// A design's name without what all have in common.
+/// Returns a design's name without the prefix that all have in common.
 fn short(design: &str) -> String {
     let name = design.strip_prefix("linux-").unwrap_or(design);
     let name =
@@ -108,7 +108,7 @@ fn distribution(report: &Report, program: &str) -> Option<Section> {
     )
 }
 
-/// What was done with memory besides.
+/// Shows the work of the memory behind the frames.
 fn memory(report: &Report) -> Option<Section> {
     let row = |measured: &Measurement| {
         let counted = |name: &str| measured.count(name).map(count);
