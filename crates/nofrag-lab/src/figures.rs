@@ -1,8 +1,8 @@
 //! Published figures: claims to print beside a measurement.
 //!
-//! They live in `data/figures/*.toml`, one file per document, each with its unit and the place where it stands. Ratios
-//! are formed here so that no scenario does it its own way: before over after, as an interval when several runs were
-//! published.
+//! The figures live in `data/figures/*.toml`, one file per document, each with its unit and the place where it stands.
+//! Ratios are formed here so that no scenario does it its own way: before over after, as an interval when several runs
+//! were published.
 
 mod backing;
 mod gorman;
@@ -35,12 +35,11 @@ use crate::declared::declared;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Document {
-    /// Author, title and date.
     pub document: String,
-    /// What the author published.
+    /// Figures that the author published.
     #[serde(rename = "figure")]
     pub figures: Vec<Figure>,
-    /// What the kernels' own code costs in user space.
+    /// Costs of the kernels' own code in user space.
     #[serde(rename = "reference", default)]
     pub references: Vec<Reference>,
     /// Rows of tables of `lock_stat`.
@@ -52,44 +51,41 @@ pub struct Document {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Figure {
-    /// Short and stable.
     pub id: String,
-    /// The lab's program that does the same.
+    /// The lab's program that does the same work.
     pub program: String,
-    /// What was measured, and on what.
+    /// The measured quantity and its machine.
     pub what: String,
-    /// Where the figure stands.
+    /// Place of the figure in the document.
     pub place: String,
     /// Unit of `before` and `after`.
     pub unit: String,
     /// Lowest and highest run of the old design.
     pub before: [f64; 2],
-    /// Whether the old design's run was finished.
+    /// True end or abort of the old design's run.
     #[serde(default)]
     pub before_is: Completeness,
     /// Lowest and highest run of the new design.
     pub after: [f64; 2],
 }
 
-/// Whether a published run came to its end.
+/// Tells whether a published run came to its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub enum Completeness {
-    /// It did: the value is what it took.
+    /// The run ended: the value is its cost.
     #[default]
     #[serde(rename = "exactly")]
     Exactly,
-    /// It was given up: it would have taken more.
+    /// The run was given up: its cost would have been higher.
     #[serde(rename = "at least")]
     AtLeast,
 }
 
-/// What one kernel's code costs for one operation in user space.
+/// Cost of one operation of a kernel's code in user space.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cost {
-    /// Nanoseconds.
     pub ns: f64,
-    /// Instructions.
     pub instructions: f64,
 }
 
@@ -97,40 +93,37 @@ pub struct Cost {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reference {
-    /// The lab's program that does the same.
+    /// The lab's program that does the same work.
     pub program: String,
-    /// The design before Rezki's.
     pub linux_4_19: Cost,
     /// Rezki's design with the lock split.
     pub linux_6_1: Cost,
-    /// The same with nodes and pools.
+    /// Rezki's design with nodes and pools.
     pub linux_7_3: Cost,
 }
 
-/// One lock in a published table of `lock_stat`. What the text at hand does not repeat is `None` or empty.
+/// One lock in a published table of `lock_stat`. Values that the text at hand does not repeat are `None` or empty.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LockFigure {
-    /// Which of the document's tables.
+    /// The table of the document.
     pub table: String,
     /// The kernel's name of the lock.
     pub name: String,
-    /// The lab's name of it.
+    /// The lab's name of the lock.
     pub here: String,
-    /// Where the figure stands.
     pub place: String,
     /// Contentions in which another CPU had held the lock last.
     pub con_bounces: Option<u64>,
     /// Acquisitions that found the lock held.
     pub contentions: u64,
-    /// The longest wait.
     pub wait_max_us: Option<f64>,
     /// The mean wait of a contended acquisition.
     pub wait_avg_us: Option<f64>,
-    /// Which functions waited, and how often.
+    /// Functions that waited, with their number of contentions.
     #[serde(default)]
     pub waiting: Vec<Place>,
-    /// Which functions held the lock meanwhile, and how often.
+    /// Functions that held the lock meanwhile, with their number of contentions.
     #[serde(default)]
     pub holding: Vec<Place>,
 }
@@ -141,7 +134,7 @@ pub struct LockFigure {
 pub struct Place {
     /// The kernel's name of the function.
     pub at: String,
-    /// How many contentions.
+    /// Number of contentions.
     pub count: u64,
 }
 
@@ -150,12 +143,12 @@ pub struct Place {
 pub struct RatioRange {
     /// The smallest ratio that the runs allow.
     pub low: f64,
-    /// The largest; `None` when nothing bounds it.
+    /// The largest ratio; `None` if it has no upper bound.
     pub high: Option<f64>,
 }
 
 impl Completeness {
-    /// The upper bound of a ratio whose numerator was this complete.
+    /// Returns the upper bound of a ratio whose numerator was this complete.
     #[must_use]
     pub fn bound(self, ratio: f64) -> Option<f64> {
         match self {
@@ -166,7 +159,7 @@ impl Completeness {
 }
 
 impl Figure {
-    /// How many times faster the new design was.
+    /// Returns how many times faster the new design was.
     #[must_use]
     pub fn ratio(&self) -> RatioRange {
         let high = self.before_is.bound(self.before[1] / self.after[0]);
@@ -174,7 +167,7 @@ impl Figure {
     }
 }
 
-/// The figures around Rezki's "improve vmap allocation".
+/// Returns the figures around Rezki's "improve vmap allocation".
 ///
 /// # Panics
 /// Never in a build that passes its tests: the file is part of the binary.
@@ -184,7 +177,7 @@ pub fn rezki_2019() -> Document {
     declared(TEXT)
 }
 
-/// The figures around Rezki's "remove a global vmap_blocks xarray".
+/// Returns the figures around Rezki's "remove a global vmap_blocks xarray".
 ///
 /// # Panics
 /// Never in a build that passes its tests: the file is part of the binary.

@@ -1,4 +1,4 @@
-//! What real memory was first measured to cost, and what the library must reach.
+//! First measured costs of real memory, and the targets of the library.
 //!
 //! Source: docs/sources/backing.md#strategies, #moves.
 
@@ -6,11 +6,10 @@ use serde::Deserialize;
 
 use crate::declared::declared;
 
-/// What real memory costs, measured before the library was written.
+/// Costs of real memory, measured before the library was written.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Backing {
-    /// What was measured, and the machine.
     pub document: String,
     /// Ways to hand out runs and to take them back.
     #[serde(rename = "strategy")]
@@ -18,111 +17,97 @@ pub struct Backing {
     /// Ways to move runs under a writer.
     #[serde(rename = "move")]
     pub moves: Vec<MoveCost>,
-    /// Single figures.
     #[serde(rename = "figure")]
     pub figures: Vec<BackingFigure>,
-    /// What the library must reach.
+    /// Figures that the library must reach.
     #[serde(rename = "target")]
     pub targets: Vec<Target>,
 }
 
-/// What an allocation and a free cost in one way, in nanoseconds.
+/// Costs of an allocation and a free in one way, in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StrategyCost {
-    /// The lab's name of it.
+    /// The lab's name of the way.
     pub id: String,
-    /// What is done.
     pub what: String,
-    /// Where it stands.
     pub place: String,
-    /// Of the costs.
     pub unit: String,
     /// First page of each run touched, one thread.
     pub touch_first: f64,
-    /// The same, two threads.
+    /// First page of each run touched, two threads.
     pub touch_first_2: f64,
     /// All pages touched, one thread.
     pub touch_all: f64,
 }
 
-/// What it costs to move 1, 16, 64 and 512 pages, in nanoseconds.
+/// Costs of moving 1, 16, 64 and 512 pages, in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MoveCost {
     /// The lab's name of the method.
     pub id: String,
-    /// What is done.
     pub what: String,
-    /// Where it stands.
     pub place: String,
-    /// Of the costs.
     pub unit: String,
-    /// Whether writes were lost.
+    /// True if writes were lost.
     pub loses: bool,
-    /// By pages.
+    /// For 1, 16, 64 and 512 pages.
     pub cost: [f64; 4],
 }
 
-/// A single figure.
+/// A single measured value.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BackingFigure {
-    /// Short and stable.
     pub id: String,
-    /// What was measured.
     pub what: String,
-    /// Where it stands.
     pub place: String,
-    /// Of the value.
     pub unit: String,
-    /// The value.
     pub value: f64,
 }
 
-/// What the library must reach, beside what was found possible.
+/// A figure that the library must reach, beside the first measurement.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Target {
-    /// Short and stable.
     pub id: String,
-    /// What is measured.
     pub what: String,
-    /// Of both values.
+    /// Unit of `then` and `target`.
     pub unit: String,
-    /// What was found possible, when it was first measured.
+    /// The best value of the first measurements.
     pub then: f64,
-    /// What must be reached.
+    /// The value that the library must reach.
     pub target: f64,
 }
 
 impl Backing {
-    /// What a way of handing out runs cost.
+    /// Returns the cost of a way of handing out runs.
     #[must_use]
     pub fn strategy(&self, id: &str) -> Option<&StrategyCost> {
         self.strategies.iter().find(|row| row.id == id)
     }
 
-    /// What a way of moving runs cost.
+    /// Returns the cost of a way of moving runs.
     #[must_use]
     pub fn method(&self, id: &str) -> Option<&MoveCost> {
         self.moves.iter().find(|row| row.id == id)
     }
 
-    /// A single figure.
+    /// Returns a single figure by its id.
     #[must_use]
     pub fn figure(&self, id: &str) -> Option<f64> {
         self.figures.iter().find(|row| row.id == id).map(|row| row.value)
     }
 
-    /// A target.
+    /// Returns a target by its id.
     #[must_use]
     pub fn target(&self, id: &str) -> Option<&Target> {
         self.targets.iter().find(|row| row.id == id)
     }
 }
 
-/// What real memory was first measured to cost.
+/// Returns the first measured costs of real memory, and the targets.
 ///
 /// # Panics
 /// Never in a build that passes its tests: the file is part of the binary.

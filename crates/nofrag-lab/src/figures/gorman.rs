@@ -1,7 +1,7 @@
 //! The figures around Gorman's "Fragmentation avoidance improvements".
 //!
-//! Events are absolute counts of machines whose memory and disks nobody published. They leave this module as
-//! reductions against the vanilla kernel of the same configuration, which is what can be set beside a run here.
+//! Events are absolute counts of machines whose memory and disks nobody published. They leave this module as reductions
+//! against the vanilla kernel of the same configuration, the only form that compares with a run here.
 
 use std::fmt;
 
@@ -9,30 +9,26 @@ use serde::Deserialize;
 
 use crate::declared::declared;
 
-/// What Gorman published, what later series did to the same measures, and a model of the workload.
+/// Gorman's published figures, those of later series for the same measures, and a model of the workload.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Gorman2018 {
-    /// Author, title and date.
     pub document: String,
-    /// The machines.
     #[serde(rename = "machine")]
     pub machines: Vec<PublishedMachine>,
-    /// What was measured under each configuration, vanilla and with patches.
+    /// Measurements under each configuration, vanilla and with patches.
     #[serde(rename = "result")]
     pub results: Vec<Published>,
-    /// Least latencies.
     #[serde(rename = "minimum")]
     pub minima: Vec<Minimum>,
     /// Events by the type that was asked for.
     #[serde(rename = "requester")]
     pub requesters: Vec<Requesters>,
-    /// Waits of patch 5.
     pub stalls: Vec<PublishedStalls>,
     /// Reductions that the text states and its counts contradict.
     #[serde(rename = "misstated")]
     pub misstatements: Vec<Misstated>,
-    /// What came later.
+    /// Figures of later series.
     pub later: Vec<LaterFigure>,
     /// A model that counts the workload: a cross-check, not published.
     #[serde(rename = "model")]
@@ -46,19 +42,17 @@ pub struct Gorman2018 {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PublishedMachine {
-    /// Its letter in the names of configurations.
+    /// The machine's letter in the names of configurations.
     pub id: String,
-    /// What it was.
     pub what: String,
-    /// Where that stands.
     pub place: String,
-    /// Sockets, each a node.
+    /// Sockets; each is a node.
     pub sockets: u32,
     /// Threads that write and read files.
     pub fio_threads: u32,
     /// Threads that ask for huge pages.
     pub huge_threads: u32,
-    /// The CPUs per node that give so many threads: least and most.
+    /// The CPUs per node that give `huge_threads` threads: least and most.
     pub cpus_per_node: [u32; 2],
 }
 
@@ -68,13 +62,11 @@ pub struct PublishedMachine {
 pub enum Column {
     /// The kernel before the series.
     Vanilla,
-    /// The first patch.
     #[serde(rename = "patch_1")]
     Patch1,
-    /// What was merged.
+    /// Patches 1 to 4, the merged ones.
     #[serde(rename = "patches_1_4")]
     Patches14,
-    /// All five.
     #[serde(rename = "patches_1_5")]
     Patches15,
 }
@@ -84,7 +76,7 @@ impl Column {
     pub const ALL: [Column; 4] =
         [Column::Vanilla, Column::Patch1, Column::Patches14, Column::Patches15];
 
-    /// The lab's name of the design that the column stands for.
+    /// Returns the lab's name of the design that the column stands for.
     #[must_use]
     pub const fn design(self) -> &'static str {
         match self {
@@ -95,14 +87,14 @@ impl Column {
         }
     }
 
-    /// The column that a design of the lab stands for.
+    /// Returns the column that a design of the lab stands for.
     #[must_use]
     pub fn of_design(design: &str) -> Option<Column> {
         Column::ALL.into_iter().find(|column| column.design() == design)
     }
 }
 
-/// What a row of results measures.
+/// Quantity of a row of results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub enum Quantity {
     /// External fragmentation events with a free block below order 9.
@@ -119,26 +111,23 @@ pub enum Quantity {
     PercentageHuge,
 }
 
-/// A mean, or the statement that there was nothing to take it of. The workload's program prints the latter as 0.00.
+/// A mean, or the statement that there was no sample. The workload's program prints the latter as 0.00.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(untagged)]
 pub enum Sample {
-    /// The value.
     Value(f64),
-    /// There was none.
     Missing(Missing),
 }
 
 /// The words for a class without samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub enum Missing {
-    /// "no sample".
     #[serde(rename = "no sample")]
     NoSample,
 }
 
 impl Sample {
-    /// The value, if there is one.
+    /// Returns the value if there is one.
     #[must_use]
     pub const fn value(self) -> Option<f64> {
         match self {
@@ -163,19 +152,12 @@ impl fmt::Display for Sample {
 pub struct Published {
     /// Machine and huge-page mode, such as `s-default`.
     pub configuration: String,
-    /// What was measured.
     pub what: Quantity,
-    /// Its unit.
     pub unit: String,
-    /// Where it stands.
     pub place: String,
-    /// Before the series.
     pub vanilla: Sample,
-    /// With the first patch.
     pub patch_1: Sample,
-    /// With what was merged.
     pub patches_1_4: Sample,
-    /// With all five.
     pub patches_1_5: Sample,
     /// The columns that the document's report marks as significant.
     #[serde(default)]
@@ -183,7 +165,7 @@ pub struct Published {
 }
 
 impl Published {
-    /// The value of a column.
+    /// Returns the value of a column.
     #[must_use]
     pub const fn column(&self, column: Column) -> Sample {
         match column {
@@ -194,7 +176,7 @@ impl Published {
         }
     }
 
-    /// By how many percent a column is below vanilla; `None` for vanilla itself and where a sample is missing.
+    /// Returns by how many percent a column is below vanilla; `None` for vanilla itself and where a sample is missing.
     #[must_use]
     pub fn reduction(&self, column: Column) -> Option<f64> {
         if column == Column::Vanilla {
@@ -204,7 +186,7 @@ impl Published {
     }
 }
 
-/// By how many percent `after` is below `before`; `None` where `before` is nothing.
+/// Returns by how many percent `after` is below `before`; `None` if `before` is not positive.
 #[must_use]
 pub fn reduction(before: f64, after: f64) -> Option<f64> {
     (before > 0.0).then(|| 100.0 * (before - after) / before)
@@ -214,17 +196,11 @@ pub fn reduction(before: f64, after: f64) -> Option<f64> {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Minimum {
-    /// Machine and mode.
     pub configuration: String,
-    /// The class.
     pub what: Quantity,
-    /// Its unit.
     pub unit: String,
-    /// Where it stands.
     pub place: String,
-    /// With the first patch.
     pub patch_1: f64,
-    /// With what was merged.
     pub patches_1_4: f64,
 }
 
@@ -232,13 +208,10 @@ pub struct Minimum {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Requesters {
-    /// Machine and mode.
     pub configuration: String,
     /// The column of the table of events that these add up to.
     pub column: Column,
-    /// Their unit.
     pub unit: String,
-    /// Where they stand.
     pub place: String,
     /// Asked for by the kernel itself.
     pub unmovable: u64,
@@ -249,13 +222,13 @@ pub struct Requesters {
 }
 
 impl Requesters {
-    /// All of them.
+    /// Returns the number of all events.
     #[must_use]
     pub const fn sum(&self) -> u64 {
         self.unmovable + self.movable + self.reclaimable
     }
 
-    /// Each type's share in percent: unmovable, movable, reclaimable.
+    /// Returns each type's share in percent: unmovable, movable, reclaimable.
     #[must_use]
     pub fn shares(&self) -> [f64; 3] {
         [self.unmovable, self.movable, self.reclaimable]
@@ -263,14 +236,12 @@ impl Requesters {
     }
 }
 
-/// How closely a value was given.
+/// Exactness of a published value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub enum Exactness {
-    /// As counted.
     #[default]
     #[serde(rename = "exactly")]
     Exactly,
-    /// "About".
     #[serde(rename = "about")]
     About,
 }
@@ -279,18 +250,13 @@ pub enum Exactness {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PublishedStalls {
-    /// Machine and mode.
     pub configuration: String,
-    /// Where they stand.
     pub place: String,
-    /// How many.
     pub stalls: u64,
-    /// Their sum in microseconds.
+    /// Sum of the waits in microseconds.
     pub total_us: f64,
-    /// How closely that is known.
     #[serde(default)]
     pub total_is: Exactness,
-    /// How long the run took.
     pub minutes: u64,
 }
 
@@ -298,48 +264,40 @@ pub struct PublishedStalls {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Misstated {
-    /// Machine and mode.
     pub configuration: String,
-    /// The column.
     pub column: Column,
-    /// The unit of what is stated.
     pub unit: String,
-    /// Where it stands.
     pub place: String,
-    /// What it says.
+    /// The value in the text.
     pub stated: f64,
 }
 
-/// What a later series did to a measure.
+/// Change of a measure by a later series.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LaterFigure {
-    /// Which series.
     pub series: String,
-    /// What was measured.
+    /// The measured quantity and its machine.
     pub what: String,
     /// The unit of `before` and `after`.
     #[serde(default)]
     pub unit: Option<String>,
-    /// Where it stands.
     pub place: String,
-    /// Without the series, where that was given.
+    /// Without the series, where that value was given.
     #[serde(default)]
     pub before: Option<f64>,
-    /// With it.
     #[serde(default)]
     pub after: Option<f64>,
     /// By how many percent it rises.
     pub change: f64,
 }
 
-/// What the count model (docs/sources/pages.md#count-model) gives for a mode on the calibrated mix: a cross-check.
+/// Results of the count model (docs/sources/pages.md#count-model) for a mode on the calibrated mix: a cross-check.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelRow {
-    /// The lab's name of the mode, or what it is where the lab has none.
+    /// The lab's name of the mode, or a description where the lab has none.
     pub design: String,
-    /// Where it stands.
     pub place: String,
     /// Mean events of three start values, default load.
     pub events: f64,
@@ -359,43 +317,40 @@ pub struct ModelRow {
     pub madv_huge: f64,
 }
 
-/// What the count model gives on a mix: events of vanilla, and reductions in percent.
+/// Results of the count model on a mix: events of vanilla, and reductions in percent.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelMix {
-    /// The mix.
     pub mix: String,
-    /// All of memory.
     pub memory_gib: u64,
-    /// Where it stands.
     pub place: String,
-    /// Events before the series.
+    /// Vanilla: mean events.
     pub vanilla: f64,
     /// Reduction by the first patch.
     pub patch_1: f64,
-    /// Reduction by the fourth alone, as Linux 5.0 had it.
+    /// Reduction by the fourth patch alone, as Linux 5.0 had it.
     pub patch_4_alone: f64,
-    /// Reduction by what was merged, as designed.
+    /// Reduction by the merged patches, as designed.
     pub patches_1_4: f64,
-    /// Percent of units that got a huge page with what was merged.
+    /// Percent of units that got a huge page with the merged patches.
     #[serde(default)]
     pub huge: Option<f64>,
 }
 
 impl Gorman2018 {
-    /// The row of a quantity under a configuration.
+    /// Returns the row of a quantity under a configuration.
     #[must_use]
     pub fn result(&self, configuration: &str, what: Quantity) -> Option<&Published> {
         self.results.iter().find(|row| row.configuration == configuration && row.what == what)
     }
 
-    /// The published reduction of events of a configuration, in percent.
+    /// Returns the published reduction of events of a configuration, in percent.
     #[must_use]
     pub fn reduction(&self, configuration: &str, column: Column) -> Option<f64> {
         self.result(configuration, Quantity::Events)?.reduction(column)
     }
 
-    /// The least and the largest published reduction of events of a column, over all configurations.
+    /// Returns the least and the largest published reduction of events of a column, over all configurations.
     #[must_use]
     pub fn reductions(&self, column: Column) -> Option<[f64; 2]> {
         let rows = self.results.iter().filter(|row| row.what == Quantity::Events);
@@ -405,7 +360,7 @@ impl Gorman2018 {
     }
 }
 
-/// The figures around Gorman's "Fragmentation avoidance improvements".
+/// Returns the figures around Gorman's "Fragmentation avoidance improvements".
 ///
 /// # Panics
 /// Never in a build that passes its tests: the file is part of the binary.

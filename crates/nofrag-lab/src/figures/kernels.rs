@@ -1,14 +1,14 @@
-//! What stock kernels do under the workload of 2018.
+//! Figures of stock kernels under the workload of 2018.
 
 use serde::Deserialize;
 
 use crate::declared::declared;
 
-/// Runs of stock kernels.
+/// Runs of stock kernels under the workload.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Kernels2018 {
-    /// What was run where.
+    /// The kernels and the machine.
     pub document: String,
     /// The runs that asked for huge pages by `MADV_HUGEPAGE`.
     #[serde(rename = "run")]
@@ -21,17 +21,14 @@ pub struct Kernels2018 {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MarkedRuns {
-    /// The kernel's version.
     pub kernel: String,
-    /// Where it stands.
     pub place: String,
-    /// The share, in percent: more than this,
+    /// Lower bound of the share, in percent; exclusive.
     pub least: u64,
-    /// and no more than this.
+    /// Upper bound of the share, in percent; inclusive.
     pub most: u64,
-    /// Runs.
     pub runs: u64,
-    /// Those that gave a block.
+    /// Number of runs that gave a block.
     pub gave: u64,
 }
 
@@ -39,21 +36,18 @@ pub struct MarkedRuns {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KernelRun {
-    /// Short and stable.
     pub id: String,
-    /// The kernel's version.
     pub kernel: String,
     /// The design that stands for it here.
     pub design: String,
-    /// Where it stands.
     pub place: String,
-    /// Which list of pages by age the kernel ran with.
+    /// The kernel's list of pages by age.
     pub lru: String,
     /// Units that got a huge page, in percent.
     pub percent_huge: f64,
-    /// Runs of direct compaction.
+    /// Number of runs of direct compaction.
     pub compactions: u64,
-    /// Those that gave a block.
+    /// Number of them that gave a block.
     pub compactions_succeeded: u64,
     /// Pages that callers reclaimed themselves.
     pub reclaimed_direct: u64,
@@ -61,7 +55,7 @@ pub struct KernelRun {
     pub events: Option<u64>,
 }
 
-/// The runs.
+/// Returns the runs of stock kernels.
 ///
 /// # Panics
 /// Never in a build that passes its tests: the file is part of the binary.

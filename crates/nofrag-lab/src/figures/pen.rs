@@ -5,12 +5,11 @@ use serde::Deserialize;
 use crate::declared::declared;
 use crate::stats::Calls;
 
-/// What Pen published, and simulations of what his rules give. *Before* is insertion at the head of the list, *after*
-/// at its tail.
+/// Pen's published figures, and simulations of his rules. *Before* is insertion at the head of the list, *after* at its
+/// tail.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pen2015 {
-    /// Author, title and date.
     pub document: String,
     /// The rows of the function profiler.
     #[serde(rename = "profile")]
@@ -19,11 +18,10 @@ pub struct Pen2015 {
     pub simulated: Vec<Simulated>,
     /// The random workload by key.
     pub w2_keys: Keys,
-    /// Blocks of other sizes.
     pub other_bits: Vec<OtherBits>,
     /// Address space that long-lived mappings pin.
     pub pinned: Vec<Pinned>,
-    /// What rounding costs.
+    /// Costs of rounding up to size classes.
     pub classes: Vec<Classes>,
 }
 
@@ -33,13 +31,10 @@ pub struct Pen2015 {
 pub struct Profile {
     /// The workload: w1, w2 or w3.
     pub workload: String,
-    /// The kernel's function.
     pub function: String,
-    /// Where the figures stand.
     pub place: String,
-    /// Before; nothing if it was never called.
+    /// Before; `None` if the function was never called.
     pub before: Option<Calls>,
-    /// After.
     pub after: Calls,
 }
 
@@ -47,23 +42,17 @@ pub struct Profile {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Simulated {
-    /// The workload.
     pub workload: String,
-    /// Where the figures stand.
     pub place: String,
-    /// Before.
     pub before: Blocks,
-    /// After.
     pub after: Blocks,
 }
 
-/// What a workload does to blocks, as lowest and highest value, and to the search.
+/// Blocks made and given back by a workload, as lowest and highest value, and the search among them.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Blocks {
-    /// Blocks made.
     pub new: [u64; 2],
-    /// Blocks given back.
     pub freed: [u64; 2],
     /// Blocks on the longest list.
     pub longest_list: [u64; 2],
@@ -75,11 +64,8 @@ pub struct Blocks {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Keys {
-    /// Where the figures stand.
     pub place: String,
-    /// Before.
     pub before: Vec<[u64; 2]>,
-    /// After.
     pub after: Vec<[u64; 2]>,
 }
 
@@ -87,37 +73,30 @@ pub struct Keys {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OtherBits {
-    /// Slots of a block.
+    /// Slots of one block.
     pub bits: u32,
-    /// Where the figures stand.
     pub place: String,
-    /// The first workload.
     pub w1: [u64; 2],
     /// The random workload with key 0.
     pub w2: [u64; 2],
 }
 
-/// Pages of address space that a live page pins when one in so many mappings lives long.
+/// Pages of address space that a live page pins when one in `one_in` mappings lives long.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pinned {
-    /// One mapping in so many.
     pub one_in: u64,
-    /// Where the figures stand.
     pub place: String,
     /// By simulation, with 5,000 live pages.
     pub simulated: f64,
-    /// By formula.
     pub closed_form: f64,
 }
 
-/// What one set of size classes costs.
+/// Costs of one set of size classes.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Classes {
-    /// Which.
     pub classes: String,
-    /// Where the figures stand.
     pub place: String,
     /// Slots for one request of each size from 1 to 64.
     pub slots: u64,
@@ -132,20 +111,20 @@ pub struct Classes {
 }
 
 impl Pen2015 {
-    /// The profiler's row for a function under a workload.
+    /// Returns the profiler's row for a function under a workload.
     #[must_use]
     pub fn profile(&self, workload: &str, function: &str) -> Option<&Profile> {
         self.profiles.iter().find(|row| row.workload == workload && row.function == function)
     }
 
-    /// The simulation of a workload.
+    /// Returns the simulation of a workload.
     #[must_use]
     pub fn simulation(&self, workload: &str) -> Option<&Simulated> {
         self.simulated.iter().find(|row| row.workload == workload)
     }
 }
 
-/// The figures around Pen's "fix possible exhaustion of vmalloc space".
+/// Returns the figures around Pen's "fix possible exhaustion of vmalloc space".
 ///
 /// # Panics
 /// Never in a build that passes its tests: the file is part of the binary.
