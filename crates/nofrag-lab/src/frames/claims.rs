@@ -1,22 +1,22 @@
-//! What the stretches that come with nofrag must give.
+//! Claims on the stretches that come with nofrag.
 
 use super::names;
 use super::outcome::{AtEnd, Followed, FramesReport, Score};
 use crate::oracle::{Kind, Oracle, Relation};
 
-/// A stretch of the repository: what happens in it, and what is claimed of it.
+/// A stretch of the repository: its description and its claims.
 struct Known {
     name: &'static str,
     about: &'static str,
     claimed: Claimed,
 }
 
-/// What a stretch must give under its kernel's own rules.
+/// The claim on a stretch under its kernel's own rules.
 #[derive(Clone, Copy)]
 enum Claimed {
-    /// Everything as in the kernel; so are all lists at the end, but those of the zones named.
+    /// Everything is as in the kernel, and so are all lists at the end, except those of the named zones.
     All { but: &'static [&'static str] },
-    /// Frames, attempts to compact, runs and marks as in the kernel.
+    /// Frames, attempts to compact, runs and marks are as in the kernel.
     Compacts,
 }
 
@@ -48,7 +48,7 @@ const KNOWN: [Known; 12] = [
     all("linux-6.12-no-reclaim", "orders 0 to 6, nothing is reclaimed"),
 ];
 
-/// What happens in a stretch, for lists.
+/// Describes a stretch, for lists.
 pub(super) fn about(name: &str) -> &'static str {
     let known = KNOWN.iter().find(|known| known.name == name);
     known.map_or("a stretch that does not come with nofrag", |known| known.about)
@@ -78,7 +78,7 @@ fn exact(
     oracles.push(Oracle::judge(id, Kind::Exact, claim, measured, relation));
 }
 
-/// What a stretch with compaction must give.
+/// Claims on a stretch with compaction.
 fn compaction(followed: &Followed, oracles: &mut Vec<Oracle>) {
     let huge = followed.frames.get(9).copied().unwrap_or_default();
     let claims = [
@@ -97,7 +97,7 @@ fn compaction(followed: &Followed, oracles: &mut Vec<Oracle>) {
     }
 }
 
-/// What must be as in the kernel wherever there is any of it.
+/// Claims that hold for every stretch in which such events occur.
 fn background(followed: &Followed, oracles: &mut Vec<Oracle>) {
     let claims = [
         ("suitable", "answers to whether compaction helps that differ", names::SUITABLE),
@@ -109,7 +109,7 @@ fn background(followed: &Followed, oracles: &mut Vec<Oracle>) {
     }
 }
 
-/// What does not differ although nothing was compared proves nothing, so it is no claim.
+/// Claims that no answer differs. Nothing is claimed where nothing was compared: it would prove nothing.
 fn none_differs(
     followed: &Followed,
     id: &str,

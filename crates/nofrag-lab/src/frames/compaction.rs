@@ -1,5 +1,5 @@
-//! Runs of compaction: the engine makes each of the kernel's runs from the same state, on a copy of itself, while
-//! others do what they did beside it, and what it moves where, in which order, and how it ends is compared.
+//! Runs of compaction: the engine makes each of the kernel's runs from the same state, on a copy of itself, while other
+//! tasks repeat their operations beside it; its moves in their order and its end are compared.
 
 use nofrag::cpu::CpuId;
 use nofrag::event::EventSink;
@@ -16,7 +16,7 @@ use super::follow::NO_PICTURE;
 #[derive(Clone, Debug)]
 pub(super) struct Run {
     pub(super) zone: ZoneId,
-    /// None: kcompactd works ahead.
+    /// `None` if kcompactd works ahead.
     pub(super) order: Option<Order>,
     pub(super) migratetype: Migratetype,
     pub(super) mode: CompactionMode,
@@ -24,7 +24,7 @@ pub(super) struct Run {
     pub(super) moved: Vec<(Pfn, Pfn)>,
     /// Pages that were taken, as the events count them.
     pub(super) taken: u64,
-    /// Where the scanners were at the end, and how it ended.
+    /// The positions of the scanners at the end, and the result.
     pub(super) end: Option<End>,
 }
 
@@ -36,21 +36,21 @@ pub(super) struct End {
     pub(super) status: String,
 }
 
-/// What the engine made of a run.
+/// The engine's version of a run.
 #[derive(Debug)]
 pub(super) struct Made {
     pub(super) moved: Vec<(Pfn, Pfn)>,
     pub(super) taken: u64,
     pub(super) end: End,
-    /// The block that was kept as it became free.
+    /// The block that was kept when it became free.
     pub(super) captured: Option<Pfn>,
-    /// What the scanners did.
+    /// Steps of the scanners.
     pub(super) log: Vec<ScanStep>,
     pub(super) memory: Option<CompactionImage>,
     pub(super) marks: Vec<(Pfn, bool)>,
 }
 
-/// The kernel's run that begins at this line; `None` if it has no end.
+/// Returns the kernel's run that begins at this line; `None` if it has no end.
 pub(super) fn run_at(
     lines: &[Line],
     begin: usize,
@@ -62,7 +62,7 @@ pub(super) fn run_at(
     let mut run = Run {
         zone,
         order,
-        // kcompactd works for everybody.
+        // kcompactd works for all types.
         migratetype: match mode {
             CompactionMode::Background => Migratetype::Unmovable,
             _ => Migratetype::Movable,
@@ -98,18 +98,18 @@ pub(super) struct Beside<'r> {
     machine: Compaction,
     moved: Vec<(Pfn, Pfn)>,
     taken: u64,
-    /// What the scanners did.
+    /// Steps of the scanners.
     log: Vec<ScanStep>,
-    /// How often they have looked for sources.
+    /// Number of times that they have looked for sources.
     pieces: usize,
     result: Option<CompactionResult>,
 }
 
-/// So little work at a time that others can act in between.
+/// The least work at a time, so that other tasks can act in between.
 const STEP: PageBudget = PageBudget { pages: 1 };
 
 impl<'r> Beside<'r> {
-    /// Begins the run on a CPU; `None` if the engine would not.
+    /// Begins the run on a CPU; `None` if the engine would not make it.
     pub(super) fn begin<E: EventSink>(
         pages: &mut PageAllocator<E>,
         cpu: CpuId,
@@ -134,7 +134,7 @@ impl<'r> Beside<'r> {
         })
     }
 
-    /// Goes on until so many pages were moved, and sources were looked for so often.
+    /// Goes on until `moved` pages were moved, and sources were looked for as often as `pieces`.
     pub(super) fn go_on<E: EventSink>(
         &mut self,
         pages: &mut PageAllocator<E>,
@@ -168,7 +168,7 @@ impl<'r> Beside<'r> {
         self.log.extend(log);
     }
 
-    /// Goes on to the end.
+    /// Goes on to the end of the run.
     pub(super) fn finish<E: EventSink>(mut self, pages: &mut PageAllocator<E>) -> Made {
         let result = loop {
             match self.result {
@@ -199,8 +199,8 @@ impl<'r> Beside<'r> {
     }
 }
 
-/// The marks that a kernel's run leaves, by its own pieces: `(first frame, last frame, taken)` of the source scanner,
-/// and of the target scanner.
+/// Returns the marks that a kernel's run leaves, by its own pieces: `(first frame, last frame, taken)` of the source
+/// scanner, and of the target scanner.
 pub(super) fn marks_of(lines: &[Line], begin: usize) -> Vec<Pfn> {
     let task = &lines[begin].task;
     let block = Order::PAGEBLOCK.pages();
@@ -231,7 +231,7 @@ pub(super) fn marks_of(lines: &[Line], begin: usize) -> Vec<Pfn> {
     marks
 }
 
-/// `range=(0x7600 ~ 0x7800)`
+/// Reads `range=(0x7600 ~ 0x7800)`.
 pub(super) fn range(fields: &Fields) -> Option<(u64, u64)> {
     let inside = fields.0.split_once("range=(")?.1.split_once(')')?.0;
     let (first, behind) = inside.split_once('~')?;

@@ -9,13 +9,13 @@ use nofrag::units::Pfn;
 use super::names;
 use super::outcome::{AtEnd, Part, Score};
 
-/// What was found.
+/// Scores and differences of two states.
 pub(super) struct Compared {
     pub(super) parts: Vec<Part>,
     pub(super) differences: Vec<AtEnd>,
 }
 
-/// Scores by name, in order of their first use, and what differs.
+/// Scores by name, in order of their first use, and the differences.
 struct Comparison<'a> {
     zone: &'a str,
     parts: Vec<Part>,
@@ -31,7 +31,7 @@ impl Comparison<'_> {
         &mut self.parts[at].score
     }
 
-    /// Counts a value, and notes it where it differs.
+    /// Counts a value, and notes it if it differs.
     fn value<T: PartialEq + Debug>(
         &mut self,
         name: &'static str,
@@ -103,7 +103,7 @@ fn zone(comparison: &mut Comparison<'_>, kernel: &ZoneImage, engine: &ZoneImage)
     comparison.value(names::DEFERRAL, "marks are to be wiped", theirs.flush, ours.flush);
 }
 
-/// Lists by order and type; one that only one side has is empty on the other.
+/// Compares lists by order and type; a list that only one side has is empty on the other.
 fn lists(
     comparison: &mut Comparison<'_>,
     [whole, entries]: [&'static str; 2],
@@ -140,7 +140,7 @@ fn lists(
     }
 }
 
-/// A few entries from `from` on, and how many there are.
+/// Shows a few entries from `from` on, and the number of entries.
 fn entries_from(list: &[Pfn], from: usize) -> String {
     const SHOWN: usize = 6;
     let shown: Vec<String> = list.iter().skip(from).take(SHOWN).map(Pfn::to_string).collect();
@@ -163,7 +163,7 @@ fn cpu(comparison: &mut Comparison<'_>, rank: usize, kernel: &CpuImage, engine: 
     }
 }
 
-/// Pageblocks that the engine has: the kernel also lists those without managed frames.
+/// Compares the pageblocks that the engine has: the kernel also lists those without managed frames.
 fn pageblocks(
     comparison: &mut Comparison<'_>,
     kernel: &[PageblockImage],

@@ -7,10 +7,9 @@ use nofrag::units::{Order, Pfn};
 use nofrag_host::gfp::GfpFlags;
 use thiserror::Error;
 
-/// One event.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Line {
-    /// Its line in the file, from 1 on.
+    /// Line of the file, from 1 on.
     pub(super) number: usize,
     pub(super) seconds: f64,
     pub(super) cpu: u32,
@@ -18,7 +17,7 @@ pub(super) struct Line {
     pub(super) event: Event,
 }
 
-/// Who did it.
+/// The task of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Task {
     pub(super) name: String,
@@ -29,20 +28,19 @@ pub(super) struct Task {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Asked {
     pub(super) request: PageRequest,
-    /// What it got.
+    /// The frame of the answer, if there is one.
     pub(super) answer: Option<Pfn>,
-    /// The flags by their names.
+    /// The names of the flags.
     pub(super) flags: String,
 }
 
-/// What happened.
+/// The kind of an event, with its fields.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Event {
-    /// A request begins; the line of its end, if it has one.
+    /// A request begins; holds the line of its end, if it has one.
     Begins(Option<usize>),
-    /// It ends.
     Ends(Asked),
-    /// The bulk interface has handed this out.
+    /// The bulk interface has handed out this frame.
     Bulk(Pfn),
     /// A block is given back; it is put on its list later, in a batch.
     FreedInBatch {
@@ -107,17 +105,17 @@ pub(super) enum Event {
     Activated(Pfn),
     /// Reclaim takes frames from the end of a list.
     LruIsolated(Fields),
-    /// What became of those of an inactive list.
+    /// Outcome for the frames that were taken from an inactive list.
     InactiveShrunk(Fields),
-    /// The same of an active list.
+    /// Outcome for the frames of an active list.
     ActiveShrunk(Fields),
     /// A shrinker of slabs begins or has ended: a pass over the lists is over.
     ShrinksSlab(Phase),
-    /// Somebody wakes kswapd, which slept or dozed, for a block of this size.
+    /// A task wakes kswapd, which slept or dozed, for a block of this order.
     WakesKswapd(Order),
-    /// kswapd begins a run for one.
+    /// kswapd begins a run for a block of this order.
     KswapdWakes(Order),
-    /// The last thing of a run of kswapd has happened.
+    /// A run of kswapd is over.
     KswapdRests,
     KswapdSleeps,
     WakesKcompactd,
@@ -128,7 +126,7 @@ pub(super) enum Event {
     Fold,
     /// Idle per-CPU pages of a zone are given back.
     Decay(String),
-    /// Nothing that is followed.
+    /// An event that is not followed.
     Other,
 }
 
@@ -139,7 +137,6 @@ pub(super) enum Phase {
     Ended,
 }
 
-/// The fields of `mm_page_alloc_extfrag`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fallback {
     pub(super) pfn: Pfn,
@@ -155,17 +152,17 @@ pub(super) struct Fallback {
 pub(super) struct Fields(pub(super) String);
 
 impl Fields {
-    /// The value of a key.
+    /// Returns the value of a key.
     pub(super) fn get(&self, key: &str) -> Option<&str> {
         self.0.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
     }
 
-    /// The same as a number, decimal or `0x`.
+    /// Returns the value as a number, decimal or `0x`.
     pub(super) fn number(&self, key: &str) -> Option<u64> {
         number(self.get(key)?)
     }
 
-    /// The same as a frame.
+    /// Returns the value as a frame.
     fn pfn(&self, key: &str) -> Option<Pfn> {
         self.number(key).map(Pfn)
     }
@@ -179,15 +176,14 @@ impl Fields {
     }
 }
 
-/// Why a line cannot be read.
+/// The reason why a line cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("line {line}: {what}: {text}")]
 pub(super) struct LineError {
-    /// Which, from 1 on.
+    /// The line's number, from 1 on.
     pub(super) line: usize,
-    /// What is the matter.
+    /// The fault of the line.
     pub(super) what: &'static str,
-    /// The line.
     pub(super) text: String,
 }
 
@@ -198,7 +194,7 @@ pub(super) fn read(text: &str) -> Result<Vec<Line>, LineError> {
         let error = |what| LineError { line: index + 1, what, text: text.to_owned() };
         lines.push(line(index + 1, text).map_err(error)?);
     }
-    // First what inserts lines, then what remembers where they are.
+    // Insertions come first, then everything that remembers positions.
     find_rests(&mut lines);
     pair_requests(&mut lines);
     pair_frees(&mut lines);
@@ -312,7 +308,8 @@ fn asked(fields: &Fields) -> Option<Asked> {
     })
 }
 
-/// Requests of a task end in the opposite order of that in which they began: an interrupt may make one in between.
+/// Pairs the beginnings and ends of a task's requests. They end in the opposite order of their beginnings: an interrupt
+/// may make a request in between.
 fn pair_requests(lines: &mut [Line]) {
     let mut open: HashMap<u32, Vec<usize>> = HashMap::new();
     for index in 0..lines.len() {
@@ -329,7 +326,7 @@ fn pair_requests(lines: &mut [Line]) {
     }
 }
 
-/// A free that is followed by a batched one of the same frame reaches the list then.
+/// Moves each free that is followed by a batched one of the same frame to that moment, when it reaches the list.
 fn pair_frees(lines: &mut [Line]) {
     let mut waiting: HashMap<Pfn, usize> = HashMap::new();
     for index in 0..lines.len() {
@@ -353,8 +350,8 @@ fn pair_frees(lines: &mut [Line]) {
     }
 }
 
-/// A run of kswapd ends with the last thing that kswapd does before it wakes anew, sleeps, or leaves the rest to
-/// kcompactd: no event says so.
+/// Inserts the ends of kswapd's runs. A run ends with kswapd's last operation before it wakes anew, sleeps, or leaves
+/// the rest to kcompactd: no event tells of it.
 fn find_rests(lines: &mut Vec<Line>) {
     let mut rests = Vec::new();
     let mut last: HashMap<u32, usize> = HashMap::new();

@@ -1,5 +1,5 @@
-//! The engine beside the kernel: the same events in the same order, each answer compared, and the engine set right
-//! where it differs.
+//! The engine beside the kernel: it follows the same events in the same order, each answer is compared, and the engine
+//! is set right where it differs.
 
 mod scans;
 mod wakes;
@@ -22,18 +22,18 @@ use super::events::{Asked, Event, Fallback, Fields, Line};
 use super::outcome::{Cause, Score};
 use super::state::{State, StateError};
 
-/// What the engine did since it was last looked at.
+/// Events of the engine since they were last taken.
 #[derive(Debug, Default)]
 pub(super) struct Heard {
     refilled: RefCell<Vec<Pfn>>,
     drained: RefCell<Vec<Pfn>>,
     extfrag: RefCell<Vec<ExtFrag>>,
-    /// A fallback was told of, and not yet the block that it gave.
+    /// A fallback was told of, but not yet the block that it gave.
     fell_back: Cell<bool>,
-    /// Lists are strict.
+    /// The policy keeps strict lists.
     pub(super) strict: Cell<bool>,
     boosts: RefCell<u64>,
-    /// Wakes of kswapd.
+    /// Orders of the wakes of kswapd.
     woken: RefCell<Vec<Order>>,
 }
 
@@ -45,7 +45,7 @@ impl Heard {
         }
     }
 
-    /// How often watermarks were raised.
+    /// Returns how often watermarks were raised.
     pub(super) fn boosts(&self) -> u64 {
         *self.boosts.borrow()
     }
@@ -69,7 +69,7 @@ impl EventSink for Heard {
     }
 }
 
-/// What the comparison of a stretch came to.
+/// Counts and differences of a stretch.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
     /// Frames of answers, by order.
@@ -82,58 +82,55 @@ pub(super) struct Tally {
     pub(super) refills: Score,
     /// Drains of per-CPU lists: all frames in order.
     pub(super) drains: Score,
-    /// Attempts to compact: put off or let in, and the count of those put off.
+    /// Attempts to compact: whether each was put off or let in, and the number of those put off.
     pub(super) decisions: Score,
-    /// What compaction remembers when a run is let in: positions and pause.
+    /// Compaction's memory when a run is let in: positions and pause.
     pub(super) positions: Score,
-    /// The number of marked pageblocks then.
+    /// The number of marked pageblocks when a run is let in.
     pub(super) marks: Score,
-    /// Runs of compaction: what is moved where and in which order, and the end.
+    /// Runs of compaction: all moves in order, and the end.
     pub(super) runs: Score,
     /// The moves alone, of runs that move anything.
     pub(super) run_moves: Score,
-    /// The same of kcompactd's runs that work ahead.
+    /// The moves of kcompactd's runs that work ahead.
     pub(super) ahead: Score,
-    /// The ends alone.
     pub(super) run_ends: Score,
-    /// `mm_page_alloc_extfrag`, all fields.
     pub(super) fallbacks: Score,
-    /// What the scanners of runs look at.
+    /// The ranges that the scanners of runs look at.
     pub(super) scans: Scans,
-    /// Wakes of kswapd, and what is thought of compaction.
+    /// Wakes of kswapd, and answers on whether compaction helps.
     pub(super) wakes: Wakes,
-    /// The differences, first first.
     pub(super) differences: Vec<Difference>,
-    /// Events that the engine could not follow, with their reason.
+    /// Events that the engine could not follow, by line, with their reason.
     pub(super) unfollowed: Vec<(usize, String)>,
 }
 
-/// A difference.
+/// One difference between kernel and engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Difference {
     /// The line of the events.
     pub(super) line: usize,
-    /// What differs.
+    /// The quantity that differs.
     pub(super) what: String,
-    /// The kernel's.
+    /// The kernel's value.
     pub(super) kernel: String,
-    /// The engine's.
+    /// The engine's value.
     pub(super) engine: String,
-    /// Why, where that is known.
+    /// The cause, where it is known.
     pub(super) cause: Cause,
 }
 
-/// The engine in a stretch.
+/// The engine as it follows a stretch.
 pub(super) struct Follower<'a> {
     pub(super) pages: PageAllocator<&'a Heard>,
     heard: &'a Heard,
     cpus: Vec<CpuId>,
     zone_names: Vec<&'static str>,
-    /// Types of blocks that wait to be put on their lists.
+    /// Types of pageblocks that wait to be put on their lists.
     typed: HashMap<Pfn, Migratetype>,
-    /// What the kernel did since it was last compared, by CPU.
+    /// The kernel's moves of blocks since the last comparison, by CPU.
     kernel: Vec<Streams>,
-    /// The same of the engine.
+    /// The engine's moves of blocks, likewise.
     own: Vec<Streams>,
     /// The run of kswapd under way.
     noted: Option<KswapdRun>,
@@ -144,11 +141,11 @@ pub(super) struct Follower<'a> {
     blocks: Vec<Vec<Pfn>>,
     /// The caller's run under way: zone, order, whether it succeeds, whether it does not wait.
     tried: Option<(ZoneId, Order, bool, bool)>,
-    /// What the last run has kept, for which task.
+    /// The block that the last run has kept, and its task.
     captured: Option<(u32, Pfn)>,
-    /// What the engine's scanners did in the run under way, as far as it is not yet done here.
+    /// Steps of the engine's scanners in the run under way that are not yet applied here.
     log: VecDeque<ScanStep>,
-    /// Whether an interrupt acts within what the kernel is still telling of, by CPU.
+    /// Interrupts within the operation that the kernel is still telling of, by CPU.
     nested: Vec<Nested>,
     pub(super) tally: Tally,
 }
@@ -161,18 +158,18 @@ struct Streams {
     extfrag: Vec<Fallback>,
 }
 
-/// Whether something happened within another operation.
+/// Knowledge of an operation within another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Nested {
     No,
-    /// The engine has drained what the kernel has not told of, and here is the next operation.
+    /// The engine has drained a list of which the kernel has not told, and the next operation has come.
     Maybe,
-    /// And then the kernel told of just that: the next operation was an interrupt's.
+    /// The kernel then told of just that drain: the next operation was an interrupt's.
     Sure,
 }
 
 const NODE: NodeId = NodeId(0);
-/// Frames are bounded by those of the guests that are followed.
+/// The number of frames is bounded by that of the guests.
 pub(super) const NO_PICTURE: &str = "there is memory for a picture of a guest";
 
 impl<'a> Follower<'a> {
@@ -250,7 +247,7 @@ impl<'a> Follower<'a> {
                 if let Some(kind) = self.pages.block_type(*pfn) {
                     self.typed.insert(*pfn, kind);
                 }
-                // Nobody holds it any more, so compaction cannot take it.
+                // The block has no holder any more, so compaction cannot take it.
                 let _ = self.pages.set_movable(*pfn, false);
             }
             Event::Batched { pfn } => {
@@ -302,7 +299,7 @@ impl<'a> Follower<'a> {
         }
     }
 
-    /// What belongs to a run of compaction.
+    /// Follows the events within a run of compaction.
     fn act_in_compaction(&mut self, line: &Line) {
         match &line.event {
             Event::Isolated { pfn, order } => {
@@ -413,7 +410,7 @@ impl<'a> Follower<'a> {
         });
     }
 
-    /// An attempt to compact is put off.
+    /// Compares an attempt to compact that is put off.
     fn defer(&mut self, line: usize, fields: &Fields) {
         let Some(zone) = fields.get("zone").and_then(|name| self.zone(name)) else { return };
         let Some(order) = fields.number("order").and_then(|order| Order::new(order as u8)) else {
@@ -434,7 +431,7 @@ impl<'a> Follower<'a> {
         }
     }
 
-    /// Takes what compaction remembers from the kernel, after comparing.
+    /// Compares compaction's memory with the kernel's, and takes the kernel's over.
     fn enter_compaction(&mut self, line: usize, fields: &Fields) {
         self.entered = None;
         let Some(zone) = fields.get("zone").and_then(|name| self.zone(name)) else { return };
@@ -497,7 +494,7 @@ impl<'a> Follower<'a> {
         self.entered = Some((zone, order, mode));
     }
 
-    /// Turns lists as quick searches have done up to the next such step, if one is to come.
+    /// Turns lists as quick searches have done up to the next step that fits `until`, if one is to come.
     fn catch_up(&mut self, until: impl Fn(&ScanStep) -> bool) {
         if let Some(at) = self.log.iter().position(until) {
             self.turn_as_logged(at + 1);
@@ -512,7 +509,7 @@ impl<'a> Follower<'a> {
         }
     }
 
-    /// Tells of a run that the engine would have made otherwise.
+    /// Notes that the engine would have made a run otherwise.
     fn run_differs(&mut self, line: usize, run: &compaction::Run, made: &compaction::Made) {
         let pairs = run.moved.iter().zip(&made.moved);
         let common = pairs.take_while(|(theirs, ours)| theirs == ours).count();
@@ -546,7 +543,7 @@ impl<'a> Follower<'a> {
         }
         if order.is_none() {
             self.tally.ahead.count(moves && end);
-            // Where scanners stopped has no event; the marks that they leave have.
+            // No event tells where scanners stopped, but the marks that they leave have events.
             if let Some(memory) = made.memory.filter(|_| moves && end) {
                 self.pages.set_compaction_memory(zone, memory);
             }
@@ -580,7 +577,7 @@ impl<'a> Follower<'a> {
         }
     }
 
-    /// Makes the run on a copy, while other tasks do what they did during the kernel's.
+    /// Makes the run on a copy, while other tasks repeat their operations during the kernel's run.
     fn make_beside(
         &self,
         lines: &[Line],
@@ -633,7 +630,7 @@ impl<'a> Follower<'a> {
 
     fn bulk(&mut self, line: usize, cpu: usize, pfn: Pfn) {
         if let Some((FrameState::Used | FrameState::Movable, ..)) = self.pages.frame(pfn) {
-            // It was announced by `mm_page_alloc` inside the call.
+            // `mm_page_alloc` announced it inside the call.
             return;
         }
         let kind = self.pages.cached_as(pfn).unwrap_or(Migratetype::Unmovable);
@@ -651,8 +648,8 @@ impl<'a> Follower<'a> {
         }
     }
 
-    /// Takes what the engine has just done on a CPU, and compares it with what the kernel did there, as far as both
-    /// have come: what an interrupt does in between is told earlier or later than it is done.
+    /// Takes the engine's latest moves on a CPU, and compares them with the kernel's, as far as both have come: an
+    /// interrupt's moves may be told earlier or later than they are done.
     fn compare_streams(&mut self, line: usize, cpu: usize) {
         let own = &mut self.own[cpu];
         own.refilled.extend(self.heard.refilled.take());
@@ -691,7 +688,7 @@ impl<'a> Follower<'a> {
         }
     }
 
-    /// What only one of the two has done is a difference now.
+    /// Counts moves of only one of the two as differences now.
     pub(super) fn finish(&mut self, line: usize) {
         self.compare_wakes(line, |_| true);
         for cpu in 0..self.cpus.len() {
@@ -708,8 +705,8 @@ impl<'a> Follower<'a> {
     }
 }
 
-/// Takes what both sequences have off them and counts it. What does not come in its turn counts as a difference; the
-/// first is returned.
+/// Removes from both sequences the entries that agree, and counts them. An entry out of turn counts as a difference;
+/// the first is returned.
 fn agree<T: PartialEq>(
     score: &mut Score,
     what: &'static str,
@@ -741,7 +738,7 @@ fn agree<T: PartialEq>(
     found
 }
 
-/// A frame as events have it.
+/// Formats a frame as events do.
 fn hex(pfn: &Pfn) -> String {
     format!("{:#x}", pfn.0)
 }

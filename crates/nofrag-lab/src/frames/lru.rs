@@ -1,7 +1,7 @@
-//! The two-list LRU beside a kernel's: which frames reclaim takes, how many it asks for, and when it is content.
+//! The two-list LRU beside a kernel's: the frames that reclaim takes, the sizes of its requests, and its ends.
 //!
 //! Four lists of folios: anonymous and file pages, inactive and active. The model starts from a kernel's lists and
-//! follows its events; before each it says what reclaim does next, and where it is wrong it is counted and set right.
+//! follows its events; before each it predicts reclaim's next step, and where it is wrong it is counted and set right.
 //! The rules, found in twelve stretches of 6.1 and 6.12 with 9,652 isolations, 7,015 passes and 56 calls of direct
 //! reclaim (kswapd freed 15,133 pages, callers 29,366); none of them shows a counterexample:
 //!
@@ -15,16 +15,15 @@
 //! 4. **Order of frees.** 6.1 frees first what it took last (39,666 frames), 6.12 what it took first (4,323 frames);
 //!    no other rule differs. Clean file pages that nobody maps are freed, referenced or not. Mapped, dirty and
 //!    anonymous ones did not come up.
-//! 5. **Active lists.** What is taken goes to the head of the inactive list, the first one taken deepest (15,869
-//!    pages).
+//! 5. **Active lists.** Taken frames go to the head of the inactive list, the first one taken deepest (15,869 pages).
 //! 6. **Requests.** A pass asks each list for its length >> priority at the beginning of the pass, 32 pages at most at
 //!    a time, inactive list and active list in turn. Lengths are counters of zones up to the caller's, *without* the
 //!    CPU's share that is not added yet, read before the CPU's batches are emptied. There is no swap, so anonymous
 //!    lists are not asked.
 //! 7. **Ages.** The active list is asked only if the inactive one is shorter (the node's counters, with shares of their
-//!    own), or if a file page came back from disk to the active list since a run of reclaim ended. What came back
-//!    before the stretch is not told, and read from the first pass. Seen for lists below 1 GiB in all. By the
-//!    zones' counters, 1,060 of 5,295 passes of compaction and compaction-pinned would be wrong.
+//!    own), or if a file page came back from disk to the active list since a run of reclaim ended. Returns before the
+//!    stretch are not told, but read from the first pass. Seen for lists below 1 GiB in all. By the zones' counters,
+//!    1,060 of 5,295 passes of compaction and compaction-pinned would be wrong.
 //! 8. **End of a pass.** When nothing is left to ask, or at the end of a round with the target reached; a caller's
 //!    pass of priority 12 goes on. The target is 32 pages; kswapd's is Σ max(high mark, 32) over its zones.
 //! 9. **kswapd.** From priority 12; the next pass is one deeper unless this one scanned its target. It rests when a
@@ -36,9 +35,9 @@
 //!     engine's compaction answers for it), the zone that is asked about is compared.
 //! 11. **Compaction** takes all listed frames of a step's range, by number (374 steps), or, where it gives up, none.
 //!
-//! What the data cannot tell is counted under [`LruTally::untold`]. Not seen, and so not judged: swap, mapped or dirty
-//! pages at the end of a list, slab pages that a shrinker gives back, direct reclaim for orders 0 to 8, kswapd for more
-//! than single pages, two CPUs that reclaim.
+//! Facts that the data cannot tell are counted under [`LruTally::untold`]. Not seen, and so not judged: swap, mapped or
+//! dirty pages at the end of a list, slab pages that a shrinker gives back, direct reclaim for orders 0 to 8, kswapd
+//! for more than single pages, two CPUs that reclaim.
 
 mod counts;
 mod lists;
@@ -68,7 +67,7 @@ use super::state::{Era, State, StateError};
 /// Larger blocks are on per-CPU lists only as huge pages.
 const CACHED_ORDERS: u8 = 3;
 
-/// The model in a stretch.
+/// The model as it follows a stretch.
 pub(super) struct Lru {
     era: Era,
     lists: Lists,
@@ -76,45 +75,45 @@ pub(super) struct Lru {
     /// Runs of reclaim, by the number of the task.
     runs: HashMap<u32, Run>,
     passes: HashMap<u32, (Pass, Sizes)>,
-    /// What was taken from a list and is not dealt with yet.
+    /// Frames that were taken from a list and are not dealt with yet.
     held: HashMap<u32, Held>,
     /// Lengths of the lists before a task emptied its CPU's batches.
     before: HashMap<u32, Sizes>,
-    /// Blocks that a refill has taken so far: 6.1 counts them when it is over.
+    /// Blocks that a refill has taken up to now: 6.1 counts them at its end.
     refills: HashMap<u32, Vec<(usize, i64)>>,
-    /// Handed out, and on no list since.
+    /// Frames that were handed out, and have been on no list since.
     fresh: HashSet<Pfn>,
     /// Blocks above order 3 that have left the zone's lists.
     ready: HashSet<Pfn>,
     /// Frames that carry private data of a file system.
     private: HashSet<Pfn>,
-    /// Whether a file page came back since a run of reclaim ended; `None` before the first one has.
+    /// True if a file page came back since a run of reclaim ended; `None` before the first end.
     came_back: Option<bool>,
-    /// Shares of other CPUs than the first are not followed.
+    /// The stretch has several CPUs; only the shares of the first one are followed.
     several_cpus: bool,
     tally: LruTally,
 }
 
-/// A run of reclaim.
+/// A run of reclaim under way.
 #[derive(Debug)]
 enum Run {
     Kswapd(Kswapd),
     Direct {
         call: Direct,
-        /// All its decisions were the model's.
+        /// All decisions of the call were the model's.
         sound: bool,
     },
 }
 
-/// A run of kswapd.
+/// A run of kswapd under way.
 #[derive(Debug)]
 struct Kswapd {
     priority: u8,
-    /// Boosted pages to reclaim, once it is known of which zones.
+    /// Boosted pages to reclaim, once its zones are known.
     boost: Option<u64>,
-    /// The boosts of its zones when it began, which it takes off in the end.
+    /// The boosts of its zones at its beginning, which it subtracts at the end.
     noted: Vec<u64>,
-    /// The pass that was last.
+    /// The last pass.
     done: Option<Pass>,
     next: Option<Turn>,
 }
@@ -186,7 +185,7 @@ impl Lru {
         self.follow_reclaim(line);
     }
 
-    /// What moves frames and changes counters.
+    /// Follows events that move frames and change counters.
     fn follow_frames(&mut self, line: &Line) {
         let task = line.task.pid;
         match &line.event {
@@ -224,7 +223,7 @@ impl Lru {
         }
     }
 
-    /// What reclaim decides.
+    /// Follows the decisions of reclaim.
     fn follow_reclaim(&mut self, line: &Line) {
         let task = line.task.pid;
         match &line.event {
@@ -274,7 +273,6 @@ impl Lru {
     }
 }
 
-/// Frames and counters.
 impl Lru {
     fn put(&mut self, pfn: Pfn, list: List) {
         self.remove(pfn);
@@ -300,7 +298,7 @@ impl Lru {
 
     fn handed_out(&mut self, pfn: Pfn, order: Order) {
         if order.get() > CACHED_ORDERS && !self.ready.remove(&pfn) {
-            // Compaction's caller took it before it reached a list.
+            // The caller of compaction took it before it reached a list.
             self.free_changes(pfn, -pages_of(order));
         }
         self.lists.set_order(pfn, order);
@@ -357,7 +355,7 @@ impl Lru {
         self.put(pfn, list);
     }
 
-    /// Rule 11.
+    /// Compares the frames that compaction took with rule 11.
     fn sources(&mut self, fields: &Fields) {
         let Some((range, taken)) = range(fields).zip(fields.number("nr_taken")) else { return };
         let listed = self.lists.within(range);
@@ -375,7 +373,6 @@ impl Lru {
     }
 }
 
-/// Passes.
 impl Lru {
     fn isolates(&mut self, line: &Line, fields: &Fields) {
         let task = line.task.pid;
@@ -416,7 +413,7 @@ impl Lru {
         self.held.insert(task, Held { list, taken: tail.taken, freed: Vec::new() });
     }
 
-    /// Rule 7.
+    /// Decides by rule 7 whether the pass asks active lists.
     fn ages(&self, sizes: &Sizes) -> Ages {
         match self.came_back {
             _ if sizes.short => Ages::Yes,
@@ -467,7 +464,7 @@ impl Lru {
     fn compare_ages(&mut self, line: &Line, kernel: Ages, model: Ages) {
         if model == Ages::Untold {
             self.tally.untold("whether file pages came back before the stretch", 1);
-            // From here on it is known.
+            // From here on the fact is known.
             self.came_back = Some(kernel == Ages::Yes);
             return;
         }
@@ -477,7 +474,7 @@ impl Lru {
         }
     }
 
-    /// The events of a list tell the priority of the pass.
+    /// Takes the priority of the pass from the events of a list.
     fn hears_priority(&mut self, line: &Line, fields: &Fields) {
         let task = line.task.pid;
         let told = fields.number("priority").and_then(|told| u8::try_from(told).ok());
@@ -487,7 +484,7 @@ impl Lru {
         }
         let model = pass.plan.priority;
         if model != told {
-            // Its first request has been made.
+            // The first request of the pass has been made.
             *pass = Pass::new(Plan { priority: told, ..pass.plan }, sizes);
             pass.told = true;
             pass.next();
@@ -510,7 +507,7 @@ impl Lru {
         let task = line.task.pid;
         let Some((mut pass, _)) = self.passes.remove(&task) else {
             if let Some(Run::Direct { call, .. }) = self.runs.get_mut(&task) {
-                // It asked for nothing; in all other stages there is nothing to end.
+                // The call asked for nothing; in all other stages there is nothing to end.
                 call.passed(0);
             }
             return;
@@ -565,7 +562,7 @@ impl Lru {
         self.keep(held.list, &kept, activated);
     }
 
-    /// Puts back what reclaim did not free: no event says which frames, nor why.
+    /// Puts frames back that reclaim did not free: no event tells which ones, nor why.
     fn keep(&mut self, list: List, kept: &[Pfn], activated: u64) {
         let all = activated == self.lists.pages_of(kept);
         if activated > 0 && !all {
@@ -599,9 +596,8 @@ impl Lru {
     }
 }
 
-/// kswapd.
 impl Lru {
-    /// The priority of its next pass.
+    /// Returns the priority of kswapd's next pass.
     fn kswapd_begins_pass(&mut self, line: &Line, class: usize) -> u8 {
         let highest = self.counts.highest(class);
         let Some(Run::Kswapd(run)) = self.runs.get_mut(&line.task.pid) else {
@@ -627,7 +623,7 @@ impl Lru {
         }
     }
 
-    /// What comes after the pass, as the zones stand now: the last shrinker of slabs settles it.
+    /// Decides on kswapd's next turn by the zones as they stand: the last shrinker of slabs settles it.
     fn decide(&mut self, task: u32) {
         let Some(Run::Kswapd(run)) = self.runs.get_mut(&task) else { return };
         let Some(pass) = &run.done else { return };
@@ -659,7 +655,6 @@ impl Lru {
     }
 }
 
-/// Direct reclaim.
 impl Lru {
     fn call(&self, fields: &Fields) -> Direct {
         let names = fields.get("gfp_flags").unwrap_or("none");
@@ -723,7 +718,6 @@ impl Lru {
     }
 }
 
-/// The end.
 impl Lru {
     pub(super) fn finish(mut self, after: &State) -> Result<LruTally, StateError> {
         let refilling: Vec<u32> = self.refills.keys().copied().collect();
@@ -793,7 +787,7 @@ fn pages_of(order: Order) -> i64 {
     order.pages().cast_signed()
 }
 
-/// `range=(0x3800 ~ 0x3a00)`.
+/// Reads `range=(0x3800 ~ 0x3a00)`.
 fn range(fields: &Fields) -> Option<Range<Pfn>> {
     let (_, rest) = fields.0.split_once("range=(")?;
     let (range, _) = rest.split_once(')')?;

@@ -2,17 +2,15 @@
 //!
 //! A *stretch* is a part of a run of an unmodified kernel: its exact state before, every event between, its exact state
 //! after (`data/kernel-states/README.md`). The engine is [restored](nofrag::page::PageAllocator::restore) from the
-//! state before, under the preset of that kernel, and is given the same requests and frees in the same order. What it
-//! answers is compared with what the kernel answered: the frame of every answer, its zone, each block that went between
-//! a per-CPU list and the zone, each event of external fragmentation with all its fields, and at the end every list,
-//! position by position. Where the engine differs it is set right, so that the next comparison begins at the kernel's
-//! state again; every difference is counted, by cause. What such stretches taught is
-//! docs/sources/pages.md#frames.
+//! state before, under the preset of that kernel, and is given the same requests and frees in the same order. Its
+//! answers are compared with the kernel's: the frame of every answer, its zone, each block that went between a per-CPU
+//! list and the zone, each event of external fragmentation with all its fields, and at the end every list, position by
+//! position. Where the engine differs it is set right, so that the next comparison begins at the kernel's state again;
+//! every difference is counted, by cause. The lessons of such stretches stand in docs/sources/pages.md#frames.
 //!
-//! - `stretch`: folders and files. `state`, `events`: what is in them. `follow`: engine and kernel side by
-//!   side.
-//! - `end_state`: the states at the end. `run`: a stretch from beginning to end. `outcome`: what came of it.
-//! - `claims`: what must hold. `present`: tables.
+//! - `stretch`: folders and files. `state`, `events`: their contents. `follow`: engine and kernel side by side.
+//! - `end_state`: the states at the end. `run`: a stretch from beginning to end. `outcome`: its result.
+//! `claims`: claims that must hold. `present`: tables.
 
 mod claims;
 mod compaction;
@@ -44,13 +42,12 @@ use crate::shortfall::Expected;
 use crate::stats::Spread;
 use nofrag_show::Section;
 
-/// The scenario.
 #[derive(Clone, Copy, Debug)]
 pub struct Frames;
 
 const DOCUMENT: &str = "exact states and events of unmodified kernels (data/kernel-states)";
 
-/// All presets: any of them can follow any stretch, although only one is right.
+/// All presets: each can follow any stretch, although only one is right.
 static DESIGNS: LazyLock<Vec<&'static str>> =
     LazyLock::new(|| FragmentationPolicy::PRESETS.iter().map(|preset| preset.name).collect());
 
@@ -129,13 +126,13 @@ struct Run {
     preset: PolicyPreset,
 }
 
-/// What is run.
+/// The runs of a report.
 struct Plan {
     folder: std::path::PathBuf,
     runs: Vec<Run>,
 }
 
-/// What lists show of stretches. Their names live as long as the command.
+/// Describes the stretches for lists. Their names live as long as the command.
 fn programs(stretches: &[Stretch]) -> Vec<ProgramInfo> {
     let info = |(nth, stretch): (usize, &Stretch)| ProgramInfo {
         name: stretch.name.clone().leak(),
@@ -185,7 +182,7 @@ fn plan(options: &Options) -> Result<Plan, RunError> {
             runs.push(Run { stretch: stretch.clone(), kernel, preset });
         }
     }
-    // Where the repository lies is this machine's business.
+    // The position of the repository is this machine's business.
     let folder = options.states.as_ref().map_or_else(|| stretch::SHIPPED.into(), |_| folder);
     Ok(Plan { folder, runs })
 }
@@ -213,7 +210,7 @@ fn settings(options: &Options, plan: &Plan) -> Settings {
     }
 }
 
-/// The counts of a stretch by name, and what an event of it took here.
+/// Returns the counts of a stretch by name, and the time that one event took here.
 fn measurement(followed: &Followed, start: Instant) -> Measurement {
     let nanos = start.elapsed().as_nanos() as f64 / followed.events.max(1) as f64;
     let answers = followed.answers();

@@ -1,4 +1,4 @@
-//! The names of what is compared, as JSON and tables have them.
+//! Names of the compared quantities in JSON and tables.
 
 pub(super) const ZONES: &str = "zones of answers";
 pub(super) const BULK: &str = "bulk frames";

@@ -1,15 +1,13 @@
-//! What the comparison of a stretch comes to, as plain data.
+//! The result of comparing a stretch, as plain data.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// How often something was as in the kernel, of how often it was compared.
+/// Number of values that are as in the kernel, of those that were compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Score {
-    /// As in the kernel.
     pub same: u64,
-    /// Compared.
     pub of: u64,
 }
 
@@ -19,7 +17,7 @@ impl Score {
         self.of += 1;
     }
 
-    /// Whether nothing differs.
+    /// Returns true if no value differs.
     #[must_use]
     pub fn is_equal(self) -> bool {
         self.same == self.of
@@ -34,7 +32,7 @@ impl std::ops::Add for Score {
     }
 }
 
-/// Why engine and kernel differ somewhere.
+/// Cause of a difference between engine and kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -43,20 +41,19 @@ pub enum Cause {
     Interrupted,
     /// A page of the bulk interface, which has no trace event: the moments within a call are unknown.
     Bulk,
-    /// Since the first run of compaction, whose quick searches move entries of free lists silently.
+    /// Arose after the first run of compaction, whose quick searches move entries of free lists silently.
     QuickSearch,
     /// The order of reclaim's lists.
     Lru,
-    /// None of these: a rule is wrong, or missing.
+    /// None of these: a rule is wrong or missing.
     Other,
 }
 
 impl Cause {
-    /// All of them.
     pub const ALL: [Cause; 5] =
         [Cause::Interrupted, Cause::Bulk, Cause::QuickSearch, Cause::Lru, Cause::Other];
 
-    /// As tables and JSON name it.
+    /// Returns the name of the cause in tables and JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -74,7 +71,6 @@ impl Cause {
 pub struct FramesReport {
     /// The folder that they stand in, as it was found or named.
     pub folder: String,
-    /// What came of each.
     pub stretches: Vec<Followed>,
 }
 
@@ -87,17 +83,16 @@ pub struct Followed {
     pub kernel: String,
     /// The preset that the engine followed.
     pub preset: String,
-    /// Events read.
     pub events: u64,
     /// Requests whose answers were compared, those of the bulk interface included.
     pub requests: u64,
-    /// How often the engine raised watermarks.
+    /// Number of times that the engine raised watermarks.
     pub boosts: u64,
     /// Frames of answers by order.
     pub frames: Vec<Score>,
-    /// What else was compared on the way.
+    /// Scores of other values on the way.
     pub on_the_way: Vec<Part>,
-    /// What was compared at the end.
+    /// Scores of the states at the end.
     pub at_end: Vec<Part>,
     /// All differences on the way, by cause.
     pub causes: BTreeMap<Cause, u64>,
@@ -105,31 +100,25 @@ pub struct Followed {
     pub unfollowed: u64,
     /// The first differences on the way.
     pub differences: Vec<Led>,
-    /// Differences at the end.
     pub end_differences: Vec<AtEnd>,
 }
 
-/// Something that was compared.
+/// The score of one quantity.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
-    /// What it is.
     pub what: String,
-    /// How it went.
     pub score: Score,
 }
 
-/// A difference, and what led there.
+/// A difference, and the events before it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Led {
     /// The line of the events, from 1 on.
     pub line: u64,
-    /// What differs.
+    /// The quantity that differs.
     pub what: String,
-    /// The kernel's.
     pub kernel: String,
-    /// The engine's.
     pub engine: String,
-    /// Why.
     pub cause: Cause,
     /// The events up to that line.
     pub events: Vec<String>,
@@ -138,24 +127,21 @@ pub struct Led {
 /// A difference between the states at the end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AtEnd {
-    /// The zone.
     pub zone: String,
-    /// What differs in it.
+    /// The quantity that differs in the zone.
     pub what: String,
-    /// The kernel's.
     pub kernel: String,
-    /// The engine's.
     pub engine: String,
 }
 
 impl Followed {
-    /// The frames of all answers, without those of the bulk interface.
+    /// Returns the score of the frames of all answers, without those of the bulk interface.
     #[must_use]
     pub fn answers(&self) -> Score {
         self.frames.iter().fold(Score::default(), |sum, score| sum + *score)
     }
 
-    /// The score of this name, on the way or at the end; nothing compared if there is none.
+    /// Returns the score of this name, on the way or at the end; an empty score if there is none.
     #[must_use]
     pub fn score(&self, what: &str) -> Score {
         let mut parts = self.on_the_way.iter().chain(&self.at_end);

@@ -1,4 +1,4 @@
-//! Tables of what was compared, and the first differences.
+//! Tables of the comparisons, and the first differences.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub(super) fn sections(report: &FramesReport) -> Vec<Section> {
     sections
 }
 
-/// The share of what is the same, never rounded up to all of it; a dash where nothing was compared.
+/// Shows the share of equal values, never rounded up to all of them; a dash where nothing was compared.
 fn share(score: Score) -> Cell {
     match score {
         Score { of: 0, .. } => Cell::Missing,
@@ -30,7 +30,7 @@ fn share(score: Score) -> Cell {
     }
 }
 
-/// How many are the same, of how many.
+/// Shows the number of equal values, and of all.
 fn of(score: Score) -> Cell {
     let [same, of] = [score.same, score.of].map(|number| count(number as f64));
     match score.of {
@@ -39,7 +39,7 @@ fn of(score: Score) -> Cell {
     }
 }
 
-/// The stretch, without what all begin with; and the rules, if they are not the kernel's own.
+/// Shows the stretch, without the prefix that all have; and the rules, if they are not the kernel's own.
 fn lead(followed: &Followed) -> Vec<Cell> {
     let name = followed.stretch.strip_prefix("linux-").unwrap_or(&followed.stretch);
     match followed.kernel == followed.preset {
@@ -77,7 +77,7 @@ fn way(report: &FramesReport) -> Option<Section> {
     )
 }
 
-/// Attempts to compact, and runs.
+/// Shows attempts to compact, and runs.
 fn compaction(report: &FramesReport) -> Option<Section> {
     let parts = [
         names::DECISIONS,
@@ -108,7 +108,7 @@ fn compaction(report: &FramesReport) -> Option<Section> {
     )
 }
 
-/// What the scanners of runs looked at, and left out.
+/// Shows the ranges that the scanners of runs looked at, and left out.
 fn scans(report: &FramesReport) -> Option<Section> {
     let parts = [
         names::SOURCES,
@@ -130,7 +130,7 @@ fn scans(report: &FramesReport) -> Option<Section> {
     )
 }
 
-/// Wakes of kswapd, and what is thought of compaction.
+/// Shows wakes of kswapd, and answers on whether compaction helps.
 fn wakes(report: &FramesReport) -> Option<Section> {
     table_for(
         report,
@@ -143,7 +143,7 @@ fn wakes(report: &FramesReport) -> Option<Section> {
     )
 }
 
-/// A table of scores, of the stretches that have any of `needed`.
+/// Builds a table of scores, of the stretches that have any of `needed`.
 fn table_for(
     report: &FramesReport,
     needed: &str,
@@ -160,7 +160,7 @@ fn table_for(
     table_of(title, about, 1, header, report.stretches.iter().filter(has).map(row).collect())
 }
 
-/// What reclaim took from the LRU lists.
+/// Shows the frames that reclaim took from the LRU lists.
 fn reclaim(report: &FramesReport) -> Option<Section> {
     let parts =
         [names::LRU_TAKEN, names::LRU_FREED, names::LRU_PASSES, names::LRU_CALLS, names::LRU_END];
@@ -200,7 +200,7 @@ fn ends(report: &FramesReport) -> Option<Section> {
     )
 }
 
-/// Answers by order, where any of that order was asked.
+/// Shows answers by order, for each order that was asked for.
 fn orders(report: &FramesReport) -> Option<Section> {
     let asked = |order: usize| {
         report.stretches.iter().any(|it| it.frames.get(order).is_some_and(|score| score.of > 0))
@@ -260,7 +260,7 @@ fn causes(report: &FramesReport) -> Option<Section> {
     )
 }
 
-/// The first difference of a stretch and what led there.
+/// Shows the first difference of a stretch and the events before it.
 fn first_difference(followed: &Followed) -> Option<Section> {
     let first = followed.differences.first()?;
     let mut lines = vec![format!("kernel: {}", first.kernel), format!("engine: {}", first.engine)];
@@ -277,7 +277,7 @@ fn first_difference(followed: &Followed) -> Option<Section> {
     })
 }
 
-/// The first differences at the end, lists before all else.
+/// Shows the first differences at the end, lists before all else.
 fn at_end(followed: &Followed) -> Option<Section> {
     const SHOWN: usize = 3;
     let all = &followed.end_differences;

@@ -13,11 +13,11 @@ use super::outcome::{Cause, Followed, Led, Part, Score};
 use super::state::State;
 use super::stretch::{Stretch, StretchError, Texts};
 
-/// How many differences are told with what led there, and by how many events.
+/// Number of differences that are told with the events before them; below, the number of those events.
 const TOLD: usize = 4;
 const EVENTS_BEFORE: usize = 8;
 
-/// What is told of long lists.
+/// Longest text of a list, in characters.
 const CHARACTERS: usize = 160;
 
 /// The engine beside the kernel of `stretch`, under the rules of `preset`.
@@ -99,7 +99,7 @@ fn whole_lines(text: &str) -> Result<&str, LineError> {
     }
 }
 
-/// Everything that is compared event by event, but frames.
+/// Returns the scores event by event, but those of frames.
 fn on_the_way(tally: &Tally) -> Vec<Part> {
     let [absent, marked, huge, kind] = tally.scans.passed;
     let parts: [(&str, Score); 24] = [
@@ -131,7 +131,7 @@ fn on_the_way(tally: &Tally) -> Vec<Part> {
     parts.map(|(what, score)| Part { what: what.to_owned(), score }).to_vec()
 }
 
-/// What reclaim took, freed and left.
+/// Returns the scores of reclaim: taken, freed and remaining frames.
 fn of_reclaim(lru: &LruTally) -> Vec<Part> {
     let at_end = lru.at_end.iter().fold(Score::default(), |sum, score| sum + *score);
     let parts = [
@@ -144,7 +144,7 @@ fn of_reclaim(lru: &LruTally) -> Vec<Part> {
     parts.map(|(what, score)| Part { what: what.to_owned(), score }).to_vec()
 }
 
-/// The first differences with the events that led there.
+/// Returns the first differences with the events before them.
 fn told(tally: &Tally, text: &str) -> Vec<Led> {
     let led = |difference: &Difference| {
         let first = difference.line.saturating_sub(EVENTS_BEFORE);
@@ -168,11 +168,11 @@ fn cut(text: &str) -> String {
     }
 }
 
-/// What can be said of the moment of each event.
+/// Facts on the moment of each event.
 struct Moments {
-    /// Events during which something else was done on the same CPU, or that happened within another's request.
+    /// Events during which another operation ran on the same CPU, or that happened within another's request.
     nested: Vec<bool>,
-    /// The first event of a run of compaction that takes or moves anything.
+    /// The first event of a compaction run that takes or moves a frame.
     compacts: usize,
 }
 
@@ -209,7 +209,7 @@ impl Moments {
         Moments { nested, compacts: lines.iter().position(compacts).unwrap_or(usize::MAX) }
     }
 
-    /// Names the cause of a difference at this event, where nobody has.
+    /// Names the cause of a difference at this event, where it has none.
     fn name_cause(&self, index: usize, difference: &mut Difference) {
         if difference.cause != Cause::Other {
             return;

@@ -1,4 +1,4 @@
-//! A kernel's exact state: JSON, zone by zone, made into a picture of an allocator.
+//! A kernel's exact state: JSON, zone by zone, turned into a picture of an allocator.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -11,7 +11,7 @@ use nofrag::units::{Order, PageCount, Pfn};
 use serde::Deserialize;
 use thiserror::Error;
 
-/// A file of a state.
+/// The JSON file of a state.
 #[derive(Debug, Deserialize)]
 pub(super) struct State {
     zones: BTreeMap<String, ZoneState>,
@@ -30,7 +30,7 @@ pub(super) struct ZoneState {
     pub(super) lowmem_reserve: Vec<u64>,
     pub(super) start_pfn: u64,
     spanned: u64,
-    /// Frames that are memory.
+    /// Number of frames that are memory.
     #[serde(default)]
     present: Option<u64>,
     #[serde(default)]
@@ -83,28 +83,27 @@ struct Blocks {
     skip: String,
 }
 
-/// Why a state cannot be read.
+/// The reason why a state cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(super) enum StateError {
-    /// Not the JSON of a state.
     #[error("it is not a state: {0}")]
     Json(String),
-    /// A name or number that means nothing here.
+    /// A name or number that is not known here.
     #[error("{0}")]
     Field(String),
 }
 
-/// How a kernel numbers the flags of frames that matter here, and keeps per-CPU lists.
+/// The numbering of frame flags, and the kind of per-CPU lists, by a kernel's age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Era {
-    /// To 6.6.
+    /// Up to Linux 6.6.
     Fixed,
-    /// 6.7 on.
+    /// From Linux 6.7 on.
     Tuned,
 }
 
 impl Era {
-    /// The flag of frames that were taken before the allocator came up.
+    /// Returns the flag of frames that were taken before the allocator came up.
     fn reserved(self) -> u64 {
         match self {
             Era::Fixed => 1 << 12,
@@ -113,11 +112,12 @@ impl Era {
     }
 }
 
-/// No frame and no number of pages is larger: 4 PiB.
+/// Upper bound of a frame and of a number of pages: 4 PiB.
 const MOST: u64 = 1 << 40;
-/// No state has more frames: 256 GiB.
+/// Upper bound of the frames of a state: 256 GiB.
 const MOST_FRAMES: u64 = 1 << 26;
-/// No zone spans more frames, with its holes: 4 TiB. Scanners of compaction note each pageblock without memory.
+/// Upper bound of the frames that a zone spans, with its holes: 4 TiB. Scanners of compaction note each pageblock
+/// without memory.
 const MOST_SPANNED: u64 = 1 << 30;
 /// `COMPACT_MAX_DEFER_SHIFT`.
 const MOST_SHIFT: u8 = 6;
@@ -133,7 +133,8 @@ impl State {
         Ok(state)
     }
 
-    /// Refuses numbers that no machine has: sums of the others cannot overflow, and memory for all frames can be had.
+    /// Refuses numbers that no machine has: then sums of the others cannot overflow, and memory for all frames can be
+    /// had.
     fn check(&self) -> Result<(), StateError> {
         let too_large = |what: &str| Err(StateError::Field(format!("{what} cannot be right")));
         if self.frames.iter().any(|run| run.0 > MOST || run.1 > MOST) {
@@ -181,7 +182,7 @@ impl State {
         if tuned { Era::Tuned } else { Era::Fixed }
     }
 
-    /// The zones, lowest first.
+    /// Returns the zones, lowest first.
     pub(super) fn zones(&self) -> Result<Vec<(ZoneKind, &ZoneState)>, StateError> {
         let mut zones = Vec::new();
         for (name, zone) in &self.zones {
@@ -193,7 +194,7 @@ impl State {
         Ok(zones)
     }
 
-    /// Names of the zones, in the order of an allocator's.
+    /// Returns the names of the zones, in the order of an allocator's.
     pub(super) fn zone_names(&self) -> Result<Vec<&'static str>, StateError> {
         Ok(self.zones()?.into_iter().map(|(kind, _)| kind.name()).collect())
     }
@@ -202,8 +203,8 @@ impl State {
         1 + self.zones.values().map(|zone| zone.other_cpus.len()).max().unwrap_or(0)
     }
 
-    /// The frame behind the last of a zone's memory. Where that is within a pageblock, the kernel has frames that
-    /// nobody uses up to the end of its section.
+    /// Returns the frame behind the last one of a zone's memory. Where it is within a pageblock, the kernel has unused
+    /// frames up to the end of its section.
     fn end_of_memory(&self, zone: &ZoneState) -> u64 {
         let end = zone.start_pfn + zone.spanned;
         let Some(present) = zone.present.and_then(|pages| zone.start_pfn.checked_add(pages)) else {
@@ -215,7 +216,7 @@ impl State {
         if within && behind.all(|run| fills(run.2)) { present } else { end }
     }
 
-    /// The machine, under a policy.
+    /// Returns the machine, under a policy.
     pub(super) fn config(&self, policy: FragmentationPolicy) -> Result<PageConfig, StateError> {
         let mut zones = Vec::new();
         for (kind, zone) in self.zones()? {
@@ -242,7 +243,7 @@ impl State {
         Ok(PageConfig { min_free: MinFree::Formula, ..PageConfig::new(map, policy) })
     }
 
-    /// The picture. Blocks in use of whose size nothing is known are single pages.
+    /// Returns the picture. Blocks in use of unknown size are single pages.
     pub(super) fn image(&self) -> Result<Image, StateError> {
         let mut free = HashSet::new();
         let mut zones = Vec::new();
@@ -278,7 +279,7 @@ impl State {
     }
 }
 
-/// Heads of blocks that others reach into are single pages.
+/// Makes single pages of heads of blocks that others reach into.
 fn drop_overlaps(used: &mut Vec<UsedBlock>) {
     used.sort_unstable_by_key(|block| block.pfn);
     let mut behind = 0;
@@ -327,7 +328,7 @@ fn list(order: Order, kind: Migratetype, frames: &[u64]) -> ListImage {
 }
 
 impl ZoneState {
-    /// The lists of all CPUs.
+    /// Returns the lists of all CPUs.
     fn pcps(&self) -> impl Iterator<Item = &Pcp> {
         [&self.pcp].into_iter().chain(self.other_cpus.values())
     }

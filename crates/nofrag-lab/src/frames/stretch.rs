@@ -10,13 +10,13 @@ use thiserror::Error;
 use super::events::LineError;
 use super::state::StateError;
 
-/// Where stretches stand in the repository.
+/// Path of the shipped stretches, below the root of the repository.
 pub(super) const SHIPPED: &str = "data/kernel-states";
 
-/// Files without which there is no stretch; each may be packed, with `.zst` behind its name.
+/// Files of every stretch; each may be packed, with `.zst` behind its name.
 const FILES: [&str; 3] = ["state-before.json", "events.txt", "state-after.json"];
 
-/// Why a stretch could not be followed.
+/// The reason why a stretch could not be followed.
 #[derive(Debug, Error)]
 pub(super) enum StretchError {
     #[error(
@@ -50,21 +50,21 @@ pub(super) enum StretchError {
     Sysctl(PathBuf, String),
 }
 
-/// The folder of a stretch.
+/// The folder of one stretch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Stretch {
     pub(super) name: String,
     folder: PathBuf,
 }
 
-/// A folder with stretches in it, or a stretch alone.
+/// A folder with stretches in it, or a single stretch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Collection {
     pub(super) folder: PathBuf,
     pub(super) stretches: Vec<Stretch>,
 }
 
-/// The stretches in `named`, or in those of the repository above the current directory.
+/// Finds the stretches in `named`, or in the repository above the current directory.
 pub(super) fn find(named: Option<&Path>) -> Result<Collection, StretchError> {
     let folder = match named {
         Some(folder) => folder.to_owned(),
@@ -81,14 +81,14 @@ pub(super) fn find(named: Option<&Path>) -> Result<Collection, StretchError> {
     }
 }
 
-/// The repository's own, from the current directory upwards.
+/// Finds the repository's own folder, from the current directory upwards.
 fn shipped() -> Result<PathBuf, StretchError> {
     let here = std::env::current_dir().map_err(|error| StretchError::Io(".".into(), error))?;
     let found = here.ancestors().map(|folder| folder.join(SHIPPED)).find(|folder| folder.is_dir());
     found.ok_or(StretchError::NotShipped(here))
 }
 
-/// Whether at least one of the files is there; which are missing is said when it is followed.
+/// Returns true if at least one of the files is there; missing ones are named when the stretch is followed.
 fn is_stretch(folder: &Path) -> bool {
     FILES.iter().any(|name| folder.join(name).exists() || folder.join(packed(name)).exists())
 }
@@ -97,7 +97,7 @@ fn packed(name: &str) -> String {
     format!("{name}.zst")
 }
 
-/// The name of a folder, also of `.`.
+/// Returns the name of a folder, also of `.`.
 fn name_of(folder: &Path) -> Result<String, StretchError> {
     let whole =
         fs::canonicalize(folder).map_err(|error| StretchError::Io(folder.to_owned(), error))?;
@@ -125,7 +125,7 @@ pub(super) struct Texts {
 }
 
 impl Stretch {
-    /// The kernel that the folder is named after: `linux-X.Y`.
+    /// Returns the kernel that the folder is named after: `linux-X.Y`.
     pub(super) fn kernel(&self) -> Result<String, StretchError> {
         let unnamed = || StretchError::Unnamed { name: self.name.clone() };
         let version = self.name.strip_prefix("linux-").and_then(|rest| rest.split('-').next());
@@ -140,14 +140,14 @@ impl Stretch {
         }
     }
 
-    /// The rules of that kernel.
+    /// Returns the rules of that kernel.
     pub(super) fn preset(&self) -> Result<PolicyPreset, StretchError> {
         let kernel = self.kernel()?;
         let oldest = FragmentationPolicy::PRESETS[0].name;
         FragmentationPolicy::preset(&kernel).map_err(|_| StretchError::Unknown { kernel, oldest })
     }
 
-    /// A file, unpacked where only a packed one is there.
+    /// Returns the text of a file, unpacked where only a packed one is there.
     fn text(&self, name: &str) -> Result<String, StretchError> {
         let (plain, zst) = (self.folder.join(name), self.folder.join(packed(name)));
         let mut text = String::new();
@@ -172,12 +172,12 @@ impl Stretch {
         })
     }
 
-    /// Where a file stands, for errors.
+    /// Returns the path of a file, for errors.
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
-    /// The policy with the settings of the machine that was followed; `Ok(false)` if it does not tell them.
+    /// Adapts the policy to the settings of the followed machine; `Ok(false)` if the stretch does not tell them.
     pub(super) fn settle(&self, policy: &mut FragmentationPolicy) -> Result<bool, StretchError> {
         const NAME: &str = "sysctl-before";
         if !self.path(NAME).exists() && !self.path(&packed(NAME)).exists() {

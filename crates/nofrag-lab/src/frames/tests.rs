@@ -1,4 +1,4 @@
-//! The stretches of the repository, a wrong rule that is seen, and damaged files.
+//! Tests on the stretches of the repository, on a wrong rule, and on damaged files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -66,7 +66,7 @@ fn every_stretch_of_the_repository_gives_what_is_claimed() {
         eprintln!("{}: {} {:?}", oracle.id, oracle.claim, oracle.measured);
     }
     assert_eq!(report.broken().count(), 0);
-    // Every stretch is judged, and by more than that it was read.
+    // Every stretch is judged, by more than the fact that it was read.
     for followed in &report.frames.as_ref().unwrap().stretches {
         let of = |oracle: &&crate::oracle::Oracle| {
             oracle.id.split('/').next() == Some(&*followed.stretch)
@@ -113,7 +113,7 @@ fn rules_of_another_kernel_are_seen_to_be_wrong() {
     assert!(followed.causes.contains_key(&Cause::Other), "{:?}", followed.causes);
     assert!(!followed.differences.is_empty() && !followed.end_differences.is_empty());
     assert_eq!(followed.differences[0].events.len(), 8, "{:?}", followed.differences[0]);
-    // Nobody claims anything of rules that are not the kernel's.
+    // Rules other than the kernel's own get no claims.
     assert_eq!(report.oracles, []);
     let text = nofrag_show::text(&Frames.present(&report));
     for part in ["the first difference, ", "kernel: ", "engine: ", "what differs at the end"] {
@@ -179,7 +179,7 @@ fn a_folder_that_names_no_known_kernel_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let own = write(folder.path(), name, STATE, EVENTS, STATE);
         check_refused(&own, Options::default(), expected);
-        // Who names the rules needs no name of a kernel.
+        // A user who names the rules needs no name of a kernel.
         let designs = vec!["linux-6.1".to_owned()];
         assert!(run(&own, Options { designs, ..Options::default() }).is_ok(), "{name}");
     }
@@ -217,7 +217,7 @@ fn damaged_files_are_errors_with_a_place() {
     check_refused(&own, Options::default(), "no boost factor: many");
 }
 
-/// Puts another number in the place of one that is in `text`.
+/// Replaces one number in `text` by another.
 fn damaged(text: &str, random: &mut Random) -> String {
     let is_number = |part: &str| part.bytes().next().is_some_and(|byte| byte.is_ascii_digit());
     let mut parts: Vec<String> = Vec::new();

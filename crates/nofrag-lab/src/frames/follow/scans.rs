@@ -1,8 +1,8 @@
-//! What the scanners of a run of compaction look at, piece by piece, and which pageblocks they leave out.
+//! The ranges that the scanners of a compaction run look at, piece by piece, and the pageblocks that they leave out.
 //!
-//! Events tell each piece that a kernel looked at: its range, how many frames it counted, how many pages it took. That
-//! a pageblock was left out is told by there being no piece of it; why, only the engine says. Quick searches jump, so a
-//! pageblock of which neither the kernel has a piece nor the engine a reason was not come to, and is not compared.
+//! Events tell each piece that a kernel looked at: its range, how many frames it counted, how many pages it took. A
+//! pageblock without a piece was left out; only the engine tells why. Quick searches jump, so a pageblock without a
+//! piece of the kernel's and without a reason of the engine's was not reached, and is not compared.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use super::super::compaction::range;
 use super::super::events::{Event, Fields, Line};
 use super::super::outcome::Score;
 
-/// A part of a pageblock that was looked at.
+/// The looked-at part of a pageblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Piece {
     from: u64,
@@ -41,16 +41,15 @@ impl std::fmt::Display for Piece {
     }
 }
 
-/// What the scanners of one run did.
+/// Pieces, takes and omissions of the scanners of one run.
 #[derive(Debug, Default)]
 struct Scanned {
     sources: Vec<Piece>,
     targets: Vec<Piece>,
-    /// Quick searches for targets.
     searches: Vec<Piece>,
     /// Free blocks taken, in order.
     isolated: Vec<(Pfn, Order)>,
-    /// Pageblocks left out, by number.
+    /// Pageblocks left out, by their number.
     passed: BTreeMap<u64, Passed>,
 }
 
@@ -97,27 +96,27 @@ impl Scanned {
     }
 }
 
-/// How the scanners compare.
+/// Scores of the scanners.
 #[derive(Clone, Debug, Default)]
 pub(in crate::frames) struct Scans {
     /// Pieces of sources: range, frames scanned, pages taken.
     pub(in crate::frames) sources: Score,
-    /// The same of targets.
+    /// Pieces of targets, compared likewise.
     pub(in crate::frames) targets: Score,
-    /// The same of quick searches for targets, where a kernel tells of them.
+    /// Pieces of quick searches for targets, where a kernel tells of them.
     pub(in crate::frames) searches: Score,
     /// Free blocks taken, in order.
     pub(in crate::frames) isolated: Score,
-    /// Pageblocks that either looked at for sources: whether both did.
+    /// Pageblocks that kernel or engine looked at for sources; the same if both did.
     pub(in crate::frames) looked: Score,
-    /// Pageblocks that the engine left out, by its reason: whether the kernel did, too.
+    /// Pageblocks that the engine left out, by its reason; the same if the kernel left them out, too.
     pub(in crate::frames) passed: [Score; 4],
 }
 
-/// What differs first: what, the kernel's, the engine's.
+/// The first difference: the quantity, the kernel's value, the engine's value.
 pub(super) type Differing = (&'static str, String, String);
 
-/// The reasons in the order of [`Scans::passed`].
+/// Returns the index of a reason in [`Scans::passed`].
 const fn place(why: Passed) -> usize {
     match why {
         Passed::Absent => 0,
@@ -128,8 +127,8 @@ const fn place(why: Passed) -> usize {
 }
 
 impl Scans {
-    /// Compares the run that a kernel begins at this line with what the engine's scanners did. Quick searches
-    /// count where the kernel tells of any: until 6.1 none does.
+    /// Compares the run that a kernel begins at this line with the steps of the engine's scanners. Quick searches count
+    /// where the kernel tells of any: until 6.1 none does.
     pub(super) fn judge(
         &mut self,
         lines: &[Line],
@@ -193,7 +192,7 @@ impl Scans {
     }
 }
 
-/// Compares two sequences place by place; says where they differ first.
+/// Compares two sequences place by place; returns their first difference.
 fn in_order<T: PartialEq>(
     score: &mut Score,
     what: &'static str,

@@ -1,5 +1,5 @@
-//! Who wakes kswapd, what its runs are for, and whether compaction is thought to help: the engine's answers beside
-//! those that a kernel's events tell.
+//! Wakes of kswapd, the orders of its runs, and answers on whether compaction helps: the engine's beside those of a
+//! kernel's events.
 
 use std::collections::HashMap;
 
@@ -10,14 +10,14 @@ use super::super::events::{Event, Fields, Line};
 use super::super::outcome::Score;
 use super::{Follower, NODE};
 
-/// How wakes and answers compare.
+/// Scores of wakes and answers.
 #[derive(Clone, Debug, Default)]
 pub(in crate::frames) struct Wakes {
-    /// Wakes of a kswapd that slept or dozed: by whom, and for which order.
+    /// Wakes of a kswapd that slept or dozed: the waker and the order.
     pub(in crate::frames) woken: Score,
-    /// Its runs: for which order.
+    /// Runs of kswapd: the order.
     pub(in crate::frames) runs: Score,
-    /// Answers to whether compaction can help.
+    /// Answers on whether compaction can help.
     pub(in crate::frames) suitable: Score,
     /// Answers for no order in particular, which are always the same.
     pub(in crate::frames) untested: u64,
@@ -25,15 +25,15 @@ pub(in crate::frames) struct Wakes {
     open: HashMap<u32, Vec<ZoneKind>>,
     /// The highest zone for which kcompactd was woken.
     kcompactd: Option<ZoneKind>,
-    /// The last run of kswapd that is over.
+    /// The last finished run of kswapd.
     pub(super) last: Option<KswapdRun>,
-    /// Wakes that are not compared yet, by task: the kernel's, and the engine's.
+    /// Wakes by task that are not compared yet: the kernel's, and below, the engine's.
     kernel: Vec<(u32, Order)>,
     own: Vec<(u32, Order)>,
 }
 
 impl Wakes {
-    /// Takes note of requests under way, and of what kcompactd was woken for.
+    /// Notes the requests under way, and the highest zone for which kcompactd was woken.
     fn note(&mut self, lines: &[Line], index: usize) {
         let line = &lines[index];
         match &line.event {
@@ -59,7 +59,7 @@ fn zone_kind(name: &str) -> Option<ZoneKind> {
 }
 
 impl Follower<'_> {
-    /// Compares what is told before the engine does the same.
+    /// Compares events that are told before the engine does the same.
     pub(super) fn before_act(&mut self, lines: &[Line], index: usize) {
         self.tally.wakes.note(lines, index);
         let line = &lines[index];
@@ -80,7 +80,7 @@ impl Follower<'_> {
         }
     }
 
-    /// Compares the wakes of what has just ended: until then, the engine has not made the request.
+    /// Compares the wakes of the operation that has just ended: until then, the engine has not made the request.
     pub(super) fn after_act(&mut self, line: &Line) {
         let pid = line.task.pid;
         let own = self.heard.woken.take();
@@ -90,7 +90,7 @@ impl Follower<'_> {
         }
     }
 
-    /// Compares the wakes by these tasks.
+    /// Compares the wakes by the tasks that fit `of`.
     pub(super) fn compare_wakes(&mut self, line: usize, of: impl Fn(u32) -> bool) {
         let wakes = &mut self.tally.wakes;
         let kernel: Vec<_> = wakes.kernel.extract_if(.., |(pid, _)| of(*pid)).collect();
@@ -127,7 +127,7 @@ impl Follower<'_> {
         }
     }
 
-    /// The highest zone that whoever acts on this line can use.
+    /// Returns the highest zone that the task of this line can use.
     fn highest(&self, line: &Line) -> Option<ZoneKind> {
         let name = &line.task.name;
         if name.starts_with("kswapd") {

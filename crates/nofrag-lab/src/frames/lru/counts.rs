@@ -1,4 +1,4 @@
-//! The counters that reclaim reads: how much is free in a zone, and how long the lists are.
+//! The counters that reclaim reads: free pages of each zone, and lengths of the lists.
 
 use nofrag::page::{Boost, CompactionPolicy, FragmentationPolicy, Gap, ZoneKind};
 use nofrag::units::{Order, Pfn};
@@ -6,7 +6,8 @@ use nofrag::units::{Order, Pfn};
 use super::super::state::{State, StateError};
 use super::lists::List;
 
-/// What a CPU adds stays in its share until that is larger than the threshold; only the sum without shares is read.
+/// A counter with the share of a CPU. Additions stay in the share until it is larger than the threshold; only the sum
+/// without shares is read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counter {
     pub(super) seen: i64,
@@ -32,7 +33,7 @@ impl Counter {
     }
 }
 
-/// A zone's.
+/// The counters of one zone.
 #[derive(Clone, Debug)]
 pub(super) struct ZoneCounts {
     pub(super) name: &'static str,
@@ -46,10 +47,10 @@ pub(super) struct ZoneCounts {
     reserve: Vec<u64>,
 }
 
-/// All of them.
+/// The counters of a node.
 #[derive(Clone, Debug)]
 pub(super) struct Counts {
-    /// The lowest first.
+    /// In ascending order of addresses.
     pub(super) zones: Vec<ZoneCounts>,
     /// Lengths of the lists, over all zones, with shares of their own.
     node: [Counter; 4],
@@ -66,14 +67,14 @@ pub(super) struct Sizes {
 }
 
 impl Sizes {
-    /// Pages of a list in the zones up to `highest`.
+    /// Returns the pages of a list in the zones up to `highest`.
     pub(super) fn pages(&self, list: List, highest: usize) -> u64 {
         let zones = self.zones.iter().filter(|(class, _)| *class <= highest);
         zones.map(|(_, lists)| lists[list.index()]).sum()
     }
 }
 
-/// The number that kernels on x86-64 give a zone (they have none of high memory).
+/// Returns the number that kernels on x86-64 give a zone (they have none of high memory).
 pub(super) fn class_of(kind: ZoneKind) -> usize {
     match kind {
         ZoneKind::Dma => 0,
@@ -103,7 +104,7 @@ impl Counts {
                 reserve: zone.lowmem_reserve.clone(),
             });
         }
-        // The node's shares are not in a state; they are taken for 0.
+        // A state does not hold the node's shares; they are taken for 0.
         let threshold = zones.iter().map(|zone| zone.free.threshold).max().unwrap_or(0);
         let node = List::ALL.map(|list| {
             let zones = zones.iter().map(|zone| &zone.lists[list.index()]);
@@ -113,22 +114,22 @@ impl Counts {
         Ok(Counts { zones, node, boost: policy.boost, compaction: policy.compaction })
     }
 
-    /// The index of the zone that a frame is of.
+    /// Returns the index of a frame's zone.
     pub(super) fn zone_of(&self, pfn: Pfn) -> usize {
         self.zones.iter().rposition(|zone| zone.start <= pfn).unwrap_or(0)
     }
 
-    /// The kernel's number of that zone.
+    /// Returns the kernel's number of a frame's zone.
     pub(super) fn class_of(&self, pfn: Pfn) -> usize {
         self.zones[self.zone_of(pfn)].class
     }
 
-    /// The index of the zone of this name.
+    /// Returns the index of the zone of this name.
     pub(super) fn named(&self, name: &str) -> Option<usize> {
         self.zones.iter().position(|zone| zone.name == name)
     }
 
-    /// The index of the highest zone that a caller may use.
+    /// Returns the index of the highest zone that a caller may use.
     pub(super) fn highest(&self, class: usize) -> usize {
         self.zones.iter().rposition(|zone| zone.class <= class).unwrap_or(0)
     }
@@ -159,12 +160,13 @@ impl Counts {
         }
     }
 
-    /// Pages of the inactive list of file pages, over all zones.
+    /// Returns the pages of the inactive list of file pages, over all zones.
     pub(super) fn inactive_file(&self) -> u64 {
         self.node[List::InactiveFile.index()].read()
     }
 
-    /// What reclaim for a large block leaves on the inactive list, and compaction needs beyond a mark.
+    /// Returns the pages that reclaim for a large block leaves on the inactive list, and that compaction needs beyond a
+    /// mark.
     pub(super) fn gap(&self, order: Order) -> u64 {
         match self.compaction.gap {
             Gap::Capped => (2 * order.pages()).min(32),
@@ -172,25 +174,25 @@ impl Counts {
         }
     }
 
-    /// Whether more is free in the zone than its high mark, the reserve and this.
+    /// Returns true if more is free in the zone than its high mark, the reserve and `more`.
     pub(super) fn above_high(&self, zone: usize, more: u64, class: usize) -> bool {
         let zone = &self.zones[zone];
         let reserve = zone.reserve.get(class).copied().unwrap_or(0);
         zone.free.read() > zone.high + zone.boost + reserve + more
     }
 
-    /// Whether a zone up to this one has more than its high mark.
+    /// Returns true if a zone up to the class has more than its high mark.
     pub(super) fn is_balanced(&self, class: usize) -> bool {
         (0..=self.highest(class)).any(|zone| self.above_high(zone, 0, class))
     }
 
-    /// What a pass of kswapd is after.
+    /// Returns the number of pages that a pass of kswapd aims at.
     pub(super) fn target(&self, class: usize) -> u64 {
         let zones = &self.zones[..=self.highest(class)];
         zones.iter().map(|zone| (zone.high + zone.boost).max(32)).sum()
     }
 
-    /// Marks rise when types come to share a block.
+    /// Raises the marks after types have come to share a block.
     pub(super) fn rise(&mut self, zone: usize) {
         let Some(boost) = self.boost.filter(|boost| boost.factor > 0) else { return };
         let zone = &mut self.zones[zone];

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use nofrag::units::{Order, Pfn};
 
-/// One of the lists.
+/// One of the four lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum List {
     InactiveAnon,
@@ -15,7 +15,7 @@ pub(super) enum List {
 }
 
 impl List {
-    /// By the kernel's number.
+    /// In the order of the kernel's numbers.
     pub(super) const ALL: [List; 4] =
         [List::InactiveAnon, List::ActiveAnon, List::InactiveFile, List::ActiveFile];
 
@@ -61,12 +61,12 @@ pub(super) struct Lists {
     orders: HashMap<Pfn, Order>,
 }
 
-/// What was found at the end of a list.
+/// The frames at the end of a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tail {
     /// In the order of the list, its end first.
     pub(super) taken: Vec<Pfn>,
-    /// The same, of zones that the caller has no use for.
+    /// Likewise, frames of zones that the caller cannot use.
     pub(super) skipped: Vec<Pfn>,
 }
 
@@ -86,7 +86,7 @@ impl Lists {
         self.next += 1;
     }
 
-    /// Takes a frame off its list.
+    /// Takes a frame off its list; returns the list.
     pub(super) fn remove(&mut self, pfn: Pfn) -> Option<List> {
         let (list, place) = self.places.remove(&pfn)?;
         self.rows[list.index()].remove(&place);
@@ -97,13 +97,13 @@ impl Lists {
         self.places.get(&pfn).map(|(list, _)| *list)
     }
 
-    /// The frames of a range that stand on lists, by number.
+    /// Returns the frames of a range that stand on lists, by number.
     pub(super) fn within(&self, range: Range<Pfn>) -> Vec<Pfn> {
         self.places.range(range).map(|(pfn, _)| *pfn).collect()
     }
 
-    /// The frames from the end of a list on, until as many pages are found as asked for: a folio that reaches beyond
-    /// counts in full, a frame that is of no use not at all.
+    /// Returns the frames from the end of a list on, until as many pages are found as asked for: a folio that reaches
+    /// beyond counts in full, a frame that the caller cannot use does not count.
     pub(super) fn tail(&self, list: List, asked: u64, usable: impl Fn(Pfn) -> bool) -> Tail {
         let mut tail = Tail::default();
         let mut pages = 0;
@@ -121,7 +121,7 @@ impl Lists {
         tail
     }
 
-    /// The list, its head first.
+    /// Returns the frames of the list, its head first.
     pub(super) fn head_first(&self, list: List) -> impl Iterator<Item = Pfn> {
         self.rows[list.index()].values().rev().copied()
     }
@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn frames_of_higher_zones_are_passed_over_and_do_not_count() {
         check_tail(&lists(&[1, 2, 300, 3, 400]), 2, 100, &[3, 2], &[400, 300]);
-        // Those behind the last one taken are not looked at.
+        // Frames behind the last one taken are not looked at.
         check_tail(&lists(&[300, 1, 400]), 1, 100, &[1], &[400]);
     }
 

@@ -1,30 +1,30 @@
-//! One pass over the lists: what it asks of which list, in turn, and when it is over.
+//! One pass over the lists: its requests to each list, in turn, and its end.
 
 use super::counts::Sizes;
 use super::lists::List;
 
-/// The most that is asked of a list at a time.
+/// The largest request to a list.
 pub(super) const BATCH: u64 = 32;
 
 /// The priority with which every run begins.
 pub(super) const FIRST_PRIORITY: u8 = 12;
 
-/// Whether active lists are asked too.
+/// Decision on asking active lists, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ages {
     Yes,
     No,
-    /// Whether file pages came back before the stretch is not in its data.
+    /// Unknown: the stretch does not tell whether file pages came back before it.
     Untold,
 }
 
-/// Who makes the pass.
+/// The maker and the aim of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Plan {
     pub(super) priority: u8,
     /// The kernel's number of the highest zone.
     pub(super) class: usize,
-    /// Reclaimed pages with which it is content.
+    /// Reclaimed pages that end the pass.
     pub(super) target: u64,
     pub(super) direct: bool,
     pub(super) ages: Ages,
@@ -37,17 +37,16 @@ pub(super) struct Asked {
     pub(super) pages: u64,
 }
 
-/// A pass under way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pass {
     pub(super) plan: Plan,
     /// Pages yet to ask of each list.
     left: [u64; 4],
-    /// The list whose turn it is.
+    /// Index of the list whose turn it is.
     turn: usize,
     pub(super) reclaimed: u64,
     pub(super) scanned: u64,
-    /// The kernel has told its priority.
+    /// The kernel has told the pass's priority.
     pub(super) told: bool,
     /// The question whether it ages has come up.
     pub(super) aged: bool,
@@ -63,12 +62,12 @@ impl Pass {
         Pass { plan, left, turn: 0, reclaimed: 0, scanned: 0, told: false, aged: false }
     }
 
-    /// Whether there is nothing that it could ask for.
+    /// Returns true if the pass could not ask for any page.
     pub(super) fn is_empty(&self) -> bool {
         self.left == [0; 4]
     }
 
-    /// The next request; `None` when the pass is over.
+    /// Returns the next request; `None` when the pass is over.
     pub(super) fn next(&mut self) -> Option<Asked> {
         loop {
             if self.turn == 0 && self.is_done() {
@@ -80,7 +79,7 @@ impl Pass {
                 let list = List::ALL[index];
                 if pages > 0 && !(list.is_active() && self.plan.ages == Ages::No) {
                     self.turn = (index + 1) % 4;
-                    // A round is over behind the last list, and judged there.
+                    // A round ends behind the last list, and is judged there.
                     return Some(Asked { list, pages });
                 }
             }
@@ -88,12 +87,12 @@ impl Pass {
         }
     }
 
-    /// The same pass, had it been decided otherwise whether it ages.
+    /// Returns the same pass under another decision on ageing.
     pub(super) fn had_it(&self, ages: Ages) -> Pass {
         Pass { plan: Plan { ages, ..self.plan }, ..self.clone() }
     }
 
-    /// Only a caller's own first pass goes on when there is enough.
+    /// Returns true if the pass is over. Only a caller's own first pass goes on when there is enough.
     fn is_done(&self) -> bool {
         let exhausted = self.left == [0; 4];
         let persists = self.plan.direct && self.plan.priority == FIRST_PRIORITY;

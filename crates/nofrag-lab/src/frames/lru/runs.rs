@@ -1,13 +1,13 @@
-//! What comes after a pass: another one, of which priority, or the end of the run.
+//! The turn after a pass: another pass, of some priority, or the end of the run.
 
 use nofrag::units::Order;
 
 use super::pass::{BATCH, FIRST_PRIORITY};
 
-/// Boosted runs of kswapd go no further.
+/// The deepest priority of a boosted run of kswapd.
 const BOOSTED_PRIORITY: u8 = 10;
 
-/// What comes next in a run of kswapd.
+/// The next turn of a run of kswapd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     /// A pass of this priority, and boosted pages still to reclaim.
@@ -18,11 +18,11 @@ pub(super) enum Turn {
     Ends,
 }
 
-/// What a pass of kswapd came to, and how the zones stand after it.
+/// The result of a pass of kswapd, and the zones after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Done {
     pub(super) priority: u8,
-    /// Boosted pages that were to be reclaimed before it.
+    /// Boosted pages that were to be reclaimed before the pass.
     pub(super) boost: u64,
     pub(super) scanned: u64,
     pub(super) reclaimed: u64,
@@ -30,7 +30,7 @@ pub(super) struct Done {
     pub(super) balanced: bool,
 }
 
-/// What kswapd does after a pass for single pages.
+/// Returns kswapd's turn after a pass for single pages.
 pub(super) fn after_pass(done: Done) -> Turn {
     let boosted = done.boost > 0;
     let content = done.scanned >= done.target || boosted && done.priority == BOOSTED_PRIORITY;
@@ -48,28 +48,27 @@ pub(super) fn after_pass(done: Done) -> Turn {
     }
 }
 
-/// What compaction says of a zone.
+/// Compaction's answer on a zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Word {
-    /// The block is there already.
     Fits,
-    /// It can work.
+    /// Compaction can work in the zone.
     Suits,
     No,
 }
 
-/// Where a caller stands that reclaims for itself.
+/// Stage of a caller that reclaims for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// It asks whether this zone is ready.
+    /// The caller asks whether this zone is ready.
     Ready {
         zone: usize,
     },
-    /// It makes a pass, for the sake of this zone.
+    /// The caller makes a pass, for the sake of this zone.
     Pass {
         zone: usize,
     },
-    /// It asks whether this zone makes another pass needless.
+    /// The caller asks whether this zone makes another pass needless.
     Repeats {
         zone: usize,
         of: usize,
@@ -77,13 +76,13 @@ pub(super) enum Stage {
     Over,
 }
 
-/// A caller that reclaims for itself.
+/// A caller of direct reclaim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Direct {
     pub(super) order: Order,
     /// The index of the highest zone that it may use.
     pub(super) highest: usize,
-    /// The kernel's number of the zone that it asks for.
+    /// The kernel's number of the highest zone of the request.
     pub(super) class: usize,
     pub(super) priority: u8,
     pub(super) reclaimed: u64,
@@ -94,7 +93,7 @@ pub(super) struct Direct {
     remembers: bool,
 }
 
-/// What decides in [`Direct::hears`] beside compaction's word.
+/// Facts that decide in [`Direct::hears`] beside compaction's answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stand {
     /// The zone has the gap above its high mark.
@@ -119,7 +118,7 @@ impl Direct {
         call
     }
 
-    /// Compaction's word on a zone; whether it is the zone that was to be asked about.
+    /// Takes compaction's answer on a zone; returns true if it is the zone of the expected question.
     pub(super) fn hears(&mut self, about: usize, word: Word, stand: Stand) -> bool {
         match self.stage {
             Stage::Ready { zone } if zone == about => {
@@ -149,7 +148,7 @@ impl Direct {
         }
     }
 
-    /// A pass is over, and reclaimed this much.
+    /// Takes the end of a pass that reclaimed this number of pages.
     pub(super) fn passed(&mut self, reclaimed: u64) {
         let Stage::Pass { zone } = self.stage else { return };
         self.reclaimed += reclaimed;
@@ -184,7 +183,7 @@ impl Direct {
         let zone = self.highest;
         self.stage = match self.order > Order::COSTLY {
             true => Stage::Ready { zone },
-            // Nothing is asked for the sake of small blocks.
+            // Small blocks need no question.
             false => Stage::Pass { zone },
         };
     }
@@ -243,7 +242,7 @@ mod tests {
         }
         call.passed(10);
         assert!(call.hears(0, Word::No, LITTLE) && call.hears(1, Word::Suits, LITTLE));
-        // The zone below is asked too; then 32 pages are enough.
+        // The zone below is asked about, too; then 32 pages are enough.
         assert!(call.hears(0, Word::No, LITTLE));
         assert_eq!((call.stage, call.reclaimed, call.priority), (Stage::Over, 40, 12));
     }

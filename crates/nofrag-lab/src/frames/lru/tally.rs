@@ -1,29 +1,28 @@
-//! What the comparison of the lists came to.
+//! The result of comparing the lists.
 
 use std::collections::BTreeMap;
 
 use super::super::outcome::Score;
 
-/// What the comparison of the lists came to.
+/// Scores and differences of the lists.
 #[derive(Clone, Debug, Default)]
 pub(in crate::frames) struct LruTally {
-    /// Requests of passes to lists: which list, how many pages.
+    /// Requests of passes to lists: the list and the number of pages.
     pub asked: Score,
     /// Isolations: pages scanned, passed over and taken.
     pub isolations: Score,
     /// Frames that reclaim freed, in order.
     pub freed: Score,
-    /// What became of the frames of an isolation: how many were reclaimed, or left the active list.
+    /// Outcomes of isolations: the number of frames that were reclaimed, or left the active list.
     pub shrunk: Score,
     /// Passes with the priority and the age rule of the model.
     pub priorities: Score,
-    /// Passes that ask the active list where the model says so.
+    /// Passes that ask the active list where the model expects it.
     pub aged: Score,
     /// Passes that end where the model ends them.
     pub passes: Score,
-    /// Ends of kswapd's runs.
     pub runs: Score,
-    /// Questions of direct reclaim to compaction: the zone asked about.
+    /// Questions of direct reclaim to compaction: the zone of the question.
     pub questions: Score,
     /// Calls of direct reclaim: all decisions, and the pages in all.
     pub calls: Score,
@@ -33,27 +32,24 @@ pub(in crate::frames) struct LruTally {
     pub at_end: [Score; 4],
     /// Counters of zones at the end, without and with the CPU's share.
     pub counters: Score,
-    /// The differences, first first.
     pub differences: Vec<LruDifference>,
-    /// What the data cannot tell, by what it is, and how often it came up.
+    /// Facts that the data cannot tell, with the number of times that they mattered.
     pub untold: BTreeMap<&'static str, u64>,
 }
 
-/// A difference.
+/// One difference between kernel and model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::frames) struct LruDifference {
     /// The line of the events; 0 is the state at the end.
     pub line: usize,
-    /// What differs.
+    /// The quantity that differs.
     pub cause: &'static str,
-    /// The kernel's.
     pub kernel: String,
-    /// The model's.
     pub model: String,
 }
 
 impl LruTally {
-    /// The differences, by cause.
+    /// Returns the number of differences by cause.
     #[cfg(test)]
     pub(super) fn causes(&self) -> BTreeMap<&'static str, usize> {
         let mut causes = BTreeMap::new();

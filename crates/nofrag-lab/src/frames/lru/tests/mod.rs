@@ -1,4 +1,4 @@
-//! Small stretches by hand, and the given ones.
+//! Tests on small stretches made by hand, and on the given ones.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ const CALLER: &str = "1.0 thp-9";
 struct Picture {
     inactive: Vec<u64>,
     active: Vec<u64>,
-    /// What is free in the zones.
+    /// Free pages of the zones.
     free: [i64; 2],
     /// Pages of the inactive list that the CPU has not yet added.
     share: i64,
@@ -281,7 +281,7 @@ fn a_page_that_came_back_makes_the_active_list_age() {
         run(&mut lines, ages);
         let tally = follow(&before, &lines, &before);
         assert_eq!(tally.aged, Score { same, of: 1 }, "{:?}", tally.differences);
-        // Whether one came back before the stretch is not told.
+        // No event tells whether one came back before the stretch.
         assert_eq!(tally.untold["whether file pages came back before the stretch"], 1);
     };
     check(true, true, 1);
@@ -341,7 +341,7 @@ fn says(zone: &str, ret: &str) -> String {
     format!("{CALLER} mm_compaction_suitable: node=0 zone={zone}    order=9 ret={ret}")
 }
 
-/// A call whose first pass finds 40 pages; after it, compaction's word on the higher zone is this.
+/// A call whose first pass finds `inactive >> 12` pages; `word` is compaction's answer on the higher zone after it.
 fn call(word: &str, inactive: u64) -> LruTally {
     let before = Picture { inactive: (1000..1000 + inactive).rev().collect(), ..long() };
     let pages = inactive >> 12;
