@@ -7,29 +7,30 @@ use super::phase::{Count, Phase, PhaseName};
 use crate::jobs::{About, run_all};
 use crate::scenario::{Progress, RunError};
 
-/// What is run.
+/// Seeds and threads of a comparison.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
-    /// The first seed; the others follow it.
+    /// The first seed; repetitions count up from it.
     pub(super) seed: u64,
     pub(super) seeds: usize,
-    /// Runs at a time.
+    /// Number of runs at a time.
     pub(super) threads: usize,
 }
 
-/// What simulates one run of a cell in which so many pages are read before huge pages are touched, with a seed.
+/// The function that simulates one run of a cell: the cell, the pages read before huge pages are touched, the seed.
 pub(super) type Simulate = fn(&Cell, u64, u64) -> Result<Vec<Phase>, RunError>;
 
-/// A cell and a seed.
+/// One simulation: a cell and a seed.
 #[derive(Clone, Copy, Debug)]
 struct Job {
     cell: usize,
-    /// The run of the kernel that was on a host as fast: ours reads as much before huge pages are touched.
+    /// The run of the kernel on a host of equal speed: ours reads as much before huge pages are touched.
     like: usize,
     seed: u64,
 }
 
-/// Every cell with its simulation, and whether a run gave the same when it was made again, beside the others.
+/// Returns every cell with its simulation, and whether a run gave the same counts when it was made again, beside the
+/// others.
 pub(super) fn run(
     plan: &Plan,
     guests: Vec<Guests>,
@@ -62,7 +63,7 @@ pub(super) fn run(
     Ok((guests.into_iter().map(beside).collect(), repeats))
 }
 
-/// Pages that a run read before huge pages were touched: how far it comes in its time is the host's doing.
+/// Returns the pages that a run read before huge pages were touched: the host decides how far it comes in its time.
 fn read_before(run: &[Phase]) -> u64 {
     let warm = run.iter().find(|phase| phase.name == PhaseName::Warm);
     warm.and_then(|phase| phase.counts.get(&Count::Read)).copied().unwrap_or(0)

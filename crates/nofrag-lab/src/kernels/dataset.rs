@@ -1,7 +1,7 @@
 //! The runs of real kernels in guests: a folder with a file a run (`data/guests-2018/README.md`).
 //!
-//! A file `KERNEL-FACTOR-rREPEAT.json` is a run; what is named otherwise is none. Which runs are there is the folder's
-//! business: nothing here knows.
+//! A file `KERNEL-FACTOR-rREPEAT.json` is a run; files with other names are ignored. The folder alone decides which
+//! runs there are.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,10 +17,10 @@ use thiserror::Error;
 use super::guest::{Cell, CellZone};
 use super::phase::{Count, Phase, PhaseName, Piece};
 
-/// Where the folder stands in the repository.
+/// Path of the folder in the repository.
 pub(super) const SHIPPED: &str = "data/guests-2018";
 
-/// Why the runs could not be read.
+/// The reason why the runs could not be read.
 #[derive(Debug, Error)]
 pub(super) enum DatasetError {
     #[error(
@@ -41,7 +41,7 @@ pub(super) enum DatasetError {
     Settings(PathBuf),
 }
 
-/// What a real kernel did in a cell.
+/// Runs of a real kernel in a cell.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Guests {
     pub(super) cell: Cell,
@@ -49,14 +49,14 @@ pub(super) struct Guests {
     pub(super) runs: Vec<Vec<Phase>>,
 }
 
-/// The repository's folder, from the current one upwards.
+/// Finds the repository's folder, from the current one upwards.
 pub(super) fn shipped() -> Result<PathBuf, DatasetError> {
     let here = std::env::current_dir().map_err(|error| DatasetError::Io(".".into(), error))?;
     let found = here.ancestors().map(|folder| folder.join(SHIPPED)).find(|folder| folder.is_dir());
     found.ok_or(DatasetError::NotShipped(here))
 }
 
-/// All runs of a folder by cell; kernels by age, the centre before other factors, and repeats in their order.
+/// Reads all runs of a folder by cell; kernels by age, the centre before other factors, and repeats in their order.
 pub(super) fn read(folder: &Path) -> Result<Vec<Guests>, DatasetError> {
     let io = |error| DatasetError::Io(folder.to_owned(), error);
     let mut files = Vec::new();
@@ -79,13 +79,13 @@ pub(super) fn read(folder: &Path) -> Result<Vec<Guests>, DatasetError> {
     if all.is_empty() { Err(DatasetError::NoRun(folder.to_owned())) } else { Ok(all) }
 }
 
-/// Whether two runs had the same settings. The kernel's own memory is taken from another zone at each boot, so what
-/// zones manage may differ: the simulation has it from the first run.
+/// Returns true if two runs had the same settings. The kernel's own memory is taken from another zone at each boot, so
+/// the managed pages of zones may differ: the simulation has them from the first run.
 fn is_set_alike(a: &Cell, b: &Cell) -> bool {
     Cell { zones: b.zones.clone(), ..a.clone() } == *b
 }
 
-/// What the name of a file says, in the order in which runs are read.
+/// The parts of a file's name, in the order in which runs are read.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Named {
     version: (u32, u32),
@@ -118,7 +118,7 @@ impl Named {
     }
 }
 
-/// A run: its settings and phases.
+/// Reads a run: its settings and phases.
 fn run(named: &Named, path: &Path) -> Result<(Cell, Vec<Phase>), DatasetError> {
     let text =
         fs::read_to_string(path).map_err(|error| DatasetError::Io(path.to_owned(), error))?;
@@ -133,7 +133,7 @@ fn run(named: &Named, path: &Path) -> Result<(Cell, Vec<Phase>), DatasetError> {
             return Err(DatasetError::Settings(path.to_owned()));
         }
     }
-    // 5.10 has no histograms of events: what they alone tell was not counted there.
+    // 5.10 has no histograms of events: counts that need them were not taken there.
     let traces = rows.iter().map(Row::traces).collect::<Result<Vec<_>, _>>()?;
     let traces: Option<&[Trace]> =
         traces.iter().any(|trace| !trace.is_empty()).then_some(&traces[..]);
@@ -286,7 +286,7 @@ impl Row<'_> {
     }
 }
 
-/// The node and the kind of the zone `nodeN.KIND`.
+/// Parses the zone `nodeN.KIND` into node and kind.
 fn zone_of(name: &str) -> Option<(usize, ZoneKind)> {
     let (node, kind) = name.strip_prefix("node")?.split_once('.')?;
     let kind = ZoneKind::ALL.into_iter().find(|zone| zone.name().eq_ignore_ascii_case(kind))?;
@@ -297,7 +297,7 @@ fn zone(name: &str) -> Option<ZoneKind> {
     zone_of(name).map(|(_, kind)| kind)
 }
 
-/// Which fallbacks `zone=node0.normal order=8 type=movable from=unmovable` counts.
+/// Returns the count that `zone=node0.normal order=8 type=movable from=unmovable` belongs to.
 fn fallbacks(fields: &str) -> Option<Count> {
     let fields: BTreeMap<&str, &str> =
         fields.split(' ').filter_map(|field| field.split_once('=')).collect();

@@ -1,4 +1,4 @@
-//! What of the simulation was fitted to kernels, on which, and what was tried.
+//! Parameters of the simulation that were fitted to kernels, the kernels used, and the attempts.
 
 use super::outcome::Fitted;
 use crate::world::costs::{cost_rows, world_rows};
@@ -6,10 +6,10 @@ use crate::world::costs::{cost_rows, world_rows};
 /// Kernels that parameters may be fitted on; the others judge.
 pub(super) const FITTED_ON: [&str; 2] = ["6.1", "7.2"];
 
-/// With more parameters anything can be fitted.
+/// Limit on fitted parameters: with more of them anything can be fitted.
 pub(super) const MOST_FITTED: usize = 6;
 
-/// Every parameter whose value comes from counts of kernels: the rows of the world's table that say so.
+/// Returns every parameter whose value comes from counts of kernels: the rows of the world's table that say so.
 pub(super) fn fitted() -> Vec<Fitted> {
     let rows = cost_rows().chain(world_rows());
     let fitted = rows.filter_map(|row| {
@@ -24,7 +24,7 @@ pub(super) fn fitted() -> Vec<Fitted> {
     fitted.collect()
 }
 
-/// How many sets of values were run beside kernels.
+/// Number of sets of values that were run beside kernels.
 pub(super) const FITS_TRIED: u32 = 9;
 
 /// Cells of judging kernels that were looked at while fitting, as `KERNEL-FACTOR`: they judge no more.
@@ -36,6 +36,6 @@ const HUGE: &str = "in 6.12 huge pages come at the end, from zone DMA32, when pa
                     6.1: reclaim four times cheaper gave 6.1-centre 2 to 12 % for 2 to 4; larger steps of kswapd, and \
                     guests twice as fast or slow, made no difference. Two nodes and 4 GiB: not looked into";
 
-/// What was tried for what does not come out: the id of a measure, and a sentence.
+/// Attempts at measures that do not come out: the id of a measure, and a sentence.
 pub(super) const TRIED: &[(&str, &str)] =
     &[("order-of-kernels", HUGE), ("order-of-factors", HUGE), ("log-odds", HUGE)];

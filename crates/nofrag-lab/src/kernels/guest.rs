@@ -16,23 +16,23 @@ use crate::world::load::Mix;
 use crate::world::setup::{Boot, Layout, PhaseEnd, RunResult, Setup, WarmUp};
 use crate::world::thpfioscale::Run;
 
-/// What a guest was set to, and what it had.
+/// Settings and memory of a guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Cell {
     /// `5.10`, `6.1`, `6.12` or `7.2`.
     pub(super) kernel: String,
-    /// The factor's name: `centre`, `default`, ..
+    /// The factor's name, such as `centre` or `default`.
     pub(super) factor: String,
     pub(super) memory_mib: u64,
     pub(super) nodes: u64,
-    /// Whether the program advises huge pages.
+    /// True if the program advises huge pages.
     pub(super) madvise: bool,
-    /// transparent_hugepage/defrag
+    /// Sysctl transparent_hugepage/defrag.
     pub(super) thp_defrag: HugeDefrag,
-    /// vm.watermark_boost_factor
+    /// Sysctl vm.watermark_boost_factor.
     pub(super) boost: u32,
     pub(super) defrag_mode: bool,
-    /// lru_gen/enabled; false where there is no such thing.
+    /// Setting lru_gen/enabled; false where the kernel has no such setting.
     pub(super) lru_gen: bool,
     pub(super) min_free_kib: u64,
     /// Lowest first, node by node.
@@ -44,21 +44,20 @@ pub(super) struct Cell {
 pub(super) struct CellZone {
     pub(super) node: usize,
     pub(super) kind: ZoneKind,
-    /// Pageblocks that have memory.
+    /// Number of pageblocks that have memory.
     pub(super) blocks: u64,
-    /// Pages that the kernel hands out.
+    /// Number of pages that the kernel hands out.
     pub(super) managed: u64,
 }
 
-/// CPUs of a guest.
 const CPUS: u32 = 2;
 
-/// Pages that huge pages are asked for: three eighths of the first node, in units of 2 MiB.
+/// Returns the number of units that huge pages are asked for: three eighths of the first node, in units of 2 MiB.
 const fn units(memory_mib: u64, nodes: u64) -> u64 {
     memory_mib / nodes * 3 / 8 / 2
 }
 
-/// The cell's run with this seed, in which so many pages are read before huge pages are touched: its phases in order.
+/// Runs the cell with this seed and returns its phases in order; `read` pages are read before huge pages are touched.
 pub(super) fn simulate(cell: &Cell, read: u64, seed: u64) -> Result<Vec<Phase>, RunError> {
     let mut run = Run::new(setup(cell, read, seed)?)?;
     run.up_to_huge_pages()?;
@@ -105,7 +104,7 @@ fn setup(cell: &Cell, read: u64, seed: u64) -> Result<Setup, RunError> {
     })
 }
 
-/// What fio's four and nothing else needs.
+/// Returns the load of fio's four threads alone.
 fn load(pages: u64) -> Mix {
     Mix {
         name: "fio",
@@ -119,7 +118,7 @@ fn load(pages: u64) -> Mix {
     }
 }
 
-/// The table's costs on an emulated machine.
+/// Returns the table's costs on an emulated machine.
 fn costs() -> Costs {
     let table = Costs::built_in();
     let clear = of_world("clear_page");
@@ -130,7 +129,7 @@ fn costs() -> Costs {
         create_file: of_world("faults_of_creation") * fault,
         read_page: fault,
         disk_read: (of_world("half_faults_of_read") - 2) * fault / 2,
-        // Blocks of files are written while others are: nobody waits for the disk.
+        // Blocks of files are written in the background: no task waits for the disk.
         disk_write: fault,
         ..table
     };
@@ -147,7 +146,7 @@ fn policy(cell: &Cell) -> Result<FragmentationPolicy, nofrag::page::UnknownPolic
     Ok(policy)
 }
 
-/// Where memory goes on that has no place below 4 GiB.
+/// Address at which memory continues that finds no place below 4 GiB.
 const ABOVE_4_GIB: Pfn = Pfn(1 << 20);
 
 fn memory(cell: &Cell) -> Result<MemoryMap, nofrag::page::MapError> {
@@ -164,11 +163,11 @@ fn memory(cell: &Cell) -> Result<MemoryMap, nofrag::page::MapError> {
         let end = if zone.kind == ZoneKind::Dma32 { ABOVE_4_GIB.max(next) } else { next };
         let mut map = ZoneMap::new(zone.kind, start, PageCount(end.0 - start.0));
         if end > next {
-            // The zone spans all below 4 GiB.
+            // The zone spans everything below 4 GiB.
             map.holes.push(PfnRange::between(next, end));
         }
         let taken = PageCount(pages.saturating_sub(zone.managed));
-        // Firmware lies at the beginning of memory; what the kernel reserves is taken from the end of a zone.
+        // Firmware lies at the beginning of memory; the kernel's reservations are taken from the end of a zone.
         let start = match zone.kind {
             ZoneKind::Dma => start,
             _ => Pfn(next.0 - taken.get()),
@@ -179,7 +178,7 @@ fn memory(cell: &Cell) -> Result<MemoryMap, nofrag::page::MapError> {
     MemoryMap::new(nodes, &[])
 }
 
-/// What was counted, phase by phase. Kernels up to 6.12 count attempts that were put off as failed.
+/// Returns the counts phase by phase. Kernels up to 6.12 count attempts that were put off as failed.
 fn phases(run: &RunResult, counts_put_off: bool) -> Vec<Phase> {
     let names =
         [("write", PhaseName::Write), ("warm-up", PhaseName::Warm), ("huge pages", PhaseName::Thp)];

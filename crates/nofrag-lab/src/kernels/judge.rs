@@ -1,9 +1,9 @@
-//! When simulation and kernel agree.
+//! Rules of agreement between simulation and kernel.
 //!
 //! A count agrees if the range of our seeds, at least [`SEEDS`], overlaps that from half the least to twice the most of
-//! the kernel's repeats and is no wider: a few repeats show less than a kernel can do, and a simulation that does
-//! anything at all proves nothing. Where all values of both sides are below [`FEW`], chance decides. A sign is judged
-//! only where the kernels' own ranges do not overlap, so never from a single run.
+//! the kernel's repeats and is no wider: a few repeats do not show the whole range of a kernel, and a simulation with
+//! an arbitrarily wide range would prove nothing. Where all values of both sides are below [`FEW`], chance decides. A
+//! sign is judged only where the kernels' own ranges do not overlap, so never from a single run.
 
 use std::collections::BTreeSet;
 
@@ -17,13 +17,13 @@ use super::phase::{Count, Phase, PhaseName, Piece};
 use crate::oracle::Relation;
 use crate::stats::Spread;
 
-/// Seeds without which a range of ours says too little.
+/// Least number of seeds for a range of ours.
 pub(super) const SEEDS: usize = 5;
 
-/// Counts below it are left to chance.
+/// Counts below this are left to chance.
 pub(super) const FEW: u64 = 50;
 
-/// How far the ratios of the summary may be off.
+/// Largest factor by which the ratios of the summary may be off.
 const FACTOR: f64 = 2.0;
 
 /// Runs of a cell: the phases of each.
@@ -47,12 +47,12 @@ impl Beside {
     }
 }
 
-/// The cell's name, as files begin with it.
+/// Returns the cell's name, as file names begin with it.
 pub(super) fn name(cell: &Cell) -> String {
     format!("{}-{}", cell.kernel, cell.factor)
 }
 
-/// What a cell is for.
+/// Returns the use of a cell.
 pub(super) fn role(cell: &Cell) -> Role {
     if FITTED_ON.contains(&&*cell.kernel) {
         Role::Fitted
@@ -63,7 +63,7 @@ pub(super) fn role(cell: &Cell) -> Role {
     }
 }
 
-/// What of two counts is shown as one number.
+/// Two counts that are shown as one ratio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ratio {
     HugePercent,
@@ -92,7 +92,7 @@ impl Ratio {
         }
     }
 
-    /// Both counts, if the phase has them.
+    /// Returns both counts, if the phase has them.
     fn parts(self, phase: &Phase) -> Option<[u64; 2]> {
         let of = |count| phase.counts.get(&count).copied();
         Some(match self {
@@ -115,23 +115,24 @@ impl Ratio {
         (per > 0.0).then(|| scale * over / per)
     }
 
-    /// The ratio of a run.
+    /// Returns the ratio of a run.
     fn of_phase(self, phase: &Phase) -> Option<f64> {
         self.value(self.parts(phase)?.map(|count| count as f64))
     }
 
-    /// Both counts of each run, if all have them.
+    /// Returns both counts of each run, if all have them.
     fn all(self, runs: &Runs, phase: PhaseName) -> Option<Vec<[u64; 2]>> {
         runs.iter().map(|run| self.parts(at(run, phase)?)).collect()
     }
 
-    /// The ratio of each run, if all have one.
+    /// Returns the ratio of each run, if all have one.
     pub(super) fn spread(self, runs: &Runs, phase: PhaseName) -> Option<Spread> {
         let values = runs.iter().map(|run| self.of_phase(at(run, phase)?));
         Spread::of(values.collect::<Option<_>>()?)
     }
 
-    /// The ratio of all cells together in the last phase. A cell weighs as much whether it has few runs or many.
+    /// Returns the ratio of all cells together in the last phase. A cell weighs as much whether it has few runs or
+    /// many.
     fn pooled<'a>(self, cells: impl Iterator<Item = &'a Runs>) -> Option<f64> {
         let mean_of = |runs: &Runs| {
             let parts = self.all(runs, PhaseName::Thp)?;
@@ -147,7 +148,7 @@ fn at(run: &[Phase], name: PhaseName) -> Option<&Phase> {
     run.iter().find(|phase| phase.name == name)
 }
 
-/// Whether a count of ours agrees with the kernel's.
+/// Decides whether a count of ours agrees with the kernel's.
 fn agreement(kernel: &Spread, ours: &Spread, is_few: bool) -> Agreement {
     let (least, most) = (kernel.min / 2.0, 2.0 * kernel.max);
     let overlaps = ours.min <= most && least <= ours.max;
@@ -174,7 +175,7 @@ fn compared(
     Compared { phase, what, kernel, ours, agreement }
 }
 
-/// The counts of two sides, unless nothing but zeros is there.
+/// Compares the counts of two sides; `None` if all of them are zero.
 fn counted(phase: PhaseName, what: &str, sides: [Option<Vec<u64>>; 2]) -> Option<Compared> {
     let is_few = sides.iter().flatten().flatten().all(|value| *value < FEW);
     let is_nothing = sides.iter().flatten().flatten().all(|value| *value == 0);
@@ -183,7 +184,7 @@ fn counted(phase: PhaseName, what: &str, sides: [Option<Vec<u64>>; 2]) -> Option
     (!is_nothing).then(|| compared(phase, what, spreads, is_few))
 }
 
-/// Everything that was counted in a cell, phase by phase; what is zero on both sides is left out.
+/// Compares all counts of a cell, phase by phase; counts that are zero on both sides are left out.
 pub(super) fn counts(cell: &Beside) -> Vec<Compared> {
     let sides = cell.sides();
     let mut all = Vec::new();
@@ -210,12 +211,12 @@ pub(super) fn counts(cell: &Beside) -> Vec<Compared> {
     all
 }
 
-/// Whether the simulation is told how much it is to be, so that it cannot but agree.
+/// Returns true if the simulation gets the count as its input, so that it cannot but agree.
 fn is_given(phase: PhaseName, count: Count) -> bool {
     count == Count::Units || (phase, count) == (PhaseName::Warm, Count::Read)
 }
 
-/// Free blocks at the end of each phase, likewise.
+/// Compares the free blocks at the end of each phase, likewise.
 pub(super) fn free(cell: &Beside) -> Vec<Compared> {
     let sides = cell.sides();
     let mut all = Vec::new();
@@ -231,18 +232,18 @@ pub(super) fn free(cell: &Beside) -> Vec<Compared> {
     all
 }
 
-/// How free blocks at the end of a phase are called.
+/// Names the free blocks at the end of a phase.
 pub(super) fn free_name(zone: ZoneKind, order: usize) -> String {
     format!("free in {zone}, order {order}")
 }
 
-/// A count of a phase. What falls to another type is counted wherever it happens, so that without any it is zero.
+/// Returns a count of a phase. Fallbacks are counted wherever they happen, so a missing one is zero.
 fn value(phase: &Phase, count: Count) -> Option<u64> {
     let counted = phase.counts.get(&count).copied();
     if matches!(count, Count::Fallbacks(..)) { Some(counted.unwrap_or(0)) } else { counted }
 }
 
-/// Events of a run that mix types in a pageblock, if `is_meant`.
+/// Returns the number of events of a run that mix types in a pageblock, if `is_meant`.
 fn events(run: &[Phase], is_meant: impl Fn(ZoneKind, Migratetype) -> bool) -> u64 {
     let event = |(count, times): (&Count, &u64)| match count {
         Count::Fallbacks(_, _, Piece::Whole) => None,
@@ -252,7 +253,7 @@ fn events(run: &[Phase], is_meant: impl Fn(ZoneKind, Migratetype) -> bool) -> u6
     run.iter().flat_map(|phase| &phase.counts).filter_map(event).sum()
 }
 
-/// Which of two cells that differ in one thing has more huge pages, where the kernels' ranges tell.
+/// Finds pairs of cells that differ in one thing and of which one has more huge pages, where the kernels' ranges tell.
 pub(super) fn signs(cells: &[Beside]) -> Vec<Sign> {
     let share = |runs: &Runs| Ratio::HugePercent.spread(runs, PhaseName::Thp);
     let mut signs = Vec::new();
@@ -283,7 +284,7 @@ pub(super) fn signs(cells: &[Beside]) -> Vec<Sign> {
     signs
 }
 
-/// What is to come out, of these kernels.
+/// Returns the figures that the simulation is to reproduce, of these kernels.
 pub(super) fn measures(cells: &[Beside], signs: &[Sign], kernels: &[&str]) -> Vec<Measure> {
     let mut all = Vec::new();
     let ratios = [
@@ -330,7 +331,7 @@ fn measure(
     Measure { id: id.to_owned(), what: what.to_owned(), ours, kernels, must, of, outcome }
 }
 
-/// How many of so many come out, in percent: all must.
+/// Measures how many of the cases come out, in percent: all must.
 fn all_of(id: &str, what: &str, right: &[bool]) -> Measure {
     let held = right.iter().filter(|right| **right).count();
     let percent = (!right.is_empty()).then(|| 100.0 * held as f64 / right.len() as f64);
@@ -338,8 +339,8 @@ fn all_of(id: &str, what: &str, right: &[bool]) -> Measure {
     measure((id, what), (percent, None), must, Some(right.len()))
 }
 
-/// A ratio of the cells of a kernel in which huge pages are advised: within the range of its runs, which is asked of
-/// compaction alone, or within a factor of 2 of all its runs together.
+/// Measures a ratio of the cells of a kernel in which huge pages are advised: it must be within the range of the
+/// kernel's runs, which is asked of compaction alone, or within a factor of 2 of all its runs together.
 fn of_kernel((id, what): (&str, &str), ratio: Ratio, cells: &[Beside], kernel: &str) -> Measure {
     let meant = || cells.iter().filter(|it| it.cell().kernel == kernel && it.cell().madvise);
     let ours = ratio.pooled(meant().map(|it| &it.ours[..]));
@@ -358,12 +359,11 @@ fn of_kernel((id, what): (&str, &str), ratio: Ratio, cells: &[Beside], kernel: &
     measure((&id, &what), (ours, runs.map(|it| [it.min, it.max])), must, None)
 }
 
-/// The logarithm of the odds that a unit is huge.
+/// Returns the logarithm of the odds that a unit is huge.
 fn log_odds(huge: u64, units: u64) -> f64 {
     ((huge as f64 + 0.5) / (units.saturating_sub(huge) as f64 + 0.5)).ln()
 }
 
-/// The mean over runs.
 fn mean_log_odds(runs: &Runs) -> Option<f64> {
     let parts = Ratio::HugePercent.all(runs, PhaseName::Thp)?;
     mean(parts.iter().map(|[huge, units]| log_odds(*huge, *units)))
@@ -374,7 +374,7 @@ fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     (count > 0).then(|| sum / f64::from(count))
 }
 
-/// How far we are off in cells that were not fitted, over how far the mean of those that were is off.
+/// Measures our error in cells that were not fitted, over the error of the mean of those that were.
 fn log_odds_error(cells: &[Beside]) -> Measure {
     let of_role = |meant: Role| cells.iter().filter(move |it| role(it.cell()) == meant);
     let theirs = |it: &Beside| mean_log_odds(&it.guests.runs);
@@ -398,7 +398,7 @@ fn log_odds_error(cells: &[Beside]) -> Measure {
     )
 }
 
-/// Where events happen, and for whom.
+/// Measures the zones in which events happen, and the types of their requests.
 fn event_types(cells: &[Beside]) -> Measure {
     let sum = |runs: &Runs, is_meant: fn(ZoneKind, Migratetype) -> bool| {
         runs.iter().map(|run| events(run, is_meant)).sum::<u64>()
@@ -419,7 +419,7 @@ fn event_types(cells: &[Beside]) -> Measure {
     )
 }
 
-/// Whether ranges of events overlap where the kernel's repeats agree within a factor of 2.
+/// Measures whether ranges of events overlap where the kernel's repeats agree within a factor of 2.
 fn event_counts(cells: &[Beside]) -> Measure {
     let spread =
         |runs: &Runs| Spread::of(runs.iter().map(|run| events(run, |_, _| true) as f64).collect());
@@ -510,7 +510,7 @@ mod tests {
         vec![Phase { name: PhaseName::Thp, counts, free: Default::default() }]
     }
 
-    /// A cell with so many huge pages of 100 units in each run.
+    /// A cell with these numbers of huge pages among 100 units, run by run.
     fn huge(kernel: &str, factor: &str, theirs: &[u64], ours: &[u64]) -> Beside {
         let side = |shares: &[u64]| {
             let of_share = |huge: &u64| run(&[(Count::Units, 100), (Count::Huge, *huge)]);
@@ -560,7 +560,7 @@ mod tests {
         let mut cells = vec![
             huge("6.1", "centre", &[20, 20], &[99]),
             huge("7.2", "centre", &[20], &[99]),
-            // The mean of the fitted ones is off by 1.368, we are by nothing.
+            // The mean of the fitted ones is off by 1.368, ours is exact.
             huge("5.10", "centre", &[50], &[50, 50]),
         ];
         let error = |cells: &[Beside]| log_odds_error(cells).ours;
@@ -577,7 +577,7 @@ mod tests {
         assert_eq!(error(&cells[2..]), None, "nothing was fitted");
     }
 
-    /// A cell of 6.1 whose runs compact, gave and failed.
+    /// A cell of 6.1 with compactions that gave a block and that failed, run by run.
     fn compacting(theirs: &[[u64; 2]], ours: &[[u64; 2]]) -> Beside {
         let side = |runs: &[[u64; 2]]| {
             let of = |[gave, failed]: &[u64; 2]| {
@@ -621,7 +621,7 @@ mod tests {
         assert_eq!(pooled, Some(50.0));
     }
 
-    /// A cell with so many events in each run.
+    /// A cell with these numbers of events, run by run.
     fn eventful(theirs: &[u64], ours: &[u64], in_zone: ZoneKind) -> Beside {
         let event = |zone, piece| Count::Fallbacks(zone, Migratetype::Movable, piece);
         let side = |all: &[u64], zone| {

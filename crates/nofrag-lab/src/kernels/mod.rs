@@ -1,13 +1,13 @@
 //! `extfrag-kernels`: the simulation beside real kernels, under the workload of `extfrag-2018`.
 //!
-//! Guests with kernels of Debian ran what mmtests runs, on machines that are told in full (`data/guests-2018`; what
-//! earlier guests taught is docs/sources/pages.md#guests). The simulation gets the same memory, zones, mode and
-//! settings, and what both sides counted stands side by side, phase by phase. Parameters may be fitted on 6.1 and 7.2,
-//! so that 5.10 and 6.12 judge; a cell of these that was looked at is spoilt and judges no more. What does not come out
-//! is shown as not reproduced.
+//! Guests with kernels of Debian ran the workload of mmtests, on fully described machines (`data/guests-2018`; the
+//! lessons of earlier guests stand in docs/sources/pages.md#guests). The simulation gets the same memory, zones, mode
+//! and settings, and the counts of both sides stand side by side, phase by phase. Parameters may be fitted on 6.1 and
+//! 7.2, so that 5.10 and 6.12 judge; a cell of these that was looked at is spoilt and judges no more. Measures that do
+//! not come out are shown as not reproduced.
 //!
-//! - `dataset`: the kernels' runs. `guest`: a cell simulated. `phase`: what both are turned into.
-//! - `judge`: when they agree. `fitted`: what was fitted, and what was tried. `outcome`: what came of it.
+//! `dataset`: the kernels' runs. `guest`: a cell simulated. `phase`: the form that both are turned into.
+//! `judge`: their agreement. `fitted`: fitted parameters and attempts. `outcome`: the result.
 //! - `beside`: runs the simulation. `present`: tables and a picture.
 
 mod beside;
@@ -41,7 +41,6 @@ use crate::stats::Spread;
 use nofrag_show::Section;
 use nofrag_show::cpus;
 
-/// The scenario.
 #[derive(Clone, Copy, Debug)]
 pub struct ExtFragKernels;
 
@@ -55,7 +54,7 @@ const fn kernel(bit: u64, name: &'static str, body: &'static str) -> ProgramInfo
     ProgramInfo { name, bit, body }
 }
 
-/// The kernels by age.
+/// The kernels, in the order of their age.
 const KERNELS: [ProgramInfo; 4] = [
     kernel(1, "5.10", "judges; no histograms, so visits deferred are not counted"),
     kernel(2, "6.1", "fitted on"),
@@ -125,7 +124,7 @@ fn run(
         report.skip(&measure.id, "the kernels' runs that are there do not tell");
     }
     report.kernels = Some(Box::new(KernelsReport {
-        // Where the repository lies is this machine's business.
+        // The position of the repository is this machine's business.
         folder: SHIPPED.to_owned(),
         seeds: plan.seeds,
         cells: cells.iter().map(cell_report).collect(),
@@ -147,7 +146,7 @@ fn run(
     Ok(report)
 }
 
-/// What is run, and the kernels beside which.
+/// Reads the options: the plan, and the kernels beside which it runs.
 fn plan(options: &Options) -> Result<(Plan, Vec<&'static str>), RunError> {
     let refuse = |option, why: &str| Err(RunError::BadOption { option, why: why.to_owned() });
     if options.mode != Mode::Compare {
@@ -171,7 +170,7 @@ fn plan(options: &Options) -> Result<(Plan, Vec<&'static str>), RunError> {
     }
 }
 
-/// The cells of these kernels.
+/// Returns the cells of these kernels.
 fn chosen(guests: Vec<Guests>, kernels: &[&str]) -> Result<Vec<Guests>, RunError> {
     let refuse =
         |why: String| Err(RunError::Input { program: ExtFragKernels.name().to_owned(), why });
@@ -219,7 +218,7 @@ fn cell_report(cell: &Beside) -> CellReport {
     }
 }
 
-/// The rows of a kernel's centre: what the kernel counted, and what the simulation did.
+/// Returns the rows of a kernel's centre: the kernel's counts, and the simulation's.
 fn measurements(cell: &Beside) -> Vec<Measurement> {
     if cell.guests.cell.factor != CENTRE {
         return Vec::new();
@@ -257,7 +256,7 @@ fn measurement(
 
 const CENTRE: &str = "centre";
 
-/// What must hold, and what is to come out. What does not is no broken claim: the table says so.
+/// Judges the claims. A measure that does not come out is not a broken claim: the table shows it.
 fn oracles(measures: &[Measure], repeats: bool) -> Vec<Oracle> {
     let exact = |id: &str, claim: &str, measured: f64, relation| {
         Oracle::judge(id, Kind::Exact, claim, measured, relation)
@@ -276,7 +275,7 @@ fn oracles(measures: &[Measure], repeats: bool) -> Vec<Oracle> {
             Relation::AtMost(fitted::MOST_FITTED as f64),
         ),
     ];
-    // What the simulation does not give at all is as far off as can be; every bound is above 0.
+    // A measure that the simulation does not give at all is as far off as can be; every bound is above 0.
     oracles.extend(measures.iter().filter_map(|it| {
         let measured = it.ours.unwrap_or(0.0);
         Some(Oracle::judge(&it.id, Kind::Ratio, &it.what, measured, it.must?))
@@ -296,12 +295,12 @@ const PLANNED: [(&str, &[&str]); 8] = [
     ("4-gib", &["6.1", "6.12", "7.2"]),
 ];
 
-/// Repeats of a planned cell; of the pair that boosting is judged by, more.
+/// Returns the number of repeats of a planned cell; the pair that boosting is judged by has more.
 fn repeats(cell: &str) -> usize {
     if matches!(cell, "5.10-centre" | "5.10-boost-0") { 10 } else { 3 }
 }
 
-/// Planned cells of these kernels without all their repeats.
+/// Names the planned cells of these kernels that lack repeats.
 fn missing(cells: &[Beside], kernels: &[&str]) -> Vec<String> {
     let found = |name: &str| {
         let found = cells.iter().find(|it| judge::name(&it.guests.cell) == name);

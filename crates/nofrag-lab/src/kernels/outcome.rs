@@ -1,4 +1,4 @@
-//! What the comparison comes to, as plain data.
+//! The result of the comparison, as plain data.
 
 use std::borrow::Cow;
 
@@ -7,22 +7,21 @@ use serde::{Deserialize, Serialize};
 use crate::oracle::Relation;
 use crate::stats::Spread;
 
-/// All cells of a run, and what they come to.
+/// All cells of a run, and the measures taken of them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KernelsReport {
-    /// The folder that the kernels' runs stand in.
+    /// The folder of the kernels' runs.
     pub folder: String,
-    /// Seeds of each cell.
     pub seeds: usize,
     /// Kernel beside simulation, cell by cell.
     pub cells: Vec<CellReport>,
-    /// What is to come out.
+    /// Figures that the simulation is to reproduce.
     pub measures: Vec<Measure>,
-    /// Which of two cells has more huge pages, where the kernels' ranges tell.
+    /// Pairs of cells of which one has more huge pages, where the kernels' ranges tell.
     pub signs: Vec<Sign>,
-    /// What of the simulation was fitted.
+    /// Parameters of the simulation that were fitted.
     pub fitted: Vec<Fitted>,
-    /// How often it was.
+    /// Number of sets of values that were tried.
     pub fits_tried: u32,
     /// Cells that were to judge, and were looked at while fitting.
     pub spoilt: Vec<String>,
@@ -35,65 +34,61 @@ pub struct KernelsReport {
 pub struct CellReport {
     /// `5.10`, `6.1`, `6.12` or `7.2`.
     pub kernel: String,
-    /// What differs from the centre.
+    /// The difference from the centre.
     pub factor: String,
-    /// What the cell is for.
     pub role: Role,
-    /// Runs of the kernel.
+    /// Number of the kernel's runs.
     pub repeats: usize,
-    /// Everything that was counted from the beginning to the end of each phase.
+    /// Counts from the beginning to the end of each phase.
     pub counts: Vec<Compared>,
     /// Free blocks at the end of each phase, by kind of zone and order.
     pub free: Vec<Compared>,
 }
 
-/// What a cell is for.
+/// Use of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
     /// Parameters were fitted on it.
     Fitted,
-    /// It judges.
+    /// The cell judges.
     Judge,
-    /// It was to judge, but was looked at while fitting.
+    /// The cell was to judge, but was looked at while fitting.
     Spoilt,
 }
 
 /// A count of a phase on both sides.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Compared {
-    /// The phase.
     pub phase: String,
-    /// What is counted.
+    /// The quantity that is counted.
     pub what: String,
     /// The kernel's repeats, if all of them counted it.
     pub kernel: Option<Spread>,
-    /// Our seeds, likewise.
+    /// Our seeds, if all of them counted it.
     pub ours: Option<Spread>,
-    /// Whether they agree.
     pub agreement: Agreement,
 }
 
-/// Whether a count agrees.
+/// Outcome of setting two counts beside each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Agreement {
     /// Our range overlaps that from half the kernel's least to twice its most, and is no wider.
     Agrees,
-    /// It does not, or is wider.
+    /// Our range does not overlap, or is wider.
     Differs,
-    /// Both are below 50.
     TooFew,
     /// There were fewer than 5 seeds.
     FewSeeds,
-    /// One side does not count it.
+    /// One side does not count this.
     NotCounted,
-    /// The simulation is given it.
+    /// The simulation gets the number as its input.
     Given,
 }
 
 impl Agreement {
-    /// As tables name it.
+    /// Returns the name of the outcome in tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -107,39 +102,35 @@ impl Agreement {
     }
 }
 
-/// Something that is to come out.
+/// A figure that the simulation is to reproduce.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measure {
-    /// Short and stable.
     pub id: String,
-    /// What it is.
+    /// The quantity, in words.
     pub what: String,
-    /// What the simulation gives; nothing where it cannot be told.
+    /// The simulation's value; `None` where it cannot be told.
     pub ours: Option<f64>,
-    /// What the kernels give, from the least to the most, where that is what ours stands beside.
+    /// The kernels' least and greatest value, where ours stands beside such a range.
     pub kernels: Option<[f64; 2]>,
-    /// What ours must be; nothing where the kernels do not tell.
+    /// The bound on our value; `None` where the kernels do not tell.
     pub must: Option<Relation>,
-    /// Of how many cells or pairs, where that is what is counted.
+    /// Number of cells or pairs, where these are counted.
     pub of: Option<usize>,
-    /// Whether it comes out.
     pub outcome: Outcome,
 }
 
-/// Whether something comes out.
+/// Outcome of a measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// It does.
     Reproduced,
-    /// It does not.
     NotReproduced,
-    /// Nothing in the folder, or in what was chosen, tells.
+    /// Nothing in the folder, or in the chosen part of it, tells.
     NotJudged,
 }
 
 impl Outcome {
-    /// As tables name it.
+    /// Returns the name of the outcome in tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -153,35 +144,30 @@ impl Outcome {
 /// Two cells that differ in the kernel or in the factor, whose kernels' ranges of the huge share do not overlap.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sign {
-    /// What they differ in.
     pub between: Between,
     /// The cell with more huge pages in the kernels.
     pub more: String,
-    /// The other one.
     pub fewer: String,
-    /// Whether it has fewer in the simulation too, by medians.
+    /// True if the same cell has fewer in the simulation, too, by medians.
     pub right: bool,
 }
 
-/// What two cells differ in.
+/// The difference between two cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Between {
-    /// The kernel alone.
     Kernels,
-    /// The factor alone.
     Factors,
 }
 
 /// A parameter of the simulation that was fitted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Fitted {
-    /// Its name.
     pub name: Cow<'static, str>,
-    /// What it was fitted to be.
+    /// The fitted value.
     pub value: f64,
-    /// What it stands for.
+    /// The meaning of the parameter.
     pub what: Cow<'static, str>,
-    /// The cells that it was fitted on.
+    /// The cells on which it was fitted.
     pub on: Cow<'static, str>,
 }

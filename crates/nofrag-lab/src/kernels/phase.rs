@@ -1,4 +1,4 @@
-//! What was counted in a phase, under the same names for a kernel in its guest and for the simulation beside it.
+//! Counts of a phase, under the same names for a kernel in its guest and for the simulation beside it.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,11 @@ use nofrag::units::Order;
 /// The phases of the workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum PhaseName {
-    /// All files are written.
+    /// All files are being written.
     Write,
-    /// They are read at random.
+    /// The files are read at random.
     Warm,
-    /// They still are, and huge pages are touched.
+    /// The files are still read, and huge pages are touched.
     Thp,
 }
 
@@ -28,31 +28,25 @@ impl PhaseName {
     }
 }
 
-/// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Count {
-    /// Fallbacks between types by requests of this type in this kind of zone, whose free block had so many pages.
+    /// Fallbacks between types by requests of this type in this kind of zone, with a free block of this size.
     Fallbacks(ZoneKind, Migratetype, Piece),
-    /// Units touched.
     Units,
-    /// Those that were huge.
+    /// Units that were huge.
     Huge,
-    /// Pages moved by compaction.
     Moved,
-    /// Attempts of callers at compaction that gave a block, and those that did not.
+    /// Attempts of callers at compaction that gave a block, and below, those that did not.
     CompactionsGave,
     CompactionsFailed,
-    /// Zones that were not compacted as that had failed lately.
+    /// Zones that were not compacted because a recent attempt had failed.
     Deferred,
-    /// Entries into direct reclaim, and pages reclaimed that way.
+    /// Entries into direct reclaim, and below, pages reclaimed that way.
     DirectCalls,
     DirectPages,
-    /// Pages that kswapd reclaimed.
     KswapdPages,
-    /// Wakes.
     KswapdWakes,
     KcompactdWakes,
-    /// Pages read from disk.
     Read,
 }
 
@@ -80,7 +74,7 @@ impl Count {
     }
 }
 
-/// How large a free block was that fell to another type.
+/// Size of a free block that fell to another type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Piece {
     /// Below order 4.
@@ -113,8 +107,8 @@ impl Piece {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Phase {
     pub(super) name: PhaseName,
-    /// From its beginning to its end; what is missing was not counted.
+    /// Counts from the phase's beginning to its end; a missing count was not taken.
     pub(super) counts: BTreeMap<Count, u64>,
-    /// Free blocks at its end by kind of zone and order; nodes together.
+    /// Free blocks at the phase's end by kind of zone and order; nodes together.
     pub(super) free: BTreeMap<ZoneKind, [u64; Order::COUNT]>,
 }

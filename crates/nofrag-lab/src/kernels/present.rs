@@ -1,4 +1,4 @@
-//! Tables of what was compared, and a picture of the huge share.
+//! Tables of the comparison, and a picture of the huge share.
 
 use nofrag::page::ZoneKind;
 
@@ -31,7 +31,7 @@ pub(super) fn sections(report: &KernelsReport) -> Vec<Section> {
     sections
 }
 
-/// How many counts of a cell agree, and how many are judged.
+/// Returns the number of counts of a cell that agree, and of those that are judged.
 fn tally(cell: &CellReport) -> [usize; 2] {
     let all = || cell.counts.iter().chain(&cell.free);
     let of = |meant| all().filter(|it| it.agreement == meant).count();
@@ -95,7 +95,7 @@ fn outcome(it: &Measure) -> Cell {
     Cell::judged(tone, it.outcome.name())
 }
 
-/// A bound as people read it; a relation of its own rounds to a millionth.
+/// Shows a bound as people read it; a relation of its own rounds to a millionth.
 fn must(relation: Relation) -> Cell {
     let text = match relation {
         Relation::Equals(value) => return plain(value).into(),
@@ -126,7 +126,7 @@ fn summary(report: &KernelsReport) -> Option<Section> {
     )
 }
 
-/// What does not come out, with what was tried.
+/// Shows the measures that do not come out, with the attempts at them.
 fn not_reproduced(report: &KernelsReport) -> Section {
     let missed = report.measures.iter().filter(|it| it.outcome == Outcome::NotReproduced);
     let tried = |it: &Measure| {
@@ -150,7 +150,7 @@ fn label(cell: &CellReport) -> String {
     format!("{} {}", cell.kernel, cell.factor)
 }
 
-/// A count of the last phase.
+/// Returns a count of the last phase.
 fn find<'a>(counts: &'a [Compared], what: &str) -> Option<&'a Compared> {
     counts.iter().find(|it| it.phase == PhaseName::Thp.name() && it.what == what)
 }
@@ -189,7 +189,6 @@ fn shares(report: &KernelsReport) -> Option<Section> {
     )
 }
 
-/// Columns of the picture.
 const PARTS: usize = 60;
 
 fn picture(report: &KernelsReport) -> Option<Section> {
@@ -227,12 +226,12 @@ fn picture(report: &KernelsReport) -> Option<Section> {
     })
 }
 
-/// The part of the scale from 0 to `most` that a value lies in.
+/// Returns the part of the scale from 0 to `most` that holds a value.
 fn part_of(value: f64, most: f64) -> usize {
     ((value / most * PARTS as f64) as usize).min(PARTS - 1)
 }
 
-/// A cell's counts, phase by phase.
+/// Shows a cell's counts, phase by phase.
 fn counts(cell: &CellReport) -> Option<Section> {
     let mut phase = "";
     let mut rows = Vec::new();
@@ -253,7 +252,7 @@ fn counts(cell: &CellReport) -> Option<Section> {
     )
 }
 
-/// Free blocks by order at the end, of each kernel's centre.
+/// Shows free blocks by order at the end, of each kernel's centre.
 fn free(report: &KernelsReport) -> Option<Section> {
     let mut rows = Vec::new();
     for cell in report.cells.iter().filter(|cell| cell.factor == CENTRE) {
@@ -287,7 +286,7 @@ fn free(report: &KernelsReport) -> Option<Section> {
     )
 }
 
-/// Every cell in a line.
+/// Shows every cell in one line.
 fn cells(report: &KernelsReport) -> Option<Section> {
     const SHOWN: usize = 4;
     let row = |cell: &CellReport| {

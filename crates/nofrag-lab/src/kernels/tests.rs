@@ -131,7 +131,7 @@ fn repeats_under_other_settings_are_refused() {
     assert!(error.contains("6.1-centre-r2.json: its settings"), "{error}");
 }
 
-/// The kernel's first centre of 6.1 in every cell, a little different for each seed.
+/// Simulates 6.1's first centre run in every cell, a little different for each seed.
 fn made_up(_: &Cell, _: u64, seed: u64) -> Result<Vec<Phase>, RunError> {
     let mut run = cell(guests(), "6.1-centre").runs[0].clone();
     for value in run.iter_mut().flat_map(|phase| phase.counts.values_mut()) {
@@ -144,7 +144,7 @@ fn report(options: &Options) -> Report {
     run(options, &shipped(), made_up, &Silent).unwrap()
 }
 
-/// Of the usual options, made once.
+/// A report of the usual options, made once.
 fn usual() -> &'static Report {
     static REPORT: OnceLock<Report> = OnceLock::new();
     REPORT.get_or_init(|| report(&Options::default()))
