@@ -1,4 +1,4 @@
-//! Which designs and programs there are, and from which end each design searches.
+//! Designs and programs, and the ends from which each design searches.
 
 use nofrag::mmap::{Direction, HugePages, Placement, PlacementPreset};
 
@@ -8,13 +8,13 @@ use crate::scenario::{Extent, ProgramInfo};
 
 /// First fit, against which the guard rule holds ours (docs/sources/mmap.md#oracle-11).
 pub(super) const FIRST_FIT: &str = "linux-2.4";
-/// The same downwards.
+/// First fit from the top downwards.
 pub(super) const FIRST_FIT_DOWN: &str = "linux-3.8";
-/// The cache without sizes, which the document is about.
+/// The cache without sizes, the subject of the document.
 pub(super) const CACHED: &str = "linux-2.5.44";
-/// What the document brought.
+/// The cache with sizes, the document's result.
 pub(super) const MERGED: &str = "linux-2.6.13";
-/// Multiples of a huge page aligned.
+/// Rules that align multiples of a huge page.
 pub(super) const HUGE_ALIGNED: &str = "linux-6.12";
 pub(super) const OURS: &str = "nofrag";
 
@@ -43,7 +43,6 @@ pub(super) const DESIGNS: [&str; 21] = [
     OURS,
 ];
 
-/// What a program does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Program {
     Leakme,
@@ -63,12 +62,12 @@ pub(super) enum Program {
     Survival,
 }
 
-/// A program as lists show it.
+/// Describes a program for lists.
 const fn spec(program: Program, name: &'static str, body: &'static str) -> (Program, ProgramInfo) {
     (program, ProgramInfo { name, bit: 1 << program as u64, body })
 }
 
-/// All programs: those of the document, those that came up around it, then those of 64 bits.
+/// All programs: those of the document, then its predecessors and successors, then those of 64 bits.
 pub(super) const SPECS: [(Program, ProgramInfo); 15] = [
     spec(
         Program::Leakme,
@@ -96,26 +95,24 @@ impl Program {
         SPECS[self as usize].1.name
     }
 
-    /// All programs.
     pub(super) fn all() -> impl Iterator<Item = Program> {
         SPECS.iter().map(|(program, _)| *program)
     }
 
-    /// Whether it runs in a space of 64 bits whose usual end is the upper one.
+    /// Returns true if it runs in a space of 64 bits whose usual end is the upper one.
     fn is_64_bit(self) -> bool {
         matches!(self, Program::Leakme64 | Program::Window | Program::Touched64)
     }
 }
 
-/// The random mixes.
 pub(super) const MIXES: [Program; 3] = [Program::Mix0, Program::Mix1, Program::Mix2];
 
-/// From which end a design searches.
+/// The end from which a design searches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum End {
     Up,
     Down,
-    /// Each class of requests has an end of its own.
+    /// Each class of requests has its own end.
     Both,
 }
 
@@ -127,7 +124,7 @@ impl End {
         }
     }
 
-    /// The end that a row of the published figures names.
+    /// Returns the end that a row of the published figures names.
     pub(super) fn published(ends: Ends) -> End {
         match ends {
             Ends::Up => End::Up,
@@ -137,7 +134,7 @@ impl End {
     }
 }
 
-/// The name of a design's row: downwards is said, upwards and both ends are not.
+/// Returns the name of a design's row: it says downwards, but neither upwards nor both ends.
 pub(super) fn named(design: &str, end: End) -> String {
     match end {
         End::Down => format!("{design}{}", names::DOWNWARDS),
@@ -145,7 +142,7 @@ pub(super) fn named(design: &str, end: End) -> String {
     }
 }
 
-/// From which ends a placement searches.
+/// Returns the ends from which a placement searches.
 fn ends(placement: Placement) -> &'static [End] {
     match placement {
         Placement::TwoEndedFirst | Placement::TwoEnded => &[End::Both],
@@ -161,8 +158,8 @@ fn ends(placement: Placement) -> &'static [End] {
     }
 }
 
-/// From which ends a design runs a program. Where addresses are plenty, each runs from its last kernels' end; rules of
-/// later kernels that give the addresses of first fit upwards run downwards only, as they did.
+/// Returns the ends from which a design runs a program. Where addresses are plenty, each runs from its last kernels'
+/// end; rules of later kernels that give the addresses of first fit upwards run downwards only, as they did.
 pub(super) fn ends_of(program: Program, preset: &PlacementPreset) -> Vec<End> {
     let all = ends(preset.placement);
     let last = all[all.len() - 1];
@@ -183,8 +180,8 @@ pub(super) fn ends_of(program: Program, preset: &PlacementPreset) -> Vec<End> {
     }
 }
 
-/// Whether a design takes part in a program from this end. Nobody has huge pages in 32 bits; all else runs with
-/// `--full`, and what a default run keeps is chosen here.
+/// Returns true if a design takes part in a program from this end. No process has huge pages in 32 bits; all other
+/// pairs run with `--full`, and the ones of a default run are chosen here.
 pub(super) fn takes_part(
     program: Program,
     preset: &PlacementPreset,
@@ -198,7 +195,7 @@ pub(super) fn takes_part(
     applies && (extent == Extent::Full || is_in_subset(program, placement, end))
 }
 
-/// Whether a rule of Linux aligns to huge pages of its own accord.
+/// Returns true if a rule of Linux aligns to huge pages of its own accord.
 pub(super) fn asks_for_huge_pages(placement: Placement) -> bool {
     matches!(
         placement,
@@ -207,7 +204,7 @@ pub(super) fn asks_for_huge_pages(placement: Placement) -> bool {
     )
 }
 
-/// What a default run keeps: what differs, what was published, and what ends soon.
+/// Returns true for the pairs of a default run: those that differ, that were published, and that end soon.
 fn is_in_subset(program: Program, placement: Placement, end: End) -> bool {
     // Where nothing grows down, and no huge pages count, these place as the tree of 3.8 does.
     let as_others = matches!(
@@ -226,7 +223,7 @@ fn is_in_subset(program: Program, placement: Placement, end: End) -> bool {
         placement,
         Placement::ExactAligned | Placement::ExactAlignedBest | Placement::FewestLostUnits
     );
-    // Patches upon 2.6.12, of which nobody has published more than what they did upwards.
+    // Patches upon 2.6.12, of which only results upwards were published.
     let never_down = end == End::Down
         && matches!(placement, Placement::CoalescingUnmap | Placement::CachedHoleSizePosted);
     match program {
@@ -254,7 +251,7 @@ fn is_in_subset(program: Program, placement: Placement, end: End) -> bool {
     }
 }
 
-/// The rules without which the story cannot be told.
+/// Returns true for the rules without which the story cannot be told.
 fn is_milestone(placement: Placement) -> bool {
     matches!(
         placement,
@@ -270,7 +267,7 @@ fn is_milestone(placement: Placement) -> bool {
     )
 }
 
-/// Rules with words of memory, which walk over areas.
+/// Returns true for rules with words of memory, which walk over areas.
 fn is_cached(placement: Placement) -> bool {
     matches!(
         placement,

@@ -1,5 +1,5 @@
-//! What a run must confirm: areas, holes and visits as published and simulated (docs/sources/mmap.md#outcomes), and
-//! targets of ours (mmap.md#g3).
+//! Claims that a run must confirm: areas, holes and visits as published and simulated (docs/sources/mmap.md#outcomes),
+//! and targets of ours (mmap.md#g3).
 //!
 //! The published counts hold for the published number of iterations and the published generator; with others, only
 //! claims of any size are judged.
@@ -19,12 +19,12 @@ use crate::oracle::{Kind, Oracle, Relation};
 use crate::report::{Measurement, Report};
 use crate::sha256::sha256;
 
-/// The row of a design that searches from this end.
+/// Returns the name of the row of a design that searches from this end.
 pub(super) fn row_name(design: &str, ends: Ends) -> String {
     named(design, End::published(ends))
 }
 
-/// Judges everything that was measured.
+/// Judges all measurements.
 pub(super) fn judge(plan: &Plan, report: &mut Report) {
     let figures = figures::wander_2005();
     let mut judge = Judge { report, oracles: Vec::new() };
@@ -53,12 +53,12 @@ struct Judge<'a> {
     oracles: Vec<Oracle>,
 }
 
-/// A figure that was published to this unit.
+/// Allows the rounding of a figure that was published to this unit.
 fn rounded(published: f64, unit: f64) -> Relation {
     Relation::Between(published - unit / 2.0, published + unit / 2.0)
 }
 
-/// A program in the ids of claims, short enough for a column beside the claim.
+/// Returns a program's name in the ids of claims, short enough for a column beside the claim.
 fn short(program: Program) -> &'static str {
     match program {
         Program::LeakmeLibs => "libs",
@@ -77,7 +77,7 @@ fn equals(value: u64) -> Relation {
     Relation::Equals(value as f64)
 }
 
-/// Mebibytes were published in whole ones from 100 on, or with one digit.
+/// Allows the rounding of mebibytes: published as whole ones from 100 on, or with one digit.
 fn mebibytes(published: f64) -> Relation {
     rounded(published, if published.fract() == 0.0 { 1.0 } else { 0.1 })
 }
@@ -122,7 +122,7 @@ impl Judge<'_> {
         self.exact(id, claim, (differ + missing) as f64, Relation::Equals(0.0));
     }
 
-    /// Judges the digest of all areas as lines of so many digits.
+    /// Judges the digest of all areas as lines of addresses with `digits` digits.
     fn digested(&mut self, (program, row): (Program, &str), digits: usize, expected: &str) {
         let Some(areas) = self.row(program, row).and_then(areas) else { return };
         let mut text = String::new();
@@ -167,7 +167,7 @@ impl Judge<'_> {
         }
     }
 
-    /// 2N stack areas cost first fit N^2 visits, and both words of memory make it quick.
+    /// Checks that 2N stack areas cost first fit N^2 visits, and that both words of memory make it quick.
     fn stacks(&mut self) {
         let program = Program::Stacks;
         if let Some(threads) = self.count(program, FIRST_FIT, names::MAPS) {
@@ -193,8 +193,8 @@ impl Judge<'_> {
         }
     }
 
-    /// Molnar's first hole skips what is full, and so places as first fit does; and so do the exact trees downwards
-    /// among themselves.
+    /// Checks that Molnar's first hole, which skips full areas, places as first fit does; and that the exact trees
+    /// agree with each other downwards.
     fn same_addresses(&mut self) {
         let alike = [
             (FIRST_FIT.to_owned(), "molnar-2002".to_owned()),
@@ -327,7 +327,7 @@ impl Judge<'_> {
         }
     }
 
-    /// What ours is to reach in 64 bits and among what never merges.
+    /// Judges our targets in 64 bits and among areas that never merge.
     fn targets(&mut self) {
         let at = (Program::Leakme64, OURS);
         self.counted(at, "areas", names::AREAS, Relation::AtMost(5.0));
@@ -343,7 +343,7 @@ impl Judge<'_> {
         self.counted(steps, "steps", names::STEPS, Relation::AtMost(20.0));
     }
 
-    /// On no trace more than one percent worse than first fit.
+    /// Checks that ours is on no trace more than one percent worse than first fit.
     fn guard_rule(&mut self) {
         let bounded = [
             Program::Leakme,
@@ -367,7 +367,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Areas no more than best fit leaves, and a largest hole no smaller than first fit's.
+    /// Checks that areas are no more than best fit leaves, and the largest hole no smaller than first fit's.
     fn targets_of_mixes(&mut self) {
         for program in MIXES {
             let areas = self.count(program, "best-fit", names::AREAS);
@@ -389,12 +389,12 @@ impl Judge<'_> {
     }
 }
 
-/// A window over what lives in it.
+/// Returns a window over the live memory in it.
 pub(super) fn survival_ratio(window_mib: f64) -> f64 {
     window_mib / (LEAKME_LIVE as f64 / MIB as f64)
 }
 
-/// The areas that a row has noted, in bytes.
+/// Returns the areas that a row has noted, in bytes.
 fn areas(row: &Measurement) -> Option<Vec<Bounds>> {
     let [starts, ends] = [names::STARTS, names::ENDS].map(|name| row.series.get(name));
     let pairs = starts?.iter().zip(ends?);

@@ -1,5 +1,5 @@
-//! Runs the chosen programs under the chosen designs: first everything for its counts, several runs at a time, then
-//! some of it again for its times, one run after the other.
+//! Runs the chosen programs under the chosen designs: first all of them for their counts, several runs at a time, then
+//! some of them again for their times, one run after the other.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,10 +21,10 @@ use crate::report::Measurement;
 use crate::scenario::{Extent, Progress, RunError, turn};
 use crate::stats::Spread;
 
-/// Iterations of leakme for which the published counts hold. Other programs scale with them.
+/// Iterations of leakme for which the published counts hold. Other programs scale with this number.
 pub(super) const PUBLISHED_LOOPS: u64 = 1_000_000;
 
-/// How much is compared.
+/// Extent of a comparison of placements.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) designs: Vec<PlacementPreset>,
@@ -33,7 +33,7 @@ pub(super) struct Plan {
     pub(super) seed: u64,
     pub(super) repeats: usize,
     pub(super) loops: u64,
-    /// Runs at a time.
+    /// Number of runs at a time.
     pub(super) threads: usize,
 }
 
@@ -45,12 +45,12 @@ struct Job {
     end: End,
 }
 
-/// What a run has shown.
+/// Counts and courses of a run.
 #[derive(Debug)]
 struct Ran {
     counts: BTreeMap<String, f64>,
     series: BTreeMap<String, Vec<f64>>,
-    /// Of all addresses, where one process shows them.
+    /// Digest of all addresses, where a single process has them.
     digest: Option<u64>,
     maps: u64,
     ns: f64,
@@ -75,7 +75,7 @@ impl Plan {
         jobs
     }
 
-    /// The rows of a report, in the order of designs, each with the ends from which it runs.
+    /// Returns the rows of a report, in the order of designs, each with the ends from which it runs.
     pub(super) fn rows(&self) -> Vec<String> {
         let mut rows = Vec::new();
         for preset in &self.designs {
@@ -94,7 +94,6 @@ impl Plan {
     }
 }
 
-/// Runs the plan.
 pub(super) fn compare(plan: &Plan, progress: &dyn Progress) -> Result<Vec<Measurement>, RunError> {
     let jobs = plan.jobs();
     let timed = jobs.iter().filter(|job| TIMED.contains(&job.program)).count();
@@ -116,7 +115,7 @@ pub(super) fn compare(plan: &Plan, progress: &dyn Progress) -> Result<Vec<Measur
     Ok(rows.filter_map(|((job, ran), times)| gather(plan, job, ran, times)).collect())
 }
 
-/// Whether a run is worth timing: those that end early show what mapping costs, and little of unmapping.
+/// Returns true if a run is worth timing: one that ends early shows the cost of mapping, and little of unmapping.
 fn is_timed(job: &Job, ran: &Ran) -> bool {
     let failed = ran.counts.get(names::FAILS_AT).copied().unwrap_or(0.0);
     TIMED.contains(&job.program) && (failed == 0.0 || failed >= TIMED_LOOPS as f64)
@@ -153,7 +152,7 @@ fn trouble(job: &Job, why: &Failure) -> RunError {
     RunError::Engine { design, program, why: why.to_string() }
 }
 
-/// Runs all jobs, `plan.threads` at a time, and returns what they showed in their order.
+/// Runs all jobs, `plan.threads` at a time, and returns their results in their order.
 fn count(plan: &Plan, jobs: &[Job], progress: &dyn Progress) -> Result<Vec<Ran>, RunError> {
     let order = longest_first(jobs);
     let next = AtomicUsize::new(0);
@@ -164,7 +163,7 @@ fn count(plan: &Plan, jobs: &[Job], progress: &dyn Progress) -> Result<Vec<Ran>,
             let (sender, next, order) = (sender.clone(), &next, &order);
             scope.spawn(move || {
                 while let Some(at) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    // Nobody listens any more once a run has failed.
+                    // The receiver is gone once a run has failed.
                     if sender.send((*at, run(plan, &jobs[*at], plan.loops))).is_err() {
                         break;
                     }
@@ -181,7 +180,7 @@ fn count(plan: &Plan, jobs: &[Job], progress: &dyn Progress) -> Result<Vec<Ran>,
     Ok(results.into_iter().flatten().collect())
 }
 
-/// The jobs by falling expected length, so that no long one is left when the others are done.
+/// Orders the jobs by falling expected length, so that no long one remains when the others are done.
 fn longest_first(jobs: &[Job]) -> Vec<usize> {
     let weight = |job: &Job| match job.program {
         Program::Stacks if job.preset.name == FIRST_FIT => 9,
@@ -202,15 +201,15 @@ const STATIC: [[u64; 2]; 3] =
 const STATIC_4: [[u64; 2]; 3] =
     [[0x0804_8000, 0x080a_3000], [0x080a_3000, 0x080a_5000], [0xfffe_c000, 0xffff_e000]];
 
-/// Where the areas of a static program end.
+/// Page behind the areas of a static program.
 const ABOVE_PROGRAM: u64 = 0x0a00_0000 / PAGE;
 
-/// 1.3125 MiB.
+/// Pages of the libraries: 1.3125 MiB.
 const LIBRARIES: u64 = 336;
 
 const COMPAT_TOP: u64 = 0xf7ff_e000;
 
-/// A 32-bit task.
+/// Layout and window of a 32-bit task.
 fn compat(end: End) -> (Layout, Span) {
     let up = Layout::COMPAT_UP;
     let down = Layout { direction: Direction::Down, top: Vpn(COMPAT_TOP / PAGE), ..up };
@@ -221,7 +220,7 @@ fn compat(end: End) -> (Layout, Span) {
     (layout, window.expect("the window is not empty"))
 }
 
-/// The window of the random mixes: it ends at the base of searches downwards.
+/// Layout and window of the random mixes: the window ends at the base of searches downwards.
 fn mixed(end: End) -> (Layout, Span) {
     let (layout, _) = compat(end);
     let window = Span::new(layout.base.0, COMPAT_TOP / PAGE).expect("the window is not empty");
@@ -232,7 +231,7 @@ fn mixed(end: End) -> (Layout, Span) {
     }
 }
 
-/// A 64-bit task. Where huge pages decide, its top is that of the published areas.
+/// Layout and window of a 64-bit task. Where huge pages decide, its top is that of the published areas.
 fn long(job: &Job) -> (Layout, Span) {
     let top =
         if asks_for_huge_pages(job.preset.placement) { 0x7fff_f7ff_7000 } else { 0x7fff_f7ff_d000 };
@@ -243,7 +242,7 @@ fn long(job: &Job) -> (Layout, Span) {
     (layout, layout.all().expect("the window is not empty"))
 }
 
-/// A 64-bit task that may use 3 GiB.
+/// Layout and window of a 64-bit task that may use 3 GiB.
 fn three_gib(end: End) -> (Layout, Span) {
     let window = survival::window(end, 3 * 1024);
     (Layout::window(window, end.direction()), window)
@@ -251,7 +250,7 @@ fn three_gib(end: End) -> (Layout, Span) {
 
 fn run(plan: &Plan, job: &Job, loops: u64) -> Result<Ran, Failure> {
     let begin = Instant::now();
-    // Of these nothing was published that needs more.
+    // No published result of these needs more.
     let fewer = loops.div_ceil(if plan.extent == Extent::Full { 1 } else { 10 });
     match job.program {
         Program::Leakme | Program::LeakmeLibs => run_leakme(job, compat(job.end), loops, begin),
@@ -288,10 +287,9 @@ fn finish(process: &Process, begin: Instant) -> Ran {
     Ran { counts, series: BTreeMap::new(), digest, maps, ns }
 }
 
-/// When the occupancy of the window is looked at.
+/// Iterations after which the occupancy of the window is noted.
 const LOOKS: [u64; 7] = [600, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000];
 
-/// Columns of the picture.
 pub(super) const PARTS: usize = 76;
 
 fn run_leakme(
@@ -406,7 +404,7 @@ fn run_survival(plan: &Plan, job: &Job, begin: Instant) -> Result<Ran, Failure> 
     Ok(Ran { counts, series: BTreeMap::new(), digest: None, maps: 1, ns })
 }
 
-/// The window that was published for a design, on this grid.
+/// Returns the window that was published for a design, on this grid.
 fn published_window(figures: &Wander2005, job: &Job, grid: Grid) -> Option<u64> {
     let of_job = figures.survival.iter().filter(|row| {
         End::published(row.direction) == job.end

@@ -1,22 +1,24 @@
-//! `mmap-holes-2005`: Wander's and Chen's "Avoiding mmap fragmentation", what came before, what came after, and ours.
+//! `mmap-holes-2005`: Wander's and Chen's "Avoiding mmap fragmentation", with its predecessors, its successors, and
+//! ours.
 //!
-//! Where a mapping is placed decides whether a process can still map tomorrow. Until 2002 Linux took the first hole
-//! that fits, and walked over all areas to find it; with 20,000 thread stacks that took half a minute. A word that
-//! remembers where the last search ended (`free_area_cache`) made it quick, and left holes behind that it never looked
-//! at again: leakme, with 92 % of its window live, died after 52,624 iterations. The document adds a second word, the
-//! size of the largest hole below the first (`cached_hole_size`), and pulls the first word back when space is freed.
+//! The place of a mapping decides whether a process can still map tomorrow. Until 2002 Linux took the first hole that
+//! fits, and walked over all areas to find it; with 20,000 thread stacks that took half a minute. A word that remembers
+//! where the last search ended (`free_area_cache`) made it quick, and left holes behind that it never looked at again:
+//! leakme, with 92 % of its window live, died after 52,624 iterations. The document adds a second word, the size of the
+//! largest hole below the first (`cached_hole_size`), and pulls the first word back when space is freed.
 //!
-//! All of it is arithmetic: areas, holes and visits follow from the rules, and are held to the published ones exactly.
-//! Times are those of our index of areas, not of a kernel's, and are compared as ratios.
+//! The comparison is arithmetic: areas, holes and visits follow from the rules, and are held to the published ones
+//! exactly. Times are those of our index of areas, not of a kernel's, and are compared as ratios.
 //!
-//! What came after is here too: the trees of 3.8 and 6.1, which are first fit again, and the alignment of multiples of
-//! 2 MiB since 6.7, which costs more address space than the two words ever did. Ours keeps those apart from the rest.
+//! The successors are here, too: the trees of 3.8 and 6.1, which are first fit again, and the alignment of multiples of
+//! 2 MiB since 6.7, which costs more address space than the two words ever did. Ours keeps those multiples apart from
+//! the rest.
 //!
 //! Rules, programs and outcomes, with their origins: docs/sources/mmap.md.
 //!
 //! - [`catalogue`]: designs, programs, ends. [`process`]: a space and a tally. [`workloads`]: the programs.
-//! - [`survival`]: the smallest window. [`compare`]: runs them. [`claims`]: what a run must confirm.
-//!   [`present`]: tables and pictures.
+//! [`survival`]: the smallest window. [`compare`]: runs them. [`claims`]: claims that a run must confirm. [`present`]:
+//! tables and pictures.
 
 mod catalogue;
 mod claims;
@@ -41,7 +43,6 @@ use crate::scenario::{
 use crate::shortfall::Expected;
 use nofrag_show::Section;
 
-/// The scenario.
 #[derive(Clone, Copy, Debug)]
 pub struct MmapHoles2005;
 
@@ -120,7 +121,7 @@ fn plan(options: &Options) -> Result<Plan, RunError> {
     }
 }
 
-/// The designs that are wanted; a version of Linux stands for the newest rule set not newer than it.
+/// Resolves the wanted designs; a version of Linux stands for the newest rule set not newer than it.
 fn choose(wanted: &[String]) -> Result<Vec<PlacementPreset>, RunError> {
     let resolve = |name: &String| MmapHoles2005.design_of(name).map_or(name.clone(), str::to_owned);
     let wanted: Vec<String> = wanted.iter().map(resolve).collect();

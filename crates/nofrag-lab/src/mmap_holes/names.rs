@@ -3,12 +3,12 @@
 pub(super) const NS_PER_PAIR: &str = "ns per map and unmap";
 pub(super) const NS_PER_MAP: &str = "ns per map";
 
-/// Follows the name of a design that searches from the top.
+/// Suffix to the name of a design that searches from the top.
 pub(super) const DOWNWARDS: &str = ", down";
 
 pub(super) const AREAS: &str = "areas at end";
 pub(super) const PEAK_AREAS: &str = "areas at peak";
-/// Zero if it never fails.
+/// Zero if the program never fails.
 pub(super) const FAILS_AT: &str = "iteration that found no place";
 pub(super) const FAILURES: &str = "requests that found no place";
 pub(super) const MAPS: &str = "maps";
@@ -25,7 +25,7 @@ pub(super) const MOST_VISITS: &str = "most visits of one map";
 pub(super) const STEPS: &str = "steps in the index per map";
 pub(super) const MOST_STEPS: &str = "most steps of one map";
 
-/// Which of the five regions is taken; zero for a place beyond them.
+/// Number of the region that is taken; zero for a place beyond the five.
 pub(super) const AFTER_4_2_3: &str = "region after frees of 4, 2, 3";
 pub(super) const LARGER_BETWEEN: &str = "region after a larger request";
 

@@ -1,4 +1,4 @@
-//! Tables and pictures of this scenario. A row is a design, so that all of them fit into a hundred columns.
+//! Tables and pictures of this scenario. A row is a design, so that the table fits into a hundred columns.
 
 use super::catalogue::{
     CACHED, FIRST_FIT, FIRST_FIT_DOWN, HUGE_ALIGNED, MERGED, MIXES, OURS, Program,
@@ -15,13 +15,13 @@ use nofrag_show::{
     Cell, OccupancyMap, Paint, Section, cells, count, duration, fixed, number, ratio, table_of,
 };
 
-/// Lines of a map that are not leakme's: its text, data, heap and stack, and the kernel's page.
+/// Lines of a map that are not leakme's: the program's text, data, heap and stack, and the kernel's page.
 const OWN_LINES: f64 = 5.0;
 
 /// Threads of the published run.
 const THREADS: f64 = 20_000.0;
 
-/// Sets the published times of test_str02 beside what was run; everything else that was published is a count.
+/// Sets the published times of test_str02 beside the measured ones; all other published figures are counts.
 pub(super) fn compare_published(report: &mut Report) {
     let figures = figures::wander_2005();
     let compared = [
@@ -48,7 +48,7 @@ pub(super) fn compare_published(report: &mut Report) {
     report.comparisons = comparisons.collect();
 }
 
-/// Notes what weakens or explains the result.
+/// Notes facts that weaken or explain the result.
 pub(super) fn take_notes(plan: &Plan, report: &mut Report) {
     report.notes.push(
         "addresses only, over our index of areas: what Linux spends on everything else in mmap is not here, and \
@@ -125,7 +125,7 @@ fn designs_table(
     table_of(title, caption, 1, &[&["design"], columns].concat(), rows)
 }
 
-/// The published row that names this row of ours.
+/// Returns the published row that names this row of ours.
 fn published_row<'a, T>(
     all: &'a [T],
     row: &str,
@@ -137,12 +137,12 @@ fn published_row<'a, T>(
     })
 }
 
-/// The address space over time.
+/// Shows the address space over time.
 fn pictures(report: &Report) -> Vec<Section> {
     let down = |design| row_name(design, Ends::Down);
     let in_32_bits = [FIRST_FIT, CACHED, "wander-2005", MERGED, OURS].map(str::to_owned);
     let in_64_bits = [down(FIRST_FIT_DOWN), down(HUGE_ALIGNED), OURS.to_owned()];
-    // Who names a few designs wants to see those; of many, the ones that tell the story.
+    // A user who names a few designs wants to see those; of many, the ones that tell the story are shown.
     let chosen = &report.settings.designs;
     let few = chosen.len() <= in_32_bits.len();
     let of = |usual: &[String]| if few { chosen.clone() } else { usual.to_vec() };
@@ -200,7 +200,7 @@ fn picture(
     })
 }
 
-/// Lines of the map of leakme, as it was published.
+/// Shows lines of the map of leakme, as it was published.
 fn map_lines(report: &Report, figures: &Wander2005) -> Option<Section> {
     let row = |published: &figures::MapLines| {
         let measured = measured(report, Program::Leakme, &published.design)?;
@@ -230,7 +230,7 @@ fn map_lines(report: &Report, figures: &Wander2005) -> Option<Section> {
     )
 }
 
-/// "end/peak", and the iteration that found no place.
+/// Shows "end/peak", and the iteration that found no place.
 fn ends_and_peak(measured: &Measurement) -> Option<Cell> {
     let [end, peak] = [names::AREAS, names::PEAK_AREAS].map(|name| measured.count(name));
     let failed = measured.count(names::FAILS_AT).filter(|at| *at > 0.0);
@@ -239,13 +239,13 @@ fn ends_and_peak(measured: &Measurement) -> Option<Cell> {
     Some(Cell::about(end, format!("{end}/{}{failed}", count(peak?))))
 }
 
-/// The iteration that found no place is left out, for want of room: it is a claim.
+/// Shows the published areas. The iteration that found no place is left out, for want of room: it is a claim.
 fn published_ends(published: &EndAndPeak) -> Cell {
     let [end, peak] = published.areas;
     Cell::About(end as f64, format!("{end}/{peak}"))
 }
 
-/// Visits of areas, or steps in the index for designs that walk over none.
+/// Shows visits of areas, or steps in the index for designs that walk over none.
 fn effort(measured: &Measurement) -> Option<Cell> {
     let [visits, steps] = [names::VISITS, names::STEPS].map(|name| measured.count(name));
     match (visits?, steps?) {
@@ -540,7 +540,7 @@ fn survival(report: &Report, figures: &Wander2005) -> Option<Section> {
     )
 }
 
-/// Programs whose times say something about a rule; of those that are not timed in turn, one run beside others.
+/// Programs whose times say something about a rule; of those that are not timed in turn, a single run beside others.
 const TIMES: [Program; 5] =
     [TIMED[0], TIMED[1], Program::Unmergeable1k, Program::Unmergeable10k, Program::Mix0];
 

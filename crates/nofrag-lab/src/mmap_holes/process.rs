@@ -18,7 +18,7 @@ pub(super) const MIB: u64 = (1 << 20) / PAGE;
 /// Pages of a huge page.
 pub(super) const HUGE: u64 = 2 * MIB;
 
-/// Why a program did not come to its end.
+/// The reason why a program did not come to its end.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub(super) enum Failure {
     #[error("a mapping failed: {0}")]
@@ -31,7 +31,7 @@ pub(super) enum Failure {
     NoPlace,
 }
 
-/// Whether the program writes to what it maps.
+/// Tells whether the program writes to its mappings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Writes {
     Nothing,
@@ -62,18 +62,18 @@ fn mixed(digest: u64, address: u64) -> u64 {
 /// An address space with a tally.
 pub(super) struct Process {
     pub(super) space: AddressSpace,
-    /// Where mappings belong: what is placed elsewhere counts as not placed.
+    /// Range of valid mappings: one placed elsewhere counts as not placed.
     window: Span,
-    /// From where the placement searches.
+    /// The end from which the placement searches.
     end: End,
-    /// Areas that stood there before the first mapping; they are not counted.
+    /// Areas from before the first mapping; they are not counted.
     standing: Vec<Span>,
     memory: Attributes,
     writes: Writes,
     tally: Tally,
 }
 
-/// What is left of a window.
+/// Areas and holes in a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Survey {
     pub(super) live: u64,
@@ -100,7 +100,7 @@ impl Process {
         }
     }
 
-    /// The same, but nothing merges with anything.
+    /// Returns the same process, but with mappings that never merge.
     pub(super) fn unmergeable(self) -> Process {
         Process { memory: self.memory.with(AreaFlags::OPAQUE), ..self }
     }
@@ -109,7 +109,7 @@ impl Process {
         Process { writes, ..self }
     }
 
-    /// Puts an area of the program itself where it belongs, from byte to byte.
+    /// Puts an area of the program itself at its place, from byte to byte.
     pub(super) fn stand(&mut self, [from, to]: [u64; 2]) -> Result<(), Failure> {
         let span = Span::new(from / PAGE, to / PAGE).expect("the areas of a program are not empty");
         let attributes = Attributes::anonymous(Protection::READ_EXECUTE).with(AreaFlags::OPAQUE);
@@ -128,7 +128,7 @@ impl Process {
         Ok(())
     }
 
-    /// Maps pages where the placement says; `None` if there is no place, or only one outside the window.
+    /// Maps pages where the placement decides; `None` if there is no place, or only one outside the window.
     #[inline]
     pub(super) fn map(&mut self, pages: u64) -> Result<Option<Vpn>, Failure> {
         let before = *self.space.counters();
@@ -184,7 +184,7 @@ impl Process {
         Ok(())
     }
 
-    /// The peak is looked for after each mapping, as the simulations did.
+    /// Takes the peak after each mapping, as the simulations did.
     #[inline]
     fn note_areas(&mut self) {
         let areas = self.space.area_count() - self.standing.len();
@@ -204,14 +204,14 @@ impl Process {
         self.tally.maps
     }
 
-    /// The areas that the program mapped, ascending.
+    /// Returns the areas that the program mapped, ascending.
     pub(super) fn areas(&self) -> impl Iterator<Item = Span> + '_ {
         let spans = self.space.areas().map(|area| Span::new(area.start.0, area.end().0));
         let spans = spans.map(|span| span.expect("areas are not empty"));
         spans.filter(|span| !self.standing.contains(span))
     }
 
-    /// What is left of the window now. O(n).
+    /// Surveys the window. O(n).
     pub(super) fn survey(&self) -> Survey {
         let mut survey = Survey::default();
         let mut at = self.window.start();
@@ -237,7 +237,7 @@ impl Process {
             }
         }
         survey.add(self.window.end() - at);
-        // Between two ends that grow towards each other lies room that was never used, and no hole that was left.
+        // Between two ends that grow towards each other lies unused room, not an abandoned hole.
         if self.end == End::Both && survey.holes > 0 {
             survey.holes -= 1;
             survey.hole_pages -= frontier;
@@ -245,7 +245,7 @@ impl Process {
         survey
     }
 
-    /// Everything counted, and what is left of the window.
+    /// Returns all counts, and the areas and holes of the window.
     pub(super) fn counts(&self) -> BTreeMap<String, f64> {
         let Tally { maps, failures, multiples, aligned, visits, steps, .. } = self.tally;
         let survey = self.survey();
@@ -272,12 +272,12 @@ impl Process {
         counts.map(|(name, count)| (name.to_owned(), count)).into()
     }
 
-    /// A digest of all addresses in the order in which they were handed out.
+    /// Returns a digest of all addresses in the order in which they were handed out.
     pub(super) const fn digest(&self) -> u64 {
         self.tally.digest
     }
 
-    /// The share of each of so many equal parts of the window that is in use. O(n).
+    /// Returns the share in use of each of `parts` equal parts of the window. O(n).
     pub(super) fn occupancy(&self, parts: usize) -> Vec<f64> {
         let mut shares = vec![0.0; parts];
         let width = self.window.len() as f64 / parts as f64;

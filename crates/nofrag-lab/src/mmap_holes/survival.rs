@@ -1,8 +1,8 @@
 //! The smallest window in which leakme survives (docs/sources/mmap.md#survival).
 //!
-//! What survives in some window need not survive in a larger one, so that the smallest is found by trying the windows
-//! of a grid from below. Where it was published, a default run tries that window and the one below it; `--full` tries
-//! all of them.
+//! A placement that survives in some window need not survive in a larger one, so that the smallest is found by trying
+//! the windows of a grid from below. Where it was published, a default run tries that window and the one below it;
+//! `--full` tries all of them.
 
 use nofrag::mmap::{Layout, Placement};
 use nofrag::ranges::Span;
@@ -16,7 +16,7 @@ use super::workloads::leakme;
 pub(super) struct Grid {
     first_mib: u64,
     coarse_above_mib: u64,
-    /// How long leakme must survive.
+    /// Number of iterations that leakme must survive.
     pub(super) iterations: u64,
 }
 
@@ -29,7 +29,7 @@ impl Grid {
     /// The last window worth trying.
     const LAST_MIB: u64 = 3100;
 
-    /// The same, survived for no longer than this.
+    /// Returns the same grid with no more iterations than these.
     pub(super) fn at_most(self, iterations: u64) -> Grid {
         Grid { iterations: self.iterations.min(iterations), ..self }
     }
@@ -45,7 +45,7 @@ impl Grid {
     }
 }
 
-/// How thoroughly a window is looked for.
+/// Thoroughness of the search for a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Search {
     /// Every window of the grid, from below.
@@ -54,7 +54,8 @@ pub(super) enum Search {
     Around(u64),
 }
 
-/// The smallest window of the grid in which leakme survives under this placement; `None` if it is none of them.
+/// Returns the smallest window of the grid in which leakme survives under this placement; `None` if it survives in
+/// none.
 pub(super) fn smallest_window(
     placement: Placement,
     end: End,
@@ -77,10 +78,10 @@ pub(super) fn smallest_window(
     Ok(None)
 }
 
-/// Above 4 GiB, so that the rules of 64 bits hold; the distance is a multiple of every alignment.
+/// Base above 4 GiB, so that the rules of 64 bits hold; the distance is a multiple of every alignment.
 const ABOVE: u64 = 1 << 40;
 
-/// Where a window of so many MiB lies: the simulations had it end or begin here.
+/// Returns the range of a window of `mib` MiB: the simulations had it end or begin here.
 pub(super) fn window(end: End, mib: u64) -> Span {
     let pages = mib * MIB;
     let start = match end {

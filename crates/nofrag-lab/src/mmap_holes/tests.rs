@@ -2,7 +2,7 @@ use super::*;
 use crate::oracle::{Kind, Oracle};
 use crate::scenario::{Extent, Silent};
 
-/// A run that ends at once.
+/// Options of a run that ends at once.
 fn small(mask: &str) -> Options {
     let mask = Some(mask.to_owned());
     Options { mask, repeat: Some(2), loops: Some(3_000), threads: Some(2), ..Options::default() }

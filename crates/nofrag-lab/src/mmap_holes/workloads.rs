@@ -9,7 +9,7 @@ use super::process::{Failure, MIB, PAGE, Process};
 pub(super) struct Xorshift(u64);
 
 impl Xorshift {
-    /// The state that the simulations began with; the seed chooses another one if it is not zero.
+    /// Starts in the state of the simulations, or in another one if the seed is not zero.
     pub(super) fn new(seed: u64) -> Xorshift {
         const PUBLISHED: u64 = 88_172_645_463_325_252;
         // Any state but zero will do; multiplying by an odd number and setting a bit keeps seeds apart.
@@ -26,13 +26,13 @@ impl Xorshift {
     }
 }
 
-/// Slots of leakme.
 pub(super) const SLOTS: usize = 600;
 
-/// How many iterations after a slot's mapping its unmapping comes.
+/// Number of iterations between the mapping and the unmapping of a slot.
 const LIFETIME: usize = 540;
 
-/// Pages that live at once in leakme, on average: which of the 600 slots are the 540 live ones moves them a little.
+/// Pages that live at once in leakme, on average; the choice of the 540 live ones among the 600 slots moves them a
+/// little.
 pub(super) const LEAKME_LIVE: u64 = LIFETIME as u64 * eight_slots() / 8;
 
 const fn eight_slots() -> u64 {
@@ -44,7 +44,7 @@ const fn eight_slots() -> u64 {
     pages
 }
 
-/// Pages of a slot: its number modulo eight in MiB, or 9,500,000 bytes.
+/// Returns the pages of a slot: its number modulo eight in MiB, or 9,500,000 bytes.
 pub(super) const fn leakme_pages(slot: usize) -> u64 {
     match slot % 8 {
         0 => 9_500_000_u64.div_ceil(4096),
@@ -76,19 +76,19 @@ pub(super) fn leakme(
     Ok(None)
 }
 
-/// A request that must find a place.
+/// Maps pages that must find a place.
 fn must_map(process: &mut Process, pages: u64) -> Result<Vpn, Failure> {
     process.map(pages)?.ok_or(Failure::NoPlace)
 }
 
-/// leakme4: 128 maps of 1 MiB, every other one replaced, half of them by one page, and 64 more.
+/// Runs leakme4: 128 maps of 1 MiB, every other one replaced, half of them by one page, and 64 more.
 pub(super) fn leakme4(process: &mut Process) -> Result<(), Failure> {
     const MAPS: usize = 128;
     let mut maps = [Vpn(0); MAPS];
     for (i, map) in maps.iter_mut().enumerate() {
         *map = must_map(process, MIB)?;
         if i == 0 {
-            // What standard output allocates on its first use, and keeps.
+            // Standard output allocates a page on its first use, and keeps it.
             must_map(process, 1)?;
         }
     }
@@ -104,7 +104,7 @@ pub(super) fn leakme4(process: &mut Process) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What comes between five regions of one unit being mapped, and the map that takes one of their places.
+/// Operations between the mapping of five regions of one unit and the last map, which takes one of their places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Between {
     /// 4, 2 and 3 are unmapped.
@@ -113,7 +113,8 @@ pub(super) enum Between {
     LargerRequest,
 }
 
-/// Which of the five regions, 1 to 5 in the order of mapping, a map of one unit takes; zero for none of them.
+/// Returns the number of the region, 1 to 5 in the order of mapping, that a map of one unit takes; zero for none of
+/// them.
 pub(super) fn five_regions(process: &mut Process, between: Between) -> Result<u64, Failure> {
     let unit = MIB;
     let mut regions = [Vpn(0); 5];
@@ -138,7 +139,7 @@ pub(super) fn five_regions(process: &mut Process, between: Between) -> Result<u6
     Ok(of.map_or(0, |at| at as u64 + 1))
 }
 
-/// test_str02: stacks of 8 MiB, each with a guard on its lowest page; none is given back.
+/// Runs test_str02: stacks of 8 MiB, each with a guard on its lowest page; none is given back.
 pub(super) fn stacks(process: &mut Process, threads: u64) -> Result<(), Failure> {
     for _ in 0..threads {
         let stack = must_map(process, 8 * MIB)?;
@@ -200,7 +201,7 @@ impl Mix {
 }
 
 /// A random mix that keeps 70 % of the window live (docs/sources/mmap.md#mixes). Requests without a place are counted
-/// and let go of.
+/// and dropped.
 pub(super) fn mix(
     process: &mut Process,
     mix: Mix,
