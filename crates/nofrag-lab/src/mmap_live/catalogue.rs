@@ -1,4 +1,4 @@
-//! Which programs there are.
+//! The programs and their settings.
 
 use nofrag::mmap::Direction;
 use nofrag_backing::probe::Width;
@@ -7,16 +7,15 @@ use super::trace::Style;
 use super::twin::Setting;
 use crate::scenario::ProgramInfo;
 
-/// What a program does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Program {
-    /// Random operations on so many slots.
+    /// Random operations on this number of slots.
     Trace { setting: Setting, style: Style, slots: usize },
-    /// The same when the process has nearly as many areas as it may have.
+    /// Random operations in a process that has nearly as many areas as it may have.
     Limit(Setting),
     /// The program of 2005 that ran out of address space.
     LeakMe(Setting),
-    /// Live threads, each on a stack with so many bytes of guard.
+    /// Live threads, each on a stack with a guard of this number of bytes.
     Threads { guard: usize },
     /// Live threads on guarded stacks in one reservation.
     Placed,
@@ -27,7 +26,7 @@ const UP: Setting = Setting { width: Width::Bits64, direction: Direction::Up };
 const COMPAT: Setting = Setting { width: Width::Bits32, direction: Direction::Down };
 pub(super) const COMPAT_UP: Setting = Setting { width: Width::Bits32, direction: Direction::Up };
 
-/// A program with what lists show.
+/// A program and its description in lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Spec {
     pub(super) program: Program,
@@ -42,13 +41,13 @@ const fn trace(setting: Setting, style: Style, slots: usize) -> Program {
     Program::Trace { setting, style, slots }
 }
 
-/// Compares lists of 65,530 areas: not for a run of seconds.
+/// Program that compares lists of 65,530 areas: not for a run of seconds.
 pub(super) const LIMIT: &str = "limit";
 pub(super) const THREADS: &str = "threads";
 pub(super) const BARE_THREADS: &str = "threads_bare";
 pub(super) const PLACED_THREADS: &str = "threads_placed";
 
-/// The published trace, then ours in every layout, then programs of 2002 and 2005.
+/// The programs: the published trace, then ours in every layout, then those of 2002 and 2005.
 pub(super) const SPECS: [Spec; 15] = [
     spec(1, trace(DOWN, Style::Plain, 500), "plain_500", "replace one of 500 mappings"),
     spec(2, trace(DOWN, Style::Plain, 5000), "plain_5000", "replace one of 5,000 mappings"),

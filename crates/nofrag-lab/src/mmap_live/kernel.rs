@@ -1,28 +1,25 @@
-//! Which rules the running kernel places by, as far as its version tells.
+//! Rules by which the running kernel places, as far as its version tells.
 
 use std::fs;
 
 use nofrag::mmap::{Placement, PlacementPreset};
 
-/// The running kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Kernel {
-    /// As it calls itself.
+    /// The release, as `uname` gives it.
     pub(super) release: String,
-    /// Its rules.
     pub(super) rules: PlacementPreset,
-    /// Whether these rules were compared with a kernel of this version over millions of operations.
     pub(super) standing: Standing,
-    /// The most areas of a process.
+    /// Largest number of areas of a process.
     pub(super) map_limit: usize,
 }
 
-/// How sure the rules are.
+/// Certainty of the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// Compared with a kernel of this version.
+    /// Rules that were compared with a kernel of this version, over millions of operations.
     Proved,
-    /// The rules of a neighbouring version are taken.
+    /// Rules that are taken from a neighbouring version.
     Assumed,
 }
 
@@ -33,10 +30,10 @@ const PROVED: (u32, u32) = (6, 18);
 const FIRST: (u32, u32) = (6, 3);
 
 impl Kernel {
-    /// The kernel that runs here.
+    /// Returns the kernel that runs here.
     ///
     /// # Errors
-    /// Why it cannot be an oracle, in words.
+    /// The reason why it cannot be an oracle, in words.
     pub(super) fn here() -> Result<Kernel, String> {
         let uname = rustix::system::uname();
         let system = uname.sysname().to_string_lossy().into_owned();
@@ -64,7 +61,7 @@ impl Kernel {
     }
 }
 
-/// Whether memory may be promised that is not there. Where it may not, mappings are refused for want of memory, and
+/// Checks that memory may be promised that is not there. Where it may not, mappings are refused for want of memory, and
 /// those that were writable once are counted, so that they merge with others no longer.
 fn overcommit(setting: &str) -> Result<(), String> {
     match setting.trim() {
@@ -73,7 +70,7 @@ fn overcommit(setting: &str) -> Result<(), String> {
     }
 }
 
-/// The first two numbers of a release.
+/// Returns the first two numbers of a release.
 fn version(release: &str) -> Option<(u32, u32)> {
     let mut parts = release.split(|c: char| !c.is_ascii_digit());
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))

@@ -18,14 +18,14 @@ pub(super) const TURNS: u64 = 1_000_000;
 const SLOTS: u64 = 600;
 const AHEAD: u64 = 60;
 
-/// What the areas are at the end and at their peak.
+/// Number of areas at the end and at their peak.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Left {
     pub(super) areas: Vec<(u64, u64)>,
     pub(super) most: usize,
 }
 
-/// Bytes of a mapping of this slot: 1 to 7 MiB, or 9.5 million bytes in whole pages.
+/// Returns the bytes of a mapping of this slot: 1 to 7 MiB, or 9.5 million bytes in whole pages.
 fn length(slot: u64) -> u64 {
     match slot % 8 {
         0 => 2320 << 12,
@@ -33,7 +33,7 @@ fn length(slot: u64) -> u64 {
     }
 }
 
-/// Runs it; every outcome is compared as in the other programs.
+/// Runs the program; every outcome is compared as in the other programs.
 pub(super) fn run(twin: &mut Twin, turns: u64) -> Result<Left, Trouble> {
     let mut live = vec![None; SLOTS as usize];
     let own = twin.model().area_count();
@@ -56,13 +56,13 @@ pub(super) fn run(twin: &mut Twin, turns: u64) -> Result<Left, Trouble> {
     Ok(Left { areas, most })
 }
 
-/// Where mappings begin in a 64-bit process that has nothing but what the kernel itself maps.
+/// Address at which mappings begin in a 64-bit process that has only the kernel's own areas.
 pub(super) const TOP: u64 = 0x7fff_f7ff_7000;
 
 /// The published hash of the final list, from [`TOP`] downwards with multiples of 2 MiB aligned.
 pub(super) const HASH: &str = "1f71ce060926fc95359633673da2aaf72cbbce7ab9388d3bfb8e23549ff8fc49";
 
-/// The hash of a list: a line `start-end` for each area, in hexadecimal.
+/// Returns the hash of a list: a line `start-end` for each area, in hexadecimal.
 pub(super) fn hash(areas: &[(u64, u64)]) -> String {
     let mut lines = String::new();
     for (start, end) in areas {
@@ -81,16 +81,16 @@ pub(super) const COMPAT_LIST: [(u64, u64); 6] = [
     (0xf1c6_5000, 0xf337_5000),
 ];
 
-/// The lowest address of that list.
+/// The lowest address of the published list.
 const COMPAT_BASE: u64 = 0x5555_5000;
 
-/// That list for a process in which the kernel has mapped something at `BASE`: shifted by as much.
+/// Returns the list for a process in which the kernel has mapped an area at the base: shifted by as much.
 pub(super) fn shifted_list(base: u64) -> Vec<(u64, u64)> {
     let shift = base - COMPAT_BASE;
     COMPAT_LIST.iter().map(|(start, end)| (start + shift, end + shift)).collect()
 }
 
-/// Where the first mapping goes if nothing but what was there at the start is in the way: the end of the areas that
+/// Returns the place of the first mapping if only the areas of the start are in the way: the end of the areas that
 /// touch the base.
 pub(super) fn first_edge(twin: &Twin, setting: Setting) -> u64 {
     let layout = twin.model().layout();

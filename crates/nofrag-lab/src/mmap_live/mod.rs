@@ -1,16 +1,16 @@
 //! `mmap-live`: the running kernel as the oracle of its own rules.
 //!
 //! A model of placement is right if it says where the kernel puts every mapping, before the kernel does. Here it must:
-//! a process that maps nothing but what it is told ([`nofrag_backing::probe`]) makes random mappings, fixed mappings,
-//! partial unmappings and changes of protection, and [`nofrag::mmap::AddressSpace`], which began with the same areas,
-//! says what will come of each. In 64 and in 32 bits, in the usual layout and in the legacy one. How, and what was
-//! found: docs/sources/mmap.md#live and mmap.md#habits; the goal: mmap.md#g1.
+//! a process that maps only on command ([`nofrag_backing::probe`]) makes random mappings, fixed mappings, partial
+//! unmappings and changes of protection, and [`nofrag::mmap::AddressSpace`], which began with the same areas, predicts
+//! each outcome. This is done in 64 and in 32 bits, in the usual layout and in the legacy one. Method and findings:
+//! docs/sources/mmap.md#live and mmap.md#habits; the goal: mmap.md#g1.
 //!
-//! Where the kernel is too old, or no Linux on x86-64, or refuses a process without randomisation, programs are left
+//! Where the kernel is too old, or not Linux on x86-64, or refuses a process without randomisation, programs are left
 //! out and the notes say why. The claims are exact for the version with which the rules were compared, and depend on
 //! the host for others.
 //!
-//! - [`kernel`]: which rules, by version. [`twin`]: kernel and model side by side. [`trace`]: random operations.
+//! [`kernel`]: rules by version. [`twin`]: kernel and model side by side. [`trace`]: random operations.
 //! - [`leakme`]: the program of 2005. [`threads`]: live threads. [`run`]: all of them. [`present`]: tables.
 
 mod catalogue;
@@ -34,7 +34,6 @@ use crate::scenario::{
 use crate::shortfall::Expected;
 use nofrag_show::Section;
 
-/// The scenario.
 #[derive(Clone, Copy, Debug)]
 pub struct MmapLive;
 
@@ -43,24 +42,24 @@ const DESIGNS: [&str; 2] = ["linux", "nofrag"];
 
 const DOCUMENT: &str = "the running kernel: mmap(2), munmap(2), mprotect(2)";
 
-/// Operations of a program, and threads, unless the command line says otherwise.
+/// Number of operations of a program, and of threads, unless the command line says otherwise.
 const SUBSET: (u64, usize) = (20_000, 2_000);
 const FULL: (u64, usize) = (1_500_000, 20_000);
 
-/// How much is run.
+/// Extent of a run against the running kernel.
 #[derive(Clone, Debug)]
 struct Plan {
     specs: Vec<Spec>,
     extent: Extent,
     seed: u64,
     repeats: usize,
-    /// Operations of a trace.
+    /// Number of operations of a trace.
     loops: u64,
     threads: usize,
 }
 
 impl Plan {
-    /// Repetitions begin at different seeds, the first at the given one.
+    /// Returns the seed of a repetition: each begins at another one, the first at the given one.
     fn seed_of(&self, repetition: usize) -> u64 {
         self.seed.wrapping_add((repetition as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
@@ -112,7 +111,7 @@ fn plan(options: &Options) -> Result<Plan, RunError> {
     if options.mode != Mode::Compare {
         return refuse("mode", "must be compare in mmap-live, which has no other");
     }
-    // Both sides of the comparison run whatever is asked for; a name that is neither is still a mistake.
+    // Both sides of the comparison run whatever is asked for; any other name is still a mistake.
     choose_designs(&DESIGNS, &options.designs)?;
     let infos: Vec<ProgramInfo> = SPECS.iter().map(|spec| spec.info).collect();
     let chosen = choose_programs(&infos, options.mask.as_deref())?;

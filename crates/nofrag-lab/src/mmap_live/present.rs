@@ -1,4 +1,4 @@
-//! Tables of what was compared.
+//! Tables of the comparisons with the kernel.
 
 use super::catalogue::{Program, SPECS};
 use super::{DESIGNS, names};
@@ -9,7 +9,7 @@ pub(super) fn sections(report: &Report) -> Vec<Section> {
     [compared(report), threads(report)].into_iter().flatten().collect()
 }
 
-/// The rows of programs for which `which` holds, by program.
+/// Returns the rows of programs for which `which` holds, by program.
 fn rows(
     report: &Report,
     which: impl Fn(&Program) -> bool,

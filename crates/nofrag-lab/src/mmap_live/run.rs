@@ -1,4 +1,4 @@
-//! Runs the programs and judges what came of them.
+//! Runs the programs and judges their outcomes.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::report::{Measurement, Report};
 use crate::scenario::{Extent, RunError};
 use crate::stats::Spread;
 
-/// Everything that the plan asks for, in order.
+/// Runs all programs of the plan, in order.
 pub(super) fn run(plan: &Plan, report: &mut Report, step: &dyn Fn(&str)) -> Result<(), RunError> {
     let kernel = Kernel::here();
     for spec in &plan.specs {
@@ -49,7 +49,8 @@ fn broken(spec: &Spec, trouble: &Trouble) -> RunError {
     RunError::Engine { design: DESIGNS[1].to_owned(), program, why: trouble.to_string() }
 }
 
-/// A program in which kernel and model are compared: its measurement and its oracles, or the first difference.
+/// Runs a program in which kernel and model are compared: returns its measurement and its oracles, or the first
+/// difference.
 fn compare(plan: &Plan, spec: &Spec, kernel: &Kernel, report: &mut Report) -> Result<(), Trouble> {
     let mut ran = Vec::new();
     for repetition in 0..plan.repeats {
@@ -105,7 +106,7 @@ fn compare(plan: &Plan, spec: &Spec, kernel: &Kernel, report: &mut Report) -> Re
     Ok(())
 }
 
-/// What a claim about a kernel of this version is worth (docs/sources/mmap.md#oracle-8).
+/// Kind of a claim about a kernel of this version (docs/sources/mmap.md#oracle-8).
 fn kind(kernel: &Kernel) -> Kind {
     match kernel.standing {
         Standing::Proved => Kind::Exact,
@@ -113,7 +114,7 @@ fn kind(kernel: &Kernel) -> Kind {
     }
 }
 
-/// Mappings that come and go at the limit of areas, and operations there: lists of so many areas take time to compare.
+/// Number of slots at the limit of areas, and below, of operations there: whole lists of areas take time to compare.
 const LIMIT_SLOTS: usize = 500;
 const LIMIT_OPERATIONS: u64 = 50_000;
 
@@ -121,7 +122,7 @@ const LIMIT_OPERATIONS: u64 = 50_000;
 /// area costs the kernel memory.
 const CROWDED: RangeInclusive<usize> = 10 * LIMIT_SLOTS..=1 << 17;
 
-/// Whether a process may be filled with as many areas as it may have.
+/// Checks that a process may be filled with as many areas as it may have.
 fn can_crowd(map_limit: usize) -> Result<(), String> {
     let (low, high) = (CROWDED.start(), CROWDED.end());
     match CROWDED.contains(&map_limit) {
@@ -133,11 +134,10 @@ fn can_crowd(map_limit: usize) -> Result<(), String> {
     }
 }
 
-/// One repetition.
 struct Ran {
     compared: Compared,
     huge: u64,
-    /// Time of the probe on a processor, and of the model with what draws its operations.
+    /// Processor time of the probe, and below, time of the model with the drawing of operations.
     kernel: Option<Duration>,
     model: Duration,
 }
@@ -188,7 +188,7 @@ fn once(
     Ok(Ran { compared: finished.compared, huge, kernel: finished.kernel, model: finished.model })
 }
 
-/// The published ends of a million turns, where the process begins as the published one did.
+/// Judges the published ends of a million turns, where the process begins as the published one did.
 fn judge_leakme(kernel: &Kernel, setting: Setting, edge: u64, left: &Left, report: &mut Report) {
     let mut claim = |id: &str, claim: &str, measured: f64, expected: f64| {
         let relation = Relation::Equals(expected);
@@ -223,7 +223,7 @@ fn judge_leakme(kernel: &Kernel, setting: Setting, edge: u64, left: &Left, repor
     claim("leakme-peak", "and has had as many at its peak", left.most as f64, 181.0);
 }
 
-/// Threads: their measurement and their oracles (docs/sources/mmap.md#oracle-10).
+/// Adds the threads' measurement and oracles (docs/sources/mmap.md#oracle-10).
 fn crowd(plan: &Plan, spec: &Spec, crowded: Crowded, report: &mut Report) {
     let Crowded { areas_before, areas, system_s } = crowded;
     let name = spec.info.name;
@@ -258,7 +258,7 @@ fn crowd(plan: &Plan, spec: &Spec, crowded: Crowded, report: &mut Report) {
     report.oracles.push(judged);
 }
 
-/// How much was compared in all.
+/// Adds the total number of comparisons.
 fn total(plan: &Plan, report: &mut Report) {
     let of_kernel = report.measurements.iter().filter(|row| row.design == DESIGNS[1]);
     let operations: f64 = of_kernel.filter_map(|row| row.count(names::OPERATIONS)).sum();

@@ -1,4 +1,4 @@
-//! A hundred thousand operations against the running kernel, and what a wrong model would look like.
+//! A hundred thousand operations against the running kernel, and the signs of a wrong model.
 
 use nofrag::mmap::{Direction, HugePages, Placement};
 use nofrag_backing::probe::Width;
@@ -13,8 +13,8 @@ fn report(options: Options) -> Report {
     MmapLive.run(&options, &Silent).unwrap()
 }
 
-/// Every claim holds, or the notes say what was skipped. Under a kernel with which the rules were never compared a
-/// difference is news, not a fault of ours: the notes tell it.
+/// Checks that every claim holds, or that the notes name the skipped programs. Under a kernel with which the rules were
+/// never compared a difference is news, not a fault of ours: the notes tell it.
 fn check_same(mask: &str, loops: u64) {
     check_same_of(Options {
         mask: Some(mask.to_owned()),
@@ -53,7 +53,7 @@ fn the_kernel_does_what_the_model_says_in_32_bits() {
     check_same("compat_500,compat_legacy_500,compat_full", 10_000);
 }
 
-/// Seed of a campaign: a stack lies so low that its guard gap reaches address 0
+/// A seed of a campaign: a stack lies so low that its guard gap reaches address 0
 /// (docs/sources/mmap.md#guard-down-to-zero).
 #[test]
 fn the_kernel_does_what_the_model_says_below_the_lowest_stack() {

@@ -1,4 +1,4 @@
-//! Live threads: how many areas their stacks make.
+//! Live threads: the number of areas that their stacks make.
 //!
 //! The test of 2002 that made first fit quadratic (docs/sources/mmap.md#test-str02) keeps every thread alive. Each
 //! stack is a mapping, and its guard splits it: two areas for each thread. The kernel has no trouble with that any
@@ -21,25 +21,25 @@ use nofrag_backing::threads::{Crowd, Stacks};
 use super::twin::Trouble;
 use crate::machine::CpuTime;
 
-/// What was counted.
+/// Areas and time of a crowd of threads.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Crowded {
     pub(super) areas_before: usize,
     pub(super) areas: usize,
-    /// Time of a processor in the kernel until all threads ran, in seconds.
+    /// Processor time in the kernel until all threads ran, in seconds.
     pub(super) system_s: f64,
 }
 
 /// Bytes of a stack that the C library maps, as usual.
 const SYSTEM_STACK: usize = 8 << 20;
 
-/// Pages of a stack that is placed, its guard included.
+/// Pages of a placed stack, its guard included.
 const PLACED_STACK: u64 = 256;
 
-/// How long threads may take to start.
+/// Longest time that threads may take to start.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// `count` threads on stacks that the C library maps.
+/// Starts `count` threads on stacks that the C library maps.
 pub(super) fn on_system_stacks(count: usize, guard: usize) -> Result<Crowded, Trouble> {
     let areas = if guard == 0 { count / 100 } else { 2 * count };
     room_for(count, areas).map_err(Trouble::Skipped)?;
@@ -47,7 +47,7 @@ pub(super) fn on_system_stacks(count: usize, guard: usize) -> Result<Crowded, Tr
     crowded(count, Stacks::System { bytes: SYSTEM_STACK, guard }, areas_before)
 }
 
-/// `count` threads on stacks that an address space of ours has placed in one reservation.
+/// Starts `count` threads on stacks that an address space of ours has placed in one reservation.
 pub(super) fn on_placed_stacks(count: usize) -> Result<Crowded, Trouble> {
     room_for(count, 1).map_err(Trouble::Skipped)?;
     let areas_before = own_areas()?;
@@ -58,14 +58,14 @@ fn own_areas() -> Result<usize, Trouble> {
     maps::own_count().map_err(|why| Trouble::Skipped(format!("/proc/self/maps: {why}")))
 }
 
-/// Stacks with guards in one reservation (docs/sources/mmap.md#g4).
+/// Places stacks with guards in one reservation (docs/sources/mmap.md#g4).
 fn place(count: usize) -> Result<Stacks, Trouble> {
     let refused =
         |what: &'static str| move |why: std::io::Error| Trouble::Skipped(format!("{what}: {why}"));
     let bytes = count * ((PLACED_STACK as usize) << 12);
     let reservation = Reservation::new(bytes, Protection::READ_WRITE);
     let mut reservation = reservation.map_err(refused("one reservation for all stacks"))?;
-    // A kernel without huge pages has nothing to keep out.
+    // A kernel without huge pages needs no setting.
     let _ = reservation.without_huge_pages();
     let layout = Layout::window(reservation.pages(), Direction::Down);
     let mut space = AddressSpace::new(SpaceConfig::new(layout, Placement::TwoEnded));
@@ -97,10 +97,10 @@ fn crowded(count: usize, stacks: Stacks, areas_before: usize) -> Result<Crowded,
     Ok(Crowded { areas_before, areas: own_areas()?, system_s: used.unwrap_or(f64::NAN) })
 }
 
-/// What a live thread may take of memory: its kernel stack and records, the pages that it touches, page tables.
+/// Upper bound of a live thread's memory: its kernel stack and records, the pages that it touches, page tables.
 const THREAD_BYTES: u64 = 64 << 10;
 
-/// Whether so many threads with so many areas may be tried without taking the host down.
+/// Checks that `threads` threads with `areas` areas may be tried without taking the host down.
 fn room_for(threads: usize, areas: usize) -> Result<(), String> {
     let limits = [
         ("/proc/sys/kernel/threads-max", 2 * threads),
@@ -123,7 +123,7 @@ fn room_for(threads: usize, areas: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// The first number of a text.
+/// Returns the first number of a text.
 fn number(text: &str) -> Option<u64> {
     text.split_whitespace().next()?.parse().ok()
 }

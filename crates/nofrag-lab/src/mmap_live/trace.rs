@@ -1,7 +1,7 @@
 //! Random operations on slots, each slot a mapping.
 //!
 //! The plain trace is that of docs/sources/mmap.md#trace: fill the slots, then replace a random one, again and again.
-//! The mixed trace does that in most turns, and in the others all that can split, join or cover areas.
+//! The mixed trace does that in most turns, and in the others every operation that can split, join or cover areas.
 
 use nofrag::mmap::Protection;
 use nofrag_backing::probe::{Kind, MapAt, Width};
@@ -12,7 +12,7 @@ use super::twin::{Trouble, Twin};
 #[derive(Clone, Debug)]
 pub(super) struct Draws(u64);
 
-/// Where the published comparisons begin.
+/// Start value of the published comparisons.
 pub(super) const PUBLISHED_SEED: u64 = 88_172_645_463_325_252;
 
 impl Draws {
@@ -28,12 +28,12 @@ impl Draws {
         self.0
     }
 
-    /// A number below `bound`, by remainder, as published.
+    /// Returns a number below `bound`, by remainder, as published.
     fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 
-    /// A whole number of pages' worth of bytes, at most `bytes`, which is a positive multiple of a page.
+    /// Returns the bytes of a whole number of pages, at most `bytes`, which is a positive multiple of a page.
     fn pages_within(&mut self, bytes: u64) -> u64 {
         PAGE * (1 + self.below(bytes / PAGE))
     }
@@ -42,12 +42,12 @@ impl Draws {
 const PAGE: u64 = 4096;
 const MIB: u64 = 1 << 20;
 
-/// What a turn may do.
+/// The kinds of turns in a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Style {
-    /// Replacements only.
+    /// Only replacements of slots.
     Plain,
-    /// Everything.
+    /// Replacements, and operations that split, join or cover areas.
     Mixed,
 }
 
@@ -64,18 +64,18 @@ impl Piece {
     }
 }
 
-/// The slots and what happens to them.
+/// The slots and the operations on them.
 pub(super) struct Trace<'a> {
     twin: &'a mut Twin,
     style: Style,
     width: Width,
     draws: Draws,
     slots: Vec<Option<Piece>>,
-    /// Mappings whose length is a multiple of a huge page.
+    /// Number of mappings whose length is a multiple of a huge page.
     pub(super) huge: u64,
 }
 
-/// So many of a hundred turns of the mixed trace do what stands there; the rest are replacements.
+/// Turns of the mixed trace, each with its number in a hundred; the rest are replacements.
 const TURNS: [(u64, Turn); 9] = [
     (6, Turn::Cut),
     (6, Turn::Protect),
@@ -88,26 +88,24 @@ const TURNS: [(u64, Turn); 9] = [
     (2, Turn::Span),
 ];
 
-/// What a turn of the mixed trace does beside replacements.
+/// A turn of the mixed trace other than a replacement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
     /// Unmaps the head, the tail or the middle of a mapping.
     Cut,
-    /// Changes what a part of a mapping allows.
+    /// Changes the protection of a part of a mapping.
     Protect,
-    /// Maps over a part of a mapping, and perhaps over what follows.
+    /// Maps over a part of a mapping, and perhaps over its successors.
     Cover,
     /// Unmaps a mapping and maps a part of the hole.
     Refill,
-    /// Maps at a hint: where a mapping was, where one is, or anywhere.
+    /// Maps at a hint: the place of a former mapping, of a present one, or any.
     Hint,
-    /// Maps at an address only if nothing is there.
+    /// Maps at an address only if the range is free.
     Unless,
-    /// Maps in the low 2 GiB.
     Low,
-    /// Maps above the low 4 GiB.
     Above,
-    /// Unmaps from within a mapping far into what follows, holes included.
+    /// Unmaps from within a mapping far into its successors, holes included.
     Span,
 }
 
@@ -180,7 +178,7 @@ impl<'a> Trace<'a> {
         }
     }
 
-    /// The published turn.
+    /// Takes the published turn.
     fn replace(&mut self) -> Result<(), Trouble> {
         self.replace_in(MapAt::Anywhere)
     }
@@ -194,7 +192,7 @@ impl<'a> Trace<'a> {
         self.draws.below(self.slots.len() as u64) as usize
     }
 
-    /// Empties a slot; whether it is empty now. At the limit of areas the kernel may refuse.
+    /// Empties a slot; returns whether it is empty now. At the limit of areas the kernel may refuse.
     fn empty(&mut self, slot: usize) -> Result<bool, Trouble> {
         let Some(piece) = self.slots[slot] else { return Ok(true) };
         let empty = self.twin.unmap(piece.start, piece.bytes)?;
@@ -215,7 +213,7 @@ impl<'a> Trace<'a> {
         Ok(())
     }
 
-    /// The published lengths; in the mixed trace a few are so long that they may find no place.
+    /// Draws a published length; in the mixed trace a few are so long that they may find no place.
     fn length(&mut self) -> u64 {
         let drawn = self.draws.below(100);
         match drawn {
@@ -240,7 +238,7 @@ impl<'a> Trace<'a> {
         }
     }
 
-    /// In the mixed trace a few mappings are stacks, which keep others at a distance.
+    /// Draws the kind of a mapping. In the mixed trace a few are stacks, which keep others at a distance.
     fn kind(&mut self) -> Kind {
         match self.style {
             Style::Mixed if self.draws.below(16) == 0 => Kind::Stack,
@@ -248,7 +246,7 @@ impl<'a> Trace<'a> {
         }
     }
 
-    /// A random slot that holds something, and a part of it.
+    /// Draws a slot that holds a mapping, and a part of that mapping.
     fn part(&mut self) -> Option<(usize, Piece, Piece)> {
         let slot = self.slot();
         let whole = self.slots[slot]?;
@@ -261,7 +259,8 @@ impl<'a> Trace<'a> {
         Some((slot, whole, Piece { start, bytes }))
     }
 
-    /// What precedes `part` stays in the slot; what follows it goes to another one, or is unmapped too.
+    /// Unmaps a part. The piece before it stays in the slot; the piece behind it goes to another slot, or is unmapped,
+    /// too.
     fn cut(&mut self) -> Result<(), Trouble> {
         let Some((slot, whole, part)) = self.part() else { return Ok(()) };
         if !self.twin.unmap(part.start, part.bytes)? {
@@ -298,7 +297,7 @@ impl<'a> Trace<'a> {
             self.take_away(part);
             let piece = self.slots[slot];
             self.slots[slot] = Some(match piece {
-                // What was covered belongs to the slot again.
+                // The covered part belongs to the slot again.
                 Some(piece) if piece.end() == part.start => {
                     Piece { start: piece.start, bytes: piece.bytes + part.bytes }
                 }
@@ -317,7 +316,7 @@ impl<'a> Trace<'a> {
         Ok(())
     }
 
-    /// From the start of `part` beyond the end of its slot, unless what the probe lives on is there.
+    /// Extends `part` beyond the end of its slot, unless an area that the probe needs is there.
     fn reach(&mut self, slot: usize, part: Piece) -> Piece {
         let whole = self.slots[slot].expect("a part is one of a mapping");
         let end = whole.end() + self.draws.pages_within(8 * MIB);
@@ -325,7 +324,7 @@ impl<'a> Trace<'a> {
         Piece { start: part.start, bytes: end - part.start }
     }
 
-    /// Takes a range out of all slots; it begins in one of them and ends at or beyond its end.
+    /// Removes a range from all slots; it begins in one of them and ends at or beyond its end.
     fn take_away(&mut self, gone: Piece) {
         for slot in &mut self.slots {
             let Some(piece) = *slot else { continue };
@@ -360,7 +359,7 @@ impl<'a> Trace<'a> {
             return Ok(());
         }
         let bound = match self.width {
-            // Some lie above the space.
+            // Some hints lie above the space.
             Width::Bits64 => 5 << 45,
             Width::Bits32 => 1 << 32,
         };
@@ -379,7 +378,7 @@ impl<'a> Trace<'a> {
     fn unless(&mut self) -> Result<(), Trouble> {
         let Some((slot, _, part)) = self.part() else { return Ok(()) };
         if self.draws.below(2) == 0 {
-            // Taken: refused, and nothing changes.
+            // The range is taken: the kernel refuses, and nothing changes.
             self.twin.map(MapAt::Unless(part.start), Kind::Plain, part.bytes, Protection::NONE)?;
             return Ok(());
         }

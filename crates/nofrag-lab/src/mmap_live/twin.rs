@@ -1,6 +1,6 @@
 //! The kernel and the model side by side.
 //!
-//! Every operation is done in the model first. What the model says becomes the expectation with which the operation is
+//! Every operation is done in the model first. The model's outcome becomes the expectation with which the operation is
 //! sent to a [`Probe`], a batch at a time; while the kernel works on one batch, the model makes the next. After each
 //! batch the kernel's list of areas is read and compared with the model's at that moment.
 
@@ -22,29 +22,27 @@ use thiserror::Error;
 
 use super::kernel::Kernel;
 
-/// Steps of a batch, and so operations from one comparison of whole lists to the next.
+/// Number of steps in a batch, and so of operations from one comparison of whole lists to the next.
 pub(super) const BATCH: usize = 1000;
 
 /// Bytes of a page, as a shift.
 const PAGE: u32 = 12;
 
-/// What both are made of.
+/// Address width and layout of both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Setting {
     pub(super) width: Width,
     pub(super) direction: Direction,
 }
 
-/// Why a comparison ended early.
+/// The reason why a comparison ended early.
 #[derive(Debug, Error)]
 pub(super) enum Trouble {
-    /// It cannot be made here.
+    /// The comparison cannot be made here.
     #[error("{0}")]
     Skipped(String),
-    /// Kernel and model disagree.
     #[error("{0}")]
     Mismatch(Box<Mismatch>),
-    /// The comparison itself broke.
     #[error("{0}")]
     Broken(String),
 }
@@ -58,19 +56,19 @@ impl From<ProbeError> for Trouble {
     }
 }
 
-/// Where kernel and model first disagreed.
+/// The first disagreement of kernel and model.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Mismatch {
     /// The operation's number, from 1.
     pub(super) operation: u64,
-    /// What was asked; nothing where only the lists of areas differ.
+    /// The request; `None` where only the lists of areas differ.
     pub(super) request: Option<Operation>,
-    /// What the kernel and the model say.
+    /// The answers of the kernel, and below, of the model.
     pub(super) kernel: String,
     pub(super) model: String,
-    /// How many areas the process has then.
+    /// Number of the process's areas at that moment.
     pub(super) areas: usize,
-    /// Those around.
+    /// Areas around the address.
     pub(super) around: BTreeSet<(u64, u64)>,
 }
 
@@ -87,26 +85,25 @@ impl fmt::Display for Mismatch {
     }
 }
 
-/// A run of pages with what it allows: an area as both sides see it.
+/// A run of pages with its protection: an area as both sides see it.
 type Entry = (u64, u64, Protection);
 
 /// A batch that the kernel works on.
 struct InFlight {
     steps: Vec<Step>,
-    /// How many operations came before.
+    /// Number of operations before it.
     before: u64,
     /// The model's areas after it.
     areas: Vec<Entry>,
 }
 
-/// What was compared.
+/// Numbers of compared operations and lists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Compared {
     /// Operations, each with its outcome.
     pub(super) operations: u64,
-    /// Those of them that left the place to the kernel.
+    /// Operations that left the place to the kernel.
     pub(super) placements: u64,
-    /// Whole lists of areas.
     pub(super) lists: u64,
     /// Areas in the longest list.
     pub(super) most_areas: usize,
@@ -114,38 +111,37 @@ pub(super) struct Compared {
     pub(super) refused: u64,
 }
 
-/// A probe and its model.
 pub(super) struct Twin {
     probe: Probe,
     model: AddressSpace,
     map_limit: usize,
-    /// Areas that the probe lives on, in addresses.
+    /// Areas that the probe itself needs, in addresses.
     own: Vec<Span>,
     steps: Vec<Step>,
     in_flight: Option<InFlight>,
     compared: Compared,
     began: Instant,
-    /// Time that went into comparing, not into the model.
+    /// Time spent on comparing, not on the model.
     comparing: Duration,
 }
 
-/// What was compared, and how long it took.
+/// The numbers of comparisons, and the time of each side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Finished {
     pub(super) compared: Compared,
-    /// Of the probe on a processor.
+    /// Processor time of the probe.
     pub(super) kernel: Option<Duration>,
-    /// Of the model, with what draws operations.
+    /// Time of the model, drawing of operations included.
     pub(super) model: Duration,
 }
 
 impl Twin {
-    /// Starts a probe and loads what it begins with into a model with the kernel's rules.
+    /// Starts a probe and loads its first areas into a model with the kernel's rules.
     pub(super) fn start(setting: Setting, kernel: &Kernel) -> Result<Twin, Trouble> {
         Twin::with_rules(setting, kernel.rules.placement, kernel.map_limit)
     }
 
-    /// The same with rules that may be wrong: how a test sees that a difference is noticed.
+    /// Starts with rules that may be wrong: a test sees by them that a difference is noticed.
     pub(super) fn with_rules(
         setting: Setting,
         placement: Placement,
@@ -167,7 +163,7 @@ impl Twin {
         Ok(Twin { probe, model, map_limit, own, steps, in_flight, compared, began, comparing })
     }
 
-    /// Whether any address of these is one that the probe lives on.
+    /// Returns true if an address of this range belongs to an area that the probe itself needs.
     pub(super) fn is_own(&self, start: u64, end: u64) -> bool {
         self.own.iter().any(|own| own.start() < end && start < own.end())
     }
@@ -176,13 +172,13 @@ impl Twin {
         &self.model
     }
 
-    /// Operations so far, those that are not compared yet included.
+    /// Returns the number of operations so far, those that are not compared yet included.
     pub(super) fn operations(&self) -> u64 {
         let in_flight = self.in_flight.as_ref().map_or(0, |batch| batch.steps.len());
         self.compared.operations + (in_flight + self.steps.len()) as u64
     }
 
-    /// Maps so many bytes; the address, unless the kernel has to refuse.
+    /// Maps `bytes` bytes; returns the address, unless the kernel has to refuse.
     pub(super) fn map(
         &mut self,
         at: MapAt,
@@ -232,7 +228,7 @@ impl Twin {
         }
     }
 
-    /// Unmaps so many bytes; whether the kernel does, which it may refuse at the limit of areas.
+    /// Unmaps `bytes` bytes; returns whether the kernel does, which it may refuse at the limit of areas.
     pub(super) fn unmap(&mut self, start: u64, bytes: u64) -> Result<bool, Trouble> {
         let expected = match self.model.unmap(Vpn(start >> PAGE), PageCount(bytes >> PAGE)) {
             Ok(()) => Ok(0),
@@ -244,8 +240,8 @@ impl Twin {
         Ok(expected.is_ok())
     }
 
-    /// Changes what so many bytes allow, unless so many areas exist that a split could be refused: then Linux may leave
-    /// one of two splits behind, where the model changes nothing.
+    /// Changes the protection of `bytes` bytes, unless the areas are so many that a split could be refused: then Linux
+    /// may leave one of two splits behind, where the model changes nothing.
     pub(super) fn protect(
         &mut self,
         start: u64,
@@ -312,7 +308,7 @@ impl Twin {
         }
     }
 
-    /// Compares what is left, and says what was compared and how long it took.
+    /// Compares the remaining batches, and returns the numbers of comparisons and the times.
     pub(super) fn finish(&mut self) -> Result<Finished, Trouble> {
         let model = self.began.elapsed().saturating_sub(self.comparing);
         self.dispatch()?;
@@ -321,7 +317,7 @@ impl Twin {
         Ok(Finished { compared: self.compared, kernel, model })
     }
 
-    /// The kernel's areas but for those that the probe lives on, once nothing is on its way.
+    /// Returns the kernel's areas except for the probe's own, once no batch is under way.
     pub(super) fn kernel_areas(&mut self) -> Result<Vec<MapsLine>, Trouble> {
         self.dispatch()?;
         self.settle()?;
@@ -330,13 +326,13 @@ impl Twin {
     }
 }
 
-/// Whether the kernel chooses where.
+/// Returns true if the kernel chooses the address.
 fn is_placement(operation: &Operation) -> bool {
     let Operation::Map { at, .. } = operation else { return false };
     !matches!(at, MapAt::Fixed(_) | MapAt::Unless(_))
 }
 
-/// What is known of an area that was there before: nothing that would let it merge.
+/// Returns the attributes of an area that was there before: they never let it merge.
 fn attributes_of(line: &MapsLine) -> Attributes {
     let flags = AreaFlags::OPAQUE;
     let flags = if line.is_stack() { flags.with(AreaFlags::GROWS_DOWN) } else { flags };
@@ -352,10 +348,9 @@ fn fixed(start: u64, result: Result<(), FixedError>) -> Result<Outcome, Trouble>
     }
 }
 
-/// How many areas on each side of an address a report shows.
+/// Number of areas on each side of an address that a report shows.
 const NEIGHBOURS: usize = 3;
 
-/// The areas around `address`.
 fn around(areas: &[MapsLine], address: u64) -> impl Iterator<Item = (u64, u64)> {
     let at = areas.partition_point(|area| area.end <= address);
     let near = areas[at.saturating_sub(NEIGHBOURS)..].iter().take(2 * NEIGHBOURS + 1);
@@ -381,7 +376,7 @@ fn of_outcome(batch: &InFlight, difference: Difference, areas: &[MapsLine]) -> M
     }
 }
 
-/// The first place where the lists differ.
+/// Returns the first place where the lists differ.
 fn of_lists(batch: &InFlight, areas: &[MapsLine]) -> Option<Mismatch> {
     let entry = |line: &MapsLine| (line.start >> PAGE, line.end >> PAGE, line.protection);
     let kernel: Vec<Entry> = areas.iter().map(entry).collect();
@@ -413,7 +408,7 @@ fn outcome(outcome: Outcome) -> String {
     }
 }
 
-/// An operation as people read it.
+/// Shows an operation as people read it.
 fn shown(operation: &Operation) -> String {
     match *operation {
         Operation::Map { at, kind, bytes, protection } => {
