@@ -9,7 +9,7 @@ use nofrag_show::page::{Drawing, Figure, Item, Page, Part, Tile, Verdict, sectio
 use nofrag_show::{Cell, Tone};
 use nofrag_show::{plain, ratio};
 
-/// The page of `comparison`; of two replays also their courses.
+/// Returns the page of `comparison`; for two replays also their courses.
 #[must_use]
 pub fn compare(
     comparison: &Comparison,
@@ -75,10 +75,10 @@ fn tiles(comparison: &Comparison) -> Vec<Tile> {
     ]
 }
 
-/// More rows of a group than this are for the table alone.
+/// Groups with more rows than this are shown in the table alone.
 const MOST_ROWS: usize = 24;
 
-/// What changed, as ratios of new to old, the largest changes first.
+/// Shows changes as ratios of new to old, the largest first.
 fn changes(comparison: &Comparison) -> Option<Item> {
     let panel = |group: &Group| {
         let mut changed: Vec<(&Row, f64)> = group.rows.iter().filter_map(change).collect();
@@ -104,7 +104,7 @@ fn changes(comparison: &Comparison) -> Option<Item> {
     })
 }
 
-/// A row that changed, and how many times it is what it was.
+/// Returns a changed row with the ratio of new to old.
 fn change(row: &Row) -> Option<(&Row, f64)> {
     let judged = !matches!(row.verdict, Judged::Equal | Judged::OneSided | Judged::NotComparable);
     let (old, new) = (row.old?, row.new?);

@@ -1,4 +1,4 @@
-//! Pages of what the lab finds: runs of scenarios, replays, comparisons.
+//! Pages of the lab's results: runs of scenarios, replays, comparisons.
 
 mod compare;
 mod replay;

@@ -8,7 +8,7 @@ use nofrag_show::page::curves::{Curve, Curves, Line};
 use nofrag_show::page::{Drawing, Figure, Item, Page, Part, Tile, Verdict, sections};
 use nofrag_show::{Section, count, duration, plain};
 
-/// The page of `report`.
+/// Returns the page of `report`.
 #[must_use]
 pub fn replay(report: &ReplayReport, origin: &Origin) -> Page {
     let mut page = Page::new("A recording under other policies", origin);
@@ -25,7 +25,7 @@ pub fn replay(report: &ReplayReport, origin: &Origin) -> Page {
     page
 }
 
-/// Pictures over time, and what the terminal shows.
+/// Returns pictures over time, and the terminal's sections.
 pub(super) fn items(report: &ReplayReport) -> Vec<Item> {
     let mut items = pictures(report);
     // The terminal's chart shows three policies; those above show all.
@@ -36,7 +36,7 @@ pub(super) fn items(report: &ReplayReport) -> Vec<Item> {
     items
 }
 
-/// How far the conclusions may be trusted.
+/// Tells how far the conclusions may be trusted.
 fn verdict(report: &ReplayReport) -> Verdict {
     let Some(fidelity) = &report.fidelity else {
         return Verdict {
@@ -94,7 +94,7 @@ fn tiles(report: &ReplayReport) -> Vec<Tile> {
 /// Pages in a MiB, as x86-64 has them.
 const PER_MIB: f64 = 256.0;
 
-/// What a picture shows of a sample.
+/// The quantity of a sample that a picture shows.
 struct Quantity {
     title: &'static str,
     up: &'static str,
@@ -116,7 +116,7 @@ const OTHERS: [Quantity; 4] = [
         title: "Largest free block over time",
         up: "order",
         line: Line::Steps,
-        // Nothing free at all stands below order 0.
+        // A sample without any free block stands below order 0.
         value: |sample| sample.largest.map_or(-1.0, f64::from),
         means: "Order 9 is a huge page of 2 MiB on x86-64; a request for more than the curve shows needs compaction \
                 or reclaim first.",
@@ -145,7 +145,7 @@ const OTHERS: [Quantity; 4] = [
     },
 ];
 
-/// The course of all runs: contiguity for each size of memory, the rest for the first.
+/// Returns the course of all runs: contiguity for each size of memory, other quantities for the first.
 pub(super) fn pictures(report: &ReplayReport) -> Vec<Item> {
     let mut sizes: Vec<u32> = report.runs.iter().map(|run| run.memory_percent).collect();
     sizes.sort_unstable();
@@ -179,13 +179,13 @@ fn picture(quantity: &Quantity, suffix: &str, runs: &[&PolicyRun]) -> Option<Ite
     Some(Item::Figure(Figure { title, says, drawing: Drawing::Curves(drawing) }))
 }
 
-/// One quantity of a run over time.
+/// Returns one quantity of a run over time.
 pub(super) fn curve(name: String, run: &PolicyRun, value: fn(&Sample) -> f64) -> Curve {
     let points = run.first().timeline.iter().map(|sample| (sample.at as f64 / 1e9, value(sample)));
     Curve { name, points: points.collect() }
 }
 
-/// Who ends where: the lowest and the highest last point in words; `None` without curves.
+/// Names the curves with the lowest and the highest last point, in words; `None` without curves.
 fn ends(curves: &[Curve]) -> Option<String> {
     let last = |curve: &&Curve| curve.points.last().map_or(0.0, |(_, y)| *y);
     let by_end = |a: &&Curve, b: &&Curve| last(a).total_cmp(&last(b));
@@ -197,7 +197,7 @@ fn ends(curves: &[Curve]) -> Option<String> {
     })
 }
 
-/// Contiguity over time on two sides, policy by policy where both have it.
+/// Shows contiguity over time on two sides, policy by policy where both have it.
 pub(super) fn side_by_side(old: &ReplayReport, new: &ReplayReport) -> Vec<Item> {
     let mut items = Vec::new();
     for before in &old.runs {

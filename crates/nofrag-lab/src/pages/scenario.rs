@@ -12,18 +12,16 @@ use nofrag_show::page::table::Table;
 use nofrag_show::page::{Drawing, Figure, Item, Page, Part, Tile, Verdict, sections};
 use nofrag_show::{Section, duration, ratio};
 
-/// A scenario that was run, and what makes its result again.
+/// A scenario that was run, with the command that makes its result again.
 #[derive(Clone, Copy)]
 pub struct ScenarioResult<'a> {
-    /// The scenario.
     pub scenario: &'a dyn Scenario,
-    /// What it gave.
     pub report: &'a Report,
     /// The command for this scenario alone.
     pub command: &'a str,
 }
 
-/// The page of all `results`: a part for each.
+/// Returns the page of all `results`: a part for each.
 #[must_use]
 pub fn run(results: &[ScenarioResult<'_>], origin: &Origin) -> Page {
     let title = match results {
@@ -38,7 +36,7 @@ pub fn run(results: &[ScenarioResult<'_>], origin: &Origin) -> Page {
     page
 }
 
-/// How many of these claims hold.
+/// Returns the number of these claims that hold, as a verdict.
 fn verdict<'a>(oracles: impl Iterator<Item = &'a Oracle>) -> Verdict {
     let Tally { exact, others, withdrawn } = Tally::of(oracles);
     let broken = exact.all - exact.held;
@@ -118,7 +116,7 @@ fn part(result: &ScenarioResult<'_>) -> Part {
     }
 }
 
-/// All claims, whatever the terminal lists.
+/// Shows all claims, whatever the terminal lists.
 fn claims(oracles: &[Oracle]) -> Item {
     match crate::summary::oracles(oracles) {
         Section::Table { title, caption, texts, header, rows } => {
@@ -128,13 +126,13 @@ fn claims(oracles: &[Oracle]) -> Item {
     }
 }
 
-/// What was published beside what was measured: how many times faster the new design is.
+/// Shows published beside measured speedups of the new design.
 fn published(comparisons: &[Comparison]) -> Option<Item> {
     let row = |comparison: &Comparison| {
         let Comparison { what, place, program, designs, published, measured, .. } = comparison;
         let [old, new] = designs;
         let mut marks = vec![Mark::Middle(*measured)];
-        // An open range ends where what was measured ends it, or at ten times its beginning.
+        // An open range ends at the measured ratio, or at ten times its beginning.
         let high = published.high.unwrap_or_else(|| measured.max(10.0 * published.low));
         marks.insert(0, Mark::Band(published.low, high));
         Row {
@@ -167,7 +165,7 @@ fn published(comparisons: &[Comparison]) -> Option<Item> {
     })
 }
 
-/// A panel for each program, a row for each of its measurements that `row` makes one of.
+/// Returns a panel for each program, with a row for each of its measurements for which `row` makes one.
 fn panels(report: &Report, row: impl Fn(&Measurement) -> Option<Row>) -> Vec<Panel> {
     let panel = |program: &str| {
         let of_program = report.measurements.iter().filter(|m| m.program == program);
@@ -177,7 +175,7 @@ fn panels(report: &Report, row: impl Fn(&Measurement) -> Option<Row>) -> Vec<Pan
     report.programs().into_iter().filter_map(panel).collect()
 }
 
-/// The repetitions of each program under each design, a figure for each unit.
+/// Shows the repetitions of each program under each design, a figure for each unit.
 fn times(report: &Report) -> Vec<Item> {
     let mut units: Vec<&str> = Vec::new();
     for measurement in &report.measurements {
@@ -200,7 +198,7 @@ fn times(report: &Report) -> Vec<Item> {
     units.iter().filter_map(of_unit).collect()
 }
 
-/// A count over the repetitions, which draw other chances; none where it is the same in all of them.
+/// Shows a count over the repetitions, which draw other chances; `None` where it is the same in all of them.
 fn counts(report: &Report, count: &str) -> Option<Item> {
     let varies =
         |m: &Measurement| m.spreads.get(count).is_some_and(|spread| spread.min < spread.max);
@@ -215,7 +213,7 @@ fn counts(report: &Report, count: &str) -> Option<Item> {
     distribution(format!("Distribution: {count}"), says, count, panels(report, row))
 }
 
-/// Single operations, where each was timed.
+/// Shows single operations, where each was timed.
 fn tails(report: &Report) -> Option<Item> {
     let row = |m: &Measurement| Some(Row::of_tail(&m.design, m.tail.as_ref()?));
     let says = "A row is one design: the upright line is the median of single operations, the dots are what 99 % and \

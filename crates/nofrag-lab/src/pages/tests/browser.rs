@@ -1,4 +1,4 @@
-//! Pages in headless Chromium: whether charts are drawn, tables sort, and nothing complains. Skipped where there is no
+//! Pages in headless Chromium: charts are drawn, tables sort, and there are no complaints. Skipped where there is no
 //! Chromium.
 
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{everything, page_of, saved};
 use nofrag_show::page::script_source;
 
-/// What the page itself does wrong, from its first line on.
+/// Records the page's own errors, from its first line on.
 const WATCH: &str = "<script>window.problems = [];\
     addEventListener('error', (e) => problems.push(String(e.message)));\
     addEventListener('unhandledrejection', (e) => problems.push(String(e.reason)));\
@@ -30,8 +30,8 @@ fn browser() -> Option<PathBuf> {
     found
 }
 
-/// What a reader of `html` sees; `None` without a browser. The page's policy must allow the probe, and nothing else
-/// new.
+/// Returns the view of a reader of `html`; `None` without a browser. The page's policy must allow the probe, and
+/// nothing else new.
 fn seen(html: &str, flags: &[&str]) -> Option<Value> {
     let browser = browser()?;
     let folder = tempfile::tempdir().unwrap();

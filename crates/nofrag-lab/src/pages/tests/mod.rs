@@ -1,4 +1,4 @@
-//! Pages of results that were saved, so that no scenario has to run: what is in them, and what a browser makes of them.
+//! Pages of results that were saved, so that no scenario has to run: their content, and their effect in a browser.
 
 mod browser;
 
@@ -23,7 +23,7 @@ fn origin(command: &str) -> Origin {
     Origin::here(crate::record::tests::BUILD, command.to_owned())
 }
 
-/// The reports in `results/FOLDER/raw.jsonl`.
+/// Reads the reports in `results/FOLDER/raw.jsonl`.
 fn saved(folder: &str) -> Vec<Report> {
     let file = repository().join("results").join(folder).join("raw.jsonl");
     let text = fs::read_to_string(&file).unwrap();
@@ -84,7 +84,7 @@ fn a_page_of_everything_is_small_and_complete() {
     for part in ["Claim beside measurement", "Contiguity over time", "Distribution: ", "Claims: "] {
         assert!(html.contains(part), "no {part}");
     }
-    // What a page loads it would load from somewhere.
+    // Anything that a page loads would come from one of these.
     for from in ["src=", "url(", "@import", "href=\"http"] {
         assert!(!html.contains(from), "{from}");
     }
@@ -136,7 +136,7 @@ fn nothing_from_outside_becomes_markup() {
     }
 }
 
-/// The policy of a page, by what it lists for a kind of source.
+/// Returns the policy of a page: its list for a kind of source.
 fn policy<'a>(html: &'a str, kind: &str) -> Vec<&'a str> {
     let (_, rest) = html.split_once("\"Content-Security-Policy\" content=\"").unwrap();
     let mut lists = rest.split_once('"').unwrap().0.split("; ");
@@ -156,7 +156,7 @@ fn a_policy_lets_two_scripts_run_and_no_other() {
         assert_eq!(inline.len(), 2);
         assert_eq!(policy(&html, "script-src"), inline);
         assert_eq!(policy(&html, "default-src"), ["'none'"]);
-        // All others are data, which no browser runs.
+        // All other scripts are data, which no browser runs.
         let all = html.matches("<script").count();
         assert_eq!(all, 2 + html.matches("<script type=\"application/json\">").count());
     }
