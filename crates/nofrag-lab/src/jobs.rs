@@ -1,4 +1,4 @@
-//! Jobs beside each other: each is done alone, so that results do not depend on how many go at a time.
+//! Jobs side by side: each is done alone, so that results do not depend on the number of threads.
 
 use std::cmp::Reverse;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,18 +7,17 @@ use std::thread;
 
 use crate::scenario::{Progress, RunError};
 
-/// What is known of a job before it is done.
+/// Facts about a job before it is done.
 #[derive(Clone, Debug)]
 pub(crate) struct About {
-    /// How long it is expected to take, beside the others.
+    /// Expected length, relative to the other jobs.
     pub(crate) length: u64,
-    /// How much it counts for progress, and what progress calls it.
+    /// Steps of progress, and the name that progress shows.
     pub(crate) steps: u64,
     pub(crate) what: String,
 }
 
-/// Does all jobs, `threads` at a time and long ones first, so that none of those is left when the others are done. What
-/// they gave, in their order.
+/// The error of a job; no further ones are begun then.
 ///
 /// # Errors
 /// That of a job; no further ones are begun then.
@@ -41,7 +40,7 @@ pub(crate) fn run_all<J: Sync, R: Send>(
             let (sender, next, order, act) = (sender.clone(), &next, &order, &act);
             scope.spawn(move || {
                 while let Some(at) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    // Nobody listens any more once a job has failed.
+                    // The receiver is gone once a job has failed.
                     if sender.send((*at, act(&jobs[*at]))).is_err() {
                         break;
                     }

@@ -59,7 +59,7 @@ pub use vm_map_ram::VmMapRam2015;
 pub use vmap_areas::VmapAreas2019;
 pub use vmap_blocks::VmapBlocks2023;
 
-/// What the crate's page shows holds.
+/// Compiles and runs the examples of the crate's README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,4 +1,4 @@
-//! How much of the host a run used.
+//! Processor time and memory of the process.
 
 use std::fs;
 
@@ -14,7 +14,7 @@ pub struct CpuTime {
 }
 
 impl CpuTime {
-    /// What was used so far; `None` where the system does not tell.
+    /// Returns the time used so far; `None` where the system does not tell.
     #[must_use]
     pub fn now() -> Option<CpuTime> {
         let stat = fs::read_to_string("/proc/self/stat").ok()?;
@@ -27,7 +27,7 @@ impl CpuTime {
         Some(CpuTime { user_s: seconds()?, system_s: seconds()? })
     }
 
-    /// What was used since `earlier`.
+    /// Returns the time used since `earlier`.
     #[must_use]
     pub fn since(self, earlier: CpuTime) -> CpuTime {
         CpuTime { user_s: self.user_s - earlier.user_s, system_s: self.system_s - earlier.system_s }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// How far a claim may be trusted to hold elsewhere.
+/// Reach of a claim beyond the run that judged it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -16,22 +16,19 @@ pub enum Kind {
     Environment,
 }
 
-/// What the measured number must be.
+/// Relation that the measured number must have to a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Relation {
-    /// Exactly this.
     Equals(f64),
-    /// This or less.
     AtMost(f64),
-    /// This or more.
     AtLeast(f64),
-    /// Neither below the first nor above the second.
+    /// In the closed range from the first to the second.
     Between(f64, f64),
 }
 
 impl Relation {
-    /// Whether `measured` stands in this relation; something that is not a number stands in none.
+    /// Returns true if `measured` stands in this relation; a NaN stands in none.
     #[must_use]
     pub fn holds(self, measured: f64) -> bool {
         match self {
@@ -44,7 +41,7 @@ impl Relation {
 }
 
 impl Relation {
-    /// The bound, the lower one of two: what a table is sorted by.
+    /// Returns the bound, the lower one of two, by which a table is sorted.
     #[must_use]
     pub const fn bound(self) -> f64 {
         match self {
@@ -58,7 +55,7 @@ impl Relation {
 
 impl fmt::Display for Relation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A millionth is nobody's bound; what is below it came from adding fractions.
+        // No bound is as fine as a millionth; smaller differences come from adding fractions.
         let round = |value: &f64| (value * 1e6).round() / 1e6;
         match self {
             Relation::Equals(value) => write!(f, "= {}", round(value)),
@@ -69,7 +66,7 @@ impl fmt::Display for Relation {
     }
 }
 
-/// Why a claim is shown without a verdict.
+/// The reason why a claim is shown without a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Withdrawn {
@@ -78,7 +75,7 @@ pub enum Withdrawn {
 }
 
 impl Withdrawn {
-    /// What stands in place of a verdict.
+    /// Returns the words in place of a verdict.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
@@ -86,7 +83,7 @@ impl Withdrawn {
         }
     }
 
-    /// What was withdrawn and why.
+    /// Returns the withdrawal and its reason as a sentence.
     #[must_use]
     pub const fn reason(self) -> &'static str {
         match self {
@@ -100,41 +97,40 @@ impl Withdrawn {
     }
 }
 
-/// What became of a claim.
+/// Verdict on a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The number is what it must be.
+    /// The number stands in its relation.
     Holds,
     /// An exact claim does not hold: `--check` fails.
     Broken,
-    /// Another one does not hold on this machine.
+    /// Another claim does not hold on this machine.
     NotHere,
-    /// It is not judged.
+    /// The claim is not judged.
     Withdrawn(Withdrawn),
 }
 
-/// One claim, what the run measured, and whether it held.
+/// One claim, its measured number, and its verdict.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Oracle {
-    /// Short and stable: what a log or an issue cites.
+    /// Short and stable: a log or an issue cites it.
     pub id: String,
-    /// How far the claim reaches.
     pub kind: Kind,
     /// The claim as a sentence.
     pub claim: String,
     /// The number that decides it.
     pub measured: f64,
-    /// What the number must be.
+    /// Relation that the number must have to its bound.
     pub relation: Relation,
-    /// Whether it is.
+    /// True if the number stands in that relation.
     pub holds: bool,
-    /// Why that is no verdict, for a claim that is not judged for the time being.
+    /// The reason why the claim is not judged for the time being.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub withdrawn: Option<Withdrawn>,
 }
 
 impl Oracle {
-    /// Judges `measured` by `relation`.
+    /// Judges the claim: sets `measured` beside `relation`.
     pub fn judge(
         id: impl Into<String>,
         kind: Kind,
@@ -154,7 +150,7 @@ impl Oracle {
         }
     }
 
-    /// What became of it.
+    /// Returns the verdict on the claim.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
         match (self.withdrawn, self.holds, self.kind) {
@@ -165,7 +161,7 @@ impl Oracle {
         }
     }
 
-    /// Whether the oracle makes `--check` fail.
+    /// Returns true if the oracle makes `--check` fail.
     #[must_use]
     pub fn is_broken(&self) -> bool {
         self.verdict() == Verdict::Broken

@@ -9,24 +9,25 @@ use rand_pcg::Pcg64Mcg;
 pub struct Random(Pcg64Mcg);
 
 impl Random {
-    /// The generator of `seed`. Different streams of one seed are independent: one per program, repetition or thread.
+    /// Returns the generator of `seed`. Different streams of one seed are independent: one per program, repetition or
+    /// thread.
     #[must_use]
     pub fn new(seed: u64, stream: u64) -> Random {
         // The golden ratio's bits part streams that differ by one; PCG mixes the rest.
         Random(Pcg64Mcg::seed_from_u64(seed ^ stream.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
     }
 
-    /// A number in `low..=high`, each as likely.
+    /// Draws a number in `low..=high`, each as likely.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         self.0.random_range(low..=high)
     }
 
-    /// An index below `len`, which is positive.
+    /// Draws an index below `len`, which is positive.
     pub fn index(&mut self, len: usize) -> usize {
         self.0.random_range(0..len)
     }
 
-    /// Any byte.
+    /// Draws a byte, each value as likely.
     pub fn byte(&mut self) -> u8 {
         self.0.random()
     }
@@ -54,13 +55,13 @@ impl Random {
 pub struct Mersenne(Mt);
 
 impl Mersenne {
-    /// Initialized "by array" with the one word `key`.
+    /// Returns the generator, initialized "by array" with the one word `key`.
     #[must_use]
     pub fn new(key: u32) -> Mersenne {
         Mersenne(Mt::new_with_key([key]))
     }
 
-    /// Uniform in `0..bound`: as many top bits of a draw as `bound` has digits, drawn again while too large.
+    /// Draws uniformly in `0..bound`: as many top bits of a draw as `bound` has digits, drawn again while too large.
     pub fn below(&mut self, bound: u32) -> u32 {
         loop {
             let drawn = self.0.next_u32() >> bound.leading_zeros();

@@ -1,8 +1,8 @@
 //! Saved results: `<scenario>/<date>-<what>/{README.md, raw.jsonl, summary.txt}`.
 //!
-//! `raw.jsonl` holds what was measured, one JSON object per line: the origin first, then for each report its settings,
-//! every measurement with all its samples, every comparison, every oracle and the notes. `summary.txt` is what the
-//! terminal showed. `README.md` says where both come from and how to make them again.
+//! `raw.jsonl` holds the measurements, one JSON object per line: the origin first, then for each report its settings,
+//! every measurement with all its samples, every comparison, every oracle and the notes. `summary.txt` is the
+//! terminal's text. `README.md` says where both come from and how to make them again.
 
 use std::fs;
 use std::io::{self, Write};
@@ -16,13 +16,11 @@ use nofrag_show::Origin;
 /// A report and the text that people saw of it.
 #[derive(Clone, Debug)]
 pub struct Saved {
-    /// What was measured.
     pub report: Report,
-    /// What was shown.
+    /// The terminal's text.
     pub summary: String,
 }
 
-/// One line of `raw.jsonl`.
 #[derive(Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 enum Line<'a> {
@@ -41,7 +39,7 @@ enum Line<'a> {
 /// path; a folder that exists is left alone and the new one is numbered.
 ///
 /// # Errors
-/// What the file system says.
+/// The error of the file system.
 pub fn save(root: &Path, origin: &Origin, what: &str, result: &Saved) -> io::Result<PathBuf> {
     let Saved { report, summary } = result;
     let folder = new_folder(&root.join(&report.scenario), &format!("{}-{what}", origin.date()))?;
@@ -149,7 +147,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::report::tests::report;
 
-    /// What a test is made from and by, for all that it says.
+    /// The build of a test, for every reader of a test's result.
     pub(crate) const BUILD: Build = Build { rustc: "rustc", profile: "test", revision: "none" };
 
     #[test]

@@ -1,4 +1,4 @@
-//! What a scenario returns: data only, the same for people and machines.
+//! The result of a scenario: data only, the same for people and machines.
 
 use std::collections::BTreeMap;
 
@@ -15,54 +15,51 @@ use nofrag_show::ratio;
 /// The result of one scenario.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// The scenario's name.
     pub scenario: String,
     /// The document that it replays.
     pub document: String,
-    /// How it was run: what the options came to.
+    /// Settings of the run, with the options applied.
     pub settings: Settings,
     /// One entry per program and design.
     pub measurements: Vec<Measurement>,
-    /// Published figures beside ours.
     pub comparisons: Vec<Comparison>,
-    /// Claims, judged.
     pub oracles: Vec<Oracle>,
-    /// What weakens or explains the result.
+    /// Facts that weaken or explain the result.
     pub notes: Vec<String>,
-    /// What this host does not allow, so that rows and claims are not here.
+    /// Rows and claims that are missing because this host does not allow them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skipped: Vec<Skipped>,
-    /// For the scenario that replays a recording: all that the replay found.
+    /// For the scenario that replays a recording: the whole result of the replay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay: Option<Box<ReplayReport>>,
-    /// For the scenario that follows kernels from their exact states: all that was compared.
+    /// For the scenario that follows kernels from their exact states: the whole comparison.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frames: Option<Box<FramesReport>>,
-    /// For the scenario that sets the simulation beside kernels: all that was compared.
+    /// For the scenario that sets the simulation beside kernels: the whole comparison.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernels: Option<Box<KernelsReport>>,
     /// Wall time of the whole scenario in seconds.
     pub elapsed_s: f64,
 }
 
-/// Something that a host does not allow.
+/// A program or design that a host does not allow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skipped {
-    /// A program, a design, or what else the scenario declares by this name.
+    /// A program, a design, or another name that the scenario declares.
     pub what: String,
-    /// What the host says.
+    /// The host's answer.
     pub why: String,
 }
 
 impl Report {
-    /// Says that the host does not allow something.
+    /// Notes that the host does not allow a program or design.
     pub(crate) fn skip(&mut self, what: &str, why: impl std::fmt::Display) {
         let (what, why) = (what.to_owned(), why.to_string());
         self.notes.push(format!("skipped: {what}: {why}"));
         self.skipped.push(Skipped { what, why });
     }
 
-    /// A report without results.
+    /// Returns a report without results.
     pub(crate) fn new(scenario: &str, document: String, settings: Settings) -> Report {
         Report {
             scenario: scenario.to_owned(),
@@ -81,14 +78,12 @@ impl Report {
     }
 }
 
-/// What the options of a run came to.
+/// Settings of a run, with its options applied.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
-    /// The driver's mode.
     pub mode: String,
-    /// The seed of all chance.
+    /// The seed of all random numbers.
     pub seed: u64,
-    /// Repetitions of each program.
     pub repeats: usize,
     /// Loops of one repetition, before a program's own bound.
     pub loops: u64,
@@ -98,7 +93,7 @@ pub struct Settings {
     pub threads: usize,
     /// The designs compared, oldest first.
     pub designs: Vec<String>,
-    /// What else was chosen, in words, for scenarios whose runs have no loops.
+    /// Other choices, in words, for scenarios whose runs have no loops.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<String>,
     /// The sizes of simulated memory in GiB, in the order in which they were run, for scenarios that compare them.
@@ -109,15 +104,12 @@ pub struct Settings {
 /// One program under one design.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
-    /// The program's name.
     pub program: String,
-    /// The design's name.
     pub design: String,
     /// Loops of one repetition; bounded where a design is too slow for more.
     pub loops: u64,
-    /// What `time` counts, such as "ns per pair".
+    /// The unit of `time`, such as "ns per pair".
     pub unit: String,
-    /// The repetitions.
     pub time: Spread,
     /// Single operations, for programs that time each.
     pub tail: Option<Tail>,
@@ -126,20 +118,21 @@ pub struct Measurement {
     /// Functions by name, for programs whose calls a pass of its own has timed one by one.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub functions: BTreeMap<String, Calls>,
-    /// Counts by name in their course over the run, at even distances, for programs that have a picture.
+    /// Counts by name over the course of the run, at even distances, for programs that have a picture.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub series: BTreeMap<String, Vec<f64>>,
     /// Counts by name over the repetitions, for programs whose repetitions draw other chances; `counts` holds their
     /// medians.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub spreads: BTreeMap<String, Spread>,
-    /// Of all addresses in the order in which they were handed out, in hexadecimal, for programs that compare them.
+    /// Digest of all addresses in the order in which they were handed out, in hexadecimal, for programs that compare
+    /// them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
 }
 
 impl Measurement {
-    /// A row with times alone.
+    /// Returns a row with times alone.
     #[must_use]
     pub fn new(
         program: impl Into<String>,
@@ -163,29 +156,29 @@ impl Measurement {
         }
     }
 
-    /// The count of this name, if the program and the design have it.
+    /// Returns the count of this name, if the program and the design have it.
     #[must_use]
     pub fn count(&self, name: &str) -> Option<f64> {
         self.counts.get(name).copied()
     }
 }
 
-/// A published figure and what the same program gave here.
+/// A published figure and the result of the same program here.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
     /// The figure's id in its file.
     pub figure: String,
-    /// What was measured, and on what.
+    /// The measured quantity and its machine.
     pub what: String,
-    /// Where it stands.
+    /// Place of the figure in the document.
     pub place: String,
     /// The program that was run here.
     pub program: String,
     /// The designs whose ratio is compared: old, new.
     pub designs: [String; 2],
-    /// How many times faster the new design was in the document.
+    /// Speedup of the new design in the document.
     pub published: RatioRange,
-    /// How many times faster it was here, from medians.
+    /// Speedup of the new design here, from medians.
     pub measured: f64,
 }
 
@@ -206,13 +199,13 @@ impl Comparison {
 }
 
 impl Report {
-    /// The measurement of this program and design.
+    /// Returns the measurement of this program and design.
     #[must_use]
     pub fn measurement(&self, program: &str, design: &str) -> Option<&Measurement> {
         self.measurements.iter().find(|m| m.program == program && m.design == design)
     }
 
-    /// The programs in the order in which they were measured, each once.
+    /// Returns the programs in the order in which they were measured, each once.
     #[must_use]
     pub fn programs(&self) -> Vec<&str> {
         let mut programs: Vec<&str> = Vec::new();
@@ -224,12 +217,12 @@ impl Report {
         programs
     }
 
-    /// Exact claims that did not hold.
+    /// Returns the exact claims that did not hold.
     pub fn broken(&self) -> impl Iterator<Item = &Oracle> {
         self.oracles.iter().filter(|oracle| oracle.is_broken())
     }
 
-    /// What makes the times of this report weak, in words; empty for a strong one.
+    /// Returns reasons that make the times of this report weak, in words; empty for a strong one.
     #[must_use]
     pub fn weaknesses(&self) -> Vec<String> {
         let mut notes = Vec::new();
@@ -256,10 +249,10 @@ impl Report {
         notes
     }
 
-    /// Programs in which another design is faster than `ours` beyond the ranges of both.
+    /// Returns the programs in which another design is faster than `ours` beyond the ranges of both.
     #[must_use]
     pub fn losses(&self, ours: &str) -> Option<String> {
-        // A single run has no range to be beyond.
+        // A single run has no range.
         let several = |m: &&Measurement| m.time.samples.len() > 1;
         let mut losses = Vec::new();
         for program in self.programs() {
@@ -279,7 +272,7 @@ impl Report {
         (!losses.is_empty()).then(|| format!("{ours} loses: {}", losses.join(", ")))
     }
 
-    /// In how many programs the newest design cannot be told apart from each of the others.
+    /// Returns the number of programs in which the newest design cannot be told apart from each of the others.
     fn undecided(&self) -> Option<String> {
         let (newest, others) = self.settings.designs.split_last()?;
         let alike = |program: &&str, design: &str| {
@@ -301,7 +294,7 @@ impl Report {
     }
 }
 
-/// The first `most` names, and how many more there are.
+/// Returns the first `most` names, and the number of the others.
 fn shortened(names: &[String], most: usize) -> String {
     let shown = names[..names.len().min(most)].join(", ");
     match names.len().saturating_sub(most) {
@@ -362,7 +355,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// The same under the name of a scenario that exists, for the tests of pages.
+    /// Returns the same report under the name of a scenario that exists, for the tests of pages.
     #[cfg(not(packed))]
     pub(crate) fn report_of(scenario: &str) -> Report {
         Report { scenario: scenario.to_owned(), ..report() }

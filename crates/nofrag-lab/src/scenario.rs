@@ -1,4 +1,4 @@
-//! What a scenario is, and the list of them.
+//! The trait of scenarios, and the list of them.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -12,51 +12,51 @@ use nofrag_show::Section;
 
 /// A published comparison that can be run again.
 pub trait Scenario: Sync {
-    /// What the command line calls it.
+    /// Returns the scenario's name on the command line.
     fn name(&self) -> &'static str;
 
-    /// One line: what it shows.
+    /// Returns one line about its subject.
     fn about(&self) -> &'static str;
 
-    /// Author, title and year of the document.
+    /// Returns author, title and year of the document.
     fn document(&self) -> &'static str;
 
-    /// The designs it compares, oldest first; the last one is ours.
+    /// Returns the designs that it compares, oldest first; the last one is ours.
     fn designs(&self) -> &'static [&'static str];
 
-    /// A design's name in a list, with what has to be said beside it.
+    /// Returns a design's name in a list, with any remark beside it.
     fn shown(&self, design: &'static str) -> String {
         design.to_owned()
     }
 
-    /// The design that `name` means: that of this name, or for a version of Linux between two the newest that is not
-    /// newer, or for `+patchN` the one that ends so.
+    /// Returns the design that `name` means: that of this name, or for a version of Linux between two the newest that
+    /// is not newer, or for `+patchN` the one that ends so.
     fn design_of(&self, name: &str) -> Option<&'static str> {
         closest(self.designs(), name)
     }
 
-    /// Its programs in their order.
+    /// Returns its programs in their order.
     fn programs(&self) -> Vec<ProgramInfo>;
 
-    /// Whether its programs can be driven this way.
+    /// Returns true if its programs can be driven in this mode.
     fn has_mode(&self, mode: Mode) -> bool {
         mode == Mode::Compare
     }
 
-    /// Whether it can run on real memory in place of numbers alone.
+    /// Returns true if it can run on real memory in place of numbers alone.
     fn has_real_memory(&self) -> bool {
         false
     }
 
-    /// What its default run consists of.
+    /// Returns the rows and claims of its default run.
     fn expected(&self) -> Expected;
 
-    /// What it needs and cannot find here, as a sentence; it is left out of `all` then.
+    /// Returns, as a sentence, a requirement that is missing here; the scenario is left out of `all` then.
     fn missing(&self, _options: &Options) -> Option<String> {
         None
     }
 
-    /// Runs it.
+    /// Runs the scenario.
     ///
     /// # Errors
     /// [`RunError`] for options that make no sense here, and when a design fails where it must not.
@@ -79,16 +79,16 @@ pub trait Scenario: Sync {
         Ok(report)
     }
 
-    /// The counts, by name, whose distribution over the repetitions tells more than their medians.
+    /// Returns the names of counts whose distribution over the repetitions tells more than their medians.
     fn distributions(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// Turns a report of this scenario into what people read.
+    /// Turns a report of this scenario into sections for people.
     fn present(&self, report: &Report) -> Vec<Section>;
 }
 
-/// All scenarios, in the order in which `all` runs them.
+/// Returns all scenarios, in the order in which `all` runs them.
 #[must_use]
 pub fn scenarios() -> &'static [&'static dyn Scenario] {
     &[
@@ -108,18 +108,18 @@ pub fn scenarios() -> &'static [&'static dyn Scenario] {
 /// A program as a list of programs shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProgramInfo {
-    /// What `--mask` calls it.
+    /// The program's name in `--mask`.
     pub name: &'static str,
-    /// Its bit, for those who are used to numbers.
+    /// The program's bit in `--mask`.
     pub bit: u64,
-    /// One line: what one loop does.
+    /// One line on the body of a loop.
     pub body: &'static str,
 }
 
-/// How the programs are driven.
+/// Ways of driving the programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// Every program alone in a fresh space, designs turn by turn: what the tables show.
+    /// Every program alone in a fresh space, designs turn by turn: the mode of the tables.
     #[default]
     Compare,
     /// The kernel script's `performance`: one pinned CPU, programs in order, three repetitions, in one space; time is
@@ -131,7 +131,7 @@ pub enum Mode {
     Smoke,
     /// The script's `stress`: a thread per CPU, twenty repetitions.
     Stress,
-    /// The same load over and over, watching for what does not come back.
+    /// The same load over and over, watched for memory that does not come back.
     Soak,
 }
 
@@ -146,7 +146,7 @@ impl Mode {
         ("soak", Mode::Soak),
     ];
 
-    /// The name that the command line takes.
+    /// Returns the name that the command line takes.
     #[must_use]
     pub fn name(self) -> &'static str {
         let (name, _) =
@@ -167,75 +167,70 @@ impl FromStr for Mode {
     }
 }
 
-/// How much is run.
+/// Extent of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Extent {
-    /// What ends within the scenario's share of the time of `all`.
+    /// A part that ends within the scenario's share of the time of `all`.
     #[default]
     Subset,
-    /// Everything.
     Full,
 }
 
-/// What stands behind the frames that a scenario's allocator hands out.
+/// Backing of the frames that a scenario's allocator hands out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Memory {
-    /// Nothing: they are numbers.
+    /// No memory: the frames are numbers.
     #[default]
     Numbers,
     /// Memory of this host, which is mapped, written, moved and timed.
     Real,
 }
 
-/// What the command line asks for. What is `None` or empty is the scenario's to choose.
+/// Options of the command line. The scenario chooses values for those that are `None` or empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// How the programs are driven.
     pub mode: Mode,
-    /// How much is run.
     pub extent: Extent,
     /// The designs to compare; empty for all.
     pub designs: Vec<String>,
     /// Programs by name, by comma-separated names, or as the sum of their bits; all without it.
     pub mask: Option<String>,
-    /// Repetitions of each program.
     pub repeat: Option<usize>,
-    /// Loops of one repetition.
     pub loops: Option<u64>,
     /// Pages of a fixed-size area.
     pub pages: Option<u64>,
     /// Threads of the parallel programs.
     pub threads: Option<usize>,
-    /// Where all chance begins.
+    /// The seed of all random numbers.
     pub seed: Option<u64>,
     /// All of the simulated machine's memory in GiB; several are compared.
     pub memory: Vec<u64>,
-    /// How much of what is mapped the threads for huge pages touch.
+    /// The share of their mapping that the threads for huge pages touch.
     pub thp_touch: Option<ThpTouch>,
-    /// What stands behind the frames.
+    /// The backing of the frames.
     pub memory_is: Memory,
-    /// How long a soak goes on.
+    /// Duration of a soak, in minutes.
     pub minutes: Option<u64>,
     /// Stretches of kernels to follow: a folder of them, or one alone.
     pub states: Option<PathBuf>,
 }
 
-/// How much of their mapping, which is 75 % of a node, the threads for huge pages touch.
+/// The share of their mapping, which is 75 % of a node, that the threads for huge pages touch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ThpTouch {
-    /// Every second unit, 37.5 % of a node: what the document's program does.
+    /// Every second unit, 37.5 % of a node, as the document's program does.
     #[default]
     HalfOfUnits,
-    /// Every unit, 75 %: what the document's words say.
+    /// Every unit, 75 % of a node, as the document's text says.
     AllUnits,
 }
 
 impl ThpTouch {
-    /// Both with their names.
+    /// Both values with their names.
     pub const ALL: [(&'static str, ThpTouch); 2] =
         [("37.5", ThpTouch::HalfOfUnits), ("75", ThpTouch::AllUnits)];
 
-    /// The share of a node in percent, as the command line takes it.
+    /// Returns the share of a node in percent, as the command line takes it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -256,69 +251,63 @@ impl FromStr for ThpTouch {
     }
 }
 
-/// Why a scenario gave no report.
+/// The reason why a scenario gave no report.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RunError {
     /// A design that the scenario does not have.
     #[error("there is no design {name:?}; the designs are {known}")]
     UnknownDesign {
-        /// What was asked for.
         name: String,
-        /// What there is, comma-separated.
+        /// The known designs, comma-separated.
         known: String,
     },
     /// A program that the scenario does not have.
     #[error("there is no program {name:?}; the programs are {known}")]
     UnknownProgram {
-        /// What was asked for.
         name: String,
-        /// What there is, comma-separated.
+        /// The known programs, comma-separated.
         known: String,
     },
     /// An option out of its range.
     #[error("--{option} {why}")]
     BadOption {
-        /// The option's name.
         option: &'static str,
-        /// What is wrong with its value, as the rest of a sentence.
+        /// The fault of its value, as the rest of a sentence.
         why: String,
     },
-    /// What a program reads is missing or damaged.
+    /// A program's input is missing or damaged.
     #[error("{program}: {why}")]
     Input {
-        /// The program.
         program: String,
-        /// What is the matter.
+        /// The fault of the input.
         why: String,
     },
     /// A design failed where it must not.
     #[error("{design} failed in {program}: {why}")]
     Engine {
-        /// The design.
         design: String,
-        /// The program.
         program: String,
-        /// What it said.
+        /// The engine's error.
         why: String,
     },
 }
 
-/// Is told how far a long run has come.
+/// Listener to the progress of a long run.
 pub trait Progress {
-    /// The run consists of `steps` steps.
+    /// Begins a run of `steps` steps.
     fn begin(&self, steps: u64);
-    /// The step that starts now.
+    /// Starts the next step.
     fn step(&self, what: &str);
-    /// So many steps are done at once.
+    /// Does `steps` steps at once.
     fn steps(&self, steps: u64, what: &str) {
         (0..steps).for_each(|_| self.step(what));
     }
-    /// The run is over.
+    /// Ends the run.
     fn end(&self);
 }
 
-/// Tells nobody.
+/// A listener that ignores the progress.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Silent;
 
@@ -328,7 +317,7 @@ impl Progress for Silent {
     fn end(&self) {}
 }
 
-/// The designs of `all` that `wanted` names, in the order of `all`; all of them when it names none.
+/// Returns the designs of `all` that `wanted` names, in the order of `all`; all of them when it names none.
 ///
 /// # Errors
 /// [`RunError::UnknownDesign`] for a name that is not among them.
@@ -343,7 +332,7 @@ pub fn choose_designs(
     Ok(all.iter().filter(chosen).copied().collect())
 }
 
-/// What `name` means among `designs`, as [`Scenario::design_of`] says.
+/// Returns the design that `name` means among `designs`, by the rules of [`Scenario::design_of`].
 fn closest(designs: &[&'static str], name: &str) -> Option<&'static str> {
     let is_named =
         |design: &&&str| **design == name || name.starts_with('+') && design.ends_with(name);
@@ -353,13 +342,13 @@ fn closest(designs: &[&'static str], name: &str) -> Option<&'static str> {
     named.or_else(|| designs.iter().filter(not_newer).max_by_key(|of| version(of))).copied()
 }
 
-/// The version that `linux-X.Y` names.
+/// Returns the version that `linux-X.Y` names.
 fn version(design: &str) -> Option<(u32, u32)> {
     let (major, minor) = design.strip_prefix("linux-")?.split_once('.')?;
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
-/// That another design ran than was asked for, if the name `asked` is not that of `design`.
+/// Returns a note that another design ran than was asked for, unless `asked` is the name of `design`.
 #[must_use]
 pub fn stand_in(asked: &str, design: &str) -> Option<String> {
     let why = match version(asked) {
@@ -369,14 +358,14 @@ pub fn stand_in(asked: &str, design: &str) -> Option<String> {
     (asked != design).then(|| format!("{asked} was asked for: {design} is what ran{why}"))
 }
 
-/// The presets that `wanted` names, oldest first; those of `all` when it names none. A version of Linux between two
-/// rule sets means the newest one that is not newer ([`Scenario::run_as_asked`] says so).
+/// Returns the presets that `wanted` names, oldest first; those of `all` when it names none. A version of Linux between
+/// two rule sets means the newest one that is not newer ([`Scenario::run_as_asked`] says so).
 ///
 /// # Errors
-/// [`RunError::UnknownDesign`] for a name that is no preset's, and for a version older than all of them.
+/// [`RunError::UnknownDesign`] for a name that is not a preset's, and for a version older than all of them.
 ///
 /// # Panics
-/// When a name in `all` is no preset's.
+/// If a name in `all` is not a preset's.
 pub fn choose_presets(all: &[&'static str], wanted: &[String]) -> Result<Vec<Preset>, RunError> {
     if wanted.is_empty() {
         let named = |name: &&str| VmapPolicy::preset(name).expect("a scenario compares presets");
@@ -397,7 +386,7 @@ pub fn choose_presets(all: &[&'static str], wanted: &[String]) -> Result<Vec<Pre
     Ok(presets)
 }
 
-/// The programs that `mask` names, in the order of `all`; all of them without a mask.
+/// Returns the programs that `mask` names, in the order of `all`; all of them without a mask.
 ///
 /// # Errors
 /// [`RunError::UnknownProgram`] for a name or a bit that none of them has; [`RunError::BadOption`] for a mask of zero.
@@ -428,7 +417,7 @@ pub fn choose_programs(
     Ok(all.iter().filter(|program| program.bit & bits != 0).copied().collect())
 }
 
-/// The designs in the order for one repetition: each turn another one comes first.
+/// Returns the designs in the order for one repetition: each turn another one comes first.
 #[must_use]
 pub fn turn<T: Clone>(designs: &[T], repetition: usize) -> Vec<T> {
     let mut order = designs.to_vec();
@@ -498,7 +487,7 @@ mod tests {
         check_meaning("mmap-live", "linux-6.6", None);
     }
 
-    /// The scenario of page policies has no lookup of its own beside the presets'.
+    /// The scenario of page policies has no lookup of its own beside that of the presets.
     #[test]
     fn page_policies_are_resolved_as_their_presets_are() {
         for name in [

@@ -1,10 +1,9 @@
-//! What a checked run must consist of: the rows and the number of claims that its scenario declares, and no exact claim
-//! that is broken.
+//! Check of a run: it has the rows and the number of claims that its scenario declares, and no exact claim is broken.
 //!
-//! A claim that is never judged cannot break, and a program that gives no row looks like one that nobody asked for. So
-//! each scenario declares in a file beside its code (`expected.toml`) what its default run consists of. What a host
-//! does not allow is skipped by name (`Report::skip`), and the declaration says how many
-//! claims go with each name.
+//! A claim that is never judged cannot break, and a program without a row looks like one that was not asked for. So
+//! each scenario declares the content of its default run in a file beside its code (`expected.toml`). Programs that a
+//! host does not allow are skipped by name (`Report::skip`), and the declaration gives the number of claims that go
+//! with each name.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,16 +16,16 @@ use crate::report::Report;
 use crate::scenario::{Options, Scenario};
 use nofrag_show::plain;
 
-/// What the default run of a scenario consists of, on a host that allows all of it.
+/// Content of the default run of a scenario, on a host that allows all of it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Expected {
-    /// Claims, withdrawn ones included.
+    /// Number of claims, withdrawn ones included.
     pub claims: usize,
     /// Rows: each of these programs under each of these designs.
     pub rows: Vec<Rows>,
-    /// What a host may refuse, with the claims that go with it. The rows that go with it have its name, as program or
-    /// as design.
+    /// Names that a host may refuse, with the number of claims that go with each. The rows that go with a name have it
+    /// as program or as design.
     #[serde(default)]
     pub may_be_skipped: BTreeMap<String, usize>,
 }
@@ -35,17 +34,15 @@ pub struct Expected {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rows {
-    /// The programs.
     pub programs: Vec<String>,
-    /// The designs.
     pub designs: Vec<String>,
 }
 
 impl Expected {
-    /// Reads a declaration.
+    /// Reads a declaration from TOML.
     ///
     /// # Panics
-    /// When the text is none; scenarios include theirs when they are built, and tests read all of them.
+    /// If the text is not a declaration; scenarios include theirs when they are built, and tests read all of them.
     #[must_use]
     pub fn declared(text: &str) -> Expected {
         declared(text)
@@ -60,30 +57,26 @@ impl Expected {
     }
 }
 
-/// Why a checked run fails.
+/// The reason why a checked run fails.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Shortfall {
     /// An exact claim does not hold.
     Broken(Oracle),
     /// A declared row was not measured.
     MissingRow {
-        /// Its program.
         program: String,
-        /// Its design.
         design: String,
     },
-    /// A row was measured that is not declared, so that nobody would miss it.
+    /// A row was measured that is not declared, so that its loss would go unnoticed.
     UndeclaredRow {
-        /// Its program.
         program: String,
-        /// Its design.
         design: String,
     },
     /// Another number of claims was judged than is declared.
     Claims {
-        /// How many there are.
+        /// Number of judged claims.
         judged: usize,
-        /// How many there should be, on this host.
+        /// Number of declared claims, on this host.
         expected: usize,
     },
 }
@@ -109,8 +102,8 @@ impl fmt::Display for Shortfall {
     }
 }
 
-/// Why a run with these options fails its check; nothing if it passes. Rows and the number of claims are declared for
-/// default runs alone: whoever chooses programs, designs or sizes has their broken claims judged.
+/// Returns the reasons why a run with these options fails its check; none if it passes. Rows and the number of claims
+/// are declared for default runs alone: in a run with chosen programs, designs or sizes, only broken claims are judged.
 #[must_use]
 pub fn shortfalls(scenario: &dyn Scenario, options: &Options, report: &Report) -> Vec<Shortfall> {
     let mut found: Vec<Shortfall> = report.broken().cloned().map(Shortfall::Broken).collect();
@@ -157,7 +150,7 @@ mod tests {
     use crate::scenario::{ProgramInfo, Progress, RunError, Silent, scenarios};
     use nofrag_show::Section;
 
-    /// A scenario whose run is whatever a test makes of a good one.
+    /// A scenario whose run a test makes from a good one.
     struct MadeUp(fn(&mut Report));
 
     impl Scenario for MadeUp {

@@ -1,4 +1,4 @@
-//! What calls took: each function's, and the tail of single operations.
+//! Times of calls: each function's, and the tail of single operations.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ pub use nofrag_show::{Spread, Tail};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Calls {
-    /// How many.
+    /// Number of calls.
     pub hits: u64,
-    /// All of them together, in microseconds.
+    /// Time of all calls, in microseconds.
     pub total_us: f64,
-    /// One of them, in microseconds.
+    /// Mean time of a call, in microseconds.
     pub average_us: f64,
     /// s^2 of single calls, in microseconds squared.
     pub variance_us2: f64,
@@ -40,7 +40,7 @@ impl CallTimer {
         self.squares_us2 += off * (us - self.mean_us);
     }
 
-    /// The calls so far.
+    /// Returns figures of the calls so far.
     #[must_use]
     pub fn calls(&self) -> Calls {
         Calls {
@@ -68,12 +68,12 @@ impl Latencies {
         self.0.record(nanos).expect("an auto-resizing histogram takes any value");
     }
 
-    /// Adds what another collector holds.
+    /// Adds the operations of another collector.
     pub fn merge(&mut self, other: &Latencies) {
         self.0.add(&other.0).expect("an auto-resizing histogram takes any other");
     }
 
-    /// The tail of what was added; `None` when nothing was.
+    /// Returns the tail of the added operations; `None` when there are none.
     #[must_use]
     pub fn tail(&self) -> Option<Tail> {
         (!self.0.is_empty()).then(|| Tail {

@@ -1,4 +1,4 @@
-//! What people read of one report: its sections, its notes, its claims.
+//! The text of one report: its sections, its notes, its claims.
 
 use nofrag_show::{
     COLUMNS, Cell, Look, Section, Tone, cells, count, duration, number, plain, ratio, text_for,
@@ -11,16 +11,15 @@ use crate::report::{Measurement, Report, Settings};
 use crate::scenario::Scenario;
 use nofrag_show::Origin;
 
-/// Which claims a summary lists.
+/// The claims that a summary lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claims {
-    /// How many held, and those that did not.
+    /// Failed claims, and the number of those that held.
     Counted,
-    /// All of them.
     Listed,
 }
 
-/// Everything that people read of one report, as a file has it.
+/// Returns the text of one report, as a file has it.
 #[must_use]
 pub fn summary(
     scenario: &dyn Scenario,
@@ -31,7 +30,7 @@ pub fn summary(
     summary_for(scenario, report, origin, claims, Look::FILE)
 }
 
-/// Everything that people read of one report, for this place.
+/// Returns the text of one report, for this place.
 #[must_use]
 pub fn summary_for(
     scenario: &dyn Scenario,
@@ -59,7 +58,7 @@ pub fn summary_for(
     head + &text_for(&sections, look)
 }
 
-/// How a report was made, and how long that took.
+/// Returns the settings of a report, and its duration.
 #[must_use]
 pub fn conditions(report: &Report) -> String {
     let Settings { mode, seed, repeats, loops, threads, conditions, .. } = &report.settings;
@@ -74,28 +73,28 @@ pub fn conditions(report: &Report) -> String {
     format!("mode {mode}; {conditions}; {threads} threads; {took} in all")
 }
 
-/// How many of the claims of one kind were judged, and how many of these hold.
+/// Number of judged claims of one kind, and of those that hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Judged {
-    /// Those that have a verdict.
+    /// Claims that have a verdict.
     pub all: usize,
-    /// Those of them that hold.
+    /// Claims that hold.
     pub held: usize,
 }
 
-/// Claims by what they are and what became of them.
+/// Numbers of claims by kind and verdict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Those that must hold everywhere.
+    /// Claims that must hold everywhere.
     pub exact: Judged,
-    /// The others.
+    /// Claims of the other kinds.
     pub others: Judged,
-    /// Those without a verdict.
+    /// Claims without a verdict.
     pub withdrawn: usize,
 }
 
 impl Tally {
-    /// Counts `oracles`.
+    /// Counts the claims of `oracles`.
     #[must_use]
     pub fn of<'a>(oracles: impl IntoIterator<Item = &'a Oracle>) -> Tally {
         let mut tally = Tally::default();
@@ -115,7 +114,7 @@ impl Tally {
     }
 }
 
-/// How many claims held, those that did not, and why others have no verdict.
+/// Shows the number of claims that held, those that did not, and the reason why others have no verdict.
 fn counted(claims: &[Oracle]) -> Section {
     let Tally { exact, others, .. } = Tally::of(claims);
     let failing = claims.iter().filter_map(|oracle| {
@@ -138,7 +137,7 @@ fn counted(claims: &[Oracle]) -> Section {
     }
 }
 
-/// How many claims were withdrawn, and why; nothing where none was.
+/// Returns the number of withdrawn claims with the reason; `None` where none was withdrawn.
 #[must_use]
 pub fn withdrawals(oracles: &[Oracle]) -> Option<String> {
     let Tally { withdrawn, .. } = Tally::of(oracles);
@@ -146,7 +145,7 @@ pub fn withdrawals(oracles: &[Oracle]) -> Option<String> {
     Some(format!("{withdrawn} claims {}", why.reason()))
 }
 
-/// A table with a row per program and a column per design; rows and columns without any cell are left out.
+/// Builds a table with a row per program and a column per design; rows and columns without any cell are left out.
 pub(crate) fn programs_by_design<C: Into<Cell>>(
     report: &Report,
     title: &str,
@@ -168,18 +167,18 @@ pub(crate) fn programs_by_design<C: Into<Cell>>(
     (!rows.is_empty()).then_some(Section::Table { title, caption, texts: 1, header, rows })
 }
 
-/// The names of columns: what a row is, then designs.
+/// Returns the names of columns: the kind of a row, then designs.
 pub(crate) fn header_of(first: &str, designs: &[&String]) -> Vec<String> {
     [first.to_owned()].into_iter().chain(designs.iter().map(|design| (*design).clone())).collect()
 }
 
-/// A row of a name and its cells; none at all without any.
+/// Builds a row of a name and its cells; `None` without any cell.
 pub(crate) fn row_of(name: &str, cells: Vec<Cell>) -> Option<Vec<Cell>> {
     let any = cells.iter().any(Cell::is_there);
     any.then(|| [cells![name], cells].concat())
 }
 
-/// A name and its cells for each of `designs` that has any.
+/// Returns a name and its cells for each of `designs` that has any.
 pub(crate) fn by_design<'a>(
     designs: impl IntoIterator<Item = &'a String>,
     cells: impl Fn(&str) -> Vec<Cell>,
@@ -188,7 +187,7 @@ pub(crate) fn by_design<'a>(
     rows.filter(|(_, cells)| cells.iter().any(Cell::is_there)).collect()
 }
 
-/// An interval of ratios.
+/// Shows an interval of ratios.
 #[must_use]
 pub fn ratio_range(range: RatioRange) -> Cell {
     let low = ratio(range.low);
@@ -200,7 +199,7 @@ pub fn ratio_range(range: RatioRange) -> Cell {
     Cell::about(low, text)
 }
 
-/// All oracles as a table.
+/// Shows all oracles as a table.
 #[must_use]
 pub fn oracles(oracles: &[Oracle]) -> Section {
     let Tally { exact, .. } = Tally::of(oracles);
@@ -227,7 +226,8 @@ fn oracle_row(oracle: &Oracle) -> Vec<Cell> {
         (Verdict::Holds, Kind::Environment) => (Tone::Good, "host: ok"),
         (Verdict::Broken | Verdict::NotHere, Kind::Environment) => (Tone::Warning, "host: no"),
     };
-    // One column for both, which may wrap: a long identifier beside it would leave the claim a letter a line.
+    // Identifier and claim share a column, which may wrap: beside a long identifier the claim would have a letter a
+    // line.
     let claim = format!("{}: {}", oracle.id, oracle.claim);
     let bound = Cell::About(oracle.relation.bound(), oracle.relation.to_string());
     cells![Cell::judged(tone, verdict), claim, plain(oracle.measured), bound]
