@@ -1,8 +1,8 @@
-//! How many mappings a process may have: each run in a mapping of its own, until the kernel refuses.
+//! The number of mappings that a process may have: each run in a mapping of its own, until the kernel refuses.
 //!
-//! A child process that maps nothing but what it is told maps single pages in a range that allows nothing, every second
-//! one, so that each costs two areas: its own, and what it leaves of the range behind it. So the first refusal can be
-//! predicted from the limit and from the areas that the child began with.
+//! A child process that maps only on command maps every second page of a range without access, one by one, so that each
+//! costs two areas: its own, and the rest of the range behind it. So the first refusal can be predicted from the limit
+//! and from the areas that the child began with.
 //!
 //! Source: docs/sources/backing.md#oracle-1, #map-limit.
 
@@ -10,29 +10,27 @@ use nofrag::mmap::{Direction, Protection};
 use nofrag_backing::maps::max_map_count;
 use nofrag_backing::probe::{Errno, Kind, MOST_STEPS, MapAt, Operation, Probe, Step, Width};
 
-/// What became of the child.
+/// Outcome of the child's attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limit {
-    /// Mappings that succeeded.
     pub(super) mapped: u64,
-    /// What the limit lets expect.
+    /// Number of mappings that the limit lets expect.
     pub(super) expected: u64,
-    /// `vm.max_map_count`.
     pub(super) limit: u64,
 }
 
 const PAGE: u64 = 4096;
 
-/// Where the child's range begins: far from what it consists of.
+/// Start of the child's range: far from its own areas.
 const RANGE: u64 = 1 << 40;
 
-/// A limit that can be reached in a moment.
+/// The largest limit that can be reached in a moment.
 const MOST: u64 = 1 << 20;
 
 /// Maps until the kernel refuses.
 ///
 /// # Errors
-/// Why it cannot be tried here, as a sentence.
+/// The reason why it cannot be tried here, as a sentence.
 pub(super) fn one_mapping_per_run() -> Result<Limit, String> {
     let limit = max_map_count();
     if limit > MOST {

@@ -1,20 +1,18 @@
-//! Which programs there are.
+//! The programs of real memory.
 
 use super::strategies::Load;
 use crate::scenario::ProgramInfo;
 
-/// What a program does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Program {
-    /// Random runs come and go in every way that there is.
+    /// Random runs that come and go, in every way of handing them out.
     Strategies(Load),
-    /// How many mappings a process may have.
+    /// The number of mappings that a process may have.
     MapLimit,
     /// Very many runs of an arena.
     Areas,
     /// Runs of 2 MiB after churn.
     HugeRuns,
-    /// Allocation beside a purge.
     Pressure,
     /// Runs that move under a writer.
     Moves,
@@ -22,7 +20,7 @@ pub(super) enum Program {
     Oracles,
 }
 
-/// A program with what lists show.
+/// A program and its description in lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Spec {
     pub(super) program: Program,
@@ -43,7 +41,7 @@ pub(super) const PRESSURE: &str = "pressure";
 pub(super) const MOVES: &str = "moves";
 pub(super) const ORACLES: &str = "oracles";
 
-/// In the order of `--mask`.
+/// The programs, in the order of `--mask`.
 pub(super) const SPECS: [Spec; 9] = [
     spec(
         1,

@@ -1,4 +1,4 @@
-//! What a run must confirm: what the kernel does, and the targets of the library.
+//! Claims that a run must confirm: rules of the kernel, and the targets of the library.
 
 use super::areas::Limit;
 use super::catalogue::{TOUCH_ALL, TOUCH_FIRST, TOUCH_FIRST_2};
@@ -9,12 +9,12 @@ use crate::figures;
 use crate::oracle::{Kind, Oracle, Relation};
 use crate::report::{Measurement, Report};
 
-/// How often the first fits into the second, from medians.
+/// Returns the ratio of the first median to the second.
 pub(super) fn times_faster(slow: &Measurement, fast: &Measurement) -> f64 {
     slow.time.median / fast.time.median
 }
 
-/// Judges what the programs have measured.
+/// Judges the measurements of the programs.
 /// Source: docs/sources/backing.md#oracle-7, #oracle-8.
 pub(super) fn judge(report: &mut Report) {
     let mut oracles = Vec::new();
@@ -30,7 +30,7 @@ pub(super) fn judge(report: &mut Report) {
         let Some(each) = row(names::MAP_EACH) else { continue };
         let bounds = [(names::PARKED, 90.0), (names::PURGE_BLOCK, 4.0)];
         for (design, least) in bounds {
-            // Where every page is touched, faults decide, and only what keeps its pages gains.
+            // Where every page is touched, faults decide, and only a way that keeps its pages gains.
             if program == TOUCH_ALL && design == names::PURGE_BLOCK {
                 continue;
             }
@@ -45,7 +45,7 @@ pub(super) fn judge(report: &mut Report) {
     report.oracles.extend(oracles);
 }
 
-/// What the library must reach with what each way costs: over mmap + munmap, in this run.
+/// Judges the library's targets for the cost of each way: over mmap + munmap, in this run.
 fn targets(report: &Report) -> Vec<Oracle> {
     let wanted = [
         ("parked-first", TOUCH_FIRST, names::ARENA),
@@ -64,7 +64,7 @@ fn targets(report: &Report) -> Vec<Oracle> {
     wanted.into_iter().filter_map(judge).collect()
 }
 
-/// How many areas an arena takes.
+/// Judges the number of areas that an arena takes.
 pub(super) fn areas(areas: &Areas, report: &mut Report) {
     let Areas { runs, blocks, before, after, mappings, budget } = *areas;
     let figures = figures::backing();
@@ -82,7 +82,7 @@ pub(super) fn areas(areas: &Areas, report: &mut Report) {
     exact("target/budget", claim, mappings as f64, Relation::AtMost(budget as f64));
 }
 
-/// How much longer an allocation takes beside a purge.
+/// Judges the time of an allocation beside a purge, relative to that alone.
 pub(super) fn pressure(tails: &Tails, report: &mut Report) {
     let most = figures::backing().target("purge-tail").map_or(10.0, |target| target.target);
     let claim = format!(
@@ -101,7 +101,7 @@ pub(super) fn pressure(tails: &Tails, report: &mut Report) {
         "p99.9 of allocation beside a purge of its own arena over that beside a purge of another arena ({} ns)",
         tails.beside_other.p999_ns
     );
-    // As long as the kernel makes it, but for what one round differs from the next.
+    // The kernel sets this time, but rounds differ.
     let (id, most) = ("purge-tail/own", Relation::AtMost(2.0));
     report.oracles.push(Oracle::judge(id, Kind::Ratio, claim, tails.over_control(), most));
     let claim = "pages that were purged meanwhile".to_owned();
@@ -110,7 +110,7 @@ pub(super) fn pressure(tails: &Tails, report: &mut Report) {
     report.oracles.push(Oracle::judge("purged-meanwhile", Kind::Exact, claim, purged, some));
 }
 
-/// And that one mapping for each run ends far below a hundred thousand.
+/// Judges that one mapping for each run ends far below a hundred thousand.
 pub(super) fn map_limit(limit: &Limit, report: &mut Report) {
     let Limit { mapped, expected, limit } = *limit;
     let claim = format!(

@@ -6,21 +6,21 @@ use crate::figures;
 use crate::oracle::{Kind, Oracle, Relation};
 use crate::report::Report;
 
-/// Memory of a default run, and of a full one.
+/// Bytes of memory of a default run, and of a full one.
 const BYTES: u64 = 128 << 20;
 const BYTES_OF_FULL_RUN: u64 = 512 << 20;
 
-/// How much memory is churned.
+/// Amount of memory that is churned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Size {
     Default,
     Full,
 }
 
-/// Churns memory at 80 % live, moves it together while a thread uses it, and takes what can be had.
+/// Churns memory at 80 % live, moves it together while a thread uses it, and takes all runs that can be had.
 ///
 /// # Errors
-/// What cannot be done here.
+/// The reason why it cannot be done here.
 pub(super) fn run(seed: u64, size: Size, report: &mut Report) -> Result<(), String> {
     let bytes = if size == Size::Full { BYTES_OF_FULL_RUN } else { BYTES };
     let plan = ChurnPlan { seed, ..ChurnPlan::new(bytes) };

@@ -1,16 +1,16 @@
-//! `real-memory`: what real memory costs, and what the library makes of it.
+//! `real-memory`: the costs of real memory, and the library's gain.
 //!
-//! The other scenarios are about numbers. Here they become memory, and what an allocator saves or wastes shows in
-//! system calls, faults and areas of the kernel. The scenario measures again what data/figures/backing.toml has,
-//! on this host and in one run, turn by turn: each way to hand out runs and to take them back, and the library's own
-//! beside them. Times depend on the host; their ratios within a round are what is set beside those there.
+//! The other scenarios are about numbers. Here numbers become memory, and an allocator's savings and waste show in
+//! system calls, faults and areas of the kernel. The scenario repeats the measurements of data/figures/backing.toml, on
+//! this host and in one run, turn by turn: each way to hand out runs and to take them back, and the library's own
+//! beside them. Times depend on the host; only their ratios within a round are set beside those of the file.
 //!
-//! - [`strategies`]: random runs in every way that there is. [`areas`]: how many mappings a process may have.
-//! - [`runs`]: how many an arena takes for very many runs. [`pressure`]: allocation beside a purge.
+//! [`strategies`]: random runs in every way. [`areas`]: the number of mappings that a process may have.
+//! [`runs`]: the number of areas that an arena takes for very many runs. [`pressure`]: allocation beside a purge.
 //! - [`soak`]: everything under random load, for as long as wanted.
 //! - [`huge_runs`]: runs of 2 MiB after random churn, with compaction and without.
 //! - [`moves`]: runs that move under a writer. [`oracles`]: single statements about the kernel.
-//! - [`catalogue`]: programs. [`claims`]: what a run must confirm. [`present`]: tables.
+//! [`catalogue`]: programs. [`claims`]: claims that a run must confirm. [`present`]: tables.
 //!
 //! Source: docs/sources/backing.md#strategies, #moves, #oracles.
 
@@ -43,7 +43,6 @@ use crate::scenario::{
 use crate::shortfall::Expected;
 use nofrag_show::Section;
 
-/// The scenario.
 #[derive(Clone, Copy, Debug)]
 pub struct RealMemory;
 
@@ -60,15 +59,15 @@ const DESIGNS: [&str; Strategy::ALL.len() + 2] = {
     designs
 };
 
-/// Rounds, and pairs of allocation and free in each, of a default run and of a full one.
+/// Number of rounds, and of pairs of allocation and free in each, of a default run and of a full one.
 const SUBSET: (usize, usize) = (5, 2_000);
 const FULL: (usize, usize) = (15, 8_000);
 
-/// Moves of a run of up to 64 pages, in each round.
+/// Number of moves of a run of up to 64 pages, in each round.
 const MOVES: u64 = 200;
 const MOVES_OF_FULL_RUN: u64 = 6_000;
 
-/// How much is run.
+/// Extent of a run on real memory.
 #[derive(Clone, Debug)]
 struct Plan {
     specs: Vec<Spec>,
@@ -85,7 +84,7 @@ impl Plan {
         self.designs.contains(&design)
     }
 
-    /// The most steps that a program takes.
+    /// Returns the largest number of steps that a program takes.
     fn steps(&self) -> u64 {
         let of = |spec: &Spec| match spec.program {
             Program::Strategies(_) => self.rounds * self.designs.len(),

@@ -1,4 +1,4 @@
-//! Runs that move while a thread writes to them: what each method costs, and whether a write is lost.
+//! Runs that move while a thread writes to them: the cost of each method, and whether a write is lost.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,16 +12,16 @@ use crate::report::{Measurement, Report};
 use crate::scenario::RunError;
 use crate::stats::Spread;
 
-/// Pages of the runs, as first measured.
+/// Pages of the runs, as in the first measurement.
 pub(super) const SIZES: [u64; 4] = [1, 16, 64, 512];
 
-/// From a move to the next, as long as when first measured.
+/// Pause between two moves, as in the first measurement.
 const PAUSE: Duration = Duration::from_micros(20);
 
-/// Moves of a turn.
+/// Number of moves in a turn.
 const TURN: u64 = 25;
 
-/// The name of a way, as the published figures have it.
+/// Returns the name of a way, as the published figures have it.
 pub(super) const fn method(way: Way) -> &'static str {
     match way {
         Way::Unprotected => "none",
@@ -32,12 +32,12 @@ pub(super) const fn method(way: Way) -> &'static str {
     }
 }
 
-/// The program of a size, as reports have it.
+/// Returns the program of a size, as reports have it.
 pub(super) fn program(pages: u64) -> String {
     format!("moves-{pages}")
 }
 
-/// What came of one size in each round.
+/// Results of one size, round by round.
 #[derive(Default)]
 struct Rounds {
     cost: Vec<f64>,
@@ -67,7 +67,7 @@ pub(super) fn run(plan: &Plan, report: &mut Report, step: &dyn Fn(&str)) -> Resu
     Ok(())
 }
 
-/// All sizes and methods that keep writers away, together: a full run makes more than a million moves.
+/// Judges all sizes and methods that keep writers away, together: a full run makes more than a million moves.
 fn judge_all(report: &mut Report) {
     let control = method(Way::Unprotected);
     let programs = SIZES.map(program);
@@ -88,7 +88,7 @@ fn once(plan: &Plan, ways: &[Way], pages: u64) -> Result<Vec<Row>, MeasureError>
     measure::live_moves(&plan)
 }
 
-/// The ways that a single move goes through with; the notes say which do not, and why.
+/// Returns the ways in which a single move succeeds; the notes name the others, and the reasons.
 fn allowed(report: &mut Report) -> Result<Vec<Way>, RunError> {
     let mut ways = Vec::new();
     for way in Way::ALL {
@@ -154,7 +154,7 @@ fn judge(pages: u64, by_way: &BTreeMap<&str, Rounds>, report: &mut Report) {
             true => format!("{pages} pages moved, nothing stops the writer: writes lost"),
             false => format!("{pages} pages moved by {way}: writes lost"),
         };
-        // Whether the control's writer hits a copy is a matter of chance where a copy is short.
+        // Chance decides whether the control's writer hits a copy where the copy is short.
         let (kind, relation) = match *way == control {
             true => (Kind::Environment, Relation::AtLeast(1.0)),
             false => (Kind::Exact, Relation::Equals(0.0)),

@@ -5,12 +5,12 @@ use nofrag_backing::measure::strategies::Strategy;
 /// The library's own ways, through its full interface: purged by decay, and never.
 pub(super) const ARENA_DECAY: &str = "nofrag-decay";
 pub(super) const ARENA: &str = "nofrag";
-/// What everything is compared with.
+/// The way that all others are compared with.
 pub(super) const MAP_EACH: &str = "map-each";
 pub(super) const PARKED: &str = "parked";
 pub(super) const PURGE_BLOCK: &str = "purge-block";
 
-/// The name of a strategy, as the published figures have it.
+/// Returns the name of a strategy, as the published figures have it.
 pub(super) const fn strategy(strategy: Strategy) -> &'static str {
     match strategy {
         Strategy::MapEach => MAP_EACH,

@@ -1,4 +1,4 @@
-//! Single statements about what the kernel does, tried here.
+//! Single statements about the kernel, tried here.
 
 use nofrag_backing::backend::BackendError;
 use nofrag_backing::backend::measure::{Peer, adjacent_maps, collapses, punches, scattered_purges};
@@ -11,10 +11,10 @@ use rustix::io::Errno;
 use crate::oracle::{Kind, Oracle, Relation};
 use crate::report::Report;
 
-/// Rounds of what is timed.
+/// Number of rounds of timed statements.
 const ROUNDS: u64 = 60;
 
-/// Tries them; what cannot be tried here is a note.
+/// Tries the statements; one that cannot be tried here becomes a note.
 pub(super) fn run(report: &mut Report) {
     let skipped = [
         ("private-page", private_page(report)),
@@ -39,13 +39,13 @@ pub(super) fn run(report: &mut Report) {
     }
 }
 
-/// The middle of some samples, nanoseconds; the upper one of two.
+/// Returns the median of some samples, in nanoseconds; the upper one of two.
 fn median(mut samples: Vec<u64>) -> f64 {
     samples.sort_unstable();
     samples.get(samples.len() / 2).map_or(f64::NAN, |median| *median as f64)
 }
 
-/// Mappings of one page that lie in a row, in memory and in their file.
+/// Number of one-page mappings that lie in a row, in memory and in their file.
 const NEIGHBOURS: u64 = 1_024;
 
 /// Source: docs/sources/backing.md#oracle-2.
@@ -59,7 +59,7 @@ fn neighbours(report: &mut Report) -> Result<(), BackendError> {
     Ok(())
 }
 
-/// Huge pages that are made of small ones of a file in memory.
+/// Number of huge pages that are made of small ones of a file in memory.
 const COLLAPSED: u64 = 16;
 
 /// Source: docs/sources/backing.md#oracle-6.
@@ -95,7 +95,7 @@ fn punched(report: &mut Report) -> Result<(), BackendError> {
     Ok(())
 }
 
-/// The number of an error; 0 for success.
+/// Returns the number of an error; 0 for success.
 fn number(outcome: Result<(), Errno>) -> f64 {
     outcome.map_or_else(|error| f64::from(error.raw_os_error()), |()| 0.0)
 }

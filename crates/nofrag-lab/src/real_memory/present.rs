@@ -1,4 +1,4 @@
-//! Tables of what real memory costs.
+//! Tables of the costs of real memory.
 
 use super::DESIGNS;
 use super::catalogue::{PRESSURE, TOUCH_ALL, TOUCH_FIRST, TOUCH_FIRST_2};
@@ -35,7 +35,7 @@ fn bars(report: &Report) -> Option<Section> {
     (!groups.is_empty()).then_some(Section::Bars { title, groups })
 }
 
-/// What was first measured for a load.
+/// Returns the first measurement of a load.
 fn published(row: &StrategyCost, load: &str) -> f64 {
     match load {
         TOUCH_FIRST => row.touch_first,
@@ -76,7 +76,7 @@ fn strategies(report: &Report, figures: &Backing) -> Option<Section> {
     )
 }
 
-/// Allocation alone and beside a purge.
+/// Shows allocation alone and beside a purge.
 fn tails(report: &Report) -> Option<Section> {
     let row = |design: &str| {
         let tail = report.measurement(PRESSURE, design)?.tail?;
@@ -96,7 +96,7 @@ fn tails(report: &Report) -> Option<Section> {
     )
 }
 
-/// Moves, by size and method.
+/// Shows moves by size and method.
 fn moved(report: &Report, figures: &Backing) -> Option<Section> {
     let control = figures.moves.first()?;
     let mut rows = Vec::new();
@@ -130,7 +130,7 @@ fn moved(report: &Report, figures: &Backing) -> Option<Section> {
     )
 }
 
-/// How many system calls the ways make, in words.
+/// Tells the number of system calls of the ways, in words.
 fn calls(report: &Report) -> String {
     let of = |design: &&str| {
         let calls = report.measurement(TOUCH_FIRST, design)?.count(names::CALLS)?;

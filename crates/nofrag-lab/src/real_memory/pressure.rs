@@ -1,12 +1,12 @@
-//! How long an allocation takes while memory is purged beside it.
+//! The time of an allocation while memory is purged beside it.
 //!
 //! A thread replaces runs of an owner and times each request. Another one dirties memory of another owner, gives it
 //! back and purges the whole arena, again and again, so that locks, the pool of blocks and the process's page tables
-//! are contended as they are under pressure. Phases with and without it take turns.
+//! are contended as under pressure. Phases with and without the purge take turns.
 //!
-//! The control is the same beside a purge of *another* arena, with which it shares nothing but the process: the kernel
-//! interrupts every processor that runs one of its threads when pages go. What an allocation takes longer there is the
-//! kernel's; what it takes longer still beside a purge of its own arena is ours.
+//! The control is the same allocation beside a purge of *another* arena, with which it shares nothing but the process:
+//! the kernel interrupts every processor that runs one of its threads when pages go. The extra time there is the
+//! kernel's; further extra time beside a purge of the own arena is ours.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -19,14 +19,14 @@ use crate::random::Random;
 use crate::report::Measurement;
 use crate::stats::{Latencies, Spread, Tail};
 
-/// Live runs of the thread that is timed.
+/// Number of live runs of the timed thread.
 const SLOTS: usize = 64;
-/// Runs that the other one dirties between two purges: 16 MiB at most.
+/// Number of runs that the other thread dirties between two purges: 16 MiB at most.
 const DIRTIED: usize = 64;
 const MOST_PAGES: u64 = 64;
 const BYTES: u64 = 512 << 20;
 
-/// Times of single allocations, and what was purged meanwhile.
+/// Times of single allocations, and the number of purges and purged pages meanwhile.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tails {
     pub(super) alone: Tail,
@@ -37,17 +37,17 @@ pub(super) struct Tails {
 }
 
 impl Tails {
-    /// How many times as long the slowest thousandth takes beside a purge.
+    /// Returns the slowest thousandth beside a purge over that alone.
     pub(super) fn ratio(&self) -> f64 {
         self.beside_purge.p999_ns as f64 / self.alone.p999_ns.max(1) as f64
     }
 
-    /// How many times as long it takes beside a purge of its own arena as beside that of another.
+    /// Returns the slowest thousandth beside a purge of its own arena over that beside another arena's.
     pub(super) fn over_control(&self) -> f64 {
         self.beside_purge.p999_ns as f64 / self.beside_other.p999_ns.max(1) as f64
     }
 
-    /// A row for each.
+    /// Returns a row for each phase.
     pub(super) fn measurements(&self, program: &str) -> Vec<Measurement> {
         let row = |(design, tail): (&str, Tail)| {
             let purges = [("purges", self.purges), ("pages purged", self.pages_purged)];
@@ -70,15 +70,15 @@ impl Tails {
     }
 }
 
-/// The rows.
+/// Names of the rows.
 pub(super) const ALONE: &str = "alone";
 pub(super) const BESIDE: &str = "beside a purge";
 pub(super) const CONTROL: &str = "beside another arena's";
 
-/// Measures all.
+/// Measures all phases.
 ///
 /// # Errors
-/// What the arena says.
+/// The arena's error, in words.
 pub(super) fn measure(plan: &Plan, step: &dyn Fn()) -> Result<Tails, String> {
     let arena = || {
         let config = Config { owners: Owners::Count(2), purge: Purge::Manual, ..Config::default() };
@@ -104,8 +104,7 @@ pub(super) fn measure(plan: &Plan, step: &dyn Fn()) -> Result<Tails, String> {
     })
 }
 
-/// Replaces runs while another thread purges `purged`, until that has done so at least once meanwhile. How often it
-/// did.
+/// Replaces runs while another thread purges `purged`, until at least one purge is done. Returns the number of purges.
 fn replace_beside(
     arena: &Arena,
     purged: &Arena,
@@ -116,7 +115,7 @@ fn replace_beside(
     let (over, purges) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
         let purger = scope.spawn(|| dirty_and_purge(purged, seed, &over, &purges));
-        // All relaxed: a flag and a count, of which nothing else hangs.
+        // All relaxed: a flag and a count, and no other memory depends on them.
         while purges.load(Ordering::Relaxed) == 0 && !purger.is_finished() {
             thread::yield_now();
         }

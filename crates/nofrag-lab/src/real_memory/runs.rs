@@ -1,4 +1,4 @@
-//! How many areas of the kernel an arena takes for very many runs.
+//! The number of kernel areas that an arena takes for very many runs.
 
 use nofrag_backing::arena::{Arena, Budget, Config, OwnerId, Owners, Purge};
 use nofrag_backing::maps::max_map_count;
@@ -7,35 +7,34 @@ use crate::random::Random;
 
 const PAGE: u64 = 4096;
 
-/// What the arena takes for many runs.
+/// Blocks, areas and mappings of an arena with many runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Areas {
-    /// Live runs.
     pub(super) runs: u64,
     /// Blocks of 4 MiB that hold them.
     pub(super) blocks: u64,
-    /// Areas of the process before, and after.
+    /// Areas of the process before the run, and below, after it.
     pub(super) before: u64,
     pub(super) after: u64,
-    /// Mappings that the arena says it has, and may have.
+    /// Mappings that the arena reports, and below, their limit.
     pub(super) mappings: u64,
     pub(super) budget: u64,
 }
 
-/// Live runs that the library must hold without an area for each.
+/// Number of live runs that the library must hold without an area for each.
 pub(super) const RUNS: usize = 100_000;
 
-/// Half of these is asked for on average, and half as much again is room.
+/// Largest run. Half of it is asked for on average, and half as much again is room.
 const MOST_PAGES: u64 = 64;
 
 /// Lets an arena hand out very many runs, half of which are replaced by others of another size. Only addresses are
 /// taken: no page is touched.
 ///
 /// # Errors
-/// What the arena says.
+/// The arena's error, in words.
 pub(super) fn of_an_arena(seed: u64) -> Result<Areas, String> {
     let bytes = RUNS as u64 * MOST_PAGES * PAGE;
-    // As many mappings as a process may have, by half, as the backend would allow one that has mappings.
+    // Half as many mappings as a process may have: the backend would allow as many to a process that has mappings.
     let budget = max_map_count() / 2;
     let owners = Owners::Count(1);
     let config =
@@ -64,7 +63,7 @@ pub(super) fn of_an_arena(seed: u64) -> Result<Areas, String> {
     Ok(Areas { runs: runs.len() as u64, blocks, before, after, mappings, budget })
 }
 
-/// Lines of this process's list of areas.
+/// Returns the number of lines of this process's list of areas.
 fn areas() -> Result<u64, String> {
     let text = std::fs::read("/proc/self/maps").map_err(|error| error.to_string())?;
     Ok(text.iter().filter(|byte| **byte == b'\n').count() as u64)

@@ -1,7 +1,7 @@
-//! Random runs that come and go, in every way that there is: what each costs.
+//! Random runs that come and go, in every way of handing them out: the cost of each way.
 //!
-//! Every way serves the same requests in the same order. Ways take turns, and what is compared are ratios within one
-//! round: so a slow minute of the host falls on all of them.
+//! Every way serves the same requests in the same order. Ways take turns, and ratios are compared within one round: so
+//! a slow minute of the host falls on all of them.
 
 use std::collections::BTreeMap;
 use std::sync::Barrier;
@@ -18,12 +18,12 @@ use crate::report::Measurement;
 use crate::scenario::{RunError, turn};
 use crate::stats::Spread;
 
-/// How runs are used.
+/// The use of the runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Load {
     /// One thread touches the first page of each.
     First,
-    /// Two threads do.
+    /// Two threads touch the first page of each.
     FirstByTwo,
     /// One thread touches all pages.
     All,
@@ -38,29 +38,28 @@ impl Load {
         if self == Load::All { Touched::All } else { Touched::First }
     }
 
-    /// Pairs of a round: whatever is touched takes tens of microseconds where nothing is parked.
+    /// Returns the pairs of a round: a touch takes tens of microseconds where nothing is parked.
     fn pairs(self, plan: &Plan) -> usize {
         if self == Load::All { plan.pairs / 8 } else { plan.pairs }
     }
 }
 
-/// So often all requests are served before a way that keeps its pages is measured: a page that is touched for the first
-/// time is no reuse.
+/// Number of times that all requests are served before a way that keeps its pages is measured: the first touch of a
+/// page is no reuse.
 const WARM_UPS: usize = 4;
 
-/// A way is measured for at least so long in a round, if it can be had by serving the requests again: what takes half a
-/// millisecond as a whole would show the start of its thread and nothing else.
+/// Least time for which a way is measured in a round, if serving the requests again reaches it: a measurement of half a
+/// millisecond would show the start of its thread and nothing else.
 const LEAST: Duration = Duration::from_millis(5);
 const MOST_PASSES: u32 = 64;
 
-/// Live runs.
 const SLOTS: u16 = 64;
 
-/// Something that serves requests, on the thread that holds it.
+/// A server of requests, on the thread that holds it.
 pub(super) trait Serve: Send {
     fn serve(&mut self, requests: &[Request], touched: Touched) -> Result<Took, String>;
 
-    /// Pages that it has given back so far, if it counts them.
+    /// Returns the pages that it has given back so far, if it counts them.
     fn purged(&self) -> u64 {
         0
     }
@@ -82,15 +81,15 @@ impl Serve for ArenaBench {
     }
 }
 
-/// Blocks that have been idle for so long are purged: about as long as a thousand pairs take, so that purges are part
-/// of what is measured.
+/// Blocks that have been idle for this long are purged: about as long as a thousand pairs take, so that purges are part
+/// of the measurement.
 const DECAY: Duration = Duration::from_millis(1);
 
-/// A way, with a server for each thread.
+/// One way of handing out runs, with a server for each thread.
 struct Way {
     design: &'static str,
     servers: Vec<Box<dyn Serve>>,
-    /// How often the requests are served in a round.
+    /// Number of times that the requests are served in a round.
     passes: u32,
     ns: Vec<f64>,
     calls: u64,
@@ -106,7 +105,7 @@ impl Way {
         Ok(Way { design, servers, passes: 1, ns: Vec::new(), calls: 0, pairs: 0 })
     }
 
-    /// The library's own: an arena with an owner for each thread.
+    /// Builds the library's own way: an arena with an owner for each thread.
     fn of_arena(design: &'static str, purge: Purge, threads: usize) -> Result<Way, RunError> {
         let benches = ArenaBench::over_one(threads as u32, SLOTS, purge)
             .map_err(|error| failed(design, &error.to_string()))?;
@@ -116,7 +115,7 @@ impl Way {
     }
 
     /// Serves the requests of each thread, all threads at once. With several passes there is one more, before them,
-    /// that is not counted: it brings what the thread needs to its processor.
+    /// that is not counted: it warms up the thread's processor.
     fn serve(&mut self, requests: &[Vec<Request>], load: Load) -> Result<Vec<Took>, RunError> {
         let touched = load.touched();
         let (together, passes) = (Barrier::new(self.servers.len()), self.passes);
@@ -139,7 +138,8 @@ impl Way {
         all.map_err(|why| failed(self.design, &why))
     }
 
-    /// Until it is as it stays: blocks are in use, and what keeps its pages has them.
+    /// Serves requests until the way is in its lasting state: blocks are in use, and a way that keeps its pages has
+    /// them.
     fn warm_up(&mut self, requests: &[Vec<Request>], load: Load) -> Result<(), RunError> {
         let keeps_pages = [names::PARKED, names::ARENA, names::ARENA_DECAY].contains(&self.design);
         for _ in 0..if keeps_pages { WARM_UPS } else { 0 } {
@@ -154,8 +154,8 @@ impl Way {
     fn round(&mut self, requests: &[Vec<Request>], load: Load) -> Result<(), RunError> {
         let took = self.serve(requests, load)?;
         let pairs = requests.iter().map(Vec::len).sum::<usize>() * self.passes as usize;
-        // By the clock on the wall where threads disturb each other, as they do it while they wait; else by what the
-        // thread had of a processor, which nobody else disturbs.
+        // Wall time where threads disturb each other, as they do while they wait; otherwise processor time of the
+        // thread, which no other thread disturbs.
         let each = |took: &Took| match load {
             Load::FirstByTwo => took.wall,
             Load::First | Load::All => took.processor,
@@ -168,7 +168,7 @@ impl Way {
     }
 }
 
-/// What all passes took together, on this thread.
+/// Returns the time of all passes together, on this thread.
 fn served(
     server: &mut dyn Serve,
     requests: &[Request],
@@ -193,7 +193,7 @@ fn failed(design: &str, why: &str) -> RunError {
     RunError::Engine { design: design.to_owned(), program, why: why.to_owned() }
 }
 
-/// What each thread asks for.
+/// Returns the requests of a thread.
 fn requests(seed: u64, thread: usize, pairs: usize) -> Vec<Request> {
     let mut random = Random::new(seed, thread as u64);
     let mut request = || Request {
@@ -237,7 +237,8 @@ pub(super) fn compare(
 
 fn measurement(program: &str, way: Way) -> Option<Measurement> {
     let calls = 1000.0 * way.calls as f64 / way.pairs.max(1) as f64;
-    // Benches over one arena all count what the whole arena has given back. The first pass is among it, not in pairs.
+    // Benches over one arena all count the pages that the whole arena has given back. The first pass is among them, but
+    // not in pairs.
     let purged = way.servers.first().map_or(0, |server| server.purged()) as f64;
     let purged = purged / way.pairs.max(1) as f64;
     Some(Measurement {

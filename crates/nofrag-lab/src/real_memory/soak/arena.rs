@@ -18,12 +18,12 @@ pub(super) const NAME: &str = "arena";
 
 const BYTES: u64 = 512 << 20;
 const WORKERS: usize = 2;
-/// Live runs of a worker.
+/// Number of live runs of a worker.
 const SLOTS: usize = 64;
-/// Blocks that have been idle for so long are purged.
+/// Blocks that have been idle for this long are purged.
 const DECAY: Duration = Duration::from_millis(200);
 
-/// The arena, and who works with it.
+/// The arena and its workers.
 pub(super) struct ArenaLoad {
     arena: Arc<Arena>,
     tally: Tally,
@@ -31,7 +31,7 @@ pub(super) struct ArenaLoad {
     _purger: Purger,
 }
 
-/// A run with what was written into it.
+/// A run with the words that were written into it.
 struct Written<'a> {
     lease: Lease<'a, Anonymous>,
     stamp: u64,
@@ -62,8 +62,8 @@ impl Load for ArenaLoad {
     }
 
     fn work(&self, watch: &Watch) -> Result<(), String> {
-        // What one worker has written the other one gets, so that half of all runs are given back by who does not own
-        // them.
+        // Each worker gets the runs that the other one has written, so that half of all runs are given back by a worker
+        // that does not own them.
         let (to_second, from_first) = mpsc::sync_channel(SLOTS);
         let (to_first, from_second) = mpsc::sync_channel(SLOTS);
         thread::scope(|scope| {
@@ -88,7 +88,7 @@ impl Load for ArenaLoad {
     }
 }
 
-/// One owner, on one thread.
+/// One owner, on a thread of its own.
 struct Worker<'a> {
     load: &'a ArenaLoad,
     owner: OwnerId,
@@ -124,14 +124,14 @@ impl<'a> Worker<'a> {
         for written in self.slots.drain(..).flatten() {
             self.load.give_back(written);
         }
-        // Whatever the other one still sends goes with the channel, unverified.
+        // Runs that the other worker still sends are dropped with the channel, unverified.
         while let Ok(written) = self.gets.try_recv() {
             self.load.give_back(written);
         }
         Ok(())
     }
 
-    /// One slot: what it holds goes back or to the other thread, and something new comes in.
+    /// Takes a turn on one slot: its run is given back or sent to the other thread, and a new one is made.
     fn turn(&mut self) -> Result<(), String> {
         while let Ok(written) = self.gets.try_recv() {
             self.load.give_back(written);
@@ -172,7 +172,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Mostly up to 64 pages; now and then more than a block, so that runs span blocks.
+    /// Draws a size: mostly up to 64 pages; now and then more than a block, so that runs span blocks.
     fn pages(&mut self) -> u64 {
         match self.random.between(1, 200) {
             1 => self.random.between(1025, 3000),

@@ -18,12 +18,12 @@ pub(super) const NAME: &str = "frames";
 
 const BYTES: u64 = 128 << 20;
 const PAGES: u64 = BYTES >> 12;
-/// Frames that the load keeps in use, in percent: what is free lies in pieces unless it is moved together.
+/// Frames that the load keeps in use, in percent: free frames lie in pieces unless blocks are moved together.
 const LIVE_PERCENT: u64 = 80;
-/// Turns between two compactions of everything, as a user with a large request would ask for.
+/// Number of turns between two compactions of all memory, as a user with a large request would ask for.
 const COMPACT_EVERY: u64 = 20_000;
 
-/// The frames, who moves them, and what both threads know of them.
+/// The frames, their handles, and the records that both threads share.
 pub(super) struct FramesLoad {
     handles: Arc<Handles>,
     _background: Background,
@@ -32,7 +32,7 @@ pub(super) struct FramesLoad {
     seed: u64,
 }
 
-/// A block and what was written into it.
+/// A block and the stamp of its words.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     handle: Handle,
@@ -50,7 +50,7 @@ impl FramesLoad {
         Ok(FramesLoad { handles, _background: background, shown, tally: Tally::default(), seed })
     }
 
-    /// Whether a block holds what was written; `None` if it was given back meanwhile.
+    /// Returns true if a block holds the words that were written; `None` if it was given back meanwhile.
     fn is_as_written(&self, known: &Known) -> Result<Option<bool>, HandleError> {
         let words = match self.handles.pin(known.handle) {
             Ok(words) => words,
@@ -58,16 +58,16 @@ impl FramesLoad {
             Err(other) => return Err(other),
         };
         let mut numbered = (0..).zip(words.iter());
-        // Relaxed: the pin orders it with moves, and what gave the handle away with the writing.
+        // Relaxed: the pin orders this with moves, and the passing of the handle with the writing.
         Ok(Some(
             numbered.all(|(number, word)| word.load(Ordering::Relaxed) == known.stamp ^ number),
         ))
     }
 
-    /// Uses random blocks until it is over.
+    /// Uses random blocks until `over` is set.
     fn read(&self, over: &AtomicBool) -> Result<(), String> {
         let mut random = Random::new(self.seed, 3001);
-        // Relaxed: nothing else is read because of it.
+        // Relaxed: no other memory is read because of the flag.
         while !over.load(Ordering::Relaxed) {
             let known = {
                 let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
@@ -172,7 +172,7 @@ impl<'a> OwnerOf<'a> {
         let stamp = self.turns.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let words = self.load.handles.pin(handle).map_err(|error| error.to_string())?;
         for (number, word) in (0..).zip(words.iter()) {
-            // Relaxed: nobody else has the handle yet.
+            // Relaxed: no other thread has the handle yet.
             word.store(stamp ^ number, Ordering::Relaxed);
         }
         drop(words);
@@ -182,7 +182,7 @@ impl<'a> OwnerOf<'a> {
         Ok(())
     }
 
-    /// Mostly single pages; now and then a block of 2 MiB, which has to be made first.
+    /// Draws an order: mostly single pages; now and then a block of 2 MiB, which must be made first.
     fn order(&mut self) -> Order {
         let order = match self.random.between(1, 2000) {
             1 => 9,
@@ -197,14 +197,14 @@ impl<'a> OwnerOf<'a> {
         self.load.shown.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&self.known);
     }
 
-    /// Reads all of it first.
+    /// Reads all words of a block, then gives it back.
     fn give_back(&mut self, known: Known) -> Result<(), String> {
         let sound = self.load.is_as_written(&known).map_err(|error| error.to_string())?;
         self.load.tally.found(sound == Some(true));
         loop {
             match self.load.handles.free(self.owner, known.handle) {
                 Ok(()) => break,
-                // The reader has it.
+                // The reader has pinned it.
                 Err(HandleError::Pinned(_)) => thread::yield_now(),
                 Err(other) => return Err(other.to_string()),
             }

@@ -1,10 +1,10 @@
-//! `--mode soak`: everything under random load for as long as wanted, and what grows meanwhile.
+//! `--mode soak`: everything under random load for as long as wanted, with an eye on growth.
 //!
 //! Each part of the library that hands out real memory has a load of its own, which allocates, writes, verifies and
 //! gives back without a break, all in one process and on several threads. Every content is read again before it is
-//! given up; a difference is a lost write or memory with two owners, and there must be none in an hour as in a second.
-//! Meanwhile the process is looked at once a second from outside: what it holds of memory, of areas and of descriptors.
-//! What a user must not find after a week is growth: so the end is compared with the time after the beginning.
+//! freed; a difference is a lost write or memory with two owners, and there must be none in an hour as in a second.
+//! Meanwhile the process is looked at once a second from outside: its memory, its areas and its descriptors. A user
+//! must not find growth after a week: so the end is compared with the time after the beginning.
 //!
 //! - [`arena`]: runs of pages with owners. [`frames`]: blocks of frames that are moved together meanwhile.
 //! - [`sampler`]: the process from outside. [`present`]: pictures.
@@ -28,7 +28,7 @@ use crate::stats::Spread;
 
 pub(super) use present::sections;
 
-/// How long it goes on unless the command line says otherwise.
+/// Duration in minutes, unless the command line says otherwise.
 const MINUTES: u64 = 1;
 /// A week: no counter overflows before.
 const MOST_MINUTES: u64 = 7 * 24 * 60;
@@ -36,7 +36,7 @@ const MOST_MINUTES: u64 = 7 * 24 * 60;
 pub(super) const PROGRAM: &str = "soak";
 pub(super) const NS_PER_OPERATION: &str = "ns per operation with its contents";
 
-/// What a load shares with who watches it.
+/// Flag that a load shares with its watcher.
 #[derive(Debug, Default)]
 struct Watch {
     stop: AtomicBool,
@@ -44,21 +44,20 @@ struct Watch {
 
 impl Watch {
     fn is_over(&self) -> bool {
-        // Relaxed: nothing else is read because of it.
+        // Relaxed: no other memory is read because of the flag.
         self.stop.load(Ordering::Relaxed)
     }
 }
 
-/// What a load counts; the watcher reads it while the load goes on.
+/// Counts of a load; the watcher reads them while the load goes on.
 #[derive(Debug, Default)]
 struct Tally {
-    /// Allocations, frees and moves.
     operations: AtomicU64,
     /// Contents that were read and found as written.
     verified: AtomicU64,
-    /// And found otherwise.
+    /// Contents that were read and found altered.
     lost: AtomicU64,
-    /// Requests that found no memory, which is an answer.
+    /// Requests that found no memory, which is not a failure.
     refused: AtomicU64,
 }
 
@@ -88,7 +87,7 @@ impl Tally {
     }
 }
 
-/// A [`Tally`] at a moment.
+/// The values of a [`Tally`] at a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counted {
     operations: u64,
@@ -97,7 +96,8 @@ struct Counted {
     refused: u64,
 }
 
-/// Lets a reader look on another thread while the owner works on this one; it is told when that is over.
+/// Lets a reader look on another thread while the owner works on this one; `read` gets a flag that is set at the
+/// owner's end.
 fn beside(
     read: impl Fn(&AtomicBool) -> Result<(), String> + Sync,
     own: impl FnOnce() -> Result<(), String>,
@@ -106,7 +106,7 @@ fn beside(
     thread::scope(|scope| {
         let reader = scope.spawn(|| read(&over));
         let owned = own();
-        // Relaxed: it orders nothing but the end.
+        // Relaxed: the flag orders nothing but the end.
         over.store(true, Ordering::Relaxed);
         let read = reader.join().unwrap_or_else(|_| Err("the reader panicked".to_owned()));
         owned.and(read)
@@ -115,45 +115,43 @@ fn beside(
 
 /// A part of the library under load.
 trait Load: Sync {
-    /// Its name in tables.
     fn name(&self) -> &'static str;
 
-    /// How many threads it keeps busy.
+    /// Returns the number of threads that it keeps busy.
     fn threads(&self) -> usize;
 
-    /// Works until it is over, on threads of its own besides the caller's if it wants several.
+    /// Works until the watch stops it, on threads of its own besides the caller's if it wants several.
     fn work(&self, watch: &Watch) -> Result<(), String>;
 
-    /// What it has counted so far.
+    /// Returns its counts so far.
     fn tally(&self) -> &Tally;
 
-    /// What it says of its own state, by name, for the course over time.
+    /// Returns values of its own state by name, for the course over time.
     fn state(&self) -> Vec<(&'static str, f64)>;
 }
 
-/// Writes words that follow from `stamp`; the first one has the number `first`.
+/// Writes words that follow from `stamp`; the first word has the number `first`.
 fn fill(bytes: &mut [u8], stamp: u64, first: u64) {
     for (number, word) in (first..).zip(bytes.chunks_exact_mut(8)) {
         word.copy_from_slice(&(stamp ^ number).to_le_bytes());
     }
 }
 
-/// Whether all is as [`fill`] wrote it, from the first word on.
+/// Returns true if all words are as [`fill`] wrote them, from the first one on.
 fn is_as_written(bytes: &[u8], stamp: u64) -> bool {
     let mut words = (0..).zip(bytes.chunks_exact(8));
     words.all(|(number, word)| word == (stamp ^ number).to_le_bytes())
 }
 
-/// How long, and from which seed.
+/// Duration and seed of a soak.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     length: Duration,
-    /// Between two looks at the process.
+    /// Time between two looks at the process.
     every: Duration,
     seed: u64,
 }
 
-/// Runs it.
 pub(super) fn run(options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
     let minutes = options.minutes.unwrap_or(MINUTES);
     if !(1..=MOST_MINUTES).contains(&minutes) {
@@ -211,7 +209,7 @@ fn settings(plan: &Plan) -> Settings {
     }
 }
 
-/// Every load, set up.
+/// Sets up every load.
 fn loads(plan: &Plan) -> Result<Vec<Box<dyn Load>>, RunError> {
     let arena = arena::ArenaLoad::new(plan.seed).map_err(|why| failed(arena::NAME, why))?;
     let frames = frames::FramesLoad::new(plan.seed).map_err(|why| failed(frames::NAME, why))?;
@@ -260,7 +258,7 @@ fn drive(
     outcome.map(|()| course)
 }
 
-/// A load's row: its operations, second by second.
+/// Returns a load's row: its operations, second by second.
 fn measured(load: &dyn Load, course: &Course) -> Option<Measurement> {
     let Counted { operations, verified, lost, refused } = load.tally().counted();
     let ns = course.ns_per_operation(load.name(), load.threads() as f64);
@@ -277,11 +275,10 @@ fn measured(load: &dyn Load, course: &Course) -> Option<Measurement> {
     })
 }
 
-/// How much more of memory may be held at the end than after the beginning: random load of a bounded size has its
-/// waves.
+/// Allowed ratio of the memory at the end to that after the beginning: random load of a bounded size has its waves.
 const MEMORY_SLACK: f64 = 1.10;
 const MEMORY_SLACK_MIB: f64 = 16.0;
-/// The same of areas, which come and go with what is mapped at a moment.
+/// Allowed growth of areas, which come and go with the mappings of a moment.
 const AREAS_SLACK: f64 = 64.0;
 
 fn judge(course: &Course, (before, after): (&Sample, &Sample), report: &mut Report) {

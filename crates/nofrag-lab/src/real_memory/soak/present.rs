@@ -1,4 +1,4 @@
-//! What a soak shows: the loads, and the process over time.
+//! Tables of a soak: the loads, and the process over time.
 
 use super::PROGRAM;
 use super::sampler::{AREAS, DESCRIPTORS, PROCESS, RESIDENT};

@@ -9,13 +9,13 @@ use super::{Counted, Load, NS_PER_OPERATION};
 use crate::report::Measurement;
 use crate::stats::Spread;
 
-/// What the process holds at a moment.
+/// Memory, areas and descriptors of the process at a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Sample {
     pub(super) at_s: f64,
-    /// Of files in memory too, as far as they are mapped.
+    /// Mapped pages of files in memory included.
     pub(super) resident_mib: f64,
-    /// Lines of `/proc/self/maps`.
+    /// Number of lines of `/proc/self/maps`.
     pub(super) areas: f64,
     pub(super) descriptors: f64,
 }
@@ -28,7 +28,7 @@ impl Sample {
             line?.split_ascii_whitespace().next()?.parse::<f64>().ok()
         };
         let areas = fs::read("/proc/self/maps")?.iter().filter(|byte| **byte == b'\n').count();
-        // The folder's own descriptor is among them, each time.
+        // The folder's own descriptor is counted, each time.
         let descriptors = fs::read_dir("/proc/self/fd")?.count();
         Ok(Sample {
             at_s: at.as_secs_f64(),
@@ -38,7 +38,7 @@ impl Sample {
         })
     }
 
-    /// The larger one of each value.
+    /// Returns the larger one of each value.
     fn at_most(samples: &[Sample]) -> Option<Sample> {
         samples.iter().copied().reduce(|a, b| Sample {
             at_s: b.at_s,
@@ -49,21 +49,21 @@ impl Sample {
     }
 }
 
-/// What a load was like at each look.
+/// Counts and state of a load at each look.
 #[derive(Clone, Debug, Default)]
 struct Seen {
     counted: Vec<Counted>,
     state: BTreeMap<&'static str, Vec<f64>>,
 }
 
-/// All looks.
+/// The samples and loads of all looks.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Course {
     samples: Vec<Sample>,
     loads: BTreeMap<&'static str, Seen>,
 }
 
-/// Points of a course that a report keeps.
+/// Number of points of a course that a report keeps.
 const POINTS: usize = 72;
 
 impl Course {
@@ -79,7 +79,7 @@ impl Course {
         Ok(())
     }
 
-    /// One line for who waits.
+    /// Returns one line on the state, for a waiting user.
     pub(super) fn summary(&self) -> String {
         let Some(now) = self.samples.last() else { return String::new() };
         let last = self.loads.values().filter_map(|seen| seen.counted.last());
@@ -89,7 +89,7 @@ impl Course {
         format!("{verified} verified, {lost} lost; {resident_mib:.0} MiB, {areas} areas")
     }
 
-    /// The most of each value in the second quarter and in the last one; `None` if there were too few looks.
+    /// Returns the largest of each value in the second quarter and in the last one; `None` if there were too few looks.
     pub(super) fn early_and_late(&self) -> Option<(Sample, Sample)> {
         let quarter = self.samples.len() / 4;
         let last = self.samples.len() - quarter;
@@ -99,7 +99,7 @@ impl Course {
         ))
     }
 
-    /// What an operation of a load took, from look to look.
+    /// Returns the time of an operation of a load, from look to look, in nanoseconds.
     pub(super) fn ns_per_operation(&self, load: &str, threads: f64) -> Vec<f64> {
         let Some(seen) = self.loads.get(load) else { return Vec::new() };
         let pairs = seen.counted.windows(2).zip(self.samples.windows(2));
@@ -111,12 +111,12 @@ impl Course {
         thinned(&each.collect::<Vec<_>>())
     }
 
-    /// A load's own value in its course.
+    /// Returns the course of a load's own value.
     pub(super) fn state(&self, load: &str, name: &str) -> Option<Vec<f64>> {
         Some(thinned(self.loads.get(load)?.state.get(name)?))
     }
 
-    /// The process itself as a row: what it held.
+    /// Returns the process itself as a row: its memory, areas and descriptors.
     pub(super) fn measurement(&self) -> Option<Measurement> {
         let of = |value: fn(&Sample) -> f64| self.samples.iter().map(value).collect::<Vec<f64>>();
         let courses = [
@@ -141,13 +141,13 @@ impl Course {
     }
 }
 
-/// The row of the process itself.
+/// Name of the row of the process itself.
 pub(super) const PROCESS: &str = "process";
 pub(super) const RESIDENT: &str = "MiB resident";
 pub(super) const AREAS: &str = "areas";
 pub(super) const DESCRIPTORS: &str = "descriptors";
 
-/// At most [`POINTS`] values: the largest of each stretch, since growth is what is looked for.
+/// Returns at most [`POINTS`] values: the largest of each stretch, so that growth shows.
 fn thinned(values: &[f64]) -> Vec<f64> {
     let stretch = values.len().div_ceil(POINTS).max(1);
     values.chunks(stretch).map(|part| part.iter().copied().fold(0.0, f64::max)).collect()
