@@ -13,13 +13,13 @@ use crate::oracle::Relation;
 use crate::report::Report;
 use crate::spaces::VMALLOC_PAGES;
 
-/// Blocks with live mappings.
+/// Number of blocks with live mappings.
 pub(super) const BLOCKS: u64 = 100_000;
 
-/// How many of them have dirty slots when the flush comes.
+/// Number of blocks with dirty slots when the flush comes.
 pub(super) const DIRTY: [u64; 4] = [0, 100, 1_000, 10_000];
 
-/// Ours looks at most at so many blocks while it holds a lock.
+/// Largest number of blocks that ours looks at while it holds a lock.
 const MOST_PER_HOLD: u64 = 64;
 
 pub(super) fn program_of(dirty: u64) -> String {
@@ -33,12 +33,12 @@ pub(super) fn run(plan: &Plan, report: &mut Report) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// One space for all: a flush leaves nothing dirty, and each number of blocks gets slots unmapped that were live.
+/// Runs one space for all: a flush leaves nothing dirty, and each number of blocks gets slots unmapped that were live.
 fn run_one(design: &Preset, report: &mut Report) -> Result<(), Failure> {
-    // Two mappings fill a block, so that a hundred thousand are soon there.
+    // Two mappings fill a block, so that a hundred thousand blocks are soon made.
     let geometry = BlockGeometry::new(128, 64).expect("Linux has such blocks");
     let mapper = Counting::default();
-    // Nobody but the alias flush is to flush anything.
+    // Only the alias flush may flush anything.
     let policy = VmapPolicy { drain: Drain::Posted, ..with_geometry(design.policy, geometry) };
     let bench = Bench::new(policy, VMALLOC_PAGES, &mapper, ())?;
     let mut firsts = Vec::new();

@@ -1,4 +1,4 @@
-//! A space with one CPU under test, what stands behind its pages, and the ways of running a sequence of sizes through
+//! A space with one CPU under test, the mapper behind its pages, and the ways of running a sequence of sizes through
 //! it.
 
 use std::cell::Cell;
@@ -17,7 +17,7 @@ use thiserror::Error;
 use crate::spaces;
 use crate::stats::{CallTimer, Calls};
 
-/// Why a program did not come to its end.
+/// The reason why a program did not come to its end.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub(super) enum Failure {
     #[error("no space was set up: {0}")]
@@ -79,7 +79,7 @@ pub(super) struct Profiler {
 }
 
 impl Profiler {
-    /// Blocks made and given back so far.
+    /// Returns the numbers of blocks made and given back so far.
     fn blocks(&self) -> [u64; 2] {
         [&self.areas, &self.blocks].map(|timer| timer.get().calls().hits)
     }
@@ -113,7 +113,7 @@ pub(super) struct Bench<'a, E = ()> {
 }
 
 impl<'a, E: EventSink> Bench<'a, E> {
-    /// A space of `pages` pages.
+    /// Builds a space of `pages` pages.
     pub(super) fn new(
         policy: VmapPolicy,
         pages: u64,
@@ -145,7 +145,7 @@ impl<'a, E: EventSink> Bench<'a, E> {
         Ok(per_pair(begin, sizes))
     }
 
-    /// The same through a handle, which holds the CPU's lock throughout.
+    /// Maps and unmaps each size through a handle, which holds the CPU's lock throughout.
     pub(super) fn pairs_by_handle(&self, sizes: &[u16]) -> Result<f64, Failure> {
         let mut handle = self.space.cpu(self.cpu)?;
         let begin = Instant::now();
@@ -169,20 +169,20 @@ fn per_pair(begin: Instant, sizes: &[u16]) -> f64 {
     begin.elapsed().as_nanos() as f64 / sizes.len().max(1) as f64
 }
 
-/// Points of a course over a run.
+/// Number of points of a course over a run.
 const POINTS: usize = 72;
 
-/// What a pass sees that looks at every call.
+/// Observations of a pass that looks at every call.
 pub(super) struct Observed {
     /// The kernel's functions, in the order of `names::FUNCTIONS`.
     pub(super) functions: [Calls; 4],
-    /// The most blocks held in each part of the run.
+    /// The largest number of blocks held in each part of the run.
     pub(super) held: Vec<f64>,
-    /// How often each size made a block, by size.
+    /// Number of blocks that each size made, by size.
     pub(super) creators: Vec<u64>,
 }
 
-/// Runs `sizes` under `policy` and times every call; those of the inner functions, which the space announces, too.
+/// Runs `sizes` under `policy` and times every call; also those of the inner functions, which the space announces.
 pub(super) fn observe(policy: VmapPolicy, pages: u64, sizes: &[u16]) -> Result<Observed, Failure> {
     let (mapper, profiler) = (Counting::default(), Profiler::default());
     let bench = Bench::new(policy, pages, &mapper, &profiler)?;
@@ -211,7 +211,7 @@ pub(super) fn observe(policy: VmapPolicy, pages: u64, sizes: &[u16]) -> Result<O
     Ok(Observed { functions: functions.map(|timer| timer.calls()), held, creators })
 }
 
-/// What reading the clock twice shows when nothing is between: it is in every time of [`observe`].
+/// Returns the time between two readings of the clock in a row: it is in every time of [`observe`].
 pub(super) fn clock_ns() -> f64 {
     let mut times: Vec<u128> = (0..1001)
         .map(|_| {

@@ -1,8 +1,7 @@
-//! Which programs there are.
+//! The programs around Pen's workloads.
 
 use crate::scenario::ProgramInfo;
 
-/// What a program does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Program {
     W1,
@@ -20,12 +19,12 @@ pub(super) enum Program {
     Aliases,
 }
 
-/// A program as lists show it.
+/// Describes a program for lists.
 const fn spec(program: Program, name: &'static str, body: &'static str) -> (Program, ProgramInfo) {
     (program, ProgramInfo { name, bit: 1 << program as u64, body })
 }
 
-/// All programs: Pen's workloads, then what was said about them, then what he left.
+/// All programs: Pen's workloads, then remarks about them, then gaps that he left.
 pub(super) const SPECS: [(Program, ProgramInfo); 13] = [
     spec(Program::W1, "w1", "map 16 pages once, 8 pages 125 times, each unmapped at once"),
     spec(Program::W2, "w2", "ten mappings of 1..64 pages, each unmapped at once"),

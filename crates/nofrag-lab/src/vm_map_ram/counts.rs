@@ -1,5 +1,5 @@
-//! Claims around the workloads that only count: other keys, other sizes of a block, what is left over, an objection,
-//! and how long a list becomes.
+//! Claims around the workloads that only count: other keys, other sizes of a block, remaining blocks, an objection, and
+//! the length of a list.
 
 use std::collections::BTreeMap;
 
@@ -22,13 +22,13 @@ use crate::stats::Spread;
 /// Keys of the random workload: 0, 1, and so on.
 const KEYS: u32 = 20;
 
-/// Our preset without recycling of single slots.
+/// Name of our preset without recycling of single slots.
 pub(super) const OURS_WHOLE: &str = "nofrag, no recycling";
 
-/// Blocks that ours may make in the random workload while no slot is recycled.
+/// Number of blocks that ours may make in the random workload while no slot is recycled.
 const MOST_BLOCKS: f64 = 330.0;
 
-/// The policy of `design` with blocks of this geometry.
+/// Returns the policy with blocks of this geometry.
 pub(super) fn with_geometry(policy: VmapPolicy, geometry: BlockGeometry) -> VmapPolicy {
     let mut policy = policy;
     policy.blocks.geometry = geometry;
@@ -51,10 +51,9 @@ pub(super) fn counted(
     Ok((ns_per_pair, pairs::counted(&bench, sizes.len())))
 }
 
-/// The random workload with each key.
+/// Counts of the random workload with each key.
 pub(super) struct OverKeys {
     times: Vec<f64>,
-    /// By key.
     counts: Vec<BTreeMap<String, f64>>,
 }
 
@@ -84,7 +83,7 @@ impl OverKeys {
         values.iter().sum::<f64>() / values.len() as f64
     }
 
-    /// Means of everything, and the ranges of blocks and lists.
+    /// Returns means of all counts, and the ranges of blocks and lists.
     pub(super) fn measurement(self, program: Program, design: &str) -> Option<Measurement> {
         let names: Vec<String> = self.counts.first()?.keys().cloned().collect();
         let mut counts: BTreeMap<String, f64> =
@@ -98,7 +97,7 @@ impl OverKeys {
     }
 }
 
-/// A row without functions or courses.
+/// Returns a row without functions or courses.
 pub(super) fn measurement(
     program: &str,
     design: &str,
@@ -112,7 +111,7 @@ pub(super) fn measurement(
     })
 }
 
-/// The random workload with 20 keys: ranges and single keys as simulated; ours without recycling makes few blocks.
+/// Runs the random workload with 20 keys: ranges and single keys as simulated; ours without recycling makes few blocks.
 pub(super) fn keys(plan: &Plan, report: &mut Report) -> Result<(), Trouble> {
     for design in &plan.designs {
         let over = OverKeys::of(design.policy).map_err(|why| (design.name.to_owned(), why))?;
@@ -166,12 +165,12 @@ fn judge_keys(design: &Preset, over: &OverKeys, report: &mut Report) {
     exact(report, &format!("w2-keys-steps/{}", design.name), claim, over.mean(names::STEPS), near);
 }
 
-/// The name under which a workload's count stands in a row for other sizes of a block.
+/// Returns the name of a workload's count in a row for other sizes of a block.
 pub(super) fn other_bits_count(bits: u32, workload: &str, count: &str) -> String {
     format!("{workload} {count}, {bits} slots")
 }
 
-/// The three workloads with smaller blocks (docs/sources/vmap.md#other-bits).
+/// Runs the three workloads with smaller blocks (docs/sources/vmap.md#other-bits).
 pub(super) fn other_bits(plan: &Plan, report: &mut Report) -> Result<(), Trouble> {
     let figures = figures::pen_2015();
     let workloads = [("w1", Workload::W1), ("w2", Workload::W2 { key: 0 }), ("w3", Workload::W3)];
@@ -231,8 +230,8 @@ fn judge_other_bits(design: &Preset, counts: &BTreeMap<String, f64>, report: &mu
     }
 }
 
-/// docs/sources/vmap.md#oracle-3: what the first workload leaves under tail insertion: one block, which an unforced
-/// purge keeps since 6.5 and a forced one takes.
+/// docs/sources/vmap.md#oracle-3: the first workload leaves one block under tail insertion, kept by an unforced purge
+/// since 6.5 and taken by a forced one.
 pub(super) fn left_over(plan: &Plan, report: &mut Report) -> Result<(), Trouble> {
     for design in plan.designs_among(&[AFTER, "linux-6.11", OURS]) {
         let trouble = |why: Failure| (design.name.to_owned(), why);
@@ -323,14 +322,14 @@ pub(super) fn objection(plan: &Plan, report: &mut Report) -> Result<(), Trouble>
     Ok(())
 }
 
-/// Measures every search of a space, and keeps the longest.
+/// Measures every search of a space, and keeps the longest one.
 struct Searches<'a> {
     bench: &'a Bench<'a>,
     before: BlockCounters,
     longest: Longest,
 }
 
-/// The longest list, and the longest searches that found a block and that did not.
+/// The longest list, and the longest searches that found a block and that found none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Longest {
     list: u64,
@@ -357,7 +356,7 @@ impl<'a> Searches<'a> {
 }
 
 impl Longest {
-    /// Random powers of two in a fresh space; a mapping lives for some 64 calls at most.
+    /// Runs random powers of two in a fresh space; a mapping lives for some 64 calls at most.
     fn of_random(policy: VmapPolicy, random: &mut Random) -> Result<Longest, Failure> {
         let mapper = Counting::default();
         let bench = Bench::new(policy, VMALLOC_PAGES, &mapper, ())?;
@@ -375,7 +374,7 @@ impl Longest {
         Ok(searches.longest)
     }
 
-    /// Two loops of the third workload.
+    /// Runs two loops of the third workload.
     fn of_w3(policy: VmapPolicy) -> Result<Longest, Failure> {
         let mapper = Counting::default();
         let bench = Bench::new(policy, VMALLOC_PAGES, &mapper, ())?;

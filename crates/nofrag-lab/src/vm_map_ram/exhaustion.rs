@@ -1,4 +1,4 @@
-//! The first workload until no place is left, and which sizes make blocks.
+//! The first workload until no place is left, and the sizes that make blocks.
 //!
 //! Pen: on a small 32-bit system a purge comes soon, with the first allocation that fails, and takes the lost blocks;
 //! in 45 bits of address space it comes so late that the run-away is a disaster. And: it is the largest size that makes
@@ -22,10 +22,10 @@ use crate::report::Report;
 use crate::spaces::VMALLOC_PAGES;
 use crate::stats::Spread;
 
-/// A space that is to be used up.
+/// A space that is to be filled.
 struct Arena {
     name: &'static str,
-    /// Stands for it in the ids of claims.
+    /// The space's name in the ids of claims.
     short: &'static str,
     word_bits: u32,
     pages: u64,
@@ -43,25 +43,25 @@ const ARENAS: [Arena; 4] = [
 /// The space from which the whole range of x86-64 is extrapolated.
 pub(super) const LARGEST: &str = "64-bit 16 GiB";
 
-/// How much larger than [`LARGEST`] that range, 45 bits, is.
+/// Size of the whole range of x86-64, 45 bits, over that of [`LARGEST`].
 pub(super) const TO_45_BITS: f64 = (1_u64 << 45) as f64 / (16_u64 << 30) as f64;
 
-/// How often the workload may fill a space before it counts as never full.
+/// Number of times that the workload may fill a space before it counts as never full.
 const FILLS: u64 = 3;
 
-/// How often one search is timed.
+/// Number of times that one search is timed.
 const SEARCHES: usize = 21;
 
 pub(super) fn program_in(arena: &str) -> String {
     format!("{} {arena}", Program::Exhaustion.name())
 }
 
-/// All rows of this program, by space.
+/// Returns the rows of this program, by space.
 pub(super) fn arenas() -> impl Iterator<Item = &'static str> {
     ARENAS.iter().map(|arena| arena.name)
 }
 
-/// What using up a space has shown.
+/// Results of filling a space.
 struct Found {
     loops: u64,
     first_failed: Option<u64>,
@@ -93,7 +93,7 @@ pub(super) fn run(plan: &Plan, report: &mut Report) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Under Linux's rules it makes no difference: whoever unmaps drains.
+/// Returns the kinds of waiting that differ. Under Linux's rules there is only one: the thread that unmaps drains.
 fn patiences(design: &Preset) -> &'static [Wait] {
     match design.policy.blocks.index {
         BlockIndex::Direct => &[Wait::MayReclaim, Wait::Never],
@@ -101,7 +101,7 @@ fn patiences(design: &Preset) -> &'static [Wait] {
     }
 }
 
-/// The name of a row: callers that must not wait have rows of their own.
+/// Returns the name of a row: callers that must not wait have rows of their own.
 pub(super) fn named(design: &str, patience: Wait) -> String {
     match patience {
         Wait::MayReclaim => design.to_owned(),
@@ -109,8 +109,8 @@ pub(super) fn named(design: &str, patience: Wait) -> String {
     }
 }
 
-/// Counts how often a block was asked for. A second time within one call means that the first found no place, and that
-/// everything was purged in between.
+/// Counts the requests for a block. A second one within one call means that the first found no place, and that all
+/// stale space was purged in between.
 #[derive(Debug, Default)]
 struct Attempts(Cell<u64>);
 
@@ -122,15 +122,15 @@ impl EventSink for Attempts {
     }
 }
 
-/// Whether a mapping was to be had at once.
+/// The way in which a mapping was had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Had {
     AtOnce,
     AfterPurge,
 }
 
-/// One mapping and its unmapping. A caller that must not wait asks again with leave to purge when it gets nothing, or
-/// its run would end.
+/// Makes one mapping and its unmapping. A caller that must not wait asks again with leave to purge when it gets
+/// nothing; otherwise its run would end.
 fn pair<E: EventSink>(bench: &Bench<'_, E>, pages: u64, patience: Wait) -> Result<Had, Failure> {
     let (area, had) = match patience {
         Wait::MayReclaim => (bench.map(pages)?, Had::AtOnce),
@@ -145,7 +145,7 @@ fn pair<E: EventSink>(bench: &Bench<'_, E>, pages: u64, patience: Wait) -> Resul
 }
 
 /// Runs the first workload as often as would fill the space [`FILLS`] times if every loop lost a block; then again in a
-/// fresh space up to the first call that failed, to see what the blocks held at that moment.
+/// fresh space up to the first call that failed, to see the state of the blocks at that moment.
 fn use_up(policy: VmapPolicy, arena: &Arena, patience: Wait) -> Result<Found, Failure> {
     let geometry = policy.blocks.geometry;
     let sizes = Workload::W1.sizes(geometry, 1);
@@ -181,7 +181,7 @@ fn use_up(policy: VmapPolicy, arena: &Arena, patience: Wait) -> Result<Found, Fa
     Ok(Found { loops, first_failed, purges, ns_per_pair, counts })
 }
 
-/// What the blocks hold after so many calls, and how long the next one takes if it may not purge.
+/// Returns the state of the blocks after `calls` calls, and the time of the next call if it may not purge.
 fn state(
     bench: &Bench<'_>,
     sizes: &[u16],
@@ -241,12 +241,12 @@ pub(super) fn creators_program(largest: u32) -> String {
     format!("{} {largest}", Program::Creators.name())
 }
 
-/// The name of the count of blocks that sizes up to `class`, and above the class before, have made.
+/// Returns the name of the count of blocks that sizes up to `class`, and above the class before, have made.
 pub(super) fn made_by(class: u32) -> String {
     format!("blocks made by sizes up to {class}")
 }
 
-/// Which sizes make blocks in the random workload.
+/// Counts the blocks that each size makes in the random workload.
 pub(super) fn creators(plan: &Plan, report: &mut Report) -> Result<(), Trouble> {
     for largest in LARGEST_SIZES {
         let geometry = BlockGeometry::new(1024, largest).expect("powers of two");

@@ -1,7 +1,8 @@
-//! Mappings of mixed lifetimes: what one long-lived mapping pins.
+//! Mappings of mixed lifetimes: the address space that one long-lived mapping pins.
 //!
-//! One page each; one mapping in so many lives to the end, the others are unmapped at once. Without recycling a block
-//! with one live slot is kept whole. Nobody has published what that costs; docs/sources/vmap.md#lifetimes has a model.
+//! Each mapping is one page; every n-th one lives to the end, the others are unmapped at once. Without recycling a
+//! block with one live slot is kept whole. The cost of that was never published; docs/sources/vmap.md#lifetimes has a
+//! model.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -19,10 +20,10 @@ use crate::report::Report;
 use crate::scenario::Extent;
 use crate::spaces::VMALLOC_PAGES;
 
-/// Mappings that live to the end.
+/// Number of mappings that live to the end.
 const LIVE: u64 = 5_000;
 
-/// The rarest long-lived mapping of a default run: above it a run maps twenty million times.
+/// The rarest long-lived mapping of a default run, as one in this number: above it a run maps twenty million times.
 const RAREST_IN_SUBSET: u64 = 1024;
 
 /// Ours must pin no more pages than this for one live page (docs/sources/vmap.md#recycled-slots), and flush no more

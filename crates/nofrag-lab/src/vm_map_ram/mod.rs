@@ -1,4 +1,5 @@
-//! `vm-map-ram-2015`: Pen's "fix possible exhaustion of vmalloc space", what came before, what came after, and ours.
+//! `vm-map-ram-2015`: Pen's "fix possible exhaustion of vmalloc space", with its predecessors, its successors, and
+//! ours.
 //!
 //! Small mappings are cut from *blocks*, and the slots of a block are handed out once: space comes back when the whole
 //! block has been used and unmapped. Before 2015 a new block joined the *head* of its CPU's list. So if the newest
@@ -6,12 +7,12 @@
 //! lost although nothing in it is mapped. Pen put it at the *tail*, let the request that made a block take its slots at
 //! once instead of searching again, and replaced the bitmap of dirty slots by a range.
 //!
-//! Nearly all of it can be counted, and the counts must be his: blocks made and given back, blocks on the longest list,
-//! listed blocks that a call inspects. Times are those of an allocator of addresses over a mapper that counts; his
-//! include page tables and the profiler, and are compared as ratios.
+//! Nearly everything can be counted, and the counts must be his: blocks made and given back, blocks on the longest
+//! list, listed blocks that a call inspects. Times are those of an allocator of addresses over a mapper that counts;
+//! his include page tables and the profiler, and are compared as ratios.
 //!
-//! What he left is here too: blocks that one long-lived mapping pins, and what rounding to powers of two costs. Rules,
-//! counts and their origins: docs/sources/vmap.md#blocks, vmap.md#pen-workloads, vmap.md#pen-counts.
+//! Gaps that he left are here, too: blocks that one long-lived mapping pins, and the cost of rounding to powers of two.
+//! Rules, counts and their origins: docs/sources/vmap.md#blocks, vmap.md#pen-workloads, vmap.md#pen-counts.
 //!
 //! - [`catalogue`]: the programs. [`workloads`]: his three, as sizes. [`bench`]: a space, a clock, a profiler.
 //! - [`pairs`]: the three under every design. [`counts`]: claims around them. [`exhaustion`], [`lifetimes`],
@@ -45,7 +46,6 @@ use crate::scenario::{
 use crate::shortfall::Expected;
 use nofrag_show::Section;
 
-/// The scenario.
 #[derive(Clone, Copy, Debug)]
 pub struct VmMapRam2015;
 
@@ -65,23 +65,23 @@ const DESIGNS: [&str; 8] = [
     OURS,
 ];
 
-/// Loops of his workloads, for which the published counts hold.
+/// Number of loops of his workloads for which the published counts hold.
 const PEN_LOOPS: u64 = 1000;
 
-/// How much is run.
+/// Extent of a run of the programs.
 #[derive(Clone, Debug)]
 struct Plan {
     designs: Vec<Preset>,
     programs: Vec<Program>,
     extent: Extent,
-    /// The key of the random workload, and the seed of all other chance.
+    /// The key of the random workload, and the seed of all other random numbers.
     key: u32,
     repeats: usize,
     loops: u64,
 }
 
 impl Plan {
-    /// The designs of the plan that are among `names`.
+    /// Returns the designs of the plan that are among `names`.
     fn designs_among<'a>(&'a self, names: &'a [&str]) -> impl Iterator<Item = &'a Preset> {
         self.designs.iter().filter(move |design| names.contains(&design.name))
     }
@@ -140,10 +140,10 @@ impl Scenario for VmMapRam2015 {
     }
 }
 
-/// A design and what went wrong under it.
+/// A design and its failure.
 type Trouble = (String, Failure);
 
-/// What the programs besides the three workloads do.
+/// Runs a program besides the three workloads.
 fn run_program(program: Program, plan: &Plan, report: &mut Report) -> Result<(), Trouble> {
     match program {
         Program::W1 | Program::W2 | Program::W3 => Ok(()),
@@ -165,7 +165,7 @@ fn engine_error(design: &str, program: &str, failure: &Failure) -> RunError {
     RunError::Engine { design, program, why: failure.to_string() }
 }
 
-/// Notes an exact claim.
+/// Adds the verdict on an exact claim.
 fn exact(
     report: &mut Report,
     id: &str,

@@ -2,7 +2,7 @@
 
 pub(super) const NS_PER_PAIR: &str = "ns per pair";
 
-/// Follows the name of a workload that went through a handle.
+/// Suffix to the name of a workload that went through a handle.
 pub(super) const BY_HANDLE: &str = " by handle";
 
 pub(super) const CREATED: &str = "blocks new";
@@ -17,7 +17,7 @@ pub(super) const FREE_AT_END: &str = "free pages at end";
 pub(super) const DIRTY_AT_END: &str = "dirty pages at end";
 pub(super) const RECORD_BYTES: &str = "bytes of records at end";
 
-/// A course over the run.
+/// The blocks held, over the course of the run.
 pub(super) const HELD: &str = "blocks held";
 
 /// The kernel's functions, in the profiler's order.
@@ -27,7 +27,7 @@ pub(super) const ALLOC_AREA: &str = "alloc_vmap_area";
 pub(super) const FREE_BLOCK: &str = "free_vmap_block";
 pub(super) const FUNCTIONS: [&str; 4] = [MAP, UNMAP, ALLOC_AREA, FREE_BLOCK];
 
-/// Follow the name of a count that was taken over several keys.
+/// Suffixes to the name of a count that was taken over several keys.
 pub(super) const LEAST: &str = ", least";
 pub(super) const MOST: &str = ", most";
 

@@ -20,7 +20,7 @@ use crate::stats::Spread;
 /// The designs whose calls are also timed one by one.
 pub(super) const PROFILED: [&str; 4] = [BEFORE, AFTER, "linux-6.11", OURS];
 
-/// How a workload goes through a space.
+/// The path of a workload through a space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Way {
     /// Each call by itself.
@@ -37,7 +37,7 @@ struct Row {
     observed: Option<Observed>,
 }
 
-/// The workloads that the plan has, with their programs.
+/// Returns the workloads that the plan has, with their programs.
 fn workloads(plan: &Plan) -> impl Iterator<Item = (Program, Workload)> {
     let all = [
         (Program::W1, Workload::W1),
@@ -47,12 +47,12 @@ fn workloads(plan: &Plan) -> impl Iterator<Item = (Program, Workload)> {
     all.into_iter().filter(|(program, _)| plan.programs.contains(program))
 }
 
-/// Steps of [`run`], for the one who watches.
+/// Returns the number of steps of [`run`], for progress.
 pub(super) fn steps(plan: &Plan) -> u64 {
     (workloads(plan).count() * (plan.repeats + 1) * plan.designs.len()) as u64
 }
 
-/// Runs them, designs turn by turn.
+/// Runs the workloads, designs turn by turn.
 pub(super) fn run(
     plan: &Plan,
     report: &mut Report,
@@ -97,10 +97,10 @@ fn ways(policy: &VmapPolicy) -> &'static [Way] {
     }
 }
 
-/// A repetition has at least so many calls, or the clock would say little.
+/// Least number of calls in a repetition: with fewer, the clock would say little.
 const CALLS: usize = 150_000;
 
-/// One repetition: a short workload goes through several fresh spaces.
+/// Runs one repetition: a short workload goes through several fresh spaces.
 fn pass(policy: VmapPolicy, sizes: &[u16], way: Way, row: &mut Row) -> Result<(), Failure> {
     let rounds = (CALLS / sizes.len()).max(1);
     let mut ns_per_pair = 0.0;
@@ -117,7 +117,7 @@ fn pass(policy: VmapPolicy, sizes: &[u16], way: Way, row: &mut Row) -> Result<()
     Ok(())
 }
 
-/// What was counted in a space in which so many pairs have run.
+/// Returns the counts of a space in which `pairs` pairs have run.
 pub(super) fn counted(bench: &Bench<'_>, pairs: usize) -> BTreeMap<String, f64> {
     let counters = bench.space.counters();
     let (blocks, stats) = (counters.blocks, bench.space.block_stats());
@@ -194,7 +194,7 @@ fn beside(report: &Report, row: &Profile) -> Option<Comparison> {
     })
 }
 
-/// Whose figures a design must give: those before Pen's first change, or those after it.
+/// Returns the figures that a design must give: those before Pen's first change, or those after it.
 fn side<'a>(design: &Preset, simulated: &'a Simulated) -> (&'static str, &'a Blocks) {
     match design.policy.blocks.new_block {
         NewBlock::Head => ("before", &simulated.before),
@@ -222,7 +222,7 @@ pub(super) fn judge(plan: &Plan, report: &mut Report) {
     judge_speed(report);
 }
 
-/// The number that a count is expected to be, or its range where the key of the random workload is not simulated.
+/// Returns the expected number of a count, or its range where the key of the random workload is not simulated.
 fn expected(plan: &Plan, program: Program, side: &str, range: [u64; 2], at: usize) -> Relation {
     let figures = figures::pen_2015();
     let keys = if side == "before" { figures.w2_keys.before } else { figures.w2_keys.after };
@@ -267,14 +267,14 @@ fn judge_linux(
     }
 }
 
-/// What the second and the third change take away: the second search, and the bitmap.
+/// Judges the effect of the second and the third change: no second search, and no bitmap.
 fn judge_patches(program: Program, design: &Preset, row: &Measurement, report: &mut Report) {
     let BlockPolicy { first_slots, dirty, .. } = design.policy.blocks;
     let (name, design) = (program.name(), design.name);
     let value = |count: &str| row.count(count).unwrap_or(f64::NAN);
     let none = Relation::Equals(0.0);
     let second = match first_slots {
-        // Each new block is looked at again; behind the tail, all others are before it.
+        // Each new block is looked at again; behind the tail, all others come before it.
         FirstSlots::SecondSearch => Relation::AtLeast(value(names::CREATED) / value(names::CALLS)),
         _ => none,
     };
@@ -312,7 +312,7 @@ fn at_most(bound: f64) -> Relation {
     Relation::AtMost(bound)
 }
 
-/// Targets of ours, which a busy machine misses.
+/// Judges our targets for speed, which a busy machine misses.
 fn judge_speed(report: &mut Report) {
     let bounds = [("w1", 15.0), ("w2", 25.0), ("w3", 15.0)];
     for (program, bound) in bounds {

@@ -1,4 +1,5 @@
-//! Tables and pictures of this scenario. A row is a design, so that eight of them fit into a hundred columns.
+//! Tables and pictures of this scenario. A row is a design, so that eight columns of figures fit into a hundred
+//! characters.
 
 use nofrag::vmap::{BlockGeometry, Wait};
 
@@ -22,7 +23,7 @@ const WORKLOADS: [&str; 3] = ["w1", "w2", "w3"];
 /// Rows that hold published or simulated figures.
 const PUBLISHED: [&str; 2] = ["Pen, before", "Pen, after"];
 
-/// Notes what weakens or explains the result.
+/// Notes facts that weaken or explain the result.
 pub(super) fn take_notes(plan: &Plan, report: &mut Report) {
     let timed = |m: &Measurement| !m.functions.is_empty();
     if report.measurements.iter().any(timed) {
@@ -68,7 +69,7 @@ pub(super) fn sections(report: &Report) -> Vec<Section> {
     sections
 }
 
-/// The workloads that were run.
+/// Returns the workloads that were run.
 fn present(report: &Report) -> Vec<&'static str> {
     let programs = report.programs();
     WORKLOADS.into_iter().filter(|workload| programs.contains(workload)).collect()
@@ -92,7 +93,7 @@ fn with_published(
     table
 }
 
-/// The picture: blocks held over the run of a workload, before and after.
+/// Draws the blocks held over the run of a workload, before and after.
 fn course(report: &Report, workload: &str) -> Option<Section> {
     let wanted = [BEFORE, AFTER, OURS];
     let layers: Vec<(String, Vec<f64>)> = wanted
@@ -153,7 +154,7 @@ fn blocks(report: &Report, figures: &Pen2015) -> Option<Section> {
     )
 }
 
-/// The figures of three workloads in one cell.
+/// Joins the figures of three workloads in one cell.
 fn joined<T: Into<Cell>>(figures: impl Iterator<Item = Option<T>>) -> Cell {
     let cells: Option<Vec<Cell>> = figures.map(|figure| figure.map(T::into)).collect();
     let key = cells.as_ref().and_then(|cells| cells.first()?.key());
@@ -281,7 +282,7 @@ fn function_row(
     cells![function, whose, count(hits as f64), count(total_us), average, variance, gain]
 }
 
-/// The range of a count over keys.
+/// Returns the range of a count over keys.
 fn range(row: &Measurement, name: &str) -> Option<Cell> {
     let [low, high] = [names::LEAST, names::MOST].map(|end| row.count(&format!("{name}{end}")));
     Some(Cell::About(low?, format!("{}..{}", low?, high?)))
@@ -422,7 +423,7 @@ fn creators(report: &Report) -> Option<Section> {
     })
 }
 
-/// Two figures of which one may be missing.
+/// Joins two figures of which one may be missing.
 fn beside([one, other]: [Option<Quantity>; 2]) -> Cell {
     let text = format!("{}/{}", Cell::from(one), Cell::from(other));
     one.or(other).map_or(Cell::Text(text.clone()), |quantity| Cell::about(quantity, text))

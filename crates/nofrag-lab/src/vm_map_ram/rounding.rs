@@ -1,4 +1,4 @@
-//! What rounding to size classes costs (docs/sources/vmap.md#size-classes): for one request of each size, and in the
+//! The cost of rounding to size classes (docs/sources/vmap.md#size-classes): for one request of each size, and in the
 //! random workload.
 
 use nofrag::vmap::{Preset, SizeClasses, VmapPolicy};
@@ -15,10 +15,10 @@ use crate::spaces::VMALLOC_PAGES;
 /// Pages of one request of each size from 1 to 64.
 const PAGES: u64 = 64 * 65 / 2;
 
-/// Our classes may cost so much more than the pages.
+/// Largest share of pages that our classes may waste.
 const MOST_WASTE: f64 = 0.027;
 
-/// The sets of classes by the names that the figures have.
+/// The sets of classes by their names in the figures.
 const CLASSES: [(&str, SizeClasses); 4] = [
     ("powers of two", SizeClasses::PowerOfTwo),
     ("quarters", SizeClasses::Quarters),
@@ -26,7 +26,7 @@ const CLASSES: [(&str, SizeClasses); 4] = [
     ("exact", SizeClasses::Exact),
 ];
 
-/// The name of Linux's engine with one set of classes.
+/// Returns the name of Linux's engine with one set of classes.
 pub(super) fn design_with(classes: &str) -> String {
     format!("{AFTER}, {classes}")
 }
@@ -50,7 +50,7 @@ pub(super) fn run(plan: &Plan, report: &mut Report) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Slots that one request of each size takes.
+/// Returns the slots that one request of each size takes.
 fn slots_of_each_size(policy: VmapPolicy) -> Result<u64, Failure> {
     let mapper = Counting::default();
     let bench = Bench::new(policy, VMALLOC_PAGES, &mapper, ())?;

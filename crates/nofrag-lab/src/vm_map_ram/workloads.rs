@@ -5,7 +5,7 @@ use nofrag::vmap::BlockGeometry;
 
 use crate::random::Mersenne;
 
-/// A workload.
+/// One of Pen's workloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Workload {
     /// 16 pages, then 8 pages as often as a block holds them, less once: each block keeps a hole of 8 pages, which is
@@ -16,12 +16,12 @@ pub(super) enum Workload {
         /// The word by which the generator is initialised.
         key: u32,
     },
-    /// For each power of two: so many that a hole of that size stays; then one of each.
+    /// For each power of two, as many mappings as leave a hole of that size; then one of each.
     W3,
 }
 
 impl Workload {
-    /// The sizes of `loops` loops: Pen ran 1,000. A loop of the random workload is ten calls.
+    /// Returns the sizes of `loops` loops: Pen ran 1,000. A loop of the random workload is ten calls.
     pub(super) fn sizes(self, geometry: BlockGeometry, loops: u64) -> Vec<u16> {
         let mut sizes = Vec::new();
         let mut random = match self {
