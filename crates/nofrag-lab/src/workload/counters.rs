@@ -1,4 +1,4 @@
-//! What the kernel counts of the page allocator's troubles, from `/proc/vmstat`.
+//! The kernel's counters of the page allocator's troubles, from `/proc/vmstat`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,8 +6,8 @@ use std::ops::Sub;
 
 use serde::{Deserialize, Serialize};
 
-/// The counters that are kept, with what they count. A name that ends in `*` is the sum of all that begin so: the
-/// kernel counts these by zone.
+/// The counters that are kept, with their meanings. A name that ends in `*` is the sum of all that begin so: the kernel
+/// counts these by zone.
 pub const COUNTERS: &[(&str, &str)] = &[
     ("thp_fault_alloc", "faults that got a huge page"),
     ("thp_fault_fallback", "faults that wanted one and got small pages"),
@@ -27,12 +27,12 @@ pub const COUNTERS: &[(&str, &str)] = &[
     ("pgalloc_*", "pages handed out"),
 ];
 
-/// The values of [`COUNTERS`] that this kernel has. They count the whole machine, whoever runs on it.
+/// The values of [`COUNTERS`] that this kernel has. They count the whole machine, all its processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters(BTreeMap<String, u64>);
 
 impl Counters {
-    /// As they stand now; nothing where `/proc/vmstat` cannot be read.
+    /// Returns the present values; none where `/proc/vmstat` cannot be read.
     #[must_use]
     pub fn now() -> Counters {
         Counters::parse(&fs::read_to_string("/proc/vmstat").unwrap_or_default())
@@ -54,14 +54,14 @@ impl Counters {
         Counters(values)
     }
 
-    /// One of them; `None` if this kernel does not have it.
+    /// Returns the value of a counter; `None` if this kernel does not have it.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<u64> {
         self.0.get(name).copied()
     }
 }
 
-/// What was counted between two moments.
+/// Counts between two moments.
 impl Sub for &Counters {
     type Output = Counters;
 

@@ -13,20 +13,19 @@ use super::phases::{Shared, WorkloadError};
 use super::plan::FILE_BYTES;
 use crate::random::Random;
 
-/// Bytes of a request.
+/// Bytes of one request.
 const BLOCK: usize = 4 << 10;
 const BLOCKS: u64 = FILE_BYTES / BLOCK as u64;
-/// Requests before a reader turns to another file.
+/// Number of requests before a reader turns to another file.
 const READS_OF_A_FILE: u64 = 16;
 
 /// The files of one thread.
 #[derive(Clone, Debug)]
 pub(super) struct Job {
-    /// Their folder.
     pub(super) folder: PathBuf,
-    /// How many there are.
+    /// Number of files.
     pub(super) files: u64,
-    /// Which thread's.
+    /// Number of the thread.
     pub(super) number: u64,
     pub(super) seed: u64,
 }
@@ -40,7 +39,7 @@ impl Job {
         self.folder.join(format!("workfile.{file}"))
     }
 
-    /// Writes the files block by block, until all are there or it shall stop. Returns how many are whole.
+    /// Writes the files block by block, until all are there or the phase shall stop. Returns the number of whole files.
     pub(super) fn write(&self, shared: &Shared) -> Result<u64, WorkloadError> {
         fs::create_dir(&self.folder).map_err(|cause| WorkloadError::at(&self.folder, cause))?;
         // Noise, so that no file system makes it smaller. Blocks differ by their first words.
@@ -69,7 +68,7 @@ impl Job {
         Ok(())
     }
 
-    /// Reads random blocks until it shall stop; the time of each.
+    /// Reads random blocks until the phase shall stop; returns the time of each.
     pub(super) fn read(&self, shared: &Shared) -> Result<Histogram<u64>, WorkloadError> {
         let mut random = Random::new(self.seed, 2 * self.number + 1);
         let mut times = outcome::histogram();

@@ -1,4 +1,4 @@
-//! The folder of a run: made by it, and removed by it whatever happens; what a killed run left is removed by the next.
+//! The folder of a run: the run makes it, and removes it in any case; a killed run's folder is removed by the next run.
 
 use std::fs::{self, File};
 use std::io;
@@ -10,39 +10,35 @@ use nofrag_host::process::started;
 use rustix::fs::{FlockOperation, flock};
 use thiserror::Error;
 
-/// What the folders of all runs are called, before the number of the process and when it started.
+/// Prefix of the folders of all runs; the number and the start of the process follow.
 const PREFIX: &str = "nofrag-thpfioscale-";
-/// How the name ends if the run made the folder above as well.
+/// Suffix of the name if the run made the folder above as well.
 const WITH_ABOVE: &str = "-above";
 
 /// A folder could not be made or removed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum FolderError {
-    /// It could not be made. Nothing was written.
+    /// The folder could not be made. Nothing was written.
     #[error("{path}: {cause}: cannot make a folder for the files there")]
     NotMade {
-        /// Which one.
         path: PathBuf,
-        /// What the system says.
         cause: io::Error,
     },
-    /// It could not be removed.
+    /// The folder could not be removed.
     #[error("{path}: {cause}: its files are still there; remove them with `rm -r`")]
     NotRemoved {
-        /// Which one.
         path: PathBuf,
-        /// What the system says.
         cause: io::Error,
     },
 }
 
-/// A folder that is removed, with everything in it, when this is dropped.
+/// A folder that is removed, with everything in it, when the value is dropped.
 ///
-/// 1. `path` did not exist before this made it, so nothing in it is anybody else's.
-/// 2. `parent` is there if and only if this made the folder above as well; it goes only if it is empty.
-/// 3. It is locked as long as this lives, and its name says whose it is: what is neither locked nor that of a process
-///    that runs was left behind.
+/// 1. `path` did not exist before this run made it, so all files in it are the run's.
+/// 2. `parent` is there if and only if this run made the folder above as well; that is removed only if it is empty.
+/// 3. It is locked as long as the value lives, and its name tells its owner: a folder that is neither locked nor that
+///    of a running process was left behind.
 #[derive(Debug)]
 pub(super) struct WorkFolder {
     path: PathBuf,
@@ -52,7 +48,7 @@ pub(super) struct WorkFolder {
 }
 
 impl WorkFolder {
-    /// A new folder below `dir`, which is made if it is missing and its own parent is not.
+    /// Makes a new folder below `dir`, which is made if it is missing and its own parent is not.
     pub(super) fn make(dir: &Path) -> Result<WorkFolder, FolderError> {
         let not_made = |path: &Path, cause| FolderError::NotMade { path: path.to_owned(), cause };
         let parent = match fs::create_dir(dir) {
@@ -60,7 +56,7 @@ impl WorkFolder {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => None,
             Err(error) => return Err(not_made(dir, error)),
         };
-        // From here on whatever was made goes when this is dropped.
+        // From here on dropping the value removes what was made.
         let above = if parent.is_some() { WITH_ABOVE } else { "" };
         let mut folder = WorkFolder { path: PathBuf::new(), parent, removed: true, lock: None };
         let own = std::process::id();
@@ -89,7 +85,7 @@ impl WorkFolder {
         &self.path
     }
 
-    /// Removes it now, and says if that fails.
+    /// Removes the folder now, and reports a failure.
     pub(super) fn remove(mut self) -> Result<(), FolderError> {
         self.take_away().map_err(|cause| FolderError::NotRemoved { path: self.path.clone(), cause })
     }
@@ -100,7 +96,7 @@ impl WorkFolder {
             self.removed = true;
         }
         match self.parent.take() {
-            // Somebody else has put something there meanwhile: it stays.
+            // Another process has put something there meanwhile: it stays.
             Some(parent) => match fs::remove_dir(parent) {
                 Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
                 removed => removed,
@@ -112,12 +108,12 @@ impl WorkFolder {
 
 impl Drop for WorkFolder {
     fn drop(&mut self) {
-        // Reported by `remove`; here another error or a panic is on its way already.
+        // `remove` reports errors; here another error or a panic is under way already.
         let _ = self.take_away();
     }
 }
 
-/// Removes a folder, the folders in it all at once: on a file system that discards what is freed each removal waits for
+/// Removes a folder, the folders in it all at once: on a file system that discards freed blocks each removal waits for
 /// the disk, and waits that overlap cost a fraction of waits in a row.
 fn remove_side_by_side(path: &Path) -> io::Result<()> {
     thread::scope(|scope| {
@@ -142,7 +138,7 @@ struct Left {
     _lock: File,
 }
 
-/// Whose folder this name is: the number of the process and when it started.
+/// Returns the owner of a folder of this name: the number of the process and its start.
 fn owner(name: &str) -> Option<(u32, u64)> {
     let mut words = name.strip_suffix(WITH_ABOVE).unwrap_or(name).strip_prefix(PREFIX)?.split('-');
     let (process, since, attempt) = (words.next()?, words.next()?, words.next()?);
@@ -152,13 +148,13 @@ fn owner(name: &str) -> Option<(u32, u64)> {
     Some((process.parse().ok()?, since.parse().ok()?))
 }
 
-/// The folders below `dir` that killed runs of this user left.
+/// Returns the folders below `dir` that killed runs of this user left.
 fn left(dir: &Path) -> Vec<Left> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let left = entries.filter_map(|entry| {
         let (process, since) = owner(entry.file_name().to_str()?)?;
         let path = entry.path();
-        // A link is nobody's folder, and what others have left is not ours to remove.
+        // A link has no owner here, and folders of other users are not ours to remove.
         let is_own = fs::symlink_metadata(&path).is_ok_and(|found| {
             found.is_dir() && found.uid() == rustix::process::geteuid().as_raw()
         });
@@ -173,13 +169,13 @@ fn left(dir: &Path) -> Vec<Left> {
     left.collect()
 }
 
-/// The folders below `dir` that runs of this user left when they were killed.
+/// Returns the paths of the folders below `dir` that killed runs of this user left.
 pub(super) fn left_behind(dir: &Path) -> Vec<PathBuf> {
     left(dir).into_iter().map(|left| left.path).collect()
 }
 
-/// Removes what runs of this user left below `dir` when they were killed, and `dir` itself if one of them made it and
-/// nothing else is there. Says what was removed, and what could not be.
+/// Removes the folders below `dir` that killed runs of this user left, and `dir` itself if one of them made it and
+/// nothing else is there. Returns sentences on the removed ones, and on those that could not be removed.
 #[must_use]
 pub fn remove_left_behind(dir: &Path) -> Vec<String> {
     let said = |left: Left| {
@@ -191,7 +187,7 @@ pub fn remove_left_behind(dir: &Path) -> Vec<String> {
             );
         }
         if left.path.to_string_lossy().ends_with(WITH_ABOVE) {
-            // With something else in it, it stays.
+            // If it holds anything else, it stays.
             let _ = fs::remove_dir(dir);
         }
         format!("Removed {path}, left behind by a run that was killed.")
@@ -247,8 +243,8 @@ mod tests {
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
-    /// A run that was killed left all its files, and the next one only named them; by the number of the process alone,
-    /// which another one may have by now.
+    /// A run that was killed left all its files, and the next one only named them; it went by the number of the process
+    /// alone, which another process may have by now.
     #[test]
     fn what_a_killed_run_left_goes_and_nothing_else() {
         let dir = tempfile::tempdir().unwrap();
@@ -267,7 +263,7 @@ mod tests {
             &format!("nofrag-thpfioscale-{own}-{since}-77"),
         ];
         dead.iter().chain(&kept).for_each(|name| make(name));
-        // Somebody else runs there, in another namespace of processes.
+        // Another run is active there, in another namespace of processes.
         let locked = "nofrag-thpfioscale-4294967293-7-0";
         make(locked);
         let lock = File::open(dir.path().join(locked)).unwrap();
@@ -300,7 +296,7 @@ mod tests {
             assert_eq!(remove_left_behind(&above).len(), 1);
             assert_eq!(above.exists(), stays, "{name}");
         }
-        // As a run names it that makes the folder above.
+        // The name that a run uses which makes the folder above.
         let folder = WorkFolder::make(&dir.path().join("new")).unwrap();
         assert!(folder.path().to_str().unwrap().ends_with(WITH_ABOVE));
     }

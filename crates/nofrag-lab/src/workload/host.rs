@@ -1,4 +1,4 @@
-//! What the host has: memory, CPUs, huge pages, and room where the files will stand.
+//! The host's memory, CPUs, huge pages, and room for the files.
 
 use std::fs;
 use std::io;
@@ -7,22 +7,20 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{statfs, statvfs};
 use serde::{Deserialize, Serialize};
 
-/// What the host has. Bytes, unless said.
+/// Memory, CPUs and huge pages of the host. Bytes, unless said.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Host {
-    /// The kernel's release.
     pub release: String,
     /// Memory of the whole machine.
     pub memory: u64,
-    /// Memory of node 0, of which the document's program touches a share.
+    /// Memory of node 0; the document's program touches a share of it.
     pub node_memory: u64,
     /// Memory that can be had without swapping, by the kernel's estimate and the limits of this process's groups.
     pub available: u64,
     /// CPUs that this process may use.
     pub cpus: usize,
-    /// Nodes with memory.
     pub nodes: usize,
-    /// The size of a huge page; `None` from a kernel without them.
+    /// The size of a huge page; `None` for a kernel without them.
     pub huge_page: Option<u64>,
     /// `transparent_hugepage/enabled`: the word in brackets.
     pub thp_enabled: Option<String>,
@@ -32,14 +30,14 @@ pub struct Host {
     pub smaller_folios: Vec<u64>,
 }
 
-/// Room where the files will stand.
+/// Room on the disk of the files.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Disk {
     /// Bytes that this user may still write.
     pub free: u64,
     /// Files that may still be made; `None` where the file system does not count them.
     pub free_files: Option<u64>,
-    /// Whether its files are kept in memory alone.
+    /// True if its files are kept in memory alone.
     pub in_memory: bool,
 }
 
@@ -48,10 +46,10 @@ const THP: &str = "/sys/kernel/mm/transparent_hugepage";
 const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
 impl Host {
-    /// The present host.
+    /// Returns the present host.
     ///
     /// # Errors
-    /// `/proc/meminfo` cannot be read, or says nothing of memory.
+    /// If `/proc/meminfo` cannot be read, or says nothing of memory.
     pub fn here() -> io::Result<Host> {
         let meminfo = fs::read_to_string("/proc/meminfo")?;
         let known = |name| kib_of(&meminfo, name).ok_or_else(|| missing(name));
@@ -71,7 +69,7 @@ impl Host {
         })
     }
 
-    /// Memory that is available at this moment, as in [`Host::available`].
+    /// Returns the memory that is available at this moment, as in [`Host::available`].
     pub(super) fn available_now() -> Option<u64> {
         let available = kib_of(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable")?;
         Some(allowed_by_groups().map_or(available, |allowed| available.min(allowed)))
@@ -79,10 +77,10 @@ impl Host {
 }
 
 impl Disk {
-    /// The disk below `folder`.
+    /// Returns the disk below `folder`.
     ///
     /// # Errors
-    /// What `statfs` says.
+    /// The error of `statfs`.
     pub fn below(folder: &Path) -> io::Result<Disk> {
         let room = statvfs(folder)?;
         let kind = statfs(folder)?.f_type as u64 & 0xffff_ffff;
@@ -98,7 +96,7 @@ fn missing(name: &str) -> io::Error {
     io::Error::other(format!("/proc/meminfo does not say {name}"))
 }
 
-/// A value of `/proc/meminfo` or of a file like it, in bytes.
+/// Returns a value of `/proc/meminfo` or of a file like it, in bytes.
 fn kib_of(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.split_once(name)?.1.strip_prefix(':'))?;
     line.split_ascii_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
@@ -108,7 +106,7 @@ fn word(path: &str) -> Option<String> {
     Some(fs::read_to_string(path).ok()?.trim().to_owned())
 }
 
-/// The word in brackets.
+/// Returns the word in brackets.
 fn chosen(path: &str) -> Option<String> {
     let text = word(path)?;
     let (_, rest) = text.split_once('[')?;
@@ -129,7 +127,7 @@ fn node_memory() -> Option<u64> {
     kib_of(&fs::read_to_string("/sys/devices/system/node/node0/meminfo").ok()?, "MemTotal")
 }
 
-/// Folios that are not switched off.
+/// Returns the folios that are not switched off.
 fn smaller_folios() -> Vec<u64> {
     let size_of = |name: &str| name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok();
     let on = |size: &u64| {
@@ -143,8 +141,8 @@ fn smaller_folios() -> Vec<u64> {
     sizes
 }
 
-/// The least that the memory limits of this process's control groups (version 2, from its own up to the root) still
-/// allow: the limit less what is charged and is not page cache.
+/// Returns the least memory that the limits of this process's control groups (version 2, from its own up to the root)
+/// still allow: the limit less all charges that are not page cache.
 fn allowed_by_groups() -> Option<u64> {
     let own = fs::read_to_string("/proc/self/cgroup").ok()?;
     let path = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
@@ -160,7 +158,7 @@ fn allowed_by_groups() -> Option<u64> {
     least
 }
 
-/// What one group allows; `None` without a limit.
+/// Returns the memory that one group allows; `None` without a limit.
 fn allowed_by(group: &Path) -> Option<u64> {
     let number = |name: &str| fs::read_to_string(group.join(name)).ok()?.trim().parse::<u64>().ok();
     let limit = number("memory.max")?;

@@ -1,19 +1,19 @@
 //! A document's own workload, for real, on the running kernel.
 //!
-//! `extfrag` simulates thpfioscale; this is the program itself (docs/sources/pages.md#thpfioscale):
-//! writers fill files of 64 KiB, block by block, until the page cache has taken most of memory; readers then read
-//! random blocks of them, sixteen of a file; and while they do, threads map memory and touch half of its units of 2 MiB
-//! one by one, timing each. A unit that the kernel can back by one huge page costs one fault, any other one a fault for
-//! each page. How many get one, and how long both kinds take, is what the document's tables show; which requests had to
-//! be served from pageblocks of another type (the events) only a recording sees.
+//! `extfrag` simulates thpfioscale; this is the program itself (docs/sources/pages.md#thpfioscale): writers fill files
+//! of 64 KiB, block by block, until the page cache has taken most of memory; readers then read random blocks of them,
+//! sixteen of a file; and while they do, threads map memory and touch half of its units of 2 MiB one by one, timing
+//! each. A unit that the kernel can back by one huge page costs one fault, any other one a fault for each page. The
+//! document's tables show how many units get one, and the times of both kinds; only a recording shows the requests that
+//! were served from pageblocks of another type (the events).
 //!
-//! What the program does is written down before it does anything ([`Plan`]): sizes, folders, what it will not do. It
-//! refuses what would hurt the host: files in memory, more of a disk than was allowed, more anonymous memory than is
-//! available. Everything it writes stands in a folder that it makes, which is removed whatever happens
-//! (`folder`); a kill that cannot be caught leaves it, and the next run below the same folder removes it first.
+//! The program writes down its actions before it acts ([`Plan`]): sizes, folders, and omissions. It refuses runs that
+//! would hurt the host: files in memory, more of a disk than was allowed, more anonymous memory than is available. All
+//! its files stand in a folder that it makes, which is removed in any case (`folder`); a kill that cannot be caught
+//! leaves it, and the next run below the same folder removes it first.
 //!
-//! Bottom up: `host` (what there is), `plan` (what will be done), `folder`, `files` (writers and readers), `toucher`,
-//! `counters` (`/proc/vmstat` by phase), `outcome` (what was found), `present` (tables of it).
+//! Bottom up: `host` (the machine), `plan` (the decisions), `folder`, `files` (writers and readers), `toucher`,
+//! `counters` (`/proc/vmstat` by phase), `outcome` (the results), `present` (their tables).
 
 mod counters;
 mod files;

@@ -1,4 +1,4 @@
-//! What a run of the workload found.
+//! Results of a run of the workload.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,18 +9,16 @@ use serde::{Deserialize, Serialize};
 use super::counters::Counters;
 use super::plan::Plan;
 
-/// Everything that one run found.
+/// All results of one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ThpFioOutcome {
-    /// What was to be done.
+    /// The plan that the run followed.
     pub plan: Plan,
-    /// How it ended.
     pub ended: Ended,
     /// The phases that were run, in order.
     pub phases: Vec<PhaseResult>,
-    /// What was written.
     pub written: Written,
-    /// What was read meanwhile.
+    /// Reads beside the touching of memory.
     pub reads: Reads,
     /// Units of memory that were touched.
     pub units: Units,
@@ -32,19 +30,18 @@ pub struct ThpFioOutcome {
     pub first_base: Option<Latency>,
     /// The first fault alone of a unit of one huge page.
     pub first_huge: Option<Latency>,
-    /// What to know before the figures are used; sentences.
+    /// Cautions on the use of the figures; sentences.
     pub cautions: Vec<String>,
 }
 
-/// How a run ended.
+/// End of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ended {
-    /// Everything planned was done.
     Complete,
     /// The time that was allowed was over.
     TimeUp,
-    /// It was interrupted.
+    /// The run was interrupted.
     Interrupted,
     /// Too little memory was available to go on.
     MemoryLow,
@@ -54,18 +51,16 @@ pub enum Ended {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
-    /// Files are written.
     Write,
-    /// What is written goes to the disk.
+    /// Written data goes to the disk.
     Sync,
-    /// Files are read.
     WarmUp,
     /// Memory is touched while files are read.
     Touch,
 }
 
 impl Phase {
-    /// Its name.
+    /// Returns the phase's name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -77,49 +72,47 @@ impl Phase {
     }
 }
 
-/// What happened in a phase.
+/// Duration and counters of a phase.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PhaseResult {
-    /// Which one.
     pub phase: Phase,
-    /// How long it took.
+    /// Duration of the phase.
     pub seconds: f64,
-    /// What the kernel counted meanwhile, on the whole machine.
+    /// The kernel's counts during the phase, on the whole machine.
     pub counters: Counters,
 }
 
-/// What was written.
+/// Files that were written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Written {
-    /// Whole files.
+    /// Number of whole files.
     pub files: u64,
-    /// Their bytes.
     pub bytes: u64,
 }
 
-/// What was read.
+/// Reads of the files.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Reads {
     /// The time of a read of 4 KiB; `None` without any.
     pub latency: Option<Latency>,
 }
 
-/// Units that were touched.
+/// Units of memory that were touched.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Units {
-    /// Of one huge page.
+    /// Units of one huge page.
     pub huge: u64,
-    /// Of smaller ones.
+    /// Units of smaller pages.
     pub base: u64,
-    /// How many there are by the pages that their first fault brought in.
+    /// Number of units by the pages that their first fault brought in.
     pub by_pages_at_once: BTreeMap<usize, u64>,
-    /// `AnonHugePages` of the process when all had been touched, in KiB: what the kernel itself calls huge. It may have
+    /// `AnonHugePages` of the process when all had been touched, in KiB: the kernel's own count. The kernel may have
     /// made more of them meanwhile, or split some.
     pub anon_huge_kib: Option<u64>,
 }
 
 impl Units {
-    /// `Percentage huge`; `None` without any unit.
+    /// Returns `Percentage huge`; `None` without any unit.
     #[must_use]
     pub fn percent_huge(&self) -> Option<f64> {
         let all = self.huge + self.base;
@@ -130,26 +123,23 @@ impl Units {
 /// Times in nanoseconds, each to three digits.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
-    /// How many times there are; more than none.
+    /// Number of samples; positive.
     pub samples: u64,
-    /// Their mean.
     pub mean: f64,
-    /// The least.
     pub min: u64,
-    /// Half are at most this.
+    /// Half of the times are at most this.
     pub p50: u64,
-    /// Nine of ten are.
+    /// Nine in ten times are at most this.
     pub p90: u64,
-    /// All but one in a hundred are.
+    /// All times but one in a hundred are at most this.
     pub p99: u64,
-    /// All but one in a thousand are.
+    /// All times but one in a thousand are at most this.
     pub p999: u64,
-    /// The greatest.
     pub max: u64,
 }
 
 impl Latency {
-    /// `None` without a sample: a mean of nothing is not zero.
+    /// Summarizes the times; `None` without a sample: a mean of nothing is not zero.
     pub(super) fn of(times: &Histogram<u64>) -> Option<Latency> {
         let at = |quantile| times.value_at_quantile(quantile);
         (!times.is_empty()).then(|| Latency {
@@ -165,7 +155,7 @@ impl Latency {
     }
 }
 
-/// For times from a nanosecond to a minute; longer ones count as that.
+/// Returns an empty histogram for times from a nanosecond to a minute; longer ones count as that.
 pub(super) fn histogram() -> Histogram<u64> {
     const MINUTE: u64 = 60_000_000_000;
     Histogram::new_with_bounds(1, MINUTE, 3).expect("the bounds are those of a histogram")

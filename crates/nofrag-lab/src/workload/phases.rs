@@ -22,9 +22,9 @@ use super::plan::{FILE_BYTES, Plan};
 use super::toucher::{Touched, touch};
 use crate::scenario::Progress;
 
-/// How often the run looks whether it shall stop, and tells how far it is.
+/// Time between two looks of the run at its stop flag, with a report of its progress.
 const TICK: Duration = Duration::from_millis(20);
-/// When a phase must have ended, as a share of all the time allowed. What is left is for removing the files.
+/// End of a phase as a share of all the time allowed. The remainder is for removing the files.
 const WRITTEN_BY: f64 = 0.4;
 const WARM_BY: f64 = 0.6;
 const TOUCHED_BY: f64 = 0.9;
@@ -33,15 +33,13 @@ const TOUCHED_BY: f64 = 0.9;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum WorkloadError {
-    /// A file.
+    /// A file or folder could not be used.
     #[error("{path}: {cause}")]
     File {
-        /// Which one.
         path: PathBuf,
-        /// What the system says.
         cause: io::Error,
     },
-    /// Memory could not be mapped or asked after.
+    /// Memory could not be mapped or queried.
     #[error("cannot map memory: {0}")]
     Memory(#[source] io::Error),
     /// A thread could not be made.
@@ -58,7 +56,7 @@ impl WorkloadError {
     }
 }
 
-/// What the threads of a phase share with whoever waits for them.
+/// State that the threads of a phase share with the one that waits for them.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     stop: AtomicBool,
@@ -71,7 +69,7 @@ impl Shared {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Ends the phase. The first reason stands.
+    /// Ends the phase. The first reason is kept.
     pub(super) fn stop(&self, why: Ended) {
         let _ = self.ended.set(why);
         self.stop.store(true, Ordering::Relaxed);
@@ -86,10 +84,10 @@ impl Shared {
     }
 }
 
-/// Does what the plan says, and removes everything again. Ends early, with what there is, once `stop` is set.
+/// Runs the plan, and removes its files again. Ends early, with the results so far, once `stop` is set.
 ///
 /// # Errors
-/// [`WorkloadError`]; the files are removed all the same, or the error says where they are.
+/// [`WorkloadError`]; the files are removed all the same, or the error names the remaining ones.
 pub fn run(
     plan: &Plan,
     stop: &AtomicBool,
@@ -137,7 +135,7 @@ pub fn run(
     })
 }
 
-/// What a run that did not do everything says of itself.
+/// Returns a caution on a run that did not do everything.
 fn said_of(ended: Ended, plan: &Plan, written: &Files, found: &Found) -> Option<String> {
     let why = match ended {
         Ended::Complete => return None,
@@ -154,7 +152,7 @@ fn said_of(ended: Ended, plan: &Plan, written: &Files, found: &Found) -> Option<
     ))
 }
 
-/// What the writers left.
+/// Files of the writers.
 #[derive(Debug)]
 struct Files {
     jobs: Vec<Job>,
@@ -163,7 +161,7 @@ struct Files {
     ended: Ended,
 }
 
-/// What readers and touchers found.
+/// Times of readers and touchers.
 #[derive(Debug)]
 struct Found {
     reads: Histogram<u64>,
@@ -183,7 +181,7 @@ impl Found {
     }
 }
 
-/// A run as it goes.
+/// A run under way.
 struct Run<'a> {
     plan: &'a Plan,
     stop: &'a AtomicBool,
@@ -193,14 +191,14 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// When a phase must have ended that may go on to this share of the time.
+    /// Returns the end of a phase that may go on to this share of the time.
     fn deadline(&self, share: f64) -> Option<Instant> {
         let seconds = Duration::from_secs(self.plan.seconds?);
         // A time that no clock reaches is no limit.
         self.began.checked_add(seconds.mul_f64(share))
     }
 
-    /// Why nothing more shall begin, if so: nobody looks while the disk is waited for.
+    /// Returns the reason why nothing more shall begin, if there is one: while the disk is waited for, no thread looks.
     fn over(&self) -> Option<Ended> {
         if self.stop.load(Ordering::Relaxed) {
             return Some(Ended::Interrupted);
@@ -209,7 +207,7 @@ impl Run<'_> {
         is_late.then_some(Ended::TimeUp)
     }
 
-    /// Runs a phase and notes what the kernel counted meanwhile.
+    /// Runs a phase and notes the kernel's counts meanwhile.
     fn phase<T>(&mut self, phase: Phase, body: impl FnOnce(&Self) -> T) -> T {
         let (before, began) = (Counters::now(), Instant::now());
         let result = body(self);
@@ -271,7 +269,7 @@ impl Run<'_> {
         self.phase(Phase::Sync, synced).map_err(|cause| WorkloadError::at(folder, cause))
     }
 
-    /// Readers read for as long as the writers wrote; then memory is touched while they go on.
+    /// Lets readers read for as long as the writers wrote; then memory is touched while they go on.
     fn read_and_touch(&mut self, files: &Files) -> Result<Found, WorkloadError> {
         self.progress.begin(self.plan.units());
         let mut regions = self.regions()?;
@@ -349,7 +347,7 @@ impl Drop for StopAtLast<'_> {
     }
 }
 
-/// A new thread of a phase. If there can be none the phase ends: its scope waits for the threads that are there.
+/// Spawns a thread of a phase. If that fails the phase ends: its scope waits for the threads that are there.
 fn spawned<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     shared: &'scope Shared,
@@ -378,7 +376,7 @@ fn all_done<T>(threads: &[ScopedJoinHandle<'_, T>]) -> bool {
     threads.iter().all(ScopedJoinHandle::is_finished)
 }
 
-/// What all threads returned, or the first error. A panic goes on here.
+/// Returns the results of all threads, or the first error. A panic goes on here.
 fn joined<T>(
     threads: Vec<ScopedJoinHandle<'_, Result<T, WorkloadError>>>,
 ) -> Result<Vec<T>, WorkloadError> {
@@ -389,7 +387,6 @@ fn joined<T>(
         .collect()
 }
 
-/// `AnonHugePages` of this process.
 fn anon_huge_kib() -> Option<u64> {
     let text = fs::read_to_string("/proc/self/smaps_rollup").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("AnonHugePages:"))?;

@@ -1,4 +1,4 @@
-//! What will be done, decided before anything is: sizes from the host's memory, and refusals.
+//! Decisions before the run: sizes from the host's memory, and refusals.
 
 use std::fs;
 use std::io;
@@ -11,20 +11,21 @@ use thiserror::Error;
 use super::folder::left_behind;
 use super::host::{Disk, Host};
 
-/// Bytes of a file.
+/// Bytes of one file.
 pub const FILE_BYTES: u64 = 64 << 10;
-/// What a file costs on a disk beside its bytes: an inode and its share of a folder, generously.
+/// Bytes that a file takes on a disk beside its content: an inode and its share of a folder, generously.
 const FILE_EXTRA: u64 = 4 << 10;
 /// A huge page where the kernel has none: units are touched all the same.
 const UNIT_BYTES: u64 = 2 << 20;
-/// The default workload is scaled to a share of available memory, and to no more than this.
+/// Available memory is divided by this for the default workload; below, an upper bound of the result.
 const SMALL_SHARE: u64 = 8;
 const SMALL_AT_MOST: u64 = 1 << 30;
-/// Available memory that is never touched: a share of all memory, and no less than this.
+/// All memory is divided by this to give the available memory that is never touched; below, a lower bound of the
+/// result.
 const FLOOR_SHARE: u64 = 32;
 const FLOOR_AT_LEAST: u64 = 64 << 20;
 
-/// What the sizes are measured by.
+/// The memory that the sizes are measured by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scale {
@@ -34,15 +35,13 @@ pub enum Scale {
     Full,
 }
 
-/// What the kernel is told about the memory that is touched.
+/// Advice to the kernel about the memory that is touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Advice {
-    /// Nothing: the host's setting decides.
+    /// No advice: the host's setting decides.
     Default,
-    /// `MADV_HUGEPAGE`.
     Madvise,
-    /// `MADV_NOHUGEPAGE`.
     Never,
 }
 
@@ -56,12 +55,11 @@ impl From<Advice> for HugeAdvice {
     }
 }
 
-/// What was asked for.
+/// Options of the workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThpFioOptions {
     /// The folder below which the files stand. It is made, and removed again, if it is missing.
     pub dir: PathBuf,
-    /// What the sizes are measured by.
     pub scale: Scale,
     /// Memory in MiB that the sizes are measured by, in place of the scale's.
     pub memory_mib: Option<u64>,
@@ -71,15 +69,14 @@ pub struct ThpFioOptions {
     pub mapped_percent: u32,
     /// Threads that write and read files; the document has 4.
     pub threads: usize,
-    /// Threads that touch memory; by the document's rule where it is not said.
+    /// Threads that touch memory; `None` for the document's rule.
     pub thp_threads: Option<usize>,
-    /// What the kernel is told about the touched memory.
     pub advice: Advice,
-    /// All phases together, in seconds; `None` for as long as it takes.
+    /// Time for all phases together, in seconds; `None` for no limit.
     pub seconds: Option<u64>,
-    /// Where all chance begins.
+    /// The seed of all random numbers.
     pub seed: u64,
-    /// How much of the free space of the disk the files may take, in percent.
+    /// Share of the free space of the disk that the files may take, in percent.
     pub disk_percent: u32,
 }
 
@@ -101,44 +98,40 @@ impl Default for ThpFioOptions {
     }
 }
 
-/// What will be done. Sizes are in bytes.
+/// Decisions of a run. Sizes are in bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// The folder below which the files stand.
     pub dir: PathBuf,
-    /// What the sizes are measured by.
     pub scale: Scale,
-    /// The memory that they are measured by.
+    /// The memory that the sizes are measured by.
     pub memory: u64,
     /// Threads that write and read files.
     pub threads: usize,
-    /// Files of each of them.
+    /// Files of each writing thread.
     pub files_per_thread: u64,
-    /// Threads that touch memory.
     pub thp_threads: usize,
-    /// Units that each of them maps, of which it touches the first half.
+    /// Units that each touching thread maps; it touches the first half.
     pub mapped_units_per_thread: u64,
-    /// Units that each of them touches.
+    /// Units that each touching thread touches.
     pub units_per_thread: u64,
     /// Bytes of a unit: a huge page.
     pub unit_bytes: u64,
-    /// What the kernel is told about them.
     pub advice: Advice,
-    /// All phases together, in seconds; `None` for as long as it takes.
+    /// Time for all phases together, in seconds; `None` for no limit.
     pub seconds: Option<u64>,
-    /// Where all chance begins.
+    /// The seed of all random numbers.
     pub seed: u64,
     /// Touching ends when less memory than this is available.
     pub floor: u64,
-    /// The host.
     pub host: Host,
-    /// Its disk.
+    /// The disk of the files.
     pub disk: Disk,
-    /// What to know before the results are read; sentences.
+    /// Cautions on the results; sentences.
     pub cautions: Vec<String>,
 }
 
-/// Why nothing will be done.
+/// The reason why the workload refuses to run.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum PlanError {
@@ -148,9 +141,7 @@ pub enum PlanError {
     /// There is no such folder.
     #[error("{path}: {cause}: name a folder on a disk that this user may write to")]
     Folder {
-        /// Which one.
         path: PathBuf,
-        /// What the system says.
         cause: io::Error,
     },
     /// Files there would be kept in memory.
@@ -164,21 +155,19 @@ pub enum PlanError {
          make the files fewer (--memory-mib, --files-percent) or allow more (--disk-percent)"
     )]
     Disk {
-        /// Where.
         path: PathBuf,
         /// MiB that the files take.
         need: u64,
         /// MiB that are free.
         free: u64,
-        /// How much of that may be taken.
+        /// Percentage of the free space that may be taken.
         percent: u32,
     },
     /// The file system has too few files left.
     #[error("{path}: {need} files, but only {free} more can be made there (inodes)")]
     Inodes {
-        /// Where.
         path: PathBuf,
-        /// Files wanted.
+        /// Number of files that are needed.
         need: u64,
         /// Files that can still be made.
         free: u64,
@@ -196,15 +185,15 @@ pub enum PlanError {
         /// MiB that are available.
         available: u64,
     },
-    /// There is nothing to do.
+    /// With these sizes nothing would be written or touched.
     #[error("{0}")]
     TooSmall(String),
 }
 
-/// Decides what to do, and changes nothing.
+/// Decides on a run, and changes nothing.
 ///
 /// # Errors
-/// [`PlanError`]: why it is refused.
+/// [`PlanError`]: the reason of the refusal.
 pub fn plan(options: &ThpFioOptions) -> Result<Plan, PlanError> {
     let host = Host::here().map_err(PlanError::Host)?;
     let disk = disk(&options.dir)?;
@@ -215,7 +204,7 @@ pub fn plan(options: &ThpFioOptions) -> Result<Plan, PlanError> {
     Ok(plan)
 }
 
-/// The disk that a folder is on, or that its parent is on if it is still to be made.
+/// Returns the disk that a folder is on, or that its parent is on if the folder is still to be made.
 fn disk(dir: &Path) -> Result<Disk, PlanError> {
     let refused = |cause| PlanError::Folder { path: dir.to_owned(), cause };
     let there = match fs::metadata(dir) {
@@ -231,7 +220,7 @@ fn disk(dir: &Path) -> Result<Disk, PlanError> {
     Disk::below(there).map_err(refused)
 }
 
-/// As [`plan`], for a host and disk that are known.
+/// Decides as [`plan`], for a known host and disk.
 pub(super) fn plan_for(options: &ThpFioOptions, host: Host, disk: Disk) -> Result<Plan, PlanError> {
     let memory = match (options.memory_mib, options.scale) {
         (Some(mib), _) => mib.saturating_mul(1 << 20),
@@ -270,7 +259,8 @@ pub(super) fn plan_for(options: &ThpFioOptions, host: Host, disk: Disk) -> Resul
     Ok(plan)
 }
 
-/// The document's rule: a quarter of what its four writers leave of a node's CPUs. It refuses to run for none.
+/// Returns the document's number: a quarter of the CPUs of a node that its four writers leave. It refuses to run for
+/// none.
 fn thp_threads(host: &Host) -> usize {
     (host.cpus / host.nodes.max(1)).saturating_sub(4) / 4
 }
@@ -284,25 +274,25 @@ fn mib(bytes: u64) -> u64 {
 }
 
 impl Plan {
-    /// All files.
+    /// Returns the number of all files.
     #[must_use]
     pub fn files(&self) -> u64 {
         self.files_per_thread.saturating_mul(self.threads as u64)
     }
 
-    /// Bytes of all files.
+    /// Returns the bytes of all files.
     #[must_use]
     pub fn file_bytes(&self) -> u64 {
         self.files().saturating_mul(FILE_BYTES)
     }
 
-    /// Units that are touched, by all threads.
+    /// Returns the number of units that are touched by all threads.
     #[must_use]
     pub fn units(&self) -> u64 {
         self.units_per_thread.saturating_mul(self.thp_threads as u64)
     }
 
-    /// Bytes that are touched.
+    /// Returns the bytes that are touched.
     #[must_use]
     pub fn touched_bytes(&self) -> u64 {
         self.units().saturating_mul(self.unit_bytes)
@@ -329,7 +319,7 @@ impl Plan {
             let (need, free) = (mib(need), mib(self.disk.free));
             return Err(PlanError::Disk { path, need, free, percent: disk_percent });
         }
-        // One for each thread's folder, two for those above.
+        // One for each thread's folder, two for the folders above.
         let need = self.files() + self.threads as u64 + 2;
         if let Some(free) = self.disk.free_files.filter(|free| need > *free) {
             return Err(PlanError::Inodes { path, need, free });
@@ -382,7 +372,7 @@ impl Plan {
         cautions
     }
 
-    /// What will be done, in sentences.
+    /// Returns the planned actions, in sentences.
     #[must_use]
     pub fn statement(&self) -> Vec<String> {
         let dir = self.dir.display();

@@ -1,11 +1,11 @@
-//! Tables of what a run found, in the document's terms.
+//! Tables of a run's results, in the document's terms.
 
 use super::counters::COUNTERS;
 use super::outcome::{Latency, ThpFioOutcome};
 use super::plan::Plan;
 use nofrag_show::{Cell, Section, cells, count, fixed, number, table_of};
 
-/// What will be done and what to know before, as people read it.
+/// Returns the plan and its cautions, as people read them.
 #[must_use]
 pub fn sentences(plan: &Plan) -> Vec<Section> {
     let about =
@@ -13,10 +13,10 @@ pub fn sentences(plan: &Plan) -> Vec<Section> {
     [Some(about), notes(&plan.cautions)].into_iter().flatten().collect()
 }
 
-/// What was found, as people read it.
+/// Returns the results, as people read them.
 #[must_use]
 pub fn sections(outcome: &ThpFioOutcome) -> Vec<Section> {
-    // Those of the plan have been said before.
+    // The plan's cautions have been shown before.
     let known = &outcome.plan.cautions;
     let new: Vec<String> =
         outcome.cautions.iter().filter(|line| !known.contains(line)).cloned().collect();
@@ -30,7 +30,7 @@ fn notes(lines: &[String]) -> Option<Section> {
     (!lines.is_empty()).then_some(Section::Lines { title, lines })
 }
 
-/// `no sample` where the document's program prints 0.00 (docs/sources/pages.md#b-26).
+/// Shows `no sample` where the document's program prints 0.00 (docs/sources/pages.md#b-26).
 fn cells(latency: Option<&Latency>) -> Vec<Cell> {
     let Some(latency) = latency else {
         return [cells![count(0.0), "no sample"], vec![Cell::Missing; 5]].concat();
@@ -83,7 +83,7 @@ fn shares(outcome: &ThpFioOutcome) -> Option<Section> {
     )
 }
 
-/// Only where some fault brought in more than one page and less than a unit.
+/// Shows folios, if a fault brought in more than one page and less than a unit.
 fn folios(outcome: &ThpFioOutcome) -> Option<Section> {
     let pages = outcome.plan.unit_bytes as usize / rustix::param::page_size();
     let sizes = &outcome.units.by_pages_at_once;

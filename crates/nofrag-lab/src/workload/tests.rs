@@ -34,7 +34,7 @@ fn full() -> ThpFioOptions {
     ThpFioOptions { scale: Scale::Full, ..ThpFioOptions::default() }
 }
 
-/// The document's method by docs/sources/pages.md#o-19.
+/// Holds the document's method by docs/sources/pages.md#o-19.
 #[test]
 fn full_scale_has_the_documents_sizes() {
     let plan = plan_for(&full(), host(16 * GIB, 8), disk(100 * GIB)).unwrap();
@@ -105,7 +105,8 @@ fn a_folder_that_is_none_is_refused_by_name() {
     }
 }
 
-/// A plan that ends in a second, in a folder that no other test uses; `None` where files there are kept in memory.
+/// Returns a plan that ends in a second, in a folder that no other test uses; `None` where files there are kept in
+/// memory.
 fn small(dir: &std::path::Path, memory_mib: u64) -> Option<Plan> {
     let options = ThpFioOptions {
         dir: PathBuf::from(dir),

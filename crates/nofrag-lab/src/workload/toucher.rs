@@ -12,12 +12,12 @@ use super::host::Host;
 use super::outcome::{self, Ended};
 use super::phases::{Shared, WorkloadError};
 
-/// Units between two looks at how much memory is left.
+/// Number of units between two looks at the available memory.
 const LOOK_EVERY: u64 = 16;
-/// Between two looks whether all threads are there.
+/// Time between two looks whether all threads are there.
 const START_TICK: Duration = Duration::from_micros(100);
 
-/// What one thread, or all of them, saw. Times in nanoseconds.
+/// Times that one thread, or all of them, measured. In nanoseconds.
 #[derive(Debug)]
 pub(super) struct Touched {
     /// Units of small pages: all of a unit, and its first fault.
@@ -46,7 +46,7 @@ impl Touched {
         *self.by_pages.entry(touch.pages_at_once).or_default() += 1;
     }
 
-    /// Adds what another thread saw.
+    /// Adds the times of another thread.
     pub(super) fn add(&mut self, other: &Touched) {
         let pairs = [
             (&mut self.base, &other.base),
@@ -72,7 +72,7 @@ pub(super) fn touch(
     shared: &Shared,
 ) -> Result<Touched, WorkloadError> {
     let mut touched = Touched::new();
-    // Not a barrier: that would wait for good for a thread that could not be made.
+    // A flag and not a barrier: a barrier would wait for ever for a thread that could not be made.
     while !start.load(Ordering::Acquire) && !shared.stopping() {
         thread::sleep(START_TICK);
     }
