@@ -1,4 +1,4 @@
-//! Which programs there are, and how much of each is run.
+//! The programs, and the extent to which each is run.
 
 use super::holes::{Churn, EverySecond, MixedParams, Room, ShrinkAndChurn, SmallHolesBelow};
 use super::programs::{
@@ -8,7 +8,7 @@ use super::worker::{Failure, Watch, Worker, drive};
 use crate::scenario::{Extent, ProgramInfo};
 use crate::spaces::VMALLOC_PAGES;
 
-/// What a program does; the numbers in it are areas.
+/// The work of a program; the numbers in it are areas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Program {
     FixSize,
@@ -27,25 +27,24 @@ pub(super) enum Program {
     MixedParams { areas: usize },
 }
 
-/// Whose program it is, and with it whether the driver's modes run it.
+/// Origin of a program, which decides whether the driver's modes run it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
-    /// The kernel's test.
+    /// Programs of the kernel's test module.
     Kernel,
-    /// This lab.
+    /// Programs of this lab.
     Lab,
 }
 
-/// How many threads run it in the comparison.
+/// Number of threads that run it in the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Width {
-    /// One.
     Single,
-    /// As many as `--threads` says.
+    /// As many threads as `--threads` gives.
     Parallel,
 }
 
-/// Whether each loop is timed too, in a repetition of its own.
+/// Timing of each loop, in a repetition of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tails {
     Shown,
@@ -62,9 +61,9 @@ pub(super) struct Spec {
     pub(super) tails: Tails,
     /// The least extent of a run that includes it.
     pub(super) since: Extent,
-    /// The most loops under any design.
+    /// The largest number of loops under any design.
     most: u64,
-    /// The most loops under a design that scans: in the subset, and in a full run.
+    /// The largest number of loops under a design that scans: in the subset, and in a full run.
     most_scanning: [u64; 2],
 }
 
@@ -83,7 +82,7 @@ const fn kernel(bit: u64, program: Program, name: &'static str, body: &'static s
     }
 }
 
-/// Bits of the lab's own programs begin where no program of the kernel's test can come soon.
+/// Describes a program of the lab. Their bits begin where no program of the kernel's test can come soon.
 const fn ours(bit: u32, program: Program, name: &'static str, body: &'static str) -> Spec {
     let spec = kernel(1 << bit, program, name, body);
     Spec { source: Source::Lab, most_scanning: [2_000, 20_000], ..spec }
@@ -199,7 +198,7 @@ pub(super) static SPECS: [Spec; 25] = [
         .in_full(),
 ];
 
-/// Every design replaces twenty times what is live, or the layouts could not be compared.
+/// Every design replaces twenty times the live areas; otherwise the layouts could not be compared.
 const SHRINK: Spec = Spec {
     most: 20_000,
     most_scanning: [20_000, 20_000],
@@ -211,7 +210,7 @@ const SHRINK: Spec = Spec {
     )
 };
 
-/// Whether a design's search walks over areas instead of descending in a tree.
+/// The kind of a design's search: it walks over areas, or descends in a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Search {
     Scans,
@@ -219,7 +218,7 @@ pub(super) enum Search {
 }
 
 impl Spec {
-    /// How many loops of `wanted` are run.
+    /// Returns the number of loops that are run of `wanted` ones.
     pub(super) fn loops(&self, wanted: u64, search: Search, extent: Extent) -> u64 {
         let bound = match search {
             Search::Descends => self.most,
@@ -231,7 +230,7 @@ impl Spec {
         wanted.min(bound)
     }
 
-    /// Pages of the space that it runs in.
+    /// Returns the pages of the space that it runs in.
     pub(super) fn space_pages(&self) -> u64 {
         match self.program {
             Program::Churn { live, max_pages, room: Room::Tight } => {
@@ -243,7 +242,7 @@ impl Spec {
 }
 
 impl Program {
-    /// Runs it once in the worker's space, with as many loops as the worker's size says.
+    /// Runs it once in the worker's space, with the number of loops in the worker's size.
     pub(super) fn run<W: Watch>(self, worker: &mut Worker<'_, W>) -> Result<(), Failure> {
         match self {
             Program::FixSize => drive(FixSize, worker),

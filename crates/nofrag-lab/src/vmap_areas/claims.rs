@@ -1,4 +1,4 @@
-//! What a run must confirm.
+//! Claims that a run must confirm.
 //!
 //! Some claims are about the designs themselves and are tried on small structures of their own ([`judge_engines`]); the
 //! others read the run's measurements ([`judge_measurements`]). A claim that counts something is exact; one that
@@ -22,7 +22,7 @@ use crate::random::Random;
 use crate::report::Report;
 use crate::scenario::RunError;
 
-/// Notes one claim.
+/// Adds the verdict on one claim.
 fn judge(
     report: &mut Report,
     kind: Kind,
@@ -85,10 +85,10 @@ fn free_of(ranges: &RangeAllocator) -> Vec<(u64, u64)> {
     ranges.iter_free().map(|hole| (hole.start(), hole.end())).collect()
 }
 
-/// docs/sources/vmap.md#oracle-8: what is taken out of [100,200), what is left, and the counter of its type.
+/// docs/sources/vmap.md#oracle-8: the part taken out of [100,200), the remaining parts, and the counter of its type.
 type Cut = ((u64, u64), &'static [(u64, u64)], fn(&Counters) -> u64);
 
-/// How often the tree or our index deviates from the four fits and the double merge.
+/// Counts deviations of the tree or our index from the four fits and the double merge.
 fn fit_types() -> Result<f64, Failure> {
     let cuts: [Cut; 4] = [
         ((100, 200), &[], |counters| counters.fit_full),
@@ -114,7 +114,7 @@ fn fit_types() -> Result<f64, Failure> {
     Ok(f64::from(deviations))
 }
 
-/// Random holes with gaps between them, ascending.
+/// Returns random holes with gaps between them, ascending.
 fn random_holes(random: &mut Random, count: usize, gap: u64, length: u64) -> Vec<(u64, u64)> {
     let mut end = 0;
     let mut hole = || {
@@ -125,7 +125,7 @@ fn random_holes(random: &mut Random, count: usize, gap: u64, length: u64) -> Vec
     (0..count).map(|_| hole()).collect()
 }
 
-/// The lowest place by looking at every hole.
+/// Finds the lowest place by looking at every hole.
 fn linear_scan(holes: &[(u64, u64)], request: &Request) -> Option<u64> {
     holes.iter().find_map(|(start, end)| {
         let usable = Span::new(*start, *end).ok()?.intersection(request.within)?;
@@ -133,7 +133,7 @@ fn linear_scan(holes: &[(u64, u64)], request: &Request) -> Option<u64> {
     })
 }
 
-/// One query that leaves the allocator as it was: where it found room, and in how many steps.
+/// Runs a query that leaves the allocator as it was; returns its place and the number of steps.
 fn query(ranges: &mut RangeAllocator, request: &Request) -> Result<(Option<u64>, u64), Failure> {
     let before = ranges.counters().steps;
     let found = ranges.alloc(request).ok();
@@ -181,7 +181,7 @@ fn searches(plan: &Plan, report: &mut Report) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Without padding, a tree search visits every hole that is large enough but misaligned.
+/// Counts the visits of a tree search without padding: it visits every hole that is large enough but misaligned.
 fn misaligned_holes(report: &mut Report) -> Result<(), Failure> {
     let (mut deviations, mut ours_found) = (0, 0);
     for count in [256_u64, 1024, 4096, 16_384] {
@@ -205,7 +205,8 @@ fn misaligned_holes(report: &mut Report) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The order in which a sorted list becomes a perfectly balanced tree: level by level, each middle before its halves.
+/// Returns the order in which a sorted list becomes a perfectly balanced tree: level by level, each middle before its
+/// halves.
 fn by_levels(holes: &[(u64, u64)]) -> Vec<(u64, u64)> {
     let mut order = Vec::new();
     let mut parts = VecDeque::from([holes]);
@@ -267,7 +268,7 @@ fn padded_search(plan: &Plan, report: &mut Report) -> Result<(), Failure> {
     Ok(())
 }
 
-/// How often a design's answer deviates from the one that the rule gives by hand.
+/// Counts deviations of the designs' answers from those that the rule gives by hand.
 fn witnesses() -> Result<f64, Failure> {
     let [padded, unpadded, since_5_18] =
         [AlignRule::Padded, AlignRule::Unpadded, AlignRule::PaddedUnlessExact]
@@ -356,7 +357,7 @@ fn mean_span(random: &mut Random, index: Index, fit: Fit) -> Result<f64, Failure
 const LIMITS_MIB: [(usize, u64); 9] =
     [(1, 32), (2, 64), (4, 96), (8, 128), (16, 160), (32, 192), (64, 224), (128, 256), (256, 288)];
 
-/// The limit of lazily freed pages, and that a drain begins one page above it.
+/// Judges the limit of lazily freed pages, and that a drain begins one page above it.
 fn lazy_limits(plan: &Plan, report: &mut Report) -> Result<(), Failure> {
     let limit = VmapPolicy::LINUX_4_19.lazy_limit;
     let wrong = |(cpus, mib): &&(usize, u64)| limit.pages(*cpus) != mib * 256;
@@ -386,7 +387,8 @@ fn free_pages(space: &VmapSpace, pages: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// docs/sources/vmap.md#oracle-13, the pools of 6.9: what one page takes, and what a partial decay leaves.
+/// docs/sources/vmap.md#oracle-13, the pools of 6.9: the pages that one request takes, and the areas that a partial
+/// decay leaves.
 fn pools(report: &mut Report) -> Result<(), Failure> {
     let pooled = |count: usize| -> Result<(VmapSpace, u64), Failure> {
         let space = new_space(VmapPolicy::LINUX_6_9, 1 << 20, EMULATED_CPUS)?;
@@ -426,7 +428,7 @@ fn pools(report: &mut Report) -> Result<(), Failure> {
     Ok(())
 }
 
-/// docs/sources/vmap.md#oracle-14: the chosen programs under every design, small and with an eye on each area.
+/// docs/sources/vmap.md#oracle-14: runs the chosen programs under every design, small and with a check of each area.
 fn bodies(plan: &Plan, report: &mut Report) -> Result<(), Failure> {
     let (mut areas, mut overlaps, mut misfits, mut left, mut unclean) = (0, 0, 0, 0, 0);
     for spec in plan.specs.iter().filter(|spec| is_audited(spec)) {
@@ -455,7 +457,7 @@ fn bodies(plan: &Plan, report: &mut Report) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The programs that are quick to prepare: all of the kernel's, and most of ours.
+/// Returns true for programs that are quick to prepare: all of the kernel's, and most of ours.
 pub(super) fn is_audited(spec: &Spec) -> bool {
     let small = match spec.program {
         Program::Churn { live, .. } => live <= 10_000,
@@ -478,7 +480,7 @@ pub(super) fn audited(plan: &Plan, spec: &Spec, design: &Preset) -> Result<Audit
     Ok((audit, space, shift))
 }
 
-/// One seed, one set of counts.
+/// Judges that one seed gives one set of counts.
 pub(super) fn judge_stability(unstable: &[String], report: &mut Report) {
     let claim = "repetitions with the same seed count the same; single-threaded rows that differ";
     exact(report, "same-seed", claim, unstable.len() as f64, NONE);
@@ -487,7 +489,7 @@ pub(super) fn judge_stability(unstable: &[String], report: &mut Report) {
     }
 }
 
-/// Reads the claims of the document, and ours, from the measurements; those whose programs or designs were not run are
+/// Judges the claims of the document, and ours, by the measurements; those whose programs or designs were not run are
 /// left out.
 pub(super) fn judge_measurements(report: &mut Report) {
     judge_walks(report);
@@ -535,7 +537,7 @@ fn judge_fits(report: &mut Report) {
         let busy_before = count(report, spec.info.name, BEFORE, names::BUSY_OBJECTS);
         if let (Some(free), Some(busy)) = (of(names::FREE_OBJECTS), busy_before) {
             judged = true;
-            // One free area is the rest of the space; an empty space has no busy one.
+            // One free area is the rest of the space; an empty space has no busy area.
             more += u32::from(free > busy + 1.0);
         }
     }

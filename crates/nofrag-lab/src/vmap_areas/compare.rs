@@ -16,7 +16,7 @@ use crate::report::Measurement;
 use crate::scenario::{Extent, Progress, RunError, turn};
 use crate::stats::{Spread, Tail};
 
-/// How much is compared.
+/// Extent of a comparison of areas.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) designs: Vec<Preset>,
@@ -32,7 +32,7 @@ pub(super) struct Plan {
 /// Emulated CPUs of the space of a single-threaded program; fixed, so that counts are the same on every machine.
 pub(super) const EMULATED_CPUS: usize = 2;
 
-/// What was compared.
+/// Results of a plan.
 pub(super) struct Compared {
     pub(super) measurements: Vec<Measurement>,
     /// Single-threaded rows whose repetitions, which use the same seed, gave different counts.
@@ -48,7 +48,6 @@ struct Row {
     unstable: bool,
 }
 
-/// Runs the plan.
 pub(super) fn compare(plan: &Plan, progress: &dyn Progress) -> Result<Compared, RunError> {
     let mut rows: BTreeMap<(usize, &str), Row> = BTreeMap::new();
     let tails = plan.specs.iter().filter(|spec| spec.tails == Tails::Shown).count();
@@ -72,7 +71,7 @@ pub(super) fn compare(plan: &Plan, progress: &dyn Progress) -> Result<Compared, 
     Ok(gather(plan, rows))
 }
 
-/// The rows as measurements, by program and then by design.
+/// Turns the rows into measurements, by program and then by design.
 fn gather(plan: &Plan, mut rows: BTreeMap<(usize, &str), Row>) -> Compared {
     let mut compared = Compared { measurements: Vec::new(), unstable: Vec::new() };
     for (at, spec) in plan.specs.iter().enumerate() {
@@ -128,7 +127,7 @@ impl Row {
     }
 }
 
-/// Notes what the engine counted. A share or mean without a denominator is left out.
+/// Notes the engine's counts. A share or mean without a denominator is left out.
 fn counted(note: &mut impl FnMut(&str, f64), counts: &Counts, operations: f64) {
     note(names::OPERATIONS, operations);
     note(names::SEARCHES, counts.searches as f64);
@@ -150,8 +149,8 @@ fn counted(note: &mut impl FnMut(&str, f64), counts: &Counts, operations: f64) {
     note(names::PURGED_PER_LOOP, counts.purged_areas as f64 / operations);
 }
 
-/// Notes how many objects the design keeps when the loops end: free areas, and what its search for holes must know
-/// instead.
+/// Notes the number of objects that the design keeps when the loops end: free areas, or the objects that its search for
+/// holes must know instead.
 fn objects(note: &mut impl FnMut(&str, f64), stats: &VmapStats, design: &Preset) {
     let lazy_too = design.policy.lazy == LazyStore::InBusyIndex;
     let busy = stats.busy_areas + if lazy_too { stats.lazy_areas } else { 0 };
@@ -184,7 +183,7 @@ fn run_cell(plan: &Plan, spec: &Spec, design: &Preset, detail: Detail) -> Result
     Ok(worker.sample)
 }
 
-/// Runs a program on all threads at once in one space. The time is that of one thread's loops, the mean over the
+/// Runs a program on all threads at once in one space. The time is that of one thread's loops, as the mean over the
 /// threads.
 fn run_together(plan: &Plan, spec: &Spec, design: &Preset, size: Size) -> Result<Sample, Failure> {
     let space = new_space(design.policy, spec.space_pages(), size.cpus)?;

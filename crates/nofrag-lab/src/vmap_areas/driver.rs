@@ -26,19 +26,19 @@ use crate::scenario::{Mode, Progress, RunError, turn};
 use crate::spaces::VMALLOC_PAGES;
 use crate::stats::Spread;
 
-/// Whether the modes run the program when no mask names it.
+/// Returns true if the modes run the program when no mask names it.
 pub(super) fn runs_by_default(spec: &Spec) -> bool {
     spec.source == Source::Kernel
 }
 
-/// Whether it can run in a space that it shares with others.
+/// Returns true if the program can run in a space that it shares with others.
 pub(super) fn can_run(spec: &Spec) -> bool {
     let own_space = matches!(spec.program, Program::Churn { room: Room::Tight, .. });
     spec.width == Width::Single && !own_space
 }
 
-/// How many loops a test gets: the same under every design, or the sums could not be compared. Two tests
-/// ignore the count in the kernel too.
+/// Returns the loops of a test: the same under every design, or the sums could not be compared. Two tests ignore the
+/// count in the kernel, too.
 fn loops_of(plan: &Plan, spec: &Spec) -> u64 {
     match spec.program {
         Program::AlignShift | Program::PerCpu => 1,
@@ -46,41 +46,41 @@ fn loops_of(plan: &Plan, spec: &Spec) -> u64 {
     }
 }
 
-/// In which order a thread runs its tests.
+/// The order in which a thread runs its tests.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Order {
     Sequential,
     Shuffled,
 }
 
-/// Where a thread runs.
+/// The CPUs on which the threads run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// On one CPU each.
+    /// Each thread on one CPU.
     Pinned,
-    /// Where the system likes.
+    /// On any CPU, as the system decides.
     Anywhere,
 }
 
-/// A mode as values.
+/// The values of a mode.
 #[derive(Clone)]
 struct Drive {
-    /// The name of its total.
+    /// The name of the mode's total.
     label: String,
     specs: Vec<&'static Spec>,
     order: Order,
     place: Place,
-    /// Times that the whole drive is run under each design.
+    /// Number of times that the whole drive is run under each design.
     rounds: usize,
 }
 
-/// What one drive under one design gave.
+/// Results of one drive under one design.
 #[derive(Default)]
 struct Driven {
     /// From the start barrier to the end of the last thread.
     elapsed_s: f64,
     cpu: Option<CpuTime>,
-    /// By position in the drive's list.
+    /// Results of the tests, by position in the drive's list.
     tests: Vec<Tally>,
 }
 
@@ -115,7 +115,7 @@ fn drives(plan: &Plan, mode: Mode) -> Vec<Drive> {
     }
 }
 
-/// The same drive with `long_busy_hole` in the place of `long_busy_list`; `None` if it has no `long_busy_list`.
+/// Returns the same drive with `long_busy_hole` in the place of `long_busy_list`; `None` if it has no `long_busy_list`.
 fn with_hole(clean: &Drive) -> Option<Drive> {
     let hole = SPECS.iter().find(|spec| spec.program == Program::LongBusyHole)?;
     let at = clean.specs.iter().position(|spec| spec.program == Program::LongBusyList)?;
@@ -185,7 +185,7 @@ fn space_for(plan: &Plan, design: &Preset) -> Result<VmapSpace, Failure> {
     new_space(design.policy, VMALLOC_PAGES, plan.threads.max(EMULATED_CPUS))
 }
 
-/// One run of the driver: every thread, every test.
+/// Runs the driver once: every thread, every test.
 fn run_once(
     plan: &Plan,
     drive: &Drive,
@@ -320,7 +320,7 @@ fn total_row(
     })
 }
 
-/// No test may fail, whatever runs beside it.
+/// Judges that no test fails, whatever runs beside it.
 fn judge_failures(drive: &Drive, all: &BTreeMap<&str, Vec<Driven>>, report: &mut Report) {
     for (design, rounds) in all {
         let tests = || rounds.iter().flat_map(|driven| &driven.tests);
@@ -338,7 +338,7 @@ fn judge_failures(drive: &Drive, all: &BTreeMap<&str, Vec<Driven>>, report: &mut
     }
 }
 
-/// What a space holds although everything was given back and purged.
+/// Remainders in a space after all areas were given back and purged.
 #[derive(Default)]
 struct Leak {
     pages: u64,
@@ -348,7 +348,7 @@ struct Leak {
 }
 
 impl Leak {
-    /// Purges `space` and looks for what is left.
+    /// Purges `space` and counts the remainders.
     fn left_in(space: &VmapSpace) -> Leak {
         space.purge_all();
         let stats = space.stats();
@@ -365,7 +365,7 @@ impl Leak {
     }
 }
 
-/// Runs the drive over and over in one space per design; after each round nothing may be left.
+/// Runs the drive over and over in one space per design; after each round nothing may remain.
 fn soak(
     plan: &Plan,
     drive: &Drive,
@@ -399,7 +399,8 @@ fn soak(
     Ok(())
 }
 
-/// Records may grow while a space warms up; from its third round on a process that keeps growing leaks memory.
+/// Judges the growth of memory. Records may grow while a space warms up; from its third round on a process that keeps
+/// growing leaks memory.
 fn judge_growth(design: &Preset, resident: &[u64]) -> Option<Oracle> {
     let (warm, last) = (*resident.get(2)?, *resident.last()?);
     Some(Oracle::judge(

@@ -1,4 +1,4 @@
-//! Programs of ours that tell the designs apart: what a space looks like after it has been used.
+//! Programs of ours that tell the designs apart: they run in spaces that have been used.
 //!
 //! On a clean space next fit is as good as a tree; only holes make the designs differ. Each program here begins with a
 //! fragmented space, made the same way under every design: areas are allocated, a chosen part of them is freed, and
@@ -75,12 +75,12 @@ impl Body for EverySecond {
     }
 }
 
-/// How the live set of a churn comes about.
+/// The origin of the live set of a churn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Room {
-    /// Twice the live set is allocated in a space that hardly notices, and a random half is freed.
+    /// Twice the live set is allocated in a space with much room, and a random half is freed.
     Roomy,
-    /// The space is filled to its end, and random areas are freed until the live set is left.
+    /// The space is filled to its end, and random areas are freed until only the live set remains.
     Tight,
 }
 
@@ -94,10 +94,10 @@ pub(super) struct Churn {
     refused: u64,
 }
 
-/// The name under which a churn notes how often an allocation was refused.
+/// The name of a churn's count of refused allocations.
 pub(super) const REFUSED: &str = "refused allocations";
 
-/// The name under which a churn notes how far above its live pages the highest one lies.
+/// The name of a churn's ratio of its highest page to its live pages.
 pub(super) const SPAN_OVER_LIVE: &str = "span over live";
 
 impl Churn {
@@ -105,7 +105,7 @@ impl Churn {
         Churn { live, max_pages, room, places: Vec::new(), refused: 0 }
     }
 
-    /// Pages of a space that the live set, with its guard pages, fills to `percent`.
+    /// Returns the pages of a space that the live set, with its guard pages, fills to `percent`.
     pub(super) fn space_for(live: usize, max_pages: u64, percent: u64) -> u64 {
         // The mean size is (1 + max) / 2, and a guard page comes on top.
         live as u64 * (max_pages + 3) / 2 * 100 / percent
@@ -131,7 +131,7 @@ impl Churn {
         Ok(())
     }
 
-    /// Frees random areas until `live` are left, and purges.
+    /// Frees random areas until `live` remain, and purges.
     fn thin_out<W: Watch>(
         &mut self,
         worker: &mut Worker<'_, W>,
@@ -144,7 +144,7 @@ impl Churn {
         Ok(())
     }
 
-    /// Highest page in use, counted from the start of the space, over pages in use.
+    /// Returns the highest page in use, counted from the start of the space, over pages in use.
     fn span_over_live<W: Watch>(&self, worker: &Worker<'_, W>) -> f64 {
         let areas = self.places.iter().flatten().filter_map(|start| worker.space.find(*start));
         let (mut end, mut live) = (worker.space.span().start(), 0);

@@ -9,15 +9,16 @@
 //!
 //! Two things decide whether the programs show anything. On a clean space the old design is not slow: its cache is
 //! right every time. It is slow when a hole below the cache is too small for the request: a small request drops the
-//! cache, and the next large one walks over everything. And only holes make the newer designs differ from each other.
+//! cache, and the next large one walks over all areas. And only holes make the newer designs differ from each other.
 //! Hence [`holes`].
 //!
 //! Rules and their origins: docs/sources/vmap.md#free-areas, vmap.md#lazy, vmap.md#nodes; the module:
 //! vmap.md#test-vmalloc.
 //!
-//! - [`catalogue`]: the programs and their bounds. [`programs`], [`holes`]: what they do. [`worker`]: one thread,
-//!   clock, counters.
-//! - [`compare`] and [`driver`]: the ways of running them. [`claims`]: what a run must confirm. [`present`]: tables.
+//! - [`catalogue`]: the programs and their bounds. [`programs`], [`holes`]: their work. [`worker`]: one thread, clock,
+//!   counters.
+//! [`compare`] and [`driver`]: the ways of running them. [`claims`]: claims that a run must confirm. [`present`]:
+//! tables.
 
 mod catalogue;
 mod claims;
@@ -44,7 +45,6 @@ use crate::scenario::{
 use crate::shortfall::Expected;
 use nofrag_show::Section;
 
-/// The scenario.
 #[derive(Clone, Copy, Debug)]
 pub struct VmapAreas2019;
 
@@ -52,7 +52,7 @@ pub struct VmapAreas2019;
 const BEFORE: &str = "linux-4.19";
 const AFTER: &str = "linux-5.2";
 const OURS: &str = "nofrag";
-/// The newest rules of areas that a kernel of 6.1 has.
+/// The newest rules of areas that a kernel of Linux 6.1 has.
 const LIKE_6_1: &str = "linux-5.18";
 
 const DESIGNS: [&str; 5] = [BEFORE, AFTER, LIKE_6_1, "linux-6.9", OURS];
@@ -115,7 +115,7 @@ impl Scenario for VmapAreas2019 {
     }
 }
 
-/// The defaults of each mode: repetitions; loops in the subset and in a full run.
+/// Returns the defaults of each mode: repetitions; loops in the subset and in a full run.
 fn defaults(mode: Mode) -> (usize, [u64; 2]) {
     match mode {
         Mode::Compare => (5, [20_000, 100_000]),
@@ -156,7 +156,7 @@ fn plan(options: &Options) -> Result<Plan, RunError> {
     }
 }
 
-/// The programs that a mask names, whatever they cost; without one, those of the mode and the extent.
+/// Returns the programs that a mask names, whatever they cost; without one, those of the mode and the extent.
 fn choose_specs(options: &Options) -> Result<Vec<&'static Spec>, RunError> {
     let infos: Vec<ProgramInfo> = SPECS.iter().map(|spec| spec.info).collect();
     let chosen = choose_programs(&infos, options.mask.as_deref())?;

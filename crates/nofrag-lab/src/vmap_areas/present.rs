@@ -1,4 +1,4 @@
-//! Tables of this scenario.
+//! Tables of the comparison of areas.
 
 use super::catalogue::{SPECS, Spec, Width};
 use super::compare::{Plan, search_of};
@@ -15,7 +15,7 @@ const PICTURED: [&str; 4] = ["fix_size_alloc", "long_busy_hole", "churn_15k", "m
 /// The id of comparisons with the kernels' own code.
 const KERNEL_CODE: &str = "kernel-code";
 
-/// Sets the published figures beside what was run.
+/// Sets the published figures beside the measured ones.
 pub(super) fn compare_published(report: &mut Report) {
     let document = figures::rezki_2019();
     let comparisons = document.figures.iter().flat_map(|figure| {
@@ -54,7 +54,7 @@ fn beside(report: &Report, figure: &Figure, program: &str, new: &str) -> Option<
     Some(Comparison::of(figure, old, new))
 }
 
-/// Notes what weakens or explains the result.
+/// Notes facts that weaken or explain the result.
 pub(super) fn take_notes(plan: &Plan, report: &mut Report) {
     report.notes.push(
         "addresses only: no page is allocated, zeroed, mapped or written, so published times, which include \
@@ -77,7 +77,7 @@ pub(super) fn take_notes(plan: &Plan, report: &mut Report) {
     report.notes.extend(report.weaknesses());
 }
 
-/// Rows that ran fewer loops than the same program did under another design.
+/// Names rows that ran fewer loops than the same program did under another design.
 fn bounded_programs(plan: &Plan, report: &Report) -> Vec<String> {
     let mut bounded = Vec::new();
     for spec in &plan.specs {
@@ -128,7 +128,7 @@ fn pictures(report: &Report) -> Section {
     Section::Bars { title: "Nanoseconds per loop, logarithmic".to_owned(), groups }
 }
 
-/// A program's name with its body.
+/// Returns a program's name with its body.
 fn titled(program: &str) -> String {
     match SPECS.iter().find(|spec| spec.info.name == program) {
         Some(Spec { info, .. }) => format!("{program}: {}", info.body),
@@ -136,12 +136,12 @@ fn titled(program: &str) -> String {
     }
 }
 
-/// The programs that were run and that `wanted` wants.
+/// Returns the programs that were run and for which `wanted` holds.
 fn chosen(report: &Report, wanted: impl Fn(&str) -> bool) -> Vec<&str> {
     report.programs().into_iter().filter(|program| wanted(program)).collect()
 }
 
-/// A count that fits a narrow column: thousands from ten thousand on.
+/// Formats a count for a narrow column: thousands from ten thousand on.
 fn short(value: f64) -> String {
     match value {
         _ if value < 10_000.0 => count(value).to_string(),
@@ -196,7 +196,7 @@ fn steps(report: &Report) -> Section {
     let cell = |m: &Measurement| {
         // The search for a group of areas is not counted in steps.
         let mean = m.count(names::STEPS_PER_SEARCH).filter(|steps| *steps > 0.0);
-        // A dash in words: the program has a row all the same.
+        // A dash in words: the program has a row without this count.
         let shown = mean.map_or_else(|| "-".into(), |steps| Cell::from(number(steps)));
         let pooled = m.count(names::POOL_SHARE).filter(|share| *share >= 0.005);
         Some(match pooled {

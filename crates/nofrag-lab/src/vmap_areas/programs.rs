@@ -1,8 +1,8 @@
 //! The programs of the kernel's `test_vmalloc` that concern areas, without their pages.
 //!
-//! Sizes and orders are those of the kernel's test (docs/sources/vmap.md#test-bodies: 7.3); what is left out is
-//! everything that is done with the memory: it is neither allocated, zeroed, written nor mapped. `pcpu_alloc` keeps
-//! only what reaches the area allocator: the per-CPU chunks, one group of areas each, on two emulated NUMA nodes.
+//! Sizes and orders are those of the kernel's test (docs/sources/vmap.md#test-bodies: 7.3); the work on memory is left
+//! out: it is neither allocated, zeroed, written nor mapped. `pcpu_alloc` keeps only its requests to the area
+//! allocator: the per-CPU chunks, one group of areas each, on two emulated NUMA nodes.
 
 use nofrag::ranges::{AlignOne, RangeAllocator, Request, Span};
 use nofrag::units::Vpn;
@@ -10,7 +10,7 @@ use nofrag::vmap::{AreaError, AreaRequest};
 
 use super::worker::{Body, Failure, Watch, Worker};
 
-/// The lazy limit of the space in one-page slots: what `full_fit` calls J.
+/// Returns the lazy limit of the space in one-page slots: the J of `full_fit`.
 fn slots_of_limit<W: Watch>(worker: &Worker<'_, W>) -> u64 {
     worker.space.lazy_limit().get()
 }
@@ -53,18 +53,18 @@ impl Body for FullFit {
     }
 }
 
-/// Areas that `long_busy` keeps.
+/// Number of areas that `long_busy` keeps.
 pub(super) const LONG_BUSY_AREAS: usize = 15_000;
 
 /// Pages of the holes below them in `long_busy_hole`: enough for the small request, too few for the large one.
 const TOO_SMALL_PAGES: u64 = 50;
 
-/// What lies below the 15,000 areas.
+/// The space below the 15,000 areas.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Below {
-    /// Nothing: the space was fresh, as the kernel's test hopes.
+    /// No holes: the space was fresh, as the kernel's test hopes.
     Nothing,
-    /// Eight holes that are too small for the large request, as any kernel that has run for a while has them.
+    /// Eight holes that are too small for the large request, as in any kernel that has run for a while.
     SmallHoles,
 }
 
@@ -137,7 +137,8 @@ impl Body for FixAlign {
 
 const PAGE_BYTES: u64 = 4096;
 
-/// The request aligned to so many bytes: anything up to a page is free, but older kernels pad for a whole one.
+/// Aligns a request to a number of bytes: an alignment up to a page costs nothing, but older kernels pad for a whole
+/// one.
 fn aligned_to_bytes(request: AreaRequest, bytes: u64) -> AreaRequest {
     let align_one = if bytes < PAGE_BYTES { AlignOne::Byte } else { AlignOne::Number };
     request.align((bytes / PAGE_BYTES).max(1)).align_one(align_one)
@@ -156,7 +157,7 @@ impl Body for RandomSizeAlign {
     }
 }
 
-/// The name under which `align_shift` notes the first alignment that was refused.
+/// The name of `align_shift`'s count of the first alignment that was refused.
 pub(super) const FIRST_REFUSED_SHIFT: &str = "first refused shift";
 
 /// One page at every alignment from one byte up to 2^63, until the first is refused. The refusal is expected.
@@ -178,7 +179,7 @@ impl Body for AlignShift {
     }
 }
 
-/// Objects of `pcpu_alloc` (`nr_pcpu_objects`).
+/// Number of objects of `pcpu_alloc` (`nr_pcpu_objects`).
 const PCPU_OBJECTS: u64 = 35_000;
 /// Emulated CPUs per node times the pages of one CPU's part of a chunk.
 const GROUP_PAGES: u64 = 2 * UNIT_PAGES;

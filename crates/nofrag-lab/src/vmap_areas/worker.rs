@@ -16,7 +16,7 @@ use crate::random::Random;
 use crate::spaces;
 use crate::stats::Latencies;
 
-/// Why a program did not come to its end.
+/// The reason why a program did not come to its end.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub(crate) enum Failure {
     #[error("no space was set up: {0}")]
@@ -31,19 +31,19 @@ pub(crate) enum Failure {
     Records(String),
 }
 
-/// A space of `pages` pages for `cpus` emulated CPUs.
+/// Builds a space of `pages` pages for `cpus` emulated CPUs.
 pub(super) fn new_space(policy: VmapPolicy, pages: u64, cpus: usize) -> Result<VmapSpace, Failure> {
     let config = spaces::config(policy, pages, cpus).map_err(Failure::Records)?;
     Ok(VmapSpace::new(config, (), ())?)
 }
 
-/// Sees every area that a program gets and gives back.
+/// Watches every area that a program gets and gives back.
 pub(crate) trait Watch {
     fn taken(&mut self, area: &Area, request: &AreaRequest);
     fn given(&mut self, start: Vpn);
 }
 
-/// Sees nothing and costs nothing.
+/// A watch that ignores the areas and costs nothing.
 impl Watch for () {
     #[inline]
     fn taken(&mut self, _area: &Area, _request: &AreaRequest) {}
@@ -52,7 +52,7 @@ impl Watch for () {
     fn given(&mut self, _start: Vpn) {}
 }
 
-/// Verifies that live areas are disjoint, guard pages included, and are what was asked for.
+/// Verifies that live areas are disjoint, guard pages included, and agree with their requests.
 #[derive(Debug, Default)]
 pub(crate) struct Audit {
     live: BTreeMap<u64, u64>,
@@ -84,7 +84,7 @@ impl Watch for Audit {
     }
 }
 
-/// How large a run of a program is.
+/// Size of a program's run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Size {
     /// Loops of the timed part.
@@ -97,31 +97,29 @@ pub(crate) struct Size {
     pub(crate) threads: usize,
 }
 
-/// What is noted about the loops.
+/// Detail of the notes on the loops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Detail {
-    /// Elapsed time and counters.
     Totals,
     /// The time of each loop too, which slows all of them by two readings of the clock.
     EachLoop,
-    /// Elapsed time alone.
     Elapsed,
 }
 
-/// What the loops gave.
+/// Results of the loops.
 #[derive(Debug, Default)]
 pub(crate) struct Sample {
-    /// Time of the loops.
+    /// Time of all loops.
     pub(crate) elapsed_ns: f64,
-    /// Operations done: what times and counts are divided by.
+    /// Number of operations: the divisor of times and counts.
     pub(crate) operations: u64,
-    /// Counted during the loops.
+    /// Counters during the loops.
     pub(crate) counts: Counts,
     /// The space when the loops ended, before the program gave everything back.
     pub(crate) at_end: VmapStats,
     /// Single operations, if they were asked for.
     pub(crate) latencies: Latencies,
-    /// Counts of the program's own.
+    /// Counts that the program itself makes.
     pub(crate) extra: BTreeMap<&'static str, f64>,
 }
 
@@ -206,7 +204,7 @@ impl<'a, W: Watch> Worker<'a, W> {
         Worker { detail, ..self }
     }
 
-    /// The timed part begins and ends when all threads of `barrier` are there.
+    /// Lets the timed part begin and end when all threads of `barrier` are there.
     pub(super) fn together(self, barrier: &'a Barrier) -> Worker<'a, W> {
         Worker { together: Some(barrier), ..self }
     }
@@ -218,7 +216,7 @@ impl<'a, W: Watch> Worker<'a, W> {
         Ok(area.start)
     }
 
-    /// `pages` pages and a guard page anywhere: the kernel's `vmalloc` without its memory.
+    /// Takes `pages` pages and a guard page anywhere: the kernel's `vmalloc` without its memory.
     #[inline]
     pub(super) fn take_pages(&mut self, pages: u64) -> Result<Vpn, AreaError> {
         self.take(&AreaRequest::new(pages))
@@ -267,7 +265,7 @@ impl<'a, W: Watch> Worker<'a, W> {
         Ok(())
     }
 
-    /// Two meetings with the other threads: between them nobody works, so that the counters can be read.
+    /// Meets the other threads twice: between the meetings no thread works, so that the counters can be read.
     fn meet(&self) {
         if let Some(barrier) = self.together {
             barrier.wait();
@@ -276,16 +274,16 @@ impl<'a, W: Watch> Worker<'a, W> {
     }
 }
 
-/// What a program does: once before the clock runs, once per loop, once behind the clock.
+/// The steps of a program: once before the clock runs, once per loop, once behind the clock.
 pub(super) trait Body {
     fn prepare<W: Watch>(&mut self, _worker: &mut Worker<'_, W>) -> Result<(), Failure> {
         Ok(())
     }
 
-    /// One loop; returns how many operations it was.
+    /// Runs one loop; returns its number of operations.
     fn turn<W: Watch>(&mut self, worker: &mut Worker<'_, W>) -> Result<u64, Failure>;
 
-    /// Gives back what `prepare` and the loops left.
+    /// Gives back the areas that `prepare` and the loops left.
     fn finish<W: Watch>(&mut self, _worker: &mut Worker<'_, W>) -> Result<(), Failure> {
         Ok(())
     }
@@ -293,8 +291,8 @@ pub(super) trait Body {
 
 /// Runs a program from its preparation to its end; the sample stays in the worker.
 ///
-/// Threads that run together meet before and behind the loops whatever befalls them, so that a failure of one does not
-/// leave the others waiting.
+/// Threads that run together meet before and behind the loops in any case, so that a failure of one does not leave the
+/// others waiting.
 pub(super) fn drive<W: Watch>(
     mut body: impl Body,
     worker: &mut Worker<'_, W>,
