@@ -13,7 +13,7 @@ use thiserror::Error;
 
 use crate::spaces;
 
-/// Why a program did not come to its end.
+/// The reason why a program did not come to its end.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub(super) enum Failure {
     #[error("no space was set up: {0}")]
@@ -28,7 +28,7 @@ pub(super) enum Failure {
     Records(String),
 }
 
-/// Nothing behind the numbers but a count of flushes, each of which is complete when it returns.
+/// A mapper that only counts flushes, each of which is complete when it returns.
 #[derive(Debug, Default)]
 pub(super) struct Flushes(AtomicU64);
 
@@ -64,19 +64,19 @@ impl Mapper for Flushes {
 
 pub(super) type Space = VmapSpace<Flushes>;
 
-/// A space of `pages` pages for `cpus` CPUs.
+/// Builds a space of `pages` pages for `cpus` CPUs.
 pub(super) fn new_space(policy: VmapPolicy, pages: u64, cpus: usize) -> Result<Space, Failure> {
     let config = spaces::config(policy, pages, cpus).map_err(Failure::Records)?;
     Ok(VmapSpace::new(config, Flushes::default(), ())?)
 }
 
-/// One CPU's way to map and unmap.
+/// A CPU's interface to map and unmap.
 pub(super) trait Caller {
     fn map(&mut self, pages: u64) -> Result<RamArea, Failure>;
     fn unmap(&mut self, area: RamArea) -> Result<(), Failure>;
 }
 
-/// Every call by itself.
+/// Calls without a handle.
 pub(super) struct ByCall<'a> {
     pub(super) space: &'a Space,
     pub(super) cpu: CpuId,

@@ -1,20 +1,19 @@
-//! Which designs are compared, and which programs there are.
+//! The designs that are compared, and the programs.
 
 use nofrag::vmap::{BlockIndex, BlockPolicy, VmapPolicy};
 
 use super::model::{Costs, Holds, Lines};
 use crate::scenario::ProgramInfo;
 
-/// How a design is called.
+/// The interface through which a design is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Face {
-    /// Each call by itself.
     ByCall,
     /// Through a handle for the CPU.
     ByHandle,
 }
 
-/// A design with its name.
+/// A design with its name and its interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Design {
     pub(super) name: &'static str,
@@ -24,13 +23,12 @@ pub(super) struct Design {
 
 /// The design before the document: that of 6.4 with the one difference that the document makes.
 pub(super) const GLOBAL: &str = "global";
-/// The design after it.
+/// The document's design.
 pub(super) const PER_CPU: &str = "linux-6.4";
-/// With nodes and pools besides.
+/// The document's design with nodes and pools besides.
 pub(super) const NODES: &str = "linux-6.11";
 /// Ours, called like the others.
 pub(super) const OURS: &str = "nofrag";
-/// Ours through handles.
 pub(super) const BY_HANDLE: &str = "nofrag-handle";
 
 pub(super) const NAMES: [&str; 5] = [GLOBAL, PER_CPU, NODES, OURS, BY_HANDLE];
@@ -48,23 +46,22 @@ pub(super) fn designs() -> [Design; 5] {
     ]
 }
 
-/// What runs a program.
+/// The threads or simulated CPUs that run a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Runner {
-    /// A thread on every CPU of the machine, at most `--threads`.
+    /// A thread on every CPU of the machine, at most as many as `--threads` gives.
     Machine,
-    /// As many threads as `--threads` says, whatever the machine has.
+    /// As many threads as `--threads` gives, whatever the machine has.
     Crowd,
-    /// As many simulated CPUs as `--threads` says.
+    /// As many simulated CPUs as `--threads` gives.
     Simulation(Costs),
 }
 
-/// A program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Spec {
     pub(super) info: ProgramInfo,
     pub(super) runner: Runner,
-    /// Pages of each mapping; `None` for what `--pages` says.
+    /// Pages of each mapping; `None` for the number of `--pages`.
     pub(super) pages: Option<u64>,
 }
 
@@ -87,19 +84,18 @@ pub(super) const MODELS: [&str; 3] = [MODEL, "model_5p", "model_64p"];
 /// The kernel's own test, the document's second run.
 pub(super) const KERNEL_TEST: &str = "vm_map_ram";
 
-/// Programs of real threads.
 pub(super) const THREADS: [&str; 4] = ["threads_1p", "threads_5p", "threads_64p", KERNEL_TEST];
 
 const fn model(bit: u64, pages: u64, name: &'static str, body: &'static str) -> Spec {
     spec(bit, Runner::Simulation(Costs::STATED), Some(pages), name, body)
 }
 
-/// `model_1p` under another assumption.
+/// Describes `model_1p` under another assumption.
 const fn assume(bit: u64, costs: Costs, name: &'static str, body: &'static str) -> Spec {
     spec(bit, Runner::Simulation(costs), Some(1), name, body)
 }
 
-/// Bit 1024 is that of the kernel's test.
+/// The programs. Bit 1024 is that of the kernel's test.
 pub(super) const SPECS: [Spec; 11] = [
     spec(1, Runner::Machine, Some(1), "threads_1p", "1 page, a thread on every CPU of the machine"),
     spec(2, Runner::Machine, Some(5), "threads_5p", "5 pages, likewise"),
@@ -120,7 +116,7 @@ const CHAINED: Costs = Costs { between_ns: 0, ..Costs::STATED };
 const QUICK: Costs = Costs { line_ns: Costs::STATED.line_ns / 2, ..Costs::STATED };
 
 impl Spec {
-    /// What the program assumes, if it is the model under the stated assumptions or under others.
+    /// Returns the assumed costs, if the program is the model under the stated assumptions or under others.
     pub(super) fn costs(&self) -> Option<Costs> {
         match self.runner {
             Runner::Machine | Runner::Crowd => None,
@@ -128,7 +124,7 @@ impl Spec {
         }
     }
 
-    /// Whether it tries another assumption.
+    /// Returns true if it tries another assumption.
     pub(super) fn is_assumption(&self) -> bool {
         self.costs().is_some_and(|costs| costs != Costs::STATED)
     }

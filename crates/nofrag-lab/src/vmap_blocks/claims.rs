@@ -1,7 +1,7 @@
-//! What a run must confirm.
+//! Claims that a run must confirm.
 //!
-//! What the engine takes for a block, and what ours takes to unmap, follows from the algorithms and is exact. Who waits
-//! how often in the model follows from them and from the stated costs: ratios. What real threads meet depends on the
+//! The engine's locks for a block, and ours for an unmapping, follow from the algorithms and are exact. Waits in the
+//! model follow from the algorithms and from the stated costs: they are ratios. Conflicts of real threads depend on the
 //! machine.
 
 use super::caller::Failure;
@@ -14,15 +14,15 @@ use crate::oracle::{Kind, Oracle, Relation};
 use crate::report::{Measurement, Report};
 use crate::scenario::RunError;
 
-/// What is judged, without the verdict.
+/// A claim and its measured number, without the verdict.
 type Claim = (Kind, String, String, Option<f64>, Relation);
 
 const NONE: Relation = Relation::Equals(0.0);
 
-/// What needs a second processor.
+/// Name of the claims that need a second processor.
 const REAL_THREADS: &str = "conflicts of real threads";
 
-/// Judges what the plan allows to be judged.
+/// Judges the claims that the plan allows.
 pub(super) fn judge(plan: &Plan, report: &mut Report) -> Result<(), RunError> {
     let mut claims = Vec::new();
     turnover(report, &mut claims);
@@ -56,12 +56,12 @@ fn lock(
     lock_of(report.measurement(program, design)?, kind, column)
 }
 
-/// What was counted of a lock; nothing is zero in a program that was run.
+/// Returns a count of a lock; a missing count is zero in a program that was run.
 pub(super) fn lock_of(row: &Measurement, kind: LockKind, column: Column) -> Option<f64> {
     Some(row.count(&names::of_lock(kind, column)).unwrap_or(0.0))
 }
 
-/// What a block takes from its creation to its end.
+/// Judges the locks that a block takes from its creation to its end.
 fn turnover(report: &Report, claims: &mut Vec<Claim>) {
     let rows = |designs: &'static [&str]| {
         report.measurements.iter().filter(move |row| {
@@ -89,7 +89,7 @@ fn turnover(report: &Report, claims: &mut Vec<Claim>) {
     claims.push((Kind::Exact, "ours-index".to_owned(), text, measured, NONE));
 }
 
-/// Who waits in the model.
+/// Judges the waits in the model.
 fn contentions(report: &Report, claims: &mut Vec<Claim>) {
     let contended = |design, kind| lock(report, MODEL, design, kind, Column::Contentions);
     let rank = |kind| {
@@ -104,7 +104,7 @@ fn contentions(report: &Report, claims: &mut Vec<Claim>) {
     claim("area-first", text, rank(LockKind::AreaBusy), Relation::Equals(1.0));
     let text = "and the index lock comes second; its rank".to_owned();
     claim("index-second", text, rank(LockKind::BlockIndex), Relation::Equals(2.0));
-    // Where nobody waits at all, the ratio is at least that of one who does.
+    // Where no CPU waits, the ratio is at least that of a single wait.
     let fewer = |kind| Some(contended(GLOBAL, kind)? / contended(PER_CPU, kind)?.max(1.0));
     let text =
         "an index per CPU takes its lock's contentions away: before over after (published: 83)";
@@ -127,7 +127,7 @@ fn contentions(report: &Report, claims: &mut Vec<Claim>) {
     claim("ours-contentions", text, ours, Relation::AtLeast(20.0));
 }
 
-/// What real threads met: the part of docs/sources/vmap.md#oracle-15 that few processors show.
+/// Judges the conflicts of real threads: the part of docs/sources/vmap.md#oracle-15 that few processors show.
 fn threads(report: &Report, claims: &mut Vec<Claim>) {
     let program = "threads_64p";
     let index = |design| lock(report, program, design, LockKind::BlockIndex, Column::Contentions);
@@ -146,7 +146,7 @@ fn threads(report: &Report, claims: &mut Vec<Claim>) {
     }
 }
 
-/// What our unmappings take, one by one.
+/// Judges the locks of our unmappings, one by one.
 fn unmappings(plan: &Plan, ours: &Design, claims: &mut Vec<Claim>) -> Result<(), Failure> {
     // More pages than a block has, so that blocks fill up and turn over.
     let size = Size { readings: Readings::Always, ..Size::stated(1, 600, plan.seed) };

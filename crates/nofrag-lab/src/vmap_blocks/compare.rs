@@ -16,7 +16,7 @@ use crate::report::Measurement;
 use crate::scenario::{Progress, RunError, turn};
 use crate::stats::Spread;
 
-/// How much is compared.
+/// Extent of a comparison of blocks.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) designs: Vec<Design>,
@@ -28,16 +28,16 @@ pub(super) struct Plan {
     pub(super) threads: usize,
 }
 
-/// A crowd of threads shares few CPUs: fewer loops for each, as many together.
+/// Divisor of the loops of a crowd of threads, which share few CPUs: fewer loops for each, as many together.
 const CROWD_LOOPS: u64 = 100;
 
-/// A simulated CPU uses one block up where a real one makes so many pairs.
+/// Pairs of a real CPU for which a simulated one uses one block up.
 const LOOPS_PER_BLOCK: u64 = 6_250;
 
-/// Models other than the document's first run use up this part of the blocks.
+/// Divisor of the blocks that models other than the document's first run use up.
 const PART: u64 = 2;
 
-/// Blocks that a simulated CPU uses up at least.
+/// Least number of blocks that a simulated CPU uses up.
 const LEAST_BLOCKS: u64 = 4;
 
 impl Plan {
@@ -52,7 +52,7 @@ impl Plan {
         }
     }
 
-    /// Pairs of one thread or one simulated CPU.
+    /// Returns the pairs of one thread or one simulated CPU.
     fn pairs_of(&self, spec: &Spec) -> u64 {
         match spec.runner {
             Runner::Machine => self.loops,
@@ -65,15 +65,15 @@ impl Plan {
         }
     }
 
-    /// Whether a design takes part. A simulated CPU calls by itself: a handle differs in private locks alone. The
-    /// assumptions are about the document's two designs.
+    /// Returns true if a design takes part. A simulated CPU calls without a handle: a handle differs in private locks
+    /// alone. The assumptions are about the document's two designs.
     fn takes_part(&self, spec: &Spec, design: &Design) -> bool {
         let compared = !spec.is_assumption() || [GLOBAL, PER_CPU].contains(&design.name);
         compared && (spec.costs().is_none() || design.face == Face::ByCall)
     }
 }
 
-/// The blocks of a kernel that is built for 8192 CPUs, as distributions build theirs: 256 pages
+/// Returns the blocks of a kernel that is built for 8192 CPUs, as distributions build theirs: 256 pages
 /// (docs/sources/vmap.md#block-constants).
 pub(super) fn geometry() -> BlockGeometry {
     BlockGeometry::linux(64, PageSize::KIB_4, 8192).expect("64 bits are a word that Linux has")
@@ -83,7 +83,7 @@ pub(super) fn geometry() -> BlockGeometry {
 #[derive(Default)]
 struct Row {
     times: Vec<f64>,
-    /// All repetitions together: conflicts are rare.
+    /// All repetitions together, because conflicts are rare.
     real: Option<Sample>,
     modelled: Option<Simulated>,
 }
@@ -98,7 +98,6 @@ impl Row {
     }
 }
 
-/// Runs the plan.
 pub(super) fn compare(plan: &Plan, progress: &dyn Progress) -> Result<Vec<Measurement>, RunError> {
     let mut rows: BTreeMap<(usize, &str), Row> = BTreeMap::new();
     progress.begin((plan.specs.len() * plan.designs.len() * plan.repeats) as u64);
@@ -121,7 +120,7 @@ pub(super) fn compare(plan: &Plan, progress: &dyn Progress) -> Result<Vec<Measur
     Ok(gather(plan, rows))
 }
 
-/// The rows as measurements, by program and then by design.
+/// Turns the rows into measurements, by program and then by design.
 fn gather(plan: &Plan, mut rows: BTreeMap<(usize, &str), Row>) -> Vec<Measurement> {
     let mut measurements = Vec::new();
     for (at, spec) in plan.specs.iter().enumerate() {
@@ -176,7 +175,7 @@ fn run_cell(
 /// the table of blocks, is quick.
 const MODEL_PAGES: u64 = 1 << 24;
 
-/// A space for simulated CPUs.
+/// Builds a space for simulated CPUs.
 pub(super) fn model_space(design: &Design, cpus: usize) -> Result<Space, Failure> {
     let blocks = BlockPolicy { geometry: geometry(), ..design.policy.blocks };
     new_space(VmapPolicy { blocks, ..design.policy }, MODEL_PAGES, cpus)

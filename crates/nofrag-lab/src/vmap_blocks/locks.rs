@@ -1,8 +1,7 @@
-//! The locks of a space by their kinds, and what is counted of each.
+//! The locks of a space by their kinds, and the counts of each.
 
 use nofrag::vmap::{LockCosts, LockCounters};
 
-/// A kind of lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum LockKind {
     AreaBusy,
@@ -19,20 +18,19 @@ pub(super) enum LockKind {
     Recycler,
 }
 
-/// One lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Lock {
     pub(super) kind: LockKind,
-    /// Which one of its kind: a bucket, a node, a CPU; 0 where there is only one.
+    /// Number of the lock among those of its kind: a bucket, a node, a CPU; 0 where there is only one.
     pub(super) instance: u64,
 }
 
-/// Where a lock is taken.
+/// The operation in which a lock is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Site {
-    /// `map_ram` (there: `vm_map_ram`, `alloc_vmap_area`).
+    /// Operation `map_ram` (in Linux: `vm_map_ram`, `alloc_vmap_area`).
     Map,
-    /// `unmap_ram` (there: `xa_erase`, `free_vmap_block`).
+    /// Operation `unmap_ram` (in Linux: `xa_erase`, `free_vmap_block`).
     Unmap,
     /// A purge of lazily freed areas.
     Purge,
@@ -54,7 +52,7 @@ impl LockKind {
         LockKind::Recycler,
     ];
 
-    /// What tables and JSON call it.
+    /// Returns the kind's name in tables and JSON.
     pub(super) fn name(self) -> &'static str {
         match self {
             LockKind::AreaBusy => "area busy",
@@ -72,8 +70,8 @@ impl LockKind {
         }
     }
 
-    /// Whether a CPU that unmaps only what it has mapped takes no lock of this kind that another CPU takes too: the
-    /// locks of its blocks, and those that belong to the CPU.
+    /// Returns true if a CPU that unmaps only its own mappings shares no lock of this kind with another CPU: the locks
+    /// of its blocks, and those that belong to the CPU.
     pub(super) fn is_private(self) -> bool {
         match self {
             LockKind::AreaBusy
@@ -134,7 +132,7 @@ impl LockCounts {
         self.0[kind as usize]
     }
 
-    /// What was counted since `earlier`.
+    /// Returns the counts since `earlier`.
     pub(super) fn since(&self, earlier: &LockCounts) -> LockCounts {
         LockCounts(LockKind::ALL.map(|kind| {
             let (now, then) = (self.get(kind), earlier.get(kind));
@@ -151,12 +149,12 @@ impl LockCounts {
         }
     }
 
-    /// All acquisitions.
+    /// Returns the acquisitions of all kinds.
     pub(super) fn acquisitions(&self) -> u64 {
         self.0.iter().map(|counters| counters.acquisitions).sum()
     }
 
-    /// All conflicts.
+    /// Returns the conflicts of all kinds.
     pub(super) fn conflicts(&self) -> u64 {
         self.0.iter().map(|counters| counters.conflicts).sum()
     }
@@ -179,7 +177,7 @@ mod tests {
 
     #[test]
     fn every_lock_of_the_engine_has_a_kind() {
-        // Each field another power of two: the sum over the kinds misses none and doubles none.
+        // Each field is another power of two: the sum over the kinds misses none and doubles none.
         let mut costs = LockCosts::default();
         let fields = [
             &mut costs.purge,

@@ -1,10 +1,10 @@
 //! `vmap-blocks-2023`: Rezki's "remove a global vmap_blocks xarray", its predecessor, its successors and ours.
 //!
 //! `vm_map_ram` cuts small mappings from blocks, which belong to CPUs. So that an unmapping finds its block, an index
-//! holds all of them. Until 2023 that was one table, changed under one lock whenever a block came or went: on 64 CPUs
-//! the second most contended lock of the allocator. The document divides the table by *address* (unmappings come from
-//! any CPU), which takes the contention away, and leaves all other locks as they were. Ours writes each place of its
-//! index once and needs no lock for it.
+//! holds all of them. Until 2023 the index was one table, changed under one lock whenever a block came or went: on 64
+//! CPUs the second most contended lock of the allocator. The document divides the table by *address* (unmappings come
+//! from any CPU), which takes the contention away, and leaves all other locks as they were. Ours writes each place of
+//! its index once and needs no lock for it.
 //!
 //! Contention needs many CPUs, and the machine at hand may have two. So the same loops run in three ways: by real
 //! threads on the CPUs that there are, by the 64 threads of the kernel's own test on the same CPUs, and by 64 simulated
@@ -12,9 +12,9 @@
 //!
 //! The rules and their origins: docs/sources/vmap.md#block-hash, vmap.md#block-free, vmap.md#global-lookup-lock.
 //!
-//! - [`catalogue`]: designs and programs. [`caller`]: a space, and who calls it. [`locks`]: their kinds.
+//! [`catalogue`]: designs and programs. [`caller`]: a space, and the ways of calling it. [`locks`]: their kinds.
 //! - [`threads`]: real threads. [`simulator`]: virtual time. [`model`]: the space in virtual time.
-//! - [`compare`]: runs them. [`claims`]: what a run must confirm. [`present`]: tables.
+//! [`compare`]: runs them. [`claims`]: claims that a run must confirm. [`present`]: tables.
 
 mod caller;
 mod catalogue;
@@ -40,7 +40,6 @@ use crate::scenario::{
 use crate::shortfall::Expected;
 use nofrag_show::Section;
 
-/// The scenario.
 #[derive(Clone, Copy, Debug)]
 pub struct VmapBlocks2023;
 

@@ -1,23 +1,23 @@
 //! The counted model: many CPUs that map and unmap in a loop, on a real space, in virtual time.
 //!
-//! The space is the real engine, called by one thread in the order of the simulated clocks. Which locks an operation
-//! took is not assumed but read: the counters of the space before and after, less what the reading itself takes. The
+//! The space is the real engine, called by one thread in the order of the simulated clocks. The locks of an operation
+//! are not assumed but read: from the counters of the space before and after, less those of the reading itself. The
 //! [simulator](super::simulator) then lets them be taken, in the algorithm's order, as servers that are busy for a
 //! stated time.
 //!
-//! What an operation costs is assumed ([`Costs`]), and a report of the model says how:
+//! The costs of an operation are assumed ([`Costs`]), and a report of the model states them:
 //!
 //! * **A hold** lasts as long as fetching the cache lines that its structure needs; the bookkeeping itself is short,
 //!   but another CPU wrote them last. By chance it is anything from nothing to twice that.
 //! * **The rest of an operation** is work of the CPU's own, a quarter more or less by chance, so that CPUs do not march
 //!   in step; and between two locks there is some, such as allocating a record.
-//! * **Locks of one CPU are never contended.** Each simulated CPU unmaps what it has mapped; so nobody else takes the
+//! * **Locks of one CPU are never contended.** Each simulated CPU unmaps what it has mapped; so no other CPU takes the
 //!   lock of its block or list. Their acquisitions are counted, and nothing is simulated.
 //!
 //! A loop takes shared locks once in hundreds of operations. So the counters are read only after an operation that
 //! shows a sign of more than the usual: it touched another block than the one before, or changed the number of lazy
-//! pages or of flushes. What it took is all that was taken since the last reading; a test compares this with reading
-//! each time.
+//! pages or of flushes. Its locks are all those taken since the last reading; a test compares this with reading each
+//! time.
 
 use std::collections::VecDeque;
 
@@ -28,16 +28,16 @@ use super::locks::{Lock, LockCounts, LockKind, Site};
 use super::simulator::{Machine, Next, Outcome, Step, simulate};
 use crate::random::Random;
 
-/// What is assumed of the machine.
+/// Assumed costs of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Costs {
     /// The lock-free part of mapping a page: filling in page tables.
     pub(super) map_ns: u64,
-    /// The same for unmapping.
+    /// The lock-free part of unmapping a page.
     pub(super) unmap_ns: u64,
-    /// What each of the two takes for each page besides the first.
+    /// Time of either for each page besides the first.
     pub(super) page_ns: u64,
-    /// After a lock, at most this much work before the next one.
+    /// Upper bound of the work between a lock and the next one.
     pub(super) between_ns: u64,
     /// Fetching a cache line that another CPU has written, on a large machine under load.
     pub(super) line_ns: u64,
@@ -45,28 +45,28 @@ pub(super) struct Costs {
     pub(super) holds: Holds,
 }
 
-/// How many cache lines are fetched under one hold.
+/// Number of cache lines that are fetched under one hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lines {
-    /// As many as its structure needs.
+    /// As many lines as the lock's structure needs.
     ByStructure,
-    /// As many as under any other lock.
+    /// As many lines as under any other lock.
     Alike(u64),
 }
 
-/// How holds of one kind of lock differ.
+/// Spread of the holds of one kind of lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Holds {
     /// Anything from nothing to twice the mean.
     UpToTwice,
-    /// Not at all.
+    /// All holds are equally long.
     Alike,
 }
 
 impl Costs {
     /// The time of a pair and of a line were chosen so that under the global index the area lock is contended about as
-    /// often, and waits about as long, as the document says; `between_ns` and `holds`, so that the CPUs that leave one
-    /// lock do not arrive at the next one in single file. Everything else follows.
+    /// often, and waits about as long, as the document says; `between_ns` and `holds` were chosen so that the CPUs that
+    /// leave one lock do not arrive at the next one in single file. The other values follow.
     pub(super) const STATED: Costs = Costs {
         map_ns: 2_200,
         unmap_ns: 2_200,
@@ -83,9 +83,9 @@ impl Costs {
 }
 
 impl Lines {
-    /// The busy areas of 64 CPUs are a red-black tree of about a hundred nodes, of which a change visits seven, its own
-    /// and what it balances. The index of blocks has 64 entries to a node, two or three levels. Free areas are few, and
-    /// found with their neighbours; lazy ones are few and merge with one.
+    /// Returns the number of lines. The busy areas of 64 CPUs are a red-black tree of about a hundred nodes, of which a
+    /// change visits seven, its own and what it balances. The index of blocks has 64 entries to a node, two or three
+    /// levels. Free areas are few, and found with their neighbours; lazy ones are few and merge with one.
     pub(super) fn of(self, kind: LockKind) -> u64 {
         match (self, kind) {
             (Lines::Alike(lines), _) => lines,
@@ -98,20 +98,20 @@ impl Lines {
     }
 }
 
-/// Which operations are followed by a reading of the counters.
+/// Choice of the operations after which the counters are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Readings {
-    /// Those with a sign of more than the usual.
+    /// Operations with a sign of more than the usual.
     AtSigns,
-    /// All: a hundred times slower.
+    /// All operations: a hundred times slower.
     Always,
 }
 
-/// How much is simulated.
+/// Extent of a simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Size {
     pub(super) pages: u64,
-    /// Pairs of one CPU.
+    /// Number of pairs of one CPU.
     pub(super) pairs: u64,
     pub(super) seed: u64,
     pub(super) readings: Readings,
@@ -119,17 +119,17 @@ pub(super) struct Size {
 }
 
 impl Size {
-    /// Under the stated assumptions.
+    /// Returns a size under the stated assumptions.
     pub(super) fn stated(pages: u64, pairs: u64, seed: u64) -> Size {
         Size { pages, pairs, seed, readings: Readings::AtSigns, costs: Costs::STATED }
     }
 }
 
-/// What was simulated.
+/// Results of a simulation.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Simulated {
     pub(super) outcome: Outcome,
-    /// All acquisitions, private locks included.
+    /// All acquisitions, those of private locks included.
     pub(super) taken: LockCounts,
     /// All acquisitions by operations that unmapped, purges included; right if all operations were followed by a
     /// reading.
@@ -139,7 +139,7 @@ pub(super) struct Simulated {
 }
 
 impl Simulated {
-    /// Adds another run.
+    /// Adds the results of another run.
     pub(super) fn add(&mut self, other: &Simulated) {
         self.outcome.add(&other.outcome);
         self.taken.add(&other.taken);
@@ -148,7 +148,7 @@ impl Simulated {
         self.blocks_created += other.blocks_created;
     }
 
-    /// Virtual time of a CPU for one pair.
+    /// Returns the virtual time of a CPU for one pair.
     pub(super) fn ns_per_pair(&self) -> f64 {
         self.outcome.cpu_ns.iter().sum::<u64>() as f64 / self.pairs as f64
     }
@@ -161,7 +161,7 @@ pub(super) fn run(space: &Space, size: Size) -> Result<Simulated, Failure> {
     let block_pairs =
         u64::from(space.policy().blocks.geometry.slots()) / size.pages.next_power_of_two();
     let block_ns = size.costs.pair_ns(size.pages) * block_pairs;
-    // Nobody starts in step: the CPUs begin anywhere within the time that a block lasts.
+    // No CPU starts in step with another: each begins anywhere within the time that a block lasts.
     let begins: Vec<u64> = cpus.iter().map(|_| random.between(0, block_ns)).collect();
     let mut blocks = Blocks {
         space,
@@ -186,7 +186,7 @@ pub(super) fn run(space: &Space, size: Size) -> Result<Simulated, Failure> {
     Ok(Simulated { outcome, taken, in_unmaps, pairs, blocks_created })
 }
 
-/// The machine that is simulated.
+/// The simulated machine.
 struct Blocks<'a> {
     space: &'a Space,
     size: Size,
@@ -207,7 +207,7 @@ struct Cpu<'a> {
     pairs: u64,
 }
 
-/// What changes when more happens than the usual, and costs nothing to look at.
+/// Values that change when more happens than the usual, and that cost nothing to look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Signs {
     lazy_pages: u64,
@@ -240,7 +240,7 @@ impl Machine for Blocks<'_> {
             Some(area) => {
                 state.caller.unmap(area)?;
                 state.pairs += 1;
-                // And the other way round.
+                // Page tables first, slots then.
                 steps.push_back(self.work(self.size.costs.unmap_ns));
                 self.locks_of(cpu, Site::Unmap, area, false, steps);
             }
@@ -259,8 +259,8 @@ impl Blocks<'_> {
         Step::Work(self.random.between(ns - ns / 4, ns + ns / 4))
     }
 
-    /// What was taken since the last reading. The counters of a lock include the acquisition that reads them, so a
-    /// second reading tells what the first one took.
+    /// Returns the acquisitions since the last reading. The counters of a lock include the acquisition that reads them,
+    /// so a second reading tells those of the first one.
     fn read(&mut self) -> LockCounts {
         let read = || LockCounts::of(&self.space.counters().locks);
         let (first, second) = (read(), read());
@@ -299,7 +299,7 @@ impl Blocks<'_> {
         }
     }
 
-    /// Gives a step of a lock its time.
+    /// Gives the step of a lock its time.
     fn append(&mut self, step: Hold, steps: &mut VecDeque<Step>) {
         let Costs { line_ns, lines, holds, between_ns, .. } = self.size.costs;
         steps.push_back(match step {
@@ -317,7 +317,7 @@ impl Blocks<'_> {
     }
 }
 
-/// What happens around a lock; how long it takes is another matter.
+/// Steps around a lock, without their time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hold {
     Take(Lock, Site),
@@ -328,14 +328,14 @@ enum Hold {
     Between,
 }
 
-/// Which lock of its kind an operation takes.
+/// Instances of the locks that an operation takes.
 struct Places {
     cpu: u64,
     block: u64,
     busy: u64,
     bucket: u64,
     owner: u64,
-    /// How many locks there are of those that a purge visits one after the other.
+    /// Number of locks of those kinds that a purge visits one after the other.
     owners: u64,
 }
 
@@ -352,7 +352,7 @@ impl Places {
                 let nodes = cpus.min(128);
                 (first_page / NODE_GRAIN_PAGES % nodes, cpu % nodes, nodes)
             }
-            // A hash over sixteen shards for each CPU: blocks hardly meet.
+            // A hash over sixteen shards for each CPU: blocks seldom meet in one.
             Layout::Shards => (block % (16 * cpus), cpu, 16 * cpus),
             // One lock, or one for each list.
             _ => (0, 0, 1),
@@ -380,7 +380,8 @@ impl Places {
         Lock { kind, instance }
     }
 
-    /// The holds of the shared locks in `taken`, in the algorithm's order. What a purge took is held under its lock.
+    /// Returns the holds of the shared locks in `taken`, in the algorithm's order. Locks that a purge took are held
+    /// under the purge's lock.
     fn holds(&self, site: Site, taken: &LockCounts) -> Vec<Hold> {
         const ON_MAP: [LockKind; 5] = [
             LockKind::Inbox,
@@ -422,7 +423,7 @@ impl Places {
                         // Each node in turn; of pools, one of each size.
                         _ => Lock { kind, instance: instance % self.owners },
                     };
-                    // Pools of most sizes are empty, and a glance is enough.
+                    // Pools of most sizes are empty, so a glance is enough.
                     let glance = kind == LockKind::Pools && instance >= self.owners;
                     let hold = hold(lock, Site::Purge);
                     let shown =
@@ -456,7 +457,7 @@ mod tests {
         LockCounters { acquisitions, conflicts: 0 }
     }
 
-    /// The locks that are taken, in order, with their instances.
+    /// Returns the locks that are taken, in order, with their instances.
     fn order(site: Site, costs: LockCosts) -> Vec<(LockKind, u64, Site)> {
         let steps = PLACES.holds(site, &LockCounts::of(&costs));
         let taken = steps.into_iter().filter_map(|step| match step {

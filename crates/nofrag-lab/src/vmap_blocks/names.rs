@@ -11,15 +11,15 @@ pub(super) const FLUSHES: &str = "flushes";
 pub(super) const LOCKED_PER_PAIR: &str = "locked operations per pair";
 pub(super) const CONFLICTS_PER_PAIR: &str = "lock conflicts per pair";
 
-/// What `lock_stat` says of a lock.
+/// A column of the tables of `lock_stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Column {
-    /// How many locks of the kind were taken.
+    /// Number of locks of the kind that were taken.
     Instances,
     Acquisitions,
     /// Acquisitions that found the lock held.
     Contentions,
-    /// Those by another CPU than the last one.
+    /// Contentions by another CPU than the last one to take the lock.
     ConBounces,
     WaitMaxUs,
     WaitAvgUs,
@@ -38,17 +38,17 @@ impl Column {
     }
 }
 
-/// The name of a lock's count.
+/// Returns the name of a lock's count.
 pub(super) fn of_lock(kind: LockKind, column: Column) -> String {
     format!("{}: {}", kind.name(), column.name())
 }
 
-/// The name of the count of contentions in which `site` waited.
+/// Returns the name of the count of contentions in which `site` waited.
 pub(super) fn waiting(kind: LockKind, site: Site) -> String {
     format!("{}: waiting at {}", kind.name(), site.name())
 }
 
-/// The name of the count of contentions in which `site` held the lock.
+/// Returns the name of the count of contentions in which `site` held the lock.
 pub(super) fn holding(kind: LockKind, site: Site) -> String {
     format!("{}: held by {}", kind.name(), site.name())
 }

@@ -1,4 +1,4 @@
-//! Tables of this scenario.
+//! Tables of the comparison of blocks.
 
 use super::catalogue::{
     BY_HANDLE, GLOBAL, KERNEL_TEST, MODEL, MODELS, NODES, OURS, PER_CPU, SPECS, Spec, THREADS,
@@ -16,7 +16,7 @@ use nofrag_show::{BarGroup, Cell, Section, cells, count, number, ratio};
 /// Pairs of the document's first run: 64 threads, ten million loops each.
 const PUBLISHED_PAIRS: f64 = 640e6;
 
-/// Sets the published figures beside what was run.
+/// Sets the published figures beside the measured ones.
 pub(super) fn compare_published(report: &mut Report) {
     let document = figures::rezki_2023();
     let mut comparisons = Vec::new();
@@ -38,7 +38,7 @@ pub(super) fn compare_published(report: &mut Report) {
     report.comparisons = comparisons;
 }
 
-/// Notes what weakens or explains the result.
+/// Notes facts that weaken or explain the result.
 pub(super) fn take_notes(plan: &Plan, report: &mut Report) {
     let cpus = nofrag_show::cpus();
     report.notes.push(format!(
@@ -59,14 +59,14 @@ pub(super) fn take_notes(plan: &Plan, report: &mut Report) {
     report.notes.extend(report.weaknesses());
 }
 
-/// Where Linux is faster than ours, called in the same way.
+/// Names the programs in which Linux is faster than ours, called in the same way.
 fn losses(report: &Report) -> Option<String> {
     let mut alike = report.clone();
     alike.measurements.retain(|row| row.design != BY_HANDLE);
     alike.losses(OURS)
 }
 
-/// Why the model's blocks are as small as they are.
+/// Explains the small size of the model's blocks.
 fn size_of_blocks() -> String {
     let taken = |slots: f64| count(2.0 * PUBLISHED_PAIRS / slots);
     format!(
@@ -79,7 +79,7 @@ fn size_of_blocks() -> String {
     )
 }
 
-/// What the nodes of 6.9 and later do for blocks.
+/// Tells the effect of the nodes of 6.9 and later on blocks.
 fn nodes_of_blocks(report: &Report) -> Option<String> {
     let row = report.measurement(MODEL, NODES)?;
     let nodes = row.count(&names::of_lock(LockKind::AreaBusy, Column::Instances))?;
@@ -148,7 +148,7 @@ fn picture(report: &Report) -> Option<Section> {
     (!groups.is_empty()).then(|| Section::Bars { title: title.to_owned(), groups })
 }
 
-/// A row of a table as `lock_stat` prints it; what is not known is `None`.
+/// A row of a table as `lock_stat` prints it; a value that is not known is `None`.
 struct LockRow {
     name: String,
     con_bounces: Option<f64>,
@@ -236,7 +236,7 @@ fn lock_stat(title: String, caption: &str, mut locks: Vec<LockRow>) -> Option<Se
     })
 }
 
-/// The published tables and the model's, ranked by contentions.
+/// Shows the published tables and the model's, ranked by contentions.
 fn lock_stats(report: &Report, document: &Document) -> Vec<Section> {
     let published = |table: &str, title: &str, caption: &str| {
         let locks = document.locks.iter().filter(|lock| lock.table == table);
@@ -265,7 +265,7 @@ const AFTER: &str = "The other locks are not touched by the change.";
 const MODELLED: &str = "A row is one kind of lock. Contention: it was held by another; bounce: another CPU had it \
                         last. map: vm_map_ram, alloc_vmap_area; unmap: xa_erase, free_vmap_block.";
 
-/// Contentions of each lock, published and modelled.
+/// Shows contentions of each lock, published and modelled.
 fn by_lock(report: &Report, document: &Document) -> Option<Section> {
     let designs: Vec<&String> = report
         .settings
@@ -310,7 +310,7 @@ fn by_lock(report: &Report, document: &Document) -> Option<Section> {
     })
 }
 
-/// What the model says under other assumptions.
+/// Shows the model's results under other assumptions.
 fn assumptions(report: &Report) -> Option<Section> {
     let row = |spec: &Spec| {
         let contended = |design, kind| {
@@ -374,7 +374,7 @@ fn times(report: &Report) -> Vec<Section> {
     real.into_iter().chain(modelled).chain(throughput).collect()
 }
 
-/// What real threads took, and whom they met.
+/// Shows the locks and conflicts of real threads.
 fn real_locks(report: &Report) -> Vec<Section> {
     let locked = programs_by_design(
         report,
@@ -390,7 +390,7 @@ fn real_locks(report: &Report) -> Vec<Section> {
     locked.into_iter().chain(THREADS.into_iter().filter_map(|it| conflicts(report, it))).collect()
 }
 
-/// The locks of one program that saw a conflict.
+/// Shows the locks of one program that saw a conflict.
 fn conflicts(report: &Report, program: &str) -> Option<Section> {
     let ran = |design: &&String| report.measurement(program, design).is_some();
     let designs: Vec<&String> = report.settings.designs.iter().filter(ran).collect();
@@ -419,7 +419,7 @@ fn conflicts(report: &Report, program: &str) -> Option<Section> {
     })
 }
 
-/// A count that fits a narrow column: thousands from ten thousand on.
+/// Formats a count for a narrow column: thousands from ten thousand on.
 fn short(value: f64) -> String {
     match value {
         _ if value < 10_000.0 => number(value).to_string(),
@@ -427,7 +427,7 @@ fn short(value: f64) -> String {
     }
 }
 
-/// The index lock where blocks turn over, beside what Linux's own algorithm counts.
+/// Shows the index lock where blocks turn over, beside the counts of Linux's own algorithm.
 fn turnover(report: &Report, document: &Document) -> Option<Section> {
     let mut rows = Vec::new();
     for figure in document.figures.iter().filter(|figure| figure.id.starts_with("turnover")) {
@@ -474,7 +474,7 @@ fn published(report: &Report) -> Option<Section> {
     })
 }
 
-/// Where blocks came from.
+/// Shows the origin of blocks.
 fn beginnings(document: &Document) -> Section {
     let figures = document.figures.iter().filter(|figure| figure.id.starts_with("piggin"));
     let row = |figure: &figures::Figure| {

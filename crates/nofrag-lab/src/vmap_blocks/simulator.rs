@@ -4,9 +4,9 @@
 //! that is held keeps its takers in a queue, first come first served. So a wait here has one cause, the holds of
 //! others; no scheduler, cache or interrupt takes part, and a run is the same on every machine.
 //!
-//! What is noted for each lock is what Linux's `lock_stat` shows: a *contention* is an acquisition that found the lock
-//! held, a *bounce* one by another CPU than the last one, and each contention has two callers, the waiting and the
-//! holding one.
+//! The notes on each lock are those of Linux's `lock_stat`: a *contention* is an acquisition that found the lock held,
+//! a *bounce* one by another CPU than the last one, and each contention has two callers, the waiting and the holding
+//! one.
 
 use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;
@@ -14,31 +14,31 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use super::locks::{Lock, LockKind, Site};
 
-/// What a CPU does next.
+/// The next step of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Nothing that others notice, for so many nanoseconds.
+    /// Work that other CPUs do not notice, for a number of nanoseconds.
     Work(u64),
     Take(Lock, Site),
     Release(Lock),
 }
 
-/// Whether a CPU has more to do.
+/// The continuation of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Steps,
     Done,
 }
 
-/// What the CPUs do.
+/// The operations of the CPUs.
 pub(super) trait Machine {
     type Error;
 
-    /// The next operation of this CPU, appended to `steps`. It happens when its first step is due.
+    /// Appends the next operation of this CPU to `steps`. It happens when its first step is due.
     fn operate(&mut self, cpu: usize, steps: &mut VecDeque<Step>) -> Result<Next, Self::Error>;
 }
 
-/// What a lock, or all locks of one kind, have seen.
+/// Counts of a lock, or of all locks of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct LockStat {
     pub(super) acquisitions: u64,
@@ -50,9 +50,9 @@ pub(super) struct LockStat {
     pub(super) con_bounces: u64,
     pub(super) wait_total_ns: u64,
     pub(super) wait_max_ns: u64,
-    /// Who waited, by call site.
+    /// Number of waits, by the waiter's call site.
     pub(super) waiting: BTreeMap<Site, u64>,
-    /// Who held the lock when somebody came to wait.
+    /// Number of waits, by the call site of the holder.
     pub(super) holding: BTreeMap<Site, u64>,
 }
 
@@ -73,20 +73,20 @@ impl LockStat {
         }
     }
 
-    /// The mean wait of those who waited.
+    /// Returns the mean wait of a contention.
     pub(super) fn wait_avg_ns(&self) -> f64 {
         self.wait_total_ns as f64 / self.contentions.max(1) as f64
     }
 }
 
-/// What a run came to.
+/// Result of a simulated run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Outcome {
     /// The locks of each kind together.
     pub(super) locks: BTreeMap<LockKind, LockStat>,
-    /// How many locks of each kind were taken at all; of several runs, the most.
+    /// Number of locks of each kind that were taken at all; of several runs, the largest.
     pub(super) instances: BTreeMap<LockKind, u64>,
-    /// When each CPU was done, minus when it began.
+    /// Time of each CPU from its begin to its end.
     pub(super) cpu_ns: Vec<u64>,
 }
 
@@ -121,13 +121,13 @@ struct Waiter {
     since: u64,
 }
 
-/// Who may move, by the time on its clock and then by its number.
+/// CPUs that may move, by the time on the clock and then by number.
 type Ready = BinaryHeap<Reverse<(u64, usize)>>;
 
 /// Runs all CPUs to their ends; CPU `i` begins at `begins[i]`.
 ///
 /// # Panics
-/// When a CPU releases a lock that it does not hold, or is done while it holds one: a machine's mistake.
+/// If a CPU releases a lock that it does not hold, or is done while it holds one: a machine's mistake.
 pub(super) fn simulate<M: Machine>(begins: &[u64], machine: &mut M) -> Result<Outcome, M::Error> {
     let mut ready: Ready =
         begins.iter().enumerate().map(|(cpu, begin)| Reverse((*begin, cpu))).collect();
@@ -173,7 +173,7 @@ fn outcome(locks: BTreeMap<Lock, LockState>, cpu_ns: Vec<u64>) -> Outcome {
 }
 
 impl LockState {
-    /// Gives the lock to the CPU, or puts it into the queue. Whether it has the lock.
+    /// Gives the lock to the CPU, or puts it into the queue. Returns true if it has the lock.
     fn take(&mut self, now: u64, cpu: usize, site: Site) -> bool {
         let Some((_, holder)) = self.held else {
             self.grant(cpu, site);
@@ -188,7 +188,7 @@ impl LockState {
         false
     }
 
-    /// Gives the lock to who has waited longest, and says who that is.
+    /// Gives the lock to the CPU that has waited longest, and returns that CPU.
     fn release(&mut self, now: u64, cpu: usize) -> Option<usize> {
         assert!(self.held.is_some_and(|(holder, _)| holder == cpu), "CPU {cpu} does not hold it");
         self.held = None;
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_later_lock_of_an_operation_is_not_taken_before_its_time() {
-        // CPU 0 reaches the index at 100, CPU 1 at 10: nobody waits, though CPU 0's operation began first.
+        // CPU 0 reaches the index at 100, CPU 1 at 10: no CPU waits, though CPU 0's operation began first.
         let both = [[Step::Work(100)].into_iter().chain(hold(INDEX, Site::Map, 20)).collect()];
         let index = [hold(INDEX, Site::Unmap, 20)];
         let outcome = run(&[0, 10], &[&both, &index]);

@@ -12,19 +12,19 @@ use super::locks::LockCounts;
 use crate::machine;
 use crate::spaces::VMALLOC_PAGES;
 
-/// How much is run.
+/// Extent of a run of real threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Size {
     pub(super) pages: u64,
     pub(super) threads: usize,
-    /// Pairs of one thread.
+    /// Number of pairs of one thread.
     pub(super) pairs: u64,
 }
 
-/// What all threads together gave.
+/// Results of all threads together.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Sample {
-    /// From the first thread's start to the last one's end.
+    /// Time from the first thread's start to the last one's end.
     pub(super) wall_ns: f64,
     pub(super) pairs: u64,
     pub(super) locks: LockCounts,
@@ -43,13 +43,13 @@ impl Sample {
         self.flushes += other.flushes;
     }
 
-    /// Time of a processor for one pair: the wall time of all, for each processor that took part.
+    /// Returns the processor time of one pair: the wall time of all, for each processor that took part.
     pub(super) fn ns_per_pair(&self, threads: usize) -> f64 {
         self.wall_ns * threads.min(nofrag_show::cpus()) as f64 / self.pairs as f64
     }
 }
 
-/// When a thread began and ended its loops.
+/// Begin and end of a thread's loops.
 type Lap = (Instant, Instant);
 
 /// Runs the threads in a fresh space that has a CPU for each.
@@ -59,7 +59,7 @@ pub(super) fn run(design: &Design, size: Size) -> Result<Sample, Failure> {
     let (space, barrier) = (&space, &barrier);
     thread::scope(|scope| {
         let run = move |thread: usize| {
-            // More threads than CPUs are the scheduler's to place.
+            // The scheduler places threads beyond the number of CPUs.
             if size.threads <= nofrag_show::cpus() {
                 machine::pin_to(thread);
             }
@@ -82,7 +82,7 @@ pub(super) fn run(design: &Design, size: Size) -> Result<Sample, Failure> {
         for thread in threads {
             laps.push(thread.join().expect("a worker returns its failures")?);
         }
-        // Reading the counters takes locks too: what it takes is what two more readings differ by.
+        // A reading of the counters takes locks, too: two more readings differ by the locks of one.
         let first = LockCounts::of(&space.counters().locks);
         let reading = LockCounts::of(&space.counters().locks).since(&first);
         Ok(sample(&laps, before, after, &reading, size))
@@ -111,7 +111,7 @@ fn sample(
     }
 }
 
-/// The loops of one thread. It meets the others whatever befalls it, so that nobody waits for it in vain.
+/// Runs the loops of one thread. It meets the others in any case, so that no thread waits for it in vain.
 fn lap<C: Caller>(
     caller: Result<C, nofrag::vmap::Busy>,
     size: Size,
