@@ -20,7 +20,7 @@ pub(crate) struct About {
 /// The error of a job; no further ones are begun then.
 ///
 /// # Errors
-/// That of a job; no further ones are begun then.
+/// The first error of a job; no further jobs are begun after it.
 pub(crate) fn run_all<J: Sync, R: Send>(
     threads: usize,
     jobs: &[J],

@@ -34,7 +34,7 @@ impl CpuTime {
     }
 }
 
-/// Memory that the process has in use (resident), in bytes; `None` where the system does not tell.
+/// Returns the memory that the process has in use (resident), in bytes; `None` where the system does not tell.
 #[must_use]
 pub fn resident_bytes() -> Option<u64> {
     let statm = fs::read_to_string("/proc/self/statm").ok()?;

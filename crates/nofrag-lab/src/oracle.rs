@@ -70,7 +70,7 @@ impl fmt::Display for Relation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Withdrawn {
-    /// Kernels under the same workload contradict the simulation in what the claim rests on, so it is measured again.
+    /// Kernels under the same workload contradict the simulation in the claim's basis, so the claim is measured again.
     AgainstKernels,
 }
 

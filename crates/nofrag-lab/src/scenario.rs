@@ -51,7 +51,8 @@ pub trait Scenario: Sync {
     /// Returns the rows and claims of its default run.
     fn expected(&self) -> Expected;
 
-    /// Returns, as a sentence, a requirement that is missing here; the scenario is left out of `all` then.
+    /// Returns a sentence on a requirement that is missing here, if there is one; the scenario is then left out of
+    /// `all`.
     fn missing(&self, _options: &Options) -> Option<String> {
         None
     }
@@ -62,8 +63,8 @@ pub trait Scenario: Sync {
     /// [`RunError`] for options that make no sense here, and when a design fails where it must not.
     fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Report, RunError>;
 
-    /// [`run`](Self::run) with designs by any name that [`design_of`](Self::design_of) knows; notes say which names
-    /// stand for others.
+    /// Runs like [`run`](Self::run), with designs by any name that [`design_of`](Self::design_of) knows; notes tell
+    /// which names stand for others.
     ///
     /// # Errors
     /// As [`run`](Self::run).

@@ -63,18 +63,11 @@ pub enum Shortfall {
     /// An exact claim does not hold.
     Broken(Oracle),
     /// A declared row was not measured.
-    MissingRow {
-        program: String,
-        design: String,
-    },
+    MissingRow { program: String, design: String },
     /// A row was measured that is not declared, so that its loss would go unnoticed.
-    UndeclaredRow {
-        program: String,
-        design: String,
-    },
+    UndeclaredRow { program: String, design: String },
     /// Another number of claims was judged than is declared.
     Claims {
-        /// Number of judged claims.
         judged: usize,
         /// Number of declared claims, on this host.
         expected: usize,

@@ -1,4 +1,4 @@
-//! Address spaces under test, as large as x86-64's and at the same place.
+//! Address spaces under test, of the size of x86-64's and at its place.
 
 use nofrag::cpu::CpuSet;
 use nofrag::ranges::Span;

@@ -11,7 +11,6 @@ pub use nofrag_show::{Spread, Tail};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Calls {
-    /// Number of calls.
     pub hits: u64,
     /// Time of all calls, in microseconds.
     pub total_us: f64,

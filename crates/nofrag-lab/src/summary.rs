@@ -78,7 +78,6 @@ pub fn conditions(report: &Report) -> String {
 pub struct Judged {
     /// Claims that have a verdict.
     pub all: usize,
-    /// Claims that hold.
     pub held: usize,
 }
 
@@ -89,7 +88,6 @@ pub struct Tally {
     pub exact: Judged,
     /// Claims of the other kinds.
     pub others: Judged,
-    /// Claims without a verdict.
     pub withdrawn: usize,
 }
 

@@ -111,7 +111,6 @@ pub enum Better {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// Both sides are the same.
     Equal,
     /// Changed by no more than the tolerance.
     Within,
@@ -140,11 +139,8 @@ pub enum CompareError {
     Trace(#[from] TraceError),
     /// A file could not be read.
     #[error("{name}: {cause}")]
-    File {
-        name: String,
-        cause: std::io::Error,
-    },
-    /// A side is not what it looks like.
+    File { name: String, cause: std::io::Error },
+    /// The name or content of a side gives no subject.
     #[error("{name}: {what}")]
     Subject {
         name: String,
@@ -157,12 +153,7 @@ pub enum CompareError {
          snapshots are named FILE@start and FILE@end",
         .old_kind.with_article(), .new_kind.with_article()
     )]
-    Unlike {
-        old: String,
-        old_kind: Kind,
-        new: String,
-        new_kind: Kind,
-    },
+    Unlike { old: String, old_kind: Kind, new: String, new_kind: Kind },
     /// The sides are of one kind and still have nothing that can be compared.
     #[error("{0}")]
     NothingInCommon(String),
@@ -241,7 +232,7 @@ fn chance(kind: Kind, [old, new]: [usize; 2], is_one: bool) -> Option<String> {
                 .to_owned(),
         );
     }
-    // Of so many orders in which the runs may come by size, two have one side wholly before the other.
+    // Of this number of orders in which the runs may come by size, two have one side wholly before the other.
     let orders = (1..=new).fold(1.0, |orders, k| orders * (old + k) as f64 / k as f64);
     (kind != Kind::Snapshot && old + new > 2).then(|| {
         format!(
@@ -258,7 +249,7 @@ struct Found {
 }
 
 impl Comparison {
-    /// The rows of all groups with this verdict.
+    /// Returns the rows of all groups with this verdict.
     pub fn with_verdict(&self, verdict: Verdict) -> impl Iterator<Item = (&Group, &Row)> {
         let rows =
             self.groups.iter().flat_map(|group| group.rows.iter().map(move |row| (group, row)));
@@ -294,7 +285,7 @@ impl Spread {
 }
 
 impl Row {
-    /// A figure of every subject, the old ones first.
+    /// Builds a row from one value of every subject, the old ones first.
     fn new(
         name: impl Into<String>,
         scale: Scale,
@@ -304,7 +295,7 @@ impl Row {
         Row::of_runs(name, scale, better, values.into_iter().map(|value| vec![value]).collect())
     }
 
-    /// The same where subjects have several runs.
+    /// Builds a row where subjects may have several runs.
     fn of_runs(
         name: impl Into<String>,
         scale: Scale,
@@ -316,7 +307,7 @@ impl Row {
         Row { name: name.into(), old, new, ranges, values, scale, better, verdict }
     }
 
-    /// Divides the subjects: so many are old.
+    /// Divides the subjects into old and new ones by their number on the old side.
     fn settle(&mut self, old: usize) {
         let (old, new) = self.values.split_at(old);
         let (old, new) = (&old.concat()[..], &new.concat()[..]);
@@ -349,8 +340,8 @@ impl Row {
         }
     }
 
-    /// The change in percent of the old value; `None` where counts of different machines, or a side that is missing or
-    /// zero, have none.
+    /// Returns the change in percent of the old value; `None` where counts of different machines, or a side that is
+    /// missing or zero, have none.
     #[must_use]
     pub fn change_percent(&self) -> Option<f64> {
         let (old, new) = (self.old?, self.new?);
@@ -375,7 +366,7 @@ impl<T> Each<T> for [T] {
     }
 }
 
-/// A share in percent; `None` of nothing.
+/// Returns a share in percent; `None` where the whole is zero.
 fn percent(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64 * 100.0)
 }

@@ -56,7 +56,7 @@ struct Side {
     tally: Tally,
 }
 
-/// Two recordings come from one machine if kernel and zones agree; without snapshots, if kernel and CPUs do.
+/// Tells whether the recordings come from one machine: kernel and zones agree; without snapshots, kernel and CPUs do.
 fn machines(sides: &[Side]) -> Machines {
     let files = sides.iter().map(|side| Some(&side.meta.end().or(side.meta.start())?.files));
     if let Some(files) = files.collect::<Option<Vec<_>>>() {
@@ -190,7 +190,7 @@ fn whole(sides: &[&Tally]) -> Vec<Row> {
     ]
 }
 
-/// The rates of the events. They depend on the speed of the machine, so these are counts.
+/// Returns the rates of events. They depend on the speed of the machine, so their scale is that of counts.
 fn rates(sides: &[&Tally]) -> Vec<Row> {
     let kinds = (0..EventKind::COUNT).filter_map(EventKind::from_number);
     let seen = kinds.filter(|&kind| sides.iter().any(|tally| tally.of(kind) > 0));
@@ -227,8 +227,8 @@ fn traced(meta: &TraceMeta, tally: &Tally, kind: EventKind) -> bool {
     tally.of(kind) > 0 || meta.formats.iter().any(|(name, _)| name == kind.name())
 }
 
-/// Events per million requests, so that the length of a recording does not matter. A kind that a side did not trace is
-/// absent, not zero.
+/// Returns events per million requests, so that the length of a recording does not matter. A kind that a side did not
+/// trace is absent, not zero.
 fn trouble(sides: &[Side]) -> Vec<Row> {
     let per_million =
         |part: u64, tally: &Tally| percent(part, tally.requests()).map(|share| share * 1e4);

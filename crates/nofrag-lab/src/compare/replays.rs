@@ -42,8 +42,8 @@ fn refuse_other_requests(old: &ReplayReport, new: &ReplayReport) -> Result<(), C
 /// One run of each side.
 type Matched<'a> = Vec<&'a PolicyRun>;
 
-/// The runs that all sides have with one policy and size of memory. Where each side has only one run, these are matched
-/// whatever they are.
+/// Returns the runs that all sides have with one policy and size of memory. Where each side has only one run, these are
+/// matched whatever they are.
 fn matched(sides: &[ReplayReport]) -> Result<Vec<Matched<'_>>, CompareError> {
     let of_all = |run: &PolicyRun| {
         sides.iter().map(|side| partner(run, &side.runs)).collect::<Option<Matched<'_>>>()
@@ -137,7 +137,7 @@ impl Beside<'_> {
         Group { title: titles.join(", then "), rows }
     }
 
-    /// A row with the values of each start value of each side.
+    /// Builds a row with the values of each start value of each side.
     fn row(
         &self,
         name: impl Into<String>,
@@ -163,7 +163,7 @@ impl Beside<'_> {
         if can { better } else { Neither }
     }
 
-    /// The share of requests that were served, over all orders and for each.
+    /// Shows the share of requests that were served, over all orders and for each.
     fn served(&self) -> Vec<Row> {
         let share = |counts: &Counts| percent(sum(&counts.served), sum(&counts.requests));
         let mut rows = vec![
@@ -214,7 +214,7 @@ impl Beside<'_> {
         rows
     }
 
-    /// The costs of serving the requests: reclaim, compaction, moves.
+    /// Shows the costs of serving the requests: reclaim, compaction, moves.
     fn price(&self) -> Vec<Row> {
         let on = |query| self.if_answered(query, Less);
         let (direct, moves) = (on(Query::Direct), on(Query::Moves));
@@ -233,7 +233,7 @@ impl Beside<'_> {
         rows.into_iter().map(|(name, better, of)| self.count(name, better, of)).collect()
     }
 
-    /// The state at the end, and over time.
+    /// Shows the state at the end, and over time.
     fn end(&self) -> Vec<Row> {
         let on = |better| self.if_answered(Query::Largest, better);
         let last = |name: &str, scale, better, of: fn(&Sample) -> f64| {
@@ -273,7 +273,7 @@ fn sum(values: &[u64]) -> u64 {
     values.iter().fold(0, |sum, &each| sum.saturating_add(each))
 }
 
-/// The distance of each side's replay under the recorded kernel's rules from the counts of that kernel.
+/// Shows the distance of each side's replay under the recorded kernel's rules from the counts of that kernel.
 fn fidelity(sides: &[ReplayReport]) -> Group {
     let of = |report: &ReplayReport| report.fidelity.clone().map_or(Vec::new(), |it| it.figures);
     let figures = sides.each(of);

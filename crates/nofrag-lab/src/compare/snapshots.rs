@@ -27,7 +27,7 @@ pub(super) fn compare(files: &[&Files]) -> Found {
     Found { machines: machines(sides), groups }
 }
 
-/// Two snapshots come from one machine if kernel and zones agree.
+/// Tells whether the snapshots come from one machine: kernel and zones agree.
 pub(super) fn machines(sides: &[&Snapshot<'_>]) -> Machines {
     let zones = |side: &Snapshot<'_>| -> Vec<_> {
         side.zones.iter().map(|zone| (zone.zone.clone(), zone.start_pfn, zone.present)).collect()
@@ -81,7 +81,7 @@ fn zone_rows(zone: &ZoneName, sides: &[&Snapshot<'_>]) -> Vec<Row> {
     rows
 }
 
-/// The fragmentation indices at the order of a pageblock, and at order 3, the largest that the kernel takes for
+/// Returns the fragmentation indices at the order of a pageblock, and at order 3, the largest that the kernel takes for
 /// cheap.
 /// Source: docs/sources/trace.md#indices.
 fn indices(zone: &ZoneName, sides: &[&Snapshot<'_>]) -> Vec<Row> {
@@ -152,7 +152,7 @@ fn types(zone: &ZoneName, sides: &[&Snapshot<'_>]) -> Vec<Row> {
     rows
 }
 
-/// Pages by what they are used for, where the map of frames is there.
+/// Returns pages by use, where the map of frames is there.
 fn uses(sides: &[&Snapshot<'_>]) -> Vec<Row> {
     let counts = sides.each(|side| side.pages.map(|pages| pages.count_uses(0..u64::MAX)));
     let mut rows = Vec::new();
@@ -200,7 +200,7 @@ impl States {
     }
 }
 
-/// The states of the pageblocks; one in which the allocator manages nothing counts as none. O(frames).
+/// Returns the states of the pageblocks; one without managed pages counts as none. O(frames).
 fn states(side: &Snapshot<'_>) -> Option<States> {
     let pages = side.pages?;
     let block = 1_u64.checked_shl(side.pageblock_order())?;
@@ -233,7 +233,7 @@ fn states(side: &Snapshot<'_>) -> Option<States> {
     Some(states)
 }
 
-/// The counters of reclaim, compaction and huge pages. They only grow, so neither way is better.
+/// Returns the counters of reclaim, compaction and huge pages. They only grow, so neither way is better.
 fn counters(sides: &[&Snapshot<'_>]) -> Vec<Row> {
     const BEGINNINGS: [&str; 6] =
         ["allocstall", "compact_", "thp_fault", "pgmigrate_", "pgsteal_", "pgscan_direct"];

@@ -10,7 +10,7 @@ use super::answer::{Case, Cause, Explanation, Obtainable};
 use super::reports;
 use super::scene::{Scene, SceneRequest};
 
-/// The requests that a snapshot is judged by: flags in words, order, request.
+/// Returns the requests that a snapshot is judged by: flags in words, order, request.
 fn questions() -> [(&'static str, u32, PageRequest); 3] {
     let order = |order| Order::new(order).expect("an order of the core");
     let kernel = PageRequest::new(order(4), nofrag::page::Migratetype::Unmovable);

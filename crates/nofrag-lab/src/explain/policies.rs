@@ -138,8 +138,8 @@ fn boosted(policy: &FragmentationPolicy, asked: &SceneRequest) -> Said {
     }
 }
 
-/// The results of a replay for the requests of an order, as far as they can be trusted: served and asked, events,
-/// moves, reclaim. Empty where the replay has none, or is not near enough to the recorded kernel.
+/// Returns the results of a replay for the requests of an order, as far as they can be trusted: served and asked,
+/// events, moves, reclaim. Empty where the replay has none, or is not near enough to the recorded kernel.
 pub(super) fn by_replay(report: &ReplayReport, order: u32) -> Vec<PolicyCase> {
     let Some(fidelity) = &report.fidelity else { return Vec::new() };
     // Orders above the core's largest are not replayed.

@@ -40,7 +40,7 @@ struct Shown<'a> {
 }
 
 impl<'a> Shown<'a> {
-    /// The latest snapshot. A recording that was cut has none at its end.
+    /// Returns the latest snapshot. A recording that was cut has none at its end.
     fn of(meta: &'a TraceMeta) -> Option<Shown<'a>> {
         let taken = meta.snapshots.last()?;
         Some(Shown { snapshot: Snapshot::parse(&taken.files), taken })
@@ -194,7 +194,7 @@ fn add_state(explanation: &mut Explanation, shown: &Shown<'_>) {
     ));
 }
 
-/// The name of a process.
+/// Returns the name of a process.
 fn process(meta: &TraceMeta, pid: i32) -> String {
     let named = meta.names.iter().find(|(each, _)| *each == pid);
     named.map_or_else(|| format!("process {pid}"), |(_, name)| format!("{name} ({pid})"))

@@ -44,14 +44,14 @@ fn case(report: &Report) -> Case {
         Event::VmallocFailure { bytes, what, mode } => {
             vmalloc(report, &scene, *bytes, what, mode.as_ref())
         }
-        // `Event::State`, and what a later version may read besides.
+        // `Event::State`, and events that a later version may read besides.
         _ => state(&scene),
     };
     case.lines = vec![report.line];
     case
 }
 
-/// A case with nothing but its title and cause.
+/// Builds a case with only its title and cause.
 fn bare(title: String, cause: Cause, summary: String) -> Case {
     Case {
         title,
@@ -76,7 +76,7 @@ fn who(report: &Report) -> String {
     }
 }
 
-/// The request of a report in the core's terms.
+/// Returns the request of a report in the core's terms.
 pub(super) fn request(order: u32, mode: &Mode) -> SceneRequest {
     let plain = PageRequest::new(Order::ZERO, Migratetype::Unmovable);
     let request = PageRequest {
@@ -88,7 +88,7 @@ pub(super) fn request(order: u32, mode: &Mode) -> SceneRequest {
     SceneRequest::new(order, request)
 }
 
-/// A request for pages that failed, waits, or called the killer.
+/// Explains a request for pages that failed, waits, or called the killer.
 fn pages(report: &Report, scene: &Scene, asked: &AskedPages, what: &str) -> Case {
     let Some(mode) = &asked.mode else {
         let title = format!("order {}, for {}: {what}", asked.order, who(report));
@@ -175,7 +175,7 @@ fn group_limit(report: &Report, group: GroupLimit) -> Case {
     case
 }
 
-/// No room in vmalloc space.
+/// Explains that vmalloc space had no room.
 fn addresses(report: &Report, scene: &Scene, bytes: Option<u64>, what: Option<&str>) -> Case {
     let size = bytes.map_or("an unknown size".to_owned(), bytes_text);
     let title = match what {
@@ -207,7 +207,7 @@ fn addresses(report: &Report, scene: &Scene, bytes: Option<u64>, what: Option<&s
     case
 }
 
-/// Advice for a full vmalloc space; advice for another word size than the report's is left out.
+/// Returns the advice for a full vmalloc space; advice for another word size than the report's is left out.
 fn for_addresses(scene: &Scene) -> Vec<Advice> {
     let has = |kind| scene.zones.iter().any(|zone| zone.state.kind == kind);
     let advice = |what: &str, evidence: &str, cost: &str| Advice {
@@ -238,7 +238,7 @@ fn for_addresses(scene: &Scene) -> Vec<Advice> {
     list
 }
 
-/// `vmalloc` failed: for want of addresses, or of the pages behind them.
+/// Explains that `vmalloc` failed: for want of addresses, or of the pages behind them.
 fn vmalloc(
     report: &Report,
     scene: &Scene,
@@ -268,7 +268,7 @@ fn vmalloc(
     case
 }
 
-/// A state that was printed on request: tells whether a huge page could be had.
+/// Explains a state that was printed on request: tells whether a huge page could be had.
 fn state(scene: &Scene) -> Case {
     let request = SceneRequest::new(9, PageRequest::user(Order::PAGEBLOCK));
     let mut case = explain(scene, &request, "GFP_HIGHUSER_MOVABLE".to_owned());

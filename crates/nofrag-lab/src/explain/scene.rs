@@ -58,7 +58,7 @@ impl SceneRequest {
 
 const KIB: u64 = 1024;
 
-/// A number of pages that is no larger than any machine's, so that sums stay within 64 bits whatever a file says.
+/// Bounds a number of pages by that of the largest machine, so that sums stay within 64 bits whatever a file says.
 fn sane(pages: u64) -> u64 {
     const MOST: u64 = 1 << 48;
     pages.min(MOST)
@@ -157,13 +157,13 @@ impl SceneZone {
     }
 }
 
-/// A zone's name with its node where there are several.
+/// Returns a zone's name with its node where there are several.
 fn zone_name(memory: &Memory, node: u32, name: &str) -> String {
     let several = memory.zones.iter().any(|zone| zone.zone.node != 0);
     if several { format!("node {node} {name}") } else { name.to_owned() }
 }
 
-/// Pages of free swap, where the snapshot says so.
+/// Returns the pages of free swap, where the snapshot tells them.
 fn swap_pages(files: &Files, page_bytes: u64) -> Option<u64> {
     let text = String::from_utf8_lossy(files.bytes("meminfo")?);
     fields::meminfo_bytes(&text, "SwapFree").ok()?.checked_div(page_bytes)

@@ -104,7 +104,7 @@ fn the_same_report_again_is_one_case() {
     assert_eq!(explained(&all).cases.iter().map(|case| case.times).sum::<u64>(), 16);
 }
 
-/// A report that is cut after any line is still explained, or said to lack what it lacks.
+/// A report that is cut after any line is still explained, or its gaps are named.
 #[test]
 fn every_cut_at_every_line() {
     for name in

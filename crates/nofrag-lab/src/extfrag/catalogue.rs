@@ -4,7 +4,7 @@
 //! program is a group of cases that is chosen together. Crossing everything would take days; [`seeds_of`] decides which
 //! pairs run: all designs with the calibrated mix on one node; the most telling ones with all mixes there, and with the
 //! calibrated one on two nodes.
-//! [`seeds_of`]: all designs with the calibrated mix on one node; those that tell most with all mixes there, and with
+//! [`seeds_of`]: all designs with the calibrated mix on one node; the most telling ones with all mixes there, and with
 //! the calibrated one on two nodes.
 
 use std::fmt;
@@ -119,7 +119,7 @@ pub(super) struct Case {
 }
 
 impl Case {
-    /// The document's name of machine and mode, such as `s-default`.
+    /// Returns the document's name of machine and mode, such as `s-default`.
     pub(super) fn configuration(&self) -> &'static str {
         match (self.machine, self.huge) {
             (Machine::OneNode, HugeMode::Default) => "s-default",
@@ -227,7 +227,9 @@ pub(super) fn curve(program: Program) -> Vec<(String, FragmentationPolicy)> {
     }
 }
 
+/// Values of `watermark_boost_factor`, in 1/10000.
 pub(super) const BOOST_FACTORS: [u32; 4] = [0, 5_000, 15_000, 30_000];
+/// Values of `fragment_stall_order`.
 pub(super) const STALL_ORDERS: std::ops::RangeInclusive<u8> = 0..=10;
 /// The longest wait of patch 5.
 pub(super) const STALL_BOUNDS_MS: [u64; 3] = [5, 20, 100];

@@ -3,8 +3,8 @@
 //!
 //! The first two hold exactly, whatever the options. The gate, 70 % on every mix that the count model
 //! (docs/sources/pages.md#count-model) has, holds exactly with the memory and the share of touched units for which it
-//! was stated; everything else about sizes is a ratio. Bounds on ratios that nobody published are our own, and each
-//! claim names their ground.
+//! was stated; everything else about sizes is a ratio. Bounds on unpublished ratios are our own, and each claim names
+//! their ground.
 
 use nofrag::page::FragmentationPolicy;
 

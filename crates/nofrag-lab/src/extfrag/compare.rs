@@ -308,13 +308,13 @@ fn courses(run: &RunResult) -> BTreeMap<String, Vec<f64>> {
 /// Number of points of a course that are kept.
 const POINTS: usize = 72;
 
-/// At most [`POINTS`] values: the largest of each stretch, since a boost is gone soon.
+/// Returns at most [`POINTS`] values: the largest of each stretch, since a boost is gone soon.
 fn thinned(values: &[f64]) -> Vec<f64> {
     let stretch = values.len().div_ceil(POINTS).max(1);
     values.chunks(stretch).map(|part| part.iter().copied().fold(0.0, f64::max)).collect()
 }
 
-/// The largest free order in each of [`PARTS`] stretches of equally many pageblocks, but for one.
+/// Returns the largest free order in each of [`PARTS`] stretches of equally many pageblocks, but for one.
 fn parts(blocks: &[f64]) -> Vec<f64> {
     let bound = |part: usize| part * blocks.len() / PARTS;
     let largest = |part: usize| {

@@ -22,8 +22,8 @@ const CALIBRATED: Mix = Mix {
     slab_orders: SLAB_ORDERS,
 };
 
-/// Every mix: the calibrated one, S1 to S4, then one that allocates many slab objects besides, and one whose slab
-/// caches use large blocks.
+/// Returns every mix: the calibrated one, S1 to S4, then one that allocates many slab objects besides, and one whose
+/// slab caches use large blocks.
 pub(super) const fn mixes() -> &'static [Mix] {
     const MIXES: &[Mix] = &[
         CALIBRATED,

@@ -12,9 +12,9 @@
 //!
 //! - [`spec`]: a run, and the setup of the [`world`](crate::world) that it stands for; [`machine`]: its node layout.
 //! - [`real`]: runs with real memory behind their frames, timed.
-//! [`catalogue`]: programs, cases, and which designs meet them. [`mixes`]: the load beside the page cache.
-//! [`compare`]: runs them. [`view`]: access to reports. [`claims`]: claims that a run must confirm. [`present`]: tables
-//! and pictures. [`withdrawn`]: results that kernels have refuted.
+//! - [`catalogue`]: programs, cases, and which designs meet them. [`mixes`]: the load beside the page cache.
+//! - [`compare`]: runs them. [`view`]: access to reports. [`claims`]: claims that a run must confirm. [`present`]:
+//!   tables and pictures. [`withdrawn`]: results that kernels have refuted.
 
 mod catalogue;
 mod claims;
@@ -47,6 +47,7 @@ use crate::world::thpfioscale;
 use nofrag_show::Section;
 use nofrag_show::cpus;
 
+/// The scenario `extfrag-2018`.
 #[derive(Clone, Copy, Debug)]
 pub struct ExtFrag2018;
 

@@ -1,5 +1,5 @@
-//! Tables and pictures of this scenario, in the document's order. Events leave it as reductions only: the counts of
-//! the document belong to machines whose memory and disks nobody published.
+//! Tables and pictures of this scenario, in the document's order. Events leave it as reductions only: the counts of the
+//! document belong to machines whose memory and disks were never published.
 
 use super::catalogue::{
     ALL_FIVE, BOOST_FACTORS, CURVE_SEEDS, Case, DEFRAG_MODE, FIRST_STRICT, LAST_LOOSE, MERGED,
@@ -20,7 +20,7 @@ use nofrag_show::{
     table_of,
 };
 
-/// All sections of a report.
+/// Returns all sections of a report.
 pub(super) fn sections(report: &Report) -> Vec<Section> {
     let (view, figures) = (View { report }, figures::gorman_2018());
     let mut sections: Vec<Section> = withdrawn::by_marks(view).into_iter().collect();
@@ -83,7 +83,7 @@ fn tabled(view: View<'_>) -> impl Iterator<Item = &String> {
 const MARK: &str = "† lists agree with their blocks, as from 6.10: each stolen page is an event, so that events \
                     compare with the others only beside mistyped allocations.";
 
-/// A table with a row for each design that has any cell.
+/// Builds a table with a row for each design that has any cell.
 fn designs_table(
     view: View<'_>,
     title: &str,
@@ -100,7 +100,7 @@ fn designs_table(
     table_of(title, &caption, 1, &[&["design"], columns].concat(), rows)
 }
 
-/// A percentage with one digit.
+/// Shows a percentage with one digit.
 fn percent(value: f64) -> Shown {
     match value.abs() {
         // A negative zero shows as zero.
@@ -191,7 +191,7 @@ fn events(view: View<'_>, figures: &Gorman2018, case: &Case) -> Option<Section> 
     )
 }
 
-/// The machine with two nodes: where its threads start, and whether they may leave.
+/// Shows the machine with two nodes: where its threads start, and whether they may leave.
 fn two_nodes(view: View<'_>, figures: &Gorman2018, program: Program) -> Option<Section> {
     let cases = view.cases(program);
     let cells = |design: &str| {
@@ -225,7 +225,7 @@ fn two_nodes(view: View<'_>, figures: &Gorman2018, program: Program) -> Option<S
     )
 }
 
-/// Events by the type that was asked for.
+/// Shows events by the type that was asked for.
 fn requesters(view: View<'_>, figures: &Gorman2018) -> Option<Section> {
     let case = view.cases(Program::SDefault).into_iter().next()?;
     let types = [names::UNMOVABLE, names::MOVABLE, names::RECLAIMABLE];
@@ -258,7 +258,7 @@ fn loose_designs(view: View<'_>) -> Vec<&'static str> {
     MIX_DESIGNS.into_iter().filter(|design| view.has(design)).filter(compared).collect()
 }
 
-/// The other mixes under the older rules.
+/// Shows the other mixes under the older rules.
 fn mixes(view: View<'_>, figures: &Gorman2018, program: Program) -> Option<Section> {
     let designs = loose_designs(view);
     let cases = with_calibrated(view, program);
@@ -296,7 +296,7 @@ fn mixes(view: View<'_>, figures: &Gorman2018, program: Program) -> Option<Secti
     )
 }
 
-/// The mixes of a program, after the calibrated ones of the same mode.
+/// Returns the mixes of a program, after the calibrated ones of the same mode.
 fn with_calibrated(view: View<'_>, program: Program) -> Vec<Case> {
     let calibrated = match program {
         Program::MixesMadvise => Program::SMadvise,
@@ -310,7 +310,7 @@ fn case_name(case: &Case) -> String {
     format!("{}, {}", case.mix.name, case.memory_gib)
 }
 
-/// The other mixes under both rules: events are read beside mistyped allocations.
+/// Shows the other mixes under both rules: events are read beside mistyped allocations.
 fn mixes_under_strict_lists(view: View<'_>, program: Program) -> Option<Section> {
     let wanted = |design: &&str| {
         view.has(design) && (is_strict(design) || [VANILLA, MERGED, LAST_LOOSE].contains(design))
@@ -347,7 +347,7 @@ fn configurations(view: View<'_>, machine: char) -> Vec<Case> {
     cases.filter(wanted).collect()
 }
 
-/// Units that got a huge page.
+/// Shows units that got a huge page.
 fn huge_pages(view: View<'_>, figures: &Gorman2018) -> Vec<Section> {
     let one = huge_pages_of(view, figures, &configurations(view, 's'), "one node");
     let programs = [Program::HDefault, Program::HDefrag, Program::HMadvise];
@@ -414,7 +414,7 @@ fn or_no_sample(value: Option<f64>) -> Cell {
     value.map_or_else(|| "no sample".into(), |us| duration(us * 1e-6).into())
 }
 
-/// Allocator work of faults: of one node, and of the first variant of two.
+/// Shows allocator work of faults: of one node, and of the first variant of two.
 fn work(view: View<'_>, figures: &Gorman2018) -> Vec<Section> {
     let mut shown: Vec<&str> = Vec::new();
     let cases = [configurations(view, 's'), configurations(view, 'h')].concat();
@@ -520,7 +520,7 @@ fn price_of(view: View<'_>, case: &Case) -> Option<Section> {
     )
 }
 
-/// Linux 5.0 as shipped beside the series as designed.
+/// Shows Linux 5.0 as shipped beside the series as designed.
 fn shipped(view: View<'_>) -> Option<Section> {
     let row = |(_, case): &(Program, Case)| {
         let [as_shipped, designed] = [view.row(case, SHIPPED)?, view.row(case, MERGED)?];
@@ -651,7 +651,7 @@ fn boost_curve(view: View<'_>) -> Option<Section> {
     )
 }
 
-/// Events, serious ones, huge pages, allocator work, stall time.
+/// Shows events, serious ones, huge pages, allocator work, stall time.
 fn curve_cells(row: &Measurement) -> Vec<Cell> {
     let ms = |name: &str| row.count(name).map(|ms| duration(ms * 1e-3));
     cells![
@@ -695,7 +695,7 @@ fn stall_curve(view: View<'_>) -> Vec<Section> {
     view.cases(program).into_iter().filter_map(of_case).collect()
 }
 
-/// The boost of watermarks over a run.
+/// Shows the boost of watermarks over a run.
 fn boost(view: View<'_>) -> Option<Section> {
     let case = view.cases(Program::SDefault).into_iter().next()?;
     let layer = |design: &&str| {
@@ -816,7 +816,7 @@ fn signed(change: f64) -> Cell {
     }
 }
 
-/// The count-only model beside the simulation.
+/// Shows the count-only model beside the simulation.
 fn model(view: View<'_>, figures: &Gorman2018) -> Option<Section> {
     let at_4 = |program| view.cases(program).into_iter().find(|case: &Case| case.memory_gib == 4);
     let [default, madvise] = [Program::SDefault, Program::SMadvise].map(at_4);

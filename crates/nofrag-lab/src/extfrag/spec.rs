@@ -65,7 +65,7 @@ pub(super) enum Touch {
 const GIB_PAGES: u64 = 1 << 18;
 
 impl RunSpec {
-    /// The world of the run.
+    /// Builds the world of the run.
     pub(super) fn setup(&self) -> Setup {
         self.setup_of(self.memory_gib * GIB_PAGES)
     }
@@ -98,8 +98,8 @@ impl RunSpec {
     /// Returns the request of a touched unit. A program that may use any node is one whose memory policy interleaves:
     /// it makes one try.
     ///
-    /// By default, `transparent_hugepage/defrag` is `madvise` and the program has not asked: nobody reclaims or
-    /// compacts for the unit, kswapd neither. With a wake for each unit that fails, and files written one after the
+    /// By default, `transparent_hugepage/defrag` is `madvise` and the program has not asked: neither the caller nor
+    /// kswapd reclaims or compacts for the unit. With a wake for each unit that fails, and files written one after the
     /// other, vanilla got huge pages for one unit in seven on the calibrated mix, where the document and the count
     /// model have none, and half of the events: kswapd's end starts kcompactd, which empties blocks.
     fn huge_fault(&self) -> HugeFault {

@@ -1,7 +1,7 @@
 //! The figures around Gorman's "Fragmentation avoidance improvements".
 //!
-//! Events are absolute counts of machines whose memory and disks nobody published. They leave this module as reductions
-//! against the vanilla kernel of the same configuration, the only form that compares with a run here.
+//! Events are absolute counts of machines whose memory and disks were never published. They leave this module as
+//! reductions against the vanilla kernel of the same configuration, the only form that compares with a run here.
 
 use std::fmt;
 
@@ -28,12 +28,11 @@ pub struct Gorman2018 {
     /// Reductions that the text states and its counts contradict.
     #[serde(rename = "misstated")]
     pub misstatements: Vec<Misstated>,
-    /// Figures of later series.
     pub later: Vec<LaterFigure>,
     /// A model that counts the workload: a cross-check, not published.
     #[serde(rename = "model")]
     pub models: Vec<ModelRow>,
-    /// The same model on other mixes.
+    /// The same model on other mixes than the calibrated one.
     #[serde(rename = "model_mix")]
     pub model_mixes: Vec<ModelMix>,
 }
@@ -324,7 +323,6 @@ pub struct ModelMix {
     pub mix: String,
     pub memory_gib: u64,
     pub place: String,
-    /// Vanilla: mean events.
     pub vanilla: f64,
     /// Reduction by the first patch.
     pub patch_1: f64,

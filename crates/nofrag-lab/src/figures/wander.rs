@@ -36,7 +36,9 @@ pub struct Wander2005 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ends {
+    /// From the base upwards.
     Up,
+    /// From the top downwards.
     Down,
     /// Each class of requests from an end of its own.
     Both,
@@ -52,7 +54,6 @@ pub struct MapLines {
     pub design: String,
     /// The kernel that was run.
     pub kernel: String,
-    /// Number of lines.
     pub lines: u64,
     /// The run failed after more iterations than these, if it failed.
     pub fails_after: Option<u64>,
@@ -169,7 +170,9 @@ pub struct EndAndPeak {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LeakmeAreas {
+    /// Designs that search upwards.
     pub designs: Vec<String>,
+    /// In ascending order.
     pub areas: Vec<Bounds>,
     pub place: String,
 }

@@ -44,7 +44,6 @@ pub(super) struct Made {
     pub(super) end: End,
     /// The block that was kept when it became free.
     pub(super) captured: Option<Pfn>,
-    /// Steps of the scanners.
     pub(super) log: Vec<ScanStep>,
     pub(super) memory: Option<CompactionImage>,
     pub(super) marks: Vec<(Pfn, bool)>,
@@ -98,7 +97,6 @@ pub(super) struct Beside<'r> {
     machine: Compaction,
     moved: Vec<(Pfn, Pfn)>,
     taken: u64,
-    /// Steps of the scanners.
     log: Vec<ScanStep>,
     /// Number of times that they have looked for sources.
     pieces: usize,

@@ -39,7 +39,7 @@ pub(super) struct Heard {
 
 impl Heard {
     fn hear_refill(&self, pfn: Pfn) {
-        // Strict lists take what a fallback found without telling of it twice.
+        // Strict lists take the find of a fallback without telling of it twice.
         if !(self.strict.get() && self.fell_back.take()) {
             self.refilled.borrow_mut().push(pfn);
         }
@@ -95,11 +95,13 @@ pub(super) struct Tally {
     /// The moves of kcompactd's runs that work ahead.
     pub(super) ahead: Score,
     pub(super) run_ends: Score,
+    /// Events `mm_page_alloc_extfrag`, all fields.
     pub(super) fallbacks: Score,
     /// The ranges that the scanners of runs look at.
     pub(super) scans: Scans,
     /// Wakes of kswapd, and answers on whether compaction helps.
     pub(super) wakes: Wakes,
+    /// In the order in which they were found.
     pub(super) differences: Vec<Difference>,
     /// Events that the engine could not follow, by line, with their reason.
     pub(super) unfollowed: Vec<(usize, String)>,

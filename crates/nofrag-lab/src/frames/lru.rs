@@ -12,8 +12,8 @@
 //! 3. **Zones.** Frames of zones above the caller's are passed over, count as scanned and skipped, and go to the head
 //!    of the list, the first one met deepest (244 isolations of normal-fallbacks-boosted; by the opposite order 76 % of
 //!    the active list's positions are right at the end).
-//! 4. **Order of frees.** 6.1 frees first what it took last (39,666 frames), 6.12 what it took first (4,323 frames);
-//!    no other rule differs. Clean file pages that nobody maps are freed, referenced or not. Mapped, dirty and
+//! 4. **Order of frees.** 6.1 frees the frames taken last first (39,666 frames), 6.12 those taken first (4,323 frames);
+//!    no other rule differs. Clean file pages that no process maps are freed, referenced or not. Mapped, dirty and
 //!    anonymous ones did not come up.
 //! 5. **Active lists.** Taken frames go to the head of the inactive list, the first one taken deepest (15,869 pages).
 //! 6. **Requests.** A pass asks each list for its length >> priority at the beginning of the pass, 32 pages at most at
@@ -89,7 +89,7 @@ pub(super) struct Lru {
     private: HashSet<Pfn>,
     /// True if a file page came back since a run of reclaim ended; `None` before the first end.
     came_back: Option<bool>,
-    /// The stretch has several CPUs; only the shares of the first one are followed.
+    /// True if the stretch has several CPUs; only the shares of the first one are followed.
     several_cpus: bool,
     tally: LruTally,
 }
@@ -113,7 +113,6 @@ struct Kswapd {
     boost: Option<u64>,
     /// The boosts of its zones at its beginning, which it subtracts at the end.
     noted: Vec<u64>,
-    /// The last pass.
     done: Option<Pass>,
     next: Option<Turn>,
 }

@@ -10,7 +10,7 @@
 //!
 //! - `stretch`: folders and files. `state`, `events`: their contents. `follow`: engine and kernel side by side.
 //! - `end_state`: the states at the end. `run`: a stretch from beginning to end. `outcome`: its result.
-//! `claims`: claims that must hold. `present`: tables.
+//! - `claims`: claims that must hold. `present`: tables.
 
 mod claims;
 mod compaction;
@@ -42,6 +42,7 @@ use crate::shortfall::Expected;
 use crate::stats::Spread;
 use nofrag_show::Section;
 
+/// The scenario that follows real kernels frame by frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Frames;
 

@@ -20,7 +20,7 @@ const EVENTS_BEFORE: usize = 8;
 /// Longest text of a list, in characters.
 const CHARACTERS: usize = 160;
 
-/// The engine beside the kernel of `stretch`, under the rules of `preset`.
+/// Runs the engine beside the kernel of `stretch`, under the rules of `preset`.
 pub(super) fn follow(
     stretch: &Stretch,
     kernel: &str,

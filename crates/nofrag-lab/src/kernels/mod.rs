@@ -6,8 +6,8 @@
 //! 7.2, so that 5.10 and 6.12 judge; a cell of these that was looked at is spoilt and judges no more. Measures that do
 //! not come out are shown as not reproduced.
 //!
-//! `dataset`: the kernels' runs. `guest`: a cell simulated. `phase`: the form that both are turned into.
-//! `judge`: their agreement. `fitted`: fitted parameters and attempts. `outcome`: the result.
+//! - `dataset`: the kernels' runs. `guest`: a cell simulated. `phase`: the form that both are turned into.
+//! - `judge`: their agreement. `fitted`: fitted parameters and attempts. `outcome`: the result.
 //! - `beside`: runs the simulation. `present`: tables and a picture.
 
 mod beside;
@@ -41,6 +41,7 @@ use crate::stats::Spread;
 use nofrag_show::Section;
 use nofrag_show::cpus;
 
+/// The scenario that sets the simulation beside real kernels.
 #[derive(Clone, Copy, Debug)]
 pub struct ExtFragKernels;
 

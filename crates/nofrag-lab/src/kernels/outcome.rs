@@ -45,13 +45,12 @@ pub struct CellReport {
     pub free: Vec<Compared>,
 }
 
-/// Use of a cell.
+/// Use of a cell: it fits parameters, or judges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
     /// Parameters were fitted on it.
     Fitted,
-    /// The cell judges.
     Judge,
     /// The cell was to judge, but was looked at while fitting.
     Spoilt,
@@ -78,6 +77,7 @@ pub enum Agreement {
     Agrees,
     /// Our range does not overlap, or is wider.
     Differs,
+    /// All values of both sides are below 50.
     TooFew,
     /// There were fewer than 5 seeds.
     FewSeeds,
@@ -119,7 +119,7 @@ pub struct Measure {
     pub outcome: Outcome,
 }
 
-/// Outcome of a measure.
+/// Outcome of a measure beside its bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {

@@ -35,6 +35,7 @@ pub(super) enum Count {
     Units,
     /// Units that were huge.
     Huge,
+    /// Pages that compaction moved.
     Moved,
     /// Attempts of callers at compaction that gave a block, and below, those that did not.
     CompactionsGave,
@@ -44,9 +45,11 @@ pub(super) enum Count {
     /// Entries into direct reclaim, and below, pages reclaimed that way.
     DirectCalls,
     DirectPages,
+    /// Pages that kswapd reclaimed.
     KswapdPages,
     KswapdWakes,
     KcompactdWakes,
+    /// Pages that were read from disk.
     Read,
 }
 

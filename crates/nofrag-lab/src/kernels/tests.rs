@@ -18,7 +18,7 @@ fn shipped() -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "../..", SHIPPED].iter().collect()
 }
 
-/// All guests of the dataset, read once.
+/// Returns all guests of the dataset, read once.
 fn guests() -> &'static [Guests] {
     static GUESTS: OnceLock<Vec<Guests>> = OnceLock::new();
     GUESTS.get_or_init(|| dataset::read(&shipped()).unwrap())
@@ -144,7 +144,7 @@ fn report(options: &Options) -> Report {
     run(options, &shipped(), made_up, &Silent).unwrap()
 }
 
-/// A report of the usual options, made once.
+/// Returns a report of the usual options, made once.
 fn usual() -> &'static Report {
     static REPORT: OnceLock<Report> = OnceLock::new();
     REPORT.get_or_init(|| report(&Options::default()))

@@ -209,7 +209,7 @@ const LIBRARIES: u64 = 336;
 
 const COMPAT_TOP: u64 = 0xf7ff_e000;
 
-/// Layout and window of a 32-bit task.
+/// Returns layout and window of a 32-bit task.
 fn compat(end: End) -> (Layout, Span) {
     let up = Layout::COMPAT_UP;
     let down = Layout { direction: Direction::Down, top: Vpn(COMPAT_TOP / PAGE), ..up };
@@ -220,7 +220,7 @@ fn compat(end: End) -> (Layout, Span) {
     (layout, window.expect("the window is not empty"))
 }
 
-/// Layout and window of the random mixes: the window ends at the base of searches downwards.
+/// Returns layout and window of the random mixes: the window ends at the base of searches downwards.
 fn mixed(end: End) -> (Layout, Span) {
     let (layout, _) = compat(end);
     let window = Span::new(layout.base.0, COMPAT_TOP / PAGE).expect("the window is not empty");
@@ -231,7 +231,7 @@ fn mixed(end: End) -> (Layout, Span) {
     }
 }
 
-/// Layout and window of a 64-bit task. Where huge pages decide, its top is that of the published areas.
+/// Returns layout and window of a 64-bit task. Where huge pages decide, its top is that of the published areas.
 fn long(job: &Job) -> (Layout, Span) {
     let top =
         if asks_for_huge_pages(job.preset.placement) { 0x7fff_f7ff_7000 } else { 0x7fff_f7ff_d000 };
@@ -242,7 +242,7 @@ fn long(job: &Job) -> (Layout, Span) {
     (layout, layout.all().expect("the window is not empty"))
 }
 
-/// Layout and window of a 64-bit task that may use 3 GiB.
+/// Returns layout and window of a 64-bit task that may use 3 GiB.
 fn three_gib(end: End) -> (Layout, Span) {
     let window = survival::window(end, 3 * 1024);
     (Layout::window(window, end.direction()), window)

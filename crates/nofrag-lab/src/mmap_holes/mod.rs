@@ -17,8 +17,8 @@
 //! Rules, programs and outcomes, with their origins: docs/sources/mmap.md.
 //!
 //! - [`catalogue`]: designs, programs, ends. [`process`]: a space and a tally. [`workloads`]: the programs.
-//! [`survival`]: the smallest window. [`compare`]: runs them. [`claims`]: claims that a run must confirm. [`present`]:
-//! tables and pictures.
+//! - [`survival`]: the smallest window. [`compare`]: runs them. [`claims`]: claims that a run must confirm.
+//!   [`present`]: tables and pictures.
 
 mod catalogue;
 mod claims;
@@ -43,6 +43,7 @@ use crate::scenario::{
 use crate::shortfall::Expected;
 use nofrag_show::Section;
 
+/// The scenario on the placement of mappings and the holes that it leaves.
 #[derive(Clone, Copy, Debug)]
 pub struct MmapHoles2005;
 

@@ -88,7 +88,7 @@ pub(super) fn take_notes(plan: &Plan, report: &mut Report) {
     report.notes.extend(report.weaknesses());
 }
 
-/// All sections of a report.
+/// Returns all sections of a report.
 pub(super) fn sections(report: &Report) -> Vec<Section> {
     let figures = figures::wander_2005();
     let mut sections = Vec::new();
@@ -112,7 +112,7 @@ fn measured<'a>(report: &'a Report, program: Program, row: &str) -> Option<&'a M
     report.measurement(program.name(), row)
 }
 
-/// A table with a row for each design that has any cell, ours last.
+/// Builds a table with a row for each design that has any cell, ours last.
 fn designs_table(
     report: &Report,
     title: &str,
@@ -142,7 +142,7 @@ fn pictures(report: &Report) -> Vec<Section> {
     let down = |design| row_name(design, Ends::Down);
     let in_32_bits = [FIRST_FIT, CACHED, "wander-2005", MERGED, OURS].map(str::to_owned);
     let in_64_bits = [down(FIRST_FIT_DOWN), down(HUGE_ALIGNED), OURS.to_owned()];
-    // A user who names a few designs wants to see those; of many, the ones that tell the story are shown.
+    // A user who names a few designs wants to see those; of many designs, those that tell the story are shown.
     let chosen = &report.settings.designs;
     let few = chosen.len() <= in_32_bits.len();
     let of = |usual: &[String]| if few { chosen.clone() } else { usual.to_vec() };

@@ -85,7 +85,7 @@ pub(super) struct Survey {
 }
 
 impl Process {
-    /// A process whose mappings belong into `window`.
+    /// Starts a process whose mappings belong into `window`.
     pub(super) fn new(layout: Layout, placement: Placement, window: Span, end: End) -> Process {
         // A crowd of unmergeable areas is wanted here, and no limit.
         let config = SpaceConfig { map_limit: 1 << 20, ..SpaceConfig::new(layout, placement) };

@@ -52,8 +52,8 @@ pub(super) const fn leakme_pages(slot: usize) -> u64 {
     }
 }
 
-/// leakme: 600 slots in turn, each mapped for 540 iterations. Returns the iteration that found no place, if one did;
-/// `watch` sees the process after each one.
+/// Runs leakme: 600 slots in turn, each mapped for 540 iterations. Returns the iteration that found no place, if one
+/// did; `watch` sees the process after each one.
 pub(super) fn leakme(
     process: &mut Process,
     iterations: u64,
@@ -148,7 +148,7 @@ pub(super) fn stacks(process: &mut Process, threads: u64) -> Result<(), Failure>
     Ok(())
 }
 
-/// docs/sources/mmap.md#unmergeable. Areas of one to four pages that never merge: replaces one at random, three times
+/// Replaces areas (docs/sources/mmap.md#unmergeable) of one to four pages that never merge: one at random, three times
 /// as often as there are areas to age them, and then `measured` times; only those are counted.
 pub(super) fn replacements(
     process: &mut Process,
@@ -200,8 +200,8 @@ impl Mix {
     }
 }
 
-/// A random mix that keeps 70 % of the window live (docs/sources/mmap.md#mixes). Requests without a place are counted
-/// and dropped.
+/// Runs a random mix that keeps 70 % of the window live (docs/sources/mmap.md#mixes). Requests without a place are
+/// counted and dropped.
 pub(super) fn mix(
     process: &mut Process,
     mix: Mix,

@@ -10,7 +10,7 @@
 //! out and the notes say why. The claims are exact for the version with which the rules were compared, and depend on
 //! the host for others.
 //!
-//! [`kernel`]: rules by version. [`twin`]: kernel and model side by side. [`trace`]: random operations.
+//! - [`kernel`]: rules by version. [`twin`]: kernel and model side by side. [`trace`]: random operations.
 //! - [`leakme`]: the program of 2005. [`threads`]: live threads. [`run`]: all of them. [`present`]: tables.
 
 mod catalogue;
@@ -34,6 +34,7 @@ use crate::scenario::{
 use crate::shortfall::Expected;
 use nofrag_show::Section;
 
+/// The scenario that compares our rules of placement with the running kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct MmapLive;
 

@@ -106,7 +106,7 @@ fn compare(plan: &Plan, spec: &Spec, kernel: &Kernel, report: &mut Report) -> Re
     Ok(())
 }
 
-/// Kind of a claim about a kernel of this version (docs/sources/mmap.md#oracle-8).
+/// Returns the kind of a claim about a kernel of this version (docs/sources/mmap.md#oracle-8).
 fn kind(kernel: &Kernel) -> Kind {
     match kernel.standing {
         Standing::Proved => Kind::Exact,
@@ -244,8 +244,8 @@ fn crowd(plan: &Plan, spec: &Spec, crowded: Crowded, report: &mut Report) {
             time,
         )
     });
-    // Published: 40,054 lines for 20,000 threads, give or take 20; those of the process itself are among them, and how
-    // many it has depends on what it did before. So what came with the threads is judged.
+    // Published: 40,054 lines for 20,000 threads, give or take 20; those of the process itself are among them, and
+    // their number depends on its past. So the lines that came with the threads are judged.
     let (claim, expected) = match name {
         THREADS => ("two areas for each thread", 2.0 * threads),
         BARE_THREADS => ("stacks without guards are one area", 1.0),

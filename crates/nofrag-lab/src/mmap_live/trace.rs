@@ -45,7 +45,6 @@ const MIB: u64 = 1 << 20;
 /// The kinds of turns in a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Style {
-    /// Only replacements of slots.
     Plain,
     /// Replacements, and operations that split, join or cover areas.
     Mixed,
@@ -103,7 +102,9 @@ enum Turn {
     Hint,
     /// Maps at an address only if the range is free.
     Unless,
+    /// Maps in the low 2 GiB.
     Low,
+    /// Maps above the low 4 GiB.
     Above,
     /// Unmaps from within a mapping far into its successors, holes included.
     Span,

@@ -5,12 +5,12 @@
 //! this host and in one run, turn by turn: each way to hand out runs and to take them back, and the library's own
 //! beside them. Times depend on the host; only their ratios within a round are set beside those of the file.
 //!
-//! [`strategies`]: random runs in every way. [`areas`]: the number of mappings that a process may have.
-//! [`runs`]: the number of areas that an arena takes for very many runs. [`pressure`]: allocation beside a purge.
+//! - [`strategies`]: random runs in every way. [`areas`]: the number of mappings that a process may have.
+//! - [`runs`]: the number of areas that an arena takes for very many runs. [`pressure`]: allocation beside a purge.
 //! - [`soak`]: everything under random load, for as long as wanted.
 //! - [`huge_runs`]: runs of 2 MiB after random churn, with compaction and without.
 //! - [`moves`]: runs that move under a writer. [`oracles`]: single statements about the kernel.
-//! [`catalogue`]: programs. [`claims`]: claims that a run must confirm. [`present`]: tables.
+//! - [`catalogue`]: programs. [`claims`]: claims that a run must confirm. [`present`]: tables.
 //!
 //! Source: docs/sources/backing.md#strategies, #moves, #oracles.
 
@@ -43,6 +43,7 @@ use crate::scenario::{
 use crate::shortfall::Expected;
 use nofrag_show::Section;
 
+/// The scenario on the costs of real memory.
 #[derive(Clone, Copy, Debug)]
 pub struct RealMemory;
 

@@ -10,7 +10,7 @@ use crate::figures::{self, Backing, StrategyCost};
 use crate::report::Report;
 use nofrag_show::{BarGroup, Cell, Section, cells, count, number, ratio, table_of};
 
-/// All sections of a report.
+/// Returns all sections of a report.
 pub(super) fn sections(report: &Report) -> Vec<Section> {
     let figures = figures::backing();
     [bars(report), strategies(report, &figures), tails(report), moved(report, &figures)]

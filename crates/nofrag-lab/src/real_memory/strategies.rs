@@ -53,6 +53,7 @@ const WARM_UPS: usize = 4;
 const LEAST: Duration = Duration::from_millis(5);
 const MOST_PASSES: u32 = 64;
 
+/// Number of live runs of each thread.
 const SLOTS: u16 = 64;
 
 /// A server of requests, on the thread that holds it.

@@ -27,7 +27,7 @@ const LIVE: u64 = 5_000;
 const RAREST_IN_SUBSET: u64 = 1024;
 
 /// Ours must pin no more pages than this for one live page (docs/sources/vmap.md#recycled-slots), and flush no more
-/// often than once for so many freed ones.
+/// often than once for this many freed ones.
 const MOST_PINNED: f64 = 2.0;
 const PAGES_PER_FLUSH: u64 = 1024;
 

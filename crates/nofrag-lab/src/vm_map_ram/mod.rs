@@ -46,6 +46,7 @@ use crate::scenario::{
 use crate::shortfall::Expected;
 use nofrag_show::Section;
 
+/// The scenario on blocks of small mappings and their exhaustion.
 #[derive(Clone, Copy, Debug)]
 pub struct VmMapRam2015;
 

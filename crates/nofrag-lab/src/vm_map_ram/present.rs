@@ -50,7 +50,7 @@ pub(super) fn take_notes(plan: &Plan, report: &mut Report) {
     report.notes.extend(report.weaknesses());
 }
 
-/// All sections of a report.
+/// Returns all sections of a report.
 pub(super) fn sections(report: &Report) -> Vec<Section> {
     let figures = figures::pen_2015();
     let mut sections = Vec::new();

@@ -15,7 +15,7 @@ use crate::spaces::VMALLOC_PAGES;
 /// Pages of one request of each size from 1 to 64.
 const PAGES: u64 = 64 * 65 / 2;
 
-/// Largest share of pages that our classes may waste.
+/// Largest overhead of our classes, as a share of the pages.
 const MOST_WASTE: f64 = 0.027;
 
 /// The sets of classes by their names in the figures.

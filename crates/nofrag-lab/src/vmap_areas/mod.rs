@@ -17,8 +17,8 @@
 //!
 //! - [`catalogue`]: the programs and their bounds. [`programs`], [`holes`]: their work. [`worker`]: one thread, clock,
 //!   counters.
-//! [`compare`] and [`driver`]: the ways of running them. [`claims`]: claims that a run must confirm. [`present`]:
-//! tables.
+//! - [`compare`] and [`driver`]: the ways of running them. [`claims`]: claims that a run must confirm. [`present`]:
+//!   tables.
 
 mod catalogue;
 mod claims;
@@ -45,6 +45,7 @@ use crate::scenario::{
 use crate::shortfall::Expected;
 use nofrag_show::Section;
 
+/// The scenario on the search for free areas.
 #[derive(Clone, Copy, Debug)]
 pub struct VmapAreas2019;
 

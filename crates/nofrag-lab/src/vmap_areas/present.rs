@@ -98,7 +98,7 @@ fn bounded_programs(plan: &Plan, report: &Report) -> Vec<String> {
     bounded
 }
 
-/// All sections of a report.
+/// Returns all sections of a report.
 pub(super) fn sections(report: &Report) -> Vec<Section> {
     let mut sections = Vec::new();
     if report.settings.mode == "compare" {

@@ -144,7 +144,7 @@ fn aligned_to_bytes(request: AreaRequest, bytes: u64) -> AreaRequest {
     request.align((bytes / PAGE_BYTES).max(1)).align_one(align_one)
 }
 
-/// Loops of 1 to 10 pages aligned to up to 4 MiB, both from the same random byte.
+/// Loops of 1 to 10 pages aligned to up to 4 MiB, size and alignment from one random byte.
 pub(super) struct RandomSizeAlign;
 
 impl Body for RandomSizeAlign {

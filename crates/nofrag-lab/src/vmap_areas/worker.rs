@@ -100,6 +100,7 @@ pub(crate) struct Size {
 /// Detail of the notes on the loops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Detail {
+    /// Elapsed time and counters.
     Totals,
     /// The time of each loop too, which slows all of them by two readings of the clock.
     EachLoop,
@@ -109,7 +110,6 @@ pub(crate) enum Detail {
 /// Results of the loops.
 #[derive(Debug, Default)]
 pub(crate) struct Sample {
-    /// Time of all loops.
     pub(crate) elapsed_ns: f64,
     /// Number of operations: the divisor of times and counts.
     pub(crate) operations: u64,

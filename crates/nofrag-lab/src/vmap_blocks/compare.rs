@@ -151,7 +151,7 @@ fn run_cell(
     let (pages, pairs) = (plan.pages_of(spec), plan.pairs_of(spec));
     let threads = plan.threads_of(spec);
     if let Some(costs) = spec.costs() {
-        // Each repetition has CPUs that begin at other times; the designs of one have the same.
+        // Each repetition has CPUs that begin at other times; the designs of one repetition share these times.
         let seed = Random::new(plan.seed, repetition as u64).between(0, u64::MAX);
         let size = model::Size { costs, ..model::Size::stated(pages, pairs, seed) };
         let simulated = model::run(&model_space(design, threads)?, size)?;

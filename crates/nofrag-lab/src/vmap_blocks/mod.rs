@@ -12,9 +12,9 @@
 //!
 //! The rules and their origins: docs/sources/vmap.md#block-hash, vmap.md#block-free, vmap.md#global-lookup-lock.
 //!
-//! [`catalogue`]: designs and programs. [`caller`]: a space, and the ways of calling it. [`locks`]: their kinds.
+//! - [`catalogue`]: designs and programs. [`caller`]: a space, and the ways of calling it. [`locks`]: their kinds.
 //! - [`threads`]: real threads. [`simulator`]: virtual time. [`model`]: the space in virtual time.
-//! [`compare`]: runs them. [`claims`]: claims that a run must confirm. [`present`]: tables.
+//! - [`compare`]: runs them. [`claims`]: claims that a run must confirm. [`present`]: tables.
 
 mod caller;
 mod catalogue;
@@ -40,6 +40,7 @@ use crate::scenario::{
 use crate::shortfall::Expected;
 use nofrag_show::Section;
 
+/// The scenario on the locks of the index of blocks.
 #[derive(Clone, Copy, Debug)]
 pub struct VmapBlocks2023;
 

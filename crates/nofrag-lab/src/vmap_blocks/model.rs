@@ -11,7 +11,7 @@
 //!   but another CPU wrote them last. By chance it is anything from nothing to twice that.
 //! * **The rest of an operation** is work of the CPU's own, a quarter more or less by chance, so that CPUs do not march
 //!   in step; and between two locks there is some, such as allocating a record.
-//! * **Locks of one CPU are never contended.** Each simulated CPU unmaps what it has mapped; so no other CPU takes the
+//! * **Locks of one CPU are never contended.** Each simulated CPU unmaps its own mappings; so no other CPU takes the
 //!   lock of its block or list. Their acquisitions are counted, and nothing is simulated.
 //!
 //! A loop takes shared locks once in hundreds of operations. So the counters are read only after an operation that

@@ -109,7 +109,7 @@ fn model_parameters(plan: &Plan) -> String {
     )
 }
 
-/// All sections of a report.
+/// Returns all sections of a report.
 pub(super) fn sections(report: &Report) -> Vec<Section> {
     let document = figures::rezki_2023();
     let mut sections = Vec::new();

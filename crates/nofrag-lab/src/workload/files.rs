@@ -23,7 +23,6 @@ const READS_OF_A_FILE: u64 = 16;
 #[derive(Clone, Debug)]
 pub(super) struct Job {
     pub(super) folder: PathBuf,
-    /// Number of files.
     pub(super) files: u64,
     /// Number of the thread.
     pub(super) number: u64,

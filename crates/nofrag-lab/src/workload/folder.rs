@@ -21,16 +21,10 @@ const WITH_ABOVE: &str = "-above";
 pub enum FolderError {
     /// The folder could not be made. Nothing was written.
     #[error("{path}: {cause}: cannot make a folder for the files there")]
-    NotMade {
-        path: PathBuf,
-        cause: io::Error,
-    },
+    NotMade { path: PathBuf, cause: io::Error },
     /// The folder could not be removed.
     #[error("{path}: {cause}: its files are still there; remove them with `rm -r`")]
-    NotRemoved {
-        path: PathBuf,
-        cause: io::Error,
-    },
+    NotRemoved { path: PathBuf, cause: io::Error },
 }
 
 /// A folder that is removed, with everything in it, when the value is dropped.

@@ -19,6 +19,7 @@ pub struct Host {
     pub available: u64,
     /// CPUs that this process may use.
     pub cpus: usize,
+    /// Number of nodes with memory.
     pub nodes: usize,
     /// The size of a huge page; `None` for a kernel without them.
     pub huge_page: Option<u64>,

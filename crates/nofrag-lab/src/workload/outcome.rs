@@ -34,14 +34,13 @@ pub struct ThpFioOutcome {
     pub cautions: Vec<String>,
 }
 
-/// End of a run.
+/// End of a run: complete, or its reason to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ended {
     Complete,
     /// The time that was allowed was over.
     TimeUp,
-    /// The run was interrupted.
     Interrupted,
     /// Too little memory was available to go on.
     MemoryLow,
@@ -76,7 +75,6 @@ impl Phase {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PhaseResult {
     pub phase: Phase,
-    /// Duration of the phase.
     pub seconds: f64,
     /// The kernel's counts during the phase, on the whole machine.
     pub counters: Counters,
@@ -85,7 +83,6 @@ pub struct PhaseResult {
 /// Files that were written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Written {
-    /// Number of whole files.
     pub files: u64,
     pub bytes: u64,
 }

@@ -35,10 +35,7 @@ const TOUCHED_BY: f64 = 0.9;
 pub enum WorkloadError {
     /// A file or folder could not be used.
     #[error("{path}: {cause}")]
-    File {
-        path: PathBuf,
-        cause: io::Error,
-    },
+    File { path: PathBuf, cause: io::Error },
     /// Memory could not be mapped or queried.
     #[error("cannot map memory: {0}")]
     Memory(#[source] io::Error),
@@ -152,7 +149,6 @@ fn said_of(ended: Ended, plan: &Plan, written: &Files, found: &Found) -> Option<
     ))
 }
 
-/// Files of the writers.
 #[derive(Debug)]
 struct Files {
     jobs: Vec<Job>,
@@ -181,7 +177,6 @@ impl Found {
     }
 }
 
-/// A run under way.
 struct Run<'a> {
     plan: &'a Plan,
     stop: &'a AtomicBool,
@@ -194,7 +189,7 @@ impl Run<'_> {
     /// Returns the end of a phase that may go on to this share of the time.
     fn deadline(&self, share: f64) -> Option<Instant> {
         let seconds = Duration::from_secs(self.plan.seconds?);
-        // A time that no clock reaches is no limit.
+        // A time that no clock reaches sets no limit.
         self.began.checked_add(seconds.mul_f64(share))
     }
 

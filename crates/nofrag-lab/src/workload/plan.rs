@@ -15,7 +15,7 @@ use super::host::{Disk, Host};
 pub const FILE_BYTES: u64 = 64 << 10;
 /// Bytes that a file takes on a disk beside its content: an inode and its share of a folder, generously.
 const FILE_EXTRA: u64 = 4 << 10;
-/// A huge page where the kernel has none: units are touched all the same.
+/// A unit where the kernel has no huge pages: units are touched all the same.
 const UNIT_BYTES: u64 = 2 << 20;
 /// Available memory is divided by this for the default workload; below, an upper bound of the result.
 const SMALL_SHARE: u64 = 8;
@@ -140,10 +140,7 @@ pub enum PlanError {
     Host(#[source] io::Error),
     /// There is no such folder.
     #[error("{path}: {cause}: name a folder on a disk that this user may write to")]
-    Folder {
-        path: PathBuf,
-        cause: io::Error,
-    },
+    Folder { path: PathBuf, cause: io::Error },
     /// Files there would be kept in memory.
     #[error(
         "{0}: files there are kept in memory and cannot be reclaimed; name a folder on a disk (/var/tmp often is)"

@@ -23,7 +23,7 @@ pub(super) struct Touched {
     /// Units of small pages: all of a unit, and its first fault.
     pub(super) base: Histogram<u64>,
     pub(super) base_first: Histogram<u64>,
-    /// Units of one huge page, in the same way.
+    /// Units of one huge page, likewise.
     pub(super) huge: Histogram<u64>,
     pub(super) huge_first: Histogram<u64>,
     /// Units by the pages that their first fault brought in (docs/sources/pages.md#b-24).

@@ -7,7 +7,7 @@ use crate::report::{Measurement, Report};
 use crate::summary::by_design;
 use nofrag_show::{BarGroup, Cell, Section, cells, count, fixed, number, table_of};
 
-/// All sections of a report.
+/// Returns all sections of a report.
 pub(in super::super) fn sections(report: &Report) -> Vec<Section> {
     let figures = figures::gorman_2018();
     let mut sections = Vec::new();

@@ -46,6 +46,7 @@ impl std::fmt::Display for Piece {
 struct Scanned {
     sources: Vec<Piece>,
     targets: Vec<Piece>,
+    /// Pieces of quick searches for targets.
     searches: Vec<Piece>,
     /// Free blocks taken, in order.
     isolated: Vec<(Pfn, Order)>,

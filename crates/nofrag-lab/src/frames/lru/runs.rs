@@ -51,6 +51,7 @@ pub(super) fn after_pass(done: Done) -> Turn {
 /// Compaction's answer on a zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Word {
+    /// A free block is there already.
     Fits,
     /// Compaction can work in the zone.
     Suits,

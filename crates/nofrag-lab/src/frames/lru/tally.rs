@@ -32,6 +32,7 @@ pub(in crate::frames) struct LruTally {
     pub at_end: [Score; 4],
     /// Counters of zones at the end, without and with the CPU's share.
     pub counters: Score,
+    /// In the order in which they were found.
     pub differences: Vec<LruDifference>,
     /// Facts that the data cannot tell, with the number of times that they mattered.
     pub untold: BTreeMap<&'static str, u64>,

@@ -47,7 +47,7 @@ fn saved(folder: &str) -> Vec<Report> {
     reports.into_iter().map(|report| serde_json::from_value(report).unwrap()).collect()
 }
 
-/// A part for each of `reports`.
+/// Builds a page with a part for each of `reports`.
 fn page_of(reports: &[Report]) -> Page {
     let results: Vec<ScenarioResult<'_>> = reports
         .iter()
@@ -60,7 +60,7 @@ fn page_of(reports: &[Report]) -> Page {
     run(&results, &origin("nofrag run all"))
 }
 
-/// One saved result of each scenario that has one.
+/// Returns one saved result of each scenario that has one.
 fn everything() -> Vec<Report> {
     let folders = [
         "vm-map-ram-2015/2026-11-21-default",

@@ -52,6 +52,7 @@ impl Watch {
 /// Counts of a load; the watcher reads them while the load goes on.
 #[derive(Debug, Default)]
 struct Tally {
+    /// Number of allocations, frees and moves.
     operations: AtomicU64,
     /// Contents that were read and found as written.
     verified: AtomicU64,

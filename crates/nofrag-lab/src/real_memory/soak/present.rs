@@ -5,7 +5,7 @@ use super::sampler::{AREAS, DESCRIPTORS, PROCESS, RESIDENT};
 use crate::report::{Measurement, Report};
 use nofrag_show::{Cell, Section, cells, count, table_of};
 
-/// All sections of a soak's report.
+/// Returns all sections of a soak's report.
 pub(in super::super) fn sections(report: &Report) -> Vec<Section> {
     let process = report.measurement(PROGRAM, PROCESS);
     let charts =

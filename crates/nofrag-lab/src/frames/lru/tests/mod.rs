@@ -386,13 +386,13 @@ fn kswapd_rests_above_the_high_mark() {
     check(501, 1);
 }
 
-/// A file of a stretch.
+/// Reads a file of a stretch.
 fn read(folder: &Path, name: &str) -> String {
     let file = File::open(folder.join(format!("{name}.zst"))).unwrap();
     std::io::read_to_string(zstd::Decoder::new(file).unwrap()).unwrap()
 }
 
-/// The stretches, where they are in this checkout.
+/// Returns the stretches, where they are in this checkout.
 fn stretches() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let Ok(found) = root.join("data/kernel-states").read_dir() else {
