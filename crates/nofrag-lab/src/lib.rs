@@ -1,4 +1,4 @@
-//! Scenarios that replay a published comparison, and what surrounds them.
+//! Scenarios that replay a published comparison, and their tools.
 //!
 //! A *scenario* belongs to one document. It runs the document's programs under several *designs* (presets of the same
 //! engine), in one process, turn by turn, and returns a [`Report`]: measurements, the published figures beside them as
@@ -7,9 +7,8 @@
 //!
 //! Three rules keep the figures honest.
 //!
-//! 1. **Counts before times.** What is counted (steps, fits, objects) depends on the seed alone and is compared
-//!    exactly. What is timed depends on the machine: it is shown as median and range, and published times are compared
-//!    as ratios only.
+//! 1. **Counts before times.** Counts (steps, fits, objects) depend on the seed alone and are compared exactly. Times
+//!    depend on the machine: they are shown as median and range, and published times are compared as ratios only.
 //! 2. **Designs take turns.** Each repetition runs every design once, in an order that rotates, so that a slow minute
 //!    of the host falls on all of them.
 //! 3. **The lab distrusts itself.** Few repetitions, a wide range and overlapping ranges become notes of the report,

@@ -47,7 +47,6 @@ pub struct Report {
 pub struct Skipped {
     /// A program, a design, or another name that the scenario declares.
     pub what: String,
-    /// The host's answer.
     pub why: String,
 }
 

@@ -286,12 +286,7 @@ pub enum RunError {
     },
     /// A design failed where it must not.
     #[error("{design} failed in {program}: {why}")]
-    Engine {
-        design: String,
-        program: String,
-        /// The engine's error.
-        why: String,
-    },
+    Engine { design: String, program: String, why: String },
 }
 
 /// Listener to the progress of a long run.

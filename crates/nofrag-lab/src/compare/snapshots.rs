@@ -1,4 +1,4 @@
-//! Snapshots: what is free in which blocks, the types of pageblocks, and what memory is used for.
+//! Snapshots: free blocks by order, the types of pageblocks, and the uses of memory.
 
 use std::collections::BTreeSet;
 
@@ -71,7 +71,7 @@ fn zone_rows(zone: &ZoneName, sides: &[&Snapshot<'_>]) -> Vec<Row> {
     let orders = buddy.iter().flatten().map(|blocks| blocks.blocks.len()).max().unwrap_or(0);
     for order in 0..orders {
         let blocks = buddy.each(|blocks| (*blocks)?.blocks.get(order).map(|&count| count as f64));
-        // Small blocks are neither good nor bad; blocks of a pageblock are what huge pages are made of.
+        // Small blocks are neither good nor bad; huge pages are made of blocks as large as a pageblock.
         let whole = sides.iter().all(|side| order >= side.pageblock_order() as usize);
         let better = if whole { More } else { Neither };
         rows.push(Row::new(format!("free blocks of order {order}"), Count, better, blocks));

@@ -58,8 +58,8 @@ impl Moment {
 }
 
 impl Subject {
-    /// Opens what `name` names: a file of JSON that `nofrag replay --json` wrote, a folder with the files of a
-    /// snapshot, `FILE@start` or `FILE@end` for a snapshot of a recording, or a recording of any kind that
+    /// Opens the subject that `name` means: a file of JSON that `nofrag replay --json` wrote, a folder with the files
+    /// of a snapshot, `FILE@start` or `FILE@end` for a snapshot of a recording, or a recording of any kind that
     /// [`trace::open`] opens.
     ///
     /// # Errors

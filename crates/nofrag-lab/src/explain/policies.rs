@@ -1,7 +1,7 @@
 //! Policies that avoid a failure: by their rules where nothing was recorded, by a replay where requests were.
 //!
-//! A report shows one moment. Whether a policy would have kept large blocks together depends on what happened before
-//! it, so that the rules say at most that it works against the cause. Only decisions of the moment itself are certain:
+//! A report shows one moment. Whether a policy would have kept large blocks together depends on earlier requests, so
+//! that the rules say at most that it works against the cause. Only decisions of the moment itself are certain:
 //! watermarks, boosts, and whether types may be mixed.
 
 use nofrag::page::{Choice, Fixes, FragmentationPolicy, RequestFlags, Spread};

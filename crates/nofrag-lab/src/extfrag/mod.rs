@@ -1,6 +1,6 @@
 //! `extfrag-2018`: Gorman's "Fragmentation avoidance improvements", with its predecessors and successors.
 //!
-//! Memory is grouped into pageblocks by what can be done with their pages. When the lists of one type are empty, a
+//! Memory is grouped into pageblocks by the treatment that their pages allow. When the lists of one type are empty, a
 //! request takes from another type's, and each time that is less than a whole block, types mix: an *external
 //! fragmentation event*. Later no huge page can be had there. The five patches of 2018 look in another zone first,
 //! reclaim more after an event, and (the fifth, never merged) wait rather than mix.

@@ -584,6 +584,7 @@ fn silent(view: View<'_>) -> Option<Section> {
     )
 }
 
+/// Shows the waits of patch 5.
 fn stalls(view: View<'_>, figures: &Gorman2018) -> Option<Section> {
     let row = |(_, case): &(Program, Case)| {
         let row = view.row(case, ALL_FIVE)?;

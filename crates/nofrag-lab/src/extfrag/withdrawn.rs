@@ -1,7 +1,7 @@
 //! Withdrawn results of this scenario. [`crate::kernels`] sets the simulation beside kernels' runs.
 //!
 //! The document judges the order of its own trees: 4.20 and the patches, in events. Nothing that was published judges
-//! later presets and ours. Under the same workload the simulation reproduces some of what kernels count and not the
+//! later presets and ours. Under the same workload the simulation reproduces some of the kernels' counts and not the
 //! rest, so huge pages, reclaim and the events of later presets are shown, marked, and not judged.
 
 use super::catalogue::Program;

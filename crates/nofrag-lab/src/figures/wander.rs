@@ -69,7 +69,6 @@ pub struct Leakme4 {
     pub direction: Ends,
     /// The kernel that was run, if one was.
     pub kernel: Option<String>,
-    /// Number of areas.
     pub count: u64,
     /// The areas; empty where only their number is known.
     #[serde(default)]
@@ -88,7 +87,6 @@ pub struct Repeated {
     pub bytes: u64,
     /// Distance from start to start.
     pub step: u64,
-    /// Number of areas.
     pub times: u64,
 }
 

@@ -454,7 +454,7 @@ mod tests {
     #[test]
     fn a_count_agrees_within_a_factor_of_2_and_if_it_is_no_wider() {
         use Agreement::{Agrees, Differs};
-        // 50 to 400 is what may be.
+        // Values from 50 to 400 are allowed.
         for ours in [[50.0, 50.0], [10.0, 50.0], [400.0, 500.0], [100.0, 450.0], [10.0, 360.0]] {
             check_agreement([100.0, 200.0], ours, Agrees);
         }

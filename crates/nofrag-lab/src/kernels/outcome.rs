@@ -164,7 +164,6 @@ pub enum Between {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Fitted {
     pub name: Cow<'static, str>,
-    /// The fitted value.
     pub value: f64,
     /// The meaning of the parameter.
     pub what: Cow<'static, str>,

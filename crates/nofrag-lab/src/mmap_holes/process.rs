@@ -1,4 +1,4 @@
-//! A process under test: an address space, what stands in it from the beginning, and a tally.
+//! A process under test: an address space, its first areas, and a tally.
 
 use std::collections::BTreeMap;
 
@@ -191,7 +191,7 @@ impl Process {
         self.tally.peak_areas = self.tally.peak_areas.max(areas);
     }
 
-    /// Forgets what was counted so far.
+    /// Forgets the counts so far.
     pub(super) fn forget(&mut self) {
         self.tally = Tally::default();
     }

@@ -118,8 +118,8 @@ fn kind(kernel: &Kernel) -> Kind {
 const LIMIT_SLOTS: usize = 500;
 const LIMIT_OPERATIONS: u64 = 50_000;
 
-/// Limits of areas up to which a process is filled: whole lists of so many areas are read a hundred times, and each
-/// area costs the kernel memory.
+/// Limits of areas up to which a process is filled: whole lists of that length are read a hundred times, and each area
+/// costs the kernel memory.
 const CROWDED: RangeInclusive<usize> = 10 * LIMIT_SLOTS..=1 << 17;
 
 /// Checks that a process may be filled with as many areas as it may have.

@@ -68,7 +68,6 @@ pub(super) struct Mismatch {
     pub(super) model: String,
     /// Number of the process's areas at that moment.
     pub(super) areas: usize,
-    /// Areas around the address.
     pub(super) around: BTreeSet<(u64, u64)>,
 }
 

@@ -122,7 +122,7 @@ impl EventSink for Attempts {
     }
 }
 
-/// The way in which a mapping was had.
+/// Tells whether a mapping was had at once, or after a purge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Had {
     AtOnce,

@@ -32,7 +32,6 @@ pub(super) struct Plan {
 /// Emulated CPUs of the space of a single-threaded program; fixed, so that counts are the same on every machine.
 pub(super) const EMULATED_CPUS: usize = 2;
 
-/// Results of a plan.
 pub(super) struct Compared {
     pub(super) measurements: Vec<Measurement>,
     /// Single-threaded rows whose repetitions, which use the same seed, gave different counts.

@@ -107,7 +107,6 @@ pub(crate) enum Detail {
     Elapsed,
 }
 
-/// Results of the loops.
 #[derive(Debug, Default)]
 pub(crate) struct Sample {
     pub(crate) elapsed_ns: f64,

@@ -84,8 +84,8 @@ impl Costs {
 
 impl Lines {
     /// Returns the number of lines. The busy areas of 64 CPUs are a red-black tree of about a hundred nodes, of which a
-    /// change visits seven, its own and what it balances. The index of blocks has 64 entries to a node, two or three
-    /// levels. Free areas are few, and found with their neighbours; lazy ones are few and merge with one.
+    /// change visits seven: its own and those that it balances. The index of blocks has 64 entries to a node, two or
+    /// three levels. Free areas are few, and found with their neighbours; lazy ones are few and merge with one.
     pub(super) fn of(self, kind: LockKind) -> u64 {
         match (self, kind) {
             (Lines::Alike(lines), _) => lines,
@@ -186,7 +186,6 @@ pub(super) fn run(space: &Space, size: Size) -> Result<Simulated, Failure> {
     Ok(Simulated { outcome, taken, in_unmaps, pairs, blocks_created })
 }
 
-/// The simulated machine.
 struct Blocks<'a> {
     space: &'a Space,
     size: Size,

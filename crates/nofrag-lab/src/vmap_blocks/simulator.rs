@@ -145,7 +145,7 @@ pub(super) fn simulate<M: Machine>(begins: &[u64], machine: &mut M) -> Result<Ou
         }
         match steps.pop_front() {
             None => {}
-            // The heap sifts once, which is most of what an operation costs here.
+            // The heap sifts once, which is the main cost of an operation here.
             Some(Step::Work(ns)) => *first = Reverse((now + ns, cpu)),
             Some(Step::Take(lock, site)) => {
                 let waits = !locks.entry(lock).or_default().take(now, cpu, site);

@@ -24,7 +24,6 @@ const READS_OF_A_FILE: u64 = 16;
 pub(super) struct Job {
     pub(super) folder: PathBuf,
     pub(super) files: u64,
-    /// Number of the thread.
     pub(super) number: u64,
     pub(super) seed: u64,
 }

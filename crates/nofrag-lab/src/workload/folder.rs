@@ -50,7 +50,7 @@ impl WorkFolder {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => None,
             Err(error) => return Err(not_made(dir, error)),
         };
-        // From here on dropping the value removes what was made.
+        // From here on dropping the value removes the folders that were made.
         let above = if parent.is_some() { WITH_ABOVE } else { "" };
         let mut folder = WorkFolder { path: PathBuf::new(), parent, removed: true, lock: None };
         let own = std::process::id();
