@@ -25,10 +25,10 @@ const FOLDER: &str = "results/campaign";
 /// Parts of the campaign to run, and for how long.
 #[derive(Debug, Args)]
 pub(crate) struct Request {
-    /// How long to go on, in minutes; a slice that has begun is ended. With 0 the sums alone are written
+    /// Time to go on, in minutes; a slice that has begun is ended. With 0 the sums alone are written
     #[arg(long = "for", value_name = "MINUTES", default_value_t = 20)]
     minutes: u64,
-    /// How long a slice is, in seconds
+    /// Length of a slice, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     slice: u64,
     /// Only these parts

@@ -59,7 +59,7 @@ enum Task {
     Counts(counts::Request),
     /// Run each fuzz target for a while; fails if a target crashes or the canary survives
     Fuzz {
-        /// How long each target runs
+        /// Seconds that each target runs
         #[arg(long, default_value_t = 60)]
         seconds: u64,
         /// Build with little optimisation: for a look at whether they hold at all
@@ -68,7 +68,7 @@ enum Task {
     },
     /// Run what touches memory, what threads share and what reads files of strangers under a sanitizer or Miri
     Deep {
-        /// What looks for faults
+        /// The tool that looks for faults
         finder: deep::Finder,
         /// Only tests that have one of these in their names
         filters: Vec<String>,

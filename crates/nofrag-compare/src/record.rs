@@ -6,7 +6,7 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Group {
-    /// Whether each contestant is right, and what it can do.
+    /// The correctness and abilities of each contestant.
     Verify,
     /// Time per operation of random replacements.
     Speed,

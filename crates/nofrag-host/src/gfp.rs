@@ -11,7 +11,7 @@ use crate::trace::FlagTable;
 /// One flag of a request, as far as it decides where pages come from and what happens when no page is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-#[allow(missing_docs, reason = "each is `__GFP_` and its name")]
+// Each is `__GFP_` and its name.
 #[non_exhaustive]
 pub enum GfpFlag {
     Dma,

@@ -57,13 +57,13 @@ pub(crate) struct Request {
     /// Make the runs that --only names anew, also where they are there
     #[arg(long, requires = "only")]
     again: bool,
-    /// How many guests run at a time; each emulates 2 CPUs
+    /// Number of guests that run at a time; each emulates 2 CPUs
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
     jobs: u8,
     /// Where the rows are, one file for each run
     #[arg(long, value_name = "DIR", default_value = "data/guests-2018")]
     out: PathBuf,
-    /// How many minutes a guest of 1 GiB may take; larger ones have more in proportion
+    /// Minutes that a guest of 1 GiB may take; larger ones have more in proportion
     #[arg(long, value_name = "MINUTES", default_value_t = 20)]
     limit: u64,
 }

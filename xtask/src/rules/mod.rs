@@ -2,6 +2,7 @@
 
 mod decisions;
 mod dependencies;
+mod docs;
 mod extremes;
 mod folders;
 mod functions;
@@ -29,6 +30,7 @@ const RULES: &[fn(&Tree) -> Vec<Finding>] = &[
     crate::campaign::check,
     crate::results::check,
     decisions::check,
+    docs::check,
     extremes::check,
     folders::check,
     functions::check,

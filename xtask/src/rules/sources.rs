@@ -21,11 +21,11 @@ type Anchor<'a> = (&'a str, &'a str);
 /// Where an anchor stands.
 struct Place {
     line: usize,
-    /// It is alone on its line, so that it names the section that begins there.
+    /// The anchor is alone on its line, so that it names the section that begins there.
     is_section: bool,
 }
 
-/// What a text names of a file of sources.
+/// A rule of a file of sources that a text names.
 struct Citation<'a> {
     name: &'a str,
     id: Option<&'a str>,

@@ -19,7 +19,7 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PageFlags(pub u64);
 
-#[allow(missing_docs, reason = "the names are the kernel's: admin-guide/mm/pagemap")]
+// The names are the kernel's: admin-guide/mm/pagemap.
 impl PageFlags {
     pub const LOCKED: PageFlags = PageFlags(1);
     pub const REFERENCED: PageFlags = PageFlags(1 << 2);

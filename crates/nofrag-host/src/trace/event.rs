@@ -47,7 +47,7 @@ pub enum BulkMoment {
 
 /// An event with its fields by name, for the kinds that a replay acts on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the fields have the kernel's names; see its `format` files")]
+// The fields have the kernel's names; see its `format` files.
 #[non_exhaustive]
 pub enum View {
     PageAlloc {

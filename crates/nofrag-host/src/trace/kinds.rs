@@ -8,7 +8,7 @@ pub const MAX_FIELDS: usize = 8;
 /// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
-#[allow(missing_docs, reason = "each is a tracepoint; the table below names it")]
+// Each is a tracepoint; the table below names it.
 #[non_exhaustive]
 pub enum EventKind {
     PageAlloc,
