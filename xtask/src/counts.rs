@@ -2,9 +2,8 @@
 //!
 //! A count by callgrind repeats to a few in ten thousand on a busy machine, where nanoseconds do not; it depends on the
 //! compiler, whose name stands beside the limits, and on the profile, which is that of what is handed out. Rows and
-//! limits are in `counts.toml`; the programs are examples of the crates.
+//! limits are in `counts.toml`; the program is the example `pairs` of nofrag-compare.
 
-use std::collections::BTreeSet;
 use std::num::NonZero;
 use std::path::Path;
 use std::process::Command;
@@ -40,9 +39,7 @@ struct Counts {
 #[serde(deny_unknown_fields)]
 struct Row {
     name: String,
-    /// Package and example, with a space between.
-    program: String,
-    /// Arguments, in which `PAIRS` stands for the number of pairs.
+    /// Arguments of the program, in which `PAIRS` stands for the number of pairs.
     arguments: Vec<String>,
     few: u64,
     many: u64,
@@ -73,7 +70,7 @@ pub(crate) fn run(root: &Path, request: &Request) -> anyhow::Result<bool> {
     let path = root.join(FILE);
     let text = std::fs::read_to_string(&path).with_context(|| FILE.to_owned())?;
     let known: Counts = toml::from_str(&text).with_context(|| FILE.to_owned())?;
-    build(root, &known.row)?;
+    build(root)?;
     let compiler = compiler()?;
     if compiler != known.compiler {
         println!("limits are for {}, this is {compiler}", known.compiler);
@@ -125,20 +122,12 @@ fn with_limits(text: &str, compiler: &str, counts: &[f64]) -> String {
     lines.collect()
 }
 
-fn build(root: &Path, rows: &[Row]) -> anyhow::Result<()> {
-    let programs: BTreeSet<&str> = rows.iter().map(|row| row.program.as_str()).collect();
+fn build(root: &Path) -> anyhow::Result<()> {
     let mut command = Command::new("cargo");
-    command.arg("build").args(PROFILE).current_dir(root);
-    for program in programs {
-        let (package, example) = split(program)?;
-        command.args(["-p", package, "--example", example]);
-    }
-    ensure!(command.status().context("cargo")?.success(), "the programs could not be built");
+    command.args(["build", "-p", "nofrag-compare", "--example", "pairs"]).args(PROFILE);
+    let built = command.current_dir(root).status().context("cargo")?.success();
+    ensure!(built, "the program could not be built");
     Ok(())
-}
-
-fn split(program: &str) -> anyhow::Result<(&str, &str)> {
-    program.split_once(' ').with_context(|| format!("{program:?} is no package and example"))
 }
 
 fn compiler() -> anyhow::Result<String> {
@@ -176,14 +165,13 @@ fn count(root: &Path, row: &Row) -> anyhow::Result<f64> {
 
 /// Counts the instructions of the whole program.
 fn total(root: &Path, row: &Row, pairs: u64) -> anyhow::Result<u64> {
-    let (_, example) = split(&row.program)?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), Into::into);
     let pairs = pairs.to_string();
     let arguments =
         row.arguments.iter().map(|word| if word == "PAIRS" { pairs.as_str() } else { word });
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
-        .arg(target.join(BUILT).join("examples").join(example))
+        .arg(target.join(BUILT).join("examples/pairs"))
         .args(arguments)
         .output()
         .context("valgrind is not there; the package is called valgrind")?;
@@ -230,7 +218,6 @@ mod tests {
     fn the_file_is_sound() {
         let counts: Counts = toml::from_str(include_str!("counts.toml")).unwrap();
         for row in &counts.row {
-            split(&row.program).unwrap();
             assert!(row.few < row.many && row.limit > 0.0, "{}", row.name);
             assert_eq!(row.arguments.iter().filter(|word| *word == "PAIRS").count(), 1);
         }

@@ -40,7 +40,7 @@ const TABLE: &[Row] = &[
         ours: &["nofrag", "nofrag-backing", "nofrag-host", "nofrag-lab", "nofrag-show"],
         others: Others::Any,
     },
-    Row { krate: "nofrag-compare", ours: &["nofrag"], others: Others::Any },
+    Row { krate: "nofrag-compare", ours: &["nofrag", "nofrag-backing"], others: Others::Any },
     Row { krate: "nofrag-capi", ours: &["nofrag", "nofrag-backing"], others: Others::Any },
     Row { krate: "nofrag-python", ours: &["nofrag", "nofrag-backing"], others: Others::Any },
     Row {

@@ -1,24 +1,12 @@
-//! Pairs of allocate and free under one preset, to be counted by an instruction profiler.
-//!
-//! Run twice with different loop counts and divide the difference of the totals by the difference of the loops: the
-//! cost of setting up cancels out.
-//!
-//! ```text
-//! cargo build -p nofrag --release --example vmap_pairs
-//! for loops in 20000 120000; do
-//!     valgrind --tool=callgrind --callgrind-out-file=/dev/null \
-//!         target/release/examples/vmap_pairs nofrag fix_size $loops 2>&1 | grep Collected
-//! done
-//! ```
+//! An allocation and a free of a virtual area under one preset.
 
-#![allow(clippy::disallowed_types)] // an example has the standard library
-
+use crate::{Outcome, Random, note_alias, timed};
+use clap::ValueEnum;
 use nofrag::cpu::{CpuId, CpuSet};
 use nofrag::ranges::Span;
 use nofrag::units::Vpn;
 use nofrag::vmap::{AreaRequest, CpuHandle, VmapConfig, VmapPolicy, VmapSpace};
 use std::hint::black_box;
-use std::process::ExitCode;
 
 /// 32 TiB, the vmalloc range of x86-64 with four levels of page tables.
 const SPACE_PAGES: u64 = 1 << 33;
@@ -26,15 +14,19 @@ const SPACE_PAGES: u64 = 1 << 33;
 /// Number of areas that the test module makes on two CPUs: `fls(2) * 32 MiB`, in pages.
 const FULL_FIT_AREAS: usize = 16_384;
 
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        ((u128::from(self.0) * u128::from(bound)) >> 64) as u64
-    }
+/// `fix-size` to `long-busy-hole` are those of the kernel's test module; a loop of the last is two pairs.
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum Workload {
+    FixSize,
+    RandomSize,
+    FixAlign,
+    FullFit,
+    LongBusyHole,
+    Churn,
+    Purge,
+    Handle,
+    TwoThreads,
+    TwoChurns,
 }
 
 struct Bench {
@@ -128,7 +120,7 @@ fn by_threads(space: &VmapSpace, loops: u64, live: usize, sizes: u64) {
     std::thread::scope(|scope| {
         for cpu in space.cpus().iter() {
             scope.spawn(move || {
-                let mut random = Random(0x9e37_79b9_7f4a_7c15 + u64::from(cpu.id()));
+                let mut random = Random(Random::SEED + u64::from(cpu.id()));
                 let mut next = || AreaRequest::new(1 + random.below(sizes));
                 let alloc = |request| space.alloc(cpu, &request).expect("the space is roomy").start;
                 let mut areas: Vec<Vpn> = (0..live).map(|_| alloc(next())).collect();
@@ -149,61 +141,28 @@ fn by_handle(handle: &mut CpuHandle<'_>, loops: u64) {
     }
 }
 
-fn run(preset: &str, workload: &str, loops: u64) -> Result<(), Box<dyn std::error::Error>> {
+pub(crate) fn run(preset: &str, workload: Workload, loops: u64) -> Outcome {
     let asked = preset;
     let preset = VmapPolicy::preset(asked)?;
-    if preset.name != asked {
-        println!("{asked} was asked for: {} is what runs", preset.name);
-    }
+    note_alias(asked, preset.name);
     let cpus = CpuSet::first(2)?;
     let cpu = cpus.by_rank(0).ok_or("the set has two CPUs")?;
     let span = Span::sized(0x1000, SPACE_PAGES)?;
     let space = VmapSpace::new(VmapConfig { span, cpus, policy: preset.policy }, (), ())?;
-    let mut bench = Bench { space, cpu, random: Random(0x9e37_79b9_7f4a_7c15) };
-    match workload {
-        "fix_size" => (0..loops).for_each(|_| bench.pair(1, 1)),
-        "random_size" => bench.random_size(loops),
-        "fix_align" => (0..loops).for_each(|_| bench.pair(5, 8)),
-        "full_fit" => bench.full_fit(loops),
-        "long_busy_hole" => bench.long_busy_hole(loops),
-        "churn" => bench.churn(loops),
-        "purge" => bench.purge(loops),
-        "two_threads" => by_threads(&bench.space, loops, 1, 1),
-        "two_churns" => by_threads(&bench.space, loops, 7_500, 100),
-        "handle" => by_handle(&mut bench.space.cpu(cpu)?, loops),
-        other => return Err(format!("no workload {other}").into()),
-    }
-    let counters = bench.space.counters();
-    println!(
-        "{} {workload}: {} pairs, {:.2} locked operations per pair, {} conflicts, {} pool hits, \
-         {} holds of at most {} areas, {} search steps",
-        preset.name,
-        counters.frees,
-        counters.locked_operations() as f64 / counters.frees.max(1) as f64,
-        counters.locks.total().conflicts,
-        counters.pools.hits,
-        counters.purge.holds,
-        counters.purge.max_areas_per_hold,
-        counters.ranges.steps,
-    );
-    Ok(())
-}
-
-fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().collect();
-    let [_, preset, workload, loops] = &arguments[..] else {
-        eprintln!(
-            "usage: vmap_pairs PRESET WORKLOAD LOOPS, where WORKLOAD is fix_size, random_size, fix_align, full_fit, \
-             long_busy_hole, churn, purge, handle, two_threads or two_churns"
-        );
-        return ExitCode::from(2);
-    };
-    let outcome = loops.parse().map_err(Into::into).and_then(|n| run(preset, workload, n));
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            eprintln!("vmap_pairs: {why}");
-            ExitCode::FAILURE
+    let mut bench = Bench { space, cpu, random: Random(Random::SEED) };
+    timed(loops, || {
+        match workload {
+            Workload::FixSize => (0..loops).for_each(|_| bench.pair(1, 1)),
+            Workload::RandomSize => bench.random_size(loops),
+            Workload::FixAlign => (0..loops).for_each(|_| bench.pair(5, 8)),
+            Workload::FullFit => bench.full_fit(loops),
+            Workload::LongBusyHole => bench.long_busy_hole(loops),
+            Workload::Churn => bench.churn(loops),
+            Workload::Purge => bench.purge(loops),
+            Workload::TwoThreads => by_threads(&bench.space, loops, 1, 1),
+            Workload::TwoChurns => by_threads(&bench.space, loops, 7_500, 100),
+            Workload::Handle => by_handle(&mut bench.space.cpu(cpu)?, loops),
         }
-    }
+        Ok(())
+    })
 }

@@ -1,0 +1,39 @@
+//! A free and a lowest fit on a range allocator of one design.
+
+use crate::{Outcome, Random, timed};
+use clap::ValueEnum;
+use nofrag::ranges::{AlignRule, Config, Index, RangeAllocator, Request, Span};
+use std::hint::black_box;
+
+/// Number of live ranges.
+const LIVE: usize = 15_000;
+
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum Design {
+    Wide,
+    Tree,
+    Scan,
+}
+
+pub(crate) fn run(design: Design, pairs: u64) -> Outcome {
+    let index = match design {
+        Design::Wide => Index::WideBlocks,
+        Design::Tree => Index::AugmentedTree(AlignRule::PaddedUnlessExact),
+        Design::Scan => Index::CachedScan,
+    };
+    let mut allocator = RangeAllocator::new(Config { index, ..Config::default() });
+    allocator.add_span(Span::sized(0x1000, 1 << 33)?)?;
+    let mut random = Random(Random::SEED);
+    let mut live = Vec::with_capacity(LIVE);
+    for _ in 0..LIVE {
+        live.push(allocator.alloc(&Request::new(1 + random.below(100)))?);
+    }
+    timed(pairs, || {
+        for _ in 0..pairs {
+            let at = random.below(LIVE as u64) as usize;
+            allocator.free(black_box(live[at]))?;
+            live[at] = allocator.alloc(black_box(&Request::new(1 + random.below(100))))?;
+        }
+        Ok(())
+    })
+}
