@@ -77,7 +77,6 @@ mod handle;
 mod laws;
 mod lease;
 mod lock;
-pub mod measure;
 mod owner;
 mod pool;
 mod pressure;

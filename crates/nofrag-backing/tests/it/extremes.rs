@@ -4,7 +4,6 @@ use nofrag::cpu::CpuSet;
 use nofrag::mmap::Protection;
 use nofrag::page::Migratetype;
 use nofrag::units::{Order, PageCount, Pfn, Vpn};
-use nofrag_backing::arena::measure::{self as arena_measure, Beside, Touch, Way, Work};
 use nofrag_backing::arena::{Arena, Config, OwnerId, Owners, Purge, ReserveError, Run};
 use nofrag_backing::backend::measure::{Peer, adjacent_maps, collapses, punches, scattered_purges};
 use nofrag_backing::backend::{
@@ -226,30 +225,6 @@ fn what_is_measured() {
         assert!(adjacent_maps(pages).is_err() && collapses(pages).is_err(), "{pages:#x}");
     }
     assert!(adjacent_maps(0).is_err() && collapses(0).is_err());
-    let work = Work::spec(1, Touch::First);
-    for most_pages in [1 << 52, (1 << 52) + 1, u64::MAX - 1, u64::MAX] {
-        for way in [Way::System, Way::Shared, Way::Held] {
-            for seed in [0, 1, u64::MAX] {
-                assert!(arena_measure::churn(way, Work { most_pages, seed, ..work }).is_err());
-            }
-        }
-        assert!(arena_measure::areas(most_pages, 1, 1).is_err());
-        assert!(arena_measure::areas(1, most_pages, 1).is_err());
-    }
-    for nothing in
-        [Work { runs: 0, ..work }, Work { live: 0, ..work }, Work { most_pages: 0, ..work }]
-    {
-        assert!(arena_measure::churn(Way::Shared, nothing).is_err());
-        assert!(arena_measure::latency(Beside::Waves, nothing).is_err());
-        assert!(arena_measure::steady(Way::Shared, 1, nothing).is_err());
-    }
-    assert!(arena_measure::areas(0, 1, 1).is_err() && arena_measure::areas(1, 0, 1).is_err());
-    for runs in [u64::MAX - 1, u64::MAX] {
-        assert!(arena_measure::latency(Beside::Waves, Work { runs, ..work }).is_err());
-    }
-    for threads in [0, u32::MAX - 1, u32::MAX] {
-        assert!(arena_measure::waves(Way::Shared, threads, work).is_err());
-    }
 }
 
 #[test]
