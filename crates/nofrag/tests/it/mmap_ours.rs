@@ -4,7 +4,10 @@
 use crate::mmap_support::{
     HUGE, LEAKME4_STATIC, Leakme, MEMORY, MIB, Mix, Process, RandomMix, XorShift, opaque,
 };
-use nofrag::mmap::{AreaFlags, Direction, Layout, MapFlags, Placement, WindowChoice};
+use nofrag::mmap::{
+    AddressSpace, AreaFlags, Direction, Layout, MapFlags, Placement, Protection, SpaceConfig,
+    WindowChoice,
+};
 use nofrag::ranges::Span;
 use nofrag::units::{PageCount, Vpn};
 
@@ -415,4 +418,27 @@ fn a_wish_for_another_window_is_kept() {
         start.0 % (4 * HUGE) == 1 && start.0 > (0x7fff_f7ff_f000 >> 12) - 8 * HUGE,
         "{start:?}"
     );
+}
+
+/// Maps a hundred stacks, with guards by `mprotect` or by page tables, and checks the number of areas and of guards.
+fn check_stacks(guard: impl Fn(&mut AddressSpace, Vpn), areas: usize, guards: usize) {
+    let layout = window(1 << 24, 100 * 8 * MIB);
+    let mut space = AddressSpace::new(SpaceConfig::new(layout, Placement::ExactAligned));
+    for _ in 0..100 {
+        let start = space.map(PageCount(8 * MIB), MEMORY, None, MapFlags::default()).unwrap();
+        guard(&mut space, start);
+        // A thread writes to its stack before the next one starts.
+        space.touch(Vpn(start.0 + 8 * MIB - 1), PageCount(1)).unwrap();
+    }
+    assert_eq!((space.area_count(), space.guard_share().areas), (areas, guards));
+}
+
+/// A guard by `mprotect` costs an area, and keeps its stack from merging; one in page tables costs nothing.
+#[test]
+fn guards_in_page_tables_cost_no_area() {
+    let protect = |space: &mut AddressSpace, guard| {
+        space.protect(guard, PageCount(1), Protection::NONE).unwrap();
+    };
+    check_stacks(protect, 200, 100);
+    check_stacks(|_, _| (), 1, 0);
 }
