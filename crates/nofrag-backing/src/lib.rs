@@ -1,5 +1,20 @@
 //! Numbers that become memory.
 //!
+//! | you want | take |
+//! |---|---|
+//! | runs of pages for a runtime, a database or a pool, by thread | [`arena::Arena`] |
+//! | page frames that you place yourself: guest memory, a page cache | [`frames::Frames`] |
+//! | contiguous addresses over scattered frames | [`mapped::Mapped`] |
+//! | memory that becomes contiguous while it is used | [`moving::LiveArea`], [`moving::Mover`] |
+//! | a buffer that grows and is never copied | [`shapes::GrowableBuffer`] |
+//! | a ring whose messages are never split | [`shapes::ring`](shapes::ring()) |
+//! | many equal memories with guards, in one mapping | [`shapes::SlotPool`] |
+//! | a range of addresses of your own, with protections inside it | [`reservation::Reservation`] |
+//!
+//! ```
+#![doc = include_str!("../examples/first_arena.rs")]
+//! ```
+//!
 //! The core hands out numbers and never touches the memory that they name. This crate does: it is the only one of the
 //! workspace that maps, protects and unmaps, and so the only one with `unsafe`. Each block is one operation, and its
 //! comment names the check that makes it sound.
@@ -42,8 +57,3 @@ mod sys;
 pub mod threads;
 mod worker;
 mod zeroed;
-
-/// The examples on the crate's page.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;

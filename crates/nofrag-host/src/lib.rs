@@ -1,5 +1,20 @@
 //! Reads a Linux host, live or captured: pure parsers, snapshots, findings. It prints nothing.
 //!
+//! | you want | take |
+//! |---|---|
+//! | the reasons of failed requests, from a log | [`failure::parse`] |
+//! | the vmalloc space: its holders, its holes, what would still fit | [`vmalloc::survey`] |
+//! | the areas of a process, and the room below its limit | [`process::survey`] |
+//! | the whole machine at once | [`machine::survey`] |
+//! | the same for a captured folder | [`source::Root`] |
+//! | a host over time, for a screen or for Prometheus | [`watch::Watch`], [`metrics`] |
+//! | a recording of the page allocator's events | [`record`], [`recording`] |
+//! | the events in a trace that another tool made | [`trace`] |
+//!
+//! ```
+#![doc = include_str!("../examples/first_report.rs")]
+//! ```
+//!
 //! Layers, bottom to top, each with the reason why it stands there:
 //!
 //! * [`vmallocinfo`], [`proc_maps`], [`failure`] and [`fields`] turn bytes into values and touch no file, so that a
@@ -46,8 +61,3 @@ pub mod unhash;
 pub mod vmalloc;
 pub mod vmallocinfo;
 pub mod watch;
-
-/// Compiles and runs the examples of the crate's README.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;

@@ -1,5 +1,18 @@
 //! Scenarios that replay a published comparison, and their tools.
 //!
+//! | you want | take |
+//! |---|---|
+//! | a published comparison, replayed here | [`scenarios`], [`Scenario::run`] |
+//! | its report as text, as a page, as a folder | [`summary`], [`pages`], [`record`] |
+//! | saved results side by side | [`compare`] |
+//! | a recording of a host under other policies | [`replay`] |
+//! | the reason why a request failed, and the remedies | [`explain`] |
+//! | the load of Gorman 2018 on the running kernel | [`workload`] |
+//!
+//! ```
+#![doc = include_str!("../examples/first_run.rs")]
+//! ```
+//!
 //! A *scenario* belongs to one document. It runs the document's programs under several *designs* (presets of the same
 //! engine), in one process, turn by turn, and returns a [`Report`]: measurements, the published figures beside them as
 //! ratios, and *oracles*, which are claims that the run itself confirms or refutes. Nothing here prints; a report
@@ -57,8 +70,3 @@ pub use scenario::{Mode, Options, Progress, RunError, Scenario, scenarios};
 pub use vm_map_ram::VmMapRam2015;
 pub use vmap_areas::VmapAreas2019;
 pub use vmap_blocks::VmapBlocks2023;
-
-/// Compiles and runs the examples of the crate's README.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;

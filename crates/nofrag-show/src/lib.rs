@@ -1,5 +1,17 @@
 //! The results of nofrag, as people read them: text for a terminal, a page for a browser.
 //!
+//! | you want | take |
+//! |---|---|
+//! | a table, bars, a map of memory | [`Section`], [`table_of`] |
+//! | text for a terminal | [`text_for`] with a [`Look`], or [`text`] |
+//! | one HTML file that needs no other | [`page::Page`] |
+//! | a number with its unit | [`Quantity`], [`bytes_text`], [`duration_text`] |
+//! | a report of `nofrag-host` as text or page | [`host`] |
+//!
+//! ```
+#![doc = include_str!("../examples/first_table.rs")]
+//! ```
+//!
 //! A [`Section`] is a part of a result: lines, a table, bars, a course over time, a map of memory. [`text_for`] makes
 //! text of sections, at most [`COLUMNS`] wide, for a place with a [`Look`]; [`page`] makes of them, and of drawings
 //! that only a browser can show, one file that needs no other. [`host`] has both for the reports of `nofrag-host`.
@@ -36,8 +48,3 @@ pub use tone::Tone;
 
 /// The widest line of a text.
 pub const COLUMNS: u16 = 100;
-
-/// The examples on the crate's page.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;

@@ -1,5 +1,20 @@
 //! Allocators of number ranges that fight fragmentation.
 //!
+//! | you want | take |
+//! |---|---|
+//! | ranges of any numbers for one owner: device memory, slots, guest addresses | [`ranges::RangeAllocator`] |
+//! | an address space: places of mappings, partial unmapping, moves in two steps | [`mmap::AddressSpace`] |
+//! | page frames with migratetypes, watermarks, reclaim and compaction | [`page::PageAllocator`] |
+//! | virtual areas that CPUs share, and small mappings (needs locks: the feature `std` or `spin`) | `vmap::VmapSpace` |
+//! | the rules of a certain kernel, or ours, as a value | [`mmap::Placement`], [`page::FragmentationPolicy`] |
+//! | the events that Linux would trace | [`event`] |
+//! | a test that a structure is sound | [`check::Check`] |
+//! | the memory behind the numbers | the crate `nofrag-backing` |
+//!
+//! ```
+#![doc = include_str!("../examples/first_range.rs")]
+//! ```
+//!
 //! This crate hands out *numbers*: ranges of addresses, pages, slots. It never touches the memory that they name, has
 //! no clock, thread, file or random source, and runs without `std`. Time, CPU and seed are arguments, so every run
 //! replays.
@@ -27,8 +42,3 @@ mod sync;
 pub mod units;
 #[cfg(any(feature = "std", feature = "spin", loom))]
 pub mod vmap;
-
-/// The examples of README.md, run as tests.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;

@@ -1,18 +1,20 @@
 //! Memory for runtimes, databases and pools: one big reservation, blocks per owner, late purges in batches.
 //!
 //! ```
-//! use nofrag_backing::arena::{Arena, Config, OwnerId};
+//! use nofrag_backing::arena::{Arena, Config};
 //!
 //! let arena = Arena::reserve(256 << 20, Config::default())?;
-//! let run = arena.alloc(OwnerId(0), 16, 1)?; // 16 pages of 4 KiB, any alignment
+//! let mut owner = arena.owner(arena.here())?; // held by one thread: no lock for each call
+//! let run = owner.alloc(16, 1)?; // 16 pages of 4 KiB, any alignment
 //! let bytes = arena.pointer(run);
 //! // SAFETY: the run is 16 pages long and ours until it is freed.
 //! unsafe { bytes.write_bytes(1, 16 << 12) };
-//! arena.free(run)?; // from any thread; the pages stay, and the next 16 pages of this owner are these
-//! assert!(arena.free(run).is_err(), "a second free is refused");
+//! owner.free(run)?; // the pages stay, and the next 16 pages of this owner are these
+//! assert!(arena.free(run).is_err(), "a second free is refused, from whatever thread");
+//! drop(owner);
 //!
 //! // The same without `unsafe`: a lease is a slice of bytes, and ends when it is dropped.
-//! let mut lease = arena.lease(OwnerId(0), 4, 1)?;
+//! let mut lease = arena.lease(arena.here(), 4, 1)?;
 //! lease[0] = 1;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
