@@ -44,8 +44,8 @@ pub(crate) fn relax() {
 pub(crate) enum Rank {
     /// Held during a flush of the stale translations of blocks: one runs at a time.
     Aliases,
-    /// A CPU's arena: its blocks, as far as handing out slots goes.
-    Arena,
+    /// A CPU's stock: its blocks, as far as handing out slots goes.
+    Stock,
     /// A CPU's recycler: the slots that its blocks have got back.
     Recycler,
     /// Held during a purge: one runs at a time.

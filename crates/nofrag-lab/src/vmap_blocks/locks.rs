@@ -14,7 +14,7 @@ pub(super) enum LockKind {
     BlockQueue,
     Block,
     Cpu,
-    Arena,
+    Stock,
     Recycler,
 }
 
@@ -48,7 +48,7 @@ impl LockKind {
         LockKind::BlockQueue,
         LockKind::Block,
         LockKind::Cpu,
-        LockKind::Arena,
+        LockKind::Stock,
         LockKind::Recycler,
     ];
 
@@ -65,7 +65,7 @@ impl LockKind {
             LockKind::BlockQueue => "block queue",
             LockKind::Block => "block",
             LockKind::Cpu => "cpu",
-            LockKind::Arena => "arena",
+            LockKind::Stock => "arena", // as saved results have it
             LockKind::Recycler => "recycler",
         }
     }
@@ -84,7 +84,7 @@ impl LockKind {
             LockKind::BlockQueue
             | LockKind::Block
             | LockKind::Cpu
-            | LockKind::Arena
+            | LockKind::Stock
             | LockKind::Recycler => true,
         }
     }
@@ -101,7 +101,7 @@ impl LockKind {
             LockKind::BlockQueue => costs.block_queue,
             LockKind::Block => costs.block,
             LockKind::Cpu => costs.cpu,
-            LockKind::Arena => costs.arena,
+            LockKind::Stock => costs.stock,
             LockKind::Recycler => costs.recycler,
         }
     }
@@ -190,7 +190,7 @@ mod tests {
             &mut costs.block,
             &mut costs.block_queue,
             &mut costs.block_index,
-            &mut costs.arena,
+            &mut costs.stock,
             &mut costs.recycler,
         ];
         for (bit, field) in fields.into_iter().enumerate() {

@@ -373,7 +373,7 @@ impl Places {
             LockKind::Inbox
             | LockKind::BlockQueue
             | LockKind::Cpu
-            | LockKind::Arena
+            | LockKind::Stock
             | LockKind::Recycler => self.cpu,
         };
         Lock { kind, instance }

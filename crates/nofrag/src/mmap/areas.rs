@@ -9,8 +9,8 @@ use super::space::AreaRecord;
 use super::table::Table;
 use crate::check::Violation;
 use crate::ranges::{
-    Area, AreaIndex, Config, Finger, Fingers, FoundGap, GapPlace, GapRequest, OutOfMetadata, Place,
-    Removed, Span,
+    Area, AreaIndex, AreaPlace, Config, Finger, Fingers, FoundGap, GapPlace, GapRequest,
+    OutOfMetadata, Removed, Span,
 };
 use crate::units::{PageCount, Vpn};
 
@@ -43,26 +43,26 @@ impl Areas {
 
     /// Returns the lowest area that ends above `at`.
     #[inline]
-    pub(super) fn find(&self, at: u64) -> Option<Place> {
+    pub(super) fn find(&self, at: u64) -> Option<AreaPlace> {
         self.index.find(at)
     }
 
     /// Returns the highest area that starts below `end`.
     #[inline]
-    pub(super) fn find_below(&self, end: u64) -> Option<Place> {
+    pub(super) fn find_below(&self, end: u64) -> Option<AreaPlace> {
         self.index.find_below(end)
     }
 
-    pub(super) fn next(&self, place: Place) -> Option<Place> {
+    pub(super) fn next(&self, place: AreaPlace) -> Option<AreaPlace> {
         self.index.next(place)
     }
 
-    pub(super) fn previous(&self, place: Place) -> Option<Place> {
+    pub(super) fn previous(&self, place: AreaPlace) -> Option<AreaPlace> {
         self.index.previous(place)
     }
 
     /// Returns the highest area below `above`, which is the answer of [`find`](Self::find) for `at`.
-    pub(super) fn before(&self, above: Option<Place>, at: u64) -> Option<Place> {
+    pub(super) fn before(&self, above: Option<AreaPlace>, at: u64) -> Option<AreaPlace> {
         match above {
             Some(place) => self.index.previous(place),
             None => self.index.find_below(at),
@@ -70,22 +70,22 @@ impl Areas {
     }
 
     #[inline]
-    pub(super) fn span(&self, place: Place) -> Span {
+    pub(super) fn span(&self, place: AreaPlace) -> Span {
         self.index.span(place)
     }
 
     /// Returns the attributes of an area, relative to its address.
     #[inline]
-    pub(super) fn based(&self, place: Place) -> &Attributes {
+    pub(super) fn based(&self, place: AreaPlace) -> &Attributes {
         self.table.get(self.index.tag(place))
     }
 
-    pub(super) fn piece(&self, place: Place) -> Piece {
+    pub(super) fn piece(&self, place: AreaPlace) -> Piece {
         let Area { span, tag } = self.index.area(place);
         Piece { span, attributes: *self.table.get(tag) }
     }
 
-    pub(super) fn record(&self, place: Place) -> AreaRecord {
+    pub(super) fn record(&self, place: AreaPlace) -> AreaRecord {
         self.recorded(self.index.area(place))
     }
 
@@ -128,7 +128,7 @@ impl Areas {
     }
 
     /// Returns the area above a gap.
-    pub(super) fn above_gap(&self, gap: GapPlace) -> Option<Place> {
+    pub(super) fn above_gap(&self, gap: GapPlace) -> Option<AreaPlace> {
         self.index.above_gap(gap)
     }
 
@@ -181,7 +181,7 @@ impl Areas {
     }
 
     /// Returns those of the areas below and above a gap that `span`, which lies in the gap, touches.
-    fn touching(&self, gap: GapPlace, span: Span) -> (Option<Place>, Option<Place>) {
+    fn touching(&self, gap: GapPlace, span: Span) -> (Option<AreaPlace>, Option<AreaPlace>) {
         let (start, end) = self.index.gap_bounds(gap);
         let below = if start == span.start() { self.index.below_gap(gap) } else { None };
         let above = if end == span.end() { self.index.above_gap(gap) } else { None };
@@ -229,7 +229,7 @@ impl Areas {
 
     /// Lets an area grow over the area or range that it merges with. The area takes over its chain if it has none
     /// itself (docs/sources/mmap.md#bridge).
-    fn grow(&mut self, place: Place, span: Span, merged: &Attributes) {
+    fn grow(&mut self, place: AreaPlace, span: Span, merged: &Attributes) {
         let own = *self.based(place);
         let joined = own.joined_by(merged);
         if joined == own {
@@ -245,7 +245,7 @@ impl Areas {
         self.index.insert(Area { span, tag });
     }
 
-    pub(super) fn remove(&mut self, place: Place) {
+    pub(super) fn remove(&mut self, place: AreaPlace) {
         self.table.release(self.index.tag(place));
         self.index.remove(place);
     }
@@ -259,7 +259,7 @@ impl Areas {
     }
 
     /// Takes `gone` out of the area at `place`, which covers it; room for one more area was reserved.
-    pub(super) fn cut(&mut self, place: Place, gone: Span) {
+    pub(super) fn cut(&mut self, place: AreaPlace, gone: Span) {
         let Area { span, tag } = self.index.area(place);
         let below = Span::new(span.start(), gone.start()).ok();
         let above = Span::new(gone.end(), span.end()).ok();
@@ -275,14 +275,14 @@ impl Areas {
     }
 
     /// Changes the start and the end of an area; its new span overlaps no other.
-    pub(super) fn resize(&mut self, place: Place, span: Span) {
+    pub(super) fn resize(&mut self, place: AreaPlace, span: Span) {
         let tag = self.index.tag(place);
         self.index.set(place, Area { span, tag });
     }
 
     /// Changes an area; its new span overlaps no other, and room for its attributes was reserved. The place stays good
     /// if only the end or the attributes change.
-    pub(super) fn replace(&mut self, place: Place, span: Span, attributes: &Attributes) {
+    pub(super) fn replace(&mut self, place: AreaPlace, span: Span, attributes: &Attributes) {
         let old = self.index.tag(place);
         let tag = self.table.intern(attributes);
         self.table.release(old);
@@ -306,7 +306,7 @@ impl Areas {
     }
 
     /// Returns the reason why the area at `place` and the one above it stay apart, if they touch.
-    pub(super) fn blocker_above(&self, place: Place) -> Option<MergeBlocker> {
+    pub(super) fn blocker_above(&self, place: AreaPlace) -> Option<MergeBlocker> {
         let above = self.next(place)?;
         if self.span(place).end() != self.span(above).start() {
             return None;

@@ -243,7 +243,7 @@ impl Concerned {
 
 /// A change that is being played: the areas before and after it.
 #[derive(Debug, Default)]
-pub(super) struct Plan {
+pub(super) struct ChangePlan {
     concerned: Vec<Concerned>,
     after: Vec<Piece>,
     splits: u64,
@@ -262,7 +262,7 @@ enum Carry {
     Vanishes,
 }
 
-impl Plan {
+impl ChangePlan {
     /// Notes the areas of `span`, their attributes after `change`, and the neighbours that touch.
     fn read(
         &mut self,
@@ -311,7 +311,7 @@ impl Plan {
 
     /// Plays the change: `count` areas exist, `limit` are allowed.
     fn settle(&mut self, mut count: usize, limit: usize) -> Result<(), ProtectError> {
-        let Plan { concerned, after, splits, merges, unmerged } = self;
+        let ChangePlan { concerned, after, splits, merges, unmerged } = self;
         after.clear();
         // Each area leaves three pieces at most: below the range, in it, and above.
         after.try_reserve(3 * concerned.len()).map_err(|_| OutOfMetadata)?;

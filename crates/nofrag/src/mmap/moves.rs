@@ -9,7 +9,7 @@ use super::areas::Piece;
 use super::attributes::{AreaFlags, Attributes, Backing};
 use super::request::{MapFlags, MoveError, RemapTarget, UnmapError};
 use super::space::{AddressSpace, RangeError};
-use crate::ranges::{Place, Span};
+use crate::ranges::{AreaPlace, Span};
 use crate::units::{PageCount, Vpn};
 
 /// Number of areas below the limit that a move must find (docs/sources/mmap.md#map-count): it adds an area and may cut
@@ -142,24 +142,29 @@ impl AddressSpace {
     }
 
     /// Returns the area that holds all of `span`.
-    fn area_of(&self, span: Span) -> Result<Place, MoveError> {
+    fn area_of(&self, span: Span) -> Result<AreaPlace, MoveError> {
         let place = self.areas.find(span.start());
         place.filter(|&place| self.areas.span(place).covers(span)).ok_or(MoveError::NotOneArea)
     }
 
-    fn attributes_at(&self, place: Place, part: Span) -> Attributes {
+    fn attributes_at(&self, place: AreaPlace, part: Span) -> Attributes {
         self.areas.based(place).at(Vpn(part.start()))
     }
 
     /// Returns the attributes of the mapping that grows, if areas of its kind may.
-    fn growing(&self, place: Place, part: Span) -> Result<Attributes, MoveError> {
+    fn growing(&self, place: AreaPlace, part: Span) -> Result<Attributes, MoveError> {
         let fixed = AreaFlags::DONT_EXPAND.with(AreaFlags::PFN_MAP);
         let attributes = self.attributes_at(place, part);
         if attributes.flags.any_of(fixed) { Err(MoveError::NotExpandable) } else { Ok(attributes) }
     }
 
     /// Returns the free range by which `old`, in the area at `place`, would become longer.
-    fn room_above(&self, place: Place, old: Span, new_pages: PageCount) -> Result<Span, MoveError> {
+    fn room_above(
+        &self,
+        place: AreaPlace,
+        old: Span,
+        new_pages: PageCount,
+    ) -> Result<Span, MoveError> {
         let area = self.areas.span(place);
         if old.end() < area.end() {
             return Err(MoveError::Taken { area: area.start() });
@@ -173,7 +178,7 @@ impl AddressSpace {
     }
 
     /// Lets the area at `place` grow over `more`, and on over the area above if they agree.
-    fn extend(&mut self, place: Place, more: Span) {
+    fn extend(&mut self, place: AreaPlace, more: Span) {
         let Piece { span, attributes } = self.areas.piece(place);
         self.areas.resize(place, span.hull(more));
         let place = self.areas.find(more.start()).expect("the area has just grown over it");

@@ -2,7 +2,7 @@
 
 use super::areas::Areas;
 use super::attributes::{AnonChain, AreaFlags, Attributes, Backing, MergeBlocker};
-use super::change::Plan;
+use super::change::ChangePlan;
 use super::layout::{Direction, Layout};
 use super::placement::{Placement, Placer, Spot, View, Window, Wish};
 use super::request::{FixedError, MapError, MapFlags, UnmapError, WindowChoice};
@@ -119,7 +119,7 @@ pub struct AddressSpace {
     /// True if areas that could have merged may have come to touch without a merge.
     pub(super) unmerged: bool,
     /// Room for the plan of a change, kept from one to the next.
-    pub(super) plan: Plan,
+    pub(super) plan: ChangePlan,
 }
 
 impl AddressSpace {
@@ -138,7 +138,7 @@ impl AddressSpace {
             counters: MmapCounters::default(),
             next_chain: 1,
             unmerged: false,
-            plan: Plan::default(),
+            plan: ChangePlan::default(),
         }
     }
 
@@ -440,7 +440,7 @@ impl AddressSpace {
             counters: MmapCounters::default(),
             next_chain: self.next_chain,
             unmerged: self.unmerged || self.areas().any(dropped),
-            plan: Plan::default(),
+            plan: ChangePlan::default(),
         })
     }
 

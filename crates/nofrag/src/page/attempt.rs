@@ -18,7 +18,7 @@ use super::compaction::{Compacted, DirectCompaction, DirectStep};
 use super::event::PageEvent;
 use super::failure::{FailureReason, FailureReport};
 use super::frames::FrameIndex;
-use super::kswapd::{Waker, Wanted};
+use super::kswapd::{KswapdGoal, Waker};
 use super::map::NodeId;
 use super::owner::{Migrate, MoveResults, Moves, Reclaim, ReclaimRequest, ReclaimScope, Reclaimed};
 use super::policy::Spread;
@@ -320,9 +320,9 @@ impl Attempt {
     }
 
     /// Returns the goal of reclaim: in defrag mode a whole pageblock if the request could not be moved away again.
-    fn wanted(&self) -> Wanted {
+    fn wanted(&self) -> KswapdGoal {
         let order = self.plan.block().unwrap_or(Order::ZERO);
-        Wanted { order, highest: self.request.zone }
+        KswapdGoal { order, highest: self.request.zone }
     }
 
     /// Goes on over the zonelist: asks for pages of each node, unless all its zones are ready for compaction.
@@ -481,7 +481,7 @@ impl<E: EventSink> PageAllocator<E> {
         let waker = if reclaims { Waker::Reclaims } else { Waker::CannotReclaim };
         let mut place = 0;
         while let Some((at, zone)) = self.next_node(cpu, request, place) {
-            let wanted = Wanted { order, highest: request.zone };
+            let wanted = KswapdGoal { order, highest: request.zone };
             self.wake_kswapd_for(zone, wanted, waker);
             place = at + 1;
         }

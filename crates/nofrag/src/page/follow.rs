@@ -5,19 +5,19 @@
 //! begins at the same state again.
 
 use super::allocator::{FreeError, PageAllocator};
-use super::compaction::{Mode, Suitability, Verdict, Wish, suitability};
+use super::compaction::{Decision, Mode, Suitability, Wish, suitability};
 use super::event::Wiper;
 use super::exact::AllocAtError;
 use super::frames::{FrameIndex, Kind, Tag, buddy};
 use super::image::CompactionImage;
-use super::kswapd::{Reclaims, Wanted as Woken};
+use super::kswapd::{KswapdGoal, Reclaims};
 use super::map::{NodeId, ZoneKind};
 use super::migratetype::Migratetype;
 use super::per_cpu::Slot;
 use super::policy::FallbackRules;
 use super::request::PageRequest;
 use super::slow_path::{rights, with_reserves};
-use super::steal::{Taken, Wanted};
+use super::steal::{Taken, ZoneRequest};
 use super::walk::{AllocFlags, Mark, Path, Walk};
 use super::zone::ZoneId;
 use crate::cpu::CpuId;
@@ -28,7 +28,7 @@ use crate::units::{Order, PageCount, Pfn};
 #[derive(Clone, Debug)]
 pub struct KswapdRun {
     node: NodeId,
-    wanted: Woken,
+    wanted: KswapdGoal,
     /// Boosts that the run takes away. A node has a zone of each kind at most.
     noted: [Option<(ZoneId, PageCount)>; ZoneKind::COUNT],
 }
@@ -221,7 +221,7 @@ impl<E: EventSink> PageAllocator<E> {
             return None;
         }
         let flags = AllocFlags::at(Mark::Low);
-        let wanted = Wanted { zone, order: Order::ZERO, migratetype, flags };
+        let wanted = ZoneRequest { zone, order: Order::ZERO, migratetype, flags };
         let taken = self.take_listed(cpu, wanted, slot);
         let Taken::Block(frame) = taken else { return None };
         Some(self.frames.pfn(frame))
@@ -242,7 +242,8 @@ impl<E: EventSink> PageAllocator<E> {
     #[must_use]
     pub fn kswapd_begins(&mut self, node: NodeId) -> KswapdRun {
         let wanted = self.nodes.get_mut(node.index()).and_then(|node| node.kswapd.wanted.take());
-        let wanted = wanted.unwrap_or(Woken { order: Order::ZERO, highest: ZoneKind::Movable });
+        let wanted =
+            wanted.unwrap_or(KswapdGoal { order: Order::ZERO, highest: ZoneKind::Movable });
         if let Some(node) = self.nodes.get_mut(node.index()) {
             node.kswapd.awake = true;
         }
@@ -359,7 +360,7 @@ impl<E: EventSink> PageAllocator<E> {
     /// Considers an attempt of a caller to compact a zone for this order, which counts; `false` if it is put off.
     pub fn consider_compaction(&mut self, zone: ZoneId, order: Order) -> bool {
         let zone = self.zones.get_mut(zone.index());
-        zone.is_some_and(|zone| zone.compaction.deferral.consider(order) != Verdict::Skip)
+        zone.is_some_and(|zone| zone.compaction.deferral.consider(order) != Decision::Skip)
     }
 
     /// Records the end of a caller's attempt at this order: with a block, or without one after a run that waits.

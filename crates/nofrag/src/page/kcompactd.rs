@@ -14,8 +14,8 @@
 
 use super::allocator::PageAllocator;
 use super::compaction::{
-    self, Advance, Cma, Compaction, CompactionResult, Goal, Job, Landed, Mode, Suitability,
-    Verdict, Wish,
+    self, Advance, Cma, Compaction, CompactionResult, Decision, Goal, Job, Landed, Mode,
+    Suitability, Wish,
 };
 use super::event::{PageEvent, Wiper};
 use super::kswapd::{PageBudget, PageProgress};
@@ -275,11 +275,11 @@ impl<E: EventSink> PageAllocator<E> {
                 return None;
             }
         } else if let Why::Wanted(order) = why {
-            let verdict = self.zones[id.index()].compaction.deferral.consider(order);
-            if verdict == Verdict::Skip || !self.background_helps(id, order, goal) {
+            let decision = self.zones[id.index()].compaction.deferral.consider(order);
+            if decision == Decision::Skip || !self.background_helps(id, order, goal) {
                 return None;
             }
-            if verdict == Verdict::Restart {
+            if decision == Decision::Restart {
                 self.wipe_marks(id, Wiper::LongestPause);
             }
         }

@@ -77,7 +77,7 @@ const LAST_PRIORITY: u8 = 1;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct KswapdBox {
     /// All that kswapd was woken for since it last looked.
-    pub(super) wanted: Option<Wanted>,
+    pub(super) wanted: Option<KswapdGoal>,
     /// True if kswapd is at work, or about to be.
     pub(super) awake: bool,
     /// Runs in a row that brought nothing (`kswapd_failures`).
@@ -88,22 +88,22 @@ pub(super) struct KswapdBox {
 
 /// Goal that kswapd was woken for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct KswapdGoal {
     /// The largest block that was asked for (`kswapd_order`).
     pub(super) order: Order,
     /// The highest zone whose pages somebody can use (`kswapd_highest_zoneidx`).
     pub(super) highest: ZoneKind,
 }
 
-impl Wanted {
-    pub(super) fn and(self, other: Option<Wanted>) -> Wanted {
+impl KswapdGoal {
+    pub(super) fn and(self, other: Option<KswapdGoal>) -> KswapdGoal {
         let other = other.unwrap_or(self);
-        Wanted { order: self.order.max(other.order), highest: self.highest.max(other.highest) }
+        KswapdGoal { order: self.order.max(other.order), highest: self.highest.max(other.highest) }
     }
 
     /// Returns the same goal for blocks of this size.
-    fn of(self, order: Order) -> Wanted {
-        Wanted { order, ..self }
+    fn of(self, order: Order) -> KswapdGoal {
+        KswapdGoal { order, ..self }
     }
 }
 
@@ -139,12 +139,12 @@ impl<E: EventSink> PageAllocator<E> {
     /// Asks the kswapd of a zone's node for a block of this size in this zone or below it.
     pub(super) fn wake_kswapd(&mut self, zone: ZoneId, order: Order) {
         let highest = self.zones[zone.index()].kind;
-        self.wake_kswapd_for(zone, Wanted { order, highest }, Waker::CannotReclaim);
+        self.wake_kswapd_for(zone, KswapdGoal { order, highest }, Waker::CannotReclaim);
     }
 
     /// Asks the kswapd of a zone's node (`wakeup_kswapd`). If that has nothing to do, or nothing that it could do, and
     /// the waker cannot help itself, then memory is free but fragmented, and kcompactd is asked instead.
-    pub(super) fn wake_kswapd_for(&mut self, zone: ZoneId, wanted: Wanted, waker: Waker) {
+    pub(super) fn wake_kswapd_for(&mut self, zone: ZoneId, wanted: KswapdGoal, waker: Waker) {
         let node = self.zones[zone.index()].node;
         let mail = &self.nodes[node.index()].kswapd;
         let idle = self.is_balanced(node, wanted) && self.boosts(node, wanted.highest).is_empty();
@@ -174,12 +174,12 @@ impl<E: EventSink> PageAllocator<E> {
 
     /// Returns true if some zone of the node stands above its high mark, boost included, with a block of the wanted
     /// size (`pgdat_balanced`), or if the node has no such zones.
-    pub(super) fn is_balanced(&self, node: NodeId, wanted: Wanted) -> bool {
+    pub(super) fn is_balanced(&self, node: NodeId, wanted: KswapdGoal) -> bool {
         let mut none = true;
         let defrag = self.policy.spread == Spread::EveryRequest;
         let meets = |zone: &Zone| {
             let mark = zone.mark(Mark::High);
-            let Wanted { order, highest } = wanted;
+            let KswapdGoal { order, highest } = wanted;
             if defrag && order >= Order::PAGEBLOCK {
                 return whole_block_pages(zone) >= mark.max(1) + zone.reserve[highest.index()];
             }
@@ -269,12 +269,12 @@ pub struct Kswapd {
 struct Doze {
     until: Nanos,
     /// Goal of the run before the doze.
-    wanted: Wanted,
+    wanted: KswapdGoal,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Run {
-    wanted: Wanted,
+    wanted: KswapdGoal,
     /// Size of the blocks that the run still reclaims for.
     order: Order,
     /// Boosts that stood when the run began.
@@ -320,7 +320,7 @@ enum Ended {
 }
 
 impl Run {
-    fn new(wanted: Wanted, noted: Boosts) -> Run {
+    fn new(wanted: KswapdGoal, noted: Boosts) -> Run {
         let (boost, order) = (noted.sum(), wanted.order);
         let (priority, reclaimed, pass) = (FIRST_PRIORITY, 0, None);
         Run { wanted, order, noted, boost, priority, reclaimed, pass }
@@ -444,7 +444,7 @@ impl Kswapd {
         &mut self,
         now: Nanos,
         pages: &mut PageAllocator<E>,
-    ) -> Option<Wanted> {
+    ) -> Option<KswapdGoal> {
         let Doze { wanted, .. } = self.doze.take_if(|doze| doze.until <= now)?;
         let unbalanced = !pages.is_balanced(self.node, wanted);
         let mail = &mut pages.nodes[self.node.index()].kswapd;
@@ -571,7 +571,7 @@ fn reclaim<E: EventSink>(
 mod tests {
     use super::*;
 
-    const WANTED: Wanted = Wanted { order: Order::PAGEBLOCK, highest: ZoneKind::Normal };
+    const WANTED: KswapdGoal = KswapdGoal { order: Order::PAGEBLOCK, highest: ZoneKind::Normal };
 
     fn run(boost: u64) -> Run {
         let mut noted = Boosts::default();

@@ -30,7 +30,7 @@ use super::free_lists::List;
 use super::map::ZoneKind;
 use super::migratetype::Migratetype;
 use super::policy::{PerCpuRules, Relist};
-use super::steal::{Rung, Taken, Wanted};
+use super::steal::{Rung, Taken, ZoneRequest};
 use super::walk::{AllocFlags, Mark};
 use super::zone::{Zone, ZoneId};
 use crate::cpu::CpuId;
@@ -452,7 +452,7 @@ impl Turns {
 
 impl<E: EventSink> PageAllocator<E> {
     /// Takes a block from a list of the CPU, which is refilled if it is empty.
-    pub(super) fn take_cached(&mut self, cpu: CpuId, wanted: Wanted, slot: Slot) -> Taken {
+    pub(super) fn take_cached(&mut self, cpu: CpuId, wanted: ZoneRequest, slot: Slot) -> Taken {
         let lists = &mut self.zones[wanted.zone.index()].per_cpu[cpu.rank()];
         lists.pace.requested(self.policy.per_cpu);
         self.take_listed(cpu, wanted, slot)
@@ -460,7 +460,7 @@ impl<E: EventSink> PageAllocator<E> {
 
     /// Takes a block in the same way, for a caller that does not count as a request to the lists, as the bulk
     /// interface.
-    pub(super) fn take_listed(&mut self, cpu: CpuId, wanted: Wanted, slot: Slot) -> Taken {
+    pub(super) fn take_listed(&mut self, cpu: CpuId, wanted: ZoneRequest, slot: Slot) -> Taken {
         let lists = &mut self.zones[wanted.zone.index()].per_cpu[cpu.rank()];
         if let Some(frame) = lists.take(&mut self.frames, slot) {
             return Taken::Block(frame);
@@ -474,7 +474,7 @@ impl<E: EventSink> PageAllocator<E> {
     }
 
     /// Fills a list; returns the result that ended the refill.
-    fn refill(&mut self, cpu: CpuId, wanted: Wanted, slot: Slot) -> Taken {
+    fn refill(&mut self, cpu: CpuId, wanted: ZoneRequest, slot: Slot) -> Taken {
         let rules = self.policy.per_cpu;
         let Zone { per_cpu, per_cpu_bounds: bounds, shortage, .. } =
             &mut self.zones[wanted.zone.index()];

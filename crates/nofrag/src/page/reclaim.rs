@@ -19,7 +19,7 @@
 
 use super::allocator::PageAllocator;
 use super::compaction::{Mode, Suitability, Wish, gap, suitability};
-use super::kswapd::Wanted;
+use super::kswapd::KswapdGoal;
 use super::map::NodeId;
 use super::owner::Reclaimed;
 use super::policy::{Gap, Lru};
@@ -64,9 +64,9 @@ impl Sweep {
 impl<E: EventSink> PageAllocator<E> {
     /// Returns true if reclaim in the zone would do nothing for compaction (`compaction_ready`): a block of the order
     /// fits, or compaction can begin and would not bring the zone below its high mark.
-    pub(super) fn is_ready(&self, id: ZoneId, wanted: Wanted) -> bool {
+    pub(super) fn is_ready(&self, id: ZoneId, wanted: KswapdGoal) -> bool {
         let zone = &self.zones[id.index()];
-        let Wanted { order, highest } = wanted;
+        let KswapdGoal { order, highest } = wanted;
         if order <= Order::COSTLY {
             return false;
         }
@@ -85,12 +85,12 @@ impl<E: EventSink> PageAllocator<E> {
     /// (`should_continue_reclaim`). `passes` were made so far.
     pub(super) fn repeats(
         &self,
-        (node, wanted): (NodeId, Wanted),
+        (node, wanted): (NodeId, KswapdGoal),
         priority: u8,
         passes: u64,
         came: Reclaimed,
     ) -> bool {
-        let Wanted { order, highest } = wanted;
+        let KswapdGoal { order, highest } = wanted;
         let for_block = order > Order::COSTLY || order > Order::ZERO && priority < SMALL_PRIORITY;
         let managed: u64 = self.zones_of(node, highest).map(|zone| zone.managed.get()).sum();
         self.policy.lru == Lru::TwoLists
@@ -104,7 +104,7 @@ impl<E: EventSink> PageAllocator<E> {
     }
 
     /// Returns the number of pages that a caller asks for in a pass over a node.
-    pub(super) fn pages_of_pass(&self, node: NodeId, wanted: Wanted, priority: u8) -> u64 {
+    pub(super) fn pages_of_pass(&self, node: NodeId, wanted: KswapdGoal, priority: u8) -> u64 {
         match self.policy.lru {
             Lru::Generations | Lru::AgedGenerations => GENERATION_BATCH,
             Lru::TwoLists if priority < FIRST_PRIORITY => BATCH,
@@ -113,15 +113,15 @@ impl<E: EventSink> PageAllocator<E> {
     }
 
     /// Returns the part of a node's pages that may be looked at in a pass, and a batch at least.
-    pub(super) fn share(&self, node: NodeId, wanted: Wanted, priority: u8) -> u64 {
+    pub(super) fn share(&self, node: NodeId, wanted: KswapdGoal, priority: u8) -> u64 {
         let zones = self.zones_of(node, wanted.highest);
         let managed: u64 = zones.map(|zone| zone.managed.get()).sum();
         (managed >> priority).max(BATCH)
     }
 
     /// Judges whether compaction can help in a zone if it keeps this mark.
-    fn compacts(&self, zone: &Zone, wanted: Wanted, mark: Mark) -> Suitability {
-        let Wanted { order, highest } = wanted;
+    fn compacts(&self, zone: &Zone, wanted: KswapdGoal, mark: Mark) -> Suitability {
+        let KswapdGoal { order, highest } = wanted;
         let flags = AllocFlags::at(mark);
         let wish = Wish { order, highest, flags, mode: Mode::SyncLight };
         suitability(zone, &self.policy.compaction, &wish)

@@ -13,7 +13,7 @@ use crate::units::Order;
 
 /// Block that is wanted of a zone.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted {
+pub(super) struct ZoneRequest {
     pub(super) zone: ZoneId,
     pub(super) order: Order,
     pub(super) migratetype: Migratetype,
@@ -48,7 +48,7 @@ pub(super) enum Rung {
 impl<E: EventSink> PageAllocator<E> {
     /// Takes a block off the free lists of a zone. `rung` says where to begin, and afterwards where the next page of
     /// the same refill may begin.
-    pub(super) fn take_block(&mut self, wanted: Wanted, rung: &mut Rung) -> Taken {
+    pub(super) fn take_block(&mut self, wanted: ZoneRequest, rung: &mut Rung) -> Taken {
         if !self.policy.fixes.has(Fixes::STICKY_REFILL) {
             *rung = Rung::Own;
         }
@@ -71,14 +71,18 @@ impl<E: EventSink> PageAllocator<E> {
     }
 
     /// Takes the smallest block that fits from the lists of a type.
-    pub(super) fn take_from(&mut self, wanted: Wanted, from: Migratetype) -> Option<FrameIndex> {
+    pub(super) fn take_from(
+        &mut self,
+        wanted: ZoneRequest,
+        from: Migratetype,
+    ) -> Option<FrameIndex> {
         self.counters.list_visits += 1;
         let zone = &mut self.zones[wanted.zone.index()];
         zone.take_smallest(&mut self.frames, wanted.order, from)
     }
 
     /// Returns the smallest order of a free block of another type that the request may break into.
-    fn least(&self, wanted: Wanted) -> Order {
+    fn least(&self, wanted: ZoneRequest) -> Order {
         let guard = self.policy.fixes.has(Fixes::ORDER_GUARD);
         match wanted.flags.has(AllocFlags::NO_FRAGMENT) {
             true if guard => wanted.order.max(Order::PAGEBLOCK),
@@ -90,8 +94,8 @@ impl<E: EventSink> PageAllocator<E> {
     /// Makes the fallback of 4.20 to 6.10: one candidate. It comes to a second one only for a request above a pageblock
     /// under the flag, without [`Fixes::ORDER_GUARD`] (docs/sources/pages.md#b-3): all whole blocks of other types are
     /// converted, and none is large enough.
-    fn fall_back(&mut self, wanted: Wanted) -> Taken {
-        let Wanted { zone, order, migratetype, .. } = wanted;
+    fn fall_back(&mut self, wanted: ZoneRequest) -> Taken {
+        let ZoneRequest { zone, order, migratetype, .. } = wanted;
         loop {
             self.counters.list_visits += 1;
             let state = &self.zones[zone.index()];
@@ -107,7 +111,7 @@ impl<E: EventSink> PageAllocator<E> {
     }
 
     /// Makes the fallback of strict lists since 6.12.
-    fn claim_or_steal(&mut self, wanted: Wanted, rung: &mut Rung) -> Taken {
+    fn claim_or_steal(&mut self, wanted: ZoneRequest, rung: &mut Rung) -> Taken {
         if *rung <= Rung::Claim
             && let Some(taken) = self.claim(wanted)
         {
@@ -129,7 +133,7 @@ impl<E: EventSink> PageAllocator<E> {
     }
 
     /// Looks for a pageblock to claim, largest free block first. Each attempt boosts.
-    fn claim(&mut self, wanted: Wanted) -> Option<Taken> {
+    fn claim(&mut self, wanted: ZoneRequest) -> Option<Taken> {
         self.counters.list_visits += 1;
         let least = self.least(wanted);
         let mut below = Order::COUNT as u8;
@@ -145,7 +149,7 @@ impl<E: EventSink> PageAllocator<E> {
     }
 
     /// Uses a free block of another type as the rules say; `None` if they pass it by, or if it was too small.
-    fn break_into(&mut self, wanted: Wanted, found: Found) -> Option<Taken> {
+    fn break_into(&mut self, wanted: ZoneRequest, found: Found) -> Option<Taken> {
         let zone = &self.zones[wanted.zone.index()];
         let frame = zone.lists.first(found.order, found.from).expect("its list is not empty");
         let around = zone.surroundings(&self.frames, frame);
@@ -183,7 +187,7 @@ impl<E: EventSink> PageAllocator<E> {
     }
 
     /// Takes the wanted block from the first free block of a list; the rest stays on the lists of its type.
-    fn take_one(&mut self, wanted: Wanted, found: Found) -> FrameIndex {
+    fn take_one(&mut self, wanted: ZoneRequest, found: Found) -> FrameIndex {
         let zone = &mut self.zones[wanted.zone.index()];
         let frame = zone.lists.first(found.order, found.from).expect("its list is not empty");
         zone.lists.remove(&mut self.frames, frame);
@@ -193,13 +197,13 @@ impl<E: EventSink> PageAllocator<E> {
         frame
     }
 
-    fn move_one(&mut self, wanted: Wanted, frame: FrameIndex) {
+    fn move_one(&mut self, wanted: ZoneRequest, frame: FrameIndex) {
         let zone = &mut self.zones[wanted.zone.index()];
         zone.lists.relist(&mut self.frames, frame, wanted.migratetype, self.policy.relist);
     }
 
     /// Gives whole pageblocks the type, but for those of a reserve, which loose lists may hide in the second half.
-    fn convert(&mut self, wanted: Wanted, frame: FrameIndex, order: Order) {
+    fn convert(&mut self, wanted: ZoneRequest, frame: FrameIndex, order: Order) {
         self.frames.each_block(frame, order, |block, _| {
             if block.migratetype.is_mobility() {
                 block.migratetype = wanted.migratetype;
@@ -209,7 +213,7 @@ impl<E: EventSink> PageAllocator<E> {
     }
 
     /// Gives a pageblock the type, and its free blocks with it.
-    fn claim_block(&mut self, wanted: Wanted, frame: FrameIndex) {
+    fn claim_block(&mut self, wanted: ZoneRequest, frame: FrameIndex) {
         let zone = &mut self.zones[wanted.zone.index()];
         zone.move_all(&mut self.frames, frame, wanted.migratetype, self.policy.relist);
         let block = self.frames.block_mut(frame);
@@ -219,7 +223,7 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    pub(super) fn record_extfrag(&mut self, wanted: Wanted, found: Found, frame: FrameIndex) {
+    pub(super) fn record_extfrag(&mut self, wanted: ZoneRequest, found: Found, frame: FrameIndex) {
         let event = ExtFrag {
             pfn: self.frames.pfn(frame),
             zone: wanted.zone,

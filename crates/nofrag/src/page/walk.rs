@@ -9,7 +9,7 @@ use super::migratetype::Migratetype;
 use super::per_cpu::Slot;
 use super::policy::{Fixes, KswapdFlag, PerCpuRules, Spread};
 use super::request::{PageRequest, RequestFlags};
-use super::steal::{Rung, Taken, Wanted};
+use super::steal::{Rung, Taken, ZoneRequest};
 use super::zone::ZoneId;
 use crate::cpu::CpuId;
 use crate::event::EventSink;
@@ -197,7 +197,7 @@ impl<E: EventSink> PageAllocator<E> {
                 continue;
             }
             let PageRequest { order, migratetype, .. } = *request;
-            let wanted = Wanted { zone: id, order, migratetype, flags };
+            let wanted = ZoneRequest { zone: id, order, migratetype, flags };
             let taken = self.take(cpu, wanted);
             self.wake_boosted(id);
             if let Taken::Block(frame) = taken {
@@ -226,14 +226,14 @@ impl<E: EventSink> PageAllocator<E> {
 
     /// Returns true if the CPU's list may hold blocks of CMA, which the request must not have: they lie among the
     /// movable ones.
-    fn may_meet_cma(&self, wanted: Wanted) -> bool {
+    fn may_meet_cma(&self, wanted: ZoneRequest) -> bool {
         self.zones[wanted.zone.index()].cma_blocks > 0
             && wanted.migratetype == Migratetype::Movable
             && !wanted.flags.has(AllocFlags::CMA)
     }
 
     /// Takes a block from a zone: from the CPU's lists if they hold such blocks, else from the zone's (`rmqueue`).
-    fn take(&mut self, cpu: CpuId, wanted: Wanted) -> Taken {
+    fn take(&mut self, cpu: CpuId, wanted: ZoneRequest) -> Taken {
         let reserve = wanted.flags.has(AllocFlags::HIGH_ATOMIC) && wanted.order > Order::ZERO;
         if !reserve
             && !self.may_meet_cma(wanted)

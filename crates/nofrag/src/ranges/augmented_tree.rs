@@ -62,17 +62,17 @@ impl FitType {
 
 /// A request, as the search compares areas with it.
 #[derive(Clone, Copy, Debug)]
-struct Wanted {
+struct PaddedRequest {
     size: u64,
     align: u64,
     /// The size that a subtree's largest area must have for the search to enter.
     length: u64,
 }
 
-impl Wanted {
+impl PaddedRequest {
     /// Returns `None` if the padded length exceeds 64 bits, so that no area can have it.
     #[inline]
-    fn new(request: &Request, rule: AlignRule) -> Option<Wanted> {
+    fn new(request: &Request, rule: AlignRule) -> Option<PaddedRequest> {
         let Request { size, align, within, .. } = *request;
         let padding = match rule {
             AlignRule::Padded => request.padding(),
@@ -81,7 +81,7 @@ impl Wanted {
             AlignRule::PaddedUnlessExact => align,
         };
         let length = size.checked_add(padding)?;
-        Some(Wanted { size, align, length })
+        Some(PaddedRequest { size, align, length })
     }
 
     /// Returns the start of the request in `area` at or above `lower`, if it fits there.
@@ -109,7 +109,7 @@ impl AugmentedTree {
     #[inline]
     fn lowest_match(
         &self,
-        wanted: Wanted,
+        wanted: PaddedRequest,
         mut lower: u64,
         counters: &mut Counters,
     ) -> Option<(NodeId, u64)> {
@@ -152,7 +152,7 @@ impl AugmentedTree {
     fn visit(
         &self,
         at: NodeId,
-        wanted: Wanted,
+        wanted: PaddedRequest,
         lower: u64,
         counters: &mut Counters,
     ) -> Option<u64> {
@@ -197,7 +197,7 @@ impl AugmentedTree {
     /// Returns the lowest place for `size` numbers at or above `lower`, found by looking at every area (Rezki's patch
     /// 3).
     fn linear_scan(&self, size: u64, lower: u64) -> Option<u64> {
-        let wanted = Wanted { size, align: 1, length: size };
+        let wanted = PaddedRequest { size, align: 1, length: size };
         self.areas.iter().find_map(|area| wanted.place(area, lower))
     }
 
@@ -207,7 +207,7 @@ impl AugmentedTree {
         for area in self.areas.iter().step_by(stride) {
             for size in [area.len(), area.len().saturating_add(1)] {
                 for lower in [0, area.start(), area.start() + 1, area.end()] {
-                    let wanted = Wanted { size, align: 1, length: size };
+                    let wanted = PaddedRequest { size, align: 1, length: size };
                     let found = self.lowest_match(wanted, lower, &mut Counters::default());
                     let (expected, found) =
                         (self.linear_scan(size, lower), found.map(|(_, start)| start));
@@ -230,7 +230,7 @@ impl FreeIndex for AugmentedTree {
         if request.fit != Fit::Lowest {
             return Err(Refusal::FitNotIndexed);
         }
-        let wanted = Wanted::new(request, self.rule).ok_or(Refusal::NoFit)?;
+        let wanted = PaddedRequest::new(request, self.rule).ok_or(Refusal::NoFit)?;
         let found = self.lowest_match(wanted, request.within.start(), counters);
         let (id, start) = found.ok_or(Refusal::NoFit)?;
         let span = Span::known(start, start + request.size);
@@ -457,8 +457,8 @@ mod tests {
     }
 
     fn check_search_equals_recursion(tree: &AugmentedTree, request: &Request) {
-        let wanted = Wanted::new(request, tree.rule).unwrap();
-        let Wanted { size, align, length } = wanted;
+        let wanted = PaddedRequest::new(request, tree.rule).unwrap();
+        let PaddedRequest { size, align, length } = wanted;
         let lower = request.within.start();
         let mut counters = Counters::default();
         let found = tree.lowest_match(wanted, lower, &mut counters).map(|(_, start)| start);

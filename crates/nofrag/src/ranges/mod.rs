@@ -25,7 +25,7 @@ mod span;
 mod wide;
 
 pub(crate) use areas::{Area, Edge, FoundGap, GapRequest};
-pub(crate) use wide::{AreaIndex, Finger, Fingers, GapPlace, Place, Removed};
+pub(crate) use wide::{AreaIndex, AreaPlace, Finger, Fingers, GapPlace, Removed};
 
 pub use allocator::{FreeRanges, RangeAllocator, Relocation, Stats};
 pub use counters::Counters;

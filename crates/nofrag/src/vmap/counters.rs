@@ -171,8 +171,8 @@ pub struct LockCosts {
     pub block_queue: LockCounters,
     /// The index of Linux's blocks, all buckets.
     pub block_index: LockCounters,
-    /// The CPUs' blocks in our engine, as far as handing out slots goes.
-    pub arena: LockCounters,
+    /// The CPUs' stocks: their blocks in our engine, as far as handing out slots goes.
+    pub stock: LockCounters,
     /// The CPUs' recyclers of blocks in our engine.
     pub recycler: LockCounters,
 }
@@ -182,9 +182,9 @@ impl LockCosts {
     #[must_use]
     pub fn total(&self) -> LockCounters {
         let LockCosts { purge, cpu, inbox, busy, lazy, pools, free, .. } = *self;
-        let LockCosts { block, block_queue, block_index, arena, recycler, .. } = *self;
+        let LockCosts { block, block_queue, block_index, stock, recycler, .. } = *self;
         let areas = [purge, cpu, inbox, busy, lazy, pools, free];
-        let blocks = [block, block_queue, block_index, arena, recycler];
+        let blocks = [block, block_queue, block_index, stock, recycler];
         areas.into_iter().chain(blocks).fold(LockCounters::default(), LockCounters::plus)
     }
 }

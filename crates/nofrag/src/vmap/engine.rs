@@ -9,7 +9,7 @@ use crate::units::Vpn;
 
 /// A request that has been validated.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted {
+pub(super) struct ValidRequest {
     /// Number of pages, the guard included.
     pub(super) total: u64,
     pub(super) guard: Guard,
@@ -26,11 +26,11 @@ pub(super) enum Within {
     Part(Span),
 }
 
-impl Wanted {
+impl ValidRequest {
     #[inline]
     pub(super) fn request(&self) -> Request {
         let (Within::Whole(within) | Within::Part(within)) = self.within;
-        let Wanted { total: size, align, align_one, .. } = *self;
+        let ValidRequest { total: size, align, align_one, .. } = *self;
         Request { size, align, align_one, within, fit: Fit::Lowest }
     }
 }

@@ -15,7 +15,8 @@
 use super::area_map::{AreaMap, Record};
 use super::counters::{PoolCounters, PurgeCounters, VmapCounters, VmapStats};
 use super::engine::{
-    AreaRecord, Claim, Miss, Purged, Retired, Scope, Surroundings, Wanted, Within, not_a_start,
+    AreaRecord, Claim, Miss, Purged, Retired, Scope, Surroundings, ValidRequest, Within,
+    not_a_start,
 };
 use super::free_space::{FreeSpace, Pieces};
 use super::mapper::flush_and_wait;
@@ -141,13 +142,13 @@ impl Linux {
     }
 
     /// Returns the node whose pool serves `cpu`, if pools are in use for this request.
-    fn pool_node(&self, cpu: CpuId, wanted: &Wanted) -> Option<u16> {
+    fn pool_node(&self, cpu: CpuId, wanted: &ValidRequest) -> Option<u16> {
         let whole = matches!(wanted.within, Within::Whole(_));
         let pooling = self.policy.pools != Pools::Off && self.nodes.len() > 1;
         (pooling && whole).then(|| (cpu.id() as usize % self.nodes.len()) as u16)
     }
 
-    pub(super) fn alloc(&self, cpu: CpuId, wanted: &Wanted) -> Result<Area, Miss> {
+    pub(super) fn alloc(&self, cpu: CpuId, wanted: &ValidRequest) -> Result<Area, Miss> {
         let pool_node = self.pool_node(cpu, wanted);
         let mut record = Record {
             start: 0,
@@ -742,7 +743,7 @@ impl Node {
 
     /// Takes the oldest area of the exact size. If it is misaligned it goes to the end, and nothing else is tried
     /// (docs/sources/vmap.md#pool-alloc).
-    fn pop(&self, wanted: &Wanted) -> Option<u64> {
+    fn pop(&self, wanted: &ValidRequest) -> Option<u64> {
         let mut pools = self.pools.lock();
         let NodePools { by_size, counters } = &mut *pools;
         let pool = by_size.get_mut(wanted.total as usize - 1)?;

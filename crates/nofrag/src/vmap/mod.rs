@@ -11,7 +11,7 @@
 //!
 //! The rules of Linux, with the origin of each, and what ours must reach: docs/sources/vmap.md.
 //!
-//! Read in this order: `policy`, `request`, `space`; then the engines `linux` and `nofrag`.
+//! Read in this order: `policy`, `request`, `space`; then the engines `linux` and `sharded`.
 mod area_map;
 mod blocks;
 mod counters;
@@ -20,10 +20,10 @@ mod flush;
 mod free_space;
 mod linux;
 mod mapper;
-mod nofrag;
 mod policy;
 mod ram;
 mod request;
+mod sharded;
 mod space;
 
 pub use blocks::policy::{

@@ -1,9 +1,9 @@
 //! `map_ram` and `unmap_ram`: small mappings cut from blocks, large ones from the areas.
 
-use super::blocks::{AreaSource, Arena};
-use super::engine::{Claim, Miss, Scope, Wanted, Within};
+use super::blocks::{AreaSource, Stock};
+use super::engine::{Claim, Miss, Scope, ValidRequest, Within};
 use super::mapper::{Mapper, flush_and_wait};
-use super::nofrag::CpuPools;
+use super::sharded::CpuPools;
 use super::space::{Engine, VmapSpace};
 use super::{
     AreaKind, BlockRecord, BlockStats, FreeAreaError, Guard, MapRamError, RamArea, UnmapRamError,
@@ -20,7 +20,7 @@ use core::ops::Range;
 #[derive(Default)]
 pub(super) struct Held<'a> {
     pub(super) pools: Option<&'a mut CpuPools>,
-    pub(super) arena: Option<&'a mut Arena>,
+    pub(super) stock: Option<&'a mut Stock>,
 }
 
 /// A part of a range that is [`read`](VmapSpace::read).
@@ -98,14 +98,14 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         &self,
         cpu: CpuId,
         pools: &mut Option<CpuPools>,
-        arena: &mut Option<Arena>,
+        stock: &mut Option<Stock>,
         pages: u64,
         context: &M::Context,
         wait: Wait,
     ) -> Result<RamArea, MapRamError<M::Error>> {
-        let start = match self.blocks.map_at_hand(arena.as_mut(), pages) {
+        let start = match self.blocks.map_at_hand(stock.as_mut(), pages) {
             Some(start) => start,
-            None => self.place_held(cpu, pools, arena, pages, wait)?,
+            None => self.place_held(cpu, pools, stock, pages, wait)?,
         };
         self.install(cpu, start, pages, context)
     }
@@ -151,11 +151,11 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         &self,
         cpu: CpuId,
         pools: &mut Option<CpuPools>,
-        arena: &mut Option<Arena>,
+        stock: &mut Option<Stock>,
         pages: u64,
         wait: Wait,
     ) -> Result<u64, MapRamError<M::Error>> {
-        let held = Held { pools: pools.as_mut(), arena: arena.as_mut() };
+        let held = Held { pools: pools.as_mut(), stock: stock.as_mut() };
         self.place_anywhere(cpu, held, pages, wait)
     }
 
@@ -177,7 +177,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
     fn place(&self, cpu: CpuId, held: &mut Held<'_>, pages: u64, wait: Wait) -> Result<u64, Miss> {
         let small = pages.wrapping_sub(1) < self.max_small;
         if small && self.knows(cpu) {
-            self.blocks.map(cpu, held.arena.as_deref_mut(), pages as u32, wait, self)
+            self.blocks.map(cpu, held.stock.as_deref_mut(), pages as u32, wait, self)
         } else {
             self.place_large(cpu, held.pools.as_deref_mut(), pages)
         }
@@ -196,10 +196,10 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         self.take_ram(cpu, pools, &self.wanted(pages, 1, AreaKind::Ram))
     }
 
-    fn wanted(&self, total: u64, align: u64, kind: AreaKind) -> Wanted {
+    fn wanted(&self, total: u64, align: u64, kind: AreaKind) -> ValidRequest {
         // Linux asks for whole pages here, where `vmalloc` asks for bytes.
         let (align_one, within) = (AlignOne::Number, Within::Whole(self.span));
-        Wanted { total, guard: Guard::None, align, align_one, within, kind }
+        ValidRequest { total, guard: Guard::None, align, align_one, within, kind }
     }
 
     #[cold]
@@ -230,8 +230,8 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
 
     /// Gives back the idle blocks and pooled areas that a full purge had to leave with the caller.
     pub(super) fn purge_held(&self, cpu: CpuId, held: &mut Held<'_>) {
-        if let Some(arena) = held.arena.as_deref_mut() {
-            self.blocks.purge_arena(cpu, arena, self);
+        if let Some(stock) = held.stock.as_deref_mut() {
+            self.blocks.purge_stock(cpu, stock, self);
         }
         if let (Engine::Nofrag(engine), Some(pools)) = (&self.engine, held.pools.as_deref_mut()) {
             engine.settle(pools, cpu);

@@ -1,14 +1,14 @@
 //! The concurrent face: validates, finds a way when space runs out, drains, and forwards to the engine.
 
-use super::blocks::{Arena, Blocks};
+use super::blocks::{Blocks, Stock};
 use super::counters::{VmapCounters, VmapStats};
 use super::engine::{
-    AreaRecord, Claim, LazyCount, Miss, Purged, Retired, Scope, Surroundings, Wanted, Within,
+    AreaRecord, Claim, LazyCount, Miss, Purged, Retired, Scope, Surroundings, ValidRequest, Within,
 };
 use super::free_space::Pieces;
 use super::linux::Linux;
-use super::nofrag::{CpuPools, Nofrag};
 use super::ram::Held;
+use super::sharded::{CpuPools, Sharded};
 use super::{
     Area, AreaError, AreaKind, AreaRequest, AreaState, BlockIndex, BlockPolicy, Busy, ConfigError,
     Drain, DrainYield, FreeAreaError, Freed, GroupError, Guard, HandOverError, Layout, LazyStore,
@@ -77,7 +77,7 @@ pub struct VmapSpace<M = (), E = ()> {
 #[derive(Debug)]
 pub(super) enum Engine {
     Linux(Linux),
-    Nofrag(Nofrag),
+    Nofrag(Sharded),
 }
 
 /// Calls the same method on whichever engine is in use.
@@ -143,7 +143,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         must_agree(&config.policy)?;
         let lazy_limit = config.policy.lazy_limit.pages(config.cpus.len());
         let engine = match config.policy.layout {
-            Layout::Shards => Engine::Nofrag(Nofrag::new(&config, lazy_limit)?),
+            Layout::Shards => Engine::Nofrag(Sharded::new(&config, lazy_limit)?),
             Layout::OneLock | Layout::SplitLocks | Layout::Nodes => {
                 Engine::Linux(Linux::new(&config)?)
             }
@@ -208,7 +208,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         &self,
         cpu: CpuId,
         pools: Option<&mut CpuPools>,
-        wanted: &Wanted,
+        wanted: &ValidRequest,
     ) -> Result<u64, Miss> {
         let area = match (&self.engine, pools) {
             (Engine::Nofrag(engine), Some(pools)) => engine.alloc_slow(pools, cpu, wanted)?,
@@ -218,7 +218,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         Ok(area.start.get())
     }
 
-    fn validate(&self, cpu: CpuId, request: &AreaRequest) -> Result<Wanted, AreaError> {
+    fn validate(&self, cpu: CpuId, request: &AreaRequest) -> Result<ValidRequest, AreaError> {
         if request.pages == 0 {
             return Err(AreaError::ZeroSize);
         }
@@ -240,7 +240,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         match request.pages.checked_add(request.guard.pages()) {
             Some(total) if total <= bounds.len() => {
                 let AreaRequest { guard, align, align_one, .. } = *request;
-                Ok(Wanted { total, guard, align, align_one, within, kind: AreaKind::Plain })
+                Ok(ValidRequest { total, guard, align, align_one, within, kind: AreaKind::Plain })
             }
             _ => Err(self.exhausted()),
         }
@@ -271,11 +271,11 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
     fn overflow(
         &self,
         request: &AreaRequest,
-        wanted: &Wanted,
+        wanted: &ValidRequest,
         miss: Miss,
         again: impl FnMut() -> Result<Area, Miss>,
     ) -> Result<Area, AreaError> {
-        let Wanted { total, align, .. } = *wanted;
+        let ValidRequest { total, align, .. } = *wanted;
         let area = self.reclaim(total, align, request.wait, miss, again)?;
         self.note_alloc(&area, align);
         Ok(area)
@@ -583,8 +583,8 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
             Engine::Linux(_) => None,
             Engine::Nofrag(engine) => engine.take_pools(cpu),
         };
-        let arena = self.blocks.take_arena(cpu);
-        Ok(CpuHandle { space: self, cpu, pools, arena, _claim: claim })
+        let stock = self.blocks.take_stock(cpu);
+        Ok(CpuHandle { space: self, cpu, pools, stock, _claim: claim })
     }
 
     /// Keeps others from taking the CPU.
@@ -624,8 +624,8 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
     pub fn hand_over(&self, from: CpuId, to: CpuId) -> Result<u64, HandOverError> {
         let mut source = self.cpu(from)?;
         let _target = self.claim(to)?;
-        let arena = source.arena.as_mut();
-        Ok(arena.map_or(Ok(0), |arena| self.blocks.hand_over(from, arena, to, self))?)
+        let stock = source.stock.as_mut();
+        Ok(stock.map_or(Ok(0), |stock| self.blocks.hand_over(from, stock, to, self))?)
     }
 
     /// Returns the counts since construction. Takes every lock in turn.
@@ -755,7 +755,7 @@ pub struct CpuHandle<'a, M: Mapper = (), E: EventSink = ()> {
     /// Under [`Layout::Shards`]: the CPU's pools, which the handle has taken out of the space.
     pools: Option<CpuPools>,
     /// Under [`BlockIndex::Direct`](super::BlockIndex::Direct): the CPU's blocks, taken out too.
-    arena: Option<Arena>,
+    stock: Option<Stock>,
     /// The claim on the CPU; it ends after everything was put back.
     _claim: CpuClaim<'a>,
 }
@@ -787,7 +787,7 @@ impl<M: Mapper, E: EventSink> CpuHandle<'_, M, E> {
 
     #[inline(never)]
     fn alloc_anyhow(&mut self, request: &AreaRequest) -> Result<Area, AreaError> {
-        let CpuHandle { space, cpu, pools, arena, .. } = self;
+        let CpuHandle { space, cpu, pools, stock, .. } = self;
         let (Engine::Nofrag(engine), Some(pools)) = (&space.engine, pools) else {
             return space.alloc(*cpu, request);
         };
@@ -799,7 +799,7 @@ impl<M: Mapper, E: EventSink> CpuHandle<'_, M, E> {
             }
             Err(miss) => {
                 let again = || {
-                    let mut held = Held { pools: Some(&mut *pools), arena: arena.as_mut() };
+                    let mut held = Held { pools: Some(&mut *pools), stock: stock.as_mut() };
                     space.purge_held(*cpu, &mut held);
                     engine.alloc_slow(pools, *cpu, &wanted)
                 };
@@ -841,8 +841,8 @@ impl<M: Mapper, E: EventSink> CpuHandle<'_, M, E> {
         context: &M::Context,
         wait: Wait,
     ) -> Result<RamArea, MapRamError<M::Error>> {
-        let CpuHandle { space, cpu, pools: own_pools, arena, .. } = self;
-        space.map_ram_from(*cpu, own_pools, arena, pages, context, wait)
+        let CpuHandle { space, cpu, pools: own_pools, stock, .. } = self;
+        space.map_ram_from(*cpu, own_pools, stock, pages, context, wait)
     }
 
     /// Unmaps as [`VmapSpace::unmap_ram`] does.
@@ -874,8 +874,8 @@ impl<M: Mapper, E: EventSink> Drop for CpuHandle<'_, M, E> {
         if let (Engine::Nofrag(engine), Some(pools)) = (&self.space.engine, self.pools.take()) {
             engine.put_pools(self.cpu, pools);
         }
-        if let Some(arena) = self.arena.take() {
-            self.space.blocks.put_arena(self.cpu, arena, self.space);
+        if let Some(stock) = self.stock.take() {
+            self.space.blocks.put_stock(self.cpu, stock, self.space);
         }
     }
 }

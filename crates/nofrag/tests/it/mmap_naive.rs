@@ -75,7 +75,7 @@ fn outside(range: (u64, u64), other: (u64, u64)) -> Vec<(u64, u64)> {
 
 /// The place of a mapping, as far as the model knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum ExpectedPlace {
     Hint(u64),
     /// The placement chooses a place.
     Anywhere,
@@ -257,7 +257,7 @@ impl Naive {
         pages: u64,
         hint: Option<u64>,
         flags: MapFlags,
-    ) -> Result<Wanted, MapError> {
+    ) -> Result<ExpectedPlace, MapError> {
         let hint = hint.filter(|&hint| hint != 0);
         if pages == 0 {
             return Err(MapError::ZeroSize);
@@ -277,9 +277,9 @@ impl Naive {
         if self.areas.len() > self.limit {
             return Err(MapError::TooManyAreas { limit: self.limit });
         }
-        let Some(hint) = hint else { return Ok(Wanted::Anywhere) };
+        let Some(hint) = hint else { return Ok(ExpectedPlace::Anywhere) };
         let start = hint.max(self.layout.floor.0);
-        let Some(end) = start.checked_add(pages) else { return Ok(Wanted::Anywhere) };
+        let Some(end) = start.checked_add(pages) else { return Ok(ExpectedPlace::Anywhere) };
         let next = self.areas.iter().find(|area| area.end > start);
         let guard = next.filter(|_| self.guarded).map_or(0, |next| {
             let down = next.has(AreaFlags::GROWS_DOWN);
@@ -288,7 +288,7 @@ impl Naive {
         let free = next.is_none_or(|next| end <= next.start.saturating_sub(guard));
         let aligned = start.wrapping_sub(flags.offset) & (flags.align - 1) == 0;
         let fits = aligned && end <= self.hint_end(hint, flags.window);
-        Ok(if free && fits { Wanted::Hint(start) } else { Wanted::Anywhere })
+        Ok(if free && fits { ExpectedPlace::Hint(start) } else { ExpectedPlace::Anywhere })
     }
 
     /// Maps at a place that the real space found.

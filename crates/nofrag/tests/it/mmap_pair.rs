@@ -1,6 +1,6 @@
 //! An address space and the naive list side by side: each step goes to both, and both must agree in everything.
 
-use super::mmap_naive::{Held, Naive, Wanted};
+use super::mmap_naive::{ExpectedPlace, Held, Naive};
 use super::starving::{Heap, Refusal};
 use nofrag::check::Check;
 use nofrag::mmap::{
@@ -232,15 +232,15 @@ impl Pair {
         let said = self.attempt(|it| it.map(PageCount(pages), attributes, hint.map(Vpn), flags));
         match (wanted, said) {
             (Err(why), said) => assert_eq!(said, Err(why), "map"),
-            (Ok(Wanted::Hint(hint)), said) => {
+            (Ok(ExpectedPlace::Hint(hint)), said) => {
                 assert_eq!(said, Ok(Vpn(hint)), "map at its hint");
                 self.naive.placed(hint, pages, attributes);
             }
-            (Ok(Wanted::Anywhere), Ok(start)) => {
+            (Ok(ExpectedPlace::Anywhere), Ok(start)) => {
                 self.judge(start.0, pages, hint, flags);
                 self.naive.placed(start.0, pages, attributes);
             }
-            (Ok(Wanted::Anywhere), Err(why)) => self.judge_miss(pages, hint, flags, why),
+            (Ok(ExpectedPlace::Anywhere), Err(why)) => self.judge_miss(pages, hint, flags, why),
         }
     }
 

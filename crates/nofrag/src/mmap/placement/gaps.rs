@@ -9,7 +9,7 @@ use super::{HugePages, Spot, View, Wish};
 use crate::mmap::attributes::AreaFlags;
 use crate::mmap::layout::Direction;
 use crate::mmap::space::MmapCounters;
-use crate::ranges::{Edge, Fingers, Fit, GapPlace, GapRequest, Place, Span};
+use crate::ranges::{AreaPlace, Edge, Fingers, Fit, GapPlace, GapRequest, Span};
 
 /// Size of a huge page in bytes (`PMD_SIZE`).
 pub(super) const HUGE_PAGE_BYTES: u64 = 2 << 20;
@@ -157,18 +157,18 @@ fn gap(
     found.map(|(found, gap)| (found.place, gap))
 }
 
-fn has_guard_below(view: View<'_>, area: Place) -> bool {
+fn has_guard_below(view: View<'_>, area: AreaPlace) -> bool {
     view.areas.based(area).flags.any_of(AreaFlags::GROWS_DOWN.with(AreaFlags::SHADOW_STACK))
 }
 
 /// Returns the start of the guard gap below an area.
-fn guard_start(view: View<'_>, area: Place) -> u64 {
+fn guard_start(view: View<'_>, area: AreaPlace) -> u64 {
     let guard = view.areas.based(area).guard_below(view.guard_gap);
     view.areas.span(area).start().saturating_sub(guard)
 }
 
 /// Returns the end of the guard gap above an area.
-fn guard_end(view: View<'_>, area: Place) -> u64 {
+fn guard_end(view: View<'_>, area: AreaPlace) -> u64 {
     let flags = view.areas.based(area).flags;
     let guard = if flags.any_of(AreaFlags::GROWS_UP) { view.guard_gap.0 } else { 0 };
     view.areas.span(area).end().saturating_add(guard)

@@ -72,7 +72,7 @@ pub enum Placement {
     WorstFit,
     /// Next fit without a hook at unmapping.
     NextFit,
-    /// Multiples of a huge page aligned, everything in one arena, first gap from the end of the direction.
+    /// Multiples of a huge page aligned, all sizes mixed, first gap from the end of the direction.
     ExactAligned,
     /// As [`ExactAligned`](Self::ExactAligned), in the gap of least leftover.
     ExactAlignedBest,

@@ -26,7 +26,7 @@ impl Default for Deferral {
 
 /// Decision on an attempt at compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::page) enum Verdict {
+pub(in crate::page) enum Decision {
     Go,
     /// Make the attempt, and forget every hint: it comes after the longest wait.
     Restart,
@@ -50,18 +50,18 @@ impl Deferral {
     }
 
     /// Considers an attempt at `order`, which counts.
-    pub(in crate::page) fn consider(&mut self, order: Order) -> Verdict {
+    pub(in crate::page) fn consider(&mut self, order: Order) -> Decision {
         if order.get() < self.failed {
-            return Verdict::Go;
+            return Decision::Go;
         }
         self.considered = self.limit().min(self.considered + 1);
-        if self.considered < self.limit() { Verdict::Skip } else { self.passed(order) }
+        if self.considered < self.limit() { Decision::Skip } else { self.passed(order) }
     }
 
-    /// Returns the verdict on a caller that ignores deferral: nothing counts, and nothing is skipped.
-    pub(in crate::page) fn passed(self, order: Order) -> Verdict {
+    /// Returns the decision on a caller that ignores deferral: nothing counts, and nothing is skipped.
+    pub(in crate::page) fn passed(self, order: Order) -> Decision {
         let waited = self.shift == MAX_SHIFT && self.considered == self.limit();
-        if order.get() >= self.failed && waited { Verdict::Restart } else { Verdict::Go }
+        if order.get() >= self.failed && waited { Decision::Restart } else { Decision::Go }
     }
 
     /// Records that a run at `order` found nothing though it looked everywhere.
@@ -90,7 +90,7 @@ mod tests {
 
     /// Counts attempts at `order` that are skipped before the next one is made.
     fn skipped(deferral: &mut Deferral, order: Order) -> u32 {
-        (0..).find(|_| deferral.consider(order) != Verdict::Skip).expect("it ends at 64")
+        (0..).find(|_| deferral.consider(order) != Decision::Skip).expect("it ends at 64")
     }
 
     /// docs/sources/pages.md#o-17.
@@ -105,9 +105,9 @@ mod tests {
             assert_eq!(skipped(&mut deferral, smaller), 0, "a smaller order never waits");
             assert_eq!(skipped(&mut deferral, order), expected);
         }
-        assert_eq!(deferral.passed(order), Verdict::Restart);
+        assert_eq!(deferral.passed(order), Decision::Restart);
         deferral.succeeded();
-        assert_eq!(deferral.consider(order), Verdict::Go);
+        assert_eq!(deferral.consider(order), Decision::Go);
     }
 
     #[test]
@@ -117,7 +117,7 @@ mod tests {
         deferral.failed(Order::COSTLY);
         deferral.served(order);
         deferral.failed(Order::MAX);
-        assert_eq!(deferral.consider(order), Verdict::Go);
-        assert_eq!(deferral.consider(Order::MAX), Verdict::Skip);
+        assert_eq!(deferral.consider(order), Decision::Go);
+        assert_eq!(deferral.consider(Order::MAX), Decision::Skip);
     }
 }

@@ -1,7 +1,7 @@
 //! Compaction by a caller that needs a block: over the zones that its request may use, one after the other.
 
 use super::suitable::{Suitability, Wish, suitability};
-use super::{Cma, Compaction, CompactionResult, CompactionStep, Goal, Job, Mode, Verdict};
+use super::{Cma, Compaction, CompactionResult, CompactionStep, Decision, Goal, Job, Mode};
 use crate::cpu::CpuId;
 use crate::event::EventSink;
 use crate::page::allocator::PageAllocator;
@@ -139,11 +139,11 @@ impl DirectCompaction {
         }
         let aim = CompactionAim { zone: id, order, migratetype: request.migratetype, mode };
         let deferral = &mut zone.compaction.deferral;
-        let verdict = match self.priority {
+        let decision = match self.priority {
             Priority::SyncFull => deferral.passed(order),
             Priority::Async | Priority::SyncLight => deferral.consider(order),
         };
-        if verdict == Verdict::Skip {
+        if decision == Decision::Skip {
             self.best = self.best.max(Compacted::Deferred);
             return pages.spare(aim, NoRun::Deferred);
         }
@@ -155,7 +155,7 @@ impl DirectCompaction {
             }
             Suitability::Hopeless => pages.spare(aim, NoRun::Unsuitable),
             Suitability::Suitable => {
-                if verdict == Verdict::Restart {
+                if decision == Decision::Restart {
                     pages.wipe_marks(id, Wiper::LongestPause);
                 }
                 let cma = if self.flags.has(AllocFlags::CMA) { Cma::Usable } else { Cma::Useless };

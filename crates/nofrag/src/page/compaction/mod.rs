@@ -50,7 +50,7 @@ mod target;
 #[cfg(test)]
 pub(super) mod tests;
 
-pub(super) use deferral::{Deferral, MAX_SHIFT, Verdict};
+pub(super) use deferral::{Decision, Deferral, MAX_SHIFT};
 pub(super) use direct::{Compacted, DirectCompaction, DirectStep, Priority};
 pub use flight::Landed;
 use linux::Positions;
@@ -75,7 +75,7 @@ use super::kswapd::PageBudget;
 use super::migratetype::Migratetype;
 use super::owner::{Migrate, MoveResults, Moves};
 use super::policy::{CaptureTrace, FragmentationPolicy, SourceRules};
-use super::steal::Wanted;
+use super::steal::ZoneRequest;
 use super::walk::AllocFlags;
 use super::zone::{Zone, ZoneId};
 use crate::cpu::CpuId;
@@ -722,7 +722,7 @@ impl<E: EventSink> PageAllocator<E> {
         let Capture { order, migratetype, frame } = capture;
         let from = self.frames.block(frame).migratetype;
         if from != migratetype && self.policy.compaction.capture == CaptureTrace::Event {
-            let wanted = Wanted { zone, order, migratetype, flags: AllocFlags::NO_WATERMARKS };
+            let wanted = ZoneRequest { zone, order, migratetype, flags: AllocFlags::NO_WATERMARKS };
             self.record_extfrag(wanted, Found { order, from, share: Share::Single }, frame);
         }
     }

@@ -1,7 +1,7 @@
 //! Our source scanner: blocks in use that can move elsewhere, from the bottom of the zone up, or from the emptiest
 //! pageblock. Linux's is in `linux`.
 
-use super::target::{Place, list_limit};
+use super::target::{MoveTarget, list_limit};
 use super::{Compaction, FoundBy, Ground, Mode, Visit, block_end, block_start};
 use crate::page::frames::{FrameIndex, Kind, Tag};
 use crate::page::migratetype::Migratetype;
@@ -191,10 +191,10 @@ impl Compaction {
                     // However little is left, the search for a target must come further than last time.
                     *left = (*left).max(1);
                     match self.target(ground, tag.order(), end, left) {
-                        Place::At(to) => self.flight.push(ground, next, to),
-                        Place::NoFit => {}
-                        Place::Exhausted => return Visited::NoTarget,
-                        Place::Paused => return Visited::Paused,
+                        MoveTarget::At(to) => self.flight.push(ground, next, to),
+                        MoveTarget::NoFit => {}
+                        MoveTarget::Exhausted => return Visited::NoTarget,
+                        MoveTarget::Paused => return Visited::Paused,
                     }
                 }
             }

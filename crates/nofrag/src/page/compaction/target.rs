@@ -23,7 +23,7 @@ pub(super) struct Targets {
 
 /// Answer to the search for a place to move to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum MoveTarget {
     At(FrameIndex),
     /// None of this size is at hand.
     NoFit,
@@ -64,9 +64,9 @@ impl Compaction {
         order: Order,
         floor: FrameIndex,
         left: &mut u64,
-    ) -> Place {
+    ) -> MoveTarget {
         if ground.usable_free() <= ground.zone.marks.min + order.pages() {
-            return Place::Exhausted;
+            return MoveTarget::Exhausted;
         }
         if self.empties_the_emptiest(ground) {
             return self.fullest_target(ground, order);
@@ -83,34 +83,34 @@ impl Compaction {
             }
             if !self.list_of_targets(ground, floor) && !self.next_target_block(ground, floor, left)
             {
-                return if *left == 0 { Place::Paused } else { Place::Exhausted };
+                return if *left == 0 { MoveTarget::Paused } else { MoveTarget::Exhausted };
             }
         }
     }
 
     /// Returns a place in the fullest pageblock, but neither in the one that is being emptied nor in a whole one.
-    fn fullest_target(&self, ground: &mut Ground<'_>, order: Order) -> Place {
+    fn fullest_target(&self, ground: &mut Ground<'_>, order: Order) -> MoveTarget {
         ground.counters.free_scanned += 1;
         let Some(source) = self.sources.visit.map(|visit| visit.end - 1) else {
-            return Place::NoFit;
+            return MoveTarget::NoFit;
         };
         let lists = &ground.zone.lists;
         match lists.choose_beside(ground.frames, order, Migratetype::Movable, source) {
             Some(frame) => {
                 ground.set_aside(frame, ground.frames.tag(frame), order);
-                Place::At(frame)
+                MoveTarget::At(frame)
             }
-            None if order == Order::ZERO => Place::Exhausted,
-            None => Place::NoFit,
+            None if order == Order::ZERO => MoveTarget::Exhausted,
+            None => MoveTarget::NoFit,
         }
     }
 
     /// Goes on in the pageblock under work; `None` if there is none, or no more in it.
-    fn visit_targets(&mut self, ground: &mut Ground<'_>, left: &mut u64) -> Option<Place> {
+    fn visit_targets(&mut self, ground: &mut Ground<'_>, left: &mut u64) -> Option<MoveTarget> {
         let visit = self.targets.visit.as_mut()?;
         while visit.next < visit.end {
             if *left == 0 {
-                return Some(Place::Paused);
+                return Some(MoveTarget::Paused);
             }
             *left -= 1;
             ground.counters.free_scanned += 1;
@@ -119,7 +119,7 @@ impl Compaction {
             if tag.kind() == Kind::Free {
                 ground.set_aside(frame, tag, Order::ZERO);
                 visit.next += 1;
-                return Some(Place::At(frame));
+                return Some(MoveTarget::At(frame));
             }
             visit.next = ground.behind(frame);
         }
@@ -213,7 +213,12 @@ impl Compaction {
 
     /// Returns a place for more than one page: by the lists alone, as pageblocks are walked through once only, and
     /// mostly for single pages.
-    fn large_target(&mut self, ground: &mut Ground<'_>, order: Order, floor: FrameIndex) -> Place {
+    fn large_target(
+        &mut self,
+        ground: &mut Ground<'_>,
+        order: Order,
+        floor: FrameIndex,
+    ) -> MoveTarget {
         let below = self.goal.order();
         for size in order.and_larger().take_while(|&size| size < below) {
             let fits = |frame: &FrameIndex| *frame >= floor && self.may_break(ground, *frame, size);
@@ -222,10 +227,10 @@ impl Compaction {
                 ground.counters.free_scanned += 1;
                 let tag = ground.frames.tag(frame);
                 ground.set_aside(frame, tag, order);
-                return Place::At(frame);
+                return MoveTarget::At(frame);
             }
         }
-        Place::NoFit
+        MoveTarget::NoFit
     }
 }
 

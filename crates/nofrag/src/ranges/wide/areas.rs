@@ -17,7 +17,7 @@ const END: u64 = Span::ALL.end();
 
 /// The place of an area; any change of the index makes it stale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place(At);
+pub(crate) struct AreaPlace(At);
 
 /// The place of a gap, which may be empty; any change of the index makes it stale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,39 +107,39 @@ impl AreaIndex {
 
     /// Returns the area behind the gap of this entry; none behind the last.
     #[inline]
-    fn place(&self, at: At) -> Option<Place> {
-        (self.tree.hole(at).end < END).then_some(Place(at))
+    fn place(&self, at: At) -> Option<AreaPlace> {
+        (self.tree.hole(at).end < END).then_some(AreaPlace(at))
     }
 
     /// Returns the lowest area that ends above `at`. O(log n).
-    pub(crate) fn find(&self, at: u64) -> Option<Place> {
+    pub(crate) fn find(&self, at: u64) -> Option<AreaPlace> {
         self.tree.entry_at(at).and_then(|entry| self.place(entry))
     }
 
     /// Returns the highest area that starts below `end`. O(log n).
-    pub(crate) fn find_below(&self, end: u64) -> Option<Place> {
+    pub(crate) fn find_below(&self, end: u64) -> Option<AreaPlace> {
         let entry = self.tree.entry_at(end.checked_sub(1)?)?;
         if self.tree.hole(entry).end < end {
             self.place(entry)
         } else {
-            self.below(entry).map(Place)
+            self.below(entry).map(AreaPlace)
         }
     }
 
     /// Returns the next area above; amortised O(1).
-    pub(crate) fn next(&self, place: Place) -> Option<Place> {
+    pub(crate) fn next(&self, place: AreaPlace) -> Option<AreaPlace> {
         self.above(place.0).and_then(|entry| self.place(entry))
     }
 
     /// Returns the next area below; amortised O(1).
-    pub(crate) fn previous(&self, place: Place) -> Option<Place> {
-        self.below(place.0).map(Place)
+    pub(crate) fn previous(&self, place: AreaPlace) -> Option<AreaPlace> {
+        self.below(place.0).map(AreaPlace)
     }
 
     /// Returns the span of the area at `place`.
     #[inline]
-    pub(crate) fn span(&self, place: Place) -> Span {
-        let Place(At { leaf, lane }) = place;
+    pub(crate) fn span(&self, place: AreaPlace) -> Span {
+        let AreaPlace(At { leaf, lane }) = place;
         let (start, end) = if lane + 1 < self.tree.leaves.count(leaf) {
             self.tree.leaves.between(leaf, lane)
         } else {
@@ -151,13 +151,13 @@ impl AreaIndex {
 
     /// Returns the tag of the area at `place`.
     #[inline]
-    pub(crate) fn tag(&self, place: Place) -> u32 {
+    pub(crate) fn tag(&self, place: AreaPlace) -> u32 {
         self.tree.note(place.0)
     }
 
     /// Returns the area at `place`.
     #[inline]
-    pub(crate) fn area(&self, place: Place) -> Area {
+    pub(crate) fn area(&self, place: AreaPlace) -> Area {
         Area { span: self.span(place), tag: self.tag(place) }
     }
 
@@ -179,14 +179,14 @@ impl AreaIndex {
 
     /// Returns the area above a gap.
     #[inline]
-    pub(crate) fn above_gap(&self, gap: GapPlace) -> Option<Place> {
+    pub(crate) fn above_gap(&self, gap: GapPlace) -> Option<AreaPlace> {
         self.place(gap.0)
     }
 
     /// Returns the area below a gap.
     #[inline]
-    pub(crate) fn below_gap(&self, gap: GapPlace) -> Option<Place> {
-        self.below(gap.0).map(Place)
+    pub(crate) fn below_gap(&self, gap: GapPlace) -> Option<AreaPlace> {
+        self.below(gap.0).map(AreaPlace)
     }
 
     /// Makes sure that the next `count` calls of [`insert`](Self::insert) find room, and one more: a caller that takes
@@ -230,8 +230,8 @@ impl AreaIndex {
     }
 
     /// Takes the area at `place` out. O(log n).
-    pub(crate) fn remove(&mut self, place: Place) {
-        let Place(at) = place;
+    pub(crate) fn remove(&mut self, place: AreaPlace) {
+        let AreaPlace(at) = place;
         let above = self.above(at).expect("a gap follows each area");
         let Hole { start, end: area_start } = self.tree.hole(at);
         let joined = Hole::known(start, self.tree.hole(above).end);
@@ -279,8 +279,8 @@ impl AreaIndex {
 
     /// Changes the bounds or the tag of an area; its new span overlaps no other area, and room was reserved as for an
     /// insertion unless only the start or the tag changes. O(log n).
-    pub(crate) fn set(&mut self, place: Place, area: Area) {
-        let Place(at) = place;
+    pub(crate) fn set(&mut self, place: AreaPlace, area: Area) {
+        let AreaPlace(at) = place;
         let above = self.above(at).expect("a gap follows each area");
         let (below_gap, above_gap) = (self.tree.hole(at), self.tree.hole(above));
         let (start, end) = (area.span.start(), area.span.end());

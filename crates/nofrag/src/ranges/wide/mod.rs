@@ -44,7 +44,7 @@ mod search;
 mod sizes;
 mod tree;
 
-pub(crate) use self::areas::{AreaIndex, Finger, Fingers, GapPlace, Place, Removed};
+pub(crate) use self::areas::{AreaIndex, AreaPlace, Finger, Fingers, GapPlace, Removed};
 
 use self::change::Merged;
 use self::entry::Hole;

@@ -14,8 +14,8 @@ mod table;
 
 use self::policy::BlockIndex;
 use self::queues::Queues;
-pub(super) use self::slots::Arena;
 use self::slots::SlotBlocks;
+pub(super) use self::slots::Stock;
 use super::engine::Miss;
 use super::{
     BlockRecord, BlockStats, Mapper, RamArea, UnmapRamError, VmapConfig, VmapCounters, Wait,
@@ -32,7 +32,7 @@ pub(super) trait AreaSource {
 
     fn mapper(&self) -> &Self::Mapper;
 
-    /// Takes an area for a new block and returns its first page. No lock of higher rank than the arena's may be held.
+    /// Takes an area for a new block and returns its first page. No lock of higher rank than the stock's may be held.
     fn take_block(&self, cpu: CpuId) -> Result<u64, Miss>;
 
     /// Frees a block lazily: slots of it may be dirty.
@@ -84,13 +84,13 @@ impl Blocks {
         })
     }
 
-    /// Takes slots of the CPU's window, if the caller has its arena: the fast path of our engine.
+    /// Takes slots of the CPU's window, if the caller has its stock: the fast path of our engine.
     ///
     /// For any obstacle the answer is `None`, and the slow path finds out the reason.
     #[inline(always)]
-    pub(super) fn map_at_hand(&self, arena: Option<&mut Arena>, pages: u64) -> Option<u64> {
+    pub(super) fn map_at_hand(&self, stock: Option<&mut Stock>, pages: u64) -> Option<u64> {
         match self {
-            Blocks::Slots(slots) => slots.map_at_hand(arena?, pages),
+            Blocks::Slots(slots) => slots.map_at_hand(stock?, pages),
             Blocks::Queues(_) => None,
         }
     }
@@ -113,21 +113,21 @@ impl Blocks {
         }
     }
 
-    /// Returns the first page of a place for `pages` pages, 1 to the geometry's `max_pages`. `arena` is the CPU's, if
+    /// Returns the first page of a place for `pages` pages, 1 to the geometry's `max_pages`. `stock` is the CPU's, if
     /// the caller holds it; without leave to wait nothing is flushed.
     #[inline(always)]
     pub(super) fn map<A: AreaSource>(
         &self,
         cpu: CpuId,
-        arena: Option<&mut Arena>,
+        stock: Option<&mut Stock>,
         pages: u32,
         wait: Wait,
         areas: &A,
     ) -> Result<u64, Miss> {
         match self {
             Blocks::Queues(queues) => queues.map(cpu, pages, areas),
-            Blocks::Slots(slots) => match arena {
-                Some(arena) => slots.map_from(arena, cpu, pages, wait, areas),
+            Blocks::Slots(slots) => match stock {
+                Some(stock) => slots.map_from(stock, cpu, pages, wait, areas),
                 None => slots.map(cpu, pages, wait, areas),
             },
         }
@@ -178,10 +178,10 @@ impl Blocks {
         on_blocks!(self, it => it.purge_idle(areas));
     }
 
-    /// Gives back every block without a live slot of a CPU whose arena the caller holds.
-    pub(super) fn purge_arena<A: AreaSource>(&self, cpu: CpuId, arena: &mut Arena, areas: &A) {
+    /// Gives back every block without a live slot of a CPU whose stock the caller holds.
+    pub(super) fn purge_stock<A: AreaSource>(&self, cpu: CpuId, stock: &mut Stock, areas: &A) {
         if let Blocks::Slots(slots) = self {
-            slots.purge_arena(cpu, arena, areas);
+            slots.purge_stock(cpu, stock, areas);
         }
     }
 
@@ -205,31 +205,31 @@ impl Blocks {
         on_blocks!(self, it => it.has_reclaimable())
     }
 
-    pub(super) fn take_arena(&self, cpu: CpuId) -> Option<Arena> {
+    pub(super) fn take_stock(&self, cpu: CpuId) -> Option<Stock> {
         match self {
             Blocks::Queues(_) => None,
-            Blocks::Slots(slots) => slots.take_arena(cpu),
+            Blocks::Slots(slots) => slots.take_stock(cpu),
         }
     }
 
-    pub(super) fn put_arena<A: AreaSource>(&self, cpu: CpuId, arena: Arena, areas: &A) {
+    pub(super) fn put_stock<A: AreaSource>(&self, cpu: CpuId, stock: Stock, areas: &A) {
         if let Blocks::Slots(slots) = self {
-            slots.put_arena(cpu, arena, areas);
+            slots.put_stock(cpu, stock, areas);
         }
     }
 
-    /// Hands the blocks of a CPU, whose arena the caller has, over to CPU `to`, of which no handle is out. Returns
+    /// Hands the blocks of a CPU, whose stock the caller has, over to CPU `to`, of which no handle is out. Returns
     /// their number.
     pub(super) fn hand_over<A: AreaSource>(
         &self,
         from: CpuId,
-        arena: &mut Arena,
+        stock: &mut Stock,
         to: CpuId,
         areas: &A,
     ) -> Result<u64, OutOfMetadata> {
         match self {
             Blocks::Queues(_) => Ok(0),
-            Blocks::Slots(slots) => slots.hand_over(from, arena, to, areas),
+            Blocks::Slots(slots) => slots.hand_over(from, stock, to, areas),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Our own blocks: slots are recycled one by one, an unmapping takes no lock, and at most one other block is looked at.
 //!
-//! * **Map**: cut slots from the CPU's window (see [`arena`]) and write the first slot's byte. Under the CPU's lock, or
+//! * **Map**: cut slots from the CPU's window (see [`stock`]) and write the first slot's byte. Under the CPU's lock, or
 //!   through a handle without any.
 //! * **Unmap**, from any CPU: find the block's record by its number, turn the first slot's byte by one compare-exchange
 //!   (see [`record`]). The first dirty slot of a word since it was last collected also raises the word's flag and may
@@ -18,18 +18,18 @@
 //! [`OVERDUE_GROUPS`] groups have been noted, they collect and flush in its stead, or ask for a step of the purge, as
 //! the policy's [`Drain`] says.
 //!
-//! Locks nest arena > recycler; the areas' locks come below the arena's. An owner that holds its arena in a handle is
+//! Locks nest stock > recycler; the areas' locks come below the stock's. An owner that holds its stock in a handle is
 //! never waited for: slots that others free for it wait in the recycler, and a forced purge leaves it a request.
 
-mod arena;
 mod bits;
 mod record;
 mod recycler;
+mod stock;
 
-pub(in crate::vmap) use self::arena::Arena;
-use self::arena::{BlockId, Parcel, Place};
 use self::record::{GROUP, Noted, Record, Sizes, Slot, SlotState, WORD};
 use self::recycler::Recycler;
+pub(in crate::vmap) use self::stock::Stock;
+use self::stock::{BlockId, Parcel, SlotPlace};
 use super::table::Table;
 use super::{Aliases, AreaSource};
 use crate::check::Violation;
@@ -69,7 +69,7 @@ const OVERDUE_GROUPS: u64 = 64;
 /// Blocks whose slots go back to their owner in one hold.
 const BLOCKS_TAKEN_BACK: usize = 16;
 
-/// The reason why a CPU's arena is in its place.
+/// The reason why a CPU's stock is in its place.
 const NOT_HELD: &str = "nobody can take a handle of the CPU";
 
 /// Number of times that a request without a place asks the recycler before it takes a new block.
@@ -102,10 +102,10 @@ struct PerCpu {
     noted: AtomicU64,
     /// True if a flush is due that the owner must not or does not make.
     overdue: AtomicBool,
-    /// The CPU's arena; `None` while a handle has it.
-    arena: Padded<Mutex<Option<Arena>>>,
+    /// The CPU's stock; `None` while a handle has it.
+    stock: Padded<Mutex<Option<Stock>>>,
     recycler: Padded<Mutex<Recycler>>,
-    /// Set by a forced purge while a handle has the arena: the handle gives idle blocks back when it next looks.
+    /// Set by a forced purge while a handle has the stock: the handle gives idle blocks back when it next looks.
     give_back: AtomicBool,
 }
 
@@ -126,7 +126,7 @@ impl SlotBlocks {
             noting: AtomicU64::new(0),
             noted: AtomicU64::new(0),
             overdue: AtomicBool::new(false),
-            arena: Padded(Mutex::new(Rank::Arena, Some(Arena::new(slots, policy.reuse)))),
+            stock: Padded(Mutex::new(Rank::Stock, Some(Stock::new(slots, policy.reuse)))),
             recycler: Padded(Mutex::new(Rank::Recycler, Recycler::new(words, config.span))),
             give_back: AtomicBool::new(false),
         })?;
@@ -152,10 +152,10 @@ impl SlotBlocks {
 
     /// Starts a mapping at a place.
     #[inline(always)]
-    fn start(&self, arena: &mut Arena, place: Place, pages: u32) -> u64 {
+    fn start(&self, stock: &mut Stock, place: SlotPlace, pages: u32) -> u64 {
         let record = self.table.at(place.block.position).expect("a block has a record");
         record.start(place.slot, pages);
-        arena.counters.maps += 1;
+        stock.counters.maps += 1;
         place.block.start + u64::from(place.slot)
     }
 
@@ -163,22 +163,22 @@ impl SlotBlocks {
         self.table.get(number).expect("a block has a record")
     }
 
-    /// Takes slots from the window of an arena.
+    /// Takes slots from the window of a stock.
     #[inline(always)]
-    pub(super) fn map_at_hand(&self, arena: &mut Arena, pages: u64) -> Option<u64> {
+    pub(super) fn map_at_hand(&self, stock: &mut Stock, pages: u64) -> Option<u64> {
         if pages.wrapping_sub(1) >= u64::from(WORD) {
             return None;
         }
         let pages = pages as u32;
-        let place = arena.take(self.sizes.of_pages(pages))?;
-        Some(self.start(arena, place, pages))
+        let place = stock.take(self.sizes.of_pages(pages))?;
+        Some(self.start(stock, place, pages))
     }
 
     /// Does what [`map_at_hand`](Self::map_at_hand) does, under the CPU's lock.
     #[inline(always)]
     pub(super) fn map_at_hand_locked(&self, cpu: CpuId, pages: u64) -> Option<u64> {
-        let mut arena = self.per_cpu.get(cpu.rank())?.arena.lock();
-        self.map_at_hand(arena.as_mut()?, pages)
+        let mut stock = self.per_cpu.get(cpu.rank())?.stock.lock();
+        self.map_at_hand(stock.as_mut()?, pages)
     }
 
     /// Ends a mapping of exactly this size; false if there is none, and then nothing changed.
@@ -222,64 +222,64 @@ impl SlotBlocks {
         wait: Wait,
         areas: &A,
     ) -> Result<u64, Miss> {
-        match self.per_cpu[cpu.rank()].arena.lock().as_mut() {
-            Some(arena) => self.map_from(arena, cpu, pages, wait, areas),
+        match self.per_cpu[cpu.rank()].stock.lock().as_mut() {
+            Some(stock) => self.map_from(stock, cpu, pages, wait, areas),
             None => Err(Miss::CpuHeld),
         }
     }
 
-    /// Maps for a caller that has the CPU's arena.
+    /// Maps for a caller that has the CPU's stock.
     pub(super) fn map_from<A: AreaSource>(
         &self,
-        arena: &mut Arena,
+        stock: &mut Stock,
         cpu: CpuId,
         pages: u32,
         wait: Wait,
         areas: &A,
     ) -> Result<u64, Miss> {
         let size = self.sizes.of_pages(pages);
-        let place = match arena.take(size) {
+        let place = match stock.take(size) {
             Some(place) => place,
-            None => self.refill(arena, cpu, size, wait, areas)?,
+            None => self.refill(stock, cpu, size, wait, areas)?,
         };
-        Ok(self.start(arena, place, pages))
+        Ok(self.start(stock, place, pages))
     }
 
     /// Takes `size` slots from outside the window.
     #[inline(never)]
     fn refill<A: AreaSource>(
         &self,
-        arena: &mut Arena,
+        stock: &mut Stock,
         cpu: CpuId,
         size: u32,
         wait: Wait,
         areas: &A,
-    ) -> Result<Place, Miss> {
+    ) -> Result<SlotPlace, Miss> {
         let asked = &self.per_cpu[cpu.rank()].give_back;
         if wait == Wait::MayReclaim && asked.load(Ordering::Relaxed) {
-            self.purge_arena(cpu, arena, areas);
+            self.purge_stock(cpu, stock, areas);
         }
-        if arena.allowance < size {
-            self.look(arena, cpu, wait, areas);
+        if stock.allowance < size {
+            self.look(stock, cpu, wait, areas);
         }
         for _ in 0..LOOKS_BEFORE_GROWTH {
-            if let Some(place) = arena.take_elsewhere(size) {
+            if let Some(place) = stock.take_elsewhere(size) {
                 return Ok(place);
             }
-            if !self.look(arena, cpu, wait, areas) {
+            if !self.look(stock, cpu, wait, areas) {
                 break;
             }
         }
-        if let Some(place) = arena.take_elsewhere(size) {
+        if let Some(place) = stock.take_elsewhere(size) {
             return Ok(place);
         }
-        self.grow(arena, cpu, areas)?;
-        Ok(arena.take_elsewhere(size).expect("a new block has room for any request"))
+        self.grow(stock, cpu, areas)?;
+        Ok(stock.take_elsewhere(size).expect("a new block has room for any request"))
     }
 
     /// Asks the recycler: collects dirty slots, flushes them if they are as many as a block has, and takes back those
     /// that are ready. Returns true if any came back.
-    fn look<A: AreaSource>(&self, arena: &mut Arena, cpu: CpuId, wait: Wait, areas: &A) -> bool {
+    fn look<A: AreaSource>(&self, stock: &mut Stock, cpu: CpuId, wait: Wait, areas: &A) -> bool {
         let shared = &self.per_cpu[cpu.rank()];
         // Another thread may be flushing under the lock.
         let Some(mut recycler) = shared.recycler_for(wait) else { return false };
@@ -305,20 +305,20 @@ impl SlotBlocks {
         }
         let any = !recycler.ready.is_empty();
         let due = u64::from(self.slots).saturating_sub(recycler.dirty.pages);
-        arena.allowance = (due as u32).max(WORD);
-        self.take_back(arena, recycler, areas);
+        stock.allowance = (due as u32).max(WORD);
+        self.take_back(stock, recycler, areas);
         any
     }
 
     /// Takes back some of the ready slots, and lets superfluous blocks go. Returns the number of these blocks.
     fn take_back<A: AreaSource>(
         &self,
-        arena: &mut Arena,
+        stock: &mut Stock,
         mut recycler: Guard<'_, Recycler>,
         areas: &A,
     ) -> u64 {
         let mut let_go = LetGo::default();
-        arena.take_back(&mut recycler.ready, BLOCKS_TAKEN_BACK, |start| {
+        stock.take_back(&mut recycler.ready, BLOCKS_TAKEN_BACK, |start| {
             let_go.add(self, start);
         });
         drop(recycler);
@@ -326,15 +326,15 @@ impl SlotBlocks {
         let_go.len as u64
     }
 
-    /// Takes a new block into the arena.
+    /// Takes a new block into the stock.
     #[cold]
     #[inline(never)]
-    fn grow<A: AreaSource>(&self, arena: &mut Arena, cpu: CpuId, areas: &A) -> Result<(), Miss> {
-        let local = arena.provide()?;
+    fn grow<A: AreaSource>(&self, stock: &mut Stock, cpu: CpuId, areas: &A) -> Result<(), Miss> {
+        let local = stock.provide()?;
         let start = match areas.take_block(cpu) {
             Ok(start) => start,
             Err(why) => {
-                arena.withdraw(local);
+                stock.withdraw(local);
                 return Err(why);
             }
         };
@@ -350,12 +350,12 @@ impl SlotBlocks {
                 // Under the recycler's lock, so that a thread that collects sees an owner and a place that belong
                 // together.
                 record.owner.store(cpu.rank() as u32, Ordering::Release);
-                arena.add(local, BlockId { start, position: self.table.position(number) });
+                stock.add(local, BlockId { start, position: self.table.position(number) });
                 Ok(())
             }
             _ => {
                 drop(recycler);
-                arena.withdraw(local);
+                stock.withdraw(local);
                 areas.release_block(start);
                 Err(Miss::OutOfMetadata)
             }
@@ -468,10 +468,10 @@ impl SlotBlocks {
             recycler.land(areas.mapper().completed(), BLOCKS_TAKEN_BACK);
         }
         drop(recycler);
-        if let Some(mut arena) = shared.arena.try_lock()
-            && let Some(arena) = arena.as_mut()
+        if let Some(mut stock) = shared.stock.try_lock()
+            && let Some(stock) = stock.as_mut()
         {
-            self.take_back(arena, shared.recycler.lock(), areas);
+            self.take_back(stock, shared.recycler.lock(), areas);
         }
     }
 
@@ -656,37 +656,37 @@ impl SlotBlocks {
     fn flush_aliases_once<A: AreaSource>(&self, aliases: &mut Aliases, areas: &A) {
         for (me, shared) in self.per_cpu.iter().enumerate() {
             aliases.visited += self.recycle(me, areas);
-            while let Some(arena) = shared.arena.lock().as_mut() {
+            while let Some(stock) = shared.stock.lock().as_mut() {
                 let recycler = shared.recycler.lock();
                 if recycler.ready.is_empty() {
                     break;
                 }
-                aliases.returned += self.take_back(arena, recycler, areas);
+                aliases.returned += self.take_back(stock, recycler, areas);
             }
         }
     }
 
-    /// Hands every block of a CPU, whose arena the caller has, over to another CPU, of which no handle can be taken
+    /// Hands every block of a CPU, whose stock the caller has, over to another CPU, of which no handle can be taken
     /// meanwhile. Returns the number of blocks that went over; idle ones are given back instead.
     ///
     /// Nothing is mapped in these blocks meanwhile, so the number of slots that can become dirty in them is finite.
     pub(super) fn hand_over<A: AreaSource>(
         &self,
         from: CpuId,
-        arena: &mut Arena,
+        stock: &mut Stock,
         to: CpuId,
         areas: &A,
     ) -> Result<u64, OutOfMetadata> {
-        self.purge_arena(from, arena, areas);
-        arena.close();
+        self.purge_stock(from, stock, areas);
+        stock.close();
         let mut parcel = Parcel::new(self.slots)?;
         let mut moves = Vec::new();
-        moves.try_reserve_exact(arena.block_count() as usize)?;
-        for (local, id) in arena.blocks() {
+        moves.try_reserve_exact(stock.block_count() as usize)?;
+        for (local, id) in stock.blocks() {
             match self.provide(to) {
                 Ok(place) => put(&mut moves, (local, place, id)),
                 Err(why) => {
-                    let mut target = self.per_cpu[to.rank()].arena.lock();
+                    let mut target = self.per_cpu[to.rank()].stock.lock();
                     let target = target.as_mut().expect(NOT_HELD);
                     moves.iter().for_each(|&(_, place, _)| target.withdraw(place));
                     return Err(why);
@@ -694,7 +694,7 @@ impl SlotBlocks {
             }
         }
         for &(local, place, id) in &moves {
-            while !self.try_move(from, arena, to, (local, place, id), &mut parcel) {
+            while !self.try_move(from, stock, to, (local, place, id), &mut parcel) {
                 self.recycle(from.rank(), areas);
             }
         }
@@ -704,15 +704,15 @@ impl SlotBlocks {
         Ok(moves.len() as u64)
     }
 
-    /// Returns a place for a block in the arena of a CPU, and in its recycler.
+    /// Returns a place for a block in the stock of a CPU, and in its recycler.
     fn provide(&self, cpu: CpuId) -> Result<u32, OutOfMetadata> {
         let shared = &self.per_cpu[cpu.rank()];
-        let mut arena = shared.arena.lock();
-        let arena = arena.as_mut().expect(NOT_HELD);
-        let place = arena.provide()?;
+        let mut stock = shared.stock.lock();
+        let stock = stock.as_mut().expect(NOT_HELD);
+        let place = stock.provide()?;
         let reserved = shared.recycler.lock().reserve(place);
         if reserved.is_err() {
-            arena.withdraw(place);
+            stock.withdraw(place);
         }
         reserved.map(|()| place)
     }
@@ -722,14 +722,14 @@ impl SlotBlocks {
     fn try_move(
         &self,
         from: CpuId,
-        arena: &mut Arena,
+        stock: &mut Stock,
         to: CpuId,
         (local, place, id): (u32, u32, BlockId),
         parcel: &mut Parcel,
     ) -> bool {
         // Held until the block is there: a thread that collects for the new owner may be quick, but cannot hand
         // anything back.
-        let mut target = self.per_cpu[to.rank()].arena.lock();
+        let mut target = self.per_cpu[to.rank()].stock.lock();
         let mut recycler = self.per_cpu[from.rank()].recycler.lock();
         if !recycler.is_flushed() {
             return false;
@@ -740,7 +740,7 @@ impl SlotBlocks {
         // From here on the recycler of the new owner, which has a place for the block, collects it.
         record.owner.store(to.rank() as u32, Ordering::Release);
         drop(recycler);
-        arena.surrender(local, parcel);
+        stock.surrender(local, parcel);
         target.as_mut().expect(NOT_HELD).adopt(place, id, parcel);
         true
     }
@@ -761,35 +761,35 @@ impl SlotBlocks {
         for (me, shared) in self.per_cpu.iter().enumerate() {
             self.recycle(me, areas);
             loop {
-                let mut arena = shared.arena.lock();
-                let Some(arena) = arena.as_mut() else {
+                let mut stock = shared.stock.lock();
+                let Some(stock) = stock.as_mut() else {
                     shared.give_back.store(true, Ordering::Relaxed);
                     break;
                 };
-                if !self.let_some_go(me, arena, areas) {
+                if !self.let_some_go(me, stock, areas) {
                     break;
                 }
             }
         }
     }
 
-    /// Gives back every block without a live slot of one CPU, whose arena the caller has.
-    pub(super) fn purge_arena<A: AreaSource>(&self, cpu: CpuId, arena: &mut Arena, areas: &A) {
+    /// Gives back every block without a live slot of one CPU, whose stock the caller has.
+    pub(super) fn purge_stock<A: AreaSource>(&self, cpu: CpuId, stock: &mut Stock, areas: &A) {
         self.per_cpu[cpu.rank()].give_back.store(false, Ordering::Relaxed);
         self.recycle(cpu.rank(), areas);
-        while self.let_some_go(cpu.rank(), arena, areas) {}
+        while self.let_some_go(cpu.rank(), stock, areas) {}
     }
 
     /// Takes back some of the ready slots; once there are none, lets some idle blocks go. Returns true if there may be
     /// more.
-    fn let_some_go<A: AreaSource>(&self, me: usize, arena: &mut Arena, areas: &A) -> bool {
+    fn let_some_go<A: AreaSource>(&self, me: usize, stock: &mut Stock, areas: &A) -> bool {
         let recycler = self.per_cpu[me].recycler.lock();
         if !recycler.ready.is_empty() {
-            self.take_back(arena, recycler, areas);
+            self.take_back(stock, recycler, areas);
             return true;
         }
         let mut let_go = LetGo::default();
-        arena.let_idle_go(BLOCKS_TAKEN_BACK, |start| let_go.add(self, start));
+        stock.let_idle_go(BLOCKS_TAKEN_BACK, |start| let_go.add(self, start));
         drop(recycler);
         let_go.release(areas);
         let_go.len > 0
@@ -836,25 +836,25 @@ impl SlotBlocks {
         self.table.iter().filter(|(_, record)| record.exists())
     }
 
-    pub(super) fn take_arena(&self, cpu: CpuId) -> Option<Arena> {
-        self.per_cpu[cpu.rank()].arena.lock().take()
+    pub(super) fn take_stock(&self, cpu: CpuId) -> Option<Stock> {
+        self.per_cpu[cpu.rank()].stock.lock().take()
     }
 
-    /// Puts a CPU's arena back, and does what was asked meanwhile of the handle.
-    pub(super) fn put_arena<A: AreaSource>(&self, cpu: CpuId, mut arena: Arena, areas: &A) {
+    /// Puts a CPU's stock back, and does what was asked meanwhile of the handle.
+    pub(super) fn put_stock<A: AreaSource>(&self, cpu: CpuId, mut stock: Stock, areas: &A) {
         let shared = &self.per_cpu[cpu.rank()];
         if shared.give_back.load(Ordering::Relaxed) {
-            self.purge_arena(cpu, &mut arena, areas);
+            self.purge_stock(cpu, &mut stock, areas);
         }
-        *shared.arena.lock() = Some(arena);
+        *shared.stock.lock() = Some(stock);
     }
 
     pub(super) fn add_counters(&self, counters: &mut VmapCounters) {
         for shared in &self.per_cpu {
-            let arena = shared.arena.lock();
-            counters.locks.arena = counters.locks.arena.plus(arena.cost());
-            if let Some(arena) = arena.as_ref() {
-                let own = &arena.counters;
+            let stock = shared.stock.lock();
+            counters.locks.stock = counters.locks.stock.plus(stock.cost());
+            if let Some(stock) = stock.as_ref() {
+                let own = &stock.counters;
                 let all = &mut counters.blocks;
                 all.maps += own.maps;
                 all.created += own.created;
@@ -865,7 +865,7 @@ impl SlotBlocks {
                 all.purged += own.purged;
                 all.recycled_pages += own.recycled_pages;
             }
-            drop(arena);
+            drop(stock);
             let recycler = shared.recycler.lock();
             counters.locks.recycler = counters.locks.recycler.plus(recycler.cost());
             counters.blocks.flushes += recycler.counters.flushes;
@@ -888,9 +888,9 @@ impl SlotBlocks {
             stats.live_pages += u64::from(live);
         }
         for shared in &self.per_cpu {
-            if let Some(arena) = shared.arena.lock().as_ref() {
-                stats.listed_longest = stats.listed_longest.max(arena.block_count());
-                stats.metadata_bytes += arena.metadata_bytes();
+            if let Some(stock) = shared.stock.lock().as_ref() {
+                stats.listed_longest = stats.listed_longest.max(stock.block_count());
+                stats.metadata_bytes += stock.metadata_bytes();
             }
             stats.metadata_bytes += shared.recycler.lock().metadata_bytes();
         }
@@ -931,26 +931,26 @@ impl SlotBlocks {
     /// Verifies the laws, except for blocks and slots that handles have taken out.
     pub(super) fn check(&self) -> Result<(), Violation> {
         for (me, shared) in self.per_cpu.iter().enumerate() {
-            let arena = shared.arena.lock();
+            let stock = shared.stock.lock();
             let recycler = shared.recycler.lock();
             let law = "a side of a recycler counts its pages";
             Violation::unless(law, me as u64, !recycler.miscounted())?;
-            let Some(arena) = arena.as_ref() else { continue };
+            let Some(stock) = stock.as_ref() else { continue };
             let law = "a block is in the bin of its longest free run";
-            let misplaced = arena.misplaced();
+            let misplaced = stock.misplaced();
             Violation::unless(law, misplaced.unwrap_or(0), misplaced.is_none())?;
-            self.check_slots(me, arena, &recycler)?;
+            self.check_slots(me, stock, &recycler)?;
         }
         Ok(())
     }
 
     /// Verifies that each slot is free, mapped or on one side, and only one of these.
-    fn check_slots(&self, me: usize, arena: &Arena, recycler: &Recycler) -> Result<(), Violation> {
+    fn check_slots(&self, me: usize, stock: &Stock, recycler: &Recycler) -> Result<(), Violation> {
         let words = self.slots.div_ceil(WORD) as usize;
         let (Ok(mut seen), Ok(mut more)) = (filled(words, 0_u64), filled(words, 0_u64)) else {
             return Ok(());
         };
-        let blocks = arena.blocks();
+        let blocks = stock.blocks();
         for (local, id) in blocks {
             let number = id.start >> self.shift;
             let record = self.record(number);
@@ -960,8 +960,8 @@ impl SlotBlocks {
             Violation::unless(law, number, owner == me as u32 && place == local)?;
             seen.fill(0);
             more.fill(0);
-            arena.free_slots(local, &mut seen);
-            let mut count = bits::count(&seen) + arena.back(local);
+            stock.free_slots(local, &mut seen);
+            let mut count = bits::count(&seen) + stock.back(local);
             for side in [&recycler.dirty, &recycler.flying, &recycler.ready] {
                 count += bits::count(side.mask(local));
                 seen.iter_mut().zip(side.mask(local)).for_each(|(word, bits)| *word |= bits);
@@ -974,7 +974,7 @@ impl SlotBlocks {
             seen.iter_mut().zip(&more).for_each(|(word, bits)| *word |= bits);
             let law = "each slot is free, mapped or on one side of the recycler";
             Violation::unless_equal(law, number, u64::from(self.slots), u64::from(count))?;
-            let together = u64::from(bits::count(&seen) + arena.back(local));
+            let together = u64::from(bits::count(&seen) + stock.back(local));
             Violation::unless_equal(law, number, u64::from(self.slots), together)?;
         }
         Ok(())

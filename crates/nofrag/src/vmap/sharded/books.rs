@@ -42,7 +42,7 @@ const SLOTS_AT_A_TIME: u32 = 16;
 
 /// All shards, the words of all areas, and a mask of the levels in use.
 #[derive(Debug)]
-pub(super) struct Books {
+pub(super) struct AreaBooks {
     shards: Vec<Shard>,
     shift: u32,
     slots: Slots,
@@ -92,12 +92,12 @@ fn granule_key(level: u32, granule: u64) -> u64 {
     (GRANULE_TAG | u64::from(level)) << TAG_SHIFT | granule
 }
 
-impl Books {
-    pub(super) fn new(cpus: usize) -> Result<Books, OutOfMetadata> {
+impl AreaBooks {
+    pub(super) fn new(cpus: usize) -> Result<AreaBooks, OutOfMetadata> {
         // Sixteen shards per CPU make it unlikely that two CPUs meet; under loom every lock costs states.
         let count = if cfg!(loom) { 2 } else { (16 * cpus).next_power_of_two().clamp(16, 1024) };
         let shards = made(count, || Padded(Mutex::new(Rank::Busy, ShardBooks::default())))?;
-        Ok(Books {
+        Ok(AreaBooks {
             shards,
             shift: 64 - count.trailing_zeros(),
             slots: Slots::new(),

@@ -1,4 +1,4 @@
-//! The blocks of one CPU, as far as handing out goes: owned, not shared.
+//! The stock of one CPU: its blocks, as far as handing out goes; owned, not shared.
 //!
 //! Slots are cut from the *window*, a run of free slots in the *current* block. When it is too short for a request, the
 //! next run of the current block is tried, then another block: *bins* hold the blocks by their longest run of free
@@ -33,7 +33,7 @@ const KEPT_EMPTY: usize = 1;
 /// 1. A slot of a block is in its mask of free slots, in the window, mapped, or with the recycler.
 /// 2. A block other than the current one is in the bin of its longest free run, among the empty ones, or full.
 #[derive(Debug)]
-pub(in crate::vmap) struct Arena {
+pub(in crate::vmap) struct Stock {
     pub(super) window: Window,
     /// The block of the window.
     current: Option<u32>,
@@ -114,15 +114,16 @@ impl Parcel {
     }
 }
 
+/// The place of a small mapping: the first of its slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct SlotPlace {
     pub(super) block: BlockId,
     pub(super) slot: u32,
 }
 
-impl Arena {
-    pub(super) fn new(slots: u32, reuse: Reuse) -> Arena {
-        Arena {
+impl Stock {
+    pub(super) fn new(slots: u32, reuse: Reuse) -> Stock {
+        Stock {
             window: Window { block: BlockId::default(), next: 0, end: 0 },
             current: None,
             allowance: slots,
@@ -153,17 +154,17 @@ impl Arena {
 
     /// Takes `size` slots from the window.
     #[inline(always)]
-    pub(super) fn take(&mut self, size: u32) -> Option<Place> {
+    pub(super) fn take(&mut self, size: u32) -> Option<SlotPlace> {
         let Window { block, next, end } = self.window;
         if end - next < size {
             return None;
         }
         self.window.next = next + size;
-        Some(Place { block, slot: next })
+        Some(SlotPlace { block, slot: next })
     }
 
     /// Takes `size` slots from anywhere else, and counts the other blocks that it looks at: one at most.
-    pub(super) fn take_elsewhere(&mut self, size: u32) -> Option<Place> {
+    pub(super) fn take_elsewhere(&mut self, size: u32) -> Option<SlotPlace> {
         if let Some(current) = self.current
             && let Some((start, len)) = bits::run_of(self.mask(current), self.window.end, size)
         {
@@ -199,7 +200,7 @@ impl Arena {
 
     /// Takes `size` slots that have come back to the current block in front of its window: this is better than an empty
     /// block.
-    fn take_again(&mut self, size: u32) -> Option<Place> {
+    fn take_again(&mut self, size: u32) -> Option<SlotPlace> {
         let current = self.current?;
         self.put_window_back(current);
         let (start, len) = bits::run_of(self.mask(current), 0, size)?;
@@ -208,13 +209,13 @@ impl Arena {
     }
 
     /// Serves one request from a block without going there.
-    fn take_single(&mut self, local: u32, start: u32, size: u32) -> Place {
+    fn take_single(&mut self, local: u32, start: u32, size: u32) -> SlotPlace {
         self.unbin(local);
         bits::clear(self.mask_mut(local), start, size);
         self.own(local).free -= size;
         self.allowance = self.allowance.saturating_sub(size);
         self.bin(local);
-        Place { block: self.blocks[local as usize].id, slot: start }
+        SlotPlace { block: self.blocks[local as usize].id, slot: start }
     }
 
     /// Makes a block that is in no list the current one, with a run of it as the window.
@@ -484,6 +485,6 @@ impl Arena {
     pub(super) fn metadata_bytes(&self) -> u64 {
         let blocks = self.blocks.capacity() * size_of::<Own>();
         let lists = (self.vacant.capacity() + self.empty.capacity()) * size_of::<u32>();
-        (blocks + lists + self.free.capacity() * size_of::<u64>() + size_of::<Arena>()) as u64
+        (blocks + lists + self.free.capacity() * size_of::<u64>() + size_of::<Stock>()) as u64
     }
 }

@@ -1,4 +1,4 @@
-//! nofrag's own engine: pools per CPU, books by address, a purge in bounded slices.
+//! nofrag's own engine: pools per CPU, books in shards by address, a purge in bounded slices.
 //!
 //! * **Allocate**: pop the CPU's pool of the exact size and publish the area's new word; one lock, that of the CPU, or
 //!   none through a handle. On a miss take over what purges have put into the CPU's inbox; then go to the free ranges.
@@ -22,13 +22,14 @@ mod pools;
 mod table;
 mod word;
 
-use self::books::{Books, Freed};
+use self::books::{AreaBooks, Freed};
 pub(super) use self::pools::CpuPools;
 use self::pools::{AREAS_PER_HOLD, Batch, Flushed, POOL_MAX_PAGES, Pushed};
 use self::word::AreaWord;
 use super::counters::{PurgeCounters, VmapCounters, VmapStats};
 use super::engine::{
-    AreaRecord, Claim, Miss, Purged, Retired, Scope, Surroundings, Wanted, Within, not_a_start,
+    AreaRecord, Claim, Miss, Purged, Retired, Scope, Surroundings, ValidRequest, Within,
+    not_a_start,
 };
 use super::flush::{FLUSH_RANGES, FlushPlan};
 use super::free_space::{FreeSpace, Pieces};
@@ -61,7 +62,7 @@ const FLUSHES_PER_DECAY: u64 = 8;
 /// 2. Every area on the books is handed out, on one list of lazy areas, detached, in one inbox, or in one pool.
 /// 3. An area is in an inbox or a pool only after a flush has covered it.
 #[derive(Debug)]
-pub(super) struct Nofrag {
+pub(super) struct Sharded {
     /// The first page of the space; the engine counts all pages from it.
     base: u64,
     cpus: CpuSet,
@@ -69,7 +70,7 @@ pub(super) struct Nofrag {
     /// Number of pages that a CPU's pools, and its inbox, may hold.
     pool_bound: u64,
     per_cpu: Vec<Padded<Cpu>>,
-    books: Books,
+    books: AreaBooks,
     free: Padded<Mutex<FreeSpace>>,
     purge: Padded<Mutex<Purge>>,
     /// Counts flushes: the clock by which pools decay.
@@ -131,8 +132,8 @@ fn align_classes(blocks: BlockGeometry) -> AlignClasses {
     AlignClasses::new(exponents).expect("ascending exponents below 31")
 }
 
-impl Nofrag {
-    pub(super) fn new(config: &VmapConfig, lazy_limit: u64) -> Result<Nofrag, OutOfMetadata> {
+impl Sharded {
+    pub(super) fn new(config: &VmapConfig, lazy_limit: u64) -> Result<Sharded, OutOfMetadata> {
         let align_classes = align_classes(config.policy.blocks.geometry);
         let index = Config { index: config.policy.index, align_classes, size_index: false };
         let count = config.cpus.len();
@@ -158,7 +159,7 @@ impl Nofrag {
             cursor: 0,
             counters: PurgeCounters::default(),
         };
-        Ok(Nofrag {
+        Ok(Sharded {
             base: config.span.start(),
             cpus: config.cpus.copied()?,
             pooling: config.policy.pools == Pools::ByDemand,
@@ -168,7 +169,7 @@ impl Nofrag {
                 .min(config.span.len() / (8 * count as u64))
                 .max(POOL_MAX_PAGES),
             per_cpu,
-            books: Books::new(count)?,
+            books: AreaBooks::new(count)?,
             free: Padded(Mutex::new(Rank::Free, FreeSpace::new(index, config.span)?)),
             purge: Padded(Mutex::new(Rank::Purge, purge)),
             flushes: AtomicU64::new(0),
@@ -224,7 +225,7 @@ impl Nofrag {
         Some(Vpn(self.base + pooled.offset))
     }
 
-    pub(super) fn alloc(&self, cpu: CpuId, wanted: &Wanted) -> Result<Area, Miss> {
+    pub(super) fn alloc(&self, cpu: CpuId, wanted: &ValidRequest) -> Result<Area, Miss> {
         let mut pools = self.per_cpu[cpu.rank()].pools.lock();
         match pools.as_mut() {
             Some(pools) => self.alloc_slow(pools, cpu, wanted),
@@ -237,10 +238,10 @@ impl Nofrag {
         &self,
         pools: &mut CpuPools,
         cpu: CpuId,
-        wanted: &Wanted,
+        wanted: &ValidRequest,
     ) -> Result<Area, Miss> {
         self.settle(pools, cpu);
-        let Wanted { total, guard, align, within, kind, .. } = *wanted;
+        let ValidRequest { total, guard, align, within, kind, .. } = *wanted;
         let word = AreaWord::busy(total, guard, cpu.rank() as u32).for_kind(kind);
         if let Within::Whole(_) = within
             && let Some(start) = self.pop_pooled(pools, total, align, word)
@@ -254,7 +255,7 @@ impl Nofrag {
     }
 
     /// Takes an area out of the free ranges and enters it into the books.
-    fn cut(&self, word: AreaWord, wanted: &Wanted) -> Result<Area, Miss> {
+    fn cut(&self, word: AreaWord, wanted: &ValidRequest) -> Result<Area, Miss> {
         let span = self.free.lock().take(&wanted.request())?;
         let offset = span.start() - self.base;
         if let Err(why) = self.books.register(offset, word) {
@@ -265,8 +266,8 @@ impl Nofrag {
     }
 
     /// Takes an area for a block. Blocks are too large for pools, so the holder of these need not be asked.
-    pub(super) fn take_block(&self, cpu: CpuId, wanted: &Wanted) -> Result<u64, Miss> {
-        let Wanted { total, guard, kind, .. } = *wanted;
+    pub(super) fn take_block(&self, cpu: CpuId, wanted: &ValidRequest) -> Result<u64, Miss> {
+        let ValidRequest { total, guard, kind, .. } = *wanted;
         let word = AreaWord::busy(total, guard, cpu.rank() as u32).for_kind(kind);
         self.cut(word, wanted).map(|area| area.start.get())
     }

@@ -13,7 +13,7 @@ const VACANT: u64 = u64::MAX;
 const FEWEST_PLACES: usize = 16;
 
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct TablePlace {
     key: u64,
     value: u64,
 }
@@ -23,7 +23,7 @@ struct Place {
 #[derive(Debug, Default)]
 pub(super) struct Table {
     /// The places; their number is a power of two, or zero.
-    places: Vec<Place>,
+    places: Vec<TablePlace>,
     len: usize,
     shift: u32,
 }
@@ -71,7 +71,7 @@ impl Table {
     #[cold]
     fn grow(&mut self, more: usize) -> Result<(), OutOfMetadata> {
         let wanted = ((self.len + more) * 4 / 3 + 1).next_power_of_two().max(FEWEST_PLACES);
-        let places = filled(wanted, Place { key: VACANT, value: 0 })?;
+        let places = filled(wanted, TablePlace { key: VACANT, value: 0 })?;
         let old = core::mem::replace(&mut self.places, places);
         self.shift = 64 - wanted.trailing_zeros();
         for place in old.into_iter().filter(|place| place.key != VACANT) {
@@ -86,7 +86,7 @@ impl Table {
     pub(super) fn set(&mut self, key: u64, value: u64) {
         let at = self.seek(key);
         self.len += usize::from(self.places[at].key == VACANT);
-        self.places[at] = Place { key, value };
+        self.places[at] = TablePlace { key, value };
         debug_assert!(self.len < self.places.len(), "room for the key was reserved");
     }
 
