@@ -33,7 +33,7 @@ enum ChunkState {
 
 /// The memory of an arena: one mapping, or chunks for each block.
 #[derive(Debug)]
-enum Plan<P> {
+enum ArenaMemory<P> {
     /// One mapping for all blocks.
     Whole(P),
     /// `each` chunks of `bytes` for every block.
@@ -44,7 +44,7 @@ enum Plan<P> {
 #[derive(Debug)]
 pub(super) struct Backing<B: Backend> {
     pub(super) backend: B,
-    plan: Plan<B::Phys>,
+    memory: ArenaMemory<B::Phys>,
     /// Number of mappings that exist.
     pub(super) mappings: AtomicU64,
     max_mappings: Option<u64>,
@@ -75,14 +75,14 @@ impl<B: Backend> Backing<B> {
         let in_place = geometry.caps.has(Caps::PURGE_IN_PLACE);
         let mut backing = Backing {
             backend,
-            plan: Plan::Chunks { bytes: chunk, each },
+            memory: ArenaMemory::Chunks { bytes: chunk, each },
             mappings: AtomicU64::new(0),
             max_mappings,
             calls: AtomicU64::new(0),
         };
         if in_place {
             match backing.map_whole(base, bytes) {
-                Ok(phys) => backing.plan = Plan::Whole(phys),
+                Ok(phys) => backing.memory = ArenaMemory::Whole(phys),
                 Err(why) => return Err((backing.backend, why)),
             }
         }
@@ -151,7 +151,7 @@ impl<B: Backend> Backing<B> {
         number: u32,
         block: &mut Block<B>,
     ) -> Result<(), BackendError> {
-        let Plan::Chunks { bytes, each } = self.plan else { return Ok(()) };
+        let ArenaMemory::Chunks { bytes, each } = self.memory else { return Ok(()) };
         let base = ground.va_of(ground.pages_of(number, 1).start() as u32);
         for place in 0..each {
             if !block.chunks.iter().any(|chunk| chunk.place == place) {
@@ -199,7 +199,7 @@ impl<B: Backend> Backing<B> {
         mut taken: Vec<Taken<B>>,
         mut each: impl FnMut(Taken<B>, OpResult),
     ) {
-        if let Plan::Chunks { bytes, .. } = self.plan {
+        if let ArenaMemory::Chunks { bytes, .. } = self.memory {
             for mut block in taken {
                 let result = self.dissolve(ground, bytes, &mut block);
                 each(block, result);
@@ -258,7 +258,7 @@ impl<B: Backend> Backing<B> {
     /// Gives the memory of chunks back when the arena ends. A chunk that the backend refuses to take stays with the
     /// backend.
     pub(super) fn dissolve_all(&self, ground: &Ground, taken: Vec<Taken<B>>) {
-        if let Plan::Chunks { bytes, .. } = self.plan {
+        if let ArenaMemory::Chunks { bytes, .. } = self.memory {
             for mut taken in taken {
                 let _ = self.dissolve(ground, bytes, &mut taken);
             }
@@ -267,7 +267,7 @@ impl<B: Backend> Backing<B> {
 
     /// Removes the one mapping, if there is one, and its memory.
     pub(super) fn end(&self, base: Va, bytes: u64) -> OpResult {
-        if let Plan::Whole(phys) = self.plan {
+        if let ArenaMemory::Whole(phys) = self.memory {
             // If the contents cannot be dropped, the mapping goes with the addresses all the same.
             let _ = self.one(Op::Unmap { va: base, bytes });
             let _ = self.backend.destroy(phys);

@@ -1,7 +1,7 @@
 //! The records of an owner: parked runs by size, free ranges over all its blocks, and the state of each block.
 //!
 //! Everything here is done by the holder of the owner, and nothing here makes a system call: a block that shall be
-//! purged is taken out ([`Books::take_one`]), so that the purge needs no lock.
+//! purged is taken out ([`OwnerBooks::take_one`]), so that the purge needs no lock.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
@@ -67,7 +67,7 @@ pub(super) enum Age {
 /// 3. A block that is wholly free in `ranges` stands on `idle`.
 /// 4. No run ends above the touched pages of its last block.
 #[derive(Debug)]
-pub(super) struct Books<B: Backend> {
+pub(super) struct OwnerBooks<B: Backend> {
     pub(super) owner: OwnerId,
     pub(super) bins: Bins,
     pub(super) ranges: RangeAllocator,
@@ -84,11 +84,11 @@ pub(super) struct Books<B: Backend> {
     pub(super) stale_frees: u64,
 }
 
-impl<B: Backend> Books<B> {
+impl<B: Backend> OwnerBooks<B> {
     /// Returns an owner without blocks that parks at most `parked_pages` pages; `None` without memory for its bins.
-    pub(super) fn new(owner: OwnerId, parked_pages: u64) -> Option<Books<B>> {
+    pub(super) fn new(owner: OwnerId, parked_pages: u64) -> Option<OwnerBooks<B>> {
         let align_classes = AlignClasses::new(&[9]).expect("one exponent below 31");
-        Some(Books {
+        Some(OwnerBooks {
             owner,
             bins: Bins::new(parked_pages)?,
             ranges: RangeAllocator::new(Config { align_classes, ..Config::default() }),

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::books::{Books, Freed};
+use super::books::{Freed, OwnerBooks};
 use super::lock::Held;
 use super::owner::Owner;
 use super::pressure::Want;
@@ -21,7 +21,7 @@ use crate::backend::{Backend, HostMemory};
 pub struct OwnerHandle<'a, B: Backend> {
     arena: &'a Arena<B>,
     slot: &'a Owner<B>,
-    books: Held<'a, Books<B>>,
+    books: Held<'a, OwnerBooks<B>>,
 }
 
 impl<B: Backend> Arena<B> {

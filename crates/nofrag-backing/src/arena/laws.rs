@@ -5,7 +5,7 @@ use std::iter::repeat_n;
 use nofrag::check::{Check, Violation};
 use nofrag::ranges::Span;
 
-use super::books::Books;
+use super::books::OwnerBooks;
 use super::table::Use;
 use super::{Arena, OwnerId};
 use crate::backend::Backend;
@@ -50,7 +50,7 @@ impl<B: Backend> Check for Arena<B> {
 }
 
 impl<B: Backend> Arena<B> {
-    fn check_books(&self, books: &Books<B>) -> Result<(), Violation> {
+    fn check_books(&self, books: &OwnerBooks<B>) -> Result<(), Violation> {
         let table = &self.ground.table;
         for (page, pages) in books.bins.iter() {
             let word = table.word(page);

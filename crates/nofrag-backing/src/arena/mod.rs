@@ -96,7 +96,7 @@ use std::mem::ManuallyDrop;
 use self::atomic::{AtomicU64, Ordering};
 pub use self::background::Purger;
 use self::backing::Backing;
-use self::books::{Books, Freed};
+use self::books::{Freed, OwnerBooks};
 pub use self::config::{Budget, Config, Fork, Owners, Purge};
 use self::cpu::Processors;
 pub use self::error::{
@@ -226,7 +226,7 @@ impl<B: Backend> Arena<B> {
 
     /// Hands out a parked run of exactly that size. Not for a child of a fork.
     #[inline(always)]
-    fn at_hand(&self, books: &mut Books<B>, pages: u64, align: u64, used: Use) -> Option<Run> {
+    fn at_hand(&self, books: &mut OwnerBooks<B>, pages: u64, align: u64, used: Use) -> Option<Run> {
         // Pages are numbered from the first one, which is a multiple of `most_align` and no more.
         if !align.is_power_of_two() || align > self.most_align() {
             return None;
@@ -290,7 +290,7 @@ impl<B: Backend> Arena<B> {
 
     /// Returns the first page of a run that is in use, if the holder of these books owns it.
     #[inline(always)]
-    fn find_in(&self, books: &Books<B>, run: Run, used: Use) -> Result<u32, FreeError> {
+    fn find_in(&self, books: &OwnerBooks<B>, run: Run, used: Use) -> Result<u32, FreeError> {
         let page = self.ground.find(run, used)?;
         // The owner was looked up before its books were held. A run of the caller cannot have changed hands since; one
         // that was put together from parts can.

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use super::OwnerId;
 use super::atomic::{AtomicU32, Ordering};
 use super::backing::Backing;
-use super::books::{Block, Books, Taken};
+use super::books::{Block, OwnerBooks, Taken};
 use super::ground::Ground;
 use super::lock::OwnerLock;
 use super::remote::{Claim, RemoteList};
@@ -19,7 +19,7 @@ pub(super) struct Padded<T>(pub(super) T);
 #[derive(Debug)]
 pub(super) struct Owner<B: Backend> {
     pub(super) id: OwnerId,
-    pub(super) books: Padded<OwnerLock<Books<B>>>,
+    pub(super) books: Padded<OwnerLock<OwnerBooks<B>>>,
     /// Runs that other threads have freed.
     pub(super) remote: Padded<RemoteList>,
     mail: Mutex<Mail<B>>,
@@ -41,7 +41,7 @@ impl<B: Backend> Owner<B> {
     pub(super) fn new(owner: OwnerId, parked_pages: u64) -> Option<Owner<B>> {
         Some(Owner {
             id: owner,
-            books: Padded(OwnerLock::new(Books::new(owner, parked_pages)?)),
+            books: Padded(OwnerLock::new(OwnerBooks::new(owner, parked_pages)?)),
             remote: Padded(RemoteList::new()),
             mail: Mutex::new(Mail { blocks: Vec::new(), frees: Vec::new() }),
             has_mail: AtomicU32::new(0),
@@ -90,14 +90,14 @@ impl<B: Backend> Owner<B> {
     }
 
     /// Returns the books and the blocks that wait in the mail, when the owner is shared no more.
-    pub(super) fn into_parts(self) -> (Books<B>, Vec<Taken<B>>) {
+    pub(super) fn into_parts(self) -> (OwnerBooks<B>, Vec<Taken<B>>) {
         let mail = self.mail.into_inner().unwrap_or_else(PoisonError::into_inner);
         (self.books.0.into_inner(), mail.blocks)
     }
 
     /// Takes runs and blocks that other threads left for the owner into its books, which the caller holds.
     #[inline]
-    pub(super) fn collect(&self, ground: &Ground, backing: &Backing<B>, books: &mut Books<B>) {
+    pub(super) fn collect(&self, ground: &Ground, backing: &Backing<B>, books: &mut OwnerBooks<B>) {
         if !self.remote.0.is_empty() {
             self.collect_frees(ground, books);
         }
@@ -107,7 +107,7 @@ impl<B: Backend> Owner<B> {
     }
 
     #[cold]
-    fn collect_frees(&self, ground: &Ground, books: &mut Books<B>) {
+    fn collect_frees(&self, ground: &Ground, books: &mut OwnerBooks<B>) {
         self.remote.0.drain(&ground.table, |page, claim| {
             if books.free_remote(ground, page, claim).is_err() {
                 // No memory to note the hole: the free waits on. Another free of the same run that came in between will
@@ -118,7 +118,7 @@ impl<B: Backend> Owner<B> {
     }
 
     #[cold]
-    fn collect_mail(&self, ground: &Ground, backing: &Backing<B>, books: &mut Books<B>) {
+    fn collect_mail(&self, ground: &Ground, backing: &Backing<B>, books: &mut OwnerBooks<B>) {
         let mail = {
             let mut mail = self.mail.lock().unwrap_or_else(PoisonError::into_inner);
             self.has_mail.store(0, Ordering::Relaxed);

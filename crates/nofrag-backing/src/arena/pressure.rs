@@ -10,7 +10,7 @@ use std::iter::repeat_with;
 use std::ops::Range;
 
 use super::bins::Which;
-use super::books::{Block, Books, Taken};
+use super::books::{Block, OwnerBooks, Taken};
 use super::error::{Share, Shortage};
 use super::lock::Held;
 use super::owner::Owner;
@@ -37,7 +37,7 @@ impl<B: Backend> Arena<B> {
     pub(super) fn alloc_slowly(
         &self,
         slot: &Owner<B>,
-        mut books: Held<'_, Books<B>>,
+        mut books: Held<'_, OwnerBooks<B>>,
         want: Want,
     ) -> Result<Run, ArenaError> {
         self.validate(want)?;
@@ -65,7 +65,7 @@ impl<B: Backend> Arena<B> {
     pub(super) fn alloc_slowly_held(
         &self,
         slot: &Owner<B>,
-        books: &mut Books<B>,
+        books: &mut OwnerBooks<B>,
         want: Want,
     ) -> Result<Run, ArenaError> {
         self.validate(want)?;
@@ -116,7 +116,7 @@ impl<B: Backend> Arena<B> {
     }
 
     /// Tries everything that can be done under the owner's lock without a purge.
-    fn attempt(&self, slot: &Owner<B>, books: &mut Books<B>, want: Want) -> Result<Run, Miss> {
+    fn attempt(&self, slot: &Owner<B>, books: &mut OwnerBooks<B>, want: Want) -> Result<Run, Miss> {
         let Want { pages, align, used } = want;
         let ground = &self.ground;
         if pages > u64::from(ground.pages()) {
@@ -154,7 +154,7 @@ impl<B: Backend> Arena<B> {
     }
 
     /// Takes clean blocks for a run that does not fit into the owner's free ranges.
-    fn refill(&self, slot: &Owner<B>, books: &mut Books<B>, want: Want) -> Result<(), Miss> {
+    fn refill(&self, slot: &Owner<B>, books: &mut OwnerBooks<B>, want: Want) -> Result<(), Miss> {
         let per_block = u64::from(self.ground.block_pages());
         let blocks = want.pages.div_ceil(per_block);
         let taken = self.pool.take(blocks, (want.align / per_block).max(1));
@@ -166,7 +166,7 @@ impl<B: Backend> Arena<B> {
     pub(super) fn bring(
         &self,
         slot: &Owner<B>,
-        books: &mut Books<B>,
+        books: &mut OwnerBooks<B>,
         numbers: Range<u32>,
     ) -> Result<(), Miss> {
         let none = repeat_with(|| Block::clean(Vec::new()));
@@ -209,7 +209,7 @@ impl<B: Backend> Arena<B> {
         miss: ArenaError,
         want: Want,
         own: OwnerId,
-        held: Option<&Books<B>>,
+        held: Option<&OwnerBooks<B>>,
     ) -> ArenaError {
         if miss != ArenaError::NoPages {
             return miss;
@@ -238,8 +238,8 @@ impl<B: Backend> Arena<B> {
 }
 
 impl Shortage {
-    fn add<B: Backend>(&mut self, own: OwnerId, books: &Books<B>) {
-        let Books { owner, bins, ranges, .. } = books;
+    fn add<B: Backend>(&mut self, own: OwnerId, books: &OwnerBooks<B>) {
+        let OwnerBooks { owner, bins, ranges, .. } = books;
         if own == *owner {
             self.largest = self.largest.max(ranges.largest());
         }

@@ -20,7 +20,7 @@ use nofrag::ranges::Span;
 
 use super::atomic::Ordering;
 use super::bins::{Draining, Which};
-use super::books::{Age, Books, Taken};
+use super::books::{Age, OwnerBooks, Taken};
 use super::lock::Held;
 use super::owner::Owner;
 use super::{Arena, Budget, Purge, Purged};
@@ -72,7 +72,7 @@ impl Chore {
         &mut self,
         arena: &Arena<B>,
         slot: &Owner<B>,
-        books: &mut Books<B>,
+        books: &mut OwnerBooks<B>,
         taken: &mut Vec<Taken<B>>,
     ) -> ControlFlow<()> {
         let Arena { ground, backing, .. } = arena;
@@ -108,7 +108,7 @@ impl Chore {
         ControlFlow::Continue(())
     }
 
-    fn begin<B: Backend>(&mut self, arena: &Arena<B>, books: &mut Books<B>) -> Stage {
+    fn begin<B: Backend>(&mut self, arena: &Arena<B>, books: &mut OwnerBooks<B>) -> Stage {
         match (self.round, arena.purge) {
             (Round::Everything, _) => Stage::Flush(Draining::new(Which::All)),
             (Round::Due(now), Purge::Decay { after }) => match books.ageing(now, after) {
@@ -127,7 +127,7 @@ impl Chore {
         }
     }
 
-    fn take<B: Backend>(&self, purge: Purge, books: &Books<B>) -> Stage {
+    fn take<B: Backend>(&self, purge: Purge, books: &OwnerBooks<B>) -> Stage {
         let age = match (self.round, purge) {
             (Round::Due(now), Purge::Decay { after }) => Age::Since { now, after },
             _ => Age::Any,
@@ -135,7 +135,7 @@ impl Chore {
         Stage::Take { age, looks: books.looks(age) }
     }
 
-    fn after_take<B: Backend>(&self, purge: Purge, books: &Books<B>) -> Stage {
+    fn after_take<B: Backend>(&self, purge: Purge, books: &OwnerBooks<B>) -> Stage {
         match (self.round, purge) {
             (Round::Everything, _) => Stage::Done,
             // Parked runs are included only if there are many of them: else they would be given up at every free.
@@ -201,7 +201,7 @@ impl<B: Backend> Arena<B> {
     pub(super) fn tend(
         &self,
         slot: &Owner<B>,
-        books: &mut Books<B>,
+        books: &mut OwnerBooks<B>,
         mut chore: Chore,
         taken: &mut Vec<Taken<B>>,
     ) {
@@ -210,7 +210,7 @@ impl<B: Backend> Arena<B> {
 
     /// Purges down from the watermark, if there is one, after the free of a run that was not parked.
     #[cold]
-    pub(super) fn after_merge(&self, slot: &Owner<B>, mut books: Held<'_, Books<B>>) {
+    pub(super) fn after_merge(&self, slot: &Owner<B>, mut books: Held<'_, OwnerBooks<B>>) {
         if matches!(self.purge, Purge::Watermark { .. }) {
             let mut taken = Vec::new();
             self.tend(slot, &mut books, Chore::new(Round::Merged, usize::MAX), &mut taken);

@@ -3,7 +3,7 @@
 use nofrag::ranges::Span;
 
 use super::bins::Which;
-use super::books::Books;
+use super::books::OwnerBooks;
 use super::owner::Owner;
 use super::table::Use;
 use super::{Arena, ArenaError, FreeError, Miss, ResizeError, Run};
@@ -27,7 +27,7 @@ impl<B: Backend> Arena<B> {
     pub(super) fn resize_held(
         &self,
         slot: &Owner<B>,
-        books: &mut Books<B>,
+        books: &mut OwnerBooks<B>,
         run: Run,
         pages: u64,
     ) -> Result<Run, ResizeError> {
@@ -55,7 +55,7 @@ impl<B: Backend> Arena<B> {
     }
 
     /// Returns how far a run that ends at `end` could grow: over free pages in the owner's blocks and in clean ones.
-    fn end_of_room(&self, books: &Books<B>, mut end: u64) -> u64 {
+    fn end_of_room(&self, books: &OwnerBooks<B>, mut end: u64) -> u64 {
         loop {
             let block = end >> self.ground.block_shift;
             let clean = || self.pool.clean_from(block).map(|last| last << self.ground.block_shift);
@@ -75,7 +75,7 @@ impl<B: Backend> Arena<B> {
     fn extend(
         &self,
         slot: &Owner<B>,
-        books: &mut Books<B>,
+        books: &mut OwnerBooks<B>,
         more: Span,
     ) -> Result<bool, ResizeError> {
         if books.carve_at(&self.ground, more) {

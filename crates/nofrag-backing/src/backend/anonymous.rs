@@ -20,7 +20,7 @@ use nofrag::check::{Check, Violation};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
-use super::books::{Books, Change, Shown};
+use super::books::{BackendBooks, Change, Shown};
 use super::discard::{Discard, VECTOR};
 use super::host::{HostSpace, pointer, protect};
 use super::{
@@ -202,7 +202,7 @@ impl Anonymous {
         }
     }
 
-    fn check_mapped(&self, books: &Books<Private>, va: Va, bytes: u64) -> OpResult {
+    fn check_mapped(&self, books: &BackendBooks<Private>, va: Va, bytes: u64) -> OpResult {
         self.geometry.fits(va, bytes)?;
         books.check_mapped(va, bytes)
     }

@@ -63,7 +63,7 @@ pub(super) enum Change<M> {
 ///    them.
 /// 6. In a child that a reservation is hidden from, no range is in the books: another mapping may stand there.
 #[derive(Debug)]
-pub(super) struct Books<M> {
+pub(super) struct BackendBooks<M> {
     reserved: BTreeMap<u64, u64>,
     mapped: BTreeMap<u64, Mapping<M>>,
     areas: u64,
@@ -73,9 +73,9 @@ pub(super) struct Books<M> {
     hidden: Option<Forks>,
 }
 
-impl<M: Shown> Books<M> {
-    pub(super) fn new(budget: Option<u64>) -> Books<M> {
-        Books {
+impl<M: Shown> BackendBooks<M> {
+    pub(super) fn new(budget: Option<u64>) -> BackendBooks<M> {
+        BackendBooks {
             reserved: BTreeMap::new(),
             mapped: BTreeMap::new(),
             areas: 0,
@@ -293,7 +293,7 @@ impl<M: Shown> Books<M> {
     }
 }
 
-impl<M: Shown> Check for Books<M> {
+impl<M: Shown> Check for BackendBooks<M> {
     fn check(&self) -> Result<(), Violation> {
         let mut last_end = 0;
         for (&start, &bytes) in &self.reserved {
@@ -331,13 +331,13 @@ mod tests {
         }
     }
 
-    fn books() -> Books<At> {
-        let mut books = Books::new(Some(5));
+    fn books() -> BackendBooks<At> {
+        let mut books = BackendBooks::new(Some(5));
         books.enter(Va(100), 100);
         books
     }
 
-    fn map(books: &mut Books<At>, va: u64, bytes: u64, at: u64) -> Result<(), BackendError> {
+    fn map(books: &mut BackendBooks<At>, va: u64, bytes: u64, at: u64) -> Result<(), BackendError> {
         let change = Change::Map(At(at), Access::ReadWrite);
         books.change((Va(va), bytes), change, || Ok(())).map(drop)
     }

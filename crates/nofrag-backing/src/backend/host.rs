@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 
-use super::books::{Books, Mapping, Shown};
+use super::books::{BackendBooks, Mapping, Shown};
 use super::{Access, BackendError, Va};
 use crate::sys;
 
@@ -22,7 +22,7 @@ use crate::sys;
 /// the call.
 #[derive(Debug)]
 pub(super) struct HostSpace<M: Shown> {
-    books: RwLock<Books<M>>,
+    books: RwLock<BackendBooks<M>>,
     /// Ranges that were released and could not be unmapped, emptied; tried again later.
     held_back: Mutex<Vec<HeldBack>>,
     /// The access that a reservation allows where nothing is mapped in it.
@@ -41,16 +41,16 @@ struct HeldBack {
 impl<M: Shown> HostSpace<M> {
     /// Returns a space with nothing reserved.
     pub(super) fn new(allowed: ProtFlags, budget: Option<u64>) -> HostSpace<M> {
-        let books = RwLock::new(Books::new(budget));
+        let books = RwLock::new(BackendBooks::new(budget));
         HostSpace { books, held_back: Mutex::default(), allowed }
     }
 
-    pub(super) fn read(&self) -> RwLockReadGuard<'_, Books<M>> {
+    pub(super) fn read(&self) -> RwLockReadGuard<'_, BackendBooks<M>> {
         // Nothing panics while the lock is held: under it there are only system calls.
         self.books.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn write(&self) -> RwLockWriteGuard<'_, Books<M>> {
+    pub(super) fn write(&self) -> RwLockWriteGuard<'_, BackendBooks<M>> {
         self.books.write().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -141,7 +141,7 @@ impl<M: Shown> HostSpace<M> {
     ///
     /// # Safety
     /// The range was mapped by `reserve`, it is no longer used, and it is not in the books any more.
-    unsafe fn unmap(&self, books: &mut Books<M>, va: Va, bytes: usize, areas: u64) {
+    unsafe fn unmap(&self, books: &mut BackendBooks<M>, va: Va, bytes: usize, areas: u64) {
         // SAFETY: the caller's promise.
         if unsafe { sys::munmap(pointer(va), bytes) }.is_ok() {
             return;
@@ -155,7 +155,7 @@ impl<M: Shown> HostSpace<M> {
     }
 
     /// Tries again to unmap the ranges that are held back.
-    fn try_again(&self, books: &mut Books<M>) {
+    fn try_again(&self, books: &mut BackendBooks<M>) {
         let mut held_back = self.held_back.lock().unwrap_or_else(PoisonError::into_inner);
         held_back.retain(|held| {
             // SAFETY: it was mapped by `reserve` and is unmapped here alone (law 1); its user gave it back.

@@ -21,7 +21,7 @@ use nofrag::check::{Check, Violation};
 use nofrag::ranges::{Config, RangeAllocator, Request, Span};
 use rustix::io::Errno;
 
-use super::books::{Books, Change, Mapping, Shown};
+use super::books::{BackendBooks, Change, Mapping, Shown};
 use super::refusals::Refusals;
 use super::submission::{self, Joined};
 use super::{Access, Backend, BackendError, Caps, CostModel, Geometry, Op, OpResult, Va};
@@ -134,7 +134,7 @@ struct Record {
 #[derive(Debug)]
 struct World {
     addresses: RangeAllocator,
-    books: Books<Part>,
+    books: BackendBooks<Part>,
     memory: BTreeMap<u64, Record>,
     named: u64,
     /// Pages with contents, by memory and offset.
@@ -156,7 +156,7 @@ impl Simulated {
         addresses.add_span(span.ok_or(BackendError::Misfit)?).map_err(|_| Errno::NOMEM)?;
         let world = World {
             addresses,
-            books: Books::new(geometry.max_mappings),
+            books: BackendBooks::new(geometry.max_mappings),
             memory: BTreeMap::new(),
             named: 0,
             touched: BTreeSet::new(),

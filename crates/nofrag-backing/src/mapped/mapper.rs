@@ -96,8 +96,9 @@ struct Stale {
     mappings: u64,
 }
 
+/// The areas of a mapper by what they wait for.
 #[derive(Debug, Default)]
-struct Books {
+struct MapperBooks {
     shown: BTreeMap<u64, Arc<Shown>>,
     /// Areas that are being mapped right now, with their ends.
     begun: BTreeMap<u64, u64>,
@@ -110,7 +111,7 @@ struct Books {
     mappings: u64,
 }
 
-impl Books {
+impl MapperBooks {
     /// Returns true if nothing is shown, or will be, between two areas.
     fn is_bare(&self, between: Range<u64>) -> bool {
         fn none<T>(areas: &BTreeMap<u64, T>, between: &Range<u64>) -> bool {
@@ -174,7 +175,7 @@ impl MapCounters {
 pub(super) struct PageMapper {
     frames: Arc<Frames>,
     pub(super) reserved: Reserved,
-    books: Mutex<Books>,
+    books: Mutex<MapperBooks>,
     budget: u64,
     /// Held from the taking of stale areas off the books until they are inaccessible. Two flushes of the same area
     /// would end at different times, and the first to end would let it be mapped again under the second.
@@ -256,7 +257,7 @@ impl PageMapper {
 
     /// Books an area that is to be mapped, if the budget allows, and keeps flushes away from it.
     fn begin(&self, area: Range<u64>, needed: u64) -> Result<(), MapFramesError> {
-        let meets = |books: &mut Books| {
+        let meets = |books: &mut MapperBooks| {
             let hiding = books.hiding.as_ref();
             hiding.is_some_and(|hiding| area.start < hiding.end && hiding.start < area.end)
         };
@@ -268,7 +269,7 @@ impl PageMapper {
     }
 
     /// Books `needed` mappings, if the budget allows.
-    fn book(&self, books: &mut Books, needed: u64) -> Result<(), MapFramesError> {
+    fn book(&self, books: &mut MapperBooks, needed: u64) -> Result<(), MapFramesError> {
         let left = self.budget.saturating_sub(books.mappings);
         if needed > left {
             return Err(MapFramesError::MappingBudget { needed, left, budget: self.budget });
@@ -430,7 +431,7 @@ impl PageMapper {
 
     /// Makes up for flushes that were refused, where they concern pages that are to be mapped.
     fn make_up(&self, start: u64, end: u64) -> Result<(), MapFramesError> {
-        let concerns = |books: &Books| {
+        let concerns = |books: &MapperBooks| {
             let before = books.owed.range(..end).next_back();
             before.is_some_and(|(_, stale)| stale.end > start)
         };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use nofrag_backing::moving::measure::{self, MeasureError, Row, Way};
+use nofrag_backing::moving::measure::{self, MeasureError, MoveCosts, Way};
 
 use super::{Plan, names};
 use crate::figures;
@@ -80,11 +80,11 @@ fn judge_all(report: &mut Report) {
     report.oracles.push(Oracle::judge("target/lost-writes", Kind::Exact, claim, lost, none));
 }
 
-fn once(plan: &Plan, ways: &[Way], pages: u64) -> Result<Vec<Row>, MeasureError> {
+fn once(plan: &Plan, ways: &[Way], pages: u64) -> Result<Vec<MoveCosts>, MeasureError> {
     // A move of 512 pages takes as long as a hundred of one; the control needs some hundred moves to lose a write.
     let moves = if pages == 512 { plan.moves / 4 } else { plan.moves }.max(TURN);
     let ways = ways.to_vec();
-    let plan = measure::Plan { ways, pages, moves, writers: 1, turn: TURN, pause: PAUSE };
+    let plan = measure::MovePlan { ways, pages, moves, writers: 1, turn: TURN, pause: PAUSE };
     measure::live_moves(&plan)
 }
 
@@ -92,7 +92,7 @@ fn once(plan: &Plan, ways: &[Way], pages: u64) -> Result<Vec<Row>, MeasureError>
 fn allowed(report: &mut Report) -> Result<Vec<Way>, RunError> {
     let mut ways = Vec::new();
     for way in Way::ALL {
-        let one = measure::Plan {
+        let one = measure::MovePlan {
             ways: vec![way],
             pages: 1,
             moves: 1,
@@ -117,7 +117,7 @@ fn failed(why: MeasureError) -> RunError {
 }
 
 impl Rounds {
-    fn add(&mut self, row: &Row) {
+    fn add(&mut self, row: &MoveCosts) {
         self.cost.push(row.cost.median_ns as f64);
         self.moves += row.moves;
         self.writes += row.writes;

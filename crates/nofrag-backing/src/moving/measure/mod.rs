@@ -109,7 +109,7 @@ impl Way {
 
 /// Plan of a measurement of moves.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct MovePlan {
     /// The ways to measure, in turns.
     pub ways: Vec<Way>,
     /// Pages of the run that moves.
@@ -124,7 +124,7 @@ pub struct Plan {
 
 /// Result of one way to keep writers away.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Row {
+pub struct MoveCosts {
     pub way: Way,
     pub pages: u64,
     pub moves: u64,
@@ -168,7 +168,7 @@ pub(crate) fn nanos(since: Instant) -> u32 {
 ///
 /// # Errors
 /// See [`MeasureError`]. A way that this system does not allow fails as a whole: plan without it.
-pub fn live_moves(plan: &Plan) -> Result<Vec<Row>, MeasureError> {
+pub fn live_moves(plan: &MovePlan) -> Result<Vec<MoveCosts>, MeasureError> {
     let most = WORDS / LINE;
     if plan.writers == 0 || plan.writers > most {
         return Err(MeasureError::Writers { most });
@@ -212,9 +212,9 @@ impl Lane {
         Lane { way, moves: 0, refused: 0, writes: 0, lost: 0, samples: Vec::new() }
     }
 
-    fn row(mut self, pages: u64) -> Row {
+    fn row(mut self, pages: u64) -> MoveCosts {
         let Lane { way, moves, refused, writes, lost, .. } = self;
-        Row { way, pages, moves, refused, writes, lost, cost: Times::of(&mut self.samples) }
+        MoveCosts { way, pages, moves, refused, writes, lost, cost: Times::of(&mut self.samples) }
     }
 
     /// Moves the run to and fro, with writers.
@@ -222,7 +222,7 @@ impl Lane {
         &mut self,
         mover: &mut Mover,
         area: &LiveArea<'_>,
-        plan: &Plan,
+        plan: &MovePlan,
         moves: u64,
     ) -> Result<(), MeasureError> {
         let stop = AtomicBool::new(false);

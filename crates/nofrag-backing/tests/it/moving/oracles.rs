@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use nofrag_backing::moving::measure::{self, Plan, Row, Way};
+use nofrag_backing::moving::measure::{self, MoveCosts, MovePlan, Way};
 use nofrag_backing::moving::pins::Patience;
 use nofrag_backing::moving::userfaultfd::Features;
 use nofrag_backing::moving::{Fill, Method};
@@ -20,9 +20,9 @@ fn ways() -> Vec<Way> {
     Way::ALL.into_iter().filter(|way| allowed || !way.needs_userfaultfd()).collect()
 }
 
-fn measured(ways: Vec<Way>, pages: u64, moves: u64) -> Vec<Row> {
+fn measured(ways: Vec<Way>, pages: u64, moves: u64) -> Vec<MoveCosts> {
     let pause = Duration::from_micros(2);
-    let plan = Plan { ways, pages, moves, writers: 1, turn: 100, pause };
+    let plan = MovePlan { ways, pages, moves, writers: 1, turn: 100, pause };
     measure::live_moves(&plan).unwrap()
 }
 
