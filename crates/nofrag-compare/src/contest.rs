@@ -3,7 +3,7 @@
 use crate::peers::{Peer, Space};
 use crate::record::{Group, Measure, Record, Records};
 use crate::trace::{Churn, Draws, Sizes};
-use crate::verify::Verdict;
+use crate::verify::Abilities;
 use crate::{footprint, latency, low_holes, packing, speed, verify};
 use rustix::time::{ClockId, clock_gettime};
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
@@ -191,7 +191,7 @@ pub trait Named {
 /// A contestant, whatever its type. The time of every turn is measured inside, where the type is known.
 pub trait Contestant: Named {
     /// Checks the contestant against a bitmap.
-    fn verify(&self, seed: u64) -> Outcome<Verdict>;
+    fn verify(&self, seed: u64) -> Outcome<Abilities>;
 
     /// Runs one round of [`speed`].
     fn churn(&self, churn: &Churn, effort: &Effort) -> Outcome<speed::Timing>;
@@ -206,7 +206,7 @@ pub trait Contestant: Named {
     fn footprint(&self, state: &footprint::State, effort: &Effort) -> Outcome<footprint::Bytes>;
 
     /// Runs one seed of [`packing`] at 90 %.
-    fn packing(&self, plan: &packing::Plan) -> Outcome<packing::Packed>;
+    fn packing(&self, plan: &packing::PackingPlan) -> Outcome<packing::Packed>;
 
     /// Runs one seed of [`packing`] after shrinking.
     fn shrink(&self, draws: Draws, effort: &Effort) -> Outcome<packing::Shrunk>;
@@ -232,7 +232,7 @@ impl<M> Named for Entry<M> {
 }
 
 impl<P: Peer, M: Fn(Space) -> P> Contestant for Entry<M> {
-    fn verify(&self, seed: u64) -> Outcome<Verdict> {
+    fn verify(&self, seed: u64) -> Outcome<Abilities> {
         shielded(|| verify::run(&self.make, seed))
     }
 
@@ -252,7 +252,7 @@ impl<P: Peer, M: Fn(Space) -> P> Contestant for Entry<M> {
         shielded(|| footprint::measure(&self.make, state, effort))
     }
 
-    fn packing(&self, plan: &packing::Plan) -> Outcome<packing::Packed> {
+    fn packing(&self, plan: &packing::PackingPlan) -> Outcome<packing::Packed> {
         shielded(|| packing::pack(&self.make, plan))
     }
 
@@ -278,11 +278,12 @@ pub(crate) fn shielded<T>(turn: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
 pub struct Board<'a> {
     group: Group,
     workload: String,
-    rows: Vec<Row>,
+    rows: Vec<BoardRow>,
     records: &'a mut Records,
 }
 
-struct Row {
+/// The turns of one contestant so far.
+struct BoardRow {
     contestant: &'static str,
     samples: Vec<(Measure, Vec<f64>)>,
     note: Option<String>,
@@ -301,7 +302,7 @@ impl<'a> Board<'a> {
     ) -> Board<'a> {
         let rows = contestants
             .iter()
-            .map(|contestant| Row {
+            .map(|contestant| BoardRow {
                 contestant: contestant.name(),
                 samples: Vec::new(),
                 note: None,
@@ -354,7 +355,7 @@ impl<'a> Board<'a> {
 
     /// Writes all rows to the records.
     pub fn close(self) {
-        for Row { contestant, samples, note, .. } in self.rows {
+        for BoardRow { contestant, samples, note, .. } in self.rows {
             let record = |measure, samples| Record {
                 group: self.group,
                 workload: self.workload.clone(),

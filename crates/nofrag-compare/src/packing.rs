@@ -52,7 +52,7 @@ impl Refill {
 
 /// One seed of the packing workload.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct PackingPlan {
     pub draws: Draws,
     pub refill: Refill,
     /// Number of frees, each with its refill.
@@ -169,7 +169,7 @@ impl<P: Peer> Tenants<P> {
 }
 
 /// Runs one seed of the packing workload for one contestant.
-pub fn pack<P: Peer>(make: &impl Fn(Space) -> P, plan: &Plan) -> Outcome<Packed> {
+pub fn pack<P: Peer>(make: &impl Fn(Space) -> P, plan: &PackingPlan) -> Outcome<Packed> {
     let mut draws = plan.draws.clone();
     let mut tenants = Tenants::new(make(Space { pages: PAGES, live: PAGES / 16 }));
     let clock = TimeBox::open(plan.limit);
@@ -289,7 +289,7 @@ pub fn run_packing(
             interleave(board, contestants, effort.seeds, effort, progress, |contestant, round| {
                 let draws = draws(seed, round, sizes);
                 let replacements = effort.packing_replacements;
-                let plan = Plan { draws, refill, replacements, limit: effort.untimed };
+                let plan = PackingPlan { draws, refill, replacements, limit: effort.untimed };
                 contestant.packing(&plan).map(Packed::as_samples)
             });
         }

@@ -2,7 +2,7 @@
 
 use crate::origin::Origin;
 use crate::record::{Group, Measure, Record, Records, Summary};
-use crate::targets::{Target, Verdict};
+use crate::targets::{Target, TargetVerdict};
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
@@ -139,7 +139,7 @@ impl Report {
 
     /// Returns the targets that this run says something about.
     fn judged(&self) -> impl Iterator<Item = &Target> {
-        self.targets.iter().filter(|target| target.verdict != Verdict::NotMeasured)
+        self.targets.iter().filter(|target| target.verdict != TargetVerdict::NotMeasured)
     }
 
     /// Returns the number of targets of tables that were not made, as a sentence; nothing if there are none.

@@ -19,7 +19,7 @@ use serde::Serialize;
 /// Verdict on one of the targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum TargetVerdict {
     Met,
     /// The gate was reached, the goal was not.
     GateOnly,
@@ -30,16 +30,16 @@ pub enum Verdict {
     Elsewhere,
 }
 
-impl Verdict {
+impl TargetVerdict {
     /// Returns the word used in tables.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
-            Verdict::Met => "met",
-            Verdict::GateOnly => "gate met, goal missed",
-            Verdict::Missed => "MISSED",
-            Verdict::NotMeasured => "not measured",
-            Verdict::Elsewhere => "measured elsewhere",
+            TargetVerdict::Met => "met",
+            TargetVerdict::GateOnly => "gate met, goal missed",
+            TargetVerdict::Missed => "MISSED",
+            TargetVerdict::NotMeasured => "not measured",
+            TargetVerdict::Elsewhere => "measured elsewhere",
         }
     }
 }
@@ -51,7 +51,7 @@ pub struct Target {
     pub what: String,
     pub bound: String,
     pub reached: String,
-    pub verdict: Verdict,
+    pub verdict: TargetVerdict,
 }
 
 /// A bound on a number.
@@ -69,14 +69,14 @@ pub enum Bound {
 impl Bound {
     /// Judges a target with this bound when `value` was reached.
     #[must_use]
-    pub fn judge(self, value: f64) -> Verdict {
-        let met = |is_met| if is_met { Verdict::Met } else { Verdict::Missed };
+    pub fn judge(self, value: f64) -> TargetVerdict {
+        let met = |is_met| if is_met { TargetVerdict::Met } else { TargetVerdict::Missed };
         match self {
             Bound::AtMost(bound) => met(value <= bound),
             Bound::AtLeast(bound) => met(value >= bound),
-            Bound::Gate { goal, .. } if value <= goal => Verdict::Met,
-            Bound::Gate { gate, .. } if value <= gate => Verdict::GateOnly,
-            Bound::Gate { .. } => Verdict::Missed,
+            Bound::Gate { goal, .. } if value <= goal => TargetVerdict::Met,
+            Bound::Gate { gate, .. } if value <= gate => TargetVerdict::GateOnly,
+            Bound::Gate { .. } => TargetVerdict::Missed,
         }
     }
 
@@ -104,7 +104,7 @@ fn judged(what: String, bound: Bound, unit: &str, digits: usize, samples: &[f64]
 }
 
 fn missing(what: String, bound: String) -> Target {
-    Target { what, bound, reached: "-".to_owned(), verdict: Verdict::NotMeasured }
+    Target { what, bound, reached: "-".to_owned(), verdict: TargetVerdict::NotMeasured }
 }
 
 /// Makes a row that another command measures.
@@ -113,7 +113,7 @@ fn elsewhere(what: &str, bound: &str) -> Target {
         what: what.to_owned(),
         bound: bound.to_owned(),
         reached: "-".to_owned(),
-        verdict: Verdict::Elsewhere,
+        verdict: TargetVerdict::Elsewhere,
     }
 }
 
@@ -285,7 +285,11 @@ fn nobody_else_row(records: &Records) -> Target {
                 (false, true) => "nobody".to_owned(),
                 (false, false) => format!("not Dynamic, but {}", others.join(", ")),
             },
-            verdict: if own && others.is_empty() { Verdict::Met } else { Verdict::Missed },
+            verdict: if own && others.is_empty() {
+                TargetVerdict::Met
+            } else {
+                TargetVerdict::Missed
+            },
         },
     }
 }
@@ -405,9 +409,9 @@ fn agreement_row(records: &Records, workload: &str) -> Target {
             others => format!("{} differ from Linux's gap tree", others.join(", ")),
         },
         verdict: match (others.is_empty(), hashes.len()) {
-            (false, _) => Verdict::Missed,
-            (true, 0..=1) => Verdict::NotMeasured,
-            (true, _) => Verdict::Met,
+            (false, _) => TargetVerdict::Missed,
+            (true, 0..=1) => TargetVerdict::NotMeasured,
+            (true, _) => TargetVerdict::Met,
         },
     }
 }

@@ -20,13 +20,13 @@ pub const WORKLOAD: &str = "1000 live of 1..64 pages in 2^16, then full, then em
 
 /// Abilities that a contestant was seen to have.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Verdict {
+pub struct Abilities {
     lowest_percent: f64,
     aligns: bool,
     whole_again: bool,
 }
 
-impl Verdict {
+impl Abilities {
     fn as_samples(self) -> Vec<(Measure, f64)> {
         vec![
             (Measure::Disjoint, 1.0),
@@ -153,26 +153,26 @@ impl<P: Peer> Observed<P> {
 
 /// Checks one contestant against the bitmap. Only a fault without any alignment excludes it: the other tables ask for
 /// none.
-pub fn run<P: Peer>(make: &impl Fn(Space) -> P, seed: u64) -> Outcome<Verdict> {
+pub fn run<P: Peer>(make: &impl Fn(Space) -> P, seed: u64) -> Outcome<Abilities> {
     let space = Space { pages: PAGES, live: PAGES };
     let mut draws = Draws::new(seed, Sizes::Uniform);
-    let verdict = match observe(&mut Observed::new(make(space)), &mut draws) {
-        Ok(verdict) => verdict,
+    let abilities = match observe(&mut Observed::new(make(space)), &mut draws) {
+        Ok(abilities) => abilities,
         Err(fault) => return Outcome::Nothing(fault),
     };
     let mut observed = Observed::new(make(space));
     match observed.churn(&mut draws).and_then(|()| observed.aligns()) {
-        Ok((aligns, None)) => Outcome::Whole(Verdict { aligns, ..verdict }),
+        Ok((aligns, None)) => Outcome::Whole(Abilities { aligns, ..abilities }),
         Ok((_, Some((size, align)))) => {
             let what = format!("{size} pages at a multiple of {align} in a half-empty space");
-            Outcome::Partial(verdict, format!("does not find {what}"))
+            Outcome::Partial(abilities, format!("does not find {what}"))
         }
-        Err(fault) => Outcome::Partial(verdict, format!("{fault} (aligned requests)")),
+        Err(fault) => Outcome::Partial(abilities, format!("{fault} (aligned requests)")),
     }
 }
 
 /// Checks everything that needs no alignment.
-fn observe<P: Peer>(observed: &mut Observed<P>, draws: &mut Draws) -> Result<Verdict, String> {
+fn observe<P: Peer>(observed: &mut Observed<P>, draws: &mut Draws) -> Result<Abilities, String> {
     observed.churn(draws)?;
     let lowest_percent = observed.lowest as f64 / observed.placed as f64 * 100.0;
     while observed.alloc(draws.size())? {}
@@ -180,7 +180,7 @@ fn observe<P: Peer>(observed: &mut Observed<P>, draws: &mut Draws) -> Result<Ver
         observed.free(draws.pick(observed.live.len()))?;
     }
     let whole_again = observed.alloc(PAGES)?;
-    Ok(Verdict { lowest_percent, aligns: false, whole_again })
+    Ok(Abilities { lowest_percent, aligns: false, whole_again })
 }
 
 /// Returns true if a contestant proved wrong and should take no further part.
@@ -199,6 +199,6 @@ pub fn run_all(
 ) {
     let board = Board::new(records, Group::Verify, WORKLOAD, contestants);
     interleave(board, contestants, 1, effort, progress, |contestant, _| {
-        contestant.verify(seed).map(Verdict::as_samples)
+        contestant.verify(seed).map(Abilities::as_samples)
     });
 }

@@ -17,7 +17,7 @@ pub mod spaces;
 pub mod turns;
 pub mod verify;
 
-use self::plan::{AreaSizes, Plan};
+use self::plan::{AreaSizes, AreasPlan};
 use self::spaces::{
     AreaSpace, DbsAllocator, GapTree, Halves, Nofrag, RangeMapGaps, VmAllocator, WINDOW, Walk,
 };
@@ -56,10 +56,10 @@ pub trait AreaContestant: Named {
     fn verify(&self, seed: u64) -> Outcome<Samples>;
 
     /// Measures the times of one round.
-    fn cycles(&self, plan: &Plan, effort: &Effort) -> Outcome<Samples>;
+    fn cycles(&self, plan: &AreasPlan, effort: &Effort) -> Outcome<Samples>;
 
     /// Counts the bytes that the contestant holds in a state.
-    fn footprint(&self, plan: &Plan, state: State, effort: &Effort) -> Outcome<Samples>;
+    fn footprint(&self, plan: &AreasPlan, state: State, effort: &Effort) -> Outcome<Samples>;
 
     /// Counts the steps of searches among areas that never merge.
     fn mix(&self, areas: usize) -> Outcome<Samples>;
@@ -98,11 +98,11 @@ impl<S: AreaSpace, M: Fn() -> S> AreaContestant for AreaEntry<M> {
         shielded(|| verify::run(&self.make, self.promise, seed))
     }
 
-    fn cycles(&self, plan: &Plan, effort: &Effort) -> Outcome<Samples> {
+    fn cycles(&self, plan: &AreasPlan, effort: &Effort) -> Outcome<Samples> {
         shielded(|| turns::round(&self.make, plan, effort))
     }
 
-    fn footprint(&self, plan: &Plan, state: State, effort: &Effort) -> Outcome<Samples> {
+    fn footprint(&self, plan: &AreasPlan, state: State, effort: &Effort) -> Outcome<Samples> {
         shielded(|| turns::footprint(&self.make, plan, state, effort))
     }
 
@@ -160,7 +160,7 @@ pub fn run(records: &mut Records, effort: &Effort, seed: u64, progress: &dyn Fn(
             run_cycles(records, &contestants, sizes, live, effort, seed, progress);
         }
     }
-    let plan = Plan::new(seed, AreaSizes::Small, FOOTPRINT_LIVE, effort);
+    let plan = AreasPlan::new(seed, AreaSizes::Small, FOOTPRINT_LIVE, effort);
     for state in State::ALL {
         let board = Board::new(records, Group::Areas, footprint_workload(state), &contestants);
         let turn = |who: &(dyn AreaContestant + 'static), _| who.footprint(&plan, state, effort);
@@ -197,7 +197,7 @@ fn run_cycles(
     if rounds == 0 {
         return;
     }
-    let plan = Plan::new(seed, sizes, live, effort);
+    let plan = AreasPlan::new(seed, sizes, live, effort);
     // Building and ageing count as time of the workload, and grow with the areas.
     let per_round = turns::SLOWEST * (plan.live() + plan.ageing.len()) as u32;
     let workload_time = effort.workload + per_round * rounds as u32;

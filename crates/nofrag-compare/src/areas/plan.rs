@@ -46,7 +46,7 @@ impl AreaSizes {
 
 /// All operations of a round.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct AreasPlan {
     /// Sizes of the areas that are mapped first.
     pub build: Vec<u32>,
     /// Replacements that bring the space into the state in which it stays.
@@ -61,10 +61,10 @@ pub struct Plan {
     pub order: Vec<u32>,
 }
 
-impl Plan {
+impl AreasPlan {
     /// Draws the operations on `live` areas.
     #[must_use]
-    pub fn new(seed: u64, sizes: AreaSizes, live: u32, effort: &Effort) -> Plan {
+    pub fn new(seed: u64, sizes: AreaSizes, live: u32, effort: &Effort) -> AreasPlan {
         let mut random = generator(seed, 201 + (u64::from(live) << 8));
         let build = (0..live).map(|_| sizes.draw(&mut random)).collect();
         let mut replacements = |count: usize| -> Vec<Replacement> {
@@ -82,7 +82,7 @@ impl Plan {
         for last in (1..order.len()).rev() {
             order.swap(last, random.random_range(0..=last));
         }
-        Plan { build, ageing, cycles, singles, lookups, order }
+        AreasPlan { build, ageing, cycles, singles, lookups, order }
     }
 
     /// Returns the number of areas that are mapped.

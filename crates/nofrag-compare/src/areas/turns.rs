@@ -1,6 +1,6 @@
 //! The turn of a contestant, and what is counted and timed of it.
 
-use super::plan::Plan;
+use super::plan::AreasPlan;
 use super::spaces::{AreaSpace, Found, WINDOW};
 use crate::contest::{CpuClock, Effort, Outcome, Stop, TimeBox};
 use crate::latency::{Percentiles, empty_histogram};
@@ -35,7 +35,7 @@ struct Setup {
 }
 
 impl Setup {
-    fn open(plan: &Plan, effort: &Effort) -> Setup {
+    fn open(plan: &AreasPlan, effort: &Effort) -> Setup {
         let asked = plan.live() + plan.ageing.len();
         Setup { clock: TimeBox::open(effort.setup), done: 0, asked }
     }
@@ -52,7 +52,11 @@ impl Setup {
 }
 
 /// Maps the areas that come first.
-fn build<S: AreaSpace>(space: &mut S, plan: &Plan, setup: &mut Setup) -> Result<Vec<Mapped>, Stop> {
+fn build<S: AreaSpace>(
+    space: &mut S,
+    plan: &AreasPlan,
+    setup: &mut Setup,
+) -> Result<Vec<Mapped>, Stop> {
     let mut live = Vec::with_capacity(plan.live());
     for sizes in plan.build.chunks(BETWEEN_LOOKS) {
         setup.go_on(sizes.len())?;
@@ -68,7 +72,7 @@ fn build<S: AreaSpace>(space: &mut S, plan: &Plan, setup: &mut Setup) -> Result<
 fn age<S: AreaSpace>(
     space: &mut S,
     live: &mut [Mapped],
-    plan: &Plan,
+    plan: &AreasPlan,
     setup: &mut Setup,
 ) -> Result<(), Stop> {
     for part in plan.ageing.chunks(BETWEEN_LOOKS) {
@@ -99,7 +103,7 @@ fn replace<S: AreaSpace>(
 /// Runs one round of one contestant.
 pub fn round<S: AreaSpace>(
     make: &impl Fn() -> S,
-    plan: &Plan,
+    plan: &AreasPlan,
     effort: &Effort,
 ) -> Outcome<Samples> {
     let mut space = make();
@@ -112,7 +116,7 @@ pub fn round<S: AreaSpace>(
 
 fn measured<S: AreaSpace>(
     space: &mut S,
-    plan: &Plan,
+    plan: &AreasPlan,
     effort: &Effort,
 ) -> Result<(Samples, Option<String>), String> {
     let setup_stop = |stop: Stop| format!("{stop} (building)");
@@ -139,7 +143,7 @@ fn measured<S: AreaSpace>(
 fn together<S: AreaSpace>(
     space: &mut S,
     live: &mut [Mapped],
-    plan: &Plan,
+    plan: &AreasPlan,
     effort: &Effort,
     samples: &mut Samples,
 ) -> Result<usize, String> {
@@ -165,7 +169,7 @@ fn together<S: AreaSpace>(
 fn one_by_one<S: AreaSpace>(
     space: &mut S,
     live: &mut [Mapped],
-    plan: &Plan,
+    plan: &AreasPlan,
     effort: &Effort,
     samples: &mut Samples,
 ) -> Result<usize, String> {
@@ -191,7 +195,7 @@ fn one_by_one<S: AreaSpace>(
 fn look_up<S: AreaSpace>(
     space: &S,
     live: &[Mapped],
-    plan: &Plan,
+    plan: &AreasPlan,
     samples: &mut Samples,
 ) -> Result<(), String> {
     let area = |slot: &u32| live[*slot as usize];
@@ -256,7 +260,7 @@ impl State {
 /// Brings a contestant into a state and counts the bytes that it holds.
 pub fn footprint<S: AreaSpace>(
     make: &impl Fn() -> S,
-    plan: &Plan,
+    plan: &AreasPlan,
     state: State,
     effort: &Effort,
 ) -> Outcome<Samples> {
@@ -283,7 +287,7 @@ pub fn footprint<S: AreaSpace>(
 
 fn brought_into<S: AreaSpace>(
     space: &mut S,
-    plan: &Plan,
+    plan: &AreasPlan,
     state: State,
     effort: &Effort,
 ) -> Result<Vec<Mapped>, Stop> {
@@ -300,7 +304,11 @@ fn brought_into<S: AreaSpace>(
 }
 
 /// Maps single pages, every second one of a row, in the plan's order.
-fn comb<S: AreaSpace>(space: &mut S, plan: &Plan, setup: &mut Setup) -> Result<Vec<Mapped>, Stop> {
+fn comb<S: AreaSpace>(
+    space: &mut S,
+    plan: &AreasPlan,
+    setup: &mut Setup,
+) -> Result<Vec<Mapped>, Stop> {
     let mut live = Vec::with_capacity(plan.live());
     for &slot in &plan.order {
         setup.go_on(1)?;

@@ -3,7 +3,7 @@
 //! A plain list of areas, walked from the top, knows the highest place of every request; every area handed out must lie
 //! in the window and overlap no other. A contestant that promises the highest place must give it every time.
 
-use super::plan::{AreaSizes, Plan};
+use super::plan::{AreaSizes, AreasPlan};
 use super::spaces::{AreaSpace, Found, WINDOW};
 use super::turns::Samples;
 use crate::contest::{Effort, Outcome};
@@ -98,7 +98,7 @@ impl<S: AreaSpace> Observed<S> {
     }
 
     /// Maps, replaces and unmaps areas.
-    fn run(&mut self, plan: &Plan) -> Result<(), String> {
+    fn run(&mut self, plan: &AreasPlan) -> Result<(), String> {
         let mut live = Vec::with_capacity(plan.live());
         for &pages in &plan.build {
             live.push((self.map(pages)?, pages));
@@ -118,7 +118,7 @@ pub fn run<S: AreaSpace>(make: &impl Fn() -> S, promise: Promise, seed: u64) -> 
     let mut observed = Observed { space: make(), list, promise, placed: 0, highest: 0 };
     let effort = Effort { replacements: 2 * LIVE as usize, ..Effort::quick() };
     for sizes in AreaSizes::ALL {
-        if let Err(fault) = observed.run(&Plan::new(seed, sizes, LIVE, &effort)) {
+        if let Err(fault) = observed.run(&AreasPlan::new(seed, sizes, LIVE, &effort)) {
             return Outcome::Nothing(fault);
         }
     }

@@ -17,7 +17,7 @@ pub mod sources;
 pub mod turns;
 pub mod verify;
 
-use self::plan::{Blocks, Plan};
+use self::plan::{Blocks, PagesPlan};
 use self::sources::{PageSource, Pages};
 use self::turns::Samples;
 use crate::contest::{Board, Effort, Entry, Named, Outcome, interleave, shielded};
@@ -46,19 +46,19 @@ pub trait PageContestant: Named {
     fn verify(&self, seed: u64) -> Outcome<Samples>;
 
     /// Times one page, again and again.
-    fn repeat(&self, plan: &Plan, effort: &Effort) -> Outcome<Samples>;
+    fn repeat(&self, plan: &PagesPlan, effort: &Effort) -> Outcome<Samples>;
 
     /// Times many blocks taken, then all freed.
-    fn bulk(&self, plan: &Plan, effort: &Effort) -> Outcome<Samples>;
+    fn bulk(&self, plan: &PagesPlan, effort: &Effort) -> Outcome<Samples>;
 
     /// Times blocks replaced at random.
-    fn random(&self, plan: &Plan, effort: &Effort) -> Outcome<Samples>;
+    fn random(&self, plan: &PagesPlan, effort: &Effort) -> Outcome<Samples>;
 
     /// Counts the whole pageblocks that remain.
     fn frag(&self, seed: u64) -> Outcome<Samples>;
 
     /// Counts the bytes of records.
-    fn footprint(&self, plan: &Plan) -> Outcome<Samples>;
+    fn footprint(&self, plan: &PagesPlan) -> Outcome<Samples>;
 }
 
 impl<S: PageSource, M: Fn(u32) -> S> PageContestant for Entry<M> {
@@ -66,15 +66,15 @@ impl<S: PageSource, M: Fn(u32) -> S> PageContestant for Entry<M> {
         shielded(|| verify::run(&self.make, seed))
     }
 
-    fn repeat(&self, plan: &Plan, effort: &Effort) -> Outcome<Samples> {
+    fn repeat(&self, plan: &PagesPlan, effort: &Effort) -> Outcome<Samples> {
         shielded(|| turns::repeat(&self.make, plan, effort))
     }
 
-    fn bulk(&self, plan: &Plan, effort: &Effort) -> Outcome<Samples> {
+    fn bulk(&self, plan: &PagesPlan, effort: &Effort) -> Outcome<Samples> {
         shielded(|| turns::bulk(&self.make, plan, effort))
     }
 
-    fn random(&self, plan: &Plan, effort: &Effort) -> Outcome<Samples> {
+    fn random(&self, plan: &PagesPlan, effort: &Effort) -> Outcome<Samples> {
         shielded(|| turns::random(&self.make, plan, effort))
     }
 
@@ -82,7 +82,7 @@ impl<S: PageSource, M: Fn(u32) -> S> PageContestant for Entry<M> {
         shielded(|| turns::frag(&self.make, seed))
     }
 
-    fn footprint(&self, plan: &Plan) -> Outcome<Samples> {
+    fn footprint(&self, plan: &PagesPlan) -> Outcome<Samples> {
         shielded(|| turns::footprint(&self.make, plan))
     }
 }
@@ -134,12 +134,12 @@ pub fn run(records: &mut Records, effort: &Effort, seed: u64, progress: &dyn Fn(
     // Filling memory is not timed, and takes its time in every round.
     let workload = effort.workload + effort.setup * effort.rounds as u32;
     let timed = &Effort { workload, ..*effort };
-    let plan = Plan::new(seed, Blocks::Pages, FRAMES, effort);
+    let plan = PagesPlan::new(seed, Blocks::Pages, FRAMES, effort);
     let board = Board::new(records, Group::Pages, REPEAT, &all);
     interleave(board, &all, effort.rounds, timed, progress, |who, _| who.repeat(&plan, timed));
     records.add_ratios(REPEAT, Measure::NsPerOp, OURS, Measure::OverPages);
     for blocks in Blocks::ALL {
-        let plan = Plan::new(seed, blocks, FRAMES, effort);
+        let plan = PagesPlan::new(seed, blocks, FRAMES, effort);
         let name = bulk_workload(blocks);
         let board = Board::new(records, Group::Pages, name.clone(), &all);
         interleave(board, &all, effort.rounds, timed, progress, |who, _| who.bulk(&plan, timed));

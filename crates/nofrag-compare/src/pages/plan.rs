@@ -47,7 +47,7 @@ impl Blocks {
 
 /// All operations of a round.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct PagesPlan {
     /// Blocks that are allocated one after the other: about three quarters of memory, or as many as there are
     /// replacements.
     pub bulk: Vec<Order>,
@@ -57,10 +57,10 @@ pub struct Plan {
     pub replacements: Vec<(u32, Order)>,
 }
 
-impl Plan {
+impl PagesPlan {
     /// Draws the operations on blocks of some sizes in `frames` frames.
     #[must_use]
-    pub fn new(seed: u64, blocks: Blocks, frames: u32, effort: &Effort) -> Plan {
+    pub fn new(seed: u64, blocks: Blocks, frames: u32, effort: &Effort) -> PagesPlan {
         let mut random = generator(seed, 301 + blocks as u64);
         let (mut bulk, mut pages) = (Vec::new(), 0);
         loop {
@@ -76,7 +76,7 @@ impl Plan {
         shuffle(&mut order, &mut random);
         let replace = |_| (random.random_range(0..live), blocks.draw(&mut random));
         let replacements = (0..effort.replacements).map(replace).collect();
-        Plan { bulk, order, replacements }
+        PagesPlan { bulk, order, replacements }
     }
 }
 

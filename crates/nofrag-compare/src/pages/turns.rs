@@ -1,7 +1,7 @@
 //! The turn of a contestant, and what is counted and timed of it.
 
 use super::FRAMES;
-use super::plan::{FragDraws, Plan};
+use super::plan::{FragDraws, PagesPlan};
 use super::sources::PageSource;
 use crate::contest::{CpuClock, Effort, Outcome, Stop, TimeBox};
 use crate::record::Measure;
@@ -56,7 +56,7 @@ impl<S: PageSource> Run<S> {
     }
 
     /// Allocates the bulk.
-    fn fill(&mut self, plan: &Plan, limit: Duration) -> Result<Timing, Stop> {
+    fn fill(&mut self, plan: &PagesPlan, limit: Duration) -> Result<Timing, Stop> {
         let (clock, began) = (TimeBox::open(limit), CpuClock::start());
         let asked = plan.bulk.len();
         for part in plan.bulk.chunks(BETWEEN_LOOKS) {
@@ -91,7 +91,7 @@ impl<S: PageSource> Run<S> {
     }
 
     /// Frees a block and allocates another in its place, again and again, as far as the time goes.
-    fn replace(&mut self, plan: &Plan, limit: Duration) -> Result<Timing, Stop> {
+    fn replace(&mut self, plan: &PagesPlan, limit: Duration) -> Result<Timing, Stop> {
         let (clock, began) = (TimeBox::open(limit), CpuClock::start());
         let mut operations = 0;
         for part in plan.replacements.chunks(BETWEEN_LOOKS) {
@@ -121,7 +121,7 @@ fn outcome(result: Result<Samples, Stop>) -> Outcome<Samples> {
 /// Allocates one page and frees it, again and again, with three quarters of memory in use.
 pub fn repeat<S: PageSource>(
     make: &impl Fn(u32) -> S,
-    plan: &Plan,
+    plan: &PagesPlan,
     effort: &Effort,
 ) -> Outcome<Samples> {
     let mut run = Run::new(make(FRAMES), plan.bulk.len());
@@ -147,7 +147,7 @@ pub fn repeat<S: PageSource>(
 /// Allocates three quarters of memory, then frees all of it in the same order; each is timed.
 pub fn bulk<S: PageSource>(
     make: &impl Fn(u32) -> S,
-    plan: &Plan,
+    plan: &PagesPlan,
     effort: &Effort,
 ) -> Outcome<Samples> {
     let mut run = Run::new(make(FRAMES), plan.bulk.len());
@@ -164,7 +164,7 @@ pub fn bulk<S: PageSource>(
 /// only that is timed.
 pub fn random<S: PageSource>(
     make: &impl Fn(u32) -> S,
-    plan: &Plan,
+    plan: &PagesPlan,
     effort: &Effort,
 ) -> Outcome<Samples> {
     let mut run = Run::new(make(FRAMES), plan.bulk.len());
@@ -181,7 +181,7 @@ pub fn random<S: PageSource>(
 
 /// Counts the bytes that a contestant holds for each GiB of memory: when all is free, and with half of the pages in use
 /// at random.
-pub fn footprint<S: PageSource>(make: &impl Fn(u32) -> S, plan: &Plan) -> Outcome<Samples> {
+pub fn footprint<S: PageSource>(make: &impl Fn(u32) -> S, plan: &PagesPlan) -> Outcome<Samples> {
     let per_gib = |bytes: usize| bytes as f64 / 1024.0 / f64::from(FRAMES) * f64::from(1 << 18);
     let heap = Region::new(&INSTRUMENTED_SYSTEM);
     let held = || {

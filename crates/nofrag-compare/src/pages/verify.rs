@@ -1,6 +1,6 @@
 //! Before anything is timed: every block lies in memory, at a multiple of its size, and overlaps no other.
 
-use super::plan::{Blocks, Plan};
+use super::plan::{Blocks, PagesPlan};
 use super::sources::PageSource;
 use super::turns::Samples;
 use crate::contest::{Effort, Outcome};
@@ -62,7 +62,7 @@ impl<S: PageSource> Observed<S> {
         self.source.free(block).then_some(()).ok_or("wrong: refuses to free".to_owned())
     }
 
-    fn run(&mut self, plan: &Plan) -> Result<(), String> {
+    fn run(&mut self, plan: &PagesPlan) -> Result<(), String> {
         for &order in &plan.bulk {
             let block = self.alloc(order)?;
             self.live.push(block);
@@ -86,7 +86,7 @@ pub fn run<S: PageSource>(make: &impl Fn(u32) -> S, seed: u64) -> Outcome<Sample
     let mut observed = Observed { source: make(FRAMES), map, live: Vec::new() };
     let effort = Effort { replacements: 20_000, ..Effort::quick() };
     for blocks in Blocks::ALL {
-        if let Err(fault) = observed.run(&Plan::new(seed, blocks, FRAMES, &effort)) {
+        if let Err(fault) = observed.run(&PagesPlan::new(seed, blocks, FRAMES, &effort)) {
             return Outcome::Nothing(fault);
         }
     }

@@ -3,7 +3,7 @@
 use nofrag::mmap::Placement;
 use nofrag::ranges::Span;
 use nofrag_compare::areas::mix::{CACHED_HOLE_SIZE, FIRST_FIT};
-use nofrag_compare::areas::plan::{AreaSizes, Plan};
+use nofrag_compare::areas::plan::{AreaSizes, AreasPlan};
 use nofrag_compare::areas::spaces::{AreaSpace, Found, GapTree, Halves, Nofrag, Walk};
 use nofrag_compare::areas::turns::{self, State};
 use nofrag_compare::areas::verify::{self, Promise};
@@ -83,7 +83,7 @@ fn faults_are_found() {
 fn linux_tree_keeps_its_laws_and_places_as_a_walk() {
     let window = areas::spaces::WINDOW;
     let (mut tree, mut walk) = (GapTree::new(window), Walk::default());
-    let plan = Plan::new(3, AreaSizes::Mixed, 300, &Effort { replacements: 3000, ..quick() });
+    let plan = AreasPlan::new(3, AreaSizes::Mixed, 300, &Effort { replacements: 3000, ..quick() });
     let mut live = Vec::new();
     for &pages in &plan.build {
         let start = walk.map(u64::from(pages));
@@ -125,7 +125,7 @@ fn linux_tree_refuses_what_no_gap_holds() {
 
 #[test]
 fn rounds_at_full_length_end_with_equal_addresses() {
-    let plan = Plan::new(5, AreaSizes::Small, 400, &quick());
+    let plan = AreasPlan::new(5, AreaSizes::Small, 400, &quick());
     let effort = Effort { round: std::time::Duration::from_secs(20), ..quick() };
     let hash = |outcome: Outcome<_>| {
         assert!(matches!(outcome, Outcome::Whole(_)), "{outcome:?}");
@@ -139,13 +139,13 @@ fn rounds_at_full_length_end_with_equal_addresses() {
             assert_eq!(hash, expected, "{}", contestant.name());
         }
     }
-    let other = Plan::new(6, AreaSizes::Small, 400, &quick());
+    let other = AreasPlan::new(6, AreaSizes::Small, 400, &quick());
     assert_ne!(hash(turns::round(&Walk::default, &other, &effort)), expected);
 }
 
 #[test]
 fn bytes_are_counted_per_area_and_per_gap() {
-    let plan = Plan::new(1, AreaSizes::Small, 1000, &quick());
+    let plan = AreasPlan::new(1, AreaSizes::Small, 1000, &quick());
     let of =
         |state| turns::footprint(&|| GapTree::new(areas::spaces::WINDOW), &plan, state, &quick());
     let comb = of(State::Comb);
@@ -161,7 +161,7 @@ fn bytes_are_counted_per_area_and_per_gap() {
 #[test]
 fn sizes_are_drawn_as_named() {
     let effort = Effort { replacements: 0, ..quick() };
-    let of = |sizes| Plan::new(2, sizes, 10_000, &effort).build;
+    let of = |sizes| AreasPlan::new(2, sizes, 10_000, &effort).build;
     assert!(of(AreaSizes::Small).iter().all(|size| (1..=16).contains(size)));
     assert!(of(AreaSizes::Equal).iter().all(|&size| size == 2048));
     let mixed = of(AreaSizes::Mixed);
@@ -176,7 +176,7 @@ fn sizes_are_drawn_as_named() {
 
 #[test]
 fn everyone_stores_an_area_where_it_is_told() {
-    let plan = Plan::new(4, AreaSizes::Small, 200, &quick());
+    let plan = AreasPlan::new(4, AreaSizes::Small, 200, &quick());
     for contestant in areas::contestants() {
         let comb = contestant.footprint(&plan, State::Comb, &quick());
         assert_eq!(value(&comb, Measure::Areas), 200.0, "{}", contestant.name());
@@ -185,7 +185,7 @@ fn everyone_stores_an_area_where_it_is_told() {
 
 #[test]
 fn areas_of_ours_that_are_put_somewhere_share_their_attributes() {
-    let plan = Plan::new(4, AreaSizes::Small, 2000, &quick());
+    let plan = AreasPlan::new(4, AreaSizes::Small, 2000, &quick());
     let bytes = |state| {
         let footprint =
             turns::footprint(&|| Nofrag::new(Placement::GapTree), &plan, state, &quick());

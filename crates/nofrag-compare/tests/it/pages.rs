@@ -2,7 +2,7 @@
 
 use nofrag::units::Order;
 use nofrag_compare::contest::{Effort, Outcome};
-use nofrag_compare::pages::plan::{Blocks, FragDraws, Plan};
+use nofrag_compare::pages::plan::{Blocks, FragDraws, PagesPlan};
 use nofrag_compare::pages::sources::{self, PageSource, Pages};
 use nofrag_compare::pages::{self, turns, verify};
 use nofrag_compare::record::Measure;
@@ -73,9 +73,9 @@ fn faults_are_found() {
 fn plans_are_equal_for_equal_seeds_and_leave_a_quarter_free() {
     let effort = Effort::quick();
     for blocks in Blocks::ALL {
-        let plan = Plan::new(3, blocks, 1 << 16, &effort);
-        assert_eq!(plan, Plan::new(3, blocks, 1 << 16, &effort));
-        assert_ne!(plan, Plan::new(4, blocks, 1 << 16, &effort));
+        let plan = PagesPlan::new(3, blocks, 1 << 16, &effort);
+        assert_eq!(plan, PagesPlan::new(3, blocks, 1 << 16, &effort));
+        assert_ne!(plan, PagesPlan::new(4, blocks, 1 << 16, &effort));
         let pages: u64 = plan.bulk.iter().map(|order| order.pages()).sum();
         assert!((47_000..=49_152).contains(&pages), "{pages} of {}", blocks.name());
     }

@@ -8,7 +8,7 @@ use nofrag_compare::packing::{Refill, packing_workload, shrink_workload};
 use nofrag_compare::record::{Group, Measure, Record, Records, Summary, ratios};
 use nofrag_compare::roster::{BEST, BEST_FIT, DYNAMIC, LOWEST, OFFSET};
 use nofrag_compare::speed;
-use nofrag_compare::targets::{Bound, Target, Verdict, all};
+use nofrag_compare::targets::{Bound, Target, TargetVerdict, all};
 use nofrag_compare::trace::Sizes;
 
 fn record(workload: &str, contestant: &str, measure: Measure, samples: &[f64]) -> Record {
@@ -22,7 +22,7 @@ fn record(workload: &str, contestant: &str, measure: Measure, samples: &[f64]) -
     }
 }
 
-fn check_row<'a>(rows: &'a [Target], part: &str, verdict: Verdict) -> &'a Target {
+fn check_row<'a>(rows: &'a [Target], part: &str, verdict: TargetVerdict) -> &'a Target {
     let row = rows.iter().find(|row| row.what.contains(part)).expect("the row exists");
     assert_eq!(row.verdict, verdict, "{row:?}");
     row
@@ -30,13 +30,13 @@ fn check_row<'a>(rows: &'a [Target], part: &str, verdict: Verdict) -> &'a Target
 
 #[test]
 fn bounds_judge() {
-    assert_eq!(Bound::AtMost(4.0).judge(4.0), Verdict::Met);
-    assert_eq!(Bound::AtMost(4.0).judge(4.1), Verdict::Missed);
-    assert_eq!(Bound::AtLeast(15.0).judge(14.9), Verdict::Missed);
+    assert_eq!(Bound::AtMost(4.0).judge(4.0), TargetVerdict::Met);
+    assert_eq!(Bound::AtMost(4.0).judge(4.1), TargetVerdict::Missed);
+    assert_eq!(Bound::AtLeast(15.0).judge(14.9), TargetVerdict::Missed);
     let gate = Bound::Gate { gate: 2.5, goal: 1.5 };
     assert_eq!(
         [1.5, 2.0, 2.6].map(|value| gate.judge(value)),
-        [Verdict::Met, Verdict::GateOnly, Verdict::Missed]
+        [TargetVerdict::Met, TargetVerdict::GateOnly, TargetVerdict::Missed]
     );
 }
 
@@ -44,7 +44,8 @@ fn bounds_judge() {
 fn nothing_measured_means_nothing_met() {
     let rows = all(&Records::default());
     assert!(rows.len() >= 20);
-    let is_open = |row: &Target| matches!(row.verdict, Verdict::NotMeasured | Verdict::Elsewhere);
+    let is_open =
+        |row: &Target| matches!(row.verdict, TargetVerdict::NotMeasured | TargetVerdict::Elsewhere);
     assert!(rows.iter().all(is_open));
 }
 
@@ -54,7 +55,7 @@ fn speed_is_judged_by_the_median_of_the_ratios_of_rounds() {
     let samples = [1.4, 9.0, 1.6];
     let records = Records(vec![record(&workload, LOWEST, Measure::OverOffset, &samples)]);
     let rows = all(&records);
-    let row = check_row(&rows, "live 10000: Lowest over offset", Verdict::GateOnly);
+    let row = check_row(&rows, "live 10000: Lowest over offset", TargetVerdict::GateOnly);
     assert_eq!(row.reached, "1.60x (1.40..9.00)");
 }
 
@@ -68,8 +69,16 @@ fn best_is_compared_with_exact_best_fit_of_the_same_seed() {
             record(&workload, BEST_FIT, measure, &[0.5, 0.3]),
         ])
     };
-    check_row(&all(&with([0.5, 0.3])), "one for one: Best, largest/free, minus", Verdict::Met);
-    check_row(&all(&with([0.4, 0.2])), "one for one: Best, largest/free, minus", Verdict::Missed);
+    check_row(
+        &all(&with([0.5, 0.3])),
+        "one for one: Best, largest/free, minus",
+        TargetVerdict::Met,
+    );
+    check_row(
+        &all(&with([0.4, 0.2])),
+        "one for one: Best, largest/free, minus",
+        TargetVerdict::Missed,
+    );
 }
 
 #[test]
@@ -84,7 +93,7 @@ fn a_peer_that_also_packs_and_shrinks_is_named() {
         records.0.push(span);
     }
     let rows = all(&records);
-    let row = check_row(&rows, "peers that have both", Verdict::Missed);
+    let row = check_row(&rows, "peers that have both", TargetVerdict::Missed);
     assert!(row.reached.contains(OFFSET), "{row:?}");
 }
 
@@ -93,8 +102,8 @@ fn a_handle_and_a_call_have_bounds_of_their_own() {
     let workload = blocks::pairs_workload(Program::OnePage);
     let of = |name| record(&workload, name, Measure::NsPerPair, &[20.0, 16.0, 15.5]);
     let rows = all(&Records(vec![of(HANDLE), of(CALL)]));
-    check_row(&rows, &format!("{workload}: {HANDLE}"), Verdict::Missed);
-    check_row(&rows, &format!("{workload}: {CALL}"), Verdict::Met);
+    check_row(&rows, &format!("{workload}: {HANDLE}"), TargetVerdict::Missed);
+    check_row(&rows, &format!("{workload}: {CALL}"), TargetVerdict::Met);
 }
 
 #[test]
@@ -107,8 +116,8 @@ fn a_second_thread_must_not_add_locked_operations() {
         ]))
     };
     let what = format!("{workload}: {CALL}, locked");
-    check_row(&with(3.1), &what, Verdict::Met);
-    check_row(&with(4.0), &what, Verdict::Missed);
+    check_row(&with(3.1), &what, TargetVerdict::Met);
+    check_row(&with(4.0), &what, TargetVerdict::Missed);
 }
 
 #[test]
@@ -128,10 +137,10 @@ fn cycles_have_a_gate_and_a_goal_and_a_tail() {
         of(Measure::OverLinuxTree, 0.751),
         of(Measure::TailOverMedian, 10.5),
     ]));
-    let row = check_row(&rows, &format!("{workload}: {}", areas::OURS), Verdict::GateOnly);
+    let row = check_row(&rows, &format!("{workload}: {}", areas::OURS), TargetVerdict::GateOnly);
     assert_eq!(row.reached, "300 ns (300..300), 0.75x of Linux's here");
     assert_eq!(row.bound, "gate 500 ns, goal 200 ns (0.87x, 0.35x of Linux's published)");
-    check_row(&rows, &format!("{workload}: {}, p99.9", areas::OURS), Verdict::Missed);
+    check_row(&rows, &format!("{workload}: {}, p99.9", areas::OURS), TargetVerdict::Missed);
 }
 
 #[test]
@@ -144,7 +153,7 @@ fn who_promises_the_highest_place_and_ends_elsewhere_is_named() {
         ]))
     };
     let what = format!("{workload}: addresses");
-    check_row(&with(7.0), &what, Verdict::Met);
+    check_row(&with(7.0), &what, TargetVerdict::Met);
     let rows = with(8.0);
-    assert!(check_row(&rows, &what, Verdict::Missed).reached.starts_with(areas::GAP_TREE));
+    assert!(check_row(&rows, &what, TargetVerdict::Missed).reached.starts_with(areas::GAP_TREE));
 }
