@@ -2,8 +2,8 @@
 //!
 //! A program that embeds this crate can be tested for the refusals of a kernel: [`inject`] makes chosen calls of this
 //! thread fail, as often as wanted, without making them. And a claim that something needs no system call can be tested
-//! by counting ([`made`]). Both belong to the calling thread, so tests may run side by side; background work is tested
-//! by stepping its machine on the test's own thread.
+//! by counting ([`made`]). Both belong to the calling thread, so tests may run side by side; a background machine is
+//! tested by stepping it on the test's own thread.
 //!
 //! ```
 //! use nofrag_backing::faults::{self, Call, Fault};

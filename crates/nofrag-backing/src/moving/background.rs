@@ -1,4 +1,4 @@
-//! kcompactd on a thread: the core's machine, a stated amount of work at a time, until it is stopped.
+//! kcompactd on a thread: the core's background machine, a stated amount of work at a time, until it is stopped.
 //!
 //! It works when a caller was refused a block for which there was memory in pieces, and, as the policy's
 //! `compaction_proactiveness` says, ahead of that. Between two steps it holds no lock, and while pages are moved

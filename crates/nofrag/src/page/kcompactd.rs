@@ -55,7 +55,7 @@ const INTERVAL: Nanos = Nanos(500_000_000);
 /// Time to the next look when the last work was in vain: 64 times as long.
 const LONG_INTERVAL: Nanos = Nanos(INTERVAL.0 << compaction::MAX_SHIFT);
 
-/// The compaction thread of a node, as a machine that is stepped.
+/// The compaction thread of a node, as a background machine.
 ///
 /// A step looks at about as many frames as its budget says and may end in the middle of a zone; the next one goes on.
 #[derive(Debug)]

@@ -256,7 +256,7 @@ impl Boosts {
     }
 }
 
-/// The reclaim thread of a node, as a machine that is stepped.
+/// The reclaim thread of a node, as a background machine.
 #[derive(Debug)]
 pub struct Kswapd {
     node: NodeId,
@@ -374,7 +374,7 @@ impl Pass {
 }
 
 impl Kswapd {
-    /// Makes the machine of a node.
+    /// Makes the background machine of a node.
     #[must_use]
     pub const fn new(node: NodeId) -> Kswapd {
         Kswapd { node, run: None, doze: None }

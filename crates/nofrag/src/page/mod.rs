@@ -6,7 +6,8 @@
 //!
 //! Nothing here owns memory: frames are numbers. The owner of the pages implements [`Reclaim`] and [`Migrate`]. The
 //! fast path is [`PageAllocator::alloc`]; what it cannot serve becomes an [`Attempt`], which says step by step what to
-//! do. kswapd and kcompactd are machines, [`Kswapd`] and [`Kcompactd`], that do a stated amount of work a step.
+//! do. kswapd and kcompactd are background machines, [`Kswapd`] and [`Kcompactd`], that do a stated amount of
+//! work a step.
 //!
 //! Files, bottom up: `migratetype`, `request` and `map` with `machines` (what there is, and what may be asked),
 //! `policy` with `presets` (every difference between kernels), `huge_fault` (what a fault in huge memory asks for),

@@ -1,7 +1,7 @@
 //! Blocks on their way from one place to another.
 //!
 //! A block that leaves is on no list, and neither is the place set aside for it, so their links are free to hold the
-//! chain of moves. Nothing is allocated, however many machines are at work.
+//! chain of moves. Nothing is allocated, however many runs are at work.
 
 use super::Ground;
 use crate::page::frames::{FrameIndex, Frames, Kind, NONE, Tag};

@@ -10,11 +10,11 @@
 //! went through a whole zone ([`PageAllocator::forget_scans`]). After a failure a zone is left alone for twice as many
 //! attempts each time (`deferral`), and none is made where it could not help (`suitable`).
 //!
-//! A run is a machine, [`Compaction`]: it sets targets aside and names at most 32 pages to be moved; the owner moves
-//! them and says which moves succeeded. Between the two a source is `Leaving` and its target `Target`. The owner may
-//! free a source meanwhile, and others may allocate and free as they like. A caller that gives a run up in the middle
-//! calls [`Compaction::abandon`]; if the machine is dropped instead, its sources can be freed by their owner but never
-//! moved again, and its targets stay out of use. The laws of the allocator count them.
+//! A run is a state machine, [`Compaction`]: it sets targets aside and names at most 32 pages to be moved; the owner
+//! moves them and says which moves succeeded. Between the two a source is `Leaving` and its target `Target`. The owner
+//! may free a source meanwhile, and others may allocate and free as they like. A caller that gives a run up in the
+//! middle calls [`Compaction::abandon`]; if the run is dropped instead, its sources can be freed by their owner but
+//! never moved again, and its targets stay out of use. The laws of the allocator count them.
 //!
 //! There are two pairs of scanners. With the rules of a kernel, `linux` does to the frame what kernels were seen to do.
 //! Ours ([`SourceRules::EmptiestBlock`]) differ on purpose:
@@ -231,7 +231,7 @@ pub enum CompactionStep {
     Done(CompactionResult),
 }
 
-/// Next action of a run that shares its budget with other machines.
+/// Next action of a run that shares its budget with other runs.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "without an allocation there is no box for moves")]
 pub(super) enum Advance {
@@ -320,7 +320,7 @@ const fn block_end(frame: FrameIndex) -> FrameIndex {
     block_start(frame) + Order::PAGEBLOCK.pages() as FrameIndex
 }
 
-/// A run of compaction over one zone, as a machine that is stepped.
+/// A run of compaction over one zone, as a state machine.
 ///
 /// Cost: O(1) for each frame or pageblock that is looked at and each page that is moved. Pageblocks in which nothing is
 /// movable, or nothing free, are passed by at a glance.
