@@ -2,7 +2,7 @@
 
 use nofrag::page::{Migratetype, PageRequest, Refusal};
 use nofrag::units::Order;
-use nofrag_host::failure::{Report, parse};
+use nofrag_host::failure::{LogReport, parse};
 
 /// Reads `data` as a log; its first byte is left out. Panics when a promise is broken.
 pub fn run(data: &[u8]) {
@@ -24,7 +24,7 @@ pub fn run(data: &[u8]) {
 }
 
 /// No zone serves what it would refuse, and none has more free than it says.
-fn check_zones(report: &Report) {
+fn check_zones(report: &LogReport) {
     let order = report.asked().map_or(0, |asked| asked.order.min(10) as u8);
     let order = Order::new(order).expect("at most the largest");
     for (zone, state) in report.memory.states() {

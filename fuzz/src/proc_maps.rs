@@ -6,7 +6,7 @@ use nofrag_host::fields::Limit;
 use nofrag_host::proc_maps::{Parsed, count, parse};
 use nofrag_host::process::growth::Earlier;
 use nofrag_host::process::replay::Which;
-use nofrag_host::process::{Report, survey};
+use nofrag_host::process::{ProcessReport, survey};
 use nofrag_host::source::process::Sources;
 
 /// Reads `data` as the file; its first byte says what else is known of the process. Panics when a promise is broken.
@@ -58,7 +58,7 @@ fn check_lines(text: &[u8], parsed: &Parsed) {
 }
 
 /// Checks that every byte is mapped or free, and no placement loses or invents a mapping.
-fn check_report(report: &Report, cells: usize) {
+fn check_report(report: &ProcessReport, cells: usize) {
     let space = &report.space;
     assert!(space.start < space.end, "the space is empty");
     let size = space.end - space.start;

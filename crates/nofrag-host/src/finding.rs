@@ -1,13 +1,13 @@
 //! Findings: what needs attention on a host, each with its evidence, its consequence and a remedy.
 //!
-//! A finding is a pure function of the [`Report`]. [`Severity::Warning`] means that a request would fail, or that the
-//! figures cannot be trusted; a [`Severity::Note`] explains what a reader would otherwise get wrong.
+//! A finding is a pure function of the [`VmallocReport`]. [`Severity::Warning`] means that a request would fail, or
+//! that the figures cannot be trusted; a [`Severity::Note`] explains what a reader would otherwise get wrong.
 
 use serde::Serialize;
 
 use crate::addresses::Addresses;
 use crate::region::Bounds;
-use crate::vmalloc::{RegionReport, Report};
+use crate::vmalloc::{RegionReport, VmallocReport};
 
 /// A fact about a host that needs attention.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -91,7 +91,7 @@ pub fn why_no_regions(addresses: Addresses) -> Option<String> {
 
 /// Returns all findings about `report`, most urgent first.
 #[must_use]
-pub fn findings(report: &Report) -> Vec<Finding> {
+pub fn findings(report: &VmallocReport) -> Vec<Finding> {
     let of_regions = report.regions.iter().flat_map(|region| {
         [space_tight(region), purge_matters(region), torn(region)].into_iter().flatten()
     });
@@ -110,7 +110,7 @@ pub fn findings(report: &Report) -> Vec<Finding> {
     findings
 }
 
-fn damaged(report: &Report) -> Option<Finding> {
+fn damaged(report: &VmallocReport) -> Option<Finding> {
     let host = &report.host;
     let evidence = match (report.malformed.first(), host.cut_off, report.addresses) {
         (Some(first), ..) => format!(
@@ -134,7 +134,7 @@ fn damaged(report: &Report) -> Option<Finding> {
     })
 }
 
-fn over_limit(report: &Report) -> Option<Finding> {
+fn over_limit(report: &VmallocReport) -> Option<Finding> {
     let limit = report.lazy.limit_bytes?;
     report.lazy.is_over_limit(report.host.cpus_online?).then(|| Finding {
         severity: Severity::Warning,
@@ -154,7 +154,7 @@ fn over_limit(report: &Report) -> Option<Finding> {
     })
 }
 
-fn addresses_unusable(report: &Report) -> Option<Finding> {
+fn addresses_unusable(report: &VmallocReport) -> Option<Finding> {
     let areas = report.totals.areas;
     let seen = match report.addresses {
         Addresses::Real | Addresses::NoAreas | Addresses::Inconsistent { .. } => return None,
@@ -194,7 +194,7 @@ fn how_to_see_addresses(addresses: Addresses, kptr_restrict: Option<u8>) -> Stri
     }
 }
 
-fn lazy_dominates(report: &Report) -> Option<Finding> {
+fn lazy_dominates(report: &VmallocReport) -> Option<Finding> {
     let (lazy, total) = (report.lazy.bytes, report.totals.bytes);
     let live = report.totals.live_bytes;
     (total > 0 && lazy >= total - lazy).then(|| {
@@ -224,7 +224,7 @@ fn lazy_dominates(report: &Report) -> Option<Finding> {
 /// Number of areas from which on one caller with most of the bytes is reported.
 const MANY_AREAS: u64 = 1000;
 
-fn caller_dominates(report: &Report) -> Option<Finding> {
+fn caller_dominates(report: &VmallocReport) -> Option<Finding> {
     let live = report.totals.live_bytes;
     let top = report.callers.iter().find(|group| group.areas >= MANY_AREAS)?;
     (top.bytes >= live / 2).then(|| Finding {

@@ -26,7 +26,7 @@
 //! * [`addresses`] decides whether the addresses may be believed before anything is computed from them.
 //! * [`region`] finds the space in which the areas lie and how well its bounds are known; [`layout`] loads them into
 //!   the engine and asks it what would still succeed; [`picture`] draws them.
-//! * [`vmalloc`] combines the modules above in a [`vmalloc::Report`], with [`finding`]s.
+//! * [`vmalloc`] combines the modules above in a [`vmalloc::VmallocReport`], with [`finding`]s.
 //! * [`record`] lets the running kernel trace into buffers of our own, and removes the buffers again.
 //! * [`trace`] reads the events that a kernel traced, [`snapshot`] the state that the kernel's files gave at one
 //!   moment.

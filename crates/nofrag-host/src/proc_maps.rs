@@ -127,7 +127,7 @@ impl VmFlags {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
-pub enum Kind {
+pub enum MapKind {
     /// Private memory without a file.
     Anonymous,
     /// Private memory without a file and without any access: a guard or a reservation.
@@ -142,17 +142,17 @@ pub enum Kind {
     Special,
 }
 
-impl Kind {
+impl MapKind {
     /// Returns the name in tables and in JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Kind::Anonymous => "anonymous",
-            Kind::NoAccess => "no-access",
-            Kind::Heap => "heap",
-            Kind::Stack => "stack",
-            Kind::File => "file",
-            Kind::Special => "special",
+            MapKind::Anonymous => "anonymous",
+            MapKind::NoAccess => "no-access",
+            MapKind::Heap => "heap",
+            MapKind::Stack => "stack",
+            MapKind::File => "file",
+            MapKind::Special => "special",
         }
     }
 }
@@ -172,14 +172,14 @@ impl Area {
 
     /// Returns the kind of memory of the area.
     #[must_use]
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> MapKind {
         match self.name.as_str() {
-            _ if self.has_file() => Kind::File,
-            "[heap]" => Kind::Heap,
-            name if name.starts_with("[stack") => Kind::Stack,
-            name if name.starts_with('[') && self.anonymous_name().is_none() => Kind::Special,
-            _ if self.access == Access::NONE => Kind::NoAccess,
-            _ => Kind::Anonymous,
+            _ if self.has_file() => MapKind::File,
+            "[heap]" => MapKind::Heap,
+            name if name.starts_with("[stack") => MapKind::Stack,
+            name if name.starts_with('[') && self.anonymous_name().is_none() => MapKind::Special,
+            _ if self.access == Access::NONE => MapKind::NoAccess,
+            _ => MapKind::Anonymous,
         }
     }
 
@@ -311,11 +311,11 @@ pub const MAX_LINE: usize = 32 << 10;
 /// The error of `input` when it cannot be read.
 ///
 /// ```
-/// use nofrag_host::proc_maps::{Kind, parse};
+/// use nofrag_host::proc_maps::{MapKind, parse};
 ///
 /// let text = "7f02579ce000-7f02579d2000 r--p 00000000 00:00 0                          [vvar]\nnonsense\n";
 /// let parsed = parse(text.as_bytes())?;
-/// assert_eq!((parsed.areas[0].bytes(), parsed.areas[0].kind()), (0x4000, Kind::Special));
+/// assert_eq!((parsed.areas[0].bytes(), parsed.areas[0].kind()), (0x4000, MapKind::Special));
 /// assert!(parsed.malformed[0].to_string().starts_with("line 2: neither an address range nor a field"));
 /// # Ok::<(), std::io::Error>(())
 /// ```

@@ -1,10 +1,10 @@
-//! The vmalloc space of a host: [`survey`] computes a [`Report`], which is also the schema of `nofrag host vmalloc
-//! --json`.
+//! The vmalloc space of a host: [`survey`] computes a [`VmallocReport`], which is also the schema of
+//! `nofrag host vmalloc --json`.
 //!
-//! The schema is named in [`Report::schema`] and counted in [`Report::version`]: a field that is removed or changes its
-//! meaning raises the version, a new field does not. Sizes are bytes of address space, guard pages included, unless a
-//! name says otherwise; addresses are hexadecimal text, since JSON readers lose digits of numbers above 2^53. A value
-//! that could not be had is `null`.
+//! The schema is named in [`VmallocReport::schema`] and counted in [`VmallocReport::version`]: a field that is removed
+//! or changes its meaning raises the version, a new field does not. Sizes are bytes of address space, guard pages
+//! included, unless a name says otherwise; addresses are hexadecimal text, since JSON readers lose digits of numbers
+//! above 2^53. A value that could not be had is `null`.
 
 use std::collections::BTreeMap;
 
@@ -18,14 +18,14 @@ use crate::picture;
 use crate::process::printable;
 use crate::region::{self, Bounds, Facts, Region, State};
 use crate::source::{Missing, Sources};
-use crate::vmallocinfo::{self, Area, Ending, Kind, Malformed};
+use crate::vmallocinfo::{self, Area, Ending, Malformed, VmallocKind};
 
 pub const SCHEMA: &str = "nofrag.host.vmalloc";
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// The facts about the vmalloc space of one host.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct VmallocReport {
     pub schema: &'static str,
     pub version: u32,
     pub host: Host,
@@ -189,7 +189,7 @@ impl From<&Malformed> for MalformedLine {
 ///
 /// # Errors
 /// [`LayoutError::OutOfMemory`] when the layout is too large for this machine.
-pub fn survey(sources: &Sources) -> Result<Report, LayoutError> {
+pub fn survey(sources: &Sources) -> Result<VmallocReport, LayoutError> {
     let parsed = vmallocinfo::parse(&sources.vmallocinfo);
     let areas = &parsed.areas;
     let addresses = addresses::judge(areas);
@@ -198,7 +198,7 @@ pub fn survey(sources: &Sources) -> Result<Report, LayoutError> {
         (Addresses::Real, Some(page)) => region_reports(areas, sources, page)?,
         _ => Vec::new(),
     };
-    let mut report = Report {
+    let mut report = VmallocReport {
         schema: SCHEMA,
         version: SCHEMA_VERSION,
         host: host(sources, &parsed),
@@ -262,7 +262,7 @@ fn lazy(areas: &[Area<'_>], cpus_online: Option<u32>) -> Lazy {
 fn caller_name(area: &Area<'_>) -> String {
     match area.caller_symbol() {
         Some(symbol) => symbol.to_string(),
-        None if area.kind() == Kind::VmMapRam => "vm_map_ram".to_owned(),
+        None if area.kind() == VmallocKind::VmMapRam => "vm_map_ram".to_owned(),
         None => "(none given)".to_owned(),
     }
 }

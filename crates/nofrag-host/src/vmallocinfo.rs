@@ -150,7 +150,7 @@ impl Marks {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
-pub enum Kind {
+pub enum VmallocKind {
     Vmalloc,
     Vmap,
     Ioremap,
@@ -163,20 +163,20 @@ pub enum Kind {
     Unpurged,
 }
 
-impl Kind {
+impl VmallocKind {
     /// Returns the name in tables and in JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Kind::Vmalloc => "vmalloc",
-            Kind::Vmap => "vmap",
-            Kind::Ioremap => "ioremap",
-            Kind::User => "user",
-            Kind::DmaCoherent => "dma-coherent",
-            Kind::Sparse => "sparse",
-            Kind::VmMapRam => "vm-map-ram",
-            Kind::Unmarked => "unmarked",
-            Kind::Unpurged => "unpurged",
+            VmallocKind::Vmalloc => "vmalloc",
+            VmallocKind::Vmap => "vmap",
+            VmallocKind::Ioremap => "ioremap",
+            VmallocKind::User => "user",
+            VmallocKind::DmaCoherent => "dma-coherent",
+            VmallocKind::Sparse => "sparse",
+            VmallocKind::VmMapRam => "vm-map-ram",
+            VmallocKind::Unmarked => "unmarked",
+            VmallocKind::Unpurged => "unpurged",
         }
     }
 }
@@ -184,19 +184,19 @@ impl Kind {
 impl<'a> Area<'a> {
     /// Returns the purpose of the area.
     #[must_use]
-    pub fn kind(&self) -> Kind {
-        const BY_PRECEDENCE: [(Mark, Kind); 8] = [
-            (Mark::Unpurged, Kind::Unpurged),
-            (Mark::VmMapRam, Kind::VmMapRam),
-            (Mark::User, Kind::User),
-            (Mark::Ioremap, Kind::Ioremap),
-            (Mark::DmaCoherent, Kind::DmaCoherent),
-            (Mark::Sparse, Kind::Sparse),
-            (Mark::Vmap, Kind::Vmap),
-            (Mark::Vmalloc, Kind::Vmalloc),
+    pub fn kind(&self) -> VmallocKind {
+        const BY_PRECEDENCE: [(Mark, VmallocKind); 8] = [
+            (Mark::Unpurged, VmallocKind::Unpurged),
+            (Mark::VmMapRam, VmallocKind::VmMapRam),
+            (Mark::User, VmallocKind::User),
+            (Mark::Ioremap, VmallocKind::Ioremap),
+            (Mark::DmaCoherent, VmallocKind::DmaCoherent),
+            (Mark::Sparse, VmallocKind::Sparse),
+            (Mark::Vmap, VmallocKind::Vmap),
+            (Mark::Vmalloc, VmallocKind::Vmalloc),
         ];
         let found = BY_PRECEDENCE.into_iter().find(|(mark, _)| self.marks.has(*mark));
-        found.map_or(Kind::Unmarked, |(_, kind)| kind)
+        found.map_or(VmallocKind::Unmarked, |(_, kind)| kind)
     }
 
     /// Returns true if the area is freed but not yet purged.
@@ -268,10 +268,10 @@ pub enum Problem {
 /// `text`.
 ///
 /// ```
-/// use nofrag_host::vmallocinfo::{Kind, parse};
+/// use nofrag_host::vmallocinfo::{VmallocKind, parse};
 ///
 /// let parsed = parse(b"0xffffc90000000000-0xffffc90000005000   20480 unpurged vm_area\nnonsense\n");
-/// assert_eq!((parsed.areas[0].size, parsed.areas[0].kind()), (20480, Kind::Unpurged));
+/// assert_eq!((parsed.areas[0].size, parsed.areas[0].kind()), (20480, VmallocKind::Unpurged));
 /// assert_eq!(parsed.malformed[0].to_string(), "line 2: no address range at the start");
 /// ```
 #[must_use]

@@ -8,9 +8,10 @@
 //! vmalloc error: size 8192, page order 0, failed to allocate pages, mode:0xcc2(GFP_KERNEL|__GFP_HIGHMEM)
 //! ```
 //!
-//! Each of these lines begins a [`Report`]; the call trace and the Mem-Info block that follow belong to it. A Mem-Info
-//! block alone (sysrq) is a report without a request. The parser is a pure function of the text: values that a cut text
-//! lacks are absent, and all others are kept. Lines of several CPUs that the log has mixed cannot be told apart.
+//! Each of these lines begins a [`LogReport`]; the call trace and the Mem-Info block that follow belong to it. A
+//! Mem-Info block alone (sysrq) is a report without a request. The parser is a pure function of the text: values that a
+//! cut text lacks are absent, and all others are kept. Lines of several CPUs that the log has mixed cannot be told
+//! apart.
 //!
 //! Source: docs/sources/trace.md#degrading.
 
@@ -86,7 +87,7 @@ pub struct GroupLimit {
 
 /// One report of the log.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Report {
+pub struct LogReport {
     /// Number of its first line, from 1.
     pub line: u32,
     /// Seconds since boot, where the log has them.
@@ -104,10 +105,10 @@ pub struct Report {
 /// Most functions that are kept of one trace.
 const DEEPEST_TRACE: usize = 64;
 
-impl Report {
-    fn new(line: u32, seconds: Option<f64>, event: Event, process: Option<String>) -> Report {
+impl LogReport {
+    fn new(line: u32, seconds: Option<f64>, event: Event, process: Option<String>) -> LogReport {
         let memory = Memory::new();
-        Report { line, seconds, event, process, release: None, trace: Vec::new(), memory }
+        LogReport { line, seconds, event, process, release: None, trace: Vec::new(), memory }
     }
 
     /// Returns the request to the page allocator, if the event is one.
@@ -174,22 +175,22 @@ impl Report {
 /// assert_eq!((asked.order, report.seconds, report.process.as_deref()), (2, Some(12.5), Some("irq/9-x")));
 /// ```
 #[must_use]
-pub fn parse(text: &str) -> Vec<Report> {
-    let mut reports: Vec<Report> = Vec::new();
+pub fn parse(text: &str) -> Vec<LogReport> {
+    let mut reports: Vec<LogReport> = Vec::new();
     for (number, line) in text.lines().enumerate() {
         let log::LogLine { seconds, text } = log::log_line(line);
         let line = u32::try_from(number + 1).unwrap_or(u32::MAX);
         if let Some((event, process)) = event(text) {
-            reports.push(Report::new(line, seconds, event, process));
+            reports.push(LogReport::new(line, seconds, event, process));
         } else if text.starts_with("Mem-Info:") {
             if reports.last().is_none_or(|report| !report.memory.is_empty()) {
-                reports.push(Report::new(line, seconds, Event::State, None));
+                reports.push(LogReport::new(line, seconds, Event::State, None));
             }
         } else if let Some(report) = reports.last_mut() {
             report.line_of(text);
         } else {
             // A block whose beginning was cut off.
-            let mut report = Report::new(line, seconds, Event::State, None);
+            let mut report = LogReport::new(line, seconds, Event::State, None);
             if report.memory.line(text) && !report.memory.zones.is_empty() {
                 reports.push(report);
             }
@@ -198,7 +199,7 @@ pub fn parse(text: &str) -> Vec<Report> {
     reports
 }
 
-impl Report {
+impl LogReport {
     /// Takes a line inside the report; lines that do not matter here are ignored.
     fn line_of(&mut self, text: &str) {
         if let Some((before, _)) = text.split_once(" #")

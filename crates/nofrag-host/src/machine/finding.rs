@@ -19,7 +19,7 @@ pub(super) fn findings(
     machine: &Machine,
     snapshot: &Snapshot<'_>,
     missing: &[Missing],
-    areas: Option<&vmalloc::Report>,
+    areas: Option<&vmalloc::VmallocReport>,
 ) -> Vec<Finding> {
     let look = Look { machine, snapshot };
     let mut findings: Vec<Finding> = [

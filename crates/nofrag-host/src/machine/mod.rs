@@ -176,7 +176,7 @@ fn host(sources: &Sources, snapshot: &Snapshot<'_>) -> Host {
     }
 }
 
-fn vmalloc_in_short(sources: &Sources, areas: Option<&vmalloc::Report>) -> Vmalloc {
+fn vmalloc_in_short(sources: &Sources, areas: Option<&vmalloc::VmallocReport>) -> Vmalloc {
     let range = areas
         .and_then(|areas| areas.regions.iter().find(|region| region.name == region::Name::Vmalloc));
     Vmalloc {

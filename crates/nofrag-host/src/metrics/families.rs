@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Family, Kind, Sample, Unit};
+use super::{Family, MetricKind, Sample, Unit};
 use crate::machine::requests::{RequestKind, largest_order};
 use crate::process::ranking::NEAR;
 use crate::record::Tally;
@@ -48,7 +48,12 @@ pub fn families(
 }
 
 impl Family {
-    const fn new(name: &'static str, kind: Kind, unit: Option<Unit>, help: &'static str) -> Family {
+    const fn new(
+        name: &'static str,
+        kind: MetricKind,
+        unit: Option<Unit>,
+        help: &'static str,
+    ) -> Family {
         Family { name, kind, unit, help, samples: Vec::new() }
     }
 
@@ -67,11 +72,11 @@ impl Family {
 }
 
 const fn gauge(name: &'static str, unit: Option<Unit>, help: &'static str) -> Family {
-    Family::new(name, Kind::Gauge, unit, help)
+    Family::new(name, MetricKind::Gauge, unit, help)
 }
 
 const fn counter(name: &'static str, help: &'static str) -> Family {
-    Family::new(name, Kind::Counter, None, help)
+    Family::new(name, MetricKind::Counter, None, help)
 }
 
 fn about(snapshot: &Snapshot<'_>) -> Vec<Family> {
@@ -482,7 +487,7 @@ fn sources(look: &Look) -> Vec<Family> {
     }
     let mut own = Family::new(
         "nofrag_cpu_seconds",
-        Kind::Counter,
+        MetricKind::Counter,
         Some(Unit::Seconds),
         "CPU time that nofrag itself has taken. More than a hundredth of a core: scrape less often.",
     );

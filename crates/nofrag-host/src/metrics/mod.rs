@@ -26,7 +26,7 @@ pub use text::{Format, text};
 pub struct Family {
     /// The name of the metric without `_total`.
     pub name: &'static str,
-    pub kind: Kind,
+    pub kind: MetricKind,
     /// The unit at the end of the name.
     pub unit: Option<Unit>,
     /// Meaning of the metric, with advice on its values.
@@ -38,7 +38,7 @@ pub struct Family {
 /// Direction in which the values of a metric change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum MetricKind {
     /// The value goes up and down.
     Gauge,
     /// The value only goes up, except for a restart.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Family, Kind};
+use super::{Family, MetricKind};
 
 /// Text format of the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,13 +76,13 @@ pub fn text(families: &[Family], format: Format) -> String {
     let mut out = String::new();
     for family in families.iter().filter(|family| !family.samples.is_empty()) {
         let sampled = match family.kind {
-            Kind::Counter => format!("{}_total", family.name),
-            Kind::Gauge => family.name.to_owned(),
+            MetricKind::Counter => format!("{}_total", family.name),
+            MetricKind::Gauge => family.name.to_owned(),
         };
         let (heading, kind) = match (format, family.kind) {
-            (Format::Prometheus, Kind::Counter) => (sampled.as_str(), "counter"),
-            (Format::OpenMetrics, Kind::Counter) => (family.name, "counter"),
-            (_, Kind::Gauge) => (family.name, "gauge"),
+            (Format::Prometheus, MetricKind::Counter) => (sampled.as_str(), "counter"),
+            (Format::OpenMetrics, MetricKind::Counter) => (family.name, "counter"),
+            (_, MetricKind::Gauge) => (family.name, "gauge"),
         };
         let help = escaped(family.help, format);
         write_all(&mut out, format_args!("# HELP {heading} {help}\n# TYPE {heading} {kind}\n"));
@@ -133,7 +133,7 @@ mod tests {
         let (free, stalls) = ("nofrag_free_bytes", "nofrag_stalls");
         let empty = Family {
             name: "nofrag_empty",
-            kind: Kind::Gauge,
+            kind: MetricKind::Gauge,
             unit: None,
             help: "",
             samples: vec![],
@@ -141,7 +141,7 @@ mod tests {
         vec![
             Family {
                 name: free,
-                kind: Kind::Gauge,
+                kind: MetricKind::Gauge,
                 unit: Some(Unit::Bytes),
                 help: "Free \"now\".",
                 samples: vec![
@@ -152,7 +152,7 @@ mod tests {
             empty,
             Family {
                 name: stalls,
-                kind: Kind::Counter,
+                kind: MetricKind::Counter,
                 unit: None,
                 help: "Stalls.",
                 samples: vec![sample(&[], 1_800_452_991.0)],

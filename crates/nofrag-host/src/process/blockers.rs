@@ -19,7 +19,7 @@ use serde::Serialize;
 use super::room::{self, empty_space};
 use super::window::Window;
 use crate::layout::LayoutError;
-use crate::proc_maps::{Area, Kind, Sharing};
+use crate::proc_maps::{Area, MapKind, Sharing};
 use crate::vmalloc::as_hex;
 
 /// The attribute that keeps two neighbours apart, as far as the files show it.
@@ -181,7 +181,7 @@ impl<'a> Numbers<'a> {
         if area.sharing == Sharing::Shared {
             flags = flags.with(AreaFlags::SHARED);
         }
-        if area.kind() == Kind::Special {
+        if area.kind() == MapKind::Special {
             flags = flags.with(AreaFlags::DONT_EXPAND); // also where there is no `smaps` to say so
         }
         let Some(details) = &area.details else { return flags };

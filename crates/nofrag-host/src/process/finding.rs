@@ -1,10 +1,10 @@
 //! Findings: what needs attention in an address space, each with its evidence, its consequence and a remedy.
 //!
-//! As in [`crate::finding`], each finding is a pure function of the [`Report`].
+//! As in [`crate::finding`], each finding is a pure function of the [`ProcessReport`].
 
 use nofrag::mmap::MergeBlocker;
 
-use super::Report;
+use super::ProcessReport;
 use super::blockers::{Blocker, BlockerGroup, NO_SMAPS};
 use super::ranking::NEAR;
 use super::room::StoppedBy;
@@ -13,7 +13,7 @@ use crate::finding::{Finding, Severity, bytes_text, duration_text};
 
 /// Returns all findings about `report`, most urgent first.
 #[must_use]
-pub fn findings(report: &Report) -> Vec<Finding> {
+pub fn findings(report: &ProcessReport) -> Vec<Finding> {
     let mut findings: Vec<Finding> = [
         damaged(report),
         areas_near_limit(report),
@@ -30,7 +30,7 @@ pub fn findings(report: &Report) -> Vec<Finding> {
     findings
 }
 
-fn damaged(report: &Report) -> Option<Finding> {
+fn damaged(report: &ProcessReport) -> Option<Finding> {
     let process = &report.process;
     let evidence = match (report.malformed.first(), process.cut_off) {
         (Some(first), _) => format!(
@@ -50,7 +50,7 @@ fn damaged(report: &Report) -> Option<Finding> {
 }
 
 /// Returns advice for a process with too many areas, besides a higher limit.
-fn how_to_need_fewer(report: &Report) -> String {
+fn how_to_need_fewer(report: &ProcessReport) -> String {
     let mut advice = Vec::new();
     let areas = report.count.areas;
     if report.no_access.guard_areas > areas / 4 {
@@ -113,7 +113,7 @@ fn raise_to(limit: u64) -> String {
     format!("`sysctl vm.max_map_count={}`", COMMON.max(limit.saturating_mul(4)))
 }
 
-fn areas_near_limit(report: &Report) -> Option<Finding> {
+fn areas_near_limit(report: &ProcessReport) -> Option<Finding> {
     let (limit, left) = (report.count.limit?, report.count.left?);
     let areas = report.count.areas;
     (report.count.share()? >= NEAR).then(|| Finding {
@@ -144,7 +144,7 @@ fn areas_near_limit(report: &Report) -> Option<Finding> {
 /// Seconds within which a limit must be reached for a warning.
 const SOON_SECONDS: f64 = 24.0 * 3600.0;
 
-fn limit_soon(report: &Report) -> Option<Finding> {
+fn limit_soon(report: &ProcessReport) -> Option<Finding> {
     let growth = report.growth?;
     let limit = report.count.limit?;
     let seconds = growth.seconds_to_limit.filter(|&seconds| seconds < SOON_SECONDS)?;
@@ -169,7 +169,7 @@ fn limit_soon(report: &Report) -> Option<Finding> {
     })
 }
 
-fn space_tight(report: &Report) -> Option<Finding> {
+fn space_tight(report: &ProcessReport) -> Option<Finding> {
     let space = &report.space;
     let size = space.end - space.start;
     let largest = space.room.largest_bytes;
@@ -198,7 +198,7 @@ fn space_tight(report: &Report) -> Option<Finding> {
     })
 }
 
-fn limit_of_bytes(report: &Report) -> Option<Finding> {
+fn limit_of_bytes(report: &ProcessReport) -> Option<Finding> {
     let headroom = &report.space.headroom;
     let limited = headroom.stopped_by == StoppedBy::AddressSpaceLimit;
     let left = headroom.largest_mapping_bytes;
@@ -219,7 +219,7 @@ fn limit_of_bytes(report: &Report) -> Option<Finding> {
 /// Number of areas below which their kinds are not worth a note.
 const MANY_AREAS: u64 = 1000;
 
-fn guards_dominate(report: &Report) -> Option<Finding> {
+fn guards_dominate(report: &ProcessReport) -> Option<Finding> {
     let (guards, areas) = (report.no_access, report.count.areas);
     (areas >= MANY_AREAS && guards.guard_areas >= areas / 4).then(|| Finding {
         severity: Severity::Note,
@@ -240,7 +240,7 @@ fn guards_dominate(report: &Report) -> Option<Finding> {
     })
 }
 
-fn neighbours_apart(report: &Report) -> Option<Finding> {
+fn neighbours_apart(report: &ProcessReport) -> Option<Finding> {
     let group = report.neighbours.groups.first()?;
     let areas = report.count.areas;
     (areas >= MANY_AREAS && group.pairs >= areas / 2).then(|| Finding {

@@ -1,8 +1,9 @@
-//! The address space of a process: [`survey`] computes a [`Report`], which is also the schema of `nofrag host maps
-//! --json`.
+//! The address space of a process: [`survey`] computes a [`ProcessReport`], which is also the schema of
+//! `nofrag host maps --json`.
 //!
-//! The schema is named in [`Report::schema`] and counted in [`Report::version`], as that of [`crate::vmalloc`]. Sizes
-//! are bytes of address space; addresses are hexadecimal text; a value that could not be had is `null`.
+//! The schema is named in [`ProcessReport::schema`] and counted in [`ProcessReport::version`], as that of
+//! [`crate::vmalloc`]. Sizes are bytes of address space; addresses are hexadecimal text; a value that could not be had
+//! is `null`.
 
 pub mod blockers;
 pub mod finding;
@@ -28,7 +29,7 @@ use crate::fields::Limit;
 use crate::finding::Finding;
 use crate::layout::LayoutError;
 use crate::picture::{self, Ink, Stroke};
-use crate::proc_maps::{Access, Area, Ending, Kind};
+use crate::proc_maps::{Access, Area, Ending, MapKind};
 use crate::source::Missing;
 use crate::source::process::{MapsFile, Sources};
 use crate::vmalloc::{MAX_MALFORMED, MalformedLine, as_hex};
@@ -38,7 +39,7 @@ pub const SCHEMA_VERSION: u32 = 1;
 
 /// The facts about the address space of one process.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct ProcessReport {
     pub schema: &'static str,
     pub version: u32,
     /// The process, and the file that was read.
@@ -202,13 +203,13 @@ pub fn survey(
     sources: &Sources,
     earlier: Option<&Earlier>,
     which: Which,
-) -> Result<Report, SurveyError> {
+) -> Result<ProcessReport, SurveyError> {
     let areas = &sources.parsed.areas;
     let malformed: Vec<MalformedLine> =
         sources.parsed.malformed.iter().take(MAX_MALFORMED).map(malformed_line).collect();
     let window = Window::of(sources)
         .ok_or_else(|| SurveyError::NoAreas { malformed: malformed.first().cloned() })?;
-    let mut report = Report {
+    let mut report = ProcessReport {
         schema: SCHEMA,
         version: SCHEMA_VERSION,
         process: process(sources, &window),
@@ -281,8 +282,8 @@ fn groups<'a>(named: impl Iterator<Item = (String, &'a Area)>) -> Vec<Group> {
 /// Returns the name under which an area is summed up. Anonymous memory has a name for each access.
 fn group_name(area: &Area) -> String {
     match area.kind() {
-        Kind::NoAccess if area.name.is_empty() => "(no access)".to_owned(),
-        Kind::Anonymous if area.name.is_empty() && area.access.has(Access::EXECUTE) => {
+        MapKind::NoAccess if area.name.is_empty() => "(no access)".to_owned(),
+        MapKind::Anonymous if area.name.is_empty() && area.access.has(Access::EXECUTE) => {
             "(anonymous, executable)".to_owned()
         }
         _ if area.name.is_empty() => blockers::short_name(area),

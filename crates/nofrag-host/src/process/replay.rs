@@ -27,7 +27,7 @@ use super::blockers::{attributes, file_identity};
 use super::room::{OBSTACLE, empty_space, load};
 use super::window::{Width, Window, is_inside};
 use crate::layout::LayoutError;
-use crate::proc_maps::{Access, Area, Kind};
+use crate::proc_maps::{Access, Area, MapKind};
 
 /// The placements to try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -230,7 +230,7 @@ fn hull(spans: impl Iterator<Item = Span>) -> Option<Span> {
 /// Returns the mappings whose address placement chose, ascending, and the areas that stay.
 fn pieces<'a>(areas: &'a [Area], window: &Window) -> (Vec<Piece>, Vec<&'a Area>) {
     let program = areas.iter().find(|area| area.has_file()).map(file_identity);
-    let stack = areas.iter().find(|area| area.kind() == Kind::Stack).map(|area| area.start);
+    let stack = areas.iter().find(|area| area.kind() == MapKind::Stack).map(|area| area.start);
     let attributes = attributes(areas, window);
     let mut pieces: Vec<Piece> = Vec::new();
     let mut fixed: Vec<&Area> = Vec::new();
@@ -259,7 +259,7 @@ fn pieces<'a>(areas: &'a [Area], window: &Window) -> (Vec<Piece>, Vec<&'a Area>)
                 span: Span::new(start.get(), end.get()).expect("an area is not empty"),
                 parts: 1,
                 attributes: fresh(area, attributes),
-                anonymous: !area.has_file() && area.kind() != Kind::Special,
+                anonymous: !area.has_file() && area.kind() != MapKind::Special,
             }),
         }
         before = Some((area, Belongs::Piece));
@@ -277,10 +277,10 @@ enum Belongs {
 /// Returns the attributes as they were when the mapping was made.
 fn fresh(area: &Area, attributes: &Attributes) -> Attributes {
     match area.kind() {
-        Kind::Anonymous | Kind::NoAccess => {
+        MapKind::Anonymous | MapKind::NoAccess => {
             Attributes { chain: AnonChain::Untouched, ..*attributes }
         }
-        Kind::Heap | Kind::Stack | Kind::File | Kind::Special => OBSTACLE,
+        MapKind::Heap | MapKind::Stack | MapKind::File | MapKind::Special => OBSTACLE,
     }
 }
 
@@ -292,8 +292,8 @@ fn is_fixed(
 ) -> bool {
     const GIB_4: u64 = 1 << 32;
     match area.kind() {
-        Kind::Heap | Kind::Stack => true,
-        Kind::File if Some(file_identity(area)) == program => true,
+        MapKind::Heap | MapKind::Stack => true,
+        MapKind::File if Some(file_identity(area)) == program => true,
         _ if window.width == Width::Bits64 && area.start < GIB_4 => true,
         _ => !is_inside(area) || stack.is_some_and(|stack| area.start > stack),
     }
@@ -303,13 +303,13 @@ fn is_fixed(
 fn were_one(below: &Area, above: &Area) -> bool {
     let small = |area: &Area| area.bytes() <= GUARD_BYTES;
     match (below.kind(), above.kind()) {
-        (Kind::File, Kind::File) => {
+        (MapKind::File, MapKind::File) => {
             file_identity(below) == file_identity(above) && below.offset < above.offset
         }
-        (Kind::File, _) => is_zeroed_data(below, above),
-        (Kind::Special, Kind::Special) => true,
-        (Kind::NoAccess, Kind::Anonymous) => small(below),
-        (Kind::Anonymous, Kind::NoAccess) => !small(above),
+        (MapKind::File, _) => is_zeroed_data(below, above),
+        (MapKind::Special, MapKind::Special) => true,
+        (MapKind::NoAccess, MapKind::Anonymous) => small(below),
+        (MapKind::Anonymous, MapKind::NoAccess) => !small(above),
         _ => false,
     }
 }
@@ -317,5 +317,5 @@ fn were_one(below: &Area, above: &Area) -> bool {
 /// Returns true if `above` is the memory behind a program's or library's data that begins as zeros.
 fn is_zeroed_data(below: &Area, above: &Area) -> bool {
     let writes = |area: &Area| area.access.has(Access::READ) && area.access.has(Access::WRITE);
-    below.has_file() && writes(below) && above.kind() == Kind::Anonymous && writes(above)
+    below.has_file() && writes(below) && above.kind() == MapKind::Anonymous && writes(above)
 }

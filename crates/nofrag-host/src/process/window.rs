@@ -11,7 +11,7 @@ use nofrag::units::{PageSize, Vpn};
 use serde::Serialize;
 
 use crate::fields::Limit;
-use crate::proc_maps::{Area, Kind};
+use crate::proc_maps::{Area, MapKind};
 use crate::source::process::Sources;
 
 /// The address space of a process.
@@ -156,7 +156,8 @@ fn direction(sources: &Sources) -> (Direction, &'static str) {
 fn page_size(sources: &Sources) -> PageSize {
     let areas = &sources.parsed.areas;
     let of_area = |area: &Area| area.details.as_ref().and_then(|details| details.kernel_page_bytes);
-    let told = areas.iter().filter(|area| area.kind() != Kind::Special).filter_map(of_area).min();
+    let told =
+        areas.iter().filter(|area| area.kind() != MapKind::Special).filter_map(of_area).min();
     let divides =
         |bytes: u64| areas.iter().all(|area| (area.start | area.end).is_multiple_of(bytes));
     let told = told.filter(|&bytes| bytes >= 4096 && divides(bytes)).and_then(PageSize::new);

@@ -28,7 +28,7 @@ pub enum Frames {
 
 /// The parts of a snapshot that are kept.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted {
+pub(super) struct KeptParts {
     pub(super) frames: Frames,
     /// True if addresses are kept.
     pub(super) addresses: bool,
@@ -112,13 +112,13 @@ impl HostState {
     pub(super) fn read(
         root: &Root,
         open: impl Fn(&str) -> io::Result<File>,
-        wanted: Wanted,
+        kept: KeptParts,
         memory: FrameMemory,
         hurry: &AtomicBool,
     ) -> HostState {
         let mut state = HostState::default();
         for file in &SMALL {
-            let scrubbed = |bytes| match wanted.addresses {
+            let scrubbed = |bytes| match kept.addresses {
                 true => bytes,
                 false => without_addresses(file.name, bytes),
             };
@@ -130,7 +130,7 @@ impl HostState {
             Ok(settings) => state.files.insert("sysctl", settings),
             Err(cause) => state.miss(&root.path(VM), &cause, "the settings of vm are not known"),
         }
-        match wanted.frames {
+        match kept.frames {
             Frames::Read => {
                 let mut memory = memory.0.into_iter();
                 for file in &FRAMES {
@@ -232,7 +232,7 @@ mod tests {
         let calm = AtomicBool::new(false);
         let read = |frames, memory, hurry| {
             let open = |name: &str| File::open(root.path(path_of(name).unwrap()));
-            HostState::read(&root, open, Wanted { frames, addresses: false }, memory, hurry)
+            HostState::read(&root, open, KeptParts { frames, addresses: false }, memory, hurry)
         };
         let state = read(Frames::Read, memory, &calm);
         assert_eq!(
@@ -266,9 +266,9 @@ mod tests {
             "buddyinfo" => Ok(File::from(hangs.try_clone()?)),
             _ => File::open(root.path(path_of(name).unwrap())),
         };
-        let wanted = Wanted { frames: Frames::LeftOut, addresses: false };
+        let kept = KeptParts { frames: Frames::LeftOut, addresses: false };
         let calm = AtomicBool::new(false);
-        let state = HostState::read(&root, open, wanted, FrameMemory::default(), &calm);
+        let state = HostState::read(&root, open, kept, FrameMemory::default(), &calm);
         assert_eq!(state.files.release().as_deref(), Some("6.1.0"));
         let missing = state.missing.join("\n");
         assert!(missing.contains("proc/buddyinfo: it did not answer within 2 s"), "{missing}");
@@ -288,9 +288,9 @@ mod tests {
         let root = Root::Captured(folder.path().to_owned());
         let read = |addresses| {
             let open = |name: &str| File::open(root.path(path_of(name).unwrap()));
-            let wanted = Wanted { frames: Frames::LeftOut, addresses };
+            let kept = KeptParts { frames: Frames::LeftOut, addresses };
             let calm = AtomicBool::new(false);
-            let files = HostState::read(&root, open, wanted, FrameMemory::default(), &calm).files;
+            let files = HostState::read(&root, open, kept, FrameMemory::default(), &calm).files;
             ["vmallocinfo", "iomem"].map(|name| files.text(name).unwrap().into_owned())
         };
         assert_eq!(read(true), [areas, memory]);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::clock::CLOCK;
 use super::stats;
-use super::target::{Kind, Target};
+use super::target::{Target, TargetKind};
 use crate::machine::capture::private_file;
 use crate::recording::{CpuStream, Ending, Existing, Pace, RecordingError, RecordingWriter};
 use crate::trace::{
@@ -107,7 +107,7 @@ impl Columns {
         existing: Existing,
         meta: &TraceMeta,
     ) -> Result<Columns, RecordingError> {
-        let mut target = Target::create(Kind::File, path, existing, |_| Ok(false))?;
+        let mut target = Target::create(TargetKind::File, path, existing, |_| Ok(false))?;
         let failed = |cause| RecordingError::File { path: path.to_owned(), cause };
         let file = target.output().try_clone().map_err(failed);
         let writer = file.and_then(|file| RecordingWriter::begin(file, path, meta, Pace::Live));
@@ -217,7 +217,7 @@ impl RawFolder {
         existing: Existing,
         begun: &Begun<'_>,
     ) -> Result<RawFolder, RecordingError> {
-        let target = Target::create(Kind::Folder, path, existing, holds_only_ours)?;
+        let target = Target::create(TargetKind::Folder, path, existing, holds_only_ours)?;
         let mut folder = RawFolder { target, path: path.to_owned(), written: Arc::default() };
         if let Err(cause) = folder.begin(begun) {
             folder.target.discard();

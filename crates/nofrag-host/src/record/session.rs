@@ -26,7 +26,7 @@ use super::bulk::{Bulk, BulkProbes};
 use super::clock::{CLOCK, clock_ns, own_cpu_seconds};
 use super::command::{Running, State};
 use super::error::RecordError;
-use super::host_state::{FrameMemory, HostState, Wanted, own_threads};
+use super::host_state::{FrameMemory, HostState, KeptParts, own_threads};
 use super::instance::Instance;
 use super::keeper::Keeper;
 use super::output::{self, Begun, Sink};
@@ -435,13 +435,13 @@ impl<'a> Session<'a> {
         'a: 'scope,
     {
         let (rights, hurry) = (self.rights, &self.shared.hurry);
-        let wanted = Wanted {
+        let kept = KeptParts {
             frames: self.options.frames,
             addresses: self.options.records(Sensitive::Addresses),
         };
         let reading = scope.spawn(move || {
             let open = |name: &str| rights.open(&Opened::Snapshot(name.to_owned()));
-            HostState::read(&Root::Live, open, wanted, memory, hurry)
+            HostState::read(&Root::Live, open, kept, memory, hurry)
         });
         self.note_threads();
         let mut arrived = None;

@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use crate::recording::{Existing, RecordingError};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum TargetKind {
     File,
     Folder,
 }
@@ -29,7 +29,7 @@ pub(super) enum Kind {
 /// An output that is being written.
 #[derive(Debug)]
 pub(super) struct Target {
-    kind: Kind,
+    kind: TargetKind,
     /// The folder that holds the output.
     above: OwnedFd,
     name: OsString,
@@ -50,7 +50,7 @@ impl Target {
     /// Makes an output. An older one is untouched until [`replace`](Self::replace). `is_ours` decides whether an older
     /// folder may be replaced.
     pub(super) fn create(
-        kind: Kind,
+        kind: TargetKind,
         path: &Path,
         existing: Existing,
         is_ours: impl Fn(&Path) -> io::Result<bool>,
@@ -93,8 +93,8 @@ impl Target {
         let rename =
             |flags| renameat_with(&self.above, &beside.name, &self.above, &self.name, flags);
         let replaced = match self.kind {
-            Kind::File => rename(RenameFlags::empty()),
-            Kind::Folder => rename(RenameFlags::EXCHANGE).or_else(|error| match error {
+            TargetKind::File => rename(RenameFlags::empty()),
+            TargetKind::Folder => rename(RenameFlags::EXCHANGE).or_else(|error| match error {
                 // The file system cannot exchange two names.
                 Errno::INVAL | Errno::NOSYS if self.remove(&self.name).is_ok() => {
                     rename(RenameFlags::empty())
@@ -106,7 +106,7 @@ impl Target {
             let cause = io::Error::from(cause);
             io::Error::new(cause.kind(), format!("{cause}: it cannot be replaced"))
         })?;
-        if self.kind == Kind::Folder {
+        if self.kind == TargetKind::Folder {
             // The older output has the other name now; a remainder that cannot be removed does no harm.
             let _ = self.remove(&beside.name);
         }
@@ -131,8 +131,8 @@ impl Target {
 
     fn remove(&self, name: &OsStr) -> io::Result<()> {
         match self.kind {
-            Kind::File => Ok(unlinkat(&self.above, name, AtFlags::empty())?),
-            Kind::Folder => fs::remove_dir_all(reopened(&self.above).join(name)),
+            TargetKind::File => Ok(unlinkat(&self.above, name, AtFlags::empty())?),
+            TargetKind::Folder => fs::remove_dir_all(reopened(&self.above).join(name)),
         }
     }
 }
@@ -160,7 +160,7 @@ fn above(path: &Path) -> io::Result<(OwnedFd, OsString)> {
 
 /// Finds and locks the output to replace.
 fn older(
-    kind: Kind,
+    kind: TargetKind,
     above: &OwnedFd,
     name: &OsStr,
     is_ours: impl Fn(&Path) -> io::Result<bool>,
@@ -174,11 +174,14 @@ fn older(
             Err(error) => return Err(error.into()),
         };
         match (kind, found) {
-            (Kind::File, FileType::Symlink) => return Ok(Older::There(None)),
-            (Kind::File, FileType::RegularFile) | (Kind::Folder, FileType::Directory) => {}
-            (Kind::File, _) => return Err(io::Error::other("only a file is replaced by one")),
+            (TargetKind::File, FileType::Symlink) => return Ok(Older::There(None)),
+            (TargetKind::File, FileType::RegularFile)
+            | (TargetKind::Folder, FileType::Directory) => {}
+            (TargetKind::File, _) => {
+                return Err(io::Error::other("only a file is replaced by one"));
+            }
             // The creation will fail since the name is taken.
-            (Kind::Folder, _) => return Ok(Older::None),
+            (TargetKind::Folder, _) => return Ok(Older::None),
         }
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let older = match openat(above, name, flags, Mode::empty()) {
@@ -190,7 +193,7 @@ fn older(
                 return Err(io::Error::new(cause.kind(), why));
             }
         };
-        if kind == Kind::Folder && !is_ours(&reopened(&older))? {
+        if kind == TargetKind::Folder && !is_ours(&reopened(&older))? {
             return Ok(Older::None);
         }
         lock(&older)?;
@@ -218,13 +221,13 @@ fn reopened(file: &impl AsRawFd) -> PathBuf {
 }
 
 /// Makes a file or folder that only this user may open, under an unused name.
-fn make(kind: Kind, above: &OwnedFd, name: &OsStr) -> io::Result<File> {
+fn make(kind: TargetKind, above: &OwnedFd, name: &OsStr) -> io::Result<File> {
     let made = match kind {
-        Kind::File => {
+        TargetKind::File => {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
             openat(above, name, flags | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR)?
         }
-        Kind::Folder => {
+        TargetKind::Folder => {
             mkdirat(above, name, Mode::RWXU)?;
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             openat(above, name, flags, Mode::empty())?
@@ -234,7 +237,7 @@ fn make(kind: Kind, above: &OwnedFd, name: &OsStr) -> io::Result<File> {
 }
 
 /// Makes a file or folder as [`make`] does, under an unused name beside `name`.
-fn make_beside(kind: Kind, above: &OwnedFd, name: &OsStr) -> io::Result<(File, OsString)> {
+fn make_beside(kind: TargetKind, above: &OwnedFd, name: &OsStr) -> io::Result<(File, OsString)> {
     /// Most names that are tried: taken ones are left by recorders that were killed, or belong to other programs.
     const NAMES: u32 = 16;
     for number in 0..NAMES {
@@ -257,7 +260,7 @@ mod tests {
     use super::*;
 
     fn create(path: &Path, existing: Existing) -> Result<Target, RecordingError> {
-        Target::create(Kind::File, path, existing, |_| Ok(false))
+        Target::create(TargetKind::File, path, existing, |_| Ok(false))
     }
 
     fn names(folder: &Path) -> Vec<OsString> {
@@ -286,7 +289,7 @@ mod tests {
         target.replace().unwrap();
         assert_eq!(mode(&path), 0o600, "the older one's mode is not taken over");
         let path = folder.path().join("raw");
-        drop(Target::create(Kind::Folder, &path, Existing::Keep, |_| Ok(true)).unwrap());
+        drop(Target::create(TargetKind::Folder, &path, Existing::Keep, |_| Ok(true)).unwrap());
         assert_eq!(mode(&path), 0o700);
     }
 

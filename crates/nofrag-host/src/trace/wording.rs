@@ -55,7 +55,7 @@ struct Part {
 
 /// The text of one kind.
 #[derive(Clone, Copy, Debug)]
-struct Row {
+struct TextRow {
     /// The text before the first key.
     head: &'static str,
     parts: &'static [Part],
@@ -245,7 +245,7 @@ const BULK_PAGE: &[Part] = &[PAGE, PFN, part("before", Unsigned, 2), part("gfp_f
 const BULK_CALL: &[Part] = &[part("filled", Unsigned, 0)];
 
 /// Returns the text of a kind. `Lost` has no row: its line has another form.
-fn row(kind: EventKind) -> Row {
+fn row(kind: EventKind) -> TextRow {
     use EventKind as K;
     let parts = match kind {
         K::PageAlloc => ALLOC,
@@ -273,14 +273,14 @@ fn row(kind: EventKind) -> Row {
         K::VmapFree => VMAP_FREE,
         K::VmapPurge => VMAP_PURGE,
         K::UnmappedArea => UNMAPPED,
-        K::ExitMmap => return Row { head: "exit_mmap: ", parts: EXIT, tail: ", DESTROY" },
-        K::Munmap => return Row { head: "sys_munmap(", parts: MUNMAP, tail: ")" },
-        K::Mmap => return Row { head: "sys_mmap(", parts: MMAP, tail: ")" },
+        K::ExitMmap => return TextRow { head: "exit_mmap: ", parts: EXIT, tail: ", DESTROY" },
+        K::Munmap => return TextRow { head: "sys_munmap(", parts: MUNMAP, tail: ")" },
+        K::Mmap => return TextRow { head: "sys_mmap(", parts: MMAP, tail: ")" },
         K::BulkPage => BULK_PAGE,
         K::BulkCall => BULK_CALL,
         K::Lost => &[],
     };
-    Row { head: "", parts, tail: "" }
+    TextRow { head: "", parts, tail: "" }
 }
 
 /// One kernel's names for values that its text does not give as numbers.

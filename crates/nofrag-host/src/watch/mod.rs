@@ -109,7 +109,7 @@ pub struct Look {
     pub at: Duration,
     /// The files of [`Source::Memory`], and `pagetypeinfo` where it was asked for.
     pub files: Files,
-    pub vmalloc: Option<vmalloc::Report>,
+    pub vmalloc: Option<vmalloc::VmallocReport>,
     /// The processes by the number of their areas.
     pub maps: Option<Ranking>,
     /// The last reading of each source, with its cost.

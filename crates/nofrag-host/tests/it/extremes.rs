@@ -139,7 +139,7 @@ fn processes() {
             let _ = headroom(&sources.parsed.areas, &window, limit, Some(end));
         }
     }
-    let report: process::Report = survey(&sources, None, Which::All).unwrap();
+    let report: process::ProcessReport = survey(&sources, None, Which::All).unwrap();
     assert!(ENDS_USIZE.iter().all(|&cells| !report.space.draw(cells).is_empty()));
 }
 

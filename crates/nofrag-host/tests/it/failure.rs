@@ -5,7 +5,7 @@ use std::path::Path;
 
 use nofrag::page::{Migratetype, PageRequest, Refusal, ZoneKind};
 use nofrag::units::Order;
-use nofrag_host::failure::{Event, GroupLimit, Mode, Report, parse};
+use nofrag_host::failure::{Event, GroupLimit, LogReport, Mode, parse};
 
 /// Returns the text of a report in `data/reports`.
 fn report(name: &str) -> String {
@@ -29,7 +29,7 @@ fn check(
     waits: bool,
     process: &str,
     release: &str,
-) -> Report {
+) -> LogReport {
     let report = parse(&report(name)).swap_remove(index);
     let asked = report.asked().expect("it asks for pages");
     let mode = asked.mode.as_ref().expect("it says how");
@@ -40,7 +40,7 @@ fn check(
 }
 
 /// Returns the refusal of each zone, by the zone's name.
-fn refusals(report: &Report) -> Vec<(String, Refusal)> {
+fn refusals(report: &LogReport) -> Vec<(String, Refusal)> {
     let asked = report.asked().expect("it asks for pages");
     let mode = asked.mode.as_ref().expect("it says how");
     let request = PageRequest {
@@ -186,7 +186,7 @@ fn a_missing_line_costs_only_itself() {
         for missing in 0..lines.len() {
             let rest = [&lines[..missing], &lines[missing + 1..]].concat().join("\n");
             let zones =
-                |reports: &[Report]| reports.iter().map(|r| r.memory.zones.len()).sum::<usize>();
+                |reports: &[LogReport]| reports.iter().map(|r| r.memory.zones.len()).sum::<usize>();
             let rest = parse(&rest);
             assert!(
                 zones(&rest) >= zones(&whole).saturating_sub(1),

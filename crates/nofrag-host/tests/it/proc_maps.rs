@@ -1,7 +1,7 @@
 //! The parser of `/proc/PID/maps` and `smaps` against named lines, arbitrary bytes and its own rendering.
 
 use nofrag_host::proc_maps::{
-    Access, Area, Ending, Kind, MAX_LINE, Parsed, Problem, Sharing, count, parse,
+    Access, Area, Ending, MAX_LINE, MapKind, Parsed, Problem, Sharing, count, parse,
 };
 use proptest::prelude::*;
 
@@ -78,20 +78,20 @@ fn what_lines_mean() {
     assert!(line.access.has(Access::READ) && line.access.has(Access::EXECUTE));
     assert!(!line.access.has(Access::WRITE) && line.is_deleted());
     assert_eq!((line.device, line.inode, line.offset), ((0xfe, 0), 325_835, 0x1000));
-    assert_eq!((line.kind(), line.sharing), (Kind::File, Sharing::Private));
+    assert_eq!((line.kind(), line.sharing), (MapKind::File, Sharing::Private));
     let kinds = [
-        ("rw-p 00000000 00:00 0 ", Kind::Anonymous),
-        ("---p 00000000 00:00 0 ", Kind::NoAccess),
-        ("rw-p 00000000 00:00 0     [heap]", Kind::Heap),
-        ("rw-p 00000000 00:00 0     [stack]", Kind::Stack),
-        ("rw-p 00000000 00:00 0     [stack:42]", Kind::Stack),
-        ("r-xp 00000000 00:00 0     [vdso]", Kind::Special),
-        ("rw-p 00000000 00:00 0     [anon:libc_malloc]", Kind::Anonymous),
-        ("---p 00000000 00:00 0     [anon: glibc: malloc arena]", Kind::NoAccess),
-        ("rw-s 00000000 00:01 1025  /dev/zero (deleted)", Kind::File),
-        ("rw-s 00000000 00:01 1026  [anon_shmem:ring]", Kind::File),
-        ("---p 00000000 fe:00 7     /usr/lib/libx.so", Kind::File),
-        ("rw-s 00000000 00:0e 9     anon_inode:[perf_event]", Kind::File),
+        ("rw-p 00000000 00:00 0 ", MapKind::Anonymous),
+        ("---p 00000000 00:00 0 ", MapKind::NoAccess),
+        ("rw-p 00000000 00:00 0     [heap]", MapKind::Heap),
+        ("rw-p 00000000 00:00 0     [stack]", MapKind::Stack),
+        ("rw-p 00000000 00:00 0     [stack:42]", MapKind::Stack),
+        ("r-xp 00000000 00:00 0     [vdso]", MapKind::Special),
+        ("rw-p 00000000 00:00 0     [anon:libc_malloc]", MapKind::Anonymous),
+        ("---p 00000000 00:00 0     [anon: glibc: malloc arena]", MapKind::NoAccess),
+        ("rw-s 00000000 00:01 1025  /dev/zero (deleted)", MapKind::File),
+        ("rw-s 00000000 00:01 1026  [anon_shmem:ring]", MapKind::File),
+        ("---p 00000000 fe:00 7     /usr/lib/libx.so", MapKind::File),
+        ("rw-s 00000000 00:0e 9     anon_inode:[perf_event]", MapKind::File),
     ];
     for (rest, kind) in kinds {
         assert_eq!(area(&format!("1000-2000 {rest}")).kind(), kind, "{rest}");

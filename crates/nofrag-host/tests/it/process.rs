@@ -7,7 +7,7 @@ use nofrag_host::proc_maps::parse;
 use nofrag_host::process::growth::Earlier;
 use nofrag_host::process::replay::Which;
 use nofrag_host::process::room::StoppedBy;
-use nofrag_host::process::{Report, survey};
+use nofrag_host::process::{ProcessReport, survey};
 use nofrag_host::source::process::{MapsFile, Sources};
 use proptest::prelude::*;
 
@@ -25,7 +25,7 @@ fn sources(text: &str) -> Sources {
     }
 }
 
-fn report(text: &str) -> Report {
+fn report(text: &str) -> ProcessReport {
     survey(&sources(text), None, Which::All).unwrap()
 }
 
@@ -369,7 +369,7 @@ fn walks_are_left_out_of_large_processes() {
     assert!(names.contains(&"linux-6.12") && !names.contains(&"linux-2.4"), "{names:?}");
 }
 
-fn check_sums(report: &Report) {
+fn check_sums(report: &ProcessReport) {
     let kinds: u64 = report.kinds.iter().map(|group| group.areas).sum();
     assert_eq!(kinds, report.names.iter().map(|group| group.areas).sum::<u64>());
     let room = &report.space.room;

@@ -2,13 +2,13 @@
 
 use nofrag_host::addresses::Addresses;
 use nofrag_host::source::Sources;
-use nofrag_host::vmalloc::{Report, survey};
+use nofrag_host::vmalloc::{VmallocReport, survey};
 use proptest::prelude::*;
 
 const PAGE: u64 = 4096;
 
 /// Checks the sums of any report: every byte of a region is in use, lazy or free, now and after the purge.
-fn check_sums(report: &Report) {
+fn check_sums(report: &VmallocReport) {
     let totals = report.totals;
     assert_eq!(totals.live_bytes + report.lazy.bytes, totals.bytes);
     assert_eq!(totals.live_areas + report.lazy.areas, totals.areas);

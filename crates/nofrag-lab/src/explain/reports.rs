@@ -2,7 +2,7 @@
 
 use nofrag::page::{Migratetype, PageRequest, ZoneKind};
 use nofrag::units::Order;
-use nofrag_host::failure::{AskedPages, Event, GroupLimit, Mode, Report};
+use nofrag_host::failure::{AskedPages, Event, GroupLimit, LogReport, Mode};
 use nofrag_host::finding::bytes_text;
 
 use super::answer::{Advice, Case, Cause};
@@ -10,7 +10,7 @@ use super::scene::{Scene, SceneRequest};
 use super::{advice, cause, policies};
 
 /// Returns a case for each report; reports of the same request by the same process for the same cause share one.
-pub(super) fn cases(reports: &[Report]) -> Vec<Case> {
+pub(super) fn cases(reports: &[LogReport]) -> Vec<Case> {
     let mut cases: Vec<Case> = Vec::new();
     for report in reports {
         let case = case(report);
@@ -26,7 +26,7 @@ pub(super) fn cases(reports: &[Report]) -> Vec<Case> {
     cases
 }
 
-fn case(report: &Report) -> Case {
+fn case(report: &LogReport) -> Case {
     let scene = Scene::of_report(report);
     let mut case = match &report.event {
         Event::PageFailure(asked) => pages(report, &scene, asked, "failed"),
@@ -68,7 +68,7 @@ fn bare(title: String, cause: Cause, summary: String) -> Case {
     }
 }
 
-fn who(report: &Report) -> String {
+fn who(report: &LogReport) -> String {
     let process = report.process.as_deref().unwrap_or("an unnamed process");
     match report.caller() {
         Some(caller) => format!("{process}, in {caller}"),
@@ -89,7 +89,7 @@ pub(super) fn request(order: u32, mode: &Mode) -> SceneRequest {
 }
 
 /// Explains a request for pages that failed, waits, or called the killer.
-fn pages(report: &Report, scene: &Scene, asked: &AskedPages, what: &str) -> Case {
+fn pages(report: &LogReport, scene: &Scene, asked: &AskedPages, what: &str) -> Case {
     let Some(mode) = &asked.mode else {
         let title = format!("order {}, for {}: {what}", asked.order, who(report));
         let mut case = bare(
@@ -127,7 +127,7 @@ pub(super) fn explain(scene: &Scene, request: &SceneRequest, mode: String) -> Ca
 }
 
 /// Names the parts that the text of a report lacks.
-fn missing(report: &Report) -> Vec<String> {
+fn missing(report: &LogReport) -> Vec<String> {
     let mut missing = Vec::new();
     let zones = &report.memory.zones;
     if zones.is_empty() {
@@ -148,7 +148,7 @@ fn missing(report: &Report) -> Vec<String> {
     missing
 }
 
-fn group_limit(report: &Report, group: GroupLimit) -> Case {
+fn group_limit(report: &LogReport, group: GroupLimit) -> Case {
     let size = |kib: Option<u64>| {
         kib.map_or("an unknown size".to_owned(), |kib| bytes_text(kib.saturating_mul(1024)))
     };
@@ -176,7 +176,7 @@ fn group_limit(report: &Report, group: GroupLimit) -> Case {
 }
 
 /// Explains that vmalloc space had no room.
-fn addresses(report: &Report, scene: &Scene, bytes: Option<u64>, what: Option<&str>) -> Case {
+fn addresses(report: &LogReport, scene: &Scene, bytes: Option<u64>, what: Option<&str>) -> Case {
     let size = bytes.map_or("an unknown size".to_owned(), bytes_text);
     let title = match what {
         Some(what) => format!("vmalloc of {size}, for {}: {what}", who(report)),
@@ -240,7 +240,7 @@ fn for_addresses(scene: &Scene) -> Vec<Advice> {
 
 /// Explains that `vmalloc` failed: for want of addresses, or of the pages behind them.
 fn vmalloc(
-    report: &Report,
+    report: &LogReport,
     scene: &Scene,
     bytes: Option<u64>,
     what: &str,

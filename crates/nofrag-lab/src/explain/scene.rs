@@ -2,7 +2,7 @@
 
 use nofrag::page::{FragmentationIndices, PageRequest, Refusal, ZoneState};
 use nofrag::units::Order;
-use nofrag_host::failure::{Memory, Report};
+use nofrag_host::failure::{LogReport, Memory};
 use nofrag_host::fields;
 use nofrag_host::snapshot::{Files, Snapshot};
 
@@ -66,7 +66,7 @@ fn sane(pages: u64) -> u64 {
 
 impl Scene {
     /// Builds the scene of a report.
-    pub(super) fn of_report(report: &Report) -> Scene {
+    pub(super) fn of_report(report: &LogReport) -> Scene {
         let memory = &report.memory;
         let page_bytes = memory.page_kib * KIB;
         let mut zones: Vec<SceneZone> = memory

@@ -6,7 +6,7 @@ mod text;
 use nofrag_host::process::blockers::BlockerGroup;
 use nofrag_host::process::finding::reason;
 use nofrag_host::process::replay::Outcome;
-use nofrag_host::process::{Group, Report};
+use nofrag_host::process::{Group, ProcessReport};
 
 pub use page::page;
 pub use text::text;
@@ -19,7 +19,7 @@ use crate::{Cell, bytes, cells, fixed, percent};
 fn groups(
     what: &str,
     groups: &[Group],
-    report: &Report,
+    report: &ProcessReport,
     most: usize,
     name: fn(&str) -> String,
 ) -> Grid {
@@ -41,7 +41,7 @@ fn groups(
 const EXAMPLE: &str = "the first of them";
 
 /// Returns the reasons for which neighbours are not one area: the first `most` of them, and all pairs.
-fn neighbours(report: &Report, most: usize) -> Grid {
+fn neighbours(report: &ProcessReport, most: usize) -> Grid {
     let neighbours = &report.neighbours;
     let mut grid =
         Grid::new(&["neighbours stay apart by", EXAMPLE, "pairs", "share"]).with_texts(2);
@@ -64,7 +64,7 @@ fn neighbours(report: &Report, most: usize) -> Grid {
 }
 
 /// Returns the results of other placements of the same mappings; `None` where none was tried.
-fn placements(report: &Report) -> Option<Grid> {
+fn placements(report: &ProcessReport) -> Option<Grid> {
     let replay = &report.replay;
     let mut grid = Grid::new(&[
         "the same mappings",

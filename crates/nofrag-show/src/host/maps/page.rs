@@ -1,6 +1,6 @@
 //! The page of `nofrag host maps`.
 
-use nofrag_host::process::{Group, Report};
+use nofrag_host::process::{Group, ProcessReport};
 
 use super::neighbours;
 use crate::host::parts::{cards, figure, known, missing_item, part, tile, tile_of, verdict};
@@ -10,7 +10,7 @@ use crate::{Origin, Tone, bytes_text};
 
 /// Returns the page of `report`.
 #[must_use]
-pub fn page(report: &Report, origin: &Origin) -> Page {
+pub fn page(report: &ProcessReport, origin: &Origin) -> Page {
     let process = &report.process;
     let pid = process.pid.map(|pid| pid.to_string());
     let (pid, name) = (known(pid.as_ref()), known(process.name.as_ref()));
@@ -40,7 +40,7 @@ pub fn page(report: &Report, origin: &Origin) -> Page {
 /// The most rows of a table: more of them tell less than the first ones.
 const MOST_ROWS: usize = 60;
 
-fn tiles(report: &Report) -> Vec<Tile> {
+fn tiles(report: &ProcessReport) -> Vec<Tile> {
     let (areas, headroom) = (&report.count, &report.space.headroom);
     let is_near = areas.share().is_some_and(|share| share > 0.8);
     let tone = if is_near { Tone::Bad } else { Tone::Plain };
@@ -52,7 +52,7 @@ fn tiles(report: &Report) -> Vec<Tile> {
     tiles
 }
 
-fn hole_map(report: &Report) -> Item {
+fn hole_map(report: &ProcessReport) -> Item {
     let space = &report.space;
     let ends = [format!("{:#018x}", space.start), format!("{:#018x}", space.end)];
     figure(
@@ -69,7 +69,7 @@ fn hole_map(report: &Report) -> Item {
     )
 }
 
-fn hole_bars(report: &Report) -> Item {
+fn hole_bars(report: &ProcessReport) -> Item {
     figure(
         "Holes by size",
         "A bar is the number of holes between its size and twice that, with their sum; a mapping fits into one hole, \
@@ -78,7 +78,7 @@ fn hole_bars(report: &Report) -> Item {
     )
 }
 
-fn placements(report: &Report) -> Option<Item> {
+fn placements(report: &ProcessReport) -> Option<Item> {
     super::placements(report)?.item(
         "The same mappings under other placements",
         "A row is one rule that places the same mappings anew, in the order of address: areas and holes between them, \

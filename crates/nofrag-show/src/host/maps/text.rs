@@ -4,7 +4,7 @@ use std::path::Path;
 
 use nofrag_host::process::growth::Growth;
 use nofrag_host::process::room::StoppedBy;
-use nofrag_host::process::{Report, Space};
+use nofrag_host::process::{ProcessReport, Space};
 use nofrag_host::source::process::MapsFile;
 
 use super::{EXAMPLE, groups, placements};
@@ -14,7 +14,7 @@ use crate::{Cell, Look, bytes, bytes_text, cells, duration_text, hole_map, plura
 
 /// Returns the report of a process that `path` describes, with at most `top` names and reasons.
 #[must_use]
-pub fn text(report: &Report, path: &Path, top: usize, look: Look) -> String {
+pub fn text(report: &ProcessReport, path: &Path, top: usize, look: Look) -> String {
     let mut sections = vec![heading(report, path, look), count(report, look)];
     let kinds = groups("kind", &report.kinds, report, usize::MAX, shortened).text();
     sections.push(kinds + &no_access(report, look));
@@ -28,7 +28,7 @@ pub fn text(report: &Report, path: &Path, top: usize, look: Look) -> String {
     sections.join("\n")
 }
 
-fn heading(report: &Report, path: &Path, look: Look) -> String {
+fn heading(report: &ProcessReport, path: &Path, look: Look) -> String {
     let process = &report.process;
     let pid = process.pid.map(|pid| pid.to_string());
     let threads =
@@ -50,7 +50,7 @@ fn heading(report: &Report, path: &Path, look: Look) -> String {
     look.wrapped("", &title) + &look.wrapped("", &read)
 }
 
-fn count(report: &Report, look: Look) -> String {
+fn count(report: &ProcessReport, look: Look) -> String {
     let count = &report.count;
     let text = match (count.limit, count.left) {
         (Some(limit), Some(left)) => format!(
@@ -97,7 +97,7 @@ fn shortened(name: &str) -> String {
     }
 }
 
-fn no_access(report: &Report, look: Look) -> String {
+fn no_access(report: &ProcessReport, look: Look) -> String {
     let sums = report.no_access;
     if sums.areas == 0 {
         return String::new();
@@ -114,7 +114,7 @@ fn no_access(report: &Report, look: Look) -> String {
     look.wrapped("Without access: ", &sentence(&text))
 }
 
-fn space(report: &Report, look: Look) -> String {
+fn space(report: &ProcessReport, look: Look) -> String {
     let space = &report.space;
     let place = format!(
         "{:#018x}..{:#018x}, {}",
@@ -149,7 +149,7 @@ fn holes(space: &Space) -> String {
     table.indented("  ") + &largest.indented("  ")
 }
 
-fn headroom(report: &Report, look: Look) -> String {
+fn headroom(report: &ProcessReport, look: Look) -> String {
     let headroom = &report.space.headroom;
     let by = match headroom.stopped_by {
         StoppedBy::Holes => "no hole is larger",
@@ -182,7 +182,7 @@ fn times(ratio: f64) -> String {
     }
 }
 
-fn neighbours(report: &Report, top: usize, look: Look) -> Option<String> {
+fn neighbours(report: &ProcessReport, top: usize, look: Look) -> Option<String> {
     let neighbours = &report.neighbours;
     if neighbours.pairs == 0 {
         return None;
@@ -198,7 +198,7 @@ fn neighbours(report: &Report, top: usize, look: Look) -> Option<String> {
     Some(out)
 }
 
-fn replay(report: &Report, look: Look) -> Option<String> {
+fn replay(report: &ProcessReport, look: Look) -> Option<String> {
     let (replay, table) = (&report.replay, placements(report)?);
     let text = format!(
         "{} placed anew in the order of address, from the {}; {} kept in place. maps does not tell in which \
@@ -226,7 +226,7 @@ fn replay(report: &Report, look: Look) -> Option<String> {
 }
 
 /// Says what the figures leave open.
-fn caveats(report: &Report, look: Look) -> String {
+fn caveats(report: &ProcessReport, look: Look) -> String {
     let smaps = "that two touched neighbours have reverse maps (anon_vma) of their own is inferred: \
                  no file shows them, nor memory policies, userfaultfd contexts, close hooks and \
                  offsets after mremap; what they keep apart counts as not-shown";

@@ -3,7 +3,7 @@
 mod page;
 mod text;
 
-use nofrag_host::vmalloc::{Group, Lazy, RegionReport, Report};
+use nofrag_host::vmalloc::{Group, Lazy, RegionReport, VmallocReport};
 
 pub use page::page;
 pub(super) use page::{CELLS, hole_sizes, holes, in_use};
@@ -14,7 +14,7 @@ use super::parts::{known, others, size_or_none};
 use crate::{Cell, bytes, bytes_text, cells, plural};
 
 /// Returns the kernel and its processors.
-fn host(report: &Report) -> String {
+fn host(report: &VmallocReport) -> String {
     let host = &report.host;
     let cpus = host
         .cpus_online
@@ -35,7 +35,7 @@ pub(super) fn of_limit(lazy: &Lazy) -> Option<String> {
 }
 
 /// Returns the areas by kind, and all of them.
-fn kinds(report: &Report) -> Grid {
+fn kinds(report: &VmallocReport) -> Grid {
     let totals = report.totals;
     let all = Group {
         name: "all".to_owned(),
@@ -47,7 +47,7 @@ fn kinds(report: &Report) -> Grid {
 }
 
 /// Returns the areas in use of the `most` callers with most of them, and of all others.
-fn callers(report: &Report, most: usize) -> Grid {
+fn callers(report: &VmallocReport, most: usize) -> Grid {
     let (shown, rest) = report.callers.split_at(report.callers.len().min(most));
     let rest = (!rest.is_empty()).then(|| Group {
         name: others(rest.len()),
@@ -63,7 +63,7 @@ fn groups<'a>(
     what: &str,
     groups: impl Iterator<Item = &'a Group>,
     all: u64,
-    report: &Report,
+    report: &VmallocReport,
 ) -> Grid {
     let page = report.page_bytes.unwrap_or(0);
     let mut grid = Grid::new(&[what, "areas", "bytes", "share", "memory behind"]);

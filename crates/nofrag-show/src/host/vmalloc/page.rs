@@ -1,7 +1,7 @@
 //! The page of `nofrag host vmalloc`.
 
 use nofrag_host::layout::HoleClass;
-use nofrag_host::vmalloc::{Lazy, RegionReport, Report, Totals};
+use nofrag_host::vmalloc::{Lazy, RegionReport, Totals, VmallocReport};
 
 use super::{callers, host, kinds, largest};
 use crate::host::parts::{bar, bars, cards, figure, missing_item, part, tile, tile_of, verdict};
@@ -11,7 +11,7 @@ use crate::{Origin, bytes_text, count, sentence};
 
 /// Returns the page of `report`.
 #[must_use]
-pub fn page(report: &Report, origin: &Origin) -> Page {
+pub fn page(report: &VmallocReport, origin: &Origin) -> Page {
     let mut page = Page::new("The kernel's vmalloc space", origin);
     page.lead = vec![host(report)];
     page.verdict = Some(verdict(&report.findings));
@@ -31,7 +31,7 @@ pub fn page(report: &Report, origin: &Origin) -> Page {
     page
 }
 
-fn tiles(report: &Report) -> Vec<Tile> {
+fn tiles(report: &VmallocReport) -> Vec<Tile> {
     let mut tiles = vec![
         tile(bytes_text(report.totals.live_bytes), "in use"),
         tile(bytes_text(report.lazy.bytes), "freed, not yet purged"),

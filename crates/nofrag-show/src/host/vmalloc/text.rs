@@ -3,7 +3,7 @@
 use nofrag_host::layout::Room;
 use nofrag_host::region::Bounds;
 use nofrag_host::source::{Root, VMALLOCINFO};
-use nofrag_host::vmalloc::{RegionReport, Report};
+use nofrag_host::vmalloc::{RegionReport, VmallocReport};
 
 use super::{callers, host, in_areas, kinds, of_limit};
 use crate::host::grid::Grid;
@@ -12,7 +12,7 @@ use crate::{Cell, Look, bytes, bytes_text, hole_map, plural, sentence};
 
 /// Returns the report of the files below `root`, with at most `max_callers` callers.
 #[must_use]
-pub fn text(report: &Report, root: &Root, max_callers: usize, look: Look) -> String {
+pub fn text(report: &VmallocReport, root: &Root, max_callers: usize, look: Look) -> String {
     let mut sections = vec![heading(report, root, look)];
     if report.totals.areas > 0 {
         sections.push(kinds(report).text() + &nodes(report, look));
@@ -29,7 +29,7 @@ pub fn text(report: &Report, root: &Root, max_callers: usize, look: Look) -> Str
     sections.join("\n")
 }
 
-fn heading(report: &Report, root: &Root, look: Look) -> String {
+fn heading(report: &VmallocReport, root: &Root, look: Look) -> String {
     let page =
         report.page_bytes.map_or(String::new(), |page| format!(", pages of {}", bytes_text(page)));
     let read = format!(
@@ -41,7 +41,7 @@ fn heading(report: &Report, root: &Root, look: Look) -> String {
     look.wrapped("", &host(report)) + &look.wrapped("", &read)
 }
 
-fn nodes(report: &Report, look: Look) -> String {
+fn nodes(report: &VmallocReport, look: Look) -> String {
     let page = report.page_bytes.unwrap_or(0);
     let nodes: Vec<String> = report
         .numa_nodes
@@ -54,7 +54,7 @@ fn nodes(report: &Report, look: Look) -> String {
     }
 }
 
-fn lazy(report: &Report, look: Look) -> String {
+fn lazy(report: &VmallocReport, look: Look) -> String {
     let (lazy, totals) = (&report.lazy, report.totals);
     let text = format!(
         "{} ({}). In use: {}.",
@@ -84,7 +84,7 @@ fn region_section(region: &RegionReport, look: Look) -> String {
 }
 
 /// Says what the figures of the regions leave open.
-fn caveats(report: &Report, look: Look) -> Option<String> {
+fn caveats(report: &VmallocReport, look: Look) -> Option<String> {
     if report.regions.is_empty() {
         return None;
     }
