@@ -4,8 +4,8 @@ use super::replay;
 use crate::compare::{self, Comparison, Group, Row, Show, Verdict as Judged};
 use crate::replay::ReplayReport;
 use nofrag_show::Origin;
-use nofrag_show::page::strips::{Mark, Panel, PanelScale, Row as StripRow, Strips};
-use nofrag_show::page::{Drawing, Figure, Item, Page, Part, Tile, Verdict, sections};
+use nofrag_show::page::strips::{Mark, Panel, PanelScale, StripRow, Strips};
+use nofrag_show::page::{Drawing, Figure, Headline, Item, Page, Part, Tile, sections};
 use nofrag_show::{Cell, Tone};
 use nofrag_show::{plain, ratio};
 
@@ -18,7 +18,7 @@ pub fn compare(
 ) -> Page {
     let mut page = Page::new("Two sides compared", origin);
     page.lead = vec![format!("old: {}", comparison.old), format!("new: {}", comparison.new)];
-    page.verdict = Some(verdict(comparison));
+    page.headline = Some(headline(comparison));
     page.tiles = tiles(comparison);
     let mut items: Vec<Item> = changes(comparison).into_iter().collect();
     items.extend(replays.into_iter().flat_map(|[old, new]| replay::side_by_side(old, new)));
@@ -28,13 +28,13 @@ pub fn compare(
         title: "What differs".to_owned(),
         lead: Vec::new(),
         command: origin.command.clone(),
-        verdict: None,
+        headline: None,
         items,
     }];
     page
 }
 
-fn verdict(comparison: &Comparison) -> Verdict {
+fn headline(comparison: &Comparison) -> Headline {
     let count = |verdict| comparison.with_verdict(verdict).count();
     let (better, worse) = (count(Judged::Better), count(Judged::Worse));
     let names = |verdict| {
@@ -57,7 +57,7 @@ fn verdict(comparison: &Comparison) -> Verdict {
             ),
         ),
     };
-    Verdict { tone, says, advice }
+    Headline { tone, says, advice }
 }
 
 fn tiles(comparison: &Comparison) -> Vec<Tile> {

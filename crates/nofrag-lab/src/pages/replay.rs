@@ -5,21 +5,21 @@ use crate::replay::{self, PolicyRun, ReplayReport, Sample, Verdict as Trust};
 use nofrag_show::Origin;
 use nofrag_show::Tone;
 use nofrag_show::page::curves::{Curve, Curves, Line};
-use nofrag_show::page::{Drawing, Figure, Item, Page, Part, Tile, Verdict, sections};
+use nofrag_show::page::{Drawing, Figure, Headline, Item, Page, Part, Tile, sections};
 use nofrag_show::{Section, count, duration, plain};
 
 /// Returns the page of `report`.
 #[must_use]
 pub fn replay(report: &ReplayReport, origin: &Origin) -> Page {
     let mut page = Page::new("A recording under other policies", origin);
-    page.verdict = Some(verdict(report));
+    page.headline = Some(headline(report));
     page.tiles = tiles(report);
     page.parts = vec![Part {
         id: "replay".to_owned(),
         title: format!("Replay of {}", report.trace),
         lead: Vec::new(),
         command: origin.command.clone(),
-        verdict: None,
+        headline: None,
         items: items(report),
     }];
     page
@@ -37,9 +37,9 @@ pub(super) fn items(report: &ReplayReport) -> Vec<Item> {
 }
 
 /// Tells how far the conclusions may be trusted.
-fn verdict(report: &ReplayReport) -> Verdict {
+fn headline(report: &ReplayReport) -> Headline {
     let Some(fidelity) = &report.fidelity else {
-        return Verdict {
+        return Headline {
             tone: Tone::Warning,
             says: "Nothing shows how far this replay can be trusted.".to_owned(),
             advice: "The recording has no snapshot at its end, or its kernel no preset; `nofrag record` takes both \
@@ -58,7 +58,7 @@ fn verdict(report: &ReplayReport) -> Verdict {
         fidelity.preset
     );
     match off {
-        0 => Verdict {
+        0 => Headline {
             tone: Tone::Warning,
             says,
             advice: format!(
@@ -69,7 +69,7 @@ fn verdict(report: &ReplayReport) -> Verdict {
         _ => {
             let answers = fidelity.answers.iter().filter(|answer| answer.verdict != Trust::Holds);
             let asked: Vec<&str> = answers.map(|answer| answer.query.what()).collect();
-            Verdict {
+            Headline {
                 tone: Tone::Warning,
                 says,
                 advice: format!("Nothing here says how policies differ in {}.", asked.join(", ")),

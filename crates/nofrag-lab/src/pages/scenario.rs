@@ -7,9 +7,9 @@ use crate::stats::Spread;
 use crate::summary::{Judged, Tally, ratio_range};
 use nofrag_show::Origin;
 use nofrag_show::Tone;
-use nofrag_show::page::strips::{Mark, Panel, PanelScale, Row, Strips};
+use nofrag_show::page::strips::{Mark, Panel, PanelScale, StripRow, Strips};
 use nofrag_show::page::table::Table;
-use nofrag_show::page::{Drawing, Figure, Item, Page, Part, Tile, Verdict, sections};
+use nofrag_show::page::{Drawing, Figure, Headline, Item, Page, Part, Tile, sections};
 use nofrag_show::{Section, duration, ratio};
 
 /// A scenario that was run, with the command that makes its result again.
@@ -30,14 +30,14 @@ pub fn run(results: &[ScenarioResult<'_>], origin: &Origin) -> Page {
     };
     let mut page = Page::new(title, origin);
     let oracles = || results.iter().flat_map(|result| &result.report.oracles);
-    page.verdict = Some(verdict(oracles()));
+    page.headline = Some(headline(oracles()));
     page.tiles = tiles(results);
     page.parts = results.iter().map(part).collect();
     page
 }
 
-/// Returns the number of these claims that hold, as a verdict.
-fn verdict<'a>(oracles: impl Iterator<Item = &'a Oracle>) -> Verdict {
+/// Returns the number of these claims that hold, as a headline.
+fn headline<'a>(oracles: impl Iterator<Item = &'a Oracle>) -> Headline {
     let Tally { exact, others, withdrawn } = Tally::of(oracles);
     let broken = exact.all - exact.held;
     let apart = match withdrawn {
@@ -47,14 +47,14 @@ fn verdict<'a>(oracles: impl Iterator<Item = &'a Oracle>) -> Verdict {
     let depends = format!("{} of {} that depend on the machine", others.held, others.all);
     let exact = exact.all;
     match (broken, others.all - others.held) {
-        (1.., _) => Verdict {
+        (1.., _) => Headline {
             tone: Tone::Bad,
             says: format!("{broken} of {exact} exact claims are BROKEN; {depends} hold.{apart}"),
             advice: "Exact claims hold on every machine. Run the command again: if it breaks again, the code or the \
                      claim is wrong, so report it with this file."
                 .to_owned(),
         },
-        (0, 1..) => Verdict {
+        (0, 1..) => Headline {
             tone: Tone::Warning,
             says: format!("All {exact} exact claims hold, and {depends}.{apart}"),
             advice: "Counts can be relied on, but for what is withdrawn. What does not hold here is marked \"no\" \
@@ -62,7 +62,7 @@ fn verdict<'a>(oracles: impl Iterator<Item = &'a Oracle>) -> Verdict {
                      citing times."
                 .to_owned(),
         },
-        (0, 0) => Verdict {
+        (0, 0) => Headline {
             tone: if withdrawn > 0 { Tone::Warning } else { Tone::Good },
             says: format!("All {exact} exact claims hold, and {depends}.{apart}"),
             advice: "Counts and ratios can be relied on, within the notes of each part.".to_owned(),
@@ -111,7 +111,7 @@ fn part(result: &ScenarioResult<'_>) -> Part {
         title: format!("{}: {}", report.scenario, scenario.about()),
         lead: vec![report.document.clone(), crate::summary::conditions(report)],
         command: command.to_owned(),
-        verdict: Some(verdict(report.oracles.iter())),
+        headline: Some(headline(report.oracles.iter())),
         items,
     }
 }
@@ -135,13 +135,13 @@ fn published(comparisons: &[Comparison]) -> Option<Item> {
         // An open range ends at the measured ratio, or at ten times its beginning.
         let high = published.high.unwrap_or_else(|| measured.max(10.0 * published.low));
         marks.insert(0, Mark::Band(published.low, high));
-        Row {
+        StripRow {
             name: format!("{what} ({place}); here {program}, {old} over {new}"),
             text: format!("{} | {}", ratio_range(*published), ratio(*measured)),
             marks,
         }
     };
-    let rows: Vec<Row> = comparisons.iter().map(row).collect();
+    let rows: Vec<StripRow> = comparisons.iter().map(row).collect();
     let same_winner = |c: &&Comparison| match c.measured > 1.0 {
         true => c.published.high.is_none_or(|high| high > 1.0),
         false => c.published.low <= 1.0,
@@ -166,10 +166,10 @@ fn published(comparisons: &[Comparison]) -> Option<Item> {
 }
 
 /// Returns a panel for each program, with a row for each of its measurements for which `row` makes one.
-fn panels(report: &Report, row: impl Fn(&Measurement) -> Option<Row>) -> Vec<Panel> {
+fn panels(report: &Report, row: impl Fn(&Measurement) -> Option<StripRow>) -> Vec<Panel> {
     let panel = |program: &str| {
         let of_program = report.measurements.iter().filter(|m| m.program == program);
-        let rows: Vec<Row> = of_program.filter_map(&row).collect();
+        let rows: Vec<StripRow> = of_program.filter_map(&row).collect();
         (!rows.is_empty()).then(|| Panel { name: program.to_owned(), rows })
     };
     report.programs().into_iter().filter_map(panel).collect()
@@ -184,7 +184,8 @@ fn times(report: &Report) -> Vec<Item> {
         }
     }
     let of_unit = |unit: &&str| {
-        let row = |m: &Measurement| (m.unit == *unit).then(|| Row::of_spread(&m.design, &m.time));
+        let row =
+            |m: &Measurement| (m.unit == *unit).then(|| StripRow::of_spread(&m.design, &m.time));
         let says = "A dot is one repetition, the upright line their median. Where the dots of two designs mix, neither \
                     can be called better; a single dot far to the right is the host's doing more often than the \
                     design's.";
@@ -207,7 +208,7 @@ fn counts(report: &Report, count: &str) -> Option<Item> {
     }
     let row = |m: &Measurement| {
         let spread: &Spread = m.spreads.get(count)?;
-        Row::of_spread(&m.design, spread)
+        StripRow::of_spread(&m.design, spread)
     };
     let says = "A dot is one seed, the upright line the median of all seeds.";
     distribution(format!("Distribution: {count}"), says, count, panels(report, row))
@@ -215,7 +216,7 @@ fn counts(report: &Report, count: &str) -> Option<Item> {
 
 /// Shows single operations, where each was timed.
 fn tails(report: &Report) -> Option<Item> {
-    let row = |m: &Measurement| Some(Row::of_tail(&m.design, m.tail.as_ref()?));
+    let row = |m: &Measurement| Some(StripRow::of_tail(&m.design, m.tail.as_ref()?));
     let says = "A row is one design: the upright line is the median of single operations, the dots are what 99 % and \
                 99.9 % of them do not exceed, and the line ends at the longest. The numbers are these three. On a \
                 shared host the longest is as often an interruption as the code's own doing.";

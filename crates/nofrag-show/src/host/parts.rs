@@ -5,7 +5,7 @@ use nofrag_host::source::Missing;
 
 use crate::page::bars::{Bar, BarPanel, Bars, Lengths};
 use crate::page::table::Table;
-use crate::page::{Card, Drawing, Figure, Item, Part, Tile, Verdict};
+use crate::page::{Card, Drawing, Figure, Headline, Item, Part, Tile};
 use crate::{Cell, Look, Origin, Tone, bytes, cells, count, plural, sentence};
 
 /// Lists the files that could not be read; `None` if there are none.
@@ -75,15 +75,15 @@ pub(super) fn cards(findings: &[Finding]) -> Item {
     Item::Findings { title, findings: findings.iter().map(card).collect() }
 }
 
-/// Returns the verdict of the findings.
-pub(super) fn verdict(findings: &[Finding]) -> Verdict {
+/// Returns the headline of the findings.
+pub(super) fn headline(findings: &[Finding]) -> Headline {
     match findings.iter().find(|finding| finding.severity == Severity::Warning) {
-        Some(first) => Verdict {
+        Some(first) => Headline {
             tone: Tone::Bad,
             says: format!("{} needs attention: {}.", first.id, first.evidence),
             advice: sentence(&first.help),
         },
-        None => Verdict {
+        None => Headline {
             tone: Tone::Good,
             says: "Nothing needs attention.".to_owned(),
             advice: match findings.len() {
@@ -101,7 +101,7 @@ pub(super) fn part(id: &str, title: &str, origin: &Origin, items: Vec<Item>) -> 
         title: title.to_owned(),
         lead: Vec::new(),
         command: origin.command.clone(),
-        verdict: None,
+        headline: None,
         items,
     }
 }

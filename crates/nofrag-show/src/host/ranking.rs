@@ -4,7 +4,7 @@ use nofrag_host::process::ranking::{NEAR, Ranked, Ranking};
 
 use super::grid::Grid;
 use super::parts::{self, known, missing_item, part, tile_of};
-use crate::page::{Page, Verdict};
+use crate::page::{Headline, Page};
 use crate::{Cell, Look, Origin, Tone, cells, count, percent, sentence};
 
 /// The most processes on a page: the others are the farthest from the limit.
@@ -49,7 +49,7 @@ pub fn text(ranking: &Ranking, top: usize, look: Look) -> String {
 #[must_use]
 pub fn page(ranking: &Ranking, origin: &Origin) -> Page {
     let mut page = Page::new("Processes by their areas", origin);
-    page.verdict = Some(verdict(ranking));
+    page.headline = Some(headline(ranking));
     let limit = ranking.limit.map(|it| tile_of(it, "areas that vm.max_map_count allows each"));
     page.tiles.extend(limit);
     page.tiles.push(tile_of(ranking.processes.len() as u64, "processes were counted"));
@@ -65,9 +65,9 @@ pub fn page(ranking: &Ranking, origin: &Origin) -> Page {
     page
 }
 
-fn verdict(ranking: &Ranking) -> Verdict {
+fn headline(ranking: &Ranking) -> Headline {
     match ranking.processes.first().filter(|_| ranking.warns()) {
-        Some(first) => Verdict {
+        Some(first) => Headline {
             tone: Tone::Bad,
             says: format!(
                 "{} (process {}) has {} areas, {:.0} % or more of what vm.max_map_count allows.",
@@ -81,7 +81,7 @@ fn verdict(ranking: &Ranking) -> Verdict {
                 first.pid
             ),
         },
-        None => Verdict {
+        None => Headline {
             tone: Tone::Good,
             says: "No process is near the limit.".to_owned(),
             advice: format!("From {:.0} % of it on one would be named here.", NEAR * 100.0),

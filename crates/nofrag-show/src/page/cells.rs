@@ -25,12 +25,12 @@ pub struct Map {
     /// Name of the space; may be empty.
     pub name: String,
     /// Rows, one for each moment or zone.
-    pub rows: Vec<Row>,
+    pub rows: Vec<CellRow>,
 }
 
 /// One line of a map.
 #[derive(Clone, Debug)]
-pub struct Row {
+pub struct CellRow {
     /// Name of the moment or zone; may be empty.
     pub name: String,
     /// Pieces from the lowest address on.
@@ -85,7 +85,7 @@ pub fn hole_map(pieces: &[Drawn], faint: &str, ends: [String; 2]) -> Cells {
         Drawn::Cells(cells) => Piece::Cells(cells.iter().map(shade_of_cell).collect()),
         Drawn::Gap { bytes } => Piece::Gap(format!("{} free", bytes_text(*bytes))),
     };
-    let row = Row { name: String::new(), pieces: pieces.iter().map(piece).collect() };
+    let row = CellRow { name: String::new(), pieces: pieces.iter().map(piece).collect() };
     let legend = [
         (FREE, "free".to_owned()),
         (SOLID[0], "a little in use".to_owned()),
@@ -124,7 +124,7 @@ impl Cells {
     }
 
     /// Describes a row for readers who do not see it: the share of each shade of the legend, and of shades between two.
-    fn in_words(&self, row: &Row) -> String {
+    fn in_words(&self, row: &CellRow) -> String {
         let cells = || {
             row.pieces.iter().flat_map(|piece| match piece {
                 Piece::Cells(cells) => cells.as_slice(),
@@ -176,7 +176,7 @@ mod tests {
         let cells = Cells { maps: Vec::new(), ends: ["", ""].map(str::to_owned), legend };
         let gap = Piece::Gap("1 GiB free".to_owned());
         let pieces = vec![Piece::Cells(vec!["s0", "s9"]), gap, Piece::Cells(vec!["s9", "s9"])];
-        let row = Row { name: String::new(), pieces };
+        let row = CellRow { name: String::new(), pieces };
         assert_eq!(cells.in_words(&row), "25 % free, 75 % all in use, 1 GiB free");
     }
 

@@ -1,6 +1,6 @@
 //! Results as a page: one HTML file that needs nothing else, neither a network nor another file.
 //!
-//! A [`Page`] has a verdict with advice, and *parts*, one for each scenario or subject. A part is made by one command
+//! A [`Page`] has a headline with advice, and *parts*, one for each scenario or subject. A part is made by one command
 //! and consists of *items*: lines, findings, tables and figures. A figure is a drawing with a sentence of explanation;
 //! the command of its part stands below it. The [`Section`](crate::Section)s, which pages have in common with the
 //! terminal, come from the same functions.
@@ -56,8 +56,8 @@ pub struct Page {
     facts: Vec<(&'static str, String)>,
     /// Lines that stand above all parts.
     pub lead: Vec<String>,
-    /// The verdict of all parts.
-    pub verdict: Option<Verdict>,
+    /// The headline of all parts.
+    pub headline: Option<Headline>,
     pub tiles: Vec<Tile>,
     /// The parts, one for each scenario or subject.
     pub parts: Vec<Part>,
@@ -86,7 +86,7 @@ impl Page {
                 ("Made on", format!("{processor}, {cpus} CPUs; {kernel}")),
                 ("nofrag", format!("{revision}; {rustc}, profile {profile}")),
             ],
-            verdict: None,
+            headline: None,
             tiles: Vec::new(),
             parts: Vec::new(),
         }
@@ -122,7 +122,7 @@ pub struct Part {
     pub lead: Vec<String>,
     /// The command that makes everything in this part again.
     pub command: String,
-    pub verdict: Option<Verdict>,
+    pub headline: Option<Headline>,
     pub items: Vec<Item>,
 }
 
@@ -184,7 +184,7 @@ impl fmt::Display for Drawing {
 
 /// The result of a page or a part, with advice.
 #[derive(Clone, Debug)]
-pub struct Verdict {
+pub struct Headline {
     pub tone: Tone,
     /// The result in a sentence.
     pub says: String,

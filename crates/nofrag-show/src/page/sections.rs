@@ -1,7 +1,7 @@
 //! Sections of the terminal for the browser: every kind of section has its item.
 
 use super::bars::{Bar, BarPanel, Bars, Lengths};
-use super::cells::{self, Cells, Map, Piece, Row};
+use super::cells::{self, CellRow, Cells, Map, Piece};
 use super::curves::{Curve, Curves, Line};
 use super::table::Table;
 use super::{Drawing, Figure, Item};
@@ -64,7 +64,7 @@ fn chart(title: &str, ends: &[String; 2], layers: Vec<(String, Vec<f64>)>) -> Cu
 fn map(map: OccupancyMap) -> Map {
     let row = |(name, shares): (String, Vec<f64>)| {
         let shades = shares.into_iter().map(cells::shade_of_share).collect();
-        Row { name, pieces: vec![Piece::Cells(shades)] }
+        CellRow { name, pieces: vec![Piece::Cells(shades)] }
     };
     Map { name: map.name, rows: map.rows.into_iter().map(row).collect() }
 }

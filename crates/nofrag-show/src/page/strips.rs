@@ -34,12 +34,12 @@ pub struct Panel {
     /// The common subject of the rows; may be empty.
     pub name: String,
     /// Rows, one for each thing measured.
-    pub rows: Vec<Row>,
+    pub rows: Vec<StripRow>,
 }
 
 /// One row of a panel, with its marks.
 #[derive(Clone, Debug)]
-pub struct Row {
+pub struct StripRow {
     pub name: String,
     /// The row in words, shown at its end.
     pub text: String,
@@ -64,9 +64,9 @@ pub enum Mark {
 /// The most dots of a row: more of them lie on each other.
 const MOST_DOTS: usize = 60;
 
-impl Row {
+impl StripRow {
     /// Returns a row of all samples with their median; `None` for a single sample, which is not a distribution.
-    pub fn of_spread(name: &str, spread: &Spread) -> Option<Row> {
+    pub fn of_spread(name: &str, spread: &Spread) -> Option<StripRow> {
         if spread.samples.len() < 2 {
             return None;
         }
@@ -81,15 +81,15 @@ impl Row {
             true => format!("{median}, all {}", spread.samples.len()),
             false => format!("{median} ({min} to {max})"),
         };
-        Some(Row { name: name.to_owned(), text, marks })
+        Some(StripRow { name: name.to_owned(), text, marks })
     }
 
     /// Returns a row of the upper half of single operations: the median, 99 % and 99.9 % as dots, the longest at the
     /// end of the line.
-    pub fn of_tail(name: &str, tail: &Tail) -> Row {
+    pub fn of_tail(name: &str, tail: &Tail) -> StripRow {
         let Tail { p50_ns, p99_ns, p999_ns, max_ns, .. } = *tail;
         let [p50, p99, p999, max] = [p50_ns, p99_ns, p999_ns, max_ns].map(|ns| ns.max(1) as f64);
-        Row {
+        StripRow {
             name: name.to_owned(),
             text: format!("{} / {} / {}", plain(p50), plain(p99), plain(p999)),
             marks: vec![
@@ -156,7 +156,7 @@ impl Strips {
     }
 
     /// Draws the marks of a row as SVG.
-    fn marks(&self, axis: &Axis, row: &Row) -> String {
+    fn marks(&self, axis: &Axis, row: &StripRow) -> String {
         let mut out = String::new();
         let line = |class: &str, from: f64, to: f64| {
             let (from, to) = (axis.at(from), axis.at(to));
@@ -203,13 +203,13 @@ mod tests {
     #[test]
     fn every_sample_is_a_dot() {
         let spread = Spread::of(vec![3.0, 1.0, 2.0]).unwrap();
-        let row = Row::of_spread("<a>", &spread).unwrap();
+        let row = StripRow::of_spread("<a>", &spread).unwrap();
         assert_eq!(row.text, "2.00 (1.00 to 3.00)");
         let panel = Panel { name: "walk".to_owned(), rows: vec![row] };
         let (unit, scale) = ("ns".to_owned(), PanelScale::Fitting);
         let html = Strips { unit, scale, panels: vec![panel] }.to_string();
         assert_eq!(html.matches("r=\"3.5\"").count(), 3, "{html}");
         assert!(!html.contains("<a>"), "{html}");
-        assert!(Row::of_spread("one", &Spread::of(vec![1.0]).unwrap()).is_none());
+        assert!(StripRow::of_spread("one", &Spread::of(vec![1.0]).unwrap()).is_none());
     }
 }

@@ -17,12 +17,12 @@ pub struct Table {
     /// Number of columns, from the left, that hold text; the others hold numbers.
     texts: usize,
     header: Vec<String>,
-    rows: Vec<Row>,
+    rows: Vec<TableRow>,
 }
 
 /// A row, as it is seen in the order in which rows were written.
 #[derive(Clone, Debug)]
-struct Row {
+struct TableRow {
     cells: Vec<Cell>,
     /// The group that the row belongs to, where the first of the group alone names it.
     group: Option<Cell>,
@@ -30,14 +30,14 @@ struct Row {
 
 /// Gives each row the name of its group. The terminal names a group of rows once, in its first row. A row that is
 /// sorted away from that row must still show its group, so the name is repeated, and seen only where rows are sorted.
-fn grouped(rows: Vec<Vec<Cell>>) -> Vec<Row> {
+fn grouped(rows: Vec<Vec<Cell>>) -> Vec<TableRow> {
     let mut group = None;
     let row = |cells: Vec<Cell>| {
         let is_named = cells.first().is_none_or(|cell| *cell != Cell::Text(String::new()));
         if is_named {
             group = cells.first().cloned();
         }
-        Row { group: if is_named { None } else { group.clone() }, cells }
+        TableRow { group: if is_named { None } else { group.clone() }, cells }
     };
     rows.into_iter().map(row).collect()
 }
@@ -52,7 +52,7 @@ impl Table {
         header: Vec<String>,
         rows: Vec<Vec<Cell>>,
     ) -> Table {
-        let alone = |cells| Row { cells, group: None };
+        let alone = |cells| TableRow { cells, group: None };
         let rows = if texts > 1 { grouped(rows) } else { rows.into_iter().map(alone).collect() };
         Table { title, caption, texts, header, rows }
     }
@@ -67,7 +67,7 @@ impl Table {
     }
 
     /// Returns the attributes of a cell: its class, and its key for sorting.
-    fn attributes(&self, column: usize, row: &Row) -> String {
+    fn attributes(&self, column: usize, row: &TableRow) -> String {
         let cell = &row.cells[column];
         let (text, tone) = (cell.to_string(), cell.tone().to_string());
         let mut classes = Vec::new();
@@ -92,7 +92,7 @@ impl Table {
     }
 }
 
-impl Row {
+impl TableRow {
     /// Returns the text in a column.
     fn text(&self, column: usize) -> String {
         let group = self.group.as_ref().filter(|_| column == 0);

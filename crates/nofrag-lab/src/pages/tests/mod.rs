@@ -112,7 +112,7 @@ fn every_figure_has_a_sentence_and_a_command() {
 #[test]
 fn the_verdict_follows_the_claims() {
     let mut report = report_of("mmap-live");
-    let tone = |report: &Report| page_of(std::slice::from_ref(report)).verdict.unwrap().tone;
+    let tone = |report: &Report| page_of(std::slice::from_ref(report)).headline.unwrap().tone;
     assert_eq!(tone(&report), Tone::Good);
     let judge = |kind| Oracle::judge("o", kind, "c", 2.0, Relation::Equals(1.0));
     report.oracles.push(judge(Kind::Ratio));

@@ -7,7 +7,7 @@ use nofrag_host::machine::zones::{OrderRow, TypeRow, Zone};
 
 use super::{hourly, index_check, marks, order_or_none};
 use crate::host::grid::Grid;
-use crate::host::parts::{bar, bars, cards, figure, missing_item, part, tile, verdict};
+use crate::host::parts::{bar, bars, cards, figure, headline, missing_item, part, tile};
 use crate::host::{ranking, vmalloc};
 use crate::page::curves::{Curve, Curves, Line};
 use crate::page::table::Table;
@@ -19,7 +19,7 @@ use crate::{Cell, Origin, Tone, bytes_text, cells, count, fixed};
 pub fn page(machine: &Machine, origin: &Origin) -> Page {
     let mut page = Page::new("Fragmentation of this machine's memory", origin);
     page.lead = vec![super::host(machine).join(", ")];
-    page.verdict = Some(verdict(&machine.findings));
+    page.headline = Some(headline(&machine.findings));
     page.tiles = tiles(machine);
     let mut items = vec![cards(&machine.findings)];
     items.extend(requests(machine));

@@ -3,7 +3,7 @@
 use nofrag_host::process::{Group, ProcessReport};
 
 use super::neighbours;
-use crate::host::parts::{cards, figure, known, missing_item, part, tile, tile_of, verdict};
+use crate::host::parts::{cards, figure, headline, known, missing_item, part, tile, tile_of};
 use crate::host::vmalloc::{CELLS, hole_sizes, holes};
 use crate::page::{Drawing, Item, Page, Tile, cells};
 use crate::{Origin, Tone, bytes_text};
@@ -15,7 +15,7 @@ pub fn page(report: &ProcessReport, origin: &Origin) -> Page {
     let pid = process.pid.map(|pid| pid.to_string());
     let (pid, name) = (known(pid.as_ref()), known(process.name.as_ref()));
     let mut page = Page::new(format!("Address space of process {pid} ({name})"), origin);
-    page.verdict = Some(verdict(&report.findings));
+    page.headline = Some(headline(&report.findings));
     page.tiles = tiles(report);
     let mut items = vec![cards(&report.findings), hole_map(report), hole_bars(report)];
     let groups = |what, groups: &[Group], title, caption| {

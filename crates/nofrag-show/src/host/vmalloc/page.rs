@@ -4,7 +4,7 @@ use nofrag_host::layout::HoleClass;
 use nofrag_host::vmalloc::{Lazy, RegionReport, Totals, VmallocReport};
 
 use super::{callers, host, kinds, largest};
-use crate::host::parts::{bar, bars, cards, figure, missing_item, part, tile, tile_of, verdict};
+use crate::host::parts::{bar, bars, cards, figure, headline, missing_item, part, tile, tile_of};
 use crate::page::bars::{BarPanel, Bars, Lengths};
 use crate::page::{Drawing, Item, Page, Tile, cells};
 use crate::{Origin, bytes_text, count, sentence};
@@ -14,7 +14,7 @@ use crate::{Origin, bytes_text, count, sentence};
 pub fn page(report: &VmallocReport, origin: &Origin) -> Page {
     let mut page = Page::new("The kernel's vmalloc space", origin);
     page.lead = vec![host(report)];
-    page.verdict = Some(verdict(&report.findings));
+    page.headline = Some(headline(&report.findings));
     page.tiles = tiles(report);
     let mut items = vec![cards(&report.findings)];
     items.extend(report.regions.iter().flat_map(region));
