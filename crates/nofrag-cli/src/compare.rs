@@ -63,7 +63,7 @@ pub(crate) struct Args {
     json: bool,
 
     #[command(flatten)]
-    report: report::Wanted,
+    report: report::ReportFile,
 }
 
 /// Parses a tolerance in percent, with or without its sign.

@@ -88,7 +88,7 @@ pub(crate) struct Args {
     json: bool,
 
     #[command(flatten)]
-    report: report::Wanted,
+    report: report::ReportFile,
 }
 
 /// Parses a size in percent, with or without its sign.

@@ -24,13 +24,13 @@ pub(crate) fn origin() -> Origin {
 /// Arguments of a command with a report.
 #[derive(clap::Args, Clone, Debug)]
 #[group(skip)]
-pub(crate) struct Wanted {
+pub(crate) struct ReportFile {
     /// Write the result as one HTML file too: charts and sortable tables, for any browser, without a network
     #[arg(id = "report", long = "report", value_name = "FILE.html")]
     file: Option<PathBuf>,
 }
 
-impl Wanted {
+impl ReportFile {
     /// Returns the report that was asked for, begun now; refuses a place where no file can be written, before any work
     /// is done.
     pub(crate) fn begin(&self) -> Result<Option<Pending>> {
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn a_place_where_no_file_can_be_is_refused_at_once() {
         let folder = tempfile::tempdir().unwrap();
-        let wanted = |file: PathBuf| Wanted { file: Some(file) }.begin().map(drop);
+        let wanted = |file: PathBuf| ReportFile { file: Some(file) }.begin().map(drop);
         assert!(wanted(folder.path().to_owned()).unwrap_err().to_string().contains("is a folder"));
         let nowhere = wanted(folder.path().join("no/a.html")).unwrap_err().to_string();
         assert!(nowhere.contains("create it first"), "{nowhere}");

@@ -100,7 +100,7 @@ pub(crate) struct Args {
     save: Option<PathBuf>,
 
     #[command(flatten)]
-    report: report::Wanted,
+    report: report::ReportFile,
 }
 
 impl Args {

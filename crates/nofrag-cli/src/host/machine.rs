@@ -52,7 +52,7 @@ pub(crate) struct Args {
     json: bool,
 
     #[command(flatten)]
-    report: report::Wanted,
+    report: report::ReportFile,
 }
 
 /// Reads the machine, computes the report and prints it.

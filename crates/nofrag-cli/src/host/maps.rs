@@ -67,7 +67,7 @@ pub(crate) struct Args {
     json: bool,
 
     #[command(flatten)]
-    report: report::Wanted,
+    report: report::ReportFile,
 
     /// Number of names, reasons or processes in a table
     #[arg(long, value_name = "N", default_value_t = 10)]

@@ -45,7 +45,7 @@ pub(crate) struct Args {
     json: bool,
 
     #[command(flatten)]
-    report: report::Wanted,
+    report: report::ReportFile,
 }
 
 /// Reads the pages, computes the report and prints it.

@@ -47,7 +47,7 @@ pub(crate) struct Args {
     json: bool,
 
     #[command(flatten)]
-    report: report::Wanted,
+    report: report::ReportFile,
 
     /// Number of callers in the table
     #[arg(long, value_name = "N", default_value_t = 10)]
