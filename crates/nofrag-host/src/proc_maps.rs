@@ -30,17 +30,8 @@ pub struct Parsed {
     /// Number of lines, empty ones included.
     pub lines: u32,
     pub bytes: u64,
-    pub ending: Ending,
-}
-
-/// End of the file: behind a whole line or inside a line.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Ending {
-    /// The file is empty or ends behind a line feed.
-    #[default]
-    Whole,
-    /// The file ends inside a line: the copy was cut off.
-    Cut,
+    /// True if the file ends inside a line: the copy was cut off.
+    pub cut_off: bool,
 }
 
 /// An area of a process, from one line of the file.
@@ -330,13 +321,13 @@ pub fn parse(mut input: impl BufRead) -> io::Result<Parsed> {
             return Ok(reader.parsed);
         }
         reader.parsed.bytes += read as u64;
-        reader.parsed.ending = Ending::Whole;
+        reader.parsed.cut_off = false;
         if line.last() == Some(&b'\n') {
             line.pop();
         } else if read > MAX_LINE {
             reader.parsed.bytes += input.skip_until(b'\n')? as u64;
         } else {
-            reader.parsed.ending = Ending::Cut;
+            reader.parsed.cut_off = true;
         }
         reader.line(&line);
     }

@@ -18,7 +18,7 @@ use crate::picture;
 use crate::process::printable;
 use crate::region::{self, Bounds, Facts, Region, State};
 use crate::source::{Missing, Sources};
-use crate::vmallocinfo::{self, Area, Ending, Malformed, VmallocKind};
+use crate::vmallocinfo::{self, Area, Malformed, VmallocKind};
 
 pub const SCHEMA: &str = "nofrag.host.vmalloc";
 pub const SCHEMA_VERSION: u32 = 1;
@@ -230,7 +230,7 @@ fn host(sources: &Sources, parsed: &vmallocinfo::Parsed<'_>) -> Host {
         file_bytes: sources.vmallocinfo.len(),
         lines: parsed.lines,
         malformed_lines: parsed.malformed.len(),
-        cut_off: parsed.ending == Ending::Cut,
+        cut_off: parsed.cut_off,
     }
 }
 

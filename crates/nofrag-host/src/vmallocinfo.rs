@@ -27,17 +27,8 @@ pub struct Parsed<'a> {
     pub malformed: Vec<Malformed>,
     /// Number of lines, empty ones included.
     pub lines: u32,
-    pub ending: Ending,
-}
-
-/// End of the file: behind a whole line or inside a line.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Ending {
-    /// The file is empty or ends behind a line feed.
-    #[default]
-    Whole,
-    /// The file ends inside a line: the copy was cut off.
-    Cut,
+    /// True if the file ends inside a line: the copy was cut off.
+    pub cut_off: bool,
 }
 
 /// An area of the vmalloc space, from one line of the file.
@@ -278,7 +269,7 @@ pub enum Problem {
 pub fn parse(text: &[u8]) -> Parsed<'_> {
     let mut parsed = Parsed::default();
     if text.last().is_some_and(|&last| last != b'\n') {
-        parsed.ending = Ending::Cut;
+        parsed.cut_off = true;
     }
     for line in text.split_inclusive(|&byte| byte == b'\n') {
         let number = parsed.lines.saturating_add(1);

@@ -29,7 +29,7 @@ use crate::fields::Limit;
 use crate::finding::Finding;
 use crate::layout::LayoutError;
 use crate::picture::{self, Ink, Stroke};
-use crate::proc_maps::{Access, Area, Ending, MapKind};
+use crate::proc_maps::{Access, Area, MapKind};
 use crate::source::Missing;
 use crate::source::process::{MapsFile, Sources};
 use crate::vmalloc::{MAX_MALFORMED, MalformedLine, as_hex};
@@ -247,7 +247,7 @@ fn process(sources: &Sources, window: &Window) -> Process {
         file_bytes: parsed.bytes,
         lines: parsed.lines,
         malformed_lines: parsed.malformed.len(),
-        cut_off: parsed.ending == Ending::Cut,
+        cut_off: parsed.cut_off,
         page_bytes: window.page.bytes(),
         stack_limit: sources.stack_limit,
         address_space_limit: sources.address_space_limit,

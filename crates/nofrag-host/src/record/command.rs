@@ -15,7 +15,7 @@ use signal_hook::consts::{SIGTERM, SIGXCPU};
 
 use super::CommandStdout;
 use super::error::RecordError;
-use super::signals::{Arrived, Reached, Signals};
+use super::signals::{Arrived, Signals};
 
 /// Time that a command has to end after a signal. Then the recording ends without it, or kills it if its own time limit
 /// is over.
@@ -149,7 +149,7 @@ impl Running {
         self.asked_to_end.get_or_insert(Instant::now());
         // The CPU limit is ours; the command's is another.
         let signal = if arrived.signal == SIGXCPU { SIGTERM } else { arrived.signal };
-        let signal = Signal::from_named_raw(signal).filter(|_| arrived.reached == Reached::Us);
+        let signal = Signal::from_named_raw(signal).filter(|_| !arrived.of_terminal);
         if let Some(signal) = signal {
             // The error is ignored: the command may just have ended.
             let _ = kill_process(Pid::from_child(&self.child), signal);

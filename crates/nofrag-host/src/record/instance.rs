@@ -37,13 +37,7 @@ pub(super) struct Instance {
     lock: Option<File>,
     /// The kernel frees the buffers when the last process closes this file.
     free_buffer: Option<File>,
-    state: State,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Present,
-    Removed,
+    removed: bool,
 }
 
 impl Instance {
@@ -54,7 +48,7 @@ impl Instance {
             None => make_unique(&tracefs.instances())?,
         };
         // From here on an error removes the instance again.
-        let mut instance = Instance { path, lock: None, free_buffer: None, state: State::Present };
+        let mut instance = Instance { path, lock: None, free_buffer: None, removed: false };
         let lock = File::open(&instance.path)
             .map_err(RecordError::instance(&instance.path, "cannot be opened"))?;
         let lock = instance.lock.insert(lock);
@@ -122,10 +116,10 @@ impl Instance {
     }
 
     fn take_away(&mut self) -> Result<(), RecordError> {
-        if self.state == State::Removed {
+        if self.removed {
             return Ok(());
         }
-        self.state = State::Removed;
+        self.removed = true;
         let _ = self.write("tracing_on", "0");
         let _ = self.write("events/enable", "0");
         clear_histograms(&self.path, own_process());

@@ -27,16 +27,9 @@ const NAMES: [(i32, &str); 8] = [
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Arrived {
     pub(super) signal: i32,
-    pub(super) reached: Reached,
-}
-
-/// The processes that a signal has reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reached {
-    /// Only this process: another one sent the signal, or this process ran into a limit of its own.
-    Us,
-    /// All processes of the terminal: a key was pressed there, or the terminal is gone.
-    Terminal,
+    /// True if the signal has reached all processes of the terminal: a key was pressed there, or the terminal is gone.
+    /// False if only this process has it: another one sent it, or this process ran into a limit of its own.
+    pub(super) of_terminal: bool,
 }
 
 /// Catches signals while it lives. A handler stays installed for good, but afterwards it does what the default action
@@ -65,7 +58,7 @@ impl Signals {
         let signal = last.si_signo;
         // Codes above zero are the kernel's; kill(2) and its relatives have others.
         let of_terminal = last.si_code > 0 && matches!(signal, SIGINT | SIGQUIT | SIGHUP);
-        Some(Arrived { signal, reached: if of_terminal { Reached::Terminal } else { Reached::Us } })
+        Some(Arrived { signal, of_terminal })
     }
 }
 

@@ -21,21 +21,14 @@ const OPTIONS: u16 = 0;
 /// Flag of a compressed section.
 const COMPRESSED: u16 = 1;
 
-/// The compression of the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Method {
-    None,
-    Zstd,
-}
-
 /// Reads the parts behind the size of a page of memory.
 pub(super) fn read(input: &Input, words: &mut Words<impl Read>) -> Result<Head, TraceError> {
     words.enter("the method of compression");
     let name = words.string()?;
     words.string()?;
-    let method = match name.as_str() {
-        "none" => Method::None,
-        "zstd" => Method::Zstd,
+    let packing = match name.as_str() {
+        "none" => Packing::Plain,
+        "zstd" => Packing::Zstd,
         other => {
             return Err(words.unsupported(&format!(
                 "compression with {other}; `trace-cmd convert --compression zstd` makes a file that nofrag reads"
@@ -49,10 +42,10 @@ pub(super) fn read(input: &Input, words: &mut Words<impl Read>) -> Result<Head, 
         if !seen.insert(at) {
             return Err(input.corrupt("its options lead back to where they came from"));
         }
-        let section = Section::open(input, at, OPTIONS, method, "options")?;
+        let section = Section::open(input, at, OPTIONS, packing, "options")?;
         at = options.read(section.words(input, "options")?)?;
     }
-    options.follow(input, method)
+    options.follow(input, packing)
 }
 
 /// The contents of the options, and the places of the sections.
@@ -91,10 +84,10 @@ impl Options {
     }
 
     /// Reads the sections that the options name.
-    fn follow(mut self, input: &Input, method: Method) -> Result<Head, TraceError> {
+    fn follow(mut self, input: &Input, packing: Packing) -> Result<Head, TraceError> {
         let section = |at: Option<u64>, id, part| {
             let at = at.ok_or_else(|| input.corrupt(format!("it has no section of {part}")))?;
-            Section::open(input, at, id, method, part)?.words(input, part)
+            Section::open(input, at, id, packing, part)?.words(input, part)
         };
         self.head.read_pages(&mut section(self.pages, HEADER_INFO, "headers")?)?;
         if self.ftrace.is_some() {
@@ -105,7 +98,7 @@ impl Options {
             self.head.read_names(&mut section(self.names, CMDLINES, "saved command lines")?)?;
         }
         for data in &self.buffers {
-            let buffer = read_buffer(data, input, method)?;
+            let buffer = read_buffer(data, input, packing)?;
             self.head.add(buffer, input)?;
         }
         if self.text && self.head.buffers.iter().all(|buffer| buffer.cpus.is_empty()) {
@@ -121,7 +114,7 @@ impl Options {
 }
 
 /// Reads the option of an instance, which has the places of its pages.
-fn read_buffer(data: &[u8], input: &Input, method: Method) -> Result<Buffer, TraceError> {
+fn read_buffer(data: &[u8], input: &Input, file_packing: Packing) -> Result<Buffer, TraceError> {
     let mut words = Words::new(data, input, "the option of an instance");
     let at = words.u64()?;
     let (name, clock) = (words.string()?, words.string()?);
@@ -135,7 +128,7 @@ fn read_buffer(data: &[u8], input: &Input, method: Method) -> Result<Buffer, Tra
             u16::try_from(cpu).map_err(|_| words.corrupt("the number of a CPU is too large"))?;
         cpus.push(Data { cpu, at, bytes });
     }
-    let section = Section::open(input, at, FLYRECORD, method, "the pages of an instance")?;
+    let section = Section::open(input, at, FLYRECORD, file_packing, "the pages of an instance")?;
     let packing = if section.compressed { Packing::Zstd } else { Packing::Plain };
     if packing == Packing::Zstd {
         // Not in the manual page: the size covers all of the chunks, but not their count before them.
@@ -157,7 +150,7 @@ impl Section {
         input: &Input,
         at: u64,
         id: u16,
-        method: Method,
+        file_packing: Packing,
         part: &'static str,
     ) -> Result<Section, TraceError> {
         let mut words = input.words(at, part);
@@ -170,7 +163,7 @@ impl Section {
             );
         }
         let compressed = flags & COMPRESSED != 0;
-        if compressed && method == Method::None {
+        if compressed && file_packing == Packing::Plain {
             return Err(
                 words.corrupt("the section is compressed, and the file says that nothing is")
             );
