@@ -1,8 +1,8 @@
 //! The threads of the workload, each on a CPU of its own: a writer, a reader, or one that touches huge pages.
 //!
-//! An actor moves in small steps: a piece of its own work, a request, or one step of a request's slow path. What it
-//! does takes virtual time by [`Costs`](super::costs::Costs); between two steps others may move. A request that has to
-//! wait (patch 5) puts its actor to sleep, and nobody else.
+//! An actor moves in small steps: a piece of its own work, a request, or one step of a request's slow path. Its steps
+//! take virtual time by [`Costs`](super::costs::Costs); between two steps others may move. A request that has to wait
+//! (patch 5) puts its own actor to sleep, and no other.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -17,12 +17,12 @@ use super::owner::Want;
 use super::thpfioscale::FioWorld;
 use crate::random::Random;
 
-/// What an actor is for.
+/// The work of an actor.
 #[derive(Debug)]
 pub(crate) enum Task {
     /// Creates its files, and writes a page to each in turn, as fio does by default: all stay open to the end.
     Writer { files: Range<u32>, done: u32 },
-    /// Has its files open, and reads all pages of one in random order, and of another, until it shall stop.
+    /// Has its files open, and reads all pages of one in random order, and of another, until the load is stopping.
     Reader { files: Range<u32>, opened: u32, pages: Vec<u32> },
     /// Touches units of 2 MiB.
     Huge(HugeTask),
@@ -31,15 +31,15 @@ pub(crate) enum Task {
 /// A thread of the huge-page program.
 #[derive(Debug)]
 pub(crate) struct HugeTask {
-    /// What a unit asks for.
+    /// The requests that are tried for a unit, one after the other.
     pub(crate) fault: HugeFault,
-    /// What is left to try of that for the present unit.
+    /// The remaining tries for the present unit.
     pub(crate) tries: HugeFault,
     /// Units still to be touched.
     pub(crate) units: u64,
     /// Small pages still to be faulted in for the present unit.
     pub(crate) small: u64,
-    /// Allocator work of each huge fault, and of each unit of small ones.
+    /// Allocator work of each huge fault.
     pub(crate) huge_work: Vec<Nanos>,
     pub(crate) base_work: Vec<Nanos>,
 }
@@ -47,11 +47,11 @@ pub(crate) struct HugeTask {
 /// Pages of a unit: 2 MiB.
 const UNIT_PAGES: u64 = 512;
 
-/// Whether an actor can move.
+/// An actor's readiness to move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Ready,
-    /// It waits for kswapd since then, and at most until its clock.
+    /// Waiting for kswapd since `since`, and at most until the actor's clock.
     Stalled {
         since: u64,
     },
@@ -66,24 +66,24 @@ struct Pending {
     next: Next,
 }
 
-/// A thread.
+/// A thread, with a CPU and a clock of its own.
 #[derive(Debug)]
 pub(crate) struct Actor {
     cpu: CpuId,
     pub(crate) clock: u64,
     pub(crate) state: State,
     pub(crate) task: Task,
-    /// What the present access needs first, the last one first.
+    /// Needs of the present access, the last one first.
     wants: Vec<Want>,
     pending: Option<Pending>,
-    /// What the allocator took for the present unit.
+    /// Time that the allocator took for the present unit.
     work: u64,
-    /// The waits of its requests.
+    /// Waits of its requests, in virtual time.
     pub(crate) stalls: Vec<Nanos>,
     random: Random,
 }
 
-/// Memory was needed that could not be had.
+/// The error when memory that a thread cannot do without is not to be had.
 #[derive(Clone, Debug)]
 pub(crate) struct OutOfMemory {
     pub(crate) want: Want,
@@ -105,12 +105,13 @@ impl Actor {
         }
     }
 
-    /// The clock at which it can move next.
+    /// Returns the clock at which the actor can move next; `None` when it is done.
     pub(crate) fn ready_at(&self) -> Option<u64> {
         (self.state != State::Done).then_some(self.clock)
     }
 
-    /// Moves once.
+    /// Moves the actor by one step, and takes the real time of steps in which the huge-page program asks for real
+    /// memory.
     pub(crate) fn step(&mut self, world: &mut FioWorld) -> Result<(), OutOfMemory> {
         let asks = self.pending.is_some() || !self.wants.is_empty();
         let is_timed = asks && world.owner.memory.is_some() && matches!(self.task, Task::Huge(_));
@@ -163,7 +164,7 @@ impl Actor {
         Ok(())
     }
 
-    /// Ends its wait if kswapd has come far enough by `now`.
+    /// Ends the actor's wait if kswapd has come far enough by `now`.
     pub(crate) fn wake(&mut self, world: &FioWorld, now: u64) {
         let State::Stalled { since } = self.state else { return };
         let pending = self.pending.as_ref().expect("who waits has a request");
@@ -174,7 +175,7 @@ impl Actor {
 
     fn write(&mut self, world: &mut FioWorld, page: u32) {
         if let Some(until) = world.owner.written_at(world.owner.load.dirty_limit) {
-            // Comes back for the same page.
+            // The writer comes back for the same page.
             let Task::Writer { done, .. } = &mut self.task else { unreachable!("it writes") };
             *done -= 1;
             self.clock = self.clock.max(until);
@@ -218,7 +219,7 @@ impl Actor {
         self.user_work(world, world.costs.read_page);
     }
 
-    /// The thread works for itself, sometimes faster and sometimes slower.
+    /// Advances the clock by the thread's own work: `ns`, more or less by a random share.
     fn user_work(&mut self, world: &FioWorld, ns: u64) {
         let range = ns * world.costs.jitter_percent / 100;
         self.clock += self.random.between(ns - range, ns + range);
@@ -244,7 +245,7 @@ impl Actor {
         }
     }
 
-    /// Does what the slow path asked for, and asks it again.
+    /// Does the work that the slow path asked for, and asks for the next.
     fn go_on(&mut self, world: &mut FioWorld, mut pending: Pending) -> Result<(), OutOfMemory> {
         use nofrag::page::Reclaim;
         let outcome = match &pending.next {
@@ -282,7 +283,7 @@ impl Actor {
         Ok(())
     }
 
-    /// Takes the block, and does what the thread wanted it for.
+    /// Takes the block for its purpose, and adds the time of the access that wanted it.
     fn got(&mut self, world: &mut FioWorld, want: Want, pfn: Pfn) {
         world.owner.fulfil(&mut world.pages, want, pfn);
         self.charge(world, 0);
@@ -320,7 +321,7 @@ impl Actor {
         }
     }
 
-    /// Charges what the allocator and the owner did for this thread, and `ns` more.
+    /// Charges the work of allocator and owner for this thread, and `ns` more.
     fn charge(&mut self, world: &mut FioWorld, ns: u64) {
         let spent = world.bill() + ns;
         self.work += spent;

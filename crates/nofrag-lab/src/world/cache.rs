@@ -14,14 +14,13 @@ pub(crate) const fn files_per_thread(pages: u64) -> u32 {
 
 const NONE: u32 = u32::MAX;
 
-/// What memory holds of a file.
+/// The parts of a file that are in memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct File {
-    /// Slabs, in the order of [`FilePart::ALL`].
+    /// Slabs of its objects, in the order of [`FilePart::ALL`].
     parts: [u32; FilePart::ALL.len()],
-    /// Pages in memory.
     pub(crate) cached: u8,
-    /// Who has it open; it keeps inode and radix node meanwhile.
+    /// Number of threads that have it open; inode and radix node stay meanwhile.
     pub(crate) users: u8,
 }
 
@@ -30,13 +29,13 @@ pub(crate) struct File {
 pub(crate) enum FilePart {
     Inode,
     Dentry,
-    /// Of the file system's own, as long as the inode.
+    /// An object of the file system's own, kept as long as the inode.
     Private,
-    /// For the journal, as long as the inode.
+    /// The journal's object, kept as long as the inode.
     LogItem,
-    /// As long as it is open.
+    /// Kept as long as the file is open.
     Handle,
-    /// From its second page on.
+    /// Needed from the file's second page on.
     RadixNode,
 }
 
@@ -50,7 +49,7 @@ impl FilePart {
         FilePart::RadixNode,
     ];
 
-    /// What goes with the inode.
+    /// The parts that come and go with the inode.
     pub(crate) const OF_INODE: [FilePart; 4] =
         [FilePart::Inode, FilePart::Dentry, FilePart::Private, FilePart::LogItem];
 
@@ -110,25 +109,25 @@ impl Files {
         &mut self.files[file as usize]
     }
 
-    /// Where a page is in memory.
+    /// Returns the frame of a page that is in memory.
     pub(crate) fn frame(&self, page: u32) -> Option<FrameNumber> {
         let frame = self.frames[page as usize];
         (frame != NONE).then_some(frame)
     }
 
-    /// A page comes into memory.
+    /// Notes that a page has come into memory.
     pub(crate) fn insert(&mut self, page: u32, frame: FrameNumber) {
         debug_assert_eq!(self.frames[page as usize], NONE, "a page comes in once");
         self.frames[page as usize] = frame;
         self.files[(page / FILE_PAGES) as usize].cached += 1;
     }
 
-    /// A page is now elsewhere in memory.
+    /// Notes that a page has moved to another frame.
     pub(crate) fn relocate(&mut self, page: u32, to: FrameNumber) {
         self.frames[page as usize] = to;
     }
 
-    /// A page leaves memory.
+    /// Notes that a page has left memory.
     pub(crate) fn remove(&mut self, page: u32) {
         self.frames[page as usize] = NONE;
         self.files[(page / FILE_PAGES) as usize].cached -= 1;

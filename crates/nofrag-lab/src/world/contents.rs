@@ -1,4 +1,4 @@
-//! What each frame holds, and the order in which page cache was used.
+//! The contents of each frame, and the order in which page cache was used.
 //!
 //! A page comes in as the youngest, and reclaim takes the oldest ([`Lru`]). With two lists the second read in memory
 //! makes a page the youngest again; with generations reads change nothing.
@@ -7,7 +7,7 @@ use nofrag::page::{Lru as Walked, NodeId, ReclaimRequest};
 
 use super::lru::Lru;
 
-/// A frame's number.
+/// A frame's number, from 0.
 pub(crate) type FrameNumber = u32;
 
 const KIND_SHIFT: u32 = 29;
@@ -15,14 +15,14 @@ const REFERENCED: u32 = 1 << 28;
 const DIRTY: u32 = 1 << 27;
 const VALUE: u32 = DIRTY - 1;
 
-/// What begins at a frame.
+/// The content that begins at a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holds {
-    /// Nothing of ours.
+    /// Nothing of this owner's.
     Nothing,
     /// A page of a file, by its number among all pages of files.
     Cache(u32),
-    /// A slab, by its number.
+    /// A slab, by its number among all slabs.
     Slab(u32),
     /// A short-lived unmovable block.
     Transient,
@@ -30,15 +30,15 @@ pub(crate) enum Holds {
     Process(u32),
 }
 
-/// A zone as the owner has to know it.
+/// A zone as the page cache's lists need it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LruZone {
     pub(crate) node: NodeId,
-    /// The frame behind its last one; zones follow each other from frame 0 on.
+    /// The frame behind the zone's last one; zones follow each other from frame 0 on.
     pub(crate) end: FrameNumber,
 }
 
-/// What each frame holds, and page cache by age.
+/// The contents of each frame, and page cache by age.
 #[derive(Debug)]
 pub(crate) struct Contents {
     /// By frame: [`Holds`] with the bits of page cache.
@@ -49,7 +49,7 @@ pub(crate) struct Contents {
 }
 
 impl Contents {
-    /// Nothing is held.
+    /// Creates the contents of zones in which nothing is held.
     pub(crate) fn new(zones: &[LruZone], walked: Walked) -> Contents {
         let frames = zones.last().map_or(0, |zone| zone.end as usize);
         let nodes = zones.iter().map(|zone| zone.node).collect();
@@ -60,7 +60,6 @@ impl Contents {
         }
     }
 
-    /// How many frames there are.
     #[cfg(test)]
     pub(crate) fn frame_count(&self) -> usize {
         self.words.len()
@@ -78,7 +77,7 @@ impl Contents {
         }
     }
 
-    /// States what a frame holds; page cache comes by [`add`](Self::add).
+    /// Notes what a frame holds; pages of files come by [`add`](Self::add).
     pub(crate) fn set(&mut self, frame: FrameNumber, holds: Holds) {
         let (kind, value) = match holds {
             Holds::Nothing => (0, 0),
@@ -96,19 +95,19 @@ impl Contents {
         zone.expect("the allocator hands out frames of its zones")
     }
 
-    /// A page of a file comes into memory, as the youngest of its node.
+    /// Puts a page of a file into a frame, as the youngest.
     pub(crate) fn add(&mut self, frame: FrameNumber, page: u32) {
         self.set(frame, Holds::Cache(page));
         self.lru.add(self.zone_of(frame), frame);
     }
 
-    /// A page of a file leaves memory.
+    /// Takes a page of a file out of its frame.
     pub(crate) fn remove(&mut self, frame: FrameNumber) {
         self.lru.remove(frame);
         self.set(frame, Holds::Nothing);
     }
 
-    /// A page of a file is now in another frame, with its bits, as the youngest there.
+    /// Moves a page of a file to another frame, with its bits, as the youngest there.
     pub(crate) fn relocate(&mut self, from: FrameNumber, to: FrameNumber) {
         let word = self.words[from as usize];
         self.remove(from);
@@ -116,13 +115,13 @@ impl Contents {
         self.lru.add(self.zone_of(to), to);
     }
 
-    /// The page becomes the youngest and loses its reference bit.
+    /// Makes a page the youngest and clears its reference bit.
     pub(crate) fn rotate(&mut self, frame: FrameNumber) {
         self.lru.rotate(frame);
         self.words[frame as usize] &= !REFERENCED;
     }
 
-    /// Somebody reads the page: the second time it becomes the youngest.
+    /// Notes a read of a page: the second one makes it the youngest.
     pub(crate) fn touch(&mut self, frame: FrameNumber) {
         if self.words[frame as usize] & REFERENCED != 0 {
             self.rotate(frame);
@@ -143,22 +142,22 @@ impl Contents {
         self.words[frame as usize] &= !DIRTY;
     }
 
-    /// A process takes memory: where generations age, pages of files come into a younger one from now on.
+    /// Notes that a process takes memory: where generations age, pages of files come into a younger one from now on.
     pub(crate) fn process_comes(&mut self) {
         self.lru.process_comes();
     }
 
-    /// Page cache that could serve.
+    /// Returns the number of pages of files that could serve a reclaim request.
     pub(crate) fn cached(&self, wanted: &ReclaimRequest) -> u64 {
         self.lru.len(wanted)
     }
 
-    /// The page of page cache that goes first, among those that could serve.
+    /// Returns the page of a file that goes first, among those that could serve a reclaim request.
     pub(crate) fn oldest(&self, wanted: &ReclaimRequest) -> Option<FrameNumber> {
         self.lru.oldest(wanted)
     }
 
-    /// Every frame on a list, from each zone's oldest on.
+    /// Returns every frame on a list, from each list's oldest on.
     #[cfg(test)]
     pub(crate) fn listed(&self) -> Vec<FrameNumber> {
         self.lru.listed()

@@ -8,7 +8,7 @@ use crate::declared::declared;
 
 const TEXT: &str = include_str!("costs.toml");
 
-/// What things cost in virtual nanoseconds, and what the machine around the allocator is like; `costs.toml` describes
+/// Costs of work in virtual nanoseconds, and properties of the machine around the allocator; `costs.toml` describes
 /// each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Costs {
@@ -43,14 +43,14 @@ pub(crate) struct Costs {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CostRow {
-    /// Its name in [`Costs`].
+    /// Its name in [`Costs`], or for a row of the world the one that [`of_world`] asks for.
     pub(crate) id: String,
-    /// In nanoseconds; a parameter's plain number.
+    /// Nanoseconds for a cost; a parameter's plain number otherwise.
     #[serde(alias = "ns")]
     pub(crate) value: u64,
-    /// What it is the cost of.
+    /// The work with this cost, or the quantity with this value.
     pub(crate) what: String,
-    /// Where the figure stands, or that it is an assumption.
+    /// The origin of the figure: a document, a measurement, or an assumption.
     pub(crate) source: String,
 }
 
@@ -65,17 +65,17 @@ struct Table {
 
 static TABLE: LazyLock<Table> = LazyLock::new(|| declared(TEXT));
 
-/// Every row, costs first.
+/// Returns the rows of [`Costs`], costs before parameters.
 pub(crate) fn cost_rows() -> impl Iterator<Item = &'static CostRow> {
     TABLE.cost.iter().chain(&TABLE.parameter)
 }
 
-/// What the world holds besides, and how fast guests were, in the order of the table.
+/// Returns the rows for the world's other contents and for the speed of guests, in the order of the table.
 pub(crate) fn world_rows() -> impl Iterator<Item = &'static CostRow> {
     TABLE.world.iter().chain(&TABLE.guest)
 }
 
-/// One of [`world_rows`].
+/// Returns the value of one of [`world_rows`].
 pub(crate) fn of_world(id: &str) -> u64 {
     value(world_rows(), id)
 }
@@ -85,7 +85,7 @@ fn value(mut rows: impl Iterator<Item = &'static CostRow>, id: &str) -> u64 {
 }
 
 impl Costs {
-    /// The same on a machine that is so many times slower.
+    /// Returns the costs on a machine that is `slower` times as slow; parameters stay.
     pub(crate) fn times(self, slower: u64) -> Costs {
         Costs {
             alloc: self.alloc * slower,
@@ -111,7 +111,7 @@ impl Costs {
         }
     }
 
-    /// The table that is built in.
+    /// Reads the table that is built in.
     pub(crate) fn built_in() -> Costs {
         let of = |id| value(cost_rows(), id);
         Costs {

@@ -1,7 +1,8 @@
 //! The machines in the background: kswapd and kcompactd of each node, each on a CPU of its own and in its own time.
 //!
-//! A machine with nothing to do has no clock until it is woken, at the time of who wakes it. The work of one step is
-//! done at once and paid for afterwards, so steps are small: a batch of reclaim, a pageblock of scanning.
+//! A machine with nothing to do has no clock until it is woken, at the clock of the thread or machine that wakes it.
+//! The work of one step is done at once and paid for afterwards, so steps are small: a batch of reclaim, a pageblock of
+//! scanning.
 
 use nofrag::cpu::CpuId;
 use nofrag::event::EventSink;
@@ -14,9 +15,9 @@ use super::{Owns, World};
 #[derive(Debug)]
 struct Daemon {
     cpu: CpuId,
-    /// When it moves next; `None` while it sleeps.
+    /// The time of its next step; `None` while it sleeps.
     due: Option<u64>,
-    /// The end of its last step: it cannot move before.
+    /// The end of its last step, before which it cannot move.
     busy_until: u64,
     machine: Machine,
 }
@@ -33,7 +34,7 @@ impl Daemon {
         Daemon { cpu, due: None, busy_until: 0, machine }
     }
 
-    /// Moves once.
+    /// Does one step and sets the time of the next.
     fn step<O: Owns<S>, S: EventSink>(&mut self, world: &mut World<O, S>, now: u64) {
         world.owner.turn(self.cpu, now);
         let at = Nanos(now);
@@ -55,17 +56,17 @@ impl Daemon {
     }
 }
 
-/// Those of all nodes.
+/// The background machines of all nodes.
 #[derive(Debug)]
 pub(crate) struct Daemons {
     all: Vec<Daemon>,
-    /// The first one that moves, and when.
+    /// The number of the machine that moves first, and the time.
     next: Option<(usize, u64)>,
 }
 
 impl Daemons {
-    /// Node by node the CPUs of its kswapd and its kcompactd. kcompactd looks once at `now`, to learn when it wants to
-    /// look next.
+    /// Creates the machines of each node from the CPUs of its kswapd and its kcompactd, node by node. kcompactd looks
+    /// once at `now`, to learn when it wants to look next.
     pub(crate) fn new(cpus: impl IntoIterator<Item = [CpuId; 2]>, now: u64) -> Daemons {
         let mut all = Vec::new();
         for (node, [kswapd, kcompactd]) in cpus.into_iter().enumerate() {
@@ -79,17 +80,17 @@ impl Daemons {
         daemons
     }
 
-    /// The one that moves first, by its number, and when. O(1).
+    /// Returns the number of the machine that moves first, and the time. O(1).
     pub(crate) fn next(&self) -> Option<(usize, u64)> {
         self.next
     }
 
-    /// When each moves next, in the order of their numbers.
+    /// Returns the time of each machine's next step, in the order of their numbers.
     pub(crate) fn dues(&self) -> impl Iterator<Item = Option<u64>> + '_ {
         self.all.iter().map(|daemon| daemon.due)
     }
 
-    /// Moves one; the end of its step.
+    /// Moves one machine; returns the end of its step.
     pub(crate) fn step<O: Owns<S>, S: EventSink>(
         &mut self,
         number: usize,
@@ -103,7 +104,7 @@ impl Daemons {
         end
     }
 
-    /// Somebody was woken: all look, at `now` or as soon as they can.
+    /// Makes all machines look after a wake, at `now` or as soon as they can.
     pub(crate) fn wake(&mut self, now: u64) {
         for daemon in &mut self.all {
             let now = now.max(daemon.busy_until);
@@ -112,7 +113,7 @@ impl Daemons {
         self.find_next();
     }
 
-    /// Moves all until each has passed `now`; what was counted before is billed to nobody.
+    /// Moves all machines until each has passed `now`; nobody is billed for work counted before.
     pub(crate) fn run_until<O: Owns<S>, S: EventSink>(
         &mut self,
         world: &mut World<O, S>,
@@ -128,7 +129,7 @@ impl Daemons {
         }
     }
 
-    /// Ends them, with nothing set aside any more.
+    /// Ends all machines, which release what they had set aside.
     pub(crate) fn give_up<O: Owns<S>, S: EventSink>(&mut self, world: &mut World<O, S>) {
         for daemon in self.all.drain(..) {
             match daemon.machine {

@@ -1,5 +1,5 @@
-//! What the engine's events tell: fallbacks between types, and how compaction by callers for a huge page ended, by how
-//! many pageblocks were marked when it began.
+//! Facts from the engine's events: fallbacks between types, and ends of compaction by callers for a huge page, by the
+//! share of pageblocks that were marked when it began.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -12,13 +12,13 @@ use nofrag::page::{
 };
 use nofrag::units::Order;
 
-/// The allocator of this scenario.
+/// The allocator of this workload.
 pub(crate) type Pages = PageAllocator<Heard>;
 
 /// Fallbacks between types: by kind of zone, the type that was asked for, and the order of the free block.
 pub(crate) type Fallbacks = BTreeMap<(ZoneKind, Migratetype, Order), u64>;
 
-/// What was heard of the engine; clones hear the same.
+/// A listener to the engine's events; its clones share what they hear.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Heard(Rc<RefCell<Told>>);
 
@@ -30,23 +30,23 @@ struct Told {
 }
 
 impl Heard {
-    /// A machine has these zones.
+    /// Sets the kinds of the machine's zones, in the order of their indices.
     pub(crate) fn know(&self, zones: impl Iterator<Item = ZoneKind>) {
         self.0.borrow_mut().zones = zones.collect();
     }
 
-    /// Hears of compaction from now on, with so many of all pageblocks marked.
+    /// Begins a new count of compaction, with `marked` of `blocks` pageblocks marked.
     pub(crate) fn begin(&self, marked: u64, blocks: u64) {
         let marked_percent = 100 * marked / blocks.max(1);
         self.0.borrow_mut().compactions = Compactions { marked_percent, ..Compactions::default() };
     }
 
-    /// Compaction since.
+    /// Returns the counts of compaction since [`begin`](Self::begin).
     pub(crate) fn compactions(&self) -> Compactions {
         self.0.borrow().compactions.clone()
     }
 
-    /// Fallbacks since the beginning.
+    /// Returns the fallbacks since the start of the run.
     pub(crate) fn fallbacks(&self) -> Fallbacks {
         self.0.borrow().fallbacks.clone()
     }
@@ -75,30 +75,29 @@ impl EventSink for Heard {
     }
 }
 
-/// Whether compaction was for a huge fault: nothing else that waits wants movable blocks so large.
+/// Returns true if compaction was for a huge fault: no other caller that waits wants movable blocks so large.
 fn is_huge_fault(aim: CompactionAim) -> bool {
     aim.mode != CompactionMode::Background
         && aim.order == Order::PAGEBLOCK
         && aim.migratetype == Migratetype::Movable
 }
 
-/// Quarters of the share of marked pageblocks.
+/// Number of parts into which the share of marked pageblocks is divided.
 pub(crate) const QUARTERS: usize = 4;
 
-/// Compaction by callers for huge pages while they were asked for, zone by zone, and who wiped marks.
+/// Compaction by callers for huge pages while they were asked for, zone by zone, and the wipers of marks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Compactions {
-    /// The share of marked pageblocks at first.
+    /// The share of marked pageblocks when counting began.
     pub(crate) marked_percent: u64,
     /// Runs, by the share of marked pageblocks of the zone when they began.
     pub(crate) runs: [u64; QUARTERS],
-    /// Those that gave a block.
+    /// Runs that gave a block, by the same share.
     pub(crate) gave: [u64; QUARTERS],
-    /// Runs by how they ended.
     pub(crate) ends: BTreeMap<RunEnd, u64>,
-    /// Zones that were left alone.
+    /// Zones that were left alone, by reason.
     pub(crate) spared: BTreeMap<NoRun, u64>,
-    /// Times that marks were wiped.
+    /// Wipes of marks, by the part of the engine that wiped them.
     pub(crate) wipes: BTreeMap<Wiper, u64>,
 }
 
@@ -111,7 +110,7 @@ impl Compactions {
     }
 }
 
-/// The quarter of a share; its upper bound is still in it.
+/// Returns the quarter in which a share lies; its upper bound is still in it.
 fn quarter(part: u64, whole: u64) -> usize {
     let quarters = (part * QUARTERS as u64).div_ceil(whole.max(1));
     (quarters.max(1) - 1).min(QUARTERS as u64 - 1) as usize

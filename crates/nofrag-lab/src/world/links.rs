@@ -1,4 +1,4 @@
-//! Lists through frames: each frame is on at most one list of a set, and leaves it in O(1).
+//! Linked lists of frames: each frame is on at most one list of a set, and leaves it in O(1).
 
 use super::contents::FrameNumber;
 
@@ -7,7 +7,7 @@ const NONE: FrameNumber = FrameNumber::MAX;
 /// The links of all frames for one set of lists.
 #[derive(Debug)]
 pub(crate) struct Links {
-    /// Older and younger neighbour, and the number of the list.
+    /// For each frame its older and younger neighbour, and the number of its list.
     frames: Vec<([FrameNumber; 2], u16)>,
     lists: Vec<List>,
 }
@@ -19,35 +19,35 @@ struct List {
     len: u64,
 }
 
-/// On no list.
+/// The list number of a frame that is on no list.
 const NOWHERE: u16 = u16::MAX;
 
 impl Links {
-    /// For so many frames and lists, all empty.
+    /// Creates `lists` empty lists for `frames` frames.
     pub(crate) fn new(frames: usize, lists: usize) -> Links {
         assert!(lists < usize::from(NOWHERE), "a list is numbered by two bytes");
         let empty = List { oldest: NONE, youngest: NONE, len: 0 };
         Links { frames: vec![([NONE; 2], NOWHERE); frames], lists: vec![empty; lists] }
     }
 
-    /// The frame that has been on a list for longest.
+    /// Returns the frame that has been on a list for longest.
     pub(crate) fn oldest(&self, list: usize) -> Option<FrameNumber> {
         let oldest = self.lists[list].oldest;
         (oldest != NONE).then_some(oldest)
     }
 
-    /// How many frames are on a list.
+    /// Returns the number of frames on a list.
     pub(crate) fn len(&self, list: usize) -> u64 {
         self.lists[list].len
     }
 
-    /// The list that a frame is on.
+    /// Returns the list that a frame is on.
     pub(crate) fn list_of(&self, frame: FrameNumber) -> Option<usize> {
         let list = self.frames[frame as usize].1;
         (list != NOWHERE).then_some(usize::from(list))
     }
 
-    /// Puts a frame that is on no list behind all others of one.
+    /// Appends a frame that is on no list to one, as its youngest.
     pub(crate) fn push(&mut self, list: usize, frame: FrameNumber) {
         debug_assert_eq!(self.frames[frame as usize].1, NOWHERE, "a frame is on one list");
         let before = self.lists[list].youngest;
@@ -60,7 +60,7 @@ impl Links {
         self.lists[list].len += 1;
     }
 
-    /// Takes a frame off its list, if it is on one; says which.
+    /// Takes a frame off its list; returns the list, or `None` if the frame was on none.
     pub(crate) fn remove(&mut self, frame: FrameNumber) -> Option<usize> {
         let ([older, younger], list) = self.frames[frame as usize];
         if list == NOWHERE {
@@ -84,7 +84,7 @@ impl Links {
         Some(usize::from(list))
     }
 
-    /// The frames of a list, the oldest first.
+    /// Returns the frames of a list, the oldest first.
     #[cfg(test)]
     pub(crate) fn frames(&self, list: usize) -> Vec<FrameNumber> {
         let after = |frame: &FrameNumber| {
@@ -94,7 +94,7 @@ impl Links {
         std::iter::successors(self.oldest(list), after).collect()
     }
 
-    /// Puts another frame in the place of one.
+    /// Puts frame `to`, which is on no list, in the place of `from`.
     pub(crate) fn replace(&mut self, from: FrameNumber, to: FrameNumber) {
         let entry @ ([older, younger], list) = self.frames[from as usize];
         if list == NOWHERE {

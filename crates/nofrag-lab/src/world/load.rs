@@ -1,21 +1,20 @@
-//! What runs besides the page cache, and how reclaim treats it.
+//! Load beside the page cache, and the way in which reclaim treats it.
 
 use super::costs::Costs;
 use super::slab::SlabKind;
 
-/// The memory for which loads are stated.
+/// Size of the memory for which loads are stated.
 pub(crate) const STATED_FOR_GIB: u64 = 4;
 
-/// What runs besides the page cache, and how reclaim treats it (docs/sources/pages.md#count-model-load).
+/// The load beside the page cache, and the way in which reclaim treats it (docs/sources/pages.md#count-model-load).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Mix {
-    /// Its name in tables.
     pub(crate) name: &'static str,
     /// The share of memory in DMA32, in 1/1000.
     pub(crate) dma32: u64,
-    /// Per so many reclaimed pages the shrinker runs.
+    /// The shrinker runs once for this number of reclaimed pages.
     pub(crate) burst: u64,
-    /// How many transient unmovable blocks are live.
+    /// The most transient unmovable blocks that are live.
     pub(crate) transients: usize,
     /// The chance of a transient per page-cache miss, in 1/1000.
     pub(crate) transient_chance: u64,
@@ -28,7 +27,7 @@ pub(crate) struct Mix {
 }
 
 impl Mix {
-    /// The mix for `pages` of memory.
+    /// Returns the mix for `pages` of memory.
     pub(crate) fn scaled(self, pages: u64) -> Mix {
         let stated = STATED_FOR_GIB << 18;
         let scale = |count: u64| (count * pages / stated).max(1);
@@ -41,20 +40,20 @@ impl Mix {
     }
 }
 
-/// The load under way.
+/// The load under way, with its state.
 #[derive(Clone, Debug)]
 pub(crate) struct Load {
     pub(crate) mix: Mix,
     /// Pages that may be dirty before writers wait.
     pub(crate) dirty_limit: u64,
-    /// Pages of files that came from disk.
+    /// Pages of files that came from disk so far.
     pub(crate) read: u64,
-    /// Whether readers shall end.
+    /// True when readers are to end.
     pub(crate) stopping: bool,
 }
 
 impl Load {
-    /// Nothing has been read yet, in memory of `pages`.
+    /// Creates the load for memory of `pages`, before anything is read.
     pub(crate) fn new(mix: Mix, pages: u64, costs: &Costs) -> Load {
         let dirty_limit = pages * costs.dirty_percent / 100;
         Load { mix, dirty_limit, read: 0, stopping: false }

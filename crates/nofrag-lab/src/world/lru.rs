@@ -1,11 +1,11 @@
-//! Page cache by how long ago it was used: the order in which reclaim takes it.
+//! Page cache by the time of its last use: the order in which reclaim takes it.
 //!
 //! Each zone has a list for each generation, and each page on one has a serial number. So the oldest of a node is the
-//! oldest of its zones' lists, and a demand for low zones alone does not wade through the pages of high ones. All is
-//! O(1) for each page, and O(zones) to find the oldest.
+//! oldest of its zones' lists, and a demand for low zones alone does not wade through the pages of high ones. Every
+//! operation is O(1) for each page, and O(zones) to find the oldest.
 //!
 //! With two lists a node has one order of ages. With generations the highest zone of a generation goes first (see
-//! [`Walked`]). Guests of 6.12 and 7.2 say so by the pages they hand out by zone (`data/guests-2018`): while files are
+//! [`Walked`]). Guests of 6.12 and 7.2 show it by the pages they hand out by zone (`data/guests-2018`): while files are
 //! written and read, memory below 4 GiB is filled once and never taken back. When a process then takes memory, 7.2 uses
 //! it up, 6.12 does not.
 
@@ -19,63 +19,62 @@ const OLDEST: usize = 0;
 const YOUNGER: usize = 1;
 const GENERATIONS: usize = 2;
 
-/// The pages that can be taken back, by age.
+/// The pages that reclaim can take, by age.
 #[derive(Debug)]
 pub(crate) struct Lru {
     links: Links,
-    /// When a frame was put on its list.
+    /// Serial number of each frame, set when it was put on its list.
     serials: Vec<u32>,
     next_serial: u32,
-    /// The node of each zone.
     nodes: Vec<NodeId>,
     walked: Walked,
-    /// The generation that pages come into.
+    /// The generation of new pages.
     coming: usize,
 }
 
 impl Lru {
-    /// For so many frames of zones, of which each lies in one of `nodes`; all lists are empty.
+    /// Creates empty lists for `frames` frames of zones, of which each lies in one of `nodes`.
     pub(crate) fn new(frames: usize, nodes: Vec<NodeId>, walked: Walked) -> Lru {
         let links = Links::new(frames, nodes.len() * GENERATIONS);
         Lru { links, serials: vec![0; frames], next_serial: 0, nodes, walked, coming: OLDEST }
     }
 
-    /// Puts a frame of a zone (by its place among all) that is on no list on one as the youngest.
+    /// Appends a frame that is on no list to that of a zone (by its place among all), as the youngest.
     pub(crate) fn add(&mut self, zone: usize, frame: FrameNumber) {
         self.push(zone * GENERATIONS + self.coming, frame);
     }
 
-    /// Takes a frame off its list; whether it was on one.
+    /// Takes a frame off its list; returns true if it was on one.
     pub(crate) fn remove(&mut self, frame: FrameNumber) -> bool {
         self.links.remove(frame).is_some()
     }
 
-    /// The frame becomes the youngest of its list, if it is on one.
+    /// Makes a frame the youngest of its list, if it is on one.
     pub(crate) fn rotate(&mut self, frame: FrameNumber) {
         if let Some(list) = self.links.remove(frame) {
             self.push(list, frame);
         }
     }
 
-    /// Whether a frame is on a list.
+    /// Returns true if a frame is on a list.
     pub(crate) fn has(&self, frame: FrameNumber) -> bool {
         self.links.list_of(frame).is_some()
     }
 
-    /// A process takes memory: where generations age, pages come into a younger one from now on.
+    /// Notes that a process takes memory: where generations age, pages come into a younger one from now on.
     pub(crate) fn process_comes(&mut self) {
         if self.walked == Walked::AgedGenerations {
             self.coming = YOUNGER;
         }
     }
 
-    /// Pages that could serve, in blocks.
+    /// Returns the number of blocks on the lists that could serve a reclaim request.
     pub(crate) fn len(&self, wanted: &ReclaimRequest) -> u64 {
         let of = |generation| self.lists(generation, wanted).map(|list| self.links.len(list));
         of(OLDEST).sum::<u64>() + of(YOUNGER).sum::<u64>()
     }
 
-    /// The page that goes first, among those that could serve.
+    /// Returns the page that goes first, among those that could serve a reclaim request.
     pub(crate) fn oldest(&self, wanted: &ReclaimRequest) -> Option<FrameNumber> {
         let oldest_of =
             |generation| self.lists(generation, wanted).filter_map(|list| self.links.oldest(list));
@@ -105,7 +104,7 @@ impl Lru {
         self.next_serial = self.next_serial.wrapping_add(1);
     }
 
-    /// Every frame on a list, from each list's oldest on.
+    /// Returns every frame on a list, from each list's oldest on.
     #[cfg(test)]
     pub(crate) fn listed(&self) -> Vec<FrameNumber> {
         (0..self.nodes.len() * GENERATIONS).flat_map(|list| self.links.frames(list)).collect()

@@ -1,13 +1,14 @@
-//! The world around the allocator: who owns pages and takes them back, who runs when, and what that costs.
+//! The world around the allocator: owners of pages, reclaim, the order in which threads run, and costs in virtual time.
 //!
-//! [`World`] is an allocator with somebody who owns its pages. [`daemons`] (kswapd and kcompactd of each node) move in
-//! its time, [`reclaim`] takes pages back in the order of [`lru`], and [`costs`] is the one table of what is assumed.
+//! [`World`] is an allocator together with the owner of its pages. [`daemons`] (kswapd and kcompactd of each node) move
+//! in its time, [`reclaim`] takes pages back in the order of [`lru`], and [`costs`] is the one table of assumptions.
 //! Two users drive it: a workload of our own, and the replay of a recording, whose owner knows pages by their traced
 //! frames and whose clock is the recording's.
 //!
-//! The workload of 2018 in phases is [`thpfioscale`], given a [`setup`]. [`actor`] and [`schedule`]: which thread runs
-//! where and when. [`owner`], [`cache`], [`contents`] and [`slab`]: who holds pages. [`load`]: what runs besides.
-//! [`heard`]: how compaction ended, from the engine's events. [`real`]: real memory behind the frames.
+//! The workload of 2018 in phases is [`thpfioscale`], given a [`setup`]. [`actor`] and [`schedule`]: threads, their
+//! CPUs, and the order in which they move. [`owner`], [`cache`], [`contents`] and [`slab`]: holders of pages. [`load`]:
+//! load beside the page cache. [`heard`]: ends of compaction, from the engine's events. [`real`]: real memory behind
+//! the frames.
 
 pub(crate) mod actor;
 pub(crate) mod cache;
@@ -35,21 +36,21 @@ use nofrag::page::{Migrate, PageAllocator, PageCounters, Reclaim};
 
 use self::costs::Costs;
 
-/// Owns the pages that the allocator has handed out.
+/// An owner of the pages that the allocator has handed out.
 pub(crate) trait Owns<S: EventSink>: Reclaim<S> + Migrate {
-    /// From now on `cpu` works, whose lists get what is freed, and it is `now` there.
+    /// Makes `cpu`, whose lists get freed pages, the CPU that works from now on; its clock stands at `now`.
     fn turn(&mut self, cpu: CpuId, now: u64);
 
-    /// Virtual time that reclaim and moves took since the last call.
+    /// Returns the virtual time that reclaim and moves took since the last call.
     fn take_spent(&mut self) -> u64;
 
-    /// How long so much work of a background machine takes, as others may have its CPU.
+    /// Returns the time in which a background machine does `work`, since others may have its CPU.
     fn elapses(&mut self, work: u64) -> u64 {
         work
     }
 }
 
-/// An allocator and who owns its pages.
+/// An allocator and the owner of its pages.
 #[derive(Debug)]
 pub(crate) struct World<O, S: EventSink> {
     pub(crate) pages: PageAllocator<S>,
@@ -59,7 +60,7 @@ pub(crate) struct World<O, S: EventSink> {
     woken: Wakes,
 }
 
-/// What the engine counts and virtual time is charged for.
+/// Counters of the engine that virtual time is charged for.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counted {
     list_visits: u64,
@@ -75,7 +76,7 @@ impl Counted {
     }
 }
 
-/// How often background machines were woken.
+/// Wakes of background machines, as the engine counts them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Wakes {
     kswapd: u64,
@@ -83,7 +84,7 @@ struct Wakes {
 }
 
 impl<O: Owns<S>, S: EventSink> World<O, S> {
-    /// Whatever is counted before now is billed to nobody.
+    /// Creates a world in which nothing that was counted before is billed.
     pub(crate) fn new(pages: PageAllocator<S>, owner: O, costs: Costs) -> World<O, S> {
         let billed = Counted::of(pages.counters());
         let mut world = World { pages, owner, costs, billed, woken: Wakes::default() };
@@ -91,7 +92,7 @@ impl<O: Owns<S>, S: EventSink> World<O, S> {
         world
     }
 
-    /// Virtual time that the owner and the engine's lists and scanners took since the last call.
+    /// Returns the virtual time that the owner and the engine's lists and scanners took since the last call.
     pub(crate) fn bill(&mut self) -> u64 {
         let now = Counted::of(self.pages.counters());
         let before = std::mem::replace(&mut self.billed, now);
@@ -105,17 +106,17 @@ impl<O: Owns<S>, S: EventSink> World<O, S> {
         Wakes { kswapd: counters.kswapd_wakes, kcompactd: counters.kcompactd_wakes }
     }
 
-    /// Whether a background machine was woken that has not been told.
+    /// Returns true if a background machine was woken since the last [`told`](Self::told).
     pub(crate) fn has_woken(&self) -> bool {
         self.wakes() != self.woken
     }
 
-    /// The background machines have been told.
+    /// Notes that the background machines know of all wakes so far.
     pub(crate) fn told(&mut self) {
         self.woken = self.wakes();
     }
 
-    /// Boost of all zones, in pages.
+    /// Returns the boost of all zones, in pages.
     pub(crate) fn boost(&self) -> u64 {
         self.pages.zones().map(|zone| zone.boost.0).sum()
     }

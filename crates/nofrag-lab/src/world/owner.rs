@@ -1,13 +1,13 @@
-//! Who owns the pages: page cache, slab caches, a stream of short-lived blocks, and the memory of processes. It takes
-//! pages back ([`Reclaim`]) and lets them be moved ([`Migrate`]) when the allocator asks.
+//! Owners of pages: page cache, slab caches, a stream of short-lived blocks, and processes. They give pages back
+//! ([`Reclaim`]) and let them be moved ([`Migrate`]) when the allocator asks.
 //!
-//! What can go: pages of files, and inodes of files without pages that nobody has open, with what belongs to them.
-//! Short-lived blocks go by themselves alone, and process memory not at all, as the machine has no swap. What can move:
-//! pages of files, dirty or not (XFS has an operation for it), and small pages of processes.
+//! Reclaim can take pages of files, and inodes of files without pages that nobody has open, with the objects that
+//! belong to them. Short-lived blocks go only by themselves, and process memory not at all, as the machine has no swap.
+//! Compaction can move pages of files, dirty or not (XFS has an operation for it), and small pages of processes.
 //!
 //! A page just written is dirty until the disk has written it, one after the other in the order of writing. Reclaim
-//! that may not write passes dirty pages by; else it writes them at the disk's cost. As writers wait for the disk at
-//! 20 % of memory, and the LRU list is in the same order, dirty pages are seldom at its end.
+//! that may not write passes dirty pages by; else it writes them at the disk's cost. As writers wait for the disk at 20
+//! % of memory, and the LRU list is in the same order, dirty pages are seldom at its end.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -29,24 +29,22 @@ use super::reclaim::{TakesBack, reclaim};
 use super::slab::{SlabId, SlabKind, Slabs};
 use crate::random::Random;
 
-/// Something that a user needs memory for.
+/// A need for memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Want {
     /// A slab object for a file.
     Part(u32, FilePart),
-    /// A block that the kernel holds from the beginning on.
+    /// A block that the kernel holds from the start on.
     Boot(Order, Migratetype),
-    /// What the kernel keeps of pages that are being written to disk.
+    /// The block in which the kernel keeps track of pages that are being written to disk.
     Writeback,
     /// A directory entry without a file.
     SpareDentry,
-    /// A page of a file.
+    /// A page of a file, by its number among all pages of files.
     Page(u32),
-    /// A short-lived block.
     Transient(Order),
     /// A small page of a process.
     Base,
-    /// A huge page of a process.
     Huge(PageRequest),
 }
 
@@ -64,7 +62,8 @@ impl Want {
 ///
 /// Always true:
 /// 1. A page of a file in memory is in one frame, which holds that page, is on one LRU list once, and may be moved.
-/// 2. A file with pages in memory has an inode and what belongs to it, and one with several pages a radix node.
+/// 2. A file with pages in memory has an inode and the objects that go with it, and one with several pages a radix
+///    node.
 /// 3. A file with an inode is on the list of inodes once.
 #[derive(Debug)]
 pub(crate) struct Owner {
@@ -78,30 +77,29 @@ pub(crate) struct Owner {
     most_transients: usize,
     writeback: VecDeque<FrameNumber>,
     most_writeback: usize,
-    /// Heads of the pages of processes.
+    /// First frame of each block of a process, by its place.
     process: Vec<FrameNumber>,
     disk: Disk,
     burst: u64,
     /// Pages reclaimed since the shrinker ran.
     owed: u64,
-    /// Which LRU there is.
     walked: Walked,
     random: Random,
     costs: Costs,
-    /// Who works now; its lists get what is freed.
+    /// The CPU that works now; its lists get freed pages.
     cpu: CpuId,
-    /// Virtual time spent since it was last asked for.
+    /// Virtual time spent since the last call of [`take_spent`](Owns::take_spent).
     spent: u64,
-    /// What stands behind the frames, if anything does.
+    /// Real memory behind the frames; `None` in a simulated run.
     pub(crate) memory: Option<RealMemory>,
     pub(crate) load: Load,
 }
 
-/// What waits to be written.
+/// The queue of pages that wait to be written to disk.
 #[derive(Debug)]
 struct Disk {
     dirty: VecDeque<u32>,
-    /// When the first of them is done; when the last one was, if there are none.
+    /// The time at which the first of them is written; when none waits, that of the last one.
     done: u64,
 }
 
@@ -140,14 +138,14 @@ impl Owner {
         }
     }
 
-    /// When no more than `limit` pages will be dirty, if that is not so now.
+    /// Returns the time at which no more than `limit` pages will be dirty; `None` if that is so now.
     pub(crate) fn written_at(&self, limit: u64) -> Option<u64> {
         let dirty = self.disk.dirty.len() as u64;
         let more = dirty.checked_sub(limit + 1)?;
         Some(self.disk.done + more * self.costs.disk_write)
     }
 
-    /// Somebody opens a file: what that needs first, the last one first.
+    /// Opens a file for one more thread; adds the objects that it lacks to `wants`, the last one needed first.
     pub(crate) fn open(&mut self, number: u32, wants: &mut Vec<Want>) {
         let file = self.files.file_mut(number);
         file.users += 1;
@@ -158,7 +156,7 @@ impl Owner {
         wants[first..].reverse();
     }
 
-    /// Somebody has finished with files.
+    /// Closes files for one thread.
     pub(crate) fn close(&mut self, pages: &mut Pages, files: Range<u32>) {
         for number in files {
             let file = self.files.file_mut(number);
@@ -171,11 +169,12 @@ impl Owner {
         }
     }
 
-    /// What an access to a page of a file needs first; nothing if the page is in memory. The last one is needed first.
+    /// Adds to `wants` all that an access to a page of a file needs, the last one needed first; nothing if the page is
+    /// in memory.
     pub(crate) fn wants(&mut self, page: u32, random: &mut Random, wants: &mut Vec<Want>) {
         let file = page / FILE_PAGES;
         if let Some(frame) = self.files.frame(page) {
-            // A read alone brings a page into no younger generation.
+            // A read alone never brings a page into a younger generation.
             if self.walked == Walked::TwoLists {
                 self.contents.touch(frame);
             }
@@ -193,13 +192,13 @@ impl Owner {
             wants.push(Want::SpareDentry);
         }
         wants.push(Want::Page(page));
-        // The first page is found without a node.
+        // The first page of a file is found without a node.
         if !page.is_multiple_of(FILE_PAGES) && !self.files.file(file).has(FilePart::RadixNode) {
             wants.push(Want::Part(file, FilePart::RadixNode));
         }
     }
 
-    /// Serves what needs no pages.
+    /// Serves a want from a slab with room; returns false if it needs pages.
     pub(crate) fn at_hand(&mut self, want: Want) -> bool {
         let Some(slab) = want.slab().and_then(|kind| self.slabs.take(kind)) else { return false };
         self.spent += self.costs.object;
@@ -207,7 +206,7 @@ impl Owner {
         true
     }
 
-    /// What to ask the allocator for.
+    /// Returns the request to the allocator for a want.
     pub(crate) fn request(&self, want: Want) -> PageRequest {
         if let Some(kind) = want.slab() {
             return PageRequest::new(self.slabs.order(kind), kind.migratetype());
@@ -222,7 +221,7 @@ impl Owner {
         }
     }
 
-    /// Takes the block that was asked for.
+    /// Takes the block that was handed out for a want.
     pub(crate) fn fulfil(&mut self, pages: &mut Pages, want: Want, pfn: Pfn) {
         let frame = pfn.0 as FrameNumber;
         debug_assert_eq!(self.contents.holds(frame), Holds::Nothing, "the frame was free");
@@ -284,7 +283,7 @@ impl Owner {
         }
     }
 
-    /// A page in memory was written to.
+    /// Marks a page in memory dirty, as it was written to at `now`.
     pub(crate) fn dirty(&mut self, page: u32, now: u64) {
         let frame = self.files.frame(page).expect("a page is in memory while it is written to");
         if self.contents.is_dirty(frame) {
@@ -297,7 +296,7 @@ impl Owner {
         self.disk.dirty.push_back(page);
     }
 
-    /// Processes end: their memory is given back.
+    /// Frees the memory of all processes.
     pub(crate) fn end_processes(&mut self, pages: &mut Pages) {
         if let Some(memory) = &mut self.memory {
             memory.end_of_process(&self.process);
@@ -307,7 +306,8 @@ impl Owner {
         }
     }
 
-    /// The oldest of what pages under writeback hold is given back, but for some that hold on to a little of it.
+    /// Frees the oldest blocks of pages under writeback, except for a few that stay on because a little of them is
+    /// still in use.
     fn end_writeback(&mut self, pages: &mut Pages, blocks: usize) {
         for _ in 0..blocks {
             let Some(oldest) = self.writeback.pop_front() else { return };
@@ -319,12 +319,12 @@ impl Owner {
         }
     }
 
-    /// All is written.
+    /// Frees the blocks of pages under writeback when everything is written, except for a few that stay on.
     pub(crate) fn synced(&mut self, pages: &mut Pages) {
         self.end_writeback(pages, self.writeback.len());
     }
 
-    /// The last short-lived blocks are given back.
+    /// Frees the last short-lived blocks.
     pub(crate) fn end_transients(&mut self, pages: &mut Pages) {
         let writeback = std::mem::take(&mut self.writeback);
         for frame in writeback.into_iter().chain(std::mem::take(&mut self.transients)) {
@@ -332,7 +332,7 @@ impl Owner {
         }
     }
 
-    /// Every file is deleted, and what the caches held besides is dropped.
+    /// Deletes every file, and drops the spare objects of slab caches.
     pub(crate) fn delete_files(&mut self, pages: &mut Pages) {
         for page in 0..self.files.len() * FILE_PAGES {
             if let Some(frame) = self.files.frame(page) {
@@ -370,7 +370,7 @@ impl Owner {
         pages.free(self.cpu, Pfn(u64::from(frame))).expect("the owner frees what it was given");
     }
 
-    /// Gives an object back. Pages that were freed.
+    /// Gives an object back to its slab; returns the number of pages that this freed.
     fn give_back(&mut self, pages: &mut Pages, object: SlabId) -> u64 {
         self.spent += self.costs.object;
         let Some((frame, order)) = self.slabs.give_back(object) else { return 0 };
@@ -396,13 +396,15 @@ impl Owner {
         }
     }
 
-    /// Frees the inode and the directory entry of a file that is off the list of inodes. Pages that were freed.
+    /// Frees the inode of a file that is off the list of inodes, and the objects that go with it; returns the number of
+    /// pages that this freed.
     fn drop_inode(&mut self, pages: &mut Pages, number: u32) -> u64 {
         let objects = FilePart::OF_INODE.map(|part| self.files.file_mut(number).take(part));
         objects.into_iter().flatten().map(|object| self.give_back(pages, object)).sum()
     }
 
-    /// Looks at some inodes and directory entries at random, and frees those that nobody needs. Pages that were freed.
+    /// Looks at some inodes and directory entries at random, and frees those that nobody needs; returns the number of
+    /// pages that this freed.
     fn shrink_inodes(&mut self, pages: &mut Pages) -> u64 {
         let mut freed = 0;
         for _ in 0..(self.burst / 3).max(1) {
@@ -513,10 +515,10 @@ impl Migrate for Owner {
     }
 }
 
-/// The slabs of what is kept of pages under writeback: kernels' workers take such blocks.
+/// The order of the blocks in which the kernel keeps track of pages under writeback: kernels' workers take such blocks.
 const WRITEBACK_ORDER: Order = Order::COSTLY;
 
-/// Five of eight short-lived blocks are single pages; orders 1 to 3 share the rest.
+/// Draws the order of a short-lived block: five of eight are single pages; orders 1 to 3 share the rest.
 fn transient_order(random: &mut Random) -> Order {
     let order = [0, 0, 0, 0, 0, 1, 2, 3][random.index(8)];
     Order::new(order).expect("it is below 10")
@@ -532,7 +534,7 @@ impl Owner {
         self.inodes.len()
     }
 
-    /// Blocks that pages under writeback hold.
+    /// Returns the number of blocks that pages under writeback hold.
     pub(crate) fn writeback(&self) -> usize {
         self.writeback.len()
     }

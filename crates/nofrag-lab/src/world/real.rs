@@ -1,11 +1,11 @@
 //! Real memory behind the frames of a run, for `--real`.
 //!
-//! The allocator hands out frames by number, and so does it here: nothing that it is asked or answers changes. What
-//! changes is that every owner of frames does what it does with memory. Writers and readers write and read whole pages
-//! of files, a moved page is copied, blocks of slabs and short-lived blocks are written by who gets them; and all is
-//! read again before it is given up, so that a frame with two owners, or a page that was moved without its contents,
-//! is found. A unit that the huge-page program touches is mapped in a window, zeroed and written for real, and its
-//! clock runs while the allocator works for it: also while reclaim and compaction do, with what they copy.
+//! The allocator hands out frames by number, and does so here too: neither requests nor answers change. The owners of
+//! frames now use their memory. Writers and readers write and read whole pages of files, a moved page is copied, blocks
+//! of slabs and short-lived blocks are written by the owner that gets them; and all is read again before it is given
+//! up, so that a frame with two owners, or a page that was moved without its contents, is found. A unit that the
+//! huge-page program touches is mapped in a window, zeroed and written for real, and its clock runs while the allocator
+//! works for it: also while reclaim and compaction do, with the pages that they copy.
 //!
 //! One unit is in the window at a time; when it is done, and its time is taken, the window is cleared. Its frames stay
 //! taken. If all stayed mapped, each scattered frame would cost an area of the kernel, which allows a process 65,530.
@@ -19,7 +19,7 @@ use nofrag_backing::measure::machine::{MachineMemory, UNIT_PAGES};
 use super::contents::FrameNumber;
 use crate::stats::{Latencies, Tail};
 
-/// Which kind of owner wrote a page: the high byte of its stamp.
+/// The kind of owner that wrote a page: the high byte of its stamp.
 #[derive(Clone, Copy)]
 enum Owned {
     /// A page of a file, by its number.
@@ -41,7 +41,7 @@ fn process_stamp(place: u32, page: usize) -> u64 {
     Owned::Process.stamp(u64::from(place) * UNIT_PAGES as u64 + page as u64)
 }
 
-/// The times of units that came about one way.
+/// The times of units that were served in one way, with a huge page or with single ones.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UnitTimes {
     latencies: Latencies,
@@ -56,14 +56,14 @@ impl UnitTimes {
         self.units += 1;
     }
 
-    /// Adds those of another run.
+    /// Adds the times of another run.
     pub(crate) fn merge(&mut self, other: &UnitTimes) {
         self.latencies.merge(&other.latencies);
         self.sum += other.sum;
         self.units += other.units;
     }
 
-    /// The mean of all units; `None` without any.
+    /// Returns the mean of all units in microseconds; `None` without any.
     pub(crate) fn mean_us(&self) -> Option<f64> {
         (self.units > 0).then(|| self.sum.as_secs_f64() * 1e6 / f64::from(self.units))
     }
@@ -73,30 +73,28 @@ impl UnitTimes {
     }
 }
 
-/// What was done with memory in a run.
+/// The use of real memory in a run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RealResult {
     /// Units that got a huge page.
     pub(crate) huge: UnitTimes,
-    /// Units that consist of single pages.
     pub(crate) base: UnitTimes,
     /// Pages written into the page cache.
     pub(crate) written: u64,
-    /// Pages and blocks read and found as they were written.
+    /// Pages and blocks that were read and found as they were written.
     pub(crate) verified: u64,
-    /// And found otherwise.
+    /// Pages and blocks that were read and found otherwise.
     pub(crate) lost: u64,
-    /// Pages that were moved.
     pub(crate) moved: u64,
 }
 
-/// The memory of a run, and what is being measured.
+/// The memory of a run, and the measurements under way.
 #[derive(Debug)]
 pub(crate) struct RealMemory {
     frames: MachineMemory,
-    /// Blocks that do not move, with their pages.
+    /// Number of pages of each block that does not move, by its first frame.
     blocks: HashMap<FrameNumber, u64>,
-    /// Pages of each place in the process.
+    /// Number of pages of each place in the process.
     places: Vec<usize>,
     unit: Unit,
     result: RealResult,
@@ -108,7 +106,7 @@ pub(crate) struct RealMemory {
 struct Unit {
     took: Duration,
     mapped: usize,
-    /// The place in the process of what is mapped first; the others follow it.
+    /// The place in the process of the pages that are mapped first; the others follow it.
     place: u32,
 }
 
@@ -124,7 +122,7 @@ impl RealMemory {
         }
     }
 
-    /// The memory back, and what was found.
+    /// Returns the memory and the measurements.
     ///
     /// # Errors
     /// The first system call that failed.
@@ -132,18 +130,18 @@ impl RealMemory {
         self.trouble.map_or(Ok((self.frames, self.result)), Err)
     }
 
-    /// A page of a file comes into memory.
+    /// Writes a page of a file that comes into memory.
     pub(crate) fn write_page(&mut self, frame: FrameNumber, page: u32) {
         self.frames.fill(u64::from(frame), Owned::File.stamp(u64::from(page)));
         self.result.written += 1;
     }
 
-    /// Somebody reads a page of a file, or it leaves memory.
+    /// Verifies a page of a file, as a thread reads it or as it leaves memory.
     pub(crate) fn read_page(&mut self, frame: FrameNumber, page: u32) {
         self.verify(u64::from(frame), Owned::File.stamp(u64::from(page)));
     }
 
-    /// A block that does not move is handed out.
+    /// Writes a block that does not move and is handed out.
     pub(crate) fn take_block(&mut self, frame: FrameNumber, pages: u64) {
         for page in u64::from(frame)..u64::from(frame) + pages {
             self.frames.fill(page, Owned::Block.stamp(page));
@@ -153,7 +151,7 @@ impl RealMemory {
         }
     }
 
-    /// Something is given back; a block that does not move is read first.
+    /// Verifies a block that does not move before it is given back; other frames are left unread.
     pub(crate) fn give_back(&mut self, frame: FrameNumber) {
         let pages = self.blocks.remove(&frame).unwrap_or(0);
         for page in u64::from(frame)..u64::from(frame) + pages {
@@ -161,7 +159,7 @@ impl RealMemory {
         }
     }
 
-    /// A page moves; in the window too, if the unit that is being touched has it already.
+    /// Copies a page to another frame; moves it in the window too, if the unit that is being touched has it already.
     pub(crate) fn relocate(&mut self, from: FrameNumber, to: FrameNumber) {
         if let Err(error) = self.frames.relocate(u64::from(from), u64::from(to)) {
             self.trouble.get_or_insert(error);
@@ -169,7 +167,7 @@ impl RealMemory {
         self.result.moved += 1;
     }
 
-    /// So many frames were got for `place` of the process: they are mapped behind what the window shows, and zeroed.
+    /// Maps `pages` frames for `place` of the process behind the present content of the window, and zeroes them.
     pub(crate) fn fault(&mut self, frame: FrameNumber, pages: usize, place: u32) {
         debug_assert_eq!(place as usize, self.places.len(), "places are taken in order");
         self.places.push(pages);
@@ -182,7 +180,7 @@ impl RealMemory {
         self.unit.mapped += pages;
     }
 
-    /// The process is over: what stood in its pages is read.
+    /// Verifies all pages of a process that ends.
     pub(crate) fn end_of_process(&mut self, pages: &[FrameNumber]) {
         for (place, frame) in pages.iter().enumerate() {
             let count = self.places.get(place).copied().unwrap_or(0);
@@ -194,7 +192,7 @@ impl RealMemory {
         self.places.clear();
     }
 
-    /// The huge-page program has moved for so long. If its unit is whole, the program writes to it, and it is done.
+    /// Adds `took` to the time of the present unit. If the unit is whole, the program writes to it, and it is done.
     pub(crate) fn toucher_moved(&mut self, took: Duration) {
         self.unit.took += took;
         if self.unit.mapped < UNIT_PAGES {

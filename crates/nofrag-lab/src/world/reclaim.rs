@@ -1,19 +1,19 @@
-//! Reclaim as every owner does it: from the oldest page on, as far as the priority says, and slabs beside it.
+//! Reclaim as every owner does it: from the oldest page on, bounded by the priority, with a share from slabs.
 
 use nofrag::event::EventSink;
 use nofrag::page::{PageAllocator, ReclaimRequest, Reclaimed};
 
 use super::contents::FrameNumber;
 
-/// Has pages that can be taken back.
+/// An owner of pages that reclaim can take.
 pub(crate) trait TakesBack<S: EventSink> {
-    /// How many could serve.
+    /// Returns the number of pages that could serve.
     fn reclaimable(&self, wanted: &ReclaimRequest) -> u64;
 
-    /// The one of them that was used longest ago.
+    /// Returns the page that was used longest ago, among those that could serve.
     fn oldest(&self, wanted: &ReclaimRequest) -> Option<FrameNumber>;
 
-    /// Takes it back, or passes it by, so that another is the oldest. Pages that were freed.
+    /// Takes the oldest page, or passes it by, so that another is the oldest; returns the number of pages freed.
     fn take_back(
         &mut self,
         pages: &mut PageAllocator<S>,
@@ -21,7 +21,7 @@ pub(crate) trait TakesBack<S: EventSink> {
         wanted: &ReclaimRequest,
     ) -> u64;
 
-    /// After `done`, slabs give their share. Pages that were freed.
+    /// Frees the share of slabs after `done` was reclaimed; returns the number of pages freed.
     fn shrink(
         &mut self,
         pages: &mut PageAllocator<S>,
@@ -30,7 +30,7 @@ pub(crate) trait TakesBack<S: EventSink> {
     ) -> u64;
 }
 
-/// Looks at the oldest pages, 2^-priority of all at most, until as many are freed as are wanted.
+/// Looks at the oldest pages, 2^-priority of all at most, until `wanted.pages` are freed.
 pub(crate) fn reclaim<S: EventSink>(
     owner: &mut impl TakesBack<S>,
     pages: &mut PageAllocator<S>,

@@ -1,26 +1,26 @@
-//! Who moves next: always the CPU whose clock is furthest behind.
+//! The order in which CPUs move: always the one whose clock is furthest behind.
 //!
 //! Threads and background machines (kswapd and kcompactd of each node) have CPUs of their own, and a clock each. A
 //! machine with nothing to do has no clock until it is woken, which happens at the time of the one who woke it. The
 //! work of one step is done at once and paid for afterwards, so steps are small: a request, a batch of reclaim, a
-//! pageblock of scanning. Chance enters by the time that threads take for their own work alone, and the generators of
-//! that are seeded; ties go to the lower number. So a run is the same on every machine.
+//! pageblock of scanning. Chance enters only by the time that threads take for their own work, whose generators are
+//! seeded; ties go to the lower number. So a run is the same on every machine.
 
 use super::actor::{Actor, OutOfMemory, State};
 use super::daemons::Daemons;
 use super::thpfioscale::FioWorld;
 
-/// All CPUs that do something.
+/// All CPUs with a thread or a background machine.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     pub(crate) actors: Vec<Actor>,
     daemons: Daemons,
-    /// The clock of the one that moved last.
+    /// The latest clock at which a CPU has begun to move.
     pub(crate) now: u64,
     samples: Samples,
 }
 
-/// Which CPU.
+/// The user of a CPU, by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Who {
     Actor(usize),
@@ -28,7 +28,7 @@ enum Who {
 }
 
 impl Schedule {
-    /// Ends the background machines, with nothing set aside any more.
+    /// Ends the background machines, which release what they had set aside.
     pub(crate) fn give_up_daemons(&mut self, world: &mut FioWorld) {
         self.daemons.give_up(world);
     }
@@ -37,7 +37,7 @@ impl Schedule {
         Schedule { actors: Vec::new(), daemons, now: 0, samples: Samples::new() }
     }
 
-    /// Runs everybody until every clock has reached `end`.
+    /// Runs all CPUs until every clock has reached `end`.
     pub(crate) fn run_until(&mut self, world: &mut FioWorld, end: u64) -> Result<(), OutOfMemory> {
         while let Some((who, at, horizon)) = self.next() {
             if at >= end {
@@ -49,7 +49,7 @@ impl Schedule {
         Ok(())
     }
 
-    /// Runs everybody until the actors of these numbers are done.
+    /// Runs all CPUs until the actors of these numbers are done.
     pub(crate) fn run_to_end(
         &mut self,
         world: &mut FioWorld,
@@ -62,12 +62,12 @@ impl Schedule {
         Ok(())
     }
 
-    /// Boost of all zones at even distances of virtual time.
+    /// Returns the boost of all zones at even distances of virtual time.
     pub(crate) fn into_samples(self) -> Vec<f64> {
         self.samples.values
     }
 
-    /// The CPU that is furthest behind, its clock, and the clock of the next one.
+    /// Returns the CPU that is furthest behind, its clock, and the clock of the next one.
     fn next(&self) -> Option<(Who, u64, u64)> {
         let mut first: Option<(Who, u64)> = None;
         let mut horizon = u64::MAX;
@@ -88,7 +88,7 @@ impl Schedule {
         first.map(|(who, at)| (who, at, horizon))
     }
 
-    /// Moves one CPU until it has passed the next one, is done, or has woken somebody.
+    /// Moves one CPU until it has passed the next one, is done, or has woken a background machine.
     fn run(
         &mut self,
         world: &mut FioWorld,
@@ -124,7 +124,7 @@ impl Schedule {
     }
 }
 
-/// A value over time, at distances that double when there are too many.
+/// Samples of a value over time, at distances that double when there are too many.
 #[derive(Debug)]
 struct Samples {
     values: Vec<f64>,

@@ -1,4 +1,4 @@
-//! What a run of the workload is given, and what comes of it.
+//! The setup of a run of the workload, and its result.
 
 use std::collections::BTreeMap;
 
@@ -9,62 +9,55 @@ use super::costs::Costs;
 use super::heard::{Compactions, Fallbacks};
 use super::load::Mix;
 
-/// fio's threads, writers first and readers later.
+/// Number of fio's threads, which write first and read later.
 pub(crate) const FIO_THREADS: u32 = 4;
 
 /// Everything that a run depends on; two runs of equal setups give equal results.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Setup {
-    /// Whose policy it is, and what runs: for errors.
+    /// Names of the policy and of the load: for errors.
     pub(crate) design: String,
     pub(crate) program: String,
-    /// How the page allocator behaves.
     pub(crate) policy: FragmentationPolicy,
-    /// Where everything runs.
     pub(crate) layout: Layout,
-    /// What is kept free.
     pub(crate) min_free: MinFree,
-    /// What the kernel holds before anybody works.
     pub(crate) boot: Boot,
-    /// What things cost.
     pub(crate) costs: Costs,
     /// Files of each of fio's threads.
     pub(crate) files: u32,
-    /// How long files are read before huge pages are touched.
     pub(crate) warm_up: WarmUp,
-    /// What a touched unit asks for.
+    /// The requests that a touched unit makes.
     pub(crate) fault: HugeFault,
-    /// What runs besides the page cache.
     pub(crate) mix: Mix,
     /// Units of 2 MiB that each thread touches.
     pub(crate) units: u64,
-    /// Where all chance begins.
+    /// The start value of all random numbers.
     pub(crate) seed: u64,
 }
 
-/// How long files are read before huge pages are touched.
+/// The time for which files are read before huge pages are touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WarmUp {
     /// As long as writing them took, as the document has it.
     AsLongAsWriting,
-    /// Until so many pages have come from disk.
+    /// Until this number of pages has come from disk.
     Reads(u64),
 }
 
-/// What the kernel holds before anybody works, in pages; it stays.
+/// Pages that the kernel holds before the load begins; they stay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Boot {
     pub(crate) unmovable: u64,
     pub(crate) reclaimable: u64,
-    /// Of files.
+    /// Pages of files.
     pub(crate) files: u64,
 }
 
-/// How things stand at the end of a phase.
+/// State at the end of a phase.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct PhaseEnd {
     pub(crate) name: &'static str,
-    /// What the allocator has counted since the beginning.
+    /// The allocator's counts since the beginning.
     pub(crate) counters: PageCounters,
     /// Fallbacks between types since the beginning.
     pub(crate) fallbacks: Fallbacks,
@@ -74,7 +67,7 @@ pub(crate) struct PhaseEnd {
     pub(crate) free: BTreeMap<ZoneKind, [u64; Order::COUNT]>,
 }
 
-/// Where everything runs and how much memory there is.
+/// The machine: its memory, and the CPU of every thread.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Layout {
     pub(crate) map: MemoryMap,
@@ -86,22 +79,21 @@ pub(crate) struct Layout {
     pub(crate) daemons: Vec<[u32; 2]>,
     /// Pages of node 0, by which the huge-page program sizes its mapping.
     pub(crate) node_0_pages: u64,
-    /// All pages.
     pub(crate) pages: u64,
 }
 
-/// What came of a run. Counts are those of the whole run unless they say otherwise.
+/// The result of a run. Counts are those of the whole run unless they say otherwise.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct RunResult {
     /// The end of each phase: write, warm-up, huge pages.
     pub(crate) phases: Vec<PhaseEnd>,
     /// Units that got a huge page.
     pub(crate) huge: u64,
-    /// Units that did not.
+    /// Units that were served with single pages.
     pub(crate) base: u64,
     /// Allocator work of each huge fault, in virtual nanoseconds: allocation, reclaim, compaction, waiting.
     pub(crate) huge_work: Vec<Nanos>,
-    /// The same of each unit of 512 base faults.
+    /// The same work, of each unit of 512 base faults.
     pub(crate) base_work: Vec<Nanos>,
     /// Each wait of patch 5.
     pub(crate) stalls: Vec<Nanos>,
@@ -111,14 +103,13 @@ pub(crate) struct RunResult {
     pub(crate) operations: u64,
     /// Boost of all zones in pages, at even distances of virtual time.
     pub(crate) boost: Vec<f64>,
-    /// At some times of the run: name of the moment, and for each pageblock the largest free order in it, 0 for none
-    /// to 1 for a whole block.
+    /// Contiguity at some moments: the name of the moment, and for each pageblock the largest free order in it, 0 for
+    /// none to 1 for a whole block.
     pub(crate) contiguity: Vec<(String, Vec<f64>)>,
     /// Free pages on the lists of another type than their pageblock's: the most at the end of a phase.
     pub(crate) list_mismatches: u64,
-    /// Pageblocks at the end: how many can serve as a huge page at once, and how many there are.
+    /// Pageblocks at the end that can serve as a huge page at once.
     pub(crate) free_blocks: u64,
-    /// All pageblocks.
     pub(crate) blocks: u64,
     /// Compaction by callers for a huge page.
     pub(crate) compactions: Compactions,

@@ -13,7 +13,7 @@ use super::contents::FrameNumber;
 const NONE: u32 = u32::MAX;
 const PAGE_BYTES: u64 = 4096;
 
-/// What the objects of a cache are.
+/// The kind of objects in a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum SlabKind {
@@ -23,11 +23,11 @@ pub(crate) enum SlabKind {
     Dentry,
     /// Nodes of the trees that find pages of files: 14 in 8 KiB.
     RadixNode,
-    /// What the file system keeps of a file besides: 16 in 16 KiB (`kmalloc-1k`).
+    /// The file system's own object for a file: 16 in 16 KiB (`kmalloc-1k`).
     Private,
-    /// What the journal keeps of an inode: 20 in a page.
+    /// The journal's object for an inode: 20 in a page.
     LogItem,
-    /// Files that are open: 16 in a page.
+    /// Open files: 16 in a page.
     Handle,
 }
 
@@ -41,7 +41,7 @@ impl SlabKind {
         SlabKind::Handle,
     ];
 
-    /// What Linux 6.1 with XFS has (pages.md#guest-slab); that of a handle is unconfirmed.
+    /// Bytes of an object in Linux 6.1 with XFS (pages.md#guest-slab); that of a handle is unconfirmed.
     const fn object_bytes(self) -> u64 {
         match self {
             SlabKind::Inode | SlabKind::Private => 1024,
@@ -52,7 +52,7 @@ impl SlabKind {
         }
     }
 
-    /// How many objects a slab of `order` has.
+    /// Returns the number of objects in a slab of `order`.
     const fn objects(self, order: Order) -> u32 {
         ((PAGE_BYTES << order.get()) / self.object_bytes()) as u32
     }
@@ -65,7 +65,7 @@ impl SlabKind {
     }
 }
 
-/// A slab, by its number; objects are known by their slab alone.
+/// The number of a slab; objects are known by their slab alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlabId(pub(crate) u32);
 
@@ -87,17 +87,16 @@ struct Cache {
     objects: u32,
 }
 
-/// All caches.
 #[derive(Debug)]
 pub(crate) struct Slabs {
     caches: [Cache; SlabKind::ALL.len()],
     slabs: Vec<Slab>,
-    /// Numbers of slabs that are gone.
+    /// Free numbers, of slabs that are gone.
     unused: Vec<u32>,
 }
 
 impl Slabs {
-    /// Caches whose slabs have these orders, in the order of [`SlabKind::ALL`].
+    /// Creates caches whose slabs have `orders`, in the order of [`SlabKind::ALL`].
     pub(crate) fn new(orders: [u8; SlabKind::ALL.len()]) -> Slabs {
         let cache = |kind: SlabKind| {
             let order = Order::new(orders[kind as usize]).expect("mixes name orders up to 10");
@@ -110,7 +109,7 @@ impl Slabs {
         self.caches[kind as usize].order
     }
 
-    /// An object of a slab that has room.
+    /// Takes an object of a slab that has room; `None` if a new slab is needed.
     pub(crate) fn take(&mut self, kind: SlabKind) -> Option<SlabId> {
         let top = self.caches[kind as usize].top;
         if top == NONE {
@@ -123,7 +122,7 @@ impl Slabs {
         Some(SlabId(top))
     }
 
-    /// A new slab, with one object in use: that which is returned.
+    /// Adds a new slab with one object in use, which is returned.
     pub(crate) fn add(&mut self, kind: SlabKind, frame: FrameNumber) -> SlabId {
         let slab = Slab { frame, kind, used: 1, above: NONE, below: NONE };
         let id = if let Some(id) = self.unused.pop() {
@@ -139,7 +138,7 @@ impl Slabs {
         SlabId(id)
     }
 
-    /// Takes an object back. The block of its slab, if that is to be freed.
+    /// Takes an object back; returns the block of its slab if that is to be freed.
     pub(crate) fn give_back(&mut self, SlabId(id): SlabId) -> Option<(FrameNumber, Order)> {
         let slab = &mut self.slabs[id as usize];
         debug_assert!(slab.used > 0, "an object is given back once");
@@ -181,7 +180,7 @@ impl Slabs {
         }
     }
 
-    /// Pages that all slabs of a kind take.
+    /// Returns the number of pages that all slabs of a kind take.
     #[cfg(test)]
     pub(crate) fn pages(&self, kind: SlabKind) -> u64 {
         let of_kind = self.slabs.iter().filter(|slab| slab.kind == kind && slab.used > 0);

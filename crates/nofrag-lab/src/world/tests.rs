@@ -1,4 +1,4 @@
-//! The world in small: the laws of the owner, who holds pages for how long, and what phases note.
+//! The world in small: the laws of the owner, the holders of pages and their times, and the notes of phases.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ const QUIET: Mix = Mix {
     slab_orders: [2, 0, 1, 2, 0, 0],
 };
 
-/// Short-lived blocks and objects besides, and larger slabs.
+/// Load with short-lived blocks, spare objects, and larger slabs.
 const BUSY: Mix = Mix {
     transients: 900,
     transient_chance: 500,
@@ -43,7 +43,7 @@ const BUSY: Mix = Mix {
     ..QUIET
 };
 
-/// 64 MiB.
+/// 64 MiB of memory.
 const PAGES: u64 = 64 << 8;
 const FILES: u32 = PAGES as u32 * 3 / 2 / FILE_PAGES;
 
@@ -83,7 +83,7 @@ impl Small {
         self.world.owner.reclaim(&mut self.world.pages, wanted)
     }
 
-    /// Somebody gets what is wanted, the last one first; memory is reclaimed when there is none.
+    /// Serves wants, the last one first; reclaims memory when there is none.
     fn get(&mut self, mut wants: Vec<Want>) {
         while let Some(want) = wants.pop() {
             if self.world.owner.at_hand(want) {
@@ -100,7 +100,7 @@ impl Small {
         }
     }
 
-    /// Somebody opens a file and reads a page of it.
+    /// Opens a file and reads a page of it.
     fn read(&mut self, page: u32) {
         let owner = &mut self.world.owner;
         let mut wants = Vec::new();
@@ -123,7 +123,7 @@ impl Small {
     }
 }
 
-/// Pages that somebody holds.
+/// Returns the number of pages that are in use.
 fn held(pages: &mut Pages) -> u64 {
     pages.drain_all();
     pages.check().unwrap();
@@ -172,8 +172,8 @@ fn a_page_read_twice_more_is_the_youngest_with_two_lists_and_not_with_generation
     assert_eq!(after(Lru::Generations), [true; 3]);
 }
 
-/// By age page cache goes whatever its zone; of one generation low zones keep theirs as long as the highest has any. A
-/// younger generation stays until the older one is used up in every zone.
+/// Page cache of two lists goes by age, whatever its zone; of one generation, low zones keep theirs as long as the
+/// highest has any. A younger generation stays until the older one is used up in every zone.
 #[test]
 fn low_zones_keep_their_pages_until_generations_age() {
     let unused = |small: &Small| {

@@ -1,13 +1,12 @@
 //! A run of thpfioscale (docs/sources/pages.md#thpfioscale): write, warm up, touch huge pages, delete.
 //!
-//! The allocator is `nofrag::page`; what is modelled here is everything around it. Four writers fill 150 % of memory
-//! with files of 64 KiB as fio does by default (pages.md#guest-workload): each writes page 0 of all its files, then
-//! page 1, and so on, and has them open to the end. Four readers then open all files and read them at random, for as
-//! long as the writing took or until a number of pages was read, and on while the huge-page program runs. Its threads
-//! touch units of 2 MiB and are told for each whether it is one page. At the end the processes go and the files are
-//! deleted.
+//! The allocator is `nofrag::page`; everything around it is modelled here. Four writers fill 150 % of memory with files
+//! of 64 KiB as fio does by default (pages.md#guest-workload): each writes page 0 of all its files, then page 1, and so
+//! on, and has them open to the end. Four readers then open all files and read them at random, for as long as the
+//! writing took or until a number of pages was read, and on while the huge-page program runs. Its threads touch units
+//! of 2 MiB and are told for each whether it is one page. At the end the processes go and the files are deleted.
 //!
-//! What differs from the count model (pages.md#count-model), and why:
+//! Differences from the count model (pages.md#count-model), and their reasons:
 //!
 //! * Time. kswapd, compaction and the threads run beside each other in virtual time, and the disk bounds writing; there
 //!   a request gives kswapd a fixed budget. So here readers make as many accesses as the time allows.
@@ -18,18 +17,18 @@
 //!   not a setting of the mix.
 //! * Slow path, kswapd and compaction are those of the engine, not a sketch of them.
 //!
-//! What that taught:
+//! Findings:
 //!
-//! * The signs of the count model's reductions of events come back, and not its sizes: vanilla has several times as
-//!   many events, and patches 1 to 4 give no huge page by default.
-//! * Who wakes kswapd for a huge page that is not there decides about vanilla.
+//! * The count model's reductions of events come back with their signs, but not with their sizes: vanilla has several
+//!   times as many events, and patches 1 to 4 give no huge page by default.
+//! * For vanilla it is decisive who wakes kswapd for a huge page that is not there.
 //! * Under `vm.defrag_mode` free pages in unmovable pageblocks satisfy the total watermark, and compaction mostly meets
 //!   nothing but marked blocks or has no place to move to: no fragmentation, and hardly a huge page. The count model
 //!   hid that, as it made whole blocks by a rule of its own
 //!   (pages.md#count-model-reclaim).
 //!
-//! What is left out: page tables, swap, readahead, larger folios of the page cache, what a journal writes, slabs kept
-//! by single CPUs.
+//! Left out: page tables, swap, readahead, larger folios of the page cache, the journal's writes, slabs kept by single
+//! CPUs.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -52,7 +51,7 @@ use super::setup::{Boot, FIO_THREADS, Layout, PhaseEnd, RunResult, Setup, WarmUp
 use crate::random::Random;
 use crate::scenario::RunError;
 
-/// Streams of chance: one per kind of user, so that one's draws do not shift another's.
+/// Streams of random numbers: one for each kind of user, so that the draws of one do not shift another's.
 const SHRINKER: u64 = 1;
 const BOOT: u64 = 2;
 const WRITERS: u64 = 100;
@@ -67,8 +66,8 @@ pub(crate) fn simulate(setup: &Setup) -> Result<RunResult, RunError> {
     Run::new(setup.clone())?.run()
 }
 
-/// The same run with memory behind its frames: what was counted, which is what [`simulate`] counts, what was done with
-/// the memory, and the memory back. The setup has as many pages as the memory has frames.
+/// Runs the workload with real memory behind its frames. Returns the counts, which equal those of [`simulate`], the use
+/// of the memory, and the memory back. The setup has as many pages as the memory has frames.
 ///
 /// # Errors
 /// As [`simulate`]; and when a system call failed.
@@ -87,7 +86,7 @@ pub(crate) fn run_on(
 /// The world of this workload.
 pub(crate) type FioWorld = World<Owner, Heard>;
 
-/// A run under way.
+/// A run under way, with its machine.
 #[derive(Debug)]
 pub(crate) struct Run {
     setup: Setup,
@@ -98,7 +97,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// A machine whose memory is free.
+    /// Creates a machine whose memory is free.
     pub(crate) fn new(setup: Setup) -> Result<Run, RunError> {
         let layout = &setup.layout;
         let config = PageConfig {
@@ -129,7 +128,7 @@ impl Run {
         Ok(Run { setup, world, schedule, result: RunResult::default(), heard })
     }
 
-    /// All phases.
+    /// Runs all phases and returns the result.
     pub(crate) fn run(mut self) -> Result<RunResult, RunError> {
         self.whole()?;
         Ok(self.finish())
@@ -139,7 +138,7 @@ impl Run {
         self.all_phases().map_err(|out| self.out_of_memory(&out))
     }
 
-    /// The phases up to the one in which huge pages are touched; the readers are left as they are.
+    /// Runs the phases up to the one in which huge pages are touched; the readers are left as they are.
     pub(crate) fn up_to_huge_pages(&mut self) -> Result<(), RunError> {
         self.phases().map(drop).map_err(|out| self.out_of_memory(&out))
     }
@@ -148,7 +147,7 @@ impl Run {
         failed(&self.setup, format!("out of memory for {want:?}: {report:?}"))
     }
 
-    /// The phases of the workload, one after the other.
+    /// Runs the phases of the workload, one after the other.
     pub(crate) fn all_phases(&mut self) -> Result<(), OutOfMemory> {
         let readers = self.phases()?;
         self.world.owner.end_processes(&mut self.world.pages);
@@ -175,7 +174,7 @@ impl Run {
         Ok(readers)
     }
 
-    /// Writes and syncs; how long that took.
+    /// Writes and syncs; returns the virtual time that this took.
     fn write(&mut self) -> Result<u64, OutOfMemory> {
         let start = self.schedule.now;
         let count = self.setup.files;
@@ -190,7 +189,7 @@ impl Run {
         Ok(self.schedule.now - start)
     }
 
-    /// Reads on until it is time for huge pages.
+    /// Reads on until the warm-up is over.
     fn warm_up(&mut self, writing: u64) -> Result<(), OutOfMemory> {
         match self.setup.warm_up {
             WarmUp::AsLongAsWriting => {
@@ -207,8 +206,8 @@ impl Run {
         }
     }
 
-    /// What the kernel holds before anybody works: files, page by page, then blocks of several orders, the types in
-    /// turn.
+    /// Takes the memory that the kernel holds before the load begins: files, page by page, then blocks of several
+    /// orders, the types in turn.
     fn boot(&mut self) {
         let Boot { unmovable, reclaimable, files } = self.setup.boot;
         for _ in 0..files {
@@ -275,7 +274,7 @@ impl Run {
         Ok(())
     }
 
-    /// Starts threads on these CPUs. Their numbers.
+    /// Starts a thread on each of these CPUs; returns the threads' numbers.
     fn start(
         &mut self,
         cpus: impl IntoIterator<Item = u32>,
@@ -338,7 +337,7 @@ impl Run {
     }
 }
 
-/// Whether a pageblock can serve as a huge page at once.
+/// Returns true if a pageblock can serve as a huge page at once.
 fn is_free(block: &PageblockInfo) -> bool {
     block.largest_free == Some(Order::PAGEBLOCK)
 }
