@@ -1,14 +1,14 @@
-//! What the replay of the shipped recording must give.
+//! Claims about the replay of the shipped recording.
 
 use crate::oracle::{Kind, Oracle, Relation, Withdrawn};
 use crate::replay::{Range, Repeat, ReplayReport, Verdict};
 
-/// What the recording holds; `data/recordings/README.md` says the same.
+/// Number of events in the recording; `data/recordings/README.md` says the same.
 const EVENTS: f64 = 701_106.0;
 /// Pages that the recorded kernel moved.
 const MOVED: f64 = 38_339.0;
 
-/// Judges the claims.
+/// Adds the judged claims to `oracles`.
 pub(super) fn judge(replay: &ReplayReport, oracles: &mut Vec<Oracle>) {
     let exact = |id: &str, claim: &str, measured: f64, relation| {
         Oracle::judge(id, Kind::Exact, claim, measured, relation)
@@ -26,7 +26,7 @@ pub(super) fn judge(replay: &ReplayReport, oracles: &mut Vec<Oracle>) {
     ]);
     for run in &replay.runs {
         let name = format!("{}, {} %", run.policy, run.memory_percent);
-        // Who was refused a huge page went on with single ones.
+        // A request for a huge page that was refused went on with single ones.
         let unaccounted = run.over(|Repeat { counts, assumptions, .. }| {
             let asked: u64 = counts.requests.iter().sum();
             let served: u64 = counts.served.iter().sum();
@@ -64,7 +64,7 @@ pub(super) fn judge(replay: &ReplayReport, oracles: &mut Vec<Oracle>) {
             measured,
             Relation::AtMost(bound),
         );
-        // What is not near enough is not claimed.
+        // A figure that is not near enough is not claimed.
         oracle.withdrawn = (figure.verdict != Verdict::Holds).then_some(Withdrawn::AgainstKernels);
         oracles.push(oracle);
     }

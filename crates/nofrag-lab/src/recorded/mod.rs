@@ -19,14 +19,14 @@ use crate::shortfall::Expected;
 use crate::stats::Spread;
 use nofrag_show::Section;
 
-/// The scenario.
+/// The scenario of the recording that comes with nofrag.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordedGuest;
 
 const DOCUMENT: &str =
     "a recording of Linux 6.1.0-53-cloud-amd64, 768 MiB, 2 CPUs (comes with nofrag)";
 
-/// A size of memory.
+/// A size of memory, as a program of the scenario.
 struct Size {
     info: ProgramInfo,
     percent: u32,
@@ -45,7 +45,7 @@ const SIZES: [Size; 3] = [
 /// Samples over time: the columns of a picture.
 const SAMPLES: usize = 72;
 
-/// What is run.
+/// The designs and sizes of one run of the scenario.
 struct Plan {
     designs: Vec<&'static str>,
     sizes: Vec<&'static Size>,
@@ -166,7 +166,7 @@ fn replay_options(plan: &Plan) -> ReplayOptions {
     }
 }
 
-/// A count as the record keeps it.
+/// A count in the record: its name, and its value in a run.
 type Kept = (&'static str, fn(&Repeat) -> f64);
 
 const COUNTS: [Kept; 14] = [
@@ -190,7 +190,7 @@ fn sum(values: &[u64]) -> f64 {
     values.iter().sum::<u64>() as f64
 }
 
-/// A run as the record keeps it: its counts by name, the middle of all start values and all of them, and its course
+/// Returns a run for the record: its counts by name, the middle of all start values and all of them, and its course
 /// over time under the first.
 fn measurement(run: &PolicyRun, replay: &ReplayReport) -> Measurement {
     let program = SIZES.iter().find(|size| size.percent == run.memory_percent);
