@@ -1,10 +1,11 @@
 //! The placing of mappings in a recording, replayed through [`AddressSpace`](nofrag::mmap::AddressSpace).
 //!
 //! `vm_unmapped_area` tells each search for a place: window, length, alignment and answer. `sys_enter_mmap` before it
-//! tells what was asked for, `sys_enter_munmap` what goes, `exit_mmap` that all goes. Two things happen to a process.
+//! tells the request, `sys_enter_munmap` what is unmapped, `exit_mmap` that a whole space goes. A process is replayed
+//! twice.
 //!
-//! 1. *Each policy* has spaces of its own and places each mapping by its own rule. What is unmapped is found again by
-//!    where the kernel had put it.
+//! 1. *Each policy* has spaces of its own and places each mapping by its own rule. A mapping that goes is found again
+//!    by the address that the kernel had given it.
 //! 2. *The judge* has the rules of the recorded kernel. It predicts each address and is then set right: the area lies
 //!    where the kernel put it. The share of exact predictions is the fidelity.
 //!
@@ -13,9 +14,9 @@
 //! number with it. A child that goes on in its parent's program has the same one: its mappings count as its parent's,
 //! and where they collide the older one is taken to be gone.
 //!
-//! What no event tells is not known: areas that grow in place (`mremap`, the heap, stacks), and what a program mapped
-//! before the recording unless the snapshot has its `maps`. Memory is bounded by the areas of the processes that live
-//! at a time.
+//! Some mappings appear in no event and stay unknown: areas that grow in place (`mremap`, the heap, stacks), and those
+//! that a program made before the recording unless the snapshot has its `maps`. Memory is bounded by the areas of the
+//! processes that live at a time.
 
 mod process;
 mod request;
@@ -34,7 +35,7 @@ use serde::{Deserialize, Serialize};
 use self::process::{Outcome, Process};
 use self::request::{Asked, PAGE, Search};
 
-/// The presets that are compared: each stands for what changed then.
+/// The presets that are compared: each stands for a change of rules.
 pub const MMAP_POLICIES: [&str; 9] = [
     "linux-2.4",
     "linux-2.6.13",
@@ -47,56 +48,52 @@ pub const MMAP_POLICIES: [&str; 9] = [
     "nofrag",
 ];
 
-/// Processes that are followed at a time; the rest is counted.
+/// Processes that are followed at a time; searches of others are counted as elsewhere.
 const MOST_PROCESSES: usize = 4096;
-/// Threads that are followed at a time, and whose last call is remembered: of more than that all are forgotten
+/// Threads that are followed at a time, and whose last call is remembered: when there are more calls, all are forgotten
 /// together.
 const MOST_THREADS: usize = 1 << 16;
 
-/// What became of the events of mappings.
+/// Outcome of the replay of mappings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MmapOutcome {
-    /// What the kernel did.
     pub recorded: MmapRecorded,
-    /// Each policy.
+    /// One run for each policy.
     pub runs: Vec<MmapRun>,
-    /// How the rules of the recorded kernel predict it; `None` where it is not known.
+    /// The recorded kernel's rules as predictors; `None` where they are not known.
     pub fidelity: Option<MmapFidelity>,
-    /// What to know before the figures are used; sentences.
+    /// Sentences to read before the figures are used.
     pub cautions: Vec<String>,
 }
 
-/// What the kernel did with mappings.
+/// Counts of the kernel's own work on mappings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MmapRecorded {
     /// Searches for a place in the usual window of a process that gave a mapping.
     pub placed: u64,
-    /// Of them, those whose call was recorded, so that it is known what was asked for.
+    /// Placed mappings whose call was recorded, so that the request itself is known.
     pub with_call: u64,
     /// Searches that found nothing.
     pub failed: u64,
     /// Searches in another window, or in a process that is not followed; not replayed.
     pub elsewhere: u64,
-    /// Calls of munmap.
     pub munmaps: u64,
     /// Mappings at an address of the caller's choice.
     pub fixed: u64,
     /// Address spaces that were followed.
     pub processes: u64,
-    /// Of them, those whose areas at the start are known.
+    /// Followed spaces whose areas at the start are known.
     pub with_maps: u64,
-    /// Mappings that had to be gone because another one came to lie there.
+    /// Mappings that must have gone unseen because another one came to lie there.
     pub unseen_unmaps: u64,
 }
 
-/// What one policy did, over all processes.
+/// Counts of one policy, over all processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MmapRun {
-    /// Its name.
     pub policy: String,
-    /// Mappings that it placed.
     pub served: u64,
-    /// Mappings that it refused.
+    /// Mappings that found no place.
     pub failed: u64,
     /// Mappings that it placed where the kernel did.
     pub equal: u64,
@@ -104,51 +101,47 @@ pub struct MmapRun {
     pub visits: u64,
     /// Blocks of the index that searches visited.
     pub steps: u64,
-    /// Areas when a process ended, or the recording did.
+    /// Areas at the end of each process, or of the recording.
     pub areas: u64,
     /// Holes at that time, the largest of each process left out.
     pub holes: u64,
-    /// Their pages.
+    /// Pages in these holes.
     pub hole_pages: u64,
 }
 
-/// How the recorded kernel's rules predict what it did.
+/// Predictions by the recorded kernel's rules, compared with its own answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MmapFidelity {
-    /// The preset.
     pub preset: String,
-    /// Addresses predicted.
     pub predicted: u64,
-    /// Of them, those that are exactly the kernel's.
+    /// Predicted addresses that are exactly the kernel's.
     pub exact: u64,
-    /// The first that are not, at most [`MmapFidelity::EXAMPLES`].
+    /// The first wrong predictions, at most [`MmapFidelity::EXAMPLES`].
     pub misses: Vec<Miss>,
 }
 
 impl MmapFidelity {
-    /// How many misses are kept.
+    /// The most misses that are kept.
     pub const EXAMPLES: usize = 16;
 }
 
-/// An address that was not predicted.
+/// An address that was predicted wrongly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Miss {
-    /// The thread.
     pub pid: i32,
-    /// Pages of the mapping.
     pub pages: u64,
-    /// Where the kernel put it.
+    /// Page number at which the kernel put it.
     pub recorded: u64,
-    /// Where its rules would have; `None` if nowhere.
+    /// Page number at which its rules put it; `None` if they found no place.
     pub predicted: Option<u64>,
 }
 
-/// Whose areas they are.
+/// The key of an address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Whose {
-    /// Of the program with this upper end of its window.
+    /// The space of the program with this upper end of its window.
     Window(u64),
-    /// Of this thread, where that end is the same for all.
+    /// The space of this thread, where that end is the same for all programs.
     Thread(i32, u64),
 }
 
@@ -158,13 +151,13 @@ pub(super) struct MmapReplay {
     policies: Vec<PlacementPreset>,
     own_rules: Option<PlacementPreset>,
     processes: HashMap<Whose, Process>,
-    /// In whose space a thread mapped last.
+    /// The space in which each thread mapped last.
     threads: HashMap<i32, Whose>,
     /// The last call of each thread that has not been answered by a search.
     calls: HashMap<i32, Asked>,
-    /// Areas at the start, by process; taken when it first maps.
+    /// Areas at the start, by process; taken when the process first maps.
     maps: HashMap<i32, Vec<Span>>,
-    /// Areas of all processes, and how many are followed at most.
+    /// Number of areas of all processes; no more than `most_areas` are followed.
     areas: usize,
     most_areas: usize,
     recorded: MmapRecorded,
@@ -172,7 +165,8 @@ pub(super) struct MmapReplay {
 }
 
 impl MmapReplay {
-    /// What is known at the start, with the presets of [`MMAP_POLICIES`] and that of the recorded kernel.
+    /// Creates a replay from the facts at the start, with the presets of [`MMAP_POLICIES`] and that of the recorded
+    /// kernel.
     pub(super) fn new(meta: &TraceMeta, most_areas: usize) -> MmapReplay {
         let own = meta.release.as_deref().and_then(super::version_of);
         let own_rules = own.and_then(|version| Placement::preset(&format!("linux-{version}")).ok());
@@ -202,7 +196,7 @@ impl MmapReplay {
         }
     }
 
-    /// Carries out what the event says.
+    /// Carries out an event of mappings; ignores others.
     pub(super) fn event(&mut self, event: &Event) {
         match event.view() {
             View::Mmap { addr, length, protection, flags, offset } => {
@@ -236,7 +230,7 @@ impl MmapReplay {
         }
     }
 
-    /// Lets the process of a thread do something, if it is followed, and counts its areas again.
+    /// Applies `act` to the process of a thread, if it is followed, and counts its areas again.
     fn in_process<R>(
         &mut self,
         pid: i32,
@@ -249,7 +243,7 @@ impl MmapReplay {
         Some(done)
     }
 
-    /// The thread has gone on: a call with a hint that no search has answered got its hint.
+    /// Settles a call with a hint that no search has answered, as the thread has gone on: it got its hint.
     fn settle(&mut self, pid: i32) {
         if let Some(asked) = self.calls.remove(&pid)
             && asked.addr != 0
@@ -285,8 +279,8 @@ impl MmapReplay {
         self.recorded.unseen_unmaps += gone.expect("it was entered");
     }
 
-    /// Makes the space that a search is in that of its thread; not for a search in another window than the usual one,
-    /// nor beyond what is followed.
+    /// Makes the space that a search is in that of its thread. Returns false for a search in another window than the
+    /// usual one, and beyond the bounds of what is followed.
     fn enter(&mut self, pid: i32, search: &Search) -> bool {
         let Some(layout) = layout(search).filter(|_| search.is_downward()) else { return false };
         let top = search.high >> PAGE;
@@ -319,7 +313,7 @@ impl MmapReplay {
         true
     }
 
-    /// The thread has nothing more to do with its space; the last one ends it.
+    /// Ends a thread's use of its space; the last thread ends the space.
     fn leave(&mut self, pid: i32) {
         self.maps.remove(&pid);
         let Some(whose) = self.threads.remove(&pid) else { return };
@@ -332,7 +326,7 @@ impl MmapReplay {
         }
     }
 
-    /// What became of it all; `None` without any search.
+    /// Returns the outcome; `None` without any search.
     pub(super) fn finish(mut self) -> Option<MmapOutcome> {
         let MmapRecorded { placed, failed, elsewhere, .. } = self.recorded;
         if placed + failed + elsewhere == 0 {
@@ -378,7 +372,7 @@ impl MmapReplay {
     }
 }
 
-/// The windows of a process, from one of its searches.
+/// Returns the windows of a process, from one of its searches; `None` for an empty window.
 fn layout(search: &Search) -> Option<Layout> {
     let (low, top) = (search.low >> PAGE, search.high >> PAGE);
     let usual = if search.high > 1 << 32 {
@@ -394,7 +388,7 @@ fn layout(search: &Search) -> Option<Layout> {
     })
 }
 
-/// The areas of each process in the snapshot at the start.
+/// Returns the areas of each process in the snapshot at the start.
 fn maps_of(meta: &TraceMeta) -> HashMap<i32, Vec<Span>> {
     let mut maps = HashMap::new();
     let Some(taken) = meta.start() else { return maps };

@@ -12,7 +12,7 @@ use nofrag::units::{PageCount, Vpn};
 use super::request::{HUGE_PAGES, Wanted, aligned_page};
 use super::{Miss, MmapFidelity, MmapRun};
 
-/// What is counted over all processes.
+/// Counts over all processes.
 #[derive(Debug)]
 pub(super) struct Outcome {
     pub(super) runs: Vec<MmapRun>,
@@ -42,7 +42,7 @@ impl Outcome {
         }
     }
 
-    /// Adds what a process has come to.
+    /// Adds the counts of a process that ends.
     pub(super) fn end(&mut self, process: &Process) {
         for (run, space) in self.runs.iter_mut().zip(&process.spaces) {
             let counters = space.counters();
@@ -56,7 +56,7 @@ impl Outcome {
     }
 }
 
-/// A part of a mapping: so many pages, and where each policy has them.
+/// A part of a mapping: its number of pages, and its first page under each policy that has it.
 #[derive(Clone, Debug)]
 struct Piece {
     pages: u64,
@@ -64,7 +64,7 @@ struct Piece {
 }
 
 impl Piece {
-    /// Without its first pages.
+    /// Returns the piece without its first `pages` pages.
     fn behind(&self, pages: u64) -> Piece {
         let own = self.own.iter().map(|own| own.map(|own| own + pages)).collect();
         Piece { pages: self.pages - pages, own }
@@ -74,7 +74,7 @@ impl Piece {
 /// One address space under every policy, and under the judge.
 ///
 /// 1. The pieces, by where the kernel has them, do not overlap; each policy has all pages of a piece in a row, or none.
-/// 2. The judge has exactly the pieces' pages mapped, where the kernel has them, and what was loaded.
+/// 2. The judge has exactly the pieces' pages mapped, where the kernel has them, and the areas that were loaded.
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) threads: BTreeSet<i32>,
@@ -100,12 +100,12 @@ impl Process {
         }
     }
 
-    /// How many pieces it has.
+    /// Returns the number of pieces.
     pub(super) fn areas(&self) -> usize {
         self.pieces.len()
     }
 
-    /// Puts the areas of a snapshot where they are. Those beyond the space stay out.
+    /// Maps the areas of a snapshot where they are. Those beyond the space stay out.
     pub(super) fn load(&mut self, areas: &[Span]) {
         let attributes = Attributes::anonymous(Protection::READ_WRITE).with(AreaFlags::OPAQUE);
         for area in areas {
@@ -113,7 +113,7 @@ impl Process {
         }
     }
 
-    /// Maps at a place that was chosen: for every policy where nothing of its own is yet.
+    /// Maps at a chosen place: for every policy where nothing of its own is yet.
     pub(super) fn fixed(&mut self, span: Span, attributes: Attributes) {
         if let Some(judge) = &mut self.judge {
             // Outside the space nothing is looked for either.
@@ -129,7 +129,7 @@ impl Process {
         }
     }
 
-    /// The parts of a range where the kernel has nothing.
+    /// Returns the parts of a range where the kernel has nothing.
     fn unknown_in(&self, span: Span) -> Vec<Span> {
         let mut holes = Vec::new();
         let mut at = span.start();
@@ -143,7 +143,7 @@ impl Process {
         holes
     }
 
-    /// Takes a range away.
+    /// Unmaps a range.
     pub(super) fn unmap(&mut self, span: Span) {
         self.forget(span);
         if let Some(judge) = &mut self.judge {
@@ -151,7 +151,7 @@ impl Process {
         }
     }
 
-    /// Takes the pieces in a range away from the policies. How many there were.
+    /// Takes the pieces in a range away from the policies; returns their number.
     fn forget(&mut self, span: Span) -> u64 {
         self.cut(span.start());
         self.cut(span.end());
@@ -180,14 +180,14 @@ impl Process {
         }
     }
 
-    /// Places a mapping under every policy. How many earlier ones had to be gone.
+    /// Places a mapping under every policy; returns the number of earlier pieces that must have gone.
     pub(super) fn place(&mut self, pid: i32, wanted: &Wanted, outcome: &mut Outcome) -> u64 {
         let recorded = wanted.recorded;
         let gone = self.forget(recorded);
         if let Some(judge) = &mut self.judge {
             let (start, pages) = (Vpn(recorded.start()), PageCount(recorded.len()));
             if gone > 0 {
-                // The kernel says that this is free: nobody could have predicted it otherwise.
+                // The kernel found this range free, which the judge could not have known.
                 let _ = judge.unmap(start, pages);
             }
             let predicted = placed(judge, wanted);
@@ -216,7 +216,7 @@ impl Process {
     }
 }
 
-/// Maps by the space's own rule.
+/// Maps by the space's own rule; `None` if there is no place.
 fn placed(space: &mut AddressSpace, wanted: &Wanted) -> Option<Vpn> {
     let Wanted { recorded, attributes, flags, hint, huge_offset } = *wanted;
     let pages = PageCount(recorded.len());
@@ -229,7 +229,7 @@ fn placed(space: &mut AddressSpace, wanted: &Wanted) -> Option<Vpn> {
     space.map(pages, attributes, hint, flags).ok()
 }
 
-/// Whether the rules align files to huge pages: where a file system asks for it, since 6.7.
+/// Returns true if the rules align files to huge pages: where a file system asks for it, since 6.7.
 fn aligns(placement: Placement) -> bool {
     match placement {
         Placement::MapleTree(huge) | Placement::MapleTreeGuarded(huge) => {
@@ -239,7 +239,7 @@ fn aligns(placement: Placement) -> bool {
     }
 }
 
-/// Looks for a huge page more than is needed, and maps in it where the file's huge pages begin.
+/// Finds room for a huge page more than is needed, and maps in it where the file's huge pages begin.
 fn in_larger_room(
     space: &mut AddressSpace,
     pages: PageCount,

@@ -1,4 +1,4 @@
-//! What a call asked for, and what the search for it says.
+//! A mapping's request, from the call and from the search for its place.
 
 use nofrag::mmap::{AreaFlags, Attributes, Backing, HugePages, MapFlags, Placement, Protection};
 use nofrag::ranges::Span;
@@ -27,7 +27,7 @@ pub(super) struct Asked {
     pub(super) offset: u64,
 }
 
-/// A search, as `vm_unmapped_area` tells it. Bytes and addresses.
+/// A search, as `vm_unmapped_area` tells it, in bytes and addresses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Search {
     pub(super) addr: i64,
@@ -42,13 +42,13 @@ pub(super) struct Search {
 /// A mapping to be placed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
-    /// Where the kernel put it.
+    /// The pages at which the kernel put it.
     pub(super) recorded: Span,
     pub(super) attributes: Attributes,
     pub(super) flags: MapFlags,
-    /// Where the caller would have liked it: it was taken.
+    /// The address that the caller would have liked; another mapping had it.
     pub(super) hint: Option<Vpn>,
-    /// Where a huge page of the file begins, if the kernel looked for room to align to that: the file's offset.
+    /// The file's offset, whose huge pages the mapping is aligned to, if the kernel looked for room to do so.
     pub(super) huge_offset: Option<u64>,
 }
 
@@ -61,7 +61,8 @@ impl Asked {
         self.flags & MAP_ANONYMOUS != 0
     }
 
-    /// A file has a number of its own for each call: which one it is, is not known, and files seldom merge.
+    /// Returns the mapping's attributes. A file never merges: the call does not tell which one it is, and files seldom
+    /// do.
     pub(super) fn attributes(&self) -> Attributes {
         let shared = if self.flags & MAP_SHARED != 0 { AreaFlags::SHARED } else { AreaFlags::NONE };
         let plain = Attributes::anonymous(Protection((self.protection & 7) as u8)).with(shared);
@@ -78,16 +79,16 @@ impl Search {
         self.flags & TOP_DOWN != 0
     }
 
-    /// The mapping that it was for. The kernel searches for a huge page more than is mapped where it wants to align to
-    /// one, and aligns what it finds; without the call, that is inferred by the rules that it has. `None` for what
-    /// cannot be a search.
+    /// Returns the mapping that the search was for. The kernel searches for a huge page more than is mapped where it
+    /// wants to align to one, and aligns the room that it finds; without the call, that is inferred by the kernel's
+    /// rules. `None` for numbers that cannot be a search.
     pub(super) fn wanted(&self, asked: Option<&Asked>, rules: Option<Placement>) -> Option<Wanted> {
         let found = u64::try_from(self.addr).ok()?;
         let (length, attributes, huge_offset) = match asked {
             Some(asked) => {
                 let length = asked.length.checked_next_multiple_of(1 << PAGE)?;
                 let padded = self.length == length.checked_add(HUGE)?;
-                // Something else stood between the call and the search.
+                // Without padding the search's own length holds: another call may stand between the two.
                 let length = if padded { length } else { self.length };
                 let offset = if asked.is_anonymous() { 0 } else { asked.offset };
                 (length, asked.attributes(), padded.then_some(offset))
@@ -110,7 +111,7 @@ impl Search {
                 ..MapFlags::default()
             },
             hint: asked.map(|asked| Vpn(asked.addr >> PAGE)).filter(|hint| hint.0 != 0),
-            // Private anonymous memory the placements align by themselves.
+            // The placements align private anonymous memory by themselves.
             huge_offset: huge_offset.filter(|_| {
                 attributes.backing != Backing::Anonymous
                     || attributes.flags.any_of(AreaFlags::SHARED)
@@ -118,7 +119,7 @@ impl Search {
         })
     }
 
-    /// Whether the length has a huge page too much, by the rules of the kernel.
+    /// Returns true if the length contains a huge page more than is mapped, by the rules of the kernel.
     fn is_padded(&self, rules: Option<Placement>) -> bool {
         let Some(Placement::MapleTree(huge) | Placement::MapleTreeGuarded(huge)) = rules else {
             return false;
@@ -131,14 +132,14 @@ impl Search {
         }
     }
 
-    /// Where in the room that was found the mapping lies.
+    /// Returns the mapping's address in the room that was found.
     fn aligned(&self, found: u64, offset: u64) -> u64 {
         align_in(found, offset, HUGE, self.is_downward())
     }
 }
 
-/// Where, in room of one unit more than is needed that begins at `found`, something begins whose distance to `offset`
-/// is a multiple of a unit: the lowest place, or upmost where searches go downwards and both ends will do.
+/// Returns the place, in room of one unit more than is needed that begins at `found`, whose distance to `offset` is a
+/// multiple of a unit: the lowest place, or the highest where searches go downwards and both ends will do.
 fn align_in(found: u64, offset: u64, unit: u64, downward: bool) -> u64 {
     match offset.wrapping_sub(found) & (unit - 1) {
         0 if downward => found.saturating_add(unit),
@@ -146,15 +147,14 @@ fn align_in(found: u64, offset: u64, unit: u64, downward: bool) -> u64 {
     }
 }
 
-/// As [`align_in`], downwards and in pages; `offset` in bytes.
+/// Aligns as [`align_in`], downwards and in pages; `offset` in bytes.
 pub(super) fn aligned_page(found: Vpn, offset: u64) -> Vpn {
     Vpn(align_in(found.0, offset >> PAGE, HUGE >> PAGE, true))
 }
 
-/// A huge page, in pages.
 pub(super) const HUGE_PAGES: PageCount = PageCount(HUGE >> PAGE);
 
-/// The pages of a range of bytes.
+/// Returns the pages of a range of bytes; `None` for an empty or impossible one.
 pub(super) fn pages_of(start: u64, length: u64) -> Option<Span> {
     let end = start.checked_add(length)?;
     Span::new(start >> PAGE, end.div_ceil(1 << PAGE)).ok()

@@ -48,7 +48,7 @@ fn replayed(meta: &TraceMeta, events: &[Event]) -> MmapOutcome {
     replay.finish().unwrap()
 }
 
-/// How many addresses the recorded kernel's rules predicted, and how many exactly.
+/// Returns the number of addresses that the recorded kernel's rules predicted, and of those that are exact.
 fn judged(outcome: &MmapOutcome) -> (u64, u64) {
     let fidelity = outcome.fidelity.as_ref().unwrap();
     assert_eq!(fidelity.preset, "linux-6.12");
@@ -83,12 +83,12 @@ fn the_highest_place_is_predicted_and_a_hole_is_used_again() {
 #[test]
 fn the_pad_of_a_huge_page_is_no_part_of_the_mapping() {
     let aligned = TOP & !(HUGE - 1);
-    // 4 MiB were asked for, 6 looked for, and what was found was aligned: with the call and without it.
+    // 4 MiB were asked for, 6 looked for, and the room that was found was aligned: with the call and without it.
     let found = TOP - 3 * HUGE;
     for call in [Some(mmap(7, 0, 2 * HUGE, ANONYMOUS, 0)), None] {
         let events = [search(7, found, 3 * HUGE), search(7, aligned - 2 * HUGE - 0x1000, 0x1000)];
         let events: Vec<Event> = call.into_iter().chain(events).collect();
-        // What is left above the aligned mapping takes a page first.
+        // The next page comes from the room above the aligned mapping.
         let outcome = replayed(&meta(), &events);
         assert_eq!(outcome.recorded.placed, 2);
         assert_eq!(outcome.recorded.with_call, u64::from(call.is_some()));
