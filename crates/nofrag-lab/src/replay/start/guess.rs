@@ -1,7 +1,7 @@
-//! A map of frames for a snapshot that has none: what buddyinfo and pagetypeinfo count is placed at random.
+//! A map of frames for a snapshot that has none: the free blocks that buddyinfo counts lie at random places.
 //!
-//! Free blocks of each order and type are as many as the kernel counted, and pages in use are of the kinds that it
-//! counts; where they lie is chance. Such a start has the recorded host's fragmentation as far as it shows in counts.
+//! Free blocks of each order are as many as the kernel counted, and pages in use are of the kinds that it counts; where
+//! they lie is chance. Such a start has the recorded host's fragmentation as far as it shows in counts.
 
 use std::ops::Range;
 
@@ -14,10 +14,10 @@ use super::memory::BLOCK;
 use super::{PER_FRAME, StartQuality};
 use crate::random::Random;
 
-/// So many places are tried at random for a block before one is searched.
+/// Places tried at random for a block before all are searched.
 const TRIALS: usize = 64;
 
-/// What each frame could be used for, from frame 0 on.
+/// Returns a possible use of each frame, from frame 0 on.
 pub(super) fn uses(
     snapshot: &Snapshot<'_>,
     random: &mut Random,
@@ -54,7 +54,7 @@ pub(super) fn uses(
     Ok(uses)
 }
 
-/// Marks a frame in use of which is not known yet for what.
+/// Marks a frame in use whose kind of use is not decided yet.
 const UNKNOWN: FrameUse = FrameUse::HugeTlb;
 
 struct Guess<'a> {
@@ -64,7 +64,7 @@ struct Guess<'a> {
 }
 
 impl Guess<'_> {
-    /// Holes first, then what is reserved, then what the allocator manages.
+    /// Lays out holes first, then reserved frames, then those that the allocator manages.
     fn lay_out(&mut self, zone: &ZoneInfo) {
         let managed = zone.managed.min(self.span.end - self.span.start);
         let reserved = zone.present.saturating_sub(managed);
@@ -78,7 +78,7 @@ impl Guess<'_> {
         }
     }
 
-    /// Frees a block of an order somewhere, so that it does not become a part of a larger one.
+    /// Frees a block of an order at a random place where it does not become a part of a larger one.
     fn free(&mut self, order: Order) {
         let size = order.pages();
         let first = self.span.start.next_multiple_of(size);
@@ -88,7 +88,7 @@ impl Guess<'_> {
         }
         let begin = self.random.between(0, places - 1);
         let trials: Vec<u64> = (0..TRIALS).map(|_| self.random.between(0, places - 1)).collect();
-        // The sweep that ends a vain search is not written down: there may be millions of places.
+        // The sweep that ends a vain search is not kept in memory: there may be millions of places.
         let mut tries = trials.into_iter().chain(begin..places).chain(0..begin);
         let place = tries.find_map(|nth| {
             let at = first + nth * size;
@@ -109,7 +109,7 @@ impl Guess<'_> {
         all(at, UNKNOWN) && (order == Order::MAX || !all(at ^ order.pages(), FrameUse::Free))
     }
 
-    /// Says what the frames in use are used for: pageblock by pageblock in random order, so that like lies with like.
+    /// Decides the use of frames in use: pageblock by pageblock in random order, so that like lies with like.
     fn fill(&mut self, zone: &ZoneInfo) {
         let counter = |names: [&str; 2]| -> u64 {
             names.iter().filter_map(|name| zone.counters.get(*name)).sum()

@@ -1,10 +1,10 @@
-//! From a snapshot to an allocator that holds what was in use.
+//! From a snapshot to an allocator that holds the memory in use at its time.
 //!
-//! What the files say is brought together once ([`Host::of`]), and is the same for every run: which frames are memory
+//! The files' facts are brought together once ([`Host::of`]), and are the same for every run: which frames are memory
 //! and which of them are free (`memory`, and `reconcile` where two files disagree), which blocks are in use, and which
-//! type each pageblock has, which is inferred (`types`). [`Host::start`] loads that under a policy; for another size of
-//! memory it first decides what goes and what lies elsewhere (`resize`). Without a map of frames `guess` places what
-//! the counts say. Every inference is counted in [`StartQuality`].
+//! type each pageblock has, which is inferred (`types`). [`Host::start`] loads them under a policy; for another size of
+//! memory it first decides which blocks go and which lie elsewhere (`resize`). Without a map of frames `guess` places
+//! blocks by the counts alone. Every inference is counted in [`StartQuality`].
 
 mod guess;
 mod memory;
@@ -31,15 +31,15 @@ use reconcile::{Blocks, Reconciler, free_blocks};
 use settings::HostSettings;
 use types::{Assigned, ByType, FreeByType, Unit, Wanted};
 
-/// Streams of chance.
+/// Streams of random numbers.
 const TYPES: u64 = 1;
 const RESIZE: u64 = 2;
 const GUESS: u64 = 3;
 
-/// More frames than the number of one has room for: the core counts them in 32 bits.
+/// The least frame number that is too large: the core counts frames in 32 bits.
 const MOST_FRAMES: u64 = 1 << 31;
-/// Bytes that a host takes for each of its frames: one of its use, 16 of the block in use there, and as many while a
-/// run is loaded with that. With that of a run it is 79; 76 were measured.
+/// Bytes that a host takes for each of its frames: one for its use, 16 for the block in use there, and as many while a
+/// run is loaded with that block. Together with a run's own bytes it is 79; 76 were measured.
 const PER_FRAME: u64 = 40;
 
 /// The recorded host at the start of the recording.
@@ -53,7 +53,7 @@ pub(super) struct Host {
     in_use: Vec<Held>,
     /// The type of each pageblock, by its first frame with memory in its zone.
     types: Vec<(Pfn, Migratetype)>,
-    /// Free blocks on the list of another type than their pageblock's.
+    /// Free blocks on the list of another type than their pageblock's, with the list's type.
     listed: Vec<(Pfn, Migratetype)>,
     quality: StartQuality,
 }
@@ -64,38 +64,37 @@ pub(super) struct Held {
     pub(super) pfn: Pfn,
     pub(super) order: Order,
     pub(super) usage: FrameUse,
-    /// Used of late, as the kernel's LRU has it.
+    /// Used of late, by the kernel's LRU.
     pub(super) is_active: bool,
 }
 
-/// What was inferred, and how well it fits what the kernel said. In pages, where nothing else is said.
+/// Inferences about the start, and their distance from the kernel's counts. In pages, unless another unit is named.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct StartQuality {
-    /// What the allocator hands out.
+    /// Pages that the allocator hands out.
     pub(super) managed: u64,
-    /// By how much that differs from zoneinfo, all zones together.
+    /// Difference of that from zoneinfo, all zones together.
     pub(super) managed_off: u64,
-    /// In use.
     pub(super) in_use: u64,
-    /// On per-CPU lists. The map of frames does not tell them from memory of the kernel, so they count as in use.
+    /// Pages on per-CPU lists. The map of frames does not tell them from memory of the kernel, so they count as in use.
     pub(super) per_cpu: u64,
-    /// Taken to be free because buddyinfo counts more free blocks than the map of frames shows.
+    /// Pages taken to be free because buddyinfo counts more free blocks than the map of frames shows.
     pub(super) freed: u64,
-    /// Taken to be in use because it counts fewer.
+    /// Pages taken to be in use because buddyinfo counts fewer.
     pub(super) taken: u64,
     /// Free blocks of any order by which the start still differs from buddyinfo.
     pub(super) blocks_off: u64,
     /// Pageblocks by which the types differ from pagetypeinfo.
     pub(super) types_off: u64,
-    /// In use in a pageblock that is meant for others.
+    /// Pages in use in a pageblock that is meant for others.
     pub(super) strangers: u64,
-    /// Free, and listed under another type than pagetypeinfo counts, where lists follow pageblocks.
+    /// Free pages listed under another type than pagetypeinfo counts, where lists follow pageblocks.
     pub(super) misplaced: u64,
-    /// Free, and listed under another type than their pageblock's, where lists need not follow them.
+    /// Free pages listed under another type than their pageblock's, where lists need not follow them.
     pub(super) relisted: u64,
-    /// The most by which a watermark differs from zoneinfo.
+    /// The largest difference of a watermark from zoneinfo.
     pub(super) marks_off: u64,
-    /// What cannot be said of the start; sentences.
+    /// Sentences about unknowns of the start.
     pub(super) cautions: Vec<String>,
 }
 
@@ -103,25 +102,24 @@ pub(super) struct StartQuality {
 #[derive(Debug)]
 pub(super) struct Start<E: EventSink> {
     pub(super) pages: PageAllocator<E>,
-    /// For each of [`Host::in_use`], in that order: where it is in this run's memory; `None` if it had to be dropped.
+    /// The place in this run's memory of each of [`Host::in_use`], in that order; `None` if it had to be dropped.
     pub(super) places: Vec<Option<Pfn>>,
-    /// What was changed for the size of memory.
     pub(super) resized: Resized,
 }
 
-/// What was changed for the size of a run's memory.
+/// Changes for the size of a run's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Resized {
     /// Pages of files that had to be dropped.
     pub(super) dropped: u64,
     /// Pages of processes and of shared memory that had to go, as if to a swap device.
     pub(super) swapped: u64,
-    /// Pages that lie elsewhere.
+    /// Pages that lie at another place than in the recorded host.
     pub(super) displaced: u64,
 }
 
 impl Host {
-    /// What the snapshot says, and what has to be inferred; `seed` settles ties.
+    /// Reads the snapshot's facts, and infers the rest; `seed` settles ties.
     pub(super) fn of(
         snapshot: &Snapshot<'_>,
         seed: u64,
@@ -171,7 +169,7 @@ impl Host {
         Ok(host)
     }
 
-    /// A host of which no snapshot says anything: all memory up to `highest`, the highest frame of the trace, is free.
+    /// Creates a host without a snapshot: all memory up to `highest`, the highest frame of the trace, is free.
     pub(super) fn empty(highest: Pfn, cpus: u32) -> Result<Host, ReplayError> {
         if highest.0 >= MOST_FRAMES {
             return Err(ReplayError::Host(format!(
@@ -207,7 +205,7 @@ impl Host {
         Ok(Host { memory, map, settings, seed: 0, uses, in_use, types, listed, quality })
     }
 
-    /// Draws once more what has to be drawn; what is in use stays.
+    /// Draws the types of pageblocks anew; the blocks in use stay.
     pub(super) fn reseed(&mut self, snapshot: &Snapshot<'_>, seed: u64) {
         if seed == self.seed {
             return;
@@ -220,27 +218,27 @@ impl Host {
         (self.uses, self.quality) = (uses, quality);
     }
 
-    /// The names of its zones, in their order.
+    /// Returns the names of its zones, in their order.
     pub(super) fn zones(&self) -> Vec<ZoneName> {
         self.memory.zones.iter().map(|zone| zone.name.clone()).collect()
     }
 
-    /// The recorded host's own memory, whatever the size of a run's.
+    /// Returns the recorded host's own memory, whatever the size of a run's.
     pub(super) fn map(&self) -> &MemoryMap {
         &self.map
     }
 
-    /// Blocks in use at the start, in ascending order of their frames.
+    /// Returns the blocks in use at the start, in ascending order of their frames.
     pub(super) fn in_use(&self) -> &[Held] {
         &self.in_use
     }
 
-    /// What was inferred, and how well it fits.
+    /// Returns the quality of the inferences.
     pub(super) fn quality(&self) -> &StartQuality {
         &self.quality
     }
 
-    /// An allocator that holds what was in use, with the host's settings but for those that `asked` names.
+    /// Creates an allocator that holds the blocks in use, with the host's settings except for those that `asked` names.
     /// `memory_percent` is the size of its memory.
     pub(super) fn start<E: EventSink>(
         &self,
@@ -283,7 +281,7 @@ impl Host {
                 None => types::by_content(&units),
             };
             for (unit, &migratetype) in units.iter().zip(&assigned.types) {
-                // What is one free block has memory everywhere.
+                // A unit of two pageblocks is one free block, with memory everywhere.
                 let blocks = (unit.first..).step_by(BLOCK as usize).take(unit.blocks as usize);
                 self.types.extend(blocks.map(|first| (Pfn(first), migratetype)));
             }
@@ -304,7 +302,7 @@ impl Host {
         }
     }
 
-    /// Counts how far the start is from what the kernel said.
+    /// Measures the distance of the start from the kernel's counts.
     fn judge(&mut self, snapshot: &Snapshot<'_>) -> Result<(), ReplayError> {
         let said = |zone: &Zone| snapshot.zones.iter().find(|each| each.zone == zone.name);
         let start = self.start(FragmentationPolicy::LINUX_6_1, &Settings::default(), 100, ())?;
@@ -333,7 +331,7 @@ impl Host {
 }
 
 impl StartQuality {
-    /// What the figures mean.
+    /// Returns the sentences for the figures.
     fn sentences(&self) -> Vec<String> {
         let mut all = Vec::new();
         let mut say = |count: u64, sentence: String| {
@@ -418,7 +416,7 @@ fn hold(in_use: &mut Vec<Held>, zone: &Zone, uses: &[FrameUse], pages: Option<&P
     }
 }
 
-/// The pageblocks of a zone, and what is in them.
+/// Returns the pageblocks of a zone with their content.
 fn units(zone: &Zone, uses: &[FrameUse]) -> Vec<Unit> {
     let unit = |(start, first): (u64, u64)| Unit {
         start,
@@ -450,7 +448,7 @@ fn units(zone: &Zone, uses: &[FrameUse]) -> Vec<Unit> {
     units
 }
 
-/// What pagetypeinfo says of a zone; `None` where it says nothing.
+/// Returns the counts of pagetypeinfo for a zone; `None` where it has none.
 fn wanted(snapshot: &Snapshot<'_>, zone: &ZoneName) -> Option<Wanted> {
     let types = snapshot.types.as_ref()?;
     let of = |migratetype| types.pageblocks_of(zone, migratetype);
@@ -464,7 +462,7 @@ fn wanted(snapshot: &Snapshot<'_>, zone: &ZoneName) -> Option<Wanted> {
     pageblocks.iter().any(|&count| count > 0).then_some(Wanted { pageblocks, free })
 }
 
-/// Pageblocks of which there are more than wanted, or that are wanting.
+/// Returns the number of pageblocks by which the types differ from `wanted`.
 fn types_off(units: &[Unit], assigned: &Assigned, wanted: &ByType<u64>) -> u64 {
     let mut counts = ByType::<u64>::default();
     for (unit, migratetype) in units.iter().zip(&assigned.types) {
@@ -475,7 +473,8 @@ fn types_off(units: &[Unit], assigned: &Assigned, wanted: &ByType<u64>) -> u64 {
     off.sum::<u64>().div_ceil(2)
 }
 
-/// Free blocks that go to lists of types that have too few, from those that have too many: with their new type.
+/// Returns the free blocks that go from lists of types with a surplus to lists of types with too few: with their new
+/// type.
 fn relist(
     units: &[Unit],
     assigned: Assigned,

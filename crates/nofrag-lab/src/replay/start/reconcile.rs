@@ -1,9 +1,9 @@
-//! The map of frames beside buddyinfo. The two are not read at one moment, and pages that a CPU's list takes or gives
-//! back between them differ: single pages and small blocks that merge with what is free beside them.
+//! The map of frames, made to agree with buddyinfo. The two are not read at one moment, and pages that a CPU's list
+//! takes or gives back between them differ: single pages and small blocks that merge with free memory beside them.
 //!
-//! Which frames those are the files do not say. buddyinfo counts, so the map is made to agree with it: blocks that are
-//! missing are made of frames of which the map says nothing, as it does of those on per-CPU lists; blocks that are too
-//! many are taken. Largest first, because a larger block uses up smaller ones. How many frames that took is counted.
+//! The files do not say which frames those are. buddyinfo counts, so the map is made to agree with it: missing blocks
+//! are made of frames of which the map says nothing, as it does of those on per-CPU lists; surplus blocks are taken.
+//! The largest go first, because a larger block uses up smaller ones. The changed frames are counted.
 
 use std::ops::Range;
 
@@ -15,15 +15,15 @@ use super::memory::aligned;
 /// Spreads numbers that are near to each other (the golden ratio's bits).
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Free blocks of each order.
+/// Number of free blocks of each order.
 pub(super) type Blocks = [u64; Order::COUNT];
 
-/// What was changed, in frames.
+/// Changes to the map, in frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reconciled {
-    /// Taken to be free, though the map does not say so.
+    /// Frames taken to be free, though the map does not say so.
     pub(super) freed: u64,
-    /// Taken to be in use, though the map says that they are free.
+    /// Frames taken to be in use, though the map says that they are free.
     pub(super) taken: u64,
 }
 
@@ -31,19 +31,18 @@ pub(super) struct Reconciled {
 pub(super) struct Reconciler<'a> {
     /// The use of each frame from frame 0 on.
     pub(super) uses: &'a mut [FrameUse],
-    /// Whether nothing is said of a frame.
+    /// Returns true if the map says nothing of a frame.
     pub(super) is_blank: &'a dyn Fn(u64) -> bool,
-    /// The zone.
     pub(super) span: Range<u64>,
-    /// Which of equal places come first.
+    /// The order among equal places.
     pub(super) seed: u64,
 }
 
-/// So many times at most an order's blocks are counted anew. More than a few are needed only where the two files are of
-/// quite different moments; what is left over is shown.
+/// The most times that an order's blocks are counted anew. More than a few are needed only where the two files are of
+/// quite different moments; the remaining difference is shown.
 const ROUNDS: usize = 256;
 
-/// The free blocks of a zone as the map shows them.
+/// Returns the free blocks of a zone as the map shows them.
 pub(super) fn free_blocks(
     uses: &[FrameUse],
     span: Range<u64>,
@@ -59,7 +58,7 @@ pub(super) fn free_blocks(
     .flatten()
 }
 
-/// How many there are of each order.
+/// Counts blocks by order.
 pub(super) fn count(blocks: impl Iterator<Item = (u64, Order)>) -> Blocks {
     blocks.fold([0; Order::COUNT], |mut counts, (_, order)| {
         counts[order.index()] += 1;
@@ -103,8 +102,8 @@ impl Reconciler<'_> {
         usage == Some(FrameUse::Free) || usage == Some(FrameUse::Kernel) && (self.is_blank)(pfn)
     }
 
-    /// Makes up to `count` blocks of an order. Where smaller free blocks are too many they are used up, elsewhere none:
-    /// the places with the fewest pages to be freed that way come first. Returns how many frames it took to be free.
+    /// Makes up to `count` blocks of an order. Surplus smaller free blocks are used up, others left alone: the places
+    /// with the fewest pages to be freed that way come first. Returns the number of frames that it took to be free.
     fn make(&mut self, order: Order, count: u64, shown: &Blocks, wanted: &Blocks) -> u64 {
         let size = order.pages();
         let mut places = Vec::new();
@@ -117,7 +116,7 @@ impl Reconciler<'_> {
         }
         places.sort_unstable();
         let mut freed = 0;
-        // Those that use up smaller blocks change what is shown: one at a time. Others stand alone.
+        // Places that use up smaller blocks change the counts that are shown: one at a time. Others stand alone.
         let uses_up = places.first().is_some_and(|&(cost, ..)| cost != Cost::Alone);
         let count = if uses_up { 1 } else { count as usize };
         for &(.., start) in places.iter().take(count) {
@@ -132,17 +131,17 @@ impl Reconciler<'_> {
         freed
     }
 
-    /// Whether all of a block is free.
+    /// Returns true if all of a block is free.
     fn is_whole(&self, start: u64, size: u64) -> bool {
         (start..start + size).all(|pfn| self.is_free(pfn))
     }
 
-    /// Whether a free block would be one with its buddy.
+    /// Returns true if a free block would merge with its buddy.
     fn would_merge(&self, start: u64, order: Order) -> bool {
         order < Order::MAX && self.is_whole(start ^ order.pages(), order.pages())
     }
 
-    /// What a block costs at a place; `None` where there can be none.
+    /// Returns the cost of a block at a place; `None` where there can be none.
     fn cost_at(&self, start: u64, order: Order, shown: &Blocks, wanted: &Blocks) -> Option<Cost> {
         let size = order.pages();
         let may_be = (start..start + size).all(|pfn| self.may_be_free(pfn));
@@ -161,8 +160,8 @@ impl Reconciler<'_> {
         })
     }
 
-    /// Takes pages of one block of an order of which there are too many, so that what is left are blocks of which there
-    /// are too few. Returns how many.
+    /// Takes pages of one surplus block of an order, so that the remainder forms blocks of which there are too few.
+    /// Returns the number of pages taken.
     fn take(&mut self, order: Order, shown: &Blocks, wanted: &Blocks) -> u64 {
         let block = free_blocks(self.uses, self.span.clone()).find(|&(_, each)| each == order);
         let Some((start, _)) = block else { return 0 };
@@ -178,14 +177,14 @@ impl Reconciler<'_> {
     }
 }
 
-/// What a new free block does to the others, best first.
+/// The effect of a new free block on the others, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Cost {
-    /// It uses up blocks of which there are too many: as many as this is below the largest number.
+    /// Uses up surplus blocks: as many as this is below the largest number.
     UsesUp(u64),
-    /// None.
+    /// Uses up no other block.
     Alone,
-    /// It uses up so many blocks of which there are not.
+    /// Uses up this number of blocks that are not surplus.
     Harms(u64),
 }
 
@@ -193,8 +192,7 @@ enum Cost {
 mod tests {
     use super::*;
 
-    /// Reconciles frames drawn as letters, `f` free, `.` nothing is said, `u` in use, with so many free blocks by
-    /// order.
+    /// Reconciles frames drawn as letters, `f` free, `.` not described, `u` in use, with `wanted` free blocks by order.
     fn check(frames: &str, wanted: &[u64], changed: Reconciled, after: &str) {
         let usage = |letter| match letter {
             'f' => FrameUse::Free,

@@ -1,9 +1,9 @@
 //! The recorded host with more or less memory.
 //!
-//! A smaller machine ends earlier: frames are cut off each node's end. What lies beyond it and cannot be given up stays
-//! in use elsewhere, in pageblocks of its type where there is room, and so does what was reserved there, but for the
-//! part of the map of frames that describes frames that are gone. Then pages of files are dropped, each as likely as
-//! any other, until the rest fits and all zones' high watermarks together are free; if that is not enough, pages of
+//! A smaller machine ends earlier: frames are cut off each node's end. Blocks beyond it that cannot be given up stay in
+//! use elsewhere, in pageblocks of their type where there is room, and so do reserved frames there, except for the part
+//! of the map of frames that describes frames that are gone. Then pages of files are dropped, each as likely as any
+//! other, until the rest fits and all zones' high watermarks together are free; if that is not enough, pages of
 //! processes and of shared memory go too, as to a swap device, and are counted apart.
 //!
 //! A larger machine goes on behind the last zone. Memory beyond 4 GiB is not DMA32.
@@ -23,24 +23,24 @@ use crate::random::Random;
 /// The first frame that devices with 32 address bits do not reach.
 pub(super) const DMA32_END: u64 = 1 << 20;
 
-/// The kernel keeps 64 bytes for each frame of 4096: one frame for so many.
+/// Frames that one frame of the kernel's map describes: the map takes 64 bytes for each frame of 4096.
 const DESCRIBED: u64 = 64;
 
-/// The largest size of memory, in percent: what is left of a 32-bit number of frames for a host of a few GiB.
+/// The largest size of memory, in percent: the room that 32-bit frame numbers leave a host of a few GiB.
 const MOST_PERCENT: u32 = 100_000;
 
-/// Where everything is on a machine of another size.
+/// The layout of a machine of another size.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) map: MemoryMap,
-    /// For each block in use; `None` for what had to go.
+    /// The place of each block in use; `None` for one that had to go.
     pub(super) places: Vec<Option<Pfn>>,
-    /// Types of pageblocks.
+    /// Types of pageblocks, by first frame.
     pub(super) types: Vec<(Pfn, Migratetype)>,
     pub(super) resized: Resized,
 }
 
-/// The host with so many percent of its memory.
+/// Plans the host with `percent` of its memory.
 pub(super) fn plan(
     host: &Host,
     settings: &HostSettings,
@@ -61,7 +61,7 @@ pub(super) fn plan(
     let map = memory.map()?;
     let exists = |&(pfn, _): &(Pfn, Migratetype)| {
         let zone = memory.zones.iter().find(|zone| zone.span.contains(&pfn.0));
-        // What was cut to a part of a pageblock cannot be set aside.
+        // A zone's last part of a pageblock cannot be set aside.
         zone.is_some_and(|zone| pfn.0 + BLOCK <= zone.span.end)
     };
     let types: Vec<_> = host.types.iter().copied().filter(exists).collect();
@@ -71,7 +71,7 @@ pub(super) fn plan(
     Ok(Plan { map, places, types, resized })
 }
 
-/// The memory of a machine that ends earlier.
+/// Returns the memory of a machine that ends earlier.
 fn smaller(memory: &Memory, percent: u32) -> Result<Memory, ReplayError> {
     let mut left = memory.clone();
     let mut nodes: Vec<u32> = memory.zones.iter().map(|zone| zone.name.node).collect();
@@ -101,8 +101,8 @@ fn smaller(memory: &Memory, percent: u32) -> Result<Memory, ReplayError> {
     }
 }
 
-/// Cuts up to so many frames with memory off a zone's end, to a whole pageblock. Returns how many it were, and how many
-/// of them were reserved.
+/// Cuts `excess` frames with memory off a zone's end, or fewer, to a whole pageblock. Returns the number of frames that
+/// were cut, and of those among them that were reserved.
 fn cut(zone: &mut Zone, excess: u64) -> (u64, u64) {
     let before = (zone.present(), zone.managed());
     let holes = zone.holes.clone();
@@ -123,7 +123,7 @@ fn cut(zone: &mut Zone, excess: u64) -> (u64, u64) {
     (cut, cut - (before.1 - zone.managed()))
 }
 
-/// Reserves so many more frames at a zone's end.
+/// Reserves `count` more frames at a zone's end.
 fn reserve(zone: &mut Zone, count: u64) {
     let taken: Vec<_> = zone.holes.iter().chain(&zone.reserved).copied().collect();
     let is_managed = |pfn: &u64| !taken.iter().any(|range| range.has(Pfn(*pfn)));
@@ -137,7 +137,7 @@ fn reserve(zone: &mut Zone, count: u64) {
     });
 }
 
-/// The memory of a machine that goes on behind the last zone.
+/// Returns the memory of a machine that goes on behind the last zone.
 fn larger(memory: &Memory, percent: u32) -> Memory {
     let mut larger = memory.clone();
     let present: u64 = memory.zones.iter().map(Zone::present).sum();
@@ -168,7 +168,7 @@ fn too_little(percent: u32, why: &str) -> ReplayError {
     ))
 }
 
-/// Chooses what has to go so that the rest fits.
+/// Chooses the blocks that have to go so that the rest fits.
 fn drop_some(
     host: &Host,
     settings: &HostSettings,
@@ -210,7 +210,7 @@ fn drop_some(
     Ok(dropped)
 }
 
-/// Where each block lies.
+/// Places each block that stays: where it was, or in a pageblock of its type, or in any.
 fn place(
     host: &Host,
     memory: &Memory,
@@ -246,7 +246,8 @@ fn place(
 }
 
 impl Host {
-    /// The type of what lies at a frame and cannot be moved: that of its pageblock, if that is for such.
+    /// Returns the type for an immovable block at a frame: that of its pageblock if it is reclaimable, or else
+    /// unmovable.
     fn fixed_type(&self, pfn: Pfn) -> Migratetype {
         let behind = self.types.partition_point(|&(start, _)| start <= pfn);
         match behind.checked_sub(1).map(|at| self.types[at].1) {
@@ -259,17 +260,17 @@ impl Host {
 /// The frames of a machine, while blocks are placed on them.
 struct Slots {
     zones: Vec<(Range<u64>, Vec<bool>)>,
-    /// First frames and types of pageblocks, those that are best first.
+    /// First frames and types of pageblocks, in order of preference.
     blocks: Vec<(u64, Migratetype)>,
-    /// Before which pageblock and frame there is no room for an order: by type, and for any type.
+    /// The pageblock and frame before which there is no room for an order: by type, and for any type.
     behind: [[(usize, u64); Order::COUNT]; Migratetype::COUNT + 1],
 }
 
 impl Slots {
-    /// All managed frames, none of which holds anything.
+    /// Creates free slots for all managed frames.
     fn of(memory: &Memory, types: &[(Pfn, Migratetype)]) -> Slots {
         let mut blocks = Vec::new();
-        // The lowest memory last: few devices can do with other.
+        // The lowest memory comes last: few devices can do with other.
         let zones = memory.zones.iter();
         for zone in zones
             .clone()
@@ -295,7 +296,7 @@ impl Slots {
         Slots { zones, blocks, behind: [[(0, 0); Order::COUNT]; Migratetype::COUNT + 1] }
     }
 
-    /// Takes the block there, if all of it is memory and free.
+    /// Takes the block at `pfn`; returns false if a part of it is not memory or not free.
     fn take(&mut self, pfn: u64, order: Order) -> bool {
         let end = pfn + order.pages();
         let zone = self.zones.iter_mut().find(|(span, _)| span.start <= pfn && end <= span.end);

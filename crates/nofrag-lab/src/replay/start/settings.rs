@@ -11,12 +11,12 @@ use super::super::settings::{Setting, Settings};
 /// KiB of a page.
 const PAGE_KIB: u64 = 4;
 
-/// What was set on the recorded host; the kernel's default where the snapshot does not say.
+/// Settings of the recorded host; the kernel's default where the snapshot does not tell.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct HostSettings {
-    /// How much is kept free on the recorded host.
+    /// Memory kept free on the recorded host.
     min_free: MinFree,
-    /// By which rule that is the recorded amount; `Pages` if by none.
+    /// The rule that gives the recorded amount; `Pages` if none does.
     rule: MinFree,
     watermark_scale_factor: Option<u32>,
     lowmem_reserve_ratio: Option<[u32; ZoneKind::COUNT]>,
@@ -51,8 +51,8 @@ impl HostSettings {
         Ok(settings)
     }
 
-    /// The kernel's rule by which so many pages are kept free, to within a tenth: marks are set early, while memory
-    /// still changes hands.
+    /// Returns the kernel's rule by which `pages` pages are kept free, to within a tenth: marks are set early, while
+    /// memory still changes hands.
     fn rule_for(&self, pages: u64, map: &MemoryMap) -> Result<MinFree, ReplayError> {
         for rule in [MinFree::Formula, MinFree::HugePages] {
             let config = PageConfig {
@@ -69,7 +69,7 @@ impl HostSettings {
         Ok(MinFree::Pages(pages))
     }
 
-    /// The same host with some of its settings changed.
+    /// Returns the same host with some of its settings changed.
     pub(super) fn with(&self, asked: &Settings) -> HostSettings {
         let small =
             |setting| asked.get(setting).map(|value| u32::try_from(value).unwrap_or(u32::MAX));
@@ -89,7 +89,7 @@ impl HostSettings {
         }
     }
 
-    /// A policy on this host.
+    /// Returns a policy with this host's settings.
     pub(super) fn policy(&self, policy: FragmentationPolicy) -> FragmentationPolicy {
         let mut policy = policy;
         if let (Some(boost), Some(factor)) = (&mut policy.boost, self.boost_factor) {
@@ -105,7 +105,7 @@ impl HostSettings {
         policy
     }
 
-    /// An allocator of this host, with memory of a size in percent.
+    /// Returns the configuration of an allocator of this host, with memory of a size in percent.
     pub(super) fn config(
         &self,
         map: MemoryMap,
@@ -126,7 +126,7 @@ impl HostSettings {
     }
 }
 
-/// `lowmem_reserve_ratio` by kind: the setting has a number for each zone that the kernel knows, lowest first.
+/// Returns `lowmem_reserve_ratio` by kind: the setting has a number for each zone that the kernel knows, lowest first.
 fn ratio(snapshot: &Snapshot<'_>) -> Option<[u32; ZoneKind::COUNT]> {
     let set = snapshot.sysctl.list("lowmem_reserve_ratio")?;
     let node = snapshot.zones.first()?.zone.node;

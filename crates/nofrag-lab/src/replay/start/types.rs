@@ -1,5 +1,5 @@
-//! Which pageblock has which type. pagetypeinfo says how many there are of each, and how many free blocks are on the
-//! lists of each type; the map of frames says what is in each pageblock. Types are given so that as few pages as
+//! Types of pageblocks, inferred. pagetypeinfo tells the number of pageblocks of each type, and of free blocks on the
+//! lists of each type; the map of frames tells the content of each pageblock. Types are given so that as few pages as
 //! possible contradict either: pages in use in a pageblock that is meant for others, and free pages on lists of another
 //! type than the kernel counted.
 //!
@@ -14,38 +14,36 @@ use crate::random::Random;
 
 /// Numbers by type.
 pub(super) type ByType<T> = [T; Migratetype::COUNT];
-/// Free blocks by type and order.
+/// Number of free blocks by type and order.
 pub(super) type FreeByType = ByType<[u64; Order::COUNT]>;
 
-/// A pageblock, or two that are one free block: what gets a type.
+/// A pageblock, or two that are one free block: the unit that gets a type.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Unit {
-    /// Where it begins, aligned.
+    /// First frame, aligned.
     pub(super) start: u64,
-    /// Its first frame with memory in its zone.
+    /// The first frame with memory in its zone.
     pub(super) first: u64,
-    /// How many pageblocks.
+    /// Number of pageblocks.
     pub(super) blocks: u64,
-    /// Whether all of it lies in its zone: only then can it be set aside.
+    /// True if all of it lies in its zone: only then can it be set aside.
     pub(super) whole: bool,
     pub(super) content: Content,
-    /// Free blocks by order.
     pub(super) free: [u64; Order::COUNT],
 }
 
-/// Pages in use, by what they can be.
+/// Pages in use, by the types that suit them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Content {
-    /// Those that can be moved.
     movable: u64,
-    /// Kernel objects, of which some can be reclaimed; which the map does not say.
+    /// Kernel objects, of which some can be reclaimed; the map does not tell which.
     slab: u64,
-    /// All others.
+    /// Memory of the kernel outside slabs.
     kernel: u64,
 }
 
 impl Content {
-    /// Takes note of a page in use.
+    /// Counts a page in use.
     pub(super) fn add(&mut self, usage: FrameUse) {
         match usage {
             FrameUse::Free => {}
@@ -56,7 +54,7 @@ impl Content {
         }
     }
 
-    /// Pages that do not belong into a pageblock of the type.
+    /// Returns the number of pages that do not belong in a pageblock of the type.
     fn strangers(self, migratetype: Migratetype) -> u64 {
         let Content { movable, slab, kernel } = self;
         match migratetype {
@@ -71,26 +69,24 @@ impl Content {
 impl Unit {
     fn strangers(&self, migratetype: Migratetype) -> i64 {
         if !self.whole && !migratetype.is_mobility() {
-            // Never: it is no pageblock that can be set aside.
+            // Forbidden: a part of a pageblock cannot be set aside.
             return i64::from(u32::MAX);
         }
         self.content.strangers(migratetype) as i64
     }
 }
 
-/// What the kernel says of a zone's types.
+/// The kernel's counts for a zone's types.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Wanted {
-    /// Pageblocks of each type.
     pub(super) pageblocks: ByType<u64>,
-    /// Free blocks on the lists of each type.
     pub(super) free: FreeByType,
 }
 
 /// The types of a zone's units.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Assigned {
-    /// In the order of the units.
+    /// One type for each unit, in their order.
     pub(super) types: Vec<Migratetype>,
     /// Free blocks in the pageblocks of each type.
     pub(super) free: FreeByType,
@@ -98,10 +94,10 @@ pub(super) struct Assigned {
     pub(super) strangers: u64,
 }
 
-/// Types that say what content says alone, for kernels without pagetypeinfo.
+/// Gives types by content alone, for kernels without pagetypeinfo.
 pub(super) fn by_content(units: &[Unit]) -> Assigned {
     let likely = |unit: &Unit| {
-        // Where nothing is in use, or all the same, it is movable, as pageblocks are at first.
+        // A pageblock with nothing in use, or with a tie, is movable, as pageblocks are at first.
         let order = [Migratetype::Movable, Migratetype::Unmovable, Migratetype::Reclaimable];
         order
             .into_iter()
@@ -111,21 +107,21 @@ pub(super) fn by_content(units: &[Unit]) -> Assigned {
     Assigned::new(units, units.iter().map(likely).collect())
 }
 
-/// Types that fit content and what the kernel says.
+/// Gives types that fit both the content and the kernel's counts.
 pub(super) fn assign(units: &[Unit], wanted: &Wanted, random: &mut Random) -> Assigned {
     let types = by_regret(units, wanted);
     let assigned = Assigned::new(units, types);
     Search { units, wanted, assigned }.run(random)
 }
 
-/// The pageblocks whose content speaks most for a type, rarest type first; the rest is movable.
+/// Gives each type the pageblocks whose content speaks most for it, rarest type first; the rest is movable.
 fn by_regret(units: &[Unit], wanted: &Wanted) -> Vec<Migratetype> {
     use Migratetype::{Cma, HighAtomic, Isolate, Movable, Reclaimable, Unmovable};
     let mut types = vec![Movable; units.len()];
     let mut left: Vec<usize> = (0..units.len()).collect();
     for migratetype in [Isolate, Cma, HighAtomic, Reclaimable, Unmovable] {
         let mut count = wanted.pageblocks[migratetype.index()];
-        // Two pageblocks in one: the kernel says how many of those the type has.
+        // Units of two pageblocks: the kernel counts those of each type.
         let mut pairs = wanted.free[migratetype.index()][Order::MAX.index()];
         let regret = |&unit: &usize| {
             let unit: &Unit = &units[unit];
@@ -160,7 +156,7 @@ impl Assigned {
         Assigned { types, free, strangers }
     }
 
-    /// Pages on lists of another type than wanted.
+    /// Returns the number of pages on lists of another type than wanted.
     pub(super) fn misplaced(&self, wanted: &FreeByType) -> u64 {
         let rows = self.free.iter().flatten().zip(wanted.iter().flatten());
         let pages = rows.zip((0..Order::COUNT).cycle());
@@ -175,7 +171,7 @@ struct Search<'a> {
     assigned: Assigned,
 }
 
-/// The search ends when so many trials for each unit bring nothing, or after so many in all.
+/// The search ends after this number of vain trials for each unit, or after [`MOST_TRIALS`] in all.
 const VAIN_TRIALS: u64 = 64;
 const MOST_TRIALS: u64 = 1 << 24;
 
@@ -193,7 +189,7 @@ impl Search<'_> {
         Assigned::new(self.units, self.assigned.types)
     }
 
-    /// Exchanges the types of two units if that leaves fewer contradictions.
+    /// Exchanges the types of two units if that leaves fewer contradictions; returns true if it did.
     fn exchange(&mut self, [one, two]: [usize; 2]) -> bool {
         let types = [self.assigned.types[one], self.assigned.types[two]];
         let (a, b) = (&self.units[one], &self.units[two]);
@@ -232,7 +228,7 @@ mod tests {
     use super::*;
     use Migratetype::{HighAtomic, Movable, Reclaimable, Unmovable};
 
-    /// A pageblock with so many pages in use, and one free block of an order.
+    /// Returns a pageblock with these pages in use, and one free block of an order.
     fn unit(nth: u64, [movable, slab, kernel]: [u64; 3], order: Option<usize>) -> Unit {
         let content = Content { movable, slab, kernel };
         let start = nth * 512;
