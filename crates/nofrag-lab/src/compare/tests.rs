@@ -25,6 +25,7 @@ fn run(policy: &str, percent: u32, serious: u64) -> PolicyRun {
             counts,
             large_at_end: 1,
             out_of_memory: None,
+            shortage: None,
             assumptions: Assumptions::default(),
             timeline: vec![Sample {
                 at: 0,

@@ -5,7 +5,7 @@ use nofrag_host::trace::{EventKind, TraceMeta};
 use crate::oracle::Withdrawn;
 use nofrag_show::{count, duration};
 
-use super::outcome::{Answer, Fidelity, PolicyRun, Recorded, Verdict};
+use super::outcome::{Answer, Fidelity, PolicyRun, Recorded, Shortage, Verdict};
 use super::start::Host;
 
 /// What is to be kept in mind.
@@ -117,18 +117,34 @@ fn of_runs(runs: &[PolicyRun]) -> Vec<String> {
             ));
         }
     }
-    let small = |run: &PolicyRun| {
-        let at = run.out_of_memory()?;
-        let PolicyRun { policy, memory_percent, .. } = run;
-        Some(format!(
-            "{policy} with {memory_percent} % of the memory: memory is too small from {} of the recording on, where a \
-             small block is refused with nothing left to reclaim. A kernel would kill a process there; nothing is said \
-             of this run.",
-            duration(at as f64 / 1e9)
-        ))
-    };
-    all.extend(runs.iter().filter_map(small));
+    all.extend(runs.iter().filter_map(too_small));
     all
+}
+
+/// From when on a run means nothing, and what its memory held then.
+fn too_small(run: &PolicyRun) -> Option<String> {
+    let Shortage { at, direct_reclaims, managed, kernel, processes, cache, free, on_lists } =
+        run.shortage()?;
+    let PolicyRun { policy, memory_percent, .. } = run;
+    let pages = |pages: u64| count(pages as f64);
+    let all = run.repeats.iter().map(|repeat| repeat.counts.direct_reclaims).max().unwrap_or(0);
+    Some(format!(
+        "{policy} with {memory_percent} % of the memory: memory is too small from {} of the recording on, where a \
+         small block is refused with nothing left to reclaim. Of {} pages, {} are of processes and {} of the kernel \
+         (its slabs go as they went), {} are page cache that could go, {} are on the lists of CPUs, and {} are free, \
+         which the marks keep. A kernel would kill a process there; nothing is said of this run. Direct reclaim had \
+         been entered {} times; callers that come later find the same, and enter it up to 17 times each ({} in all, at \
+         most).",
+        duration(at as f64 / 1e9),
+        pages(managed),
+        pages(processes),
+        pages(kernel),
+        pages(cache),
+        pages(on_lists),
+        pages(free),
+        pages(direct_reclaims),
+        pages(all),
+    ))
 }
 
 #[cfg(test)]
@@ -153,8 +169,16 @@ mod tests {
 
     #[test]
     fn what_a_run_leaves_out_and_when_it_means_nothing_is_said() {
-        let run = |unknown_frees, out_of_memory| {
-            let mut repeat = Repeat { out_of_memory, ..Repeat::default() };
+        let run = |unknown_frees, out_of_memory: Option<u64>| {
+            let shortage = out_of_memory.map(|at| Shortage {
+                at,
+                managed: 100,
+                processes: 70,
+                kernel: 20,
+                free: 10,
+                ..Shortage::default()
+            });
+            let mut repeat = Repeat { out_of_memory, shortage, ..Repeat::default() };
             repeat.assumptions.unknown_frees = unknown_frees;
             repeat.counts.frees = 97;
             PolicyRun {
@@ -169,5 +193,6 @@ mod tests {
         let said = of_runs(&[run(3, Some(8_000_000_000))]);
         assert!(said[0].starts_with("3 frees (3.0 %)"), "{said:?}");
         assert!(said[1].contains("too small from 8"), "{said:?}");
+        assert!(said[1].contains("Of 100 pages, 70 are of processes and 20"), "{said:?}");
     }
 }

@@ -15,7 +15,7 @@ use nofrag::units::{Nanos, Order, Pfn};
 
 use super::ReplayError;
 use super::fidelity::End;
-use super::outcome::{Assumptions, Counts, PolicyRun, Repeat, Sample};
+use super::outcome::{Assumptions, Counts, PolicyRun, Repeat, Sample, Shortage};
 use super::owner::Owner;
 use super::pace::HostPace;
 use super::request::{Request, Use};
@@ -62,9 +62,9 @@ pub(super) struct Engine {
     counts: Counts,
     resized: Resized,
     timeline: Timeline<Sample>,
-    /// When the first step was, and when a caller was first refused what kernels never refuse.
+    /// When the first step was, and what there was when a caller was first refused what kernels never refuse.
     began: Option<u64>,
-    out_of_memory: Option<u64>,
+    shortage: Option<Shortage>,
 }
 
 impl Engine {
@@ -80,15 +80,11 @@ impl Engine {
         let cpus = map.cpus().clone();
         let cpu = cpus.by_rank(0).ok_or_else(|| ReplayError::Host("the host has no CPU".into()))?;
         let mut owner = Owner::new(traced.clone(), own, &pages, cpu, spec.policy.lru, spec.seed);
-        // What was used of late is younger than what was not.
-        for is_active in [false, true] {
-            for (held, place) in in_use.iter().zip(&start.places) {
-                let Some(frame) = traced.index(held.pfn.0) else { continue };
-                match place {
-                    _ if held.is_active != is_active => {}
-                    Some(pfn) => owner.adopt(&mut pages, frame, *pfn, use_of(held)),
-                    None => owner.not_there(frame),
-                }
+        for (held, place) in by_age(&traced, in_use, &start.places) {
+            let Some(frame) = traced.index(held.pfn.0) else { continue };
+            match place {
+                Some(pfn) => owner.adopt(&mut pages, frame, *pfn, use_of(held)),
+                None => owner.not_there(frame),
             }
         }
         let nodes = map.nodes().iter();
@@ -103,7 +99,7 @@ impl Engine {
             resized: start.resized,
             timeline: Timeline::new(spec.samples),
             began: None,
-            out_of_memory: None,
+            shortage: None,
             spec,
             world: World::new(pages, owner, Costs::built_in()),
             cpus,
@@ -198,8 +194,32 @@ impl Engine {
             && !may_fail.into_iter().any(|flag| request.flags.has(flag))
             && request.order <= Order::COSTLY;
         if goes_on {
-            let began = self.began.unwrap_or(at);
-            self.out_of_memory.get_or_insert(at.saturating_sub(began));
+            let at = at.saturating_sub(self.began.unwrap_or(at));
+            if self.shortage.is_none() {
+                self.shortage = Some(self.shortage(at));
+            }
+        }
+    }
+
+    /// What there is. O(pageblocks).
+    fn shortage(&self, at: u64) -> Shortage {
+        let World { pages, owner, .. } = &self.world;
+        let sum =
+            |of: fn(&nofrag::page::ZoneInfo) -> u64| pages.zones().map(|zone| of(&zone)).sum();
+        let movable: u64 = pages.pageblocks().map(|block| block.movable.get()).sum();
+        let (managed, free): (u64, u64) =
+            (sum(|zone| zone.managed.get()), sum(|zone| zone.free.get()));
+        let (on_lists, cache) =
+            (pages.zones().map(|zone| pages.per_cpu_pages(zone.id).get()).sum(), owner.cache());
+        Shortage {
+            at,
+            direct_reclaims: pages.counters().direct_reclaims,
+            managed,
+            kernel: managed - free - on_lists - movable,
+            processes: movable.saturating_sub(cache),
+            cache,
+            free,
+            on_lists,
         }
     }
 
@@ -311,7 +331,8 @@ impl Engine {
         Repeat {
             counts: self.counts(),
             large_at_end: End::of(&self.world.pages).large_blocks(),
-            out_of_memory: self.out_of_memory,
+            out_of_memory: self.shortage.map(|shortage| shortage.at),
+            shortage: self.shortage,
             assumptions: Assumptions {
                 not_served: noted.not_served,
                 reclaimed_before: noted.reclaimed_before,
@@ -347,6 +368,29 @@ impl Engine {
             ..self.counts.clone()
         }
     }
+}
+
+/// Blocks in use at the start and where they are, the oldest first: what was used of late is younger than what was not,
+/// and of either a node's low zones are younger than its high ones, as requests come to them when those are full.
+pub(super) fn by_age<'a>(
+    traced: &'a Spans,
+    in_use: &'a [Held],
+    places: &'a [Option<Pfn>],
+) -> impl Iterator<Item = (&'a Held, &'a Option<Pfn>)> {
+    let of_zone = move |zone| {
+        let frames = traced.of_zone(zone);
+        // Zones do not overlap, and blocks are in ascending order.
+        let last = frames.clone().next_back();
+        let blocks = last.map_or(0..0, |last| {
+            let start = in_use.partition_point(|held| held.pfn.0 < traced.pfn(frames.start));
+            start..start + in_use[start..].partition_point(|held| held.pfn.0 <= traced.pfn(last))
+        });
+        in_use[blocks.clone()].iter().zip(&places[blocks])
+    };
+    [false, true].into_iter().flat_map(move |is_active| {
+        let zones = (0..traced.zones()).rev();
+        zones.flat_map(of_zone).filter(move |(held, _)| held.is_active == is_active)
+    })
 }
 
 /// What a block that was in use at the start can be asked for.

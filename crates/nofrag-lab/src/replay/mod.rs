@@ -57,7 +57,7 @@ pub use course::Course;
 pub use mmap::{MMAP_POLICIES, Miss, MmapFidelity, MmapOutcome, MmapRecorded, MmapRun};
 pub use outcome::{
     Answer, Assumptions, ByOrder, ByType, Contiguity, Counts, Fidelity, FidelityFigure, Followed,
-    PolicyRun, Query, Range, Recorded, Repeat, ReplayReport, Sample, Tolerance, Verdict,
+    PolicyRun, Query, Range, Recorded, Repeat, ReplayReport, Sample, Shortage, Tolerance, Verdict,
 };
 
 pub use present::sections;

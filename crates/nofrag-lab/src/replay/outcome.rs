@@ -157,12 +157,37 @@ pub struct Repeat {
     /// would have killed a process then.
     #[serde(default)]
     pub out_of_memory: Option<u64>,
+    /// What there was then.
+    #[serde(default)]
+    pub shortage: Option<Shortage>,
     /// What had to be assumed.
     pub assumptions: Assumptions,
     /// The state over time, in order.
     pub timeline: Vec<Sample>,
     /// Wall time in nanoseconds; no part of the result.
     pub wall_nanos: u64,
+}
+
+/// What a run's memory held when a small block was refused with nothing left to reclaim. In pages, where nothing else is
+/// said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shortage {
+    /// When, in nanoseconds since the first event.
+    pub at: u64,
+    /// Entries into direct reclaim up to then.
+    pub direct_reclaims: u64,
+    /// What the allocator manages.
+    pub managed: u64,
+    /// Of the kernel: slabs, the reclaimable ones included, which go as they went in the recording.
+    pub kernel: u64,
+    /// Of processes, which can be moved; there is no swap.
+    pub processes: u64,
+    /// Page cache, which reclaim could still take.
+    pub cache: u64,
+    /// Free, down at the marks.
+    pub free: u64,
+    /// Free, on the lists of CPUs.
+    pub on_lists: u64,
 }
 
 impl PolicyRun {
@@ -204,6 +229,12 @@ impl PolicyRun {
     #[must_use]
     pub fn out_of_memory(&self) -> Option<u64> {
         self.repeats.iter().filter_map(|repeat| repeat.out_of_memory).min()
+    }
+
+    /// What there was then.
+    #[must_use]
+    pub fn shortage(&self) -> Option<Shortage> {
+        self.repeats.iter().filter_map(|repeat| repeat.shortage).min_by_key(|short| short.at)
     }
 
     /// The preset whose rules it has.

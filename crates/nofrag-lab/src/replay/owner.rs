@@ -358,6 +358,11 @@ impl Owner {
         }
     }
 
+    /// Blocks of page cache that reclaim could take.
+    pub(super) fn cache(&self) -> u64 {
+        self.lru.all()
+    }
+
     fn pfn(&self, own: FrameIndex) -> Pfn {
         Pfn(self.own.pfn(own))
     }

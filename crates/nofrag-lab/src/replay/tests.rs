@@ -10,17 +10,18 @@ use nofrag::page::{
 };
 use nofrag::units::{Nanos, Order, PageCount, Pfn};
 use nofrag_host::gfp::GfpBits;
+use nofrag_host::snapshot::FrameUse;
 use nofrag_host::trace::{Event, EventKind, FlagTable, MAX_FIELDS, NO_FRAME, TraceMeta};
 
-use super::engine::{Batch, Engine, Spec};
-use super::outcome::{Counts, Tolerance, Verdict};
+use super::engine::{Batch, Engine, Spec, by_age};
+use super::outcome::{Counts, Repeat, Tolerance, Verdict};
 use super::owner::Owner;
 use super::pace::HostPace;
 use super::pairing::Pairing;
 use super::request::{Frees, Request, Use};
 use super::settings::{Question, Settings};
 use super::spans::Spans;
-use super::start::{Resized, Start};
+use super::start::{Held, Resized, Start};
 use super::step::{By, What};
 use super::timeline::Timeline;
 use super::{Input, PolicyRun, Query, ReplayOptions, ReplayReport, replay};
@@ -323,12 +324,17 @@ fn memory_that_is_too_small_is_marked_from_the_first_small_block_on_that_is_refu
     for pfn in 0..PAGES - 1 {
         script.alloc(pfn, 0, KERNEL, UNMOVABLE);
     }
-    let out_of_memory = |script: &Script| {
+    let outcome = |script: &Script| {
         let engine = replayed(script, FragmentationPolicy::LINUX_6_1);
-        engine.outcome(&super::Assumptions::default(), 0).out_of_memory
+        engine.outcome(&super::Assumptions::default(), 0)
     };
-    let at = out_of_memory(&script).expect("the marks keep some pages");
+    let out_of_memory = |script: &Script| outcome(script).out_of_memory;
+    let Repeat { out_of_memory: at, shortage, .. } = outcome(&script);
+    let at = at.expect("the marks keep some pages");
     assert!((1000 * (PAGES - 200)..1000 * PAGES).contains(&at), "{at}");
+    let short = shortage.expect("it is short then");
+    assert_eq!((short.at, short.cache, short.processes), (at, 0, 0));
+    assert_eq!(short.kernel + short.free + short.on_lists, short.managed);
     // A caller that cannot wait may be refused.
     let mut script = Script::by(WORKER);
     for pfn in 0..PAGES - 1 {
@@ -372,6 +378,27 @@ fn with_generations_cache_of_the_highest_zone_goes_first() {
     };
     assert_eq!(reclaimed(FragmentationPolicy::LINUX_6_1), [true, true, false, false]);
     assert_eq!(reclaimed(FragmentationPolicy::LINUX_6_12), [false, false, true, true]);
+}
+
+/// Zone DMA of the shipped recording was taken to be oldest, by its frames, and was reclaimed seconds before the kernel
+/// came to it: there 2,623 pages of it go when nine tenths of what is older than the recording have gone.
+#[test]
+fn low_zones_are_young_at_the_start_as_they_are_used_last() {
+    let map = MemoryMap::uma(PageCount(PAGES), 500, 2).expect("a map");
+    let traced = Spans::of(&map);
+    let starts: Vec<u64> = (0..2).map(|zone| traced.pfn(traced.of_zone(zone).start)).collect();
+    let held = |pfn, is_active| {
+        let (pfn, order, usage) = (Pfn(pfn), Order::ZERO, FrameUse::File);
+        Held { pfn, order, usage, is_active }
+    };
+    let in_use: Vec<Held> = starts
+        .iter()
+        .flat_map(|start| [held(*start, true), held(start + 1, false), held(start + 2, false)])
+        .collect();
+    let places: Vec<Option<Pfn>> = in_use.iter().map(|held| Some(held.pfn)).collect();
+    let ages: Vec<u64> = by_age(&traced, &in_use, &places).map(|(held, _)| held.pfn.0).collect();
+    let [low, high] = starts[..] else { panic!("there are two zones") };
+    assert_eq!(ages, [high + 1, high + 2, low + 1, low + 2, high, low]);
 }
 
 /// What the recorded kernel reclaimed and moved is its own affair: had its kswapd or its callers taken other pages of
@@ -642,6 +669,24 @@ fn the_shipped_recording_is_followed_as_near_as_is_said() {
     // Two events are no measure, and an answer that rests on them is none.
     assert!(!fidelity.answers(Query::Events) && !fidelity.answers(Query::Mistyped));
     assert!(fidelity.answers(Query::Moves) && fidelity.answers(Query::Reclaim));
+}
+
+/// Callers entered direct reclaim eleven thousand times, with page cache left, as a kswapd that had done a second's work
+/// at once left them none. With 90 % of the memory they do as well, but only once nothing at all is left.
+#[test]
+fn callers_storm_only_when_nothing_is_left_to_reclaim() {
+    let options = ReplayOptions { memory: vec![90], ..options(Input::Shipped, &["linux-6.1"], 0) };
+    let report = replay(&options, &|_| {}).expect("a report");
+    let [own, small] = &report.runs[..] else { panic!("the kernel's own rules, and the size") };
+    for repeat in &own.repeats {
+        assert!(repeat.shortage.is_none() && repeat.counts.direct_reclaims < 1_000);
+    }
+    for repeat in &small.repeats {
+        let short = repeat.shortage.expect("the memory is too small");
+        assert!(short.cache == 0 && short.direct_reclaims < 1_000, "{short:?}");
+        let held = short.kernel + short.processes + short.on_lists;
+        assert_eq!(held + short.free, short.managed);
+    }
 }
 
 /// A recording that is its own repeat allows for nothing.

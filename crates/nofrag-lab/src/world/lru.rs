@@ -74,6 +74,11 @@ impl Lru {
         of(OLDEST).sum::<u64>() + of(YOUNGER).sum::<u64>()
     }
 
+    /// Returns the number of pages on all lists.
+    pub(crate) fn all(&self) -> u64 {
+        (0..self.nodes.len() * GENERATIONS).map(|list| self.links.len(list)).sum()
+    }
+
     /// Returns the page that goes first, among those that could serve a reclaim request.
     pub(crate) fn oldest(&self, wanted: &ReclaimRequest) -> Option<FrameNumber> {
         let oldest_of =
