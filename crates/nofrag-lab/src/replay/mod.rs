@@ -12,6 +12,7 @@ mod engine;
 mod fidelity;
 mod migration;
 mod mmap;
+mod nodes;
 mod outcome;
 mod owner;
 mod pace;

@@ -4,12 +4,13 @@
 //! this is done once for all runs. A frame is *believed* free or in use: the snapshot at the start and the events say
 //! so, and both leave things out. Each time that a belief turns out wrong is counted in [`Assumptions`].
 
-use nofrag::page::{MemoryMap, NodeId, PageAllocator, RequestFlags};
+use nofrag::page::{MemoryMap, PageAllocator};
 use nofrag::units::{Order, Pfn};
 use nofrag_host::gfp::GfpBits;
 use nofrag_host::trace::{Event, TraceMeta, View};
 
 use super::migration::{Doing, Held, Pending, Processes};
+use super::nodes::Nodes;
 use super::outcome::Assumptions;
 use super::request::{Frees, Request, Use};
 use super::spans::{FrameIndex, Spans};
@@ -67,10 +68,7 @@ pub(super) struct Pairing {
     /// By pageblock of the machine: whether compaction has taken free pages there, as pages that were moved are nowhere
     /// else. Empty where no event tells.
     targets: Vec<bool>,
-    /// The node of each zone.
-    nodes: Vec<NodeId>,
-    /// By CPU: how many single pages it got of each node.
-    homes: Vec<Vec<u64>>,
+    nodes: Nodes,
     processes: Processes,
     windows: Windows,
     gfp: GfpBits,
@@ -93,17 +91,22 @@ impl Pairing {
     /// A host with this memory, all of it believed free. `pages` says where there is memory.
     pub(super) fn new(map: &MemoryMap, pages: &PageAllocator, meta: &TraceMeta) -> Pairing {
         let spans = Spans::of(map);
-        let nodes = map.nodes().iter().zip(0..).map(|(node, id)| (NodeId(id), node.zones.len()));
         let belief = |frame| match pages.frame(Pfn(spans.pfn(frame))) {
             Some(_) => Belief::FREE,
             None => Belief::ABSENT,
         };
+        let beliefs: Vec<Belief> = (0..spans.frames() as FrameIndex).map(belief).collect();
+        let mut nodes = Nodes::new(pages);
+        for (frame, belief) in (0..).zip(&beliefs) {
+            if nodes.are_several() && belief.is(Belief::FREE) {
+                nodes.gets(spans.zone(frame), spans.pfn(frame));
+            }
+        }
         Pairing {
-            beliefs: (0..spans.frames() as FrameIndex).map(belief).collect(),
+            beliefs,
             moved: vec![[0; Order::COUNT]; spans.zones()],
             targets: Vec::new(),
-            nodes: nodes.flat_map(|(node, zones)| vec![node; zones]).collect(),
-            homes: Vec::new(),
+            nodes,
             processes: Processes::new(&meta.names),
             windows: Windows::default(),
             gfp: GfpBits::new(&meta.gfp),
@@ -141,8 +144,7 @@ impl Pairing {
             let frames = self.spans.of_zone(zone);
             let beliefs = &self.beliefs[frames.start as usize..frames.end as usize];
             let free = beliefs.iter().filter(|belief| belief.is(Belief::FREE)).count() as u64;
-            let moved = Order::all().map(|order| self.moved[zone][order.index()] * order.pages());
-            free.saturating_sub(moved.sum())
+            free.saturating_sub(moved_pages(&self.moved[zone]))
         };
         (0..self.spans.zones()).map(zone).collect()
     }
@@ -161,7 +163,10 @@ impl Pairing {
                 let frees =
                     if self.processes.reclaims(pid) { Frees::Memory } else { Frees::Nothing };
                 let mut request = Request::new(&self.gfp, order, gfp, migratetype, frees);
-                request.node = self.node(event, pfn, &request);
+                let got =
+                    pfn.and_then(|pfn| self.spans.index(pfn)).map(|frame| self.spans.zone(frame));
+                let moved = |zone: usize| moved_pages(&self.moved[zone]);
+                request.node = self.nodes.of(event.cpu, got, &request, moved);
                 let is_huge = standin::is_huge(&request);
                 if is_huge && let Some(of) = self.windows.end(pid) {
                     self.push(event, What::PlaceEnds { of });
@@ -228,28 +233,6 @@ impl Pairing {
         }
     }
 
-    /// The node that a request begins with. No event tells it: it is that of the CPU, which has most of its pages from
-    /// there, unless only one node would do, which then is where the page came from.
-    fn node(&mut self, event: &Event, pfn: Option<u64>, request: &Request) -> Option<NodeId> {
-        if self.nodes.last().is_none_or(|last| last.0 == 0) {
-            return None;
-        }
-        let got = pfn.and_then(|pfn| self.spans.index(pfn));
-        let got = got.map(|frame| self.nodes[self.spans.zone(frame)]);
-        let (cpu, nodes) = (usize::from(event.cpu), self.nodes.len());
-        if self.homes.len() <= cpu {
-            self.homes.resize_with(cpu + 1, || vec![0; nodes]);
-        }
-        let home = &mut self.homes[cpu];
-        if let (Some(node), Order::ZERO) = (got, request.order) {
-            home[node.index()] += 1;
-        }
-        let only = got.filter(|_| request.flags.has(RequestFlags::THIS_NODE));
-        let usual = (0..).zip(home.iter()).filter(|(_, pages)| **pages > 0);
-        only.or_else(|| usual.max_by_key(|(_, pages)| **pages).map(|(node, _)| NodeId(node)))
-            .or(got)
-    }
-
     fn foreign(&mut self) {
         self.assumptions.foreign += 1;
     }
@@ -284,6 +267,14 @@ impl Pairing {
 
     fn occupy(&mut self, frame: FrameIndex, order: Order, bits: u8) {
         let start = frame as usize;
+        if self.nodes.are_several() {
+            let zone = self.spans.zone(frame);
+            for frame in (frame..).take(order.pages() as usize) {
+                if self.beliefs[frame as usize].is(Belief::FREE) {
+                    self.nodes.loses(zone, self.spans.pfn(frame));
+                }
+            }
+        }
         self.beliefs[start] = Belief::head(order).with(bits);
         if order > Order::ZERO {
             self.beliefs[start + 1..start + order.pages() as usize].fill(Belief::INSIDE.with(bits));
@@ -394,6 +385,12 @@ impl Pairing {
 
     fn vacate(&mut self, frame: FrameIndex, order: Order) {
         let start = frame as usize;
+        if self.nodes.are_several() {
+            let zone = self.spans.zone(frame);
+            for frame in (frame..).take(order.pages() as usize) {
+                self.nodes.gets(zone, self.spans.pfn(frame));
+            }
+        }
         self.beliefs[start..start + order.pages() as usize].fill(Belief::FREE);
     }
 
@@ -538,6 +535,11 @@ impl Pairing {
             }
         }
     }
+}
+
+/// Pages in blocks that were moved, of which there are so many of each order.
+fn moved_pages(blocks: &[u64; Order::COUNT]) -> u64 {
+    Order::all().map(|order| blocks[order.index()] * order.pages()).sum()
 }
 
 fn order_of(order: u32) -> Option<Order> {
