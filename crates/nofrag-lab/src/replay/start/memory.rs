@@ -102,13 +102,15 @@ impl Memory {
         Ok(Memory { zones, cpus })
     }
 
-    /// As the allocator wants it. Which CPU belongs to which node the files do not say: all are node 0's.
+    /// As the allocator wants it. Which CPU belongs to which node the files do not say: each node has as many, in order.
+    /// It matters, as lists hold as much of a zone as its low mark has for each CPU of the node.
     pub(super) fn map(&self) -> Result<MemoryMap, ReplayError> {
         let numbers: BTreeSet<u32> = self.zones.iter().map(|zone| zone.name.node).collect();
-        let mut cpus = Some(self.cpus.clone());
+        let mut cpus = self.cpus.chunks(self.cpus.len().div_ceil(numbers.len().max(1)).max(1));
         let node = |number: u32| {
             let own = self.zones.iter().filter(|zone| zone.name.node == number);
-            NodeMap { cpus: cpus.take().unwrap_or_default(), zones: own.map(zone_map).collect() }
+            let cpus = cpus.next().unwrap_or_default().to_vec();
+            NodeMap { cpus, zones: own.map(zone_map).collect() }
         };
         let nodes = numbers.into_iter().map(node).collect();
         MemoryMap::new(nodes, &[]).map_err(|error| {

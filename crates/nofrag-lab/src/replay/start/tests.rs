@@ -235,3 +235,19 @@ fn a_host_of_which_nothing_is_known_is_empty() {
     assert_eq!(zones, [1 << 20, 0x2_3800]);
     assert_eq!(host.map().cpus().len(), 4);
 }
+
+/// All CPUs were node 0's, each of which then kept half as much of that node on its lists as the kernel's did.
+#[test]
+fn each_node_has_its_share_of_the_cpus() {
+    let zone = |node, span| Zone {
+        name: ZoneName { node, name: "DMA32".to_owned() },
+        kind: ZoneKind::Dma32,
+        span,
+        holes: Vec::new(),
+        reserved: Vec::new(),
+    };
+    let zones = vec![zone(0, 4096..8192), zone(1, 8192..12_288)];
+    let map = Memory { zones, cpus: vec![0, 1, 2] }.map().expect("a map");
+    let cpus: Vec<&[u32]> = map.nodes().iter().map(|node| &node.cpus[..]).collect();
+    assert_eq!(cpus, [&[0, 1][..], &[2]]);
+}
