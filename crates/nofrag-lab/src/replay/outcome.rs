@@ -168,8 +168,8 @@ pub struct Repeat {
     pub wall_nanos: u64,
 }
 
-/// What a run's memory held when a small block was refused with nothing left to reclaim. In pages, where nothing else is
-/// said.
+/// What a run's memory held when a small block was refused with nothing left to reclaim. In pages, where nothing else
+/// is said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shortage {
     /// When, in nanoseconds since the first event.

@@ -681,8 +681,8 @@ fn the_shipped_recording_is_followed_as_near_as_is_said() {
     assert!(fidelity.answers(Query::Moves) && fidelity.answers(Query::Reclaim));
 }
 
-/// Callers entered direct reclaim eleven thousand times, with page cache left, as a kswapd that had done a second's work
-/// at once left them none. With 90 % of the memory they do as well, but only once nothing at all is left.
+/// Callers entered direct reclaim eleven thousand times, with page cache left, as a kswapd that had done a second's
+/// work at once left them none. With 90 % of the memory they do as well, but only once nothing at all is left.
 #[test]
 fn callers_storm_only_when_nothing_is_left_to_reclaim() {
     let options = ReplayOptions { memory: vec![90], ..options(Input::Shipped, &["linux-6.1"], 0) };

@@ -102,8 +102,8 @@ impl Memory {
         Ok(Memory { zones, cpus })
     }
 
-    /// As the allocator wants it. Which CPU belongs to which node the files do not say: each node has as many, in order.
-    /// It matters, as lists hold as much of a zone as its low mark has for each CPU of the node.
+    /// As the allocator wants it. Which CPU belongs to which node the files do not say: each node has as many, in
+    /// order. It matters, as lists hold as much of a zone as its low mark has for each CPU of the node.
     pub(super) fn map(&self) -> Result<MemoryMap, ReplayError> {
         let numbers: BTreeSet<u32> = self.zones.iter().map(|zone| zone.name.node).collect();
         let mut cpus = self.cpus.chunks(self.cpus.len().div_ceil(numbers.len().max(1)).max(1));
