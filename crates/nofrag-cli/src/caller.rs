@@ -105,7 +105,7 @@ mod tests {
         assert_eq!(of_passwd(text, 1001), None);
     }
 
-    /// Threads in which the tests run would keep their rights.
+    /// Other threads of the process, such as those of the tests, would keep their rights, so the change is refused.
     #[test]
     fn a_process_with_threads_does_not_change_half_of_itself() {
         let caller = Caller { user: Uid::from_raw(65_534), group: Gid::from_raw(65_534) };

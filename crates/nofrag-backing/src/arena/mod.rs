@@ -1,7 +1,8 @@
 //! Memory for runtimes, databases and pools: one big reservation, blocks per owner, late purges in batches.
 //!
 //! ```
-//! use nofrag_backing::arena::{Arena, Config};
+//! use nofrag_backing::arena::{Arena, Budget, Config, Purger};
+//! use std::{sync::Arc, time::Duration};
 //!
 //! let arena = Arena::reserve(256 << 20, Config::default())?;
 //! let mut owner = arena.owner(arena.here())?; // held by one thread: no lock for each call
@@ -16,6 +17,12 @@
 //! // The same without `unsafe`: a lease is a slice of bytes, and ends when it is dropped.
 //! let mut lease = arena.lease(arena.here(), 4, 1)?;
 //! lease[0] = 1;
+//! drop(lease);
+//!
+//! // Nothing goes back to the system by itself: this thread gives back what has been idle for a second.
+//! let arena = Arc::new(arena);
+//! let purger = Purger::spawn(Arc::clone(&arena), Duration::from_millis(100), Budget::ALL)?; // until it is dropped
+//! # drop(purger);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

@@ -306,7 +306,7 @@ impl World {
         Ok(())
     }
 
-    /// Returns true if any of a part of some memory is mapped.
+    /// Returns true if a mapping shows any of `bytes` bytes of this memory from `offset` on.
     fn is_mapped_anywhere(&self, memory: Ghost, offset: u64, bytes: u64) -> bool {
         if self.memory.get(&memory.0).is_none_or(|record| record.mapped == 0) {
             return false;

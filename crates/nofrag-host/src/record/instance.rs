@@ -94,7 +94,7 @@ impl Instance {
         fs::read_to_string(self.path.join(file))
     }
 
-    /// Returns the CPUs that have a buffer.
+    /// Returns the CPUs that have a trace buffer.
     pub(super) fn cpus(&self) -> io::Result<Vec<u16>> {
         let mut cpus = Vec::new();
         for entry in fs::read_dir(self.path.join("per_cpu"))? {

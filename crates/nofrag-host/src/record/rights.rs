@@ -130,7 +130,7 @@ impl Rights {
         Ok((rights, prepared))
     }
 
-    /// Returns the CPUs that have a buffer.
+    /// Returns the CPUs that have a trace buffer.
     pub(super) fn cpus(&self) -> io::Result<Vec<u16>> {
         self.instance.cpus()
     }

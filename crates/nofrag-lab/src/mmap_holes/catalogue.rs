@@ -180,8 +180,8 @@ pub(super) fn ends_of(program: Program, preset: &PlacementPreset) -> Vec<End> {
     }
 }
 
-/// Returns true if a design takes part in a program from this end. No process has huge pages in 32 bits; all other
-/// pairs run with `--full`, and the ones of a default run are chosen here.
+/// Returns true if a design that searches from this end of the window takes part in a program. No process has huge
+/// pages in 32 bits; all other pairs run with `--full`, and the ones of a default run are chosen here.
 pub(super) fn takes_part(
     program: Program,
     preset: &PlacementPreset,

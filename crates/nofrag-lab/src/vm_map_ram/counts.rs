@@ -374,7 +374,7 @@ impl Longest {
         Ok(searches.longest)
     }
 
-    /// Runs two loops of the third workload.
+    /// Runs two loops of w3, the third workload of the document.
     fn of_w3(policy: VmapPolicy) -> Result<Longest, Failure> {
         let mapper = Counting::default();
         let bench = Bench::new(policy, VMALLOC_PAGES, &mapper, ())?;

@@ -13,7 +13,7 @@ pub(super) enum Face {
     ByHandle,
 }
 
-/// A design with its name and its interface.
+/// A design with its name and the calls by which it is driven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Design {
     pub(super) name: &'static str,

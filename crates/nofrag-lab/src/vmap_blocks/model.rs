@@ -48,9 +48,9 @@ pub(super) struct Costs {
 /// Number of cache lines that are fetched under one hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lines {
-    /// As many lines as the lock's structure needs.
+    /// The cache lines that the lock's structure needs.
     ByStructure,
-    /// As many lines as under any other lock.
+    /// The same number of cache lines under each lock.
     Alike(u64),
 }
 

@@ -27,7 +27,7 @@ pub(super) enum Taken {
     Block(FrameIndex),
     /// The zone has no such block.
     Nothing,
-    /// Nothing: a small block of another type was spared (patch 5).
+    /// No block: patch 5 of 2018 spared a small block of another type.
     Spared,
 }
 

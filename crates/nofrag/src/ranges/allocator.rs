@@ -105,7 +105,8 @@ impl RangeAllocator {
         RangeAllocator { index, space: Space::default(), free: 0, counters: Counters::default() }
     }
 
-    /// Takes a range that serves `request`. O(log n) for [`Index::WideBlocks`], except as [`AlignClasses`] says.
+    /// Takes a range that serves `request`, chosen by its [`Fit`]. O(log n) for [`Index::WideBlocks`], except as
+    /// [`AlignClasses`] and [`Fit::Best`] say.
     ///
     /// [`AlignClasses`]: super::AlignClasses
     ///

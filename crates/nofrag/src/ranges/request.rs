@@ -8,7 +8,8 @@ pub enum Fit {
     #[default]
     Lowest,
     Highest,
-    /// A place in the smallest free range that can hold the request. Needs [`Config::size_index`].
+    /// A place in a smallest free range, exactly so for an unaligned, unbounded request below 512 numbers. Needs
+    /// [`Config::size_index`].
     ///
     /// The search is bounded: it looks at O(log n) blocks, whatever lengths the free ranges have. So a range of 512
     /// numbers or more may be a sixteenth larger than the smallest one. A request with alignment or bounds, or one that
@@ -145,7 +146,8 @@ pub struct Config {
 
 /// Up to four alignments, as base-2 logarithms, whose largest fitting size each block keeps.
 ///
-/// A request with one of these alignments costs O(log n); one with another costs O(log n + misaligned holes visited).
+/// A request with one of these alignments costs O(log n). One with another costs O(log n + misaligned holes visited)
+/// with the exact fits; [`Fit::Best`] and [`Fit::Dynamic`] say what it costs with them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AlignClasses {
     exponents: [u8; 4],

@@ -11,7 +11,10 @@
 //!
 //! The rules of Linux, with the origin of each, and what ours must reach: docs/sources/vmap.md.
 //!
-//! Read in this order: `policy`, `request`, `space`; then the engines `linux` and `sharded`.
+//! Locks nest by rank (`sync`); debug builds with `std` verify it at each lock.
+//!
+//! Read in this order: `policy`, `request`, `space` with `free_space`, `flush` and `counters`; the engines, `linux`
+//! with `area_map` and `sharded`, behind `engine`; then small mappings: `ram`, `mapper`, `blocks`.
 mod area_map;
 mod blocks;
 mod counters;

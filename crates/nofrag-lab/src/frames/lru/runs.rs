@@ -69,7 +69,7 @@ pub(super) enum Stage {
     Pass {
         zone: usize,
     },
-    /// The caller asks whether this zone makes another pass needless.
+    /// Question of the caller after a pass: is reclaim of this zone enough, so that no pass of it follows?
     Repeats {
         zone: usize,
         of: usize,

@@ -55,7 +55,7 @@ fn home(layout: &Layout) -> u64 {
 }
 
 impl Words {
-    /// Returns the words of a process that was made from nothing, and of a child: fork copies no word.
+    /// Returns the cached words of a new process; a child of `fork` begins with them too, since it inherits none.
     pub(super) fn new(layout: &Layout) -> Words {
         Words { free_area_cache: home(layout), cached_hole_size: UNKNOWN }
     }
