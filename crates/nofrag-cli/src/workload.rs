@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
-use nofrag_lab::workload::{self, Advice, Ended, Plan, Scale, ThpFioOptions, ThpFioOutcome};
+use nofrag_lab::workload::{
+    self, Advice, Ended, Scale, ThpFioOptions, ThpFioOutcome, WorkloadPlan,
+};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::Status;
@@ -196,7 +198,7 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
     })
 }
 
-fn show_plan(plan: &Plan, json: bool) -> Result<()> {
+fn show_plan(plan: &WorkloadPlan, json: bool) -> Result<()> {
     if json {
         return print_document(PLAN_SCHEMA, plan);
     }

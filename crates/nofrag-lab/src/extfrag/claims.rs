@@ -12,7 +12,7 @@ use super::catalogue::{
     ALL_FIVE, Case, DEFRAG_MODE, MERGED, OURS, PATCH_1, Program, SHIPPED, STALL_BOUNDS_MS,
     STALL_ORDERS, STRICT_ONLY, VANILLA, is_strict, silent_beside, stall_name,
 };
-use super::compare::Plan;
+use super::compare::ExtfragPlan;
 use super::machine;
 use super::names;
 use super::spec::{HugeMode, Touch};
@@ -23,7 +23,7 @@ use crate::report::{Measurement, Report};
 use crate::stats::Spread;
 
 /// Judges all measurements. `repeats` is true if a run gave the same counts when it was made again.
-pub(super) fn judge(plan: &Plan, repeats: bool, report: &mut Report) {
+pub(super) fn judge(plan: &ExtfragPlan, repeats: bool, report: &mut Report) {
     let figures = figures::gorman_2018();
     let mut judge = Judge { plan, view: View { report }, oracles: Vec::new() };
     judge.exact("determinism", "runs that differ when made again", f64::from(!repeats), 0.0);
@@ -43,7 +43,7 @@ pub(super) fn judge(plan: &Plan, repeats: bool, report: &mut Report) {
 }
 
 struct Judge<'a> {
-    plan: &'a Plan,
+    plan: &'a ExtfragPlan,
     view: View<'a>,
     oracles: Vec<Oracle>,
 }

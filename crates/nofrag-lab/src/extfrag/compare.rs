@@ -21,7 +21,7 @@ use crate::world::setup::{PhaseEnd, RunResult};
 
 /// Extent of one comparison of designs.
 #[derive(Clone, Debug)]
-pub(super) struct Plan {
+pub(super) struct ExtfragPlan {
     pub(super) designs: Vec<PolicyPreset>,
     pub(super) programs: Vec<Program>,
     /// The crossing of programs with designs and sizes.
@@ -53,7 +53,7 @@ pub(super) fn title(program: Program, case: &Case) -> String {
     if program.is_curve() { format!("{}: {case}", program.name()) } else { case.to_string() }
 }
 
-impl Plan {
+impl ExtfragPlan {
     /// Returns the rows of all runs.
     pub(super) fn rows(&self) -> Vec<Row> {
         let mut rows = Vec::new();
@@ -109,7 +109,7 @@ struct Job {
 }
 
 pub(super) fn compare(
-    plan: &Plan,
+    plan: &ExtfragPlan,
     simulate: Simulate,
     progress: &dyn Progress,
 ) -> Result<Compared, RunError> {

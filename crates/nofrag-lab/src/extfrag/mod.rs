@@ -33,7 +33,7 @@ use std::time::Instant;
 use nofrag::page::{FragmentationPolicy, PolicyPreset};
 
 use self::catalogue::{DESIGNS, SPECS};
-use self::compare::{Plan, Simulate};
+use self::compare::{ExtfragPlan, Simulate};
 use self::spec::{RunSpec, Touch};
 use crate::figures;
 use crate::report::{Report, Settings};
@@ -130,7 +130,7 @@ const SEEDS: usize = 5;
 const MEMORY_GIB: u64 = 4;
 const SIZES_GIB: [u64; 2] = [4, 8];
 
-fn plan(options: &Options) -> Result<Plan, RunError> {
+fn plan(options: &Options) -> Result<ExtfragPlan, RunError> {
     let refuse = |option, why: &str| Err(RunError::BadOption { option, why: why.to_owned() });
     if options.mode != Mode::Compare {
         return refuse("mode", "must be compare: this scenario has no other");
@@ -140,7 +140,7 @@ fn plan(options: &Options) -> Result<Plan, RunError> {
     let programs = SPECS.iter().filter(|(_, info)| chosen.contains(info)).map(|(p, _)| *p);
     let full = options.extent == Extent::Full;
     let sizes = if full { SIZES_GIB.to_vec() } else { vec![MEMORY_GIB] };
-    let plan = Plan {
+    let plan = ExtfragPlan {
         designs: choose(&options.designs)?,
         programs: programs.collect(),
         // Programs that are named run in full.
@@ -156,11 +156,11 @@ fn plan(options: &Options) -> Result<Plan, RunError> {
     };
     let is_sensible = |gib: &u64| (1..=MOST_GIB).contains(gib);
     match plan {
-        Plan { seeds: 0, .. } => refuse("repeat", "must be at least 1"),
-        Plan { threads, .. } if !(1..=1024).contains(&threads) => {
+        ExtfragPlan { seeds: 0, .. } => refuse("repeat", "must be at least 1"),
+        ExtfragPlan { threads, .. } if !(1..=1024).contains(&threads) => {
             refuse("threads", "must be between 1 and 1024: so many runs go at a time")
         }
-        Plan { memory, .. } if !memory.iter().all(is_sensible) => refuse(
+        ExtfragPlan { memory, .. } if !memory.iter().all(is_sensible) => refuse(
             "memory",
             "must be between 1 and 64 GiB; the document's machines are scaled to 4 and 8",
         ),
@@ -184,14 +184,14 @@ fn choose(wanted: &[String]) -> Result<Vec<PolicyPreset>, RunError> {
     Ok(chosen.map(|name| named(name).expect("the scenario compares presets")).collect())
 }
 
-fn seeds(plan: &Plan) -> String {
+fn seeds(plan: &ExtfragPlan) -> String {
     match plan.seeds {
         1 => format!("seed {}", plan.seed),
         seeds => format!("seeds {} to {}", plan.seed, plan.seed + seeds as u64 - 1),
     }
 }
 
-fn settings(plan: &Plan) -> Settings {
+fn settings(plan: &ExtfragPlan) -> Settings {
     let sizes: Vec<String> = plan.memory.iter().map(u64::to_string).collect();
     let touch = match plan.touch {
         Touch::HalfOfUnits => ThpTouch::HalfOfUnits,

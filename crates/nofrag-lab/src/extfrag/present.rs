@@ -6,7 +6,7 @@ use super::catalogue::{
     MIX_DESIGNS, NEWEST, OURS, PATCH_1, Program, SHIPPED, STALL_BOUNDS_MS, STALL_ORDERS, VANILLA,
     boost_name, is_strict, silent_beside, stall_name,
 };
-use super::compare::{PARTS, Plan};
+use super::compare::{ExtfragPlan, PARTS};
 use super::names;
 use super::view::{Beside, OtherRules, View, differing};
 use super::withdrawn::{self, Caption};
@@ -951,7 +951,7 @@ fn published_worse(figures: &Gorman2018) -> String {
 }
 
 /// Notes facts that weaken or explain the result.
-pub(super) fn take_notes(plan: &Plan, extent: Extent, report: &mut Report) {
+pub(super) fn take_notes(plan: &ExtfragPlan, extent: Extent, report: &mut Report) {
     let notes = &mut report.notes;
     notes.push(withdrawn::WHY.reason().to_owned());
     notes.push(

@@ -58,7 +58,7 @@ use nofrag_host::gfp::GfpFlags;
 
 use self::counts::{Counts, Sizes, class_of};
 use self::lists::{List, Lists};
-use self::pass::{Ages, Asked, BATCH, FIRST_PRIORITY, Pass, Plan};
+use self::pass::{Ages, Asked, BATCH, FIRST_PRIORITY, Pass, PassPlan};
 use self::runs::{Direct, Done, Stage, Stand, Turn, Word, after_pass};
 use self::tally::count;
 use super::events::{Asked as Request, Event, Fields, Line, Phase};
@@ -431,11 +431,11 @@ impl Lru {
             false => self.kswapd_begins_pass(line, class),
         };
         let target = if direct { BATCH } else { self.counts.target(class) };
-        let plan = Plan { priority, class, target, direct, ages };
+        let plan = PassPlan { priority, class, target, direct, ages };
         let mut pass = Pass::new(plan, &sizes);
         while !direct && pass.is_empty() && pass.plan.priority > 1 {
             // A pass without a request leaves no event.
-            let plan = Plan { priority: pass.plan.priority - 1, ..plan };
+            let plan = PassPlan { priority: pass.plan.priority - 1, ..plan };
             pass = Pass::new(plan, &sizes);
         }
         self.passes.insert(task, (pass, sizes));
@@ -484,7 +484,7 @@ impl Lru {
         let model = pass.plan.priority;
         if model != told {
             // The first request of the pass has been made.
-            *pass = Pass::new(Plan { priority: told, ..pass.plan }, sizes);
+            *pass = Pass::new(PassPlan { priority: told, ..pass.plan }, sizes);
             pass.told = true;
             pass.next();
         }

@@ -128,7 +128,7 @@ struct Run {
 }
 
 /// The runs of a report.
-struct Plan {
+struct FramesPlan {
     folder: std::path::PathBuf,
     runs: Vec<Run>,
 }
@@ -143,7 +143,7 @@ fn programs(stretches: &[Stretch]) -> Vec<ProgramInfo> {
     stretches.iter().enumerate().map(info).collect()
 }
 
-fn plan(options: &Options) -> Result<Plan, RunError> {
+fn plan(options: &Options) -> Result<FramesPlan, RunError> {
     let states = |error: StretchError| RunError::BadOption {
         option: "states",
         why: format!("leads nowhere: {error}"),
@@ -185,10 +185,10 @@ fn plan(options: &Options) -> Result<Plan, RunError> {
     }
     // The position of the repository is this machine's business.
     let folder = options.states.as_ref().map_or_else(|| stretch::SHIPPED.into(), |_| folder);
-    Ok(Plan { folder, runs })
+    Ok(FramesPlan { folder, runs })
 }
 
-fn settings(options: &Options, plan: &Plan) -> Settings {
+fn settings(options: &Options, plan: &FramesPlan) -> Settings {
     let mut designs: Vec<String> = Vec::new();
     for run in &plan.runs {
         if !designs.iter().any(|name| name == run.preset.name) {

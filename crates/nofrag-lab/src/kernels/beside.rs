@@ -9,7 +9,7 @@ use crate::scenario::{Progress, RunError};
 
 /// Seeds and threads of a comparison.
 #[derive(Clone, Debug)]
-pub(super) struct Plan {
+pub(super) struct KernelsPlan {
     /// The first seed; repetitions count up from it.
     pub(super) seed: u64,
     pub(super) seeds: usize,
@@ -32,7 +32,7 @@ struct Job {
 /// Returns every cell with its simulation, and whether a run gave the same counts when it was made again, beside the
 /// others.
 pub(super) fn run(
-    plan: &Plan,
+    plan: &KernelsPlan,
     guests: Vec<Guests>,
     simulate: Simulate,
     progress: &dyn Progress,

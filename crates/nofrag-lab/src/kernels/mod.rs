@@ -27,7 +27,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
 
-use self::beside::{Plan, Simulate};
+use self::beside::{KernelsPlan, Simulate};
 use self::dataset::{DatasetError, Guests, SHIPPED};
 use self::judge::{Beside, Ratio};
 use self::phase::PhaseName;
@@ -148,7 +148,7 @@ fn run(
 }
 
 /// Reads the options: the plan, and the kernels beside which it runs.
-fn plan(options: &Options) -> Result<(Plan, Vec<&'static str>), RunError> {
+fn plan(options: &Options) -> Result<(KernelsPlan, Vec<&'static str>), RunError> {
     let refuse = |option, why: &str| Err(RunError::BadOption { option, why: why.to_owned() });
     if options.mode != Mode::Compare {
         return refuse("mode", "must be compare in extfrag-kernels, which has no other");
@@ -157,14 +157,14 @@ fn plan(options: &Options) -> Result<(Plan, Vec<&'static str>), RunError> {
         return refuse("design", "leaves nothing to compare: kernel and simulation stand together");
     }
     let chosen = choose_programs(&KERNELS, options.mask.as_deref())?;
-    let plan = Plan {
+    let plan = KernelsPlan {
         seed: options.seed.unwrap_or(1),
         seeds: options.repeat.unwrap_or(judge::SEEDS),
         threads: options.threads.unwrap_or_else(cpus),
     };
     match plan {
-        Plan { seeds: 0, .. } => refuse("repeat", "must be at least 1"),
-        Plan { threads, .. } if !(1..=1024).contains(&threads) => {
+        KernelsPlan { seeds: 0, .. } => refuse("repeat", "must be at least 1"),
+        KernelsPlan { threads, .. } if !(1..=1024).contains(&threads) => {
             refuse("threads", "must be between 1 and 1024: so many runs go at a time")
         }
         plan => Ok((plan, chosen.iter().map(|kernel| kernel.name).collect())),
@@ -189,7 +189,7 @@ fn chosen(guests: Vec<Guests>, kernels: &[&str]) -> Result<Vec<Guests>, RunError
     }
 }
 
-fn settings(plan: &Plan) -> Settings {
+fn settings(plan: &KernelsPlan) -> Settings {
     let last = plan.seed.saturating_add(plan.seeds as u64 - 1);
     Settings {
         mode: Mode::Compare.name().to_owned(),

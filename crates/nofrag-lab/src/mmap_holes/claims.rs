@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use super::catalogue::{
     CACHED, End, FIRST_FIT, FIRST_FIT_DOWN, HUGE_ALIGNED, MERGED, MIXES, OURS, Program, named,
 };
-use super::compare::Plan;
+use super::compare::HolesPlan;
 use super::names;
 use super::process::MIB;
 use super::survival::Grid;
@@ -25,7 +25,7 @@ pub(super) fn row_name(design: &str, ends: Ends) -> String {
 }
 
 /// Judges all measurements.
-pub(super) fn judge(plan: &Plan, report: &mut Report) {
+pub(super) fn judge(plan: &HolesPlan, report: &mut Report) {
     let figures = figures::wander_2005();
     let mut judge = Judge { report, oracles: Vec::new() };
     judge.leakme4(&figures);

@@ -26,7 +26,7 @@ pub(super) const PUBLISHED_LOOPS: u64 = 1_000_000;
 
 /// Extent of a comparison of placements.
 #[derive(Clone, Debug)]
-pub(super) struct Plan {
+pub(super) struct HolesPlan {
     pub(super) designs: Vec<PlacementPreset>,
     pub(super) programs: Vec<Program>,
     pub(super) extent: Extent,
@@ -62,7 +62,7 @@ impl Ran {
     }
 }
 
-impl Plan {
+impl HolesPlan {
     fn jobs(&self) -> Vec<Job> {
         let mut jobs = Vec::new();
         for program in &self.programs {
@@ -94,7 +94,10 @@ impl Plan {
     }
 }
 
-pub(super) fn compare(plan: &Plan, progress: &dyn Progress) -> Result<Vec<Measurement>, RunError> {
+pub(super) fn compare(
+    plan: &HolesPlan,
+    progress: &dyn Progress,
+) -> Result<Vec<Measurement>, RunError> {
     let jobs = plan.jobs();
     let timed = jobs.iter().filter(|job| TIMED.contains(&job.program)).count();
     progress.begin((jobs.len() + plan.repeats * timed) as u64);
@@ -126,7 +129,7 @@ pub(super) const TIMED: [Program; 2] = [Program::LeakmeLibs, Program::Leakme64];
 
 const TIMED_LOOPS: u64 = 20_000;
 
-fn gather(plan: &Plan, job: &Job, ran: Ran, times: Vec<f64>) -> Option<Measurement> {
+fn gather(plan: &HolesPlan, job: &Job, ran: Ran, times: Vec<f64>) -> Option<Measurement> {
     let unit = if job.program == Program::Stacks { names::NS_PER_MAP } else { names::NS_PER_PAIR };
     let samples = if times.is_empty() { vec![ran.ns_per_map()] } else { times };
     Some(Measurement {
@@ -153,7 +156,7 @@ fn trouble(job: &Job, why: &Failure) -> RunError {
 }
 
 /// Runs all jobs, `plan.threads` at a time, and returns their results in their order.
-fn count(plan: &Plan, jobs: &[Job], progress: &dyn Progress) -> Result<Vec<Ran>, RunError> {
+fn count(plan: &HolesPlan, jobs: &[Job], progress: &dyn Progress) -> Result<Vec<Ran>, RunError> {
     let order = longest_first(jobs);
     let next = AtomicUsize::new(0);
     let (sender, receiver) = mpsc::channel();
@@ -248,7 +251,7 @@ fn three_gib(end: End) -> (Layout, Span) {
     (Layout::window(window, end.direction()), window)
 }
 
-fn run(plan: &Plan, job: &Job, loops: u64) -> Result<Ran, Failure> {
+fn run(plan: &HolesPlan, job: &Job, loops: u64) -> Result<Ran, Failure> {
     let begin = Instant::now();
     // No published result of these needs more.
     let fewer = loops.div_ceil(if plan.extent == Extent::Full { 1 } else { 10 });
@@ -371,19 +374,30 @@ fn run_five_regions(job: &Job, begin: Instant) -> Result<Ran, Failure> {
     Ok(Ran { counts, series: BTreeMap::new(), digest: None, maps, ns })
 }
 
-fn run_unmergeable(plan: &Plan, job: &Job, areas: u64, begin: Instant) -> Result<Ran, Failure> {
+fn run_unmergeable(
+    plan: &HolesPlan,
+    job: &Job,
+    areas: u64,
+    begin: Instant,
+) -> Result<Ran, Failure> {
     let mut process = process_in(job, long(job)).unmergeable();
     workloads::replacements(&mut process, areas, 5_000.min(5 * areas), plan.seed)?;
     Ok(finish(&process, begin))
 }
 
-fn run_mix(plan: &Plan, job: &Job, mix: Mix, loops: u64, begin: Instant) -> Result<Ran, Failure> {
+fn run_mix(
+    plan: &HolesPlan,
+    job: &Job,
+    mix: Mix,
+    loops: u64,
+    begin: Instant,
+) -> Result<Ran, Failure> {
     let mut process = process_in(job, mixed(job.end));
     workloads::mix(&mut process, mix, loops * 3 / 10, plan.seed)?;
     Ok(finish(&process, begin))
 }
 
-fn run_survival(plan: &Plan, job: &Job, begin: Instant) -> Result<Ran, Failure> {
+fn run_survival(plan: &HolesPlan, job: &Job, begin: Instant) -> Result<Ran, Failure> {
     let mut counts = BTreeMap::new();
     let figures = figures::wander_2005();
     for (name, grid) in [(names::WINDOW_MIB, Grid::USUAL), (names::LONG_WINDOW_MIB, Grid::LONG)] {

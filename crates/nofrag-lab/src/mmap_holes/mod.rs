@@ -34,7 +34,7 @@ use std::time::Instant;
 use nofrag::mmap::{Placement, PlacementPreset};
 
 use self::catalogue::{DESIGNS, SPECS};
-use self::compare::{PUBLISHED_LOOPS, Plan};
+use self::compare::{HolesPlan, PUBLISHED_LOOPS};
 use crate::figures;
 use crate::report::{Report, Settings};
 use crate::scenario::{
@@ -93,7 +93,7 @@ impl Scenario for MmapHoles2005 {
     }
 }
 
-fn plan(options: &Options) -> Result<Plan, RunError> {
+fn plan(options: &Options) -> Result<HolesPlan, RunError> {
     let refuse = |option, why: &str| Err(RunError::BadOption { option, why: why.to_owned() });
     if options.mode != Mode::Compare {
         return refuse("mode", "must be compare: this scenario has no other");
@@ -101,7 +101,7 @@ fn plan(options: &Options) -> Result<Plan, RunError> {
     let infos: Vec<ProgramInfo> = SPECS.iter().map(|(_, info)| *info).collect();
     let chosen = choose_programs(&infos, options.mask.as_deref())?;
     let programs = SPECS.iter().filter(|(_, info)| chosen.contains(info)).map(|(p, _)| *p);
-    let plan = Plan {
+    let plan = HolesPlan {
         designs: choose(&options.designs)?,
         programs: programs.collect(),
         extent: options.extent,
@@ -111,11 +111,11 @@ fn plan(options: &Options) -> Result<Plan, RunError> {
         threads: options.threads.unwrap_or_else(nofrag_show::cpus),
     };
     match plan {
-        Plan { repeats: 0, .. } => refuse("repeat", "must be at least 1"),
-        Plan { loops, .. } if !(1..=100 * PUBLISHED_LOOPS).contains(&loops) => {
+        HolesPlan { repeats: 0, .. } => refuse("repeat", "must be at least 1"),
+        HolesPlan { loops, .. } if !(1..=100 * PUBLISHED_LOOPS).contains(&loops) => {
             refuse("loops", "must be between 1 and 100000000")
         }
-        Plan { threads, .. } if !(1..=1024).contains(&threads) => {
+        HolesPlan { threads, .. } if !(1..=1024).contains(&threads) => {
             refuse("threads", "must be between 1 and 1024: so many programs run at a time")
         }
         plan => Ok(plan),
@@ -130,7 +130,7 @@ fn choose(wanted: &[String]) -> Result<Vec<PlacementPreset>, RunError> {
     Ok(choose_designs(&DESIGNS, &wanted)?.into_iter().map(named).collect())
 }
 
-fn settings(plan: &Plan) -> Settings {
+fn settings(plan: &HolesPlan) -> Settings {
     Settings {
         mode: Mode::Compare.name().to_owned(),
         seed: plan.seed,

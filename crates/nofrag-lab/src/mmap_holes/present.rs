@@ -4,7 +4,7 @@ use super::catalogue::{
     CACHED, FIRST_FIT, FIRST_FIT_DOWN, HUGE_ALIGNED, MERGED, MIXES, OURS, Program,
 };
 use super::claims::{row_name, survival_ratio};
-use super::compare::{PARTS, Plan, TIMED};
+use super::compare::{HolesPlan, PARTS, TIMED};
 use super::names;
 use super::survival::Grid;
 use crate::figures::{self, EndAndPeak, Ends, RatioRange, Wander2005};
@@ -49,7 +49,7 @@ pub(super) fn compare_published(report: &mut Report) {
 }
 
 /// Notes facts that weaken or explain the result.
-pub(super) fn take_notes(plan: &Plan, report: &mut Report) {
+pub(super) fn take_notes(plan: &HolesPlan, report: &mut Report) {
     report.notes.push(
         "addresses only, over our index of areas: what Linux spends on everything else in mmap is not here, and \
          published times are compared as ratios"

@@ -49,7 +49,7 @@ const FULL: (u64, usize) = (1_500_000, 20_000);
 
 /// Extent of a run against the running kernel.
 #[derive(Clone, Debug)]
-struct Plan {
+struct LivePlan {
     specs: Vec<Spec>,
     extent: Extent,
     seed: u64,
@@ -59,7 +59,7 @@ struct Plan {
     threads: usize,
 }
 
-impl Plan {
+impl LivePlan {
     /// Returns the seed of a repetition: each begins at another one, the first at the given one.
     fn seed_of(&self, repetition: usize) -> u64 {
         self.seed.wrapping_add((repetition as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15))
@@ -107,7 +107,7 @@ impl Scenario for MmapLive {
     }
 }
 
-fn plan(options: &Options) -> Result<Plan, RunError> {
+fn plan(options: &Options) -> Result<LivePlan, RunError> {
     let refuse = |option, why: &str| Err(RunError::BadOption { option, why: why.to_owned() });
     if options.mode != Mode::Compare {
         return refuse("mode", "must be compare in mmap-live, which has no other");
@@ -122,7 +122,7 @@ fn plan(options: &Options) -> Result<Plan, RunError> {
         Extent::Subset => SUBSET,
         Extent::Full => FULL,
     };
-    let plan = Plan {
+    let plan = LivePlan {
         specs: specs.filter(|spec| !(seconds && spec.info.name == LIMIT)).collect(),
         extent: options.extent,
         seed: options.seed.unwrap_or(trace::PUBLISHED_SEED),
@@ -131,16 +131,16 @@ fn plan(options: &Options) -> Result<Plan, RunError> {
         threads: options.threads.unwrap_or(threads),
     };
     match plan {
-        Plan { repeats: 0, .. } => refuse("repeat", "must be at least 1"),
-        Plan { loops: 0, .. } => refuse("loops", "must be at least 1"),
-        Plan { threads, .. } if !(1..=30_000).contains(&threads) => {
+        LivePlan { repeats: 0, .. } => refuse("repeat", "must be at least 1"),
+        LivePlan { loops: 0, .. } => refuse("loops", "must be at least 1"),
+        LivePlan { threads, .. } if !(1..=30_000).contains(&threads) => {
             refuse("threads", "must be between 1 and 30000")
         }
         plan => Ok(plan),
     }
 }
 
-fn settings(plan: &Plan) -> Settings {
+fn settings(plan: &LivePlan) -> Settings {
     Settings {
         mode: Mode::Compare.name().to_owned(),
         seed: plan.seed,

@@ -11,14 +11,18 @@ use super::leakme::{self, Left};
 use super::threads::{self, Crowded};
 use super::trace::{Style, Trace};
 use super::twin::{Compared, Setting, Trouble, Twin};
-use super::{DESIGNS, Plan, names};
+use super::{DESIGNS, LivePlan, names};
 use crate::oracle::{Kind, Oracle, Relation};
 use crate::report::{Measurement, Report};
 use crate::scenario::{Extent, RunError};
 use crate::stats::Spread;
 
 /// Runs all programs of the plan, in order.
-pub(super) fn run(plan: &Plan, report: &mut Report, step: &dyn Fn(&str)) -> Result<(), RunError> {
+pub(super) fn run(
+    plan: &LivePlan,
+    report: &mut Report,
+    step: &dyn Fn(&str),
+) -> Result<(), RunError> {
     let kernel = Kernel::here();
     for spec in &plan.specs {
         step(spec.info.name);
@@ -51,7 +55,12 @@ fn broken(spec: &Spec, trouble: &Trouble) -> RunError {
 
 /// Runs a program in which kernel and model are compared: returns its measurement and its oracles, or the first
 /// difference.
-fn compare(plan: &Plan, spec: &Spec, kernel: &Kernel, report: &mut Report) -> Result<(), Trouble> {
+fn compare(
+    plan: &LivePlan,
+    spec: &Spec,
+    kernel: &Kernel,
+    report: &mut Report,
+) -> Result<(), Trouble> {
     let mut ran = Vec::new();
     for repetition in 0..plan.repeats {
         match once(plan, spec, kernel, repetition, report) {
@@ -143,7 +152,7 @@ struct Ran {
 }
 
 fn once(
-    plan: &Plan,
+    plan: &LivePlan,
     spec: &Spec,
     kernel: &Kernel,
     repetition: usize,
@@ -224,7 +233,7 @@ fn judge_leakme(kernel: &Kernel, setting: Setting, edge: u64, left: &Left, repor
 }
 
 /// Adds the threads' measurement and oracles (docs/sources/mmap.md#oracle-10).
-fn crowd(plan: &Plan, spec: &Spec, crowded: Crowded, report: &mut Report) {
+fn crowd(plan: &LivePlan, spec: &Spec, crowded: Crowded, report: &mut Report) {
     let Crowded { areas_before, areas, system_s } = crowded;
     let name = spec.info.name;
     let threads = plan.threads as f64;
@@ -259,7 +268,7 @@ fn crowd(plan: &Plan, spec: &Spec, crowded: Crowded, report: &mut Report) {
 }
 
 /// Adds the total number of comparisons.
-fn total(plan: &Plan, report: &mut Report) {
+fn total(plan: &LivePlan, report: &mut Report) {
     let of_kernel = report.measurements.iter().filter(|row| row.design == DESIGNS[1]);
     let operations: f64 = of_kernel.filter_map(|row| row.count(names::OPERATIONS)).sum();
     let complete = plan.specs.len() == SPECS.len() && plan.extent == Extent::Full;

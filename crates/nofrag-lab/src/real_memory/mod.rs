@@ -70,7 +70,7 @@ const MOVES_OF_FULL_RUN: u64 = 6_000;
 
 /// Extent of a run on real memory.
 #[derive(Clone, Debug)]
-struct Plan {
+struct MemoryPlan {
     specs: Vec<Spec>,
     designs: Vec<&'static str>,
     seed: u64,
@@ -80,7 +80,7 @@ struct Plan {
     churned: huge_runs::Size,
 }
 
-impl Plan {
+impl MemoryPlan {
     fn has(&self, design: &str) -> bool {
         self.designs.contains(&design)
     }
@@ -154,7 +154,7 @@ impl Scenario for RealMemory {
 }
 
 fn run_program(
-    plan: &Plan,
+    plan: &MemoryPlan,
     spec: &Spec,
     report: &mut Report,
     step: &dyn Fn(&str),
@@ -200,7 +200,7 @@ fn failed(program: &str, why: String) -> RunError {
     RunError::Engine { design, program, why }
 }
 
-fn plan(options: &Options) -> Result<Plan, RunError> {
+fn plan(options: &Options) -> Result<MemoryPlan, RunError> {
     let refuse = |option, why: &str| Err(RunError::BadOption { option, why: why.to_owned() });
     if options.mode != Mode::Compare {
         return refuse("mode", "must be compare or soak in real-memory");
@@ -212,7 +212,7 @@ fn plan(options: &Options) -> Result<Plan, RunError> {
         Extent::Full => (MOVES_OF_FULL_RUN, huge_runs::Size::Full),
         Extent::Subset => (MOVES, huge_runs::Size::Default),
     };
-    let plan = Plan {
+    let plan = MemoryPlan {
         specs: SPECS.into_iter().filter(|spec| chosen.contains(&spec.info)).collect(),
         designs: choose_designs(&DESIGNS, &options.designs)?,
         seed: options.seed.unwrap_or(1),
@@ -222,8 +222,8 @@ fn plan(options: &Options) -> Result<Plan, RunError> {
         churned,
     };
     match plan {
-        Plan { rounds: 0, .. } => refuse("repeat", "must be at least 1"),
-        Plan { pairs, .. } if !(8..=MOST_PAIRS).contains(&pairs) => {
+        MemoryPlan { rounds: 0, .. } => refuse("repeat", "must be at least 1"),
+        MemoryPlan { pairs, .. } if !(8..=MOST_PAIRS).contains(&pairs) => {
             refuse("loops", "must be between 8 and 10,000,000")
         }
         plan => Ok(plan),
@@ -232,7 +232,7 @@ fn plan(options: &Options) -> Result<Plan, RunError> {
 
 const MOST_PAIRS: usize = 10_000_000;
 
-fn settings(plan: &Plan) -> Settings {
+fn settings(plan: &MemoryPlan) -> Settings {
     Settings {
         mode: Mode::Compare.name().to_owned(),
         seed: plan.seed,

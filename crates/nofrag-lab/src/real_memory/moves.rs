@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nofrag_backing::moving::measure::{self, MeasureError, MoveCosts, Way};
 
-use super::{Plan, names};
+use super::{MemoryPlan, names};
 use crate::figures;
 use crate::oracle::{Kind, Oracle, Relation};
 use crate::report::{Measurement, Report};
@@ -48,7 +48,11 @@ struct Rounds {
 }
 
 /// Moves runs of every size in every way that this system allows.
-pub(super) fn run(plan: &Plan, report: &mut Report, step: &dyn Fn(&str)) -> Result<(), RunError> {
+pub(super) fn run(
+    plan: &MemoryPlan,
+    report: &mut Report,
+    step: &dyn Fn(&str),
+) -> Result<(), RunError> {
     let ways = allowed(report)?;
     for pages in SIZES {
         let mut by_way: BTreeMap<&str, Rounds> = BTreeMap::new();
@@ -80,7 +84,7 @@ fn judge_all(report: &mut Report) {
     report.oracles.push(Oracle::judge("target/lost-writes", Kind::Exact, claim, lost, none));
 }
 
-fn once(plan: &Plan, ways: &[Way], pages: u64) -> Result<Vec<MoveCosts>, MeasureError> {
+fn once(plan: &MemoryPlan, ways: &[Way], pages: u64) -> Result<Vec<MoveCosts>, MeasureError> {
     // A move of 512 pages takes as long as a hundred of one; the control needs some hundred moves to lose a write.
     let moves = if pages == 512 { plan.moves / 4 } else { plan.moves }.max(TURN);
     let ways = ways.to_vec();

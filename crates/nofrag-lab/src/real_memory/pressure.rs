@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use nofrag_backing::arena::{Arena, Budget, Config, OwnerId, Owners, Purge};
 
-use super::{Plan, names};
+use super::{MemoryPlan, names};
 use crate::random::Random;
 use crate::report::Measurement;
 use crate::stats::{Latencies, Spread, Tail};
@@ -79,7 +79,7 @@ pub(super) const CONTROL: &str = "beside another arena's";
 ///
 /// # Errors
 /// The arena's error, in words.
-pub(super) fn measure(plan: &Plan, step: &dyn Fn()) -> Result<Tails, String> {
+pub(super) fn measure(plan: &MemoryPlan, step: &dyn Fn()) -> Result<Tails, String> {
     let arena = || {
         let config = Config { owners: Owners::Count(2), purge: Purge::Manual, ..Config::default() };
         Arena::reserve(BYTES, config).map_err(|error| error.to_string())

@@ -12,7 +12,7 @@ use nofrag_backing::arena::Purge;
 use nofrag_backing::measure::arena::ArenaBench;
 use nofrag_backing::measure::strategies::{Bench, MOST_PAGES, Request, Strategy, Took, Touched};
 
-use super::{Plan, names};
+use super::{MemoryPlan, names};
 use crate::random::Random;
 use crate::report::Measurement;
 use crate::scenario::{RunError, turn};
@@ -39,7 +39,7 @@ impl Load {
     }
 
     /// Returns the pairs of a round: a touch takes tens of microseconds where nothing is parked.
-    fn pairs(self, plan: &Plan) -> usize {
+    fn pairs(self, plan: &MemoryPlan) -> usize {
         if self == Load::All { plan.pairs / 8 } else { plan.pairs }
     }
 }
@@ -206,7 +206,7 @@ fn requests(seed: u64, thread: usize, pairs: usize) -> Vec<Request> {
 
 /// Runs the load in every way, round by round.
 pub(super) fn compare(
-    plan: &Plan,
+    plan: &MemoryPlan,
     load: Load,
     program: &str,
     step: &dyn Fn(&str),

@@ -46,7 +46,7 @@ const SIZES: [Size; 3] = [
 const SAMPLES: usize = 72;
 
 /// The designs and sizes of one run of the scenario.
-struct Plan {
+struct RecordedPlan {
     designs: Vec<&'static str>,
     sizes: Vec<&'static Size>,
     seed: u64,
@@ -116,7 +116,7 @@ impl Scenario for RecordedGuest {
     }
 }
 
-fn plan(options: &Options) -> Result<Plan, RunError> {
+fn plan(options: &Options) -> Result<RecordedPlan, RunError> {
     let refuse = |option, why: &str| Err(RunError::BadOption { option, why: why.to_owned() });
     if options.mode != Mode::Compare {
         return refuse("mode", "must be compare in recording, which has no other");
@@ -125,7 +125,7 @@ fn plan(options: &Options) -> Result<Plan, RunError> {
     let chosen = choose_programs(&infos, options.mask.as_deref())?;
     let seconds = options.extent == Extent::Subset && options.mask.is_none();
     let sizes = SIZES.iter().filter(|size| chosen.contains(&size.info));
-    Ok(Plan {
+    Ok(RecordedPlan {
         designs: choose_designs(&replay::DEFAULT_POLICIES, &options.designs)?,
         sizes: sizes.filter(|size| !seconds || size.percent <= 100).collect(),
         seed: options.seed.unwrap_or(1),
@@ -133,7 +133,7 @@ fn plan(options: &Options) -> Result<Plan, RunError> {
     })
 }
 
-fn settings(options: &Options, plan: &Plan) -> Settings {
+fn settings(options: &Options, plan: &RecordedPlan) -> Settings {
     let sizes: Vec<String> = plan.sizes.iter().map(|size| format!("{} %", size.percent)).collect();
     Settings {
         mode: options.mode.name().to_owned(),
@@ -152,7 +152,7 @@ fn num_threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-fn replay_options(plan: &Plan) -> ReplayOptions {
+fn replay_options(plan: &RecordedPlan) -> ReplayOptions {
     ReplayOptions {
         trace: Input::Shipped,
         policies: plan.designs.iter().map(|&design| design.to_owned()).collect(),

@@ -8,7 +8,7 @@ use nofrag::vmap::{BlockGeometry, BlockIndex, Drain, Preset, VmapPolicy};
 use super::bench::{Bench, Counting, Failure};
 use super::catalogue::Program;
 use super::counts::{measurement, with_geometry};
-use super::{OURS, Plan, Trouble, exact, names};
+use super::{OURS, RamPlan, Trouble, exact, names};
 use crate::oracle::Relation;
 use crate::report::Report;
 use crate::spaces::VMALLOC_PAGES;
@@ -26,7 +26,7 @@ pub(super) fn program_of(dirty: u64) -> String {
     format!("{} {dirty} dirty", Program::Aliases.name())
 }
 
-pub(super) fn run(plan: &Plan, report: &mut Report) -> Result<(), Trouble> {
+pub(super) fn run(plan: &RamPlan, report: &mut Report) -> Result<(), Trouble> {
     for design in plan.designs_among(&["linux-6.11", OURS]) {
         run_one(design, report).map_err(|why| (design.name.to_owned(), why))?;
     }

@@ -10,7 +10,7 @@ use nofrag::vmap::{
 use super::bench::{Bench, Counting, Failure};
 use super::catalogue::Program;
 use super::workloads::Workload;
-use super::{AFTER, BEFORE, OURS, PEN_LOOPS, Plan, Trouble, exact, names, pairs};
+use super::{AFTER, BEFORE, OURS, PEN_LOOPS, RamPlan, Trouble, exact, names, pairs};
 use crate::figures::{self, Blocks};
 use crate::oracle::Relation;
 use crate::random::Random;
@@ -112,7 +112,7 @@ pub(super) fn measurement(
 }
 
 /// Runs the random workload with 20 keys: ranges and single keys as simulated; ours without recycling makes few blocks.
-pub(super) fn keys(plan: &Plan, report: &mut Report) -> Result<(), Trouble> {
+pub(super) fn keys(plan: &RamPlan, report: &mut Report) -> Result<(), Trouble> {
     for design in &plan.designs {
         let over = OverKeys::of(design.policy).map_err(|why| (design.name.to_owned(), why))?;
         if !is_ours(design) {
@@ -171,7 +171,7 @@ pub(super) fn other_bits_count(bits: u32, workload: &str, count: &str) -> String
 }
 
 /// Runs the three workloads with smaller blocks (docs/sources/vmap.md#other-bits).
-pub(super) fn other_bits(plan: &Plan, report: &mut Report) -> Result<(), Trouble> {
+pub(super) fn other_bits(plan: &RamPlan, report: &mut Report) -> Result<(), Trouble> {
     let figures = figures::pen_2015();
     let workloads = [("w1", Workload::W1), ("w2", Workload::W2 { key: 0 }), ("w3", Workload::W3)];
     for design in plan.designs_among(&[BEFORE, AFTER, OURS]) {
@@ -232,7 +232,7 @@ fn judge_other_bits(design: &Preset, counts: &BTreeMap<String, f64>, report: &mu
 
 /// docs/sources/vmap.md#oracle-3: the first workload leaves one block under tail insertion, kept by an unforced purge
 /// since 6.5 and taken by a forced one.
-pub(super) fn left_over(plan: &Plan, report: &mut Report) -> Result<(), Trouble> {
+pub(super) fn left_over(plan: &RamPlan, report: &mut Report) -> Result<(), Trouble> {
     for design in plan.designs_among(&[AFTER, "linux-6.11", OURS]) {
         let trouble = |why: Failure| (design.name.to_owned(), why);
         let mapper = Counting::default();
@@ -285,7 +285,7 @@ pub(super) fn left_over(plan: &Plan, report: &mut Report) -> Result<(), Trouble>
 
 /// docs/sources/vmap.md#oracle-5, Kim's objection: three pages do not divide a block of 256, so the tail rule might
 /// keep blocks as well. They are rounded to four, which does.
-pub(super) fn objection(plan: &Plan, report: &mut Report) -> Result<(), Trouble> {
+pub(super) fn objection(plan: &RamPlan, report: &mut Report) -> Result<(), Trouble> {
     let geometry = BlockGeometry::new(256, 64).expect("Linux has such blocks");
     for design in plan.designs_among(&[BEFORE, AFTER, "linux-6.11", OURS]) {
         let trouble = |why: Failure| (design.name.to_owned(), why);
@@ -396,7 +396,7 @@ impl Longest {
 }
 
 /// docs/sources/vmap.md#list-bound. Pen: a list under tail insertion has at most log2(64) + 1 blocks.
-pub(super) fn list_bound(plan: &Plan, report: &mut Report) -> Result<(), Trouble> {
+pub(super) fn list_bound(plan: &RamPlan, report: &mut Report) -> Result<(), Trouble> {
     let rounds = if plan.extent == Extent::Full { 20 } else { 2 };
     for design in plan.designs_among(&[AFTER, "linux-6.11"]) {
         let trouble = |why| (design.name.to_owned(), why);

@@ -16,7 +16,7 @@ use super::bench::{Bench, Counting, Failure, observe};
 use super::catalogue::Program;
 use super::counts::{measurement, with_geometry};
 use super::workloads::Workload;
-use super::{AFTER, BEFORE, OURS, PEN_LOOPS, Plan, Trouble, exact, names};
+use super::{AFTER, BEFORE, OURS, PEN_LOOPS, RamPlan, Trouble, exact, names};
 use crate::oracle::Relation;
 use crate::report::Report;
 use crate::spaces::VMALLOC_PAGES;
@@ -70,7 +70,7 @@ struct Found {
     counts: BTreeMap<String, f64>,
 }
 
-pub(super) fn run(plan: &Plan, report: &mut Report) -> Result<(), Trouble> {
+pub(super) fn run(plan: &RamPlan, report: &mut Report) -> Result<(), Trouble> {
     for arena in &ARENAS {
         for design in plan.designs_among(&[BEFORE, AFTER, OURS]) {
             let geometry = BlockGeometry::linux(arena.word_bits, PageSize::KIB_4, 1)
@@ -247,7 +247,7 @@ pub(super) fn made_by(class: u32) -> String {
 }
 
 /// Counts the blocks that each size makes in the random workload.
-pub(super) fn creators(plan: &Plan, report: &mut Report) -> Result<(), Trouble> {
+pub(super) fn creators(plan: &RamPlan, report: &mut Report) -> Result<(), Trouble> {
     for largest in LARGEST_SIZES {
         let geometry = BlockGeometry::new(1024, largest).expect("powers of two");
         let sizes = Workload::W2 { key: plan.key }.sizes(geometry, PEN_LOOPS);

@@ -12,7 +12,7 @@ use nofrag::vmap::{BlockIndex, Preset};
 use super::bench::{Bench, Counting, Failure};
 use super::catalogue::Program;
 use super::counts::measurement;
-use super::{AFTER, OURS, Plan, Trouble, exact, names};
+use super::{AFTER, OURS, RamPlan, Trouble, exact, names};
 use crate::figures::{self, Pinned};
 use crate::oracle::{Kind, Oracle, Relation};
 use crate::random::Random;
@@ -35,7 +35,7 @@ pub(super) fn program_of(one_in: u64) -> String {
     format!("{} 1/{one_in}", Program::Lifetimes.name())
 }
 
-pub(super) fn run(plan: &Plan, report: &mut Report) -> Result<(), Trouble> {
+pub(super) fn run(plan: &RamPlan, report: &mut Report) -> Result<(), Trouble> {
     let figures = figures::pen_2015();
     let due = |row: &&Pinned| plan.extent == Extent::Full || row.one_in <= RAREST_IN_SUBSET;
     for row in figures.pinned.iter().filter(due) {
@@ -46,7 +46,12 @@ pub(super) fn run(plan: &Plan, report: &mut Report) -> Result<(), Trouble> {
     Ok(())
 }
 
-fn run_one(plan: &Plan, design: &Preset, row: &Pinned, report: &mut Report) -> Result<(), Failure> {
+fn run_one(
+    plan: &RamPlan,
+    design: &Preset,
+    row: &Pinned,
+    report: &mut Report,
+) -> Result<(), Failure> {
     let mapper = Counting::default();
     let bench = Bench::new(design.policy, VMALLOC_PAGES, &mapper, ())?;
     let mut random = Random::new(u64::from(plan.key), row.one_in);

@@ -71,7 +71,7 @@ const PEN_LOOPS: u64 = 1000;
 
 /// Extent of a run of the programs.
 #[derive(Clone, Debug)]
-struct Plan {
+struct RamPlan {
     designs: Vec<Preset>,
     programs: Vec<Program>,
     extent: Extent,
@@ -81,7 +81,7 @@ struct Plan {
     loops: u64,
 }
 
-impl Plan {
+impl RamPlan {
     /// Returns the designs of the plan that are among `names`.
     fn designs_among<'a>(&'a self, names: &'a [&str]) -> impl Iterator<Item = &'a Preset> {
         self.designs.iter().filter(move |design| names.contains(&design.name))
@@ -145,7 +145,7 @@ impl Scenario for VmMapRam2015 {
 type Trouble = (String, Failure);
 
 /// Runs a program besides the three workloads.
-fn run_program(program: Program, plan: &Plan, report: &mut Report) -> Result<(), Trouble> {
+fn run_program(program: Program, plan: &RamPlan, report: &mut Report) -> Result<(), Trouble> {
     match program {
         Program::W1 | Program::W2 | Program::W3 => Ok(()),
         Program::Keys => counts::keys(plan, report),
@@ -177,7 +177,7 @@ fn exact(
     report.oracles.push(Oracle::judge(id, Kind::Exact, claim, measured, relation));
 }
 
-fn plan(options: &Options) -> Result<Plan, RunError> {
+fn plan(options: &Options) -> Result<RamPlan, RunError> {
     let refuse = |option, why: &str| Err(RunError::BadOption { option, why: why.to_owned() });
     if options.mode != Mode::Compare {
         return refuse("mode", "must be compare in vm-map-ram-2015, which has no other");
@@ -188,7 +188,7 @@ fn plan(options: &Options) -> Result<Plan, RunError> {
     let Ok(key) = u32::try_from(options.seed.unwrap_or(0)) else {
         return refuse("seed", "must fit into 32 bits here: it is the generator's key");
     };
-    let plan = Plan {
+    let plan = RamPlan {
         designs: choose_presets(&DESIGNS, &options.designs)?,
         programs: programs.collect(),
         extent: options.extent,
@@ -197,14 +197,16 @@ fn plan(options: &Options) -> Result<Plan, RunError> {
         loops: options.loops.unwrap_or(PEN_LOOPS),
     };
     match plan {
-        Plan { repeats: 0, .. } => refuse("repeat", "must be at least 1"),
-        Plan { loops: 0, .. } => refuse("loops", "must be at least 1"),
-        Plan { loops, .. } if loops > 100 * PEN_LOOPS => refuse("loops", "must be at most 100000"),
+        RamPlan { repeats: 0, .. } => refuse("repeat", "must be at least 1"),
+        RamPlan { loops: 0, .. } => refuse("loops", "must be at least 1"),
+        RamPlan { loops, .. } if loops > 100 * PEN_LOOPS => {
+            refuse("loops", "must be at most 100000")
+        }
         plan => Ok(plan),
     }
 }
 
-fn settings(plan: &Plan) -> Settings {
+fn settings(plan: &RamPlan) -> Settings {
     Settings {
         mode: Mode::Compare.name().to_owned(),
         seed: u64::from(plan.key),

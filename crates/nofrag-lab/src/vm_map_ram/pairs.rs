@@ -9,7 +9,7 @@ use nofrag::vmap::{
 use super::bench::{Bench, Counting, Failure, Observed, observe};
 use super::catalogue::Program;
 use super::workloads::Workload;
-use super::{AFTER, BEFORE, OURS, PEN_LOOPS, Plan, engine_error, exact, names};
+use super::{AFTER, BEFORE, OURS, PEN_LOOPS, RamPlan, engine_error, exact, names};
 use crate::figures::{self, Blocks, Pen2015, Profile, RatioRange, Simulated};
 use crate::oracle::{Kind, Oracle, Relation};
 use crate::report::{Comparison, Measurement, Report};
@@ -38,7 +38,7 @@ struct Row {
 }
 
 /// Returns the workloads that the plan has, with their programs.
-fn workloads(plan: &Plan) -> impl Iterator<Item = (Program, Workload)> {
+fn workloads(plan: &RamPlan) -> impl Iterator<Item = (Program, Workload)> {
     let all = [
         (Program::W1, Workload::W1),
         (Program::W2, Workload::W2 { key: plan.key }),
@@ -48,13 +48,13 @@ fn workloads(plan: &Plan) -> impl Iterator<Item = (Program, Workload)> {
 }
 
 /// Returns the number of steps of [`run`], for progress.
-pub(super) fn steps(plan: &Plan) -> u64 {
+pub(super) fn steps(plan: &RamPlan) -> u64 {
     (workloads(plan).count() * (plan.repeats + 1) * plan.designs.len()) as u64
 }
 
 /// Runs the workloads, designs turn by turn.
 pub(super) fn run(
-    plan: &Plan,
+    plan: &RamPlan,
     report: &mut Report,
     progress: &dyn Progress,
 ) -> Result<(), RunError> {
@@ -143,7 +143,7 @@ pub(super) fn counted(bench: &Bench<'_>, pairs: usize) -> BTreeMap<String, f64> 
 impl Row {
     fn measurement(
         self,
-        plan: &Plan,
+        plan: &RamPlan,
         program: Program,
         way: Way,
         design: &Preset,
@@ -203,7 +203,7 @@ fn side<'a>(design: &Preset, simulated: &'a Simulated) -> (&'static str, &'a Blo
 }
 
 /// Judges the counts: equal to the published and simulated ones under the rules of Linux, bounded by them under ours.
-pub(super) fn judge(plan: &Plan, report: &mut Report) {
+pub(super) fn judge(plan: &RamPlan, report: &mut Report) {
     let figures = figures::pen_2015();
     for (program, _) in workloads(plan) {
         for design in &plan.designs {
@@ -223,7 +223,7 @@ pub(super) fn judge(plan: &Plan, report: &mut Report) {
 }
 
 /// Returns the expected number of a count, or its range where the key of the random workload is not simulated.
-fn expected(plan: &Plan, program: Program, side: &str, range: [u64; 2], at: usize) -> Relation {
+fn expected(plan: &RamPlan, program: Program, side: &str, range: [u64; 2], at: usize) -> Relation {
     let figures = figures::pen_2015();
     let keys = if side == "before" { figures.w2_keys.before } else { figures.w2_keys.after };
     match keys.get(plan.key as usize) {
@@ -234,7 +234,7 @@ fn expected(plan: &Plan, program: Program, side: &str, range: [u64; 2], at: usiz
 }
 
 fn judge_linux(
-    plan: &Plan,
+    plan: &RamPlan,
     program: Program,
     design: &Preset,
     row: &Measurement,
@@ -290,7 +290,7 @@ fn judge_patches(program: Program, design: &Preset, row: &Measurement, report: &
 }
 
 fn judge_ours(
-    plan: &Plan,
+    plan: &RamPlan,
     program: Program,
     row: &Measurement,
     figures: &Pen2015,

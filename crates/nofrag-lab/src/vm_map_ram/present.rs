@@ -8,7 +8,7 @@ use super::catalogue::Program;
 use super::counts::{OURS_WHOLE, other_bits_count};
 use super::exhaustion::{self, LARGEST, LARGEST_SIZES, TO_45_BITS, creators_program, made_by};
 use super::rounding::design_with;
-use super::{AFTER, BEFORE, OURS, Plan, aliases, lifetimes, names};
+use super::{AFTER, BEFORE, OURS, RamPlan, aliases, lifetimes, names};
 use crate::figures::{self, Pen2015};
 use crate::report::{Measurement, Report};
 use crate::stats::Calls;
@@ -24,7 +24,7 @@ const WORKLOADS: [&str; 3] = ["w1", "w2", "w3"];
 const PUBLISHED: [&str; 2] = ["Pen, before", "Pen, after"];
 
 /// Notes facts that weaken or explain the result.
-pub(super) fn take_notes(plan: &Plan, report: &mut Report) {
+pub(super) fn take_notes(plan: &RamPlan, report: &mut Report) {
     let timed = |m: &Measurement| !m.functions.is_empty();
     if report.measurements.iter().any(timed) {
         report.notes.push(format!(

@@ -6,7 +6,7 @@ use nofrag::vmap::{Preset, SizeClasses, VmapPolicy};
 use super::bench::{Bench, Counting, Failure};
 use super::catalogue::Program;
 use super::counts::OverKeys;
-use super::{AFTER, OURS, Plan, Trouble, exact, names};
+use super::{AFTER, OURS, RamPlan, Trouble, exact, names};
 use crate::figures::{self, Classes};
 use crate::oracle::Relation;
 use crate::report::Report;
@@ -31,7 +31,7 @@ pub(super) fn design_with(classes: &str) -> String {
     format!("{AFTER}, {classes}")
 }
 
-pub(super) fn run(plan: &Plan, report: &mut Report) -> Result<(), Trouble> {
+pub(super) fn run(plan: &RamPlan, report: &mut Report) -> Result<(), Trouble> {
     let figures = figures::pen_2015();
     for design in plan.designs_among(&[AFTER]) {
         for row in &figures.classes {

@@ -13,7 +13,7 @@ use nofrag::ranges::{
 use nofrag::vmap::{AreaRequest, Budget, Guard, Preset, VmapPolicy, VmapSpace};
 
 use super::catalogue::{Program, SPECS, Source, Spec, Width};
-use super::compare::{EMULATED_CPUS, Plan};
+use super::compare::{AreasPlan, EMULATED_CPUS};
 use super::programs::{FIRST_REFUSED_SHIFT, LONG_BUSY_AREAS};
 use super::worker::{Audit, Failure, Size, Worker, new_space};
 use super::{AFTER, BEFORE, OURS, names};
@@ -41,7 +41,7 @@ fn exact(report: &mut Report, id: &str, claim: &str, measured: f64, relation: Re
 const NONE: Relation = Relation::Equals(0.0);
 
 /// Tries the designs on small structures.
-pub(super) fn judge_engines(plan: &Plan, report: &mut Report) -> Result<(), RunError> {
+pub(super) fn judge_engines(plan: &AreasPlan, report: &mut Report) -> Result<(), RunError> {
     let trouble = |program: &str, failure: Failure| RunError::Engine {
         design: "a design".to_owned(),
         program: program.to_owned(),
@@ -145,7 +145,7 @@ fn query(ranges: &mut RangeAllocator, request: &Request) -> Result<(Option<u64>,
 }
 
 /// docs/sources/vmap.md#oracle-9: page-aligned searches of the tree, and all searches of ours, against a linear scan.
-fn searches(plan: &Plan, report: &mut Report) -> Result<(), Failure> {
+fn searches(plan: &AreasPlan, report: &mut Report) -> Result<(), Failure> {
     let mut random = Random::new(plan.seed, 9);
     let (mut tree_wrong, mut ours_wrong, mut over_bound) = (0, 0, 0);
     for _ in 0..40 {
@@ -221,7 +221,7 @@ fn by_levels(holes: &[(u64, u64)]) -> Vec<(u64, u64)> {
 
 /// docs/sources/vmap.md#oracle-10: how often the padded search misses a fit, or takes one that is not the lowest; and
 /// the two places that tell its versions apart, which no share does.
-fn padded_search(plan: &Plan, report: &mut Report) -> Result<(), Failure> {
+fn padded_search(plan: &AreasPlan, report: &mut Report) -> Result<(), Failure> {
     const QUERIES: u32 = 10_000;
     let mut random = Random::new(plan.seed, 10);
     let (mut missed, mut not_lowest, mut found_at_all, mut ours_wrong) = (0, 0, 0, 0);
@@ -301,7 +301,7 @@ fn near(value: f64, tolerance: f64) -> Relation {
 /// docs/sources/vmap.md#oracle-11: how far above its live pages a random mix reaches, over the same mix under the exact
 /// lowest fit: exactness and best fit gain little. The values themselves scatter from seed to seed by more than the
 /// rules differ.
-fn span_over_live(plan: &Plan, report: &mut Report) -> Result<(), Failure> {
+fn span_over_live(plan: &AreasPlan, report: &mut Report) -> Result<(), Failure> {
     const SEEDS: u64 = 8;
     const RUNS: u64 = 4;
     let kernel = Index::AugmentedTree(AlignRule::PaddedUnlessExact);
@@ -358,7 +358,7 @@ const LIMITS_MIB: [(usize, u64); 9] =
     [(1, 32), (2, 64), (4, 96), (8, 128), (16, 160), (32, 192), (64, 224), (128, 256), (256, 288)];
 
 /// Judges the limit of lazily freed pages, and that a drain begins one page above it.
-fn lazy_limits(plan: &Plan, report: &mut Report) -> Result<(), Failure> {
+fn lazy_limits(plan: &AreasPlan, report: &mut Report) -> Result<(), Failure> {
     let limit = VmapPolicy::LINUX_4_19.lazy_limit;
     let wrong = |(cpus, mib): &&(usize, u64)| limit.pages(*cpus) != mib * 256;
     let wrong = LIMITS_MIB.iter().filter(wrong).count();
@@ -429,7 +429,7 @@ fn pools(report: &mut Report) -> Result<(), Failure> {
 }
 
 /// docs/sources/vmap.md#oracle-14: runs the chosen programs under every design, small and with a check of each area.
-fn bodies(plan: &Plan, report: &mut Report) -> Result<(), Failure> {
+fn bodies(plan: &AreasPlan, report: &mut Report) -> Result<(), Failure> {
     let (mut areas, mut overlaps, mut misfits, mut left, mut unclean) = (0, 0, 0, 0, 0);
     for spec in plan.specs.iter().filter(|spec| is_audited(spec)) {
         for design in &plan.designs {
@@ -469,7 +469,7 @@ pub(super) fn is_audited(spec: &Spec) -> bool {
 
 type Audited = (Audit, VmapSpace, Option<f64>);
 
-pub(super) fn audited(plan: &Plan, spec: &Spec, design: &Preset) -> Result<Audited, Failure> {
+pub(super) fn audited(plan: &AreasPlan, spec: &Spec, design: &Preset) -> Result<Audited, Failure> {
     let space = new_space(design.policy, spec.space_pages(), EMULATED_CPUS)?;
     let loops = spec.loops(50, super::catalogue::Search::Descends, plan.extent);
     let size = Size { loops, pages: plan.pages, cpus: EMULATED_CPUS, threads: 1 };

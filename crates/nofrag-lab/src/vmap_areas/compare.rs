@@ -18,7 +18,7 @@ use crate::stats::{Spread, Tail};
 
 /// Extent of a comparison of areas.
 #[derive(Clone, Debug)]
-pub(super) struct Plan {
+pub(super) struct AreasPlan {
     pub(super) designs: Vec<Preset>,
     pub(super) specs: Vec<&'static Spec>,
     pub(super) extent: Extent,
@@ -47,7 +47,7 @@ struct Row {
     unstable: bool,
 }
 
-pub(super) fn compare(plan: &Plan, progress: &dyn Progress) -> Result<Compared, RunError> {
+pub(super) fn compare(plan: &AreasPlan, progress: &dyn Progress) -> Result<Compared, RunError> {
     let mut rows: BTreeMap<(usize, &str), Row> = BTreeMap::new();
     let tails = plan.specs.iter().filter(|spec| spec.tails == Tails::Shown).count();
     progress.begin(((plan.specs.len() * plan.repeats + tails) * plan.designs.len()) as u64);
@@ -71,7 +71,7 @@ pub(super) fn compare(plan: &Plan, progress: &dyn Progress) -> Result<Compared, 
 }
 
 /// Turns the rows into measurements, by program and then by design.
-fn gather(plan: &Plan, mut rows: BTreeMap<(usize, &str), Row>) -> Compared {
+fn gather(plan: &AreasPlan, mut rows: BTreeMap<(usize, &str), Row>) -> Compared {
     let mut compared = Compared { measurements: Vec::new(), unstable: Vec::new() };
     for (at, spec) in plan.specs.iter().enumerate() {
         for design in &plan.designs {
@@ -98,7 +98,7 @@ impl Row {
         }
     }
 
-    fn measurement(self, plan: &Plan, spec: &Spec, design: &Preset) -> Option<Measurement> {
+    fn measurement(self, plan: &AreasPlan, spec: &Spec, design: &Preset) -> Option<Measurement> {
         let sample = self.first?;
         let operations = sample.operations.max(1) as f64;
         let mut counts: BTreeMap<String, f64> = BTreeMap::new();
@@ -167,7 +167,12 @@ pub(super) fn search_of(design: &Preset) -> Search {
 }
 
 /// Runs one program under one design in a fresh space.
-fn run_cell(plan: &Plan, spec: &Spec, design: &Preset, detail: Detail) -> Result<Sample, Failure> {
+fn run_cell(
+    plan: &AreasPlan,
+    spec: &Spec,
+    design: &Preset,
+    detail: Detail,
+) -> Result<Sample, Failure> {
     let threads = if spec.width == Width::Parallel { plan.threads } else { 1 };
     let cpus = threads.max(EMULATED_CPUS);
     let loops = spec.loops(plan.loops, search_of(design), plan.extent);
@@ -184,7 +189,12 @@ fn run_cell(plan: &Plan, spec: &Spec, design: &Preset, detail: Detail) -> Result
 
 /// Runs a program on all threads at once in one space. The time is that of one thread's loops, as the mean over the
 /// threads.
-fn run_together(plan: &Plan, spec: &Spec, design: &Preset, size: Size) -> Result<Sample, Failure> {
+fn run_together(
+    plan: &AreasPlan,
+    spec: &Spec,
+    design: &Preset,
+    size: Size,
+) -> Result<Sample, Failure> {
     let space = new_space(design.policy, spec.space_pages(), size.cpus)?;
     let barrier = Barrier::new(size.threads + 1);
     let (space, barrier) = (&space, &barrier);

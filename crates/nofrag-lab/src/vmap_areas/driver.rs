@@ -14,7 +14,7 @@ use nofrag::check::Check;
 use nofrag::vmap::{Preset, VmapSpace};
 
 use super::catalogue::{Program, SPECS, Search, Source, Spec, Width};
-use super::compare::{EMULATED_CPUS, Plan};
+use super::compare::{AreasPlan, EMULATED_CPUS};
 use super::holes::Room;
 use super::names;
 use super::worker::{Detail, Failure, Size, Worker, new_space};
@@ -39,7 +39,7 @@ pub(super) fn can_run(spec: &Spec) -> bool {
 
 /// Returns the loops of a test: the same under every design, or the sums could not be compared. Two tests ignore the
 /// count in the kernel, too.
-fn loops_of(plan: &Plan, spec: &Spec) -> u64 {
+fn loops_of(plan: &AreasPlan, spec: &Spec) -> u64 {
     match spec.program {
         Program::AlignShift | Program::PerCpu => 1,
         _ => spec.loops(plan.loops, Search::Descends, plan.extent),
@@ -94,7 +94,7 @@ struct Tally {
     last_failure: Option<Failure>,
 }
 
-fn drives(plan: &Plan, mode: Mode) -> Vec<Drive> {
+fn drives(plan: &AreasPlan, mode: Mode) -> Vec<Drive> {
     let drive = |order, place, rounds| Drive {
         label: mode.name().to_owned(),
         specs: plan.specs.clone(),
@@ -127,7 +127,7 @@ fn with_hole(clean: &Drive) -> Option<Drive> {
 
 /// Runs `mode` and notes its measurements and claims.
 pub(super) fn run(
-    plan: &Plan,
+    plan: &AreasPlan,
     mode: Mode,
     report: &mut Report,
     progress: &dyn Progress,
@@ -153,7 +153,7 @@ fn engine_error(design: &Preset, program: &str, failure: &Failure) -> RunError {
 
 /// Runs a drive in fresh spaces, designs turn by turn.
 fn compare_drives(
-    plan: &Plan,
+    plan: &AreasPlan,
     drive: &Drive,
     report: &mut Report,
     progress: &dyn Progress,
@@ -181,13 +181,13 @@ fn compare_drives(
     Ok(())
 }
 
-fn space_for(plan: &Plan, design: &Preset) -> Result<VmapSpace, Failure> {
+fn space_for(plan: &AreasPlan, design: &Preset) -> Result<VmapSpace, Failure> {
     new_space(design.policy, VMALLOC_PAGES, plan.threads.max(EMULATED_CPUS))
 }
 
 /// Runs the driver once: every thread, every test.
 fn run_once(
-    plan: &Plan,
+    plan: &AreasPlan,
     drive: &Drive,
     space: &VmapSpace,
     round: usize,
@@ -230,7 +230,7 @@ fn run_once(
 
 /// Runs one test `repeat` times on one thread; its preparation is part of the time, as in the kernel.
 fn run_test(
-    plan: &Plan,
+    plan: &AreasPlan,
     spec: &Spec,
     space: &VmapSpace,
     thread: usize,
@@ -269,7 +269,7 @@ impl Tally {
 }
 
 fn test_row(
-    plan: &Plan,
+    plan: &AreasPlan,
     spec: &Spec,
     at: usize,
     design: &Preset,
@@ -293,7 +293,7 @@ fn test_row(
 }
 
 fn total_row(
-    plan: &Plan,
+    plan: &AreasPlan,
     drive: &Drive,
     design: &Preset,
     rounds: &[Driven],
@@ -367,7 +367,7 @@ impl Leak {
 
 /// Runs the drive over and over in one space per design; after each round nothing may remain.
 fn soak(
-    plan: &Plan,
+    plan: &AreasPlan,
     drive: &Drive,
     report: &mut Report,
     progress: &dyn Progress,
@@ -376,7 +376,7 @@ fn soak(
     for design in &plan.designs {
         let failed = |failure: Failure| engine_error(design, &drive.label, &failure);
         let space = space_for(plan, design).map_err(failed)?;
-        let once = Plan { repeats: 1, ..plan.clone() };
+        let once = AreasPlan { repeats: 1, ..plan.clone() };
         let (mut leaked, mut resident) = (0, Vec::new());
         for round in 0..drive.rounds {
             progress.step(&format!("round {round} under {}", design.name));

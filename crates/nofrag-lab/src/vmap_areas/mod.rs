@@ -35,7 +35,7 @@ use std::time::Instant;
 use nofrag::vmap::VmapPolicy;
 
 use self::catalogue::{SPECS, Spec};
-use self::compare::Plan;
+use self::compare::AreasPlan;
 use crate::figures;
 use crate::report::{Report, Settings};
 use crate::scenario::{
@@ -128,13 +128,13 @@ fn defaults(mode: Mode) -> (usize, [u64; 2]) {
     }
 }
 
-fn plan(options: &Options) -> Result<Plan, RunError> {
+fn plan(options: &Options) -> Result<AreasPlan, RunError> {
     let (repeats, [subset, full]) = defaults(options.mode);
     let threads = match options.mode {
         Mode::Performance | Mode::Smoke => 1,
         _ => nofrag_show::cpus(),
     };
-    let plan = Plan {
+    let plan = AreasPlan {
         designs: choose_presets(&DESIGNS, &options.designs)?,
         specs: choose_specs(options)?,
         extent: options.extent,
@@ -146,11 +146,11 @@ fn plan(options: &Options) -> Result<Plan, RunError> {
     };
     let refuse = |option, why: &str| Err(RunError::BadOption { option, why: why.to_owned() });
     match plan {
-        Plan { repeats: 0, .. } => refuse("repeat", "must be at least 1"),
-        Plan { loops: 0, .. } => refuse("loops", "must be at least 1"),
-        Plan { pages: 0, .. } => refuse("pages", "must be at least 1"),
-        Plan { pages, .. } if pages > 1 << 20 => refuse("pages", "must be at most 1048576"),
-        Plan { threads, .. } if !(1..=1024).contains(&threads) => {
+        AreasPlan { repeats: 0, .. } => refuse("repeat", "must be at least 1"),
+        AreasPlan { loops: 0, .. } => refuse("loops", "must be at least 1"),
+        AreasPlan { pages: 0, .. } => refuse("pages", "must be at least 1"),
+        AreasPlan { pages, .. } if pages > 1 << 20 => refuse("pages", "must be at most 1048576"),
+        AreasPlan { threads, .. } if !(1..=1024).contains(&threads) => {
             refuse("threads", "must be between 1 and 1024")
         }
         plan => Ok(plan),
@@ -177,7 +177,7 @@ fn choose_specs(options: &Options) -> Result<Vec<&'static Spec>, RunError> {
     Ok(specs)
 }
 
-fn settings(plan: &Plan, mode: Mode) -> Settings {
+fn settings(plan: &AreasPlan, mode: Mode) -> Settings {
     Settings {
         mode: mode.name().to_owned(),
         seed: plan.seed,

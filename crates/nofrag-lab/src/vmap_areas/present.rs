@@ -1,7 +1,7 @@
 //! Tables of the comparison of areas.
 
 use super::catalogue::{SPECS, Spec, Width};
-use super::compare::{Plan, search_of};
+use super::compare::{AreasPlan, search_of};
 use super::holes::{REFUSED, SPAN_OVER_LIVE};
 use super::{AFTER, BEFORE, LIKE_6_1, OURS, names};
 use crate::figures::{self, Completeness, Figure};
@@ -55,7 +55,7 @@ fn beside(report: &Report, figure: &Figure, program: &str, new: &str) -> Option<
 }
 
 /// Notes facts that weaken or explain the result.
-pub(super) fn take_notes(plan: &Plan, report: &mut Report) {
+pub(super) fn take_notes(plan: &AreasPlan, report: &mut Report) {
     report.notes.push(
         "addresses only: no page is allocated, zeroed, mapped or written, so published times, which include \
          that, are compared as ratios and ours are larger where the search dominates"
@@ -78,7 +78,7 @@ pub(super) fn take_notes(plan: &Plan, report: &mut Report) {
 }
 
 /// Names rows that ran fewer loops than the same program did under another design.
-fn bounded_programs(plan: &Plan, report: &Report) -> Vec<String> {
+fn bounded_programs(plan: &AreasPlan, report: &Report) -> Vec<String> {
     let mut bounded = Vec::new();
     for spec in &plan.specs {
         for design in &plan.designs {

@@ -6,7 +6,7 @@
 
 use super::caller::Failure;
 use super::catalogue::{Design, GLOBAL, MODEL, MODELS, NODES, OURS, PER_CPU};
-use super::compare::{Plan, model_space};
+use super::compare::{BlocksPlan, model_space};
 use super::locks::LockKind;
 use super::model::{self, Readings, Simulated, Size};
 use super::names::{self, Column};
@@ -23,7 +23,7 @@ const NONE: Relation = Relation::Equals(0.0);
 const REAL_THREADS: &str = "conflicts of real threads";
 
 /// Judges the claims that the plan allows.
-pub(super) fn judge(plan: &Plan, report: &mut Report) -> Result<(), RunError> {
+pub(super) fn judge(plan: &BlocksPlan, report: &mut Report) -> Result<(), RunError> {
     let mut claims = Vec::new();
     turnover(report, &mut claims);
     contentions(report, &mut claims);
@@ -147,7 +147,7 @@ fn threads(report: &Report, claims: &mut Vec<Claim>) {
 }
 
 /// Judges the locks of our unmappings, one by one.
-fn unmappings(plan: &Plan, ours: &Design, claims: &mut Vec<Claim>) -> Result<(), Failure> {
+fn unmappings(plan: &BlocksPlan, ours: &Design, claims: &mut Vec<Claim>) -> Result<(), Failure> {
     // More pages than a block has, so that blocks fill up and turn over.
     let size = Size { readings: Readings::Always, ..Size::stated(1, 600, plan.seed) };
     let space = model_space(ours, 4)?;

@@ -18,7 +18,7 @@ use crate::stats::Spread;
 
 /// Extent of a comparison of blocks.
 #[derive(Clone, Debug)]
-pub(super) struct Plan {
+pub(super) struct BlocksPlan {
     pub(super) designs: Vec<Design>,
     pub(super) specs: Vec<Spec>,
     pub(super) seed: u64,
@@ -40,7 +40,7 @@ const PART: u64 = 2;
 /// Least number of blocks that a simulated CPU uses up.
 const LEAST_BLOCKS: u64 = 4;
 
-impl Plan {
+impl BlocksPlan {
     pub(super) fn pages_of(&self, spec: &Spec) -> u64 {
         spec.pages.unwrap_or(self.pages)
     }
@@ -98,7 +98,10 @@ impl Row {
     }
 }
 
-pub(super) fn compare(plan: &Plan, progress: &dyn Progress) -> Result<Vec<Measurement>, RunError> {
+pub(super) fn compare(
+    plan: &BlocksPlan,
+    progress: &dyn Progress,
+) -> Result<Vec<Measurement>, RunError> {
     let mut rows: BTreeMap<(usize, &str), Row> = BTreeMap::new();
     progress.begin((plan.specs.len() * plan.designs.len() * plan.repeats) as u64);
     for repetition in 0..plan.repeats {
@@ -121,7 +124,7 @@ pub(super) fn compare(plan: &Plan, progress: &dyn Progress) -> Result<Vec<Measur
 }
 
 /// Turns the rows into measurements, by program and then by design.
-fn gather(plan: &Plan, mut rows: BTreeMap<(usize, &str), Row>) -> Vec<Measurement> {
+fn gather(plan: &BlocksPlan, mut rows: BTreeMap<(usize, &str), Row>) -> Vec<Measurement> {
     let mut measurements = Vec::new();
     for (at, spec) in plan.specs.iter().enumerate() {
         for design in &plan.designs {
@@ -142,7 +145,7 @@ fn gather(plan: &Plan, mut rows: BTreeMap<(usize, &str), Row>) -> Vec<Measuremen
 }
 
 fn run_cell(
-    plan: &Plan,
+    plan: &BlocksPlan,
     spec: &Spec,
     design: &Design,
     repetition: usize,

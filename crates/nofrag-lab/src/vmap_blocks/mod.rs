@@ -30,7 +30,7 @@ mod threads;
 use std::time::Instant;
 
 use self::catalogue::{Design, NAMES, SPECS, Spec};
-use self::compare::Plan;
+use self::compare::BlocksPlan;
 use crate::figures;
 use crate::report::{Report, Settings};
 use crate::scenario::{
@@ -93,13 +93,13 @@ const THREADS: usize = 64;
 /// The pages of the document's second run.
 const PAGES: u64 = 5;
 
-fn plan(options: &Options) -> Result<Plan, RunError> {
+fn plan(options: &Options) -> Result<BlocksPlan, RunError> {
     let refuse = |option, why: &str| Err(RunError::BadOption { option, why: why.to_owned() });
     if options.mode != Mode::Compare {
         return refuse("mode", "must be compare: this scenario has no other");
     }
     let loops = if options.extent == Extent::Full { 2_000_000 } else { 200_000 };
-    let plan = Plan {
+    let plan = BlocksPlan {
         designs: choose(options)?,
         specs: specs(options)?,
         seed: options.seed.unwrap_or(1),
@@ -109,12 +109,12 @@ fn plan(options: &Options) -> Result<Plan, RunError> {
         threads: options.threads.unwrap_or(THREADS),
     };
     match plan {
-        Plan { repeats: 0, .. } => refuse("repeat", "must be at least 1"),
-        Plan { loops: 0, .. } => refuse("loops", "must be at least 1"),
-        Plan { pages, .. } if !(1..=64).contains(&pages) => {
+        BlocksPlan { repeats: 0, .. } => refuse("repeat", "must be at least 1"),
+        BlocksPlan { loops: 0, .. } => refuse("loops", "must be at least 1"),
+        BlocksPlan { pages, .. } if !(1..=64).contains(&pages) => {
             refuse("pages", "must be between 1 and 64: what is larger is no block's")
         }
-        Plan { threads, .. } if !(1..=1024).contains(&threads) => {
+        BlocksPlan { threads, .. } if !(1..=1024).contains(&threads) => {
             refuse("threads", "must be between 1 and 1024")
         }
         plan => Ok(plan),
@@ -132,7 +132,7 @@ fn specs(options: &Options) -> Result<Vec<Spec>, RunError> {
     Ok(SPECS.into_iter().filter(|spec| chosen.contains(&spec.info)).collect())
 }
 
-fn settings(plan: &Plan, mode: Mode) -> Settings {
+fn settings(plan: &BlocksPlan, mode: Mode) -> Settings {
     Settings {
         mode: mode.name().to_owned(),
         seed: plan.seed,

@@ -4,7 +4,7 @@ use super::catalogue::{
     BY_HANDLE, GLOBAL, KERNEL_TEST, MODEL, MODELS, NODES, OURS, PER_CPU, SPECS, Spec, THREADS,
 };
 use super::claims::lock_of;
-use super::compare::{Plan, geometry};
+use super::compare::{BlocksPlan, geometry};
 use super::locks::{LockKind, Site};
 use super::model::Costs;
 use super::names::{self, Column};
@@ -39,7 +39,7 @@ pub(super) fn compare_published(report: &mut Report) {
 }
 
 /// Notes facts that weaken or explain the result.
-pub(super) fn take_notes(plan: &Plan, report: &mut Report) {
+pub(super) fn take_notes(plan: &BlocksPlan, report: &mut Report) {
     let cpus = nofrag_show::cpus();
     report.notes.push(format!(
         "real threads had {cpus} CPUs: on so few, times say little about the index; the counts of conflicts do, and \
@@ -90,7 +90,7 @@ fn nodes_of_blocks(report: &Report) -> Option<String> {
     ))
 }
 
-fn model_parameters(plan: &Plan) -> String {
+fn model_parameters(plan: &BlocksPlan) -> String {
     let Costs { map_ns, unmap_ns, page_ns, between_ns, line_ns, lines, .. } = Costs::STATED;
     let lines: Vec<String> = LockKind::ALL
         .into_iter()

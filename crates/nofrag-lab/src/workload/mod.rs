@@ -7,10 +7,10 @@
 //! document's tables show how many units get one, and the times of both kinds; only a recording shows the requests that
 //! were served from pageblocks of another type (the events).
 //!
-//! The program writes down its actions before it acts ([`Plan`]): sizes, folders, and omissions. It refuses runs that
-//! would hurt the host: files in memory, more of a disk than was allowed, more anonymous memory than is available. All
-//! its files stand in a folder that it makes, which is removed in any case (`folder`); a kill that cannot be caught
-//! leaves it, and the next run below the same folder removes it first.
+//! The program writes down its actions before it acts ([`WorkloadPlan`]): sizes, folders, and omissions. It refuses
+//! runs that would hurt the host: files in memory, more of a disk than was allowed, more anonymous memory than is
+//! available. All its files stand in a folder that it makes, which is removed in any case (`folder`); a kill that
+//! cannot be caught leaves it, and the next run below the same folder removes it first.
 //!
 //! Bottom up: `host` (the machine), `plan` (the decisions), `folder`, `files` (writers and readers), `toucher`,
 //! `counters` (`/proc/vmstat` by phase), `outcome` (the results), `present` (their tables).
@@ -32,5 +32,5 @@ pub use folder::{FolderError, remove_left_behind};
 pub use host::{Disk, Host};
 pub use outcome::{Ended, Latency, Phase, PhaseResult, Reads, ThpFioOutcome, Units, Written};
 pub use phases::{WorkloadError, run};
-pub use plan::{Advice, FILE_BYTES, Plan, PlanError, Scale, ThpFioOptions, plan};
+pub use plan::{Advice, FILE_BYTES, PlanError, Scale, ThpFioOptions, WorkloadPlan, plan};
 pub use present::{sections, sentences};

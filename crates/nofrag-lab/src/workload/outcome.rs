@@ -7,13 +7,13 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use super::counters::Counters;
-use super::plan::Plan;
+use super::plan::WorkloadPlan;
 
 /// All results of one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ThpFioOutcome {
     /// The plan that the run followed.
-    pub plan: Plan,
+    pub plan: WorkloadPlan,
     pub ended: Ended,
     /// The phases that were run, in order.
     pub phases: Vec<PhaseResult>,

@@ -18,7 +18,7 @@ use super::folder::{FolderError, WorkFolder};
 use super::outcome::{
     self, Ended, Latency, Phase, PhaseResult, Reads, ThpFioOutcome, Units, Written,
 };
-use super::plan::{FILE_BYTES, Plan};
+use super::plan::{FILE_BYTES, WorkloadPlan};
 use super::toucher::{Touched, touch};
 use crate::scenario::Progress;
 
@@ -86,7 +86,7 @@ impl Shared {
 /// # Errors
 /// [`WorkloadError`]; the files are removed all the same, or the error names the remaining ones.
 pub fn run(
-    plan: &Plan,
+    plan: &WorkloadPlan,
     stop: &AtomicBool,
     progress: &dyn Progress,
 ) -> Result<ThpFioOutcome, WorkloadError> {
@@ -133,7 +133,7 @@ pub fn run(
 }
 
 /// Returns a caution on a run that did not do everything.
-fn said_of(ended: Ended, plan: &Plan, written: &Files, found: &Found) -> Option<String> {
+fn said_of(ended: Ended, plan: &WorkloadPlan, written: &Files, found: &Found) -> Option<String> {
     let why = match ended {
         Ended::Complete => return None,
         Ended::TimeUp => "The time was over",
@@ -178,7 +178,7 @@ impl Found {
 }
 
 struct Run<'a> {
-    plan: &'a Plan,
+    plan: &'a WorkloadPlan,
     stop: &'a AtomicBool,
     progress: &'a dyn Progress,
     began: Instant,
@@ -239,7 +239,7 @@ impl Run<'_> {
         self.progress.begin(self.plan.files());
         let deadline = self.deadline(WRITTEN_BY);
         let shared = Shared::default();
-        let Plan { threads, files_per_thread, seed, .. } = *self.plan;
+        let WorkloadPlan { threads, files_per_thread, seed, .. } = *self.plan;
         let jobs = (0..threads).map(|number| Job::new(folder, number, files_per_thread, seed));
         let mut jobs: Vec<Job> = jobs.collect();
         let began = Instant::now();
@@ -312,7 +312,7 @@ impl Run<'_> {
 
     fn touch(&self, regions: &mut [HugeUnits], found: &mut Found) -> Result<(), WorkloadError> {
         let shared = Shared::default();
-        let Plan { units_per_thread, floor, .. } = *self.plan;
+        let WorkloadPlan { units_per_thread, floor, .. } = *self.plan;
         let start = AtomicBool::new(false);
         let touched = thread::scope(|scope| {
             let begin = |region| {

@@ -100,7 +100,7 @@ impl Default for ThpFioOptions {
 
 /// Decisions of a run. Sizes are in bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Plan {
+pub struct WorkloadPlan {
     /// The folder below which the files stand.
     pub dir: PathBuf,
     pub scale: Scale,
@@ -191,7 +191,7 @@ pub enum PlanError {
 ///
 /// # Errors
 /// [`PlanError`]: the reason of the refusal.
-pub fn plan(options: &ThpFioOptions) -> Result<Plan, PlanError> {
+pub fn plan(options: &ThpFioOptions) -> Result<WorkloadPlan, PlanError> {
     let host = Host::here().map_err(PlanError::Host)?;
     let disk = disk(&options.dir)?;
     let mut plan = plan_for(options, host, disk)?;
@@ -218,7 +218,11 @@ fn disk(dir: &Path) -> Result<Disk, PlanError> {
 }
 
 /// Decides as [`plan`], for a known host and disk.
-pub(super) fn plan_for(options: &ThpFioOptions, host: Host, disk: Disk) -> Result<Plan, PlanError> {
+pub(super) fn plan_for(
+    options: &ThpFioOptions,
+    host: Host,
+    disk: Disk,
+) -> Result<WorkloadPlan, PlanError> {
     let memory = match (options.memory_mib, options.scale) {
         (Some(mib), _) => mib.saturating_mul(1 << 20),
         (None, Scale::Small) => (host.available / SMALL_SHARE).min(SMALL_AT_MOST),
@@ -233,7 +237,7 @@ pub(super) fn plan_for(options: &ThpFioOptions, host: Host, disk: Disk) -> Resul
     let node_memory =
         (u128::from(memory) * u128::from(host.node_memory) / u128::from(host.memory.max(1))) as u64;
     let mapped_units = share(node_memory, options.mapped_percent) / unit_bytes / thp_threads as u64;
-    let mut plan = Plan {
+    let mut plan = WorkloadPlan {
         dir: options.dir.clone(),
         scale: options.scale,
         memory,
@@ -270,7 +274,7 @@ fn mib(bytes: u64) -> u64 {
     bytes >> 20
 }
 
-impl Plan {
+impl WorkloadPlan {
     /// Returns the number of all files.
     #[must_use]
     pub fn files(&self) -> u64 {

@@ -2,12 +2,12 @@
 
 use super::counters::COUNTERS;
 use super::outcome::{Latency, ThpFioOutcome};
-use super::plan::Plan;
+use super::plan::WorkloadPlan;
 use nofrag_show::{Cell, Section, cells, count, fixed, number, table_of};
 
 /// Returns the plan and its cautions, as people read them.
 #[must_use]
-pub fn sentences(plan: &Plan) -> Vec<Section> {
+pub fn sentences(plan: &WorkloadPlan) -> Vec<Section> {
     let about =
         Section::Lines { title: "thpfioscale: this run will".to_owned(), lines: plan.statement() };
     [Some(about), notes(&plan.cautions)].into_iter().flatten().collect()

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::host::{Disk, Host};
-use super::plan::{Advice, Plan, PlanError, Scale, ThpFioOptions, plan, plan_for};
+use super::plan::{Advice, PlanError, Scale, ThpFioOptions, WorkloadPlan, plan, plan_for};
 use super::{Ended, Phase, run};
 use crate::scenario::Silent;
 
@@ -107,7 +107,7 @@ fn a_folder_that_is_none_is_refused_by_name() {
 
 /// Returns a plan that ends in a second, in a folder that no other test uses; `None` where files there are kept in
 /// memory.
-fn small(dir: &std::path::Path, memory_mib: u64) -> Option<Plan> {
+fn small(dir: &std::path::Path, memory_mib: u64) -> Option<WorkloadPlan> {
     let options = ThpFioOptions {
         dir: PathBuf::from(dir),
         memory_mib: Some(memory_mib),

@@ -50,7 +50,7 @@ const GIB_PAGES: u64 = 1 << 18;
 const MOST_RATIO: f64 = 0.3;
 
 #[derive(Clone, Debug)]
-struct Plan {
+struct RealPlan {
     designs: Vec<PolicyPreset>,
     programs: Vec<Program>,
     memory_gib: u64,
@@ -67,7 +67,7 @@ fn has_one_toucher(program: Program) -> bool {
     !program.is_curve() && cases.len() == 1 && cases[0].machine == Machine::OneNode
 }
 
-fn plan(options: &Options) -> Result<Plan, RunError> {
+fn plan(options: &Options) -> Result<RealPlan, RunError> {
     let refuse = |option, why: &str| Err(RunError::BadOption { option, why: why.to_owned() });
     if options.mode != Mode::Compare {
         return refuse("mode", "must be compare: this scenario has no other");
@@ -92,7 +92,7 @@ fn plan(options: &Options) -> Result<Plan, RunError> {
         [gib] if (1..=MOST_GIB).contains(&gib) => gib,
         _ => return refuse("memory", "must be one size between 1 and 64 GiB with --real"),
     };
-    let plan = Plan {
+    let plan = RealPlan {
         designs,
         programs: programs.filter(in_default).collect(),
         memory_gib,
@@ -111,7 +111,7 @@ pub(super) fn run(options: &Options, progress: &dyn Progress) -> Result<Report, 
     run_plan(&plan(options)?, progress)
 }
 
-fn run_plan(plan: &Plan, progress: &dyn Progress) -> Result<Report, RunError> {
+fn run_plan(plan: &RealPlan, progress: &dyn Progress) -> Result<Report, RunError> {
     let begin = Instant::now();
     let document = figures::gorman_2018().document;
     let mut report = Report::new(super::ExtFrag2018.name(), document, settings(plan));
@@ -127,12 +127,12 @@ fn run_plan(plan: &Plan, progress: &dyn Progress) -> Result<Report, RunError> {
     Ok(report)
 }
 
-fn no_memory(plan: &Plan, why: &str) -> RunError {
+fn no_memory(plan: &RealPlan, why: &str) -> RunError {
     let why = format!("{} GiB of memory in a file: {why}", plan.memory_gib);
     RunError::Engine { design: "every design".to_owned(), program: "--real".to_owned(), why }
 }
 
-fn settings(plan: &Plan) -> Settings {
+fn settings(plan: &RealPlan) -> Settings {
     let touch = match plan.touch {
         Touch::HalfOfUnits => ThpTouch::HalfOfUnits,
         Touch::AllUnits => ThpTouch::AllUnits,
@@ -176,7 +176,7 @@ struct Compared {
 }
 
 impl Row {
-    fn spec(&self, plan: &Plan) -> RunSpec {
+    fn spec(&self, plan: &RealPlan) -> RunSpec {
         let Case { machine, huge, mix, memory_gib } = self.case;
         RunSpec {
             design: self.preset.name.to_owned(),
@@ -204,7 +204,7 @@ impl Row {
         all
     }
 
-    fn measurement(&self, plan: &Plan) -> Option<Measurement> {
+    fn measurement(&self, plan: &RealPlan) -> Option<Measurement> {
         let mut spreads = BTreeMap::new();
         let mut by_round = |name: &str, of: &dyn Fn(&RealResult) -> Option<f64>| {
             let samples = self.rounds.iter().filter_map(of).collect();
@@ -286,7 +286,7 @@ fn ratio(round: &RealResult) -> Option<f64> {
 
 /// Runs every program under every design, round by round, in the same memory.
 fn compare(
-    plan: &Plan,
+    plan: &RealPlan,
     memory: MachineMemory,
     progress: &dyn Progress,
 ) -> Result<Compared, RunError> {
@@ -331,7 +331,7 @@ fn made_again(rows: &[Row]) -> Vec<usize> {
     if chosen.is_empty() { vec![0] } else { chosen }
 }
 
-fn claims(plan: &Plan, compared: &Compared, report: &mut Report) {
+fn claims(plan: &RealPlan, compared: &Compared, report: &mut Report) {
     let sum = |of: fn(&RealResult) -> u64| {
         let rounds = compared.rows.iter().flat_map(|row| &row.rounds);
         rounds.map(of).sum::<u64>() as f64
@@ -383,7 +383,7 @@ fn claims(plan: &Plan, compared: &Compared, report: &mut Report) {
     }
 }
 
-fn take_notes(plan: &Plan, huge_units: u64, report: &mut Report) {
+fn take_notes(plan: &RealPlan, huge_units: u64, report: &mut Report) {
     let units = plan.frames / UNIT_PAGES as u64;
     report.notes.push(match huge_units {
         0 => "the kernel made no huge pages for the memory (MADV_COLLAPSE): a huge fault is one mapping and 512 small \
@@ -419,7 +419,7 @@ mod tests {
     use super::*;
     use crate::scenario::Silent;
 
-    fn small(designs: &[&str]) -> Plan {
+    fn small(designs: &[&str]) -> RealPlan {
         let designs: Vec<String> = designs.iter().map(|name| (*name).to_owned()).collect();
         let options = Options {
             designs,
@@ -428,7 +428,7 @@ mod tests {
             ..Options::default()
         };
         let plan = plan(&options).expect("the options are sensible");
-        Plan { frames: 64 << 8, ..plan }
+        RealPlan { frames: 64 << 8, ..plan }
     }
 
     #[test]

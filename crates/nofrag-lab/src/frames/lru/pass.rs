@@ -20,7 +20,7 @@ pub(super) enum Ages {
 
 /// The maker and the aim of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Plan {
+pub(super) struct PassPlan {
     pub(super) priority: u8,
     /// The kernel's number of the highest zone.
     pub(super) class: usize,
@@ -39,7 +39,7 @@ pub(super) struct Asked {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pass {
-    pub(super) plan: Plan,
+    pub(super) plan: PassPlan,
     /// Pages yet to ask of each list.
     left: [u64; 4],
     /// Index of the list whose turn it is.
@@ -53,7 +53,7 @@ pub(super) struct Pass {
 }
 
 impl Pass {
-    pub(super) fn new(plan: Plan, sizes: &Sizes) -> Pass {
+    pub(super) fn new(plan: PassPlan, sizes: &Sizes) -> Pass {
         let mut left = [0; 4];
         // Without swap, anonymous pages are left alone.
         for list in [List::InactiveFile, List::ActiveFile] {
@@ -89,7 +89,7 @@ impl Pass {
 
     /// Returns the same pass under another decision on ageing.
     pub(super) fn had_it(&self, ages: Ages) -> Pass {
-        Pass { plan: Plan { ages, ..self.plan }, ..self.clone() }
+        Pass { plan: PassPlan { ages, ..self.plan }, ..self.clone() }
     }
 
     /// Returns true if the pass is over. Only a caller's own first pass goes on when there is enough.

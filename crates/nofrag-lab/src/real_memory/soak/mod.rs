@@ -146,7 +146,7 @@ fn is_as_written(bytes: &[u8], stamp: u64) -> bool {
 
 /// Duration and seed of a soak.
 #[derive(Clone, Copy, Debug)]
-struct Plan {
+struct SoakPlan {
     length: Duration,
     /// Time between two looks at the process.
     every: Duration,
@@ -159,7 +159,7 @@ pub(super) fn run(options: &Options, progress: &dyn Progress) -> Result<Report, 
         let why = format!("must be between 1 and {MOST_MINUTES}");
         return Err(RunError::BadOption { option: "minutes", why });
     }
-    let plan = Plan {
+    let plan = SoakPlan {
         length: Duration::from_secs(60 * minutes),
         every: Duration::from_secs(1),
         seed: options.seed.unwrap_or(1),
@@ -171,7 +171,7 @@ fn failed(load: &str, why: String) -> RunError {
     RunError::Engine { design: load.to_owned(), program: PROGRAM.to_owned(), why }
 }
 
-fn run_plan(plan: &Plan, progress: &dyn Progress) -> Result<Report, RunError> {
+fn run_plan(plan: &SoakPlan, progress: &dyn Progress) -> Result<Report, RunError> {
     let begin = Instant::now();
     let mut report =
         Report::new(super::RealMemory.name(), figures::backing().document, settings(plan));
@@ -192,7 +192,7 @@ fn run_plan(plan: &Plan, progress: &dyn Progress) -> Result<Report, RunError> {
     Ok(report)
 }
 
-fn settings(plan: &Plan) -> Settings {
+fn settings(plan: &SoakPlan) -> Settings {
     Settings {
         mode: Mode::Soak.name().to_owned(),
         seed: plan.seed,
@@ -211,7 +211,7 @@ fn settings(plan: &Plan) -> Settings {
 }
 
 /// Sets up every load.
-fn loads(plan: &Plan) -> Result<Vec<Box<dyn Load>>, RunError> {
+fn loads(plan: &SoakPlan) -> Result<Vec<Box<dyn Load>>, RunError> {
     let arena = arena::ArenaLoad::new(plan.seed).map_err(|why| failed(arena::NAME, why))?;
     let frames = frames::FramesLoad::new(plan.seed).map_err(|why| failed(frames::NAME, why))?;
     Ok(vec![Box::new(arena), Box::new(frames)])
@@ -219,7 +219,7 @@ fn loads(plan: &Plan) -> Result<Vec<Box<dyn Load>>, RunError> {
 
 /// Lets all loads work while the process is looked at, until time is up or one fails.
 fn drive(
-    plan: &Plan,
+    plan: &SoakPlan,
     loads: &[Box<dyn Load>],
     progress: &dyn Progress,
 ) -> Result<Course, RunError> {
@@ -328,7 +328,7 @@ mod tests {
     #[test]
     fn a_short_soak_verifies_all_and_leaves_nothing() {
         let (length, every) = (Duration::from_millis(800), Duration::from_millis(50));
-        let report = run_plan(&Plan { length, every, seed: 3 }, &Silent).unwrap();
+        let report = run_plan(&SoakPlan { length, every, seed: 3 }, &Silent).unwrap();
         // Other tests of this process open and close descriptors and map areas meanwhile.
         for id in ["soak/contents", "soak/verified"] {
             let oracle = report.oracles.iter().find(|oracle| oracle.id == id).unwrap();
