@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Reach of a claim beyond the run that judged it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum ClaimKind {
     /// Follows from the algorithm; must hold on every machine and for every seed. `--check` fails when it does not.
     Exact,
     /// A relation of two measurements of one run; holds on any quiet machine.
@@ -99,7 +99,7 @@ impl Withdrawn {
 
 /// Verdict on a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ClaimVerdict {
     /// The number stands in its relation.
     Holds,
     /// An exact claim does not hold: `--check` fails.
@@ -115,7 +115,7 @@ pub enum Verdict {
 pub struct Oracle {
     /// Short and stable: a log or an issue cites it.
     pub id: String,
-    pub kind: Kind,
+    pub kind: ClaimKind,
     /// The claim as a sentence.
     pub claim: String,
     /// The number that decides it.
@@ -133,7 +133,7 @@ impl Oracle {
     /// Judges the claim: sets `measured` beside `relation`.
     pub fn judge(
         id: impl Into<String>,
-        kind: Kind,
+        kind: ClaimKind,
         claim: impl Into<String>,
         measured: f64,
         relation: Relation,
@@ -152,19 +152,19 @@ impl Oracle {
 
     /// Returns the verdict on the claim.
     #[must_use]
-    pub fn verdict(&self) -> Verdict {
+    pub fn verdict(&self) -> ClaimVerdict {
         match (self.withdrawn, self.holds, self.kind) {
-            (Some(why), ..) => Verdict::Withdrawn(why),
-            (None, true, _) => Verdict::Holds,
-            (None, false, Kind::Exact) => Verdict::Broken,
-            (None, false, Kind::Ratio | Kind::Environment) => Verdict::NotHere,
+            (Some(why), ..) => ClaimVerdict::Withdrawn(why),
+            (None, true, _) => ClaimVerdict::Holds,
+            (None, false, ClaimKind::Exact) => ClaimVerdict::Broken,
+            (None, false, ClaimKind::Ratio | ClaimKind::Environment) => ClaimVerdict::NotHere,
         }
     }
 
     /// Returns true if the oracle makes `--check` fail.
     #[must_use]
     pub fn is_broken(&self) -> bool {
-        self.verdict() == Verdict::Broken
+        self.verdict() == ClaimVerdict::Broken
     }
 }
 
@@ -184,17 +184,17 @@ mod tests {
     fn only_exact_claims_break_a_check() {
         let judge =
             |kind| Oracle::judge("x", kind, "is zero", 1.0, Relation::Equals(0.0)).is_broken();
-        assert!(judge(Kind::Exact));
-        assert!(!judge(Kind::Ratio) && !judge(Kind::Environment));
+        assert!(judge(ClaimKind::Exact));
+        assert!(!judge(ClaimKind::Ratio) && !judge(ClaimKind::Environment));
     }
 
     #[test]
     fn a_withdrawn_claim_neither_holds_nor_breaks() {
         for measured in [0.0, 1.0] {
             let mut oracle =
-                Oracle::judge("x", Kind::Exact, "is zero", measured, Relation::Equals(0.0));
+                Oracle::judge("x", ClaimKind::Exact, "is zero", measured, Relation::Equals(0.0));
             oracle.withdrawn = Some(Withdrawn::AgainstKernels);
-            assert_eq!(oracle.verdict(), Verdict::Withdrawn(Withdrawn::AgainstKernels));
+            assert_eq!(oracle.verdict(), ClaimVerdict::Withdrawn(Withdrawn::AgainstKernels));
             assert!(!oracle.is_broken());
         }
     }

@@ -305,7 +305,7 @@ fn shortened(names: &[String], most: usize) -> String {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::oracle::{Kind, Relation};
+    use crate::oracle::{ClaimKind, Relation};
 
     pub(crate) fn measurement(program: &str, design: &str, samples: &[f64]) -> Measurement {
         Measurement {
@@ -344,7 +344,13 @@ pub(crate) mod tests {
                 measurement("rest", "new", &[2.1, 2.2, 9.0]),
             ],
             comparisons: Vec::new(),
-            oracles: vec![Oracle::judge("o1", Kind::Exact, "is one", 1.0, Relation::Equals(1.0))],
+            oracles: vec![Oracle::judge(
+                "o1",
+                ClaimKind::Exact,
+                "is one",
+                1.0,
+                Relation::Equals(1.0),
+            )],
             notes: Vec::new(),
             skipped: Vec::new(),
             replay: None,
@@ -385,8 +391,8 @@ pub(crate) mod tests {
     fn only_broken_exact_claims_are_counted() {
         let mut report = report();
         assert_eq!(report.broken().count(), 0);
-        report.oracles.push(Oracle::judge("o2", Kind::Exact, "", 2.0, Relation::Equals(1.0)));
-        report.oracles.push(Oracle::judge("o3", Kind::Ratio, "", 2.0, Relation::Equals(1.0)));
+        report.oracles.push(Oracle::judge("o2", ClaimKind::Exact, "", 2.0, Relation::Equals(1.0)));
+        report.oracles.push(Oracle::judge("o3", ClaimKind::Ratio, "", 2.0, Relation::Equals(1.0)));
         assert_eq!(report.broken().map(|o| o.id.as_str()).collect::<Vec<_>>(), ["o2"]);
     }
 }

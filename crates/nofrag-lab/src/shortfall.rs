@@ -138,7 +138,7 @@ fn incomplete(expected: &Expected, report: &Report) -> Vec<Shortfall> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::oracle::{Kind, Relation};
+    use crate::oracle::{ClaimKind, Relation};
     use crate::report;
     use crate::scenario::{ProgramInfo, Progress, RunError, Silent, scenarios};
     use nofrag_show::Section;
@@ -225,7 +225,7 @@ mod tests {
     fn a_broken_exact_claim_fails_whatever_the_options() {
         let broken = |report: &mut Report| {
             report.oracles =
-                vec![Oracle::judge("o", Kind::Exact, "is one", 2.0, Relation::Equals(1.0))];
+                vec![Oracle::judge("o", ClaimKind::Exact, "is one", 2.0, Relation::Equals(1.0))];
         };
         let options = Options { mask: Some("walk".to_owned()), ..Options::default() };
         for options in [Options::default(), options] {

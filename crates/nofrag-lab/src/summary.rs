@@ -6,7 +6,7 @@ use nofrag_show::{
 };
 
 use crate::figures::RatioRange;
-use crate::oracle::{Kind, Oracle, Verdict};
+use crate::oracle::{ClaimKind, ClaimVerdict, Oracle};
 use crate::report::{Measurement, Report, Settings};
 use crate::scenario::Scenario;
 use nofrag_show::Origin;
@@ -98,15 +98,15 @@ impl Tally {
         let mut tally = Tally::default();
         for oracle in oracles {
             let judged = match (oracle.verdict(), oracle.kind) {
-                (Verdict::Withdrawn(_), _) => {
+                (ClaimVerdict::Withdrawn(_), _) => {
                     tally.withdrawn += 1;
                     continue;
                 }
-                (_, Kind::Exact) => &mut tally.exact,
-                (_, Kind::Ratio | Kind::Environment) => &mut tally.others,
+                (_, ClaimKind::Exact) => &mut tally.exact,
+                (_, ClaimKind::Ratio | ClaimKind::Environment) => &mut tally.others,
             };
             judged.all += 1;
-            judged.held += usize::from(oracle.verdict() == Verdict::Holds);
+            judged.held += usize::from(oracle.verdict() == ClaimVerdict::Holds);
         }
         tally
     }
@@ -117,9 +117,9 @@ fn counted(claims: &[Oracle]) -> Section {
     let Tally { exact, others, .. } = Tally::of(claims);
     let failing = claims.iter().filter_map(|oracle| {
         let verdict = match oracle.verdict() {
-            Verdict::Broken => "BROKEN",
-            Verdict::NotHere => "not here",
-            Verdict::Holds | Verdict::Withdrawn(_) => return None,
+            ClaimVerdict::Broken => "BROKEN",
+            ClaimVerdict::NotHere => "not here",
+            ClaimVerdict::Holds | ClaimVerdict::Withdrawn(_) => return None,
         };
         let Oracle { id, claim, measured, relation, .. } = oracle;
         Some(format!("{verdict}: {id}: {claim}; measured {}, must be {relation}", plain(*measured)))
@@ -216,13 +216,19 @@ pub fn oracles(oracles: &[Oracle]) -> Section {
 
 fn oracle_row(oracle: &Oracle) -> Vec<Cell> {
     let (tone, verdict) = match (oracle.verdict(), oracle.kind) {
-        (Verdict::Withdrawn(_), _) => (Tone::Plain, "withdrawn"),
-        (Verdict::Holds, Kind::Exact) => (Tone::Good, "exact: ok"),
-        (Verdict::Broken | Verdict::NotHere, Kind::Exact) => (Tone::Bad, "exact: BROKEN"),
-        (Verdict::Holds, Kind::Ratio) => (Tone::Good, "ratio: ok"),
-        (Verdict::Broken | Verdict::NotHere, Kind::Ratio) => (Tone::Warning, "ratio: no"),
-        (Verdict::Holds, Kind::Environment) => (Tone::Good, "host: ok"),
-        (Verdict::Broken | Verdict::NotHere, Kind::Environment) => (Tone::Warning, "host: no"),
+        (ClaimVerdict::Withdrawn(_), _) => (Tone::Plain, "withdrawn"),
+        (ClaimVerdict::Holds, ClaimKind::Exact) => (Tone::Good, "exact: ok"),
+        (ClaimVerdict::Broken | ClaimVerdict::NotHere, ClaimKind::Exact) => {
+            (Tone::Bad, "exact: BROKEN")
+        }
+        (ClaimVerdict::Holds, ClaimKind::Ratio) => (Tone::Good, "ratio: ok"),
+        (ClaimVerdict::Broken | ClaimVerdict::NotHere, ClaimKind::Ratio) => {
+            (Tone::Warning, "ratio: no")
+        }
+        (ClaimVerdict::Holds, ClaimKind::Environment) => (Tone::Good, "host: ok"),
+        (ClaimVerdict::Broken | ClaimVerdict::NotHere, ClaimKind::Environment) => {
+            (Tone::Warning, "host: no")
+        }
     };
     // Identifier and claim share a column, which may wrap: beside a long identifier the claim would have a letter a
     // line.
@@ -249,7 +255,8 @@ mod tests {
     #[test]
     fn nothing_is_wider_than_a_hundred_columns() {
         let long = "word ".repeat(60);
-        let oracle = Oracle::judge("id", Kind::Exact, long.as_str(), 2.0, Relation::AtMost(1.0));
+        let oracle =
+            Oracle::judge("id", ClaimKind::Exact, long.as_str(), 2.0, Relation::AtMost(1.0));
         let lines = Section::Lines { title: "Notes".to_owned(), lines: vec![long] };
         let text = text(&[oracles(&[oracle]), lines]);
         for line in text.lines() {
@@ -265,7 +272,7 @@ mod tests {
             Oracle { withdrawn, ..judged }
         };
         let why = Some(Withdrawn::AgainstKernels);
-        let claims = [claim("a", Kind::Ratio, None), claim("b", Kind::Exact, why)];
+        let claims = [claim("a", ClaimKind::Ratio, None), claim("b", ClaimKind::Exact, why)];
         assert_eq!(
             Tally::of(&claims),
             Tally { others: Judged { all: 1, held: 0 }, withdrawn: 1, ..Tally::default() }

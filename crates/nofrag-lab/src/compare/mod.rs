@@ -29,13 +29,13 @@ use serde::Serialize;
 use thiserror::Error;
 
 pub use present::{Show, sections};
-pub use subject::{Kind, Subject};
+pub use subject::{Subject, SubjectKind};
 
 /// Two sides and their differences.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
     /// The kind of every subject on both sides.
-    pub kind: Kind,
+    pub kind: SubjectKind,
     /// The first side, as it was named.
     pub old: String,
     /// The second side, as it was named.
@@ -64,12 +64,12 @@ pub enum Machines {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Group {
     pub title: String,
-    pub rows: Vec<Row>,
+    pub rows: Vec<ComparedRow>,
 }
 
 /// One figure on both sides.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Row {
+pub struct ComparedRow {
     /// The figure's name, with its unit.
     pub name: String,
     /// The old value, or the median of several; `None` where the old side does not have the figure.
@@ -84,7 +84,7 @@ pub struct Row {
     values: Vec<Vec<Option<f64>>>,
     pub scale: Scale,
     pub better: Better,
-    pub verdict: Verdict,
+    pub verdict: RowVerdict,
 }
 
 /// The kind of number that a figure is. It tells whether machines can be compared.
@@ -110,7 +110,7 @@ pub enum Better {
 /// Outcome of the comparison of one figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum RowVerdict {
     Equal,
     /// Changed by no more than the tolerance.
     Within,
@@ -153,7 +153,7 @@ pub enum CompareError {
          snapshots are named FILE@start and FILE@end",
         .old_kind.with_article(), .new_kind.with_article()
     )]
-    Unlike { old: String, old_kind: Kind, new: String, new_kind: Kind },
+    Unlike { old: String, old_kind: SubjectKind, new: String, new_kind: SubjectKind },
     /// The sides are of one kind and still have nothing that can be compared.
     #[error("{0}")]
     NothingInCommon(String),
@@ -195,16 +195,18 @@ pub fn compare(
         }
     }
     let (found, mut cautions) = match kind {
-        Kind::Replay => replays::compare(&replays)?,
-        Kind::Recording => recordings::compare(recordings, progress)?,
-        Kind::Snapshot => (snapshots::compare(&snapshots.iter().collect::<Vec<_>>()), Vec::new()),
+        SubjectKind::Replay => replays::compare(&replays)?,
+        SubjectKind::Recording => recordings::compare(recordings, progress)?,
+        SubjectKind::Snapshot => {
+            (snapshots::compare(&snapshots.iter().collect::<Vec<_>>()), Vec::new())
+        }
     };
     let Found { machines, mut groups } = found;
-    let is_one = kind == Kind::Recording && runs == [1, 1] && tolerance_percent.is_none();
+    let is_one = kind == SubjectKind::Recording && runs == [1, 1] && tolerance_percent.is_none();
     for row in groups.iter_mut().flat_map(|group| &mut group.rows) {
         row.settle(subjects[0]);
         row.verdict = match row.judge(machines, tolerance_percent.unwrap_or(0.0)) {
-            Verdict::Better | Verdict::Worse if is_one => Verdict::Unrepeated,
+            RowVerdict::Better | RowVerdict::Worse if is_one => RowVerdict::Unrepeated,
             verdict => verdict,
         };
     }
@@ -223,7 +225,7 @@ pub fn compare(
 }
 
 /// Tells how far this number of runs can tell a difference from chance.
-fn chance(kind: Kind, [old, new]: [usize; 2], is_one: bool) -> Option<String> {
+fn chance(kind: SubjectKind, [old, new]: [usize; 2], is_one: bool) -> Option<String> {
     if is_one {
         return Some(
             "there is one recording on each side: what two runs of one setting differ by is not known, so nothing is \
@@ -234,7 +236,7 @@ fn chance(kind: Kind, [old, new]: [usize; 2], is_one: bool) -> Option<String> {
     }
     // Of this number of orders in which the runs may come by size, two have one side wholly before the other.
     let orders = (1..=new).fold(1.0, |orders, k| orders * (old + k) as f64 / k as f64);
-    (kind != Kind::Snapshot && old + new > 2).then(|| {
+    (kind != SubjectKind::Snapshot && old + new > 2).then(|| {
         format!(
             "{old} against {new} runs: where nothing differs, chance alone calls 1 figure in {} better or worse",
             nofrag_show::number(orders / 2.0)
@@ -250,7 +252,10 @@ struct Found {
 
 impl Comparison {
     /// Returns the rows of all groups with this verdict.
-    pub fn with_verdict(&self, verdict: Verdict) -> impl Iterator<Item = (&Group, &Row)> {
+    pub fn with_verdict(
+        &self,
+        verdict: RowVerdict,
+    ) -> impl Iterator<Item = (&Group, &ComparedRow)> {
         let rows =
             self.groups.iter().flat_map(|group| group.rows.iter().map(move |row| (group, row)));
         rows.filter(move |(_, row)| row.verdict == verdict)
@@ -259,7 +264,7 @@ impl Comparison {
     /// Returns true if any figure got worse by more than the tolerance.
     #[must_use]
     pub fn is_worse(&self) -> bool {
-        self.with_verdict(Verdict::Worse).next().is_some()
+        self.with_verdict(RowVerdict::Worse).next().is_some()
     }
 }
 
@@ -284,15 +289,20 @@ impl Spread {
     }
 }
 
-impl Row {
+impl ComparedRow {
     /// Builds a row from one value of every subject, the old ones first.
     fn new(
         name: impl Into<String>,
         scale: Scale,
         better: Better,
         values: impl IntoIterator<Item = Option<f64>>,
-    ) -> Row {
-        Row::of_runs(name, scale, better, values.into_iter().map(|value| vec![value]).collect())
+    ) -> ComparedRow {
+        ComparedRow::of_runs(
+            name,
+            scale,
+            better,
+            values.into_iter().map(|value| vec![value]).collect(),
+        )
     }
 
     /// Builds a row where subjects may have several runs.
@@ -301,10 +311,10 @@ impl Row {
         scale: Scale,
         better: Better,
         values: Vec<Vec<Option<f64>>>,
-    ) -> Row {
+    ) -> ComparedRow {
         // Until the sides, the tolerance and the machines are known.
-        let (old, new, ranges, verdict) = (None, None, None, Verdict::Equal);
-        Row { name: name.into(), old, new, ranges, values, scale, better, verdict }
+        let (old, new, ranges, verdict) = (None, None, None, RowVerdict::Equal);
+        ComparedRow { name: name.into(), old, new, ranges, values, scale, better, verdict }
     }
 
     /// Divides the subjects into old and new ones by their number on the old side.
@@ -317,26 +327,26 @@ impl Row {
         self.ranges = old.zip(new).filter(|_| several).map(|(old, new)| [old.range, new.range]);
     }
 
-    fn judge(&self, machines: Machines, tolerance_percent: f64) -> Verdict {
-        let (Some(old), Some(new)) = (self.old, self.new) else { return Verdict::OneSided };
+    fn judge(&self, machines: Machines, tolerance_percent: f64) -> RowVerdict {
+        let (Some(old), Some(new)) = (self.old, self.new) else { return RowVerdict::OneSided };
         if machines == Machines::Different && self.scale == Scale::Count {
-            return Verdict::NotComparable;
+            return RowVerdict::NotComparable;
         }
         let [[old_least, old_most], [new_least, new_most]] =
             self.ranges.unwrap_or([[old; 2], [new; 2]]);
         if old_least == old_most && [old; 2] == [new_least, new_most] {
-            return Verdict::Equal;
+            return RowVerdict::Equal;
         }
         if self.ranges.is_some() && old_least <= new_most && new_least <= old_most {
-            return Verdict::Overlaps;
+            return RowVerdict::Overlaps;
         }
         if (new - old).abs() <= old.abs() * tolerance_percent / 100.0 {
-            return Verdict::Within;
+            return RowVerdict::Within;
         }
         match (self.better, new < old) {
-            (Better::Neither, _) => Verdict::Changed,
-            (Better::Less, true) | (Better::More, false) => Verdict::Better,
-            (Better::Less, false) | (Better::More, true) => Verdict::Worse,
+            (Better::Neither, _) => RowVerdict::Changed,
+            (Better::Less, true) | (Better::More, false) => RowVerdict::Better,
+            (Better::Less, false) | (Better::More, true) => RowVerdict::Worse,
         }
     }
 
@@ -345,7 +355,7 @@ impl Row {
     #[must_use]
     pub fn change_percent(&self) -> Option<f64> {
         let (old, new) = (self.old?, self.new?);
-        let has_one = !matches!(self.verdict, Verdict::NotComparable | Verdict::OneSided);
+        let has_one = !matches!(self.verdict, RowVerdict::NotComparable | RowVerdict::OneSided);
         (has_one && old != 0.0).then(|| (new - old) / old.abs() * 100.0)
     }
 }
@@ -378,37 +388,37 @@ mod tests;
 mod verdicts {
     use super::*;
 
-    fn row(scale: Scale, better: Better, old: &[f64], new: &[f64]) -> Row {
+    fn row(scale: Scale, better: Better, old: &[f64], new: &[f64]) -> ComparedRow {
         let values = old.iter().chain(new).map(|&value| Some(value));
-        let mut row = Row::new("a figure", scale, better, values);
+        let mut row = ComparedRow::new("a figure", scale, better, values);
         row.settle(old.len());
         row
     }
 
-    fn check(better: Better, old: f64, new: f64, tolerance: f64, expected: Verdict) {
+    fn check(better: Better, old: f64, new: f64, tolerance: f64, expected: RowVerdict) {
         let row = row(Scale::Count, better, &[old], &[new]);
         assert_eq!(row.judge(Machines::Same, tolerance), expected, "{old} -> {new}");
     }
 
     #[test]
     fn a_verdict_follows_the_direction() {
-        check(Better::Less, 5.0, 4.0, 0.0, Verdict::Better);
-        check(Better::Less, 4.0, 5.0, 0.0, Verdict::Worse);
-        check(Better::More, 4.0, 5.0, 0.0, Verdict::Better);
-        check(Better::More, 5.0, 4.0, 0.0, Verdict::Worse);
-        check(Better::Neither, 5.0, 4.0, 0.0, Verdict::Changed);
-        check(Better::Less, 5.0, 5.0, 0.0, Verdict::Equal);
+        check(Better::Less, 5.0, 4.0, 0.0, RowVerdict::Better);
+        check(Better::Less, 4.0, 5.0, 0.0, RowVerdict::Worse);
+        check(Better::More, 4.0, 5.0, 0.0, RowVerdict::Better);
+        check(Better::More, 5.0, 4.0, 0.0, RowVerdict::Worse);
+        check(Better::Neither, 5.0, 4.0, 0.0, RowVerdict::Changed);
+        check(Better::Less, 5.0, 5.0, 0.0, RowVerdict::Equal);
     }
 
     #[test]
     fn the_tolerance_belongs_to_the_old_value() {
-        check(Better::Less, 100.0, 110.0, 10.0, Verdict::Within);
-        check(Better::Less, 100.0, 110.1, 10.0, Verdict::Worse);
-        check(Better::More, 100.0, 89.9, 10.0, Verdict::Worse);
+        check(Better::Less, 100.0, 110.0, 10.0, RowVerdict::Within);
+        check(Better::Less, 100.0, 110.1, 10.0, RowVerdict::Worse);
+        check(Better::More, 100.0, 89.9, 10.0, RowVerdict::Worse);
         // Nothing is a share of nothing.
-        check(Better::Less, 0.0, 1.0, 1000.0, Verdict::Worse);
+        check(Better::Less, 0.0, 1.0, 1000.0, RowVerdict::Worse);
         // An index of the kernel may be below zero.
-        check(Better::Less, -100.0, -90.0, 10.0, Verdict::Within);
+        check(Better::Less, -100.0, -90.0, 10.0, RowVerdict::Within);
     }
 
     #[test]
@@ -416,14 +426,14 @@ mod verdicts {
         let judge = |old: &[f64], new: &[f64]| {
             row(Scale::Count, Better::Less, old, new).judge(Machines::Same, 0.0)
         };
-        assert_eq!(judge(&[4.0, 9.0, 5.0], &[8.0, 12.0, 10.0]), Verdict::Overlaps);
-        assert_eq!(judge(&[4.0, 9.0], &[9.0, 12.0]), Verdict::Overlaps);
-        assert_eq!(judge(&[4.0, 8.0], &[9.0, 12.0]), Verdict::Worse);
-        assert_eq!(judge(&[9.0, 12.0], &[4.0, 8.0]), Verdict::Better);
+        assert_eq!(judge(&[4.0, 9.0, 5.0], &[8.0, 12.0, 10.0]), RowVerdict::Overlaps);
+        assert_eq!(judge(&[4.0, 9.0], &[9.0, 12.0]), RowVerdict::Overlaps);
+        assert_eq!(judge(&[4.0, 8.0], &[9.0, 12.0]), RowVerdict::Worse);
+        assert_eq!(judge(&[9.0, 12.0], &[4.0, 8.0]), RowVerdict::Better);
         // One run beside several: it lies among them, or it does not.
-        assert_eq!(judge(&[5.0], &[4.0, 9.0]), Verdict::Overlaps);
-        assert_eq!(judge(&[3.0], &[4.0, 9.0]), Verdict::Worse);
-        assert_eq!(judge(&[7.0, 7.0], &[7.0, 7.0]), Verdict::Equal);
+        assert_eq!(judge(&[5.0], &[4.0, 9.0]), RowVerdict::Overlaps);
+        assert_eq!(judge(&[3.0], &[4.0, 9.0]), RowVerdict::Worse);
+        assert_eq!(judge(&[7.0, 7.0], &[7.0, 7.0]), RowVerdict::Equal);
         let row = row(Scale::Count, Better::Less, &[4.0, 9.0, 5.0], &[8.0, 12.0]);
         assert_eq!((row.old, row.new), (Some(5.0), Some(10.0)));
         assert_eq!(row.ranges, Some([[4.0, 9.0], [8.0, 12.0]]));
@@ -433,10 +443,10 @@ mod verdicts {
     fn counts_of_different_machines_have_neither_change_nor_verdict() {
         let mut row = row(Scale::Count, Better::Less, &[1.0], &[9.0]);
         row.verdict = row.judge(Machines::Different, 0.0);
-        assert_eq!(row.verdict, Verdict::NotComparable);
+        assert_eq!(row.verdict, RowVerdict::NotComparable);
         assert_eq!(row.change_percent(), None);
         let share = self::row(Scale::Share, Better::Less, &[1.0], &[9.0]);
-        assert_eq!(share.judge(Machines::Different, 0.0), Verdict::Worse);
+        assert_eq!(share.judge(Machines::Different, 0.0), RowVerdict::Worse);
         assert_eq!(share.change_percent(), Some(800.0));
     }
 }

@@ -1,6 +1,6 @@
 //! A comparison as text and tables.
 
-use super::{Better, Comparison, Machines, Row, Scale, Verdict};
+use super::{Better, ComparedRow, Comparison, Machines, RowVerdict, Scale};
 use nofrag_show::{Cell, Section, Tone, cells, number, plain};
 
 /// Choice of the rows that are shown.
@@ -16,8 +16,9 @@ pub fn sections(comparison: &Comparison, show: Show) -> Vec<Section> {
     let mut sections = vec![heading(comparison)];
     let mut equal = 0;
     for group in &comparison.groups {
-        let shown = |row: &&Row| show == Show::Everything || row.verdict != Verdict::Equal;
-        let rows: Vec<&Row> = group.rows.iter().filter(shown).collect();
+        let shown =
+            |row: &&ComparedRow| show == Show::Everything || row.verdict != RowVerdict::Equal;
+        let rows: Vec<&ComparedRow> = group.rows.iter().filter(shown).collect();
         equal += group.rows.len() - rows.len();
         if rows.is_empty() {
             continue;
@@ -52,9 +53,9 @@ fn heading(comparison: &Comparison) -> Section {
         );
     }
     let kind = match comparison.kind {
-        super::Kind::Replay => "replays",
-        super::Kind::Recording => "recordings",
-        super::Kind::Snapshot => "snapshots",
+        super::SubjectKind::Replay => "replays",
+        super::SubjectKind::Recording => "recordings",
+        super::SubjectKind::Snapshot => "snapshots",
     };
     let title = match comparison.runs {
         [1, 1] => format!("Two {kind}"),
@@ -63,7 +64,7 @@ fn heading(comparison: &Comparison) -> Section {
     Section::Lines { title, lines }
 }
 
-fn cells_of(row: &Row) -> Vec<Cell> {
+fn cells_of(row: &ComparedRow) -> Vec<Cell> {
     let value = |value: Option<f64>, side: usize| {
         let middle = Cell::from(value.map(plain));
         match row.ranges.map(|ranges| ranges[side]) {
@@ -79,7 +80,9 @@ fn cells_of(row: &Row) -> Vec<Cell> {
         // A share of a share says less than the difference.
         (Some(_), Some((old, new))) if row.scale == Scale::Share => signed(new - old, ""),
         (Some(percent), _) => signed(percent, " %"),
-        (None, Some((old, new))) if row.verdict != Verdict::NotComparable => signed(new - old, ""),
+        (None, Some((old, new))) if row.verdict != RowVerdict::NotComparable => {
+            signed(new - old, "")
+        }
         _ => Cell::Missing,
     };
     let better = match row.better {
@@ -88,19 +91,19 @@ fn cells_of(row: &Row) -> Vec<Cell> {
         Better::Neither => "-",
     };
     let verdict = match row.verdict {
-        Verdict::Equal => "equal",
-        Verdict::Within => "within tolerance",
-        Verdict::Better => "better",
-        Verdict::Worse => "WORSE",
-        Verdict::Changed => "changed",
-        Verdict::Overlaps => "no difference",
-        Verdict::Unrepeated => "one run each",
-        Verdict::OneSided => "one side only",
-        Verdict::NotComparable => "not comparable",
+        RowVerdict::Equal => "equal",
+        RowVerdict::Within => "within tolerance",
+        RowVerdict::Better => "better",
+        RowVerdict::Worse => "WORSE",
+        RowVerdict::Changed => "changed",
+        RowVerdict::Overlaps => "no difference",
+        RowVerdict::Unrepeated => "one run each",
+        RowVerdict::OneSided => "one side only",
+        RowVerdict::NotComparable => "not comparable",
     };
     let tone = match row.verdict {
-        Verdict::Better => Tone::Good,
-        Verdict::Worse => Tone::Bad,
+        RowVerdict::Better => Tone::Good,
+        RowVerdict::Worse => Tone::Bad,
         _ => Tone::Plain,
     };
     let (old, new) = (value(row.old, 0), value(row.new, 1));
@@ -119,7 +122,7 @@ fn verdict(comparison: &Comparison, equal: usize) -> Section {
         0.0 => String::new(),
         percent => format!(" by more than {} % of the old value", plain(percent)),
     };
-    let unjudged = match (count(Verdict::Overlaps), count(Verdict::Unrepeated)) {
+    let unjudged = match (count(RowVerdict::Overlaps), count(RowVerdict::Unrepeated)) {
         (0, 0) => String::new(),
         (0, unrepeated) => format!("; {unrepeated} differ between one run and another"),
         (overlaps, _) => format!("; {overlaps} without a difference beyond the runs' own"),
@@ -127,14 +130,14 @@ fn verdict(comparison: &Comparison, equal: usize) -> Section {
     let mut lines = vec![format!(
         "{} better and {} worse{tolerance}{unjudged}; {} within the tolerance, {} changed without a better or worse, \
          {} only on one side, {} not comparable, {equal} equal and not shown",
-        count(Verdict::Better),
-        count(Verdict::Worse),
-        count(Verdict::Within),
-        count(Verdict::Changed),
-        count(Verdict::OneSided),
-        count(Verdict::NotComparable),
+        count(RowVerdict::Better),
+        count(RowVerdict::Worse),
+        count(RowVerdict::Within),
+        count(RowVerdict::Changed),
+        count(RowVerdict::OneSided),
+        count(RowVerdict::NotComparable),
     )];
-    let worse = comparison.with_verdict(Verdict::Worse);
+    let worse = comparison.with_verdict(RowVerdict::Worse);
     lines.extend(worse.map(|(group, row)| format!("worse: {} ({})", row.name, group.title)));
     Section::Lines { title: "Verdict".to_owned(), lines }
 }

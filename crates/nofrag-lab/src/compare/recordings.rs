@@ -5,7 +5,9 @@ use nofrag::units::Order;
 use nofrag_host::snapshot::{Files, Snapshot};
 use nofrag_host::trace::{Event, EventKind, Loss, Trace, TraceMeta, View};
 
-use super::{Better, CompareError, Each, Found, Group, Machines, Row, Scale, percent, snapshots};
+use super::{
+    Better, CompareError, ComparedRow, Each, Found, Group, Machines, Scale, percent, snapshots,
+};
 
 use Better::{Less, Neither};
 use Scale::{Count, Share};
@@ -170,11 +172,11 @@ fn row(
     better: Better,
     sides: &[&Tally],
     of: impl Fn(&Tally) -> Option<f64>,
-) -> Row {
-    Row::new(name, scale, better, sides.iter().map(|tally| of(tally)))
+) -> ComparedRow {
+    ComparedRow::new(name, scale, better, sides.iter().map(|tally| of(tally)))
 }
 
-fn whole(sides: &[&Tally]) -> Vec<Row> {
+fn whole(sides: &[&Tally]) -> Vec<ComparedRow> {
     vec![
         row("seconds of the clock", Count, Neither, sides, |tally| Some(tally.seconds())),
         row("events", Count, Neither, sides, |tally| Some(tally.events as f64)),
@@ -191,7 +193,7 @@ fn whole(sides: &[&Tally]) -> Vec<Row> {
 }
 
 /// Returns the rates of events. They depend on the speed of the machine, so their scale is that of counts.
-fn rates(sides: &[&Tally]) -> Vec<Row> {
+fn rates(sides: &[&Tally]) -> Vec<ComparedRow> {
     let kinds = (0..EventKind::COUNT).filter_map(EventKind::from_number);
     let seen = kinds.filter(|&kind| sides.iter().any(|tally| tally.of(kind) > 0));
     let rate = |count: u64, seconds: f64| (seconds > 0.0).then(|| count as f64 / seconds);
@@ -201,7 +203,7 @@ fn rates(sides: &[&Tally]) -> Vec<Row> {
     rows.collect()
 }
 
-fn requests(sides: &[&Tally]) -> Vec<Row> {
+fn requests(sides: &[&Tally]) -> Vec<ComparedRow> {
     let mut rows = Vec::new();
     for order in 0..Order::COUNT {
         if sides.iter().any(|tally| tally.by_order[order] > 0) {
@@ -229,7 +231,7 @@ fn traced(meta: &TraceMeta, tally: &Tally, kind: EventKind) -> bool {
 
 /// Returns events per million requests, so that the length of a recording does not matter. A kind that a side did not
 /// trace is absent, not zero.
-fn trouble(sides: &[Side]) -> Vec<Row> {
+fn trouble(sides: &[Side]) -> Vec<ComparedRow> {
     let per_million =
         |part: u64, tally: &Tally| percent(part, tally.requests()).map(|share| share * 1e4);
     let extfrag = |tally: &Tally| tally.extfrag.iter().sum::<u64>();
@@ -253,7 +255,7 @@ fn trouble(sides: &[Side]) -> Vec<Row> {
             let known = traced(meta, tally, kind);
             known.then(|| per_million(figure(tally), tally)).flatten()
         };
-        Row::new(name, Share, Less, sides.iter().map(value))
+        ComparedRow::new(name, Share, Less, sides.iter().map(value))
     });
     rows.collect()
 }

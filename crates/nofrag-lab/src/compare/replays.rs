@@ -3,7 +3,7 @@
 use nofrag::page::Migratetype;
 use nofrag::units::Order;
 
-use super::{Better, CompareError, Each, Found, Group, Machines, Row, Scale, percent};
+use super::{Better, CompareError, ComparedRow, Each, Found, Group, Machines, Scale, percent};
 use crate::replay::{
     ByType, Counts, FidelityFigure, PolicyRun, Query, Repeat, ReplayReport, Sample, Verdict,
     is_like,
@@ -144,12 +144,12 @@ impl Beside<'_> {
         scale: Scale,
         better: Better,
         of: impl Fn(&Repeat) -> Option<f64>,
-    ) -> Row {
+    ) -> ComparedRow {
         let of_run = |run: &&PolicyRun| run.repeats.iter().map(&of).collect();
-        Row::of_runs(name, scale, better, self.runs.each(of_run))
+        ComparedRow::of_runs(name, scale, better, self.runs.each(of_run))
     }
 
-    fn count(&self, name: impl Into<String>, better: Better, of: Figure) -> Row {
+    fn count(&self, name: impl Into<String>, better: Better, of: Figure) -> ComparedRow {
         self.row(name, Count, better, |repeat| Some(of(&repeat.counts) as f64))
     }
 
@@ -164,7 +164,7 @@ impl Beside<'_> {
     }
 
     /// Shows the share of requests that were served, over all orders and for each.
-    fn served(&self) -> Vec<Row> {
+    fn served(&self) -> Vec<ComparedRow> {
         let share = |counts: &Counts| percent(sum(&counts.served), sum(&counts.requests));
         let mut rows = vec![
             self.count("requests", Neither, |counts| sum(&counts.requests)),
@@ -189,9 +189,9 @@ impl Beside<'_> {
     }
 
     /// Figures of allocations among pages of other types.
-    fn mixing(&self) -> Vec<Row> {
-        type Kind = (&'static str, Query, fn(&Counts) -> &ByType);
-        let kinds: [Kind; 3] = [
+    fn mixing(&self) -> Vec<ComparedRow> {
+        type MixingFigure = (&'static str, Query, fn(&Counts) -> &ByType);
+        let kinds: [MixingFigure; 3] = [
             ("external fragmentation events", Query::Events, |counts| &counts.extfrag),
             ("of these below order 4", Query::Events, |counts| &counts.serious),
             ("blocks from pageblocks of other types", Query::Mistyped, |counts| &counts.mistyped),
@@ -215,7 +215,7 @@ impl Beside<'_> {
     }
 
     /// Shows the costs of serving the requests: reclaim, compaction, moves.
-    fn price(&self) -> Vec<Row> {
+    fn price(&self) -> Vec<ComparedRow> {
         let on = |query| self.if_answered(query, Less);
         let (direct, moves) = (on(Query::Direct), on(Query::Moves));
         let rows: [(&str, Better, Figure); 10] = [
@@ -234,7 +234,7 @@ impl Beside<'_> {
     }
 
     /// Shows the state at the end, and over time.
-    fn end(&self) -> Vec<Row> {
+    fn end(&self) -> Vec<ComparedRow> {
         let on = |better| self.if_answered(Query::Largest, better);
         let last = |name: &str, scale, better, of: fn(&Sample) -> f64| {
             self.row(name, scale, better, move |repeat| repeat.timeline.last().map(of))
@@ -287,7 +287,7 @@ fn fidelity(sides: &[ReplayReport]) -> Group {
         let better = if too_few { Neither } else { Less };
         let unit = if figure.recorded == 0.0 { "off by" } else { "off by %" };
         let name = format!("{}, {unit}", figure.name);
-        Row::new(name, Share, better, same.each(|figure| figure.map(off)))
+        ComparedRow::new(name, Share, better, same.each(|figure| figure.map(off)))
     };
     let rows = figures[0].iter().map(row).collect();
     Group { title: "Fidelity: the replay beside the kernel that was recorded".to_owned(), rows }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use nofrag_host::snapshot::{Files, FrameUse, Snapshot, ZoneInfo, ZoneName};
 
-use super::{Better, Each, Found, Group, Machines, Row, Scale, percent};
+use super::{Better, ComparedRow, Each, Found, Group, Machines, Scale, percent};
 
 use Better::{Less, More, Neither};
 use Scale::{Count, Share};
@@ -45,23 +45,23 @@ fn zone_names(side: &Snapshot<'_>) -> Vec<ZoneName> {
     populated.chain(side.buddy.iter().map(|blocks| blocks.zone.clone())).collect()
 }
 
-fn zone_rows(zone: &ZoneName, sides: &[&Snapshot<'_>]) -> Vec<Row> {
+fn zone_rows(zone: &ZoneName, sides: &[&Snapshot<'_>]) -> Vec<ComparedRow> {
     let info = sides.each(|side| side.zones.iter().find(|info| info.zone == *zone));
     let of_info = |figure: fn(&ZoneInfo) -> Option<u64>| {
         info.each(|info| info.and_then(figure).map(|n| n as f64))
     };
     let buddy = sides.each(|side| side.blocks(zone));
     let mut rows = vec![
-        Row::new("managed pages", Count, Neither, of_info(|info| Some(info.managed))),
-        Row::new("free pages", Count, Neither, of_info(|info| Some(info.free))),
-        Row::new(
+        ComparedRow::new("managed pages", Count, Neither, of_info(|info| Some(info.managed))),
+        ComparedRow::new("free pages", Count, Neither, of_info(|info| Some(info.free))),
+        ComparedRow::new(
             "free, % of the managed pages",
             Share,
             Neither,
             info.each(|info| info.and_then(|info| percent(info.free, info.managed))),
         ),
-        Row::new("pages of boost", Count, Less, of_info(|info| info.boost)),
-        Row::new(
+        ComparedRow::new("pages of boost", Count, Less, of_info(|info| info.boost)),
+        ComparedRow::new(
             "largest free order",
             Share,
             More,
@@ -74,7 +74,7 @@ fn zone_rows(zone: &ZoneName, sides: &[&Snapshot<'_>]) -> Vec<Row> {
         // Small blocks are neither good nor bad; huge pages are made of blocks as large as a pageblock.
         let whole = sides.iter().all(|side| order >= side.pageblock_order() as usize);
         let better = if whole { More } else { Neither };
-        rows.push(Row::new(format!("free blocks of order {order}"), Count, better, blocks));
+        rows.push(ComparedRow::new(format!("free blocks of order {order}"), Count, better, blocks));
     }
     rows.extend(indices(zone, sides));
     rows.extend(types(zone, sides));
@@ -84,13 +84,13 @@ fn zone_rows(zone: &ZoneName, sides: &[&Snapshot<'_>]) -> Vec<Row> {
 /// Returns the fragmentation indices at the order of a pageblock, and at order 3, the largest that the kernel takes for
 /// cheap.
 /// Source: docs/sources/trace.md#indices.
-fn indices(zone: &ZoneName, sides: &[&Snapshot<'_>]) -> Vec<Row> {
+fn indices(zone: &ZoneName, sides: &[&Snapshot<'_>]) -> Vec<ComparedRow> {
     const CHEAP: u32 = 3;
     let mut rows = Vec::new();
     let pageblock = sides[0].pageblock_order();
     for order in [CHEAP, pageblock] {
         let found = sides.each(|side| side.blocks(zone).map(|blocks| blocks.indices(order)));
-        rows.push(Row::new(
+        rows.push(ComparedRow::new(
             format!("unusable index at order {order}, 1/1000"),
             Share,
             Less,
@@ -99,7 +99,7 @@ fn indices(zone: &ZoneName, sides: &[&Snapshot<'_>]) -> Vec<Row> {
         let fragmentation = |indices: &Option<nofrag::page::FragmentationIndices>| {
             indices.map(|indices| indices.fragmentation.map_or(-1000.0, |index| index as f64))
         };
-        rows.push(Row::new(
+        rows.push(ComparedRow::new(
             format!("fragmentation index at order {order}, 1/1000; -1000: a request would succeed"),
             Share,
             Neither,
@@ -110,7 +110,7 @@ fn indices(zone: &ZoneName, sides: &[&Snapshot<'_>]) -> Vec<Row> {
 }
 
 /// Pageblocks and free pages by type.
-fn types(zone: &ZoneName, sides: &[&Snapshot<'_>]) -> Vec<Row> {
+fn types(zone: &ZoneName, sides: &[&Snapshot<'_>]) -> Vec<ComparedRow> {
     let mut rows = Vec::new();
     let names: BTreeSet<&String> = sides
         .iter()
@@ -126,12 +126,12 @@ fn types(zone: &ZoneName, sides: &[&Snapshot<'_>]) -> Vec<Row> {
             let row = side.types.as_ref()?.pageblocks.iter().find(|row| row.zone == *zone)?;
             row.pageblocks.get(number(side)?).map(|&count| count as f64)
         });
-        rows.push(Row::new(format!("pageblocks of type {name}"), Count, Neither, blocks));
+        rows.push(ComparedRow::new(format!("pageblocks of type {name}"), Count, Neither, blocks));
         let mixed = sides.each(|side| {
             let row = side.types.as_ref()?.mixed.iter().find(|row| row.zone == *zone)?;
             row.pageblocks.get(number(side)?).map(|&count| count as f64)
         });
-        rows.push(Row::new(
+        rows.push(ComparedRow::new(
             format!("of these with pages of other types, {name}"),
             Count,
             Less,
@@ -146,28 +146,28 @@ fn types(zone: &ZoneName, sides: &[&Snapshot<'_>]) -> Vec<Row> {
                 Some(sum + count.exact()? as f64 * f64::from(1_u32.checked_shl(order)?))
             })
         });
-        rows.push(Row::new(format!("free pages of type {name}"), Count, Neither, free));
+        rows.push(ComparedRow::new(format!("free pages of type {name}"), Count, Neither, free));
     }
     rows.retain(|row| row.values.iter().flatten().flatten().any(|&value| value != 0.0));
     rows
 }
 
 /// Returns pages by use, where the map of frames is there.
-fn uses(sides: &[&Snapshot<'_>]) -> Vec<Row> {
+fn uses(sides: &[&Snapshot<'_>]) -> Vec<ComparedRow> {
     let counts = sides.each(|side| side.pages.map(|pages| pages.count_uses(0..u64::MAX)));
     let mut rows = Vec::new();
     for usage in FrameUse::ALL.into_iter().filter(|usage| usage.is_managed()) {
         let name = format!("{usage:?}").to_lowercase();
         let count = counts.each(|counts| counts.map(|counts| counts[usage.index()] as f64));
         if count.iter().any(Option::is_some) {
-            rows.push(Row::new(name, Count, Neither, count));
+            rows.push(ComparedRow::new(name, Count, Neither, count));
         }
     }
     rows
 }
 
 /// Counts the pageblocks that are wholly free, that hold movable pages only, and that hold an immovable one.
-fn pageblocks(sides: &[&Snapshot<'_>]) -> Vec<Row> {
+fn pageblocks(sides: &[&Snapshot<'_>]) -> Vec<ComparedRow> {
     let found = sides.each(|side| states(side));
     if found.iter().all(Option::is_none) {
         return Vec::new();
@@ -179,11 +179,26 @@ fn pageblocks(sides: &[&Snapshot<'_>]) -> Vec<Row> {
         found.each(|states| states.and_then(|states| percent(figure(&states), states.all())))
     };
     vec![
-        Row::new("wholly free", Count, More, count(|states| states.free)),
-        Row::new("nothing but movable pages", Count, Neither, count(|states| states.movable)),
-        Row::new("something that cannot be moved", Count, Less, count(|states| states.pinned)),
-        Row::new("wholly free, %", Share, More, share(|states| states.free)),
-        Row::new("something that cannot be moved, %", Share, Less, share(|states| states.pinned)),
+        ComparedRow::new("wholly free", Count, More, count(|states| states.free)),
+        ComparedRow::new(
+            "nothing but movable pages",
+            Count,
+            Neither,
+            count(|states| states.movable),
+        ),
+        ComparedRow::new(
+            "something that cannot be moved",
+            Count,
+            Less,
+            count(|states| states.pinned),
+        ),
+        ComparedRow::new("wholly free, %", Share, More, share(|states| states.free)),
+        ComparedRow::new(
+            "something that cannot be moved, %",
+            Share,
+            Less,
+            share(|states| states.pinned),
+        ),
     ]
 }
 
@@ -234,7 +249,7 @@ fn states(side: &Snapshot<'_>) -> Option<States> {
 }
 
 /// Returns the counters of reclaim, compaction and huge pages. They only grow, so neither way is better.
-fn counters(sides: &[&Snapshot<'_>]) -> Vec<Row> {
+fn counters(sides: &[&Snapshot<'_>]) -> Vec<ComparedRow> {
     const BEGINNINGS: [&str; 6] =
         ["allocstall", "compact_", "thp_fault", "pgmigrate_", "pgsteal_", "pgscan_direct"];
     let wanted = |name: &&str| BEGINNINGS.iter().any(|beginning| name.starts_with(beginning));
@@ -245,7 +260,7 @@ fn counters(sides: &[&Snapshot<'_>]) -> Vec<Row> {
         .collect();
     let rows = names.into_iter().map(|name| {
         let values = sides.each(|side| side.vmstat.get(name).map(|count| count as f64));
-        Row::new(name, Count, Neither, values)
+        ComparedRow::new(name, Count, Neither, values)
     });
     rows.collect()
 }

@@ -23,20 +23,20 @@ pub enum Subject {
 /// The kind of a subject. All subjects of a comparison have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum SubjectKind {
     Replay,
     Recording,
     Snapshot,
 }
 
-impl Kind {
+impl SubjectKind {
     /// Returns the kind's name with its article, for sentences.
     #[must_use]
     pub const fn with_article(self) -> &'static str {
         match self {
-            Kind::Replay => "a replay",
-            Kind::Recording => "a recording",
-            Kind::Snapshot => "a snapshot",
+            SubjectKind::Replay => "a replay",
+            SubjectKind::Recording => "a recording",
+            SubjectKind::Snapshot => "a snapshot",
         }
     }
 }
@@ -128,11 +128,11 @@ impl Subject {
 
     /// Returns the kind of the subject.
     #[must_use]
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> SubjectKind {
         match self {
-            Subject::Replay(..) => Kind::Replay,
-            Subject::Recording(..) => Kind::Recording,
-            Subject::Snapshot(..) => Kind::Snapshot,
+            Subject::Replay(..) => SubjectKind::Replay,
+            Subject::Recording(..) => SubjectKind::Recording,
+            Subject::Snapshot(..) => SubjectKind::Snapshot,
         }
     }
 }

@@ -72,7 +72,7 @@ fn runs_are_matched_by_policy_and_memory() {
     assert_eq!(titles, ["a with 100 % of the memory", "b with 100 % of the memory"]);
     assert!(!found.is_worse());
     let better: Vec<_> =
-        found.with_verdict(Verdict::Better).map(|(_, row)| row.name.as_str()).collect();
+        found.with_verdict(RowVerdict::Better).map(|(_, row)| row.name.as_str()).collect();
     assert_eq!(better.len(), 4, "{better:?}");
     assert_eq!(found.cautions, ["only the old side has a with 50 % of the memory"]);
 }
@@ -101,10 +101,10 @@ fn start_values_that_overlap_are_no_difference() {
     };
     let found = compared(of([4, 9, 6]), of([8, 3, 5])).unwrap();
     assert_eq!(found.runs, [3, 3]);
-    assert_eq!(found.with_verdict(Verdict::Worse).count(), 0);
-    assert_eq!(found.with_verdict(Verdict::Better).count(), 0);
+    assert_eq!(found.with_verdict(RowVerdict::Worse).count(), 0);
+    assert_eq!(found.with_verdict(RowVerdict::Better).count(), 0);
     let found = compared(of([4, 9, 6]), of([3, 1, 2])).unwrap();
-    assert_eq!(found.with_verdict(Verdict::Better).count(), 4);
+    assert_eq!(found.with_verdict(RowVerdict::Better).count(), 4);
 }
 
 /// Each stolen block is an event up to Linux 6.9, and each stolen page later.
@@ -113,7 +113,7 @@ fn events_of_both_sides_of_linux_6_10_are_neither_better_nor_worse() {
     let names = |old: &str, new: &str| {
         let side = |name: &str, events| report(1, vec![run(name, 100, events)]);
         let found = compared(side(old, 9), side(new, 4)).unwrap();
-        let better = found.with_verdict(Verdict::Better);
+        let better = found.with_verdict(RowVerdict::Better);
         better.filter(|(_, row)| row.name.contains("events")).count()
     };
     assert_eq!((names("linux-5.3", "linux-6.1"), names("linux-6.1", "linux-7.2")), (2, 0));
@@ -171,7 +171,7 @@ fn another_kernel_is_another_machine() {
     let rows = || found.groups.iter().flat_map(|group| &group.rows);
     assert!(rows().all(|row| row.scale == Scale::Share || row.change_percent().is_none()));
     let worse: Vec<_> =
-        found.with_verdict(Verdict::Worse).map(|(_, row)| row.name.as_str()).collect();
+        found.with_verdict(RowVerdict::Worse).map(|(_, row)| row.name.as_str()).collect();
     let expected = ["unusable index at order 3, 1/1000", "unusable index at order 9, 1/1000"];
     assert_eq!(worse, expected);
 }

@@ -18,7 +18,7 @@ use super::names;
 use super::spec::{HugeMode, Touch};
 use super::view::{Beside, View, differing};
 use crate::figures::{self, Column, Gorman2018};
-use crate::oracle::{Kind, Oracle, Relation};
+use crate::oracle::{ClaimKind, Oracle, Relation};
 use crate::report::{Measurement, Report};
 use crate::stats::Spread;
 
@@ -62,16 +62,16 @@ const GATED_GIB: [u64; 2] = [4, 8];
 impl Judge<'_> {
     fn exact(&mut self, id: &str, claim: &str, measured: f64, must_be: f64) {
         let relation = Relation::Equals(must_be);
-        self.oracles.push(Oracle::judge(id, Kind::Exact, claim, measured, relation));
+        self.oracles.push(Oracle::judge(id, ClaimKind::Exact, claim, measured, relation));
     }
 
     fn bound(&mut self, id: String, claim: &str, measured: f64, most: f64) {
         let relation = Relation::AtMost(most);
-        self.oracles.push(Oracle::judge(id, Kind::Exact, claim, measured, relation));
+        self.oracles.push(Oracle::judge(id, ClaimKind::Exact, claim, measured, relation));
     }
 
     fn ratio(&mut self, id: impl Into<String>, claim: &str, measured: f64, relation: Relation) {
-        self.oracles.push(Oracle::judge(id, Kind::Ratio, claim, measured, relation));
+        self.oracles.push(Oracle::judge(id, ClaimKind::Ratio, claim, measured, relation));
     }
 
     /// By pages.md#o-20 the reductions that the document states follow from its counts, but for one (pages.md#trap-3);
@@ -113,7 +113,7 @@ impl Judge<'_> {
             let id = format!("published-misstated/{}", wrong.configuration);
             let relation = Relation::AtLeast(4.0);
             let off = wrong.stated - computed;
-            self.oracles.push(Oracle::judge(id, Kind::Exact, claim, off, relation));
+            self.oracles.push(Oracle::judge(id, ClaimKind::Exact, claim, off, relation));
         }
     }
 
@@ -227,7 +227,7 @@ impl Judge<'_> {
             let Ok(Some(fewer)) = fewer else { continue };
             let claim =
                 "events fewer than linux-4.20's with patches 1 to 4, percent, median over seeds";
-            let kind = if self.is_gated(&case) { Kind::Exact } else { Kind::Ratio };
+            let kind = if self.is_gated(&case) { ClaimKind::Exact } else { ClaimKind::Ratio };
             let relation = Relation::AtLeast(70.0);
             let id = format!("gate/{case}");
             self.oracles.push(Oracle::judge(id, kind, claim, fewer.median, relation));

@@ -40,7 +40,7 @@ pub(super) type Simulate = fn(&RunSpec) -> Result<RunResult, RunError>;
 
 /// A case under a design: a row of the report.
 #[derive(Clone, Debug)]
-pub(super) struct Row {
+pub(super) struct CaseRow {
     pub(super) program: Program,
     pub(super) case: Case,
     pub(super) design: String,
@@ -55,7 +55,7 @@ pub(super) fn title(program: Program, case: &Case) -> String {
 
 impl ExtfragPlan {
     /// Returns the rows of all runs.
-    pub(super) fn rows(&self) -> Vec<Row> {
+    pub(super) fn rows(&self) -> Vec<CaseRow> {
         let mut rows = Vec::new();
         for program in &self.programs {
             for (size, memory) in self.memory.iter().enumerate() {
@@ -64,7 +64,7 @@ impl ExtfragPlan {
                         let at = (*program, &case);
                         let crossed = (size, self.crossing);
                         let seeds = seeds_of(at, &design, crossed, self.seeds);
-                        let row = Row { program: *program, case, design, policy, seeds };
+                        let row = CaseRow { program: *program, case, design, policy, seeds };
                         rows.extend((row.seeds > 0).then_some(row));
                     }
                 }
@@ -79,7 +79,7 @@ impl ExtfragPlan {
         if program.is_curve() { curve(program) } else { chosen.collect() }
     }
 
-    fn spec(&self, row: &Row, repetition: usize) -> RunSpec {
+    fn spec(&self, row: &CaseRow, repetition: usize) -> RunSpec {
         let Case { machine, huge, mix, memory_gib } = row.case;
         RunSpec {
             design: row.design.clone(),
@@ -130,8 +130,8 @@ pub(super) fn compare(
 }
 
 /// Returns a job for every run of every row, and the first one a second time.
-fn jobs(rows: &[Row]) -> Vec<Job> {
-    let of_row = |(row, of): (usize, &Row)| {
+fn jobs(rows: &[CaseRow]) -> Vec<Job> {
+    let of_row = |(row, of): (usize, &CaseRow)| {
         (0..of.seeds).map(move |repetition| Job { row, repetition }).collect::<Vec<_>>()
     };
     let mut jobs: Vec<Job> = rows.iter().enumerate().flat_map(of_row).collect();
@@ -140,7 +140,7 @@ fn jobs(rows: &[Row]) -> Vec<Job> {
 }
 
 /// Estimates a run before it is made.
-fn about(row: &Row) -> About {
+fn about(row: &CaseRow) -> About {
     let Case { memory_gib, huge, .. } = row.case;
     About {
         // Callers that reclaim and compact work more for each huge page.
@@ -150,7 +150,7 @@ fn about(row: &Row) -> About {
     }
 }
 
-fn gather(row: &Row, runs: &[RunResult]) -> Option<Measurement> {
+fn gather(row: &CaseRow, runs: &[RunResult]) -> Option<Measurement> {
     let counted: Vec<BTreeMap<String, f64>> = runs.iter().map(counts).collect();
     let all_names = counted.iter().flat_map(BTreeMap::keys);
     let spreads: BTreeMap<String, Spread> = all_names

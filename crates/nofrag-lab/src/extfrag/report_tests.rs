@@ -6,7 +6,7 @@ use nofrag::units::Nanos;
 use super::catalogue::Program;
 use super::spec::{HugeMode, RunSpec};
 use super::*;
-use crate::oracle::{Kind, Oracle};
+use crate::oracle::{ClaimKind, Oracle};
 use crate::scenario::Silent;
 use crate::world::setup::{PhaseEnd, RunResult};
 
@@ -134,7 +134,7 @@ fn exact_claims_hold_and_a_broken_one_is_seen() {
     let good = report_of(fake);
     assert_eq!(good.broken().map(|oracle| &oracle.id).collect::<Vec<_>>(), Vec::<&String>::new());
     let stall = oracle(&good, "stall-bound/linux-4.20+patch5/s-default, calibrated, 4 GiB");
-    assert_eq!((stall.measured, stall.kind), (20.0, Kind::Exact));
+    assert_eq!((stall.measured, stall.kind), (20.0, ClaimKind::Exact));
 
     let too_long = |spec: &RunSpec| {
         let mut result = fake(spec)?;
@@ -174,9 +174,9 @@ fn a_run_that_differs_when_made_again_breaks_determinism() {
 fn the_gate_is_exact_where_it_was_stated_and_breaks_below_70_percent() {
     let gate = "gate/s-default, calibrated, 4 GiB";
     let good = report(&named("s-default"));
-    assert_eq!((oracle(&good, gate).kind, oracle(&good, gate).holds), (Kind::Exact, true));
+    assert_eq!((oracle(&good, gate).kind, oracle(&good, gate).holds), (ClaimKind::Exact, true));
     let other = report(&Options { memory: vec![1], ..named("s-default") });
-    assert_eq!(oracle(&other, "gate/s-default, calibrated, 1 GiB").kind, Kind::Ratio);
+    assert_eq!(oracle(&other, "gate/s-default, calibrated, 1 GiB").kind, ClaimKind::Ratio);
 
     let weak = |spec: &RunSpec| {
         let mut result = fake(spec)?;

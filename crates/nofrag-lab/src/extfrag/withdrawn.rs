@@ -166,7 +166,7 @@ fn counted(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::oracle::{Kind, Relation};
+    use crate::oracle::{ClaimKind, Relation};
 
     #[test]
     fn the_document_s_trees_stay_and_all_others_are_withdrawn() {
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn claims_of_the_document_keep_their_verdict() {
         let withdrawn = |id: &str| {
-            let mut oracles = [Oracle::judge(id, Kind::Exact, "", 0.0, Relation::Equals(0.0))];
+            let mut oracles = [Oracle::judge(id, ClaimKind::Exact, "", 0.0, Relation::Equals(0.0))];
             withdraw(&mut oracles);
             oracles[0].withdrawn.is_some()
         };

@@ -2,7 +2,7 @@
 
 use super::names;
 use super::outcome::{AtEnd, Followed, FramesReport, Score};
-use crate::oracle::{Kind, Oracle, Relation};
+use crate::oracle::{ClaimKind, Oracle, Relation};
 
 /// A stretch of the repository: its description and its claims.
 struct Known {
@@ -75,7 +75,7 @@ fn exact(
     oracles: &mut Vec<Oracle>,
 ) {
     let id = format!("{}/{id}", followed.stretch);
-    oracles.push(Oracle::judge(id, Kind::Exact, claim, measured, relation));
+    oracles.push(Oracle::judge(id, ClaimKind::Exact, claim, measured, relation));
 }
 
 /// Claims on a stretch with compaction.

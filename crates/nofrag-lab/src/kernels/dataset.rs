@@ -124,8 +124,8 @@ fn run(named: &Named, path: &Path) -> Result<(Cell, Vec<Phase>), DatasetError> {
         fs::read_to_string(path).map_err(|error| DatasetError::Io(path.to_owned(), error))?;
     let rows: Vec<Map<String, Value>> =
         serde_json::from_str(&text).map_err(|error| DatasetError::Json(path.to_owned(), error))?;
-    let rows: Vec<Row<'_>> =
-        rows.iter().enumerate().map(|(at, fields)| Row { path, at, fields }).collect();
+    let rows: Vec<RunRow<'_>> =
+        rows.iter().enumerate().map(|(at, fields)| RunRow { path, at, fields }).collect();
     let [first, ..] = &rows[..] else { return Err(DatasetError::Phases(path.to_owned())) };
     let cell = first.cell(named)?;
     for row in &rows {
@@ -134,10 +134,10 @@ fn run(named: &Named, path: &Path) -> Result<(Cell, Vec<Phase>), DatasetError> {
         }
     }
     // 5.10 has no histograms of events: counts that need them were not taken there.
-    let traces = rows.iter().map(Row::traces).collect::<Result<Vec<_>, _>>()?;
+    let traces = rows.iter().map(RunRow::traces).collect::<Result<Vec<_>, _>>()?;
     let traces: Option<&[Trace]> =
         traces.iter().any(|trace| !trace.is_empty()).then_some(&traces[..]);
-    let phase = |(at, row): (usize, &Row<'_>)| row.phase(traces.map(|traces| &traces[at]));
+    let phase = |(at, row): (usize, &RunRow<'_>)| row.phase(traces.map(|traces| &traces[at]));
     let phases = rows.iter().enumerate().map(phase).collect::<Result<Vec<_>, _>>()?;
     match phases.iter().map(|phase| phase.name).eq(PhaseName::ALL) {
         true => Ok((cell, phases)),
@@ -149,7 +149,7 @@ fn run(named: &Named, path: &Path) -> Result<(Cell, Vec<Phase>), DatasetError> {
 type Trace = BTreeMap<String, BTreeMap<String, u64>>;
 
 /// A row of a file.
-struct Row<'a> {
+struct RunRow<'a> {
     path: &'a Path,
     at: usize,
     fields: &'a Map<String, Value>,
@@ -171,7 +171,7 @@ struct Thp {
     huge: u64,
 }
 
-impl Row<'_> {
+impl RunRow<'_> {
     fn error(&self, field: &'static str, why: impl ToString) -> DatasetError {
         let (file, row) = (self.path.to_owned(), self.at + 1);
         DatasetError::Field { file, row, field, why: why.to_string() }

@@ -31,7 +31,7 @@ use self::beside::{KernelsPlan, Simulate};
 use self::dataset::{DatasetError, Guests, SHIPPED};
 use self::judge::{Beside, Ratio};
 use self::phase::PhaseName;
-use crate::oracle::{Kind, Oracle, Relation};
+use crate::oracle::{ClaimKind, Oracle, Relation};
 use crate::report::{Measurement, Report, Settings};
 use crate::scenario::{
     Mode, Options, ProgramInfo, Progress, RunError, Scenario, choose_designs, choose_programs,
@@ -260,7 +260,7 @@ const CENTRE: &str = "centre";
 /// Judges the claims. A measure that does not come out is not a broken claim: the table shows it.
 fn oracles(measures: &[Measure], repeats: bool) -> Vec<Oracle> {
     let exact = |id: &str, claim: &str, measured: f64, relation| {
-        Oracle::judge(id, Kind::Exact, claim, measured, relation)
+        Oracle::judge(id, ClaimKind::Exact, claim, measured, relation)
     };
     let mut oracles = vec![
         exact(
@@ -279,7 +279,7 @@ fn oracles(measures: &[Measure], repeats: bool) -> Vec<Oracle> {
     // A measure that the simulation does not give at all is as far off as can be; every bound is above 0.
     oracles.extend(measures.iter().filter_map(|it| {
         let measured = it.ours.unwrap_or(0.0);
-        Some(Oracle::judge(&it.id, Kind::Ratio, &it.what, measured, it.must?))
+        Some(Oracle::judge(&it.id, ClaimKind::Ratio, &it.what, measured, it.must?))
     }));
     oracles
 }

@@ -10,7 +10,7 @@ use nofrag::page::{Migratetype, ZoneKind};
 use super::guest::Cell;
 use super::phase::{Count, Phase, Piece};
 use super::*;
-use crate::oracle::Verdict;
+use crate::oracle::ClaimVerdict;
 use crate::scenario::Silent;
 use crate::shortfall::shortfalls;
 
@@ -155,8 +155,8 @@ fn a_run_has_what_is_declared_whatever_comes_out() {
     let report = usual();
     let found = shortfalls(&ExtFragKernels, &Options::default(), report);
     assert_eq!(found.iter().map(ToString::to_string).collect::<Vec<_>>(), Vec::<String>::new());
-    let verdicts: Vec<Verdict> = report.oracles.iter().map(Oracle::verdict).collect();
-    assert!(verdicts.contains(&Verdict::NotHere) && verdicts.contains(&Verdict::Holds));
+    let verdicts: Vec<ClaimVerdict> = report.oracles.iter().map(Oracle::verdict).collect();
+    assert!(verdicts.contains(&ClaimVerdict::NotHere) && verdicts.contains(&ClaimVerdict::Holds));
     let measure = |id: &str| {
         let kernels = report.kernels.as_ref().unwrap();
         kernels.measures.iter().find(|it| it.id == id).unwrap().outcome

@@ -15,7 +15,7 @@ use super::process::MIB;
 use super::survival::Grid;
 use super::workloads::LEAKME_LIVE;
 use crate::figures::{self, Bounds, EndAndPeak, Ends, LeakmeOutcome, Wander2005};
-use crate::oracle::{Kind, Oracle, Relation};
+use crate::oracle::{ClaimKind, Oracle, Relation};
 use crate::report::{Measurement, Report};
 use crate::sha256::sha256;
 
@@ -84,11 +84,11 @@ fn mebibytes(published: f64) -> Relation {
 
 impl Judge<'_> {
     fn exact(&mut self, id: String, claim: &str, measured: f64, relation: Relation) {
-        self.oracles.push(Oracle::judge(id, Kind::Exact, claim, measured, relation));
+        self.oracles.push(Oracle::judge(id, ClaimKind::Exact, claim, measured, relation));
     }
 
     fn ratio(&mut self, id: &str, claim: &str, measured: f64, relation: Relation) {
-        self.oracles.push(Oracle::judge(id, Kind::Ratio, claim, measured, relation));
+        self.oracles.push(Oracle::judge(id, ClaimKind::Ratio, claim, measured, relation));
     }
 
     fn row(&self, program: Program, row: &str) -> Option<&Measurement> {

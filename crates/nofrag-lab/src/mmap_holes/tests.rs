@@ -1,5 +1,5 @@
 use super::*;
-use crate::oracle::{Kind, Oracle};
+use crate::oracle::{ClaimKind, Oracle};
 use crate::scenario::{Extent, Silent};
 
 /// Options of a run that ends at once.
@@ -100,7 +100,7 @@ fn every_claim_can_be_read_in_the_list_of_claims() {
     for oracle in &report.oracles {
         assert!(oracle.id.chars().count() <= 36, "{}", oracle.id);
     }
-    assert_eq!(oracle(&report, "leakme4-order/molnar-2002").kind, Kind::Exact);
+    assert_eq!(oracle(&report, "leakme4-order/molnar-2002").kind, ClaimKind::Exact);
 }
 
 #[test]

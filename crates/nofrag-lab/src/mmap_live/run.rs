@@ -12,7 +12,7 @@ use super::threads::{self, Crowded};
 use super::trace::{Style, Trace};
 use super::twin::{Compared, Setting, Trouble, Twin};
 use super::{DESIGNS, LivePlan, names};
-use crate::oracle::{Kind, Oracle, Relation};
+use crate::oracle::{ClaimKind, Oracle, Relation};
 use crate::report::{Measurement, Report};
 use crate::scenario::{Extent, RunError};
 use crate::stats::Spread;
@@ -116,10 +116,10 @@ fn compare(
 }
 
 /// Returns the kind of a claim about a kernel of this version (docs/sources/mmap.md#oracle-8).
-fn kind(kernel: &Kernel) -> Kind {
+fn kind(kernel: &Kernel) -> ClaimKind {
     match kernel.standing {
-        Standing::Proved => Kind::Exact,
-        Standing::Assumed => Kind::Environment,
+        Standing::Proved => ClaimKind::Exact,
+        Standing::Assumed => ClaimKind::Environment,
     }
 }
 
@@ -263,7 +263,7 @@ fn crowd(plan: &LivePlan, spec: &Spec, crowded: Crowded, report: &mut Report) {
     let claim = format!("{name}: {claim}; areas that came with them");
     let came = areas as f64 - areas_before as f64;
     let relation = Relation::Between(expected - 20.0, expected + 20.0);
-    let judged = Oracle::judge(name, Kind::Environment, claim, came, relation);
+    let judged = Oracle::judge(name, ClaimKind::Environment, claim, came, relation);
     report.oracles.push(judged);
 }
 
@@ -275,7 +275,7 @@ fn total(plan: &LivePlan, report: &mut Report) {
     if complete && operations > 0.0 {
         let claim = "operations compared with the running kernel's";
         let relation = Relation::AtLeast(1e7);
-        let judged = Oracle::judge("total", Kind::Environment, claim, operations, relation);
+        let judged = Oracle::judge("total", ClaimKind::Environment, claim, operations, relation);
         report.oracles.push(judged);
     }
 }

@@ -6,7 +6,7 @@ use nofrag_backing::probe::Width;
 use super::trace::{PUBLISHED_SEED, Style, Trace};
 use super::twin::{Setting, Trouble, Twin};
 use super::*;
-use crate::oracle::Kind;
+use crate::oracle::ClaimKind;
 use crate::scenario::Silent;
 
 fn report(options: Options) -> Report {
@@ -30,7 +30,7 @@ fn check_same_of(options: Options) {
     }
     assert!(!report.oracles.is_empty() || report.notes.iter().any(|n| n.starts_with("skipped: ")));
     for oracle in report.oracles.iter().filter(|oracle| oracle.id.starts_with("same/")) {
-        if oracle.kind == Kind::Environment {
+        if oracle.kind == ClaimKind::Environment {
             eprintln!("not judged, this kernel was not compared before: {}", oracle.claim);
             continue;
         }

@@ -1,7 +1,7 @@
 //! The page of `nofrag compare`.
 
 use super::replay;
-use crate::compare::{self, Comparison, Group, Row, Show, Verdict as Judged};
+use crate::compare::{self, ComparedRow, Comparison, Group, RowVerdict, Show};
 use crate::replay::ReplayReport;
 use nofrag_show::Origin;
 use nofrag_show::page::strips::{Mark, Panel, PanelScale, StripRow, Strips};
@@ -36,7 +36,7 @@ pub fn compare(
 
 fn headline(comparison: &Comparison) -> Headline {
     let count = |verdict| comparison.with_verdict(verdict).count();
-    let (better, worse) = (count(Judged::Better), count(Judged::Worse));
+    let (better, worse) = (count(RowVerdict::Better), count(RowVerdict::Worse));
     let names = |verdict| {
         let names: Vec<&str> =
             comparison.with_verdict(verdict).map(|(_, row)| row.name.as_str()).take(5).collect();
@@ -48,12 +48,12 @@ fn headline(comparison: &Comparison) -> Headline {
             Tone::Plain,
             "Nothing that has a better and a worse changed by more than the tolerance.".to_owned(),
         ),
-        (_, 0) => (Tone::Good, format!("Better: {}.", names(Judged::Better))),
+        (_, 0) => (Tone::Good, format!("Better: {}.", names(RowVerdict::Better))),
         (_, _) => (
             Tone::Bad,
             format!(
                 "Look first at what got worse: {}. What is only noise, --tolerance passes over.",
-                names(Judged::Worse)
+                names(RowVerdict::Worse)
             ),
         ),
     };
@@ -67,11 +67,11 @@ fn tiles(comparison: &Comparison) -> Vec<Tile> {
         Tile { tone, value: value.to_string(), what: what.to_owned() }
     };
     vec![
-        tile(Tone::Good, Judged::Better, "better"),
-        tile(Tone::Bad, Judged::Worse, "worse"),
-        tile(Tone::Plain, Judged::Within, "within the tolerance"),
-        tile(Tone::Plain, Judged::Changed, "changed, neither better nor worse"),
-        tile(Tone::Plain, Judged::NotComparable, "not comparable"),
+        tile(Tone::Good, RowVerdict::Better, "better"),
+        tile(Tone::Bad, RowVerdict::Worse, "worse"),
+        tile(Tone::Plain, RowVerdict::Within, "within the tolerance"),
+        tile(Tone::Plain, RowVerdict::Changed, "changed, neither better nor worse"),
+        tile(Tone::Plain, RowVerdict::NotComparable, "not comparable"),
     ]
 }
 
@@ -81,7 +81,7 @@ const MOST_ROWS: usize = 24;
 /// Shows changes as ratios of new to old, the largest first.
 fn changes(comparison: &Comparison) -> Option<Item> {
     let panel = |group: &Group| {
-        let mut changed: Vec<(&Row, f64)> = group.rows.iter().filter_map(change).collect();
+        let mut changed: Vec<(&ComparedRow, f64)> = group.rows.iter().filter_map(change).collect();
         changed.sort_by(|a, b| b.1.ln().abs().total_cmp(&a.1.ln().abs()));
         changed.truncate(MOST_ROWS);
         let rows: Vec<StripRow> = changed.into_iter().map(strip).collect();
@@ -105,16 +105,19 @@ fn changes(comparison: &Comparison) -> Option<Item> {
 }
 
 /// Returns a changed row with the ratio of new to old.
-fn change(row: &Row) -> Option<(&Row, f64)> {
-    let judged = !matches!(row.verdict, Judged::Equal | Judged::OneSided | Judged::NotComparable);
+fn change(row: &ComparedRow) -> Option<(&ComparedRow, f64)> {
+    let judged = !matches!(
+        row.verdict,
+        RowVerdict::Equal | RowVerdict::OneSided | RowVerdict::NotComparable
+    );
     let (old, new) = (row.old?, row.new?);
     (judged && old > 0.0 && new > 0.0).then_some((row, new / old))
 }
 
-fn strip((row, times): (&Row, f64)) -> StripRow {
+fn strip((row, times): (&ComparedRow, f64)) -> StripRow {
     let tone = match row.verdict {
-        Judged::Better => Tone::Good,
-        Judged::Worse => Tone::Bad,
+        RowVerdict::Better => Tone::Good,
+        RowVerdict::Worse => Tone::Bad,
         _ => Tone::Plain,
     };
     let [old, new] = [row.old, row.new].map(|side| Cell::from(side.map(plain)));

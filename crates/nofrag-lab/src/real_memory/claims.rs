@@ -6,7 +6,7 @@ use super::names;
 use super::pressure::Tails;
 use super::runs::Areas;
 use crate::figures;
-use crate::oracle::{Kind, Oracle, Relation};
+use crate::oracle::{ClaimKind, Oracle, Relation};
 use crate::report::{Measurement, Report};
 
 /// Returns the ratio of the first median to the second.
@@ -25,7 +25,7 @@ pub(super) fn judge(report: &mut Report) {
             let Some(calls) = calls else { continue };
             let claim = format!("{program}: system calls of parked reuse, {design}");
             let (id, none) = (format!("calls/{program}/{design}"), Relation::Equals(0.0));
-            oracles.push(Oracle::judge(id, Kind::Exact, claim, calls, none));
+            oracles.push(Oracle::judge(id, ClaimKind::Exact, claim, calls, none));
         }
         let Some(each) = row(names::MAP_EACH) else { continue };
         let bounds = [(names::PARKED, 90.0), (names::PURGE_BLOCK, 4.0)];
@@ -38,7 +38,13 @@ pub(super) fn judge(report: &mut Report) {
             let claim = format!("{program}: {design} over mmap + munmap, times");
             let id = format!("gain/{program}/{design}");
             let least = Relation::AtLeast(least);
-            oracles.push(Oracle::judge(id, Kind::Ratio, claim, times_faster(each, row), least));
+            oracles.push(Oracle::judge(
+                id,
+                ClaimKind::Ratio,
+                claim,
+                times_faster(each, row),
+                least,
+            ));
         }
     }
     oracles.extend(targets(report));
@@ -59,7 +65,7 @@ fn targets(report: &Report) -> Vec<Oracle> {
         let [each, ours] = [names::MAP_EACH, design].map(|it| report.measurement(program, it));
         let claim = format!("target: {}; {} when first measured", target.what, target.then);
         let (measured, least) = (times_faster(each?, ours?), Relation::AtLeast(target.target));
-        Some(Oracle::judge(format!("target/{id}"), Kind::Ratio, claim, measured, least))
+        Some(Oracle::judge(format!("target/{id}"), ClaimKind::Ratio, claim, measured, least))
     };
     wanted.into_iter().filter_map(judge).collect()
 }
@@ -70,7 +76,7 @@ pub(super) fn areas(areas: &Areas, report: &mut Report) {
     let figures = figures::backing();
     let most = figures.target("areas-per-block").map_or(3.0, |target| target.target);
     let mut exact = |id: &str, claim: String, measured: f64, relation: Relation| {
-        report.oracles.push(Oracle::judge(id, Kind::Exact, claim, measured, relation));
+        report.oracles.push(Oracle::judge(id, ClaimKind::Exact, claim, measured, relation));
     };
     let each = after.saturating_sub(before) as f64 / blocks.max(1) as f64;
     let claim = format!(
@@ -92,7 +98,7 @@ pub(super) fn pressure(tails: &Tails, report: &mut Report) {
     let most = Relation::AtMost(most);
     report.oracles.push(Oracle::judge(
         "target/purge-tail",
-        Kind::Ratio,
+        ClaimKind::Ratio,
         claim,
         tails.ratio(),
         most,
@@ -103,11 +109,11 @@ pub(super) fn pressure(tails: &Tails, report: &mut Report) {
     );
     // The kernel sets this time, but rounds differ.
     let (id, most) = ("purge-tail/own", Relation::AtMost(2.0));
-    report.oracles.push(Oracle::judge(id, Kind::Ratio, claim, tails.over_control(), most));
+    report.oracles.push(Oracle::judge(id, ClaimKind::Ratio, claim, tails.over_control(), most));
     let claim = "pages that were purged meanwhile".to_owned();
     let some = Relation::AtLeast(1.0);
     let purged = tails.pages_purged as f64;
-    report.oracles.push(Oracle::judge("purged-meanwhile", Kind::Exact, claim, purged, some));
+    report.oracles.push(Oracle::judge("purged-meanwhile", ClaimKind::Exact, claim, purged, some));
 }
 
 /// Judges that one mapping for each run ends far below a hundred thousand.
@@ -119,7 +125,7 @@ pub(super) fn map_limit(limit: &Limit, report: &mut Report) {
     );
     let off = mapped as f64 - expected as f64;
     let near = Relation::Between(-2.0, 2.0);
-    report.oracles.push(Oracle::judge("map-limit", Kind::Exact, claim, off, near));
+    report.oracles.push(Oracle::judge("map-limit", ClaimKind::Exact, claim, off, near));
     let published = figures::backing().figure("map-limit-index").unwrap_or(0.0);
     report.notes.push(format!(
         "a mapping for each run: the kernel refused after {mapped} isolated pages, with a limit of {limit} areas \

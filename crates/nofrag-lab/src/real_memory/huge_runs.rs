@@ -3,7 +3,7 @@
 use nofrag_backing::moving::measure::{self, Churn, ChurnPlan};
 
 use crate::figures;
-use crate::oracle::{Kind, Oracle, Relation};
+use crate::oracle::{ClaimKind, Oracle, Relation};
 use crate::report::Report;
 
 /// Bytes of memory of a default run, and of a full one.
@@ -41,12 +41,12 @@ fn judge(found: &Churn, report: &mut Report) {
          the {possible} possible, with compaction under a user ({moved} pages moved, {stayed} stayed, {collapsed} \
          runs made huge pages)"
     );
-    claim("target/obtainable", Kind::Ratio, text, percent(obtained), Relation::AtLeast(least));
+    claim("target/obtainable", ClaimKind::Ratio, text, percent(obtained), Relation::AtLeast(least));
     let text = "the same without compaction".to_owned();
-    claim("obtainable/without", Kind::Ratio, text, percent(before), Relation::AtMost(5.0));
+    claim("obtainable/without", ClaimKind::Ratio, text, percent(before), Relation::AtMost(5.0));
     let text = "pages that held something else after compaction".to_owned();
     let lost = found.corrupted as f64;
-    claim("obtainable/contents", Kind::Exact, text, lost, Relation::Equals(0.0));
+    claim("obtainable/contents", ClaimKind::Exact, text, lost, Relation::Equals(0.0));
     report.notes.push(format!(
         "compaction under a user: an access took {} ns alone and {} ns meanwhile (medians), p99.9 {} and {} ns",
         found.access_alone.median_ns,

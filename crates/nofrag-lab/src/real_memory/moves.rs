@@ -7,7 +7,7 @@ use nofrag_backing::moving::measure::{self, MeasureError, MoveCosts, Way};
 
 use super::{MemoryPlan, names};
 use crate::figures;
-use crate::oracle::{Kind, Oracle, Relation};
+use crate::oracle::{ClaimKind, Oracle, Relation};
 use crate::report::{Measurement, Report};
 use crate::scenario::RunError;
 use crate::stats::Spread;
@@ -81,7 +81,7 @@ fn judge_all(report: &mut Report) {
     let (moves, lost) = (sum(names::MOVES), sum(names::LOST_WRITES));
     let claim = format!("target: writes lost in {moves} moves by every method, of every size");
     let none = Relation::Equals(0.0);
-    report.oracles.push(Oracle::judge("target/lost-writes", Kind::Exact, claim, lost, none));
+    report.oracles.push(Oracle::judge("target/lost-writes", ClaimKind::Exact, claim, lost, none));
 }
 
 fn once(plan: &MemoryPlan, ways: &[Way], pages: u64) -> Result<Vec<MoveCosts>, MeasureError> {
@@ -160,8 +160,8 @@ fn judge(pages: u64, by_way: &BTreeMap<&str, Rounds>, report: &mut Report) {
         };
         // Chance decides whether the control's writer hits a copy where the copy is short.
         let (kind, relation) = match *way == control {
-            true => (Kind::Environment, Relation::AtLeast(1.0)),
-            false => (Kind::Exact, Relation::Equals(0.0)),
+            true => (ClaimKind::Environment, Relation::AtLeast(1.0)),
+            false => (ClaimKind::Exact, Relation::Equals(0.0)),
         };
         let id = format!("lost-writes/{pages}/{way}");
         report.oracles.push(Oracle::judge(id, kind, claim, rounds.lost as f64, relation));
@@ -184,7 +184,7 @@ fn judge(pages: u64, by_way: &BTreeMap<&str, Rounds>, report: &mut Report) {
         let id = format!("move-cost/{pages}/{way}");
         report.oracles.push(Oracle::judge(
             id,
-            Kind::Ratio,
+            ClaimKind::Ratio,
             claim,
             here / then,
             Relation::AtMost(most),

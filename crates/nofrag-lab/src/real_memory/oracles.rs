@@ -8,7 +8,7 @@ use nofrag_backing::moving::measure::{
 use nofrag_backing::moving::{Fill, Method};
 use rustix::io::Errno;
 
-use crate::oracle::{Kind, Oracle, Relation};
+use crate::oracle::{ClaimKind, Oracle, Relation};
 use crate::report::Report;
 
 /// Number of rounds of timed statements.
@@ -55,7 +55,7 @@ fn neighbours(report: &mut Report) -> Result<(), BackendError> {
         "areas of {NEIGHBOURS} mappings of one page at adjacent addresses with consecutive offsets"
     );
     let one = Relation::AtMost(1.0);
-    report.oracles.push(Oracle::judge("neighbours", Kind::Exact, claim, areas as f64, one));
+    report.oracles.push(Oracle::judge("neighbours", ClaimKind::Exact, claim, areas as f64, one));
     Ok(())
 }
 
@@ -68,7 +68,13 @@ fn huge_pages(report: &mut Report) -> Result<(), BackendError> {
     let claim =
         format!("of {COLLAPSED} blocks of a memfd those that MADV_COLLAPSE made huge pages");
     let all = Relation::Equals(COLLAPSED as f64);
-    report.oracles.push(Oracle::judge("huge-pages", Kind::Environment, claim, made as f64, all));
+    report.oracles.push(Oracle::judge(
+        "huge-pages",
+        ClaimKind::Environment,
+        claim,
+        made as f64,
+        all,
+    ));
     Ok(())
 }
 
@@ -80,7 +86,7 @@ fn scattered(report: &mut Report) -> Result<(), BackendError> {
                 ";
     // 35 on one machine, 2.3 to 3.0 on another of as many processors: the price of an interrupt decides.
     let more = Relation::AtLeast(1.0);
-    report.oracles.push(Oracle::judge("scattered", Kind::Environment, claim, gain, more));
+    report.oracles.push(Oracle::judge("scattered", ClaimKind::Environment, claim, gain, more));
     Ok(())
 }
 
@@ -91,7 +97,7 @@ fn punched(report: &mut Report) -> Result<(), BackendError> {
     let claim = "punching a whole huge page over punching 16 pages out of it";
     // An eighth on one machine, 0.60 to 0.75 on another.
     let less = Relation::AtMost(1.0);
-    report.oracles.push(Oracle::judge("punched", Kind::Environment, claim, share, less));
+    report.oracles.push(Oracle::judge("punched", ClaimKind::Environment, claim, share, less));
     Ok(())
 }
 
@@ -116,7 +122,13 @@ fn private_page(report: &mut Report) -> Result<(), MeasureError> {
         let claim =
             format!("UFFDIO_MOVE of a page that {who}: the number of the error (Linux 6.18)");
         let equals = Relation::Equals(expected);
-        report.oracles.push(Oracle::judge(id, Kind::Environment, claim, number(outcome), equals));
+        report.oracles.push(Oracle::judge(
+            id,
+            ClaimKind::Environment,
+            claim,
+            number(outcome),
+            equals,
+        ));
     }
     Ok(())
 }
@@ -147,7 +159,13 @@ fn references(report: &mut Report) -> Result<(), MeasureError> {
     for (id, claim, read, wrong) in claims {
         let claim = format!("after a move: {claim}");
         let measured = f64::from(u8::from(read == wrong));
-        report.oracles.push(Oracle::judge(id, Kind::Exact, claim, measured, Relation::Equals(0.0)));
+        report.oracles.push(Oracle::judge(
+            id,
+            ClaimKind::Exact,
+            claim,
+            measured,
+            Relation::Equals(0.0),
+        ));
     }
     Ok(())
 }
@@ -158,6 +176,6 @@ fn page_tables(report: &mut Report) -> Result<(), MeasureError> {
     let ratio = found.by_request.median_ns as f64 / found.by_populate.median_ns.max(1) as f64;
     let claim = "UFFDIO_CONTINUE of 64 pages over MADV_POPULATE_WRITE of them";
     let most = Relation::AtMost(0.5);
-    report.oracles.push(Oracle::judge("page-tables", Kind::Ratio, claim, ratio, most));
+    report.oracles.push(Oracle::judge("page-tables", ClaimKind::Ratio, claim, ratio, most));
     Ok(())
 }

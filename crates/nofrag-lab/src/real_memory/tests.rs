@@ -1,7 +1,7 @@
 //! Small runs: exact claims hold, tables fit, bad options are refused.
 
 use super::*;
-use crate::oracle::Kind;
+use crate::oracle::ClaimKind;
 use crate::scenario::Silent;
 
 fn small(mask: &str) -> Options {
@@ -10,7 +10,7 @@ fn small(mask: &str) -> Options {
 
 fn check_exact(options: &Options) -> Report {
     let report = RealMemory.run(options, &Silent).expect("the options are sensible");
-    for oracle in report.oracles.iter().filter(|oracle| oracle.kind == Kind::Exact) {
+    for oracle in report.oracles.iter().filter(|oracle| oracle.kind == ClaimKind::Exact) {
         assert!(oracle.holds, "{oracle:?}");
     }
     let text = nofrag_show::text(&RealMemory.present(&report));

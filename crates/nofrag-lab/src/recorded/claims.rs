@@ -1,6 +1,6 @@
 //! Claims about the replay of the shipped recording.
 
-use crate::oracle::{Kind, Oracle, Relation, Withdrawn};
+use crate::oracle::{ClaimKind, Oracle, Relation, Withdrawn};
 use crate::replay::{Range, Repeat, ReplayReport, Verdict};
 
 /// Number of events in the recording; `data/recordings/README.md` says the same.
@@ -11,7 +11,7 @@ const MOVED: f64 = 38_339.0;
 /// Adds the judged claims to `oracles`.
 pub(super) fn judge(replay: &ReplayReport, oracles: &mut Vec<Oracle>) {
     let exact = |id: &str, claim: &str, measured: f64, relation| {
-        Oracle::judge(id, Kind::Exact, claim, measured, relation)
+        Oracle::judge(id, ClaimKind::Exact, claim, measured, relation)
     };
     let recorded = &replay.recorded;
     oracles.extend([
@@ -59,7 +59,7 @@ pub(super) fn judge(replay: &ReplayReport, oracles: &mut Vec<Oracle>) {
         };
         let mut oracle = Oracle::judge(
             format!("fidelity/{}", figure.name),
-            Kind::Ratio,
+            ClaimKind::Ratio,
             "how far the replay under the recorded kernel's rules is off, at most",
             measured,
             Relation::AtMost(bound),

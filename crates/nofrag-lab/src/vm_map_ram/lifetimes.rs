@@ -14,7 +14,7 @@ use super::catalogue::Program;
 use super::counts::measurement;
 use super::{AFTER, OURS, RamPlan, Trouble, exact, names};
 use crate::figures::{self, Pinned};
-use crate::oracle::{Kind, Oracle, Relation};
+use crate::oracle::{ClaimKind, Oracle, Relation};
 use crate::random::Random;
 use crate::report::Report;
 use crate::scenario::Extent;
@@ -110,6 +110,6 @@ fn judge(
         );
         let (id, measured) = (format!("pinned-{one_in}/{name}"), pinned / row.closed_form);
         let near = Relation::Between(0.97, 1.03);
-        report.oracles.push(Oracle::judge(id, Kind::Ratio, claim, measured, near));
+        report.oracles.push(Oracle::judge(id, ClaimKind::Ratio, claim, measured, near));
     }
 }

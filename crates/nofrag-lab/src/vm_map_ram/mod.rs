@@ -37,7 +37,7 @@ use nofrag::vmap::{Preset, VmapPolicy};
 use self::bench::Failure;
 use self::catalogue::{Program, SPECS};
 use crate::figures;
-use crate::oracle::{Kind, Oracle, Relation};
+use crate::oracle::{ClaimKind, Oracle, Relation};
 use crate::report::{Report, Settings};
 use crate::scenario::{
     Extent, Mode, Options, ProgramInfo, Progress, RunError, Scenario, choose_presets,
@@ -174,7 +174,7 @@ fn exact(
     measured: f64,
     relation: Relation,
 ) {
-    report.oracles.push(Oracle::judge(id, Kind::Exact, claim, measured, relation));
+    report.oracles.push(Oracle::judge(id, ClaimKind::Exact, claim, measured, relation));
 }
 
 fn plan(options: &Options) -> Result<RamPlan, RunError> {

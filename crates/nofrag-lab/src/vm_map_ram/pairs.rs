@@ -11,7 +11,7 @@ use super::catalogue::Program;
 use super::workloads::Workload;
 use super::{AFTER, BEFORE, OURS, PEN_LOOPS, RamPlan, engine_error, exact, names};
 use crate::figures::{self, Blocks, Pen2015, Profile, RatioRange, Simulated};
-use crate::oracle::{Kind, Oracle, Relation};
+use crate::oracle::{ClaimKind, Oracle, Relation};
 use crate::report::{Comparison, Measurement, Report};
 use crate::scenario::{Progress, RunError, turn};
 use crate::spaces::VMALLOC_PAGES;
@@ -31,7 +31,7 @@ enum Way {
 
 /// A row in the making.
 #[derive(Default)]
-struct Row {
+struct PairRow {
     times: Vec<f64>,
     counts: BTreeMap<String, f64>,
     observed: Option<Observed>,
@@ -61,7 +61,7 @@ pub(super) fn run(
     for (program, workload) in workloads(plan) {
         let name = program.name();
         let sizes = workload.sizes(BlockGeometry::LINUX_64, plan.loops);
-        let mut rows: BTreeMap<(Way, &str), Row> = BTreeMap::new();
+        let mut rows: BTreeMap<(Way, &str), PairRow> = BTreeMap::new();
         for repetition in 0..plan.repeats {
             for design in turn(&plan.designs, repetition) {
                 progress.step(&format!("{name} under {}", design.name));
@@ -101,7 +101,7 @@ fn ways(policy: &VmapPolicy) -> &'static [Way] {
 const CALLS: usize = 150_000;
 
 /// Runs one repetition: a short workload goes through several fresh spaces.
-fn pass(policy: VmapPolicy, sizes: &[u16], way: Way, row: &mut Row) -> Result<(), Failure> {
+fn pass(policy: VmapPolicy, sizes: &[u16], way: Way, row: &mut PairRow) -> Result<(), Failure> {
     let rounds = (CALLS / sizes.len()).max(1);
     let mut ns_per_pair = 0.0;
     for _ in 0..rounds {
@@ -140,7 +140,7 @@ pub(super) fn counted(bench: &Bench<'_>, pairs: usize) -> BTreeMap<String, f64> 
     counts.map(|(name, count)| (name.to_owned(), count)).into()
 }
 
-impl Row {
+impl PairRow {
     fn measurement(
         self,
         plan: &RamPlan,
@@ -245,7 +245,8 @@ fn judge_linux(
     let (side, blocks) = side(design, simulated);
     let name = program.name();
     // Other keys than the simulated ones may leave the ranges.
-    let kind = if program == Program::W2 && plan.key >= 20 { Kind::Ratio } else { Kind::Exact };
+    let kind =
+        if program == Program::W2 && plan.key >= 20 { ClaimKind::Ratio } else { ClaimKind::Exact };
     let longest = match blocks.longest_list {
         [low, high] if low == high => Relation::Equals(low as f64),
         [low, high] => Relation::Between(low as f64, high as f64),
@@ -321,7 +322,7 @@ fn judge_speed(report: &mut Report) {
             let Some(row) = report.measurement(&format!("{program}{way}"), OURS) else { continue };
             let id = format!("{program}-ns{way}/{OURS}");
             let claim = format!("{program}: nanoseconds per pair {how}");
-            let (measured, kind) = (row.time.median, Kind::Environment);
+            let (measured, kind) = (row.time.median, ClaimKind::Environment);
             report.oracles.push(Oracle::judge(id, kind, claim, measured, at_most(bound)));
         }
     }

@@ -26,7 +26,7 @@ fn count(report: &Report, program: &str, design: &str, name: &str) -> f64 {
 }
 
 fn exact_claims(report: &Report) -> usize {
-    report.oracles.iter().filter(|oracle| oracle.kind == Kind::Exact).count()
+    report.oracles.iter().filter(|oracle| oracle.kind == ClaimKind::Exact).count()
 }
 
 #[test]

@@ -17,7 +17,7 @@ use super::compare::{AreasPlan, EMULATED_CPUS};
 use super::programs::{FIRST_REFUSED_SHIFT, LONG_BUSY_AREAS};
 use super::worker::{Audit, Failure, Size, Worker, new_space};
 use super::{AFTER, BEFORE, OURS, names};
-use crate::oracle::{Kind, Oracle, Relation};
+use crate::oracle::{ClaimKind, Oracle, Relation};
 use crate::random::Random;
 use crate::report::Report;
 use crate::scenario::RunError;
@@ -25,7 +25,7 @@ use crate::scenario::RunError;
 /// Adds the verdict on one claim.
 fn judge(
     report: &mut Report,
-    kind: Kind,
+    kind: ClaimKind,
     id: &str,
     claim: &str,
     measured: f64,
@@ -35,7 +35,7 @@ fn judge(
 }
 
 fn exact(report: &mut Report, id: &str, claim: &str, measured: f64, relation: Relation) {
-    judge(report, Kind::Exact, id, claim, measured, relation);
+    judge(report, ClaimKind::Exact, id, claim, measured, relation);
 }
 
 const NONE: Relation = Relation::Equals(0.0);
@@ -245,7 +245,7 @@ fn padded_search(plan: &AreasPlan, report: &mut Report) -> Result<(), Failure> {
     }
     let percent = |part: u32, whole: u32| 100.0 * f64::from(part) / f64::from(whole.max(1));
     let mut share = |id, claim, measured, relation| {
-        judge(report, Kind::Ratio, id, claim, measured, relation);
+        judge(report, ClaimKind::Ratio, id, claim, measured, relation);
     };
     let claim = "places of the padded tree that are not the lowest, in % of 10,000 aligned queries \
                  (simulated: 9.9)";
@@ -322,10 +322,10 @@ fn span_over_live(plan: &AreasPlan, report: &mut Report) -> Result<(), Failure> 
     let claim = "highest end over live pages of a random mix, the kernel's rule over exact lowest \
                  fit (simulated: 1.042)";
     let kernel = kernel_sum / SEEDS as f64;
-    judge(report, Kind::Ratio, "span-kernel", claim, kernel, Relation::Between(1.025, 1.06));
+    judge(report, ClaimKind::Ratio, "span-kernel", claim, kernel, Relation::Between(1.025, 1.06));
     let claim = "and best fit over exact lowest fit (simulated: 1.009)";
     let best = best_sum / SEEDS as f64;
-    judge(report, Kind::Ratio, "span-best", claim, best, Relation::Between(0.99, 1.03));
+    judge(report, ClaimKind::Ratio, "span-best", claim, best, Relation::Between(0.99, 1.03));
     Ok(())
 }
 
@@ -584,6 +584,6 @@ fn judge_times(report: &mut Report) {
     let claim = "driver mode shuffle: total of 4.19 over 5.2 (published: 107, over 325)";
     note("shuffle", claim, ratio("shuffle", BEFORE, AFTER), Relation::AtLeast(3.0));
     for (id, claim, measured, relation) in found {
-        judge(report, Kind::Ratio, &id, &claim, measured, relation);
+        judge(report, ClaimKind::Ratio, &id, &claim, measured, relation);
     }
 }

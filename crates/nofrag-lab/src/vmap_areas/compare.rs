@@ -40,7 +40,7 @@ pub(super) struct Compared {
 
 /// The samples of one program under one design.
 #[derive(Default)]
-struct Row {
+struct AreaRow {
     times: Vec<f64>,
     tail: Option<Tail>,
     first: Option<Sample>,
@@ -48,7 +48,7 @@ struct Row {
 }
 
 pub(super) fn compare(plan: &AreasPlan, progress: &dyn Progress) -> Result<Compared, RunError> {
-    let mut rows: BTreeMap<(usize, &str), Row> = BTreeMap::new();
+    let mut rows: BTreeMap<(usize, &str), AreaRow> = BTreeMap::new();
     let tails = plan.specs.iter().filter(|spec| spec.tails == Tails::Shown).count();
     progress.begin(((plan.specs.len() * plan.repeats + tails) * plan.designs.len()) as u64);
     for repetition in 0..=plan.repeats {
@@ -71,7 +71,7 @@ pub(super) fn compare(plan: &AreasPlan, progress: &dyn Progress) -> Result<Compa
 }
 
 /// Turns the rows into measurements, by program and then by design.
-fn gather(plan: &AreasPlan, mut rows: BTreeMap<(usize, &str), Row>) -> Compared {
+fn gather(plan: &AreasPlan, mut rows: BTreeMap<(usize, &str), AreaRow>) -> Compared {
     let mut compared = Compared { measurements: Vec::new(), unstable: Vec::new() };
     for (at, spec) in plan.specs.iter().enumerate() {
         for design in &plan.designs {
@@ -85,7 +85,7 @@ fn gather(plan: &AreasPlan, mut rows: BTreeMap<(usize, &str), Row>) -> Compared 
     compared
 }
 
-impl Row {
+impl AreaRow {
     fn add(&mut self, sample: Sample, detail: Detail) {
         if detail == Detail::EachLoop {
             self.tail = sample.latencies.tail();

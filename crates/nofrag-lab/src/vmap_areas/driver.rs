@@ -19,7 +19,7 @@ use super::holes::Room;
 use super::names;
 use super::worker::{Detail, Failure, Size, Worker, new_space};
 use crate::machine::{self, CpuTime};
-use crate::oracle::{Kind, Oracle, Relation};
+use crate::oracle::{ClaimKind, Oracle, Relation};
 use crate::random::Random;
 use crate::report::{Measurement, Report};
 use crate::scenario::{Mode, Progress, RunError, turn};
@@ -330,7 +330,7 @@ fn judge_failures(drive: &Drive, all: &BTreeMap<&str, Vec<Driven>>, report: &mut
         }
         report.oracles.push(Oracle::judge(
             format!("{}-failures/{design}", drive.label),
-            Kind::Exact,
+            ClaimKind::Exact,
             "no test fails; align_shift ends with the refusal that is expected",
             failed as f64,
             Relation::Equals(0.0),
@@ -388,7 +388,7 @@ fn soak(
         report.measurements.extend(total_row(plan, drive, design, &all[design.name]));
         report.oracles.push(Oracle::judge(
             format!("soak-leaks/{}", design.name),
-            Kind::Exact,
+            ClaimKind::Exact,
             "after each round and a full purge no area, page or second hole is left, and every law holds",
             leaked as f64,
             Relation::Equals(0.0),
@@ -405,7 +405,7 @@ fn judge_growth(design: &Preset, resident: &[u64]) -> Option<Oracle> {
     let (warm, last) = (*resident.get(2)?, *resident.last()?);
     Some(Oracle::judge(
         format!("soak-memory/{}", design.name),
-        Kind::Environment,
+        ClaimKind::Environment,
         "resident memory after the last round over that after the third",
         last as f64 / warm as f64,
         Relation::AtMost(1.1),

@@ -2,7 +2,7 @@ use nofrag::check::Check;
 use nofrag::vmap::VmapPolicy;
 
 use super::*;
-use crate::oracle::Kind;
+use crate::oracle::ClaimKind;
 use crate::scenario::Silent;
 
 fn small(mode: Mode) -> Options {
@@ -61,7 +61,7 @@ fn a_small_comparison_holds_every_exact_claim() {
          mixed_params_1k,fix_size_threads,churn_10k_tight",
     ));
     assert_eq!(broken(&report), [""; 0]);
-    assert!(report.oracles.iter().filter(|oracle| oracle.kind == Kind::Exact).count() >= 20);
+    assert!(report.oracles.iter().filter(|oracle| oracle.kind == ClaimKind::Exact).count() >= 20);
     assert!(report.comparisons.iter().any(|comparison| comparison.figure == "long-busy-i5"));
     let designs = report.settings.designs.len();
     assert_eq!(report.measurements.len(), 9 * designs);

@@ -10,12 +10,12 @@ use super::compare::{BlocksPlan, model_space};
 use super::locks::LockKind;
 use super::model::{self, Readings, Simulated, Size};
 use super::names::{self, Column};
-use crate::oracle::{Kind, Oracle, Relation};
+use crate::oracle::{ClaimKind, Oracle, Relation};
 use crate::report::{Measurement, Report};
 use crate::scenario::RunError;
 
 /// A claim and its measured number, without the verdict.
-type Claim = (Kind, String, String, Option<f64>, Relation);
+type Claim = (ClaimKind, String, String, Option<f64>, Relation);
 
 const NONE: Relation = Relation::Equals(0.0);
 
@@ -81,12 +81,12 @@ fn turnover(report: &Report, claims: &mut Vec<Claim>) {
             kind.name()
         );
         let measured = (!linux.is_empty()).then_some(deviations);
-        claims.push((Kind::Exact, format!("block-{id}"), text, measured, NONE));
+        claims.push((ClaimKind::Exact, format!("block-{id}"), text, measured, NONE));
     }
     let ours: Vec<f64> = rows(&[OURS]).map(|row| taken(row, LockKind::BlockIndex)).collect();
     let text = "our index of blocks has no lock; acquisitions".to_owned();
     let measured = (!ours.is_empty()).then(|| ours.iter().sum());
-    claims.push((Kind::Exact, "ours-index".to_owned(), text, measured, NONE));
+    claims.push((ClaimKind::Exact, "ours-index".to_owned(), text, measured, NONE));
 }
 
 /// Judges the waits in the model.
@@ -98,7 +98,7 @@ fn contentions(report: &Report, claims: &mut Vec<Claim>) {
         Some(1.0 + LockKind::ALL.iter().filter(more).count() as f64)
     };
     let mut claim = |id: &str, claim: String, measured, relation| {
-        claims.push((Kind::Ratio, id.to_owned(), claim, measured, relation));
+        claims.push((ClaimKind::Ratio, id.to_owned(), claim, measured, relation));
     };
     let text = "under the global index the area lock is contended most; its rank".to_owned();
     claim("area-first", text, rank(LockKind::AreaBusy), Relation::Equals(1.0));
@@ -135,14 +135,14 @@ fn threads(report: &Report, claims: &mut Vec<Claim>) {
     let text =
         "threads_64p: contended acquisitions of the index lock, global over per CPU (95 elsewhere)";
     let id = "turnover-threads".to_owned();
-    claims.push((Kind::Environment, id, text.to_owned(), fewer, Relation::AtLeast(10.0)));
+    claims.push((ClaimKind::Environment, id, text.to_owned(), fewer, Relation::AtLeast(10.0)));
     for program in ["threads_1p", "threads_5p", program] {
         let conflicts =
             report.measurement(program, OURS).and_then(|row| row.count(names::CONFLICTS_PER_PAIR));
         let conflicts = conflicts.map(|per_pair| 1e6 * per_pair);
         let text = format!("{program}: lock conflicts of ours per million pairs");
         let id = format!("ours-conflicts-{program}");
-        claims.push((Kind::Environment, id, text, conflicts, Relation::AtMost(1000.0)));
+        claims.push((ClaimKind::Environment, id, text, conflicts, Relation::AtMost(1000.0)));
     }
 }
 
@@ -158,7 +158,7 @@ fn unmappings(plan: &BlocksPlan, ours: &Design, claims: &mut Vec<Claim>) -> Resu
     };
     let text = format!("{OURS}: {pairs} unmappings, read one by one, take shared locks; how many");
     claims.push((
-        Kind::Exact,
+        ClaimKind::Exact,
         "ours-unmap-shared".to_owned(),
         text,
         Some(shared(&in_unmaps)),
@@ -166,11 +166,11 @@ fn unmappings(plan: &BlocksPlan, ours: &Design, claims: &mut Vec<Claim>) -> Resu
     ));
     let text = format!("{OURS}: and locks of any kind");
     let all = in_unmaps.acquisitions() as f64;
-    claims.push((Kind::Exact, "ours-unmap-locks".to_owned(), text, Some(all), NONE));
+    claims.push((ClaimKind::Exact, "ours-unmap-locks".to_owned(), text, Some(all), NONE));
     let text = format!("{OURS}: shared locks taken per page, maps included");
     let per_page = shared(&taken) / pairs as f64;
     claims.push((
-        Kind::Exact,
+        ClaimKind::Exact,
         "ours-shared".to_owned(),
         text,
         Some(per_page),

@@ -81,14 +81,14 @@ pub(super) fn geometry() -> BlockGeometry {
 
 /// The samples of one program under one design.
 #[derive(Default)]
-struct Row {
+struct BlockRow {
     times: Vec<f64>,
     /// All repetitions together, because conflicts are rare.
     real: Option<Sample>,
     modelled: Option<Simulated>,
 }
 
-impl Row {
+impl BlockRow {
     fn counts(&self) -> BTreeMap<String, f64> {
         match (&self.real, &self.modelled) {
             (Some(sample), _) => of_threads(sample),
@@ -102,7 +102,7 @@ pub(super) fn compare(
     plan: &BlocksPlan,
     progress: &dyn Progress,
 ) -> Result<Vec<Measurement>, RunError> {
-    let mut rows: BTreeMap<(usize, &str), Row> = BTreeMap::new();
+    let mut rows: BTreeMap<(usize, &str), BlockRow> = BTreeMap::new();
     progress.begin((plan.specs.len() * plan.designs.len() * plan.repeats) as u64);
     for repetition in 0..plan.repeats {
         for (at, spec) in plan.specs.iter().enumerate() {
@@ -124,7 +124,7 @@ pub(super) fn compare(
 }
 
 /// Turns the rows into measurements, by program and then by design.
-fn gather(plan: &BlocksPlan, mut rows: BTreeMap<(usize, &str), Row>) -> Vec<Measurement> {
+fn gather(plan: &BlocksPlan, mut rows: BTreeMap<(usize, &str), BlockRow>) -> Vec<Measurement> {
     let mut measurements = Vec::new();
     for (at, spec) in plan.specs.iter().enumerate() {
         for design in &plan.designs {
@@ -149,7 +149,7 @@ fn run_cell(
     spec: &Spec,
     design: &Design,
     repetition: usize,
-    row: &mut Row,
+    row: &mut BlockRow,
 ) -> Result<(), Failure> {
     let (pages, pairs) = (plan.pages_of(spec), plan.pairs_of(spec));
     let threads = plan.threads_of(spec);

@@ -7,7 +7,7 @@ use super::locks::LockKind;
 use super::model::{Readings, Size};
 use super::names::Column;
 use super::*;
-use crate::oracle::Kind;
+use crate::oracle::ClaimKind;
 use crate::scenario::Silent;
 
 fn small() -> Options {
@@ -80,7 +80,7 @@ fn an_index_per_cpu_loses_its_contentions_and_no_other_lock_does() {
 fn a_small_run_holds_every_exact_claim_and_fits_the_page() {
     let report = run(&small());
     assert_eq!(report.broken().map(|oracle| oracle.id.as_str()).collect::<Vec<_>>(), [""; 0]);
-    assert!(report.oracles.iter().filter(|oracle| oracle.kind == Kind::Exact).count() >= 6);
+    assert!(report.oracles.iter().filter(|oracle| oracle.kind == ClaimKind::Exact).count() >= 6);
     assert_eq!(report.programs(), SPECS.map(|spec| spec.info.name));
     // The model has no handles, and its assumptions are tried on two designs.
     assert_eq!(report.measurements.len(), 4 * 5 + 3 * 4 + 4 * 2);

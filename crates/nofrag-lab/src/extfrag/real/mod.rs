@@ -25,7 +25,7 @@ use super::catalogue::{Case, DESIGNS, OURS, Program, SPECS, SUBSET_DESIGNS, VANI
 use super::spec::{Machine, RunSpec, Touch};
 use super::{MOST_GIB, choose, names, withdrawn};
 use crate::figures;
-use crate::oracle::{Kind, Oracle, Relation};
+use crate::oracle::{ClaimKind, Oracle, Relation};
 use crate::report::{Measurement, Report, Settings};
 use crate::scenario::{
     Extent, Mode, Options, ProgramInfo, Progress, RunError, Scenario, ThpTouch, choose_programs,
@@ -157,7 +157,7 @@ fn settings(plan: &RealPlan) -> Settings {
 
 /// A program under a design, round by round.
 #[derive(Debug)]
-struct Row {
+struct RealRow {
     case: Case,
     preset: PolicyPreset,
     /// Counts of the first round.
@@ -169,13 +169,13 @@ struct Row {
 
 #[derive(Debug)]
 struct Compared {
-    rows: Vec<Row>,
+    rows: Vec<RealRow>,
     /// Runs that were made again without memory, and the number of them with other counts.
     without_memory: usize,
     differ: usize,
 }
 
-impl Row {
+impl RealRow {
     fn spec(&self, plan: &RealPlan) -> RunSpec {
         let Case { machine, huge, mix, memory_gib } = self.case;
         RunSpec {
@@ -290,12 +290,12 @@ fn compare(
     memory: MachineMemory,
     progress: &dyn Progress,
 ) -> Result<Compared, RunError> {
-    let mut rows: Vec<Row> = Vec::new();
+    let mut rows: Vec<RealRow> = Vec::new();
     for program in &plan.programs {
         for case in program.cases(plan.memory_gib) {
             for preset in &plan.designs {
                 let (preset, rounds) = (*preset, Vec::new());
-                rows.push(Row { case, preset, counted: None, repeats: true, rounds });
+                rows.push(RealRow { case, preset, counted: None, repeats: true, rounds });
             }
         }
     }
@@ -325,8 +325,8 @@ fn compare(
 }
 
 /// Returns the runs that are made again without memory: the oldest design of each program, and ours.
-fn made_again(rows: &[Row]) -> Vec<usize> {
-    let is_one = |row: &Row| [VANILLA, OURS].contains(&row.preset.name);
+fn made_again(rows: &[RealRow]) -> Vec<usize> {
+    let is_one = |row: &RealRow| [VANILLA, OURS].contains(&row.preset.name);
     let chosen: Vec<usize> = (0..rows.len()).filter(|at| is_one(&rows[*at])).collect();
     if chosen.is_empty() { vec![0] } else { chosen }
 }
@@ -337,7 +337,7 @@ fn claims(plan: &RealPlan, compared: &Compared, report: &mut Report) {
         rounds.map(of).sum::<u64>() as f64
     };
     let mut exact = |id: &str, claim: String, measured: f64, relation: Relation| {
-        report.oracles.push(Oracle::judge(id, Kind::Exact, claim, measured, relation));
+        report.oracles.push(Oracle::judge(id, ClaimKind::Exact, claim, measured, relation));
     };
     let verified = sum(|round| round.verified);
     let claim = format!(
@@ -355,11 +355,11 @@ fn claims(plan: &RealPlan, compared: &Compared, report: &mut Report) {
     let unlike = compared.rows.iter().filter(|row| !row.repeats).count();
     let claim = "designs whose rounds counted different things".to_owned();
     exact("real/rounds", claim, unlike as f64, Relation::Equals(0.0));
-    let timed = |row: &Row| {
+    let timed = |row: &RealRow| {
         let of = |times: UnitTimes| times.tail().map_or(0, |tail| tail.count);
         of(row.all(|round| &round.huge)) + of(row.all(|round| &round.base))
     };
-    let counted = |row: &Row| {
+    let counted = |row: &RealRow| {
         let counted = row.counted.as_ref().map_or(0, |counted| counted.huge + counted.base);
         counted * row.rounds.len() as u64
     };
@@ -379,7 +379,7 @@ fn claims(plan: &RealPlan, compared: &Compared, report: &mut Report) {
             "{design}: mean of huge faults over mean of units of base faults (0.27 published)"
         );
         let most = Relation::AtMost(MOST_RATIO);
-        report.oracles.push(Oracle::judge(id, Kind::Ratio, claim, spread.median, most));
+        report.oracles.push(Oracle::judge(id, ClaimKind::Ratio, claim, spread.median, most));
     }
 }
 
@@ -435,7 +435,7 @@ mod tests {
     fn real_memory_changes_no_decision_and_loses_nothing() {
         let plan = small(&["linux-4.20", "nofrag"]);
         let report = run_plan(&plan, &Silent).expect("64 MiB can be had");
-        for oracle in report.oracles.iter().filter(|oracle| oracle.kind == Kind::Exact) {
+        for oracle in report.oracles.iter().filter(|oracle| oracle.kind == ClaimKind::Exact) {
             assert!(oracle.holds, "{oracle:?}");
         }
         assert_eq!(report.measurements.len(), 2);

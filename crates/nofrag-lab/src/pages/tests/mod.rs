@@ -10,7 +10,7 @@ use nofrag_show::{Origin, Tone};
 use serde_json::Value;
 
 use super::*;
-use crate::oracle::{Kind, Oracle, Relation};
+use crate::oracle::{ClaimKind, Oracle, Relation};
 use crate::report::Report;
 use crate::report::tests::report_of;
 use crate::scenario::scenarios;
@@ -115,9 +115,9 @@ fn the_verdict_follows_the_claims() {
     let tone = |report: &Report| page_of(std::slice::from_ref(report)).headline.unwrap().tone;
     assert_eq!(tone(&report), Tone::Good);
     let judge = |kind| Oracle::judge("o", kind, "c", 2.0, Relation::Equals(1.0));
-    report.oracles.push(judge(Kind::Ratio));
+    report.oracles.push(judge(ClaimKind::Ratio));
     assert_eq!(tone(&report), Tone::Warning);
-    report.oracles.push(judge(Kind::Exact));
+    report.oracles.push(judge(ClaimKind::Exact));
     assert_eq!(tone(&report), Tone::Bad);
 }
 

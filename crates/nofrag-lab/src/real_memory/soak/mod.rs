@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use self::sampler::{Course, Sample};
 use crate::figures;
-use crate::oracle::{Kind, Oracle, Relation};
+use crate::oracle::{ClaimKind, Oracle, Relation};
 use crate::report::{Measurement, Report, Settings};
 use crate::scenario::{Mode, Options, Progress, RunError, Scenario};
 use crate::stats::Spread;
@@ -290,22 +290,22 @@ fn judge(course: &Course, (before, after): (&Sample, &Sample), report: &mut Repo
     };
     let text =
         format!("of {verified} contents that were read again: those that were not as written");
-    claim("soak/contents", Kind::Exact, text, lost, Relation::Equals(0.0));
+    claim("soak/contents", ClaimKind::Exact, text, lost, Relation::Equals(0.0));
     let text = "contents that were read again".to_owned();
-    claim("soak/verified", Kind::Exact, text, verified, Relation::AtLeast(1.0));
+    claim("soak/verified", ClaimKind::Exact, text, verified, Relation::AtLeast(1.0));
     if let Some((early, late)) = course.early_and_late() {
         let bound = early.resident_mib * MEMORY_SLACK + MEMORY_SLACK_MIB;
         let text =
             "MiB resident at most in the last quarter, with what the second quarter had".to_owned();
-        claim("soak/memory", Kind::Ratio, text, late.resident_mib, Relation::AtMost(bound));
+        claim("soak/memory", ClaimKind::Ratio, text, late.resident_mib, Relation::AtMost(bound));
         let text = "areas of the process at most in the last quarter, with the second quarter's"
             .to_owned();
         let bound = Relation::AtMost(early.areas + AREAS_SLACK);
-        claim("soak/areas", Kind::Exact, text, late.areas, bound);
+        claim("soak/areas", ClaimKind::Exact, text, late.areas, bound);
         let text = "descriptors at most in the last quarter, with the second quarter's".to_owned();
         claim(
             "soak/descriptors",
-            Kind::Exact,
+            ClaimKind::Exact,
             text,
             late.descriptors,
             Relation::AtMost(early.descriptors),
@@ -313,11 +313,11 @@ fn judge(course: &Course, (before, after): (&Sample, &Sample), report: &mut Repo
     }
     let text = "descriptors that are left when all is over".to_owned();
     let left = after.descriptors - before.descriptors;
-    claim("soak/descriptors-left", Kind::Exact, text, left, Relation::Equals(0.0));
+    claim("soak/descriptors-left", ClaimKind::Exact, text, left, Relation::Equals(0.0));
     let text = "areas that are left when all is over (stacks and heaps of threads that have ended)"
         .to_owned();
     let left = after.areas - before.areas;
-    claim("soak/areas-left", Kind::Exact, text, left, Relation::AtMost(AREAS_SLACK));
+    claim("soak/areas-left", ClaimKind::Exact, text, left, Relation::AtMost(AREAS_SLACK));
 }
 
 #[cfg(test)]
