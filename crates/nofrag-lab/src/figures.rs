@@ -14,8 +14,8 @@ pub use backing::{Backing, BackingFigure, MoveCost, StrategyCost, Target, backin
 
 pub use gorman::{
     Column, Exactness, Gorman2018, LaterFigure, Minimum, Missing, Misstated, ModelMix, ModelRow,
-    Published, PublishedMachine, PublishedStalls, Quantity, Requesters, Sample, gorman_2018,
-    reduction,
+    Published, PublishedMachine, PublishedStalls, PublishedValue, Quantity, Requesters,
+    gorman_2018, reduction,
 };
 
 pub use kernels::{KernelRun, Kernels2018, kernels_2018};

@@ -10,7 +10,7 @@ use super::compare::{ExtfragPlan, PARTS};
 use super::names;
 use super::view::{Beside, OtherRules, View, differing};
 use super::withdrawn::{self, Caption};
-use crate::figures::{self, Column, Exactness, Gorman2018, Quantity, Sample, reduction};
+use crate::figures::{self, Column, Exactness, Gorman2018, PublishedValue, Quantity, reduction};
 use crate::report::{Measurement, Report};
 use crate::scenario::Extent;
 use crate::stats::Spread;
@@ -377,7 +377,7 @@ fn huge_pages_of(
             cells.push(here.map(percents).into());
             if has_figures(at) {
                 let there = published_sample(figures, case, Quantity::PercentageHuge, design);
-                let there = there.filter(|_| here.is_some()).and_then(Sample::value);
+                let there = there.filter(|_| here.is_some()).and_then(PublishedValue::value);
                 cells.push(there.map(|percent| fixed(percent, 2)).into());
             }
         }
@@ -405,7 +405,7 @@ fn published_sample(
     case: &Case,
     what: Quantity,
     design: &str,
-) -> Option<Sample> {
+) -> Option<PublishedValue> {
     Some(figures.result(case.configuration(), what)?.column(Column::of_design(design)?))
 }
 

@@ -113,7 +113,7 @@ pub enum Quantity {
 /// A mean, or the statement that there was no sample. The workload's program prints the latter as 0.00.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(untagged)]
-pub enum Sample {
+pub enum PublishedValue {
     Value(f64),
     Missing(Missing),
 }
@@ -125,22 +125,22 @@ pub enum Missing {
     NoSample,
 }
 
-impl Sample {
+impl PublishedValue {
     /// Returns the value if there is one.
     #[must_use]
     pub const fn value(self) -> Option<f64> {
         match self {
-            Sample::Value(value) => Some(value),
-            Sample::Missing(Missing::NoSample) => None,
+            PublishedValue::Value(value) => Some(value),
+            PublishedValue::Missing(Missing::NoSample) => None,
         }
     }
 }
 
-impl fmt::Display for Sample {
+impl fmt::Display for PublishedValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Sample::Value(value) => write!(f, "{value}"),
-            Sample::Missing(Missing::NoSample) => f.write_str("no sample"),
+            PublishedValue::Value(value) => write!(f, "{value}"),
+            PublishedValue::Missing(Missing::NoSample) => f.write_str("no sample"),
         }
     }
 }
@@ -154,10 +154,10 @@ pub struct Published {
     pub what: Quantity,
     pub unit: String,
     pub place: String,
-    pub vanilla: Sample,
-    pub patch_1: Sample,
-    pub patches_1_4: Sample,
-    pub patches_1_5: Sample,
+    pub vanilla: PublishedValue,
+    pub patch_1: PublishedValue,
+    pub patches_1_4: PublishedValue,
+    pub patches_1_5: PublishedValue,
     /// The columns that the document's report marks as significant.
     #[serde(default)]
     pub significant: Vec<Column>,
@@ -166,7 +166,7 @@ pub struct Published {
 impl Published {
     /// Returns the value of a column.
     #[must_use]
-    pub const fn column(&self, column: Column) -> Sample {
+    pub const fn column(&self, column: Column) -> PublishedValue {
         match column {
             Column::Vanilla => self.vanilla,
             Column::Patch1 => self.patch_1,
@@ -437,15 +437,15 @@ mod tests {
             let share = figures.result(&row.configuration, Quantity::PercentageHuge).unwrap();
             for column in Column::ALL {
                 let sample = row.column(column);
-                assert_ne!(sample, Sample::Value(0.0));
+                assert_ne!(sample, PublishedValue::Value(0.0));
                 let empty = if row.what == Quantity::HugeLatency { 0.0 } else { 100.0 };
-                let has_none = share.column(column) == Sample::Value(empty);
+                let has_none = share.column(column) == PublishedValue::Value(empty);
                 assert_eq!(sample.value().is_none(), has_none, "{row:?}");
                 missing += usize::from(has_none);
             }
         }
         assert_eq!(missing, 3);
-        assert_eq!(Sample::Missing(Missing::NoSample).to_string(), "no sample");
+        assert_eq!(PublishedValue::Missing(Missing::NoSample).to_string(), "no sample");
     }
 
     #[test]
@@ -453,7 +453,7 @@ mod tests {
         let figures = gorman_2018();
         for row in &figures.requesters {
             let events = figures.result(&row.configuration, Quantity::Events).unwrap();
-            assert_eq!(events.column(row.column), Sample::Value(row.sum() as f64));
+            assert_eq!(events.column(row.column), PublishedValue::Value(row.sum() as f64));
         }
         assert!(near(figures.requesters[0].shares()[1], 99.5, 0.1));
     }

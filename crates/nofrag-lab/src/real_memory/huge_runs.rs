@@ -12,7 +12,7 @@ const BYTES_OF_FULL_RUN: u64 = 512 << 20;
 
 /// Amount of memory that is churned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Size {
+pub(super) enum ChurnSize {
     Default,
     Full,
 }
@@ -21,8 +21,8 @@ pub(super) enum Size {
 ///
 /// # Errors
 /// The reason why it cannot be done here.
-pub(super) fn run(seed: u64, size: Size, report: &mut Report) -> Result<(), String> {
-    let bytes = if size == Size::Full { BYTES_OF_FULL_RUN } else { BYTES };
+pub(super) fn run(seed: u64, size: ChurnSize, report: &mut Report) -> Result<(), String> {
+    let bytes = if size == ChurnSize::Full { BYTES_OF_FULL_RUN } else { BYTES };
     let plan = ChurnPlan { seed, ..ChurnPlan::new(bytes) };
     let found = measure::churn(&plan).map_err(|error| error.to_string())?;
     judge(&found, report);

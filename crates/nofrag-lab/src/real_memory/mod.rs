@@ -77,7 +77,7 @@ struct MemoryPlan {
     rounds: usize,
     pairs: usize,
     moves: u64,
-    churned: huge_runs::Size,
+    churned: huge_runs::ChurnSize,
 }
 
 impl MemoryPlan {
@@ -209,8 +209,8 @@ fn plan(options: &Options) -> Result<MemoryPlan, RunError> {
     let chosen = choose_programs(&infos, options.mask.as_deref())?;
     let (rounds, pairs) = if options.extent == Extent::Full { FULL } else { SUBSET };
     let (moves, churned) = match options.extent {
-        Extent::Full => (MOVES_OF_FULL_RUN, huge_runs::Size::Full),
-        Extent::Subset => (MOVES, huge_runs::Size::Default),
+        Extent::Full => (MOVES_OF_FULL_RUN, huge_runs::ChurnSize::Full),
+        Extent::Subset => (MOVES, huge_runs::ChurnSize::Default),
     };
     let plan = MemoryPlan {
         specs: SPECS.into_iter().filter(|spec| chosen.contains(&spec.info)).collect(),

@@ -27,16 +27,16 @@ const DOCUMENT: &str =
     "a recording of Linux 6.1.0-53-cloud-amd64, 768 MiB, 2 CPUs (comes with nofrag)";
 
 /// A size of memory, as a program of the scenario.
-struct Size {
+struct MemorySize {
     info: ProgramInfo,
     percent: u32,
 }
 
-const fn size(bit: u64, name: &'static str, percent: u32, body: &'static str) -> Size {
-    Size { info: ProgramInfo { name, bit, body }, percent }
+const fn size(bit: u64, name: &'static str, percent: u32, body: &'static str) -> MemorySize {
+    MemorySize { info: ProgramInfo { name, bit, body }, percent }
 }
 
-const SIZES: [Size; 3] = [
+const SIZES: [MemorySize; 3] = [
     size(1, "as-recorded", 100, "the requests, with as much memory as the guest had"),
     size(2, "less-memory", 90, "the same with nine tenths of it"),
     size(4, "more-memory", 150, "the same with half as much again"),
@@ -48,7 +48,7 @@ const SAMPLES: usize = 72;
 /// The designs and sizes of one run of the scenario.
 struct RecordedPlan {
     designs: Vec<&'static str>,
-    sizes: Vec<&'static Size>,
+    sizes: Vec<&'static MemorySize>,
     seed: u64,
     threads: usize,
 }

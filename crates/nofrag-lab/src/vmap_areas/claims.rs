@@ -15,7 +15,7 @@ use nofrag::vmap::{AreaRequest, Budget, Guard, Preset, VmapPolicy, VmapSpace};
 use super::catalogue::{Program, SPECS, Source, Spec, Width};
 use super::compare::{AreasPlan, EMULATED_CPUS};
 use super::programs::{FIRST_REFUSED_SHIFT, LONG_BUSY_AREAS};
-use super::worker::{Audit, Failure, Size, Worker, new_space};
+use super::worker::{Audit, Failure, RunSize, Worker, new_space};
 use super::{AFTER, BEFORE, OURS, names};
 use crate::oracle::{ClaimKind, Oracle, Relation};
 use crate::random::Random;
@@ -472,7 +472,7 @@ type Audited = (Audit, VmapSpace, Option<f64>);
 pub(super) fn audited(plan: &AreasPlan, spec: &Spec, design: &Preset) -> Result<Audited, Failure> {
     let space = new_space(design.policy, spec.space_pages(), EMULATED_CPUS)?;
     let loops = spec.loops(50, super::catalogue::Search::Descends, plan.extent);
-    let size = Size { loops, pages: plan.pages, cpus: EMULATED_CPUS, threads: 1 };
+    let size = RunSize { loops, pages: plan.pages, cpus: EMULATED_CPUS, threads: 1 };
     let random = Random::new(plan.seed, spec.info.bit);
     let mut worker = Worker::new(&space, 0, size, random, Audit::default());
     spec.program.run(&mut worker)?;

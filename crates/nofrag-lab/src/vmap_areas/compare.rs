@@ -9,7 +9,7 @@ use nofrag::vmap::{LazyStore, Preset, VmapStats};
 
 use super::catalogue::{Search, Spec, Tails, Width};
 use super::names;
-use super::worker::{Counts, Detail, Failure, Sample, Size, Worker, new_space};
+use super::worker::{Counts, Detail, Failure, ProgramSample, RunSize, Worker, new_space};
 use crate::machine;
 use crate::random::Random;
 use crate::report::Measurement;
@@ -43,7 +43,7 @@ pub(super) struct Compared {
 struct AreaRow {
     times: Vec<f64>,
     tail: Option<Tail>,
-    first: Option<Sample>,
+    first: Option<ProgramSample>,
     unstable: bool,
 }
 
@@ -86,7 +86,7 @@ fn gather(plan: &AreasPlan, mut rows: BTreeMap<(usize, &str), AreaRow>) -> Compa
 }
 
 impl AreaRow {
-    fn add(&mut self, sample: Sample, detail: Detail) {
+    fn add(&mut self, sample: ProgramSample, detail: Detail) {
         if detail == Detail::EachLoop {
             self.tail = sample.latencies.tail();
         } else {
@@ -172,11 +172,11 @@ fn run_cell(
     spec: &Spec,
     design: &Preset,
     detail: Detail,
-) -> Result<Sample, Failure> {
+) -> Result<ProgramSample, Failure> {
     let threads = if spec.width == Width::Parallel { plan.threads } else { 1 };
     let cpus = threads.max(EMULATED_CPUS);
     let loops = spec.loops(plan.loops, search_of(design), plan.extent);
-    let size = Size { loops, pages: plan.pages, cpus, threads };
+    let size = RunSize { loops, pages: plan.pages, cpus, threads };
     if spec.width == Width::Parallel {
         return run_together(plan, spec, design, size);
     }
@@ -193,8 +193,8 @@ fn run_together(
     plan: &AreasPlan,
     spec: &Spec,
     design: &Preset,
-    size: Size,
-) -> Result<Sample, Failure> {
+    size: RunSize,
+) -> Result<ProgramSample, Failure> {
     let space = new_space(design.policy, spec.space_pages(), size.cpus)?;
     let barrier = Barrier::new(size.threads + 1);
     let (space, barrier) = (&space, &barrier);
@@ -216,7 +216,7 @@ fn run_together(
         };
         let before = counted_between_meetings();
         let after = counted_between_meetings();
-        let mut total = Sample { counts: after.since(before), ..Sample::default() };
+        let mut total = ProgramSample { counts: after.since(before), ..ProgramSample::default() };
         for thread in threads {
             let sample = thread.join().expect("a worker returns its failures")?;
             total.elapsed_ns += sample.elapsed_ns;

@@ -17,7 +17,7 @@ use super::catalogue::{Program, SPECS, Search, Source, Spec, Width};
 use super::compare::{AreasPlan, EMULATED_CPUS};
 use super::holes::Room;
 use super::names;
-use super::worker::{Detail, Failure, Size, Worker, new_space};
+use super::worker::{Detail, Failure, RunSize, Worker, new_space};
 use crate::machine::{self, CpuTime};
 use crate::oracle::{ClaimKind, Oracle, Relation};
 use crate::random::Random;
@@ -239,7 +239,7 @@ fn run_test(
 ) {
     let loops = loops_of(plan, spec);
     let cpus = space.cpus().len();
-    let size = Size { loops, pages: plan.pages, cpus, threads: 1 };
+    let size = RunSize { loops, pages: plan.pages, cpus, threads: 1 };
     let repeats = if spec.program == Program::AlignShift { 1 } else { plan.repeats };
     for _ in 0..repeats {
         let random = Random::new(random.between(0, u64::MAX), spec.info.bit);

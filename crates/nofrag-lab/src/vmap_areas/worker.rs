@@ -86,7 +86,7 @@ impl Watch for Audit {
 
 /// Size of a program's run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Size {
+pub(crate) struct RunSize {
     /// Loops of the timed part.
     pub(crate) loops: u64,
     /// Pages of a fixed-size area.
@@ -108,7 +108,7 @@ pub(crate) enum Detail {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Sample {
+pub(crate) struct ProgramSample {
     pub(crate) elapsed_ns: f64,
     /// Number of operations: the divisor of times and counts.
     pub(crate) operations: u64,
@@ -178,9 +178,9 @@ pub(crate) struct Worker<'a, W: Watch = ()> {
     pub(super) space: &'a VmapSpace,
     pub(super) cpu: CpuId,
     pub(super) random: Random,
-    pub(super) size: Size,
+    pub(super) size: RunSize,
     pub(super) watch: W,
-    pub(super) sample: Sample,
+    pub(super) sample: ProgramSample,
     detail: Detail,
     together: Option<&'a Barrier>,
 }
@@ -189,13 +189,13 @@ impl<'a, W: Watch> Worker<'a, W> {
     pub(super) fn new(
         space: &'a VmapSpace,
         thread: usize,
-        size: Size,
+        size: RunSize,
         random: Random,
         watch: W,
     ) -> Worker<'a, W> {
         let cpus = space.cpus();
         let cpu = cpus.by_rank(thread % cpus.len()).expect("a rank below the set's length");
-        let (sample, detail, together) = (Sample::default(), Detail::Totals, None);
+        let (sample, detail, together) = (ProgramSample::default(), Detail::Totals, None);
         Worker { space, cpu, random, size, watch, sample, detail, together }
     }
 

@@ -8,7 +8,7 @@ use super::caller::Failure;
 use super::catalogue::{Design, GLOBAL, MODEL, MODELS, NODES, OURS, PER_CPU};
 use super::compare::{BlocksPlan, model_space};
 use super::locks::LockKind;
-use super::model::{self, Readings, Simulated, Size};
+use super::model::{self, Readings, Simulated, SimulationSize};
 use super::names::{self, Column};
 use crate::oracle::{ClaimKind, Oracle, Relation};
 use crate::report::{Measurement, Report};
@@ -149,7 +149,8 @@ fn threads(report: &Report, claims: &mut Vec<Claim>) {
 /// Judges the locks of our unmappings, one by one.
 fn unmappings(plan: &BlocksPlan, ours: &Design, claims: &mut Vec<Claim>) -> Result<(), Failure> {
     // More pages than a block has, so that blocks fill up and turn over.
-    let size = Size { readings: Readings::Always, ..Size::stated(1, 600, plan.seed) };
+    let size =
+        SimulationSize { readings: Readings::Always, ..SimulationSize::stated(1, 600, plan.seed) };
     let space = model_space(ours, 4)?;
     let Simulated { in_unmaps, taken, pairs, .. } = model::run(&space, size)?;
     let shared = |counts: &super::locks::LockCounts| {

@@ -10,7 +10,7 @@ use super::catalogue::{Design, Face, GLOBAL, MODEL, PER_CPU, Runner, Spec};
 use super::locks::{LockCounts, Site};
 use super::model::{self, Simulated};
 use super::names::{self, Column};
-use super::threads::{self, Sample};
+use super::threads::{self, ThreadTotals};
 use crate::random::Random;
 use crate::report::Measurement;
 use crate::scenario::{Progress, RunError, turn};
@@ -84,7 +84,7 @@ pub(super) fn geometry() -> BlockGeometry {
 struct BlockRow {
     times: Vec<f64>,
     /// All repetitions together, because conflicts are rare.
-    real: Option<Sample>,
+    real: Option<ThreadTotals>,
     modelled: Option<Simulated>,
 }
 
@@ -156,7 +156,8 @@ fn run_cell(
     if let Some(costs) = spec.costs() {
         // Each repetition has CPUs that begin at other times; the designs of one repetition share these times.
         let seed = Random::new(plan.seed, repetition as u64).between(0, u64::MAX);
-        let size = model::Size { costs, ..model::Size::stated(pages, pairs, seed) };
+        let size =
+            model::SimulationSize { costs, ..model::SimulationSize::stated(pages, pairs, seed) };
         let simulated = model::run(&model_space(design, threads)?, size)?;
         row.times.push(simulated.ns_per_pair());
         match &mut row.modelled {
@@ -164,7 +165,7 @@ fn run_cell(
             none => *none = Some(simulated),
         }
     } else {
-        let sample = threads::run(design, threads::Size { pages, threads, pairs })?;
+        let sample = threads::run(design, threads::ThreadsSize { pages, threads, pairs })?;
         row.times.push(sample.ns_per_pair(threads));
         match &mut row.real {
             Some(sum) => sum.add(&sample),
@@ -184,7 +185,7 @@ pub(super) fn model_space(design: &Design, cpus: usize) -> Result<Space, Failure
     new_space(VmapPolicy { blocks, ..design.policy }, MODEL_PAGES, cpus)
 }
 
-fn of_threads(sample: &Sample) -> BTreeMap<String, f64> {
+fn of_threads(sample: &ThreadTotals) -> BTreeMap<String, f64> {
     let mut counts = BTreeMap::new();
     let mut note = |name: String, value: f64| counts.insert(name, value);
     let pairs = sample.pairs as f64;

@@ -109,7 +109,7 @@ pub(super) enum Readings {
 
 /// Extent of a simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Size {
+pub(super) struct SimulationSize {
     pub(super) pages: u64,
     /// Number of pairs of one CPU.
     pub(super) pairs: u64,
@@ -118,10 +118,10 @@ pub(super) struct Size {
     pub(super) costs: Costs,
 }
 
-impl Size {
+impl SimulationSize {
     /// Returns a size under the stated assumptions.
-    pub(super) fn stated(pages: u64, pairs: u64, seed: u64) -> Size {
-        Size { pages, pairs, seed, readings: Readings::AtSigns, costs: Costs::STATED }
+    pub(super) fn stated(pages: u64, pairs: u64, seed: u64) -> SimulationSize {
+        SimulationSize { pages, pairs, seed, readings: Readings::AtSigns, costs: Costs::STATED }
     }
 }
 
@@ -155,7 +155,7 @@ impl Simulated {
 }
 
 /// Lets all CPUs of `space` map and unmap in a loop.
-pub(super) fn run(space: &Space, size: Size) -> Result<Simulated, Failure> {
+pub(super) fn run(space: &Space, size: SimulationSize) -> Result<Simulated, Failure> {
     let mut random = Random::new(size.seed, 64);
     let cpus = space.cpus();
     let block_pairs =
@@ -188,7 +188,7 @@ pub(super) fn run(space: &Space, size: Size) -> Result<Simulated, Failure> {
 
 struct Blocks<'a> {
     space: &'a Space,
-    size: Size,
+    size: SimulationSize,
     random: Random,
     cpus: Vec<Cpu<'a>>,
     /// The counters at the end of the last reading.

@@ -4,7 +4,7 @@ use super::catalogue::{BY_HANDLE, GLOBAL, MODEL, NODES, OURS, PER_CPU, designs};
 use super::claims::lock_of;
 use super::compare::model_space;
 use super::locks::LockKind;
-use super::model::{Readings, Size};
+use super::model::{Readings, SimulationSize};
 use super::names::Column;
 use super::*;
 use crate::oracle::ClaimKind;
@@ -23,8 +23,8 @@ fn run(options: &Options) -> Report {
     VmapBlocks2023.run(options, &Silent).unwrap()
 }
 
-fn size(readings: Readings) -> Size {
-    Size { readings, ..Size::stated(1, 600, 3) }
+fn size(readings: Readings) -> SimulationSize {
+    SimulationSize { readings, ..SimulationSize::stated(1, 600, 3) }
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::spaces::VMALLOC_PAGES;
 
 /// Extent of a run of real threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Size {
+pub(super) struct ThreadsSize {
     pub(super) pages: u64,
     pub(super) threads: usize,
     /// Number of pairs of one thread.
@@ -23,7 +23,7 @@ pub(super) struct Size {
 
 /// Results of all threads together.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Sample {
+pub(super) struct ThreadTotals {
     /// Time from the first thread's start to the last one's end.
     pub(super) wall_ns: f64,
     pub(super) pairs: u64,
@@ -33,9 +33,9 @@ pub(super) struct Sample {
     pub(super) flushes: u64,
 }
 
-impl Sample {
+impl ThreadTotals {
     /// Adds another repetition, but not its time.
-    pub(super) fn add(&mut self, other: &Sample) {
+    pub(super) fn add(&mut self, other: &ThreadTotals) {
         self.pairs += other.pairs;
         self.locks.add(&other.locks);
         self.locked += other.locked;
@@ -53,7 +53,7 @@ impl Sample {
 type Lap = (Instant, Instant);
 
 /// Runs the threads in a fresh space that has a CPU for each.
-pub(super) fn run(design: &Design, size: Size) -> Result<Sample, Failure> {
+pub(super) fn run(design: &Design, size: ThreadsSize) -> Result<ThreadTotals, Failure> {
     let space = new_space(design.policy, VMALLOC_PAGES, size.threads)?;
     let barrier = Barrier::new(size.threads + 1);
     let (space, barrier) = (&space, &barrier);
@@ -94,12 +94,12 @@ fn sample(
     before: (VmapCounters, u64),
     after: (VmapCounters, u64),
     reading: &LockCounts,
-    size: Size,
-) -> Sample {
+    size: ThreadsSize,
+) -> ThreadTotals {
     let begin = laps.iter().map(|lap| lap.0).min().expect("there is at least one thread");
     let end = laps.iter().map(|lap| lap.1).max().expect("there is at least one thread");
     let locks = LockCounts::of(&after.0.locks).since(&LockCounts::of(&before.0.locks));
-    Sample {
+    ThreadTotals {
         wall_ns: (end - begin).as_nanos() as f64,
         pairs: size.pairs * size.threads as u64,
         locks: locks.since(reading),
@@ -114,7 +114,7 @@ fn sample(
 /// Runs the loops of one thread. It meets the others in any case, so that no thread waits for it in vain.
 fn lap<C: Caller>(
     caller: Result<C, nofrag::vmap::Busy>,
-    size: Size,
+    size: ThreadsSize,
     barrier: &Barrier,
 ) -> Result<Lap, Failure> {
     let meet = || {

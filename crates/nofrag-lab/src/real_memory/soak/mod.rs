@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use self::sampler::{Course, Sample};
+use self::sampler::{Course, ProcessSample};
 use crate::figures;
 use crate::oracle::{ClaimKind, Oracle, Relation};
 use crate::report::{Measurement, Report, Settings};
@@ -176,7 +176,7 @@ fn run_plan(plan: &SoakPlan, progress: &dyn Progress) -> Result<Report, RunError
     let mut report =
         Report::new(super::RealMemory.name(), figures::backing().document, settings(plan));
     let before =
-        Sample::take(begin.elapsed()).map_err(|error| failed("/proc", error.to_string()))?;
+        ProcessSample::take(begin.elapsed()).map_err(|error| failed("/proc", error.to_string()))?;
     let course = {
         let loads = loads(plan)?;
         let course = drive(plan, &loads, progress)?;
@@ -185,7 +185,7 @@ fn run_plan(plan: &SoakPlan, progress: &dyn Progress) -> Result<Report, RunError
         course
     };
     let after =
-        Sample::take(begin.elapsed()).map_err(|error| failed("/proc", error.to_string()))?;
+        ProcessSample::take(begin.elapsed()).map_err(|error| failed("/proc", error.to_string()))?;
     judge(&course, (&before, &after), &mut report);
     report.measurements.extend(course.measurement());
     report.elapsed_s = begin.elapsed().as_secs_f64();
@@ -282,7 +282,7 @@ const MEMORY_SLACK_MIB: f64 = 16.0;
 /// Allowed growth of areas, which come and go with the mappings of a moment.
 const AREAS_SLACK: f64 = 64.0;
 
-fn judge(course: &Course, (before, after): (&Sample, &Sample), report: &mut Report) {
+fn judge(course: &Course, (before, after): (&ProcessSample, &ProcessSample), report: &mut Report) {
     let lost: f64 = report.measurements.iter().filter_map(|row| row.count("lost")).sum();
     let verified: f64 = report.measurements.iter().filter_map(|row| row.count("verified")).sum();
     let mut claim = |id: &str, kind, claim: String, measured: f64, relation| {

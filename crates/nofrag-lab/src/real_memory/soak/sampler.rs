@@ -11,7 +11,7 @@ use crate::stats::Spread;
 
 /// Memory, areas and descriptors of the process at a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Sample {
+pub(super) struct ProcessSample {
     pub(super) at_s: f64,
     /// Mapped pages of files in memory included.
     pub(super) resident_mib: f64,
@@ -20,8 +20,8 @@ pub(super) struct Sample {
     pub(super) descriptors: f64,
 }
 
-impl Sample {
-    pub(super) fn take(at: Duration) -> io::Result<Sample> {
+impl ProcessSample {
+    pub(super) fn take(at: Duration) -> io::Result<ProcessSample> {
         let status = fs::read_to_string("/proc/self/status")?;
         let kib = |name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -30,7 +30,7 @@ impl Sample {
         let areas = fs::read("/proc/self/maps")?.iter().filter(|byte| **byte == b'\n').count();
         // The folder's own descriptor is counted, each time.
         let descriptors = fs::read_dir("/proc/self/fd")?.count();
-        Ok(Sample {
+        Ok(ProcessSample {
             at_s: at.as_secs_f64(),
             resident_mib: kib("VmRSS").unwrap_or(0.0) / 1024.0,
             areas: areas as f64,
@@ -39,8 +39,8 @@ impl Sample {
     }
 
     /// Returns the larger one of each value.
-    fn at_most(samples: &[Sample]) -> Option<Sample> {
-        samples.iter().copied().reduce(|a, b| Sample {
+    fn at_most(samples: &[ProcessSample]) -> Option<ProcessSample> {
+        samples.iter().copied().reduce(|a, b| ProcessSample {
             at_s: b.at_s,
             resident_mib: a.resident_mib.max(b.resident_mib),
             areas: a.areas.max(b.areas),
@@ -59,7 +59,7 @@ struct Seen {
 /// The samples and loads of all looks.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Course {
-    samples: Vec<Sample>,
+    samples: Vec<ProcessSample>,
     loads: BTreeMap<&'static str, Seen>,
 }
 
@@ -68,7 +68,7 @@ const POINTS: usize = 72;
 
 impl Course {
     pub(super) fn look(&mut self, at: Duration, loads: &[Box<dyn Load>]) -> Result<(), String> {
-        self.samples.push(Sample::take(at).map_err(|error| error.to_string())?);
+        self.samples.push(ProcessSample::take(at).map_err(|error| error.to_string())?);
         for load in loads {
             let seen = self.loads.entry(load.name()).or_default();
             seen.counted.push(load.tally().counted());
@@ -85,17 +85,17 @@ impl Course {
         let last = self.loads.values().filter_map(|seen| seen.counted.last());
         let (verified, lost) =
             last.fold((0, 0), |(verified, lost), it| (verified + it.verified, lost + it.lost));
-        let Sample { resident_mib, areas, .. } = now;
+        let ProcessSample { resident_mib, areas, .. } = now;
         format!("{verified} verified, {lost} lost; {resident_mib:.0} MiB, {areas} areas")
     }
 
     /// Returns the largest of each value in the second quarter and in the last one; `None` if there were too few looks.
-    pub(super) fn early_and_late(&self) -> Option<(Sample, Sample)> {
+    pub(super) fn early_and_late(&self) -> Option<(ProcessSample, ProcessSample)> {
         let quarter = self.samples.len() / 4;
         let last = self.samples.len() - quarter;
         Some((
-            Sample::at_most(&self.samples[quarter..2 * quarter])?,
-            Sample::at_most(&self.samples[last..])?,
+            ProcessSample::at_most(&self.samples[quarter..2 * quarter])?,
+            ProcessSample::at_most(&self.samples[last..])?,
         ))
     }
 
@@ -118,7 +118,8 @@ impl Course {
 
     /// Returns the process itself as a row: its memory, areas and descriptors.
     pub(super) fn measurement(&self) -> Option<Measurement> {
-        let of = |value: fn(&Sample) -> f64| self.samples.iter().map(value).collect::<Vec<f64>>();
+        let of =
+            |value: fn(&ProcessSample) -> f64| self.samples.iter().map(value).collect::<Vec<f64>>();
         let courses = [
             (RESIDENT, of(|sample| sample.resident_mib)),
             (AREAS, of(|sample| sample.areas)),
@@ -159,13 +160,13 @@ mod tests {
 
     #[test]
     fn this_process_has_memory_areas_and_descriptors() {
-        let sample = Sample::take(Duration::ZERO).unwrap();
+        let sample = ProcessSample::take(Duration::ZERO).unwrap();
         assert!(sample.resident_mib > 0.0 && sample.areas > 3.0 && sample.descriptors > 2.0);
     }
 
     #[test]
     fn quarters_are_compared_by_their_peaks() {
-        let sample = |areas: f64| Sample { areas, ..Sample::default() };
+        let sample = |areas: f64| ProcessSample { areas, ..ProcessSample::default() };
         let samples = [90.0, 80.0, 5.0, 6.0, 7.0, 6.0, 8.0, 5.0].map(sample).to_vec();
         let course = Course { samples, ..Course::default() };
         let (early, late) = course.early_and_late().unwrap();
