@@ -6,7 +6,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use clap::builder::TypedValueParser as _;
 use indicatif::{ProgressBar, ProgressStyle};
 use nofrag_lab::pages::{self, ScenarioResult};
-use nofrag_lab::record::{self, Saved};
+use nofrag_lab::saved::{self, Saved};
 use nofrag_lab::scenario::{Extent, Memory, ProgramInfo, ThpTouch};
 use nofrag_lab::shortfall;
 use nofrag_lab::summary::{self, Claims};
@@ -219,7 +219,7 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
     }
     if let Some(root) = &args.save {
         for result in &results {
-            let folder = record::save(root, &origin, &args.what(), result)
+            let folder = saved::save(root, &origin, &args.what(), result)
                 .with_context(|| format!("cannot save the result below {}", root.display()))?;
             eprintln!("saved to {}", folder.display());
         }

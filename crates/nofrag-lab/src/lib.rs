@@ -16,7 +16,7 @@
 //! A *scenario* belongs to one document. It runs the document's programs under several *designs* (presets of the same
 //! engine), in one process, turn by turn, and returns a [`Report`]: measurements, the published figures beside them as
 //! ratios, and *oracles*, which are claims that the run itself confirms or refutes. Nothing here prints; a report
-//! becomes text in [`summary`], JSON by serde, and a folder in [`record`].
+//! becomes text in [`summary`], JSON by serde, and a folder in [`saved`].
 //!
 //! Three rules keep the figures honest.
 //!
@@ -35,23 +35,23 @@ pub mod figures;
 pub mod frames;
 mod jobs;
 pub mod kernels;
-pub mod machine;
 mod mmap_holes;
 mod mmap_live;
 pub mod oracle;
 pub mod pages;
 pub mod random;
 mod real_memory;
-pub mod record;
 mod recorded;
 pub mod replay;
 pub mod report;
+pub mod saved;
 pub mod scenario;
 mod sha256;
 pub mod shortfall;
 mod spaces;
 pub mod stats;
 pub mod summary;
+pub mod usage;
 mod vm_map_ram;
 mod vmap_areas;
 mod vmap_blocks;

@@ -12,10 +12,10 @@ use super::catalogue::{
     ALL_FIVE, Case, DEFRAG_MODE, MERGED, OURS, PATCH_1, Program, SHIPPED, STALL_BOUNDS_MS,
     STALL_ORDERS, STRICT_ONLY, VANILLA, is_strict, silent_beside, stall_name,
 };
-use super::compare::ExtfragPlan;
 use super::machine;
 use super::names;
 use super::spec::{HugeMode, Touch};
+use super::turns::ExtfragPlan;
 use super::view::{Beside, View, differing};
 use crate::figures::{self, Column, Gorman2018};
 use crate::oracle::{ClaimKind, Oracle, Relation};

@@ -13,18 +13,18 @@
 //! - [`spec`]: a run, and the setup of the [`world`](crate::world) that it stands for; [`machine`]: its node layout.
 //! - [`real`]: runs with real memory behind their frames, timed.
 //! - [`catalogue`]: programs, cases, and which designs meet them. [`mixes`]: the load beside the page cache.
-//! - [`compare`]: runs them. [`view`]: access to reports. [`claims`]: claims that a run must confirm. [`present`]:
+//! - [`turns`]: runs them. [`view`]: access to reports. [`claims`]: claims that a run must confirm. [`present`]:
 //!   tables and pictures. [`withdrawn`]: results that kernels have refuted.
 
 mod catalogue;
 mod claims;
-mod compare;
 mod machine;
 mod mixes;
 mod names;
 mod present;
 mod real;
 mod spec;
+mod turns;
 mod view;
 mod withdrawn;
 
@@ -33,8 +33,8 @@ use std::time::Instant;
 use nofrag::page::{FragmentationPolicy, PolicyPreset};
 
 use self::catalogue::{DESIGNS, SPECS};
-use self::compare::{ExtfragPlan, Simulate};
 use self::spec::{RunSpec, Touch};
+use self::turns::{ExtfragPlan, Simulate};
 use crate::figures;
 use crate::report::{Report, Settings};
 use crate::scenario::{
@@ -113,7 +113,7 @@ fn run(options: &Options, simulate: Simulate, progress: &dyn Progress) -> Result
     let plan = plan(options)?;
     let document = figures::gorman_2018().document;
     let mut report = Report::new(ExtFrag2018.name(), document, settings(&plan));
-    let compared = compare::compare(&plan, simulate, progress)?;
+    let compared = turns::simulate_all(&plan, simulate, progress)?;
     report.measurements = compared.measurements;
     claims::judge(&plan, compared.repeats, &mut report);
     withdrawn::withdraw(&mut report.oracles);

@@ -6,8 +6,8 @@ use super::catalogue::{
     MIX_DESIGNS, NEWEST, OURS, PATCH_1, Program, SHIPPED, STALL_BOUNDS_MS, STALL_ORDERS, VANILLA,
     boost_name, is_strict, silent_beside, stall_name,
 };
-use super::compare::{ExtfragPlan, PARTS};
 use super::names;
+use super::turns::{ExtfragPlan, PARTS};
 use super::view::{Beside, OtherRules, View, differing};
 use super::withdrawn::{self, Caption};
 use crate::figures::{self, Column, Exactness, Gorman2018, PublishedValue, Quantity, reduction};

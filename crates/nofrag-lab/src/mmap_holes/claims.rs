@@ -9,10 +9,10 @@ use std::fmt::Write as _;
 use super::catalogue::{
     CACHED, End, FIRST_FIT, FIRST_FIT_DOWN, HUGE_ALIGNED, MERGED, MIXES, OURS, Program, named,
 };
-use super::compare::HolesPlan;
 use super::names;
 use super::process::MIB;
 use super::survival::Grid;
+use super::turns::HolesPlan;
 use super::workloads::LEAKME_LIVE;
 use crate::figures::{self, Bounds, EndAndPeak, Ends, LeakmeOutcome, Wander2005};
 use crate::oracle::{ClaimKind, Oracle, Relation};

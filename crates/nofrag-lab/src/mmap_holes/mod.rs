@@ -17,16 +17,16 @@
 //! Rules, programs and outcomes, with their origins: docs/sources/mmap.md.
 //!
 //! - [`catalogue`]: designs, programs, ends. [`process`]: a space and a tally. [`workloads`]: the programs.
-//! - [`survival`]: the smallest window. [`compare`]: runs them. [`claims`]: claims that a run must confirm.
+//! - [`survival`]: the smallest window. [`turns`]: runs them. [`claims`]: claims that a run must confirm.
 //!   [`present`]: tables and pictures.
 
 mod catalogue;
 mod claims;
-mod compare;
 mod names;
 mod present;
 mod process;
 mod survival;
+mod turns;
 mod workloads;
 
 use std::time::Instant;
@@ -34,7 +34,7 @@ use std::time::Instant;
 use nofrag::mmap::{Placement, PlacementPreset};
 
 use self::catalogue::{DESIGNS, SPECS};
-use self::compare::{HolesPlan, PUBLISHED_LOOPS};
+use self::turns::{HolesPlan, PUBLISHED_LOOPS};
 use crate::figures;
 use crate::report::{Report, Settings};
 use crate::scenario::{
@@ -80,7 +80,7 @@ impl Scenario for MmapHoles2005 {
         let begin = Instant::now();
         let plan = plan(options)?;
         let mut report = Report::new(self.name(), figures::wander_2005().document, settings(&plan));
-        report.measurements = compare::compare(&plan, progress)?;
+        report.measurements = turns::take_turns(&plan, progress)?;
         claims::judge(&plan, &mut report);
         present::compare_published(&mut report);
         present::take_notes(&plan, &mut report);

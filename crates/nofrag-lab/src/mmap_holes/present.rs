@@ -4,9 +4,9 @@ use super::catalogue::{
     CACHED, FIRST_FIT, FIRST_FIT_DOWN, HUGE_ALIGNED, MERGED, MIXES, OURS, Program,
 };
 use super::claims::{row_name, survival_ratio};
-use super::compare::{HolesPlan, PARTS, TIMED};
 use super::names;
 use super::survival::Grid;
+use super::turns::{HolesPlan, PARTS, TIMED};
 use crate::figures::{self, EndAndPeak, Ends, RatioRange, Wander2005};
 use crate::report::{Comparison, Measurement, Report};
 use crate::scenario::Extent;

@@ -108,9 +108,9 @@ fn a_picture_shows_the_window_at_several_times() {
     let report = run(&small("leakme,leakme_3g"));
     let rows = &report.measurement("leakme", "linux-2.4").unwrap().series;
     assert_eq!(rows[names::OCCUPANCY_AT], [600.0, 3_000.0]);
-    assert_eq!(rows[names::OCCUPANCY].len(), 2 * compare::PARTS);
-    let used: f64 = rows[names::OCCUPANCY][compare::PARTS..].iter().sum();
-    let live = used / compare::PARTS as f64 * 2730.7;
+    assert_eq!(rows[names::OCCUPANCY].len(), 2 * turns::PARTS);
+    let used: f64 = rows[names::OCCUPANCY][turns::PARTS..].iter().sum();
+    let live = used / turns::PARTS as f64 * 2730.7;
     assert!((2_490.0..2_515.0).contains(&live), "{live} MiB are live");
     let text = text_of(&report);
     for part in ["█", "linux-2.4: ", "nofrag: ", "0x55555000", "3 GiB of a 64-bit space"] {

@@ -19,7 +19,7 @@ use nofrag_backing::reservation::Reservation;
 use nofrag_backing::threads::{Crowd, Stacks};
 
 use super::twin::Trouble;
-use crate::machine::CpuTime;
+use crate::usage::CpuTime;
 
 /// Areas and time of a crowd of threads.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -13,8 +13,8 @@ use nofrag::ranges::{
 use nofrag::vmap::{AreaRequest, Budget, Guard, Preset, VmapPolicy, VmapSpace};
 
 use super::catalogue::{Program, SPECS, Source, Spec, Width};
-use super::compare::{AreasPlan, EMULATED_CPUS};
 use super::programs::{FIRST_REFUSED_SHIFT, LONG_BUSY_AREAS};
+use super::turns::{AreasPlan, EMULATED_CPUS};
 use super::worker::{Audit, Failure, RunSize, Worker, new_space};
 use super::{AFTER, BEFORE, OURS, names};
 use crate::oracle::{ClaimKind, Oracle, Relation};

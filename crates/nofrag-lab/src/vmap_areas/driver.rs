@@ -14,17 +14,17 @@ use nofrag::check::Check;
 use nofrag::vmap::{Preset, VmapSpace};
 
 use super::catalogue::{Program, SPECS, Search, Source, Spec, Width};
-use super::compare::{AreasPlan, EMULATED_CPUS};
 use super::holes::Room;
 use super::names;
+use super::turns::{AreasPlan, EMULATED_CPUS};
 use super::worker::{Detail, Failure, RunSize, Worker, new_space};
-use crate::machine::{self, CpuTime};
 use crate::oracle::{ClaimKind, Oracle, Relation};
 use crate::random::Random;
 use crate::report::{Measurement, Report};
 use crate::scenario::{Mode, Progress, RunError, turn};
 use crate::spaces::VMALLOC_PAGES;
 use crate::stats::Spread;
+use crate::usage::{self, CpuTime};
 
 /// Returns true if the modes run the program when no mask names it.
 pub(super) fn runs_by_default(spec: &Spec) -> bool {
@@ -196,7 +196,7 @@ fn run_once(
     thread::scope(|scope| {
         let run = move |thread: usize| {
             if drive.place == Place::Pinned {
-                machine::pin_to(thread);
+                usage::pin_to(thread);
             }
             let mut random = Random::new(plan.seed, ((round as u64) << 32) | thread as u64);
             let mut order: Vec<usize> = (0..drive.specs.len()).collect();
@@ -383,7 +383,7 @@ fn soak(
             let driven = run_once(&once, drive, &space, round).map_err(failed)?;
             all.entry(design.name).or_default().push(driven);
             leaked += Leak::left_in(&space).total();
-            resident.extend(machine::resident_bytes());
+            resident.extend(usage::resident_bytes());
         }
         report.measurements.extend(total_row(plan, drive, design, &all[design.name]));
         report.oracles.push(Oracle::judge(

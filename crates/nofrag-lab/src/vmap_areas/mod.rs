@@ -17,17 +17,17 @@
 //!
 //! - [`catalogue`]: the programs and their bounds. [`programs`], [`holes`]: their work. [`worker`]: one thread, clock,
 //!   counters.
-//! - [`compare`] and [`driver`]: the ways of running them. [`claims`]: claims that a run must confirm. [`present`]:
+//! - [`turns`] and [`driver`]: the ways of running them. [`claims`]: claims that a run must confirm. [`present`]:
 //!   tables.
 
 mod catalogue;
 mod claims;
-mod compare;
 mod driver;
 mod holes;
 mod names;
 mod present;
 mod programs;
+mod turns;
 mod worker;
 
 use std::time::Instant;
@@ -35,7 +35,7 @@ use std::time::Instant;
 use nofrag::vmap::VmapPolicy;
 
 use self::catalogue::{SPECS, Spec};
-use self::compare::AreasPlan;
+use self::turns::AreasPlan;
 use crate::figures;
 use crate::report::{Report, Settings};
 use crate::scenario::{
@@ -97,7 +97,7 @@ impl Scenario for VmapAreas2019 {
         let mut report =
             Report::new(self.name(), figures::rezki_2019().document, settings(&plan, options.mode));
         if options.mode == Mode::Compare {
-            let compared = compare::compare(&plan, progress)?;
+            let compared = turns::take_turns(&plan, progress)?;
             report.measurements = compared.measurements;
             claims::judge_engines(&plan, &mut report)?;
             claims::judge_stability(&compared.unstable, &mut report);

@@ -1,8 +1,8 @@
 //! Tables of the comparison of areas.
 
 use super::catalogue::{SPECS, Spec, Width};
-use super::compare::{AreasPlan, search_of};
 use super::holes::{REFUSED, SPAN_OVER_LIVE};
+use super::turns::{AreasPlan, search_of};
 use super::{AFTER, BEFORE, LIKE_6_1, OURS, names};
 use crate::figures::{self, Completeness, Figure};
 use crate::report::{Comparison, Measurement, Report};

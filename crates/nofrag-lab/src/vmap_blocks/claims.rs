@@ -6,10 +6,10 @@
 
 use super::caller::Failure;
 use super::catalogue::{Design, GLOBAL, MODEL, MODELS, NODES, OURS, PER_CPU};
-use super::compare::{BlocksPlan, model_space};
 use super::locks::LockKind;
 use super::model::{self, Readings, Simulated, SimulationSize};
 use super::names::{self, Column};
+use super::turns::{BlocksPlan, model_space};
 use crate::oracle::{ClaimKind, Oracle, Relation};
 use crate::report::{Measurement, Report};
 use crate::scenario::RunError;

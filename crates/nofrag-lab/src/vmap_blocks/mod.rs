@@ -14,23 +14,23 @@
 //!
 //! - [`catalogue`]: designs and programs. [`caller`]: a space, and the ways of calling it. [`locks`]: their kinds.
 //! - [`threads`]: real threads. [`simulator`]: virtual time. [`model`]: the space in virtual time.
-//! - [`compare`]: runs them. [`claims`]: claims that a run must confirm. [`present`]: tables.
+//! - [`turns`]: runs them. [`claims`]: claims that a run must confirm. [`present`]: tables.
 
 mod caller;
 mod catalogue;
 mod claims;
-mod compare;
 mod locks;
 mod model;
 mod names;
 mod present;
 mod simulator;
 mod threads;
+mod turns;
 
 use std::time::Instant;
 
 use self::catalogue::{Design, NAMES, SPECS, Spec};
-use self::compare::BlocksPlan;
+use self::turns::BlocksPlan;
 use crate::figures;
 use crate::report::{Report, Settings};
 use crate::scenario::{
@@ -74,7 +74,7 @@ impl Scenario for VmapBlocks2023 {
         let plan = plan(options)?;
         let mut report =
             Report::new(self.name(), figures::rezki_2023().document, settings(&plan, options.mode));
-        report.measurements = compare::compare(&plan, progress)?;
+        report.measurements = turns::take_turns(&plan, progress)?;
         claims::judge(&plan, &mut report)?;
         present::compare_published(&mut report);
         present::take_notes(&plan, &mut report);

@@ -4,10 +4,10 @@ use super::catalogue::{
     BY_HANDLE, GLOBAL, KERNEL_TEST, MODEL, MODELS, NODES, OURS, PER_CPU, SPECS, Spec, THREADS,
 };
 use super::claims::lock_of;
-use super::compare::{BlocksPlan, geometry};
 use super::locks::{LockKind, Site};
 use super::model::Costs;
 use super::names::{self, Column};
+use super::turns::{BlocksPlan, geometry};
 use crate::figures::{self, Document, LockFigure};
 use crate::report::{Comparison, Measurement, Report};
 use crate::summary::{header_of, programs_by_design, ratio_range, row_of};

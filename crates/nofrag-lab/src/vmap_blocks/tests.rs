@@ -2,10 +2,10 @@ use nofrag::check::Check;
 
 use super::catalogue::{BY_HANDLE, GLOBAL, MODEL, NODES, OURS, PER_CPU, designs};
 use super::claims::lock_of;
-use super::compare::model_space;
 use super::locks::LockKind;
 use super::model::{Readings, SimulationSize};
 use super::names::Column;
+use super::turns::model_space;
 use super::*;
 use crate::oracle::ClaimKind;
 use crate::scenario::Silent;

@@ -9,8 +9,8 @@ use nofrag::vmap::VmapCounters;
 use super::caller::{ByCall, Caller, Failure, new_space};
 use super::catalogue::{Design, Face};
 use super::locks::LockCounts;
-use crate::machine;
 use crate::spaces::VMALLOC_PAGES;
+use crate::usage;
 
 /// Extent of a run of real threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub(super) fn run(design: &Design, size: ThreadsSize) -> Result<ThreadTotals, Fa
         let run = move |thread: usize| {
             // The scheduler places threads beyond the number of CPUs.
             if size.threads <= nofrag_show::cpus() {
-                machine::pin_to(thread);
+                usage::pin_to(thread);
             }
             let cpu = space.cpus().by_rank(thread).expect("the space has a CPU for each thread");
             match design.face {

@@ -20,7 +20,7 @@ fn repository() -> PathBuf {
 }
 
 fn origin(command: &str) -> Origin {
-    Origin::here(crate::record::tests::BUILD, command.to_owned())
+    Origin::here(crate::saved::tests::BUILD, command.to_owned())
 }
 
 /// Reads the reports in `results/FOLDER/raw.jsonl`.

@@ -98,7 +98,7 @@ impl BlockRow {
     }
 }
 
-pub(super) fn compare(
+pub(super) fn take_turns(
     plan: &BlocksPlan,
     progress: &dyn Progress,
 ) -> Result<Vec<Measurement>, RunError> {

@@ -94,7 +94,7 @@ impl HolesPlan {
     }
 }
 
-pub(super) fn compare(
+pub(super) fn take_turns(
     plan: &HolesPlan,
     progress: &dyn Progress,
 ) -> Result<Vec<Measurement>, RunError> {

@@ -10,11 +10,11 @@ use nofrag::vmap::{LazyStore, Preset, VmapStats};
 use super::catalogue::{Search, Spec, Tails, Width};
 use super::names;
 use super::worker::{Counts, Detail, Failure, ProgramSample, RunSize, Worker, new_space};
-use crate::machine;
 use crate::random::Random;
 use crate::report::Measurement;
 use crate::scenario::{Extent, Progress, RunError, turn};
 use crate::stats::{Spread, Tail};
+use crate::usage;
 
 /// Extent of a comparison of areas.
 #[derive(Clone, Debug)]
@@ -47,7 +47,7 @@ struct AreaRow {
     unstable: bool,
 }
 
-pub(super) fn compare(plan: &AreasPlan, progress: &dyn Progress) -> Result<Compared, RunError> {
+pub(super) fn take_turns(plan: &AreasPlan, progress: &dyn Progress) -> Result<Compared, RunError> {
     let mut rows: BTreeMap<(usize, &str), AreaRow> = BTreeMap::new();
     let tails = plan.specs.iter().filter(|spec| spec.tails == Tails::Shown).count();
     progress.begin(((plan.specs.len() * plan.repeats + tails) * plan.designs.len()) as u64);
@@ -200,7 +200,7 @@ fn run_together(
     let (space, barrier) = (&space, &barrier);
     thread::scope(|scope| {
         let run = move |thread: usize| {
-            machine::pin_to(thread);
+            usage::pin_to(thread);
             let stream = spec.info.bit ^ ((thread as u64 + 1) << 56);
             let random = Random::new(plan.seed, stream);
             let worker = Worker::new(space, thread, size, random, ());

@@ -108,7 +108,7 @@ struct Job {
     repetition: usize,
 }
 
-pub(super) fn compare(
+pub(super) fn simulate_all(
     plan: &ExtfragPlan,
     simulate: Simulate,
     progress: &dyn Progress,
