@@ -9,19 +9,17 @@ use super::vmap::{KnownStart, VmapOutcome, VmapReplay, VmapRun};
 use super::{Input, ReplayError};
 use nofrag_show::{Cell, Quantity, Section, cells, count, fixed, number, table_of};
 
-/// What became of the events about addresses; `None` for what a recording has no events of.
+/// Outcome of the events about addresses; a part is `None` if the recording has no events for it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AddressOutcome {
-    /// Areas of vmalloc.
     pub vmap: Option<VmapOutcome>,
-    /// Mappings of processes.
     pub mmap: Option<MmapOutcome>,
 }
 
-/// Bytes that an area takes in the books of all policies.
+/// Bytes that an area takes in the tables of all policies.
 const PER_AREA: u64 = 1 << 10;
 
-/// Both replays as they go: for whoever reads the events anyway.
+/// Both replays as they go, for the reader of the events.
 #[derive(Debug)]
 pub(super) struct AddressReplay {
     vmap: VmapReplay,
@@ -29,14 +27,15 @@ pub(super) struct AddressReplay {
 }
 
 impl AddressReplay {
-    /// It takes an eighth of the room that is left, at most 256 MiB, for the areas that are live at a time.
+    /// Creates both replays. They take an eighth of the room that is left, at most 256 MiB, for the areas that are live
+    /// at a time.
     pub(super) fn new(meta: &TraceMeta, room: &mut Room) -> AddressReplay {
         let most_areas = (room.take_part(8, 256 << 20) / 2 / PER_AREA) as usize;
         let vmap = VmapReplay::new(meta, most_areas);
         AddressReplay { vmap, mmap: MmapReplay::new(meta, most_areas) }
     }
 
-    /// Carries out what the event says; nothing for one about pages.
+    /// Carries out an event about addresses; ignores others.
     pub(super) fn event(&mut self, event: &Event) {
         match event.kind.info().group {
             "vmalloc" => self.vmap.event(event),
@@ -50,7 +49,7 @@ impl AddressReplay {
     }
 }
 
-/// Replays the events about addresses alone, in one pass. `progress` hears how many events have been read.
+/// Replays only the events about addresses, in one pass. `progress` hears the number of events read so far.
 ///
 /// # Errors
 /// [`ReplayError::Trace`].
@@ -66,13 +65,13 @@ pub fn addresses(input: &Input, progress: &dyn Fn(u64)) -> Result<AddressOutcome
     Ok(replay.finish())
 }
 
-/// Tables of what became of addresses, and what they do not say.
+/// Returns tables of the outcome for addresses, and sentences about its limits.
 #[must_use]
 pub fn sections(outcome: &AddressOutcome) -> Vec<Section> {
     tables(outcome.vmap.as_ref(), outcome.mmap.as_ref())
 }
 
-/// As [`sections`], for who has the parts.
+/// Returns the same tables as [`sections`], from the parts of an outcome.
 pub(super) fn tables(vmap: Option<&VmapOutcome>, mmap: Option<&MmapOutcome>) -> Vec<Section> {
     let mut sections = Vec::new();
     sections.extend(vmap.and_then(vmap_table));
@@ -140,7 +139,7 @@ fn vmap_table(outcome: &VmapOutcome) -> Option<Section> {
     )
 }
 
-/// Two policies: the kernel's own, or else the last of Linux, and ours.
+/// Returns a chart of two policies: the kernel's own, or else the last of Linux, and ours.
 fn lazy_chart(outcome: &VmapOutcome) -> Option<Section> {
     let own = outcome.own_rules.as_deref().unwrap_or("linux-6.9");
     let layer = |name: &str| {
@@ -226,7 +225,7 @@ mod tests {
         }
     }
 
-    /// The shipped recording has events of pages alone.
+    /// The shipped recording has only events of pages.
     #[test]
     fn without_such_events_there_is_no_outcome_and_no_table() {
         let mut room = Room::new(Path::new("test"), Budget::of_length(0));

@@ -1,4 +1,4 @@
-//! A value in the course of a recording, at distances that double when there are too many.
+//! Values in the course of a recording, at distances that double when there are too many.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 pub struct Course {
     values: Vec<u64>,
     most: u64,
-    /// Values from one that is kept to the next.
+    /// Distance from one value that is kept to the next, in values seen.
     every: u64,
     /// Values seen since the last one that was kept.
     passed: u64,
@@ -43,13 +43,13 @@ impl Course {
         self.values.push(value);
     }
 
-    /// The values, in order.
+    /// Returns the kept values, in order.
     #[must_use]
     pub fn values(&self) -> &[u64] {
         &self.values
     }
 
-    /// The greatest of all, kept or not.
+    /// Returns the greatest of all values, kept or not.
     #[must_use]
     pub fn most(&self) -> u64 {
         self.most

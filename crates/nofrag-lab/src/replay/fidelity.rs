@@ -1,9 +1,9 @@
-//! How near the run that is shown comes to what the recorded kernel did.
+//! Fidelity: the distance of the replay under the recorded kernel's own rules from that kernel.
 //!
 //! A replay under the recorded kernel's own rules is run as every other policy is, with reclaim and compaction of its
 //! own, under several start values, and each of its figures stands beside the kernel's. A figure vouches for something
-//! only if the middle of these runs is within its bound and they lie no farther apart than that is wide; [`Answer`]s
-//! say so for the questions that people ask of a replay.
+//! only if the middle of these runs is within its bound and they lie no farther apart than that bound is wide;
+//! [`Answer`]s apply this to the questions that people ask of a replay.
 
 use nofrag::page::{Migratetype, PageAllocator, ZoneKind};
 use nofrag::units::Order;
@@ -15,12 +15,12 @@ use super::outcome::{
 };
 use super::timeline::idle;
 
-/// What the kernel counts below that says nothing: as many again may be chance.
+/// Counts of the kernel below this say nothing: as many again may be chance.
 const FEW: f64 = 10.0;
 /// Pages of a zone so small that its free memory is left out.
 const SMALL: u64 = 2048;
 
-/// What a run under one start value came to.
+/// The results of a run under one start value.
 type Ran<'a> = (&'a Repeat, &'a End);
 
 /// The memory of a run at its end.
@@ -31,7 +31,7 @@ pub(super) struct End(Vec<ZoneEnd>);
 struct ZoneEnd {
     kind: ZoneKind,
     node: u32,
-    /// Free, or on the lists of CPUs.
+    /// Pages that are free, or on the lists of CPUs.
     idle: u64,
     blocks: ByOrder,
     types: ByType,
@@ -56,7 +56,7 @@ impl End {
         End(pages.zones().map(zone).collect())
     }
 
-    /// Free blocks of a pageblock or more.
+    /// Returns the number of free blocks of a pageblock or more.
     pub(super) fn large_blocks(&self) -> u64 {
         self.0.iter().map(|zone| large(&zone.blocks)).sum()
     }
@@ -67,18 +67,18 @@ impl End {
     }
 }
 
-/// The snapshots before and after, and what was traced.
+/// The snapshots before and after, and the traced counts.
 pub(super) struct Truth<'a> {
     pub(super) start: &'a Snapshot<'a>,
     pub(super) end: &'a Snapshot<'a>,
     pub(super) traced: &'a Traced,
-    /// Whether there is an event for pages that compaction moved.
+    /// True if there is an event for pages that compaction moved.
     pub(super) traces_moves: bool,
-    /// Pages that the events alone say are free, by zone.
+    /// Pages that are free by the events alone, by zone.
     pub(super) followed: Vec<(ZoneName, u64)>,
 }
 
-/// Sets the runs beside the kernel.
+/// Compares the runs with the kernel.
 pub(super) fn fidelity(
     preset: &str,
     (repeats, ends): (&[Repeat], &[End]),
@@ -99,7 +99,8 @@ pub(super) fn fidelity(
     Fidelity { preset: preset.to_owned(), figures, answers: answers.to_vec() }
 }
 
-/// The same where the kernel was recorded several times under one workload: each figure is bound by what it had then.
+/// Returns the same comparison where the kernel was recorded several times under one workload: each figure is bound by
+/// its values in these recordings.
 pub(super) fn among_repeats(fidelity: &Fidelity, others: &[Fidelity]) -> Fidelity {
     let bound = |figure: &FidelityFigure| {
         let of_others = others.iter().filter_map(|other| {
@@ -117,7 +118,7 @@ pub(super) fn among_repeats(fidelity: &Fidelity, others: &[Fidelity]) -> Fidelit
     Fidelity { preset: fidelity.preset.clone(), figures, answers }
 }
 
-/// What the figures that a question rests on allow.
+/// Returns the verdict on a question by the figures that it rests on.
 fn answer(query: Query, figures: &[FidelityFigure]) -> Answer {
     let of: Vec<&FidelityFigure> =
         figures.iter().filter(|figure| figure.carries.contains(&query)).collect();
@@ -126,7 +127,7 @@ fn answer(query: Query, figures: &[FidelityFigure]) -> Answer {
     Answer { query, verdict, rests_on: why.map(|figure| figure.name.clone()).collect() }
 }
 
-/// By how much a counter of the kernel rose.
+/// Returns the rise of one of the kernel's counters.
 pub(super) fn counted(start: &Snapshot<'_>, end: &Snapshot<'_>, name: &str) -> Option<u64> {
     let (start, end) = (start.vmstat.get(name)?, end.vmstat.get(name)?);
     Some(end.saturating_sub(start))
@@ -166,7 +167,7 @@ impl Beside<'_> {
             let served = asked - sum(&traced.failures);
             self.push(served_name(name), served, bound, carries, |(run, _)| {
                 let Counts { requests, served, .. } = &run.counts;
-                // What stands in for a huge page is asked for by one side alone.
+                // Requests for stand-ins of a huge page occur on one side alone.
                 Some(asked - (sum(requests) - sum(served)))
             });
         }
@@ -223,7 +224,8 @@ impl Beside<'_> {
         });
     }
 
-    /// Pages that nobody uses, free or on the lists of CPUs. What the events alone miss, no run can have.
+    /// Compares pages that nobody uses, free or on the lists of CPUs. Pages that the events alone miss, no run can
+    /// have.
     fn free_pages(&mut self, truth: &Truth<'_>) {
         let recorded = truth.end.populated().map(|zone| zone.free + zone.on_per_cpu_lists());
         let missed: u64 = truth.followed.iter().map(|(_, free)| free).sum();
@@ -241,8 +243,8 @@ impl Beside<'_> {
         }
     }
 
-    /// The same on average over time. Between snapshots the events alone say what the kernel had, so that the bound is
-    /// that of the end.
+    /// Compares the same on average over time. Between snapshots only the events tell the kernel's free pages, so the
+    /// bound is that of the end.
     fn free_over_time(&mut self, truth: &Truth<'_>) {
         for (number, (zone, at_end)) in truth.followed.iter().enumerate() {
             let Some(taken) = truth.end.populated().find(|taken| taken.zone == *zone) else {
@@ -293,12 +295,12 @@ fn mean<'a>(values: impl Iterator<Item = &'a u64>) -> Option<f64> {
     (count > 0.0).then(|| sum / count)
 }
 
-/// Blocks of a pageblock or more among those of each order.
+/// Returns the number of blocks of a pageblock or more, from the numbers by order.
 fn large(blocks: &[u64]) -> u64 {
     blocks.iter().skip(Order::PAGEBLOCK.index()).sum()
 }
 
-/// Two percent, or as far as the events alone are off.
+/// Returns a bound of two percent, or of the events' own error if that is larger.
 fn free_bound(recorded: u64, followed: u64) -> Tolerance {
     let missed = 100.0 * followed.abs_diff(recorded) as f64 / recorded.max(1) as f64;
     Tolerance::Percent(missed.max(2.0))
@@ -311,9 +313,9 @@ fn label(zone: &ZoneName) -> String {
     }
 }
 
-/// A figure holds if the middle of its runs is within the bound, and they lie no farther apart than it is wide; it is
-/// off if no run could be within it. Beside repeats of the kernel, which are few, the ranges have to overlap, and the
-/// runs may lie twice as far apart.
+/// Judges a figure. It holds if the middle of its runs is within the bound, and they lie no farther apart than the
+/// bound is wide; it is off if no run could be within it. Beside repeats of the kernel, which are few, the ranges have
+/// to overlap, and the runs may lie twice as far apart.
 fn verdict(recorded: f64, replayed: &Range, tolerance: Tolerance) -> Verdict {
     let [low, high] = tolerance.bound(recorded);
     let Range { least, median, most } = *replayed;
@@ -331,7 +333,7 @@ fn verdict(recorded: f64, replayed: &Range, tolerance: Tolerance) -> Verdict {
     }
 }
 
-/// Whether it is a bound for counts of what happens now and then.
+/// Returns true for a bound on counts of rare events.
 fn is_count(tolerance: Tolerance) -> bool {
     matches!(tolerance, Tolerance::FactorOr(factor, _) if factor >= 2.0)
 }
@@ -368,7 +370,7 @@ mod tests {
         files
     }
 
-    /// The figures of one run that did nothing, beside a kernel that counted this.
+    /// Returns the figures of one run without any work, beside a kernel with these counts.
     fn beside(vmstat: [&str; 2], traced: &Traced, traces_moves: bool) -> Vec<FidelityFigure> {
         let [start, end] = vmstat.map(files);
         let [start, end] = [&start, &end].map(Snapshot::parse);

@@ -1,12 +1,12 @@
-//! What a process is doing while it frees pages: compacting, reclaiming, or working.
+//! The occupation of a process while it frees pages: compacting, reclaiming, or working.
 //!
-//! A kernel traces how many pages `mm_migrate_pages` moved, and never from where to where. What the recording
-//! of Linux 6.1 shows, and the rules here rest on (docs/decisions/0018):
+//! A kernel traces the number of pages that `mm_migrate_pages` moved, and never from where to where. The rules here
+//! rest on the following, as the recording of Linux 6.1 shows it (docs/decisions/0018):
 //!
 //! * Between `mm_compaction_begin` and `_end` of a process, the last `succeeded` frees of that process before each
-//!   `mm_migrate_pages` are the *sources*: what they held lives on elsewhere.
+//!   `mm_migrate_pages` are the *sources*: their content lives on elsewhere.
 //! * All its other frees there are of frames that are believed free: the free scanner had set them aside, which no
-//!   event tells, and gives back what was not needed. They are no frees at all.
+//!   event tells, and gives back those that were not needed. They are no frees at all.
 //! * *Targets* have no event. A free of a frame that is believed free, outside such a run, is of one of them.
 
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ use nofrag::units::Order;
 
 use super::spans::FrameIndex;
 
-/// A free inside a run of compaction, until it is known what it was.
+/// A free inside a run of compaction, until its meaning is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pending {
     pub(super) frame: FrameIndex,
@@ -24,52 +24,52 @@ pub(super) struct Pending {
     pub(super) held: Held,
 }
 
-/// What a frame that is freed was believed to hold.
+/// The content that a freed frame was believed to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Held {
     /// A block that begins there.
     Block,
-    /// Nothing: it was believed free.
+    /// No content: the frame was believed free.
     Nothing,
 }
 
-/// What a process is doing.
+/// The occupation of a process that compacts or reclaims.
 #[derive(Clone, Debug)]
 pub(super) enum Doing {
-    /// It compacts: its frees since the last migration, and how many pages of sources were settled before their time.
+    /// Compaction: the frees since the last migration, and the number of pages of sources that were settled early.
     Compacting { pending: Vec<Pending>, settled: u64 },
-    /// It reclaims for itself.
+    /// Direct reclaim.
     Reclaiming,
 }
 
 /// Nodes of a machine, each with a kswapd: a damaged file may name any number.
 const MOST_NODES: usize = 1024;
-/// Processes that compact or reclaim at a time, that are followed.
+/// Processes that are followed while they compact or reclaim at a time.
 const MOST_AT_A_TIME: usize = 1 << 16;
 
-/// What all processes are doing; who is not listed works.
+/// Occupations of all processes; one that is not listed works.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Processes {
     doing: HashMap<i32, Doing>,
-    /// Those that are kswapd of some node.
+    /// Processes that are kswapd of some node.
     kswapds: Vec<i32>,
 }
 
 impl Processes {
-    /// With those that are known to be kswapd by their names.
+    /// Creates the occupations, with the processes that are known to be kswapd by their names.
     pub(super) fn new(names: &[(i32, String)]) -> Processes {
         let kswapds = names.iter().filter(|(_, name)| name.starts_with("kswapd"));
         Processes { doing: HashMap::new(), kswapds: kswapds.map(|(pid, _)| *pid).collect() }
     }
 
-    /// The process is kswapd: it woke or fell asleep as such.
+    /// Notes that a process is kswapd: it woke or fell asleep as such.
     pub(super) fn is_kswapd(&mut self, pid: i32) {
         if !self.kswapds.contains(&pid) && self.kswapds.len() < MOST_NODES {
             self.kswapds.push(pid);
         }
     }
 
-    /// What it did before. Of more processes than Linux runs at a time the one is not followed.
+    /// Begins an occupation; returns the one before. Beyond [`MOST_AT_A_TIME`] processes a new one is not followed.
     pub(super) fn begin(&mut self, pid: i32, doing: Doing) -> Option<Doing> {
         if self.doing.len() >= MOST_AT_A_TIME && !self.doing.contains_key(&pid) {
             return None;
@@ -81,9 +81,9 @@ impl Processes {
         self.doing.remove(&pid)
     }
 
-    /// The frees of a process that compacts.
+    /// Returns the frees of a process that compacts, and its settled pages.
     pub(super) fn compacting(&mut self, pid: i32) -> Option<(&mut Vec<Pending>, &mut u64)> {
-        // Most of the time nobody does, and most events ask.
+        // Mostly no process compacts, and most events ask.
         if self.doing.is_empty() {
             return None;
         }
@@ -93,13 +93,13 @@ impl Processes {
         }
     }
 
-    /// Whether pages that the process frees now are freed by reclaim.
+    /// Returns true if pages that the process frees now are freed by reclaim.
     pub(super) fn reclaims(&self, pid: i32) -> bool {
         self.kswapds.contains(&pid)
             || !self.doing.is_empty() && matches!(self.doing.get(&pid), Some(Doing::Reclaiming))
     }
 
-    /// Takes a pending free out of whatever run holds it: its frame is wanted again, so it was a source.
+    /// Takes a pending free out of the run that holds it: its frame is wanted again, so it was a source.
     pub(super) fn settle(&mut self, frame: FrameIndex) -> Option<Pending> {
         self.doing.values_mut().find_map(|doing| {
             let Doing::Compacting { pending, settled } = doing else { return None };
@@ -109,7 +109,8 @@ impl Processes {
         })
     }
 
-    /// Ends everything: events are missing. What was pending, by process, so that the order does not depend on chance.
+    /// Ends all occupations, as events are missing. Returns the pending frees, by process, so that the order does not
+    /// depend on chance.
     pub(super) fn forget(&mut self) -> Vec<Pending> {
         let mut all: Vec<_> = self.doing.drain().collect();
         all.sort_unstable_by_key(|(pid, _)| *pid);

@@ -1,12 +1,12 @@
-//! How fast the recorded host was, and how long work took there that others interrupted.
+//! The speed of the recorded host, and the time that interrupted work took there.
 //!
-//! What kswapd and kcompactd get done between two requests depends on it. An emulated host is a hundred times slower
-//! than the same kernel on its own, and a machine in the background stands still while somebody else has its CPU. Page
-//! faults tell both: two anonymous pages that one CPU asks for in a row are a fault, a cleared page and an allocation
-//! apart. The *typical* distance is the median, and says how many times slower than the table of costs the host was.
-//! Some are far longer, as the CPU was taken away: by the host, by interrupts, by who leaves no event. A background
+//! It decides how much kswapd and kcompactd get done between two requests. An emulated host is a hundred times slower
+//! than the same kernel on its own, and a background machine stands still while another thread has its CPU. Page faults
+//! tell both: two anonymous pages that one CPU asks for in a row are a fault, a cleared page and an allocation apart.
+//! The *typical* distance is the median, and shows how many times slower than the table of costs the host was. Some are
+//! far longer, as the CPU was taken away: by the host, by interrupts, by threads that leave no event. A background
 //! machine does as much work as a fault is in a time drawn from these distances, so that it is as fast as faults are
-//! and stands still as often and as long. The workload alone decides of them, not what the kernel did about memory: a
+//! and stands still as often and as long. They depend on the workload alone, not on the kernel's work for memory: a
 //! page that the process itself reclaimed, or a kswapd on that CPU, ends the row.
 
 use nofrag::units::Order;
@@ -16,50 +16,50 @@ use super::step::{Step, What};
 use crate::random::Random;
 use crate::world::costs::Costs;
 
-/// So many distances are looked at, the last ones; fewer say nothing.
+/// Number of distances that are kept, the last ones; fewer than [`FEW`] say nothing.
 const ENOUGH: usize = 4096;
 const FEW: usize = 64;
 
-/// How fast the host was of late.
+/// The speed of the host of late.
 #[derive(Clone, Debug)]
 pub(super) struct HostPace {
-    /// What things cost there.
+    /// Costs of work on the host.
     pub(super) costs: Costs,
     pub(super) slower: u64,
-    /// From one fault to the next; none as long as little is known.
+    /// Times from one fault to the next; none as long as little is known.
     distances: Vec<u64>,
     typical: u64,
 }
 
 impl HostPace {
-    /// A host as fast as the table of costs has it, whose CPUs nobody takes away.
+    /// Returns the pace of a host as fast as the table of costs has it, whose CPUs are never taken away.
     pub(super) fn table() -> HostPace {
         HostPace { costs: Costs::built_in(), slower: 1, distances: Vec::new(), typical: 1 }
     }
 
-    /// How long so much work takes in the background.
+    /// Returns the time that `work` takes in the background.
     pub(super) fn elapses(&self, work: u64, random: &mut Random) -> u64 {
         if self.distances.is_empty() {
             return work;
         }
-        // A part of a fault's work is a whole one as often as it is large.
+        // A part of a fault's work counts as a whole fault with the probability of its share.
         let whole = (work + random.between(0, self.typical - 1)) / self.typical;
         (0..whole).map(|_| self.distances[random.index(self.distances.len())]).sum()
     }
 }
 
-/// What is known of it so far.
+/// Facts about the host's speed, gathered so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pace {
-    /// By CPU: when it asked for an anonymous page, if that was the last thing it did.
+    /// By CPU: the time at which it asked for an anonymous page, if that was its last step.
     last: Vec<Option<u64>>,
-    /// The last ones, in a ring.
+    /// The last distances, in a ring.
     distances: Vec<u64>,
     next: usize,
 }
 
 impl Pace {
-    /// Looks at what comes next.
+    /// Notes the distances between faults in the next steps.
     pub(super) fn look(&mut self, steps: &[Step]) {
         for step in steps {
             let cpu = usize::from(step.cpu);
@@ -84,7 +84,7 @@ impl Pace {
         }
     }
 
-    /// How fast the host is.
+    /// Returns the host's pace by the distances so far.
     pub(super) fn host(&self) -> HostPace {
         let table = HostPace::table();
         if self.distances.len() < FEW {
@@ -98,7 +98,7 @@ impl Pace {
     }
 }
 
-/// From one anonymous page to the next, by the table.
+/// Returns the time from one anonymous page to the next, by the table.
 fn fault(table: &Costs) -> u64 {
     table.fault + table.clear_huge / Order::PAGEBLOCK.pages() + table.alloc
 }

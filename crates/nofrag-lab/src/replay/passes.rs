@@ -1,9 +1,9 @@
 //! One pass over the events for all runs: read once, paired once, carried out by each.
 //!
 //! The reading thread pairs events and hands out the steps in shared batches; each other thread has some of the runs
-//! and carries every batch out in all of them, so there is one pass however many runs and threads there are. Channels
-//! hold few batches: memory is bounded by the frames of the runs. What a run does depends on its steps alone, so the
-//! results do not depend on the number of threads.
+//! and carries every batch out in all of them, so there is one pass for any number of runs and threads. Channels hold
+//! few batches: memory is bounded by the frames of the runs. A run depends on its steps alone, so the results do not
+//! depend on the number of threads.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -25,10 +25,10 @@ use super::timeline::Timeline;
 
 /// Free blocks below this order count as serious when types mix (the stall patch of 2018).
 const SERIOUS: Order = Order::new(4).expect("an order");
-/// Batches that wait for a thread.
+/// The most batches that wait for a thread.
 const WAITING: usize = 4;
 
-/// A run and how long it has worked.
+/// A run and the time that it has worked.
 #[derive(Debug)]
 pub(super) struct Timed {
     pub(super) engine: Engine,
@@ -37,33 +37,33 @@ pub(super) struct Timed {
 
 /// A snapshot in the middle of the recording, to which beliefs are set right.
 pub(super) struct Resync<'a> {
-    /// When its last file had been read.
+    /// The time at which its last file had been read.
     pub(super) at: u64,
-    /// Whether it shows the frame as free.
+    /// Returns true if the snapshot shows the frame as free.
     pub(super) is_free: Box<dyn Fn(u64) -> bool + 'a>,
 }
 
-/// What follows the events before the runs do.
+/// The followers of the events, ahead of the runs.
 pub(super) struct Followers<'a> {
     pub(super) pairing: &'a mut Pairing,
-    /// None where they have been followed before.
+    /// `None` where addresses have been followed before.
     pub(super) addresses: Option<&'a mut AddressReplay>,
     pub(super) unseen: UnseenTracker,
-    /// What the events say is free, over time.
+    /// Free memory by the events alone, over time.
     pub(super) timeline: Timeline<Followed>,
 }
 
-/// The threads and what they are sent.
+/// The worker threads and the channels to them.
 struct Workers<'scope> {
     senders: Vec<SyncSender<Arc<Batch>>>,
     threads: Vec<thread::ScopedJoinHandle<'scope, Vec<(usize, Timed)>>>,
 }
 
-/// Reads all events, and carries out in every run what they say. What the kernel recorded, and the runs in the order in
-/// which they came.
+/// Reads all events, and carries them out in every run. Returns the kernel's own counts, the requests that the
+/// recording lacks, and the runs in the order in which they came.
 ///
 /// # Errors
-/// What reading gives.
+/// [`TraceError`] when the events cannot be read.
 pub(super) fn pass(
     mut events: Box<dyn EventSource>,
     followers: Followers<'_>,
@@ -97,10 +97,10 @@ pub(super) fn pass(
     })
 }
 
-/// What a kernel recorded, without a replay.
+/// Returns the counts of the recorded kernel, without a replay.
 ///
 /// # Errors
-/// What reading gives.
+/// [`TraceError`] when the events cannot be read.
 pub(super) fn recorded(mut events: Box<dyn EventSource>) -> Result<Recorded, TraceError> {
     let mut reading = Reading::new(Timeline::new(0));
     let mut batch = Vec::with_capacity(BATCH);
@@ -141,7 +141,7 @@ impl<'scope> Workers<'scope> {
         }
     }
 
-    /// The runs at their end, in their order.
+    /// Waits for all threads; returns the runs in their order.
     fn join(self) -> Vec<Timed> {
         drop(self.senders);
         let shares = self
@@ -165,7 +165,7 @@ fn work(mut share: Vec<(usize, Timed)>, batches: &Receiver<Arc<Batch>>) -> Vec<(
     share
 }
 
-/// What reading has come to.
+/// State of the reading.
 #[derive(Debug)]
 struct Reading {
     recorded: Recorded,

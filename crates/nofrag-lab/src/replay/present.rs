@@ -1,4 +1,4 @@
-//! Tables and pictures of a replay: what each policy would have done with the requests, and what that would have cost.
+//! Tables and pictures of a replay: the work of each policy on the requests, and its costs.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -15,7 +15,7 @@ use super::says::{Rests, Says};
 use crate::oracle::Withdrawn;
 use nofrag_show::{Cell, Section, Tone, cells, count, duration, number, ratio, table_of};
 
-/// Everything that people read of a replay.
+/// Returns all tables, pictures and sentences of a report on a replay.
 #[must_use]
 pub fn sections(report: &ReplayReport) -> Vec<Section> {
     let mut sections = vec![heading(report)];
@@ -44,7 +44,7 @@ pub fn sections(report: &ReplayReport) -> Vec<Section> {
     sections
 }
 
-/// What was replayed.
+/// Returns the lines about the recording and the runs.
 fn heading(report: &ReplayReport) -> Section {
     let Recorded { events, lost, gaps, nanos, requests, moved, .. } = &report.recorded;
     let release = report.release.as_deref().unwrap_or("an unknown kernel");
@@ -86,7 +86,7 @@ fn heading(report: &ReplayReport) -> Section {
     Section::Lines { title: "Replay".to_owned(), lines }
 }
 
-/// Wall time for each event of the slowest run, in nanoseconds.
+/// Returns the wall time for each event of the slowest run, in nanoseconds.
 fn slowest(report: &ReplayReport) -> Option<f64> {
     let events = report.recorded.events.max(1) as f64;
     let slowest =
@@ -98,7 +98,7 @@ fn total(by_order: &ByOrder) -> u64 {
     by_order.iter().sum()
 }
 
-/// The rows of a table with a row for each run, which has a name and cells.
+/// Returns the rows of a table with a row for each run: its name and its cells.
 fn rows_of(report: &ReplayReport, cells: impl Fn(&PolicyRun) -> Vec<Cell>) -> Vec<Vec<Cell>> {
     let several = report.runs.iter().any(|run| run.memory_percent != 100);
     let row = |run: &PolicyRun| [cells![name_of(run, several)], cells(run)].concat();
@@ -113,7 +113,7 @@ fn name_of(run: &PolicyRun, several_sizes: bool) -> String {
     if run.out_of_memory().is_some() { format!("{name} (too small)") } else { name }
 }
 
-/// How a verdict is written.
+/// Returns a verdict as it is written.
 fn written(verdict: Verdict) -> Cell {
     match verdict {
         Verdict::Holds => Cell::judged(Tone::Good, "holds"),
@@ -123,7 +123,7 @@ fn written(verdict: Verdict) -> Cell {
     }
 }
 
-/// Which questions can be answered: the first thing to know of a replay.
+/// Returns the table of questions that can be answered: the first thing to know of a replay.
 fn answers(fidelity: &Fidelity) -> Option<Section> {
     let rows = fidelity.answers.iter().flat_map(|answer| {
         let of = fidelity.figures.iter().filter(|figure| figure.carries.contains(&answer.query));
@@ -157,7 +157,7 @@ fn answers(fidelity: &Fidelity) -> Option<Section> {
     )
 }
 
-/// What the policies do, as far as it can be said.
+/// Returns the table of what the policies do, as far as it can be said.
 fn policies(report: &ReplayReport) -> Option<Section> {
     let fidelity = report.fidelity.as_ref()?;
     let asked: Vec<Query> =
@@ -185,7 +185,7 @@ fn policies(report: &ReplayReport) -> Option<Section> {
 struct Column<'a> {
     name: &'a str,
     rests: Rests<'a>,
-    /// What the kernel had, where that is known.
+    /// The kernel's own count, where that is known.
     recorded: Option<u64>,
     of: Box<dyn Fn(&PolicyRun) -> Cell + 'a>,
 }
@@ -202,7 +202,7 @@ impl<'a> Column<'a> {
     }
 }
 
-/// A table with a row for what was recorded and one for each run of which something can be said.
+/// Returns a table with a row for the recorded kernel and one for each run that has a cell.
 fn table_of_columns(
     report: &ReplayReport,
     title: &str,
@@ -223,7 +223,7 @@ fn table_of_columns(
     table_of(title, caption, 1, &header, rows)
 }
 
-/// What "-" means in those tables.
+/// The meaning of "-" in those tables.
 const UNSAID: &str = "A dash: not known of the recorded kernel, or not to be said of this replay.";
 
 fn mixing(report: &ReplayReport) -> Option<Section> {
@@ -302,7 +302,7 @@ fn price(report: &ReplayReport) -> Option<Section> {
     table_of_columns(report, "What it costs", &withdrawn(&caption), &columns)
 }
 
-/// A caption of a table in which policies are compared.
+/// Returns a caption of a table in which policies are compared.
 fn withdrawn(text: &str) -> String {
     format!("{text} The comparison of policies is {}.", Withdrawn::AgainstKernels.label())
 }
@@ -346,10 +346,10 @@ fn success(report: &ReplayReport) -> Option<Section> {
     table_of("Requests by order", &caption, 1, &header, rows)
 }
 
-/// Fewer values of a setting are read in the tables.
+/// The least number of values for which a curve is drawn; fewer are read in the tables.
 const CURVE: usize = 3;
 
-/// What a setting does, where it has several values and all else is the same.
+/// Draws the effect of a setting, where it has several values and all else is the same.
 fn curves(report: &ReplayReport) -> Vec<Section> {
     let mut curves: BTreeMap<_, BTreeMap<u64, &PolicyRun>> = BTreeMap::new();
     for run in &report.runs {
@@ -394,7 +394,7 @@ fn curves(report: &ReplayReport) -> Vec<Section> {
     curves.iter().flat_map(draw).collect()
 }
 
-/// The runs of a picture: three at most, since more cannot be told apart.
+/// Returns the runs of a picture: three at most, since more cannot be told apart.
 fn pictured(report: &ReplayReport) -> Vec<&PolicyRun> {
     let size = report.runs.first().map(|run| run.memory_percent);
     let is_shown =
@@ -518,7 +518,7 @@ fn fidelity(fidelity: &Fidelity) -> Option<Section> {
     )
 }
 
-/// What had to be assumed of the trace, whatever the policy.
+/// Returns the lines about assumptions on the trace, which do not depend on the policy.
 fn of_the_trace(report: &ReplayReport) -> Option<Section> {
     let first = &report.runs.first()?.first().assumptions;
     let line =

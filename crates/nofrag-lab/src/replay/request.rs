@@ -1,17 +1,17 @@
-//! What a traced request asked for, from the names of its flags.
+//! Traced requests, from the names of their flags.
 
 use nofrag::page::{Migratetype, NodeId, PageRequest, RequestFlags, ZoneKind};
 use nofrag::units::Order;
 use nofrag_host::gfp::{GfpBits, GfpFlag};
 
-/// What the pages of a request can be asked for later.
+/// The moves and reclaim that the pages of a request allow later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
-    /// They stay until they are freed.
+    /// The pages stay until they are freed.
     Fixed,
-    /// They can be moved, not taken back: memory of processes, which needs swap space for that.
+    /// The pages can be moved, not taken back: memory of processes, which needs swap space for that.
     Movable,
-    /// They can be moved and taken back: page cache.
+    /// The pages can be moved and taken back: page cache.
     Cache,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// The request with the flags `gfp`; `migratetype` is the kernel's number. `frees` says of a caller that it is
+    /// Reads a request with the flags `gfp`; `migratetype` is the kernel's number. `frees` tells if the caller is
     /// freeing memory itself (`PF_MEMALLOC`), which no flag tells.
     pub(super) fn new(
         bits: &GfpBits,
@@ -46,7 +46,8 @@ impl Request {
             Frees::Nothing => RequestFlags::NONE,
         };
         let used = match migratetype {
-            // Memory that a process sees for the first time is cleared; the page cache is filled with what it caches.
+            // Memory that a process sees for the first time is cleared; the page cache is filled with the file's
+            // content.
             Migratetype::Movable if asked.has(GfpFlag::Zero) || order >= Order::PAGEBLOCK => {
                 Use::Movable
             }
@@ -57,19 +58,18 @@ impl Request {
         Request { order, migratetype, zone: asked.zone(), flags, used, node: None }
     }
 
-    /// The request that a policy gets.
+    /// Returns the request that a policy gets.
     pub(super) fn page_request(&self) -> PageRequest {
         let &Request { order, migratetype, zone, flags, node, .. } = self;
         PageRequest { zone, node, ..PageRequest::new(order, migratetype).flags(flags) }
     }
 }
 
-/// What a caller is doing when it asks.
+/// The occupation of a caller when it asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Frees {
-    /// It frees memory itself, and gets some of the reserves for that.
+    /// The caller frees memory itself, and gets some of the reserves for that.
     Memory,
-    /// Nothing of the kind.
     Nothing,
 }
 

@@ -1,26 +1,26 @@
-//! What may be said of a replay's runs: a figure only where the run under the recorded kernel's own rules has it as
-//! that kernel had it, and of no run whose memory was too small.
+//! Statements that a replay's runs allow: a figure only where the run under the recorded kernel's own rules has it as
+//! that kernel had it, and none of a run whose memory was too small.
 
 use nofrag::page::{FallbackRules, FragmentationPolicy};
 use nofrag_show::Cell;
 
 use super::outcome::{Fidelity, PolicyRun, Query, ReplayReport};
 
-/// What a column of a table rests on.
+/// The figures that a column of a table rests on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rests<'a> {
-    /// The answer to a question.
+    /// All figures of a question.
     On(Query),
-    /// That, and one figure more.
+    /// All figures of a question, and one figure more.
     OnBoth(Query, &'a str),
     /// A figure that answers no question.
     OnFigure(&'a str),
 }
 
-/// What may be said.
+/// The statements that a report allows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Says<'a> {
-    /// None where no kernel's figures are known: then everything is shown, and a caution says so.
+    /// `None` where no kernel's figures are known: then everything is shown, and a caution says so.
     fidelity: Option<&'a Fidelity>,
     own: Option<&'a PolicyRun>,
 }
@@ -36,7 +36,7 @@ impl<'a> Says<'a> {
         Says { fidelity, own }
     }
 
-    /// Whether a figure of that kind says anything.
+    /// Returns true if a column that rests on these figures may be shown.
     pub(super) fn may(&self, rests: Rests<'_>) -> bool {
         self.fidelity.is_none_or(|fidelity| match rests {
             Rests::On(query) => fidelity.answers(query),
@@ -45,7 +45,7 @@ impl<'a> Says<'a> {
         })
     }
 
-    /// A cell of a table.
+    /// Returns a cell of a table: `cell`, or a dash if nothing may be said.
     pub(super) fn cell(
         &self,
         run: &PolicyRun,
@@ -58,7 +58,8 @@ impl<'a> Says<'a> {
         }
     }
 
-    /// The answer to a question under a policy, and whether it differs from that under the recorded kernel's rules.
+    /// Returns the answer to a question under a policy, with a word if it differs from that under the recorded kernel's
+    /// rules.
     pub(super) fn answer(&self, run: &PolicyRun, query: Query) -> Cell {
         let range = run.answer(query);
         let beside = self.own.filter(|own| is_compared(own, run, query));
@@ -72,8 +73,8 @@ impl<'a> Says<'a> {
     }
 }
 
-/// Whether what is asked means the same in both runs. Events do not on both sides of Linux 6.10: each stolen block was
-/// one before, each stolen page is one since.
+/// Returns true if a question means the same in both runs. For events it does not on both sides of Linux 6.10: each
+/// stolen block was one before, each stolen page is one since.
 pub(crate) fn is_like(one: &str, other: &str, query: Query) -> bool {
     let counts_blocks = |name: &str| {
         let preset = FragmentationPolicy::preset(name.split(':').next().unwrap_or_default());
@@ -98,7 +99,7 @@ mod tests {
     use super::*;
     use nofrag_show::Section;
 
-    /// A run in which each thing that is counted has a number of its own.
+    /// Returns a run in which each count has a number of its own.
     fn run(policy: &str, times: u64, out_of_memory: Option<u64>) -> PolicyRun {
         let mut counts = Counts {
             moved: 1_117 * times,
@@ -118,7 +119,7 @@ mod tests {
         }
     }
 
-    /// What a query shows of such a run under another policy.
+    /// The number that each query shows of such a run under another policy.
     const SHOWN: [(Query, &str); 7] = [
         (Query::Huge, "4,447"),
         (Query::Events, "11,114"),
@@ -160,7 +161,7 @@ mod tests {
         nofrag_show::text(&sections(&report(verdict, runs)))
     }
 
-    /// Tables of all policies stood there whatever the first table said.
+    /// Tables of all policies once stood there whatever the first table said.
     #[test]
     fn no_figure_is_shown_of_a_question_that_is_not_answered() {
         for (asked, shown) in SHOWN {
@@ -207,7 +208,7 @@ mod tests {
         }
     }
 
-    /// 7.2 and our own policy were said to have more events than 6.1, which counts others.
+    /// 7.2 and our own policy were once said to have more events than 6.1, which counts others.
     #[test]
     fn events_of_the_other_side_of_linux_6_10_are_not_called_more_or_less() {
         let word = |other: &str| {

@@ -6,14 +6,14 @@ use std::ops::RangeInclusive;
 
 use nofrag::page::{FragmentationPolicy, PolicyPreset};
 
-/// A setting of the kernel that a replay can be asked about, by the name of its sysctl.
+/// A setting of the kernel that a replay can change, by the name of its sysctl.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Setting {
-    /// `watermark_boost_factor`, in 1/10000 of the high watermark; 0 is never.
+    /// `watermark_boost_factor`, in 1/10000 of the high watermark; 0 switches boosts off.
     Boost,
     /// `watermark_scale_factor`, in 1/10000 of a zone.
     Scale,
-    /// `min_free_kbytes`.
+    /// `min_free_kbytes`, in KiB.
     MinFree,
     /// `compaction_proactiveness`, in percent.
     Proactiveness,
@@ -22,7 +22,6 @@ pub enum Setting {
 }
 
 impl Setting {
-    /// All of them.
     pub const ALL: [Setting; 5] = [
         Setting::Boost,
         Setting::Scale,
@@ -31,7 +30,7 @@ impl Setting {
         Setting::ExtfragThreshold,
     ];
 
-    /// Its short name, that of its sysctl below `vm`, and what it may be.
+    /// Returns its short name, that of its sysctl below `vm`, and its bounds.
     const fn row(self) -> (&'static str, &'static str, RangeInclusive<u64>) {
         match self {
             Setting::Boost => ("boost", "watermark_boost_factor", 0..=u32::MAX as u64),
@@ -43,7 +42,7 @@ impl Setting {
         }
     }
 
-    /// What it is called in reports.
+    /// Returns its name in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         self.row().0
@@ -58,7 +57,7 @@ impl Setting {
         Setting::ALL.into_iter().find(is_so_called)
     }
 
-    /// Whether a policy looks at it.
+    /// Returns true if a policy uses the setting.
     fn is_of(self, policy: &FragmentationPolicy) -> bool {
         match self {
             Setting::Boost => policy.boost.is_some(),
@@ -68,24 +67,24 @@ impl Setting {
     }
 }
 
-/// What is set otherwise than on the recorded host, in the order in which it was asked for.
+/// Settings that differ from the recorded host's, in the order in which they were asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings(Vec<(Setting, u64)>);
 
 impl Settings {
-    /// What a setting is here; `None` for the recorded host's own.
+    /// Returns the value of a setting; `None` for the recorded host's own.
     #[must_use]
     pub fn get(&self, setting: Setting) -> Option<u64> {
         self.0.iter().find(|(each, _)| *each == setting).map(|&(_, value)| value)
     }
 
-    /// Whether everything is as on the recorded host.
+    /// Returns true if all settings are the recorded host's own.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// By their names.
+    /// Returns the values by the settings' names.
     #[must_use]
     pub fn by_name(&self) -> BTreeMap<String, u64> {
         self.0.iter().map(|(setting, value)| (setting.name().to_owned(), *value)).collect()
@@ -102,7 +101,7 @@ impl fmt::Display for Settings {
     }
 }
 
-/// A policy, and settings each with one value or several: as many runs as there are ways to choose.
+/// A policy, and settings each with one value or several: one run for each combination of values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
     preset: PolicyPreset,
@@ -113,7 +112,7 @@ impl Question {
     /// Reads `POLICY:NAME=VALUE[/VALUE..][,NAME=VALUE..]`. A name is a short one, or that of the sysctl.
     ///
     /// # Errors
-    /// A sentence that says what is wrong and what it may be.
+    /// A sentence that says what is wrong, and names the values or words that are allowed.
     pub fn parse(text: &str) -> Result<Question, String> {
         let (policy, list) = text.split_once(':').filter(|(_, list)| !list.is_empty()).ok_or(
             "a question is a policy, a colon and settings, such as linux-6.1:boost=0/15000",
@@ -150,13 +149,13 @@ impl Question {
         Ok(Question { preset, values })
     }
 
-    /// The policy.
+    /// Returns the policy, as a preset.
     #[must_use]
     pub fn preset(&self) -> PolicyPreset {
         self.preset
     }
 
-    /// Each way to choose a value of each setting, the last setting's values next to each other.
+    /// Returns each combination of values of the settings, the last setting's values next to each other.
     #[must_use]
     pub fn choices(&self) -> Vec<Settings> {
         let none = vec![Settings::default()];

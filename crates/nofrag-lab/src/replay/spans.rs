@@ -5,7 +5,7 @@ use nofrag::page::{MemoryMap, PageAllocator};
 /// A frame's number among those of all spans of a machine.
 pub(super) type FrameIndex = crate::world::contents::FrameNumber;
 
-/// From a frame of the machine to its number, and back.
+/// A map from a frame of the machine to its number, and back.
 #[derive(Clone, Debug)]
 pub(super) struct Spans {
     spans: Vec<Span>,
@@ -19,7 +19,7 @@ struct Span {
 }
 
 impl Spans {
-    /// Those of the zones of a machine, in their order.
+    /// Numbers the frames of a machine's zones, in their order.
     pub(super) fn of(map: &MemoryMap) -> Spans {
         let mut first = 0;
         let zones = map.nodes().iter().flat_map(|node| &node.zones);
@@ -31,7 +31,7 @@ impl Spans {
         Spans { spans: spans.collect() }
     }
 
-    /// Those of the zones of an allocator, in its order.
+    /// Numbers the frames of an allocator's zones, in its order.
     pub(super) fn of_pages(pages: &PageAllocator) -> Spans {
         let mut spans = Vec::new();
         let mut first = 0;
@@ -48,35 +48,35 @@ impl Spans {
         Spans { spans }
     }
 
-    /// How many frames there are, holes included.
+    /// Returns the number of frames, holes included.
     pub(super) fn frames(&self) -> usize {
         self.spans.last().map_or(0, |last| last.first as usize + (last.end - last.start) as usize)
     }
 
-    /// How many zones there are.
+    /// Returns the number of zones.
     pub(super) fn zones(&self) -> usize {
         self.spans.len()
     }
 
-    /// The number of a frame; `None` outside every zone. O(zones), which are few.
+    /// Returns the number of a frame; `None` outside every zone. O(zones), which are few.
     pub(super) fn index(&self, pfn: u64) -> Option<FrameIndex> {
         let span = self.spans.iter().find(|span| (span.start..span.end).contains(&pfn))?;
         Some(span.first + (pfn - span.start) as FrameIndex)
     }
 
-    /// The frame of a number.
+    /// Returns the frame with a number.
     pub(super) fn pfn(&self, index: FrameIndex) -> u64 {
         let span = self.span(index);
         span.start + u64::from(index - span.first)
     }
 
-    /// The zone of a frame, by its place among all zones.
+    /// Returns the zone of a frame, by its place among all zones.
     pub(super) fn zone(&self, index: FrameIndex) -> usize {
         let is_of = |span: &Span| index >= span.first && span.start < span.end;
         self.spans.iter().rposition(is_of).expect("a number comes from a span")
     }
 
-    /// The numbers of the frames of a zone.
+    /// Returns the numbers of the frames of a zone.
     pub(super) fn of_zone(&self, zone: usize) -> std::ops::Range<FrameIndex> {
         let span = self.spans[zone];
         span.first..span.first + (span.end - span.start) as FrameIndex

@@ -1,10 +1,10 @@
-//! What a process does when a huge page is refused: it goes on with the pages of that size's place, one by one.
+//! Single pages in the place of a huge page that a process was refused: it asks for them one by one.
 //!
-//! A recording shows what the workload did after what *its* kernel answered. Where a policy answers otherwise, the next
+//! A recording shows the workload's reactions to *its* kernel's answers. Where a policy answers otherwise, the next
 //! faults are others too, and these are known: a process that was refused a huge page asks for up to as many single
-//! pages in its place ([`Windows`] finds them among the events), which a policy that serves the huge page never sees,
-//! and that are one block until the last of them is freed ([`StandIns`]). The other way round, single pages take the
-//! place of a huge page that only the recorded kernel had.
+//! pages in its place ([`Windows`] finds them among the events). A policy that serves the huge page never sees these
+//! requests, and the pages are one block until the last of them is freed ([`StandIns`]). The other way round, single
+//! pages take the place of a huge page that only the recorded kernel had.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -13,15 +13,15 @@ use nofrag::units::Order;
 use super::request::{Request, Use};
 use super::spans::FrameIndex;
 
-/// A refused request for a huge page, by number.
+/// The number of a refused request for a huge page.
 pub(super) type Ticket = u32;
 
-/// Whether single pages take its place when it is refused.
+/// Returns true if single pages take a request's place when it is refused.
 pub(super) fn is_huge(request: &Request) -> bool {
     request.order >= Order::PAGEBLOCK && request.used == Use::Movable
 }
 
-/// Which requests for single pages follow which refusal, by process.
+/// The link from requests for single pages to the refusal that they follow, by process.
 #[derive(Debug, Default)]
 pub(super) struct Windows {
     open: HashMap<i32, Window>,
@@ -35,7 +35,7 @@ struct Window {
 }
 
 impl Windows {
-    /// A process was refused a huge page: its next single pages come in its place.
+    /// Notes that a process was refused a huge page: its next single pages come in its place.
     pub(super) fn refused(&mut self, pid: i32, order: Order) -> Ticket {
         let ticket = self.tickets;
         self.tickets += 1;
@@ -43,16 +43,16 @@ impl Windows {
         ticket
     }
 
-    /// A process asks for another huge page, so that it is done with the place of the one before: which that was.
+    /// Ends the place of a process's refused huge page, as it asks for another; returns the refused one.
     pub(super) fn end(&mut self, pid: i32) -> Option<Ticket> {
-        // Most of the time nobody is refused, and all ask.
+        // Mostly no process is refused, and all ask.
         if self.open.is_empty() {
             return None;
         }
         self.open.remove(&pid).map(|window| window.ticket)
     }
 
-    /// The refused huge page in whose place a process asks for a single page.
+    /// Returns the refused huge page in whose place a process asks for a single page.
     pub(super) fn page(&mut self, pid: i32) -> Option<Ticket> {
         if self.open.is_empty() {
             return None;
@@ -67,7 +67,7 @@ impl Windows {
     }
 }
 
-/// Huge pages that a policy served and the recorded kernel did not, and whose single pages they are.
+/// Huge pages that a policy served and the recorded kernel did not, and the single pages that belong to them.
 ///
 /// Always true:
 /// 1. A frame of `parts` belongs to a ticket of `blocks`, whose `used` is the number of its frames and of its entries
@@ -75,9 +75,9 @@ impl Windows {
 #[derive(Debug, Default)]
 pub(super) struct StandIns {
     blocks: HashMap<Ticket, Block>,
-    /// By traced frame.
+    /// The ticket of each traced frame.
     parts: HashMap<FrameIndex, Ticket>,
-    /// Parts that the recorded kernel moved nobody knows where to, the first one first.
+    /// Parts that the recorded kernel moved to unknown frames, the first one first.
     moved: VecDeque<Ticket>,
     by_own: HashMap<FrameIndex, Ticket>,
 }
@@ -89,13 +89,13 @@ struct Block {
 }
 
 impl StandIns {
-    /// The policy serves `ticket` with the block at `own`.
+    /// Notes that the policy serves `ticket` with the block at `own`.
     pub(super) fn served(&mut self, ticket: Ticket, own: FrameIndex) {
         self.blocks.insert(ticket, Block { own, used: 0 });
         self.by_own.insert(own, ticket);
     }
 
-    /// Whether the single page at `frame` lies in the block of `ticket`, which is so if the policy served that.
+    /// Puts the single page at `frame` into the block of `ticket`; returns false if the policy did not serve that.
     pub(super) fn takes(&mut self, ticket: Ticket, frame: FrameIndex) -> bool {
         let Some(block) = self.blocks.get_mut(&ticket) else { return false };
         block.used += 1;
@@ -103,31 +103,31 @@ impl StandIns {
         true
     }
 
-    /// The single page at `frame` is given back; the block that nobody uses any more.
+    /// Frees the single page at `frame`; returns the block if it was the last page in it.
     pub(super) fn free(&mut self, frame: FrameIndex) -> Option<FrameIndex> {
         let ticket = self.parts.remove(&frame)?;
         self.unused(ticket)
     }
 
-    /// The recorded kernel moved the single page at `frame`.
+    /// Notes that the recorded kernel moved the single page at `frame`.
     pub(super) fn moved(&mut self, frame: FrameIndex) {
         self.moved.extend(self.parts.remove(&frame));
     }
 
-    /// One of the single pages that were moved is given back: the first, as it is not known which. Whether there was
-    /// one, and the block that nobody uses any more.
+    /// Frees one of the single pages that were moved: the first, as it is not known which. `None` if there is none;
+    /// else the block, if it was the last page in it.
     pub(super) fn free_moved(&mut self) -> Option<Option<FrameIndex>> {
         let ticket = self.moved.pop_front()?;
         Some(self.unused(ticket))
     }
 
-    /// No page comes any more in the place of `ticket`; its block, if nobody uses it.
+    /// Ends the place of `ticket`, in which no more pages come; returns its block, if no page is in it.
     pub(super) fn end(&mut self, ticket: Ticket) -> Option<FrameIndex> {
         let is_unused = self.blocks.get(&ticket)?.used == 0;
         is_unused.then(|| self.remove(ticket))
     }
 
-    /// The block at `from`, if it is one of these, lies at `to` from now on.
+    /// Moves the block at `from`, if it is one of these, to `to`.
     pub(super) fn migrate(&mut self, from: FrameIndex, to: FrameIndex) {
         if let Some(ticket) = self.by_own.remove(&from) {
             self.by_own.insert(to, ticket);

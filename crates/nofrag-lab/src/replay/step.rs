@@ -1,4 +1,4 @@
-//! What every policy has to do: the trace after pairing, the same for all of them.
+//! Steps that every policy has to carry out: the trace after pairing, the same for all of them.
 
 use nofrag::units::Order;
 
@@ -6,17 +6,16 @@ use super::request::Request;
 use super::spans::FrameIndex;
 use super::standin::Ticket;
 
-/// One thing to do.
+/// A step, with its time and its CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Step {
-    /// When, on the trace's clock.
+    /// Time on the trace's clock.
     pub(super) at: u64,
-    /// On which CPU.
     pub(super) cpu: u16,
     pub(super) what: What,
 }
 
-/// What to do. Frames are traced ones: the names by which the recorded kernel knew blocks.
+/// The kind of step. Frames are traced ones: the names by which the recorded kernel knew blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
     /// A request. The recorded kernel served it with the block at `frame`, by which name it is freed later. A single
@@ -24,17 +23,17 @@ pub(super) enum What {
     Alloc { frame: FrameIndex, request: Request, place: Option<Ticket> },
     /// A request that the recorded kernel did not serve; single pages may follow in its place.
     Failed { request: Request, place: Option<Ticket> },
-    /// No more of them follow.
+    /// No more pages come in the place of this refused huge page.
     PlaceEnds { of: Ticket },
     /// The block at `frame` goes on as blocks of a smaller order.
     Split { frame: FrameIndex, from: Order, to: Order },
-    /// The block at `frame` was given back.
+    /// The block at `frame` was freed.
     Free { frame: FrameIndex, by: By },
-    /// What the block at `frame` holds was moved by the recorded kernel, which does not say where to.
+    /// The content of the block at `frame` was moved by the recorded kernel, which does not say where to.
     Moved { frame: FrameIndex, order: Order },
-    /// A block was given back that had been moved to `frame`; which one it was before is not known.
+    /// A block was freed that had been moved to `frame`; its place before is not known.
     FreeMoved { frame: FrameIndex, order: Order, by: By },
-    /// So many pages were moved within a zone; from where is not known either.
+    /// `pages` pages were moved within a zone; from where is not known either.
     Appeared { zone: u16, pages: u32 },
     /// A frame was found free in a snapshot, which no event tells.
     FoundFree { frame: FrameIndex },
@@ -42,10 +41,10 @@ pub(super) enum What {
     FoundUsed { frame: FrameIndex },
 }
 
-/// Who gave a block back.
+/// The party that freed a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum By {
-    /// Who had asked for it.
+    /// The process that had asked for the block.
     User,
     /// Reclaim of the recorded kernel: a decision of that kernel's, not of the workload.
     Reclaim,

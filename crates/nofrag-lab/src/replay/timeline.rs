@@ -1,15 +1,15 @@
-//! A state over time: so many samples at most, however long the recording.
+//! A state over time: a bounded number of samples, for a recording of any length.
 
 use nofrag::page::{Migratetype, PageAllocator, ZoneInfo};
 use nofrag::units::Order;
 
 use super::outcome::{Contiguity, Sample};
 
-/// Samples at even distances, which double when there are too many: nobody knows beforehand how long it takes.
+/// Samples at even distances, which double when there are too many: the length is not known beforehand.
 #[derive(Debug)]
 pub(super) struct Timeline<S> {
     most: usize,
-    /// With their times.
+    /// Samples with their times since the first.
     samples: Vec<(u64, S)>,
     began: Option<u64>,
     every: u64,
@@ -20,17 +20,17 @@ pub(super) struct Timeline<S> {
 const FIRST_DISTANCE: u64 = 1_000_000;
 
 impl<S: Clone> Timeline<S> {
-    /// At most so many samples, and one at the end.
+    /// Creates a timeline of at most `most` samples, and one at the end.
     pub(super) fn new(most: usize) -> Timeline<S> {
         Timeline { most, samples: Vec::new(), began: None, every: FIRST_DISTANCE, next: 0 }
     }
 
-    /// Whether it is time for a sample.
+    /// Returns true if it is time for a sample.
     pub(super) fn is_due(&self, at: u64) -> bool {
         self.next <= at && self.most > 0
     }
 
-    /// Takes a sample, of which the time since the first one is given.
+    /// Takes a sample; `sample` gets the time since the first one.
     pub(super) fn take(&mut self, at: u64, sample: impl FnOnce(u64) -> S) {
         let began = *self.began.get_or_insert(at);
         if self.samples.len() >= self.most.max(2) {
@@ -43,14 +43,14 @@ impl<S: Clone> Timeline<S> {
         }
     }
 
-    /// The distances double: of each two samples in the same new distance the first stays.
+    /// Doubles the distances: of each two samples in the same new distance the first stays.
     fn thin_out(&mut self) {
         self.every *= 2;
         let every = self.every;
         self.samples.dedup_by_key(|(at, _)| *at / every);
     }
 
-    /// Takes the last sample.
+    /// Takes the last sample, at the end.
     pub(super) fn finish(&mut self, at: u64, sample: impl FnOnce(u64) -> S) {
         let began = *self.began.get_or_insert(at);
         let since = at.saturating_sub(began);
@@ -58,13 +58,13 @@ impl<S: Clone> Timeline<S> {
         self.samples.push((since, sample(since)));
     }
 
-    /// All samples, in order.
+    /// Returns all samples, in order.
     pub(super) fn samples(&self) -> Vec<S> {
         self.samples.iter().map(|(_, sample)| sample.clone()).collect()
     }
 }
 
-/// The state of an allocator.
+/// Returns a sample of an allocator's state.
 pub(super) fn sample(at: u64, pages: &PageAllocator) -> Sample {
     let largest = pages.zones().filter_map(|zone| pages.largest_free(zone.id)).max();
     let whole = pages.zones().flat_map(|zone| {
@@ -89,7 +89,7 @@ pub(super) fn sample(at: u64, pages: &PageAllocator) -> Sample {
     }
 }
 
-/// Pages of a zone that nobody uses: free, or on the lists of CPUs.
+/// Returns the number of pages of a zone that nobody uses: free, or on the lists of CPUs.
 pub(super) fn idle(pages: &PageAllocator, zone: &ZoneInfo) -> u64 {
     zone.free.get() + pages.per_cpu_pages(zone.id).get()
 }

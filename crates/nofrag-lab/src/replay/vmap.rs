@@ -1,7 +1,7 @@
 //! The vmalloc events of a recording, replayed through [`VmapSpace`].
 //!
 //! Each request names the window in which it may lie; windows that no earlier one covers are spaces of their own
-//! (modules have one beside that of vmalloc). What the areas of the start are is known where the snapshot has
+//! (modules have one beside that of vmalloc). The areas at the start are known where the snapshot has
 //! `/proc/vmallocinfo` with real addresses; the kernel prints hashes unless `kernel.kptr_restrict` is 1, the recorder
 //! leaves addresses out unless it is asked for them, and then every space begins empty, which the outcome says. Every
 //! policy purges when its own rule says so: recorded purges are counted, not carried out.
@@ -22,44 +22,39 @@ use serde::{Deserialize, Serialize};
 use super::MOST_CPUS;
 use super::course::Course;
 
-/// The presets that are compared: each stands for what changed then.
+/// The presets that are compared: each stands for a change of rules.
 pub const VMAP_POLICIES: [&str; 5] =
     ["linux-4.19", "linux-5.2", "linux-5.18", "linux-6.9", "nofrag"];
 
 /// Bytes of a page, as a shift.
 const PAGE: u32 = 12;
-/// More windows than this are no kernel's: the rest is ignored and counted.
+/// The most windows that are followed, more than a kernel has: requests in others are counted and ignored.
 const MOST_SPACES: usize = 16;
 
-/// What became of the vmalloc events.
+/// Outcome of the replay of vmalloc events.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct VmapOutcome {
-    /// What the kernel did.
     pub recorded: VmapRecorded,
-    /// What was there at the start.
     pub start: KnownStart,
-    /// Each policy.
+    /// One run for each policy.
     pub runs: Vec<VmapRun>,
-    /// The preset of the recorded kernel; its run says how far the replay is like that kernel.
+    /// The preset of the recorded kernel; its run shows how near the replay comes to that kernel.
     pub own_rules: Option<String>,
-    /// What to know before the figures are used; sentences.
+    /// Sentences to read before the figures are used.
     pub cautions: Vec<String>,
 }
 
-/// What the kernel did with areas.
+/// Counts of the kernel's own work on areas.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VmapRecorded {
-    /// Areas asked for.
     pub requests: u64,
-    /// Of them, those that it refused.
+    /// Requests that it refused.
     pub failed: u64,
-    /// Areas freed.
     pub frees: u64,
-    /// Of them, those that were allocated before the recording and are not in its snapshot.
+    /// Freed areas that were allocated before the recording and are not in its snapshot.
     pub older_frees: u64,
-    /// Purges.
     pub purges: u64,
-    /// Areas that they flushed.
+    /// Areas flushed by these purges.
     pub purged: u64,
     /// The most pages that waited for a flush when an area was freed.
     pub lazy_most: u64,
@@ -68,34 +63,30 @@ pub struct VmapRecorded {
     pub foreign: u64,
 }
 
-/// What was known of the areas at the start.
+/// Knowledge of the areas at the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KnownStart {
-    /// So many areas were loaded where they are.
+    /// Number of areas that were loaded where they are.
     Areas(u64),
-    /// So many areas have hashes or zeros for addresses: nothing was loaded.
+    /// Number of areas with hashes or zeros for addresses: nothing was loaded.
     Hashed(u64),
-    /// Nothing is known: the spaces begin empty.
+    /// No area is known: the spaces begin empty.
     Nothing,
 }
 
-/// What one policy did.
+/// Counts of one policy.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct VmapRun {
-    /// Its name.
     pub policy: String,
-    /// Requests that it served.
     pub served: u64,
-    /// Requests that it refused.
     pub failed: u64,
-    /// Requests served where the kernel did.
+    /// Requests served at the kernel's own address.
     pub equal: u64,
     /// Pages that waited for a flush, in the course of the recording.
     pub lazy: Course,
-    /// Flushes.
     pub flushes: u64,
-    /// Areas that they covered.
+    /// Areas covered by these flushes.
     pub purged: u64,
     /// Requests served by a pool of flushed areas.
     pub pool_hits: u64,
@@ -107,14 +98,14 @@ pub struct VmapRun {
     pub holes: u64,
 }
 
-/// A window and what each policy has in it.
+/// A window, with a space for each policy.
 #[derive(Debug)]
 struct Region {
     span: Span,
     spaces: Vec<VmapSpace>,
 }
 
-/// Where an area went, by policy.
+/// The place of an area under each policy.
 type Placed = Box<[Option<Vpn>]>;
 
 /// A replay of vmalloc events as it goes.
@@ -127,18 +118,19 @@ pub(super) struct VmapReplay {
     /// Areas of the snapshot that no region has taken yet.
     waiting: Vec<(Span, AreaState)>,
     start: KnownStart,
-    /// The live areas by the page at which the kernel put them, and the region that they are in.
+    /// The region of each live area and its places, by the page at which the kernel put it.
     live: HashMap<u64, (usize, Placed)>,
-    /// Areas beyond so many are not replayed.
+    /// The most areas that are replayed at a time; requests beyond are counted as foreign.
     most_areas: usize,
     recorded: VmapRecorded,
     runs: Vec<VmapRun>,
-    /// Frees that a policy's space refused: a fault of the replay's own books.
+    /// Frees that a policy's space refused: an error of the replay's own tables.
     refused_frees: u64,
 }
 
 impl VmapReplay {
-    /// What is known at the start, with the presets of [`VMAP_POLICIES`] and that of the recorded kernel.
+    /// Creates a replay from the facts at the start, with the presets of [`VMAP_POLICIES`] and that of the recorded
+    /// kernel.
     pub(super) fn new(meta: &TraceMeta, most_areas: usize) -> VmapReplay {
         let own = meta.release.as_deref().and_then(super::version_of);
         let own = own.and_then(|version| VmapPolicy::preset(&format!("linux-{version}")).ok());
@@ -169,7 +161,7 @@ impl VmapReplay {
         }
     }
 
-    /// Carries out what the event says.
+    /// Carries out an event of vmalloc; ignores others.
     pub(super) fn event(&mut self, event: &Event) {
         match event.view() {
             View::VmapAlloc { addr, size, align, start, end, failed } => {
@@ -222,13 +214,13 @@ impl VmapReplay {
             }
         }
         match at {
-            // An area that the kernel put where the books have one: its free was not seen.
+            // An area that the kernel put where a live one is known: its free was not seen.
             Some(at) => {
                 if let Some((region, before)) = self.live.insert(at, (region, placed)) {
                     self.give_back(cpu, region, &before);
                 }
             }
-            // Nobody will free what the kernel refused.
+            // A request that the kernel refused is never freed by an event.
             None => self.give_back(cpu, region, &placed),
         }
     }
@@ -254,7 +246,8 @@ impl VmapReplay {
         }
     }
 
-    /// The region in which `window` lies, made if there is none.
+    /// Returns the region in which `window` lies; makes it if there is none. `None` if it overlaps one, if there are too
+    /// many, or if a policy refuses it.
     fn region(&mut self, window: Span, cpu: CpuId) -> Option<usize> {
         if let Some(known) = self.regions.iter().position(|region| region.span.covers(window)) {
             return Some(known);
@@ -274,7 +267,7 @@ impl VmapReplay {
         Some(number)
     }
 
-    /// Puts the areas of the snapshot that lie in a new region where they are.
+    /// Loads the areas of the snapshot that lie in a new region, each at its place.
     fn load(&mut self, number: usize, cpu: CpuId) {
         let region = &self.regions[number];
         let mut room = self.most_areas.saturating_sub(self.live.len());
@@ -296,7 +289,7 @@ impl VmapReplay {
         }
     }
 
-    /// What became of it all; `None` without any request.
+    /// Returns the outcome; `None` without any request.
     pub(super) fn finish(mut self) -> Option<VmapOutcome> {
         if self.recorded.requests == 0 {
             return None;
@@ -373,7 +366,7 @@ struct Wanted {
 }
 
 impl Wanted {
-    /// `None` for what is no request: no pages, or no window.
+    /// Returns the request for a space; `None` without pages or without a window.
     fn request(&self) -> Option<AreaRequest> {
         let window = Span::new(self.window.0 >> PAGE, self.window.1 >> PAGE).ok()?;
         let pages = self.size >> PAGE;
@@ -386,7 +379,7 @@ impl Wanted {
     }
 }
 
-/// The areas of the snapshot at the start.
+/// Returns the areas of the snapshot at the start.
 fn areas_of(meta: &TraceMeta) -> (KnownStart, Vec<(Span, AreaState)>) {
     let Some(text) = meta.start().and_then(|taken| taken.files.bytes("vmallocinfo")) else {
         return (KnownStart::Nothing, Vec::new());
@@ -515,7 +508,7 @@ mod tests {
             alloc(LOW, 1, (HIGH, LOW)),
             alloc(LOW, 1, (0, 0)),
             alloc(u64::MAX, u64::MAX >> PAGE, (0, u64::MAX)),
-            // Where the books have a live area: its free was not seen.
+            // Where a live area is known: its free was not seen.
             alloc(LOW, 4, small),
         ];
         let outcome = replayed(&meta(None), &events);
