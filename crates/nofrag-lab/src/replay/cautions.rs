@@ -1,4 +1,4 @@
-//! Which conclusions do not hold, in sentences.
+//! Cautions of a replay: sentences about conclusions that do not hold.
 
 use nofrag_host::trace::{EventKind, TraceMeta};
 
@@ -8,7 +8,7 @@ use nofrag_show::{count, duration};
 use super::outcome::{Answer, Fidelity, PolicyRun, Recorded, Shortage, Verdict};
 use super::start::Host;
 
-/// What is to be kept in mind.
+/// Returns all sentences to read before the figures are used.
 pub(super) fn cautions(
     host: &Host,
     meta: &TraceMeta,
@@ -57,7 +57,7 @@ fn of_start(host: &Host, meta: &TraceMeta) -> Vec<String> {
     all
 }
 
-/// Which figures are weaker in a recording that was made before events of targets were recorded.
+/// Returns a sentence about figures that are weaker in a recording made before events of targets were recorded.
 fn without_targets(meta: &TraceMeta, recorded: &Recorded) -> Option<String> {
     let lacks =
         !meta.formats.is_empty() && !super::records(meta, EventKind::CompactionIsolateFreepages);
@@ -80,7 +80,7 @@ fn without_judgement(meta: &TraceMeta) -> String {
     format!("How far this can be trusted is not known: {why}.")
 }
 
-/// A sentence for each question that is not answered.
+/// Returns a sentence for each question that is not answered.
 fn of_fidelity(fidelity: &Fidelity) -> Vec<String> {
     let sentence = |answer: &Answer| {
         let what = answer.query.what();
@@ -121,7 +121,8 @@ fn of_runs(runs: &[PolicyRun]) -> Vec<String> {
     all
 }
 
-/// From when on a run means nothing, and what its memory held then.
+/// Returns a sentence about a run whose memory is too small: the time from which it means nothing, and the content of
+/// its memory then.
 fn too_small(run: &PolicyRun) -> Option<String> {
     let Shortage { at, direct_reclaims, managed, kernel, processes, cache, free, on_lists } =
         run.shortage()?;

@@ -1,9 +1,9 @@
-//! One policy with one size of memory, and what it does with the steps.
+//! One policy with one size of memory, carrying out the steps.
 //!
 //! Time is that of the recording. The policy's kswapd and kcompactd work in it as in every world
 //! ([`world::daemons`](crate::world::daemons)), beside the callers and at the host's own pace
-//! ([`Pace`](super::pace::Pace)): what they get done until the next request depends on how much later it comes. A
-//! caller that reclaims or compacts for itself takes time in which they go on.
+//! ([`Pace`](super::pace::Pace)): their progress until the next request depends on how much later it comes. A caller
+//! that reclaims or compacts for itself takes time in which they go on.
 
 use std::sync::Arc;
 
@@ -29,32 +29,32 @@ use crate::world::costs::Costs;
 use crate::world::daemons::Daemons;
 use crate::world::{Owns, World};
 
-/// Which run this is.
+/// The description of a run, before it starts.
 #[derive(Clone, Debug)]
 pub(super) struct Spec {
     /// The policy's name in reports.
     pub(super) name: String,
     pub(super) policy: FragmentationPolicy,
-    /// In place of the recorded host's.
+    /// Settings in place of the recorded host's.
     pub(super) settings: Settings,
     pub(super) memory_percent: u32,
     pub(super) seed: u64,
     pub(super) samples: usize,
 }
 
-/// Steps, and how fast the recorded host is as far as is known there.
+/// Steps, with the pace of the recorded host as far as it is known there.
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) steps: Vec<Step>,
     pub(super) pace: Arc<HostPace>,
 }
 
-/// A run under way.
+/// A run under way, with its memory and its counts.
 #[derive(Debug)]
 pub(super) struct Engine {
     spec: Spec,
     world: World<Owner, ()>,
-    /// None before the first step, which begins their time.
+    /// `None` before the first step, whose time is that of their first look.
     daemons: Option<Daemons>,
     /// The CPUs of each node's kswapd and kcompactd.
     daemon_cpus: Vec<[CpuId; 2]>,
@@ -62,13 +62,14 @@ pub(super) struct Engine {
     counts: Counts,
     resized: Resized,
     timeline: Timeline<Sample>,
-    /// When the first step was, and what there was when a caller was first refused what kernels never refuse.
+    /// Time of the first step, from which a shortage is timed.
     began: Option<u64>,
+    /// State of memory when a caller was first refused a block that kernels never refuse.
     shortage: Option<Shortage>,
 }
 
 impl Engine {
-    /// The run at its start: `in_use` was where `start` says on the host with the memory of `map`.
+    /// Creates the run at its start: `in_use` was where `start` says on the host with the memory of `map`.
     pub(super) fn new(
         map: &MemoryMap,
         in_use: &[Held],
@@ -106,7 +107,7 @@ impl Engine {
         })
     }
 
-    /// Does all of a batch.
+    /// Carries out all steps of a batch.
     pub(super) fn run(&mut self, Batch { steps, pace }: &Batch) {
         self.world.costs = pace.costs;
         self.world.owner.pace = Arc::clone(pace);
@@ -120,17 +121,17 @@ impl Engine {
         &self.world.owner
     }
 
-    /// The policy's memory.
+    /// Returns the policy's memory.
     pub(super) fn pages(&self) -> &PageAllocator {
         &self.world.pages
     }
 
-    /// What this run is.
+    /// Returns the run's description.
     pub(super) fn spec(&self) -> &Spec {
         &self.spec
     }
 
-    /// The same in a report, without what came of it.
+    /// Returns the run's description for a report, without results.
     pub(super) fn described(&self) -> PolicyRun {
         PolicyRun {
             policy: self.spec.name.clone(),
@@ -201,7 +202,7 @@ impl Engine {
         }
     }
 
-    /// What there is. O(pageblocks).
+    /// Returns the state of memory at a shortage. O(pageblocks).
     fn shortage(&self, at: u64) -> Shortage {
         let World { pages, owner, .. } = &self.world;
         let sum =
@@ -227,7 +228,7 @@ impl Engine {
         self.world.owner.adopt(&mut self.world.pages, frame, pfn, request.used);
     }
 
-    /// The policy refused a huge page that the recorded kernel had: its process goes on with single pages.
+    /// Asks for single pages in place of a huge page that the recorded kernel had and the policy refused.
     fn in_pieces(&mut self, at: u64, frame: FrameIndex, huge: &Request) {
         let flags = RequestFlags::RECLAIM.with(RequestFlags::CMA);
         let page = Request { order: Order::ZERO, flags, ..*huge };
@@ -240,8 +241,8 @@ impl Engine {
         self.world.owner.goes_on_in_pieces(frame, huge.order);
     }
 
-    /// The recorded kernel did not serve it. If the policy does, what comes in its place is not asked for; where
-    /// nothing does, the block is given back at once, as how long it would have been kept is not known.
+    /// Asks for a block that the recorded kernel did not serve. If the policy serves it, the single pages in its place
+    /// are not asked for; where none follow, the block is freed at once, as its lifetime is not known.
     fn failed(&mut self, at: u64, request: &Request, place: Option<Ticket>) {
         let Some(pfn) = self.ask(at, request) else { return };
         let World { pages, owner, .. } = &mut self.world;
@@ -251,7 +252,7 @@ impl Engine {
         }
     }
 
-    /// Asks the policy, and does for it what it asks for.
+    /// Asks the policy, and does the work that its slow path needs.
     fn ask(&mut self, at: u64, request: &Request) -> Option<Pfn> {
         let order = usize::from(request.order.get());
         self.counts.requests[order] += 1;
@@ -289,7 +290,7 @@ impl Engine {
         }
     }
 
-    /// Lets the others work until the caller may go on, or its time is over; when that is.
+    /// Lets background machines work until the caller may go on, or its time is over; returns that moment.
     fn wait(&mut self, attempt: &Attempt, mut now: u64, until: u64) -> u64 {
         while now < until && !attempt.may_resume(&self.world.pages) {
             self.tell_others(now);
@@ -301,7 +302,7 @@ impl Engine {
         now.min(until)
     }
 
-    /// Whoever was woken is told of it at `now`.
+    /// Wakes the background machines at `now` if the engine has asked for them.
     fn tell_others(&mut self, now: u64) {
         let cpus = &self.daemon_cpus;
         let daemons = self.daemons.get_or_insert_with(|| Daemons::new(cpus.iter().copied(), now));
@@ -311,7 +312,7 @@ impl Engine {
         }
     }
 
-    /// kswapd and kcompactd go on until `now`.
+    /// Lets kswapd and kcompactd work until `now`.
     fn others_until(&mut self, now: u64) {
         self.tell_others(now);
         let daemons = self.daemons.as_mut().expect("they have been told");
@@ -320,12 +321,12 @@ impl Engine {
         }
     }
 
-    /// Ends the run.
+    /// Takes the last sample of the run, at its end.
     pub(super) fn finish(&mut self, at: u64) {
         self.timeline.finish(at, |at| sample(at, &self.world.pages));
     }
 
-    /// What came of it. `paired` is what was assumed for all runs.
+    /// Returns the result. `paired` holds the assumptions that all runs share.
     pub(super) fn outcome(&self, paired: &Assumptions, wall_nanos: u64) -> Repeat {
         let noted = self.world.owner.noted;
         Repeat {
@@ -370,8 +371,8 @@ impl Engine {
     }
 }
 
-/// Blocks in use at the start and where they are, the oldest first: what was used of late is younger than what was not,
-/// and of either a node's low zones are younger than its high ones, as requests come to them when those are full.
+/// Returns blocks in use at the start and their places, the oldest first: blocks used of late are younger than others,
+/// and of either kind a node's low zones are younger than its high ones, as requests come to them when those are full.
 pub(super) fn by_age<'a>(
     traced: &'a Spans,
     in_use: &'a [Held],
@@ -393,7 +394,7 @@ pub(super) fn by_age<'a>(
     })
 }
 
-/// What a block that was in use at the start can be asked for.
+/// Returns the use of a block that was held at the start.
 fn use_of(held: &Held) -> Use {
     use nofrag_host::snapshot::FrameUse;
     match held.usage {

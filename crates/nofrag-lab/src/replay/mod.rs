@@ -1,9 +1,9 @@
 //! The requests of a real kernel, replayed under other policies and sizes of memory.
 //!
-//! A replay is open-loop: the requests stay as they were recorded. It says what each policy does with these requests,
-//! and claims nothing that would need the workload to react, but for huge pages that one side refuses. What the
-//! recording does not say is drawn by lot, and every policy runs under several start values. [`Fidelity`] says how near
-//! the runs under the recorded kernel's own rules come to what that kernel did, and which questions they can answer.
+//! A replay is open-loop: the requests stay as they were recorded. It shows the work of each policy on these requests,
+//! and claims nothing that would need the workload to react, except for huge pages that one side refuses. Facts that
+//! the recording lacks are drawn by lot, and every policy runs under several start values. [`Fidelity`] tells how near
+//! the runs under the recorded kernel's own rules come to that kernel, and which questions they can answer.
 
 mod addresses;
 mod cautions;
@@ -66,24 +66,24 @@ pub(crate) use says::is_like;
 pub use settings::{Question, Setting, Settings};
 pub use vmap::{KnownStart, VMAP_POLICIES, VmapOutcome, VmapRecorded, VmapRun};
 
-/// The policies that are compared when none is named: each stands for what changed then.
+/// The policies that are compared when none is named: each stands for a change of rules.
 pub const DEFAULT_POLICIES: [&str; 5] =
     ["linux-4.20", "linux-5.3", "linux-6.1", "linux-7.2", "nofrag"];
 
-/// A trace that can be opened as often as it takes.
+/// A trace that can be opened any number of times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// Anything that [`nofrag_host::trace::open`] opens.
+    /// A file of a kind that [`nofrag_host::trace::open`] opens.
     File(PathBuf),
     /// The recording that comes with nofrag: `data/recordings/linux-6.1-guest-768m.nofrag`.
     Shipped,
 }
 
 impl Input {
-    /// Opens it.
+    /// Opens the trace.
     ///
     /// # Errors
-    /// [`TraceError`].
+    /// [`TraceError`] when it cannot be read.
     pub fn open(&self) -> Result<Trace, TraceError> {
         match self {
             Input::File(path) => trace::open(path),
@@ -93,7 +93,7 @@ impl Input {
         }
     }
 
-    /// What it is called in reports.
+    /// Returns its name in reports.
     #[must_use]
     pub fn name(&self) -> String {
         match self {
@@ -103,57 +103,55 @@ impl Input {
     }
 }
 
-/// The shipped recording.
 const SHIPPED: &[u8] = include_bytes!("../../data/recordings/linux-6.1-guest-768m.nofrag");
 const SHIPPED_NAME: &str = "linux-6.1-guest-768m";
 
-/// How many start values are enough for a range.
+/// Number of start values that is enough for a range.
 pub const REPEATS: u64 = 5;
 
-/// What is replayed, and under what.
+/// The trace, the policies and the extent of a replay.
 #[derive(Clone, Debug)]
 pub struct ReplayOptions {
-    /// The trace.
     pub trace: Input,
-    /// Names of policies ([`FragmentationPolicy::PRESETS`](nofrag::page::FragmentationPolicy::PRESETS)).
+    /// Names of policies, from [`FragmentationPolicy::PRESETS`](nofrag::page::FragmentationPolicy::PRESETS).
     pub policies: Vec<String>,
-    /// Policies with other settings than the recorded host's, behind those.
+    /// Policies with other settings than the recorded host's, behind those in `policies`.
     pub questions: Vec<Question>,
     /// Sizes of memory in percent of the recorded host's; 100 where none is named.
     pub memory: Vec<u32>,
-    /// Where all chance begins: the first start value.
+    /// The first start value of random numbers.
     pub seed: u64,
-    /// How many start values, one after the other; at least one.
+    /// Number of start values, one after the other; at least one.
     pub repeats: u64,
-    /// Other recordings of the same kernel under the same workload: what they differ by bounds how far a replay may be
+    /// Other recordings of the same kernel under the same workload: their differences bound how far a replay may be
     /// off.
     pub repeats_of: Vec<PathBuf>,
-    /// How many samples over time each run takes.
+    /// Number of samples over time in each run.
     pub samples: usize,
-    /// How many runs go at a time; 0 for one per CPU.
+    /// Number of runs at a time; 0 for one per CPU.
     pub threads: usize,
 }
 
-/// Why nothing was replayed.
+/// The reason why nothing was replayed.
 #[derive(Debug, Error)]
 pub enum ReplayError {
-    /// The trace could not be read.
+    /// The trace cannot be read.
     #[error(transparent)]
     Trace(#[from] TraceError),
-    /// There is no such policy.
+    /// No policy has this name.
     #[error("{0}")]
     Policy(String),
-    /// What was named is no repeat of the recording.
+    /// A recording that was named is no repeat of the replayed one.
     #[error("{0}")]
     Repeats(String),
-    /// The trace does not say enough of its host.
+    /// The trace lacks facts about its host.
     #[error("{0}")]
     Host(String),
 }
 
 /// Replays a trace under each policy and size of memory, from several start values each. The events are never held at
-/// once; memory is bounded by the frames of the host. All runs that go through the events together take no more than
-/// 2 GiB, and no more than is left of the trace's budget: what has no room goes through them again.
+/// once; memory is bounded by the frames of the host. All runs that go through the events together take no more than 2
+/// GiB, and no more than is left of the trace's budget: runs without room go through them again.
 ///
 /// # Errors
 /// [`ReplayError`]; [`TraceError::Budget`] where the budget has no room for a single run.
@@ -242,7 +240,7 @@ fn threads(options: &ReplayOptions) -> usize {
     }
 }
 
-/// The runs beside another recording of the same kernel under the same workload.
+/// Compares the runs with another recording of the same kernel under the same workload.
 fn other(
     path: &Path,
     truth: &Truth<'_>,
@@ -269,7 +267,8 @@ fn other(
     }))
 }
 
-/// The runs that were asked for: policies in the order in which they were named, then questions; sizes within each.
+/// Returns the runs that were asked for: policies in the order in which they were named, then questions; sizes within
+/// each.
 fn specs(options: &ReplayOptions) -> Result<Vec<Spec>, ReplayError> {
     let mut wanted: Vec<(PolicyPreset, Settings)> = Vec::new();
     for name in &options.policies {
@@ -300,12 +299,12 @@ fn specs(options: &ReplayOptions) -> Result<Vec<Spec>, ReplayError> {
     Ok(specs)
 }
 
-/// What a run is called: `linux-6.1`, `linux-6.1:boost=0`.
+/// Returns the name of a run: `linux-6.1`, `linux-6.1:boost=0`.
 fn name_of(policy: &str, settings: &Settings) -> String {
     if settings.is_empty() { policy.to_owned() } else { format!("{policy}:{settings}") }
 }
 
-/// Which policies ran under another name than was asked for.
+/// Returns sentences about policies that ran under another name than was asked for.
 fn stand_ins(policies: &[String]) -> Vec<String> {
     let meant = |name: &String| {
         let preset = FragmentationPolicy::preset(name).ok()?;
@@ -314,7 +313,7 @@ fn stand_ins(policies: &[String]) -> Vec<String> {
     policies.iter().filter_map(meant).map(|said| said + ".").collect()
 }
 
-/// The runs of a replay, and what they are made of.
+/// All runs of a replay, with their input.
 struct Plan<'a> {
     trace: &'a Input,
     meta: &'a TraceMeta,
@@ -324,27 +323,26 @@ struct Plan<'a> {
     threads: usize,
     samples: usize,
     most_bytes: u64,
-    /// What the budget has left for runs.
+    /// Room that the budget has left for runs.
     room: Room,
-    /// At its start.
+    /// The tracker's state before the first event.
     unseen: UnseenTracker,
 }
 
-/// What all runs came to.
+/// The results of all runs.
 #[derive(Default)]
 struct Repeated {
-    /// The first.
+    /// The first pass.
     pass: Option<Pass>,
-    /// By spec, in their order.
+    /// One for each spec, in their order.
     runs: Vec<PolicyRun>,
-    /// By spec, under each start value.
+    /// For each spec, the ends under each start value.
     ends: Vec<Vec<End>>,
-    /// Events read so far.
     done: u64,
 }
 
 impl Plan<'_> {
-    /// Runs everything, in as few passes over the events as memory allows: as many start values at a time as there is
+    /// Makes all runs, in as few passes over the events as memory allows: as many start values at a time as there is
     /// room for, or else as many specs.
     fn run(
         &self,
@@ -390,7 +388,7 @@ impl Plan<'_> {
         Ok(repeated)
     }
 
-    /// How many runs go through the events together. What is left goes through them again.
+    /// Returns the number of runs that go through the events together. The remainder goes through them again.
     fn at_a_time(&self, map: &MemoryMap) -> Result<usize, ReplayError> {
         let zones = map.nodes().iter().flat_map(|node| &node.zones);
         let frames: u64 = zones.map(|zone| zone.span.pages.get()).sum();
@@ -402,7 +400,7 @@ impl Plan<'_> {
         Ok(usize::try_from(runs).unwrap_or(usize::MAX).max(1))
     }
 
-    /// Some specs under each of some start values.
+    /// Creates the runs of some specs under each of some start values.
     fn engines(
         &self,
         host: &mut Host,
@@ -423,7 +421,7 @@ impl Plan<'_> {
 }
 
 impl Repeated {
-    /// Takes in the runs of one pass: of `count` specs from `from` on, under some start values.
+    /// Adds the runs of one pass: of `count` specs from `from` on, under some start values.
     fn add(&mut self, from: usize, count: usize, ended: &[Timed], pairing: &Pairing) {
         for (number, Timed { engine, wall_nanos }) in ended.iter().enumerate() {
             let spec = from + number % count;
@@ -436,15 +434,15 @@ impl Repeated {
     }
 }
 
-/// What one pass over the events found, whatever the runs.
+/// Facts from one pass over the events, which do not depend on the runs.
 struct Pass {
     recorded: Recorded,
     unseen: Unseen,
     followed: Vec<u64>,
 }
 
-/// The wanted runs, and where among them is the one under the recorded kernel's own rules and settings. It is the first
-/// where nobody named it: the others are read beside it.
+/// Returns the wanted runs, and the index of the one under the recorded kernel's own rules and settings. It is the
+/// first where nobody named it: the others are read beside it.
 fn with_own_rules(
     mut specs: Vec<Spec>,
     judged: Option<PolicyPreset>,
@@ -467,20 +465,20 @@ fn with_own_rules(
     (specs, Some(own))
 }
 
-/// Bytes that a run takes for each frame of its memory: 10 of the allocator, 36 of its owner, and one of what is
-/// believed.
+/// Bytes that a run takes for each frame of its memory: 10 of the allocator, 36 of its owner, and one for the belief
+/// about it.
 const PER_FRAME: u64 = 48;
-/// What all runs of a pass may take together.
+/// Bytes that all runs of a pass may take together.
 const MOST_BYTES: u64 = 2 << 30;
 /// CPUs of a host: Linux on x86-64 has room for no more.
 const MOST_CPUS: u32 = 8192;
 
-/// The preset with the rules of a release, such as `6.1.0-53-cloud-amd64`.
+/// Returns the preset with the rules of a release, such as `6.1.0-53-cloud-amd64`.
 fn preset_of(release: &str) -> Option<PolicyPreset> {
     FragmentationPolicy::preset(&format!("linux-{}", version_of(release)?)).ok()
 }
 
-/// The host of a trace without a snapshot: all that its events name. They are read for that once more.
+/// Returns the host of a trace without a snapshot, as large as its events need. They are read once more for that.
 fn unseen_host(trace: &Input) -> Result<Host, ReplayError> {
     let mut events = trace.open()?.events;
     let (mut batch, mut highest, mut cpus) = (Vec::new(), 0, 0);
@@ -499,7 +497,7 @@ fn unseen_host(trace: &Input) -> Result<Host, ReplayError> {
     Host::empty(Pfn(highest), cpus.min(MOST_CPUS))
 }
 
-/// What is believed of the recorded host at its start.
+/// Returns the beliefs about the recorded host at its start.
 fn pairing_of(host: &Host, meta: &TraceMeta, engines: &[Engine]) -> Result<Pairing, ReplayError> {
     let whole = engines.iter().find(|engine| engine.spec().memory_percent == 100);
     let mut pairing = match whole {
@@ -519,7 +517,7 @@ fn pairing_of(host: &Host, meta: &TraceMeta, engines: &[Engine]) -> Result<Pairi
     Ok(pairing)
 }
 
-/// The snapshots between the first and the last, where they show frames.
+/// Returns the snapshots between the first and the last, where they show frames.
 fn resyncs(meta: &TraceMeta) -> Vec<Resync<'_>> {
     let first = usize::from(meta.start().is_some());
     let between = meta.snapshots.iter().skip(first).filter_map(|taken| {
@@ -532,12 +530,12 @@ fn resyncs(meta: &TraceMeta) -> Vec<Resync<'_>> {
     between.collect()
 }
 
-/// Whether a recording has events of a kind, as far as it says.
+/// Returns true if a recording has the format of a kind of events.
 fn records(meta: &TraceMeta, kind: EventKind) -> bool {
     meta.formats.iter().any(|(name, _)| name == kind.name())
 }
 
-/// The version in a release, such as `6.1` in `6.1.0-53-cloud-amd64`.
+/// Returns the version in a release, such as `6.1` in `6.1.0-53-cloud-amd64`.
 fn version_of(release: &str) -> Option<String> {
     let (major, rest) = release.split_once('.')?;
     let minor: String = rest.chars().take_while(char::is_ascii_digit).collect();

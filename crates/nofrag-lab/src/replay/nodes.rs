@@ -1,26 +1,26 @@
-//! With which node a request begins, which no event tells.
+//! The node with which a request begins, which no event tells.
 //!
-//! Most begin with that of their CPU, which has most of its pages from there. Some name another one: a request for one
-//! node alone says so in its flags; others do not (the buffers in which a kernel traces each CPU, huge pages that
-//! khugepaged makes), and show it by the frame they got. A request goes to another node than the one that it begins
-//! with only where that has too little: so a frame of another node was asked for there if the CPU's own node certainly
-//! had enough.
+//! Most requests begin with the node of their CPU, which has most of its pages from there. Some name another one: a
+//! request for one node alone says so in its flags; others do not (the buffers in which a kernel traces each CPU, huge
+//! pages that khugepaged makes), and show it by the frame they got. A request goes to another node than the one that it
+//! begins with only where that has too little: so a frame of another node was asked for there if the CPU's own node
+//! certainly had enough.
 
 use nofrag::page::{NodeId, PageAllocator, RequestFlags};
 use nofrag::units::Order;
 
 use super::request::Request;
 
-/// What is believed free of each node, and which CPU belongs to which.
+/// Memory that is believed free of each node, and the node of each CPU.
 ///
 /// Always true, if there are several nodes (else nothing is counted):
 /// 1. `zones[z].free` is the number of frames of zone z that are believed free, `blocks[b]` that of pageblock b.
 #[derive(Debug)]
 pub(super) struct Nodes {
     zones: Vec<Zone>,
-    /// By pageblock of the machine.
+    /// Free frames of each pageblock of the machine.
     blocks: Vec<u16>,
-    /// By CPU: how many single pages it got of each zone's node.
+    /// By CPU: the number of single pages that it got of each node.
     homes: Vec<Vec<u64>>,
 }
 
@@ -30,12 +30,12 @@ struct Zone {
     free: u64,
     /// Pageblocks that are free as a whole.
     whole: u64,
-    /// With more free pages a zone serves single pages, whatever of them lies on the lists of CPUs.
+    /// With more free pages than this a zone serves single pages, however many of them lie on the lists of CPUs.
     plenty: u64,
 }
 
 impl Nodes {
-    /// Nothing is believed free yet.
+    /// Creates the nodes of an allocator, with nothing believed free.
     pub(super) fn new(pages: &PageAllocator) -> Nodes {
         let zone = |zone: nofrag::page::ZoneInfo| {
             let reserve = zone.lowmem_reserve.iter().max().copied().unwrap_or(0);
@@ -46,12 +46,12 @@ impl Nodes {
         Nodes { zones: pages.zones().map(zone).collect(), blocks: Vec::new(), homes: Vec::new() }
     }
 
-    /// Whether there are several, so that it matters.
+    /// Returns true if there are several nodes, so that the choice matters.
     pub(super) fn are_several(&self) -> bool {
         self.zones.last().is_some_and(|last| last.node.0 > 0)
     }
 
-    /// A frame of a zone, which was believed in use, is believed free.
+    /// Counts a frame of a zone as believed free, which was believed in use.
     pub(super) fn gets(&mut self, zone: usize, pfn: u64) {
         let block = (pfn / Order::PAGEBLOCK.pages()) as usize;
         if self.blocks.len() <= block {
@@ -63,19 +63,19 @@ impl Nodes {
         zone.whole += u64::from(u64::from(self.blocks[block]) == Order::PAGEBLOCK.pages());
     }
 
-    /// A frame of a zone, which was believed free, is believed in use.
+    /// Counts a frame of a zone as believed in use, which was believed free.
     pub(super) fn loses(&mut self, zone: usize, pfn: u64) {
         let block = &mut self.blocks[(pfn / Order::PAGEBLOCK.pages()) as usize];
         let zone = &mut self.zones[zone];
-        // A pageblock that lies in two zones belongs to whichever it was completed in.
+        // A pageblock that lies in two zones counts in the zone in which it became whole.
         let was_whole = u64::from(*block) == Order::PAGEBLOCK.pages();
         zone.whole = zone.whole.saturating_sub(u64::from(was_whole));
         zone.free -= 1;
         *block -= 1;
     }
 
-    /// The node that a request on a CPU begins with, which got a frame of zone `got`. `moved` says of a zone how many
-    /// of its frames hold what was moved there, although they are believed free.
+    /// Returns the node with which a request on a CPU begins that got a frame of zone `got`. `moved` tells the number
+    /// of a zone's frames that hold moved pages, although they are believed free.
     pub(super) fn of(
         &mut self,
         cpu: u16,
@@ -102,7 +102,7 @@ impl Nodes {
         got.filter(|_| is_named).or(home).or(got)
     }
 
-    /// Whether a node certainly has what a request asks for.
+    /// Returns true if a node certainly has the memory for a request.
     fn serves(&self, node: NodeId, request: &Request, moved: impl Fn(usize) -> u64) -> bool {
         let is_huge = request.order >= Order::PAGEBLOCK;
         let of_node = (0..).zip(&self.zones).filter(|(_, zone)| zone.node == node);

@@ -1,4 +1,4 @@
-//! What a replay found.
+//! The results of a replay.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,7 +19,7 @@ pub type ByType = [u64; Migratetype::COUNT];
 /// A number for each order.
 pub type ByOrder = [u64; Order::COUNT];
 
-/// Orders that belong together, with what they are called.
+/// Orders that belong together, with their names.
 pub(super) const ORDERS: [(&str, RangeInclusive<usize>); 5] = [
     ("order 0", 0..=0),
     ("orders 1 to 3", 1..=3),
@@ -38,36 +38,35 @@ pub(super) mod figures {
     pub(crate) const FREE: &str = "free pages, all zones";
 }
 
-/// The name of the figure of the events of one type.
+/// Returns the name of the figure for the events of one type.
 pub(super) fn events_name(kind: Migratetype) -> String {
     format!("{}, {kind}", figures::EVENTS)
 }
 
-/// The name of the figure of what is served of some orders.
+/// Returns the name of the figure for the served requests of some orders.
 pub(super) fn served_name(orders: &str) -> String {
     format!("requests of {orders} served")
 }
 
-/// Everything that one call of [`replay`](super::replay) found.
+/// All results of one call of [`replay`](super::replay).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReplayReport {
     /// The trace, as it was named.
     pub trace: String,
-    /// The kernel that was recorded.
+    /// The release of the recorded kernel.
     pub release: Option<String>,
-    /// The first start value: where all chance began.
+    /// The first start value of random numbers.
     pub seed: u64,
-    /// How many start values there were.
+    /// Number of start values.
     #[serde(default)]
     pub repeats: u64,
-    /// What the kernel itself recorded.
     pub recorded: Recorded,
-    /// What no event tells.
+    /// Facts that no event tells.
     #[serde(default)]
     pub unseen: Unseen,
     /// A run for each policy and size of memory, policies in the order in which they were named.
     pub runs: Vec<PolicyRun>,
-    /// How far the replay can be trusted; `None` without a snapshot at the end or a preset of the recorded kernel.
+    /// Trust in the replay; `None` without a snapshot at the end or a preset of the recorded kernel.
     pub fidelity: Option<Fidelity>,
     /// Areas of vmalloc; `None` where the recording has no events of them.
     #[serde(default)]
@@ -75,22 +74,21 @@ pub struct ReplayReport {
     /// Mappings of processes; `None` where the recording has no events of them.
     #[serde(default)]
     pub mmap: Option<MmapOutcome>,
-    /// Which conclusions do not hold, and what was assumed; sentences.
+    /// Sentences about conclusions that do not hold, and about assumptions.
     pub cautions: Vec<String>,
 }
 
-/// What the kernel itself recorded.
+/// Counts of the recorded kernel itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Recorded {
-    /// Events read.
     pub events: u64,
-    /// Events lost, where the kernel counted them, and places where some were lost.
+    /// Events lost, where the kernel counted them.
     pub lost: u64,
     /// Places where events were lost.
     pub gaps: u64,
-    /// From the first event to the last, in nanoseconds.
+    /// Time from the first event to the last, in nanoseconds.
     pub nanos: u64,
-    /// How many times slower the host was than the machine whose costs are assumed, by its page faults.
+    /// Factor by which the host was slower than the machine whose costs are assumed, by its page faults.
     #[serde(default)]
     pub slower: u64,
     /// Blocks requested, by order.
@@ -99,7 +97,7 @@ pub struct Recorded {
     pub failures: ByOrder,
     /// External fragmentation events with a free block below a pageblock, by the type asked for.
     pub extfrag: ByType,
-    /// Those with a free block below order 4.
+    /// External fragmentation events with a free block below order 4, by the type asked for.
     #[serde(default)]
     pub serious: ByType,
     /// Pageblocks that changed their type with such an event, or with one of a whole pageblock.
@@ -107,26 +105,25 @@ pub struct Recorded {
     pub claims: u64,
     /// Pages that compaction moved.
     pub moved: u64,
-    /// Runs of compaction.
     pub compactions: u64,
     /// Pages that callers reclaimed themselves.
     pub reclaimed_direct: u64,
-    /// Times that a caller did.
+    /// Entries of callers into direct reclaim.
     pub direct_reclaims: u64,
     /// Pages that kswapd reclaimed; `None` without snapshots before and after.
     #[serde(default)]
     pub reclaimed_kswapd: Option<u64>,
-    /// Pages that nobody used over time, by zone, as the events say.
+    /// Pages that nobody used over time, by zone, by the events alone.
     #[serde(default)]
     pub followed: Vec<Followed>,
 }
 
-/// What the events say is free at one time.
+/// Unused memory at one time, by the events alone.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Followed {
     /// Nanoseconds since the first event.
     pub at: u64,
-    /// Pages of each zone.
+    /// Unused pages of each zone.
     pub idle: Vec<u64>,
 }
 
@@ -135,32 +132,30 @@ pub struct Followed {
 pub struct PolicyRun {
     /// The policy's name, with the settings that are not the recorded host's: `linux-6.1:boost=0`.
     pub policy: String,
-    /// Those settings.
+    /// The settings that are not the recorded host's, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub settings: BTreeMap<String, u64>,
     /// Memory in percent of the recorded host's.
     pub memory_percent: u32,
     /// Pages that the allocator managed.
     pub managed: u64,
-    /// What came of it, under each start value.
+    /// The results under each start value.
     pub repeats: Vec<Repeat>,
 }
 
-/// What came of a run under one start value.
+/// The result of a run under one start value.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Repeat {
-    /// What was counted.
     pub counts: Counts,
     /// Free blocks of order 9 and above at the end.
     pub large_at_end: u64,
-    /// When a caller of a small block found nothing left to reclaim, in nanoseconds since the first event: a kernel
-    /// would have killed a process then.
+    /// Time at which a caller of a small block found nothing left to reclaim, in nanoseconds since the first event: a
+    /// kernel would have killed a process then.
     #[serde(default)]
     pub out_of_memory: Option<u64>,
-    /// What there was then.
+    /// State of memory at that time.
     #[serde(default)]
     pub shortage: Option<Shortage>,
-    /// What had to be assumed.
     pub assumptions: Assumptions,
     /// The state over time, in order.
     pub timeline: Vec<Sample>,
@@ -168,48 +163,48 @@ pub struct Repeat {
     pub wall_nanos: u64,
 }
 
-/// What a run's memory held when a small block was refused with nothing left to reclaim. In pages, where nothing else
-/// is said.
+/// The content of a run's memory when a small block was refused with nothing left to reclaim. In pages, unless another
+/// unit is named.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shortage {
-    /// When, in nanoseconds since the first event.
+    /// Time in nanoseconds since the first event.
     pub at: u64,
     /// Entries into direct reclaim up to then.
     pub direct_reclaims: u64,
-    /// What the allocator manages.
+    /// Pages that the allocator manages.
     pub managed: u64,
-    /// Of the kernel: slabs, the reclaimable ones included, which go as they went in the recording.
+    /// Memory of the kernel: slabs, the reclaimable ones included, which go as they went in the recording.
     pub kernel: u64,
-    /// Of processes, which can be moved; there is no swap.
+    /// Memory of processes, which can be moved; there is no swap.
     pub processes: u64,
     /// Page cache, which reclaim could still take.
     pub cache: u64,
-    /// Free, down at the marks.
+    /// Free memory, down at the marks.
     pub free: u64,
-    /// Free, on the lists of CPUs.
+    /// Free memory on the lists of CPUs.
     pub on_lists: u64,
 }
 
 impl PolicyRun {
-    /// What came of it under the first start value.
+    /// Returns the result under the first start value.
     #[must_use]
     pub fn first(&self) -> &Repeat {
         self.repeats.first().expect("there is a start value")
     }
 
-    /// A figure over all start values.
+    /// Returns a figure over all start values.
     #[must_use]
     pub fn over(&self, of: impl Fn(&Repeat) -> f64) -> Range {
         Range::of(self.repeats.iter().map(of).collect()).expect("there is a start value")
     }
 
-    /// A count over all start values.
+    /// Returns a count over all start values.
     #[must_use]
     pub fn range(&self, of: impl Fn(&Counts) -> u64) -> Range {
         self.over(|repeat| of(&repeat.counts) as f64)
     }
 
-    /// What a question is about, over all start values.
+    /// Returns the figure that a question asks for, over all start values.
     #[must_use]
     pub fn answer(&self, query: Query) -> Range {
         let huge = Order::PAGEBLOCK.index();
@@ -224,48 +219,44 @@ impl PolicyRun {
         }
     }
 
-    /// When memory was first too small under some start value, in nanoseconds since the first event. What happens after
-    /// it is no answer to anything.
+    /// Returns the time at which memory was first too small under some start value, in nanoseconds since the first
+    /// event. Figures from later times answer no question.
     #[must_use]
     pub fn out_of_memory(&self) -> Option<u64> {
         self.repeats.iter().filter_map(|repeat| repeat.out_of_memory).min()
     }
 
-    /// What there was then.
+    /// Returns the state of memory at the first shortage under some start value.
     #[must_use]
     pub fn shortage(&self) -> Option<Shortage> {
         self.repeats.iter().filter_map(|repeat| repeat.shortage).min_by_key(|short| short.at)
     }
 
-    /// The preset whose rules it has.
+    /// Returns the name of the preset whose rules the run has.
     #[must_use]
     pub fn preset(&self) -> &str {
         self.policy.split(':').next().unwrap_or_default()
     }
 }
 
-/// What one policy did.
+/// Counts of one policy.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Counts {
-    /// Requests replayed, by order.
     pub requests: ByOrder,
-    /// Requests served, by order.
     pub served: ByOrder,
     /// Requests that the fast path did not serve, by order, whether served in the end or not.
     pub slow: ByOrder,
-    /// Blocks given back.
     pub frees: u64,
     /// External fragmentation events with a free block below a pageblock, by the type asked for.
     pub extfrag: ByType,
-    /// Those with a free block below order 4.
+    /// External fragmentation events with a free block below order 4, by the type asked for.
     pub serious: ByType,
-    /// Blocks handed out from pageblocks of another type.
+    /// Blocks handed out from pageblocks of another type, by the type asked for.
     pub mistyped: ByType,
     /// Pageblocks that changed their type because most of their pages fitted.
     pub claims: u64,
     /// Pages moved by the policy's own compaction.
     pub moved: u64,
-    /// Runs of direct compaction, and those that succeeded.
     pub compactions: u64,
     /// Runs of direct compaction that succeeded.
     pub compactions_succeeded: u64,
@@ -273,19 +264,17 @@ pub struct Counts {
     pub reclaimed_direct: u64,
     /// Pages that its kswapd reclaimed.
     pub reclaimed_kswapd: u64,
-    /// Entries into direct reclaim.
     pub direct_reclaims: u64,
-    /// Wakes of kswapd.
     pub kswapd_wakes: u64,
     /// Times that watermarks were boosted.
     pub boosts: u64,
-    /// Waits of callers, and their sum in nanoseconds of the recording.
+    /// Waits of callers.
     pub stalls: u64,
-    /// Their sum in nanoseconds.
+    /// Sum of these waits in nanoseconds of the recording.
     pub stalled_nanos: u64,
 }
 
-/// What a replay had to assume, each counted once.
+/// Assumptions that a replay had to make, each counted once.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Assumptions {
     /// Frees of frames that were in use at the start.
@@ -300,7 +289,7 @@ pub struct Assumptions {
     pub splits: u64,
     /// Targets of recorded migrations, which have no event of their own, in pages.
     pub migration_targets: u64,
-    /// Pages that compaction had set aside as targets and gave back unused: frees of what was believed free.
+    /// Pages that compaction had set aside as targets and gave back unused: frees of frames that were believed free.
     pub targets_returned: u64,
     /// Requests that the recorded kernel served and this policy could not; their later frees are ignored.
     pub not_served: u64,
@@ -326,7 +315,7 @@ pub struct Assumptions {
     pub displaced_at_start: u64,
 }
 
-/// The state at one time.
+/// The state of memory at one time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// Nanoseconds since the first event.
@@ -342,34 +331,32 @@ pub struct Sample {
     pub free_in_pageblocks: u64,
     /// Events of external fragmentation so far.
     pub extfrag: u64,
-    /// Pages in each state of a pageblock: see [`Contiguity`].
+    /// Pageblocks by state.
     pub pageblocks: Contiguity,
 }
 
-/// Pageblocks by what is in them.
+/// Number of pageblocks in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contiguity {
-    /// All of it is free.
+    /// Pageblocks that are free as a whole.
     pub free: u64,
-    /// What is in use could be moved away.
+    /// Pageblocks whose pages in use could all be moved away.
     pub movable: u64,
-    /// Something in it cannot be moved.
+    /// Pageblocks with a page that cannot be moved.
     pub pinned: u64,
 }
 
-/// The least, the middle and the most of what several runs give.
+/// The least, the middle and the most of the values of several runs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Range {
-    /// The least.
     pub least: f64,
-    /// The middle one, or the lower of two.
+    /// The middle value, or the lower of two.
     pub median: f64,
-    /// The most.
     pub most: f64,
 }
 
 impl Range {
-    /// That of some values; `None` of none.
+    /// Returns the range of some values; `None` if there are none.
     #[must_use]
     pub fn of(mut values: Vec<f64>) -> Option<Range> {
         values.sort_by(f64::total_cmp);
@@ -377,21 +364,21 @@ impl Range {
         Some(Range { least, median: values[(values.len() - 1) / 2], most })
     }
 
-    /// Whether some value can be of both, so that they do not differ.
+    /// Returns true if some value can belong to both ranges, so that they do not differ.
     #[must_use]
     pub fn overlaps(&self, other: &Range) -> bool {
         self.least <= other.most && other.least <= self.most
     }
 }
 
-/// Sorted by the middle.
+/// A range as a cell, sorted by the middle.
 impl From<Range> for Cell {
     fn from(range: Range) -> Cell {
         Cell::About(range.median, range.to_string())
     }
 }
 
-/// `12`, or `12 (7..13)` where runs differ, or `43,861 (41k..49k)` where they are large.
+/// Written as `12`, or `12 (7..13)` where runs differ, or `43,861 (41k..49k)` where they are large.
 impl fmt::Display for Range {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Range { least, median, most } = *self;
@@ -403,35 +390,35 @@ impl fmt::Display for Range {
             _ => count(value).to_string(),
         };
         match [least, most].map(end) {
-            // To the thousand they are the same.
+            // To the thousand both ends are the same.
             [least, most] if least == most => count(median).fmt(f),
             [least, most] => write!(f, "{} ({least}..{most})", count(median)),
         }
     }
 }
 
-/// What people ask of a replay.
+/// A question that people ask of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Query {
-    /// How many huge pages would have been served?
+    /// The number of huge pages that would have been served.
     Huge,
-    /// How often would types have mixed?
+    /// The number of times that types would have mixed.
     Events,
-    /// How much would have been handed out from pageblocks of another type?
+    /// The number of blocks that would have been handed out from pageblocks of another type.
     Mistyped,
-    /// How many pages would have been moved?
+    /// The number of pages that would have been moved.
     Moves,
-    /// How much would have been reclaimed in the background?
+    /// The number of pages that would have been reclaimed in the background.
     Reclaim,
-    /// How often would callers have had to reclaim for themselves?
+    /// The number of times that callers would have had to reclaim for themselves.
     Direct,
-    /// How many whole pageblocks would be free at the end?
+    /// The number of free blocks of a pageblock or more at the end.
     Largest,
 }
 
 impl Query {
-    /// All of them.
+    /// All questions, in the order of tables.
     pub const ALL: [Query; 7] = [
         Query::Huge,
         Query::Events,
@@ -442,7 +429,7 @@ impl Query {
         Query::Largest,
     ];
 
-    /// The same in a word or two.
+    /// Returns the question in a word or two.
     #[must_use]
     pub const fn short(self) -> &'static str {
         match self {
@@ -456,7 +443,7 @@ impl Query {
         }
     }
 
-    /// What is asked about.
+    /// Returns the name of the figure that the question asks for.
     #[must_use]
     pub const fn what(self) -> &'static str {
         match self {
@@ -471,33 +458,31 @@ impl Query {
     }
 }
 
-/// The replay under the recorded kernel's own rules, beside what that kernel did. Measured before any
-/// resynchronisation.
+/// The replay under the recorded kernel's own rules, compared with that kernel. Measured before any resynchronisation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Fidelity {
     /// The preset taken for the recorded kernel.
     pub preset: String,
-    /// Each figure.
     pub figures: Vec<FidelityFigure>,
-    /// What they allow to say.
+    /// The verdict on each question that the figures allow.
     pub answers: Vec<Answer>,
 }
 
 impl Fidelity {
-    /// Whether a question can be answered.
+    /// Returns true if a question can be answered.
     #[must_use]
     pub fn answers(&self, query: Query) -> bool {
         let holds = |answer: &Answer| answer.query == query && answer.verdict == Verdict::Holds;
         self.answers.iter().any(holds)
     }
 
-    /// Whether a figure is as the kernel had it.
+    /// Returns true if a figure is as the kernel had it.
     #[must_use]
     pub fn holds(&self, figure: &str) -> bool {
         self.figures.iter().any(|each| each.name == figure && each.verdict == Verdict::Holds)
     }
 
-    /// Whether it can be said how many requests of an order are served.
+    /// Returns true if the number of served requests of an order can be trusted.
     #[must_use]
     pub fn says_of(&self, order: Order) -> bool {
         let of = ORDERS.iter().find(|(_, orders)| orders.contains(&order.index()));
@@ -505,50 +490,49 @@ impl Fidelity {
     }
 }
 
-/// Whether a replay of this recording can answer a question.
+/// The verdict on a question, for a replay of this recording.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
-    /// The question.
     pub query: Query,
-    /// The worst verdict of the figures that it rests on.
+    /// The worst verdict of the figures that the question rests on.
     pub verdict: Verdict,
-    /// Those of them that do not hold.
+    /// Names of those figures that do not hold.
     pub rests_on: Vec<String>,
 }
 
 /// One figure of a replay beside the kernel's own.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FidelityFigure {
-    /// What it is, such as `free pages, DMA32`.
+    /// Its name, such as `free pages, DMA32`.
     pub name: String,
-    /// What the kernel recorded.
+    /// The kernel's own figure.
     pub recorded: f64,
-    /// What the runs under its own rules have.
+    /// The figure of the runs under the kernel's own rules.
     pub replayed: Range,
-    /// How far they may be off.
+    /// The allowed distance.
     pub tolerance: Tolerance,
-    /// Whether they are within that.
+    /// The verdict on that distance.
     pub verdict: Verdict,
     /// The questions that rest on it.
     #[serde(default)]
     pub carries: Vec<Query>,
 }
 
-/// How far a figure may be off.
+/// The allowed distance of a figure from the kernel's.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Tolerance {
-    /// So many percent of what was recorded.
+    /// A share of the recorded figure in percent.
     Percent(f64),
-    /// From where to where repeats of the kernel itself went.
+    /// The least and the most of repeats of the kernel itself.
     Repeats(f64, f64),
-    /// So many percent, or so many.
+    /// A share of the recorded figure in percent, or an absolute number, whichever allows more.
     PercentOr(f64, f64),
-    /// A factor either way, or so many.
+    /// A factor either way, or an absolute number, whichever allows more.
     FactorOr(f64, f64),
 }
 
 impl Tolerance {
-    /// From where to where a figure may be that the kernel has as `recorded`.
+    /// Returns the least and the most that a figure may be if the kernel has it as `recorded`.
     #[must_use]
     pub fn bound(self, recorded: f64) -> [f64; 2] {
         let off = match self {
@@ -563,15 +547,15 @@ impl Tolerance {
     }
 }
 
-/// Whether a figure of a replay can be trusted; later ones are worse.
+/// Trust in a figure of a replay; later variants are worse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Verdict {
     /// The middle of the runs is within the tolerance, and they lie no farther apart than that is wide.
     Holds,
-    /// There are too few events to say.
+    /// There are too few events to tell.
     TooFew,
-    /// Some runs are within it, but the middle is not, or they lie too far apart.
+    /// Some runs are within the tolerance, but the middle is not, or they lie too far apart.
     Wide,
-    /// None is.
+    /// No run is within the tolerance.
     Off,
 }

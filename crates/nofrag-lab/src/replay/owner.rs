@@ -1,18 +1,18 @@
-//! Who owns the pages of a replay: which block of the policy's memory stands for which traced one, and what may be
-//! moved or taken back when the policy asks.
+//! Owner of the pages of a replay: the link between traced blocks and those of the policy's memory, and the blocks that
+//! may be moved or taken back when the policy asks.
 //!
 //! The recorded kernel took decisions by itself, which stand among the events like those of the workload: it reclaimed
 //! pages and moved others. If policies followed them, all would be compared with another kernel's reclaim and
 //! compaction on top of their own. So they follow none: a page that the recorded kernel reclaimed stays where it is and
 //! as old as it is, without a traced name, until the policy's own reclaim comes to it; a page that was moved stays
-//! where it is. That the workload went on as if it were gone changes nothing for others: what it reads again is a new
-//! request.
+//! where it is. That the workload went on as if it were gone changes nothing for others: a page that it reads again is
+//! a new request.
 //!
-//! What reclaim may take: page cache, in the order of the policy's LRU ([`world::lru`](crate::world::lru)). No event
-//! tells which of it was used again, so that none counts as used. What the recorded kernel freed while it reclaimed and
-//! is no cache (slabs, buffers, page tables; memory of processes, as no swap device is modelled) is freed when it was.
-//! So are the pages of slabs that it shrank: they come back later, by others, and no event tells them from what the
-//! workload freed.
+//! Reclaim may take page cache, in the order of the policy's LRU ([`world::lru`](crate::world::lru)). No event tells
+//! which of it was used again, so that none counts as used. Other pages that the recorded kernel freed while it
+//! reclaimed (slabs, buffers, page tables; memory of processes, as no swap device is modelled) are freed when it freed
+//! them. So are the pages of slabs that it shrank: they come back later, by others, and no event tells them from pages
+//! that the workload freed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -34,21 +34,23 @@ use crate::world::links::Links;
 use crate::world::lru::Lru;
 use crate::world::reclaim::{TakesBack, reclaim};
 
-/// No block.
+/// The mark of a frame without a block.
 const NOTHING: u32 = u32::MAX;
-/// Of a traced block: the policy did not serve it; it was reclaimed by the policy. Of a frame: its block was moved by
-/// the recorded kernel, nobody knows where to; its block has no traced name any more, and waits to be reclaimed.
+/// Marks of a traced block: the policy did not serve it; it was reclaimed by the policy. Marks of a frame: its block
+/// was moved by the recorded kernel to an unknown place; its block has no traced name any more, and waits to be
+/// reclaimed.
 const NOT_SERVED: u32 = u32::MAX - 1;
 const RECLAIMED: u32 = u32::MAX - 2;
 const MOVED: u32 = u32::MAX - 3;
 const NAMELESS: u32 = u32::MAX - 4;
-/// Of a traced block: it lies in a block that the recorded kernel refused. Of a frame: its block is such a one.
+/// Mark of a traced block: it lies in a block that the recorded kernel refused. Mark of a frame: its block is such a
+/// one.
 const STANDS_IN: u32 = u32::MAX - 5;
 
-/// A stream of chance: of how long work takes.
+/// The stream of random numbers for the time that work takes.
 const STANDS_STILL: u64 = 5;
 
-/// What happened that the policy's own counters do not tell.
+/// Counts that the policy's own counters lack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Noted {
     pub(super) not_served: u64,
@@ -57,7 +59,7 @@ pub(super) struct Noted {
     pub(super) in_pieces: u64,
 }
 
-/// Where each traced block is, and what each of the policy's blocks holds.
+/// The place of each traced block, and the content of each of the policy's blocks.
 ///
 /// Always true:
 /// 1. `places[t]` is a block in use that begins at frame f exactly if `holders[f]` is t.
@@ -71,9 +73,9 @@ pub(super) struct Owner {
     /// By own frame: the traced frame of the block that begins there.
     holders: Vec<u32>,
     lru: Lru,
-    /// By traced zone and order.
+    /// Lists by traced zone and order, of blocks that were moved to an unknown place.
     moved: Links,
-    /// How many blocks were moved and are not on those lists, as the policy did not have them.
+    /// Number of moved blocks that are not on those lists, as the policy did not have them.
     moved_missing: Vec<[u64; Order::COUNT]>,
     stand_ins: StandIns,
     /// Huge pages that only the recorded kernel had, by their first traced frame: each of their pages is a block.
@@ -81,13 +83,13 @@ pub(super) struct Owner {
     stands_still: Random,
     pub(super) cpu: CpuId,
     pub(super) noted: Noted,
-    /// How fast the recorded host is.
+    /// The pace of the recorded host.
     pub(super) pace: Arc<HostPace>,
     spent: u64,
 }
 
 impl Owner {
-    /// Nothing is in use yet.
+    /// Creates the owner before anything is in use.
     pub(super) fn new(
         traced: Spans,
         own: Spans,
@@ -115,7 +117,7 @@ impl Owner {
         }
     }
 
-    /// The traced block at `frame` is the own one at `pfn`.
+    /// Links the traced block at `frame` to the own one at `pfn`.
     pub(super) fn adopt(
         &mut self,
         pages: &mut PageAllocator,
@@ -136,13 +138,14 @@ impl Owner {
         }
     }
 
-    /// The policy has no block for the traced one.
+    /// Notes that the policy has no block for the traced one.
     pub(super) fn not_served(&mut self, frame: FrameIndex) {
         self.noted.not_served += 1;
         self.places[frame as usize] = NOT_SERVED;
     }
 
-    /// The policy serves with the block at `pfn` what the recorded kernel refused: single pages come in its place.
+    /// Notes that the policy serves a request that the recorded kernel refused, with the block at `pfn`: single pages
+    /// come in its place.
     pub(super) fn stand_in(&mut self, pages: &mut PageAllocator, ticket: Ticket, pfn: Pfn) {
         let own = self.own.index(pfn.0).expect("the policy hands out frames of its zones");
         self.holders[own as usize] = STANDS_IN;
@@ -150,7 +153,8 @@ impl Owner {
         self.stand_ins.served(ticket, own);
     }
 
-    /// Whether the single page at `frame` comes in the place of a huge page that the policy has served.
+    /// Puts the single page at `frame` into a huge page that the policy has served; returns false if it did not serve
+    /// that.
     pub(super) fn takes_part(&mut self, ticket: Ticket, frame: FrameIndex) -> bool {
         let takes = self.stand_ins.takes(ticket, frame);
         if takes {
@@ -160,25 +164,25 @@ impl Owner {
         takes
     }
 
-    /// No more pages come in the place of what the recorded kernel refused.
+    /// Ends the place of a refused huge page, in which no more pages come.
     pub(super) fn end_stand_in(&mut self, pages: &mut PageAllocator, ticket: Ticket) {
         if let Some(own) = self.stand_ins.end(ticket) {
             self.give_back(pages, own);
         }
     }
 
-    /// The huge page at `frame`, which the policy did not serve, goes on as single pages.
+    /// Notes that the huge page at `frame`, which the policy did not serve, goes on as single pages.
     pub(super) fn goes_on_in_pieces(&mut self, frame: FrameIndex, order: Order) {
         self.noted.in_pieces += 1;
         self.pieces.insert(frame, order);
     }
 
-    /// The policy had reclaimed it before the recording began: it has less memory.
+    /// Notes that the policy reclaimed the block before the recording began, as it has less memory.
     pub(super) fn not_there(&mut self, frame: FrameIndex) {
         self.places[frame as usize] = RECLAIMED;
     }
 
-    /// The traced block is given back.
+    /// Frees the traced block.
     pub(super) fn free(&mut self, pages: &mut PageAllocator, frame: FrameIndex, by: By) {
         let order = match self.pieces.is_empty() {
             true => Order::ZERO,
@@ -202,7 +206,8 @@ impl Owner {
         }
     }
 
-    /// Nothing traced stands for the own block any more.
+    /// Lets the own block go, for which no traced block stands any more: page cache that was reclaimed stays, other
+    /// blocks are freed.
     fn let_go(&mut self, pages: &mut PageAllocator, own: FrameIndex, by: By) {
         if by == By::Reclaim && self.lru.has(own) {
             self.holders[own as usize] = NAMELESS;
@@ -211,7 +216,7 @@ impl Owner {
         }
     }
 
-    /// Gives the own block back to the policy; how many pages it was.
+    /// Gives the own block back to the policy; returns the number of its pages.
     fn give_back(&mut self, pages: &mut PageAllocator, own: FrameIndex) -> u64 {
         let pfn = self.pfn(own);
         let (_, _, order) = pages.frame(pfn).expect("a block begins there");
@@ -222,7 +227,7 @@ impl Owner {
         order.pages()
     }
 
-    /// The traced block goes on as smaller ones.
+    /// Splits the traced block into smaller ones.
     pub(super) fn split(
         &mut self,
         pages: &mut PageAllocator,
@@ -255,7 +260,7 @@ impl Owner {
         }
     }
 
-    /// The recorded kernel moved what the traced block holds.
+    /// Notes that the recorded kernel moved the content of the traced block.
     pub(super) fn moved(&mut self, frame: FrameIndex, order: Order) {
         if self.pieces.remove(&frame).is_some() {
             // No kernel is known to move huge pages here: they are lost sight of one by one.
@@ -273,19 +278,19 @@ impl Owner {
         }
     }
 
-    /// The own block holds what was moved to a place that is not known.
+    /// Puts the own block on the list of those whose content was moved to an unknown place.
     fn lose_sight(&mut self, zone: usize, order: Order, own: FrameIndex) {
         self.holders[own as usize] = MOVED;
         self.moved.push(moved_list(zone, order), own);
     }
 
-    /// The block among those that were moved which is most likely the one that is now at the traced frame: the one that
-    /// was moved first, as a kernel reclaims what is oldest.
+    /// Returns the moved block that is most likely at the traced frame now: the one that was moved first, as a kernel
+    /// reclaims the oldest pages.
     fn find_moved(&self, frame: FrameIndex, order: Order) -> Option<FrameIndex> {
         self.moved.oldest(moved_list(self.traced.zone(frame), order))
     }
 
-    /// A block was given back that had been moved to the traced frame.
+    /// Frees a block that had been moved to the traced frame.
     pub(super) fn free_moved(
         &mut self,
         pages: &mut PageAllocator,
@@ -312,14 +317,14 @@ impl Owner {
         }
     }
 
-    /// Where the block of a traced one begins.
+    /// Returns the place of a traced block.
     #[cfg(test)]
     pub(super) fn place(&self, frame: FrameIndex) -> Option<Pfn> {
         let own = self.places[frame as usize];
         (own < STANDS_IN).then(|| self.pfn(own))
     }
 
-    /// Pages were moved from nobody knows where to a zone: so many are in use from now on.
+    /// Takes `count` pages of a zone into use, to which pages were moved from an unknown place.
     pub(super) fn appeared(&mut self, pages: &mut PageAllocator, zone: usize, count: u32) {
         for _ in 0..count {
             let request = PageRequest::user(Order::ZERO);
@@ -337,7 +342,7 @@ impl Owner {
         }
     }
 
-    /// A frame is in use, as a snapshot shows: by what was moved there, or by something unknown.
+    /// Takes a frame into use that a snapshot shows so: by a moved block, or by an unknown one.
     pub(super) fn found(&mut self, pages: &mut PageAllocator, frame: FrameIndex) {
         if let Some(own) = self.find_moved(frame, Order::ZERO) {
             self.moved.remove(own);
@@ -358,7 +363,7 @@ impl Owner {
         }
     }
 
-    /// Blocks of page cache that reclaim could take.
+    /// Returns the number of blocks of page cache that reclaim could take.
     pub(super) fn cache(&self) -> u64 {
         self.lru.all()
     }
@@ -367,7 +372,7 @@ impl Owner {
         Pfn(self.own.pfn(own))
     }
 
-    /// Takes the block back, whatever traced name it has.
+    /// Takes the block back under any traced name.
     fn forget(&mut self, pages: &mut PageAllocator, own: FrameIndex) -> u64 {
         match self.holders[own as usize] {
             MOVED => {
@@ -407,7 +412,7 @@ impl TakesBack<()> for Owner {
         self.forget(pages, own)
     }
 
-    /// Slabs go as they went.
+    /// Slabs go as they went in the recording.
     fn shrink(&mut self, _: &mut PageAllocator, _: &ReclaimRequest, _: Reclaimed) -> u64 {
         0
     }

@@ -1,8 +1,8 @@
-//! From events to steps: which block a free gives back, and what the events leave out.
+//! From events to steps: the block that each free gives back, and the facts that events leave out.
 //!
-//! The frames of the recorded host are followed by what its kernel said of them, whatever a policy makes of it, so that
-//! this is done once for all runs. A frame is *believed* free or in use: the snapshot at the start and the events say
-//! so, and both leave things out. Each time that a belief turns out wrong is counted in [`Assumptions`].
+//! The frames of the recorded host are followed by its kernel's events, which do not depend on a policy, so that this
+//! is done once for all runs. A frame is *believed* free or in use: the snapshot at the start and the events say so,
+//! and both leave things out. Each time that a belief turns out wrong is counted in [`Assumptions`].
 
 use nofrag::page::{MemoryMap, PageAllocator};
 use nofrag::units::{Order, Pfn};
@@ -17,10 +17,11 @@ use super::spans::{FrameIndex, Spans};
 use super::standin::{self, Windows};
 use super::step::{By, Step, What};
 
-/// The reason of a migration that compaction asked for. Only that leaves out where to; others allocate with an event.
+/// The reason of a migration that compaction asked for. Only such migrations leave out their targets; others allocate
+/// with an event.
 const COMPACTION: i32 = 0;
 
-/// What is believed of a frame, in a byte.
+/// The belief about a frame, in a byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Belief(u8);
 
@@ -31,7 +32,7 @@ impl Belief {
     const ABSENT: Belief = Belief(3);
     /// In use since before the recording.
     const OLDER: u8 = 1 << 6;
-    /// Freed by a run of compaction, of which it is not known yet what it was.
+    /// Freed by a run of compaction, for a reason that is not known yet.
     const PENDING: u8 = 1 << 7;
 
     fn head(order: Order) -> Belief {
@@ -55,30 +56,30 @@ impl Belief {
     }
 }
 
-/// The recorded host, as far as its events say.
+/// The recorded host, as far as its events tell.
 ///
 /// Always true:
 /// 1. A frame that is believed in use belongs to one block, which begins at a multiple of its size.
-/// 2. `moved` counts, by zone and order, the blocks that were moved to a place that is not known.
+/// 2. `moved` counts, by zone and order, the blocks that were moved to an unknown place.
 #[derive(Debug)]
 pub(super) struct Pairing {
     spans: Spans,
     beliefs: Vec<Belief>,
     moved: Vec<[u64; Order::COUNT]>,
-    /// By pageblock of the machine: whether compaction has taken free pages there, as pages that were moved are nowhere
+    /// By pageblock of the machine: true if compaction has taken free pages there, as pages that were moved are nowhere
     /// else. Empty where no event tells.
     targets: Vec<bool>,
     nodes: Nodes,
     processes: Processes,
     windows: Windows,
     gfp: GfpBits,
-    /// Until then a snapshot was being taken: events may be in it already.
+    /// The time until which a snapshot was being taken: events may be in it already.
     window_end: Option<u64>,
     assumptions: Assumptions,
     steps: Vec<Step>,
 }
 
-/// A block of frames, and where and when something happens to it.
+/// A block of frames, with the time and the CPU of an event.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     at: u64,
@@ -88,7 +89,7 @@ struct Place {
 }
 
 impl Pairing {
-    /// A host with this memory, all of it believed free. `pages` says where there is memory.
+    /// Creates a host with this memory, all of it believed free. `pages` tells which frames are memory.
     pub(super) fn new(map: &MemoryMap, pages: &PageAllocator, meta: &TraceMeta) -> Pairing {
         let spans = Spans::of(map);
         let belief = |frame| match pages.frame(Pfn(spans.pfn(frame))) {
@@ -117,12 +118,12 @@ impl Pairing {
         }
     }
 
-    /// The snapshot at the start was being taken until `end`.
+    /// Sets the time until which the snapshot at the start was being taken.
     pub(super) fn set_window(&mut self, end: u64) {
         self.window_end = Some(end);
     }
 
-    /// A block was in use at the start. What lies outside memory, or in a block that is known already, is left out.
+    /// Marks a block as in use at the start. Blocks outside memory, or inside a known block, are left out.
     pub(super) fn in_use(&mut self, pfn: u64, order: Order) -> Option<FrameIndex> {
         let frame = self.spans.index(pfn)?;
         let range = self.range(frame, order)?;
@@ -133,12 +134,12 @@ impl Pairing {
         Some(frame)
     }
 
-    /// What had to be assumed so far.
+    /// Returns the assumptions made so far.
     pub(super) fn assumptions(&self) -> &Assumptions {
         &self.assumptions
     }
 
-    /// Pages of each zone that are believed free: what the events alone say, whatever a policy makes of them.
+    /// Returns the pages of each zone that are believed free: by the events alone, under any policy.
     pub(super) fn free_by_zone(&self) -> Vec<u64> {
         let zone = |zone| {
             let frames = self.spans.of_zone(zone);
@@ -149,12 +150,12 @@ impl Pairing {
         (0..self.spans.zones()).map(zone).collect()
     }
 
-    /// The steps since the last call.
+    /// Returns the steps since the last call.
     pub(super) fn take_steps(&mut self) -> Vec<Step> {
         std::mem::take(&mut self.steps)
     }
 
-    /// Takes note of an event.
+    /// Follows an event, and adds its steps.
     pub(super) fn event(&mut self, event: &Event) {
         let (at, pid) = (event.at, event.pid);
         match event.view() {
@@ -209,7 +210,7 @@ impl Pairing {
         }
     }
 
-    /// Sets every belief right by a snapshot, and says how many frames differed.
+    /// Sets every belief right by a snapshot, and counts the frames that differed.
     pub(super) fn resynchronise(&mut self, at: u64, is_free: impl Fn(u64) -> bool) {
         let pending = self.processes.forget();
         self.give_back(at, pending);
@@ -252,7 +253,7 @@ impl Pairing {
         aligned.then_some(Place { at: event.at, cpu: event.cpu, frame, order })
     }
 
-    /// The frames of a block, if all of them are of one zone and memory.
+    /// Returns the frames of a block, if all of them are of one zone and memory.
     fn range(&self, frame: FrameIndex, order: Order) -> Option<std::ops::Range<usize>> {
         let start = frame as usize;
         if order == Order::ZERO {
@@ -285,7 +286,7 @@ impl Pairing {
         self.window_end.is_some_and(|end| at <= end)
     }
 
-    /// The frames of a new block are free, whatever was believed of them.
+    /// Frees the frames of a new block, if they were believed in use.
     fn make_room(&mut self, place: Place) {
         let start = place.frame as usize;
         let range = start..start + place.order.pages() as usize;
@@ -317,7 +318,7 @@ impl Pairing {
         if belief.has(Belief::PENDING)
             && let Some(pending) = self.processes.settle(place.frame)
         {
-            // Somebody else frees it again: what it held when it was freed first went elsewhere.
+            // Another process frees it again: its first content went elsewhere.
             self.source(place.at, pending);
             return self.free_of_free(place, by);
         }
@@ -332,13 +333,13 @@ impl Pairing {
         self.release(place, |frame| What::Free { frame, by });
     }
 
-    /// Whether all of a block is believed free.
+    /// Returns true if all of a block is believed free.
     fn is_free(&self, place: Place) -> bool {
         let frames = &self.beliefs[place.frame as usize..][..place.order.pages() as usize];
         frames.iter().all(|belief| belief.is(Belief::FREE))
     }
 
-    /// A free of what is believed free: of something that was moved there, or of nothing known.
+    /// Handles a free of frames that are believed free: of a block that was moved there, or an unknown one.
     fn free_of_free(&mut self, place: Place, by: By) {
         if self.is_in_window(place.at) {
             return;
@@ -356,8 +357,8 @@ impl Pairing {
         self.push_at(place, What::FreeMoved { frame, order, by });
     }
 
-    /// Takes the frames of a block out of use: `what` for each block that lies in it. A larger block around it is split
-    /// first, and free parts stay free.
+    /// Takes the frames of a block out of use, with a step `what` for each block that lies in it. A larger block around
+    /// it is split first, and free parts stay free.
     fn release(&mut self, place: Place, what: impl Fn(FrameIndex) -> What) {
         let belief = self.beliefs[place.frame as usize];
         if belief.is(Belief::HEAD) && belief.order() == place.order {
@@ -394,7 +395,7 @@ impl Pairing {
         self.beliefs[start..start + order.pages() as usize].fill(Belief::FREE);
     }
 
-    /// The block in use that a frame belongs to. O(orders).
+    /// Returns the block in use that a frame belongs to. O(orders).
     fn block_around(&self, frame: FrameIndex) -> Option<(FrameIndex, Order)> {
         let pfn = self.spans.pfn(frame);
         Order::all().find_map(|order| {
@@ -407,7 +408,7 @@ impl Pairing {
         })
     }
 
-    /// Makes blocks of `place`'s order of the one at `head`.
+    /// Splits the block at `head` into blocks of `place`'s order.
     fn split(&mut self, place: Place, head: FrameIndex, from: Order) {
         let older = self.beliefs[head as usize].0 & Belief::OLDER;
         let to = place.order;
@@ -445,7 +446,7 @@ impl Pairing {
         } else if self.is_free(place) {
             Held::Nothing
         } else {
-            // Some of a larger block: no page of that can be moved alone.
+            // A part of a larger block: no page of that can be moved alone.
             self.assumptions.splits += 1;
             return self.release(place, |frame| What::Free { frame, by: By::User });
         };
@@ -459,7 +460,7 @@ impl Pairing {
         }
     }
 
-    /// So many pages were moved: the last frees of the process were of their sources.
+    /// Settles the frees of a process whose migration moved `succeeded` pages: the last ones were of their sources.
     fn migrated(&mut self, event: &Event, succeeded: u64) {
         let Some((pending, settled)) = self.processes.compacting(event.pid) else {
             return self.appeared(event, succeeded);
@@ -481,8 +482,8 @@ impl Pairing {
         }
     }
 
-    /// The same where runs of compaction were not traced: the sources were taken for free pages, and all that can be
-    /// said is that so many of them are not. Where they are is not known either; most are where most memory is.
+    /// Counts moved pages where runs of compaction were not traced: the sources were taken for free pages, and it is
+    /// only known that `succeeded` of them are not. Their place is not known either; most are where most memory is.
     fn appeared(&mut self, event: &Event, succeeded: u64) {
         let size = |zone: &usize| self.spans.of_zone(*zone).len();
         let Some(zone) = (0..self.spans.zones()).max_by_key(size) else { return };
@@ -492,7 +493,7 @@ impl Pairing {
         self.push(event, What::Appeared { zone: zone as u16, pages: pages as u32 });
     }
 
-    /// Compaction took free pages from one frame on up to another.
+    /// Marks the pageblocks from which compaction took free pages, from one frame up to another.
     fn targets(&mut self, start: u64, end: u64) {
         let Some(last) = (self.beliefs.len() as FrameIndex).checked_sub(1) else { return };
         let last = self.spans.pfn(last);
@@ -501,7 +502,7 @@ impl Pairing {
         self.targets[block(start)..=block(end.saturating_sub(1).max(start))].fill(true);
     }
 
-    /// What the frame held was moved.
+    /// Notes that the content of a freed frame was moved.
     fn source(&mut self, at: u64, free: Pending) {
         let Pending { frame, order, cpu, held } = free;
         self.beliefs[frame as usize] = Belief::FREE;
@@ -513,7 +514,7 @@ impl Pairing {
                 self.assumptions.migration_targets += order.pages();
                 self.push_at(place, What::Moved { frame, order });
             }
-            // It had been moved to this frame before, which explains the free.
+            // A block had been moved to this frame before, which explains the free.
             Held::Nothing if *moved > 0 => {
                 self.assumptions.migration_targets += order.pages();
                 self.assumptions.resolved_migrations += 1;
@@ -522,7 +523,7 @@ impl Pairing {
         }
     }
 
-    /// Frees of a run of compaction that were of no sources.
+    /// Frees the blocks of a run of compaction that were no sources.
     fn give_back(&mut self, at: u64, pending: impl IntoIterator<Item = Pending>) {
         for Pending { frame, order, cpu, held } in pending {
             self.beliefs[frame as usize] = Belief::FREE;
@@ -537,7 +538,7 @@ impl Pairing {
     }
 }
 
-/// Pages in blocks that were moved, of which there are so many of each order.
+/// Returns the number of pages in moved blocks, from their numbers by order.
 fn moved_pages(blocks: &[u64; Order::COUNT]) -> u64 {
     Order::all().map(|order| blocks[order.index()] * order.pages()).sum()
 }

@@ -31,7 +31,7 @@ const KERNEL: &str = "GFP_KERNEL";
 const CACHE: &str = "GFP_HIGHUSER_MOVABLE";
 const ATOMIC: &str = "GFP_ATOMIC";
 
-/// Unmovable and movable in the kernel's numbering.
+/// Types in the kernel's numbering.
 const UNMOVABLE: u64 = 0;
 const MOVABLE: u64 = 1;
 
@@ -39,7 +39,7 @@ const MOVABLE: u64 = 1;
 const WORKER: i32 = 200;
 const KSWAPD: i32 = 43;
 
-/// Who writes a trace by hand; each event a microsecond after the one before.
+/// Writes a trace by hand; each event is a microsecond after the one before.
 #[derive(Default)]
 struct Script {
     events: Vec<Event>,
@@ -68,7 +68,7 @@ impl Script {
         self.push(EventKind::PageFree, &[pfn, order])
     }
 
-    /// A run of compaction that frees these frames and says after each batch how many of them it moved.
+    /// Adds a run of compaction that frees these frames and tells after each batch how many of them it moved.
     fn compaction(&mut self, batches: &[(&[u64], u64)], returned: &[u64]) -> &mut Script {
         self.push(EventKind::CompactionBegin, &[0, 0, PAGES - 1, PAGES, 0]);
         for (frees, moved) in batches {
@@ -114,25 +114,25 @@ fn pairing() -> Pairing {
     Pairing::new(&map(), &pages, &TraceMeta::default())
 }
 
-/// Pairs all events; the steps without their times.
+/// Pairs all events; returns the steps without their times.
 fn steps(pairing: &mut Pairing, script: &Script) -> Vec<What> {
     script.events.iter().for_each(|event| pairing.event(event));
     pairing.take_steps().into_iter().map(|step| step.what).collect()
 }
 
-/// What is to be done next, on a host as fast as the table of costs has it.
+/// Returns the next steps, on a host as fast as the table of costs has it.
 fn batch(pairing: &mut Pairing) -> Batch {
     Batch { steps: pairing.take_steps(), pace: Arc::new(HostPace::table()) }
 }
 
-/// Replays under a policy, checks every law, and gives the run.
+/// Replays under a policy, checks every law, and returns the run.
 fn replayed(script: &Script, policy: FragmentationPolicy) -> Engine {
     let mut pairing = pairing();
     let mut engine = engine(policy);
     for (number, events) in script.events.chunks(100).enumerate() {
         events.iter().for_each(|event| pairing.event(event));
         engine.run(&batch(&mut pairing));
-        // It looks at every page.
+        // The check looks at every page.
         if number % 16 == 0 {
             engine.owner().check(engine.pages());
         }
@@ -142,7 +142,7 @@ fn replayed(script: &Script, policy: FragmentationPolicy) -> Engine {
     engine
 }
 
-/// Pages that are neither free nor on the lists of CPUs.
+/// Returns the number of pages that are neither free nor on the lists of CPUs.
 fn in_use(pages: &PageAllocator) -> u64 {
     let free = |zone: nofrag::page::ZoneInfo| zone.free.get() + pages.per_cpu_pages(zone.id).get();
     PAGES - pages.zones().map(free).sum::<u64>()
@@ -246,7 +246,7 @@ fn migration_sources_live_on_and_leftovers_are_no_frees() {
     let by_kswapd = |what: &What| matches!(what, What::FreeMoved { by: By::Reclaim, .. });
     assert_eq!(count(by_kswapd), 1);
     let engine = replayed(&script, FragmentationPolicy::LINUX_6_1);
-    // What kswapd of the recorded kernel took stays until this policy takes it.
+    // Pages that kswapd of the recorded kernel took stay until this policy takes them.
     assert_eq!(in_use(engine.pages()), 64 - 2);
 }
 
@@ -293,8 +293,8 @@ fn requests_begin_with_the_node_of_their_cpu_or_of_their_frame() {
     assert_eq!(nodes_of_requests(PAGES), [1, 1, 1, 1, 0], "who has little is");
 }
 
-/// On a CPU of node 1, of which so many pages are in use: three pages from there, and two from node 0, the second of
-/// which is for that node alone.
+/// Replays requests on a CPU of node 1, of which `in_use` pages are in use: three pages from there, and two from node
+/// 0, the second of which is for that node alone. Returns the node of each request.
 fn nodes_of_requests(in_use: u64) -> Vec<u8> {
     let map = MemoryMap::numa(2, PageCount(PAGES), 0, 1).expect("a map");
     let config = PageConfig::new(map.clone(), FragmentationPolicy::LINUX_6_1);
@@ -327,7 +327,7 @@ fn nodes_of_requests(in_use: u64) -> Vec<u8> {
     nodes.collect()
 }
 
-/// Where memory is too small a kernel kills a process; a replay goes on and says from when on it means nothing.
+/// Where memory is too small a kernel kills a process; a replay goes on and tells the time from which it means nothing.
 #[test]
 fn memory_that_is_too_small_is_marked_from_the_first_small_block_on_that_is_refused() {
     let mut script = Script::by(WORKER);
@@ -411,9 +411,9 @@ fn low_zones_are_young_at_the_start_as_they_are_used_last() {
     assert_eq!(ages, [high + 1, high + 2, low + 1, low + 2, high, low]);
 }
 
-/// What the recorded kernel reclaimed and moved is its own affair: had its kswapd or its callers taken other pages of
-/// the cache, or had compaction moved others, which kswapd then takes where they are now, a run with housekeeping of
-/// its own would be the same.
+/// Pages that the recorded kernel reclaimed and moved are its own affair: had its kswapd or its callers taken other
+/// pages of the cache, or had compaction moved others, which kswapd then takes where they are now, a run with
+/// housekeeping of its own would be the same.
 #[test]
 fn which_pages_the_recorded_kernel_reclaimed_and_moved_changes_nothing() {
     let cached = PAGES - 600;
@@ -566,7 +566,7 @@ fn lost_events_end_what_processes_were_doing() {
     assert_eq!(pairing.assumptions().unknown_frees, 1);
 }
 
-/// Memory full of page cache, half of it given back page by page: what is free lies in movable pageblocks, in pieces.
+/// Memory full of page cache, half of it given back page by page: free memory lies in movable pageblocks, in pieces.
 fn pieces_of_movable_memory(script: &mut Script) {
     for pfn in 0..PAGES - 1024 {
         script.alloc(pfn, 0, "GFP_HIGHUSER_MOVABLE|__GFP_ZERO", MOVABLE);
@@ -637,20 +637,20 @@ fn options(trace: Input, policies: &[&str], threads: usize) -> ReplayOptions {
     }
 }
 
-/// A report without the times that its runs took.
+/// Returns a report without the times that its runs took.
 fn without_times(mut report: ReplayReport) -> String {
     let repeats = report.runs.iter_mut().flat_map(|run| &mut run.repeats);
     repeats.for_each(|repeat| repeat.wall_nanos = 0);
     serde_json::to_string(&report).expect("a report is plain data")
 }
 
-/// The shipped recording under two policies by so many threads, and within so much memory.
+/// Replays the shipped recording under two policies by `threads` threads, and within `most` bytes of memory.
 fn shipped_by(threads: usize, most: u64) -> String {
     let options = options(Input::Shipped, &["linux-6.1", "nofrag"], threads);
     without_times(super::replay_within(most, &options, &|_| {}).expect("it is replayed"))
 }
 
-/// Whatever the threads, and in how many passes over the events.
+/// Holds for any number of threads, and for one pass over the events or several.
 #[test]
 fn oracle_11_two_replays_are_equal_byte_for_byte() {
     let one = shipped_by(1, u64::MAX);
@@ -658,7 +658,7 @@ fn oracle_11_two_replays_are_equal_byte_for_byte() {
     assert_eq!(one, shipped_by(2, 0), "a pass for each run");
 }
 
-/// What the kernel recorded, and how near the replay comes; docs/decisions/0018 says why it is no nearer.
+/// The kernel's own counts, and the distance of the replay from them; docs/decisions/0018 says why it is no nearer.
 #[test]
 fn the_shipped_recording_is_followed_as_near_as_is_said() {
     let report = replay(&options(Input::Shipped, &["linux-6.1"], 0), &|_| {}).expect("a report");
@@ -808,7 +808,7 @@ fn single_pages_are_asked_for_where_a_policy_refuses_a_huge_page() {
     let mut script = Script::by(WORKER);
     pieces_of_movable_memory(&mut script);
     let before = in_use(replayed(&script, FragmentationPolicy::LINUX_6_1).pages());
-    // The first two whole blocks are there; where the third is, only the recorded kernel knows.
+    // The first two whole blocks are there; the place of the third is known only to the recorded kernel.
     for pfn in [PAGES - 1024, PAGES - 512, 0] {
         if pfn == 0 {
             (1..512).step_by(2).for_each(|page| {

@@ -246,8 +246,8 @@ impl VmapReplay {
         }
     }
 
-    /// Returns the region in which `window` lies; makes it if there is none. `None` if it overlaps one, if there are too
-    /// many, or if a policy refuses it.
+    /// Returns the region in which `window` lies; makes it if there is none. `None` if it overlaps one, if there are
+    /// too many, or if a policy refuses it.
     fn region(&mut self, window: Span, cpu: CpuId) -> Option<usize> {
         if let Some(known) = self.regions.iter().position(|region| region.span.covers(window)) {
             return Some(known);

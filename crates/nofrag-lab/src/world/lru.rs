@@ -74,7 +74,7 @@ impl Lru {
         of(OLDEST).sum::<u64>() + of(YOUNGER).sum::<u64>()
     }
 
-    /// Returns the number of pages on all lists.
+    /// Returns the number of blocks on all lists.
     pub(crate) fn all(&self) -> u64 {
         (0..self.nodes.len() * GENERATIONS).map(|list| self.links.len(list)).sum()
     }

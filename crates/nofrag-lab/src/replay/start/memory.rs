@@ -1,4 +1,4 @@
-//! The memory of the recorded host: its zones, and in them what was never handed out.
+//! The memory of the recorded host: its zones, with the frames that were never handed out.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -9,10 +9,8 @@ use nofrag_host::snapshot::{FrameUse, Snapshot, ZoneInfo, ZoneName};
 
 use super::super::ReplayError;
 
-/// Pages of a pageblock.
 pub(super) const BLOCK: u64 = Order::PAGEBLOCK.pages();
 
-/// Bytes of a page.
 const PAGE: u64 = 4096;
 
 /// A zone of the recorded host.
@@ -22,25 +20,25 @@ pub(super) struct Zone {
     pub(super) kind: ZoneKind,
     /// From its first frame to before the one behind its last.
     pub(super) span: Range<u64>,
-    /// Where there is no memory.
+    /// Ranges without memory.
     pub(super) holes: Vec<PfnRange>,
-    /// What was taken before the allocator came up.
+    /// Memory that was taken before the allocator came up.
     pub(super) reserved: Vec<PfnRange>,
 }
 
 impl Zone {
-    /// Frames that the allocator hands out.
+    /// Returns the number of frames that the allocator hands out.
     pub(super) fn managed(&self) -> u64 {
         self.span.end - self.span.start - pages(&self.holes) - pages(&self.reserved)
     }
 
-    /// Frames with memory.
+    /// Returns the number of frames with memory.
     pub(super) fn present(&self) -> u64 {
         self.span.end - self.span.start - pages(&self.holes)
     }
 
-    /// Where its pageblocks begin, the ones at its ends included, and their first frames with memory; those without any
-    /// are left out.
+    /// Returns the starts of its pageblocks, the ones at its ends included, and their first frames with memory; those
+    /// without any are left out.
     pub(super) fn pageblocks(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let blocks = self.span.start / BLOCK..self.span.end.div_ceil(BLOCK);
         blocks.filter_map(|block| {
@@ -69,7 +67,7 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// What the snapshot says; `uses` says it of each frame.
+    /// Reads the memory from the snapshot; `uses` has the use of each frame.
     pub(super) fn of(snapshot: &Snapshot<'_>, uses: &[FrameUse]) -> Result<Memory, ReplayError> {
         let ram: Vec<Range<u64>> =
             snapshot.ram.iter().map(|ram| ram.start.div_ceil(PAGE)..ram.end / PAGE).collect();
@@ -102,8 +100,8 @@ impl Memory {
         Ok(Memory { zones, cpus })
     }
 
-    /// As the allocator wants it. Which CPU belongs to which node the files do not say: each node has as many, in
-    /// order. It matters, as lists hold as much of a zone as its low mark has for each CPU of the node.
+    /// Returns the memory as the allocator wants it. The files do not say which CPU belongs to which node: each node
+    /// has as many, in order. It matters, as lists hold as much of a zone as its low mark has for each CPU of the node.
     pub(super) fn map(&self) -> Result<MemoryMap, ReplayError> {
         let numbers: BTreeSet<u32> = self.zones.iter().map(|zone| zone.name.node).collect();
         let mut cpus = self.cpus.chunks(self.cpus.len().div_ceil(numbers.len().max(1)).max(1));
@@ -118,7 +116,7 @@ impl Memory {
         })
     }
 
-    /// Frames that the allocator hands out.
+    /// Returns the number of frames that the allocator hands out.
     pub(super) fn managed(&self) -> u64 {
         self.zones.iter().map(Zone::managed).sum()
     }
@@ -133,7 +131,7 @@ fn zone_map(zone: &Zone) -> ZoneMap {
     }
 }
 
-/// A zone with `span`. The kernel marks holes as reserved too; where memory is says `ram`, if it is known.
+/// Returns a zone with `span`. The kernel marks holes as reserved too; `ram` tells them apart, if it is known.
 fn zone_of(
     zone: &ZoneInfo,
     kind: ZoneKind,
@@ -152,7 +150,7 @@ fn zone_of(
     Zone { name: zone.zone.clone(), kind, span, holes, reserved }
 }
 
-/// The longest ranges of frames of which all fulfil the condition.
+/// Returns the longest ranges of frames that all fulfil the condition.
 pub(super) fn runs(span: Range<u64>, is_in: impl Fn(u64) -> bool) -> Vec<PfnRange> {
     let mut runs = Vec::new();
     let mut at = span.start;
@@ -163,8 +161,8 @@ pub(super) fn runs(span: Range<u64>, is_in: impl Fn(u64) -> bool) -> Vec<PfnRang
     runs
 }
 
-/// The aligned blocks of which the frames of a range consist, largest first where they can be; none is larger than the
-/// allocator's largest.
+/// Returns the aligned blocks of which the frames of a range consist, largest first where they can be; none is larger
+/// than the allocator's largest.
 pub(super) fn aligned(range: Range<u64>) -> impl Iterator<Item = (u64, Order)> {
     let mut at = range.start;
     std::iter::from_fn(move || {

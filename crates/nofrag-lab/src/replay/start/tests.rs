@@ -1,4 +1,4 @@
-//! The start of a replay beside what the kernel said of itself.
+//! The start of a replay beside the kernel's own counts.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use super::*;
 const LINUX_6_1: FragmentationPolicy = FragmentationPolicy::LINUX_6_1;
 const STRICT: FragmentationPolicy = FragmentationPolicy::LINUX_6_12;
 
-/// The files of one moment of the raw recording; `None`, and a printed reason, where it is missing.
+/// Returns the files of one moment of the raw recording; `None`, and a printed reason, where it is missing.
 fn files(moment: &str) -> Option<Files> {
     let Some(folder) = std::env::var_os("NOFRAG_RAW_RECORDING").map(PathBuf::from) else {
         println!("skipped: NOFRAG_RAW_RECORDING names no folder of a raw recording");
@@ -21,7 +21,7 @@ fn files(moment: &str) -> Option<Files> {
     Some(Files::read_folder(&folder.join(moment)).expect("it can be read"))
 }
 
-/// What buddyinfo shows of an allocator's zones.
+/// Returns the blocks by zone and order, as buddyinfo would show them for an allocator.
 fn buddyinfo<E: EventSink>(pages: &PageAllocator<E>) -> Vec<Vec<u64>> {
     let blocks = |zone, order| {
         Migratetype::ALL.map(|kind| pages.free_blocks(zone, order, kind)).iter().sum()
@@ -33,7 +33,7 @@ fn host_of(snapshot: &Snapshot<'_>, seed: u64) -> Result<Host, ReplayError> {
     Host::of(snapshot, seed, &mut Room::new(Path::new("test"), Budget::of_length(0)))
 }
 
-/// A host as the raw recording shows it at a moment.
+/// Returns a host as the raw recording shows it at a moment.
 fn recorded(moment: &str, change: impl FnOnce(&mut Snapshot<'_>)) -> Option<Host> {
     let files = files(moment)?;
     let mut snapshot = Snapshot::parse(&files);
@@ -47,7 +47,7 @@ fn load(host: &Host, policy: FragmentationPolicy, percent: u32) -> Start<()> {
     start
 }
 
-/// A zone's indices beside those of buddyinfo, and beside those that the kernel gave a moment before or after.
+/// Checks a zone's indices against those of buddyinfo, and against those that the kernel gave a moment before or after.
 fn check_indices(pages: &PageAllocator, id: ZoneId, snapshot: &Snapshot<'_>, zone: &ZoneInfo) {
     let blocks = snapshot.blocks(&zone.zone).expect("buddyinfo has it");
     for order in Order::all() {
@@ -66,7 +66,7 @@ fn check_indices(pages: &PageAllocator, id: ZoneId, snapshot: &Snapshot<'_>, zon
     }
 }
 
-/// Blocks, pages and indices beside what the kernel said of them at the same moment.
+/// Checks blocks, pages and indices against the kernel's counts at the same moment.
 fn check_like_the_kernel(moment: &str) {
     let Some(files) = files(moment) else { return };
     let snapshot = Snapshot::parse(&files);
@@ -135,7 +135,7 @@ fn every_seed_gives_the_same_start_each_time() {
     assert_eq!(types(7), types(7));
 }
 
-/// What is in use with so many percent of memory.
+/// Checks the memory in use with `percent` of the host's memory.
 fn check_size(host: &Host, percent: u32) -> Resized {
     let Start { pages, places, resized } = load(host, LINUX_6_1, percent);
     let kept = host.in_use.iter().zip(&places).filter(|(_, place)| place.is_some());
@@ -236,7 +236,7 @@ fn a_host_of_which_nothing_is_known_is_empty() {
     assert_eq!(host.map().cpus().len(), 4);
 }
 
-/// All CPUs were node 0's, each of which then kept half as much of that node on its lists as the kernel's did.
+/// All CPUs once were node 0's, each of which then kept half as much of that node on its lists as the kernel's did.
 #[test]
 fn each_node_has_its_share_of_the_cpus() {
     let zone = |node, span| Zone {
