@@ -211,7 +211,7 @@ impl Engine {
         let (managed, free): (u64, u64) =
             (sum(|zone| zone.managed.get()), sum(|zone| zone.free.get()));
         let (on_lists, cache) =
-            (pages.zones().map(|zone| pages.per_cpu_pages(zone.id).get()).sum(), owner.cache());
+            (pages.zones().map(|zone| pages.per_cpu_pages(zone.id).get()).sum(), owner.cache(pages));
         Shortage {
             at,
             direct_reclaims: pages.counters().direct_reclaims,

@@ -218,8 +218,7 @@ impl Owner {
 
     /// Gives the own block back to the policy; returns the number of its pages.
     fn give_back(&mut self, pages: &mut PageAllocator, own: FrameIndex) -> u64 {
-        let pfn = self.pfn(own);
-        let (_, _, order) = pages.frame(pfn).expect("a block begins there");
+        let (pfn, order) = (self.pfn(own), self.order(pages, own));
         self.lru.remove(own);
         self.moved.remove(own);
         self.holders[own as usize] = NOTHING;
@@ -363,9 +362,14 @@ impl Owner {
         }
     }
 
-    /// Returns the number of blocks of page cache that reclaim could take.
-    pub(super) fn cache(&self) -> u64 {
-        self.lru.all()
+    /// Returns the number of pages of cache that reclaim could take. O(blocks of cache).
+    pub(super) fn cache(&self, pages: &PageAllocator) -> u64 {
+        self.lru.frames().map(|own| self.order(pages, own).pages()).sum()
+    }
+
+    fn order(&self, pages: &PageAllocator, own: FrameIndex) -> Order {
+        let (_, _, order) = pages.frame(self.pfn(own)).expect("a block begins there");
+        order
     }
 
     fn pfn(&self, own: FrameIndex) -> Pfn {

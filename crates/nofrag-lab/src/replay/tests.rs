@@ -353,6 +353,25 @@ fn memory_that_is_too_small_is_marked_from_the_first_small_block_on_that_is_refu
     assert_eq!(out_of_memory(&script), None);
 }
 
+/// The state of memory at a shortage counted a block of cache as one page, so that processes seemed to hold the others.
+#[test]
+fn cache_is_counted_in_pages() {
+    let map = MemoryMap::uma(PageCount(PAGES), 0, 1).expect("a map");
+    let policy = FragmentationPolicy::LINUX_6_12;
+    let pages = PageAllocator::new(&PageConfig::new(map.clone(), policy));
+    let mut pages = pages.expect("an allocator");
+    let cpu = map.cpus().by_rank(0).expect("it has one");
+    let (traced, own) = (Spans::of(&map), Spans::of_pages(&pages));
+    let mut owner = Owner::new(traced.clone(), own, &pages, cpu, policy.lru, 1);
+    let start = pages.pageblocks().next().expect("there is one").frames.start.0;
+    for (pfn, order) in [(start, 0), (start + 4, 2), (start + 8, 3)] {
+        pages.alloc_at(Pfn(pfn), Order::new(order).expect("small")).expect("it is free");
+        let frame = traced.index(pfn).expect("it is of a zone");
+        owner.adopt(&mut pages, frame, Pfn(pfn), Use::Cache);
+    }
+    assert_eq!(owner.cache(&pages), 1 + 4 + 8);
+}
+
 /// Replays took the oldest page first under every policy, also where the policy's LRU goes zone by zone.
 #[test]
 fn with_generations_cache_of_the_highest_zone_goes_first() {

@@ -85,13 +85,12 @@ impl Links {
     }
 
     /// Returns the frames of a list, the oldest first.
-    #[cfg(test)]
-    pub(crate) fn frames(&self, list: usize) -> Vec<FrameNumber> {
-        let after = |frame: &FrameNumber| {
+    pub(crate) fn frames(&self, list: usize) -> impl Iterator<Item = FrameNumber> {
+        let after = move |frame: &FrameNumber| {
             let younger = self.frames[*frame as usize].0[1];
             (younger != NONE).then_some(younger)
         };
-        std::iter::successors(self.oldest(list), after).collect()
+        std::iter::successors(self.oldest(list), after)
     }
 
     /// Puts frame `to`, which is on no list, in the place of `from`.
@@ -122,7 +121,7 @@ mod tests {
     use super::*;
 
     fn check(links: &Links, list: usize, frames: &[FrameNumber]) {
-        let found = links.frames(list);
+        let found: Vec<FrameNumber> = links.frames(list).collect();
         assert!(found.iter().all(|&frame| links.list_of(frame) == Some(list)));
         assert_eq!(found, frames);
         assert_eq!(links.len(list), frames.len() as u64);
