@@ -3,7 +3,7 @@
 //! | you want | take |
 //! |---|---|
 //! | a published comparison, replayed here | [`scenarios`], [`Scenario::run`] |
-//! | its report as text, as a page, as a folder | [`summary`], [`pages`], [`record`] |
+//! | its report as text, as a page, as a folder | [`summary`], [`pages`], [`saved`] |
 //! | saved results side by side | [`compare`] |
 //! | a recording of a host under other policies | [`replay`] |
 //! | the reason why a request failed, and the remedies | [`explain`] |
