@@ -210,8 +210,10 @@ impl Engine {
         let movable: u64 = pages.pageblocks().map(|block| block.movable.get()).sum();
         let (managed, free): (u64, u64) =
             (sum(|zone| zone.managed.get()), sum(|zone| zone.free.get()));
-        let (on_lists, cache) =
-            (pages.zones().map(|zone| pages.per_cpu_pages(zone.id).get()).sum(), owner.cache(pages));
+        let (on_lists, cache) = (
+            pages.zones().map(|zone| pages.per_cpu_pages(zone.id).get()).sum(),
+            owner.cache(pages),
+        );
         Shortage {
             at,
             direct_reclaims: pages.counters().direct_reclaims,
