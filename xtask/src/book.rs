@@ -13,7 +13,7 @@ use regex::Regex;
 
 use crate::figures::{links, source};
 use crate::rules::without_code;
-use crate::tree::{TextFile, Tree};
+use crate::tree::{TextFile, Tree, prose};
 
 const PAGES: &str = "docs/";
 const CONTENTS: &str = "docs/SUMMARY.md";
@@ -68,37 +68,33 @@ fn repository(tree: &Tree) -> anyhow::Result<String> {
 fn outward(page: &TextFile, repository: &str) -> String {
     // The text of a link may have begun on the line before.
     let target = Regex::new(r"\]\(([^)\s]+)\)").expect("a valid pattern");
-    let mut fence = None;
-    let mut out = String::new();
-    for line in page.text.lines() {
-        let ticks = line.chars().take_while(|it| *it == '`').count();
-        fence = match fence {
-            None => Some(ticks).filter(|ticks| *ticks > 2),
-            Some(opened) => Some(opened).filter(|opened| ticks < *opened),
-        };
-        let mut line = line.to_owned();
-        let bare = without_code(&line);
-        let targets: BTreeSet<String> =
-            target.captures_iter(&bare).map(|found| found[1].to_owned()).collect();
-        for target in targets.iter().filter(|_| fence.is_none()) {
-            let Some(meant) = source(&page.path, target) else { continue };
-            if meant.file.starts_with(PAGES) {
-                // mdBook makes an index of each README, and leaves links to it alone.
-                if page.path != CONTENTS {
-                    line = line.replace("README.md)", "index.md)");
-                }
-                continue;
+    let mut lines: Vec<String> = page.text.lines().map(str::to_owned).collect();
+    for (number, text) in prose(&page.text) {
+        let bare = without_code(text);
+        let targets: BTreeSet<&str> =
+            target.captures_iter(&bare).map(|found| found.extract::<1>().1[0]).collect();
+        for target in targets {
+            if let Some(new) = link_of_the_book(page, target, repository) {
+                let line = &mut lines[number - 1];
+                *line = line.replace(&format!("]({target})"), &format!("]({new})"));
             }
-            // A pointer into a file of results means nothing to a browser.
-            let part = meant.part.filter(|part| !part.starts_with('/'));
-            let part = part.map_or_else(String::new, |part| format!("#{part}"));
-            let url = format!("]({repository}/blob/main/{}{part})", meant.file);
-            line = line.replace(&format!("]({target})"), &url);
         }
-        out.push_str(&line);
-        out.push('\n');
     }
-    out
+    lines.iter().map(|line| format!("{line}\n")).collect()
+}
+
+/// Returns the target that a link has in the book, if it is another one than in the page.
+fn link_of_the_book(page: &TextFile, target: &str, repository: &str) -> Option<String> {
+    let meant = source(&page.path, target)?;
+    if meant.file.starts_with(PAGES) {
+        // mdBook makes an index of each README, and leaves links to it alone.
+        let is_readme = meant.file.ends_with("/README.md") && page.path != CONTENTS;
+        return is_readme.then(|| target.replace("README.md", "index.md"));
+    }
+    // A pointer into a file of results means nothing to a browser.
+    let part = meant.part.filter(|part| !part.starts_with('/'));
+    let part = part.map_or_else(String::new, |part| format!("#{part}"));
+    Some(format!("{repository}/blob/main/{}{part}", meant.file))
 }
 
 /// The contents' part about decisions: their titles.
@@ -176,12 +172,12 @@ mod tests {
     #[test]
     fn links_out_of_the_book_lead_to_the_repository() {
         let text = "````text\n```text\n````\n[a](../README.md) [x\n](../y) [b](c.md#d)\n\
-                    [k](z/README.md) `[e](../f.md)` [g](../results/h.jsonl#/i)\n\
+                    [k](z/README.md) [m](../README.md#n) `[e](../f.md)` [g](../results/h.jsonl#/i)\n\
                     ```text\n[j](../k)\n```\n";
         let page = TextFile { path: "docs/a.md".to_owned(), text: text.to_owned() };
         let expected = "````text\n```text\n````\n\
                         [a](R/blob/main/README.md) [x\n](R/blob/main/y) [b](c.md#d)\n\
-                        [k](z/index.md) `[e](../f.md)` [g](R/blob/main/results/h.jsonl)\n\
+                        [k](z/index.md) [m](R/blob/main/README.md#n) `[e](../f.md)` [g](R/blob/main/results/h.jsonl)\n\
                         ```text\n[j](../k)\n```\n";
         assert_eq!(outward(&page, "R"), expected);
     }

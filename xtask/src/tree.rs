@@ -121,6 +121,21 @@ impl Tree {
     }
 }
 
+/// Returns the numbered lines of Markdown outside fenced blocks. A fence of four backticks may hold one of three.
+pub(crate) fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut opened = None;
+    numbered(text).filter(move |(_, line)| {
+        let line = line.trim_start();
+        let ticks = line.len() - line.trim_start_matches('`').len();
+        let was = opened;
+        opened = match was {
+            None => Some(ticks).filter(|ticks| *ticks > 2),
+            Some(of) => Some(of).filter(|of| ticks < *of),
+        };
+        was.is_none() && opened.is_none()
+    })
+}
+
 /// Returns the numbered lines of `text`, from one.
 pub(crate) fn numbered(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.lines().enumerate().map(|(at, line)| (at + 1, line))

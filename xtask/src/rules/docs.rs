@@ -70,10 +70,7 @@ impl<'ast> Visit<'ast> for Items<'_> {
         }
         // The docs of a module in a file stand there.
         if item.content.is_some() {
-            let inner = item.attrs.iter().any(|it| it.path().is_ident("doc"));
-            if !inner {
-                self.ask(&item.vis, &item.attrs, &item.ident);
-            }
+            self.ask(&item.vis, &item.attrs, &item.ident);
         }
         visit::visit_item_mod(self, item);
     }

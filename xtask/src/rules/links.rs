@@ -2,19 +2,14 @@
 
 use crate::figures::{links, source};
 use crate::finding::Finding;
-use crate::tree::{Tree, numbered};
+use crate::tree::{Tree, prose};
 
 const RULE: &str = "links";
 
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in tree.markdown() {
-        let mut in_fence = false;
-        for (line, text) in numbered(&file.text) {
-            in_fence ^= text.trim_start().starts_with("```");
-            if in_fence {
-                continue;
-            }
+        for (line, text) in prose(&file.text) {
             for link in links(&without_code(text)) {
                 let Some(target) = source(&file.path, link.target) else { continue };
                 if !tree.has(&target.file) {

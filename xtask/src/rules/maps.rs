@@ -7,7 +7,7 @@ use crate::tree::{Tree, numbered};
 
 const RULE: &str = "maps";
 const HOUSE: &str = "ARCHITECTURE.md";
-/// Words with which the header of a module begins its list of files.
+/// Words with which the header of a module begins its list of files, in the order in which to read them.
 const FILES: &str = "Files, bottom up:";
 /// Modules of every crate that no map names.
 const UNNAMED: &[&str] = &["lib", "main", "mod", "tests", "testing"];
@@ -41,7 +41,7 @@ fn rooms(tree: &Tree) -> Vec<Finding> {
         match folder.filter(|folder| tree.has(folder)) {
             Some(folder) => tables.push((folder, line, BTreeSet::new())),
             None => {
-                tables.iter_mut().rev().take(1).for_each(|(.., names)| names.extend(in_it.clone()))
+                tables.last_mut().into_iter().for_each(|(.., names)| names.extend(in_it.clone()))
             }
         }
     }

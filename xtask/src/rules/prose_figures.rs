@@ -9,7 +9,7 @@ use regex::Regex;
 use super::links::without_code;
 use crate::figures::{excerpt, expected_text, fences, figure_source, links};
 use crate::finding::Finding;
-use crate::tree::{RustFile, TextFile, Tree, numbered};
+use crate::tree::{RustFile, TextFile, Tree, numbered, prose};
 
 const RULE: &str = "figures";
 
@@ -43,7 +43,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
 /// Checks that figures equal their files.
 fn check_marked(tree: &Tree, file: &TextFile) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for (line, text) in prose_lines(&file.text) {
+    for (line, text) in prose(&file.text) {
         for link in links(&without_code(text)) {
             let Some((source, pointer)) = figure_source(&file.path, &link) else { continue };
             match expected_text(tree, &source, pointer, link.text) {
@@ -89,7 +89,7 @@ fn check_unmarked(speed: &Regex, file: &TextFile) -> Vec<Finding> {
         let wrong = format!("the speed `{}` has no source", figure.trim());
         findings.push(Finding::new(RULE, &file.path, line, wrong, MARK));
     };
-    for (line, text) in prose_lines(&file.text) {
+    for (line, text) in prose(&file.text) {
         let bare = without_links(&without_code(text));
         for found in speed.find_iter(&bare) {
             if !is_demand(&bare, found.start()) {
@@ -158,16 +158,6 @@ fn comment_blocks(text: &str) -> Vec<Vec<(usize, &str)>> {
         }
     }
     blocks
-}
-
-/// Returns the lines outside fenced blocks.
-fn prose_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    let mut in_fence = false;
-    numbered(text).filter(move |(_, line)| {
-        let is_fence = line.trim_start().starts_with("```");
-        in_fence ^= is_fence;
-        !in_fence && !is_fence
-    })
 }
 
 /// Returns the line with its links cut out.
