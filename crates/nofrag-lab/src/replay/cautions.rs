@@ -124,7 +124,8 @@ fn of_runs(runs: &[PolicyRun]) -> Vec<String> {
 /// Returns a sentence about a run whose memory is too small: the time from which it means nothing, and the content of
 /// its memory then.
 fn too_small(run: &PolicyRun) -> Option<String> {
-    let Shortage { at, direct_reclaims, managed, kernel, processes, cache, free, on_lists } =
+    let at = run.out_of_memory()?;
+    let Shortage { direct_reclaims, managed, kernel, processes, cache, free, on_lists } =
         run.shortage()?;
     let PolicyRun { policy, memory_percent, .. } = run;
     let pages = |pages: u64| count(pages as f64);
@@ -171,8 +172,7 @@ mod tests {
     #[test]
     fn what_a_run_leaves_out_and_when_it_means_nothing_is_said() {
         let run = |unknown_frees, out_of_memory: Option<u64>| {
-            let shortage = out_of_memory.map(|at| Shortage {
-                at,
+            let shortage = out_of_memory.map(|_| Shortage {
                 managed: 100,
                 processes: 70,
                 kernel: 20,

@@ -65,7 +65,7 @@ pub(super) struct Engine {
     /// Time of the first step, from which a shortage is timed.
     began: Option<u64>,
     /// State of memory when a caller was first refused a block that kernels never refuse.
-    shortage: Option<Shortage>,
+    shortage: Option<(u64, Shortage)>,
 }
 
 impl Engine {
@@ -197,13 +197,13 @@ impl Engine {
         if goes_on {
             let at = at.saturating_sub(self.began.unwrap_or(at));
             if self.shortage.is_none() {
-                self.shortage = Some(self.shortage(at));
+                self.shortage = Some((at, self.shortage()));
             }
         }
     }
 
     /// Returns the state of memory at a shortage. O(pageblocks).
-    fn shortage(&self, at: u64) -> Shortage {
+    fn shortage(&self) -> Shortage {
         let World { pages, owner, .. } = &self.world;
         let sum =
             |of: fn(&nofrag::page::ZoneInfo) -> u64| pages.zones().map(|zone| of(&zone)).sum();
@@ -215,7 +215,6 @@ impl Engine {
             owner.cache(pages),
         );
         Shortage {
-            at,
             direct_reclaims: pages.counters().direct_reclaims,
             managed,
             kernel: managed - free - on_lists - movable,
@@ -334,8 +333,8 @@ impl Engine {
         Repeat {
             counts: self.counts(),
             large_at_end: End::of(&self.world.pages).large_blocks(),
-            out_of_memory: self.shortage.map(|shortage| shortage.at),
-            shortage: self.shortage,
+            out_of_memory: self.shortage.map(|(at, _)| at),
+            shortage: self.shortage.map(|(_, shortage)| shortage),
             assumptions: Assumptions {
                 not_served: noted.not_served,
                 reclaimed_before: noted.reclaimed_before,

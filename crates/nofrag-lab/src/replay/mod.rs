@@ -4,6 +4,13 @@
 //! and claims nothing that would need the workload to react, except for huge pages that one side refuses. Facts that
 //! the recording lacks are drawn by lot, and every policy runs under several start values. [`Fidelity`] tells how near
 //! the runs under the recorded kernel's own rules come to that kernel, and which questions they can answer.
+//!
+//! Files, bottom up: `spans` (frames by number), `request` and `step` (what policies carry out), `start` (the memory at
+//! the beginning), `settings`, `pace`, `nodes` and `migration` (what events leave out), `pairing` (from events to
+//! steps), `owner` (the pages of the workload), `standin` (single pages for a refused huge one), `timeline` and
+//! `course`, `engine` (one policy with one size of memory), `passes` (one reading for all of them), `mmap`, `vmap` and
+//! `addresses` (recorded addresses), `outcome` (results), `fidelity` (how near they are), `says` (what may be said),
+//! `cautions`, `present` (tables).
 
 mod addresses;
 mod cautions;

@@ -167,8 +167,6 @@ pub struct Repeat {
 /// unit is named.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shortage {
-    /// Time in nanoseconds since the first event.
-    pub at: u64,
     /// Entries into direct reclaim up to then.
     pub direct_reclaims: u64,
     /// Pages that the allocator manages.
@@ -204,7 +202,7 @@ impl PolicyRun {
         self.over(|repeat| of(&repeat.counts) as f64)
     }
 
-    /// Returns the figure that a question asks for, over all start values.
+    /// Returns the figure that a question asks for, from least to most over the runs with all start values (seeds).
     #[must_use]
     pub fn answer(&self, query: Query) -> Range {
         let huge = Order::PAGEBLOCK.index();
@@ -229,7 +227,8 @@ impl PolicyRun {
     /// Returns the state of memory at the first shortage under some start value.
     #[must_use]
     pub fn shortage(&self) -> Option<Shortage> {
-        self.repeats.iter().filter_map(|repeat| repeat.shortage).min_by_key(|short| short.at)
+        let first = self.repeats.iter().filter(|repeat| repeat.out_of_memory.is_some());
+        first.min_by_key(|repeat| repeat.out_of_memory)?.shortage
     }
 
     /// Returns the name of the preset whose rules the run has.
