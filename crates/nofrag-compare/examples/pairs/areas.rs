@@ -1,15 +1,12 @@
 //! An allocation and a free of a virtual area under one preset.
 
-use crate::{Outcome, Random, note_alias, timed};
+use crate::{Outcome, Random, SPACE_PAGES, note_alias, timed};
 use clap::ValueEnum;
 use nofrag::cpu::{CpuId, CpuSet};
 use nofrag::ranges::Span;
 use nofrag::units::Vpn;
 use nofrag::vmap::{AreaRequest, CpuHandle, VmapConfig, VmapPolicy, VmapSpace};
 use std::hint::black_box;
-
-/// 32 TiB, the vmalloc range of x86-64 with four levels of page tables.
-const SPACE_PAGES: u64 = 1 << 33;
 
 /// Number of areas that the test module makes on two CPUs: `fls(2) * 32 MiB`, in pages.
 const FULL_FIT_AREAS: usize = 16_384;

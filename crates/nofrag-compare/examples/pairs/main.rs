@@ -25,6 +25,9 @@ use clap::Parser;
 use std::error::Error;
 use std::time::Instant;
 
+/// 32 TiB, the vmalloc range of x86-64 with four levels of page tables.
+const SPACE_PAGES: u64 = 1 << 33;
+
 type Outcome = Result<(), Box<dyn Error>>;
 
 /// Makes pairs of an allocation and a free.

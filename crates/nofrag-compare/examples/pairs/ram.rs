@@ -1,6 +1,6 @@
 //! A `map_ram` and an `unmap_ram` under one preset.
 
-use crate::{Congruence, Outcome, note_alias, timed};
+use crate::{Congruence, Outcome, SPACE_PAGES, note_alias, timed};
 use clap::ValueEnum;
 use nofrag::cpu::{CpuId, CpuSet};
 use nofrag::ranges::Span;
@@ -8,9 +8,6 @@ use nofrag::vmap::{CpuHandle, Epoch, Mapper, Preset, RamArea, VmapConfig, VmapPo
 use std::convert::Infallible;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// 32 TiB, the vmalloc range of x86-64 with four levels of page tables.
-const SPACE_PAGES: u64 = 1 << 33;
 
 #[derive(Clone, Copy, ValueEnum)]
 pub(crate) enum Way {
