@@ -72,6 +72,11 @@
 //! another 8 for one that was so 2^32 times.
 //!
 //! Source: docs/sources/backing.md#r1, #r2, #r4, #r6.
+//!
+//! Files, bottom up: `atomic` and `cpu`, `run` (a handle), `config`, `error`, `stats`, `table` (a record of each page),
+//! `ground` (what threads share), `bins` (parked runs), `books` (the records of an owner), `lock`, `remote` (frees by
+//! other threads), `owner`, `pool` (clean blocks), `backing` (the memory), `setup`, `pressure` (when nothing parked
+//! fits), `resize`, `purge`, `handle` and `lease` (the faces of an owner and of a run), `background`, `laws`.
 
 mod atomic;
 mod background;

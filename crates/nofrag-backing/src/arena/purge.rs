@@ -319,7 +319,7 @@ mod tests {
         assert!(arena.purge_taken(taken).blocks >= 3);
     }
 
-    /// A thread that waits for the owner has it before the purge ends.
+    /// A thread that waits for the lock of an owner gets it between two pieces of a purge, before the purge ends.
     #[test]
     fn a_purge_gives_way() {
         let arena = parked();

@@ -15,6 +15,9 @@
 //! are counted in pages, sizes in bytes, indices in thousandths; a value that could not be had is `null`.
 //!
 //! Source: docs/sources/trace.md#degrading.
+//!
+//! Files, bottom up: `zones`, `requests`, `pageblocks` and `frames` (one pass over the state of every frame), `huge`,
+//! `pages` (a report of its own), `counters`, `finding`; `scrub` and `capture` write a host for others.
 
 pub mod capture;
 pub mod counters;

@@ -197,7 +197,7 @@ fn zones(snapshot: &Snapshot<'_>) -> Vec<Family> {
     vec![free, managed, mark, boost]
 }
 
-/// Metrics of the watermark test in each zone: some free blocks cannot be had.
+/// Metrics of the watermark test in each zone, which refuses requests although blocks for them are free.
 fn requests(snapshot: &Snapshot<'_>) -> Vec<Family> {
     let mut largest = gauge(
         "nofrag_largest_order",

@@ -107,7 +107,7 @@ impl KswapdGoal {
     }
 }
 
-/// Means of the waker of kswapd to help itself.
+/// Work that the waker of kswapd may do itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waker {
     /// The waker reclaims and compacts itself.

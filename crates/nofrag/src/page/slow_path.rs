@@ -332,7 +332,7 @@ impl SlowPath {
         self.go(Stage::Reclaim, Try::Reclaim(self.priority))
     }
 
-    /// Defrag mode must not starve callers that can do nothing about it (pages.md#b-17).
+    /// Lets a caller that may not reclaim, and so would starve in defrag mode, mix types once (pages.md#b-17).
     fn mix_without_reclaim(&mut self) -> Try {
         let may =
             self.rules.spares_atomic && self.has(RequestFlags::KSWAPD_RECLAIM) && self.no_fragment;

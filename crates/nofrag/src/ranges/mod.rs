@@ -9,6 +9,11 @@
 //!
 //! An owner that has to know the areas between the holes keeps an `AreaIndex`: the same tree, with an area in use
 //! behind each gap.
+//!
+//! Files, bottom up: `span` (a non-empty range), `request` and `error` (what may be asked and answered), `counters`,
+//! `index` (the interface of the designs), `red_black` (a tree of spans), `cached_scan` and `augmented_tree` (Linux) on
+//! it, `areas` (areas, gaps, and requests for places), `wide` (our design, for holes and for areas), `allocator` (the
+//! owner of a space), `area_model` (the index of areas beside a list).
 
 mod allocator;
 #[cfg(test)]

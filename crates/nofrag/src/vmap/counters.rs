@@ -171,7 +171,7 @@ pub struct LockCosts {
     pub block_queue: LockCounters,
     /// The index of Linux's blocks, all buckets.
     pub block_index: LockCounters,
-    /// The CPUs' stocks: their blocks in our engine, as far as handing out slots goes.
+    /// Acquisitions of the locks that each guard the blocks from which one CPU of our engine hands out slots.
     pub stock: LockCounters,
     /// The CPUs' recyclers of blocks in our engine.
     pub recycler: LockCounters,

@@ -13,8 +13,12 @@
 //!
 //! Locks nest by rank (`sync`); debug builds with `std` verify it at each lock.
 //!
-//! Read in this order: `policy`, `request`, `space` with `free_space`, `flush` and `counters`; the engines, `linux`
-//! with `area_map` and `sharded`, behind `engine`; then small mappings: `ram`, `mapper`, `blocks`.
+//! Files, bottom up: `policy` (every difference between the engines, and presets), `request` (what may be asked and
+//! answered), `counters`, `flush`, `free_space` (one range allocator behind a lock), `engine` (the interface of the
+//! two), `linux` (4.19 to 6.9) with `area_map`, `sharded` (ours), `mapper` (the seam to the memory behind pages),
+//! `blocks` (small mappings), `ram` (their calls), `space` (the face: validation, and what happens when space runs
+//! out).
+
 mod area_map;
 mod blocks;
 mod counters;

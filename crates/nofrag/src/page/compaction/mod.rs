@@ -284,7 +284,7 @@ impl<'a> Ground<'a> {
         (marked, blocks)
     }
 
-    /// Wipes every mark, and lets scanners begin at the ends.
+    /// Wipes all marks of pageblocks to be passed by, and lets scanners begin at the ends of the zone.
     fn wipe_all_marks(&mut self) {
         let Ground { zone, frames, .. } = self;
         let mut block = zone.start;

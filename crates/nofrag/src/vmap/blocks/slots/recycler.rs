@@ -208,8 +208,8 @@ impl Recycler {
         self.counters.flushes += 1;
     }
 
-    /// Lets flying slots land whose flush has completed: all at once where nothing else is ready, else those of at most
-    /// `limit` blocks.
+    /// Makes the slots that wait for a flush ready to be handed out, once it has completed: all at once where no others
+    /// are ready, else those of at most `limit` blocks.
     pub(super) fn land(&mut self, completed: Epoch, limit: usize) {
         let Some(epoch) = self.flight else { return };
         if completed < epoch {
