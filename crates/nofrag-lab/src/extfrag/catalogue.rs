@@ -13,7 +13,7 @@ use nofrag::page::{FallbackRules, FragmentationPolicy, PolicyPreset, Stall};
 use nofrag::units::Nanos;
 
 use super::mixes::mixes;
-use super::spec::{HugeMode, Machine};
+use super::spec::{HugeMode, TestMachine};
 use crate::figures::Column;
 use crate::scenario::{Extent, ProgramInfo};
 use crate::world::load::Mix;
@@ -112,7 +112,7 @@ pub(super) const SPECS: [(Program, ProgramInfo); 11] = [
 /// Everything that a run depends on besides design and seed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Case {
-    pub(super) machine: Machine,
+    pub(super) machine: TestMachine,
     pub(super) huge: HugeMode,
     pub(super) mix: Mix,
     pub(super) memory_gib: u64,
@@ -122,20 +122,20 @@ impl Case {
     /// Returns the document's name of machine and mode, such as `s-default`.
     pub(super) fn configuration(&self) -> &'static str {
         match (self.machine, self.huge) {
-            (Machine::OneNode, HugeMode::Default) => "s-default",
-            (Machine::OneNode, HugeMode::DefragAlways) => "s-defrag",
-            (Machine::OneNode, HugeMode::Madvise) => "s-madv",
-            (Machine::TwoNodes { .. }, HugeMode::Default) => "h-default",
-            (Machine::TwoNodes { .. }, HugeMode::DefragAlways) => "h-defrag",
-            (Machine::TwoNodes { .. }, HugeMode::Madvise) => "h-madv",
+            (TestMachine::OneNode, HugeMode::Default) => "s-default",
+            (TestMachine::OneNode, HugeMode::DefragAlways) => "s-defrag",
+            (TestMachine::OneNode, HugeMode::Madvise) => "s-madv",
+            (TestMachine::TwoNodes { .. }, HugeMode::Default) => "h-default",
+            (TestMachine::TwoNodes { .. }, HugeMode::DefragAlways) => "h-defrag",
+            (TestMachine::TwoNodes { .. }, HugeMode::Madvise) => "h-madv",
         }
     }
 
     /// Names the nodes that the huge-page threads use, on a machine with two.
     pub(super) fn nodes(&self) -> Option<String> {
         match self.machine {
-            Machine::OneNode => None,
-            Machine::TwoNodes { this_node, start } => {
+            TestMachine::OneNode => None,
+            TestMachine::TwoNodes { this_node, start } => {
                 let reach = if this_node { "local" } else { "any" };
                 Some(format!("{reach} {start}"))
             }
@@ -158,13 +158,13 @@ impl fmt::Display for Case {
 }
 
 /// Returns the machines on which a program runs.
-fn machines(program: Program) -> Vec<Machine> {
+fn machines(program: Program) -> Vec<TestMachine> {
     match program {
         Program::HDefault | Program::HDefrag | Program::HMadvise => {
             let variants = [(true, 0), (true, 1), (false, 0), (false, 1)];
-            variants.map(|(this_node, start)| Machine::TwoNodes { this_node, start }).to_vec()
+            variants.map(|(this_node, start)| TestMachine::TwoNodes { this_node, start }).to_vec()
         }
-        _ => vec![Machine::OneNode],
+        _ => vec![TestMachine::OneNode],
     }
 }
 

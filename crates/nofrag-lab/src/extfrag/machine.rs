@@ -3,7 +3,7 @@
 use nofrag::page::MemoryMap;
 use nofrag::units::{Order, PageCount};
 
-use super::spec::Machine;
+use super::spec::TestMachine;
 use crate::world::load::Mix;
 use crate::world::setup::{FIO_THREADS, Layout};
 
@@ -32,28 +32,28 @@ pub(super) const fn units_per_thread(node_0_pages: u64, threads: u32) -> u64 {
 
 /// The machine's reserve, which khugepaged sets: eleven pageblocks for each zone with pages, at most a twentieth of
 /// memory (pages.md#guest-reserve).
-pub(super) fn huge_page_reserve(machine: Machine, pages: u64) -> u64 {
+pub(super) fn huge_page_reserve(machine: TestMachine, pages: u64) -> u64 {
     let zones = match machine {
-        Machine::OneNode => 2,
-        Machine::TwoNodes { .. } => 3,
+        TestMachine::OneNode => 2,
+        TestMachine::TwoNodes { .. } => 3,
     };
     (11 * Order::PAGEBLOCK.pages() * zones).min(pages / 20)
 }
 
 /// The machine with `pages` pages, rounded down to whole blocks in each node. The mix sets the share of DMA32 in node
 /// 0.
-pub(super) fn layout(machine: Machine, mix: &Mix, pages: u64) -> Layout {
+pub(super) fn layout(machine: TestMachine, mix: &Mix, pages: u64) -> Layout {
     let (nodes, node_cpus) = match machine {
-        Machine::OneNode => (1, ONE_NODE_CPUS),
-        Machine::TwoNodes { .. } => (2, TWO_NODES_CPUS),
+        TestMachine::OneNode => (1, ONE_NODE_CPUS),
+        TestMachine::TwoNodes { .. } => (2, TWO_NODES_CPUS),
     };
     let node_pages = pages / u64::from(nodes) / Order::MAX.pages() * Order::MAX.pages();
     let map = MemoryMap::numa(nodes as usize, PageCount(node_pages), mix.dma32 as u32, node_cpus)
         .expect("zones follow each other");
     let threads = thp_threads(node_cpus * nodes, nodes).expect("there are CPUs enough");
     let start = match machine {
-        Machine::OneNode => 0,
-        Machine::TwoNodes { start, .. } => u32::from(start) * node_cpus,
+        TestMachine::OneNode => 0,
+        TestMachine::TwoNodes { start, .. } => u32::from(start) * node_cpus,
     };
     let behind = FIO_THREADS + threads;
     Layout {
@@ -96,10 +96,10 @@ mod tests {
     #[test]
     fn the_machine_keeps_what_khugepaged_wants() {
         use nofrag::page::{FragmentationPolicy, MinFree, PageAllocator, PageConfig};
-        let two = Machine::TwoNodes { this_node: true, start: 0 };
+        let two = TestMachine::TwoNodes { this_node: true, start: 0 };
         let gib = 1 << 18;
         for (machine, pages, reserve) in
-            [(Machine::OneNode, gib, 11_264), (two, gib, 13_107), (two, 2 * gib, 16_896)]
+            [(TestMachine::OneNode, gib, 11_264), (two, gib, 13_107), (two, 2 * gib, 16_896)]
         {
             assert_eq!(huge_page_reserve(machine, pages), reserve);
             let map = layout(machine, &mixes()[0], pages).map;
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn every_thread_has_a_cpu_of_its_own() {
-        for machine in [Machine::OneNode, Machine::TwoNodes { this_node: true, start: 1 }] {
+        for machine in [TestMachine::OneNode, TestMachine::TwoNodes { this_node: true, start: 1 }] {
             let layout = layout(machine, &mixes()[0], 1 << 18);
             let mut cpus: Vec<u32> = layout.fio.to_vec();
             cpus.extend(&layout.huge);

@@ -14,7 +14,7 @@ pub(super) struct RunSpec {
     /// The policy's name in tables.
     pub(super) design: String,
     pub(super) policy: FragmentationPolicy,
-    pub(super) machine: Machine,
+    pub(super) machine: TestMachine,
     /// The effort for huge pages.
     pub(super) huge: HugeMode,
     /// The load beside the page cache.
@@ -27,9 +27,9 @@ pub(super) struct RunSpec {
     pub(super) seed: u64,
 }
 
-/// Nodes, CPUs and threads of a run.
+/// TestMachine, CPUs and threads of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Machine {
+pub(super) enum TestMachine {
     /// One node with DMA32 and Normal, 4 fio threads and 1 huge-page thread (the document's 1-socket Skylake).
     OneNode,
     /// Two nodes, 4 fio threads and 5 huge-page threads (its 2-socket Haswell).
@@ -109,8 +109,8 @@ impl RunSpec {
             HugeMode::Madvise => (HugeDefrag::Madvise, Advice::HugePage),
         };
         let tries = match self.machine {
-            Machine::TwoNodes { this_node: false, .. } => HugeTries::All,
-            Machine::OneNode | Machine::TwoNodes { .. } => self.policy.huge_tries,
+            TestMachine::TwoNodes { this_node: false, .. } => HugeTries::All,
+            TestMachine::OneNode | TestMachine::TwoNodes { .. } => self.policy.huge_tries,
         };
         HugeFault::new(defrag, advice, tries)
     }

@@ -4,7 +4,7 @@ use nofrag::check::Check;
 use nofrag::page::{FragmentationPolicy, PolicyPreset};
 
 use super::mixes::mixes;
-use super::spec::{HugeMode, Machine, RunSpec, Touch};
+use super::spec::{HugeMode, RunSpec, TestMachine, Touch};
 use crate::world::thpfioscale::Run;
 
 /// Runs a preset with 256 MiB.
@@ -16,7 +16,7 @@ fn spec(preset: &PolicyPreset) -> RunSpec {
     RunSpec {
         design: preset.name.to_owned(),
         policy: preset.policy,
-        machine: Machine::OneNode,
+        machine: TestMachine::OneNode,
         huge: HugeMode::Default,
         mix: mixes()[0],
         memory_gib: 1,
@@ -37,7 +37,7 @@ fn equal_specs_give_equal_results() {
 
 /// Three ways of asking for huge pages, on both machines.
 fn ways(preset: &PolicyPreset) -> [RunSpec; 3] {
-    let two = Machine::TwoNodes { this_node: true, start: 1 };
+    let two = TestMachine::TwoNodes { this_node: true, start: 1 };
     [
         spec(preset),
         RunSpec { huge: HugeMode::Madvise, ..spec(preset) },

@@ -180,7 +180,10 @@ fn replay_within(
     let mut addresses = AddressReplay::new(&meta, &mut room);
     let unseen = UnseenTracker::new(&meta, &mut room);
     let mut host = match &start {
-        Some(snapshot) => Host::of(snapshot, options.seed, &mut room)?,
+        Some(snapshot) => {
+            let mut first = options.trace.open()?.events;
+            Host::of(snapshot, options.seed, taken_until(&meta), &mut *first, &mut room)?
+        }
         None => unseen_host(&options.trace)?,
     };
     let judged = meta.release.as_deref().and_then(preset_of);
@@ -188,7 +191,7 @@ fn replay_within(
     let (specs, own) = with_own_rules(specs(options)?, judged, options.samples);
     // Without a snapshot there is nothing to draw.
     let repeats = if start.is_some() { options.repeats.max(1) } else { 1 };
-    let plan = Plan {
+    let plan = AllRuns {
         trace: &options.trace,
         meta: &meta,
         start: start.as_ref(),
@@ -321,7 +324,7 @@ fn stand_ins(policies: &[String]) -> Vec<String> {
 }
 
 /// All runs of a replay, with their input.
-struct Plan<'a> {
+struct AllRuns<'a> {
     trace: &'a Input,
     meta: &'a TraceMeta,
     start: Option<&'a Snapshot<'a>>,
@@ -348,7 +351,7 @@ struct Repeated {
     done: u64,
 }
 
-impl Plan<'_> {
+impl AllRuns<'_> {
     /// Makes all runs, in as few passes over the events as memory allows: as many start values at a time as there is
     /// room for, or else as many specs.
     fn run(
@@ -518,10 +521,18 @@ fn pairing_of(host: &Host, meta: &TraceMeta, engines: &[Engine]) -> Result<Pairi
     for held in host.in_use() {
         pairing.in_use(held.pfn.0, held.order);
     }
-    if let Some(Moment::During { end, .. }) = meta.start().map(|taken| taken.moment) {
+    if let Some(end) = taken_until(meta) {
         pairing.set_window(end);
     }
     Ok(pairing)
+}
+
+/// Returns the time until which the snapshot at the start was being taken while events were recorded.
+fn taken_until(meta: &TraceMeta) -> Option<u64> {
+    match meta.start()?.moment {
+        Moment::During { end, .. } => Some(end),
+        _ => None,
+    }
 }
 
 /// Returns the snapshots between the first and the last, where they show frames.

@@ -167,7 +167,7 @@ impl VmapReplay {
             View::VmapAlloc { addr, size, align, start, end, failed } => {
                 self.recorded.requests += 1;
                 self.recorded.failed += u64::from(failed);
-                let request = Wanted { size, align, window: (start, end) };
+                let request = RecordedRequest { size, align, window: (start, end) };
                 let at = (!failed).then_some(addr >> PAGE);
                 self.alloc(event.cpu, &request, at);
             }
@@ -189,7 +189,7 @@ impl VmapReplay {
         self.cpus.by_rank(rank).expect("the rank is below their number")
     }
 
-    fn alloc(&mut self, cpu: u16, wanted: &Wanted, at: Option<u64>) {
+    fn alloc(&mut self, cpu: u16, wanted: &RecordedRequest, at: Option<u64>) {
         let cpu = self.cpu(cpu);
         let request = wanted.request().filter(|_| self.live.len() < self.most_areas);
         let Some((request, region)) = request.and_then(|request| {
@@ -359,13 +359,13 @@ impl VmapReplay {
 }
 
 /// A request as recorded, in bytes; the guard page is part of the size.
-struct Wanted {
+struct RecordedRequest {
     size: u64,
     align: u64,
     window: (u64, u64),
 }
 
-impl Wanted {
+impl RecordedRequest {
     /// Returns the request for a space; `None` without pages or without a window.
     fn request(&self) -> Option<AreaRequest> {
         let window = Span::new(self.window.0 >> PAGE, self.window.1 >> PAGE).ok()?;

@@ -23,7 +23,7 @@ use crate::spaces::VMALLOC_PAGES;
 use crate::stats::Spread;
 
 /// A space that is to be filled.
-struct Arena {
+struct FilledSpace {
     name: &'static str,
     /// The space's name in the ids of claims.
     short: &'static str,
@@ -33,11 +33,11 @@ struct Arena {
 
 const PAGE: u64 = PageSize::KIB_4.bytes();
 
-const ARENAS: [Arena; 4] = [
-    Arena { name: "32-bit 128 MiB", short: "128M", word_bits: 32, pages: (128 << 20) / PAGE },
-    Arena { name: "64-bit 1 GiB", short: "1G", word_bits: 64, pages: (1 << 30) / PAGE },
-    Arena { name: "64-bit 4 GiB", short: "4G", word_bits: 64, pages: (4 << 30) / PAGE },
-    Arena { name: LARGEST, short: "16G", word_bits: 64, pages: (16 << 30) / PAGE },
+const FILLED_SPACES: [FilledSpace; 4] = [
+    FilledSpace { name: "32-bit 128 MiB", short: "128M", word_bits: 32, pages: (128 << 20) / PAGE },
+    FilledSpace { name: "64-bit 1 GiB", short: "1G", word_bits: 64, pages: (1 << 30) / PAGE },
+    FilledSpace { name: "64-bit 4 GiB", short: "4G", word_bits: 64, pages: (4 << 30) / PAGE },
+    FilledSpace { name: LARGEST, short: "16G", word_bits: 64, pages: (16 << 30) / PAGE },
 ];
 
 /// The space from which the whole range of x86-64 is extrapolated.
@@ -52,13 +52,13 @@ const FILLS: u64 = 3;
 /// Number of times that one search is timed.
 const SEARCHES: usize = 21;
 
-pub(super) fn program_in(arena: &str) -> String {
-    format!("{} {arena}", Program::Exhaustion.name())
+pub(super) fn program_in(filled: &str) -> String {
+    format!("{} {filled}", Program::Exhaustion.name())
 }
 
 /// Returns the rows of this program, by space.
 pub(super) fn arenas() -> impl Iterator<Item = &'static str> {
-    ARENAS.iter().map(|arena| arena.name)
+    FILLED_SPACES.iter().map(|filled| filled.name)
 }
 
 /// Results of filling a space.
@@ -71,19 +71,19 @@ struct Found {
 }
 
 pub(super) fn run(plan: &RamPlan, report: &mut Report) -> Result<(), Trouble> {
-    for arena in &ARENAS {
+    for filled in &FILLED_SPACES {
         for design in plan.designs_among(&[BEFORE, AFTER, OURS]) {
-            let geometry = BlockGeometry::linux(arena.word_bits, PageSize::KIB_4, 1)
+            let geometry = BlockGeometry::linux(filled.word_bits, PageSize::KIB_4, 1)
                 .expect("the formulas hold for 32 and 64 bits");
             let policy = with_geometry(design.policy, geometry);
             for patience in patiences(design) {
                 let patience = *patience;
                 let name = named(design.name, patience);
-                let found = use_up(policy, arena, patience).map_err(|why| (name.clone(), why))?;
+                let found = use_up(policy, filled, patience).map_err(|why| (name.clone(), why))?;
                 if patience == Wait::MayReclaim {
-                    judge(design, arena, geometry, &found, report);
+                    judge(design, filled, geometry, &found, report);
                 }
-                let program = program_in(arena.name);
+                let program = program_in(filled.name);
                 let Found { loops, ns_per_pair, counts, .. } = found;
                 let times = vec![ns_per_pair];
                 report.measurements.extend(measurement(&program, &name, loops, times, counts));
@@ -146,12 +146,12 @@ fn pair<E: EventSink>(bench: &Bench<'_, E>, pages: u64, patience: Wait) -> Resul
 
 /// Runs the first workload as often as would fill the space [`FILLS`] times if every loop lost a block; then again in a
 /// fresh space up to the first call that failed, to see the state of the blocks at that moment.
-fn use_up(policy: VmapPolicy, arena: &Arena, patience: Wait) -> Result<Found, Failure> {
+fn use_up(policy: VmapPolicy, filled: &FilledSpace, patience: Wait) -> Result<Found, Failure> {
     let geometry = policy.blocks.geometry;
     let sizes = Workload::W1.sizes(geometry, 1);
-    let loops = FILLS * arena.pages / u64::from(geometry.slots());
+    let loops = FILLS * filled.pages / u64::from(geometry.slots());
     let (mapper, attempts) = (Counting::default(), Attempts::default());
-    let bench = Bench::new(policy, arena.pages, &mapper, &attempts)?;
+    let bench = Bench::new(policy, filled.pages, &mapper, &attempts)?;
     let (mut calls, mut first_failed, mut purges) = (0_u64, None, 0_u64);
     let begin = Instant::now();
     for _ in 0..loops {
@@ -168,7 +168,7 @@ fn use_up(policy: VmapPolicy, arena: &Arena, patience: Wait) -> Result<Found, Fa
     let ns_per_pair = begin.elapsed().as_nanos() as f64 / calls as f64;
 
     let mapper = Counting::default();
-    let bench = Bench::new(policy, arena.pages, &mapper, ())?;
+    let bench = Bench::new(policy, filled.pages, &mapper, ())?;
     let until = first_failed.map_or(calls, |call| call - 1);
     let counts = state(&bench, &sizes, until, patience)?;
     let counted = [
@@ -216,12 +216,12 @@ fn state(
 
 fn judge(
     design: &Preset,
-    arena: &Arena,
+    filled: &FilledSpace,
     geometry: BlockGeometry,
     found: &Found,
     report: &mut Report,
 ) {
-    let blocks = arena.pages / u64::from(geometry.slots());
+    let blocks = filled.pages / u64::from(geometry.slots());
     let (id, claim, measured, wanted) = if design.name == BEFORE {
         // Each loop loses a block, and the first call of a loop makes it.
         let first = found.first_failed.unwrap_or(0) as f64;
@@ -229,8 +229,8 @@ fn judge(
     } else {
         ("never", "no call fails, though three times the space is mapped", found.purges as f64, 0)
     };
-    let id = format!("used-up-{id}-{}/{}", arena.short, design.name);
-    let claim = format!("w1 in {}: {claim}", arena.name);
+    let id = format!("used-up-{id}-{}/{}", filled.short, design.name);
+    let claim = format!("w1 in {}: {claim}", filled.name);
     exact(report, &id, claim, measured, Relation::Equals(wanted as f64));
 }
 

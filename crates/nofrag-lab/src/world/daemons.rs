@@ -19,31 +19,31 @@ struct Daemon {
     due: Option<u64>,
     /// The end of its last step, before which it cannot move.
     busy_until: u64,
-    machine: Machine,
+    work: Work,
 }
 
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "there are two for each node")]
-enum Machine {
+enum Work {
     Kswapd(Kswapd),
     Kcompactd(Kcompactd),
 }
 
 impl Daemon {
-    fn new(cpu: CpuId, machine: Machine) -> Daemon {
-        Daemon { cpu, due: None, busy_until: 0, machine }
+    fn new(cpu: CpuId, work: Work) -> Daemon {
+        Daemon { cpu, due: None, busy_until: 0, work }
     }
 
     /// Does one step and sets the time of the next.
     fn step<O: Owns<S>, S: EventSink>(&mut self, world: &mut World<O, S>, now: u64) {
         world.owner.turn(self.cpu, now);
         let at = Nanos(now);
-        let progress: PageProgress = match &mut self.machine {
-            Machine::Kswapd(kswapd) => {
+        let progress: PageProgress = match &mut self.work {
+            Work::Kswapd(kswapd) => {
                 let budget = PageBudget { pages: world.costs.kswapd_step_pages };
                 kswapd.step(at, &mut world.pages, &mut world.owner, budget)
             }
-            Machine::Kcompactd(kcompactd) => {
+            Work::Kcompactd(kcompactd) => {
                 let budget = PageBudget { pages: world.costs.kcompactd_step_frames };
                 kcompactd.step(at, &mut world.pages, &mut world.owner, budget)
             }
@@ -71,8 +71,8 @@ impl Daemons {
         let mut all = Vec::new();
         for (node, [kswapd, kcompactd]) in cpus.into_iter().enumerate() {
             let node = NodeId(node as u8);
-            all.push(Daemon::new(kswapd, Machine::Kswapd(Kswapd::new(node))));
-            let machine = Machine::Kcompactd(Kcompactd::new(node).on(kcompactd));
+            all.push(Daemon::new(kswapd, Work::Kswapd(Kswapd::new(node))));
+            let machine = Work::Kcompactd(Kcompactd::new(node).on(kcompactd));
             all.push(Daemon { due: Some(now), ..Daemon::new(kcompactd, machine) });
         }
         let mut daemons = Daemons { all, next: None };
@@ -132,9 +132,9 @@ impl Daemons {
     /// Ends all machines, which release what they had set aside.
     pub(crate) fn give_up<O: Owns<S>, S: EventSink>(&mut self, world: &mut World<O, S>) {
         for daemon in self.all.drain(..) {
-            match daemon.machine {
-                Machine::Kswapd(kswapd) => kswapd.abandon(&mut world.pages),
-                Machine::Kcompactd(kcompactd) => kcompactd.abandon(&mut world.pages),
+            match daemon.work {
+                Work::Kswapd(kswapd) => kswapd.abandon(&mut world.pages),
+                Work::Kcompactd(kcompactd) => kcompactd.abandon(&mut world.pages),
             }
         }
         self.next = None;

@@ -22,7 +22,7 @@ use nofrag::page::PolicyPreset;
 use nofrag_backing::measure::machine::{MachineMemory, UNIT_PAGES};
 
 use super::catalogue::{Case, DESIGNS, OURS, Program, SPECS, SUBSET_DESIGNS, VANILLA};
-use super::spec::{Machine, RunSpec, Touch};
+use super::spec::{RunSpec, TestMachine, Touch};
 use super::{MOST_GIB, choose, names, withdrawn};
 use crate::figures;
 use crate::oracle::{ClaimKind, Oracle, Relation};
@@ -64,7 +64,7 @@ struct RealPlan {
 /// Returns true if a program can run on real memory: one thread touches units, so that a clock can run for it alone.
 fn has_one_toucher(program: Program) -> bool {
     let cases = program.cases(1);
-    !program.is_curve() && cases.len() == 1 && cases[0].machine == Machine::OneNode
+    !program.is_curve() && cases.len() == 1 && cases[0].machine == TestMachine::OneNode
 }
 
 fn plan(options: &Options) -> Result<RealPlan, RunError> {

@@ -9,7 +9,7 @@ use nofrag::mmap::{
 use nofrag::ranges::Span;
 use nofrag::units::{PageCount, Vpn};
 
-use super::request::{HUGE_PAGES, Wanted, aligned_page};
+use super::request::{HUGE_PAGES, MapRequest, aligned_page};
 use super::{Miss, MmapFidelity, MmapRun};
 
 /// Counts over all processes.
@@ -181,7 +181,7 @@ impl Process {
     }
 
     /// Places a mapping under every policy; returns the number of earlier pieces that must have gone.
-    pub(super) fn place(&mut self, pid: i32, wanted: &Wanted, outcome: &mut Outcome) -> u64 {
+    pub(super) fn place(&mut self, pid: i32, wanted: &MapRequest, outcome: &mut Outcome) -> u64 {
         let recorded = wanted.recorded;
         let gone = self.forget(recorded);
         if let Some(judge) = &mut self.judge {
@@ -217,8 +217,8 @@ impl Process {
 }
 
 /// Maps by the space's own rule; `None` if there is no place.
-fn placed(space: &mut AddressSpace, wanted: &Wanted) -> Option<Vpn> {
-    let Wanted { recorded, attributes, flags, hint, huge_offset } = *wanted;
+fn placed(space: &mut AddressSpace, wanted: &MapRequest) -> Option<Vpn> {
+    let MapRequest { recorded, attributes, flags, hint, huge_offset } = *wanted;
     let pages = PageCount(recorded.len());
     if let Some(offset) = huge_offset
         && aligns(space.placement())

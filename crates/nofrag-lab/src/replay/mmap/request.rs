@@ -41,7 +41,7 @@ pub(super) struct Search {
 
 /// A mapping to be placed.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted {
+pub(super) struct MapRequest {
     /// The pages at which the kernel put it.
     pub(super) recorded: Span,
     pub(super) attributes: Attributes,
@@ -82,7 +82,11 @@ impl Search {
     /// Returns the mapping that the search was for. The kernel searches for a huge page more than is mapped where it
     /// wants to align to one, and aligns the room that it finds; without the call, that is inferred by the kernel's
     /// rules. `None` for numbers that cannot be a search.
-    pub(super) fn wanted(&self, asked: Option<&Asked>, rules: Option<Placement>) -> Option<Wanted> {
+    pub(super) fn wanted(
+        &self,
+        asked: Option<&Asked>,
+        rules: Option<Placement>,
+    ) -> Option<MapRequest> {
         let found = u64::try_from(self.addr).ok()?;
         let (length, attributes, huge_offset) = match asked {
             Some(asked) => {
@@ -102,7 +106,7 @@ impl Search {
         };
         let start = huge_offset.map_or(found, |offset| self.aligned(found, offset));
         let align = (self.align_mask >> PAGE).checked_add(1)?;
-        Some(Wanted {
+        Some(MapRequest {
             recorded: pages_of(start, length)?,
             attributes,
             flags: MapFlags {

@@ -1,11 +1,12 @@
 //! From a snapshot to an allocator that holds the memory in use at its time.
 //!
 //! The files' facts are brought together once ([`Host::of`]), and are the same for every run: which frames are memory
-//! and which of them are free (`memory`, and `reconcile` where two files disagree), which blocks are in use, and which
-//! type each pageblock has, which is inferred (`types`). [`Host::start`] loads them under a policy; for another size of
+//! and which of them are free (`memory`, and `reconcile` where two files disagree) or on lists of CPUs (`cpu_lists`),
+//! which blocks are in use, and which type each pageblock has, which is inferred (`types`). [`Host::start`] loads them under a policy; for another size of
 //! memory it first decides which blocks go and which lie elsewhere (`resize`). Without a map of frames `guess` places
 //! blocks by the counts alone. Every inference is counted in [`StartQuality`].
 
+mod cpu_lists;
 mod guess;
 mod memory;
 mod reconcile;
@@ -22,14 +23,16 @@ use nofrag::page::{
 use nofrag::units::{Order, Pfn};
 use nofrag_host::budget::Room;
 use nofrag_host::snapshot::{FrameUse, PageFlags, PageMap, Snapshot, ZoneName};
+use nofrag_host::trace::EventSource;
 
 use super::ReplayError;
 use super::settings::Settings;
 use crate::random::Random;
+use cpu_lists::Listed;
 use memory::{BLOCK, Memory, Zone};
 use reconcile::{Blocks, Reconciler, free_blocks};
 use settings::HostSettings;
-use types::{Assigned, ByType, FreeByType, Unit, Wanted};
+use types::{Assigned, ByType, FreeByType, TypeCounts, Unit};
 
 /// Streams of random numbers.
 const TYPES: u64 = 1;
@@ -51,6 +54,8 @@ pub(super) struct Host {
     seed: u64,
     uses: Vec<FrameUse>,
     in_use: Vec<Held>,
+    /// Free blocks on lists of CPUs, in the order in which they were handed out.
+    on_lists: Vec<Listed>,
     /// The type of each pageblock, by its first frame with memory in its zone.
     types: Vec<(Pfn, Migratetype)>,
     /// Free blocks on the list of another type than their pageblock's, with the list's type.
@@ -76,8 +81,10 @@ pub(super) struct StartQuality {
     /// Difference of that from zoneinfo, all zones together.
     pub(super) managed_off: u64,
     pub(super) in_use: u64,
-    /// Pages on per-CPU lists. The map of frames does not tell them from memory of the kernel, so they count as in use.
+    /// Pages on per-CPU lists.
     pub(super) per_cpu: u64,
+    /// Those of them that no event shows: they count as in use.
+    pub(super) per_cpu_unknown: u64,
     /// Pages taken to be free because buddyinfo counts more free blocks than the map of frames shows.
     pub(super) freed: u64,
     /// Pages taken to be in use because buddyinfo counts fewer.
@@ -119,10 +126,13 @@ pub(super) struct Resized {
 }
 
 impl Host {
-    /// Reads the snapshot's facts, and infers the rest; `seed` settles ties.
+    /// Reads the snapshot's facts, and infers the rest; `seed` settles ties. `events` are those of the trace, and
+    /// `taken_until` is the time until which the snapshot was being taken.
     pub(super) fn of(
         snapshot: &Snapshot<'_>,
         seed: u64,
+        taken_until: Option<u64>,
+        events: &mut dyn EventSource,
         room: &mut Room,
     ) -> Result<Host, ReplayError> {
         let mut quality = StartQuality::default();
@@ -144,9 +154,11 @@ impl Host {
         if let Some(pages) = &snapshot.pages {
             reconcile_all(&memory, snapshot, pages, &mut uses, seed, &mut quality);
         }
+        let on_lists = cpu_lists::find(snapshot, &uses, taken_until, events)?;
+        let is_listed = frames_of(&on_lists, uses.len());
         let mut in_use = Vec::new();
         for zone in &memory.zones {
-            hold(&mut in_use, zone, &uses, snapshot.pages.as_ref());
+            hold(&mut in_use, zone, &uses, &is_listed, snapshot.pages.as_ref());
         }
         in_use.sort_unstable_by_key(|held| held.pfn);
         in_use.shrink_to_fit();
@@ -158,6 +170,7 @@ impl Host {
             seed,
             uses: Vec::new(),
             in_use,
+            on_lists,
             types: Vec::new(),
             listed: Vec::new(),
             quality,
@@ -199,10 +212,19 @@ impl Host {
             )],
             ..StartQuality::default()
         };
-        let (in_use, types, listed) = (Vec::new(), Vec::new(), Vec::new());
         let settings = HostSettings::default();
-        let uses = Vec::new();
-        Ok(Host { memory, map, settings, seed: 0, uses, in_use, types, listed, quality })
+        Ok(Host {
+            memory,
+            map,
+            settings,
+            seed: 0,
+            uses: Vec::new(),
+            in_use: Vec::new(),
+            on_lists: Vec::new(),
+            types: Vec::new(),
+            listed: Vec::new(),
+            quality,
+        })
     }
 
     /// Draws the types of pageblocks anew; the blocks in use stay.
@@ -239,7 +261,8 @@ impl Host {
     }
 
     /// Creates an allocator that holds the blocks in use, with the host's settings except for those that `asked` names.
-    /// `memory_percent` is the size of its memory.
+    /// `memory_percent` is the size of its memory. The lists of its CPUs hold what the host's did; those of a machine of
+    /// another size begin empty.
     pub(super) fn start<E: EventSink>(
         &self,
         policy: FragmentationPolicy,
@@ -258,23 +281,31 @@ impl Host {
             let blocks = if held.usage.is_movable() { &mut movable } else { &mut fixed };
             blocks.extend(place.map(|pfn| (pfn, held.order)));
         }
+        let on_lists = if memory_percent == 100 { &self.on_lists[..] } else { &[] };
+        fixed.extend(on_lists.iter().map(|listed| (listed.pfn, listed.order)));
         fixed.sort_unstable();
         movable.sort_unstable();
         let follows = policy.fallback != FallbackRules::Loose || memory_percent != 100;
         let listed = if follows { &[][..] } else { &self.listed };
         let contents = Contents { types: &plan.types, fixed: &fixed, movable: &movable, listed };
         let pages = PageAllocator::with_contents(&config, &contents, events);
-        let pages = pages.map_err(|error| {
+        let mut pages = pages.map_err(|error| {
             ReplayError::Host(format!("the memory in use at the start does not fit: {error}"))
         })?;
+        // A list hands out first what came last.
+        for Listed { pfn, cpu, .. } in on_lists.iter().rev() {
+            let cpu = self.map.cpus().get(*cpu).expect("zoneinfo names it");
+            pages.free(cpu, *pfn).expect("it was put there as in use");
+        }
         Ok(Start { pages, places: plan.places, resized: plan.resized })
     }
 
     /// Gives each pageblock a type, and finds the free blocks that the kernel lists under another.
     fn infer_types(&mut self, snapshot: &Snapshot<'_>, uses: &[FrameUse]) {
         let mut random = Random::new(self.seed, TYPES);
+        let is_listed = frames_of(&self.on_lists, uses.len());
         for zone in &self.memory.zones {
-            let units = units(zone, uses);
+            let units = units(zone, uses, &is_listed);
             let wanted = wanted(snapshot, &zone.name);
             let assigned = match &wanted {
                 Some(wanted) => types::assign(&units, wanted, &mut random),
@@ -309,6 +340,7 @@ impl Host {
         let quality = &mut self.quality;
         quality.managed = self.memory.managed();
         quality.in_use = self.in_use.iter().map(|held| held.order.pages()).sum();
+        let known: u64 = self.on_lists.iter().map(|listed| listed.order.pages()).sum();
         for (zone, ours) in self.memory.zones.iter().zip(start.pages.zones()) {
             let Some(said) = said(zone) else { continue };
             quality.managed_off += said.managed.abs_diff(zone.managed());
@@ -324,6 +356,7 @@ impl Host {
                 quality.blocks_off += said.abs_diff(each.iter().sum());
             }
         }
+        quality.per_cpu_unknown = quality.per_cpu.saturating_sub(known);
         let cautions = quality.sentences();
         quality.cautions.extend(cautions);
         Ok(())
@@ -339,12 +372,12 @@ impl StartQuality {
                 all.push(sentence);
             }
         };
-        let StartQuality { per_cpu, freed, taken, blocks_off, .. } = *self;
+        let StartQuality { per_cpu, per_cpu_unknown, freed, taken, blocks_off, .. } = *self;
         say(
-            per_cpu,
+            per_cpu_unknown,
             format!(
-                "{per_cpu} free pages were on per-CPU lists at the start. The map of frames does not tell them from \
-                 memory of the kernel: they count as in use until they are asked for."
+                "Of {per_cpu} free pages on per-CPU lists at the start {per_cpu_unknown} are never asked for, so that \
+                 nothing tells which they are: they count as in use."
             ),
         );
         say(
@@ -391,8 +424,23 @@ fn reconcile_all(
     }
 }
 
+/// Returns true for each of `count` frames that is on a list of a CPU.
+fn frames_of(on_lists: &[Listed], count: usize) -> Vec<bool> {
+    let mut is_listed = vec![false; count];
+    for Listed { pfn, order, .. } in on_lists {
+        is_listed[pfn.0 as usize..(pfn.0 + order.pages()) as usize].fill(true);
+    }
+    is_listed
+}
+
 /// Adds the blocks in use of a zone: compound pages whole, all others page by page.
-fn hold(in_use: &mut Vec<Held>, zone: &Zone, uses: &[FrameUse], pages: Option<&PageMap<'_>>) {
+fn hold(
+    in_use: &mut Vec<Held>,
+    zone: &Zone,
+    uses: &[FrameUse],
+    is_listed: &[bool],
+    pages: Option<&PageMap<'_>>,
+) {
     let has = |pfn: u64, flag: PageFlags| {
         pages.and_then(|pages| pages.flags(pfn)).is_some_and(|flags| flags.has(flag))
     };
@@ -402,7 +450,7 @@ fn hold(in_use: &mut Vec<Held>, zone: &Zone, uses: &[FrameUse], pages: Option<&P
         let usage = uses[at as usize];
         let start = at;
         at += 1;
-        if usage == FrameUse::Free || !usage.is_managed() {
+        if usage == FrameUse::Free || !usage.is_managed() || is_listed[start as usize] {
             continue;
         }
         if has(start, PageFlags::COMPOUND_HEAD) {
@@ -416,8 +464,8 @@ fn hold(in_use: &mut Vec<Held>, zone: &Zone, uses: &[FrameUse], pages: Option<&P
     }
 }
 
-/// Returns the pageblocks of a zone with their content.
-fn units(zone: &Zone, uses: &[FrameUse]) -> Vec<Unit> {
+/// Returns the pageblocks of a zone with their content, to which pages on lists of CPUs do not belong.
+fn units(zone: &Zone, uses: &[FrameUse], is_listed: &[bool]) -> Vec<Unit> {
     let unit = |(start, first): (u64, u64)| Unit {
         start,
         first,
@@ -429,7 +477,8 @@ fn units(zone: &Zone, uses: &[FrameUse]) -> Vec<Unit> {
     let end = zone.span.end.min(uses.len() as u64);
     for unit in &mut units {
         let frames = unit.first..(unit.start + BLOCK).min(end);
-        frames.for_each(|pfn| unit.content.add(uses[pfn as usize]));
+        let in_use = frames.map(|pfn| pfn as usize).filter(|&pfn| !is_listed[pfn]);
+        in_use.for_each(|pfn| unit.content.add(uses[pfn]));
     }
     for (pfn, order) in free_blocks(uses, zone.span.clone()) {
         let at = units.partition_point(|unit| unit.start <= pfn) - 1;
@@ -449,7 +498,7 @@ fn units(zone: &Zone, uses: &[FrameUse]) -> Vec<Unit> {
 }
 
 /// Returns the counts of pagetypeinfo for a zone; `None` where it has none.
-fn wanted(snapshot: &Snapshot<'_>, zone: &ZoneName) -> Option<Wanted> {
+fn wanted(snapshot: &Snapshot<'_>, zone: &ZoneName) -> Option<TypeCounts> {
     let types = snapshot.types.as_ref()?;
     let of = |migratetype| types.pageblocks_of(zone, migratetype);
     let pageblocks: ByType<u64> = Migratetype::ALL.map(|kind| of(kind).unwrap_or(0));
@@ -459,7 +508,7 @@ fn wanted(snapshot: &Snapshot<'_>, zone: &ZoneName) -> Option<Wanted> {
         let row = &mut free[migratetype.index()];
         row.iter_mut().zip(blocks).for_each(|(count, said)| *count = said.least());
     }
-    pageblocks.iter().any(|&count| count > 0).then_some(Wanted { pageblocks, free })
+    pageblocks.iter().any(|&count| count > 0).then_some(TypeCounts { pageblocks, free })
 }
 
 /// Returns the number of pageblocks by which the types differ from `wanted`.

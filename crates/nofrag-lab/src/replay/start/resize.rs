@@ -31,7 +31,7 @@ const MOST_PERCENT: u32 = 100_000;
 
 /// The layout of a machine of another size.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(super) struct Layout {
     pub(super) map: MemoryMap,
     /// The place of each block in use; `None` for one that had to go.
     pub(super) places: Vec<Option<Pfn>>,
@@ -45,7 +45,7 @@ pub(super) fn plan(
     host: &Host,
     settings: &HostSettings,
     percent: u32,
-) -> Result<Plan, ReplayError> {
+) -> Result<Layout, ReplayError> {
     if percent == 0 || percent > MOST_PERCENT {
         return Err(ReplayError::Host(format!(
             "{percent} % of the host's memory cannot be replayed; name a size from 1 to {MOST_PERCENT} %"
@@ -54,7 +54,7 @@ pub(super) fn plan(
     if percent == 100 {
         let places = host.in_use.iter().map(|held| Some(held.pfn)).collect();
         let (map, types) = (host.map.clone(), host.types.clone());
-        return Ok(Plan { map, places, types, resized: Resized::default() });
+        return Ok(Layout { map, places, types, resized: Resized::default() });
     }
     let memory =
         if percent < 100 { smaller(&host.memory, percent)? } else { larger(&host.memory, percent) };
@@ -68,7 +68,7 @@ pub(super) fn plan(
     let mut resized = Resized::default();
     let dropped = drop_some(host, settings, &map, &memory, percent, &mut resized)?;
     let places = place(host, &memory, &types, &dropped, &mut resized)?;
-    Ok(Plan { map, places, types, resized })
+    Ok(Layout { map, places, types, resized })
 }
 
 /// Returns the memory of a machine that ends earlier.

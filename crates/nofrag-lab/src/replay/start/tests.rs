@@ -6,6 +6,7 @@ use nofrag::check::Check;
 use nofrag::page::{FragmentationPolicy, PageCounters, ZoneId};
 use nofrag_host::budget::Budget;
 use nofrag_host::snapshot::{Files, Snapshot, ZoneIndices, ZoneInfo};
+use nofrag_host::trace::{Event, Loss, TraceError};
 
 use super::*;
 
@@ -29,8 +30,22 @@ fn buddyinfo<E: EventSink>(pages: &PageAllocator<E>) -> Vec<Vec<u64>> {
     pages.zones().map(|zone| Order::all().map(|order| blocks(zone.id, order)).collect()).collect()
 }
 
+/// A trace without events.
+struct Nothing;
+
+impl EventSource for Nothing {
+    fn read(&mut self, _into: &mut Vec<Event>) -> Result<bool, TraceError> {
+        Ok(false)
+    }
+
+    fn loss(&self) -> Loss {
+        Loss::default()
+    }
+}
+
 fn host_of(snapshot: &Snapshot<'_>, seed: u64) -> Result<Host, ReplayError> {
-    Host::of(snapshot, seed, &mut Room::new(Path::new("test"), Budget::of_length(0)))
+    let room = &mut Room::new(Path::new("test"), Budget::of_length(0));
+    Host::of(snapshot, seed, None, &mut Nothing, room)
 }
 
 /// Returns a host as the raw recording shows it at a moment.

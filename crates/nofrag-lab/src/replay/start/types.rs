@@ -78,7 +78,7 @@ impl Unit {
 
 /// The kernel's counts for a zone's types.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct TypeCounts {
     pub(super) pageblocks: ByType<u64>,
     pub(super) free: FreeByType,
 }
@@ -108,14 +108,14 @@ pub(super) fn by_content(units: &[Unit]) -> Assigned {
 }
 
 /// Gives types that fit both the content and the kernel's counts.
-pub(super) fn assign(units: &[Unit], wanted: &Wanted, random: &mut Random) -> Assigned {
+pub(super) fn assign(units: &[Unit], wanted: &TypeCounts, random: &mut Random) -> Assigned {
     let types = by_regret(units, wanted);
     let assigned = Assigned::new(units, types);
     Search { units, wanted, assigned }.run(random)
 }
 
 /// Gives each type the pageblocks whose content speaks most for it, rarest type first; the rest is movable.
-fn by_regret(units: &[Unit], wanted: &Wanted) -> Vec<Migratetype> {
+fn by_regret(units: &[Unit], wanted: &TypeCounts) -> Vec<Migratetype> {
     use Migratetype::{Cma, HighAtomic, Isolate, Movable, Reclaimable, Unmovable};
     let mut types = vec![Movable; units.len()];
     let mut left: Vec<usize> = (0..units.len()).collect();
@@ -167,7 +167,7 @@ impl Assigned {
 
 struct Search<'a> {
     units: &'a [Unit],
-    wanted: &'a Wanted,
+    wanted: &'a TypeCounts,
     assigned: Assigned,
 }
 
@@ -237,14 +237,14 @@ mod tests {
         unit
     }
 
-    fn wanted(pageblocks: &[(Migratetype, u64)], free: &[(Migratetype, usize, u64)]) -> Wanted {
-        let mut wanted = Wanted { pageblocks: [0; 6], free: FreeByType::default() };
+    fn wanted(pageblocks: &[(Migratetype, u64)], free: &[(Migratetype, usize, u64)]) -> TypeCounts {
+        let mut wanted = TypeCounts { pageblocks: [0; 6], free: FreeByType::default() };
         pageblocks.iter().for_each(|&(kind, count)| wanted.pageblocks[kind.index()] = count);
         free.iter().for_each(|&(kind, order, count)| wanted.free[kind.index()][order] = count);
         wanted
     }
 
-    fn check(units: &[Unit], wanted: &Wanted, types: &[Migratetype]) -> Assigned {
+    fn check(units: &[Unit], wanted: &TypeCounts, types: &[Migratetype]) -> Assigned {
         for seed in 0..8 {
             let assigned = assign(units, wanted, &mut Random::new(seed, 0));
             assert_eq!(assigned.types, types, "seed {seed}");
