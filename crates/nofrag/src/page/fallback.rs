@@ -1,11 +1,12 @@
 //! Decides what a request may take when the lists of its own type are empty, and what becomes of the rest; `steal` acts
 //! on the decisions.
 //!
-//! Types mix in a pageblock when a request takes a free block smaller than that from it. Linux limits the damage in
-//! two ways: it takes the *largest* block of another type, so that the next requests find the rest, and if most of the
-//! pageblock is free or suits, the pageblock changes its type. Until 6.9 ([`FallbackRules::Loose`]) all free blocks of
-//! the pageblock change lists even if its type stays, so lists and types disagree from then on. From 6.10 lists are
-//! strict: a pageblock is claimed whole or not at all, and otherwise one block is taken where it is.
+//! Types mix in a pageblock when a request takes a free block smaller than that from it. Linux limits the damage in two
+//! ways: it takes the *largest* block of another type, so that the next requests find the rest, and if most of the
+//! pageblock is free or suits, the pageblock changes its type. A request that may take nothing but the block itself
+//! takes the *smallest*: a movable one until 6.9, each one from 6.10. Until 6.9 ([`FallbackRules::Loose`]) all free
+//! blocks of the pageblock change lists even if its type stays, so lists and types disagree from then on. From 6.10
+//! lists are strict: a pageblock is claimed whole or not at all, and otherwise one block is taken where it is.
 //!
 //! Rules: docs/sources/pages.md#migratetypes, pages.md#fallback-loose, pages.md#fallback-strict.
 
