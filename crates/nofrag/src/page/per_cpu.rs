@@ -415,7 +415,7 @@ enum Drain {
     From(usize),
 }
 
-/// Progress of a drain.
+/// Progress of a drain: the list whose turn it is.
 #[derive(Clone, Copy, Debug)]
 struct Turns {
     from: Drain,
