@@ -118,7 +118,7 @@ fn parse(file: &str, text: &str) -> Result<Value, String> {
     }
 }
 
-/// Follows `/a/0/id=x/b` from `value`.
+/// Returns the value at a path such as `/a/0/id=x/b`, where `id=x` picks the entry of an array by a field.
 fn look_up<'v>(value: &'v Value, pointer: &str) -> Option<&'v Value> {
     pointer.split('/').skip(1).try_fold(value, |at, step| {
         let step = step.replace("~1", "/").replace("~0", "~");

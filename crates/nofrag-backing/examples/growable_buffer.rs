@@ -32,7 +32,6 @@ struct Arguments {
     json: bool,
 }
 
-/// Costs of growing.
 struct Growth {
     seconds: f64,
     moves: u64,

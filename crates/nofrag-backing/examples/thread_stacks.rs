@@ -33,7 +33,7 @@ const STACK_PAGES: u64 = 256;
 /// The argument for the child process.
 const OVERFLOW: &str = "overflow";
 
-/// `SIGSEGV`.
+/// The number of the signal `SIGSEGV`.
 const SEGMENTATION_FAULT: i32 = 11;
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {

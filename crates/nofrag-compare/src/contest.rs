@@ -81,7 +81,7 @@ pub struct CpuClock {
 }
 
 impl CpuClock {
-    /// Starts the clock now.
+    /// Starts to count the calling thread's time.
     #[must_use]
     pub fn start() -> CpuClock {
         CpuClock { began: CpuClock::now() }
@@ -108,7 +108,7 @@ pub struct TimeBox {
 }
 
 impl TimeBox {
-    /// Opens the box now.
+    /// Opens a box that is over after `limit`.
     #[must_use]
     pub fn open(limit: Duration) -> TimeBox {
         TimeBox { wall: Instant::now(), cpu: CpuClock::start(), limit }

@@ -21,7 +21,7 @@ pub const PAGES: u32 = 1 << 20;
 
 pub const FILLED: u32 = PAGES / 10 * 9;
 
-/// Allocations before shrinking.
+/// Number of allocations before the live set shrinks.
 pub const SHRINK_FROM: usize = 10_000;
 
 const SHRINK_AFTER: usize = 200_000;

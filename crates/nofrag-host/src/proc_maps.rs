@@ -108,7 +108,7 @@ impl VmFlags {
         flag.as_bytes().try_into().is_ok_and(|flag: [u8; 2]| self.0.binary_search(&flag).is_ok())
     }
 
-    /// Returns the words, sorted.
+    /// Returns the words of two letters, in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|flag| std::str::from_utf8(flag).expect("only ASCII is let in"))
     }

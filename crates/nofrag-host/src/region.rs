@@ -22,7 +22,7 @@ pub struct Facts<'a> {
     pub arch: Option<&'a str>,
     /// First two numbers of the kernel's release.
     pub version: Option<(u32, u32)>,
-    /// `VmallocTotal` in bytes.
+    /// `VmallocTotal` of `/proc/meminfo`, in bytes.
     pub vmalloc_total: Option<u64>,
     pub page_bytes: Option<u64>,
 }
@@ -91,7 +91,7 @@ pub struct Placed {
     pub line: u32,
 }
 
-/// State of an area.
+/// State of an area: in use, or freed and not yet flushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
     Live,

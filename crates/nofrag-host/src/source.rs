@@ -34,7 +34,6 @@ pub use reading::end_reader;
 /// The host whose files are read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Root {
-    /// The running host.
     Live,
     /// The host captured in this folder.
     Captured(PathBuf),
@@ -60,7 +59,6 @@ impl Root {
 /// The contents of the files that were read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sources {
-    /// The whole `/proc/vmallocinfo`.
     pub vmallocinfo: Vec<u8>,
     /// `kernel.kptr_restrict` while the areas were read.
     pub kptr_restrict: Option<u8>,
@@ -111,7 +109,6 @@ pub enum ReadError {
 /// Distinguishes the running host from a captured one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liveness {
-    /// The running host.
     Live,
     /// A host captured in a folder.
     Captured,

@@ -47,7 +47,7 @@ pub struct Document {
     pub locks: Vec<LockFigure>,
 }
 
-/// One published comparison.
+/// One published comparison of an old design with a new one.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Figure {

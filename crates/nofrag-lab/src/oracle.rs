@@ -97,7 +97,7 @@ impl Withdrawn {
     }
 }
 
-/// Verdict on a claim.
+/// Verdict of a run on a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClaimVerdict {
     /// The number stands in its relation.

@@ -17,7 +17,7 @@ use nofrag_show::Origin;
 #[derive(Clone, Debug)]
 pub struct Saved {
     pub report: Report,
-    /// The terminal's text.
+    /// The text that the terminal showed.
     pub summary: String,
 }
 

@@ -168,7 +168,7 @@ impl FromStr for Mode {
     }
 }
 
-/// Extent of a run.
+/// Extent of a run: a part that keeps within a time, or everything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Extent {
     /// A part that ends within the scenario's share of the time of `all`.
@@ -293,13 +293,13 @@ pub enum RunError {
 pub trait Progress {
     /// Begins a run of `steps` steps.
     fn begin(&self, steps: u64);
-    /// Starts the next step.
+    /// Starts the next step, which `what` describes.
     fn step(&self, what: &str);
     /// Does `steps` steps at once.
     fn steps(&self, steps: u64, what: &str) {
         (0..steps).for_each(|_| self.step(what));
     }
-    /// Ends the run.
+    /// Ends the run that `begin` began.
     fn end(&self);
 }
 

@@ -5,10 +5,8 @@ use std::fmt;
 /// The meaning of a colour. Colour repeats the words, and never tells anything alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tone {
-    /// No particular meaning.
     #[default]
     Plain,
-    /// A good state.
     Good,
     /// A fact to know.
     Note,

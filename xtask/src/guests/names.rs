@@ -17,7 +17,7 @@ const OF_ATTEMPT: [&str; 4] =
 pub(super) struct Names {
     /// Flags of a request by name.
     flags: BTreeMap<String, u64>,
-    /// Results of compaction.
+    /// Names of compaction's results, by number.
     results: BTreeMap<u64, String>,
     zones: BTreeMap<u64, String>,
     /// Types of pageblocks in the order of their numbers.

@@ -18,7 +18,7 @@ const FOLDER: &str = "docs/sources";
 /// A rule by the name of its file, without its ending, and the anchor.
 type Anchor<'a> = (&'a str, &'a str);
 
-/// Where an anchor stands.
+/// The place of an anchor in its file.
 struct Place {
     line: usize,
     /// The anchor is alone on its line, so that it names the section that begins there.

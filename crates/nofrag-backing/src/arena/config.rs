@@ -39,7 +39,6 @@ pub enum Owners {
     /// One for each processor that the machine may have.
     #[default]
     PerCpu,
-    /// This number of owners.
     Count(u32),
 }
 

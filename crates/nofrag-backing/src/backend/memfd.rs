@@ -39,7 +39,6 @@ pub enum Budget {
     /// Half of the number that Linux allows the process: the other half is for its other mappings.
     #[default]
     Half,
-    /// This number of areas.
     Areas(u64),
     /// No bound but that of Linux, which refuses by itself.
     Unlimited,

@@ -1,4 +1,4 @@
-//! `nofrag compare` from outside.
+//! The command `nofrag compare`: its text, its exit status and its refusals.
 
 use std::fs;
 use std::path::Path;

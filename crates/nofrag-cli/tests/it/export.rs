@@ -93,7 +93,7 @@ fn a_pipe_in_a_captured_host_is_missing_and_keeps_nobody_waiting() {
     assert!(text.contains("nofrag_zone_free"), "the other files are there: {text}");
 }
 
-/// Source: docs/sources/trace.md#oracle-14.
+/// No sample has a time, and `# EOF` ends OpenMetrics and nothing else (docs/sources/trace.md#oracle-14).
 #[test]
 fn no_sample_has_a_time_and_openmetrics_ends_with_eof() {
     let host = guest();

@@ -1,4 +1,4 @@
-//! `nofrag run extfrag-2018`, small.
+//! The command `nofrag run extfrag-2018`, on a machine of 1 GiB.
 
 use std::process::Output;
 

@@ -1,4 +1,4 @@
-//! `nofrag run mmap-holes-2005`, small.
+//! The command `nofrag run mmap-holes-2005`, with few loops.
 
 use std::process::Output;
 

@@ -1,4 +1,4 @@
-//! `nofrag run vmap-blocks-2023`, small.
+//! The command `nofrag run vmap-blocks-2023`, with few loops.
 
 use std::process::Output;
 

@@ -1,4 +1,4 @@
-//! `nofrag workload thpfioscale`, small.
+//! The command `nofrag workload thpfioscale`, with small files and little memory.
 
 use std::fs;
 use std::path::Path;

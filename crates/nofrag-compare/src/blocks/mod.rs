@@ -32,7 +32,7 @@ pub const BEHIND: &str = "WideBlocks behind a Mutex";
 
 /// A contestant of whatever type; its turns are measured where the type is known.
 pub trait BlockContestant: Named {
-    /// Times one thread's pairs.
+    /// Times pairs of a mapping and its end by one thread.
     fn pairs(&self, sizes: &[u32], effort: &Effort) -> Outcome<Samples>;
 
     /// Measures time and costs of one thread's pairs, then of two threads', each on one of `cpus`.

@@ -15,7 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 /// 32 TiB in pages: the vmalloc range of x86-64 with four levels of page tables.
 const PAGES: u64 = 1 << 33;
 
-/// Settings of a contestant.
+/// Settings of a contestant: CPUs, blocks, and the flushing party.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setup {
     pub cpus: u32,

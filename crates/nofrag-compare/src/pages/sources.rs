@@ -120,7 +120,7 @@ fn space(frames: u32) -> Space {
     Space { pages: frames, live: frames }
 }
 
-/// Makes buddy_system_allocator's frame allocator.
+/// Makes the frame allocator of the crate `buddy_system_allocator`.
 #[must_use]
 pub fn buddy(frames: u32) -> Ranges<Buddy> {
     Ranges(Buddy::new(space(frames)))

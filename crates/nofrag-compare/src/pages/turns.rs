@@ -55,7 +55,7 @@ impl<S: PageSource> Run<S> {
         block
     }
 
-    /// Allocates the bulk.
+    /// Allocates the plan's bulk; stops if that takes longer than `limit`.
     fn fill(&mut self, plan: &PagesPlan, limit: Duration) -> Result<Timing, Stop> {
         let (clock, began) = (TimeBox::open(limit), CpuClock::start());
         let asked = plan.bulk.len();

@@ -88,7 +88,7 @@ pub struct Memory {
     pub free_swap_kib: Option<u64>,
     /// Value of `Total swap` in KiB.
     pub total_swap_kib: Option<u64>,
-    /// Value of `pages RAM`.
+    /// Pages of memory, by the line `pages RAM`.
     pub ram_pages: Option<u64>,
     /// KiB in a page: the size of blocks of order 0; 4 where no block is listed.
     pub page_kib: u64,
@@ -169,7 +169,6 @@ impl ReportedZone {
 }
 
 impl Memory {
-    /// Returns an empty block.
     pub(super) fn new() -> Memory {
         Memory { page_kib: USUAL_PAGE_KIB, ..Memory::default() }
     }

@@ -73,7 +73,6 @@ pub struct Taken {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum CaptureError {
-    /// The folder has entries.
     #[error("{0}: it is not empty: name a new folder, so that two hosts are not mixed")]
     NotEmpty(PathBuf),
     /// Writing failed; files written before are removed again.

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::snapshot::Counters;
 
-/// A counter of `/proc/vmstat`.
+/// A counter of `/proc/vmstat`, or the sum of several.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Counter {
     /// Name of the counter; a sum of several has a star: `allocstall_*`.

@@ -349,7 +349,8 @@ impl Look<'_> {
         })
     }
 
-    /// Source: docs/sources/trace.md#t2.
+    /// Returns the finding that a zone has lists which pagetypeinfo did not count to their end
+    /// (docs/sources/trace.md#t2).
     fn lower_bounds(&self) -> Option<Finding> {
         let is_bound = |count: &BlockCount| count.exact().is_none();
         let zone = self
@@ -386,7 +387,7 @@ fn help_for(answer: &Answer, has_proactive: bool) -> String {
     text.to_owned()
 }
 
-/// Source: docs/sources/trace.md#t1.
+/// Returns the finding that buddyinfo does not show the free memory, where the gap matters (docs/sources/trace.md#t1).
 pub(super) fn lists_are_not_all(gap: Option<FreeGap>, page_bytes: u64) -> Option<Finding> {
     let gap = gap.filter(|gap| gap.matters())?;
     let size = |pages: u64| bytes_text(pages.saturating_mul(page_bytes));

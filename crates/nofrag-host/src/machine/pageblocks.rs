@@ -27,7 +27,7 @@ pub struct Pageblocks {
     #[serde(flatten)]
     pub zone: ZoneName,
     pub order: u32,
-    /// Bytes of one pageblock.
+    /// Size of a pageblock in bytes.
     pub bytes: u64,
     /// Pageblocks whose frames the allocator manages, whole or in part.
     pub pageblocks: u64,

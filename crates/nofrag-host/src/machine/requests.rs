@@ -115,9 +115,7 @@ pub enum Outcome {
     Served,
     /// Served at once, but from a pageblock of another type.
     Mixes,
-    /// Served only after compaction.
     AfterCompaction,
-    /// Served only after reclaim.
     AfterReclaim,
     /// Not served at all: the caller may not wait, or no zone can serve it.
     Fails,

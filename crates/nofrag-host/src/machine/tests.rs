@@ -68,7 +68,7 @@ fn check_answer(drawn: &Drawn, kind: RequestKind, order: usize, outcome: Outcome
 
 const SINGLES: &[u64] = &[1024, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
-/// Source: docs/sources/trace.md#oracle-1.
+/// For order 9, a zone of 1024 single pages has the indices 998 and 1000 (docs/sources/trace.md#oracle-1).
 #[test]
 fn indices_of_a_machine_of_single_pages() {
     let machine = of(Drawn::new(SINGLES).files());
@@ -129,7 +129,7 @@ fn types_tell_a_request_that_has_to_mix() {
     assert_eq!((huge.now, huge.total, huge.basis), (2, 2048, Basis::PageblockTypes));
 }
 
-/// Source: docs/sources/trace.md#t1.
+/// A report warns where `MemFree` is far above the sum of the blocks in buddyinfo (docs/sources/trace.md#t1).
 #[test]
 fn free_memory_that_no_list_shows_is_a_finding() {
     let mut files = Drawn::new(SINGLES).files();
@@ -142,7 +142,7 @@ fn free_memory_that_no_list_shows_is_a_finding() {
     assert!(machine.findings.iter().any(|finding| finding.evidence == evidence));
 }
 
-/// Source: docs/sources/trace.md#t2.
+/// A report notes that counts of `>100000` are lower bounds (docs/sources/trace.md#t2).
 #[test]
 fn lists_that_were_not_counted_to_their_end_are_lower_bounds() {
     let mut files = Drawn::new(SINGLES).files();
@@ -152,7 +152,7 @@ fn lists_that_were_not_counted_to_their_end_are_lower_bounds() {
     assert_eq!(has_finding(&of(files), "types-not-counted-to-end"), Some(Severity::Note));
 }
 
-/// Source: docs/sources/trace.md#t3.
+/// A zone's boost is shown apart from the marks that contain it, and noted (docs/sources/trace.md#t3).
 #[test]
 fn boost_is_shown_and_told_from_the_marks() {
     let drawn = Drawn { marks: [110, 120, 130], boost: 100, ..Drawn::new(SINGLES) };
@@ -165,7 +165,7 @@ fn boost_is_shown_and_told_from_the_marks() {
     assert_eq!(has_finding(&of(Drawn::new(SINGLES).files()), "watermarks-boosted"), None);
 }
 
-/// Source: docs/sources/trace.md#t5.
+/// Lazy areas are counted apart from live ones, and noted where most bytes are lazy (docs/sources/trace.md#t5).
 #[test]
 fn unpurged_areas_stand_apart() {
     let mut files = Drawn::new(SINGLES).files();

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::snapshot::{BlockCount, Snapshot, ZoneBlocks, ZoneIndices, ZoneInfo, ZoneName};
 
-/// A zone with memory.
+/// A zone with memory: its free blocks, watermarks and indices.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Zone {
     #[serde(flatten)]

@@ -7,7 +7,7 @@ use super::{Family, MetricKind};
 /// Text format of the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// OpenMetrics, version 1.0.
+    /// The text format of OpenMetrics, version 1.0.
     OpenMetrics,
     /// The text format of Prometheus, version 0.0.4.
     Prometheus,

@@ -26,7 +26,6 @@ use crate::vmalloc::as_hex;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Blocker {
-    /// A rule of merging.
     Rule(MergeBlocker),
     /// No attribute that the files show.
     NotShown,
@@ -79,7 +78,7 @@ pub struct BlockerGroup {
     pub examples: Vec<Example>,
 }
 
-/// A pair of neighbours.
+/// A pair of areas without a hole between them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Example {
     /// Address where the lower area ends and the upper one starts.

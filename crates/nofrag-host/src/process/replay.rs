@@ -29,7 +29,7 @@ use super::window::{Width, Window, is_inside};
 use crate::layout::LayoutError;
 use crate::proc_maps::{Access, Area, MapKind};
 
-/// The placements to try.
+/// The placements that a replay of mappings tries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
     None,
@@ -93,7 +93,7 @@ pub(super) const GUARD_BYTES: u64 = 1 << 20;
 /// The areas of one mapping, without a hole between them.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
-    /// Present place, in pages.
+    /// Place that the mapping has now, in pages.
     span: Span,
     /// Number of areas in the piece.
     parts: usize,

@@ -40,7 +40,7 @@ pub struct Headroom {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StoppedBy {
-    /// No hole is larger.
+    /// The largest hole: no limit is below it.
     Holes,
     AddressSpaceLimit,
     /// The limit `vm.max_map_count`: no area can be made, unless it merges with a neighbour.

@@ -140,7 +140,7 @@ pub enum Buffer {
     KibPerCpu(u64),
 }
 
-/// Progress of a recording.
+/// Progress of a recording at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
     pub phase: Phase,
@@ -152,7 +152,7 @@ pub struct Now {
     pub bytes: u64,
 }
 
-/// Phase of a recording.
+/// Phase of a recording, in the order of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// The host's state is being read while events already arrive.

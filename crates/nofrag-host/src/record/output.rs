@@ -15,7 +15,7 @@ use crate::trace::{
     Event, Format, MISSING, Moment, RELEASE, START_WINDOW, STATS, TakenSnapshot, TraceMeta,
 };
 
-/// Destination of a recording.
+/// Destination of a recording: a file, or a folder of raw pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// A recording in nofrag's own format.
@@ -94,7 +94,7 @@ pub(super) fn create(
     }
 }
 
-/// A recording as columns.
+/// The sink of a recording in nofrag's own format.
 struct Columns {
     target: Target,
     path: PathBuf,

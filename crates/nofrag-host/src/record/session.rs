@@ -222,14 +222,13 @@ fn check_room(kib: u64, cpus: u64, available: u64) -> Result<(), RecordError> {
     }
 }
 
-/// Returns `MemAvailable` in KiB.
+/// Returns `MemAvailable` of the running host in KiB.
 fn available_kib() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let rest = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     rest.trim().strip_suffix("kB")?.trim().parse().ok()
 }
 
-/// A recording under way.
 struct Session<'a> {
     options: &'a Options,
     progress: &'a dyn Fn(&Now),
@@ -579,7 +578,7 @@ impl<'a> Session<'a> {
         Some(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// Returns the known losses.
+    /// Returns the events that were lost or left unread, with the gaps and the unreadable records.
     fn loss(&self, cpus: &[CpuStats]) -> Loss {
         Loss {
             events: cpus.iter().map(|cpu| cpu.lost() + cpu.entries).sum(),

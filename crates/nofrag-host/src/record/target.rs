@@ -87,7 +87,7 @@ impl Target {
         reopened(&self.output)
     }
 
-    /// Replaces the older output.
+    /// Puts the output in the place of the older one, if there is one.
     pub(super) fn replace(&mut self) -> io::Result<()> {
         let Some(beside) = &self.beside else { return Ok(()) };
         let rename =

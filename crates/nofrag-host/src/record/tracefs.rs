@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::error::RecordError;
 use super::whole::read_whole;
 
-/// The tracefs to use.
+/// The tracefs in which a recording makes its instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Which {
     /// The mounted one; it is not mounted for this purpose.
@@ -32,7 +32,7 @@ pub(super) struct Tracefs {
 }
 
 impl Tracefs {
-    /// Finds the tracefs.
+    /// Finds the tracefs by `which`, or mounts it.
     pub(super) fn find(which: &Which) -> Result<Tracefs, RecordError> {
         let root = match which {
             Which::At(folder) => Some(folder.clone()),

@@ -19,7 +19,7 @@ use zstd::bulk::{Compressor, Decompressor};
 use super::layout::{u32_at, u64_at};
 use crate::lists::grow;
 
-/// Bytes of a descriptor.
+/// Size of a column's descriptor in bytes.
 const DESCRIPTOR: usize = 8;
 /// Level of compression. Higher levels cost far more time than they save bytes.
 const LEVEL: i32 = 3;
@@ -283,7 +283,7 @@ impl Unpacker {
         if rest.is_empty() { Ok(()) } else { Err(Damaged) }
     }
 
-    /// Joins planes to values.
+    /// Unpacks `width` planes, the lowest bytes first, and joins them to `count` values.
     fn planes(
         &mut self,
         width: u8,
@@ -304,7 +304,7 @@ impl Unpacker {
         Ok(())
     }
 
-    /// Unpacks the next plane.
+    /// Unpacks the next plane, which has `count` bytes.
     fn plane(&mut self, rest: &mut &[u8], count: usize) -> Result<&[u8], Damaged> {
         let head = u32_at(take(rest, 4)?, 0);
         let length = (head & PLANE_LENGTH) as usize;

@@ -29,7 +29,7 @@ pub struct CpuStats {
     pub commit_overrun: u64,
     /// Events that found no room.
     pub dropped: u64,
-    /// Events that were read.
+    /// Events that a reader has taken from the buffer.
     pub read: u64,
 }
 

@@ -156,7 +156,8 @@ mod tests {
         assert_eq!(malformed.len(), 1);
     }
 
-    /// Source: docs/sources/trace.md#oracle-1.
+    /// For order 9, 1024 single pages have the fragmentation index 998 and the unusable index 1000
+    /// (docs/sources/trace.md#oracle-1).
     #[test]
     fn indices_of_a_zone_of_single_pages() {
         let mut blocks = vec![0; 11];

@@ -68,7 +68,7 @@ pub struct Snapshot<'a> {
 pub struct FreeGap {
     /// Pages in the blocks of all zones.
     pub listed: u64,
-    /// Pages by `MemFree`.
+    /// Free pages by `MemFree` of meminfo.
     pub said: u64,
 }
 

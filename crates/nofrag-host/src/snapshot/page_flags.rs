@@ -340,7 +340,7 @@ mod tests {
         assert_eq!(map.free_blocks(range, 3).collect::<Vec<_>>(), blocks, "{text}");
     }
 
-    /// Source: docs/sources/trace.md#t6.
+    /// A run of free frames consists of the largest blocks that are aligned to their size (docs/sources/trace.md#t6).
     #[test]
     fn orders_of_free_blocks_follow_from_their_places() {
         check_blocks("ffff.fff", 0..8, &[(0, 2), (5, 0), (6, 1)]);

@@ -241,7 +241,7 @@ Node 0, zone   Normal           10           20            1            0       
         ZoneName { node: 0, name: "Normal".to_owned() }
     }
 
-    /// Source: docs/sources/trace.md#t2.
+    /// A count of `>100000` is a lower bound, and nowhere taken for exact (docs/sources/trace.md#t2).
     #[test]
     fn a_list_that_was_not_counted_to_its_end_is_a_lower_bound() {
         let (types, malformed) = pagetypeinfo(WITH_CMA);

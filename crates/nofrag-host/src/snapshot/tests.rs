@@ -97,7 +97,8 @@ fn types_add_up_to_the_free_blocks() {
     }
 }
 
-/// Source: docs/sources/trace.md#t6.
+/// Orders inferred from page flags are those of buddyinfo, but for a few blocks that went between the two reads
+/// (docs/sources/trace.md#t6).
 #[test]
 fn the_orders_of_free_blocks_are_those_of_buddyinfo() {
     let Some(recorded) = recorded() else { return };
@@ -146,7 +147,7 @@ fn each_missing_file_is_named() {
     assert_eq!(Snapshot::parse(&nothing).missing.len(), 8);
 }
 
-/// Source: docs/sources/trace.md#t1.
+/// The gap between the blocks of buddyinfo and `MemFree` is seen, and matters above a tenth (docs/sources/trace.md#t1).
 #[test]
 fn free_memory_that_no_list_shows_is_counted() {
     let mut files = Files::default();

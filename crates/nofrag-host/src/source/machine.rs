@@ -41,7 +41,7 @@ pub struct Sources {
 /// A pool of hugetlbfs, in pages of its size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 pub struct Pool {
-    /// Bytes of one page.
+    /// Size of a page of the pool in bytes.
     pub bytes: u64,
     pub pages: u64,
     pub free: u64,

@@ -125,7 +125,6 @@ impl FlagTable {
     }
 }
 
-/// Values with their names.
 pub(crate) type NamedValues = Vec<(u64, String)>;
 
 /// Returns the names that a `print fmt` line has for the values of a field in `__print_symbolic`, in its order; `None`

@@ -66,7 +66,7 @@ pub struct Summary {
     pub lifetimes_by_type: Vec<Lifetimes>,
     /// External fragmentation, by the requested type and the type whose block was taken.
     pub extfrag: Vec<ExtFragCount>,
-    /// Requests without an event.
+    /// Requests that have no event of their own.
     pub unseen: Unseen,
     pub loss: Loss,
     /// Events in equal parts of the time.

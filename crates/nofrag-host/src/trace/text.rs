@@ -33,7 +33,7 @@ pub(crate) struct Head<'a> {
     pub(crate) comm: &'a str,
     pub(crate) pid: i32,
     pub(crate) cpu: u16,
-    /// Time in nanoseconds.
+    /// Time of the event in nanoseconds.
     pub(crate) at: u64,
     /// The event and its fields.
     pub(crate) rest: &'a str,

@@ -370,7 +370,7 @@ mod tests {
         assert!(look.missing().any(|missing| missing.path.ends_with("buddyinfo")));
     }
 
-    /// Source: docs/sources/trace.md#t2.
+    /// The file pagetypeinfo is read once each time it is asked for, and by no other look (docs/sources/trace.md#t2).
     #[test]
     fn pagetypeinfo_is_read_when_asked_for_and_not_again() {
         let host = host();

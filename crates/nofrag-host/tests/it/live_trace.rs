@@ -85,7 +85,7 @@ fn load() {
 /// The contents of one buffer, read in two ways.
 struct Recorded {
     meta: TraceMeta,
-    /// The kernel's own text.
+    /// The buffer as the kernel prints it.
     text: String,
     /// The events of the raw pages, by CPU.
     raw: Vec<(Vec<Event>, Loss)>,

@@ -40,7 +40,7 @@ enum Piece {
     Discarded { delta: u32, words: Vec<u32> },
     /// More time than a record's word can hold.
     Extend { delta: u64 },
-    /// The time itself.
+    /// An absolute time in place of a difference.
     Stamp { time: u64 },
     /// The end of the page.
     End,

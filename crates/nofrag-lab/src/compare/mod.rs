@@ -60,7 +60,7 @@ pub enum Machines {
     Different,
 }
 
-/// Rows under one title.
+/// Rows of a comparison under one title.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Group {
     pub title: String,
@@ -74,7 +74,7 @@ pub struct ComparedRow {
     pub name: String,
     /// The old value, or the median of several; `None` where the old side does not have the figure.
     pub old: Option<f64>,
-    /// The new value, likewise.
+    /// The new value, or the median of several; `None` where the new side does not have the figure.
     pub new: Option<f64>,
     /// The least and the greatest value of each side, where a side has several runs.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -47,7 +47,7 @@ use crate::world::thpfioscale;
 use nofrag_show::Section;
 use nofrag_show::cpus;
 
-/// The scenario `extfrag-2018`.
+/// The scenario `extfrag-2018`: how types mix in pageblocks under the load of Gorman 2018.
 #[derive(Clone, Copy, Debug)]
 pub struct ExtFrag2018;
 

@@ -104,7 +104,7 @@ fn every_table_fits_and_says_no_sample_where_there_was_none() {
     }
 }
 
-/// Case of docs/sources/pages.md#b-29.
+/// Events of loose and of strict rules are compared only beside mistyped allocations (docs/sources/pages.md#b-29).
 #[test]
 fn events_of_both_rules_stand_together_only_beside_mistyped_allocations() {
     let report = report(&named("s-default,mixes-default"));

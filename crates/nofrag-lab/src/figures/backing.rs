@@ -56,7 +56,7 @@ pub struct MoveCost {
     pub cost: [f64; 4],
 }
 
-/// A single measured value.
+/// A single measured value of real memory.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BackingFigure {

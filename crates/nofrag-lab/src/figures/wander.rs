@@ -18,7 +18,6 @@ pub struct Wander2005 {
     pub stacks: Vec<StackTime>,
     /// Places of the last map in the example of five regions.
     pub five_regions: Vec<FiveRegions>,
-    /// Outcomes of leakme.
     pub leakme: Vec<LeakmeOutcome>,
     /// The areas that leakme leaves, one by one.
     pub leakme_areas: Vec<LeakmeAreas>,
@@ -26,7 +25,6 @@ pub struct Wander2005 {
     pub survival: Vec<Survival>,
     /// Outcomes of leakme in a 64-bit space.
     pub leakme_64: Vec<Leakme64>,
-    /// Outcomes of random mixes.
     pub mixes: Vec<Mixes>,
     /// Lengths of searches where no areas merge.
     pub unmergeable: Vec<Unmergeable>,
@@ -36,9 +34,7 @@ pub struct Wander2005 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ends {
-    /// From the base upwards.
     Up,
-    /// From the top downwards.
     Down,
     /// Each class of requests from an end of its own.
     Both,
@@ -184,7 +180,6 @@ pub struct Survival {
     pub window_mib: u64,
     /// The window over the live bytes.
     pub ratio: f64,
-    /// Length of the run.
     #[serde(default = "usual_survival")]
     pub iterations: u64,
     pub place: String,

@@ -229,7 +229,7 @@ pub(super) fn marks_of(lines: &[Line], begin: usize) -> Vec<Pfn> {
     marks
 }
 
-/// Reads `range=(0x7600 ~ 0x7800)`.
+/// Reads the first frame of `range=(0x7600 ~ 0x7800)` and the one behind its last.
 pub(super) fn range(fields: &Fields) -> Option<(u64, u64)> {
     let inside = fields.0.split_once("range=(")?.1.split_once(')')?.0;
     let (first, behind) = inside.split_once('~')?;

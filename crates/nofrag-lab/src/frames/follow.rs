@@ -74,7 +74,7 @@ impl EventSink for Heard {
 pub(super) struct Tally {
     /// Frames of answers, by order.
     pub(super) frames: [Score; Order::COUNT],
-    /// Zones of answers.
+    /// Zones that the answers' frames lie in.
     pub(super) zones: Score,
     /// Frames that the bulk interface handed out.
     pub(super) bulk: Score,
@@ -114,9 +114,7 @@ pub(super) struct Difference {
     pub(super) line: usize,
     /// The quantity that differs.
     pub(super) what: String,
-    /// The kernel's value.
     pub(super) kernel: String,
-    /// The engine's value.
     pub(super) engine: String,
     /// The cause, where it is known.
     pub(super) cause: Cause,

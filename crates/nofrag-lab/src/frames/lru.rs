@@ -786,7 +786,7 @@ fn pages_of(order: Order) -> i64 {
     order.pages().cast_signed()
 }
 
-/// Reads `range=(0x3800 ~ 0x3a00)`.
+/// Reads the frames of `range=(0x3800 ~ 0x3a00)`, the last number excluded.
 fn range(fields: &Fields) -> Option<Range<Pfn>> {
     let (_, rest) = fields.0.split_once("range=(")?;
     let (range, _) = rest.split_once(')')?;

@@ -24,7 +24,7 @@ pub(super) fn row_name(design: &str, ends: Ends) -> String {
     named(design, End::published(ends))
 }
 
-/// Judges all measurements.
+/// Adds the claims on the measurements to `report`; those on figures of a published size or seed only for a run of it.
 pub(super) fn judge(plan: &HolesPlan, report: &mut Report) {
     let figures = figures::wander_2005();
     let mut judge = Judge { report, oracles: Vec::new() };

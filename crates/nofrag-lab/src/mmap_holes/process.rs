@@ -38,7 +38,6 @@ pub(super) enum Writes {
     Everything,
 }
 
-/// Counts of mappings.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     maps: u64,
@@ -211,7 +210,7 @@ impl Process {
         spans.filter(|span| !self.standing.contains(span))
     }
 
-    /// Surveys the window. O(n).
+    /// Counts the live pages and the holes of the window. O(n).
     pub(super) fn survey(&self) -> Survey {
         let mut survey = Survey::default();
         let mut at = self.window.start();

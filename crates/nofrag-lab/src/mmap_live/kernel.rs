@@ -14,7 +14,7 @@ pub(super) struct Kernel {
     pub(super) map_limit: usize,
 }
 
-/// Certainty of the rules.
+/// Certainty of the rules of one version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     /// Rules that were compared with a kernel of this version, over millions of operations.

@@ -179,7 +179,7 @@ impl<'a> Trace<'a> {
         }
     }
 
-    /// Takes the published turn.
+    /// Takes the turn of the published trace: replaces a mapping by one at any address.
     fn replace(&mut self) -> Result<(), Trouble> {
         self.replace_in(MapAt::Anywhere)
     }

@@ -149,7 +149,8 @@ impl Rounds {
     }
 }
 
-/// Source: docs/sources/backing.md#oracle-3, #moves.
+/// Judges lost writes, which only moves without protection may have, and the costs of protection
+/// (docs/sources/backing.md#oracle-3, #moves).
 fn judge(pages: u64, by_way: &BTreeMap<&str, Rounds>, report: &mut Report) {
     let figures = figures::backing();
     let control = method(Way::Unprotected);

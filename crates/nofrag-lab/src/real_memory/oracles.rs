@@ -48,7 +48,8 @@ fn median(mut samples: Vec<u64>) -> f64 {
 /// Number of one-page mappings that lie in a row, in memory and in their file.
 const NEIGHBOURS: u64 = 1_024;
 
-/// Source: docs/sources/backing.md#oracle-2.
+/// Judges that mappings which are neighbours in memory and in their file are one area
+/// (docs/sources/backing.md#oracle-2).
 fn neighbours(report: &mut Report) -> Result<(), BackendError> {
     let areas = adjacent_maps(NEIGHBOURS)?;
     let claim = format!(
@@ -62,7 +63,7 @@ fn neighbours(report: &mut Report) -> Result<(), BackendError> {
 /// Number of huge pages that are made of small ones of a file in memory.
 const COLLAPSED: u64 = 16;
 
-/// Source: docs/sources/backing.md#oracle-6.
+/// Judges that `MADV_COLLAPSE` makes huge pages of a memfd (docs/sources/backing.md#oracle-6).
 fn huge_pages(report: &mut Report) -> Result<(), BackendError> {
     let made = collapses(COLLAPSED)?.iter().filter(|made| made.is_ok()).count();
     let claim =
@@ -78,7 +79,7 @@ fn huge_pages(report: &mut Report) -> Result<(), BackendError> {
     Ok(())
 }
 
-/// Source: docs/sources/backing.md#oracle-9.
+/// Judges that `process_madvise` purges scattered runs faster than a call for each (docs/sources/backing.md#oracle-9).
 fn scattered(report: &mut Report) -> Result<(), BackendError> {
     let found = scattered_purges(1, ROUNDS as u32, Peer::Busy)?;
     let gain = median(found.singly) / median(found.in_vectors);
@@ -90,7 +91,8 @@ fn scattered(report: &mut Report) -> Result<(), BackendError> {
     Ok(())
 }
 
-/// Source: docs/sources/backing.md#oracle-11.
+/// Judges that punching a whole huge page is cheaper than punching 16 pages out of one
+/// (docs/sources/backing.md#oracle-11).
 fn punched(report: &mut Report) -> Result<(), BackendError> {
     let found = punches(ROUNDS as u32 / 4)?;
     let share = median(found.whole) / median(found.part);
@@ -106,7 +108,8 @@ fn number(outcome: Result<(), Errno>) -> f64 {
     outcome.map_or_else(|error| f64::from(error.raw_os_error()), |()| 0.0)
 }
 
-/// Source: docs/sources/backing.md#oracle-4.
+/// Judges that `UFFDIO_MOVE` refuses a page that a child shares, and not one that a pipe refers to
+/// (docs/sources/backing.md#oracle-4).
 fn private_page(report: &mut Report) -> Result<(), MeasureError> {
     let page = shared_page()?;
     let claims = [
@@ -133,7 +136,8 @@ fn private_page(report: &mut Report) -> Result<(), MeasureError> {
     Ok(())
 }
 
-/// Source: docs/sources/backing.md#oracle-5.
+/// Judges that after a move the area reads the new page, a pipe and another mapping the old one
+/// (docs/sources/backing.md#oracle-5).
 fn references(report: &mut Report) -> Result<(), MeasureError> {
     let found = references_after_a_move(Method::WriteProtect(Fill::OnFault))?;
     let claims = [
@@ -170,7 +174,8 @@ fn references(report: &mut Report) -> Result<(), MeasureError> {
     Ok(())
 }
 
-/// Source: docs/sources/backing.md#oracle-10.
+/// Judges that `UFFDIO_CONTINUE` takes at most half the time of populating the same pages
+/// (docs/sources/backing.md#oracle-10).
 fn page_tables(report: &mut Report) -> Result<(), MeasureError> {
     let found = filling(64, ROUNDS)?;
     let ratio = found.by_request.median_ns as f64 / found.by_populate.median_ns.max(1) as f64;

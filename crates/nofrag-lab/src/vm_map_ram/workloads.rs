@@ -5,7 +5,7 @@ use nofrag::vmap::BlockGeometry;
 
 use crate::random::Mersenne;
 
-/// One of Pen's workloads.
+/// One of the three workloads of Pen 2015.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Workload {
     /// 16 pages, then 8 pages as often as a block holds them, less once: each block keeps a hole of 8 pages, which is

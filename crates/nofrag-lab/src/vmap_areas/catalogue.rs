@@ -32,7 +32,6 @@ pub(super) enum Program {
 pub(super) enum Source {
     /// Programs of the kernel's test module.
     Kernel,
-    /// Programs of this lab.
     Lab,
 }
 

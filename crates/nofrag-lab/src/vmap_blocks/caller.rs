@@ -76,7 +76,7 @@ pub(super) trait Caller {
     fn unmap(&mut self, area: RamArea) -> Result<(), Failure>;
 }
 
-/// Calls without a handle.
+/// A caller without a handle, which names its CPU at each call.
 pub(super) struct ByCall<'a> {
     pub(super) space: &'a Space,
     pub(super) cpu: CpuId,

@@ -23,7 +23,7 @@ pub(super) struct Design {
 
 /// The design before the document: that of 6.4 with the one difference that the document makes.
 pub(super) const GLOBAL: &str = "global";
-/// The document's design.
+/// The document's design: an index of blocks in a bucket for each CPU.
 pub(super) const PER_CPU: &str = "linux-6.4";
 /// The document's design with nodes and pools besides.
 pub(super) const NODES: &str = "linux-6.11";

@@ -107,7 +107,7 @@ pub(super) enum Readings {
     Always,
 }
 
-/// Extent of a simulation.
+/// Size, seed and costs of a simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SimulationSize {
     pub(super) pages: u64,
@@ -125,7 +125,7 @@ impl SimulationSize {
     }
 }
 
-/// Results of a simulation.
+/// Lock counts and outcome of a simulation.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Simulated {
     pub(super) outcome: Outcome,

@@ -61,7 +61,7 @@ impl Counters {
     }
 }
 
-/// Counts between two moments.
+/// The counts between two moments; 0 where a counter fell.
 impl Sub for &Counters {
     type Output = Counters;
 

@@ -13,7 +13,7 @@ use super::phases::{Shared, WorkloadError};
 use super::plan::FILE_BYTES;
 use crate::random::Random;
 
-/// Bytes of one request.
+/// Bytes of one read or write.
 const BLOCK: usize = 4 << 10;
 const BLOCKS: u64 = FILE_BYTES / BLOCK as u64;
 /// Number of requests before a reader turns to another file.

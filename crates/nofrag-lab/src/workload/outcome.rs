@@ -59,7 +59,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// Returns the phase's name.
+    /// Returns the name of the phase in tables.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -80,14 +80,14 @@ pub struct PhaseResult {
     pub counters: Counters,
 }
 
-/// Files that were written.
+/// Number and size of the files that were written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Written {
     pub files: u64,
     pub bytes: u64,
 }
 
-/// Reads of the files.
+/// Reads of the files, and the time of one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Reads {
     /// The time of a read of 4 KiB; `None` without any.

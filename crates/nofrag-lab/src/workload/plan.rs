@@ -11,7 +11,7 @@ use thiserror::Error;
 use super::folder::left_behind;
 use super::host::{Disk, Host};
 
-/// Bytes of one file.
+/// Size of each file in bytes.
 pub const FILE_BYTES: u64 = 64 << 10;
 /// Bytes that a file takes on a disk beside its content: an inode and its share of a folder, generously.
 const FILE_EXTRA: u64 = 4 << 10;
@@ -55,7 +55,7 @@ impl From<Advice> for HugeAdvice {
     }
 }
 
-/// Options of the workload.
+/// Options of the workload: place, sizes, threads and limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThpFioOptions {
     /// The folder below which the files stand. It is made, and removed again, if it is missing.

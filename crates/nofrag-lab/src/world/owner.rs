@@ -29,7 +29,7 @@ use super::reclaim::{TakesBack, reclaim};
 use super::slab::{SlabId, SlabKind, Slabs};
 use crate::random::Random;
 
-/// A need for memory.
+/// A need for memory, by its purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Want {
     /// A slab object for a file.

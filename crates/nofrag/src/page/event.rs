@@ -184,7 +184,6 @@ impl ExtFrag {
 pub struct PageCounters {
     /// Blocks handed out, by the type asked for.
     pub allocations: [u64; Migratetype::COUNT],
-    /// Blocks given back.
     pub frees: u64,
     /// Events with a free block below a pageblock: `[type asked for][type of the list]`.
     pub extfrag: [[u64; Migratetype::COUNT]; Migratetype::COUNT],

@@ -29,7 +29,6 @@ pub(super) enum Kind {
     Free,
     /// A free block on a per-CPU list.
     PerCpu,
-    /// A block in use.
     Used,
     /// A free block that compaction has set aside, as a place to move to or as the block that it was asked for.
     Target,
@@ -106,7 +105,7 @@ struct FrameSpan {
     first: FrameIndex,
 }
 
-/// All frames and pageblocks.
+/// State of all frames and pageblocks of a machine.
 #[derive(Debug)]
 pub(super) struct Frames {
     spans: Vec<FrameSpan>,

@@ -86,7 +86,6 @@ struct Work {
     run: Option<Compaction>,
 }
 
-/// Reason for the work.
 #[derive(Clone, Copy, Debug)]
 enum Why {
     /// A block of this order was asked for.

@@ -1,4 +1,4 @@
-//! Maps of common machines.
+//! Memory maps of common machines: a PC, one node of two zones, several such nodes.
 
 use crate::lists::{put, put_all};
 use alloc::vec::Vec;

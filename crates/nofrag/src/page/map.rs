@@ -68,7 +68,7 @@ pub enum ZoneKind {
 }
 
 impl ZoneKind {
-    /// All kinds, lowest first.
+    /// All kinds, from the lowest zone to the highest.
     pub const ALL: [ZoneKind; 5] =
         [ZoneKind::Dma, ZoneKind::Dma32, ZoneKind::Normal, ZoneKind::HighMem, ZoneKind::Movable];
     pub const COUNT: usize = ZoneKind::ALL.len();

@@ -33,7 +33,7 @@ pub struct FragmentationPolicy {
     pub fixes: Fixes,
 }
 
-/// Rule sets of fallback.
+/// Rule sets by which requests fall back on blocks of other types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FallbackRules {

@@ -82,7 +82,7 @@ pub(super) enum Ended {
     OutOfMemory,
 }
 
-/// Result of a step.
+/// Result of a step of the slow path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
     /// The fast path found nothing.
@@ -91,7 +91,6 @@ pub(super) enum Seen {
     Nothing,
     /// The pass found a small block of another type, and spared it.
     Spared,
-    /// The wait is over.
     Waited,
     /// Compaction ended like this, and the request has no block.
     Compacted(Compacted),
@@ -128,7 +127,7 @@ enum Stage {
 /// Parts of the policy that matter on the slow path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Rules {
-    /// Patch 5 is in.
+    /// Patch 5 is in: movable requests may wait for kswapd before they mix types.
     stalls: bool,
     /// Deep code learns whether kswapd may be woken.
     tells: bool,

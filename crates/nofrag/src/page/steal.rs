@@ -267,7 +267,6 @@ mod tests {
     const STRICT_FIRST: FragmentationPolicy =
         FragmentationPolicy { fallback: FallbackRules::StrictFirst, ..STRICT };
 
-    /// The events of fallbacks.
     #[derive(Debug, Default)]
     struct Log(RefCell<Vec<ExtFrag>>);
 

@@ -55,7 +55,6 @@ pub(crate) struct NaiveEvent {
     pub(crate) change_ownership: bool,
 }
 
-/// Counts of the model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NaiveCounts {
     pub(crate) allocations: u64,

@@ -121,7 +121,7 @@ pub(crate) fn machines() -> Vec<(&'static str, MemoryMap)> {
     ]
 }
 
-/// One step for both.
+/// One operation, for the allocator and for the model.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Step {
     kind: u8,

@@ -53,10 +53,10 @@ fn operations(seed: u64, pages: u64) -> Vec<Operation> {
     all
 }
 
-/// Results of the operations.
+/// An allocator after the operations, and what they gave.
 struct Run {
     pages: PageAllocator,
-    /// Answer to each allocation.
+    /// Answer to each allocation, in their order.
     answers: Vec<Option<Pfn>>,
     held: BTreeMap<Pfn, u64>,
 }

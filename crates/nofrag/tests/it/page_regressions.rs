@@ -146,7 +146,7 @@ fn spread(map: MemoryMap, policy: FragmentationPolicy) -> (ZoneKind, usize) {
     (kind, bench.fragmented().len())
 }
 
-/// pages.md#b-1.
+/// Where the flag is lost, as in 5.0, a movable page breaks into Normal though DMA32 has room (pages.md#b-1).
 #[test]
 fn nofragment_flag_lost() {
     let normal = (ZoneKind::Normal, 1);
@@ -157,7 +157,7 @@ fn nofragment_flag_lost() {
     assert_eq!(spread(two_zones(), FragmentationPolicy::LINUX_5_3), dma32);
 }
 
-/// pages.md#b-3.
+/// Without the guard a request of order 10 under the flag makes pageblocks movable that cannot serve it (pages.md#b-3).
 #[test]
 fn order_guard() {
     // A caller that frees memory heeds no watermark, and so is not stopped by there being no block of order 10.
@@ -177,7 +177,7 @@ fn order_guard() {
     assert_eq!(taken(with(policy, Fixes::ORDER_GUARD)), 0);
 }
 
-/// pages.md#b-4.
+/// 5.0 wakes kswapd under the zone's lock, before the event; with the fix the wake follows the event (pages.md#b-4).
 #[test]
 fn wake_under_lock() {
     let order_of_events = |policy| {
@@ -215,7 +215,7 @@ fn plain(map: MemoryMap, policy: FragmentationPolicy) -> PageConfig {
     }
 }
 
-/// pages.md#b-5.
+/// Without the fix a zone boosts while its high mark is still 0 (pages.md#b-5).
 #[test]
 fn early_boot_boost() {
     // No reserve and a scale of nothing: the high mark is 0, as before the marks are computed.
@@ -224,7 +224,7 @@ fn early_boot_boost() {
     assert_eq!(boosted(&plain(one_zone(), policy)), (0, 0));
 }
 
-/// pages.md#b-6.
+/// Without the fix a zone of three pageblocks boosts; with it only larger ones do (pages.md#b-6).
 #[test]
 fn small_zone_boost() {
     let policy = with(FragmentationPolicy::LINUX_5_0, Fixes::SMALL_ZONE);
@@ -238,7 +238,7 @@ fn small_zone_boost() {
     assert_eq!(boosted(&plain(map(2048), policy)), (1, 512));
 }
 
-/// pages.md#b-7.
+/// Under a boost factor of 0, which kernels with nodes that are not NUMA need, no event boosts (pages.md#b-7).
 #[test]
 fn nodes_not_numa() {
     let mut bench = Bench::new(one_zone(), FragmentationPolicy::LINUX_5_0, 0);
@@ -251,7 +251,7 @@ fn nodes_not_numa() {
     assert_eq!(boosted(&plain(one_zone(), FragmentationPolicy::LINUX_5_0)).0, 1);
 }
 
-/// pages.md#b-9.
+/// Without the fix watermarks that are computed anew during a boost keep it for ever (pages.md#b-9).
 #[test]
 fn boost_baked_in() {
     let marks = |policy| {
@@ -283,7 +283,7 @@ fn wakes_of_an_event(policy: FragmentationPolicy, flags: RequestFlags, factor: u
     bench.wakes() - before
 }
 
-/// pages.md#b-12.
+/// Without the fix a request that must not wake kswapd wakes it by mixing types (pages.md#b-12).
 #[test]
 fn wake_without_permission() {
     let policy = FragmentationPolicy { spread: Spread::Off, ..FragmentationPolicy::LINUX_6_12 };
@@ -295,7 +295,7 @@ fn wake_without_permission() {
     assert_eq!(wakes_of_an_event(policy, asks, 15_000), 1);
 }
 
-/// pages.md#b-13.
+/// Without the fix mixing types wakes kswapd though the factor of 0 boosts nothing (pages.md#b-13).
 #[test]
 fn wake_without_boost() {
     let policy = FragmentationPolicy { spread: Spread::Off, ..FragmentationPolicy::LINUX_6_12 };
@@ -306,7 +306,7 @@ fn wake_without_boost() {
     assert_eq!(wakes_of_an_event(policy, RequestFlags::RECLAIM, 15_000), 1);
 }
 
-/// pages.md#b-14.
+/// A movable page from a reclaimable block is an event of type 1 from type 2 (pages.md#b-14).
 #[test]
 fn stale_types() {
     // MOVABLE is 1 and RECLAIMABLE 2; a parser that takes 2 for MOVABLE counts the wrong events.
@@ -320,7 +320,7 @@ fn stale_types() {
     assert_eq!(bench.pages.counters().extfrag[1][2], 1, "a movable page from a reclaimable block");
 }
 
-/// pages.md#b-15.
+/// Without DMA32 and without the fix the fast path forgets that the request may wake kswapd (pages.md#b-15).
 #[test]
 fn kswapd_flag_lost() {
     // Normal alone: there is no DMA32. The fast path cannot say that kswapd may be woken.
@@ -331,7 +331,7 @@ fn kswapd_flag_lost() {
     assert_eq!(wakes_of_an_event(policy, RequestFlags::RECLAIM, 15_000), 1);
 }
 
-/// pages.md#b-16.
+/// Without DMA32 defrag mode as 7.2 shipped it mixes types on the fast path; repaired, it refuses (pages.md#b-16).
 #[test]
 fn dead_defrag_mode() {
     let served = |policy| {
@@ -346,7 +346,8 @@ fn dead_defrag_mode() {
     assert_eq!(served(policy), (false, 0), "reclaim comes first");
 }
 
-/// pages.md#b-18.
+/// A refill that tries all passes for each page makes at least twice the visits of one that remembers its pass
+/// (pages.md#b-18).
 #[test]
 fn refill_rescan() {
     // A zone of 1 GiB: a refill takes 63 pages, each from a hole of one page.
@@ -365,7 +366,8 @@ fn refill_rescan() {
     assert!(broken >= 2 * fixed, "{broken} visits, and {fixed} that remember");
 }
 
-/// pages.md#b-19.
+/// A page stolen from a block of order 3 leaves seven pages on lists of the wrong type under loose rules, and none
+/// under strict ones (pages.md#b-19).
 #[test]
 fn list_mismatch() {
     // All pageblocks are RECLAIMABLE; what stands on MOVABLE lists stands on the wrong ones.
@@ -402,7 +404,7 @@ impl Migrate for Publisher {
     }
 }
 
-/// pages.md#b-21.
+/// Pages that are called movable before their owner publishes them are moved behind its back (pages.md#b-21).
 #[test]
 fn use_after_migrate() {
     // Every second page has been published; `early` pages were said to be movable before.
@@ -436,7 +438,7 @@ fn use_after_migrate() {
     assert_eq!(stray(false), (false, false));
 }
 
-/// pages.md#b-22.
+/// Without the fix, which 7.2 lacks, the capture kernel of a crash boosts like any other (pages.md#b-22).
 #[test]
 fn kdump_boost() {
     let policy = with(FragmentationPolicy::LINUX_5_0, Fixes::KDUMP_EXEMPT);
@@ -449,7 +451,7 @@ fn kdump_boost() {
     assert_eq!(boosted(&capture(latest)).0, 1);
 }
 
-/// pages.md#b-23.
+/// Each event boosts by 512 pages and never above the bound, here 1650 (pages.md#b-23).
 #[test]
 fn over_boost() {
     let mut bench = Bench::new(one_zone(), FragmentationPolicy::LINUX_5_0, 0);
@@ -473,7 +475,7 @@ fn ask_once(bench: &mut Bench, request: PageRequest) -> Next {
     }
 }
 
-/// pages.md#b-2.
+/// A request that no zone may serve ends with `NoZone`, under every preset (pages.md#b-2).
 #[test]
 fn null_preferred_zone() {
     for PolicyPreset { name, policy, .. } in FragmentationPolicy::PRESETS {
@@ -493,7 +495,8 @@ fn null_preferred_zone() {
     }
 }
 
-/// pages.md#b-10.
+/// Without a second test by the unboosted minimum, a single page for an atomic request fails while a boost stands
+/// (pages.md#b-10).
 #[test]
 fn atomic_boosted_min() {
     // Minimum 256, and 512 with the boost more. A request that may not wait gets by with 3/8 of it.
@@ -521,7 +524,7 @@ fn atomic_boosted_min() {
     assert_eq!(left(policy, RequestFlags::NONE), (419, 512));
 }
 
-/// pages.md#b-17.
+/// Without the fix an atomic request in defrag mode fails with 160 pages free (pages.md#b-17).
 #[test]
 fn defrag_atomic() {
     let ask = |policy| {
@@ -588,7 +591,7 @@ fn break_into_one(bench: &mut Bench) {
     assert_eq!(bench.boost(), 512);
 }
 
-/// pages.md#b-8.
+/// Boosted runs of 5.0 leave slab alone; repaired, and from 5.3 on, they shrink it (pages.md#b-8).
 #[test]
 fn slab_protected() {
     let scope = |policy| {
@@ -606,7 +609,7 @@ fn slab_protected() {
     assert!(scope(FragmentationPolicy::LINUX_5_3));
 }
 
-/// pages.md#b-11.
+/// Where boosted runs without progress count as failures, kswapd is not woken after the 16th (pages.md#b-11).
 #[test]
 fn failure_counter() {
     let wakes = |policy| {
@@ -624,7 +627,7 @@ fn failure_counter() {
     assert_eq!(wakes(without(policy, Fixes::BOOST_NOT_COUNTED)), 16, "then the node is hopeless");
 }
 
-/// pages.md#b-20.
+/// A run takes away the boost that it found at its start, and leaves what came meanwhile (pages.md#b-20).
 #[test]
 fn lost_boost() {
     // What breaks into blocks during the run must not wake kswapd: the next run would take the boost away.
@@ -641,7 +644,7 @@ fn lost_boost() {
     }
 }
 
-/// pages.md#b-25.
+/// Without the fix a request stays on node 0, whose kswapd is awake, though node 1 is free (pages.md#b-25).
 #[test]
 fn one_node_overreclaim() {
     let map = machine(&[
@@ -669,7 +672,7 @@ fn one_node_overreclaim() {
     assert_eq!(node_of(policy), 1);
 }
 
-/// pages.md#b-28.
+/// Events with a free block below order 9 and those below order 4 have counters of their own (pages.md#b-28).
 #[test]
 fn one_serious_counter() {
     // Free blocks of order 3 and of order 4: both are events, and only the first is what patch 5 calls serious.

@@ -25,7 +25,8 @@ fn largest_free(space: &TestSpace) -> u64 {
     space.stats().largest_hole
 }
 
-/// vmap.md#flush-before-reuse.
+/// A lazy area's addresses are handed out again only after a flush, which a caller that must not reclaim does not get
+/// (vmap.md#flush-before-reuse).
 #[test]
 fn flush_before_reuse() {
     for preset in presets_with_limit(1 << 40) {
@@ -83,7 +84,8 @@ fn flush_before_reuse_through_a_handle() {
     assert!(space.mapper().flushes.load(Ordering::SeqCst) > 0);
 }
 
-/// vmap.md#drain-outrun.
+/// A drain that yields only below twice the limit bounds lazy pages; one that always yields is outrun
+/// (vmap.md#drain-outrun).
 #[test]
 fn drain_outrun() {
     let run = |policy: VmapPolicy, drain_yield| {
@@ -151,7 +153,8 @@ fn left_after_decay(decay: Decay, count: u64) -> u64 {
     space.stats().pooled_areas
 }
 
-/// vmap.md#decay-underflow.
+/// A partial decay leaves pools of one to three areas whole; the shipped mistake empties a pool of three
+/// (vmap.md#decay-underflow).
 #[test]
 fn decay_underflow() {
     if !HAS_NODES {
@@ -164,7 +167,7 @@ fn decay_underflow() {
     assert_eq!(left_after_decay(Decay::QuarterUnderflow, 4), 3);
 }
 
-/// vmap.md#interior-lookup.
+/// Every page of an area leads to the area; a lookup in the home node alone misses some (vmap.md#interior-lookup).
 #[test]
 fn interior_lookup() {
     let found_inside = |policy: VmapPolicy, pages: u64| {
@@ -187,7 +190,8 @@ fn interior_lookup() {
     assert!(!HAS_NODES || !found_inside(home_only, 200), "the shipped mistake shows");
 }
 
-/// vmap.md#foreign-range-insert.
+/// Areas inside a window of modules overlap no others, and ranges outside the space are refused
+/// (vmap.md#foreign-range-insert).
 #[test]
 fn foreign_range_insert() {
     let modules = span(0x900, 0x80);
@@ -231,7 +235,8 @@ fn a_lazy_area_that_cannot_be_loaded_leaves_no_lazy_pages() {
     }
 }
 
-/// vmap.md#top-overflow.
+/// At the top of the numbers a request that does not fit at its alignment is refused, and nothing wraps
+/// (vmap.md#top-overflow).
 #[test]
 fn top_overflow() {
     for preset in VmapPolicy::presets() {
@@ -274,7 +279,7 @@ fn zero_size_and_other_bad_input() {
     }
 }
 
-/// vmap.md#sparse-ids.
+/// CPU ids with gaps between them work, also where another CPU frees the area (vmap.md#sparse-ids).
 #[test]
 fn sparse_ids() {
     for preset in VmapPolicy::presets() {
@@ -293,7 +298,7 @@ fn sparse_ids() {
     }
 }
 
-/// vmap.md#double-free.
+/// A second free is refused, whatever became of the area, and changes nothing (vmap.md#double-free).
 #[test]
 fn double_free() {
     for preset in presets_with_limit(1 << 40) {
@@ -320,7 +325,7 @@ fn double_free() {
     }
 }
 
-/// vmap.md#describe.
+/// All live areas, pieces of groups included, are listed and found with their start and pages (vmap.md#describe).
 #[test]
 fn describe() {
     for preset in presets_with_limit(1 << 40) {
@@ -345,7 +350,8 @@ fn describe() {
     }
 }
 
-/// vmap.md#atomic-sleep.
+/// A request that may not wait never flushes: it gets `WouldBlock` if a flush would help, else `Exhausted`
+/// (vmap.md#atomic-sleep).
 #[test]
 fn atomic_sleep() {
     for preset in presets_with_limit(1 << 40) {
@@ -365,7 +371,7 @@ fn atomic_sleep() {
     }
 }
 
-/// vmap.md#exact-range-aligned.
+/// A window exactly as large as an aligned request with its guard page is granted (vmap.md#exact-range-aligned).
 #[test]
 fn exact_range_aligned() {
     for preset in ["linux-5.16", "linux-6.1", "linux-6.9", "nofrag"] {
@@ -378,7 +384,7 @@ fn exact_range_aligned() {
     }
 }
 
-/// vmap.md#refill-recursion.
+/// Without memory for records an allocation is refused whole, and a free needs none (vmap.md#refill-recursion).
 #[test]
 fn refill_recursion() {
     // Records come from the heap or from nowhere: without memory every operation refuses or works, and nothing breaks.

@@ -45,7 +45,7 @@ fn check_no_leak<B: HostMemory>(backing: B, purge: Call) {
     check_laws(&arena);
 }
 
-/// Source: docs/sources/backing.md#wasmtime-13070-leak.
+/// After a refused purge no owner finds the bytes of another (docs/sources/backing.md#wasmtime-13070-leak).
 #[test]
 fn wasmtime_13070_leak() {
     check_no_leak(Anonymous::new(), Call::Madvise);

@@ -18,7 +18,7 @@ use super::support::{Contents, Random, Subject, submit};
 struct Shown {
     /// Number of the memory, and of the granule in it.
     memory: (usize, u64),
-    /// Number of the mapping.
+    /// Number of the mapping among all that were made.
     mapping: u64,
     access: Access,
 }

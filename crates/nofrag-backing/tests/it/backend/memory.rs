@@ -29,7 +29,7 @@ fn map(va: Va, phys: Piece, page: u64, pages: u64) -> Op<Piece> {
     Op::Map { va, phys, offset: page * PAGE, bytes: pages * PAGE }
 }
 
-/// Source: docs/sources/backing.md#oracle-2.
+/// Pages mapped one by one, neighbours in memory and in the memfd, are one area (docs/sources/backing.md#oracle-2).
 #[test]
 fn neighbours_with_consecutive_offsets_are_one_area() {
     let backend = Memfd::new(Budget::Half).unwrap();

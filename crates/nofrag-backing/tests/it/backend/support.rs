@@ -131,7 +131,7 @@ pub(super) fn submit<B: Backend>(backend: &B, ops: &[Op<B::Phys>]) -> Vec<OpResu
     done
 }
 
-/// Submits one operation.
+/// Submits one operation, and returns its result.
 pub(super) fn one<B: Backend>(backend: &B, op: Op<B::Phys>) -> OpResult {
     submit(backend, &[op]).remove(0)
 }

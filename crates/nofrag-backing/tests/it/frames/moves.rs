@@ -14,7 +14,6 @@ use super::{BOTH, check_stamp, frames, order, owner, plain};
 struct Tenant {
     frames: Arc<Frames>,
     pages: Mutex<Vec<(FrameBlock, u64)>>,
-    /// Its further behaviour.
     habit: Habit,
 }
 

@@ -5,7 +5,7 @@ use super::walk::AreaMap;
 use super::{AreaSpace, Found, WINDOW, mirrored};
 use nofrag::ranges::{AlignRule, Config, Fit, Index, RangeAllocator, Request, Span};
 
-/// Holes and areas apart.
+/// A space with one structure for holes and another for areas.
 #[derive(Debug)]
 pub struct Halves {
     holes: RangeAllocator,

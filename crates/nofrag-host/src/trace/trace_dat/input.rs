@@ -167,7 +167,7 @@ impl<R: Read> Words<R> {
         Ok(u64::from_le_bytes(self.array()?))
     }
 
-    /// Takes `count` bytes.
+    /// Takes `count` bytes; refuses them where the file's head has more than [`KEPT`] with them.
     pub(super) fn take(&mut self, count: u64) -> Result<Vec<u8>, TraceError> {
         // A refused count is not added: it may be any number.
         let fits = |kept: u64| kept.checked_add(count).filter(|&kept| kept <= KEPT);

@@ -97,7 +97,7 @@ impl Scanned {
     }
 }
 
-/// Scores of the scanners.
+/// Scores of compaction's scanners, piece by piece.
 #[derive(Clone, Debug, Default)]
 pub(in crate::frames) struct Scans {
     /// Pieces of sources: range, frames scanned, pages taken.

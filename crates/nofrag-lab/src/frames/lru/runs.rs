@@ -90,7 +90,7 @@ pub(super) struct Direct {
     pub(super) stage: Stage,
     /// The node has been shrunk at this priority.
     shrunk: bool,
-    /// A zone was ready.
+    /// A zone was ready for compaction, which ends the call after this priority.
     remembers: bool,
 }
 

@@ -210,7 +210,7 @@ fn settings(plan: &SoakPlan) -> Settings {
     }
 }
 
-/// Sets up every load.
+/// Sets up the loads of the arena and of frames, from the plan's seed.
 fn loads(plan: &SoakPlan) -> Result<Vec<Box<dyn Load>>, RunError> {
     let arena = arena::ArenaLoad::new(plan.seed).map_err(|why| failed(arena::NAME, why))?;
     let frames = frames::FramesLoad::new(plan.seed).map_err(|why| failed(frames::NAME, why))?;

@@ -39,11 +39,11 @@ enum Miss {
 }
 
 impl CacheRule {
-    /// P1a.
+    /// First fit, with a bound on where the first hole lies (mmap.md#p1a).
     pub(super) const FIRST_HOLE: CacheRule =
         CacheRule { memory: Memory::FirstHole, ..CacheRule::FREE_AREA_CACHE };
 
-    /// P1b.
+    /// Next fit, pulled back to the start of what is unmapped below: 2.5.44 to 2.6.12 (mmap.md#p1b).
     pub(super) const FREE_AREA_CACHE: CacheRule =
         CacheRule { memory: Memory::Address, hook: Hook::PullBack, miss: Miss::FromTop };
 
@@ -51,28 +51,28 @@ impl CacheRule {
     pub(super) const NEXT_FIT: CacheRule =
         CacheRule { hook: Hook::Idle, ..CacheRule::FREE_AREA_CACHE };
 
-    /// The document's words (docs/sources/mmap.md#five-regions).
+    /// Next fit from the start of the area unmapped last, as the document words it (mmap.md#five-regions).
     pub(super) const LAST_UNMAPPED: CacheRule =
         CacheRule { hook: Hook::Follow, ..CacheRule::FREE_AREA_CACHE };
 
-    /// P2k.
+    /// Returns next fit, pulled back to the neighbour that survives an unmapping (mmap.md#p2k).
     pub(super) const fn coalescing(below_base: BelowBase) -> CacheRule {
         CacheRule { hook: Hook::ToNeighbour(below_base), ..CacheRule::FREE_AREA_CACHE }
     }
 
-    /// P2a.
+    /// Next fit that also remembers the largest hole left behind: 2.6.12-rc4-mm1 and -mm2 (mmap.md#p2a).
     pub(super) const POSTED: CacheRule = CacheRule {
         memory: Memory::AddressAndHole,
         hook: Hook::GrowHole,
         ..CacheRule::FREE_AREA_CACHE
     };
 
-    /// P2b.
+    /// Returns the search with the hole and the hook of coalescing, as merged: up to 3.3 (mmap.md#p2b).
     pub(super) const fn merged(below_base: BelowBase) -> CacheRule {
         CacheRule { hook: Hook::ToNeighbourAndForget(below_base), ..CacheRule::POSTED }
     }
 
-    /// P3.
+    /// The merged form, but after a miss the search goes on, and an unmapping keeps the hole: 3.4 to 3.7 (mmap.md#p3).
     pub(super) const REPAIRED: CacheRule = CacheRule {
         hook: Hook::ToNeighbour(BelowBase::Ignored),
         miss: Miss::Onward,

@@ -79,7 +79,7 @@ pub(super) fn on_huge_page(
     Some(Spot { start: room.start + more, ..room })
 }
 
-/// docs/sources/mmap.md#p5-up.
+/// Returns the lowest place that the padded request has outside of guard gaps (mmap.md#p5-up).
 fn up(
     view: View<'_>,
     wish: &Wish,
@@ -110,7 +110,7 @@ fn up(
     }
 }
 
-/// docs/sources/mmap.md#p5-down.
+/// Returns the highest place that the padded request has outside of guard gaps (mmap.md#p5-down).
 fn down(
     view: View<'_>,
     wish: &Wish,

@@ -140,7 +140,7 @@ impl Capture {
     }
 }
 
-/// Answer to a wish.
+/// Tells whether a block that became free was kept for the caller that compacts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kept {
     Yes,
