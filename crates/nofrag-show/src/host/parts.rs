@@ -3,7 +3,8 @@
 use nofrag_host::finding::{Finding, Severity};
 use nofrag_host::source::Missing;
 
-use crate::page::bars::{Bar, BarPanel, Bars, Lengths};
+use crate::page::axis::Scale;
+use crate::page::bars::{Bar, BarPanel, Bars};
 use crate::page::table::Table;
 use crate::page::{Card, Drawing, Figure, Headline, Item, Part, Tile};
 use crate::{Cell, Look, Origin, Tone, bytes, cells, count, plural, sentence};
@@ -129,7 +130,7 @@ pub(super) fn bars(
 ) -> Option<Item> {
     let panels = panels.into_iter().filter(|(_, bars)| !bars.is_empty());
     let panels: Vec<BarPanel> = panels.map(|(name, bars)| BarPanel { name, bars }).collect();
-    let drawing = |panels| Drawing::Bars(Bars { lengths: Lengths::Linear, panels });
+    let drawing = |panels| Drawing::Bars(Bars { lengths: Scale::Linear, panels });
     (!panels.is_empty()).then(|| figure(title, says, drawing(panels)))
 }
 

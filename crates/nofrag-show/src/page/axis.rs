@@ -11,10 +11,10 @@ pub(crate) struct Axis {
 
 /// The relation of distances on paper to values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scale {
+pub enum Scale {
     /// Equal distances are equal differences.
     Linear,
-    /// Equal distances are equal ratios.
+    /// Equal distances are equal ratios. Bars begin at half of the smallest value.
     Logarithmic,
 }
 

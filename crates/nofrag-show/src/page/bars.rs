@@ -2,22 +2,15 @@
 
 use askama::Template;
 
+use super::axis::Scale;
+
 /// A drawing of bars on one scale, in panels.
 #[derive(Clone, Debug, Template)]
 #[template(path = "bars.html", whitespace = "minimize")]
 pub struct Bars {
-    pub lengths: Lengths,
+    pub lengths: Scale,
     /// The panels, one for each group.
     pub panels: Vec<BarPanel>,
-}
-
-/// The relation of lengths to values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lengths {
-    /// Twice the length is twice the value.
-    Linear,
-    /// Equal steps are equal ratios; the scale starts at half of the smallest value.
-    Logarithmic,
 }
 
 /// A group of bars with a common subject.
@@ -44,8 +37,8 @@ impl Bars {
         let values = || self.panels.iter().flat_map(|panel| &panel.bars).map(|bar| bar.value);
         let longest = values().fold(f64::MIN_POSITIVE, f64::max);
         let share = match self.lengths {
-            Lengths::Linear => value / longest,
-            Lengths::Logarithmic => {
+            Scale::Linear => value / longest,
+            Scale::Logarithmic => {
                 let positive = values().filter(|value| *value > 0.0);
                 let origin = positive.fold(longest, f64::min) / 2.0;
                 (value.max(origin) / origin).ln() / (longest / origin).ln()

@@ -16,7 +16,7 @@
 //!
 //! The file stays below [`MOST_BYTES`]: curves are thinned out and rounded to the resolution of a screen.
 
-mod axis;
+pub mod axis;
 pub mod bars;
 pub mod cells;
 pub mod curves;

@@ -1,6 +1,7 @@
 //! Sections of the terminal for the browser: every kind of section has its item.
 
-use super::bars::{Bar, BarPanel, Bars, Lengths};
+use super::axis::Scale;
+use super::bars::{Bar, BarPanel, Bars};
 use super::cells::{self, CellRow, Cells, Map, Piece};
 use super::curves::{Curve, Curves, Line};
 use super::table::Table;
@@ -46,7 +47,7 @@ fn bars(groups: Vec<BarGroup>) -> Bars {
         name: group.name,
         bars: group.bars.into_iter().map(bar).collect(),
     };
-    Bars { lengths: Lengths::Logarithmic, panels: groups.into_iter().map(panel).collect() }
+    Bars { lengths: Scale::Logarithmic, panels: groups.into_iter().map(panel).collect() }
 }
 
 /// Returns a chart of values at equal distances, with their share of the way as the horizontal axis.

@@ -5,7 +5,8 @@ use nofrag_host::vmalloc::{Lazy, RegionReport, Totals, VmallocReport};
 
 use super::{callers, host, kinds, largest};
 use crate::host::parts::{bar, bars, cards, figure, headline, missing_item, part, tile, tile_of};
-use crate::page::bars::{BarPanel, Bars, Lengths};
+use crate::page::axis::Scale;
+use crate::page::bars::{BarPanel, Bars};
 use crate::page::{Drawing, Item, Page, Tile, cells};
 use crate::{Origin, bytes_text, count, sentence};
 
@@ -100,7 +101,7 @@ pub(in crate::host) fn hole_sizes(moments: &[(&str, &[HoleClass])]) -> Drawing {
         bars: classes.iter().map(of).collect(),
     };
     let panels = moments.iter().map(panel).collect();
-    Drawing::Bars(Bars { lengths: Lengths::Logarithmic, panels })
+    Drawing::Bars(Bars { lengths: Scale::Logarithmic, panels })
 }
 
 /// Returns bars of memory in use and of lazily freed memory.
