@@ -159,14 +159,14 @@ mod tests {
         assert_eq!(found, max, "high {high} managed {managed}");
     }
 
-    /// Each event adds a pageblock, and the 47th reaches the bound of 23760 pages (pages.md#o-7).
+    /// Each event adds a pageblock, and the 47th reaches the bound of 23760 pages. Source: pages.md#o-7.
     #[test]
     fn the_bound_is_reached_by_the_47th_event() {
         let max = Some(23_760);
         assert_eq!([45, 46, 47, 48].map(|n| after(n, max)), [23_040, 23_552, 23_760, 23_760]);
     }
 
-    /// A stall adds 3584 pages to the boost, or less where the bound is nearer (pages.md#o-7).
+    /// A stall adds 3584 pages to the boost, or less where the bound is nearer. Source: pages.md#o-7.
     #[test]
     fn a_stall_boosts_by_seven_pageblocks_up_to_the_same_bound() {
         assert_eq!(raised(0, FAST_STEP, Some(23_760)), Boosted::To(3_584));
@@ -180,7 +180,7 @@ mod tests {
     }
 
     /// The bound is 1.5 times the high mark and at least a pageblock; a zone of fewer than 2048 pages, with a high mark
-    /// of 0 or under a factor of 0, has none (pages.md#o-7).
+    /// of 0 or under a factor of 0, has none. Source: pages.md#o-7.
     #[test]
     fn bounds_of_zones() {
         let all = policy(15_000, Fixes::ALL);

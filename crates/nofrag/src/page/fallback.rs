@@ -267,8 +267,8 @@ mod tests {
         check_loose(Unmovable, "M9 R3", 0, 9, "M9 Whole");
     }
 
-    /// Movable requests may take a whole block from order 4 on, others, and all with grouping off, at every order
-    /// (pages.md#o-8).
+    /// Movable requests may take a whole block from order 4 on, others, and all with grouping off, at every order.
+    /// Source: pages.md#o-8.
     #[test]
     fn whole_blocks_may_be_taken_from_order_4_on_by_movable_requests() {
         let first = |start| Order::all().find(|&o| can_steal(o, start, Grouping::ByType));
@@ -282,8 +282,8 @@ mod tests {
         Surroundings { migratetype, free, movable, extent: Extent::Whole }
     }
 
-    /// A pageblock suits if 256 of its pages are free or of the request's kind, and always with grouping off
-    /// (pages.md#o-9).
+    /// A pageblock suits if 256 of its pages are free or of the request's kind, and always with grouping off.
+    /// Source: pages.md#o-9.
     #[test]
     fn half_a_block_must_suit() {
         let check = |start, kind, free, movable, yes| {

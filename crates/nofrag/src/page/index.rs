@@ -148,8 +148,8 @@ mod tests {
         assert_eq!((fragmentation, shape.unusable(), shape.extfrag()), shown, "{free:?}");
     }
 
-    /// The fragmentation, unusable and extfrag indices for order 9 have the exact values of six shapes of free memory
-    /// (pages.md#o-15).
+    /// The fragmentation, unusable and extfrag indices for order 9 have the exact values of six shapes of free memory.
+    /// Source: pages.md#o-15.
     #[test]
     fn indices_of_free_memory_in_pieces() {
         check_indices(&[(0, 1024)], (998, 1000, 100));

@@ -660,8 +660,8 @@ mod tests {
         assert_eq!(tiny, Bounds { batch: 1, least: 4, most: 4 });
     }
 
-    /// A second refill of single pages takes 126 instead of 63 from 6.7 on; larger blocks begin with 31, 7 or 2
-    /// (pages.md#b-31).
+    /// A second refill of single pages takes 126 instead of 63 from 6.7 on; larger blocks begin with 31, 7 or 2.
+    /// Source: pages.md#b-31.
     #[test]
     fn refills_double_from_6_7_on_and_only_those_of_single_pages() {
         let refill = |rules, pace: &mut Pace, size, pages| {

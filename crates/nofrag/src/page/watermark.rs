@@ -215,7 +215,7 @@ mod tests {
 
     const GIB: u64 = 1 << 18;
 
-    /// `min_free_kbytes` is the square root of 16 times the low memory in KiB, within its bounds (pages.md#o-1).
+    /// `min_free_kbytes` is the square root of 16 times the low memory in KiB, within its bounds. Source: pages.md#o-1.
     #[test]
     fn reserve_by_the_formula() {
         let kib = |lowmem| formula_kib(lowmem, 262_144);
@@ -229,7 +229,7 @@ mod tests {
         assert_eq!(formula_pages(GIB, 262_144), 1024);
     }
 
-    /// Huge pages reserve 5632 pages for each zone, and at most a twentieth of low memory (pages.md#o-2).
+    /// Huge pages reserve 5632 pages for each zone, and at most a twentieth of low memory. Source: pages.md#o-2.
     #[test]
     fn reserve_for_huge_pages() {
         assert_eq!([1, 2, 3].map(|zones| huge_page_reserve(zones, 8 * GIB)), [5632, 11264, 16896]);
@@ -281,8 +281,8 @@ mod tests {
         Test { order, mark: 100, reserve, flags }.holds(&lists(free))
     }
 
-    /// A request passes if more than the mark stays free, as its rights lower it, and it may use a block of the order
-    /// (pages.md#o-5).
+    /// A request passes if more than the mark stays free, as its rights lower it, and it may use a block of the order.
+    /// Source: pages.md#o-5.
     #[test]
     fn the_watermark_check_knows_rights_types_and_orders() {
         use Migratetype::{Cma, HighAtomic, Movable, Reclaimable};

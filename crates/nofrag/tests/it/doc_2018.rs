@@ -27,7 +27,7 @@ fn document_machine(min_free: MinFree, policy: Policy) -> PageConfig {
     PageConfig { min_free, ..PageConfig::new(map, policy) }
 }
 
-/// By the formula zones keep the square root of 16 times the memory in KiB free, in whole pages (pages.md#o-1).
+/// By the formula zones keep the square root of 16 times the memory in KiB free, in whole pages. Source: pages.md#o-1.
 #[test]
 fn min_free_by_the_formula() {
     let kib = |map, policy| {
@@ -41,7 +41,7 @@ fn min_free_by_the_formula() {
     assert_eq!(of(16 * GIB), 16384);
 }
 
-/// For huge pages zones keep 5632 pages each, and together at most a twentieth of the memory (pages.md#o-2).
+/// For huge pages zones keep 5632 pages each, and together at most a twentieth of the memory. Source: pages.md#o-2.
 #[test]
 fn min_free_for_huge_pages() {
     let reserve = |config: PageConfig| {
@@ -58,7 +58,7 @@ fn min_free_for_huge_pages() {
     assert!((6551..=6553).contains(&capped), "a twentieth of half a GiB: {capped}");
 }
 
-/// A reserve of 16896 pages gives DMA32 and Normal the marks of the document's machine (pages.md#o-3).
+/// A reserve of 16896 pages gives DMA32 and Normal the marks of the document's machine. Source: pages.md#o-3.
 #[test]
 fn watermarks_of_the_documents_machine() {
     let bench = Bench::of(&document_machine(MinFree::Pages(16896), Policy::LINUX_7_2));
@@ -67,7 +67,8 @@ fn watermarks_of_the_documents_machine() {
     assert_eq!([0, 1].map(|place| bench.zone(place).watermarks), [dma32, normal]);
 }
 
-/// A zone withholds a 256th of the pages of the zones above it from the requests that may use those (pages.md#o-4).
+/// A zone withholds a 256th of the pages of the zones above it from the requests that may use those.
+/// Source: pages.md#o-4.
 #[test]
 fn lowmem_reserve_of_the_documents_machine() {
     let bench = Bench::of(&document_machine(MinFree::HugePages, Policy::LINUX_7_2));
@@ -99,7 +100,7 @@ fn passes(free: u64, holes: u8, size: u8) -> bool {
 }
 
 /// With as many pages free as the low mark the fast path refuses, with one more it serves, if a block of the order is
-/// free (pages.md#o-5).
+/// free. Source: pages.md#o-5.
 #[test]
 fn the_fast_path_leaves_the_low_mark_free() {
     assert!(!passes(100, 0, 0) && passes(101, 0, 0));
@@ -107,7 +108,7 @@ fn the_fast_path_leaves_the_low_mark_free() {
     assert!(!passes(108, 2, 3), "no block of the order");
 }
 
-/// The first refill takes 63 pages in zones of 1 GiB and more, and at least one in the smallest (pages.md#o-6).
+/// The first refill takes 63 pages in zones of 1 GiB and more, and at least one in the smallest. Source: pages.md#o-6.
 #[test]
 fn a_refill_is_as_large_as_the_zone_allows() {
     let batch = |pages| {
@@ -131,8 +132,8 @@ fn boosting_with<E: EventSink>(events: E) -> Bench<E> {
     bench
 }
 
-/// Each event boosts Normal by 512 pages until the 47th reaches the bound; under a factor of 0 nothing boosts
-/// (pages.md#o-7).
+/// Each event boosts Normal by 512 pages until the 47th reaches the bound; under a factor of 0 nothing boosts.
+/// Source: pages.md#o-7.
 #[test]
 fn boosts_add_up_to_their_bound() {
     let mut bench = boosting();
@@ -172,7 +173,7 @@ fn boost_of(pages: u64, min_free: u64) -> u64 {
     bench.zone(1).boost.0
 }
 
-/// A zone boosts only if it has four pageblocks and a high mark above 0 (pages.md#o-7).
+/// A zone boosts only if it has four pageblocks and a high mark above 0. Source: pages.md#o-7.
 #[test]
 fn zones_without_room_for_a_boost_get_none() {
     assert_eq!(boost_of(2048, 68), 512, "a high mark of 102 allows one pageblock");
@@ -204,7 +205,8 @@ fn claims(policy: Policy, size: u8, singles: u64, movable: u64) -> bool {
     bench.pages.block_type(Pfn(0)) == Some(Movable)
 }
 
-/// A movable request claims a pageblock of which 256 pages are free or movable, and not one of 255 (pages.md#o-9).
+/// A movable request claims a pageblock of which 256 pages are free or movable, and not one of 255.
+/// Source: pages.md#o-9.
 #[test]
 fn what_is_claimed_for_movable_pages() {
     for policy in [Policy::LINUX_4_20, Policy::LINUX_6_12] {
@@ -235,7 +237,7 @@ fn claims_unmovable(policy: Policy, kind: Migratetype, free: u64, movable: u64) 
 }
 
 /// An unmovable request claims a movable pageblock with at most 256 movable pages, and a reclaimable one with at least
-/// 256 free pages (pages.md#o-9).
+/// 256 free pages. Source: pages.md#o-9.
 #[test]
 fn what_is_claimed_for_unmovable_pages() {
     for policy in [Policy::LINUX_4_20, Policy::LINUX_6_12] {
@@ -262,7 +264,7 @@ fn check_refill(policy: Policy, holes: u8, count: u64, pages: u64, events: u64) 
     assert_eq!((counted.events(), counted.mistyped[Movable.index()]), (events, 63));
 }
 
-/// A refill of 4.20 has an event for each free block that it takes, one of 7.2 for each page (pages.md#o-10).
+/// A refill of 4.20 has an event for each free block that it takes, one of 7.2 for each page. Source: pages.md#o-10.
 #[test]
 fn events_of_a_refill() {
     check_refill(Policy::LINUX_4_20, 3, 16, 63, 8);
@@ -290,7 +292,7 @@ fn spread(bench: &mut Bench) -> (u64, u64, ZoneKind) {
     (bench.events(), bench.pages.counters().spread_given_up, kind)
 }
 
-/// Patch 1 takes a page of DMA32 before it mixes types in Normal; 4.20 and 5.0 mix at once (pages.md#o-11).
+/// Patch 1 takes a page of DMA32 before it mixes types in Normal; 4.20 and 5.0 mix at once. Source: pages.md#o-11.
 #[test]
 fn spread_over_zones() {
     use ZoneKind::{Dma32, Normal};
@@ -310,7 +312,7 @@ fn spread_over_zones() {
     assert_eq!(full(Policy::LINUX_4_20), (8, 0, Normal));
 }
 
-/// Before the walk would leave the node, patch 1 gives its flag up and mixes types there (pages.md#o-11).
+/// Before the walk would leave the node, patch 1 gives its flag up and mixes types there. Source: pages.md#o-11.
 #[test]
 fn a_remote_node_clears_the_flag() {
     let map = MemoryMap::numa(2, PageCount(2 * GIB), 500, 1).unwrap();
@@ -383,7 +385,8 @@ fn hand_over(meanwhile: u64) -> (Vec<(u64, usize)>, Owner) {
     (seen, owner)
 }
 
-/// A boost that comes during a run of kswapd survives the run, which wakes kcompactd once, at order 9 (pages.md#o-12).
+/// A boost that comes during a run of kswapd survives the run, which wakes kcompactd once, at order 9.
+/// Source: pages.md#o-12.
 #[test]
 fn what_is_boosted_during_a_run_survives_it() {
     assert_eq!(hand_over(0).0, [(1024, 0), (0, 1)]);
@@ -391,8 +394,8 @@ fn what_is_boosted_during_a_run_survives_it() {
     assert_eq!(hand_over(1).0, [(1024, 0), (1536, 0), (512, 1), (0, 2)]);
 }
 
-/// A boosted run neither writes nor swaps, stays at priority 10 or above, and ends after a pass that brings nothing
-/// (pages.md#o-13).
+/// A boosted run neither writes nor swaps, stays at priority 10 or above, and ends after a pass that brings nothing.
+/// Source: pages.md#o-13.
 #[test]
 fn boosted_reclaim_is_gentle() {
     let mut bench = boosting();
@@ -431,7 +434,8 @@ fn first_step(bench: &mut Bench, request: PageRequest) -> Next {
     attempt.advance(&mut bench.pages, Nanos(7), Outcome::Begin)
 }
 
-/// A refused request boosts by 512 and 3584 pages, waits at most 20 ms, and is served after the wait (pages.md#o-14).
+/// A refused request boosts by 512 and 3584 pages, waits at most 20 ms, and is served after the wait.
+/// Source: pages.md#o-14.
 #[test]
 fn a_stall_boosts_and_ends_with_the_wait() {
     let mut bench = stalling(3);
@@ -448,7 +452,7 @@ fn a_stall_boosts_and_ends_with_the_wait() {
     assert_eq!((counted.events(), counted.stalls, counted.stalled), (1, 1, Nanos(15_000_000)));
 }
 
-/// Patch 5 refuses no block of order 4, no unmovable request, and no caller that cannot reclaim (pages.md#o-14).
+/// Patch 5 refuses no block of order 4, no unmovable request, and no caller that cannot reclaim. Source: pages.md#o-14.
 #[test]
 fn who_never_stalls() {
     let served = |bench: &mut Bench, request| {
@@ -477,7 +481,7 @@ fn indices(free: &[(u8, u64)]) -> FragmentationIndices {
     bench.pages.indices(bench.zone(1).id, Order::PAGEBLOCK).unwrap()
 }
 
-/// A zone's indices for order 9 have the exact values of six shapes of free memory (pages.md#o-15).
+/// A zone's indices for order 9 have the exact values of six shapes of free memory. Source: pages.md#o-15.
 #[test]
 fn indices_for_huge_pages_of_a_zone() {
     let of = |fragmentation, unusable, extfrag| FragmentationIndices {
@@ -493,7 +497,7 @@ fn indices_for_huge_pages_of_a_zone() {
     assert_eq!(indices(&[(9, 1), (0, 512)]), of(None, 500, 50));
 }
 
-/// Metadata of a GiB take at most 12 bytes a page, less than Linux's links, bits and blocks (pages.md#o-21).
+/// Metadata of a GiB take at most 12 bytes a page, less than Linux's links, bits and blocks. Source: pages.md#o-21.
 #[test]
 fn metadata_takes_less_than_linux_needs() {
     let bench = Bench::normal(GIB, Policy::LINUX_7_2);
@@ -521,7 +525,7 @@ fn random_run(policy: Policy, seed: u64) -> (PageCounters, Vec<Pfn>) {
     (bench.pages.counters().clone(), live)
 }
 
-/// Two runs from one seed end with the same counters and blocks, under every preset (pages.md#o-22).
+/// Two runs from one seed end with the same counters and blocks, under every preset. Source: pages.md#o-22.
 #[test]
 fn the_same_inputs_give_the_same_counters() {
     for preset in FragmentationPolicy::PRESETS {
@@ -530,14 +534,14 @@ fn the_same_inputs_give_the_same_counters() {
     assert_ne!(random_run(Policy::LINUX_4_20, 5).1, random_run(Policy::LINUX_4_20, 6).1);
 }
 
-/// Patch 2 is a rename: a run has the same counters and blocks with and without it (pages.md#patch-2).
+/// Patch 2 is a rename: a run has the same counters and blocks with and without it. Source: pages.md#patch-2.
 #[test]
 fn patch_2_changes_no_counter() {
     assert_eq!(random_run(Policy::PATCHES_1_2, 9), random_run(Policy::PATCH_1, 9));
 }
 
 /// A page taken from a block of order 10 leaves one block of each smaller order, and all pages freed in any order give
-/// the block again (pages.md#o-23).
+/// the block again. Source: pages.md#o-23.
 #[test]
 fn a_block_in_single_pages_merges_again() {
     for (seed, preset) in FragmentationPolicy::PRESETS.iter().enumerate() {
@@ -565,7 +569,8 @@ fn a_block_in_single_pages_merges_again() {
     }
 }
 
-/// A request that takes a block of order 10 converts its two pageblocks, without an event or a boost (pages.md#o-24).
+/// A request that takes a block of order 10 converts its two pageblocks, without an event or a boost.
+/// Source: pages.md#o-24.
 #[test]
 fn a_block_of_order_10_changes_two_types() {
     for preset in FragmentationPolicy::PRESETS {

@@ -137,8 +137,8 @@ fn with_lists(policy: FragmentationPolicy) -> FragmentationPolicy {
 const OLD: FragmentationPolicy = FragmentationPolicy::LINUX_6_1;
 const NEW: FragmentationPolicy = FragmentationPolicy::LINUX_7_2;
 
-/// A request for a huge page reclaims until its zone has more than the low mark and the gap free
-/// (pages.md#pass-repeats).
+/// A request for a huge page reclaims until its zone has more than the low mark and the gap free.
+/// Source: pages.md#pass-repeats.
 #[test]
 fn a_caller_reclaims_until_a_huge_page_could_be_compacted() {
     // The mark itself is not enough, and a pass gives a batch.
@@ -151,8 +151,8 @@ fn a_caller_reclaims_until_a_huge_page_could_be_compacted() {
     }
 }
 
-/// On the multi-generational LRU a request for a huge page reclaims 64 pages at priority 12 and no more
-/// (pages.md#guest-lru).
+/// On the multi-generational LRU a request for a huge page reclaims 64 pages at priority 12 and no more.
+/// Source: pages.md#guest-lru.
 #[test]
 fn on_the_multi_generational_lru_a_caller_reclaims_one_batch_of_64() {
     for policy in [FragmentationPolicy::LINUX_6_12, NEW] {
@@ -217,8 +217,8 @@ fn a_zone_where_compaction_can_begin_above_its_high_mark_is_left_alone() {
     assert!(bench.call(waiting(3)).1 >= 32);
 }
 
-/// Zones in which compaction can begin well above the high mark are passed over, and end the call after the priority
-/// (pages.md#ready).
+/// Zones in which compaction can begin well above the high mark are passed over, and end the call after the priority.
+/// Source: pages.md#ready.
 #[test]
 fn a_zone_that_is_ready_ends_the_call_after_the_priority() {
     let map = || {
@@ -273,8 +273,8 @@ fn a_pass_of_a_caller_ends_whatever_the_owner_claims() {
     assert_eq!(liar.0, PAGES / 32, "as often as it takes to reclaim all by batches");
 }
 
-/// Woken for order 9, kswapd goes on for single pages once it has reclaimed the gap: 32 pages in 7.2, 1024 in 6.1
-/// and 6.12 (pages.md#o-16).
+/// Woken for order 9, kswapd goes on for single pages once it has reclaimed the gap: 32 pages in 7.2, 1024 in 6.1 and
+/// 6.12. Source: pages.md#o-16.
 #[test]
 fn kswapd_goes_down_to_single_pages_after_a_gap() {
     // Above the high mark, so that single pages are all that is missing.
@@ -308,7 +308,7 @@ fn kswapd_passes_once_for_single_pages() {
 }
 
 /// Of the pages that CPU 0 frees it keeps fewer than four batches during a run of kswapd, and all 200 once the run has
-/// ended or was given up (pages.md#frames-reclaim-active).
+/// ended or was given up. Source: pages.md#frames-reclaim-active.
 #[test]
 fn cpus_keep_little_while_kswapd_reclaims() {
     let kept = |ended: fn(&mut Bench, Kswapd)| {
@@ -348,8 +348,8 @@ fn a_run_that_is_given_up_is_left_to_the_next_kswapd() {
     assert_eq!(asked(&bench), Some((order(3), ZoneKind::Movable)));
 }
 
-/// The reserve counts the populated zones of all nodes, and is at most a twentieth of the memory
-/// (pages.md#huge-reserve).
+/// The reserve counts the populated zones of all nodes, and is at most a twentieth of the memory.
+/// Source: pages.md#huge-reserve.
 #[test]
 fn the_reserve_for_huge_pages_counts_the_zones_that_have_pages() {
     let reserve = |map| {
@@ -379,8 +379,8 @@ fn tries(defrag: HugeDefrag, advice: Advice, rules: HugeTries) -> Vec<RequestFla
     requests.iter().map(|request| request.flags).collect()
 }
 
-/// Setting and advice decide who reclaims for a huge page; only unadvised memory under `always` gives up early
-/// (pages.md#b-30).
+/// Setting and advice decide who reclaims for a huge page; only unadvised memory under `always` gives up early.
+/// Source: pages.md#b-30.
 #[test]
 fn flags_of_a_huge_fault_by_setting_and_advice() {
     use Advice::{HugePage, Unadvised};
@@ -400,8 +400,8 @@ fn flags_of_a_huge_fault_by_setting_and_advice() {
     assert_eq!(HugeDefrag::default(), HugeDefrag::Madvise);
 }
 
-/// Since 5.4 a fault tries its own node, then all nodes if it may reclaim; 4.20 tries its own node alone
-/// (pages.md#huge-fault-tries).
+/// Since 5.4 a fault tries its own node, then all nodes if it may reclaim; 4.20 tries its own node alone.
+/// Source: pages.md#huge-fault-tries.
 #[test]
 fn a_fault_tries_its_node_and_then_all_if_it_may_reclaim() {
     use Advice::{HugePage, Unadvised};

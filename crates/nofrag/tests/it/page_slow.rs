@@ -198,7 +198,7 @@ fn drive(
     }
 }
 
-/// Each event boosts Normal by 512 pages until the 47th reaches the bound of 23760 (pages.md#o-7).
+/// Each event boosts Normal by 512 pages until the 47th reaches the bound of 23760. Source: pages.md#o-7.
 #[test]
 fn boosts_of_events_up_to_the_bound() {
     let map = MemoryMap::uma(PageCount(8 * 1024 * MIB), 375, 1).expect("the map is sound");
@@ -236,7 +236,7 @@ fn two_zones(policy: FragmentationPolicy, normal: usize, dma32: usize) -> Bench 
     bench
 }
 
-/// Patch 1 mixes types in Normal only where DMA32 has nothing free; 4.20 and 5.0 mix at once (pages.md#o-11).
+/// Patch 1 mixes types in Normal only where DMA32 has nothing free; 4.20 and 5.0 mix at once. Source: pages.md#o-11.
 #[test]
 fn spread_before_mixing() {
     let serve = |policy, dma32| {
@@ -255,7 +255,7 @@ fn spread_before_mixing() {
     assert_eq!(serve(FragmentationPolicy::PATCH_1, 0), (ZoneKind::Normal, true, 1));
 }
 
-/// A request mixes types on its own node before it takes memory of another (pages.md#o-11).
+/// A request mixes types on its own node before it takes memory of another. Source: pages.md#o-11.
 #[test]
 fn a_remote_node_ends_the_spread() {
     let map = machine(&[
@@ -289,8 +289,8 @@ fn boosted(policy: FragmentationPolicy, events: usize) -> (Bench, Cache) {
     (bench, Cache { pages, ..Cache::default() })
 }
 
-/// kswapd takes away the 1024 pages of boost that it found at its start; those that came meanwhile survive
-/// (pages.md#o-12).
+/// kswapd takes away the 1024 pages of boost that it found at its start; those that came meanwhile survive.
+/// Source: pages.md#o-12.
 #[test]
 fn boosts_added_during_a_run_survive_it() {
     let policy = FragmentationPolicy::PATCHES_1_4;
@@ -309,8 +309,8 @@ fn boosts_added_during_a_run_survive_it() {
     }
 }
 
-/// A boosted run of 7.2 neither writes nor swaps, ends after a pass without success, and counts no failure
-/// (pages.md#o-13).
+/// A boosted run of 7.2 neither writes nor swaps, ends after a pass without success, and counts no failure.
+/// Source: pages.md#o-13.
 #[test]
 fn a_boosted_run_must_not_hurt() {
     let (mut bench, mut cache) = boosted(FragmentationPolicy::LINUX_7_2, 2);
@@ -398,7 +398,7 @@ fn a_node_without_progress_becomes_hopeless_until_somebody_reclaims() {
     assert_eq!(bench.failures(), 0);
 }
 
-/// kswapd leaves a node whose memory is free in small blocks to kcompactd (pages.md#wake-test).
+/// kswapd leaves a node whose memory is free in small blocks to kcompactd. Source: pages.md#wake-test.
 #[test]
 fn memory_that_is_free_but_fragmented_is_for_kcompactd() {
     let mut bench = Bench::new(small(), FragmentationPolicy::LINUX_4_20, 1_024);
@@ -423,8 +423,8 @@ fn between_marks(order: Order) -> Bench {
     bench
 }
 
-/// Patch 5 refuses blocks of order 3 to a movable request, which waits, and lets it mix those of order 4
-/// (pages.md#o-14).
+/// Patch 5 refuses blocks of order 3 to a movable request, which waits, and lets it mix those of order 4.
+/// Source: pages.md#o-14.
 #[test]
 fn small_blocks_are_spared_and_larger_ones_not() {
     let mut bench = between_marks(order(3));
@@ -455,7 +455,8 @@ fn small_blocks_are_spared_and_larger_ones_not() {
     assert_eq!((counters.stall_refusals, counters.events(), bench.boost()), (0, 1, 512));
 }
 
-/// Patch 5 refuses nothing to a request that is not movable, cannot reclaim, or itself frees memory (pages.md#o-14).
+/// Patch 5 refuses nothing to a request that is not movable, cannot reclaim, or itself frees memory.
+/// Source: pages.md#o-14.
 #[test]
 fn who_cannot_wait_or_is_not_movable_is_never_refused() {
     for request in [

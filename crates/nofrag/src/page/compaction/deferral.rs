@@ -93,8 +93,8 @@ mod tests {
         (0..).find(|_| deferral.consider(order) != Decision::Skip).expect("it ends at 64")
     }
 
-    /// Failures at order 9 let 1, 3, 7, 15, 31 and then 63 attempts be skipped, and none at order 8
-    /// (docs/sources/pages.md#o-17).
+    /// Failures at order 9 let 1, 3, 7, 15, 31 and then 63 attempts be skipped, and none at order 8.
+    /// Source: docs/sources/pages.md#o-17.
     #[test]
     fn each_failure_doubles_the_wait_up_to_64_attempts() {
         let order = Order::PAGEBLOCK;

@@ -158,7 +158,7 @@ mod tests {
     use super::*;
     use crate::page::policy::FragmentationPolicy;
 
-    /// The gap is twice the request, and where it is capped at most 32 pages (pages.md#o-16).
+    /// The gap is twice the request, and where it is capped at most 32 pages. Source: pages.md#o-16.
     #[test]
     fn gaps_before_and_since_they_were_capped() {
         let orders = [0, 3, 4, 9].map(|order| Order::new(order).expect("an order"));
@@ -168,8 +168,8 @@ mod tests {
         assert_eq!(gaps(Gap::TwiceRequest), [2, 16, 32, 1024]);
     }
 
-    /// The bounds of proactive compaction follow from `compaction_proactiveness`, by the formula of 6.12 or of 7.2
-    /// (pages.md#o-18).
+    /// The bounds of proactive compaction follow from `compaction_proactiveness`, by the formula of 6.12 or of 7.2.
+    /// Source: pages.md#o-18.
     #[test]
     fn bounds_of_proactive_compaction() {
         let check = |marks, p, low, high| {
@@ -184,7 +184,7 @@ mod tests {
         check(ProactiveMarks::Until6_12, 0, 100, 100);
     }
 
-    /// Each zone counts in its node's score by its share of the pages (pages.md#o-18).
+    /// Each zone counts in its node's score by its share of the pages. Source: pages.md#o-18.
     #[test]
     fn a_nodes_score_weighs_its_zones() {
         assert_eq!(node_score(4000, [(1000, 80), (3000, 40)].into_iter()), 48);
