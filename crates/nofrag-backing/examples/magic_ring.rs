@@ -39,7 +39,7 @@ struct Arguments {
     json: bool,
 }
 
-/// Bytes of the message with this number: its length, its number, and the body.
+/// Returns the bytes of the message with this number, its header (length and number, 4 bytes each) included.
 fn length(number: u32, longest: usize) -> usize {
     let mixed = (u64::from(number) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
     8 + mixed as usize % (longest.max(9) - 8)
@@ -59,7 +59,7 @@ fn is_right(message: &[u8], number: u32, longest: usize) -> bool {
         && message[8..].iter().fold(true, |right, &byte| right & (byte == number as u8))
 }
 
-/// Returns true if all messages went through the ring without a seam.
+/// Sends all messages through the ring without a seam; returns true if every one arrived right.
 fn without_a_seam(mut to: Producer, mut from: Consumer, messages: u32, longest: usize) -> bool {
     let writer = thread::spawn(move || {
         for number in 0..messages {
@@ -128,7 +128,8 @@ impl Seamed {
     }
 }
 
-/// Returns true if all messages went through the ring with a seam, and the number of bytes that were copied for that.
+/// Sends all messages through a ring with a seam; returns true if every one arrived right, and the number of bytes that
+/// were copied into and out of the ring.
 fn around_the_end(bytes: usize, messages: u32, longest: usize) -> (bool, u64) {
     let ring = Seamed {
         bytes: (0..bytes).map(|_| UnsafeCell::new(0)).collect(),

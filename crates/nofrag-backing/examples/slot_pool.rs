@@ -31,13 +31,13 @@ struct Arguments {
     /// KiB of each memory.
     #[arg(long, default_value_t = 256)]
     kib: usize,
-    /// KiB of the guard behind it.
+    /// KiB of the guard behind each memory.
     #[arg(long, default_value_t = 64)]
     guard_kib: usize,
     /// Pages that each sandbox touches.
     #[arg(long, default_value_t = 2)]
     touch: usize,
-    /// Number of memories given back that make a purge.
+    /// Purge once this many memories have been given back.
     #[arg(long, default_value_t = 64)]
     batch: u32,
     /// Print figures as JSON.
@@ -45,7 +45,7 @@ struct Arguments {
     json: bool,
 }
 
-/// Costs of one way to have memories.
+/// Costs of one way to give sandboxes their memories: a pool, or a mapping for each.
 #[derive(Default)]
 struct Taken {
     sandboxes: u64,
@@ -101,7 +101,8 @@ fn with_pool(
     Ok(taken)
 }
 
-/// Makes a mapping with a guard for each sandbox, until the system refuses.
+/// Makes a mapping with a guard for each sandbox, until the system refuses; returns the costs, and the message of the
+/// refusal if there was one.
 fn with_mappings(
     arguments: &Arguments,
     areas_before: usize,

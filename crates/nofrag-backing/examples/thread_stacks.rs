@@ -30,7 +30,7 @@ use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 /// Pages of a stack with its guard, which is its lowest page.
 const STACK_PAGES: u64 = 256;
 
-/// The argument for the child process.
+/// The argument with which the example starts itself again, as a child that overflows a stack.
 const OVERFLOW: &str = "overflow";
 
 /// The number of the signal `SIGSEGV`.

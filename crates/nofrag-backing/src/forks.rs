@@ -17,13 +17,14 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::sys;
 
-/// The word; null until it is first needed. No lock guards it, since a child could find that locked for ever.
+/// The word that the kernel empties in every child of a fork; null until it is first needed. No lock guards it, since a
+/// child could find that locked for ever.
 static WORD: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
 
-/// The highest number given to a process, in the line of processes that ends here.
+/// The highest number given so far to this process or one of those that it descends from.
 static LAST: AtomicU64 = AtomicU64::new(0);
 
-/// One process of a line in which each was forked by the one before.
+/// One process, told from its ancestors and children by a number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Forks {
     word: &'static AtomicU64,
@@ -31,7 +32,7 @@ pub(crate) struct Forks {
 }
 
 impl Forks {
-    /// Returns the mark of this process, for an object that is made now.
+    /// Returns this process, for an object that is made now to remember.
     ///
     /// # Errors
     /// There is no memory for one page; or the kernel is older than 4.14.

@@ -43,8 +43,8 @@ impl Touch {
         self.first + self.rest
     }
 
-    /// Returns true if one fault brought in all of it. A probe of one page in the middle would take every folio that
-    /// reaches this page for a huge one.
+    /// Returns true if one fault brought in all of the unit. A probe of one page in the middle would take every folio
+    /// that reaches this page for a huge one.
     #[must_use]
     pub fn is_huge(&self) -> bool {
         self.pages_at_once == self.pages

@@ -39,7 +39,7 @@ const TEXT: u64 = 0x0804_8000;
 const RECORDS: u64 = 0x0805_0000;
 /// The address at which answers are collected.
 const ANSWERS: u64 = RECORDS + BATCH as u64 * RECORD_BYTES;
-/// Variables of the 32-bit program, which has too few registers.
+/// The address of the variables of the 32-bit program, which has too few registers.
 const VARIABLES: u64 = ANSWERS + BATCH as u64 * 8;
 const BUFFERS_END: u64 = VARIABLES + 0x1000;
 
@@ -171,7 +171,7 @@ unsafe extern "C" {
     static CODE_32_END: u8;
 }
 
-/// There is no program for other processors; none is started there.
+/// Returns no code: there is no program for other processors, and none is started there.
 #[cfg(not(target_arch = "x86_64"))]
 fn code(_: Width) -> &'static [u8] {
     &[]
@@ -190,7 +190,7 @@ fn code(width: Width) -> &'static [u8] {
     unsafe { slice::from_raw_parts(start, len) }
 }
 
-/// Type of a segment that is loaded at [`TEXT`]: the file itself, readable and executable.
+/// Type of a segment that is loaded: the file itself at [`TEXT`], and the buffers at [`RECORDS`].
 const LOAD: u32 = 1;
 /// Type of the entry with the stack's permissions; without it an i386 process would make all readable memory
 /// executable.

@@ -29,13 +29,13 @@ pub struct MapsLine {
     pub name: String,
 }
 
-/// The line has no range, or no permissions.
+/// The text is no line of `/proc/PID/maps`: it has no range, or no permissions.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("no line of /proc/PID/maps: {0:?}")]
 pub struct NotMaps(pub String);
 
 impl MapsLine {
-    /// Returns true if the area grows down: the first stack.
+    /// Returns true if the area is the stack of the first thread, which grows down.
     #[must_use]
     pub fn is_stack(&self) -> bool {
         self.name == "[stack]"

@@ -40,21 +40,21 @@ pub const MOST_STEPS: usize = BATCH;
 /// The end of the addresses that a process places; areas above, such as `[vsyscall]`, are the kernel's.
 const USER_END: u64 = 1 << 47;
 
-/// The longest time of a batch. A step takes microseconds.
+/// The longest time to send a batch, or to wait for its answer. A step takes microseconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The soft limit of the probe's stack, which is a part of the rule for `mmap_base`.
 const STACK_LIMIT: u64 = 8 << 20;
 
-/// A flag of x86, for which alone `libc` has it.
+/// A flag of x86; `libc` has it there alone.
 const MAP_32BIT: i32 = 0x40;
 /// A flag of x86, which no binding has yet.
 const MAP_ABOVE4G: i32 = 0x80;
 
-/// The address from which on a mapping did not get a low hint.
+/// A mapping from this address on did not get the low hint that it asked for.
 const LOWEST_AT_MOST: u64 = 16 << 20;
 
-/// The kernel's `stack_guard_gap` unless it was booted with another one.
+/// Bytes of the kernel's `stack_guard_gap`, unless the kernel was booted with another one.
 const STACK_GUARD: u64 = 1 << 20;
 
 /// The wanted place of a mapping.
@@ -230,7 +230,7 @@ impl Probe {
         Ok(lines.into_iter().filter(|line| line.start < USER_END).collect())
     }
 
-    /// Returns the number of the process.
+    /// Returns the process ID of the probe.
     #[must_use]
     pub fn process_id(&self) -> u32 {
         self.child.id()
@@ -374,7 +374,7 @@ fn lost(errno: Errno) -> ProbeError {
     ProbeError::Lost(errno.into())
 }
 
-/// Returns the addresses that an operation changes even if they are in use.
+/// Returns the addresses that an operation changes even if they are in use; `None` if it changes only free ones.
 fn touched(operation: &Operation, width: Width) -> Option<Range<u64>> {
     let (start, bytes) = match *operation {
         Operation::Map { at: MapAt::Fixed(start), bytes, .. } => (start, bytes),
@@ -402,7 +402,7 @@ fn write_program(width: Width) -> io::Result<OwnedFd> {
     Ok(std::fs::File::open(path)?.into())
 }
 
-/// Makes both ends of a channel that keeps batches apart.
+/// Makes both ends of a channel that keeps batches apart: ours, then the probe's.
 fn sockets() -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = SocketFlags::CLOEXEC;
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -440,7 +440,7 @@ fn stack_limit() -> u64 {
     getrlimit(Resource::Stack).maximum.unwrap_or(u64::MAX).min(STACK_LIMIT)
 }
 
-/// Prepares the child between fork and exec.
+/// Sets the child's limits and its personality (no randomisation, the layout for `direction`) between fork and exec.
 fn settle(direction: Direction, stack_limit: u64) -> io::Result<()> {
     let maximum = getrlimit(Resource::Stack).maximum;
     setrlimit(Resource::Stack, Rlimit { current: Some(stack_limit), maximum })?;

@@ -42,7 +42,7 @@ pub struct Reservation {
     sets: Box<Sets>,
 }
 
-/// Sets of pages, as free numbers.
+/// Two sets of pages: a page is in a set while its number is free in the set's allocator.
 #[derive(Debug)]
 struct Sets {
     writable: RangeAllocator,
@@ -103,7 +103,7 @@ impl Reservation {
         self.base.addr() as u64
     }
 
-    /// Returns its pages: the window in which a caller places things.
+    /// Returns the reservation's pages: the window in which a caller places things.
     #[must_use]
     pub fn pages(&self) -> Span {
         let end = self.start() + self.bytes as u64;
@@ -193,7 +193,7 @@ impl Reservation {
         self.advise_huge_pages(Advice::LinuxNoHugepage)
     }
 
-    /// Gives one of the two pieces of advice about huge pages.
+    /// Advises the kernel to use huge pages for the reservation, or to use none.
     pub(crate) fn advise_huge_pages(&self, advice: Advice) -> io::Result<()> {
         assert!(
             matches!(advice, Advice::LinuxHugepage | Advice::LinuxNoHugepage),
@@ -204,7 +204,7 @@ impl Reservation {
         Ok(unsafe { sys::madvise(start, bytes, advice as i32) }?)
     }
 
-    /// Returns its first byte, for code that writes to it.
+    /// Returns the reservation's first byte, for code that writes to it.
     pub(crate) fn base(&self) -> *mut c_void {
         self.base
     }

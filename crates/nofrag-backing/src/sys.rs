@@ -16,7 +16,8 @@ use crate::faults::{Call, before};
 /// Bytes of a page, as a shift. Checked once, where the first mapping is made.
 pub(crate) const PAGE: u32 = 12;
 
-/// The advice to put huge pages there now. `libc` does not name it for musl, which static programs are linked with.
+/// The advice to put huge pages behind a range now. `libc` does not name it for musl, which static programs are linked
+/// with.
 pub(crate) const MADV_COLLAPSE: i32 = linux_raw_sys::general::MADV_COLLAPSE as i32;
 
 /// Makes a mapping without a file.

@@ -25,8 +25,8 @@ pub enum Stacks {
         bytes: usize,
         guard: usize,
     },
-    /// The caller has placed them in a reservation that allows reading and writing there and has no guard inside one: a
-    /// stack of other pages is refused.
+    /// The caller has placed the stacks in a reservation that allows reading and writing there and has no guard inside
+    /// one: a stack of other pages is refused.
     Placed {
         /// The reservation of the stacks; the crowd keeps it until its threads have ended.
         reservation: Reservation,
@@ -60,7 +60,7 @@ const MOST_THREADS: usize = 1 << 22;
 /// The start and the state of a thread.
 #[derive(Debug)]
 struct Seat {
-    /// Descriptor from which reading ends when the crowd does.
+    /// Descriptor of the pipe on which the thread waits: a read of it returns when the crowd ends.
     gate: i32,
     body: fn(),
     /// An address on the thread's stack, once it runs; zero before.
@@ -74,7 +74,7 @@ struct Seat {
 pub struct Crowd {
     threads: Vec<libc::pthread_t>,
     seats: Vec<Seat>,
-    /// The end that keeps the gate shut; dropped to open it.
+    /// The writing end of the pipe that keeps the gate shut; dropped to open it.
     shut: Option<OwnedFd>,
     gate: OwnedFd,
     stacks: Stacks,

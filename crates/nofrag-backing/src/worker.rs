@@ -6,7 +6,7 @@ use std::thread::{self, JoinHandle};
 
 use crate::forks::Forks;
 
-/// The thread, as its owner holds it.
+/// A background thread, as its owner holds it.
 #[derive(Debug)]
 pub(crate) struct Worker {
     thread: Option<JoinHandle<()>>,

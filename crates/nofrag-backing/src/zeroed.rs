@@ -27,7 +27,7 @@ pub(crate) unsafe fn zeroed<T>(count: usize) -> Result<Box<[T]>, NoMemory> {
     Ok(unsafe { Box::from_raw(values) })
 }
 
-/// Collects the values of `list`, `count` of them.
+/// Collects the first `count` values of `list`, or all if it has fewer.
 pub(crate) fn collected<T>(
     count: usize,
     list: impl IntoIterator<Item = T>,

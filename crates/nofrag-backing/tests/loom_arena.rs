@@ -160,7 +160,7 @@ fn one_holds_the_owner_at_a_time() {
     });
 }
 
-/// A thread that gives way and one that waits: each adds to the other's value, in either order.
+/// Lets a thread give way to one that waits: both add to the value, in either order, and no addition is lost.
 #[test]
 fn who_gives_way_has_it_again_or_leaves_it() {
     explore(|| {

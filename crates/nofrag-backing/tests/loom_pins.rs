@@ -17,7 +17,7 @@ use loom::thread;
 
 use pins::{Patience, PinError, Pinned, Pins};
 
-/// A pinned object, at one place or the other: only a thread with a pin, or a mover, may look.
+/// An object that can be pinned and moved: only a thread with a pin, or a mover, may look.
 struct Movable {
     pins: Pins,
     content: UnsafeCell<u32>,

@@ -4,14 +4,14 @@ pub(super) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use std::time::Duration;
 
-/// Rounds of [`pause`] that do not sleep; also the bound on the rounds that a thread which gives way waits.
+/// Rounds of [`pause`] that do not sleep; also the most rounds that a thread which gives way waits.
 pub(super) const PATIENCE: u32 = 128;
 
 /// Rounds in which a thread that gives way lets the waiting threads go first. The last of them yield the processor,
 /// since a waiting thread may have no other.
 pub(super) const COURTESY: u32 = 96;
 
-/// Lets other threads go on while this one waits for one of them: the more rounds it has waited, the longer.
+/// Waits a moment for another thread: spins in early rounds, then yields the processor, then sleeps for 50 us.
 #[cold]
 pub(super) fn pause(round: u32) {
     match round {

@@ -9,8 +9,7 @@ use crate::backend::Backend;
 use crate::worker::Worker;
 
 /// Calls [`Arena::step`] now and then from a thread of its own, until the purger is dropped. If the thread itself drops
-/// it (as a call that is made before memory goes back may do), the thread ends soon after. A child of a fork has no
-/// such thread.
+/// it (as the hook of [`Arena::on_purge`] may do), the thread ends soon after. A child of a fork has no such thread.
 #[derive(Debug)]
 pub struct Purger {
     stop: Arc<(Mutex<bool>, Condvar)>,
@@ -18,7 +17,8 @@ pub struct Purger {
 }
 
 impl Purger {
-    /// Starts a thread that makes a step each time `every` has passed. A tenth of the decay is sensible.
+    /// Starts a thread that calls [`Arena::step`] with `budget` each time `every` has passed. A tenth of the time in
+    /// [`Purge::Decay`](super::Purge::Decay) is sensible.
     ///
     /// # Errors
     /// The error of the system when it starts no thread.

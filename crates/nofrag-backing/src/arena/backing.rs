@@ -1,9 +1,9 @@
 //! The memory behind blocks: one mapping for all of them, or chunks that come and go with each block.
 //!
 //! Where contents can be given back in place, the whole arena is one mapping, made once, so it is one area of the
-//! kernel, and a purge is one operation for each run of adjacent blocks. Huge
-//! pages that were set aside are not given back in place: there a block is made of chunks, one piece of memory and one
-//! mapping each, and purging it takes them away.
+//! kernel, and a purge is one operation for each run of adjacent blocks. Huge pages that were set aside are not given
+//! back in place: there a block is made of chunks, one piece of memory and one mapping each, and purging it takes them
+//! away.
 
 use std::iter::repeat_n;
 
@@ -59,7 +59,8 @@ fn chunk_bytes(geometry: &Geometry, block: u64) -> u64 {
 }
 
 impl<B: Backend> Backing<B> {
-    /// Prepares `bytes` that were reserved at `base`.
+    /// Makes the memory of an arena whose `bytes` bytes were reserved at `base`: one mapping where the backend purges
+    /// in place, else chunks that are made later. An error brings the backend back.
     pub(super) fn new(
         backend: B,
         (base, bytes): (Va, u64),
@@ -133,7 +134,8 @@ impl<B: Backend> Backing<B> {
         Ok(done)
     }
 
-    /// Makes memory for the blocks from `first` on, ready to be used. On failure some have none.
+    /// Makes and maps the chunks of `blocks`, the first of which has the number `first`; one mapping for all needs
+    /// nothing. On failure some blocks lack chunks.
     pub(super) fn provide(
         &self,
         ground: &Ground,
@@ -144,7 +146,7 @@ impl<B: Backend> Backing<B> {
         numbered.try_for_each(|(number, block)| self.complete(ground, number, block))
     }
 
-    /// Makes the chunks that a block lacks, and maps the others if they can be mapped.
+    /// Makes the chunks that a block lacks, and maps all that are not mapped, up to the first failure.
     pub(super) fn complete(
         &self,
         ground: &Ground,
@@ -178,7 +180,7 @@ impl<B: Backend> Backing<B> {
         self.mappings.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Counts one more mapping, if the budget allows it.
+    /// Counts one more mapping, unless that would exceed `max_mappings`.
     fn count_mapping(&self) -> Result<(), BackendError> {
         let before = self.mappings.fetch_add(1, Ordering::Relaxed);
         match self.max_mappings {
@@ -265,7 +267,7 @@ impl<B: Backend> Backing<B> {
         }
     }
 
-    /// Removes the one mapping, if there is one, and its memory.
+    /// Removes the one mapping with its memory, if there is one, and returns the result of releasing the addresses.
     pub(super) fn end(&self, base: Va, bytes: u64) -> OpResult {
         if let ArenaMemory::Whole(phys) = self.memory {
             // If the contents cannot be dropped, the mapping goes with the addresses all the same.
@@ -281,7 +283,7 @@ fn purge_of<P>(ground: &Ground, span: Span) -> Op<P> {
     Op::Purge { va: ground.va_of(pages.start() as u32), bytes: pages.len() << ground.page_shift }
 }
 
-/// Returns the runs of adjacent blocks that may hold contents; `taken` ascends.
+/// Returns the numbers of the blocks that may hold contents, adjacent ones as one span; `taken` ascends by number.
 pub(super) fn joined<B: Backend>(taken: &[Taken<B>]) -> Vec<Span> {
     let mut spans: Vec<Span> = Vec::new();
     for taken in taken.iter().filter(|taken| taken.block.touched > 0) {

@@ -14,8 +14,8 @@ pub(super) const LARGEST: u32 = 64;
 /// The most runs in a stack.
 const DEEPEST: u64 = 256;
 
-/// Each stack has room for this many runs, as far as they are a small part of all that may be parked: with room for two
-/// or three, where one run of a size is live on average, some of every hundred go to the free ranges and come back.
+/// The fewest runs that a stack has room for, unless [`PART`] allows fewer: with room for two or three, where one run
+/// of a size is live on average, some of every hundred freed runs go to the free ranges and come back.
 const SHALLOWEST: u64 = 16;
 
 /// No stack has room for more than one part in this many of the pages that may be parked.
@@ -23,11 +23,11 @@ const PART: u64 = 8;
 
 #[derive(Clone, Copy, Debug)]
 struct Bin {
-    /// Index of the first of its places.
+    /// Index of the first of its entries in [`Bins::places`].
     start: u32,
     room: u16,
     len: u16,
-    /// The lowest `len` since it was last aged.
+    /// The lowest `len` since the bin was last aged.
     low: u16,
 }
 
@@ -57,7 +57,8 @@ impl Bins {
         Some(Bins { bins, places, pages: 0, most })
     }
 
-    /// Takes out the run of exactly `pages` pages that was parked last, if its first page is a multiple of `align`.
+    /// Takes out the run of exactly `pages` pages that was parked last, and returns its first page; `None` if there is
+    /// no such run, or its first page is not a multiple of `align`.
     #[inline(always)]
     pub(super) fn pop(&mut self, pages: u64, align: u64) -> Option<u32> {
         let bin = self.bins.get_mut(pages.wrapping_sub(1) as usize)?;
@@ -72,13 +73,14 @@ impl Bins {
         Some(page)
     }
 
-    /// Returns true if the run would be parked but for runs of other sizes.
+    /// Returns true if only the bound on all bins together keeps a run of `pages` pages out: its own bin has room.
     pub(super) fn is_crowded_out(&self, pages: u32) -> bool {
         let bin = self.bins.get(pages.wrapping_sub(1) as usize);
         bin.is_some_and(|bin| bin.len < bin.room && self.pages + u64::from(pages) > self.most)
     }
 
-    /// Takes out the oldest runs of the size that holds most pages.
+    /// Takes the oldest runs, at most [`FEW`], out of the bin that holds most pages. Returns the pages of each run, and
+    /// the runs; `None` if nothing is parked.
     pub(super) fn relieve(&mut self) -> Option<(u32, Few)> {
         let held = |at: &usize| (*at as u64 + 1) * u64::from(self.bins[*at].len);
         let fullest = (0..self.bins.len()).max_by_key(held)?;
@@ -86,7 +88,7 @@ impl Bins {
         (count > 0).then(|| self.take_oldest(fullest, count))
     }
 
-    /// Takes out the oldest runs of a size.
+    /// Takes the `count` oldest runs out of the bin with index `at`. Returns the pages of each run, and the runs.
     fn take_oldest(&mut self, at: usize, count: u16) -> (u32, Few) {
         let bin = &mut self.bins[at];
         let (from, len) = (bin.start as usize, usize::from(bin.len));
@@ -114,9 +116,10 @@ impl Bins {
         Ok(())
     }
 
-    /// Takes out the runs that have not been needed since the bins were last aged, or all runs, a few at a time: the
-    /// oldest of a size first, and the sizes one after the other. Returns `None` when all sizes have had their turn;
-    /// those that had it have been aged. Runs that are parked or taken meanwhile are allowed for.
+    /// Takes out the next few runs of a drain, which takes the runs that have not been needed since the bins were last
+    /// aged, or all: the oldest of a size first, and the sizes one after the other. Returns the pages of each run, and
+    /// the runs; `None` when all sizes have had their turn, by which they have been aged. Runs may be parked or taken
+    /// between two calls.
     pub(super) fn drain(&mut self, draining: &mut Draining) -> Option<(u32, Few)> {
         loop {
             let bin = self.bins.get_mut(draining.bin)?;
@@ -151,7 +154,7 @@ impl Bins {
     }
 }
 
-/// The bin of that size has no room, or there is no such bin.
+/// A run was not parked: the bin of its size or all bins together have no room, or there is no bin of its size.
 #[derive(Debug)]
 pub(super) struct Full;
 
@@ -173,7 +176,7 @@ pub(super) struct Few {
 }
 
 impl Few {
-    /// The most runs that can be in one.
+    /// The most runs that a `Few` can hold.
     pub(super) const MOST: usize = FEW;
 
     pub(super) fn iter(&self) -> impl Iterator<Item = u32> {
@@ -272,7 +275,8 @@ mod tests {
         assert!(Bins::new(64).unwrap().relieve().is_none());
     }
 
-    /// Work that the owner does between two pieces of a drain neither keeps it from ending nor is lost.
+    /// Parks and takes runs between two pieces of a drain: the drain ends all the same, after as many runs as there
+    /// were, and no run is lost.
     #[test]
     fn a_drain_goes_on_after_others_had_a_turn() {
         let mut bins = Bins::new(64 * 64).unwrap();

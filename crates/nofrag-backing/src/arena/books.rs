@@ -17,21 +17,21 @@ use super::remote::Claim;
 use super::table::Use;
 use crate::backend::Backend;
 
-/// The most idle blocks that are looked at under one hold of an owner.
+/// The most idle blocks whose age one chore checks.
 const LOOKED_AT: usize = 64;
 
 /// State of a block while it belongs to an owner.
 #[derive(Debug)]
 pub(super) struct Block<B: Backend> {
-    /// Pages from its beginning that have been handed out since it was clean, which may hold contents.
+    /// Pages from the block's beginning that have been handed out since it was clean, which may hold contents.
     pub(super) touched: u32,
     /// The block stands on the list of idle blocks.
     listed: bool,
-    /// The time from which on it has been known to be idle.
+    /// The time since which the block has been known to be idle; `None` if it is not.
     idle_since: Option<Duration>,
-    /// A purge of it has failed, so that it may still hold its old contents.
+    /// A purge of the block has failed, so that it may still hold its old contents.
     pub(super) quarantined: bool,
-    /// The memory behind it, where memory is made block by block.
+    /// The memory behind the block, where memory is made block by block; empty where one mapping serves all blocks.
     pub(super) chunks: Vec<Chunk<B::Phys>>,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct Taken<B: Backend> {
     pub(super) block: Block<B>,
 }
 
-/// The age of the idle blocks that are taken.
+/// The age from which on idle blocks are taken.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Age {
     Any,
@@ -80,7 +80,7 @@ pub(super) struct OwnerBooks<B: Backend> {
     pub(super) ageing: Option<Draining>,
     pub(super) allocs: u64,
     pub(super) frees: u64,
-    /// Number of remote frees that turned out to be second ones.
+    /// Number of frees by other threads whose run had been freed already.
     pub(super) stale_frees: u64,
 }
 
@@ -116,14 +116,14 @@ impl<B: Backend> OwnerBooks<B> {
         self.touched - self.live()
     }
 
-    /// Takes a run from the free ranges; it begins and ends in blocks of this owner.
+    /// Takes a run, which begins and ends in blocks of this owner, from the free ranges, and returns its first page.
     pub(super) fn carve(&mut self, ground: &Ground, pages: u64, align: u64) -> Option<u32> {
         let span = self.ranges.alloc(&Request::new(pages).align(align)).ok()?;
         self.note_touched(ground, span);
         Some(span.start() as u32)
     }
 
-    /// Takes exactly these pages, if they are free.
+    /// Takes exactly these pages from the free ranges; returns true if they were free.
     pub(super) fn carve_at(&mut self, ground: &Ground, span: Span) -> bool {
         let carved = self.ranges.alloc_at(span).is_ok();
         if carved {
@@ -225,8 +225,8 @@ impl<B: Backend> OwnerBooks<B> {
         }
     }
 
-    /// Frees a run that another thread gave back, if the run there is still the one that was meant. Without memory it
-    /// stays in use.
+    /// Frees the run at `page` that another thread gave back; if another run is there by now, only counts the stale
+    /// free. Without memory for the hole the run stays in use.
     pub(super) fn free_remote(
         &mut self,
         ground: &Ground,
@@ -265,7 +265,8 @@ impl<B: Backend> OwnerBooks<B> {
         ControlFlow::Continue(())
     }
 
-    /// Takes blocks over: clean ones without an owner, or own ones whose purge has failed.
+    /// Takes blocks over, the first of which has the number `first`: clean ones without an owner, or own ones whose
+    /// purge has failed. An error brings them back.
     pub(super) fn adopt(
         &mut self,
         ground: &Ground,
@@ -289,7 +290,7 @@ impl<B: Backend> OwnerBooks<B> {
         Ok(())
     }
 
-    /// Returns the number of blocks on the list of idle ones to look at under one hold.
+    /// Returns the number of blocks on the list of idle ones that one chore checks.
     pub(super) fn looks(&self, age: Age) -> usize {
         match age {
             Age::Any => self.idle.len(),
@@ -340,7 +341,8 @@ impl<B: Backend> OwnerBooks<B> {
         Some(block)
     }
 
-    /// Returns the drain of the runs that the bins have not needed lately, if one is due: twice per decay.
+    /// Returns the drain of the runs that the bins have not needed lately, if one is under way or due: twice per decay,
+    /// which is `after`.
     pub(super) fn ageing(&mut self, now: Duration, after: Duration) -> Option<Draining> {
         let aged = *self.aged.get_or_insert(now);
         if self.ageing.is_none() && now.saturating_sub(aged) >= after / 2 {

@@ -15,7 +15,7 @@ pub enum Purge {
     /// When an owner has more free pages that may hold contents than `pages`: then down to half of that, by the thread
     /// that frees.
     Watermark {
-        /// Dirty pages that may stay.
+        /// The most free pages that may hold contents and that an owner keeps without a purge.
         pages: u64,
     },
     /// Only when [`Arena::purge`](super::Arena::purge) is called.
@@ -54,12 +54,12 @@ pub enum Owners {
 pub struct Config<B = Anonymous> {
     /// The backend that memory comes from.
     pub backing: B,
-    /// The unit that belongs to one owner and is purged whole; a power of two.
+    /// Size of a block, the unit that belongs to one owner and is purged whole; a power of two.
     pub block: u64,
-    /// The unit that is handed out; a power of two, at least 4 KiB and at most a block. Independent of the backend's
-    /// granule.
+    /// Size of a page, the unit that is handed out; a power of two, at least 4 KiB and at most a block. Independent of
+    /// the backend's granule.
     pub page: u64,
-    /// The power of two of which the arena's first address is a multiple, and so the largest alignment of a run.
+    /// The power of two, in bytes, of which the arena's first address is a multiple: the largest alignment of a run.
     pub align: u64,
     /// The least number of bytes that will do: without room for all bytes asked for, half of them are tried, and so on
     /// down to this. `None`: down to a block for each owner.

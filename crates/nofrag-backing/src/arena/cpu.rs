@@ -15,7 +15,7 @@ use super::OwnerId;
 /// Source of the processor's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
-    /// The registration, at this offset from the thread pointer.
+    /// The thread's registration for restartable sequences, `offset` bytes from the thread pointer.
     #[cfg(target_arch = "x86_64")]
     Rseq {
         offset: isize,
@@ -90,8 +90,8 @@ fn source() -> Source {
     if size == 0 { Source::CLibrary } else { Source::Rseq { offset } }
 }
 
-/// Reads the field `cpu_id` of the registration, four bytes from its beginning. Negative while the thread is not
-/// registered.
+/// Reads the field `cpu_id` of the thread's registration, four bytes from its beginning; `None` while the thread is not
+/// registered, when the field is negative.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn rseq_cpu(offset: isize) -> Option<u32> {
@@ -117,7 +117,7 @@ fn possible() -> CpuSet {
 }
 
 fn parse(list: &str) -> Option<Vec<u32>> {
-    /// More than any kernel supports.
+    /// More processors than any kernel supports.
     const MOST: u32 = 1 << 16;
     let mut ids = Vec::new();
     for part in list.split(',') {

@@ -74,11 +74,11 @@ pub enum ArenaError {
 pub struct Shortage {
     /// Pages that were asked for.
     pub asked: u64,
-    /// Pages of the largest run that this owner could get, unaligned.
+    /// Pages of the largest run that the asking owner could get, unaligned.
     pub largest: u64,
     /// Number of blocks without an owner.
     pub clean_blocks: u64,
-    /// The owners that could be asked.
+    /// The pages of each owner that no other thread held.
     pub owners: Vec<Share>,
     /// Owners that were held, so that nothing could be had from them.
     pub busy: Vec<OwnerId>,

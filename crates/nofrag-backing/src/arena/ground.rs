@@ -143,12 +143,12 @@ impl Ground {
         }
     }
 
-    /// Returns the note that a remote free makes of a run that was found.
+    /// Returns the claim by which a thread without the owner asks it to free `run`.
     pub(super) fn claim(&self, run: Run, used: Use) -> Claim {
         Claim { generation: self.generation_of(run), leased: used == Use::Leased }
     }
 
-    /// Returns how often a run had begun at the page when this one did.
+    /// Returns how often a run had begun at the first page of `run` when `run` did.
     fn generation_of(&self, run: Run) -> u64 {
         run.parts_of_generation().marked(self.mark).number()
     }
@@ -159,8 +159,8 @@ mod tests {
     use super::*;
     use crate::arena::{Arena, Config, Owners};
 
-    /// After 2^32 runs at one page the first of them stays refused: generations had 32 bits, so its free succeeded on
-    /// the run of another, and the address was handed out twice.
+    /// Frees a run after 2^32 more have begun at its page: it is refused. While generations had 32 bits, this freed the
+    /// run of another, and the address was handed out twice.
     #[test]
     fn a_run_of_long_ago_is_refused() {
         let config = Config { owners: Owners::Count(1), ..Config::default() };
@@ -181,7 +181,7 @@ mod tests {
         arena.ground.turn(page, Use::Parked, 3);
     }
 
-    /// Leases and runs share the record, so the same holds for them.
+    /// A lease is refused as well after 2^32 more have begun at its page.
     #[test]
     fn a_lease_of_long_ago_frees_nothing() {
         let ground = Ground::new(Va(1 << 30), 12, 6, 2).unwrap();

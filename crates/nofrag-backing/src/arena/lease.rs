@@ -19,7 +19,7 @@ pub struct Lease<'a, B: HostMemory> {
 }
 
 impl<'a, B: HostMemory> Lease<'a, B> {
-    /// Returns the lease of a run that was recorded as one a moment ago.
+    /// Makes a lease of a run that has just been recorded as leased ([`Use::Leased`]).
     pub(super) fn new(arena: &'a Arena<B>, run: Run) -> Lease<'a, B> {
         Lease { arena, run }
     }

@@ -47,7 +47,7 @@ impl<T> OwnerLock<T> {
         taken.ok().map(|_| Held { lock: self, exclusive: PhantomData })
     }
 
-    /// Takes the lock, after all other threads if need be.
+    /// Takes the lock; waits while other threads have it, in no fair order.
     #[inline]
     pub(super) fn lock(&self) -> Held<'_, T> {
         match self.try_lock() {
@@ -83,7 +83,7 @@ impl<T> OwnerLock<T> {
     }
 }
 
-/// The right to use the value, until it is dropped.
+/// The right to use the value of an [`OwnerLock`], until this is dropped.
 #[derive(Debug)]
 pub(super) struct Held<'a, T> {
     lock: &'a OwnerLock<T>,

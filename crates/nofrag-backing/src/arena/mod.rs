@@ -126,7 +126,7 @@ use self::table::Use;
 use crate::backend::{Anonymous, Backend, HostMemory, Va};
 use crate::forks::Forks;
 
-/// The function that is called before memory goes back, with its first address and bytes.
+/// The function that is called before memory goes back to the system, with the first address and the bytes.
 type Hook = Box<dyn Fn(Va, u64) + Send + Sync>;
 
 /// Memory in blocks of owners. See the [module](self).
@@ -137,7 +137,7 @@ pub struct Arena<B: Backend = Anonymous> {
     ground: Ground,
     owners: Box<[Owner<B>]>,
     pool: Pool,
-    /// Not dropped in a child, where the addresses may hold other mappings.
+    /// Not dropped in a child of a fork, where the addresses may hold other mappings.
     backing: ManuallyDrop<Backing<B>>,
     parent: Forks,
     processors: Processors,
@@ -148,7 +148,7 @@ pub struct Arena<B: Backend = Anonymous> {
     align: u64,
     purged: AtomicU64,
     failed_purges: AtomicU64,
-    /// The owner at which background work goes on.
+    /// Number of rounds of background work so far: each begins one owner further on than the last.
     cursor: AtomicU64,
 }
 
@@ -343,7 +343,7 @@ impl<B: Backend> Arena<B> {
         self.ground.base
     }
 
-    /// Returns the number of its owners.
+    /// Returns the number of the arena's owners.
     #[must_use]
     pub fn owners(&self) -> u32 {
         self.owners.len() as u32
@@ -361,8 +361,8 @@ impl<B: Backend> Arena<B> {
         self.on_purge = Some(Box::new(hook));
     }
 
-    /// Counts pages, blocks and calls. Owners that are held are left out, and counted; in a child of a fork all of
-    /// them, and the clean blocks are not known there.
+    /// Counts pages, blocks and calls. Owners that are held are left out, and counted as busy; in a child of a fork all
+    /// owners are, and the clean blocks are not known.
     #[must_use]
     pub fn stats(&self) -> ArenaStats {
         let ground = &self.ground;

@@ -30,14 +30,14 @@ pub(super) struct Owner<B: Backend> {
 /// Mail of other threads to an owner: everything but runs on the remote list.
 #[derive(Debug)]
 struct Mail<B: Backend> {
-    /// Its blocks whose purge has failed: they may hold contents of this owner, so no other one gets them.
+    /// Blocks of the owner whose purge has failed: they may hold its contents, so no other owner gets them.
     blocks: Vec<Taken<B>>,
-    /// Frees that the remote list cannot take: those of a page that a stale free still claims.
+    /// First page and claim of each free that the remote list cannot take, since a stale free still claims the page.
     frees: Vec<(u32, Claim)>,
 }
 
 impl<B: Backend> Owner<B> {
-    /// Returns `None` without memory for the bins.
+    /// Returns an owner without blocks; `None` without memory for its bins.
     pub(super) fn new(owner: OwnerId, parked_pages: u64) -> Option<Owner<B>> {
         Some(Owner {
             id: owner,
@@ -56,13 +56,13 @@ impl<B: Backend> Owner<B> {
         self.has_mail.store(1, Ordering::Relaxed);
     }
 
-    /// Returns a block whose purge has failed.
+    /// Gives a block whose purge has failed back to this owner, by mail.
     pub(super) fn return_block(&self, taken: Taken<B>) {
         self.post(|mail| mail.blocks.push(taken));
     }
 
     /// Leaves a free for the holder: on the remote list, or in the mail while the list holds a late free of an earlier
-    /// run there. Refused if the list holds a free of the same run.
+    /// run at that page. Refused if the list holds a free of the same run, whose claim is the error.
     pub(super) fn leave(&self, ground: &Ground, page: u32, claim: Claim) -> Result<(), Claim> {
         match self.remote.0.push(&ground.table, page, claim) {
             Err(other) if other.generation != claim.generation => {
@@ -150,7 +150,8 @@ mod tests {
     use crate::arena::{Arena, Config, FreeError, Owners};
     use crate::backend::{Anonymous, Va};
 
-    /// A free whose first attempt found no memory is left again; meanwhile a late one of an earlier run has come.
+    /// Leaves a free while a late free of an earlier run at its page is on the remote list: it goes into the mail. A
+    /// second free of the same run is refused.
     #[test]
     fn a_stale_free_keeps_no_other_out() {
         let ground = Ground::new(Va(1 << 30), 12, 6, 2).unwrap();
@@ -168,8 +169,8 @@ mod tests {
         assert_eq!(owner.has_mail.load(Ordering::Relaxed), 1);
     }
 
-    /// A free that was left for the holder 2^32 runs ago is not taken for one of the run that is there now: a claim
-    /// named the lowest 32 digits of a generation alone.
+    /// A free that was left for the holder 2^32 runs ago is not taken for one of the run that is there now, as it was
+    /// when a claim had only the lowest 32 bits of a generation.
     #[test]
     fn a_claim_of_long_ago_frees_nothing() {
         let config = Config { owners: Owners::Count(1), ..Config::default() };
@@ -193,7 +194,8 @@ mod tests {
         arena.free(run).unwrap();
     }
 
-    /// A caller that must not wait for the mail gets an error; all others leave the free there.
+    /// While a stale free claims the page, `free_later`, which must not wait for the mail, is refused, and `free`
+    /// leaves its free in the mail.
     #[test]
     fn what_the_list_cannot_take_is_refused_or_mailed() {
         let config = Config { owners: Owners::Count(1), ..Config::default() };

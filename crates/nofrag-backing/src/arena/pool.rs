@@ -9,7 +9,7 @@ use nofrag::ranges::{AlignClasses, Config, RangeAllocator, Request, Span, Stats}
 pub(super) struct Pool(Mutex<RangeAllocator>);
 
 impl Pool {
-    /// Returns a pool of all blocks; `None` without memory for their records, of which none will be needed later.
+    /// Returns a pool of all blocks; `None` without memory for their records. Later calls need no more of it.
     pub(super) fn new(blocks: u32) -> Option<Pool> {
         let align_classes = AlignClasses::NONE;
         let mut ranges = RangeAllocator::new(Config { align_classes, ..Config::default() });
@@ -24,7 +24,7 @@ impl Pool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes `blocks` blocks, the first a multiple of `align`; else returns how many could be had, unaligned.
+    /// Takes `blocks` adjacent blocks, the first a multiple of `align`; the error is how many could be had, unaligned.
     pub(super) fn take(&self, blocks: u64, align: u64) -> Result<Span, u64> {
         let mut ranges = self.lock();
         ranges.alloc(&Request::new(blocks).align(align)).map_err(|_| ranges.largest())
@@ -51,7 +51,7 @@ impl Pool {
         self.lock().stats()
     }
 
-    /// Returns the end of the clean blocks that begin with this one, if it is clean.
+    /// Returns the number behind the last of the clean blocks from `block` on; `None` if `block` is not clean.
     pub(super) fn clean_from(&self, block: u64) -> Option<u64> {
         self.lock().hole_from(block).filter(|hole| hole.contains(block)).map(Span::end)
     }

@@ -60,7 +60,7 @@ impl<B: Backend> Arena<B> {
         Err(self.explain(miss, want, own, None))
     }
 
-    /// Does the same for a holder of the owner that goes on holding it.
+    /// Allocates as `alloc_slowly` does, for a caller that goes on holding the owner.
     #[cold]
     pub(super) fn alloc_slowly_held(
         &self,
@@ -109,7 +109,7 @@ impl<B: Backend> Arena<B> {
         Ok(())
     }
 
-    /// Iterates over all owners, this one first.
+    /// Iterates over all owners, `own` first.
     fn from(&self, own: OwnerId) -> impl Iterator<Item = OwnerId> + use<B> {
         let count = self.owners.len() as u32;
         (own.0..count).chain(0..own.0).map(OwnerId)
@@ -203,7 +203,8 @@ impl<B: Backend> Arena<B> {
         self.purge_taken(taken).blocks
     }
 
-    /// Adds the pages that each owner holds to the error, if it was for want of a place.
+    /// Turns [`ArenaError::NoPages`], which stands for want of a place, into [`ArenaError::Exhausted`] with the pages
+    /// that each owner holds; other errors stay.
     fn explain(
         &self,
         miss: ArenaError,

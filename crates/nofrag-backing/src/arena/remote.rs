@@ -8,26 +8,27 @@
 
 use super::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// The link of each page, and beside it the digits of its claim for which the link has no room.
+/// The link of each page in the remote list, and beside it the high bits of its claim's generation, for which the link
+/// has no room.
 pub(super) trait Links {
     fn link(&self, page: u32) -> &AtomicU64;
 
-    /// Returns the high digits, which are written by the thread that has claimed the link.
+    /// Returns the bits of the claim's generation above the lowest 32, written by the thread that has claimed the link.
     fn high(&self, page: u32) -> &AtomicU32;
 }
 
-/// The run that a thread wants to free.
+/// The run that another thread wants to free, told from earlier ones at the same page by its generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Claim {
     pub(super) generation: u64,
-    /// The run is a lease, which its lease alone may end.
+    /// The run is leased: only the drop of its lease may free it.
     pub(super) leased: bool,
 }
 
-/// A link: on no list, or the claim and the next page.
+/// The link of a page that is on no list. On a list a link holds the claim and the next page.
 ///
 /// Bits 0 to 30 are the next page plus one, or [`END`]; so a link on a list is never zero. Bit 31 is set for a lease,
-/// and the lowest 32 digits of the generation stand above.
+/// and the lowest 32 bits of the generation stand above.
 const ON_NO_LIST: u64 = 0;
 const NEXT: u64 = (1 << 31) - 1;
 const END: u64 = NEXT;
@@ -47,7 +48,7 @@ impl Claim {
     }
 }
 
-/// Returns the claim of a run that waits on the list, as far as its own record says.
+/// Returns the claim that waits on a list at `page`, if there is one, by a glance at the page's own link.
 #[inline(always)]
 pub(super) fn waiting(links: &impl Links, page: u32) -> Option<Claim> {
     // Relaxed: it only tells whether there is a claim to refuse; runs on the list are taken in `drain`.

@@ -11,7 +11,7 @@ use crate::backend::Backend;
 
 impl<B: Backend> Arena<B> {
     /// Gives a run another length where it is: pages that it loses are free, pages that it gains lie behind it. The old
-    /// value is stale from then on. Waits while another thread holds the owner; the thread that has its
+    /// [`Run`] is stale from then on. Waits while another thread holds the owner; the thread that has its
     /// [handle](Arena::owner) calls the handle instead, or waits for ever.
     ///
     /// Grows into free pages behind the run, parked runs and clean blocks included; nothing is purged for that.
@@ -23,7 +23,7 @@ impl<B: Backend> Arena<B> {
         self.resize_held(slot, &mut slot.books.0.lock(), run, pages)
     }
 
-    /// Does the same for a holder of the run's owner.
+    /// Resizes as [`resize`](Arena::resize) does, for a caller that holds the run's owner.
     pub(super) fn resize_held(
         &self,
         slot: &Owner<B>,
@@ -54,7 +54,8 @@ impl<B: Backend> Arena<B> {
         Ok(self.ground.begin(page, pages as u32, Use::Live))
     }
 
-    /// Returns how far a run that ends at `end` could grow: over free pages in the owner's blocks and in clean ones.
+    /// Returns the page up to which a run that ends at `end` could grow, over free pages in the owner's blocks and over
+    /// clean blocks.
     fn end_of_room(&self, books: &OwnerBooks<B>, mut end: u64) -> u64 {
         loop {
             let block = end >> self.ground.block_shift;
@@ -70,8 +71,8 @@ impl<B: Backend> Arena<B> {
         }
     }
 
-    /// Takes exactly these pages, which follow a run of the owner, unless some of them are in use. Runs that other
-    /// threads have freed were collected before that run was found, and must not be collected here.
+    /// Takes exactly these pages, which follow a run of the owner; returns false if some of them are in use. Runs that
+    /// other threads have freed were collected before that run was found, and must not be collected here.
     fn extend(
         &self,
         slot: &Owner<B>,

@@ -9,14 +9,14 @@ use crate::backend::Va;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OwnerId(pub u32);
 
-/// Digits of a generation: sixteen million times as many reuses as 32 digits last for, which a loop over parked runs
-/// got through in less than a minute. Each page has its own count.
+/// Bits of a generation. They last for sixteen million times as many runs as 32 bits, which a loop over parked runs
+/// used up in less than a minute. Each page has its own count.
 pub(super) const GENERATION_BITS: u32 = LOW_BITS + LEAST_PAGE_SHIFT + u64::BITS - VA_BITS;
 /// The least number of bytes in a page, as a shift.
 pub(super) const LEAST_PAGE_SHIFT: u32 = 12;
 /// The address below which arenas lie, as a shift.
 pub(super) const VA_BITS: u32 = 52;
-/// Digits of the generation that stand above the length.
+/// Bits of the generation that stand above the length in a run's `tag`.
 const LOW_BITS: u32 = 32;
 
 const BELOW: u64 = (1 << LEAST_PAGE_SHIFT) - 1;
@@ -28,9 +28,9 @@ const _: () = assert!(GENERATION_BITS == 56 && MOST_PAGES <= LENGTH);
 /// A generation as it stands in a run and in the record of a page: in two parts, beside the other contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Generation {
-    /// The part around an address: 12 digits below it, 12 above.
+    /// The part around an address: 12 bits below it, 12 above.
     pub(super) around: u64,
-    /// The part above a length: the lowest 32 digits.
+    /// The part above a length: the lowest 32 bits.
     pub(super) above: u64,
 }
 
@@ -46,7 +46,7 @@ impl Generation {
         high << LOW_BITS | self.above >> LOW_BITS
     }
 
-    /// Applies a mark, or removes it again.
+    /// Applies an arena's mark by exclusive or, or removes it again.
     #[inline(always)]
     pub(super) const fn marked(self, mark: Generation) -> Generation {
         Generation { around: self.around ^ mark.around, above: self.above ^ mark.above }
@@ -87,7 +87,7 @@ impl Run {
         Run { place: generation.around | va.0, tag: generation.above | pages as u64 }
     }
 
-    /// Returns its generation in its two parts.
+    /// Returns the run's generation in two parts.
     #[inline(always)]
     pub(super) const fn parts_of_generation(&self) -> Generation {
         Generation { around: self.place & !ADDRESS, above: self.tag & !LENGTH }
@@ -100,14 +100,14 @@ impl Run {
         Va(self.place & ADDRESS)
     }
 
-    /// Returns its number of pages.
+    /// Returns the number of pages of the run.
     #[must_use]
     #[inline]
     pub const fn pages(&self) -> u32 {
         self.tag as u32
     }
 
-    /// Returns the number of this run among those that have begun here.
+    /// Returns the number of this run among those that have begun at its address.
     #[must_use]
     #[inline]
     pub const fn generation(&self) -> u64 {

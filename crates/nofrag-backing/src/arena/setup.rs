@@ -57,7 +57,7 @@ impl<B: Backend> Arena<B> {
         }
     }
 
-    /// Builds the arena over memory that is there.
+    /// Builds the arena of `blocks` blocks and `count` owners over reserved memory; an error brings the backing back.
     fn build(
         backing: Backing<B>,
         (base, bytes): (Va, u64),
@@ -109,7 +109,7 @@ fn owners<B: Backend>(count: u32, parked: u64) -> Option<Box<[Owner<B>]>> {
     Some(owners.into())
 }
 
-/// Refuses addresses that a run has no room for. No system hands them out unasked.
+/// Refuses addresses from 2^52 on, for which a run has no bits. No system hands them out unasked.
 fn below_the_limit(base: Va, bytes: u64) -> Result<(), ReserveError> {
     if base.0.checked_add(bytes).is_some_and(|end| end <= 1 << VA_BITS) {
         return Ok(());
@@ -176,7 +176,8 @@ fn check<B>(
     if geometry.caps.has(Caps::ZEROED) { Ok(()) } else { Err(ReserveError::NotZeroed) }
 }
 
-/// Asks for `asked` blocks, then for half, but not below `least`.
+/// Reserves `asked` blocks of `block` bytes, or half of that, and so on, but not below `least`; returns the first
+/// address and the number of blocks.
 /// Source: docs/sources/backing.md#few-addresses.
 fn ask<B: Backend>(
     backend: &B,
@@ -200,7 +201,7 @@ fn ask<B: Backend>(
     }
 }
 
-/// Keeps children from the memory, where the backend's kind of memory could be seen by them at all.
+/// Hides the memory from children of a fork if `fork` says so and they could see the backend's kind of memory at all.
 fn hide<B: Backend>(backend: &B, (base, bytes): (Va, u64), fork: Fork) -> Result<(), ReserveError> {
     match fork {
         Fork::Inherited => Ok(()),

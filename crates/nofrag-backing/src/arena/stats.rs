@@ -23,7 +23,7 @@ pub struct ArenaStats {
     pub calls: u64,
     /// Purges that failed; their blocks stayed with their owners.
     pub failed_purges: u64,
-    /// Frees that were reported as done to other threads, and turned out to be second ones.
+    /// Frees that were reported as done to other threads, though their run had been freed already.
     pub stale_frees: u64,
     /// Owners that were held, so that their pages and blocks are missing above.
     pub busy_owners: u64,
@@ -57,7 +57,7 @@ pub struct BlockStats {
 pub struct Purged {
     /// Blocks that are clean now and have no owner.
     pub blocks: u64,
-    /// Pages in them that may have held contents.
+    /// Pages of these blocks that may have held contents.
     pub pages: u64,
     /// Blocks whose purge failed; they stay with their owners.
     pub failed: u64,

@@ -7,7 +7,7 @@ use super::remote::Links;
 use super::run::{GENERATION_BITS, Generation};
 use crate::zeroed::zeroed;
 
-/// Bound on the pages of an arena, as lengths and links are that wide.
+/// An arena has fewer pages than this: records keep the length of a run in 30 bits, and links a page in 31.
 pub(super) const MOST_PAGES: u64 = 1 << 30;
 
 /// Use of a page as the first one of a run.
@@ -22,9 +22,10 @@ pub(super) enum Use {
     Parked,
 }
 
-/// A record's contents: use, length of the run, and the low digits of how often a run has begun at this page.
+/// A record's contents: use, length of the run, and the low bits of its generation, the number of runs that have begun
+/// at this page.
 ///
-/// Bits 0 and 1 are the use, 2 to 31 the pages of the run (zero if none begins here), 32 to 63 the lowest 32 digits of
+/// Bits 0 and 1 are the use, 2 to 31 the pages of the run (zero if none begins here), 32 to 63 the lowest 32 bits of
 /// the generation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Word(u64);
@@ -50,7 +51,7 @@ impl Word {
         (self.0 >> 2) as u32 & ((1 << 30) - 1)
     }
 
-    /// Returns the lowest digits of the generation, at their place.
+    /// Returns the lowest 32 bits of the generation, where [`Generation::above`] has them.
     #[inline(always)]
     fn above(self) -> u64 {
         self.0 & !u64::from(u32::MAX)
@@ -74,13 +75,14 @@ struct Record {
     link: AtomicU64,
 }
 
-/// The digits of a page's generations above the lowest 32: zero until 2^32 runs have begun there, so hardly any of
-/// these is ever written, and one that is not written takes no memory.
+/// The bits of a page's generations above the lowest 32: zero until 2^32 runs have begun there, so hardly any of these
+/// is ever written, and one that is not written takes no memory.
 ///
-/// 1. As a record: `run` is written by the holder of the owner, `claim` by the thread that claims the record's link.
+/// 1. As in [`Record`]: `run` is written by the holder of the owner, `claim` by the thread that claims the record's
+///    link.
 #[derive(Debug)]
 struct High {
-    /// The digits at their place around an address.
+    /// The bits where [`Generation::around`] has them.
     run: AtomicU64,
     claim: AtomicU32,
 }

@@ -55,7 +55,7 @@ struct Promises {
     live: BTreeMap<u64, u64>,
 }
 
-/// The contents of a private mapping: its own.
+/// The contents of a private mapping: memory that no other mapping shows, so that there is nothing to tell apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Private;
 
@@ -64,7 +64,7 @@ impl Shown for Private {
         self
     }
 
-    /// A range that is only reserved may be read and written as well.
+    /// Compares access alone, since a range that is only reserved may be read and written as well.
     fn is_one_area(left: Option<(Private, Access)>, right: Option<(Private, Access)>) -> bool {
         let access =
             |side: Option<(Private, Access)>| side.map_or(Access::ReadWrite, |side| side.1);
@@ -207,8 +207,8 @@ impl Anonymous {
         books.check_mapped(va, bytes)
     }
 
-    /// Gives the contents of ranges back that the caller has found mapped in the books that it holds; each has its
-    /// place among the results.
+    /// Gives the contents of ranges back that the caller has found mapped in the books that it holds; each comes with
+    /// the index of its result in `done`.
     fn drop_contents(&self, wanted: &[(usize, (Va, u64))], done: &mut [OpResult]) {
         let count = wanted.len();
         let ranges = collected(count, wanted.iter().map(|&(_, range)| range));

@@ -18,7 +18,7 @@ use crate::forks::Forks;
 
 /// The contents that a mapping shows.
 pub(super) trait Shown: Copy + PartialEq {
-    /// Returns the contents `bytes` bytes further.
+    /// Returns the contents that the mapping shows `bytes` bytes further on.
     fn further(self, bytes: u64) -> Self;
 
     /// Returns true if the system keeps both sides of an address in one area. A side that is only reserved is `None`;
@@ -26,7 +26,7 @@ pub(super) trait Shown: Copy + PartialEq {
     fn is_one_area(left: Option<(Self, Access)>, right: Option<(Self, Access)>) -> bool;
 }
 
-/// A mapping, by its first address.
+/// A mapping; its first address is its key in the books.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Mapping<M> {
     pub(super) bytes: u64,
@@ -35,7 +35,7 @@ pub(super) struct Mapping<M> {
 }
 
 impl<M: Shown> Mapping<M> {
-    /// Returns the part of a mapping at `start` that lies in `from..to`.
+    /// Returns the part of a mapping at `start` that lies in `from..to`, with its first address; `None` without one.
     fn clipped(self, start: u64, from: u64, to: u64) -> Option<(u64, Mapping<M>)> {
         let (low, high) = (start.max(from), (start + self.bytes).min(to));
         let part = || Mapping { bytes: high - low, shows: self.shows.further(low - start), ..self };
@@ -43,11 +43,11 @@ impl<M: Shown> Mapping<M> {
     }
 }
 
-/// A change of a range.
+/// A change to a range: of its contents, or of the access to it.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Change<M> {
     Map(M, Access),
-    /// The range is only reserved.
+    /// Nothing is mapped in the range any more; it stays reserved.
     Unmap,
     /// The range allows this access.
     Grant(Access),
@@ -155,7 +155,7 @@ impl<M: Shown> BackendBooks<M> {
         inside.map(|(start, mapping)| (Va(start), mapping)).collect()
     }
 
-    /// Returns the reservation that the range lies in.
+    /// Returns the first address and the bytes of the reservation that the range lies in.
     fn reservation_of(&self, va: Va, bytes: u64) -> Option<(u64, u64)> {
         let (&start, &reserved) = self.reserved.range(..=va.0).next_back()?;
         let inside = bytes > 0 && bytes <= reserved && va.0 - start <= reserved - bytes;
@@ -201,7 +201,7 @@ impl<M: Shown> BackendBooks<M> {
         })
     }
 
-    /// Returns the mapping that holds an address.
+    /// Returns the mapping that holds the address `at`, with its first address.
     fn at(&self, at: u64) -> Option<(u64, &Mapping<M>)> {
         let (&start, mapping) = self.mapped.range(..=at).next_back()?;
         (at - start < mapping.bytes).then_some((start, mapping))
@@ -271,7 +271,7 @@ impl<M: Shown> BackendBooks<M> {
         }
     }
 
-    /// Takes the range out of every mapping that has a part of it; returns the original mappings.
+    /// Takes the range out of every mapping that has a part of it; returns the original mappings by first address.
     fn cut_out(&mut self, va: Va, bytes: u64) -> Vec<(u64, Mapping<M>)> {
         let (from, to) = (va.0, va.0 + bytes);
         let first = self.at(from).map_or(from, |(start, _)| start);

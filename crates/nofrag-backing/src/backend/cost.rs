@@ -32,8 +32,8 @@ pub struct CostModel {
 }
 
 impl CostModel {
-    /// The machine of the figures with one busy processor: the rows of one page, and the increase per page in those of
-    /// sixty-four touched pages.
+    /// Costs on the machine of the figures with one busy processor: the rows for one page, and as `page_ns` the
+    /// increase per page in the rows for sixty-four touched pages.
     /// Source: docs/sources/backing.md#baselines, #first-touch, #map-and-unmap, #userfaultfd.
     pub const ALONE: CostModel = CostModel {
         // A mapping of any length costs the same, and so does one over another.
@@ -51,8 +51,8 @@ impl CostModel {
         first_touch_ns: 1_430.0,
     };
 
-    /// The same machine with another thread of the process on the other processor, which each flush has to reach (1.3):
-    /// the difference between giving one page back there and giving it back alone.
+    /// Costs on the same machine with another thread of the process on the other processor, which each flush has to
+    /// reach (1.3): `flush_ns` is the difference between giving one page back there and giving it back alone.
     /// Source: docs/sources/backing.md#shootdown.
     pub const BUSY: CostModel = CostModel { flush_ns: 19_000.0 - 1_327.0, ..CostModel::ALONE };
 }

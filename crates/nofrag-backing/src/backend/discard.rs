@@ -52,8 +52,8 @@ impl Discard {
         }
     }
 
-    /// Remembers that the kernel takes no vectors, if `refusal` means that: `single` is the result of a single call
-    /// afterwards.
+    /// Remembers that the kernel takes no vectors, if `refusal` means that. `single` is the result of the call that
+    /// gave back the first refused range alone.
     fn learn(&self, refusal: Option<Errno>, single: OpResult) {
         let no_vectors = match refusal {
             Some(Errno::PERM | Errno::NOSYS | Errno::BADF) => true,
@@ -66,7 +66,8 @@ impl Discard {
         }
     }
 
-    /// Returns how many of the first ranges of a vector were done whole, and the kernel's error if it did none.
+    /// Gives the ranges of a vector back in one call, if the kernel takes vectors and there are two ranges or more.
+    /// Returns how many of the first ranges were done whole, and the kernel's error if it did none.
     ///
     /// # Safety
     /// As [`all`](Self::all).

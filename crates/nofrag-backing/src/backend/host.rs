@@ -34,7 +34,7 @@ pub(super) struct HostSpace<M: Shown> {
 struct HeldBack {
     va: Va,
     bytes: usize,
-    /// The most areas that the system keeps for them.
+    /// The most areas that the system keeps for these addresses.
     areas: u64,
 }
 

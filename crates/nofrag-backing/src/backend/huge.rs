@@ -25,8 +25,8 @@ const COLLAPSE: i32 = 25;
 const SET_ASIDE: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
 
 impl Anonymous {
-    /// Private memory in units of huge pages, which Linux is asked to give at the first touch. It gives small pages
-    /// where it has no huge one; [`collapse`](Self::collapse) asks again.
+    /// Returns a backend of private memory in units of huge pages, which Linux is asked to give at the first touch. It
+    /// gives small pages where it has no huge one; [`collapse`](Self::collapse) asks again.
     #[must_use]
     pub fn huge() -> Anonymous {
         Anonymous::with_pages(HUGE, Some(libc::MADV_HUGEPAGE))
@@ -44,8 +44,8 @@ impl Anonymous {
 }
 
 impl Memfd {
-    /// Shared memory in units of huge pages, which come by [`collapse`](Self::collapse), or at the first touch where
-    /// the host's `shmem_enabled` says so.
+    /// Returns a backend of shared memory in units of huge pages, which come by [`collapse`](Self::collapse), or at the
+    /// first touch where the host's `shmem_enabled` says so.
     ///
     /// # Errors
     /// Those of [`new`](Self::new).
@@ -53,8 +53,9 @@ impl Memfd {
         Memfd::with_pages(HUGE, MemfdFlags::empty(), budget)
     }
 
-    /// Shared memory in huge pages that were set aside: a mapping has them for certain, or is refused. So nothing is
-    /// purged in place: the page would go back to all who want one, and the next touch might find none.
+    /// Returns a backend of shared memory in huge pages that were set aside: a mapping has them for certain, or is
+    /// refused. So nothing is purged in place: the page would go back to all who want one, and the next touch might
+    /// find none.
     ///
     /// # Errors
     /// [`NoHugePages`](BackendError::NoHugePages) if no pages are set aside; else those of [`new`](Self::new).

@@ -29,7 +29,7 @@ const MOST_AREAS: u64 = 1 << 18;
 /// Number of runs that are purged at a time.
 const RUNS: u64 = 64;
 
-/// The one-page mappings, each alone in a reservation, that a process could make.
+/// Counts of areas, and of the one-page mappings, none of which touch, that a process could make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Isolated {
     /// Areas that Linux allows a process.
@@ -91,7 +91,8 @@ pub fn isolated_maps() -> io::Result<Isolated> {
     }
 }
 
-/// Returns the areas of the child, and the number of mappings that it could add.
+/// Maps every second page from `start` on until Linux refuses one; returns the areas that the child had before, and the
+/// number of mappings that it made.
 fn count_in_child(start: u64, limit: u64, file: BorrowedFd<'_>) -> Result<(u64, u64), Errno> {
     let areas = own_areas()?;
     let flags = MapFlags::SHARED | MapFlags::FIXED;
@@ -108,8 +109,8 @@ fn count_in_child(start: u64, limit: u64, file: BorrowedFd<'_>) -> Result<(u64, 
     Ok((areas, limit))
 }
 
-/// Counts the lines of `/proc/self/maps` without the one that is not an area of the process, and without any memory of
-/// its own.
+/// Counts the lines of `/proc/self/maps` without the line `[vsyscall]`, which is no area of the process, and without
+/// any memory of its own.
 fn own_areas() -> Result<u64, Errno> {
     let file = rustix::fs::open(c"/proc/self/maps", OFlags::RDONLY, Mode::empty())?;
     let (mut lines, mut buffer) = (0, [0_u8; 4096]);
@@ -174,7 +175,7 @@ pub fn collapses(count: u64) -> Result<Vec<Result<u64, BackendError>>, BackendEr
     Ok((0..count).map(collapse).collect())
 }
 
-/// The other work of the process meanwhile.
+/// The other work of the process during a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
     Idle,
@@ -249,11 +250,11 @@ fn beside<T>(peer: Peer, body: impl FnOnce() -> T) -> T {
     })
 }
 
-/// Nanoseconds to punch into a huge page of shared memory.
+/// Nanoseconds to punch a hole into a huge page of shared memory: the whole of it, or a part.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Punches {
     pub whole: Vec<u64>,
-    /// Sixteen small pages in the middle, which splits it.
+    /// For a hole of sixteen small pages in the middle, which splits the huge page.
     pub part: Vec<u64>,
 }
 

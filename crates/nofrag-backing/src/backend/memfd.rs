@@ -63,7 +63,7 @@ pub struct Memfd {
     pub(super) space: HostSpace<Window>,
     file: OwnedFd,
     pieces: Mutex<Pieces>,
-    /// The error of a refused mapping; it differs where pages are set aside for memory beforehand.
+    /// Returns the error for a mapping that Linux refuses with `NOMEM`; another one where huge pages were set aside.
     pub(super) if_out_of_memory: fn() -> BackendError,
 }
 
@@ -326,7 +326,7 @@ impl Memfd {
 type Replaced = Result<Vec<(Va, Mapping<Window>)>, BackendError>;
 
 impl Window {
-    /// Returns the part of the file that `bytes` bytes show.
+    /// Returns the part of the file that `bytes` bytes of the mapping show.
     fn span(self, bytes: u64) -> Span {
         Span::sized(self.at, bytes).expect("a mapping is not empty and lies in the file")
     }
@@ -343,7 +343,7 @@ impl Pieces {
         record.ok_or(BackendError::WrongState)
     }
 
-    /// Notes a mapping of a part of a piece; returns its place in the file.
+    /// Notes a mapping of a part of a piece; returns the part's offset in the file.
     fn note_mapped(
         &mut self,
         geometry: &Geometry,

@@ -65,7 +65,7 @@ impl Caps {
     pub const OVER_MAP: Caps = Caps(1 << 1);
     /// Memory may be mapped at several addresses.
     pub const ALIAS: Caps = Caps(1 << 2);
-    /// A part of some memory may be mapped.
+    /// A part of a piece of memory may be mapped, not only the whole.
     pub const SUBRANGE_MAP: Caps = Caps(1 << 3);
     /// Contents can be given back while the mapping stays ([`Op::Purge`]).
     pub const PURGE_IN_PLACE: Caps = Caps(1 << 4);
@@ -134,7 +134,8 @@ impl Geometry {
         if fits { Ok(()) } else { Err(BackendError::Misfit) }
     }
 
-    /// Refuses a part of some memory that may not be mapped.
+    /// Refuses the part of `bytes` bytes from `offset` on of a memory of `of` bytes unless it lies inside and may be
+    /// mapped.
     pub(crate) fn fits_inside(&self, offset: u64, bytes: u64, of: u64) -> Result<(), BackendError> {
         let is_inside = offset.is_multiple_of(self.granule)
             && offset.checked_add(bytes).is_some_and(|end| end <= of);
@@ -142,7 +143,8 @@ impl Geometry {
         if is_inside && is_allowed { Ok(()) } else { Err(BackendError::Misfit) }
     }
 
-    /// Returns the bytes and alignment of a reservation, as this process counts them.
+    /// Returns the bytes of a reservation and its alignment, at least `va_align`, as sizes of this process; refuses
+    /// those that do not fit.
     pub(crate) fn reservation(
         &self,
         bytes: u64,
@@ -205,7 +207,8 @@ pub enum Op<P> {
 }
 
 impl<P> Op<P> {
-    /// Returns the ranges of addresses that it concerns: one, or the two of a move or copy.
+    /// Returns the ranges of addresses that the operation concerns, each as its first address and bytes: one, or the
+    /// two of a move or copy.
     pub fn ranges(&self) -> impl Iterator<Item = (Va, u64)> {
         let (first, second) = match *self {
             Op::Map { va, bytes, .. }
@@ -227,7 +230,7 @@ pub enum BackendError {
     /// The backend cannot do it at all: a capability is missing.
     #[error("this backend cannot do that")]
     Unsupported,
-    /// A size, offset or address is not a multiple of its unit, or lies outside.
+    /// A size, offset or address is not a multiple of its unit, or passes the end of the memory or of all addresses.
     #[error("a size, offset or address that the backend does not take")]
     Misfit,
     /// The state of the range forbids the operation: for example, it is mapped already.
@@ -272,7 +275,7 @@ pub trait Backend: Send + Sync {
     /// Name of a piece of memory.
     type Phys: Copy + Debug + PartialEq + Send + Sync;
 
-    /// Returns its abilities and limits.
+    /// Returns the backend's abilities and limits.
     fn geometry(&self) -> &Geometry;
 
     /// Reserves addresses from a multiple of `align` on, which is a power of two. Nothing is mapped there, and nothing

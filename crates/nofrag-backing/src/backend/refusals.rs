@@ -19,7 +19,7 @@ impl<C, E> Default for Refusals<C, E> {
 }
 
 impl<C: Copy + PartialEq, E: Copy> Refusals<C, E> {
-    /// Plans to let `after` calls through, and then to refuse `times` calls.
+    /// Plans to let `after` calls of the kind `call` through, and then to refuse `times` of them.
     pub(super) fn plan(&mut self, call: C, after: u32, times: u32, error: E) {
         self.0.push(Refusal { call, after, times, error });
     }

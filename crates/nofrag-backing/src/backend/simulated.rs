@@ -107,7 +107,7 @@ pub struct Simulated {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ghost(u64);
 
-/// The contents that a mapping shows.
+/// The contents that a mapping shows: memory, from an offset on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Part {
     memory: u64,
@@ -176,13 +176,13 @@ impl Simulated {
         self.world().counts
     }
 
-    /// Returns the time that this work would have taken, by the model of the geometry, in nanoseconds.
+    /// Returns the time that the work done so far would have taken, by the cost model of the geometry, in nanoseconds.
     #[must_use]
     pub fn cost_ns(&self) -> f64 {
         self.geometry.cost.price(&self.counts())
     }
 
-    /// Returns the number of areas.
+    /// Returns the number of areas that a system would keep for the reservations and mappings.
     #[must_use]
     pub fn areas(&self) -> u64 {
         self.world().books.areas()
@@ -246,7 +246,7 @@ impl World {
         record.ok_or(BackendError::WrongState)
     }
 
-    /// Forgets memory that has neither a name nor a mapping.
+    /// Forgets memory that is destroyed and no longer mapped.
     fn reap(&mut self, memory: u64) {
         let record = self.memory.get(&memory);
         if record.is_some_and(|record| record.is_destroyed && record.mapped == 0) {
@@ -265,7 +265,8 @@ impl World {
         self.touched.range((memory, offset)..(memory, offset + part.bytes)).count() as u64
     }
 
-    /// Prices the end of mappings, area by area, and counts it against their memory.
+    /// Counts the touched pages and flushes of mappings that end, area by area, and takes the mappings off their
+    /// memory's mapped bytes.
     fn end(&mut self, parts: &[(Va, Mapping<Part>)]) {
         let one_area = |a: &(Va, Mapping<Part>), b: &(Va, Mapping<Part>)| {
             let left = (a.1.shows.further(a.1.bytes), a.1.access);
@@ -416,7 +417,8 @@ impl World {
 }
 
 impl Simulated {
-    /// Carries out the operations that pass `check`, joined where they touch; where that is refused, each by itself.
+    /// Carries out the operations that pass `check`, joined where they touch, at most `vector` joined ranges in a call;
+    /// where that is refused, each operation by itself.
     fn joined(
         &self,
         ops: &[Op<Ghost>],

@@ -42,7 +42,7 @@ pub(super) fn each<P>(
     done.iter_mut().zip(ops.iter().map(carry_out)).for_each(|(done, result)| *done = result);
 }
 
-/// The most operations of a batch, which bounds the notes on one for any submission.
+/// The most operations of a batch, so that the set of its addresses is bounded for any submission.
 const MOST: usize = 1024;
 
 /// Returns the number of operations, from the first one on, that make a batch; zero if a failure has touched a range of
@@ -66,7 +66,7 @@ pub(super) struct Joined {
     pub(super) members: Vec<usize>,
 }
 
-/// Joins ranges that touch. They are disjoint.
+/// Joins disjoint ranges where they touch; the result ascends by address.
 pub(super) fn join(ranges: &[(Va, u64)]) -> Vec<Joined> {
     let mut order: Vec<usize> = (0..ranges.len()).collect();
     order.sort_unstable_by_key(|&place| ranges[place].0);
@@ -84,7 +84,7 @@ pub(super) fn join(ranges: &[(Va, u64)]) -> Vec<Joined> {
     joined
 }
 
-/// Disjoint ranges of addresses, end by start.
+/// Disjoint ranges of addresses: the end of each, by its start.
 #[derive(Debug, Default)]
 struct Ranges(BTreeMap<u64, u64>);
 

@@ -120,14 +120,13 @@ pub struct FrameBlock {
 }
 
 impl FrameBlock {
-    /// Returns the frame behind its last one; the last number of all for a block that passes that, which no frames
-    /// have.
+    /// Returns the frame behind the block's last one, at most `u64::MAX`, which no block that was handed out reaches.
     #[must_use]
     pub const fn end(self) -> Pfn {
         Pfn(self.pfn.0.saturating_add(self.order.pages()))
     }
 
-    /// Returns the offset of its first byte in the file; the last one of all for a block that no file reaches.
+    /// Returns the offset of the block's first byte in the file, at most `u64::MAX`, which no file reaches.
     #[must_use]
     pub const fn offset(self) -> u64 {
         self.pfn.0.saturating_mul(1 << sys::PAGE)
@@ -203,7 +202,7 @@ pub enum FrameError {
         free: PageCount,
         largest: Option<Order>,
     },
-    /// Only pageblocks can have this type.
+    /// The request is for a type that only pageblocks can have.
     #[error(
         "blocks of type {0} cannot be asked for; ask for unmovable, movable or reclaimable ones"
     )]
@@ -266,7 +265,7 @@ pub struct Frames {
     /// The number of the pool in which each pageblock is at home.
     homes: Box<[AtomicU8]>,
     owners: CpuSet,
-    /// The number of an owner without lists in a pool.
+    /// The CPU under which a pool serves an owner that has no lists in it.
     stranger: CpuId,
     /// Held while pageblocks are in no pool: a request that has failed waits for them once.
     transit: Mutex<()>,
@@ -496,7 +495,7 @@ impl Frames {
         self.words.get(pfn.0).holds() > 0
     }
 
-    /// Returns a block, whose word is struck already, to the pool where it is at home.
+    /// Gives a block, whose word is struck already, back to the pool where it is at home.
     fn give(&self, owner: CpuId, pfn: Pfn) {
         let home = self.home(pfn).expect("a word stands at frames alone");
         let mut pool = self.shards[home].lock();
@@ -546,7 +545,7 @@ impl Frames {
     }
 }
 
-/// Makes an allocator over all frames that keeps nothing back.
+/// Makes an allocator over all frames that holds no minimum of them back.
 fn allocator(
     policy: FragmentationPolicy,
     frames: PageCount,
@@ -564,7 +563,7 @@ fn allocator(
     Ok(pages)
 }
 
-/// Takes pageblocks out of an allocator that other pools have.
+/// Takes the pageblocks that other pools have out of an allocator.
 fn leave_to_others(pages: &mut PageAllocator, blocks: impl Iterator<Item = usize>) {
     for block in blocks {
         let pfn = Pfn((block as u64) << Order::PAGEBLOCK.get());

@@ -22,7 +22,8 @@ impl Dirty {
         words.ok().map(|words| Dirty(words.into()))
     }
 
-    /// Iterates over the words of a block, each with the bits that are the block's.
+    /// Iterates over the words with the bits of a block: the frame of a word's first bit, the word, and the mask of the
+    /// bits that are the block's.
     fn words(&self, pfn: Pfn, order: Order) -> impl Iterator<Item = (u64, &AtomicU64, u64)> {
         let pages = order.pages();
         let mask = if pages >= 64 { u64::MAX } else { ((1 << pages) - 1) << (pfn.0 % 64) };

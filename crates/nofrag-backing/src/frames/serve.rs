@@ -30,7 +30,7 @@ pub trait Residents: Debug + Send + Sync {
     /// [`Frames::moved`]. Returns the moves that were made. The other blocks are as before.
     ///
     /// Sources have a [`Use`](super::Use) that names an owner, unless they were freed meanwhile. Targets belong to the
-    /// caller until then.
+    /// caller until [`Frames::moved`].
     fn move_frames(&self, moves: &Moves) -> MoveResults;
 
     /// Gives frames back with [`Frames::free`], at best as many as are wanted.
@@ -46,13 +46,13 @@ const SCAN: PageBudget = PageBudget { pages: 4096 };
 /// The payload of a panic.
 type Panic = Box<dyn Any + Send>;
 
-/// The next wish of a machine of the core.
+/// The next thing that an allocation, a compaction or a background machine of the core asks of its driver.
 #[expect(clippy::large_enum_variant, reason = "it is looked at at once, and moves are the rule")]
 pub(crate) enum Step<D> {
     Migrate(Moves),
     Reclaim(ReclaimRequest),
     Again,
-    /// No more: the machine is done.
+    /// Nothing more: the work is done, with this result.
     Done(D),
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct MoveClaim<'a> {
 }
 
 impl MoveClaim<'_> {
-    /// Takes note of the move as [`Frames::moved`] does, which others cannot call for it.
+    /// Takes note of the move as [`Frames::moved`] does, which refuses blocks that are claimed.
     pub(crate) fn moved(&self, to: Pfn) -> Result<(), FreeError> {
         self.frames.rename(self.pfn, to, Word::can_move)
     }
@@ -78,7 +78,7 @@ impl Drop for MoveClaim<'_> {
     }
 }
 
-/// A guard: as long as it lives, the move goes on for which it was made.
+/// A guard: as long as it lives, the target stays set aside for the move for which it was made.
 #[derive(Debug)]
 pub(crate) struct Carry<'a> {
     _open: RwLockReadGuard<'a, ()>,
@@ -288,11 +288,11 @@ impl Frames {
         made
     }
 
-    /// Runs a machine of the core over the frames of a pool to its end. The lock is held during each step, but not
-    /// while residents answer its wishes.
+    /// Runs an allocation, a compaction or a background machine of the core over the frames of a pool to its end, step
+    /// by step. The pool's lock is held during each step, but not while residents give back or move.
     ///
-    /// A panic of a resident goes on when the machine has ended, without further calls of residents: blocks that were
-    /// taken out of the lists for moves are back then.
+    /// A panic of a resident goes on after the last step, without further calls of residents: blocks that were taken
+    /// out of the lists for moves are back then.
     pub(crate) fn drive<D>(
         &self,
         pool: usize,
@@ -304,7 +304,7 @@ impl Frames {
         }
     }
 
-    /// Returns the result of a machine, and the panic of a resident if there was one.
+    /// Drives as `drive` does, but returns the panic of a resident, if there was one, beside the result.
     fn drive_to_end<D>(
         &self,
         pool: usize,
@@ -402,8 +402,8 @@ impl Frames {
         struck.map(drop).map_err(|_| self.why_not_in_use(from))
     }
 
-    /// Keeps mappings of a block from beginning and ending while it is moved, if it is mapped once and used for just
-    /// that: until the result is dropped, or [`moved`](Self::moved) has given the block its new name.
+    /// Keeps mappings of a block from beginning and ending while it is moved, if it is mapped once and its use is
+    /// `used_for`: until the result is dropped, or [`moved`](Self::moved) has given the block its new name.
     pub(crate) fn claim_move(&self, pfn: Pfn, used_for: Use) -> Option<MoveClaim<'_>> {
         let claimed = self.words.change(pfn.0, |word| {
             let sole = word.used_for() == Some(used_for) && word.holds() == 1;
@@ -475,7 +475,8 @@ impl Frames {
         self.with_pool(pool, |pages| while machine.step(now, pages, &mut Nobody, all).more {});
     }
 
-    /// Lets a pool's kcompactd do some work.
+    /// Steps a pool's kcompactd until it has nothing to do or `budget` is used up; returns its progress, with the pages
+    /// that were moved.
     pub(crate) fn step_kcompactd(
         &self,
         pool: usize,
@@ -503,7 +504,7 @@ impl Frames {
         act(&mut self.shards[pool].lock().pages)
     }
 
-    /// Returns the number of pools: one, or one for each owner.
+    /// Returns the number of pools: one, or one for each owner up to [`MAX_SHARDS`](super::MAX_SHARDS).
     #[must_use]
     pub fn pools(&self) -> usize {
         self.shards.len()
@@ -550,9 +551,8 @@ mod tests {
         }
     }
 
-    /// Any thread may carry out a move that residents are asked for, as through `Residents::move_frames` of others.
-    /// Once the answer was in, the target was free and handed out again, while the other thread was still copying to
-    /// it.
+    /// A move that another thread than that of the residents carries out ends only when that thread is done. Before,
+    /// the residents' answer ended it: the target was handed out again while the other thread was still copying to it.
     #[test]
     fn a_move_does_not_end_under_who_carries_it_out() {
         let frames = Arc::new(Frames::new(&FramesConfig::new(8 << 20)).unwrap());

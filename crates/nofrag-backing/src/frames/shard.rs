@@ -54,13 +54,14 @@ impl Pool {
     }
 }
 
-/// A pool, its lock, and a count of waits. On cache lines of its own, or two locks would be one.
+/// A pool, its lock, and a count of waits. On cache lines of its own, or threads at different locks would slow each
+/// other down.
 #[repr(align(128))]
 #[derive(Debug)]
 pub(super) struct Shard {
     pool: Mutex<Pool>,
-    /// Shared by threads that copy to a target that was set aside; taken before the pool, and to close moves with no
-    /// pool held.
+    /// Held shared, and taken before the pool, by threads that copy to a target that was set aside; held alone, without
+    /// the pool, to close moves.
     carrying: RwLock<()>,
     waits: AtomicU64,
 }

@@ -91,7 +91,7 @@ impl Frames {
         zone(&self.shards[pool].lock().pages)
     }
 
-    /// Checks law 3 for the block that begins at `head`, whose state is `state`.
+    /// Checks laws 3 and 5 for the block that begins at `head`, whose state is `state`.
     fn check_word(&self, head: Pfn, order: Order, state: FrameState) -> Checked {
         let word = self.words.get(head.0);
         let in_use = matches!(state, FrameState::Used | FrameState::Movable);
@@ -103,7 +103,7 @@ impl Frames {
         Violation::unless(law, head.0, !word.is_zombie() || word.holds() > 0)
     }
 
-    /// Checks laws 2 and 3 for the pageblock; returns the number of its frames in use.
+    /// Checks laws 2, 3 and 5 for the pageblock; returns the number of its frames in use or set aside for a move.
     fn check_block(&self, block: usize) -> Result<u64, Violation> {
         let start = (block as u64) << Order::PAGEBLOCK.get();
         let home = self.home(Pfn(start)).expect("there is such a pageblock");

@@ -147,7 +147,7 @@ impl Words {
         self.0[frame as usize].store(word.0, Ordering::Release);
     }
 
-    /// Replaces a word by the result of `change`, if there is one. Returns the old word, either way.
+    /// Replaces a word by the result of `change`, if there is one. Returns the old word: `Ok` if it was replaced.
     pub(super) fn change(
         &self,
         frame: u64,

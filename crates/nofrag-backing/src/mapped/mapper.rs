@@ -57,9 +57,9 @@ pub enum MapFramesError {
 /// The party that gives the frames of an area back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// The area gives them back when it ends.
+    /// The area gives the frames back when it ends.
     Area,
-    /// The caller that mapped them gives them back.
+    /// The caller that mapped the frames gives them back.
     Caller,
 }
 
@@ -74,9 +74,9 @@ pub(super) struct Shown {
 
 #[derive(Debug, Default)]
 pub(super) struct Content {
-    /// Blocks in the order of addresses. None once the area has ended.
+    /// Blocks in the order of addresses; empty once the area has ended.
     pub(super) blocks: Vec<FrameBlock>,
-    /// The most mappings that it takes: one for each run of frames, and one for the addresses behind it.
+    /// The most mappings that the area takes: one for each run of frames, and one for the addresses behind it.
     pub(super) mappings: u64,
 }
 
@@ -89,14 +89,14 @@ impl Shown {
 /// An area that was freed and not flushed.
 #[derive(Debug)]
 struct Stale {
-    /// Its end, the guard page included.
+    /// The page behind the area, its guard page included.
     end: u64,
-    /// None once the area is out of reach, though its mappings are still there.
+    /// Empty once the area is out of reach, though its mappings are still there.
     blocks: Vec<FrameBlock>,
     mappings: u64,
 }
 
-/// The areas of a mapper by what they wait for.
+/// The areas of a mapper, apart by their state, each by its first page.
 #[derive(Debug, Default)]
 struct MapperBooks {
     shown: BTreeMap<u64, Arc<Shown>>,
@@ -131,9 +131,9 @@ pub struct Relocation<'a> {
     /// The address at which users see the block.
     pub at: *mut u8,
     pub bytes: usize,
-    /// The address at which the old frames are seen besides.
+    /// The address at which the old frames are seen in the frames' own window.
     pub from: *mut u8,
-    /// The address of the new frames.
+    /// The address at which the new frames are seen there.
     pub to: *mut u8,
     pub file: BorrowedFd<'a>,
     /// Offset of the new frames in the file.
@@ -152,7 +152,7 @@ pub struct MapCounters {
     pub flushed: u64,
     /// Calls that made areas inaccessible.
     pub flush_calls: u64,
-    /// Calls of these that were refused; their areas stay stale until a later flush.
+    /// Calls to make areas inaccessible that were refused; the areas stay stale until a later flush.
     pub refused: u64,
 }
 
@@ -170,7 +170,7 @@ impl MapCounters {
 /// 1. An area shows exactly its blocks, in their order, and each of them is held for it.
 /// 2. A page that belongs to no area, or only to one that was flushed, is inaccessible.
 /// 3. Areas on the books do not overlap.
-/// 4. The kernel's mappings inside are at most as many as are counted, and one.
+/// 4. The kernel's mappings inside are at most one more than are counted.
 #[derive(Debug)]
 pub(super) struct PageMapper {
     frames: Arc<Frames>,
@@ -186,7 +186,7 @@ pub(super) struct PageMapper {
     counters: Mutex<MapCounters>,
 }
 
-/// Mappings that are booked for a while, and given back at its end, also after a panic of the function that exchanges.
+/// Mappings that count against the budget until this is dropped, also by a panic of the function that exchanges.
 struct Booked<'a> {
     mapper: &'a PageMapper,
     mappings: u64,
@@ -235,12 +235,12 @@ impl PageMapper {
         }
     }
 
-    /// Returns the frames that it maps.
+    /// Returns the frames that the mapper maps.
     pub(super) fn frames(&self) -> &Arc<Frames> {
         &self.frames
     }
 
-    /// Returns the counts of its work so far.
+    /// Returns the counts of the mapper's work so far.
     pub(super) fn counters(&self) -> MapCounters {
         *lock(&self.counters)
     }
@@ -507,7 +507,8 @@ impl PageMapper {
         books.hiding.clone()
     }
 
-    /// Strikes the areas in `pages` off the books, or only their blocks where mappings remain. Returns their blocks.
+    /// Strikes the areas in `pages` off the books, or only their blocks where mappings remain. Returns the blocks of
+    /// each.
     fn strike(&self, pages: Range<u64>, hidden: Hidden) -> Vec<Vec<FrameBlock>> {
         let mut books = lock(&self.books);
         books.hiding = None;

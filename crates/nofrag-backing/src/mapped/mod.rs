@@ -65,7 +65,7 @@ const ALIGN: usize = 4 << 20;
 /// 1. An area shows exactly its blocks, in their order, and each of them is held for it.
 /// 2. A page that belongs to no area, or only to one that was flushed, is inaccessible.
 /// 3. Areas on the books do not overlap.
-/// 4. The kernel's mappings inside are at most as many as are counted, and one.
+/// 4. The kernel's mappings inside are at most one more than are counted.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -466,6 +466,6 @@ pub struct Collapsed {
     /// Places that could have a huge page.
     pub whole: u64,
     pub huge: u64,
-    /// The system's last answer for the others.
+    /// The system's last error for a place that has none.
     pub error: Option<Errno>,
 }

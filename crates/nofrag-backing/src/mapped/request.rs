@@ -60,7 +60,7 @@ pub enum Grain {
 pub enum Mobility {
     #[default]
     Pinned,
-    /// The registered residents may move them ([`Frames::register`](crate::frames::Frames::register)).
+    /// The registered residents may move the frames ([`Frames::register`](crate::frames::Frames::register)).
     Movable,
 }
 
@@ -107,7 +107,7 @@ impl VmallocRequest {
 #[must_use = "the memory stays in use until this is given to `vfree`"]
 pub struct VmallocArea {
     pub(super) area: Area,
-    /// Number of its space: another one may have the same addresses later.
+    /// Number of the space that it is of: another one may have the same addresses later.
     pub(super) space: u64,
 }
 
@@ -118,13 +118,13 @@ impl VmallocArea {
         self.area.start
     }
 
-    /// Returns the number of its pages, without the guard page.
+    /// Returns the number of the area's pages, without the guard page.
     #[must_use]
     pub fn pages(&self) -> PageCount {
         self.area.pages
     }
 
-    /// Returns the number of its bytes: whole pages.
+    /// Returns the number of the area's bytes: whole pages.
     #[must_use]
     pub fn bytes(&self) -> usize {
         (self.area.pages.0 as usize) << sys::PAGE
@@ -137,7 +137,7 @@ impl VmallocArea {
 #[must_use = "the frames are held until this is given to `unmap_ram`"]
 pub struct ShownFrames {
     pub(super) area: RamArea,
-    /// Number of its space: another one may have the same addresses later.
+    /// Number of the space that it is of: another one may have the same addresses later.
     pub(super) space: u64,
 }
 
@@ -148,7 +148,7 @@ impl ShownFrames {
         self.area.start
     }
 
-    /// Returns the number of its pages.
+    /// Returns the number of the mapping's pages.
     #[must_use]
     pub fn pages(&self) -> PageCount {
         self.area.pages

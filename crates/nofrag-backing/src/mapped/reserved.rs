@@ -127,7 +127,7 @@ pub(super) enum Hidden {
 pub(super) enum Advice {
     /// Fills the page tables, with new memory where there is none.
     PopulateWrite = libc::MADV_POPULATE_WRITE,
-    /// Puts huge pages there now.
+    /// Puts huge pages behind a range now.
     Collapse = sys::MADV_COLLAPSE,
 }
 

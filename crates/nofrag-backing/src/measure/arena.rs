@@ -13,10 +13,11 @@ use crate::sys;
 const PAGE: usize = 1 << sys::PAGE;
 /// Bytes of the arena, as many as a strategy's bench has.
 const BYTES: u64 = 256 << 20;
-/// Pairs between two steps of an arena that purges by decay: the background work of a runtime that steps it itself.
+/// Pairs of a free and an allocation between two steps of an arena that purges by decay: the background work of a
+/// runtime that steps it itself.
 const STEP_EVERY: usize = 64;
 
-/// A bench for one owner of an arena that benches of other owners share.
+/// Serves requests from one owner of an arena, which the benches of the other owners share.
 ///
 /// 1. A run of `slots` is live in `arena` and was handed out to this bench alone.
 #[derive(Debug)]
@@ -29,8 +30,8 @@ pub struct ArenaBench {
 }
 
 impl ArenaBench {
-    /// Returns benches over one arena, each with an owner of its own and `slots` slots. With a purge by decay each
-    /// steps the arena now and then.
+    /// Returns `count` benches over one arena, each with an owner of its own and places for `slots` live runs. With a
+    /// purge by decay each steps the arena now and then.
     ///
     /// # Errors
     /// Errors of the arena.

@@ -32,7 +32,8 @@ const PAGE: usize = 1 << sys::PAGE;
 const UNIT: usize = UNIT_PAGES * PAGE;
 const WORDS: usize = PAGE / size_of::<u64>();
 
-/// The frames, and a window of one unit. A child of a fork shares the frames: there every call is an error or a panic.
+/// The page frames of the machine, and a window of one unit (2 MiB) on them. A child of a fork shares the frames: there
+/// every call is an error or a panic.
 ///
 /// 1. `all` is as long as the file and maps it from its first byte on, readable and writable, while this lives.
 /// 2. `window` has a whole unit from `first` on; pages of it for which `shown` has a frame are mapped, readable and
@@ -90,7 +91,7 @@ impl MachineMemory {
         self.huge_units
     }
 
-    /// Asks for huge pages, unit by unit, until the kernel has none.
+    /// Asks for huge pages, unit by unit, until the kernel has none; returns the number of units that have one.
     fn collapse(&self) -> u64 {
         let units = self.frames / UNIT_PAGES as u64;
         let collapsed = |unit: &u64| {
@@ -221,7 +222,7 @@ impl MachineMemory {
     }
 }
 
-/// Maps `bytes` of the file over a part of a reservation, which has them from `offset` on.
+/// Maps `bytes` bytes of the file, from byte `from` on, over the part of a reservation that begins at `offset`.
 fn show(
     over: &Reservation,
     offset: usize,

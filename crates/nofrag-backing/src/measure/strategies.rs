@@ -39,15 +39,16 @@ pub enum Strategy {
     MapOwnBlock,
     /// A file in memory, mapped once; each run is punched out of it.
     FilePunchEach,
-    /// The same; an empty block is punched out at once.
+    /// A file in memory, mapped once; an empty block is punched out at once.
     FilePunchBlock,
-    /// The same; an empty block's pages are only unmapped (`MADV_DONTNEED`), and stay in the file.
+    /// A file in memory, mapped once; an empty block's pages are only unmapped (`MADV_DONTNEED`), and stay in the file.
     FileDropBlock,
     /// Private memory, mapped once; each run is purged (`MADV_DONTNEED`).
     PurgeEach,
-    /// The same; an empty block is purged at once.
+    /// Private memory, mapped once; an empty block is purged at once.
     PurgeBlock,
-    /// The same; runs are purged 64 at a time, wherever they lie (`process_madvise`, where the kernel allows it).
+    /// Private memory, mapped once; runs are purged 64 at a time, wherever they lie (`process_madvise`, where the
+    /// kernel allows it).
     PurgeScattered,
     /// Private memory, mapped once, and never given back.
     Parked,
@@ -149,7 +150,7 @@ pub struct Bench {
 /// Source of a bench's addresses.
 #[derive(Debug)]
 enum Memory {
-    /// The kernel, for each run.
+    /// The kernel chooses an address for each run.
     Kernel,
     Own(Reservation),
     /// A backend's range, for purges of many ranges at a time.

@@ -18,7 +18,7 @@ const POISONED: &str = "no thread panicked while it held this lock";
 /// The pace of the background work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// Frames that it looks at in one step, under one hold of a lock at most.
+    /// Frames that kcompactd looks at in one step, under one hold of a lock at most.
     pub step: PageBudget,
     /// Time from one look for work to the next.
     pub look_every: Duration,
@@ -34,7 +34,7 @@ impl Default for Pace {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Worked {
     pub moved: u64,
-    /// Steps in which they were moved.
+    /// Rounds of one step for each pool, also those in which nothing was moved.
     pub steps: u64,
     pub looks: u64,
 }
@@ -58,8 +58,8 @@ impl Shared {
     }
 }
 
-/// The thread. It ends, with nothing set aside any more, when this is stopped or dropped; if the thread itself does
-/// that, which happens where a resident of the frames owns this, it ends soon after.
+/// The thread on which kcompactd works. It ends, with nothing set aside any more, when this is stopped or dropped; if
+/// the thread itself does that, which happens where a resident of the frames owns this, it ends soon after.
 ///
 /// A child of a fork has no such thread: there this does nothing.
 #[derive(Debug)]
@@ -69,7 +69,7 @@ pub struct Background {
 }
 
 impl Background {
-    /// Starts to work for frames.
+    /// Starts a thread on which kcompactd works for the pools of `frames`.
     ///
     /// # Errors
     /// The system has no thread.
@@ -80,7 +80,7 @@ impl Background {
         Ok(Background { shared, worker })
     }
 
-    /// Starts to work for the frames of handles.
+    /// Starts such a thread as [`start`](Self::start) does, for the frames of handles.
     ///
     /// # Errors
     /// Those of [`start`](Self::start).
@@ -88,7 +88,7 @@ impl Background {
         Background::start(Arc::clone(handles.frames()), pace)
     }
 
-    /// Makes it look for work at once.
+    /// Makes the thread look for work at once.
     pub fn nudge(&self) {
         if !self.worker.is_here() {
             return;
@@ -97,7 +97,7 @@ impl Background {
         self.shared.changed.notify_all();
     }
 
-    /// Returns the counts of its work so far; in a child of a fork, zeros.
+    /// Returns the counts of the thread's work so far; in a child of a fork, zeros.
     #[must_use]
     pub fn worked(&self) -> Worked {
         if !self.worker.is_here() {
@@ -106,7 +106,7 @@ impl Background {
         self.shared.lock().worked
     }
 
-    /// Ends it, at the latest after the step that it is in, and returns the counts of its work.
+    /// Ends the thread, at the latest after the step that it is in, and returns the counts of its work.
     #[must_use = "dropping it ends it too"]
     pub fn stop(mut self) -> Worked {
         if let Err(panic) = self.end() {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::maps::max_map_count;
 
-/// A number of mappings that is never passed.
+/// A budget of mappings that is never passed, and the number of them that are booked.
 #[derive(Debug)]
 pub struct Mappings {
     budget: u64,
@@ -39,7 +39,7 @@ impl Mappings {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Books `more`, if the budget allows.
+    /// Books `more` mappings. The error is the budget, if that does not allow them.
     pub(super) fn book(&self, more: u64) -> Result<(), u64> {
         let fits = |used: u64| used.checked_add(more).filter(|&sum| sum <= self.budget);
         // Relaxed: it protects no other memory.

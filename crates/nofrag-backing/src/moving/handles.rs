@@ -138,7 +138,7 @@ pub struct Handles {
     process: Forks,
 }
 
-/// The words of a block, which stays at its place meanwhile.
+/// The words of a block, which stays at its place as long as this lives.
 #[derive(Debug)]
 pub struct PinnedBlock<'a> {
     words: &'a [AtomicU64],
@@ -164,7 +164,7 @@ impl Deref for PinnedBlock<'_> {
 }
 
 impl Handles {
-    /// Makes up to `capacity` handles over frames of their own; no more handles than there are frames.
+    /// Makes a table for up to `capacity` handles over frames of its own; no more handles than there are frames.
     ///
     /// # Errors
     /// [`FramesError`].
@@ -176,8 +176,8 @@ impl Handles {
         Ok(handles)
     }
 
-    /// Makes up to `capacity` handles over frames that others use too. The residents that are registered with the
-    /// frames must pass moves of blocks whose use is a handle on to the result.
+    /// Makes a table for up to `capacity` handles over frames that others use too. The residents that are registered
+    /// with the frames must pass moves of blocks whose use is a handle on to the result.
     ///
     /// # Errors
     /// [`FramesError::OutOfMetadata`].
@@ -271,7 +271,7 @@ impl Handles {
         Ok(Handle { id, generation })
     }
 
-    /// Returns the words of a block, which does not move meanwhile.
+    /// Pins a block and returns its words. The block does not move as long as the result lives.
     ///
     /// # Errors
     /// [`HandleError::Stale`]; [`HandleError::Pin`], but never because of a move.
@@ -292,7 +292,7 @@ impl Handles {
         Ok(PinnedBlock { words, block, _pin: pin })
     }
 
-    /// Returns the block of a handle, if it is the slot's present one. To be called under a pin or a move.
+    /// Returns the block of `handle`, if the handle is the slot's present one. To be called under a pin or a move.
     fn current(&self, slot: &Slot, handle: Handle) -> Option<FrameBlock> {
         // Relaxed: the generation changes under a move alone, and that ends before a pin begins.
         let current = slot.generation.load(Ordering::Relaxed) == handle.generation;
@@ -437,8 +437,8 @@ impl Check for Handles {
 mod tests {
     use super::*;
 
-    /// After 2^32 blocks a slot is as good as before, and no handle of these comes back to life: generations had 32
-    /// bits, and the slot was given up.
+    /// Uses one slot for more than 2^32 blocks, one after the other: no earlier handle is valid again. While
+    /// generations had 32 bits, the slot was given up at that point.
     #[test]
     fn a_slot_outlives_four_billion_handles() {
         let handles = Handles::new(&FramesConfig::new(4 << 20), 1).unwrap();

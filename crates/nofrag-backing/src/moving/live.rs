@@ -86,7 +86,8 @@ pub enum Reach {
 /// A file in memory with its window.
 ///
 /// 1. `shown` counts for each page the area pages that show it, and one for a move that is about to show it.
-/// 2. `mappings` counts for each area one and its breaks: the kernel makes no more mappings than that.
+/// 2. `mappings` counts for each area one, and one more where its next page is not the file's next: the kernel makes no
+///    more mappings than that.
 ///
 /// The pages are shared with children of a fork, the books are not: a child maps nothing new, discards nothing and
 /// moves nothing. Areas that it has from its parent show the same pages as at the fork.
@@ -97,7 +98,7 @@ pub struct LiveFile {
     pages: u64,
     shown: Mutex<Box<[u32]>>,
     mappings: Mappings,
-    /// Areas that could not be unmapped yet.
+    /// Areas that could not be unmapped yet, with the pages of the file that they show.
     left: Mutex<Vec<(Mapping, Vec<u64>)>>,
     process: Forks,
 }
@@ -170,7 +171,7 @@ impl LiveFile {
         self.process.is_same()
     }
 
-    /// Returns the number of its pages.
+    /// Returns the number of the file's pages.
     #[must_use]
     pub fn pages(&self) -> u64 {
         self.pages
@@ -313,7 +314,7 @@ pub(super) struct Table {
 /// Some pages of a file, one after the other, for programs to use.
 ///
 /// 1. Every page of the mapping shows the page of the file that the table names, and can be read; it can be written
-///    unless a move is under way or the run is owed.
+///    unless a move is under way or its protection could not be undone.
 /// 2. Only one move at a time: the lock of the table is held all through it.
 #[derive(Debug)]
 pub struct LiveArea<'f> {
@@ -323,11 +324,11 @@ pub struct LiveArea<'f> {
     reach: Reach,
     pins: Pins,
     table: Mutex<Table>,
-    /// The entry of the signal handler's table, once a run was moved under `mprotect`.
+    /// The area's entry in the signal handler's table, once a run was moved under `mprotect`.
     waiting: Mutex<Option<signals::Entry>>,
 }
 
-/// The words of an area, which does not move meanwhile.
+/// The words of an area, which does not move as long as this lives.
 #[derive(Debug)]
 pub struct PinnedWords<'a> {
     words: &'a [AtomicU64],
@@ -344,7 +345,7 @@ impl Deref for PinnedWords<'_> {
 }
 
 impl<'f> LiveArea<'f> {
-    /// Returns the number of its pages.
+    /// Returns the number of the area's pages.
     #[must_use]
     pub fn pages(&self) -> u64 {
         (self.mapping.bytes >> PAGE) as u64
@@ -356,19 +357,19 @@ impl<'f> LiveArea<'f> {
         Va(self.mapping.at.addr() as u64)
     }
 
-    /// Returns the way in which users use its memory.
+    /// Returns the way in which users use the area's memory.
     #[must_use]
     pub fn access(&self) -> Access {
         self.access
     }
 
-    /// Returns the users of its memory.
+    /// Returns the users of the area's memory.
     #[must_use]
     pub fn reach(&self) -> Reach {
         self.reach
     }
 
-    /// Pins its memory, and returns it for as long as it stays at its place.
+    /// Pins the area's memory, and returns it for as long as it stays at its place.
     ///
     /// # Errors
     /// See [`PinError`]; never [`PinError::Moving`].
@@ -378,7 +379,7 @@ impl<'f> LiveArea<'f> {
         Ok(PinnedWords { words: self.all_words(), _pin: pin })
     }
 
-    /// Returns its memory, if that may be used without a pin.
+    /// Returns the area's memory, if that may be used without a pin.
     #[must_use]
     #[inline]
     pub fn words(&self) -> Option<&[AtomicU64]> {
@@ -420,7 +421,7 @@ impl<'f> LiveArea<'f> {
         self.mapping.at.wrapping_byte_add((page << PAGE) as usize)
     }
 
-    /// Returns its entry in the table of the signal handler, made on first use.
+    /// Returns the area's entry in the table of the signal handler, made on first use.
     pub(super) fn waiting(&self) -> Result<signals::Seat, signals::NoEntry> {
         signals::install()?;
         let mut waiting = self.waiting.lock().expect(POISONED);

@@ -66,7 +66,7 @@ pub enum MoveError {
     /// This process is a child of the one that made the file, which may have moved the pages since.
     #[error("this process was forked from the one that moves these pages: make a file here")]
     Forked,
-    /// An area shows the pages already.
+    /// An area shows one of the target pages already.
     #[error("page {page} of the file is in use")]
     InUse { page: u64 },
     #[error("devices use the area, and no page table tells them of a move")]
@@ -120,7 +120,7 @@ impl Mover {
         Mover::default()
     }
 
-    /// Returns its userfaultfd, which is made if there is none: to see beforehand whether one may be had.
+    /// Returns the mover's userfaultfd, which is made if there is none: to see beforehand whether one may be had.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -234,7 +234,7 @@ enum Ends {
     Moved,
 }
 
-/// Mappings that a move may need.
+/// Mappings that a run takes before its move, at most during it, and after it. Those beyond `before` are booked.
 struct Booking<'a> {
     mappings: &'a Mappings,
     before: u64,

@@ -20,8 +20,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// A move is under way, or waits for the last pin.
 const MOVING: u32 = 1 << 31;
 
-/// The most pins, more than any program needs. The threads that may pass it at once, each by one, cannot reach the
-/// flag.
+/// The most pins, more than any program needs. The threads that may pass this bound at once, each by one, are too few
+/// to reach the flag.
 const MOST: u32 = 1 << 30;
 
 /// Number of looks before a waiting thread lets others run.

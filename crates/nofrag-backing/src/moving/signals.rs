@@ -20,7 +20,7 @@ use rustix::io::Errno;
 
 use crate::sys;
 
-/// The most areas whose writers can wait in this way at once.
+/// The most areas whose writers can wait in the handler at once.
 const SLOTS: usize = 64;
 
 /// The code of a `SIGSEGV` that a protection causes; an address without mapping causes another one.
@@ -28,7 +28,7 @@ const SEGV_ACCERR: c_int = 2;
 
 const POISONED: &str = "no thread panicked while it held this lock";
 
-/// An area of the table.
+/// An entry of the handler's table: the addresses of an area, and its moves.
 ///
 /// The handler may see the ends of two areas mixed while one is entered in place of the other. Then the write is tried
 /// again once too often, or the signal comes again, and the handler looks again.
@@ -46,10 +46,10 @@ static TABLE: [Slot; SLOTS] = [const {
 /// The slots in use, a bit each.
 static USED: Mutex<u64> = Mutex::new(0);
 
-/// The action that was installed for the signal before.
+/// The action for `SIGSEGV` before ours was installed.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
-/// Why an area cannot be entered.
+/// Why an area cannot be entered in the handler's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoEntry {
     Full,
@@ -59,7 +59,7 @@ pub(super) enum NoEntry {
     System(Errno),
 }
 
-/// An area's place in the table, for as long as it lives.
+/// An area's place in the handler's table, given up when this is dropped.
 #[derive(Debug)]
 pub(super) struct Entry(usize);
 

@@ -205,6 +205,7 @@ pub(super) enum Allowed {
 }
 
 /// Lets the range show the new pages, with `copy` called when it cannot be written; writers wait in a signal handler.
+/// Returns the outcome, and the access that the range allows then.
 ///
 /// # Safety
 /// Those of [`Swap::map_over`]; the handler knows the range by `seat`.

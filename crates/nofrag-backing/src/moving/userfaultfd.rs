@@ -221,9 +221,9 @@ pub struct Fault {
 /// The reason for which a fault waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
-    /// There is no such page, to be read.
+    /// A read of a page that does not exist.
     MissingRead,
-    /// There is no such page, to be written.
+    /// A write to a page that does not exist.
     MissingWrite,
     Protected,
     /// The page is in its file, but in no page table.
@@ -266,7 +266,7 @@ impl Userfaultfd {
         Ok(agree(descriptor()?.0.as_fd(), Features::none())?)
     }
 
-    /// Returns the faults that wait.
+    /// Returns the faults that wait for this userfaultfd: all, or those of programs alone.
     #[must_use]
     pub fn scope(&self) -> Scope {
         self.scope
@@ -420,8 +420,8 @@ impl Userfaultfd {
         }
     }
 
-    /// Makes a request that may stop part-way, and then again for the rest. `each` gets the number of bytes that are
-    /// done.
+    /// Makes a request that may stop part-way, and then again for the rest. `each` makes it once: it gets the number of
+    /// bytes that are done, and returns the kernel's result and the bytes that were done now.
     fn piecewise(
         &self,
         request: Request,
@@ -478,7 +478,7 @@ fn agree(descriptor: BorrowedFd<'_>, wanted: Features) -> Result<Features, Errno
     Ok(Features(api.features))
 }
 
-/// Returns the fault that a message announces.
+/// Returns the fault that a message announces; `None` for a message of another kind.
 fn fault(message: &[u8; size_of::<raw::uffd_msg>()]) -> Option<Fault> {
     // Event, then after seven unused bytes the flags and the address.
     let word = |at: usize| {

@@ -66,14 +66,14 @@ impl GrowableBuffer {
         Ok(buffer)
     }
 
-    /// Returns the number of bytes that it can have.
+    /// Returns the number of bytes to which the buffer can grow.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Changes its length to `len` bytes. New bytes are zero; memory is not touched for those that were never there
-    /// before.
+    /// Changes the buffer's length to `len` bytes. New bytes are zero; memory is not touched for those that were never
+    /// there before.
     ///
     /// # Errors
     /// [`ShapeError::Full`].

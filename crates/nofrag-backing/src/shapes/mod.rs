@@ -48,12 +48,12 @@ pub enum ShapeError {
     Forked,
 }
 
-/// Returns a function that names the purpose of a failed system call.
+/// Returns a function that makes a system call's error into a [`ShapeError::System`], with the call's purpose `what`.
 fn to<E: Into<Errno>>(what: &'static str) -> impl FnOnce(E) -> ShapeError {
     move |error| ShapeError::System { what, error: error.into() }
 }
 
-/// Rounds bytes up to whole pages.
+/// Rounds bytes up to whole pages; `None` for no bytes, or more than can be rounded.
 fn pages(bytes: usize) -> Option<usize> {
     bytes.checked_next_multiple_of(1 << crate::sys::PAGE).filter(|&bytes| bytes > 0)
 }

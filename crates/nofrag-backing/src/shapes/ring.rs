@@ -33,7 +33,7 @@ struct Twice {
     forks: Forks,
 }
 
-/// A position, on a cache line of its own, with the one that processors fetch along with it.
+/// The progress of one side in bytes, on a cache line of its own and the one that processors fetch along with it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Position(AtomicU64);

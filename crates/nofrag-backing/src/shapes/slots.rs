@@ -36,9 +36,9 @@ pub struct PoolSizes {
     pub slots: u32,
     /// Bytes of each memory; rounded up to pages.
     pub memory: usize,
-    /// Bytes behind each memory that end the process, or are caught by it, when they are touched; rounded up to pages.
+    /// Bytes behind each memory that raise `SIGSEGV` when they are touched; rounded up to pages.
     pub guard: usize,
-    /// Number of slots given back that make a purge. Until then their memory stays in use.
+    /// Number of slots that are given back before they are purged together. Until then their memory stays in use.
     pub batch: u32,
 }
 
@@ -65,11 +65,11 @@ pub struct PoolCounts {
     pub taken: u64,
     /// Slots whose contents the system took back.
     pub purged: u64,
-    /// Submissions for that; each is one system call or a few.
+    /// Submissions to purge slots; each is one system call or a few.
     pub purges: u64,
     /// Slots whose contents the system refused to take back, counted at each refusal.
     pub refused: u64,
-    /// Slots that were overwritten by hand instead.
+    /// Slots that were overwritten with zeros by hand, since the system refused.
     pub zeroed: u64,
 }
 
@@ -275,7 +275,8 @@ impl SlotPool {
         purged
     }
 
-    /// Overwrites a dirty slot with zeros, which takes memory for all of it.
+    /// Overwrites a dirty slot with zeros, which takes memory for all of it, and returns its number; `None` if no slot
+    /// is dirty.
     fn zero_one(&self) -> Option<u32> {
         let slot = self.lists().dirty.pop()?;
         // SAFETY: the memory of a slot lies in our reservation and can be written (law 3); the slot is on no list and
@@ -295,7 +296,7 @@ impl SlotPool {
         }
     }
 
-    /// Returns the counts of its work so far.
+    /// Returns the counts of the pool's work so far.
     #[must_use]
     pub fn counts(&self) -> PoolCounts {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
@@ -311,7 +312,7 @@ impl SlotPool {
 }
 
 impl Slot<'_> {
-    /// Returns its number in the pool.
+    /// Returns the slot's number in the pool.
     #[must_use]
     pub fn number(&self) -> u32 {
         self.number

@@ -45,7 +45,7 @@ impl Drop for Process {
     }
 }
 
-/// In a child: the socket to the test.
+/// Returns the socket to the test; for a child.
 pub(crate) fn parent() -> UnixStream {
     let socket = io::stdin().as_fd().try_clone_to_owned().unwrap();
     UnixStream::from(socket)

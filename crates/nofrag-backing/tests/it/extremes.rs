@@ -25,7 +25,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 const PAGE: u64 = 4096;
-/// Sizes for which no machine has room; rounding the last ones up passes the end.
+/// Sizes for which no machine has room; rounding the last ones up overflows.
 const TOO_LARGE: [u64; 4] = [1 << 63, u64::MAX - PAGE, u64::MAX - 1, u64::MAX];
 const TOO_LARGE_USIZE: [usize; 4] = [1 << 63, usize::MAX - 4096, usize::MAX - 1, usize::MAX];
 
@@ -216,7 +216,8 @@ fn crowds() {
     }
 }
 
-/// The touched pages were counted by products that passed the end, so that more was touched than was mapped.
+/// Loops that measure refuse counts of pages whose products overflow. These products wrapped, so that more pages were
+/// touched than were mapped.
 #[test]
 fn what_is_measured() {
     // The second and third come to 256 KiB, when 64 runs of them are counted in 64 bits.

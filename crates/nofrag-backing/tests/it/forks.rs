@@ -100,7 +100,8 @@ fn check_lease<B: HostMemory>(backing: B, fork_sees: Fork) {
     assert_eq!(lease[0], 1);
 }
 
-/// Hidden memory is not there, and shared memory was lent twice: the child changed bytes behind its parent's slice.
+/// Reads and writes a lease in a child: both panic. Hidden memory is not there, and shared memory was lent twice: the
+/// child changed bytes behind its parent's slice.
 #[test]
 fn a_lease_of_the_parent_lends_nothing() {
     for fork_sees in [Fork::Hidden, Fork::Inherited] {
@@ -109,7 +110,8 @@ fn a_lease_of_the_parent_lends_nothing() {
     }
 }
 
-/// The child's copy of the handle names a thread that it does not have, for which it waited for ever.
+/// Drops a purger in a child, which waits for nothing: its copy of the handle names a thread that it does not have, for
+/// which it once waited for ever.
 #[test]
 fn a_purger_of_the_parent_is_not_waited_for() {
     let config = Config { owners: Owners::Count(1), ..Config::default() };
@@ -123,7 +125,8 @@ fn a_purger_of_the_parent_is_not_waited_for() {
     drop(purger);
 }
 
-/// The frames of a simulated machine and the file of a bench are shared with children, which wrote into them.
+/// Loops that measure refuse to write in a child: the frames of a simulated machine and the file of a bench are shared
+/// with children, which once wrote into them.
 #[test]
 fn what_is_measured_is_the_parents() {
     let mut memory = MachineMemory::new(UNIT_PAGES as u64).unwrap();

@@ -10,7 +10,7 @@ use nofrag_backing::measure::machine::{MachineMemory, UNIT_PAGES};
 use nofrag_backing::measure::strategies::{Bench, MOST_PAGES, Request, Strategy, Touched};
 use rustix::io::Errno;
 
-/// Requests that fill every slot again and again, with sizes that repeat in another rhythm.
+/// Returns requests that fill every slot again and again, with sizes that repeat in another rhythm.
 fn requests(count: u16) -> Vec<Request> {
     (0..count).map(|at| Request { slot: at * 7 % 64, pages: 1 + at * 13 % MOST_PAGES }).collect()
 }

@@ -172,7 +172,7 @@ fn an_ended_probe_is_an_error() {
     }
 }
 
-/// A soft limit of bytes stays with this process; mappings of the probe go by addresses alone.
+/// The probe has no limits of bytes, even if this process has soft ones: its mappings go by addresses alone.
 #[test]
 fn limits_of_bytes_are_not_the_probes() {
     for probe in probes() {

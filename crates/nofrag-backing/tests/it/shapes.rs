@@ -276,14 +276,14 @@ fn run_over(pool: &SlotPool) {
     unsafe { end.write_volatile(1) };
 }
 
-/// A child of the test above.
+/// Writes behind a memory: as a child of `who_runs_over_a_memory_ends`.
 #[test]
 #[ignore = "ends the process, as it should"]
 fn run_over_a_memory() {
     run_over(&pool(2));
 }
 
-/// A child of the test above.
+/// Writes behind a memory that was purged: as a child of `who_runs_over_a_memory_ends`.
 #[test]
 #[ignore = "ends the process, as it should"]
 fn run_over_a_memory_that_was_purged() {

@@ -98,7 +98,8 @@ fn a_stack_outside_the_reservation_is_refused() {
     assert!(matches!(refused, Err(CrowdError::Refused { number: 1, .. })), "{refused:?}");
 }
 
-/// Threads on such stacks ended the process at their first instruction.
+/// Starts threads on stacks that cannot be written or have a guard inside, which is refused. Threads on such stacks
+/// ended the process at their first instruction.
 #[test]
 fn a_stack_that_cannot_be_written_is_refused() {
     let start = |close: fn(&mut Reservation, Span) -> std::io::Result<()>| {
@@ -184,7 +185,7 @@ fn a_used_up_stack_ends_the_process() {
     assert!(!status.core_dumped(), "it leaves a file behind");
 }
 
-/// The child of the test above.
+/// Uses a stack up: as the child of `a_used_up_stack_ends_the_process`.
 #[test]
 #[ignore = "ends the process, as it should"]
 fn use_a_stack_up() {

@@ -46,7 +46,7 @@ pub struct Churn {
     pub possible: u64,
     /// Blocks that could be had before compaction.
     pub before: u64,
-    /// Blocks that were taken after it.
+    /// Blocks that were taken after compaction.
     pub obtained: u64,
     /// Blocks of these that became huge pages.
     pub collapsed: u64,
@@ -55,7 +55,7 @@ pub struct Churn {
     pub stayed: u64,
     /// Time of the compaction, in nanoseconds.
     pub compaction_ns: u64,
-    /// Pages with other contents after it: none.
+    /// Pages with other contents after compaction than before: none, if moves lose nothing.
     pub corrupted: u64,
     /// Time of an access, pin and unpin included, with nothing else at work.
     pub access_alone: Times,
@@ -86,7 +86,7 @@ struct Page {
 /// The words of a page with its stamps: its first ones, and its last.
 const STAMPS: [usize; 3] = [0, 1, 511];
 
-/// The word that counts its uses.
+/// The word of a page that counts the uses of the page.
 const USES: usize = 256;
 
 /// Churns, compacts, and takes all blocks that can be had.
@@ -183,7 +183,7 @@ impl Page {
         STAMPS.iter().all(stamped) && words[USES].load(Ordering::Relaxed) == uses
     }
 
-    /// Counts in the page and beside it.
+    /// Counts one use, in the page itself and beside it.
     fn use_once(&self, handles: &Handles) {
         let words = handles.pin(self.handle).expect("the page is in use");
         // Relaxed: one thread counts, and pins order it with moves.
@@ -193,7 +193,7 @@ impl Page {
     }
 }
 
-/// Uses random pages until `act` has ended; returns the times of the uses.
+/// Uses random pages until `act` has ended; returns the times of the uses, and the result of `act`.
 fn while_accessed<T>(
     handles: &Arc<Handles>,
     live: &[Page],

@@ -2,8 +2,8 @@
 //!
 //! A mover lets a run go to and fro between two places of its file while writers count up words of it. Each word has
 //! one writer, which remembers its last value: if it reads less, the difference was lost. The ways are measured in
-//! turns, many short ones each, so that other work of the machine meets all of them alike; absolute
-//! times differ from machine to machine, the ratio to the moves without protection less so.
+//! turns, many short ones each, so that other work of the machine meets all of them alike; absolute times differ from
+//! machine to machine, the ratio to the moves without protection less so.
 //!
 //! Source: docs/sources/backing.md#moves, #oracle-3.
 
@@ -60,7 +60,7 @@ pub enum MeasureError {
     Writers { most: usize },
 }
 
-/// The ways in which writers are kept away.
+/// The ways in which writers are kept away from a run that moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Way {
     /// Not at all: the control, which loses writes.
@@ -159,7 +159,7 @@ impl Times {
     }
 }
 
-/// Returns the time since `since` as a sample.
+/// Returns the time since `since` in nanoseconds, at most `u32::MAX`, as a sample.
 pub(crate) fn nanos(since: Instant) -> u32 {
     u32::try_from(since.elapsed().as_nanos()).unwrap_or(u32::MAX)
 }
@@ -217,7 +217,7 @@ impl Lane {
         MoveCosts { way, pages, moves, refused, writes, lost, cost: Times::of(&mut self.samples) }
     }
 
-    /// Moves the run to and fro, with writers.
+    /// Moves the run to and fro `moves` times while writers write, and adds up the counts and samples.
     fn take_turn(
         &mut self,
         mover: &mut Mover,
@@ -286,7 +286,7 @@ impl Lane {
 struct Writer<'a> {
     area: &'a LiveArea<'a>,
     way: Way,
-    /// First of its words in each page.
+    /// Index, within each page, of the word that the writer counts up.
     line: usize,
 }
 

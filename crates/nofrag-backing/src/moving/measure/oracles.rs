@@ -19,7 +19,7 @@ use crate::sys::{self, PAGE};
 
 const BYTES: usize = 1 << PAGE;
 
-/// Filling the page tables of a run whose pages are in their file.
+/// Times to fill the page tables of a run whose pages are in their file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Filling {
     pub pages: u64,
@@ -28,7 +28,7 @@ pub struct Filling {
     pub by_populate: Times,
 }
 
-/// Fills page tables in both ways, in turns.
+/// Fills the page tables of `pages` pages by a request to a userfaultfd and by `MADV_POPULATE_WRITE`, in turns.
 /// Source: docs/sources/backing.md#oracle-10, #r7.
 ///
 /// # Errors
@@ -63,13 +63,14 @@ pub fn filling(pages: u64, rounds: u64) -> Result<Filling, MeasureError> {
 /// Outcome of moves, without copy, of a private page to which another reference exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharedPage {
-    /// A child shares it since a fork.
+    /// Outcome for a page that a child shares since a fork.
     pub with_child: Result<(), Errno>,
-    /// A pipe holds a reference to it.
+    /// Outcome for a page to which a pipe holds a reference.
     pub with_pipe: Result<(), Errno>,
 }
 
-/// Tries to move such pages. Forks this process once.
+/// Tries to move, without a copy, a private page that a child shares and one to which a pipe refers. Forks this process
+/// once.
 /// Source: docs/sources/backing.md#oracle-4, #unseen-references.
 ///
 /// # Errors

@@ -101,7 +101,8 @@ fn a_holder_resizes_and_leases() {
     check_laws(&arena);
 }
 
-/// An error's bound can be had: free pages, parked runs, clean blocks, and own blocks behind these.
+/// Resizes a run to the most pages that a refusal names: over free pages, parked runs, clean blocks, and own blocks
+/// behind these.
 #[test]
 fn a_run_can_grow_as_far_as_is_said() {
     let arena = arena_of(8, 2);

@@ -51,7 +51,7 @@ fn memory_that_is_not_cleared_is_refused() {
     assert_eq!(refused, ReserveError::NotZeroed);
 }
 
-/// Under any refusals, for a while: books stay in order, nothing is lost, and nothing is released twice.
+/// Refuses calls of each kind for a while: books stay in order, nothing is lost, and nothing is released twice.
 #[test]
 fn refusals_leave_the_books_of_chunks_in_order() {
     for call in [SimCall::Create, SimCall::Map, SimCall::Unmap] {
@@ -79,7 +79,7 @@ fn refusals_leave_the_books_of_chunks_in_order() {
     }
 }
 
-/// For a run that could grow but for memory, the error is not that there is no room.
+/// A run that could grow but gets no memory is refused with the backend's error, not for want of room.
 #[test]
 fn a_run_that_gets_no_memory_to_grow_is_told_why() {
     let (backing, arena) = in_chunks(8);
@@ -142,7 +142,7 @@ fn simulated(caps: Caps) -> Arc<Simulated> {
     Arc::new(Simulated::new(geometry(caps | Caps::ZEROED)).unwrap())
 }
 
-/// The cost of a trace is its calls times the model, for memory that is purged in place and for chunks.
+/// Runs a random trace: its cost is that of its calls by the model, with purges in place and with chunks.
 #[test]
 fn a_simulated_trace_costs_its_calls() {
     for caps in [IN_PLACE, CHUNKS] {
@@ -169,7 +169,7 @@ fn a_simulated_trace_costs_its_calls() {
     }
 }
 
-/// One mapping for each chunk and no more of them than allowed; parked runs are given up first.
+/// Uses up the budget of mappings, one for each chunk: a request of another owner is refused, and served after a free.
 #[test]
 fn the_budget_of_mappings_is_kept() {
     let backing = simulated(CHUNKS);
@@ -185,7 +185,7 @@ fn the_budget_of_mappings_is_kept() {
     check_laws(&arena);
 }
 
-/// Fewer calls than runs, for any vector: adjacent blocks go in one.
+/// Purges twelve adjacent blocks in one call. When that is refused, all of them stay for the next purge.
 /// Source: docs/sources/backing.md#nearcore-16414-batch.
 #[test]
 fn nearcore_16414_batch() {

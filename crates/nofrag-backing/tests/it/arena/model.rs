@@ -48,7 +48,8 @@ fn over_shared_memory() {
     }
 }
 
-/// Memory in use stays mapped and keeps its contents, and in the end there is no chunk.
+/// Takes random steps over memory in chunks: memory in use stays mapped and keeps its contents, and in the end there is
+/// no chunk.
 #[test]
 fn in_chunks() {
     let after = Duration::from_millis(100);

@@ -30,7 +30,7 @@ pub(crate) trait Seen<'a, B: Backend> {
     const SERVES: bool;
 
     /// Checks a run that was handed out, or has another length and keeps `kept` pages: it has no contents of another
-    /// owner. Its owner writes the stamp to it.
+    /// owner. Then writes the stamp to it.
     fn enter(&self, arena: &Arena<B>, run: Run, kept: u32, stamp: u64);
 
     /// Checks that the stamp is still there.
@@ -354,7 +354,7 @@ impl<'a, B: Backend, S: Seen<'a, B>> Pair<'a, B, S> {
         again.expect_err("it was freed before");
     }
 
-    /// Runs put together from random parts are refused, unless they are live.
+    /// Puts a run together from random parts, and checks that its free is refused unless it is live.
     fn forge(&mut self) {
         let page = self.choices.below(1 << 12);
         let va = self.arena.base().plus(page * self.page / 2);

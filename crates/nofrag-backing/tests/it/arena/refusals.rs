@@ -221,7 +221,7 @@ fn check_fork(fork: Fork) {
     check_laws(&arena);
 }
 
-/// Returns true if the first word is the parent's, without allocating.
+/// Returns true if the first word of the run is the stamp that the parent wrote, without allocating.
 fn stamps_in_child<B: HostMemory>(arena: &Arena<B>, run: nofrag_backing::arena::Run) -> bool {
     let first: *const u64 = arena.pointer(run).cast();
     // SAFETY: the child has inherited the run.

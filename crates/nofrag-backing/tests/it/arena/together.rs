@@ -110,7 +110,7 @@ fn a_free_never_waits_for_a_holder() {
     check_never_waits(&arena_of(16, 2));
 }
 
-/// The books are the same over simulated memory, the only kind that Miri has.
+/// Does the checks of frees by several threads over simulated memory, the only kind that Miri has.
 #[test]
 fn threads_share_simulated_memory_alike() {
     let (arena, _ghosts) = Ghosts::arena(Purge::Manual);
@@ -118,8 +118,8 @@ fn threads_share_simulated_memory_alike() {
     check_never_waits(&arena);
 }
 
-/// A name for a run that is not there yet, used while the block goes from one owner to another: a thread that waits for
-/// the first owner must not touch its books for a run of the second.
+/// Resizes by a name for a run that is not there yet, while the block goes from one owner to another: a thread that
+/// waits for the first owner must not touch its books for a run of the second.
 #[test]
 fn a_block_that_changes_hands_is_looked_at_again() {
     let arena = arena_of(4, 2);
@@ -218,7 +218,7 @@ fn a_signal_during_a_call_does_no_harm() {
     check_laws(&arena);
 }
 
-/// The hook that is called before memory goes back may own the purger: the thread waited for itself then.
+/// Drops a purger in the hook that its own thread calls before memory goes back. The thread waited for itself then.
 #[test]
 fn a_purger_may_be_dropped_by_its_own_thread() {
     let after = Duration::ZERO;

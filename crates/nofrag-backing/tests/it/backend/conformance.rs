@@ -371,7 +371,7 @@ impl<B: Subject> Pair<'_, B> {
         })
     }
 
-    /// Returns the range that a backend that cuts no mapping takes in place of a part of one, mostly.
+    /// Widens a range that begins in a mapping to all of that mapping, mostly, where the backend may not cut one.
     fn whole_mappings(&mut self, va: Va, bytes: u64) -> (Va, u64) {
         let shown = self.model.shown.get(&va.0);
         let Some(shown) = shown.filter(|_| !self.model.has(Caps::PARTIAL_UNMAP)) else {
@@ -532,7 +532,8 @@ fn check_few_pages(backend: &Memfd) {
     }
 }
 
-/// All capabilities that change the set of legal operations, in all combinations.
+/// Compares simulated memory with the model under all combinations of the capabilities that change the set of legal
+/// operations.
 #[test]
 fn simulated_memory_is_as_the_model_whatever_it_can_do() {
     let all = [

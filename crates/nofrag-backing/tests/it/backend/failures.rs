@@ -45,7 +45,8 @@ fn a_file_that_cannot_be_sealed_is_an_error() {
     assert_eq!(refused, BackendError::System(Errno::PERM));
 }
 
-/// OCaml lost such a range until the system was out of memory: the unmapping that would split an area is refused.
+/// Releases a range whose unmapping is refused, since it would split an area: the range is emptied, stays booked, and
+/// is unmapped later. OCaml lost such ranges until the system was out of memory.
 /// Source: docs/sources/backing.md#ocaml-14865-munmap-enomem.
 #[test]
 fn ocaml_14865_munmap_enomem() {
@@ -69,7 +70,8 @@ fn ocaml_14865_munmap_enomem() {
     assert_eq!(backend.areas(), 0);
 }
 
-/// In Matrixone the process ended there.
+/// Releases a range that can be neither unmapped nor emptied: nothing panics, and it is unmapped later. In Matrixone
+/// the process ended there.
 /// Source: docs/sources/backing.md#ocaml-14865-munmap-enomem.
 #[test]
 fn matrixone_28736_panic() {

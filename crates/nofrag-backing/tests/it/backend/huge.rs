@@ -49,7 +49,7 @@ fn collapsing_keeps_what_private_memory_holds() {
     keeps_contents(&backend, va, 4, |va| backend.collapse(va, HUGE));
 }
 
-/// As far as this host allows, for any value of `shmem_enabled`.
+/// Collapses shared memory, as far as this host has huge pages and for any value of `shmem_enabled`: its contents stay.
 /// Source: docs/sources/backing.md#oracle-6.
 #[test]
 fn collapsing_keeps_what_shared_memory_holds() {
@@ -71,7 +71,7 @@ fn no_part_of_a_huge_page_is_purged() {
     assert_eq!(faults::made().since(&before).total(), 0);
 }
 
-/// Where small pages may be purged, a huge one would be split.
+/// Memory in small pages is not collapsed, since a purge of one would split the huge page.
 #[test]
 fn small_pages_are_not_collapsed() {
     let backend = Anonymous::new();

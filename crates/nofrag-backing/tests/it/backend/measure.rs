@@ -27,7 +27,8 @@ fn adjacent_maps_are_one_area() {
     assert_eq!(adjacent_maps(1_024), Ok(1));
 }
 
-/// The host's setting for shared memory does not matter, only whether it has huge pages.
+/// Collapses shared memory: only the system may refuse, where it has no huge pages. The host's setting for shared
+/// memory does not matter.
 /// Source: docs/sources/backing.md#oracle-6.
 #[test]
 fn shared_memory_collapses() {
@@ -39,7 +40,8 @@ fn shared_memory_collapses() {
     }
 }
 
-/// Gains of docs/sources/backing.md#oracle-9 and #oracle-11 depend on the host: a scenario shows them.
+/// Each way to purge and to punch is sampled once a round. The gains (docs/sources/backing.md#oracle-9, #oracle-11)
+/// depend on the host: a scenario shows them.
 #[test]
 fn samples_come_in_pairs() {
     let purges = scattered_purges(1, 3, Peer::Busy).unwrap();

@@ -89,7 +89,8 @@ fn no_more_areas_than_the_budget_are_made() {
     backend.check().unwrap();
 }
 
-/// Gfxreconstruct unmapped first, and another thread used the addresses in between.
+/// Maps over a mapping while another thread reads there: no moment is without a mapping. Gfxreconstruct unmapped first,
+/// and another thread used the addresses in between.
 /// Source: docs/sources/backing.md#gfxr-1161-window.
 #[test]
 fn gfxr_1161_window() {
@@ -134,7 +135,7 @@ fn memory_is_the_same_wherever_it_is_mapped() {
     assert_eq!(load(&backend, va.plus(PAGE)), 0);
 }
 
-/// A handle that was destroyed names nothing, even when its place in the file is used again.
+/// The name of a destroyed piece names nothing, even when the piece's place in the file is used again.
 #[test]
 fn a_stale_name_destroys_nothing() {
     let backend = Memfd::new(Budget::Half).unwrap();
@@ -147,7 +148,7 @@ fn a_stale_name_destroys_nothing() {
     assert_eq!(one(&backend, map(va, second, 0, 1)), Ok(()));
 }
 
-/// Checks, at addresses that no other test uses, that no mapping stays.
+/// Drops a backend, and checks that none of its mappings stays, at addresses that no other test uses.
 fn stays_not<B: Backend>(backend: B, hint: u64) {
     let va = backend.reserve(8 * PAGE, PAGE, Some(Va(hint))).unwrap();
     let phys = backend.create(8 * PAGE).unwrap();

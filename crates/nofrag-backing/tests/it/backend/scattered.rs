@@ -8,7 +8,7 @@ use super::support::{load, one, store, submit};
 
 const PAGE: u64 = 4096;
 
-/// Maps `pages` pages, each with a number on it.
+/// Maps `pages` pages, and writes 7 to each.
 fn mapped(pages: u64) -> (Anonymous, Va) {
     let backend = Anonymous::new();
     let va = backend.reserve(pages * PAGE, PAGE, None).unwrap();
@@ -23,7 +23,7 @@ fn purges(va: Va, pages: impl IntoIterator<Item = u64>) -> Vec<Op<Promise>> {
     pages.into_iter().map(purge).collect()
 }
 
-/// Purges these pages; compares how often each of the two calls was made for that.
+/// Purges these pages; compares how often `process_madvise` and `madvise` were called for that.
 fn check_calls(
     backend: &Anonymous,
     va: Va,
@@ -52,7 +52,8 @@ fn has_vectors() -> bool {
     has
 }
 
-/// Nearcore batched work in which no call was saved, and set the batch back to one.
+/// Purges ranges that touch in one call, and scattered ones in one for each 64. Nearcore batched work in which no call
+/// was saved, and set the batch back to one.
 /// Source: docs/sources/backing.md#nearcore-16414-batch.
 #[test]
 fn nearcore_16414_batch() {
@@ -69,7 +70,8 @@ fn nearcore_16414_batch() {
     check_calls(&backend, va, [], (0, 0));
 }
 
-/// The kernel stops at a range that it refuses, and returns only the number of bytes that it did.
+/// Purges scattered pages of which one is locked: only that one is refused. The kernel stops there, and returns only
+/// the number of bytes that it did.
 /// Source: docs/sources/backing.md#partial-vector.
 #[test]
 fn partial_vector() {

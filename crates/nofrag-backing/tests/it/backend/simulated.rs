@@ -23,7 +23,7 @@ fn with(caps: Caps, max_mappings: Option<u64>) -> Simulated {
     Simulated::new(geometry).unwrap()
 }
 
-/// Capabilities as of private memory, and as of shared memory.
+/// Capabilities without a purge in place; [`PURGES`] has that, and memory at several addresses.
 const PRIVATE: Caps = Caps::PARTIAL_UNMAP.with(Caps::OVER_MAP).with(Caps::SUBRANGE_MAP);
 const PURGES: Caps = PRIVATE.with(Caps::PURGE_IN_PLACE).with(Caps::ALIAS);
 
@@ -36,7 +36,7 @@ fn mapped(backend: &Simulated, pages: u64) -> Va {
     va
 }
 
-/// After any operations, the cost is the counts by the model.
+/// Prices chosen counts, and random operations: the cost is each count times its price in the model.
 /// Source: docs/sources/backing.md#oracle-12.
 #[test]
 fn the_cost_is_the_counts_by_the_model() {

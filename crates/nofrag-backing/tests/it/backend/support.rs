@@ -30,12 +30,12 @@ impl Random {
     }
 }
 
-/// The owner of the contents of a mapping.
+/// The thing to which the contents that a mapping shows belong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Contents {
-    /// The memory that it shows: mapped elsewhere, it shows the same.
+    /// Contents belong to the memory: mapped elsewhere, it shows the same.
     OfMemory,
-    /// The mapping: another one of the same memory has its own.
+    /// Contents belong to the mapping: another one of the same memory has its own.
     OfMapping,
 }
 
@@ -49,7 +49,7 @@ pub(super) trait Subject: Backend {
     /// Reads the first bytes of a mapped granule.
     fn load(&self, va: Va) -> u64;
 
-    /// Returns true if a mapped granule holds the value; zero is nothing.
+    /// Returns true if a mapped granule holds the value; zero means that nothing was written.
     fn holds(&self, va: Va, value: u64) -> bool {
         self.load(va) == value
     }
@@ -114,7 +114,7 @@ impl Subject for Simulated {
         u64::from(Simulated::holds(self, va).unwrap())
     }
 
-    /// The simulated backend knows only whether a page has contents.
+    /// Compares only whether the page has contents: the simulated backend knows no more.
     fn holds(&self, va: Va, value: u64) -> bool {
         Simulated::holds(self, va) == Some(value != 0)
     }

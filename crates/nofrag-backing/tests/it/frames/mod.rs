@@ -44,7 +44,7 @@ pub(crate) fn stamp(frames: &Frames, block: FrameBlock, stamp: u64) {
     }
 }
 
-/// Expects the stamps of [`stamp`] at the frames of `block`, as seen from `at`.
+/// Expects the stamps that [`stamp`] writes at all frames of `block`.
 #[track_caller]
 pub(crate) fn check_stamp(frames: &Frames, block: FrameBlock, stamp: u64) {
     for pfn in block.pfn.0..block.end().0 {

@@ -30,7 +30,7 @@ fn one_owner_gets_what_others_do_not_use() {
     assert_eq!(frames.stats().free, frames.len());
 }
 
-/// Takes and gives for a while; no other thread writes to the blocks that it holds.
+/// Allocates and frees blocks for `rounds` rounds, and checks that no other thread writes to those that it holds.
 fn churn(frames: &Frames, rank: usize, rounds: u64) {
     let here = owner(frames, rank);
     let mut random = Pcg64::seed_from_u64(rank as u64);
@@ -82,7 +82,8 @@ fn threads_never_share_a_block() {
     }
 }
 
-/// Two threads take the last memory from each other: neither is refused memory that is there all the time.
+/// One thread purges again and again while another takes all memory, which is never refused for pageblocks that are
+/// being purged.
 #[test]
 fn a_purge_hides_no_memory_from_others() {
     for sharing in BOTH {

@@ -74,7 +74,7 @@ fn frames_in_a_row_are_mapped_in_one_call() {
     }
 }
 
-/// A block of many mappings must not be removed in many calls, nor by `munmap`.
+/// Makes 64 freed areas in a row inaccessible by one `mmap`: they must not be removed in many calls, nor by `munmap`.
 /// Source: docs/sources/backing.md#munmap-block-no-batch.
 #[test]
 fn munmap_block_no_batch() {
@@ -93,7 +93,8 @@ fn munmap_block_no_batch() {
     assert_eq!(shown_areas(&mapped).len(), 0);
 }
 
-/// A call reaches over pages that are inaccessible already, and never over those that are shown.
+/// Counts the calls of flushes: a call reaches over pages that are inaccessible already, and never over those that are
+/// shown.
 #[test]
 fn one_call_hides_all_that_lies_between_two_live_areas() {
     let mapped = space(8, 64);

@@ -7,7 +7,7 @@ use nofrag_backing::mapped::{Grain, VmallocRequest};
 use super::{owner, pages, scatter, seen, space, stamp};
 use crate::frames::MIB;
 
-/// Returns the KiB of the space that are mapped by huge pages; `None` where the kernel does not tell.
+/// Returns the KiB of the pages `start..end` that are mapped by huge pages; `None` where the kernel does not tell.
 fn huge_kib(start: u64, end: u64) -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/smaps").ok()?;
     let mut inside = false;

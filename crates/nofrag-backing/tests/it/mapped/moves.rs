@@ -135,8 +135,9 @@ impl Residents for Confused {
     }
 }
 
-/// The target of another block's move was taken for the block's own, and the panic that followed left books that were
-/// wrong; so did a panic of the function that exchanges: two mappings stayed booked.
+/// Moves a block to the target of another one, which is refused, and panics in an exchange: the books stay right. Such
+/// a target was taken for the block's own, and the panic that followed left books that were wrong; so did a panic of
+/// the function that exchanges: two mappings stayed booked.
 #[test]
 fn a_confused_resident_confuses_nobody_else() {
     let (mapped, _quiet, areas) = in_pieces(8);
@@ -222,7 +223,8 @@ fn a_block_that_is_mapped_twice_is_not_moved() {
     check_areas(&mapped, &areas);
 }
 
-/// The use of a block is checked again where it is certain: at the page where the block is mapped.
+/// A block whose use names another page than the one where it is mapped is not moved: the use is checked again at that
+/// page.
 #[test]
 fn a_block_that_says_it_stands_elsewhere_is_not_moved() {
     let (mapped, _quiet, areas) = in_pieces(8);

@@ -37,7 +37,7 @@ fn holds(handles: &Handles, handle: Handle, value: u64) -> bool {
     handles.pin(handle).unwrap().iter().all(|word| word.load(Ordering::Relaxed) == value)
 }
 
-/// Fills all memory with pages and gives back all but each eighth: one page of eight, everywhere.
+/// Fills all memory with pages and gives back all but every eighth; returns those, each with the number written to it.
 fn sparse(handles: &Handles, owner: CpuId) -> Vec<(Handle, u64)> {
     let all = std::iter::from_fn(|| handles.alloc(owner, Order::ZERO).ok()).collect::<Vec<_>>();
     let mut kept = Vec::new();
@@ -194,7 +194,8 @@ fn kcompactd_works_ahead_on_a_thread_and_stops_cleanly() {
     assert!(kept.iter().all(|&(handle, number)| holds(&handles, handle, number)));
 }
 
-/// A request that fails wakes kswapd, and kcompactd does not work ahead while that is awake.
+/// Lets a request fail, and then kcompactd work ahead: the failure wakes kswapd, and kcompactd does not work ahead
+/// while that is awake.
 #[test]
 fn kcompactd_works_ahead_after_a_request_has_failed() {
     let mut policy = FragmentationPolicy::NOFRAG;
@@ -313,7 +314,8 @@ fn oracle_6_blocks_become_huge_pages_whatever_the_settings_are() {
     assert_eq!(handles.collapse(small), Err(HandleError::Small(Order::ZERO)));
 }
 
-/// The stale handle named the block in the slot of the same number, and freed it.
+/// Uses a handle on another table than its own, which is refused. It named the block in the slot of the same number
+/// there, and freed it.
 #[test]
 fn a_handle_of_another_table_is_refused() {
     let [one, other] = [(); 2].map(|()| Handles::new(&FramesConfig::new(2 << 20), 4).unwrap());

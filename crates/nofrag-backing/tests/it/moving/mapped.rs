@@ -58,7 +58,8 @@ impl Ground {
         self.mapped.frames().stats().obtainable(Order::PAGEBLOCK)
     }
 
-    /// Counts up in all pages until it is stopped, and loses nothing.
+    /// Counts up a word of each page until it is stopped, and checks that no write is lost; returns the number of
+    /// rounds.
     fn count_up(&self, stop: &AtomicBool) -> u64 {
         let mut rounds = 0;
         while !stop.load(Ordering::Relaxed) {

@@ -138,7 +138,7 @@ fn what_may_not_move_is_refused() {
     assert!(matches!(LiveFile::new(0), Err(LiveError::Outside { .. })));
 }
 
-/// Each moved run is a mapping of its own, without bound.
+/// Moves runs until the budget of mappings is used up: each moved run is a mapping of its own, without bound otherwise.
 /// Source: docs/sources/backing.md#mover-vma-growth.
 #[test]
 fn mover_vma_growth() {
@@ -168,7 +168,7 @@ fn mover_vma_growth() {
     }
 }
 
-/// Returns the calls of a move, in order: each may be made to fail.
+/// Returns the calls of a move that may be made to fail, each with the number of such calls before it.
 fn calls(method: Method) -> Vec<(Call, u32)> {
     match method {
         Method::Pins(_) => vec![(Call::Mmap, 0)],
