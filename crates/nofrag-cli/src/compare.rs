@@ -54,7 +54,7 @@ pub(crate) struct Args {
     )]
     tolerance: Option<f64>,
 
-    /// Show equal figures too
+    /// Show every figure, in place of what got worse, what got better and the largest other changes
     #[arg(long)]
     all: bool,
 
@@ -91,7 +91,7 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
     if args.json {
         print_document(SCHEMA, &found)?;
     } else {
-        let show = if args.all { Show::Everything } else { Show::Changes };
+        let show = if args.all { Show::Everything } else { Show::Answer };
         print_sections(&sections(&found, show))?;
     }
     if let Some(wanted) = wanted {

@@ -15,6 +15,7 @@ use nofrag_host::record::{
     RecordError, Recorded, Selection, Sensitive, ToRun, Until, Which,
 };
 use nofrag_host::recording::{Existing, RecordingError};
+use nofrag_show::Look;
 use nofrag_show::bytes_text;
 use nofrag_show::host::recorded;
 
@@ -259,9 +260,9 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
     if args.json {
         print_document(SCHEMA, &recorded)?;
     } else if !args.quiet && recorded.command.is_some() {
-        tell(&recorded::text(&recorded));
+        tell(&recorded::text(&recorded, Look::of_report()));
     } else if !args.quiet {
-        print(&recorded::text(&recorded))?;
+        print(&recorded::text(&recorded, Look::of_report()))?;
     }
     if let Ended::Failed(why) = &recorded.ended {
         return Err(anyhow::anyhow!("{why}")).context("the recording was cut short");

@@ -1,8 +1,7 @@
 //! The text of one report: its sections, its notes, its claims.
 
 use nofrag_show::{
-    COLUMNS, Cell, Look, Section, Tone, cells, count, duration, number, plain, ratio, text_for,
-    wrapped,
+    Cell, Look, Section, Tone, cells, count, duration, number, plain, ratio, text_for, wrapped,
 };
 
 use crate::figures::RatioRange;
@@ -42,7 +41,7 @@ pub fn summary_for(
     let Origin { processor, cpus, kernel, rustc, profile, revision, .. } = origin;
     let mut lines = vec![format!("{}: {}", report.scenario, scenario.about())];
     let mut below = |text: &str| {
-        lines.extend(wrapped(text, COLUMNS as usize - 2).iter().map(|line| format!("  {line}")));
+        lines.extend(wrapped(text, look.text_width() - 2).iter().map(|line| format!("  {line}")));
     };
     below(&report.document);
     below(&format!("{processor}, {cpus} CPUs; {kernel}"));
@@ -243,6 +242,7 @@ mod tests {
 
     use super::*;
     use crate::oracle::{Relation, Withdrawn};
+    use nofrag_show::COLUMNS;
 
     #[test]
     fn ratio_ranges_say_when_they_are_open() {

@@ -41,10 +41,16 @@ impl Look {
         Place::stdout().page()
     }
 
-    /// Returns the look of standard output for a report. Pipes and files get the look of a saved one.
+    /// Returns the look of standard output for a report. Pipes and files get the look of a saved one, but for `COLUMNS`.
     #[must_use]
     pub fn of_report() -> Look {
         Place::stdout().report()
+    }
+
+    /// Returns the width of lines of text: that of a report at most, as longer lines are hard to follow.
+    #[must_use]
+    pub fn text_width(self) -> usize {
+        self.width.min(usize::from(crate::COLUMNS))
     }
 
     /// Returns `word` in the colour of `tone`.
@@ -74,6 +80,8 @@ impl Look {
 #[derive(Clone, Copy, Debug)]
 struct Place {
     terminal: Option<Terminal>,
+    /// Width that `COLUMNS` asks for.
+    asked: Option<u16>,
     /// `NO_COLOR` is set and not empty.
     colour_unwanted: bool,
 }
@@ -100,24 +108,30 @@ impl Place {
             knows_escapes,
             columns: terminal_size::terminal_size_of(io::stdout()).map(|(columns, _)| columns.0),
         });
-        Place { terminal, colour_unwanted: set("NO_COLOR").is_some() }
+        let asked = set("COLUMNS").and_then(|columns| columns.to_str()?.parse().ok());
+        Place { terminal, asked, colour_unwanted: set("NO_COLOR").is_some() }
     }
 
     fn page(self) -> Look {
-        const DEFAULT_COLUMNS: u16 = 80;
+        const DEFAULT_COLUMNS: usize = 80;
         let unicode = self.terminal.is_some_and(|terminal| terminal.shows_unicode);
-        let columns = self.terminal.and_then(|terminal| terminal.columns);
         Look {
             glyphs: if unicode { Glyphs::Unicode } else { Glyphs::Ascii },
             colour: self.colour(),
-            width: usize::from(columns.unwrap_or(DEFAULT_COLUMNS)).clamp(40, 200),
+            width: self.columns().unwrap_or(DEFAULT_COLUMNS),
         }
     }
 
     fn report(self) -> Look {
         let unicode = self.terminal.is_none_or(|terminal| terminal.shows_unicode);
         let glyphs = if unicode { Glyphs::Unicode } else { Glyphs::Ascii };
-        Look { glyphs, colour: self.colour(), ..Look::FILE }
+        Look { glyphs, colour: self.colour(), width: self.columns().unwrap_or(Look::FILE.width) }
+    }
+
+    /// Returns the width that is asked for, or that of the terminal, within what a text can use.
+    fn columns(self) -> Option<usize> {
+        let columns = self.asked.or_else(|| self.terminal?.columns)?;
+        Some(usize::from(columns).clamp(60, 200))
     }
 
     fn colour(self) -> Colour {
@@ -132,14 +146,17 @@ mod tests {
 
     #[test]
     fn a_place_decides_characters_colour_and_width() {
-        let pipe = Place { terminal: None, colour_unwanted: false };
+        let pipe = Place { terminal: None, asked: None, colour_unwanted: false };
         assert_eq!(pipe.page(), Look { glyphs: Glyphs::Ascii, width: 80, ..Look::FILE });
         assert_eq!(pipe.report(), Look::FILE, "what is piped is what is saved");
         let modern = Terminal { shows_unicode: true, knows_escapes: true, columns: Some(500) };
-        let terminal = Place { terminal: Some(modern), colour_unwanted: false };
+        let terminal = Place { terminal: Some(modern), ..pipe };
         let coloured = Look { colour: Colour::Ansi, ..Look::FILE };
         assert_eq!(terminal.page(), Look { width: 200, ..coloured });
-        assert_eq!(terminal.report(), coloured);
+        assert_eq!(terminal.report(), Look { width: 200, ..coloured });
+        let asked = Place { asked: Some(64), ..terminal };
+        assert_eq!((asked.page().width, asked.report().width), (64, 64));
+        assert_eq!(Place { asked: Some(10), ..pipe }.report().width, 60, "no table is narrower");
         let plain = Place { colour_unwanted: true, ..terminal };
         assert_eq!(plain.page(), Look { width: 200, ..Look::FILE }, "colour alone is unwanted");
         let dumb = Terminal { shows_unicode: false, knows_escapes: false, columns: None };

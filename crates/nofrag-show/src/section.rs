@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::look::Look;
-use crate::{COLUMNS, Cell, picture, table, wrapped};
+use crate::{Cell, picture, table, wrapped};
 
 /// A part of a result.
 #[derive(Clone, Debug, PartialEq)]
@@ -93,7 +93,7 @@ pub fn text(sections: &[Section]) -> String {
     text_for(sections, Look::FILE)
 }
 
-/// Returns the sections as text for a place with this look. Their width is that of a report everywhere.
+/// Returns the sections as text for a place with this look.
 #[must_use]
 pub fn text_for(sections: &[Section], look: Look) -> String {
     let mut out = String::new();
@@ -104,18 +104,18 @@ pub fn text_for(sections: &[Section], look: Look) -> String {
                 out += &picture::bars(groups, look);
             }
             Section::Chart { title, caption, ends, layers } => {
-                heading(&mut out, title, caption);
+                heading(&mut out, title, caption, look);
                 out += &picture::chart(ends, layers, look);
             }
             Section::Occupancy { title, caption, ends, paint, maps } => {
-                heading(&mut out, title, caption);
+                heading(&mut out, title, caption, look);
                 out += &picture::occupancy(ends, *paint, maps, look);
             }
             Section::Table { title, caption, texts, header, rows } => {
-                heading(&mut out, title, caption);
+                heading(&mut out, title, caption, look);
                 out += &table::table(*texts, header, rows, look);
             }
-            Section::Lines { title, lines } => list(&mut out, title, lines),
+            Section::Lines { title, lines } => list(&mut out, title, lines, look),
         }
         out.push('\n');
     }
@@ -127,17 +127,17 @@ fn push(out: &mut String, line: std::fmt::Arguments<'_>) {
     out.push('\n');
 }
 
-fn heading(out: &mut String, title: &str, caption: &str) {
+fn heading(out: &mut String, title: &str, caption: &str, look: Look) {
     push(out, format_args!("{title}"));
-    for line in wrapped(caption, COLUMNS as usize - 2) {
+    for line in wrapped(caption, look.text_width() - 2) {
         push(out, format_args!("  {line}"));
     }
 }
 
-fn list(out: &mut String, title: &str, lines: &[String]) {
+fn list(out: &mut String, title: &str, lines: &[String], look: Look) {
     push(out, format_args!("{title}"));
     for line in lines {
-        for (i, part) in wrapped(line, COLUMNS as usize - 4).iter().enumerate() {
+        for (i, part) in wrapped(line, look.text_width() - 4).iter().enumerate() {
             push(out, format_args!("  {} {part}", if i == 0 { "-" } else { " " }));
         }
     }
@@ -162,6 +162,7 @@ pub fn table_of<C: Into<Cell>>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::COLUMNS;
 
     #[test]
     fn bars_grow_with_the_logarithm() {

@@ -1,11 +1,13 @@
 //! Tables: ruled ones of reports, plain ones of pages about a host.
+//!
+//! A table is no wider than a line, and no word and no number in it is broken: where not all columns have room side by
+//! side, the others follow in a part below, which begins with the columns of text again.
 
 use comfy_table::{
     CellAlignment, ColumnConstraint, ContentArrangement, LineStyle, Table as Grid, TableStyle,
-    presets,
+    Width, presets,
 };
 
-use crate::COLUMNS;
 use crate::Cell;
 use crate::look::{Glyphs, Look};
 
@@ -17,66 +19,151 @@ const fn ruled(rule: LineStyle) -> TableStyle {
 const UNICODE: TableStyle = ruled(LineStyle::none().fill('─').junction('─'));
 const ASCII: TableStyle = ruled(LineStyle::none().fill('-').junction('-'));
 
-/// Returns the text column that wraps where a line is too narrow for all: the widest. A single one holds names, which
-/// stay in one piece, so that there the numbers wrap.
-fn flexible_column(texts: usize, rows: &[Vec<Cell>]) -> Option<usize> {
-    let width =
-        |column: &usize| rows.iter().map(|row| row[*column].to_string().chars().count()).max();
-    if texts > 1 { (0..texts).max_by_key(width) } else { None }
+/// Blanks between two columns of a ruled table.
+const RULED_GAP: usize = 3;
+/// Blanks between two columns of a table without rules.
+const PLAIN_GAP: usize = 2;
+
+/// Widths of a column, with the blanks between it and the next.
+#[derive(Clone, Copy, Debug)]
+struct Widths {
+    /// Of its longest word.
+    word: usize,
+    /// Of its longest cell.
+    cell: usize,
+}
+
+impl Widths {
+    fn of(column: usize, header: &[String], rows: &[Vec<String>], gap: usize) -> Widths {
+        let cells =
+            || rows.iter().map(Vec::as_slice).chain([header]).map(|row| row[column].as_str());
+        let length = |text: &str| text.chars().count();
+        let words = cells().flat_map(|cell| cell.split(' ')).map(length);
+        Widths {
+            word: words.max().unwrap_or(0) + gap,
+            cell: cells().map(length).max().unwrap_or(0) + gap,
+        }
+    }
+}
+
+/// Returns the columns of each part of a table whose first `texts` columns are repeated, by the widths that they need.
+fn parts(texts: usize, needs: &[usize], width: usize) -> Vec<Vec<usize>> {
+    let repeated = || (0..texts.min(needs.len())).collect::<Vec<usize>>();
+    let room = width.saturating_sub(repeated().iter().map(|&column| needs[column]).sum());
+    let mut parts = vec![repeated()];
+    let mut left = room;
+    for (column, &need) in needs.iter().enumerate().skip(texts) {
+        if need > left && parts.last().is_some_and(|part| part.len() > texts) {
+            parts.push(repeated());
+            left = room;
+        }
+        parts.last_mut().expect("there is one").push(column);
+        left = left.saturating_sub(need);
+    }
+    parts
 }
 
 /// Returns a ruled table whose first columns hold text and the others numbers.
 pub(crate) fn table(texts: usize, header: &[String], rows: &[Vec<Cell>], look: Look) -> String {
+    let rows: Vec<Vec<String>> =
+        rows.iter().map(|row| row.iter().map(ToString::to_string).collect()).collect();
+    let widths: Vec<Widths> =
+        (0..header.len()).map(|column| Widths::of(column, header, &rows, RULED_GAP)).collect();
+    let words: Vec<usize> = widths.iter().map(|widths| widths.word).collect();
+    let part = |columns: Vec<usize>| {
+        let of = |row: &[String]| columns.iter().map(|&column| row[column].clone()).collect();
+        let rows: Vec<Vec<String>> = rows.iter().map(|row| of(row)).collect();
+        let widths: Vec<Widths> = columns.iter().map(|&column| widths[column]).collect();
+        part_of(texts, &of(header), &rows, &widths, look)
+    };
+    parts(texts, &words, look.width + 1).into_iter().map(part).collect::<Vec<_>>().join("\n")
+}
+
+/// Returns a ruled table for which a line is wide enough, if cells break at their blanks.
+fn part_of(
+    texts: usize,
+    header: &Vec<String>,
+    rows: &[Vec<String>],
+    widths: &[Widths],
+    look: Look,
+) -> String {
     let mut grid = Grid::new();
     grid.load_style(match look.glyphs {
         Glyphs::Unicode => UNICODE,
         Glyphs::Ascii => ASCII,
     })
     .set_content_arrangement(ContentArrangement::Dynamic)
-    .set_width(COLUMNS)
+    .set_width(u16::try_from(look.width).unwrap_or(u16::MAX))
     .set_header(header)
-    .add_rows(rows.iter().map(|row| row.iter().map(ToString::to_string)));
-    let flexible = flexible_column(texts, rows);
-    for (i, column) in grid.column_iter_mut().enumerate() {
+    .add_rows(rows);
+    let whole = whole_columns(texts, widths, look.width + 1);
+    for ((i, column), widths) in grid.column_iter_mut().enumerate().zip(widths) {
         let alignment = if i < texts { CellAlignment::Left } else { CellAlignment::Right };
         column.set_cell_alignment(alignment);
-        if flexible.is_some_and(|flexible| i != flexible) || (flexible.is_none() && i == 0) {
-            column.set_constraint(ColumnConstraint::ContentWidth);
-        }
+        let least = Width::Fixed(u16::try_from(widths.word - 1).unwrap_or(u16::MAX));
+        column.set_constraint(match whole.contains(&i) {
+            true => ColumnConstraint::ContentWidth,
+            false => ColumnConstraint::LowerBoundary(least),
+        });
     }
     grid.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
+/// Returns the columns whose cells stay on one line: all but the widest column of text where there are several; the one
+/// of text, which holds names, where there is one; none where a line is too narrow for that.
+fn whole_columns(texts: usize, widths: &[Widths], width: usize) -> Vec<usize> {
+    let widest = (0..texts).max_by_key(|&column| widths[column].cell);
+    let whole: Vec<usize> = match texts {
+        2.. => (0..widths.len()).filter(|&column| Some(column) != widest).collect(),
+        _ => (0..widths.len().min(1)).collect(),
+    };
+    let need = |(column, widths): (usize, &Widths)| match whole.contains(&column) {
+        true => widths.cell,
+        false => widths.word,
+    };
+    if widths.iter().enumerate().map(need).sum::<usize>() <= width { whole } else { Vec::new() }
+}
+
 /// A table without rules whose first column is text and whose others are numbers.
 pub struct Numbers {
-    grid: Grid,
+    header: Vec<String>,
+    rows: Vec<Vec<String>>,
 }
 
 impl Numbers {
     /// Returns a table with these headings.
     #[must_use]
     pub fn new(header: &[&str]) -> Numbers {
-        let mut grid = Grid::new();
-        grid.load_style(presets::NOTHING).set_header(header);
-        for index in 0..header.len() {
-            let column = grid.column_mut(index).expect("the header made this column");
-            column.set_padding((0, 2));
-            if index > 0 {
-                column.set_cell_alignment(CellAlignment::Right);
-            }
-        }
-        Numbers { grid }
+        Numbers { header: header.iter().map(|&name| name.to_owned()).collect(), rows: Vec::new() }
     }
 
     /// Adds a row of texts.
     pub fn row(&mut self, cells: Vec<String>) {
-        self.grid.add_row(cells);
+        self.rows.push(cells);
     }
 
-    /// Returns the table as lines.
+    /// Returns the table as lines, for a place with this look.
     #[must_use]
-    pub fn text(&self) -> String {
-        self.grid.trim_fmt() + "\n"
+    pub fn text(&self, look: Look) -> String {
+        let of = |column| Widths::of(column, &self.header, &self.rows, PLAIN_GAP).cell;
+        let widths = (0..self.header.len()).map(of);
+        // Nothing follows the last column.
+        let parts = parts(1, &widths.collect::<Vec<_>>(), look.width + PLAIN_GAP);
+        parts.iter().map(|columns| self.part(columns)).collect::<Vec<_>>().join("\n")
+    }
+
+    fn part(&self, columns: &[usize]) -> String {
+        let of = |row: &Vec<String>| columns.iter().map(|&column| row[column].clone()).collect();
+        let mut grid = Grid::new();
+        grid.load_style(presets::NOTHING).set_header::<Vec<String>>(of(&self.header));
+        grid.add_rows::<Vec<Vec<String>>>(self.rows.iter().map(of).collect());
+        for (index, column) in grid.column_iter_mut().enumerate() {
+            column.set_padding((0, PLAIN_GAP as u16));
+            if index > 0 {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        grid.trim_fmt() + "\n"
     }
 }
 
@@ -89,4 +176,62 @@ pub fn facts(rows: &[(&str, String)]) -> String {
         grid.add_row([*name, value]);
     }
     grid.trim_fmt() + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn words(text: &str) -> Vec<&str> {
+        text.split_whitespace().filter(|word| !word.starts_with('─')).collect()
+    }
+
+    /// `compare` of two snapshots had a column `cha nge`, and numbers such as `3,2 79` on two lines.
+    #[test]
+    fn a_line_too_narrow_for_a_table_breaks_no_word() {
+        let name = "fragmentation index at order 9, 1/1000; -1000: a request would succeed";
+        let header = ["figure", "old", "new", "change", "better", "verdict"].map(str::to_owned);
+        let row = vec![
+            name.into(),
+            "889".into(),
+            "1,203,279".into(),
+            "+4,600 %".into(),
+            "more".into(),
+            "better".into(),
+        ];
+        for width in [40, 60, 80, 100, 200] {
+            let text = table(1, &header, std::slice::from_ref(&row), Look { width, ..Look::FILE });
+            assert!(text.lines().all(|line| line.chars().count() <= width), "{width}:\n{text}");
+            for whole in ["1,203,279", "+4,600", "verdict", "better", "fragmentation"] {
+                assert!(words(&text).contains(&whole), "{width}: {whole}\n{text}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_word_of_every_cell_is_shown_whole(
+            texts in 1..3_usize,
+            (header, rows) in (1..9_usize).prop_flat_map(|columns| {
+                let row = || prop::collection::vec("[a-z0-9,.]{1,12}( [a-z0-9]{1,6}){0,3}", columns);
+                (row(), prop::collection::vec(row(), 0..4))
+            }),
+            width in 60..200_usize,
+        ) {
+            let look = Look { width, ..Look::FILE };
+            let cells: Vec<Vec<Cell>> =
+                rows.iter().map(|row| row.iter().map(|cell| cell.as_str().into()).collect()).collect();
+            let mut numbers = Numbers::new(&header.iter().map(String::as_str).collect::<Vec<_>>());
+            rows.iter().for_each(|row| numbers.row(row.clone()));
+            for text in [table(texts.min(header.len()), &header, &cells, look), numbers.text(look)] {
+                let shown = words(&text);
+                for word in header.iter().chain(rows.iter().flatten()).flat_map(|cell| cell.split(' ')) {
+                    prop_assert!(shown.contains(&word), "{width}: {word}\n{text}");
+                }
+                prop_assert!(text.lines().all(|line| line.chars().count() <= width), "{width}:\n{text}");
+            }
+        }
+    }
 }

@@ -25,7 +25,7 @@ pub(crate) fn page(explained: &Explanation, top: usize, look: Look) -> String {
     if left > 0 {
         text += &format!("\n{left} more cases; --top {} shows them all\n", explained.cases.len());
     }
-    text += &obtainable(explained);
+    text += &obtainable(explained, look);
     text += &mixing(explained, look);
     text
 }
@@ -113,7 +113,7 @@ fn zones(case: &Case, look: Look) -> String {
             order_text(zone.largest_served),
         ]);
     }
-    let mut text = table.text();
+    let mut text = table.text(look);
     text += &picture(&case.zones, order, look);
     for zone in &case.zones {
         text += &look.hanging(&format!("   {}: ", zone.zone), 5, &sentence(&zone.why));
@@ -184,7 +184,7 @@ fn policies(policies: &[PolicyCase], look: Look) -> String {
     text
 }
 
-fn obtainable(explained: &Explanation) -> String {
+fn obtainable(explained: &Explanation, look: Look) -> String {
     if explained.obtainable.is_empty() {
         return String::new();
     }
@@ -206,7 +206,7 @@ fn obtainable(explained: &Explanation) -> String {
         row.extend(figures.map(|figure| figure.to_string()));
         table.row(row);
     }
-    text += &table.text();
+    text += &table.text(look);
     for zone in &explained.obtainable {
         let by = zone.pinned_by.iter().map(|(name, blocks)| format!("{name} in {blocks}"));
         let by: Vec<String> = by.collect();

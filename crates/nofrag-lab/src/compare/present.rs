@@ -1,38 +1,29 @@
 //! A comparison as text and tables.
 
-use super::{Better, ComparedRow, Comparison, Machines, RowVerdict, Scale};
-use nofrag_show::{Cell, Section, Tone, cells, number, plain};
+use super::{Better, ComparedRow, Comparison, Group, Machines, RowVerdict, Scale};
+use nofrag_show::{Cell, Section, Tone, number, plain};
 
 /// Choice of the rows that are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Show {
-    Changes,
+    /// What got worse, what got better, and the largest of the other changes.
+    Answer,
     Everything,
 }
 
-/// Renders the comparison: heading, groups and cautions.
+/// The most figures in an answer that got better.
+const MOST_BETTER: usize = 6;
+/// The most figures in an answer that changed without getting better or worse.
+const MOST_OTHERS: usize = 5;
+
+/// Renders the comparison: heading with the verdict, figures, and cautions.
 #[must_use]
 pub fn sections(comparison: &Comparison, show: Show) -> Vec<Section> {
     let mut sections = vec![heading(comparison)];
-    let mut equal = 0;
-    for group in &comparison.groups {
-        let shown =
-            |row: &&ComparedRow| show == Show::Everything || row.verdict != RowVerdict::Equal;
-        let rows: Vec<&ComparedRow> = group.rows.iter().filter(shown).collect();
-        equal += group.rows.len() - rows.len();
-        if rows.is_empty() {
-            continue;
-        }
-        let header = ["figure", "old", "new", "change", "better", "verdict"];
-        sections.push(Section::Table {
-            title: group.title.clone(),
-            caption: String::new(),
-            texts: 1,
-            header: header.map(str::to_owned).to_vec(),
-            rows: rows.into_iter().map(cells_of).collect(),
-        });
+    match show {
+        Show::Answer => sections.extend(answer(comparison)),
+        Show::Everything => sections.extend(comparison.groups.iter().map(group)),
     }
-    sections.push(verdict(comparison, equal));
     if !comparison.cautions.is_empty() {
         sections.push(Section::Lines {
             title: "What this does not say".to_owned(),
@@ -42,9 +33,98 @@ pub fn sections(comparison: &Comparison, show: Show) -> Vec<Section> {
     sections
 }
 
+fn group(group: &Group) -> Section {
+    Section::Table {
+        title: group.title.clone(),
+        caption: String::new(),
+        texts: 1,
+        header: ["figure", "old", "new", "change", "better", "verdict"].map(str::to_owned).into(),
+        rows: group.rows.iter().map(|row| cells_of(row).to_vec()).collect(),
+    }
+}
+
+/// Returns the tables of an answer: all figures that got worse, and the largest changes of the others.
+fn answer(comparison: &Comparison) -> Vec<Section> {
+    let mut judged: Vec<_> = comparison.with_verdict(RowVerdict::Worse).collect();
+    let (better, _) = beyond_noise(comparison, &[RowVerdict::Better]);
+    let (others, _) = beyond_noise(comparison, &OTHERS);
+    judged.extend(better.iter().take(MOST_BETTER));
+    let first = table("Worse and better", "better", &judged, better.len(), MOST_BETTER);
+    let (all, mut shown) = (others.len(), one_of_each_group(others));
+    shown.truncate(MOST_OTHERS);
+    let second = table("The largest other changes", "changed", &shown, all, MOST_OTHERS);
+    [first, second].into_iter().flatten().collect()
+}
+
+/// Returns the rows with the first of each group before all others, otherwise in their order.
+fn one_of_each_group<'a>(
+    rows: Vec<(&'a Group, &'a ComparedRow)>,
+) -> Vec<(&'a Group, &'a ComparedRow)> {
+    let mut seen: Vec<&str> = Vec::new();
+    let is_first = |(group, _): &(&'a Group, &'a ComparedRow)| {
+        let is_new = !seen.contains(&group.title.as_str());
+        seen.push(&group.title);
+        is_new
+    };
+    let (mut first, rest): (Vec<_>, Vec<_>) = rows.into_iter().partition(is_first);
+    first.extend(rest);
+    first
+}
+
+/// Verdicts of figures that changed without getting better or worse.
+const OTHERS: [RowVerdict; 2] = [RowVerdict::Changed, RowVerdict::Unrepeated];
+
+/// Returns a table of some rows. Of `all` that are `what` it has at most `most`.
+fn table(
+    title: &str,
+    what: &str,
+    rows: &[(&Group, &ComparedRow)],
+    all: usize,
+    most: usize,
+) -> Option<Section> {
+    let hidden = all.saturating_sub(most);
+    let caption = match hidden {
+        0 => String::new(),
+        hidden => format!("{hidden} more {what}: --all shows them."),
+    };
+    let cells = |(group, row): &(&Group, &ComparedRow)| {
+        let [name, old, new, change, _, verdict] = cells_of(row);
+        vec![name, group.title.as_str().into(), old, new, change, verdict]
+    };
+    let header = ["figure", "of", "old", "new", "change", "verdict"];
+    nofrag_show::table_of(title, &caption, 2, &header, rows.iter().map(cells).collect())
+}
+
+/// Returns the figures with one of these verdicts that changed by more than noise, the largest change first, and the
+/// number of the other ones.
+fn beyond_noise<'a>(
+    comparison: &'a Comparison,
+    verdicts: &[RowVerdict],
+) -> (Vec<(&'a Group, &'a ComparedRow)>, usize) {
+    let rows = verdicts.iter().flat_map(|&verdict| comparison.with_verdict(verdict));
+    let (mut large, small): (Vec<_>, Vec<_>) = rows.partition(|(_, row)| !is_noise(row));
+    large.sort_by(|(_, one), (_, other)| size(other).total_cmp(&size(one)));
+    (large, small.len())
+}
+
+/// Returns the change of a figure in units of the root of its larger value, by which counts of chance events differ.
+fn size(row: &ComparedRow) -> f64 {
+    row.old
+        .zip(row.new)
+        .map_or(0.0, |(old, new)| (new - old).abs() / old.abs().max(new.abs()).max(1.0).sqrt())
+}
+
+/// Returns true if a figure changed by less than a hundredth, or is a count that changed by less than twice its root:
+/// counts of chance events differ by that much.
+fn is_noise(row: &ComparedRow) -> bool {
+    let Some((old, new)) = row.old.zip(row.new) else { return false };
+    (new - old).abs() < old.abs().max(new.abs()) / 100.0
+        || row.scale == Scale::Count && size(row) < 2.0
+}
+
 fn heading(comparison: &Comparison) -> Section {
     let Comparison { old, new, .. } = comparison;
-    let mut lines = vec![format!("old: {old}"), format!("new: {new}")];
+    let mut lines = vec![format!("old: {old}"), format!("new: {new}"), verdict(comparison)];
     if comparison.machines == Machines::Different {
         lines.push(
             "The sides come from different machines, or the files do not show that they come from one: counts stand \
@@ -64,7 +144,7 @@ fn heading(comparison: &Comparison) -> Section {
     Section::Lines { title, lines }
 }
 
-fn cells_of(row: &ComparedRow) -> Vec<Cell> {
+fn cells_of(row: &ComparedRow) -> [Cell; 6] {
     let value = |value: Option<f64>, side: usize| {
         let middle = Cell::from(value.map(plain));
         match row.ranges.map(|ranges| ranges[side]) {
@@ -107,7 +187,7 @@ fn cells_of(row: &ComparedRow) -> Vec<Cell> {
         _ => Tone::Plain,
     };
     let (old, new) = (value(row.old, 0), value(row.new, 1));
-    cells![&row.name, old, new, change, better, Cell::judged(tone, verdict)]
+    [row.name.as_str().into(), old, new, change, better.into(), Cell::judged(tone, verdict)]
 }
 
 fn signed(value: f64, unit: &str) -> Cell {
@@ -116,28 +196,31 @@ fn signed(value: f64, unit: &str) -> Cell {
     Cell::About(value, format!("{sign}{text}{unit}"))
 }
 
-fn verdict(comparison: &Comparison, equal: usize) -> Section {
+/// Returns the number of figures by verdict, in a sentence; verdicts that no figure has are left out.
+fn verdict(comparison: &Comparison) -> String {
     let count = |verdict| comparison.with_verdict(verdict).count();
     let tolerance = match comparison.tolerance_percent {
         0.0 => String::new(),
         percent => format!(" by more than {} % of the old value", plain(percent)),
     };
-    let unjudged = match (count(RowVerdict::Overlaps), count(RowVerdict::Unrepeated)) {
-        (0, 0) => String::new(),
-        (0, unrepeated) => format!("; {unrepeated} differ between one run and another"),
-        (overlaps, _) => format!("; {overlaps} without a difference beyond the runs' own"),
-    };
-    let mut lines = vec![format!(
-        "{} better and {} worse{tolerance}{unjudged}; {} within the tolerance, {} changed without a better or worse, \
-         {} only on one side, {} not comparable, {equal} equal and not shown",
-        count(RowVerdict::Better),
-        count(RowVerdict::Worse),
-        count(RowVerdict::Within),
-        count(RowVerdict::Changed),
-        count(RowVerdict::OneSided),
-        count(RowVerdict::NotComparable),
-    )];
-    let worse = comparison.with_verdict(RowVerdict::Worse);
-    lines.extend(worse.map(|(group, row)| format!("worse: {} ({})", row.name, group.title)));
-    Section::Lines { title: "Verdict".to_owned(), lines }
+    let (better, worse) = (count(RowVerdict::Better), count(RowVerdict::Worse));
+    let mut text = format!("{worse} worse and {better} better{tolerance}");
+    let (_, noise) = beyond_noise(comparison, &[RowVerdict::Better]);
+    if noise > 0 {
+        text += &format!(" ({noise} by no more than counts differ by chance)");
+    }
+    let (changed, noise) = beyond_noise(comparison, &OTHERS);
+    let rest = [
+        (changed.len(), "changed without a better or worse"),
+        (noise, "likewise, by no more than chance"),
+        (count(RowVerdict::Overlaps), "without a difference beyond the runs' own"),
+        (count(RowVerdict::Within), "within the tolerance"),
+        (count(RowVerdict::OneSided), "on one side only"),
+        (count(RowVerdict::NotComparable), "not comparable"),
+        (count(RowVerdict::Equal), "equal"),
+    ];
+    for (count, what) in rest.into_iter().filter(|(count, _)| *count > 0) {
+        text += &format!(", {count} {what}");
+    }
+    text
 }

@@ -18,12 +18,8 @@ pub(super) fn compare(files: &[&Files]) -> Found {
         groups.push(Group { title: zone.to_string(), rows: zone_rows(zone, sides) });
     }
     groups.push(Group { title: "pages by use".to_owned(), rows: uses(sides) });
-    groups
-        .push(Group { title: "pageblocks by what is in them".to_owned(), rows: pageblocks(sides) });
-    groups.push(Group {
-        title: "counters since the machine started".to_owned(),
-        rows: counters(sides),
-    });
+    groups.push(Group { title: "pageblocks by content".to_owned(), rows: pageblocks(sides) });
+    groups.push(Group { title: "counters since boot".to_owned(), rows: counters(sides) });
     Found { machines: machines(sides), groups }
 }
 

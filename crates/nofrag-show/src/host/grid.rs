@@ -5,7 +5,7 @@
 
 use crate::page::Item;
 use crate::page::table::Table;
-use crate::{Cell, Numbers, Quantity, Unit};
+use crate::{Cell, Look, Numbers, Quantity, Unit};
 
 /// Returns a cell as it is in a text: counts as plain digits.
 pub(super) fn in_text(cell: &Cell) -> String {
@@ -57,13 +57,13 @@ impl Grid {
         self
     }
 
-    /// Returns the table as lines.
-    pub(super) fn text(self) -> String {
-        self.indented("")
+    /// Returns the table as lines, for a place with this look.
+    pub(super) fn text(self, look: Look) -> String {
+        self.indented("", look)
     }
 
     /// Returns the table as lines that begin with `indent`.
-    pub(super) fn indented(self, indent: &str) -> String {
+    pub(super) fn indented(self, indent: &str, look: Look) -> String {
         let mut header = self.header;
         header[0].insert_str(0, indent);
         let mut table = Numbers::new(&header.iter().map(String::as_str).collect::<Vec<_>>());
@@ -72,7 +72,7 @@ impl Grid {
             cells[0].insert_str(0, indent);
             table.row(cells);
         }
-        table.text()
+        table.text(look)
     }
 
     /// Returns the table for a page, unless it has no rows.
@@ -94,7 +94,7 @@ mod tests {
         grid.row(cells!["a", "b", 20_452_u64]);
         grid.row(cells![None::<String>]);
         let grid = grid.without("left out");
-        assert_eq!(grid.clone().indented("  "), "  name  count\n  a     20452\n  -\n");
+        assert_eq!(grid.clone().indented("  ", Look::FILE), "  name  count\n  a     20452\n  -\n");
         let Some(Item::Table(table)) = grid.item("t", "c") else { panic!("it has rows") };
         let html = table.to_string();
         assert!(html.contains("20,452") && !html.contains("left out"), "{html}");

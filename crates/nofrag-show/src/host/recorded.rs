@@ -5,18 +5,18 @@ use nofrag_host::record::{CommandReport, Ended, Recorded};
 use super::grid::Grid;
 use super::parts::known;
 use super::trace::extfrag;
-use crate::{COLUMNS, bytes_text, cells, facts, fixed, wrapped};
+use crate::{Look, bytes_text, cells, facts, fixed, wrapped};
 
 /// Returns the summary as text.
 #[must_use]
-pub fn text(recorded: &Recorded) -> String {
-    let mut text = heading(recorded) + "\n" + &kinds(recorded) + "\n";
+pub fn text(recorded: &Recorded, look: Look) -> String {
+    let mut text = heading(recorded) + "\n" + &kinds(recorded, look) + "\n";
     for sentence in sentences(recorded) {
-        text += &wrapped(&sentence, COLUMNS as usize).join("\n");
+        text += &wrapped(&sentence, look.text_width()).join("\n");
         text += "\n";
     }
     let table: Vec<_> = extfrag(&recorded.extfrag).into_iter().collect();
-    text + &crate::text(&table)
+    text + &crate::text_for(&table, look)
 }
 
 fn heading(recorded: &Recorded) -> String {
@@ -105,14 +105,14 @@ fn command(report: &CommandReport) -> String {
     )
 }
 
-fn kinds(recorded: &Recorded) -> String {
+fn kinds(recorded: &Recorded, look: Look) -> String {
     let mut table = Grid::new(&["event", "count", "per second"]);
     for kind in &recorded.by_kind {
         let rate = kind.events as f64 / recorded.seconds.max(1e-9);
         let name = format!("{}:{}", kind.group, kind.name);
         table.row(cells![name, kind.events, fixed(rate, 1)]);
     }
-    table.text()
+    table.text(look)
 }
 
 fn sentences(recorded: &Recorded) -> Vec<String> {

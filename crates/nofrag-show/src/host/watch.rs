@@ -13,7 +13,7 @@ use crate::{Cell, Look, Numbers, Tone, bytes, bytes_text, cells, duration_text, 
 /// Returns the observations as text.
 #[must_use]
 pub fn text(page: &Page, look: Look) -> String {
-    let mut text = heading(page) + "\n\n" + &zones(page).text() + "\n";
+    let mut text = heading(page) + "\n\n" + &zones(page).text(look) + "\n";
     let lines = [Some(followed(page).0), pageblocks(page), vmalloc(page).map(|(text, _)| text)];
     for line in lines.iter().flatten() {
         text += &look.wrapped("", &sentence(line));
@@ -21,7 +21,7 @@ pub fn text(page: &Page, look: Look) -> String {
     let tables = [Some(rates(page)), events(page), maps(page)];
     for table in tables.iter().flatten().filter(|table| !table.rows.is_empty()) {
         text += "\n";
-        text += &table.text();
+        text += &table.text(look);
     }
     let missing = missing(page);
     if !missing.is_empty() {
@@ -78,10 +78,10 @@ impl Rows {
         self.rows.push((cells.iter().map(in_text).collect(), tone));
     }
 
-    fn text(&self) -> String {
+    fn text(&self, look: Look) -> String {
         let mut table = Numbers::new(&self.header.iter().map(String::as_str).collect::<Vec<_>>());
         self.rows.iter().for_each(|(cells, _)| table.row(cells.clone()));
-        format!("{}\n{}", self.title, table.text())
+        format!("{}\n{}", self.title, table.text(look))
     }
 
     /// Returns the columns for a screen of this width. A number is shown whole or not at all: half of one would be

@@ -18,7 +18,7 @@ use crate::{Look, bytes_text, plural, sentence};
 pub fn brief(machine: &Machine, look: Look) -> String {
     let mut sections = vec![text::heading(machine, look), findings(&machine.findings, look)];
     if !machine.zones.is_empty() {
-        sections.push(marks(machine, |zone| label(machine, zone)).without("on CPUs").text());
+        sections.push(marks(machine, |zone| label(machine, zone)).without("on CPUs").text(look));
         sections.push(orders(machine, look));
     }
     let mut rest = requests(&machine.requests, look);
@@ -98,7 +98,7 @@ fn orders(machine: &Machine, look: Look) -> String {
     }
     let check = index_check(machine);
     legend.extend(check.as_deref());
-    table.text() + &look.hanging("", 0, &sentence(&legend.join("; ")))
+    table.text(look) + &look.hanging("", 0, &sentence(&legend.join("; ")))
 }
 
 /// Writes a count in at most five characters, cut off.

@@ -16,7 +16,7 @@ use crate::{Cell, Look, bytes_text, cells, sentence};
 pub fn text(machine: &Machine, look: Look) -> String {
     let mut sections = vec![heading(machine, look), parts::findings(&machine.findings, look)];
     if !machine.zones.is_empty() {
-        sections.push(marks(machine, |zone| zone.label.clone()).text());
+        sections.push(marks(machine, |zone| zone.label.clone()).text(look));
         sections.push(orders(machine, look));
         sections.push(requests(machine, look));
     }
@@ -52,7 +52,7 @@ fn orders(machine: &Machine, look: Look) -> String {
          towards 0 for want of memory, towards 1 because it is in pieces, - if a block is there",
     );
     legend.extend(index_check(machine).map(|check| format!("; {check}")));
-    table.text() + &look.wrapped("", &sentence(&legend))
+    table.text(look) + &look.wrapped("", &sentence(&legend))
 }
 
 fn requests(machine: &Machine, look: Look) -> String {
@@ -79,7 +79,7 @@ fn requests(machine: &Machine, look: Look) -> String {
         }));
         table.row(row);
     }
-    let mut text = table.text();
+    let mut text = table.text(look);
     for request in &machine.requests {
         text += &failing(request, look);
     }

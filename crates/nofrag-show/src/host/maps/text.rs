@@ -16,9 +16,9 @@ use crate::{Cell, Look, bytes, bytes_text, cells, duration_text, hole_map, plura
 #[must_use]
 pub fn text(report: &ProcessReport, path: &Path, top: usize, look: Look) -> String {
     let mut sections = vec![heading(report, path, look), count(report, look)];
-    let kinds = groups("kind", &report.kinds, report, usize::MAX, shortened).text();
+    let kinds = groups("kind", &report.kinds, report, usize::MAX, shortened).text(look);
     sections.push(kinds + &no_access(report, look));
-    sections.push(groups("name", &report.names, report, top, shortened).text());
+    sections.push(groups("name", &report.names, report, top, shortened).text(look));
     sections.push(space(report, look));
     sections.extend(neighbours(report, top, look));
     sections.extend(replay(report, look));
@@ -128,12 +128,12 @@ fn space(report: &ProcessReport, look: Look) -> String {
     let direction = format!("{} ({})", space.direction, space.direction_why);
     out += &look.wrapped("  placed ", &direction);
     out += &hole_map(|cells| space.draw(cells), "without access", look);
-    out += &holes(space);
+    out += &holes(space, look);
     out += &headroom(report, look);
     out
 }
 
-fn holes(space: &Space) -> String {
+fn holes(space: &Space, look: Look) -> String {
     let room = &space.room;
     let mut table = Grid::new(&["hole size", "holes", "bytes"]);
     for class in &room.classes {
@@ -146,7 +146,7 @@ fn holes(space: &Space) -> String {
         let size = parts::size_or_none(aligned.largest_area_bytes);
         largest.row(cells![format!("aligned to {}", bytes_text(aligned.align_bytes)), size]);
     }
-    table.indented("  ") + &largest.indented("  ")
+    table.indented("  ", look) + &largest.indented("  ", look)
 }
 
 fn headroom(report: &ProcessReport, look: Look) -> String {
@@ -187,7 +187,7 @@ fn neighbours(report: &ProcessReport, top: usize, look: Look) -> Option<String> 
     if neighbours.pairs == 0 {
         return None;
     }
-    let mut out = super::neighbours(report, top).without(EXAMPLE).text();
+    let mut out = super::neighbours(report, top).without(EXAMPLE).text(look);
     for group in neighbours.groups.iter().take(3) {
         if let Some(example) = group.examples.first() {
             let text = format!("{}, below it {}", example.above, example.below);
@@ -211,7 +211,7 @@ fn replay(report: &ProcessReport, look: Look) -> Option<String> {
     let columns = "holes lie between the mappings (open space is none); ratio is mappings with those \
                    holes over mappings alone; 2 MiB whole is the share of the huge pages that anonymous \
                    memory could hold, had it been aligned";
-    let mut out = table.text()
+    let mut out = table.text(look)
         + &look.wrapped("Note: ", &sentence(&text))
         + &look.wrapped("Note: ", &sentence(columns));
     if !replay.left_out.is_empty() {

@@ -22,12 +22,12 @@ pub fn text(pages: &Pages, look: Look) -> String {
 fn section(zone: &ZonePages, page_bytes: u64, look: Look) -> String {
     let managed = zone.managed_pages.map(|pages| bytes_text(pages.saturating_mul(page_bytes)));
     let mut text = format!("{}: {}\n", zone.label, managed.as_deref().unwrap_or("of unknown size"));
-    text += &free_blocks(zone).indented("  ");
+    text += &free_blocks(zone).indented("  ", look);
     if let Some(blocks) = &zone.pageblocks {
         text += &obtainable(blocks, look);
         text += &map(&blocks.map, look);
-        text += &uses(blocks, page_bytes).indented("  ");
-        text += &pinned(blocks);
+        text += &uses(blocks, page_bytes).indented("  ", look);
+        text += &pinned(blocks, look);
     }
     text
 }
@@ -80,7 +80,7 @@ fn glyph(cell: &MapCell, look: Look) -> char {
 }
 
 /// Returns a table of the pinned pageblocks by the number of pages that stay.
-fn pinned(blocks: &Pageblocks) -> String {
+fn pinned(blocks: &Pageblocks, look: Look) -> String {
     if blocks.pinned_classes.is_empty() {
         return String::new();
     }
@@ -89,7 +89,7 @@ fn pinned(blocks: &Pageblocks) -> String {
         let share = Cell::share(class.pageblocks, blocks.pinned);
         table.row(cells![pages_that_stay(class), class.pageblocks, share]);
     }
-    table.indented("  ")
+    table.indented("  ", look)
 }
 
 #[cfg(test)]

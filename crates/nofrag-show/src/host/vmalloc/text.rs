@@ -15,9 +15,9 @@ use crate::{Cell, Look, bytes, bytes_text, hole_map, plural, sentence};
 pub fn text(report: &VmallocReport, root: &Root, max_callers: usize, look: Look) -> String {
     let mut sections = vec![heading(report, root, look)];
     if report.totals.areas > 0 {
-        sections.push(kinds(report).text() + &nodes(report, look));
+        sections.push(kinds(report).text(look) + &nodes(report, look));
         sections.push(lazy(report, look));
-        sections.push(callers(report, max_callers).text());
+        sections.push(callers(report, max_callers).text(look));
     }
     sections.extend(report.regions.iter().map(|region| region_section(region, look)));
     sections.extend(caveats(report, look));
@@ -78,7 +78,7 @@ fn region_section(region: &RegionReport, look: Look) -> String {
     let bounds = format!("{} ({})", region.bounds.word(), region.bounds.why());
     text += &look.wrapped("  bounds ", &bounds);
     text += &hole_map(|cells| region.draw(cells), "unpurged", look);
-    text += &holes(region);
+    text += &holes(region, look);
     text += &largest(region, look);
     text
 }
@@ -103,7 +103,7 @@ fn has_pools(release: &str) -> bool {
     nofrag_host::fields::release_version(release).is_ok_and(|version| version >= (6, 9))
 }
 
-fn holes(region: &RegionReport) -> String {
+fn holes(region: &RegionReport, look: Look) -> String {
     let rooms = [&region.now, &region.after_purge];
     let mut table = Grid::new(&["hole size", "holes now", "bytes", "after purge", "bytes"]);
     let classes = rooms.iter().flat_map(|room| &room.classes);
@@ -118,7 +118,7 @@ fn holes(region: &RegionReport) -> String {
         row(format!("from {}", bytes_text(from)), &|room| class_cells(room, from));
     }
     row("all".to_owned(), &|room| [room.holes.into(), bytes(room.free_bytes).into()]);
-    table.indented("  ")
+    table.indented("  ", look)
 }
 
 fn class_cells(room: &Room, from: u64) -> [Cell; 2] {
@@ -133,7 +133,7 @@ fn largest(region: &RegionReport, look: Look) -> String {
         request(&region.now),
         request(&region.after_purge)
     );
-    super::largest(region).indented("  ")
+    super::largest(region).indented("  ", look)
         + &look.hanging("  Largest request that would succeed ", 4, &text)
 }
 
