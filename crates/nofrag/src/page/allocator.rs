@@ -30,7 +30,8 @@ pub struct PageConfig {
     pub min_free: MinFree,
     /// Distance between watermarks, in 1/10000 of a zone (`watermark_scale_factor`), 1 to 3000.
     pub watermark_scale_factor: u32,
-    /// `lowmem_reserve_ratio`, by zone kind; 0 reserves nothing.
+    /// `lowmem_reserve_ratio`, by kind of zone: a zone withholds, from requests that could use higher zones, the pages
+    /// of those zones divided by this number; 0 withholds nothing.
     pub lowmem_reserve_ratio: [u32; ZoneKind::COUNT],
     pub role: KernelRole,
 }
@@ -40,7 +41,8 @@ pub struct PageConfig {
 pub enum MinFree {
     /// The kernel's formula: the square root of 16 times the low memory in KiB.
     Formula,
-    /// The recommendation of khugepaged when transparent huge pages are on: two pageblocks per zone and nine more.
+    /// The recommendation of khugepaged when transparent huge pages are on: eleven pageblocks per zone, at most a
+    /// twentieth of low memory.
     #[default]
     HugePages,
     Pages(u64),
@@ -105,14 +107,14 @@ pub struct ZoneInfo {
     pub watermarks: Watermarks,
     /// Pages by which the boost raises the watermarks.
     pub boost: PageCount,
-    /// Pages withheld from requests whose highest zone is of the kind.
+    /// Pages that the zone withholds from requests, by the kind of the highest zone that a request can use.
     pub lowmem_reserve: [u64; ZoneKind::COUNT],
 }
 
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) id: NodeId,
-    /// Zones to try, in order.
+    /// Zones that requests from this node try, best first.
     pub(super) zonelist: Zonelist,
     pub(super) kswapd: KswapdBox,
     pub(super) kcompactd: KcompactdBox,
@@ -131,10 +133,12 @@ pub(super) struct Node {
 /// 6. A zone knows the free pages of each type, and which lists are empty.
 /// 7. A pageblock counts its free pages, and those in use that may be moved.
 /// 8. Per-CPU lists hold free blocks of their order, and count their pages.
-/// 9. Managed pages are free, on per-CPU lists, on their way, or in use.
+/// 9. Managed pages are free, on per-CPU lists, on their way, or in use. (On their way: taken by compaction as targets,
+///    or moved from.)
 /// 10. A boost stays below its bound, and exempt zones have none.
 /// 11. The reserve for requests that may not wait is counted in pageblocks.
-/// 12. What a zone keeps from others grows with the zone that they could have used.
+/// 12. What a zone keeps from others grows with the zone that they could have used. (`lowmem_reserve` never falls from
+///     one kind of zone to the next higher.)
 /// 13. Compaction knows how many pages it has set aside, and keeps none for itself.
 ///
 /// [`check`](crate::check::Check::check) verifies all of them in O(frames).
@@ -186,7 +190,7 @@ pub struct PageAllocator<E: EventSink = ()> {
 }
 
 impl<E: EventSink> PageAllocator<E> {
-    /// Takes a block from the first zone that may serve the request.
+    /// Takes a block from the first zone that may serve the request, and returns its first frame.
     ///
     /// # Errors
     /// The [`Attempt`] to go on with on the slow path, if no zone has such a block above its low watermark.
@@ -234,7 +238,8 @@ impl<E: EventSink> PageAllocator<E> {
         Ok(())
     }
 
-    /// Frees a block in use whose pageblock has, or had, this type.
+    /// Frees the block in use at `frame`. `migratetype` is the type that its pageblock has, or had when the caller read
+    /// it.
     pub(super) fn free_found(
         &mut self,
         cpu: CpuId,
@@ -255,8 +260,8 @@ impl<E: EventSink> PageAllocator<E> {
         self.events.record(Event::Page(PageEvent::Freed { pfn, order }));
     }
 
-    /// Puts an unused block onto a list of the CPU or of its zone. The type of its pageblock decides which one: blocks
-    /// of a reserve go to the movable pages, as far as CPUs keep them.
+    /// Puts an unused block onto a list of the CPU, or of its zone if CPUs keep no such blocks. `migratetype`, the type
+    /// of its pageblock, decides which one: HIGHATOMIC and CMA blocks go to the CPU's movable pages.
     pub(super) fn give(
         &mut self,
         cpu: CpuId,
@@ -295,7 +300,7 @@ impl<E: EventSink> PageAllocator<E> {
         self.zone_at(frame).expect("a frame with memory lies in a zone")
     }
 
-    /// Returns the head of the block in use at `pfn`.
+    /// Returns the first frame and the tag of the block in use that begins at `pfn`.
     pub(super) fn in_use(&self, pfn: Pfn) -> Result<(FrameIndex, Tag), FreeError> {
         let frame = self.frames.index(pfn).ok_or(FreeError::Unknown(pfn))?;
         let tag = self.frames.tag(frame);
@@ -318,8 +323,8 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    /// Declares whether the content of the block in use at `pfn` may be moved. At first it may not: a page that moves
-    /// before its owner has published it is written where it no longer is (docs/sources/pages.md#b-21).
+    /// Declares whether the content of the block in use at `pfn` may be moved. A new block may not: if a page moves
+    /// before its owner has published its address, the owner writes to the old place (docs/sources/pages.md#b-21).
     ///
     /// # Errors
     /// [`FreeError`] when no block in use begins there.

@@ -32,7 +32,7 @@ use crate::cpu::CpuId;
 use crate::event::{Event, EventSink};
 use crate::units::{Nanos, Order, Pfn};
 
-/// A request is warned of once it has taken longer than this, and two warnings are at least this far apart.
+/// An event reports a request that has taken longer than this, and two such reports are at least this far apart.
 const LONG: Nanos = Nanos(10_000_000_000);
 
 /// A request that the fast path could not serve. Ask it with [`advance`](Self::advance) what to do next, do it, and
@@ -49,20 +49,21 @@ pub struct Attempt {
     awaits: Awaits,
 }
 
-/// Action that the caller was asked for.
+/// Action that the caller was asked for and has not reported yet.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "without an allocation there is no box for a run")]
 enum Awaits {
     Nothing,
-    /// Pages of the node that the sweep has come to.
+    /// Reclaim on the node that the sweep over the zonelist has come to.
     Reclaim(Sweep),
-    /// Moves, so that there is a block of this order; then a pass follows.
+    /// Moves that make a free block of `order`; a pass over the zones with `flags` follows.
     Moves {
         compaction: DirectCompaction,
         order: Order,
         flags: AllocFlags,
     },
-    /// The end of a wait on `node` that began at `since`, when the node had released waiters `releases` times.
+    /// The end of a wait for the kswapd of `node` that began at `since`, when that kswapd had released waiters
+    /// `releases` times.
     Wait {
         node: NodeId,
         since: Nanos,
@@ -77,7 +78,7 @@ pub enum Outcome {
     Begin,
     /// The caller reclaimed, with this result.
     Reclaimed(Reclaimed),
-    /// The caller carried out the moves; these succeeded.
+    /// The caller carried out the moves; the results say which succeeded.
     Migrated(MoveResults),
     /// The caller waited until the end of its [`Next::Stall`], or was woken before.
     Waited,
@@ -102,7 +103,7 @@ pub enum Next {
     Fail(FailureReport),
 }
 
-/// End of a part of the slow path: an observation, or an action for the caller.
+/// End of a part of the slow path: `Continue` with an observation, or `Break` with an action for the caller.
 type Acted = ControlFlow<Next, Seen>;
 
 impl Attempt {
@@ -126,7 +127,8 @@ impl Attempt {
         &self.request
     }
 
-    /// Returns true if a wait may end before its time: kswapd has come as far as waiters need it to.
+    /// Returns true if a wait may end before its time: kswapd has come as far as waiters need it to. Also true if the
+    /// attempt does not wait.
     #[must_use]
     pub fn may_resume<E: EventSink>(&self, pages: &PageAllocator<E>) -> bool {
         match self.awaits {
@@ -163,7 +165,8 @@ impl Attempt {
         }
     }
 
-    /// Ends the attempt before it is served, as when its caller is killed. Moves that were named count as not done.
+    /// Ends the attempt before it is served, as when its caller is killed. Moves that the caller was asked for count as
+    /// not done.
     pub fn abandon<E: EventSink>(self, pages: &mut PageAllocator<E>) {
         if let Awaits::Moves { compaction, .. } = self.awaits {
             compaction.abandon(pages);
@@ -257,7 +260,8 @@ impl Attempt {
         Acted::Break(Next::Fail(FailureReport::new(pages, self.cpu, &self.request, reason)))
     }
 
-    /// Waits for kswapd on the zone that the request prefers, whose boost rises fast.
+    /// Asks the caller to wait for kswapd, after a fast rise of the boost of the zone that the request prefers (patch
+    /// 5).
     fn stall<E: EventSink>(&mut self, pages: &mut PageAllocator<E>, now: Nanos) -> Acted {
         let bound = pages.policy.stall.map(|stall| stall.bound);
         let zone = pages.preferred_zone(self.cpu, &self.request);
@@ -319,13 +323,15 @@ impl Attempt {
         }
     }
 
-    /// Returns the goal of reclaim: in defrag mode a whole pageblock if the request could not be moved away again.
+    /// Returns the goal of reclaim: a block of the request's order, or in defrag mode a whole pageblock for requests
+    /// whose pages could not be moved away again.
     fn wanted(&self) -> KswapdGoal {
         let order = self.plan.block().unwrap_or(Order::ZERO);
         KswapdGoal { order, highest: self.request.zone }
     }
 
-    /// Goes on over the zonelist: asks for pages of each node, unless all its zones are ready for compaction.
+    /// Goes on with reclaim over the zonelist: asks the caller for pages of each node, unless all its zones are ready
+    /// for compaction.
     fn sweep<E: EventSink>(&mut self, pages: &PageAllocator<E>, mut sweep: Sweep) -> Acted {
         while let Some(id) = pages.zones_for(self.cpu, &self.request).nth(sweep.next) {
             sweep.next += 1;
@@ -339,7 +345,7 @@ impl Attempt {
         Acted::Continue(Seen::Reclaimed { pages: sweep.freed, ready: sweep.ready })
     }
 
-    /// Asks for pages of the sweep's node.
+    /// Asks the caller for pages of the node that the sweep has come to.
     fn reclaim_from<E: EventSink>(&mut self, pages: &PageAllocator<E>, mut sweep: Sweep) -> Acted {
         sweep.passes += 1;
         let Sweep { node, priority, .. } = sweep;
@@ -408,7 +414,8 @@ impl<E: EventSink> PageAllocator<E> {
     /// # Ok::<(), Box<dyn core::error::Error>>(())
     /// ```
     ///
-    /// [`FailureReport`], if the request cannot be served. [`FailureReport`].
+    /// # Errors
+    /// [`FailureReport`] if the request cannot be served.
     #[expect(
         clippy::result_large_err,
         reason = "failures are rare, and without an allocation no box"
@@ -452,7 +459,8 @@ impl<E: EventSink> PageAllocator<E> {
         list.iter().copied().filter(allowed)
     }
 
-    /// Returns the highest usable zone of the `place`th node of the zonelist.
+    /// Returns `place` with the highest usable zone of the node at that place of the zonelist; `None` behind the last
+    /// node.
     fn next_node(
         &self,
         cpu: CpuId,
@@ -467,7 +475,8 @@ impl<E: EventSink> PageAllocator<E> {
         firsts.nth(place).map(|zone| (place, zone))
     }
 
-    /// Wakes the kswapd of every node that could help. Defrag mode asks for whole pageblocks.
+    /// Wakes the kswapd of every node that may serve the request, if the request allows it. Defrag mode asks for whole
+    /// pageblocks at least.
     pub(super) fn wake_all_kswapds(&mut self, cpu: CpuId, request: &PageRequest) {
         if !request.flags.has(RequestFlags::KSWAPD_RECLAIM) {
             return;

@@ -120,7 +120,8 @@ impl<E: EventSink> Audit<'_, E> {
         Violation::unless_equal(SUMS, at, available, lists.total())
     }
 
-    /// Checks law 5 for one list, all of whose blocks have this tag, and are listed under this type.
+    /// Checks law 5 for one list, all of whose blocks have this tag and, unless `listed` is `None`, are listed under
+    /// this type.
     fn links(&self, list: &List, tag: Tag, listed: Option<Migratetype>) -> Result<(), Violation> {
         let frames = &self.pages.frames;
         let (mut before, mut at, mut count) = (NONE, list.first(), 0);
@@ -340,7 +341,7 @@ mod tests {
         }
     }
 
-    /// Breaks something, and expects the law to be named.
+    /// Breaks a sound allocator with `harm`, and expects `check` to name `law`.
     #[track_caller]
     fn check_broken(law: &str, harm: impl Fn(&mut PageAllocator)) {
         let mut pages = machine(FragmentationPolicy::LINUX_7_2);

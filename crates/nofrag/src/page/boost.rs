@@ -9,9 +9,9 @@
 //! How kswapd learns of it changed thrice. The series wakes it under the zone's lock, if patch 3's flag allows it,
 //! which can deadlock with the scheduler (pages.md#b-4). Then a zone flag, set under the lock, was tested after the
 //! unlock, by anybody whether allowed to wake or not (pages.md#b-12), and even though nothing had been boosted
-//! (pages.md#b-13). Here each of the
-//! three is a fix of its own. A zone has one owner here, so the request that finds the flag is always the one that has
-//! set it: without [`Fixes::WAKE_PERMISSION`] it wakes kswapd whatever it is allowed.
+//! (pages.md#b-13). Here each of the three is a fix of its own. A zone has one owner here, so the request that finds
+//! the flag is always the one that has set it: without [`Fixes::WAKE_PERMISSION`] it wakes kswapd whatever it is
+//! allowed.
 //!
 //! [`Kswapd`]: super::Kswapd
 
@@ -33,10 +33,10 @@ pub enum KernelRole {
     Capture,
 }
 
-/// Pages that one event adds to the boost.
+/// Pages that one external fragmentation event adds to a zone's boost.
 const STEP: u64 = Order::PAGEBLOCK.pages();
 
-/// Pages that a stall adds to the boost (patch 5): `512 + 512 * (3 << 1)`.
+/// Pages that a stall adds to a zone's boost (patch 5): `512 + 512 * (3 << 1)`.
 const FAST_STEP: u64 = STEP + STEP * (3 << 1);
 
 /// Outcome of raising a boost.
@@ -50,8 +50,8 @@ enum Boosted {
     To(u64),
 }
 
-/// Returns the most by which the marks of a zone of `managed` pages and with this high watermark may rise; `None` where
-/// they never do.
+/// Returns the largest boost, in pages, of a zone of `managed` pages whose high watermark without boost is `high`;
+/// `None` if the zone is never boosted.
 pub(super) fn max_boost(
     high: u64,
     managed: PageCount,
@@ -70,7 +70,7 @@ pub(super) fn max_boost(
     Some(u64::try_from(share).unwrap_or(u64::MAX).max(STEP))
 }
 
-/// Returns the boost after one more step.
+/// Returns the outcome of raising `boost` by `step` pages, at most to `max`; a zone without `max` is exempt.
 fn raised(boost: u64, step: u64, max: Option<u64>) -> Boosted {
     let Some(max) = max else { return Boosted::Exempt };
     match boost.saturating_add(step).min(max) {
@@ -79,7 +79,7 @@ fn raised(boost: u64, step: u64, max: Option<u64>) -> Boosted {
     }
 }
 
-/// Returns true if kswapd must be woken.
+/// Returns true if kswapd must be woken after a boost that ended as `done`, in a pass with these flags.
 fn wakes(done: Boosted, flags: AllocFlags, policy: &FragmentationPolicy) -> bool {
     let boosted = done != Boosted::Exempt;
     // Before patch 3 nobody down here can tell whether waking is allowed.

@@ -25,7 +25,7 @@ use crate::event::EventSink;
 use crate::lists::{filled, put};
 use crate::units::{Order, PageCount};
 
-/// Settings from which the marks of all zones are computed.
+/// Settings from which the watermarks of all zones are computed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Settings {
     /// The boost with the largest factor that was ever set.
@@ -117,13 +117,13 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    /// Sets the reserve of free pages (`min_free_kbytes`). The marks are computed anew.
+    /// Sets the reserve of free pages (`min_free_kbytes`), and computes all watermarks anew, which ends boosts.
     pub fn set_min_free(&mut self, min_free: MinFree) {
         self.settings.min_free = min_free;
         self.recompute_marks();
     }
 
-    /// Sets the distance between watermarks, in 1/10000 of a zone. The marks are computed anew.
+    /// Sets the distance between watermarks, in 1/10000 of a zone, and computes all of them anew, which ends boosts.
     ///
     /// # Errors
     /// [`PageConfigError::WatermarkScaleFactor`] outside 1 to 3000.
@@ -134,8 +134,8 @@ impl<E: EventSink> PageAllocator<E> {
         Ok(())
     }
 
-    /// Sets the most that marks rise after blocks were mixed, in 1/10000 of a zone's high mark; 0 turns boosts off
-    /// (`watermark_boost_factor`). A present boost stays until kswapd is done.
+    /// Sets the most that watermarks rise after types have mixed in a zone, in 1/10000 of its high watermark; 0 turns
+    /// boosts off (`watermark_boost_factor`). A present boost stays until kswapd is done.
     ///
     /// # Errors
     /// [`PageConfigError::NoBoost`] if the policy has none.
@@ -147,14 +147,15 @@ impl<E: EventSink> PageAllocator<E> {
         Ok(())
     }
 
-    /// Sets the ratio by which low zones withhold pages from requests that could use higher ones, by zone kind; 0
-    /// withholds nothing.
+    /// Sets, by kind of zone, the divisor of the pages that a zone withholds from requests that could use higher ones
+    /// (`lowmem_reserve_ratio`); 0 withholds nothing.
     pub fn set_lowmem_reserve_ratio(&mut self, ratio: [u32; ZoneKind::COUNT]) {
         self.settings.lowmem_reserve_ratio = ratio;
         self.recompute_reserves();
     }
 
-    /// Returns the pages that no process can count on (`totalreserve_pages`).
+    /// Returns the pages that no process can count on (`totalreserve_pages`): for each zone its high watermark and the
+    /// most that it withholds.
     #[must_use]
     pub fn total_reserve(&self) -> PageCount {
         PageCount(self.zones.iter().map(Zone::total_reserve).sum())
@@ -174,8 +175,8 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    /// Makes all marks from the settings. Boosts end with it; without [`Fixes::BOOST_ZEROED`] they are taken for a part
-    /// of the minimum before, and all marks above it stay too high for good.
+    /// Computes all watermarks from the settings, and ends boosts. Without [`Fixes::BOOST_ZEROED`] a boost is taken for
+    /// a part of the min watermark before: the watermarks above it stay too high until they are computed again.
     fn recompute_marks(&mut self) {
         let lowmem = self.lowmem();
         let reserve = self.min_free_pages(lowmem);
@@ -193,13 +194,13 @@ impl<E: EventSink> PageAllocator<E> {
         self.recompute_per_cpu();
     }
 
-    /// Returns the pages that the kernel itself can use.
+    /// Returns the managed pages that the kernel itself can use: those of low zones.
     fn lowmem(&self) -> u64 {
         let low = self.zones.iter().filter(|zone| watermark::is_low(zone.kind));
         low.map(|zone| zone.managed.get()).sum()
     }
 
-    /// Returns the reserve of the whole machine; never more than low memory.
+    /// Returns the reserve of the whole machine, in pages; never more than low memory.
     fn min_free_pages(&self, lowmem: u64) -> u64 {
         let formula = watermark::formula_pages(lowmem, u64::from(self.policy.min_free_limit_kib));
         let pages = match self.settings.min_free {
@@ -214,7 +215,7 @@ impl<E: EventSink> PageAllocator<E> {
         pages.min(lowmem)
     }
 
-    /// Groups pages by type if there is a pageblock for every type beyond the high marks.
+    /// Groups pages by type if the memory beyond the high watermarks has a pageblock for every type.
     fn decide_grouping(&mut self) {
         let beyond = |zone: &Zone| zone.managed.get().saturating_sub(zone.marks.high);
         let pages: u64 = self.zones.iter().map(beyond).sum();
@@ -260,7 +261,7 @@ fn zones(config: &PageConfig, frames: &mut Frames) -> Result<Vec<Zone>, TryReser
 
 /// Returns true if requests that prefer the zone should use the one below rather than mix types: from Normal to DMA32.
 /// Pressure on lower memory is worse than fragmentation, and DMA is too small to help. On a machine of one node nothing
-/// is lost by trying, whatever there is.
+/// is lost by trying, even if there is no DMA32.
 fn can_spread(zone: &Zone, zones: &[Zone], nodes: usize) -> bool {
     let is_below = |other: &Zone| {
         other.node == zone.node && other.kind == ZoneKind::Dma32 && other.managed.get() > 0
@@ -300,7 +301,8 @@ fn empty_zone(id: ZoneId, node: NodeId, map: &ZoneMap, frames: &Frames) -> Zone 
     }
 }
 
-/// Frees a range of frames between which and the rest of the zone's memory there is a gap, or nothing.
+/// Puts a range of frames on the free lists as blocks. No free memory of the zone touches the range, so nothing is
+/// merged.
 fn fill(zone: &mut Zone, frames: &mut Frames, range: PfnRange) {
     let start = frames.index(range.start).expect("a zone's frames are known");
     let end = start + range.pages.get() as FrameIndex;
@@ -346,7 +348,8 @@ mod tests {
         PageAllocator::new(&config).expect("an allocator")
     }
 
-    /// Writes a setting while Normal is boosted by 512 pages, and looks at its marks.
+    /// Sets `min_free` while Normal is boosted by 512 pages, and expects `marks`; after a second time without boost,
+    /// the plain watermarks.
     fn check_after_setting(policy: FragmentationPolicy, marks: Watermarks) {
         let mut pages = allocator(policy);
         pages.zones[1].boost = 512;

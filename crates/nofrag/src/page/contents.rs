@@ -19,7 +19,7 @@ use crate::errors::{errors, turns_into};
 use crate::event::EventSink;
 use crate::units::{Order, Pfn};
 
-/// Contents of memory. Every frame that is named nowhere is free.
+/// Contents of memory that an allocator takes over. Every frame that is named nowhere is free.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Contents<'a> {
     /// The types of pageblocks, each by any frame of it. All others are movable.
@@ -203,7 +203,8 @@ impl<E: EventSink> PageAllocator<E> {
         Ok(frame + pages)
     }
 
-    /// Lists the frames from `start` to before `end`, between which and all that is listed something is in use.
+    /// Lists the free frames from `start` to before `end`. No listed block of the zone touches them, so nothing is
+    /// merged with others.
     fn list_free(&mut self, id: ZoneId, start: FrameIndex, end: FrameIndex) {
         let (zone, frames) = (&mut self.zones[id.index()], &mut self.frames);
         let mut frame = start;
@@ -237,7 +238,7 @@ impl<E: EventSink> PageAllocator<E> {
     }
 }
 
-/// Blocks of two lists, each in ascending order, merged in ascending order.
+/// Blocks of two lists, each in ascending order, merged in ascending order; the bool is true for those of `movable`.
 struct Merged<'a> {
     fixed: &'a [(Pfn, Order)],
     movable: &'a [(Pfn, Order)],

@@ -79,7 +79,7 @@ pub enum PageEvent {
         /// Time that the request has taken so far.
         waited: Nanos,
     },
-    /// `mm_fragmentation_stall` (patch 5): a caller waited.
+    /// `mm_fragmentation_stall` (patch 5): a caller has waited for the node's kswapd.
     FragmentationStall { node: NodeId, waited: Nanos },
 }
 
@@ -98,7 +98,7 @@ pub struct CompactionAim {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompactionRun {
     pub aim: CompactionAim,
-    /// Marked pageblocks when the run began.
+    /// Pageblocks of the zone that scanners were told to pass by when the run began.
     pub marked: u64,
     /// All pageblocks of the zone.
     pub blocks: u64,
@@ -140,9 +140,9 @@ pub enum NoRun {
 pub enum Wiper {
     /// kswapd as it goes to sleep.
     Kswapd,
-    /// The try after the longest pause.
+    /// An attempt after the longest pause of compaction in the zone.
     LongestPause,
-    /// A run that heeds no marks of others.
+    /// The start of a run under `SourceRules::EmptiestBlock`, which heeds its own marks alone.
     Run,
 }
 
@@ -158,7 +158,7 @@ pub struct ExtFrag {
     pub fallback_order: Order,
     /// The type that was asked for.
     pub alloc_migratetype: Migratetype,
-    /// The type from whose list it came.
+    /// The type from whose list the free block came.
     pub fallback_migratetype: Migratetype,
     /// True if the pageblock now has the type that was asked for.
     pub change_ownership: bool,
@@ -166,7 +166,7 @@ pub struct ExtFrag {
 
 impl ExtFrag {
     /// Returns true if types may mix in a pageblock because of the event: the free block was smaller than a pageblock.
-    /// The document counts these events.
+    /// Gorman 2018 counts these events.
     #[must_use]
     pub fn fragmenting(&self) -> bool {
         self.fallback_order < Order::PAGEBLOCK
@@ -185,21 +185,21 @@ pub struct PageCounters {
     /// Blocks handed out, by the type asked for.
     pub allocations: [u64; Migratetype::COUNT],
     pub frees: u64,
-    /// Events with a free block below a pageblock: `[type asked for][type of the list]`.
+    /// External fragmentation events with a free block below a pageblock: `[type asked for][type of the list]`.
     pub extfrag: [[u64; Migratetype::COUNT]; Migratetype::COUNT],
     /// External fragmentation events with a free block below order 4, by the type asked for.
     pub serious: [u64; Migratetype::COUNT],
-    /// Events with a free block of a pageblock or more: whole blocks change type, nothing mixes.
+    /// `mm_page_alloc_extfrag` with a free block of a pageblock or more: whole pageblocks change type, nothing mixes.
     pub conversions: u64,
     /// Blocks handed out from a pageblock of another type, by the type asked for; once each, whatever their order.
     pub mistyped: [u64; Migratetype::COUNT],
-    /// Pageblocks whose type changed because most of their pages fitted.
+    /// Pageblocks whose type changed because most of their pages suited the new one.
     pub claims: u64,
     /// Passes that were repeated without `ALLOC_NOFRAGMENT`.
     pub spread_given_up: u64,
     /// Times that a zone's watermarks were raised.
     pub boosts: u64,
-    /// Free blocks that were spared for the sake of a wait.
+    /// Free blocks of another type that were left alone, so that the request waits for kswapd instead (patch 5).
     pub stall_refusals: u64,
     /// Waits of callers that took time (`fragment_stall`).
     pub stalls: u64,
@@ -251,7 +251,7 @@ impl PageCounters {
         }
     }
 
-    /// Returns the number of external fragmentation events as the document counts them: free blocks below a pageblock.
+    /// Returns the number of external fragmentation events as Gorman 2018 counts them: free blocks below a pageblock.
     #[must_use]
     pub fn events(&self) -> u64 {
         self.extfrag.iter().flatten().sum()

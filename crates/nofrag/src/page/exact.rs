@@ -39,7 +39,7 @@ impl<E: EventSink> PageAllocator<E> {
     /// Takes the block of `order` that begins at `pfn`, whatever watermarks and types say. If a part of it is on
     /// per-CPU lists, those of its zone are drained. O(orders), and the blocks that are drained.
     ///
-    /// It counts as allocated by requests of its pageblock's type.
+    /// The block counts as allocated by a request of its pageblock's type.
     ///
     /// # Errors
     /// [`AllocAtError`]; nothing is taken then.
@@ -67,7 +67,8 @@ impl<E: EventSink> PageAllocator<E> {
         Ok(())
     }
 
-    /// Returns the free block to which all of the block at `frame` belongs.
+    /// Returns the first frame and order of the free block to which all of the block of `order` at `frame` belongs;
+    /// `None` if not all of it is free.
     pub(super) fn free_block_over(
         &self,
         frame: FrameIndex,
@@ -79,7 +80,8 @@ impl<E: EventSink> PageAllocator<E> {
         })
     }
 
-    /// Takes the free block at `head` off its list and cuts the block at `frame` out of it.
+    /// Takes the free block of order `found` at `head` off its list, cuts the block of `order` at `frame` out of it,
+    /// and lists the rest.
     pub(super) fn cut_at(
         &mut self,
         head: FrameIndex,
@@ -123,8 +125,8 @@ impl<E: EventSink> PageAllocator<E> {
     }
 
     /// Takes blocks for as many equal requests as `out` has room for, as [`alloc`](Self::alloc) does, and returns the
-    /// number taken: these stand at the front of `out`. It ends before the first request for which the slow path would
-    /// be needed.
+    /// number taken: these stand at the front of `out`. The call ends before the first request that would need the slow
+    /// path.
     pub fn alloc_bulk(
         &mut self,
         _now: Nanos,

@@ -35,7 +35,7 @@ pub enum FailureReason {
     MayNotReclaim,
     /// The limits on retries were reached, or the request asked for few.
     GaveUp,
-    /// The request was served, or had failed, before.
+    /// The attempt was asked again after it was over: served or failed.
     Over,
     /// Nothing can be reclaimed or moved any more: time to kill something.
     OutOfMemory,
@@ -60,18 +60,18 @@ pub enum Refusal {
     NotAllowed,
     /// Too few pages would stay free.
     Watermark {
-        /// Free pages that the request may count on.
+        /// Free pages, without those of HIGHATOMIC and CMA pageblocks unless the request has a right to them.
         usable: u64,
-        /// Pages that must be left, boost included.
+        /// Pages that must stay free: the min watermark, boost included, less what the request's rights allow.
         mark: u64,
     },
     /// Enough would stay free, but for the pages kept from requests that could have used a higher zone.
     Reserve {
-        /// Free pages that the request may count on.
+        /// Free pages, without those of HIGHATOMIC and CMA pageblocks unless the request has a right to them.
         usable: u64,
-        /// Pages that must be left, boost included.
+        /// Pages that must stay free: the min watermark, boost included, less what the request's rights allow.
         mark: u64,
-        /// Pages that are kept besides.
+        /// Pages that must stay free besides (`lowmem_reserve`).
         reserve: u64,
     },
     /// No free block is large enough.
@@ -131,15 +131,15 @@ impl Zone {
         refusal(&self.lists, request, flags, self.mark(Mark::Min), reserve)
     }
 
-    /// Returns the reason why the zone does not serve the request with all the rights that it has.
+    /// Returns the reason why the zone does not serve the request with all the rights that the request has.
     #[cfg(test)]
     pub(super) fn refused(&self, request: &PageRequest) -> Refusal {
         self.refusal(request, with_reserves(request, rights(request)))
     }
 }
 
-/// Returns the reason why free memory does not serve a request that may use it at all, with `min` and `reserve` as the
-/// zone has them. O(1).
+/// Returns the reason why free memory does not serve a request that may use it at all. `min` is the zone's min
+/// watermark, boost included, and `reserve` what the zone withholds from such requests, in pages. O(1).
 pub(super) fn refusal(
     free: &impl FreeMemory,
     request: &PageRequest,

@@ -14,7 +14,7 @@ use super::migratetype::Migratetype;
 use super::policy::FallbackRules;
 use crate::units::Order;
 
-/// Grouping of pages by type. It is not worth it with little memory: then every request takes whole blocks.
+/// Grouping of pages by type. With little memory it is not worth it: then a request may claim any pageblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Grouping {
     ByType,
@@ -30,7 +30,7 @@ pub(super) struct Supply(pub(super) [u16; Migratetype::COUNT]);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Found {
     pub(super) order: Order,
-    /// The type of its list.
+    /// Type of the list that the block is on.
     pub(super) from: Migratetype,
     /// Part of its pageblock that the request may take.
     pub(super) share: Share,
@@ -81,7 +81,7 @@ pub(super) enum Action {
     Pass,
 }
 
-/// Half of a pageblock, in pages: from here on most of it suits.
+/// Half of a pageblock, in pages: if so many of its pages suit a request, a pageblock is claimed.
 const MOST: u64 = Order::PAGEBLOCK.pages() / 2;
 
 /// Returns true if a request of type `start` may take all that is free in the pageblock of a free block of order
@@ -107,13 +107,14 @@ pub(super) fn suits(start: Migratetype, block: &Surroundings, grouping: Grouping
 }
 
 impl Supply {
-    /// Returns the type that a request of type `start` falls back to at an order.
+    /// Returns the first type, of those that `start` falls back to, that has a free block of `order`.
     fn fallback(&self, start: Migratetype, order: Order) -> Option<Migratetype> {
         let has = |from: &&Migratetype| self.0[from.index()] >> order.get() & 1 == 1;
         start.fallbacks().iter().find(has).copied()
     }
 
-    /// Returns the orders at which there is anything to fall back to, from `least` to before `below`.
+    /// Returns the orders, as bits, from `least` to before `below`, at which there is a free block of a type that
+    /// `start` falls back to.
     fn orders(&self, start: Migratetype, least: Order, below: u8) -> u16 {
         let all = start.fallbacks().iter().fold(0, |all, from| all | self.0[from.index()]);
         all & u16::MAX << least.get() & ((1 << below) - 1)
@@ -179,7 +180,8 @@ impl Supply {
     }
 }
 
-/// Decides what to do with a free block that was found. Under strict lists this is the rule of the claim pass.
+/// Decides what to do with a free block that was found. Under strict lists this is the rule of the pass that claims
+/// pageblocks.
 pub(super) fn action(
     rules: FallbackRules,
     found: Found,

@@ -165,7 +165,8 @@ impl<E: EventSink> PageAllocator<E> {
         !merges && (!strict || kind == listed)
     }
 
-    /// Finds a block on a per-CPU list. O(zones, CPUs and the length of the list).
+    /// Returns the zone, the rank of the CPU, and the list of the block at `frame` on a per-CPU list. O(zones, CPUs and
+    /// the length of the list).
     fn cached_at(&self, frame: FrameIndex) -> Option<(ZoneId, usize, Slot)> {
         let (tag, zone) = (self.frames.tag(frame), &self.zones[self.zone_of(frame).index()]);
         let mut first = frame;
@@ -183,8 +184,8 @@ impl<E: EventSink> PageAllocator<E> {
         })
     }
 
-    /// Turns the list of a free block as a quick search of compaction does: entries up to it, or before it, come last
-    /// then. Nothing happens if none begins there. O(1).
+    /// Puts the entries of a free list up to the block at `pfn` (if `inclusive`), or those before it, behind all
+    /// others, as a quick search of compaction does. Nothing happens if no free block begins there. O(1).
     pub fn turn_list(&mut self, pfn: Pfn, inclusive: bool) {
         let Some(frame) = self.frames.index(pfn) else { return };
         let tag = self.frames.tag(frame);
@@ -195,8 +196,8 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    /// Makes the pass of a request on the slow path once kswapd has been woken: down to its minimum mark, and mixing
-    /// types where it must. `None` if no zone has such a block.
+    /// Wakes kswapd, and makes the pass that follows on the slow path of a request: down to its min watermark, and
+    /// mixing types where it must. `None` if no zone has such a block.
     pub fn alloc_again(&mut self, cpu: CpuId, request: &PageRequest) -> Option<Pfn> {
         self.wake_all_kswapds(cpu, request);
         let flags = with_reserves(request, rights(request));
@@ -208,8 +209,8 @@ impl<E: EventSink> PageAllocator<E> {
     }
 
     /// Takes a page from a CPU's list of a zone as the bulk interface of Linux does (5.13 on): without a first pass
-    /// that avoids mixing types, and without counting as a request to the lists. It raises watermarks like all others
-    /// but has no right to wake kswapd.
+    /// that avoids mixing types, and without counting as a request to the lists. Mixing types boosts the zone, but the
+    /// call has no right to wake kswapd. `None` if the CPU has no such list, or the zone no page for it.
     pub fn alloc_cached(
         &mut self,
         cpu: CpuId,
@@ -283,9 +284,9 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    /// Judges whether compaction can begin in a zone for a block of this order at the lowest mark, for a request that
-    /// can use zones up to `highest`; `None` if there is no such zone. Every caller asks so but one that wants whole
-    /// pageblocks.
+    /// Judges whether compaction can begin in a zone for a block of this order at the min watermark, for a request that
+    /// can use zones up to `highest`; `None` if there is no such zone. All callers ask this, except kcompactd when it
+    /// is to make whole pageblocks.
     #[must_use]
     pub fn suits_compaction(
         &self,
@@ -306,7 +307,7 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    /// Writes the mark of a pageblock that compaction heeds.
+    /// Sets or clears the mark by which compaction passes the pageblock of a frame by.
     pub fn set_skip(&mut self, pfn: Pfn, skip: bool) {
         if let Some(frame) = self.frames.index(pfn) {
             self.frames.block_mut(frame).skip = skip;
@@ -326,7 +327,8 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    /// Takes a free block off its list, split into single pages in use: a place that compaction has isolated.
+    /// Takes a free block off its list and splits it into single pages in use, as compaction isolates places to move
+    /// to. From order 8 on its pageblocks become movable, as in compaction.
     ///
     /// # Errors
     /// [`AllocAtError`]; nothing is taken then.
@@ -357,13 +359,15 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    /// Considers an attempt of a caller to compact a zone for this order, which counts; `false` if it is put off.
+    /// Counts an attempt of a caller to compact a zone for this order; returns true if it is to be made, and false if
+    /// it is put off or there is no such zone.
     pub fn consider_compaction(&mut self, zone: ZoneId, order: Order) -> bool {
         let zone = self.zones.get_mut(zone.index());
         zone.is_some_and(|zone| zone.compaction.deferral.consider(order) != Decision::Skip)
     }
 
-    /// Records the end of a caller's attempt at this order: with a block, or without one after a run that waits.
+    /// Records the end of a caller's attempt at this order: with a block (`success`), or without one after a run that
+    /// waits.
     pub fn note_compaction(&mut self, zone: ZoneId, order: Order, success: bool) {
         if let Some(zone) = self.zones.get_mut(zone.index()) {
             match success {
@@ -404,7 +408,7 @@ mod tests {
         pages.wake_all_kswapds(cpu(), &PageRequest { zone, ..request });
     }
 
-    /// Frees the first huge page, and what is to be left beside it.
+    /// Frees the first huge page and 32 pages beside it, enough to balance the node.
     fn relieve(pages: &mut PageAllocator) {
         for frame in 0..Order::PAGEBLOCK.pages() + 32 {
             pages.free(cpu(), Pfn(frame)).expect("it is in use");

@@ -12,7 +12,7 @@ use super::migratetype::Migratetype;
 use crate::lists::{grow, put};
 use crate::units::{Order, Pfn};
 
-/// A frame's number among those that the allocator knows; spans lie behind each other without gaps.
+/// A frame's number among those that the allocator keeps records of: the spans of memory, numbered on without gaps.
 pub(super) type FrameIndex = u32;
 
 /// Index that stands for no frame.
@@ -89,7 +89,7 @@ impl Tag {
 pub(super) struct Block {
     /// The type that its pages are meant for.
     pub(super) migratetype: Migratetype,
-    /// The zone of its first managed frame that has one, as an index.
+    /// Index of the zone in which its frames are looked for first; others may share the pageblock.
     pub(super) zone: u16,
     /// True if the scanners of compaction pass the pageblock by.
     pub(super) skip: bool,
@@ -223,12 +223,12 @@ impl Frames {
         }
     }
 
-    /// Counts `order`'s pages at `frame` as free in their pageblocks.
+    /// Counts the pages of the block of `order` at `frame` as free in its pageblocks.
     pub(super) fn count_free(&mut self, frame: FrameIndex, order: Order) {
         self.each_block(frame, order, |block, pages| block.free += pages);
     }
 
-    /// Uncounts `order`'s pages at `frame` as free in their pageblocks.
+    /// Counts the pages of the block of `order` at `frame` as no longer free in its pageblocks.
     pub(super) fn uncount_free(&mut self, frame: FrameIndex, order: Order) {
         self.each_block(frame, order, |block, pages| block.free -= pages);
     }

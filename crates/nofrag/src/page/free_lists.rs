@@ -69,7 +69,7 @@ impl List {
         }
     }
 
-    /// Puts the entries up to `seen`, or before it, behind all others.
+    /// Puts the entries up to `seen` (if `inclusive`), or those before it, behind all others.
     pub(super) fn turn(&mut self, frames: &mut Frames, seen: FrameIndex, inclusive: bool) {
         let [before, behind] = frames.links(seen);
         let (end, begin) = if inclusive { (seen, behind) } else { (before, seen) };
@@ -110,7 +110,7 @@ pub(super) struct FreeLists {
     available: u64,
     /// Set of the lists that are not empty.
     supply: Supply,
-    /// Index by fullness, where the policy chooses by it.
+    /// Index of pageblocks by fullness, where the policy chooses by it.
     fullness: Option<Fullness>,
 }
 
@@ -260,7 +260,8 @@ impl FreeLists {
         self.lists[order.index()][migratetype.index()].push(frames, frame, end);
     }
 
-    /// Takes the free block at `frame` off its list. Its tag is the caller's to change.
+    /// Takes the free block at `frame` off its list; returns its order and the type of the list. The caller changes its
+    /// tag.
     pub(super) fn remove(
         &mut self,
         frames: &mut Frames,

@@ -23,7 +23,7 @@ use crate::units::Order;
 /// Number of orders below a pageblock.
 const ORDERS: usize = Order::PAGEBLOCK.index();
 
-/// Steps of fullness, one for each bit of a word.
+/// Number of steps of fullness, one for each bit of a word.
 const STEPS: usize = u64::BITS as usize;
 
 /// Pages in one step of fullness.
@@ -180,8 +180,8 @@ impl Fullness {
         find(frames, ours, smallest, migratetype)
     }
 
-    /// Returns the first frame of the emptiest pageblock with free pages of `migratetype` that `suits`; few are asked.
-    /// Not one that is whole.
+    /// Returns the first frame of the emptiest pageblock with free pages of `migratetype` that `suits`. At most 64
+    /// pageblocks are asked, and none that is all free.
     pub(super) fn emptiest(
         &self,
         migratetype: Migratetype,
@@ -274,7 +274,7 @@ fn find(
     order: Order,
     migratetype: Migratetype,
 ) -> Option<FrameIndex> {
-    /// Few enough tags to compare at once.
+    /// Tags that are compared at once.
     const AT_ONCE: usize = 32;
     let wanted = Tag::new(Kind::Free, order);
     let tags = frames.tags(range.start, range.len());

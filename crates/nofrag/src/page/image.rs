@@ -48,7 +48,7 @@ pub struct ZoneImage {
     pub watermarks: Watermarks,
     /// Pages by which the boost raises the watermarks.
     pub boost: PageCount,
-    /// Pages withheld from requests whose highest zone is of the kind.
+    /// Pages that the zone withholds from requests, by the kind of the highest zone that a request can use.
     pub lowmem_reserve: [u64; ZoneKind::COUNT],
     /// Pages in HIGHATOMIC pageblocks.
     pub reserved_high_atomic: PageCount,
@@ -85,7 +85,7 @@ pub struct CpuImage {
     pub high_max: u32,
     /// Pages that the lists may hold now; 0 until Linux 6.6, where the bound is `high_min`.
     pub high: u32,
-    /// `free_factor` until Linux 6.6, `alloc_factor` from 6.7 on.
+    /// Doublings of the next drain (`free_factor`) until Linux 6.6, of the next refill (`alloc_factor`) from 6.7 on.
     pub factor: u8,
     /// Pages freed lately (`free_count`, 6.7 on).
     pub freed: u32,
@@ -107,17 +107,17 @@ pub struct PageblockImage {
 /// State that compaction keeps for a zone between runs. Positions are frames, 0 before the first run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CompactionImage {
-    /// Position of the source scanner: of any run, and of runs that wait (`compact_cached_migrate_pfn`).
+    /// Next frames of the source scanner: for asynchronous runs, and for all others (`compact_cached_migrate_pfn`).
     pub sources: [u64; 2],
-    /// Position of the target scanner (`compact_cached_free_pfn`).
+    /// Next frame of the target scanner (`compact_cached_free_pfn`).
     pub targets: u64,
-    /// First position of the source scanner after marks were last wiped (`compact_init_migrate_pfn`).
+    /// Position that the source scanner got when marks were last wiped (`compact_init_migrate_pfn`).
     pub first_source: u64,
-    /// First position of the target scanner after marks were last wiped (`compact_init_free_pfn`).
+    /// Position that the target scanner got when marks were last wiped (`compact_init_free_pfn`).
     pub first_target: u64,
     /// Attempts since the last failure (`compact_considered`).
     pub considered: u8,
-    /// The exponent of the pause (`compact_defer_shift`).
+    /// Binary logarithm of the length of a pause, in attempts (`compact_defer_shift`).
     pub shift: u8,
     /// The smallest order that failed (`compact_order_failed`).
     pub order_failed: u8,
@@ -248,7 +248,8 @@ impl<E: EventSink> PageAllocator<E> {
         Ok(())
     }
 
-    /// Makes the frames of a block that nothing has named before the inside of one.
+    /// Makes frames that nothing has named before the inside of a block, counts them as managed, and returns the first,
+    /// whose tag is the caller's to set.
     fn claim_frames(
         &mut self,
         id: ZoneId,

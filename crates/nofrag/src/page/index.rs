@@ -88,7 +88,7 @@ impl FreeShape {
         self.share_in_pieces(100).unwrap_or(0)
     }
 
-    /// Returns the share of free memory that cannot serve the order; `None` without free memory.
+    /// Returns the share of free memory that cannot serve the order, in 1/`unit`; `None` without free memory.
     fn share_in_pieces(self, unit: u64) -> Option<u64> {
         let in_pieces = self.pages.saturating_sub(self.suitable.saturating_mul(self.wanted));
         unit.saturating_mul(in_pieces).checked_div(self.pages)
@@ -130,7 +130,8 @@ mod tests {
     use crate::page::policy::Relist;
     use crate::units::PageCount;
 
-    /// Free blocks as pairs of order and number, largest first; what the kernel would show for order 9.
+    /// Lists free blocks, given as pairs of order and number, largest first, and expects the three indices that the
+    /// kernel would show for order 9.
     fn check_indices(free: &[(u8, u64)], shown: (i64, u64, u64)) {
         let map = MemoryMap::uma(PageCount(4096), 0, 1).expect("a small map");
         let (mut frames, mut lists) = (Frames::new(&map).expect("small"), FreeLists::new());

@@ -137,7 +137,8 @@ impl<E: EventSink> PageAllocator<E> {
         PageCount(lists.iter().map(|lists| u64::from(lists.pages())).sum())
     }
 
-    /// Counts pageblocks by their content; `None` without memory to count in. O(pageblocks, blocks on per-CPU lists).
+    /// Counts pageblocks by their content; `None` if there is no memory for the table that it needs. O(pageblocks,
+    /// blocks on per-CPU lists).
     #[must_use]
     pub fn pageblock_counts(&self) -> Option<PageblockCounts> {
         let whole = Order::PAGEBLOCK.pages();
@@ -159,7 +160,8 @@ impl<E: EventSink> PageAllocator<E> {
         Some(counts)
     }
 
-    /// Counts pages on per-CPU lists by pageblock.
+    /// Counts pages on per-CPU lists by pageblock, each count as `Some` for the caller to take; `None` if there is no
+    /// memory for the table.
     fn on_per_cpu_lists(&self) -> Option<Vec<Option<u16>>> {
         let mut pages = filled(self.frames.len() >> Order::PAGEBLOCK.get(), Some(0)).ok()?;
         for lists in self.zones.iter().flat_map(|zone| &zone.per_cpu) {

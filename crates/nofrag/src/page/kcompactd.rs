@@ -49,10 +49,10 @@ impl<E: EventSink> PageAllocator<E> {
     }
 }
 
-/// Time between two looks at the score (`HPAGE_FRAG_CHECK_INTERVAL_MSEC`).
+/// Time between two looks at a node's fragmentation score (`HPAGE_FRAG_CHECK_INTERVAL_MSEC`).
 const INTERVAL: Nanos = Nanos(500_000_000);
 
-/// Time to the next look when the last work was in vain: 64 times as long.
+/// Time to the next look when working ahead was in vain: 64 times `INTERVAL`, 32 s.
 const LONG_INTERVAL: Nanos = Nanos(INTERVAL.0 << compaction::MAX_SHIFT);
 
 /// The compaction thread of a node, as a background machine.
@@ -73,15 +73,15 @@ pub struct Kcompactd {
 pub enum KcompactdStep {
     /// Move these, then report with [`Kcompactd::migrated`].
     Migrate(Moves),
-    /// Nothing just now: the budget is spent, or there is no work. The progress does not count the pages that were
-    /// moved.
+    /// Nothing just now: the budget is spent, or there is no work. `pages` of the progress is 0:
+    /// [`Kcompactd::migrated`] returns the pages moved.
     Paused(PageProgress),
 }
 
 #[derive(Debug)]
 struct Work {
     why: Why,
-    /// The next zone, among those of the whole machine.
+    /// Index of the next zone, among those of the whole machine.
     next: usize,
     run: Option<Compaction>,
 }
@@ -90,18 +90,19 @@ struct Work {
 enum Why {
     /// A block of this order was asked for.
     Wanted(Order),
-    /// The node's score was this, which is too much; each zone shall come down to `low`.
+    /// The fragmentation score of the node was `score` percent, which is too much; that of each zone shall come down to
+    /// `low`.
     Proactive { score: u64, low: u64 },
 }
 
 impl Kcompactd {
-    /// Makes the machine of a node. A node that the allocator does not know has no work.
+    /// Makes the kcompactd of a node. One of a node that the allocator does not know has no work.
     #[must_use]
     pub const fn new(node: NodeId) -> Kcompactd {
         Kcompactd { node, cpu: None, work: None, look_at: None }
     }
 
-    /// Lets the machine work on this CPU, whose lists get the sources that have moved.
+    /// Lets kcompactd work on this CPU, whose lists get the blocks whose content has moved away.
     #[must_use]
     pub const fn on(mut self, cpu: CpuId) -> Kcompactd {
         self.cpu = Some(cpu);
@@ -161,7 +162,7 @@ impl Kcompactd {
         run.map_or(Landed::default(), |run| run.migrated(pages, results))
     }
 
-    /// Takes up the work that was asked for; returns true if there is any.
+    /// Takes up work, asked for or ahead of requests, unless some is under way; returns true if there is any.
     fn begin<E: EventSink>(&mut self, now: Nanos, pages: &mut PageAllocator<E>) -> bool {
         if self.work.is_some() {
             return true;
@@ -175,7 +176,8 @@ impl Kcompactd {
         self.work.is_some()
     }
 
-    /// Decides whether to work ahead, if it is time to ask.
+    /// Decides whether to compact ahead of requests; `None` if the score does not call for it, or it is not time to
+    /// look.
     fn proactive<E: EventSink>(&mut self, now: Nanos, pages: &PageAllocator<E>) -> Option<Why> {
         let policy = &pages.policy.compaction;
         let proactiveness = policy.proactiveness.filter(|&p| p > 0)?;
@@ -191,7 +193,8 @@ impl Kcompactd {
         (idle && score > bounds.high).then_some(Why::Proactive { score, low: bounds.low })
     }
 
-    /// Goes on with a zone, or to the next one, up to the next moves.
+    /// Does a part of the work: goes on in a zone, or goes to the next one. Returns the moves that are to be made, if
+    /// any.
     fn go_on<E: EventSink>(
         &mut self,
         now: Nanos,
@@ -233,7 +236,7 @@ impl Kcompactd {
         None
     }
 
-    /// Ends the work. If it was proactive and did not help, it is left alone for longer.
+    /// Ends the work. If it was proactive and did not help, the next look follows after `LONG_INTERVAL`.
     fn stop<E: EventSink>(&mut self, now: Nanos, pages: &mut PageAllocator<E>) {
         let Some(work) = self.work.take() else { return };
         if let Some(run) = work.run {
@@ -258,7 +261,7 @@ fn later(now: Nanos, by: Nanos) -> Nanos {
 }
 
 impl<E: EventSink> PageAllocator<E> {
-    /// Makes a run over a zone in the background, if it can help.
+    /// Makes a run over a zone in the background; `None` if compaction is deferred or cannot help there.
     fn background_run(&mut self, id: ZoneId, why: Why) -> Option<Compaction> {
         let goal = match why {
             Why::Proactive { low, .. } => Goal::Score(low),
@@ -286,8 +289,8 @@ impl<E: EventSink> PageAllocator<E> {
         Some(Compaction::new(self, id, Job { goal, mode: Mode::Background, cma }))
     }
 
-    /// Returns true if a run in the background is worth beginning. In defrag mode it shall leave the high mark, all of
-    /// it in whole pageblocks; elsewhere a block at the lowest mark will do.
+    /// Returns true if a run in the background is worth beginning: in defrag mode if there is room above the high
+    /// watermark, which whole pageblocks alone are to meet; elsewhere if a block can be made above the min watermark.
     fn background_helps(&self, id: ZoneId, order: Order, goal: Goal) -> bool {
         let zone = &self.zones[id.index()];
         let of_node = self.zones.iter().filter(|other| other.node == zone.node);
@@ -312,7 +315,8 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    /// Records the outcome of a zone. After a failure its per-CPU lists are drained: they may hold the missing pages.
+    /// Records the outcome of a zone's run for a block that was asked for. After a failure the zone's per-CPU lists are
+    /// drained: they may hold the missing pages.
     fn background_ended(&mut self, id: ZoneId, why: Why, result: CompactionResult) {
         let Why::Wanted(order) = why else { return };
         match result {

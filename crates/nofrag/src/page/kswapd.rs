@@ -119,7 +119,8 @@ pub(super) enum Waker {
 /// State of a node's kswapd, as seen from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KswapdInfo {
-    /// The largest block that kswapd was asked for since it last looked, and the highest zone.
+    /// The largest block that kswapd was asked for since it last looked, and the highest zone that can be used; `None`
+    /// if nobody asked.
     pub asked: Option<(Order, ZoneKind)>,
     /// True if kswapd is at work, or about to be: [`Kswapd::step`] has something to do.
     pub awake: bool,
@@ -142,8 +143,8 @@ impl<E: EventSink> PageAllocator<E> {
         self.wake_kswapd_for(zone, KswapdGoal { order, highest }, Waker::CannotReclaim);
     }
 
-    /// Asks the kswapd of a zone's node (`wakeup_kswapd`). If that has nothing to do, or nothing that it could do, and
-    /// the waker cannot help itself, then memory is free but fragmented, and kcompactd is asked instead.
+    /// Asks the kswapd of a zone's node (`wakeup_kswapd`). If the node is balanced without boosts, or hopeless, and the
+    /// waker cannot reclaim itself, memory is free but fragmented, and kcompactd is asked instead.
     pub(super) fn wake_kswapd_for(&mut self, zone: ZoneId, wanted: KswapdGoal, waker: Waker) {
         let node = self.zones[zone.index()].node;
         let mail = &self.nodes[node.index()].kswapd;
@@ -188,7 +189,7 @@ impl<E: EventSink> PageAllocator<E> {
         self.zones_of(node, wanted.highest).inspect(|_| none = false).any(meets) || none
     }
 
-    /// Returns the boosts of a node's zones.
+    /// Returns the boosts of a node's zones up to `highest`.
     fn boosts(&self, node: NodeId, highest: ZoneKind) -> Boosts {
         let mut boosts = Boosts::default();
         for zone in self.zones_of(node, highest) {
@@ -213,7 +214,7 @@ impl<E: EventSink> PageAllocator<E> {
     }
 
     /// Returns true if callers may reclaim themselves without taking the last pages from those that free some
-    /// (`allow_direct_reclaim`).
+    /// (`allow_direct_reclaim`): more than half of the node's min watermarks is free, or kswapd has given the node up.
     fn allows_direct_reclaim(&self, node: NodeId) -> bool {
         let sum = |of: fn(&Zone) -> u64| self.zones_of(node, ZoneKind::Normal).map(of).sum::<u64>();
         let reserve = sum(|zone| zone.mark(Mark::Min));
@@ -229,7 +230,7 @@ impl<E: EventSink> PageAllocator<E> {
         2 * u64::from(HOPELESS) * (managed + least)
     }
 
-    /// Returns the pages that a pass is to bring: the distance from nothing to all high marks.
+    /// Returns the pages that a pass is to bring: all of the high watermarks, at least a batch for each zone.
     fn pass_target(&self, node: NodeId, highest: ZoneKind) -> u64 {
         self.zones_of(node, highest).map(|zone| zone.mark(Mark::High).max(BATCH)).sum()
     }
@@ -342,7 +343,8 @@ impl Run {
         ReclaimScope { write: ordinary, swap: ordinary, slab }
     }
 
-    /// Records a whole pass; returns the reason if the run ends with it.
+    /// Records a whole pass; returns the reason if the run ends with it. Once `gap` pages are reclaimed, the run goes
+    /// on for single pages.
     fn after(&mut self, pass: &Pass, gap: u64) -> Option<Ended> {
         let came = pass.came.pages;
         let boosted = self.boost > 0;
@@ -374,16 +376,16 @@ impl Pass {
 }
 
 impl Kswapd {
-    /// Makes the background machine of a node.
+    /// Makes the kswapd of a node.
     #[must_use]
     pub const fn new(node: NodeId) -> Kswapd {
         Kswapd { node, run: None, doze: None }
     }
 
     /// Does some work, if there is any: asks the owner for at most `budget` pages in all, and however large that is,
-    /// for no more than the node's memory some dozens of times over. It has something to do while
-    /// [`KswapdInfo::awake`], and when the time comes that the progress names. Nothing happens on a node that does not
-    /// exist.
+    /// for no more than the node's memory some dozens of times over. There is something to do while
+    /// [`KswapdInfo::awake`] is true, and at the time `wake_at` of the progress. Nothing happens on a node that does
+    /// not exist.
     pub fn step<E: EventSink>(
         &mut self,
         now: Nanos,
@@ -415,8 +417,8 @@ impl Kswapd {
         PageProgress { wake_at: self.doze.map(|doze| doze.until), ..progress }
     }
 
-    /// Gives up its work, and leaves it to another machine of the node. One that is dropped in the middle of a run
-    /// leaves the lists of CPUs short until the next run on the node ends.
+    /// Gives up the work, and leaves it to another `Kswapd` of the node. A `Kswapd` that is dropped in the middle of a
+    /// run leaves the lists of CPUs short until the next run on the node ends.
     pub fn abandon<E: EventSink>(self, pages: &mut PageAllocator<E>) {
         let Some(run) = self.run else { return };
         pages.set_reclaims(self.node, run.wanted.highest, Reclaims::NoLonger);
@@ -481,7 +483,7 @@ impl Kswapd {
         }
     }
 
-    /// Ends a time over the node: asks the owner once more, or ends the pass.
+    /// Ends one time over the node: goes over it once more, or ends the pass.
     fn end_time<E: EventSink>(&mut self, now: Nanos, pages: &mut PageAllocator<E>) {
         let run = self.run.as_mut().expect("passes belong to a run");
         let pass = run.pass.as_mut().expect("the owner was asked for a pass");
@@ -545,7 +547,7 @@ impl Kswapd {
     }
 }
 
-/// Asks the owner for a part of a pass.
+/// Asks the owner for `share` pages of a pass.
 fn reclaim<E: EventSink>(
     node: NodeId,
     run: &Run,

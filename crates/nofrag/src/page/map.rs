@@ -144,8 +144,8 @@ impl ZoneMap {
         ZoneMap { kind, span: PfnRange { start, pages }, holes: Vec::new(), reserved: Vec::new() }
     }
 
-    /// Returns the runs of frames that the allocator hands out, in ascending order, as far apart as they can be. Holes
-    /// and reservations must be in order, as those of a [`MemoryMap`] are.
+    /// Returns the runs of frames that the allocator hands out, in ascending order, each as long as possible. Holes and
+    /// reservations must be in order, as those of a [`MemoryMap`] are.
     pub(super) fn managed(&self) -> impl Iterator<Item = PfnRange> + '_ {
         self.runs(&self.holes, &self.reserved)
     }

@@ -42,7 +42,7 @@ impl Migratetype {
         self as usize
     }
 
-    /// Returns the type of this number in the kernel's numbering.
+    /// Returns the type of this number in the kernel's numbering; `None` if there is none.
     #[must_use]
     pub const fn from_index(index: usize) -> Option<Migratetype> {
         if index < Migratetype::COUNT { Some(Migratetype::ALL[index]) } else { None }

@@ -15,11 +15,11 @@
 //! their blocks) and `index` (how fragmented they are), `zone` (buddies), `fallback` (what a request may take from
 //! other types), `steal` (taking it), `reserve` (pageblocks with a purpose), `per_cpu`, `boost`, `watermark` and
 //! `zonelist` (which zones may serve), `state` (a zone as a kernel's report shows it), `walk` (one pass over the
-//! zonelist), `allocator` (the face), `build` and
-//! `contents` (how it is made), `exact` (one particular block), `inspect`, `image` and `audit` (what can be seen of it,
-//! all of it as data, and what is always true), `follow` (beside a kernel that runs), `slow_path` and `attempt` (what
-//! else a request may try), `failure` (why it was not served), `owner` (what the owner of the pages does), `reclaim`
-//! (how far it goes for a block), `kswapd`, `compaction`, `kcompactd`.
+//! zonelist), `allocator` (the face), `build` and `contents` (how it is made), `exact` (one particular block),
+//! `inspect`, `image` and `audit` (what can be seen of it, all of it as data, and what is always true), `follow`
+//! (beside a kernel that runs), `slow_path` and `attempt` (what else a request may try), `failure` (why it was not
+//! served), `owner` (what the owner of the pages does), `reclaim` (how far it goes for a block), `kswapd`,
+//! `compaction`, `kcompactd`.
 
 mod allocator;
 mod attempt;

@@ -94,7 +94,7 @@ impl Moves {
         &self.pairs[..usize::from(self.len)]
     }
 
-    /// Carries out all moves with `owner`.
+    /// Carries out all moves with `owner`, and returns which of them succeeded.
     pub fn carry_out(&self, owner: &mut impl Migrate) -> MoveResults {
         let mut results = MoveResults::default();
         for (index, pair) in self.pairs().iter().enumerate() {

@@ -38,8 +38,8 @@ use crate::event::{Event, EventSink};
 use crate::lists::filled;
 use crate::units::{Order, PageCount};
 
-/// Lists of one CPU in one zone: a type each for single pages; from 5.14 on also for orders 1 to 3, and two for huge
-/// pages.
+/// Number of lists of one CPU in one zone: one for each type that requests name and each order from 0 to 3, and two for
+/// huge pages. Until 5.13 those of single pages alone are used.
 const LISTS: usize = 4 * Migratetype::MOBILITY.len() + 2;
 
 /// The lists of one CPU in one zone.
@@ -122,7 +122,8 @@ pub(super) struct Shortage {
 }
 
 impl Pace {
-    /// Returns the number of blocks of `order` that a refill takes.
+    /// Returns the number of blocks of `order` that a refill takes, now that the lists hold `pages`. From 6.7 on it
+    /// also raises the bound and doubles the next refill.
     fn refill(
         &mut self,
         bounds: Bounds,
@@ -329,7 +330,8 @@ impl PerCpuPages {
         self.lists[slot.index()].replace(frames, old, new);
     }
 
-    /// Takes the block that waited longest off a list.
+    /// Takes the block that waited longest off a list, and returns its first frame and order. The caller changes its
+    /// tag.
     fn take_last(&mut self, frames: &mut Frames, list: usize) -> Option<(FrameIndex, Order)> {
         let frame = self.lists[list].last()?;
         self.lists[list].unlink(frames, frame);
@@ -389,7 +391,7 @@ impl Slot {
 }
 
 impl Zone {
-    /// Gives all blocks on the lists of a CPU back. No event is told: that is for the holder of the allocator.
+    /// Gives all blocks on the lists of a CPU back to the zone. No event is recorded: only the allocator has a sink.
     pub(super) fn drain_lists(&mut self, frames: &mut Frames, rank: usize) {
         let mut turns = Turns::new(Drain::From(0));
         while let Some(list) = turns.next(&self.per_cpu[rank].lists) {
@@ -458,8 +460,8 @@ impl<E: EventSink> PageAllocator<E> {
         self.take_listed(cpu, wanted, slot)
     }
 
-    /// Takes a block in the same way, for a caller that does not count as a request to the lists, as the bulk
-    /// interface.
+    /// Takes a block like [`take_cached`](Self::take_cached), for a caller that does not count as a request to the
+    /// lists: the bulk interface.
     pub(super) fn take_listed(&mut self, cpu: CpuId, wanted: ZoneRequest, slot: Slot) -> Taken {
         let lists = &mut self.zones[wanted.zone.index()].per_cpu[cpu.rank()];
         if let Some(frame) = lists.take(&mut self.frames, slot) {
@@ -473,7 +475,7 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    /// Fills a list; returns the result that ended the refill.
+    /// Fills a list; returns the result that ended the refill early, or [`Taken::Nothing`] after a complete one.
     fn refill(&mut self, cpu: CpuId, wanted: ZoneRequest, slot: Slot) -> Taken {
         let rules = self.policy.per_cpu;
         let Zone { per_cpu, per_cpu_bounds: bounds, shortage, .. } =

@@ -13,23 +13,23 @@ pub struct FragmentationPolicy {
     pub relist: Relist,
     /// Patch 1: when a request avoids mixing types and looks in another zone first.
     pub spread: Spread,
-    /// Patch 3: how deep code learns whether kswapd may be woken.
+    /// Patch 3: how the code that takes a block and boosts a zone learns whether kswapd may be woken.
     pub kswapd_flag: KswapdFlag,
     /// Patch 4: how much further kswapd reclaims after blocks were mixed.
     pub boost: Option<Boost>,
     /// Patch 5: when a request waits for kswapd rather than mix.
     pub stall: Option<Stall>,
-    /// The most that the kernel's formula keeps free on its own, in KiB.
+    /// Upper limit of the kernel's formula for `min_free_kbytes`, in KiB.
     pub min_free_limit_kib: u32,
     pub per_cpu: PerCpuRules,
     pub compaction: CompactionPolicy,
     /// LRU that reclaim walks, which decides when it stops for a large block.
     pub lru: Lru,
-    /// End of a large request that is not to be retried, after its first compaction.
+    /// The case in which a large request with `__GFP_NORETRY` ends after its first compaction.
     pub no_retry: NoRetry,
     pub huge_tries: HugeTries,
     pub choice: Choice,
-    /// Repairs of later kernels that are in.
+    /// Repairs of later kernels that the policy includes.
     pub fixes: Fixes,
 }
 
@@ -70,13 +70,13 @@ pub enum Spread {
     EveryRequest,
 }
 
-/// Way in which deep code learns whether kswapd may be woken (pages.md#patch-3).
+/// Way in which the code that takes a block and boosts a zone learns whether kswapd may be woken (pages.md#patch-3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum KswapdFlag {
-    /// Deep code does not learn it (before patch 3).
+    /// No way: boosts wake it for any request (before patch 3).
     Absent,
-    /// `ALLOC_KSWAPD` mirrors the request's flag.
+    /// The flag `ALLOC_KSWAPD`, which mirrors `__GFP_KSWAPD_RECLAIM` of the request.
     Carried,
 }
 
@@ -116,10 +116,9 @@ pub enum PerCpuRules {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Lru {
-    /// Active and inactive lists: pass after pass, until compaction can begin on the node
-    /// (pages.md#pass-repeats).
+    /// Active and inactive lists: a pass is repeated until compaction can begin on the node (pages.md#pass-repeats).
     TwoLists,
-    /// The multi-generational LRU: one pass of a batch of 64 (pages.md#guest-lru). Files' pages come into the oldest
+    /// The multi-generational LRU: one pass of 64 pages (pages.md#guest-lru). Files' pages come into the oldest
     /// generation, and of one generation those of the highest zone go first: so as long as there are any, low zones
     /// keep what they have.
     Generations,
@@ -143,16 +142,16 @@ pub enum NoRetry {
     Local,
 }
 
-/// Requests that a huge-page fault makes of its node and of others (pages.md#huge-fault-tries).
+/// Requests that a huge-page fault makes, and the nodes that may serve them (pages.md#huge-fault-tries).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HugeTries {
-    /// One, of all nodes: where the memory policy interleaves, and of advised memory in 4.20-rc3, the tree that the
-    /// document measured.
+    /// One, for all nodes: where the memory policy interleaves, and for advised memory in 4.20-rc3, the tree that
+    /// Gorman 2018 measured.
     All,
-    /// One, of this node alone (4.20 as released, to 5.3).
+    /// One, for this node alone (4.20 as released, to 5.3).
     Local,
-    /// One of this node that gives up early, then, for a caller that may reclaim, one of all nodes (since 5.4).
+    /// One for this node that gives up early, then, for a caller that may reclaim, one for all nodes (since 5.4).
     LocalThenAll,
 }
 
@@ -170,7 +169,7 @@ pub struct CompactionPolicy {
     pub capture: CaptureTrace,
 }
 
-/// Trace of a caller that keeps a block of another type as it becomes free (pages.md#extfrag-event).
+/// Trace of a capture: compaction's caller keeps a block of another type as it becomes free (pages.md#extfrag-event).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CaptureTrace {
@@ -180,8 +179,8 @@ pub enum CaptureTrace {
     Event,
 }
 
-/// Units in which compaction takes content out of a pageblock, and the way in which they find their places (seen in
-/// `data/kernel-states`).
+/// Units in which compaction takes content out of a pageblock, and the way in which their target places are found (seen
+/// in `data/kernel-states`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MoveRules {
@@ -195,7 +194,7 @@ pub enum MoveRules {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SourceRules {
-    /// For a caller that does not wait those of its own type (movable ones with CMA), for others all.
+    /// A caller that does not wait empties pageblocks of its own type (a movable one also CMA), all others empty any.
     Until6_12,
     /// As until 6.12, but huge pages count as movable, and CMA blocks are emptied for those alone that can use them.
     Since7_2,
@@ -215,7 +214,8 @@ pub enum Gap {
     Capped,
 }
 
-/// The formulas of proactive compaction's marks (pages.md#proactive).
+/// Formulas of the scores at which proactive compaction ends (`low`) and above which it begins (`high`), with
+/// `compaction_proactiveness` as `p` (pages.md#proactive).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ProactiveMarks {
@@ -243,7 +243,7 @@ pub struct Fixes(pub u32);
 impl Fixes {
     /// No repair: kernels as first written.
     pub const NONE: Fixes = Fixes(0);
-    /// `order-guard` (pages.md#b-3): under the flag a request above a pageblock does not shrink to one.
+    /// `order-guard` (pages.md#b-3): under `ALLOC_NOFRAGMENT` a request above a pageblock does not shrink to one.
     pub const ORDER_GUARD: Fixes = Fixes(1);
     /// `early-boot-boost` (pages.md#b-5): no boost while the high watermark is 0.
     pub const EARLY_BOOT: Fixes = Fixes(1 << 1);
@@ -253,9 +253,11 @@ impl Fixes {
     pub const SLAB_SHRINKS: Fixes = Fixes(1 << 3);
     /// `boost-baked-in` (pages.md#b-9): a new setting zeroes the boost before it computes marks.
     pub const BOOST_ZEROED: Fixes = Fixes(1 << 4);
-    /// `atomic-boosted-min` (pages.md#b-10) for requests that may not wait (until 6.1).
+    /// `atomic-boosted-min` (pages.md#b-10): order-0 requests that may not wait are tested again, against the min
+    /// watermark without boost (until 6.1).
     pub const ATOMIC_RETEST: Fixes = Fixes(1 << 5);
-    /// `atomic-boosted-min` (pages.md#b-10) for every order-0 request with `__GFP_HIGH`.
+    /// `atomic-boosted-min` (pages.md#b-10): every order-0 request with `__GFP_HIGH` is tested again, against the min
+    /// watermark without boost.
     pub const HIGH_RETEST: Fixes = Fixes(1 << 6);
     /// `failure-counter` (pages.md#b-11): a boosted run without progress does not count against kswapd.
     pub const BOOST_NOT_COUNTED: Fixes = Fixes(1 << 7);
@@ -267,12 +269,12 @@ impl Fixes {
     pub const KDUMP_EXEMPT: Fixes = Fixes(1 << 10);
     /// `one-node-overreclaim` (pages.md#b-25): the fast path skips nodes whose kswapd is awake.
     pub const SKIP_AWAKE_NODES: Fixes = Fixes(1 << 11);
-    /// `dead-defrag-mode` (pages.md#b-16): zones are spread, and pages grouped by `vm.defrag_mode`, without a DMA32
-    /// zone too.
+    /// `dead-defrag-mode` (pages.md#b-16): `ALLOC_NOFRAGMENT` is set, by patch 1 and by `vm.defrag_mode`, without a
+    /// DMA32 zone too.
     pub const SPREAD_WITHOUT_DMA32: Fixes = Fixes(1 << 12);
-    /// `defrag-atomic` (pages.md#b-17): a caller that cannot reclaim may mix at last.
+    /// `defrag-atomic` (pages.md#b-17): in defrag mode a caller that cannot reclaim may mix types in its last pass.
     pub const DEFRAG_ATOMIC: Fixes = Fixes(1 << 13);
-    /// `wake-under-lock` (pages.md#b-4): the wake follows the unlock.
+    /// `wake-under-lock` (pages.md#b-4): kswapd is woken after the zone's lock is released.
     pub const WAKE_AFTER_UNLOCK: Fixes = Fixes(1 << 14);
     /// `refill-rescan` (pages.md#b-18): under strict lists the pages of a refill do not all repeat the searches that
     /// failed.

@@ -65,7 +65,7 @@ impl fmt::Display for PolicyPreset {
 
 impl core::error::Error for UnknownPolicy {}
 
-/// Compaction before it worked ahead (5.9), with the gap of 6.1 and 6.12: no older one is known.
+/// Compaction before 5.9, when it did not yet work ahead, with the gap of 6.1 and 6.12: no older one is known.
 const COMPACTION: CompactionPolicy = CompactionPolicy {
     gap: Gap::TwiceRequest,           // pages.md#compaction-gap
     proactiveness: None,              // pages.md#proactive: since 5.9
@@ -145,8 +145,8 @@ impl FragmentationPolicy {
         FragmentationPolicy { spread: Spread::FastPath, ..FragmentationPolicy::LINUX_4_20 };
     /// Patches 1 and 2: the second renames a field and adds accessors (pages.md#patch-2), so that nothing differs.
     pub const PATCHES_1_2: FragmentationPolicy = FragmentationPolicy::PATCH_1;
-    /// Patches 1 to 3 as designed: deep code knows whether kswapd may be woken (pages.md#patch-3), and patch 1 stays
-    /// alive (it did not in the posted form: pages.md#trap-2).
+    /// Patches 1 to 3 as designed: a flag tells the code that boosts whether kswapd may be woken (pages.md#patch-3),
+    /// and patch 1 stays alive (it did not in the posted form: pages.md#trap-2).
     pub const PATCHES_1_3: FragmentationPolicy = FragmentationPolicy {
         kswapd_flag: KswapdFlag::Carried,
         ..FragmentationPolicy::PATCHES_1_2
@@ -314,7 +314,7 @@ const fn named(name: &'static str, basis: Basis, policy: FragmentationPolicy) ->
     PolicyPreset { name, basis, policy }
 }
 
-/// Returns the kernel that a name is the version of, and nothing more.
+/// Returns the major and minor number of a name `linux-X.Y`; `None` for every other name.
 fn version(name: &str) -> Option<(u32, u32)> {
     let (major, minor) = name.strip_prefix("linux-")?.split_once('.')?;
     Some((number(major)?, number(minor)?))

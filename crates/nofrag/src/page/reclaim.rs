@@ -32,7 +32,7 @@ use crate::units::Order;
 /// Pages that the multi-generational LRU looks at together (`MIN_LRU_BATCH`).
 const GENERATION_BATCH: u64 = 64;
 
-/// Below this priority passes are repeated for small blocks too.
+/// Below this priority passes are repeated for blocks of orders 1 to 3 too.
 const SMALL_PRIORITY: u8 = FIRST_PRIORITY - 2;
 
 /// A caller's way over the zonelist at one priority.
@@ -119,7 +119,7 @@ impl<E: EventSink> PageAllocator<E> {
         (managed >> priority).max(BATCH)
     }
 
-    /// Judges whether compaction can help in a zone if it keeps this mark.
+    /// Judges whether compaction can help in a zone that is to keep this watermark.
     fn compacts(&self, zone: &Zone, wanted: KswapdGoal, mark: Mark) -> Suitability {
         let KswapdGoal { order, highest } = wanted;
         let flags = AllocFlags::at(mark);

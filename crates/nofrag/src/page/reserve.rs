@@ -59,7 +59,7 @@ impl Zone {
         }
     }
 
-    /// Records that a pageblock changes its type.
+    /// Counts a pageblock that changes its type out of one reserve and into another: HIGHATOMIC pages, CMA pageblocks.
     pub(super) fn count_reserve(&mut self, from: Migratetype, to: Migratetype) {
         match from {
             Migratetype::HighAtomic => self.reserved_high_atomic -= BLOCK,
@@ -216,9 +216,9 @@ mod tests {
         pages.check().expect("the laws hold");
     }
 
-    /// `pages 2293159661281113` of the campaign. Under loose lists a page on a per-CPU list keeps the type that its
-    /// pageblock had when it was freed: it completes a pageblock that has changed hands meanwhile, and joins no
-    /// ordinary buddy, nor did it in kernels.
+    /// A regression that `cargo xtask campaign` found (part `pages`, seed 2293159661281113). Under loose lists a page
+    /// on a per-CPU list keeps the type that its pageblock had when it was freed: it completes a pageblock that has
+    /// changed hands meanwhile, and joins no ordinary buddy, nor did it in kernels.
     #[test]
     fn what_a_page_remembers_keeps_buddies_apart() {
         let mut pages = full_zone(256, FragmentationPolicy::LINUX_6_1);

@@ -127,9 +127,9 @@ enum Stage {
 /// Parts of the policy that matter on the slow path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Rules {
-    /// Patch 5 is in: movable requests may wait for kswapd before they mix types.
+    /// Movable requests may wait for kswapd before they mix types (patch 5).
     stalls: bool,
-    /// Deep code learns whether kswapd may be woken.
+    /// Passes carry `ALLOC_KSWAPD` if the request may wake kswapd (patch 3).
     tells: bool,
     /// Callers that cannot reclaim may mix at last in defrag mode.
     spares_atomic: bool,
@@ -160,8 +160,8 @@ pub(super) struct SlowPath {
 }
 
 impl SlowPath {
-    /// Begins the slow path of a request on a machine of `managed` pages; `no_fragment` if it is in defrag mode and the
-    /// flag exists there.
+    /// Begins the slow path of a request on a machine of `managed` pages; `no_fragment` is true in defrag mode, if
+    /// `ALLOC_NOFRAGMENT` exists on that machine.
     pub(super) fn new(
         request: PageRequest,
         policy: &FragmentationPolicy,
@@ -295,7 +295,8 @@ impl SlowPath {
         }
     }
 
-    /// A huge page of this node is not worth reclaiming for; one of any node is worth a round, but no waiting.
+    /// Decides what follows the early compaction of a costly request that is not to be retried: [`NoRetry`] says when
+    /// it ends, as a huge page of this node is not worth reclaiming for; otherwise it gets a round without waiting.
     fn after_early(&mut self, seen: Seen) -> Try {
         if !self.is_costly() || !self.has(RequestFlags::NO_RETRY) {
             return self.round();
@@ -393,8 +394,9 @@ impl SlowPath {
         self.go(Stage::Reserve, Try::ReleaseReserve)
     }
 
-    /// Without progress a limit on rounds decides. With progress single pages are found in time; for larger blocks what
-    /// compaction has reported decides (`should_reclaim_retry`, `should_compact_retry`).
+    /// Returns true if another round is worth it. Without progress a limit on rounds decides. With progress single
+    /// pages are found in time; for larger blocks what compaction has reported decides (`should_reclaim_retry`,
+    /// `should_compact_retry`).
     fn is_worth_a_round(&mut self) -> bool {
         let progress = self.freed > 0;
         if progress {
@@ -431,7 +433,8 @@ impl SlowPath {
         }
     }
 
-    /// Reclaim and compaction have failed: in defrag mode types are mixed before anything is killed.
+    /// Mixes types in a last round in defrag mode, before anything is killed, or ends the request: reclaim and
+    /// compaction have failed.
     fn mix_or_end(&mut self) -> Try {
         if self.no_fragment {
             self.no_fragment = false;

@@ -91,8 +91,8 @@ pub struct ZoneState {
 }
 
 impl ZoneState {
-    /// Returns the reason why the zone does not serve the request with all the rights that it has: the first reason
-    /// that holds; [`Refusal::Limit`] if nothing is against it. O(1).
+    /// Returns the reason why the zone does not serve the request with all the rights that the request has: the first
+    /// reason that holds; [`Refusal::Limit`] if nothing is against it. O(1).
     ///
     /// ```
     /// use nofrag::page::{FreeCounts, Migratetype, NodeId, PageRequest, Refusal, Watermarks, ZoneKind, ZoneState};
@@ -119,7 +119,8 @@ impl ZoneState {
         refusal(&self.free, request, flags, min, self.reserve[request.zone.index()])
     }
 
-    /// Returns the largest order, of any, that the zone would serve to the request now; `None` if none.
+    /// Returns the largest order that the zone would serve now to a request that is otherwise like this one; `None` if
+    /// none.
     #[must_use]
     pub fn largest(&self, request: &PageRequest) -> Option<Order> {
         let serves =
@@ -163,7 +164,8 @@ mod tests {
         ZoneState { node, kind, marks, boost: zone.boost, reserve: zone.reserve, free }
     }
 
-    /// A report of a zone is refused for the same reasons as the zone itself.
+    /// Frees 256 single pages one by one, and each time a zone and a report of it refuse requests of all orders, under
+    /// three sets of flags, for the same reasons.
     #[test]
     fn a_report_is_refused_for_the_reason_of_the_zone() {
         let mut pages = testing::full_zone(4, FragmentationPolicy::LINUX_7_2);

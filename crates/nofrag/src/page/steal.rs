@@ -132,7 +132,8 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    /// Looks for a pageblock to claim, largest free block first. Each attempt boosts.
+    /// Claims a pageblock of another type, by its largest free block first, and takes a block from it; `None` if none
+    /// can be claimed. Each attempt boosts the zone.
     fn claim(&mut self, wanted: ZoneRequest) -> Option<Taken> {
         self.counters.list_visits += 1;
         let least = self.least(wanted);
@@ -202,7 +203,8 @@ impl<E: EventSink> PageAllocator<E> {
         zone.lists.relist(&mut self.frames, frame, wanted.migratetype, self.policy.relist);
     }
 
-    /// Gives whole pageblocks the type, but for those of a reserve, which loose lists may hide in the second half.
+    /// Gives the pageblocks of a free block the type of the request, but for those of a reserve, which loose lists may
+    /// hide in the second half, and moves the block to that type's lists.
     fn convert(&mut self, wanted: ZoneRequest, frame: FrameIndex, order: Order) {
         self.frames.each_block(frame, order, |block, _| {
             if block.migratetype.is_mobility() {
@@ -212,7 +214,7 @@ impl<E: EventSink> PageAllocator<E> {
         self.move_one(wanted, frame);
     }
 
-    /// Gives a pageblock the type, and its free blocks with it.
+    /// Gives a pageblock the type of the request, and its free blocks with it.
     fn claim_block(&mut self, wanted: ZoneRequest, frame: FrameIndex) {
         let zone = &mut self.zones[wanted.zone.index()];
         zone.move_all(&mut self.frames, frame, wanted.migratetype, self.policy.relist);

@@ -61,7 +61,7 @@ pub(super) fn zone(blocks: u64, policy: FragmentationPolicy) -> PageAllocator {
     zone_with(blocks, policy, ())
 }
 
-/// Makes the same zone with all memory in use as single pages.
+/// Makes a zone of `blocks` pageblocks with all memory in use as single pages.
 pub(super) fn full_zone(blocks: u64, policy: FragmentationPolicy) -> PageAllocator {
     let mut pages = zone(blocks, policy);
     for frame in 0..blocks * 512 {
@@ -70,7 +70,7 @@ pub(super) fn full_zone(blocks: u64, policy: FragmentationPolicy) -> PageAllocat
     pages
 }
 
-/// Takes a block whatever the watermarks say.
+/// Takes a block of order `number` whatever the watermarks say, in a pass with the flags `bits`.
 pub(super) fn take_under<E: EventSink>(
     pages: &mut PageAllocator<E>,
     number: u8,
@@ -84,7 +84,7 @@ pub(super) fn take_under<E: EventSink>(
     }
 }
 
-/// Takes a block whatever the watermarks say, without further rights.
+/// Takes a block of order `number` whatever the watermarks say, without further rights.
 pub(super) fn take<E: EventSink>(
     pages: &mut PageAllocator<E>,
     number: u8,

@@ -32,17 +32,17 @@ pub(super) enum Mark {
 }
 
 impl AllocFlags {
-    /// Free blocks below a pageblock of another type are left alone.
+    /// Free blocks of another type that are smaller than a pageblock are left alone.
     pub(super) const NO_FRAGMENT: u16 = 1;
     /// kswapd may be woken by the pass.
     pub(super) const KSWAPD: u16 = 1 << 1;
-    /// Patch 5: small free blocks of another type are spared, and the pass says so.
+    /// Patch 5: small free blocks of another type are spared, and the pass ends as [`Walk::Spared`].
     pub(super) const FRAGMENT_STALL: u16 = 1 << 2;
-    /// `ALLOC_MIN_RESERVE`: half of the mark.
+    /// `ALLOC_MIN_RESERVE`: may go down to half of the watermark.
     pub(super) const MIN_RESERVE: u16 = 1 << 3;
-    /// `ALLOC_NON_BLOCK`: a quarter less of the mark.
+    /// `ALLOC_NON_BLOCK`: with `MIN_RESERVE`, may go down a quarter more.
     pub(super) const NON_BLOCK: u16 = 1 << 4;
-    /// `ALLOC_OOM`: half of the mark.
+    /// `ALLOC_OOM`: may go down to half of what would hold without it.
     pub(super) const OOM: u16 = 1 << 5;
     /// May take from HIGHATOMIC blocks, and set them aside.
     pub(super) const HIGH_ATOMIC: u16 = 1 << 6;
@@ -91,8 +91,8 @@ pub(super) enum Walk {
     Block(FrameIndex),
     /// No zone had a block.
     Exhausted,
-    /// No zone had a block, and the request shall wait for kswapd before it mixes types (patch 5): on this zone, its
-    /// first.
+    /// No zone had a block, and the request shall wait for the kswapd of this zone, its first, before it mixes types
+    /// (patch 5).
     Spared(ZoneId),
     /// No zone may serve the request, or the request names a type that only pageblocks have.
     NoZone,
@@ -138,7 +138,7 @@ impl<E: EventSink> PageAllocator<E> {
         flag(carried && exists_here, AllocFlags::KSWAPD) | flag(spread, AllocFlags::NO_FRAGMENT)
     }
 
-    /// Returns true if the zone that the request prefers spreads.
+    /// Returns true if requests that prefer the same zone may look in the one below before they mix types.
     fn can_spread(&self, cpu: CpuId, request: &PageRequest) -> bool {
         self.preferred_zone(cpu, request).is_some_and(|zone| self.zones[zone.index()].spreads)
     }
@@ -207,8 +207,8 @@ impl<E: EventSink> PageAllocator<E> {
         if first.is_some() || left { Pass::Exhausted } else { Pass::NoZone }
     }
 
-    /// Returns true if the zone stands above the mark of the pass. From 6.7 on a zone is noted that does not stand
-    /// above its high mark: per-CPU lists keep less then.
+    /// Returns true if the zone stands above the watermark of the pass. From 6.7 on a zone that does not stand above
+    /// its high watermark is noted: its per-CPU lists keep less then.
     fn may_serve(&mut self, id: ZoneId, request: &PageRequest, flags: AllocFlags) -> bool {
         let (order, highest) = (request.order, request.zone);
         let zone = &mut self.zones[id.index()];
@@ -309,13 +309,13 @@ mod tests {
         (pages.zone_of(frame).index(), counted.events(), counted.spread_given_up)
     }
 
-    /// Nothing more can be had from a zone above its marks.
+    /// Raises the low and high watermarks of a zone beyond its size: nothing more can be had from it above them.
     fn exhaust(pages: &mut PageAllocator, zone: usize) {
         let marks = &mut pages.zones[zone].marks;
         (marks.low, marks.high) = (1 << 30, 1 << 30);
     }
 
-    /// The batch of a refill, each of whose pages is an event.
+    /// Pages of a refill from so small a zone, each of which is an event.
     const BATCH: u64 = 1;
 
     #[test]

@@ -40,8 +40,9 @@ pub(super) fn huge_page_reserve(zones: u64, lowmem: u64) -> u64 {
     (Order::PAGEBLOCK.pages() * zones * (2 + pairs)).min(lowmem * 5 / 100)
 }
 
-/// Computes the marks of a zone of `managed` pages, where `reserve` pages are shared among `lowmem`, and `scale` is
-/// `watermark_scale_factor`. Zones above Normal keep little, as nothing but processes lives there.
+/// Computes the watermarks of a zone of `managed` pages. `reserve` is the machine's reserve, shared out among `lowmem`
+/// pages, and `scale` is `watermark_scale_factor`. Zones above Normal keep little, as nothing but processes lives
+/// there.
 pub(super) fn marks(
     kind: ZoneKind,
     managed: u64,
@@ -88,7 +89,7 @@ pub(super) fn lowmem_reserve(
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Test {
     pub(super) order: Order,
-    /// The mark, boost included.
+    /// The watermark (min, low or high) that the request is tested against, boost included.
     pub(super) mark: u64,
     /// `lowmem_reserve` for the request's highest zone.
     pub(super) reserve: u64,
@@ -107,7 +108,8 @@ impl Test {
     }
 }
 
-/// Returns the free pages that the flags may count on.
+/// Returns the free pages that a pass with these flags may count on: those of HIGHATOMIC and CMA pageblocks only by
+/// right.
 pub(super) fn usable(lists: &impl FreeMemory, flags: AllocFlags) -> u64 {
     let rights = [AllocFlags::MIN_RESERVE, AllocFlags::NON_BLOCK, AllocFlags::OOM];
     let may_dig = flags.has(AllocFlags::HIGH_ATOMIC) || rights.iter().any(|&bit| flags.has(bit));
@@ -116,7 +118,8 @@ pub(super) fn usable(lists: &impl FreeMemory, flags: AllocFlags) -> u64 {
     lists.total().saturating_sub(kept).saturating_sub(lent)
 }
 
-/// Returns the number of free pages down to which the flags may go.
+/// Returns the number of free pages down to which a pass with these flags may go: the watermark less what its rights
+/// allow.
 pub(super) fn threshold(mark: u64, flags: AllocFlags) -> u64 {
     let mut least = mark;
     if flags.has(AllocFlags::MIN_RESERVE) {
@@ -131,7 +134,7 @@ pub(super) fn threshold(mark: u64, flags: AllocFlags) -> u64 {
     least
 }
 
-/// Returns true if there is a free block of `order` or more that the flags may take.
+/// Returns true if there is a free block of `order` or more that a pass with these flags may take.
 fn has_block(lists: &impl FreeMemory, order: Order, flags: AllocFlags) -> bool {
     let of = |migratetype| lists.orders(migratetype, order);
     let mut orders = Migratetype::MOBILITY.iter().fold(0, |set, &each| set | of(each));
@@ -159,8 +162,8 @@ impl Zone {
         self.raw_mark(mark) + self.boost
     }
 
-    /// Returns true if a block of `order` may go without falling to `mark` pages, for a request whose highest zone is
-    /// `highest`. O(1).
+    /// Returns true if the zone can give a block of `order` and stay above `mark` pages, for a request whose highest
+    /// zone is `highest`. O(1).
     pub(super) fn keeps(
         &self,
         mark: u64,
@@ -171,11 +174,11 @@ impl Zone {
         Test { order, mark, reserve: self.reserve[highest.index()], flags }.holds(&self.lists)
     }
 
-    /// Returns true if the zone may serve a request under the mark of its flags
+    /// Returns true if the zone may serve a request at the watermark of its flags
     /// (docs/sources/pages.md#watermark-check). O(1).
     ///
     /// A boost is meant for callers that can free memory. Others would fail for the sake of large blocks, so an order-0
-    /// request with `__GFP_HIGH` is tested against the plain `min` once more (pages.md#b-10).
+    /// request with `__GFP_HIGH` is tested against the min watermark without boost once more (pages.md#b-10).
     pub(super) fn admits(
         &self,
         order: Order,
@@ -197,7 +200,8 @@ impl Zone {
             && self.keeps(self.marks.min, order, highest, flags)
     }
 
-    /// Returns the pages that no process can count on (`totalreserve_pages` of the zone).
+    /// Returns the pages of the zone that no process can count on (`totalreserve_pages`): its high watermark and the
+    /// most that it withholds.
     pub(super) fn total_reserve(&self) -> u64 {
         let kept = self.reserve.iter().copied().max().unwrap_or(0);
         (kept + self.marks.high).min(self.managed.get())

@@ -54,11 +54,11 @@ pub(super) struct Zone {
     pub(super) managed: PageCount,
     pub(super) lists: FreeLists,
     pub(super) marks: Watermarks,
-    /// Pages by which all marks stand higher (`watermark_boost`).
+    /// Pages by which the boost lifts all watermarks (`watermark_boost`).
     pub(super) boost: u64,
     /// `ZONE_BOOSTED_WATERMARK`: kswapd is to be woken once the zone's lock is free.
     pub(super) wake_for_boost: bool,
-    /// `lowmem_reserve`: pages withheld from requests whose highest zone is of the kind.
+    /// `lowmem_reserve`: pages withheld from requests, by the kind of the highest zone that a request can use.
     pub(super) reserve: [u64; ZoneKind::COUNT],
     /// Pages in pageblocks of type HIGHATOMIC.
     pub(super) reserved_high_atomic: u64,
@@ -186,7 +186,8 @@ impl Zone {
         if likely { Relist::Tail } else { Relist::Head }
     }
 
-    /// Takes the block of the type that the policy chooses, and splits it.
+    /// Takes the free block that the policy chooses from the type's lists, splits it down to `order`, and returns its
+    /// first frame; `None` if no block is large enough.
     pub(super) fn take_smallest(
         &mut self,
         frames: &mut Frames,

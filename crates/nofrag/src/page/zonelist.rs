@@ -101,8 +101,8 @@ fn node_order(
     order.into_iter().take(count)
 }
 
-/// Returns the distance of a node, finely enough to tell all nodes apart: `node_load` decides among equals, and the
-/// next higher number comes before lower ones.
+/// Returns the distance of a node, finely enough to tell all nodes apart: `load` decides among equals, and nodes above
+/// `local` come before those below.
 fn cost(map: &MemoryMap, local: NodeId, node: NodeId, load: u64) -> u64 {
     let wraps = u64::from(node < local);
     let has_cpus = !map.nodes()[node.index()].cpus.is_empty();
@@ -121,7 +121,7 @@ mod tests {
     use crate::page::policy::FragmentationPolicy;
     use crate::units::{Order, PageCount, Pfn};
 
-    /// Makes a node with one CPU for each 1 in `cpus`, and a zone for each kind.
+    /// Makes node `number` with these CPUs, and zones of these kinds and numbers of pages.
     fn node(number: u64, cpus: &[u32], kinds: &[(ZoneKind, u64)]) -> NodeMap {
         let mut zones = Vec::new();
         for (place, &(kind, pages)) in kinds.iter().enumerate() {

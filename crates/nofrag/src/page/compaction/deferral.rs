@@ -28,7 +28,7 @@ impl Default for Deferral {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::page) enum Decision {
     Go,
-    /// Make the attempt, and forget every hint: it comes after the longest wait.
+    /// Make the attempt, and forget the marks and positions of earlier runs: it comes after the longest wait.
     Restart,
     Skip,
 }
@@ -49,7 +49,7 @@ impl Deferral {
         1 << self.shift
     }
 
-    /// Considers an attempt at `order`, which counts.
+    /// Counts an attempt at `order`, and decides whether it is made.
     pub(in crate::page) fn consider(&mut self, order: Order) -> Decision {
         if order.get() < self.failed {
             return Decision::Go;

@@ -21,12 +21,12 @@ pub(in crate::page) enum Priority {
     Async,
     /// The default: the caller waits.
     SyncLight,
-    /// Deferral, hints and positions do not count.
+    /// The caller waits, and neither deferral nor the marks and positions of earlier runs count.
     SyncFull,
 }
 
 impl Priority {
-    /// Returns the next harder priority.
+    /// Returns the next harder priority; `None` if there is none.
     pub(in crate::page) const fn harder(self) -> Option<Priority> {
         match self {
             Priority::Async => Some(Priority::SyncLight),
@@ -202,8 +202,9 @@ impl DirectCompaction {
         }
     }
 
-    /// After [`DirectStep::Done`]: counts the whole, and lets the zone from which the request was `served` be compacted
-    /// for this order again at once. A caller whose zones were all left alone does not count as one that compacted.
+    /// Counts the whole compaction after [`DirectStep::Done`], and lets the zone from which the request was `served` be
+    /// compacted for this order again at once. A caller whose zones were all left alone does not count as one that
+    /// compacted.
     pub(in crate::page) fn settle<E: EventSink>(
         self,
         pages: &mut PageAllocator<E>,

@@ -54,11 +54,11 @@ const fn block_end(pfn: u64) -> u64 {
 /// Next frames of the scanners of a zone; 0 if there is none yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::page) struct Positions {
-    /// Position of the source scanner: of any run, and of runs that wait (`compact_cached_migrate_pfn`).
+    /// Next frames of the source scanner: for asynchronous runs, and for all others (`compact_cached_migrate_pfn`).
     pub(in crate::page) sources: [u64; 2],
-    /// Position of the target scanner (`compact_cached_free_pfn`).
+    /// Next frame of the target scanner (`compact_cached_free_pfn`).
     pub(in crate::page) targets: u64,
-    /// First positions of both scanners after marks were last wiped (`compact_init_migrate_pfn`,
+    /// Positions that both scanners got when marks were last wiped (`compact_init_migrate_pfn`,
     /// `compact_init_free_pfn`).
     pub(in crate::page) first_source: u64,
     pub(in crate::page) first_target: u64,
@@ -134,7 +134,8 @@ pub(super) struct Scan {
     whole: bool,
     /// Start of the last piece from which something was moved.
     last_moved: u64,
-    /// True if this run also advances the positions of runs that wait, when those were behind.
+    /// True until this asynchronous run has taken something, if it began where runs that wait would: it advances their
+    /// position with its own.
     pulls_sync: bool,
     /// True while the same pageblock is visited again: all of it is taken.
     rescan: bool,
@@ -179,7 +180,8 @@ impl Pool {
         self.pages += order.pages();
     }
 
-    /// Takes a block of `order`; a larger one is split, and its upper halves are used next.
+    /// Takes a block of `order`; a larger one is split, and its upper halves are used next. `None` if no block is large
+    /// enough.
     fn take(&mut self, frames: &mut Frames, order: Order) -> Option<FrameIndex> {
         let from = order.and_larger().find(|from| !self.chains[from.index()].is_empty())?;
         let frame = self.chains[from.index()].pop(frames)?;
@@ -206,7 +208,7 @@ impl Pool {
 /// A quick search for targets.
 #[derive(Debug)]
 struct QuickSearch {
-    /// Entries of a list that are looked at.
+    /// Most entries of a list that are looked at.
     limit: u64,
     /// True for the first search of a run, which looks further.
     deep: bool,
@@ -274,7 +276,8 @@ pub(super) struct ScanStart {
 }
 
 impl ScanStart {
-    /// Returns the start of a run; one that `heeds` begins at the positions that earlier runs have left.
+    /// Returns the start of a run: with `heeds` where earlier runs have left the scanners, else at the ends of the
+    /// zone.
     pub(super) fn of(ground: &mut Ground<'_>, mode: Mode, heeds: bool, order: Order) -> ScanStart {
         let span = ground.zone.span;
         let (start, end) = (span.start.0, span.end().0);
@@ -415,8 +418,8 @@ impl Ground<'_> {
         }
     }
 
-    /// Takes a free block off its list for the pool, unless the zone would fall too low; returns the number of pages
-    /// taken.
+    /// Takes a free block off its list for the pool, unless the zone would fall to its min watermark without boost;
+    /// returns the number of pages taken.
     fn isolate(&mut self, frame: FrameIndex, order: Order, pool: &mut Pool) -> u64 {
         if self.usable_free() <= self.zone.marks.min + order.pages() {
             return 0;
@@ -454,7 +457,8 @@ impl Ground<'_> {
 }
 
 impl Compaction {
-    /// Goes on as Linux does; `None` if there is something to move, or the budget is spent.
+    /// Scans as Linux does, and returns the result if the run has ended; `None` if there is something to move, or the
+    /// budget is spent.
     pub(super) fn go_on_as_linux(
         &mut self,
         ground: &mut Ground<'_>,
@@ -537,7 +541,7 @@ impl Compaction {
         if self.scan.whole { CompactionResult::Complete } else { CompactionResult::Partial }
     }
 
-    /// Leaves the rest of a window in which something stayed, if nobody waits for it.
+    /// Skips the rest of the window of the wanted order in an asynchronous run, if something in it could not be moved.
     fn leave_rest(&mut self, piece: Piece) {
         if piece.stayed && self.mode == Mode::Async {
             self.scan.source = self.scan.source.next_multiple_of(self.goal.order().pages());
@@ -633,8 +637,8 @@ impl Compaction {
         }
     }
 
-    /// Returns the reason to leave out the pageblock at `low`; `None` if it is to be emptied. A quick search that
-    /// picked it has heeded its mark (`marks` says whether that still counts).
+    /// Returns the reason to leave out the pageblock at `low`; `None` if it is to be emptied. `marks` is false if a
+    /// quick search has picked the pageblock, and so heeded its mark already.
     fn passes(&self, ground: &Ground<'_>, low: u64, marks: bool) -> Option<Passed> {
         let Some(first) = ground.block_at(low) else { return Some(Passed::Absent) };
         let block = ground.frames.block(first);
@@ -647,7 +651,7 @@ impl Compaction {
         (!self.sources_allowed(ground, block.migratetype)).then_some(Passed::Type)
     }
 
-    /// Lets later runs begin behind a pageblock.
+    /// Lets later runs begin behind the pageblock of `pfn`.
     fn note_source(&self, ground: &mut Ground<'_>, pfn: u64) {
         let behind = block_end(pfn);
         let at = &mut ground.zone.compaction.at;
@@ -747,7 +751,7 @@ impl Compaction {
         tag.is_movable() && Some(tag.order()) < largest
     }
 
-    /// Gives up the sources that were taken.
+    /// Gives up the sources that were taken: they are in use again, or free if their owner has freed them.
     fn put_back(&mut self, ground: &mut Ground<'_>) {
         while let Some(frame) = self.scan.taken.pop(ground.frames) {
             let tag = ground.frames.tag(frame);
@@ -852,7 +856,7 @@ impl Compaction {
         !self.flight.is_empty()
     }
 
-    /// Returns the next place of the pool, which is filled first if it has none.
+    /// Returns the next place of `order` from the pool, which is filled first if it has none; `None` if none is found.
     fn next_target(
         &mut self,
         ground: &mut Ground<'_>,
@@ -933,7 +937,8 @@ impl Compaction {
         at.targets = at.targets.min(start);
     }
 
-    /// Takes free blocks from `at` to the end of a pageblock until there are enough; returns the number of pages taken.
+    /// Takes free blocks from `at` to the end of a pageblock until there are enough, in steps of `stride` frames;
+    /// returns the number of pages taken.
     fn isolate_block(
         &mut self,
         ground: &mut Ground<'_>,
@@ -1083,7 +1088,8 @@ impl Compaction {
         (page, seen)
     }
 
-    /// Chooses the frame where the scanner goes on after a first search in vain.
+    /// Moves the scanner after a first search in vain: to the highest pageblock seen, or if that is too low, and not in
+    /// the background, to the middle of the frames left. Returns the frame there; `None` if it did not move.
     fn place_after_vain_search(
         &mut self,
         ground: &Ground<'_>,
@@ -1112,7 +1118,7 @@ impl Compaction {
         pages
     }
 
-    /// Turns a list so that the entries that were seen come last: those up to `seen`, or before it.
+    /// Turns a list so that the entries that were seen come last: those up to `seen` (if `inclusive`), or before it.
     fn turn(&mut self, ground: &mut Ground<'_>, order: Order, seen: FrameIndex, inclusive: bool) {
         self.scan.note(ScanStep::Turned { pfn: ground.frames.pfn(seen), inclusive });
         let list = ground.zone.lists.list_mut(order, Migratetype::Movable);

@@ -85,7 +85,8 @@ use crate::units::{Order, Pfn};
 /// State that compaction keeps for a zone between runs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ZoneCompaction {
-    /// Next frames of the source scanner: of any run, and of runs that wait. Without one it begins at the zone's start.
+    /// Next frames of the source scanner: for asynchronous runs, and for all others. Without one a run begins at the
+    /// zone's start.
     sources: [Option<FrameIndex>; 2],
     /// Frame below which the target scanner goes on; without one it begins at the zone's end.
     targets: Option<FrameIndex>,
@@ -272,7 +273,7 @@ impl<'a> Ground<'a> {
         Ground { zone: &mut zones[zone.index()], frames, counters, policy }
     }
 
-    /// Returns the number of marked pageblocks of the zone, and of all.
+    /// Returns the number of pageblocks of the zone that are marked to be passed by, and of all.
     fn marks(&self) -> (u64, u64) {
         let (mut marked, mut blocks) = (0, 0);
         let mut block = self.zone.start;
@@ -352,7 +353,7 @@ pub struct Compaction {
 /// Observations of a run that decide how it ends.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
-    /// Marked pageblocks when the run began, and all pageblocks.
+    /// Pageblocks of the zone that were marked to be passed by when the run began, and all.
     marks: (u64, u64),
     /// A frame was looked at for something to move.
     examined: bool,
@@ -422,7 +423,7 @@ impl Compaction {
         self.scan.log = Some(Vec::new());
     }
 
-    /// Takes the steps that were logged since the last call.
+    /// Takes the steps that were logged since the last call; none without a log.
     pub fn take_log(&mut self) -> Vec<ScanStep> {
         self.scan.log.as_mut().map(core::mem::take).unwrap_or_default()
     }
@@ -563,7 +564,8 @@ impl Compaction {
         }
     }
 
-    /// Notes that the scanners have met: the next run begins at the ends again.
+    /// Notes that the scanners have met: the next run begins at the ends again. Returns `Complete` if this one began at
+    /// the zone's start, else `Partial`.
     fn met(&mut self, ground: &mut Ground<'_>) -> CompactionResult {
         let all = self.began == ground.zone.start;
         let state = &mut ground.zone.compaction;
@@ -606,7 +608,8 @@ impl Compaction {
         result
     }
 
-    /// Returns the run's wish for a block that becomes free.
+    /// Returns the run's wish for a block that becomes free; `None` in the background, without a block as goal, or once
+    /// one is captured.
     fn wish(&self) -> Option<Capture> {
         match (self.goal, self.mode) {
             _ if self.captured != NONE => None,
@@ -717,7 +720,8 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    /// Records that a block was kept whose pageblock has another type, if the policy takes that for a fallback.
+    /// Records an external fragmentation event for a captured block whose pageblock has another type, as far as the
+    /// policy's kernel does.
     fn trace_capture(&mut self, zone: ZoneId, capture: Capture) {
         let Capture { order, migratetype, frame } = capture;
         let from = self.frames.block(frame).migratetype;
@@ -727,7 +731,8 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    /// Wipes marks on a zone's pageblocks, which are worth looking at again.
+    /// Wipes the marks by which scanners pass a zone's pageblocks by. Linux's rules wipe those alone in which a sample
+    /// shows something to do.
     pub(super) fn wipe_marks(&mut self, zone: ZoneId, by: Wiper) {
         let as_linux = self.policy.compaction.sources != SourceRules::EmptiestBlock;
         let ground = &mut Ground::of(self, zone);
@@ -744,7 +749,7 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    /// Records that a zone was left alone.
+    /// Records that a caller came to a zone and made no run there.
     pub(super) fn spare(&mut self, aim: CompactionAim, why: NoRun) {
         self.events.record(Event::Page(PageEvent::CompactionSpared { aim, why }));
     }

@@ -12,7 +12,7 @@ use crate::units::Order;
 #[derive(Debug)]
 pub(super) struct Sources {
     pub(super) visit: Option<Visit>,
-    /// The lowest pageblock that was not visited in order.
+    /// First frame of the lowest pageblock to which the scan in order has not come.
     linear: FrameIndex,
     /// Frame up to which everything is known to be free or movable (asynchronous runs).
     clear: FrameIndex,
@@ -42,7 +42,7 @@ pub(super) enum Visited {
     Paused,
 }
 
-/// Lists of smaller free blocks than this say little about their pageblock.
+/// Smallest order whose free lists are searched for pageblocks: smaller free blocks say little about theirs.
 const LEAST_LISTED: u8 = Order::COSTLY.get();
 
 impl Sources {
@@ -141,7 +141,8 @@ impl Compaction {
         block == wanted || wanted == Migratetype::Movable && block == Migratetype::Cma
     }
 
-    /// Enters a pageblock low among those left, of which the free lists say that a good part is free.
+    /// Enters a pageblock low among those left, of which the free lists say that a good part is free; returns false if
+    /// there is none.
     fn list_of_sources(&mut self, ground: &mut Ground<'_>) -> bool {
         let mut tries = list_limit(self.sources.fails);
         let below = self.goal.order().get();
@@ -213,8 +214,8 @@ impl Compaction {
             && tag.order() < self.goal.order().min(Order::PAGEBLOCK)
     }
 
-    /// For callers that do not wait: returns the end of the block of the wanted order around `frame` if something in it
-    /// cannot be moved, so that moving the rest would be in vain.
+    /// Returns, for a caller that does not wait, the end of the block of the wanted order around `frame` if something
+    /// in it cannot be moved, so that moving the rest would be in vain.
     fn spoilt_window(&mut self, ground: &mut Ground<'_>, frame: FrameIndex) -> Option<FrameIndex> {
         if self.mode != Mode::Async || frame < self.sources.clear {
             return None;

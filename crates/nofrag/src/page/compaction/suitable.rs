@@ -20,7 +20,7 @@ pub(in crate::page) struct Wish {
     pub(in crate::page) order: Order,
     /// The highest zone that the caller can use.
     pub(in crate::page) highest: ZoneKind,
-    /// The mark that the caller's passes keep, and their rights.
+    /// The watermark that the caller's passes keep, and their rights.
     pub(in crate::page) flags: AllocFlags,
     pub(in crate::page) mode: Mode,
 }
@@ -31,13 +31,13 @@ pub(in crate::page) struct Wish {
 pub enum Suitability {
     /// A block of the wanted order is free already (`success`).
     Satisfied,
-    /// Compaction can help (`continue`).
+    /// Compaction can help: enough is free, in pieces (`continue`).
     Suitable,
     /// Too little is free (`skipped`), or lack of memory is the cause (`not_suitable_zone`).
     Hopeless,
 }
 
-/// Returns the free pages that compaction needs beyond the mark, as it takes targets before it frees sources.
+/// Returns the free pages that compaction needs beyond the watermark, as it takes targets before it frees sources.
 pub(in crate::page) fn gap(policy: &CompactionPolicy, order: Order) -> u64 {
     match policy.gap {
         Gap::TwiceRequest => 2 * order.pages(),
@@ -145,7 +145,7 @@ pub(in crate::page) fn proactive_bounds(
 }
 
 impl<E: EventSink> PageAllocator<E> {
-    /// Returns the fragmentation of a node, in percent.
+    /// Returns the fragmentation score of a node, in percent: those of its zones, weighed by their pages.
     pub(in crate::page) fn node_score(&self, node: NodeId) -> u64 {
         let zones = self.zones.iter().filter(|zone| zone.node == node);
         let present = zones.clone().map(|zone| zone.present.get()).sum();

@@ -1,6 +1,5 @@
 //! Our target scanner: free pages that others can move to, from the top of the zone down, or in the fullest pageblock
-//! (docs/sources/pages.md#targets).
-//! Linux's is in `linux`.
+//! (docs/sources/pages.md#targets). Linux's is in `linux`.
 
 use super::{Compaction, FoundBy, Ground, Visit, block_end, block_start};
 use crate::page::frames::{FrameIndex, Kind, NONE, Tag};
@@ -13,7 +12,7 @@ use crate::units::Order;
 #[derive(Debug)]
 pub(super) struct Targets {
     visit: Option<Visit>,
-    /// Frame behind the highest pageblock that was not visited in order.
+    /// Frame behind the highest pageblock to which the scan in order has not come.
     pub(super) linear: FrameIndex,
     /// The order with which the next search of lists begins: the one that worked last.
     order: u8,
@@ -57,7 +56,7 @@ impl Targets {
 }
 
 impl Compaction {
-    /// Sets a place of `order` aside, above `floor`, which is the end of a pageblock.
+    /// Sets a place of `order` aside, above `floor`, the end of the pageblock that is being emptied.
     pub(super) fn target(
         &mut self,
         ground: &mut Ground<'_>,
@@ -133,7 +132,8 @@ impl Compaction {
         None
     }
 
-    /// Enters the next pageblock downwards that has something to offer.
+    /// Enters the next pageblock downwards that has something to offer; returns false if there is none above `floor`,
+    /// or the budget is spent.
     fn next_target_block(
         &mut self,
         ground: &Ground<'_>,

@@ -41,7 +41,7 @@ fn config(pages: u64, policy: FragmentationPolicy) -> PageConfig {
     PageConfig { min_free: MinFree::Pages(0), ..PageConfig::new(map, policy) }
 }
 
-/// Takes a block whatever the marks say.
+/// Takes a block whatever the watermarks say.
 fn take(pages: &mut PageAllocator, order: Order) -> Option<Pfn> {
     match pages.walk(cpu(), &PageRequest::user(order), AllocFlags::NO_WATERMARKS) {
         Walk::Block(frame) => Some(pages.frames.pfn(frame)),

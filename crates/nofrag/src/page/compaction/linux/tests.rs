@@ -12,7 +12,7 @@ use crate::page::map::NodeId;
 use crate::page::owner::MoveResults;
 use crate::page::policy::FragmentationPolicy;
 
-/// A background run for a huge page.
+/// Returns the job of a background run for a huge page.
 fn huge() -> Job {
     block(9, Migratetype::Movable, Mode::Background)
 }
@@ -21,7 +21,7 @@ fn newest(picture: &str) -> PageAllocator {
     draw(picture, FragmentationPolicy::LINUX_7_2)
 }
 
-/// Begins a run, and returns it with its first moves, which are many enough to count.
+/// Begins a run, and returns it with its first moves as pairs of frames: from, to.
 fn begin(pages: &mut PageAllocator, job: Job) -> (Compaction, Vec<(u64, u64)>) {
     let mut run = Compaction::new(pages, ZONE, job);
     run.keep_log();
@@ -38,7 +38,7 @@ fn moves(run: &mut Compaction, pages: &mut PageAllocator) -> Vec<(u64, u64)> {
     }
 }
 
-/// The marks, `s` for a pageblock that is passed by.
+/// Returns a letter for each pageblock: `s` if it is marked to be passed by, else `-`.
 fn marks(pages: &PageAllocator) -> alloc::string::String {
     let mark = |block| if pages.frames.block(block * BLOCK as FrameIndex).skip { 's' } else { '-' };
     (0..pages.zones[0].end / BLOCK as FrameIndex).map(mark).collect()
@@ -163,7 +163,7 @@ fn a_target_that_was_seen_to_its_end_is_marked() {
     }
 }
 
-/// In a 6.1 that was seen, a proactive run left 71 of 120 pageblocks marked that had no mark, and positions.
+/// A proactive run of a real 6.1 left 71 of 120 pageblocks marked that had no mark, and positions.
 #[test]
 fn a_proactive_run_heeds_no_marks_and_leaves_some() {
     let mut pages = newest("uuuuuuuu huuuuuuu uuuuuuuu uuuuuuuu hhhhhhhh");
@@ -183,7 +183,8 @@ fn a_proactive_run_heeds_no_marks_and_leaves_some() {
     assert_eq!(marks(&pages), "s---s", "targets too");
 }
 
-/// Marks all of a zone, and says which marks are left after kswapd has gone to sleep.
+/// Marks all pageblocks of a zone, and returns which marks are left after kswapd has gone to sleep. `met` says whether
+/// a caller's run has met its scanners.
 fn wiped(before: &str, met: bool, change: impl Fn(&mut PageAllocator)) -> alloc::string::String {
     let mut pages = newest(before);
     change(&mut pages);
@@ -232,7 +233,7 @@ fn marks_are_wiped_only_after_a_callers_run_has_met_its_scanners() {
     }
 }
 
-/// The free blocks of a size on the list of movable ones, in the order in which they are taken.
+/// Returns the free blocks of a size on the list of movable ones, in the order in which they are taken.
 fn listed(pages: &mut PageAllocator, order: Order) -> Vec<u64> {
     let ground = Ground::of(pages, ZONE);
     ground.listed(order).map(u64::from).collect()
@@ -304,7 +305,7 @@ fn until_6_1_pages_move_one_by_one_and_take_the_place_of_one_that_stayed() {
     run.abandon(&mut pages);
 }
 
-/// In a 6.1 that was seen, free pages of an unmovable pageblock were taken so.
+/// A real 6.1 took free pages of an unmovable pageblock in this way.
 #[test]
 fn after_a_first_search_in_vain_who_waits_uses_the_middle_of_what_is_left_whatever_its_type() {
     let before = "uuuuuuuu hhhhhhhh uuuuuuuu hhhhhhhh uuuuuuuu uuuuuuuu uuuuuuuu";
