@@ -18,7 +18,7 @@ use std::fmt;
 
 use thiserror::Error;
 
-/// The areas that the file lists, and the lines that could not be read.
+/// The areas that a `vmallocinfo` lists, and the lines that could not be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parsed<'a> {
     /// The areas, in the order of the file.
@@ -52,7 +52,7 @@ pub struct Area<'a> {
     nodes: &'a str,
 }
 
-/// The addresses as printed, which need not be addresses.
+/// The two numbers of a range as printed; on hosts that hash or zero addresses they are no addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Printed {
     pub start: u64,
@@ -77,7 +77,7 @@ pub enum Mark {
     User,
     /// Memory that devices can access.
     DmaCoherent,
-    /// The array of its pages is so long that it lies in vmalloc space itself.
+    /// The array of the area's pages is so long that the array lies in vmalloc space itself.
     Vpages,
     /// An area of `vm_map_ram`: one large mapping, or a block whose inside the file does not show.
     VmMapRam,
@@ -207,7 +207,7 @@ impl<'a> Area<'a> {
         Some(CallerSymbol { symbol, module })
     }
 
-    /// Returns the NUMA nodes, each with the number of pages that it backs.
+    /// Returns the NUMA nodes that back the area, each with its number of pages.
     pub fn nodes(&self) -> impl Iterator<Item = (u32, u64)> + use<'a> {
         self.nodes.split(' ').filter_map(node_pages)
     }
@@ -381,7 +381,7 @@ fn is_withheld(word: &str) -> bool {
     word.strip_prefix("0x").unwrap_or(word) == WITHHELD
 }
 
-/// Returns the number and its digits, with or without `0x`.
+/// Reads a hexadecimal number with or without `0x`; returns it with the number of its digits.
 fn hexadecimal(word: &str) -> Option<(u64, u8)> {
     let digits = word.strip_prefix("0x").unwrap_or(word);
     let all_digits =
