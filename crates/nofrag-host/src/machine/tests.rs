@@ -10,7 +10,7 @@ use crate::snapshot::Files;
 struct Drawn {
     /// Number of free blocks by order.
     blocks: &'static [u64],
-    /// Marks in force: min, low, high; and the boost in them.
+    /// Watermarks in force, in pages: min, low and high, with the boost that each contains.
     marks: [u64; 3],
     boost: u64,
 }
@@ -99,7 +99,8 @@ fn requests_say_what_they_wait_for() {
     check_answer(&boosted, User, 9, AfterReclaim, why);
 }
 
-/// Two blocks of order 8 for an order 9: too little memory is free, and the kernel does not compact for it.
+/// Asks for order 9 where two blocks of order 8 are free: an index of 0 means lack of memory, so the kernel reclaims
+/// and does not compact.
 #[test]
 fn a_small_index_is_lack_of_memory() {
     let drawn = Drawn::new(&[0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0]);
@@ -190,7 +191,8 @@ fn with_types(mut files: Files, order: u32, types: &[(&str, &str)]) -> Files {
     files
 }
 
-/// A kernel with pages of 64 KiB has orders up to 13, and pageblocks of that order.
+/// Surveys a kernel with pages of 64 KiB, which has orders up to 13 and pageblocks of that order: every order has an
+/// answer.
 #[test]
 fn orders_above_the_cores_are_asked_for_too() {
     const WHOLE: &[u64] = &[8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3];
@@ -237,7 +239,8 @@ fn buddyinfo_alone_shows_orders_and_indices() {
     assert!(machine.requests.is_empty() && machine.huge_pages.is_none());
 }
 
-/// Without buddyinfo the free blocks are unknown, which differs from having none.
+/// Takes buddyinfo away: the free blocks are then unknown, which differs from having none, so nothing is said of
+/// requests.
 #[test]
 fn without_buddyinfo_nothing_is_said_to_fail() {
     let whole = Drawn::new(SINGLES).files();
@@ -272,7 +275,7 @@ fn files_of_two_moments_leave_no_reason_empty() {
     assert_eq!(answer.why, "order 9 movable: would need compaction: no block of 2 MiB is free");
 }
 
-/// The length of a list that the kernel did not count to its end is known from buddyinfo.
+/// Checks that buddyinfo bounds the length of a list that the kernel did not count to its end.
 /// Source: docs/sources/trace.md#t2.
 #[test]
 fn a_bound_is_above_what_was_not_counted() {
@@ -343,7 +346,7 @@ fn no_pageblock_that_can_be_whole_is_a_warning() {
     assert_eq!(pages::survey(&Sources::of_files(files)).findings, []);
 }
 
-/// Every counter of the text is there; sums of several are sums.
+/// Checks that `allocstall_*` is the sum of the counters that begin so, and that rates are for an hour.
 #[test]
 fn counters_by_name_and_by_stem() {
     let mut files = Drawn::new(SINGLES).files();
