@@ -14,7 +14,7 @@ use crate::fields::Limit;
 use crate::proc_maps::{Area, MapKind};
 use crate::source::process::Sources;
 
-/// The address space of a process.
+/// The bounds of a process's address space, and the direction in which placement fills it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Window {
     /// From the lowest address that may be mapped to the end, in bytes.
@@ -96,7 +96,8 @@ impl Window {
         Some(Window { span, width, certainty, why, direction, direction_why, page })
     }
 
-    /// Returns the window in the core's terms, with searches between a third of the space and `top`.
+    /// Returns the window in the core's terms: searches upwards begin at a third of the space, searches downwards at
+    /// `top`.
     #[must_use]
     pub fn layout(&self, top: u64) -> Layout {
         let page = self.page;
