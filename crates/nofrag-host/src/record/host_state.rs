@@ -30,7 +30,7 @@ pub enum Frames {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KeptParts {
     pub(super) frames: Frames,
-    /// True if addresses are kept.
+    /// True if addresses of vmalloc areas and of physical memory are kept.
     pub(super) addresses: bool,
 }
 
@@ -97,12 +97,12 @@ impl FrameMemory {
     }
 }
 
-/// The files that could be read, and the names of those that could not.
+/// The files of a snapshot that could be read, with a sentence on each that could not.
 #[derive(Debug, Default)]
 pub(super) struct HostState {
     pub(super) files: Files,
     pub(super) missing: Vec<String>,
-    /// The threads of this process at the time of reading.
+    /// Thread IDs of this process at the time of reading.
     pub(super) threads: Vec<i32>,
 }
 
@@ -197,7 +197,7 @@ fn in_pieces(
     }
 }
 
-/// Returns the numbers of this process's threads.
+/// Returns the thread IDs of this process.
 pub(super) fn own_threads() -> Vec<i32> {
     let Ok(entries) = fs::read_dir("/proc/self/task") else { return Vec::new() };
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());

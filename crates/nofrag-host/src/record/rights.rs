@@ -178,7 +178,7 @@ impl Rights {
     }
 }
 
-/// The holder of the rights.
+/// The holder of root's rights: this process, or the one that keeps them.
 pub(super) enum Holder {
     Own(Rights),
     Kept(Keeper),

@@ -92,7 +92,7 @@ impl Selection {
         Selection { kinds: rows.map(|row| row.kind).collect(), orders: Orders::All }
     }
 
-    /// Returns the events of these sets and events by name.
+    /// Selects the events of the sets with these names, and the events with these names.
     ///
     /// # Errors
     /// [`RecordError::NoSuchEvent`] for a name that is neither a set nor an event.

@@ -77,7 +77,7 @@ impl Target {
         Ok(target)
     }
 
-    /// Returns the output, opened once.
+    /// Returns the output, open for writing if it is a file.
     pub(super) fn output(&self) -> &File {
         &self.output
     }
@@ -143,7 +143,7 @@ impl Drop for Target {
     }
 }
 
-/// The older output with the same name.
+/// The older output with the same name: its locked file or folder, or no file for a link.
 enum Older {
     None,
     There(Option<File>),
@@ -293,7 +293,8 @@ mod tests {
         assert_eq!(mode(&path), 0o700);
     }
 
-    /// `link_followed`: a link in the place of the output had the file behind it overwritten.
+    /// Makes an output where a link has its name: the link is replaced. The bug `link_followed`: the file behind the
+    /// link was overwritten.
     #[test]
     fn link_followed() {
         let folder = tempfile::tempdir().unwrap();
