@@ -421,8 +421,8 @@ mod tests {
 
     use super::*;
 
-    /// A recording that hit a limit in its first snapshot reported "the recording has ended" without the reason: its
-    /// readers had used the room first.
+    /// Writes to a file that cannot grow: every writer is told the reason. A recording that hit a limit in its first
+    /// snapshot once reported "the recording has ended" alone: its readers had used the room first.
     #[test]
     fn whoever_writes_after_a_failure_hears_what_failed() {
         let file = File::from(memfd_create("full", MemfdFlags::ALLOW_SEALING).unwrap());
