@@ -206,7 +206,7 @@ impl<'a> Reader<'a> {
         text
     }
 
-    /// Reads a file without which the rest is still useful.
+    /// Reads a file; notes it as missing if it is absent, or if lines of it could not be read.
     fn try_read<T>(
         &mut self,
         name: &str,

@@ -129,7 +129,7 @@ enum Part {
     PerCpu,
 }
 
-/// Parses the text of `/proc/zoneinfo`.
+/// Parses the text of `/proc/zoneinfo`; returns its zones and nodes, and the lines that could not be read.
 #[must_use]
 pub fn zoneinfo(text: &str) -> (Zones, Vec<Malformed>) {
     let mut read = Zones::default();

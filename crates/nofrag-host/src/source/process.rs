@@ -44,7 +44,7 @@ impl fmt::Display for Whose {
     }
 }
 
-/// Depth of the look at the areas.
+/// The detail in which the areas of a process are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
     /// Reads `maps`: a microsecond per area.
@@ -153,7 +153,7 @@ pub fn default_process(root: &Root) -> Result<Whose, ProcessError> {
     }
 }
 
-/// Returns the numbers of all processes, ascending.
+/// Returns the process IDs of all processes, ascending.
 ///
 /// # Errors
 /// [`ProcessError::Failed`] when the folder cannot be read.
