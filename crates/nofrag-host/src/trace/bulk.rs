@@ -59,7 +59,7 @@ pub(super) struct BulkLayout {
     parts: [Option<usize>; PARTS.len()],
 }
 
-/// Place of a number of four or eight bytes.
+/// Place of a number of four or eight bytes in a record.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     offset: usize,

@@ -306,8 +306,8 @@ const BULK: &str = "nofrag";
 const COMPACTION_RUN: &[Field] =
     &[pfn("zone_start"), pfn("migrate_pfn"), pfn("free_pfn"), pfn("zone_end"), few("sync")];
 
-/// Ranges from which compaction took pages to move, or free pages to move them to: the range that it searched, not the
-/// pairs.
+/// Fields of a range that compaction searched for pages to move, or for free pages to move them to; no event tells
+/// which page went where.
 const COMPACTION_ISOLATE: &[Field] =
     &[pfn("start_pfn"), pfn("end_pfn"), number("nr_scanned"), number("nr_taken")];
 

@@ -146,7 +146,7 @@ fn kind_of(text: &str) -> Result<(Option<EventKind>, &str), Unreadable> {
     Ok((kind, fields))
 }
 
-/// Returns the kind of the beginning of a system call.
+/// Returns the kind of a system call's entry, by a name such as `sys_munmap`.
 fn kind_of_call(name: &str) -> Option<EventKind> {
     match name {
         "sys_munmap" => Some(EventKind::Munmap),
@@ -287,7 +287,7 @@ impl<R: BufRead + Send> TraceText<R> {
     }
 }
 
-/// Returns the event of a line, and whether it lacks flags; `None` if it is of another kind.
+/// Returns the event of a line, and true if it lacks flags; `None` if its kind is not in [`KINDS`](super::KINDS).
 fn event(wording: &Wording, head: &Head<'_>) -> Result<Option<(Event, bool)>, Unreadable> {
     let (Some(kind), fields) = kind_of(head.rest)? else { return Ok(None) };
     let Head { pid, cpu, at, .. } = *head;

@@ -34,7 +34,7 @@ enum Form {
     Error,
     /// A fixed text, which is not a value of the event.
     Fixed(&'static str),
-    /// The answer to the question whether the third value, an order, is below that of a pageblock.
+    /// 1 if the third value, the order of the block that was taken, is below that of a pageblock, else 0.
     Fragmenting,
 }
 
@@ -85,7 +85,7 @@ impl Part {
     }
 }
 
-/// Pageblocks of x86-64 with huge pages.
+/// Order of a pageblock on x86-64 with huge pages.
 const PAGEBLOCK_ORDER: &str = "9";
 
 const ZONES: &[(u64, &str)] = &[(0, "DMA"), (1, "DMA32"), (2, "Normal"), (3, "Movable")];
@@ -446,7 +446,7 @@ impl Part {
 /// Address of the table of frame descriptions in Linux on x86-64 when it is not randomised, 64 bytes each.
 const FRAME_TABLE: u64 = 0xffff_ea00_0000_0000;
 
-/// The lowest address that is an error.
+/// The lowest address that stands for an error, as the kernel returns it.
 const FIRST_ERROR: u64 = -4095_i64 as u64;
 
 fn is_null(pointer: &str) -> bool {

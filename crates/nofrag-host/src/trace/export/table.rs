@@ -54,7 +54,7 @@ pub fn parquet<W: Write + Send>(
     }
 }
 
-/// A name of fields, which all kinds share.
+/// A column with the fields of one name, of all kinds that have such a field.
 struct Column {
     name: &'static str,
     class: FieldClass,
