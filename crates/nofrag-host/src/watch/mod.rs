@@ -114,7 +114,7 @@ pub struct Look {
     pub maps: Option<Ranking>,
     /// The last reading of each source, with its cost.
     pub readings: Vec<Reading>,
-    /// CPU time that this process has taken until then.
+    /// CPU time that this process had taken until the look.
     pub own_cpu: Duration,
 }
 
