@@ -176,7 +176,7 @@ fn every_cut_of_every_report() {
     }
 }
 
-/// Any line may be missing, and any first lines.
+/// Takes away each line in turn, and all lines before each: the rest of the reports is read all the same.
 #[test]
 fn a_missing_line_costs_only_itself() {
     for name in names() {
@@ -200,7 +200,7 @@ fn a_missing_line_costs_only_itself() {
     }
 }
 
-/// Mail breaks long lines: the figures are those of the whole ones.
+/// Breaks long lines as mail does: the figures are those of the whole lines.
 #[test]
 fn broken_lines_are_joined() {
     for name in ["order-4-kernel.txt", "order-7-noretry.txt", "cma.txt", "defrag-mode-atomic.txt"] {

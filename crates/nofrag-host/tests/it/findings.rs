@@ -56,7 +56,7 @@ fn a_tight_space_is_a_warning() {
     }
 }
 
-/// Without known bounds nothing is known to be short.
+/// Takes `VmallocTotal` away: a space without known bounds is never called tight.
 #[test]
 fn an_observed_hull_is_never_tight() {
     let sources = Sources { vmalloc_total: None, ..small_space("##########") };

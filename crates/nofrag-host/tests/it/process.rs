@@ -83,7 +83,8 @@ fn blockers_from_maps() {
     check_blockers(&areas(below, &[(4, ANON)]), &[]);
 }
 
-/// Areas with a hole between them are not a pair, also where the portions that are loaded at once meet.
+/// Counts the pairs of 2,000 areas without holes, and of every second one of them: areas with a hole between them are
+/// no pair.
 #[test]
 fn only_neighbours_are_pairs() {
     let mut list = Vec::new();
@@ -170,7 +171,8 @@ fn holes_and_the_largest_mapping() {
     assert_eq!(found.space.headroom.largest_mapping_bytes, largest);
 }
 
-/// A 32-bit process, whose stack keeps a guard gap; limits of bytes and of areas stop earlier.
+/// Checks the largest mapping of a 32-bit process: a hole less the guard gap below its stack, unless a limit of bytes
+/// or of areas stops it earlier.
 #[test]
 fn the_guard_gap_and_the_limits() {
     let text = format!(

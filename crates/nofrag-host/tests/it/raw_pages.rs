@@ -95,7 +95,7 @@ fn records(page: &[u8]) -> Vec<Result<(u64, Vec<u8>), PageError>> {
     records.map(|record| record.map(|(at, body)| (at, body.to_vec()))).collect()
 }
 
-/// Each length class and each flag by hand.
+/// Reads a page made by hand: records of every length, a discarded one, and both kinds of time records.
 /// Source: docs/sources/trace.md#oracle-4.
 #[test]
 fn oracle_4_pages_by_hand() {
@@ -180,7 +180,7 @@ fn piece() -> impl Strategy<Value = Piece> {
     ]
 }
 
-/// Returns the times and bodies of the pieces.
+/// Returns the time and the body of each record among the pieces.
 fn told(time: u64, pieces: &[Piece]) -> Vec<(u64, Vec<u8>)> {
     let mut at = time;
     let mut told = Vec::new();
@@ -274,7 +274,7 @@ fn free_of(delta: u32, id: u32, pfn: u32) -> Piece {
     Piece::Short { delta, words: vec![id, 33, pfn, 0, 0, 0] }
 }
 
-/// Lost events, tracepoints that are not kept, unknown numbers, and a last page that is cut.
+/// Reads pages of a CPU with lost events, tracepoints that are not kept, unknown numbers, and a last page that is cut.
 #[test]
 fn pages_of_a_cpu() {
     let formats =
@@ -352,7 +352,7 @@ fn sources_are_merged() {
     assert_eq!(merged.loss(), Loss { events: 4, gaps: 4, unreadable: 0 });
 }
 
-/// Every count in the README of the raw recording.
+/// Checks every count that the README of the raw recording states.
 #[test]
 fn the_raw_recording() {
     let Some(folder) = raw_recording() else { return };
@@ -390,7 +390,7 @@ fn the_raw_recording() {
     assert_eq!(trace.meta.gfp.render(0xa20), "GFP_ATOMIC", "as 6.1 has it");
 }
 
-/// A folder may state the size of its pages, and two files may not hold one CPU.
+/// Opens folders of raw pages: a folder may state the size of its pages, and two files may not hold one CPU.
 #[test]
 fn folders() {
     let folder = tempfile::tempdir().unwrap();
@@ -420,7 +420,7 @@ fn folders() {
     assert!(open(folder.path()).err().unwrap().to_string().contains("header_page"));
 }
 
-/// The table of each kernel's own `print fmt`, and the built-in one, which is that of 6.18.
+/// Renders flags by the table of a kernel's own `print fmt`, and by the built-in one, which is that of 6.18.
 #[test]
 fn flags_are_named_as_the_kernel_does() {
     let text = include_str!("../data/mm_page_alloc-6.18.format");
@@ -464,7 +464,8 @@ fn kinds_have_names() {
     assert_eq!(EventKind::from_name("lost"), None);
 }
 
-/// `cargo test --release -p nofrag-host --test it raw_pages_speed -- --ignored --nocapture`
+/// Measures the reading of raw pages: `cargo test --release -p nofrag-host --test it raw_pages_speed -- --ignored
+/// --nocapture`
 #[test]
 #[ignore = "measures"]
 fn raw_pages_speed() {

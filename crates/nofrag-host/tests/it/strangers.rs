@@ -428,7 +428,7 @@ fn a_captured_folder_with_a_pipe_in_it_is_read_to_its_end() {
     assert!(read.said.contains("meminfo: it is no regular file"), "{}", read.said);
 }
 
-/// Room for a host of 64 GiB, and for 5 million events, in the floor of any budget.
+/// Opens a recording with the frames of a host of 64 GiB and 5 million events within the floor of any budget.
 #[test]
 fn five_million_events_and_the_frames_of_64_gib_open_within_the_floor() {
     const FRAMES: usize = 64 << 30 >> 12;

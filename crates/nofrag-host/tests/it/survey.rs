@@ -44,7 +44,7 @@ fn sources(text: String) -> Sources {
     }
 }
 
-/// An area of some pages, some pages behind the one before it; `true` for lazy.
+/// An area: the pages of the hole before it, its own pages, and `true` if it is lazy.
 type Step = (u64, u64, bool);
 
 fn layout(base: u64, steps: &[Step]) -> String {

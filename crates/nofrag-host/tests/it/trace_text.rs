@@ -128,7 +128,8 @@ fn lines_of_each_form() {
     }
 }
 
-/// Lost, cut, foreign and unknown lines are counted, and no others.
+/// Counts lost events, and lines that are cut, damaged, too long or name an unknown flag; comments and events of other
+/// kinds are no loss.
 #[test]
 fn what_cannot_be_read_is_counted() {
     let free =
