@@ -43,9 +43,9 @@ pub const LEAST_EVENTS: u64 = 1 << 23;
 /// The most that the reading of one file may cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// Bytes of memory that are held at a time.
+    /// Bytes of memory that the reader may hold at a time.
     pub bytes: u64,
-    /// Events that are read in all.
+    /// Events that the reader may read in all.
     pub events: u64,
     /// The time at which reading ends; `None` for a caller that shows progress and can be interrupted.
     pub deadline: Option<Instant>,

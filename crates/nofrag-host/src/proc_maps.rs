@@ -50,7 +50,7 @@ pub struct Area {
     pub device: (u32, u32),
     /// The inode of the mapped file; 0 for memory without a file.
     pub inode: u64,
-    /// The name, as printed; empty for plain anonymous memory. Bytes that are not UTF-8 are replaced.
+    /// Name of the area, as printed; empty for plain anonymous memory. Bytes that are not UTF-8 are replaced.
     pub name: String,
     /// The fields that `smaps` adds; `None` for an area of `maps`.
     pub details: Option<Details>,
@@ -134,7 +134,7 @@ pub enum MapKind {
 }
 
 impl MapKind {
-    /// Returns the name in tables and in JSON.
+    /// Returns the name of the kind in tables and in JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -149,7 +149,7 @@ impl MapKind {
 }
 
 impl Area {
-    /// Returns the bytes of address space.
+    /// Returns the bytes of address space in the area.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.end - self.start
@@ -251,31 +251,31 @@ pub enum Problem {
     /// The area starts below the end of the one before it.
     #[error("an area that starts below the end of the one before")]
     OutOfOrder,
-    /// No letters such as `rw-p` behind the range.
+    /// The line has no letters such as `rw-p` behind the range.
     #[error("no access letters such as rw-p behind the range")]
     NoAccess,
-    /// No offset, or one that is not a hexadecimal number.
+    /// The line has no offset, or one that is not a hexadecimal number.
     #[error("no hexadecimal offset")]
     NoOffset,
-    /// No device, or not two hexadecimal numbers joined by a colon.
+    /// The line has no device, or not two hexadecimal numbers joined by a colon.
     #[error("no device such as fe:00")]
     NoDevice,
-    /// No inode, or one that is not a number.
+    /// The line has no inode, or one that is not a number.
     #[error("no inode number")]
     NoInode,
-    /// A field before the first area.
+    /// The line is a field before the first area.
     #[error("a field before the first area")]
     NoArea,
-    /// A field whose value is not a number of the expected form.
+    /// The line is a field whose value is not a number of the expected form.
     #[error("a field without a number of the expected form")]
     NotANumber,
-    /// A flag that does not have two letters.
+    /// The line has a flag that does not have two letters.
     #[error("a flag that has not two letters")]
     BadFlag,
 }
 
 impl Problem {
-    /// Returns advice to the user.
+    /// Returns advice to the user who has such a line.
     #[must_use]
     pub const fn help(self) -> &'static str {
         match self {

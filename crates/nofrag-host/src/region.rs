@@ -38,7 +38,7 @@ pub enum Name {
 }
 
 impl Name {
-    /// Returns the name in tables and in JSON.
+    /// Returns the name of the region in tables and in JSON.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
@@ -71,7 +71,7 @@ impl Bounds {
         }
     }
 
-    /// Returns one word for tables.
+    /// Returns the verdict on the bounds in one word, for tables.
     #[must_use]
     pub const fn word(&self) -> &'static str {
         match self {
@@ -82,7 +82,7 @@ impl Bounds {
     }
 }
 
-/// An area with believed addresses.
+/// An area whose printed addresses are taken for real.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Placed {
     pub span: Span,

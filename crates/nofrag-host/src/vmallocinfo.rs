@@ -67,13 +67,13 @@ pub struct Printed {
 pub enum Mark {
     /// Mapped memory of a device.
     Ioremap,
-    /// Filled in page by page by its owner.
+    /// Address space that its owner fills in page by page.
     Sparse,
     /// Memory from `vmalloc` and its relatives.
     Vmalloc,
     /// Pages of the caller, mapped in a row.
     Vmap,
-    /// May be mapped into a process.
+    /// Memory that may be mapped into a process.
     User,
     /// Memory that devices can access.
     DmaCoherent,
@@ -98,7 +98,7 @@ impl Mark {
         Mark::Vpages,
     ];
 
-    /// Returns the word or words in the file.
+    /// Returns the word or words that the file has for the mark.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
@@ -155,7 +155,7 @@ pub enum VmallocKind {
 }
 
 impl VmallocKind {
-    /// Returns the name in tables and in JSON.
+    /// Returns the name of the kind in tables and in JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -250,7 +250,7 @@ pub enum Problem {
     /// The range is not followed by a number of bytes.
     #[error("no size after the address range")]
     NoSize,
-    /// `pages=`, `phys=` or `Nn=` without a number.
+    /// The line has `pages=`, `phys=` or `Nn=` without a number.
     #[error("a value that is no number")]
     NotANumber,
 }

@@ -17,7 +17,7 @@ pub(super) struct LogLine<'a> {
     pub(super) text: &'a str,
 }
 
-/// Takes the prefixes off a line.
+/// Takes the prefixes off a line of the log.
 pub(super) fn log_line(line: &str) -> LogLine<'_> {
     let mut text = line.trim_start_matches(['>', ' ', '\t']);
     if let Some((before, after)) = text.split_once("kernel:")

@@ -23,7 +23,7 @@ use crate::snapshot::{MOST_ORDERS, ZoneName};
 pub struct TypeSet(u8);
 
 impl TypeSet {
-    /// The letter of each type.
+    /// The letter that the kernel prints for each migratetype.
     const LETTERS: [(char, Migratetype); 6] = [
         ('U', Migratetype::Unmovable),
         ('M', Migratetype::Movable),
@@ -375,7 +375,7 @@ fn block(word: &str) -> Option<(u64, u64)> {
 /// A bound above the memory of any machine, in KiB and in pages: sums over all zones stay within 64 bits.
 const MOST: u64 = 1 << 48;
 
-/// Returns name and number of a word such as `min:28kB`.
+/// Returns the name and the number in a word such as `min:28kB`, where `unit` is `kB`.
 fn figure<'a>(word: &'a str, unit: &str) -> Option<(&'a str, u64)> {
     let (name, value) = word.split_once(':')?;
     let value = match unit {
