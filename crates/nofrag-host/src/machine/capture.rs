@@ -170,7 +170,7 @@ pub fn must_be_empty(folder: &Path) -> Result<(), CaptureError> {
     }
 }
 
-/// Name of the file that describes the folder.
+/// Name of the file that describes the captured folder to its recipient.
 const README: &str = "README.txt";
 
 /// A captured host before it is written.
@@ -245,7 +245,7 @@ pub(crate) fn private_file(path: &Path) -> io::Result<File> {
 }
 
 impl Captured {
-    /// Returns the bytes of all files together.
+    /// Returns the bytes of all captured files together.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.taken.iter().map(|taken| taken.bytes).sum()

@@ -106,7 +106,7 @@ impl Look<'_> {
         })
     }
 
-    /// Finds failing orders that the kernel itself cannot do without.
+    /// Finds an order for which requests wait although the kernel itself cannot do without it.
     fn small_blocks_fail(&self) -> Option<Finding> {
         const ESSENTIAL: usize = 3;
         let orders = &self.request(RequestKind::Kernel)?.orders;
@@ -223,7 +223,7 @@ impl Look<'_> {
     }
 
     fn huge_pages_fall_back(&self) -> Option<Finding> {
-        /// Number of faults below which the share proves nothing.
+        /// Number of page faults below which the share of those with small pages proves nothing.
         const MANY: u64 = 1000;
         let (given, fallen) = (self.counter("thp_fault_alloc"), self.counter("thp_fault_fallback"));
         let all = given.saturating_add(fallen);

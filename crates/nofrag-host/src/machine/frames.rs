@@ -11,7 +11,7 @@ use crate::snapshot::{FrameUse, PageFlags, Snapshot, ZoneName};
 /// The result of a pass over `kpageflags`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FrameReport {
-    /// Number of frames in the file.
+    /// Number of frames in `kpageflags`.
     pub frames: u64,
     /// The zones whose place in memory is known.
     pub zones: Vec<ZoneFrames>,
@@ -20,7 +20,7 @@ pub struct FrameReport {
 }
 
 impl FrameReport {
-    /// Returns the result for one zone.
+    /// Returns the result of the walk over one zone.
     #[must_use]
     pub fn of(&self, zone: &ZoneName) -> Option<&ZoneFrames> {
         self.zones.iter().find(|each| each.pageblocks.zone == *zone)
@@ -32,7 +32,7 @@ const WORD: usize = size_of::<u64>();
 /// Bytes that are read at a time.
 const PIECE: usize = WORD << 16;
 
-/// Frames that the file may have behind the last zone: it ends with a section of memory, of 512 MiB at most on many
+/// Frames that `kpageflags` may have behind the last zone: it ends with a section of memory, of 512 MiB at most on many
 /// machines.
 const SLACK: u64 = 1 << 18;
 /// Most frames that are read where the place of no zone is known: 16 TiB of small pages.

@@ -132,7 +132,7 @@ pub(super) struct ZoneWalk<'a> {
     order: u32,
     page_bytes: u64,
     range: Range<u64>,
-    /// Number of pageblocks from the first to the last, and of pieces in which they are drawn.
+    /// Number of pageblocks from the zone's first to its last, and of cells in which they are drawn.
     span: u64,
     cells: u64,
     memory: Memory<'a>,
@@ -176,7 +176,7 @@ impl<'a> ZoneWalk<'a> {
         })
     }
 
-    /// Returns the frames of the zone.
+    /// Returns the range of frame numbers of the zone.
     pub(super) fn range(&self) -> Range<u64> {
         self.range.clone()
     }

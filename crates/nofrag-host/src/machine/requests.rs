@@ -201,7 +201,7 @@ impl States {
     }
 }
 
-/// Returns the order in the core's terms; an order above the core's largest becomes the largest.
+/// Converts an order to the core's type; an order above the core's largest becomes the largest.
 fn core_order(order: u32) -> Order {
     u8::try_from(order).ok().and_then(Order::new).unwrap_or(Order::MAX)
 }
