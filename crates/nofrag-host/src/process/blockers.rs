@@ -32,7 +32,7 @@ pub enum Blocker {
 }
 
 impl Blocker {
-    /// Returns the name in tables and in JSON.
+    /// Returns the name of the blocker in tables and in JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -90,7 +90,7 @@ pub struct Example {
     pub above: String,
 }
 
-/// Most examples of a group.
+/// Most pairs of a group that are listed as examples.
 const EXAMPLES: usize = 3;
 
 /// Groups the pairs of neighbours by blocker. O(n).
@@ -308,7 +308,7 @@ fn describe(area: &Area) -> String {
     format!("{} {}", access(area), short_name(area))
 }
 
-/// Returns the name for tables: of a path the last part.
+/// Returns the name of the area for tables: of a path the last part.
 pub(super) fn short_name(area: &Area) -> String {
     match area.name.as_str() {
         "" if area.has_file() => "(a file without a name)".to_owned(),

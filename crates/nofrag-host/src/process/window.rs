@@ -21,7 +21,7 @@ pub struct Window {
     pub span: Span,
     pub width: Width,
     pub certainty: Certainty,
-    /// The reason for the end.
+    /// The reason for the end of the span.
     pub why: String,
     /// The direction in which placement searches.
     pub direction: Direction,
@@ -50,7 +50,7 @@ pub enum Certainty {
 }
 
 impl Certainty {
-    /// Returns one word for tables.
+    /// Returns the certainty in one word, for tables.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
