@@ -17,7 +17,7 @@ struct Described<'a> {
     name: usize,
     /// The size of a structure; for a function, the number of the type that holds its parameters.
     size_or_type: u32,
-    /// The bytes behind the fixed part.
+    /// The type's bytes behind its fixed part.
     rest: &'a [u8],
 }
 

@@ -42,7 +42,7 @@ const CALLS: u32 = 256;
 /// Threads that a histogram can tell apart. Calls by further threads are counted, but their pages are not read.
 const THREADS: u32 = 1 << 15;
 
-/// The file that makes and removes probes.
+/// The file of tracefs that takes the commands that make and remove probes.
 const EVENTS: &str = "dynamic_events";
 
 /// The choice whether the bulk interface is recorded.

@@ -79,7 +79,7 @@ pub(super) struct Running {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lateness {
     Allowed,
-    /// The command will be killed.
+    /// The command was asked to end, and will be killed after [`GRACE`].
     Ends,
     Killed,
 }

@@ -19,10 +19,10 @@ use crate::source::machine::{VM, vm_settings};
 /// The choice whether the state of every frame is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Frames {
-    /// Read: eight bytes of flags and eight of counts for each frame.
+    /// The state is read: eight bytes of flags and eight of counts for each frame.
     #[default]
     Read,
-    /// Left out: the lengths of the free lists are known, but not the places of free blocks in memory.
+    /// The state is left out: the lengths of the free lists are known, but not the places of free blocks in memory.
     LeftOut,
 }
 
@@ -46,7 +46,7 @@ const fn source(name: &'static str, costs: &'static str) -> Source {
 }
 
 impl Source {
-    /// Returns the path relative to the root.
+    /// Returns the file's path on a host, relative to the root.
     fn path(&self) -> &'static str {
         path_of(self.name).expect("every file of a snapshot has its place")
     }

@@ -178,7 +178,7 @@ fn make_unique(instances: &Path) -> Result<PathBuf, RecordError> {
 
 /// Returns a new name that tells which process made the instance or the probes with this name.
 pub(super) fn own_name() -> String {
-    /// Number of names of this process: a second object at a time needs another name.
+    /// Number of names that this process has made: a second object at a time needs another name.
     static MADE: AtomicU32 = AtomicU32::new(0);
     let (pid, started) = own_process();
     let number = MADE.fetch_add(1, Ordering::Relaxed);

@@ -25,7 +25,7 @@ pub enum Output {
 }
 
 impl Output {
-    /// Returns the path of the file or folder.
+    /// Returns the path of the file or folder that the user named.
     #[must_use]
     pub fn path(&self) -> &Path {
         match self {
@@ -169,7 +169,7 @@ impl CpuSink for CpuStream {
 
 struct RawFolder {
     target: Target,
-    /// Path of the folder in the end.
+    /// Path that the user named; the folder may stand elsewhere until it replaces an older one.
     path: PathBuf,
     written: Arc<AtomicU64>,
 }

@@ -196,7 +196,7 @@ fn without(row: &KindInfo, cause: &io::Error) -> String {
     format!("{}:{}: {cause}: {}", row.group, row.name, costs(row.kind))
 }
 
-/// Returns the knowledge that is missing without the event, in words.
+/// Returns the knowledge that a recording lacks without the event, in words.
 fn costs(kind: EventKind) -> &'static str {
     match kind {
         EventKind::PageAlloc | EventKind::PageFree => "no replay of pages is possible",

@@ -50,7 +50,7 @@ use crate::trace::{
 /// Time between two looks at signals, the command and the time.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Time between two looks at lost events, and at the CPUs with a buffer.
+/// Time between two counts of lost events, each with a search for CPUs that have a buffer by now.
 const LOOK_AROUND: Duration = Duration::from_secs(1);
 
 /// Records by the options, with the rights of this process. `progress` is called some twenty times a second.
@@ -149,8 +149,8 @@ fn run(
     Ok(recorded)
 }
 
-/// Returns the facts of the first chunk, which every recording has however it ends: the meaning of its events depends
-/// on them.
+/// Returns the facts of a recording's first chunk, which is there however the recording ends: the meaning of the events
+/// depends on them.
 fn first_meta() -> TraceMeta {
     TraceMeta {
         clock: Some(CLOCK.to_owned()),

@@ -158,7 +158,7 @@ fn above(path: &Path) -> io::Result<(OwnedFd, OsString)> {
     Ok((open(above.unwrap_or(Path::new(".")), flags, Mode::empty())?, name.to_owned()))
 }
 
-/// Finds and locks the output to replace.
+/// Finds and locks the older output to replace.
 fn older(
     kind: TargetKind,
     above: &OwnedFd,
@@ -209,7 +209,7 @@ fn lock(output: &File) -> io::Result<()> {
     Ok(flock(output, FlockOperation::NonBlockingLockExclusive)?)
 }
 
-/// Returns true if the name leads to `file`.
+/// Returns true if the name in the folder `above` leads to `file`.
 fn is_at(above: &OwnedFd, name: &OsStr, file: &File) -> bool {
     let key = |stat: Stat| (stat.st_dev, stat.st_ino);
     let named = statat(above, name, AtFlags::SYMLINK_NOFOLLOW).map(key);
