@@ -273,7 +273,7 @@ impl Recording {
         self.ending.as_ref()
     }
 
-    /// Returns the sizes of the parts.
+    /// Returns the sizes of the parts of the recording.
     #[must_use]
     pub fn sizes(&self) -> Sizes {
         self.sizes
@@ -299,7 +299,7 @@ impl Recording {
         self.reaches().into_iter().map(|(_, until)| until).min().flatten()
     }
 
-    /// Returns sentences on the missing parts.
+    /// Returns sentences on the parts that the recording lacks.
     fn missing(&self) -> Vec<String> {
         let mut missing = Vec::new();
         if self.ending.is_none() {
@@ -452,7 +452,7 @@ fn most_body(count: u32) -> u64 {
 struct Largest {
     count: u64,
     body: u64,
-    /// Number of events in all its chunks.
+    /// Number of events in all chunks of the CPU.
     all: u64,
 }
 
@@ -553,7 +553,7 @@ fn scan(store: &Store, budget: &Budget) -> Result<(Vec<Entry>, Vec<Hole>), Stopp
     Ok((entries, holes))
 }
 
-/// Returns the head at an offset, if there is a sound one.
+/// Returns the head of the chunk at an offset, if there is a sound one.
 fn read_head(store: &Store, at: u64, bytes: &mut Vec<u8>) -> Option<ChunkHead> {
     store.read(at, CHUNK_HEAD as u64, bytes).ok()?;
     ChunkHead::from_bytes(bytes[..].try_into().ok()?)

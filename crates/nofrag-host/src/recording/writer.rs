@@ -30,10 +30,11 @@ pub enum Existing {
 /// The time at which events go to the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pace {
-    /// Within a second of the recording's time: few events are missing when the recorder is killed.
+    /// Events go to the file within a second of the recording's time: few are missing when the recorder is killed.
     #[default]
     Live,
-    /// When a chunk is full: the source still has the events, and the largest chunks take the fewest bytes.
+    /// Events go to the file when a chunk is full: the source still has them, and the largest chunks take the fewest
+    /// bytes.
     Copy,
 }
 
