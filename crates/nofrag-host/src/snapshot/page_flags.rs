@@ -157,7 +157,7 @@ impl FrameUse {
     ];
     pub const COUNT: usize = FrameUse::ALL.len();
 
-    /// Returns the name in a sentence.
+    /// Returns the words for the use in a sentence.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -175,7 +175,7 @@ impl FrameUse {
         }
     }
 
-    /// Returns the index into a table with a row per use.
+    /// Returns the index of the use into a table with a row per use.
     #[must_use]
     pub const fn index(self) -> usize {
         self as usize

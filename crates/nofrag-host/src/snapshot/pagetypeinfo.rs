@@ -35,7 +35,7 @@ pub enum BlockCount {
 }
 
 impl BlockCount {
-    /// Returns the lower bound of the number.
+    /// Returns the number, or the lower bound of a list that the kernel did not count to its end.
     #[must_use]
     pub const fn least(self) -> u64 {
         match self {
@@ -44,7 +44,7 @@ impl BlockCount {
         }
     }
 
-    /// Returns the exact number, if it is known.
+    /// Returns the exact number; `None` if only a lower bound is known.
     #[must_use]
     pub const fn exact(self) -> Option<u64> {
         match self {
@@ -242,7 +242,7 @@ Node 0, zone   Normal           10           20            1            0       
         ZoneName { node: 0, name: "Normal".to_owned() }
     }
 
-    /// A count of `>100000` is a lower bound, and nowhere taken for exact (docs/sources/trace.md#t2).
+    /// Checks that a count of `>100000` is a lower bound, and nowhere taken for exact (docs/sources/trace.md#t2).
     #[test]
     fn a_list_that_was_not_counted_to_its_end_is_a_lower_bound() {
         let (types, malformed) = pagetypeinfo(WITH_CMA);

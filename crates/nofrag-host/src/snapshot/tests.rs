@@ -148,7 +148,8 @@ fn each_missing_file_is_named() {
     assert_eq!(Snapshot::parse(&nothing).missing.len(), 8);
 }
 
-/// The gap between the blocks of buddyinfo and `MemFree` is seen, and matters above a tenth (docs/sources/trace.md#t1).
+/// Checks that the gap between the blocks of buddyinfo and `MemFree` is seen, and matters above a tenth
+/// (docs/sources/trace.md#t1).
 #[test]
 fn free_memory_that_no_list_shows_is_counted() {
     let mut files = Files::default();

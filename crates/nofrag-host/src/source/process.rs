@@ -31,7 +31,7 @@ use crate::proc_maps::{self, Parsed};
 pub enum Whose {
     /// The reading process itself.
     Own,
-    /// The process with this number.
+    /// The process with this process ID.
     Pid(u32),
 }
 
@@ -77,7 +77,7 @@ impl MapsFile {
 /// The files of a process that were read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sources {
-    /// The file of the areas.
+    /// The file from which the areas were read.
     pub file: MapsFile,
     pub parsed: Parsed,
     pub pid: Option<u32>,

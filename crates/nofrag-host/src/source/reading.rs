@@ -319,7 +319,7 @@ struct Worker {
 }
 
 thread_local! {
-    /// The worker of this thread.
+    /// The worker that reads files for this thread.
     static WORKER: RefCell<Option<Worker>> = const { RefCell::new(None) };
 }
 
@@ -333,7 +333,7 @@ pub fn end_reader() {
     }
 }
 
-/// The files that were given up and have not answered since.
+/// The files that readers gave up and that have not answered since.
 static HUNG: Mutex<BTreeMap<PathBuf, Group>> = Mutex::new(BTreeMap::new());
 
 /// Runs `job` on the worker thread, and gives it up when it takes too long.
