@@ -98,7 +98,8 @@ impl FlagTable {
         (unknown == 0).then_some(value)
     }
 
-    /// Returns the bits of the names in such a text that the table has, and the number of other names.
+    /// Returns the bits of the names in a text such as `GFP_KERNEL|__GFP_ZERO` that the table has, and the number of
+    /// other names.
     #[must_use]
     pub fn known_value(&self, text: &str) -> (u64, usize) {
         if text == "none" {

@@ -97,7 +97,7 @@ impl Folder {
         &self.meta
     }
 
-    /// Returns the events of all CPUs.
+    /// Returns the events of all CPUs, merged by time.
     ///
     /// # Errors
     /// [`TraceError::File`] if a file cannot be opened, [`TraceError::Budget`] where the pages of all CPUs take more

@@ -144,7 +144,7 @@ struct Layout {
 enum Known {
     #[default]
     No,
-    /// The tracepoint is not in [`KINDS`].
+    /// The records have a tracepoint that is not in [`KINDS`].
     Other,
     /// Index of the layout.
     Layout(u16),

@@ -338,7 +338,7 @@ impl EventKind {
         (row.kind != EventKind::Lost).then_some(row.kind)
     }
 
-    /// Returns the kind's row of the table.
+    /// Returns the kind's row of [`KINDS`].
     #[must_use]
     pub const fn info(self) -> &'static KindInfo {
         &KINDS[self as usize]

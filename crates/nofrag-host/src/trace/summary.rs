@@ -232,7 +232,7 @@ struct Start {
 }
 
 impl Start {
-    /// Reads the flags in the snapshot at the start; without them there is no frame.
+    /// Reads the flags of frames in the snapshot at the start; without them the set is empty.
     fn new(meta: &TraceMeta) -> Start {
         const FREE: u64 = 1 << 10;
         const ABSENT: u64 = 1 << 20;
@@ -245,7 +245,7 @@ impl Start {
         Start { untouched: flags.chunks(64).map(word).collect() }
     }
 
-    /// Removes a frame; returns true if it was there.
+    /// Removes a frame; returns true if the set had it.
     fn take(&mut self, pfn: u64) -> bool {
         let word = usize::try_from(pfn / 64).ok().and_then(|word| self.untouched.get_mut(word));
         let Some(word) = word else { return false };

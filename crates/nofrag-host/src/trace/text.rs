@@ -81,7 +81,7 @@ fn lost(line: &str) -> Option<(u16, Option<u64>)> {
 }
 
 impl<'a> Head<'a> {
-    /// Splits a line. The first dash behind which the rest reads as a head ends the name.
+    /// Splits a line into its parts. The first dash behind which the rest reads as a head ends the name.
     fn of(line: &'a str) -> Option<Head<'a>> {
         // Most dashes that are tried: a name has 15 bytes; the instance of trace-cmd before it may have more.
         const DASHES: usize = 64;
@@ -155,7 +155,7 @@ fn kind_of_call(name: &str) -> Option<EventKind> {
     }
 }
 
-/// Returns true if the text of a trace begins like this: comments, then a line that can be read.
+/// Returns true if `head` can be the beginning of a trace's text: comments, then a line that can be read.
 pub(crate) fn begins_trace(head: &[u8]) -> bool {
     let text = String::from_utf8_lossy(head);
     // The last line may be cut.
@@ -333,7 +333,7 @@ impl TextWriter {
         TextWriter { wording: Wording::of(meta), names: meta.names.iter().cloned().collect() }
     }
 
-    /// Returns the text before the first line.
+    /// Returns the text that stands before the first event's line.
     #[must_use]
     pub fn header() -> &'static str {
         "# tracer: nop\n#\n\

@@ -67,7 +67,7 @@ pub struct UnseenTracker {
     free_at_start: Vec<u64>,
     /// Time at which the snapshot was complete; until then frames without an event were as it shows them.
     window_end: Option<u64>,
-    /// Frames that stood in an array when a call began.
+    /// Frames that stood in the array of a call of the bulk interface when the call began.
     held: Followed<u64, ()>,
     compacting: Followed<i32, ()>,
     /// Entries that calls filled, less the entries that were read.

@@ -24,7 +24,7 @@ enum Form {
     Unsigned,
     Signed,
     Gfp,
-    /// One of these names, filled up to a width.
+    /// The value's name among these, filled up to a width.
     Name(&'static [(u64, &'static str)], usize),
     /// The power of two of this order.
     Power,
@@ -41,7 +41,7 @@ enum Form {
 /// A key and a value of a line.
 #[derive(Clone, Copy, Debug)]
 struct Part {
-    /// The text before the key, except for the first one.
+    /// The text before the key; the first part of a line is printed without it.
     lead: &'static str,
     key: &'static str,
     /// The text between key and value.
@@ -53,7 +53,7 @@ struct Part {
     optional: bool,
 }
 
-/// The text of one kind.
+/// The text of events of one kind.
 #[derive(Clone, Copy, Debug)]
 struct TextRow {
     /// The text before the first key.

@@ -58,7 +58,7 @@ pub fn parquet<W: Write + Send>(
 struct Column {
     name: &'static str,
     class: FieldClass,
-    /// Index of the value in each kind that has the field.
+    /// Index of the column's value in each kind that has the field.
     places: BTreeMap<EventKind, usize>,
 }
 

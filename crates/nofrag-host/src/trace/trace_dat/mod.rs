@@ -262,7 +262,7 @@ impl Input {
     }
 }
 
-/// Returns the name of an instance for sentences.
+/// Returns the name of an instance as it stands in a sentence.
 fn name(buffer: &Buffer) -> String {
     if buffer.name.is_empty() { "at the top".to_owned() } else { buffer.name.clone() }
 }
