@@ -105,7 +105,7 @@ impl History {
         self.counters[1] = Some(snapshot.vmstat.clone());
     }
 
-    /// Returns the number of looks.
+    /// Returns the number of looks that are kept.
     #[must_use]
     pub fn len(&self) -> usize {
         self.points.len()

@@ -45,7 +45,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// Returns the name in labels and tables.
+    /// Returns the name of the source in labels and tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
