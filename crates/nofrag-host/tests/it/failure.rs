@@ -157,7 +157,8 @@ fn no_room_for_areas() {
     assert!(matches!(stall, Event::PageStall { millis: 10_012, .. }), "{stall:?}");
 }
 
-/// A text that is cut anywhere gives the reports before the cut, and never another number of zones or reports.
+/// Cuts each text at every character: the beginning never gives more reports or zones than the whole text, nor fewer
+/// reports than a shorter beginning.
 #[test]
 fn every_cut_of_every_report() {
     for name in names() {

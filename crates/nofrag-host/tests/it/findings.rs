@@ -93,7 +93,7 @@ fn damage_comes_first() {
     check_findings(&Sources { vmallocinfo: mixed.into(), ..Sources::default() }, &["file-damaged"]);
 }
 
-/// The remedy depends on the setting that hides the addresses.
+/// Checks that the remedy depends on the setting that hides the addresses.
 #[test]
 fn the_advice_fits_the_setting() {
     let help = |range: &str, kptr_restrict| {

@@ -110,8 +110,8 @@ fn whole_free_pageblocks_are_as_many_as_this_host_says() {
     }
 }
 
-/// Each missing file is named, and the others are shown all the same.
-/// Source: docs/sources/trace.md#oracle-13.
+/// Leaves out one file at a time: it is named, and the others are shown all the same. Source:
+/// docs/sources/trace.md#oracle-13.
 #[test]
 fn each_file_that_is_not_there_is_named() {
     let root = captured("whole-6.18-x86_64");
@@ -156,8 +156,8 @@ fn a_capture_shows_what_the_host_showed() {
     assert!(again.to_string().contains("it is not empty"), "{again}");
 }
 
-/// Files that only root may read on the host, and the addresses of processes, can be read in the capture by its owner
-/// only.
+/// Checks the rights of a capture: files that only root may read on the host, and the addresses of processes, are for
+/// its owner only.
 #[test]
 fn a_capture_can_be_read_by_its_owner_alone() {
     use std::os::unix::fs::PermissionsExt;
@@ -193,7 +193,7 @@ fn a_capture_numbers_processes_anew() {
     assert_eq!(pids(&target), ["30576", "31773", "805"]);
 }
 
-/// A capture of this host contains no name of the host, of this process or of its program.
+/// Checks that a capture of this host contains no name of the host, of this process or of its program.
 #[test]
 fn a_capture_of_this_host_names_nobody() {
     let folder = tempfile::tempdir().unwrap();

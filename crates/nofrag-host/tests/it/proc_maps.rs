@@ -52,7 +52,7 @@ fn malformed_lines_have_a_type() {
     check_problem(&"x".repeat(MAX_LINE + 1), Problem::TooLong);
 }
 
-/// A line that is too long is one line, however long, and the lines behind it are read.
+/// Checks that a line that is too long is one line, however long, and that the lines behind it are read.
 #[test]
 fn after_a_long_line_reading_goes_on() {
     for length in [MAX_LINE - 1, MAX_LINE, MAX_LINE + 1, 3 * MAX_LINE] {
@@ -99,7 +99,7 @@ fn what_lines_mean() {
     assert_eq!(area("1000-2000 rw-p 0 00:00 0 [anon:a b]").anonymous_name(), Some("a b"));
 }
 
-/// Addresses have up to 64 bits, also in the vsyscall page, which no limit counts.
+/// Parses addresses of up to 64 bits, also in the vsyscall page, which no limit counts.
 #[test]
 fn the_highest_addresses() {
     let vsyscall = "ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0          [vsyscall]";

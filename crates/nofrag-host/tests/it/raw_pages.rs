@@ -126,7 +126,7 @@ fn oracle_4_pages_by_hand() {
     assert_eq!(records(&page(time, 0, &pieces, None, SUB_BUFFER)), expected);
 }
 
-/// The upper bits of a time stamp are those of the page.
+/// Checks that the upper bits of a time stamp are those of the page.
 #[test]
 fn a_stamp_keeps_the_upper_bits_of_the_page() {
     let pieces = [Piece::Stamp { time: 5 }, Piece::Short { delta: 1, words: vec![0] }];
@@ -134,7 +134,7 @@ fn a_stamp_keeps_the_upper_bits_of_the_page() {
     assert_eq!(records(&page(high | 77, 0, &pieces, None, 4096)), [Ok((high | 6, vec![0; 4]))]);
 }
 
-/// Bits 31 and 30 of the commit word: events were lost, and their number follows.
+/// Reads bits 31 and 30 of the commit word: events were lost, and their number follows.
 #[test]
 fn lost_events_are_told() {
     let pieces = [Piece::Short { delta: 0, words: vec![1] }];
@@ -148,7 +148,7 @@ fn lost_events_are_told() {
     assert_eq!(SubBuffer::new(&full).unwrap().lost(), Some(None));
 }
 
-/// A page whose lengths are wrong gives the records before them, and the place of the error.
+/// Reads pages whose lengths are wrong: they give the records before the error, and its place.
 #[test]
 fn broken_lengths_are_told() {
     let short = Piece::Short { delta: 1, words: vec![7] };
@@ -206,7 +206,7 @@ fn told(time: u64, pieces: &[Piece]) -> Vec<(u64, Vec<u8>)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Pages of any size that a writer makes are read back.
+    /// Checks that pages of any size that a writer makes are read back.
     #[test]
     fn pages_round_trip(
         time in any::<u64>(),
@@ -218,7 +218,7 @@ proptest! {
         prop_assert_eq!(records(&page), expected);
     }
 
-    /// Reading any bytes as a page ends, and takes no byte twice.
+    /// Checks that reading any bytes as a page ends, and takes no byte twice.
     #[test]
     fn noise_is_survived(bytes in prop::collection::vec(any::<u8>(), 0..600), said in 0_u16..600) {
         let mut page = bytes;
@@ -231,7 +231,7 @@ proptest! {
         }
     }
 
-    /// A field is read by its offset, size and sign.
+    /// Checks that a field is read by its offset, size and sign.
     #[test]
     fn fields_are_where_the_format_says(
         record in prop::collection::vec(any::<u8>(), 2..80),
@@ -323,7 +323,7 @@ fn pages_of_a_cpu() {
     assert_eq!(read(whole - 256 + 9), (expected, Loss { events: 4, gaps: 1, unreadable: 2 }));
 }
 
-/// Sources are merged by time, then CPU, whatever the batches; events already in the list stay.
+/// Checks that sources are merged by time, then CPU, whatever the batches, and that events already in the list stay.
 #[test]
 fn sources_are_merged() {
     struct Some_(Vec<Event>);
@@ -455,7 +455,7 @@ fn flags_are_named_as_the_kernel_does() {
     }
 }
 
-/// The rows of the table name their tracepoints, and `lost` is not one.
+/// Checks that the rows of the table name their tracepoints, and that `lost` is not one.
 #[test]
 fn kinds_have_names() {
     for row in KINDS.iter().filter(|row| row.kind != EventKind::Lost) {

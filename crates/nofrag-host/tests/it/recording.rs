@@ -190,7 +190,7 @@ fn a_lost_head_is_a_gap_where_there_is_no_index() {
     assert!(read.is_sorted_by_key(|event| event.at));
 }
 
-/// A recording that would fill the memory of a machine is refused with a reason.
+/// Checks that a recording that would fill the memory of a machine is refused with a reason.
 #[test]
 fn chunks_of_too_many_events_side_by_side_are_refused() {
     let (bytes, _) = small(&tempfile::tempdir().unwrap());
@@ -532,7 +532,7 @@ fn any_event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    /// The events of a CPU come back in its order, even if its clock went back.
+    /// Checks that the events of a CPU come back in its order, even if its clock went back.
     #[test]
     fn each_cpus_events_come_back_in_their_order(events in prop::collection::vec(any_event(), 0..400)) {
         let folder = tempfile::tempdir().unwrap();

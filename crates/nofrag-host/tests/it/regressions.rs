@@ -65,7 +65,7 @@ fn areas_that_wait_for_a_purge_are_not_in_use() {
     assert!(finding.consequence.contains("4.3 times"), "{}", finding.consequence);
 }
 
-/// The limit allows one free in flight per CPU, and no more.
+/// Checks that the warning allows one free in flight per CPU above the lazy limit, and no more.
 #[test]
 fn lazy_over_limit() {
     let lazy_of = |mib: u64| {
@@ -81,7 +81,8 @@ fn lazy_over_limit() {
     assert_eq!([64, 66, 67].map(warns), [false, false, true]);
 }
 
-/// A captured host needs one file; the other missing files are listed with the facts that depend on them.
+/// Reads a captured host with the one file that it needs: the other files are listed with the facts that depend on
+/// them.
 #[test]
 fn a_bare_capture_says_what_it_lacks() {
     let folder = tempfile::tempdir().unwrap();

@@ -375,7 +375,7 @@ fn pages_of_many_cpus_side_by_side_are_refused_before_they_are_read() {
     assert!(read.peak < 100 << 20, "{read:?}");
 }
 
-/// A few kilobytes state that half a million blocks are allocated and never freed.
+/// Summarises a few kilobytes that state half a million blocks allocated and never freed.
 #[test]
 fn blocks_in_use_are_followed_as_far_as_the_budget_has_room() {
     let mut file = Forged::new();

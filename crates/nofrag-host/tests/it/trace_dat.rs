@@ -99,8 +99,7 @@ fn a_trace_dat_is_known_by_its_content() {
     assert!(!events.is_empty());
 }
 
-/// A file that ends early gives the events before its end and a notice of the cut, or an error; it gives no other
-/// events.
+/// Cuts files: each gives the events before its end and a notice of the cut, or an error; it gives no other events.
 #[test]
 fn a_cut_file_gives_what_is_there() {
     for name in FILES {
