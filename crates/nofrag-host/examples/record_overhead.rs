@@ -25,10 +25,10 @@ use rustix::thread::{
 };
 use rustix::time::{ClockId, clock_gettime};
 
-/// Bytes of one mapping: above the largest threshold below which the C library keeps memory instead of giving it back.
+/// Bytes of one mapping: more than the 32 MiB up to which the C library may keep freed memory instead of unmapping it.
 const BYTES: usize = 33 << 20;
 const PAGE: usize = 4096;
-/// Time of one side of a pair.
+/// Duration of each of the two measurements of a pair: without and with a recording.
 const SIDE: Duration = Duration::from_secs(2);
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -65,7 +65,7 @@ fn bind(cpu: usize) -> rustix::io::Result<()> {
     sched_setaffinity(None, &cpus)
 }
 
-/// Maps, touches and unmaps; returns the number of pages.
+/// Maps [`BYTES`] of memory, writes to each page and unmaps; returns the number of pages.
 fn touch() -> u64 {
     let mut memory = vec![0_u8; BYTES];
     for page in memory.chunks_mut(PAGE) {
@@ -80,7 +80,7 @@ fn thread_ns() -> f64 {
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
-/// Returns the CPU time for a page, measured over `time`.
+/// Returns this thread's CPU time for one page, in nanoseconds, measured over `time`.
 fn touching(time: Duration) -> f64 {
     let (began, before) = (Instant::now(), thread_ns());
     let mut pages = 0;
@@ -125,7 +125,7 @@ fn overhead(pairs: u64) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Measures [`touching`] while a recording runs.
+/// Measures [`touching`] while a recording to `output` runs, whose recorder may use the CPUs of `anywhere`.
 fn while_recorded(output: &Path, anywhere: &CpuSet) -> Result<(f64, Recorded), Box<dyn Error>> {
     let recording = AtomicBool::new(false);
     thread::scope(|scope| {

@@ -113,7 +113,7 @@ mod tests {
         check_judge("0x(____ptrval____)-0x(____ptrval____) 20480 vmap", Addresses::Withheld);
     }
 
-    /// A hashed pair may by chance be as far apart as the size; the pair still lies below 4 GiB.
+    /// Judges a hashed pair that by chance is as far apart as the size: the pair still lies below 4 GiB.
     #[test]
     fn a_lucky_hash_is_not_believed() {
         check_judge("0x00000000f8030000-0x00000000f8035000 20480 vmap", Addresses::Hashed);

@@ -32,19 +32,20 @@ use crate::finding::bytes_text;
 use crate::source::{Root, read_small};
 use crate::trace::TraceError;
 
-/// Bytes that any file may cost where a quarter of the available memory is more.
+/// Bytes of memory that reading a file may take however small the file is, where a quarter of the available memory is
+/// more.
 pub const FLOOR: u64 = 1 << 30;
-/// Bytes of memory that a file may cost for each of its bytes on the disk.
+/// Bytes of memory that reading a file may take for each of its bytes on the disk.
 const RATIO: u64 = 64;
-/// Events that any file may have.
+/// Number of events that a file may have however small it is.
 pub const LEAST_EVENTS: u64 = 1 << 23;
 
 /// The most that the reading of one file may cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// Bytes of memory that are held at a time.
+    /// Bytes of memory that the reader may hold at a time.
     pub bytes: u64,
-    /// Events that are read in all.
+    /// Events that the reader may read in all.
     pub events: u64,
     /// The time at which reading ends; `None` for a caller that shows progress and can be interrupted.
     pub deadline: Option<Instant>,
@@ -54,8 +55,8 @@ pub struct Budget {
 static ALLOWED: AtomicU64 = AtomicU64::new(0);
 
 impl Budget {
-    /// Returns the default for a file of `length` bytes on the disk, without a deadline; the module says how it is
-    /// chosen.
+    /// Returns the default budget for a file of `length` bytes on the disk, without a deadline; the module's comment
+    /// says how it is chosen.
     #[must_use]
     pub fn of_length(length: u64) -> Budget {
         let allowed = ALLOWED.load(Ordering::Relaxed);
@@ -66,7 +67,7 @@ impl Budget {
         Budget { bytes, events: length.max(LEAST_EVENTS), deadline: None }
     }
 
-    /// Returns the default for an open file.
+    /// Returns the default budget for an open file.
     ///
     /// # Errors
     /// The error of the system call.
@@ -74,7 +75,7 @@ impl Budget {
         Ok(Budget::of_length(stored(&file.metadata()?)))
     }
 
-    /// Returns the default for a file, or for a folder with all files in it.
+    /// Returns the default budget for a file, or for a folder with all files in it.
     ///
     /// # Errors
     /// The error of the system call.
@@ -89,13 +90,13 @@ impl Budget {
         ALLOWED.store(bytes, Ordering::Relaxed);
     }
 
-    /// Returns true while the deadline has not passed.
+    /// Returns true while the deadline has not passed, and always without one.
     #[must_use]
     pub fn has_time(&self) -> bool {
         self.deadline.is_none_or(|deadline| Instant::now() < deadline)
     }
 
-    /// Returns the error that a file needs more than this budget.
+    /// Returns the error which says that the file `path` needs more than this budget.
     pub(crate) fn refuse(&self, path: &Path, needs: Needs) -> TraceError {
         let (path, budget): (PathBuf, Budget) = (path.to_owned(), *self);
         TraceError::Budget { path, needs, budget }
@@ -152,7 +153,7 @@ impl Room {
         Err(self.budget.refuse(&self.path, Needs::Bytes(needs)))
     }
 
-    /// Returns the error that the files of a folder need more than the budget.
+    /// Returns the error which says that the files of a folder need more than the budget.
     pub(crate) fn refuse_folder(&self) -> io::Error {
         let most = bytes_text(self.budget.bytes);
         let why = format!("its files unpack to more than {most}; `--budget GIB` allows more");
@@ -177,11 +178,11 @@ impl Room {
     }
 }
 
-/// Number of entries in the first table of a map.
+/// Number of entries for which [`Room::grow`] makes room in an empty map.
 const LEAST_ENTRIES: usize = 1 << 10;
 
-/// Returns the bytes of a hash table with room for `entries`: at most seven of eight places are filled, their number is
-/// a power of two, and each has a byte beside its entry.
+/// Returns the bytes of a hash table with room for `entries`: at most seven of eight places are filled, the number of
+/// places is a power of two, and each place has a control byte beside its entry.
 pub(crate) const fn table_bytes<T>(entries: usize) -> u64 {
     if entries == 0 {
         return 0;
@@ -195,7 +196,7 @@ pub(crate) const fn table_bytes<T>(entries: usize) -> u64 {
 pub enum Needs {
     /// The file needs this many bytes of memory at a time.
     Bytes(u64),
-    /// More memory than the system has.
+    /// The file needs more memory than the system has left.
     Memory,
     /// The file has this many events.
     Events(u64),
@@ -240,8 +241,9 @@ fn stored_below(folder: &Path, depth: u32) -> io::Result<u64> {
     Ok(sum)
 }
 
-/// Returns the most that any file may cost: a quarter of `MemAvailable` or of the memory that the control group's limit
-/// leaves to this process, and at most half of the addresses that it has left. Computed once.
+/// Returns the most bytes of memory that reading any file may take: a quarter of `MemAvailable` or of the memory that
+/// the control group's limit leaves to this process, and at most half of the addresses that `RLIMIT_AS` leaves to it.
+/// Computed once.
 fn most() -> u64 {
     static MOST: OnceLock<u64> = OnceLock::new();
     *MOST.get_or_init(|| {

@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(soft_limit(limits, "Max file locks"), Err(FieldError::Missing));
     }
 
-    /// docs/sources/vmap.md#oracle-12: the table of limits.
+    /// Compares [`lazy_limit_bytes`] with the published table of limits (docs/sources/vmap.md#oracle-12).
     #[test]
     fn lazy_limits() {
         let mib = |cpus| lazy_limit_bytes(cpus) >> 20;

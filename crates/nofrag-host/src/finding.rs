@@ -221,7 +221,7 @@ fn lazy_dominates(report: &VmallocReport) -> Option<Finding> {
     })
 }
 
-/// Number of areas from which on one caller with most of the bytes is reported.
+/// Number of areas from which on a caller is reported that holds half of the bytes in use.
 const MANY_AREAS: u64 = 1000;
 
 fn caller_dominates(report: &VmallocReport) -> Option<Finding> {
@@ -337,7 +337,8 @@ mod tests {
         }
     }
 
-    /// `half_a_minute_less`: a forecast of 150 s was said to be 2 min, where `nofrag top` said 2.5 min.
+    /// Checks the texts of durations. The bug `half_a_minute_less`: a forecast of 150 s was said to be 2 min, where
+    /// `nofrag top` said 2.5 min.
     #[test]
     fn durations_for_people() {
         let expected = [

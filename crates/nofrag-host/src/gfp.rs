@@ -38,8 +38,8 @@ use GfpFlag::{
     NoRetry, NoWarn, Reclaimable, RetryMayFail, ThisNode, Zero,
 };
 
-/// Flags of each name that the kernel prints; names that decide nothing here are not in the table. A flag that is one
-/// zone's bit has two names: kernels print `GFP_DMA` for the bit that they define as `__GFP_DMA`.
+/// The flags that each name of the kernel's stands for; names that decide nothing here are not in the table. The bit of
+/// a zone has two names: kernels print `GFP_DMA` for the bit that they define as `__GFP_DMA`.
 const NAMES: &[(&str, &[GfpFlag])] = &[
     ("GFP_KERNEL", &[DirectReclaim, KswapdReclaim, Io, Fs]),
     ("GFP_KERNEL_ACCOUNT", &[DirectReclaim, KswapdReclaim, Io, Fs]),
@@ -153,7 +153,7 @@ impl GfpFlags {
     }
 }
 
-/// The bits of one kernel's `gfp_t` that decide something here.
+/// The bits of one kernel's `gfp_t` with the flags that they stand for; bits that decide nothing here are left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GfpBits(Vec<(u64, GfpFlags)>);
 
@@ -177,7 +177,7 @@ impl GfpBits {
         known
     }
 
-    /// Returns the flags of a request. O(names).
+    /// Returns the flags of a request, from its bits `gfp` as this kernel numbers them. O(names).
     #[must_use]
     pub fn flags(&self, gfp: u64) -> GfpFlags {
         let set = self.0.iter().filter(|(bits, _)| gfp & bits == *bits);

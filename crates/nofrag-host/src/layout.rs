@@ -15,7 +15,7 @@ use thiserror::Error;
 
 use crate::region::{Region, State};
 
-/// A region in the engine.
+/// The areas of a region, loaded into an engine that has the region as its space.
 #[derive(Debug)]
 pub struct Layout {
     engine: RangeAllocator,
@@ -28,10 +28,10 @@ pub struct Layout {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum LayoutError {
-    /// The engine's records find no memory.
+    /// There is no memory for the engine's records of areas and holes.
     #[error("no memory for the records of the layout")]
     OutOfMemory,
-    /// The page size is not a power of two, or larger than the region.
+    /// The page size is not a power of two.
     #[error("the size of a page does not suit the region")]
     BadPage,
 }
@@ -69,7 +69,8 @@ pub struct HoleClass {
     pub bytes: u64,
 }
 
-/// Alignments that are reported beside one page: those that large pages need on some architecture.
+/// Alignments in bytes for which the largest area is reported, beside that of one page: those that large pages need on
+/// some architecture.
 pub(crate) const ALIGNS: [u64; 3] = [64 << 10, 2 << 20, 1 << 30];
 
 impl Layout {
@@ -175,7 +176,7 @@ impl Layout {
     }
 }
 
-/// Returns the pages that `span` touches; `None` for a span whose rounding leaves nothing.
+/// Returns the pages that `span` touches; `None` would be an empty span, which rounding outwards does not make.
 fn in_pages(span: Span, page_bytes: u64) -> Option<Span> {
     Span::new(span.start() / page_bytes, span.end().div_ceil(page_bytes)).ok()
 }

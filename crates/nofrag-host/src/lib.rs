@@ -31,7 +31,7 @@
 //! * [`trace`] reads the events that a kernel traced, [`snapshot`] the state that the kernel's files gave at one
 //!   moment.
 //! * [`recording`] is nofrag's own file format for traced events.
-//! * [`process`] does the same for the address space of a process, with the engine of [`nofrag::mmap`].
+//! * [`process`] computes such a report for the address space of a process, with the engine of [`nofrag::mmap`].
 //! * [`machine`] combines the reports in one for the whole machine.
 //! * [`watch`] looks at a host again and again, each source at a pace that its cost allows; [`metrics`] writes the
 //!   observations in the formats of Prometheus.

@@ -2,7 +2,7 @@
 
 use std::collections::TryReserveError;
 
-/// Makes a list `count` values long, unless the list is longer.
+/// Lengthens `list` to `count` elements with copies of `value`; a longer list stays as it is.
 pub(crate) fn grow<T: Clone>(
     list: &mut Vec<T>,
     count: usize,

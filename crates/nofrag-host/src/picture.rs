@@ -13,7 +13,7 @@ pub struct Stroke {
     pub ink: Ink,
 }
 
-/// The difference between areas in a picture.
+/// The look of an area in a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ink {
     Solid,
@@ -21,7 +21,7 @@ pub enum Ink {
     Faint,
 }
 
-/// A part of the line.
+/// A part of the line that [`draw`] makes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
     /// Cells, each standing for about the same number of bytes.
@@ -188,7 +188,8 @@ mod tests {
         check_picture(3, &[(0, 3, Ink::Solid)], 10, "###");
     }
 
-    /// Lines that claim the same range are counted once, so a cell never holds more than its bytes.
+    /// Draws areas that overlap, since two lines of a file may claim one range: each byte is counted once, so no cell
+    /// holds more bytes than it stands for.
     #[test]
     fn overlaps_do_not_overflow() {
         let areas = [(0, 30, Ink::Solid), (10, 20, Ink::Faint), (10, 40, Ink::Solid)];

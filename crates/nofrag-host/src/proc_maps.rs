@@ -21,7 +21,7 @@ use std::io::{self, BufRead, Read as _};
 
 use thiserror::Error;
 
-/// The areas that the file lists, and the lines that could not be read.
+/// The areas that a `maps` or `smaps` lists, and the lines that could not be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parsed {
     pub areas: Vec<Area>,
@@ -44,15 +44,15 @@ pub struct Area {
     pub end: u64,
     pub access: Access,
     pub sharing: Sharing,
-    /// Offset in the file of the area's first byte.
+    /// Offset of the area's first byte in the file that the area maps.
     pub offset: u64,
-    /// Major and minor number of the file's device.
+    /// Major and minor number of the device on which the mapped file lies.
     pub device: (u32, u32),
-    /// The inode of the file; 0 for memory without one.
+    /// The inode of the mapped file; 0 for memory without a file.
     pub inode: u64,
-    /// The name, as printed; empty for plain anonymous memory. Bytes that are not UTF-8 are replaced.
+    /// Name of the area, as printed; empty for plain anonymous memory. Bytes that are not UTF-8 are replaced.
     pub name: String,
-    /// The fields that `smaps` adds.
+    /// The fields that `smaps` adds; `None` for an area of `maps`.
     pub details: Option<Details>,
 }
 
@@ -92,7 +92,7 @@ pub struct Details {
     /// (`anon_vma`).
     pub anonymous_bytes: Option<u64>,
     pub swap_bytes: Option<u64>,
-    /// The key of the hardware's memory protection.
+    /// The memory protection key of the area (`pkey_mprotect`).
     pub protection_key: Option<u32>,
     pub flags: Option<VmFlags>,
 }
@@ -102,7 +102,7 @@ pub struct Details {
 pub struct VmFlags(Vec<[u8; 2]>);
 
 impl VmFlags {
-    /// Returns true if `flag` is set.
+    /// Returns true if the word `flag`, such as `gd`, is among the flags.
     #[must_use]
     pub fn has(&self, flag: &str) -> bool {
         flag.as_bytes().try_into().is_ok_and(|flag: [u8; 2]| self.0.binary_search(&flag).is_ok())
@@ -134,7 +134,7 @@ pub enum MapKind {
 }
 
 impl MapKind {
-    /// Returns the name in tables and in JSON.
+    /// Returns the name of the kind in tables and in JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -149,7 +149,7 @@ impl MapKind {
 }
 
 impl Area {
-    /// Returns the bytes of address space.
+    /// Returns the bytes of address space in the area.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.end - self.start
@@ -220,7 +220,7 @@ impl fmt::Display for Area {
     }
 }
 
-/// Name of the page that is listed although it is not an area of the process.
+/// Name of the page that x86-64 lists for every process although it is not an area of the process.
 const GATE: &str = "[vsyscall]";
 
 /// A line that could not be read, with the reason.
@@ -251,31 +251,31 @@ pub enum Problem {
     /// The area starts below the end of the one before it.
     #[error("an area that starts below the end of the one before")]
     OutOfOrder,
-    /// No letters such as `rw-p` behind the range.
+    /// The line has no letters such as `rw-p` behind the range.
     #[error("no access letters such as rw-p behind the range")]
     NoAccess,
-    /// No offset, or one that is not a hexadecimal number.
+    /// The line has no offset, or one that is not a hexadecimal number.
     #[error("no hexadecimal offset")]
     NoOffset,
-    /// No device, or not two hexadecimal numbers joined by a colon.
+    /// The line has no device, or not two hexadecimal numbers joined by a colon.
     #[error("no device such as fe:00")]
     NoDevice,
-    /// No inode, or one that is not a number.
+    /// The line has no inode, or one that is not a number.
     #[error("no inode number")]
     NoInode,
-    /// A field before the first area.
+    /// The line is a field before the first area.
     #[error("a field before the first area")]
     NoArea,
-    /// A field whose value is not a number of the expected form.
+    /// The line is a field whose value is not a number of the expected form.
     #[error("a field without a number of the expected form")]
     NotANumber,
-    /// A flag that does not have two letters.
+    /// The line has a flag that does not have two letters.
     #[error("a flag that has not two letters")]
     BadFlag,
 }
 
 impl Problem {
-    /// Returns advice to the user.
+    /// Returns advice to the user who has such a line.
     #[must_use]
     pub const fn help(self) -> &'static str {
         match self {
@@ -358,7 +358,7 @@ struct Reader {
     last_end: u64,
 }
 
-/// Owner of the fields that follow.
+/// The area to which the field lines that follow belong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum FieldsOf {
     /// The initial state: no area yet.
@@ -423,7 +423,8 @@ fn parse_area(range: &[u8], mut words: Words<'_>) -> Result<Area, Problem> {
     Ok(Area { line: 0, start, end, access, sharing, offset, device, inode, name, details: None })
 }
 
-/// Takes the fields that are used; unknown ones are ignored, since the kernel adds new ones now and then.
+/// Stores the value of a field in [`Area::details`]; unknown fields are ignored, since the kernel adds new ones now and
+/// then.
 fn read_field(area: &mut Area, field: &[u8], value: &[u8]) -> Result<(), Problem> {
     let details = area.details.get_or_insert_default();
     match field {
@@ -459,7 +460,7 @@ fn flags(value: &[u8]) -> Result<VmFlags, Problem> {
     Ok(VmFlags(flags))
 }
 
-/// Returns a number of kB in bytes.
+/// Reads a value such as `152 kB`; returns it in bytes.
 fn bytes(value: &[u8]) -> Result<u64, Problem> {
     let mut words = Words { rest: value };
     let number = words.next().and_then(decimal).ok_or(Problem::NotANumber)?;

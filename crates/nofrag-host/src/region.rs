@@ -38,7 +38,7 @@ pub enum Name {
 }
 
 impl Name {
-    /// Returns the name in tables and in JSON.
+    /// Returns the name of the region in tables and in JSON.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
@@ -71,7 +71,7 @@ impl Bounds {
         }
     }
 
-    /// Returns one word for tables.
+    /// Returns the verdict on the bounds in one word, for tables.
     #[must_use]
     pub const fn word(&self) -> &'static str {
         match self {
@@ -82,12 +82,12 @@ impl Bounds {
     }
 }
 
-/// An area with believed addresses.
+/// An area whose printed addresses are taken for real.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Placed {
     pub span: Span,
     pub state: State,
-    /// Number of its line in the file.
+    /// Number of the area's line in `/proc/vmallocinfo`, from 1.
     pub line: u32,
 }
 
@@ -159,7 +159,8 @@ fn region(
     Some(Region { name, span, bounds, areas })
 }
 
-/// Returns the vmalloc range around `hull`, the span from the lowest to the highest area.
+/// Returns the vmalloc range around `hull`, the span from the lowest to the highest area, and how surely its bounds are
+/// known.
 fn vmalloc_bounds(hull: Span, facts: &Facts<'_>) -> (Span, Bounds) {
     let observed = |why: &str| (hull, Bounds::Observed { why: why.to_owned() });
     let Some(total) = facts.vmalloc_total else {
@@ -190,7 +191,7 @@ fn vmalloc_bounds(hull: Span, facts: &Facts<'_>) -> (Span, Bounds) {
     (span, bounds)
 }
 
-/// Returns the module space around `hull`.
+/// Returns the module space around `hull`, and how surely its bounds are known.
 fn module_bounds(hull: Span, facts: &Facts<'_>) -> (Span, Bounds) {
     let documented = "the architecture's documented module space";
     let (start, end) = match facts.arch {
@@ -238,7 +239,6 @@ mod tests {
         assert_eq!(found, expected);
     }
 
-    /// Areas at both ends leave one start.
     #[test]
     fn areas_at_both_ends_make_the_bounds_exact() {
         check_regions(
@@ -330,7 +330,8 @@ mod tests {
         );
     }
 
-    /// Near the top of the numbers nothing overflows.
+    /// Checks that areas, and a `VmallocTotal`, near the top of `u64` overflow nothing: the bounds are then only
+    /// observed.
     #[test]
     fn the_highest_addresses() {
         check_regions(

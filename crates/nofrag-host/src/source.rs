@@ -39,10 +39,10 @@ pub enum Root {
     Captured(PathBuf),
 }
 
-/// Path of the list of areas, relative to the root.
+/// Path of the kernel's list of vmalloc areas, relative to the root.
 pub const VMALLOCINFO: &str = "proc/vmallocinfo";
 pub(crate) const CPUS_ONLINE: &str = "sys/devices/system/cpu/online";
-/// Path of the setting that hides addresses, relative to the root.
+/// Path of the setting that hides kernel addresses, relative to the root.
 pub const KPTR_RESTRICT: &str = "proc/sys/kernel/kptr_restrict";
 
 impl Root {
@@ -56,7 +56,7 @@ impl Root {
     }
 }
 
-/// The contents of the files that were read.
+/// The contents of the files from which [`vmalloc::survey`](crate::vmalloc::survey) computes its report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sources {
     pub vmallocinfo: Vec<u8>,
@@ -89,7 +89,7 @@ impl fmt::Display for Missing {
     }
 }
 
-/// The reason why the list of areas could not be read.
+/// The reason why `/proc/vmallocinfo` could not be read.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ReadError {
@@ -183,7 +183,8 @@ fn word(text: &str) -> Result<String, FieldError> {
     }
 }
 
-/// Returns the architecture of this program, which is the host's. The kernel has had the file since 6.1 only.
+/// Returns the architecture of this program, which is the host's. The kernel has had `/proc/sys/kernel/arch` since 6.1
+/// only.
 fn own_arch() -> Option<String> {
     Some(std::env::consts::ARCH.to_owned())
 }

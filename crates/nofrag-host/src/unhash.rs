@@ -24,7 +24,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use signal_hook::{flag, low_level};
 use thiserror::Error;
 
-/// The value under which privileged readers see addresses.
+/// The value of `kernel.kptr_restrict` under which privileged readers see addresses.
 const SHOWN: &str = "1";
 
 /// The value of `kernel.kptr_restrict` while an [`Unhashed`] lives.
@@ -33,7 +33,7 @@ pub const KPTR_RESTRICT_MEANWHILE: u8 = 1;
 /// The signals that end a command, and the one that stops it from the terminal.
 const SIGNALS: [i32; 5] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP];
 
-/// Guard of the changed setting, which is put back when the guard is dropped.
+/// Guard of the changed `kernel.kptr_restrict`, which is put back when the guard is dropped.
 #[must_use = "the setting is put back when this is dropped"]
 #[derive(Debug)]
 pub struct Unhashed {
@@ -41,7 +41,7 @@ pub struct Unhashed {
     signals: HeldSignals,
 }
 
-/// The reason why the setting was not changed or not put back.
+/// The reason why `kernel.kptr_restrict` was not changed or not put back.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum UnhashError {
@@ -121,7 +121,8 @@ impl Setting {
     }
 }
 
-/// Signals that wait. A handler stays installed for good, but after the release it does what the default action does.
+/// Signals that are held back until [`release`](Self::release). A handler stays installed for good, but after the
+/// release it does what the default action does.
 #[derive(Debug)]
 struct HeldSignals {
     released: Arc<AtomicBool>,

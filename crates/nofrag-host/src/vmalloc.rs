@@ -103,7 +103,8 @@ pub struct Lazy {
 }
 
 impl Lazy {
-    /// Returns true if the sum exceeds the most that the kernel allows: the limit plus one free in flight on each CPU.
+    /// Returns true if the bytes of lazy areas exceed the most that the kernel allows: the limit plus one free in
+    /// flight, of the largest size, on each CPU.
     #[must_use]
     pub fn is_over_limit(&self, cpus_online: u32) -> bool {
         let in_flight = u64::from(cpus_online).saturating_mul(self.largest_bytes);

@@ -18,7 +18,7 @@ use std::fmt;
 
 use thiserror::Error;
 
-/// The areas that the file lists, and the lines that could not be read.
+/// The areas that a `vmallocinfo` lists, and the lines that could not be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parsed<'a> {
     /// The areas, in the order of the file.
@@ -52,7 +52,7 @@ pub struct Area<'a> {
     nodes: &'a str,
 }
 
-/// The addresses as printed, which need not be addresses.
+/// The two numbers of a range as printed; on hosts that hash or zero addresses they are no addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Printed {
     pub start: u64,
@@ -67,17 +67,17 @@ pub struct Printed {
 pub enum Mark {
     /// Mapped memory of a device.
     Ioremap,
-    /// Filled in page by page by its owner.
+    /// Address space that its owner fills in page by page.
     Sparse,
     /// Memory from `vmalloc` and its relatives.
     Vmalloc,
     /// Pages of the caller, mapped in a row.
     Vmap,
-    /// May be mapped into a process.
+    /// Memory that may be mapped into a process.
     User,
     /// Memory that devices can access.
     DmaCoherent,
-    /// The array of its pages is so long that it lies in vmalloc space itself.
+    /// The array of the area's pages is so long that the array lies in vmalloc space itself.
     Vpages,
     /// An area of `vm_map_ram`: one large mapping, or a block whose inside the file does not show.
     VmMapRam,
@@ -98,7 +98,7 @@ impl Mark {
         Mark::Vpages,
     ];
 
-    /// Returns the word or words in the file.
+    /// Returns the word or words that the file has for the mark.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
@@ -155,7 +155,7 @@ pub enum VmallocKind {
 }
 
 impl VmallocKind {
-    /// Returns the name in tables and in JSON.
+    /// Returns the name of the kind in tables and in JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -207,7 +207,7 @@ impl<'a> Area<'a> {
         Some(CallerSymbol { symbol, module })
     }
 
-    /// Returns the NUMA nodes, each with the number of pages that it backs.
+    /// Returns the NUMA nodes that back the area, each with its number of pages.
     pub fn nodes(&self) -> impl Iterator<Item = (u32, u64)> + use<'a> {
         self.nodes.split(' ').filter_map(node_pages)
     }
@@ -250,7 +250,7 @@ pub enum Problem {
     /// The range is not followed by a number of bytes.
     #[error("no size after the address range")]
     NoSize,
-    /// `pages=`, `phys=` or `Nn=` without a number.
+    /// The line has `pages=`, `phys=` or `Nn=` without a number.
     #[error("a value that is no number")]
     NotANumber,
 }
@@ -381,7 +381,7 @@ fn is_withheld(word: &str) -> bool {
     word.strip_prefix("0x").unwrap_or(word) == WITHHELD
 }
 
-/// Returns the number and its digits, with or without `0x`.
+/// Reads a hexadecimal number with or without `0x`; returns it with the number of its digits.
 fn hexadecimal(word: &str) -> Option<(u64, u8)> {
     let digits = word.strip_prefix("0x").unwrap_or(word);
     let all_digits =

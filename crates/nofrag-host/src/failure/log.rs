@@ -17,7 +17,7 @@ pub(super) struct LogLine<'a> {
     pub(super) text: &'a str,
 }
 
-/// Takes the prefixes off a line.
+/// Takes the prefixes off a line of the log.
 pub(super) fn log_line(line: &str) -> LogLine<'_> {
     let mut text = line.trim_start_matches(['>', ' ', '\t']);
     if let Some((before, after)) = text.split_once("kernel:")
@@ -52,12 +52,12 @@ pub(super) fn log_line(line: &str) -> LogLine<'_> {
     LogLine { seconds: seconds.filter(|time: &f64| time.is_finite()), text: text.trim() }
 }
 
-/// Returns true for `Sun Nov 22 00:00:01 2026`.
+/// Returns true for a date such as `Sun Nov 22 00:00:01 2026`.
 fn is_date(text: &str) -> bool {
     text.contains(':') && text.split_ascii_whitespace().count() >= 4
 }
 
-/// Returns true for `T123` and `C0`.
+/// Returns true for a caller: a thread such as `T123`, or a CPU such as `C0`.
 fn is_caller(text: &str) -> bool {
     let digits = text.strip_prefix(['T', 'C']);
     digits.is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()))

@@ -23,7 +23,7 @@ use crate::snapshot::{MOST_ORDERS, ZoneName};
 pub struct TypeSet(u8);
 
 impl TypeSet {
-    /// The letter of each type.
+    /// The letter that the kernel prints for each migratetype.
     const LETTERS: [(char, Migratetype); 6] = [
         ('U', Migratetype::Unmovable),
         ('M', Migratetype::Movable),
@@ -111,7 +111,7 @@ const USUAL_PAGE_KIB: u64 = 4;
 const MOST_ZONES: usize = 1024;
 
 impl ReportedZone {
-    /// Returns a figure of the zone's line, in KiB.
+    /// Returns the figure `name` of the zone's line, such as `free`, in KiB; `None` if the line lacks it.
     #[must_use]
     pub fn kib(&self, name: &str) -> Option<u64> {
         self.kib.get(name).copied()
@@ -173,14 +173,15 @@ impl Memory {
         Memory { page_kib: USUAL_PAGE_KIB, ..Memory::default() }
     }
 
-    /// Returns true if no part of the block has been read.
+    /// Returns true if nothing of a Mem-Info block has been read.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.zones.is_empty() && self.totals.is_empty()
     }
 
-    /// Returns the zones in the core's terms, `lowmem_reserve` by kind. The columns of `lowmem_reserve` are the zones
-    /// that the kernel was built with, lowest first: those with memory and those without.
+    /// Returns the zones that the page allocator serves, each with its state in the core's terms, `lowmem_reserve` by
+    /// kind of zone included. The columns of `lowmem_reserve` are the zones that the kernel was built with, lowest
+    /// first: those with memory and those without.
     #[must_use]
     pub fn states(&self) -> Vec<(&ReportedZone, ZoneState)> {
         let columns = self.columns();
@@ -220,7 +221,7 @@ impl Memory {
         kinds
     }
 
-    /// Reads a line without its prefix; returns true if the line belongs to the block.
+    /// Reads a line without its prefix; returns true if the line belongs to the Mem-Info block.
     pub(super) fn line(&mut self, text: &str) -> bool {
         if let Some((before, rest)) = split_at_word(text, "free:")
             && let Some(zone) = zone_before(before)
@@ -365,7 +366,7 @@ fn zone_before(text: &str) -> Option<ZoneName> {
     Some(ZoneName { node, name: name.to_owned() })
 }
 
-/// Returns count and KiB of a word such as `12*4kB`.
+/// Returns the number of blocks and the KiB of one block, from a word such as `12*4kB`.
 fn block(word: &str) -> Option<(u64, u64)> {
     let (count, size) = word.split('(').next()?.split_once('*')?;
     Some((count.parse().ok()?, size.strip_suffix("kB")?.parse().ok()?))
@@ -374,7 +375,7 @@ fn block(word: &str) -> Option<(u64, u64)> {
 /// A bound above the memory of any machine, in KiB and in pages: sums over all zones stay within 64 bits.
 const MOST: u64 = 1 << 48;
 
-/// Returns name and number of a word such as `min:28kB`.
+/// Returns the name and the number in a word such as `min:28kB`, where `unit` is `kB`.
 fn figure<'a>(word: &'a str, unit: &str) -> Option<(&'a str, u64)> {
     let (name, value) = word.split_once(':')?;
     let value = match unit {

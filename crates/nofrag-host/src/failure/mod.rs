@@ -111,7 +111,7 @@ impl LogReport {
         LogReport { line, seconds, event, process, release: None, trace: Vec::new(), memory }
     }
 
-    /// Returns the request to the page allocator, if the event is one.
+    /// Returns the request to the page allocator that the report is about; `None` if it is about another event.
     #[must_use]
     pub fn asked(&self) -> Option<&AskedPages> {
         match &self.event {
@@ -227,7 +227,8 @@ impl LogReport {
     }
 }
 
-/// Returns the event that a line reports, and the process.
+/// Returns the event that a line reports, and the name of the process where the line has it; `None` for a line that
+/// begins no report.
 fn event(text: &str) -> Option<(Event, Option<String>)> {
     if let Some((before, after)) = text.split_once("page allocation failure") {
         return Some((Event::PageFailure(asked(after)?), process(before)));
@@ -275,7 +276,7 @@ fn mode(text: &str) -> Option<Mode> {
     Mode::parse(&rest[..end])
 }
 
-/// Returns the process from the end of the text before the message: `kworker/0:1: `.
+/// Returns the name of the process from the text before the message, such as `kworker/0:1: `; `None` if there is none.
 fn process(before: &str) -> Option<String> {
     let name = before.trim_end().trim_end_matches(':').trim();
     (!name.is_empty()).then(|| name.to_owned())
@@ -288,7 +289,7 @@ fn leading_number(text: &str) -> Option<u64> {
     text[..end].parse().ok()
 }
 
-/// Returns the first two hexadecimal numbers of a text.
+/// Returns the range between the first two hexadecimal numbers of a text; `None` unless there are two that ascend.
 fn addresses(text: &str) -> Option<Range<u64>> {
     let words = text.split(|c: char| c.is_ascii_whitespace() || matches!(c, '-' | ',' | '[' | ']'));
     let numbers = words.filter_map(|word| word.trim_end_matches('.').strip_prefix("0x"));

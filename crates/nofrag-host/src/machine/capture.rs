@@ -119,7 +119,7 @@ const PLAIN: [(&str, &str); 9] = [
     ("transparent_hugepage_defrag", "how hard huge pages are tried for"),
 ];
 
-/// Other files that are copied as they are, by their paths.
+/// Paths of other files that are copied as they are, with the part of the report that needs each.
 const OTHERS: [(&str, &str); 5] = [
     ("proc/uptime", "the time since boot"),
     ("proc/sys/kernel/osrelease", "the kernel's release"),
@@ -170,7 +170,7 @@ pub fn must_be_empty(folder: &Path) -> Result<(), CaptureError> {
     }
 }
 
-/// Name of the file that describes the folder.
+/// Name of the file that describes the captured folder to its recipient.
 const README: &str = "README.txt";
 
 /// A captured host before it is written.
@@ -245,7 +245,7 @@ pub(crate) fn private_file(path: &Path) -> io::Result<File> {
 }
 
 impl Captured {
-    /// Returns the bytes of all files together.
+    /// Returns the bytes of all captured files together.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.taken.iter().map(|taken| taken.bytes).sum()
@@ -358,7 +358,7 @@ impl Capture<'_> {
         }
     }
 
-    /// Captures the use of each frame, packed.
+    /// Captures `kpageflags`, the use of each frame, packed with zstd.
     fn frames(&mut self) {
         const LEVEL: i32 = 3;
         const COSTS: &str = "what each page frame is used for";

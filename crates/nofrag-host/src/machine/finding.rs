@@ -82,7 +82,7 @@ impl Look<'_> {
         counters::value(&self.snapshot.vmstat, name).unwrap_or(0)
     }
 
-    /// Returns `; 12 an hour` where the time since boot is known.
+    /// Returns text such as `, 12.0 an hour` for a counter; empty text where the time since boot is not known.
     fn rate(&self, name: &str) -> String {
         let counter = self.machine.counters.iter().find(|counter| counter.name == name);
         let rate = counter.and_then(|counter| counter.per_hour);
@@ -106,7 +106,7 @@ impl Look<'_> {
         })
     }
 
-    /// Finds failing orders that the kernel itself cannot do without.
+    /// Finds an order for which requests wait although the kernel itself cannot do without it.
     fn small_blocks_fail(&self) -> Option<Finding> {
         const ESSENTIAL: usize = 3;
         let orders = &self.request(RequestKind::Kernel)?.orders;
@@ -203,7 +203,7 @@ impl Look<'_> {
     }
 
     fn compaction_fails(&self) -> Option<Finding> {
-        /// Number of failures below which the share proves nothing.
+        /// Number of failed compactions below which their share proves nothing.
         const MANY: u64 = 100;
         let (success, fail) = (self.counter("compact_success"), self.counter("compact_fail"));
         (fail >= MANY && fail > success).then(|| Finding {
@@ -223,7 +223,7 @@ impl Look<'_> {
     }
 
     fn huge_pages_fall_back(&self) -> Option<Finding> {
-        /// Number of faults below which the share proves nothing.
+        /// Number of page faults below which the share of those with small pages proves nothing.
         const MANY: u64 = 1000;
         let (given, fallen) = (self.counter("thp_fault_alloc"), self.counter("thp_fault_fallback"));
         let all = given.saturating_add(fallen);
@@ -244,7 +244,7 @@ impl Look<'_> {
     }
 
     fn waits_for_reclaim(&self) -> Option<Finding> {
-        /// Stalls per hour that are felt.
+        /// Stalls per hour from which on they are reported: fewer are hardly felt.
         const FELT: f64 = 60.0;
         let counter =
             self.machine.counters.iter().find(|counter| counter.name == "allocstall_*")?;
@@ -301,7 +301,7 @@ impl Look<'_> {
         })
     }
 
-    /// Finds pageblocks that compaction does not look into.
+    /// Reports that a third of the largest zone's pageblocks are of types that compaction does not look into.
     fn types_spread(&self) -> Option<Finding> {
         let zone = self.machine.zones.iter().max_by_key(|zone| zone.managed_pages)?;
         let blocks = |names: &[&str]| -> u64 {
@@ -369,7 +369,8 @@ impl Look<'_> {
     }
 }
 
-/// Returns advice for a request that has to wait.
+/// Returns advice for a request that has to wait; `has_proactive` tells that the kernel has
+/// `vm.compaction_proactiveness`.
 fn help_for(answer: &Answer, has_proactive: bool) -> String {
     let text = match answer.outcome {
         Outcome::AfterCompaction if has_proactive => {
@@ -408,7 +409,7 @@ pub(super) fn lists_are_not_all(gap: Option<FreeGap>, page_bytes: u64) -> Option
     })
 }
 
-/// Finds files whose contents no kernel writes.
+/// Reports the first file of `missing`, whose contents no kernel writes.
 pub(super) fn damaged(missing: &[Missing]) -> Option<Finding> {
     let first = missing.first()?;
     Some(Finding {

@@ -8,10 +8,10 @@ use std::io::{self, Read};
 use super::pageblocks::{ZoneFrames, ZoneWalk};
 use crate::snapshot::{FrameUse, PageFlags, Snapshot, ZoneName};
 
-/// The result of a pass over the frames.
+/// The result of a pass over `kpageflags`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FrameReport {
-    /// Number of frames in the file.
+    /// Number of frames in `kpageflags`.
     pub frames: u64,
     /// The zones whose place in memory is known.
     pub zones: Vec<ZoneFrames>,
@@ -20,22 +20,22 @@ pub struct FrameReport {
 }
 
 impl FrameReport {
-    /// Returns the result for one zone.
+    /// Returns the result of the walk over one zone.
     #[must_use]
     pub fn of(&self, zone: &ZoneName) -> Option<&ZoneFrames> {
         self.zones.iter().find(|each| each.pageblocks.zone == *zone)
     }
 }
 
-/// Bytes of the file for each frame.
+/// Bytes of `kpageflags` for each frame.
 const WORD: usize = size_of::<u64>();
 /// Bytes that are read at a time.
 const PIECE: usize = WORD << 16;
 
-/// Frames that the file may have behind the last zone: it ends with a section of memory, of 512 MiB at most on many
+/// Frames that `kpageflags` may have behind the last zone: it ends with a section of memory, of 512 MiB at most on many
 /// machines.
 const SLACK: u64 = 1 << 18;
-/// Most frames where no zone is known: 16 TiB of small pages.
+/// Most frames that are read where the place of no zone is known: 16 TiB of small pages.
 const MOST_FRAMES: u64 = 1 << 32;
 
 /// Reads `kpageflags` to its end, for the zones of `snapshot`. O(frames) time.
@@ -76,7 +76,7 @@ pub fn read(snapshot: &Snapshot<'_>, mut source: impl Read) -> io::Result<FrameR
     Ok(report)
 }
 
-/// Gives a zone those of the frames from `first` on that lie in it.
+/// Adds to the walk over a zone those frames that lie in the zone; `uses` are the uses of the frames from `first` on.
 fn add(walk: &mut ZoneWalk<'_>, first: u64, uses: &[FrameUse]) {
     let range = walk.range();
     let end = first + uses.len() as u64;
@@ -101,7 +101,8 @@ mod tests {
         }
     }
 
-    /// Two zones, the lower one not aligned, over more than one piece; every seventh frame begins a new use.
+    /// Reads two zones, neither of which begins at a pageblock, from more than one piece of the file: the sums must be
+    /// those of the whole file read at once.
     #[test]
     fn pieces_say_what_the_whole_says() {
         const FRAMES: u64 = (PIECE / WORD) as u64 * 2 + 77;

@@ -56,7 +56,7 @@ pub enum Basis {
 }
 
 impl Basis {
-    /// Returns the method as a sentence.
+    /// Returns the method by which the bounds are computed, as a sentence.
     #[must_use]
     pub const fn how(self) -> &'static str {
         match self {
@@ -93,7 +93,7 @@ pub struct ZoneHuge {
     pub after_reclaim: u64,
 }
 
-/// Returns the outlook; `None` without zones that the page allocator serves.
+/// Returns the outlook for huge pages; `None` without zones that the page allocator serves.
 pub(super) fn survey(
     sources: &Sources,
     snapshot: &Snapshot<'_>,
@@ -127,7 +127,7 @@ pub(super) fn survey(
     })
 }
 
-/// Returns the word in brackets: `always [madvise] never`.
+/// Returns the word in brackets, which is the chosen one: `madvise` of `always [madvise] never`.
 fn chosen(text: &str) -> Option<String> {
     let (_, rest) = text.split_once('[')?;
     let (word, _) = rest.split_once(']')?;
@@ -170,7 +170,8 @@ fn file_pages(zone: &ZoneInfo) -> u64 {
     known.fold(0, |sum, &pages| sum.saturating_add(pages))
 }
 
-/// Upper bounds of the number of blocks, whatever the watermarks say.
+/// Upper bounds of the number of whole pageblocks, whatever the watermarks say: in all, after compaction, and after
+/// reclaim.
 struct Bounds {
     total: u64,
     compaction: u64,
@@ -218,8 +219,8 @@ impl Bounds {
     }
 }
 
-/// Returns an upper bound of the free pages of these types. A list that the kernel did not count to its end has at most
-/// the blocks that buddyinfo lists of the order and no other type has.
+/// Returns an upper bound of the free pages of the types that `is_meant` accepts. A list that the kernel did not count
+/// to its end has at most the blocks that buddyinfo lists of the order and no other type has.
 /// Source: docs/sources/trace.md#t2.
 fn most_pages(zone: &Zone, is_meant: impl Fn(&str) -> bool) -> u64 {
     let mut sum = 0_u64;

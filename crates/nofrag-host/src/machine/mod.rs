@@ -127,7 +127,7 @@ pub struct Maps {
     pub denied: u64,
 }
 
-/// Most processes in the list.
+/// Most processes in [`Maps::nearest`].
 pub const MOST_NEAREST: usize = 5;
 
 /// Computes the report from the files that were read. Pure.

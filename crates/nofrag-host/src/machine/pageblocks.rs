@@ -132,11 +132,12 @@ pub(super) struct ZoneWalk<'a> {
     order: u32,
     page_bytes: u64,
     range: Range<u64>,
-    /// Number of pageblocks from the first to the last, and of pieces in which they are drawn.
+    /// Number of pageblocks from the zone's first to its last, and of cells in which they are drawn.
     span: u64,
     cells: u64,
     memory: Memory<'a>,
-    /// The uses of the pageblock that the walk has reached, and the frame behind the last.
+    /// The number of frames of each use in the pageblock that the walk has reached, and the frame behind the last one
+    /// added.
     uses: Uses,
     next: u64,
     tally: Tally,
@@ -175,7 +176,7 @@ impl<'a> ZoneWalk<'a> {
         })
     }
 
-    /// Returns the frames of the zone.
+    /// Returns the range of frame numbers of the zone.
     pub(super) fn range(&self) -> Range<u64> {
         self.range.clone()
     }
@@ -228,9 +229,9 @@ impl<'a> ZoneWalk<'a> {
     }
 }
 
-/// The ranges of memory, asked with rising addresses.
+/// The ranges of memory that iomem lists, asked with rising addresses.
 struct Memory<'a> {
-    /// Ranges that do not end before the last address.
+    /// Ranges that do not end before the address asked last.
     ranges: &'a [Range<u64>],
     /// True if iomem lists any memory.
     is_known: bool,
@@ -258,7 +259,7 @@ struct Tally {
     /// Number of pinned pageblocks by the logarithm of the number of pages that stay.
     classes: [u64; u64::BITS as usize],
     pinned_by: [(u64, u64); FrameUse::COUNT],
-    /// Pageblocks that only pages like the kernel's pin, by the number of these pages.
+    /// Number of pageblocks that only pages of [`FrameUse::Kernel`] pin, by the number of such pages in them.
     kernel_alone: BTreeMap<u64, u64>,
     /// Free pages on the lists of CPUs, which look like the kernel's.
     per_cpu: u64,

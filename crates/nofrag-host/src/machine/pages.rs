@@ -92,7 +92,7 @@ pub fn survey(sources: &Sources) -> Pages {
     }
 }
 
-/// Keeps only the missing files that this report would have used.
+/// Keeps only the missing files that the report on pageblocks would have used.
 fn of_pages(missing: Vec<Missing>) -> Vec<Missing> {
     const USED: [&str; 7] =
         ["kpageflags", "pagetypeinfo", "buddyinfo", "zoneinfo", "meminfo", "vmstat", "iomem"];
@@ -120,7 +120,7 @@ fn findings(zones: &[ZonePages]) -> Vec<Finding> {
     findings
 }
 
-/// Warns if the kernel by itself cannot make one pageblock of the machine whole.
+/// Returns a warning if the kernel by itself cannot make one pageblock of the machine whole.
 fn never_again(zones: &[(&ZonePages, &Pageblocks)]) -> Option<Finding> {
     let sum = |of: fn(&Pageblocks) -> u64| -> u64 { zones.iter().map(|(_, each)| of(each)).sum() };
     let all = sum(|blocks| blocks.pageblocks);

@@ -36,7 +36,7 @@ impl RequestKind {
     pub const ALL: [RequestKind; 4] =
         [RequestKind::Kernel, RequestKind::Reclaimable, RequestKind::User, RequestKind::Atomic];
 
-    /// Returns the flags, as the kernel names them.
+    /// Returns the flags of such a request, as the kernel names them.
     #[must_use]
     pub const fn gfp(self) -> &'static str {
         match self {
@@ -47,7 +47,7 @@ impl RequestKind {
         }
     }
 
-    /// Returns the request in the core's terms.
+    /// Returns a request of this kind for `order`, in the core's terms.
     #[must_use]
     pub const fn request(self, order: Order) -> PageRequest {
         match self {
@@ -166,7 +166,7 @@ pub(super) fn asked<'a>(snapshot: &'a Snapshot<'_>, zones: &'a [Zone]) -> Vec<As
 struct States {
     /// The state for the orders of the core.
     usual: ZoneState,
-    /// The states for each order above.
+    /// One state for each order above, which [`Snapshot::state_for`] has made fit for the core's test.
     larger: Vec<ZoneState>,
     orders: u32,
 }
@@ -201,7 +201,7 @@ impl States {
     }
 }
 
-/// Returns the order in the core's terms; an order above the core's largest becomes the largest.
+/// Converts an order to the core's type; an order above the core's largest becomes the largest.
 fn core_order(order: u32) -> Order {
     u8::try_from(order).ok().and_then(Order::new).unwrap_or(Order::MAX)
 }
@@ -213,7 +213,8 @@ pub fn largest_order(snapshot: &Snapshot<'_>, zone: &ZoneInfo, kind: RequestKind
     States::of(snapshot, zone)?.largest(&kind.request(Order::ZERO))
 }
 
-/// Fragmentation index above which the kernel compacts for large blocks: the default of `vm.extfrag_threshold`.
+/// Fragmentation index, in thousandths, above which the kernel compacts for large blocks: the default of
+/// `vm.extfrag_threshold`.
 const USUAL_THRESHOLD: u64 = 500;
 
 /// Largest order for which the kernel tries harder (`PAGE_ALLOC_COSTLY_ORDER`).

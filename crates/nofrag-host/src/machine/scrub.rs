@@ -48,7 +48,7 @@ fn areas(text: &str, kept: for<'a> fn(&'a str) -> &'a str) -> String {
     scrubbed.collect()
 }
 
-/// New names for those of files and areas: the same name becomes the same number in every file.
+/// Numbers that stand for the names of files and areas: the same name becomes the same number in every file.
 #[derive(Debug, Default)]
 pub(super) struct Renamed(BTreeMap<String, usize>);
 
@@ -100,7 +100,7 @@ impl Renamed {
         Some(format!("/{}{end}", self.number(path)))
     }
 
-    /// Keeps the lines of `/proc/PID/status` that a look uses, with a number for the name.
+    /// Keeps the lines of `/proc/PID/status` that the reports use, with a number for the name.
     pub(super) fn status(&mut self, text: &str) -> String {
         let name = fields::status(text, "Name").map(|name| self.number(&format!("process {name}")));
         let name = name.map_or(String::new(), |number| format!("Name:\tprocess-{number}\n"));
@@ -108,13 +108,13 @@ impl Renamed {
     }
 }
 
-/// Keeps the lines of `/proc/PID/status` that a look uses, except the name.
+/// Keeps the lines of `/proc/PID/status` that the reports use, except the name.
 fn keep_status(text: &str) -> String {
     const KEPT: [&str; 5] = ["State:", "Kthread:", "VmSize:", "VmRSS:", "Threads:"];
     keep_lines(text, |line| KEPT.iter().any(|kept| line.starts_with(kept)))
 }
 
-/// Keeps the lines of `/proc/PID/status` that a look uses, with the name.
+/// Keeps the lines of `/proc/PID/status` that the reports use, with the name.
 pub(super) fn status_with_name(text: &str) -> String {
     keep_lines(text, |line| line.starts_with("Name:")) + &keep_status(text)
 }

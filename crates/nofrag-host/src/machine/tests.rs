@@ -10,7 +10,7 @@ use crate::snapshot::Files;
 struct Drawn {
     /// Number of free blocks by order.
     blocks: &'static [u64],
-    /// Marks in force: min, low, high; and the boost in them.
+    /// Watermarks in force, in pages: min, low and high, with the boost that each contains.
     marks: [u64; 3],
     boost: u64,
 }
@@ -99,7 +99,8 @@ fn requests_say_what_they_wait_for() {
     check_answer(&boosted, User, 9, AfterReclaim, why);
 }
 
-/// Two blocks of order 8 for an order 9: too little memory is free, and the kernel does not compact for it.
+/// Asks for order 9 where two blocks of order 8 are free: an index of 0 means lack of memory, so the kernel reclaims
+/// and does not compact.
 #[test]
 fn a_small_index_is_lack_of_memory() {
     let drawn = Drawn::new(&[0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0]);
@@ -129,7 +130,8 @@ fn types_tell_a_request_that_has_to_mix() {
     assert_eq!((huge.now, huge.total, huge.basis), (2, 2048, Basis::PageblockTypes));
 }
 
-/// A report warns where `MemFree` is far above the sum of the blocks in buddyinfo (docs/sources/trace.md#t1).
+/// Checks that a report warns where `MemFree` is far above the sum of the blocks in buddyinfo
+/// (docs/sources/trace.md#t1).
 #[test]
 fn free_memory_that_no_list_shows_is_a_finding() {
     let mut files = Drawn::new(SINGLES).files();
@@ -142,7 +144,7 @@ fn free_memory_that_no_list_shows_is_a_finding() {
     assert!(machine.findings.iter().any(|finding| finding.evidence == evidence));
 }
 
-/// A report notes that counts of `>100000` are lower bounds (docs/sources/trace.md#t2).
+/// Checks that a report notes counts of `>100000` as lower bounds (docs/sources/trace.md#t2).
 #[test]
 fn lists_that_were_not_counted_to_their_end_are_lower_bounds() {
     let mut files = Drawn::new(SINGLES).files();
@@ -152,7 +154,7 @@ fn lists_that_were_not_counted_to_their_end_are_lower_bounds() {
     assert_eq!(has_finding(&of(files), "types-not-counted-to-end"), Some(Severity::Note));
 }
 
-/// A zone's boost is shown apart from the marks that contain it, and noted (docs/sources/trace.md#t3).
+/// Checks that a zone's boost is shown apart from the marks that contain it, and noted (docs/sources/trace.md#t3).
 #[test]
 fn boost_is_shown_and_told_from_the_marks() {
     let drawn = Drawn { marks: [110, 120, 130], boost: 100, ..Drawn::new(SINGLES) };
@@ -165,7 +167,8 @@ fn boost_is_shown_and_told_from_the_marks() {
     assert_eq!(has_finding(&of(Drawn::new(SINGLES).files()), "watermarks-boosted"), None);
 }
 
-/// Lazy areas are counted apart from live ones, and noted where most bytes are lazy (docs/sources/trace.md#t5).
+/// Checks that lazy areas are counted apart from live ones, and noted where most bytes are lazy
+/// (docs/sources/trace.md#t5).
 #[test]
 fn unpurged_areas_stand_apart() {
     let mut files = Drawn::new(SINGLES).files();
@@ -190,7 +193,8 @@ fn with_types(mut files: Files, order: u32, types: &[(&str, &str)]) -> Files {
     files
 }
 
-/// A kernel with pages of 64 KiB has orders up to 13, and pageblocks of that order.
+/// Surveys a kernel with pages of 64 KiB, which has orders up to 13 and pageblocks of that order: every order has an
+/// answer.
 #[test]
 fn orders_above_the_cores_are_asked_for_too() {
     const WHOLE: &[u64] = &[8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3];
@@ -223,7 +227,8 @@ fn orders_above_the_cores_are_asked_for_too() {
     assert_eq!(why, expected);
 }
 
-/// Buddyinfo alone gives the free blocks, but not the pages that a zone keeps, so the report has no requests.
+/// Surveys buddyinfo alone: it gives the free blocks, but not the pages that a zone keeps, so the report has no
+/// requests.
 #[test]
 fn buddyinfo_alone_shows_orders_and_indices() {
     let mut files = Files::default();
@@ -237,7 +242,8 @@ fn buddyinfo_alone_shows_orders_and_indices() {
     assert!(machine.requests.is_empty() && machine.huge_pages.is_none());
 }
 
-/// Without buddyinfo the free blocks are unknown, which differs from having none.
+/// Takes buddyinfo away: the free blocks are then unknown, which differs from having none, so nothing is said of
+/// requests.
 #[test]
 fn without_buddyinfo_nothing_is_said_to_fail() {
     let whole = Drawn::new(SINGLES).files();
@@ -250,7 +256,8 @@ fn without_buddyinfo_nothing_is_said_to_fail() {
     assert!(machine.missing.iter().any(|missing| missing.path == "buddyinfo"));
 }
 
-/// A pagetypeinfo that ends before a zone leaves its types unknown: its blocks can be had all the same.
+/// Surveys a pagetypeinfo without the types of a zone, and one with only a part of them: the blocks can be had all the
+/// same.
 #[test]
 fn a_cut_pagetypeinfo_takes_no_blocks_away() {
     let drawn = Drawn::new(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0]);
@@ -261,7 +268,7 @@ fn a_cut_pagetypeinfo_takes_no_blocks_away() {
     }
 }
 
-/// Pagetypeinfo was read when the blocks of buddyinfo were gone: no index gives a reason, so words do.
+/// Surveys a pagetypeinfo that was read when the blocks of buddyinfo were gone: no index gives a reason, so words do.
 #[test]
 fn files_of_two_moments_leave_no_reason_empty() {
     let none = "0 0 0 0 0 0 0 0 0 0 0";
@@ -272,7 +279,7 @@ fn files_of_two_moments_leave_no_reason_empty() {
     assert_eq!(answer.why, "order 9 movable: would need compaction: no block of 2 MiB is free");
 }
 
-/// The length of a list that the kernel did not count to its end is known from buddyinfo.
+/// Checks that buddyinfo bounds the length of a list that the kernel did not count to its end.
 /// Source: docs/sources/trace.md#t2.
 #[test]
 fn a_bound_is_above_what_was_not_counted() {
@@ -284,7 +291,7 @@ fn a_bound_is_above_what_was_not_counted() {
     assert_eq!((huge.now, huge.after_compaction), (0, 1000));
 }
 
-/// The core names 64 nodes; machines have more, and a request that names no node may use all.
+/// Surveys nodes 64 and 300: the core names 64 nodes, machines have more, and a request that names no node may use all.
 #[test]
 fn nodes_that_the_core_has_no_name_for_serve_requests() {
     for node in [64, 300] {
@@ -300,7 +307,8 @@ fn nodes_that_the_core_has_no_name_for_serve_requests() {
     }
 }
 
-/// Files captured elsewhere are printed here: their names cannot hold characters that a terminal obeys.
+/// Surveys names with control characters: files captured elsewhere are printed here, and a terminal obeys such
+/// characters.
 #[test]
 fn names_of_zones_and_types_have_no_control_characters() {
     let mut files = Drawn::new(SINGLES).files();
@@ -312,7 +320,7 @@ fn names_of_zones_and_types_have_no_control_characters() {
     assert_eq!(has_finding(&machine, "file-damaged"), Some(Severity::Warning));
 }
 
-/// A list of frames that ends inside a frame is damaged, for both reports.
+/// Checks that both reports call a list of frames damaged that ends inside a frame.
 #[test]
 fn a_cut_list_of_frames_is_a_warning() {
     let mut files = Drawn::new(SINGLES).files();
@@ -326,7 +334,7 @@ fn a_cut_list_of_frames_is_a_warning() {
     assert_eq!(missing(&pages.missing), 1);
 }
 
-/// Where the kernel holds a page in every pageblock, none can be whole, whatever it moves.
+/// Surveys a machine whose kernel holds a page in every pageblock: none can be whole, whatever the kernel moves.
 #[test]
 fn no_pageblock_that_can_be_whole_is_a_warning() {
     let mut files = Drawn::new(SINGLES).files();
@@ -343,7 +351,7 @@ fn no_pageblock_that_can_be_whole_is_a_warning() {
     assert_eq!(pages::survey(&Sources::of_files(files)).findings, []);
 }
 
-/// Every counter of the text is there; sums of several are sums.
+/// Checks that `allocstall_*` is the sum of the counters that begin so, and that rates are for an hour.
 #[test]
 fn counters_by_name_and_by_stem() {
     let mut files = Drawn::new(SINGLES).files();
@@ -357,7 +365,7 @@ fn counters_by_name_and_by_stem() {
     assert_eq!(has_finding(&machine, "compaction-fails"), Some(Severity::Note));
 }
 
-/// Absurd numbers make absurd reports, but no panic.
+/// Surveys absurd numbers: they make absurd reports, but no panic.
 #[test]
 fn absurd_numbers_do_not_panic() {
     let most = u64::MAX;

@@ -122,7 +122,7 @@ fn row(snapshot: &Snapshot<'_>, zone: &ZoneName, info: Option<&ZoneInfo>, label:
     }
 }
 
-/// Returns the pages in `blocks` blocks; saturates.
+/// Returns the number of pages in `blocks` blocks of `order`; saturates.
 pub(super) fn pages(blocks: u64, order: u32) -> u64 {
     blocks.saturating_mul(1_u64.checked_shl(order).unwrap_or(u64::MAX))
 }
@@ -154,7 +154,7 @@ fn types(snapshot: &Snapshot<'_>, zone: &ZoneName) -> Vec<TypeRow> {
         .collect()
 }
 
-/// Compares the indices with those of debugfs; `None` where debugfs gave none.
+/// Compares the indices of `zones` with the kernel's in debugfs; `None` where debugfs gave none.
 pub(super) fn check_indices(snapshot: &Snapshot<'_>, zones: &[Zone]) -> Option<IndexCheck> {
     let mut check = IndexCheck::default();
     let mut compare = |said: &[ZoneIndices], ours: fn(&OrderRow) -> i64| {

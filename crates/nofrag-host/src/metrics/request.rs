@@ -7,7 +7,7 @@ use super::Format;
 /// Most headers of a request; one with more is refused.
 const MOST_HEADERS: usize = 64;
 
-/// A request for a page.
+/// An HTTP request, as far as it matters here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// The method, in capitals.
@@ -134,7 +134,7 @@ mod tests {
         assert!(why.contains("too many headers"), "{why}");
     }
 
-    /// A client behind a proxy sends the whole address.
+    /// Splits targets that are whole addresses, as a client behind a proxy sends them.
     #[test]
     fn whole_addresses_have_a_path() {
         for (target, expected) in [
@@ -167,7 +167,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// As the fuzz target `http`: there is an answer to any bytes, and a request has a method and a path.
+        /// Parses any bytes, as the fuzz target `http` does: nothing panics, and a request has a method and a path.
         #[test]
         fn any_bytes(mut head in proptest::collection::vec(proptest::num::u8::ANY, 0..300), at in 0..60_usize) {
             let open = *b"GET http://h/metrics?q HTTP/1.1\r\nHost: [::1]:9\r\nAccept: text/plain;q=0.3,\r\n\r\n";

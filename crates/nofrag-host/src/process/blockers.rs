@@ -32,7 +32,7 @@ pub enum Blocker {
 }
 
 impl Blocker {
-    /// Returns the name in tables and in JSON.
+    /// Returns the name of the blocker in tables and in JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -90,7 +90,7 @@ pub struct Example {
     pub above: String,
 }
 
-/// Most examples of a group.
+/// Most pairs of a group that are listed as examples.
 const EXAMPLES: usize = 3;
 
 /// Groups the pairs of neighbours by blocker. O(n).
@@ -174,7 +174,7 @@ impl<'a> Numbers<'a> {
         }
     }
 
-    /// Returns the flags that the core knows, and a number for the set of the others.
+    /// Returns the flags that the core knows, with a number for the set of all others in the bits above them.
     fn flags(&mut self, area: &'a Area) -> AreaFlags {
         let mut flags = AreaFlags::NONE;
         if area.sharing == Sharing::Shared {
@@ -200,7 +200,7 @@ impl<'a> Numbers<'a> {
     }
 }
 
-/// Position of the bits above the flags to which the core gives a meaning.
+/// Position of the lowest bit above the flags to which the core gives a meaning.
 const OTHER_FLAGS_SHIFT: u32 = 16;
 
 /// Words of `VmFlags` with their names in the core.
@@ -226,8 +226,8 @@ fn is_touched(area: &Area) -> bool {
     private && details.is_some_and(|d| above_zero(d.anonymous_bytes) || above_zero(d.swap_bytes))
 }
 
-/// Returns the attributes that tell one file from another. The path counts only where there is no inode: it may change
-/// while mapped.
+/// Returns device, inode and path, which together tell one file from another. The path is empty where there is an
+/// inode, since the path may change while the file is mapped.
 pub(super) fn file_identity(area: &Area) -> ((u32, u32), u64, &str) {
     let path = if area.inode == 0 { area.name.as_str() } else { "" };
     (area.device, area.inode, path)
@@ -308,7 +308,7 @@ fn describe(area: &Area) -> String {
     format!("{} {}", access(area), short_name(area))
 }
 
-/// Returns the name for tables: of a path the last part.
+/// Returns the name of the area for tables: of a path the last part.
 pub(super) fn short_name(area: &Area) -> String {
     match area.name.as_str() {
         "" if area.has_file() => "(a file without a name)".to_owned(),

@@ -106,7 +106,7 @@ pub struct Count {
 }
 
 impl Count {
-    /// Returns the share of the limit that is used.
+    /// Returns the share of the limit that is used; `None` if the limit is not known.
     #[must_use]
     pub fn share(&self) -> Option<f64> {
         self.limit.map(|limit| self.areas as f64 / limit.max(1) as f64)
@@ -279,7 +279,7 @@ fn groups<'a>(named: impl Iterator<Item = (String, &'a Area)>) -> Vec<Group> {
     groups
 }
 
-/// Returns the name under which an area is summed up. Anonymous memory has a name for each access.
+/// Returns the name under which an area is summed up. Anonymous memory without a name has three, by its access.
 fn group_name(area: &Area) -> String {
     match area.kind() {
         MapKind::NoAccess if area.name.is_empty() => "(no access)".to_owned(),

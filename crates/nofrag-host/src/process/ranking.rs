@@ -44,7 +44,7 @@ pub struct Ranked {
 pub const NEAR: f64 = 0.8;
 
 impl Ranking {
-    /// Makes the ranking of `processes`.
+    /// Ranks `processes` by the number of their areas.
     pub(crate) fn of(mut processes: Vec<Ranked>, limit: Option<u64>) -> Ranking {
         processes.sort_by_key(|process| (std::cmp::Reverse(process.areas), process.pid));
         Ranking {

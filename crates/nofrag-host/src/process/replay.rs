@@ -274,7 +274,8 @@ enum Belongs {
     Piece,
 }
 
-/// Returns the attributes as they were when the mapping was made.
+/// Returns the attributes of an area when its mapping was made: not yet touched, or [`OBSTACLE`] for kinds that do not
+/// merge.
 fn fresh(area: &Area, attributes: &Attributes) -> Attributes {
     match area.kind() {
         MapKind::Anonymous | MapKind::NoAccess => {
@@ -314,7 +315,8 @@ fn were_one(below: &Area, above: &Area) -> bool {
     }
 }
 
-/// Returns true if `above` is the memory behind a program's or library's data that begins as zeros.
+/// Returns true if `above` is the memory for zeroed data (`.bss`) behind the writable part of a program or library in
+/// `below`.
 fn is_zeroed_data(below: &Area, above: &Area) -> bool {
     let writes = |area: &Area| area.access.has(Access::READ) && area.access.has(Access::WRITE);
     below.has_file() && writes(below) && above.kind() == MapKind::Anonymous && writes(above)

@@ -50,7 +50,8 @@ pub enum StoppedBy {
 /// Pages that Linux keeps free below a stack, unless the boot parameter `stack_guard_gap` sets another number.
 pub(super) const GUARD_GAP: PageCount = PageCount(256);
 
-/// Returns an empty space like the process's, without a limit of areas.
+/// Returns an empty address space with the process's bounds, which `placement` searches up to `top`; areas have no
+/// limit.
 pub(super) fn empty_space(window: &Window, top: u64, placement: Placement) -> AddressSpace {
     let layout = window.layout(top);
     AddressSpace::new(SpaceConfig {
@@ -64,7 +65,7 @@ pub(super) fn empty_space(window: &Window, top: u64, placement: Placement) -> Ad
 /// Loads `area` at its address; it merges with nothing.
 ///
 /// # Errors
-/// [`LayoutError::OutOfMemory`] when the engine's records find no memory.
+/// [`LayoutError::OutOfMemory`] when there is no memory for the engine's records.
 pub(super) fn load(
     space: &mut AddressSpace,
     area: &Area,
@@ -76,7 +77,7 @@ pub(super) fn load(
     space.load(start, pages, attributes).map_err(|_| LayoutError::OutOfMemory)
 }
 
-/// Attributes of an area that only takes up room.
+/// Attributes of an area that takes up room and merges with nothing.
 pub(super) const OBSTACLE: Attributes =
     Attributes::anonymous(Protection::NONE).with(AreaFlags::OPAQUE);
 

@@ -14,14 +14,14 @@ use crate::fields::Limit;
 use crate::proc_maps::{Area, MapKind};
 use crate::source::process::Sources;
 
-/// The address space of a process.
+/// The bounds of a process's address space, and the direction in which placement fills it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Window {
     /// From the lowest address that may be mapped to the end, in bytes.
     pub span: Span,
     pub width: Width,
     pub certainty: Certainty,
-    /// The reason for the end.
+    /// The reason for the end of the span.
     pub why: String,
     /// The direction in which placement searches.
     pub direction: Direction,
@@ -50,7 +50,7 @@ pub enum Certainty {
 }
 
 impl Certainty {
-    /// Returns one word for tables.
+    /// Returns the certainty in one word, for tables.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -96,7 +96,8 @@ impl Window {
         Some(Window { span, width, certainty, why, direction, direction_why, page })
     }
 
-    /// Returns the window in the core's terms, with searches between a third of the space and `top`.
+    /// Returns the window in the core's terms: searches upwards begin at a third of the space, searches downwards at
+    /// `top`.
     #[must_use]
     pub fn layout(&self, top: u64) -> Layout {
         let page = self.page;

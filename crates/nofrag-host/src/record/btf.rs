@@ -17,7 +17,7 @@ struct Described<'a> {
     name: usize,
     /// The size of a structure; for a function, the number of the type that holds its parameters.
     size_or_type: u32,
-    /// The bytes behind the fixed part.
+    /// The type's bytes behind its fixed part.
     rest: &'a [u8],
 }
 
@@ -29,8 +29,8 @@ const STRUCT: u32 = 4;
 const FUNCTION: u32 = 12;
 const PARAMETERS: u32 = 13;
 
-/// Returns the bytes behind the fixed part of a type with `members` members; `None` for an unknown kind, behind which
-/// nothing can be read.
+/// Returns the number of bytes behind the fixed part of a type with `members` members; `None` for an unknown kind,
+/// behind which nothing can be read.
 fn rest_of(kind: u32, members: usize) -> Option<usize> {
     match kind {
         1 | 14 | 17 => Some(4),

@@ -27,21 +27,22 @@ use super::whole::read_whole;
 use crate::process::started;
 use crate::trace::{BULK_ENTER, BULK_ENTRIES, BULK_LEAVE, BULK_PAGES, BULK_PARTS, Format};
 
-/// Names of the function, the oldest first.
+/// Names of the kernel function that hands out pages in bulk, the oldest first.
 const FUNCTIONS: [&str; 2] = ["__alloc_pages_bulk", "alloc_pages_bulk_noprof"];
-/// The function's parameters under the first name, for kernels that do not describe their types.
+/// Parameters of the function under its first name, for kernels that do not describe their types.
 const PARAMETERS: [&str; 6] =
     ["gfp", "preferred_nid", "nodemask", "nr_pages", "page_list", "page_array"];
-/// Symbol with the address of the table that describes pages.
+/// Symbol with the address of the table of `struct page`.
 const TABLE: &str = "vmemmap_base";
-/// Bytes of a page's description on x86-64, for kernels that do not describe their types.
+/// Bytes of a `struct page` on x86-64, for kernels that do not describe their types.
 const PAGE_BYTES: u32 = 64;
-/// Calls that may be under way at a time. Further calls are missed, and the kernel counts them.
+/// Number of calls of the function that may be under way at a time. Further calls are missed, and the kernel counts
+/// them.
 const CALLS: u32 = 256;
 /// Threads that a histogram can tell apart. Calls by further threads are counted, but their pages are not read.
 const THREADS: u32 = 1 << 15;
 
-/// The file that makes and removes probes.
+/// The file of tracefs that takes the commands that make and remove probes.
 const EVENTS: &str = "dynamic_events";
 
 /// The choice whether the bulk interface is recorded.
@@ -54,7 +55,7 @@ pub enum Bulk {
     Recorded,
 }
 
-/// The source of a call's array when the call returns.
+/// The source of the address of a call's array when the call returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Return {
     Arguments,
@@ -76,7 +77,7 @@ impl Return {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Function {
     name: &'static str,
-    /// Number of the parameter, from 1; so are the next two.
+    /// Number of the parameter `gfp`, from 1; the next two are those of `nr_pages` and `page_array`.
     gfp: usize,
     asked: usize,
     array: usize,
@@ -225,7 +226,8 @@ impl Drop for BulkProbes {
     }
 }
 
-/// Takes the histograms of a process out of an instance, which otherwise cannot be removed.
+/// Takes the histograms of the process with this number and start time out of an instance, which otherwise cannot be
+/// removed.
 pub(super) fn clear_histograms(instance: &Path, (pid, then): (u32, u64)) {
     let Ok(groups) = fs::read_dir(instance.join("events")) else { return };
     let names = groups.flatten().filter_map(|entry| entry.file_name().into_string().ok());
@@ -343,18 +345,19 @@ impl Function {
         })
     }
 
-    /// Returns the line of the probe on the call.
+    /// Returns the line for [`EVENTS`] that makes the probe on the call.
     fn enter(&self, group: &str) -> String {
         format!("p:{group}/{BULK_ENTER} {} {}", self.name, self.arguments())
     }
 
-    /// Returns the line of the probe on the return, for a kernel that keeps the arguments.
+    /// Returns the line for [`EVENTS`] that makes the probe on the return, for a kernel that keeps the arguments.
     fn returned(&self, group: &str) -> String {
         let arguments = self.arguments();
         format!("r{CALLS}:{group}/{BULK_PAGES} {} filled=$retval:u64 {arguments}", self.name)
     }
 
-    /// Returns the line of the probe on the return, for a kernel that does not keep the arguments.
+    /// Returns the line for [`EVENTS`] that makes the probe on the return, for a kernel that does not keep the
+    /// arguments.
     fn left(&self, group: &str) -> String {
         format!("r{CALLS}:{group}/{BULK_LEAVE} {} filled=$retval:u64", self.name)
     }
@@ -368,7 +371,7 @@ impl Function {
         )
     }
 
-    /// Returns the line of the probe on the event by which a histogram hands on the arguments.
+    /// Returns the line for [`EVENTS`] that makes the probe on the event by which a histogram hands on the arguments.
     fn read_later(&self, group: &str) -> String {
         format!(
             "e:{group}/{BULK_PAGES} synthetic.{group} filled=$filled:u64 gfp=$gfp:u32 nr=$nr:s32 array=$array:u64 \
@@ -379,7 +382,7 @@ impl Function {
     }
 }
 
-/// Returns the entries of the array at an address, in as many fields as it needs.
+/// Returns the fields of a probe that record the array of pages at `address`, [`BULK_ENTRIES`] entries each.
 fn parts(address: &str) -> String {
     let fields = BULK_PARTS.iter().enumerate().map(|(number, name)| {
         format!("{name}=+{}({address}):u64[{BULK_ENTRIES}]", 8 * BULK_ENTRIES * number)
@@ -387,17 +390,17 @@ fn parts(address: &str) -> String {
     fields.collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the line of the event by which a histogram hands on the arguments.
+/// Returns the line for [`EVENTS`] that makes the event by which a histogram hands on the arguments.
 fn handed_on(group: &str) -> String {
     format!("s:{group} u64 filled; u32 gfp; s32 nr; u64 array; u64 base")
 }
 
-/// Returns the trigger that keeps the arguments of a call.
+/// Returns the trigger of the histogram that keeps the arguments of a call, by thread.
 fn keeps() -> String {
     format!("hist:keys=common_pid:g=gfp,n=nr,a=array,b=base:size={THREADS}")
 }
 
-/// Returns the trigger that hands the arguments on when the call returns.
+/// Returns the trigger of the histogram that hands the arguments on when the call returns.
 fn hands_on(group: &str) -> String {
     format!(
         "hist:keys=common_pid:f=filled:size={THREADS}:onmatch({group}.{BULK_ENTER}).trace({group},$f,$g,$n,$a,$b)"

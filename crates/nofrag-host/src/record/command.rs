@@ -25,7 +25,7 @@ const GRACE: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ToRun {
     pub words: Vec<OsString>,
-    /// The destination of its standard output.
+    /// The destination of the command's standard output.
     pub stdout: CommandStdout,
     /// Variables added to the environment of this process.
     pub environment: Vec<(OsString, OsString)>,
@@ -79,7 +79,7 @@ pub(super) struct Running {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lateness {
     Allowed,
-    /// The command will be killed.
+    /// The command was asked to end, and will be killed after [`GRACE`].
     Ends,
     Killed,
 }
@@ -208,7 +208,7 @@ impl Running {
 
 /// Returns the seconds of user and of system time of all children that were waited for.
 fn children_cpu() -> (f64, f64) {
-    /// `USER_HZ`: the unit of these fields on every known architecture.
+    /// `USER_HZ`: the unit of the times in `/proc/self/stat` on every known architecture.
     const TICKS_PER_SECOND: f64 = 100.0;
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let mut fields = stat.rsplit(')').next().unwrap_or("").split_ascii_whitespace().skip(13);

@@ -26,7 +26,7 @@ pub enum RecordError {
          a container needs the host's tracefs and the right to write to it"
     )]
     Denied { path: PathBuf },
-    /// Another recording has this name.
+    /// An instance of this name exists already.
     #[error(
         "{path}: there is an instance of this name already: another recording uses it, or was killed; choose another \
          with --instance NAME, or if nobody uses it remove it with `rmdir {path}`"

@@ -19,10 +19,10 @@ use crate::source::machine::{VM, vm_settings};
 /// The choice whether the state of every frame is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Frames {
-    /// Read: eight bytes of flags and eight of counts for each frame.
+    /// The state is read: eight bytes of flags and eight of counts for each frame.
     #[default]
     Read,
-    /// Left out: the lengths of the free lists are known, but not the places of free blocks in memory.
+    /// The state is left out: the lengths of the free lists are known, but not the places of free blocks in memory.
     LeftOut,
 }
 
@@ -30,7 +30,7 @@ pub enum Frames {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KeptParts {
     pub(super) frames: Frames,
-    /// True if addresses are kept.
+    /// True if addresses of vmalloc areas and of physical memory are kept.
     pub(super) addresses: bool,
 }
 
@@ -46,7 +46,7 @@ const fn source(name: &'static str, costs: &'static str) -> Source {
 }
 
 impl Source {
-    /// Returns the path relative to the root.
+    /// Returns the file's path on a host, relative to the root.
     fn path(&self) -> &'static str {
         path_of(self.name).expect("every file of a snapshot has its place")
     }
@@ -97,12 +97,12 @@ impl FrameMemory {
     }
 }
 
-/// The files that could be read, and the names of those that could not.
+/// The files of a snapshot that could be read, with a sentence on each that could not.
 #[derive(Debug, Default)]
 pub(super) struct HostState {
     pub(super) files: Files,
     pub(super) missing: Vec<String>,
-    /// The threads of this process at the time of reading.
+    /// Thread IDs of this process at the time of reading.
     pub(super) threads: Vec<i32>,
 }
 
@@ -197,7 +197,7 @@ fn in_pieces(
     }
 }
 
-/// Returns the numbers of this process's threads.
+/// Returns the thread IDs of this process.
 pub(super) fn own_threads() -> Vec<i32> {
     let Ok(entries) = fs::read_dir("/proc/self/task") else { return Vec::new() };
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());

@@ -41,7 +41,7 @@ pub(super) struct Instance {
 }
 
 impl Instance {
-    /// Makes an instance, switched off.
+    /// Makes an instance with tracing switched off; without a `name` it is named after this process.
     pub(super) fn make(tracefs: &Tracefs, name: Option<&str>) -> Result<Instance, RecordError> {
         let path = match name {
             Some(name) => make_named(&tracefs.instances(), name)?,
@@ -176,22 +176,23 @@ fn make_unique(instances: &Path) -> Result<PathBuf, RecordError> {
     make_named(instances, &own_name())
 }
 
-/// Returns a name that tells which process made the object with this name.
+/// Returns a new name that tells which process made the instance or the probes with this name.
 pub(super) fn own_name() -> String {
-    /// Number of names of this process: a second object at a time needs another name.
+    /// Number of names that this process has made: a second object at a time needs another name.
     static MADE: AtomicU32 = AtomicU32::new(0);
     let (pid, started) = own_process();
     let number = MADE.fetch_add(1, Ordering::Relaxed);
     format!("{PREFIX}{pid}-{started}-{number}")
 }
 
-/// Returns the number and the start time of this process.
+/// Returns the process ID of this process and its start time, in ticks since the host started.
 fn own_process() -> (u32, u64) {
     let pid = std::process::id();
     (pid, started(pid).unwrap_or(0))
 }
 
-/// Returns the number and the start time of the process that made the object with this name.
+/// Returns the process ID and the start time of the process that made the object with this name; `None` if the name is
+/// not of the form that [`own_name`] gives.
 pub(super) fn owner(name: &str) -> Option<(u32, u64)> {
     let mut numbers = name.strip_prefix(PREFIX)?.split('-').map(str::parse::<u64>);
     let (pid, started, count) = (numbers.next()?, numbers.next()?, numbers.next()?);
@@ -283,7 +284,7 @@ mod tests {
         assert!(tracefs.instances().join("mine").exists());
     }
 
-    /// In this tracefs a folder can be made, but no file written.
+    /// Makes an instance in a tracefs where a folder can be made but no file written: the folder is removed again.
     #[test]
     fn an_instance_that_cannot_be_set_up_is_taken_away() {
         let (_folder, tracefs) = tracefs();

@@ -59,7 +59,7 @@ use crate::recording::Existing;
 /// The options of a recording: contents, length and destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The end of the recording; a signal always ends it.
+    /// The event that ends the recording; a signal always ends it.
     pub until: Until,
     pub output: Output,
     /// The treatment of an output that exists already.
@@ -95,7 +95,7 @@ impl Options {
         self.with.contains(&what)
     }
 
-    /// Returns the facts that the recording would have, had they been asked for.
+    /// Returns the private facts that the recording lacks because they were not asked for.
     fn left_out(&self) -> Vec<Sensitive> {
         let there_is = |what: &Sensitive| match what {
             Sensitive::Names | Sensitive::Addresses => true,

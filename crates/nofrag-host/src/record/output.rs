@@ -25,7 +25,7 @@ pub enum Output {
 }
 
 impl Output {
-    /// Returns the path of the file or folder.
+    /// Returns the path of the file or folder that the user named.
     #[must_use]
     pub fn path(&self) -> &Path {
         match self {
@@ -62,7 +62,7 @@ pub(super) trait Sink {
 
 /// The part of a sink that belongs to one CPU.
 pub(super) trait CpuSink: Send {
-    /// Takes whole pages, and the events in them.
+    /// Takes whole pages of the ring buffer, and the events that were decoded from them.
     fn take(&mut self, pages: &[u8], events: &[Event]) -> Result<(), RecordingError>;
 
     /// Completes the output up to `time`: all events before `time` have been taken.
@@ -169,7 +169,7 @@ impl CpuSink for CpuStream {
 
 struct RawFolder {
     target: Target,
-    /// Path of the folder in the end.
+    /// Path that the user named; the folder may stand elsewhere until it replaces an older one.
     path: PathBuf,
     written: Arc<AtomicU64>,
 }
@@ -344,7 +344,8 @@ mod tests {
     use crate::snapshot::Files;
     use crate::trace::open;
 
-    /// The release was known from the snapshot at the start alone, which a killed recording may lack.
+    /// Opens a raw folder without snapshots, as a killed recording may leave it: the release was once known from the
+    /// snapshot at the start alone.
     #[test]
     fn the_kernel_of_a_raw_folder_is_known_from_its_beginning() {
         let folder = tempfile::tempdir().unwrap();

@@ -32,7 +32,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// often, the last events would otherwise wait until a chunk is full.
 const COMPLETE: Duration = Duration::from_secs(1);
 
-/// Time for which an event may have its time but not be readable yet; the real time is far shorter.
+/// Bound of the time from an event's timestamp until the event can be read; the real time is far shorter.
 const UNDER_WAY: Duration = Duration::from_millis(20);
 
 /// The kernel's error for a CPU that has been offline since the instance was made: it has no buffer yet. When the CPU
@@ -236,7 +236,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The input and the formats of a reader.
+/// The decoder of a CPU's pages, the size of a page, and the state that all readers share.
 #[derive(Clone, Copy)]
 pub(super) struct Of<'a> {
     pub(super) decode: Decode<'a>,
@@ -274,7 +274,8 @@ mod tests {
         }
     }
 
-    /// A named pipe stands for the buffer of a CPU.
+    /// Fills a named pipe, which stands for the buffer of a CPU, with a page now and then: every second the output is
+    /// told that it is complete.
     #[test]
     fn a_cpu_that_fills_a_page_now_and_then_is_not_behind() {
         let folder = tempfile::tempdir().unwrap();

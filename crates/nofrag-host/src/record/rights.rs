@@ -178,7 +178,7 @@ impl Rights {
     }
 }
 
-/// The holder of the rights.
+/// The holder of root's rights: this process, or the one that keeps them.
 pub(super) enum Holder {
     Own(Rights),
     Kept(Keeper),
@@ -216,7 +216,7 @@ impl Holder {
         }
     }
 
-    /// Returns the number of the process that keeps the rights, if it is another one.
+    /// Returns the ID of the process that keeps the rights, if it is another one.
     pub(super) fn process(&self) -> Option<u32> {
         match self {
             Holder::Own(_) => None,

@@ -92,7 +92,7 @@ impl Selection {
         Selection { kinds: rows.map(|row| row.kind).collect(), orders: Orders::All }
     }
 
-    /// Returns the events of these sets and events by name.
+    /// Selects the events of the sets with these names, and the events with these names.
     ///
     /// # Errors
     /// [`RecordError::NoSuchEvent`] for a name that is neither a set nor an event.
@@ -196,7 +196,7 @@ fn without(row: &KindInfo, cause: &io::Error) -> String {
     format!("{}:{}: {cause}: {}", row.group, row.name, costs(row.kind))
 }
 
-/// Returns the knowledge that is missing without the event, in words.
+/// Returns the knowledge that a recording lacks without the event, in words.
 fn costs(kind: EventKind) -> &'static str {
     match kind {
         EventKind::PageAlloc | EventKind::PageFree => "no replay of pages is possible",

@@ -50,7 +50,7 @@ use crate::trace::{
 /// Time between two looks at signals, the command and the time.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Time between two looks at lost events, and at the CPUs with a buffer.
+/// Time between two counts of lost events, each with a search for CPUs that have a buffer by now.
 const LOOK_AROUND: Duration = Duration::from_secs(1);
 
 /// Records by the options, with the rights of this process. `progress` is called some twenty times a second.
@@ -149,8 +149,8 @@ fn run(
     Ok(recorded)
 }
 
-/// Returns the facts of the first chunk, which every recording has however it ends: the meaning of its events depends
-/// on them.
+/// Returns the facts of a recording's first chunk, which is there however the recording ends: the meaning of the events
+/// depends on them.
 fn first_meta() -> TraceMeta {
     TraceMeta {
         clock: Some(CLOCK.to_owned()),
@@ -159,8 +159,8 @@ fn first_meta() -> TraceMeta {
     }
 }
 
-/// Returns the layout of a page of the instance. Instances may have pages of different sizes, so the instance's own
-/// file is asked; a kernel with only one size has no such file.
+/// Returns the kernel's text on the layout of a page of the ring buffer (`events/header_page`). Instances may have
+/// pages of different sizes, so the instance's own file is asked; a kernel with only one size has no such file.
 pub(super) fn header_page(instance: &Path, tracefs: &Tracefs) -> Option<String> {
     const NAME: &str = "events/header_page";
     let own = read_whole(&instance.join(NAME)).ok();
@@ -168,7 +168,8 @@ pub(super) fn header_page(instance: &Path, tracefs: &Tracefs) -> Option<String> 
     own.or_else(|| tracefs.text(NAME))
 }
 
-/// Sets the size of the buffers to the requested one, or halves it until the memory suffices.
+/// Sets the size of the buffers to the requested one, or halves it until the memory suffices, and then adds a sentence
+/// to `missing`. Returns the KiB of each CPU's buffer.
 pub(super) fn size_buffers(
     instance: &Instance,
     buffer: Buffer,
@@ -423,7 +424,8 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Reads the host's state while progress is reported. A signal that comes meanwhile cuts the reading short.
+    /// Reads the host's state while progress is reported. A signal that comes meanwhile cuts the reading short, and is
+    /// returned.
     fn read_state<'scope>(
         &mut self,
         scope: &'scope Scope<'scope, '_>,
@@ -458,7 +460,8 @@ impl<'a> Session<'a> {
         (state, arrived)
     }
 
-    /// Notes the threads of this process. Their numbers are known only while they run.
+    /// Notes the IDs of this process's threads, so that their events are known as the recorder's; only running threads
+    /// have IDs.
     fn note_threads(&mut self) {
         self.meta.recorder.extend(own_threads());
         self.meta.recorder.sort_unstable();
@@ -606,7 +609,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Returns the kinds that have events.
+/// Returns the kinds that have events, each with their number.
 fn by_kind(counts: &[u64; EventKind::COUNT]) -> Vec<KindCount> {
     let rows = KINDS.iter().zip(counts);
     let rows = rows.filter(|(row, events)| **events > 0 && row.kind != EventKind::Lost);
@@ -637,8 +640,8 @@ mod tests {
     use super::super::tracefs::Which;
     use super::*;
 
-    /// Three TiB of buffers were requested on a machine of 24 GiB, and taken from all processes until the kernel gave
-    /// up.
+    /// Refuses buffers larger than the available memory. Three TiB were once requested on a machine of 24 GiB, and
+    /// taken from all processes until the kernel gave up.
     #[test]
     fn buffers_beyond_memory_are_refused_with_both_numbers() {
         check_room(65_536, 2, 131_072).unwrap();

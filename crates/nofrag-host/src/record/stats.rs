@@ -2,7 +2,7 @@
 
 use crate::recording::CpuStats;
 
-/// Parses the text of the file; a counter that is missing is 0.
+/// Parses the text of `per_cpu/cpuN/stats`; a counter that is missing there is 0.
 pub(super) fn parse(cpu: u16, text: &str) -> CpuStats {
     let value = |key: &str| {
         let rest = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));

@@ -121,7 +121,7 @@ impl Tally {
         self.kinds.iter().map(count).collect()
     }
 
-    /// Returns the events of external fragmentation by types.
+    /// Returns the number of external fragmentation events for each pair of requested and taken type.
     #[must_use]
     pub fn extfrag(&self) -> Vec<ExtFragCount> {
         self.extfrag.clone().into_counts()

@@ -77,7 +77,7 @@ impl Target {
         Ok(target)
     }
 
-    /// Returns the output, opened once.
+    /// Returns the output, open for writing if it is a file.
     pub(super) fn output(&self) -> &File {
         &self.output
     }
@@ -143,7 +143,7 @@ impl Drop for Target {
     }
 }
 
-/// The older output with the same name.
+/// The older output with the same name: its locked file or folder, or no file for a link.
 enum Older {
     None,
     There(Option<File>),
@@ -158,7 +158,7 @@ fn above(path: &Path) -> io::Result<(OwnedFd, OsString)> {
     Ok((open(above.unwrap_or(Path::new(".")), flags, Mode::empty())?, name.to_owned()))
 }
 
-/// Finds and locks the output to replace.
+/// Finds and locks the older output to replace.
 fn older(
     kind: TargetKind,
     above: &OwnedFd,
@@ -209,7 +209,7 @@ fn lock(output: &File) -> io::Result<()> {
     Ok(flock(output, FlockOperation::NonBlockingLockExclusive)?)
 }
 
-/// Returns true if the name leads to `file`.
+/// Returns true if the name in the folder `above` leads to `file`.
 fn is_at(above: &OwnedFd, name: &OsStr, file: &File) -> bool {
     let key = |stat: Stat| (stat.st_dev, stat.st_ino);
     let named = statat(above, name, AtFlags::SYMLINK_NOFOLLOW).map(key);
@@ -293,7 +293,8 @@ mod tests {
         assert_eq!(mode(&path), 0o700);
     }
 
-    /// `link_followed`: a link in the place of the output had the file behind it overwritten.
+    /// Makes an output where a link has its name: the link is replaced. The bug `link_followed`: the file behind the
+    /// link was overwritten.
     #[test]
     fn link_followed() {
         let folder = tempfile::tempdir().unwrap();

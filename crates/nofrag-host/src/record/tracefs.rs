@@ -27,7 +27,7 @@ pub enum Which {
 #[derive(Debug)]
 pub(super) struct Tracefs {
     root: PathBuf,
-    /// Keeps our own mount alive.
+    /// Keeps our own mount of tracefs alive.
     _mount: Option<OwnedFd>,
 }
 

@@ -33,7 +33,7 @@ pub(super) struct Pieces {
 }
 
 impl Pieces {
-    /// Makes a reader into existing memory.
+    /// Makes a reader of `file` into the memory of `bytes`, which grows if it is too short.
     pub(super) fn new(file: File, bytes: Vec<u8>) -> Pieces {
         Pieces { file, bytes, filled: 0 }
     }

@@ -101,7 +101,8 @@ impl Packer {
         Ok(())
     }
 
-    /// Appends the payload; returns its encoding and its width.
+    /// Appends the payload of a column; returns its encoding and its width: the number of planes, or for a dictionary
+    /// one less than the number of its entries.
     fn payload(
         &mut self,
         shape: Shape,

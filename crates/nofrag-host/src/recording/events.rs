@@ -198,7 +198,7 @@ impl Block {
     }
 
     /// Appends up to `limit` of the chunk's events in their order; events of kinds that only a later version knows are
-    /// counted.
+    /// counted in `loss` as unreadable.
     pub(super) fn take(&mut self, limit: usize, into: &mut Vec<Event>, loss: &mut Loss) {
         let to = self.kinds.len().min(self.next.saturating_add(limit));
         for at in self.next..to {

@@ -10,7 +10,7 @@ pub const MAJOR: u16 = 1;
 /// Minor version of the format: grows when a part is added that older readers may skip.
 pub const MINOR: u16 = 0;
 
-/// Bytes before the first chunk.
+/// Bytes of a recording before its first chunk.
 pub(super) const FILE_HEAD: usize = 16;
 /// Bytes of the head of a chunk.
 pub(super) const CHUNK_HEAD: usize = 48;
@@ -97,7 +97,7 @@ impl ChunkHead {
         sound.then(|| ChunkHead::from_content(bytes[4..44].try_into().expect("forty bytes")))
     }
 
-    /// Returns the bytes between the magic and the checksum.
+    /// Returns the bytes of the head between the magic and the checksum.
     pub(super) fn content(self) -> [u8; HEAD_CONTENT] {
         let mut bytes = [0; HEAD_CONTENT];
         bytes[0..2].copy_from_slice(&self.kind.number().to_le_bytes());

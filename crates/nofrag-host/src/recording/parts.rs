@@ -158,7 +158,7 @@ pub(super) fn unpack_snapshot(body: Vec<u8>, room: &mut Room) -> Option<Unpacked
     Some(Unpacked { taken: TakenSnapshot { moment: head.moment, files }, left_out })
 }
 
-/// Returns the head, and the place of the frames.
+/// Returns the head of a snapshot, and the range of its packed files in `body`; `None` if the head is damaged.
 fn snapshot_head(body: &[u8]) -> Option<(SnapshotHead, Range<usize>)> {
     let (length, rest) = body.split_at_checked(4)?;
     let (head, rest) = rest.split_at_checked(u32_at(length, 0) as usize)?;
@@ -197,7 +197,7 @@ pub(super) fn unpack_index(body: &[u8]) -> Option<Vec<Entry>> {
     rest.is_empty().then_some(all)
 }
 
-/// The number of a kind is part of the format.
+/// Checks that the number of a kind, which is part of the format, fits the byte of a column's owner.
 const _: () = assert!(EventKind::COUNT <= 255, "a column's owner is a byte");
 
 #[cfg(test)]

@@ -99,11 +99,11 @@ pub struct Recording {
     /// The chunks of events, in the order of the file.
     events: Vec<Entry>,
     sizes: Sizes,
-    /// Offsets behind which a head belongs and none was found: the CPU of the events there is unknown.
+    /// Offsets at which a chunk's head should begin and none was found: the CPU of the events there is unknown.
     unknown: Vec<u64>,
     holes: Vec<Hole>,
     budget: Budget,
-    /// The remainder of the budget beside snapshots and the list of chunks.
+    /// The remainder of the budget after the snapshots and the list of chunks.
     room: Room,
     /// Files of snapshots, and whole snapshots, for which the budget did not suffice.
     left_out: Vec<String>,
@@ -212,7 +212,7 @@ impl Recording {
         Ok(recording)
     }
 
-    /// Adds one chunk to the lists.
+    /// Adds one chunk to the recording's parts; a chunk without events is read at once.
     fn take(&mut self, entry: Entry, bytes: &mut Vec<u8>) -> io::Result<()> {
         let whole = CHUNK_HEAD as u64 + entry.head.length;
         match entry.head.kind {
@@ -273,7 +273,7 @@ impl Recording {
         self.ending.as_ref()
     }
 
-    /// Returns the sizes of the parts.
+    /// Returns the sizes of the parts of the recording.
     #[must_use]
     pub fn sizes(&self) -> Sizes {
         self.sizes
@@ -299,7 +299,7 @@ impl Recording {
         self.reaches().into_iter().map(|(_, until)| until).min().flatten()
     }
 
-    /// Returns sentences on the missing parts.
+    /// Returns sentences on the parts that the recording lacks.
     fn missing(&self) -> Vec<String> {
         let mut missing = Vec::new();
         if self.ending.is_none() {
@@ -371,8 +371,8 @@ impl Recording {
         Ok(Box::new(Whole { events: Merged::new(streams), known, holes }))
     }
 
-    /// Returns the remainder of the budget beside the events, of which a chunk of each CPU is held at a time, by the
-    /// heads of all chunks.
+    /// Returns the remainder of the budget when a chunk of events of each CPU is held, the largest by the heads of all
+    /// chunks.
     fn left(&self) -> Result<Room, TraceError> {
         if self.sizes.count > self.budget.events {
             return Err(self.budget.refuse(&self.path, Needs::Events(self.sizes.count)));
@@ -447,12 +447,12 @@ fn most_body(count: u32) -> u64 {
     (1 << 20) + 256 * u64::from(count)
 }
 
-/// The largest of the chunks of a CPU.
+/// The largest number of events and the longest body among the chunks of a CPU.
 #[derive(Clone, Copy, Debug, Default)]
 struct Largest {
     count: u64,
     body: u64,
-    /// Number of events in all its chunks.
+    /// Number of events in all chunks of the CPU.
     all: u64,
 }
 
@@ -553,7 +553,7 @@ fn scan(store: &Store, budget: &Budget) -> Result<(Vec<Entry>, Vec<Hole>), Stopp
     Ok((entries, holes))
 }
 
-/// Returns the head at an offset, if there is a sound one.
+/// Returns the head of the chunk at an offset, if there is a sound one.
 fn read_head(store: &Store, at: u64, bytes: &mut Vec<u8>) -> Option<ChunkHead> {
     store.read(at, CHUNK_HEAD as u64, bytes).ok()?;
     ChunkHead::from_bytes(bytes[..].try_into().ok()?)
@@ -607,7 +607,7 @@ struct CpuSource {
 }
 
 impl CpuSource {
-    /// Adds an event that marks lost ones.
+    /// Adds an event at the time `at` that marks `count` lost ones; 0 stands for an unknown number.
     fn lose(&mut self, at: u64, count: u64, into: &mut Vec<Event>) {
         self.loss.gaps += 1;
         self.loss.events = self.loss.events.saturating_add(count);

@@ -30,10 +30,11 @@ pub enum Existing {
 /// The time at which events go to the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pace {
-    /// Within a second of the recording's time: few events are missing when the recorder is killed.
+    /// Events go to the file within a second of the recording's time: few are missing when the recorder is killed.
     #[default]
     Live,
-    /// When a chunk is full: the source still has the events, and the largest chunks take the fewest bytes.
+    /// Events go to the file when a chunk is full: the source still has them, and the largest chunks take the fewest
+    /// bytes.
     Copy,
 }
 
@@ -421,8 +422,8 @@ mod tests {
 
     use super::*;
 
-    /// A recording that hit a limit in its first snapshot reported "the recording has ended" without the reason: its
-    /// readers had used the room first.
+    /// Writes to a file that cannot grow: every writer is told the reason. A recording that hit a limit in its first
+    /// snapshot once reported "the recording has ended" alone: its readers had used the room first.
     #[test]
     fn whoever_writes_after_a_failure_hears_what_failed() {
         let file = File::from(memfd_create("full", MemfdFlags::ALLOW_SEALING).unwrap());

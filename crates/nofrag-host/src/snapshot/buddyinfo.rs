@@ -54,7 +54,7 @@ impl ZoneBlocks {
         self.blocks.iter().rposition(|&blocks| blocks > 0).map(|order| order as u32)
     }
 
-    /// Returns the fragmentation of the free memory for blocks of `order`.
+    /// Returns the fragmentation index and the unusable index of the free memory for blocks of `order`.
     /// Source: docs/sources/trace.md#fragmentation-index, #unusable-index.
     #[must_use]
     pub fn indices(&self, order: u32) -> FragmentationIndices {
@@ -66,7 +66,7 @@ fn pages_in(blocks: u64, order: u32) -> u64 {
     blocks.saturating_mul(1 << order)
 }
 
-/// Parses the text of `/proc/buddyinfo`.
+/// Parses the text of `/proc/buddyinfo`; returns its zones, and the lines that could not be read.
 #[must_use]
 pub fn buddyinfo(text: &str) -> (Vec<ZoneBlocks>, Vec<Malformed>) {
     let (mut zones, mut malformed) = (Vec::new(), Vec::new());
@@ -93,7 +93,8 @@ pub struct ZoneIndices {
     pub thousandths: Vec<i64>,
 }
 
-/// Parses `extfrag_index` or `unusable_index` of debugfs.
+/// Parses `extfrag_index` or `unusable_index` of debugfs; returns the zones with their index, and the lines that could
+/// not be read.
 #[must_use]
 pub fn indices(text: &str) -> (Vec<ZoneIndices>, Vec<Malformed>) {
     let (mut zones, mut malformed) = (Vec::new(), Vec::new());
@@ -112,7 +113,8 @@ pub fn indices(text: &str) -> (Vec<ZoneIndices>, Vec<Malformed>) {
     (zones, malformed)
 }
 
-/// Parses `0.727` and `-1.000`. The kernel prints quotient and remainder of a signed division, so that -1 is `0.-01`.
+/// Parses an index such as `0.727` or `-1.000` into thousandths. The kernel prints quotient and remainder of a signed
+/// division, so that -1 is `0.-01`.
 fn thousandths(word: &str) -> Option<i64> {
     let (whole, rest) = word.split_once('.')?;
     let (whole, rest): (i64, i64) = (whole.parse().ok()?, rest.parse().ok()?);

@@ -24,7 +24,7 @@ impl Counters {
     }
 }
 
-/// Parses the text of `/proc/vmstat`.
+/// Parses the text of `/proc/vmstat`; returns its counters, and the lines that could not be read.
 #[must_use]
 pub fn vmstat(text: &str) -> (Counters, Vec<Malformed>) {
     let mut counters = Counters::default();
@@ -63,7 +63,8 @@ impl Settings {
         self.text(name)?.parse().ok()
     }
 
-    /// Returns a setting that is several numbers, such as `lowmem_reserve_ratio`.
+    /// Returns a setting that is several numbers, such as `lowmem_reserve_ratio`; `None` where it is missing or has
+    /// another word.
     #[must_use]
     pub fn list(&self, name: &str) -> Option<Vec<u64>> {
         self.text(name)?.split_ascii_whitespace().map(|word| word.parse().ok()).collect()
@@ -75,7 +76,7 @@ impl Settings {
     }
 }
 
-/// Parses the settings of a snapshot.
+/// Parses the settings of a snapshot; returns them, and the lines that could not be read.
 #[must_use]
 pub fn settings(text: &str) -> (Settings, Vec<Malformed>) {
     let mut settings = Settings::default();

@@ -29,7 +29,7 @@ use crate::source::{Entry, Root};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Files(BTreeMap<String, Content>);
 
-/// The bytes of a file.
+/// The bytes of a file in a snapshot.
 #[derive(Clone)]
 enum Content {
     Plain(Vec<u8>),
@@ -133,7 +133,7 @@ pub fn path_of(name: &str) -> Option<&'static str> {
 }
 
 impl Files {
-    /// Adds a file with its bytes.
+    /// Adds a file with its bytes; an earlier file of this name is replaced.
     pub fn insert(&mut self, name: impl Into<String>, bytes: Vec<u8>) {
         self.0.insert(name.into(), Content::Plain(bytes));
     }

@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use super::lines::{Malformed, numbered};
 
-/// Returns the bytes of `System RAM`, as ranges of physical addresses in ascending order.
+/// Returns the ranges of physical addresses of `System RAM`, ascending, and the lines that could not be read.
 ///
-/// Empty where the reader was not root: the kernel prints zeros then.
+/// There are no ranges where the reader was not root: the kernel prints zeros then.
 #[must_use]
 pub fn system_ram(text: &str) -> (Vec<Range<u64>>, Vec<Malformed>) {
     let (mut ranges, mut malformed) = (Vec::new(), Vec::new());

@@ -42,13 +42,13 @@ pub struct Snapshot<'a> {
     pub nodes: BTreeMap<u32, BTreeMap<String, u64>>,
     /// Free blocks of the zones with memory.
     pub buddy: Vec<ZoneBlocks>,
-    /// Free blocks and pageblocks by type.
+    /// Free blocks and pageblocks by type; `None` without pagetypeinfo.
     pub types: Option<PageTypes>,
     /// The kernel's own fragmentation index; empty where debugfs could not be read.
     pub extfrag: Vec<ZoneIndices>,
     /// The kernel's own unusable index.
     pub unusable: Vec<ZoneIndices>,
-    /// The use of each frame.
+    /// The use of each frame; `None` where kpageflags was not read.
     pub pages: Option<PageMap<'a>>,
     pub vmstat: Counters,
     pub sysctl: Settings,
@@ -129,7 +129,7 @@ impl<'a> Snapshot<'a> {
         self.zones.iter().filter(|zone| zone.managed > 0)
     }
 
-    /// Returns the zone in which a frame lies.
+    /// Returns the zone in which a frame lies; `None` if it lies in none that is known.
     #[must_use]
     pub fn zone_of(&self, pfn: u64) -> Option<&ZoneInfo> {
         self.populated().find(|zone| match (zone.start_pfn, zone.end_pfn()) {
@@ -138,7 +138,7 @@ impl<'a> Snapshot<'a> {
         })
     }
 
-    /// Returns the free blocks of a zone.
+    /// Returns the free blocks of a zone; `None` where buddyinfo lacks the zone.
     #[must_use]
     pub fn blocks(&self, zone: &ZoneName) -> Option<&ZoneBlocks> {
         self.buddy.iter().find(|blocks| blocks.zone == *zone)
@@ -206,7 +206,7 @@ impl<'a> Reader<'a> {
         text
     }
 
-    /// Reads a file without which the rest is still useful.
+    /// Reads a file; notes it as missing if it is absent, or if lines of it could not be read.
     fn try_read<T>(
         &mut self,
         name: &str,
@@ -234,7 +234,8 @@ impl<'a> Reader<'a> {
         self.try_read(name, costs, parse).unwrap_or_default()
     }
 
-    /// Reads a file that few hosts have, and whose facts other files have, too.
+    /// Reads a file that few hosts have, and whose facts other files have, too: its absence and its malformed lines are
+    /// not noted.
     fn optional<T: Default>(
         &self,
         name: &str,

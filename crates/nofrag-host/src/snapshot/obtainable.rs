@@ -68,7 +68,8 @@ mod tests {
     use super::super::{buddyinfo, pagetypeinfo, zoneinfo};
     use super::*;
 
-    /// Checks a zone of `free` free pages; `kept` of them are under its watermark or for requests of lower zones.
+    /// Checks the obtainable blocks of a zone of `free` free pages; `kept` has its watermark with the boost, the boost,
+    /// and the reserve.
     fn check_obtainable(free: u64, kept: [u64; 3], blocks: &str, expected: &[u64]) {
         let [min, boost, reserve] = kept;
         let text = format!(

@@ -157,7 +157,7 @@ impl FrameUse {
     ];
     pub const COUNT: usize = FrameUse::ALL.len();
 
-    /// Returns the name in a sentence.
+    /// Returns the words for the use in a sentence.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -175,7 +175,7 @@ impl FrameUse {
         }
     }
 
-    /// Returns the index into a table with a row per use.
+    /// Returns the index of the use into a table with a row per use.
     #[must_use]
     pub const fn index(self) -> usize {
         self as usize
@@ -301,7 +301,7 @@ impl<'a> PageMap<'a> {
 mod tests {
     use super::*;
 
-    /// The frames that count as free are those of which the free blocks consist.
+    /// Counts free frames beside compound pages: there are as many as the free blocks have.
     #[test]
     fn free_frames_have_no_tails() {
         let free_head = PageFlags(PageFlags::BUDDY.0 | PageFlags::COMPOUND_HEAD.0);
@@ -340,7 +340,8 @@ mod tests {
         assert_eq!(map.free_blocks(range, 3).collect::<Vec<_>>(), blocks, "{text}");
     }
 
-    /// A run of free frames consists of the largest blocks that are aligned to their size (docs/sources/trace.md#t6).
+    /// Checks that a run of free frames is cut into the largest blocks that are aligned to their size
+    /// (docs/sources/trace.md#t6).
     #[test]
     fn orders_of_free_blocks_follow_from_their_places() {
         check_blocks("ffff.fff", 0..8, &[(0, 2), (5, 0), (6, 1)]);

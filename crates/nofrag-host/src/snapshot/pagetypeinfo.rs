@@ -35,7 +35,7 @@ pub enum BlockCount {
 }
 
 impl BlockCount {
-    /// Returns the lower bound of the number.
+    /// Returns the number, or the lower bound of a list that the kernel did not count to its end.
     #[must_use]
     pub const fn least(self) -> u64 {
         match self {
@@ -44,7 +44,7 @@ impl BlockCount {
         }
     }
 
-    /// Returns the exact number, if it is known.
+    /// Returns the exact number; `None` if only a lower bound is known.
     #[must_use]
     pub const fn exact(self) -> Option<u64> {
         match self {
@@ -111,7 +111,7 @@ impl PageTypes {
         self.names.iter().position(|name| name == migratetype.name())
     }
 
-    /// Returns the free blocks of a type in a zone.
+    /// Returns the free blocks of a type in a zone, by order; `None` if the file does not list them.
     #[must_use]
     pub fn free_of(&self, zone: &ZoneName, migratetype: Migratetype) -> Option<&[BlockCount]> {
         let number = self.number(migratetype)?;
@@ -119,7 +119,7 @@ impl PageTypes {
         found.map(|row| row.blocks.as_slice())
     }
 
-    /// Returns the number of pageblocks of a type in a zone.
+    /// Returns the number of pageblocks of a type in a zone; `None` if the file does not list it.
     #[must_use]
     pub fn pageblocks_of(&self, zone: &ZoneName, migratetype: Migratetype) -> Option<u64> {
         let number = self.number(migratetype)?;
@@ -139,7 +139,7 @@ enum Table {
 /// Most types in the file: more than any kernel has.
 const MOST_TYPES: usize = 32;
 
-/// Parses the text of `/proc/pagetypeinfo`.
+/// Parses the text of `/proc/pagetypeinfo`; returns its contents, and the lines that could not be read.
 #[must_use]
 pub fn pagetypeinfo(text: &str) -> (PageTypes, Vec<Malformed>) {
     let mut types = PageTypes::default();
@@ -169,7 +169,8 @@ pub fn pagetypeinfo(text: &str) -> (PageTypes, Vec<Malformed>) {
 }
 
 impl PageTypes {
-    /// Takes the names from the heading of the second table, unless the first table has given them.
+    /// Takes the names from the heading of the second table, unless the first table has given them. Returns false if
+    /// there are none, or if the two tables disagree.
     fn name_all(&mut self, names: &str) -> bool {
         let names = names.split_ascii_whitespace().take(MOST_TYPES).filter(|name| is_name(name));
         if self.names.is_empty() {
@@ -241,7 +242,7 @@ Node 0, zone   Normal           10           20            1            0       
         ZoneName { node: 0, name: "Normal".to_owned() }
     }
 
-    /// A count of `>100000` is a lower bound, and nowhere taken for exact (docs/sources/trace.md#t2).
+    /// Checks that a count of `>100000` is a lower bound, and nowhere taken for exact (docs/sources/trace.md#t2).
     #[test]
     fn a_list_that_was_not_counted_to_its_end_is_a_lower_bound() {
         let (types, malformed) = pagetypeinfo(WITH_CMA);
@@ -252,7 +253,7 @@ Node 0, zone   Normal           10           20            1            0       
         assert_eq!((unmovable[0].least(), unmovable[0].exact()), (45, Some(45)));
     }
 
-    /// Types are known by name, never by a fixed number.
+    /// Parses files with and without CMA: a number means another type there, so types are known by name.
     /// Source: docs/sources/trace.md#t14.
     #[test]
     fn numbers_of_types_depend_on_the_kernel() {

@@ -80,7 +80,8 @@ fn the_recorded_guest_is_read_whole() {
     }
 }
 
-/// The types of buddyinfo's blocks add up to the blocks, except for changes between the two reads.
+/// Adds up the free blocks of all types in pagetypeinfo: they are those of buddyinfo, except for changes between the
+/// two reads.
 #[test]
 fn types_add_up_to_the_free_blocks() {
     let Some(recorded) = recorded() else { return };
@@ -97,8 +98,8 @@ fn types_add_up_to_the_free_blocks() {
     }
 }
 
-/// Orders inferred from page flags are those of buddyinfo, but for a few blocks that went between the two reads
-/// (docs/sources/trace.md#t6).
+/// Compares the orders inferred from page flags with buddyinfo: they agree but for a few blocks that went between the
+/// two reads (docs/sources/trace.md#t6).
 #[test]
 fn the_orders_of_free_blocks_are_those_of_buddyinfo() {
     let Some(recorded) = recorded() else { return };
@@ -124,7 +125,7 @@ fn the_orders_of_free_blocks_are_those_of_buddyinfo() {
     }
 }
 
-/// Every file alone, and all but every one: a missing file is named, and costs nothing else.
+/// Takes away each file in turn, and then all: a missing file is named, and costs nothing else.
 /// Source: docs/sources/trace.md#oracle-13.
 #[test]
 fn each_missing_file_is_named() {
@@ -147,7 +148,8 @@ fn each_missing_file_is_named() {
     assert_eq!(Snapshot::parse(&nothing).missing.len(), 8);
 }
 
-/// The gap between the blocks of buddyinfo and `MemFree` is seen, and matters above a tenth (docs/sources/trace.md#t1).
+/// Checks that the gap between the blocks of buddyinfo and `MemFree` is seen, and matters above a tenth
+/// (docs/sources/trace.md#t1).
 #[test]
 fn free_memory_that_no_list_shows_is_counted() {
     let mut files = Files::default();
@@ -171,7 +173,7 @@ fn page_sizes_other_than_4_kib_are_seen() {
     }
 }
 
-/// The running kernel's files, of any version: every line is understood.
+/// Reads the running kernel's files, of whatever version: every line is understood.
 #[test]
 fn this_host_is_read_whole() {
     let files = live();
@@ -199,7 +201,8 @@ fn check_indices_if_still(snapshot: &Snapshot<'_>) {
     }
 }
 
-/// S_9 x 512 is `nr_free_pages_blocks`, except for changes between the two reads.
+/// Compares the free pages in blocks of a pageblock or more, by buddyinfo, with the kernel's `nr_free_pages_blocks`:
+/// they are equal, except for changes between the two reads.
 /// Source: docs/sources/trace.md#oracle-3, #free-pageblocks.
 #[test]
 fn free_pages_in_pageblocks_are_those_that_the_kernel_counts() {

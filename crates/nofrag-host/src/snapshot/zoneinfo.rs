@@ -129,7 +129,7 @@ enum Part {
     PerCpu,
 }
 
-/// Parses the text of `/proc/zoneinfo`.
+/// Parses the text of `/proc/zoneinfo`; returns its zones and nodes, and the lines that could not be read.
 #[must_use]
 pub fn zoneinfo(text: &str) -> (Zones, Vec<Malformed>) {
     let mut read = Zones::default();
@@ -175,7 +175,7 @@ pub fn zoneinfo(text: &str) -> (Zones, Vec<Malformed>) {
     (read, malformed)
 }
 
-/// Parses `nr_free_pages 889` and `count: 21`.
+/// Splits lines such as `nr_free_pages 889` and `count: 21`.
 fn name_and_number(text: &str) -> Option<(&str, u64)> {
     let at = text.rfind(|c: char| c.is_ascii_whitespace() || c == ':')?;
     let name = text[..at].trim_end_matches(|c: char| c.is_ascii_whitespace() || c == ':');

@@ -70,12 +70,12 @@ const SMALL: [(&str, &str); 7] = [
     ("transparent_hugepage_defrag", "how hard huge pages are tried for"),
 ];
 
-/// The state of every frame, and the file that is read with it.
+/// Name of the file with the state of every frame; [`IOMEM`] is read with it.
 const KPAGEFLAGS: &str = "kpageflags";
 const FRAMES_COST: &str = "what each page frame is used for";
 const IOMEM: (&str, &str) = ("iomem", "telling frames without memory from those of the kernel");
 
-/// The purpose of the list of vmalloc areas.
+/// The part of the report that needs the list of vmalloc areas.
 const AREAS: &str = "who holds the vmalloc space, and what of it waits for a purge";
 
 /// Settings that act when they are read, or have no value.
@@ -170,7 +170,7 @@ impl Sources {
     }
 }
 
-/// Returns the processes whose maps are in a snapshot.
+/// Returns the ranking of the processes whose maps are in a snapshot; `None` if it has no maps.
 fn ranking_of(files: &Files) -> Option<Ranking> {
     let settings = files.text("sysctl").map(|text| crate::snapshot::settings(&text).0);
     let limit = settings.and_then(|settings| settings.get("max_map_count"));

@@ -31,7 +31,7 @@ use crate::proc_maps::{self, Parsed};
 pub enum Whose {
     /// The reading process itself.
     Own,
-    /// The process with this number.
+    /// The process with this process ID.
     Pid(u32),
 }
 
@@ -44,7 +44,7 @@ impl fmt::Display for Whose {
     }
 }
 
-/// Depth of the look at the areas.
+/// The detail in which the areas of a process are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
     /// Reads `maps`: a microsecond per area.
@@ -77,7 +77,7 @@ impl MapsFile {
 /// The files of a process that were read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sources {
-    /// The file of the areas.
+    /// The file from which the areas were read.
     pub file: MapsFile,
     pub parsed: Parsed,
     pub pid: Option<u32>,
@@ -153,7 +153,7 @@ pub fn default_process(root: &Root) -> Result<Whose, ProcessError> {
     }
 }
 
-/// Returns the numbers of all processes, ascending.
+/// Returns the process IDs of all processes, ascending.
 ///
 /// # Errors
 /// [`ProcessError::Failed`] when the folder cannot be read.

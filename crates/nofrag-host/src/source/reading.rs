@@ -141,7 +141,7 @@ impl Root {
         within(self.path(relative), bound, move || read(root.open_here(&name, bound.most)?))
     }
 
-    /// Reads several files of a folder as one, on the worker thread.
+    /// Runs a function of the caller's on the worker thread, within the time that a file at the path `folder` may take.
     pub(crate) fn in_time<T: Send + 'static>(
         &self,
         folder: &str,
@@ -242,7 +242,7 @@ fn open_folder(within: impl AsFd, name: &OsStr, more: OFlags) -> io::Result<Owne
     Ok(openat(within, name, flags, Mode::empty())?)
 }
 
-/// Opens the folder behind these parts. The first one is named by the user, and may be a link.
+/// Opens the folder at `parts` below `folder`. Only `folder` itself, which the user names, may be a link.
 fn folder_below(folder: &Path, parts: Vec<&OsStr>) -> io::Result<OwnedFd> {
     let mut at = open_folder(CWD, folder.as_os_str(), OFlags::empty())?;
     for part in parts {
@@ -319,7 +319,7 @@ struct Worker {
 }
 
 thread_local! {
-    /// The worker of this thread.
+    /// The worker that reads files for this thread.
     static WORKER: RefCell<Option<Worker>> = const { RefCell::new(None) };
 }
 
@@ -333,7 +333,7 @@ pub fn end_reader() {
     }
 }
 
-/// The files that were given up and have not answered since.
+/// The files that readers gave up and that have not answered since.
 static HUNG: Mutex<BTreeMap<PathBuf, Group>> = Mutex::new(BTreeMap::new());
 
 /// Runs `job` on the worker thread, and gives it up when it takes too long.
@@ -468,7 +468,7 @@ mod tests {
         assert_eq!(why.kind(), io::ErrorKind::FileTooLarge, "{why}");
     }
 
-    /// The file hangs on a lock in place of the kernel's.
+    /// Reads a file that hangs on a lock of the test's, in place of one of the kernel's.
     #[test]
     fn a_file_that_hangs_is_given_up_once_and_asked_for_again_when_it_answers() {
         static HELD: Mutex<()> = Mutex::new(());

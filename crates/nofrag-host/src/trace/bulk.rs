@@ -17,7 +17,7 @@ use super::event::Event;
 use super::format::{Format, FormatField};
 use super::kinds::{EventKind, MAX_FIELDS};
 
-/// Name of the probe on the call.
+/// Name of the probe on the call of the bulk interface.
 pub(crate) const ENTER: &str = "nofrag_bulk_enter";
 /// Name of the probe that reads the array when the call returns.
 pub(crate) const PAGES: &str = "nofrag_bulk_pages";
@@ -52,14 +52,14 @@ pub(super) struct BulkLayout {
     asked: Option<Place>,
     filled: Option<Place>,
     array: Option<Place>,
-    /// Address of the table of descriptions.
+    /// Place in a record of the address of the table of page descriptions.
     base: Option<Place>,
     page_bytes: Option<Place>,
-    /// Offsets of the parts of the array.
+    /// Offsets in a record of the parts of the array, [`PARTS`].
     parts: [Option<usize>; PARTS.len()],
 }
 
-/// Place of a number of four or eight bytes.
+/// Place of a number of four or eight bytes in a record.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     offset: usize,

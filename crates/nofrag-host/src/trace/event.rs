@@ -13,9 +13,9 @@ pub const NO_FRAME: u64 = u64::MAX;
 pub struct Event {
     /// Time in nanoseconds of the trace's clock.
     pub at: u64,
-    /// Number of the thread; 0 for the idle task, and where it is not known.
+    /// ID of the thread that ran; 0 for the idle task, and where it is not known.
     pub pid: i32,
-    /// The CPU on which it happened.
+    /// The CPU on which the event happened.
     pub cpu: u16,
     pub kind: EventKind,
     /// The fields in the order of [`EventKind::fields`]; signed ones sign-extended, those after the last 0.

@@ -98,7 +98,8 @@ impl FlagTable {
         (unknown == 0).then_some(value)
     }
 
-    /// Returns the bits of the names in such a text that the table has, and the number of other names.
+    /// Returns the bits of the names in a text such as `GFP_KERNEL|__GFP_ZERO` that the table has, and the number of
+    /// other names.
     #[must_use]
     pub fn known_value(&self, text: &str) -> (u64, usize) {
         if text == "none" {
@@ -118,7 +119,7 @@ impl FlagTable {
         self.entries.iter().map(|(bits, name)| (*bits, name.as_str()))
     }
 
-    /// Returns the bits of one name.
+    /// Returns the bits of one name; `None` if the table lacks it.
     #[must_use]
     pub fn bits(&self, name: &str) -> Option<u64> {
         self.entries.iter().find(|(_, known)| known == name).map(|(bits, _)| *bits)
@@ -233,7 +234,8 @@ impl Constant<'_> {
         self.number()
     }
 
-    /// Reads the rest of a cast behind its opening bracket: words and a closing bracket.
+    /// Reads the rest of a cast behind its opening bracket: words and a closing bracket. Returns false if it is no
+    /// cast.
     fn cast(&mut self) -> bool {
         self.blanks();
         let word = |byte: &u8| byte.is_ascii_alphabetic() || matches!(byte, b'_' | b' ');

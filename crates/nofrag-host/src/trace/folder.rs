@@ -28,7 +28,7 @@ pub struct Folder {
     /// Number of events that the kernel lost by its own counters.
     dropped: u64,
     budget: Budget,
-    /// The remainder of the budget beside texts and snapshots.
+    /// The remainder of the budget after texts and snapshots.
     room: Room,
 }
 
@@ -97,7 +97,7 @@ impl Folder {
         &self.meta
     }
 
-    /// Returns the events of all CPUs.
+    /// Returns the events of all CPUs, merged by time.
     ///
     /// # Errors
     /// [`TraceError::File`] if a file cannot be opened, [`TraceError::Budget`] where the pages of all CPUs take more
@@ -125,7 +125,7 @@ impl Folder {
         Ok(Box::new(Counted { merged, dropped: self.dropped }))
     }
 
-    /// Returns the remainder of the budget beside the memory of the readers of all CPUs: a buffer, a page that lies
+    /// Returns the remainder of the budget when the readers of all CPUs have their memory: a buffer, a page that lies
     /// across its end, events on their way, and for packed pages the window.
     fn left(&self) -> Result<Room, TraceError> {
         let plain = READ_BYTES.max(self.page_size) + self.page_size + READ_BYTES;
@@ -136,7 +136,7 @@ impl Folder {
         Ok(room)
     }
 
-    /// Returns the largest window of packed pages, as a power of two: all windows together take up to half of the
+    /// Returns the binary logarithm of the largest window of packed pages: all windows together take up to half of the
     /// remaining budget. `zstd` makes a window of at most 8 MiB unless it is asked for more.
     fn window(&self) -> u32 {
         let each = self.room.left() / 2 / self.pages.len() as u64;
@@ -152,7 +152,7 @@ impl TryFrom<Folder> for Trace {
     }
 }
 
-/// Smallest and largest window that `zstd` knows, as powers of two.
+/// Smallest and largest window that `zstd` knows, as binary logarithms of bytes.
 const LEAST_WINDOW: u32 = 10;
 const MOST_WINDOW: u32 = 27;
 

@@ -14,7 +14,7 @@ use super::kinds::{EventKind, MAX_FIELDS};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Format {
     pub name: String,
-    /// Number in the records of the tracepoint.
+    /// The number by which a record names its tracepoint.
     pub id: u16,
     /// The fields, common ones first.
     pub fields: Vec<FormatField>,
@@ -47,7 +47,7 @@ pub enum FormatError {
 }
 
 impl Format {
-    /// Parses the text of the file.
+    /// Parses the text of a `format` file.
     ///
     /// # Errors
     /// Those of [`FormatError`].
@@ -144,7 +144,7 @@ struct Layout {
 enum Known {
     #[default]
     No,
-    /// The tracepoint is not in [`KINDS`].
+    /// The records have a tracepoint that is not in [`KINDS`].
     Other,
     /// Index of the layout.
     Layout(u16),

@@ -306,8 +306,8 @@ const BULK: &str = "nofrag";
 const COMPACTION_RUN: &[Field] =
     &[pfn("zone_start"), pfn("migrate_pfn"), pfn("free_pfn"), pfn("zone_end"), few("sync")];
 
-/// Ranges from which compaction took pages to move, or free pages to move them to: the range that it searched, not the
-/// pairs.
+/// Fields of a range that compaction searched for pages to move, or for free pages to move them to; no event tells
+/// which page went where.
 const COMPACTION_ISOLATE: &[Field] =
     &[pfn("start_pfn"), pfn("end_pfn"), number("nr_scanned"), number("nr_taken")];
 
@@ -338,7 +338,7 @@ impl EventKind {
         (row.kind != EventKind::Lost).then_some(row.kind)
     }
 
-    /// Returns the kind's row of the table.
+    /// Returns the kind's row of [`KINDS`].
     #[must_use]
     pub const fn info(self) -> &'static KindInfo {
         &KINDS[self as usize]

@@ -60,7 +60,7 @@ impl TraceMeta {
         self.snapshots.first().filter(|taken| taken.moment != Moment::After)
     }
 
-    /// Returns the snapshot at the end.
+    /// Returns the snapshot taken at the end of the recording.
     #[must_use]
     pub fn end(&self) -> Option<&TakenSnapshot> {
         self.snapshots.last().filter(|taken| taken.moment == Moment::After)

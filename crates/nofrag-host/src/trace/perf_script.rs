@@ -16,7 +16,7 @@ use super::kinds::EventKind;
 use super::meta::TraceMeta;
 use super::text::{Head, Line, time};
 
-/// Parses a line of the text.
+/// Parses a line of the text of `perf script`.
 pub(super) fn line(text: &str) -> Line<'_> {
     let trimmed = text.trim();
     if trimmed.is_empty() || trimmed.starts_with('#') || is_frame(text) {
@@ -38,7 +38,7 @@ pub(super) fn line(text: &str) -> Line<'_> {
     }
 }
 
-/// Parses the fields before the event.
+/// Parses the fields of a line before its event.
 fn head(line: &str) -> Option<Head<'_>> {
     split(line).and_then(|(before, at, rest)| {
         let (before, cpu) = match before.strip_suffix(']') {
@@ -111,7 +111,7 @@ fn is_frame(line: &str) -> bool {
         && head(line.trim()).is_none()
 }
 
-/// Returns true if the text of `perf script` begins like this.
+/// Returns true if `head` can be the beginning of a text of `perf script`.
 pub(super) fn begins(head: &[u8]) -> bool {
     let text = String::from_utf8_lossy(head);
     if text.starts_with("# ========\n# captured on") {

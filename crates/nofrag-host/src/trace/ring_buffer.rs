@@ -17,9 +17,9 @@ pub(crate) const LARGEST_SUB_BUFFER: usize = HEADER + LENGTH_MASK as usize + 1;
 
 pub(crate) const HEADER: usize = 16;
 const LENGTH_MASK: u64 = 0xf_ffff;
-/// Mark of events that were lost before this page.
+/// Bit of the commit word: events were lost before this page.
 const MISSED: u64 = 1 << 31;
-/// Mark that the number of lost events stands behind the records.
+/// Bit of the commit word: the number of lost events stands behind the records.
 const MISSED_STORED: u64 = 1 << 30;
 
 const PADDING: u32 = 29;

@@ -92,7 +92,7 @@ pub enum TraceError {
         /// The form that is not read, and a way around it.
         what: String,
     },
-    /// A later nofrag wrote it.
+    /// A later nofrag wrote the file.
     #[error(
         "{path}: this recording has version {found} of the format, and this nofrag reads versions up to {known}: read \
          it with a newer nofrag"
@@ -189,7 +189,8 @@ impl EventSource for Within {
     }
 }
 
-/// Bytes that unpack to no more than the budget has: a longer file does not come from a kernel.
+/// A reader of unpacked bytes that fails when they are more than the budget has: so long a file does not come from a
+/// kernel.
 pub(super) struct Unpacking<R> {
     from: R,
     left: u64,

@@ -25,7 +25,8 @@ const PAGEBLOCK_ORDER: i32 = 9;
 const SERIOUS_ORDER: i32 = 4;
 /// Sets of flags that are counted apart. A kernel has some dozens; a damaged file may have any number.
 const FLAG_SETS: usize = 4096;
-/// Most parts of the time in which events are counted; after the first joining there are at least half as many.
+/// Most equal parts of a trace's time in which [`Rate`] counts events; once parts have been joined there are at least
+/// half as many.
 const SLOTS: usize = 144;
 
 /// Returns the kernel's name of a migratetype.
@@ -153,7 +154,7 @@ impl ExtFragCounts {
         }
     }
 
-    /// Adds the counts of another one.
+    /// Adds the counts of another reader.
     pub(crate) fn add(&mut self, other: &ExtFragCounts) {
         for more in other.0.values() {
             let count = self.pair(more.wanted, more.taken);
@@ -202,7 +203,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// Counts an event at `since` after the first; parts are joined when there are too many.
+    /// Counts an event `since` nanoseconds after the first; parts are joined when there are too many.
     fn add(&mut self, since: u64) {
         while since / self.slot_nanos >= SLOTS as u64 {
             self.slot_nanos *= 2;
@@ -231,7 +232,7 @@ struct Start {
 }
 
 impl Start {
-    /// Reads the flags in the snapshot at the start; without them there is no frame.
+    /// Reads the flags of frames in the snapshot at the start; without them the set is empty.
     fn new(meta: &TraceMeta) -> Start {
         const FREE: u64 = 1 << 10;
         const ABSENT: u64 = 1 << 20;
@@ -244,7 +245,7 @@ impl Start {
         Start { untouched: flags.chunks(64).map(word).collect() }
     }
 
-    /// Removes a frame; returns true if it was there.
+    /// Removes a frame; returns true if the set had it.
     fn take(&mut self, pfn: u64) -> bool {
         let word = usize::try_from(pfn / 64).ok().and_then(|word| self.untouched.get_mut(word));
         let Some(word) = word else { return false };
@@ -298,7 +299,7 @@ fn order_of(order: u32) -> usize {
     (order as usize).min(ORDERS - 1)
 }
 
-/// Makes a histogram with two digits, whatever the length of a life.
+/// Makes a histogram of lifetimes in nanoseconds, of any length and to two digits.
 fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 1 << 62, 2).expect("bounds and digits are allowed ones")
 }

@@ -81,7 +81,7 @@ fn lost(line: &str) -> Option<(u16, Option<u64>)> {
 }
 
 impl<'a> Head<'a> {
-    /// Splits a line. The first dash behind which the rest reads as a head ends the name.
+    /// Splits a line into its parts. The first dash behind which the rest reads as a head ends the name.
     fn of(line: &'a str) -> Option<Head<'a>> {
         // Most dashes that are tried: a name has 15 bytes; the instance of trace-cmd before it may have more.
         const DASHES: usize = 64;
@@ -146,7 +146,7 @@ fn kind_of(text: &str) -> Result<(Option<EventKind>, &str), Unreadable> {
     Ok((kind, fields))
 }
 
-/// Returns the kind of the beginning of a system call.
+/// Returns the kind of a system call's entry, by a name such as `sys_munmap`.
 fn kind_of_call(name: &str) -> Option<EventKind> {
     match name {
         "sys_munmap" => Some(EventKind::Munmap),
@@ -155,7 +155,7 @@ fn kind_of_call(name: &str) -> Option<EventKind> {
     }
 }
 
-/// Returns true if the text of a trace begins like this: comments, then a line that can be read.
+/// Returns true if `head` can be the beginning of a trace's text: comments, then a line that can be read.
 pub(crate) fn begins_trace(head: &[u8]) -> bool {
     let text = String::from_utf8_lossy(head);
     // The last line may be cut.
@@ -287,7 +287,7 @@ impl<R: BufRead + Send> TraceText<R> {
     }
 }
 
-/// Returns the event of a line, and whether it lacks flags; `None` if it is of another kind.
+/// Returns the event of a line, and true if it lacks flags; `None` if its kind is not in [`KINDS`](super::KINDS).
 fn event(wording: &Wording, head: &Head<'_>) -> Result<Option<(Event, bool)>, Unreadable> {
     let (Some(kind), fields) = kind_of(head.rest)? else { return Ok(None) };
     let Head { pid, cpu, at, .. } = *head;
@@ -333,7 +333,7 @@ impl TextWriter {
         TextWriter { wording: Wording::of(meta), names: meta.names.iter().cloned().collect() }
     }
 
-    /// Returns the text before the first line.
+    /// Returns the text that stands before the first event's line.
     #[must_use]
     pub fn header() -> &'static str {
         "# tracer: nop\n#\n\

@@ -12,7 +12,7 @@
 //! each.
 //!
 //! With `record --bulk` the pages are in the recording. An entry of a call's array that was filled before the call, and
-//! a page that an event named during the call, are listed although they are not new ([`Unseen::plain`]).
+//! a page that an event named during the call, are listed although they are not new ([`UnseenTracker::plain`]).
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -61,13 +61,13 @@ pub struct BulkEvents {
 pub struct UnseenTracker {
     gfp: GfpBits,
     release: Option<String>,
-    /// The events of frames, by the number of the word: 64 frames each.
+    /// The last event of each frame, in words of 64 frames, by the number of the word.
     words: Followed<u64, Word>,
     /// Frames that were free in the snapshot at the start, a word for 64; empty without one.
     free_at_start: Vec<u64>,
     /// Time at which the snapshot was complete; until then frames without an event were as it shows them.
     window_end: Option<u64>,
-    /// Frames that stood in an array when a call began.
+    /// Frames that stood in the array of a call of the bulk interface when the call began.
     held: Followed<u64, ()>,
     compacting: Followed<i32, ()>,
     /// Entries that calls filled, less the entries that were read.
@@ -75,7 +75,8 @@ pub struct UnseenTracker {
     unseen: Unseen,
 }
 
-/// The events of 64 frames, a bit for each; a frame in neither set has had no event.
+/// The last events of 64 frames, a bit for each: those freed, and those allocated. A frame in neither set has had no
+/// event.
 #[derive(Clone, Copy, Debug, Default)]
 struct Word {
     free: u64,
@@ -104,7 +105,7 @@ impl<K: Eq + Hash, V: Default> Followed<K, V> {
         Followed { entries: HashMap::new(), most }
     }
 
-    /// Returns the value of a key; `None` if the key is not followed.
+    /// Returns the value of a key, which is added if there is room; `None` if there is none.
     fn of(&mut self, key: K) -> Option<&mut V> {
         let full = self.entries.len() >= self.most
             || self.entries.len() == self.entries.capacity()
@@ -369,7 +370,8 @@ mod tests {
         event(100, 1, EventKind::BulkCall, &[filled])
     }
 
-    /// Returns a snapshot until the time 50 in which these of 128 frames are free.
+    /// Returns the facts of a trace with a snapshot that is complete at time 50, and in which these of 128 frames are
+    /// free.
     fn meta(free: &[usize]) -> TraceMeta {
         let mut flags = vec![0; 8 * 128];
         free.iter().for_each(|pfn| flags[8 * pfn + 1] = 4);

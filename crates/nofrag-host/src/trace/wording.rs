@@ -24,7 +24,7 @@ enum Form {
     Unsigned,
     Signed,
     Gfp,
-    /// One of these names, filled up to a width.
+    /// The value's name among these, filled up to a width.
     Name(&'static [(u64, &'static str)], usize),
     /// The power of two of this order.
     Power,
@@ -34,14 +34,14 @@ enum Form {
     Error,
     /// A fixed text, which is not a value of the event.
     Fixed(&'static str),
-    /// The answer to the question whether the third value, an order, is below that of a pageblock.
+    /// 1 if the third value, the order of the block that was taken, is below that of a pageblock, else 0.
     Fragmenting,
 }
 
 /// A key and a value of a line.
 #[derive(Clone, Copy, Debug)]
 struct Part {
-    /// The text before the key, except for the first one.
+    /// The text before the key; the first part of a line is printed without it.
     lead: &'static str,
     key: &'static str,
     /// The text between key and value.
@@ -53,7 +53,7 @@ struct Part {
     optional: bool,
 }
 
-/// The text of one kind.
+/// The text of events of one kind.
 #[derive(Clone, Copy, Debug)]
 struct TextRow {
     /// The text before the first key.
@@ -85,7 +85,7 @@ impl Part {
     }
 }
 
-/// Pageblocks of x86-64 with huge pages.
+/// Order of a pageblock on x86-64 with huge pages.
 const PAGEBLOCK_ORDER: &str = "9";
 
 const ZONES: &[(u64, &str)] = &[(0, "DMA"), (1, "DMA32"), (2, "Normal"), (3, "Movable")];
@@ -446,7 +446,7 @@ impl Part {
 /// Address of the table of frame descriptions in Linux on x86-64 when it is not randomised, 64 bytes each.
 const FRAME_TABLE: u64 = 0xffff_ea00_0000_0000;
 
-/// The lowest address that is an error.
+/// The lowest address that stands for an error, as the kernel returns it.
 const FIRST_ERROR: u64 = -4095_i64 as u64;
 
 fn is_null(pointer: &str) -> bool {

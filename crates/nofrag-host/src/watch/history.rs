@@ -50,7 +50,7 @@ pub struct History {
 #[derive(Clone, Debug)]
 struct Point {
     at: Duration,
-    /// CPU time that this process had taken until then.
+    /// CPU time that this process had taken until the look.
     own_cpu: Duration,
     /// Blocks of each order that a process could have, of all zones; `None` if the files for that were not read.
     obtainable: Option<Vec<u64>>,
@@ -83,8 +83,8 @@ impl History {
         History { back, ..self }
     }
 
-    /// Adds a look at time `at`, with the CPU time of this process until then. A time that is not later than the last
-    /// one is the same look again.
+    /// Adds a look at time `at`, with the CPU time of this process until then. A look that is not later than the last
+    /// one is taken for the same, and ignored.
     pub fn push(&mut self, at: Duration, own_cpu: Duration, snapshot: &Snapshot<'_>) {
         if self.points.back().is_some_and(|last| last.at >= at) {
             return;
@@ -105,7 +105,7 @@ impl History {
         self.counters[1] = Some(snapshot.vmstat.clone());
     }
 
-    /// Returns the number of looks.
+    /// Returns the number of looks that are kept.
     #[must_use]
     pub fn len(&self) -> usize {
         self.points.len()
@@ -117,7 +117,7 @@ impl History {
         self.points.is_empty()
     }
 
-    /// Returns the time between the last two looks.
+    /// Returns the time between the last two looks; `None` before the second.
     #[must_use]
     pub fn interval(&self) -> Option<Duration> {
         let [.., before, last] = &*self.points.iter().rev().take(2).rev().collect::<Vec<_>>()
@@ -127,7 +127,8 @@ impl History {
         Some(last.at - before.at)
     }
 
-    /// Returns the share of a core that this process has taken over the looks that are kept.
+    /// Returns the share of a core that this process has taken over the looks that are kept; `None` before the second
+    /// look.
     #[must_use]
     pub fn cost_share(&self) -> Option<f64> {
         let (first, last) = (self.points.front()?, self.points.back()?);
@@ -195,7 +196,7 @@ fn obtainable(snapshot: &Snapshot<'_>) -> Vec<u64> {
     sums
 }
 
-/// Returns a counter, or the sum of the counters of all zones.
+/// Returns the counter of this name, or the sum of those that have a zone's name behind it; `None` if there are none.
 pub(crate) fn total(counters: &Counters, name: &str) -> Option<u64> {
     counters.get(name).or_else(|| {
         let of_zone =
@@ -210,7 +211,8 @@ pub(crate) fn total(counters: &Counters, name: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// A look without the free lists shows nothing of them: it is not a look at none.
+    /// Pushes looks some of which lack the free lists: such a look is left out, and not taken for one without a free
+    /// block.
     #[test]
     fn what_could_not_be_read_is_no_end() {
         let mut history = History::new(100);

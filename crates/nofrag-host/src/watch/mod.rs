@@ -45,7 +45,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// Returns the name in labels and tables.
+    /// Returns the name of the source in labels and tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -114,7 +114,7 @@ pub struct Look {
     pub maps: Option<Ranking>,
     /// The last reading of each source, with its cost.
     pub readings: Vec<Reading>,
-    /// CPU time that this process has taken until then.
+    /// CPU time that this process had taken until the look.
     pub own_cpu: Duration,
 }
 

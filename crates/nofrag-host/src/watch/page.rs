@@ -102,7 +102,7 @@ impl Level {
         }
     }
 
-    /// Returns the level in a few words.
+    /// Returns the words that the page has for the level.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {

@@ -157,7 +157,8 @@ fn no_room_for_areas() {
     assert!(matches!(stall, Event::PageStall { millis: 10_012, .. }), "{stall:?}");
 }
 
-/// A text that is cut anywhere gives the reports before the cut, and never another number of zones or reports.
+/// Cuts each text at every character: the beginning never gives more reports or zones than the whole text, nor fewer
+/// reports than a shorter beginning.
 #[test]
 fn every_cut_of_every_report() {
     for name in names() {
@@ -176,7 +177,7 @@ fn every_cut_of_every_report() {
     }
 }
 
-/// Any line may be missing, and any first lines.
+/// Takes away each line in turn, and all lines before each: the rest of the reports is read all the same.
 #[test]
 fn a_missing_line_costs_only_itself() {
     for name in names() {
@@ -200,7 +201,7 @@ fn a_missing_line_costs_only_itself() {
     }
 }
 
-/// Mail breaks long lines: the figures are those of the whole ones.
+/// Breaks long lines as mail does: the figures are those of the whole lines.
 #[test]
 fn broken_lines_are_joined() {
     for name in ["order-4-kernel.txt", "order-7-noretry.txt", "cma.txt", "defrag-mode-atomic.txt"] {

@@ -56,7 +56,7 @@ fn a_tight_space_is_a_warning() {
     }
 }
 
-/// Without known bounds nothing is known to be short.
+/// Takes `VmallocTotal` away: a space without known bounds is never called tight.
 #[test]
 fn an_observed_hull_is_never_tight() {
     let sources = Sources { vmalloc_total: None, ..small_space("##########") };
@@ -93,7 +93,7 @@ fn damage_comes_first() {
     check_findings(&Sources { vmallocinfo: mixed.into(), ..Sources::default() }, &["file-damaged"]);
 }
 
-/// The remedy depends on the setting that hides the addresses.
+/// Checks that the remedy depends on the setting that hides the addresses.
 #[test]
 fn the_advice_fits_the_setting() {
     let help = |range: &str, kptr_restrict| {

@@ -3,10 +3,10 @@
 use nofrag_host::source::{self, Root};
 use nofrag_host::vmalloc::survey;
 
-/// docs/sources/vmap.md#oracle-16: lazy bytes are apart, and on an idle host at most the limit plus one free in flight
-/// per CPU.
+/// Checks that the lazy bytes of this host are counted apart, and are at most the limit plus one free in flight per CPU
+/// (docs/sources/vmap.md#oracle-16).
 ///
-/// A host that is busy freeing may exceed it until its drain worker has run, hence the retries.
+/// A host that is busy freeing may exceed this bound until its drain worker has run, hence the retries.
 #[test]
 fn oracle_16_lazy_share_of_this_host() {
     let mut seen = Vec::new();

@@ -190,7 +190,7 @@ fn words_time(head: &str) -> String {
     head.split_whitespace().last().unwrap().to_owned()
 }
 
-/// Other users of the machine may disturb some tries.
+/// Most tries: other users of the machine may disturb some.
 const TRIES: usize = 5;
 
 fn check_against_the_kernel(name: &str, sub_buffer_kib: usize) {
@@ -246,7 +246,7 @@ fn raw_pages_are_what_the_kernel_prints() {
     check_against_the_kernel("nofrag-text", 4);
 }
 
-/// The events with sub-buffers of 16 KiB, which kernels since 6.8 allow.
+/// Compares events with the kernel's text on sub-buffers of 16 KiB, which kernels since 6.8 allow.
 #[test]
 fn large_pages_are_what_the_kernel_prints() {
     check_against_the_kernel("nofrag-text-large", 16);

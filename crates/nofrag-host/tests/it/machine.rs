@@ -28,7 +28,8 @@ fn recorded(
     which(&trace.meta).expect("it has both snapshots").files.clone()
 }
 
-/// The three bases agree in the known facts, and each knows more than the one after it.
+/// Computes the outlook by each of the three bases: they agree in the known facts, and a better basis gives no higher
+/// bounds.
 #[test]
 fn the_outlook_of_the_recorded_guest_by_each_basis() {
     let with_frames = recorded(nofrag_host::trace::TraceMeta::end);
@@ -57,7 +58,8 @@ fn the_outlook_of_the_recorded_guest_by_each_basis() {
     assert!(types.after_compaction <= counts.after_compaction, "{types:?} {counts:?}");
 }
 
-/// The indices on the recorded guest: debugfs was read a little later, and single pages of one zone had moved.
+/// Compares the indices of the recorded guest with its debugfs, which was read a little later: half of them may differ,
+/// as single pages of one zone had moved.
 /// Source: docs/sources/trace.md#oracle-2.
 #[test]
 fn indices_of_the_recorded_guest() {
@@ -68,7 +70,8 @@ fn indices_of_the_recorded_guest() {
     }
 }
 
-/// The indices on this host: the lists are read until they stand still, so the indices are those of debugfs.
+/// Compares the indices of this host with debugfs: they are equal on some try, as the lists are read until they stand
+/// still.
 /// Source: docs/sources/trace.md#oracle-2.
 #[test]
 fn indices_of_this_host_are_those_of_debugfs() {
@@ -85,7 +88,7 @@ fn indices_of_this_host_are_those_of_debugfs() {
     }
 }
 
-/// Whole free pageblocks on this host.
+/// Compares the pages in free blocks of a pageblock or more with this kernel's own count of them.
 /// Source: docs/sources/trace.md#oracle-3.
 #[test]
 fn whole_free_pageblocks_are_as_many_as_this_host_says() {
@@ -107,8 +110,8 @@ fn whole_free_pageblocks_are_as_many_as_this_host_says() {
     }
 }
 
-/// Each missing file is named, and the others are shown all the same.
-/// Source: docs/sources/trace.md#oracle-13.
+/// Leaves out one file at a time: it is named, and the others are shown all the same. Source:
+/// docs/sources/trace.md#oracle-13.
 #[test]
 fn each_file_that_is_not_there_is_named() {
     let root = captured("whole-6.18-x86_64");
@@ -134,7 +137,7 @@ fn each_file_that_is_not_there_is_named() {
     }
 }
 
-/// A capture of a capture loses nothing.
+/// Captures a captured host, with names and addresses: the report on both is the same.
 #[test]
 fn a_capture_shows_what_the_host_showed() {
     let folder = tempfile::tempdir().unwrap();
@@ -153,8 +156,8 @@ fn a_capture_shows_what_the_host_showed() {
     assert!(again.to_string().contains("it is not empty"), "{again}");
 }
 
-/// Files that only root may read on the host, and the addresses of processes, can be read in the capture by its owner
-/// only.
+/// Checks the rights of a capture: files that only root may read on the host, and the addresses of processes, are for
+/// its owner only.
 #[test]
 fn a_capture_can_be_read_by_its_owner_alone() {
     use std::os::unix::fs::PermissionsExt;
@@ -169,7 +172,7 @@ fn a_capture_can_be_read_by_its_owner_alone() {
     assert_eq!(mode(&target.join("README.txt")), 0o600);
 }
 
-/// An analysis does not need the numbers of processes; a capture with names keeps them.
+/// Checks that a capture numbers processes anew, and that a capture with names keeps their process IDs.
 #[test]
 fn a_capture_numbers_processes_anew() {
     let folder = tempfile::tempdir().unwrap();
@@ -190,7 +193,7 @@ fn a_capture_numbers_processes_anew() {
     assert_eq!(pids(&target), ["30576", "31773", "805"]);
 }
 
-/// A capture of this host contains no name of the host, of this process or of its program.
+/// Checks that a capture of this host contains no name of the host, of this process or of its program.
 #[test]
 fn a_capture_of_this_host_names_nobody() {
     let folder = tempfile::tempdir().unwrap();

@@ -81,7 +81,7 @@ proptest! {
         prop_assert!(parsed.areas.len() + parsed.malformed.len() <= parsed.lines as usize);
     }
 
-    /// Bytes that look like the file reach deeper than arbitrary ones.
+    /// Parses text that looks like the file, which reaches deeper into the parser than arbitrary bytes.
     #[test]
     fn likely_text_never_panics(text in "([0-9a-fx() _ptrval+/=N\\[\\]-]{0,12}[ \n]){0,40}") {
         let _ = parse(text.as_bytes());

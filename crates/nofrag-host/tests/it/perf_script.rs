@@ -88,7 +88,8 @@ fn every_line_of_a_tracepoint_is_its_event() {
     assert_eq!(kinds.len(), 8, "{kinds:?}");
 }
 
-/// perf once lost 3.9 % of a recording, and its text alone did not show it.
+/// Reads a text with perf's records of losses: every lost event is counted. perf once lost 3.9 % of a recording, and
+/// its text alone did not show it.
 #[test]
 fn perf_lost() {
     let text = data("lost");

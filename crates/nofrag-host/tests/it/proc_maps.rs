@@ -52,7 +52,7 @@ fn malformed_lines_have_a_type() {
     check_problem(&"x".repeat(MAX_LINE + 1), Problem::TooLong);
 }
 
-/// A line that is too long is one line, however long, and the lines behind it are read.
+/// Checks that a line that is too long is one line, however long, and that the lines behind it are read.
 #[test]
 fn after_a_long_line_reading_goes_on() {
     for length in [MAX_LINE - 1, MAX_LINE, MAX_LINE + 1, 3 * MAX_LINE] {
@@ -99,7 +99,7 @@ fn what_lines_mean() {
     assert_eq!(area("1000-2000 rw-p 0 00:00 0 [anon:a b]").anonymous_name(), Some("a b"));
 }
 
-/// Addresses have up to 64 bits, also in the vsyscall page, which no limit counts.
+/// Parses addresses of up to 64 bits, also in the vsyscall page, which no limit counts.
 #[test]
 fn the_highest_addresses() {
     let vsyscall = "ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0          [vsyscall]";
@@ -109,7 +109,7 @@ fn the_highest_addresses() {
     assert_eq!(top.bytes(), 0x1000);
 }
 
-/// Names keep all their bytes: spaces at their end, escapes, bytes that are not UTF-8.
+/// Checks that names keep spaces at their end and escapes; bytes that are not UTF-8 are replaced.
 #[test]
 fn names_stay_as_they_are() {
     let name = |line: &[u8]| {
@@ -156,7 +156,8 @@ fn counting_needs_no_parsing() {
     assert_eq!(counted, 2);
 }
 
-/// Generates a line as the kernel prints it, from its parts; `at` is its start, in pages above the line before.
+/// Generates the parts of a line: the pages of the hole before the area, the pages of the area, and the rest of the
+/// line as the kernel prints it, with a null byte before the name.
 fn line() -> impl Strategy<Value = (u64, u64, String)> {
     let name = prop_oneof![
         Just(String::new()),
@@ -180,7 +181,7 @@ proptest! {
         prop_assert_eq!(parsed.bytes as usize, bytes.len());
     }
 
-    /// Bytes that look like the file reach deeper than arbitrary ones.
+    /// Parses text that looks like the file, which reaches deeper into the parser than arbitrary bytes.
     #[test]
     fn likely_text_never_panics(
         text in "([0-9a-f]{1,6}000-[0-9a-f]{1,6}000 [r-][w-][x-][sp] [0-9a-f]{1,4} 0:0 [0-9] [a-z/]{0,3}\n|\

@@ -55,7 +55,7 @@ fn check_blockers(text: &str, expected: &[(&str, &str, u64)]) {
 const ANON: &str = "rw-p 00000000 00:00 0 ";
 const NONE: &str = "---p 00000000 00:00 0 ";
 
-/// Each blocker that maps alone shows, one pair each.
+/// Checks each blocker that `maps` alone shows, one pair each.
 #[test]
 fn blockers_from_maps() {
     let below = 0x7f00_0000_0000;
@@ -83,7 +83,8 @@ fn blockers_from_maps() {
     check_blockers(&areas(below, &[(4, ANON)]), &[]);
 }
 
-/// Areas with a hole between them are not a pair, also where the portions that are loaded at once meet.
+/// Counts the pairs of 2,000 areas without holes, and of every second one of them: areas with a hole between them are
+/// no pair.
 #[test]
 fn only_neighbours_are_pairs() {
     let mut list = Vec::new();
@@ -96,7 +97,7 @@ fn only_neighbours_are_pairs() {
     check_blockers(&apart, &[]);
 }
 
-/// Each blocker that needs smaps.
+/// Checks each blocker that needs `smaps`.
 #[test]
 fn blockers_from_smaps() {
     let area = |at: u64, anonymous: u64, flags: &str, more: &str| {
@@ -170,7 +171,8 @@ fn holes_and_the_largest_mapping() {
     assert_eq!(found.space.headroom.largest_mapping_bytes, largest);
 }
 
-/// A 32-bit process, whose stack keeps a guard gap; limits of bytes and of areas stop earlier.
+/// Checks the largest mapping of a 32-bit process: a hole less the guard gap below its stack, unless a limit of bytes
+/// or of areas stops it earlier.
 #[test]
 fn the_guard_gap_and_the_limits() {
     let text = format!(
@@ -291,7 +293,7 @@ fn damage_and_tight_space() {
     check_findings(&limited, None, &["address-space-limit"]);
 }
 
-/// Advice for a 32-bit process is not given to a 64-bit one.
+/// Checks that the advice for a 32-bit process is not given to a 64-bit one.
 #[test]
 fn advice_fits_the_width_and_what_was_read() {
     let help = |text: &str| {
@@ -316,8 +318,8 @@ fn a_file_without_areas_is_an_error() {
     );
 }
 
-/// The areas of one mapping are placed as one piece: parts of a library, a guard with its stack, a reservation with its
-/// heap.
+/// Checks that the areas of one mapping are placed as one piece: parts of a library, a guard with its stack, a
+/// reservation with its heap.
 #[test]
 fn mappings_are_told_from_their_parts() {
     let library = [
@@ -344,7 +346,7 @@ fn mappings_are_told_from_their_parts() {
     }
 }
 
-/// Equal anonymous mappings with holes between them become one area.
+/// Replays equal anonymous mappings with holes between them: they become one area.
 #[test]
 fn replaying_closes_holes() {
     let replay = report(&drawn("##.###..#....##")).replay;
@@ -356,7 +358,7 @@ fn replaying_closes_holes() {
     assert!(none.placements.is_empty());
 }
 
-/// With many mappings the placements that walk are left out unless they are asked for.
+/// Replays many mappings: the placements that walk are left out unless they are asked for.
 #[test]
 fn walks_are_left_out_of_large_processes() {
     let list: Vec<(u64, &str)> = (0..4200)
@@ -383,7 +385,7 @@ fn check_sums(report: &ProcessReport) {
 }
 
 proptest! {
-    /// Every byte of the space is mapped or free, and holes equal those of a walk.
+    /// Checks that every byte of the space is mapped or free, and that holes equal those of a walk.
     #[test]
     fn holes_equal_a_linear_walk(
         steps in proptest::collection::vec((0_u64..6, 1_u64..40, 0_usize..3), 1..60),
@@ -406,7 +408,7 @@ proptest! {
         }
     }
 
-    /// Whatever the lines claim, the report is made and adds up.
+    /// Checks that the report is made and adds up, whatever the lines claim.
     #[test]
     fn any_layout_makes_a_report(
         starts in proptest::collection::btree_set(0_u64..(1 << 52), 1..30),

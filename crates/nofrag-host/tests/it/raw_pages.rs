@@ -95,7 +95,7 @@ fn records(page: &[u8]) -> Vec<Result<(u64, Vec<u8>), PageError>> {
     records.map(|record| record.map(|(at, body)| (at, body.to_vec()))).collect()
 }
 
-/// Each length class and each flag by hand.
+/// Reads a page made by hand: records of every length, a discarded one, and both kinds of time records.
 /// Source: docs/sources/trace.md#oracle-4.
 #[test]
 fn oracle_4_pages_by_hand() {
@@ -126,7 +126,7 @@ fn oracle_4_pages_by_hand() {
     assert_eq!(records(&page(time, 0, &pieces, None, SUB_BUFFER)), expected);
 }
 
-/// The upper bits of a time stamp are those of the page.
+/// Checks that the upper bits of a time stamp are those of the page.
 #[test]
 fn a_stamp_keeps_the_upper_bits_of_the_page() {
     let pieces = [Piece::Stamp { time: 5 }, Piece::Short { delta: 1, words: vec![0] }];
@@ -134,7 +134,7 @@ fn a_stamp_keeps_the_upper_bits_of_the_page() {
     assert_eq!(records(&page(high | 77, 0, &pieces, None, 4096)), [Ok((high | 6, vec![0; 4]))]);
 }
 
-/// Bits 31 and 30 of the commit word: events were lost, and their number follows.
+/// Reads bits 31 and 30 of the commit word: events were lost, and their number follows.
 #[test]
 fn lost_events_are_told() {
     let pieces = [Piece::Short { delta: 0, words: vec![1] }];
@@ -148,7 +148,7 @@ fn lost_events_are_told() {
     assert_eq!(SubBuffer::new(&full).unwrap().lost(), Some(None));
 }
 
-/// A page whose lengths are wrong gives the records before them, and the place of the error.
+/// Reads pages whose lengths are wrong: they give the records before the error, and its place.
 #[test]
 fn broken_lengths_are_told() {
     let short = Piece::Short { delta: 1, words: vec![7] };
@@ -180,7 +180,7 @@ fn piece() -> impl Strategy<Value = Piece> {
     ]
 }
 
-/// Returns the times and bodies of the pieces.
+/// Returns the time and the body of each record among the pieces.
 fn told(time: u64, pieces: &[Piece]) -> Vec<(u64, Vec<u8>)> {
     let mut at = time;
     let mut told = Vec::new();
@@ -206,7 +206,7 @@ fn told(time: u64, pieces: &[Piece]) -> Vec<(u64, Vec<u8>)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Pages of any size that a writer makes are read back.
+    /// Checks that pages of any size that a writer makes are read back.
     #[test]
     fn pages_round_trip(
         time in any::<u64>(),
@@ -218,7 +218,7 @@ proptest! {
         prop_assert_eq!(records(&page), expected);
     }
 
-    /// Reading any bytes as a page ends, and takes no byte twice.
+    /// Checks that reading any bytes as a page ends, and takes no byte twice.
     #[test]
     fn noise_is_survived(bytes in prop::collection::vec(any::<u8>(), 0..600), said in 0_u16..600) {
         let mut page = bytes;
@@ -231,7 +231,7 @@ proptest! {
         }
     }
 
-    /// A field is read by its offset, size and sign.
+    /// Checks that a field is read by its offset, size and sign.
     #[test]
     fn fields_are_where_the_format_says(
         record in prop::collection::vec(any::<u8>(), 2..80),
@@ -274,7 +274,7 @@ fn free_of(delta: u32, id: u32, pfn: u32) -> Piece {
     Piece::Short { delta, words: vec![id, 33, pfn, 0, 0, 0] }
 }
 
-/// Lost events, tracepoints that are not kept, unknown numbers, and a last page that is cut.
+/// Reads pages of a CPU with lost events, tracepoints that are not kept, unknown numbers, and a last page that is cut.
 #[test]
 fn pages_of_a_cpu() {
     let formats =
@@ -323,7 +323,7 @@ fn pages_of_a_cpu() {
     assert_eq!(read(whole - 256 + 9), (expected, Loss { events: 4, gaps: 1, unreadable: 2 }));
 }
 
-/// Sources are merged by time, then CPU, whatever the batches; events already in the list stay.
+/// Checks that sources are merged by time, then CPU, whatever the batches, and that events already in the list stay.
 #[test]
 fn sources_are_merged() {
     struct Some_(Vec<Event>);
@@ -352,7 +352,7 @@ fn sources_are_merged() {
     assert_eq!(merged.loss(), Loss { events: 4, gaps: 4, unreadable: 0 });
 }
 
-/// Every count in the README of the raw recording.
+/// Checks every count that the README of the raw recording states.
 #[test]
 fn the_raw_recording() {
     let Some(folder) = raw_recording() else { return };
@@ -390,7 +390,7 @@ fn the_raw_recording() {
     assert_eq!(trace.meta.gfp.render(0xa20), "GFP_ATOMIC", "as 6.1 has it");
 }
 
-/// A folder may state the size of its pages, and two files may not hold one CPU.
+/// Opens folders of raw pages: a folder may state the size of its pages, and two files may not hold one CPU.
 #[test]
 fn folders() {
     let folder = tempfile::tempdir().unwrap();
@@ -420,7 +420,7 @@ fn folders() {
     assert!(open(folder.path()).err().unwrap().to_string().contains("header_page"));
 }
 
-/// The table of each kernel's own `print fmt`, and the built-in one, which is that of 6.18.
+/// Renders flags by the table of a kernel's own `print fmt`, and by the built-in one, which is that of 6.18.
 #[test]
 fn flags_are_named_as_the_kernel_does() {
     let text = include_str!("../data/mm_page_alloc-6.18.format");
@@ -455,7 +455,7 @@ fn flags_are_named_as_the_kernel_does() {
     }
 }
 
-/// The rows of the table name their tracepoints, and `lost` is not one.
+/// Checks that the rows of the table name their tracepoints, and that `lost` is not one.
 #[test]
 fn kinds_have_names() {
     for row in KINDS.iter().filter(|row| row.kind != EventKind::Lost) {
@@ -464,7 +464,8 @@ fn kinds_have_names() {
     assert_eq!(EventKind::from_name("lost"), None);
 }
 
-/// `cargo test --release -p nofrag-host --test it raw_pages_speed -- --ignored --nocapture`
+/// Measures the reading of raw pages: `cargo test --release -p nofrag-host --test it raw_pages_speed -- --ignored
+/// --nocapture`
 #[test]
 #[ignore = "measures"]
 fn raw_pages_speed() {

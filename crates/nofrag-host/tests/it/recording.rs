@@ -190,7 +190,7 @@ fn a_lost_head_is_a_gap_where_there_is_no_index() {
     assert!(read.is_sorted_by_key(|event| event.at));
 }
 
-/// A recording that would fill the memory of a machine is refused with a reason.
+/// Checks that a recording that would fill the memory of a machine is refused with a reason.
 #[test]
 fn chunks_of_too_many_events_side_by_side_are_refused() {
     let (bytes, _) = small(&tempfile::tempdir().unwrap());
@@ -263,7 +263,8 @@ fn a_file_that_exists_is_not_written_over_unless_told() {
     assert!(Recording::open(&path).is_ok());
 }
 
-/// `trace convert` made files that all users could read from recordings that only their owner could read.
+/// Checks the mode of a new recording: `trace convert` once made files that all users could read from recordings that
+/// only their owner could read.
 #[test]
 fn a_new_recording_is_its_owner_s_alone() {
     let folder = tempfile::tempdir().unwrap();
@@ -341,8 +342,8 @@ fn the_bytes_in_the_document_are_those_written() {
     assert_eq!(&bytes[bytes.len() - examples[1].len()..], examples[1]);
 }
 
-/// Returns a value that was read from an example in `docs/format.md`, with the defaults of the fields that the example
-/// lacks.
+/// Reads a value from an example in `docs/format.md`, and returns it as JSON again, with the defaults of the fields
+/// that the example lacks.
 fn read_and_written<T: serde::Serialize + serde::de::DeserializeOwned>(example: &str) -> String {
     let value: T = serde_json::from_str(example).unwrap();
     serde_json::to_string_pretty(&serde_json::to_value(value).unwrap()).unwrap()
@@ -531,7 +532,7 @@ fn any_event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    /// The events of a CPU come back in its order, even if its clock went back.
+    /// Checks that the events of a CPU come back in its order, even if its clock went back.
     #[test]
     fn each_cpus_events_come_back_in_their_order(events in prop::collection::vec(any_event(), 0..400)) {
         let folder = tempfile::tempdir().unwrap();

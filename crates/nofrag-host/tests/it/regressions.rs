@@ -7,7 +7,8 @@ use nofrag_host::addresses::Addresses;
 use nofrag_host::source::{self, Root, Sources};
 use nofrag_host::vmalloc::survey;
 
-/// A hole map from hashes -> refused with the reason, everything else shown.
+/// Surveys hashed addresses, from which a naive inspector draws a hole map: the map is refused with the reason, and
+/// everything else is shown.
 /// Source: docs/sources/trace.md#t4.
 #[test]
 fn hashed_addresses_give_no_map_of_holes() {
@@ -33,7 +34,8 @@ fn hashed_addresses_give_no_map_of_holes() {
     assert_eq!(report.callers.len(), 2);
 }
 
-/// 87.4 MB used -> 20.4 used and 67.0 lazy, just under the limit of 2 CPUs.
+/// Surveys 87.4 MB of areas, all of which a naive inspector calls used: 20.4 MB are, and 67.0 MB are lazy, just under
+/// the limit of 2 CPUs.
 /// Source: docs/sources/trace.md#t5.
 #[test]
 fn areas_that_wait_for_a_purge_are_not_in_use() {
@@ -63,7 +65,7 @@ fn areas_that_wait_for_a_purge_are_not_in_use() {
     assert!(finding.consequence.contains("4.3 times"), "{}", finding.consequence);
 }
 
-/// The limit allows one free in flight per CPU, and no more.
+/// Checks that the warning allows one free in flight per CPU above the lazy limit, and no more.
 #[test]
 fn lazy_over_limit() {
     let lazy_of = |mib: u64| {
@@ -79,7 +81,8 @@ fn lazy_over_limit() {
     assert_eq!([64, 66, 67].map(warns), [false, false, true]);
 }
 
-/// A captured host needs one file; the other missing files are listed with the facts that depend on them.
+/// Reads a captured host with the one file that it needs: the other files are listed with the facts that depend on
+/// them.
 #[test]
 fn a_bare_capture_says_what_it_lacks() {
     let folder = tempfile::tempdir().unwrap();

@@ -375,7 +375,7 @@ fn pages_of_many_cpus_side_by_side_are_refused_before_they_are_read() {
     assert!(read.peak < 100 << 20, "{read:?}");
 }
 
-/// A few kilobytes state that half a million blocks are allocated and never freed.
+/// Summarises a few kilobytes that state half a million blocks allocated and never freed.
 #[test]
 fn blocks_in_use_are_followed_as_far_as_the_budget_has_room() {
     let mut file = Forged::new();
@@ -428,7 +428,7 @@ fn a_captured_folder_with_a_pipe_in_it_is_read_to_its_end() {
     assert!(read.said.contains("meminfo: it is no regular file"), "{}", read.said);
 }
 
-/// Room for a host of 64 GiB, and for 5 million events, in the floor of any budget.
+/// Opens a recording with the frames of a host of 64 GiB and 5 million events within the floor of any budget.
 #[test]
 fn five_million_events_and_the_frames_of_64_gib_open_within_the_floor() {
     const FRAMES: usize = 64 << 30 >> 12;

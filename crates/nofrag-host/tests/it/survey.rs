@@ -44,7 +44,7 @@ fn sources(text: String) -> Sources {
     }
 }
 
-/// An area of some pages, some pages behind the one before it; `true` for lazy.
+/// An area: the pages of the hole before it, its own pages, and `true` if it is lazy.
 type Step = (u64, u64, bool);
 
 fn layout(base: u64, steps: &[Step]) -> String {
@@ -60,7 +60,7 @@ fn layout(base: u64, steps: &[Step]) -> String {
 }
 
 proptest! {
-    /// The engine's largest holes equal those of a walk over the same areas.
+    /// Checks that the engine's largest holes equal those of a walk over the same areas.
     #[test]
     fn holes_equal_a_linear_walk(
         steps in proptest::collection::vec((0_u64..6, 1_u64..40, any::<bool>()), 1..60),
@@ -93,7 +93,8 @@ proptest! {
         prop_assert_eq!(found(&region.after_purge), used(|step| !step.2));
     }
 
-    /// Whatever the lines claim, overlaps, ends of the address space and all, the report is made and adds up.
+    /// Checks that the report is made and adds up, whatever the lines claim, overlaps, ends of the address space and
+    /// all.
     #[test]
     fn any_layout_makes_a_report(
         areas in proptest::collection::vec((0_usize..6, 0_u64..64, 1_u64..64, any::<bool>()), 0..40),

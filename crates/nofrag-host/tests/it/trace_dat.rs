@@ -99,8 +99,7 @@ fn a_trace_dat_is_known_by_its_content() {
     assert!(!events.is_empty());
 }
 
-/// A file that ends early gives the events before its end and a notice of the cut, or an error; it gives no other
-/// events.
+/// Cuts files: each gives the events before its end and a notice of the cut, or an error; it gives no other events.
 #[test]
 fn a_cut_file_gives_what_is_there() {
     for name in FILES {
@@ -204,7 +203,7 @@ fn check_unsupported(bytes: Vec<u8>, word: &str) {
     }
 }
 
-/// Every event of a larger file of the same tool, where one is named: `NOFRAG_TRACE_DAT` and its report beside it.
+/// Compares every event of a larger file of trace-cmd, which `NOFRAG_TRACE_DAT` names, with the report beside it.
 #[test]
 #[ignore = "needs a file of trace-cmd named by NOFRAG_TRACE_DAT, and its report -t -R as the same name with .txt"]
 fn a_named_file_reads_as_trace_cmd_reports_it() {

@@ -22,7 +22,7 @@ fn one(line: &str) -> Event {
     events[0]
 }
 
-/// Lines of a 6.18 kernel: names with blanks, dashes and colons, with and without flags and thread groups.
+/// Parses lines of a 6.18 kernel: names with blanks, dashes and colons, with and without flags and thread groups.
 #[test]
 fn heads_of_lines() {
     let tail = "mm_page_free: page=00000000f439b067 pfn=0x1c89a4 order=2";
@@ -42,8 +42,8 @@ fn heads_of_lines() {
     }
 }
 
-/// The ranges from which compaction took pages and to which it moved them, as the kernel and as tools print them.
-/// Source: docs/sources/trace.md#t9.
+/// Parses the ranges from which compaction took pages and to which it moved them, as the kernel and as tools print
+/// them. Source: docs/sources/trace.md#t9.
 #[test]
 fn ranges_of_compaction() {
     for (rest, kind) in [
@@ -66,7 +66,7 @@ fn ranges_of_compaction() {
     }
 }
 
-/// Lines that a 6.18 kernel and its trace-cmd printed, one of each form.
+/// Parses lines that a 6.18 kernel and its trace-cmd printed, one of each form.
 #[test]
 fn lines_of_each_form() {
     let view = |rest: &str| one(&format!("bash-1 [000] ..... 1.000000: {rest}")).view();
@@ -128,7 +128,8 @@ fn lines_of_each_form() {
     }
 }
 
-/// Lost, cut, foreign and unknown lines are counted, and no others.
+/// Counts lost events, and lines that are cut, damaged, too long or name an unknown flag; comments and events of other
+/// kinds are no loss.
 #[test]
 fn what_cannot_be_read_is_counted() {
     let free =
@@ -205,7 +206,7 @@ fn names() -> impl Strategy<Value = Vec<(i32, String)>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// An event that is written and read is the same, to the microsecond.
+    /// Checks that an event that is written and read is the same, to the microsecond.
     #[test]
     fn events_survive_text(event in event(), names in names(), gap in prop::option::of(1_u64..)) {
         // No reader can separate a name that reads as a whole head of its own.
@@ -221,7 +222,7 @@ proptest! {
     }
 }
 
-/// The kind of a file is known by its content, packed or not.
+/// Checks that the kind of a file is known by its content, packed or not.
 #[test]
 fn text_is_known_by_its_content() {
     let folder = tempfile::tempdir().unwrap();
@@ -245,8 +246,8 @@ fn text_is_known_by_its_content() {
     assert_eq!(count(b""), None);
 }
 
-/// Reports of `trace-cmd report` are read with the same events as its files: with raw fields (`-t -R`), and in the
-/// usual form, which has times in microseconds and another pointer of an address space.
+/// Checks that reports of `trace-cmd report` are read with the same events as its files: with raw fields (`-t -R`), and
+/// in the usual form, which has times in microseconds and another pointer of an address space.
 #[test]
 fn reports_of_trace_cmd_are_read_as_its_files() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/trace_dat");
@@ -281,7 +282,8 @@ fn reports_of_trace_cmd_are_read_as_its_files() {
     assert!(pasted > 100, "{pasted} events of reports without raw fields");
 }
 
-/// A text that the kernel wrote is written again unchanged, except for the parts that an event does not keep.
+/// Checks that a text that the kernel wrote is written again unchanged, except for the parts that an event does not
+/// keep.
 #[test]
 fn the_writer_words_as_the_kernel() {
     let lines = [

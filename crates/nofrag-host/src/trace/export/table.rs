@@ -54,11 +54,11 @@ pub fn parquet<W: Write + Send>(
     }
 }
 
-/// A name of fields, which all kinds share.
+/// A column with the fields of one name, of all kinds that have such a field.
 struct Column {
     name: &'static str,
     class: FieldClass,
-    /// Index of the value in each kind that has the field.
+    /// Index of the column's value in each kind that has the field.
     places: BTreeMap<EventKind, usize>,
 }
 

@@ -14,7 +14,7 @@ pub(super) fn largest_chunk(page_bytes: usize) -> usize {
 /// The cause of a chunk that ends too early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// The file has been cut: the chunks before stand.
+    /// The file has been cut: the chunks before the cut stand.
     Cut,
     /// The length of the chunk is wrong.
     Wrong,

@@ -15,7 +15,7 @@ const MOST_CPUS: u32 = 8192;
 /// Most CPUs of all buffers together.
 const MOST_STREAMS: usize = 1 << 16;
 
-/// The contents of the head.
+/// The contents of a trace.dat, without the pages of its ring buffers.
 #[derive(Debug, Default)]
 pub(super) struct Head {
     /// Bytes of a page of the ring buffer.
@@ -28,7 +28,7 @@ pub(super) struct Head {
     pub(super) uname: Option<String>,
     /// The marked word of `trace_clock`.
     pub(super) clock: Option<String>,
-    /// Offset that is added to all times.
+    /// Offset that is added to all times, in units of the trace's clock.
     pub(super) offset: i64,
     /// Events that the kernel had to drop or overwrite, by the `stats` of its CPUs.
     pub(super) dropped: u64,
@@ -198,7 +198,7 @@ impl Head {
     }
 }
 
-/// Checks a size of pages.
+/// Checks that a page of a ring buffer can have this many bytes; returns the number.
 pub(super) fn page_bytes(bytes: usize, words: &Words<impl Read>) -> Result<usize, TraceError> {
     if bytes.is_power_of_two() && (512..=LARGEST_PAGE).contains(&bytes) {
         return Ok(bytes);
@@ -208,7 +208,7 @@ pub(super) fn page_bytes(bytes: usize, words: &Words<impl Read>) -> Result<usize
 
 const LARGEST_PAGE: usize = 1 << 20;
 
-/// Checks a number of CPUs.
+/// Checks that a machine can have this many CPUs; returns the number.
 pub(super) fn cpu_count(count: u32, words: &Words<impl Read>) -> Result<u32, TraceError> {
     if count > MOST_CPUS {
         return Err(words.corrupt(&format!("{count} CPUs: Linux has at most {MOST_CPUS}")));

@@ -92,7 +92,7 @@ impl Input {
     }
 }
 
-/// A part of a trace.
+/// A range of a trace's bytes, which are read in order.
 pub(super) struct Span {
     input: Input,
     at: u64,

@@ -37,7 +37,7 @@ use super::meta::TraceMeta;
 use super::source::{EventSource, Loss, Merged, Trace, TraceError};
 use crate::budget::{Budget, Room};
 
-/// The first bytes of such a file.
+/// The first bytes of a trace.dat.
 pub(super) const MAGIC: &[u8] = b"\x17\x08\x44tracing";
 
 /// Bytes that are read at a time, unless a page is larger.
@@ -128,7 +128,7 @@ impl TraceDat {
         Ok(Box::new(Corrected { merged, offset: self.offset, said }))
     }
 
-    /// Returns the remainder of the budget beside the memory of the readers of all CPUs.
+    /// Returns the remainder of the budget when the readers of all CPUs have their memory.
     fn left(&self) -> Result<Room, TraceError> {
         let held = |buffer: &Buffer| {
             let chunks = match buffer.packing {
@@ -146,7 +146,7 @@ impl TraceDat {
         Ok(room)
     }
 
-    /// Returns the events of one CPU.
+    /// Returns the events of one CPU in one instance.
     fn pages(&self, buffer: &Buffer, data: &Data) -> Result<impl EventSource + use<>, TraceError> {
         let span = self.input.span(data.at, data.bytes);
         let path = self.input.path();
@@ -262,7 +262,7 @@ impl Input {
     }
 }
 
-/// Returns the name of an instance for sentences.
+/// Returns the name of an instance as it stands in a sentence.
 fn name(buffer: &Buffer) -> String {
     if buffer.name.is_empty() { "at the top".to_owned() } else { buffer.name.clone() }
 }

@@ -7,7 +7,7 @@ use super::head::{Buffer, Data, Head, Packing, cpu_count, option};
 use super::input::{Input, Words};
 use crate::trace::source::TraceError;
 
-/// Reads the parts behind the size of a page of memory.
+/// Reads the head from behind the size of a page of memory on.
 pub(super) fn read(input: &Input, words: &mut Words<impl Read>) -> Result<Head, TraceError> {
     let mut head = Head::default();
     head.read_pages(words)?;

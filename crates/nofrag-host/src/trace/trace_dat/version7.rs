@@ -21,7 +21,7 @@ const OPTIONS: u16 = 0;
 /// Flag of a compressed section.
 const COMPRESSED: u16 = 1;
 
-/// Reads the parts behind the size of a page of memory.
+/// Reads the head from behind the size of a page of memory on.
 pub(super) fn read(input: &Input, words: &mut Words<impl Read>) -> Result<Head, TraceError> {
     words.enter("the method of compression");
     let name = words.string()?;
