@@ -64,19 +64,23 @@ fn brushes(look: Look) -> &'static Brushes {
 
 /// Draws bars on a logarithmic scale, in groups.
 pub(crate) fn bars(groups: &[BarGroup], look: Look) -> String {
-    const COLUMNS: f64 = 50.0;
+    /// Columns of the longest bar.
+    const LONGEST: usize = 50;
+    /// Columns beside a name and its bar: blanks and the value.
+    const BESIDE: usize = 16;
     let values = || groups.iter().flat_map(|group| &group.bars).map(|(_, value)| *value);
     let longest = values().fold(f64::MIN_POSITIVE, f64::max);
     // The scale starts a little below the shortest bar, so that it is still a bar.
     let origin = values().fold(longest, f64::min) / 2.0;
     let names = groups.iter().flat_map(|group| &group.bars).map(|(name, _)| name.chars().count());
     let name_width = names.max().unwrap_or(0);
+    let columns = look.width.saturating_sub(name_width + BESIDE).clamp(10, LONGEST) as f64;
     let mut out = String::new();
     for group in groups {
         out += &format!("  {}\n", group.name);
         for (name, value) in &group.bars {
             let share = (value / origin).ln() / (longest / origin).ln();
-            let bar = bar_of(share * COLUMNS, brushes(look));
+            let bar = bar_of(share * columns, brushes(look));
             out += &format!("    {name:name_width$}  {bar} {}\n", plain(*value));
         }
     }
@@ -100,6 +104,7 @@ pub(crate) fn chart(ends: &[String; 2], layers: &[(String, Vec<f64>)], look: Loo
     let highest = values().copied().fold(f64::MIN_POSITIVE, f64::max);
     let labels = [highest, highest / 2.0, 0.0].map(|value| plain(value).to_string());
     let width = labels.iter().map(|label| label.chars().count()).max().unwrap_or(0);
+    let columns = CHART_COLUMNS.min(look.width.saturating_sub(width + 4));
     // The last layer is the front one, for any number of layers.
     let all = [brushes.shares[0], brushes.shares[1], brushes.full];
     let paints = &all[all.len().saturating_sub(layers.len())..];
@@ -112,9 +117,9 @@ pub(crate) fn chart(ends: &[String; 2], layers: &[(String, Vec<f64>)], look: Loo
             _ => "",
         };
         let mut line = format!("  {label:>width$} {}", brushes.vertical);
-        for column in 0..CHART_COLUMNS {
+        for column in 0..columns {
             let painted = layers.iter().zip(paints).rev().find_map(|((_, values), paint)| {
-                let at = column * values.len() / CHART_COLUMNS;
+                let at = column * values.len() / columns;
                 let height = values.get(at)? / highest * CHART_ROWS as f64;
                 chart_cell(height, row, *paint, brushes)
             });
@@ -124,8 +129,8 @@ pub(crate) fn chart(ends: &[String; 2], layers: &[(String, Vec<f64>)], look: Loo
         out += "\n";
     }
     let [left, right] = ends;
-    let gap = CHART_COLUMNS.saturating_sub(left.chars().count());
-    let floor = brushes.horizontal.repeat(CHART_COLUMNS);
+    let gap = columns.saturating_sub(left.chars().count());
+    let floor = brushes.horizontal.repeat(columns);
     out += &format!("  {:width$} {}{floor}\n", "", brushes.corner);
     out += &format!("  {:width$}  {left}{right:>gap$}\n", "");
     for ((name, values), paint) in layers.iter().zip(paints) {
@@ -169,6 +174,20 @@ fn bar_of_share(share: f64, brushes: &Brushes) -> char {
 }
 
 impl Paint {
+    /// Returns the shares for at most `columns` columns: of parts that share one the mean of what is in use, or else
+    /// the most.
+    fn merged(self, shares: &[f64], columns: usize) -> Vec<f64> {
+        if shares.len() <= columns {
+            return shares.to_vec();
+        }
+        let parts = |column| column * shares.len() / columns..(column + 1) * shares.len() / columns;
+        let one = |parts: &[f64]| match self {
+            Paint::InUse => parts.iter().sum::<f64>() / parts.len() as f64,
+            Paint::FreeOrder | Paint::Ranges => parts.iter().copied().fold(0.0, f64::max),
+        };
+        (0..columns).map(|column| one(&shares[parts(column)])).collect()
+    }
+
     fn of(self, share: f64, brushes: &Brushes) -> char {
         match self {
             Paint::InUse | Paint::Ranges => shade(share, brushes),
@@ -206,11 +225,13 @@ pub(crate) fn occupancy(
     let rows = || maps.iter().flat_map(|map| &map.rows);
     let width = rows().map(|(label, _)| label.chars().count()).max().unwrap_or(0);
     let parts = rows().map(|(_, shares)| shares.len()).max().unwrap_or(0);
+    let parts = parts.min(look.width.saturating_sub(width + 5));
     let wall = brushes.vertical;
     let mut out = String::new();
     for map in maps {
         out += &format!("  {}\n", map.name);
         for (label, shares) in &map.rows {
+            let shares = paint.merged(shares, parts);
             let painted: String = shares.iter().map(|share| paint.of(*share, brushes)).collect();
             out += &format!("  {label:>width$} {wall}{painted}{wall}\n");
         }
@@ -218,7 +239,7 @@ pub(crate) fn occupancy(
     let [left, right] = ends;
     let gap = parts.saturating_sub(left.chars().count());
     out += &format!("  {:width$}  {left}{right:>gap$}\n", "");
-    out + &format!("  {}\n", paint.legend(brushes))
+    out + &look.hanging("  ", 2, &paint.legend(brushes))
 }
 
 /// Draws a space as a line, with `draw` in a given number of cells; `faint` is the meaning of faint ink.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use nofrag_host::recording::{Recording, Sizes};
 use nofrag_host::trace::{self, Moment, Summary, Trace, TraceMeta, summarise};
+use nofrag_show::Look;
 use nofrag_show::host::trace::{head, sections};
 use serde::Serialize;
 
@@ -79,7 +80,7 @@ pub(super) fn execute(args: &Args) -> Result<Status> {
         };
         print_document(SCHEMA, &document)?;
     } else {
-        print(&head(&args.file, meta, sizes.as_ref(), &summary))?;
+        print(&head(&args.file, meta, sizes.as_ref(), &summary, Look::of_report()))?;
         print_sections(&sections(meta, &summary))?;
     }
     Ok(Status::Done)

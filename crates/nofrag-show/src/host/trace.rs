@@ -7,7 +7,7 @@ use nofrag_host::trace::{
     ExtFragCount, Lifetimes, Loss, Moment, Pairing, Summary, TraceMeta, type_name,
 };
 
-use crate::{Cell, Quantity, Section, cells, duration, number, table_of};
+use crate::{Cell, Look, Quantity, Section, cells, duration, number, table_of};
 
 /// The most sets of flags that are shown.
 const FLAGS: usize = 12;
@@ -28,17 +28,20 @@ fn share(part: u64, whole: u64) -> Cell {
 
 /// Returns the lines above the tables.
 #[must_use]
-pub fn head(path: &Path, meta: &TraceMeta, sizes: Option<&Sizes>, summary: &Summary) -> String {
+pub fn head(
+    path: &Path,
+    meta: &TraceMeta,
+    sizes: Option<&Sizes>,
+    summary: &Summary,
+    look: Look,
+) -> String {
     let unknown = || "not known".to_owned();
-    let mut lines = vec![
-        format!("{}", path.display()),
-        format!(
-            "  kernel {}; clock {}",
-            meta.release.clone().unwrap_or_else(unknown),
-            meta.clock.clone().unwrap_or_else(unknown)
-        ),
-    ];
-    lines.extend(meta.command.iter().map(|command| format!("  command {command}")));
+    let mut lines = vec![format!(
+        "kernel {}; clock {}",
+        meta.release.clone().unwrap_or_else(unknown),
+        meta.clock.clone().unwrap_or_else(unknown)
+    )];
+    lines.extend(meta.command.iter().map(|command| format!("command {command}")));
     let rate = match summary.nanos {
         0 => String::new(),
         nanos => {
@@ -47,14 +50,14 @@ pub fn head(path: &Path, meta: &TraceMeta, sizes: Option<&Sizes>, summary: &Summ
     };
     let cpus = summary.cpus.iter().map(|(cpu, events)| format!("CPU {cpu}: {}", count(*events)));
     lines.push(format!(
-        "  {} events in {}{rate}; {}",
+        "{} events in {}{rate}; {}",
         count(summary.events),
         duration(seconds(summary.nanos)),
         cpus.collect::<Vec<_>>().join(", ")
     ));
     if let Some(sizes) = sizes {
         lines.push(format!(
-            "  {} bytes: events {} in {} chunks, snapshots {}; {} bytes an event",
+            "{} bytes: events {} in {} chunks, snapshots {}; {} bytes an event",
             count(sizes.file),
             count(sizes.events),
             count(sizes.chunks),
@@ -62,8 +65,8 @@ pub fn head(path: &Path, meta: &TraceMeta, sizes: Option<&Sizes>, summary: &Summ
             number(sizes.events as f64 / sizes.count.max(1) as f64)
         ));
     }
-    lines.push(String::from("\n"));
-    lines.join("\n")
+    let lines = lines.iter().map(|line| look.hanging("  ", 4, line));
+    format!("{}\n{}\n", path.display(), lines.collect::<String>())
 }
 
 /// Returns the tables about a trace.
@@ -150,12 +153,14 @@ fn lives(by: &str, lives: &[Lifetimes], name: impl Fn(usize) -> String) -> Optio
 fn flags(summary: &Summary) -> Option<Section> {
     let all: u64 = summary.flags.iter().map(|flags| flags.count).sum();
     let rows = summary.flags.iter().take(FLAGS);
-    let rows = rows.map(|flags| cells![&flags.names, share(flags.count, all)]).collect::<Vec<_>>();
+    let rows = rows
+        .map(|flags| cells![flags.names.replace('|', " | "), share(flags.count, all)])
+        .collect::<Vec<_>>();
     let caption = match summary.flags.len().saturating_sub(FLAGS) {
         0 => String::new(),
         left => format!("The commonest; {left} more sets are not shown."),
     };
-    table_of("Flags of requests", &caption, 2, &["gfp_flags", "requests"], rows)
+    table_of("Flags of requests", &caption, 1, &["gfp_flags", "requests"], rows)
 }
 
 /// Returns the pairs of types that were mixed, with counts; `None` without any.
