@@ -256,7 +256,7 @@ pub(crate) struct Published<T> {
 }
 
 impl<T> Published<T> {
-    /// Returns a slot without a value.
+    /// Returns a cell that has no value yet.
     pub(crate) const fn empty() -> Published<T> {
         #[cfg(any(feature = "std", loom))]
         return Published { cell: std::sync::OnceLock::new() };
@@ -264,7 +264,7 @@ impl<T> Published<T> {
         return Published { cell: spin::Once::new() };
     }
 
-    /// Returns the value, once there is one.
+    /// Returns the value; `None` until one is published.
     #[inline]
     pub(crate) fn get(&self) -> Option<&T> {
         self.cell.get()
