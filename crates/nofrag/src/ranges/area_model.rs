@@ -77,7 +77,7 @@ fn place_in(gap: Span, request: &GapRequest) -> Option<Span> {
     fits.then(|| Span::sized(place as u64, request.size).unwrap())
 }
 
-/// A small, well mixed generator; a test prints its seed only.
+/// A small random generator (SplitMix64); the seed that a test prints repeats its run.
 struct Random(u64);
 
 impl Random {
@@ -98,10 +98,11 @@ impl Random {
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     config: Config,
-    /// Areas lie in this many numbers from `base` on.
+    /// Start of the `length` numbers in which the areas lie.
     base: u64,
     length: u64,
-    /// Largest size, in multiples of `unit`, as most coordinates are.
+    /// Largest size of an area or a request, counted in `unit`; most starts and bounds are multiples of `unit` above
+    /// `base`.
     largest_size: u64,
     unit: u64,
     /// Number of steps, of 16, that add an area.
@@ -160,7 +161,7 @@ impl Shape {
     }
 }
 
-/// Both sides of a comparison.
+/// The index of areas and its model, which each step changes alike.
 struct Pair {
     shape: Shape,
     random: Random,
@@ -238,7 +239,7 @@ impl Pair {
         self.model.areas[place] = area;
     }
 
-    /// Cuts the middle out of an area: one call for room, three changes.
+    /// Cuts the middle out of an area: one reservation, then a removal and two insertions.
     fn step_cut(&mut self) {
         let at = self.shape.number(&mut self.random);
         let (Some(place), Some(real)) = (self.model.find(at), self.real.find(at)) else { return };
@@ -422,7 +423,7 @@ fn random_operations_on_many_areas() {
     }
 }
 
-/// The tree has three levels of blocks above the leaves.
+/// Runs random operations on 30,000 areas, whose tree has three levels of blocks above the leaves.
 #[test]
 fn random_operations_on_a_high_tree() {
     for (seed, config) in (0..).zip(configs()) {

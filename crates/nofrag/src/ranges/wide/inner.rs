@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 /// Fences are stored in halves, each with its top bit flipped, so that signed 32-bit comparisons order them.
 #[derive(Clone, Debug)]
 pub(super) struct Inner {
-    /// Per child the length of its largest hole, saturated.
+    /// For each child the length of the largest hole below it, cut down to [`LANE_MAX`].
     pub(super) largest: Row,
     fence_high: Row,
     fence_low: Row,
@@ -133,7 +133,8 @@ pub(super) struct Inners {
     /// For each block one row per alignment class: the largest size that the class allows below each child, saturated.
     aligned: Vec<Row>,
     classes: usize,
-    /// For each block the brackets of lengths below each child; no rows in a tree that is not asked for them.
+    /// For each block and each of its children the set of brackets, ranges of lengths, in which holes below the child
+    /// fall, one bit each; no rows in a tree that keeps no brackets.
     brackets: Vec<Lanes<u64>>,
     bracketed: usize,
     vacant: u32,
@@ -153,13 +154,13 @@ impl Inners {
         }
     }
 
-    /// Returns true if blocks keep the brackets below their children.
+    /// Returns true if blocks keep the brackets of lengths below their children.
     #[inline]
     pub(super) fn has_brackets(&self) -> bool {
         self.bracketed > 0
     }
 
-    /// Returns the brackets of lengths below each child of `block`.
+    /// Returns the brackets of lengths below each child of `block`, one bit for each bracket.
     #[inline]
     pub(super) fn brackets(&self, block: u32) -> &Lanes<u64> {
         &self.brackets[block as usize]
@@ -251,7 +252,7 @@ impl Inners {
         self.vacant_count += 1;
     }
 
-    /// Returns the bytes that the slabs hold.
+    /// Returns the bytes of memory that all inner blocks take, vacant ones and spare room included.
     pub(super) fn bytes(&self) -> usize {
         self.blocks.capacity() * size_of::<Inner>()
             + self.aligned.capacity() * size_of::<Row>()

@@ -15,7 +15,7 @@ const WINDOW_BITS: u32 = 31;
 /// The offset in an unused lane; the offset of a hole is no larger.
 const NO_OFFSET: u32 = LANE_MAX;
 
-/// Returns the window that holds `number`: the leaf's base is a multiple of the window's size.
+/// Returns the number of the window that holds `number`; windows are aligned stretches of 2^31 numbers.
 #[inline]
 pub(super) fn window_of(number: u64) -> u64 {
     number >> WINDOW_BITS
@@ -284,7 +284,7 @@ impl<N: Note> Leaves<N> {
         self.heads[at].count = lane as u8;
     }
 
-    /// Shares the holes of two neighbours, of which one is full, evenly.
+    /// Shares the holes of two neighbours, of which one is full, evenly; returns those that moved.
     pub(super) fn share(&mut self, left: u32, right: u32) -> Moved {
         let (mine, theirs) = (self.count(left), self.count(right));
         let keep = (mine + theirs) / 2;
@@ -317,7 +317,7 @@ impl<N: Note> Leaves<N> {
         (self.heads[other].parent, self.heads[other].slot) = (parent, slot);
     }
 
-    /// Moves all holes of `from`, which follow those of `leaf` in the same window, behind them.
+    /// Moves all holes of `from`, the right neighbour of `leaf` in the same window, behind those of `leaf`.
     pub(super) fn join(&mut self, leaf: u32, from: u32) {
         let (at, from) = (leaf as usize, from as usize);
         let (own, more) = (self.count(leaf), usize::from(self.heads[from].count));
@@ -365,7 +365,7 @@ impl<N: Note> Leaves<N> {
         self.vacant_count += 1;
     }
 
-    /// Returns the bytes that the slabs hold.
+    /// Returns the bytes of memory that all leaves take, vacant ones and spare room included.
     pub(super) fn bytes(&self) -> usize {
         self.rows.capacity() * size_of::<Rows<N>>() + self.heads.capacity() * size_of::<LeafHead>()
     }

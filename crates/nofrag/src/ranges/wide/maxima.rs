@@ -6,7 +6,8 @@ use super::row::{LANE_MAX, LANES};
 use super::tree::{At, Node, Summary, Tree};
 
 impl<N: Note> Tree<N> {
-    /// Returns true if a change of a hole with this length, as a lane holds it, concerns more than the plain maxima.
+    /// Returns true if a change of a hole of this length, cut down to [`LANE_MAX`], concerns more than the plain
+    /// maxima: true lengths, or alignment classes.
     #[inline]
     pub(super) fn needs_refresh(&self, length: u32) -> bool {
         length == LANE_MAX || !self.classes.exponents().is_empty()

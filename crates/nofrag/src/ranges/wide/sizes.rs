@@ -106,7 +106,8 @@ impl Longest {
     }
 }
 
-/// The words of one height: for every 64 children the word of each bin, and the longest of each coarse bin.
+/// One level of the index: for every 64 children, leaves or words of the level below, a word of bits for each bin, and
+/// the longest hole of each coarse bin.
 #[derive(Debug, Default)]
 struct Level {
     bits: Vec<u64>,
@@ -134,7 +135,7 @@ impl Level {
 pub(super) struct SizeBins {
     /// One bit for each bin; set if the bin has a leaf.
     filled: [u64; BINS.div_ceil(WORD)],
-    /// Words of leaves, words of words, words of words of words.
+    /// Lowest first: a bit of the first level stands for a leaf, a bit of the others for a word of the level below.
     levels: [Level; 3],
 }
 
@@ -452,7 +453,7 @@ impl SizeBins {
         Candidates { bin, leaf, lanes }
     }
 
-    /// Returns the bytes that the index holds.
+    /// Returns the bytes of memory that the index takes, spare room included.
     pub(super) fn bytes(&self) -> usize {
         let level = |level: &Level| {
             level.bits.capacity() * size_of::<u64>()
@@ -553,7 +554,7 @@ pub(super) struct Search {
     short: u32,
 }
 
-/// Holes of one leaf and bin.
+/// Holes of one leaf whose lengths belong to one bin, their lanes as a bit mask.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidates {
     pub(super) bin: usize,
@@ -569,7 +570,7 @@ impl Candidates {
     }
 }
 
-/// Returns the lanes whose lengths belong to `bin`.
+/// Returns the lanes whose lengths belong to `bin`, as a bit mask.
 #[inline]
 fn lanes_in(bin: usize, lengths: &Row) -> u32 {
     if bin < EXACT as usize {
@@ -578,8 +579,8 @@ fn lanes_in(bin: usize, lengths: &Row) -> u32 {
     lengths.between(smallest_in(bin), largest_in(bin))
 }
 
-/// Returns the lanes whose lengths belong to `bin` and are at least `length`, which belongs to that bin or to one
-/// below.
+/// Returns the lanes whose lengths belong to `bin` and are at least `length`, as a bit mask. `length` belongs to that
+/// bin or to one below.
 #[inline]
 fn long_lanes_in(bin: usize, length: u32, lengths: &Row) -> u32 {
     if bin < EXACT as usize {
