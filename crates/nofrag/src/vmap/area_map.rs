@@ -20,13 +20,13 @@ pub(super) struct Record {
     pub(super) guard: Guard,
     pub(super) kind: AreaKind,
     pub(super) lazy: bool,
-    /// The position of the CPU that allocated it.
+    /// The position of the CPU that allocated the area.
     pub(super) cpu: u32,
-    /// The node to whose pool the area returns.
+    /// The node to whose pool the area goes once it is flushed; `None`: it goes to the free ranges.
     pub(super) pool_node: Option<u16>,
     /// Number of areas that were merged into this one.
     pub(super) areas: u32,
-    /// The area's node in the map that it was read from.
+    /// The area's tree node in the [`AreaMap`] from which the record was read.
     pub(super) node: Option<NodeId>,
 }
 
@@ -64,7 +64,7 @@ struct Detail {
     lazy: bool,
 }
 
-/// A red-black tree and a list by address, as in Linux; details stand beside the tree, at the node's slot.
+/// Areas by address, in a red-black tree and a list as in Linux; details stand beside the tree, at the node's slot.
 ///
 /// 1. Areas are disjoint.
 /// 2. Every node's slot has a place in `details`.

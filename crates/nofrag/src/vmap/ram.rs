@@ -16,7 +16,7 @@ use crate::units::{PageCount, Vpn};
 use alloc::vec::Vec;
 use core::ops::Range;
 
-/// The parts of its CPU that a caller with a handle has taken.
+/// The pools and the stock of a CPU that a caller with a handle for it has taken.
 #[derive(Default)]
 pub(super) struct Held<'a> {
     pub(super) pools: Option<&'a mut CpuPools>,
@@ -159,7 +159,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         self.place_anywhere(cpu, held, pages, wait)
     }
 
-    /// Returns the first page of a place for a mapping that is not at hand.
+    /// Returns the first page of a place for a mapping that the fast path could not serve.
     #[inline(never)]
     fn place_anywhere(
         &self,
@@ -254,9 +254,9 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
     ///
     /// The size is verified, and a second unmapping refused.
     ///
-    /// The call may have to drain, as [`free`](Self::free) may: after a mapping that is an area of its own; in Linux's
-    /// presets after the last one in a block; in our engine when many slots wait whose owner does not look after them,
-    /// unless the policy leaves that to [`step`](Self::step). Then a flush begins in this call.
+    /// The call may have to purge or flush, as [`free`](Self::free) may: after a mapping that is an area of its own; in
+    /// Linux's presets after the last one in a block; in our engine when many slots wait whose owner does not look
+    /// after them, unless the policy leaves that to [`step`](Self::step). Then a flush begins in this call.
     ///
     /// # Errors
     /// See [`UnmapRamError`]; nothing changed.
@@ -522,7 +522,7 @@ impl<M: Mapper, E: EventSink> AreaSource for VmapSpace<M, E> {
     }
 }
 
-/// The space, except that a freed block makes no caller drain.
+/// The space as a source of areas, except that a freed block never makes the caller purge.
 struct Undrained<'a, M, E>(&'a VmapSpace<M, E>);
 
 impl<M: Mapper, E: EventSink> AreaSource for Undrained<'_, M, E> {

@@ -26,7 +26,8 @@ use crate::ranges::{OutOfMetadata, Span};
 use crate::sync::Guard;
 use alloc::vec::Vec;
 
-/// The source of blocks, to which they return, and the memory behind their pages.
+/// The owner of the areas, from which block engines take areas for blocks and to which they return them, and of the
+/// mapper behind the pages.
 pub(super) trait AreaSource {
     type Mapper: Mapper;
 
@@ -47,7 +48,7 @@ pub(super) trait AreaSource {
 pub(super) struct Aliases {
     pub(super) visited: u64,
     pub(super) returned: u64,
-    /// The hull of dirty slots that are still to be flushed.
+    /// The hull of the dirty slots that the caller has to flush.
     pub(super) stale: Option<Span>,
 }
 
@@ -84,7 +85,8 @@ impl Blocks {
         })
     }
 
-    /// Takes slots of the CPU's window, if the caller has its stock: the fast path of our engine.
+    /// Takes slots of the CPU's window, if the caller has its stock, and returns the first page: the fast path of our
+    /// engine.
     ///
     /// For any obstacle the answer is `None`, and the slow path finds out the reason.
     #[inline(always)]
@@ -148,7 +150,8 @@ impl Blocks {
         on_blocks!(self, it => it.find(at))
     }
 
-    /// Returns the lowest number, from this one on, at which a block stands or stood.
+    /// Returns the lowest block number (first page over block size), from `number` on, at which a block stands or
+    /// stood.
     pub(super) fn next_record(&self, number: u64) -> Option<u64> {
         on_blocks!(self, it => it.next_record(number))
     }
@@ -193,7 +196,7 @@ impl Blocks {
         }
     }
 
-    /// Collects and flushes these slots for the CPUs that own them.
+    /// Collects and flushes the slots that are overdue for a flush, for the CPUs that own them.
     pub(super) fn drain_overdue<A: AreaSource>(&self, areas: &A) {
         if let Blocks::Slots(slots) = self {
             slots.drain_overdue(areas);

@@ -8,7 +8,7 @@ use crate::units::{PageCount, Vpn};
 use crate::vmap::{BlockPolicy, DirtyTracking, LiveMap, UnmapRamError};
 use alloc::vec::Vec;
 
-/// In the size of a slot: the mapping that started there was ended. Sizes are at most 64.
+/// Flag in the size that is noted for a slot: the mapping that started there was ended. Sizes are at most 64.
 const ENDED: u8 = 0x80;
 
 const WORD_BITS: u32 = u64::BITS;
@@ -19,10 +19,10 @@ pub(super) struct Block {
     /// Slots that can be handed out. Changes under the lock only; read without it, it is a hint. Zero when there is no
     /// block here.
     free: AtomicU64,
-    /// The list of the owner's blocks with free slots, walked without a lock.
+    /// The neighbours on the owner's list of blocks with free slots, which is walked without a lock.
     pub(super) next: Link,
     pub(super) prev: Link,
-    /// The place in its bucket of the index, under that bucket's lock.
+    /// The block's place in its bucket of the index, under that bucket's lock.
     pub(super) place: AtomicU64,
     pub(super) body: Mutex<Body>,
 }
@@ -183,7 +183,8 @@ impl Body {
             .map(|(slot, size)| (slot, u32::from(*size)))
     }
 
-    /// Calls `visit` with the first slot, the pages, and true if it is live, for every mapping that was ever made.
+    /// Calls `visit` for every mapping that was ever made in this block, with its first slot, its pages, and true if it
+    /// is live.
     pub(super) fn for_each_mapping(&self, mut visit: impl FnMut(u32, u32, bool)) {
         for (at, &size) in (0..).zip(&self.sizes).filter(|(_, size)| **size != 0) {
             visit(at, u32::from(size & !ENDED), size & ENDED == 0);
@@ -208,7 +209,8 @@ impl Body {
         }
     }
 
-    /// Returns the smallest range that covers all slots unmapped since the last flush, and forgets them.
+    /// Returns the first slot and the end of the smallest range that covers all slots unmapped since the last flush, if
+    /// there are any, and forgets them.
     pub(super) fn take_stale(&mut self) -> Option<(u32, u32)> {
         let bounds = self.stale_bounds();
         match &mut self.stale {

@@ -71,7 +71,7 @@ pub(super) fn next_run(words: &[u64], from: u32) -> Option<(u32, u32)> {
     Some((start, len))
 }
 
-/// Returns the first run at or above `from` of at least `size` bits.
+/// Returns the first run at or above `from` of at least `size` bits: its first bit and its length.
 #[inline]
 pub(super) fn run_of(words: &[u64], from: u32, size: u32) -> Option<(u32, u32)> {
     let mut from = from;

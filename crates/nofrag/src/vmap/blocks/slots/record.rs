@@ -36,7 +36,7 @@ pub(super) const GROUP_WORDS: usize = (GROUP / WORD) as usize;
 const STATE_SHIFT: u32 = 6;
 const PAGES_MASK: u8 = (1 << STATE_SHIFT) - 1;
 
-/// The byte of a slot.
+/// The byte of a slot: state and size of the mapping that starts there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Slot(u8);
 
@@ -88,6 +88,8 @@ impl Slot {
     }
 }
 
+/// One block as every CPU sees it: a byte for each slot, and a flag for each group of slots.
+///
 /// 1. A slot's byte is not FREE only if a mapping starts there that is live or not yet recycled.
 /// 2. A group with a dirty or ending slot has its flag set, and a block with a flag set is on a stack or about to be.
 ///
@@ -107,10 +109,11 @@ pub(super) struct Record {
     pub(super) local: AtomicU32,
 }
 
-/// The slots of a group that were to be collected.
+/// The result of collecting the dirty slots of one group.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Collected {
-    /// The group's dirty slots. The last mapping of a group may reach into the next one.
+    /// A bit for each dirty slot of the group. The last word is for the next group, into which the last mapping may
+    /// reach.
     pub(super) dirty: [u64; GROUP_WORDS + 1],
     /// Number of these dirty slots.
     pub(super) pages: u32,
@@ -296,8 +299,8 @@ impl Record {
         found
     }
 
-    /// Returns the first slot and the size of each mapping, dirty ones included. They do not overlap, whatever happens
-    /// meanwhile.
+    /// Returns the first slot of each mapping, dirty ones included, with its state and size. They do not overlap,
+    /// whatever happens meanwhile.
     pub(super) fn mappings(&self) -> impl Iterator<Item = (u32, Slot)> + '_ {
         let mut at = 0;
         core::iter::from_fn(move || {
