@@ -452,7 +452,7 @@ impl Iterator for FreeRanges<'_> {
 struct Space {
     spans: WideBlocks,
     total: u64,
-    /// The lowest span, which decides most questions at once.
+    /// The lowest span of the space, in which most ranges lie.
     first: Option<Span>,
 }
 

@@ -94,7 +94,7 @@ impl Random {
     }
 }
 
-/// Shape of a random run.
+/// Parameters of a run of random operations.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     config: Config,
@@ -105,7 +105,7 @@ struct Shape {
     /// `base`.
     largest_size: u64,
     unit: u64,
-    /// Number of steps, of 16, that add an area.
+    /// Number of steps in 16 that insert an area or search for a gap.
     growth: u64,
     steps: u32,
     /// Number of steps from one comparison of everything to the next.
@@ -475,8 +475,8 @@ fn random_operations_at_both_ends_of_the_numbers() {
     }
 }
 
-/// A few insertions after one reservation take no more memory, wherever they fall: each may split blocks up to the root
-/// or open a window.
+/// Shows that a few insertions after one reservation take no more memory, wherever they fall: each may split blocks up
+/// to the root or open a window.
 #[test]
 fn what_was_reserved_is_enough() {
     for seed in 0..40 {
@@ -505,8 +505,8 @@ fn what_was_reserved_is_enough() {
     }
 }
 
-/// A clone reserves room for all of its areas at once; if they are spread over many windows, more blocks are needed
-/// than were reserved.
+/// Inserts 5000 areas after one reservation, as a clone does. Spread over many windows, they need more blocks than were
+/// reserved.
 #[test]
 fn many_insertions_after_one_reservation() {
     for spread in [4, 31, 40] {

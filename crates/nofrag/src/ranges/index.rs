@@ -74,7 +74,6 @@ pub(crate) trait FreeIndex {
         largest_by_scan(self, align)
     }
 
-    /// Returns the number of holes.
     fn holes(&self) -> usize;
 
     /// Makes room for the records of `holes` holes in all: while there are no more, no operation fails for memory.

@@ -144,7 +144,6 @@ impl<S: Summary> RedBlackTree<S> {
         RedBlackTree { nodes: Vec::new(), vacant: NIL, len: 0 }
     }
 
-    /// Returns the number of spans in the tree.
     pub(crate) fn len(&self) -> usize {
         self.len as usize
     }
@@ -237,7 +236,6 @@ impl<S: Summary> RedBlackTree<S> {
         NodeId::from_slot(self.nodes.first()?.next)
     }
 
-    /// Returns the next node by address.
     #[inline]
     pub(crate) fn next(&self, id: NodeId) -> Option<NodeId> {
         NodeId::from_slot(self.node(id.slot()).next)
@@ -256,7 +254,6 @@ impl<S: Summary> RedBlackTree<S> {
         Span::known(node.start, node.end)
     }
 
-    /// Returns the summary of the whole tree.
     #[inline]
     pub(crate) fn summary(&self) -> S {
         self.nodes.first().map_or(S::EMPTY, |head| self.node(head.child[0]).summary)
@@ -268,7 +265,6 @@ impl<S: Summary> RedBlackTree<S> {
         self.node(self.node(id.slot()).child[side as usize]).summary
     }
 
-    /// Returns all spans by ascending address.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Span> + '_ {
         core::iter::successors(self.first(), |&id| self.next(id)).map(|id| self.span(id))
     }
@@ -771,7 +767,7 @@ mod tests {
         assert!(stale > 0, "the broken order was never caught");
     }
 
-    /// Each law, broken by hand, is the one that `check` names.
+    /// Breaks each law by hand and compares the law that `check` names.
     #[test]
     fn check_names_the_broken_law() {
         let mut tree = Tree::new();

@@ -84,7 +84,6 @@ impl AreaIndex {
         AreaIndex { tree: Tree::new(self.tree.classes, by_size) }
     }
 
-    /// Returns the number of areas.
     pub(crate) fn len(&self) -> usize {
         self.tree.holes.saturating_sub(1)
     }
@@ -136,7 +135,6 @@ impl AreaIndex {
         self.below(place.0).map(AreaPlace)
     }
 
-    /// Returns the span of the area at `place`.
     #[inline]
     pub(crate) fn span(&self, place: AreaPlace) -> Span {
         let AreaPlace(At { leaf, lane }) = place;
@@ -149,13 +147,11 @@ impl AreaIndex {
         Span::known(start, end)
     }
 
-    /// Returns the tag of the area at `place`.
     #[inline]
     pub(crate) fn tag(&self, place: AreaPlace) -> u32 {
         self.tree.note(place.0)
     }
 
-    /// Returns the area at `place`.
     #[inline]
     pub(crate) fn area(&self, place: AreaPlace) -> Area {
         Area { span: self.span(place), tag: self.tag(place) }
@@ -177,13 +173,11 @@ impl AreaIndex {
         (start, end)
     }
 
-    /// Returns the area above a gap.
     #[inline]
     pub(crate) fn above_gap(&self, gap: GapPlace) -> Option<AreaPlace> {
         self.place(gap.0)
     }
 
-    /// Returns the area below a gap.
     #[inline]
     pub(crate) fn below_gap(&self, gap: GapPlace) -> Option<AreaPlace> {
         self.below(gap.0).map(AreaPlace)

@@ -58,7 +58,7 @@ const fn bracket_of(length: u32) -> u32 {
     if above < BRACKETS { above } else { BRACKETS - 1 }
 }
 
-/// Returns the lanes whose lengths belong to `bracket`.
+/// Returns the lanes whose lengths belong to `bracket`, as a bit mask.
 #[inline]
 fn lanes_in(bracket: u32, lengths: &Row) -> u32 {
     if bracket < EXACT {

@@ -15,7 +15,7 @@ pub(super) struct Merged {
     pub(super) after: bool,
 }
 
-/// Two leaves side by side; `slot` is that of the right one.
+/// Two leaves side by side below `parent`, the right one in `slot`.
 #[derive(Clone, Copy, Debug)]
 struct Neighbours {
     parent: u32,
@@ -309,7 +309,7 @@ impl<N: Note> Tree<N> {
     }
 }
 
-/// Where no area lies between two holes, a freed range merges with those that it touches.
+/// In the form without areas a freed range merges with the holes that it touches.
 impl Tree<()> {
     /// Cuts `size` numbers off the left edge of the first hole of at least that length. `None`, with nothing changed,
     /// if there is none, or if more than one leaf and its plain maxima would change.

@@ -33,13 +33,13 @@ pub(super) fn saturated(length: u64) -> u32 {
     length.min(u64::from(LANE_MAX)) as u32
 }
 
-/// The part of a leaf beside its rows.
+/// The facts of a leaf besides its entries.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LeafHead {
     /// The window in which all holes of the leaf start.
     pub(super) window: u64,
-    /// The true length of the last hole, when its lane is saturated. Only the last can be: a hole that long ends in a
-    /// later window, so none follows it in this one.
+    /// The true length of the last hole, when its lane holds [`LANE_MAX`]. Only the last can be: a hole that long ends
+    /// in a later window, so none follows it in this one.
     pub(super) long: u64,
     /// The inner node above; for a vacant leaf the next vacant one.
     pub(super) parent: u32,
@@ -84,14 +84,14 @@ impl<N: Note> Rows<N> {
         }
     }
 
-    /// Puts the first `count` entries of `other` before these.
+    /// Puts the first `count` entries of `other` before the own ones.
     fn prepend(&mut self, other: &Rows<N>, count: usize) {
         self.offsets.prepend(&other.offsets, count);
         self.lengths.prepend(&other.lengths, count);
         self.notes.prepend(&other.notes, count);
     }
 
-    /// Copies the first `count` entries of `other` behind the first `at` of these.
+    /// Copies the first `count` entries of `other` behind the first `at` of the own ones.
     fn append(&mut self, at: usize, other: &Rows<N>, count: usize) {
         self.offsets.append(at, &other.offsets, count);
         self.lengths.append(at, &other.lengths, count);
@@ -145,7 +145,6 @@ impl<N: Note> Leaves<N> {
         self.heads.len()
     }
 
-    /// Returns the number of vacant leaves.
     #[inline]
     pub(super) fn vacant(&self) -> usize {
         self.vacant_count
@@ -156,7 +155,6 @@ impl<N: Note> Leaves<N> {
         self.heads.len() - self.vacant_count
     }
 
-    /// Returns the hole in lane `lane`.
     #[inline]
     pub(super) fn hole(&self, leaf: u32, lane: usize) -> Hole {
         let start = self.start(leaf, lane);
@@ -179,7 +177,6 @@ impl<N: Note> Leaves<N> {
         (start, base + u64::from(offsets.0[lane + 1]))
     }
 
-    /// Returns the start of the hole in lane `lane`.
     #[inline]
     pub(super) fn start(&self, leaf: u32, lane: usize) -> u64 {
         let base = self.heads[leaf as usize].window << WINDOW_BITS;
@@ -209,7 +206,6 @@ impl<N: Note> Leaves<N> {
         }
     }
 
-    /// Returns the note of the hole in lane `lane`.
     #[inline]
     pub(super) fn note(&self, leaf: u32, lane: usize) -> N {
         self.rows[leaf as usize].notes.0[lane]
@@ -227,7 +223,6 @@ impl<N: Note> Leaves<N> {
         self.set_length(leaf, lane, hole.len());
     }
 
-    /// Sets the length of the hole in lane `lane`.
     #[inline]
     pub(super) fn set_length(&mut self, leaf: u32, lane: usize, length: u64) {
         self.rows[leaf as usize].lengths.0[lane] = saturated(length);
@@ -370,7 +365,6 @@ impl<N: Note> Leaves<N> {
         self.rows.capacity() * size_of::<Rows<N>>() + self.heads.capacity() * size_of::<LeafHead>()
     }
 
-    /// Returns true if the leaf has no free lane.
     #[inline]
     pub(super) fn is_full(&self, leaf: u32) -> bool {
         self.count(leaf) == LANES

@@ -13,7 +13,7 @@ impl<N: Note> Tree<N> {
         length == LANE_MAX || !self.classes.exponents().is_empty()
     }
 
-    /// Returns the length of the largest hole of `leaf`, as it was noted last.
+    /// Returns the length of the largest hole of `leaf`, as the block above notes it.
     #[inline]
     pub(super) fn largest_noted(&self, leaf: u32) -> u32 {
         let head = self.leaves.head(leaf);
@@ -147,7 +147,7 @@ impl<N: Note> Tree<N> {
         summary
     }
 
-    /// Returns the true length of the largest hole below a block whose largest is saturated.
+    /// Returns the true length of the largest hole below a block, where a lane cannot hold it.
     #[inline]
     pub(super) fn long_below(&self, level: u32, number: u32) -> u64 {
         if level == 0 { self.leaves.head(number).long } else { self.inners.get(number).long }

@@ -25,7 +25,7 @@ const DENSE_PATIENCE: u32 = 16;
 pub(super) struct Wish {
     size: u64,
     align: u64,
-    /// The start is congruent to this modulo `align`.
+    /// The remainder of the start when divided by `align`.
     offset: u64,
     pub(super) within: Span,
     pub(super) lane_size: u32,
@@ -79,7 +79,7 @@ impl Wish {
         Wish::guided(size, align, offset & (align - 1), within, tree)
     }
 
-    /// Returns a wish guided by the largest class of which all possible starts are multiples.
+    /// Returns a wish guided by the largest alignment class of which all possible starts are multiples.
     #[inline]
     fn guided<N: Note>(size: u64, align: u64, offset: u64, within: Span, tree: &Tree<N>) -> Wish {
         let lane_size = saturated(size);

@@ -26,7 +26,7 @@ use alloc::vec::Vec;
 /// Lengths below this have a bin each.
 const EXACT: u32 = 512;
 const EXACT_BITS: u32 = EXACT.ilog2();
-/// Bins per doubling above, as a base-2 logarithm.
+/// Bins for each doubling of the length from [`EXACT`] on, as a base-2 logarithm.
 const STEP_BITS: u32 = 4;
 const BINS: usize = EXACT as usize + ((31 - EXACT_BITS as usize) << STEP_BITS);
 const WORD: usize = u64::BITS as usize;
@@ -76,7 +76,8 @@ impl Longest {
     const NONE: Longest = Longest(0);
     const MOST: u32 = (1 << (u32::BITS - WORD_BITS)) - 1;
 
-    /// Returns how far `length` reaches into `bin`: 1 or more, or 0 for a length of a lower bin.
+    /// Returns how far `length` reaches into `bin`: its rank among the bin's lengths, from 1, or 0 for a length of a
+    /// lower bin.
     #[inline]
     fn reach(bin: usize, length: u32) -> u32 {
         (length + 1).saturating_sub(smallest_in(bin)).min(Longest::MOST)
@@ -494,7 +495,8 @@ impl SizeBins {
         Ok(())
     }
 
-    /// Looks at words that have a bit, below and above: nearly all of them have none.
+    /// Verifies that each word tells which words of the level below have a bit. Looks only at words with a bit, as
+    /// nearly all have none.
     fn check_summaries(&self, height: usize) -> Result<(), Violation> {
         let (below, above) = (&self.levels[height - 1].bits, &self.levels[height].bits);
         let law = "a word of words tells which words below have a bit";

@@ -8,7 +8,7 @@ use super::row::LANE_MAX;
 use super::sizes::SizeBins;
 use crate::ranges::AlignClasses;
 
-/// The place of a hole.
+/// The place of a hole: the number of its leaf, and its lane there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct At {
     pub(super) leaf: u32,
@@ -100,7 +100,6 @@ impl<N: Note> Tree<N> {
         (lane > 0 && lane < self.leaves.count(leaf)).then_some(At { leaf, lane })
     }
 
-    /// Returns the length of the largest hole.
     pub(super) fn largest(&self) -> u64 {
         if self.top.lane == LANE_MAX { self.top.long } else { u64::from(self.top.lane) }
     }
@@ -202,7 +201,6 @@ impl<N: Note> Tree<N> {
         self.leaves.hole(at.leaf, at.lane)
     }
 
-    /// Returns the note of the hole at `at`.
     #[inline]
     pub(super) fn note(&self, at: At) -> N {
         self.leaves.note(at.leaf, at.lane)
