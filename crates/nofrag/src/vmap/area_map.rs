@@ -88,7 +88,6 @@ impl AreaMap {
         self.details.try_reserve(missing).map_err(|_| OutOfMetadata)
     }
 
-    /// Makes room for one more area.
     #[inline]
     pub(super) fn reserve_one(&mut self) -> Result<(), OutOfMetadata> {
         self.tree.reserve_one()?;
@@ -174,12 +173,10 @@ impl AreaMap {
         self.node_at(start).map(|id| self.record(id))
     }
 
-    /// Marks the area of a node as lazy.
     pub(super) fn mark_lazy(&mut self, id: NodeId) {
         self.details[id.slot() as usize].lazy = true;
     }
 
-    /// Takes the area of a node out.
     pub(super) fn remove_node(&mut self, id: NodeId) {
         self.tree.remove(id);
     }

@@ -117,7 +117,7 @@ pub struct BlockRecord {
 /// Counts of the purge since construction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PurgeCounters {
-    /// Steps that found something to do.
+    /// Steps of the purge that found something to do.
     pub steps: u64,
     /// Number of calls of [`Mapper::flush`](super::Mapper::flush).
     pub flushes: u64,

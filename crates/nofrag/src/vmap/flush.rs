@@ -15,7 +15,7 @@ const _: () = assert!(FLUSH_RANGES <= u16::BITS as usize);
 /// before.
 #[derive(Debug)]
 pub(super) struct FlushPlan {
-    /// Lowest and highest number covered last.
+    /// Lowest and highest number that the last flush covered.
     last: (u64, u64),
     low: u64,
     shift: u32,

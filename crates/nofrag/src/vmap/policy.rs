@@ -76,7 +76,7 @@ pub enum Decay {
 pub enum Lookup {
     /// In the address's own node only: an area that starts in another one is missed. Kept for tests.
     HomeNode,
-    /// In every node in which it can be.
+    /// In every node in which the area can be.
     AllNodes,
 }
 
@@ -162,7 +162,7 @@ impl VmapPolicy {
         ..VmapPolicy::LINUX_5_11
     };
 
-    /// Linux 5.18 to 6.3: room for alignment again, except for exact ranges and alignments of a page.
+    /// Linux 5.18 to 6.3: room for alignment again, except for bounds as long as the request and alignments of a page.
     pub const LINUX_5_18: VmapPolicy = VmapPolicy {
         index: Index::AugmentedTree(AlignRule::PaddedUnlessExact), // vmap.md#length-rule
         ..VmapPolicy::LINUX_5_16
@@ -231,7 +231,7 @@ impl Default for VmapPolicy {
 /// A policy and the name of its rule set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preset {
-    /// The name of the rule set that the request resolved to.
+    /// The name of the rule set that the wanted name resolved to.
     pub name: &'static str,
     pub policy: VmapPolicy,
 }

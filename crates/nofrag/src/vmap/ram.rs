@@ -238,7 +238,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         }
     }
 
-    /// Undoes a mapping that could not be installed, without a drain: the caller may have to do without waiting.
+    /// Undoes a mapping that could not be installed, without a purge: the caller may be one that must not wait.
     #[cold]
     fn withdraw(&self, cpu: CpuId, area: RamArea) {
         // Any outcome will do: a thread that guessed, or kept, the number of this place may have unmapped it while it
@@ -295,7 +295,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         }
     }
 
-    /// Names the reason why no mapping of that size starts there.
+    /// Names the reason why no mapping of this size starts at this place.
     fn why_not_unmapped(&self, area: RamArea, why: FreeAreaError) -> UnmapRamError {
         match self.find_any(area.start) {
             Some((found, AreaKind::Ram)) if found.start == area.start => {
@@ -389,7 +389,7 @@ const LARGE_AT_A_TIME: usize = 32;
 /// The lowest large mappings of which a reader has not told yet.
 struct Large {
     noted: [(u64, u64); LARGE_AT_A_TIME],
-    /// The part of `noted` that is left.
+    /// The part of `noted` of which the reader has not told yet.
     left: Range<usize>,
     /// Every page below this one was looked at: no other large mapping is there.
     known_to: u64,
@@ -415,7 +415,7 @@ impl Large {
 struct Reader<'a, M, E, F> {
     space: &'a VmapSpace<M, E>,
     range: Span,
-    /// The first page of which nothing was said.
+    /// The first page of which the sink was not told.
     told: u64,
     sink: F,
     large: Large,

@@ -407,7 +407,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         Surroundings { mapper: &self.mapper, events: &self.events, lazy: &self.lazy }
     }
 
-    /// Purges for a freeing caller above the limit, unless a purge runs already.
+    /// Purges for a freeing caller above the lazy limit, unless a purge runs already.
     #[cold]
     #[inline(never)]
     fn drain(&self) {
@@ -426,7 +426,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         self.lazy.pages() > self.lazy.limit || self.blocks.is_overdue()
     }
 
-    /// Purges at most `budget.areas` areas. Goes on beyond the budget while twice the limit waits, if the policy's
+    /// Purges at most `budget.areas` areas. Goes on beyond the budget while twice the lazy limit waits, if the policy's
     /// [`DrainYield`] says so: otherwise frees outrun the purge.
     pub fn step(&self, budget: Budget) -> Progress {
         self.blocks.drain_overdue(self);

@@ -43,7 +43,7 @@ pub(super) trait AreaSource {
     fn release_block(&self, start: u64);
 }
 
-/// The findings of an alias flush.
+/// The outcome of an alias flush: numbers of blocks visited and given back, and dirty slots left.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Aliases {
     pub(super) visited: u64,
@@ -106,7 +106,7 @@ impl Blocks {
         }
     }
 
-    /// Ends a mapping of our engine; returns false, with nothing changed, if it is none.
+    /// Ends a mapping in a block of our engine; returns false, with nothing changed, if `area` is none.
     #[inline(always)]
     pub(super) fn unmap_at_hand<A: AreaSource>(&self, area: RamArea, areas: &A) -> bool {
         match self {
@@ -162,7 +162,7 @@ impl Blocks {
         on_blocks!(self, it => it.for_each_live(number, visit));
     }
 
-    /// Waits for the caller's turn at flushing aliases, where the engine needs turns: it ends when the guard is
+    /// Waits for the caller's turn at flushing aliases, where the engine needs turns; the turn ends when the guard is
     /// dropped.
     pub(super) fn alias_turn(&self) -> Option<Guard<'_, ()>> {
         match self {

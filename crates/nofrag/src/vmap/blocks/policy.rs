@@ -175,13 +175,13 @@ pub enum FirstSlots {
     AtCreation,
 }
 
-/// The record of slots that await a flush.
+/// The way in which a block records its slots that await a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DirtyTracking {
     /// A bit for each slot (before Pen 2015).
     Bitmap,
-    /// The smallest range that covers these slots (Pen's third change).
+    /// The smallest range that covers the slots (Pen's third change).
     Range,
 }
 
@@ -268,7 +268,7 @@ impl BlockPolicy {
     pub const LINUX_4_1: BlockPolicy =
         BlockPolicy { dirty: DirtyTracking::Range, ..BlockPolicy::PATCH_2 };
 
-    /// Linux 6.4: the index in buckets (Rezki 2023), live slots known.
+    /// Linux 6.4: the index in buckets (Rezki 2023), a map of live slots in each block.
     pub const LINUX_6_4: BlockPolicy = BlockPolicy {
         index: BlockIndex::PerCpu,  // vmap.md#block-hash
         live_map: LiveMap::UsedMap, // vmap.md#block-objects

@@ -137,7 +137,6 @@ impl<T> Table<T> {
     }
 }
 
-/// Returns `places` places without a value.
 fn vacant<T>(places: usize) -> Result<Vec<Published<T>>, OutOfMetadata> {
     Ok(made(places, Published::empty)?)
 }

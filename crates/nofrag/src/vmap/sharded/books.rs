@@ -19,7 +19,7 @@ use crate::ranges::OutOfMetadata;
 use crate::sync::{AtomicU64, Guard as LockGuard, Mutex, Ordering, Padded, Rank};
 use alloc::vec::Vec;
 
-/// Binary digits of the number of granules in a block.
+/// Granules in a block, one for each bit of its bitmap, as a base-2 logarithm.
 const GRANULE_BITS: u32 = 6;
 
 /// Sets the keys of granules apart from those of blocks.
@@ -68,7 +68,7 @@ pub(super) struct ShardBooks {
     pub(super) frees: u64,
 }
 
-/// Returns the level that serves areas of `total` pages.
+/// Returns the level of bitmaps that serves areas of `total` pages.
 #[inline]
 fn level_of(total: u64) -> u32 {
     (u64::BITS - (total - 1).leading_zeros()).saturating_sub(1) / GRANULE_BITS
@@ -126,13 +126,11 @@ impl AreaBooks {
         self.slots.word(slot)
     }
 
-    /// Locks the shard of `offset`.
     #[inline(always)]
     pub(super) fn lock(&self, offset: u64) -> LockGuard<'_, ShardBooks> {
         self.shard_of(offset).lock()
     }
 
-    /// Locks the shard at this position.
     pub(super) fn lock_at(&self, position: usize) -> LockGuard<'_, ShardBooks> {
         self.shards[position].lock()
     }

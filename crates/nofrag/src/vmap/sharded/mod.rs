@@ -281,7 +281,8 @@ impl Sharded {
         self.give_back(&mut batch);
     }
 
-    /// Takes over the CPU's inbox, gives surplus back, and serves a full purge's request.
+    /// Moves the CPU's inbox into its pools and gives surplus areas back, or all of them if a full purge asked for
+    /// that.
     pub(super) fn settle(&self, pools: &mut CpuPools, cpu: CpuId) {
         let cpu = &self.per_cpu[cpu.rank()];
         let epoch = self.epoch();
@@ -451,7 +452,7 @@ impl Sharded {
         done
     }
 
-    /// Purges for a freeing caller above the limit: one slice, unless a purge is running. Above twice the limit it
+    /// Purges for a freeing caller above the lazy limit: one slice, unless a purge is running. Above twice the limit it
     /// waits for that purge, since frees would outrun it.
     pub(super) fn drain_slice<M: Mapper, E: EventSink>(&self, around: Surroundings<'_, M, E>) {
         let must_wait = around.lazy.pages() >= around.lazy.limit.saturating_mul(2);
@@ -628,7 +629,6 @@ impl Sharded {
         self.per_cpu[cpu.rank()].pools.lock().take()
     }
 
-    /// Puts the pools of `cpu` back.
     pub(super) fn put_pools(&self, cpu: CpuId, pools: CpuPools) {
         *self.per_cpu[cpu.rank()].pools.lock() = Some(pools);
     }

@@ -42,7 +42,7 @@ impl AreaWord {
         AreaWord(AreaWord::busy(total, Guard::None, cpu).0 | BUSY_PIECE)
     }
 
-    /// Returns the same area with this use.
+    /// Returns the word of the same area with this purpose.
     #[inline(always)]
     pub(super) fn for_kind(self, kind: AreaKind) -> AreaWord {
         debug_assert!(self.is_busy(), "only what is busy is in use");
@@ -63,7 +63,7 @@ impl AreaWord {
         }
     }
 
-    /// Returns the same area, freed.
+    /// Returns the word of the same area, freed.
     #[inline(always)]
     pub(super) fn as_idle(self) -> AreaWord {
         AreaWord(self.0 & !STATE_MASK | IDLE)

@@ -32,7 +32,7 @@ pub(super) struct Block {
 pub(super) struct Body {
     /// True if a block stands here: from its creation until it was found used up, or purged.
     pub(super) stands: bool,
-    /// The position of the CPU that hands out its slots.
+    /// The position of the CPU that hands out the block's slots.
     pub(super) owner: u32,
     /// Number of slots that were unmapped.
     pub(super) dirty: u32,
@@ -57,7 +57,7 @@ pub(super) struct BlockCounts {
 /// The slots that were unmapped since the last flush.
 #[derive(Debug)]
 enum Stale {
-    /// All of these slots are in `start..end`; there are none if that is empty.
+    /// The slots lie in `start..end`; there are none if that is empty.
     Range { start: u32, end: u32 },
     /// The slots whose bits are set.
     Bitmap(Vec<u64>),
@@ -256,8 +256,8 @@ impl Body {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NotLeft;
 
-/// Calls `visit` with the words of a bitmap, and the bits in each, that slots `at..at + slots` have. At most 64 slots:
-/// one word or two.
+/// Calls `visit` with the index of each word of a bitmap that has bits for slots `at..at + slots`, and a mask of these.
+/// At most 64 slots: one word or two.
 #[inline(always)]
 fn for_each_word(at: u32, slots: u32, mut visit: impl FnMut(usize, u64)) {
     let (word, bit) = ((at / WORD_BITS) as usize, at % WORD_BITS);

@@ -58,7 +58,7 @@ impl Index {
         }
     }
 
-    /// Returns true if the index leads to a block. Only with a broken hash does it not.
+    /// Returns true if the index leads to the block with this number. Only with a broken hash does it not.
     #[inline(always)]
     pub(super) fn reaches(&self, number: u64) -> bool {
         self.hash == HashIds::NextPossible || self.bucket_of(number).is_some()

@@ -72,11 +72,11 @@ pub(in crate::vmap) struct Queues {
 }
 
 /// The blocks that are out of the index and not yet among the lazy areas. Slots unmapped in them long ago may be stale
-/// all the same; in Linux, an alias flush that comes just then misses it.
+/// all the same; in Linux, an alias flush that comes just then misses them.
 #[derive(Debug, Default)]
 struct Leaving {
     blocks: u64,
-    /// Covers these blocks, and some that have left since; none only if there are no such blocks.
+    /// Covers the blocks that are leaving, and some that have left; `None` only if none is leaving.
     hull: Option<Span>,
 }
 

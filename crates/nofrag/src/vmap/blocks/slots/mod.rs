@@ -59,7 +59,7 @@ const WORK_PER_HOLD: u32 = 12_000;
 const WORK_PER_GROUP: u32 = 1_200;
 const WORK_PER_MAPPING: u32 = 23;
 
-/// Number of holds that an owner spends on collecting before it goes on.
+/// Number of holds of its recycler's lock that an owner spends on collecting before it goes on.
 const HOLDS_PER_LOOK: usize = 8;
 
 /// Number of groups, of 256 slots each, of a CPU's blocks that may be noted as dirty before the CPUs that unmap collect
@@ -98,9 +98,10 @@ pub(in crate::vmap) struct SlotBlocks {
 struct PerCpu {
     /// The number of the first block on the stack of those that may have dirty slots, or [`END`].
     stack: Padded<AtomicU64>,
-    /// Number of callers that have raised a flag, or are about to, and may still have to put the block on the stack.
+    /// Number of unmappings that have raised a group's flag, or are about to, and may still have to put the block on
+    /// the stack.
     noting: AtomicU64,
-    /// Number of groups that were noted since the stack was last taken.
+    /// Number of groups that were noted as dirty since the stack was last taken.
     noted: AtomicU64,
     /// True if a flush is due that the owner must not or does not make.
     overdue: AtomicBool,

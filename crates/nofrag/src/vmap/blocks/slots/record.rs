@@ -103,7 +103,7 @@ pub(super) struct Record {
     queued: AtomicBool,
     /// The next block on the stack of dirty blocks.
     pub(super) next: AtomicU64,
-    /// The position of the CPU that hands out its slots, or [`EMPTY`] while the block does not exist.
+    /// The position of the CPU that hands out the block's slots, or [`EMPTY`] while the block does not exist.
     pub(super) owner: AtomicU32,
     /// The block's place among its owner's blocks.
     pub(super) local: AtomicU32,
@@ -115,7 +115,7 @@ pub(super) struct Collected {
     /// A bit for each dirty slot of the group. The last word is for the next group, into which the last mapping may
     /// reach.
     pub(super) dirty: [u64; GROUP_WORDS + 1],
-    /// Number of these dirty slots.
+    /// Number of slots in `dirty`.
     pub(super) pages: u32,
     /// Number of mappings in the group, whatever their state.
     pub(super) mappings: u32,
@@ -165,7 +165,7 @@ impl Ending<'_> {
     }
 }
 
-/// The next step of a thread that raised a flag.
+/// The next step of a thread that raised the flag of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Noted {
     /// Nothing: the block is known to be dirty.

@@ -165,7 +165,7 @@ impl Stock {
         Some(SlotPlace { block, slot: next })
     }
 
-    /// Takes `size` slots from anywhere else, and counts the other blocks that it looks at: one at most.
+    /// Takes `size` slots from outside the window, and counts the other blocks that it looks at: one at most.
     pub(super) fn take_elsewhere(&mut self, size: u32) -> Option<SlotPlace> {
         if let Some(current) = self.current
             && let Some((start, len)) = bits::run_of(self.mask(current), self.window.end, size)
@@ -248,7 +248,7 @@ impl Stock {
         self.window.next = end;
     }
 
-    /// Gives the current block up.
+    /// Leaves the current block: its window goes back into its mask, and it goes into its bin.
     fn leave(&mut self) {
         let Some(current) = self.current.take() else { return };
         self.put_window_back(current);
@@ -339,7 +339,8 @@ impl Stock {
         self.trim(KEPT_EMPTY, limit, let_go);
     }
 
-    /// Gets slots of a block back, `count` in this mask.
+    /// Adds the `count` slots in `mask` to the free slots of a block; under [`Reuse::WholeBlock`] they wait for the
+    /// rest.
     #[inline]
     fn regain(&mut self, local: u32, mask: &[u64], count: u32) {
         if self.reuse == Reuse::WholeBlock {
