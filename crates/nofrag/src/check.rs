@@ -18,9 +18,10 @@ pub trait Check {
 pub struct Violation {
     /// The sentence that broke, as the structure's documentation words it.
     pub law: &'static str,
-    /// The address or index at which it broke.
+    /// The address, or the index of an entry or block, at which the law is broken; 0 for most laws about the whole
+    /// structure.
     pub at: u64,
-    /// The value that the law demands there.
+    /// The value that the law demands at `at`; 1 for a law that only holds or does not.
     pub expected: u64,
     pub found: u64,
 }
@@ -29,7 +30,7 @@ impl Violation {
     /// Returns Ok if `expected` and `found` agree, else the violation of `law` at `at`.
     ///
     /// # Errors
-    /// The violation, when they differ.
+    /// The violation, when `expected` and `found` differ.
     pub fn unless_equal(
         law: &'static str,
         at: u64,
@@ -42,7 +43,7 @@ impl Violation {
     /// Returns Ok if `holds`, else the violation of `law` at `at`.
     ///
     /// # Errors
-    /// The violation, when it does not hold.
+    /// The violation, with 1 expected and 0 found, when `holds` is false.
     pub fn unless(law: &'static str, at: u64, holds: bool) -> Result<(), Violation> {
         Violation::unless_equal(law, at, 1, u64::from(holds))
     }

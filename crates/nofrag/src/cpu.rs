@@ -22,7 +22,7 @@ impl CpuId {
         self.id
     }
 
-    /// Returns the position among the set's CPUs, counted without gaps.
+    /// Returns the CPU's position among the CPUs of its set, counted from 0 and without gaps.
     #[must_use]
     pub const fn rank(self) -> usize {
         self.rank as usize
@@ -64,7 +64,7 @@ impl CpuSet {
         CpuSet::new(0..count)
     }
 
-    /// Returns a copy of the set, or an error without memory, where `clone` would end the process.
+    /// Returns a copy of the set; for lack of memory an error, where `clone` would end the process.
     #[cfg(any(feature = "std", feature = "spin", loom))]
     pub(crate) fn copied(&self) -> Result<CpuSet, TryReserveError> {
         Ok(CpuSet { ids: crate::lists::gathered(self.ids.iter().copied())? })
@@ -77,7 +77,7 @@ impl CpuSet {
         Some(CpuId { id, rank: rank as u32 })
     }
 
-    /// Returns the CPU at this position; positions have no gaps. O(1).
+    /// Returns the CPU with this [`rank`](CpuId::rank); `None` if the set has no more than `rank` CPUs. O(1).
     #[must_use]
     pub fn by_rank(&self, rank: usize) -> Option<CpuId> {
         self.ids.get(rank).map(|&id| CpuId { id, rank: rank as u32 })

@@ -7,7 +7,7 @@ use crate::page::PageEvent;
 use crate::ranges::Span;
 use crate::units::{PageCount, Vpn};
 
-/// An action of an engine.
+/// An action of the allocator of virtual areas or of pages, as Linux would trace it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
@@ -31,7 +31,7 @@ pub enum Event {
         start: Vpn,
         /// Pages that await a flush, this area's included.
         lazy: PageCount,
-        /// The lazy limit: a drain begins when more pages wait.
+        /// The lazy limit: a purge begins when more pages wait.
         limit: PageCount,
     },
     /// `purge_vmap_area_lazy`: lazily freed areas were flushed.
@@ -43,7 +43,8 @@ pub enum Event {
     /// An event of the page allocator.
     Page(PageEvent),
     Entered(Function),
-    /// The function ends, with or without success. No other function is entered in between.
+    /// The function ends, with or without success; between its [`Entered`](Event::Entered) and this event no other
+    /// function is entered.
     Left(Function),
 }
 
@@ -53,7 +54,7 @@ pub enum Event {
 pub enum Function {
     /// `alloc_vmap_area` on behalf of a new block.
     AllocBlockArea,
-    /// `free_vmap_block`: a block's area is freed; a drain that this causes belongs to it.
+    /// `free_vmap_block`: a block's area is freed; a purge that this causes ends before the function does.
     FreeBlock,
 }
 

@@ -42,7 +42,7 @@ pub(crate) fn relax() {
 /// The order in which locks nest: a holder may take only locks of a higher rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
-    /// Held during a flush of the stale translations of blocks: one runs at a time.
+    /// Held during an alias flush: one runs at a time.
     Aliases,
     /// A CPU's stock: its blocks, as far as handing out slots goes.
     Stock,
@@ -56,15 +56,15 @@ pub(crate) enum Rank {
     BlockQueue,
     /// The index of blocks in Linux's block engine, or a bucket of it.
     BlockIndex,
-    /// The pools of a CPU.
+    /// A CPU's pools of flushed areas.
     Cpu,
-    /// A CPU's flushed areas that other CPUs hand to it.
+    /// A CPU's inbox: flushed areas that other CPUs hand to it.
     Inbox,
     /// A node's or a shard's busy areas.
     Busy,
     /// A node's lazily freed areas.
     Lazy,
-    /// The pools of a node.
+    /// A node's pools of flushed areas.
     Pools,
     /// The index of free ranges.
     Free,
@@ -256,7 +256,7 @@ pub(crate) struct Published<T> {
 }
 
 impl<T> Published<T> {
-    /// Returns a slot without a value.
+    /// Returns a cell that has no value yet.
     pub(crate) const fn empty() -> Published<T> {
         #[cfg(any(feature = "std", loom))]
         return Published { cell: std::sync::OnceLock::new() };
@@ -264,7 +264,7 @@ impl<T> Published<T> {
         return Published { cell: spin::Once::new() };
     }
 
-    /// Returns the value, once there is one.
+    /// Returns the value; `None` until one is published.
     #[inline]
     pub(crate) fn get(&self) -> Option<&T> {
         self.cell.get()

@@ -81,7 +81,7 @@ impl Relocation {
     }
 }
 
-/// Counts of a space, in numbers of its own unit.
+/// The state of a space; sizes are in numbers, of whatever unit the caller counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     pub free: u64,
@@ -233,8 +233,7 @@ impl RangeAllocator {
     /// Ends a move: the old place becomes free.
     ///
     /// # Errors
-    /// See [`FreeError`]. On [`FreeError::OutOfMetadata`] the move stays pending and is handed back inside the error
-    /// pair.
+    /// The move, which stays pending, and the reason. After [`FreeError::OutOfMetadata`] it can be tried again.
     pub fn commit(&mut self, moved: Relocation) -> Result<(), (Relocation, FreeError)> {
         let Relocation { from, to } = moved;
         self.free_outside(from, to).map_err(|why| (Relocation { from, to }, why))
@@ -348,8 +347,8 @@ impl RangeAllocator {
         on_index!(&self.index, index => index.hole_from(at))
     }
 
-    /// Returns the highest hole that starts below `end`. O(log n), except for [`Index::CachedScan`], where it is O(log
-    /// n) for each binary digit of a number.
+    /// Returns the highest hole that starts below `end`. O(log n), except for [`Index::CachedScan`], where it takes up
+    /// to 65 searches of O(log n).
     #[must_use]
     pub fn hole_below(&self, end: u64) -> Option<Span> {
         on_index!(&self.index, index => index.hole_below(end))
@@ -453,7 +452,7 @@ impl Iterator for FreeRanges<'_> {
 struct Space {
     spans: WideBlocks,
     total: u64,
-    /// The lowest span, which decides most questions at once.
+    /// The lowest span of the space, in which most ranges lie.
     first: Option<Span>,
 }
 
@@ -485,7 +484,7 @@ impl Space {
     }
 }
 
-/// Returns the parts of `span` below and above `other`.
+/// Returns the part of `span` below `other`, then the part above it; `None` for a part without numbers.
 fn outside(span: Span, other: Span) -> [Option<Span>; 2] {
     [
         Span::new(span.start(), span.end().min(other.start())).ok(),

@@ -77,7 +77,7 @@ fn place_in(gap: Span, request: &GapRequest) -> Option<Span> {
     fits.then(|| Span::sized(place as u64, request.size).unwrap())
 }
 
-/// A small, well mixed generator; a test prints its seed only.
+/// A small random generator (SplitMix64); the seed that a test prints repeats its run.
 struct Random(u64);
 
 impl Random {
@@ -94,17 +94,18 @@ impl Random {
     }
 }
 
-/// Shape of a random run.
+/// Parameters of a run of random operations.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     config: Config,
-    /// Areas lie in this many numbers from `base` on.
+    /// Start of the `length` numbers in which the areas lie.
     base: u64,
     length: u64,
-    /// Largest size, in multiples of `unit`, as most coordinates are.
+    /// Largest size of an area or a request, counted in `unit`; most starts and bounds are multiples of `unit` above
+    /// `base`.
     largest_size: u64,
     unit: u64,
-    /// Number of steps, of 16, that add an area.
+    /// Number of steps in 16 that insert an area or search for a gap.
     growth: u64,
     steps: u32,
     /// Number of steps from one comparison of everything to the next.
@@ -160,7 +161,7 @@ impl Shape {
     }
 }
 
-/// Both sides of a comparison.
+/// The index of areas and its model, which each step changes alike.
 struct Pair {
     shape: Shape,
     random: Random,
@@ -238,7 +239,7 @@ impl Pair {
         self.model.areas[place] = area;
     }
 
-    /// Cuts the middle out of an area: one call for room, three changes.
+    /// Cuts the middle out of an area: one reservation, then a removal and two insertions.
     fn step_cut(&mut self) {
         let at = self.shape.number(&mut self.random);
         let (Some(place), Some(real)) = (self.model.find(at), self.real.find(at)) else { return };
@@ -422,7 +423,7 @@ fn random_operations_on_many_areas() {
     }
 }
 
-/// The tree has three levels of blocks above the leaves.
+/// Runs random operations on 30,000 areas, whose tree has three levels of blocks above the leaves.
 #[test]
 fn random_operations_on_a_high_tree() {
     for (seed, config) in (0..).zip(configs()) {
@@ -474,8 +475,8 @@ fn random_operations_at_both_ends_of_the_numbers() {
     }
 }
 
-/// A few insertions after one reservation take no more memory, wherever they fall: each may split blocks up to the root
-/// or open a window.
+/// Shows that a few insertions after one reservation take no more memory, wherever they fall: each may split blocks up
+/// to the root or open a window.
 #[test]
 fn what_was_reserved_is_enough() {
     for seed in 0..40 {
@@ -504,8 +505,8 @@ fn what_was_reserved_is_enough() {
     }
 }
 
-/// A clone reserves room for all of its areas at once; if they are spread over many windows, more blocks are needed
-/// than were reserved.
+/// Inserts 5000 areas after one reservation, as a clone does. Spread over many windows, they need more blocks than were
+/// reserved.
 #[test]
 fn many_insertions_after_one_reservation() {
     for spread in [4, 31, 40] {

@@ -60,7 +60,7 @@ impl FitType {
     }
 }
 
-/// A request, as the search compares areas with it.
+/// A request, and the length that the release's rule demands of a subtree before the search enters it.
 #[derive(Clone, Copy, Debug)]
 struct PaddedRequest {
     size: u64,
@@ -70,7 +70,7 @@ struct PaddedRequest {
 }
 
 impl PaddedRequest {
-    /// Returns `None` if the padded length exceeds 64 bits, so that no area can have it.
+    /// Pads the request by `rule`; returns `None` if the padded length exceeds 64 bits, so that no area can have it.
     #[inline]
     fn new(request: &Request, rule: AlignRule) -> Option<PaddedRequest> {
         let Request { size, align, within, .. } = *request;
@@ -104,8 +104,8 @@ impl AugmentedTree {
         AugmentedTree { areas: RedBlackTree::new(), rule }
     }
 
-    /// Searches as the kernel does (docs/sources/vmap.md#lowest-match); returns an area and the place in it, at or
-    /// above `lower`.
+    /// Searches as the kernel does (docs/sources/vmap.md#lowest-match); returns an area and the start of the request in
+    /// it, at or above `lower`.
     #[inline]
     fn lowest_match(
         &self,
@@ -201,7 +201,8 @@ impl AugmentedTree {
         self.areas.iter().find_map(|area| wanted.place(area, lower))
     }
 
-    /// Verifies law 3 for sizes and bounds derived from areas spread over the tree.
+    /// Verifies law 3, that the search finds what a linear scan finds, for sizes and lower bounds of areas spread over
+    /// the tree.
     fn check_search(&self) -> Result<(), Violation> {
         let stride = self.areas.len() / 8 + 1;
         for area in self.areas.iter().step_by(stride) {
@@ -294,7 +295,7 @@ impl FreeIndex for AugmentedTree {
         Some(self.areas.span(below))
     }
 
-    /// Returns the root's maximum. O(1).
+    /// Returns the size of the largest area, which the root keeps. O(1).
     fn largest(&self) -> u64 {
         self.areas.summary().0
     }
@@ -350,7 +351,7 @@ mod tests {
         tree
     }
 
-    /// Ranks of the nodes of a complete tree from the root downwards, each level from the left.
+    /// Returns the ranks by address of the nodes of a complete tree, from the root downwards, each level from the left.
     fn level_order(count: usize) -> Vec<usize> {
         let mut ranks = vec![0; count];
         let mut path = Vec::new();
@@ -470,8 +471,8 @@ mod tests {
         }
     }
 
-    /// docs/sources/vmap.md#oracle-10: areas that are large enough but misaligned are all visited, both ways of each
-    /// link but the root's.
+    /// Shows that a search without padding visits all areas that are large enough but misaligned, once for each
+    /// direction of each link: 2n - 1 visits for n areas (docs/sources/vmap.md#oracle-10).
     #[test]
     fn unpadded_visits_every_misaligned_area() {
         for (count, visits) in [(256, 511), (1024, 2047), (4096, 8191), (16_384, 32_767)] {
@@ -490,8 +491,9 @@ mod tests {
         }
     }
 
-    /// The rule of docs/sources/vmap.md#lowest-match enters a subtree a second time if its parent has no better left
-    /// one; the figures above hold for trees whose only one-child node has a left child.
+    /// Shows that the rule of docs/sources/vmap.md#lowest-match enters a right subtree a second time where its parent
+    /// has no better left one: five visits for two areas, not the three that a lone left child costs. The trees of
+    /// `unpadded_visits_every_misaligned_area` have lone left children only.
     #[test]
     fn a_lone_right_child_is_visited_twice() {
         let areas = [Span::sized(1, 32).unwrap(), Span::sized(65, 32).unwrap()];

@@ -52,7 +52,7 @@ struct Cache {
 }
 
 impl Cache {
-    /// Forgets everything below: the next search starts at its lower bound.
+    /// Forgets the area allocated last and the largest hole passed: the next search starts at its own lower bound.
     fn drop(&mut self) {
         self.area = None;
         self.hole_size = 0;
@@ -115,7 +115,8 @@ impl CachedScan {
         last.filter(|last| last.end() == u64::MAX).map_or(u64::MAX, Span::start)
     }
 
-    /// Returns the start of the scan, and the first busy area that may be in the way.
+    /// Returns the aligned number at which the scan starts, and the first busy area that may be in the way, if any;
+    /// `None` if that number exceeds 64 bits.
     fn first_candidate(
         &mut self,
         request: &Request,
@@ -136,7 +137,7 @@ impl CachedScan {
         Some((start, above))
     }
 
-    /// Makes `span`, which lies in the gap below `above`, busy. Memory was reserved.
+    /// Makes `span`, which lies in the gap below the area `above`, busy. Memory for its node was reserved.
     fn occupy(&mut self, span: Span, above: Option<NodeId>, counters: &mut Counters) -> NodeId {
         let link = self.busy.link_before(above);
         let (below, _) = self.busy.neighbours(link);
@@ -147,12 +148,12 @@ impl CachedScan {
         self.busy.insert(link, span)
     }
 
-    /// Returns the start of the gap above an area.
+    /// Returns the end of an area, where the gap above it starts; 0 without an area.
     fn end_of(&self, area: Option<NodeId>) -> u64 {
         area.map_or(0, |id| self.busy.span(id).end())
     }
 
-    /// Returns the end of the gap below an area.
+    /// Returns the start of an area, where the gap below it ends; `u64::MAX` without an area.
     fn start_of(&self, area: Option<NodeId>) -> u64 {
         area.map_or(u64::MAX, |id| self.busy.span(id).start())
     }
@@ -167,7 +168,7 @@ impl CachedScan {
         Ok(())
     }
 
-    /// Returns the lowest area of the run that covers `span` without a gap.
+    /// Returns the lowest area of the run that covers `span` without a gap; `None` if a part of `span` is free.
     fn first_covering(&self, span: Span) -> Option<NodeId> {
         let (first, _) = self.busy.first_ending_above(span.start());
         let first = first.filter(|&id| self.busy.span(id).start() <= span.start())?;

@@ -65,7 +65,7 @@ errors! {
     pub enum RelocateError {
         /// The old range is not wholly allocated.
         NotAllocated => "the old range is not wholly allocated",
-        /// A part of a range lies outside the space.
+        /// A part of the old or the new range lies outside the space.
         Foreign => "a part of a range lies outside the space",
         /// No new place was found.
         NoPlace(why: AllocError) => "no new place: {why}",

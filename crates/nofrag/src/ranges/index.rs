@@ -50,8 +50,8 @@ pub(crate) trait FreeIndex {
     /// Returns the lowest hole that ends above `at`: the one that holds `at`, else the next one. O(log n).
     fn hole_from(&self, at: u64) -> Option<Span>;
 
-    /// Returns the highest hole that starts below `end`. O(log n), except for designs that keep no holes, where it is
-    /// O(log n) for each binary digit of a number.
+    /// Returns the highest hole that starts below `end`. O(log n); this default, for a design that keeps no holes,
+    /// bisects the numbers with at most 65 calls of [`hole_from`](Self::hole_from).
     fn hole_below(&self, end: u64) -> Option<Span> {
         let starts_below = |at: u64| self.hole_from(at).filter(|hole| hole.start() < end);
         let mut best = starts_below(0)?;
@@ -69,12 +69,11 @@ pub(crate) trait FreeIndex {
     /// Returns the size of the largest hole; zero when nothing is free.
     fn largest(&self) -> u64;
 
-    /// Returns the largest size that `align` allows in some hole.
+    /// Returns the largest size that a range aligned to `align` can have in some hole; 0 if there is none.
     fn largest_aligned(&self, align: u64) -> u64 {
         largest_by_scan(self, align)
     }
 
-    /// Returns the number of holes.
     fn holes(&self) -> usize;
 
     /// Makes room for the records of `holes` holes in all: while there are no more, no operation fails for memory.
@@ -91,7 +90,8 @@ turns_into! {
     OutOfMetadata => Rejection::OutOfMetadata,
 }
 
-/// Returns the largest size that `align` allows in some hole, by a look at each hole.
+/// Returns the largest size that a range aligned to `align` can have in some hole, by a look at each hole; 0 if there
+/// is none.
 pub(crate) fn largest_by_scan<I: FreeIndex + ?Sized>(index: &I, align: u64) -> u64 {
     let mut largest = 0;
     let mut from = 0;

@@ -98,7 +98,7 @@ pub(crate) struct Link {
     side: Side,
 }
 
-/// The absent child, the parent of the root, and the head of the list.
+/// Slot 0: the absent child, the parent of the root, and the head of the list.
 const NIL: u32 = 0;
 
 #[derive(Clone, Copy, Debug)]
@@ -114,7 +114,7 @@ struct Node<S> {
     red: bool,
 }
 
-/// Returns the summary that a node should have.
+/// Computes the summary of the node in `slot` from its span and the summaries of its children.
 #[inline]
 fn summarize<S: Summary>(nodes: &[Node<S>], slot: u32) -> S {
     let Node { start, end, child: [left, right], .. } = nodes[slot as usize];
@@ -144,7 +144,6 @@ impl<S: Summary> RedBlackTree<S> {
         RedBlackTree { nodes: Vec::new(), vacant: NIL, len: 0 }
     }
 
-    /// Returns the number of spans in the tree.
     pub(crate) fn len(&self) -> usize {
         self.len as usize
     }
@@ -237,7 +236,6 @@ impl<S: Summary> RedBlackTree<S> {
         NodeId::from_slot(self.nodes.first()?.next)
     }
 
-    /// Returns the next node by address.
     #[inline]
     pub(crate) fn next(&self, id: NodeId) -> Option<NodeId> {
         NodeId::from_slot(self.node(id.slot()).next)
@@ -256,7 +254,6 @@ impl<S: Summary> RedBlackTree<S> {
         Span::known(node.start, node.end)
     }
 
-    /// Returns the summary of the whole tree.
     #[inline]
     pub(crate) fn summary(&self) -> S {
         self.nodes.first().map_or(S::EMPTY, |head| self.node(head.child[0]).summary)
@@ -268,7 +265,6 @@ impl<S: Summary> RedBlackTree<S> {
         self.node(self.node(id.slot()).child[side as usize]).summary
     }
 
-    /// Returns all spans by ascending address.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Span> + '_ {
         core::iter::successors(self.first(), |&id| self.next(id)).map(|id| self.span(id))
     }
@@ -375,14 +371,14 @@ impl<S: Summary> RedBlackTree<S> {
         slot
     }
 
-    /// Moves the start of a node's span, which stays above the previous one.
+    /// Sets the start of a node's span, which stays at or above the end of the previous span.
     #[inline]
     pub(crate) fn set_start(&mut self, id: NodeId, start: u64) {
         self.node_mut(id.slot()).start = start;
         self.refresh_from(id.slot());
     }
 
-    /// Moves the end of a node's span, which stays below the next one.
+    /// Sets the end of a node's span, which stays at or below the start of the next span.
     #[inline]
     pub(crate) fn set_end(&mut self, id: NodeId, end: u64) {
         self.node_mut(id.slot()).end = end;
@@ -424,7 +420,7 @@ impl<S: Summary> RedBlackTree<S> {
         nodes[parent as usize].summary = summarize(nodes, parent);
     }
 
-    /// Restores laws 3 and 4 after a red node came into the tree.
+    /// Restores laws 3 and 4, those of the colours, after the red node in `slot` came into the tree.
     #[inline]
     fn balance_after_insert(&mut self, mut slot: u32) {
         loop {
@@ -505,7 +501,8 @@ impl<S: Summary> RedBlackTree<S> {
         }
     }
 
-    /// Restores laws 3 and 4 where the ways through `slot`, which may be absent, lack one black node.
+    /// Restores laws 3 and 4, those of the colours, where the ways through `slot`, which may be absent, lack one black
+    /// node.
     fn balance_after_remove(&mut self, mut slot: u32, mut parent: u32) {
         while parent != NIL && !self.node(slot).red {
             let on_left = self.node(parent).child[Side::Left as usize] == slot;
@@ -737,9 +734,9 @@ mod tests {
         assert_eq!(tree.metadata_bytes(), room);
     }
 
-    /// docs/sources/vmap.md#merge-both-sides: a merge with both neighbours must unlink the upper one before it grows
-    /// the lower one. In the other order a rotation of the removal notes the grown size, and the refresh from there
-    /// finds nothing to change.
+    /// Shows that a merge with both neighbours must unlink the upper one before it grows the lower one
+    /// (docs/sources/vmap.md#merge-both-sides). In the other order a rotation of the removal notes the grown size, so
+    /// the refresh finds nothing to change and stops below ancestors with a stale maximum.
     #[test]
     fn merge_both_sides() {
         let mut stale = 0;
@@ -770,7 +767,7 @@ mod tests {
         assert!(stale > 0, "the broken order was never caught");
     }
 
-    /// Each law, broken by hand, is the one that `check` names.
+    /// Breaks each law by hand and compares the law that `check` names.
     #[test]
     fn check_names_the_broken_law() {
         let mut tree = Tree::new();

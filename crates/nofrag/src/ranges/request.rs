@@ -34,7 +34,7 @@ pub struct Request {
     pub size: u64,
     /// A power of two of which the first number must be a multiple.
     pub align: u64,
-    /// Meaning of an `align` of one.
+    /// Meaning of an `align` of one: one byte, so no alignment, or one whole number, such as a page.
     pub align_one: AlignOne,
     /// Bounds in which all numbers must lie.
     pub within: Span,
@@ -87,8 +87,8 @@ impl Request {
         Request { fit, ..self }
     }
 
-    /// Returns the numbers that Linux adds to the size, so that any range of the sum holds the request aligned. Counted
-    /// in bytes they are the alignment minus one. Free ranges hold whole numbers, so it takes one number more than the
+    /// Returns how many numbers Linux adds to the size so that any range as long as the sum holds the request aligned.
+    /// In bytes this is the alignment minus one. Free ranges hold whole numbers, so it takes one number more than the
     /// size to hold a page aligned to a page in that way, and nothing more for an alignment of one byte.
     #[inline]
     pub(super) const fn padding(&self) -> u64 {
@@ -106,12 +106,13 @@ impl Request {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AlignRule {
-    /// Padded, always (5.2 to 5.15): refuses an exact range that is itself aligned, and a request aligned to
-    /// [one page](AlignOne::Number) in a hole of exactly its size.
+    /// `size + align`, always (5.2 to 5.15): refuses a request whose bounds are an aligned range of exactly its size,
+    /// and one aligned to [one page](AlignOne::Number) in a hole of exactly its size.
     Padded,
     /// `size` (5.16 and 5.17): finds every fit, and visits every misaligned hole on the way.
     Unpadded,
-    /// Padded, but `size` for an exact range and for any alignment of one (5.18 and later): misses fits near the top.
+    /// `size + align`, but `size` for an alignment of one or for bounds as long as the request (5.18 and later): misses
+    /// fits near the top.
     #[default]
     PaddedUnlessExact,
 }
@@ -120,16 +121,17 @@ pub enum AlignRule {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Index {
-    /// Linux up to 5.1: busy areas in a tree, next fit from the last allocation, O(n). Its rule stands for
-    /// `Fit::Lowest`; other fits are refused.
+    /// Linux up to 5.1: busy areas in a tree, next fit from the last allocation, O(n). It answers `Fit::Lowest` by its
+    /// own rule and refuses other fits.
     ///
-    /// Its records are of allocated ranges: `reserve` makes room for as many allocated ranges as holes are named,
+    /// Its records are of allocated ranges: `reserve(n)` makes room for n allocated ranges instead of n holes,
     /// `largest` and `stats` are O(n), and looking for a hole also passes the ranges that touch each other on the way.
     CachedScan,
-    /// Linux since 5.2: free areas in a red-black tree with the largest size of each subtree. Its rule stands for
-    /// `Fit::Lowest`; other fits are refused.
+    /// Linux since 5.2: free areas in a red-black tree with the largest size of each subtree. It answers `Fit::Lowest`
+    /// by its own rule and refuses other fits.
     AugmentedTree(AlignRule),
-    /// nofrag's own: free ranges in wide blocks with a maximum per block and child. Misses no existing fit.
+    /// nofrag's own: free ranges in a tree of wide blocks that know the largest range below each child. Misses no
+    /// existing fit.
     #[default]
     WideBlocks,
 }
@@ -144,10 +146,10 @@ pub struct Config {
     pub size_index: bool,
 }
 
-/// Up to four alignments, as base-2 logarithms, whose largest fitting size each block keeps.
+/// Up to four alignments, as base-2 logarithms, for which each block of the index keeps the largest size that fits.
 ///
-/// A request with one of these alignments costs O(log n). One with another costs O(log n + misaligned holes visited)
-/// with the exact fits; [`Fit::Best`] and [`Fit::Dynamic`] say what it costs with them.
+/// A request with one of these alignments costs O(log n). One with another alignment costs O(log n + misaligned holes
+/// visited) with [`Fit::Lowest`] and [`Fit::Highest`]; [`Fit::Best`] and [`Fit::Dynamic`] say what it costs with them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AlignClasses {
     exponents: [u8; 4],

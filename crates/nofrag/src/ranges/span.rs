@@ -109,24 +109,24 @@ impl Span {
         Span::known(self.start.min(other.start), self.end.max(other.end))
     }
 
-    /// Returns the lowest `start` at which `size` numbers, aligned to `align`, fit into the span; none unless `align`
-    /// is a power of two.
+    /// Returns the lowest `start` at which `size` numbers, aligned to `align`, fit into the span; `None` if there is
+    /// none, or if `align` is no power of two.
     #[inline]
     #[must_use]
     pub fn lowest_fit(self, size: u64, align: u64) -> Option<u64> {
         if align.is_power_of_two() { self.lowest_congruent(size, align, 0) } else { None }
     }
 
-    /// Returns the highest `start` at which `size` numbers, aligned to `align`, fit into the span; none unless `align`
-    /// is a power of two.
+    /// Returns the highest `start` at which `size` numbers, aligned to `align`, fit into the span; `None` if there is
+    /// none, or if `align` is no power of two.
     #[inline]
     #[must_use]
     pub fn highest_fit(self, size: u64, align: u64) -> Option<u64> {
         if align.is_power_of_two() { self.highest_congruent(size, align, 0) } else { None }
     }
 
-    /// Returns the [`lowest_fit`](Self::lowest_fit) whose start leaves the remainder of `offset` when divided by
-    /// `align`.
+    /// Returns the lowest `start` at which `size` numbers fit into the span and which leaves the same remainder as
+    /// `offset` when divided by `align`, a power of two.
     #[inline]
     pub(crate) fn lowest_congruent(self, size: u64, align: u64, offset: u64) -> Option<u64> {
         let start = self.start.checked_add(offset.wrapping_sub(self.start) & (align - 1))?;
@@ -134,8 +134,8 @@ impl Span {
         (end <= self.end).then_some(start)
     }
 
-    /// Returns the [`highest_fit`](Self::highest_fit) whose start leaves the remainder of `offset` when divided by
-    /// `align`.
+    /// Returns the highest `start` at which `size` numbers fit into the span and which leaves the same remainder as
+    /// `offset` when divided by `align`, a power of two.
     #[inline]
     pub(crate) fn highest_congruent(self, size: u64, align: u64, offset: u64) -> Option<u64> {
         let start = self.end.checked_sub(size)?;

@@ -20,13 +20,13 @@ pub(super) struct Record {
     pub(super) guard: Guard,
     pub(super) kind: AreaKind,
     pub(super) lazy: bool,
-    /// The position of the CPU that allocated it.
+    /// The position of the CPU that allocated the area.
     pub(super) cpu: u32,
-    /// The node to whose pool the area returns.
+    /// The node to whose pool the area goes once it is flushed; `None`: it goes to the free ranges.
     pub(super) pool_node: Option<u16>,
     /// Number of areas that were merged into this one.
     pub(super) areas: u32,
-    /// The area's node in the map that it was read from.
+    /// The area's tree node in the [`AreaMap`] from which the record was read.
     pub(super) node: Option<NodeId>,
 }
 
@@ -64,7 +64,7 @@ struct Detail {
     lazy: bool,
 }
 
-/// A red-black tree and a list by address, as in Linux; details stand beside the tree, at the node's slot.
+/// Areas by address, in a red-black tree and a list as in Linux; details stand beside the tree, at the node's slot.
 ///
 /// 1. Areas are disjoint.
 /// 2. Every node's slot has a place in `details`.
@@ -88,7 +88,6 @@ impl AreaMap {
         self.details.try_reserve(missing).map_err(|_| OutOfMetadata)
     }
 
-    /// Makes room for one more area.
     #[inline]
     pub(super) fn reserve_one(&mut self) -> Result<(), OutOfMetadata> {
         self.tree.reserve_one()?;
@@ -174,12 +173,10 @@ impl AreaMap {
         self.node_at(start).map(|id| self.record(id))
     }
 
-    /// Marks the area of a node as lazy.
     pub(super) fn mark_lazy(&mut self, id: NodeId) {
         self.details[id.slot() as usize].lazy = true;
     }
 
-    /// Takes the area of a node out.
     pub(super) fn remove_node(&mut self, id: NodeId) {
         self.tree.remove(id);
     }

@@ -117,17 +117,17 @@ pub struct BlockRecord {
 /// Counts of the purge since construction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PurgeCounters {
-    /// Steps that found something to do.
+    /// Steps of the purge that found something to do.
     pub steps: u64,
     /// Number of calls of [`Mapper::flush`](super::Mapper::flush).
     pub flushes: u64,
-    /// Ranges that these flushes covered.
+    /// Ranges that the flushes of the purge covered.
     pub flushed_ranges: u64,
     /// Number of areas that were flushed.
     pub areas: u64,
     /// Times the lock of the free ranges was held to give areas back.
     pub holds: u64,
-    /// The most areas in one such hold.
+    /// The most areas given back in one hold of the lock of the free ranges.
     pub max_areas_per_hold: u64,
     /// Runs of adjacent areas that were given back as one range.
     pub runs: u64,

@@ -116,7 +116,8 @@ impl Claim {
     }
 }
 
-/// Returns the error for a page at which no busy area starts.
+/// Returns the error for a page at which no busy area starts; `covering` is the start of the busy area around it, if
+/// any.
 pub(super) fn not_a_start(covering: Option<Vpn>) -> FreeAreaError {
     match covering {
         Some(start) => FreeAreaError::NotAStart { start },

@@ -15,7 +15,7 @@ const _: () = assert!(FLUSH_RANGES <= u16::BITS as usize);
 /// before.
 #[derive(Debug)]
 pub(super) struct FlushPlan {
-    /// Lowest and highest number covered last.
+    /// Lowest and highest number that the last flush covered.
     last: (u64, u64),
     low: u64,
     shift: u32,
@@ -28,7 +28,7 @@ pub(super) struct FlushPlan {
 const NOTHING: (u64, u64) = (u64::MAX, 0);
 
 impl FlushPlan {
-    /// Returns a plan whose first guess is `start..end`.
+    /// Returns a plan whose parts are at first those of `bounds`.
     pub(super) fn new(bounds: Span) -> FlushPlan {
         let mut plan = FlushPlan {
             last: (bounds.start(), bounds.end() - 1),

@@ -9,6 +9,8 @@ use crate::ranges::{
     AddSpanError, AllocError, Config, OutOfMetadata, RangeAllocator, Request, Span, TakeError,
 };
 
+/// The free ranges of a space, and the number of ranges that are outstanding: handed out and not given back.
+///
 /// 1. There is room for the records of `outstanding + 1` holes.
 #[derive(Debug)]
 pub(super) struct FreeSpace {
@@ -117,7 +119,8 @@ impl FreeSpace {
         }
     }
 
-    /// Returns `Some(None)` if `wanted` is free; else the highest end below which it may fit, if there is one.
+    /// Returns `Some(None)` if `wanted` is free; `Some(Some(end))` with the highest end that it may have instead, if it
+    /// is not; `None` if it fits nowhere below.
     fn lower_end(&self, wanted: Span) -> Option<Option<u64>> {
         let hole = self.ranges.hole_below(wanted.end())?;
         if hole.covers(wanted) {
@@ -146,7 +149,7 @@ pub(super) struct Pieces<'a> {
 }
 
 impl Pieces<'_> {
-    /// Returns the pieces, highest first, as long as the caller lists them in ascending order.
+    /// Returns offset and size of each piece, highest first, as long as the caller lists them in ascending order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.offsets.iter().copied().zip(self.sizes.iter().copied()).rev()
     }

@@ -41,6 +41,8 @@ const POOL_MAX_PAGES: u64 = 256;
 /// Consecutive pages that belong to one node: 64 KiB (docs/sources/vmap.md#node-of-address).
 const NODE_GRAIN_PAGES: u64 = 16;
 
+/// The engine of areas of Linux 4.19 to 6.9, as the policy says.
+///
 /// 1. Busy, lazy, pooled and free areas are disjoint and together cover the space.
 /// 2. A busy area is in the busy map of the node of its address.
 /// 3. A pooled area is in the pool of its exact size.
@@ -407,7 +409,7 @@ impl Linux {
         detached.clear();
     }
 
-    /// Puts a flushed area into its pool, if it has one and there is memory.
+    /// Puts a flushed area into its pool, if it has one and there is memory. Returns true if it did.
     fn put_pooled(&self, record: &Record) -> bool {
         let Some(node) = record.pool_node.filter(|_| record.total <= POOL_MAX_PAGES) else {
             return false;
@@ -615,7 +617,7 @@ impl Linux {
         });
     }
 
-    /// Appends every area on the books.
+    /// Appends every area on the books, busy, lazy or pooled, to `out`.
     pub(super) fn collect(&self, out: &mut Vec<AreaRecord>) -> Result<(), OutOfMetadata> {
         let mut full = Ok(());
         self.for_each_record(&mut |record| {
@@ -741,8 +743,8 @@ impl Node {
         })
     }
 
-    /// Takes the oldest area of the exact size. If it is misaligned it goes to the end, and nothing else is tried
-    /// (docs/sources/vmap.md#pool-alloc).
+    /// Takes the oldest pooled area of the exact size and returns its first page. If it is misaligned it goes to the
+    /// end, and nothing else is tried (docs/sources/vmap.md#pool-alloc).
     fn pop(&self, wanted: &ValidRequest) -> Option<u64> {
         let mut pools = self.pools.lock();
         let NodePools { by_size, counters } = &mut *pools;

@@ -41,12 +41,12 @@ pub trait Mapper {
     /// 6.3.
     fn clear(&self, area: Span);
 
-    /// Begins to drop stale translations of `ranges` everywhere, and returns the number of this flush. Ascending and
-    /// disjoint; they may cover live areas between them. The lock of the purge, of a CPU's recycler or of the alias
-    /// flush is held.
+    /// Begins to drop stale translations of `ranges` everywhere, and returns the number of this flush. The ranges
+    /// ascend and are disjoint; they may cover live areas between them. The lock of the purge, of a CPU's recycler or
+    /// of the alias flush is held.
     fn flush(&self, ranges: &[Span]) -> Epoch;
 
-    /// Returns the last flush up to which all have completed, itself included.
+    /// Returns the number of the last flush up to which all have completed, itself included.
     fn completed(&self) -> Epoch;
 }
 

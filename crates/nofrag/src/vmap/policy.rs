@@ -76,11 +76,11 @@ pub enum Decay {
 pub enum Lookup {
     /// In the address's own node only: an area that starts in another one is missed. Kept for tests.
     HomeNode,
-    /// In every node in which it can be.
+    /// In every node in which the area can be.
     AllNodes,
 }
 
-/// The number of freed pages that may wait for their flush before a drain begins.
+/// The number of lazy pages (freed, not flushed) that may gather before a purge begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LazyLimit {
@@ -103,7 +103,7 @@ impl LazyLimit {
     }
 }
 
-/// The thread that purges when the limit is exceeded.
+/// The thread that purges when more pages are lazy than the lazy limit allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Drain {
@@ -119,7 +119,7 @@ pub enum Drain {
 pub enum DrainYield {
     /// Always: frees can outrun the purge (Linux 4.10 to 5.1).
     Always,
-    /// Only while fewer than twice the limit wait (5.2 and later).
+    /// Only while fewer pages than twice the lazy limit wait (5.2 and later).
     BelowTwiceLimit,
 }
 
@@ -162,7 +162,7 @@ impl VmapPolicy {
         ..VmapPolicy::LINUX_5_11
     };
 
-    /// Linux 5.18 to 6.3: room for alignment again, except for exact ranges and alignments of a page.
+    /// Linux 5.18 to 6.3: room for alignment again, except for bounds as long as the request and alignments of a page.
     pub const LINUX_5_18: VmapPolicy = VmapPolicy {
         index: Index::AugmentedTree(AlignRule::PaddedUnlessExact), // vmap.md#length-rule
         ..VmapPolicy::LINUX_5_16
@@ -231,7 +231,7 @@ impl Default for VmapPolicy {
 /// A policy and the name of its rule set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preset {
-    /// The name of the rule set that the request resolved to.
+    /// The name of the rule set that the wanted name resolved to.
     pub name: &'static str,
     pub policy: VmapPolicy,
 }
@@ -245,7 +245,7 @@ struct RuleSet {
     preset: Preset,
 }
 
-/// Ascending by version. From 3.19 to 4.18 only the blocks differ: the areas have 4.19's rules.
+/// All rule sets but ours, ascending by version. From 3.19 to 4.18 only the blocks differ: the areas have 4.19's rules.
 static RULE_SETS: [RuleSet; 10] = [
     RuleSet::new((3, 19), "linux-3.19", VmapPolicy::LINUX_3_19),
     RuleSet::new((4, 1), "linux-4.1", VmapPolicy::LINUX_4_19),

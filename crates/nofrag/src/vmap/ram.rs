@@ -16,7 +16,7 @@ use crate::units::{PageCount, Vpn};
 use alloc::vec::Vec;
 use core::ops::Range;
 
-/// The parts of its CPU that a caller with a handle has taken.
+/// The pools and the stock of a CPU that a caller with a handle for it has taken.
 #[derive(Default)]
 pub(super) struct Held<'a> {
     pub(super) pools: Option<&'a mut CpuPools>,
@@ -159,7 +159,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         self.place_anywhere(cpu, held, pages, wait)
     }
 
-    /// Returns the first page of a place for a mapping that is not at hand.
+    /// Returns the first page of a place for a mapping that the fast path could not serve.
     #[inline(never)]
     fn place_anywhere(
         &self,
@@ -238,7 +238,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         }
     }
 
-    /// Undoes a mapping that could not be installed, without a drain: the caller may have to do without waiting.
+    /// Undoes a mapping that could not be installed, without a purge: the caller may be one that must not wait.
     #[cold]
     fn withdraw(&self, cpu: CpuId, area: RamArea) {
         // Any outcome will do: a thread that guessed, or kept, the number of this place may have unmapped it while it
@@ -254,9 +254,9 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
     ///
     /// The size is verified, and a second unmapping refused.
     ///
-    /// The call may have to drain, as [`free`](Self::free) may: after a mapping that is an area of its own; in Linux's
-    /// presets after the last one in a block; in our engine when many slots wait whose owner does not look after them,
-    /// unless the policy leaves that to [`step`](Self::step). Then a flush begins in this call.
+    /// The call may have to purge or flush, as [`free`](Self::free) may: after a mapping that is an area of its own; in
+    /// Linux's presets after the last one in a block; in our engine when many slots wait whose owner does not look
+    /// after them, unless the policy leaves that to [`step`](Self::step). Then a flush begins in this call.
     ///
     /// # Errors
     /// See [`UnmapRamError`]; nothing changed.
@@ -295,7 +295,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         }
     }
 
-    /// Names the reason why no mapping of that size starts there.
+    /// Names the reason why no mapping of this size starts at this place.
     fn why_not_unmapped(&self, area: RamArea, why: FreeAreaError) -> UnmapRamError {
         match self.find_any(area.start) {
             Some((found, AreaKind::Ram)) if found.start == area.start => {
@@ -389,7 +389,7 @@ const LARGE_AT_A_TIME: usize = 32;
 /// The lowest large mappings of which a reader has not told yet.
 struct Large {
     noted: [(u64, u64); LARGE_AT_A_TIME],
-    /// The part of `noted` that is left.
+    /// The part of `noted` of which the reader has not told yet.
     left: Range<usize>,
     /// Every page below this one was looked at: no other large mapping is there.
     known_to: u64,
@@ -415,7 +415,7 @@ impl Large {
 struct Reader<'a, M, E, F> {
     space: &'a VmapSpace<M, E>,
     range: Span,
-    /// The first page of which nothing was said.
+    /// The first page of which the sink was not told.
     told: u64,
     sink: F,
     large: Large,
@@ -522,7 +522,7 @@ impl<M: Mapper, E: EventSink> AreaSource for VmapSpace<M, E> {
     }
 }
 
-/// The space, except that a freed block makes no caller drain.
+/// The space as a source of areas, except that a freed block never makes the caller purge.
 struct Undrained<'a, M, E>(&'a VmapSpace<M, E>);
 
 impl<M: Mapper, E: EventSink> AreaSource for Undrained<'_, M, E> {

@@ -99,7 +99,7 @@ impl AreaRequest {
         AreaRequest { guard, ..self }
     }
 
-    /// Returns the same request with this patience.
+    /// Returns the same request with these measures for when there is no place.
     #[must_use]
     pub const fn wait(self, wait: Wait) -> AreaRequest {
         AreaRequest { wait, ..self }

@@ -265,7 +265,8 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         AreaError::Exhausted { largest }
     }
 
-    /// Finds a place after all, or says why there is none.
+    /// Reclaims after a miss, as the request allows, and tries `again`; returns the area, or the reason for the
+    /// failure.
     #[cold]
     #[inline(never)]
     fn overflow(
@@ -281,7 +282,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         Ok(area)
     }
 
-    /// Makes space and tries `again`, or says why there is none.
+    /// Makes space, as `wait` allows, and tries `again` until there is a place or no notifier has anything to give.
     #[cold]
     #[inline(never)]
     pub(super) fn reclaim<T>(
@@ -326,7 +327,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
             || !self.notifiers.lock().0.is_empty()
     }
 
-    /// Asks every notifier, with no lock held.
+    /// Asks every notifier, with no lock held; returns [`Freed::Something`] if any gave areas back.
     fn ask_notifiers(&self, pages: PageCount) -> Freed {
         let mut answer = Freed::Nothing;
         for index in 0.. {
@@ -338,7 +339,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         answer
     }
 
-    /// Adds a notifier to the end of the chain.
+    /// Adds a notifier to the end of the chain that is asked when space runs out.
     ///
     /// # Errors
     /// [`OutOfMetadata`]; nothing changed.
@@ -406,7 +407,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         Surroundings { mapper: &self.mapper, events: &self.events, lazy: &self.lazy }
     }
 
-    /// Purges for a freeing caller above the limit, unless a purge runs already.
+    /// Purges for a freeing caller above the lazy limit, unless a purge runs already.
     #[cold]
     #[inline(never)]
     fn drain(&self) {
@@ -425,7 +426,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         self.lazy.pages() > self.lazy.limit || self.blocks.is_overdue()
     }
 
-    /// Purges at most `budget.areas` areas. Goes on beyond the budget while twice the limit waits, if the policy's
+    /// Purges at most `budget.areas` areas. Goes on beyond the budget while twice the lazy limit waits, if the policy's
     /// [`DrainYield`] says so: otherwise frees outrun the purge.
     pub fn step(&self, budget: Budget) -> Progress {
         self.blocks.drain_overdue(self);
@@ -512,8 +513,8 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
     /// Frees the areas of a group.
     ///
     /// # Errors
-    /// The first piece that is not a busy area; then nothing changed, unless another thread frees the same pieces
-    /// meanwhile.
+    /// The reason for the first piece that is not a busy area; then nothing changed, unless another thread frees the
+    /// same pieces meanwhile.
     pub fn free_group(&self, cpu: CpuId, base: Vpn, offsets: &[u64]) -> Result<(), FreeAreaError> {
         if !self.knows(cpu) {
             return Err(FreeAreaError::UnknownCpu);
@@ -576,7 +577,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
     /// locked operation as long as the CPU's pools serve it. Under the other layouts it forwards.
     ///
     /// # Errors
-    /// [`Busy`] if another handle for the same CPU is out.
+    /// [`Busy`] if another handle for the same CPU is out, or the CPU is not one of the space's.
     pub fn cpu(&self, cpu: CpuId) -> Result<CpuHandle<'_, M, E>, Busy> {
         let claim = self.claim(cpu)?;
         let pools = match &self.engine {
@@ -587,7 +588,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         Ok(CpuHandle { space: self, cpu, pools, stock, _claim: claim })
     }
 
-    /// Keeps others from taking the CPU.
+    /// Keeps others from taking the CPU while the claim lives.
     fn claim(&self, cpu: CpuId) -> Result<CpuClaim<'_>, Busy> {
         let held = self.held.get(cpu.rank()).ok_or(Busy::UnknownCpu)?;
         match held.swap(true, Ordering::Acquire) {
@@ -653,7 +654,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         PageCount(self.lazy.pages())
     }
 
-    /// Returns the number of pages that may await their flush before a drain begins.
+    /// Returns the number of pages that may await their flush before a purge begins.
     #[must_use]
     pub fn lazy_limit(&self) -> PageCount {
         PageCount(self.lazy.limit)

@@ -51,7 +51,7 @@ struct Model {
 }
 
 impl Model {
-    /// Copies the shape of a tree of pages.
+    /// Returns the model of a tree: its areas in bytes, linked as they are in the tree.
     fn of(tree: &AugmentedTree) -> Model {
         let mut model = Model::default();
         if let Some(root) = tree.areas.root() {
@@ -125,14 +125,16 @@ impl Model {
         None
     }
 
-    /// Returns the first page of the place; the upper bound is looked at only now.
+    /// Returns the first page of the place that the search finds. The upper bound is looked at only after the search: a
+    /// place beyond it is a miss.
     fn place(&self, release: Release, asked: Asked) -> Option<u64> {
         let found = self.lowest_match(release, asked)?;
         (found + asked.size <= asked.vend).then_some(found / PAGE_SIZE)
     }
 }
 
-/// Areas of 1 to 60 pages with gaps of 1 to 40, in a tree that came about in one of two ways.
+/// Returns a tree of up to 200 areas of 1 to 60 pages with gaps of 1 to 40, balanced or grown in random order, and the
+/// end of its highest area.
 fn random_tree(rng: &mut Pcg64, rule: AlignRule) -> (AugmentedTree, u64) {
     let (count, mut at) = (rng.random_range(1..=200), 0);
     let mut areas: Vec<Span> = Vec::new();
@@ -181,7 +183,8 @@ fn random_request(rng: &mut Pcg64, top: u64) -> (Asked, Request) {
     (Asked { size, align, vstart, vend }, request)
 }
 
-/// Asks `trees` trees of each release 20 questions. Returns how many there were, and how many had an answer.
+/// Sends 20 random requests to each of `trees` random trees per release, and compares the answers with those of the
+/// model in bytes. Returns the number of requests, and of those that found a place.
 fn check_against_bytes(seed: u64, trees: usize) -> (u64, u64) {
     let mut rng = Pcg64::seed_from_u64(seed);
     let (mut asked_in_all, mut found_in_all) = (0, 0);

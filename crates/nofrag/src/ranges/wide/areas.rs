@@ -39,9 +39,9 @@ pub(crate) struct Fingers {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Removed {
     pub(crate) tag: u32,
-    /// End of the area below.
+    /// End of the area below the removed one, if there is one.
     pub(crate) below: Option<u64>,
-    /// Start of the area above.
+    /// Start of the area above the removed one, if there is one.
     pub(crate) above: Option<u64>,
 }
 
@@ -68,7 +68,7 @@ impl Default for AreaIndex {
 }
 
 impl AreaIndex {
-    /// Number of leaves above which a best fit may be inexact: those that have gaps which may be the smallest.
+    /// A best fit is exact while no more leaves than this have gaps that may be the smallest.
     #[cfg(test)]
     pub(crate) const CANDIDATES: usize = super::brackets::CANDIDATES;
 
@@ -84,7 +84,6 @@ impl AreaIndex {
         AreaIndex { tree: Tree::new(self.tree.classes, by_size) }
     }
 
-    /// Returns the number of areas.
     pub(crate) fn len(&self) -> usize {
         self.tree.holes.saturating_sub(1)
     }
@@ -136,7 +135,6 @@ impl AreaIndex {
         self.below(place.0).map(AreaPlace)
     }
 
-    /// Returns the span of the area at `place`.
     #[inline]
     pub(crate) fn span(&self, place: AreaPlace) -> Span {
         let AreaPlace(At { leaf, lane }) = place;
@@ -149,13 +147,11 @@ impl AreaIndex {
         Span::known(start, end)
     }
 
-    /// Returns the tag of the area at `place`.
     #[inline]
     pub(crate) fn tag(&self, place: AreaPlace) -> u32 {
         self.tree.note(place.0)
     }
 
-    /// Returns the area at `place`.
     #[inline]
     pub(crate) fn area(&self, place: AreaPlace) -> Area {
         Area { span: self.span(place), tag: self.tag(place) }
@@ -177,13 +173,11 @@ impl AreaIndex {
         (start, end)
     }
 
-    /// Returns the area above a gap.
     #[inline]
     pub(crate) fn above_gap(&self, gap: GapPlace) -> Option<AreaPlace> {
         self.place(gap.0)
     }
 
-    /// Returns the area below a gap.
     #[inline]
     pub(crate) fn below_gap(&self, gap: GapPlace) -> Option<AreaPlace> {
         self.below(gap.0).map(AreaPlace)
@@ -271,7 +265,8 @@ impl AreaIndex {
         }
     }
 
-    /// Moves the fence behind the leaf of the gap that starts at `start` to behind the gap's end.
+    /// Moves the fence behind the leaf of the gap that starts at `start` up to the end of the leaf's last gap, if that
+    /// reaches beyond.
     fn fence_in(&mut self, start: u64) {
         let leaf = self.tree.leaf_for(start);
         self.tree.fence_in(leaf);
@@ -326,8 +321,8 @@ impl AreaIndex {
         self.search_near(request, &mut Fingers::default(), steps).map(|(found, _)| found)
     }
 
-    /// Searches as [`search`](Self::search), in an index for whose areas room was reserved, with guesses of the places
-    /// of the bounds. Returns the place of the gap, too.
+    /// Searches as [`search`](Self::search), with `fingers` as guesses where the bounds lie, in an index for whose
+    /// areas room was reserved. Returns the place of the gap, too.
     pub(crate) fn search_near(
         &self,
         request: &GapRequest,
@@ -359,7 +354,8 @@ impl AreaIndex {
         Some((FoundGap { gap, place: found.span }, GapPlace(found.at)))
     }
 
-    /// Returns the smallest gap without an index by size, by a look at all gaps.
+    /// Returns the smallest gap that serves `request`, by a look at all gaps inside its bounds: there is no index by
+    /// size.
     fn smallest_of_all(
         &self,
         request: &GapRequest,
@@ -397,7 +393,7 @@ impl AreaIndex {
         places.map(|place| self.area(place))
     }
 
-    /// Returns the bytes that the index holds.
+    /// Returns the bytes of memory that the index takes, spare room included.
     pub(crate) fn metadata_bytes(&self) -> usize {
         self.tree.bytes()
     }

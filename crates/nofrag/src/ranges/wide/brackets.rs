@@ -22,7 +22,7 @@ pub(super) const CANDIDATES: usize = 256;
 
 /// Lengths up to this have a bracket each.
 const EXACT: u32 = 16;
-/// From here on brackets are wider than a fourth of their lowest length.
+/// Base-2 logarithm of the length from which on brackets are wider than a fourth of their lowest length.
 const COARSE_BITS: u32 = 14;
 const BRACKETS: u32 = u64::BITS;
 
@@ -58,7 +58,7 @@ const fn bracket_of(length: u32) -> u32 {
     if above < BRACKETS { above } else { BRACKETS - 1 }
 }
 
-/// Returns the lanes whose lengths belong to `bracket`.
+/// Returns the lanes whose lengths belong to `bracket`, as a bit mask.
 #[inline]
 fn lanes_in(bracket: u32, lengths: &Row) -> u32 {
     if bracket < EXACT {
@@ -71,12 +71,12 @@ fn lanes_in(bracket: u32, lengths: &Row) -> u32 {
     }
 }
 
-/// Returns the brackets that occur in any lane.
+/// Returns the brackets that occur in any lane, one bit for each.
 fn union(sets: &Lanes<u64>) -> u64 {
     sets.0.iter().fold(0, |union, set| union | set)
 }
 
-/// Returns the lanes whose sets have `bracket`.
+/// Returns the lanes whose sets have `bracket`, as a bit mask.
 fn having(sets: &Lanes<u64>, bracket: u32) -> u32 {
     let bit = |lane: usize| (((sets.0[lane] >> bracket) & 1) as u32) << lane;
     (0..LANES).fold(0, |mask, lane| mask | bit(lane))
@@ -166,17 +166,18 @@ impl<N: Note> Tree<N> {
     }
 }
 
-/// The holes that start inside bounds: from this lane of the first leaf up to before that lane of the last one.
+/// The holes that start inside the bounds of a request: from the one at `first` up to before the one at `end`.
 #[derive(Clone, Copy, Debug)]
 struct Inside {
     first: At,
     end: At,
-    /// The upper bound as a number.
+    /// The number below which these holes start.
     to: u64,
 }
 
 impl Inside {
-    /// Returns the lanes of a leaf that is neither before the first leaf nor behind the last one.
+    /// Returns the lanes of `leaf` whose holes start inside the bounds, as a bit mask. The leaf lies neither before the
+    /// first leaf nor behind the last one.
     #[inline]
     fn lanes_of(&self, leaf: u32) -> u32 {
         let below = if leaf == self.first.leaf { lanes_below(self.first.lane) } else { 0 };
@@ -185,7 +186,7 @@ impl Inside {
     }
 }
 
-/// The state of a best fit.
+/// The state of a search for the best fit: the request, and the best gap so far.
 struct Contest<'a> {
     wish: &'a Wish,
     edge: Edge,
@@ -193,7 +194,7 @@ struct Contest<'a> {
 }
 
 impl Contest<'_> {
-    /// Lets a gap take part, cut to the bounds.
+    /// Keeps a gap, cut to the bounds, if it holds the request and is better than the best one so far.
     fn enter(&mut self, at: At, hole: Hole) {
         let Some(gap) = hole.intersection(self.wish.within) else { return };
         if self.best.is_some_and(|(best, _)| self.edge.rank(best.gap) <= self.edge.rank(gap)) {
@@ -268,7 +269,7 @@ impl<N: Note> Tree<N> {
         Some((FoundGap { gap, place: found.span }, found.at))
     }
 
-    /// Lets the gaps of one bracket that start inside the bounds take part.
+    /// Enters the gaps of one bracket that start inside the bounds into the contest, from at most `budget` leaves.
     fn enter_bracket(
         &self,
         bracket: u32,
@@ -303,7 +304,7 @@ impl<N: Note> Tree<N> {
         }
     }
 
-    /// Returns the brackets noted for a leaf.
+    /// Returns the brackets of the lengths in a leaf, one bit for each, as the block above notes them.
     fn noted_brackets(&self, leaf: u32) -> u64 {
         match self.parent_of(Node { level: 0, number: leaf }) {
             Some((parent, slot)) => self.inners.brackets(parent).0[slot],

@@ -8,14 +8,14 @@ use super::tree::{At, Node, Tree};
 use crate::ranges::index::Rejection;
 use crate::ranges::{Counters, OutOfMetadata, Span};
 
-/// The neighbours with which a freed range has merged, if any.
+/// The holes with which a freed range has merged: true for the one before it, and for the one behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Merged {
     pub(super) before: bool,
     pub(super) after: bool,
 }
 
-/// Two leaves side by side; `slot` is that of the right one.
+/// Two leaves side by side below `parent`, the right one in `slot`.
 #[derive(Clone, Copy, Debug)]
 struct Neighbours {
     parent: u32,
@@ -78,7 +78,8 @@ impl<N: Note> Tree<N> {
         }
     }
 
-    /// Lets the table of near leaves follow the number of leaves and the stretch of numbers that they cover.
+    /// Fits the table of near leaves, if it has become too small, to the number of leaves and the stretch of numbers
+    /// that they cover.
     fn fit_near(&mut self) {
         let leaves = self.leaves.in_use() / N::LEAVES_PER_GUESS;
         if self.height > 0 && self.near.wants(leaves) {
@@ -87,8 +88,8 @@ impl<N: Note> Tree<N> {
         }
     }
 
-    /// Returns the number from which on holes are many. Areas may all lie high up; then the gap before them says
-    /// nothing, and their leaf is not the first.
+    /// Returns the number from which on holes are many: 0 in the form without areas, else the start of the second leaf.
+    /// Areas may all lie high up, so the long gap below them, in the first leaf, says nothing.
     fn first_crowded(&self) -> u64 {
         if !N::EMPTY_HOLES {
             return 0;
@@ -308,9 +309,10 @@ impl<N: Note> Tree<N> {
     }
 }
 
-/// Where no area lies between two holes, a freed range merges with those that it touches.
+/// In the form without areas a freed range merges with the holes that it touches.
 impl Tree<()> {
-    /// Cuts `size` numbers off the left edge of the first hole that is as long, if that is a change inside one leaf.
+    /// Cuts `size` numbers off the left edge of the first hole of at least that length. `None`, with nothing changed,
+    /// if there is none, or if more than one leaf and its plain maxima would change.
     ///
     /// This is the whole of most allocations: no bound, no alignment, no length that a lane cannot hold.
     #[inline]

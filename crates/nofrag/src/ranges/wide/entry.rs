@@ -9,7 +9,7 @@ use super::row::LANES;
 use crate::ranges::Span;
 use core::fmt::Debug;
 
-/// A note that each hole carries.
+/// The note that each hole carries in the tree: none (`()`), or the tag of the area behind the hole (`u32`).
 pub(super) trait Note: Copy + Default + Debug {
     /// True if holes may be empty.
     const EMPTY_HOLES: bool;

@@ -7,20 +7,20 @@ use crate::lists::{put, put_all};
 use crate::ranges::OutOfMetadata;
 use alloc::vec::Vec;
 
-/// A block of children.
+/// A block above the leaves: up to 32 children.
 ///
 /// The lower fence of child `i > 0` is a number above all hole starts of child `i - 1` and not above those of child
 /// `i`. The fence of child 0 is 0, whatever lies below it: a number that the block above sends here belongs here.
 /// Fences are stored in halves, each with its top bit flipped, so that signed 32-bit comparisons order them.
 #[derive(Clone, Debug)]
 pub(super) struct Inner {
-    /// Per child the length of its largest hole, saturated.
+    /// For each child the length of the largest hole below it, cut down to [`LANE_MAX`].
     pub(super) largest: Row,
     fence_high: Row,
     fence_low: Row,
-    /// Per child its number: of a leaf at level 1, of an inner block above.
+    /// The number of each child: a leaf's at level 1, an inner block's above.
     pub(super) child: Row,
-    /// The true length of the largest hole below; meaningful only while that is saturated in the parent's row.
+    /// The true length of the largest hole below; meaningful only while the parent's row has [`LANE_MAX`] for it.
     pub(super) long: u64,
     /// The block above; for a vacant block the next vacant one.
     pub(super) parent: u32,
@@ -71,13 +71,11 @@ impl Inner {
         if self.fence(last) <= at { last } else { self.slot_of(at) }
     }
 
-    /// Returns the lower fence of the child in `slot`.
     #[inline]
     pub(super) fn fence(&self, slot: usize) -> u64 {
         u64::from(self.fence_high.0[slot] ^ FLIP) << 32 | u64::from(self.fence_low.0[slot] ^ FLIP)
     }
 
-    /// Sets the lower fence of the child in `slot`.
     pub(super) fn set_fence(&mut self, slot: usize, fence: u64) {
         self.fence_high.0[slot] = (fence >> 32) as u32 ^ FLIP;
         self.fence_low.0[slot] = fence as u32 ^ FLIP;
@@ -130,10 +128,12 @@ impl Inner {
 #[derive(Debug)]
 pub(super) struct Inners {
     blocks: Vec<Inner>,
-    /// For each block one row per alignment class: the largest size that the class allows below each child, saturated.
+    /// For each block one row per alignment class: the largest size that the class allows below each child, cut down to
+    /// [`LANE_MAX`].
     aligned: Vec<Row>,
     classes: usize,
-    /// For each block the brackets of lengths below each child; no rows in a tree that is not asked for them.
+    /// For each block and each of its children the set of brackets, ranges of lengths, in which holes below the child
+    /// fall, one bit each; no rows in a tree that keeps no brackets.
     brackets: Vec<Lanes<u64>>,
     bracketed: usize,
     vacant: u32,
@@ -153,13 +153,13 @@ impl Inners {
         }
     }
 
-    /// Returns true if blocks keep the brackets below their children.
+    /// Returns true if blocks keep the brackets of lengths below their children.
     #[inline]
     pub(super) fn has_brackets(&self) -> bool {
         self.bracketed > 0
     }
 
-    /// Returns the brackets of lengths below each child of `block`.
+    /// Returns the brackets of lengths below each child of `block`, one bit for each bracket.
     #[inline]
     pub(super) fn brackets(&self, block: u32) -> &Lanes<u64> {
         &self.brackets[block as usize]
@@ -180,14 +180,13 @@ impl Inners {
         &mut self.blocks[block as usize]
     }
 
-    /// Returns two different blocks at once.
     pub(super) fn pair_mut(&mut self, one: u32, other: u32) -> (&mut Inner, &mut Inner) {
         let pair = self.blocks.get_disjoint_mut([one as usize, other as usize]);
         let [one, other] = pair.expect("two different blocks");
         (one, other)
     }
 
-    /// Returns the largest size that the alignment class allows below each child of `block`, saturated.
+    /// Returns the largest size that the alignment class allows below each child of `block`, cut down to [`LANE_MAX`].
     #[inline]
     pub(super) fn aligned(&self, block: u32, class: usize) -> &Row {
         &self.aligned[block as usize * self.classes + class]
@@ -198,7 +197,6 @@ impl Inners {
         &mut self.aligned[block as usize * self.classes + class]
     }
 
-    /// Returns the number of vacant blocks.
     #[inline]
     pub(super) fn vacant(&self) -> usize {
         self.vacant_count
@@ -251,7 +249,7 @@ impl Inners {
         self.vacant_count += 1;
     }
 
-    /// Returns the bytes that the slabs hold.
+    /// Returns the bytes of memory that all inner blocks take, vacant ones and spare room included.
     pub(super) fn bytes(&self) -> usize {
         self.blocks.capacity() * size_of::<Inner>()
             + self.aligned.capacity() * size_of::<Row>()

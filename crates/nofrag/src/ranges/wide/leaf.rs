@@ -15,7 +15,7 @@ const WINDOW_BITS: u32 = 31;
 /// The offset in an unused lane; the offset of a hole is no larger.
 const NO_OFFSET: u32 = LANE_MAX;
 
-/// Returns the window that holds `number`: the leaf's base is a multiple of the window's size.
+/// Returns the number of the window that holds `number`; windows are aligned stretches of 2^31 numbers.
 #[inline]
 pub(super) fn window_of(number: u64) -> u64 {
     number >> WINDOW_BITS
@@ -33,13 +33,13 @@ pub(super) fn saturated(length: u64) -> u32 {
     length.min(u64::from(LANE_MAX)) as u32
 }
 
-/// The part of a leaf beside its rows.
+/// The facts of a leaf besides its entries.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LeafHead {
     /// The window in which all holes of the leaf start.
     pub(super) window: u64,
-    /// The true length of the last hole, when its lane is saturated. Only the last can be: a hole that long ends in a
-    /// later window, so none follows it in this one.
+    /// The true length of the last hole, when its lane holds [`LANE_MAX`]. Only the last can be: a hole that long ends
+    /// in a later window, so none follows it in this one.
     pub(super) long: u64,
     /// The inner node above; for a vacant leaf the next vacant one.
     pub(super) parent: u32,
@@ -84,14 +84,14 @@ impl<N: Note> Rows<N> {
         }
     }
 
-    /// Puts the first `count` entries of `other` before these.
+    /// Puts the first `count` entries of `other` before the own ones.
     fn prepend(&mut self, other: &Rows<N>, count: usize) {
         self.offsets.prepend(&other.offsets, count);
         self.lengths.prepend(&other.lengths, count);
         self.notes.prepend(&other.notes, count);
     }
 
-    /// Copies the first `count` entries of `other` behind the first `at` of these.
+    /// Copies the first `count` entries of `other` behind the first `at` of the own ones.
     fn append(&mut self, at: usize, other: &Rows<N>, count: usize) {
         self.offsets.append(at, &other.offsets, count);
         self.lengths.append(at, &other.lengths, count);
@@ -145,7 +145,6 @@ impl<N: Note> Leaves<N> {
         self.heads.len()
     }
 
-    /// Returns the number of vacant leaves.
     #[inline]
     pub(super) fn vacant(&self) -> usize {
         self.vacant_count
@@ -156,7 +155,6 @@ impl<N: Note> Leaves<N> {
         self.heads.len() - self.vacant_count
     }
 
-    /// Returns the hole in lane `lane`.
     #[inline]
     pub(super) fn hole(&self, leaf: u32, lane: usize) -> Hole {
         let start = self.start(leaf, lane);
@@ -179,7 +177,6 @@ impl<N: Note> Leaves<N> {
         (start, base + u64::from(offsets.0[lane + 1]))
     }
 
-    /// Returns the start of the hole in lane `lane`.
     #[inline]
     pub(super) fn start(&self, leaf: u32, lane: usize) -> u64 {
         let base = self.heads[leaf as usize].window << WINDOW_BITS;
@@ -209,7 +206,6 @@ impl<N: Note> Leaves<N> {
         }
     }
 
-    /// Returns the note of the hole in lane `lane`.
     #[inline]
     pub(super) fn note(&self, leaf: u32, lane: usize) -> N {
         self.rows[leaf as usize].notes.0[lane]
@@ -227,7 +223,6 @@ impl<N: Note> Leaves<N> {
         self.set_length(leaf, lane, hole.len());
     }
 
-    /// Sets the length of the hole in lane `lane`.
     #[inline]
     pub(super) fn set_length(&mut self, leaf: u32, lane: usize, length: u64) {
         self.rows[leaf as usize].lengths.0[lane] = saturated(length);
@@ -284,7 +279,7 @@ impl<N: Note> Leaves<N> {
         self.heads[at].count = lane as u8;
     }
 
-    /// Shares the holes of two neighbours, of which one is full, evenly.
+    /// Shares the holes of two neighbours, of which one is full, evenly; returns those that moved.
     pub(super) fn share(&mut self, left: u32, right: u32) -> Moved {
         let (mine, theirs) = (self.count(left), self.count(right));
         let keep = (mine + theirs) / 2;
@@ -317,7 +312,7 @@ impl<N: Note> Leaves<N> {
         (self.heads[other].parent, self.heads[other].slot) = (parent, slot);
     }
 
-    /// Moves all holes of `from`, which follow those of `leaf` in the same window, behind them.
+    /// Moves all holes of `from`, the right neighbour of `leaf` in the same window, behind those of `leaf`.
     pub(super) fn join(&mut self, leaf: u32, from: u32) {
         let (at, from) = (leaf as usize, from as usize);
         let (own, more) = (self.count(leaf), usize::from(self.heads[from].count));
@@ -365,12 +360,11 @@ impl<N: Note> Leaves<N> {
         self.vacant_count += 1;
     }
 
-    /// Returns the bytes that the slabs hold.
+    /// Returns the bytes of memory that all leaves take, vacant ones and spare room included.
     pub(super) fn bytes(&self) -> usize {
         self.rows.capacity() * size_of::<Rows<N>>() + self.heads.capacity() * size_of::<LeafHead>()
     }
 
-    /// Returns true if the leaf has no free lane.
     #[inline]
     pub(super) fn is_full(&self, leaf: u32) -> bool {
         self.count(leaf) == LANES

@@ -6,13 +6,14 @@ use super::row::{LANE_MAX, LANES};
 use super::tree::{At, Node, Summary, Tree};
 
 impl<N: Note> Tree<N> {
-    /// Returns true if a change of a hole with this length, as a lane holds it, concerns more than the plain maxima.
+    /// Returns true if a change of a hole of this length, cut down to [`LANE_MAX`], concerns more than the plain
+    /// maxima: true lengths, or alignment classes.
     #[inline]
     pub(super) fn needs_refresh(&self, length: u32) -> bool {
         length == LANE_MAX || !self.classes.exponents().is_empty()
     }
 
-    /// Returns the length of the largest hole of `leaf`, as it was noted last.
+    /// Returns the length of the largest hole of `leaf`, as the block above notes it.
     #[inline]
     pub(super) fn largest_noted(&self, leaf: u32) -> u32 {
         let head = self.leaves.head(leaf);
@@ -146,7 +147,7 @@ impl<N: Note> Tree<N> {
         summary
     }
 
-    /// Returns the true length of the largest hole below a block whose largest is saturated.
+    /// Returns the true length of the largest hole below a block, where a lane cannot hold it.
     #[inline]
     pub(super) fn long_below(&self, level: u32, number: u32) -> u64 {
         if level == 0 { self.leaves.head(number).long } else { self.inners.get(number).long }

@@ -56,7 +56,7 @@ use super::index::{FreeIndex, Refusal, Rejection, largest_by_scan};
 use super::{Config, Counters, Fit, OutOfMetadata, Request, Span};
 use crate::check::Violation;
 
-/// The index; see the module's documentation.
+/// The index of holes: a tree of blocks with up to 32 entries each. See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct WideBlocks {
     tree: Tree<()>,
@@ -130,7 +130,8 @@ impl WideBlocks {
         Ok(())
     }
 
-    /// Adds `span` together with the hole that it touches on its right.
+    /// Frees a range, whose own place is `at`, by growing the hole at `next`, which begins where the range ends, to
+    /// `merged`.
     fn grow_next(&mut self, at: At, next: At, merged: Hole) -> Result<(), OutOfMetadata> {
         let same_window = window_of(merged.start) == self.tree.leaves.head(next.leaf).window;
         if at == next && same_window {

@@ -10,7 +10,7 @@ use crate::lists::grow;
 use crate::ranges::OutOfMetadata;
 use alloc::vec::Vec;
 
-/// Most entries per leaf; [`MOST`] bounds the whole table.
+/// Most guesses for each leaf; [`MOST`] bounds the whole table.
 const PER_LEAF: usize = 8;
 const MOST: usize = 1 << 20;
 
@@ -77,7 +77,6 @@ impl Near {
         self.shift = (u64::BITS - (last - first).leading_zeros()).saturating_sub(size.ilog2());
     }
 
-    /// Returns the bytes that the table holds.
     pub(super) fn bytes(&self) -> usize {
         self.leaves.capacity() * size_of::<u32>()
     }

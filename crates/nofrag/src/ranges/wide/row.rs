@@ -68,7 +68,7 @@ impl Row {
         max as u32
     }
 
-    /// Returns the largest lane of those that hold at most `most`; 0 if none does.
+    /// Returns the largest number up to `most` in any lane; 0 if no lane holds one.
     #[inline(never)]
     pub(super) fn max_up_to(&self, most: u32) -> u32 {
         let mut max = 0;
@@ -79,7 +79,7 @@ impl Row {
         max as u32
     }
 
-    /// Returns the largest lane, as it will be once lane `at` holds `value`.
+    /// Returns the largest number in any lane, as it will be once lane `at` holds `value`.
     ///
     /// To store first and look afterwards would cost more: a wide load that overlaps a narrow store waits for it.
     #[inline(never)]
@@ -137,7 +137,7 @@ impl<T: Copy> Lanes<T> {
     }
 }
 
-/// Returns the lanes for which `holds`, as a bit mask.
+/// Returns the lanes for which `holds` is true, as a bit mask.
 #[inline(always)]
 fn mask_of(holds: impl Fn(usize) -> bool) -> u32 {
     let bits: [u32; LANES] = core::array::from_fn(|lane| u32::from(holds(lane)) << lane);

@@ -25,15 +25,16 @@ const DENSE_PATIENCE: u32 = 16;
 pub(super) struct Wish {
     size: u64,
     align: u64,
-    /// The start is congruent to this modulo `align`.
+    /// The remainder of the start when divided by `align`.
     offset: u64,
     pub(super) within: Span,
     pub(super) lane_size: u32,
     /// The alignment class whose maxima guide the search.
     class: Option<usize>,
-    /// True if these maxima promise no more than they keep.
+    /// True if below a block whose maximum is large enough there always is a place, the bounds left aside.
     is_guided: bool,
-    /// Number of leaves that may disappoint a search for the lowest place before it gives up.
+    /// Number of leaves without a place, in spite of their maxima, that a search for the lowest place passes before it
+    /// gives up.
     patience: u32,
 }
 
@@ -44,7 +45,7 @@ const MAX_HEIGHT: usize = 15;
 #[derive(Clone, Copy, Debug, Default)]
 struct Turn {
     block: u32,
-    /// Children of the block that may serve and have not been looked at.
+    /// Children of the block that may serve and have not been looked at, as a bit mask.
     left: u32,
     /// The child in which the upper bound lies, if the bound lies in this block.
     bound: Option<u32>,
@@ -78,7 +79,7 @@ impl Wish {
         Wish::guided(size, align, offset & (align - 1), within, tree)
     }
 
-    /// Returns a wish guided by the largest class of which all possible starts are multiples.
+    /// Returns a wish guided by the largest alignment class of which all possible starts are multiples.
     #[inline]
     fn guided<N: Note>(size: u64, align: u64, offset: u64, within: Span, tree: &Tree<N>) -> Wish {
         let lane_size = saturated(size);
@@ -91,7 +92,7 @@ impl Wish {
         Wish { size, align, offset, within, lane_size, class, is_guided, patience: u32::MAX }
     }
 
-    /// Returns a wish for a hole that is long enough wherever it starts.
+    /// Returns a wish for a hole that is long enough wherever it starts; `None` if that length exceeds 64 bits.
     fn padded(self) -> Option<Wish> {
         let size = self.size.checked_add(self.align - 1)?;
         let lane_size = saturated(size);
@@ -206,7 +207,8 @@ impl<N: Note> Tree<N> {
         }
     }
 
-    /// Returns the highest place in one leaf; breaks if lower leaves need not be looked at.
+    /// Looks for the highest place in one leaf. Breaks with that place, or with `None` if leaves below cannot serve the
+    /// wish either; continues if they may.
     fn highest_in_leaf(
         &self,
         leaf: u32,
@@ -342,7 +344,7 @@ impl<N: Note> Tree<N> {
         None
     }
 
-    /// Returns true if the maxima at the top rule the wish out.
+    /// Returns true if the maxima of the whole tree show that no hole serves the wish.
     #[inline]
     fn cannot_serve(&self, wish: &Wish) -> bool {
         self.holes == 0
@@ -350,7 +352,7 @@ impl<N: Note> Tree<N> {
             || wish.class.is_some_and(|class| self.top.aligned[class] < wish.lane_size)
     }
 
-    /// Returns the lanes of `leaf` whose holes can hold the wish, its bounds left aside.
+    /// Returns the lanes of `leaf` whose holes can hold the wish, its bounds left aside, as a bit mask.
     #[inline]
     pub(super) fn fits(&self, leaf: u32, wish: &Wish, counters: &mut Counters) -> u32 {
         counters.steps += 1;
@@ -387,7 +389,7 @@ impl<N: Note> Tree<N> {
         fitting
     }
 
-    /// Returns the children of `block` below which the wish may fit.
+    /// Returns the children of `block` below which the wish may fit, as a bit mask.
     #[inline]
     fn promising(&self, level: u32, block: u32, wish: &Wish, counters: &mut Counters) -> u32 {
         counters.steps += 1;
@@ -426,7 +428,7 @@ impl<N: Note> Tree<N> {
         }
     }
 
-    /// Returns the first fitting hole in the leaves behind `leaf`.
+    /// Returns the first fitting hole in the leaves behind `leaf`; as an error, the last leaf that was looked at.
     fn first_fit_after(
         &self,
         mut leaf: u32,

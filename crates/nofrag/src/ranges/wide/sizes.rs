@@ -26,7 +26,7 @@ use alloc::vec::Vec;
 /// Lengths below this have a bin each.
 const EXACT: u32 = 512;
 const EXACT_BITS: u32 = EXACT.ilog2();
-/// Bins per doubling above, as a base-2 logarithm.
+/// Bins for each doubling of the length from [`EXACT`] on, as a base-2 logarithm.
 const STEP_BITS: u32 = 4;
 const BINS: usize = EXACT as usize + ((31 - EXACT_BITS as usize) << STEP_BITS);
 const WORD: usize = u64::BITS as usize;
@@ -76,7 +76,8 @@ impl Longest {
     const NONE: Longest = Longest(0);
     const MOST: u32 = (1 << (u32::BITS - WORD_BITS)) - 1;
 
-    /// Returns how far `length` reaches into `bin`: 1 or more, or 0 for a length of a lower bin.
+    /// Returns how far `length` reaches into `bin`: its rank among the bin's lengths, from 1, or 0 for a length of a
+    /// lower bin.
     #[inline]
     fn reach(bin: usize, length: u32) -> u32 {
         (length + 1).saturating_sub(smallest_in(bin)).min(Longest::MOST)
@@ -106,7 +107,8 @@ impl Longest {
     }
 }
 
-/// The words of one height: for every 64 children the word of each bin, and the longest of each coarse bin.
+/// One level of the index: for every 64 children, leaves or words of the level below, a word of bits for each bin, and
+/// the longest hole of each coarse bin.
 #[derive(Debug, Default)]
 struct Level {
     bits: Vec<u64>,
@@ -134,7 +136,7 @@ impl Level {
 pub(super) struct SizeBins {
     /// One bit for each bin; set if the bin has a leaf.
     filled: [u64; BINS.div_ceil(WORD)],
-    /// Words of leaves, words of words, words of words of words.
+    /// Lowest first: a bit of the first level stands for a leaf, a bit of the others for a word of the level below.
     levels: [Level; 3],
 }
 
@@ -452,7 +454,7 @@ impl SizeBins {
         Candidates { bin, leaf, lanes }
     }
 
-    /// Returns the bytes that the index holds.
+    /// Returns the bytes of memory that the index takes, spare room included.
     pub(super) fn bytes(&self) -> usize {
         let level = |level: &Level| {
             level.bits.capacity() * size_of::<u64>()
@@ -493,7 +495,8 @@ impl SizeBins {
         Ok(())
     }
 
-    /// Looks at words that have a bit, below and above: nearly all of them have none.
+    /// Verifies that each word tells which words of the level below have a bit. Looks only at words with a bit, as
+    /// nearly all have none.
     fn check_summaries(&self, height: usize) -> Result<(), Violation> {
         let (below, above) = (&self.levels[height - 1].bits, &self.levels[height].bits);
         let law = "a word of words tells which words below have a bit";
@@ -553,7 +556,7 @@ pub(super) struct Search {
     short: u32,
 }
 
-/// Holes of one leaf and bin.
+/// Holes of one leaf whose lengths belong to one bin, their lanes as a bit mask.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidates {
     pub(super) bin: usize,
@@ -569,7 +572,7 @@ impl Candidates {
     }
 }
 
-/// Returns the lanes whose lengths belong to `bin`.
+/// Returns the lanes whose lengths belong to `bin`, as a bit mask.
 #[inline]
 fn lanes_in(bin: usize, lengths: &Row) -> u32 {
     if bin < EXACT as usize {
@@ -578,8 +581,8 @@ fn lanes_in(bin: usize, lengths: &Row) -> u32 {
     lengths.between(smallest_in(bin), largest_in(bin))
 }
 
-/// Returns the lanes whose lengths belong to `bin` and are at least `length`, which belongs to that bin or to one
-/// below.
+/// Returns the lanes whose lengths belong to `bin` and are at least `length`, as a bit mask. `length` belongs to that
+/// bin or to one below.
 #[inline]
 fn long_lanes_in(bin: usize, length: u32, lengths: &Row) -> u32 {
     if bin < EXACT as usize {

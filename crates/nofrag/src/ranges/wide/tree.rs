@@ -8,7 +8,7 @@ use super::row::LANE_MAX;
 use super::sizes::SizeBins;
 use crate::ranges::AlignClasses;
 
-/// The place of a hole.
+/// The place of a hole: the number of its leaf, and its lane there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct At {
     pub(super) leaf: u32,
@@ -25,11 +25,11 @@ pub(super) struct Node {
 /// Maxima over all holes below a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Summary {
-    /// The length of the largest hole, as a lane holds it.
+    /// The length of the largest hole, cut down to [`LANE_MAX`] as in a lane.
     pub(super) lane: u32,
-    /// The true length of the largest hole; kept only while `lane` is saturated.
+    /// The true length of the largest hole; kept only while `lane` is [`LANE_MAX`].
     pub(super) long: u64,
-    /// Per alignment class the largest size that it allows, as a lane holds it.
+    /// For each alignment class the largest size that fits aligned, cut down as `lane` is.
     pub(super) aligned: [u32; 4],
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Tree<N> {
     pub(super) top: Summary,
     pub(super) classes: AlignClasses,
     pub(super) sizes: Option<SizeBins>,
-    /// The brackets of all lengths, if they are kept.
+    /// The set of brackets in which holes of the whole tree fall, one bit each; 0 if brackets are not kept.
     pub(super) brackets: u64,
     pub(super) near: Near,
 }
@@ -100,12 +100,12 @@ impl<N: Note> Tree<N> {
         (lane > 0 && lane < self.leaves.count(leaf)).then_some(At { leaf, lane })
     }
 
-    /// Returns the length of the largest hole.
     pub(super) fn largest(&self) -> u64 {
         if self.top.lane == LANE_MAX { self.top.long } else { u64::from(self.top.lane) }
     }
 
-    /// Returns the largest size that `align` allows, where the maxima at the top tell.
+    /// Returns the largest size that fits aligned to `align`, if the maxima of the whole tree tell: without alignment,
+    /// or for a class while that size is below [`LANE_MAX`].
     pub(super) fn known_largest(&self, align: u64) -> Option<u64> {
         if align == 1 {
             return Some(self.largest());
@@ -201,7 +201,6 @@ impl<N: Note> Tree<N> {
         self.leaves.hole(at.leaf, at.lane)
     }
 
-    /// Returns the note of the hole at `at`.
     #[inline]
     pub(super) fn note(&self, at: At) -> N {
         self.leaves.note(at.leaf, at.lane)
@@ -212,7 +211,7 @@ impl<N: Note> Tree<N> {
         self.leaves.set_note(at.leaf, at.lane, note);
     }
 
-    /// Returns the bytes that the slabs and tables hold.
+    /// Returns the bytes of memory that the tree takes, spare room included.
     pub(super) fn bytes(&self) -> usize {
         let sizes = self.sizes.as_ref().map_or(0, SizeBins::bytes);
         self.leaves.bytes() + self.inners.bytes() + self.near.bytes() + sizes

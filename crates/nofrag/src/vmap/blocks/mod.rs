@@ -26,7 +26,8 @@ use crate::ranges::{OutOfMetadata, Span};
 use crate::sync::Guard;
 use alloc::vec::Vec;
 
-/// The source of blocks, to which they return, and the memory behind their pages.
+/// The owner of the areas, from which block engines take areas for blocks and to which they return them, and of the
+/// mapper behind the pages.
 pub(super) trait AreaSource {
     type Mapper: Mapper;
 
@@ -42,12 +43,12 @@ pub(super) trait AreaSource {
     fn release_block(&self, start: u64);
 }
 
-/// The findings of an alias flush.
+/// The outcome of an alias flush: numbers of blocks visited and given back, and dirty slots left.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Aliases {
     pub(super) visited: u64,
     pub(super) returned: u64,
-    /// The hull of dirty slots that are still to be flushed.
+    /// The hull of the dirty slots that the caller has to flush.
     pub(super) stale: Option<Span>,
 }
 
@@ -84,7 +85,8 @@ impl Blocks {
         })
     }
 
-    /// Takes slots of the CPU's window, if the caller has its stock: the fast path of our engine.
+    /// Takes slots of the CPU's window, if the caller has its stock, and returns the first page: the fast path of our
+    /// engine.
     ///
     /// For any obstacle the answer is `None`, and the slow path finds out the reason.
     #[inline(always)]
@@ -104,7 +106,7 @@ impl Blocks {
         }
     }
 
-    /// Ends a mapping of our engine; returns false, with nothing changed, if it is none.
+    /// Ends a mapping in a block of our engine; returns false, with nothing changed, if `area` is none.
     #[inline(always)]
     pub(super) fn unmap_at_hand<A: AreaSource>(&self, area: RamArea, areas: &A) -> bool {
         match self {
@@ -148,7 +150,8 @@ impl Blocks {
         on_blocks!(self, it => it.find(at))
     }
 
-    /// Returns the lowest number, from this one on, at which a block stands or stood.
+    /// Returns the lowest block number (first page over block size), from `number` on, at which a block stands or
+    /// stood.
     pub(super) fn next_record(&self, number: u64) -> Option<u64> {
         on_blocks!(self, it => it.next_record(number))
     }
@@ -159,7 +162,7 @@ impl Blocks {
         on_blocks!(self, it => it.for_each_live(number, visit));
     }
 
-    /// Waits for the caller's turn at flushing aliases, where the engine needs turns: it ends when the guard is
+    /// Waits for the caller's turn at flushing aliases, where the engine needs turns; the turn ends when the guard is
     /// dropped.
     pub(super) fn alias_turn(&self) -> Option<Guard<'_, ()>> {
         match self {
@@ -193,7 +196,7 @@ impl Blocks {
         }
     }
 
-    /// Collects and flushes these slots for the CPUs that own them.
+    /// Collects and flushes the slots that are overdue for a flush, for the CPUs that own them.
     pub(super) fn drain_overdue<A: AreaSource>(&self, areas: &A) {
         if let Blocks::Slots(slots) = self {
             slots.drain_overdue(areas);

@@ -38,7 +38,7 @@ const LINUX_MAX_SLOTS: u64 = 1024;
 const LINUX_BLOCKS_PER_CPU: u64 = 16;
 
 impl BlockGeometry {
-    /// 64-bit Linux with 4 KiB pages for at most 2048 CPUs, which Pen's figures need: blocks of 1024 pages (4 MiB),
+    /// 64-bit Linux with 4 KiB pages for at most 2048 CPUs, as Pen's figures assume: blocks of 1024 pages (4 MiB),
     /// mappings of up to 64.
     pub const LINUX_64: BlockGeometry = BlockGeometry { slots: 1024, max_pages: 64 };
 
@@ -108,7 +108,7 @@ pub enum SizeClasses {
 }
 
 impl SizeClasses {
-    /// Returns `pages` rounded up; zero stays zero, and a size that passes the last number becomes that number.
+    /// Returns `pages` rounded up; zero stays zero, and a size beyond `u32::MAX` becomes `u32::MAX`.
     #[inline]
     #[must_use]
     pub const fn round(self, pages: u32) -> u32 {
@@ -175,13 +175,13 @@ pub enum FirstSlots {
     AtCreation,
 }
 
-/// The record of slots that await a flush.
+/// The way in which a block records its slots that await a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DirtyTracking {
     /// A bit for each slot (before Pen 2015).
     Bitmap,
-    /// The smallest range that covers these slots (Pen's third change).
+    /// The smallest range that covers the slots (Pen's third change).
     Range,
 }
 
@@ -231,9 +231,10 @@ pub enum PurgeQueue {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HashIds {
-    /// By the number of CPUs, taken as an id, which need not exist (CVE-2024-41032; 6.4 to 6.9.8). Kept for tests.
+    /// By the block number modulo the count of CPUs, taken as an id that need not exist (CVE-2024-41032; 6.4 to 6.9.8).
+    /// Kept for tests.
     CountModulo,
-    /// By the bound of ids, and the next CPU that exists.
+    /// By the block number modulo the highest CPU id plus one, or the next id that exists.
     NextPossible,
 }
 
@@ -267,7 +268,7 @@ impl BlockPolicy {
     pub const LINUX_4_1: BlockPolicy =
         BlockPolicy { dirty: DirtyTracking::Range, ..BlockPolicy::PATCH_2 };
 
-    /// Linux 6.4: the index in buckets (Rezki 2023), live slots known.
+    /// Linux 6.4: the index in buckets (Rezki 2023), a map of live slots in each block.
     pub const LINUX_6_4: BlockPolicy = BlockPolicy {
         index: BlockIndex::PerCpu,  // vmap.md#block-hash
         live_map: LiveMap::UsedMap, // vmap.md#block-objects
@@ -302,7 +303,8 @@ mod tests {
         }
     }
 
-    /// docs/sources/vmap.md#oracle-1: the number of slots by word, page and number of CPUs.
+    /// Compares the slots per block of Linux's formulas, by word size, page size and number of CPUs, with
+    /// docs/sources/vmap.md#oracle-1.
     #[test]
     fn linux_formulas() {
         check_slots(64, 4, &[(1, 1024), (2048, 1024), (2049, 512), (4096, 512), (8192, 256)]);
@@ -330,8 +332,8 @@ mod tests {
         }
     }
 
-    /// docs/sources/vmap.md#oracle-6: the cost of uniform sizes of 1 to 64 pages, which is the sum of all rounded
-    /// sizes.
+    /// Compares the sums of the sizes from 1 to 64 pages, each rounded up by its class, with
+    /// docs/sources/vmap.md#oracle-6.
     #[test]
     fn rounding_sums() {
         let sum = |classes: SizeClasses| (1..=64).map(|pages| classes.round(pages)).sum::<u32>();

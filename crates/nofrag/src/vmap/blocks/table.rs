@@ -79,7 +79,7 @@ impl<T> Table<T> {
         self.count
     }
 
-    /// Returns the record, once there is one.
+    /// Returns the record of the block with this number, once there is one.
     #[inline(always)]
     pub(super) fn get(&self, number: u64) -> Option<&T> {
         let (leaf, place) = self.locate(number);
@@ -105,8 +105,8 @@ impl<T> Table<T> {
         Ok(record.get().expect("the record was just published"))
     }
 
-    /// Returns the lowest number, from this one on, that has a record. Leaves that were never made are passed by at
-    /// once.
+    /// Returns the lowest block number, from this one on, that has a record. Leaves that were never made are passed by
+    /// at once.
     pub(super) fn next_from(&self, number: u64) -> Option<u64> {
         let (from, mut place) = self.locate(number.max(self.first));
         for (leaf, published) in self.leaves.iter().enumerate().skip(from) {
@@ -137,7 +137,6 @@ impl<T> Table<T> {
     }
 }
 
-/// Returns `places` places without a value.
 fn vacant<T>(places: usize) -> Result<Vec<Published<T>>, OutOfMetadata> {
     Ok(made(places, Published::empty)?)
 }

@@ -19,7 +19,7 @@ use crate::ranges::OutOfMetadata;
 use crate::sync::{AtomicU64, Guard as LockGuard, Mutex, Ordering, Padded, Rank};
 use alloc::vec::Vec;
 
-/// Binary digits of the number of granules in a block.
+/// Granules in a block, one for each bit of its bitmap, as a base-2 logarithm.
 const GRANULE_BITS: u32 = 6;
 
 /// Sets the keys of granules apart from those of blocks.
@@ -37,7 +37,7 @@ pub(super) struct Freed {
     pub(super) pool: Option<u32>,
 }
 
-/// Slots that a shard takes at a time. They lie in one chunk.
+/// Number of slots, places for the words of areas, that a shard takes at a time. They lie in one chunk.
 const SLOTS_AT_A_TIME: u32 = 16;
 
 /// All shards, the words of all areas, and a mask of the levels in use.
@@ -53,6 +53,9 @@ pub(super) struct AreaBooks {
 
 type Shard = Padded<Mutex<ShardBooks>>;
 
+/// One shard of the books: areas by first page, bitmaps for interior pages, and the lists of lazy areas and unused
+/// slots.
+///
 /// 1. Each first page names a slot of its own, whose word is not vacant.
 /// 2. The lists of lazy areas and of unused slots have room for all there can be, so that freeing never needs memory.
 #[derive(Debug, Default)]
@@ -65,13 +68,13 @@ pub(super) struct ShardBooks {
     pub(super) frees: u64,
 }
 
-/// Returns the level that serves areas of `total` pages.
+/// Returns the level of bitmaps that serves areas of `total` pages.
 #[inline]
 fn level_of(total: u64) -> u32 {
     (u64::BITS - (total - 1).leading_zeros()).saturating_sub(1) / GRANULE_BITS
 }
 
-/// Returns the binary digits of the pages in a granule of `level`.
+/// Returns the pages in a granule of `level`, as a base-2 logarithm.
 #[inline]
 fn granule_shift(level: u32) -> u32 {
     level * GRANULE_BITS
@@ -117,19 +120,17 @@ impl AreaBooks {
         self.shard_of_block(0, offset >> GRANULE_BITS)
     }
 
-    /// Returns the word of a slot.
+    /// Returns the state word of the area with this slot.
     #[inline(always)]
     pub(super) fn word(&self, slot: u32) -> &AtomicU64 {
         self.slots.word(slot)
     }
 
-    /// Locks the shard of `offset`.
     #[inline(always)]
     pub(super) fn lock(&self, offset: u64) -> LockGuard<'_, ShardBooks> {
         self.shard_of(offset).lock()
     }
 
-    /// Locks the shard at this position.
     pub(super) fn lock_at(&self, position: usize) -> LockGuard<'_, ShardBooks> {
         self.shards[position].lock()
     }
@@ -138,7 +139,7 @@ impl AreaBooks {
         self.shards.len()
     }
 
-    /// Enters an area into the books. Nothing changed when memory runs out.
+    /// Enters an area into the books and returns its slot. Nothing changed when memory runs out.
     pub(super) fn register(&self, offset: u64, word: AreaWord) -> Result<u32, OutOfMetadata> {
         let level = level_of(word.total());
         let slot = {

@@ -58,6 +58,8 @@ const RUNS_PER_HOLD: usize = 16;
 /// having been lucky once.
 const FLUSHES_PER_DECAY: u64 = 8;
 
+/// nofrag's own engine of areas.
+///
 /// 1. A page is in the free ranges or in exactly one area on the books.
 /// 2. Every area on the books is handed out, on one list of lazy areas, detached, in one inbox, or in one pool.
 /// 3. An area is in an inbox or a pool only after a flush has covered it.
@@ -67,7 +69,7 @@ pub(super) struct Sharded {
     base: u64,
     cpus: CpuSet,
     pooling: bool,
-    /// Number of pages that a CPU's pools, and its inbox, may hold.
+    /// Largest number of pages that a CPU's pools may hold, and its inbox as many.
     pool_bound: u64,
     per_cpu: Vec<Padded<Cpu>>,
     books: AreaBooks,
@@ -119,7 +121,7 @@ enum Destination {
 /// MiB.
 const ALIGN_CLASSES: [u32; 2] = [6, 9];
 
-/// Returns these alignments and that of the blocks.
+/// Returns the alignment classes of the free ranges: [`ALIGN_CLASSES`] and the size of a block.
 fn align_classes(blocks: BlockGeometry) -> AlignClasses {
     let mut exponents = [0; ALIGN_CLASSES.len() + 1];
     let block = blocks.slots().ilog2();
@@ -279,7 +281,8 @@ impl Sharded {
         self.give_back(&mut batch);
     }
 
-    /// Takes over the CPU's inbox, gives surplus back, and serves a full purge's request.
+    /// Moves the CPU's inbox into its pools and gives surplus areas back, or all of them if a full purge asked for
+    /// that.
     pub(super) fn settle(&self, pools: &mut CpuPools, cpu: CpuId) {
         let cpu = &self.per_cpu[cpu.rank()];
         let epoch = self.epoch();
@@ -449,7 +452,7 @@ impl Sharded {
         done
     }
 
-    /// Purges for a freeing caller above the limit: one slice, unless a purge is running. Above twice the limit it
+    /// Purges for a freeing caller above the lazy limit: one slice, unless a purge is running. Above twice the limit it
     /// waits for that purge, since frees would outrun it.
     pub(super) fn drain_slice<M: Mapper, E: EventSink>(&self, around: Surroundings<'_, M, E>) {
         let must_wait = around.lazy.pages() >= around.lazy.limit.saturating_mul(2);
@@ -621,12 +624,11 @@ impl Sharded {
         }
     }
 
-    /// Takes the pools of `cpu` out, for a handle.
+    /// Takes the pools of `cpu` out, for a handle; `None` if they are out already.
     pub(super) fn take_pools(&self, cpu: CpuId) -> Option<CpuPools> {
         self.per_cpu[cpu.rank()].pools.lock().take()
     }
 
-    /// Puts the pools of `cpu` back.
     pub(super) fn put_pools(&self, cpu: CpuId, pools: CpuPools) {
         *self.per_cpu[cpu.rank()].pools.lock() = Some(pools);
     }
@@ -739,7 +741,7 @@ impl Sharded {
         stats.pooled_pages = u64::saturating_sub(idle.1, stats.lazy_pages);
     }
 
-    /// Calls `visit` with every area that is not back from its purge.
+    /// Calls `visit` with every lazy area: freed, and not yet returned by a purge.
     fn for_each_lazy(&self, visit: &mut dyn FnMut(&Freed)) {
         let purge = self.purge.lock();
         purge.flushed.iter().for_each(&mut *visit);
@@ -759,7 +761,7 @@ impl Sharded {
         }
     }
 
-    /// Appends every area on the books.
+    /// Appends every area on the books, busy, lazy or pooled, to `out`.
     pub(super) fn collect(&self, out: &mut Vec<AreaRecord>) -> Result<(), OutOfMetadata> {
         let mut lazy = Vec::new();
         let mut room = Ok(());

@@ -45,14 +45,17 @@ struct Stack {
     low: usize,
 }
 
+/// One CPU's flushed areas, in a stack for each exact size.
+///
 /// 1. `pages` is the sum of the sizes of all pooled areas.
 #[derive(Debug)]
 pub(in crate::vmap) struct CpuPools {
     stacks: Vec<Stack>,
     pub(super) pages: u64,
-    /// The number of the purge that this CPU's pools have last decayed for.
+    /// The number of the decay period, of `FLUSHES_PER_DECAY` flushes, in which these pools have last begun to decay.
     epoch: u64,
-    /// The size that the present decay has reached, and the number of its areas still to go.
+    /// The index of the stack (size minus one) that an unfinished decay has reached, and the number of its areas still
+    /// to go.
     decaying: Option<(usize, usize)>,
     pub(super) counters: PoolCounters,
     /// Allocations that no pool served.
@@ -148,7 +151,7 @@ impl CpuPools {
         self.counters.decayed += going as u64;
     }
 
-    /// Returns the first page and the size of every pooled area.
+    /// Returns the first page, counted from the space's first, and the size of every pooled area.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         (1..)
             .zip(&self.stacks)

@@ -18,6 +18,8 @@ struct TablePlace {
     value: u64,
 }
 
+/// A hash table from numbers to numbers.
+///
 /// 1. A key is reached from its home place without passing a vacant one.
 /// 2. At most three quarters of the places are taken.
 #[derive(Debug, Default)]

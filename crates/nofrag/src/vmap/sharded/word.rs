@@ -13,7 +13,7 @@ const CPU_SHIFT: u32 = GUARD_BIT + 1;
 const CPU_BITS: u32 = 14;
 const PAGES_SHIFT: u32 = CPU_SHIFT + CPU_BITS;
 
-/// In use; the digits above tell the purpose.
+/// State of an area in use; the higher bits of the state tell its purpose.
 const BUSY: u64 = 1;
 /// Busy, and a piece of a group: groups are placed top-down where all pieces fit at once, and a pool would keep such
 /// places from the next group.
@@ -42,7 +42,7 @@ impl AreaWord {
         AreaWord(AreaWord::busy(total, Guard::None, cpu).0 | BUSY_PIECE)
     }
 
-    /// Returns the same area with this use.
+    /// Returns the word of the same area with this purpose.
     #[inline(always)]
     pub(super) fn for_kind(self, kind: AreaKind) -> AreaWord {
         debug_assert!(self.is_busy(), "only what is busy is in use");
@@ -63,7 +63,7 @@ impl AreaWord {
         }
     }
 
-    /// Returns the same area, freed.
+    /// Returns the word of the same area, freed.
     #[inline(always)]
     pub(super) fn as_idle(self) -> AreaWord {
         AreaWord(self.0 & !STATE_MASK | IDLE)
@@ -95,7 +95,7 @@ impl AreaWord {
         if self.0 >> GUARD_BIT & 1 == 1 { Guard::Page } else { Guard::None }
     }
 
-    /// Returns the position of the CPU that allocated it last.
+    /// Returns the position of the CPU that allocated the area last.
     #[inline(always)]
     pub(super) fn cpu(self) -> u32 {
         (self.0 >> CPU_SHIFT) as u32 & ((1 << CPU_BITS) - 1)
@@ -107,7 +107,7 @@ const FIRST_CHUNK: u32 = if cfg!(loom) { 16 } else { 64 };
 
 const CHUNKS: usize = if cfg!(loom) { 4 } else { 25 };
 
-/// A table of words that only grows, so that it is read without a lock.
+/// A table of area words that only grows, so that it is read without a lock.
 #[derive(Debug)]
 pub(super) struct Slots {
     chunks: [Published<Vec<AtomicU64>>; CHUNKS],

@@ -8,7 +8,7 @@ use crate::units::{PageCount, Vpn};
 use crate::vmap::{BlockPolicy, DirtyTracking, LiveMap, UnmapRamError};
 use alloc::vec::Vec;
 
-/// In the size of a slot: the mapping that started there was ended. Sizes are at most 64.
+/// Flag in the size that is noted for a slot: the mapping that started there was ended. Sizes are at most 64.
 const ENDED: u8 = 0x80;
 
 const WORD_BITS: u32 = u64::BITS;
@@ -19,10 +19,10 @@ pub(super) struct Block {
     /// Slots that can be handed out. Changes under the lock only; read without it, it is a hint. Zero when there is no
     /// block here.
     free: AtomicU64,
-    /// The list of the owner's blocks with free slots, walked without a lock.
+    /// The neighbours on the owner's list of blocks with free slots, which is walked without a lock.
     pub(super) next: Link,
     pub(super) prev: Link,
-    /// The place in its bucket of the index, under that bucket's lock.
+    /// The block's place in its bucket of the index, under that bucket's lock.
     pub(super) place: AtomicU64,
     pub(super) body: Mutex<Body>,
 }
@@ -32,7 +32,7 @@ pub(super) struct Block {
 pub(super) struct Body {
     /// True if a block stands here: from its creation until it was found used up, or purged.
     pub(super) stands: bool,
-    /// The position of the CPU that hands out its slots.
+    /// The position of the CPU that hands out the block's slots.
     pub(super) owner: u32,
     /// Number of slots that were unmapped.
     pub(super) dirty: u32,
@@ -57,7 +57,7 @@ pub(super) struct BlockCounts {
 /// The slots that were unmapped since the last flush.
 #[derive(Debug)]
 enum Stale {
-    /// All of these slots are in `start..end`; there are none if that is empty.
+    /// The slots lie in `start..end`; there are none if that is empty.
     Range { start: u32, end: u32 },
     /// The slots whose bits are set.
     Bitmap(Vec<u64>),
@@ -183,7 +183,8 @@ impl Body {
             .map(|(slot, size)| (slot, u32::from(*size)))
     }
 
-    /// Calls `visit` with the first slot, the pages, and true if it is live, for every mapping that was ever made.
+    /// Calls `visit` for every mapping that was ever made in this block, with its first slot, its pages, and true if it
+    /// is live.
     pub(super) fn for_each_mapping(&self, mut visit: impl FnMut(u32, u32, bool)) {
         for (at, &size) in (0..).zip(&self.sizes).filter(|(_, size)| **size != 0) {
             visit(at, u32::from(size & !ENDED), size & ENDED == 0);
@@ -208,7 +209,8 @@ impl Body {
         }
     }
 
-    /// Returns the smallest range that covers all slots unmapped since the last flush, and forgets them.
+    /// Returns the first slot and the end of the smallest range that covers all slots unmapped since the last flush, if
+    /// there are any, and forgets them.
     pub(super) fn take_stale(&mut self) -> Option<(u32, u32)> {
         let bounds = self.stale_bounds();
         match &mut self.stale {
@@ -254,8 +256,8 @@ impl Body {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NotLeft;
 
-/// Calls `visit` with the words of a bitmap, and the bits in each, that slots `at..at + slots` have. At most 64 slots:
-/// one word or two.
+/// Calls `visit` with the index of each word of a bitmap that has bits for slots `at..at + slots`, and a mask of these.
+/// At most 64 slots: one word or two.
 #[inline(always)]
 fn for_each_word(at: u32, slots: u32, mut visit: impl FnMut(usize, u64)) {
     let (word, bit) = ((at / WORD_BITS) as usize, at % WORD_BITS);

@@ -18,6 +18,8 @@ use alloc::vec::Vec;
 /// Number of blocks that a walk reads in one hold of a bucket's lock.
 pub(super) const WALK_CHUNK: usize = 64;
 
+/// The numbers of all blocks, in buckets by address.
+///
 /// 1. A block is in the bucket of its number from its creation until it is given back, and nowhere else.
 #[derive(Debug)]
 pub(super) struct Index {
@@ -29,7 +31,7 @@ pub(super) struct Index {
 
 #[derive(Debug, Default)]
 pub(super) struct Bucket {
-    /// Numbers in no order; each block's record knows its place.
+    /// Numbers of blocks, in no order; each block's record knows its place.
     pub(super) numbers: Vec<u64>,
     pub(super) inserts: u64,
     pub(super) erases: u64,
@@ -48,7 +50,7 @@ impl Index {
         Ok(Index { kind: policy.index, hash: policy.hash, cpus: cpus.copied()?, buckets })
     }
 
-    /// Returns the position of the bucket of a block; none if the policy names one that does not exist.
+    /// Returns the position of the bucket of a block; `None` if the policy's hash names a CPU that does not exist.
     pub(super) fn bucket_of(&self, number: u64) -> Option<usize> {
         match self.kind {
             BlockIndex::Global => Some(0),
@@ -56,13 +58,13 @@ impl Index {
         }
     }
 
-    /// Returns true if the index leads to a block. Only with a broken hash does it not.
+    /// Returns true if the index leads to the block with this number. Only with a broken hash does it not.
     #[inline(always)]
     pub(super) fn reaches(&self, number: u64) -> bool {
         self.hash == HashIds::NextPossible || self.bucket_of(number).is_some()
     }
 
-    /// Adds a block. With a broken hash the entry is lost (in Linux the machine crashed).
+    /// Adds a block. Where a broken hash names no bucket the entry is lost (in Linux the machine crashed).
     pub(super) fn insert(&self, number: u64, block: &Block) -> Result<(), OutOfMetadata> {
         let Some(bucket) = self.bucket_of(number) else { return Ok(()) };
         let mut bucket = self.buckets[bucket].lock();
@@ -85,8 +87,8 @@ impl Index {
         bucket.erases += 1;
     }
 
-    /// Calls `visit` with every block, none of the locks held. A block that comes or goes meanwhile may be missed or
-    /// met; one that stays is met.
+    /// Calls `visit` with the number of every block, while no lock is held. A block that comes or goes meanwhile may be
+    /// missed or met; one that stays is met.
     pub(super) fn for_each(&self, mut visit: impl FnMut(u64)) {
         let mut chunk = [0; WALK_CHUNK];
         for bucket in &self.buckets {
@@ -139,7 +141,8 @@ mod tests {
         }
     }
 
-    /// docs/sources/vmap.md#oracle-7: blocks of 10, three CPUs.
+    /// Compares the buckets of four addresses, with blocks of 10 pages and three CPUs, with
+    /// docs/sources/vmap.md#oracle-7.
     #[test]
     fn address_hash() {
         let cpus = CpuSet::first(3).unwrap();
@@ -148,7 +151,8 @@ mod tests {
         check_buckets(&cpus, HashIds::CountModulo, &expected);
     }
 
-    /// docs/sources/vmap.md#sparse-ids, CVE-2024-41032: two CPUs, 0 and 2; there is no CPU 1.
+    /// Shows that with CPUs 0 and 2 the hash of 6.4 names CPU 1, which does not exist, where the repaired one takes CPU
+    /// 2 (docs/sources/vmap.md#sparse-ids, CVE-2024-41032).
     #[test]
     fn sparse_ids() {
         let cpus = CpuSet::new([0, 2]).unwrap();

@@ -40,7 +40,8 @@ impl Queues {
         Some(RamArea { start, pages: PageCount(u64::from(pages)) })
     }
 
-    /// Reads some runs in one hold of the block's lock, and lets go of it before it tells them.
+    /// Reads some runs of live slots in one hold of the block's lock, and lets go of it before it calls `visit` with
+    /// them.
     pub(in crate::vmap::blocks) fn for_each_live(&self, number: u64, visit: &mut dyn FnMut(Span)) {
         let Some(block) = self.lookup(number) else { return };
         let start = self.start_of(number);

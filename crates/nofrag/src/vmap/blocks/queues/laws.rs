@@ -31,7 +31,8 @@ impl Queues {
         self.check_index(standing)
     }
 
-    /// vmap.md#v1, vmap.md#v2, vmap.md#v3 and vmap.md#v7.
+    /// Verifies V1, V2, V3 and V7 for one block: free, dirty and live slots are all its slots, and slots are handed out
+    /// in ascending order, by class (docs/sources/vmap.md#v1, vmap.md#v2, vmap.md#v3 and vmap.md#v7).
     fn check_slots(&self, number: u64, block: &Block, body: &Body) -> Result<(), Violation> {
         let (free, dirty) = (block.free(), body.dirty);
         let law = "free, live and dirty slots are all slots";
@@ -59,7 +60,8 @@ impl Queues {
         Ok(())
     }
 
-    /// vmap.md#v4: there are `expected` blocks with free slots.
+    /// Verifies V4: the lists hold the `expected` blocks with free slots, each on its owner's list
+    /// (docs/sources/vmap.md#v4).
     fn check_lists(&self, expected: u64) -> Result<(), Violation> {
         let mut listed = 0;
         for (rank, queue) in self.queues.iter().enumerate() {
@@ -85,7 +87,7 @@ impl Queues {
         Violation::unless_equal("a block with free slots is listed", 0, expected, listed)
     }
 
-    /// vmap.md#v5: there are `expected` blocks.
+    /// Verifies V5: the index holds the `expected` blocks, each in the bucket of its number (docs/sources/vmap.md#v5).
     fn check_index(&self, expected: u64) -> Result<(), Violation> {
         let mut indexed = 0;
         let mut broken = Ok(());

@@ -58,7 +58,7 @@ pub(in crate::vmap) struct Queues {
     slots: u32,
     /// Slots of a block, as a base-2 logarithm.
     shift: u32,
-    /// For each size: the slots that it takes.
+    /// For each number of pages: the slots that a mapping of that size takes.
     rounded: [u8; MAX_PAGES + 1],
     table: BlockTable,
     /// One list for each CPU, by the CPU's position.
@@ -72,11 +72,11 @@ pub(in crate::vmap) struct Queues {
 }
 
 /// The blocks that are out of the index and not yet among the lazy areas. Slots unmapped in them long ago may be stale
-/// all the same; in Linux, an alias flush that comes just then misses it.
+/// all the same; in Linux, an alias flush that comes just then misses them.
 #[derive(Debug, Default)]
 struct Leaving {
     blocks: u64,
-    /// Covers these blocks, and some that have left since; none only if there are no such blocks.
+    /// Covers the blocks that are leaving, and some that have left; `None` only if none is leaving.
     hull: Option<Span>,
 }
 
@@ -142,12 +142,13 @@ impl Queues {
         number << self.shift
     }
 
-    /// Returns the lowest number, from this one on, at which a block stands or stood.
+    /// Returns the lowest block number (first page over block size), from `number` on, at which a block stands or
+    /// stood.
     pub(super) fn next_record(&self, number: u64) -> Option<u64> {
         self.table.next_from(number)
     }
 
-    /// Returns the block of a page, and its slot there.
+    /// Returns the number of the block of a page, and the page's slot in it.
     #[inline(always)]
     fn locate(&self, page: u64) -> (u64, u32) {
         (page >> self.shift, page as u32 & (self.slots - 1))
@@ -174,7 +175,7 @@ impl Queues {
         }
     }
 
-    /// Takes slots of the list's first block: the usual case.
+    /// Takes slots of the first block on the CPU's list: the usual case.
     #[inline(always)]
     fn take_first(&self, need: Need) -> Option<u64> {
         let number = self.queues[need.cpu.rank()].head.get()?;
@@ -218,7 +219,7 @@ impl Queues {
         self.search_locked(need, queue, steps)
     }
 
-    /// Chooses a block while the list cannot change. The block's lock is taken afterwards, which may be too late.
+    /// Chooses a block while the list cannot change. The block's lock is taken afterwards, when its slots may be gone.
     #[cold]
     #[inline(never)]
     fn search_locked(&self, need: Need, queue: &Queue, steps: u64) -> Result<u64, NotFound> {
@@ -291,7 +292,8 @@ impl Queues {
         }
     }
 
-    /// Sets a block up in its new area: whole before it can be found. The search for one took `steps`.
+    /// Sets a block up in its new area, completely before it can be found. The search for a block had looked at
+    /// `steps`.
     fn create(&self, number: u64, need: Need, steps: u64) -> Result<(), OutOfMetadata> {
         let block = self.table.provide(number, || Block::new(&self.policy))?;
         let mut body = block.body.lock();

@@ -27,7 +27,7 @@ pub(super) enum Pass {
 }
 
 impl Queues {
-    /// Waits for the caller's turn at flushing aliases, which lasts as long as the guard is held.
+    /// Waits for the caller's turn at flushing aliases; the turn lasts as long as the guard is held.
     pub(in crate::vmap::blocks) fn alias_turn(&self) -> Guard<'_, ()> {
         self.turn.lock()
     }

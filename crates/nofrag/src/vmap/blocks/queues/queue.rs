@@ -32,6 +32,8 @@ impl Link {
     }
 }
 
+/// One CPU's list of its blocks with free slots.
+///
 /// 1. A block is on its owner's list as long as it has free slots and was not purged.
 /// 2. `next` and `prev` of neighbours agree.
 #[derive(Debug)]
@@ -72,7 +74,7 @@ impl Queue {
         Version(self.unlinked.load(Ordering::Acquire))
     }
 
-    /// Puts the block with this number on the list, which was made because a search of `steps` blocks found none.
+    /// Puts a new block, with this number, on the list. A search of `steps` blocks had found none.
     pub(super) fn link(&self, table: &BlockTable, number: u64, at: NewBlock, steps: u64) {
         let block = record(table, number);
         let mut ends = self.ends.lock();

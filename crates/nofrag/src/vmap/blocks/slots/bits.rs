@@ -29,7 +29,7 @@ pub(super) fn clear(words: &mut [u64], start: u32, len: u32) {
     }
 }
 
-/// The words at both ends of a run, and the masks of their bits that belong to it or lie between.
+/// First and last word of a run of bits: `low` masks the bits from its start up, `high` those up to its end.
 struct Ends {
     first: usize,
     last: usize,
@@ -71,7 +71,7 @@ pub(super) fn next_run(words: &[u64], from: u32) -> Option<(u32, u32)> {
     Some((start, len))
 }
 
-/// Returns the first run at or above `from` of at least `size` bits.
+/// Returns the first run at or above `from` of at least `size` bits: its first bit and its length.
 #[inline]
 pub(super) fn run_of(words: &[u64], from: u32, size: u32) -> Option<(u32, u32)> {
     let mut from = from;
@@ -102,7 +102,6 @@ pub(super) fn is_set(words: &[u64], at: u32) -> bool {
     words[(at / 64) as usize] >> (at % 64) & 1 == 1
 }
 
-/// Returns the number of set bits.
 pub(super) fn count(words: &[u64]) -> u32 {
     words.iter().map(|word| word.count_ones()).sum()
 }

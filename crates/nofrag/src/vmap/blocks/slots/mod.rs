@@ -49,7 +49,7 @@ use alloc::vec::Vec;
 /// No owner: the block does not exist.
 const EMPTY: u32 = u32::MAX;
 
-/// Marks the end of a stack.
+/// Marks the end of a stack of blocks with dirty slots.
 const END: u64 = u64::MAX;
 
 /// The limits of one hold of a recycler's lock: blocks, and work, in instructions as counted on x86-64. Each group
@@ -59,11 +59,11 @@ const WORK_PER_HOLD: u32 = 12_000;
 const WORK_PER_GROUP: u32 = 1_200;
 const WORK_PER_MAPPING: u32 = 23;
 
-/// Number of holds that an owner spends on collecting before it goes on.
+/// Number of holds of its recycler's lock that an owner spends on collecting before it goes on.
 const HOLDS_PER_LOOK: usize = 8;
 
-/// Number of groups of a CPU's blocks that may be noted before the CPUs that unmap collect in its stead: with 4 KiB
-/// pages at most the 64 MiB that Linux leaves lazy on two CPUs.
+/// Number of groups, of 256 slots each, of a CPU's blocks that may be noted as dirty before the CPUs that unmap collect
+/// in its stead: with 4 KiB pages at most the 64 MiB that Linux leaves lazy on two CPUs.
 const OVERDUE_GROUPS: u64 = 64;
 
 /// Blocks whose slots go back to their owner in one hold.
@@ -75,6 +75,8 @@ const NOT_HELD: &str = "nobody can take a handle of the CPU";
 /// Number of times that a request without a place asks the recycler before it takes a new block.
 const LOOKS_BEFORE_GROWTH: usize = 4;
 
+/// Our engine of blocks: their records, and for each CPU its stock and its recycler.
+///
 /// 1. A block's record has an owner exactly while the block exists.
 /// 2. Each slot of a block is free with its owner, mapped, or on one side of the owner's recycler.
 #[derive(Debug)]
@@ -94,11 +96,12 @@ pub(in crate::vmap) struct SlotBlocks {
 
 #[derive(Debug)]
 struct PerCpu {
-    /// The first of the blocks that may have dirty slots.
+    /// The number of the first block on the stack of those that may have dirty slots, or [`END`].
     stack: Padded<AtomicU64>,
-    /// Number of callers that have raised a flag, or are about to, and may still have to put the block on the stack.
+    /// Number of unmappings that have raised a group's flag, or are about to, and may still have to put the block on
+    /// the stack.
     noting: AtomicU64,
-    /// Number of groups that were noted since the stack was last taken.
+    /// Number of groups that were noted as dirty since the stack was last taken.
     noted: AtomicU64,
     /// True if a flush is due that the owner must not or does not make.
     overdue: AtomicBool,
@@ -150,7 +153,7 @@ impl SlotBlocks {
         (page >> self.shift, page as u32 & self.slot_mask)
     }
 
-    /// Starts a mapping at a place.
+    /// Starts a mapping at a place and returns its first page.
     #[inline(always)]
     fn start(&self, stock: &mut Stock, place: SlotPlace, pages: u32) -> u64 {
         let record = self.table.at(place.block.position).expect("a block has a record");
@@ -163,7 +166,7 @@ impl SlotBlocks {
         self.table.get(number).expect("a block has a record")
     }
 
-    /// Takes slots from the window of a stock.
+    /// Takes slots for a mapping from the window of a stock, if it has enough, and returns the first page.
     #[inline(always)]
     pub(super) fn map_at_hand(&self, stock: &mut Stock, pages: u64) -> Option<u64> {
         if pages.wrapping_sub(1) >= u64::from(WORD) {
@@ -404,8 +407,8 @@ impl SlotBlocks {
         sides.iter().any(|side| bits::is_set(side.mask(local), self.split(page).1))
     }
 
-    /// Returns the position of a block's owner, its recycler and the block's place there: while that is locked, the
-    /// block stays.
+    /// Returns the position of a block's owner, its recycler and the block's place there, if the block exists. While
+    /// the recycler is locked the block stays.
     fn recycler_of(&self, record: &Record) -> Option<(usize, Guard<'_, Recycler>, u32)> {
         loop {
             let owner = record.owner.load(Ordering::Acquire);
@@ -454,7 +457,8 @@ impl SlotBlocks {
         }
     }
 
-    /// Collects, flushes a block's worth, and takes back, unless another thread is at it.
+    /// Collects dirty slots of one CPU's blocks, flushes them if they are as many as a block has, and takes back those
+    /// that are ready, unless another thread is at it.
     fn drain<A: AreaSource>(&self, me: usize, areas: &A) {
         let shared = &self.per_cpu[me];
         let Some(mut recycler) = shared.recycler.try_lock() else { return };
@@ -489,7 +493,7 @@ impl SlotBlocks {
         }
     }
 
-    /// Puts a block on a stack.
+    /// Puts a block on the stack of its [`keeper`](Self::keeper).
     fn enqueue(&self, number: u64, record: &Record) {
         let stack = &self.keeper(record).stack;
         let mut first = stack.load(Ordering::Relaxed);
@@ -522,7 +526,7 @@ impl SlotBlocks {
         recycler.todo.is_some() || recycler.partly.is_some()
     }
 
-    /// Returns the next block to collect from, and its raised groups.
+    /// Returns the number of the next block to collect from, and a bit for each of its raised groups.
     fn next_dirty(&self, me: usize, recycler: &mut Recycler) -> Option<(u64, u128)> {
         // Nothing in the block was live or dirty if it has changed hands since.
         if let Some((number, rest)) = recycler.partly.take()
@@ -620,7 +624,7 @@ impl SlotBlocks {
         lock().counters.visited - before
     }
 
-    /// Waits until no slot is flying.
+    /// Waits until no slot of one CPU's blocks is flying, which means that its flush has not completed.
     fn land_all<A: AreaSource>(&self, me: usize, areas: &A) {
         loop {
             let flight = {
@@ -718,7 +722,7 @@ impl SlotBlocks {
     }
 
     /// Hands a block over to another CPU, unless slots of its owner wait for a flush: an alias flush must find these
-    /// there.
+    /// there. Returns true if the block went over.
     fn try_move(
         &self,
         from: CpuId,
@@ -807,7 +811,8 @@ impl SlotBlocks {
         covers.then(|| RamArea { start: Vpn(at - u64::from(slot - start)), pages })
     }
 
-    /// Returns the lowest number, from this one on, at which a block stands or stood.
+    /// Returns the lowest block number (first page over block size), from `number` on, at which a block stands or
+    /// stood.
     pub(super) fn next_record(&self, number: u64) -> Option<u64> {
         self.table.next_from(number)
     }
@@ -840,7 +845,7 @@ impl SlotBlocks {
         self.per_cpu[cpu.rank()].stock.lock().take()
     }
 
-    /// Puts a CPU's stock back, and does what was asked meanwhile of the handle.
+    /// Puts a CPU's stock back, after it has given idle blocks back if a forced purge asked for that meanwhile.
     pub(super) fn put_stock<A: AreaSource>(&self, cpu: CpuId, mut stock: Stock, areas: &A) {
         let shared = &self.per_cpu[cpu.rank()];
         if shared.give_back.load(Ordering::Relaxed) {
@@ -944,7 +949,7 @@ impl SlotBlocks {
         Ok(())
     }
 
-    /// Verifies that each slot is free, mapped or on one side, and only one of these.
+    /// Verifies that each slot is free, mapped or on one side of the recycler, and only one of these.
     fn check_slots(&self, me: usize, stock: &Stock, recycler: &Recycler) -> Result<(), Violation> {
         let words = self.slots.div_ceil(WORD) as usize;
         let (Ok(mut seen), Ok(mut more)) = (filled(words, 0_u64), filled(words, 0_u64)) else {
@@ -1007,7 +1012,7 @@ enum Ended {
     Noted,
 }
 
-/// The right of a collection to take the stack when it has nothing left to do.
+/// A collection's right to take the CPU's stack of blocks when all blocks taken before are done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Snapshot {
     Renew,
@@ -1015,7 +1020,7 @@ enum Snapshot {
 }
 
 impl LetGo {
-    /// Takes the block out of existence. Under the recycler's lock.
+    /// Marks the block as gone and notes it for [`release`](Self::release). Under the recycler's lock.
     fn add(&mut self, blocks: &SlotBlocks, start: u64) {
         blocks.record(start >> blocks.shift).owner.store(EMPTY, Ordering::Release);
         self.starts[self.len] = start;

@@ -36,7 +36,7 @@ pub(super) const GROUP_WORDS: usize = (GROUP / WORD) as usize;
 const STATE_SHIFT: u32 = 6;
 const PAGES_MASK: u8 = (1 << STATE_SHIFT) - 1;
 
-/// The byte of a slot.
+/// The byte of a slot: state and size of the mapping that starts there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Slot(u8);
 
@@ -88,6 +88,8 @@ impl Slot {
     }
 }
 
+/// One block as every CPU sees it: a byte for each slot, and a flag for each group of slots.
+///
 /// 1. A slot's byte is not FREE only if a mapping starts there that is live or not yet recycled.
 /// 2. A group with a dirty or ending slot has its flag set, and a block with a flag set is on a stack or about to be.
 ///
@@ -101,18 +103,19 @@ pub(super) struct Record {
     queued: AtomicBool,
     /// The next block on the stack of dirty blocks.
     pub(super) next: AtomicU64,
-    /// The position of the CPU that hands out its slots, or [`EMPTY`] while the block does not exist.
+    /// The position of the CPU that hands out the block's slots, or [`EMPTY`] while the block does not exist.
     pub(super) owner: AtomicU32,
     /// The block's place among its owner's blocks.
     pub(super) local: AtomicU32,
 }
 
-/// The slots of a group that were to be collected.
+/// The result of collecting the dirty slots of one group.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Collected {
-    /// The group's dirty slots. The last mapping of a group may reach into the next one.
+    /// A bit for each dirty slot of the group. The last word is for the next group, into which the last mapping may
+    /// reach.
     pub(super) dirty: [u64; GROUP_WORDS + 1],
-    /// Number of these dirty slots.
+    /// Number of slots in `dirty`.
     pub(super) pages: u32,
     /// Number of mappings in the group, whatever their state.
     pub(super) mappings: u32,
@@ -162,7 +165,7 @@ impl Ending<'_> {
     }
 }
 
-/// The next step of a thread that raised a flag.
+/// The next step of a thread that raised the flag of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Noted {
     /// Nothing: the block is known to be dirty.
@@ -296,8 +299,8 @@ impl Record {
         found
     }
 
-    /// Returns the first slot and the size of each mapping, dirty ones included. They do not overlap, whatever happens
-    /// meanwhile.
+    /// Returns the first slot of each mapping, dirty ones included, with its state and size. They do not overlap,
+    /// whatever happens meanwhile.
     pub(super) fn mappings(&self) -> impl Iterator<Item = (u32, Slot)> + '_ {
         let mut at = 0;
         core::iter::from_fn(move || {

@@ -14,7 +14,7 @@ use crate::vmap::flush::{FLUSH_RANGES, FlushPlan};
 use crate::vmap::{Epoch, Mapper};
 use alloc::vec::Vec;
 
-/// Slots of many blocks.
+/// One side of a recycler: a mask of slots for each of the CPU's blocks.
 ///
 /// 1. A block is on the list exactly if its mask has a bit.
 /// 2. `counts` has the number of bits of each mask, and `pages` their sum.
@@ -89,7 +89,8 @@ impl Side {
         self.list.is_empty()
     }
 
-    /// Takes a block off. Returns its place, its mask, which the caller has to empty, and the number of bits in that.
+    /// Takes a block off the list. Returns its place, its mask, which the caller has to empty, and the number of bits
+    /// in that.
     pub(super) fn pop(&mut self) -> Option<(u32, &mut [u64], u32)> {
         let local = self.list.pop()?;
         let count = core::mem::take(&mut self.counts[local as usize]);
@@ -97,7 +98,7 @@ impl Side {
         Some((local, self.mask_mut(local), count))
     }
 
-    /// Takes a block off, and moves its mask into `out`.
+    /// Takes a block off the list, moves its mask into `out`, and returns the number of bits in that.
     pub(super) fn withdraw(&mut self, local: u32, out: &mut [u64]) -> u32 {
         let count = core::mem::take(&mut self.counts[local as usize]);
         if count > 0 {
@@ -127,6 +128,8 @@ impl Side {
     }
 }
 
+/// The slots that one CPU's blocks have got back, on three sides by how far their flush is.
+///
 /// 1. Something flies exactly while there is a flight.
 /// 2. A slot is on at most one side.
 #[derive(Debug)]
@@ -134,9 +137,9 @@ pub(super) struct Recycler {
     pub(super) dirty: Side,
     pub(super) flying: Side,
     pub(super) ready: Side,
-    /// The flush with which the flying slots land.
+    /// The flush that the flying slots wait for.
     pub(super) flight: Option<Epoch>,
-    /// Blocks that were taken off the stack and not looked at yet, linked as there.
+    /// The first of the blocks that were taken off the stack and not looked at yet, linked as there.
     pub(super) todo: Option<u64>,
     /// A block of which some groups are still to be collected: its number, and a bit for each of these.
     pub(super) partly: Option<(u64, u128)>,
@@ -195,8 +198,9 @@ impl Recycler {
         self.is_flushed() && self.ready.is_empty()
     }
 
-    /// Sends the dirty slots off, unless others fly. The mapper is called under the recycler's lock: no thread unmaps
-    /// under it, and one that wants to recycle would have to wait for the flush anyway.
+    /// Begins the flush of the dirty slots, which fly from then on, unless others do. The mapper is called under the
+    /// recycler's lock: no thread unmaps under it, and one that wants to recycle would have to wait for the flush
+    /// anyway.
     pub(super) fn take_off<M: Mapper>(&mut self, mapper: &M) {
         if self.flight.is_some() || self.dirty.is_empty() {
             return;

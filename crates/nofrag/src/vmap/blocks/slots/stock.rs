@@ -30,12 +30,14 @@ const RUNS_PER_HOLD: u32 = 256;
 /// Number of empty blocks that a CPU keeps for later requests.
 const KEPT_EMPTY: usize = 1;
 
+/// One CPU's blocks, as far as handing out slots goes.
+///
 /// 1. A slot of a block is in its mask of free slots, in the window, mapped, or with the recycler.
 /// 2. A block other than the current one is in the bin of its longest free run, among the empty ones, or full.
 #[derive(Debug)]
 pub(in crate::vmap) struct Stock {
     pub(super) window: Window,
-    /// The block of the window.
+    /// The place of the block in which the window lies.
     current: Option<u32>,
     /// Number of pages that may still be handed out before the recycler is asked.
     pub(super) allowance: u32,
@@ -63,7 +65,7 @@ pub(super) struct Window {
     pub(super) end: u32,
 }
 
-/// The numbers needed to use a block.
+/// The first page of a block, and the position of its record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct BlockId {
     pub(super) start: u64,
@@ -163,7 +165,7 @@ impl Stock {
         Some(SlotPlace { block, slot: next })
     }
 
-    /// Takes `size` slots from anywhere else, and counts the other blocks that it looks at: one at most.
+    /// Takes `size` slots from outside the window, and counts the other blocks that it looks at: one at most.
     pub(super) fn take_elsewhere(&mut self, size: u32) -> Option<SlotPlace> {
         if let Some(current) = self.current
             && let Some((start, len)) = bits::run_of(self.mask(current), self.window.end, size)
@@ -208,7 +210,7 @@ impl Stock {
         self.take(size)
     }
 
-    /// Serves one request from a block without going there.
+    /// Takes `size` slots from a block without making it the current one.
     fn take_single(&mut self, local: u32, start: u32, size: u32) -> SlotPlace {
         self.unbin(local);
         bits::clear(self.mask_mut(local), start, size);
@@ -246,7 +248,7 @@ impl Stock {
         self.window.next = end;
     }
 
-    /// Gives the current block up.
+    /// Leaves the current block: its window goes back into its mask, and it goes into its bin.
     fn leave(&mut self) {
         let Some(current) = self.current.take() else { return };
         self.put_window_back(current);
@@ -337,7 +339,8 @@ impl Stock {
         self.trim(KEPT_EMPTY, limit, let_go);
     }
 
-    /// Gets slots of a block back, `count` in this mask.
+    /// Adds the `count` slots in `mask` to the free slots of a block; under [`Reuse::WholeBlock`] they wait for the
+    /// rest.
     #[inline]
     fn regain(&mut self, local: u32, mask: &[u64], count: u32) {
         if self.reuse == Reuse::WholeBlock {
@@ -410,7 +413,7 @@ impl Stock {
         self.window.end = self.window.next;
     }
 
-    /// Takes a block out, which is not the current one.
+    /// Takes a block, which is not the current one, out of the stock, and its state into `parcel`.
     pub(super) fn surrender(&mut self, local: u32, parcel: &mut Parcel) {
         debug_assert_ne!(self.current, Some(local), "the window was closed");
         self.unbin(local);
@@ -437,7 +440,7 @@ impl Stock {
         (self.blocks.len() - self.vacant.len()) as u64
     }
 
-    /// Returns each block and its place.
+    /// Returns the place and the identity of each block.
     pub(super) fn blocks(&self) -> impl Iterator<Item = (u32, BlockId)> + '_ {
         let exist = (0..).zip(&self.blocks).filter(|(_, own)| own.exists);
         exist.map(|(local, own)| (local, own.id))
@@ -457,7 +460,8 @@ impl Stock {
         self.blocks[local as usize].back
     }
 
-    /// Verifies the law of the bins: returns the first page of a block that is wrongly listed.
+    /// Verifies that bins and counts are right. Returns the first page of a block that is wrongly listed or counted, or
+    /// the number of a bin whose bit in `occupied` is wrong; `None` if all is right.
     pub(super) fn misplaced(&self) -> Option<u64> {
         let mut listed = filled(self.blocks.len(), FULL).ok()?;
         for (bin, &first) in (1..).zip(&self.bins[1..]) {
