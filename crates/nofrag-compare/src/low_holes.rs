@@ -11,7 +11,7 @@ use crate::roster::OFFSET;
 use crate::speed::{PAGES, Timing, as_samples, timing};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region};
 
-/// The published number of areas.
+/// Number of holes in the published figures of Linux's `long_busy_list`.
 pub const PUBLISHED_HOLES: u32 = 15_000;
 
 /// The numbers of holes over which the time must stay flat.
