@@ -34,13 +34,13 @@ pub struct HoleHistogram {
 }
 
 impl HoleHistogram {
-    /// Returns the 64 buckets, the one of single pages first.
+    /// Returns the 64 buckets, of which bucket k counts the holes of 2^k to 2^(k+1) - 1 pages.
     #[must_use]
     pub fn buckets(&self) -> &[HoleBucket] {
         &self.buckets
     }
 
-    /// Returns the buckets that hold anything, ascending, each after the least size of its holes (bucket k: 2^k pages).
+    /// Returns each bucket k that holds anything, ascending, behind the least pages that a hole in it can have, 2^k.
     pub fn occupied(&self) -> impl Iterator<Item = (PageCount, HoleBucket)> + '_ {
         let named = self.buckets.iter().enumerate();
         named.filter(|(_, bucket)| bucket.holes > 0).map(|(k, &bucket)| (PageCount(1 << k), bucket))

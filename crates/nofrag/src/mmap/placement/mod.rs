@@ -54,7 +54,7 @@ pub enum Placement {
     /// P2b if it minded the base, as [`CoalescingUnmapClamped`](Self::CoalescingUnmapClamped).
     CachedHoleSizeClamped,
     /// P3: P2b repaired (3.4 to 3.7): a downward search goes on from the cached address, and an unmapping keeps the
-    /// hole.
+    /// remembered hole.
     CachedHoleSizeRepaired,
     /// Next fit from the start of the area unmapped last, as the document of 2005 words it
     /// (docs/sources/mmap.md#five-regions).

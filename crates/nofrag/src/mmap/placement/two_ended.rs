@@ -175,8 +175,8 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Returns a place in the preferred gap of `within` (rule 1 above): the tightest; for a mapping from the bottom the
-    /// lowest, if none fits exactly and the lowest does not hold the mapping twice.
+    /// Returns a place in the preferred gap of `within` (rule 1 of the module): the tightest; for a mapping from the
+    /// bottom the lowest, if none fits exactly and the lowest does not hold the mapping twice.
     fn tightest_or_nearest(
         &self,
         within: Span,
