@@ -64,7 +64,8 @@ fn pen_head_runaway() {
     }
 }
 
-/// Linux shifted numbers of pages as 32-bit integers (vmap.md#size-overflow); here sizes up to 2^64 - 1 are refused.
+/// Linux shifted numbers of pages as 32-bit integers (vmap.md#size-overflow); here sizes from 2^20 to 2^64 - 1 are
+/// refused.
 #[test]
 fn size_overflow() {
     for preset in linux_presets(64) {

@@ -14,7 +14,7 @@ use Placement::*;
 
 const LINUX_6_12: Placement = MapleTreeGuarded(HugePages::Multiples);
 
-/// The placements that upwards end with the areas of first fit.
+/// The placements that end with the same areas as first fit, upwards.
 const FIRST_FITS: [Placement; 4] = [FirstFit, FirstHole, GapTree, MapleTree(HugePages::Ignored)];
 
 const MIB_F: f64 = MIB as f64;
@@ -176,8 +176,8 @@ fn leakme_maps() {
     }
 }
 
-/// Leakme under the cache fails at the same iteration with 282, 336 or 512 pages of libraries; with 3 MiB it fails
-/// later.
+/// Leakme under `FreeAreaCache` fails at the same iteration with 282, 336 or 512 pages of libraries; with 3 MiB it
+/// fails later.
 #[test]
 fn libraries_of_other_sizes() {
     for pages in [282, 512] {
@@ -203,8 +203,8 @@ fn leakme_with_libraries() {
     check_libs(up, CachedHoleSize, (6, 9), "1.1", "203.1");
 }
 
-/// Leakme upwards under all other placements: `cargo test --release -p nofrag --test it leakme_of_everyone --
-/// --ignored`.
+/// Leakme upwards under all other placements:
+/// `cargo test --release -p nofrag --test it leakme_of_everyone -- --ignored`.
 #[test]
 #[ignore = "13 million iterations"]
 fn leakme_of_everyone() {
@@ -221,7 +221,7 @@ fn leakme_of_everyone() {
     check_libs(up, NextFit, (2, 2), "1.0", "218.4");
 }
 
-/// Leakme downwards under all placements that the table of outcomes names (docs/sources/mmap.md#outcomes).
+/// Leakme downwards: areas, visits and largest hole as in the table of outcomes (docs/sources/mmap.md#outcomes).
 #[test]
 #[ignore = "10 million iterations"]
 fn leakme_of_everyone_downwards() {
@@ -361,8 +361,8 @@ fn thread_stacks_cost_the_square() {
     }
 }
 
-/// The thread stacks at the published size: `cargo test --release -p nofrag --test it four_hundred_million --
-/// --ignored`.
+/// The thread stacks at the published size:
+/// `cargo test --release -p nofrag --test it four_hundred_million -- --ignored`.
 #[test]
 #[ignore = "four hundred million visits"]
 fn four_hundred_million_visits() {
@@ -424,8 +424,8 @@ fn survival_in_small_windows() {
     check_survival(CachedHoleSizePosted, Direction::Up, 2534);
 }
 
-/// The smallest windows in which leakme survives, for all other placements: `cargo test --release -p nofrag --test it
-/// survival_of -- --ignored`.
+/// The smallest windows in which leakme survives, for all other placements:
+/// `cargo test --release -p nofrag --test it survival_of -- --ignored`.
 #[test]
 #[ignore = "two hundred runs of leakme"]
 fn survival_of_everyone() {
@@ -447,8 +447,8 @@ fn survival_of_everyone() {
     check_survival(FreeAreaCache, Up, 2894);
 }
 
-/// The smallest windows of longer runs, on a finer grid: `cargo test --release -p nofrag --test it survival_of_long --
-/// --ignored`.
+/// The smallest windows of longer runs, on a finer grid:
+/// `cargo test --release -p nofrag --test it survival_of_long -- --ignored`.
 ///
 /// For the huge-page rule 2798 is only the first point of the coarse grid, which goes on in steps of 24 from 2700: in
 /// steps of 4 throughout it is 2786, and 2784 on the grid of long runs.
@@ -569,8 +569,8 @@ fn random_mix_of_powers() {
     }
 }
 
-/// Largest hole and areas after each random mix, by placement: `cargo test --release -p nofrag --test it
-/// random_mixes_of -- --ignored`.
+/// Largest hole and areas after each random mix, by placement:
+/// `cargo test --release -p nofrag --test it random_mixes_of -- --ignored`.
 #[test]
 #[ignore = "11 million replacements"]
 fn random_mixes_of_everyone() {
@@ -592,8 +592,8 @@ fn random_mixes_of_everyone() {
     check_mixes(CachedHoleSizeRepaired, Down, [(584, 763), (578, 286), (543, 870)]);
 }
 
-/// Random mixes under the placements that fail to serve some: `cargo test --release -p nofrag --test it
-/// random_mixes_that -- --ignored`.
+/// Random mixes under the placements that fail to serve some:
+/// `cargo test --release -p nofrag --test it random_mixes_that -- --ignored`.
 #[test]
 #[ignore = "worst fit visits thousands of areas for each of two million requests"]
 fn random_mixes_that_fail() {
@@ -638,8 +638,8 @@ fn unmergeable_areas() {
     check_unmergeable(CachedHoleSizeRepaired, Down, 1000, (187, 681));
 }
 
-/// Visits of a search among ten thousand unmergeable areas, mean and maximum: `cargo test --release -p nofrag --test it
-/// ten_thousand_unmergeable -- --ignored`.
+/// Visits of a search among ten thousand unmergeable areas, mean and maximum:
+/// `cargo test --release -p nofrag --test it ten_thousand_unmergeable -- --ignored`.
 #[test]
 #[ignore = "a billion visits"]
 fn ten_thousand_unmergeable_areas() {

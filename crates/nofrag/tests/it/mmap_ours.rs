@@ -318,8 +318,8 @@ fn a_full_window_is_used_to_the_last_page() {
     check_starts(window(1, HUGE), &[HUGE], &[1]);
 }
 
-/// Leaves holes, given as start and pages, in a mapping of small pages from 0x1000 on; maps `pages`, and verifies that
-/// they begin at `start`.
+/// Leaves holes, given as start and pages, in a mapping of 1001 pages at 0x1000; maps `pages`, and verifies that they
+/// begin at `start`.
 fn check_choice(holes: &[(u64, u64)], pages: u64, start: u64) {
     let mut process = Process::new(window(0x1000, 1 << 20), Placement::TwoEnded);
     assert_eq!(process.map(1001), 0x1000);

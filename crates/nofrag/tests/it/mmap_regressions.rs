@@ -591,8 +591,8 @@ fn attributes_are_reused() {
     assert!(bytes < 20_000, "{bytes} bytes for two areas at a time");
 }
 
-/// Found by the campaign. An area that moves to the pages right above its old place merged with the old place before
-/// that was gone, and so lost the soft-dirty flag of the area above, with which alone it merges.
+/// Found by the fuzzing campaign. An area that moves to the pages right above its old place merged with the old place
+/// before that was gone, and so lost the soft-dirty flag of the area above, with which alone it merges.
 #[test]
 fn a_move_next_door_merges_with_what_stays() {
     let mut space = small();

@@ -251,8 +251,8 @@ fn dynamic_limit_at_the_top() {
     assert_eq!(last.start(), u64::MAX - 100);
 }
 
-/// Ten million operations over all configurations: `cargo test --release -p nofrag --test it long_model_run --
-/// --ignored`.
+/// Ten million operations over all configurations:
+/// `cargo test --release -p nofrag --test it long_model_run -- --ignored`.
 #[test]
 #[ignore = "ten million operations; see CONTRIBUTING.md for the command"]
 fn long_model_run() {

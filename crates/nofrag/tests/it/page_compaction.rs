@@ -302,8 +302,8 @@ fn kcompactd_works_ahead_in_small_steps() {
     assert!(indices.extfrag <= 80, "{indices:?}");
 }
 
-/// Prints how fast compaction is on this machine: `cargo test --release -p nofrag --test it compaction_speed --
-/// --ignored --nocapture`
+/// Prints how fast compaction is on this machine:
+/// `cargo test --release -p nofrag --test it compaction_speed -- --ignored --nocapture`
 #[test]
 #[ignore = "prints how fast compaction is on this machine"]
 fn compaction_speed() {

@@ -64,7 +64,7 @@ pub(crate) struct NaiveCounts {
     pub(crate) spread_given_up: u64,
 }
 
-/// The limits of a pass over the zonelist: the watermark that it respects, and if types must not mix.
+/// The limits of a pass over the zonelist: the watermark that it respects, and `no_fragment` where types must not mix.
 #[derive(Clone, Copy, Debug)]
 struct Pass {
     mark: Floor,

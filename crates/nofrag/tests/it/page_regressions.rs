@@ -786,8 +786,7 @@ fn a_pageblock_that_zones_share_is_not_emptied_into_one_of_them() {
     assert!(owner.0 > 0, "there are others to empty");
 }
 
-/// An owner that reclaims nothing, counts what it moves, and refuses to believe in moves out of the pageblock that
-/// zones share.
+/// An owner that reclaims nothing, counts what it moves, and panics at a move out of the pageblock that zones share.
 struct Unshared(u64);
 
 impl Reclaim<Log> for Unshared {

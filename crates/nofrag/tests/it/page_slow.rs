@@ -275,7 +275,7 @@ fn a_remote_node_ends_the_spread() {
     assert_eq!(bench.pages.counters().spread_given_up - before, 1);
 }
 
-/// Returns a node that `events` have boosted and that is balanced otherwise, and a cache of 4096 of its pages.
+/// Returns a node that so many `events` have boosted and that is balanced otherwise, and a cache of 4096 of its pages.
 fn boosted(policy: FragmentationPolicy, events: usize) -> (Bench, Cache) {
     let mut bench = Bench::new(small(), policy, 1_024);
     let request = PageRequest::user(Order::ZERO);

@@ -37,7 +37,7 @@ pub(crate) struct Shape {
     pub(crate) check_every: u64,
 }
 
-/// Numbers with which arithmetic is delicate: at both ends of the numbers, around the boundaries of 2^31 and 2^32, and
+/// A shape in which arithmetic is delicate: at both ends of the numbers, around the boundaries of 2^31 and 2^32, and
 /// touching each other.
 pub(crate) const DELICATE: Shape = Shape {
     bases: &[
