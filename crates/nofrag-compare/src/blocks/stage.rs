@@ -38,7 +38,7 @@ impl Setup {
 pub struct Cost {
     /// Locks taken, and locks waited for.
     pub locks: LockCounters,
-    /// Locked operations besides locks.
+    /// Locked (atomic) operations besides those of locks.
     pub atomics: u64,
 }
 
