@@ -54,7 +54,7 @@ unsafe fn touch(at: *mut u8, pages: usize, touch: Touch) {
     }
 }
 
-/// A kind of areas that come and go.
+/// A way to take areas and to give them back: ranges of a file, or nofrag's `vmalloc`.
 trait Areas {
     type Area;
     fn take(&mut self, pages: usize, touched: Touch) -> Result<Self::Area, Box<dyn Error>>;

@@ -138,15 +138,15 @@ pub enum Measure {
     NsPerPair,
     /// Time over that of nofrag's handle in the same round.
     OverHandle,
-    /// Nanoseconds per pair of one thread alone, by the clock on the wall.
+    /// Nanoseconds per pair of `map_ram` and `unmap_ram` of one thread alone, by the clock on the wall.
     NsAlone,
-    /// Nanoseconds per pair of each of two threads, by the clock on the wall.
+    /// Nanoseconds per pair of `map_ram` and `unmap_ram` of each of two threads, by the clock on the wall.
     NsBeside,
-    /// Time beside another thread over the time alone.
+    /// Time of a thread's pair beside another thread over the time of a thread alone.
     OverAlone,
-    /// Locked operations per pair of one thread alone.
+    /// Locked operations per pair of `map_ram` and `unmap_ram` of one thread alone.
     LockedAlone,
-    /// Locked operations per pair of each of two threads.
+    /// Locked operations per pair of `map_ram` and `unmap_ram` of each of two threads.
     LockedBeside,
     /// Waits of a thread for a lock, per pair of two threads.
     ConflictsBeside,
@@ -154,7 +154,7 @@ pub enum Measure {
     LocksPerUnmap,
     /// Locked operations to end one mapping.
     LockedPerUnmap,
-    /// Pages of blocks per mapped page.
+    /// Pages of all blocks per page of a live mapping.
     PagesPerLive,
     /// Flushes for 1,024 pages whose mapping ended.
     FlushesPer1024,

@@ -138,7 +138,7 @@ fn measured<S: AreaSpace>(
     Ok((samples, ((cycles, singles) != asked).then(cut)))
 }
 
-/// Times cycles together; returns their number.
+/// Times the plan's cycles together, and notes time and steps of one. Returns the number of cycles done.
 fn together<S: AreaSpace>(
     space: &mut S,
     live: &mut [Mapped],
@@ -164,7 +164,7 @@ fn together<S: AreaSpace>(
     Ok(done)
 }
 
-/// Times cycles one by one; returns their number.
+/// Times the plan's single cycles one by one, and notes median and tail. Returns the number of cycles done.
 fn one_by_one<S: AreaSpace>(
     space: &mut S,
     live: &mut [Mapped],

@@ -72,7 +72,7 @@ pub fn pairs<S: Stage>(
     whole(timed.map(|time| vec![(Measure::NsPerPair, per_pair(time))]))
 }
 
-/// Cost of a pair made by one or more threads.
+/// Cost of a pair of `map_ram` and `unmap_ram`: nanoseconds, locked operations, and waits for a lock.
 struct Pair {
     ns: f64,
     locked: f64,
