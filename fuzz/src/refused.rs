@@ -19,7 +19,7 @@ use rustix::io::Errno;
 
 use crate::steps;
 
-/// Any error: the tests of the crate say which one.
+/// The result of a subject, with whatever error: the tests of the backing crate say which one.
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
 const SUBJECTS: [fn() -> Outcome; 9] = [
