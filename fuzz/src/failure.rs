@@ -23,7 +23,7 @@ pub fn run(data: &[u8]) {
     assert!(twice.len() >= reports.len(), "a report is lost behind another text");
 }
 
-/// No zone serves what it would refuse, and none has more free than it says.
+/// Checks that no zone serves what it would refuse, and none has more free than it says.
 fn check_zones(report: &LogReport) {
     let order = report.asked().map_or(0, |asked| asked.order.min(10) as u8);
     let order = Order::new(order).expect("at most the largest");

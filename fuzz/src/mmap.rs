@@ -8,8 +8,7 @@ use nofrag::mmap::SpaceConfig;
 /// Steps of one input that are run at most.
 const MOST_STEPS: usize = 400;
 
-/// Runs the operations in `data` on the placement, the windows and the limit of areas
-/// that its first two bytes choose;
+/// Runs the operations in `data` on the placement, the windows and the limit of areas that its first two bytes choose;
 /// panics when the space and the list differ.
 pub fn run(data: &[u8]) {
     if let [choice, limit, rest @ ..] = data {

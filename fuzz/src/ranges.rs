@@ -16,7 +16,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// Returns one of the designs, with some of what they may know besides.
+/// Returns the configuration of one of the index designs, with or without alignment classes and a size index.
 pub(crate) fn config(choice: u8) -> Config {
     let index = match choice % 8 {
         0..4 => Index::WideBlocks,
@@ -35,7 +35,7 @@ pub(crate) fn config(choice: u8) -> Config {
     Config { index, align_classes, size_index: choice % 8 < 3 }
 }
 
-/// Runs steps until nothing is left to choose by.
+/// Runs steps, at most [`MOST_STEPS`], until the input is used up.
 pub(crate) fn drive(mut pair: Pair<'_>) {
     steps::carry_out(MOST_STEPS, &mut pair, |pair| pair.choices.has_more(), Pair::step);
     pair.end();

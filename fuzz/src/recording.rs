@@ -68,8 +68,8 @@ fn events_of(recording: &Recording) -> Option<(Vec<Event>, Loss)> {
     Some((events, source.loss()))
 }
 
-/// Makes the checksums of the head and of all chunks right, and lengths that reach beyond the end and the hole there
-/// end with it.
+/// Makes the checksums of the head and of all chunks right, and cuts lengths that reach beyond the end of the file, its
+/// hole included.
 fn seal(file: &mut [u8], hole: u64) {
     if file.len() < FILE_HEAD {
         return;

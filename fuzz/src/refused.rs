@@ -19,7 +19,7 @@ use rustix::io::Errno;
 
 use crate::steps;
 
-/// Any error: the tests of the crate say which one.
+/// The result of a subject, with whatever error: the tests of the backing crate say which one.
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
 const SUBJECTS: [fn() -> Outcome; 9] = [
@@ -36,8 +36,8 @@ const SUBJECTS: [fn() -> Outcome; 9] = [
 
 const ERRORS: [Errno; 5] = [Errno::NOMEM, Errno::AGAIN, Errno::INTR, Errno::PERM, Errno::INVAL];
 
-/// Refuses the calls that `data` names: which one, after how many, how often, with which error, four bytes for each
-/// subject.
+/// Runs the subjects that `data` names, five bytes each: the subject, the kind of call that is refused in it, after how
+/// many calls, how often, and with which error.
 pub fn run(data: &[u8]) {
     for (at, bytes) in data.chunks_exact(5).take(40).enumerate() {
         let [subject, call, after, times, error] = bytes.try_into().expect("a chunk has five");

@@ -11,7 +11,7 @@ pub(crate) fn count() {
     CARRIED_OUT.set(CARRIED_OUT.get() + 1);
 }
 
-/// Carries out steps of `pair`, at most `most` of them, until nothing is left to choose by.
+/// Carries out steps of `pair`, at most `most` of them, until its input is used up.
 pub(crate) fn carry_out<P>(
     most: usize,
     pair: &mut P,

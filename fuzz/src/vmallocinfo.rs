@@ -27,7 +27,8 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// Checks that every line is an area, malformed or empty; lines are numbered, and reading twice gives the same.
+/// Checks that every line that is not blank is listed once, by its number, as an area or as malformed, and that reading
+/// twice gives the same.
 fn check_lines(text: &[u8]) {
     let parsed = parse(text);
     let mut numbers: Vec<u32> = parsed.areas.iter().map(|area| area.line).collect();

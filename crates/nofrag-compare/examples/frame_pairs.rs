@@ -31,8 +31,8 @@ const BYTES: u64 = 512 << 20;
 /// Slots of the table; on average a slot has 8.5 frames.
 const SLOTS: usize = 7680;
 
-/// Of a hundred requests 75 are movable pages, 4 movable blocks of order 2, one a movable pageblock; the others are
-/// unmovable or reclaimable, of orders 0 to 3.
+/// Returns a random request: of a hundred 75 are for movable pages, 4 for movable blocks of order 2, one for a movable
+/// pageblock; the others are unmovable or reclaimable, of orders 0 to 3.
 fn mixed(random: &mut Pcg64) -> FrameRequest {
     let (order, kind) = match random.random_range(0..100) {
         0..75 => (0, Migratetype::Movable),
@@ -122,7 +122,8 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Returns the number of pageblocks with a block that stays, and the number that these blocks need.
+/// Returns the number of pageblocks with a block that cannot be moved, and the least number that could hold all these
+/// blocks.
 fn pieces(sharing: Sharing, owners: u32) -> Result<(usize, u64), Box<dyn Error>> {
     let config = FramesConfig { owners, sharing, ..FramesConfig::new(BYTES) };
     let frames = Frames::new(&config)?;

@@ -54,7 +54,7 @@ unsafe fn touch(at: *mut u8, pages: usize, touch: Touch) {
     }
 }
 
-/// A kind of areas that come and go.
+/// A way to take areas and to give them back: ranges of a file, or nofrag's `vmalloc`.
 trait Areas {
     type Area;
     fn take(&mut self, pages: usize, touched: Touch) -> Result<Self::Area, Box<dyn Error>>;
@@ -121,7 +121,7 @@ impl Areas for Mapped {
     }
 }
 
-/// Makes a space over frames of which all are free and in memory, or every second one.
+/// Makes a space over frames of which all are free and in memory, or every second one if `in_pieces`.
 fn mapped(in_pieces: bool) -> Result<Mapped, Box<dyn Error>> {
     let frames = Frames::new(&FramesConfig::new(BYTES))?;
     let owner = frames.owners().by_rank(0).ok_or("no owner")?;
@@ -134,7 +134,7 @@ fn mapped(in_pieces: bool) -> Result<Mapped, Box<dyn Error>> {
     Ok(Mapped::new(Arc::new(frames), &MappedConfig::new(8 * BYTES))?)
 }
 
-/// Returns nanoseconds for a pair.
+/// Returns the nanoseconds of a pair: an area given back, and another one taken.
 fn run<A: Areas>(areas: &mut A, touched: Touch, pairs: usize) -> Result<f64, Box<dyn Error>> {
     let mut random = Pcg64::seed_from_u64(5);
     let mut draw = |bound: usize| random.random_range(0..bound);

@@ -33,7 +33,7 @@ impl State {
     }
 }
 
-/// Bytes that a contestant holds.
+/// Bytes that a contestant holds on the heap, the bytes that it reports itself, and the holes of the state.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bytes {
     heap: f64,

@@ -12,7 +12,7 @@ use hdrhistogram::Histogram;
 use std::hint::black_box;
 use std::time::Instant;
 
-/// The live set of this table.
+/// Live allocations throughout the table of latencies.
 pub const LIVE: u32 = 100_000;
 
 pub const WORKLOAD: &str = "one allocation of 1..64 pages, live 100000";
@@ -20,7 +20,7 @@ pub const WORKLOAD: &str = "one allocation of 1..64 pages, live 100000";
 /// The row of the clock's own cost.
 pub const CLOCK: &str = "(reading the clock)";
 
-/// A thousandth is precise enough for a table.
+/// Significant digits of a histogram: a thousandth is precise enough for a table.
 const DIGITS: u8 = 3;
 
 /// Longest time that is told apart: ten seconds.
@@ -97,7 +97,7 @@ pub fn round<P: Peer>(
     Outcome::Whole(Percentiles::of(&histogram))
 }
 
-/// Measures the clock timing nothing.
+/// Measures the cost of reading the clock twice with nothing in between.
 fn clock_cost() -> Percentiles {
     let mut histogram = empty_histogram();
     for _ in 0..1_000_000 {

@@ -11,7 +11,7 @@ use crate::roster::OFFSET;
 use crate::speed::{PAGES, Timing, as_samples, timing};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region};
 
-/// The published number of areas.
+/// Number of holes in the published figures of Linux's `long_busy_list`.
 pub const PUBLISHED_HOLES: u32 = 15_000;
 
 /// The numbers of holes over which the time must stay flat.
@@ -60,7 +60,7 @@ pub fn comb<P: Peer>(peer: &mut P, holes: u32, effort: &Effort) -> Result<Vec<P:
     Ok(kept)
 }
 
-/// Takes some turns and nothing else; this is what is timed.
+/// Takes turns, each of which allocates 100 pages and 1 page and frees both; nothing else is timed.
 #[inline(never)]
 fn take_turns<P: Peer>(peer: &mut P, turns: usize) -> Result<(), Stop> {
     for turn in 0..turns {

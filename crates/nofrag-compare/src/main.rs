@@ -47,7 +47,7 @@ struct Options {
     seed: u64,
 }
 
-/// The largest bitmap peer is built on the stack before it is boxed.
+/// Stack of the thread that compares: the largest bitmap peer is built on it before it is boxed.
 const STACK_BYTES: usize = 64 << 20;
 
 fn main() -> Result<()> {
@@ -95,7 +95,7 @@ fn tables(options: &Options) -> String {
     words.join("-")
 }
 
-/// Returns the contestants that take part: all that were asked for, and the reference.
+/// Returns the contestants that take part: all that were asked for, and offset-allocator, to which ratios refer.
 fn chosen(options: &Options) -> Vec<Box<dyn Contestant>> {
     let mut all = roster::contestants();
     all.retain(|contestant| {

@@ -59,7 +59,7 @@ pub struct Agreement {
     pub differing: u64,
 }
 
-/// Fills to 90 %, then replaces one for one, in both at once.
+/// Fills nofrag's `Lowest` and a linear scan to 90 %, then replaces one for one, with the same requests to both.
 #[must_use]
 pub fn compare(mut draws: Draws, replacements: usize) -> Agreement {
     let mut ours = Nofrag::new(Space { pages: PAGES, live: PAGES }, Index::WideBlocks, Fit::Lowest);

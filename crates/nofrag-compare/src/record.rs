@@ -99,16 +99,16 @@ pub enum Measure {
     MostSteps,
     /// Mapped pages in a hundred pages without the largest hole.
     UtilisationPercent,
-    /// Equal where all areas lie at equal addresses.
+    /// Hash of the addresses of all areas: equal where all lie at equal addresses.
     PlacementHash,
     BytesPerArea,
-    /// The contestant's own account of its bytes, per area.
+    /// Metadata bytes as the contestant itself reports them, per area.
     OwnBytesPerArea,
     /// Heap bytes per gap of at least one page.
     BytesPerGap,
     Areas,
     BytesPerHole,
-    /// The contestant's own account of its bytes, per hole.
+    /// Metadata bytes as the contestant itself reports them, per hole.
     OwnBytesPerHole,
     Holes,
     /// Largest hole over all free pages.
@@ -138,15 +138,15 @@ pub enum Measure {
     NsPerPair,
     /// Time over that of nofrag's handle in the same round.
     OverHandle,
-    /// Nanoseconds per pair of one thread alone, by the clock on the wall.
+    /// Nanoseconds per pair of `map_ram` and `unmap_ram` of one thread alone, by the clock on the wall.
     NsAlone,
-    /// Nanoseconds per pair of each of two threads, by the clock on the wall.
+    /// Nanoseconds per pair of `map_ram` and `unmap_ram` of each of two threads, by the clock on the wall.
     NsBeside,
-    /// Time beside another thread over the time alone.
+    /// Time of a thread's pair beside another thread over the time of a thread alone.
     OverAlone,
-    /// Locked operations per pair of one thread alone.
+    /// Locked operations per pair of `map_ram` and `unmap_ram` of one thread alone.
     LockedAlone,
-    /// Locked operations per pair of each of two threads.
+    /// Locked operations per pair of `map_ram` and `unmap_ram` of each of two threads.
     LockedBeside,
     /// Waits of a thread for a lock, per pair of two threads.
     ConflictsBeside,
@@ -154,16 +154,16 @@ pub enum Measure {
     LocksPerUnmap,
     /// Locked operations to end one mapping.
     LockedPerUnmap,
-    /// Pages of blocks per mapped page.
+    /// Pages of all blocks per page of a live mapping.
     PagesPerLive,
     /// Flushes for 1,024 pages whose mapping ended.
     FlushesPer1024,
-    /// Blocks that the call looked at.
+    /// Blocks that one alias flush looked at.
     Visited,
     /// The most blocks looked at in one hold of a lock.
     MostPerHold,
     Locks,
-    /// Microseconds that the call took.
+    /// Microseconds that one alias flush took.
     UsPerCall,
     /// Nanoseconds to allocate one block.
     AllocNs,
@@ -189,7 +189,7 @@ pub enum Measure {
     KibPerGibFresh,
     /// KiB of records for each GiB with pages in use at random.
     KibPerGib,
-    /// The contestant's own account of its KiB for each GiB with pages in use at random.
+    /// KiB of metadata as the contestant itself reports them, for each GiB with pages in use at random.
     OwnKibPerGib,
 }
 
@@ -397,7 +397,7 @@ impl Records {
         self.0.iter().filter(matches).find_map(|record| record.note.as_deref())
     }
 
-    /// Adds the ratio of `of` to that of `reference`, round by round, for each contestant that was measured.
+    /// Adds, as measure `over`, the ratio of each contestant's `of` to that of `reference`, round by round.
     pub fn add_ratios(&mut self, workload: &str, of: Measure, reference: &str, over: Measure) {
         let divisor = self.samples(workload, reference, of).to_vec();
         let is_dividend =

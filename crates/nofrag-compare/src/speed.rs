@@ -33,7 +33,7 @@ pub fn workload(live: u32) -> String {
     format!("churn 1..64, live {live}")
 }
 
-/// Builds the state before the replacements.
+/// Allocates twice the live set and frees half of it, as `churn` says. Returns the handles of the live allocations.
 ///
 /// # Errors
 /// When the peer refuses or is too slow.
@@ -111,7 +111,7 @@ pub fn round<P: Peer>(
     timing(began, &heap, done, 2 * churn.replacements.len(), effort)
 }
 
-/// Returns the outcome of `done` of `asked` operations since `began`.
+/// Returns time and heap calls of one operation, when `done` of `asked` were carried out since `began`.
 pub fn timing(
     began: CpuClock,
     heap: &Region<'_, std::alloc::System>,

@@ -13,7 +13,7 @@ const PAGES: u32 = 1 << 16;
 /// Live allocations: about half of the space.
 const LIVE: usize = 1000;
 
-/// Replacements under the bitmap's eyes.
+/// Replacements that the bitmap checks.
 const REPLACEMENTS: usize = 4000;
 
 pub const WORKLOAD: &str = "1000 live of 1..64 pages in 2^16, then full, then empty";

@@ -20,7 +20,7 @@ use std::error::Error;
 const PAGE: PageSize = PageSize::KIB_4;
 const MIB: u64 = 1 << 20;
 
-/// `IO` areas never merge, so that each is freed as it was made.
+/// Attributes of a device window: `IO` areas never merge, so that each is freed as it was made.
 const DEVICE: Attributes = Attributes::anonymous(Protection::READ_WRITE).with(AreaFlags::IO);
 
 fn main() -> Result<(), Box<dyn Error>> {

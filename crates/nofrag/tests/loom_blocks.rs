@@ -29,8 +29,8 @@ enum Behind {
     Stale,
 }
 
-/// Knows the content behind each page and accepts no mistake. Its lock is std's, which the model does not see: a call
-/// of the mapper is one step of it.
+/// A mapper that knows the content behind each page and accepts no mistake. Its lock is std's, which the model does not
+/// see: a call of the mapper is one step of it.
 struct Book(Mutex<Vec<Behind>>);
 
 impl Book {
@@ -103,7 +103,7 @@ fn map(space: &Space, rank: usize, pages: u64) -> RamArea {
     space.map_ram(cpu(space, rank), pages, &()).unwrap()
 }
 
-/// `None` where there is no place at this moment.
+/// Maps without waiting; `None` if there is no place at this moment.
 fn try_map(space: &Space, rank: usize, pages: u64) -> Option<RamArea> {
     match space.try_map_ram(cpu(space, rank), pages, &()) {
         Ok(area) => Some(area),

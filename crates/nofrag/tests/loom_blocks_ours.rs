@@ -37,8 +37,8 @@ struct Pages {
     under_way: Option<Vec<Span>>,
 }
 
-/// Knows the content behind each page and accepts no mistake. Its lock is std's, which the model does not see, so that
-/// it orders nothing; the model sees the counter of a call instead, so that it tries calls in every order.
+/// A mapper that knows the content behind each page and accepts no mistake. Its lock is std's, which the model does not
+/// see, so that it orders nothing; the model sees the counter of a call instead, so that it tries calls in every order.
 struct Book<const CLEARS: bool> {
     pages: Mutex<Pages>,
     calls: AtomicU64,
@@ -247,7 +247,7 @@ fn double_handout() {
     }
 }
 
-/// Two threads that name the same CPU.
+/// Two threads map for the same CPU at once, and both are served.
 #[test]
 fn two_threads_on_one_cpu() {
     explore(|| {
@@ -310,7 +310,7 @@ fn a_handle_is_asked_for_its_blocks() {
     });
 }
 
-/// A handle's last act against a map of another CPU that needs its block.
+/// A handle is dropped while another CPU maps and needs the handle's idle block.
 #[test]
 fn a_handle_ends_while_its_block_is_wanted() {
     explore(|| {

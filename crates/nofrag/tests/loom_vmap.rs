@@ -18,7 +18,7 @@ use nofrag::vmap::{
     VmapPolicy, VmapSpace, Wait,
 };
 
-/// True if any page of the space was cleared and not flushed since.
+/// A mapper that knows if any page of the space was cleared and not flushed since.
 struct Stale(AtomicBool);
 
 impl Mapper for Stale {

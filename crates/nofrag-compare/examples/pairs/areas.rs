@@ -83,7 +83,7 @@ impl Bench {
         }
     }
 
-    /// Every second of `loops` areas freed, then purged: no two of them touch, so each is given back by itself.
+    /// Frees every second of `loops` areas, then purges: no two of them touch, so each is given back by itself.
     fn purge(&mut self, loops: u64) {
         let mut live = Vec::new();
         for _ in 0..loops {
@@ -112,7 +112,8 @@ impl Bench {
     }
 }
 
-/// One thread per CPU, each replacing areas of its own: `sizes` 1 with one area live, or up to 100 with 7,500 live.
+/// Runs one thread per CPU, each of which replaces one of its own `live` areas `loops` times, by one of 1 to `sizes`
+/// pages.
 fn by_threads(space: &VmapSpace, loops: u64, live: usize, sizes: u64) {
     std::thread::scope(|scope| {
         for cpu in space.cpus().iter() {

@@ -20,7 +20,7 @@ pub(crate) enum Workload {
     Repeat,
     /// Single movable pages, chosen at random and replaced.
     Random,
-    /// The same with blocks of orders 0 to 3 and 9 of all three types.
+    /// Blocks of orders 0 to 3 and 9 of all three types, chosen at random and replaced.
     Mixed,
     /// A pageblock, taken and freed.
     Huge,
@@ -91,8 +91,8 @@ fn page(_: &mut Driver) -> PageRequest {
     PageRequest::user(Order::ZERO)
 }
 
-/// Of a hundred requests 80 are movable: 75 single pages, 4 of order 2 and a pageblock. The others are unmovable or
-/// reclaimable, of orders 0 to 3.
+/// Returns a random request, of which 80 in a hundred are movable: 75 single pages, 4 of order 2 and a pageblock. The
+/// others are unmovable or reclaimable, of orders 0 to 3.
 fn mixed(driver: &mut Driver) -> PageRequest {
     let order = |order| Order::new(order).expect("no larger than the largest");
     match driver.below(100) {

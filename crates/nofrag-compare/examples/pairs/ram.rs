@@ -29,7 +29,7 @@ pub(crate) enum Workload {
     W3,
 }
 
-/// Counts the calls; one thread uses it, so plain loads and stores suffice.
+/// A mapper that counts its calls; one thread uses it, so plain loads and stores suffice.
 #[derive(Debug, Default)]
 struct Counting {
     installed: AtomicU64,

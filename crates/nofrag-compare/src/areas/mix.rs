@@ -30,7 +30,8 @@ pub fn workload(areas: usize) -> String {
 /// Downward searches begin here, in a process without a stack above.
 const TOP: u64 = 0x7_ffff_7ffd;
 
-/// Contestants whose searches count their steps: two that walk areas upwards, three that search an index of gaps.
+/// Makes the contestants whose searches count their steps: two that walk areas upwards, three that search an index of
+/// gaps.
 #[must_use]
 pub fn contestants() -> Vec<Box<dyn AreaContestant>> {
     let up = |placement| move || Nofrag::within(Layout::X86_64_LEGACY, placement);

@@ -31,7 +31,7 @@ use nofrag::mmap::Placement;
 pub const OURS: &str = "nofrag TwoEnded";
 /// nofrag with exact highest fit.
 pub const GAP_TREE: &str = "nofrag GapTree";
-/// Linux's design in this language.
+/// Linux's gap tree of 3.8 to 6.0, written anew in Rust.
 pub const LINUX_TREE: &str = "Linux's gap tree (3.8)";
 /// Linux's tree of free ranges and a map of areas.
 pub const AUGMENTED: &str = "AugmentedTree + BTreeMap";

@@ -16,8 +16,7 @@ pub type Samples = Vec<(Measure, f64)>;
 /// Operations between two looks at the clock.
 const BETWEEN_LOOKS: usize = 64;
 
-/// A contestant that takes longer for each operation that it has done, after a start of [`Effort::setup`], is not
-/// waited for.
+/// Time for each operation, on top of [`Effort::setup`], beyond which a contestant is not waited for.
 pub(super) const SLOWEST: Duration = Duration::from_micros(20);
 
 /// An area that the contestant handed out.
@@ -27,7 +26,7 @@ pub struct Mapped {
     pub pages: u32,
 }
 
-/// The way to the state from which something is measured.
+/// The progress of a contestant to the state from which something is measured.
 struct Setup {
     clock: TimeBox,
     done: usize,
@@ -51,7 +50,7 @@ impl Setup {
     }
 }
 
-/// Maps the areas that come first.
+/// Maps the areas of `plan.build`.
 fn build<S: AreaSpace>(
     space: &mut S,
     plan: &AreasPlan,
@@ -139,7 +138,7 @@ fn measured<S: AreaSpace>(
     Ok((samples, ((cycles, singles) != asked).then(cut)))
 }
 
-/// Times cycles together; returns their number.
+/// Times the plan's cycles together, and notes time and steps of one. Returns the number of cycles done.
 fn together<S: AreaSpace>(
     space: &mut S,
     live: &mut [Mapped],
@@ -165,7 +164,7 @@ fn together<S: AreaSpace>(
     Ok(done)
 }
 
-/// Times cycles one by one; returns their number.
+/// Times the plan's single cycles one by one, and notes median and tail. Returns the number of cycles done.
 fn one_by_one<S: AreaSpace>(
     space: &mut S,
     live: &mut [Mapped],
@@ -218,7 +217,7 @@ fn look_up<S: AreaSpace>(
     Ok(())
 }
 
-/// Returns the gaps between areas and to the ends of the window, ascending.
+/// Returns the pages of each gap, between areas and to the ends of the window, by ascending address.
 fn gaps(live: &[Mapped]) -> Vec<u64> {
     let mut areas: Vec<(u64, u64)> =
         live.iter().map(|area| (area.start, area.start + u64::from(area.pages))).collect();

@@ -38,7 +38,7 @@ impl Setup {
 pub struct Cost {
     /// Locks taken, and locks waited for.
     pub locks: LockCounters,
-    /// Locked operations besides locks.
+    /// Locked (atomic) operations besides those of locks.
     pub atomics: u64,
 }
 
@@ -95,8 +95,8 @@ thread_local! {
     static CLEARED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Counts pages in place of mapping them. A flush has completed when it returns. It has its cache lines for itself: the
-/// space that owns it keeps beside it what every call reads.
+/// A mapper that counts pages in place of mapping them. A flush has completed when it returns. It has its cache lines
+/// for itself: the space that owns it keeps beside it what every call reads.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Counting {

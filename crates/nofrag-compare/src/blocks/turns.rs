@@ -72,7 +72,7 @@ pub fn pairs<S: Stage>(
     whole(timed.map(|time| vec![(Measure::NsPerPair, per_pair(time))]))
 }
 
-/// Cost of a pair made by one or more threads.
+/// Cost of a pair of `map_ram` and `unmap_ram`: nanoseconds, locked operations, and waits for a lock.
 struct Pair {
     ns: f64,
     locked: f64,
@@ -166,7 +166,7 @@ fn costing<T>(stage: &impl Stage, unmaps: u64, work: impl FnOnce() -> T) -> (T, 
     (result, stage.cost(unmaps).since(before).since(reading))
 }
 
-/// Mappings that are ended under the counters' eyes: four blocks of one page each.
+/// Mappings of one page that are ended while locks are counted; they fill four blocks.
 const UNMAPS: usize = 4096;
 
 /// Maps on one CPU and counts the cost of unmapping on another.
@@ -230,7 +230,7 @@ fn without_blocks() -> Outcome<Samples> {
 /// Blocks with live mappings when the alias flush comes.
 const ALIAS_BLOCKS: usize = 100_000;
 
-/// Numbers of those blocks that have slots to flush.
+/// Numbers of blocks with slots to flush, among the hundred thousand over which an alias flush is timed.
 pub const ALIAS_DIRTY: [usize; 4] = [0, 100, 1_000, 10_000];
 
 /// Times one alias flush over a hundred thousand blocks.

@@ -24,11 +24,11 @@ use crate::contest::{Board, Effort, Entry, Named, Outcome, interleave, shielded}
 use crate::record::{Group, Measure, Record, Records};
 
 pub const OURS: &str = "nofrag";
-/// Linux before the series.
+/// nofrag by the rules of Linux before the series of 2018.
 pub const VANILLA: &str = "nofrag as linux-4.20";
-/// The newest Linux.
+/// nofrag by the rules of the newest Linux.
 pub const NEWEST: &str = "nofrag as linux-7.2";
-/// The newest Linux with `vm.defrag_mode`.
+/// nofrag by the rules of the newest Linux with `vm.defrag_mode`.
 pub const DEFRAG: &str = "nofrag as linux-7.2-defrag";
 
 /// Frames of memory: 4 GiB.
@@ -45,7 +45,7 @@ pub trait PageContestant: Named {
     /// Checks the contestant against a map of frames.
     fn verify(&self, seed: u64) -> Outcome<Samples>;
 
-    /// Times one page, again and again.
+    /// Times one page allocated and freed, again and again.
     fn repeat(&self, plan: &PagesPlan, effort: &Effort) -> Outcome<Samples>;
 
     /// Times many blocks taken, then all freed.

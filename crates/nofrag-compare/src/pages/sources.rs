@@ -26,7 +26,7 @@ pub trait PageSource {
     /// Gives up the blocks that it keeps at hand for the next request, as a request for a large block would make it.
     fn settle(&mut self) {}
 
-    /// Returns the source's own account of the bytes of its records, where it has one.
+    /// Returns the metadata bytes as the contestant itself reports them; `None` if it reports none.
     fn own_metadata_bytes(&self) -> Option<usize> {
         None
     }

@@ -266,7 +266,7 @@ fn give_last<S: PageSource>(
     true
 }
 
-/// The state of all pageblocks.
+/// Whole pageblocks, in a hundred, and the pages whose move would make the others whole.
 struct Survey {
     whole_percent: f64,
     /// Pages that must move until free pages fill whole pageblocks, emptying those with the fewest in use.

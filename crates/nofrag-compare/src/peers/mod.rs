@@ -68,7 +68,7 @@ pub trait Peer {
     /// Returns the first page of an allocation.
     fn start(&self, handle: &Self::Handle) -> u64;
 
-    /// Returns the peer's own account of the bytes of its records, where it has one.
+    /// Returns the metadata bytes as the contestant itself reports them; `None` if it reports none.
     fn own_metadata_bytes(&self) -> Option<usize> {
         None
     }

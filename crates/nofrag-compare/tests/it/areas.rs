@@ -45,7 +45,7 @@ fn contestants_hand_out_disjoint_areas_and_keep_their_promise() {
     }
 }
 
-/// A contestant with a fault of its own.
+/// A contestant that is right but for `fault`, which changes the page that it hands out.
 struct Faulty {
     inner: Walk,
     mapped: u64,

@@ -11,7 +11,8 @@ impl Named for Somebody {
     }
 }
 
-/// Figures of a contestant that is wrong would stand in the tables beside those of all others.
+/// A contestant that fails in its third round loses the figures of the first two, which would stand in the tables
+/// beside those of sound contestants.
 #[test]
 fn who_fails_in_a_later_round_has_a_reason_and_no_figures() {
     const WORKLOAD: &str = "any";

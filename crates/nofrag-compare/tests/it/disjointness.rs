@@ -9,7 +9,7 @@ use nofrag_compare::trace::{Draws, Sizes};
 
 const SPACE: Space = Space { pages: 1 << 12, live: 1 << 10 };
 
-/// Starts of all placements of a small churn; `None` where a request was refused.
+/// Returns the starts of all placements of a small churn; `None` where a request was refused.
 fn placements<P: Peer>(mut peer: P, seed: u64) -> Vec<Option<u64>> {
     let mut draws = Draws::new(seed, Sizes::Uniform);
     let (mut live, mut starts) = (Vec::new(), Vec::new());

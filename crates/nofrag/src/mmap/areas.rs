@@ -17,14 +17,14 @@ use crate::units::{PageCount, Vpn};
 /// All areas of a space.
 ///
 /// 1. Areas ascend and never overlap.
-/// 2. The laws of the table hold for their tags.
+/// 2. The laws of the attribute table ([`Table`]) hold for the tags of the areas.
 #[derive(Debug, Default)]
 pub(super) struct Areas {
     index: AreaIndex,
     table: Table,
 }
 
-/// A range and its attributes, which are based.
+/// A range of pages and its attributes, the offset relative to the address ([`Attributes::based`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) span: Span,
@@ -32,7 +32,8 @@ pub(super) struct Piece {
 }
 
 impl Areas {
-    /// Returns a set without areas, in an index with the orders that `config` asks for.
+    /// Returns a set without areas, whose index also keeps what `config` asks for: holes by size, or by alignment
+    /// class.
     pub(super) fn new(config: &Config) -> Areas {
         Areas { index: AreaIndex::new(config), ..Areas::default() }
     }
@@ -61,7 +62,8 @@ impl Areas {
         self.index.previous(place)
     }
 
-    /// Returns the highest area below `above`, which is the answer of [`find`](Self::find) for `at`.
+    /// Returns the highest area that ends at page `at` or below; `above` is the answer of [`find`](Self::find) for
+    /// `at`.
     pub(super) fn before(&self, above: Option<AreaPlace>, at: u64) -> Option<AreaPlace> {
         match above {
             Some(place) => self.index.previous(place),
@@ -74,7 +76,7 @@ impl Areas {
         self.index.span(place)
     }
 
-    /// Returns the attributes of an area, relative to its address.
+    /// Returns the attributes of an area, the offset relative to the address.
     #[inline]
     pub(super) fn based(&self, place: AreaPlace) -> &Attributes {
         self.table.get(self.index.tag(place))
@@ -105,8 +107,8 @@ impl Areas {
         self.index.search(request, steps)
     }
 
-    /// Searches as [`search`](Self::search) does, among areas for which room was reserved, with guesses of the places
-    /// of the bounds. Returns the place of the gap, too.
+    /// Searches as [`search`](Self::search) does, after room for an area was reserved; `fingers` guess where the bounds
+    /// lie in the index. Returns the place of the gap, too.
     pub(super) fn search_near(
         &self,
         request: &GapRequest,
@@ -116,8 +118,8 @@ impl Areas {
         self.index.search_near(request, fingers, steps)
     }
 
-    /// Returns the gap that holds `at` or ends there, or else the one below the area that holds it; none in an index
-    /// that never had an area.
+    /// Returns the gap that holds `at` or ends there, or else the gap below the area that holds `at`; `None` in an
+    /// index that never had an area.
     pub(super) fn gap_at(&self, at: u64, finger: &mut Finger) -> Option<GapPlace> {
         self.index.gap_at(at, finger)
     }
@@ -142,14 +144,14 @@ impl Areas {
         AreaRecord { start, pages: PageCount(area.span.len()), attributes }
     }
 
-    /// Makes sure that the next `count` insertions find room, and as many changes of attributes.
+    /// Reserves memory for the next `count` insertions and as many changes of attributes.
     #[inline]
     pub(super) fn reserve(&mut self, count: usize) -> Result<(), OutOfMetadata> {
         self.index.reserve(count)?;
         self.table.reserve(count)
     }
 
-    /// Makes sure that the next `count` changes of attributes find room.
+    /// Reserves memory for the next `count` changes of attributes.
     pub(super) fn reserve_attributes(&mut self, count: usize) -> Result<(), OutOfMetadata> {
         self.table.reserve(count)
     }
@@ -170,7 +172,8 @@ impl Areas {
         Ok(clone)
     }
 
-    /// Marks every chain that is known here alone as shared from now on.
+    /// Turns every chain of this process alone ([`AnonChain::Own`](super::attributes::AnonChain::Own)) into a shared
+    /// one, as a fork does.
     pub(super) fn share_chains(&mut self) {
         self.table.share_chains();
     }
@@ -180,7 +183,8 @@ impl Areas {
         self.table.clear();
     }
 
-    /// Returns those of the areas below and above a gap that `span`, which lies in the gap, touches.
+    /// Returns the areas below and above that `span`, which lies in the gap, touches; `None` where free pages lie
+    /// between.
     fn touching(&self, gap: GapPlace, span: Span) -> (Option<AreaPlace>, Option<AreaPlace>) {
         let (start, end) = self.index.gap_bounds(gap);
         let below = if start == span.start() { self.index.below_gap(gap) } else { None };
@@ -188,8 +192,9 @@ impl Areas {
         (below, above)
     }
 
-    /// Adds an area, merged with the neighbours that it touches and that agree; room for one was reserved. Returns the
-    /// number of areas that vanished, the new one included. The gap that the area lies in need not be given.
+    /// Adds an area, merged with the neighbours that it touches and whose attributes agree; room for one was reserved.
+    /// Returns the number of areas that vanished, the new one included: 0 to 2. `gap` holds `span`, and is looked up if
+    /// `None`.
     pub(super) fn insert_merged(
         &mut self,
         span: Span,
@@ -227,8 +232,8 @@ impl Areas {
         }
     }
 
-    /// Lets an area grow over the area or range that it merges with. The area takes over its chain if it has none
-    /// itself (docs/sources/mmap.md#bridge).
+    /// Lets the area at `place` grow to `span`, over the area or range with the attributes `merged`. An area without a
+    /// chain takes over that of `merged` (docs/sources/mmap.md#bridge).
     fn grow(&mut self, place: AreaPlace, span: Span, merged: &Attributes) {
         let own = *self.based(place);
         let joined = own.joined_by(merged);
@@ -239,7 +244,7 @@ impl Areas {
         }
     }
 
-    /// Adds an area that merges with none; room for one was reserved.
+    /// Adds an area and merges it with no neighbour; room for one was reserved.
     pub(super) fn insert(&mut self, span: Span, attributes: &Attributes) {
         let tag = self.table.intern(attributes);
         self.index.insert(Area { span, tag });
@@ -251,7 +256,7 @@ impl Areas {
     }
 
     /// Takes out the area that begins and ends where `span` does, if there is one. Returns the end of the area below it
-    /// and the start of the area above it.
+    /// and the start of the area above it, each `None` if there is no such area.
     pub(super) fn remove_exact(&mut self, span: Span) -> Option<(Option<u64>, Option<u64>)> {
         let Removed { tag, below, above } = self.index.remove_exact(span)?;
         self.table.release(tag);
@@ -280,8 +285,8 @@ impl Areas {
         self.index.set(place, Area { span, tag });
     }
 
-    /// Changes an area; its new span overlaps no other, and room for its attributes was reserved. The place stays good
-    /// if only the end or the attributes change.
+    /// Changes the span and the attributes of an area; its new span overlaps no other, and room for its attributes was
+    /// reserved. `place` stays valid if only the end or the attributes change.
     pub(super) fn replace(&mut self, place: AreaPlace, span: Span, attributes: &Attributes) {
         let old = self.index.tag(place);
         let tag = self.table.intern(attributes);
@@ -289,8 +294,8 @@ impl Areas {
         self.index.set(place, Area { span, tag });
     }
 
-    /// Puts `new`, ascending and without overlap, where the areas `old` were, which is just as wide; neither is empty,
-    /// and room for all of `new` was reserved.
+    /// Replaces the areas `old` by `new`, which ascend without overlap and cover the same pages; neither is empty, and
+    /// room for all of `new` was reserved.
     pub(super) fn splice(&mut self, mut old: impl Iterator<Item = Span>, new: &[Piece]) {
         let first = old.next().expect("areas that change exist");
         for span in old {
@@ -305,7 +310,8 @@ impl Areas {
         }
     }
 
-    /// Returns the reason why the area at `place` and the one above it stay apart, if they touch.
+    /// Returns the reason why the area at `place` and the one above it stay two; `None` if a hole lies between, or if
+    /// they could merge.
     pub(super) fn blocker_above(&self, place: AreaPlace) -> Option<MergeBlocker> {
         let above = self.next(place)?;
         if self.span(place).end() != self.span(above).start() {

@@ -36,7 +36,7 @@ impl AreaFlags {
     pub const GROWS_UP: AreaFlags = AreaFlags(1 << 6);
     /// A shadow stack, with a guard of one page below.
     pub const SHADOW_STACK: AreaFlags = AreaFlags(1 << 7);
-    /// `VM_SOFTDIRTY`: the one flag in which areas that merge may differ.
+    /// `VM_SOFTDIRTY`: the one flag of Linux in which areas that merge may differ.
     pub const SOFT_DIRTY: AreaFlags = AreaFlags(1 << 8);
     /// Locked into memory by `mlock`.
     pub const LOCKED: AreaFlags = AreaFlags(1 << 9);
@@ -93,7 +93,7 @@ pub enum AnonChain {
 }
 
 impl AnonChain {
-    /// Returns the same chain after a fork.
+    /// Returns what a fork makes of the chain: one of this process alone becomes a shared one.
     pub(super) fn shared(self) -> AnonChain {
         match self {
             AnonChain::Own(chain) => AnonChain::Shared(chain),
@@ -135,7 +135,7 @@ pub enum MergeBlocker {
     MemoryPolicy,
     Userfault,
     Name,
-    /// Both were touched while they were two areas.
+    /// Both were touched while they were two areas, or only one was, and a fork shared its memory.
     Chain,
     /// One of the two has a close hook, and may be the part that would vanish.
     CloseHook,
@@ -163,7 +163,8 @@ impl Attributes {
         Attributes { flags: self.flags.with(flags), ..self }
     }
 
-    /// Returns the number of pages below such an area that stay free, where `stack_gap` pages are below a stack.
+    /// Returns the number of guard pages below an area with these attributes: `stack_gap` below a stack, one below a
+    /// shadow stack, else none.
     #[inline]
     pub(super) fn guard_below(&self, stack_gap: PageCount) -> u64 {
         if self.flags.any_of(AreaFlags::GROWS_DOWN) {
@@ -175,8 +176,8 @@ impl Attributes {
         }
     }
 
-    /// Returns the attributes that an area with these attributes that begins at `start` has in common with all its
-    /// mergeable neighbours: the offset is relative to the address.
+    /// Returns the attributes of an area that begins at `start` with the offset relative to the address: in this form
+    /// the offsets of mergeable neighbours are equal.
     pub(super) fn based(self, start: Vpn) -> Attributes {
         Attributes { offset: self.offset.wrapping_sub(start.0), ..self }
     }
@@ -197,13 +198,15 @@ impl Attributes {
     }
 
     /// Returns the reason why an area with these attributes stays apart from one with those of `above` that begins
-    /// where it ends; both are [`based`](Self::based). It is the first blocker in the order of [`MergeBlocker`].
+    /// where it ends, the first in the order of [`MergeBlocker`]; `None` if they can merge. Both are
+    /// [`based`](Self::based).
     pub(super) fn blocker(&self, above: &Attributes) -> Option<MergeBlocker> {
         let hooked = self.has_close_hook() || above.has_close_hook();
         self.difference(above).or(hooked.then_some(MergeBlocker::CloseHook))
     }
 
-    /// Returns the [`blocker`](Self::blocker), close hooks aside: whether one counts depends on the part that vanishes.
+    /// Returns the [`blocker`](Self::blocker) without regard to close hooks, since a hook counts only if its area is
+    /// the one that vanishes.
     pub(super) fn difference(&self, above: &Attributes) -> Option<MergeBlocker> {
         let plain = |attributes: &Attributes| {
             attributes.flags.without(AreaFlags::SOFT_DIRTY.with(AreaFlags::CLOSE_HOOK))
@@ -264,7 +267,7 @@ pub(super) enum Join {
     Both,
 }
 
-/// The fate of the record of the range that merges.
+/// The extent of a range that merges, which decides if a record vanishes when a neighbour takes the range in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Merging {
     /// The range is a new mapping, or a whole area: its record vanishes if a neighbour takes it in.
@@ -275,7 +278,8 @@ pub(super) enum Merging {
 
 /// Decides with which of its neighbours, if it touches any, a range merges; all attributes are based.
 ///
-/// A bridge whose ends differ in their chains joins the lower one only. The upper neighbour vanishes in a bridge.
+/// A range that could join both neighbours joins the lower one only, if their chains differ or the upper one, which
+/// would vanish, has a close hook.
 pub(super) fn join(
     below: Option<&Attributes>,
     range: &Attributes,

@@ -16,8 +16,8 @@ use crate::units::{PageCount, Vpn};
 use alloc::vec::Vec;
 
 impl AddressSpace {
-    /// Adds an area at a given place, without merging, limit, or a word to the placement: a captured space begins so.
-    /// O(log n).
+    /// Adds an area at a given place, without merging, without the area limit, and without telling the placement: so a
+    /// captured space is rebuilt. O(log n).
     ///
     /// # Errors
     /// Those of [`unmap`](Self::unmap), but the range may lie anywhere; `Outside` where it overlaps an area.
@@ -142,7 +142,7 @@ impl AddressSpace {
         planned
     }
 
-    /// Writes to `pages` pages from `start` on: each area that has no chain yet and memory of its own gets one, which
+    /// Writes to `pages` pages from `start` on: each private area that has no chain yet (`anon_vma`) gets one, which
     /// keeps it apart from neighbours with another. O(k log n) for k areas.
     ///
     /// The chain is the whole area's even where only a part is touched. Linux may give the area the chain of a
@@ -177,8 +177,8 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Lets the stack above page `at` grow down to it, as a fault there does. Returns the number of these pages. O(log
-    /// n).
+    /// Lets the stack above page `at` grow down to it, as a fault there does. Returns the number of pages that the
+    /// stack gained, 0 if `at` is mapped already. O(log n).
     ///
     /// Between the stack and the area below, [`guard_gap`](super::SpaceConfig::guard_gap) pages stay free, unless that
     /// area is inaccessible (a guard that was mapped on purpose) or a part of a stack itself.
@@ -211,7 +211,7 @@ impl AddressSpace {
     }
 }
 
-/// An area that is changed, or that touches one.
+/// An area in the range of a change, or a neighbour that touches the range.
 #[derive(Clone, Copy, Debug)]
 struct Concerned {
     area: Span,
@@ -241,7 +241,7 @@ impl Concerned {
     }
 }
 
-/// A change that is being played: the areas before and after it.
+/// A change of attributes, played on copies: the areas concerned, and the areas that take their place.
 #[derive(Debug, Default)]
 pub(super) struct ChangePlan {
     concerned: Vec<Concerned>,
@@ -263,7 +263,7 @@ enum Carry {
 }
 
 impl ChangePlan {
-    /// Notes the areas of `span`, their attributes after `change`, and the neighbours that touch.
+    /// Notes the areas of `span`, their attributes after `change`, and the neighbours that touch `span`.
     fn read(
         &mut self,
         areas: &Areas,
@@ -309,7 +309,7 @@ impl ChangePlan {
         Ok(())
     }
 
-    /// Plays the change: `count` areas exist, `limit` are allowed.
+    /// Works out the areas after the change, and counts splits and merges; `count` areas exist, `limit` are allowed.
     fn settle(&mut self, mut count: usize, limit: usize) -> Result<(), ProtectError> {
         let ChangePlan { concerned, after, splits, merges, unmerged } = self;
         after.clear();
@@ -365,7 +365,7 @@ impl ChangePlan {
         Ok(())
     }
 
-    /// Applies the outcome to the areas; room was reserved.
+    /// Replaces the areas concerned by those after the change; room was reserved.
     fn apply(&self, areas: &mut Areas) {
         let (mut old, mut new) = (&self.concerned[..], &self.after[..]);
         let is_kept = |one: &Concerned, piece: &Piece| {
@@ -389,7 +389,7 @@ impl ChangePlan {
     }
 }
 
-/// Adds an area that does not change itself, behind the outcome of the part below it.
+/// Adds `kept`, an area that does not change, to the outcome, merged with the part below it as `carry` says.
 fn push_kept(after: &mut Vec<Piece>, carry: Carry, kept: Piece) {
     match carry {
         Carry::Nothing => put(after, kept),

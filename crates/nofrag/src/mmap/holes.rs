@@ -9,7 +9,7 @@ use super::space::AddressSpace;
 use crate::ranges::Span;
 use crate::units::PageCount;
 
-/// The holes of a window, in numbers.
+/// Number and sizes of the holes in a range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HoleStats {
     pub holes: usize,
@@ -34,13 +34,13 @@ pub struct HoleHistogram {
 }
 
 impl HoleHistogram {
-    /// Returns the buckets, from single pages on; there are 64.
+    /// Returns the 64 buckets, of which bucket k counts the holes of 2^k to 2^(k+1) - 1 pages.
     #[must_use]
     pub fn buckets(&self) -> &[HoleBucket] {
         &self.buckets
     }
 
-    /// Returns the buckets that hold anything, with the least number of pages that a hole in them has, ascending.
+    /// Returns each bucket k that holds anything, ascending, behind the least pages that a hole in it can have, 2^k.
     pub fn occupied(&self) -> impl Iterator<Item = (PageCount, HoleBucket)> + '_ {
         let named = self.buckets.iter().enumerate();
         named.filter(|(_, bucket)| bucket.holes > 0).map(|(k, &bucket)| (PageCount(1 << k), bucket))
@@ -70,7 +70,7 @@ pub struct Headroom {
 }
 
 impl AddressSpace {
-    /// Returns the holes of at least one page between floor and end, ascending.
+    /// Returns the holes of at least one page between the layout's floor and end, ascending.
     pub fn holes(&self) -> impl Iterator<Item = Span> + '_ {
         self.layout.all().into_iter().flat_map(|all| self.areas.gaps(all))
     }
@@ -80,19 +80,19 @@ impl AddressSpace {
         self.areas.gaps(within)
     }
 
-    /// Returns the counts of the holes between floor and end. O(n).
+    /// Returns number and sizes of the holes between the layout's floor and end. O(n).
     #[must_use]
     pub fn hole_stats(&self) -> HoleStats {
         in_numbers(self.holes())
     }
 
-    /// Returns the counts of the holes in `within`, cut to it. O(n).
+    /// Returns number and sizes of the holes in `within`, cut to it. O(n).
     #[must_use]
     pub fn hole_stats_in(&self, within: Span) -> HoleStats {
         in_numbers(self.holes_in(within))
     }
 
-    /// Returns the holes between floor and end by size. O(n).
+    /// Returns the holes between the layout's floor and end, by size. O(n).
     #[must_use]
     pub fn hole_histogram(&self) -> HoleHistogram {
         let mut buckets = [HoleBucket::default(); 64];
@@ -104,8 +104,8 @@ impl AddressSpace {
         HoleHistogram { buckets }
     }
 
-    /// Returns the longest free range between floor and end that begins at a multiple of `align` pages, the lowest of
-    /// them; exact. None where no multiple is free, and for `align` zero. O(n).
+    /// Returns the longest free range between the layout's floor and end that begins at a multiple of `align` pages, of
+    /// equal ones the lowest; exact. `None` if no such multiple is free, or `align` is zero. O(n).
     #[must_use]
     pub fn largest_aligned(&self, align: u64) -> Option<Span> {
         let aligned = self.holes().filter_map(|hole| {
@@ -114,7 +114,7 @@ impl AddressSpace {
         aligned.reduce(|best, next| if next.len() > best.len() { next } else { best })
     }
 
-    /// Returns the counts of inaccessible areas. O(n).
+    /// Returns number and pages of the inaccessible areas. O(n).
     #[must_use]
     pub fn guard_share(&self) -> GuardShare {
         let guards = self.areas().filter(|area| area.attributes.protection == Protection::NONE);

@@ -96,9 +96,9 @@ impl Layout {
 
     /// Returns the same layout with the `mmap_base` of `rule`.
     ///
-    /// The gap above it is stack limit, random part and guard together (a sum that would overflow leaves the pads out),
-    /// at least 128 MiB and at most five sixths of the task. A task so small that no page is left above page 0 has its
-    /// base there, and every search falls back to going upwards.
+    /// The gap between `mmap_base` and the end of the space is stack limit, random part and guard together (if that
+    /// overflows, the stack limit alone), at least 128 MiB and at most five sixths of the space. A task so small that
+    /// no page is left above page 0 has its base there, and every search falls back to going upwards.
     #[must_use]
     pub fn with_stack(self, rule: &StackRule) -> Layout {
         let size = self.page.address_of(self.end).unwrap_or(u64::MAX);
@@ -119,8 +119,8 @@ impl Layout {
         Layout { direction: Direction::Up, base: Vpn(moved), ..self }
     }
 
-    /// Returns the same layout, with page 0 below the floor, and no window that begins below the floor or ends above
-    /// the end.
+    /// Returns the same layout with a floor of page 1 at least, and with no window that begins below the floor or ends
+    /// above the end.
     pub(super) fn bounded(self) -> Layout {
         let floor = Vpn(self.floor.0.max(1));
         let all = Span::new(floor.0, self.end.0).ok();
@@ -146,7 +146,7 @@ impl Layout {
     }
 }
 
-/// The second GiB, without randomisation (docs/sources/mmap.md#map-32bit).
+/// Window of `MAP_32BIT`: the second GiB, without randomisation (docs/sources/mmap.md#map-32bit).
 const LOW_31: Span = match Span::new(0x4000_0000 >> 12, 0x8000_0000 >> 12) {
     Ok(span) => span,
     Err(_) => unreachable!(),

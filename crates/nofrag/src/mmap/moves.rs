@@ -12,8 +12,8 @@ use super::space::{AddressSpace, RangeError};
 use crate::ranges::{AreaPlace, Span};
 use crate::units::{PageCount, Vpn};
 
-/// Number of areas below the limit that a move must find (docs/sources/mmap.md#map-count): it adds an area and may cut
-/// two.
+/// A move is refused unless more areas than this are left below the limit (docs/sources/mmap.md#map-count): it adds an
+/// area and may cut two.
 const MOVE_HEADROOM: usize = 3;
 
 /// A move that has reserved its new place; see [`AddressSpace::begin_move`].
@@ -56,8 +56,8 @@ impl AddressSpace {
     /// # Errors
     /// [`MoveError::NotOneArea`] if the pages that stay are not a part of one area, [`MoveError::NotExpandable`] if
     /// areas of its kind never grow, [`MoveError::Taken`] or [`MoveError::Outside`] if the mapping cannot grow in place
-    /// and may not move. [`MoveError::TooManyAreas`] if a move finds less than three areas below the limit, one to a
-    /// given place less than five. All this is checked before the first change: nothing changed.
+    /// and may not move. [`MoveError::TooManyAreas`] if a move finds three areas or fewer left below the limit, a move
+    /// to a given place five or fewer. All this is checked before the first change: nothing changed.
     pub fn remap(
         &mut self,
         start: Vpn,
@@ -134,7 +134,8 @@ impl AddressSpace {
         Ok(to)
     }
 
-    /// Verifies that a move that may have added `more` areas before it begins stays clear of the limit.
+    /// Verifies that more than [`MOVE_HEADROOM`] areas are left below the limit, after the `more` that a move may add
+    /// before it begins.
     fn may_move(&self, more: usize) -> Result<(), MoveError> {
         let limit = self.map_limit;
         let full = self.areas.len().saturating_add(more) >= limit.saturating_sub(MOVE_HEADROOM);
@@ -158,7 +159,8 @@ impl AddressSpace {
         if attributes.flags.any_of(fixed) { Err(MoveError::NotExpandable) } else { Ok(attributes) }
     }
 
-    /// Returns the free range by which `old`, in the area at `place`, would become longer.
+    /// Returns the free range right above `old`, a range in the area at `place`, over which it would grow to
+    /// `new_pages`.
     fn room_above(
         &self,
         place: AreaPlace,
@@ -177,7 +179,7 @@ impl AddressSpace {
         }
     }
 
-    /// Lets the area at `place` grow over `more`, and on over the area above if they agree.
+    /// Lets the area at `place` grow over `more`, and merges it with the area above if they touch and agree.
     fn extend(&mut self, place: AreaPlace, more: Span) {
         let Piece { span, attributes } = self.areas.piece(place);
         self.areas.resize(place, span.hull(more));
@@ -208,7 +210,7 @@ impl AddressSpace {
     /// O(log n) beside the placement.
     ///
     /// # Errors
-    /// See [`MoveError`]; `TooManyAreas` if there are less than three areas below the limit, so that the commit cannot
+    /// See [`MoveError`]; `TooManyAreas` if three areas or fewer are left below the limit, so that the commit cannot
     /// meet it. Nothing changed.
     pub fn begin_move(
         &mut self,
@@ -323,21 +325,22 @@ impl AddressSpace {
     }
 }
 
-/// Returns the parts of `span` below and above `other`.
+/// Returns the part of `span` that lies below `other`, and the part above; empty ones are left out.
 fn outside(span: Span, other: Span) -> impl Iterator<Item = Span> + use<> {
     let below = Span::new(span.start(), span.end().min(other.start()));
     let above = Span::new(span.start().max(other.end()), span.end());
     [below, above].into_iter().flatten()
 }
 
-/// Returns the attributes, based at their new place: memory that was never written to is as if mapped there.
+/// Returns the attributes of memory that moves to page `to`, [`based`](Attributes::based) there; memory never written
+/// to gets the offset that it would have if mapped there.
 fn moved(attributes: Attributes, to: u64) -> Attributes {
     let fresh = attributes.backing == Backing::Anonymous && attributes.awaits_touch();
     let offset = if fresh { to } else { attributes.offset };
     Attributes { offset, ..attributes }.based(Vpn(to))
 }
 
-/// Returns the attributes as [`moved`] does, so that the area merges with nothing.
+/// Returns the attributes as [`moved`] does, with the flag by which the area merges with nothing.
 fn sealed(attributes: Attributes, to: Span) -> Attributes {
     moved(attributes, to.start()).with(AreaFlags::OPAQUE)
 }

@@ -11,7 +11,7 @@ pub struct MapFlags {
     pub window: WindowChoice,
     /// A power of two modulo which the first page must be congruent to `offset`.
     pub align: u64,
-    /// The remainder of the first page; see `align`.
+    /// The remainder of the first page modulo `align`, in pages.
     pub offset: u64,
     /// The end from which the usual window or that above 4 GiB is searched, if not as the layout says. Cached
     /// placements then neither use nor change what they remember.
@@ -161,7 +161,7 @@ errors! {
             area: u64,
         } => "the area at page {area:#x} is in the way",
         NoPlace(why: MapError) => "no new place: {why}",
-        /// A move may need up to three more areas, and `limit`, the number allowed, is nearer than that.
+        /// A move may add up to three areas, and no more than that are left below `limit`, the number allowed.
         TooManyAreas {
             limit: usize,
         } => "{TOO_MANY} {limit}",

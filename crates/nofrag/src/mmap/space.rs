@@ -38,7 +38,7 @@ impl SpaceConfig {
     }
 }
 
-/// An area, as it is shown.
+/// An area of an [`AddressSpace`], as queries return it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AreaRecord {
     pub start: Vpn,
@@ -114,7 +114,7 @@ pub struct AddressSpace {
     pub(super) areas: Areas,
     pub(super) placer: Placer,
     pub(super) counters: MmapCounters,
-    /// The number of the next chain of touched memory.
+    /// The number for the next chain of touched memory ([`AnonChain::Own`]).
     pub(super) next_chain: u64,
     /// True if areas that could have merged may have come to touch without a merge.
     pub(super) unmerged: bool,
@@ -223,7 +223,7 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Returns the range of a fixed mapping, if one more is allowed.
+    /// Returns the range of a fixed mapping, if it lies inside the space and the areas are not above their limit.
     fn fixed_span(&self, start: Vpn, pages: PageCount) -> Result<Span, FixedError> {
         let span = self.range(start, pages).map_err(|why| match why {
             RangeError::Empty => FixedError::ZeroSize,
@@ -238,7 +238,7 @@ impl AddressSpace {
         Ok(span)
     }
 
-    /// Adds new memory, for which room was reserved. The gap that it lies in need not be given.
+    /// Adds an area of untouched memory, for which room was reserved. `gap` holds `span`, and is looked up if `None`.
     fn insert_new(&mut self, span: Span, attributes: Attributes, gap: Option<GapPlace>) {
         let offset = match attributes.backing {
             Backing::Anonymous => span.start(),
@@ -249,7 +249,7 @@ impl AddressSpace {
         self.counters.merges += self.areas.insert_merged(span, &based, gap);
     }
 
-    /// Adds an area, for which room was reserved, and counts the areas that vanish.
+    /// Adds an area, for which room was reserved, and counts the areas that vanish by merging.
     pub(super) fn insert_merged(&mut self, span: Span, based: &Attributes) {
         self.counters.merges += self.areas.insert_merged(span, based, None);
     }
@@ -333,7 +333,8 @@ impl AddressSpace {
         self.layout.extended_end.filter(|&end| self.layout.end < hint && self.layout.end < end)
     }
 
-    /// Returns the window from `low` to the end of searches of the usual window, which moves with the end of the space.
+    /// Returns the window from `low` to the end of the usual window. If the larger window is opened, that end moves up
+    /// as far as the end of the space does, to `opened`.
     fn large_window(
         &self,
         low: Vpn,
@@ -500,7 +501,7 @@ impl AddressSpace {
         &self.counters
     }
 
-    /// Returns the bytes that the records hold.
+    /// Returns the bytes of memory that the index and the attributes of the areas take.
     #[must_use]
     pub fn metadata_bytes(&self) -> usize {
         self.areas.metadata_bytes()

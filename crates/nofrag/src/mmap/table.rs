@@ -27,7 +27,7 @@ pub(super) struct Table {
     free_entries: usize,
     /// Number of entries that no area uses and that are still found.
     idle_entries: usize,
-    /// The entry that was asked for last.
+    /// The entry that [`intern`](Self::intern) returned last, which is compared first.
     last: Option<u32>,
 }
 
@@ -66,7 +66,7 @@ impl Table {
         &self.entries[tag as usize].attributes
     }
 
-    /// Makes sure that the next `count` sets of attributes find room. O(1) amortised.
+    /// Reserves memory for the next `count` sets of attributes. O(1) amortised.
     pub(super) fn reserve(&mut self, count: usize) -> Result<(), OutOfMetadata> {
         let spare = self.free_entries + (self.entries.capacity() - self.entries.len());
         let found = self.entries.len() - self.free_entries;
@@ -135,7 +135,7 @@ impl Table {
         (self.free, self.free_entries, self.idle_entries, self.last) = (None, 0, 0, None);
     }
 
-    /// Marks every chain that is known here alone as shared from now on. O(entries).
+    /// Turns every chain of this process alone ([`AnonChain::Own`]) into a shared one, as a fork does. O(entries).
     pub(super) fn share_chains(&mut self) {
         for entry in &mut self.entries {
             entry.attributes.chain = entry.attributes.chain.shared();
@@ -180,7 +180,7 @@ impl Table {
         tag
     }
 
-    /// Enters a number into the first empty slot from its home on.
+    /// Enters an entry's number into the first empty slot from the entry's home slot on.
     fn put(&mut self, tag: u32) {
         let mut at = self.home(self.get(tag)).expect("slots were reserved");
         while self.slots[at].tag().is_some() {
@@ -260,7 +260,7 @@ fn fits(entries: usize, slots: usize) -> bool {
     entries.checked_mul(4).is_some_and(|entries| entries <= slots.saturating_mul(3))
 }
 
-/// Mixes the attributes in which areas differ; the low bits are the best ones.
+/// Returns a hash of all attributes; its low bits are the best mixed.
 fn hash(attributes: &Attributes) -> u64 {
     let &Attributes { protection, flags, backing, offset, chain, memory_policy, userfault, name } =
         attributes;

@@ -119,7 +119,7 @@ fn live_pages(pieces: &[Piece]) -> Vec<u64> {
     live.flatten().collect()
 }
 
-/// More runs than a reader takes in one hold of a block's lock, and a reader who asks the space about each.
+/// Reads more runs than are noted in one hold of a block's lock; the reader's callback asks the space about each.
 #[test]
 fn a_reader_may_use_the_space() {
     for preset in presets_with(GEOMETRIES[2], 1 << 40) {
@@ -162,7 +162,7 @@ fn a_reader_goes_on_while_the_space_changes() {
     }
 }
 
-/// More large mappings than a reader notes at a time, between blocks and plain areas.
+/// Reads more large mappings than are noted at a time, between blocks and plain areas.
 #[test]
 fn large_mappings_are_read_as_live() {
     for (preset, space) in spaces(1 << 13) {
@@ -191,7 +191,7 @@ fn large_mappings_are_read_as_live() {
     }
 }
 
-/// Block by block this would take minutes.
+/// Reads 2^44 pages with one mapping among them; block by block this would take minutes.
 #[test]
 fn a_reader_passes_over_what_is_empty() {
     let config = |policy| VmapConfig { span: span(0, 1 << 44), cpus: gappy_cpus(), policy };
@@ -227,7 +227,7 @@ fn a_group_with_a_mapping_in_it_is_not_freed() {
     }
 }
 
-/// Refuses to install, but not before it was told to go on.
+/// A mapper that refuses to install, but not before it was told to go on.
 #[derive(Default)]
 struct SlowRefusal {
     installing: Mutex<Option<RamArea>>,
@@ -257,7 +257,8 @@ impl Mapper for SlowRefusal {
     }
 }
 
-/// The mistake is that of the thread that unmaps what nobody gave it; the one that maps gets its answer.
+/// A thread unmaps what another is still installing. The mistake is its own: the one that maps gets the mapper's
+/// refusal, and no panic.
 #[test]
 fn a_mapping_that_others_unmapped_while_it_was_installed_is_refused_all_the_same() {
     for preset in presets_with(GEOMETRIES[0], 1 << 40) {
@@ -316,7 +317,7 @@ fn a_handle_that_must_not_wait_does_not_reclaim() {
     }
 }
 
-/// Not one block fits: small mappings are areas of their own.
+/// In 60 pages not one block fits: small mappings are areas of their own.
 #[test]
 fn a_space_smaller_than_a_block_maps_all_the_same() {
     for (preset, space) in spaces(60) {

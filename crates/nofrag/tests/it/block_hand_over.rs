@@ -133,7 +133,7 @@ fn without_memory_nothing_goes_over() {
     close(&space, live);
 }
 
-/// In Linux the free slots of a CPU that has gone serve nobody.
+/// Under Linux's presets `hand_over` moves no block: the free slots of a CPU that has gone serve nobody.
 #[test]
 fn linux_hands_nothing_over() {
     for preset in presets_with(GEOMETRIES[0], 1 << 40).filter(|it| it.name != "nofrag") {

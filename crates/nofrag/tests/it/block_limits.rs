@@ -52,7 +52,8 @@ fn check_all_comes_back(name: &str, space: &BlockSpace) {
     assert!(!space.mapper().has_stale_pages(), "{name}");
 }
 
-/// Linux's search for an aligned place pads the size by the alignment, so a space of four blocks may serve only three.
+/// Returns the pages that can be mapped at least: Linux's search for an aligned place pads the size by the alignment,
+/// so a space of four blocks may serve only three.
 fn least_pages(preset: Preset) -> usize {
     if preset.name == "nofrag" { FOUR_BLOCKS as usize } else { FOUR_BLOCKS as usize - 64 }
 }
@@ -128,7 +129,8 @@ fn a_held_cpu_gives_idle_blocks_back_when_it_is_asked() {
     }
 }
 
-/// As long as the handle lives, too: at its next look for slots.
+/// While a handle lives, a purge by another CPU cannot take its idle block; the handle gives it back at its next look
+/// for slots.
 #[test]
 fn a_handle_gives_back_what_a_purge_has_asked_for() {
     let preset = presets_with(GEOMETRIES[0], 1 << 40).find(|preset| preset.name == "nofrag");
@@ -361,7 +363,8 @@ fn a_space_for_blocks_is_not_set_up_without_memory() {
     }
 }
 
-/// The set of CPUs was copied without asking whether there is memory for it, behind all that could be refused.
+/// On a heap that refuses at random, setting up a space succeeds or fails cleanly: the set of CPUs was once copied
+/// without asking for memory, after all that could be refused.
 #[test]
 fn a_space_for_blocks_is_set_up_whole_or_not() {
     for preset in presets_with(GEOMETRIES[2], 300) {
@@ -379,7 +382,7 @@ fn config_of(preset: Preset, span: Span) -> VmapConfig {
     VmapConfig { span, cpus: CpuSet::new([0, 2, 5]).unwrap(), policy: preset.policy }
 }
 
-/// Has nothing to clear, but translations to flush. A thread that unmaps tells the book itself.
+/// A mapper that has nothing to clear, but translations to flush; the test tells the book itself of each unmapping.
 struct FlushOnly(PageBook);
 
 impl Mapper for FlushOnly {
@@ -426,7 +429,7 @@ fn pages_that_are_not_cleared_wait_for_their_flush_too() {
     }
 }
 
-/// Numbers as a machine of more than 2^63 pages would have them, and claims that wrap.
+/// Unmaps wrong ranges in a space that ends near the highest number, so that start plus size wraps around.
 #[test]
 fn claims_that_wrap_around_are_refused() {
     for preset in presets_with(GEOMETRIES[0], 200) {
@@ -526,7 +529,7 @@ fn undoing_a_refused_mapping_flushes_nothing() {
     }
 }
 
-/// The pages come back to the block from which slots are being cut, below the place that has been reached.
+/// Pages unmapped in the only block, below the place up to which slots were cut from it, are mapped again.
 #[test]
 fn the_last_block_serves_again_before_exhaustion_is_reported() {
     let preset = presets_with(GEOMETRIES[0], 1 << 40).find(|it| it.name == "nofrag").unwrap();

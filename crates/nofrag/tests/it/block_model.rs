@@ -8,7 +8,7 @@ use super::vmap_support::span;
 use nofrag::ranges::Span;
 use nofrag::vmap::{BlockGeometry, Preset};
 
-/// One run: `lag` is how late flushes complete.
+/// One random run; a flush completes when it has been asked for more than `lag` times.
 #[derive(Clone, Copy, Debug)]
 struct Course {
     seed: u64,
@@ -26,7 +26,7 @@ fn run(preset: Preset, bounds: Span, course: Course) {
     pair.end();
 }
 
-/// Names the run that fails, and the step.
+/// Runs a course, and names preset, space and course if it fails.
 fn check_run(preset: Preset, bounds: Span, course: Course) {
     let outcome = std::panic::catch_unwind(|| run(preset, bounds, course));
     if outcome.is_err() {
@@ -35,7 +35,7 @@ fn check_run(preset: Preset, bounds: Span, course: Course) {
     }
 }
 
-/// Spaces of about seven blocks, which neither begin nor end where a block does.
+/// Returns a space of about seven blocks, which neither begins nor ends where a block does.
 fn bounds_of(geometry: BlockGeometry, start: u64) -> Span {
     let slots = u64::from(geometry.slots());
     span(start + slots / 2 + 1, slots * 7 + slots / 3)

@@ -18,7 +18,7 @@ use nofrag::vmap::{
 };
 use std::sync::atomic::Ordering;
 
-/// A mapping that is out.
+/// A live mapping, its contents, and the CPU that made it.
 #[derive(Clone, Copy, Debug)]
 struct Mapping {
     area: RamArea,
@@ -26,7 +26,7 @@ struct Mapping {
     by: CpuId,
 }
 
-/// A space, a list, and the choices that drive both.
+/// A space, the list of its live mappings, and the choices that drive both.
 pub(crate) struct Pair<'a> {
     space: &'a BlockSpace,
     preset: Preset,
@@ -35,7 +35,7 @@ pub(crate) struct Pair<'a> {
     plain: Vec<(Area, Frames)>,
     /// The last mappings that ended.
     ended: Vec<RamArea>,
-    /// One place for each CPU.
+    /// By rank, the handle of each CPU that is held.
     handles: Vec<Option<CpuHandle<'a, PageBook>>>,
     pub(crate) choices: Choices<'a>,
     heap: Heap,
@@ -215,7 +215,7 @@ impl<'a> Pair<'a> {
         self.live.push(mapping);
     }
 
-    /// A request that may reclaim is refused only when there really is no place for a block.
+    /// Verifies that a request that may reclaim is refused only when there really is no place for it.
     fn judge_exhaustion(
         &self,
         by: CpuId,
@@ -288,7 +288,7 @@ impl<'a> Pair<'a> {
         self.ended.push(area);
     }
 
-    /// Whatever is refused changes nothing.
+    /// Verifies that unmapping `area` is refused for one of the `expected` reasons, and changes nothing.
     fn check_refusal(&mut self, area: RamArea, expected: &[UnmapRamError]) {
         let by = self.cpu();
         let books = self.books();
@@ -335,7 +335,7 @@ impl<'a> Pair<'a> {
         self.check_refusal(area, &expected);
     }
 
-    /// CPUs of another, larger set.
+    /// Verifies that a CPU of another, larger set is refused.
     fn unknown_cpu(&mut self) {
         let stranger = CpuSet::first(64).unwrap().by_rank(40).unwrap();
         let (books, frames) = (self.books(), self.frames());
@@ -380,7 +380,7 @@ impl<'a> Pair<'a> {
         assert_eq!(self.space.free(by, area.start), Ok(area));
     }
 
-    /// Frees whatever stands at a page.
+    /// Frees at a random page, and verifies that only the start of a plain area is accepted.
     fn free_at(&mut self) {
         let (by, at) =
             (self.cpu(), self.bounds().start() + self.choices.below(self.bounds().len()));
@@ -566,7 +566,7 @@ impl<'a> Pair<'a> {
         self.compare_pages();
     }
 
-    /// Does one step; panics when the two differ by more than the preset allows.
+    /// Does one step; panics when space and list differ by more than the preset allows.
     pub(crate) fn step(&mut self) {
         // The space fills up and empties in turn.
         let fills = (self.step / 150).is_multiple_of(2);
@@ -598,7 +598,7 @@ impl<'a> Pair<'a> {
         self.step += 1;
     }
 
-    /// Ends everything: all space comes back, and nothing is stale.
+    /// Ends all mappings and areas, and verifies that all space comes back and nothing is stale.
     pub(crate) fn end(mut self) {
         self.handles.iter_mut().for_each(|handle| *handle = None);
         let by = cpu_of(self.space, 0);

@@ -64,7 +64,8 @@ fn pen_head_runaway() {
     }
 }
 
-/// A number of pages was shifted as a 32-bit integer (vmap.md#size-overflow).
+/// Linux shifted numbers of pages as 32-bit integers (vmap.md#size-overflow); here sizes from 2^20 to 2^64 - 1 are
+/// refused.
 #[test]
 fn size_overflow() {
     for preset in linux_presets(64) {
@@ -83,7 +84,7 @@ fn size_overflow() {
     }
 }
 
-/// A request for zero pages: `get_order(0)` is nonsense (vmap.md#zero-size).
+/// A request for zero pages, for which Linux's `get_order(0)` is nonsense (vmap.md#zero-size), is refused.
 #[test]
 fn zero_size() {
     for preset in linux_presets(64) {
@@ -237,7 +238,7 @@ fn owner_list() {
     }
 }
 
-/// No area was found for a mapping of `vm_map_ram` (vmap.md#describe).
+/// Linux found no area for a mapping of `vm_map_ram` (vmap.md#describe); here each page of one leads to it.
 #[test]
 fn describe() {
     for preset in linux_presets(64) {
@@ -262,7 +263,8 @@ fn pages_of(area: RamArea) -> Range<u64> {
     area.span().start()..area.span().end()
 }
 
-/// A caller that must not wait got into a purge (vmap.md#atomic-sleep).
+/// In Linux a caller that must not wait got into a purge (vmap.md#atomic-sleep); here it is told that it would have to
+/// wait.
 #[test]
 fn atomic_sleep() {
     for preset in linux_presets(64) {
@@ -284,7 +286,7 @@ fn atomic_sleep() {
     }
 }
 
-/// Open in Linux: one long-lived mapping pins a block (vmap.md#mixed-lifetime).
+/// Open in Linux: one long-lived mapping pins a whole block (vmap.md#mixed-lifetime), here 16 mappings 16 blocks.
 #[test]
 fn mixed_lifetime() {
     for preset in linux_presets(64) {
@@ -309,7 +311,8 @@ fn refused(space: &TestSpace, start: u64, pages: u64, why: UnmapRamError) {
     space.check().unwrap();
 }
 
-/// Open in Linux: the caller's word about the size was trusted, and slots were not looked at (vmap.md#double-free).
+/// Open in Linux: the caller's word about the size is trusted, and slots are not looked at (vmap.md#double-free). Here
+/// each wrong unmapping is refused with its reason.
 #[test]
 fn double_free() {
     for preset in linux_presets(64) {

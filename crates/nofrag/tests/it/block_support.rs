@@ -84,7 +84,7 @@ struct Flights {
     /// Under way, the oldest first.
     under_way: VecDeque<Flight>,
     completed: u64,
-    /// Number of questions since the last flush completed.
+    /// Number of calls of [`Mapper::completed`] since the last flush completed.
     asked: u32,
 }
 

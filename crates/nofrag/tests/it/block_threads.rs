@@ -364,7 +364,7 @@ fn schedules_of_four_threads_on_three_cpus_are_safe() {
     check_schedules(0..10, 60);
 }
 
-/// The command stands in CONTRIBUTING.
+/// A long run of random schedules; its command stands in CONTRIBUTING.
 #[test]
 #[ignore = "takes minutes; for an opt-in long run"]
 fn many_schedules_of_blocks_are_safe() {
@@ -405,7 +405,7 @@ fn threads_map_and_unmap_for_each_other() {
     check_threads(1500);
 }
 
-/// The command stands in CONTRIBUTING.
+/// A long run at full speed; its command stands in CONTRIBUTING.
 #[test]
 #[ignore = "takes minutes; for an opt-in long run"]
 fn a_million_operations_of_threads_on_blocks_are_safe() {

@@ -9,7 +9,7 @@ const SHORT: u64 = 1024;
 /// Distance from one hole to the next.
 const PITCH: u64 = 4096;
 const BASE: u64 = 1 << 40;
-/// A hole that serves any request, and lies behind all others.
+/// Length of the hole that serves any request and lies behind all others.
 const ROOMY: u64 = 1 << 16;
 
 /// Returns an allocator with `count` holes, of which `hole` tells the start above its pitch and the length, and a roomy

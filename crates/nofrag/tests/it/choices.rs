@@ -44,7 +44,7 @@ impl Choices<'_> {
         self.below(times) == 1
     }
 
-    /// One of these, or nothing if there is none.
+    /// Returns one of these; `None` if there are none.
     pub(crate) fn any<T: Copy>(&mut self, of: &[T]) -> Option<T> {
         of.get(self.below(of.len() as u64) as usize).copied()
     }

@@ -14,7 +14,7 @@ use Placement::*;
 
 const LINUX_6_12: Placement = MapleTreeGuarded(HugePages::Multiples);
 
-/// Every placement up to 3.7, upwards, and the gap tree.
+/// The placements that end with the same areas as first fit, upwards.
 const FIRST_FITS: [Placement; 4] = [FirstFit, FirstHole, GapTree, MapleTree(HugePages::Ignored)];
 
 const MIB_F: f64 = MIB as f64;
@@ -31,7 +31,7 @@ pub(crate) fn leakme4_list(layout: Layout, placement: Placement) -> Vec<(u64, u6
     process.own_list()
 }
 
-/// `count` areas of 0x502000 bytes from `first` on, a step of 0x600000 apart.
+/// Returns start and end of `count` areas of 0x502000 bytes, from `first` on, their starts 0x600000 apart.
 fn comb(first: u64, count: u64) -> impl Iterator<Item = (u64, u64)> {
     (0..count).map(move |i| first + i * 0x60_0000).map(|start| (start, start + 0x50_2000))
 }
@@ -107,7 +107,7 @@ pub(crate) fn static_leakme(layout: Layout, placement: Placement) -> (LeakmeOutc
     leakme(Process::new(layout, placement).with_areas(&Leakme::STATIC), 1_000_000)
 }
 
-/// With 1.3125 MiB of libraries that were mapped before.
+/// Runs leakme with 1.3125 MiB of libraries mapped before it.
 fn libs_leakme(layout: Layout, placement: Placement) -> LeakmeOutcome {
     let mut process = Process::new(layout, placement).with_areas(&Leakme::STATIC);
     process.map_uncounted(336);
@@ -176,7 +176,8 @@ fn leakme_maps() {
     }
 }
 
-/// The smallest mapping at the base already decides when the cache fails.
+/// Leakme under `FreeAreaCache` fails at the same iteration with 282, 336 or 512 pages of libraries; with 3 MiB it
+/// fails later.
 #[test]
 fn libraries_of_other_sizes() {
     for pages in [282, 512] {
@@ -192,7 +193,7 @@ fn libraries_of_other_sizes() {
     assert_eq!((outcome.failed_at, outcome.areas, outcome.peak), (Some(46_768), 87, 92));
 }
 
-/// The placements of the discussion, with libraries.
+/// Areas, visits and largest hole of leakme with libraries, under the placements of the discussion.
 #[test]
 fn leakme_with_libraries() {
     let up = Layout::COMPAT_UP;
@@ -202,7 +203,8 @@ fn leakme_with_libraries() {
     check_libs(up, CachedHoleSize, (6, 9), "1.1", "203.1");
 }
 
-/// The rest of the table: `cargo test --release -p nofrag --test it leakme_of_everyone -- --ignored`.
+/// Leakme upwards under all other placements:
+/// `cargo test --release -p nofrag --test it leakme_of_everyone -- --ignored`.
 #[test]
 #[ignore = "13 million iterations"]
 fn leakme_of_everyone() {
@@ -219,7 +221,7 @@ fn leakme_of_everyone() {
     check_libs(up, NextFit, (2, 2), "1.0", "218.4");
 }
 
-/// The same for the downward half of the table.
+/// Leakme downwards: areas, visits and largest hole as in the table of outcomes (docs/sources/mmap.md#outcomes).
 #[test]
 #[ignore = "10 million iterations"]
 fn leakme_of_everyone_downwards() {
@@ -242,8 +244,8 @@ fn leakme_of_everyone_downwards() {
 
 // --- five regions ---
 
-/// Frees 4, 2, 3 of five regions of one page, the fifth farthest from where the search begins; which one a new region
-/// takes the place of.
+/// Maps five regions of one page, the fifth farthest from where the search begins, frees regions 4, 2 and 3, and maps
+/// one more. Returns the number of the region whose place it takes, if any.
 fn freed_4_2_3(layout: Layout, placement: Placement) -> Option<usize> {
     let mut process = Process::new(layout, placement);
     let regions: Vec<u64> = (0..5).map(|_| process.map(1)).collect();
@@ -251,7 +253,8 @@ fn freed_4_2_3(layout: Layout, placement: Placement) -> Option<usize> {
     number(&regions, process.map(1))
 }
 
-/// Frees 2 of five regions, maps two pages, frees 3; the same question.
+/// Frees region 2 of five, maps two pages, frees region 3, and maps one more. Returns the number of the region whose
+/// place it takes, if any.
 pub(crate) fn freed_2_and_3(layout: Layout, placement: Placement) -> Option<usize> {
     let mut process = Process::new(layout, placement);
     let regions: Vec<u64> = (0..5).map(|_| process.map(1)).collect();
@@ -334,7 +337,8 @@ fn first_hole_is_first_fit() {
 
 // --- test_str02 ---
 
-/// Each of `threads` maps a stack of 8 MiB and takes the access to its lowest page away; visits of all searches.
+/// Returns the visits of all searches when each of `threads` maps a stack of 8 MiB and takes the access to its lowest
+/// page away.
 fn thread_stacks(placement: Placement, threads: u64) -> u64 {
     let layout = Layout::window(Span::new(0x10, 1 << 36).unwrap(), Direction::Up);
     let mut process = Process::new(layout, placement);
@@ -346,7 +350,7 @@ fn thread_stacks(placement: Placement, threads: u64) -> u64 {
     process.visits()
 }
 
-/// docs/sources/mmap.md#oracle-5: thread k finds 2(k - 1) areas in its way.
+/// docs/sources/mmap.md#oracle-5: under first fit thread k finds 2(k - 1) areas in its way, under a cache none.
 #[test]
 fn thread_stacks_cost_the_square() {
     assert_eq!(thread_stacks(FirstFit, 2000), 2000 * 2000);
@@ -357,7 +361,8 @@ fn thread_stacks_cost_the_square() {
     }
 }
 
-/// The published size: `cargo test --release -p nofrag --test it four_hundred_million -- --ignored`.
+/// The thread stacks at the published size:
+/// `cargo test --release -p nofrag --test it four_hundred_million -- --ignored`.
 #[test]
 #[ignore = "four hundred million visits"]
 fn four_hundred_million_visits() {
@@ -367,8 +372,8 @@ fn four_hundred_million_visits() {
 
 // --- survival ---
 
-/// MiB of the smallest window in which leakme survives so many iterations, from `first` on in steps of 4, from 2700 on
-/// of `coarse`.
+/// Returns the MiB of the smallest window in which leakme survives `iterations`, tried from `first` on in steps of 4,
+/// from 2700 on in steps of `coarse`.
 fn survival(
     placement: Placement,
     direction: Direction,
@@ -411,7 +416,7 @@ fn check_survival(placement: Placement, direction: Direction, mib: u64) {
     );
 }
 
-/// docs/sources/mmap.md#oracle-6, of the placements that need the smallest windows.
+/// The smallest windows in which leakme survives (docs/sources/mmap.md#oracle-6), for the placements that need least.
 #[test]
 fn survival_in_small_windows() {
     check_survival(NextFit, Direction::Up, 2518);
@@ -419,7 +424,8 @@ fn survival_in_small_windows() {
     check_survival(CachedHoleSizePosted, Direction::Up, 2534);
 }
 
-/// All others: `cargo test --release -p nofrag --test it survival_of -- --ignored`.
+/// The smallest windows in which leakme survives, for all other placements:
+/// `cargo test --release -p nofrag --test it survival_of -- --ignored`.
 #[test]
 #[ignore = "two hundred runs of leakme"]
 fn survival_of_everyone() {
@@ -441,7 +447,8 @@ fn survival_of_everyone() {
     check_survival(FreeAreaCache, Up, 2894);
 }
 
-/// On the finer grid: `cargo test --release -p nofrag --test it survival_of_long -- --ignored`.
+/// The smallest windows of longer runs, on a finer grid:
+/// `cargo test --release -p nofrag --test it survival_of_long -- --ignored`.
 ///
 /// For the huge-page rule 2798 is only the first point of the coarse grid, which goes on in steps of 24 from 2700: in
 /// steps of 4 throughout it is 2786, and 2784 on the grid of long runs.
@@ -476,7 +483,7 @@ pub(crate) struct Leakme64 {
     pub(crate) peak: usize,
     /// MiB between areas, without the free space between two ends.
     pub(crate) holes: String,
-    /// Of the multiples of a huge page, those that begin on one.
+    /// Mappings of a multiple of a huge page that begin on a huge page.
     pub(crate) aligned: u64,
     process: Process,
 }
@@ -525,7 +532,7 @@ fn leakme_64_of_linux_6_12() {
     );
 }
 
-/// The others: `cargo test --release -p nofrag --test it leakme_64_of -- --ignored`.
+/// Leakme in 64 bits under the other placements: `cargo test --release -p nofrag --test it leakme_64_of -- --ignored`.
 #[test]
 #[ignore = "9 million iterations"]
 fn leakme_64_of_everyone() {
@@ -562,6 +569,7 @@ fn random_mix_of_powers() {
     }
 }
 
+/// Largest hole and areas after each random mix, by placement:
 /// `cargo test --release -p nofrag --test it random_mixes_of -- --ignored`.
 #[test]
 #[ignore = "11 million replacements"]
@@ -584,7 +592,8 @@ fn random_mixes_of_everyone() {
     check_mixes(CachedHoleSizeRepaired, Down, [(584, 763), (578, 286), (543, 870)]);
 }
 
-/// Those that fail: `cargo test --release -p nofrag --test it random_mixes_that -- --ignored`.
+/// Random mixes under the placements that fail to serve some:
+/// `cargo test --release -p nofrag --test it random_mixes_that -- --ignored`.
 #[test]
 #[ignore = "worst fit visits thousands of areas for each of two million requests"]
 fn random_mixes_that_fail() {
@@ -629,6 +638,7 @@ fn unmergeable_areas() {
     check_unmergeable(CachedHoleSizeRepaired, Down, 1000, (187, 681));
 }
 
+/// Visits of a search among ten thousand unmergeable areas, mean and maximum:
 /// `cargo test --release -p nofrag --test it ten_thousand_unmergeable -- --ignored`.
 #[test]
 #[ignore = "a billion visits"]

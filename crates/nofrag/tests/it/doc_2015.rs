@@ -66,7 +66,7 @@ impl Bench {
         u64::from(self.space.policy().blocks.geometry.slots())
     }
 
-    /// Each block keeps a hole of 8 slots, too small for the 16.
+    /// Runs Pen's first workload: each block keeps a hole of 8 slots, too small for the next 16.
     fn w1(&self) {
         for _ in 0..1000 {
             self.pair(16);
@@ -89,7 +89,7 @@ impl Bench {
         }
     }
 
-    /// A hole of each order stays; then each is asked for.
+    /// Runs Pen's third workload: a hole of each order from 0 to 6 stays; then each order is asked for once.
     fn w3(&self) {
         for _ in 0..1000 {
             for order in 0..=6 {
@@ -127,7 +127,7 @@ impl Outcome {
         self.steps as f64 / self.maps as f64
     }
 
-    /// To three decimals, as they were computed elsewhere.
+    /// Verifies the counts, the steps per call to three decimals, as they were computed elsewhere.
     fn check(&self, blocks: (u64, u64), longest_list: u64, steps_per_call: f64) {
         assert_eq!(self.blocks(), blocks);
         assert_eq!(self.longest_list, longest_list);
@@ -168,7 +168,8 @@ fn w1() {
     }
 }
 
-/// Created and returned for keys 0 to 7; the ranges are those of keys 0 to 19.
+/// Blocks created and returned by Pen's second workload under seeds (keys) 0 to 7, and the ranges of the counts under
+/// seeds 0 to 19.
 #[test]
 fn w2() {
     let before =

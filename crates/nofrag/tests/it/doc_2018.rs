@@ -21,7 +21,7 @@ use std::cell::RefCell;
 
 type Policy = FragmentationPolicy;
 
-/// DMA32 of 3 GiB and Normal of 5 GiB, with so much kept free.
+/// Returns the document's machine: DMA32 of 3 GiB and Normal of 5 GiB, of which `min_free` is kept free.
 fn document_machine(min_free: MinFree, policy: Policy) -> PageConfig {
     let map = MemoryMap::uma(PageCount(8 * GIB), 375, 1).unwrap();
     PageConfig { min_free, ..PageConfig::new(map, policy) }
@@ -248,7 +248,8 @@ fn what_is_claimed_for_unmovable_pages() {
     }
 }
 
-/// Events and pages of one refill of movable pages, when all that is free lies in holes of reclaimable blocks.
+/// Verifies events and pages of one refill of movable pages, when all that is free lies in holes of order `holes` in
+/// reclaimable blocks.
 #[track_caller]
 fn check_refill(policy: Policy, holes: u8, count: u64, pages: u64, events: u64) {
     let mut bench = Bench::normal(GIB, policy);
@@ -274,7 +275,8 @@ fn events_of_a_refill() {
     check_refill(Policy::LINUX_7_2, 0, 512, 126, 126);
 }
 
-/// Returns a node with DMA32 and Normal of a GiB each.
+/// Returns a machine whose node 0 has DMA32 and Normal of a GiB each, Normal with free pages in reclaimable blocks
+/// only.
 fn two_zones(map: MemoryMap, policy: Policy) -> Bench {
     let mut bench = Bench::new(map, policy);
     bench.take_all(GIB, 2 * GIB);
@@ -282,7 +284,7 @@ fn two_zones(map: MemoryMap, policy: Policy) -> Bench {
     bench
 }
 
-/// Events, passes that gave the flag up, and the zone of the page, of a movable request.
+/// Serves a movable request. Returns its events, the passes that gave `ALLOC_NOFRAGMENT` up, and the zone of its page.
 fn spread(bench: &mut Bench) -> (u64, u64, ZoneKind) {
     let free = [0, 1].map(|place| bench.zone(place).free);
     let pfn = bench.alloc(PageRequest::user(Order::ZERO)).expect("there is enough");
@@ -322,7 +324,7 @@ fn a_remote_node_clears_the_flag() {
     assert_eq!(bench.zone(2).free.0, 2 * GIB, "the other node is left alone");
 }
 
-/// Reclaims by giving back what it holds, and mixes types meanwhile.
+/// An owner that reclaims by freeing pages that it holds, and makes requests that mix types meanwhile.
 #[derive(Default)]
 struct Owner {
     held: Vec<Pfn>,
@@ -360,8 +362,8 @@ impl EventSink for Wakes {
     }
 }
 
-/// Lets kswapd work off two boosts, while `meanwhile` more come. The boost and the number of wakes of kcompactd,
-/// whenever the boost changed; then what was asked for.
+/// Lets kswapd work off two boosts, while `meanwhile` more come. Returns the boost with the number of wakes of
+/// kcompactd, at the start, after each change and at the end, and the owner, who knows what was asked for.
 fn hand_over(meanwhile: u64) -> (Vec<(u64, usize)>, Owner) {
     let wakes = Wakes::default();
     let mut bench = boosting_with(&wakes);

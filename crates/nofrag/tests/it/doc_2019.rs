@@ -17,7 +17,7 @@ fn span(start: u64, end: u64) -> Span {
     Span::new(start, end).unwrap()
 }
 
-/// Takes `wanted` out of the free range 100..200 and compares the remainder; returns the counts.
+/// Takes `wanted` out of the free range 100..200 and compares the remainder with `left`; returns the counters.
 fn check_fit(index: Index, wanted: Span, left: &[Span]) -> Counters {
     let mut by_place = space(index, 100, 200);
     by_place.alloc_at(wanted).unwrap();
@@ -80,7 +80,7 @@ fn oracle_8_merge() {
     }
 }
 
-/// Areas of 1 to `longest` numbers with gaps of 1 to `widest`, upwards from the first gap.
+/// Returns `count` areas of 1 to `longest` numbers with gaps of 1 to `widest` before each, ascending.
 fn random_areas(rng: &mut Pcg64, count: usize, widest: u64, longest: u64) -> Vec<Span> {
     let mut end = 0;
     let mut next = || {
@@ -91,7 +91,8 @@ fn random_areas(rng: &mut Pcg64, count: usize, widest: u64, longest: u64) -> Vec
     (0..count).map(|_| next()).collect()
 }
 
-/// Ranks by halves: the middle, then the middles of both sides, and so on, so that a tree stays balanced by itself.
+/// Returns the ranks below `count` by halves: the middle, then the middles of both sides, and so on. A tree that is
+/// filled in this order is balanced.
 fn middles_first(count: usize) -> Vec<usize> {
     let mut parts = vec![(0, count)];
     let mut order = Vec::new();
@@ -191,7 +192,7 @@ fn check_share(what: &str, part: u32, whole: u32, percent: f64, tolerance: f64) 
     assert!((share - percent).abs() <= tolerance, "{what}: {share} %");
 }
 
-/// Where `request` is put among `holes`, of which the first is the root of the kernel's tree.
+/// Returns where `request` is put among `holes`, of which the first is the root of the kernel's tree.
 fn place(index: Index, holes: &[Span], request: Request) -> Option<u64> {
     let mut allocator = empty(index);
     for &hole in holes {
@@ -255,7 +256,8 @@ impl Search {
     }
 }
 
-/// Returns the mean of highest end over live pages in that model, over four runs that begin with `key`.
+/// Returns the mean of highest end over live pages in the model of docs/sources/vmap.md#span-model, over four runs with
+/// the seeds from `key` on.
 fn mean_span_over_live(key: u32, search: Search, fit: Fit) -> f64 {
     let index = match search {
         Search::Living(index) => index,
@@ -294,8 +296,8 @@ fn mean_span_over_live(key: u32, search: Search, fit: Fit) -> f64 {
     ratios.iter().sum::<f64>() / ratios.len() as f64
 }
 
-/// The value itself scatters with the seed, so each rule is set beside the exact lowest fit of the same requests. A
-/// tree with a history keeps the same nodes on the way to the large area at its right end, which are the only ones
+/// Span over live itself scatters with the seed, so each rule is set beside the exact lowest fit of the same requests.
+/// A tree with a history keeps the same nodes on the way to the large area at its right end, which are the only ones
 /// tested without room for alignment, and wastes more than one that is balanced anew.
 #[test]
 fn oracle_11_span_over_live_beside_exact_lowest() {

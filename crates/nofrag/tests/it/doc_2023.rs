@@ -98,7 +98,7 @@ fn read_walks_blocks() {
     }
 }
 
-/// No change in whose hands the blocks are: whichever index, the counts are the same.
+/// One global index of blocks, and one for each CPU, lead to the same counts and the same blocks.
 #[test]
 fn the_index_changes_no_count() {
     let run = |index| {

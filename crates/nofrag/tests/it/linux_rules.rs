@@ -41,7 +41,7 @@ impl NextFit {
         }
     }
 
-    /// Where the rule places the request; the upper bound and the end of the space both end the scan.
+    /// Returns where the rule places the request; the upper bound and the end of the space both end the scan.
     fn place(&mut self, request: &Request) -> Option<u64> {
         let lower = request.within.start();
         let align_bytes = match request.align_one {
@@ -215,8 +215,8 @@ fn long_busy_hole() {
     }
 }
 
-/// The gap below the end of the space is not below the cache: a request that it disappoints must not send the next one
-/// back to the bottom.
+/// A request that is too large for the gap at the top of the space, which lies above the cache, does not send the next
+/// request back to the bottom.
 #[test]
 fn a_miss_at_the_top_keeps_the_cache() {
     let mut allocator = space(Index::CachedScan, 1, 20_011);

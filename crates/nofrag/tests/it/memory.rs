@@ -75,7 +75,7 @@ pub(crate) fn served<T>(action: impl FnOnce() -> T) -> T {
 }
 
 fn refusing<T>(odds: u32, action: impl FnOnce() -> T) -> T {
-    /// A panic needs memory for its message.
+    /// Restores the odds of refusal when dropped; to none in a panic, which needs memory for its message.
     struct Restore(u32);
     impl Drop for Restore {
         fn drop(&mut self) {

@@ -6,7 +6,7 @@ use rand_mt::Mt;
 pub(crate) struct Mersenne(Mt);
 
 impl Mersenne {
-    /// Initialized "by array" with the one word `key`.
+    /// Returns a generator that is initialized "by array" with the one word `key`.
     pub(crate) fn new(key: u32) -> Mersenne {
         Mersenne(Mt::new_with_key([key]))
     }
@@ -15,13 +15,13 @@ impl Mersenne {
         self.0.next_u32()
     }
 
-    /// Uniform in 0..1 with 53 bits.
+    /// Returns a number uniform in 0..1 with 53 bits.
     pub(crate) fn unit(&mut self) -> f64 {
         let (high, low) = (u64::from(self.next() >> 5), u64::from(self.next() >> 6));
         ((high << 26) + low) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Uniform in 0..bound: as many top bits as `bound` has, drawn again while too large.
+    /// Returns a number uniform in 0..bound: as many top bits as `bound` has, drawn again while too large.
     pub(crate) fn below(&mut self, bound: u32) -> u32 {
         loop {
             let drawn = self.next() >> bound.leading_zeros();

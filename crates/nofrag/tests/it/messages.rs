@@ -4,7 +4,7 @@ use core::error::Error;
 
 use nofrag::ranges::OutOfMetadata;
 
-/// Each error has its text, whatever width is asked for, and names no source.
+/// Verifies that each error has its text, whatever width is asked for, and names no source.
 fn check_messages(rows: &[(&dyn Error, &str)]) {
     for (error, text) in rows {
         assert_eq!(error.to_string(), *text, "{error:?}");

@@ -43,7 +43,7 @@ impl Listed {
     }
 }
 
-/// A range of a space, and why there is none.
+/// Reason why a start and a number of pages are no range of the space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NoRange {
     Empty,
@@ -88,12 +88,12 @@ pub(crate) struct Naive {
     layout: Layout,
     limit: usize,
     guard_gap: u64,
-    /// True if hints respect guards.
+    /// True if hints respect the guard gaps of stacks.
     guarded: bool,
     next_chain: u64,
 }
 
-/// Returns true if one area may go on where the other ends, hooks aside.
+/// Returns true if the two areas touch and can be one, close hooks aside.
 fn agree(lower: &Listed, upper: &Listed) -> bool {
     let never = AreaFlags::IO
         .with(AreaFlags::DONT_EXPAND)
@@ -407,7 +407,8 @@ impl Naive {
         Ok(())
     }
 
-    /// Changes a part of one area; parts that begin at `later` will change yet.
+    /// Changes a part of one area, which merges with none of the parts that begin at `later`: these will change
+    /// themselves.
     fn change_one(&mut self, part: Listed, later: &[u64]) -> Result<(), ProtectError> {
         let at = self.areas.iter().position(|area| area.covers(part.start, part.end));
         let area = self.areas.remove(at.expect("the part is mapped"));

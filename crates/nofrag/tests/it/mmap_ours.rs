@@ -24,7 +24,7 @@ fn wide_window() -> Layout {
     window((0x7fff_f7ff_d000 >> 12) - pages, pages)
 }
 
-/// Pages between areas, without the largest gap.
+/// Returns the pages between areas, without the largest gap.
 fn pages_in_holes(process: &Process) -> u64 {
     let list = process.list();
     let holes = list.windows(2).map(|pair| (pair[1].0 - pair[0].1) >> 12);
@@ -38,7 +38,7 @@ struct Multiples {
     aligned: u64,
 }
 
-/// Runs `leakme` in a window; none if a mapping fails.
+/// Runs `leakme`, and counts its multiples of a huge page; `None` if a mapping fails.
 fn leakme(process: &mut Process, iterations: u64) -> Option<(Leakme, Multiples)> {
     let mut leakme = Leakme::new();
     let mut multiples = Multiples::default();
@@ -166,14 +166,14 @@ fn both<T>(run: impl Fn(Placement) -> T) -> (T, T) {
     (run(Placement::FirstFit), run(Placement::TwoEnded))
 }
 
-/// docs/sources/mmap.md#guard-rule: never more than a hundredth worse than first fit. Of the largest hole more is
-/// better.
+/// Verifies that the largest hole is at least 99 % of that under first fit (docs/sources/mmap.md#guard-rule).
 fn check_hole(trace: &str, run: impl Fn(Placement) -> u64) {
     let (first_fit, ours) = both(run);
     assert!(ours * 100 >= first_fit * 99, "{trace}: {ours} pages, first fit {first_fit}");
 }
 
-/// Of the smallest window in which a program survives less is better. Windows grow by `step` pages.
+/// Verifies that the smallest window in which a program survives is at most 101 % of that under first fit; windows are
+/// tried from the first number of pages on, in steps of the second.
 fn check_window(
     trace: &str,
     (from, step): (u64, u64),
@@ -202,7 +202,7 @@ fn try_leakme4(process: &mut Process) -> Option<()> {
     (0..64).try_for_each(|_| process.try_map(MIB).map(drop).ok())
 }
 
-/// `count` stacks of `pages`, each of which merges with nothing.
+/// Maps `count` stacks of `pages`, each of which merges with nothing; `None` if a mapping fails.
 fn try_stacks(process: &mut Process, count: u64, pages: u64) -> Option<()> {
     (0..count).try_for_each(|_| process.map_as(pages, opaque()).map(drop).ok())
 }
@@ -297,7 +297,7 @@ fn the_guard_rule_holds_for_survival() {
     });
 }
 
-/// Maps `sizes` one after the other.
+/// Maps `sizes` one after the other, and verifies where each begins.
 fn check_starts(layout: Layout, sizes: &[u64], starts: &[u64]) {
     let mut process = Process::new(layout, Placement::TwoEnded);
     let found: Vec<_> = sizes.iter().map(|&pages| process.map(pages)).collect();
@@ -318,7 +318,8 @@ fn a_full_window_is_used_to_the_last_page() {
     check_starts(window(1, HUGE), &[HUGE], &[1]);
 }
 
-/// Leaves holes, given as start and pages, among small mappings at 0x1000 and above; maps `pages`.
+/// Leaves holes, given as start and pages, in a mapping of 1001 pages at 0x1000; maps `pages`, and verifies that they
+/// begin at `start`.
 fn check_choice(holes: &[(u64, u64)], pages: u64, start: u64) {
     let mut process = Process::new(window(0x1000, 1 << 20), Placement::TwoEnded);
     assert_eq!(process.map(1001), 0x1000);

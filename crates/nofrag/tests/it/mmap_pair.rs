@@ -99,7 +99,7 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// Two empty spaces of one of the [`configs`] with this scale.
+    /// Returns an empty space and an empty list, by one of the [`configs`] with this scale.
     pub(crate) fn new(config: SpaceConfig, scale: u64) -> Pair {
         let guarded = matches!(
             config.placement,
@@ -546,7 +546,7 @@ impl Pair {
     }
 }
 
-/// One of few sets of attributes, so that neighbours often agree; `at` is where it is to begin.
+/// Returns one of few sets of attributes, so that neighbours often agree; `at` is where the area is to begin.
 fn attributes(what: u8, at: u64) -> Attributes {
     let protection = match what % 4 {
         0 => Protection::NONE,

@@ -16,13 +16,13 @@ fn config(layout: Layout, placement: Placement) -> SpaceConfig {
     SpaceConfig { guard_gap: PageCount(4), ..SpaceConfig::new(layout, placement) }
 }
 
-/// Pages `1..1000`, filled upwards by first fit.
+/// Returns a space of pages `1..1000`, filled upwards by first fit.
 fn small() -> AddressSpace {
     let window = Span::new(1, 1000).unwrap();
     AddressSpace::new(config(Layout::window(window, Direction::Up), Placement::FirstFit))
 }
 
-/// As [`small`], with at most `map_limit` areas.
+/// Returns a space as [`small`] does, with at most `map_limit` areas.
 fn limited(map_limit: usize) -> AddressSpace {
     let window = Layout::window(Span::new(1, 1000).unwrap(), Direction::Up);
     AddressSpace::new(SpaceConfig { map_limit, ..config(window, Placement::FirstFit) })
@@ -186,8 +186,8 @@ fn a_close_hook_keeps_the_part_that_would_vanish() {
     check_picture(&space, "10..14w 14..18w");
 }
 
-/// A move asks for three areas below the limit, one to a given place for five, before anything changes
-/// (mmap.md#mremap-headroom).
+/// A move is refused, before anything changes, unless more than three areas are left below the limit, one to a given
+/// place unless more than five are (mmap.md#mremap-headroom).
 #[test]
 fn mremap_headroom() {
     let mut space = limited(8);
@@ -474,7 +474,7 @@ fn windows_beyond_the_space() {
     }
 }
 
-/// Below a floor above 4 GiB lies nothing that could be asked for.
+/// In a space whose floor lies above 4 GiB, `MAP_ABOVE4G` reaches all pages from the floor on, and no other.
 #[test]
 fn above_4_gib_and_above_the_floor() {
     let (floor, end) = (3 << 20, 4 << 20);
@@ -570,7 +570,8 @@ fn stacks_grow_to_their_gap() {
     assert_eq!(picture(&space), "10..12- 12..32w 32..102w");
 }
 
-/// One entry of the table for each kind of area, however often it comes and goes.
+/// Areas with 2,000 different names that come and go twice take no more memory the second time: entries of the
+/// attribute table are reused.
 #[test]
 fn attributes_are_reused() {
     let mut space = small();
@@ -590,8 +591,8 @@ fn attributes_are_reused() {
     assert!(bytes < 20_000, "{bytes} bytes for two areas at a time");
 }
 
-/// Found by the campaign. An area that moves to the pages right above its old place merged with that before it was
-/// gone, and so lost the mark of the area above, with which alone it merges.
+/// Found by the fuzzing campaign. An area that moves to the pages right above its old place merged with the old place
+/// before that was gone, and so lost the soft-dirty flag of the area above, with which alone it merges.
 #[test]
 fn a_move_next_door_merges_with_what_stays() {
     let mut space = small();

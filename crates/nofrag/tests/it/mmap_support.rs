@@ -55,7 +55,7 @@ pub(crate) const COMPAT_DOWN: Layout =
 /// A process that maps and unmaps anonymous memory.
 pub(crate) struct Process {
     pub(crate) space: AddressSpace,
-    /// Areas that were there before, not counted.
+    /// Number of areas loaded beside the program's own, which are not counted.
     loaded: usize,
 }
 
@@ -66,7 +66,8 @@ impl Process {
         Process { space: AddressSpace::new(config), loaded: 0 }
     }
 
-    /// With areas that merge with nothing, as pairs of addresses.
+    /// Returns the same process with these areas, pairs of start and end addresses, which merge with nothing and do not
+    /// count.
     pub(crate) fn with_areas(mut self, areas: &[(u64, u64)]) -> Process {
         for &(start, end) in areas {
             let pages = PageCount((end - start) >> 12);
@@ -105,7 +106,7 @@ impl Process {
         self.space.unmap(Vpn(start), PageCount(pages)).unwrap();
     }
 
-    /// Areas beside those that were there before.
+    /// Returns the number of areas that the program has mapped itself.
     pub(crate) fn areas(&self) -> usize {
         self.space.area_count() - self.loaded
     }
@@ -116,7 +117,7 @@ impl Process {
         areas.map(|area| (area.start.0 << 12, area.end().0 << 12)).collect()
     }
 
-    /// Returns the areas that were not there before.
+    /// Returns the areas that the program has mapped itself, as pairs of addresses.
     pub(crate) fn own_list(&self) -> Vec<(u64, u64)> {
         let is_own = |area: &AreaRecord| !area.attributes.flags.any_of(AreaFlags::OPAQUE);
         let own = self.space.areas().filter(is_own);
@@ -127,7 +128,7 @@ impl Process {
         self.space.counters().visits
     }
 
-    /// Pages of the largest hole in `start..end`.
+    /// Returns the pages of the largest hole in `start..end`.
     pub(crate) fn largest_hole(&self, start: Vpn, end: Vpn) -> u64 {
         let holes = self.space.holes();
         let cut = holes.map(|hole| hole.end().min(end.0).saturating_sub(hole.start().max(start.0)));
@@ -173,7 +174,7 @@ impl Leakme {
         Ok(start)
     }
 
-    /// Iterations up to `end`; else the number of the one that failed.
+    /// Runs the iterations up to number `end`; the error is the number of the one that failed.
     pub(crate) fn run(&mut self, process: &mut Process, end: u64) -> Result<(), u64> {
         while self.next < end {
             self.step(process).map_err(|_| self.next)?;
@@ -334,7 +335,8 @@ impl RandomMix {
     }
 }
 
-/// Visits for each of 5,000 replacements among `count` unmergeable areas of 1 to 4 pages: mean and maximum.
+/// Returns mean and maximum of the visits for each of 5,000 replacements among `count` unmergeable areas of 1 to 4
+/// pages.
 pub(crate) fn unmergeable_mix(layout: Layout, placement: Placement, count: u64) -> (f64, u64) {
     let mut process = Process::new(layout, placement);
     let mut random = XorShift::default();

@@ -16,7 +16,7 @@ fn designs() -> impl Iterator<Item = Index> {
     [Index::WideBlocks, Index::CachedScan].into_iter().chain(trees)
 }
 
-/// Runs `steps` random steps; how many holes there were in the end.
+/// Runs `steps` random steps on an allocator and the model. Returns the number of holes in the end.
 fn check_run(config: Config, shape: Shape, seed: u64, steps: u64) -> usize {
     println!("seed {seed}, {shape:?} of {config:?}");
     let mut pair = Pair::new(config, shape, Choices::seed(seed));
@@ -136,7 +136,7 @@ fn random_operations_on_a_heap_that_refuses() {
 }
 
 proptest! {
-    /// The same with choices that proptest makes, which it shrinks to the fewest when they fail.
+    /// Operations by choices that proptest makes, and shrinks to the fewest when an allocator and the model differ.
     #[test]
     fn chosen_operations(
         design in 0..5_usize,
@@ -153,7 +153,8 @@ proptest! {
     }
 }
 
-/// A driver that does not see a number that is lost proves nothing of allocators that lose none.
+/// An allocator that loses the last number of each freed range is found out; a driver that did not see it would prove
+/// nothing.
 #[test]
 #[should_panic(expected = "the holes differ")]
 fn a_planted_bug_is_found() {
@@ -250,7 +251,8 @@ fn dynamic_limit_at_the_top() {
     assert_eq!(last.start(), u64::MAX - 100);
 }
 
-/// The long run; `cargo test --release -p nofrag --test it long_model_run -- --ignored`.
+/// Ten million operations over all configurations:
+/// `cargo test --release -p nofrag --test it long_model_run -- --ignored`.
 #[test]
 #[ignore = "ten million operations; see CONTRIBUTING.md for the command"]
 fn long_model_run() {

@@ -86,7 +86,7 @@ impl<E: EventSink> Bench<E> {
         self.alloc(PageRequest::new(order(size), migratetype)).expect("there is enough")
     }
 
-    /// Returns the events as the document counts them.
+    /// Returns the external fragmentation events, as the document of 2018 counts them.
     pub(crate) fn events(&self) -> u64 {
         self.pages.counters().events()
     }

@@ -22,7 +22,7 @@ struct Owner {
     chance: u64,
 }
 
-/// The part of an owner that moves.
+/// The part of an [`Owner`] that moves its pages for compaction.
 struct Mover<'a> {
     names: &'a mut BTreeMap<Pfn, u64>,
     movable: &'a BTreeSet<u64>,
@@ -103,7 +103,7 @@ impl Owner {
         self.pages.zones().next().expect("there is one").id
     }
 
-    /// Counts the free blocks of a pageblock.
+    /// Returns the number of pageblocks that are wholly free.
     fn whole_blocks(&self) -> u64 {
         let of = |order: Order| -> u64 {
             let of_type = |kind| self.pages.free_blocks(self.zone(), order, kind);
@@ -302,6 +302,7 @@ fn kcompactd_works_ahead_in_small_steps() {
     assert!(indices.extfrag <= 80, "{indices:?}");
 }
 
+/// Prints how fast compaction is on this machine:
 /// `cargo test --release -p nofrag --test it compaction_speed -- --ignored --nocapture`
 #[test]
 #[ignore = "prints how fast compaction is on this machine"]

@@ -25,7 +25,7 @@ fn cpu(map: &MemoryMap, id: u32) -> CpuId {
     map.cpus().get(id).expect("the map has it")
 }
 
-/// Returns everything that can be seen from outside.
+/// Returns what can be seen from outside: counters, zones, and numbers of free blocks by zone, order and type.
 fn seen(pages: &PageAllocator) -> (PageCounters, Vec<ZoneInfo>, Vec<u64>) {
     let zones: Vec<_> = pages.zones().collect();
     let blocks = zones.iter().flat_map(|zone| {
@@ -53,7 +53,7 @@ fn alloc(pages: &mut PageAllocator, cpu: CpuId, request: PageRequest) -> Option<
     page
 }
 
-/// Makes one node with one zone: frames 1024 to 5119.
+/// Returns a machine of one zone, frames 1024 to 5119, and its CPU.
 fn plain() -> (MemoryMap, CpuId) {
     let map = machine(&[node(&[0], &[zone(ZoneKind::Normal, 1024, 4096)])]);
     let cpu = cpu(&map, 0);
@@ -74,7 +74,7 @@ fn a_block_is_given_back_once() {
     }
 }
 
-/// Moves everything, and remembers from where.
+/// An owner that moves everything, and notes old and new frame of each move.
 #[derive(Default)]
 struct Mover(Vec<(Pfn, Pfn)>);
 
@@ -211,7 +211,7 @@ fn check_all_pages(map: &MemoryMap, policy: FragmentationPolicy, name: &str) {
     assert_eq!(by_order(&pages), before, "{name}: free blocks by order");
 }
 
-/// Machines that are odd, and sound.
+/// Returns machines of odd shapes that are allowed, by name.
 fn odd_machines() -> Vec<(&'static str, MemoryMap)> {
     use ZoneKind::{Dma, Dma32, HighMem, Movable, Normal};
     let gaps: Vec<u32> = (0..64).map(|n| n * 7 % 449).collect();

@@ -131,7 +131,8 @@ fn a_restored_allocator_goes_on_as_the_pictured_one() {
     }
 }
 
-/// Per-CPU lists and free lists with something on them, blocks in use of both kinds, marks: a picture of everything.
+/// Returns a machine with something of everything: blocks on per-CPU lists and free lists, blocks in use that may be
+/// moved and others, skip marks.
 fn busy(config: &PageConfig) -> Machine {
     let mut machine = Machine::new(config);
     let mut random = Random::new(7);
@@ -229,7 +230,7 @@ fn check_frame(machine: &Machine, pfn: u64, state: FrameState, size: u8) {
     assert_eq!((is, of), (state, order(size)), "frame {pfn}");
 }
 
-/// 4096 frames of two zones that share a pageblock, all free.
+/// Returns a machine of 4096 free frames in two zones that share a pageblock.
 fn small(policy: FragmentationPolicy) -> Machine {
     let zones = [zone(ZoneKind::Dma32, 0, 2304), zone(ZoneKind::Normal, 2304, 1792)];
     Machine::new(&config(&machine(&[node(&[0, 1], &zones)]), policy))

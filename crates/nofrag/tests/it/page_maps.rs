@@ -99,7 +99,7 @@ fn allocator(map: MemoryMap) -> PageAllocator {
     PageAllocator::new(&PageConfig::new(map, FragmentationPolicy::LINUX_4_20)).unwrap()
 }
 
-/// Kind, present and managed pages of each zone; all managed ones must be free.
+/// Verifies kind, present and managed pages of each zone, and that all managed pages are free.
 fn check_zones(map: MemoryMap, zones: &[(ZoneKind, u64, u64)]) -> PageAllocator {
     let pages = allocator(map);
     let sizes = |zone: ZoneInfo| {
@@ -153,7 +153,7 @@ fn machines_with_a_share_of_dma32() {
     assert_eq!(MemoryMap::numa(64, PageCount(1), 0, 128).unwrap().cpus().len(), 8192);
 }
 
-/// The free blocks of a zone, largest first, as pairs of order and number.
+/// Returns the free blocks of a zone, largest first, as pairs of order and number.
 fn free_blocks(pages: &PageAllocator, zone: ZoneInfo) -> Vec<(u8, u64)> {
     let of = |order: Order| {
         let types = nofrag::page::Migratetype::ALL.iter();
@@ -178,7 +178,7 @@ fn memory_between_holes_is_cut_into_the_largest_blocks() {
     assert_eq!(found, expected);
 }
 
-/// Takes every page that can be had at all and gives it back.
+/// Takes every page that can be had at all and gives it back. Returns the number of these pages.
 fn check_round(pages: &mut PageAllocator, cpus: &[nofrag::cpu::CpuId]) -> u64 {
     let mut taken = Vec::new();
     for &cpu in cpus {

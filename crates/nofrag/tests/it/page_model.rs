@@ -127,7 +127,8 @@ fn a_million_steps_agree() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// Compares both under steps that proptest makes, which it shrinks to the fewest when they fail.
+    /// Compares an allocator and its model under steps that proptest makes, which it shrinks to the fewest when they
+    /// fail.
     #[test]
     fn chosen_steps_agree(
         preset in 0..FragmentationPolicy::PRESETS.len(),
@@ -176,7 +177,7 @@ fn a_captured_block_is_nobodys_until_it_is_handed_out() {
     carry_out_input(3_267_083_333_210_906);
 }
 
-/// Runs the input of a seed as a slice of the campaign does.
+/// Runs the steps that the fuzzing campaign (`fuzz/examples/slice.rs`) draws from this seed.
 fn carry_out_input(seed: u64) {
     let mut random = rand_pcg::Pcg64Mcg::seed_from_u64(seed);
     let mut data = vec![0; 64 + (random.next_u64() % 4096) as usize];

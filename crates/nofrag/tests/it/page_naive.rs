@@ -64,7 +64,7 @@ pub(crate) struct NaiveCounts {
     pub(crate) spread_given_up: u64,
 }
 
-/// Pages that a pass may touch.
+/// The limits of a pass over the zonelist: the watermark that it respects, and `no_fragment` where types must not mix.
 #[derive(Clone, Copy, Debug)]
 struct Pass {
     mark: Floor,
@@ -99,7 +99,7 @@ pub(crate) struct Naive {
     pub(crate) lists: BTreeMap<(usize, u8, Migratetype), Vec<u64>>,
     /// Single pages, the next to be taken first: by zone and CPU, for each type.
     pub(crate) per_cpu: BTreeMap<(usize, u32), [Vec<u64>; 3]>,
-    /// The types that pages on those lists go back to under loose lists.
+    /// Under loose lists, the type of the list to which each page of a per-CPU list goes back.
     goes_back: BTreeMap<u64, Migratetype>,
     /// Blocks in use, by first frame.
     pub(crate) held: BTreeMap<u64, Held>,
@@ -118,7 +118,7 @@ pub(crate) struct Marks {
     pub(crate) ratio: [u64; ZoneKind::COUNT],
 }
 
-/// The frames of a zone that are handed out.
+/// Returns the frames of a zone that may be handed out: those outside holes and reserved ranges.
 fn managed(zone: &ZoneMap) -> Vec<u64> {
     let gone = |pfn: u64| {
         let within = |range: &nofrag::page::PfnRange| {
@@ -134,7 +134,7 @@ fn is_low(kind: ZoneKind) -> bool {
 }
 
 impl Naive {
-    /// A machine whose memory is all free.
+    /// Returns the model of a machine whose memory is all free.
     pub(crate) fn new(map: &MemoryMap, policy: FragmentationPolicy, marks: Marks) -> Naive {
         let mut model = Naive {
             policy,
@@ -222,17 +222,17 @@ impl Naive {
         }
     }
 
-    /// Free pages of a zone, those of per-CPU lists not included.
+    /// Returns the free pages of a zone, those of per-CPU lists not included.
     pub(crate) fn free_pages(&self, zone: usize) -> u64 {
         self.free.values().filter(|block| block.zone == zone).map(|block| 1 << block.order).sum()
     }
 
-    /// Free blocks of an order and type in a zone.
+    /// Returns the number of free blocks of an order and type in a zone.
     pub(crate) fn free_blocks(&self, zone: usize, order: u8, list: Migratetype) -> u64 {
         self.lists.get(&(zone, order, list)).map_or(0, |list| list.len() as u64)
     }
 
-    /// The type of a frame's pageblock.
+    /// Returns the type of a frame's pageblock.
     pub(crate) fn type_of(&self, pfn: u64) -> Migratetype {
         self.types.get(&(pfn / BLOCK)).copied().unwrap_or(Migratetype::Movable)
     }
@@ -248,7 +248,7 @@ impl Naive {
         self.zones.iter().position(has).expect("the frame lies in a zone")
     }
 
-    /// Free pages on lists outside their pageblock's type.
+    /// Returns the number of free blocks on lists of a type that their pageblock does not have.
     pub(crate) fn list_mismatches(&self) -> usize {
         self.free.iter().filter(|(pfn, block)| self.type_of(**pfn) != block.list).count()
     }
@@ -349,14 +349,15 @@ impl Naive {
         order >= 4 || start != Migratetype::Movable || !self.grouping
     }
 
-    /// The smallest free block that a request under the flag, or without it, may take from another type.
+    /// Returns the least order of a free block that a request may take from another type in this pass.
     fn least_order(&self, order: u8, pass: Pass) -> u8 {
         // Kernels with strict lists have the guard.
         let guarded = self.is_strict() || self.policy.fixes.has(Fixes::ORDER_GUARD);
         if pass.no_fragment && !(guarded && order >= 9) { 9 } else { order }
     }
 
-    /// Free buddies of the frame's pageblock; `None` if the zone does not hold all of the block.
+    /// Returns the first frames of the free blocks in the frame's pageblock; `None` if the zone does not hold all of
+    /// it.
     fn free_of_block(&self, zone: usize, pfn: u64) -> Option<Vec<u64>> {
         let start = pfn / BLOCK * BLOCK;
         let NaiveZone { start: first, end, .. } = self.zones[zone];
@@ -415,7 +416,7 @@ impl Naive {
         });
     }
 
-    /// 4.20 to 6.9: brings a block of another type to the lists of `start`; returns true if there was one.
+    /// Brings a block of another type to the lists of `start`, as 4.20 to 6.9 do. Returns true if there was one.
     fn fall_back_loosely(
         &mut self,
         zone: usize,
@@ -454,7 +455,8 @@ impl Naive {
         true
     }
 
-    /// Strict lists: makes the block that holds `found` one of `start` if it may, and takes from it.
+    /// Makes the pageblock of `found` one of type `start` and takes from it, under strict lists; `None` if it may not
+    /// be claimed.
     fn claim(
         &mut self,
         zone: usize,
@@ -480,7 +482,7 @@ impl Naive {
         self.take_smallest(zone, order, start)
     }
 
-    /// Strict lists: takes one block and leaves the rest to its own type.
+    /// Takes one block and leaves the rest to its own type, under strict lists.
     fn steal(
         &mut self,
         zone: usize,
@@ -493,7 +495,7 @@ impl Naive {
         page
     }
 
-    /// The first form of 6.10: what the largest-first scan finds is claimed, or else broken.
+    /// Falls back as the first form of 6.10 did: claims the block that the largest-first scan finds, or else breaks it.
     fn fall_back_first(
         &mut self,
         zone: usize,
@@ -518,7 +520,7 @@ impl Naive {
         Some(self.steal(zone, found, order, start))
     }
 
-    /// 6.12 and later: claims the largest block that allows it, else steals from the smallest.
+    /// Falls back as 6.12 and later do: claims the largest block that allows it, else steals from the smallest.
     fn fall_back_strictly(
         &mut self,
         zone: usize,
@@ -668,7 +670,7 @@ impl Naive {
         request.flags.has(RequestFlags::DIRECT_RECLAIM)
     }
 
-    /// Zones that the request may use, best first.
+    /// Returns the zones that the request may use, best first.
     fn allowed(&self, cpu: u32, request: &PageRequest) -> Vec<usize> {
         let node = request.node.map_or_else(|| self.cpu_nodes[&cpu], |node| node.index());
         let here_only = request.flags.has(RequestFlags::THIS_NODE);
@@ -740,7 +742,8 @@ impl Naive {
         }
     }
 
-    /// One pass over the zonelist, repeated where the flag has to be given up.
+    /// Makes a pass over the zonelist, and another one where `no_fragment` has to be given up. Returns the block's
+    /// first frame.
     fn walk(&mut self, cpu: u32, request: &PageRequest, mut pass: Pass) -> Option<u64> {
         let allowed = self.allowed(cpu, request);
         let &preferred = allowed.first()?;
@@ -816,7 +819,7 @@ impl Naive {
     }
 }
 
-/// For each node the zones to try: its own from the highest down, then those of the other nodes, nearest first.
+/// Returns for each node the zones to try: its own from the highest down, then those of the other nodes, nearest first.
 fn zonelists(map: &MemoryMap, zones: &[NaiveZone]) -> Vec<Vec<usize>> {
     let nodes = map.nodes();
     let has_memory = |node: usize| zones.iter().any(|zone| zone.node == node && zone.managed > 0);

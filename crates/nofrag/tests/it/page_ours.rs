@@ -28,7 +28,7 @@ struct FragTest {
 }
 
 impl FragTest {
-    /// Memory filled with single pages, of which a random half is given back.
+    /// Returns a machine whose memory was filled with single pages, of which a random half was given back.
     fn half_full(policy: FragmentationPolicy, seed: u64) -> FragTest {
         let zones = vec![ZoneMap::new(ZoneKind::Normal, Pfn(0), PageCount(FRAMES))];
         let map = MemoryMap::new(vec![NodeMap { cpus: vec![0], zones }], &[]).unwrap();

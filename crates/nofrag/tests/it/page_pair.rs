@@ -13,7 +13,7 @@ use nofrag::units::{Nanos, Order, PageCount, Pfn};
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// Keeps what an allocator tells.
+/// An event sink that keeps the events of a page allocator.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Log(pub(crate) Rc<RefCell<Vec<PageEvent>>>);
 
@@ -26,7 +26,7 @@ impl EventSink for Log {
 }
 
 impl Log {
-    /// The fragmentation events since the last call, as the model writes them.
+    /// Returns the fragmentation events since the last call, as the model writes them.
     pub(crate) fn take_fragmentation(&self) -> Vec<NaiveEvent> {
         let told = self.0.take();
         let events = told.into_iter().filter_map(|event| match event {
@@ -46,7 +46,7 @@ impl Log {
     }
 }
 
-/// A zone of `pages` frames from `start` on.
+/// Returns a zone of `pages` frames from `start` on.
 pub(crate) fn zone(kind: ZoneKind, start: u64, pages: u64) -> ZoneMap {
     ZoneMap::new(kind, Pfn(start), PageCount(pages))
 }
@@ -59,12 +59,12 @@ pub(crate) fn node(cpus: &[u32], zones: &[ZoneMap]) -> NodeMap {
     NodeMap { cpus: cpus.to_vec(), zones: zones.to_vec() }
 }
 
-/// A machine of these nodes.
+/// Returns a machine of these nodes.
 pub(crate) fn machine(nodes: &[NodeMap]) -> MemoryMap {
     MemoryMap::new(nodes.to_vec(), &[]).expect("the map is sound")
 }
 
-/// Small machines of every shape, by name.
+/// Returns small machines of every shape, by name.
 pub(crate) fn machines() -> Vec<(&'static str, MemoryMap)> {
     use ZoneKind::{Dma, Dma32, Movable, Normal};
     let holed = ZoneMap {
@@ -187,14 +187,14 @@ pub(crate) struct Pair {
     pub(crate) seen: u64,
 }
 
-/// The policy as far as the model knows it: per-CPU lists of single pages, and no kswapd that could be awake.
+/// Returns the policy as far as the model knows it: per-CPU lists of single pages, and no kswapd that could be awake.
 pub(crate) fn modelled(policy: FragmentationPolicy) -> FragmentationPolicy {
     let fixes = policy.fixes.without(Fixes::SKIP_AWAKE_NODES);
     FragmentationPolicy { per_cpu: PerCpuRules::Single, choice: Choice::Recent, fixes, ..policy }
 }
 
 impl Pair {
-    /// Makes both, with the same memory, all of it free.
+    /// Makes an allocator and its model with the same memory, all of it free.
     pub(crate) fn new(map: &MemoryMap, policy: FragmentationPolicy, min_pages: u64) -> Pair {
         let marks = Marks { min_pages, scale_factor: 10, ratio: [256, 256, 32, 0, 0] };
         let config = PageConfig {
@@ -217,7 +217,7 @@ impl Pair {
         pair
     }
 
-    /// Does the same to both, and compares.
+    /// Does one step on the allocator and on its model, and compares them.
     pub(crate) fn step(&mut self, step: Step) {
         let kind = usize::from(step.kind) % KINDS;
         let cpus = self.map.cpus();

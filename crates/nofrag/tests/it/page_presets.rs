@@ -10,7 +10,7 @@ use nofrag::page::{
 use nofrag::units::{Nanos, Order, Pfn};
 use std::collections::BTreeMap;
 
-/// Two zones of 16 MiB.
+/// Frames of a machine with two zones of 16 MiB.
 const PAGES: u64 = 8192;
 
 fn map() -> MemoryMap {
@@ -27,7 +27,7 @@ enum Operation {
     Free { cpu: usize, number: usize },
 }
 
-/// Operations that keep about `pages` pages in use.
+/// Returns operations that keep about `pages` pages in use.
 fn operations(seed: u64, pages: u64) -> Vec<Operation> {
     let mut random = Random::new(seed);
     let mut live: Vec<(usize, u64)> = Vec::new();
@@ -108,7 +108,7 @@ impl Run {
         self.pages.zones().map(|zone| zone.free.0).sum()
     }
 
-    /// Free pages by the type of their list, and by that of their pageblock.
+    /// Returns the free pages by the type of their list, and by that of their pageblock.
     fn free_by_type(&self) -> ([u64; 3], [u64; 3]) {
         let listed = Migratetype::MOBILITY.map(|list| {
             let of = |zone| {
@@ -128,7 +128,7 @@ impl Run {
     }
 }
 
-/// Runs of all presets over some strings of operations that ask for nearly all memory.
+/// Calls `check` with the run of each preset over each of four strings of operations that ask for nearly all memory.
 fn check_all(check: impl Fn(&str, FragmentationPolicy, &Run)) {
     for seed in 0..4 {
         let operations = operations(seed, PAGES - 150);

@@ -22,7 +22,7 @@ const MIN: u64 = 1_024;
 const LOW: u64 = 1_280;
 const HIGH: u64 = 1_536;
 
-/// Page cache: one page in two.
+/// A page cache that owns every second page.
 #[derive(Debug, Default)]
 struct Cache {
     cpu: Option<CpuId>,
@@ -69,7 +69,7 @@ impl Bench {
         Bench::of(machine(&[node(&[0], &[zone(ZoneKind::Normal, 0, PAGES)])]), policy, &[free])
     }
 
-    /// Makes such a machine, with free pages in each zone of `map`.
+    /// Makes a machine as [`new`](Bench::new) does, with so many free pages in each zone of `map`.
     fn of(map: MemoryMap, policy: FragmentationPolicy, free: &[u64]) -> Bench {
         // A CPU of another machine has no lists, so that each page counts at once.
         let cpu = CpuSet::first(9).expect("there is memory").by_rank(8).expect("it has nine");
@@ -102,7 +102,7 @@ impl Bench {
         self.pages.zones().map(|zone| zone.free.0).sum()
     }
 
-    /// Makes a request that gets nothing: the priorities of what was asked for, and how many pages came.
+    /// Makes a request that gets nothing. Returns the priorities at which the cache was asked, and the pages reclaimed.
     fn call(&mut self, request: PageRequest) -> (Vec<u8>, u64) {
         let served = self.pages.serve(NOW, self.cpu, request, &mut self.cache);
         assert!(served.is_err(), "only single pages are free");
@@ -348,8 +348,8 @@ fn a_run_that_is_given_up_is_left_to_the_next_kswapd() {
     assert_eq!(asked(&bench), Some((order(3), ZoneKind::Movable)));
 }
 
-/// The reserve counts the populated zones of all nodes, and is at most a twentieth of the memory.
-/// Source: pages.md#huge-reserve.
+/// The reserve for huge pages counts the populated zones of all nodes, and is at most a twentieth of the memory
+/// (pages.md#huge-reserve).
 #[test]
 fn the_reserve_for_huge_pages_counts_the_zones_that_have_pages() {
     let reserve = |map| {
@@ -371,7 +371,7 @@ fn the_reserve_for_huge_pages_counts_the_zones_that_have_pages() {
     assert!((3_275..=3_276).contains(&reserve(small)), "a twentieth of 256 MiB");
 }
 
-/// The flags of a fault's tries.
+/// Returns the flags of the requests that a huge-page fault makes, one after the other.
 fn tries(defrag: HugeDefrag, advice: Advice, rules: HugeTries) -> Vec<RequestFlags> {
     let fault = HugeFault::new(defrag, advice, rules);
     let requests: Vec<PageRequest> = fault.collect();

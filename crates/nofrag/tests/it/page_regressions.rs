@@ -15,7 +15,7 @@ use nofrag::page::{
 use nofrag::units::{Nanos, Order, Pfn};
 use std::collections::BTreeMap;
 
-/// An allocator that tells what it does, and what it holds.
+/// An allocator, the log of its events, and its first CPU.
 struct Bench {
     pages: PageAllocator<Log>,
     log: Log,
@@ -127,7 +127,7 @@ impl Bench {
         self.pages.counters().kswapd_wakes
     }
 
-    /// The boost of the highest zone.
+    /// Returns the boost of the highest zone.
     fn boost(&self) -> u64 {
         self.pages.zones().last().expect("there is a zone").boost.0
     }
@@ -137,7 +137,8 @@ fn movable_page() -> PageRequest {
     PageRequest::new(Order::ZERO, Migratetype::Movable)
 }
 
-/// The zone of a movable page that Normal has only in reclaimable blocks, and the events that it cost.
+/// Serves a movable page where Normal has free pages in reclaimable blocks only. Returns the zone of the page, and the
+/// number of events.
 fn spread(map: MemoryMap, policy: FragmentationPolicy) -> (ZoneKind, usize) {
     let mut bench = Bench::new(map, policy, 0);
     bench.leave_reclaimable(3, 8);
@@ -146,7 +147,7 @@ fn spread(map: MemoryMap, policy: FragmentationPolicy) -> (ZoneKind, usize) {
     (kind, bench.fragmented().len())
 }
 
-/// Where the flag is lost, as in 5.0, a movable page breaks into Normal though DMA32 has room (pages.md#b-1).
+/// Where `ALLOC_NOFRAGMENT` is lost, as in 5.0, a movable page breaks into Normal though DMA32 has room (pages.md#b-1).
 #[test]
 fn nofragment_flag_lost() {
     let normal = (ZoneKind::Normal, 1);
@@ -157,7 +158,8 @@ fn nofragment_flag_lost() {
     assert_eq!(spread(two_zones(), FragmentationPolicy::LINUX_5_3), dma32);
 }
 
-/// Without the guard a request of order 10 under the flag makes pageblocks movable that cannot serve it (pages.md#b-3).
+/// Without the order guard a request of order 10 under `ALLOC_NOFRAGMENT` makes pageblocks movable that cannot serve it
+/// (pages.md#b-3).
 #[test]
 fn order_guard() {
     // A caller that frees memory heeds no watermark, and so is not stopped by there being no block of order 10.
@@ -197,7 +199,8 @@ fn wake_under_lock() {
     assert!(!order_of_events(policy));
 }
 
-/// Boosts and the boost after movable pages have broken into eight blocks of another type in the highest zone.
+/// Returns the number of boosts, and the boost of the highest zone, after movable pages have broken into eight blocks
+/// of another type there.
 fn boosted(config: &PageConfig) -> (u64, u64) {
     let mut bench = Bench::of(config);
     // Strict lists boost when they look for a block to claim, which for movable pages begins at order 4.
@@ -548,7 +551,7 @@ fn defrag_atomic() {
 #[derive(Default)]
 struct Miser {
     asked: Vec<ReclaimRequest>,
-    /// Number of blocks of another type while it is asked.
+    /// Number of blocks of another type that it takes while it is asked.
     breaks: usize,
 }
 
@@ -577,7 +580,8 @@ fn run_kswapd(bench: &mut Bench, kswapd: &mut Kswapd, owner: &mut Miser) {
     panic!("kswapd does not sleep");
 }
 
-/// A machine with 3200 free pages in holes of RECLAIMABLE blocks, so that it is balanced however much it is boosted.
+/// Returns a machine with 3200 free pages in holes of RECLAIMABLE blocks, so that it is balanced however much it is
+/// boosted.
 fn roomy(policy: FragmentationPolicy) -> Bench {
     let policy = with(policy, Fixes::KSWAPD_WITHOUT_DMA32);
     let mut bench = Bench::new(one_zone(), policy, 0);
@@ -686,7 +690,7 @@ fn one_serious_counter() {
     }
 }
 
-/// Says that it reclaims, and frees nothing.
+/// An owner that says that it reclaims, and frees nothing.
 struct Liar;
 
 impl Reclaim<Log> for Liar {
@@ -782,7 +786,7 @@ fn a_pageblock_that_zones_share_is_not_emptied_into_one_of_them() {
     assert!(owner.0 > 0, "there are others to empty");
 }
 
-/// Reclaims nothing, and counts what it moves: nothing out of the pageblock that zones share.
+/// An owner that reclaims nothing, counts what it moves, and panics at a move out of the pageblock that zones share.
 struct Unshared(u64);
 
 impl Reclaim<Log> for Unshared {

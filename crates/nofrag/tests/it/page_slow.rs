@@ -21,7 +21,7 @@ use std::rc::Rc;
 const MIB: u64 = 256;
 const NOW: Nanos = Nanos(0);
 const NODE: NodeId = NodeId(0);
-/// Serves a request as long as anything is free.
+/// The flags with which a request is served as long as anything is free.
 const ALL_OF_IT: RequestFlags = RequestFlags(RequestFlags::RECLAIM.0 | RequestFlags::MEMALLOC.0);
 
 fn zone(kind: ZoneKind, start: u64, pages: u64) -> ZoneMap {
@@ -36,12 +36,12 @@ fn machine(nodes: &[&[ZoneMap]]) -> MemoryMap {
     MemoryMap::new(nodes.map(map).collect(), &[]).expect("the map is sound")
 }
 
-/// 64 MiB in one zone Normal.
+/// Returns a machine of 64 MiB in one zone, Normal.
 fn small() -> MemoryMap {
     machine(&[&[zone(ZoneKind::Normal, 0, 64 * MIB)]])
 }
 
-/// Keeps what an allocator tells.
+/// An event sink that keeps the events of a page allocator.
 #[derive(Clone, Debug, Default)]
 struct Log(Rc<RefCell<Vec<PageEvent>>>);
 
@@ -87,7 +87,7 @@ impl Migrate for Cache {
     }
 }
 
-/// The first CPU of every machine here.
+/// Returns the first CPU of every machine here.
 fn cpu() -> CpuId {
     small().cpus().by_rank(0).expect("it has one")
 }
@@ -111,7 +111,7 @@ impl Bench {
         self.pages.serve(NOW, cpu(), request, &mut Cache::default()).map_err(Box::new)
     }
 
-    /// All blocks of an order and type that a zone still has, whatever the watermarks say.
+    /// Takes all blocks of an order and type that a zone still has, whatever the watermarks say.
     fn take_all(&mut self, request: PageRequest) -> Vec<Pfn> {
         let request = request.flags(ALL_OF_IT);
         std::iter::from_fn(|| self.serve(request).ok()).collect()
@@ -169,18 +169,19 @@ impl Bench {
     }
 }
 
-/// One hole of a reclaimable pageblock for a movable request: one boost. Loose lists hand over all holes of a pageblock
-/// from order 4 on; strict ones boost only for pageblocks that might be claimed, which is from order 4 on.
+/// Returns a movable request that breaks into one hole of a reclaimable pageblock, and so boosts once. Loose lists hand
+/// over all holes of a pageblock from order 4 on; strict ones boost only for pageblocks that might be claimed, which is
+/// from order 4 on.
 fn breaker(policy: &FragmentationPolicy) -> PageRequest {
     PageRequest::user(order(if policy.fallback == FallbackRules::Loose { 3 } else { 4 }))
 }
 
-/// A wake of kcompactd for a whole pageblock.
+/// Returns true for a wake of kcompactd for a whole pageblock.
 fn wakes_kcompactd(event: &PageEvent) -> bool {
     matches!(event, PageEvent::KcompactdWoken { order, .. } if *order == Order::PAGEBLOCK)
 }
 
-/// Drives an attempt to its end, and returns what was reported to the caller.
+/// Drives an attempt to its end. Returns what it asked the caller for, and its last answer.
 fn drive(
     attempt: &mut Attempt,
     pages: &mut PageAllocator<Log>,
@@ -220,8 +221,8 @@ fn boosts_of_events_up_to_the_bound() {
     assert_eq!(bench.pages.counters().boosts, 47);
 }
 
-/// The pages of Normal and DMA32, in which all is in use but these free blocks: of order 3, RECLAIMABLE, in Normal, and
-/// of order 10, MOVABLE, in DMA32.
+/// Returns a machine in which all is in use but `normal` RECLAIMABLE blocks of order 3 in Normal, and `dma32` MOVABLE
+/// blocks of order 10 in DMA32.
 fn two_zones(policy: FragmentationPolicy, normal: usize, dma32: usize) -> Bench {
     let map = machine(&[&[
         zone(ZoneKind::Dma32, 0, 64 * MIB),
@@ -274,7 +275,7 @@ fn a_remote_node_ends_the_spread() {
     assert_eq!(bench.pages.counters().spread_given_up - before, 1);
 }
 
-/// A boosted node that is balanced otherwise, and a cache of pages.
+/// Returns a node that so many `events` have boosted and that is balanced otherwise, and a cache of 4096 of its pages.
 fn boosted(policy: FragmentationPolicy, events: usize) -> (Bench, Cache) {
     let mut bench = Bench::new(small(), policy, 1_024);
     let request = PageRequest::user(Order::ZERO);
@@ -415,7 +416,8 @@ fn memory_that_is_free_but_fragmented_is_for_kcompactd() {
     assert!(bench.told(wakes_kcompactd) > 0, "kswapd hands over what reclaim cannot make");
 }
 
-/// Free: so many blocks of an order between the minimum and the low watermark, in reclaimable pageblocks.
+/// Returns a machine under patch 5 with free pages between the minimum and the low watermark, in reclaimable blocks of
+/// this order.
 fn between_marks(order: Order) -> Bench {
     let mut bench = Bench::new(small(), FragmentationPolicy::PATCHES_1_5, 1_024);
     let count = 1_200 >> order.get();

@@ -38,7 +38,7 @@ struct Held {
 
 struct Owner<'a> {
     held: BTreeMap<u64, Held>,
-    /// First frames of blocks on their way, by the frames that they leave.
+    /// New first frames of blocks that are being moved, by their old ones.
     leaving: BTreeMap<u64, u64>,
     cpus: Vec<CpuId>,
     choices: Choices<'a>,
@@ -392,7 +392,8 @@ impl<'a> World<'a> {
         ended
     }
 
-    /// Moves what it likes to move. Some blocks are given back meanwhile; of those it says what it likes.
+    /// Carries out some moves at random. Other blocks are given back meanwhile, and of those the owner reports what it
+    /// likes.
     fn carry_out(&mut self, moves: &Moves) -> MoveResults {
         let mut results = MoveResults::default();
         for (index, pair) in moves.pairs().iter().enumerate() {

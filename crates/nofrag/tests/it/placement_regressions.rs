@@ -15,7 +15,7 @@ const UP: Layout = Layout::COMPAT_UP;
 const GAPS_ONLY: Placement = MapleTree(HugePages::Ignored);
 const GUARDED: Placement = MapleTreeGuarded(HugePages::Ignored);
 
-/// Maps and says how many visits that took.
+/// Maps `pages` pages, and returns the visits that this took.
 fn visits_of(process: &mut Process, pages: u64) -> u64 {
     let before = process.visits();
     process.map_as(pages, opaque()).unwrap();
@@ -119,8 +119,8 @@ fn null_prev_private_data() {
     }
 }
 
-/// The hook compares the end of the program with the base and does nothing, which makes the cache a next fit; leakme
-/// is better off for it (mmap.md#hook-below-base).
+/// The unmapping hook compares the end of the program, which lies below the base, with the base and does nothing, which
+/// makes the cache a next fit; leakme is better off for it (mmap.md#hook-below-base).
 #[test]
 fn hook_below_base() {
     for (placement, areas) in [
@@ -262,7 +262,7 @@ fn guard_gap_ignored() {
     }
 }
 
-/// A shadow stack keeps one page; an area that grows up keeps the guard above it.
+/// Searches leave one page free below a shadow stack, and the guard gap free above an area that grows up.
 #[test]
 fn guards_of_other_kinds() {
     let layout = |direction| Layout::window(Span::new(1000, 3000).unwrap(), direction);
@@ -301,7 +301,8 @@ fn map32_enomem() {
     }
 }
 
-/// Maps of 4632 KiB (cactusBSSN) begin at boundaries and never merge (mmap.md#thp-all-sizes).
+/// By the rule of 6.7 mappings of 4632 KiB (cactusBSSN) begin at huge-page boundaries and never merge; by that of 6.12
+/// they are one area (mmap.md#thp-all-sizes).
 #[test]
 fn thp_all_sizes() {
     for (huge_pages, areas) in [(HugePages::AllSizes, 100), (HugePages::Multiples, 1)] {
@@ -342,9 +343,9 @@ fn thp_pad_waste() {
     }
 }
 
-/// Best fit for two classes of sizes, each with a window of its own: multiples of a huge page downwards and aligned,
-/// the rest upwards, with inner gaps cut at one of their edges. Areas at the end and at most, and MiB of holes between
-/// them.
+/// Runs leakme under best fit for two classes of sizes, each with a window of its own: multiples of a huge page
+/// downwards and aligned, the rest upwards, with inner gaps cut at one of their edges. Returns the areas at the end,
+/// the most areas, and the MiB of holes between areas.
 fn two_classes(inner_edge: Direction) -> (usize, usize, String) {
     let window = Span::new(TOP.0 - (64 << 18), TOP.0).unwrap();
     let mut sides = [Direction::Up, Direction::Down]

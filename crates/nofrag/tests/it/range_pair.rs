@@ -37,8 +37,8 @@ pub(crate) struct Shape {
     pub(crate) check_every: u64,
 }
 
-/// Where arithmetic is delicate: at both ends of the numbers, around the boundaries of 2^31 and 2^32, and touching each
-/// other.
+/// A shape in which arithmetic is delicate: at both ends of the numbers, around the boundaries of 2^31 and 2^32, and
+/// touching each other.
 pub(crate) const DELICATE: Shape = Shape {
     bases: &[
         0,

@@ -172,7 +172,7 @@ fn ne_without_memory() {
     }
 }
 
-/// Freeing without memory: refused whole, or served without any.
+/// A free without memory is refused whole, or served without any.
 #[test]
 fn free_without_memory() {
     for index in designs() {

@@ -24,7 +24,7 @@ impl Runs {
         self.iter().map(Span::len).max().unwrap_or(0)
     }
 
-    /// Returns the first run that does not end below `span`.
+    /// Returns the index of the first run that ends above the start of `span`.
     fn first_at(&self, span: Span) -> usize {
         self.runs.partition_point(|run| run.end() <= span.start())
     }

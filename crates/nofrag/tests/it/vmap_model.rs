@@ -49,7 +49,7 @@ fn ten_million_operations_agree_with_the_model() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// The same with choices that proptest makes, which it shrinks to the fewest when they fail.
+    /// Operations by choices that proptest makes, and shrinks to the fewest when a space and the model differ.
     #[test]
     fn chosen_operations_agree_with_the_model(
         preset in 0..presets_with_limit(100).count(),

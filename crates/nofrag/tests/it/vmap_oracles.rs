@@ -9,7 +9,7 @@ use nofrag::vmap::{
 };
 use std::sync::atomic::Ordering;
 
-/// docs/sources/vmap.md#oracle-12: the limit by the number of CPUs, in MiB.
+/// docs/sources/vmap.md#oracle-12: the lazy limit by the number of CPUs, in MiB.
 #[test]
 fn oracle_12_the_limit_follows_the_binary_digits_of_the_cpu_count() {
     let limit = LazyLimit::PerCpuLog2(PageSize::KIB_4);
@@ -72,7 +72,7 @@ fn oracle_13_one_page_takes_two() {
     }
 }
 
-/// docs/sources/vmap.md#oracle-14: the bodies of the test module as functional tests.
+/// docs/sources/vmap.md#oracle-14: the programs of Linux's module `test_vmalloc` as functional tests.
 #[test]
 fn oracle_14_the_test_programs_run_clean() {
     for preset in presets_with_limit(1024) {
@@ -217,7 +217,7 @@ fn a_space_is_shared_between_threads() {
     is_shared::<VmapSpace<super::vmap_support::StaleBook>>();
 }
 
-/// The longest hold of the lock of the free ranges, with many lazy areas.
+/// A full purge of 20,000 lazy areas takes the lock of the free ranges for at most 64 of them at a time.
 #[test]
 fn a_purge_holds_the_lock_for_at_most_64_areas() {
     let policy = VmapPolicy { lazy_limit: LazyLimit::Pages(1 << 40), ..VmapPolicy::NOFRAG };

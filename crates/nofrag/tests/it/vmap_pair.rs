@@ -21,7 +21,7 @@ pub(crate) struct Pair<'a> {
     pub(crate) choices: Choices<'a>,
     space: &'a TestSpace,
     heap: Heap,
-    /// The handle that is out.
+    /// The CPU handle that is held, if one is.
     handle: Option<CpuHandle<'a, StaleBook>>,
     /// Busy areas by first page.
     busy: BTreeMap<u64, Area>,
@@ -62,7 +62,7 @@ impl<'a> Pair<'a> {
         self.busy.values().nth(at).copied()
     }
 
-    /// Does one step; panics when the two differ by more than the preset allows.
+    /// Does one step; panics when space and map differ by more than the preset allows.
     pub(crate) fn step(&mut self) {
         match self.choices.below(32) {
             0..11 => self.alloc(),
@@ -259,7 +259,7 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// Frees what is not busy.
+    /// Verifies that a free of a page that is not busy is refused.
     fn free_again(&self, by: CpuId, page: u64) {
         let again = self.space.free(by, Vpn(page));
         let known = [Err(FreeAreaError::DoubleFree), Err(FreeAreaError::NotAllocated)];
@@ -303,7 +303,7 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// Ends everything: all space comes back.
+    /// Frees all areas, and verifies that all space comes back.
     pub(crate) fn end(mut self) {
         self.handle = None;
         let by = cpu(self.space, 0);

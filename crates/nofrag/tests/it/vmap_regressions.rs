@@ -421,7 +421,7 @@ fn refill_recursion() {
     }
 }
 
-/// Gives back one area each time it is asked.
+/// A notifier that frees one area each time it is asked for space.
 struct Hoarder {
     space: &'static TestSpace,
     hoard: Mutex<Vec<Vpn>>,

@@ -6,8 +6,8 @@ use nofrag::vmap::{Epoch, LazyLimit, Mapper, Preset, RamArea, VmapConfig, VmapPo
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Knows for each page whether stale translations of it may be cached: set when a freed area is cleared, reset by a
-/// flush.
+/// A mapper that knows for each page whether stale translations of it may be cached: set when a freed area is cleared,
+/// reset by a flush.
 pub(crate) struct StaleBook {
     base: u64,
     stale: Vec<AtomicBool>,
@@ -70,7 +70,8 @@ impl Mapper for StaleBook {
     }
 }
 
-/// Linux has one node, and so no pools, on 32-bit machines.
+/// True where Linux's newer presets have several nodes with pools; on 32-bit machines Linux has one node, and so no
+/// pools.
 pub(crate) const HAS_NODES: bool = usize::BITS == 64;
 
 pub(crate) type TestSpace = VmapSpace<StaleBook>;

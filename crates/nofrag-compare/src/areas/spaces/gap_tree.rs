@@ -24,7 +24,7 @@ pub struct GapTree {
     window: Span,
     nodes: Vec<Node>,
     root: Link,
-    /// A chain of unused nodes, by `up`.
+    /// The first of the unused nodes, which are linked by `up`.
     unused: Link,
     /// End of the highest area; the gap above belongs to no node.
     top: u64,

@@ -44,7 +44,7 @@ impl From<Option<u64>> for Found {
 
 /// Areas in an address space, in pages. Two that touch stay two.
 pub trait AreaSpace {
-    /// Finds a gap of `pages` pages and stores an area there; returns its first page.
+    /// Finds a gap of `pages` pages and stores an area there. Returns its first page, or `None` if no gap was found.
     fn map(&mut self, pages: u64) -> Option<u64>;
 
     /// Stores an area at `start`, where a gap is; returns false if it is refused.
@@ -63,7 +63,7 @@ pub trait AreaSpace {
         None
     }
 
-    /// Returns the contestant's own account of the bytes of its records, where it has one.
+    /// Returns the metadata bytes as the contestant itself reports them; `None` if it reports none.
     fn own_metadata_bytes(&self) -> Option<usize> {
         None
     }

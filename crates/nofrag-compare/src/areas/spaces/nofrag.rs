@@ -7,14 +7,14 @@ use nofrag::mmap::{
 };
 use nofrag::units::{PageCount, Vpn};
 
-/// Two kinds in turn, as in the live measurements of Linux. They are opaque besides: areas that come to touch after a
-/// while would merge otherwise, and the number of areas would not stay what it is.
+/// The attributes of areas: two kinds in turn, as in the live measurements of Linux. Both are opaque besides: areas
+/// that come to touch after a while would merge otherwise, and the number of areas would not stay what it is.
 const KINDS: [Attributes; 2] = [
     Attributes::anonymous(Protection::READ_WRITE).with(AreaFlags::OPAQUE),
     Attributes::anonymous(Protection::READ).with(AreaFlags::OPAQUE),
 ];
 
-/// One placement in one layout.
+/// nofrag's address space under one placement, in one layout.
 #[derive(Debug)]
 pub struct Nofrag {
     space: AddressSpace,

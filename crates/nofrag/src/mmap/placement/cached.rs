@@ -19,7 +19,7 @@ pub(super) struct CacheRule {
     miss: Miss,
 }
 
-/// The memory that the words hold.
+/// The facts about earlier searches that the words keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Memory {
     /// The first hole of any size: placement equals first fit.
@@ -67,7 +67,8 @@ impl CacheRule {
         ..CacheRule::FREE_AREA_CACHE
     };
 
-    /// Returns the search with the hole and the hook of coalescing, as merged: up to 3.3 (mmap.md#p2b).
+    /// Returns the rule as merged into 2.6.13 to 3.3: the search of [`POSTED`](Self::POSTED), which remembers a hole,
+    /// with the hook of [`coalescing`](Self::coalescing), which upwards makes it forget that hole (mmap.md#p2b).
     pub(super) const fn merged(below_base: BelowBase) -> CacheRule {
         CacheRule { hook: Hook::ToNeighbourAndForget(below_base), ..CacheRule::POSTED }
     }
@@ -79,8 +80,8 @@ impl CacheRule {
         ..CacheRule::merged(BelowBase::Ignored)
     };
 
-    /// Returns the place for `wish`. The words belong to the layout's own window; in another one the search is first
-    /// fit.
+    /// Returns the first page of a place for `wish`. The words belong to the layout's own window; in another one the
+    /// search is first fit.
     pub(super) fn place(
         self,
         words: &mut Words,
@@ -101,7 +102,7 @@ impl CacheRule {
     }
 }
 
-/// The state of a search.
+/// One search by a cached placement.
 struct Search<'a> {
     rule: CacheRule,
     words: &'a mut Words,
@@ -111,7 +112,8 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Takes the first fit from the first hole of any size, which the search finds anew on its way.
+    /// Searches upwards by first fit from the remembered first hole of any size, and remembers the first hole seen on
+    /// the way.
     fn first_hole_up(self) -> Option<u64> {
         let Search { words, view, wish, counters, .. } = self;
         let bounds = Span::new(words.free_area_cache, view.layout.end.0).ok()?;

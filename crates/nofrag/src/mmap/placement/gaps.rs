@@ -14,14 +14,15 @@ use crate::ranges::{AreaPlace, Edge, Fingers, Fit, GapPlace, GapRequest, Span};
 /// Size of a huge page in bytes (`PMD_SIZE`).
 pub(super) const HUGE_PAGE_BYTES: u64 = 2 << 20;
 
-/// The respect of a search for the guard gaps of stacks.
+/// The treatment of the guard gaps of stacks in a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Guards {
     Ignored,
     Kept,
 }
 
-/// P4 and P5: the nearest gap of the padded size. O(log n), and as often again as guard gaps are in the way.
+/// Returns a place in the nearest gap of the padded size, as the gap tree (P4) and the maple tree (P5) of Linux do.
+/// O(log n), and as often again as guard gaps are in the way.
 pub(super) fn nearest(
     view: View<'_>,
     wish: &Wish,
@@ -38,7 +39,7 @@ pub(super) fn nearest(
     }
 }
 
-/// The end of a search that does not go on upwards.
+/// The outcome of a search after which Linux does not try again upwards.
 enum Found {
     At(Spot),
     /// Linux, where the guard gap of a stack reaches address 0 and the search comes there, as seen on 6.18
@@ -47,7 +48,8 @@ enum Found {
     BeyondWindow,
 }
 
-/// P5T: room for one huge page more is asked for, and the place moved up in it to a boundary.
+/// Places a mapping on a huge-page boundary, as Linux since 6.7 does (P5T): asks for room for one huge page more, and
+/// moves the place up in it to a boundary.
 ///
 /// Downwards the place is the highest boundary in the highest gap with that room (docs/sources/mmap.md#p5t-down). Where
 /// the placement finds none, the mapping is placed as any other.
@@ -140,7 +142,8 @@ fn down(
     }
 }
 
-/// Returns the number of pages with which a gap holds the mapping wherever the gap begins.
+/// Returns the number of pages that a gap needs to hold the aligned mapping wherever the gap begins; `None` on
+/// overflow.
 fn padded(wish: &Wish) -> Option<u64> {
     wish.pages.checked_add(wish.align - 1)
 }

@@ -42,25 +42,27 @@ pub enum Placement {
     FirstHole,
     /// P1b: next fit from the last mapping, pulled back by each unmapping (2.5.44 to 2.6.12).
     FreeAreaCache,
-    /// P2k: the same, pulled back to the end of the area before the unmapped range (Chen, May 2005).
+    /// P2k: next fit, pulled back by each unmapping to the end of the area below the unmapped range (Chen, May 2005).
     CoalescingUnmap,
     /// P2k if it minded the base: an area that ends below the base pulls back to the base. P2k itself takes the lowest
     /// unmapping of a static program for one outside the window, and does nothing.
     CoalescingUnmapClamped,
-    /// P2a: the largest hole known below the cached address is kept (Wander, as in 2.6.12-rc4-mm2).
+    /// P2a: next fit that also remembers the largest hole below the cached address (Wander, as in 2.6.12-rc4-mm2).
     CachedHoleSizePosted,
     /// P2b: P2a's search with P2k's hook, as merged (Wander and Chen, 2.6.13 to 3.3).
     CachedHoleSize,
     /// P2b if it minded the base, as [`CoalescingUnmapClamped`](Self::CoalescingUnmapClamped).
     CachedHoleSizeClamped,
-    /// P3: P2b with the repairs of 3.4 (to 3.7).
+    /// P3: P2b repaired (3.4 to 3.7): a downward search goes on from the cached address, and an unmapping keeps the
+    /// remembered hole.
     CachedHoleSizeRepaired,
-    /// The cache is set to the start of the last unmapped area, as the document of 2005 words it
+    /// Next fit from the start of the area unmapped last, as the document of 2005 words it
     /// (docs/sources/mmap.md#five-regions).
     LastUnmapped,
     /// P4: exact first fit in a tree of gaps, with padded alignment (3.8 to 6.0).
     GapTree,
-    /// P5: the same in a maple tree, huge pages treated as told, guard gaps not looked at (6.1 and 6.2).
+    /// P5: exact first fit in a maple tree, with padded alignment; huge pages treated as told, guard gaps not looked at
+    /// (6.1 and 6.2).
     MapleTree(HugePages),
     /// P5 with a second try where a guard gap is in the way (6.3 and later: docs/sources/mmap.md#guard-retry).
     /// Downwards there is no place, wherever else one may be, once the search comes to a stack whose guard gap reaches
@@ -72,7 +74,7 @@ pub enum Placement {
     WorstFit,
     /// Next fit without a hook at unmapping.
     NextFit,
-    /// Multiples of a huge page aligned, all sizes mixed, first gap from the end of the direction.
+    /// First fit from the end where the direction begins, all sizes mixed; multiples of a huge page are aligned to one.
     ExactAligned,
     /// As [`ExactAligned`](Self::ExactAligned), in the gap of least leftover.
     ExactAlignedBest,
@@ -127,8 +129,9 @@ static NAMED: [PlacementPreset; 12] = [
     PlacementPreset { name: "nofrag", placement: Placement::TwoEnded },
 ];
 
-/// Ascending by version; before 3.0 the third number counts, after it there is none. The versions are those of the
-/// headings in docs/sources/mmap.md#placements, and of mmap.md#guard-retry.
+/// Linux's rule sets, each with the version in which it began, ascending; before 3.0 the third number counts, after it
+/// there is none. The versions are those of the headings in docs/sources/mmap.md#placements, and of
+/// mmap.md#guard-retry.
 static RULE_SETS: [((u32, u32, u32), PlacementPreset); 9] = [
     ((2, 4, 0), PlacementPreset { name: "linux-2.4", placement: Placement::FirstFit }),
     ((2, 5, 44), PlacementPreset { name: "linux-2.5.44", placement: Placement::FreeAreaCache }),
@@ -188,7 +191,7 @@ impl Placement {
 }
 
 impl Placement {
-    /// Returns the rule in which the placements that remember differ; none for other placements.
+    /// Returns the values by which a cached placement searches and remembers; `None` for all other placements.
     fn cache_rule(self) -> Option<CacheRule> {
         match self {
             Placement::FirstHole => Some(CacheRule::FIRST_HOLE),
@@ -275,7 +278,8 @@ impl Wish {
         Span::new(low, layout.end.0).ok()
     }
 
-    /// Returns the result of `search` in the bounds, or else in the fallback.
+    /// Returns the result of `search` in the wish's own bounds and direction, or else upwards in the range of
+    /// [`fallback`](Self::fallback).
     fn near_then_far<P>(
         &self,
         layout: &Layout,
@@ -328,7 +332,7 @@ impl From<u64> for Spot {
     }
 }
 
-/// The effect of an unmapping.
+/// A step of an unmapping, of which the placement is told.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Removal {
     /// A whole area, or a part that was split off, has gone from this range; called for each, ascending.
@@ -402,12 +406,12 @@ impl Placer {
         }
     }
 
-    /// Returns the placement of a child process.
+    /// Returns the placer of a child process, which inherits the boundary but no words.
     pub(super) fn forked(&self, layout: &Layout) -> Placer {
         Placer { words: Words::new(layout), ..self.clone() }
     }
 
-    /// Begins a new program in the same process.
+    /// Forgets the boundary and resets the words, because a new program begins in the same process.
     pub(super) fn exec(&mut self, layout: &Layout) {
         self.words = Words::after_exec(layout);
         self.boundary = Boundary::default();

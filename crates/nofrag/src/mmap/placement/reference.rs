@@ -16,7 +16,7 @@ pub(super) fn best_fit(view: View<'_>, wish: &Wish, counters: &mut MmapCounters)
     })
 }
 
-/// Returns a place in the largest gap, else as [`best_fit`] does.
+/// Returns a place in the largest gap; edge, ties and cost are those of [`best_fit`].
 pub(super) fn worst_fit(view: View<'_>, wish: &Wish, counters: &mut MmapCounters) -> Option<u64> {
     wish.near_then_far(view.layout, |bounds, direction| {
         least_cost(view, wish, bounds, direction, counters, |gap| u64::MAX - gap.len())
@@ -74,7 +74,7 @@ fn for_each_gap(
     }
 }
 
-/// Returns the place in `gap` where the direction begins.
+/// Returns the aligned place in `gap` that is nearest to the end where the direction begins; `None` if there is none.
 fn near_edge(wish: &Wish, gap: Span, direction: Direction) -> Option<u64> {
     match direction {
         Direction::Up => {
@@ -85,7 +85,7 @@ fn near_edge(wish: &Wish, gap: Span, direction: Direction) -> Option<u64> {
     }
 }
 
-/// Returns the wish with the alignment that its size calls for, unless it has one.
+/// Returns the wish, aligned to a huge page if its size is a multiple of one and it has no alignment of its own.
 fn aligned_by_size(view: View<'_>, wish: &Wish) -> Wish {
     let huge = view.layout.pages(HUGE_PAGE_BYTES).0;
     if wish.align == 1 && wish.pages.is_multiple_of(huge) {

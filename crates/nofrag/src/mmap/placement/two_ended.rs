@@ -32,7 +32,7 @@ use crate::mmap::layout::Direction;
 use crate::mmap::space::MmapCounters;
 use crate::ranges::{Edge, Finger, Fingers, Fit, FoundGap, GapPlace, GapRequest, Span};
 
-/// Number of times that one search may go around a guard.
+/// Number of guard gaps around which one search may go before it settles for a place that may not be the best.
 const SPLITS: usize = 7;
 
 /// The end of the window from which a mapping is placed.
@@ -175,7 +175,8 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Returns the place in the gap that is preferred of those in `within`.
+    /// Returns a place in the preferred gap of `within` (rule 1 of the module): the tightest; for a mapping from the
+    /// bottom the lowest, if none fits exactly and the lowest does not hold the mapping twice.
     fn tightest_or_nearest(
         &self,
         within: Span,

@@ -6,7 +6,8 @@ use crate::mmap::layout::Direction;
 use crate::mmap::space::MmapCounters;
 use crate::ranges::Span;
 
-/// P0 and its mirror image: the nearest gap that fits. O(n).
+/// Returns the place in the nearest gap that fits, found from area to area: upwards as Linux 2.4 (P0), downwards in
+/// mirror image. O(n).
 pub(super) fn first_fit(view: View<'_>, wish: &Wish, counters: &mut MmapCounters) -> Option<u64> {
     wish.near_then_far(view.layout, |bounds, direction| match direction {
         Direction::Up => up(view, wish, bounds, counters, |_| {}),

@@ -24,15 +24,16 @@ pub(super) const UNKNOWN: u64 = u64::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hook {
     Idle,
-    /// Each removed piece pulls the address back to its near edge.
+    /// Each removed piece pulls `free_area_cache` back to the piece's near edge.
     PullBack,
-    /// Upwards a removed piece is taken for a hole, as large as 32 bits tell; downwards it pulls back.
+    /// Upwards a removed piece counts as a hole, of its size in bytes modulo 2^32; downwards it pulls `free_area_cache`
+    /// back.
     GrowHole,
-    /// Once for each unmapping, the address is pulled back to the end of the neighbour on the near side.
+    /// Each unmapping pulls `free_area_cache` back once, to the end of the neighbour on the near side.
     ToNeighbour(BelowBase),
-    /// As [`ToNeighbour`](Self::ToNeighbour); upwards, holes are unknown after it.
+    /// As [`ToNeighbour`](Self::ToNeighbour); upwards, `cached_hole_size` is [`UNKNOWN`] after it.
     ToNeighbourAndForget(BelowBase),
-    /// The address goes to the near edge of each removed piece, wherever it was.
+    /// `free_area_cache` goes to the near edge of each removed piece, wherever it stood before.
     Follow,
 }
 
@@ -42,7 +43,7 @@ pub(super) enum Hook {
 pub(super) enum BelowBase {
     /// None: the hook takes the unmapping for one outside the window.
     Ignored,
-    /// The address goes to the base.
+    /// `free_area_cache` goes to the base.
     Clamped,
 }
 
