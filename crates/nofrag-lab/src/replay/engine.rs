@@ -54,22 +54,24 @@ pub(super) struct Batch {
 pub(super) struct Engine {
     spec: Spec,
     world: World<Owner, ()>,
-    /// `None` before the first step, whose time is that of their first look.
+    /// The kswapd and kcompactd of each node; `None` before the first step, at whose time they first look for work.
     daemons: Option<Daemons>,
-    /// The CPUs of each node's kswapd and kcompactd.
+    /// By node: the CPU of its kswapd and that of its kcompactd.
     daemon_cpus: Vec<[CpuId; 2]>,
     cpus: CpuSet,
     counts: Counts,
     resized: Resized,
     timeline: Timeline<Sample>,
-    /// Time of the first step, from which a shortage is timed.
+    /// Time of the first step in nanoseconds, from which a shortage is timed.
     began: Option<u64>,
-    /// State of memory when a caller was first refused a block that kernels never refuse.
+    /// Nanoseconds from the first step until a caller was first refused a block that kernels never refuse, and the
+    /// state of memory then; `None` while that has not happened.
     shortage: Option<(u64, Shortage)>,
 }
 
 impl Engine {
-    /// Creates the run at its start: `in_use` was where `start` says on the host with the memory of `map`.
+    /// Creates a run in the memory of `start`. Each block of `in_use`, which the recorded host with the memory `map`
+    /// held, lies at its entry of `start.places`, or is gone if that is `None`.
     pub(super) fn new(
         map: &MemoryMap,
         in_use: &[Held],
@@ -253,7 +255,8 @@ impl Engine {
         }
     }
 
-    /// Asks the policy, and does the work that its slow path needs.
+    /// Requests a block from the policy at time `at`, with the reclaim, compaction and waits of its slow path; `None`
+    /// if it is refused.
     fn ask(&mut self, at: u64, request: &Request) -> Option<Pfn> {
         let order = usize::from(request.order.get());
         self.counts.requests[order] += 1;
@@ -291,7 +294,8 @@ impl Engine {
         }
     }
 
-    /// Lets background machines work until the caller may go on, or its time is over; returns that moment.
+    /// Lets kswapd and kcompactd work from `now` until a stalled caller may go on, at most until `until`; returns the
+    /// time at which it goes on.
     fn wait(&mut self, attempt: &Attempt, mut now: u64, until: u64) -> u64 {
         while now < until && !attempt.may_resume(&self.world.pages) {
             self.tell_others(now);
@@ -372,8 +376,9 @@ impl Engine {
     }
 }
 
-/// Returns blocks in use at the start and their places, the oldest first: blocks used of late are younger than others,
-/// and of either kind a node's low zones are younger than its high ones, as requests come to them when those are full.
+/// Returns blocks in use at the start and their places (`None` for a block that has none), the oldest first: blocks
+/// used of late are younger than others, and of either kind a node's low zones are younger than its high ones, as
+/// requests come to them when those are full.
 pub(super) fn by_age<'a>(
     traced: &'a Spans,
     in_use: &'a [Held],

@@ -12,7 +12,7 @@ use nofrag_host::snapshot::FrameUse;
 
 use crate::random::Random;
 
-/// Numbers by type.
+/// A value for each migratetype.
 pub(super) type ByType<T> = [T; Migratetype::COUNT];
 /// Number of free blocks by type and order.
 pub(super) type FreeByType = ByType<[u64; Order::COUNT]>;
