@@ -15,7 +15,7 @@ pub(in crate::frames) struct LruTally {
     pub freed: Score,
     /// Outcomes of isolations: the number of frames that were reclaimed, or left the active list.
     pub shrunk: Score,
-    /// Passes with the priority and the age rule of the model.
+    /// Passes of the priority that the model expects.
     pub priorities: Score,
     /// Passes that ask the active list where the model expects it.
     pub aged: Score,
