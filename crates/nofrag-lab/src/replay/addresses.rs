@@ -227,7 +227,7 @@ mod tests {
         }
     }
 
-    /// Finishes a replay that saw no event of addresses, as with the shipped recording, which has only events of pages.
+    /// Finishes a replay without events of addresses; the shipped recording has only events of pages.
     #[test]
     fn without_such_events_there_is_no_outcome_and_no_table() {
         let mut room = Room::new(Path::new("test"), Budget::of_length(0));

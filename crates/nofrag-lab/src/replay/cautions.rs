@@ -57,8 +57,8 @@ fn of_start(host: &Host, meta: &TraceMeta) -> Vec<String> {
     all
 }
 
-/// Returns a sentence about figures that are less certain because the recording lacks the event for targets of
-/// compaction; `None` if it has the event or compaction moved nothing.
+/// Returns a sentence about figures that are less certain as the recording lacks the event for targets of compaction;
+/// `None` if it has the event or nothing was moved.
 fn without_targets(meta: &TraceMeta, recorded: &Recorded) -> Option<String> {
     let lacks =
         !meta.formats.is_empty() && !super::records(meta, EventKind::CompactionIsolateFreepages);

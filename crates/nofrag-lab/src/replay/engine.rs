@@ -54,7 +54,7 @@ pub(super) struct Batch {
 pub(super) struct Engine {
     spec: Spec,
     world: World<Owner, ()>,
-    /// The kswapd and kcompactd of each node; `None` before the first step, at whose time they first look for work.
+    /// kswapd and kcompactd of each node; `None` before the first step, at whose time they first look for work.
     daemons: Option<Daemons>,
     /// By node: the CPU of its kswapd and that of its kcompactd.
     daemon_cpus: Vec<[CpuId; 2]>,
@@ -64,14 +64,14 @@ pub(super) struct Engine {
     timeline: Timeline<Sample>,
     /// Time of the first step in nanoseconds, from which a shortage is timed.
     began: Option<u64>,
-    /// Nanoseconds from the first step until a caller was first refused a block that kernels never refuse, and the
-    /// state of memory then; `None` while that has not happened.
+    /// When a caller was first refused a block that kernels never refuse, in nanoseconds from the first step, and the
+    /// state of memory then.
     shortage: Option<(u64, Shortage)>,
 }
 
 impl Engine {
-    /// Creates a run in the memory of `start`. Each block of `in_use`, which the recorded host with the memory `map`
-    /// held, lies at its entry of `start.places`, or is gone if that is `None`.
+    /// Creates a run. Each block of `in_use`, held by the recorded host with the memory `map`, lies at its entry of
+    /// `start.places`, or is gone if that is `None`.
     pub(super) fn new(
         map: &MemoryMap,
         in_use: &[Held],
@@ -109,7 +109,6 @@ impl Engine {
         })
     }
 
-    /// Carries out all steps of a batch.
     pub(super) fn run(&mut self, Batch { steps, pace }: &Batch) {
         self.world.costs = pace.costs;
         self.world.owner.pace = Arc::clone(pace);
@@ -123,12 +122,10 @@ impl Engine {
         &self.world.owner
     }
 
-    /// Returns the policy's memory.
     pub(super) fn pages(&self) -> &PageAllocator {
         &self.world.pages
     }
 
-    /// Returns the run's description.
     pub(super) fn spec(&self) -> &Spec {
         &self.spec
     }
@@ -255,8 +252,8 @@ impl Engine {
         }
     }
 
-    /// Requests a block from the policy at time `at`, with the reclaim, compaction and waits of its slow path; `None`
-    /// if it is refused.
+    /// Requests a block from the policy, with the reclaim, compaction and waits of its slow path; `None` if it is
+    /// refused.
     fn ask(&mut self, at: u64, request: &Request) -> Option<Pfn> {
         let order = usize::from(request.order.get());
         self.counts.requests[order] += 1;

@@ -67,8 +67,7 @@ impl End {
     }
 }
 
-/// Facts about the recorded kernel beside which the runs are set: its snapshots before and after, and its traced
-/// counts.
+/// The recorded kernel: its snapshots before and after, and its traced counts.
 pub(super) struct Truth<'a> {
     pub(super) start: &'a Snapshot<'a>,
     pub(super) end: &'a Snapshot<'a>,
@@ -79,7 +78,7 @@ pub(super) struct Truth<'a> {
     pub(super) followed: Vec<(ZoneName, u64)>,
 }
 
-/// Compares the runs under the recorded kernel's rules (`preset`), one for each seed, with the kernel itself.
+/// Compares the runs under the recorded kernel's rules (`preset`), one a seed, with that kernel.
 pub(super) fn fidelity(
     preset: &str,
     (repeats, ends): (&[Repeat], &[End]),
@@ -101,7 +100,7 @@ pub(super) fn fidelity(
 }
 
 /// Judges a comparison again where the kernel was recorded several times under one workload: the tolerance of a figure
-/// is the range of its values in all these recordings, and stays as it was if one of them lacks the figure.
+/// that all recordings have is the range of its values there.
 pub(super) fn among_repeats(fidelity: &Fidelity, others: &[Fidelity]) -> Fidelity {
     let bound = |figure: &FidelityFigure| {
         let of_others = others.iter().filter_map(|other| {
@@ -226,7 +225,7 @@ impl Beside<'_> {
     }
 
     /// Compares the pages that nobody uses at the end, free or on the lists of CPUs. The tolerance is at least the
-    /// error of the events alone: no run can know of pages that they miss.
+    /// error of the events alone, of which no run can know more.
     fn free_pages(&mut self, truth: &Truth<'_>) {
         let recorded = truth.end.populated().map(|zone| zone.free + zone.on_per_cpu_lists());
         let missed: u64 = truth.followed.iter().map(|(_, free)| free).sum();

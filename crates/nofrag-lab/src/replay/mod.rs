@@ -507,7 +507,7 @@ fn unseen_host(trace: &Input) -> Result<Host, ReplayError> {
     Host::empty(Pfn(highest), cpus.min(MOST_CPUS))
 }
 
-/// Creates the pairing of events, with its beliefs about the frames of the recorded host at the start.
+/// Creates the pairing, with its beliefs about the recorded host's frames at the start.
 fn pairing_of(host: &Host, meta: &TraceMeta, engines: &[Engine]) -> Result<Pairing, ReplayError> {
     let whole = engines.iter().find(|engine| engine.spec().memory_percent == 100);
     let mut pairing = match whole {
@@ -536,8 +536,7 @@ fn taken_until(meta: &TraceMeta) -> Option<u64> {
     }
 }
 
-/// Returns the snapshots that were taken during the recording, after the one at the start, and show which frames are
-/// free.
+/// Returns the snapshots during the recording, after the one at the start, that show which frames are free.
 fn resyncs(meta: &TraceMeta) -> Vec<Resync<'_>> {
     let first = usize::from(meta.start().is_some());
     let between = meta.snapshots.iter().skip(first).filter_map(|taken| {

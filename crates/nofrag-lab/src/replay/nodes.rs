@@ -76,7 +76,7 @@ impl Nodes {
 
     /// Returns the node with which a request on `cpu` begins that got a frame of zone `got` (`None`: it was refused).
     /// `moved` returns the number of a zone's frames that hold moved pages, although they are believed free. The result
-    /// is `None` if there is only one node, or if the request was refused before its CPU got any page.
+    /// is `None` with a single node, or if the CPU has got no page yet.
     pub(super) fn of(
         &mut self,
         cpu: u16,

@@ -36,9 +36,9 @@ use crate::world::reclaim::{TakesBack, reclaim};
 
 /// The mark of a frame without a block.
 const NOTHING: u32 = u32::MAX;
-/// Marks in `places`: the policy did not serve the traced block (`NOT_SERVED`), or has reclaimed it (`RECLAIMED`).
-/// Marks in `holders`: the recorded kernel moved the frame's block to an unknown place (`MOVED`), or the block has no
-/// traced name any more and waits to be reclaimed (`NAMELESS`).
+/// Marks in `places`: the policy did not serve the traced block, or has reclaimed it. Marks in `holders`: the recorded
+/// kernel moved the frame's block to an unknown place, or the block has no traced name any more and waits to be
+/// reclaimed.
 const NOT_SERVED: u32 = u32::MAX - 1;
 const RECLAIMED: u32 = u32::MAX - 2;
 const MOVED: u32 = u32::MAX - 3;
@@ -182,7 +182,6 @@ impl Owner {
         self.places[frame as usize] = RECLAIMED;
     }
 
-    /// Frees the traced block.
     pub(super) fn free(&mut self, pages: &mut PageAllocator, frame: FrameIndex, by: By) {
         let order = match self.pieces.is_empty() {
             true => Order::ZERO,

@@ -16,8 +16,7 @@ use super::step::{Step, What};
 use crate::random::Random;
 use crate::world::costs::Costs;
 
-/// Number of distances between faults that are kept, the latest ones; fewer than [`FEW`] say nothing of the host's
-/// speed.
+/// Number of distances between faults that are kept, the latest ones; fewer than [`FEW`] say nothing.
 const ENOUGH: usize = 4096;
 const FEW: usize = 64;
 
@@ -38,7 +37,7 @@ impl HostPace {
         HostPace { costs: Costs::built_in(), slower: 1, distances: Vec::new(), typical: 1 }
     }
 
-    /// Returns the nanoseconds that background work of `work` nanoseconds takes with the interruptions of this host.
+    /// Returns the nanoseconds that background work takes here with its interruptions; `work` is without them.
     pub(super) fn elapses(&self, work: u64, random: &mut Random) -> u64 {
         if self.distances.is_empty() {
             return work;

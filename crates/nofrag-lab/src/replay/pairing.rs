@@ -136,7 +136,6 @@ impl Pairing {
         Some(frame)
     }
 
-    /// Returns the assumptions made so far.
     pub(super) fn assumptions(&self) -> &Assumptions {
         &self.assumptions
     }
@@ -157,7 +156,7 @@ impl Pairing {
         std::mem::take(&mut self.steps)
     }
 
-    /// Updates the beliefs by an event, and adds the steps that policies have to carry out for it.
+    /// Updates the beliefs by an event, and adds its steps for policies.
     pub(super) fn event(&mut self, event: &Event) {
         let (at, pid) = (event.at, event.pid);
         match event.view() {

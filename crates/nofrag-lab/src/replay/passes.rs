@@ -165,7 +165,7 @@ fn work(mut share: Vec<(usize, Timed)>, batches: &Receiver<Arc<Batch>>) -> Vec<(
     share
 }
 
-/// Facts gathered while events are read: the kernel's counts, the times of the first and the last event, and samples.
+/// Facts gathered while events are read: counts, times of the first and the last event, samples.
 #[derive(Debug)]
 struct Reading {
     recorded: Recorded,

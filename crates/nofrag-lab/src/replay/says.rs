@@ -161,8 +161,7 @@ mod tests {
         nofrag_show::text(&sections(&report(verdict, runs)))
     }
 
-    /// Leaves each question unanswered in turn and looks for its figure: tables of all policies once showed it
-    /// nevertheless.
+    /// Leaves each question unanswered in turn: tables of all policies once showed its figure nevertheless.
     #[test]
     fn no_figure_is_shown_of_a_question_that_is_not_answered() {
         for (asked, shown) in SHOWN {
@@ -209,8 +208,8 @@ mod tests {
         }
     }
 
-    /// Puts other policies beside 6.1. Once 7.2 and our own policy were said to have more events than 6.1, which counts
-    /// stolen blocks where they count stolen pages.
+    /// 7.2 and our own policy were once said to have more events than 6.1, which counts stolen blocks where they count
+    /// stolen pages.
     #[test]
     fn events_of_the_other_side_of_linux_6_10_are_not_called_more_or_less() {
         let word = |other: &str| {

@@ -45,7 +45,7 @@ impl Windows {
     }
 
     /// Ends the row of single pages in the place of a process's refused huge page, as it asks for another huge one;
-    /// returns the ended refusal, `None` if there is none.
+    /// returns that refusal, if there is one.
     pub(super) fn end(&mut self, pid: i32) -> Option<Ticket> {
         // Mostly no process is refused, and all ask.
         if self.open.is_empty() {

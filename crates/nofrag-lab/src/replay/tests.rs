@@ -268,8 +268,8 @@ fn pages_that_are_moved_for_another_reason_are_not_compacted() {
     assert_eq!(moved(&script), 1);
 }
 
-/// Frees two frames that were believed free, after two pages were moved. If events tell where compaction has taken free
-/// pages, only the free there is of a moved page; else both are.
+/// Frees two frames believed free, after two pages were moved. If events tell where compaction has taken free pages,
+/// only the free there is of a moved page; else both are.
 #[test]
 fn a_free_outside_of_what_compaction_took_is_of_nothing_that_was_moved() {
     let resolved = |isolates: bool| {
@@ -287,8 +287,8 @@ fn a_free_outside_of_what_compaction_took_is_of_nothing_that_was_moved() {
     assert_eq!((resolved(false), resolved(true)), ((2, 0), (1, 1)));
 }
 
-/// A request that got a frame of another node than its CPU's began there if the CPU's node had plenty of memory, and
-/// with the CPU's node if that had little; one for a single node alone began there in any case.
+/// A request that got a frame of another node than its CPU's began there if the CPU's node had plenty of memory; one
+/// for a single node alone began there in any case.
 #[test]
 fn requests_begin_with_the_node_of_their_cpu_or_of_their_frame() {
     assert_eq!(nodes_of_requests(0), [1, 1, 1, 0, 0], "who has plenty is not left");
@@ -356,8 +356,8 @@ fn memory_that_is_too_small_is_marked_from_the_first_small_block_on_that_is_refu
     assert_eq!(out_of_memory(&script), None);
 }
 
-/// Adopts blocks of cache of orders 0, 2 and 3, together 13 pages. The state of memory at a shortage once counted each
-/// as one page, so that processes seemed to hold the others.
+/// Adopts blocks of cache of orders 0, 2 and 3. Each once counted as one page, so that processes seemed to hold the
+/// others.
 #[test]
 fn cache_is_counted_in_pages() {
     let map = MemoryMap::uma(PageCount(PAGES), 0, 1).expect("a map");
@@ -376,8 +376,8 @@ fn cache_is_counted_in_pages() {
     assert_eq!(owner.cache(&pages), 1 + 4 + 8);
 }
 
-/// Reclaims two of four pages of cache, of which the older two lie in the low zone: the older ones go under Linux 6.1,
-/// those of the high zone under 6.12, whose LRU goes zone by zone. Replays once took the oldest under every policy.
+/// Reclaims two of four pages of cache, the older two in the low zone: those go first, but with generations those of
+/// the high zone. Replays once took the oldest under every policy.
 #[test]
 fn with_generations_cache_of_the_highest_zone_goes_first() {
     let map = MemoryMap::uma(PageCount(PAGES), 500, 2).expect("a map");
@@ -676,8 +676,7 @@ fn shipped_by(threads: usize, most: u64) -> String {
     without_times(super::replay_within(most, &options, &|_| {}).expect("it is replayed"))
 }
 
-/// Replays the shipped recording with one, two and three threads, in one pass over the events and in a pass for each
-/// run.
+/// Replays the shipped recording with one to three threads, in one pass over the events and in one for each run.
 #[test]
 fn oracle_11_two_replays_are_equal_byte_for_byte() {
     let one = shipped_by(1, u64::MAX);
@@ -709,9 +708,8 @@ fn the_shipped_recording_is_followed_as_near_as_is_said() {
     assert!(fidelity.answers(Query::Moves) && fidelity.answers(Query::Reclaim));
 }
 
-/// Counts direct reclaims at the recorded size and, up to the shortage, with 90 % of the memory. Callers once entered
-/// direct reclaim eleven thousand times with page cache left, as a kswapd that had done a second's work at once left
-/// them none; now they do so only once nothing at all is left.
+/// Callers enter direct reclaim in masses only once nothing is left, as with 90 % of the memory. They once did so
+/// eleven thousand times with page cache left, as a kswapd that had done a second's work at once left them none.
 #[test]
 fn callers_storm_only_when_nothing_is_left_to_reclaim() {
     let options = ReplayOptions { memory: vec![90], ..options(Input::Shipped, &["linux-6.1"], 0) };
@@ -728,8 +726,8 @@ fn callers_storm_only_when_nothing_is_left_to_reclaim() {
     }
 }
 
-/// Names the recording as its own repeat: the tolerance of a figure is then its recorded value alone. A trace without
-/// snapshots is refused as a repeat.
+/// Names the recording as its own repeat: each tolerance is the recorded value alone. A trace without snapshots is
+/// refused.
 #[test]
 fn repeats_of_a_recording_bound_what_the_replay_may_be_off() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/data/recordings/linux-6.1-guest-768m.nofrag");
@@ -832,8 +830,8 @@ fn a_huge_page_in_whose_place_nothing_comes_is_given_back_with_the_next() {
     assert_eq!(used(&script), 0);
 }
 
-/// The recorded kernel serves a huge page that the policy has no block for: the policy gets requests for single pages,
-/// and all of them are freed with the huge page.
+/// The recorded kernel serves a huge page that the policy has no block for: single pages come in its place, and go with
+/// it.
 #[test]
 fn single_pages_are_asked_for_where_a_policy_refuses_a_huge_page() {
     let mut script = Script::by(WORKER);

@@ -113,8 +113,8 @@ impl Process {
         }
     }
 
-    /// Maps a range that the caller chose: in the judge's space over what is there, under the policies only the parts
-    /// where the kernel had nothing, each unless the policy has something there itself.
+    /// Maps a range that the caller chose: for the judge over what is there, for each policy only where neither the
+    /// kernel nor the policy has anything.
     pub(super) fn fixed(&mut self, span: Span, attributes: Attributes) {
         if let Some(judge) = &mut self.judge {
             // Outside the space nothing is looked for either.
@@ -144,7 +144,6 @@ impl Process {
         holes
     }
 
-    /// Unmaps a range.
     pub(super) fn unmap(&mut self, span: Span) {
         self.forget(span);
         if let Some(judge) = &mut self.judge {

@@ -82,8 +82,8 @@ impl Search {
         }
     }
 
-    /// Notes that an event names a block; `cpu` is the CPU that was handed it, `None` if it was freed or handed out
-    /// before the snapshot was complete.
+    /// Notes that an event names a block; `cpu` is the CPU that got it, `None` if it was freed, or got before the
+    /// snapshot was complete.
     fn touched(&mut self, pfn: u64, order: Order, cpu: Option<u32>) {
         let end = pfn.saturating_add(order.pages()).min(self.untouched.len() as u64);
         let frames = pfn.min(end) as usize..end as usize;
@@ -117,8 +117,8 @@ impl Zone {
         self.lacking.iter().any(|(_, pages)| *pages > 0)
     }
 
-    /// Counts a block of `pages` pages as found on the lists of a CPU that still lacks as many: `cpu`, else the one
-    /// that lacks most. Returns that CPU; `None` if none lacks so many.
+    /// Counts a block as found on the lists of a CPU that still lacks as many pages: `cpu`, else the one that lacks
+    /// most. Returns that CPU; `None` if none lacks so many.
     fn take(&mut self, cpu: u32, pages: u64) -> Option<u32> {
         let has_room = |&(_, lacking): &(u32, u64)| lacking >= pages;
         let own = self.lacking.iter().position(|set| set.0 == cpu && has_room(set));

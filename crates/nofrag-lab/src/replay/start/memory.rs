@@ -20,7 +20,6 @@ pub(super) struct Zone {
     pub(super) kind: ZoneKind,
     /// Its frames by number, holes included; the end is excluded.
     pub(super) span: Range<u64>,
-    /// Ranges without memory.
     pub(super) holes: Vec<PfnRange>,
     /// Memory that was taken before the allocator came up.
     pub(super) reserved: Vec<PfnRange>,

@@ -58,7 +58,6 @@ pub(super) fn free_blocks(
     .flatten()
 }
 
-/// Counts blocks by order.
 pub(super) fn count(blocks: impl Iterator<Item = (u64, Order)>) -> Blocks {
     blocks.fold([0; Order::COUNT], |mut counts, (_, order)| {
         counts[order.index()] += 1;

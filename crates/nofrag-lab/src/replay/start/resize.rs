@@ -168,8 +168,7 @@ fn too_little(percent: u32, why: &str) -> ReplayError {
     ))
 }
 
-/// Returns true for each block of `host.in_use` that has to go so that the rest fits, and counts its pages in
-/// `resized`.
+/// Returns true for each block of `host.in_use` that has to go so that the rest fits.
 fn drop_some(
     host: &Host,
     settings: &HostSettings,

@@ -8,7 +8,6 @@ use nofrag_host::snapshot::Snapshot;
 use super::super::ReplayError;
 use super::super::settings::{Setting, Settings};
 
-/// KiB of a page.
 const PAGE_KIB: u64 = 4;
 
 /// Settings of the recorded host; the kernel's default where the snapshot does not tell.

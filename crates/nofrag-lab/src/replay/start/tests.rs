@@ -30,7 +30,6 @@ fn buddyinfo<E: EventSink>(pages: &PageAllocator<E>) -> Vec<Vec<u64>> {
     pages.zones().map(|zone| Order::all().map(|order| blocks(zone.id, order)).collect()).collect()
 }
 
-/// A trace without events.
 struct Nothing;
 
 impl EventSource for Nothing {

@@ -24,7 +24,6 @@ pub(super) struct Unit {
     pub(super) start: u64,
     /// The first frame with memory in its zone.
     pub(super) first: u64,
-    /// Number of pageblocks.
     pub(super) blocks: u64,
     /// True if all of it lies in its zone: only then can it be set aside.
     pub(super) whole: bool,
