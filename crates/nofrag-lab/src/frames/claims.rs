@@ -97,8 +97,7 @@ fn compaction(followed: &Followed, oracles: &mut Vec<Oracle>) {
     }
 }
 
-/// Adds the claims on suitability for compaction, wakes and runs of kswapd, for every stretch in which such events
-/// occur.
+/// Adds the claims on kswapd and on suitability for compaction, for stretches with such events.
 fn background(followed: &Followed, oracles: &mut Vec<Oracle>) {
     let claims = [
         ("suitable", "answers to whether compaction helps that differ", names::SUITABLE),

@@ -28,8 +28,7 @@ pub(super) struct Run {
     pub(super) end: Option<End>,
 }
 
-/// The end of a run: the frames at which the scanners for sources and for targets stopped, and the kernel's word for
-/// the result.
+/// The end of a run: the frames at which both scanners stopped, and the kernel's word for the result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct End {
     pub(super) source: u64,

@@ -84,8 +84,7 @@ pub(super) struct Tally {
     pub(super) drains: Score,
     /// Attempts to compact: whether each was put off or let in, and the number of those put off.
     pub(super) decisions: Score,
-    /// The facts that compaction remembers of a zone, when a run is let in: positions of the scanners, and the pause
-    /// after failures.
+    /// Compaction's memory of a zone when a run is let in: positions of its scanners, and the pause after failures.
     pub(super) positions: Score,
     /// The number of marked pageblocks when a run is let in.
     pub(super) marks: Score,
@@ -113,7 +112,6 @@ pub(super) struct Tally {
 pub(super) struct Difference {
     /// The line of the events.
     pub(super) line: usize,
-    /// The quantity that differs.
     pub(super) what: String,
     pub(super) kernel: String,
     pub(super) engine: String,
@@ -411,8 +409,8 @@ impl<'a> Follower<'a> {
         });
     }
 
-    /// Compares an attempt to compact that the kernel put off with the engine's decision, and takes over the kernel's
-    /// count of attempts where they differ.
+    /// Compares an attempt to compact that the kernel put off with the engine's decision; takes the kernel's counts
+    /// over where they differ.
     fn defer(&mut self, line: usize, fields: &Fields) {
         let Some(zone) = fields.get("zone").and_then(|name| self.zone(name)) else { return };
         let Some(order) = fields.number("order").and_then(|order| Order::new(order as u8)) else {
@@ -433,8 +431,7 @@ impl<'a> Follower<'a> {
         }
     }
 
-    /// Compares what the engine's compaction remembers of a zone, when the kernel lets a run in, with what the kernel
-    /// remembers, and takes that over.
+    /// Compares what compaction remembers of a zone when a run is let in with the kernel's memory, and takes that over.
     fn enter_compaction(&mut self, line: usize, fields: &Fields) {
         self.entered = None;
         let Some(zone) = fields.get("zone").and_then(|name| self.zone(name)) else { return };
@@ -497,8 +494,8 @@ impl<'a> Follower<'a> {
         self.entered = Some((zone, order, mode));
     }
 
-    /// Turns free lists as the logged quick searches have done, up to the next logged step that fits `until`; does
-    /// nothing if there is no such step.
+    /// Turns free lists as the logged quick searches have done, up to the next logged step that fits `until`, if there
+    /// is one.
     fn catch_up(&mut self, until: impl Fn(&ScanStep) -> bool) {
         if let Some(at) = self.log.iter().position(until) {
             self.turn_as_logged(at + 1);
@@ -581,8 +578,8 @@ impl<'a> Follower<'a> {
         }
     }
 
-    /// Makes the run on a copy of the engine, on which other tasks repeat their operations during the kernel's run;
-    /// `None` if the engine would not make it.
+    /// Makes the run on a copy of the engine, beside other tasks' operations during the kernel's run; `None` if the
+    /// engine would not make it.
     fn make_beside(
         &self,
         lines: &[Line],
@@ -693,7 +690,7 @@ impl<'a> Follower<'a> {
         }
     }
 
-    /// Ends the comparison: moves of blocks that only kernel or engine has told of now count as differences.
+    /// Ends the comparison: moves of blocks that only one side has told of now count as differences.
     pub(super) fn finish(&mut self, line: usize) {
         self.compare_wakes(line, |_| true);
         for cpu in 0..self.cpus.len() {
@@ -711,7 +708,7 @@ impl<'a> Follower<'a> {
 }
 
 /// Removes from both sequences the entries that agree, and counts them. An entry out of turn counts as a difference;
-/// the first is returned: `what`, and the entries from there on of the kernel and of the engine.
+/// the first is returned, with what follows it on either side.
 fn agree<T: PartialEq>(
     score: &mut Score,
     what: &'static str,

@@ -78,8 +78,7 @@ pub(super) struct Lru {
     held: HashMap<u32, Held>,
     /// By task: lengths of the lists before it emptied its CPU's batches.
     before: HashMap<u32, Sizes>,
-    /// By task: the zones, with pages, from which its refill has taken blocks up to now; 6.1 counts them at the
-    /// refill's end.
+    /// By task: zones and pages that its refill has taken up to now; 6.1 counts them at the refill's end.
     refills: HashMap<u32, Vec<(usize, i64)>>,
     /// Frames that were handed out, and have been on no list since.
     fresh: HashSet<Pfn>,

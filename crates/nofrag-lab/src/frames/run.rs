@@ -17,7 +17,7 @@ use super::stretch::{Stretch, StretchError, Texts};
 const TOLD: usize = 4;
 const EVENTS_BEFORE: usize = 8;
 
-/// Longest text that is shown of an event or of one side of a difference, in characters.
+/// Longest text that is shown of an event or a difference, in characters.
 const CHARACTERS: usize = 160;
 
 /// Runs the engine beside the kernel of `stretch`, under the rules of `preset`.

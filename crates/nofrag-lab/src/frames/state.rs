@@ -119,7 +119,7 @@ const MOST_FRAMES: u64 = 1 << 26;
 /// Upper bound of the frames that a zone spans, with its holes: 4 TiB. Scanners of compaction note each pageblock
 /// without memory.
 const MOST_SPANNED: u64 = 1 << 30;
-/// Upper bound of the shift that says how many attempts to compact are put off (`COMPACT_MAX_DEFER_SHIFT`).
+/// Upper bound of the shift of compaction's pauses (`COMPACT_MAX_DEFER_SHIFT`).
 const MOST_SHIFT: u8 = 6;
 /// Bounds of per-CPU lists, in pages, and of their factors.
 const MOST_CACHED: u32 = 1 << 26;
@@ -216,7 +216,7 @@ impl State {
         if within && behind.all(|run| fills(run.2)) { present } else { end }
     }
 
-    /// Returns the configuration of an allocator for the machine of this state, under a policy.
+    /// Returns the configuration of an allocator for this machine, under a policy.
     pub(super) fn config(&self, policy: FragmentationPolicy) -> Result<PageConfig, StateError> {
         let mut zones = Vec::new();
         for (kind, zone) in self.zones()? {

@@ -174,8 +174,8 @@ impl Counts {
         }
     }
 
-    /// Returns true if more pages are free in the zone than its high watermark, boost included, its reserve against
-    /// callers of `class`, and `more` together.
+    /// Returns true if more is free in the zone than its high watermark, boost included, the reserve against `class`,
+    /// and `more`.
     pub(super) fn above_high(&self, zone: usize, more: u64, class: usize) -> bool {
         let zone = &self.zones[zone];
         let reserve = zone.reserve.get(class).copied().unwrap_or(0);

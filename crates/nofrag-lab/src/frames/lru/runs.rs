@@ -98,8 +98,7 @@ pub(super) struct Direct {
 /// Facts that decide in [`Direct::hears`] beside compaction's answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stand {
-    /// The zone has more free pages than its high watermark, its reserve and the gap
-    /// ([`Counts::gap`](super::counts::Counts::gap)).
+    /// The zone has more free pages than its high watermark, its reserve and the gap (`Counts::gap`).
     pub(super) above_high: bool,
     /// The inactive list of file pages is longer than the gap.
     pub(super) worthwhile: bool,
@@ -169,7 +168,7 @@ impl Direct {
         self.leaves(zone);
     }
 
-    /// Leaves a zone: for a large block goes on to the zone below; otherwise ends the call or begins the next priority.
+    /// Goes on to the zone below (large blocks), or ends the call, or begins the next priority.
     fn leaves(&mut self, zone: usize) {
         if self.order > Order::COSTLY && zone > 0 {
             self.stage = Stage::Ready { zone: zone - 1 };

@@ -43,7 +43,6 @@ pub(in crate::frames) struct LruTally {
 pub(in crate::frames) struct LruDifference {
     /// The line of the events; 0 is the state at the end.
     pub line: usize,
-    /// The quantity that differs.
     pub cause: &'static str,
     pub kernel: String,
     pub model: String,

@@ -132,8 +132,7 @@ fn sleeps() -> String {
     format!("{KSWAPD} mm_vmscan_kswapd_sleep: nid=0")
 }
 
-/// Returns the events of a pass of priority 7 over 256 inactive pages: it asks for two pages, and frees them in
-/// `order`.
+/// Returns the events of a pass of priority 7 over 256 inactive pages, which frees two in `order`.
 fn one_pass(order: [u64; 2]) -> Vec<String> {
     let mut lines = vec![wakes(), isolate(KSWAPD, "inactive_file", 2, [2, 0, 2])];
     lines.extend(free(KSWAPD, order));
