@@ -236,8 +236,7 @@ pub(super) fn summary(scene: &Scene, asked: &SceneRequest, cause: Cause) -> Stri
     }
 }
 
-/// Returns the zone with the most free memory among those that refuse only because no block is large enough; `None` if
-/// none does.
+/// Returns the zone with most free memory among those that refuse only for want of a large block.
 pub(super) fn nearest<'a>(scene: &'a Scene, asked: &SceneRequest) -> Option<&'a SceneZone> {
     let of = scene.zones.iter().filter(|zone| matches!(zone.refusal(asked), Refusal::Order { .. }));
     of.max_by_key(|zone| zone.state.free.pages)
@@ -290,8 +289,8 @@ pub(super) fn would(scene: &Scene, asked: &SceneRequest, cause: Cause) -> Vec<St
     text
 }
 
-/// Returns a sentence on what compaction could have made of the free memory at that moment; `None` if no zone refused
-/// only for want of a large block.
+/// Returns a sentence on what compaction could have made of the free memory; `None` if no zone refused only for want of
+/// a large block.
 fn after_compaction(scene: &Scene, asked: &SceneRequest) -> Option<String> {
     let zone = nearest(scene, asked)?;
     let indices = zone.indices(asked.order);
