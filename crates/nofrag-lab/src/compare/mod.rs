@@ -223,8 +223,7 @@ pub fn compare(
     })
 }
 
-/// Returns a sentence on how far this number of runs can tell a difference from chance; `None` for snapshots, and for
-/// two runs that are judged all the same.
+/// Returns a sentence on how far this number of runs tells a difference from chance; `None` where none is needed.
 fn chance(kind: SubjectKind, [old, new]: [usize; 2], is_one: bool) -> Option<String> {
     if is_one {
         return Some(
@@ -305,8 +304,7 @@ impl ComparedRow {
         )
     }
 
-    /// Builds a row where subjects may have several runs: `values` has the runs of each subject, the old subjects
-    /// first.
+    /// Builds a row where subjects may have several runs: `values` has those of each subject, old ones first.
     fn of_runs(
         name: impl Into<String>,
         scale: Scale,

@@ -109,7 +109,7 @@ fn indices(zone: &ZoneName, sides: &[&Snapshot<'_>]) -> Vec<ComparedRow> {
     rows
 }
 
-/// Returns a zone's pageblocks and free pages by type; rows that are zero everywhere are left out.
+/// Returns a zone's pageblocks and free pages by type.
 fn types(zone: &ZoneName, sides: &[&Snapshot<'_>]) -> Vec<ComparedRow> {
     let mut rows = Vec::new();
     let names: BTreeSet<&String> = sides

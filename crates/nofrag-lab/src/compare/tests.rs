@@ -89,8 +89,8 @@ fn one_run_on_each_side_may_be_of_two_policies() {
     assert!(found.cautions[0].contains("different seeds (1 and 2)"), "{:?}", found.cautions);
 }
 
-/// Compares replays of three seeds each, whose ranges overlap or do not. `compare` once read the first seed alone, and
-/// called figures better or worse whose ranges overlap.
+/// Compares replays of three seeds each. `compare` once read the first seed alone, and called figures better or worse
+/// whose ranges overlap.
 #[test]
 fn start_values_that_overlap_are_no_difference() {
     let of = |serious: [u64; 3]| {
@@ -108,8 +108,7 @@ fn start_values_that_overlap_are_no_difference() {
     assert_eq!(found.with_verdict(RowVerdict::Better).count(), 4);
 }
 
-/// Compares numbers of events across Linux 6.10, where their meaning changes: up to 6.9 each stolen block is an event,
-/// and later each stolen page.
+/// Compares numbers of events across Linux 6.10: up to 6.9 each stolen block is an event, and later each stolen page.
 #[test]
 fn events_of_both_sides_of_linux_6_10_are_neither_better_nor_worse() {
     let names = |old: &str, new: &str| {
