@@ -52,7 +52,7 @@ pub(super) fn name(cell: &Cell) -> String {
     format!("{}-{}", cell.kernel, cell.factor)
 }
 
-/// Returns the use of a cell: parameters are fitted on it, it judges, or it does neither as it was looked at.
+/// Returns the use of a cell: fitting, judging, or neither as it was looked at.
 pub(super) fn role(cell: &Cell) -> Role {
     if FITTED_ON.contains(&&*cell.kernel) {
         Role::Fitted
@@ -376,7 +376,7 @@ fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
 }
 
 /// Measures the simulation's root-mean-square error in the log-odds of huge pages, in cells that were not fitted, over
-/// the error of predicting the mean of the fitted cells for all of them.
+/// the error of guessing the fitted cells' mean.
 fn log_odds_error(cells: &[Beside]) -> Measure {
     let of_role = |meant: Role| cells.iter().filter(move |it| role(it.cell()) == meant);
     let theirs = |it: &Beside| mean_log_odds(&it.guests.runs);
