@@ -91,7 +91,7 @@ impl Daemons {
         self.all.iter().map(|daemon| daemon.due)
     }
 
-    /// Moves one background machine at `now`; returns the end of its step.
+    /// Moves one of them at `now`; returns the end of its step.
     pub(crate) fn step<O: Owns<S>, S: EventSink>(
         &mut self,
         number: usize,
@@ -130,7 +130,7 @@ impl Daemons {
         }
     }
 
-    /// Ends all background machines, which release what they had set aside.
+    /// Ends all of them, which release what they had set aside.
     pub(crate) fn give_up<O: Owns<S>, S: EventSink>(&mut self, world: &mut World<O, S>) {
         for daemon in self.all.drain(..) {
             match daemon.work {

@@ -49,7 +49,6 @@ pub(crate) enum WarmUp {
 pub(crate) struct Boot {
     pub(crate) unmovable: u64,
     pub(crate) reclaimable: u64,
-    /// Pages of files.
     pub(crate) files: u64,
 }
 
