@@ -9,9 +9,8 @@
 //! 3. **No percentages between counts of different machines.** Counts of a machine of 768 MiB and of one of 24 GiB
 //!    stand side by side; only shares, which are free of the size, get a change and a verdict.
 //! 4. **No verdict inside the spread of repeats.** Where a side has several runs, a figure is better or worse only if
-//!    every run of one side is on the same side of every run of the other. A replay is a run for each of its start
-//!    values. One recording on each side says nothing of the spread: without a tolerance none of its figures gets a
-//!    verdict.
+//!    every run of one side is on the same side of every run of the other. A replay is a run for each of its seeds. One
+//!    recording on each side says nothing of the spread: without a tolerance none of its figures gets a verdict.
 //! 5. **No verdict on what a replay cannot answer.** Where it is not as near to the recorded kernel as the question
 //!    needs, figures stand without a direction.
 //!
@@ -169,7 +168,7 @@ pub enum CompareError {
 /// [`CompareError`].
 ///
 /// # Panics
-/// Where a side has no run.
+/// If there is no run on either side.
 pub fn compare(
     sides: [Vec<Subject>; 2],
     tolerance_percent: Option<f64>,
@@ -224,7 +223,7 @@ pub fn compare(
     })
 }
 
-/// Tells how far this number of runs can tell a difference from chance.
+/// Returns a sentence on how far this number of runs tells a difference from chance; `None` where none is needed.
 fn chance(kind: SubjectKind, [old, new]: [usize; 2], is_one: bool) -> Option<String> {
     if is_one {
         return Some(
@@ -305,7 +304,7 @@ impl ComparedRow {
         )
     }
 
-    /// Builds a row where subjects may have several runs.
+    /// Builds a row where subjects may have several runs: `values` has those of each subject, old ones first.
     fn of_runs(
         name: impl Into<String>,
         scale: Scale,
@@ -317,7 +316,7 @@ impl ComparedRow {
         ComparedRow { name: name.into(), old, new, ranges, values, scale, better, verdict }
     }
 
-    /// Divides the subjects into old and new ones by their number on the old side.
+    /// Sets medians and ranges of both sides: the first `old` subjects are the old side, the others the new one.
     fn settle(&mut self, old: usize) {
         let (old, new) = self.values.split_at(old);
         let (old, new) = (&old.concat()[..], &new.concat()[..]);

@@ -100,7 +100,7 @@ impl Tally {
                 self.failed += u64::from(pfn.is_none());
             }
             View::ExtFrag { fallback_order, alloc_migratetype, .. } => {
-                /// Fallbacks of whole pageblocks mix nothing.
+                /// The order of a pageblock: fallbacks of whole pageblocks mix nothing.
                 const PAGEBLOCK: i32 = Order::PAGEBLOCK.get() as i32;
                 const SERIOUS: i32 = 4;
                 if fallback_order < PAGEBLOCK {

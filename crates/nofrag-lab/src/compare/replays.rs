@@ -39,7 +39,7 @@ fn refuse_other_requests(old: &ReplayReport, new: &ReplayReport) -> Result<(), C
     )))
 }
 
-/// One run of each side.
+/// A run of each of the compared replays, in their order.
 type Matched<'a> = Vec<&'a PolicyRun>;
 
 /// Returns the runs that all sides have with one policy and size of memory. Where each side has only one run, these are
@@ -117,7 +117,8 @@ fn cautions(sides: &[ReplayReport], matched: &[Matched<'_>]) -> Vec<String> {
     cautions
 }
 
-/// The runs of one policy and size of memory on all sides, and the questions that all sides answer.
+/// The runs of one policy and size of memory in all replays, and the replays, whose fidelity tells which questions they
+/// answer.
 struct Beside<'a> {
     runs: Matched<'a>,
     sides: &'a [ReplayReport],
@@ -137,7 +138,7 @@ impl Beside<'_> {
         Group { title: titles.join(", then "), rows }
     }
 
-    /// Builds a row with the values of each start value of each side.
+    /// Builds a row with a value for each seed of each replay.
     fn row(
         &self,
         name: impl Into<String>,
@@ -188,7 +189,7 @@ impl Beside<'_> {
         rows
     }
 
-    /// Figures of allocations among pages of other types.
+    /// Shows external fragmentation events and blocks from pageblocks of other types, in all and by type.
     fn mixing(&self) -> Vec<ComparedRow> {
         type MixingFigure = (&'static str, Query, fn(&Counts) -> &ByType);
         let kinds: [MixingFigure; 3] = [

@@ -105,7 +105,7 @@ fn indices(zone: &ZoneName, sides: &[&Snapshot<'_>]) -> Vec<ComparedRow> {
     rows
 }
 
-/// Pageblocks and free pages by type.
+/// Returns a zone's pageblocks and free pages by type.
 fn types(zone: &ZoneName, sides: &[&Snapshot<'_>]) -> Vec<ComparedRow> {
     let mut rows = Vec::new();
     let names: BTreeSet<&String> = sides
@@ -211,7 +211,8 @@ impl States {
     }
 }
 
-/// Returns the states of the pageblocks; one without managed pages counts as none. O(frames).
+/// Returns the number of pageblocks in each state, without those that have no managed pages; `None` without a map of
+/// frames. O(frames).
 fn states(side: &Snapshot<'_>) -> Option<States> {
     let pages = side.pages?;
     let block = 1_u64.checked_shl(side.pageblock_order())?;

@@ -97,7 +97,7 @@ impl Subject {
         names.split(',').map(Subject::open).collect()
     }
 
-    /// Returns the number of runs: one per start value for a replay, otherwise 1.
+    /// Returns the number of runs: one for each seed of a replay, otherwise 1.
     pub(super) fn runs(&self) -> usize {
         match self {
             Subject::Replay(_, report) => {

@@ -89,7 +89,8 @@ fn one_run_on_each_side_may_be_of_two_policies() {
     assert!(found.cautions[0].contains("different seeds (1 and 2)"), "{:?}", found.cautions);
 }
 
-/// `compare` read the first start value alone, and called figures better or worse whose ranges overlap.
+/// Compares replays of three seeds each. `compare` once read the first seed alone, and called figures better or worse
+/// whose ranges overlap.
 #[test]
 fn start_values_that_overlap_are_no_difference() {
     let of = |serious: [u64; 3]| {
@@ -107,7 +108,7 @@ fn start_values_that_overlap_are_no_difference() {
     assert_eq!(found.with_verdict(RowVerdict::Better).count(), 4);
 }
 
-/// Each stolen block is an event up to Linux 6.9, and each stolen page later.
+/// Compares numbers of events across Linux 6.10: up to 6.9 each stolen block is an event, and later each stolen page.
 #[test]
 fn events_of_both_sides_of_linux_6_10_are_neither_better_nor_worse() {
     let names = |old: &str, new: &str| {
@@ -130,7 +131,7 @@ fn replays_of_other_requests_are_refused() {
     assert!(error.to_string().contains("no policy was replayed"), "{error}");
 }
 
-/// Files of a machine with one zone, whose free blocks are given.
+/// Returns the files of a machine with one zone; `blocks` is its line in buddyinfo.
 fn files(release: &str, blocks: &str) -> Files {
     let mut files = Files::default();
     files.insert("version", format!("Linux version {release} (a b)\n").into_bytes());
@@ -176,7 +177,7 @@ fn another_kernel_is_another_machine() {
     assert_eq!(worse, expected);
 }
 
-/// The text of a comparison, line by line.
+/// Checks the text of a comparison line by line against `golden.txt`.
 #[test]
 fn the_text_is_as_it_was_agreed() {
     let old = files("6.1", "0 0 0 0 0 0 0 0 0 11 0");

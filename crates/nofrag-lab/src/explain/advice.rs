@@ -11,7 +11,7 @@ fn advice(what: impl Into<String>, evidence: impl Into<String>, cost: impl Into<
     Advice { what: what.into(), evidence: evidence.into(), cost: cost.into() }
 }
 
-/// Returns the remedies for the cause.
+/// Returns the remedies for the cause, most promising first; none where no advice is known.
 pub(super) fn advise(scene: &Scene, asked: &SceneRequest, cause: Cause) -> Vec<Advice> {
     match cause {
         Cause::Fragmented => fragmented(scene, asked),

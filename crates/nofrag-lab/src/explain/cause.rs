@@ -162,7 +162,8 @@ fn why(scene: &Scene, zone: &SceneZone, asked: &SceneRequest) -> String {
     }
 }
 
-/// Returns the reason why a zone with too few free pages did not serve.
+/// Returns the reason why a zone did not serve in which fewer pages count (`usable`) than must stay free (the watermark
+/// `mark`).
 fn below_mark(scene: &Scene, zone: &SceneZone, usable: u64, mark: u64) -> String {
     let size = |pages| bytes_text(scene.bytes(pages));
     let mut text = format!("{} to count on, and {} must stay", size(usable), size(mark));
@@ -235,7 +236,7 @@ pub(super) fn summary(scene: &Scene, asked: &SceneRequest, cause: Cause) -> Stri
     }
 }
 
-/// Returns the zone that fell short by order alone and has most free memory.
+/// Returns the zone with most free memory among those that refuse only for want of a large block.
 pub(super) fn nearest<'a>(scene: &'a Scene, asked: &SceneRequest) -> Option<&'a SceneZone> {
     let of = scene.zones.iter().filter(|zone| matches!(zone.refusal(asked), Refusal::Order { .. }));
     of.max_by_key(|zone| zone.state.free.pages)
@@ -288,7 +289,8 @@ pub(super) fn would(scene: &Scene, asked: &SceneRequest, cause: Cause) -> Vec<St
     text
 }
 
-/// Judges the chance of compaction with the free memory of that moment.
+/// Returns a sentence on what compaction could have made of the free memory; `None` if no zone refused only for want of
+/// a large block.
 fn after_compaction(scene: &Scene, asked: &SceneRequest) -> Option<String> {
     let zone = nearest(scene, asked)?;
     let indices = zone.indices(asked.order);

@@ -50,7 +50,8 @@ pub enum Which {
 }
 
 impl Subject {
-    /// Takes `FILE`, `FILE@start` or `FILE@end`; a file with the whole name goes first.
+    /// Returns the subject of the name `FILE`, `FILE@start` or `FILE@end`; if there is a file with the whole name, that
+    /// is meant.
     #[must_use]
     pub fn named(name: &Path) -> Subject {
         let ends = [("@start", Which::Start), ("@end", Which::End)];

@@ -116,7 +116,7 @@ fn mixes(policy: &FragmentationPolicy, asked: &SceneRequest) -> Said {
     }
 }
 
-/// Judges a policy by whether it tests a caller with rights once more without the boost.
+/// Judges a policy by whether it tests a caller that may use reserves once more without the boost.
 fn boosted(policy: &FragmentationPolicy, asked: &SceneRequest) -> Said {
     use PolicyVerdict::{Avoids, Fails};
     let flags = asked.request.flags;
@@ -192,7 +192,8 @@ mod tests {
     use super::*;
     use crate::replay::{Input, ReplayOptions, Verdict, replay};
 
-    /// "linux-6.1: served 126 of 133" was told where Linux 6.1 itself served 79.
+    /// Marks the figure for order 9 as off or too wide: no policy's result is told then. Once "linux-6.1: served 126 of
+    /// 133" was told where Linux 6.1 itself served 79.
     #[test]
     fn an_order_that_a_replay_has_wrong_is_not_told_of() {
         let options = ReplayOptions {

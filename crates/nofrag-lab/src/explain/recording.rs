@@ -16,7 +16,7 @@ use super::scene::Scene;
 use super::{ExplainError, Replays, empty, obtain, policies, reports};
 use crate::replay::{self, DEFAULT_POLICIES, Input, ReplayOptions};
 
-/// A request that failed: order, flags, process.
+/// A kind of failed request: order, `gfp` flags, process ID.
 type Failure = (u32, u64, i32);
 
 /// Sums over the events of a recording.
@@ -96,7 +96,7 @@ impl Tally {
         }
     }
 
-    /// Sentences on the events that were counted without their kind.
+    /// Returns sentences on the events that were counted without their kind.
     fn cautions(&self) -> Vec<String> {
         let mut cautions = Vec::new();
         if self.more_failures > 0 {
@@ -217,7 +217,7 @@ fn named(meta: &TraceMeta, mut callers: Vec<(i32, u64)>) -> String {
     names.join(", ")
 }
 
-/// Requests of one kind that failed, with the processes that asked and how often.
+/// Explains the failed requests of one order and `gfp` flags; `callers` are the process IDs, with the failures of each.
 fn failed(
     meta: &TraceMeta,
     shown: Option<&Shown<'_>>,
@@ -272,7 +272,7 @@ fn mixing(tally: &Tally, meta: &TraceMeta, last: Option<&Snapshot<'_>>) -> Mixin
     }
 }
 
-/// Replays the recording under the usual policies, and adds their outcome to each failure.
+/// Replays the recording under [`DEFAULT_POLICIES`], and adds their outcome to each failure.
 fn add_replay(explanation: &mut Explanation, path: &Path, progress: &(dyn Fn(u64) + Sync)) {
     let options = ReplayOptions {
         trace: Input::File(path.to_owned()),

@@ -22,7 +22,7 @@ pub(super) struct Totals {
     pub(super) anon: u64,
     pub(super) file: u64,
     pub(super) slab: u64,
-    /// None where the source does not say.
+    /// `None` where the source does not say.
     pub(super) free_swap: Option<u64>,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Scene {
     pub(super) zones: Vec<SceneZone>,
     pub(super) page_bytes: u64,
     pub(super) totals: Option<Totals>,
-    /// The kernel's version, where it is known.
+    /// The kernel's major and minor version, where they are known.
     pub(super) version: Option<(u32, u32)>,
 }
 
@@ -147,7 +147,7 @@ impl SceneZone {
         }
     }
 
-    /// Returns the largest order of a free block.
+    /// Returns the largest order of a free block; `None` if no block is free or known.
     pub(super) fn largest_free(&self) -> Option<u32> {
         self.blocks.iter().rposition(|&blocks| blocks > 0).map(|order| order as u32)
     }

@@ -4,8 +4,6 @@
 //! program is a group of cases that is chosen together. Crossing everything would take days; [`seeds_of`] decides which
 //! pairs run: all designs with the calibrated mix on one node; the most telling ones with all mixes there, and with the
 //! calibrated one on two nodes.
-//! [`seeds_of`]: all designs with the calibrated mix on one node; the most telling ones with all mixes there, and with
-//! the calibrated one on two nodes.
 
 use std::fmt;
 
@@ -26,9 +24,9 @@ pub(super) const MERGED: &str = Column::Patches14.design();
 pub(super) const ALL_FIVE: &str = Column::Patches15.design();
 /// The merged patches as shipped: patch 3 had switched patch 1 off.
 pub(super) const SHIPPED: &str = "linux-5.0";
-/// The last preset with the fallback of the document's time, of the kernels that were read.
+/// The last preset with the rules of fallback of the document's time, among the kernels whose source was read.
 pub(super) const LAST_LOOSE: &str = "linux-6.1";
-/// The first preset with lists that agree with their blocks.
+/// The first preset with strict lists.
 pub(super) const FIRST_STRICT: &str = "linux-6.10";
 pub(super) const NEWEST: &str = "linux-7.2";
 /// The newest preset with `vm.defrag_mode`.
@@ -131,7 +129,7 @@ impl Case {
         }
     }
 
-    /// Names the nodes that the huge-page threads use, on a machine with two.
+    /// Names the nodes that the huge-page threads use, on a machine with two nodes; `None` on one with a single node.
     pub(super) fn nodes(&self) -> Option<String> {
         match self.machine {
             TestMachine::OneNode => None,
@@ -209,7 +207,8 @@ impl Program {
     }
 }
 
-/// Returns the points of a curve: the setting's name in tables, and the policy with it.
+/// Returns the points of a curve: the setting's name in tables, and the policy with it. A program that is no curve has
+/// none.
 pub(super) fn curve(program: Program) -> Vec<(String, FragmentationPolicy)> {
     match program {
         Program::BoostCurve => BOOST_FACTORS.map(boost_point).to_vec(),
@@ -231,7 +230,7 @@ pub(super) fn curve(program: Program) -> Vec<(String, FragmentationPolicy)> {
 pub(super) const BOOST_FACTORS: [u32; 4] = [0, 5_000, 15_000, 30_000];
 /// Values of `fragment_stall_order`.
 pub(super) const STALL_ORDERS: std::ops::RangeInclusive<u8> = 0..=10;
-/// The longest wait of patch 5.
+/// Values of the longest wait of patch 5, in milliseconds.
 pub(super) const STALL_BOUNDS_MS: [u64; 3] = [5, 20, 100];
 
 pub(super) fn boost_name(factor: u32) -> String {
@@ -242,9 +241,9 @@ pub(super) fn stall_name(order: u8, bound_ms: u64) -> String {
     format!("order {order}, {bound_ms} ms")
 }
 
-/// The design with lists that agree with their blocks, and nothing else of later kernels.
+/// The design with strict lists, and nothing else of later kernels.
 pub(super) const STRICT_ONLY: &str = "strict lists only";
-/// The design with such lists and the merged patches.
+/// The design with strict lists and the merged patches 1 to 4.
 pub(super) const STRICT_MERGED: &str = "strict lists, patches 1 to 4";
 
 fn strict_point(name: &str, policy: FragmentationPolicy) -> (String, FragmentationPolicy) {
@@ -315,7 +314,7 @@ pub(super) const MIX_DESIGNS: [&str; 10] = [
     OURS,
 ];
 
-/// Points of curves are many, and their differences large.
+/// The most seeds of a point of a curve: points are many, and their differences large.
 pub(super) const CURVE_SEEDS: usize = 3;
 
 /// Returns the seeds of a run that ends within half a minute: the calibrated mix on one node, and one seed of the mixes
@@ -335,7 +334,7 @@ fn subset_seeds(program: Program, case: &Case, design: &str, wanted: usize) -> u
 pub(super) const SUBSET_DESIGNS: [&str; 9] =
     [VANILLA, PATCH_1, MERGED, ALL_FIVE, SHIPPED, LAST_LOOSE, "linux-6.12", DEFRAG_MODE, OURS];
 
-/// The two mixes on which the count model reduces least.
+/// The two mixes on which the patches reduce events least in the count model.
 const SUBSET_MIXES: [&str; 2] = ["S2", "S3"];
 
 #[cfg(test)]

@@ -56,7 +56,7 @@ const STATED: [(&str, [f64; 3]); 4] = [
     ("h-madv", [11.0, 93.3, 93.6]),
 ];
 
-/// The memory for which the gate was stated.
+/// The sizes of memory for which the gate (70 % fewer events) was stated, in GiB.
 const GATED_GIB: [u64; 2] = [4, 8];
 
 impl Judge<'_> {
@@ -74,8 +74,8 @@ impl Judge<'_> {
         self.oracles.push(Oracle::judge(id, ClaimKind::Ratio, claim, measured, relation));
     }
 
-    /// By pages.md#o-20 the reductions that the document states follow from its counts, but for one (pages.md#trap-3);
-    /// and by pages.md#o-19 so does what its workload makes of CPUs and memory.
+    /// Checks that the reductions that the document states follow from its counts (pages.md#o-20), but for one
+    /// (pages.md#trap-3), and so do the threads and units that its workload makes of CPUs and memory (pages.md#o-19).
     fn published(&mut self, figures: &Gorman2018) {
         let differ = STATED.iter().flat_map(|(configuration, stated)| {
             Column::ALL[1..].iter().zip(stated).filter(move |(column, stated)| {
@@ -219,8 +219,8 @@ impl Judge<'_> {
         }
     }
 
-    /// Patches 1 to 4 reduce events on every mix: 70 % at least, a bound of our own (the count model has 76 to 96 %:
-    /// pages.md#count-model-results).
+    /// Checks that patches 1 to 4 reduce events on every mix: by 70 % at least, a bound of our own (the count model has
+    /// 76 to 96 %: pages.md#count-model-results).
     fn gate(&mut self) {
         for (_, case) in self.view.all_cases() {
             let fewer = self.view.fewer_events(&case, MERGED, Beside::Nothing);
@@ -253,7 +253,8 @@ impl Judge<'_> {
         Spread::of(cases.flat_map(of_case).collect())
     }
 
-    /// Patches 1 to 4 by bounds of our own beside the document's "over 94%" (pages.md#trap-5), patch 1 by its range.
+    /// Judges patches 1 to 4 over all mixes by bounds of our own beside the document's "over 94%" (pages.md#trap-5),
+    /// and patch 1 by the document's range.
     fn over_all_mixes(&mut self, figures: &Gorman2018) {
         if let Some(fewer) = self.all_reductions(MERGED, |_| true) {
             let claim = "patches 1 to 4: events fewer, percent, median over seeds and mixes";
@@ -275,8 +276,8 @@ impl Judge<'_> {
         }
     }
 
-    /// The bands of the count model (pages.md#count-model-results). They bind a rebuild of it, which this is not, so
-    /// that a value outside them is a difference between two models.
+    /// Judges the calibrated mix by the bands of the count model (pages.md#count-model-results). They bind a rebuild of
+    /// it, which this is not, so that a value outside them is a difference between two models.
     fn model_bands(&mut self) {
         for (_, case) in self.view.all_cases() {
             let mode = case.configuration();
@@ -365,7 +366,8 @@ impl Judge<'_> {
         }
     }
 
-    /// The lists of 6.10 alone make more events of the same mixing, as each stolen page is one (pages.md#trap-6).
+    /// Checks that the lists of 6.10 alone make more events of the same mixing, as each stolen page is one
+    /// (pages.md#trap-6).
     fn strict_lists(&mut self) {
         let program = Program::StrictLists;
         for case in self.view.cases(program) {
@@ -457,8 +459,9 @@ impl Judge<'_> {
 /// The mixes that the count model has (pages.md#count-model-settings).
 const GATED_MIXES: [&str; 5] = ["calibrated", "S1", "S2", "S3", "S4"];
 
-/// The most that the zones can be boosted together: each to its high watermark times the factor. High watermarks are
-/// one and a half times the reserve, or more where a thousandth of the zone is more than a quarter of its share.
+/// Returns the most pages by which all zones together can be boosted: each by its high watermark times the factor. High
+/// watermarks are one and a half times the reserve, or more where a thousandth of the zone is more than a quarter of
+/// its share.
 fn boost_cap(case: &Case, policy: FragmentationPolicy) -> f64 {
     let Some(boost) = policy.boost.filter(|boost| boost.factor > 0) else { return 0.0 };
     let pages = case.memory_gib << 18;

@@ -11,8 +11,8 @@ use crate::world::setup::{FIO_THREADS, Layout};
 const ONE_NODE_CPUS: u32 = 8;
 const TWO_NODES_CPUS: u32 = 24;
 
-/// Number of huge-page threads of the workload: a node's CPUs less fio's four, divided by four. It refuses to run
-/// without any (pages.md#thpfioscale).
+/// Returns the number of huge-page threads of the workload: a node's CPUs less fio's four, divided by four. `None` if
+/// that is 0, as the workload then refuses to run (pages.md#thpfioscale).
 pub(super) const fn thp_threads(cpus: u32, nodes: u32) -> Option<u32> {
     if nodes == 0 {
         return None;
@@ -23,15 +23,15 @@ pub(super) const fn thp_threads(cpus: u32, nodes: u32) -> Option<u32> {
     }
 }
 
-/// Units of 2 MiB that one of `threads` touches: `size / threads / 2 MiB / 2`, where size is three quarters of node 0.
-/// The mapping itself is rounded up, but untouched pages take no memory.
+/// Returns the number of units of 2 MiB that one of `threads` touches: `size / threads / 2 MiB / 2`, where size is
+/// three quarters of node 0. The mapping itself is rounded up, but untouched pages take no memory.
 pub(super) const fn units_per_thread(node_0_pages: u64, threads: u32) -> u64 {
     let bytes = node_0_pages * 4096 / 4 * 3;
     bytes / threads as u64 / (2 << 20) / 2
 }
 
-/// The machine's reserve, which khugepaged sets: eleven pageblocks for each zone with pages, at most a twentieth of
-/// memory (pages.md#guest-reserve).
+/// Returns the machine's reserve in pages, which khugepaged sets: eleven pageblocks for each zone with pages, at most a
+/// twentieth of memory (pages.md#guest-reserve).
 pub(super) fn huge_page_reserve(machine: TestMachine, pages: u64) -> u64 {
     let zones = match machine {
         TestMachine::OneNode => 2,
@@ -40,8 +40,8 @@ pub(super) fn huge_page_reserve(machine: TestMachine, pages: u64) -> u64 {
     (11 * Order::PAGEBLOCK.pages() * zones).min(pages / 20)
 }
 
-/// The machine with `pages` pages, rounded down to whole blocks in each node. The mix sets the share of DMA32 in node
-/// 0.
+/// Returns the machine with `pages` pages, rounded down to whole blocks in each node. The mix sets the share of DMA32
+/// in node 0.
 pub(super) fn layout(machine: TestMachine, mix: &Mix, pages: u64) -> Layout {
     let (nodes, node_cpus) = match machine {
         TestMachine::OneNode => (1, ONE_NODE_CPUS),

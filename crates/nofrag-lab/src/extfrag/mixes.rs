@@ -7,7 +7,7 @@
 
 use crate::world::load::Mix;
 
-/// Those of Linux 6.1 (pages.md#guest-slab).
+/// Orders of slab caches in Linux 6.1 (pages.md#guest-slab), in the order of `SlabKind::ALL`.
 pub(super) const SLAB_ORDERS: [u8; 6] = [2, 0, 1, 2, 0, 0];
 
 const CALIBRATED: Mix = Mix {

@@ -171,7 +171,7 @@ fn plan(options: &Options) -> Result<ExtfragPlan, RunError> {
     }
 }
 
-/// The workload's own documentation calls it unsuitable for large memory.
+/// The largest memory of a run in GiB: the workload's own documentation calls it unsuitable for large memory.
 const MOST_GIB: u64 = 64;
 
 /// Resolves the wanted designs; a version of Linux stands for the newest rule set not newer than it.

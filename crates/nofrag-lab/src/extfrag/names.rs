@@ -2,7 +2,7 @@
 
 use crate::world::heard::QUARTERS;
 
-/// The events that a row's repetitions are spread over.
+/// Events with a free block below a pageblock: the figure of which a row shows the spread over seeds.
 pub(super) const EVENTS: &str = "events below order 9";
 
 pub(super) const UNMOVABLE: &str = "events, unmovable asked for";
@@ -86,7 +86,7 @@ pub(super) const FREE_BLOCKS: &str = "pageblocks that could serve as a huge page
 pub(super) const BOOST: &str = "boost";
 pub(super) const CONTIGUITY: &str = "contiguity ";
 
-/// On real memory: the time of a unit of either kind, over which `time` is spread.
+/// On real memory: the time of a unit of either kind; a row's `time` is its spread over rounds.
 pub(super) const UNIT_US: &str = "us until a unit is mapped, zeroed and written";
 pub(super) const HUGE_FAULT_US: &str = "mean us of a unit that is a huge page";
 pub(super) const BASE_FAULTS_US: &str = "mean us of a unit of 512 base pages";

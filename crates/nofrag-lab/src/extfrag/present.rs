@@ -155,7 +155,7 @@ fn median(row: &Measurement, name: &str) -> Option<Shown> {
     row.count(name).map(count)
 }
 
-/// Returns the document's reduction of events.
+/// Returns the document's reduction of events in percent; `None` if it has no such figure.
 fn published(figures: &Gorman2018, configuration: &str, design: &str) -> Option<Shown> {
     let column = Column::of_design(design)?;
     figures.reduction(configuration, column).map(percent)
@@ -252,7 +252,7 @@ fn requesters(view: View<'_>, figures: &Gorman2018) -> Option<Section> {
     )
 }
 
-/// Designs of the older rules, whose events compare.
+/// Returns the designs of the older rules, whose events compare with those of vanilla.
 fn loose_designs(view: View<'_>) -> Vec<&'static str> {
     let compared = |design: &&str| !is_strict(design) && *design != VANILLA;
     MIX_DESIGNS.into_iter().filter(|design| view.has(design)).filter(compared).collect()

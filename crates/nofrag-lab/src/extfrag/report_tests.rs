@@ -104,7 +104,8 @@ fn every_table_fits_and_says_no_sample_where_there_was_none() {
     }
 }
 
-/// Events of loose and of strict rules are compared only beside mistyped allocations (docs/sources/pages.md#b-29).
+/// Looks through all tables: events of loose and of strict rules stand together only beside mistyped allocations
+/// (docs/sources/pages.md#b-29).
 #[test]
 fn events_of_both_rules_stand_together_only_beside_mistyped_allocations() {
     let report = report(&named("s-default,mixes-default"));

@@ -27,12 +27,12 @@ pub(super) struct RunSpec {
     pub(super) seed: u64,
 }
 
-/// TestMachine, CPUs and threads of a run.
+/// The machine of a run, with its CPUs and threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TestMachine {
     /// One node with DMA32 and Normal, 4 fio threads and 1 huge-page thread (the document's 1-socket Skylake).
     OneNode,
-    /// Two nodes, 4 fio threads and 5 huge-page threads (its 2-socket Haswell).
+    /// Two nodes, 4 fio threads and 5 huge-page threads (the document's 2-socket Haswell).
     TwoNodes {
         /// True if huge-page requests stay on the local node.
         this_node: bool,

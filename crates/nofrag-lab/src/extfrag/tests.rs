@@ -35,7 +35,7 @@ fn equal_specs_give_equal_results() {
     assert_ne!(first, run(&other).run().expect("memory suffices"));
 }
 
-/// Three ways of asking for huge pages, on both machines.
+/// Returns runs in the three ways of asking for huge pages, one of them on the machine with two nodes.
 fn ways(preset: &PolicyPreset) -> [RunSpec; 3] {
     let two = TestMachine::TwoNodes { this_node: true, start: 1 };
     [

@@ -314,7 +314,8 @@ fn thinned(values: &[f64]) -> Vec<f64> {
     values.chunks(stretch).map(|part| part.iter().copied().fold(0.0, f64::max)).collect()
 }
 
-/// Returns the largest free order in each of [`PARTS`] stretches of equally many pageblocks, but for one.
+/// Returns the largest free order in each of [`PARTS`] stretches of equally many pageblocks, give or take one: 0 for
+/// none to 1 for a whole pageblock.
 fn parts(blocks: &[f64]) -> Vec<f64> {
     let bound = |part: usize| part * blocks.len() / PARTS;
     let largest = |part: usize| {

@@ -64,7 +64,8 @@ impl<'a> View<'a> {
         self.row(case, design)?.count(name)
     }
 
-    /// Returns by how many percent a design has fewer of `name` than another one, seed by seed.
+    /// Returns by how many percent the design `new` has fewer of `name` than `old`, seed by seed; `None` if one of them
+    /// lacks the row or the count.
     pub(super) fn fewer(self, case: &Case, (old, new): (&str, &str), name: &str) -> Option<Spread> {
         let [old, new] = [self.row(case, old)?, self.row(case, new)?];
         let [old, new] = [old.spreads.get(name)?, new.spreads.get(name)?];
@@ -72,7 +73,8 @@ impl<'a> View<'a> {
         Spread::of(pairs.filter_map(|(old, new)| reduction(*old, *new)).collect())
     }
 
-    /// Returns by how many percent a design has fewer events than vanilla, seed by seed.
+    /// Returns by how many percent a design has fewer events than vanilla, seed by seed; `None` for vanilla itself, and
+    /// where a row is missing.
     ///
     /// # Errors
     /// [`OtherRules`] if the two count differently and the reader sees no mistyped allocations beside.

@@ -46,7 +46,7 @@ pub(super) fn caption(text: &str) -> String {
     format!("{text} All of it is {}.", WHY.label())
 }
 
-/// The mark of single rows.
+/// The mark of rows and columns of withdrawn designs.
 pub(super) const MARK: char = '‡';
 
 /// Returns the legend of the mark.

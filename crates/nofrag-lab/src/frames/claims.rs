@@ -16,7 +16,7 @@ struct Known {
 enum Claimed {
     /// Everything is as in the kernel, and so are all lists at the end, except those of the named zones.
     All { but: &'static [&'static str] },
-    /// Frames, attempts to compact, runs and marks are as in the kernel.
+    /// Frames, attempts to compact, runs and skip marks of pageblocks are as in the kernel.
     Compacts,
 }
 
@@ -78,7 +78,7 @@ fn exact(
     oracles.push(Oracle::judge(id, ClaimKind::Exact, claim, measured, relation));
 }
 
-/// Claims on a stretch with compaction.
+/// Adds the claims on a stretch with compaction.
 fn compaction(followed: &Followed, oracles: &mut Vec<Oracle>) {
     let huge = followed.frames.get(9).copied().unwrap_or_default();
     let claims = [
@@ -97,7 +97,7 @@ fn compaction(followed: &Followed, oracles: &mut Vec<Oracle>) {
     }
 }
 
-/// Claims that hold for every stretch in which such events occur.
+/// Adds the claims on kswapd and on suitability for compaction, for stretches with such events.
 fn background(followed: &Followed, oracles: &mut Vec<Oracle>) {
     let claims = [
         ("suitable", "answers to whether compaction helps that differ", names::SUITABLE),

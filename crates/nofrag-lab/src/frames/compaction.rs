@@ -16,19 +16,19 @@ use super::follow::NO_PICTURE;
 #[derive(Clone, Debug)]
 pub(super) struct Run {
     pub(super) zone: ZoneId,
-    /// `None` if kcompactd works ahead.
+    /// The order of the block that the run is to free; `None` if kcompactd works ahead of need.
     pub(super) order: Option<Order>,
     pub(super) migratetype: Migratetype,
     pub(super) mode: CompactionMode,
-    /// Moves that succeeded, in order.
+    /// Moves that succeeded, in order: from frame, to frame.
     pub(super) moved: Vec<(Pfn, Pfn)>,
-    /// Pages that were taken, as the events count them.
+    /// Pages that were isolated to be moved, as the events count them.
     pub(super) taken: u64,
-    /// The positions of the scanners at the end, and the result.
+    /// The end of the run; `None` if no event tells it.
     pub(super) end: Option<End>,
 }
 
-/// The end of a run.
+/// The end of a run: the frames at which both scanners stopped, and the kernel's word for the result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct End {
     pub(super) source: u64,
@@ -42,14 +42,14 @@ pub(super) struct Made {
     pub(super) moved: Vec<(Pfn, Pfn)>,
     pub(super) taken: u64,
     pub(super) end: End,
-    /// The block that was kept when it became free.
+    /// The block that the run kept for its caller when it became free.
     pub(super) captured: Option<Pfn>,
     pub(super) log: Vec<ScanStep>,
     pub(super) memory: Option<CompactionImage>,
     pub(super) marks: Vec<(Pfn, bool)>,
 }
 
-/// Returns the kernel's run that begins at this line; `None` if it has no end.
+/// Returns the kernel's run that begins at this line; its `end` is `None` if the events do not reach it.
 pub(super) fn run_at(
     lines: &[Line],
     begin: usize,
@@ -98,7 +98,7 @@ pub(super) struct Beside<'r> {
     moved: Vec<(Pfn, Pfn)>,
     taken: u64,
     log: Vec<ScanStep>,
-    /// Number of times that they have looked for sources.
+    /// Number of pieces of pageblocks in which the run has looked for sources.
     pieces: usize,
     result: Option<CompactionResult>,
 }
@@ -132,7 +132,8 @@ impl<'r> Beside<'r> {
         })
     }
 
-    /// Goes on until `moved` pages were moved, and sources were looked for as often as `pieces`.
+    /// Goes on until `moved` pages were moved and `pieces` pieces of pageblocks were searched for sources, or the run
+    /// is over.
     pub(super) fn go_on<E: EventSink>(
         &mut self,
         pages: &mut PageAllocator<E>,
@@ -197,8 +198,8 @@ impl<'r> Beside<'r> {
     }
 }
 
-/// Returns the marks that a kernel's run leaves, by its own pieces: `(first frame, last frame, taken)` of the source
-/// scanner, and of the target scanner.
+/// Returns the first frames of the pageblocks that a kernel's run marks to be skipped, inferred from the ranges that
+/// its scanners for sources and for targets looked at.
 pub(super) fn marks_of(lines: &[Line], begin: usize) -> Vec<Pfn> {
     let task = &lines[begin].task;
     let block = Order::PAGEBLOCK.pages();

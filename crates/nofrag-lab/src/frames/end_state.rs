@@ -31,7 +31,7 @@ impl Comparison<'_> {
         &mut self.parts[at].score
     }
 
-    /// Counts a value, and notes it if it differs.
+    /// Counts a value under the score `name`, and notes it as `what` if kernel and engine differ.
     fn value<T: PartialEq + Debug>(
         &mut self,
         name: &'static str,
@@ -52,7 +52,7 @@ impl Comparison<'_> {
     }
 }
 
-/// Compares both states, whose zones are in the same order.
+/// Compares both states, whose zones stand in the order of `zones`.
 pub(super) fn compare(kernel: &Image, engine: &Image, zones: &[&'static str]) -> Compared {
     let mut comparison = Comparison { zone: "", parts: Vec::new(), differences: Vec::new() };
     if kernel.zones.len() != engine.zones.len() {
@@ -103,7 +103,8 @@ fn zone(comparison: &mut Comparison<'_>, kernel: &ZoneImage, engine: &ZoneImage)
     comparison.value(names::DEFERRAL, "marks are to be wiped", theirs.flush, ours.flush);
 }
 
-/// Compares lists by order and type; a list that only one side has is empty on the other.
+/// Compares lists by order and type; a list that only one side has is empty on the other. The scores are `whole` for
+/// lists, `entries` for positions.
 fn lists(
     comparison: &mut Comparison<'_>,
     [whole, entries]: [&'static str; 2],

@@ -30,14 +30,14 @@ pub(super) struct Asked {
     pub(super) request: PageRequest,
     /// The frame of the answer, if there is one.
     pub(super) answer: Option<Pfn>,
-    /// The names of the flags.
+    /// The names of the request's `gfp_flags`.
     pub(super) flags: String,
 }
 
 /// The kind of an event, with its fields.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Event {
-    /// A request begins; holds the line of its end, if it has one.
+    /// A request begins; holds the index of the line of its end, if it has one.
     Begins(Option<usize>),
     Ends(Asked),
     /// The bulk interface has handed out this frame.
@@ -86,7 +86,7 @@ pub(super) enum Event {
     },
     /// All per-CPU pages of a zone are given back.
     DrainZone(String),
-    /// The marks of a zone are wiped.
+    /// The skip marks of a zone's pageblocks are wiped.
     WipeMarks(String),
     /// A run of compaction over a zone.
     Compacts(Fields),
@@ -99,11 +99,11 @@ pub(super) enum Event {
     TargetsIsolated(Fields),
     /// A quick search for targets is over.
     TargetsSearched(Fields),
-    /// A frame goes to the head of a list, which the kernel numbers.
+    /// A frame goes to the head of the LRU list that has this number in the kernel.
     OnLru(Pfn, u8),
-    /// A frame goes from an inactive list to the active one.
+    /// A frame goes from an inactive LRU list to the active one.
     Activated(Pfn),
-    /// Reclaim takes frames from the end of a list.
+    /// Reclaim takes frames from the end of an LRU list.
     LruIsolated(Fields),
     /// Outcome for the frames that were taken from an inactive list.
     InactiveShrunk(Fields),
@@ -326,7 +326,8 @@ fn pair_requests(lines: &mut [Line]) {
     }
 }
 
-/// Moves each free that is followed by a batched one of the same frame to that moment, when it reaches the list.
+/// Turns each free that is followed by a batched one of the same frame into [`Event::FreedInBatch`], as the frame
+/// reaches its list only then; a batched one without such a free becomes [`Event::Other`].
 fn pair_frees(lines: &mut [Line]) {
     let mut waiting: HashMap<Pfn, usize> = HashMap::new();
     for index in 0..lines.len() {

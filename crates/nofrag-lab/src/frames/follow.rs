@@ -28,7 +28,7 @@ pub(super) struct Heard {
     refilled: RefCell<Vec<Pfn>>,
     drained: RefCell<Vec<Pfn>>,
     extfrag: RefCell<Vec<ExtFrag>>,
-    /// A fallback was told of, but not yet the block that it gave.
+    /// The engine has told of a fallback, but not yet of the block that it gave.
     fell_back: Cell<bool>,
     /// The policy keeps strict lists.
     pub(super) strict: Cell<bool>,
@@ -84,7 +84,7 @@ pub(super) struct Tally {
     pub(super) drains: Score,
     /// Attempts to compact: whether each was put off or let in, and the number of those put off.
     pub(super) decisions: Score,
-    /// Compaction's memory when a run is let in: positions and pause.
+    /// Compaction's memory of a zone when a run is let in: positions of its scanners, and the pause after failures.
     pub(super) positions: Score,
     /// The number of marked pageblocks when a run is let in.
     pub(super) marks: Score,
@@ -112,11 +112,10 @@ pub(super) struct Tally {
 pub(super) struct Difference {
     /// The line of the events.
     pub(super) line: usize,
-    /// The quantity that differs.
     pub(super) what: String,
     pub(super) kernel: String,
     pub(super) engine: String,
-    /// The cause, where it is known.
+    /// Its cause; [`Cause::Other`] where none is known.
     pub(super) cause: Cause,
 }
 
@@ -137,11 +136,11 @@ pub(super) struct Follower<'a> {
     config: PageConfig,
     /// The run of compaction that was let in last: zone, order (none: kcompactd works ahead), mode.
     entered: Option<(ZoneId, Option<Order>, CompactionMode)>,
-    /// The pageblocks of each zone.
+    /// By zone: the first frames of its pageblocks.
     blocks: Vec<Vec<Pfn>>,
     /// The caller's run under way: zone, order, whether it succeeds, whether it does not wait.
     tried: Option<(ZoneId, Order, bool, bool)>,
-    /// The block that the last run has kept, and its task.
+    /// The task of the last run of compaction, and the block that the run has kept for it.
     captured: Option<(u32, Pfn)>,
     /// Steps of the engine's scanners in the run under way that are not yet applied here.
     log: VecDeque<ScanStep>,
@@ -169,7 +168,7 @@ enum Nested {
 }
 
 const NODE: NodeId = NodeId(0);
-/// The number of frames is bounded by that of the guests.
+/// The reason why an image of the engine can be had: the guests have few frames.
 pub(super) const NO_PICTURE: &str = "there is memory for a picture of a guest";
 
 impl<'a> Follower<'a> {
@@ -410,7 +409,8 @@ impl<'a> Follower<'a> {
         });
     }
 
-    /// Compares an attempt to compact that is put off.
+    /// Compares an attempt to compact that the kernel put off with the engine's decision; takes the kernel's counts
+    /// over where they differ.
     fn defer(&mut self, line: usize, fields: &Fields) {
         let Some(zone) = fields.get("zone").and_then(|name| self.zone(name)) else { return };
         let Some(order) = fields.number("order").and_then(|order| Order::new(order as u8)) else {
@@ -431,7 +431,7 @@ impl<'a> Follower<'a> {
         }
     }
 
-    /// Compares compaction's memory with the kernel's, and takes the kernel's over.
+    /// Compares what compaction remembers of a zone when a run is let in with the kernel's memory, and takes that over.
     fn enter_compaction(&mut self, line: usize, fields: &Fields) {
         self.entered = None;
         let Some(zone) = fields.get("zone").and_then(|name| self.zone(name)) else { return };
@@ -494,7 +494,8 @@ impl<'a> Follower<'a> {
         self.entered = Some((zone, order, mode));
     }
 
-    /// Turns lists as quick searches have done up to the next step that fits `until`, if one is to come.
+    /// Turns free lists as the logged quick searches have done, up to the next logged step that fits `until`, if there
+    /// is one.
     fn catch_up(&mut self, until: impl Fn(&ScanStep) -> bool) {
         if let Some(at) = self.log.iter().position(until) {
             self.turn_as_logged(at + 1);
@@ -577,7 +578,8 @@ impl<'a> Follower<'a> {
         }
     }
 
-    /// Makes the run on a copy, while other tasks repeat their operations during the kernel's run.
+    /// Makes the run on a copy of the engine, beside other tasks' operations during the kernel's run; `None` if the
+    /// engine would not make it.
     fn make_beside(
         &self,
         lines: &[Line],
@@ -688,7 +690,7 @@ impl<'a> Follower<'a> {
         }
     }
 
-    /// Counts moves of only one of the two as differences now.
+    /// Ends the comparison: moves of blocks that only one side has told of now count as differences.
     pub(super) fn finish(&mut self, line: usize) {
         self.compare_wakes(line, |_| true);
         for cpu in 0..self.cpus.len() {
@@ -706,7 +708,7 @@ impl<'a> Follower<'a> {
 }
 
 /// Removes from both sequences the entries that agree, and counts them. An entry out of turn counts as a difference;
-/// the first is returned.
+/// the first is returned, with what follows it on either side.
 fn agree<T: PartialEq>(
     score: &mut Score,
     what: &'static str,

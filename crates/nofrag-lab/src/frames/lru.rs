@@ -30,9 +30,8 @@
 //!    zone is above its high mark and reserve. Boosted runs stay at 10 until as much as all boosts is reclaimed
 //!    (256 passes of normal-fallbacks-boosted), and then take that off the boosts.
 //! 10. **Direct reclaim** (docs/sources/pages.md#reclaim-by-order): ready zones are remembered; the pass repeats while
-//!     compaction can do
-//!     nothing; 32 pages or a remembered zone end the call. Compaction's word on a zone is read from the events (the
-//!     engine's compaction answers for it), the zone that is asked about is compared.
+//!     compaction can do nothing; 32 pages or a remembered zone end the call. Compaction's word on a zone is read from
+//!     the events (the engine's compaction answers for it), the zone that is asked about is compared.
 //! 11. **Compaction** takes all listed frames of a step's range, by number (374 steps), or, where it gives up, none.
 //!
 //! Facts that the data cannot tell are counted under [`LruTally::untold`]. Not seen, and so not judged: swap, mapped or
@@ -64,7 +63,7 @@ use self::tally::count;
 use super::events::{Asked as Request, Event, Fields, Line, Phase};
 use super::state::{Era, State, StateError};
 
-/// Larger blocks are on per-CPU lists only as huge pages.
+/// The largest order of blocks on per-CPU lists, but for huge pages.
 const CACHED_ORDERS: u8 = 3;
 
 /// The model as it follows a stretch.
@@ -72,14 +71,14 @@ pub(super) struct Lru {
     era: Era,
     lists: Lists,
     counts: Counts,
-    /// Runs of reclaim, by the number of the task.
+    /// Runs of reclaim under way, by task.
     runs: HashMap<u32, Run>,
     passes: HashMap<u32, (Pass, Sizes)>,
-    /// Frames that were taken from a list and are not dealt with yet.
+    /// By task: frames that it took from a list and has not dealt with yet.
     held: HashMap<u32, Held>,
-    /// Lengths of the lists before a task emptied its CPU's batches.
+    /// By task: lengths of the lists before it emptied its CPU's batches.
     before: HashMap<u32, Sizes>,
-    /// Blocks that a refill has taken up to now: 6.1 counts them at its end.
+    /// By task: zones and pages that its refill has taken up to now; 6.1 counts them at the refill's end.
     refills: HashMap<u32, Vec<(usize, i64)>>,
     /// Frames that were handed out, and have been on no list since.
     fresh: HashSet<Pfn>,
@@ -109,7 +108,7 @@ enum Run {
 #[derive(Debug)]
 struct Kswapd {
     priority: u8,
-    /// Boosted pages to reclaim, once its zones are known.
+    /// Boosted pages to reclaim; `None` until the zones of the run are known.
     boost: Option<u64>,
     /// The boosts of its zones at its beginning, which it subtracts at the end.
     noted: Vec<u64>,

@@ -133,7 +133,7 @@ struct FramesPlan {
     runs: Vec<Run>,
 }
 
-/// Describes the stretches for lists. Their names live as long as the command.
+/// Describes the stretches for lists. Their names are leaked, to live as long as the command.
 fn programs(stretches: &[Stretch]) -> Vec<ProgramInfo> {
     let info = |(nth, stretch): (usize, &Stretch)| ProgramInfo {
         name: stretch.name.clone().leak(),

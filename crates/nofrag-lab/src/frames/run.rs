@@ -17,7 +17,7 @@ use super::stretch::{Stretch, StretchError, Texts};
 const TOLD: usize = 4;
 const EVENTS_BEFORE: usize = 8;
 
-/// Longest text of a list, in characters.
+/// Longest text that is shown of an event or a difference, in characters.
 const CHARACTERS: usize = 160;
 
 /// Runs the engine beside the kernel of `stretch`, under the rules of `preset`.
@@ -99,7 +99,7 @@ fn whole_lines(text: &str) -> Result<&str, LineError> {
     }
 }
 
-/// Returns the scores event by event, but those of frames.
+/// Returns the scores of all comparisons on the way, but those of the answers' frames.
 fn on_the_way(tally: &Tally) -> Vec<Part> {
     let [absent, marked, huge, kind] = tally.scans.passed;
     let parts: [(&str, Score); 24] = [
@@ -168,11 +168,11 @@ fn cut(text: &str) -> String {
     }
 }
 
-/// Facts on the moment of each event.
+/// Facts about each event that name the cause of a difference there.
 struct Moments {
-    /// Events during which another operation ran on the same CPU, or that happened within another's request.
+    /// By event: true if another operation ran on the same CPU during it, or it happened within another's request.
     nested: Vec<bool>,
-    /// The first event of a compaction run that takes or moves a frame.
+    /// Index of the first event of a compaction run that takes or moves a frame; `usize::MAX` if there is none.
     compacts: usize,
 }
 

@@ -119,7 +119,7 @@ const MOST_FRAMES: u64 = 1 << 26;
 /// Upper bound of the frames that a zone spans, with its holes: 4 TiB. Scanners of compaction note each pageblock
 /// without memory.
 const MOST_SPANNED: u64 = 1 << 30;
-/// `COMPACT_MAX_DEFER_SHIFT`.
+/// Upper bound of the shift of compaction's pauses (`COMPACT_MAX_DEFER_SHIFT`).
 const MOST_SHIFT: u8 = 6;
 /// Bounds of per-CPU lists, in pages, and of their factors.
 const MOST_CACHED: u32 = 1 << 26;
@@ -216,7 +216,7 @@ impl State {
         if within && behind.all(|run| fills(run.2)) { present } else { end }
     }
 
-    /// Returns the machine, under a policy.
+    /// Returns the configuration of an allocator for this machine, under a policy.
     pub(super) fn config(&self, policy: FragmentationPolicy) -> Result<PageConfig, StateError> {
         let mut zones = Vec::new();
         for (kind, zone) in self.zones()? {
@@ -243,7 +243,8 @@ impl State {
         Ok(PageConfig { min_free: MinFree::Formula, ..PageConfig::new(map, policy) })
     }
 
-    /// Returns the picture. Blocks in use of unknown size are single pages.
+    /// Returns the state as an image from which an allocator is restored. Blocks in use of unknown size are single
+    /// pages.
     pub(super) fn image(&self) -> Result<Image, StateError> {
         let mut free = HashSet::new();
         let mut zones = Vec::new();
@@ -279,7 +280,7 @@ impl State {
     }
 }
 
-/// Makes single pages of heads of blocks that others reach into.
+/// Drops blocks that begin inside the block before them.
 fn drop_overlaps(used: &mut Vec<UsedBlock>) {
     used.sort_unstable_by_key(|block| block.pfn);
     let mut behind = 0;

@@ -8,7 +8,7 @@ use crate::oracle::Relation;
 use crate::random::Random;
 use crate::scenario::Silent;
 
-/// A stretch of one zone of 8 pageblocks, which a test may damage.
+/// The events of a stretch of one zone of 8 pageblocks, which tests damage; [`STATE`] is its state before and after.
 const EVENTS: &str = "\
 1.000001 task-1 reqalloc: gfp=0xcc0 order=0
 1.000002 task-1 mm_page_alloc: pfn=0x3ff order=0 migratetype=0 gfp_flags=GFP_KERNEL

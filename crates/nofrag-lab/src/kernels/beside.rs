@@ -24,7 +24,8 @@ pub(super) type Simulate = fn(&Cell, u64, u64) -> Result<Vec<Phase>, RunError>;
 #[derive(Clone, Copy, Debug)]
 struct Job {
     cell: usize,
-    /// The run of the kernel on a host of equal speed: ours reads as much before huge pages are touched.
+    /// Index of the kernel's run from which the simulation takes the number of pages that are read before huge pages
+    /// are touched.
     like: usize,
     seed: u64,
 }

@@ -146,7 +146,7 @@ fn policy(cell: &Cell) -> Result<FragmentationPolicy, nofrag::page::UnknownPolic
     Ok(policy)
 }
 
-/// Address at which memory continues that finds no place below 4 GiB.
+/// The first frame above 4 GiB: zone Normal begins there or higher.
 const ABOVE_4_GIB: Pfn = Pfn(1 << 20);
 
 fn memory(cell: &Cell) -> Result<MemoryMap, nofrag::page::MapError> {

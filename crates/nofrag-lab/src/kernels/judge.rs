@@ -20,7 +20,7 @@ use crate::stats::Spread;
 /// Least number of seeds for a range of ours.
 pub(super) const SEEDS: usize = 5;
 
-/// Counts below this are left to chance.
+/// A count with all values of both sides below this is not judged: chance decides it.
 pub(super) const FEW: u64 = 50;
 
 /// Largest factor by which the ratios of the summary may be off.
@@ -29,7 +29,7 @@ const FACTOR: f64 = 2.0;
 /// Runs of a cell: the phases of each.
 pub(super) type Runs = [Vec<Phase>];
 
-/// A cell on both sides.
+/// A cell as the kernel ran it and as the simulation did.
 #[derive(Clone, Debug)]
 pub(super) struct Beside {
     pub(super) guests: Guests,
@@ -52,7 +52,7 @@ pub(super) fn name(cell: &Cell) -> String {
     format!("{}-{}", cell.kernel, cell.factor)
 }
 
-/// Returns the use of a cell.
+/// Returns the use of a cell: fitting, judging, or neither as it was looked at.
 pub(super) fn role(cell: &Cell) -> Role {
     if FITTED_ON.contains(&&*cell.kernel) {
         Role::Fitted
@@ -92,7 +92,7 @@ impl Ratio {
         }
     }
 
-    /// Returns both counts, if the phase has them.
+    /// Returns the count above the line and the one below it, if the phase has both.
     fn parts(self, phase: &Phase) -> Option<[u64; 2]> {
         let of = |count| phase.counts.get(&count).copied();
         Some(match self {
@@ -216,7 +216,8 @@ fn is_given(phase: PhaseName, count: Count) -> bool {
     count == Count::Units || (phase, count) == (PhaseName::Warm, Count::Read)
 }
 
-/// Compares the free blocks at the end of each phase, likewise.
+/// Compares the free blocks at the end of each phase, by kind of zone and order; those that are zero on both sides are
+/// left out.
 pub(super) fn free(cell: &Beside) -> Vec<Compared> {
     let sides = cell.sides();
     let mut all = Vec::new();
@@ -374,7 +375,8 @@ fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     (count > 0).then(|| sum / f64::from(count))
 }
 
-/// Measures our error in cells that were not fitted, over the error of the mean of those that were.
+/// Measures the simulation's root-mean-square error in the log-odds of huge pages, in cells that were not fitted, over
+/// the error of guessing the fitted cells' mean.
 fn log_odds_error(cells: &[Beside]) -> Measure {
     let of_role = |meant: Role| cells.iter().filter(move |it| role(it.cell()) == meant);
     let theirs = |it: &Beside| mean_log_odds(&it.guests.runs);
@@ -398,7 +400,7 @@ fn log_odds_error(cells: &[Beside]) -> Measure {
     )
 }
 
-/// Measures the zones in which events happen, and the types of their requests.
+/// Measures the share of events that movable requests cause in zone Normal: 95 percent or more of ours must be such.
 fn event_types(cells: &[Beside]) -> Measure {
     let sum = |runs: &Runs, is_meant: fn(ZoneKind, Migratetype) -> bool| {
         runs.iter().map(|run| events(run, is_meant)).sum::<u64>()
@@ -441,7 +443,7 @@ fn event_counts(cells: &[Beside]) -> Measure {
 mod tests {
     use super::*;
 
-    /// Six samples between two ends.
+    /// Returns six samples: each of the two ends three times.
     fn spread(ends: [f64; 2]) -> Spread {
         Spread::of([ends, ends, ends].concat()).unwrap()
     }
@@ -510,7 +512,7 @@ mod tests {
         vec![Phase { name: PhaseName::Thp, counts, free: Default::default() }]
     }
 
-    /// A cell with these numbers of huge pages among 100 units, run by run.
+    /// Returns a cell with these numbers of huge pages among 100 units, run by run.
     fn huge(kernel: &str, factor: &str, theirs: &[u64], ours: &[u64]) -> Beside {
         let side = |shares: &[u64]| {
             let of_share = |huge: &u64| run(&[(Count::Units, 100), (Count::Huge, *huge)]);
@@ -577,7 +579,7 @@ mod tests {
         assert_eq!(error(&cells[2..]), None, "nothing was fitted");
     }
 
-    /// A cell of 6.1 with compactions that gave a block and that failed, run by run.
+    /// Returns a cell of 6.1 with compactions that gave a block and that failed, run by run.
     fn compacting(theirs: &[[u64; 2]], ours: &[[u64; 2]]) -> Beside {
         let side = |runs: &[[u64; 2]]| {
             let of = |[gave, failed]: &[u64; 2]| {
@@ -621,7 +623,7 @@ mod tests {
         assert_eq!(pooled, Some(50.0));
     }
 
-    /// A cell with these numbers of events, run by run.
+    /// Returns a cell with these numbers of events, run by run; ours happen in zone `in_zone`.
     fn eventful(theirs: &[u64], ours: &[u64], in_zone: ZoneKind) -> Beside {
         let event = |zone, piece| Count::Fallbacks(zone, Migratetype::Movable, piece);
         let side = |all: &[u64], zone| {

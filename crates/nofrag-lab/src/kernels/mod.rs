@@ -219,7 +219,7 @@ fn cell_report(cell: &Beside) -> CellReport {
     }
 }
 
-/// Returns the rows of a kernel's centre: the kernel's counts, and the simulation's.
+/// Returns the rows of a kernel's centre: the kernel's counts, and the simulation's. Other cells have none.
 fn measurements(cell: &Beside) -> Vec<Measurement> {
     if cell.guests.cell.factor != CENTRE {
         return Vec::new();

@@ -35,7 +35,6 @@ pub(super) enum Count {
     Units,
     /// Units that were huge.
     Huge,
-    /// Pages that compaction moved.
     Moved,
     /// Attempts of callers at compaction that gave a block, and below, those that did not.
     CompactionsGave,
@@ -45,7 +44,6 @@ pub(super) enum Count {
     /// Entries into direct reclaim, and below, pages reclaimed that way.
     DirectCalls,
     DirectPages,
-    /// Pages that kswapd reclaimed.
     KswapdPages,
     KswapdWakes,
     KcompactdWakes,

@@ -95,7 +95,7 @@ fn outcome(it: &Measure) -> Cell {
     Cell::judged(tone, it.outcome.name())
 }
 
-/// Shows a bound as people read it; a relation of its own rounds to a millionth.
+/// Shows a bound, rounded for people: the relation's own text rounds to a millionth.
 fn must(relation: Relation) -> Cell {
     let text = match relation {
         Relation::Equals(value) => return plain(value).into(),

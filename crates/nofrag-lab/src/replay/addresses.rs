@@ -19,7 +19,7 @@ pub struct AddressOutcome {
 /// Bytes that an area takes in the tables of all policies.
 const PER_AREA: u64 = 1 << 10;
 
-/// Both replays as they go, for the reader of the events.
+/// The replays of vmalloc areas and of mappings under way, both fed by one reader of the events.
 #[derive(Debug)]
 pub(super) struct AddressReplay {
     vmap: VmapReplay,
@@ -27,15 +27,15 @@ pub(super) struct AddressReplay {
 }
 
 impl AddressReplay {
-    /// Creates both replays. They take an eighth of the room that is left, at most 256 MiB, for the areas that are live
-    /// at a time.
+    /// Creates both replays. Their tables of live areas may take an eighth of what the memory budget has left, at most
+    /// 256 MiB.
     pub(super) fn new(meta: &TraceMeta, room: &mut Room) -> AddressReplay {
         let most_areas = (room.take_part(8, 256 << 20) / 2 / PER_AREA) as usize;
         let vmap = VmapReplay::new(meta, most_areas);
         AddressReplay { vmap, mmap: MmapReplay::new(meta, most_areas) }
     }
 
-    /// Carries out an event about addresses; ignores others.
+    /// Hands an event of vmalloc or mmap to its replay; ignores others.
     pub(super) fn event(&mut self, event: &Event) {
         match event.kind.info().group {
             "vmalloc" => self.vmap.event(event),
@@ -139,7 +139,8 @@ fn vmap_table(outcome: &VmapOutcome) -> Option<Section> {
     )
 }
 
-/// Returns a chart of two policies: the kernel's own, or else the last of Linux, and ours.
+/// Charts the lazy pages over time under two policies: the recorded kernel's own rules (if unknown, Linux 6.9) and
+/// nofrag. `None` if neither has two values.
 fn lazy_chart(outcome: &VmapOutcome) -> Option<Section> {
     let own = outcome.own_rules.as_deref().unwrap_or("linux-6.9");
     let layer = |name: &str| {
@@ -211,7 +212,8 @@ mod tests {
 
     use super::*;
 
-    /// `NOFRAG_TRACE=FILE cargo test -p nofrag-lab --lib addresses_of_a_recording -- --ignored --nocapture`
+    /// Prints the tables and the wrong predictions of a recording: `NOFRAG_TRACE=FILE cargo test -p nofrag-lab --lib
+    /// addresses_of_a_recording -- --ignored --nocapture`
     #[test]
     #[ignore = "needs a recording with events of vmalloc or mmap"]
     fn addresses_of_a_recording() {
@@ -225,7 +227,7 @@ mod tests {
         }
     }
 
-    /// The shipped recording has only events of pages.
+    /// Finishes a replay without events of addresses; the shipped recording has only events of pages.
     #[test]
     fn without_such_events_there_is_no_outcome_and_no_table() {
         let mut room = Room::new(Path::new("test"), Budget::of_length(0));

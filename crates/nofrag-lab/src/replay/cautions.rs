@@ -57,7 +57,8 @@ fn of_start(host: &Host, meta: &TraceMeta) -> Vec<String> {
     all
 }
 
-/// Returns a sentence about figures that are weaker in a recording made before events of targets were recorded.
+/// Returns a sentence about figures that are less certain as the recording lacks the event for targets of compaction;
+/// `None` if it has the event or nothing was moved.
 fn without_targets(meta: &TraceMeta, recorded: &Recorded) -> Option<String> {
     let lacks =
         !meta.formats.is_empty() && !super::records(meta, EventKind::CompactionIsolateFreepages);
@@ -80,7 +81,7 @@ fn without_judgement(meta: &TraceMeta) -> String {
     format!("How far this can be trusted is not known: {why}.")
 }
 
-/// Returns a sentence for each question that is not answered.
+/// Returns a sentence for each question whose verdict is not [`Verdict::Holds`].
 fn of_fidelity(fidelity: &Fidelity) -> Vec<String> {
     let sentence = |answer: &Answer| {
         let what = answer.query.what();
@@ -121,8 +122,8 @@ fn of_runs(runs: &[PolicyRun]) -> Vec<String> {
     all
 }
 
-/// Returns a sentence about a run whose memory is too small: the time from which it means nothing, and the content of
-/// its memory then.
+/// Returns a sentence about a run that ran out of memory: the time from which its figures mean nothing, and the content
+/// of its memory then. `None` if it did not run out.
 fn too_small(run: &PolicyRun) -> Option<String> {
     let at = run.out_of_memory()?;
     let Shortage { direct_reclaims, managed, kernel, processes, cache, free, on_lists } =

@@ -54,22 +54,24 @@ pub(super) struct Batch {
 pub(super) struct Engine {
     spec: Spec,
     world: World<Owner, ()>,
-    /// `None` before the first step, whose time is that of their first look.
+    /// kswapd and kcompactd of each node; `None` before the first step, at whose time they first look for work.
     daemons: Option<Daemons>,
-    /// The CPUs of each node's kswapd and kcompactd.
+    /// By node: the CPU of its kswapd and that of its kcompactd.
     daemon_cpus: Vec<[CpuId; 2]>,
     cpus: CpuSet,
     counts: Counts,
     resized: Resized,
     timeline: Timeline<Sample>,
-    /// Time of the first step, from which a shortage is timed.
+    /// Time of the first step in nanoseconds, from which a shortage is timed.
     began: Option<u64>,
-    /// State of memory when a caller was first refused a block that kernels never refuse.
+    /// When a caller was first refused a block that kernels never refuse, in nanoseconds from the first step, and the
+    /// state of memory then.
     shortage: Option<(u64, Shortage)>,
 }
 
 impl Engine {
-    /// Creates the run at its start: `in_use` was where `start` says on the host with the memory of `map`.
+    /// Creates a run. Each block of `in_use`, held by the recorded host with the memory `map`, lies at its entry of
+    /// `start.places`, or is gone if that is `None`.
     pub(super) fn new(
         map: &MemoryMap,
         in_use: &[Held],
@@ -107,7 +109,6 @@ impl Engine {
         })
     }
 
-    /// Carries out all steps of a batch.
     pub(super) fn run(&mut self, Batch { steps, pace }: &Batch) {
         self.world.costs = pace.costs;
         self.world.owner.pace = Arc::clone(pace);
@@ -121,12 +122,10 @@ impl Engine {
         &self.world.owner
     }
 
-    /// Returns the policy's memory.
     pub(super) fn pages(&self) -> &PageAllocator {
         &self.world.pages
     }
 
-    /// Returns the run's description.
     pub(super) fn spec(&self) -> &Spec {
         &self.spec
     }
@@ -253,7 +252,8 @@ impl Engine {
         }
     }
 
-    /// Asks the policy, and does the work that its slow path needs.
+    /// Requests a block from the policy, with the reclaim, compaction and waits of its slow path; `None` if it is
+    /// refused.
     fn ask(&mut self, at: u64, request: &Request) -> Option<Pfn> {
         let order = usize::from(request.order.get());
         self.counts.requests[order] += 1;
@@ -291,7 +291,8 @@ impl Engine {
         }
     }
 
-    /// Lets background machines work until the caller may go on, or its time is over; returns that moment.
+    /// Lets kswapd and kcompactd work from `now` until a stalled caller may go on, at most until `until`; returns the
+    /// time at which it goes on.
     fn wait(&mut self, attempt: &Attempt, mut now: u64, until: u64) -> u64 {
         while now < until && !attempt.may_resume(&self.world.pages) {
             self.tell_others(now);
@@ -372,8 +373,9 @@ impl Engine {
     }
 }
 
-/// Returns blocks in use at the start and their places, the oldest first: blocks used of late are younger than others,
-/// and of either kind a node's low zones are younger than its high ones, as requests come to them when those are full.
+/// Returns blocks in use at the start and their places (`None` for a block that has none), the oldest first: blocks
+/// used of late are younger than others, and of either kind a node's low zones are younger than its high ones, as
+/// requests come to them when those are full.
 pub(super) fn by_age<'a>(
     traced: &'a Spans,
     in_use: &'a [Held],

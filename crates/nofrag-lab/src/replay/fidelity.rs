@@ -1,9 +1,9 @@
 //! Fidelity: the distance of the replay under the recorded kernel's own rules from that kernel.
 //!
 //! A replay under the recorded kernel's own rules is run as every other policy is, with reclaim and compaction of its
-//! own, under several start values, and each of its figures stands beside the kernel's. A figure vouches for something
-//! only if the middle of these runs is within its bound and they lie no farther apart than that bound is wide;
-//! [`Answer`]s apply this to the questions that people ask of a replay.
+//! own, under several seeds, and each of its figures stands beside the kernel's. A figure vouches for something only if
+//! the middle of these runs is within its bound and they lie no farther apart than that bound is wide; [`Answer`]s
+//! apply this to the questions that people ask of a replay.
 
 use nofrag::page::{Migratetype, PageAllocator, ZoneKind};
 use nofrag::units::Order;
@@ -15,12 +15,12 @@ use super::outcome::{
 };
 use super::timeline::idle;
 
-/// Counts of the kernel below this say nothing: as many again may be chance.
+/// Counts of the recorded kernel below this prove nothing: twice as many may be chance.
 const FEW: f64 = 10.0;
-/// Pages of a zone so small that its free memory is left out.
+/// Zones with at most this many managed pages are left out when free memory is compared by zone.
 const SMALL: u64 = 2048;
 
-/// The results of a run under one start value.
+/// The results of a run under one seed, and its memory at the end.
 type Ran<'a> = (&'a Repeat, &'a End);
 
 /// The memory of a run at its end.
@@ -67,18 +67,18 @@ impl End {
     }
 }
 
-/// The snapshots before and after, and the traced counts.
+/// The recorded kernel: its snapshots before and after, and its traced counts.
 pub(super) struct Truth<'a> {
     pub(super) start: &'a Snapshot<'a>,
     pub(super) end: &'a Snapshot<'a>,
     pub(super) traced: &'a Traced,
-    /// True if there is an event for pages that compaction moved.
+    /// True if the recording has the event for pages that compaction moved.
     pub(super) traces_moves: bool,
-    /// Pages that are free by the events alone, by zone.
+    /// Pages of each zone that are free at the end, as followed through the events alone.
     pub(super) followed: Vec<(ZoneName, u64)>,
 }
 
-/// Compares the runs with the kernel.
+/// Compares the runs under the recorded kernel's rules (`preset`), one a seed, with that kernel.
 pub(super) fn fidelity(
     preset: &str,
     (repeats, ends): (&[Repeat], &[End]),
@@ -99,8 +99,8 @@ pub(super) fn fidelity(
     Fidelity { preset: preset.to_owned(), figures, answers: answers.to_vec() }
 }
 
-/// Returns the same comparison where the kernel was recorded several times under one workload: each figure is bound by
-/// its values in these recordings.
+/// Judges a comparison again where the kernel was recorded several times under one workload: the tolerance of a figure
+/// that all recordings have is the range of its values there.
 pub(super) fn among_repeats(fidelity: &Fidelity, others: &[Fidelity]) -> Fidelity {
     let bound = |figure: &FidelityFigure| {
         let of_others = others.iter().filter_map(|other| {
@@ -118,7 +118,7 @@ pub(super) fn among_repeats(fidelity: &Fidelity, others: &[Fidelity]) -> Fidelit
     Fidelity { preset: fidelity.preset.clone(), figures, answers }
 }
 
-/// Returns the verdict on a question by the figures that it rests on.
+/// Returns the worst verdict of the figures that a question rests on, with the names of those that do not hold.
 fn answer(query: Query, figures: &[FidelityFigure]) -> Answer {
     let of: Vec<&FidelityFigure> =
         figures.iter().filter(|figure| figure.carries.contains(&query)).collect();
@@ -127,7 +127,7 @@ fn answer(query: Query, figures: &[FidelityFigure]) -> Answer {
     Answer { query, verdict, rests_on: why.map(|figure| figure.name.clone()).collect() }
 }
 
-/// Returns the rise of one of the kernel's counters.
+/// Returns the rise of a counter of `vmstat` from one snapshot to the other; `None` if one of them lacks it.
 pub(super) fn counted(start: &Snapshot<'_>, end: &Snapshot<'_>, name: &str) -> Option<u64> {
     let (start, end) = (start.vmstat.get(name)?, end.vmstat.get(name)?);
     Some(end.saturating_sub(start))
@@ -224,8 +224,8 @@ impl Beside<'_> {
         });
     }
 
-    /// Compares pages that nobody uses, free or on the lists of CPUs. Pages that the events alone miss, no run can
-    /// have.
+    /// Compares the pages that nobody uses at the end, free or on the lists of CPUs. The tolerance is at least the
+    /// error of the events alone, of which no run can know more.
     fn free_pages(&mut self, truth: &Truth<'_>) {
         let recorded = truth.end.populated().map(|zone| zone.free + zone.on_per_cpu_lists());
         let missed: u64 = truth.followed.iter().map(|(_, free)| free).sum();
@@ -243,8 +243,8 @@ impl Beside<'_> {
         }
     }
 
-    /// Compares the same on average over time. Between snapshots only the events tell the kernel's free pages, so the
-    /// bound is that of the end.
+    /// Compares the pages of each zone that nobody uses, on average over time. Between snapshots only the events tell
+    /// the kernel's free pages, so the tolerance is that of the end.
     fn free_over_time(&mut self, truth: &Truth<'_>) {
         for (number, (zone, at_end)) in truth.followed.iter().enumerate() {
             let Some(taken) = truth.end.populated().find(|taken| taken.zone == *zone) else {
@@ -300,7 +300,7 @@ fn large(blocks: &[u64]) -> u64 {
     blocks.iter().skip(Order::PAGEBLOCK.index()).sum()
 }
 
-/// Returns a bound of two percent, or of the events' own error if that is larger.
+/// Returns a tolerance of two percent, or of the error of the events alone (`followed`) if that is larger.
 fn free_bound(recorded: u64, followed: u64) -> Tolerance {
     let missed = 100.0 * followed.abs_diff(recorded) as f64 / recorded.max(1) as f64;
     Tolerance::Percent(missed.max(2.0))
@@ -387,8 +387,8 @@ mod tests {
         figures.iter().find(|figure| figure.name == name).expect("there is such a figure").recorded
     }
 
-    /// `pgmigrate_success` has pages that were moved to another node, too: 269 of them on two nodes, and none by
-    /// compaction.
+    /// Takes the moved pages from the trace where it has the event: `pgmigrate_success` also counts pages moved to
+    /// another node (here 269 of them, and none by compaction).
     #[test]
     fn pages_moved_are_those_that_the_trace_has_of_compaction() {
         let vmstat = ["pgmigrate_success 0\n", "pgmigrate_success 269\n"];

@@ -36,15 +36,16 @@ pub(super) enum Held {
 /// The occupation of a process that compacts or reclaims.
 #[derive(Clone, Debug)]
 pub(super) enum Doing {
-    /// Compaction: the frees since the last migration, and the number of pages of sources that were settled early.
+    /// Compaction: the frees since the last `mm_migrate_pages`, and the number of pages of sources that
+    /// [`Processes::settle`] has already taken out of them.
     Compacting { pending: Vec<Pending>, settled: u64 },
     /// Direct reclaim.
     Reclaiming,
 }
 
-/// Nodes of a machine, each with a kswapd: a damaged file may name any number.
+/// The most kswapds that are noted, one for each node: a damaged file may name any number.
 const MOST_NODES: usize = 1024;
-/// Processes that are followed while they compact or reclaim at a time.
+/// The most processes whose compaction or reclaim is followed at a time.
 const MOST_AT_A_TIME: usize = 1 << 16;
 
 /// Occupations of all processes; one that is not listed works.
@@ -81,7 +82,7 @@ impl Processes {
         self.doing.remove(&pid)
     }
 
-    /// Returns the frees of a process that compacts, and its settled pages.
+    /// Returns the pending frees of a process and the number of its settled pages; `None` if it does not compact.
     pub(super) fn compacting(&mut self, pid: i32) -> Option<(&mut Vec<Pending>, &mut u64)> {
         // Mostly no process compacts, and most events ask.
         if self.doing.is_empty() {
@@ -99,7 +100,8 @@ impl Processes {
             || !self.doing.is_empty() && matches!(self.doing.get(&pid), Some(Doing::Reclaiming))
     }
 
-    /// Takes a pending free out of the run that holds it: its frame is wanted again, so it was a source.
+    /// Takes the pending free of a frame out of the run of compaction that holds it, as the frame is wanted again and
+    /// so was a source; `None` if no run holds it.
     pub(super) fn settle(&mut self, frame: FrameIndex) -> Option<Pending> {
         self.doing.values_mut().find_map(|doing| {
             let Doing::Compacting { pending, settled } = doing else { return None };

@@ -2,8 +2,8 @@
 //!
 //! A replay is open-loop: the requests stay as they were recorded. It shows the work of each policy on these requests,
 //! and claims nothing that would need the workload to react, except for huge pages that one side refuses. Facts that
-//! the recording lacks are drawn by lot, and every policy runs under several start values. [`Fidelity`] tells how near
-//! the runs under the recorded kernel's own rules come to that kernel, and which questions they can answer.
+//! the recording lacks are drawn by lot, and every policy runs under several seeds. [`Fidelity`] tells how near the
+//! runs under the recorded kernel's own rules come to that kernel, and which questions they can answer.
 //!
 //! Files, bottom up: `spans` (frames by number), `request` and `step` (what policies carry out), `start` (the memory at
 //! the beginning), `settings`, `pace`, `nodes` and `migration` (what events leave out), `pairing` (from events to
@@ -113,7 +113,7 @@ impl Input {
 const SHIPPED: &[u8] = include_bytes!("../../data/recordings/linux-6.1-guest-768m.nofrag");
 const SHIPPED_NAME: &str = "linux-6.1-guest-768m";
 
-/// Number of start values that is enough for a range.
+/// Number of seeds that is enough for a range of results.
 pub const REPEATS: u64 = 5;
 
 /// The trace, the policies and the extent of a replay.
@@ -126,9 +126,9 @@ pub struct ReplayOptions {
     pub questions: Vec<Question>,
     /// Sizes of memory in percent of the recorded host's; 100 where none is named.
     pub memory: Vec<u32>,
-    /// The first start value of random numbers.
+    /// The first seed; the others follow it one by one.
     pub seed: u64,
-    /// Number of start values, one after the other; at least one.
+    /// Number of seeds under which each policy runs; 0 counts as 1.
     pub repeats: u64,
     /// Other recordings of the same kernel under the same workload: their differences bound how far a replay may be
     /// off.
@@ -156,9 +156,9 @@ pub enum ReplayError {
     Host(String),
 }
 
-/// Replays a trace under each policy and size of memory, from several start values each. The events are never held at
-/// once; memory is bounded by the frames of the host. All runs that go through the events together take no more than 2
-/// GiB, and no more than is left of the trace's budget: runs without room go through them again.
+/// Replays a trace under each policy and size of memory, each with several seeds. The events are never held at once;
+/// memory is bounded by the frames of the host. All runs that go through the events together take no more than 2 GiB,
+/// and no more than is left of the trace's budget: runs without room go through them again.
 ///
 /// # Errors
 /// [`ReplayError`]; [`TraceError::Budget`] where the budget has no room for a single run.
@@ -342,18 +342,18 @@ struct AllRuns<'a> {
 /// The results of all runs.
 #[derive(Default)]
 struct Repeated {
-    /// The first pass.
+    /// Facts from the first pass over the events; `None` before it.
     pass: Option<Pass>,
     /// One for each spec, in their order.
     runs: Vec<PolicyRun>,
-    /// For each spec, the ends under each start value.
+    /// By spec: its memory at the end under each seed.
     ends: Vec<Vec<End>>,
     done: u64,
 }
 
 impl AllRuns<'_> {
-    /// Makes all runs, in as few passes over the events as memory allows: as many start values at a time as there is
-    /// room for, or else as many specs.
+    /// Makes all runs, in as few passes over the events as memory allows: as many seeds at a time as there is room for,
+    /// or else as many specs.
     fn run(
         &self,
         host: &mut Host,
@@ -410,7 +410,7 @@ impl AllRuns<'_> {
         Ok(usize::try_from(runs).unwrap_or(usize::MAX).max(1))
     }
 
-    /// Creates the runs of some specs under each of some start values.
+    /// Creates a run for each of the specs under each of the seeds; runs of one seed lie together.
     fn engines(
         &self,
         host: &mut Host,
@@ -431,7 +431,7 @@ impl AllRuns<'_> {
 }
 
 impl Repeated {
-    /// Adds the runs of one pass: of `count` specs from `from` on, under some start values.
+    /// Adds the runs of one pass: seed by seed, those of `count` specs from the one with index `from` on.
     fn add(&mut self, from: usize, count: usize, ended: &[Timed], pairing: &Pairing) {
         for (number, Timed { engine, wall_nanos }) in ended.iter().enumerate() {
             let spec = from + number % count;
@@ -451,8 +451,8 @@ struct Pass {
     followed: Vec<u64>,
 }
 
-/// Returns the wanted runs, and the index of the one under the recorded kernel's own rules and settings. It is the
-/// first where nobody named it: the others are read beside it.
+/// Returns the wanted runs, and the index of the one under the recorded kernel's own rules (`judged`) and settings,
+/// `None` if these are not known. Where nobody named that run it is put first: the others are read beside it.
 fn with_own_rules(
     mut specs: Vec<Spec>,
     judged: Option<PolicyPreset>,
@@ -475,8 +475,8 @@ fn with_own_rules(
     (specs, Some(own))
 }
 
-/// Bytes that a run takes for each frame of its memory: 10 of the allocator, 36 of its owner, and one for the belief
-/// about it.
+/// Bytes that a run takes for each frame of its memory: 10 of the allocator, 36 of its owner, and one for the belief of
+/// [`Pairing`] about it.
 const PER_FRAME: u64 = 48;
 /// Bytes that all runs of a pass may take together.
 const MOST_BYTES: u64 = 2 << 30;
@@ -507,7 +507,7 @@ fn unseen_host(trace: &Input) -> Result<Host, ReplayError> {
     Host::empty(Pfn(highest), cpus.min(MOST_CPUS))
 }
 
-/// Returns the beliefs about the recorded host at its start.
+/// Creates the pairing, with its beliefs about the recorded host's frames at the start.
 fn pairing_of(host: &Host, meta: &TraceMeta, engines: &[Engine]) -> Result<Pairing, ReplayError> {
     let whole = engines.iter().find(|engine| engine.spec().memory_percent == 100);
     let mut pairing = match whole {
@@ -527,7 +527,8 @@ fn pairing_of(host: &Host, meta: &TraceMeta, engines: &[Engine]) -> Result<Pairi
     Ok(pairing)
 }
 
-/// Returns the time until which the snapshot at the start was being taken while events were recorded.
+/// Returns the time at which the snapshot at the start was complete, if events were recorded while it was taken; else
+/// `None`.
 fn taken_until(meta: &TraceMeta) -> Option<u64> {
     match meta.start()?.moment {
         Moment::During { end, .. } => Some(end),
@@ -535,7 +536,7 @@ fn taken_until(meta: &TraceMeta) -> Option<u64> {
     }
 }
 
-/// Returns the snapshots between the first and the last, where they show frames.
+/// Returns the snapshots during the recording, after the one at the start, that show which frames are free.
 fn resyncs(meta: &TraceMeta) -> Vec<Resync<'_>> {
     let first = usize::from(meta.start().is_some());
     let between = meta.snapshots.iter().skip(first).filter_map(|taken| {

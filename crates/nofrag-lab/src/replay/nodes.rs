@@ -74,8 +74,9 @@ impl Nodes {
         *block -= 1;
     }
 
-    /// Returns the node with which a request on a CPU begins that got a frame of zone `got`. `moved` tells the number
-    /// of a zone's frames that hold moved pages, although they are believed free.
+    /// Returns the node with which a request on `cpu` begins that got a frame of zone `got` (`None`: it was refused).
+    /// `moved` returns the number of a zone's frames that hold moved pages, although they are believed free. The result
+    /// is `None` with a single node, or if the CPU has got no page yet.
     pub(super) fn of(
         &mut self,
         cpu: u16,

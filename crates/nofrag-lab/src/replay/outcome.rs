@@ -19,7 +19,7 @@ pub type ByType = [u64; Migratetype::COUNT];
 /// A number for each order.
 pub type ByOrder = [u64; Order::COUNT];
 
-/// Orders that belong together, with their names.
+/// Groups of orders that are judged together: their name in reports, and the orders.
 pub(super) const ORDERS: [(&str, RangeInclusive<usize>); 5] = [
     ("order 0", 0..=0),
     ("orders 1 to 3", 1..=3),
@@ -184,25 +184,25 @@ pub struct Shortage {
 }
 
 impl PolicyRun {
-    /// Returns the result under the first start value.
+    /// Returns the result under the first seed.
     #[must_use]
     pub fn first(&self) -> &Repeat {
         self.repeats.first().expect("there is a start value")
     }
 
-    /// Returns a figure over all start values.
+    /// Returns the range of a figure over the runs with all seeds.
     #[must_use]
     pub fn over(&self, of: impl Fn(&Repeat) -> f64) -> Range {
         Range::of(self.repeats.iter().map(of).collect()).expect("there is a start value")
     }
 
-    /// Returns a count over all start values.
+    /// Returns the range of a count over the runs with all seeds.
     #[must_use]
     pub fn range(&self, of: impl Fn(&Counts) -> u64) -> Range {
         self.over(|repeat| of(&repeat.counts) as f64)
     }
 
-    /// Returns the figure that a question asks for, from least to most over the runs with all start values (seeds).
+    /// Returns the figure that a question asks for, from least to most over the runs with all seeds.
     #[must_use]
     pub fn answer(&self, query: Query) -> Range {
         let huge = Order::PAGEBLOCK.index();
@@ -217,14 +217,14 @@ impl PolicyRun {
         }
     }
 
-    /// Returns the time at which memory was first too small under some start value, in nanoseconds since the first
-    /// event. Figures from later times answer no question.
+    /// Returns the earliest time at which memory was too small under any seed, in nanoseconds since the first event;
+    /// `None` if it never was. Figures from later times answer no question.
     #[must_use]
     pub fn out_of_memory(&self) -> Option<u64> {
         self.repeats.iter().filter_map(|repeat| repeat.out_of_memory).min()
     }
 
-    /// Returns the state of memory at the first shortage under some start value.
+    /// Returns the state of memory at the earliest shortage under any seed; `None` if there was none.
     #[must_use]
     pub fn shortage(&self) -> Option<Shortage> {
         let first = self.repeats.iter().filter(|repeat| repeat.out_of_memory.is_some());

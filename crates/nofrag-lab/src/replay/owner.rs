@@ -36,18 +36,18 @@ use crate::world::reclaim::{TakesBack, reclaim};
 
 /// The mark of a frame without a block.
 const NOTHING: u32 = u32::MAX;
-/// Marks of a traced block: the policy did not serve it; it was reclaimed by the policy. Marks of a frame: its block
-/// was moved by the recorded kernel to an unknown place; its block has no traced name any more, and waits to be
+/// Marks in `places`: the policy did not serve the traced block, or has reclaimed it. Marks in `holders`: the recorded
+/// kernel moved the frame's block to an unknown place, or the block has no traced name any more and waits to be
 /// reclaimed.
 const NOT_SERVED: u32 = u32::MAX - 1;
 const RECLAIMED: u32 = u32::MAX - 2;
 const MOVED: u32 = u32::MAX - 3;
 const NAMELESS: u32 = u32::MAX - 4;
-/// Mark of a traced block: it lies in a block that the recorded kernel refused. Mark of a frame: its block is such a
-/// one.
+/// Mark in `places`: the traced block lies in a block that the recorded kernel refused. Mark in `holders`: the frame's
+/// block is such a one.
 const STANDS_IN: u32 = u32::MAX - 5;
 
-/// The stream of random numbers for the time that work takes.
+/// The stream of random numbers that draws the time background work takes.
 const STANDS_STILL: u64 = 5;
 
 /// Counts that the policy's own counters lack.
@@ -153,8 +153,8 @@ impl Owner {
         self.stand_ins.served(ticket, own);
     }
 
-    /// Puts the single page at `frame` into a huge page that the policy has served; returns false if it did not serve
-    /// that.
+    /// Puts the single page at `frame` into a huge page that the policy has served; returns false if the policy did not
+    /// serve the huge page.
     pub(super) fn takes_part(&mut self, ticket: Ticket, frame: FrameIndex) -> bool {
         let takes = self.stand_ins.takes(ticket, frame);
         if takes {
@@ -164,7 +164,7 @@ impl Owner {
         takes
     }
 
-    /// Ends the place of a refused huge page, in which no more pages come.
+    /// Notes that no more single pages come in the place of a refused huge page; its block is freed if none lies in it.
     pub(super) fn end_stand_in(&mut self, pages: &mut PageAllocator, ticket: Ticket) {
         if let Some(own) = self.stand_ins.end(ticket) {
             self.give_back(pages, own);
@@ -182,7 +182,6 @@ impl Owner {
         self.places[frame as usize] = RECLAIMED;
     }
 
-    /// Frees the traced block.
     pub(super) fn free(&mut self, pages: &mut PageAllocator, frame: FrameIndex, by: By) {
         let order = match self.pieces.is_empty() {
             true => Order::ZERO,
@@ -341,7 +340,8 @@ impl Owner {
         }
     }
 
-    /// Takes a frame into use that a snapshot shows so: by a moved block, or by an unknown one.
+    /// Takes a traced frame into use that a snapshot shows in use: links it to a block that was moved to an unknown
+    /// place, or else to a new page.
     pub(super) fn found(&mut self, pages: &mut PageAllocator, frame: FrameIndex) {
         if let Some(own) = self.find_moved(frame, Order::ZERO) {
             self.moved.remove(own);
@@ -376,7 +376,7 @@ impl Owner {
         Pfn(self.own.pfn(own))
     }
 
-    /// Takes the block back under any traced name.
+    /// Reclaims the own block, whatever traced block it stands for; returns the number of its pages.
     fn forget(&mut self, pages: &mut PageAllocator, own: FrameIndex) -> u64 {
         match self.holders[own as usize] {
             MOVED => {
@@ -416,7 +416,7 @@ impl TakesBack<()> for Owner {
         self.forget(pages, own)
     }
 
-    /// Slabs go as they went in the recording.
+    /// Frees nothing: slabs are freed when the recorded kernel freed them.
     fn shrink(&mut self, _: &mut PageAllocator, _: &ReclaimRequest, _: Reclaimed) -> u64 {
         0
     }

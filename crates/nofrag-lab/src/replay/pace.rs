@@ -16,17 +16,17 @@ use super::step::{Step, What};
 use crate::random::Random;
 use crate::world::costs::Costs;
 
-/// Number of distances that are kept, the last ones; fewer than [`FEW`] say nothing.
+/// Number of distances between faults that are kept, the latest ones; fewer than [`FEW`] say nothing.
 const ENOUGH: usize = 4096;
 const FEW: usize = 64;
 
-/// The speed of the host of late.
+/// The recorded host's speed, by its latest page faults.
 #[derive(Clone, Debug)]
 pub(super) struct HostPace {
-    /// Costs of work on the host.
+    /// Costs of work on the host in nanoseconds: `slower` times the built-in table.
     pub(super) costs: Costs,
     pub(super) slower: u64,
-    /// Times from one fault to the next; none as long as little is known.
+    /// Nanoseconds from one fault to the next; empty while fewer than [`FEW`] are known.
     distances: Vec<u64>,
     typical: u64,
 }
@@ -37,7 +37,7 @@ impl HostPace {
         HostPace { costs: Costs::built_in(), slower: 1, distances: Vec::new(), typical: 1 }
     }
 
-    /// Returns the time that `work` takes in the background.
+    /// Returns the nanoseconds that background work takes here with its interruptions; `work` is without them.
     pub(super) fn elapses(&self, work: u64, random: &mut Random) -> u64 {
         if self.distances.is_empty() {
             return work;
@@ -98,7 +98,7 @@ impl Pace {
     }
 }
 
-/// Returns the time from one anonymous page to the next, by the table.
+/// Returns the nanoseconds from one anonymous page to the next, by the table of costs.
 fn fault(table: &Costs) -> u64 {
     table.fault + table.clear_huge / Order::PAGEBLOCK.pages() + table.alloc
 }

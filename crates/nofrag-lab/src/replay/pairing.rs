@@ -17,11 +17,12 @@ use super::spans::{FrameIndex, Spans};
 use super::standin::{self, Windows};
 use super::step::{By, Step, What};
 
-/// The reason of a migration that compaction asked for. Only such migrations leave out their targets; others allocate
-/// with an event.
+/// The `reason` of a migration by compaction. Only such migrations leave out their targets; others allocate them with
+/// an event.
 const COMPACTION: i32 = 0;
 
-/// The belief about a frame, in a byte.
+/// The belief about a frame, in a byte: its kind (2 bits), the order of the block that begins there (4 bits), two
+/// flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Belief(u8);
 
@@ -66,14 +67,14 @@ pub(super) struct Pairing {
     spans: Spans,
     beliefs: Vec<Belief>,
     moved: Vec<[u64; Order::COUNT]>,
-    /// By pageblock of the machine: true if compaction has taken free pages there, as pages that were moved are nowhere
-    /// else. Empty where no event tells.
+    /// By pageblock of the host: true if compaction has taken free pages there, so that pages which it moved can be
+    /// there and nowhere else. Empty if the recording lacks the event that tells.
     targets: Vec<bool>,
     nodes: Nodes,
     processes: Processes,
     windows: Windows,
     gfp: GfpBits,
-    /// The time until which a snapshot was being taken: events may be in it already.
+    /// The time until which the snapshot at the start was being taken: events up to then may be in it already.
     window_end: Option<u64>,
     assumptions: Assumptions,
     steps: Vec<Step>,
@@ -123,7 +124,8 @@ impl Pairing {
         self.window_end = Some(end);
     }
 
-    /// Marks a block as in use at the start. Blocks outside memory, or inside a known block, are left out.
+    /// Marks a block as in use at the start; returns its first frame. A block outside memory, or inside a known block,
+    /// is left out: `None`.
     pub(super) fn in_use(&mut self, pfn: u64, order: Order) -> Option<FrameIndex> {
         let frame = self.spans.index(pfn)?;
         let range = self.range(frame, order)?;
@@ -134,7 +136,6 @@ impl Pairing {
         Some(frame)
     }
 
-    /// Returns the assumptions made so far.
     pub(super) fn assumptions(&self) -> &Assumptions {
         &self.assumptions
     }
@@ -155,7 +156,7 @@ impl Pairing {
         std::mem::take(&mut self.steps)
     }
 
-    /// Follows an event, and adds its steps.
+    /// Updates the beliefs by an event, and adds its steps for policies.
     pub(super) fn event(&mut self, event: &Event) {
         let (at, pid) = (event.at, event.pid);
         match event.view() {
@@ -395,7 +396,8 @@ impl Pairing {
         self.beliefs[start..start + order.pages() as usize].fill(Belief::FREE);
     }
 
-    /// Returns the block in use that a frame belongs to. O(orders).
+    /// Returns the first frame and the order of the block in use that a frame belongs to; `None` if it is free.
+    /// O(orders).
     fn block_around(&self, frame: FrameIndex) -> Option<(FrameIndex, Order)> {
         let pfn = self.spans.pfn(frame);
         Order::all().find_map(|order| {

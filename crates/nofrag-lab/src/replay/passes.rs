@@ -25,7 +25,7 @@ use super::timeline::Timeline;
 
 /// Free blocks below this order count as serious when types mix (the stall patch of 2018).
 const SERIOUS: Order = Order::new(4).expect("an order");
-/// The most batches that wait for a thread.
+/// The most batches of steps that wait in the channel to a worker thread.
 const WAITING: usize = 4;
 
 /// A run and the time that it has worked.
@@ -43,10 +43,10 @@ pub(super) struct Resync<'a> {
     pub(super) is_free: Box<dyn Fn(u64) -> bool + 'a>,
 }
 
-/// The followers of the events, ahead of the runs.
+/// The parts of a replay that see each event before the runs do.
 pub(super) struct Followers<'a> {
     pub(super) pairing: &'a mut Pairing,
-    /// `None` where addresses have been followed before.
+    /// `None` if an earlier pass has replayed the addresses.
     pub(super) addresses: Option<&'a mut AddressReplay>,
     pub(super) unseen: UnseenTracker,
     /// Free memory by the events alone, over time.
@@ -165,7 +165,7 @@ fn work(mut share: Vec<(usize, Timed)>, batches: &Receiver<Arc<Batch>>) -> Vec<(
     share
 }
 
-/// State of the reading.
+/// Facts gathered while events are read: counts, times of the first and the last event, samples.
 #[derive(Debug)]
 struct Reading {
     recorded: Recorded,

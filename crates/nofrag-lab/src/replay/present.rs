@@ -113,7 +113,7 @@ fn name_of(run: &PolicyRun, several_sizes: bool) -> String {
     if run.out_of_memory().is_some() { format!("{name} (too small)") } else { name }
 }
 
-/// Returns a verdict as it is written.
+/// Returns a verdict as tables show it.
 fn written(verdict: Verdict) -> Cell {
     match verdict {
         Verdict::Holds => Cell::judged(Tone::Good, "holds"),
@@ -223,7 +223,7 @@ fn table_of_columns(
     table_of(title, caption, 1, &header, rows)
 }
 
-/// The meaning of "-" in those tables.
+/// The sentence that ends the captions of tables of runs: the meaning of a dash.
 const UNSAID: &str = "A dash: not known of the recorded kernel, or not to be said of this replay.";
 
 fn mixing(report: &ReplayReport) -> Option<Section> {

@@ -65,7 +65,7 @@ impl Request {
     }
 }
 
-/// The occupation of a caller when it asks.
+/// The occupation of a caller when it requests memory: freeing memory itself, or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Frees {
     /// The caller frees memory itself, and gets some of the reserves for that.

@@ -73,8 +73,8 @@ impl<'a> Says<'a> {
     }
 }
 
-/// Returns true if a question means the same in both runs. For events it does not on both sides of Linux 6.10: each
-/// stolen block was one before, each stolen page is one since.
+/// Returns true if a question means the same under both policies, given by name. For events it does not on both sides
+/// of Linux 6.10: each stolen block was one before, each stolen page is one since.
 pub(crate) fn is_like(one: &str, other: &str, query: Query) -> bool {
     let counts_blocks = |name: &str| {
         let preset = FragmentationPolicy::preset(name.split(':').next().unwrap_or_default());
@@ -119,7 +119,7 @@ mod tests {
         }
     }
 
-    /// The number that each query shows of such a run under another policy.
+    /// The figure that tables show for each query of a [`run`] with `times` 2.
     const SHOWN: [(Query, &str); 7] = [
         (Query::Huge, "4,447"),
         (Query::Events, "11,114"),
@@ -161,7 +161,7 @@ mod tests {
         nofrag_show::text(&sections(&report(verdict, runs)))
     }
 
-    /// Tables of all policies once stood there whatever the first table said.
+    /// Leaves each question unanswered in turn: tables of all policies once showed its figure nevertheless.
     #[test]
     fn no_figure_is_shown_of_a_question_that_is_not_answered() {
         for (asked, shown) in SHOWN {
@@ -208,7 +208,8 @@ mod tests {
         }
     }
 
-    /// 7.2 and our own policy were once said to have more events than 6.1, which counts others.
+    /// 7.2 and our own policy were once said to have more events than 6.1, which counts stolen blocks where they count
+    /// stolen pages.
     #[test]
     fn events_of_the_other_side_of_linux_6_10_are_not_called_more_or_less() {
         let word = |other: &str| {

@@ -53,7 +53,6 @@ impl Spans {
         self.spans.last().map_or(0, |last| last.first as usize + (last.end - last.start) as usize)
     }
 
-    /// Returns the number of zones.
     pub(super) fn zones(&self) -> usize {
         self.spans.len()
     }

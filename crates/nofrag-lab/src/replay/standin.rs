@@ -35,7 +35,8 @@ struct Window {
 }
 
 impl Windows {
-    /// Notes that a process was refused a huge page: its next single pages come in its place.
+    /// Notes that a process was refused a huge page; returns the number of the refusal, in whose place its next single
+    /// pages come.
     pub(super) fn refused(&mut self, pid: i32, order: Order) -> Ticket {
         let ticket = self.tickets;
         self.tickets += 1;
@@ -43,7 +44,8 @@ impl Windows {
         ticket
     }
 
-    /// Ends the place of a process's refused huge page, as it asks for another; returns the refused one.
+    /// Ends the row of single pages in the place of a process's refused huge page, as it asks for another huge one;
+    /// returns that refusal, if there is one.
     pub(super) fn end(&mut self, pid: i32) -> Option<Ticket> {
         // Mostly no process is refused, and all ask.
         if self.open.is_empty() {
@@ -52,7 +54,8 @@ impl Windows {
         self.open.remove(&pid).map(|window| window.ticket)
     }
 
-    /// Returns the refused huge page in whose place a process asks for a single page.
+    /// Returns the refusal in whose place a process asks for a single page, and counts the page; `None` if there is
+    /// none.
     pub(super) fn page(&mut self, pid: i32) -> Option<Ticket> {
         if self.open.is_empty() {
             return None;
@@ -77,7 +80,7 @@ pub(super) struct StandIns {
     blocks: HashMap<Ticket, Block>,
     /// The ticket of each traced frame.
     parts: HashMap<FrameIndex, Ticket>,
-    /// Parts that the recorded kernel moved to unknown frames, the first one first.
+    /// Tickets of the parts that the recorded kernel moved to unknown frames, the part moved first in front.
     moved: VecDeque<Ticket>,
     by_own: HashMap<FrameIndex, Ticket>,
 }
@@ -121,7 +124,7 @@ impl StandIns {
         Some(self.unused(ticket))
     }
 
-    /// Ends the place of `ticket`, in which no more pages come; returns its block, if no page is in it.
+    /// Notes that no more single pages come in the place of `ticket`; returns its block if none lies in it.
     pub(super) fn end(&mut self, ticket: Ticket) -> Option<FrameIndex> {
         let is_unused = self.blocks.get(&ticket)?.used == 0;
         is_unused.then(|| self.remove(ticket))

@@ -18,8 +18,8 @@ pub(super) struct Step {
 /// The kind of step. Frames are traced ones: the names by which the recorded kernel knew blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
-    /// A request. The recorded kernel served it with the block at `frame`, by which name it is freed later. A single
-    /// page may come in the place of a huge one that was refused.
+    /// A request that the recorded kernel served with the block at `frame`, by which name it is freed later. `place` is
+    /// the refusal of a huge page in whose place a single page comes.
     Alloc { frame: FrameIndex, request: Request, place: Option<Ticket> },
     /// A request that the recorded kernel did not serve; single pages may follow in its place.
     Failed { request: Request, place: Option<Ticket> },
@@ -33,7 +33,7 @@ pub(super) enum What {
     Moved { frame: FrameIndex, order: Order },
     /// A block was freed that had been moved to `frame`; its place before is not known.
     FreeMoved { frame: FrameIndex, order: Order, by: By },
-    /// `pages` pages were moved within a zone; from where is not known either.
+    /// `pages` pages were moved within a zone; neither their old nor their new frames are known.
     Appeared { zone: u16, pages: u32 },
     /// A frame was found free in a snapshot, which no event tells.
     FoundFree { frame: FrameIndex },

@@ -152,7 +152,7 @@ fn counts(engine: &Engine) -> Counts {
     engine.outcome(&super::Assumptions::default(), 0).counts
 }
 
-/// A trace of our own allocator at work, and the allocator at its end.
+/// Runs our own allocator at random; returns the trace, the allocator at its end, and the blocks that are live then.
 fn own_trace(policy: FragmentationPolicy, seed: u64) -> (Script, PageAllocator, Vec<Pfn>) {
     let (mut script, mut pages) = (Script::by(WORKER), allocator(policy));
     let mut random = Random::new(seed, 0);
@@ -250,7 +250,8 @@ fn migration_sources_live_on_and_leftovers_are_no_frees() {
     assert_eq!(in_use(engine.pages()), 64 - 2);
 }
 
-/// Two nodes of Linux 6.1 moved 269 pages to other nodes and compacted nothing, and the replay was called off for it.
+/// Migrates a page for NUMA placement, then one by compaction: only the second counts. Two nodes of Linux 6.1 moved 269
+/// pages to other nodes and compacted nothing, and the replay was called off for it.
 #[test]
 fn pages_that_are_moved_for_another_reason_are_not_compacted() {
     const NUMA_MISPLACED: u64 = 5;
@@ -267,7 +268,8 @@ fn pages_that_are_moved_for_another_reason_are_not_compacted() {
     assert_eq!(moved(&script), 1);
 }
 
-/// Pages that were moved are where compaction has taken free ones, if events say where that was.
+/// Frees two frames believed free, after two pages were moved. If events tell where compaction has taken free pages,
+/// only the free there is of a moved page; else both are.
 #[test]
 fn a_free_outside_of_what_compaction_took_is_of_nothing_that_was_moved() {
     let resolved = |isolates: bool| {
@@ -285,8 +287,8 @@ fn a_free_outside_of_what_compaction_took_is_of_nothing_that_was_moved() {
     assert_eq!((resolved(false), resolved(true)), ((2, 0), (1, 1)));
 }
 
-/// On two nodes a request begins with the node of its CPU, which gets most of its pages there, and one for a single
-/// node alone with that of the frame it got.
+/// A request that got a frame of another node than its CPU's began there if the CPU's node had plenty of memory; one
+/// for a single node alone began there in any case.
 #[test]
 fn requests_begin_with_the_node_of_their_cpu_or_of_their_frame() {
     assert_eq!(nodes_of_requests(0), [1, 1, 1, 0, 0], "who has plenty is not left");
@@ -327,7 +329,8 @@ fn nodes_of_requests(in_use: u64) -> Vec<u8> {
     nodes.collect()
 }
 
-/// Where memory is too small a kernel kills a process; a replay goes on and tells the time from which it means nothing.
+/// Fills memory with pages of the kernel: the first small block that is refused dates the shortage, as a kernel would
+/// kill a process then. Refusing a caller that cannot wait dates none.
 #[test]
 fn memory_that_is_too_small_is_marked_from_the_first_small_block_on_that_is_refused() {
     let mut script = Script::by(WORKER);
@@ -353,7 +356,8 @@ fn memory_that_is_too_small_is_marked_from_the_first_small_block_on_that_is_refu
     assert_eq!(out_of_memory(&script), None);
 }
 
-/// The state of memory at a shortage counted a block of cache as one page, so that processes seemed to hold the others.
+/// Adopts blocks of cache of orders 0, 2 and 3. Each once counted as one page, so that processes seemed to hold the
+/// others.
 #[test]
 fn cache_is_counted_in_pages() {
     let map = MemoryMap::uma(PageCount(PAGES), 0, 1).expect("a map");
@@ -372,7 +376,8 @@ fn cache_is_counted_in_pages() {
     assert_eq!(owner.cache(&pages), 1 + 4 + 8);
 }
 
-/// Replays took the oldest page first under every policy, also where the policy's LRU goes zone by zone.
+/// Reclaims two of four pages of cache, the older two in the low zone: those go first, but with generations those of
+/// the high zone. Replays once took the oldest under every policy.
 #[test]
 fn with_generations_cache_of_the_highest_zone_goes_first() {
     let map = MemoryMap::uma(PageCount(PAGES), 500, 2).expect("a map");
@@ -409,8 +414,9 @@ fn with_generations_cache_of_the_highest_zone_goes_first() {
     assert_eq!(reclaimed(FragmentationPolicy::LINUX_6_12), [false, false, true, true]);
 }
 
-/// Zone DMA of the shipped recording was taken to be oldest, by its frames, and was reclaimed seconds before the kernel
-/// came to it: there 2,623 pages of it go when nine tenths of what is older than the recording have gone.
+/// Orders blocks of two zones by age: inactive ones before active ones, and among either the high zone's first. By
+/// frame numbers zone DMA of the shipped recording once seemed oldest and was reclaimed seconds before the kernel came
+/// to it: there 2,623 pages of it go when nine tenths of what is older than the recording have gone.
 #[test]
 fn low_zones_are_young_at_the_start_as_they_are_used_last() {
     let map = MemoryMap::uma(PageCount(PAGES), 500, 2).expect("a map");
@@ -585,7 +591,8 @@ fn lost_events_end_what_processes_were_doing() {
     assert_eq!(pairing.assumptions().unknown_frees, 1);
 }
 
-/// Memory full of page cache, half of it given back page by page: free memory lies in movable pageblocks, in pieces.
+/// Fills all but the last two pageblocks with pages of a process and frees every second one: free memory lies in
+/// movable pageblocks, in pieces.
 fn pieces_of_movable_memory(script: &mut Script) {
     for pfn in 0..PAGES - 1024 {
         script.alloc(pfn, 0, "GFP_HIGHUSER_MOVABLE|__GFP_ZERO", MOVABLE);
@@ -669,7 +676,7 @@ fn shipped_by(threads: usize, most: u64) -> String {
     without_times(super::replay_within(most, &options, &|_| {}).expect("it is replayed"))
 }
 
-/// Holds for any number of threads, and for one pass over the events or several.
+/// Replays the shipped recording with one to three threads, in one pass over the events and in one for each run.
 #[test]
 fn oracle_11_two_replays_are_equal_byte_for_byte() {
     let one = shipped_by(1, u64::MAX);
@@ -677,7 +684,8 @@ fn oracle_11_two_replays_are_equal_byte_for_byte() {
     assert_eq!(one, shipped_by(2, 0), "a pass for each run");
 }
 
-/// The kernel's own counts, and the distance of the replay from them; docs/decisions/0018 says why it is no nearer.
+/// Checks the kernel's own counts, and which figures of the replay hold beside them; docs/decisions/0018 says why it is
+/// no nearer.
 #[test]
 fn the_shipped_recording_is_followed_as_near_as_is_said() {
     let report = replay(&options(Input::Shipped, &["linux-6.1"], 0), &|_| {}).expect("a report");
@@ -700,8 +708,8 @@ fn the_shipped_recording_is_followed_as_near_as_is_said() {
     assert!(fidelity.answers(Query::Moves) && fidelity.answers(Query::Reclaim));
 }
 
-/// Callers entered direct reclaim eleven thousand times, with page cache left, as a kswapd that had done a second's
-/// work at once left them none. With 90 % of the memory they do as well, but only once nothing at all is left.
+/// Callers enter direct reclaim in masses only once nothing is left, as with 90 % of the memory. They once did so
+/// eleven thousand times with page cache left, as a kswapd that had done a second's work at once left them none.
 #[test]
 fn callers_storm_only_when_nothing_is_left_to_reclaim() {
     let options = ReplayOptions { memory: vec![90], ..options(Input::Shipped, &["linux-6.1"], 0) };
@@ -718,7 +726,8 @@ fn callers_storm_only_when_nothing_is_left_to_reclaim() {
     }
 }
 
-/// A recording that is its own repeat allows for nothing.
+/// Names the recording as its own repeat: each tolerance is the recorded value alone. A trace without snapshots is
+/// refused.
 #[test]
 fn repeats_of_a_recording_bound_what_the_replay_may_be_off() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/data/recordings/linux-6.1-guest-768m.nofrag");
@@ -821,7 +830,8 @@ fn a_huge_page_in_whose_place_nothing_comes_is_given_back_with_the_next() {
     assert_eq!(used(&script), 0);
 }
 
-/// The recorded kernel serves a huge page that the policy has no block for.
+/// The recorded kernel serves a huge page that the policy has no block for: single pages come in its place, and go with
+/// it.
 #[test]
 fn single_pages_are_asked_for_where_a_policy_refuses_a_huge_page() {
     let mut script = Script::by(WORKER);
@@ -902,7 +912,8 @@ fn what_the_bulk_interface_hands_out_is_served_as_requests() {
     assert!(said.contains("0.5 to 1.3 % of requests") && said.contains("record --bulk"), "{said}");
 }
 
-/// `boost_asked`: the recorded host's setting was laid over every policy's, so that the boost could not be asked about.
+/// Asks for boosts of 0, 15000 and 60000 (`boost_asked`): the recorded host's setting was once laid over every
+/// policy's, so that the boost could not be asked about.
 #[test]
 fn a_setting_that_is_asked_for_stands_before_the_recorded_hosts() {
     let asked = |text| vec![Question::parse(text).unwrap()];

@@ -58,7 +58,6 @@ impl<S: Clone> Timeline<S> {
         self.samples.push((since, sample(since)));
     }
 
-    /// Returns all samples, in order.
     pub(super) fn samples(&self) -> Vec<S> {
         self.samples.iter().map(|(_, sample)| sample.clone()).collect()
     }

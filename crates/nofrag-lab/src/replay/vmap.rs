@@ -105,7 +105,7 @@ struct Region {
     spaces: Vec<VmapSpace>,
 }
 
-/// The place of an area under each policy.
+/// The place of an area under each policy; `None` where the policy refused it.
 type Placed = Box<[Option<Vpn>]>;
 
 /// A replay of vmalloc events as it goes.
@@ -379,7 +379,7 @@ impl RecordedRequest {
     }
 }
 
-/// Returns the areas of the snapshot at the start.
+/// Returns the knowledge of the areas at the start, and the areas that can be loaded: none without real addresses.
 fn areas_of(meta: &TraceMeta) -> (KnownStart, Vec<(Span, AreaState)>) {
     let Some(text) = meta.start().and_then(|taken| taken.files.bytes("vmallocinfo")) else {
         return (KnownStart::Nothing, Vec::new());

@@ -39,7 +39,7 @@ pub(crate) struct HugeTask {
     pub(crate) units: u64,
     /// Small pages still to be faulted in for the present unit.
     pub(crate) small: u64,
-    /// Allocator work of each huge fault.
+    /// Allocator work of each huge fault, in virtual time.
     pub(crate) huge_work: Vec<Nanos>,
     pub(crate) base_work: Vec<Nanos>,
 }
@@ -73,10 +73,10 @@ pub(crate) struct Actor {
     pub(crate) clock: u64,
     pub(crate) state: State,
     pub(crate) task: Task,
-    /// Needs of the present access, the last one first.
+    /// Needs of the present access, in reverse: the last entry is served first.
     wants: Vec<Want>,
     pending: Option<Pending>,
-    /// Time that the allocator took for the present unit.
+    /// Virtual nanoseconds that the allocator took for the present unit.
     work: u64,
     /// Waits of its requests, in virtual time.
     pub(crate) stalls: Vec<Nanos>,

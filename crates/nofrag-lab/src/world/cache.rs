@@ -7,7 +7,7 @@ use super::slab::{SlabId, SlabKind};
 /// Pages of a file: 64 KiB.
 pub(crate) const FILE_PAGES: u32 = 16;
 
-/// Files of each of fio's threads, 150 % of memory together.
+/// Returns the number of files of each of fio's threads; all their files together are 150 % of `pages` of memory.
 pub(crate) const fn files_per_thread(pages: u64) -> u32 {
     (pages * 3 / 2 / FILE_PAGES as u64 / FIO_THREADS as u64) as u32
 }

@@ -41,7 +41,7 @@ pub(crate) struct LruZone {
 /// The contents of each frame, and page cache by age.
 #[derive(Debug)]
 pub(crate) struct Contents {
-    /// By frame: [`Holds`] with the bits of page cache.
+    /// By frame: kind and number of its [`Holds`], and two bits of page cache (referenced, dirty).
     words: Vec<u32>,
     /// By zone: the frame behind its last one.
     ends: Vec<FrameNumber>,

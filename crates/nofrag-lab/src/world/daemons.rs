@@ -1,7 +1,7 @@
-//! The machines in the background: kswapd and kcompactd of each node, each on a CPU of its own and in its own time.
+//! The background machines: kswapd and kcompactd of each node, each on a CPU of its own and in its own time.
 //!
-//! A machine with nothing to do has no clock until it is woken, at the clock of the thread or machine that wakes it.
-//! The work of one step is done at once and paid for afterwards, so steps are small: a batch of reclaim, a pageblock of
+//! A background machine with nothing to do has no clock until it is woken, at the clock of whoever wakes it. The work
+//! of one step is done at once and paid for afterwards, so steps are small: a batch of reclaim, a pageblock of
 //! scanning.
 
 use nofrag::cpu::CpuId;
@@ -60,13 +60,13 @@ impl Daemon {
 #[derive(Debug)]
 pub(crate) struct Daemons {
     all: Vec<Daemon>,
-    /// The number of the machine that moves first, and the time.
+    /// The number of the background machine that moves first, and the time; `None` if all sleep.
     next: Option<(usize, u64)>,
 }
 
 impl Daemons {
-    /// Creates the machines of each node from the CPUs of its kswapd and its kcompactd, node by node. kcompactd looks
-    /// once at `now`, to learn when it wants to look next.
+    /// Creates kswapd and kcompactd of each node; `cpus` has their two CPUs, in this order, node by node. kcompactd
+    /// looks once at `now`, to learn when it wants to look next.
     pub(crate) fn new(cpus: impl IntoIterator<Item = [CpuId; 2]>, now: u64) -> Daemons {
         let mut all = Vec::new();
         for (node, [kswapd, kcompactd]) in cpus.into_iter().enumerate() {
@@ -80,17 +80,18 @@ impl Daemons {
         daemons
     }
 
-    /// Returns the number of the machine that moves first, and the time. O(1).
+    /// Returns the number of the background machine that moves first, and the time; `None` if all sleep. O(1).
     pub(crate) fn next(&self) -> Option<(usize, u64)> {
         self.next
     }
 
-    /// Returns the time of each machine's next step, in the order of their numbers.
+    /// Returns the time of each background machine's next step, in the order of their numbers; `None` for one that
+    /// sleeps.
     pub(crate) fn dues(&self) -> impl Iterator<Item = Option<u64>> + '_ {
         self.all.iter().map(|daemon| daemon.due)
     }
 
-    /// Moves one machine; returns the end of its step.
+    /// Moves one of them at `now`; returns the end of its step.
     pub(crate) fn step<O: Owns<S>, S: EventSink>(
         &mut self,
         number: usize,
@@ -104,7 +105,7 @@ impl Daemons {
         end
     }
 
-    /// Makes all machines look after a wake, at `now` or as soon as they can.
+    /// Makes all background machines look for work after a wake, at `now` or when their last step has ended.
     pub(crate) fn wake(&mut self, now: u64) {
         for daemon in &mut self.all {
             let now = now.max(daemon.busy_until);
@@ -113,7 +114,7 @@ impl Daemons {
         self.find_next();
     }
 
-    /// Moves all machines until each has passed `now`; nobody is billed for work counted before.
+    /// Moves all background machines until each has passed `now`; nobody is billed for work counted before.
     pub(crate) fn run_until<O: Owns<S>, S: EventSink>(
         &mut self,
         world: &mut World<O, S>,
@@ -129,7 +130,7 @@ impl Daemons {
         }
     }
 
-    /// Ends all machines, which release what they had set aside.
+    /// Ends all of them, which release what they had set aside.
     pub(crate) fn give_up<O: Owns<S>, S: EventSink>(&mut self, world: &mut World<O, S>) {
         for daemon in self.all.drain(..) {
             match daemon.work {

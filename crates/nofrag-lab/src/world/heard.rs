@@ -35,7 +35,7 @@ impl Heard {
         self.0.borrow_mut().zones = zones.collect();
     }
 
-    /// Begins a new count of compaction, with `marked` of `blocks` pageblocks marked.
+    /// Begins a new count of compaction, with `marked` of `blocks` pageblocks marked to be skipped.
     pub(crate) fn begin(&self, marked: u64, blocks: u64) {
         let marked_percent = 100 * marked / blocks.max(1);
         self.0.borrow_mut().compactions = Compactions { marked_percent, ..Compactions::default() };
@@ -85,19 +85,19 @@ fn is_huge_fault(aim: CompactionAim) -> bool {
 /// Number of parts into which the share of marked pageblocks is divided.
 pub(crate) const QUARTERS: usize = 4;
 
-/// Compaction by callers for huge pages while they were asked for, zone by zone, and the wipers of marks.
+/// Compaction by callers for huge pages while they were asked for, zone by zone, and the wipes of skip marks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Compactions {
-    /// The share of marked pageblocks when counting began.
+    /// The share of pageblocks that were marked to be skipped when counting began, in percent.
     pub(crate) marked_percent: u64,
-    /// Runs, by the share of marked pageblocks of the zone when they began.
+    /// Runs, by the quarter of the share of marked pageblocks of the zone when they began.
     pub(crate) runs: [u64; QUARTERS],
-    /// Runs that gave a block, by the same share.
+    /// Runs that gave a block, by the same quarter.
     pub(crate) gave: [u64; QUARTERS],
     pub(crate) ends: BTreeMap<RunEnd, u64>,
     /// Zones that were left alone, by reason.
     pub(crate) spared: BTreeMap<NoRun, u64>,
-    /// Wipes of marks, by the part of the engine that wiped them.
+    /// Wipes of skip marks, by the part of the engine that wiped them.
     pub(crate) wipes: BTreeMap<Wiper, u64>,
 }
 
@@ -110,7 +110,7 @@ impl Compactions {
     }
 }
 
-/// Returns the quarter in which a share lies; its upper bound is still in it.
+/// Returns the quarter, 0 to 3, in which the share `part` of `whole` lies; its upper bound is still in it.
 fn quarter(part: u64, whole: u64) -> usize {
     let quarters = (part * QUARTERS as u64).div_ceil(whole.max(1));
     (quarters.max(1) - 1).min(QUARTERS as u64 - 1) as usize

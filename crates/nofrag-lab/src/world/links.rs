@@ -93,7 +93,7 @@ impl Links {
         std::iter::successors(self.oldest(list), after)
     }
 
-    /// Puts frame `to`, which is on no list, in the place of `from`.
+    /// Puts frame `to`, which is on no list, in the place of `from`; does nothing if that is on none either.
     pub(crate) fn replace(&mut self, from: FrameNumber, to: FrameNumber) {
         let entry @ ([older, younger], list) = self.frames[from as usize];
         if list == NOWHERE {

@@ -3,7 +3,7 @@
 use super::costs::Costs;
 use super::slab::SlabKind;
 
-/// Size of the memory for which loads are stated.
+/// Size of the memory for which the numbers of a [`Mix`] are stated, in GiB.
 pub(crate) const STATED_FOR_GIB: u64 = 4;
 
 /// The load beside the page cache, and the way in which reclaim treats it (docs/sources/pages.md#count-model-load).

@@ -44,7 +44,8 @@ pub(crate) trait Owns<S: EventSink>: Reclaim<S> + Migrate {
     /// Returns the virtual time that reclaim and moves took since the last call.
     fn take_spent(&mut self) -> u64;
 
-    /// Returns the time in which a background machine does `work`, since others may have its CPU.
+    /// Returns the virtual time that a background machine takes for `work`: longer than the work itself where others
+    /// may have its CPU.
     fn elapses(&mut self, work: u64) -> u64 {
         work
     }

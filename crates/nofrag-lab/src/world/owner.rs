@@ -32,7 +32,7 @@ use crate::random::Random;
 /// A need for memory, by its purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Want {
-    /// A slab object for a file.
+    /// A slab object for the file with this number.
     Part(u32, FilePart),
     /// A block that the kernel holds from the start on.
     Boot(Order, Migratetype),
@@ -145,7 +145,7 @@ impl Owner {
         Some(self.disk.done + more * self.costs.disk_write)
     }
 
-    /// Opens a file for one more thread; adds the objects that it lacks to `wants`, the last one needed first.
+    /// Opens a file for one more thread; adds the objects that it lacks to `wants`, in reverse order of need.
     pub(crate) fn open(&mut self, number: u32, wants: &mut Vec<Want>) {
         let file = self.files.file_mut(number);
         file.users += 1;
@@ -169,7 +169,7 @@ impl Owner {
         }
     }
 
-    /// Adds to `wants` all that an access to a page of a file needs, the last one needed first; nothing if the page is
+    /// Adds to `wants` all that an access to a page of a file needs, in reverse order of need; nothing if the page is
     /// in memory.
     pub(crate) fn wants(&mut self, page: u32, random: &mut Random, wants: &mut Vec<Want>) {
         let file = page / FILE_PAGES;

@@ -19,7 +19,7 @@ use nofrag_backing::measure::machine::{MachineMemory, UNIT_PAGES};
 use super::contents::FrameNumber;
 use crate::stats::{Latencies, Tail};
 
-/// The kind of owner that wrote a page: the high byte of its stamp.
+/// The kind of owner that wrote a page, from which its stamp (the pattern that it is filled with) is made.
 #[derive(Clone, Copy)]
 enum Owned {
     /// A page of a file, by its number.

@@ -7,10 +7,10 @@ use super::contents::FrameNumber;
 
 /// An owner of pages that reclaim can take.
 pub(crate) trait TakesBack<S: EventSink> {
-    /// Returns the number of pages that could serve.
+    /// Returns the number of pages that could serve the reclaim request.
     fn reclaimable(&self, wanted: &ReclaimRequest) -> u64;
 
-    /// Returns the page that was used longest ago, among those that could serve.
+    /// Returns the page that goes first, among those that could serve the reclaim request; `None` if there is none.
     fn oldest(&self, wanted: &ReclaimRequest) -> Option<FrameNumber>;
 
     /// Takes the oldest page, or passes it by, so that another is the oldest; returns the number of pages freed.

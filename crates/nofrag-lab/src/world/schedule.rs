@@ -1,10 +1,10 @@
 //! The order in which CPUs move: always the one whose clock is furthest behind.
 //!
 //! Threads and background machines (kswapd and kcompactd of each node) have CPUs of their own, and a clock each. A
-//! machine with nothing to do has no clock until it is woken, which happens at the time of the one who woke it. The
-//! work of one step is done at once and paid for afterwards, so steps are small: a request, a batch of reclaim, a
-//! pageblock of scanning. Chance enters only by the time that threads take for their own work, whose generators are
-//! seeded; ties go to the lower number. So a run is the same on every machine.
+//! background machine with nothing to do has no clock until it is woken, at the clock of whoever wakes it. The work of
+//! one step is done at once and paid for afterwards, so steps are small: a request, a batch of reclaim, a pageblock of
+//! scanning. Chance enters only by the time that threads take for their own work, whose generators are seeded; ties go
+//! to the lower number. So a run is the same on every machine.
 
 use super::actor::{Actor, OutOfMemory, State};
 use super::daemons::Daemons;
@@ -20,7 +20,7 @@ pub(crate) struct Schedule {
     samples: Samples,
 }
 
-/// The user of a CPU, by its number.
+/// The user of a CPU, by its number: an actor or a background machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Who {
     Actor(usize),
@@ -62,12 +62,13 @@ impl Schedule {
         Ok(())
     }
 
-    /// Returns the boost of all zones at even distances of virtual time.
+    /// Returns the boost of all zones in pages, at even distances of virtual time.
     pub(crate) fn into_samples(self) -> Vec<f64> {
         self.samples.values
     }
 
-    /// Returns the CPU that is furthest behind, its clock, and the clock of the next one.
+    /// Returns the user of the CPU that is furthest behind, its clock, and the clock of the next one; `None` if nobody
+    /// moves any more.
     fn next(&self) -> Option<(Who, u64, u64)> {
         let mut first: Option<(Who, u64)> = None;
         let mut horizon = u64::MAX;

@@ -31,7 +31,7 @@ pub(crate) struct Setup {
     pub(crate) mix: Mix,
     /// Units of 2 MiB that each thread touches.
     pub(crate) units: u64,
-    /// The start value of all random numbers.
+    /// The seed of all random numbers.
     pub(crate) seed: u64,
 }
 
@@ -49,7 +49,6 @@ pub(crate) enum WarmUp {
 pub(crate) struct Boot {
     pub(crate) unmovable: u64,
     pub(crate) reclaimable: u64,
-    /// Pages of files.
     pub(crate) files: u64,
 }
 
@@ -75,7 +74,7 @@ pub(crate) struct Layout {
     pub(crate) fio: [u32; FIO_THREADS as usize],
     /// The CPU of each huge-page thread.
     pub(crate) huge: Vec<u32>,
-    /// The CPUs of each node's kswapd and kcompactd.
+    /// By node: the CPU of its kswapd and that of its kcompactd.
     pub(crate) daemons: Vec<[u32; 2]>,
     /// Pages of node 0, by which the huge-page program sizes its mapping.
     pub(crate) node_0_pages: u64,
@@ -95,7 +94,7 @@ pub(crate) struct RunResult {
     pub(crate) huge_work: Vec<Nanos>,
     /// The same work, of each unit of 512 base faults.
     pub(crate) base_work: Vec<Nanos>,
-    /// Each wait of patch 5.
+    /// The length of each wait for kswapd (patch 5 of 2018), in virtual time.
     pub(crate) stalls: Vec<Nanos>,
     /// Virtual time of the whole run.
     pub(crate) elapsed: Nanos,

@@ -1,9 +1,9 @@
 //! Slab caches: small objects that share pages.
 //!
 //! A cache cuts blocks of one order into objects of one size, as Linux 6.1 with XFS does
-//! (docs/sources/pages.md#guest-slab).
-//! Slabs with room form a stack; the top one gives the next object. A slab that has lost all its objects gives its
-//! block back at once. Kernels also keep slabs for single CPUs, and some empty ones; here there are none.
+//! (docs/sources/pages.md#guest-slab). Slabs with room form a stack; the top one gives the next object. A slab that has
+//! lost all its objects gives its block back at once. Kernels also keep slabs for single CPUs, and some empty ones;
+//! here there are none.
 
 use nofrag::page::Migratetype;
 use nofrag::units::Order;
@@ -41,7 +41,7 @@ impl SlabKind {
         SlabKind::Handle,
     ];
 
-    /// Bytes of an object in Linux 6.1 with XFS (pages.md#guest-slab); that of a handle is unconfirmed.
+    /// Returns the bytes of an object in Linux 6.1 with XFS (pages.md#guest-slab); those of a handle are unconfirmed.
     const fn object_bytes(self) -> u64 {
         match self {
             SlabKind::Inode | SlabKind::Private => 1024,

@@ -172,8 +172,9 @@ fn a_page_read_twice_more_is_the_youngest_with_two_lists_and_not_with_generation
     assert_eq!(after(Lru::Generations), [true; 3]);
 }
 
-/// Page cache of two lists goes by age, whatever its zone; of one generation, low zones keep theirs as long as the
-/// highest has any. A younger generation stays until the older one is used up in every zone.
+/// Reads old pages, lets a process come, reads new ones, and reclaims. Page cache of two lists goes by age, whatever
+/// its zone; of one generation, low zones keep theirs as long as the highest has any. A younger generation stays until
+/// the older one is used up in every zone.
 #[test]
 fn low_zones_keep_their_pages_until_generations_age() {
     let unused = |small: &Small| {
@@ -254,7 +255,7 @@ fn writeback_holds_its_bound_at_most_and_a_tenth_when_all_is_written() {
     assert_eq!(held(pages), 0);
 }
 
-/// A run with 64 MiB whose huge pages are asked for by compaction and reclaim.
+/// Creates a run with 64 MiB whose requests for huge pages may compact and reclaim.
 fn run(boot: Boot) -> Run {
     let policy = FragmentationPolicy::LINUX_6_1;
     let setup = Setup {

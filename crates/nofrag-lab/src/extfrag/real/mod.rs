@@ -279,7 +279,7 @@ fn mean_of_all_rounds(rounds: &[RealResult]) -> UnitTimes {
     all
 }
 
-/// Returns the mean of huge faults over that of units of base faults.
+/// Returns the mean of huge faults over that of units of base faults; `None` without either.
 fn ratio(round: &RealResult) -> Option<f64> {
     Some(round.huge.mean_us()? / round.base.mean_us()?)
 }

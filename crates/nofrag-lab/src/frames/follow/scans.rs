@@ -13,7 +13,7 @@ use super::super::compaction::range;
 use super::super::events::{Event, Fields, Line};
 use super::super::outcome::Score;
 
-/// The looked-at part of a pageblock.
+/// A part of a pageblock that a scanner looked at: its frames, how many were scanned, and the pages taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Piece {
     from: u64,
@@ -110,7 +110,8 @@ pub(in crate::frames) struct Scans {
     pub(in crate::frames) isolated: Score,
     /// Pageblocks that kernel or engine looked at for sources; the same if both did.
     pub(in crate::frames) looked: Score,
-    /// Pageblocks that the engine left out, by its reason; the same if the kernel left them out, too.
+    /// Pageblocks that the engine left out, by its reason (index: [`place`]); the same if the kernel left them out,
+    /// too.
     pub(in crate::frames) passed: [Score; 4],
 }
 

@@ -59,7 +59,7 @@ fn zone_kind(name: &str) -> Option<ZoneKind> {
 }
 
 impl Follower<'_> {
-    /// Compares events that are told before the engine does the same.
+    /// Compares the orders of kswapd's runs and the answers on compaction, of which events tell before the engine acts.
     pub(super) fn before_act(&mut self, lines: &[Line], index: usize) {
         self.tally.wakes.note(lines, index);
         let line = &lines[index];

@@ -166,7 +166,7 @@ impl Counts {
     }
 
     /// Returns the pages that reclaim for a large block leaves on the inactive list, and that compaction needs beyond a
-    /// mark.
+    /// watermark.
     pub(super) fn gap(&self, order: Order) -> u64 {
         match self.compaction.gap {
             Gap::Capped => (2 * order.pages()).min(32),
@@ -174,14 +174,15 @@ impl Counts {
         }
     }
 
-    /// Returns true if more is free in the zone than its high mark, the reserve and `more`.
+    /// Returns true if more is free in the zone than its high watermark, boost included, the reserve against `class`,
+    /// and `more`.
     pub(super) fn above_high(&self, zone: usize, more: u64, class: usize) -> bool {
         let zone = &self.zones[zone];
         let reserve = zone.reserve.get(class).copied().unwrap_or(0);
         zone.free.read() > zone.high + zone.boost + reserve + more
     }
 
-    /// Returns true if a zone up to the class has more than its high mark.
+    /// Returns true if any zone up to the one of `class` has more free pages than its high watermark and reserve.
     pub(super) fn is_balanced(&self, class: usize) -> bool {
         (0..=self.highest(class)).any(|zone| self.above_high(zone, 0, class))
     }
@@ -192,7 +193,7 @@ impl Counts {
         zones.iter().map(|zone| (zone.high + zone.boost).max(32)).sum()
     }
 
-    /// Raises the marks after types have come to share a block.
+    /// Raises a zone's boost after types have mixed in one of its pageblocks.
     pub(super) fn rise(&mut self, zone: usize) {
         let Some(boost) = self.boost.filter(|boost| boost.factor > 0) else { return };
         let zone = &mut self.zones[zone];

@@ -15,7 +15,7 @@ pub(super) enum List {
 }
 
 impl List {
-    /// In the order of the kernel's numbers.
+    /// All lists, in the order of the kernel's numbers.
     pub(super) const ALL: [List; 4] =
         [List::InactiveAnon, List::ActiveAnon, List::InactiveFile, List::ActiveFile];
 
@@ -50,6 +50,7 @@ impl List {
     }
 }
 
+/// The frames on the four lists, and the orders of folios. Always true:
 /// 1. A frame stands on one list at most.
 /// 2. A larger place is nearer to the head.
 #[derive(Debug, Default)]
@@ -66,7 +67,7 @@ pub(super) struct Lists {
 pub(super) struct Tail {
     /// In the order of the list, its end first.
     pub(super) taken: Vec<Pfn>,
-    /// Likewise, frames of zones that the caller cannot use.
+    /// In the same order, the frames passed over: their zones are above the caller's.
     pub(super) skipped: Vec<Pfn>,
 }
 
@@ -97,7 +98,7 @@ impl Lists {
         self.places.get(&pfn).map(|(list, _)| *list)
     }
 
-    /// Returns the frames of a range that stand on lists, by number.
+    /// Returns the frames of a range that stand on lists, in ascending order.
     pub(super) fn within(&self, range: Range<Pfn>) -> Vec<Pfn> {
         self.places.range(range).map(|(pfn, _)| *pfn).collect()
     }

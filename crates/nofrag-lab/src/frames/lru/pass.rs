@@ -3,13 +3,13 @@
 use super::counts::Sizes;
 use super::lists::List;
 
-/// The largest request to a list.
+/// The largest request to a list, in pages.
 pub(super) const BATCH: u64 = 32;
 
 /// The priority with which every run begins.
 pub(super) const FIRST_PRIORITY: u8 = 12;
 
-/// Decision on asking active lists, too.
+/// The decision whether a pass asks active lists, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ages {
     Yes,
@@ -48,7 +48,7 @@ pub(super) struct Pass {
     pub(super) scanned: u64,
     /// The kernel has told the pass's priority.
     pub(super) told: bool,
-    /// The question whether it ages has come up.
+    /// The decision on active lists has made a difference to the pass.
     pub(super) aged: bool,
 }
 

@@ -69,7 +69,8 @@ pub(super) enum Stage {
     Pass {
         zone: usize,
     },
-    /// Question of the caller after a pass: is reclaim of this zone enough, so that no pass of it follows?
+    /// After a pass for the sake of zone `of`, the caller asks zone by zone whether compaction can work in `zone`: the
+    /// pass is repeated if it can in none.
     Repeats {
         zone: usize,
         of: usize,
@@ -97,9 +98,9 @@ pub(super) struct Direct {
 /// Facts that decide in [`Direct::hears`] beside compaction's answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stand {
-    /// The zone has the gap above its high mark.
+    /// The zone has more free pages than its high watermark, its reserve and the gap (`Counts::gap`).
     pub(super) above_high: bool,
-    /// The inactive list is longer than the gap.
+    /// The inactive list of file pages is longer than the gap.
     pub(super) worthwhile: bool,
 }
 
@@ -167,7 +168,7 @@ impl Direct {
         self.leaves(zone);
     }
 
-    /// Goes on to the zone below.
+    /// Goes on to the zone below (large blocks), or ends the call, or begins the next priority.
     fn leaves(&mut self, zone: usize) {
         if self.order > Order::COSTLY && zone > 0 {
             self.stage = Stage::Ready { zone: zone - 1 };

@@ -15,7 +15,7 @@ pub(in crate::frames) struct LruTally {
     pub freed: Score,
     /// Outcomes of isolations: the number of frames that were reclaimed, or left the active list.
     pub shrunk: Score,
-    /// Passes with the priority and the age rule of the model.
+    /// Passes of the priority that the model expects.
     pub priorities: Score,
     /// Passes that ask the active list where the model expects it.
     pub aged: Score,
@@ -43,7 +43,6 @@ pub(in crate::frames) struct LruTally {
 pub(in crate::frames) struct LruDifference {
     /// The line of the events; 0 is the state at the end.
     pub line: usize,
-    /// The quantity that differs.
     pub cause: &'static str,
     pub kernel: String,
     pub model: String,

@@ -10,9 +10,9 @@
 //!    where the kernel put it. The share of exact predictions is the fidelity.
 //!
 //! Events name threads, not address spaces. Those of one space share the window of its searches, whose upper end Linux
-//! draws at random for every program; so that end is the name of a space, and where it is not random the thread's
-//! number with it. A child that goes on in its parent's program has the same one: its mappings count as its parent's,
-//! and where they collide the older one is taken to be gone.
+//! draws at random for every program; so that end is the name of a space, and where it is not random the thread's ID
+//! with it. A child that goes on in its parent's program has the same one: its mappings count as its parent's, and
+//! where they collide the older one is taken to be gone.
 //!
 //! Some mappings appear in no event and stay unknown: areas that grow in place (`mremap`, the heap, stacks), and those
 //! that a program made before the recording unless the snapshot has its `maps`. Memory is bounded by the areas of the
@@ -139,9 +139,9 @@ pub struct Miss {
 /// The key of an address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Whose {
-    /// The space of the program with this upper end of its window.
+    /// The space of the program whose window ends at this page number.
     Window(u64),
-    /// The space of this thread, where that end is the same for all programs.
+    /// The space of the thread with this ID, where that end (the second part) is the same for all programs.
     Thread(i32, u64),
 }
 
@@ -279,8 +279,8 @@ impl MmapReplay {
         self.recorded.unseen_unmaps += gone.expect("it was entered");
     }
 
-    /// Makes the space that a search is in that of its thread. Returns false for a search in another window than the
-    /// usual one, and beyond the bounds of what is followed.
+    /// Makes the space of a search the current one of its thread, and creates it if it is new. Returns false for a
+    /// search in another window than the usual one, and when [`MOST_THREADS`] or [`MOST_PROCESSES`] are followed.
     fn enter(&mut self, pid: i32, search: &Search) -> bool {
         let Some(layout) = layout(search).filter(|_| search.is_downward()) else { return false };
         let top = search.high >> PAGE;
@@ -388,7 +388,7 @@ fn layout(search: &Search) -> Option<Layout> {
     })
 }
 
-/// Returns the areas of each process in the snapshot at the start.
+/// Returns the areas of each process in the snapshot at the start, by process ID.
 fn maps_of(meta: &TraceMeta) -> HashMap<i32, Vec<Span>> {
     let mut maps = HashMap::new();
     let Some(taken) = meta.start() else { return maps };

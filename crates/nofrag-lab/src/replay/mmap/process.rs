@@ -12,7 +12,7 @@ use nofrag::units::{PageCount, Vpn};
 use super::request::{HUGE_PAGES, MapRequest, aligned_page};
 use super::{Miss, MmapFidelity, MmapRun};
 
-/// Counts over all processes.
+/// Results over all processes: a run for each policy, and the judge's predictions.
 #[derive(Debug)]
 pub(super) struct Outcome {
     pub(super) runs: Vec<MmapRun>,
@@ -71,7 +71,7 @@ impl Piece {
     }
 }
 
-/// One address space under every policy, and under the judge.
+/// One address space under every policy, and under the recorded kernel's own rules (the judge).
 ///
 /// 1. The pieces, by where the kernel has them, do not overlap; each policy has all pages of a piece in a row, or none.
 /// 2. The judge has exactly the pieces' pages mapped, where the kernel has them, and the areas that were loaded.
@@ -113,7 +113,8 @@ impl Process {
         }
     }
 
-    /// Maps at a chosen place: for every policy where nothing of its own is yet.
+    /// Maps a range that the caller chose: for the judge over what is there, for each policy only where neither the
+    /// kernel nor the policy has anything.
     pub(super) fn fixed(&mut self, span: Span, attributes: Attributes) {
         if let Some(judge) = &mut self.judge {
             // Outside the space nothing is looked for either.
@@ -129,7 +130,7 @@ impl Process {
         }
     }
 
-    /// Returns the parts of a range where the kernel has nothing.
+    /// Returns the parts of a range where the kernel has no known piece.
     fn unknown_in(&self, span: Span) -> Vec<Span> {
         let mut holes = Vec::new();
         let mut at = span.start();
@@ -143,7 +144,6 @@ impl Process {
         holes
     }
 
-    /// Unmaps a range.
     pub(super) fn unmap(&mut self, span: Span) {
         self.forget(span);
         if let Some(judge) = &mut self.judge {
@@ -151,7 +151,7 @@ impl Process {
         }
     }
 
-    /// Takes the pieces in a range away from the policies; returns their number.
+    /// Unmaps the pieces that the kernel has in a range, under every policy; returns their number.
     fn forget(&mut self, span: Span) -> u64 {
         self.cut(span.start());
         self.cut(span.end());
@@ -180,7 +180,8 @@ impl Process {
         }
     }
 
-    /// Places a mapping under every policy; returns the number of earlier pieces that must have gone.
+    /// Places a mapping under every policy; returns the number of earlier pieces in its range, which must have been
+    /// unmapped unseen.
     pub(super) fn place(&mut self, pid: i32, wanted: &MapRequest, outcome: &mut Outcome) -> u64 {
         let recorded = wanted.recorded;
         let gone = self.forget(recorded);
@@ -239,7 +240,8 @@ fn aligns(placement: Placement) -> bool {
     }
 }
 
-/// Finds room for a huge page more than is needed, and maps in it where the file's huge pages begin.
+/// Finds room for a huge page more than is needed, and maps in it where the file's huge pages begin; `None` if there is
+/// no such room.
 fn in_larger_room(
     space: &mut AddressSpace,
     pages: PageCount,

@@ -14,7 +14,7 @@ const MAP_SHARED: u64 = 1;
 const MAP_FIXED: u64 = 0x10;
 const MAP_ANONYMOUS: u64 = 0x20;
 const MAP_FIXED_NOREPLACE: u64 = 0x10_0000;
-/// The bit of a search that goes downwards.
+/// Flag of `vm_unmapped_area` for a search that goes downwards.
 const TOP_DOWN: u64 = 1;
 
 /// A call of `mmap`.
@@ -48,7 +48,8 @@ pub(super) struct MapRequest {
     pub(super) flags: MapFlags,
     /// The address that the caller would have liked; another mapping had it.
     pub(super) hint: Option<Vpn>,
-    /// The file's offset, whose huge pages the mapping is aligned to, if the kernel looked for room to do so.
+    /// Offset of the mapping in its file in bytes, if the kernel looked for room to align the mapping to the file's
+    /// huge pages; 0 for shared anonymous memory.
     pub(super) huge_offset: Option<u64>,
 }
 

@@ -17,7 +17,7 @@ fn event(pid: i32, kind: EventKind, fields: &[u64]) -> Event {
     Event { at: 0, pid, cpu: 0, kind, values }
 }
 
-/// A search that found `addr`, downwards from `top`.
+/// Returns the event of a search that found `addr`, downwards from `top`.
 fn search_below(top: u64, pid: i32, addr: u64, length: u64) -> Event {
     event(pid, EventKind::UnmappedArea, &[addr, 0, 1, length, LOW, top, 0, 0])
 }

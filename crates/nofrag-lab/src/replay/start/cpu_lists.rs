@@ -62,7 +62,7 @@ struct Search {
     found: Vec<Listed>,
 }
 
-/// Pages on the lists of each CPU in a zone that are not found yet.
+/// A zone, and by CPU the number of pages on its lists in the zone that are not found yet.
 struct Zone {
     span: Range<u64>,
     lacking: Vec<(u32, u64)>,
@@ -82,7 +82,8 @@ impl Search {
         }
     }
 
-    /// Notes that an event names a block for the first time; `cpu` is the one that got it.
+    /// Notes that an event names a block; `cpu` is the CPU that got it, `None` if it was freed, or got before the
+    /// snapshot was complete.
     fn touched(&mut self, pfn: u64, order: Order, cpu: Option<u32>) {
         let end = pfn.saturating_add(order.pages()).min(self.untouched.len() as u64);
         let frames = pfn.min(end) as usize..end as usize;
@@ -116,8 +117,8 @@ impl Zone {
         self.lacking.iter().any(|(_, pages)| *pages > 0)
     }
 
-    /// Takes a block off the pages that a CPU lacks: the one that got it, else the one that lacks most; `None` if none
-    /// lacks so many.
+    /// Counts a block as found on the lists of a CPU that still lacks as many pages: `cpu`, else the one that lacks
+    /// most. Returns that CPU; `None` if none lacks so many.
     fn take(&mut self, cpu: u32, pages: u64) -> Option<u32> {
         let has_room = |&(_, lacking): &(u32, u64)| lacking >= pages;
         let own = self.lacking.iter().position(|set| set.0 == cpu && has_room(set));
@@ -140,7 +141,7 @@ mod tests {
         Order::new(number).expect("an order")
     }
 
-    /// Returns a search over 64 untouched frames, of which CPUs 0 and 1 have so many on lists.
+    /// Returns a search over 64 untouched frames, of which `counts` lie on the lists of CPUs 0 and 1.
     fn search(counts: [u64; 2]) -> Search {
         let lacking = vec![(0, counts[0]), (1, counts[1])];
         Search {
@@ -175,7 +176,8 @@ mod tests {
         );
     }
 
-    /// Two recordings of one kernel have 5,228 pages that CPU 0 got of the 6,022 on the lists of CPU 1.
+    /// Hands CPU 0 eight pages, though its lists have two: the next three count as CPU 1's. In two recordings of one
+    /// kernel CPU 0 got 5,228 of the 6,022 pages on the lists of CPU 1.
     #[test]
     fn no_cpu_has_more_than_was_counted() {
         let mut search = search([2, 3]);

@@ -64,7 +64,8 @@ struct Guess<'a> {
 }
 
 impl Guess<'_> {
-    /// Lays out holes first, then reserved frames, then those that the allocator manages.
+    /// Marks the frames of a zone, in ascending order: holes, then reserved frames, then those that the allocator
+    /// manages.
     fn lay_out(&mut self, zone: &ZoneInfo) {
         let managed = zone.managed.min(self.span.end - self.span.start);
         let reserved = zone.present.saturating_sub(managed);

@@ -18,9 +18,8 @@ const PAGE: u64 = 4096;
 pub(super) struct Zone {
     pub(super) name: ZoneName,
     pub(super) kind: ZoneKind,
-    /// From its first frame to before the one behind its last.
+    /// Its frames by number, holes included; the end is excluded.
     pub(super) span: Range<u64>,
-    /// Ranges without memory.
     pub(super) holes: Vec<PfnRange>,
     /// Memory that was taken before the allocator came up.
     pub(super) reserved: Vec<PfnRange>,
@@ -101,7 +100,8 @@ impl Memory {
     }
 
     /// Returns the memory as the allocator wants it. The files do not say which CPU belongs to which node: each node
-    /// has as many, in order. It matters, as lists hold as much of a zone as its low mark has for each CPU of the node.
+    /// gets an equal share, in order. Their number matters, as the lists of a CPU hold at most a zone's low watermark
+    /// divided by the number of CPUs of its node.
     pub(super) fn map(&self) -> Result<MemoryMap, ReplayError> {
         let numbers: BTreeSet<u32> = self.zones.iter().map(|zone| zone.name.node).collect();
         let mut cpus = self.cpus.chunks(self.cpus.len().div_ceil(numbers.len().max(1)).max(1));

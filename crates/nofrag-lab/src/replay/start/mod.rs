@@ -2,9 +2,9 @@
 //!
 //! The files' facts are brought together once ([`Host::of`]), and are the same for every run: which frames are memory
 //! and which of them are free (`memory`, and `reconcile` where two files disagree) or on lists of CPUs (`cpu_lists`),
-//! which blocks are in use, and which type each pageblock has, which is inferred (`types`). [`Host::start`] loads them under a policy; for another size of
-//! memory it first decides which blocks go and which lie elsewhere (`resize`). Without a map of frames `guess` places
-//! blocks by the counts alone. Every inference is counted in [`StartQuality`].
+//! which blocks are in use, and which type each pageblock has, which is inferred (`types`). [`Host::start`] loads them
+//! under a policy; for another size of memory it first decides which blocks go and which lie elsewhere (`resize`).
+//! Without a map of frames `guess` places blocks by the counts alone. Every inference is counted in [`StartQuality`].
 
 mod cpu_lists;
 mod guess;
@@ -78,12 +78,12 @@ pub(super) struct Held {
 pub(super) struct StartQuality {
     /// Pages that the allocator hands out.
     pub(super) managed: u64,
-    /// Difference of that from zoneinfo, all zones together.
+    /// Difference between `managed` and the count of zoneinfo, summed over the zones.
     pub(super) managed_off: u64,
     pub(super) in_use: u64,
     /// Pages on per-CPU lists.
     pub(super) per_cpu: u64,
-    /// Those of them that no event shows: they count as in use.
+    /// Pages on per-CPU lists that no event shows: they count as in use.
     pub(super) per_cpu_unknown: u64,
     /// Pages taken to be free because buddyinfo counts more free blocks than the map of frames shows.
     pub(super) freed: u64,
@@ -364,7 +364,7 @@ impl Host {
 }
 
 impl StartQuality {
-    /// Returns the sentences for the figures.
+    /// Returns a sentence for each group of figures that are not 0.
     fn sentences(&self) -> Vec<String> {
         let mut all = Vec::new();
         let mut say = |count: u64, sentence: String| {
@@ -464,7 +464,7 @@ fn hold(
     }
 }
 
-/// Returns the pageblocks of a zone with their content, to which pages on lists of CPUs do not belong.
+/// Returns the pageblocks of a zone with the pages in use in them; pages on lists of CPUs do not count.
 fn units(zone: &Zone, uses: &[FrameUse], is_listed: &[bool]) -> Vec<Unit> {
     let unit = |(start, first): (u64, u64)| Unit {
         start,
@@ -522,8 +522,8 @@ fn types_off(units: &[Unit], assigned: &Assigned, wanted: &ByType<u64>) -> u64 {
     off.sum::<u64>().div_ceil(2)
 }
 
-/// Returns the free blocks that go from lists of types with a surplus to lists of types with too few: with their new
-/// type.
+/// Returns the free blocks that go from lists of types with a surplus to lists of types with too few, each with its new
+/// type and its order.
 fn relist(
     units: &[Unit],
     assigned: Assigned,

@@ -27,14 +27,14 @@ pub(super) struct Reconciled {
     pub(super) taken: u64,
 }
 
-/// The frames of a zone, while they are made to agree.
+/// The frames of a zone, while they are made to agree with buddyinfo.
 pub(super) struct Reconciler<'a> {
     /// The use of each frame from frame 0 on.
     pub(super) uses: &'a mut [FrameUse],
     /// Returns true if the map says nothing of a frame.
     pub(super) is_blank: &'a dyn Fn(u64) -> bool,
     pub(super) span: Range<u64>,
-    /// The order among equal places.
+    /// Seed of the order in which places of equal cost are tried.
     pub(super) seed: u64,
 }
 
@@ -58,7 +58,6 @@ pub(super) fn free_blocks(
     .flatten()
 }
 
-/// Counts blocks by order.
 pub(super) fn count(blocks: impl Iterator<Item = (u64, Order)>) -> Blocks {
     blocks.fold([0; Order::COUNT], |mut counts, (_, order)| {
         counts[order.index()] += 1;
@@ -180,7 +179,7 @@ impl Reconciler<'_> {
 /// The effect of a new free block on the others, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Cost {
-    /// Uses up surplus blocks: as many as this is below the largest number.
+    /// Uses up surplus blocks; the value is `u64::MAX` minus their number, so that using up more is better.
     UsesUp(u64),
     /// Uses up no other block.
     Alone,

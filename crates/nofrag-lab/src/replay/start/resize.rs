@@ -168,7 +168,7 @@ fn too_little(percent: u32, why: &str) -> ReplayError {
     ))
 }
 
-/// Chooses the blocks that have to go so that the rest fits.
+/// Returns true for each block of `host.in_use` that has to go so that the rest fits.
 fn drop_some(
     host: &Host,
     settings: &HostSettings,
@@ -210,7 +210,7 @@ fn drop_some(
     Ok(dropped)
 }
 
-/// Places each block that stays: where it was, or in a pageblock of its type, or in any.
+/// Places each block that stays: where it was, or in a pageblock of its type, or in any. `None` for a dropped block.
 fn place(
     host: &Host,
     memory: &Memory,
@@ -262,7 +262,8 @@ struct Slots {
     zones: Vec<(Range<u64>, Vec<bool>)>,
     /// First frames and types of pageblocks, in order of preference.
     blocks: Vec<(u64, Migratetype)>,
-    /// The pageblock and frame before which there is no room for an order: by type, and for any type.
+    /// By type (last row: any type) and order: the index in `blocks` and the frame inside that block before which there
+    /// is no room.
     behind: [[(usize, u64); Order::COUNT]; Migratetype::COUNT + 1],
 }
 
@@ -309,7 +310,7 @@ impl Slots {
         is_free
     }
 
-    /// Takes the first free block in a pageblock of the type, or else in any.
+    /// Takes the first free block in a pageblock of the type, or else in any; `None` if there is none.
     fn find(&mut self, order: Order, migratetype: Migratetype) -> Option<u64> {
         self.find_in(order, Some(migratetype)).or_else(|| self.find_in(order, None))
     }

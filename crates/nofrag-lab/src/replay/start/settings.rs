@@ -8,7 +8,6 @@ use nofrag_host::snapshot::Snapshot;
 use super::super::ReplayError;
 use super::super::settings::{Setting, Settings};
 
-/// KiB of a page.
 const PAGE_KIB: u64 = 4;
 
 /// Settings of the recorded host; the kernel's default where the snapshot does not tell.
@@ -16,7 +15,7 @@ const PAGE_KIB: u64 = 4;
 pub(super) struct HostSettings {
     /// Memory kept free on the recorded host.
     min_free: MinFree,
-    /// The rule that gives the recorded amount; `Pages` if none does.
+    /// The kernel's rule that gives this amount, used for other sizes of memory; `Pages` if no rule does.
     rule: MinFree,
     watermark_scale_factor: Option<u32>,
     lowmem_reserve_ratio: Option<[u32; ZoneKind::COUNT]>,
@@ -51,8 +50,8 @@ impl HostSettings {
         Ok(settings)
     }
 
-    /// Returns the kernel's rule by which `pages` pages are kept free, to within a tenth: marks are set early, while
-    /// memory still changes hands.
+    /// Returns the kernel's rule by which `pages` pages are kept free, to within a tenth: watermarks are set early,
+    /// while the amount of memory still changes.
     fn rule_for(&self, pages: u64, map: &MemoryMap) -> Result<MinFree, ReplayError> {
         for rule in [MinFree::Formula, MinFree::HugePages] {
             let config = PageConfig {
@@ -69,7 +68,7 @@ impl HostSettings {
         Ok(MinFree::Pages(pages))
     }
 
-    /// Returns the same host with some of its settings changed.
+    /// Returns the host's settings, with those of `asked` in place of its own.
     pub(super) fn with(&self, asked: &Settings) -> HostSettings {
         let small =
             |setting| asked.get(setting).map(|value| u32::try_from(value).unwrap_or(u32::MAX));

@@ -30,7 +30,6 @@ fn buddyinfo<E: EventSink>(pages: &PageAllocator<E>) -> Vec<Vec<u64>> {
     pages.zones().map(|zone| Order::all().map(|order| blocks(zone.id, order)).collect()).collect()
 }
 
-/// A trace without events.
 struct Nothing;
 
 impl EventSource for Nothing {
@@ -251,7 +250,8 @@ fn a_host_of_which_nothing_is_known_is_empty() {
     assert_eq!(host.map().cpus().len(), 4);
 }
 
-/// All CPUs once were node 0's, each of which then kept half as much of that node on its lists as the kernel's did.
+/// Shares three CPUs among two nodes. All CPUs once were node 0's, each of which then kept half as much of that node on
+/// its lists as the kernel's did.
 #[test]
 fn each_node_has_its_share_of_the_cpus() {
     let zone = |node, span| Zone {

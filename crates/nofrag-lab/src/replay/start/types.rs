@@ -12,7 +12,7 @@ use nofrag_host::snapshot::FrameUse;
 
 use crate::random::Random;
 
-/// Numbers by type.
+/// A value for each migratetype.
 pub(super) type ByType<T> = [T; Migratetype::COUNT];
 /// Number of free blocks by type and order.
 pub(super) type FreeByType = ByType<[u64; Order::COUNT]>;
@@ -24,7 +24,6 @@ pub(super) struct Unit {
     pub(super) start: u64,
     /// The first frame with memory in its zone.
     pub(super) first: u64,
-    /// Number of pageblocks.
     pub(super) blocks: u64,
     /// True if all of it lies in its zone: only then can it be set aside.
     pub(super) whole: bool,

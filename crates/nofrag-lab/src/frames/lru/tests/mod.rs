@@ -21,7 +21,7 @@ struct Picture {
     active: Vec<u64>,
     /// Free pages of the zones.
     free: [i64; 2],
-    /// Pages of the inactive list that the CPU has not yet added.
+    /// Pages of the inactive list that the CPU has not yet added to the zone's counter.
     share: i64,
     newer: bool,
     /// A frame that carries private data.
@@ -132,7 +132,7 @@ fn sleeps() -> String {
     format!("{KSWAPD} mm_vmscan_kswapd_sleep: nid=0")
 }
 
-/// A pass of priority 7 over 256 inactive pages: two requests make a page each.
+/// Returns the events of a pass of priority 7 over 256 inactive pages, which frees two in `order`.
 fn one_pass(order: [u64; 2]) -> Vec<String> {
     let mut lines = vec![wakes(), isolate(KSWAPD, "inactive_file", 2, [2, 0, 2])];
     lines.extend(free(KSWAPD, order));
@@ -341,7 +341,8 @@ fn says(zone: &str, ret: &str) -> String {
     format!("{CALLER} mm_compaction_suitable: node=0 zone={zone}    order=9 ret={ret}")
 }
 
-/// A call whose first pass finds `inactive >> 12` pages; `word` is compaction's answer on the higher zone after it.
+/// Follows a call of direct reclaim whose first pass finds `inactive >> 12` pages; `word` is compaction's answer on the
+/// higher zone after it.
 fn call(word: &str, inactive: u64) -> LruTally {
     let before = Picture { inactive: (1000..1000 + inactive).rev().collect(), ..long() };
     let pages = inactive >> 12;
