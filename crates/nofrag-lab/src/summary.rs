@@ -39,7 +39,8 @@ pub fn summary_for(
     look: Look,
 ) -> String {
     let Origin { processor, cpus, kernel, rustc, profile, revision, .. } = origin;
-    let mut lines = vec![format!("{}: {}", report.scenario, scenario.about())];
+    let mut lines =
+        wrapped(&format!("{}: {}", report.scenario, scenario.about()), look.text_width());
     let mut below = |text: &str| {
         lines.extend(wrapped(text, look.text_width() - 2).iter().map(|line| format!("  {line}")));
     };

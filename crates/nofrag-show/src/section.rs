@@ -100,7 +100,7 @@ pub fn text_for(sections: &[Section], look: Look) -> String {
     for section in sections {
         match section {
             Section::Bars { title, groups } => {
-                push(&mut out, format_args!("{title}"));
+                heading(&mut out, title, "", look);
                 out += &picture::bars(groups, look);
             }
             Section::Chart { title, caption, ends, layers } => {
@@ -128,14 +128,14 @@ fn push(out: &mut String, line: std::fmt::Arguments<'_>) {
 }
 
 fn heading(out: &mut String, title: &str, caption: &str, look: Look) {
-    push(out, format_args!("{title}"));
+    wrapped(title, look.text_width()).iter().for_each(|line| push(out, format_args!("{line}")));
     for line in wrapped(caption, look.text_width() - 2) {
         push(out, format_args!("  {line}"));
     }
 }
 
 fn list(out: &mut String, title: &str, lines: &[String], look: Look) {
-    push(out, format_args!("{title}"));
+    heading(out, title, "", look);
     for line in lines {
         for (i, part) in wrapped(line, look.text_width() - 4).iter().enumerate() {
             push(out, format_args!("  {} {part}", if i == 0 { "-" } else { " " }));

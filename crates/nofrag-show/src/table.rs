@@ -21,8 +21,8 @@ const ASCII: TableStyle = ruled(LineStyle::none().fill('-').junction('-'));
 
 /// Blanks between two columns of a ruled table.
 const RULED_GAP: usize = 3;
-/// Blanks between two columns of a table without rules.
-const PLAIN_GAP: usize = 2;
+/// Blanks between two columns of a table without rules, and where it would be too wide with them.
+const PLAIN_GAPS: [usize; 2] = [2, 1];
 
 /// Widths of a column, with the blanks between it and the next.
 #[derive(Clone, Copy, Debug)]
@@ -145,20 +145,25 @@ impl Numbers {
     /// Returns the table as lines, for a place with this look.
     #[must_use]
     pub fn text(&self, look: Look) -> String {
-        let of = |column| Widths::of(column, &self.header, &self.rows, PLAIN_GAP).cell;
-        let widths = (0..self.header.len()).map(of);
+        let [wide, narrow] = PLAIN_GAPS;
+        let needs = |gap| -> Vec<usize> {
+            let of = |column| Widths::of(column, &self.header, &self.rows, gap).cell;
+            (0..self.header.len()).map(of).collect()
+        };
         // Nothing follows the last column.
-        let parts = parts(1, &widths.collect::<Vec<_>>(), look.width + PLAIN_GAP);
-        parts.iter().map(|columns| self.part(columns)).collect::<Vec<_>>().join("\n")
+        let fits = |gap: &usize| needs(*gap).iter().sum::<usize>() <= look.width + gap;
+        let gap = [wide, narrow].into_iter().find(fits).unwrap_or(wide);
+        let parts = parts(1, &needs(gap), look.width + gap);
+        parts.iter().map(|columns| self.part(columns, gap)).collect::<Vec<_>>().join("\n")
     }
 
-    fn part(&self, columns: &[usize]) -> String {
+    fn part(&self, columns: &[usize], gap: usize) -> String {
         let of = |row: &Vec<String>| columns.iter().map(|&column| row[column].clone()).collect();
         let mut grid = Grid::new();
         grid.load_style(presets::NOTHING).set_header::<Vec<String>>(of(&self.header));
         grid.add_rows::<Vec<Vec<String>>>(self.rows.iter().map(of).collect());
         for (index, column) in grid.column_iter_mut().enumerate() {
-            column.set_padding((0, PLAIN_GAP as u16));
+            column.set_padding((0, gap as u16));
             if index > 0 {
                 column.set_cell_alignment(CellAlignment::Right);
             }

@@ -10,7 +10,7 @@ pub(crate) fn page(explained: &Explanation, top: usize, look: Look) -> String {
     if let Some(release) = &explained.release {
         text += &format!(", Linux {release}");
     }
-    text += "\n";
+    let mut text = look.hanging("", 2, &text);
     if !explained.cautions.is_empty() {
         text += "\n";
     }
@@ -179,7 +179,7 @@ fn policies(policies: &[PolicyCase], look: Look) -> String {
             cost => format!(" Costs: {cost}."),
         };
         let line = format!("{verdict}: {}.{costs}", each.why);
-        text += &look.hanging(&format!("     {}: ", names.join(", ")), 7, &line);
+        text += &look.hanging("     ", 7, &format!("{}: {line}", names.join(", ")));
     }
     text
 }
@@ -211,7 +211,8 @@ fn obtainable(explained: &Explanation, look: Look) -> String {
         let by = zone.pinned_by.iter().map(|(name, blocks)| format!("{name} in {blocks}"));
         let by: Vec<String> = by.collect();
         if !by.is_empty() {
-            text += &format!("   {}: what stays where it is: {}\n", zone.zone, by.join(", "));
+            let by = format!("what stays where it is: {}", by.join(", "));
+            text += &look.hanging(&format!("   {}: ", zone.zone), 5, &by);
         }
     }
     text

@@ -22,4 +22,5 @@ mod strangers;
 mod support;
 mod top;
 mod vmap_blocks;
+mod widths;
 mod workload;
