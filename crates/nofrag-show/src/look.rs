@@ -41,7 +41,7 @@ impl Look {
         Place::stdout().page()
     }
 
-    /// Returns the look of standard output for a report. Pipes and files get the look of a saved one, but for `COLUMNS`.
+    /// Returns the look of standard output for a report. Pipes and files get that of a saved one, but for `COLUMNS`.
     #[must_use]
     pub fn of_report() -> Look {
         Place::stdout().report()

@@ -11,7 +11,8 @@ pub(super) const PATIENCE: u32 = 128;
 /// since a waiting thread may have no other.
 pub(super) const COURTESY: u32 = 96;
 
-/// Waits a moment for another thread: spins in early rounds, then yields the processor, then sleeps for 50 us.
+/// Waits a moment for another thread: spins in early rounds, then yields the processor, then sleeps for
+/// fifty microseconds.
 #[cold]
 pub(super) fn pause(round: u32) {
     match round {

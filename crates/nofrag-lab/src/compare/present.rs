@@ -6,7 +6,7 @@ use nofrag_show::{Cell, Section, Tone, number, plain};
 /// Choice of the rows that are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Show {
-    /// What got worse, what got better, and the largest of the other changes.
+    /// All figures that got worse, and the largest changes of the others.
     Answer,
     Everything,
 }

@@ -179,13 +179,7 @@ fn replay_within(
     let end = meta.end().map(|taken| Snapshot::parse(&taken.files));
     let mut addresses = AddressReplay::new(&meta, &mut room);
     let unseen = UnseenTracker::new(&meta, &mut room);
-    let mut host = match &start {
-        Some(snapshot) => {
-            let mut first = options.trace.open()?.events;
-            Host::of(snapshot, options.seed, taken_until(&meta), &mut *first, &mut room)?
-        }
-        None => unseen_host(&options.trace)?,
-    };
+    let mut host = host_of(options, &meta, start.as_ref(), &mut room)?;
     let judged = meta.release.as_deref().and_then(preset_of);
     let judged = judged.filter(|_| start.is_some() && end.is_some());
     let (specs, own) = with_own_rules(specs(options)?, judged, options.samples);
@@ -486,6 +480,18 @@ const MOST_CPUS: u32 = 8192;
 /// Returns the preset with the rules of a release, such as `6.1.0-53-cloud-amd64`.
 fn preset_of(release: &str) -> Option<PolicyPreset> {
     FragmentationPolicy::preset(&format!("linux-{}", version_of(release)?)).ok()
+}
+
+/// Returns the host of a trace, with the lists of its CPUs as the first events show them.
+fn host_of(
+    options: &ReplayOptions,
+    meta: &TraceMeta,
+    start: Option<&Snapshot<'_>>,
+    room: &mut Room,
+) -> Result<Host, ReplayError> {
+    let Some(snapshot) = start else { return unseen_host(&options.trace) };
+    let mut first = options.trace.open()?.events;
+    Host::of(snapshot, options.seed, taken_until(meta), &mut *first, room)
 }
 
 /// Returns the host of a trace without a snapshot, as large as its events need. They are read once more for that.

@@ -261,8 +261,8 @@ impl Host {
     }
 
     /// Creates an allocator that holds the blocks in use, with the host's settings except for those that `asked` names.
-    /// `memory_percent` is the size of its memory. The lists of its CPUs hold what the host's did; those of a machine of
-    /// another size begin empty.
+    /// `memory_percent` is the size of its memory. The lists of its CPUs hold what the host's did; on a machine of
+    /// another size they begin empty.
     pub(super) fn start<E: EventSink>(
         &self,
         policy: FragmentationPolicy,
