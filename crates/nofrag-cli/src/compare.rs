@@ -74,7 +74,7 @@ fn tolerance(text: &str) -> Result<f64, String> {
     }
 }
 
-const SCHEMA: Schema = Schema { name: "nofrag.compare", version: 1 };
+pub(crate) const SCHEMA: Schema = Schema { name: "nofrag.compare", version: 1 };
 
 /// Compares the subjects that `args` names.
 pub(crate) fn execute(args: &Args) -> Result<Status> {

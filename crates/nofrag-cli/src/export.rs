@@ -124,11 +124,12 @@ fn parse_every(text: &str) -> Result<Duration, String> {
     }
 }
 
-const SCHEMA: Schema = Schema { name: "nofrag.export", version: 1 };
+pub(crate) const SCHEMA: Schema = Schema { name: "nofrag.export", version: 1 };
 
-/// The document that `--json` writes.
+/// Every metric that docs/export.md lists, those without a sample included.
 #[derive(Serialize)]
-struct Document<'a> {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Document<'a> {
     families: &'a [Family],
     missing: Vec<&'a Missing>,
 }

@@ -17,6 +17,7 @@ mod record;
 mod replay;
 mod report;
 mod run;
+mod schema;
 mod stop;
 mod top;
 mod trace;
@@ -113,6 +114,8 @@ enum Command {
     Workload(workload::Args),
     /// Look into a trace, or write it in another form
     Trace(trace::Args),
+    /// Print the JSON Schema of what a command prints with --json
+    Schema(schema::Args),
     /// Print the script with which a shell completes this command line
     Completions(completions::Args),
     /// Write the manual, a page for each command
@@ -141,6 +144,7 @@ fn main() -> ExitCode {
         Command::Export(args) => export::execute(&args),
         Command::Workload(args) => workload::execute(&args),
         Command::Trace(args) => trace::execute(&args),
+        Command::Schema(args) => schema::execute(&args),
         Command::Completions(args) => completions::execute(&args),
         Command::Man(args) => man::execute(&args),
     };

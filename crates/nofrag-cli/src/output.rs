@@ -25,7 +25,7 @@ pub(crate) fn print_sections(sections: &[Section]) -> Result<()> {
     print(&nofrag_show::text_for(sections, Look::of_report()))
 }
 
-/// The name of the form of a result: docs/json.md lists the fields of each.
+/// The name of the form of a result: `nofrag schema` prints the form of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Schema {
     /// Name of the form, such as `nofrag.replay`.

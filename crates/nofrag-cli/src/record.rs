@@ -222,7 +222,7 @@ impl Args {
     }
 }
 
-const SCHEMA: Schema = Schema { name: "nofrag.record", version: 1 };
+pub(crate) const SCHEMA: Schema = Schema { name: "nofrag.record", version: 1 };
 
 /// The first argument of the process that keeps root's rights while a recording goes on without them.
 pub(crate) const KEEPER: &str = "keep-rights-of-a-recording";

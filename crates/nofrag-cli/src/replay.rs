@@ -130,7 +130,7 @@ impl Args {
 }
 
 /// The schema of the `ReplayReport` that `--json` writes; `nofrag compare` reads it again.
-const SCHEMA: Schema = Schema { name: "nofrag.replay", version: 1 };
+pub(crate) const SCHEMA: Schema = Schema { name: "nofrag.replay", version: 1 };
 
 /// Replays the trace that `args` names.
 pub(crate) fn execute(args: &Args) -> Result<Status> {

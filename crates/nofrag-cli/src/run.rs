@@ -166,11 +166,12 @@ many runs go at a time. With --full, or named by --mask: every design with the c
 node; ten designs on two nodes, and with every other mix on one; curves with at most three seeds;
 two nodes, defrag = always, curves and mixes-madv with the first size only.";
 
-const SCHEMA: Schema = Schema { name: "nofrag.run", version: 1 };
+pub(crate) const SCHEMA: Schema = Schema { name: "nofrag.run", version: 1 };
 
-/// The document that `--json` writes.
+/// A scenario's programs under its designs, with claims beside measurements.
 #[derive(Serialize)]
-struct Document<'a> {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Document<'a> {
     origin: &'a Origin,
     reports: Vec<&'a Report>,
 }

@@ -1,8 +1,8 @@
 //! `nofrag trace`: the contents of a trace, and the same in another form.
 
-mod convert;
+pub(crate) mod convert;
 mod export;
-mod info;
+pub(crate) mod info;
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

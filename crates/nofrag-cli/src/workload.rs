@@ -167,8 +167,9 @@ impl From<&ThpFioArgs> for ThpFioOptions {
     }
 }
 
-const PLAN_SCHEMA: Schema = Schema { name: "nofrag.workload.thpfioscale-plan", version: 1 };
-const SCHEMA: Schema = Schema { name: "nofrag.workload.thpfioscale", version: 1 };
+pub(crate) const PLAN_SCHEMA: Schema =
+    Schema { name: "nofrag.workload.thpfioscale-plan", version: 1 };
+pub(crate) const SCHEMA: Schema = Schema { name: "nofrag.workload.thpfioscale", version: 1 };
 
 /// Runs the workload that `args` names.
 pub(crate) fn execute(args: &Args) -> Result<Status> {

@@ -17,6 +17,7 @@ use crate::vmallocinfo::Area;
 
 /// The verdict on the printed addresses of one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "state", rename_all = "kebab-case")]
 pub enum Addresses {
     /// Real: each range is as long as its size, page-aligned, and of the kernel.

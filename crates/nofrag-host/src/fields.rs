@@ -121,6 +121,20 @@ impl serde::Serialize for Limit {
     }
 }
 
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for Limit {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Limit".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "description": "A limit on a resource of a process: a number of bytes, or `unlimited`.",
+            "anyOf": [{ "type": "integer", "minimum": 0 }, { "const": "unlimited" }],
+        })
+    }
+}
+
 /// Returns the soft limit in a line of `/proc/PID/limits`, such as `Max stack size`.
 ///
 /// # Errors

@@ -11,6 +11,7 @@ use crate::vmalloc::{RegionReport, VmallocReport};
 
 /// A fact about a host that needs attention.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Finding {
     pub severity: Severity,
     /// Stable name of the kind of finding.
@@ -22,6 +23,7 @@ pub struct Finding {
 
 /// Urgency of a finding; the more urgent sorts first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// A request would fail, or the figures cannot be trusted.

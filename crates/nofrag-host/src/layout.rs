@@ -38,6 +38,7 @@ pub enum LayoutError {
 
 /// Free address space of a region. Sizes are bytes of address space.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Room {
     pub free_bytes: u64,
     pub holes: usize,
@@ -53,6 +54,7 @@ pub struct Room {
 
 /// The largest area that would succeed at one alignment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AlignedRoom {
     pub align_bytes: u64,
     /// The largest area in bytes; zero when none fits.
@@ -61,6 +63,7 @@ pub struct AlignedRoom {
 
 /// The holes of `from_bytes` up to twice as many bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HoleClass {
     /// The smallest size in the class, a power of two.
     pub from_bytes: u64,

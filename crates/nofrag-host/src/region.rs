@@ -29,6 +29,7 @@ pub struct Facts<'a> {
 
 /// Name of the space of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Name {
@@ -50,6 +51,7 @@ impl Name {
 
 /// Certainty of the bounds of a region.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Bounds {
     /// Only these bounds are possible.

@@ -75,6 +75,7 @@ pub struct Sources {
 
 /// A file that could not be read or understood, with the part of the report that is missing for want of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Missing {
     pub path: String,
     pub why: String,

@@ -25,6 +25,7 @@ pub const SCHEMA_VERSION: u32 = 1;
 
 /// The facts about the vmalloc space of one host.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct VmallocReport {
     pub schema: &'static str,
     pub version: u32,
@@ -49,7 +50,7 @@ pub struct VmallocReport {
     pub findings: Vec<Finding>,
     /// Files that could not be had.
     pub missing: Vec<Missing>,
-    /// Lines that could not be read: the first [`MAX_MALFORMED`].
+    /// The first ten lines that could not be read.
     pub malformed: Vec<MalformedLine>,
 }
 
@@ -58,6 +59,7 @@ pub const MAX_MALFORMED: usize = 10;
 
 /// The host, and the file that was read.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Host {
     pub release: Option<String>,
     pub arch: Option<String>,
@@ -80,10 +82,12 @@ pub struct Host {
 
 /// Sums over all areas of the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Totals {
     pub areas: u64,
     /// Bytes of address space of all areas.
     pub bytes: u64,
+    /// Areas in use: those that are not lazy.
     pub live_areas: u64,
     pub live_bytes: u64,
     /// Pages of memory behind areas.
@@ -93,6 +97,7 @@ pub struct Totals {
 /// The freed but not yet purged areas.
 /// Source: docs/sources/trace.md#t5.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Lazy {
     pub areas: u64,
     pub bytes: u64,
@@ -114,6 +119,7 @@ impl Lazy {
 
 /// Areas of one kind or of one caller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Group {
     /// The kind, or the caller's symbol.
     pub name: String,
@@ -125,6 +131,7 @@ pub struct Group {
 
 /// Backing pages on one NUMA node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NodePages {
     pub node: u32,
     pub pages: u64,
@@ -132,12 +139,16 @@ pub struct NodePages {
 
 /// A space with its areas and its free ranges.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RegionReport {
     pub name: region::Name,
+    /// First address of the space.
     #[serde(serialize_with = "as_hex")]
+    #[cfg_attr(feature = "schema", schemars(with = "Hex"))]
     pub start: u64,
     /// First address behind the space.
     #[serde(serialize_with = "as_hex")]
+    #[cfg_attr(feature = "schema", schemars(with = "Hex"))]
     pub end: u64,
     pub bounds: Bounds,
     pub areas: usize,
@@ -174,6 +185,7 @@ impl RegionReport {
 
 /// A line that does not describe an area.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MalformedLine {
     /// Number of the line, from 1.
     pub line: u32,
@@ -332,6 +344,25 @@ fn region_report(region: Region, page_bytes: u64) -> Result<RegionReport, Layout
         after_purge: layout.room(),
         region,
     })
+}
+
+/// The schema of what [`as_hex`] writes.
+#[cfg(feature = "schema")]
+pub(crate) enum Hex {}
+
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for Hex {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Hex".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "description": "An address in hexadecimal.",
+            "type": "string",
+            "pattern": "^0x[0-9a-f]{16}$",
+        })
+    }
 }
 
 pub(crate) fn as_hex<S: Serializer>(address: &u64, serializer: S) -> Result<S::Ok, S::Error> {

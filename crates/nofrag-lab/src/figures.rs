@@ -140,6 +140,7 @@ pub struct Place {
 
 /// Before over after, from the least to the most favourable pairing of runs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RatioRange {
     /// The smallest ratio that the runs allow.
     pub low: f64,

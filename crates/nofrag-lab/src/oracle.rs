@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Reach of a claim beyond the run that judged it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ClaimKind {
     /// Follows from the algorithm; must hold on every machine and for every seed. `--check` fails when it does not.
@@ -18,6 +19,7 @@ pub enum ClaimKind {
 
 /// Relation that the measured number must have to a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Relation {
     Equals(f64),
@@ -68,6 +70,7 @@ impl fmt::Display for Relation {
 
 /// The reason why a claim is shown without a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Withdrawn {
     /// Kernels under the same workload contradict the simulation in the claim's basis, so the claim is measured again.
@@ -112,6 +115,7 @@ pub enum ClaimVerdict {
 
 /// One claim, its measured number, and its verdict.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Oracle {
     /// Short and stable: a log or an issue cites it.
     pub id: String,

@@ -14,6 +14,7 @@ use nofrag_show::ratio;
 
 /// The result of one scenario.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Report {
     pub scenario: String,
     /// The document that it replays.
@@ -44,6 +45,7 @@ pub struct Report {
 
 /// A program or design that a host does not allow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Skipped {
     /// A program, a design, or another name that the scenario declares.
     pub what: String,
@@ -79,6 +81,7 @@ impl Report {
 
 /// Settings of a run, with its options applied.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Settings {
     pub mode: String,
     /// The seed of all random numbers.
@@ -102,6 +105,7 @@ pub struct Settings {
 
 /// One program under one design.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Measurement {
     pub program: String,
     pub design: String,
@@ -164,6 +168,7 @@ impl Measurement {
 
 /// A published figure and the result of the same program here.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Comparison {
     /// The figure's id in its file.
     pub figure: String,

@@ -9,6 +9,7 @@ pub use nofrag_show::{Spread, Tail};
 
 /// The calls of one function, as the kernel's function profiler prints them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Calls {
     pub hits: u64,
@@ -16,7 +17,7 @@ pub struct Calls {
     pub total_us: f64,
     /// Mean time of a call, in microseconds.
     pub average_us: f64,
-    /// s^2 of single calls, in microseconds squared.
+    /// Variance of single calls (s^2), in microseconds squared.
     pub variance_us2: f64,
 }
 

@@ -16,6 +16,7 @@ pub struct Build {
 
 /// The origin of a result: everything that a reader needs to make it again, and nothing that names a person or a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Origin {
     /// When the run began, in UTC.
     pub started: String,

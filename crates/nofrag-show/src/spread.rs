@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// Results of several repetitions of one measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Spread {
     /// The middle sample, or the mean of the two middle ones.
     pub median: f64,
@@ -50,6 +51,7 @@ impl Spread {
 
 /// The upper end of many single operations, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Tail {
     pub count: u64,
     /// Half of the operations took at most this.

@@ -40,12 +40,14 @@ pub(super) struct Args {
     json: bool,
 }
 
-const SCHEMA: Schema = Schema { name: "nofrag.trace.convert", version: 1 };
+pub(crate) const SCHEMA: Schema = Schema { name: "nofrag.trace.convert", version: 1 };
 
-/// The document that `--json` writes.
+/// The recording that was written.
 #[derive(Serialize)]
-struct Document {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Document {
     bytes: u64,
+    /// Number of its events.
     events: u64,
 }
 

@@ -37,22 +37,32 @@ pub(super) struct Args {
     json: bool,
 }
 
-const SCHEMA: Schema = Schema { name: "nofrag.trace.info", version: 1 };
+pub(crate) const SCHEMA: Schema = Schema { name: "nofrag.trace.info", version: 1 };
 
-/// The document that `--json` writes.
+/// The contents of a trace. Times are nanoseconds.
 #[derive(Serialize)]
-struct Document<'a> {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Document<'a> {
+    /// The trace, as it was named.
     file: String,
+    /// The kernel that was traced.
     release: Option<&'a str>,
+    /// The clock of the times.
     clock: Option<&'a str>,
+    /// The command that was recorded.
     command: Option<&'a str>,
+    /// The contents of the file's bytes; `None` if it is no recording of nofrag's own.
     sizes: Option<Sizes>,
+    /// The states of the host in it.
     snapshots: Vec<SnapshotLine>,
+    /// Facts that are not in it, with the consequences, as sentences.
     missing: &'a [String],
     summary: &'a Summary,
 }
 
+/// A snapshot in the trace, with the names of its files.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct SnapshotLine {
     moment: Moment,
     files: Vec<String>,

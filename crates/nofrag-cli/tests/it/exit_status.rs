@@ -127,6 +127,8 @@ const CASES: &[(&str, i32)] = &[
     ("trace export DIR/none --to ftrace DIR/lines", 2),
     // So few bytes are written only at the end.
     ("trace export DIR/short.txt --to json-lines --replace /dev/full", 2),
+    ("schema nofrag.host", 0),
+    ("schema nofrag.hosts", 2),
     ("completions bash", 0),
     ("completions", 2),
     ("man DIR/man", 0),

@@ -1,209 +1,49 @@
-//! `docs/json.md` against the commands' output: each schema has its section, each field its row and its type.
+//! The commands' output in JSON against the schemas that `nofrag schema` prints.
 //!
 //! [`check_documented`] is called on every output in JSON that a test looks at.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-use serde_json::{Map, Value};
+use serde_json::{Value, json};
 
-use crate::support::{commands, nofrag};
+use crate::support::{check, commands, nofrag};
 
-/// The form of a value by its table.
-#[derive(Clone, Debug, PartialEq)]
-enum Shape {
-    Null,
-    Number,
-    Boolean,
-    Text,
-    OneOf(Vec<String>),
-    Object,
-    Array(Box<Shape>),
-    Map(Box<Shape>),
-    /// The form that another section has.
-    As(String),
-    /// Any form, described in words.
-    Anything,
-}
-
-impl Shape {
-    fn parse(text: &str) -> Shape {
-        let text = text.trim();
-        let inner = |lead: &str| text.strip_prefix(lead).map(|rest| Box::new(Shape::parse(rest)));
-        if let Some(inner) = inner("array of ").or_else(|| inner("arrays of ")) {
-            return Shape::Array(inner);
-        }
-        if let Some(inner) = inner("map of ") {
-            return Shape::Map(inner);
-        }
-        if let Some(words) = text.strip_prefix("string: ") {
-            let word = |word: &str| word.trim().trim_matches('`').to_owned();
-            return Shape::OneOf(words.split(',').map(word).collect());
-        }
-        if let Some((_, anchor)) = text.split_once("](#") {
-            return Shape::As(anchor.trim_end_matches(')').to_owned());
-        }
-        match text.trim_end_matches('s') {
-            "null" => Shape::Null,
-            "number" => Shape::Number,
-            "boolean" => Shape::Boolean,
-            "string" => Shape::Text,
-            "object" => Shape::Object,
-            "array" => Shape::Array(Box::new(Shape::Anything)),
-            _ => panic!("docs/json.md has the type {text:?}, which nobody understands"),
-        }
-    }
-}
-
-/// A row of a table.
-struct Field {
-    shapes: Vec<Shape>,
-    may_be_absent: bool,
-}
-
-impl Field {
-    fn parse(text: &str) -> Field {
-        let (text, may_be_absent) = match text.strip_suffix(", or absent") {
-            Some(text) => (text, true),
-            None => (text, false),
-        };
-        Field { shapes: text.split(" or ").map(Shape::parse).collect(), may_be_absent }
-    }
-}
-
-/// The fields of a section by their paths.
-type Section = BTreeMap<String, Field>;
-
-struct Documentation {
-    text: String,
-    /// Sections by the names that links use.
-    sections: BTreeMap<String, Section>,
-}
-
-fn page() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/json.md")
-}
-
-/// Returns the anchor of a heading.
-fn anchor(heading: &str) -> String {
-    let kept = heading.chars().filter(|c| c.is_alphanumeric() || "- ".contains(*c));
-    kept.collect::<String>().replace(' ', "-").to_lowercase()
-}
-
-/// Splits a row of a table into its cells.
-fn cells(line: &str) -> Option<Vec<&str>> {
-    let row = line.strip_prefix("| ")?.strip_suffix(" |")?;
-    Some(row.split(" | ").map(str::trim).collect())
-}
-
-impl Documentation {
-    fn read() -> Documentation {
-        let text = fs::read_to_string(page()).unwrap();
-        let mut sections: BTreeMap<String, Section> = BTreeMap::new();
-        let mut current = String::new();
-        let mut in_fields = false;
-        for line in text.lines() {
-            if line.starts_with('#') {
-                current = anchor(line.trim_start_matches('#').trim());
-            } else if let Some(cells) = cells(line) {
-                match cells[..] {
-                    ["field", ..] => in_fields = true,
-                    [field, shapes, _] if in_fields => {
-                        let path = field.trim_matches('`').to_owned();
-                        let section = sections.entry(current.clone()).or_default();
-                        let twice = section.insert(path, Field::parse(shapes));
-                        assert!(twice.is_none(), "{current} has {field} twice");
-                    }
-                    _ => {}
-                }
-            } else if !line.starts_with('|') {
-                in_fields = false;
+/// Closes a schema: a field that it does not list becomes an error. Readers have to ignore such a field; here it is one
+/// that nobody can look up.
+fn close(schema: &mut Value) {
+    match schema {
+        Value::Object(fields) => {
+            fields.values_mut().for_each(close);
+            if fields.get("properties").is_some_and(Value::is_object) {
+                fields.insert("unevaluatedProperties".to_owned(), json!(false));
             }
         }
-        Documentation { text, sections }
-    }
-
-    /// Iterates over the rows of the table that has this header.
-    fn table<'a>(&'a self, header: &str) -> impl Iterator<Item = Vec<&'a str>> {
-        let lines = self.text.lines().skip_while(move |line| !line.starts_with(header)).skip(2);
-        lines.map_while(cells)
-    }
-
-    /// Returns commands with their schemas and versions.
-    fn schemas(&self) -> Vec<(&str, &str, u64)> {
-        self.table("| command | schema |")
-            .map(|cells| {
-                let schema = cells[1].split(']').next().unwrap().trim_start_matches('[');
-                (cells[0].trim_matches('`'), schema, cells[2].parse().unwrap())
-            })
-            .collect()
-    }
-
-    fn check_object(&self, object: &Map<String, Value>, section: &str, prefix: &str) {
-        let fields = self.sections.get(section).unwrap_or_else(|| panic!("no section {section}"));
-        for (name, value) in object {
-            let path = format!("{prefix}{name}");
-            let Some(field) = fields.get(&path) else {
-                panic!("docs/json.md, {section}: `{path}` has no row; it was {value}");
-            };
-            let fits = field.shapes.iter().any(|shape| fits(shape, value));
-            assert!(fits, "docs/json.md, {section}: `{path}` is {:?}, not {value}", field.shapes);
-            field.shapes.iter().for_each(|shape| self.descend(shape, value, section, &path));
-        }
-        for (path, field) in fields.iter().filter(|(_, field)| !field.may_be_absent) {
-            let Some(name) = path.strip_prefix(prefix) else { continue };
-            let is_here = !name.contains(['.', '[']);
-            assert!(
-                !is_here || object.contains_key(name),
-                "docs/json.md, {section}: `{path}`, {:?}, did not come",
-                field.shapes
-            );
-        }
-    }
-
-    /// Checks the contents of a value.
-    fn descend(&self, shape: &Shape, value: &Value, section: &str, path: &str) {
-        match (shape, value) {
-            (Shape::Object, Value::Object(object)) => {
-                self.check_object(object, section, &format!("{path}."));
-            }
-            (Shape::As(other), Value::Object(object)) => self.check_object(object, other, ""),
-            (Shape::Array(inner), Value::Array(values)) => {
-                let path = format!("{path}[]");
-                values.iter().for_each(|value| self.descend(inner, value, section, &path));
-            }
-            (Shape::Map(inner), Value::Object(values)) => {
-                let path = format!("{path}.*");
-                values.values().for_each(|value| self.descend(inner, value, section, &path));
-            }
-            _ => {}
-        }
+        Value::Array(values) => values.iter_mut().for_each(close),
+        _ => {}
     }
 }
 
-/// Returns true if the value, and each member if it is a list, has this shape.
-fn fits(shape: &Shape, value: &Value) -> bool {
-    match (shape, value) {
-        (Shape::Null, Value::Null)
-        | (Shape::Number, Value::Number(_))
-        | (Shape::Boolean, Value::Bool(_))
-        | (Shape::Text, Value::String(_))
-        | (Shape::Object | Shape::As(_), Value::Object(_))
-        | (Shape::Anything, _) => true,
-        (Shape::OneOf(words), Value::String(word)) => words.contains(word),
-        (Shape::Array(inner), Value::Array(values)) => {
-            values.iter().all(|value| fits(inner, value))
-        }
-        (Shape::Map(inner), Value::Object(values)) => {
-            values.values().all(|value| fits(inner, value))
-        }
-        _ => false,
-    }
+/// Returns the schema of this name, as the command prints it.
+fn schema(name: &str) -> Value {
+    let printed = nofrag(&["schema", name]);
+    check(&printed, 0, &[]);
+    serde_json::from_slice(&printed.stdout).unwrap()
 }
 
-/// Returns the object on standard output, which is alone there and has the form of its section.
+/// Returns the faults of `value` by the schema that it names: fields that are missing, not listed, or of another form.
+fn objections(value: &Value) -> Vec<String> {
+    let mut schema = schema(value["schema"].as_str().expect("it says what it is"));
+    close(&mut schema);
+    let validator = jsonschema::draft202012::new(&schema).unwrap();
+    validator
+        .iter_errors(value)
+        .map(|error| format!("{}: {error}", error.instance_path()))
+        .collect()
+}
+
+/// Returns the object on standard output, which is alone there and has the form of its schema.
 pub(crate) fn check_documented(output: &Output) -> Value {
     let value: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|why| {
         let err = String::from_utf8_lossy(&output.stderr);
@@ -211,14 +51,8 @@ pub(crate) fn check_documented(output: &Output) -> Value {
     });
     let begins = output.stdout.starts_with(b"{\n  \"schema\": ");
     assert!(begins, "what it is stands first: {}", String::from_utf8_lossy(&output.stdout));
-    let documentation = Documentation::read();
-    let Value::Object(mut object) = value.clone() else { panic!("{value} is no object") };
-    let schema = object.remove("schema").unwrap();
-    let version = object.remove("version").unwrap();
-    let known = documentation.schemas().into_iter().find(|(_, name, _)| schema == *name);
-    let Some((_, name, documented)) = known else { panic!("docs/json.md does not list {schema}") };
-    assert_eq!(version, documented, "the version of {name}");
-    documentation.check_object(&object, &anchor(name), "");
+    let objections = objections(&value);
+    assert!(objections.is_empty(), "{}: {objections:#?}", value["schema"]);
     value
 }
 
@@ -233,43 +67,70 @@ fn at(path: &str) -> String {
 
 const RECORDING: &str = "crates/nofrag-lab/data/recordings/linux-6.1-guest-768m.nofrag";
 
+/// Returns the cells of each row of the table in docs/json.md that has this header.
+fn table(page: &str, header: &str) -> Vec<Vec<String>> {
+    let rows = page.lines().skip_while(|line| !line.starts_with(header)).skip(2);
+    let cells =
+        |row: &str| row.split(" | ").map(|cell| cell.trim_matches('`').to_owned()).collect();
+    rows.map_while(|line| line.strip_prefix("| ")?.strip_suffix(" |")).map(cells).collect()
+}
+
 #[test]
 fn the_listed_schemas_are_those_of_the_commands() {
-    let documentation = Documentation::read();
-    let listed = documentation.schemas();
-    for (command, help) in commands() {
-        let printed = help.contains("--json");
-        let here: Vec<&str> = listed
-            .iter()
-            .filter(|(name, ..)| *name == command)
-            .map(|(_, schema, _)| *schema)
-            .collect();
-        assert_eq!(printed, !here.is_empty(), "docs/json.md and {command} --help differ");
-        let named = |schema: &&&str| help.contains(**schema) || schema.ends_with("-plan");
-        assert_eq!(
-            here.iter().filter(named).count(),
-            here.len(),
-            "{command} --help names {here:?}"
-        );
+    let page = fs::read_to_string(repository().join("docs/json.md")).unwrap();
+    let listed = table(&page, "| command | schema |");
+    let printed = nofrag(&["schema"]);
+    let printed = String::from_utf8(printed.stdout).unwrap();
+    let words =
+        |line: &str| -> Vec<String> { line.split_whitespace().map(str::to_owned).collect() };
+    let printed: Vec<Vec<String>> = printed.lines().map(words).collect();
+    assert_eq!(printed.len(), listed.len(), "docs/json.md and nofrag schema differ");
+    for (line, row) in printed.iter().zip(&listed) {
+        assert_eq!(line[..2], row[1..], "docs/json.md and nofrag schema differ");
+        assert!(line[2..].join(" ").starts_with(&row[0]), "{} prints {}", row[0], line[0]);
+        assert_eq!(schema(&line[0])["properties"]["version"]["const"].to_string(), line[1]);
     }
-    for (_, schema, _) in listed {
-        assert!(documentation.sections.contains_key(&anchor(schema)), "no section {schema}");
+    for (command, help) in commands().iter().filter(|(command, _)| command != "nofrag schema") {
+        let here: Vec<&str> =
+            listed.iter().filter(|row| row[0] == *command).map(|row| row[1].as_str()).collect();
+        let has_json = help.contains("--json");
+        assert_eq!(has_json, !here.is_empty(), "docs/json.md and {command} --help differ");
+        let named = |schema: &&str| help.contains(*schema) || schema.ends_with("-plan");
+        assert!(here.iter().all(named), "{command} --help names {here:?}");
     }
 }
 
 #[test]
-fn every_link_leads_to_a_section() {
-    let documentation = Documentation::read();
-    let shapes = documentation.sections.values().flat_map(BTreeMap::values);
-    for shape in shapes.flat_map(|field| &field.shapes) {
-        let mut shape = shape;
-        while let Shape::Array(inner) | Shape::Map(inner) = shape {
-            shape = inner;
-        }
-        if let Shape::As(anchor) = shape {
-            assert!(documentation.sections.contains_key(anchor), "no section {anchor}");
-        }
-    }
+fn an_unknown_schema_names_the_known_ones() {
+    check(
+        &nofrag(&["schema", "nofrag.hosts"]),
+        2,
+        &["no schema \"nofrag.hosts\"", "nofrag.host, "],
+    );
+}
+
+/// Whoever leaves a field out, adds one or gives it another form is told so.
+#[test]
+fn a_field_that_no_schema_lists_is_seen() {
+    let vm = at("data/hosts/vm-6.18-x86_64");
+    let report = check_documented(&nofrag(&["host", "vmalloc", "--root", &vm, "--json"]));
+    let changed = |change: &dyn Fn(&mut Value)| {
+        let mut report = report.clone();
+        change(&mut report);
+        objections(&report).join("\n")
+    };
+    let added = changed(&|report| report["totals"]["more"] = json!(1));
+    assert!(added.contains("'more'"), "{added}");
+    let nested = changed(&|report| report["regions"][0]["bounds"]["more"] = json!(1));
+    assert!(nested.contains("more") || nested.contains("bounds"), "{nested}");
+    let missing = changed(&|report| {
+        report["regions"][0].as_object_mut().unwrap().remove("start");
+    });
+    assert!(missing.contains("\"start\""), "{missing}");
+    let other = changed(&|report| report["regions"][0]["start"] = json!(1));
+    assert!(other.contains("/regions/0/start"), "{other}");
+    let version = changed(&|report| report["version"] = json!(2));
+    assert!(version.contains("/version"), "{version}");
 }
 
 #[test]

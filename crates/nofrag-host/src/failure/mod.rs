@@ -78,6 +78,7 @@ pub enum Event {
 
 /// The memory limit of a control group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GroupLimit {
     /// Memory in use by the group, in KiB.
     pub usage_kib: Option<u64>,

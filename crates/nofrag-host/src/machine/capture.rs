@@ -45,6 +45,7 @@ pub struct Choices {
 
 /// The result of a capture.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Captured {
     pub schema: &'static str,
     pub version: u32,
@@ -60,6 +61,7 @@ pub struct Captured {
 
 /// A file that was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Taken {
     /// Path of the file in the folder.
     pub path: String,

@@ -6,6 +6,7 @@ use crate::snapshot::Counters;
 
 /// A counter of `/proc/vmstat`, or the sum of several.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Counter {
     /// Name of the counter; a sum of several has a star: `allocstall_*`.
     pub name: &'static str,

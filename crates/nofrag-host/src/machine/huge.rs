@@ -15,6 +15,7 @@ use crate::source::machine::{Pool, Sources};
 
 /// The outlook for huge pages of a pageblock each.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HugePages {
     pub order: u32,
     /// Bytes of one huge page.
@@ -40,11 +41,13 @@ pub struct HugePages {
     pub transparent_bytes: Option<u64>,
     /// The setting `transparent_hugepage/enabled`: the chosen word.
     pub transparent_enabled: Option<String>,
+    /// The setting `transparent_hugepage/defrag`: the chosen word.
     pub transparent_defrag: Option<String>,
 }
 
 /// Source of the outlook, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Basis {
     /// The use of each frame (kpageflags).
@@ -78,6 +81,7 @@ impl Basis {
 
 /// The outlook of one zone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ZoneHuge {
     #[serde(flatten)]
     pub zone: ZoneName,

@@ -52,8 +52,9 @@ use crate::vmalloc;
 pub const SCHEMA: &str = "nofrag.host";
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// The facts about the memory of one machine.
+/// The facts about the memory of one machine. Pages are of `host.page_bytes`; indices are in thousandths.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Machine {
     pub schema: &'static str,
     pub version: u32,
@@ -81,10 +82,13 @@ pub struct Machine {
 
 /// The machine that was read.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Host {
+    /// The kernel's release.
     pub release: Option<String>,
     pub arch: Option<String>,
     pub cpus_online: Option<u32>,
+    /// Seconds since boot.
     pub uptime_seconds: Option<f64>,
     pub page_bytes: u64,
     /// The order of a pageblock.
@@ -101,6 +105,7 @@ pub struct Host {
 
 /// The kernel's vmalloc space in short; `nofrag host vmalloc` shows all of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Vmalloc {
     /// Sums over the listed areas; `null` where they could not be read.
     pub totals: Option<vmalloc::Totals>,
@@ -116,10 +121,11 @@ pub struct Vmalloc {
 
 /// The areas of processes in short; `nofrag host maps --all` lists all processes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Maps {
     /// Value of `vm.max_map_count`, which holds for each process alone.
     pub limit: Option<u64>,
-    /// The [`MOST_NEAREST`] processes nearest to the limit.
+    /// The processes nearest to the limit.
     pub nearest: Vec<Ranked>,
     /// Number of processes whose areas could be counted.
     pub counted: u64,

@@ -23,6 +23,7 @@ use crate::snapshot::{FrameUse, PageMap, Snapshot, ZoneInfo, ZoneName};
 
 /// The pageblocks of a zone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Pageblocks {
     #[serde(flatten)]
     pub zone: ZoneName,
@@ -36,7 +37,7 @@ pub struct Pageblocks {
     pub movable: u64,
     /// Pageblocks in which some page must stay.
     pub pinned: u64,
-    /// Pinned pageblocks in which at most one page of [`LITTLE`] stays.
+    /// Pinned pageblocks in which at most one page of sixteen stays.
     pub pinned_by_little: u64,
     /// Pinned pageblocks in which only free pages on the lists of CPUs may stay, as far as the number of these pages
     /// goes: the lower bound of pinned pageblocks is `pinned` less these.
@@ -51,7 +52,7 @@ pub struct Pageblocks {
     pub after_reclaim: u64,
     /// All frames of the zone by use; uses without a frame are left out.
     pub uses: Vec<UseCount>,
-    /// The zone from its first pageblock to its last, in at most [`MOST_CELLS`] pieces of equal length.
+    /// The zone from its first pageblock to its last, in pieces of equal length.
     pub map: Vec<MapCell>,
 }
 
@@ -60,6 +61,7 @@ pub const MOST_CELLS: u64 = 256;
 
 /// A piece of a zone, in pageblocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MapCell {
     pub free: u64,
     /// Pageblocks in use in which no page must stay.
@@ -73,6 +75,7 @@ pub const LITTLE: u64 = 16;
 
 /// Pinned pageblocks by the number of pages that stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PinnedClass {
     /// Lower bound of the number of pages that stay.
     pub from_pages: u64,
@@ -83,6 +86,7 @@ pub struct PinnedClass {
 
 /// A use of frames that keeps pageblocks from becoming whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PinnedBy {
     pub usage: FrameUse,
     /// Number of pageblocks with at least one such page.
@@ -93,6 +97,7 @@ pub struct PinnedBy {
 
 /// The number of frames with one use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct UseCount {
     pub usage: FrameUse,
     pub pages: u64,

@@ -18,6 +18,7 @@ pub const SCHEMA_VERSION: u32 = 1;
 
 /// The pages of one machine.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Pages {
     pub schema: &'static str,
     pub version: u32,
@@ -34,9 +35,11 @@ pub struct Pages {
 
 /// The pages of one zone.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ZonePages {
     #[serde(flatten)]
     pub zone: ZoneName,
+    /// Name for people: the zone's name, with the node where there are several.
     pub label: String,
     /// Pages that the allocator hands out; `null` where zoneinfo is missing.
     pub managed_pages: Option<u64>,
@@ -50,6 +53,7 @@ pub struct ZonePages {
 
 /// The free blocks of one order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FreeBlocks {
     pub order: u32,
     /// Number in buddyinfo; `null` where it could not be read.

@@ -20,6 +20,7 @@ use crate::snapshot::{Snapshot, ZoneInfo, ZoneName};
 
 /// The caller and purpose of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum RequestKind {
     /// The kernel for itself; it may wait.
@@ -68,6 +69,7 @@ impl RequestKind {
 
 /// The present answer to one kind of request.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Request {
     pub kind: RequestKind,
     /// The flags, as the kernel names them.
@@ -87,6 +89,7 @@ pub struct Request {
 
 /// The largest order that one zone would serve.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ZoneLargest {
     #[serde(flatten)]
     pub zone: ZoneName,
@@ -96,13 +99,14 @@ pub struct ZoneLargest {
 
 /// The answer to a request of one order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Answer {
     pub order: u32,
     pub bytes: u64,
     pub outcome: Outcome,
     /// The reason why the request is not served at once; `null` if it is.
     pub cause: Option<Cause>,
-    /// The fragmentation index of the nearest zone, where free memory in pieces is the reason.
+    /// The fragmentation index, in thousandths, of the nearest zone, where free memory in pieces is the reason.
     pub index: Option<i64>,
     /// The answer in words: `order 4 unmovable: would need compaction: index 0.71`.
     pub why: String,
@@ -110,6 +114,7 @@ pub struct Answer {
 
 /// Outcome of a request for one order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
     Served,
@@ -131,6 +136,7 @@ impl Outcome {
 
 /// The reason why a request is not served at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Cause {

@@ -6,6 +6,7 @@ use crate::snapshot::{BlockCount, Snapshot, ZoneBlocks, ZoneIndices, ZoneInfo, Z
 
 /// A zone with memory: its free blocks, watermarks and indices.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Zone {
     #[serde(flatten)]
     pub zone: ZoneName,
@@ -31,6 +32,7 @@ pub struct Zone {
 
 /// The watermarks of a zone in pages, boost included, as the kernel prints and tests them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Marks {
     /// Below this mark only callers with rights take pages.
     pub min: u64,
@@ -44,6 +46,7 @@ pub struct Marks {
 
 /// The free blocks of one order in a zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OrderRow {
     pub order: u32,
     /// Number of free blocks of exactly this order.
@@ -59,16 +62,20 @@ pub struct OrderRow {
 
 /// The free blocks of one type in a zone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TypeRow {
     /// The migratetype, as the kernel names it.
     pub migratetype: String,
+    /// Pageblocks of the type; `null` where the file does not list them.
     pub pageblocks: Option<u64>,
-    /// The type's free blocks of each order; lists that the kernel did not count to their end are lower bounds.
+    /// The type's free blocks of each order; lists that the kernel did not count to their end (it stops at a
+    /// hundred thousand blocks) are lower bounds.
     pub blocks: Vec<BlockCount>,
 }
 
 /// Free pages in blocks of a pageblock or more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PageblockFree {
     /// Number of pages from buddyinfo.
     pub listed: u64,
@@ -78,6 +85,7 @@ pub struct PageblockFree {
 
 /// The agreement of our indices with the kernel's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct IndexCheck {
     /// Number of indices compared: two for each order and zone.
     pub compared: u64,

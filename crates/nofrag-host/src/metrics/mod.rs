@@ -23,6 +23,7 @@ pub use text::{Format, text};
 
 /// A metric with all its samples.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Family {
     /// The name of the metric without `_total`.
     pub name: &'static str,
@@ -37,6 +38,7 @@ pub struct Family {
 
 /// Direction in which the values of a metric change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum MetricKind {
     /// The value goes up and down.
@@ -47,6 +49,7 @@ pub enum MetricKind {
 
 /// Base unit of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Unit {
     Bytes,
@@ -69,9 +72,11 @@ impl Unit {
 
 /// A value of a metric with its labels.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Sample {
     /// Names and values of labels, in the order in which they are written.
     #[serde(serialize_with = "as_map")]
+    #[cfg_attr(feature = "schema", schemars(with = "std::collections::BTreeMap<String, String>"))]
     pub labels: Vec<(&'static str, String)>,
     /// The value; always a finite number.
     pub value: f64,

@@ -60,6 +60,7 @@ impl Serialize for Blocker {
 
 /// The pairs of neighbours of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Neighbours {
     /// Number of pairs of areas without a hole between them.
     pub pairs: u64,
@@ -69,7 +70,11 @@ pub struct Neighbours {
 
 /// Pairs with the same blocker and the same detail.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BlockerGroup {
+    /// The attribute: `special`, `access`, `flags`, `file`, `offset`, `memory-policy`, `userfaultfd`, `name`,
+    /// `reverse-map`, `close-hook` or `not-shown`.
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub blocker: Blocker,
     /// The exact difference: access, flags or kind of file.
     pub detail: String,
@@ -80,9 +85,11 @@ pub struct BlockerGroup {
 
 /// A pair of areas without a hole between them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Example {
     /// Address where the lower area ends and the upper one starts.
     #[serde(serialize_with = "as_hex")]
+    #[cfg_attr(feature = "schema", schemars(with = "crate::vmalloc::Hex"))]
     pub at: u64,
     /// Access and name of the lower area.
     pub below: String,

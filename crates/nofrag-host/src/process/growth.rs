@@ -17,6 +17,7 @@ pub struct Earlier {
 
 /// The difference between two looks.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Growth {
     /// Seconds between the looks.
     pub seconds: f64,

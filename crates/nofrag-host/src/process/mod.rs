@@ -39,6 +39,7 @@ pub const SCHEMA_VERSION: u32 = 1;
 
 /// The facts about the address space of one process.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProcessReport {
     pub schema: &'static str,
     pub version: u32,
@@ -65,12 +66,13 @@ pub struct ProcessReport {
     pub findings: Vec<Finding>,
     /// Files that could not be had.
     pub missing: Vec<Missing>,
-    /// Lines that could not be read: the first [`MAX_MALFORMED`].
+    /// The first ten lines that could not be read.
     pub malformed: Vec<MalformedLine>,
 }
 
 /// The process, and the file that was read.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Process {
     pub pid: Option<u32>,
     pub name: Option<String>,
@@ -79,6 +81,7 @@ pub struct Process {
     pub arch: Option<String>,
     /// The file with the areas.
     pub file: MapsFile,
+    /// Size of the file.
     pub file_bytes: u64,
     /// Number of lines in the file.
     pub lines: u32,
@@ -95,6 +98,7 @@ pub struct Process {
 
 /// The number of areas, with its limit (docs/sources/mmap.md#map-count).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Count {
     /// Areas that the kernel counts: all listed ones except `[vsyscall]`.
     pub areas: u64,
@@ -115,6 +119,7 @@ impl Count {
 
 /// Areas of one kind or of one name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Group {
     /// The kind or the name.
     pub name: String,
@@ -124,6 +129,7 @@ pub struct Group {
 
 /// Areas without any access, and the guards among them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NoAccess {
     pub areas: u64,
     pub bytes: u64,
@@ -134,12 +140,15 @@ pub struct NoAccess {
 
 /// The address space and its free ranges.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Space {
     /// The lowest address that may be mapped.
     #[serde(serialize_with = "as_hex")]
+    #[cfg_attr(feature = "schema", schemars(with = "crate::vmalloc::Hex"))]
     pub start: u64,
     /// One above the highest address that may be mapped.
     #[serde(serialize_with = "as_hex")]
+    #[cfg_attr(feature = "schema", schemars(with = "crate::vmalloc::Hex"))]
     pub end: u64,
     pub width: Width,
     pub certainty: Certainty,

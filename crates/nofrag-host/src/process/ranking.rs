@@ -15,6 +15,7 @@ pub const SCHEMA_VERSION: u32 = 1;
 
 /// All processes that could be read, most areas first.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Ranking {
     pub schema: &'static str,
     pub version: u32,
@@ -31,6 +32,7 @@ pub struct Ranking {
 
 /// A process and its areas.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Ranked {
     pub pid: u32,
     pub name: Option<String>,

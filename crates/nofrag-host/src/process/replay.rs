@@ -43,6 +43,7 @@ pub const MANY_PIECES: usize = 4096;
 
 /// The same mappings under several placements.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Replay {
     /// Number of pieces that were placed anew.
     pub pieces: usize,
@@ -58,6 +59,7 @@ pub struct Replay {
 
 /// The mappings under one placement.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Replayed {
     pub name: &'static str,
     #[serde(flatten)]
@@ -70,6 +72,7 @@ pub struct Replayed {
 
 /// The layout of the mappings in figures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Outcome {
     /// Areas, those at fixed places included.
     pub areas: usize,

@@ -13,6 +13,7 @@ use crate::proc_maps::Area;
 
 /// The holes of an address space. Sizes are bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Room {
     pub free_bytes: u64,
     pub holes: usize,
@@ -25,6 +26,7 @@ pub struct Room {
 
 /// The growth that the free ranges and the limits allow.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Headroom {
     /// Bytes of the address space over bytes mapped: 1 would be full. Equal to the survival ratio if the space were the
     /// smallest in which the process survives.
@@ -38,6 +40,7 @@ pub struct Headroom {
 
 /// The bound on the largest mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum StoppedBy {
     /// The largest hole: no limit is below it.

@@ -32,6 +32,7 @@ pub struct Window {
 
 /// Width of the addresses of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Width {
     #[serde(rename = "32")]
     Bits32,
@@ -41,6 +42,7 @@ pub enum Width {
 
 /// Certainty of the end of the address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Certainty {
     /// The architecture states the end.

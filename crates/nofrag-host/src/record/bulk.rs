@@ -47,6 +47,7 @@ const EVENTS: &str = "dynamic_events";
 
 /// The choice whether the bulk interface is recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Bulk {
     /// Not recorded: tracepoints do not cover it.
     #[default]

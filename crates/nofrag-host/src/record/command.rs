@@ -35,6 +35,7 @@ pub struct ToRun {
 
 /// The outcome of the recorded command.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CommandReport {
     /// The words of the command, or only the name of its program where arguments were not asked for.
     pub words: Vec<String>,

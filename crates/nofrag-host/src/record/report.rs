@@ -9,8 +9,9 @@ use super::sensitive::Sensitive;
 use crate::recording::CpuStats;
 use crate::trace::ExtFragCount;
 
-/// The result of a recording.
+/// The result of a recording. The events are in the output (docs/format.md).
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Recorded {
     pub output: PathBuf,
     /// Size of the output in bytes.
@@ -59,6 +60,7 @@ pub struct Recorded {
 
 /// Number of events of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct KindCount {
     pub group: &'static str,
     pub name: &'static str,
@@ -67,6 +69,7 @@ pub struct KindCount {
 
 /// The cause of a recording's end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Ended {
     Elapsed,

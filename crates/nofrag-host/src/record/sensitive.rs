@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Facts that may be private, and are recorded only if they are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Sensitive {
     /// The names of all processes that the kernel remembers from tracing.

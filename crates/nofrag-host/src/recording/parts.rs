@@ -19,6 +19,7 @@ pub(super) const LONGEST_JSON: u64 = 16 << 20;
 
 /// The kernel's counters of one CPU's buffer when the recording ends: the lines of `per_cpu/cpuN/stats`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CpuStats {
     pub cpu: u16,
     /// Events that are still in the buffer.

@@ -111,6 +111,7 @@ pub struct Recording {
 
 /// The sizes of a recording's parts, in bytes, and two counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Sizes {
     /// Bytes of the whole file.
     pub file: u64,

@@ -14,6 +14,7 @@ pub struct Malformed {
 
 /// A zone as the kernel's files name it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ZoneName {
     pub node: u32,
     /// One of `DMA`, `DMA32`, `Normal`, `HighMem`, `Movable` and `Device`.

@@ -65,6 +65,7 @@ pub struct Snapshot<'a> {
 /// The sum of the blocks in buddyinfo beside `MemFree`.
 /// Source: docs/sources/trace.md#t1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FreeGap {
     /// Pages in the blocks of all zones.
     pub listed: u64,

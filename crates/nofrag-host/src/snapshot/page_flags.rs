@@ -114,6 +114,7 @@ impl PageFlags {
 
 /// The use of a frame. One name for each use that a policy treats differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 #[repr(u8)]
 #[non_exhaustive]

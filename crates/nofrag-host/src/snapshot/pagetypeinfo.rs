@@ -27,6 +27,7 @@ use super::lines::{Malformed, ZoneName, is_name, numbered, zone};
 
 /// A number of free blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum BlockCount {
     Exactly(u64),

@@ -40,6 +40,7 @@ pub struct Sources {
 
 /// A pool of hugetlbfs, in pages of its size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Pool {
     /// Size of a page of the pool in bytes.
     pub bytes: u64,

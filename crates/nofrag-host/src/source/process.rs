@@ -55,6 +55,7 @@ pub enum Depth {
 
 /// The file that the areas come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum MapsFile {
     /// `maps`: no flags, no sizes of the memory behind the areas.

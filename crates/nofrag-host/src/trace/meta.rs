@@ -41,6 +41,7 @@ pub struct TakenSnapshot {
 
 /// The moment of a snapshot, on the trace's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Moment {
     Before,
     /// Between these two times: the snapshot may show an event between them or not.

@@ -24,6 +24,7 @@ pub const BATCH: usize = 4096;
 
 /// The losses of a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Loss {
     /// Events that are known to be lost.
     pub events: u64,

@@ -39,6 +39,7 @@ pub fn type_name(migratetype: usize) -> &'static str {
 
 /// The figures of a trace.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Summary {
     /// Events, without those that stand for lost ones.
     pub events: u64,
@@ -76,6 +77,7 @@ pub struct Summary {
 
 /// The number of events of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct KindCount {
     pub group: &'static str,
     pub name: &'static str,
@@ -86,15 +88,18 @@ pub struct KindCount {
 
 /// The number of requests with one set of flags.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FlagCount {
     pub bits: u64,
     pub names: String,
+    /// Number of requests with these flags.
     pub count: u64,
 }
 
 /// The pairs of allocations and frees. `matched + older` is the number of frees.
 /// Source: docs/sources/trace.md#t10, #t12.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Pairing {
     /// Frees of blocks whose allocation is in the trace.
     pub matched: u64,
@@ -114,6 +119,7 @@ pub struct Pairing {
 
 /// Lifetimes of blocks, in nanoseconds, to two digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Lifetimes {
     /// The order, or the migratetype.
     pub of: usize,
@@ -179,7 +185,9 @@ impl ExtFragCounts {
 /// External fragmentation between two types.
 /// Source: docs/sources/trace.md#t13.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ExtFragCount {
+    /// The type asked for. Types are numbers of the kernel.
     pub wanted: usize,
     /// The type whose block was taken.
     pub taken: usize,
@@ -195,6 +203,7 @@ pub struct ExtFragCount {
 
 /// Events in equal parts of the time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Rate {
     /// Length of a part, in nanoseconds.
     pub slot_nanos: u64,

@@ -26,27 +26,33 @@ use crate::budget::{Room, table_bytes};
 use crate::finding::grouped;
 use crate::gfp::GfpBits;
 
-/// The requests that a recording lacks, and its events of the bulk interface.
+/// The requests that a recording lacks, and its events of the bulk interface. A free of an unknown page is a free of a
+/// block all of whose pages were free by the recording: freed before and not allocated since, or without an event
+/// before and free in the snapshot at the start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Unseen {
     /// Blocks handed out: those with an event, and pages of the bulk interface.
     pub requests: u64,
-    /// Frees of unknown pages, in blocks.
+    /// Frees of unknown pages, in blocks; without `given_back`.
     pub unknown_frees: u64,
-    /// Frees during runs of compaction, of targets given back or of pages moved before.
+    /// Such frees during runs of compaction: of free pages that were set aside and given back, or of pages that were
+    /// moved before and moved again.
     pub given_back: u64,
-    /// Pages that compaction moved, to frames that no event names.
+    /// Pages that compaction moved, to frames that no event names: up to as many unknown frees are theirs.
     pub moved: u64,
     pub bulk: BulkEvents,
     /// Conclusions, as sentences.
     pub sentences: Vec<String>,
 }
 
-/// The events of the bulk interface in a recording.
+/// The events of the bulk interface in a recording (`record --bulk`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BulkEvents {
     /// True if the bulk interface was recorded.
     pub recorded: bool,
+    /// Calls that returned.
     pub calls: u64,
     /// Pages that these calls handed out.
     pub pages: u64,

@@ -27,6 +27,7 @@ const COUNTERS: [(&str, &str); 14] = [
 
 /// A counter with its growth.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Rate {
     /// Name in `vmstat`; `allocstall` and `pgalloc` are sums over zones.
     pub name: &'static str,
@@ -60,6 +61,7 @@ struct Point {
 
 /// The continuation of the past by a straight line.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Forecast {
     /// Growth of the number of blocks per second; negative when it fell.
     pub per_second: f64,

@@ -16,8 +16,10 @@ use crate::trace::ExtFragCount;
 pub const SCHEMA: &str = "nofrag.top";
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// The contents of a live view.
+/// The contents of a live view: the host at the last of its looks, with the changes since the one before. `--once`
+/// takes two; a captured host is looked at once.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Page {
     pub schema: &'static str,
     pub version: u32,
@@ -37,15 +39,15 @@ pub struct Page {
     pub order: u32,
     /// Blocks of that order that a process could have in all zones, one after the other, before the watermarks stop it.
     pub obtainable: u64,
-    /// The future course of these blocks; `null` before [`LEAST_SECONDS`].
+    /// The future course of these blocks; `null` while too little time has passed to say.
     pub forecast: Option<Forecast>,
-    /// Counters of the kernel, with their growth.
+    /// Counters of `vmstat` that this kernel has, with their growth.
     pub rates: Vec<Rate>,
-    /// Pageblocks by type, where `pagetypeinfo` was read.
+    /// Pageblocks by type; empty where `pagetypeinfo` was not read (`--types`).
     pub pageblocks: Vec<TypeCount>,
     /// Seconds by which the pageblocks are older than the rest; `null` where `pagetypeinfo` was not read.
     pub pageblocks_age_seconds: Option<f64>,
-    /// The counted events; `null` where tracing was not asked for.
+    /// The counted events; `null` where tracing was not asked for (`--events`).
     pub events: Option<Events>,
     pub vmalloc: Option<VmallocRow>,
     pub maps: Option<MapsRows>,
@@ -58,6 +60,7 @@ pub const LEAST_SECONDS: u64 = 30;
 
 /// The memory of one zone.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ZoneRow {
     #[serde(flatten)]
     pub zone: ZoneName,
@@ -80,6 +83,7 @@ pub struct ZoneRow {
 
 /// Position of free memory among the watermarks in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Level {
     /// Callers reclaim memory themselves.
@@ -116,13 +120,16 @@ impl Level {
 
 /// The number of pageblocks with one type, in all zones.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TypeCount {
     pub migratetype: String,
+    /// Pageblocks of the type in all zones.
     pub pageblocks: u64,
 }
 
 /// The events that a tally has counted.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Events {
     /// The kinds that are counted.
     pub kinds: Vec<EventRate>,
@@ -130,12 +137,13 @@ pub struct Events {
     pub extfrag: Vec<ExtFragCount>,
     /// Events that the kernel lost.
     pub lost: u64,
-    /// Sentences on the events that were asked for and are not counted.
+    /// Sentences on the events that were asked for and are not counted, and on what that costs.
     pub missing: Vec<String>,
 }
 
 /// A kind of event with its frequency.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct EventRate {
     pub group: &'static str,
     pub name: &'static str,
@@ -147,6 +155,7 @@ pub struct EventRate {
 
 /// The vmalloc space of the kernel, in short.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct VmallocRow {
     pub used_bytes: u64,
     pub used_areas: u64,
@@ -160,6 +169,7 @@ pub struct VmallocRow {
 
 /// The processes with most areas, and their limit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MapsRows {
     pub limit: Option<u64>,
     /// The processes with most areas.

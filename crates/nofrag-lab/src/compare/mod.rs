@@ -32,6 +32,7 @@ pub use subject::{Subject, SubjectKind};
 
 /// Two sides and their differences.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Comparison {
     /// The kind of every subject on both sides.
     pub kind: SubjectKind,
@@ -51,6 +52,7 @@ pub struct Comparison {
 
 /// Where the sides come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Machines {
     /// One machine, as far as the files show: kernel and zones agree.
@@ -61,6 +63,7 @@ pub enum Machines {
 
 /// Rows of a comparison under one title.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Group {
     pub title: String,
     pub rows: Vec<ComparedRow>,
@@ -68,6 +71,7 @@ pub struct Group {
 
 /// One figure on both sides.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ComparedRow {
     /// The figure's name, with its unit.
     pub name: String,
@@ -88,6 +92,7 @@ pub struct ComparedRow {
 
 /// The kind of number that a figure is. It tells whether machines can be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Scale {
     /// Grows with the machine or the length of the recording.
@@ -98,6 +103,7 @@ pub enum Scale {
 
 /// The direction in which a figure is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Better {
     Less,
@@ -108,6 +114,7 @@ pub enum Better {
 
 /// Outcome of the comparison of one figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum RowVerdict {
     Equal,
@@ -121,7 +128,7 @@ pub enum RowVerdict {
     Changed,
     /// The ranges of the sides overlap: no difference is seen.
     Overlaps,
-    /// The sides differ, with one run each; the spread of repeats is not known.
+    /// The sides differ, with one run each and no tolerance given; the spread of repeats is not known.
     Unrepeated,
     /// One side does not have the figure.
     OneSided,

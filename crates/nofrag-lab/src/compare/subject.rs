@@ -22,6 +22,7 @@ pub enum Subject {
 
 /// The kind of a subject. All subjects of a comparison have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum SubjectKind {
     Replay,

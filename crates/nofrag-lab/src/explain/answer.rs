@@ -11,6 +11,7 @@ pub const VERSION: u32 = 1;
 
 /// Why memory could not be had, and remedies.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Explanation {
     pub schema: String,
     pub version: u32,
@@ -32,6 +33,7 @@ pub struct Explanation {
 
 /// The kind of source that was explained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum SourceKind {
     /// Reports of the kernel log.
@@ -43,6 +45,7 @@ pub enum SourceKind {
 
 /// A request that failed or would fail.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Case {
     /// A title such as `order 4 (64 KiB), GFP_KERNEL|__GFP_COMP, for pipewire`.
     pub title: String,
@@ -69,6 +72,7 @@ pub struct Case {
 
 /// A request for a block of pages.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Asked {
     /// The order of the block.
     pub order: u32,
@@ -85,6 +89,7 @@ pub struct Asked {
 
 /// Causes why a request for memory fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Cause {
@@ -114,6 +119,7 @@ pub enum Cause {
 
 /// A zone, and the reason why it did not serve.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ZoneCase {
     /// The zone's name, with its node where there are several.
     pub zone: String,
@@ -140,6 +146,7 @@ pub struct ZoneCase {
 
 /// A policy's verdict on a failure, and its grounds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PolicyCase {
     pub policy: String,
     pub verdict: PolicyVerdict,
@@ -150,6 +157,7 @@ pub struct PolicyCase {
 
 /// Verdict on a policy for one failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum PolicyVerdict {
     /// The policy would have served this request.
@@ -162,6 +170,7 @@ pub enum PolicyVerdict {
 
 /// Grounds on which a verdict rests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Basis {
     /// From the policy's rules; nothing was run.
@@ -172,6 +181,7 @@ pub enum Basis {
 
 /// One remedy, with evidence and cost.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Advice {
     pub what: String,
     pub evidence: String,
@@ -180,6 +190,7 @@ pub struct Advice {
 
 /// Memory to be had in a zone, in pageblocks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Obtainable {
     pub zone: String,
     pub block_bytes: u64,
@@ -202,6 +213,7 @@ pub struct Obtainable {
 
 /// The mixing of page types during a recording.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Mixing {
     /// Requests that were served from pageblocks of another type.
     pub events: u64,

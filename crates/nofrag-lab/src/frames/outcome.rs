@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Number of values that are as in the kernel, of those that were compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Score {
     pub same: u64,
     pub of: u64,
@@ -34,6 +35,7 @@ impl std::ops::Add for Score {
 
 /// Cause of a difference between engine and kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Cause {
@@ -68,6 +70,7 @@ impl Cause {
 
 /// All stretches of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FramesReport {
     /// The folder that they stand in, as it was found or named.
     pub folder: String,
@@ -76,6 +79,7 @@ pub struct FramesReport {
 
 /// A stretch that the engine followed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Followed {
     /// The stretch: the name of its folder.
     pub stretch: String,
@@ -105,6 +109,7 @@ pub struct Followed {
 
 /// The score of one quantity.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Part {
     pub what: String,
     pub score: Score,
@@ -112,8 +117,9 @@ pub struct Part {
 
 /// A difference, and the events before it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Led {
-    /// The line of the events, from 1 on.
+    /// The line of `events.txt`, from 1 on.
     pub line: u64,
     /// The quantity that differs.
     pub what: String,
@@ -126,6 +132,7 @@ pub struct Led {
 
 /// A difference between the states at the end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AtEnd {
     pub zone: String,
     /// The quantity that differs in the zone.

@@ -9,6 +9,7 @@ use crate::stats::Spread;
 
 /// All cells of a run, and the measures taken of them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct KernelsReport {
     /// The folder of the kernels' runs.
     pub folder: String,
@@ -17,7 +18,8 @@ pub struct KernelsReport {
     pub cells: Vec<CellReport>,
     /// Figures that the simulation is to reproduce.
     pub measures: Vec<Measure>,
-    /// Pairs of cells of which one has more huge pages, where the kernels' ranges tell.
+    /// Pairs of cells of which one has more huge pages; they differ in the kernel or in the factor, and the kernels'
+    /// ranges of the huge share do not overlap.
     pub signs: Vec<Sign>,
     /// Parameters of the simulation that were fitted.
     pub fitted: Vec<Fitted>,
@@ -31,6 +33,7 @@ pub struct KernelsReport {
 
 /// A cell: the kernel's repeats beside the simulation's seeds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CellReport {
     /// `5.10`, `6.1`, `6.12` or `7.2`.
     pub kernel: String,
@@ -39,7 +42,7 @@ pub struct CellReport {
     pub role: Role,
     /// Number of the kernel's runs.
     pub repeats: usize,
-    /// Counts from the beginning to the end of each phase.
+    /// Counts from the beginning to the end of each phase; those that are zero on both sides are left out.
     pub counts: Vec<Compared>,
     /// Free blocks at the end of each phase, by kind of zone and order.
     pub free: Vec<Compared>,
@@ -47,6 +50,7 @@ pub struct CellReport {
 
 /// Use of a cell: it fits parameters, or judges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
     /// Parameters were fitted on it.
@@ -58,6 +62,7 @@ pub enum Role {
 
 /// A count of a phase on both sides.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Compared {
     pub phase: String,
     /// The quantity that is counted.
@@ -71,6 +76,7 @@ pub struct Compared {
 
 /// Outcome of setting two counts beside each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Agreement {
     /// Our range overlaps that from half the kernel's least to twice its most, and is no wider.
@@ -104,6 +110,7 @@ impl Agreement {
 
 /// A figure that the simulation is to reproduce.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Measure {
     pub id: String,
     /// The quantity, in words.
@@ -121,6 +128,7 @@ pub struct Measure {
 
 /// Outcome of a measure beside its bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
     Reproduced,
@@ -143,6 +151,7 @@ impl Outcome {
 
 /// Two cells that differ in the kernel or in the factor, whose kernels' ranges of the huge share do not overlap.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Sign {
     pub between: Between,
     /// The cell with more huge pages in the kernels.
@@ -154,6 +163,7 @@ pub struct Sign {
 
 /// The difference between two cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Between {
     Kernels,
@@ -162,6 +172,7 @@ pub enum Between {
 
 /// A parameter of the simulation that was fitted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Fitted {
     pub name: Cow<'static, str>,
     pub value: f64,

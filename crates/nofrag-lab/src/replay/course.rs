@@ -2,10 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Values at even distances, counted in changes of the value; at most [`Course::VALUES`] of them.
+/// Values at even distances, counted in changes of the value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Course {
     values: Vec<u64>,
+    /// The greatest of all values, those that are not kept included.
     most: u64,
     /// Distance from one value that is kept to the next, in values seen.
     every: u64,

@@ -48,8 +48,10 @@ pub(super) fn served_name(orders: &str) -> String {
     format!("requests of {orders} served")
 }
 
-/// All results of one call of [`replay`](super::replay).
+/// A recording under other policies: all results of one call of [`replay`](super::replay). Lists by order begin with
+/// order 0; those by type are unmovable, movable, reclaimable, high-atomic, CMA, isolate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ReplayReport {
     /// The trace, as it was named.
     pub trace: String,
@@ -64,7 +66,8 @@ pub struct ReplayReport {
     /// Facts that no event tells.
     #[serde(default)]
     pub unseen: Unseen,
-    /// A run for each policy and size of memory, policies in the order in which they were named.
+    /// A run for each policy and size of memory, policies in the order in which they were named; before them the
+    /// recorded kernel's own rules, where nobody named them.
     pub runs: Vec<PolicyRun>,
     /// Trust in the replay; `None` without a snapshot at the end or a preset of the recorded kernel.
     pub fidelity: Option<Fidelity>,
@@ -80,6 +83,7 @@ pub struct ReplayReport {
 
 /// Counts of the recorded kernel itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Recorded {
     pub events: u64,
     /// Events lost, where the kernel counted them.
@@ -120,6 +124,7 @@ pub struct Recorded {
 
 /// Unused memory at one time, by the events alone.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Followed {
     /// Nanoseconds since the first event.
     pub at: u64,
@@ -129,10 +134,11 @@ pub struct Followed {
 
 /// One policy with one size of memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PolicyRun {
     /// The policy's name, with the settings that are not the recorded host's: `linux-6.1:boost=0`.
     pub policy: String,
-    /// The settings that are not the recorded host's, by name.
+    /// The settings that are not the recorded host's, by their short names.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub settings: BTreeMap<String, u64>,
     /// Memory in percent of the recorded host's.
@@ -145,6 +151,7 @@ pub struct PolicyRun {
 
 /// The result of a run under one start value.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Repeat {
     pub counts: Counts,
     /// Free blocks of order 9 and above at the end.
@@ -166,6 +173,7 @@ pub struct Repeat {
 /// The content of a run's memory when a small block was refused with nothing left to reclaim. In pages, unless another
 /// unit is named.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Shortage {
     /// Entries into direct reclaim up to then.
     pub direct_reclaims: u64,
@@ -240,11 +248,15 @@ impl PolicyRun {
 
 /// Counts of one policy.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Counts {
+    /// Requests replayed, by order.
     pub requests: ByOrder,
+    /// Requests served, by order.
     pub served: ByOrder,
     /// Requests that the fast path did not serve, by order, whether served in the end or not.
     pub slow: ByOrder,
+    /// Blocks given back.
     pub frees: u64,
     /// External fragmentation events with a free block below a pageblock, by the type asked for.
     pub extfrag: ByType,
@@ -256,6 +268,7 @@ pub struct Counts {
     pub claims: u64,
     /// Pages moved by the policy's own compaction.
     pub moved: u64,
+    /// Runs of direct compaction.
     pub compactions: u64,
     /// Runs of direct compaction that succeeded.
     pub compactions_succeeded: u64,
@@ -263,6 +276,7 @@ pub struct Counts {
     pub reclaimed_direct: u64,
     /// Pages that its kswapd reclaimed.
     pub reclaimed_kswapd: u64,
+    /// Entries into direct reclaim.
     pub direct_reclaims: u64,
     pub kswapd_wakes: u64,
     /// Times that watermarks were boosted.
@@ -275,6 +289,7 @@ pub struct Counts {
 
 /// Assumptions that a replay had to make, each counted once.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Assumptions {
     /// Frees of frames that were in use at the start.
     pub older_frees: u64,
@@ -316,6 +331,7 @@ pub struct Assumptions {
 
 /// The state of memory at one time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Sample {
     /// Nanoseconds since the first event.
     pub at: u64,
@@ -336,6 +352,7 @@ pub struct Sample {
 
 /// Number of pageblocks in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Contiguity {
     /// Pageblocks that are free as a whole.
     pub free: u64,
@@ -347,6 +364,7 @@ pub struct Contiguity {
 
 /// The least, the middle and the most of the values of several runs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Range {
     pub least: f64,
     /// The middle value, or the lower of two.
@@ -398,6 +416,7 @@ impl fmt::Display for Range {
 
 /// A question that people ask of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Query {
     /// The number of huge pages that would have been served.
@@ -459,6 +478,7 @@ impl Query {
 
 /// The replay under the recorded kernel's own rules, compared with that kernel. Measured before any resynchronisation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Fidelity {
     /// The preset taken for the recorded kernel.
     pub preset: String,
@@ -491,6 +511,7 @@ impl Fidelity {
 
 /// The verdict on a question, for a replay of this recording.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Answer {
     pub query: Query,
     /// The worst verdict of the figures that the question rests on.
@@ -501,6 +522,7 @@ pub struct Answer {
 
 /// One figure of a replay beside the kernel's own.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FidelityFigure {
     /// Its name, such as `free pages, DMA32`.
     pub name: String,
@@ -519,6 +541,7 @@ pub struct FidelityFigure {
 
 /// The allowed distance of a figure from the kernel's.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Tolerance {
     /// A share of the recorded figure in percent.
     Percent(f64),
@@ -548,6 +571,7 @@ impl Tolerance {
 
 /// Trust in a figure of a replay; later variants are worse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Verdict {
     /// The middle of the runs is within the tolerance, and they lie no farther apart than that is wide.
     Holds,

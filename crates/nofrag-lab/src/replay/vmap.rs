@@ -33,6 +33,7 @@ const MOST_SPACES: usize = 16;
 
 /// Outcome of the replay of vmalloc events.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct VmapOutcome {
     pub recorded: VmapRecorded,
     pub start: KnownStart,
@@ -46,6 +47,7 @@ pub struct VmapOutcome {
 
 /// Counts of the kernel's own work on areas.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct VmapRecorded {
     pub requests: u64,
     /// Requests that it refused.
@@ -65,6 +67,7 @@ pub struct VmapRecorded {
 
 /// Knowledge of the areas at the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum KnownStart {
     /// Number of areas that were loaded where they are.
@@ -77,6 +80,7 @@ pub enum KnownStart {
 
 /// Counts of one policy.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct VmapRun {
     pub policy: String,
     pub served: u64,

@@ -29,6 +29,7 @@ pub const COUNTERS: &[(&str, &str)] = &[
 
 /// The values of [`COUNTERS`] that this kernel has. They count the whole machine, all its processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Counters(BTreeMap<String, u64>);
 
 impl Counters {

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// Memory, CPUs and huge pages of the host. Bytes, unless said.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Host {
     pub release: String,
     /// Memory of the whole machine.
@@ -33,6 +34,7 @@ pub struct Host {
 
 /// Room on the disk of the files.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Disk {
     /// Bytes that this user may still write.
     pub free: u64,

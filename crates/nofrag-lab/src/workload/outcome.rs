@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 use super::counters::Counters;
 use super::plan::WorkloadPlan;
 
-/// All results of one run.
+/// All results of one run. Times are nanoseconds. A unit is as much as a huge page holds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ThpFioOutcome {
     /// The plan that the run followed.
     pub plan: WorkloadPlan,
@@ -36,6 +37,7 @@ pub struct ThpFioOutcome {
 
 /// End of a run: complete, or its reason to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Ended {
     Complete,
@@ -48,6 +50,7 @@ pub enum Ended {
 
 /// A part of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
     Write,
@@ -73,6 +76,7 @@ impl Phase {
 
 /// Duration and counters of a phase.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PhaseResult {
     pub phase: Phase,
     pub seconds: f64,
@@ -82,13 +86,16 @@ pub struct PhaseResult {
 
 /// Number and size of the files that were written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Written {
+    /// Whole files.
     pub files: u64,
     pub bytes: u64,
 }
 
 /// Reads of the files, and the time of one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Reads {
     /// The time of a read of 4 KiB; `None` without any.
     pub latency: Option<Latency>,
@@ -96,6 +103,7 @@ pub struct Reads {
 
 /// Units of memory that were touched.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Units {
     /// Units of one huge page.
     pub huge: u64,
@@ -119,6 +127,7 @@ impl Units {
 
 /// Times in nanoseconds, each to three digits.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Latency {
     /// Number of samples; positive.
     pub samples: u64,

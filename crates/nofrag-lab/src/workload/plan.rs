@@ -27,6 +27,7 @@ const FLOOR_AT_LEAST: u64 = 64 << 20;
 
 /// The memory that the sizes are measured by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Scale {
     /// As if the machine had an eighth of its available memory, and at most 1 GiB.
@@ -37,6 +38,7 @@ pub enum Scale {
 
 /// Advice to the kernel about the memory that is touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Advice {
     /// No advice: the host's setting decides.
@@ -100,6 +102,7 @@ impl Default for ThpFioOptions {
 
 /// Decisions of a run. Sizes are in bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WorkloadPlan {
     /// The folder below which the files stand.
     pub dir: PathBuf,

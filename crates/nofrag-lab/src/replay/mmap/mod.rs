@@ -56,6 +56,7 @@ const MOST_THREADS: usize = 1 << 16;
 
 /// Outcome of the replay of mappings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MmapOutcome {
     pub recorded: MmapRecorded,
     /// One run for each policy.
@@ -68,6 +69,7 @@ pub struct MmapOutcome {
 
 /// Counts of the kernel's own work on mappings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MmapRecorded {
     /// Searches for a place in the usual window of a process that gave a mapping.
     pub placed: u64,
@@ -90,6 +92,7 @@ pub struct MmapRecorded {
 
 /// Counts of one policy, over all processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MmapRun {
     pub policy: String,
     pub served: u64,
@@ -111,12 +114,13 @@ pub struct MmapRun {
 
 /// Predictions by the recorded kernel's rules, compared with its own answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MmapFidelity {
     pub preset: String,
     pub predicted: u64,
     /// Predicted addresses that are exactly the kernel's.
     pub exact: u64,
-    /// The first wrong predictions, at most [`MmapFidelity::EXAMPLES`].
+    /// The first wrong predictions.
     pub misses: Vec<Miss>,
 }
 
@@ -127,8 +131,11 @@ impl MmapFidelity {
 
 /// An address that was predicted wrongly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Miss {
+    /// The thread that asked.
     pub pid: i32,
+    /// Pages of the mapping.
     pub pages: u64,
     /// Page number at which the kernel put it.
     pub recorded: u64,
