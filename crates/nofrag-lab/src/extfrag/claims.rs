@@ -75,7 +75,7 @@ impl Judge<'_> {
     }
 
     /// Checks that the reductions that the document states follow from its counts, but for one (pages.md#trap-3), and
-    /// so do the threads and units that its workload makes of CPUs and memory. Sources: pages.md#o-20, pages.md#o-19.
+    /// so do the threads and units that its workload makes of CPUs and memory. Source: pages.md#o-20 and pages.md#o-19.
     fn published(&mut self, figures: &Gorman2018) {
         let differ = STATED.iter().flat_map(|(configuration, stated)| {
             Column::ALL[1..].iter().zip(stated).filter(move |(column, stated)| {
