@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::support::{commands, nofrag};
 
-/// The form of a value by its table.
+/// The form of a value, as its row in a table of docs/json.md gives it.
 #[derive(Clone, Debug, PartialEq)]
 enum Shape {
     Null,
@@ -297,7 +297,7 @@ fn hosts() {
     check_documented(&nofrag(&["host", "maps", "--all", "--json"]));
 }
 
-/// Damaged and missing files have fields of their own.
+/// Checks the output about damaged and missing files, which has fields of its own.
 #[test]
 fn hosts_that_say_little() {
     let folder = tempfile::tempdir().unwrap();
