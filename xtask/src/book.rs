@@ -57,14 +57,14 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
     Ok(findings.is_empty())
 }
 
-/// The published repository, by the manifest of the workspace.
+/// Returns the address of the published repository, from the manifest of the workspace.
 fn repository(tree: &Tree) -> anyhow::Result<String> {
     let manifest: toml::Table = toml::from_str(tree.text("Cargo.toml").context("Cargo.toml")?)?;
     let named = manifest["workspace"]["package"]["repository"].as_str();
     Ok(named.context("a workspace has a repository")?.to_owned())
 }
 
-/// The text of a page whose links to files outside of `docs` lead to the published repository.
+/// Returns the text of a page, in which links to files outside of `docs` lead to the published repository.
 fn outward(page: &TextFile, repository: &str) -> String {
     // The text of a link may have begun on the line before.
     let target = Regex::new(r"\]\(([^)\s]+)\)").expect("a valid pattern");
@@ -97,7 +97,7 @@ fn link_of_the_book(page: &TextFile, target: &str, repository: &str) -> Option<S
     Some(format!("{repository}/blob/main/{}{part}", meant.file))
 }
 
-/// The contents' part about decisions: their titles.
+/// Returns the part of the book's contents about decisions: their titles.
 fn decisions(tree: &Tree) -> String {
     let mut text = "\n# Decisions\n\n".to_owned();
     for page in tree.markdown().filter(|file| file.path.starts_with(DECISIONS)) {
@@ -107,7 +107,7 @@ fn decisions(tree: &Tree) -> String {
     text
 }
 
-/// Pages that the contents do not name.
+/// Returns the pages that the book's contents do not name.
 fn unlisted(tree: &Tree) -> Vec<String> {
     let contents = tree.text(CONTENTS).unwrap_or_default();
     let listed: BTreeSet<String> = links(contents)
@@ -121,7 +121,7 @@ fn unlisted(tree: &Tree) -> Vec<String> {
     missing.map(|path| format!("{path} is not in {CONTENTS}")).collect()
 }
 
-/// Links between pages of the book whose page or place is not there.
+/// Returns the links between pages of the book that lead to a page or place which is not there.
 fn dead_links(html: &Path) -> anyhow::Result<Vec<String>> {
     let [href, id] =
         ["href=\"([^\"]*)\"", "id=\"([^\"]*)\""].map(|it| Regex::new(it).expect("a valid pattern"));

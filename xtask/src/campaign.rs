@@ -88,7 +88,7 @@ fn chosen(only: &[String]) -> anyhow::Result<Vec<&'static Part>> {
     Ok(PARTS.iter().filter(is_chosen).collect())
 }
 
-/// Draws a number that no slice has had before, but by chance.
+/// Draws a seed that no slice has had before, but by chance.
 fn seed() -> anyhow::Result<u64> {
     use std::io::Read;
     let mut bytes = [0; 8];

@@ -107,7 +107,8 @@ pub(crate) fn run(root: &Path, request: &Request) -> anyhow::Result<bool> {
     Ok(!above)
 }
 
-/// Returns the text with other limits, in their order.
+/// Returns `text`, the file of limits, with this compiler and with limits a little above `counts`, in the order of
+/// rows.
 fn with_limits(text: &str, compiler: &str, counts: &[f64]) -> String {
     let mut counts = counts.iter();
     let lines = text.lines().map(|line| {
@@ -158,7 +159,7 @@ fn count_all(root: &Path, rows: &[Row]) -> anyhow::Result<Vec<f64>> {
     Ok(counts.into_inner().expect("no thread has panicked"))
 }
 
-/// Counts the instructions of one pair.
+/// Counts the instructions of one pair of operations: the program's with many pairs less those with few.
 fn count(root: &Path, row: &Row) -> anyhow::Result<f64> {
     ensure!(row.few < row.many, "{}: `few` must be less than `many`", row.name);
     let [few, many] = [row.few, row.many].map(|pairs| total(root, row, pairs));

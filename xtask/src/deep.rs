@@ -27,7 +27,7 @@ pub(crate) enum Finder {
 struct Part {
     package: &'static str,
     targets: &'static [&'static str],
-    /// Parts of their names; none for all.
+    /// Parts of the names of the tests to run; empty for all.
     named: &'static [&'static str],
     /// Parts of the names of tests that the finder makes meaningless.
     skipped: &'static [&'static str],

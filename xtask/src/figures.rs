@@ -92,7 +92,7 @@ pub(crate) fn figure_source<'a>(from: &str, link: &Link<'a>) -> Option<(String, 
     of_values.then_some((source.file, pointer))
 }
 
-/// Returns the text that a figure ought to have, in the form of the one that it has.
+/// Returns the text that a figure ought to have: the value in its file, in the form of the text that it has.
 pub(crate) fn expected_text(
     tree: &Tree,
     file: &str,

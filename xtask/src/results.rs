@@ -83,7 +83,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Returns the index with the row of every folder as the folder and those who cite it have it.
+/// Returns the index with every row brought up to date, from its folder and from the pages that cite it.
 pub(crate) fn refresh(tree: &Tree, index: &str) -> String {
     let said: BTreeMap<&str, [&str; COLUMNS]> =
         index.lines().filter_map(cells).map(|row| (linked(row[0]), row)).collect();

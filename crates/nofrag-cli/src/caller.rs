@@ -30,7 +30,7 @@ impl Caller {
         Some(Caller { user, group })
     }
 
-    /// Gives this process the rights of that user alone, with no way back, also for programs that it starts, setuid or
+    /// Gives this process the rights of the caller alone, with no way back, also for programs that it starts, setuid or
     /// not. So files that it writes belong to the caller, and are written only where the caller may write, wherever a
     /// path leads.
     ///
@@ -63,7 +63,7 @@ impl Caller {
         }
     }
 
-    /// Returns the variables that a command of that user finds in its environment where sudo has put root's: name and
+    /// Returns the variables that a command of the caller finds in its environment where sudo has put root's: name and
     /// home.
     pub(crate) fn environment(self) -> Vec<(OsString, OsString)> {
         let users = fs::read("/etc/passwd").unwrap_or_default();
@@ -105,7 +105,8 @@ mod tests {
         assert_eq!(of_passwd(text, 1001), None);
     }
 
-    /// Other threads of the process, such as those of the tests, would keep their rights, so the change is refused.
+    /// Checks that the change of user is refused: other threads of the process, such as those of the tests, would keep
+    /// their rights.
     #[test]
     fn a_process_with_threads_does_not_change_half_of_itself() {
         let caller = Caller { user: Uid::from_raw(65_534), group: Gid::from_raw(65_534) };

@@ -138,7 +138,7 @@ pub(crate) struct Document<'a> {
 struct Exporter {
     watch: Watch,
     tally: Option<Tally>,
-    /// For forecasts: pushed seldom, so that it reaches back for hours.
+    /// Points of the watch for forecasts: added seldom, so that they reach back for hours.
     history: History,
     /// The time of the history's next point, as a time of the watch.
     next_point: Duration,

@@ -67,7 +67,7 @@ Exit status:
      something got worse
   2  bad use, or something could not be read or written";
 
-/// The text for a user who types the name alone.
+/// The text for a user who types `nofrag` alone.
 const TRY: &str = "\
 Why memory is free and still cannot be used. Try:
 

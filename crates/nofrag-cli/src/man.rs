@@ -102,7 +102,7 @@ fn page(command: &Command, root: &Command) -> io::Result<Page> {
     Ok(Page { name: format!("{}.1", full_name(command)), text })
 }
 
-/// Adds the pages above and beside this one.
+/// Adds references to the pages of the commands above and beside this one.
 fn see_also(command: &Command, root: &Command, text: &mut Vec<u8>) -> io::Result<()> {
     let name = full_name(command);
     let Some((parent, _)) = name.rsplit_once('-') else { return Ok(()) };

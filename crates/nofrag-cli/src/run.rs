@@ -104,7 +104,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Returns the name of a saved result, beside its scenario and day.
+    /// Returns the end of a saved result's name, which follows its scenario and day.
     fn what(&self) -> String {
         let mode = (self.mode != Mode::Compare).then(|| self.mode.name());
         let real = self.real.then_some("real");
@@ -338,7 +338,7 @@ mod tests {
 
     use super::*;
 
-    /// A scenario whose run is a good one with some of its parts replaced.
+    /// A scenario whose report is a good one with these of its parts replaced.
     struct MadeUp(Value);
 
     impl Scenario for MadeUp {

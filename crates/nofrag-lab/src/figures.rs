@@ -62,7 +62,7 @@ pub struct Figure {
     pub unit: String,
     /// Lowest and highest run of the old design.
     pub before: [f64; 2],
-    /// True end or abort of the old design's run.
+    /// Tells whether the old design's run ended, or was given up so that `before` is a lower bound.
     #[serde(default)]
     pub before_is: Completeness,
     /// Lowest and highest run of the new design.
@@ -106,11 +106,11 @@ pub struct Reference {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LockFigure {
-    /// The table of the document.
+    /// Name of the table in the document.
     pub table: String,
-    /// The kernel's name of the lock.
+    /// Name of the lock in the kernel.
     pub name: String,
-    /// The lab's name of the lock.
+    /// Name of the same lock in the lab.
     pub here: String,
     pub place: String,
     /// Contentions in which another CPU had held the lock last.
@@ -118,12 +118,12 @@ pub struct LockFigure {
     /// Acquisitions that found the lock held.
     pub contentions: u64,
     pub wait_max_us: Option<f64>,
-    /// The mean wait of a contended acquisition.
+    /// Mean wait of an acquisition that found the lock held.
     pub wait_avg_us: Option<f64>,
     /// Functions that waited, with their number of contentions.
     #[serde(default)]
     pub waiting: Vec<Place>,
-    /// Functions that held the lock meanwhile, with their number of contentions.
+    /// Functions that held the lock during these waits, with their number of contentions.
     #[serde(default)]
     pub holding: Vec<Place>,
 }
@@ -149,7 +149,7 @@ pub struct RatioRange {
 }
 
 impl Completeness {
-    /// Returns the upper bound of a ratio whose numerator was this complete.
+    /// Returns `ratio` as an upper bound; `None` if the run of its numerator was given up, so that there is no bound.
     #[must_use]
     pub fn bound(self, ratio: f64) -> Option<f64> {
         match self {
@@ -160,7 +160,7 @@ impl Completeness {
 }
 
 impl Figure {
-    /// Returns how many times faster the new design was.
+    /// Returns `before` over `after`: how many times faster the new design was.
     #[must_use]
     pub fn ratio(&self) -> RatioRange {
         let high = self.before_is.bound(self.before[1] / self.after[0]);
@@ -169,9 +169,6 @@ impl Figure {
 }
 
 /// Returns the figures around Rezki's "improve vmap allocation".
-///
-/// # Panics
-/// Never in a build that passes its tests: the file is part of the binary.
 #[must_use]
 pub fn rezki_2019() -> Document {
     const TEXT: &str = include_str!("../data/figures/rezki-2019.toml");
@@ -179,9 +176,6 @@ pub fn rezki_2019() -> Document {
 }
 
 /// Returns the figures around Rezki's "remove a global vmap_blocks xarray".
-///
-/// # Panics
-/// Never in a build that passes its tests: the file is part of the binary.
 #[must_use]
 pub fn rezki_2023() -> Document {
     const TEXT: &str = include_str!("../data/figures/rezki-2023.toml");

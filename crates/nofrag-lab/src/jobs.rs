@@ -7,17 +7,17 @@ use std::thread;
 
 use crate::scenario::{Progress, RunError};
 
-/// Facts about a job before it is done.
+/// Length, steps and name of a job, known before it is run.
 #[derive(Clone, Debug)]
 pub(crate) struct About {
     /// Expected length, relative to the other jobs.
     pub(crate) length: u64,
-    /// Steps of progress, and the name that progress shows.
+    /// Steps that progress counts for the job; below, the name that it shows.
     pub(crate) steps: u64,
     pub(crate) what: String,
 }
 
-/// The error of a job; no further ones are begun then.
+/// Runs all jobs on `threads` threads, the longest first, and returns their results in the order of `jobs`.
 ///
 /// # Errors
 /// The first error of a job; no further jobs are begun after it.

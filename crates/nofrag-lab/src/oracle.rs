@@ -103,13 +103,13 @@ impl Withdrawn {
 /// Verdict of a run on a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClaimVerdict {
-    /// The number stands in its relation.
+    /// The measured number stands in the claim's relation to the bound.
     Holds,
     /// An exact claim does not hold: `--check` fails.
     Broken,
-    /// Another claim does not hold on this machine.
+    /// A claim that is not exact does not hold on this machine, which is no failure.
     NotHere,
-    /// The claim is not judged.
+    /// The claim is shown without a verdict, for this reason.
     Withdrawn(Withdrawn),
 }
 
@@ -134,7 +134,7 @@ pub struct Oracle {
 }
 
 impl Oracle {
-    /// Judges the claim: sets `measured` beside `relation`.
+    /// Judges a claim: it holds if `measured` stands in `relation`.
     pub fn judge(
         id: impl Into<String>,
         kind: ClaimKind,

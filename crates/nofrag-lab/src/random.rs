@@ -55,13 +55,14 @@ impl Random {
 pub struct Mersenne(Mt);
 
 impl Mersenne {
-    /// Returns the generator, initialized "by array" with the one word `key`.
+    /// Returns the generator, seeded as by MT19937's `init_by_array` with an array of the one word `key`.
     #[must_use]
     pub fn new(key: u32) -> Mersenne {
         Mersenne(Mt::new_with_key([key]))
     }
 
-    /// Draws uniformly in `0..bound`: as many top bits of a draw as `bound` has digits, drawn again while too large.
+    /// Draws uniformly in `0..bound`: takes as many top bits of a 32-bit draw as `bound` has binary digits, and draws
+    /// again while they are too large.
     pub fn below(&mut self, bound: u32) -> u32 {
         loop {
             let drawn = self.0.next_u32() >> bound.leading_zeros();

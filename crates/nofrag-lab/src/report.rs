@@ -135,7 +135,7 @@ pub struct Measurement {
 }
 
 impl Measurement {
-    /// Returns a row with times alone.
+    /// Returns a measurement with times alone: without tail, counts, functions and courses.
     #[must_use]
     pub fn new(
         program: impl Into<String>,
@@ -226,7 +226,7 @@ impl Report {
         self.oracles.iter().filter(|oracle| oracle.is_broken())
     }
 
-    /// Returns reasons that make the times of this report weak, in words; empty for a strong one.
+    /// Returns the reasons why the times of this report are weak evidence, in words; none if they are strong.
     #[must_use]
     pub fn weaknesses(&self) -> Vec<String> {
         let mut notes = Vec::new();
@@ -253,7 +253,8 @@ impl Report {
         notes
     }
 
-    /// Returns the programs in which another design is faster than `ours` beyond the ranges of both.
+    /// Returns a sentence that names the programs in which another design is faster than `ours` beyond the ranges of
+    /// both; `None` if there is no such program.
     #[must_use]
     pub fn losses(&self, ours: &str) -> Option<String> {
         // A single run has no range.
@@ -276,7 +277,8 @@ impl Report {
         (!losses.is_empty()).then(|| format!("{ours} loses: {}", losses.join(", ")))
     }
 
-    /// Returns the number of programs in which the newest design cannot be told apart from each of the others.
+    /// Returns a sentence with the number of programs in which the newest design cannot be told apart from each of the
+    /// others; `None` if there is no such program.
     fn undecided(&self) -> Option<String> {
         let (newest, others) = self.settings.designs.split_last()?;
         let alike = |program: &&str, design: &str| {
@@ -298,7 +300,7 @@ impl Report {
     }
 }
 
-/// Returns the first `most` names, and the number of the others.
+/// Returns the first `most` names, joined by commas, and the number of the others in words.
 fn shortened(names: &[String], most: usize) -> String {
     let shown = names[..names.len().min(most)].join(", ");
     match names.len().saturating_sub(most) {
@@ -365,7 +367,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Returns the same report under the name of a scenario that exists, for the tests of pages.
+    /// Returns the sample report of these tests under the name of a scenario that exists, for the tests of pages.
     #[cfg(not(packed))]
     pub(crate) fn report_of(scenario: &str) -> Report {
         Report { scenario: scenario.to_owned(), ..report() }

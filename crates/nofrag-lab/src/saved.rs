@@ -147,7 +147,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::report::tests::report;
 
-    /// The build of a test, for every reader of a test's result.
+    /// The build information in results that tests save.
     pub(crate) const BUILD: Build = Build { rustc: "rustc", profile: "test", revision: "none" };
 
     #[test]

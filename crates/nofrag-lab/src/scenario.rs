@@ -15,13 +15,13 @@ pub trait Scenario: Sync {
     /// Returns the scenario's name on the command line.
     fn name(&self) -> &'static str;
 
-    /// Returns one line about its subject.
+    /// Returns one line about the scenario's subject.
     fn about(&self) -> &'static str;
 
-    /// Returns author, title and year of the document.
+    /// Returns author, title and year of the document that the scenario runs again.
     fn document(&self) -> &'static str;
 
-    /// Returns the designs that it compares, oldest first; the last one is ours.
+    /// Returns the designs that the scenario compares, oldest first; the last one is ours.
     fn designs(&self) -> &'static [&'static str];
 
     /// Returns a design's name in a list, with any remark beside it.
@@ -29,30 +29,30 @@ pub trait Scenario: Sync {
         design.to_owned()
     }
 
-    /// Returns the design that `name` means: that of this name, or for a version of Linux between two the newest that
-    /// is not newer, or for `+patchN` the one that ends so.
+    /// Returns the design that `name` means: the one of that name, or for `linux-X.Y` the newest that is not newer, or
+    /// for `+patchN` the one whose name ends so.
     fn design_of(&self, name: &str) -> Option<&'static str> {
         closest(self.designs(), name)
     }
 
-    /// Returns its programs in their order.
+    /// Returns the scenario's programs, in the order of lists.
     fn programs(&self) -> Vec<ProgramInfo>;
 
-    /// Returns true if its programs can be driven in this mode.
+    /// Returns true if the scenario's programs can be driven in `mode`.
     fn has_mode(&self, mode: Mode) -> bool {
         mode == Mode::Compare
     }
 
-    /// Returns true if it can run on real memory in place of numbers alone.
+    /// Returns true if the scenario can run on real memory in place of numbers alone.
     fn has_real_memory(&self) -> bool {
         false
     }
 
-    /// Returns the rows and claims of its default run.
+    /// Returns the rows, and the number of claims, that the scenario's default run must have.
     fn expected(&self) -> Expected;
 
-    /// Returns a sentence on a requirement that is missing here, if there is one; the scenario is then left out of
-    /// `all`.
+    /// Returns a sentence on what this host lacks to run the scenario, which is then left out of `all`; `None` if
+    /// nothing is missing.
     fn missing(&self, _options: &Options) -> Option<String> {
         None
     }
@@ -123,14 +123,15 @@ pub enum Mode {
     /// Every program alone in a fresh space, designs turn by turn: the mode of the tables.
     #[default]
     Compare,
-    /// The kernel script's `performance`: one pinned CPU, programs in order, three repetitions, in one space; time is
-    /// summed.
+    /// `performance` of the kernel's `test_vmalloc.sh`: one pinned CPU, programs in order, three repetitions, in one
+    /// space; time is summed.
     Performance,
-    /// `test_repeat_count=1` on all CPUs, each thread in an order of its own, in one space: elapsed and processor time.
+    /// `test_repeat_count=1` of the kernel's test module: all CPUs, each thread with an order of programs of its own,
+    /// in one space; elapsed and processor time.
     Shuffle,
-    /// The script's `smoke`: 10,000 loops, ten repetitions.
+    /// `smoke` of the kernel's `test_vmalloc.sh`: 10,000 loops, ten repetitions.
     Smoke,
-    /// The script's `stress`: a thread per CPU, twenty repetitions.
+    /// `stress` of the kernel's `test_vmalloc.sh`: a thread per CPU, twenty repetitions.
     Stress,
     /// The same load over and over, watched for memory that does not come back.
     Soak,
@@ -194,7 +195,7 @@ pub struct Options {
     pub extent: Extent,
     /// The designs to compare; empty for all.
     pub designs: Vec<String>,
-    /// Programs by name, by comma-separated names, or as the sum of their bits; all without it.
+    /// Programs by name, by comma-separated names, or as the sum of their bits; `None` for all.
     pub mask: Option<String>,
     pub repeat: Option<usize>,
     pub loops: Option<u64>,
@@ -204,19 +205,19 @@ pub struct Options {
     pub threads: Option<usize>,
     /// The seed of all random numbers.
     pub seed: Option<u64>,
-    /// All of the simulated machine's memory in GiB; several are compared.
+    /// Sizes of the simulated machine's whole memory in GiB; results of several sizes are compared.
     pub memory: Vec<u64>,
-    /// The share of their mapping that the threads for huge pages touch.
+    /// The share of its mapping that each thread touches which asks for huge pages.
     pub thp_touch: Option<ThpTouch>,
-    /// The backing of the frames.
+    /// The backing of the frames that the allocator hands out.
     pub memory_is: Memory,
     /// Duration of a soak, in minutes.
     pub minutes: Option<u64>,
-    /// Stretches of kernels to follow: a folder of them, or one alone.
+    /// The stretches of kernels to follow: the folder with several of them, or a single one.
     pub states: Option<PathBuf>,
 }
 
-/// The share of their mapping, which is 75 % of a node, that the threads for huge pages touch.
+/// The share of their mapping, which is 75 % of a node, that the threads touch which ask for huge pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ThpTouch {
     /// Every second unit, 37.5 % of a node, as the document's program does.
@@ -295,7 +296,7 @@ pub trait Progress {
     fn begin(&self, steps: u64);
     /// Starts the next step, which `what` describes.
     fn step(&self, what: &str);
-    /// Does `steps` steps at once.
+    /// Reports `steps` steps at once.
     fn steps(&self, steps: u64, what: &str) {
         (0..steps).for_each(|_| self.step(what));
     }
@@ -338,7 +339,7 @@ fn closest(designs: &[&'static str], name: &str) -> Option<&'static str> {
     named.or_else(|| designs.iter().filter(not_newer).max_by_key(|of| version(of))).copied()
 }
 
-/// Returns the version that `linux-X.Y` names.
+/// Returns the version, `(X, Y)`, that `linux-X.Y` names; `None` for other names.
 fn version(design: &str) -> Option<(u32, u32)> {
     let (major, minor) = design.strip_prefix("linux-")?.split_once('.')?;
     Some((major.parse().ok()?, minor.parse().ok()?))
@@ -413,7 +414,7 @@ pub fn choose_programs(
     Ok(all.iter().filter(|program| program.bit & bits != 0).copied().collect())
 }
 
-/// Returns the designs in the order for one repetition: each turn another one comes first.
+/// Returns the designs in the order for one repetition: in each repetition another one comes first.
 #[must_use]
 pub fn turn<T: Clone>(designs: &[T], repetition: usize) -> Vec<T> {
     let mut order = designs.to_vec();
@@ -483,7 +484,7 @@ mod tests {
         check_meaning("mmap-live", "linux-6.6", None);
     }
 
-    /// The scenario of page policies has no lookup of its own beside that of the presets.
+    /// Checks that `extfrag-2018` resolves the names of page policies as their presets do: by one lookup, not two.
     #[test]
     fn page_policies_are_resolved_as_their_presets_are() {
         for name in [

@@ -39,7 +39,7 @@ pub struct Rows {
 }
 
 impl Expected {
-    /// Reads a declaration from TOML.
+    /// Reads the declared rows and number of claims from TOML.
     ///
     /// # Panics
     /// If the text is not a declaration; scenarios include theirs when they are built, and tests read all of them.
@@ -143,7 +143,7 @@ mod tests {
     use crate::scenario::{ProgramInfo, Progress, RunError, Silent, scenarios};
     use nofrag_show::Section;
 
-    /// A scenario whose run a test makes from a good one.
+    /// A scenario whose report is a good one after the change that the test asks for.
     struct MadeUp(fn(&mut Report));
 
     impl Scenario for MadeUp {

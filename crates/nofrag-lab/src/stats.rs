@@ -40,7 +40,7 @@ impl CallTimer {
         self.squares_us2 += off * (us - self.mean_us);
     }
 
-    /// Returns figures of the calls so far.
+    /// Returns number, total, mean and variance of the calls so far.
     #[must_use]
     pub fn calls(&self) -> Calls {
         Calls {

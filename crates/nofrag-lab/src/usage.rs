@@ -42,7 +42,7 @@ pub fn resident_bytes() -> Option<u64> {
     Some(pages * rustix::param::page_size() as u64)
 }
 
-/// Confines the calling thread to the `nth` of the CPUs it may use, counted around; returns whether the system agreed.
+/// Confines the calling thread to the `nth` of the CPUs it may use, counted around; returns true if the system agreed.
 pub fn pin_to(nth: usize) -> bool {
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 

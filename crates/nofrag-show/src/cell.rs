@@ -21,7 +21,7 @@ pub enum Cell {
 }
 
 impl Cell {
-    /// Returns a cell with words about a number, such as two that belong together: tables are sorted by the number.
+    /// Returns a cell with the words `text` about `quantity`, by which tables are sorted.
     #[must_use]
     pub fn about(quantity: Quantity, text: String) -> Cell {
         Cell::About(quantity.base(), text)
@@ -46,7 +46,7 @@ impl Cell {
         Cell::Median(crate::number(time.median), half)
     }
 
-    /// Returns the number by which tables are sorted, in the base of its unit.
+    /// Returns the number by which tables are sorted, in the base of its unit; `None` for a cell without a number.
     #[must_use]
     pub fn key(&self) -> Option<f64> {
         match self {

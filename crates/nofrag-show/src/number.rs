@@ -5,7 +5,7 @@ use std::fmt;
 use nofrag_host::finding::grouped;
 pub use nofrag_host::finding::{bytes_text, duration_text};
 
-/// A number with its unit. It stays one until it is read.
+/// A number with its unit, which becomes text only when it is shown.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quantity {
     /// The amount, in the base of the unit.

@@ -21,7 +21,7 @@ pub(super) struct Goal {
 #[derive(Debug)]
 pub(super) struct Part {
     pub(super) name: &'static str,
-    /// Things that the numbers count.
+    /// Name of the things that the part counts.
     pub(super) counts: &'static str,
     pub(super) goal: Goal,
     runs: Runs,

@@ -83,7 +83,7 @@ pub(super) struct Run {
     pub(super) kernel: &'static str,
     pub(super) factor: &'static str,
     pub(super) settings: Settings,
-    /// Counted from one.
+    /// Number of the repeat, counted from one.
     pub(super) repeat: u32,
 }
 

@@ -123,7 +123,7 @@ impl<'a> Snapshot<'a> {
         Snapshot::lines_of(self.sections.get(name).copied().unwrap_or_default())
     }
 
-    /// Returns zones and numbers of such lines of a text.
+    /// Returns zone and numbers of each line of `text` that reads like `Node 0, zone Normal 1 2 3`.
     pub(super) fn lines_of(text: &str) -> impl Iterator<Item = anyhow::Result<(String, Vec<u64>)>> {
         text.lines().filter_map(zone_of).map(|(zone, rest)| {
             let numbers = rest.split_whitespace().map(str::parse).collect::<Result<_, _>>();

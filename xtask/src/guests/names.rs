@@ -132,7 +132,7 @@ fn flags(format: &str) -> anyhow::Result<BTreeMap<String, u64>> {
 mod tests {
     use super::*;
 
-    /// A kernel's own words, shortened to the flags that are looked for.
+    /// Returns a kernel's own format of flags, shortened to those that are looked for.
     fn format_of(number: impl Fn(u32) -> String) -> String {
         let one =
             |(name, bit): &(&str, u32)| format!("{{( unsigned long){}, \"{name}\"}}", number(*bit));

@@ -120,7 +120,7 @@ fn vmstat(before: &Snapshot, after: &Snapshot) -> anyhow::Result<(Value, Value)>
     Ok((json!(counters), json!(gauges)))
 }
 
-/// Returns the minimum, low, high mark and managed pages of each zone with memory.
+/// Returns the min, low and high watermark and the managed pages of each zone with memory.
 fn zones(snapshot: &Snapshot) -> anyhow::Result<BTreeMap<String, BTreeMap<&'static str, u64>>> {
     let mut zones = BTreeMap::new();
     for (zone, fields) in snapshot.zoneinfo()? {
@@ -274,7 +274,7 @@ Node 0, zone  Movable
         managed  0
 ";
 
-    /// A phase in which `count` of everything has come so far.
+    /// Returns the console's text at the end of a phase by which `count` of everything has come.
     fn phase(name: &str, count: u64, fallbacks: &str) -> String {
         let uptime = 10.0 + count as f64;
         format!(
@@ -289,7 +289,7 @@ Node 0, zone  Movable
         )
     }
 
-    /// Fallbacks as a histogram of each zone.
+    /// Returns the text of fallbacks as a histogram for each zone.
     fn histograms(dma32: u64, normal: u64) -> String {
         let hist = |first: u64, order: u64, count: u64| {
             format!(

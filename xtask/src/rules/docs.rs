@@ -19,7 +19,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     tree.rust().iter().flat_map(|file| [missing(file), riddles(file)].concat()).collect()
 }
 
-/// Public items without a doc comment, in what is compiled for users.
+/// Finds public items without a doc comment, in what is compiled for users.
 fn missing(file: &RustFile) -> Vec<Finding> {
     let in_a_crate = file.path.starts_with("crates/") && file.path.contains("/src/");
     let mut items = Items { path: &file.path, findings: Vec::new() };
@@ -107,7 +107,7 @@ impl<'ast> Visit<'ast> for Items<'_> {
     }
 }
 
-/// Doc comments that open with one of [`RIDDLES`].
+/// Finds doc comments that open with one of [`RIDDLES`].
 fn riddles(file: &RustFile) -> Vec<Finding> {
     let lines: Vec<&str> = file.text.lines().collect();
     let opens = |block: Range<usize>| {
@@ -126,7 +126,7 @@ fn riddles(file: &RustFile) -> Vec<Finding> {
     blocks(&lines).into_iter().filter_map(opens).collect()
 }
 
-/// The words of a line of a doc comment.
+/// Returns the words of a line of a doc comment.
 fn words(line: &str) -> impl Iterator<Item = &str> {
     line.trim_start().trim_start_matches(['/', '!']).split_whitespace()
 }
@@ -136,7 +136,7 @@ fn is_doc(line: &str) -> bool {
     (line.starts_with("///") && !line.starts_with("////")) || line.starts_with("//!")
 }
 
-/// Runs of lines of doc comments.
+/// Returns the runs of adjacent lines of doc comments, by index.
 fn blocks(lines: &[&str]) -> Vec<Range<usize>> {
     let mut blocks: Vec<Range<usize>> = Vec::new();
     for at in (0..lines.len()).filter(|at| is_doc(lines[*at])) {

@@ -29,7 +29,8 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// The tables of ARCHITECTURE: the first cell of their heads is a crate, the first cells of their rows are modules.
+/// Checks the tables of ARCHITECTURE: the first cell of their heads is a crate, the first cells of their rows are
+/// modules.
 fn rooms(tree: &Tree) -> Vec<Finding> {
     let mut tables: Vec<(String, usize, BTreeSet<String>)> = Vec::new();
     for (line, text) in numbered(tree.text(HOUSE).unwrap_or_default()) {
@@ -56,7 +57,7 @@ fn names(text: &str) -> BTreeSet<String> {
     text.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// Modules of `folder` that `named` lacks, and names of it that are no modules.
+/// Finds modules of `folder` that `named` lacks, and names in `named` that are no modules.
 fn compare(
     tree: &Tree,
     folder: &str,

@@ -52,7 +52,8 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Rules that nothing but their own file cites, a line for each file. A section is not a rule: what it holds is.
+/// Lists the rules that nothing but their own file cites, a line for each file. A section is not a rule: what it holds
+/// is.
 pub(crate) fn uncited(tree: &Tree) -> Vec<String> {
     let mut cited = BTreeSet::new();
     for file in texts(tree) {
@@ -71,18 +72,18 @@ pub(crate) fn uncited(tree: &Tree) -> Vec<String> {
     lists.into_iter().map(line).collect()
 }
 
-/// The files in which citations count. What lies below `results` is the record itself.
+/// Returns the files in which citations count. What lies below `results` is the record itself.
 fn texts(tree: &Tree) -> impl Iterator<Item = &TextFile> {
     let is_text = |file: &&TextFile| file.is_prose_or_code() || file.path.ends_with(".toml");
     tree.files().iter().filter(is_text).filter(|file| !file.path.starts_with("results/"))
 }
 
-/// The name of a file of sources.
+/// Returns the name of a file of sources; `None` for other files.
 fn name_of(file: &TextFile) -> Option<&str> {
     file.path.strip_prefix(FOLDER)?.strip_prefix('/')?.strip_suffix(".md")
 }
 
-/// All anchors; one that stands twice in a file is a finding.
+/// Returns all anchors; one that stands twice in a file is a finding.
 fn anchors<'a>(tree: &'a Tree, findings: &mut Vec<Finding>) -> BTreeMap<Anchor<'a>, Place> {
     static ANCHOR: LazyLock<Regex> =
         LazyLock::new(|| Regex::new(r#"<a id="([^"]+)"></a>"#).expect("a valid pattern"));
@@ -150,7 +151,8 @@ mod tests {
     const RULES: &str = "<a id=\"a\"></a>\n## A\n\nSee [one](#a-1).\n\n| <a id=\"a-1\"></a>1 | rule |\n\
                          | <a id=\"a-2\"></a>2 | rule |\n";
 
-    /// The lines with findings of files with this text, in which `@` stands for the folder.
+    /// Checks that files with this text, in which `@` stands for the folder of sources, have findings on these lines
+    /// alone.
     fn check_lines(text: &str, expected: &[usize]) {
         let text = text.replace('@', "docs/sources/");
         for path in ["crates/a/src/lib.rs", "docs/a.md", "data/a.toml"] {

@@ -268,7 +268,8 @@ mod tests {
         assert_eq!(question(&endless), None);
     }
 
-    /// `trickling_clients`: 64 of them, a byte every four seconds each, kept every scraper out for hours.
+    /// Checks that clients who send byte by byte lose their connections (`trickling_clients`): 64 of them, a byte every
+    /// four seconds each, kept every scraper out for hours.
     #[test]
     fn trickling_clients() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -292,7 +293,8 @@ mod tests {
         trickle.join().unwrap();
     }
 
-    /// A client that asks while the host cannot be read gets an error, and the next question is not kept waiting.
+    /// Checks that a client that asks while the host cannot be read gets an error, and the next question is not kept
+    /// waiting.
     #[test]
     fn a_host_too_slow_to_be_read() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -67,7 +67,7 @@ mod tests {
         names.map(|name| name.into_string().unwrap()).collect()
     }
 
-    /// `partial_prom`: half a file is never seen, at any rate of writes and reads.
+    /// Checks that half a file is never seen, at any rate of writes and reads (`partial_prom`).
     #[test]
     fn partial_prom() {
         let folder = tempfile::tempdir().unwrap();

@@ -256,7 +256,7 @@ mod tests {
         }
     }
 
-    /// Nothing panics at any size and with any number of zones, and the first line stays.
+    /// Checks that drawing panics at no size and with no number of zones, and that the first line stays.
     #[test]
     fn every_size_is_drawn() {
         for zones in [0, 2, 300] {

@@ -89,7 +89,7 @@ fn lines(args: &Args, existing: Existing) -> Result<()> {
     }
 }
 
-/// Adds the name of the file that cannot be written; one that cannot be read names itself.
+/// Adds to an error the name of the output that cannot be written; an error of the input names its file itself.
 fn named(exported: Result<(), export::ExportError>, to: &Path) -> Result<()> {
     match exported {
         Err(error @ export::ExportError::Trace(_)) => Err(error.into()),

@@ -96,7 +96,8 @@ fn recording(folder: &Path, name: &str, failed: usize) -> String {
     path.display().to_string()
 }
 
-/// `two_runs_of_one_setting`: the two were called 14 better and 4 worse.
+/// Checks that two runs of one setting get no verdict (`two_runs_of_one_setting`): 14 figures were called better and 4
+/// worse.
 #[test]
 fn one_recording_beside_another_has_no_verdict_without_a_tolerance() {
     let folder = tempfile::tempdir().unwrap();

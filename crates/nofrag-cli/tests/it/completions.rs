@@ -73,7 +73,7 @@ fn bash_completes_commands_options_and_values() {
     }
 }
 
-/// The offered values are not all that may be given.
+/// Checks that values other than the offered ones may be given, and that the commands judge them.
 #[test]
 fn other_values_are_still_judged_by_the_commands() {
     check(&nofrag(&["run", "no-such"]), 2, &["no-such"]);

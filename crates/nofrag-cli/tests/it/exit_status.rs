@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::support::{commands, nofrag};
 
-/// The statuses of a command that a help text lists.
+/// Returns the exit statuses that a command's help text lists.
 fn of_help(help: &str) -> Vec<i32> {
     let (_, statuses) = help.split_once("Exit status:\n").unwrap();
     statuses
@@ -15,7 +15,7 @@ fn of_help(help: &str) -> Vec<i32> {
         .collect()
 }
 
-/// Commands with the statuses that docs/json.md lists.
+/// Returns commands with the exit statuses that docs/json.md lists.
 fn documented() -> Vec<(String, Vec<i32>)> {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/json.md");
     let text = fs::read_to_string(page).unwrap();
@@ -44,7 +44,7 @@ fn the_page_and_the_help_texts_list_the_same_statuses() {
     }
 }
 
-/// A user who types the name alone sees commands to try, and these exist.
+/// Checks that a user who types `nofrag` alone sees commands to try, and that these exist.
 #[test]
 fn the_name_alone_says_what_to_try() {
     let alone = nofrag(&[]);
@@ -83,7 +83,8 @@ fn prepare(folder: &Path) {
     fs::write(host.join("proc/buddyinfo"), buddyinfo).unwrap();
 }
 
-/// The arguments of a command, and its status. `DIR` is the folder above, `DATA` the one of the repository.
+/// The arguments of a command, and its exit status. `DIR` is the folder that `prepare` fills, `DATA` the one of the
+/// repository.
 ///
 /// Statuses that need a right or a signal have tests beside the others of their command: 0 and 1 of `record`, 1 of
 /// `workload thpfioscale`. No finding of `host pages` is a warning today. Status 1 of `run` needs a broken claim: a
@@ -179,7 +180,8 @@ fn each_status_is_reached() {
     }
 }
 
-/// A script that keeps the output must learn that it is not whole.
+/// Checks that a command whose output cannot be written ends with 2: a script that keeps the output must learn that it
+/// is not whole.
 #[test]
 fn what_cannot_be_written_is_two_and_says_why() {
     let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
@@ -204,7 +206,7 @@ fn each_documented_status_has_a_case() {
     }
 }
 
-/// An unknown option is bad use for every command.
+/// Checks that an unknown option is bad use for every command.
 #[test]
 fn bad_use_is_two_everywhere() {
     for (command, _) in commands() {

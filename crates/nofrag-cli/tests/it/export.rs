@@ -21,7 +21,7 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Returns the guest of the recording in this repository, at the start of that, as a captured host.
+/// Returns a captured host: the guest of this repository's recording, as it was when the recording began.
 pub(crate) fn guest() -> tempfile::TempDir {
     let recording =
         repository().join("crates/nofrag-lab/data/recordings/linux-6.1-guest-768m.nofrag");
@@ -78,7 +78,7 @@ fn sampled(family: &Value) -> String {
     if family["kind"] == "counter" { format!("{name}_total") } else { name.to_owned() }
 }
 
-/// The pipe was read for ever, and so was every scrape.
+/// Checks that a pipe in place of a file is reported as missing: it was read for ever, and so no scrape ended.
 #[test]
 fn a_pipe_in_a_captured_host_is_missing_and_keeps_nobody_waiting() {
     let host = guest();
@@ -93,7 +93,8 @@ fn a_pipe_in_a_captured_host_is_missing_and_keeps_nobody_waiting() {
     assert!(text.contains("nofrag_zone_free"), "the other files are there: {text}");
 }
 
-/// No sample has a time, and `# EOF` ends OpenMetrics and nothing else (docs/sources/trace.md#oracle-14).
+/// Checks that no sample has a time, and that `# EOF` ends OpenMetrics and nothing else
+/// (docs/sources/trace.md#oracle-14).
 #[test]
 fn no_sample_has_a_time_and_openmetrics_ends_with_eof() {
     let host = guest();
@@ -133,8 +134,8 @@ fn the_figures_are_those_of_the_files() {
     assert!(text.contains("migratetype=\"reclaimable\"}"));
 }
 
-/// Areas that wait for a purge are told apart from used ones, and the figures are those of `host vmalloc`.
-/// Source: docs/sources/trace.md#t5.
+/// Checks that areas that wait for a purge are told apart from used ones, and that the figures are those of `host
+/// vmalloc` (docs/sources/trace.md#t5).
 #[test]
 fn lazy_areas_are_told_from_used_ones() {
     let host = repository().join("data/hosts/vm-6.18-x86_64");
@@ -152,7 +153,7 @@ fn lazy_areas_are_told_from_used_ones() {
     assert!(text.contains("nofrag_vmalloc_largest_request_bytes{region="), "{text}");
 }
 
-/// Names and units follow the conventions, and every help text is a sentence.
+/// Checks that names and units follow the conventions, and that every help text is a sentence.
 #[test]
 fn names_follow_the_conventions() {
     for family in families(&once(guest().path(), &["--json"])) {
@@ -232,7 +233,7 @@ fn the_dashboard_asks_in_promql() {
     }
 }
 
-/// docs/export.md lists every metric with its help; on a failure the expected table is printed.
+/// Checks that docs/export.md lists every metric with its help; on a failure the expected table is printed.
 #[test]
 fn the_documentation_lists_every_metric() {
     let mut table = String::new();
@@ -318,7 +319,7 @@ fn over_http() {
     assert_eq!(server.end(), 0);
 }
 
-/// A client that sends half a request and reads nothing does not keep others waiting.
+/// Checks that a client that sends half a request and reads nothing does not keep others waiting.
 #[test]
 fn a_slow_client_keeps_nobody_waiting() {
     let host = guest();
@@ -334,7 +335,7 @@ fn a_slow_client_keeps_nobody_waiting() {
     drop(slow);
 }
 
-/// A page in a browser whose name leads to this host got all metrics.
+/// Checks that a request for a foreign name gets no metrics: a page in a browser whose name leads to this host got all.
 #[test]
 fn a_foreign_name_gets_no_metrics() {
     let host = guest();
@@ -358,7 +359,8 @@ fn a_foreign_name_gets_no_metrics() {
     assert!(head.starts_with("HTTP/1.1 421 "), "{head}");
 }
 
-/// Clients that hold every connection, and come back as soon as they lose one, kept every scraper out.
+/// Checks that a scraper is served beside clients that hold every connection, and come back as soon as they lose one:
+/// such clients kept every scraper out.
 #[test]
 fn holding_all_connections_keeps_nobody_out() {
     let host = guest();
@@ -379,7 +381,7 @@ fn an_address_that_is_taken_is_said() {
     check(&output, 2, &[&address, "choose another address with --listen"]);
 }
 
-/// Prometheus itself scrapes, and has the figures.
+/// Checks that Prometheus itself scrapes the server, and then has the figures.
 #[test]
 fn a_real_scrape() {
     if !has("prometheus") {
@@ -470,8 +472,8 @@ fn a_textfile_is_written_again_until_a_signal_comes() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no draft is left");
 }
 
-/// Without rights the export works, and lists the sources that are missing.
-/// Source: docs/sources/trace.md#oracle-13.
+/// Checks that without rights the export works, and lists the sources that are missing
+/// (docs/sources/trace.md#oracle-13).
 #[test]
 fn without_rights_export_names_what_is_missing() {
     let folder = tempfile::tempdir().unwrap();

@@ -44,7 +44,7 @@ fn the_pages_are_as_kept() {
     check_page(&["host", "pages", "--root", RECORDED], "data/hosts/guest-6.1-pages.txt");
 }
 
-/// The brief report fits on one screen of a terminal, and `--all` has the rest.
+/// Checks that the brief report fits on one screen of a terminal, and `--all` has the rest.
 #[test]
 fn the_machine_fits_on_one_screen() {
     const LINES: usize = 50;
@@ -90,7 +90,7 @@ fn for_machines() {
     );
 }
 
-/// The report, the live view and the metrics count the obtainable blocks by one formula.
+/// Checks that the report, the live view and the metrics count the obtainable blocks by one formula.
 #[test]
 fn one_answer_to_how_many_huge_pages_can_be_had() {
     let host = json(&there(&["host", "--root", WHOLE, "--json"]));
@@ -105,7 +105,7 @@ fn one_answer_to_how_many_huge_pages_can_be_had() {
     assert_eq!((&top["obtainable"], sum), (&host["huge_pages"]["now"], 1229.0));
 }
 
-/// A snapshot in a recording shows the guest: its zones, and the huge pages that its frames show.
+/// Checks that a snapshot in a recording shows the guest: its zones, and the huge pages that its frames show.
 #[test]
 fn a_snapshot_of_a_recording_is_a_host() {
     let machine = json(&there(&["host", "--root", RECORDED, "--frames", "--json"]));
@@ -158,7 +158,7 @@ fn what_fails_is_a_warning_with_its_reason() {
     check(&on(&folder, &["--all"]), 1, &expected);
 }
 
-/// The part of a host that a user pastes is often buddyinfo alone.
+/// Checks that buddyinfo alone is a host that can be shown: a user often pastes no more.
 #[test]
 fn buddyinfo_alone_is_a_host() {
     let folder = folder_with(&[("proc/buddyinfo", SINGLES)]);
@@ -172,7 +172,7 @@ fn buddyinfo_alone_is_a_host() {
     assert_eq!(json(&pages)["zones"][0]["managed_pages"], Value::Null);
 }
 
-/// `host pages` ends with 1 where something needs attention, as its help says.
+/// Checks that `host pages` ends with 1 where something needs attention, as its help says.
 #[test]
 fn pages_with_a_warning_end_with_1() {
     let folder =
@@ -188,7 +188,7 @@ fn pages_with_a_warning_end_with_1() {
     check(&pages(&["--no-frames"]), 0, &["is not known"]);
 }
 
-/// A damaged file is reported as damaged, and costs nothing else.
+/// Checks that a damaged file is reported as damaged, and costs nothing else.
 #[test]
 fn damage_is_a_warning() {
     let folder =
@@ -208,7 +208,7 @@ fn what_is_no_host_is_an_error_that_says_what_is() {
     check(&nofrag(&["host", "nonsense"]), 2, &["nonsense"]);
 }
 
-/// A captured host gives the same report as the host; a folder that is not empty is left alone.
+/// Checks that a captured host gives the same report as the host; a folder that is not empty is left alone.
 #[test]
 fn a_capture_is_a_host() {
     let folder = tempfile::tempdir().unwrap();
@@ -240,7 +240,8 @@ fn a_capture_is_a_host() {
     assert!(captured["left_out"].as_array().unwrap().len() >= 5);
 }
 
-/// Root's rights are for reading: files are written as the user who called sudo, and only where that user may write.
+/// Checks that root's rights are for reading alone: files are written as the user who called sudo, and only where that
+/// user may write.
 #[test]
 fn under_sudo_a_capture_is_written_as_who_called_it() {
     const CALLER: u32 = 65_534;
@@ -273,7 +274,7 @@ fn under_sudo_a_capture_is_written_as_who_called_it() {
     }
 }
 
-/// A capture that fails leaves nothing that another try would stumble over.
+/// Checks that a capture that fails leaves nothing that another try would stumble over.
 #[test]
 fn a_capture_that_fails_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -289,8 +290,8 @@ fn a_capture_that_fails_leaves_nothing() {
     assert!(!target.exists());
 }
 
-/// Without rights the command ends well and names each source that it may not read.
-/// Source: docs/sources/trace.md#oracle-13.
+/// Checks that without rights the command ends well and names each source that it may not read
+/// (docs/sources/trace.md#oracle-13).
 #[test]
 fn without_rights_it_names_what_is_missing() {
     const NOBODY: u32 = 65_534;

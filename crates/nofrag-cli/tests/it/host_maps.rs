@@ -69,8 +69,8 @@ impl Drop for Waiting {
     }
 }
 
-/// The whole page, as the documentation shows it. After a wanted change, in the repository's folder:
-/// `cargo run -- host maps --root data/hosts/rustc-6.18-x86_64 > data/hosts/rustc-6.18-x86_64/output.txt`
+/// Checks the whole page, which the documentation shows. After a wanted change, in the repository's folder: `cargo run
+/// -- host maps --root data/hosts/rustc-6.18-x86_64 > data/hosts/rustc-6.18-x86_64/output.txt`
 #[test]
 fn the_page_is_as_documented() {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -122,7 +122,7 @@ fn for_machines() {
     assert_eq!(report["growth"], Value::Null);
 }
 
-/// Without smaps the same process is shown, with the cost of that.
+/// Checks that without smaps the same process is shown, and that the report says what is then unknown.
 #[test]
 fn without_smaps() {
     let host = captured_host();
@@ -207,7 +207,7 @@ fn damage_is_a_warning() {
     check(&on_root(folder.path(), &[]), 1, &expected);
 }
 
-/// The contents of a name do not reach the terminal as a command.
+/// Checks that the contents of a name do not reach the terminal as a command.
 #[test]
 fn control_characters_in_names_are_not_printed() {
     let folder = folder_with("1000-2000 rw-p 0 fe:00 7 /tmp/\u{1b}[2Jx\n");
@@ -216,7 +216,8 @@ fn control_characters_in_names_are_not_printed() {
     assert!(!output.stdout.contains(&0x1b));
 }
 
-/// The name that a process gives itself need not be UTF-8, nor need a captured file be.
+/// Checks that names hide nothing that are not UTF-8: a process may give itself such a name, and a captured file may
+/// hold one.
 #[test]
 fn odd_names_hide_nothing() {
     let folder = folder_with("1000-2000 rw-p 0 00:00 0\n");
@@ -261,7 +262,7 @@ fn what_cannot_be_read_is_named() {
     check(&maps(&["7", "--all"]), 2, &["cannot be used with"]);
 }
 
-/// A process that has ended and was not yet collected has a folder and no areas.
+/// Checks that a process that has ended and was not yet collected, with a folder and no areas, is called a zombie.
 #[test]
 fn a_zombie_is_called_one() {
     let mut child = Command::new("true").spawn().unwrap();

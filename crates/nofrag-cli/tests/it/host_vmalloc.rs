@@ -51,8 +51,8 @@ fn for_people() {
     assert_eq!(too_long, None);
 }
 
-/// The whole page, as the documentation shows it. After a wanted change, in the repository's folder:
-/// `cargo run -- host vmalloc --root data/hosts/vm-6.18-x86_64 > data/hosts/vm-6.18-x86_64/output.txt`
+/// Checks the whole page, which the documentation shows. After a wanted change, in the repository's folder: `cargo run
+/// -- host vmalloc --root data/hosts/vm-6.18-x86_64 > data/hosts/vm-6.18-x86_64/output.txt`
 #[test]
 fn the_page_is_as_documented() {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -136,9 +136,9 @@ fn a_missing_file_is_named() {
     check(&nofrag(&["host", "vmalloc", "--root", "x", "--unhash"]), 2, &["cannot be used with"]);
 }
 
-/// A command whose only source cannot be read has nothing to show, so it fails with advice; an
-/// overview that contains it does not (`without_rights_it_names_what_is_missing`). Runs as nobody; when the tests
-/// themselves run as root, by giving up that identity.
+/// Checks that a command whose only source cannot be read fails with advice, since it has nothing to show; an overview
+/// that contains it does not (`without_rights_it_names_what_is_missing`). Runs as nobody; when the tests themselves run
+/// as root, by giving up that identity.
 #[test]
 fn without_privilege_it_says_what_and_why() {
     let folder = tempfile::tempdir().unwrap();
@@ -158,7 +158,7 @@ fn without_privilege_it_says_what_and_why() {
     check(&output, 2, &expected);
 }
 
-/// Changes a setting of this host for some milliseconds, so it is run on request only.
+/// Checks `--unhash`, which changes a setting of this host for some milliseconds, so this test is run on request only.
 #[test]
 #[ignore = "needs root, and sets kernel.kptr_restrict for the time of one read"]
 fn unhash_shows_the_holes_and_restores() {

@@ -45,7 +45,7 @@ fn pages_have_the_sections_of_a_manual() {
     assert!(["nofrag.1", "nofrag-run.1", "nofrag-workload-thpfioscale.1"].into_iter().all(names));
 }
 
-/// Text that a reader copies stays as it is in the help text.
+/// Checks that examples and exit statuses, which a reader copies, stand in a page as in the help text.
 #[test]
 fn examples_and_statuses_stand_as_they_are_in_the_help() {
     let folder = pages();

@@ -36,7 +36,8 @@ struct Host {
 }
 
 impl Host {
-    /// Returns `None`, with the reason printed, where nothing can be traced.
+    /// Waits until no other test traces, and notes the settings; `None`, with the reason printed, where nothing can be
+    /// traced.
     fn new() -> Option<Host> {
         static ALONE: Mutex<()> = Mutex::new(());
         if fs::metadata("/proc/self").ok()?.uid() != 0 {
@@ -170,7 +171,7 @@ fn a_recording_has_what_it_says_it_has() {
     assert!(meta.missing.iter().any(|what| what.contains("kpageflags")), "{:?}", meta.missing);
 }
 
-/// The state of each frame, from which a replay starts.
+/// Checks that the state of each frame is recorded, from which a replay starts.
 #[test]
 fn frames_are_eight_bytes_each() {
     let Some(host) = Host::new() else { return };
@@ -233,7 +234,8 @@ fn a_command_gets_the_signal_and_its_end_ends_the_recording() {
     }
 }
 
-/// A limit that would end the process without a chance to clean up makes a write fail instead.
+/// Checks that a limit on the size of files makes a write fail: by default it would end the process without a chance to
+/// clean up.
 #[test]
 fn a_limit_on_the_size_of_files_ends_the_recording_in_order() {
     let Some(host) = Host::new() else { return };
@@ -273,8 +275,8 @@ fn check_counts_what_is_stored(output: &Output, file: &Path) {
     assert!(said["ended"]["failed"].is_string(), "{said}");
 }
 
-/// After SIGKILL the kernel stops tracing by itself, and the next start removes the instance.
-/// Source: docs/sources/trace.md#oracle-12.
+/// Checks that after SIGKILL the kernel stops tracing by itself, and the next start removes the instance
+/// (docs/sources/trace.md#oracle-12).
 #[test]
 fn kill_9_is_cleaned_up_by_the_next_start() {
     let Some(host) = Host::new() else { return };
@@ -314,7 +316,7 @@ fn check_begun(meta: &TraceMeta) {
     assert!(formats, "{:?}", meta.formats.len());
 }
 
-/// Killed as soon as its output has any bytes, before it has any snapshot.
+/// Kills a recording as soon as its output has any bytes, before it has any snapshot.
 #[test]
 fn a_recording_that_is_killed_at_once_says_of_which_kernel_it_is() {
     let Some(_host) = Host::new() else { return };
@@ -435,7 +437,7 @@ fn without_tracefs_it_says_how_to_have_one() {
     check(&output, 2, &expected);
 }
 
-/// In a mount namespace of its own, where no tracefs is mounted.
+/// Records in a mount namespace of its own, where no tracefs is mounted.
 #[test]
 fn a_mount_of_our_own_is_seen_by_nobody() {
     let Some(host) = Host::new() else { return };
@@ -536,7 +538,7 @@ fn bad_use_is_answered() {
     check(&nofrag(&["record", "--help"]), 0, &["Examples:", "Exit status:", "kill -9"]);
 }
 
-/// The same events as raw pages, which the reader of such folders opens.
+/// Records a folder of raw pages, and checks that the reader of such folders opens it.
 #[test]
 fn a_folder_of_raw_pages_opens() {
     let Some(host) = Host::new() else { return };
@@ -735,7 +737,7 @@ fn under_sudo_a_recording_is_its_callers() {
     );
 }
 
-/// All files from which a replay starts are there, although the recorder itself may not read them.
+/// Checks that all files from which a replay starts are there, although the recorder itself may not read them.
 #[test]
 fn under_sudo_the_state_of_each_frame_is_read() {
     let Some(host) = Host::new() else { return };
@@ -858,8 +860,8 @@ fn nothing_is_written_where_the_caller_may_not() {
     assert_eq!((found.uid(), found.permissions().mode() & 0o7777), (0, 0o600));
 }
 
-/// A recording had the names of all processes, their mappings, addresses and passwords of command lines, and every user
-/// could read it.
+/// Checks that private data is recorded on request alone: a recording had the names of all processes, their mappings,
+/// addresses and passwords of command lines, and every user could read it.
 #[test]
 fn what_may_be_private_is_left_out_unless_it_is_asked_for() {
     let Some(_host) = Host::new() else { return };

@@ -108,7 +108,8 @@ fn check_harmless(arguments: &[&str]) {
     assert!(!html.contains("<!--"), "{arguments:?}: a comment of others");
 }
 
-/// A user who runs a program on a host chooses its name, those of its files and its command line.
+/// Checks that names stay text in reports: a user who runs a program on a host chooses its name, those of its files and
+/// its command line.
 #[test]
 fn names_of_a_host_do_not_become_markup() {
     let folder = tempfile::tempdir().unwrap();

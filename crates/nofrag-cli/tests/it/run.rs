@@ -47,8 +47,8 @@ fn a_run_shows_bars_tables_and_figures_in_a_hundred_columns() {
     assert!(output.stderr.is_empty(), "no progress where there is no terminal");
 }
 
-/// A name between two presets: the preset that ran is named beside the name that was given, wherever a name can be
-/// given.
+/// Checks that for a name between two presets the preset that ran is named beside the name that was given, wherever a
+/// name can be given.
 #[test]
 fn a_name_that_stands_for_another_is_printed_with_it() {
     let says = |output: Output, expected: &str| {
@@ -134,7 +134,8 @@ fn all_leaves_out_scenarios_that_lack_the_mode() {
     assert!(text.contains(SCENARIO) && !text.contains("vmap-blocks-2023"), "{text}");
 }
 
-/// All but the replays of files that are not there, away from the repository. One design, which all of them have.
+/// Runs all scenarios but the replays of files that are not there, away from the repository, with the one design that
+/// all of them have.
 #[test]
 fn all_runs_every_scenario() {
     let root = tempfile::tempdir().unwrap();
@@ -150,7 +151,7 @@ fn all_runs_every_scenario() {
     assert!(shown(SCENARIO) && shown("vm-map-ram-2015") && shown("extfrag-2018"), "{text}");
 }
 
-/// Runs the scenario of blocks: few loops of his first two workloads.
+/// Runs `vm-map-ram-2015`: few loops of Pen's first two workloads.
 fn small_blocks(more: &[&str]) -> Output {
     let few = ["run", "vm-map-ram-2015", "--mask", "w1,w2", "--loops", "30", "--repeat", "2"];
     nofrag(&[&few[..], more].concat())

@@ -31,7 +31,8 @@ fn check_refused(file: &Path, mib: u64, info: &str) {
     assert!(told.contains(info), "{told}");
 }
 
-/// 200 bytes that took 16 GB: each run has some bytes for each frame up to the highest that is named.
+/// Checks that a file of 200 bytes is refused, which took 16 GB: each run has some bytes for each frame up to the
+/// highest that is named.
 #[test]
 fn an_event_of_a_frame_of_1_tib_is_no_reason_to_take_gigabytes() {
     let folder = tempfile::tempdir().unwrap();

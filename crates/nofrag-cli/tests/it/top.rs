@@ -69,7 +69,7 @@ impl Terminal {
         self.screen().screen().contents()
     }
 
-    /// Waits until this is shown.
+    /// Waits until the terminal shows `part`.
     fn expect(&self, part: &str) {
         wait_for(|| self.text().contains(part), || format!("no {part:?} in:\n{}", self.text()));
     }
@@ -89,7 +89,8 @@ impl Terminal {
         self.master.resize(PtySize { rows, cols, ..PtySize::default() }).unwrap();
     }
 
-    /// Waits for its end; the terminal must be as before, and may show the last output.
+    /// Waits for the process to end with `status`; checks that the terminal's settings are as before, and returns what
+    /// it shows.
     fn check_ended(mut self, status: u32) -> String {
         let deadline = Instant::now() + PATIENCE;
         let ended = loop {
@@ -187,7 +188,7 @@ fn every_way_to_end_gives_the_terminal_back() {
 
 const CHILD: &str = "NOFRAG_TEST_PANICS";
 
-/// Not a test by itself: the next one runs it in a terminal.
+/// Draws a screen and panics; not a test by itself: the next one runs it in a terminal.
 #[test]
 fn child_that_panics() {
     if std::env::var_os(CHILD).is_none() {
@@ -230,8 +231,8 @@ fn it_stops_like_any_job_and_goes_on() {
     top.check_ended(0);
 }
 
-/// `gone_terminal`, `torn_sequence`, `paused_spin`: input from the keyboard, or its lack, kept a whole core busy or the
-/// command from seeing signals.
+/// Checks that an incomplete sequence of a key neither keeps a core busy nor hides signals (`gone_terminal`,
+/// `torn_sequence`, `paused_spin`): input from the keyboard, or its lack, did.
 #[test]
 fn torn_sequence() {
     for keys in ["\x1b[", "\x1bO1;", "\u{e4}"] {
@@ -244,8 +245,9 @@ fn torn_sequence() {
     }
 }
 
-/// `gone_terminal`: a message on standard error, which is the same terminal, that it cannot be given back was a panic,
-/// and another one in telling of that, which ended the command by `SIGABRT`.
+/// Checks that the command ends in order when its terminal has gone away (`gone_terminal`): a message on standard
+/// error, which is the same terminal, that it cannot be given back was a panic, and another one in telling of that,
+/// which ended the command by `SIGABRT`.
 #[test]
 fn gone_terminal() {
     let host = guest();
@@ -278,7 +280,7 @@ fn gone_terminal() {
     }
 }
 
-/// CPU time that a process has taken, in the kernel's ticks.
+/// Returns the CPU time that a process has taken, in the kernel's ticks.
 fn ticks(pid: u32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
@@ -302,7 +304,7 @@ fn paused_spin() {
     top.check_ended(0);
 }
 
-/// `cut_digits`: at any width, a number on the screen is one of the host's.
+/// Checks that at any width a number on the screen is one of the host's, with all its digits (`cut_digits`).
 #[test]
 fn cut_digits() {
     let (host, mut top) = started();
@@ -405,7 +407,7 @@ fn colours_are_left_out_where_they_are_refused() {
     assert!(!coloured("1"));
 }
 
-/// The share of a core that watching and drawing this host take, at the default rate and on a large screen.
+/// Measures the share of a core that watching and drawing this host take, at the default rate and on a large screen.
 #[test]
 #[ignore = "takes a minute, and says something only of an optimised build"]
 fn a_minute_of_top() {
@@ -430,8 +432,7 @@ fn a_minute_of_top() {
     }
 }
 
-/// At every end, no instance of the ring buffer remains.
-/// Source: docs/sources/trace.md#oracle-12.
+/// Checks that at every end no instance of the ring buffer remains (docs/sources/trace.md#oracle-12).
 #[test]
 fn events_are_counted_and_tracing_is_gone_afterwards() {
     let folders = ["/sys/kernel/tracing/instances", "/sys/kernel/debug/tracing/instances"];
@@ -467,7 +468,7 @@ fn once(root: &Path, more: &[&str]) -> std::process::Output {
     nofrag(&[&["top", "--once", "--root", root.to_str().unwrap()], more].concat())
 }
 
-/// The whole page of the recorded guest. After a wanted change, the output of the failure is the new one.
+/// Checks the whole page of the recorded guest. After a wanted change, the output of the failure is the new one.
 #[test]
 fn once_prints_the_page() {
     let host = guest();

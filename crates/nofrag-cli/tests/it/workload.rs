@@ -100,7 +100,7 @@ fn ctrl_c_removes_the_files() {
     assert!(is_empty(dir.path()));
 }
 
-/// A run that was killed left its files, and the next one only reported them.
+/// Checks that a run removes the files that a killed one left: it once only reported them.
 #[test]
 fn what_a_killed_run_left_is_removed_by_the_next() {
     let dir = tempfile::tempdir().unwrap();

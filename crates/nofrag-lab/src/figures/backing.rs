@@ -24,11 +24,11 @@ pub struct Backing {
     pub targets: Vec<Target>,
 }
 
-/// Costs of an allocation and a free in one way, in nanoseconds.
+/// Costs of a pair of allocation and free under one way of handing out runs, in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StrategyCost {
-    /// The lab's name of the way.
+    /// The lab's name of this way of handing out runs.
     pub id: String,
     pub what: String,
     pub place: String,
@@ -45,14 +45,14 @@ pub struct StrategyCost {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MoveCost {
-    /// The lab's name of the method.
+    /// The lab's name of this way of moving pages.
     pub id: String,
     pub what: String,
     pub place: String,
     pub unit: String,
-    /// True if writes were lost.
+    /// True if writes by another thread were lost during moves.
     pub loses: bool,
-    /// For 1, 16, 64 and 512 pages.
+    /// Costs of a move of 1, 16, 64 and 512 pages.
     pub cost: [f64; 4],
 }
 
@@ -108,9 +108,6 @@ impl Backing {
 }
 
 /// Returns the first measured costs of real memory, and the targets.
-///
-/// # Panics
-/// Never in a build that passes its tests: the file is part of the binary.
 #[must_use]
 pub fn backing() -> Backing {
     const TEXT: &str = include_str!("../../data/figures/backing.toml");

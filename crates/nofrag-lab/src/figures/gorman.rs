@@ -105,7 +105,7 @@ pub enum Quantity {
     /// Mean latency of the fault of a unit that got a huge page.
     #[serde(rename = "huge latency")]
     HugeLatency,
-    /// Units that got a huge page, of all.
+    /// Units that got a huge page, in percent of all.
     #[serde(rename = "percentage huge")]
     PercentageHuge,
 }
@@ -203,20 +203,20 @@ pub struct Minimum {
     pub patches_1_4: f64,
 }
 
-/// Events by the type that was asked for.
+/// External fragmentation events by the migratetype that was asked for.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Requesters {
     pub configuration: String,
-    /// The column of the table of events that these add up to.
+    /// The column of the table of events whose value is the sum of these three.
     pub column: Column,
     pub unit: String,
     pub place: String,
-    /// Asked for by the kernel itself.
+    /// Events of requests by the kernel itself.
     pub unmovable: u64,
-    /// Asked for by processes and the page cache.
+    /// Events of requests by processes and the page cache.
     pub movable: u64,
-    /// Asked for by caches that can be shrunk.
+    /// Events of requests by caches that can be shrunk.
     pub reclaimable: u64,
 }
 
@@ -245,7 +245,7 @@ pub enum Exactness {
     About,
 }
 
-/// Waits of patch 5 in a run.
+/// Stalls (waits for kswapd, patch 5) in a published run.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PublishedStalls {
@@ -282,12 +282,12 @@ pub struct LaterFigure {
     #[serde(default)]
     pub unit: Option<String>,
     pub place: String,
-    /// Without the series, where that value was given.
+    /// Value of the measure without the series, and below, with it; `None` where it was not given.
     #[serde(default)]
     pub before: Option<f64>,
     #[serde(default)]
     pub after: Option<f64>,
-    /// By how many percent it rises.
+    /// Change of the measure in percent; negative where it falls.
     pub change: f64,
 }
 
@@ -298,21 +298,21 @@ pub struct ModelRow {
     /// The lab's name of the mode, or a description where the lab has none.
     pub design: String,
     pub place: String,
-    /// Mean events of three start values, default load.
+    /// External fragmentation events under the default load: mean of three seeds.
     pub events: f64,
-    /// Least and most, where given.
+    /// Least and most of the three values behind `events`, where given.
     #[serde(default)]
     pub events_range: Option<[f64; 2]>,
-    /// Thousands of allocations from blocks of another type.
+    /// Mistyped allocations, in thousands.
     pub mistyped_k: f64,
     /// Percent of units that got a huge page: least and most.
     pub huge: [f64; 2],
-    /// Mean events under the load that asks by `madvise`.
+    /// Mean events under the load that asks for huge pages by `madvise`.
     pub madv_events: f64,
-    /// Least and most, where given.
+    /// Least and most of the values behind `madv_events`, where given.
     #[serde(default)]
     pub madv_range: Option<[f64; 2]>,
-    /// Percent of units that got a huge page under that load.
+    /// Percent of units that got a huge page under the load that asks for them by `madvise`.
     pub madv_huge: f64,
 }
 
@@ -324,11 +324,11 @@ pub struct ModelMix {
     pub memory_gib: u64,
     pub place: String,
     pub vanilla: f64,
-    /// Reduction by the first patch.
+    /// Reduction of events by the first patch.
     pub patch_1: f64,
-    /// Reduction by the fourth patch alone, as Linux 5.0 had it.
+    /// Reduction of events by the fourth patch alone, as Linux 5.0 had it.
     pub patch_4_alone: f64,
-    /// Reduction by the merged patches, as designed.
+    /// Reduction of events by the merged patches, as designed.
     pub patches_1_4: f64,
     /// Percent of units that got a huge page with the merged patches.
     #[serde(default)]
@@ -359,9 +359,6 @@ impl Gorman2018 {
 }
 
 /// Returns the figures around Gorman's "Fragmentation avoidance improvements".
-///
-/// # Panics
-/// Never in a build that passes its tests: the file is part of the binary.
 #[must_use]
 pub fn gorman_2018() -> Gorman2018 {
     const TEXT: &str = include_str!("../../data/figures/gorman-2018.toml");

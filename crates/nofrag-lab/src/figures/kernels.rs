@@ -13,22 +13,23 @@ pub struct Kernels2018 {
     /// The runs that asked for huge pages by `MADV_HUGEPAGE`.
     #[serde(rename = "run")]
     pub runs: Vec<KernelRun>,
-    /// Runs of direct compaction for a huge page by the share of pageblocks that were marked when they began.
+    /// Runs of direct compaction for a huge page, by the share of pageblocks that were marked to be skipped when they
+    /// began.
     pub marked: Vec<MarkedRuns>,
 }
 
-/// Runs of direct compaction over a zone of which a share of the pageblocks was marked.
+/// Runs of direct compaction over a zone in which a share of the pageblocks was marked to be skipped.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MarkedRuns {
     pub kernel: String,
     pub place: String,
-    /// Lower bound of the share, in percent; exclusive.
+    /// Lower bound of the share of marked pageblocks, in percent; exclusive.
     pub least: u64,
-    /// Upper bound of the share, in percent; inclusive.
+    /// Upper bound of the share of marked pageblocks, in percent; inclusive.
     pub most: u64,
     pub runs: u64,
-    /// Number of runs that gave a block.
+    /// Number of runs that made a free block for the huge page.
     pub gave: u64,
 }
 
@@ -38,16 +39,16 @@ pub struct MarkedRuns {
 pub struct KernelRun {
     pub id: String,
     pub kernel: String,
-    /// The design that stands for it here.
+    /// The lab's design that stands for this kernel.
     pub design: String,
     pub place: String,
-    /// The kernel's list of pages by age.
+    /// The kernel's lists of pages by age: `classic` or `multi-generational`.
     pub lru: String,
     /// Units that got a huge page, in percent.
     pub percent_huge: f64,
     /// Number of runs of direct compaction.
     pub compactions: u64,
-    /// Number of them that gave a block.
+    /// Number of direct compactions that made a free block.
     pub compactions_succeeded: u64,
     /// Pages that callers reclaimed themselves.
     pub reclaimed_direct: u64,
@@ -56,9 +57,6 @@ pub struct KernelRun {
 }
 
 /// Returns the runs of stock kernels.
-///
-/// # Panics
-/// Never in a build that passes its tests: the file is part of the binary.
 #[must_use]
 pub fn kernels_2018() -> Kernels2018 {
     const TEXT: &str = include_str!("../../data/figures/kernels-2018.toml");

@@ -60,7 +60,8 @@ pub struct Blocks {
     pub steps: f64,
 }
 
-/// Blocks made and given back in the random workload, for the keys 0, 1, and so on.
+/// Blocks made and given back in the random workload: an entry `[made, given back]` for each of the keys 0, 1, and so
+/// on.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Keys {
@@ -69,7 +70,7 @@ pub struct Keys {
     pub after: Vec<[u64; 2]>,
 }
 
-/// Blocks made and given back where a block has another number of slots; after only.
+/// Blocks made and given back where a block has another number of slots, with insertion at the tail of the list.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OtherBits {
@@ -77,7 +78,7 @@ pub struct OtherBits {
     pub bits: u32,
     pub place: String,
     pub w1: [u64; 2],
-    /// The random workload with key 0.
+    /// Blocks made and given back in the random workload with key 0.
     pub w2: [u64; 2],
 }
 
@@ -102,11 +103,11 @@ pub struct Classes {
     pub slots: u64,
     /// Blocks that the random workload makes: lowest and highest of 20 keys.
     pub new: [u64; 2],
-    /// Their mean, where it was given.
+    /// Mean number of blocks made over the 20 keys, where it was given.
     pub mean_new: Option<f64>,
     /// The longest list, where it was given.
     pub longest_list: Option<u64>,
-    /// Listed blocks that a call inspects, where that was given.
+    /// Listed blocks that a call inspects on average, where that was given.
     pub steps: Option<f64>,
 }
 
@@ -125,9 +126,6 @@ impl Pen2015 {
 }
 
 /// Returns the figures around Pen's "fix possible exhaustion of vmalloc space".
-///
-/// # Panics
-/// Never in a build that passes its tests: the file is part of the binary.
 #[must_use]
 pub fn pen_2015() -> Pen2015 {
     const TEXT: &str = include_str!("../../data/figures/pen-2015.toml");

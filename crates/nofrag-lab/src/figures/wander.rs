@@ -36,7 +36,7 @@ pub struct Wander2005 {
 pub enum Ends {
     Up,
     Down,
-    /// Each class of requests from an end of its own.
+    /// Each class of requests is searched for from an end of its own.
     Both,
 }
 
@@ -51,7 +51,7 @@ pub struct MapLines {
     /// The kernel that was run.
     pub kernel: String,
     pub lines: u64,
-    /// The run failed after more iterations than these, if it failed.
+    /// Iterations that the run survived, as a lower bound; `None` if it did not fail.
     pub fails_after: Option<u64>,
     pub place: String,
 }
@@ -60,7 +60,7 @@ pub struct MapLines {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Leakme4 {
-    /// The designs that leave it.
+    /// The designs that leave these areas.
     pub designs: Vec<String>,
     pub direction: Ends,
     /// The kernel that was run, if one was.
@@ -119,9 +119,10 @@ pub struct StackTime {
 #[serde(deny_unknown_fields)]
 pub struct FiveRegions {
     pub designs: Vec<String>,
-    /// After 4, 2 and 3 were unmapped; none: beyond the fifth.
+    /// The region taken after 4, 2 and 3 were unmapped; `None` if the map lies beyond the fifth.
     pub frees_4_2_3: Option<u64>,
-    /// When 2 is unmapped, two units mapped, and 3 unmapped; none: not known, or beyond the fifth.
+    /// The region taken after 2 was unmapped, two units mapped, and 3 unmapped; `None` if it is not known, or beyond
+    /// the fifth.
     pub larger_between: Option<u64>,
     pub place: String,
 }
@@ -132,14 +133,15 @@ pub struct FiveRegions {
 pub struct LeakmeOutcome {
     pub designs: Vec<String>,
     pub direction: Ends,
-    /// Run without a library.
+    /// Areas of leakme when run without a library.
     #[serde(rename = "static")]
     pub alone: EndAndPeak,
-    /// Run with libraries at the base.
+    /// Areas of leakme when run with libraries at the base of the window.
     pub libs: EndAndPeak,
-    /// Visits of one operation, with libraries.
+    /// Areas that one operation visits on average, with libraries.
     pub visits: Option<f64>,
-    /// Likewise for a rule whose search looked at every area in the simulation.
+    /// Areas that one operation visits on average, with libraries, under a rule whose search looked at every area in
+    /// the simulation.
     pub visits_of_a_walk: Option<f64>,
     /// The largest hole, with libraries.
     pub largest_mib: f64,
@@ -214,9 +216,9 @@ pub struct Mixes {
     pub direction: Ends,
     /// The largest hole of each mix.
     pub largest_mib: [f64; 3],
-    /// Areas at the end of each.
+    /// Areas at the end of each mix.
     pub areas: [u64; 3],
-    /// Requests that found no place.
+    /// Requests of each mix that found no place.
     #[serde(default)]
     pub failures: [u64; 3],
     pub place: String,
@@ -228,17 +230,14 @@ pub struct Mixes {
 pub struct Unmergeable {
     pub designs: Vec<String>,
     pub direction: Ends,
-    /// Mean and most of 1,000 areas.
+    /// Mean and largest number of areas visited, of 1,000.
     pub of_1k: [u64; 2],
-    /// Mean and most of 10,000 areas.
+    /// Mean and largest number of areas visited, of 10,000.
     pub of_10k: [u64; 2],
     pub place: String,
 }
 
 /// Returns the figures around "Avoiding mmap fragmentation".
-///
-/// # Panics
-/// Never in a build that passes its tests: the file is part of the binary.
 #[must_use]
 pub fn wander_2005() -> Wander2005 {
     const TEXT: &str = include_str!("../../data/figures/wander-2005.toml");

@@ -6,13 +6,13 @@ use super::names;
 use crate::figures::Ends;
 use crate::scenario::{Extent, ProgramInfo};
 
-/// First fit, against which the guard rule holds ours (docs/sources/mmap.md#oracle-11).
+/// The design of first fit, than which ours may be at most one percent worse (docs/sources/mmap.md#oracle-11).
 pub(super) const FIRST_FIT: &str = "linux-2.4";
 /// First fit from the top downwards.
 pub(super) const FIRST_FIT_DOWN: &str = "linux-3.8";
-/// The cache without sizes, the subject of the document.
+/// The design with `free_area_cache` alone, the subject of the document.
 pub(super) const CACHED: &str = "linux-2.5.44";
-/// The cache with sizes, the document's result.
+/// The design with `free_area_cache` and `cached_hole_size`, the document's result.
 pub(super) const MERGED: &str = "linux-2.6.13";
 /// Rules that align multiples of a huge page.
 pub(super) const HUGE_ALIGNED: &str = "linux-6.12";
@@ -99,7 +99,7 @@ impl Program {
         SPECS.iter().map(|(program, _)| *program)
     }
 
-    /// Returns true if it runs in a space of 64 bits whose usual end is the upper one.
+    /// Returns true if the program runs in a space of 64 bits, where searches usually begin at the upper end.
     fn is_64_bit(self) -> bool {
         matches!(self, Program::Leakme64 | Program::Window | Program::Touched64)
     }
@@ -134,7 +134,7 @@ impl End {
     }
 }
 
-/// Returns the name of a design's row: it says downwards, but neither upwards nor both ends.
+/// Returns the name of a design's row: the design, with a suffix if it searches downwards alone.
 pub(super) fn named(design: &str, end: End) -> String {
     match end {
         End::Down => format!("{design}{}", names::DOWNWARDS),
@@ -158,8 +158,8 @@ fn ends(placement: Placement) -> &'static [End] {
     }
 }
 
-/// Returns the ends from which a design runs a program. Where addresses are plenty, each runs from its last kernels'
-/// end; rules of later kernels that give the addresses of first fit upwards run downwards only, as they did.
+/// Returns the ends from which a design searches in a program: in 64 bits only the one that its last kernels used.
+/// Rules that upwards give the same addresses as first fit run downwards only, as their kernels did.
 pub(super) fn ends_of(program: Program, preset: &PlacementPreset) -> Vec<End> {
     let all = ends(preset.placement);
     let last = all[all.len() - 1];
@@ -251,7 +251,7 @@ fn is_in_subset(program: Program, placement: Placement, end: End) -> bool {
     }
 }
 
-/// Returns true for the rules without which the story cannot be told.
+/// Returns true for the placements that changed most, which every default run compares.
 fn is_milestone(placement: Placement) -> bool {
     matches!(
         placement,
@@ -267,7 +267,7 @@ fn is_milestone(placement: Placement) -> bool {
     )
 }
 
-/// Returns true for rules with words of memory, which walk over areas.
+/// Returns true for cached placements: they remember `free_area_cache` between calls, and walk over areas.
 fn is_cached(placement: Placement) -> bool {
     matches!(
         placement,

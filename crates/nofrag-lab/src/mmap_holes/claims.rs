@@ -53,7 +53,7 @@ struct Judge<'a> {
     oracles: Vec<Oracle>,
 }
 
-/// Allows the rounding of a figure that was published to this unit.
+/// Returns the range of values that, rounded to `unit`, give `published`.
 fn rounded(published: f64, unit: f64) -> Relation {
     Relation::Between(published - unit / 2.0, published + unit / 2.0)
 }
@@ -77,7 +77,7 @@ fn equals(value: u64) -> Relation {
     Relation::Equals(value as f64)
 }
 
-/// Allows the rounding of mebibytes: published as whole ones from 100 on, or with one digit.
+/// Returns the range of values that round to `published` MiB: whole ones from 100 on, or with one digit.
 fn mebibytes(published: f64) -> Relation {
     rounded(published, if published.fract() == 0.0 { 1.0 } else { 0.1 })
 }
@@ -112,7 +112,7 @@ impl Judge<'_> {
         self.exact(id, name, measured, relation);
     }
 
-    /// Judges the areas one by one.
+    /// Judges that the areas of a row are exactly the `expected` ones.
     fn mapped(&mut self, (program, row): (Program, &str), expected: &[Bounds]) {
         let Some(measured) = self.row(program, row).and_then(areas) else { return };
         let differ = measured.iter().filter(|area| !expected.contains(area)).count();
@@ -122,7 +122,7 @@ impl Judge<'_> {
         self.exact(id, claim, (differ + missing) as f64, Relation::Equals(0.0));
     }
 
-    /// Judges the digest of all areas as lines of addresses with `digits` digits.
+    /// Judges the SHA-256 of a row's areas, written as lines of addresses with `digits` hexadecimal digits.
     fn digested(&mut self, (program, row): (Program, &str), digits: usize, expected: &str) {
         let Some(areas) = self.row(program, row).and_then(areas) else { return };
         let mut text = String::new();
@@ -167,7 +167,8 @@ impl Judge<'_> {
         }
     }
 
-    /// Checks that 2N stack areas cost first fit N^2 visits, and that both words of memory make it quick.
+    /// Checks that 2N stack areas cost first fit N^2 visits, and that the cached placements, with sizes of holes or
+    /// without, are much faster.
     fn stacks(&mut self) {
         let program = Program::Stacks;
         if let Some(threads) = self.count(program, FIRST_FIT, names::MAPS) {
@@ -367,7 +368,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Checks that areas are no more than best fit leaves, and the largest hole no smaller than first fit's.
+    /// Checks that ours leaves no more areas than best fit, and no smaller a largest hole than first fit.
     fn targets_of_mixes(&mut self) {
         for program in MIXES {
             let areas = self.count(program, "best-fit", names::AREAS);
@@ -389,12 +390,12 @@ impl Judge<'_> {
     }
 }
 
-/// Returns a window over the live memory in it.
+/// Returns the size of a window over the memory that is live in leakme.
 pub(super) fn survival_ratio(window_mib: f64) -> f64 {
     window_mib / (LEAKME_LIVE as f64 / MIB as f64)
 }
 
-/// Returns the areas that a row has noted, in bytes.
+/// Returns start and end, in bytes, of the areas that a row has noted; `None` if it has noted none.
 fn areas(row: &Measurement) -> Option<Vec<Bounds>> {
     let [starts, ends] = [names::STARTS, names::ENDS].map(|name| row.series.get(name));
     let pairs = starts?.iter().zip(ends?);

@@ -8,7 +8,7 @@ pub(super) const DOWNWARDS: &str = ", down";
 
 pub(super) const AREAS: &str = "areas at end";
 pub(super) const PEAK_AREAS: &str = "areas at peak";
-/// Zero if the program never fails.
+/// Count that is the number of that iteration; zero if the program never fails.
 pub(super) const FAILS_AT: &str = "iteration that found no place";
 pub(super) const FAILURES: &str = "requests that found no place";
 pub(super) const MAPS: &str = "maps";
@@ -25,7 +25,7 @@ pub(super) const MOST_VISITS: &str = "most visits of one map";
 pub(super) const STEPS: &str = "steps in the index per map";
 pub(super) const MOST_STEPS: &str = "most steps of one map";
 
-/// Number of the region that is taken; zero for a place beyond the five.
+/// Count that is the number of the region taken; zero for a place beyond the five.
 pub(super) const AFTER_4_2_3: &str = "region after frees of 4, 2, 3";
 pub(super) const LARGER_BETWEEN: &str = "region after a larger request";
 
@@ -35,7 +35,8 @@ pub(super) const COUNTED: &str = "areas counted";
 pub(super) const WINDOW_MIB: &str = "smallest window in MiB";
 pub(super) const LONG_WINDOW_MIB: &str = "smallest window in MiB, twice as long";
 
-/// Courses: the areas at the end, in bytes, and the occupancy of the window at several times, row by row.
+/// Series: the areas at the end, in bytes, and the occupancy of the window after several numbers of iterations, row by
+/// row.
 pub(super) const STARTS: &str = "area starts";
 pub(super) const ENDS: &str = "area ends";
 pub(super) const OCCUPANCY: &str = "occupancy";

@@ -125,7 +125,7 @@ fn designs_table(
     table_of(title, caption, 1, &[&["design"], columns].concat(), rows)
 }
 
-/// Returns the published row that names this row of ours.
+/// Returns the published row for the row named `row` here; `key` reads designs and end of a published row.
 fn published_row<'a, T>(
     all: &'a [T],
     row: &str,
@@ -200,7 +200,7 @@ fn picture(
     })
 }
 
-/// Shows lines of the map of leakme, as it was published.
+/// Shows the number of lines in the map of leakme, published and here.
 fn map_lines(report: &Report, figures: &Wander2005) -> Option<Section> {
     let row = |published: &figures::MapLines| {
         let measured = measured(report, Program::Leakme, &published.design)?;
@@ -230,7 +230,7 @@ fn map_lines(report: &Report, figures: &Wander2005) -> Option<Section> {
     )
 }
 
-/// Shows "end/peak", and the iteration that found no place.
+/// Shows the number of areas as "end/peak", and the iteration that found no place.
 fn ends_and_peak(measured: &Measurement) -> Option<Cell> {
     let [end, peak] = [names::AREAS, names::PEAK_AREAS].map(|name| measured.count(name));
     let failed = measured.count(names::FAILS_AT).filter(|at| *at > 0.0);
@@ -239,7 +239,8 @@ fn ends_and_peak(measured: &Measurement) -> Option<Cell> {
     Some(Cell::about(end, format!("{end}/{}{failed}", count(peak?))))
 }
 
-/// Shows the published areas. The iteration that found no place is left out, for want of room: it is a claim.
+/// Shows the published number of areas as "end/peak". The iteration that found no place is left out, for want of room:
+/// a claim judges it.
 fn published_ends(published: &EndAndPeak) -> Cell {
     let [end, peak] = published.areas;
     Cell::About(end as f64, format!("{end}/{peak}"))

@@ -79,7 +79,7 @@ pub(super) struct Survey {
     pub(super) free: u64,
     pub(super) largest: u64,
     pub(super) holes: u64,
-    /// Without the hole between two ends that grow towards each other.
+    /// Pages in holes, without the hole between two ends that grow towards each other.
     pub(super) hole_pages: u64,
 }
 
@@ -108,7 +108,7 @@ impl Process {
         Process { writes, ..self }
     }
 
-    /// Puts an area of the program itself at its place, from byte to byte.
+    /// Puts an area of the program itself at the bytes `from..to`; it is not counted.
     pub(super) fn stand(&mut self, [from, to]: [u64; 2]) -> Result<(), Failure> {
         let span = Span::new(from / PAGE, to / PAGE).expect("the areas of a program are not empty");
         let attributes = Attributes::anonymous(Protection::READ_EXECUTE).with(AreaFlags::OPAQUE);
@@ -183,14 +183,14 @@ impl Process {
         Ok(())
     }
 
-    /// Takes the peak after each mapping, as the simulations did.
+    /// Updates the peak number of areas, after each mapping as in the simulations.
     #[inline]
     fn note_areas(&mut self) {
         let areas = self.space.area_count() - self.standing.len();
         self.tally.peak_areas = self.tally.peak_areas.max(areas);
     }
 
-    /// Forgets the counts so far.
+    /// Sets all counts back to zero.
     pub(super) fn forget(&mut self) {
         self.tally = Tally::default();
     }

@@ -26,7 +26,7 @@ impl Grid {
     pub(super) const LONG: Grid =
         Grid { first_mib: 2500, coarse_above_mib: Grid::LAST_MIB, iterations: 200_000 };
 
-    /// The last window worth trying.
+    /// The largest window that is tried, in MiB.
     const LAST_MIB: u64 = 3100;
 
     /// Returns the same grid with no more iterations than these.
@@ -50,7 +50,8 @@ impl Grid {
 pub(super) enum Search {
     /// Every window of the grid, from below.
     WholeGrid,
-    /// This window and the one below it; the whole grid if they do not tell.
+    /// The window of this many MiB, and the one below it; the whole grid unless leakme survives in this one and fails
+    /// below.
     Around(u64),
 }
 
@@ -78,10 +79,11 @@ pub(super) fn smallest_window(
     Ok(None)
 }
 
-/// Base above 4 GiB, so that the rules of 64 bits hold; the distance is a multiple of every alignment.
+/// Shift of every window to above 4 GiB, so that the rules of 64 bits hold; a multiple of every alignment.
 const ABOVE: u64 = 1 << 40;
 
-/// Returns the range of a window of `mib` MiB: the simulations had it end or begin here.
+/// Returns the pages of a window of `mib` MiB: it begins, or for searches downwards ends, where it did in the
+/// simulations, shifted by `ABOVE`.
 pub(super) fn window(end: End, mib: u64) -> Span {
     let pages = mib * MIB;
     let start = match end {

@@ -2,7 +2,7 @@ use super::*;
 use crate::oracle::{ClaimKind, Oracle};
 use crate::scenario::{Extent, Silent};
 
-/// Options of a run that ends at once.
+/// Returns the options of a run that ends at once.
 fn small(mask: &str) -> Options {
     let mask = Some(mask.to_owned());
     Options { mask, repeat: Some(2), loops: Some(3_000), threads: Some(2), ..Options::default() }

@@ -50,7 +50,7 @@ struct Job {
 struct Ran {
     counts: BTreeMap<String, f64>,
     series: BTreeMap<String, Vec<f64>>,
-    /// Digest of all addresses, where a single process has them.
+    /// Digest of all addresses that were handed out; `None` where a program runs several processes.
     digest: Option<u64>,
     maps: u64,
     ns: f64,
@@ -198,7 +198,7 @@ fn longest_first(jobs: &[Job]) -> Vec<usize> {
     order
 }
 
-/// The program's own areas in the simulations, by byte.
+/// The areas of a static program itself in the simulations: first byte, and the byte behind the last.
 const STATIC: [[u64; 2]; 3] =
     [[0x0804_8000, 0x0804_9000], [0x0804_9000, 0x0804_a000], [0xfffe_b000, 0xffff_e000]];
 const STATIC_4: [[u64; 2]; 3] =
@@ -418,7 +418,8 @@ fn run_survival(plan: &HolesPlan, job: &Job, begin: Instant) -> Result<Ran, Fail
     Ok(Ran { counts, series: BTreeMap::new(), digest: None, maps: 1, ns })
 }
 
-/// Returns the window that was published for a design, on this grid.
+/// Returns the smallest window, in MiB, that was published for a job's design and end and for as many iterations as
+/// `grid` has.
 fn published_window(figures: &Wander2005, job: &Job, grid: Grid) -> Option<u64> {
     let of_job = figures.survival.iter().filter(|row| {
         End::published(row.direction) == job.end

@@ -148,8 +148,8 @@ pub(super) fn stacks(process: &mut Process, threads: u64) -> Result<(), Failure>
     Ok(())
 }
 
-/// Replaces areas (docs/sources/mmap.md#unmergeable) of one to four pages that never merge: one at random, three times
-/// as often as there are areas to age them, and then `measured` times; only those are counted.
+/// Replaces random areas of one to four pages that never merge (docs/sources/mmap.md#unmergeable): first three times as
+/// many as there are, to age them, and then `measured` more, which alone are counted.
 pub(super) fn replacements(
     process: &mut Process,
     areas: u64,

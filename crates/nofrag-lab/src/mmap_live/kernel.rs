@@ -14,7 +14,7 @@ pub(super) struct Kernel {
     pub(super) map_limit: usize,
 }
 
-/// Certainty of the rules of one version.
+/// Evidence that the rules are those of one version of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     /// Rules that were compared with a kernel of this version, over millions of operations.
@@ -23,7 +23,7 @@ pub(super) enum Standing {
     Assumed,
 }
 
-/// The version with which the rules were compared.
+/// The version of the kernel with which the rules were compared.
 const PROVED: (u32, u32) = (6, 18);
 
 /// The first version whose searches look at guard gaps (docs/sources/mmap.md#guard-retry).
@@ -61,8 +61,8 @@ impl Kernel {
     }
 }
 
-/// Checks that memory may be promised that is not there. Where it may not, mappings are refused for want of memory, and
-/// those that were writable once are counted, so that they merge with others no longer.
+/// Checks that the host overcommits memory. Where it does not, mappings are refused for want of memory, and those that
+/// were writable once are accounted, so that they merge with others no longer.
 fn overcommit(setting: &str) -> Result<(), String> {
     match setting.trim() {
         "2" => Err("needs vm.overcommit_memory 0 or 1; here it is 2".to_owned()),

@@ -18,7 +18,7 @@ pub(super) const TURNS: u64 = 1_000_000;
 const SLOTS: u64 = 600;
 const AHEAD: u64 = 60;
 
-/// Number of areas at the end and at their peak.
+/// The areas at the end, as start and address behind the last byte, and the largest number of areas at any time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Left {
     pub(super) areas: Vec<(u64, u64)>,
@@ -33,7 +33,7 @@ fn length(slot: u64) -> u64 {
     }
 }
 
-/// Runs the program; every outcome is compared as in the other programs.
+/// Runs leakme for `turns` turns in the kernel and in the model, and compares every outcome.
 pub(super) fn run(twin: &mut Twin, turns: u64) -> Result<Left, Trouble> {
     let mut live = vec![None; SLOTS as usize];
     let own = twin.model().area_count();
@@ -59,10 +59,11 @@ pub(super) fn run(twin: &mut Twin, turns: u64) -> Result<Left, Trouble> {
 /// Address at which mappings begin in a 64-bit process that has only the kernel's own areas.
 pub(super) const TOP: u64 = 0x7fff_f7ff_7000;
 
-/// The published hash of the final list, from [`TOP`] downwards with multiples of 2 MiB aligned.
+/// The published SHA-256 of the list of areas that leakme leaves, from [`TOP`] downwards with multiples of 2 MiB
+/// aligned.
 pub(super) const HASH: &str = "1f71ce060926fc95359633673da2aaf72cbbce7ab9388d3bfb8e23549ff8fc49";
 
-/// Returns the hash of a list: a line `start-end` for each area, in hexadecimal.
+/// Returns the SHA-256 of a list of areas: a line `start-end` for each, in hexadecimal.
 pub(super) fn hash(areas: &[(u64, u64)]) -> String {
     let mut lines = String::new();
     for (start, end) in areas {
@@ -71,7 +72,7 @@ pub(super) fn hash(areas: &[(u64, u64)]) -> String {
     sha256(lines.as_bytes())
 }
 
-/// The published list of a 32-bit process that maps upwards from `BASE`.
+/// The published list of areas that leakme leaves in a 32-bit process that maps upwards from `COMPAT_BASE`.
 pub(super) const COMPAT_LIST: [(u64, u64); 6] = [
     (0x5555_5000, 0x57e7_5000),
     (0x5825_5000, 0xea93_5000),
@@ -81,10 +82,11 @@ pub(super) const COMPAT_LIST: [(u64, u64); 6] = [
     (0xf1c6_5000, 0xf337_5000),
 ];
 
-/// The lowest address of the published list.
+/// The lowest address of the published 32-bit list.
 const COMPAT_BASE: u64 = 0x5555_5000;
 
-/// Returns the list for a process in which the kernel has mapped an area at the base: shifted by as much.
+/// Returns `COMPAT_LIST` for a process in which an area of the kernel lies at the base: shifted so that it begins at
+/// `base`.
 pub(super) fn shifted_list(base: u64) -> Vec<(u64, u64)> {
     let shift = base - COMPAT_BASE;
     COMPAT_LIST.iter().map(|(start, end)| (start + shift, end + shift)).collect()

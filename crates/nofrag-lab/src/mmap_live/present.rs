@@ -9,7 +9,8 @@ pub(super) fn sections(report: &Report) -> Vec<Section> {
     [compared(report), threads(report)].into_iter().flatten().collect()
 }
 
-/// Returns the rows of programs for which `which` holds, by program.
+/// Returns name, description, and measurements of kernel and model, for each program that was run and for which `which`
+/// holds.
 fn rows(
     report: &Report,
     which: impl Fn(&Program) -> bool,

@@ -197,7 +197,7 @@ fn once(
     Ok(Ran { compared: finished.compared, huge, kernel: finished.kernel, model: finished.model })
 }
 
-/// Judges the published ends of a million turns, where the process begins as the published one did.
+/// Judges the areas that a million turns of leakme leave, where the process begins as the published one did.
 fn judge_leakme(kernel: &Kernel, setting: Setting, edge: u64, left: &Left, report: &mut Report) {
     let mut claim = |id: &str, claim: &str, measured: f64, expected: f64| {
         let relation = Relation::Equals(expected);

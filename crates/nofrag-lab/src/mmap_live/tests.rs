@@ -53,7 +53,7 @@ fn the_kernel_does_what_the_model_says_in_32_bits() {
     check_same("compat_500,compat_legacy_500,compat_full", 10_000);
 }
 
-/// A seed of a campaign: a stack lies so low that its guard gap reaches address 0
+/// Replays a seed with which a campaign found a stack so low that its guard gap reaches address 0
 /// (docs/sources/mmap.md#guard-down-to-zero).
 #[test]
 fn the_kernel_does_what_the_model_says_below_the_lowest_stack() {

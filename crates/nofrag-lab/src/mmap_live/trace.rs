@@ -12,7 +12,7 @@ use super::twin::{Trouble, Twin};
 #[derive(Clone, Debug)]
 pub(super) struct Draws(u64);
 
-/// Start value of the published comparisons.
+/// Seed of the published comparisons.
 pub(super) const PUBLISHED_SEED: u64 = 88_172_645_463_325_252;
 
 impl Draws {
@@ -247,7 +247,7 @@ impl<'a> Trace<'a> {
         }
     }
 
-    /// Draws a slot that holds a mapping, and a part of that mapping.
+    /// Draws a slot, and a part of the mapping in it; returns slot, mapping and part, or `None` if the slot is empty.
     fn part(&mut self) -> Option<(usize, Piece, Piece)> {
         let slot = self.slot();
         let whole = self.slots[slot]?;
@@ -325,7 +325,8 @@ impl<'a> Trace<'a> {
         Piece { start: part.start, bytes: end - part.start }
     }
 
-    /// Removes a range from all slots; it begins in one of them and ends at or beyond its end.
+    /// Removes the range `gone` from all slots; it begins in the mapping of one, and ends at or beyond that mapping's
+    /// end.
     fn take_away(&mut self, gone: Piece) {
         for slot in &mut self.slots {
             let Some(piece) = *slot else { continue };

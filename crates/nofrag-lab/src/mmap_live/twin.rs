@@ -28,7 +28,7 @@ pub(super) const BATCH: usize = 1000;
 /// Bytes of a page, as a shift.
 const PAGE: u32 = 12;
 
-/// Address width and layout of both sides.
+/// Address width and direction of search, the same in kernel and model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Setting {
     pub(super) width: Width,
@@ -84,7 +84,7 @@ impl fmt::Display for Mismatch {
     }
 }
 
-/// A run of pages with its protection: an area as both sides see it.
+/// An area as kernel and model are compared: first page, page behind the last, protection.
 type Entry = (u64, u64, Protection);
 
 /// A batch that the kernel works on.
@@ -140,7 +140,7 @@ impl Twin {
         Twin::with_rules(setting, kernel.rules.placement, kernel.map_limit)
     }
 
-    /// Starts with rules that may be wrong: a test sees by them that a difference is noticed.
+    /// Starts a probe, and a model with rules that may be wrong: with such, tests see that a difference is noticed.
     pub(super) fn with_rules(
         setting: Setting,
         placement: Placement,
@@ -177,7 +177,7 @@ impl Twin {
         self.compared.operations + (in_flight + self.steps.len()) as u64
     }
 
-    /// Maps `bytes` bytes; returns the address, unless the kernel has to refuse.
+    /// Maps `bytes` bytes; returns the address, or `None` if the kernel must refuse.
     pub(super) fn map(
         &mut self,
         at: MapAt,
@@ -273,7 +273,7 @@ impl Twin {
         outcome
     }
 
-    /// Compares the batch before, and sends the one that is ready.
+    /// Compares the batch that the kernel has worked on, and sends it the next one.
     fn dispatch(&mut self) -> Result<(), Trouble> {
         self.settle()?;
         if self.steps.is_empty() {
@@ -331,7 +331,7 @@ fn is_placement(operation: &Operation) -> bool {
     !matches!(at, MapAt::Fixed(_) | MapAt::Unless(_))
 }
 
-/// Returns the attributes of an area that was there before: they never let it merge.
+/// Returns attributes for an area that the probe had from its start: with them it never merges.
 fn attributes_of(line: &MapsLine) -> Attributes {
     let flags = AreaFlags::OPAQUE;
     let flags = if line.is_stack() { flags.with(AreaFlags::GROWS_DOWN) } else { flags };
@@ -375,7 +375,7 @@ fn of_outcome(batch: &InFlight, difference: Difference, areas: &[MapsLine]) -> M
     }
 }
 
-/// Returns the first place where the lists differ.
+/// Returns the first place where the lists of kernel and model differ; `None` if they agree.
 fn of_lists(batch: &InFlight, areas: &[MapsLine]) -> Option<Mismatch> {
     let entry = |line: &MapsLine| (line.start >> PAGE, line.end >> PAGE, line.protection);
     let kernel: Vec<Entry> = areas.iter().map(entry).collect();

@@ -104,7 +104,7 @@ fn changes(comparison: &Comparison) -> Option<Item> {
     })
 }
 
-/// Returns a changed row with the ratio of new to old.
+/// Returns the row with its ratio of new to old; `None` if it has not changed, or has no such ratio.
 fn change(row: &ComparedRow) -> Option<(&ComparedRow, f64)> {
     let judged = !matches!(
         row.verdict,

@@ -14,7 +14,7 @@ use nofrag_backing::probe::{Errno, Kind, MOST_STEPS, MapAt, Operation, Probe, St
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limit {
     pub(super) mapped: u64,
-    /// Number of mappings that the limit lets expect.
+    /// Number of mappings that should succeed under `limit`.
     pub(super) expected: u64,
     pub(super) limit: u64,
 }
@@ -24,10 +24,10 @@ const PAGE: u64 = 4096;
 /// Start of the child's range: far from its own areas.
 const RANGE: u64 = 1 << 40;
 
-/// The largest limit that can be reached in a moment.
+/// The largest limit that is tried: up to it the child maps in a moment.
 const MOST: u64 = 1 << 20;
 
-/// Maps until the kernel refuses.
+/// Maps pages one by one in a child process until the kernel refuses.
 ///
 /// # Errors
 /// The reason why it cannot be tried here, as a sentence.

@@ -51,7 +51,7 @@ pub(super) fn judge(report: &mut Report) {
     report.oracles.extend(oracles);
 }
 
-/// Judges the library's targets for the cost of each way: over mmap + munmap, in this run.
+/// Judges the library's targets for the cost of each way of handing out runs, relative to mmap + munmap in this run.
 fn targets(report: &Report) -> Vec<Oracle> {
     let wanted = [
         ("parked-first", TOUCH_FIRST, names::ARENA),

@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_micros(20);
 /// Number of moves in a turn.
 const TURN: u64 = 25;
 
-/// Returns the name of a way, as the published figures have it.
+/// Returns the name of a way of moving runs, as the published figures have it.
 pub(super) const fn method(way: Way) -> &'static str {
     match way {
         Way::Unprotected => "none",
@@ -32,7 +32,7 @@ pub(super) const fn method(way: Way) -> &'static str {
     }
 }
 
-/// Returns the program of a size, as reports have it.
+/// Returns the name of the program that moves runs of `pages` pages, as reports have it.
 pub(super) fn program(pages: u64) -> String {
     format!("moves-{pages}")
 }
@@ -71,7 +71,8 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Judges all sizes and methods that keep writers away, together: a full run makes more than a million moves.
+/// Judges that no write was lost over all sizes and methods that keep writers away: a full run makes more than a
+/// million moves.
 fn judge_all(report: &mut Report) {
     let control = method(Way::Unprotected);
     let programs = SIZES.map(program);

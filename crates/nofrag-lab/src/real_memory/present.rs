@@ -35,7 +35,7 @@ fn bars(report: &Report) -> Option<Section> {
     (!groups.is_empty()).then_some(Section::Bars { title, groups })
 }
 
-/// Returns the first measurement of a load.
+/// Returns the published cost of the program `load` in nanoseconds.
 fn published(row: &StrategyCost, load: &str) -> f64 {
     match load {
         TOUCH_FIRST => row.touch_first,

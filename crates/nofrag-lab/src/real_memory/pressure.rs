@@ -75,7 +75,7 @@ pub(super) const ALONE: &str = "alone";
 pub(super) const BESIDE: &str = "beside a purge";
 pub(super) const CONTROL: &str = "beside another arena's";
 
-/// Measures all phases.
+/// Measures allocations alone, beside a purge of their own arena, and beside a purge of another one.
 ///
 /// # Errors
 /// The arena's error, in words.

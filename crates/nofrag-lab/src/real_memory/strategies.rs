@@ -18,7 +18,7 @@ use crate::report::Measurement;
 use crate::scenario::{RunError, turn};
 use crate::stats::Spread;
 
-/// The use of the runs.
+/// Use of the runs by a program: how many threads touch them, and which of their pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Load {
     /// One thread touches the first page of each.
@@ -38,7 +38,8 @@ impl Load {
         if self == Load::All { Touched::All } else { Touched::First }
     }
 
-    /// Returns the pairs of a round: a touch takes tens of microseconds where nothing is parked.
+    /// Returns the pairs of allocation and free in a round: fewer if all pages are touched, which takes tens of
+    /// microseconds where no pages are parked.
     fn pairs(self, plan: &MemoryPlan) -> usize {
         if self == Load::All { plan.pairs / 8 } else { plan.pairs }
     }
@@ -60,7 +61,7 @@ const SLOTS: u16 = 64;
 pub(super) trait Serve: Send {
     fn serve(&mut self, requests: &[Request], touched: Touched) -> Result<Took, String>;
 
-    /// Returns the pages that it has given back so far, if it counts them.
+    /// Returns the pages that the server has given back to the system so far; 0 if it does not count them.
     fn purged(&self) -> u64 {
         0
     }

@@ -190,8 +190,8 @@ fn sum(values: &[u64]) -> f64 {
     values.iter().sum::<u64>() as f64
 }
 
-/// Returns a run for the record: its counts by name, the middle of all start values and all of them, and its course
-/// over time under the first.
+/// Returns a run as a measurement: its counts by name, their medians and spreads over all seeds, and its course over
+/// time with the first seed.
 fn measurement(run: &PolicyRun, replay: &ReplayReport) -> Measurement {
     let program = SIZES.iter().find(|size| size.percent == run.memory_percent);
     let events = replay.recorded.events.max(1) as f64;

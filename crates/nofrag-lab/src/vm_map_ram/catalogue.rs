@@ -24,7 +24,7 @@ const fn spec(program: Program, name: &'static str, body: &'static str) -> (Prog
     (program, ProgramInfo { name, bit: 1 << program as u64, body })
 }
 
-/// All programs: Pen's workloads, then remarks about them, then gaps that he left.
+/// All programs: Pen's workloads, then those that test remarks about them, then those that fill gaps he left.
 pub(super) const SPECS: [(Program, ProgramInfo); 13] = [
     spec(Program::W1, "w1", "map 16 pages once, 8 pages 125 times, each unmapped at once"),
     spec(Program::W2, "w2", "ten mappings of 1..64 pages, each unmapped at once"),

@@ -19,7 +19,7 @@ use crate::scenario::Extent;
 use crate::spaces::VMALLOC_PAGES;
 use crate::stats::Spread;
 
-/// Keys of the random workload: 0, 1, and so on.
+/// Number of keys with which the random workload is run: 0, 1, and so on.
 const KEYS: u32 = 20;
 
 /// Name of our preset without recycling of single slots.
@@ -83,7 +83,8 @@ impl OverKeys {
         values.iter().sum::<f64>() / values.len() as f64
     }
 
-    /// Returns means of all counts, and the ranges of blocks and lists.
+    /// Returns a row with the means of all counts over the keys, and the ranges of blocks and lists; `None` without
+    /// keys.
     pub(super) fn measurement(self, program: Program, design: &str) -> Option<Measurement> {
         let names: Vec<String> = self.counts.first()?.keys().cloned().collect();
         let mut counts: BTreeMap<String, f64> =
@@ -97,7 +98,7 @@ impl OverKeys {
     }
 }
 
-/// Returns a row without functions or courses.
+/// Returns a measurement without functions or courses.
 pub(super) fn measurement(
     program: &str,
     design: &str,
@@ -111,7 +112,8 @@ pub(super) fn measurement(
     })
 }
 
-/// Runs the random workload with 20 keys: ranges and single keys as simulated; ours without recycling makes few blocks.
+/// Runs the random workload with 20 keys, and judges that counts and their ranges are as simulated, and that ours makes
+/// few blocks without recycling.
 pub(super) fn keys(plan: &RamPlan, report: &mut Report) -> Result<(), Trouble> {
     for design in &plan.designs {
         let over = OverKeys::of(design.policy).map_err(|why| (design.name.to_owned(), why))?;
@@ -230,8 +232,8 @@ fn judge_other_bits(design: &Preset, counts: &BTreeMap<String, f64>, report: &mu
     }
 }
 
-/// docs/sources/vmap.md#oracle-3: the first workload leaves one block under tail insertion, kept by an unforced purge
-/// since 6.5 and taken by a forced one.
+/// Judges that the first workload leaves one block under tail insertion, which an unforced purge keeps since 6.5 and a
+/// forced one takes (docs/sources/vmap.md#oracle-3).
 pub(super) fn left_over(plan: &RamPlan, report: &mut Report) -> Result<(), Trouble> {
     for design in plan.designs_among(&[AFTER, "linux-6.11", OURS]) {
         let trouble = |why: Failure| (design.name.to_owned(), why);
@@ -283,8 +285,8 @@ pub(super) fn left_over(plan: &RamPlan, report: &mut Report) -> Result<(), Troub
     Ok(())
 }
 
-/// docs/sources/vmap.md#oracle-5, Kim's objection: three pages do not divide a block of 256, so the tail rule might
-/// keep blocks as well. They are rounded to four, which does.
+/// Judges Kim's objection (docs/sources/vmap.md#oracle-5): three pages do not divide a block of 256, so the tail rule
+/// might keep blocks as well. They are rounded to four, which does.
 pub(super) fn objection(plan: &RamPlan, report: &mut Report) -> Result<(), Trouble> {
     let geometry = BlockGeometry::new(256, 64).expect("Linux has such blocks");
     for design in plan.designs_among(&[BEFORE, AFTER, "linux-6.11", OURS]) {
@@ -356,7 +358,7 @@ impl<'a> Searches<'a> {
 }
 
 impl Longest {
-    /// Runs random powers of two in a fresh space; a mapping lives for some 64 calls at most.
+    /// Measures searches for random powers of two in a fresh space, where a mapping lives for some 64 calls at most.
     fn of_random(policy: VmapPolicy, random: &mut Random) -> Result<Longest, Failure> {
         let mapper = Counting::default();
         let bench = Bench::new(policy, VMALLOC_PAGES, &mapper, ())?;
@@ -374,7 +376,7 @@ impl Longest {
         Ok(searches.longest)
     }
 
-    /// Runs two loops of w3, the third workload of the document.
+    /// Measures searches over two loops of w3, the third workload of the document.
     fn of_w3(policy: VmapPolicy) -> Result<Longest, Failure> {
         let mapper = Counting::default();
         let bench = Bench::new(policy, VMALLOC_PAGES, &mapper, ())?;
@@ -395,7 +397,8 @@ impl Longest {
     }
 }
 
-/// docs/sources/vmap.md#list-bound. Pen: a list under tail insertion has at most log2(64) + 1 blocks.
+/// Judges Pen's statement that a list under tail insertion has at most log2(64) + 1 blocks
+/// (docs/sources/vmap.md#list-bound).
 pub(super) fn list_bound(plan: &RamPlan, report: &mut Report) -> Result<(), Trouble> {
     let rounds = if plan.extent == Extent::Full { 20 } else { 2 };
     for design in plan.designs_among(&[AFTER, "linux-6.11"]) {

@@ -56,7 +56,7 @@ pub(super) fn program_in(filled: &str) -> String {
     format!("{} {filled}", Program::Exhaustion.name())
 }
 
-/// Returns the rows of this program, by space.
+/// Returns the names of the spaces that are filled.
 pub(super) fn arenas() -> impl Iterator<Item = &'static str> {
     FILLED_SPACES.iter().map(|filled| filled.name)
 }
@@ -93,7 +93,8 @@ pub(super) fn run(plan: &RamPlan, report: &mut Report) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Returns the kinds of waiting that differ. Under Linux's rules there is only one: the thread that unmaps drains.
+/// Returns the kinds of waiting under which a design's callers differ. Under Linux's rules there is only one: the
+/// thread that unmaps drains.
 fn patiences(design: &Preset) -> &'static [Wait] {
     match design.policy.blocks.index {
         BlockIndex::Direct => &[Wait::MayReclaim, Wait::Never],
@@ -181,7 +182,8 @@ fn use_up(policy: VmapPolicy, filled: &FilledSpace, patience: Wait) -> Result<Fo
     Ok(Found { loops, first_failed, purges, ns_per_pair, counts })
 }
 
-/// Returns the state of the blocks after `calls` calls, and the time of the next call if it may not purge.
+/// Returns counts by name: the state of the blocks after `calls` calls, and the time of the next call if it may not
+/// purge.
 fn state(
     bench: &Bench<'_>,
     sizes: &[u16],
@@ -234,14 +236,14 @@ fn judge(
     exact(report, &id, claim, measured, Relation::Equals(wanted as f64));
 }
 
-/// The largest sizes with which the random workload is run.
+/// The bounds of sizes, in pages, with which the random workload is run.
 pub(super) const LARGEST_SIZES: [u32; 2] = [64, 32];
 
 pub(super) fn creators_program(largest: u32) -> String {
     format!("{} {largest}", Program::Creators.name())
 }
 
-/// Returns the name of the count of blocks that sizes up to `class`, and above the class before, have made.
+/// Returns the name of the count of blocks that sizes up to `class` pages, and above the next smaller class, have made.
 pub(super) fn made_by(class: u32) -> String {
     format!("blocks made by sizes up to {class}")
 }

@@ -66,7 +66,7 @@ const DESIGNS: [&str; 8] = [
     OURS,
 ];
 
-/// Number of loops of his workloads for which the published counts hold.
+/// Number of loops of Pen's workloads for which the published counts hold.
 const PEN_LOOPS: u64 = 1000;
 
 /// Extent of a run of the programs.
@@ -141,7 +141,7 @@ impl Scenario for VmMapRam2015 {
     }
 }
 
-/// A design and its failure.
+/// The name of a design, and the reason why it failed.
 type Trouble = (String, Failure);
 
 /// Runs a program besides the three workloads.

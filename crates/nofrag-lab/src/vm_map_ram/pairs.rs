@@ -20,7 +20,7 @@ use crate::stats::Spread;
 /// The designs whose calls are also timed one by one.
 pub(super) const PROFILED: [&str; 4] = [BEFORE, AFTER, "linux-6.11", OURS];
 
-/// The path of a workload through a space.
+/// The interface through which a workload calls a space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Way {
     /// Each call by itself.
@@ -29,7 +29,7 @@ enum Way {
     Handle,
 }
 
-/// A row in the making.
+/// Times, counts and observations of one workload under one design, until they become a measurement.
 #[derive(Default)]
 struct PairRow {
     times: Vec<f64>,
@@ -194,7 +194,8 @@ fn beside(report: &Report, row: &Profile) -> Option<Comparison> {
     })
 }
 
-/// Returns the figures that a design must give: those before Pen's first change, or those after it.
+/// Returns the simulated blocks that a design must give, under the name of their side of Pen's first change: `before`
+/// or `after`.
 fn side<'a>(design: &Preset, simulated: &'a Simulated) -> (&'static str, &'a Blocks) {
     match design.policy.blocks.new_block {
         NewBlock::Head => ("before", &simulated.before),
@@ -222,7 +223,8 @@ pub(super) fn judge(plan: &RamPlan, report: &mut Report) {
     judge_speed(report);
 }
 
-/// Returns the expected number of a count, or its range where the key of the random workload is not simulated.
+/// Returns the expected number of blocks made (`at` is 0) or given back (1): exactly, or as `range` where the key of
+/// the random workload is not simulated.
 fn expected(plan: &RamPlan, program: Program, side: &str, range: [u64; 2], at: usize) -> Relation {
     let figures = figures::pen_2015();
     let keys = if side == "before" { figures.w2_keys.before } else { figures.w2_keys.after };
@@ -268,7 +270,7 @@ fn judge_linux(
     }
 }
 
-/// Judges the effect of the second and the third change: no second search, and no bitmap.
+/// Judges the effect of Pen's second and third change: no second search, and no bitmap.
 fn judge_patches(program: Program, design: &Preset, row: &Measurement, report: &mut Report) {
     let BlockPolicy { first_slots, dirty, .. } = design.policy.blocks;
     let (name, design) = (program.name(), design.name);

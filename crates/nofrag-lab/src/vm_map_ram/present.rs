@@ -75,7 +75,8 @@ fn present(report: &Report) -> Vec<&'static str> {
     WORKLOADS.into_iter().filter(|workload| programs.contains(workload)).collect()
 }
 
-/// Puts the published rows, which are `whose`, above the designs that they belong to: those before, and those after.
+/// Puts the two published rows, of the author `whose`, above the designs that they belong to: the row before the
+/// change, and the row after it.
 fn with_published(
     rows: Vec<(String, Vec<Cell>)>,
     whose: &str,

@@ -1,7 +1,7 @@
 use super::*;
 use crate::scenario::Silent;
 
-/// Options of a run that ends at once.
+/// Returns the options of a run that ends at once.
 fn small(mask: &str) -> Options {
     Options { mask: Some(mask.to_owned()), repeat: Some(2), loops: Some(20), ..Options::default() }
 }

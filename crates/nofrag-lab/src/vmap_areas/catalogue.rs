@@ -35,7 +35,7 @@ pub(super) enum Source {
     Lab,
 }
 
-/// Number of threads that run it in the comparison.
+/// Number of threads that run a program in mode `compare`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Width {
     Single,
@@ -43,7 +43,7 @@ pub(super) enum Width {
     Parallel,
 }
 
-/// Timing of each loop, in a repetition of its own.
+/// Tells whether each loop of a program is timed too, in a repetition of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tails {
     Shown,
@@ -58,7 +58,7 @@ pub(super) struct Spec {
     pub(super) source: Source,
     pub(super) width: Width,
     pub(super) tails: Tails,
-    /// The least extent of a run that includes it.
+    /// The least extent of a run that includes the program.
     pub(super) since: Extent,
     /// The largest number of loops under any design.
     most: u64,
@@ -197,7 +197,8 @@ pub(super) static SPECS: [Spec; 25] = [
         .in_full(),
 ];
 
-/// Every design replaces twenty times the live areas; otherwise the layouts could not be compared.
+/// The churn whose live set has shrunk: every design replaces twenty times the live areas; otherwise the layouts could
+/// not be compared.
 const SHRINK: Spec = Spec {
     most: 20_000,
     most_scanning: [20_000, 20_000],
@@ -217,7 +218,7 @@ pub(super) enum Search {
 }
 
 impl Spec {
-    /// Returns the number of loops that are run of `wanted` ones.
+    /// Returns the number of loops that are run where `wanted` are asked for: no more than the program's bound.
     pub(super) fn loops(&self, wanted: u64, search: Search, extent: Extent) -> u64 {
         let bound = match search {
             Search::Descends => self.most,
@@ -229,7 +230,7 @@ impl Spec {
         wanted.min(bound)
     }
 
-    /// Returns the pages of the space that it runs in.
+    /// Returns the pages of the space that the program runs in.
     pub(super) fn space_pages(&self) -> u64 {
         match self.program {
             Program::Churn { live, max_pages, room: Room::Tight } => {
@@ -241,7 +242,7 @@ impl Spec {
 }
 
 impl Program {
-    /// Runs it once in the worker's space, with the number of loops in the worker's size.
+    /// Runs the program once in the worker's space, with the number of loops in the worker's size.
     pub(super) fn run<W: Watch>(self, worker: &mut Worker<'_, W>) -> Result<(), Failure> {
         match self {
             Program::FixSize => drive(FixSize, worker),

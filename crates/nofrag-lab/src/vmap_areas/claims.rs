@@ -40,7 +40,7 @@ fn exact(report: &mut Report, id: &str, claim: &str, measured: f64, relation: Re
 
 const NONE: Relation = Relation::Equals(0.0);
 
-/// Tries the designs on small structures.
+/// Judges the claims about the designs themselves, which are tried on small structures.
 pub(super) fn judge_engines(plan: &AreasPlan, report: &mut Report) -> Result<(), RunError> {
     let trouble = |program: &str, failure: Failure| RunError::Engine {
         design: "a design".to_owned(),
@@ -85,7 +85,8 @@ fn free_of(ranges: &RangeAllocator) -> Vec<(u64, u64)> {
     ranges.iter_free().map(|hole| (hole.start(), hole.end())).collect()
 }
 
-/// docs/sources/vmap.md#oracle-8: the part taken out of [100,200), the remaining parts, and the counter of its type.
+/// A case of docs/sources/vmap.md#oracle-8: the part taken out of the hole [100,200), the holes that remain, and the
+/// counter of that type of fit.
 type Cut = ((u64, u64), &'static [(u64, u64)], fn(&Counters) -> u64);
 
 /// Counts deviations of the tree or our index from the four fits and the double merge.
@@ -133,7 +134,8 @@ fn linear_scan(holes: &[(u64, u64)], request: &Request) -> Option<u64> {
     })
 }
 
-/// Runs a query that leaves the allocator as it was; returns its place and the number of steps.
+/// Runs a query that leaves the allocator as it was; returns the place found, `None` if there is none, and the steps of
+/// the search.
 fn query(ranges: &mut RangeAllocator, request: &Request) -> Result<(Option<u64>, u64), Failure> {
     let before = ranges.counters().steps;
     let found = ranges.alloc(request).ok();
@@ -144,7 +146,8 @@ fn query(ranges: &mut RangeAllocator, request: &Request) -> Result<(Option<u64>,
     Ok((found.map(Span::start), steps))
 }
 
-/// docs/sources/vmap.md#oracle-9: page-aligned searches of the tree, and all searches of ours, against a linear scan.
+/// Judges page-aligned searches of the tree, and all searches of ours, against a linear scan
+/// (docs/sources/vmap.md#oracle-9).
 fn searches(plan: &AreasPlan, report: &mut Report) -> Result<(), Failure> {
     let mut random = Random::new(plan.seed, 9);
     let (mut tree_wrong, mut ours_wrong, mut over_bound) = (0, 0, 0);
@@ -219,8 +222,8 @@ fn by_levels(holes: &[(u64, u64)]) -> Vec<(u64, u64)> {
     order
 }
 
-/// docs/sources/vmap.md#oracle-10: how often the padded search misses a fit, or takes one that is not the lowest; and
-/// the two places that tell its versions apart, which no share does.
+/// Judges the padded search (docs/sources/vmap.md#oracle-10): how often it misses a fit, or takes one that is not the
+/// lowest; and the two places that tell its versions apart, which no share does.
 fn padded_search(plan: &AreasPlan, report: &mut Report) -> Result<(), Failure> {
     const QUERIES: u32 = 10_000;
     let mut random = Random::new(plan.seed, 10);
@@ -298,9 +301,9 @@ fn near(value: f64, tolerance: f64) -> Relation {
     Relation::Between(value - tolerance, value + tolerance)
 }
 
-/// docs/sources/vmap.md#oracle-11: how far above its live pages a random mix reaches, over the same mix under the exact
-/// lowest fit: exactness and best fit gain little. The values themselves scatter from seed to seed by more than the
-/// rules differ.
+/// Judges how far above its live pages a random mix reaches, over the same mix under the exact lowest fit
+/// (docs/sources/vmap.md#oracle-11): exactness and best fit gain little. The values themselves scatter from seed to
+/// seed by more than the rules differ.
 fn span_over_live(plan: &AreasPlan, report: &mut Report) -> Result<(), Failure> {
     const SEEDS: u64 = 8;
     const RUNS: u64 = 4;
@@ -353,11 +356,11 @@ fn mean_span(random: &mut Random, index: Index, fit: Fit) -> Result<f64, Failure
     Ok(sum / f64::from(samples))
 }
 
-/// docs/sources/vmap.md#oracle-12: Linux's limits by number of CPUs, in MiB.
+/// Linux's lazy limits by number of CPUs, in MiB (docs/sources/vmap.md#oracle-12).
 const LIMITS_MIB: [(usize, u64); 9] =
     [(1, 32), (2, 64), (4, 96), (8, 128), (16, 160), (32, 192), (64, 224), (128, 256), (256, 288)];
 
-/// Judges the limit of lazily freed pages, and that a drain begins one page above it.
+/// Judges the lazy limits of Linux, and that a purge begins one page above the limit.
 fn lazy_limits(plan: &AreasPlan, report: &mut Report) -> Result<(), Failure> {
     let limit = VmapPolicy::LINUX_4_19.lazy_limit;
     let wrong = |(cpus, mib): &&(usize, u64)| limit.pages(*cpus) != mib * 256;
@@ -387,8 +390,8 @@ fn free_pages(space: &VmapSpace, pages: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// docs/sources/vmap.md#oracle-13, the pools of 6.9: the pages that one request takes, and the areas that a partial
-/// decay leaves.
+/// Judges the pools of 6.9 (docs/sources/vmap.md#oracle-13): the pages that one request takes, and the areas that a
+/// partial decay leaves.
 fn pools(report: &mut Report) -> Result<(), Failure> {
     let pooled = |count: usize| -> Result<(VmapSpace, u64), Failure> {
         let space = new_space(VmapPolicy::LINUX_6_9, 1 << 20, EMULATED_CPUS)?;
@@ -428,7 +431,7 @@ fn pools(report: &mut Report) -> Result<(), Failure> {
     Ok(())
 }
 
-/// docs/sources/vmap.md#oracle-14: runs the chosen programs under every design, small and with a check of each area.
+/// Runs the chosen programs under every design, small and with a check of each area (docs/sources/vmap.md#oracle-14).
 fn bodies(plan: &AreasPlan, report: &mut Report) -> Result<(), Failure> {
     let (mut areas, mut overlaps, mut misfits, mut left, mut unclean) = (0, 0, 0, 0, 0);
     for spec in plan.specs.iter().filter(|spec| is_audited(spec)) {

@@ -62,10 +62,10 @@ enum Place {
     Anywhere,
 }
 
-/// The values of a mode.
+/// Tests of one mode, and the way in which its threads run them.
 #[derive(Clone)]
 struct Drive {
-    /// The name of the mode's total.
+    /// Name of the row with the total of all tests.
     label: String,
     specs: Vec<&'static Spec>,
     order: Order,

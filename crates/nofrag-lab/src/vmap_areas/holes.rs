@@ -75,7 +75,7 @@ impl Body for EverySecond {
     }
 }
 
-/// The origin of the live set of a churn.
+/// Room in the space of a churn, and the way in which its live set comes about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Room {
     /// Twice the live set is allocated in a space with much room, and a random half is freed.

@@ -8,7 +8,7 @@ pub(super) const OPERATIONS: &str = "operations";
 pub(super) const SEARCHES: &str = "searches";
 pub(super) const STEPS_PER_SEARCH: &str = "steps per search";
 pub(super) const STEPS_PER_LOOP: &str = "steps per loop";
-/// Full, left edge, right edge, no edge.
+/// Shares of the allocations that lie in their hole in each way: full, left edge, right edge, no edge.
 pub(super) const FITS: [&str; 4] = ["FL share", "LE share", "RE share", "NE share"];
 pub(super) const POOL_SHARE: &str = "served by pools";
 pub(super) const LOCKED_PER_LOOP: &str = "locked operations per loop";

@@ -181,11 +181,12 @@ impl Body for AlignShift {
 
 /// Number of objects of `pcpu_alloc` (`nr_pcpu_objects`).
 const PCPU_OBJECTS: u64 = 35_000;
-/// Emulated CPUs per node times the pages of one CPU's part of a chunk.
+/// Pages of one node's part of a per-CPU chunk: two emulated CPUs, each with a part of its own.
 const GROUP_PAGES: u64 = 2 * UNIT_PAGES;
-/// Pages of one CPU's part of a chunk.
+/// Pages of one CPU's part of a per-CPU chunk.
 const UNIT_PAGES: u64 = 16;
-/// The two nodes' parts of a chunk lie one gibibyte apart, as their memory might.
+/// Offsets, in pages, of the two nodes' parts of a per-CPU chunk: one gibibyte apart, as the memory of two nodes might
+/// be.
 const NODE_OFFSETS: [u64; 2] = [0, (1 << 30) / PAGE_BYTES];
 
 /// 35,000 per-CPU objects of 1 to 1024 bytes with alignments of 2 to 2048: the chunks that they fill, then all freed.

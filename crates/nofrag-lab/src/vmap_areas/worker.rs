@@ -97,7 +97,7 @@ pub(crate) struct RunSize {
     pub(crate) threads: usize,
 }
 
-/// Detail of the notes on the loops.
+/// Detail in which a program's loops are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Detail {
     /// Elapsed time and counters.
@@ -112,7 +112,7 @@ pub(crate) struct ProgramSample {
     pub(crate) elapsed_ns: f64,
     /// Number of operations: the divisor of times and counts.
     pub(crate) operations: u64,
-    /// Counters during the loops.
+    /// Counters of the space during the loops.
     pub(crate) counts: Counts,
     /// The space when the loops ended, before the program gave everything back.
     pub(crate) at_end: VmapStats,

@@ -21,7 +21,7 @@ pub(super) struct Design {
     pub(super) face: Face,
 }
 
-/// The design before the document: that of 6.4 with the one difference that the document makes.
+/// The design before the document: that of Linux 6.4, but with one index of blocks for all CPUs.
 pub(super) const GLOBAL: &str = "global";
 /// The document's design: an index of blocks in a bucket for each CPU.
 pub(super) const PER_CPU: &str = "linux-6.4";
@@ -124,7 +124,7 @@ impl Spec {
         }
     }
 
-    /// Returns true if it tries another assumption.
+    /// Returns true if the program is the model under other than the stated costs.
     pub(super) fn is_assumption(&self) -> bool {
         self.costs().is_some_and(|costs| costs != Costs::STATED)
     }

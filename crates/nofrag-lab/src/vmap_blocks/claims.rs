@@ -14,7 +14,7 @@ use crate::oracle::{ClaimKind, Oracle, Relation};
 use crate::report::{Measurement, Report};
 use crate::scenario::RunError;
 
-/// A claim and its measured number, without the verdict.
+/// A claim without its verdict: kind, id, sentence, measured number (`None` if a row for it was not run), relation.
 type Claim = (ClaimKind, String, String, Option<f64>, Relation);
 
 const NONE: Relation = Relation::Equals(0.0);
@@ -56,12 +56,12 @@ fn lock(
     lock_of(report.measurement(program, design)?, kind, column)
 }
 
-/// Returns a count of a lock; a missing count is zero in a program that was run.
+/// Returns a count of the locks of one kind; one that `row` does not have is zero, since its program was run.
 pub(super) fn lock_of(row: &Measurement, kind: LockKind, column: Column) -> Option<f64> {
     Some(row.count(&names::of_lock(kind, column)).unwrap_or(0.0))
 }
 
-/// Judges the locks that a block takes from its creation to its end.
+/// Judges how many locks are taken for a block from its creation to its end.
 fn turnover(report: &Report, claims: &mut Vec<Claim>) {
     let rows = |designs: &'static [&str]| {
         report.measurements.iter().filter(move |row| {

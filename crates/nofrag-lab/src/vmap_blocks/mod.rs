@@ -87,10 +87,10 @@ impl Scenario for VmapBlocks2023 {
     }
 }
 
-/// The document's threads and CPUs.
+/// Number of threads, and of CPUs, in the document's runs.
 const THREADS: usize = 64;
 
-/// The pages of the document's second run.
+/// Pages of a mapping in the document's second run.
 const PAGES: u64 = 5;
 
 fn plan(options: &Options) -> Result<BlocksPlan, RunError> {

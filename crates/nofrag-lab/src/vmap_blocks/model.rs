@@ -64,9 +64,9 @@ pub(super) enum Holds {
 }
 
 impl Costs {
-    /// The time of a pair and of a line were chosen so that under the global index the area lock is contended about as
-    /// often, and waits about as long, as the document says; `between_ns` and `holds` were chosen so that the CPUs that
-    /// leave one lock do not arrive at the next one in single file. The other values follow.
+    /// The times of a pair and of a cache line were chosen so that under the global index the area lock is contended
+    /// about as often, and waits about as long, as the document says; `between_ns` and `holds` were chosen so that the
+    /// CPUs that leave one lock do not arrive at the next one in single file. The other values follow.
     pub(super) const STATED: Costs = Costs {
         map_ns: 2_200,
         unmap_ns: 2_200,
@@ -83,9 +83,10 @@ impl Costs {
 }
 
 impl Lines {
-    /// Returns the number of lines. The busy areas of 64 CPUs are a red-black tree of about a hundred nodes, of which a
-    /// change visits seven: its own and those that it balances. The index of blocks has 64 entries to a node, two or
-    /// three levels. Free areas are few, and found with their neighbours; lazy ones are few and merge with one.
+    /// Returns the number of cache lines that are fetched while a lock of this kind is held. The busy areas of 64 CPUs
+    /// are a red-black tree of about a hundred nodes, of which a change visits seven: its own and those that it
+    /// balances. The index of blocks has 64 entries to a node, two or three levels. Free areas are few, and found with
+    /// their neighbours; lazy ones are few and merge with one.
     pub(super) fn of(self, kind: LockKind) -> u64 {
         match (self, kind) {
             (Lines::Alike(lines), _) => lines,
@@ -101,7 +102,7 @@ impl Lines {
 /// Choice of the operations after which the counters are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Readings {
-    /// Operations with a sign of more than the usual.
+    /// Operations after which `Signs` have changed, so that more happened than the usual.
     AtSigns,
     /// All operations: a hundred times slower.
     Always,
@@ -298,7 +299,7 @@ impl Blocks<'_> {
         }
     }
 
-    /// Gives the step of a lock its time.
+    /// Appends `step`, with the time that the assumed costs give it, to `steps`.
     fn append(&mut self, step: Hold, steps: &mut VecDeque<Step>) {
         let Costs { line_ns, lines, holds, between_ns, .. } = self.size.costs;
         steps.push_back(match step {
@@ -320,7 +321,7 @@ impl Blocks<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hold {
     Take(Lock, Site),
-    /// The cache lines of its structure.
+    /// Fetches the cache lines of the structure that a lock of this kind protects.
     Fetch(LockKind),
     Release(Lock),
     /// Work until the next lock.
@@ -334,7 +335,7 @@ struct Places {
     busy: u64,
     bucket: u64,
     owner: u64,
-    /// Number of locks of those kinds that a purge visits one after the other.
+    /// Number of locks of each kind that `owner` chooses from; a purge visits them one after the other.
     owners: u64,
 }
 

@@ -38,7 +38,7 @@ impl Column {
     }
 }
 
-/// Returns the name of a lock's count.
+/// Returns the name of the count that a column holds for the locks of one kind.
 pub(super) fn of_lock(kind: LockKind, column: Column) -> String {
     format!("{}: {}", kind.name(), column.name())
 }

@@ -427,7 +427,7 @@ fn short(value: f64) -> String {
     }
 }
 
-/// Shows the index lock where blocks turn over, beside the counts of Linux's own algorithm.
+/// Shows contentions of the block index's lock where blocks turn over, beside the counts of Linux's own algorithm.
 fn turnover(report: &Report, document: &Document) -> Option<Section> {
     let mut rows = Vec::new();
     for figure in document.figures.iter().filter(|figure| figure.id.starts_with("turnover")) {
@@ -474,7 +474,7 @@ fn published(report: &Report) -> Option<Section> {
     })
 }
 
-/// Shows the origin of blocks.
+/// Shows what blocks gained when they were new, as published in 2008.
 fn beginnings(document: &Document) -> Section {
     let figures = document.figures.iter().filter(|figure| figure.id.starts_with("piggin"));
     let row = |figure: &figures::Figure| {

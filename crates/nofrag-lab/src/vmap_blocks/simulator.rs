@@ -23,14 +23,14 @@ pub(super) enum Step {
     Release(Lock),
 }
 
-/// The continuation of a CPU.
+/// Tells whether a CPU has a next operation, whose steps were appended, or is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Steps,
     Done,
 }
 
-/// The operations of the CPUs.
+/// The simulated machine, which gives each CPU its next operation.
 pub(super) trait Machine {
     type Error;
 

@@ -31,7 +31,7 @@ pub(super) struct BlocksPlan {
 /// Divisor of the loops of a crowd of threads, which share few CPUs: fewer loops for each, as many together.
 const CROWD_LOOPS: u64 = 100;
 
-/// Pairs of a real CPU for which a simulated one uses one block up.
+/// Number of loops (`--loops`) for which a simulated CPU uses one block up.
 const LOOPS_PER_BLOCK: u64 = 6_250;
 
 /// Divisor of the blocks that models other than the document's first run use up.

@@ -10,9 +10,9 @@ use nofrag_host::process::started;
 use rustix::fs::{FlockOperation, flock};
 use thiserror::Error;
 
-/// Prefix of the folders of all runs; the number and the start of the process follow.
+/// Prefix of the folders of all runs; process ID and start time of the process follow.
 const PREFIX: &str = "nofrag-thpfioscale-";
-/// Suffix of the name if the run made the folder above as well.
+/// Suffix of the folder's name if the run made the parent folder as well.
 const WITH_ABOVE: &str = "-above";
 
 /// A folder could not be made or removed.
@@ -132,7 +132,7 @@ struct Left {
     _lock: File,
 }
 
-/// Returns the owner of a folder of this name: the number of the process and its start.
+/// Returns process ID and start time of the process that made a folder of this name; `None` if no run made it.
 fn owner(name: &str) -> Option<(u32, u64)> {
     let mut words = name.strip_suffix(WITH_ABOVE).unwrap_or(name).strip_prefix(PREFIX)?.split('-');
     let (process, since, attempt) = (words.next()?, words.next()?, words.next()?);
@@ -237,8 +237,8 @@ mod tests {
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
-    /// A run that was killed left all its files, and the next one only named them; it went by the number of the process
-    /// alone, which another process may have by now.
+    /// Checks that a run removes the folder that a killed run left, and nothing else. It once only named the folder,
+    /// and went by the process ID alone, which another process may have by now.
     #[test]
     fn what_a_killed_run_left_goes_and_nothing_else() {
         let dir = tempfile::tempdir().unwrap();

@@ -109,7 +109,7 @@ fn word(path: &str) -> Option<String> {
     Some(fs::read_to_string(path).ok()?.trim().to_owned())
 }
 
-/// Returns the word in brackets.
+/// Returns the word in brackets of the file `path`: the setting in force.
 fn chosen(path: &str) -> Option<String> {
     let text = word(path)?;
     let (_, rest) = text.split_once('[')?;
@@ -130,7 +130,7 @@ fn node_memory() -> Option<u64> {
     kib_of(&fs::read_to_string("/sys/devices/system/node/node0/meminfo").ok()?, "MemTotal")
 }
 
-/// Returns the folios that are not switched off.
+/// Returns the sizes, in KiB, of the folios with a setting of their own (not `inherit`) other than `never`, ascending.
 fn smaller_folios() -> Vec<u64> {
     let size_of = |name: &str| name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok();
     let on = |size: &u64| {

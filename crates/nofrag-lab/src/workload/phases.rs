@@ -186,14 +186,15 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Returns the end of a phase that may go on to this share of the time.
+    /// Returns the moment at which this share of the whole run's time is over; `None` if the run has no limit.
     fn deadline(&self, share: f64) -> Option<Instant> {
         let seconds = Duration::from_secs(self.plan.seconds?);
         // A time that no clock reaches sets no limit.
         self.began.checked_add(seconds.mul_f64(share))
     }
 
-    /// Returns the reason why nothing more shall begin, if there is one: while the disk is waited for, no thread looks.
+    /// Returns the reason why no further phase shall begin; `None` if there is none. While the disk is waited for, no
+    /// thread looks for such reasons.
     fn over(&self) -> Option<Ended> {
         if self.stop.load(Ordering::Relaxed) {
             return Some(Ended::Interrupted);

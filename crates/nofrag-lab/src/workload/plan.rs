@@ -65,7 +65,7 @@ pub struct ThpFioOptions {
     pub scale: Scale,
     /// Memory in MiB that the sizes are measured by, in place of the scale's.
     pub memory_mib: Option<u64>,
-    /// Files in percent of that memory; the document has 150.
+    /// Bytes of all files in percent of the memory that sizes are measured by; the document has 150.
     pub files_percent: u32,
     /// Mapped memory in percent of that of node 0, of which half is touched; the document has 75.
     pub mapped_percent: u32,
@@ -263,8 +263,8 @@ pub(super) fn plan_for(
     Ok(plan)
 }
 
-/// Returns the document's number: a quarter of the CPUs of a node that its four writers leave. It refuses to run for
-/// none.
+/// Returns the document's number of threads that touch memory: a quarter of the CPUs of a node that its four writers
+/// leave. The document's program refuses to run for none.
 fn thp_threads(host: &Host) -> usize {
     (host.cpus / host.nodes.max(1)).saturating_sub(4) / 4
 }

@@ -63,7 +63,8 @@ impl Touched {
     }
 }
 
-/// Touches the first `units` of a region, once `start` is set: all threads are there. The region stays mapped.
+/// Touches the first `units` of a region once `start` is set, which says that all threads are there. The region stays
+/// mapped.
 pub(super) fn touch(
     region: &mut HugeUnits,
     units: u64,

@@ -15,7 +15,7 @@ pub(super) fn in_text(cell: &Cell) -> String {
     }
 }
 
-/// A table whose first column is text and whose others are numbers.
+/// A table whose first columns are text and whose others are numbers.
 #[derive(Clone, Debug)]
 pub(super) struct Grid {
     /// Number of columns, from the left, that are text.

@@ -139,7 +139,7 @@ pub(super) fn bar(name: impl Into<String>, value: u64, text: impl ToString) -> B
     Bar { name: name.into(), value: value as f64, text: text.to_string() }
 }
 
-/// Returns the name of the rest of a list.
+/// Returns the name of the `count` entries of a list that are not shown.
 pub(super) fn others(count: usize) -> String {
     format!("({})", plural(count as u64, "other", "others"))
 }
@@ -149,7 +149,7 @@ pub(super) fn size_or_none(size: u64) -> Cell {
     if size == 0 { "none".into() } else { bytes(size).into() }
 }
 
-/// Returns a name, if it is known.
+/// Returns a name, or a placeholder if it is not known.
 pub(super) fn known(value: Option<&String>) -> &str {
     value.map_or("(unknown)", String::as_str)
 }

@@ -10,14 +10,14 @@ use crate::{Cell, Look, Origin, Tone, cells, count, percent, sentence};
 /// The most processes on a page: the others are the farthest from the limit.
 const MOST_ROWS: usize = 500;
 
-/// Returns a process, its number, its areas, and their share of the limit.
+/// Returns the cells of a process: its name, its PID, its areas, and their share of the limit.
 pub(super) fn cells(process: &Ranked) -> Vec<Cell> {
     let Ranked { pid, name, areas, share } = process;
     let share = share.map(|share| percent(100.0 * share, 1));
     cells![known(name.as_ref()), pid.to_string(), *areas, share]
 }
 
-/// Returns the processes in their order.
+/// Returns a table of the processes in their order; `of_limit` is the heading of the last column.
 pub(super) fn grid(processes: &[Ranked], of_limit: &str) -> Grid {
     let mut grid = Grid::new(&["process", "pid", "areas", of_limit]);
     processes.iter().for_each(|process| grid.row(cells(process)));

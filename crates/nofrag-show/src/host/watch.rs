@@ -188,7 +188,7 @@ pub fn zones(page: &Page) -> Rows {
     rows
 }
 
-/// Says how many blocks of the followed order there are, and when there would be none.
+/// Says how many blocks of the followed order there are, and when there would be none, with the tone of that news.
 pub fn followed(page: &Page) -> (String, Tone) {
     let bytes = page.page_bytes.saturating_mul(1 << page.order.min(40));
     if let Some(most) = page.most_order().filter(|&most| most < page.order) {
@@ -255,7 +255,7 @@ pub fn events(page: &Page) -> Option<Rows> {
     Some(rows)
 }
 
-/// Describes the vmalloc space in a line.
+/// Describes the vmalloc space in a line with its tone; `None` where the space was not read.
 pub fn vmalloc(page: &Page) -> Option<(String, Tone)> {
     let vmalloc = page.vmalloc?;
     let limit = vmalloc.lazy_limit_bytes;
@@ -270,7 +270,7 @@ pub fn vmalloc(page: &Page) -> Option<(String, Tone)> {
     Some((text, if is_over { Tone::Warning } else { Tone::Plain }))
 }
 
-/// Returns the processes with most areas.
+/// Returns the processes with most areas; `None` where they were not read.
 pub fn maps(page: &Page) -> Option<Rows> {
     let maps = page.maps.as_ref()?;
     let limit = maps.limit.map_or("an unknown limit".to_owned(), |limit| format!("{limit} each"));
@@ -338,7 +338,7 @@ pub fn courses(courses: &[Vec<u64>]) -> Rows {
 mod tests {
     use super::*;
 
-    /// `cut_digits`: in 80 columns 20452 free blocks were shown as 0452.
+    /// Checks that no number loses digits (`cut_digits`): in 80 columns 20452 free blocks were shown as 0452.
     #[test]
     fn cut_digits() {
         let mut rows = Rows::new("", &["zone", "free", "index@9", "0", "1", "10"]);

@@ -64,7 +64,7 @@ impl Axis {
         hundredth(100.0 * share.clamp(0.0, 1.0))
     }
 
-    /// Returns round values on the scale with their places: at least two, at most six.
+    /// Returns two to six round values on the scale: the place of each in percent of the width, and its text.
     pub(crate) fn ticks(self) -> Vec<(f64, String)> {
         let values = match self.scale {
             Scale::Linear => self.linear_ticks(),

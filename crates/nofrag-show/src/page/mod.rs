@@ -65,9 +65,6 @@ pub struct Page {
 
 impl Page {
     /// Renders the page as one file.
-    ///
-    /// # Panics
-    /// Never: the template writes to memory, and everything in it can be written.
     #[must_use]
     pub fn html(&self) -> String {
         View { page: self }.render().expect("writing to a string does not fail")

@@ -30,8 +30,8 @@ fn browser() -> Option<PathBuf> {
     found
 }
 
-/// Returns the view of a reader of `html`; `None` without a browser. The page's policy must allow the probe, and
-/// nothing else new.
+/// Returns the observations that a probe in the page makes when a browser opens `html`; `None` without a browser. The
+/// page's policy is changed to allow the probe, and nothing else new.
 fn seen(html: &str, flags: &[&str]) -> Option<Value> {
     let browser = browser()?;
     let folder = tempfile::tempdir().unwrap();
@@ -86,7 +86,7 @@ fn a_browser_draws_sorts_and_does_not_complain() {
     assert_eq!(saw["other"], "rgb(20, 23, 28)", "the button turns the page dark: {saw}");
 }
 
-/// Escaping keeps markup of others out; if it ever fails, the browser does not run it.
+/// Checks the second guard behind escaping: a script that slipped into a page is not run by the browser.
 #[test]
 fn a_script_that_slipped_in_does_not_run() {
     let html = page_of(&saved("recording/2026-11-26-default")).html();

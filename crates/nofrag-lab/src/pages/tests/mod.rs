@@ -136,7 +136,7 @@ fn nothing_from_outside_becomes_markup() {
     }
 }
 
-/// Returns the policy of a page: its list for a kind of source.
+/// Returns the sources that the page's Content-Security-Policy allows for `kind`.
 fn policy<'a>(html: &'a str, kind: &str) -> Vec<&'a str> {
     let (_, rest) = html.split_once("\"Content-Security-Policy\" content=\"").unwrap();
     let mut lists = rest.split_once('"').unwrap().0.split("; ");

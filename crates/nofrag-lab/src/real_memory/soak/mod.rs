@@ -97,8 +97,7 @@ struct Counted {
     refused: u64,
 }
 
-/// Lets a reader look on another thread while the owner works on this one; `read` gets a flag that is set at the
-/// owner's end.
+/// Runs `own` on this thread and `read` beside it on another; `read` gets a flag that is set when `own` has ended.
 fn beside(
     read: impl Fn(&AtomicBool) -> Result<(), String> + Sync,
     own: impl FnOnce() -> Result<(), String>,
@@ -118,16 +117,16 @@ fn beside(
 trait Load: Sync {
     fn name(&self) -> &'static str;
 
-    /// Returns the number of threads that it keeps busy.
+    /// Returns the number of threads that the load keeps busy.
     fn threads(&self) -> usize;
 
     /// Works until the watch stops it, on threads of its own besides the caller's if it wants several.
     fn work(&self, watch: &Watch) -> Result<(), String>;
 
-    /// Returns its counts so far.
+    /// Returns the load's counts so far.
     fn tally(&self) -> &Tally;
 
-    /// Returns values of its own state by name, for the course over time.
+    /// Returns values of the load's own state by name, for their course over time.
     fn state(&self) -> Vec<(&'static str, f64)>;
 }
 

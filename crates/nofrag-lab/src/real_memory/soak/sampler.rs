@@ -13,7 +13,7 @@ use crate::stats::Spread;
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct ProcessSample {
     pub(super) at_s: f64,
-    /// Mapped pages of files in memory included.
+    /// Resident memory in MiB, mapped pages of files in memory included.
     pub(super) resident_mib: f64,
     /// Number of lines of `/proc/self/maps`.
     pub(super) areas: f64,
@@ -38,7 +38,7 @@ impl ProcessSample {
         })
     }
 
-    /// Returns the larger one of each value.
+    /// Returns the largest of each value over all samples, with the time of the last; `None` without samples.
     fn at_most(samples: &[ProcessSample]) -> Option<ProcessSample> {
         samples.iter().copied().reduce(|a, b| ProcessSample {
             at_s: b.at_s,
@@ -111,7 +111,7 @@ impl Course {
         thinned(&each.collect::<Vec<_>>())
     }
 
-    /// Returns the course of a load's own value.
+    /// Returns the course over time of the value `name` of a load's own state.
     pub(super) fn state(&self, load: &str, name: &str) -> Option<Vec<f64>> {
         Some(thinned(self.loads.get(load)?.state.get(name)?))
     }

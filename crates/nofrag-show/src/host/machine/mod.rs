@@ -116,7 +116,7 @@ fn orders(zones: &[&Zone], of: &OrderRows<'_>) -> Option<Grid> {
     Some(grid)
 }
 
-/// Returns true if an order has no block, so that the index explains why.
+/// Returns true if an order of the zone has no free block, so that its fragmentation index says why.
 fn has_index(zone: &Zone) -> bool {
     zone.orders.iter().any(|row| row.fragmentation.is_some())
 }
@@ -126,7 +126,7 @@ pub(super) fn thousandths(value: f64) -> Quantity {
     fixed(value / 1000.0, 2)
 }
 
-/// Compares our indices with the kernel's; `None` where it does not report them.
+/// Says how many of our fragmentation indices equal the kernel's; `None` where it does not report them.
 fn index_check(machine: &Machine) -> Option<String> {
     let check = machine.index_check?;
     Some(format!("{} of {} indices equal the kernel's own", check.equal, check.compared))

@@ -225,7 +225,7 @@ fn replay(report: &ProcessReport, look: Look) -> Option<String> {
     Some(out)
 }
 
-/// Says what the figures leave open.
+/// Says which statements of the report are inferred, and what no file shows.
 fn caveats(report: &ProcessReport, look: Look) -> String {
     let smaps = "that two touched neighbours have reverse maps (anon_vma) of their own is inferred: \
                  no file shows them, nor memory policies, userfaultfd contexts, close hooks and \
