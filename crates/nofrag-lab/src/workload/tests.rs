@@ -34,7 +34,7 @@ fn full() -> ThpFioOptions {
     ThpFioOptions { scale: Scale::Full, ..ThpFioOptions::default() }
 }
 
-/// Checks the sizes of a run at full scale against the document's method (docs/sources/pages.md#o-19).
+/// Checks the sizes of a run at full scale against the document's method. Source: docs/sources/pages.md#o-19.
 #[test]
 fn full_scale_has_the_documents_sizes() {
     let plan = plan_for(&full(), host(16 * GIB, 8), disk(100 * GIB)).unwrap();
