@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::json::check_documented;
-use crate::support::{check, nofrag};
+use crate::support::{check, copied_into, nofrag};
 
 const NOBODY: u32 = 65_534;
 
@@ -477,8 +477,7 @@ fn a_textfile_is_written_again_until_a_signal_comes() {
 #[test]
 fn without_rights_export_names_what_is_missing() {
     let folder = tempfile::tempdir().unwrap();
-    let program = folder.path().join("nofrag");
-    fs::copy(env!("CARGO_BIN_EXE_nofrag"), &program).unwrap();
+    let program = copied_into(folder.path());
     fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))
         .unwrap();
     let mut command = Command::new(&program);

@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::support::{check, nofrag};
+use crate::support::{check, copied_into, nofrag};
 
 const WHOLE: &str = "data/hosts/whole-6.18-x86_64";
 const RECORDED: &str = "crates/nofrag-lab/data/recordings/linux-6.1-guest-768m.nofrag@end";
@@ -297,8 +297,7 @@ fn without_rights_it_names_what_is_missing() {
     const NOBODY: u32 = 65_534;
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    let program = folder.path().join("nofrag");
-    fs::copy(env!("CARGO_BIN_EXE_nofrag"), &program).unwrap();
+    let program = copied_into(folder.path());
     let run = |args: &[&str]| Command::new(&program).args(args).uid(NOBODY).gid(NOBODY).output();
     let Ok(output) = run(&["host", "--json"]) else {
         return eprintln!("skipped: only root can give up its identity");

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Output, Stdio};
 use serde_json::Value;
 
 use crate::json::check_documented;
-use crate::support::{check, nofrag};
+use crate::support::{check, copied_into, nofrag};
 
 fn captured_host() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/hosts/rustc-6.18-x86_64")
@@ -290,8 +290,7 @@ fn without_permission_it_says_what_and_why() {
     if fs::metadata(folder.path()).unwrap().uid() == NOBODY {
         return eprintln!("skipped: the tests run as nobody themselves");
     }
-    let program = folder.path().join("nofrag");
-    fs::copy(env!("CARGO_BIN_EXE_nofrag"), &program).unwrap();
+    let program = copied_into(folder.path());
     let mut command = Command::new(&program);
     let own = std::process::id().to_string();
     let Ok(output) = command.args(["host", "maps", &own]).uid(NOBODY).gid(NOBODY).output() else {

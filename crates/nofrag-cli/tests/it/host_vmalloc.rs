@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 use crate::json::check_documented;
-use crate::support::{check, nofrag};
+use crate::support::{check, copied_into, nofrag};
 
 fn captured_host() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/hosts/vm-6.18-x86_64")
@@ -143,8 +143,7 @@ fn a_missing_file_is_named() {
 fn without_privilege_it_says_what_and_why() {
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    let program = folder.path().join("nofrag");
-    fs::copy(env!("CARGO_BIN_EXE_nofrag"), &program).unwrap();
+    let program = copied_into(folder.path());
     let run = |command: &mut Command| command.args(["host", "vmalloc"]).output();
     const NOBODY: u32 = 65_534;
     let output = run(Command::new(&program).uid(NOBODY).gid(NOBODY))

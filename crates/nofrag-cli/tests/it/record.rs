@@ -13,7 +13,7 @@ use nofrag_host::trace::{self, EventKind, Moment, TraceMeta};
 use serde_json::Value;
 
 use crate::json::check_documented;
-use crate::support::{check, nofrag};
+use crate::support::{check, copied_into, nofrag};
 
 const TRACEFS: &str = "/sys/kernel/tracing";
 
@@ -419,8 +419,7 @@ fn without_permission_it_says_what_and_why() {
     let Some(_host) = Host::new() else { return };
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    let program = folder.path().join("nofrag");
-    fs::copy(env!("CARGO_BIN_EXE_nofrag"), &program).unwrap();
+    let program = copied_into(folder.path());
     let mut command = Command::new(&program);
     command.args(["record", "--seconds", "0", "-o", "/tmp/never-made.nofrag"]);
     let output = command.uid(NOBODY).gid(NOBODY).output().unwrap();

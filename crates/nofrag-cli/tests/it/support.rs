@@ -1,10 +1,21 @@
 //! Calls of the command in tests, and checks of its output.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 pub(crate) fn nofrag(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_nofrag")).args(args).output().unwrap()
+}
+
+/// Copies the command into a folder, for callers who may not enter the one in which it was built. A child copies it: a
+/// file that this process has open for writing is inherited so by children that other tests start meanwhile, and no
+/// program that is open for writing can be started (`ETXTBSY`).
+pub(crate) fn copied_into(folder: &Path) -> PathBuf {
+    let program = folder.join("nofrag");
+    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_nofrag")).arg(&program).status();
+    assert!(copied.unwrap().success());
+    program
 }
 
 /// Checks the exit status and everything that must be in the output.
