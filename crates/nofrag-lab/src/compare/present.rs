@@ -128,7 +128,7 @@ fn heading(comparison: &Comparison) -> Section {
     if comparison.machines == Machines::Different {
         lines.push(
             "The sides come from different machines, or the files do not show that they come from one: counts stand \
-             side by side without a change or a verdict; shares, indices and orders have both."
+             side by side without a change or a verdict (--all); shares, indices and orders have both."
                 .to_owned(),
         );
     }

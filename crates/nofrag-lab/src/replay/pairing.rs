@@ -545,6 +545,7 @@ fn moved_pages(blocks: &[u64; Order::COUNT]) -> u64 {
     Order::all().map(|order| blocks[order.index()] * order.pages()).sum()
 }
 
-fn order_of(order: u32) -> Option<Order> {
+/// Returns the order that an event names; `None` for one that no allocator has.
+pub(super) fn order_of(order: u32) -> Option<Order> {
     Order::new(u8::try_from(order).ok()?)
 }

@@ -6,8 +6,9 @@ use nofrag::check::Check;
 use nofrag::page::{FragmentationPolicy, PageCounters, ZoneId};
 use nofrag_host::budget::Budget;
 use nofrag_host::snapshot::{Files, Snapshot, ZoneIndices, ZoneInfo};
-use nofrag_host::trace::{Event, Loss, TraceError};
+use nofrag_host::trace::{Event, Loss, Trace, TraceError};
 
+use super::super::Input;
 use super::*;
 
 const LINUX_6_1: FragmentationPolicy = FragmentationPolicy::LINUX_6_1;
@@ -238,6 +239,21 @@ fn a_zone_ends_with_the_frames_that_are_known() {
     assert_eq!(zone.span.end % (1 << 15), 0, "{:?}", zone.span);
     assert_eq!(absurd.memory.managed(), said.memory.managed());
     assert_eq!(absurd.in_use(), said.in_use());
+}
+
+/// Compares the lists of CPUs at the start of the shipped recording with zoneinfo, which counts 35 and 501 pages on
+/// those of its zones. They began empty, and their pages were in use until they were asked for.
+#[test]
+fn lists_of_cpus_begin_as_the_kernel_left_them() {
+    let Trace { meta, mut events, mut room } = Input::Shipped.open().expect("it opens");
+    let snapshot = Snapshot::parse(&meta.start().expect("it has a snapshot").files);
+    let host = Host::of(&snapshot, 1, None, &mut *events, &mut room).expect("its files say enough");
+    let Start { pages, .. } = load(&host, LINUX_6_1, 100);
+    let listed: Vec<u64> = pages.zones().map(|zone| pages.per_cpu_pages(zone.id).get()).collect();
+    assert_eq!(listed, [28, 465]);
+    assert_eq!((host.quality().per_cpu, host.quality().per_cpu_unknown), (536, 43));
+    let smaller = load(&host, LINUX_6_1, 90).pages;
+    assert!(smaller.zones().all(|zone| smaller.per_cpu_pages(zone.id).get() == 0));
 }
 
 #[test]
