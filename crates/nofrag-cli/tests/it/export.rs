@@ -6,20 +6,16 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use crate::json::check_documented;
-use crate::support::{check, copied_into, nofrag};
+use crate::support::{check, copied_into, nofrag, repository};
 
 const NOBODY: u32 = 65_534;
-
-fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
 
 /// Returns a captured host: the guest of this repository's recording, as it was when the recording began.
 pub(crate) fn guest() -> tempfile::TempDir {

@@ -2,20 +2,15 @@
 //!
 //! After a wanted change: `INSTA_UPDATE=always cargo test -p nofrag-cli --test it golden`, and read the difference.
 
-use std::path::Path;
-use std::process::Command;
-
 use insta::assert_snapshot;
+
+use crate::support::call_there;
 
 /// Returns the command's output and, where it is not 0, its status. The command runs in the repository's folder, so
 /// that paths are the same everywhere.
 fn shown(line: &str) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_nofrag"))
-        .args(line.split_whitespace())
-        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
-        .env_remove("COLUMNS")
-        .output()
-        .unwrap();
+    let args: Vec<&str> = line.split_whitespace().collect();
+    let output = call_there(&args).output().unwrap();
     let mut text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(text.find('\x1b'), None, "a pipe gets no colour");
     text += &String::from_utf8(output.stderr).unwrap();

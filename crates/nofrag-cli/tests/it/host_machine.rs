@@ -3,24 +3,18 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::support::{check, copied_into, nofrag};
+use crate::support::{call_there, check, copied_into, nofrag, repository};
 
 const WHOLE: &str = "data/hosts/whole-6.18-x86_64";
 const RECORDED: &str = "crates/nofrag-lab/data/recordings/linux-6.1-guest-768m.nofrag@end";
 
-fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-/// Runs the command in the repository's folder, so that paths are those of the documents.
 fn there(args: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_nofrag"));
-    command.args(args).current_dir(repository()).output().unwrap()
+    call_there(args).output().unwrap()
 }
 
 fn json(output: &Output) -> Value {
@@ -298,7 +292,10 @@ fn without_rights_it_names_what_is_missing() {
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let program = copied_into(folder.path());
-    let run = |args: &[&str]| Command::new(&program).args(args).uid(NOBODY).gid(NOBODY).output();
+    let run = |args: &[&str]| {
+        let mut command = Command::new(&program);
+        command.env_remove("COLUMNS").args(args).uid(NOBODY).gid(NOBODY).output()
+    };
     let Ok(output) = run(&["host", "--json"]) else {
         return eprintln!("skipped: only root can give up its identity");
     };

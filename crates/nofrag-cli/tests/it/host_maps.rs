@@ -10,7 +10,7 @@ use std::process::{Child, Command, Output, Stdio};
 use serde_json::Value;
 
 use crate::json::check_documented;
-use crate::support::{check, copied_into, nofrag};
+use crate::support::{call_there, check, copied_into, nofrag};
 
 fn captured_host() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/hosts/rustc-6.18-x86_64")
@@ -73,12 +73,8 @@ impl Drop for Waiting {
 /// -- host maps --root data/hosts/rustc-6.18-x86_64 > data/hosts/rustc-6.18-x86_64/output.txt`
 #[test]
 fn the_page_is_as_documented() {
-    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let output = Command::new(env!("CARGO_BIN_EXE_nofrag"))
-        .args(["host", "maps", "--root", "data/hosts/rustc-6.18-x86_64"])
-        .current_dir(&repository)
-        .output()
-        .unwrap();
+    let output =
+        call_there(&["host", "maps", "--root", "data/hosts/rustc-6.18-x86_64"]).output().unwrap();
     let documented = fs::read_to_string(captured_host().join("output.txt")).unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), documented);
     assert!(output.stdout.is_ascii(), "a pipe gets plain ASCII");

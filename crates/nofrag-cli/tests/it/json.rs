@@ -3,12 +3,11 @@
 //! [`check_documented`] is called on every output in JSON that a test looks at.
 
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use serde_json::{Value, json};
 
-use crate::support::{check, commands, nofrag};
+use crate::support::{check, commands, nofrag, repository};
 
 /// Closes a schema: a field that it does not list becomes an error. Readers have to ignore such a field; here it is one
 /// that nobody can look up.
@@ -54,10 +53,6 @@ pub(crate) fn check_documented(output: &Output) -> Value {
     let objections = objections(&value);
     assert!(objections.is_empty(), "{}: {objections:#?}", value["schema"]);
     value
-}
-
-fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 /// Returns a path in the repository, as an argument.

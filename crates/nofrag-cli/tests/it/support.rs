@@ -4,8 +4,26 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+/// Returns a call of the command, for lines as wide as a pipe's, whatever `COLUMNS` the tests run with.
+pub(crate) fn call(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nofrag"));
+    command.env_remove("COLUMNS").args(args);
+    command
+}
+
 pub(crate) fn nofrag(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_nofrag")).args(args).output().unwrap()
+    call(args).output().unwrap()
+}
+
+pub(crate) fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Returns a call of the command in the repository's folder, so that paths are those of the documents.
+pub(crate) fn call_there(args: &[&str]) -> Command {
+    let mut command = call(args);
+    command.current_dir(repository());
+    command
 }
 
 /// Copies the command into a folder, for callers who may not enter the one in which it was built. A child copies it: a

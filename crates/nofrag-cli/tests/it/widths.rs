@@ -1,19 +1,15 @@
 //! Output in lines from 60 to 200 columns.
 
-use std::path::Path;
-use std::process::Command;
+use crate::support::call_there;
 
 const RECORDING: &str = "crates/nofrag-lab/data/recordings/linux-6.1-guest-768m.nofrag";
 
 /// Returns the output of a command in the repository's folder, for lines of `columns`.
 fn shown(line: &str, columns: usize) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_nofrag"))
-        .args(line.replace("RECORDING", RECORDING).split_whitespace())
-        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
-        .env("COLUMNS", columns.to_string())
-        .output()
-        .unwrap();
-    String::from_utf8(output.stdout).unwrap()
+    let line = line.replace("RECORDING", RECORDING);
+    let args: Vec<&str> = line.split_whitespace().collect();
+    let output = call_there(&args).env("COLUMNS", columns.to_string()).output();
+    String::from_utf8(output.unwrap().stdout).unwrap()
 }
 
 /// Every command that shows figures keeps to the width of a line; what has no blank, such as a path, stays whole.
