@@ -8,6 +8,7 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use nofrag_host::finding::Severity;
 use nofrag_host::record::Tally;
 use nofrag_host::watch::page::{EventHistory, Page};
 use nofrag_host::watch::{History, Source, Watch};
@@ -218,7 +219,11 @@ impl Top {
         while !stop.is_asked() {
             if self.view.looking == Looking::Goes && Instant::now() >= due {
                 due = Instant::now() + self.every;
+                let before = self.severity();
                 self.look()?;
+                if self.severity() > before {
+                    screen.ring();
+                }
                 is_new = true;
             }
             if screen.was_stopped() {
@@ -251,6 +256,11 @@ impl Top {
             }
         }
         Ok(())
+    }
+
+    /// Returns how urgent the verdict is, the more urgent the greater.
+    fn severity(&self) -> Option<std::cmp::Reverse<Severity>> {
+        self.view.page.verdict.as_ref()?.severity().map(std::cmp::Reverse)
     }
 
     fn press(&mut self, key: Key) -> Next {

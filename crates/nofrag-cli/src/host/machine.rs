@@ -18,7 +18,7 @@ Works without rights: what may not be read is listed, with --all also what that 
 knows the types of free blocks and the vmalloc space. Nothing is changed, and no file is read twice.
 
 Examples:
-  nofrag host                               this machine on one screen: findings, zones, huge pages
+  nofrag host                               this machine on one screen: verdict, findings, zones
   nofrag host --all                         everything: each zone, order, request, counter and file
   sudo nofrag host --frames                 the same; reads what each page frame is used for, so that
                                             the outlook for huge pages knows what cannot be moved

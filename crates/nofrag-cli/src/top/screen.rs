@@ -7,7 +7,7 @@
 
 use nofrag_host::watch::page::Page;
 use nofrag_show::host::watch::{self as rows, Column, GAP, Rows};
-use nofrag_show::{Colour, Glyphs, Tone};
+use nofrag_show::{Colour, Glyphs, Look, Tone};
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -67,6 +67,10 @@ fn host(frame: &mut Frame<'_>, view: &View, area: Rect) {
     let page = &view.page;
     let zones = rows::zones(page);
     let lines = lines_below(view);
+    let verdict = verdict(view, area.width);
+    let verdict_height = Constraint::Length(verdict.as_ref().map_or(0, |lines| lines.len() as u16));
+    let [top, area] = Layout::vertical([verdict_height, Constraint::Fill(1)]).areas(area);
+    frame.render_widget(Text::from(verdict.unwrap_or_default()), top);
     let chart_height = match area.height {
         ROOMY.. => view.courses.len() as u16 + 4,
         _ => 4,
@@ -99,6 +103,14 @@ fn host(frame: &mut Frame<'_>, view: &View, area: Rect) {
             frame.render_widget(as_table(rows, view, area.width), area);
         }
     }
+}
+
+/// Returns the verdict in lines of at most `width` columns; `None` where it is not known.
+fn verdict(view: &View, width: u16) -> Option<Vec<Line<'static>>> {
+    let (text, tone) = rows::verdict(&view.page)?;
+    let look = Look { width: usize::from(width).max(20), ..view.look };
+    let style = style(tone, view).add_modifier(Modifier::BOLD);
+    Some(look.wrapped("", &text).lines().map(|line| Line::styled(line.to_owned(), style)).collect())
 }
 
 /// Returns the tables below, left and right. Present events matter more than counters that run anyway, and slow growth.
@@ -223,13 +235,13 @@ fn style(tone: Tone, view: &View) -> Style {
 mod tests {
     use std::time::Duration;
 
+    use nofrag_host::machine::verdict::Judge;
     use nofrag_host::snapshot::Files;
     use nofrag_host::watch::{self, History};
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
     use super::*;
-    use nofrag_show::Look;
 
     fn view(zones: usize) -> View {
         let mut files = Files::default();
@@ -242,7 +254,8 @@ mod tests {
         };
         files.insert("zoneinfo", (0..zones).map(zone).collect::<String>().into_bytes());
         files.insert("vmstat", b"compact_stall 7\npgfree 18446744073709551615\n".to_vec());
-        let look = watch::Look { files, ..watch::Look::default() };
+        let mut look = watch::Look { files, ..watch::Look::default() };
+        look.verdict = Judge::default().look(Duration::from_secs(1), &look.snapshot()).cloned();
         let mut history = History::new(10);
         history.push(Duration::from_secs(1), Duration::ZERO, &look.snapshot());
         View {

@@ -8,7 +8,7 @@
 //! 4. A terminal that has gone away is no longer given back, and there is no message: one to standard error, which went
 //!    with it, would be a panic, and one more in telling of the panic ends a process by `SIGABRT`.
 
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -41,6 +41,12 @@ impl Screen {
     pub(crate) fn draw(&mut self, draw: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
         let Some(terminal) = &mut self.terminal else { return Ok(()) };
         terminal.draw(draw).map(drop)
+    }
+
+    /// Rings the terminal's bell.
+    pub(crate) fn ring(&self) {
+        // A terminal that has gone away is noticed when the screen is drawn.
+        let _ = io::stdout().write_all(b"\x07");
     }
 
     /// Returns true if the terminal has gone away.

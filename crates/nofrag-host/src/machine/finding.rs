@@ -6,6 +6,7 @@
 
 use super::counters;
 use super::requests::{Answer, Cause, Outcome, Request, RequestKind};
+use super::verdict::{REQUESTS_WAIT, State, Verdict};
 use super::zones::Zone;
 use super::{MOST_NEAREST, Machine, vmalloc};
 use crate::fields;
@@ -25,6 +26,7 @@ pub(super) fn findings(
     let mut findings: Vec<Finding> = [
         look.atomic_fails(),
         look.small_blocks_fail(),
+        machine.verdict.as_ref().and_then(fragmented),
         look.no_huge_page(),
         look.maps_near_limit(),
         lists_are_not_all(machine.free_gap, machine.host.page_bytes),
@@ -32,7 +34,7 @@ pub(super) fn findings(
         look.boosted(),
         look.compaction_fails(),
         look.huge_pages_fall_back(),
-        look.waits_for_reclaim(),
+        machine.verdict.as_ref().and_then(requests_wait),
         look.killed(),
         look.boost_is_off(),
         look.defrag_mode(),
@@ -125,15 +127,15 @@ impl Look<'_> {
     fn no_huge_page(&self) -> Option<Finding> {
         let huge = self.machine.huge_pages.as_ref()?;
         let answer = self.request(RequestKind::User)?.orders.get(huge.order as usize)?;
-        (huge.now == 0 && huge.total > 0).then(|| Finding {
+        // One that is fragmented is said to be that.
+        let in_use = self.machine.verdict.as_ref().is_some_and(|it| it.state == State::InUse);
+        (in_use && huge.now == 0 && huge.total > 0).then(|| Finding {
             severity: Severity::Warning,
             id: "no-huge-page",
             evidence: format!(
-                "{}; 0 of {} pages of {} can be had now, at most {} after compaction, {} after page cache is dropped",
+                "{}; no page of {} can be had now, at most {} after page cache is dropped",
                 answer.why,
-                huge.total,
                 bytes_text(huge.bytes),
-                huge.after_compaction,
                 huge.after_reclaim
             ),
             consequence: "processes get small pages, or wait for compaction; hugetlbfs pools cannot grow; devices \
@@ -239,24 +241,6 @@ impl Look<'_> {
             consequence: "memory that was meant for huge pages has more page-table work and more misses".to_owned(),
             help: "see `transparent_hugepage/defrag`: with `defer` or `madvise` a request does not wait for \
                    compaction; raise vm.compaction_proactiveness so that blocks are there before"
-                .to_owned(),
-        })
-    }
-
-    fn waits_for_reclaim(&self) -> Option<Finding> {
-        /// Stalls per hour from which on they are reported: fewer are hardly felt.
-        const FELT: f64 = 60.0;
-        let counter =
-            self.machine.counters.iter().find(|counter| counter.name == "allocstall_*")?;
-        let rate = counter.per_hour.filter(|&rate| rate >= FELT)?;
-        Some(Finding {
-            severity: Severity::Note,
-            id: "reclaim-stalls",
-            evidence: format!("{} requests waited for reclaim since boot, {rate:.0} an hour", counter.value),
-            consequence: "each of them is latency of the process that asked: kswapd does not free fast enough, or \
-                          not in large enough blocks"
-                .to_owned(),
-            help: "a larger vm.watermark_scale_factor lets kswapd begin earlier, at the price of so much free memory"
                 .to_owned(),
         })
     }
@@ -386,6 +370,48 @@ fn help_for(answer: &Answer, has_proactive: bool) -> String {
         }
     };
     text.to_owned()
+}
+
+/// Returns the finding that what is free cannot be had in large blocks, if the verdict says so.
+pub(super) fn fragmented(verdict: &Verdict) -> Option<Finding> {
+    let (severity, id) = (verdict.severity()?, verdict.state.finding()?);
+    let (consequence, help) = match verdict.state {
+        State::Whole | State::InUse => return None,
+        State::Scattered => (
+            "a huge page, or another block of this size, waits for compaction, or is not given",
+            "`echo 1 > /proc/sys/vm/compact_memory` compacts now (seconds of CPU time); from 5.9 on a higher \
+             vm.compaction_proactiveness does it before it is needed",
+        ),
+        State::Fragmented => (
+            "most of what is free cannot become huge pages: pages that stay where they are stand in between, so \
+             compaction works in vain",
+            "`nofrag host pages` (as root) says what stays, `nofrag record` which processes ask for it; \
+             `vm.drop_caches=2` frees reclaimable slab; what the kernel keeps, stays until a reboot",
+        ),
+    };
+    Some(Finding {
+        severity,
+        id,
+        evidence: verdict.evidence(),
+        consequence: consequence.to_owned(),
+        help: help.to_owned(),
+    })
+}
+
+/// Returns the finding that requests are held up.
+fn requests_wait(verdict: &Verdict) -> Option<Finding> {
+    let waits: Vec<String> = verdict.waits.iter().map(ToString::to_string).collect();
+    (!waits.is_empty()).then(|| Finding {
+        severity: Severity::Note,
+        id: REQUESTS_WAIT,
+        evidence: waits.join("; "),
+        consequence: "each of them is latency of the process that asked: kswapd and kcompactd do not free fast \
+                      enough, or not in large enough blocks"
+            .to_owned(),
+        help: "a larger vm.watermark_scale_factor lets kswapd begin earlier, at the price of so much free memory; a \
+               higher vm.compaction_proactiveness lets kcompactd work before it is asked"
+            .to_owned(),
+    })
 }
 
 /// Returns the finding that buddyinfo does not show the free memory, where the gap matters (docs/sources/trace.md#t1).

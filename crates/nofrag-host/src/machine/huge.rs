@@ -7,9 +7,10 @@
 use nofrag::page::Migratetype;
 use serde::Serialize;
 
+use super::frames::FrameReport;
 use super::pageblocks::Pageblocks;
-use super::requests::Asked;
-use super::zones::{Zone, pages};
+use super::requests::{self, Asked};
+use super::zones::{self, Zone, pages};
 use crate::snapshot::{BlockCount, Snapshot, ZoneInfo, ZoneName};
 use crate::source::machine::{Pool, Sources};
 
@@ -22,12 +23,16 @@ pub struct HugePages {
     pub bytes: u64,
     /// Number of huge pages for which the machine has memory.
     pub total: u64,
+    /// Number for which the free memory above the watermarks would suffice if it were whole.
+    pub room: u64,
     /// Free blocks of that order, whatever the watermarks say.
     pub listed: u64,
     /// Number that a process could have now, one after the other, before the watermarks stop it.
     pub now: u64,
     /// Upper bound of the number after compaction.
     pub after_compaction: u64,
+    /// Number for which free memory and page cache would suffice if they were whole.
+    pub room_with_cache: u64,
     /// Upper bound of the number after page cache is dropped as well.
     pub after_reclaim: u64,
     /// Source of the two bounds.
@@ -87,36 +92,59 @@ pub struct ZoneHuge {
     pub zone: ZoneName,
     /// Number of huge pages for which the zone has memory.
     pub total: u64,
+    /// Number for which the free memory above the watermarks would suffice if it were whole.
+    pub room: u64,
     /// Free blocks of that order, whatever the watermarks say.
     pub listed: u64,
     /// Number that could be had now.
     pub now: u64,
     /// Upper bound of the number after compaction.
     pub after_compaction: u64,
+    /// Number for which free memory and page cache would suffice if they were whole.
+    pub room_with_cache: u64,
     /// Upper bound of the number after page cache is dropped as well.
     pub after_reclaim: u64,
+}
+
+/// Returns the outlook of each zone that the page allocator serves, with its basis.
+pub(super) fn outlook(
+    frames: Option<&FrameReport>,
+    snapshot: &Snapshot<'_>,
+) -> Vec<(ZoneHuge, Basis)> {
+    let zones = zones::survey(snapshot);
+    of_zones(frames, snapshot, &requests::asked(snapshot, &zones))
+}
+
+/// Returns the outlook of each of `zones`, with its basis.
+pub(super) fn of_zones(
+    frames: Option<&FrameReport>,
+    snapshot: &Snapshot<'_>,
+    zones: &[Asked<'_>],
+) -> Vec<(ZoneHuge, Basis)> {
+    let order = snapshot.pageblock_order();
+    zones.iter().map(|each| zone_huge(frames, snapshot, each, order)).collect()
 }
 
 /// Returns the outlook for huge pages; `None` without zones that the page allocator serves.
 pub(super) fn survey(
     sources: &Sources,
     snapshot: &Snapshot<'_>,
-    zones: &[Asked<'_>],
+    of_zones: &[(ZoneHuge, Basis)],
 ) -> Option<HugePages> {
     let order = snapshot.pageblock_order();
-    let of_zones: Vec<(ZoneHuge, Basis)> =
-        zones.iter().map(|each| zone_huge(sources, snapshot, each, order)).collect();
     let basis = of_zones.iter().map(|(_, basis)| *basis).max()?;
-    let zones: Vec<ZoneHuge> = of_zones.into_iter().map(|(zone, _)| zone).collect();
+    let zones: Vec<ZoneHuge> = of_zones.iter().map(|(zone, _)| zone.clone()).collect();
     let sum = |of: fn(&ZoneHuge) -> u64| zones.iter().map(of).fold(0, u64::saturating_add);
     let chosen = |name| chosen(&sources.files.text(name)?);
     Some(HugePages {
         order,
         bytes: pages(1, order).saturating_mul(snapshot.page_bytes()),
         total: sum(|zone| zone.total),
+        room: sum(|zone| zone.room),
         listed: sum(|zone| zone.listed),
         now: sum(|zone| zone.now),
         after_compaction: sum(|zone| zone.after_compaction),
+        room_with_cache: sum(|zone| zone.room_with_cache),
         after_reclaim: sum(|zone| zone.after_reclaim),
         basis,
         how: basis.how(),
@@ -139,7 +167,7 @@ fn chosen(text: &str) -> Option<String> {
 }
 
 fn zone_huge(
-    sources: &Sources,
+    frames: Option<&FrameReport>,
     snapshot: &Snapshot<'_>,
     asked: &Asked<'_>,
     order: u32,
@@ -148,21 +176,22 @@ fn zone_huge(
     let room = snapshot.room(info);
     let blocks = pages(1, order).max(1);
     let file = file_pages(info);
-    let frames = sources.frames.as_ref().and_then(|frames| frames.of(zone));
-    let (bounds, basis) = match frames {
+    let (bounds, basis) = match frames.and_then(|frames| frames.of(zone)) {
         Some(frames) => (Bounds::of_frames(&frames.pageblocks), Basis::Frames),
         None => Bounds::of_lists(snapshot, asked.zone, order, file),
     };
     let now = snapshot.obtainable(zone).get(order as usize).copied().unwrap_or(0);
     let after_compaction = bounds.compaction.min(room / blocks).max(now);
-    let with_file = room.saturating_add(file) / blocks;
+    let room_with_cache = room.saturating_add(file) / blocks;
     let huge = ZoneHuge {
         zone: zone.clone(),
         total: bounds.total,
+        room: room / blocks,
         listed: snapshot.takeable(zone, order),
         now,
         after_compaction,
-        after_reclaim: bounds.reclaim.min(with_file).max(after_compaction),
+        room_with_cache,
+        after_reclaim: bounds.reclaim.min(room_with_cache).max(after_compaction),
     };
     (huge, basis)
 }

@@ -4,8 +4,8 @@
 //! The report answers three questions from the files. How much is free, in which blocks ([`zones`])? Which requests
 //! would succeed now, and what would the others have to wait for ([`requests`])? The answer is the core's own watermark
 //! test, not a look at which lists have blocks: a zone keeps pages from requests although they are free. And how many
-//! huge pages can be had ([`huge`])? The report adds the other memory that fragments, the vmalloc space and the areas
-//! of processes, and the kernel's counts since boot ([`counters`]).
+//! huge pages can be had ([`huge`])? The [`verdict`] sums it up. The report adds the other memory that fragments, the
+//! vmalloc space and the areas of processes, and the kernel's counts since boot ([`counters`]).
 //!
 //! [`read`] reads each file once, in an order that puts files of the same facts close together in time; [`survey`] is
 //! pure. For a file that may not be read the parts that depend on it are absent, and [`Machine::missing`] names them.
@@ -17,7 +17,7 @@
 //! Source: docs/sources/trace.md#degrading.
 //!
 //! Files, bottom up: `zones`, `requests`, `pageblocks` and `frames` (one pass over the state of every frame), `huge`,
-//! `pages` (a report of its own), `counters`, `finding`; `scrub` and `capture` write a host for others.
+//! `verdict`, `pages` (a report of its own), `counters`, `finding`; `scrub` and `capture` write a host for others.
 
 pub mod capture;
 pub mod counters;
@@ -28,6 +28,7 @@ pub mod pageblocks;
 pub mod pages;
 pub mod requests;
 pub(crate) mod scrub;
+pub mod verdict;
 pub mod zones;
 
 use serde::Serialize;
@@ -38,6 +39,7 @@ pub use crate::source::machine::{Sources, read};
 use self::counters::Counter;
 use self::huge::HugePages;
 use self::requests::Request;
+use self::verdict::Verdict;
 use self::zones::{IndexCheck, Zone};
 use crate::fields;
 use crate::finding::Finding;
@@ -59,6 +61,8 @@ pub struct Machine {
     pub schema: &'static str,
     pub version: u32,
     pub host: Host,
+    /// The verdict on the whole; `null` without zones.
+    pub verdict: Option<Verdict>,
     /// The blocks of buddyinfo beside `MemFree`: where the two differ much, the figures on blocks do not cover all free
     /// memory.
     pub free_gap: Option<FreeGap>,
@@ -144,6 +148,8 @@ pub fn survey(sources: &Sources) -> Result<Machine, LayoutError> {
     let snapshot = Snapshot::parse(&sources.files);
     let zones = zones::survey(&snapshot);
     let asked = requests::asked(&snapshot, &zones);
+    let frames = sources.frames.as_ref();
+    let huge = huge::of_zones(frames, &snapshot, &asked);
     let areas = match sources.vmalloc.vmallocinfo.is_empty() {
         true => None,
         false => Some(vmalloc::survey(&sources.vmalloc)?),
@@ -155,7 +161,8 @@ pub fn survey(sources: &Sources) -> Result<Machine, LayoutError> {
         free_gap: snapshot.free_gap(),
         index_check: zones::check_indices(&snapshot, &zones),
         requests: requests::survey(&snapshot, &asked),
-        huge_pages: huge::survey(sources, &snapshot, &asked),
+        verdict: verdict::judge(&snapshot, &huge, frames, sources.uptime_seconds),
+        huge_pages: huge::survey(sources, &snapshot, &huge),
         vmalloc: vmalloc_in_short(sources, areas.as_ref()),
         maps: sources.ranking.as_ref().map_or_else(Maps::default, maps_in_short),
         counters: counters::survey(&snapshot.vmstat, sources.uptime_seconds),

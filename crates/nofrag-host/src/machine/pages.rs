@@ -7,8 +7,9 @@
 use serde::Serialize;
 
 use super::pageblocks::{LITTLE, Pageblocks};
+use super::verdict::{self, Verdict};
 use super::zones::{self, TypeRow, Zone};
-use super::{Host, Sources, finding};
+use super::{Host, Sources, finding, huge, requests};
 use crate::finding::{Finding, Severity, bytes_text};
 use crate::snapshot::{Snapshot, ZoneName};
 use crate::source::Missing;
@@ -23,6 +24,8 @@ pub struct Pages {
     pub schema: &'static str,
     pub version: u32,
     pub host: Host,
+    /// The verdict on the whole; `null` without zones.
+    pub verdict: Option<Verdict>,
     /// Number of frames whose use is known; `null` where kpageflags could not be read.
     pub frames: Option<u64>,
     /// The zones with memory, by node and highest first.
@@ -67,8 +70,11 @@ pub struct FreeBlocks {
 pub fn survey(sources: &Sources) -> Pages {
     let snapshot = Snapshot::parse(&sources.files);
     let rows = zones::survey(&snapshot);
+    let frames = sources.frames.as_ref();
+    let huge = huge::of_zones(frames, &snapshot, &requests::asked(&snapshot, &rows));
+    let verdict = verdict::judge(&snapshot, &huge, frames, sources.uptime_seconds);
     let zones = rows.into_iter().map(|row| {
-        let frames = sources.frames.as_ref().and_then(|frames| frames.of(&row.zone));
+        let frames = frames.and_then(|frames| frames.of(&row.zone));
         ZonePages {
             free_blocks: free_blocks(&row, frames.map(|frames| &frames.free_blocks[..])),
             pageblocks: frames.map(|frames| frames.pageblocks.clone()),
@@ -82,6 +88,7 @@ pub fn survey(sources: &Sources) -> Pages {
     let host = super::host(sources, &snapshot);
     let damaged = of_pages(super::damaged(sources, &snapshot));
     let mut findings = findings(&zones);
+    findings.extend(verdict.as_ref().and_then(finding::fragmented));
     findings.extend(finding::damaged(&damaged));
     findings.extend(finding::lists_are_not_all(snapshot.free_gap(), host.page_bytes));
     findings.sort_by_key(|finding| finding.severity);
@@ -89,7 +96,8 @@ pub fn survey(sources: &Sources) -> Pages {
         schema: SCHEMA,
         version: SCHEMA_VERSION,
         host,
-        frames: sources.frames.as_ref().map(|report| report.frames),
+        verdict,
+        frames: frames.map(|report| report.frames),
         findings,
         missing: of_pages(super::missing(sources, &snapshot)),
         zones,

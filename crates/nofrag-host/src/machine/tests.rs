@@ -214,6 +214,7 @@ fn orders_above_the_cores_are_asked_for_too() {
     assert_eq!((user.largest_order, user.orders.len()), (Some(13), 14));
     assert_eq!(user.zones[0].largest_order, Some(13));
     assert_eq!((user.orders[13].bytes, has_finding(&machine, "no-huge-page")), (512 << 20, None));
+    assert_eq!(has_finding(&machine, "scattered"), None);
     let machine = of_64k(Drawn::new(PIECES));
     let user = request(&machine, RequestKind::User);
     assert_eq!(user.largest_order, Some(12));
@@ -348,7 +349,8 @@ fn no_pageblock_that_can_be_whole_is_a_warning() {
         ("no-pageblock-can-be-whole", Severity::Warning)
     );
     files.insert("kpageflags", flags(&|_| 1 << 10));
-    assert_eq!(pages::survey(&Sources::of_files(files)).findings, []);
+    let findings = pages::survey(&Sources::of_files(files)).findings;
+    assert_eq!(findings.iter().map(|each| each.id).collect::<Vec<_>>(), ["scattered"]);
 }
 
 /// Checks that `allocstall_*` is the sum of the counters that begin so, and that rates are for an hour.

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use super::{Family, MetricKind, Sample, Unit};
+use crate::finding::Severity;
 use crate::machine::requests::{RequestKind, largest_order};
+use crate::machine::verdict::State;
 use crate::process::ranking::NEAR;
 use crate::record::Tally;
 use crate::snapshot::{Counters, Snapshot, ZoneName};
@@ -32,6 +34,7 @@ pub fn families(
     let snapshot = look.snapshot();
     [
         about(&snapshot),
+        verdict(look),
         blocks(&snapshot),
         forecast(&snapshot, history),
         zones(&snapshot),
@@ -84,6 +87,43 @@ fn about(snapshot: &Snapshot<'_>) -> Vec<Family> {
     let release = snapshot.release.as_deref().unwrap_or("");
     build.add(&[("version", env!("CARGO_PKG_VERSION")), ("kernel", release)], 1.0);
     vec![build]
+}
+
+fn verdict(look: &Look) -> Vec<Family> {
+    let mut state = gauge(
+        "nofrag_verdict",
+        None,
+        "1 for the state of memory, 0 for the others. scattered: most of what is free comes in pieces until it is \
+         compacted; fragmented: compaction does not help either, so look at `nofrag host pages`; in-use: too little \
+         is free to say; whole: good. A state is left only when the figures have clearly changed.",
+    );
+    let mut severity = gauge(
+        "nofrag_verdict_severity",
+        None,
+        "How urgent the verdict is: 0 good, 1 know it, 2 act. Above 0 also while requests wait for compaction or \
+         reclaim, or get small pages instead of huge ones: nofrag_verdict_waits says how many did in the last minute.",
+    );
+    let mut waits = gauge(
+        "nofrag_verdict_waits",
+        None,
+        "Requests that were held up in the last minute, by the counter of vmstat; no sample for a counter that did \
+         not grow. Each is latency of who asked.",
+    );
+    if let Some(verdict) = &look.verdict {
+        for each in State::ALL {
+            state.add(&[("state", each.name())], f64::from(u8::from(each == verdict.state)));
+        }
+        let urgency = match verdict.severity() {
+            None => 0.0,
+            Some(Severity::Note) => 1.0,
+            Some(Severity::Warning) => 2.0,
+        };
+        severity.add(&[], urgency);
+        for wait in &verdict.waits {
+            waits.add(&[("counter", wait.counter.trim_end_matches("_*"))], wait.count as f64);
+        }
+    }
+    vec![state, severity, waits]
 }
 
 fn blocks(snapshot: &Snapshot<'_>) -> Vec<Family> {

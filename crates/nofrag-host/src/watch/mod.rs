@@ -25,6 +25,7 @@ pub use history::{Forecast, History, Rate};
 pub use pace::Pace;
 
 use crate::lists::grow;
+use crate::machine::verdict::{Judge, Verdict};
 use crate::process::ranking::{self, Ranking};
 use crate::snapshot::{Files, Snapshot};
 use crate::source::{self, Missing, Root};
@@ -91,6 +92,7 @@ pub struct Watch {
     began: Instant,
     slots: Vec<Slot>,
     look: Look,
+    judge: Judge,
     buffer: Vec<u8>,
 }
 
@@ -109,6 +111,8 @@ pub struct Look {
     pub at: Duration,
     /// The files of [`Source::Memory`], and `pagetypeinfo` where it was asked for.
     pub files: Files,
+    /// The verdict on these files and those of the looks before; `None` without zones.
+    pub verdict: Option<Verdict>,
     pub vmalloc: Option<vmalloc::VmallocReport>,
     /// The processes by the number of their areas.
     pub maps: Option<Ranking>,
@@ -154,6 +158,7 @@ impl Watch {
             began: Instant::now(),
             slots: sources.iter().map(slot).collect(),
             look: Look::default(),
+            judge: Judge::default(),
             buffer: Vec::new(),
         }
     }
@@ -165,6 +170,8 @@ impl Watch {
                 self.read(index);
             }
         }
+        let verdict = self.judge.look(self.look.at, &self.look.snapshot()).cloned();
+        self.look.verdict = verdict;
         self.look.own_cpu = cpu_time(ClockId::ProcessCPUTime);
         &self.look
     }

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::history::{Forecast, History, Rate};
 use super::{Look, Source};
+use crate::machine::verdict::Verdict;
 use crate::process::ranking::Ranked;
 use crate::record::Tally;
 use crate::snapshot::{FreeGap, Snapshot, ZoneInfo, ZoneName};
@@ -30,6 +31,8 @@ pub struct Page {
     pub interval_seconds: Option<f64>,
     /// The share of a core that watching has taken over the looks that are kept; `null` before the second look.
     pub cost_share: Option<f64>,
+    /// The verdict on the host; `null` without zones.
+    pub verdict: Option<Verdict>,
     /// The zones with memory, by node and lowest first.
     pub zones: Vec<ZoneRow>,
     /// The blocks of buddyinfo beside `MemFree`.
@@ -204,6 +207,7 @@ impl Page {
             seconds: look.at.as_secs_f64(),
             interval_seconds: history.interval().map(|time| time.as_secs_f64()),
             cost_share: history.cost_share(),
+            verdict: look.verdict.clone(),
             zones: zones(&snapshot, order),
             free_gap: snapshot.free_gap(),
             page_bytes: snapshot.page_bytes(),

@@ -1,6 +1,8 @@
 //! Parts of the texts and pages of all subjects: files that could not be read, and findings.
 
 use nofrag_host::finding::{Finding, Severity};
+use nofrag_host::machine::huge::Basis;
+use nofrag_host::machine::verdict::{State, Verdict};
 use nofrag_host::source::Missing;
 
 use crate::page::axis::Scale;
@@ -40,19 +42,19 @@ fn urgency(severity: Severity) -> (Tone, &'static str) {
 }
 
 /// Returns the findings as a numbered list.
-pub(super) fn findings(findings: &[Finding], look: Look) -> String {
-    if findings.is_empty() {
+pub(super) fn findings<'a>(findings: impl IntoIterator<Item = &'a Finding>, look: Look) -> String {
+    let mut findings = findings.into_iter().peekable();
+    if findings.peek().is_none() {
         return "Findings: none\n".to_owned();
     }
     let mut text = String::from("Findings\n");
-    for (index, finding) in findings.iter().enumerate() {
+    for (index, finding) in findings.enumerate() {
         let (tone, severity) = urgency(finding.severity);
         let first = format!("{:2}. {severity} {}: ", index + 1, finding.id);
         let evidence = look.hanging(&first, 4, &sentence(&finding.evidence));
         // Colour comes last: it has no width.
         text += &evidence.replacen(severity, &look.tinted(tone, severity), 1);
-        text += &look.wrapped("    So: ", &sentence(&finding.consequence));
-        text += &look.wrapped("    Do: ", &sentence(&finding.help));
+        text += &advice("    ", finding, look);
     }
     text
 }
@@ -74,6 +76,64 @@ pub(super) fn cards(findings: &[Finding]) -> Item {
         }
     };
     Item::Findings { title, findings: findings.iter().map(card).collect() }
+}
+
+/// Returns the tone of a verdict.
+fn tone_of(verdict: &Verdict) -> Tone {
+    match (verdict.severity(), verdict.state) {
+        (Some(Severity::Warning), _) => Tone::Bad,
+        (Some(Severity::Note), _) => Tone::Warning,
+        (None, State::InUse) => Tone::Plain,
+        (None, _) => Tone::Good,
+    }
+}
+
+/// Returns the verdict in a sentence, its first words in their tone.
+pub(super) fn verdict(verdict: &Verdict, look: Look) -> String {
+    let words = verdict.state.words();
+    let mut evidence = sentence(&verdict.evidence());
+    if verdict.basis == Basis::FreePages {
+        evidence += " The bounds are weak, since types are not known.";
+    }
+    let text = look.hanging(&format!("{words}: "), 2, &evidence);
+    // Colour comes last: it has no width.
+    text.replacen(words, &look.tinted(tone_of(verdict), words), 1)
+}
+
+/// Returns the verdict with what follows from it, and the findings that say something else.
+pub(super) fn verdict_with<'a>(
+    about: Option<&Verdict>,
+    findings: &'a [Finding],
+    look: Look,
+) -> (String, Vec<&'a Finding>) {
+    let Some(about) = about else { return (String::new(), findings.iter().collect()) };
+    let is_said = |finding: &&Finding| about.findings().contains(&finding.id);
+    let (said, others): (Vec<&Finding>, Vec<&Finding>) = findings.iter().partition(is_said);
+    let first = said.first().map(|finding| advice("  ", finding, look));
+    (verdict(about, look) + &first.unwrap_or_default(), others)
+}
+
+/// Says what follows from a finding, and what to do.
+fn advice(indent: &str, finding: &Finding, look: Look) -> String {
+    look.wrapped(&format!("{indent}So: "), &sentence(&finding.consequence))
+        + &look.wrapped(&format!("{indent}Do: "), &sentence(&finding.help))
+}
+
+/// Returns the verdict in a line with its tone.
+pub(super) fn verdict_line(verdict: &Verdict) -> (String, Tone) {
+    (format!("{}: {}", verdict.state.words(), verdict.evidence()), tone_of(verdict))
+}
+
+/// Returns the headline of a page about pages: the most urgent finding, else the verdict.
+pub(super) fn headline_of(verdict: Option<&Verdict>, findings: &[Finding]) -> Headline {
+    let headline = headline(findings);
+    match verdict {
+        Some(verdict) if headline.tone == Tone::Good => {
+            let (says, tone) = verdict_line(verdict);
+            Headline { tone, says: sentence(&says), ..headline }
+        }
+        _ => headline,
+    }
 }
 
 /// Returns the headline of the findings.

@@ -6,14 +6,15 @@ use nofrag_host::watch::page::{Level, Page};
 
 use super::grid::in_text;
 use super::machine::{boosted, thousandths};
-use super::ranking;
 use super::vmalloc::in_areas;
+use super::{parts, ranking};
 use crate::{Cell, Look, Numbers, Tone, bytes, bytes_text, cells, duration_text, sentence};
 
 /// Returns the observations as text.
 #[must_use]
 pub fn text(page: &Page, look: Look) -> String {
-    let mut text = heading(page) + "\n\n" + &zones(page).text(look) + "\n";
+    let verdict = verdict(page).map_or_else(String::new, |(text, _)| look.hanging("", 2, &text));
+    let mut text = heading(page) + "\n" + &verdict + "\n" + &zones(page).text(look) + "\n";
     let lines = [Some(followed(page).0), pageblocks(page), vmalloc(page).map(|(text, _)| text)];
     for line in lines.iter().flatten() {
         text += &look.wrapped("", &sentence(line));
@@ -143,6 +144,15 @@ pub fn cost(page: &Page) -> String {
         Some(share) => format!("cost {:.2} % of a core", share * 100.0),
         None => "cost not known yet".to_owned(),
     }
+}
+
+/// Returns the verdict in a line with its tone.
+#[must_use]
+pub fn verdict(page: &Page) -> Option<(String, Tone)> {
+    page.verdict.as_ref().map(|verdict| {
+        let (text, tone) = parts::verdict_line(verdict);
+        (sentence(&text), tone)
+    })
 }
 
 /// Returns the zones, each with the blocks of its free memory.

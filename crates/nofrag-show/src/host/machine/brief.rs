@@ -1,28 +1,31 @@
-//! The report of `nofrag host` on one screen: first the findings, then each subject in a few lines. The rest is in
-//! [`super::text`], which `--all` shows.
+//! The report of `nofrag host` on one screen: first the verdict and the findings, then each subject in a few lines. The
+//! rest is in [`super::text`], which `--all` shows.
 
 use std::cmp::Reverse;
 
 use nofrag_host::finding::{Finding, Severity};
 use nofrag_host::machine::Machine;
-use nofrag_host::machine::huge::{Basis, HugePages};
 use nofrag_host::machine::requests::{Answer, Request};
 use nofrag_host::machine::zones::Zone;
 
-use super::{OrderRows, has_index, hourly, index_check, marks, obtainable, order_or_none, text};
+use super::{OrderRows, has_index, hourly, marks, order_or_none, text};
 use crate::host::parts;
-use crate::{Look, bytes_text, plural, sentence};
+use crate::{Look, plural, sentence};
 
 /// Returns the report that fits on one screen.
 #[must_use]
 pub fn brief(machine: &Machine, look: Look) -> String {
-    let mut sections = vec![text::heading(machine, look), findings(&machine.findings, look)];
+    let (verdict, others) = parts::verdict_with(machine.verdict.as_ref(), &machine.findings, look);
+    let mut sections = vec![verdict, text::heading(machine, look), findings(&others, look)];
     if !machine.zones.is_empty() {
-        sections.push(marks(machine, |zone| label(machine, zone)).without("on CPUs").text(look));
+        sections.push(
+            marks(machine, &large(machine), |zone| label(machine, zone))
+                .without("on CPUs")
+                .text(look),
+        );
         sections.push(orders(machine, look));
     }
     let mut rest = requests(&machine.requests, look);
-    rest.extend(machine.huge_pages.as_ref().map(|huge| huge_pages(huge, look)));
     rest.push(text::vmalloc(&machine.vmalloc, look));
     rest.push(text::maps(machine, MOST_PROCESSES, look));
     rest.extend(counters(machine, look));
@@ -34,17 +37,19 @@ pub fn brief(machine: &Machine, look: Look) -> String {
 
 const MOST_PROCESSES: usize = 3;
 
-/// Lists the most urgent findings in full, the others by name.
-fn findings(findings: &[Finding], look: Look) -> String {
-    const FEW: usize = 2;
-    const MOST: usize = 5;
+/// Lists warnings in full, the most urgent first, and notes by name.
+fn findings(findings: &[&Finding], look: Look) -> String {
+    const MOST: usize = 3;
     let warnings = findings.iter().filter(|each| each.severity == Severity::Warning).count();
-    let shown = findings.len().min(warnings.clamp(FEW, MOST));
-    let mut text = parts::findings(&findings[..shown], look);
+    let shown = warnings.min(MOST);
+    let mut text = match shown {
+        0 => String::new(),
+        shown => parts::findings(findings[..shown].iter().copied(), look),
+    };
     let more: Vec<&str> = findings[shown..].iter().map(|finding| finding.id).collect();
     if !more.is_empty() {
         let more = format!("{}; `--all` says why", more.join(", "));
-        text += &look.hanging("    Also: ", 4, &sentence(&more));
+        text += &look.hanging("Notes: ", 2, &sentence(&more));
     }
     text
 }
@@ -60,6 +65,13 @@ fn label(machine: &Machine, zone: &Zone) -> String {
 /// The most zones whose orders are shown.
 const MOST_ZONES: usize = 4;
 
+/// Returns the zones with a hundredth of the machine's memory; all of them where their sizes are not known.
+fn large(machine: &Machine) -> Vec<&Zone> {
+    let size = |zone: &Zone| zone.managed_pages.unwrap_or(0);
+    let all = machine.zones.iter().map(size).fold(0, u64::saturating_add);
+    machine.zones.iter().filter(|zone| size(zone) >= all / 100).collect()
+}
+
 /// Returns the zones with most memory in pieces too small for a pageblock, in their order.
 fn zones(machine: &Machine) -> Vec<&Zone> {
     let pageblock = machine.host.pageblock_order as usize;
@@ -67,7 +79,7 @@ fn zones(machine: &Machine) -> Vec<&Zone> {
         let unusable = zone.orders.get(pageblock).map_or(0, |row| row.unusable);
         unusable.saturating_mul(zone.free_pages)
     };
-    let mut by_pieces: Vec<(usize, &Zone)> = machine.zones.iter().enumerate().collect();
+    let mut by_pieces: Vec<(usize, &Zone)> = large(machine).into_iter().enumerate().collect();
     by_pieces.retain(|(_, zone)| !zone.orders.is_empty());
     by_pieces.sort_by_key(|(_, zone)| Reverse(in_pieces(zone)));
     by_pieces.truncate(MOST_ZONES);
@@ -93,11 +105,9 @@ fn orders(machine: &Machine, look: Look) -> String {
         );
     }
     let of_all = format!("of {} zones those with most in small blocks", machine.zones.len());
-    if zones.len() < machine.zones.len() {
+    if zones.len() == MOST_ZONES && zones.len() < machine.zones.len() {
         legend.push(&of_all);
     }
-    let check = index_check(machine);
-    legend.extend(check.as_deref());
     table.text(look) + &look.hanging("", 0, &sentence(&legend.join("; ")))
 }
 
@@ -142,16 +152,6 @@ fn requests(requests: &[Request], look: Look) -> Vec<String> {
     let failing: Vec<Answer> = requests.iter().filter_map(first).collect();
     lines.extend(failing.iter().map(|answer| look.hanging("  ", 4, &sentence(&answer.why))));
     lines
-}
-
-fn huge_pages(huge: &HugePages, look: Look) -> String {
-    let basis = match huge.basis {
-        Basis::Frames => "by the use of each frame",
-        Basis::PageblockTypes => "by the types of pageblocks; `--frames` counts what stays in them",
-        Basis::FreePages => "a weak bound: types are not known",
-    };
-    let text = format!("{} ({basis})", obtainable(huge, ""));
-    look.hanging(&format!("Huge pages of {}: ", bytes_text(huge.bytes)), 2, &sentence(&text))
 }
 
 /// Says most about the price of fragmentation in one sentence.

@@ -38,8 +38,8 @@ fn memory(machine: &Machine) -> impl Iterator<Item = (String, &'static str)> {
     all.into_iter().filter_map(|(bytes, what)| Some((bytes_text(bytes?), what)))
 }
 
-/// Returns a table of the zones, by these names, with their memory and watermarks.
-fn marks(machine: &Machine, name: impl Fn(&Zone) -> String) -> Grid {
+/// Returns a table of `zones`, by these names, with their memory and watermarks.
+fn marks(machine: &Machine, zones: &[&Zone], name: impl Fn(&Zone) -> String) -> Grid {
     let size = |pages: u64| bytes(pages.saturating_mul(machine.host.page_bytes));
     let mut grid = Grid::new(&[
         "zone",
@@ -52,7 +52,7 @@ fn marks(machine: &Machine, name: impl Fn(&Zone) -> String) -> Grid {
         "boost",
         "largest block",
     ]);
-    for zone in &machine.zones {
+    for zone in zones {
         let marks = zone.marks;
         let boost = marks.and_then(|marks| marks.boost);
         grid.row(cells![

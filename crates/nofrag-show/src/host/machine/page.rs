@@ -7,7 +7,7 @@ use nofrag_host::machine::zones::{OrderRow, TypeRow, Zone};
 
 use super::{hourly, index_check, marks, order_or_none};
 use crate::host::grid::Grid;
-use crate::host::parts::{bar, bars, cards, figure, headline, missing_item, part, tile};
+use crate::host::parts::{bar, bars, cards, figure, headline_of, missing_item, part, tile};
 use crate::host::{ranking, vmalloc};
 use crate::page::curves::{Curve, Curves, Line};
 use crate::page::table::Table;
@@ -19,7 +19,7 @@ use crate::{Cell, Origin, Tone, bytes_text, cells, count, fixed};
 pub fn page(machine: &Machine, origin: &Origin) -> Page {
     let mut page = Page::new("Fragmentation of this machine's memory", origin);
     page.lead = vec![super::host(machine).join(", ")];
-    page.headline = Some(headline(&machine.findings));
+    page.headline = Some(headline_of(machine.verdict.as_ref(), &machine.findings));
     page.tiles = tiles(machine);
     let mut items = vec![cards(&machine.findings)];
     items.extend(requests(machine));
@@ -29,7 +29,7 @@ pub fn page(machine: &Machine, origin: &Origin) -> Page {
     items.extend(types(machine));
     let in_use = machine.vmalloc.totals.zip(machine.vmalloc.lazy);
     items.extend(in_use.and_then(|(totals, lazy)| vmalloc::in_use(totals, lazy)));
-    let marks = marks(machine, |zone| zone.label.clone()).item(
+    let marks = marks(machine, &machine.zones.iter().collect::<Vec<_>>(), |zone| zone.label.clone()).item(
         "Zones and their watermarks",
         "A row is one zone. Below low kswapd is woken, below min only callers with rights take pages; boost raises \
          all three after types were mixed.",

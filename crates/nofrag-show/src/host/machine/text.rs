@@ -14,9 +14,13 @@ use crate::{Cell, Look, bytes_text, cells, sentence};
 /// Returns all that is known of the machine.
 #[must_use]
 pub fn text(machine: &Machine, look: Look) -> String {
-    let mut sections = vec![heading(machine, look), parts::findings(&machine.findings, look)];
+    let (verdict, others) = parts::verdict_with(machine.verdict.as_ref(), &machine.findings, look);
+    let mut sections = vec![verdict, heading(machine, look), parts::findings(others, look)];
     if !machine.zones.is_empty() {
-        sections.push(marks(machine, |zone| zone.label.clone()).text(look));
+        sections.push(
+            marks(machine, &machine.zones.iter().collect::<Vec<_>>(), |zone| zone.label.clone())
+                .text(look),
+        );
         sections.push(orders(machine, look));
         sections.push(requests(machine, look));
     }

@@ -5,7 +5,7 @@ use nofrag_host::machine::pages::{Pages, ZonePages};
 use nofrag_host::picture;
 
 use super::{free_blocks, heading, pages_that_stay, uses};
-use crate::host::parts::{bar, bars, cards, figure, headline, missing_item, part, tile_of};
+use crate::host::parts::{bar, bars, cards, figure, headline_of, missing_item, part, tile_of};
 use crate::page::{Drawing, Item, Page, Tile, cells};
 use crate::{Origin, count};
 
@@ -14,7 +14,7 @@ use crate::{Origin, count};
 pub fn page(pages: &Pages, origin: &Origin) -> Page {
     let mut page = Page::new("Pages of this machine, and what pins them", origin);
     page.lead = vec![heading(pages)];
-    page.headline = Some(headline(&pages.findings));
+    page.headline = Some(headline_of(pages.verdict.as_ref(), &pages.findings));
     page.tiles = tiles(pages);
     let mut items = vec![cards(&pages.findings)];
     for zone in &pages.zones {

@@ -12,10 +12,12 @@ use crate::{Cell, Look, bytes_text, cells, inked, inks, sentence};
 /// Returns the report, zone by zone.
 #[must_use]
 pub fn text(pages: &Pages, look: Look) -> String {
-    let mut sections = vec![look.wrapped("", &heading(pages))];
-    sections.push(parts::findings(&pages.findings, look));
+    let (verdict, others) = parts::verdict_with(pages.verdict.as_ref(), &pages.findings, look);
+    let heading = look.wrapped("", &heading(pages));
+    let mut sections = vec![verdict, heading, parts::findings(others, look)];
     sections.extend(pages.zones.iter().map(|zone| section(zone, pages.host.page_bytes, look)));
     sections.extend(parts::missing(&pages.missing, look));
+    sections.retain(|section| !section.is_empty());
     sections.join("\n")
 }
 
