@@ -9,6 +9,8 @@ mod vmalloc;
 use anyhow::Result;
 use nofrag_host::finding::{Finding, Severity};
 
+pub(crate) use machine::read;
+
 use crate::Status;
 
 #[derive(clap::Args)]

@@ -12,6 +12,7 @@ mod host;
 mod man;
 mod offer;
 mod output;
+mod preflight;
 mod progress;
 mod record;
 mod replay;
@@ -63,7 +64,7 @@ pub(crate) const EXIT_STATUS_HELP: &str = "\
 Exit status:
   0  done
   1  run --check: an exact claim did not hold, or rows or claims are missing; host: something needs
-     attention; record: events were lost, or the command failed; workload: ended early; compare:
+     attention; preflight: not now; record: events were lost, or the command failed; workload: ended early; compare:
      something got worse
   2  bad use, or something could not be read or written";
 
@@ -98,6 +99,8 @@ enum Command {
     Run(run::Args),
     /// Look at this host: what is fragmented, and what would still succeed
     Host(host::Args),
+    /// Ask whether so many huge pages or blocks can be had, before a program needs them
+    Preflight(preflight::Args),
     /// Record what the running kernel does with pages, vmalloc areas and mappings
     Record(record::Args),
     /// Say why memory could not be had: a report of the kernel log, a snapshot or a recording
@@ -136,6 +139,7 @@ fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Run(args) => run::execute(&args),
         Command::Host(args) => host::execute(&args),
+        Command::Preflight(args) => preflight::execute(&args),
         Command::Record(args) => record::execute(&args),
         Command::Explain(args) => explain::execute(&args),
         Command::Replay(args) => replay::execute(&args),

@@ -59,6 +59,7 @@ const fn named(name: &'static str, version: u32) -> Schema {
 
 const HOST: Schema = named(machine::SCHEMA, machine::SCHEMA_VERSION);
 const PAGES: Schema = named(machine::pages::SCHEMA, machine::pages::SCHEMA_VERSION);
+const PREFLIGHT: Schema = named(machine::preflight::SCHEMA, machine::preflight::SCHEMA_VERSION);
 const CAPTURE: Schema = named(machine::capture::SCHEMA, machine::capture::SCHEMA_VERSION);
 const VMALLOC: Schema = named(vmalloc::SCHEMA, vmalloc::SCHEMA_VERSION);
 const MAPS: Schema = named(process::SCHEMA, process::SCHEMA_VERSION);
@@ -75,6 +76,7 @@ const ALL: &[Published] = &[
     published!("nofrag.host.vmalloc", VMALLOC, "nofrag host vmalloc"),
     published!("nofrag.host.maps", MAPS, "nofrag host maps"),
     published!("nofrag.host.maps-ranking", RANKING, "nofrag host maps --all"),
+    published!("nofrag.preflight", PREFLIGHT, "nofrag preflight"),
     published!("nofrag.record", record::SCHEMA, "nofrag record"),
     published!("nofrag.explain", EXPLAIN, "nofrag explain"),
     published!("nofrag.replay", replay::SCHEMA, "nofrag replay"),

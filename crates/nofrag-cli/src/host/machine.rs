@@ -74,7 +74,7 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
 
 /// Reads the source that `root` names: this host, a captured one, the folder of a snapshot, or a snapshot in a
 /// recording.
-pub(super) fn read(root: Option<&Path>, frames: Frames) -> Result<Sources> {
+pub(crate) fn read(root: Option<&Path>, frames: Frames) -> Result<Sources> {
     let Some(path) = root else {
         let sources = machine::read(&Root::Live, frames);
         ensure!(

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use nofrag_host::machine::Machine;
 use nofrag_host::machine::capture::Captured;
 use nofrag_host::machine::pages::Pages;
+use nofrag_host::machine::preflight::Preflight;
 use nofrag_host::process::ProcessReport;
 use nofrag_host::process::ranking::Ranking;
 use nofrag_host::record::Recorded;
@@ -96,6 +97,7 @@ fn made(published: &Published) -> Value {
         "nofrag.host.vmalloc" => schema_of::<VmallocReport>(schema),
         "nofrag.host.maps" => schema_of::<ProcessReport>(schema),
         "nofrag.host.maps-ranking" => schema_of::<Ranking>(schema),
+        "nofrag.preflight" => schema_of::<Preflight>(schema),
         "nofrag.record" => schema_of::<Recorded>(schema),
         "nofrag.explain" => schema_of::<Explanation>(schema),
         "nofrag.replay" => schema_of::<ReplayReport>(schema),

@@ -14,6 +14,7 @@ mod host_vmalloc;
 mod json;
 mod man;
 mod mmap_holes;
+mod preflight;
 mod real_memory;
 mod record;
 mod report;

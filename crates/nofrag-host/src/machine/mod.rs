@@ -17,7 +17,8 @@
 //! Source: docs/sources/trace.md#degrading.
 //!
 //! Files, bottom up: `zones`, `requests`, `pageblocks` and `frames` (one pass over the state of every frame), `huge`,
-//! `verdict`, `pages` (a report of its own), `counters`, `finding`; `scrub` and `capture` write a host for others.
+//! `verdict`, `pages` and `preflight` (reports of their own), `counters`, `finding`; `scrub` and `capture` write a host
+//! for others.
 
 pub mod capture;
 pub mod counters;
@@ -26,6 +27,7 @@ pub mod frames;
 pub mod huge;
 pub mod pageblocks;
 pub mod pages;
+pub mod preflight;
 pub mod requests;
 pub(crate) mod scrub;
 pub mod verdict;

@@ -105,7 +105,7 @@ pub fn survey(sources: &Sources) -> Pages {
 }
 
 /// Keeps only the missing files that the report on pageblocks would have used.
-fn of_pages(missing: Vec<Missing>) -> Vec<Missing> {
+pub(super) fn of_pages(missing: Vec<Missing>) -> Vec<Missing> {
     const USED: [&str; 7] =
         ["kpageflags", "pagetypeinfo", "buddyinfo", "zoneinfo", "meminfo", "vmstat", "iomem"];
     let is_used = |each: &Missing| USED.iter().any(|name| each.path.ends_with(name));

@@ -330,7 +330,7 @@ fn worst_zone(
 }
 
 /// Returns what pins pageblocks of a zone.
-fn held_by(frames: Option<&FrameReport>, zone: &ZoneName) -> Vec<PinnedBy> {
+pub(super) fn held_by(frames: Option<&FrameReport>, zone: &ZoneName) -> Vec<PinnedBy> {
     let frames = frames.and_then(|frames| frames.of(zone));
     frames.map_or_else(Vec::new, |frames| frames.pageblocks.pinned_by.clone())
 }

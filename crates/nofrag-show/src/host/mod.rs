@@ -5,6 +5,7 @@ pub mod machine;
 pub mod maps;
 pub mod pages;
 mod parts;
+pub mod preflight;
 pub mod ranking;
 pub mod recorded;
 pub mod trace;
