@@ -293,6 +293,7 @@ impl Top {
                     Shown::Help => Shown::Host,
                 };
             }
+            Key::Back => self.view.shown = Shown::Host,
             Key::Unknown => self.view.note = Some("h shows the keys".to_owned()),
         }
         Next::Go

@@ -4,7 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use nofrag_host::machine::{self, Frames, Sources};
+use nofrag_host::machine::verdict::State;
+use nofrag_host::machine::{self, Frames, Machine, Sources};
 use nofrag_host::snapshot::Files;
 use nofrag_host::source::Root;
 use nofrag_host::trace;
@@ -22,6 +23,7 @@ Examples:
   nofrag host --all                         everything: each zone, order, request, counter and file
   sudo nofrag host --frames                 the same; reads what each page frame is used for, so that
                                             the outlook for huge pages knows what cannot be moved
+                                            (unasked up to 64 GiB where memory is in pieces)
   nofrag host --root DIR                    a captured host (nofrag host capture DIR makes one)
   nofrag host --root FILE.nofrag@start      the state at the start of a recording; @end at its end
   nofrag host --report host.html            the same with charts, for a browser
@@ -58,8 +60,7 @@ pub(crate) struct Args {
 /// Reads the machine, computes the report and prints it.
 pub(crate) fn execute(args: &Args) -> Result<Status> {
     let wanted = args.report.begin()?;
-    let frames = if args.frames { Frames::Read } else { Frames::LeftOut };
-    let machine = machine::survey(&read(args.root.as_deref(), frames)?)?;
+    let machine = survey(args)?;
     if args.json {
         output::print_json(&machine)?;
     } else {
@@ -70,6 +71,34 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
         wanted.write(&show::page(&machine, &wanted.origin))?;
     }
     Ok(super::status_of(&machine.findings))
+}
+
+/// Reads and surveys the machine. The state of every frame is read where it was asked for, and where only it can say
+/// whether compaction would help, unless that would take long.
+fn survey(args: &Args) -> Result<Machine> {
+    /// Most memory whose frames are read unasked.
+    const MOST_BYTES: u64 = 64 << 30;
+    let root = args.root.as_deref();
+    if args.frames {
+        return Ok(machine::survey(&read(root, Frames::Read)?)?);
+    }
+    let mut sources = read(root, Frames::LeftOut)?;
+    let machine = machine::survey(&sources)?;
+    let is_open = machine.verdict.as_ref().is_some_and(|it| it.state == State::Scattered);
+    if !is_open || machine.host.memory_bytes.is_none_or(|bytes| bytes > MOST_BYTES) {
+        return Ok(machine);
+    }
+    match root {
+        None => sources.read_frames(&Root::Live),
+        Some(path) if is_captured(path) => sources.read_frames(&Root::Captured(path.to_owned())),
+        Some(_) => sources = read(root, Frames::Read)?,
+    }
+    Ok(machine::survey(&sources)?)
+}
+
+/// Returns true for the folder of a captured host, and not that of a snapshot.
+fn is_captured(path: &Path) -> bool {
+    path.is_dir() && !["buddyinfo", "zoneinfo"].iter().any(|name| path.join(name).is_file())
 }
 
 /// Reads the source that `root` names: this host, a captured one, the folder of a snapshot, or a snapshot in a
@@ -99,12 +128,11 @@ pub(crate) fn read(root: Option<&Path>, frames: Frames) -> Result<Sources> {
         path.display()
     );
     fs::read_dir(path).with_context(|| path.display().to_string())?;
-    let is_flat = ["buddyinfo", "zoneinfo"].iter().any(|name| path.join(name).is_file());
-    let sources = if is_flat {
+    let sources = if is_captured(path) {
+        machine::read(&Root::Captured(path.to_owned()), frames)
+    } else {
         let files = Files::read_folder(path).with_context(|| path.display().to_string())?;
         Sources::of_files(without_frames(files, frames))
-    } else {
-        machine::read(&Root::Captured(path.to_owned()), frames)
     };
     ensure!(
         has_lists(&sources.files),

@@ -33,20 +33,22 @@ pub(super) enum Key {
     Types,
     /// Show the keys, or the host again.
     Help,
+    /// Show the host again.
+    Back,
     /// No meaning: the key is not known.
     Unknown,
 }
 
 /// The keys with their meaning, as they are shown.
 pub(super) const SHOWN: [(&str, &str); 8] = [
-    ("q", "quit (also Esc and Ctrl-C)"),
+    ("q", "quit (also Ctrl-C)"),
     ("space", "pause, and go on"),
     ("+", "look twice as often"),
     ("-", "look half as often"),
     ("left", "follow the next smaller order"),
     ("right", "follow the next larger order"),
     ("t", "read pagetypeinfo once: pageblocks by type; it costs milliseconds and holds locks"),
-    ("h", "show this, or the host again"),
+    ("h", "show this, or the host again (also Esc)"),
 ];
 
 #[derive(Debug, PartialEq, Eq)]
@@ -172,7 +174,7 @@ fn first(bytes: &[u8]) -> Option<(Key, &[u8])> {
 /// Returns the key behind an escape character, and the bytes after it.
 fn escaped(bytes: &[u8]) -> (Key, &[u8]) {
     match bytes {
-        [] => (Key::Quit, bytes),
+        [] => (Key::Back, bytes),
         [b'[' | b'O', rest @ ..] => {
             let Some(end) = rest.iter().position(|byte| is_final(*byte)) else {
                 return (Key::Unknown, &[]);
@@ -217,7 +219,7 @@ mod tests {
         check(b"", &[]);
         check(b"q", &[Quit]);
         check(b"\x03\x1a", &[Quit, Suspend]);
-        check(b"\x1b", &[Quit]);
+        check(b"\x1b", &[Back]);
         check(b"\x1bq", &[Unknown]);
         check(b"\x1b[C\x1bOD\x1b[1;5Ct", &[Larger, Smaller, Larger, Types]);
         // F5, a mouse, a sequence without an end, a letter of two bytes and one that is torn.

@@ -5,6 +5,7 @@
 //! wrong.
 
 use super::counters;
+use super::huge::Basis;
 use super::requests::{Answer, Cause, Outcome, Request, RequestKind};
 use super::verdict::{REQUESTS_WAIT, State, Verdict};
 use super::zones::Zone;
@@ -375,14 +376,21 @@ fn help_for(answer: &Answer, has_proactive: bool) -> String {
 /// Returns the finding that what is free cannot be had in large blocks, if the verdict says so.
 pub(super) fn fragmented(verdict: &Verdict) -> Option<Finding> {
     let (severity, id) = (verdict.severity()?, verdict.state.finding()?);
-    let (consequence, help) = match verdict.state {
-        State::Whole | State::InUse => return None,
-        State::Scattered => (
-            "a huge page, or another block of this size, waits for compaction, or is not given",
+    const WAITS: &str =
+        "a huge page, or another block of this size, waits for compaction, or is not given";
+    let (consequence, help) = match (verdict.state, verdict.basis) {
+        (State::Whole | State::InUse, _) => return None,
+        (State::Scattered, Basis::Frames) => (
+            WAITS,
             "`echo 1 > /proc/sys/vm/compact_memory` compacts now (seconds of CPU time); from 5.9 on a higher \
              vm.compaction_proactiveness does it before it is needed",
         ),
-        State::Fragmented => (
+        (State::Scattered, _) => (
+            WAITS,
+            "look as root with --frames, which says whether pages that stay are in the way; if not, `echo 1 > \
+             /proc/sys/vm/compact_memory` compacts now (seconds of CPU time)",
+        ),
+        (State::Fragmented, _) => (
             "most of what is free cannot become huge pages: pages that stay where they are stand in between, so \
              compaction works in vain",
             "`nofrag host pages` (as root) says what stays, `nofrag record` which processes ask for it; \

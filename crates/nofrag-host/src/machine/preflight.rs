@@ -161,7 +161,7 @@ pub enum Answer {
 
 /// Least share of an upper bound that kernels gave, in thousandths, and the blocks that they gave less than that.
 const GIVEN: [(Basis, u64, u64); 3] =
-    [(Basis::Frames, 900, 5), (Basis::PageblockTypes, 500, 5), (Basis::FreePages, 0, 0)];
+    [(Basis::Frames, 900, 5), (Basis::PageblockTypes, 0, 0), (Basis::FreePages, 0, 0)];
 
 /// Computes the answer to `need` from the files that were read. Pure.
 #[must_use]
@@ -328,6 +328,7 @@ mod tests {
         assert_eq!(typed("order=10").answer, Answer::Yes);
         assert_eq!(typed("301xorder=10").answer, Answer::Uncertain);
         assert_eq!(typed("hugepages=601").answer, Answer::Uncertain);
+        assert_eq!(typed("hugepages=900").answer, Answer::Uncertain);
         assert_eq!(typed("hugepages=901").answer, Answer::No);
         let most = typed("hugepages=601");
         assert_eq!((most.after_compaction.most, most.after_reclaim.most), (700, 900));

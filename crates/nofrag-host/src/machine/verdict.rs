@@ -87,17 +87,6 @@ impl State {
             State::Scattered | State::Fragmented => Some(self.name()),
         }
     }
-
-    /// Returns the state in words that begin a sentence.
-    #[must_use]
-    pub const fn words(self) -> &'static str {
-        match self {
-            State::Whole => "Not fragmented",
-            State::InUse => "Memory is in use",
-            State::Scattered => "Fragmented until compaction",
-            State::Fragmented => "Fragmented",
-        }
-    }
 }
 
 /// The state of a host's memory, and the figures that decided it.
@@ -219,6 +208,19 @@ const WAITS: [(&str, &str); 4] = [
 ];
 
 impl Verdict {
+    /// Returns the state in words that begin a sentence. Types of pageblocks cannot tell whether compaction mends it:
+    /// pages of the kernel in Movable pageblocks are not seen.
+    #[must_use]
+    pub const fn words(&self) -> &'static str {
+        match (self.state, self.basis) {
+            (State::Whole, _) => "Not fragmented",
+            (State::InUse, _) => "Memory is in use",
+            (State::Scattered, Basis::Frames) => "Fragmented until compaction",
+            (State::Scattered, _) => "Fragmented, compaction may mend it",
+            (State::Fragmented, _) => "Fragmented",
+        }
+    }
+
     /// Returns how urgent the verdict is; `None` if there is nothing to do.
     #[must_use]
     pub fn severity(&self) -> Option<Severity> {

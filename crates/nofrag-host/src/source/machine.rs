@@ -161,6 +161,16 @@ impl Sources {
         Sources { ranking, vmalloc, missing, frames, files, ..Sources::default() }
     }
 
+    /// Reads the state of every frame as well, which [`read`] has left out. O(frames) time.
+    pub fn read_frames(&mut self, root: &Root) {
+        let files = std::mem::take(&mut self.files);
+        let mut reader = Reader { root, files, missing: Vec::new() };
+        self.frames = reader.frames();
+        let (files, missing) = (reader.files, reader.missing);
+        self.files = files;
+        self.add_missing(missing);
+    }
+
     /// Adds missing files; of each file only the first entry is kept.
     fn add_missing(&mut self, more: Vec<Missing>) {
         for each in more {

@@ -90,7 +90,7 @@ fn tone_of(verdict: &Verdict) -> Tone {
 
 /// Returns the verdict in a sentence, its first words in their tone.
 pub(super) fn verdict(verdict: &Verdict, look: Look) -> String {
-    let words = verdict.state.words();
+    let words = verdict.words();
     let mut evidence = sentence(&verdict.evidence());
     if verdict.basis == Basis::FreePages {
         evidence += " The bounds are weak, since types are not known.";
@@ -121,7 +121,7 @@ fn advice(indent: &str, finding: &Finding, look: Look) -> String {
 
 /// Returns the verdict in a line with its tone.
 pub(super) fn verdict_line(verdict: &Verdict) -> (String, Tone) {
-    (format!("{}: {}", verdict.state.words(), verdict.evidence()), tone_of(verdict))
+    (format!("{}: {}", verdict.words(), verdict.evidence()), tone_of(verdict))
 }
 
 /// Returns the headline of a page about pages: the most urgent finding, else the verdict.
