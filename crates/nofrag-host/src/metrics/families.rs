@@ -93,9 +93,10 @@ fn verdict(look: &Look) -> Vec<Family> {
     let mut state = gauge(
         "nofrag_verdict",
         None,
-        "1 for the state of memory, 0 for the others. scattered: most of what is free comes in pieces until it is \
-         compacted; fragmented: compaction does not help either, so look at `nofrag host pages`; in-use: too little \
-         is free to say; whole: good. A state is left only when the figures have clearly changed.",
+        "1 for the state of memory, 0 for the others. scattered: most of what is free comes in pieces; whether \
+         compaction mends it `sudo nofrag host` says, which reads the use of each frame; in-use: too little is free \
+         to say; whole: good; fragmented: not without the frames. A state is left only when the figures have clearly \
+         changed.",
     );
     let mut severity = gauge(
         "nofrag_verdict_severity",
