@@ -32,7 +32,7 @@ Examples:
 
 Exit status:
   0  nothing got worse by more than the tolerance
-  1  something did
+  1  something did, or a side is not whole: cut, damaged, or with events lost
   2  bad use, something could not be read, or the sides cannot be compared";
 
 #[derive(clap::Args)]
@@ -98,5 +98,9 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
         let replays = replays.as_ref().map(|[old, new]| [old, new]);
         wanted.write(&pages::compare(&found, replays, &wanted.origin))?;
     }
-    Ok(if found.is_worse() { Status::GotWorse } else { Status::Done })
+    Ok(match (found.is_worse(), found.damage.is_empty()) {
+        (true, _) => Status::GotWorse,
+        (false, false) => Status::NotWhole,
+        (false, true) => Status::Done,
+    })
 }

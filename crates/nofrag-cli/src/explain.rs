@@ -30,6 +30,7 @@ vmap, of kernels from 3.x on.
 
 Exit status:
   0  explained
+  1  explained, but what was read is not whole: cut, damaged, or with events lost
   2  bad use, unreadable, or nothing in it to explain";
 
 #[derive(clap::Args)]
@@ -38,6 +39,10 @@ pub(crate) struct Args {
     /// The text of a log (`-` for standard input), a recording, or the folder of a snapshot
     #[arg(value_name = "FILE")]
     subject: PathBuf,
+
+    /// Show everything: the reason of each zone, policies, costs and evidence, in place of the answer on one screen
+    #[arg(long)]
+    all: bool,
 
     /// Print JSON for machines: one object, schema nofrag.explain
     #[arg(long)]
@@ -67,9 +72,10 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
     if args.json {
         output::print_json(&explained)?;
     } else {
-        output::print(&view::page(&explained, args.top, Look::of_stdout()))?;
+        let show = if args.all { view::page } else { view::answer };
+        output::print(&show(&explained, args.top, Look::of_stdout()))?;
     }
-    Ok(Status::Done)
+    Ok(if explained.damage.is_some() { Status::NotWhole } else { Status::Done })
 }
 
 /// Reads the text of a log of at most `most` bytes.

@@ -29,6 +29,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use nofrag_host::budget::Budget;
+use nofrag_host::trace::Loss;
 
 /// The end of the command, as the help text lists it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,15 +44,26 @@ enum Status {
     EndedEarly,
     /// `compare`: a figure got worse.
     GotWorse,
+    /// Shown, but what was read is not whole: cut, damaged, or with events lost.
+    NotWhole,
+}
+
+impl Status {
+    /// Returns the status of what was shown of a trace with these losses.
+    fn of(loss: Loss) -> Status {
+        if loss == Loss::default() { Status::Done } else { Status::NotWhole }
+    }
 }
 
 impl From<Status> for ExitCode {
     fn from(status: Status) -> ExitCode {
         match status {
             Status::Done => ExitCode::SUCCESS,
-            Status::CheckFailed | Status::Warned | Status::EndedEarly | Status::GotWorse => {
-                ExitCode::from(1)
-            }
+            Status::CheckFailed
+            | Status::Warned
+            | Status::EndedEarly
+            | Status::GotWorse
+            | Status::NotWhole => ExitCode::from(1),
         }
     }
 }
@@ -64,8 +76,8 @@ pub(crate) const EXIT_STATUS_HELP: &str = "\
 Exit status:
   0  done
   1  run --check: an exact claim did not hold, or rows or claims are missing; host: something needs
-     attention; preflight: not now; record: events were lost, or the command failed; workload: ended early; compare:
-     something got worse
+     attention; preflight: not now; record: events were lost, or the command failed; workload: ended
+     early; compare: something got worse; explain, replay, compare, trace: what was read is not whole
   2  bad use, or something could not be read or written";
 
 /// The text for a user who types `nofrag` alone.

@@ -6,9 +6,10 @@ use anyhow::{Result, anyhow};
 use nofrag::page::FragmentationPolicy;
 use nofrag_lab::pages;
 use nofrag_lab::replay::{self, Input, Question, ReplayOptions};
+use nofrag_show::{Look, screen_for};
 
 use crate::offer::Offer;
-use crate::output::{Schema, print_document, print_sections};
+use crate::output::{Schema, print, print_document, print_sections};
 use crate::{Status, progress, report};
 
 const AFTER_HELP: &str = "\
@@ -31,6 +32,7 @@ Examples:
 
 Exit status:
   0  replayed
+  1  replayed, but the recording is not whole: cut, damaged, or with events lost
   2  bad use, or the recording could not be read";
 
 #[derive(clap::Args)]
@@ -83,6 +85,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 72, value_parser = clap::value_parser!(u16).range(2..))]
     samples: u16,
 
+    /// Show everything: costs, orders, the course, each figure beside the kernel's, all cautions, in place of the
+    /// answer on one screen
+    #[arg(long)]
+    all: bool,
+
     /// Print JSON for machines: one object, schema nofrag.replay
     #[arg(long)]
     json: bool,
@@ -132,6 +139,10 @@ impl Args {
 /// The schema of the `ReplayReport` that `--json` writes; `nofrag compare` reads it again.
 pub(crate) const SCHEMA: Schema = Schema { name: "nofrag.replay", version: 1 };
 
+/// The way to what an answer leaves out.
+const REST: &str = "--all shows costs, orders, each figure beside the kernel's and all cautions; --report FILE.html \
+                    draws the course.";
+
 /// Replays the trace that `args` names.
 pub(crate) fn execute(args: &Args) -> Result<Status> {
     let options = args.options()?;
@@ -142,11 +153,13 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
     let report = report?;
     if args.json {
         print_document(SCHEMA, &report)?;
-    } else {
+    } else if args.all {
         print_sections(&replay::sections(&report))?;
+    } else {
+        print(&screen_for(&replay::answer(&report), REST, Look::of_report()))?;
     }
     if let Some(wanted) = wanted {
         wanted.write(&pages::replay(&report, &wanted.origin))?;
     }
-    Ok(Status::Done)
+    Ok(Status::of(report.recorded.loss()))
 }

@@ -1,10 +1,12 @@
 //! `nofrag run`: scenarios by name.
 
+use std::fmt::Write;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::builder::TypedValueParser as _;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 use nofrag_lab::pages::{self, ScenarioResult};
 use nofrag_lab::saved::{self, Saved};
 use nofrag_lab::scenario::{Extent, Memory, ProgramInfo, ThpTouch};
@@ -12,7 +14,7 @@ use nofrag_lab::shortfall;
 use nofrag_lab::summary::{self, Claims};
 use nofrag_lab::{Mode, Options, Progress, Report, Scenario, scenarios};
 use nofrag_show::page::Page;
-use nofrag_show::{Look, Origin};
+use nofrag_show::{Look, Origin, screen_for, text_for};
 use serde::Serialize;
 
 use crate::offer::Offer;
@@ -87,9 +89,14 @@ pub(crate) struct Args {
     #[arg(long)]
     full: bool,
 
-    /// List every claim, and exit with 1 if an exact one does not hold, or if a default run lacks a row or a claim
+    /// Exit with 1 if an exact claim does not hold, or if a default run lacks a row or a claim; lists every claim of a
+    /// scenario, and with --all of all
     #[arg(long)]
     check: bool,
+
+    /// Show the whole result: every table, picture and note, in place of the answer on one screen
+    #[arg(long)]
+    all: bool,
 
     /// Print JSON for machines: one object, schema nofrag.run
     #[arg(long)]
@@ -112,6 +119,10 @@ impl Args {
         let part = self.mask.is_some().then_some("part");
         let words: Vec<&str> = [mode, real, full, part].into_iter().flatten().collect();
         if words.is_empty() { "default".to_owned() } else { words.join("-") }
+    }
+
+    fn claims(&self) -> Claims {
+        if self.check { Claims::Listed } else { Claims::Counted }
     }
 
     fn options(&self) -> Options {
@@ -176,6 +187,10 @@ pub(crate) struct Document<'a> {
     reports: Vec<&'a Report>,
 }
 
+/// The way to what the verdict on all scenarios leaves out.
+const ONE: &str =
+    "nofrag run NAME shows one scenario, --all the whole result, --report FILE.html draws it.";
+
 /// Runs the scenarios that `args` names.
 pub(crate) fn execute(args: &Args) -> Result<Status> {
     let Some(name) = &args.scenario else {
@@ -184,39 +199,29 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
     };
     let wanted = args.report.begin()?;
     let origin = report::origin();
-    let claims = if args.check { Claims::Listed } else { Claims::Counted };
     let options = args.options();
+    let chosen = chosen(name, args, &options)?;
     let (mut results, mut status) = (Vec::new(), Status::Done);
-    for scenario in chosen(name)? {
-        if name == "all" && !scenario.has_mode(args.mode) {
-            eprintln!("left out: {} has no mode {}", scenario.name(), args.mode.name());
-            continue;
+    for (number, scenario) in chosen.iter().enumerate() {
+        let bar = Bar::default();
+        if name == "all" {
+            bar.0.set_prefix(format!("{} of {} scenarios, ", number + 1, chosen.len()));
         }
-        if args.real && !scenario.has_real_memory() {
-            ensure!(name == "all", "{name} has no --real: only extfrag-2018 has");
-            eprintln!("left out: {} has no --real", scenario.name());
-            continue;
-        }
-        if name == "all"
-            && let Some(why) = scenario.missing(&options)
-        {
-            eprintln!("left out: {}: {why}", scenario.name());
-            continue;
-        }
-        let report = scenario.run_as_asked(&options, &Bar::default())?;
-        if args.check && checked(scenario, &options, &report) == Status::CheckFailed {
+        let report = scenario.run_as_asked(&options, &bar)?;
+        if args.check && checked(*scenario, &options, &report) == Status::CheckFailed {
             status = Status::CheckFailed;
         }
-        let summary = summary::summary(scenario, &report, &origin, claims);
         if !args.json {
-            let look = Look::of_report();
-            print(&summary::summary_for(scenario, &report, &origin, claims, look))?;
+            print(&shown(args, *scenario, &report, &origin))?;
         }
+        let summary = summary::summary(*scenario, &report, &origin, args.claims());
         results.push(Saved { report, summary });
     }
+    let reports = results.iter().map(|result| &result.report).collect();
     if args.json {
-        let reports = results.iter().map(|result| &result.report).collect();
         print_document(SCHEMA, &Document { origin: &origin, reports })?;
+    } else if name == "all" {
+        print(&format!("\n{}", screen_for(&[summary::total(&reports)], ONE, Look::of_report())))?;
     }
     if let Some(root) = &args.save {
         for result in &results {
@@ -231,6 +236,24 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
     Ok(status)
 }
 
+/// Returns the text of one report: a line among several, the answer of one alone, or the whole.
+fn shown(args: &Args, scenario: &dyn Scenario, report: &Report, origin: &Origin) -> String {
+    let look = Look::of_report();
+    if args.all {
+        return summary::summary_for(scenario, report, origin, args.claims(), look);
+    }
+    if args.scenario.as_deref() == Some("all") {
+        return look.hanging("", 2, &summary::verdict(report));
+    }
+    let answer = summary::answer_for(scenario, report, origin, &args.designs, look);
+    match args.claims() {
+        Claims::Counted => answer,
+        Claims::Listed => {
+            format!("{answer}\n{}", text_for(&[summary::oracles(&report.oracles)], look))
+        }
+    }
+}
+
 /// Prints on standard error why a run fails its check, if it does.
 fn checked(scenario: &dyn Scenario, options: &Options, report: &Report) -> Status {
     let shortfalls = shortfall::shortfalls(scenario, options, report);
@@ -240,16 +263,36 @@ fn checked(scenario: &dyn Scenario, options: &Options, report: &Report) -> Statu
     if shortfalls.is_empty() { Status::Done } else { Status::CheckFailed }
 }
 
-/// Returns the scenarios that `name` means.
-fn chosen(name: &str) -> Result<Vec<&'static dyn Scenario>> {
+/// Returns the scenarios that `name` means; of `all`, what cannot be run here is left out and named on standard error.
+fn chosen(name: &str, args: &Args, options: &Options) -> Result<Vec<&'static dyn Scenario>> {
     if name == "all" {
-        return Ok(scenarios().to_vec());
+        let can = |scenario: &&dyn Scenario| match lacking(*scenario, args, options) {
+            Some(why) => {
+                eprintln!("left out: {}{why}", scenario.name());
+                false
+            }
+            None => true,
+        };
+        return Ok(scenarios().iter().copied().filter(can).collect());
     }
     let found = scenarios().iter().find(|scenario| scenario.name() == name);
-    found.map(|scenario| vec![*scenario]).ok_or_else(|| {
+    let found = found.ok_or_else(|| {
         let names: Vec<&str> = scenarios().iter().map(|scenario| scenario.name()).collect();
         anyhow!("there is no scenario {name:?}; there are: all, {}", names.join(", "))
-    })
+    })?;
+    ensure!(!args.real || found.has_real_memory(), "{name} has no --real: only extfrag-2018 has");
+    Ok(vec![*found])
+}
+
+/// Returns the reason why a scenario cannot be run here with these options, as the end of a sentence.
+fn lacking(scenario: &dyn Scenario, args: &Args, options: &Options) -> Option<String> {
+    if !scenario.has_mode(args.mode) {
+        return Some(format!(" has no mode {}", args.mode.name()));
+    }
+    if args.real && !scenario.has_real_memory() {
+        return Some(" has no --real".to_owned());
+    }
+    scenario.missing(options).map(|why| format!(": {why}"))
 }
 
 /// Lists all scenarios with their designs and programs.
@@ -305,10 +348,15 @@ impl Default for Bar {
 
 impl Progress for Bar {
     fn begin(&self, steps: u64) {
-        let style =
-            ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed}, {eta} left {wide_msg}")
-                .expect("the template is well-formed");
-        self.0.set_style(style);
+        let template = "{prefix}{bar:30} {pos}/{len} {elapsed}{left} {wide_msg}";
+        let style = ProgressStyle::with_template(template).expect("the template is well-formed");
+        let left = |state: &ProgressState, out: &mut dyn Write| {
+            let left = left(state.pos(), state.len().unwrap_or(0), state.elapsed());
+            // A bar that cannot be written is not shown.
+            let _ = left.map(|left| write!(out, ", {} left", HumanDuration(left)));
+        };
+        self.0.set_style(style.with_key("left", left));
+        self.0.reset_elapsed();
         self.0.set_length(steps);
         self.0.set_position(0);
         self.0.set_draw_target(indicatif::ProgressDrawTarget::stderr());
@@ -327,6 +375,13 @@ impl Progress for Bar {
     fn end(&self) {
         self.0.finish_and_clear();
     }
+}
+
+/// Returns an estimate of the time that is left of a run, at the pace of the steps so far; `None` while they are too
+/// few, as the first steps are often the longest.
+fn left(done: u64, all: u64, elapsed: Duration) -> Option<Duration> {
+    let share = done as f64 / all.max(1) as f64;
+    (share >= 0.25 && share <= 1.0).then(|| elapsed.mul_f64((1.0 - share) / share))
 }
 
 #[cfg(test)]
@@ -401,6 +456,16 @@ mod tests {
         let (scenario, options) = (MadeUp(spoiled), Options::default());
         let report = scenario.run(&options, &Silent).unwrap();
         checked(&scenario, &options, &report)
+    }
+
+    /// A bar once began with 23 minutes for what took 33 seconds: its first step was a long one.
+    #[test]
+    fn no_estimate_is_shown_before_a_quarter_is_done() {
+        let seconds = Duration::from_secs;
+        assert_eq!(left(1, 40, seconds(35)), None);
+        assert_eq!(left(0, 0, seconds(0)), None);
+        assert_eq!(left(10, 40, seconds(11)), Some(seconds(33)));
+        assert_eq!(left(40, 40, seconds(33)), Some(seconds(0)));
     }
 
     #[test]

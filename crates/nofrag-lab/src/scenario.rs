@@ -71,13 +71,15 @@ pub trait Scenario: Sync {
     fn run_as_asked(&self, options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
         let asked = &options.designs;
         let meant = |name: &String| self.design_of(name).map_or(name.clone(), str::to_owned);
-        let designs: Vec<String> = asked.iter().map(meant).collect();
-        let names = asked.iter().zip(&designs);
-        let notes: Vec<String> =
-            names.filter_map(|(asked, design)| stand_in(asked, design)).collect();
+        let designs = asked.iter().map(meant).collect();
         let mut report = self.run(&Options { designs, ..options.clone() }, progress)?;
-        report.notes.splice(0..0, notes);
+        report.notes.splice(0..0, self.stand_ins(asked));
         Ok(report)
+    }
+
+    /// Returns a note for each name that stands for a design of another name.
+    fn stand_ins(&self, asked: &[String]) -> Vec<String> {
+        asked.iter().filter_map(|name| stand_in(name, self.design_of(name)?)).collect()
     }
 
     /// Returns the names of counts whose distribution over the repetitions tells more than their medians.

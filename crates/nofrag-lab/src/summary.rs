@@ -1,7 +1,8 @@
-//! The text of one report: its sections, its notes, its claims.
+//! The text of one report: its sections, its notes, its claims; and its answer on one screen.
 
 use nofrag_show::{
-    Cell, Look, Section, Tone, cells, count, duration, number, plain, ratio, text_for, wrapped,
+    Cell, Look, Section, Tone, cells, count, duration, number, plain, ratio, screen_for, text_for,
+    wrapped,
 };
 
 use crate::figures::RatioRange;
@@ -38,16 +39,11 @@ pub fn summary_for(
     claims: Claims,
     look: Look,
 ) -> String {
-    let Origin { processor, cpus, kernel, rustc, profile, revision, .. } = origin;
     let mut lines =
         wrapped(&format!("{}: {}", report.scenario, scenario.about()), look.text_width());
-    let mut below = |text: &str| {
-        lines.extend(wrapped(text, look.text_width() - 2).iter().map(|line| format!("  {line}")));
-    };
-    below(&report.document);
-    below(&format!("{processor}, {cpus} CPUs; {kernel}"));
-    below(&format!("{rustc}, profile {profile}; nofrag {revision}"));
-    below(&conditions(report));
+    for text in circumstances(report, origin) {
+        lines.extend(wrapped(&text, look.text_width() - 2).iter().map(|line| format!("  {line}")));
+    }
     let head = lines.join("\n") + "\n\n";
     let mut sections = scenario.present(report);
     sections.push(Section::Lines { title: "Notes".to_owned(), lines: report.notes.clone() });
@@ -56,6 +52,105 @@ pub fn summary_for(
         Claims::Listed => oracles(&report.oracles),
     });
     head + &text_for(&sections, look)
+}
+
+/// Returns the document, machine, program and settings of a report.
+fn circumstances(report: &Report, origin: &Origin) -> [String; 4] {
+    let Origin { processor, cpus, kernel, rustc, profile, revision, .. } = origin;
+    [
+        report.document.clone(),
+        format!("{processor}, {cpus} CPUs; {kernel}"),
+        format!("{rustc}, profile {profile}; nofrag {revision}"),
+        conditions(report),
+    ]
+}
+
+/// The most failing claims that an answer has in full.
+const MOST: usize = 4;
+
+/// Returns the answer of one report on one screen: the claims that hold, those that do not, what weakens the figures,
+/// and the first table, if it fits. `asked` are the designs that the run was asked for.
+#[must_use]
+pub fn answer_for(
+    scenario: &dyn Scenario,
+    report: &Report,
+    origin: &Origin,
+    asked: &[String],
+    look: Look,
+) -> String {
+    let lines = |title: String, lines: Vec<String>| Section::Lines { title, lines };
+    let [document, machine, _, conditions] = circumstances(report, origin);
+    let mut sections = vec![lines(
+        verdict(report),
+        vec![format!("{}: {document}", scenario.about()), machine, conditions],
+    )];
+    let failing: Vec<&Oracle> = not_held(&report.oracles).collect();
+    let mut claims: Vec<String> = failing.iter().take(MOST).map(|oracle| told(oracle)).collect();
+    let likewise: Vec<&str> = failing.iter().skip(MOST).map(|oracle| oracle.id.as_str()).collect();
+    claims.extend((!likewise.is_empty()).then(|| format!("likewise: {}", few(&likewise))));
+    let Tally { withdrawn, .. } = Tally::of(&report.oracles);
+    claims.extend((withdrawn > 0).then(|| format!("{withdrawn} are withdrawn: --all says why")));
+    if !claims.is_empty() {
+        sections.push(lines("Claims that do not hold, or have no verdict".to_owned(), claims));
+    }
+    let mut trust = scenario.stand_ins(asked);
+    trust.extend(report.weaknesses());
+    let (trust, others): (Vec<_>, Vec<_>) =
+        report.notes.iter().cloned().partition(|note| trust.contains(note));
+    let notes = |title: &str, notes: Vec<String>| {
+        (!notes.is_empty()).then(|| lines(title.to_owned(), notes))
+    };
+    sections.extend(notes("How far to trust it", trust));
+    let is_table = |section: &Section| matches!(section, Section::Table { .. });
+    sections.extend(scenario.present(report).into_iter().find(is_table));
+    sections.extend(notes("Notes", others));
+    let next =
+        "--all shows the whole result, --check lists every claim, --report FILE.html draws it.";
+    screen_for(&sections, next, look)
+}
+
+/// Returns the claims that do not hold, the broken ones first.
+fn not_held(oracles: &[Oracle]) -> impl Iterator<Item = &Oracle> {
+    let with = |verdict| oracles.iter().filter(move |oracle| oracle.verdict() == verdict);
+    with(ClaimVerdict::Broken).chain(with(ClaimVerdict::NotHere))
+}
+
+/// Returns a claim that does not hold, with its figures.
+fn told(oracle: &Oracle) -> String {
+    let Oracle { id, claim, measured, relation, .. } = oracle;
+    let verdict = if oracle.is_broken() { "BROKEN" } else { "not here" };
+    format!("{verdict}: {id}: {claim}; measured {}, must be {relation}", plain(*measured))
+}
+
+/// Returns the first few names, and the number of the others.
+fn few(names: &[&str]) -> String {
+    const FEW: usize = 8;
+    let more = names.len().saturating_sub(FEW);
+    let first = names[..names.len() - more].join(", ");
+    if more > 0 { format!("{first} and {more} more") } else { first }
+}
+
+/// Returns the verdict on a report in a line: the scenario with the claims that hold.
+#[must_use]
+pub fn verdict(report: &Report) -> String {
+    let broken = if report.broken().next().is_some() { "BROKEN: " } else { "" };
+    format!("{}: {broken}{}", report.scenario, Tally::of(&report.oracles).in_words("others"))
+}
+
+/// Returns the verdict on several reports: the number of claims that hold, and the names of those that do not.
+#[must_use]
+pub fn total(reports: &[&Report]) -> Section {
+    let tally = Tally::of(reports.iter().flat_map(|report| &report.oracles));
+    let title = tally.in_words("that depend on the machine");
+    let mut lines = Vec::new();
+    for (verdict, word) in [(ClaimVerdict::Broken, "BROKEN"), (ClaimVerdict::NotHere, "not here")] {
+        for Report { scenario, oracles, .. } in reports {
+            let with = oracles.iter().filter(|oracle| oracle.verdict() == verdict);
+            let ids: Vec<&str> = with.map(|oracle| oracle.id.as_str()).collect();
+            lines.extend((!ids.is_empty()).then(|| format!("{word}: {scenario}: {}", few(&ids))));
+        }
+    }
+    Section::Lines { title, lines }
 }
 
 /// Returns the settings of a report, and its duration.
@@ -110,21 +205,26 @@ impl Tally {
         }
         tally
     }
+
+    /// Returns the numbers in a line, in which claims that are not exact have this name.
+    fn in_words(self, name: &str) -> String {
+        let Tally { exact, others, withdrawn } = self;
+        let others = match others.all {
+            0 => String::new(),
+            all => format!(", {} of {all} {name}", others.held),
+        };
+        let withdrawn = match withdrawn {
+            0 => String::new(),
+            withdrawn => format!(", {withdrawn} withdrawn"),
+        };
+        format!("{} of {} exact claims hold{others}{withdrawn}", exact.held, exact.all)
+    }
 }
 
 /// Shows the number of claims that held, those that did not, and the reason why others have no verdict.
 fn counted(claims: &[Oracle]) -> Section {
     let Tally { exact, others, .. } = Tally::of(claims);
-    let failing = claims.iter().filter_map(|oracle| {
-        let verdict = match oracle.verdict() {
-            ClaimVerdict::Broken => "BROKEN",
-            ClaimVerdict::NotHere => "not here",
-            ClaimVerdict::Holds | ClaimVerdict::Withdrawn(_) => return None,
-        };
-        let Oracle { id, claim, measured, relation, .. } = oracle;
-        Some(format!("{verdict}: {id}: {claim}; measured {}, must be {relation}", plain(*measured)))
-    });
-    let mut lines: Vec<String> = failing.collect();
+    let mut lines: Vec<String> = not_held(claims).map(told).collect();
     lines.extend(withdrawals(claims));
     Section::Lines {
         title: format!(

@@ -41,7 +41,9 @@ pub use number::{
 };
 pub use origin::{Build, Origin, cpus};
 pub use picture::{divided, divided_by, hole_map, inked, inks};
-pub use section::{BarGroup, OccupancyMap, Paint, Section, table_of, text, text_for};
+pub use section::{
+    BarGroup, OccupancyMap, Paint, SCREEN, Section, screen, screen_for, table_of, text, text_for,
+};
 pub use spread::{Spread, Tail};
 pub use table::{Numbers, facts};
 pub use tone::Tone;

@@ -122,6 +122,31 @@ pub fn text_for(sections: &[Section], look: Look) -> String {
     look.with_alarms(out)
 }
 
+/// Lines of one screen, which an answer keeps to where lines have 80 columns.
+pub const SCREEN: usize = 40;
+
+/// Returns an answer of one screen: the first section and each further one that still fits, then `next`, the way to
+/// the rest.
+#[must_use]
+pub fn screen_for(sections: &[Section], next: &str, look: Look) -> String {
+    screen(sections.iter().map(|section| text_for(std::slice::from_ref(section), look)), next, look)
+}
+
+/// Returns an answer of one screen: the first of the texts and each further one that still fits, then `next`.
+#[must_use]
+pub fn screen(parts: impl IntoIterator<Item = String>, next: &str, look: Look) -> String {
+    let end: String =
+        wrapped(next, look.text_width()).iter().map(|line| format!("{line}\n")).collect();
+    let mut text = String::new();
+    for part in parts {
+        let lines: usize = [&text, &part, &end].map(|part| part.lines().count()).iter().sum();
+        if text.is_empty() || lines <= SCREEN {
+            text += &part;
+        }
+    }
+    text + &end
+}
+
 fn push(out: &mut String, line: std::fmt::Arguments<'_>) {
     out.write_fmt(line).expect("writing to a string does not fail");
     out.push('\n');
@@ -185,6 +210,19 @@ mod tests {
         assert_eq!(lines[9].matches('█').count(), 72, "the front fills the lowest row: {text}");
         assert!(lines[11].ends_with("end") && text.contains("head: at most 72,"), "{text}");
         assert!(lines.iter().all(|line| line.chars().count() <= COLUMNS as usize), "{text}");
+    }
+
+    #[test]
+    fn a_screen_has_what_fits_and_the_way_to_the_rest() {
+        let lines = |title: &str, count: usize| {
+            let lines = (0..count).map(|line| line.to_string()).collect();
+            Section::Lines { title: title.to_owned(), lines }
+        };
+        let sections = [lines("answer", 20), lines("long", 20), lines("short", 14)];
+        let text = screen_for(&sections, "--all shows the rest.", Look::FILE);
+        assert_eq!(text.lines().count(), SCREEN - 1, "{text}");
+        assert!(text.contains("short") && !text.contains("long"), "{text}");
+        assert!(text.ends_with("\n\n--all shows the rest.\n"), "{text}");
     }
 
     #[test]

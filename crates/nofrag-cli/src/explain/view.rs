@@ -1,16 +1,109 @@
 //! An explanation as a page.
 
-use nofrag_lab::explain::{Basis, Case, Explanation, PolicyCase, PolicyVerdict, ZoneCase};
+use nofrag_lab::explain::{Basis, Case, Cause, Explanation, PolicyCase, PolicyVerdict, ZoneCase};
 use nofrag_lab::oracle::Withdrawn;
-use nofrag_show::{Look, Numbers, bytes_text, divided, divided_by, sentence};
+use nofrag_show::{Look, Numbers, bytes_text, divided, divided_by, screen, sentence};
+
+/// The way to what an answer leaves out.
+const REST: &str = "--all shows the reason of each zone, policies, costs and evidence.";
+
+/// Returns the answer on one screen: what failed and why, what would be served, and what to do.
+pub(crate) fn answer(explained: &Explanation, top: usize, look: Look) -> String {
+    let mut head = look.hanging("", 2, &format!("{}: {}", named(explained), verdict(explained)));
+    match &explained.cautions[..] {
+        [] => {}
+        [only] => head += &look.wrapped("Note: ", only),
+        all => {
+            let line = format!("{} cautions limit what is said here; --all shows them", all.len());
+            head += &look.wrapped("Note: ", &line);
+        }
+    }
+    let cases: Vec<&Case> = explained.cases.iter().take(top).collect();
+    let (failed, would): (Vec<&Case>, Vec<&Case>) =
+        cases.iter().partition(|case| case.has_failed());
+    let mut parts = vec![damage(explained, look) + &head];
+    for (index, each) in failed.iter().enumerate() {
+        let told = failed[..index].iter().position(|earlier| earlier.summary == each.summary);
+        parts.push(format!("\n{}", briefly(index + 1, each, told, look)));
+    }
+    if let Some(first) = cases.first() {
+        if !first.zones.is_empty() {
+            parts.push(format!("\n{}", table(first, look)));
+        }
+        let would = first.would.iter().map(|line| look.wrapped("   ", line));
+        parts.extend(would.take(usize::from(failed.len() == 1)));
+    }
+    let mut advice: Vec<&str> = Vec::new();
+    for each in cases.iter().flat_map(|case| &case.advice) {
+        if !advice.contains(&each.what.as_str()) {
+            advice.push(&each.what);
+        }
+    }
+    let numbered = advice.iter().enumerate().map(|(index, what)| {
+        let heading = if index == 0 { "\nWhat to do\n" } else { "" };
+        heading.to_owned() + &look.hanging(&format!("   {:2}. ", index + 1), 7, &sentence(what))
+    });
+    parts.extend(numbered);
+    let line = |case: &&Case| {
+        look.hanging("   ", 5, &format!("{} {}", case.title, sentence(&case.summary)))
+    };
+    let served: String = would.iter().map(line).collect();
+    if !served.is_empty() {
+        parts.push(format!("\nRequests\n{served}"));
+    }
+    parts.extend([obtainable(explained, look), mixing(explained, look), "\n".to_owned()]);
+    screen(parts, REST, look)
+}
+
+/// Returns the source and its kernel.
+fn named(explained: &Explanation) -> String {
+    let release = explained.release.as_ref().map(|release| format!(", Linux {release}"));
+    explained.source.clone() + &release.unwrap_or_default()
+}
+
+/// Returns what is cut, damaged or lost of the source, as the first lines of a text.
+fn damage(explained: &Explanation, look: Look) -> String {
+    explained.damage.as_ref().map_or_else(String::new, |damage| look.hanging("", 2, damage))
+}
+
+/// Returns the answer in a few words.
+fn verdict(explained: &Explanation) -> String {
+    let failed: Vec<&Case> = explained.cases.iter().filter(|case| case.has_failed()).collect();
+    let Some(first) = failed.first() else {
+        let served = explained.cases.iter().filter(|case| case.cause == Cause::Nothing).count();
+        return format!("{served} of {} requests would be served", explained.cases.len());
+    };
+    let cause = match first.cause {
+        Cause::Fragmented => "memory was there, in pieces",
+        Cause::LackOfMemory => "memory was short",
+        Cause::Boosted => "the watermarks were raised",
+        Cause::KeptBlocks => "the large blocks were kept for others",
+        Cause::TypeForbidden => "what was free was of other types",
+        Cause::NoZone => "no zone could serve it",
+        Cause::Recovered => "nothing was against it any more",
+        Cause::GroupLimit => "a control group had reached its limit",
+        Cause::AddressSpace => "no addresses were left",
+        _ => "the cause is not known",
+    };
+    let times = failed.iter().map(|case| case.times.max(1)).sum::<u64>();
+    let requests = if times == 1 { "request" } else { "requests" };
+    match failed.len() {
+        1 => format!("{times} {requests} failed: {cause}"),
+        kinds => format!("{times} {requests} failed, of {kinds} kinds; of the first, {cause}"),
+    }
+}
+
+/// Returns a case that failed in a few lines; `told` is the index of an earlier one with the same reason.
+fn briefly(number: usize, case: &Case, told: Option<usize>, look: Look) -> String {
+    let title = look.wrapped(&format!("{number}. "), &case.title);
+    let why = told.map_or_else(|| sentence(&case.summary), |told| format!("as for {}.", told + 1));
+    let asked = if told.is_none() { asked(case, look) } else { String::new() };
+    title + &look.wrapped("   Why: ", &why) + &asked + &seen(case, look)
+}
 
 /// Returns the whole page of an explanation.
 pub(crate) fn page(explained: &Explanation, top: usize, look: Look) -> String {
-    let mut text = explained.source.clone();
-    if let Some(release) = &explained.release {
-        text += &format!(", Linux {release}");
-    }
-    let mut text = look.hanging("", 2, &text);
+    let mut text = damage(explained, look) + &look.hanging("", 2, &named(explained));
     if !explained.cautions.is_empty() {
         text += "\n";
     }
@@ -33,20 +126,7 @@ pub(crate) fn page(explained: &Explanation, top: usize, look: Look) -> String {
 fn case(number: usize, case: &Case, look: Look) -> String {
     let mut text = look.wrapped(&format!("{number}. "), &case.title);
     text += &look.wrapped("   Why: ", &sentence(&case.summary));
-    if let Some(asked) = &case.asked {
-        let line = format!(
-            "{} of type {}, from zone {} or below; {}.",
-            if asked.order == 0 {
-                "single pages".to_owned()
-            } else {
-                format!("{} in one piece", bytes_text(asked.bytes))
-            },
-            asked.migratetype,
-            asked.highest_zone,
-            asked.context
-        );
-        text += &look.wrapped("   Asked: ", &line);
-    }
+    text += &asked(case, look);
     text += &seen(case, look);
     if !case.zones.is_empty() {
         text += "\n";
@@ -73,6 +153,23 @@ fn case(number: usize, case: &Case, look: Look) -> String {
     text
 }
 
+/// Says what was asked for, and by what means.
+fn asked(case: &Case, look: Look) -> String {
+    let Some(asked) = &case.asked else { return String::new() };
+    let line = format!(
+        "{} of type {}, from zone {} or below; {}.",
+        if asked.order == 0 {
+            "single pages".to_owned()
+        } else {
+            format!("{} in one piece", bytes_text(asked.bytes))
+        },
+        asked.migratetype,
+        asked.highest_zone,
+        asked.context
+    );
+    look.wrapped("   Asked: ", &line)
+}
+
 /// Says how often and where a case was seen.
 fn seen(case: &Case, look: Look) -> String {
     const MOST: usize = 8;
@@ -94,6 +191,15 @@ fn seen(case: &Case, look: Look) -> String {
 /// Shows the zones: figures, a picture of the free memory, and the reason for each.
 fn zones(case: &Case, look: Look) -> String {
     let order = case.asked.as_ref().map_or(0, |asked| asked.order);
+    let mut text = table(case, look) + &picture(&case.zones, order, look);
+    for zone in &case.zones {
+        text += &look.hanging(&format!("   {}: ", zone.zone), 5, &sentence(&zone.why));
+    }
+    text
+}
+
+/// Shows the figures of the zones.
+fn table(case: &Case, look: Look) -> String {
     let mut table = Numbers::new(&[
         "   zone", "free", "min", "low", "high", "boost", "kept", "largest", "served",
     ]);
@@ -113,12 +219,7 @@ fn zones(case: &Case, look: Look) -> String {
             order_text(zone.largest_served),
         ]);
     }
-    let mut text = table.text(look);
-    text += &picture(&case.zones, order, look);
-    for zone in &case.zones {
-        text += &look.hanging(&format!("   {}: ", zone.zone), 5, &sentence(&zone.why));
-    }
-    text
+    table.text(look)
 }
 
 /// Draws the free memory of each zone as a line: blocks that are too small, and those that are large enough.

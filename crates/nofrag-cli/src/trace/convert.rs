@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use nofrag_host::recording::{self, Existing, Written};
-use nofrag_host::trace;
+use nofrag_host::trace::{self, Loss};
+use nofrag_show::host::trace::not_whole;
 use serde::Serialize;
 
 use crate::output::{Schema, print, print_document};
@@ -18,6 +19,7 @@ Examples:
 
 Exit status:
   0  converted
+  1  converted, but the trace is not whole: cut, damaged, or with events lost
   2  bad use, or something could not be read or written";
 
 #[derive(clap::Args)]
@@ -49,6 +51,8 @@ pub(crate) struct Document {
     bytes: u64,
     /// Number of its events.
     events: u64,
+    /// The losses of the trace, which the recording tells again.
+    loss: Loss,
 }
 
 /// Converts the trace that `args` names.
@@ -60,9 +64,11 @@ pub(super) fn execute(args: &Args) -> Result<Status> {
     let written = recording::convert(trace, &args.to, existing, &mut |done| bar.set_position(done));
     bar.finish_and_clear();
     let Written { bytes, events, .. } = written?;
+    let loss = trace::open(&args.to)?.events.loss();
     if args.json {
-        print_document(SCHEMA, &Document { bytes, events })?;
+        print_document(SCHEMA, &Document { bytes, events, loss })?;
     } else {
+        print(&not_whole(loss).map_or_else(String::new, |what| what + "\n"))?;
         let each = if events == 0 { 0.0 } else { bytes as f64 / events as f64 };
         print(&format!(
             "{}: {} events in {} bytes, {} bytes an event\n",
@@ -72,5 +78,5 @@ pub(super) fn execute(args: &Args) -> Result<Status> {
             nofrag_show::number(each)
         ))?;
     }
-    Ok(Status::Done)
+    Ok(Status::of(loss))
 }

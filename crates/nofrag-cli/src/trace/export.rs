@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use nofrag_host::recording::Existing;
-use nofrag_host::trace::{self, export};
+use nofrag_host::trace::{self, Loss, export};
+use nofrag_show::host::trace::not_whole;
 
-use crate::{Status, progress};
+use crate::{Status, output, progress};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -18,6 +19,7 @@ Examples:
 
 Exit status:
   0  exported
+  1  exported, but the trace is not whole: cut, damaged, or with events lost
   2  bad use, or something could not be read or written";
 
 #[derive(clap::Args)]
@@ -53,15 +55,18 @@ enum Form {
 /// Exports the trace that `args` names.
 pub(super) fn execute(args: &Args) -> Result<Status> {
     let existing = if args.replace { Existing::Replace } else { Existing::Keep };
-    match args.form {
+    let loss = match args.form {
         Form::Ftrace | Form::JsonLines => lines(args, existing)?,
         Form::Parquet => parquet(args, existing)?,
+    };
+    if let Some(what) = not_whole(loss) {
+        output::tell(&format!("nofrag: {}: {what}\n", args.from.display()));
     }
-    Ok(Status::Done)
+    Ok(Status::of(loss))
 }
 
-/// Writes the forms with a line for each event.
-fn lines(args: &Args, existing: Existing) -> Result<()> {
+/// Writes the forms with a line for each event, and returns the losses of the trace.
+fn lines(args: &Args, existing: Existing) -> Result<Loss> {
     super::refuse_same(&args.from, &args.to)?;
     let mut trace = trace::open(&args.from)?;
     let out: Box<dyn Write> = if args.to == Path::new("-") {
@@ -83,14 +88,14 @@ fn lines(args: &Args, existing: Existing) -> Result<()> {
     match written {
         // A reader that has gone away is not an error.
         Err(export::ExportError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
-            Ok(())
+            Ok(Loss::default())
         }
-        written => named(written.map(drop), &args.to),
+        written => named(written.map(|_| trace.events.loss()), &args.to),
     }
 }
 
 /// Adds to an error the name of the output that cannot be written; an error of the input names its file itself.
-fn named(exported: Result<(), export::ExportError>, to: &Path) -> Result<()> {
+fn named(exported: Result<Loss, export::ExportError>, to: &Path) -> Result<Loss> {
     match exported {
         Err(error @ export::ExportError::Trace(_)) => Err(error.into()),
         exported => exported.with_context(|| format!("cannot write {}", to.display())),
@@ -98,7 +103,7 @@ fn named(exported: Result<(), export::ExportError>, to: &Path) -> Result<()> {
 }
 
 #[cfg(feature = "parquet")]
-fn parquet(args: &Args, existing: Existing) -> Result<()> {
+fn parquet(args: &Args, existing: Existing) -> Result<Loss> {
     export::check_parquet_name(&args.to)?;
     super::refuse_same(&args.from, &args.to)?;
     let mut trace = trace::open(&args.from)?;
@@ -107,11 +112,11 @@ fn parquet(args: &Args, existing: Existing) -> Result<()> {
     let mut progress = |done| bar.set_position(done);
     let written = export::parquet(&mut *trace.events, out, &mut progress);
     bar.finish_and_clear();
-    named(written.map(drop), &args.to)
+    named(written.map(|_| trace.events.loss()), &args.to)
 }
 
 #[cfg(not(feature = "parquet"))]
-fn parquet(args: &Args, _existing: Existing) -> Result<()> {
+fn parquet(args: &Args, _existing: Existing) -> Result<Loss> {
     export::check_parquet_name(&args.to)?;
     bail!("this nofrag was built without Parquet: build it with `--features parquet`")
 }

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use nofrag_host::recording::{Recording, Sizes};
 use nofrag_host::trace::{self, Moment, Summary, Trace, TraceMeta, summarise};
-use nofrag_show::Look;
-use nofrag_show::host::trace::{head, sections};
+use nofrag_show::host::trace::{answer, head, sections};
+use nofrag_show::{Look, screen_for};
 use serde::Serialize;
 
 use crate::output::{Schema, print, print_document, print_sections};
@@ -23,6 +23,7 @@ Examples:
 
 Exit status:
   0  done
+  1  shown, but the trace is not whole: cut, damaged, or with events lost
   2  bad use, or the trace could not be read";
 
 #[derive(clap::Args)]
@@ -31,6 +32,10 @@ pub(super) struct Args {
     /// A recording, a folder of raw pages, a trace.dat, or the text of ftrace, trace-cmd or perf script
     #[arg(value_name = "FILE")]
     file: PathBuf,
+
+    /// Show everything: rates, lifetimes, flags, all kinds of events, in place of the answer on one screen
+    #[arg(long)]
+    all: bool,
 
     /// Print JSON for machines: one object, schema nofrag.trace.info
     #[arg(long)]
@@ -68,6 +73,10 @@ struct SnapshotLine {
     files: Vec<String>,
 }
 
+/// The way to what an answer leaves out, and what comes next.
+const REST: &str = "--all shows rates, lifetimes, flags and the rest; `nofrag replay FILE` puts the same requests to \
+                    other policies.";
+
 /// Shows the contents of the file that `args` names.
 pub(super) fn execute(args: &Args) -> Result<Status> {
     let sizes = sizes(&args.file);
@@ -89,11 +98,14 @@ pub(super) fn execute(args: &Args) -> Result<Status> {
             summary: &summary,
         };
         print_document(SCHEMA, &document)?;
-    } else {
+    } else if args.all {
         print(&head(&args.file, meta, sizes.as_ref(), &summary, Look::of_report()))?;
         print_sections(&sections(meta, &summary))?;
+    } else {
+        let answer = answer(&args.file, meta, sizes.as_ref(), &summary);
+        print(&screen_for(&answer, REST, Look::of_report()))?;
     }
-    Ok(Status::Done)
+    Ok(Status::of(summary.loss))
 }
 
 /// Returns the shares of the file's bytes, if it is a recording of nofrag's own.

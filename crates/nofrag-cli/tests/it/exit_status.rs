@@ -88,7 +88,7 @@ fn prepare(folder: &Path) {
 ///
 /// Statuses that need a right or a signal have tests beside the others of their command: 0 and 1 of `record`, 1 of
 /// `workload thpfioscale`. No finding of `host pages` is a warning today. Status 1 of `run` needs a broken claim: a
-/// unit test of it decides on one that is made up.
+/// unit test of it decides on one that is made up. What is not whole has its statuses in `widths`.
 const CASES: &[(&str, i32)] = &[
     ("run", 0),
     ("run no-such-scenario", 2),
@@ -145,10 +145,15 @@ const CASES: &[(&str, i32)] = &[
 
 /// Documented statuses without a case above.
 const ELSEWHERE: &[(&str, i32)] = &[
+    ("nofrag explain", 1),
     ("nofrag host pages", 1),
     ("nofrag record", 0),
     ("nofrag record", 1),
+    ("nofrag replay", 1),
     ("nofrag run", 1),
+    ("nofrag trace convert", 1),
+    ("nofrag trace export", 1),
+    ("nofrag trace info", 1),
     ("nofrag workload thpfioscale", 1),
 ];
 

@@ -38,7 +38,7 @@ fn every_report_says_its_cause() {
     ];
     for (name, phrases) in expected {
         let path = root().join("data/reports").join(name);
-        check(&nofrag(&["explain", path.to_str().unwrap()]), 0, phrases);
+        check(&nofrag(&["explain", "--all", path.to_str().unwrap()]), 0, phrases);
     }
     let reports = fs::read_dir(root().join("data/reports")).unwrap();
     let texts = reports

@@ -10,7 +10,7 @@ const MASK: [&str; 4] = ["run", "frames", "--mask", "linux-6.1-kswapd"];
 
 #[test]
 fn a_stretch_shows_tables_and_claims() {
-    let output = nofrag(&[&MASK[..], &["--check"]].concat());
+    let output = nofrag(&[&MASK[..], &["--check", "--all"]].concat());
     let parts = ["request by request", "6.1-kswapd", "4,977", "linux-6.1-kswapd/frames", "= 0"];
     check(&output, 0, &parts);
     let text = String::from_utf8(output.stdout).unwrap();
@@ -19,7 +19,7 @@ fn a_stretch_shows_tables_and_claims() {
 
 #[test]
 fn other_rules_are_named_and_shown_to_differ() {
-    let output = nofrag(&[&MASK[..], &["--design", "linux-6.12"]].concat());
+    let output = nofrag(&[&MASK[..], &["--all", "--design", "linux-6.12"]].concat());
     let parts = ["6.1-kswapd, linux-6.12", "linux-6.1 follows linux-6.12", "the first difference"];
     check(&output, 0, &parts);
 }

@@ -41,14 +41,17 @@ fn explain_reports() {
         "vmap-arm32",
     ] {
         let name_of_snapshot = format!("explain_{name}");
-        assert_snapshot!(name_of_snapshot, shown(&format!("explain data/reports/{name}.txt")));
+        assert_snapshot!(
+            name_of_snapshot,
+            shown(&format!("explain --all data/reports/{name}.txt"))
+        );
     }
 }
 
 #[test]
 fn explain_a_snapshot() {
     assert_snapshot!(shown(
-        "explain crates/nofrag-lab/data/recordings/linux-6.1-guest-768m.nofrag@end"
+        "explain --all crates/nofrag-lab/data/recordings/linux-6.1-guest-768m.nofrag@end"
     ));
 }
 
@@ -74,8 +77,17 @@ fn host_vmalloc_of_a_captured_host() {
 #[test]
 fn trace_info_of_a_recording() {
     assert_snapshot!(shown(
-        "trace info crates/nofrag-lab/data/recordings/linux-6.1-guest-768m.nofrag"
+        "trace info --all crates/nofrag-lab/data/recordings/linux-6.1-guest-768m.nofrag"
     ));
+}
+
+#[test]
+fn answers_on_one_screen() {
+    const RECORDING: &str = "crates/nofrag-lab/data/recordings/linux-6.1-guest-768m.nofrag";
+    assert_snapshot!("answer_explain_report", shown("explain data/reports/order-4-kernel.txt"));
+    let recorded = shown(&format!("explain --no-replay {RECORDING}"));
+    assert_snapshot!("answer_explain_recording", recorded);
+    assert_snapshot!("answer_trace_info", shown(&format!("trace info {RECORDING}")));
 }
 
 #[test]
@@ -88,7 +100,7 @@ fn compare_two_snapshots() {
 
 #[test]
 fn replay_under_two_policies() {
-    let text = shown("replay --policy linux-6.1,nofrag --samples 12");
+    let text = shown("replay --all --policy linux-6.1,nofrag --samples 12");
     let (before, after) = text.split_once(" ns an event").unwrap();
     let before = before.trim_end_matches(|c: char| c.is_ascii_digit() || ",.".contains(c));
     assert_snapshot!(format!("{before}(time) ns an event{after}"));

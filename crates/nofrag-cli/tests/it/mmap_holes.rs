@@ -12,7 +12,7 @@ fn small(more: &[&str]) -> Output {
 
 #[test]
 fn pictures_tables_and_claims_fit_and_hold() {
-    let output = small(&["--mask", "leakme,leakme4,five_regions,test_str02", "--check"]);
+    let output = small(&["--mask", "leakme,leakme4,five_regions,test_str02", "--check", "--all"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{text}");
     let parts = ["The address space while leakme runs", "0x55555000", "old 3", "after 50,000+"];

@@ -13,7 +13,7 @@ fn small(mask: &str, more: &[&str]) -> Output {
 
 #[test]
 fn tables_show_each_way_beside_what_was_first_measured() {
-    let output = small("touch-first,touch-first-2,touch-all", &["--check"]);
+    let output = small("touch-first,touch-first-2,touch-all", &["--check", "--all"]);
     let parts = [
         "What each way to hand out runs costs",
         "map-each",
@@ -64,7 +64,7 @@ fn bad_use_names_what_there_is() {
 fn all_leaves_out_what_has_no_real_memory() {
     let few = ["run", "all", "--real", "--mask", "s-madv", "--design", "nofrag", "--repeat", "1"];
     let root = tempfile::tempdir().unwrap();
-    let output = nofrag(&[&few[..], &["--save", root.path().to_str().unwrap()]].concat());
+    let output = nofrag(&[&few[..], &["--all", "--save", root.path().to_str().unwrap()]].concat());
     let err = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(err.contains("left out: real-memory has no --real"), "{err}");
     let parts =

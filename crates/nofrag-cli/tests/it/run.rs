@@ -37,7 +37,7 @@ fn without_a_name_scenarios_and_programs_are_listed() {
 
 #[test]
 fn a_run_shows_bars_tables_and_figures_in_a_hundred_columns() {
-    let output = small(&[]);
+    let output = small(&["--all"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{text}");
     for part in ["█", "long_busy_hole", "Steps per search", "3.25..3.96x", "Notes", "Claims"] {
@@ -60,6 +60,7 @@ fn a_name_that_stands_for_another_is_printed_with_it() {
     let ran = |asked, ran| format!("{asked} was asked for: {ran} is what ran");
     let areas = small(&["--design", "linux-5.2,linux-5.14"]);
     says(areas, &ran("linux-5.14", "linux-5.11"));
+    says(small(&["--design", "linux-9.9"]), &ran("linux-9.9", "linux-6.11"));
     let holes = ["run", "mmap-holes-2005", "--mask", "five_regions", "--design", "linux-5.14"];
     says(nofrag(&holes), &ran("linux-5.14", "linux-3.8"));
     let pages = ["replay", "--policy", "linux-6.6", "--repeats", "1"];
@@ -100,7 +101,8 @@ fn json_has_the_origin_the_measurements_and_the_oracles() {
 #[test]
 fn save_writes_what_was_shown_and_what_is_behind_it() {
     let root = tempfile::tempdir().unwrap();
-    let output = small(&["--design", "linux-5.2", "--save", root.path().to_str().unwrap()]);
+    let to = ["--all", "--save", root.path().to_str().unwrap()];
+    let output = small(&[&["--design", "linux-5.2"], &to[..]].concat());
     assert_eq!(output.status.code(), Some(0));
     let folder = fs::read_dir(root.path().join(SCENARIO)).unwrap().next().unwrap().unwrap().path();
     let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
@@ -149,6 +151,9 @@ fn all_runs_every_scenario() {
     assert!(err.contains("left out: frames: no folder data/kernel-states"), "{err}");
     let shown = |name: &str| text.lines().any(|line| line.starts_with(name));
     assert!(shown(SCENARIO) && shown("vm-map-ram-2015") && shown("extfrag-2018"), "{text}");
+    let total = text.lines().find(|line| line.contains("that depend on the machine"));
+    assert!(total.is_some_and(|line| line.contains("exact claims hold")), "{text}");
+    assert!(text.lines().count() <= 40 && text.contains("nofrag run NAME"), "{text}");
 }
 
 /// Runs `vm-map-ram-2015`: few loops of Pen's first two workloads.
@@ -159,7 +164,7 @@ fn small_blocks(more: &[&str]) -> Output {
 
 #[test]
 fn the_scenario_of_blocks_shows_a_picture_and_the_profiler_s_tables() {
-    let output = small_blocks(&["--design", "linux-3.19,linux-4.1,nofrag"]);
+    let output = small_blocks(&["--all", "--design", "linux-3.19,linux-4.1,nofrag"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{text}");
     let parts = ["Blocks held while w1 runs", "░", "free_vmap_block", "Pen, before", "30,683"];

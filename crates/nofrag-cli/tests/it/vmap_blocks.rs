@@ -12,7 +12,7 @@ fn small(more: &[&str]) -> Output {
 
 #[test]
 fn the_ranked_tables_stand_beside_the_published_one() {
-    let output = small(&["--mask", "model_1p,threads_64p,1024", "--check"]);
+    let output = small(&["--mask", "model_1p,threads_64p,1024", "--check", "--all"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{text}");
     let parts = ["vmap_blocks.xa_lock", "862,698", "con-bounces", "waits at map", "nofrag-handle"];

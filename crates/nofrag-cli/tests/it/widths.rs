@@ -1,6 +1,9 @@
 //! Output in lines from 60 to 200 columns.
 
-use crate::support::call_there;
+use std::fs;
+use std::path::Path;
+
+use crate::support::{call_there, repository};
 
 const RECORDING: &str = "crates/nofrag-lab/data/recordings/linux-6.1-guest-768m.nofrag";
 
@@ -19,6 +22,7 @@ fn no_line_is_wider_than_it_may_be() {
     let commands = [
         "compare RECORDING@start RECORDING@end",
         "compare --all RECORDING@start RECORDING@end",
+        "explain --all --no-replay RECORDING",
         "explain --no-replay RECORDING",
         "explain RECORDING@end",
         "explain data/reports/order-4-kernel.txt",
@@ -29,8 +33,10 @@ fn no_line_is_wider_than_it_may_be() {
         "host maps self",
         "host maps --all HOST",
         "run vm-map-ram-2015 --mask w1 --design linux-3.19,linux-4.1",
+        "run --all vm-map-ram-2015 --mask w1 --design linux-3.19,linux-4.1",
         "top --once HOST",
         "trace info RECORDING",
+        "trace info --all RECORDING",
     ];
     // These take seconds each.
     let slow =
@@ -45,5 +51,74 @@ fn no_line_is_wider_than_it_may_be() {
             let is_wide = line.chars().count() > columns && line.trim().contains(' ');
             assert!(!is_wide, "{command}, {columns} columns:\n{line}");
         }
+    }
+}
+
+/// Every answer is one screen of a terminal. `trace info` had 140 lines, and `replay` 393.
+#[test]
+fn no_answer_is_longer_than_a_screen() {
+    const SCREEN: usize = 40;
+    let mut commands = vec![
+        "explain RECORDING@end".to_owned(),
+        "explain --no-replay RECORDING".to_owned(),
+        "replay --repeats 1".to_owned(),
+        "replay --policy all --repeats 1 --samples 2".to_owned(),
+        "run mmap-holes-2005 --design linux-2.4,nofrag --loops 2000".to_owned(),
+        "run vm-map-ram-2015 --mask w1,w2 --loops 30 --repeat 2".to_owned(),
+        "run vmap-areas-2019 --mask long_busy_hole --loops 20 --repeat 2".to_owned(),
+        "trace info RECORDING".to_owned(),
+    ];
+    for report in fs::read_dir(repository().join("data/reports")).unwrap() {
+        let name = report.unwrap().file_name().into_string().unwrap();
+        commands.extend(name.ends_with(".txt").then(|| format!("explain data/reports/{name}")));
+    }
+    for command in commands {
+        let text = shown(&command, 80);
+        let lines = text.lines().count();
+        assert!((4..=SCREEN).contains(&lines), "{command}: {lines} lines\n{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{command}: {text}");
+        assert!(text.contains("--all"), "{command}: {text}");
+    }
+}
+
+/// What is cut or damaged is said first, and in the exit status: `trace info` said it in line 101 of 111, with 0.
+#[test]
+fn what_is_not_whole_is_said_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = fs::read(repository().join(RECORDING)).unwrap();
+    let (cut, damaged) = (folder.path().join("cut"), folder.path().join("damaged"));
+    fs::write(&cut, &whole[..whole.len() / 2]).unwrap();
+    let mut bytes = whole;
+    let middle = bytes.len() / 2;
+    bytes[middle..middle + 64].fill(0xff);
+    fs::write(&damaged, bytes).unwrap();
+    let snapshot = folder.path().join("snapshot");
+    fs::create_dir(&snapshot).unwrap();
+    fs::write(snapshot.join("zoneinfo"), "").unwrap();
+    fs::write(snapshot.join("buddyinfo"), "Node 0, zone Normal 1 2 3\nNode 0, zo").unwrap();
+    let name = |path: &Path| path.display().to_string();
+    let (cut, damaged, snapshot) = (name(&cut), name(&damaged), name(&snapshot));
+    let copy = name(&folder.path().join("copy"));
+    for command in [
+        format!("trace info {cut}"),
+        format!("trace info {damaged}"),
+        format!("trace info --all {damaged}"),
+        format!("explain --no-replay {cut}"),
+        format!("explain --no-replay --all {damaged}"),
+        format!("explain {snapshot}"),
+        format!("compare {cut} {damaged}"),
+        format!("compare {snapshot} {snapshot}"),
+        format!("replay --policy linux-6.1 --repeats 1 --samples 2 {cut}"),
+        format!("replay --all --policy linux-6.1 --repeats 1 --samples 2 {damaged}"),
+        format!("trace convert {cut} {copy}"),
+        format!("trace info {copy}"),
+        format!("trace export {damaged} --to ftrace {copy}.txt"),
+    ] {
+        let args: Vec<&str> = command.split_whitespace().collect();
+        let output = call_there(&args).output().unwrap();
+        let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        let first = text.lines().next().unwrap_or_default();
+        assert!(first.contains("NOT WHOLE: "), "{command}: {text}");
+        assert_eq!(output.status.code(), Some(1), "{command}: {text}");
     }
 }

@@ -48,6 +48,8 @@ pub struct Comparison {
     pub groups: Vec<Group>,
     /// Conclusions that the comparison does not allow, and why; sentences.
     pub cautions: Vec<String>,
+    /// What is cut, damaged or lost of a subject, a sentence for each.
+    pub damage: Vec<String>,
 }
 
 /// Where the sides come from.
@@ -207,7 +209,7 @@ pub fn compare(
             (snapshots::compare(&snapshots.iter().collect::<Vec<_>>()), Vec::new())
         }
     };
-    let Found { machines, mut groups } = found;
+    let Found { machines, mut groups, damage } = found;
     let is_one = kind == SubjectKind::Recording && runs == [1, 1] && tolerance_percent.is_none();
     for row in groups.iter_mut().flat_map(|group| &mut group.rows) {
         row.settle(subjects[0]);
@@ -227,6 +229,7 @@ pub fn compare(
         tolerance_percent: tolerance_percent.unwrap_or(0.0),
         groups,
         cautions,
+        damage,
     })
 }
 
@@ -254,6 +257,7 @@ fn chance(kind: SubjectKind, [old, new]: [usize; 2], is_one: bool) -> Option<Str
 struct Found {
     machines: Machines,
     groups: Vec<Group>,
+    damage: Vec<String>,
 }
 
 impl Comparison {

@@ -137,10 +137,13 @@ fn heading(comparison: &Comparison) -> Section {
         super::SubjectKind::Recording => "recordings",
         super::SubjectKind::Snapshot => "snapshots",
     };
-    let title = match comparison.runs {
+    let mut title = match comparison.runs {
         [1, 1] => format!("Two {kind}"),
         [old, new] => format!("{old} {kind} against {new}"),
     };
+    if !comparison.damage.is_empty() {
+        title = format!("{}; {}", comparison.damage.join("; "), title.to_lowercase());
+    }
     Section::Lines { title, lines }
 }
 

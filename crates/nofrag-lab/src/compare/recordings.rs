@@ -5,6 +5,8 @@ use nofrag::units::Order;
 use nofrag_host::snapshot::{Files, Snapshot};
 use nofrag_host::trace::{Event, EventKind, Loss, Trace, TraceMeta, View};
 
+use nofrag_show::host::trace::not_whole;
+
 use super::{
     Better, CompareError, ComparedRow, Each, Found, Group, Machines, Scale, percent, snapshots,
 };
@@ -48,7 +50,11 @@ pub(super) fn compare(
         None => cautions
             .push("no snapshots at the ends are compared: not all sides have one".to_owned()),
     }
-    Ok((Found { machines, groups }, cautions))
+    let damage = sides
+        .iter()
+        .filter_map(|Side { name, tally, .. }| Some(format!("{}: {name}", not_whole(tally.loss)?)));
+    let damage = damage.collect();
+    Ok((Found { machines, groups, damage }, cautions))
 }
 
 /// A recording that has been read.
@@ -276,10 +282,7 @@ fn cautions(sides: &[Side]) -> Vec<String> {
                 .to_owned(),
         );
     }
-    for Side { name, meta, tally } in sides {
-        if tally.loss != Loss::default() {
-            cautions.push(format!("events of {name} are lost: its counts are too low"));
-        }
+    for Side { name, meta, .. } in sides {
         cautions.extend(meta.missing.iter().map(|what| format!("{name}: {what}")));
     }
     cautions

@@ -3,6 +3,8 @@
 use nofrag::page::Migratetype;
 use nofrag::units::Order;
 
+use nofrag_show::host::trace::not_whole;
+
 use super::{Better, CompareError, ComparedRow, Each, Found, Group, Machines, Scale, percent};
 use crate::replay::{
     ByType, Counts, FidelityFigure, PolicyRun, Query, Repeat, ReplayReport, Sample, Verdict,
@@ -20,7 +22,8 @@ pub(super) fn compare(sides: &[ReplayReport]) -> Result<(Found, Vec<String>), Co
     let group = |runs: &Matched<'_>| Beside { runs: runs.clone(), sides }.group();
     let mut groups: Vec<Group> = matched.iter().map(group).collect();
     groups.push(fidelity(sides));
-    let found = Found { machines: Machines::Same, groups };
+    let damage = sides.iter().filter_map(|side| not_whole(side.recorded.loss())).collect();
+    let found = Found { machines: Machines::Same, groups, damage };
     Ok((found, cautions(sides, &matched)))
 }
 

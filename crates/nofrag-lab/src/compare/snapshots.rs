@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use nofrag_host::snapshot::{Files, FrameUse, Snapshot, ZoneInfo, ZoneName};
 
 use super::{Better, ComparedRow, Each, Found, Group, Machines, Scale, percent};
+use crate::explain::damaged;
 
 use Better::{Less, More, Neither};
 use Scale::{Count, Share};
@@ -20,7 +21,8 @@ pub(super) fn compare(files: &[&Files]) -> Found {
     groups.push(Group { title: "pages by use".to_owned(), rows: uses(sides) });
     groups.push(Group { title: "pageblocks by content".to_owned(), rows: pageblocks(sides) });
     groups.push(Group { title: "counters since boot".to_owned(), rows: counters(sides) });
-    Found { machines: machines(sides), groups }
+    let damage = parsed.iter().zip(files).filter_map(|(side, files)| damaged(side, files));
+    Found { machines: machines(sides), groups, damage: damage.collect() }
 }
 
 /// Tells whether the snapshots come from one machine: kernel and zones agree.

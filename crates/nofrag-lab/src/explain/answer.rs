@@ -29,6 +29,9 @@ pub struct Explanation {
     pub replay: Option<ReplayReport>,
     /// Gaps in the source, and their effect on the answers; sentences.
     pub cautions: Vec<String>,
+    /// What is cut, damaged or lost of the source, in a sentence; `None` if it is whole.
+    #[serde(default)]
+    pub damage: Option<String>,
 }
 
 /// The kind of source that was explained.
@@ -68,6 +71,14 @@ pub struct Case {
     pub advice: Vec<Advice>,
     /// Gaps in the source; sentences.
     pub missing: Vec<String>,
+}
+
+impl Case {
+    /// Returns true if a request failed, not only would.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.times > 0
+    }
 }
 
 /// A request for a block of pages.

@@ -176,7 +176,17 @@ fn empty(source: &str, kind: SourceKind) -> Explanation {
         mixing: None,
         replay: None,
         cautions: Vec::new(),
+        damage: None,
     }
+}
+
+/// Returns the files of a snapshot that cannot be read to their end, in a sentence; `None` if there is none.
+pub(crate) fn damaged(snapshot: &Snapshot<'_>, files: &Files) -> Option<String> {
+    let is_there = |name: &str| files.bytes(name).is_some_and(|bytes| !bytes.is_empty());
+    let damaged = snapshot.missing.iter().filter(|missing| is_there(&missing.path));
+    let named: Vec<String> =
+        damaged.map(|missing| format!("{}: {}", missing.path, missing.why)).collect();
+    (!named.is_empty()).then(|| format!("NOT WHOLE: {}", named.join("; ")))
 }
 
 fn of_text(source: &str, text: &str) -> Result<Explanation, ExplainError> {
@@ -202,6 +212,7 @@ fn of_files(source: &str, files: &Files) -> Explanation {
     let snapshot = Snapshot::parse(files);
     let mut explanation = empty(source, SourceKind::Snapshot);
     explanation.release.clone_from(&snapshot.release);
+    explanation.damage = damaged(&snapshot, files);
     obtain::add(&mut explanation, &snapshot, files);
     explanation
 }

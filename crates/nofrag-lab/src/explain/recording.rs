@@ -10,6 +10,7 @@ use nofrag_host::failure::Mode;
 use nofrag_host::finding::bytes_text;
 use nofrag_host::snapshot::Snapshot;
 use nofrag_host::trace::{Event, EventSource, Moment, TakenSnapshot, Trace, TraceMeta, View};
+use nofrag_show::host::trace::not_whole;
 
 use super::answer::{Case, Cause, Explanation, Mixing, SourceKind};
 use super::scene::Scene;
@@ -151,6 +152,7 @@ fn of_events(
         batch.clear();
     }
     let loss = events.loss();
+    explanation.damage = not_whole(loss);
     if loss.gaps > 0 || loss.unreadable > 0 {
         explanation.cautions.push(format!(
             "{} events are known to be lost in {} places, {} could not be read: counts are lower bounds.",

@@ -10,9 +10,10 @@
 //! steps), `owner` (the pages of the workload), `standin` (single pages for a refused huge one), `timeline` and
 //! `course`, `engine` (one policy with one size of memory), `passes` (one reading for all of them), `mmap`, `vmap` and
 //! `addresses` (recorded addresses), `outcome` (results), `fidelity` (how near they are), `says` (what may be said),
-//! `cautions`, `present` (tables).
+//! `cautions`, `present` (tables), `answer` (one screen).
 
 mod addresses;
+mod answer;
 mod cautions;
 mod course;
 mod engine;
@@ -61,6 +62,7 @@ use start::Host;
 use timeline::Timeline;
 
 pub use addresses::{AddressOutcome, addresses, sections as address_sections};
+pub use answer::answer;
 pub use course::Course;
 pub use mmap::{MMAP_POLICIES, Miss, MmapFidelity, MmapOutcome, MmapRecorded, MmapRun};
 pub use outcome::{
@@ -218,8 +220,8 @@ fn replay_within(
         }
         None => None,
     };
-    let mut cautions = cautions::cautions(&host, &meta, &recorded, fidelity.as_ref(), &runs);
-    cautions.extend(stand_ins(&options.policies));
+    let mut cautions = stand_ins(&options.policies);
+    cautions.extend(cautions::cautions(&host, &meta, &recorded, fidelity.as_ref(), &runs));
     let (trace, release) = (options.trace.name(), meta.release.clone());
     let (seed, AddressOutcome { vmap, mmap }) = (options.seed, addresses.finish());
     Ok(ReplayReport {

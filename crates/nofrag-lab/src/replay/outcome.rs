@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 
 use nofrag::page::Migratetype;
 use nofrag::units::Order;
-use nofrag_host::trace::Unseen;
+use nofrag_host::trace::{Loss, Unseen};
 use serde::{Deserialize, Serialize};
 
 use nofrag_show::{Cell, count};
@@ -90,6 +90,9 @@ pub struct Recorded {
     pub lost: u64,
     /// Places where events were lost.
     pub gaps: u64,
+    /// Records, or parts of the file, that could not be read.
+    #[serde(default)]
+    pub unreadable: u64,
     /// Time from the first event to the last, in nanoseconds.
     pub nanos: u64,
     /// Factor by which the host was slower than the machine whose costs are assumed, by its page faults.
@@ -120,6 +123,14 @@ pub struct Recorded {
     /// Pages that nobody used over time, by zone, by the events alone.
     #[serde(default)]
     pub followed: Vec<Followed>,
+}
+
+impl Recorded {
+    /// Returns the losses of the recording.
+    #[must_use]
+    pub fn loss(&self) -> Loss {
+        Loss { events: self.lost, gaps: self.gaps, unreadable: self.unreadable }
+    }
 }
 
 /// Unused memory at one time, by the events alone.

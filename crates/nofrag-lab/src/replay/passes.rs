@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use nofrag::units::Order;
 use nofrag_host::trace::{
-    BATCH, Event, EventSource, NO_FRAME, TraceError, Unseen, UnseenTracker, View,
+    BATCH, Event, EventSource, Loss, NO_FRAME, TraceError, Unseen, UnseenTracker, View,
 };
 
 use super::addresses::AddressReplay;
@@ -86,7 +86,8 @@ pub(super) fn pass(
         });
         let loss = events.loss();
         reading.recorded.slower = pace.host().slower;
-        (reading.recorded.lost, reading.recorded.gaps) = (loss.events, loss.gaps);
+        let Loss { events: lost, gaps, unreadable } = loss;
+        reading.recorded = Recorded { lost, gaps, unreadable, ..reading.recorded };
         let mut runs = workers.join();
         read?;
         let end = reading.last.unwrap_or(0);

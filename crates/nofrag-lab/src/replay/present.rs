@@ -13,6 +13,7 @@ use super::outcome::{
 };
 use super::says::{Rests, Says};
 use crate::oracle::Withdrawn;
+use nofrag_show::host::trace::not_whole;
 use nofrag_show::{Cell, Section, Tone, cells, count, duration, number, ratio, table_of};
 
 /// Returns all tables, pictures and sentences of a report on a replay.
@@ -44,23 +45,28 @@ pub fn sections(report: &ReplayReport) -> Vec<Section> {
     sections
 }
 
-/// Returns the lines about the recording and the runs.
-fn heading(report: &ReplayReport) -> Section {
-    let Recorded { events, lost, gaps, nanos, requests, moved, .. } = &report.recorded;
+/// Returns the recording, its kernel, its length and its losses in a line.
+pub(super) fn of_recording(report: &ReplayReport) -> String {
+    let Recorded { events, lost, gaps, nanos, .. } = &report.recorded;
     let release = report.release.as_deref().unwrap_or("an unknown kernel");
     let loss = match (lost, gaps) {
         (0, 0) => "none lost".to_owned(),
         (0, gaps) => format!("an unknown number lost at {} places", count(*gaps as f64)),
         (lost, _) => format!("{} lost", count(*lost as f64)),
     };
-    let policies: Vec<&str> = report.runs.iter().map(|run| run.policy.as_str()).collect();
+    format!(
+        "{}: Linux {release}; {} events in {} of its clock, {loss}",
+        report.trace,
+        count(*events as f64),
+        duration(*nanos as f64 / 1e9)
+    )
+}
+
+/// Returns the lines about the recording and the runs, the loss of events before all others.
+fn heading(report: &ReplayReport) -> Section {
+    let Recorded { requests, moved, .. } = &report.recorded;
     let mut lines = vec![
-        format!(
-            "{}: Linux {release}; {} events in {} of its clock, {loss}",
-            report.trace,
-            count(*events as f64),
-            duration(*nanos as f64 / 1e9)
-        ),
+        of_recording(report),
         format!(
             "the kernel: {} requests, {} external fragmentation events, {} pages moved by compaction",
             count(total(requests) as f64),
@@ -75,7 +81,7 @@ fn heading(report: &ReplayReport) -> Section {
              table of costs has it"
         ));
     }
-    if let (Some(slowest), false) = (slowest(report), policies.is_empty()) {
+    if let Some(slowest) = slowest(report) {
         lines.push(format!(
             "{} start values from {} on; {} ns an event in the slowest run",
             report.repeats,
@@ -83,7 +89,8 @@ fn heading(report: &ReplayReport) -> Section {
             number(slowest)
         ));
     }
-    Section::Lines { title: "Replay".to_owned(), lines }
+    let title = not_whole(report.recorded.loss()).unwrap_or_else(|| "Replay".to_owned());
+    Section::Lines { title, lines }
 }
 
 /// Returns the wall time for each event of the slowest run, in nanoseconds.
@@ -99,7 +106,10 @@ fn total(by_order: &ByOrder) -> u64 {
 }
 
 /// Returns the rows of a table with a row for each run: its name and its cells.
-fn rows_of(report: &ReplayReport, cells: impl Fn(&PolicyRun) -> Vec<Cell>) -> Vec<Vec<Cell>> {
+pub(super) fn rows_of(
+    report: &ReplayReport,
+    cells: impl Fn(&PolicyRun) -> Vec<Cell>,
+) -> Vec<Vec<Cell>> {
     let several = report.runs.iter().any(|run| run.memory_percent != 100);
     let row = |run: &PolicyRun| [cells![name_of(run, several)], cells(run)].concat();
     report.runs.iter().map(row).collect()
@@ -114,7 +124,7 @@ fn name_of(run: &PolicyRun, several_sizes: bool) -> String {
 }
 
 /// Returns a verdict as tables show it.
-fn written(verdict: Verdict) -> Cell {
+pub(super) fn written(verdict: Verdict) -> Cell {
     match verdict {
         Verdict::Holds => Cell::judged(Tone::Good, "holds"),
         Verdict::Off => Cell::judged(Tone::Bad, "OFF"),
@@ -226,7 +236,7 @@ fn table_of_columns(
 /// The sentence that ends the captions of tables of runs: the meaning of a dash.
 const UNSAID: &str = "A dash: not known of the recorded kernel, or not to be said of this replay.";
 
-fn mixing(report: &ReplayReport) -> Option<Section> {
+pub(super) fn mixing(report: &ReplayReport) -> Option<Section> {
     use Migratetype::{Movable, Reclaimable, Unmovable};
     let recorded = &report.recorded;
     let sum = |by_type: &ByType| by_type.iter().sum::<u64>();
@@ -256,7 +266,7 @@ fn mixing(report: &ReplayReport) -> Option<Section> {
     table_of_columns(report, title, &withdrawn(&caption), &columns)
 }
 
-fn price(report: &ReplayReport) -> Option<Section> {
+pub(super) fn price(report: &ReplayReport) -> Option<Section> {
     let recorded = &report.recorded;
     let compactions = Column {
         name: "compact.",
@@ -307,7 +317,7 @@ fn withdrawn(text: &str) -> String {
     format!("{text} The comparison of policies is {}.", Withdrawn::AgainstKernels.label())
 }
 
-fn success(report: &ReplayReport) -> Option<Section> {
+pub(super) fn success(report: &ReplayReport) -> Option<Section> {
     let says = Says::of(report);
     let share = |run: &PolicyRun, orders: &RangeInclusive<usize>| {
         let sum = |by_order: &ByOrder| by_order[orders.clone()].iter().sum::<u64>();

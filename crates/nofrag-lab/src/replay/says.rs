@@ -62,14 +62,19 @@ impl<'a> Says<'a> {
     /// rules.
     pub(super) fn answer(&self, run: &PolicyRun, query: Query) -> Cell {
         let range = run.answer(query);
+        Cell::About(range.median, format!("{range}{}", self.difference(run, query)))
+    }
+
+    /// Returns the word of [`answer`](Self::answer), behind a blank; nothing where it does not differ.
+    pub(super) fn difference(&self, run: &PolicyRun, query: Query) -> &'static str {
+        let range = run.answer(query);
         let beside = self.own.filter(|own| is_compared(own, run, query));
-        let differs = match beside.map(|own| own.answer(query)) {
+        match beside.map(|own| own.answer(query)) {
             Some(own) if range.overlaps(&own) => " =",
             Some(own) if range.most < own.least => " less",
             Some(_) => " more",
             None => "",
-        };
-        Cell::About(range.median, format!("{range}{differs}"))
+        }
     }
 }
 

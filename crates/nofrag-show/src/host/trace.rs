@@ -9,6 +9,9 @@ use nofrag_host::trace::{
 
 use crate::{Cell, Look, Quantity, Section, cells, duration, number, table_of};
 
+/// The most kinds of events in an answer.
+const KINDS: usize = 6;
+
 /// The most sets of flags that are shown.
 const FLAGS: usize = 12;
 
@@ -26,15 +29,28 @@ fn share(part: u64, whole: u64) -> Cell {
     Cell::about(count(part), text)
 }
 
-/// Returns the lines above the tables.
+/// Returns what is lost of a trace in a sentence, the first thing to know of it; `None` of one that is whole.
 #[must_use]
-pub fn head(
-    path: &Path,
-    meta: &TraceMeta,
-    sizes: Option<&Sizes>,
-    summary: &Summary,
-    look: Look,
-) -> String {
+pub fn not_whole(loss: Loss) -> Option<String> {
+    let Loss { events, gaps, unreadable } = loss;
+    let places = |gaps: u64| {
+        if gaps == 1 { "1 place".to_owned() } else { format!("{} places", count(gaps)) }
+    };
+    let lost = match (events, gaps) {
+        (0, 0) => None,
+        (0, gaps) => Some(format!("an unknown number of events is lost at {}", places(gaps))),
+        (events, 0) => Some(format!("{} events are lost, it is not known where", count(events))),
+        (events, gaps) => Some(format!("{} events are lost at {}", count(events), places(gaps))),
+    };
+    let unread = (unreadable > 0).then(|| format!("{} parts cannot be read", count(unreadable)));
+    let what: Vec<String> = lost.into_iter().chain(unread).collect();
+    (!what.is_empty()).then(|| {
+        format!("NOT WHOLE: {} (cut, damaged, or recorded with too small buffers)", what.join(", "))
+    })
+}
+
+/// Returns the lines about a trace as a whole: its events, kernel, command and bytes.
+fn facts(meta: &TraceMeta, sizes: Option<&Sizes>, summary: &Summary) -> Vec<String> {
     let unknown = || "not known".to_owned();
     let mut lines = vec![format!(
         "kernel {}; clock {}",
@@ -65,8 +81,50 @@ pub fn head(
             number(sizes.events as f64 / sizes.count.max(1) as f64)
         ));
     }
-    let lines = lines.iter().map(|line| look.hanging("  ", 4, line));
-    format!("{}\n{}\n", path.display(), lines.collect::<String>())
+    lines
+}
+
+/// Returns the lines above the tables.
+#[must_use]
+pub fn head(
+    path: &Path,
+    meta: &TraceMeta,
+    sizes: Option<&Sizes>,
+    summary: &Summary,
+    look: Look,
+) -> String {
+    let loss = not_whole(summary.loss).map_or_else(String::new, |loss| look.hanging("", 2, &loss));
+    let lines = facts(meta, sizes, summary);
+    let lines: String = lines.iter().map(|line| look.hanging("  ", 4, line)).collect();
+    format!("{loss}{}\n{lines}\n", path.display())
+}
+
+/// Returns the sections of an answer on one screen: what is lost, what the events are, and what can be done with them.
+#[must_use]
+pub fn answer(
+    path: &Path,
+    meta: &TraceMeta,
+    sizes: Option<&Sizes>,
+    summary: &Summary,
+) -> Vec<Section> {
+    let title = match not_whole(summary.loss) {
+        Some(loss) => format!("{loss}: {}", path.display()),
+        None => format!(
+            "{}: {} events in {}, none known to be lost",
+            path.display(),
+            count(summary.events),
+            duration(seconds(summary.nanos))
+        ),
+    };
+    // The title says what is lost.
+    let mut lines: Vec<String> = missing(meta, summary).into_iter().skip(1).collect();
+    lines.extend(facts(meta, sizes, summary));
+    lines.extend(pairing(&summary.pairing).into_iter().take(1));
+    let heading = Section::Lines { title, lines };
+    [Some(heading), orders(summary), kinds(summary, KINDS), extfrag(&summary.extfrag)]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 /// Returns the tables about a trace.
@@ -76,7 +134,7 @@ pub fn sections(meta: &TraceMeta, summary: &Summary) -> Vec<Section> {
     if summary.rate.events.len() > 1 {
         sections.push(rate(summary));
     }
-    sections.extend(kinds(summary));
+    sections.extend(kinds(summary, usize::MAX));
     sections.extend(orders(summary));
     sections
         .extend(lives("migratetype", &summary.lifetimes_by_type, |of| type_name(of).to_owned()));
@@ -110,13 +168,23 @@ fn rate(summary: &Summary) -> Section {
     }
 }
 
-fn kinds(summary: &Summary) -> Option<Section> {
-    let rows = summary.kinds.iter().map(|kind| {
+/// Returns the table of at most `most` kinds of events; of more, the commonest.
+fn kinds(summary: &Summary, most: usize) -> Option<Section> {
+    let mut kinds: Vec<_> = summary.kinds.iter().collect();
+    let left = kinds.len().saturating_sub(most);
+    let caption = match left {
+        0 => String::new(),
+        left => {
+            kinds.sort_by_key(|kind| std::cmp::Reverse(kind.count));
+            format!("The commonest; {left} more kinds: --all shows them.")
+        }
+    };
+    let rows = kinds.into_iter().take(most).map(|kind| {
         let rate = kind.per_second.map(number);
         cells![kind.group, kind.name, count(kind.count), rate]
     });
     let rows = rows.collect::<Vec<_>>();
-    table_of("Events", "", 2, &["group", "event", "count", "a second"], rows)
+    table_of("Events", &caption, 2, &["group", "event", "count", "a second"], rows)
 }
 
 fn orders(summary: &Summary) -> Option<Section> {
@@ -200,22 +268,10 @@ fn pairing(pairing: &Pairing) -> Vec<String> {
 }
 
 fn missing(meta: &TraceMeta, summary: &Summary) -> Vec<String> {
-    let Loss { events, gaps, unreadable } = summary.loss;
-    let mut lines = match (events, gaps) {
-        (0, 0) => vec!["no event is known to be lost".to_owned()],
-        (events, 0) => vec![format!(
-            "at least {} events are lost, it is not known where: any block may be paired wrongly",
-            count(events)
-        )],
-        (events, gaps) => vec![format!(
-            "at least {} events are lost, in {} places: blocks are paired wrongly after each",
-            count(events.max(gaps)),
-            count(gaps)
-        )],
-    };
-    if unreadable > 0 {
-        lines.push(format!("{} records could not be understood", count(unreadable)));
-    }
+    let mut lines = vec![match not_whole(summary.loss) {
+        None => "no event is known to be lost".to_owned(),
+        Some(loss) => format!("{loss}: blocks are paired wrongly from the first place on"),
+    }];
     lines.extend(meta.missing.iter().cloned());
     if meta.start().is_none() {
         lines.push("no snapshot at the start: a replay cannot know what was in use".to_owned());
