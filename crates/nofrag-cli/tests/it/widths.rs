@@ -81,7 +81,7 @@ fn no_answer_is_longer_than_a_screen() {
     }
 }
 
-/// What is cut or damaged is said first, and in the exit status: `trace info` said it in line 101 of 111, with 0.
+/// Damage is said first, and in the exit status: `trace info` said it in line 101 of 111, with 0.
 #[test]
 fn what_is_not_whole_is_said_first() {
     let folder = tempfile::tempdir().unwrap();

@@ -48,7 +48,7 @@ pub struct Comparison {
     pub groups: Vec<Group>,
     /// Conclusions that the comparison does not allow, and why; sentences.
     pub cautions: Vec<String>,
-    /// What is cut, damaged or lost of a subject, a sentence for each.
+    /// Parts of subjects that are cut, damaged or lost, a sentence for each.
     pub damage: Vec<String>,
 }
 

@@ -29,7 +29,7 @@ pub struct Explanation {
     pub replay: Option<ReplayReport>,
     /// Gaps in the source, and their effect on the answers; sentences.
     pub cautions: Vec<String>,
-    /// What is cut, damaged or lost of the source, in a sentence; `None` if it is whole.
+    /// Parts of the source that are cut, damaged or lost, in a sentence; `None` if it is whole.
     #[serde(default)]
     pub damage: Option<String>,
 }
