@@ -13,6 +13,11 @@ pub(crate) fn answer(explained: &Explanation, top: usize, look: Look) -> String 
     match &explained.cautions[..] {
         [] => {}
         [only] => head += &look.wrapped("Note: ", only),
+        // A replay that was refused is asked for again with more room.
+        [first, more @ ..] if explained.replay.is_none() => {
+            let line = format!("{first} {} more cautions with --all.", more.len());
+            head += &look.wrapped("Note: ", &line);
+        }
         all => {
             let line = format!("{} cautions limit what is said here; --all shows them", all.len());
             head += &look.wrapped("Note: ", &line);

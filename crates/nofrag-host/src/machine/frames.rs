@@ -51,6 +51,7 @@ pub fn read(snapshot: &Snapshot<'_>, mut source: impl Read) -> io::Result<FrameR
     let mut piece = Vec::new();
     let mut uses = Vec::new();
     let mut before = None;
+    let keeps_locked = snapshot.sysctl.get("compact_unevictable_allowed") == Some(0);
     loop {
         piece.clear();
         source.by_ref().take(PIECE as u64).read_to_end(&mut piece)?;
@@ -59,7 +60,10 @@ pub fn read(snapshot: &Snapshot<'_>, mut source: impl Read) -> io::Result<FrameR
             let flags = PageFlags(u64::from_le_bytes(word.try_into().expect("eight bytes")));
             let usage = flags.usage_behind(before);
             before = Some(usage);
-            usage
+            match usage.is_movable() && keeps_locked && flags.has(PageFlags::UNEVICTABLE) {
+                true => FrameUse::Locked,
+                false => usage,
+            }
         }));
         walks.iter_mut().for_each(|walk| add(walk, report.frames, &uses));
         report.frames += uses.len() as u64;

@@ -104,6 +104,9 @@ pub struct ZoneHuge {
     pub room_with_cache: u64,
     /// Upper bound of the number after page cache is dropped as well.
     pub after_reclaim: u64,
+    /// The two bounds if every pageblock that looks pinned is.
+    pub likely_after_compaction: u64,
+    pub likely_after_reclaim: u64,
 }
 
 /// Returns the outlook of each zone that the page allocator serves, with its basis.
@@ -181,8 +184,14 @@ fn zone_huge(
         None => Bounds::of_lists(snapshot, asked.zone, order, file),
     };
     let now = snapshot.obtainable(zone).get(order as usize).copied().unwrap_or(0);
-    let after_compaction = bounds.compaction.min(room / blocks).max(now);
     let room_with_cache = room.saturating_add(file) / blocks;
+    let after = |compaction: u64, reclaim: u64| {
+        let after_compaction = compaction.min(room / blocks).max(now);
+        (after_compaction, reclaim.min(room_with_cache).max(after_compaction))
+    };
+    let (after_compaction, after_reclaim) = after(bounds.compaction, bounds.reclaim);
+    let (likely_after_compaction, likely_after_reclaim) =
+        after(bounds.likely_compaction, bounds.likely_reclaim);
     let huge = ZoneHuge {
         zone: zone.clone(),
         total: bounds.total,
@@ -191,7 +200,9 @@ fn zone_huge(
         now,
         after_compaction,
         room_with_cache,
-        after_reclaim: bounds.reclaim.min(room_with_cache).max(after_compaction),
+        after_reclaim,
+        likely_after_compaction,
+        likely_after_reclaim,
     };
     (huge, basis)
 }
@@ -209,6 +220,8 @@ struct Bounds {
     total: u64,
     compaction: u64,
     reclaim: u64,
+    likely_compaction: u64,
+    likely_reclaim: u64,
 }
 
 impl Bounds {
@@ -217,7 +230,15 @@ impl Bounds {
             total: frames.pageblocks,
             compaction: frames.after_compaction,
             reclaim: frames.after_reclaim,
+            likely_compaction: frames.likely_after_compaction,
+            likely_reclaim: frames.likely_after_reclaim,
         }
+    }
+
+    /// Returns bounds that nothing better is known of.
+    const fn weak(total: u64, compaction: u64, reclaim: u64) -> Bounds {
+        let (likely_compaction, likely_reclaim) = (compaction, reclaim);
+        Bounds { total, compaction, reclaim, likely_compaction, likely_reclaim }
     }
 
     fn of_lists(snapshot: &Snapshot<'_>, zone: &Zone, order: u32, file: u64) -> (Bounds, Basis) {
@@ -234,7 +255,7 @@ impl Bounds {
             let of = |pages: u64| (pages / block).max(whole);
             let total = zone.managed_pages.unwrap_or(0) / block;
             let reclaim = of(zone.free_pages.saturating_add(file)).min(total).max(whole);
-            return (Bounds { total, compaction: of(zone.free_pages), reclaim }, Basis::FreePages);
+            return (Bounds::weak(total, of(zone.free_pages), reclaim), Basis::FreePages);
         }
         let loose = most_pages(zone, is_movable);
         let whole_movable = can_move
@@ -243,11 +264,7 @@ impl Bounds {
             .fold(0, u64::saturating_add);
         let others = whole.saturating_sub(whole_movable);
         let of = |pages: u64| others.saturating_add((pages / block).min(movable_blocks)).max(whole);
-        let bounds = Bounds {
-            total: all_blocks,
-            compaction: of(loose),
-            reclaim: of(loose.saturating_add(file)),
-        };
+        let bounds = Bounds::weak(all_blocks, of(loose), of(loose.saturating_add(file)));
         (bounds, Basis::PageblockTypes)
     }
 }

@@ -159,9 +159,12 @@ pub enum Answer {
     TooLarge,
 }
 
-/// Least share of an upper bound that kernels gave, in thousandths, and the blocks that they gave less than that.
-const GIVEN: [(Basis, u64, u64); 3] =
-    [(Basis::Frames, 900, 5), (Basis::PageblockTypes, 0, 0), (Basis::FreePages, 0, 0)];
+/// Least share of the likely gain that kernels gave, in thousandths, where each frame was read; of weaker bounds they
+/// gave next to nothing.
+const GIVEN: u64 = 700;
+
+/// Blocks that kernels gave less than that.
+const LESS: u64 = 10;
 
 /// Computes the answer to `need` from the files that were read. Pure.
 #[must_use]
@@ -239,8 +242,8 @@ fn outlook(
     let outlook = Outlook { now, whole: zone.now, above, basis: *basis };
     [
         range(now),
-        outlook.after(zone.after_compaction, zone.room),
-        outlook.after(zone.after_reclaim, zone.room_with_cache),
+        outlook.after(zone.likely_after_compaction, zone.after_compaction, zone.room),
+        outlook.after(zone.likely_after_reclaim, zone.after_reclaim, zone.room_with_cache),
     ]
 }
 
@@ -257,9 +260,13 @@ struct Outlook {
 impl Outlook {
     /// Returns the number of blocks where at most `most` pageblocks can be whole, and memory is free for `room`. Blocks
     /// below a pageblock also come from pageblocks that never are whole, as many as there is memory for.
-    fn after(&self, most: u64, room: u64) -> Range {
-        let (_, share, less) = GIVEN[self.basis as usize];
-        let least = (most.saturating_mul(share) / 1000).saturating_sub(less).max(self.whole);
+    fn after(&self, likely: u64, most: u64, room: u64) -> Range {
+        let gain = match self.basis {
+            Basis::Frames => likely.saturating_sub(self.whole),
+            Basis::PageblockTypes | Basis::FreePages => 0,
+        };
+        let least =
+            self.whole.saturating_add((gain.saturating_mul(GIVEN) / 1000).saturating_sub(LESS));
         let shift = u32::try_from(self.above.unsigned_abs()).unwrap_or(u32::MAX);
         let (least, most) = match self.above {
             0.. => {

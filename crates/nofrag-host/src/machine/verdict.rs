@@ -36,10 +36,10 @@ pub const ENOUGH: u64 = 500;
 pub const ENOUGH_AGAIN: u64 = 600;
 
 /// Memory is in use rather than fragmented if what is free has room for less than one block in this number.
-pub const LEAST_SHARE: u64 = 32;
+pub const LEAST_SHARE: u64 = 16;
 
 /// The same for a host that was in use when it was judged last.
-const LEAST_SHARE_AGAIN: u64 = 24;
+const LEAST_SHARE_AGAIN: u64 = 12;
 
 /// Requests that were held up in an hour from which on a host is said to make them wait: fewer are hardly felt.
 const FELT_PER_HOUR: f64 = 60.0;
@@ -129,6 +129,9 @@ pub struct Blocks {
     pub room_with_cache: u64,
     /// Upper bound of the number after page cache is dropped as well.
     pub after_reclaim: u64,
+    /// The two bounds if every pageblock that looks pinned is.
+    pub likely_after_compaction: u64,
+    pub likely_after_reclaim: u64,
 }
 
 impl Blocks {
@@ -140,6 +143,8 @@ impl Blocks {
             after_compaction: zone.after_compaction,
             room_with_cache: zone.room_with_cache,
             after_reclaim: zone.after_reclaim,
+            likely_after_compaction: zone.likely_after_compaction,
+            likely_after_reclaim: zone.likely_after_reclaim,
         }
     }
 
@@ -151,13 +156,19 @@ impl Blocks {
             after_compaction: self.after_compaction.saturating_add(more.after_compaction),
             room_with_cache: self.room_with_cache.saturating_add(more.room_with_cache),
             after_reclaim: self.after_reclaim.saturating_add(more.after_reclaim),
+            likely_after_compaction: self
+                .likely_after_compaction
+                .saturating_add(more.likely_after_compaction),
+            likely_after_reclaim: self
+                .likely_after_reclaim
+                .saturating_add(more.likely_after_reclaim),
         }
     }
 
     /// Returns the state that these numbers show; `before` is the state at the last look, which is left only when the
-    /// numbers have clearly changed.
+    /// numbers have clearly changed. Where large blocks are waited for, little that is free is enough to judge by.
     #[must_use]
-    pub fn state(&self, before: Option<State>) -> State {
+    pub fn state(&self, before: Option<State>, waits: &[Wait]) -> State {
         let enough = match before {
             Some(State::Scattered | State::Fragmented) => ENOUGH_AGAIN,
             _ => ENOUGH,
@@ -165,14 +176,16 @@ impl Blocks {
         let are_had =
             |blocks: u64, of: u64| u128::from(blocks) * 1000 >= u128::from(of) * u128::from(enough);
         let share = if before == Some(State::InUse) { LEAST_SHARE_AGAIN } else { LEAST_SHARE };
-        let least = (self.total / share).max(1);
+        let are_wanted = waits.iter().any(|wait| FOR_BLOCKS.contains(&wait.counter));
+        let least = if are_wanted { 1 } else { (self.total / share).max(1) };
         if self.room >= least {
-            match (are_had(self.now, self.room), are_had(self.after_compaction, self.room)) {
+            match (are_had(self.now, self.room), are_had(self.likely_after_compaction, self.room)) {
                 (true, _) => State::Whole,
                 (false, true) => State::Scattered,
                 (false, false) => State::Fragmented,
             }
-        } else if self.room_with_cache < least || are_had(self.after_reclaim, self.room_with_cache)
+        } else if self.room_with_cache < least
+            || are_had(self.likely_after_reclaim, self.room_with_cache)
         {
             State::InUse
         } else {
@@ -195,6 +208,9 @@ pub struct Wait {
     /// True if they were counted from boot on, and not from look to look.
     pub since_boot: bool,
 }
+
+/// Those of requests for large blocks.
+const FOR_BLOCKS: [&str; 3] = ["compact_stall", "thp_fault_fallback", "htlb_buddy_alloc_fail"];
 
 /// The name of the finding that requests were held up.
 pub(crate) const REQUESTS_WAIT: &str = "requests-wait";
@@ -296,14 +312,15 @@ pub(crate) fn judge(
     uptime_seconds: Option<f64>,
 ) -> Option<Verdict> {
     let waits = waits_since_boot(&snapshot.vmstat, uptime_seconds);
-    let verdict = worst_zone(snapshot, zones, None)?;
-    Some(Verdict { waits, held_by: held_by(frames, &verdict.zone), ..verdict })
+    let verdict = worst_zone(snapshot, zones, waits, None)?;
+    Some(Verdict { held_by: held_by(frames, &verdict.zone), ..verdict })
 }
 
-/// Returns the verdict by the zone whose state is the worst, without what waits.
+/// Returns the verdict by the zone whose state is the worst.
 fn worst_zone(
     snapshot: &Snapshot<'_>,
     zones: &[(ZoneHuge, Basis)],
+    waits: Vec<Wait>,
     before: Option<&Verdict>,
 ) -> Option<Verdict> {
     /// A zone counts if it has one block in this number.
@@ -313,7 +330,7 @@ fn worst_zone(
     let judged = judged.map(|(zone, _)| {
         let same = before.filter(|before| before.zone == zone.zone);
         let blocks = Blocks::of(zone);
-        (blocks.state(same.map(|before| before.state)), blocks, &zone.zone)
+        (blocks.state(same.map(|before| before.state), &waits), blocks, &zone.zone)
     });
     let (state, of_zone, zone) =
         judged.max_by_key(|(state, blocks, zone)| (*state, blocks.room, Reverse(zone.node)))?;
@@ -327,7 +344,7 @@ fn worst_zone(
         of_zone,
         basis: zones.iter().map(|(_, basis)| *basis).max()?,
         held_by: Vec::new(),
-        waits: Vec::new(),
+        waits,
     })
 }
 
@@ -373,8 +390,7 @@ impl Judge {
         }
         let zones = huge::outlook(None, snapshot);
         let waits = self.waits();
-        let verdict = worst_zone(snapshot, &zones, self.last.as_ref());
-        self.last = verdict.map(|verdict| Verdict { waits, ..verdict });
+        self.last = worst_zone(snapshot, &zones, waits, self.last.as_ref());
         self.last.as_ref()
     }
 
@@ -407,15 +423,17 @@ mod tests {
             after_compaction,
             room_with_cache: room,
             after_reclaim: after_compaction,
+            likely_after_compaction: after_compaction,
+            likely_after_reclaim: after_compaction,
         }
     }
 
     #[test]
     fn what_counts_is_the_share_of_what_is_free() {
         use State::{Fragmented, InUse, Scattered, Whole};
-        let cached = |room_with_cache, after_reclaim| Blocks {
+        let cached = |room_with_cache, likely_after_reclaim| Blocks {
             room_with_cache,
-            after_reclaim,
+            likely_after_reclaim,
             ..blocks(100, 0, 50)
         };
         let cases = [
@@ -424,15 +442,23 @@ mod tests {
             (blocks(6468, 3200, 6000), Scattered),
             // A green "Nothing needs attention" once stood over these figures.
             (blocks(6468, 1229, 1853), Fragmented),
-            (blocks(300, 0, 0), InUse),
+            (blocks(760, 0, 0), InUse),
             (cached(9000, 8000), InUse),
             (cached(9000, 2000), Fragmented),
             (cached(300, 0), InUse),
             (Blocks::default(), InUse),
         ];
         for (blocks, state) in cases {
-            assert_eq!(blocks.state(None), state, "{blocks:?}");
+            assert_eq!(blocks.state(None, &[]), state, "{blocks:?}");
         }
+    }
+
+    #[test]
+    fn who_waits_for_blocks_finds_memory_in_pieces_however_little_is_free() {
+        let wait = |counter| Wait { counter, what: "", count: 1, seconds: None, since_boot: true };
+        let state = |counter| blocks(480, 97, 480).state(None, &[wait(counter)]);
+        assert_eq!(state("compact_stall"), State::Scattered);
+        assert_eq!(state("allocstall_*"), State::InUse);
     }
 
     #[test]
@@ -440,17 +466,17 @@ mod tests {
         use State::{Fragmented, Scattered, Whole};
         let mut state = Whole;
         let mut course = |now| {
-            state = blocks(1000, now, 1000).state(Some(state));
+            state = blocks(1000, now, 1000).state(Some(state), &[]);
             state
         };
         let courses = [510, 490, 510, 590, 610, 510, 490].map(&mut course);
         assert_eq!(courses, [Whole, Scattered, Scattered, Scattered, Whole, Whole, Scattered]);
-        let compacted = |after, before| blocks(1000, 0, after).state(Some(before));
+        let compacted = |after, before| blocks(1000, 0, after).state(Some(before), &[]);
         assert_eq!([490, 590].map(|after| compacted(after, Fragmented)), [Fragmented; 2]);
         assert_eq!(compacted(590, Whole), Scattered);
-        let free = |room, before| blocks(room, room, room).state(before);
-        assert_eq!(free(400, None), Whole);
-        assert_eq!(free(400, Some(State::InUse)), State::InUse);
+        let free = |room, before| blocks(room, room, room).state(before, &[]);
+        assert_eq!(free(800, None), Whole);
+        assert_eq!(free(800, Some(State::InUse)), State::InUse);
     }
 
     fn verdict(state: State, waits: Vec<Wait>) -> Verdict {

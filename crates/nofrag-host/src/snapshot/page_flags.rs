@@ -132,6 +132,8 @@ pub enum FrameUse {
     PageTable,
     /// A page of hugetlbfs, given out or in its pool.
     HugeTlb,
+    /// Locked memory of a process, where `vm.compact_unevictable_allowed` is 0: it may not be moved.
+    Locked,
     /// Any other memory of the kernel, and free pages on per-CPU lists, which look the same.
     Kernel,
     /// Never handed out: firmware, the kernel's image, the map of frames itself, broken memory.
@@ -143,7 +145,7 @@ pub enum FrameUse {
 }
 
 impl FrameUse {
-    pub const ALL: [FrameUse; 11] = [
+    pub const ALL: [FrameUse; 12] = [
         FrameUse::Free,
         FrameUse::File,
         FrameUse::Shmem,
@@ -151,6 +153,7 @@ impl FrameUse {
         FrameUse::Slab,
         FrameUse::PageTable,
         FrameUse::HugeTlb,
+        FrameUse::Locked,
         FrameUse::Kernel,
         FrameUse::Reserved,
         FrameUse::Offline,
@@ -169,6 +172,7 @@ impl FrameUse {
             FrameUse::Slab => "slab",
             FrameUse::PageTable => "page tables",
             FrameUse::HugeTlb => "hugetlbfs",
+            FrameUse::Locked => "locked memory",
             FrameUse::Kernel => "other kernel memory",
             FrameUse::Reserved => "reserved",
             FrameUse::Offline => "offline",

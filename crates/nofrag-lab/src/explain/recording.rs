@@ -300,9 +300,13 @@ fn add_replay(explanation: &mut Explanation, path: &Path, progress: &(dyn Fn(u64
             explanation.cautions.extend(report.cautions.iter().cloned());
             explanation.replay = Some(report);
         }
-        Err(error) => explanation.cautions.push(format!(
-            "The requests could not be replayed ({error}): what is said of policies follows from their rules."
-        )),
+        // First, as the only one that the reader can do something about.
+        Err(error) => explanation.cautions.insert(
+            0,
+            format!(
+                "The requests could not be replayed ({error}): what is said of policies follows from their rules."
+            ),
+        ),
     }
 }
 
