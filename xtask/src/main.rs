@@ -17,6 +17,7 @@ mod counts;
 mod deb;
 mod deep;
 mod dist;
+mod emulator;
 mod figures;
 mod finding;
 mod fuzz;

@@ -8,38 +8,48 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 
-use super::cells::{Run, Settings};
 use super::image::Boot;
 use super::shell::succeed;
 
-pub(super) const QEMU: &str = "qemu-system-x86_64";
-const CPUS: u64 = 2;
-/// Seconds that readers run before huge pages are asked for.
-const WARM_SECONDS: u64 = 25;
+pub(crate) const QEMU: &str = "qemu-system-x86_64";
+const COMMAND_LINE: &str = "console=ttyS0 panic=-1 quiet no_timer_check nowatchdog mitigations=off";
 /// Reads a second that the disk serves.
 const READS_A_SECOND: u64 = 4000;
-/// fio's processes, the files of a process are equal in number.
-const JOBS: u64 = 4;
-const FILE_BYTES: u64 = 64 << 10;
+
+/// A machine to emulate.
+pub(crate) struct Machine<'a> {
+    /// Name of its files.
+    pub(crate) name: &'a str,
+    pub(crate) memory_mib: u64,
+    /// Nodes of equal size; if there are several, each has one CPU.
+    pub(crate) nodes: u64,
+    pub(crate) cpus: u64,
+    /// Words of the kernel's command line beside those of every guest.
+    pub(crate) words: &'a str,
+    /// An image that is its second disk.
+    pub(crate) second_disk: Option<&'a Path>,
+}
 
 /// Files of guests on this machine, and their limit of time.
-pub(super) struct Place<'a> {
+pub(crate) struct Place<'a> {
     /// The disk that each guest gets a copy of.
-    pub(super) disk: &'a Path,
+    pub(crate) disk: &'a Path,
     /// Folder of the copies and consoles.
-    pub(super) folder: &'a Path,
+    pub(crate) folder: &'a Path,
+    /// Folder of the rows.
+    pub(crate) out: &'a Path,
     /// Longest time of a guest of 1 GiB; larger ones have more in proportion.
-    pub(super) limit: Duration,
+    pub(crate) limit: Duration,
 }
 
 /// Runs a guest and returns the text of its console. The console stays in the folder, the copy of the disk goes.
-pub(super) fn console_of(run: &Run, boot: &Boot, place: &Place) -> anyhow::Result<String> {
+pub(crate) fn console_of(machine: &Machine, boot: &Boot, place: &Place) -> anyhow::Result<String> {
     fs::create_dir_all(place.folder)?;
-    let disk = place.folder.join(format!("{}.disk", run.name()));
-    let console = place.folder.join(format!("{}.console", run.name()));
+    let disk = place.folder.join(format!("{}.disk", machine.name));
+    let console = place.folder.join(format!("{}.console", machine.name));
     succeed(Command::new("cp").arg("--sparse=always").arg(place.disk).arg(&disk))?;
-    let limit = place.limit * u32::try_from(run.settings.memory_mib.div_ceil(1024))?;
-    let status = qemu(run, boot, &disk, &console).and_then(|child| wait(child, limit));
+    let limit = place.limit * u32::try_from(machine.memory_mib.div_ceil(1024))?;
+    let status = qemu(machine, boot, &disk, &console).and_then(|child| wait(child, limit));
     fs::remove_file(&disk)?;
     let status = status.with_context(|| format!("see {}", console.display()))?;
     ensure!(status.success(), "QEMU failed ({status}); see {}", console.display());
@@ -47,32 +57,42 @@ pub(super) fn console_of(run: &Run, boot: &Boot, place: &Place) -> anyhow::Resul
     Ok(String::from_utf8_lossy(&text).replace('\r', ""))
 }
 
-fn qemu(run: &Run, boot: &Boot, disk: &Path, console: &PathBuf) -> anyhow::Result<Child> {
-    let settings = &run.settings;
-    let memory = settings.memory_mib;
+fn qemu(machine: &Machine, boot: &Boot, disk: &Path, console: &PathBuf) -> anyhow::Result<Child> {
+    let memory = machine.memory_mib;
     // As in the dataset, 3/8 of memory lies below 4 GiB, so that the zone Normal is the largest.
-    let machine = format!("pc,max-ram-below-4g={}M", memory * 3 / 8);
+    let board = format!("pc,max-ram-below-4g={}M", memory * 3 / 8);
     let drive = format!(
         "file={},if=virtio,format=raw,cache=unsafe,throttling.iops-read={READS_A_SECOND}",
         disk.display()
     );
     let mut command = Command::new(QEMU);
-    command.args(["-machine", &machine, "-accel", "tcg,thread=multi,tb-size=192"]);
-    command.args(["-cpu", "max,-cx16", "-smp", &CPUS.to_string(), "-m", &memory.to_string()]);
-    command.args(nodes(settings)).args(["-nographic", "-no-reboot", "-drive", &drive]);
+    command.args(["-machine", &board, "-accel", "tcg,thread=multi,tb-size=192"]);
+    command.args([
+        "-cpu",
+        "max,-cx16",
+        "-smp",
+        &machine.cpus.to_string(),
+        "-m",
+        &memory.to_string(),
+    ]);
+    command.args(nodes(machine)).args(["-nographic", "-no-reboot", "-drive", &drive]);
+    if let Some(path) = machine.second_disk {
+        let drive = format!("file={},if=virtio,format=raw,cache=unsafe", path.display());
+        command.args(["-drive", &drive]);
+    }
     command.arg("-kernel").arg(&boot.kernel).arg("-initrd").arg(&boot.initramfs);
-    command.args(["-append", &command_line(settings)]);
+    command.args(["-append", &format!("{COMMAND_LINE} {}", machine.words)]);
     let output = File::create(console)?;
     command.stdin(Stdio::null()).stderr(output.try_clone()?).stdout(output);
     command.spawn().with_context(|| format!("cannot run {QEMU}"))
 }
 
 /// Makes nodes of equal size, each with its CPUs.
-fn nodes(settings: &Settings) -> Vec<String> {
-    if settings.nodes == 1 {
+fn nodes(machine: &Machine) -> Vec<String> {
+    if machine.nodes == 1 {
         return Vec::new();
     }
-    let size = settings.memory_mib / settings.nodes;
+    let size = machine.memory_mib / machine.nodes;
     let node = |node| {
         [
             "-object".to_owned(),
@@ -81,25 +101,7 @@ fn nodes(settings: &Settings) -> Vec<String> {
             format!("node,nodeid={node},memdev=node{node},cpus={node}"),
         ]
     };
-    (0..settings.nodes).flat_map(node).collect()
-}
-
-/// Makes the kernel's command line. Files take 3/2 of memory, the huge page program 3/4 of the first node's, as in
-/// mmtests.
-fn command_line(settings: &Settings) -> String {
-    let memory = settings.memory_mib << 20;
-    let mut words = vec![
-        "console=ttyS0 panic=-1 quiet no_timer_check nowatchdog mitigations=off".to_owned(),
-        format!("cell_files={}", memory * 3 / 2 / FILE_BYTES / JOBS),
-        format!("cell_thp_bytes={}", memory / settings.nodes * 3 / 4),
-        format!("cell_madvise={}", u8::from(settings.madvise)),
-        format!("cell_defrag={}", settings.thp_defrag),
-        format!("cell_boost={}", settings.boost),
-        format!("cell_warm={WARM_SECONDS}"),
-    ];
-    words.extend(settings.defrag_mode.map(|mode| format!("cell_defrag_mode={mode}")));
-    words.extend(settings.lru_gen.map(|enabled| format!("cell_lru_gen={enabled}")));
-    words.join(" ")
+    (0..machine.nodes).flat_map(node).collect()
 }
 
 /// Waits for a guest's end, and ends it when its time is over.

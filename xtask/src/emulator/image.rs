@@ -1,7 +1,7 @@
 //! The images that a guest starts from: an initramfs for each kernel, and a disk that every guest gets a copy of.
 //!
 //! The initramfs stays in memory as long as the guest runs, so it holds no more than busybox, the kernel's modules for
-//! the disk, and the programs of this folder. fio and its libraries lie on the disk, beside the files of the load.
+//! the disk, and what the task brings. fio and its libraries lie on the disk, beside the files of the load.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -23,19 +23,29 @@ const DISK_BYTES: u64 = 16 << 30;
 const MODULES: [&str; 4] = ["virtio_pci", "virtio_blk", "crc32c-intel", "xfs"];
 
 /// A kernel with its initramfs.
-pub(super) struct Boot {
-    pub(super) kernel: PathBuf,
-    pub(super) initramfs: PathBuf,
+pub(crate) struct Boot {
+    pub(crate) kernel: PathBuf,
+    pub(crate) initramfs: PathBuf,
+}
+
+/// Files of a task in the initramfs.
+pub(crate) struct Contents {
+    /// Script of the first process, which follows `boot.sh`.
+    pub(crate) init: &'static str,
+    /// Other files by their names.
+    pub(crate) files: &'static [(&'static str, &'static str)],
+    /// Sources in C, by the names of the programs that they make.
+    pub(crate) programs: &'static [(&'static str, &'static str)],
 }
 
 /// Makes images below one folder.
-pub(super) struct Images<'a> {
+pub(crate) struct Images<'a> {
     packages: &'a Packages,
     folder: PathBuf,
 }
 
 impl<'a> Images<'a> {
-    pub(super) fn new(packages: &'a Packages, folder: &Path) -> anyhow::Result<Images<'a>> {
+    pub(crate) fn new(packages: &'a Packages, folder: &Path) -> anyhow::Result<Images<'a>> {
         fs::create_dir_all(folder)?;
         Ok(Images { packages, folder: folder.to_owned() })
     }
@@ -45,7 +55,7 @@ impl<'a> Images<'a> {
     }
 
     /// Makes the kernel's image and an initramfs for it, made anew.
-    pub(super) fn boot(&self, kernel: &str) -> anyhow::Result<Boot> {
+    pub(crate) fn boot(&self, kernel: &str, contents: &Contents) -> anyhow::Result<Boot> {
         let from = self.packages.kernel_root(kernel);
         let root = self.folder.join(format!("initramfs-{kernel}"));
         if root.exists() {
@@ -54,18 +64,22 @@ impl<'a> Images<'a> {
         for folder in ["bin", "proc", "sys", "dev", "mnt", "modules", "lib64"] {
             fs::create_dir_all(root.join(folder))?;
         }
-        program(&root.join("init"), include_str!("init.sh"))?;
+        let init = include_str!("boot.sh").to_owned() + contents.init;
+        program(&root.join("init"), &init)?;
         let fio = format!("#!/bin/sh\nLD_LIBRARY_PATH={TOOLS} exec {TOOLS}/fio \"$@\"\n");
         program(&root.join("bin/fio"), &fio)?;
         symlink(format!("{TOOLS}/{LOADER}"), root.join("lib64").join(LOADER))?;
-        fs::write(root.join("write.fio"), include_str!("write.fio"))?;
-        fs::write(root.join("read.fio"), include_str!("read.fio"))?;
         fs::copy(self.busybox(), root.join("bin/busybox"))?;
-        let source = self.folder.join("thp.c");
-        fs::write(&source, include_str!("thp.c"))?;
-        let mut compile = Command::new("cc");
-        compile.args(["-O2", "-Wall", "-static", "-o"]).arg(root.join("bin/thp")).arg(&source);
-        succeed(&mut compile)?;
+        for (name, text) in contents.files {
+            fs::write(root.join(name), text)?;
+        }
+        for (name, text) in contents.programs {
+            let source = self.folder.join(format!("{name}.c"));
+            fs::write(&source, text)?;
+            let mut compile = Command::new("cc");
+            compile.args(["-O2", "-Wall", "-static", "-o"]).arg(root.join("bin").join(name));
+            succeed(compile.arg(&source))?;
+        }
         let modules = self.modules(&from, &root.join("modules"));
         modules.with_context(|| format!("the modules of Linux {kernel}"))?;
         let initramfs = self.pack(&root)?;
@@ -136,7 +150,7 @@ impl<'a> Images<'a> {
     }
 
     /// Makes the disk that guests get a copy of: XFS with fio and its libraries.
-    pub(super) fn disk(&self) -> anyhow::Result<PathBuf> {
+    pub(crate) fn disk(&self) -> anyhow::Result<PathBuf> {
         let disk = self.folder.join("disk.xfs");
         if disk.exists() {
             return Ok(disk);

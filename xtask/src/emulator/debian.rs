@@ -8,7 +8,6 @@ use std::process::Command;
 use anyhow::{Context, ensure};
 use serde_json::{Map, Value, json};
 
-use super::cells::KERNELS;
 use super::shell::{said, succeed};
 
 const ARCHIVE: &str = "http://deb.debian.org/debian";
@@ -18,14 +17,47 @@ const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 const PROGRAMS_SUITE: &str = "bookworm";
 const PROGRAMS: [&str; 3] = ["fio", "xfsprogs", "busybox-static"];
 
+/// A kernel of Debian, and the packages that hold it.
+pub(crate) struct Kernel {
+    /// The version as people say it.
+    pub(crate) name: &'static str,
+    /// Debian's suite whose packages these are.
+    pub(crate) suite: &'static str,
+    /// The packages with its image and its modules.
+    pub(crate) packages: &'static [&'static str],
+}
+
+/// The kernels that guests run, each at the version of the datasets in `data` that were made with it.
+pub(crate) const KERNELS: [Kernel; 4] = [
+    Kernel {
+        name: "5.10",
+        suite: "bullseye-security",
+        packages: &["linux-image-5.10.0-46-cloud-amd64"],
+    },
+    Kernel {
+        name: "6.1",
+        suite: "bookworm-security",
+        packages: &["linux-image-6.1.0-53-cloud-amd64"],
+    },
+    Kernel { name: "6.12", suite: "trixie", packages: &["linux-image-6.12.107+deb13-cloud-amd64"] },
+    Kernel {
+        name: "7.2",
+        suite: "sid",
+        packages: &[
+            "linux-binary-7.2.13+deb14-cloud-amd64",
+            "linux-modules-7.2.13+deb14-cloud-amd64",
+        ],
+    },
+];
+
 /// Packages that apt fetched, unpacked.
-pub(super) struct Packages {
+pub(crate) struct Packages {
     folder: PathBuf,
 }
 
 impl Packages {
     /// Fetches and unpacks below `folder` the packages that are not there yet.
-    pub(super) fn fetch(folder: &Path) -> anyhow::Result<Packages> {
+    pub(crate) fn fetch(folder: &Path) -> anyhow::Result<Packages> {
         let packages = Packages { folder: folder.to_owned() };
         let done = folder.join("complete");
         let wanted: Vec<&str> =
@@ -45,17 +77,17 @@ impl Packages {
     }
 
     /// Returns the folder of the programs and their libraries.
-    pub(super) fn programs_root(&self) -> PathBuf {
+    pub(crate) fn programs_root(&self) -> PathBuf {
         self.folder.join("programs")
     }
 
     /// Returns the folder of a kernel and its modules.
-    pub(super) fn kernel_root(&self, kernel: &str) -> PathBuf {
+    pub(crate) fn kernel_root(&self, kernel: &str) -> PathBuf {
         self.folder.join(format!("linux-{kernel}"))
     }
 
     /// Returns name, version and SHA-256 of each package that was fetched.
-    pub(super) fn list(&self) -> anyhow::Result<Value> {
+    pub(crate) fn list(&self) -> anyhow::Result<Value> {
         let mut list = Map::new();
         for file in debs(&self.archives())? {
             let sum = said(Command::new("sha256sum").arg(&file))?;
@@ -135,7 +167,7 @@ impl Packages {
         let missing = || {
             format!(
                 "cannot fetch Linux {name} from {suite}; if Debian has taken a later version, name that one in \
-                 xtask/src/guests/cells.rs and write to another folder with --out"
+                 xtask/src/emulator/debian.rs and write to another folder with --out"
             )
         };
         succeed(download.current_dir(self.archives())).with_context(missing)?;

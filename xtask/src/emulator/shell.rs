@@ -5,12 +5,12 @@ use std::process::{Command, Output};
 use anyhow::{Context, ensure};
 
 /// Runs a program and returns its output.
-pub(super) fn said(command: &mut Command) -> anyhow::Result<String> {
+pub(crate) fn said(command: &mut Command) -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&finish(command)?.stdout).into_owned())
 }
 
 /// Runs a program that has to succeed.
-pub(super) fn succeed(command: &mut Command) -> anyhow::Result<()> {
+pub(crate) fn succeed(command: &mut Command) -> anyhow::Result<()> {
     finish(command).map(|_| ())
 }
 
