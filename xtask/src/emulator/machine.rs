@@ -76,6 +76,8 @@ fn qemu(machine: &Machine, boot: &Boot, disk: &Path, console: &PathBuf) -> anyho
         &memory.to_string(),
     ]);
     command.args(nodes(machine)).args(["-nographic", "-no-reboot", "-drive", &drive]);
+    // A network card's boot program would run before the kernel.
+    command.args(["-nic", "none"]);
     if let Some(path) = machine.second_disk {
         let drive = format!("file={},if=virtio,format=raw,cache=unsafe", path.display());
         command.args(["-drive", &drive]);

@@ -2,8 +2,8 @@
 //!
 //! Each run of a task's plan is a guest: a kernel as Debian ships it (`debian`), an initramfs and a disk (`image`),
 //! emulated to its end (`machine`). Its first process (`boot.sh`, then the task's own script) prints what the kernel
-//! counted; that text (`console`) becomes rows in a file of the run. A run whose file is there is not made again, so the
-//! queue can be stopped and continued at any time.
+//! counted; that text (`console`) becomes rows in a file of the run. A run whose file is there is not made again, so
+//! the queue can be stopped and continued at any time.
 
 pub(crate) mod console;
 mod debian;
@@ -107,13 +107,7 @@ impl<R: Run> Task<R> {
     }
 
     /// Makes these runs in their order, several at a time.
-    fn make(
-        &self,
-        root: &Path,
-        queue: &Queue,
-        out: &Path,
-        missing: Vec<R>,
-    ) -> anyhow::Result<()> {
+    fn make(&self, root: &Path, queue: &Queue, out: &Path, missing: Vec<R>) -> anyhow::Result<()> {
         for program in PROGRAMS {
             if !super::ci::succeeds(Command::new(program).arg("--version")) {
                 bail!("{program} is not installed; needed: {}", PROGRAMS.join(", "));

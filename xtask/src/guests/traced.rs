@@ -1,4 +1,4 @@
-//! What the guests of this task trace, in the snapshots of their consoles: histograms of events, or the trace itself.
+//! Events that the guests of this task trace, in the snapshots of their consoles: histograms, or the trace itself.
 
 use std::collections::BTreeMap;
 
