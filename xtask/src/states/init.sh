@@ -110,15 +110,18 @@ taken() {
     9) take 9 "$NODES" /proc/vmstat "thp_fault_alloc " > /taken ;;
     4)
         [ -e $SMALL ] || return
-        set_to never $THP/hugepages-2048kB/enabled
         set_to always $SMALL/enabled
         take 4 "$NODES" $SMALL/stats/anon_fault_alloc "" > /taken
-        set_to never $SMALL/enabled
-        set_to inherit $THP/hugepages-2048kB/enabled ;;
+        set_to never $SMALL/enabled ;;
     esac || fail "the requests of order $1"
     phase "$1-$2"
     show taken /taken
 }
+# Requests are not to be interrupted by those who reclaim: they run first, as long as they want.
+set_to -1 /proc/sys/kernel/sched_rt_runtime_us
+for runtime in /sys/kernel/debug/sched/fair_server/*/runtime; do
+    [ -e "$runtime" ] && set_to 0 "$runtime"
+done
 NODES=$(ls -d /sys/devices/system/node/node* | wc -l)
 
 echo "@@run"

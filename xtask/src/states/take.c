@@ -2,9 +2,11 @@
  *
  * For each node, on the CPU of its number: touches one byte of each naturally aligned unit of 2^ORDER pages, and asks
  * whether the unit's last page is resident, so that the fault gave the whole unit. A unit that it did not give is given
- * back at once. Ends after MISSES such in a row, and after one where free memory is down to the high marks: a small page
- * wakes kswapd there. Ends also at the low end of what the marks allow, where the next small page would be reclaimed
- * for. What was given stays until all nodes are done, then all is freed.
+ * back at once. Of smaller units than a huge page, the last of each 2 MiB is left out and closed, so that no huge page
+ * fits: to switch these off would move the marks (6.12). Ends after MISSES such in a row, and after one where free
+ * memory is down to the high marks; and in any case below the min marks, where a small page would be reclaimed for.
+ * kswapd, which is woken before, does not run meanwhile: this process goes first. What was given stays until all nodes
+ * are done, then all is freed.
  * The kernel's own count of such faults is the number behind WORD in FILE, or FILE itself if WORD is empty.
  *
  * Prints lines for each node, then what the kernel says while all is held. */
@@ -79,6 +81,12 @@ int main(int argc, char **argv) {
     char *at = (char *)(((uintptr_t)map + ALIGN - 1) / ALIGN * ALIGN), *end = at + bytes;
     if (madvise(at, bytes, MADV_HUGEPAGE) != 0)
         err(1, "madvise");
+    for (char *last = at + ALIGN - unit; unit < ALIGN && last < end; last += ALIGN)
+        if (mprotect(last, unit, PROT_NONE) != 0)
+            err(1, "mprotect");
+    struct sched_param first = { .sched_priority = 1 };
+    if (sched_setscheduler(0, SCHED_FIFO, &first) != 0)
+        err(1, "sched_setscheduler");
     unsigned long min = kept_kib("min"), high = kept_kib("high");
     unsigned long before = free_kib(), counted = sum_in(argv[3], argv[4]);
     for (int node = 0; node < nodes; node++) {
@@ -90,6 +98,8 @@ int main(int argc, char **argv) {
         unsigned long given = 0, refused = 0;
         for (int misses = 0; at < end && misses < MISSES; at += unit) {
             unsigned char resident = 0;
+            if (unit < ALIGN && (uintptr_t)(at + unit) % ALIGN == 0)
+                continue;
             sysinfo(&info);
             unsigned long free = info.freeram * info.mem_unit / 1024;
             if (free < min || (misses > 0 && free < high))
