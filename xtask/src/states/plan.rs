@@ -80,7 +80,7 @@ const STATES: [State; 16] = [
         ..small("two-nodes", &[(Share::Movable, 35, 60), (Share::FreeBlocks, 0, 30)])
     },
     small("mlocked-kept", &[(Share::Movable, 35, 60), (Share::FreeBlocks, 0, 30)]),
-    small("pinned-sparse", &[(Share::Movable, 25, 50), (Share::Pinned, 35, 80)]),
+    small("pinned-sparse", &[(Share::Movable, 25, 50), (Share::Pinned, 25, 70)]),
     small("mlocked-sparse", &[(Share::Movable, 35, 60), (Share::FreeBlocks, 0, 30)]),
 ];
 
