@@ -1,14 +1,14 @@
 //! Repository tasks: `cargo xtask tidy`, `ci`, `figures`, `wrap`, `counts`, `fuzz`, `deep`, `campaign`, `nightly`,
-//! `deb`, `dist`, `packages`, `readme`, `book`, `guests`, `same-figures`.
+//! `deb`, `dist`, `packages`, `readme`, `book`, `guests`, `states`, `same-figures`.
 //!
 //! `tidy` holds the rules that the compiler and clippy cannot hold (`rules`). `figures` rewrites figures in prose from
 //! the files that they come from; `wrap` fills paragraphs that are too wide. `counts` holds instructions to limits.
 //! `fuzz` runs the fuzz targets, the canary among them; `deep` runs sanitizers and Miri, `campaign` adds up slices of
 //! random tries. `deb` makes the Debian package, `dist` all that a release hands out; `packages` uses the crates as
 //! from a registry, `readme` runs what README tells people to type. `book` builds the pages of `docs` and follows their
-//! links. `guests` measures kernels of Debian under the document's workload. `same-figures` holds what all commands say
-//! equal over a change. `ci` runs what must hold before a change lands and prints what each check took (`.ci/run`
-//! installs what it needs and then calls it); `nightly` runs the rest.
+//! links. `guests` measures kernels of Debian under the document's workload, `states` lets them label states of memory.
+//! `same-figures` holds what all commands say equal over a change. `ci` runs what must hold before a change lands and
+//! prints what each check took (`.ci/run` installs what it needs and then calls it); `nightly` runs the rest.
 
 mod book;
 mod campaign;
@@ -17,6 +17,7 @@ mod counts;
 mod deb;
 mod deep;
 mod dist;
+mod emulator;
 mod figures;
 mod finding;
 mod fuzz;
@@ -26,6 +27,7 @@ mod readme;
 mod results;
 mod rules;
 mod same_figures;
+mod states;
 mod tree;
 mod wrap;
 
@@ -91,6 +93,8 @@ enum Task {
     Book,
     /// Hold what all commands say equal over a change: figure by figure, and line by line for what people see
     SameFigures(same_figures::Request),
+    /// Bring guests with kernels of Debian into states of memory, and let the kernel label each by requests; resumable
+    States(states::Request),
     /// Measure kernels of Debian under mmtests' thpfioscale, in guests that QEMU emulates; resumable
     Guests(guests::Request),
 }
@@ -120,6 +124,7 @@ fn main() -> ExitCode {
         Task::Readme { program } => readme::run(&root, &program),
         Task::SameFigures(request) => same_figures::run(&root, &request),
         Task::Guests(request) => guests::run(&root, &request),
+        Task::States(request) => states::run(&root, &request),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,

@@ -1,40 +1,5 @@
 //! The measurements: kernels under settings, with the number of repeats and the order.
 
-use anyhow::bail;
-
-/// A kernel of Debian, and the packages that hold it.
-pub(super) struct Kernel {
-    /// The version as people say it.
-    pub(super) name: &'static str,
-    /// Debian's suite whose packages these are.
-    pub(super) suite: &'static str,
-    /// The packages with its image and its modules.
-    pub(super) packages: &'static [&'static str],
-}
-
-/// The kernels of the dataset that the rows continue, at its versions.
-pub(super) const KERNELS: [Kernel; 4] = [
-    Kernel {
-        name: "5.10",
-        suite: "bullseye-security",
-        packages: &["linux-image-5.10.0-46-cloud-amd64"],
-    },
-    Kernel {
-        name: "6.1",
-        suite: "bookworm-security",
-        packages: &["linux-image-6.1.0-53-cloud-amd64"],
-    },
-    Kernel { name: "6.12", suite: "trixie", packages: &["linux-image-6.12.107+deb13-cloud-amd64"] },
-    Kernel {
-        name: "7.2",
-        suite: "sid",
-        packages: &[
-            "linux-binary-7.2.13+deb14-cloud-amd64",
-            "linux-modules-7.2.13+deb14-cloud-amd64",
-        ],
-    },
-];
-
 /// Settings of a guest. [`Settings::CENTRE`] with one factor changed is a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Settings {
@@ -87,18 +52,6 @@ pub(super) struct Run {
     pub(super) repeat: u32,
 }
 
-impl Run {
-    /// Returns the cell's name: kernel and factor.
-    pub(super) fn cell(&self) -> String {
-        format!("{}-{}", self.kernel, self.factor)
-    }
-
-    /// Returns the cell's name and the repeat: the name of the run's file.
-    pub(super) fn name(&self) -> String {
-        format!("{}-r{}", self.cell(), self.repeat)
-    }
-}
-
 /// Returns every run in the order of its worth: the centre of each kernel; then round after round, so that what has
 /// come when the queue is stopped has each factor; the pairs of 5.10 that boosting is judged by; the large guests.
 pub(super) fn plan() -> Vec<Run> {
@@ -138,24 +91,12 @@ fn run(kernel: &'static str, factor: &'static str, repeat: u32) -> Run {
     Run { kernel, factor, settings, repeat }
 }
 
-/// Returns the runs of the plan that bear one of these names, of a cell or of a run; all of them if there is no name.
-pub(super) fn chosen(names: &[String]) -> anyhow::Result<Vec<Run>> {
-    let mut runs = plan();
-    for name in names {
-        if !runs.iter().any(|run| run.cell() == *name || run.name() == *name) {
-            bail!("there is no cell and no run {name}; `cargo xtask guests --list` names them");
-        }
-    }
-    let is_meant = |run: &Run| names.iter().any(|name| run.cell() == *name || run.name() == *name);
-    runs.retain(|run| names.is_empty() || is_meant(run));
-    Ok(runs)
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::emulator::{Run as _, chosen};
 
     #[test]
     fn no_run_is_planned_twice_and_the_centres_come_first() {
@@ -171,9 +112,10 @@ mod tests {
 
     #[test]
     fn a_name_chooses_a_cell_or_a_run() {
-        let names = |chosen: &[&str]| {
-            let chosen: Vec<String> = chosen.iter().map(|name| (*name).to_owned()).collect();
-            self::chosen(&chosen).map(|runs| runs.iter().map(Run::name).collect::<Vec<_>>())
+        let names = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            let runs = chosen("guests", &plan(), &names);
+            runs.map(|runs| runs.iter().map(Run::name).collect::<Vec<_>>())
         };
         let cell = ["7.2-two-nodes-r1", "7.2-two-nodes-r2", "7.2-two-nodes-r3"];
         assert_eq!(names(&["7.2-two-nodes"]).unwrap(), cell);

@@ -1,27 +1,12 @@
-#!/bin/busybox sh
-# The first process of a guest: sets what the cell says, runs thpfioscale's three phases, prints the kernel's counters
-# to the console between lines that begin with @@. What the cell says comes as cell_NAME=.. from the kernel's command
-# line, which hands it on as environment variables.
-/bin/busybox --install -s /bin
-export PATH=/bin
-mount -t proc proc /proc
-mount -t sysfs sys /sys
-mount -t devtmpfs dev /dev
-mount -t tracefs trace /sys/kernel/tracing
-while read -r module; do insmod "/modules/$module"; done < /modules/order
-mount -t xfs /dev/vda /mnt || { echo "@@failed the disk cannot be mounted"; poweroff -f; }
-
+# Sets what the cell says, runs thpfioscale's three phases, prints the kernel's counters. What the cell says comes as
+# cell_NAME.
 EVENTS=/sys/kernel/tracing/events
-THP=/sys/kernel/mm/transparent_hugepage
 LRU=/sys/kernel/mm/lru_gen/enabled
-VM=/proc/sys/vm
-set_to() { echo "$1" > "$2" || { echo "@@failed $2 does not take $1"; poweroff -f; }; }
 set_to always $THP/enabled
 set_to "$cell_defrag" $THP/defrag
 set_to "$cell_boost" $VM/watermark_boost_factor
 [ -n "$cell_defrag_mode" ] && set_to "$cell_defrag_mode" $VM/defrag_mode
 [ -n "$cell_lru_gen" ] && set_to "$cell_lru_gen" $LRU
-ulimit -n 1000000
 
 # Events with the fields that they are counted by.
 TRACED="kmem/mm_page_alloc_extfrag:fallback_order,alloc_migratetype,fallback_migratetype
@@ -63,8 +48,6 @@ else
     echo 1 > $EVENTS/kmem/mm_page_alloc_extfrag/enable
 fi
 
-# A file of the kernel under its name.
-show() { echo "@@section $1"; cat "$2"; }
 snapshot() {
     echo "@@phase $1"
     show uptime /proc/uptime
@@ -103,7 +86,7 @@ done
 export FILES=$cell_files BYTES=$((cell_files * 65536))
 mkdir /mnt/files /mnt/files/0 /mnt/files/1 /mnt/files/2 /mnt/files/3
 snapshot start
-fio --eta=never --output=/write.log /write.fio || { cat /write.log; echo "@@failed fio cannot write"; poweroff -f; }
+fio --eta=never --output=/write.log /write.fio || { cat /write.log; fail "fio cannot write"; }
 sync
 snapshot write
 fio --eta=never --output=/read.log /read.fio &

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, ensure};
 use regex::Regex;
 
-use super::console::Console;
+use crate::emulator::console::Console;
 
 /// Flags that a huge fault's requests have in common, and that hardly any other has all of.
 const OF_THP: [&str; 4] = ["__GFP_NOMEMALLOC", "__GFP_COMP", "__GFP_NOWARN", "__GFP_MOVABLE"];

@@ -7,8 +7,9 @@ use serde_json::{Map, Value, json};
 
 use super::EXTFRAG;
 use super::cells::Run;
-use super::console::{Console, Snapshot};
 use super::names::Names;
+use crate::emulator::Run as _;
+use crate::emulator::console::{Console, Snapshot};
 
 /// The phases with a row; each begins where the one before ends, the first at `start`.
 const PHASES: [&str; 3] = ["write", "warm", "thp"];
@@ -28,7 +29,7 @@ const HUGE_ORDER: u64 = 9;
 const COSTLY_ORDER: u64 = 4;
 
 /// Returns the rows of a run, in the order of its phases.
-pub(super) fn rows(run: &Run, console: &str) -> anyhow::Result<Value> {
+pub(super) fn rows(run: &Run, console: &str) -> anyhow::Result<Vec<Value>> {
     let console = Console::read(console)?;
     let names = Names::of(&console)?;
     let common = common(run, &console)?;
@@ -45,7 +46,7 @@ pub(super) fn rows(run: &Run, console: &str) -> anyhow::Result<Value> {
         rows.push(Value::Object(row));
         before = after;
     }
-    Ok(Value::Array(rows))
+    Ok(rows)
 }
 
 /// Returns the part that all rows of a run share: its machine and settings.
@@ -88,10 +89,12 @@ fn counted(
     names: &Names,
 ) -> anyhow::Result<Map<String, Value>> {
     let seconds = after.uptime()? - before.uptime()?;
-    let (counters, gauges) = vmstat(before, after)?;
+    let vmstat = after.vmstat()?;
+    let gauges: BTreeMap<&str, u64> =
+        GAUGES.iter().filter_map(|name| Some((*name, *vmstat.get(name)?))).collect();
     let row = json!({
         "seconds": (seconds * 10.0).round() / 10.0,
-        "vmstat": counters,
+        "vmstat": after.counted_since(before)?,
         "gauges": gauges,
         "extfrag": extfrag(before, after, names)?,
         "free_by_order": free_by_order(after)?,
@@ -101,23 +104,6 @@ fn counted(
     });
     let Value::Object(row) = row else { bail!("a row is an object") };
     Ok(row)
-}
-
-/// Returns the counters of /proc/vmstat that changed, and the gauges at the end.
-fn vmstat(before: &Snapshot, after: &Snapshot) -> anyhow::Result<(Value, Value)> {
-    let (before, after) = (before.vmstat()?, after.vmstat()?);
-    let is_counter = |name: &str| !name.starts_with("nr_") && name != "workingset_nodes";
-    let mut counters = BTreeMap::new();
-    for (name, count) in after.iter().filter(|(name, _)| is_counter(name)) {
-        let since = count.checked_sub(before.get(name).copied().unwrap_or(0));
-        let since = since.with_context(|| format!("{name} of vmstat went back"))?;
-        if since > 0 {
-            counters.insert(*name, since);
-        }
-    }
-    let gauges: BTreeMap<&str, u64> =
-        GAUGES.iter().filter_map(|name| Some((*name, *after.get(name)?))).collect();
-    Ok((json!(counters), json!(gauges)))
 }
 
 /// Returns the min, low and high watermark and the managed pages of each zone with memory.
@@ -329,7 +315,7 @@ Node 0, zone  Movable
         )
     }
 
-    fn rows_of(console: &str) -> anyhow::Result<Value> {
+    fn rows_of(console: &str) -> anyhow::Result<Vec<Value>> {
         rows(&cells::plan()[0], console)
     }
 
