@@ -88,8 +88,6 @@ fn make(run: &Run, boot: &Boot, place: &Place) -> anyhow::Result<String> {
     let out = place.out.join(&name);
     made_anew(&out)?;
     succeed(Command::new("cp").arg("-r").arg("--").args(files_of(&state)?).arg(&out))?;
-    let flags = out.join(KPAGEFLAGS).with_added_extension("zst");
-    fs::remove_file(&flags)?;
     emulator::write_rows(&rows, &place.out.join(run.file()))?;
     Ok(labels::said(&rows))
 }

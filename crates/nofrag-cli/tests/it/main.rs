@@ -19,6 +19,7 @@ mod real_memory;
 mod record;
 mod report;
 mod run;
+mod states;
 mod strangers;
 mod support;
 mod top;
