@@ -381,7 +381,7 @@ impl Progress for Bar {
 /// few, as the first steps are often the longest.
 fn left(done: u64, all: u64, elapsed: Duration) -> Option<Duration> {
     let share = done as f64 / all.max(1) as f64;
-    (share >= 0.25 && share <= 1.0).then(|| elapsed.mul_f64((1.0 - share) / share))
+    (0.25..=1.0).contains(&share).then(|| elapsed.mul_f64((1.0 - share) / share))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 //! dropped. Each large zone is judged by itself, and the worst decides: what is whole in another zone or node says
 //! nothing about the zone that most requests come to.
 //!
-//! Beside what could be had stands what waits ([`Wait`]): requests that were held up. [`judge`] takes them since boot;
+//! Beside what could be had stands what waits ([`Wait`]): requests that were held up. One look takes them since boot;
 //! [`Judge`] looks again and again, and takes those of the last minute. A host where something waits is never called
 //! good ([`Verdict::severity`]).
 //!
