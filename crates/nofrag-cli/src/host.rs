@@ -9,7 +9,7 @@ mod vmalloc;
 use anyhow::Result;
 use nofrag_host::finding::{Finding, Severity};
 
-pub(crate) use machine::read;
+pub(crate) use machine::Place;
 
 use crate::Status;
 

@@ -1,9 +1,6 @@
 //! `nofrag preflight`: whether so many blocks can be had, before a program asks for them.
 
-use std::path::PathBuf;
-
 use anyhow::{Result, ensure};
-use nofrag_host::machine::Frames;
 use nofrag_host::machine::preflight::{Answer, Need, survey};
 use nofrag_show::Look;
 use nofrag_show::host::preflight as show;
@@ -38,13 +35,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     node: Option<u32>,
 
-    /// Look at the host captured in DIR, or at the snapshot FILE@start or FILE@end of a recording
-    #[arg(long, value_name = "DIR")]
-    root: Option<PathBuf>,
-
-    /// Do not read kpageflags, even where it is allowed
-    #[arg(long)]
-    no_frames: bool,
+    #[command(flatten)]
+    place: host::Place,
 
     /// Print JSON for machines: one object, schema nofrag.preflight
     #[arg(long)]
@@ -53,9 +45,7 @@ pub(crate) struct Args {
 
 /// Prints the answer to the need that `args` names.
 pub(crate) fn execute(args: &Args) -> Result<Status> {
-    let frames = if args.no_frames { Frames::LeftOut } else { Frames::Read };
-    let sources = host::read(args.root.as_deref(), frames)?;
-    let preflight = survey(&sources, args.need, args.node);
+    let preflight = survey(&args.place.read()?, args.need, args.node);
     if let Some(node) = args.node {
         ensure!(preflight.nodes.contains(&node), "this host has no node {node}");
     }

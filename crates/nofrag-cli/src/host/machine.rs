@@ -57,6 +57,27 @@ pub(crate) struct Args {
     report: report::ReportFile,
 }
 
+/// A host whose frames are read.
+#[derive(clap::Args)]
+#[group(skip)]
+pub(crate) struct Place {
+    /// Look at the host captured in DIR, or at the snapshot FILE@start or FILE@end of a recording
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+
+    /// Do not read kpageflags, even where it is allowed
+    #[arg(long)]
+    no_frames: bool,
+}
+
+impl Place {
+    /// Reads the host.
+    pub(crate) fn read(&self) -> Result<Sources> {
+        let frames = if self.no_frames { Frames::LeftOut } else { Frames::Read };
+        read(self.root.as_deref(), frames)
+    }
+}
+
 /// Reads the machine, computes the report and prints it.
 pub(crate) fn execute(args: &Args) -> Result<Status> {
     let wanted = args.report.begin()?;
@@ -103,7 +124,7 @@ fn is_captured(path: &Path) -> bool {
 
 /// Reads the source that `root` names: this host, a captured one, the folder of a snapshot, or a snapshot in a
 /// recording.
-pub(crate) fn read(root: Option<&Path>, frames: Frames) -> Result<Sources> {
+fn read(root: Option<&Path>, frames: Frames) -> Result<Sources> {
     let Some(path) = root else {
         let sources = machine::read(&Root::Live, frames);
         ensure!(

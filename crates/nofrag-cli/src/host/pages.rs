@@ -1,14 +1,11 @@
 //! `nofrag host pages`: the pages of this host in detail.
 
-use std::path::PathBuf;
-
 use anyhow::Result;
-use nofrag_host::machine::Frames;
 use nofrag_host::machine::pages::survey;
 use nofrag_show::Look;
 use nofrag_show::host::pages as show;
 
-use super::machine;
+use super::machine::Place;
 use crate::{Status, output, report};
 
 const AFTER_HELP: &str = "\
@@ -32,13 +29,8 @@ Exit status:
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Look at the host captured in DIR, or at the snapshot FILE@start or FILE@end of a recording
-    #[arg(long, value_name = "DIR")]
-    root: Option<PathBuf>,
-
-    /// Do not read kpageflags, even where it is allowed
-    #[arg(long)]
-    no_frames: bool,
+    #[command(flatten)]
+    place: Place,
 
     /// Print JSON for machines: one object, schema nofrag.host.pages
     #[arg(long)]
@@ -51,8 +43,7 @@ pub(crate) struct Args {
 /// Reads the pages, computes the report and prints it.
 pub(crate) fn execute(args: &Args) -> Result<Status> {
     let wanted = args.report.begin()?;
-    let frames = if args.no_frames { Frames::LeftOut } else { Frames::Read };
-    let pages = survey(&machine::read(args.root.as_deref(), frames)?);
+    let pages = survey(&args.place.read()?);
     if args.json {
         output::print_json(&pages)?;
     } else {

@@ -1,7 +1,6 @@
 //! The verdict and the forecast, held against what kernels gave in the states of guests under `data/states`.
 //!
-//! Labels are forced requests: huge pages really taken at once, after compaction, and after caches were dropped. The
-//! thresholds were chosen on the guests of 5.10 and 6.12, and judged on those of 6.1 and 7.2.
+//! Labels are forced requests: huge pages really taken at once, after compaction, and after caches were dropped.
 
 use std::fs;
 use std::path::Path;

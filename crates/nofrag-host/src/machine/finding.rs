@@ -130,14 +130,14 @@ impl Look<'_> {
         let answer = self.request(RequestKind::User)?.orders.get(huge.order as usize)?;
         // One that is fragmented is said to be that.
         let in_use = self.machine.verdict.as_ref().is_some_and(|it| it.state == State::InUse);
-        (in_use && huge.now == 0 && huge.total > 0).then(|| Finding {
+        (in_use && huge.blocks.now == 0 && huge.blocks.total > 0).then(|| Finding {
             severity: Severity::Warning,
             id: "no-huge-page",
             evidence: format!(
                 "{}; no page of {} can be had now, at most {} after page cache is dropped",
                 answer.why,
                 bytes_text(huge.bytes),
-                huge.after_reclaim
+                huge.blocks.after_reclaim
             ),
             consequence: "processes get small pages, or wait for compaction; hugetlbfs pools cannot grow; devices \
                           that need blocks of this size fail"

@@ -21,20 +21,11 @@ pub struct HugePages {
     pub order: u32,
     /// Bytes of one huge page.
     pub bytes: u64,
-    /// Number of huge pages for which the machine has memory.
-    pub total: u64,
-    /// Number for which the free memory above the watermarks would suffice if it were whole.
-    pub room: u64,
     /// Free blocks of that order, whatever the watermarks say.
     pub listed: u64,
-    /// Number that a process could have now, one after the other, before the watermarks stop it.
-    pub now: u64,
-    /// Upper bound of the number after compaction.
-    pub after_compaction: u64,
-    /// Number for which free memory and page cache would suffice if they were whole.
-    pub room_with_cache: u64,
-    /// Upper bound of the number after page cache is dropped as well.
-    pub after_reclaim: u64,
+    /// The numbers of huge pages.
+    #[serde(flatten)]
+    pub blocks: Blocks,
     /// Source of the two bounds.
     pub basis: Basis,
     /// The method, as a sentence.
@@ -90,23 +81,52 @@ impl Basis {
 pub struct ZoneHuge {
     #[serde(flatten)]
     pub zone: ZoneName,
-    /// Number of huge pages for which the zone has memory.
-    pub total: u64,
-    /// Number for which the free memory above the watermarks would suffice if it were whole.
-    pub room: u64,
     /// Free blocks of that order, whatever the watermarks say.
     pub listed: u64,
-    /// Number that could be had now.
+    /// The numbers of huge pages.
+    #[serde(flatten)]
+    pub blocks: Blocks,
+}
+
+/// Numbers of blocks of a pageblock's order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Blocks {
+    /// Blocks that there are, free or in use.
+    pub total: u64,
+    /// Blocks for which the free memory above the watermarks would suffice if it were whole.
+    pub room: u64,
+    /// Blocks that a process could have now, one after the other, before the watermarks stop it.
     pub now: u64,
     /// Upper bound of the number after compaction.
     pub after_compaction: u64,
-    /// Number for which free memory and page cache would suffice if they were whole.
+    /// Blocks for which free memory and page cache would suffice if they were whole.
     pub room_with_cache: u64,
     /// Upper bound of the number after page cache is dropped as well.
     pub after_reclaim: u64,
     /// The two bounds if every pageblock that looks pinned is.
     pub likely_after_compaction: u64,
     pub likely_after_reclaim: u64,
+}
+
+impl Blocks {
+    /// Returns the sums; they saturate.
+    pub(super) const fn and(&self, more: &Blocks) -> Blocks {
+        Blocks {
+            total: self.total.saturating_add(more.total),
+            room: self.room.saturating_add(more.room),
+            now: self.now.saturating_add(more.now),
+            after_compaction: self.after_compaction.saturating_add(more.after_compaction),
+            room_with_cache: self.room_with_cache.saturating_add(more.room_with_cache),
+            after_reclaim: self.after_reclaim.saturating_add(more.after_reclaim),
+            likely_after_compaction: self
+                .likely_after_compaction
+                .saturating_add(more.likely_after_compaction),
+            likely_after_reclaim: self
+                .likely_after_reclaim
+                .saturating_add(more.likely_after_reclaim),
+        }
+    }
 }
 
 /// Returns the outlook of each zone that the page allocator serves, with its basis.
@@ -137,18 +157,12 @@ pub(super) fn survey(
     let order = snapshot.pageblock_order();
     let basis = of_zones.iter().map(|(_, basis)| *basis).max()?;
     let zones: Vec<ZoneHuge> = of_zones.iter().map(|(zone, _)| zone.clone()).collect();
-    let sum = |of: fn(&ZoneHuge) -> u64| zones.iter().map(of).fold(0, u64::saturating_add);
     let chosen = |name| chosen(&sources.files.text(name)?);
     Some(HugePages {
         order,
         bytes: pages(1, order).saturating_mul(snapshot.page_bytes()),
-        total: sum(|zone| zone.total),
-        room: sum(|zone| zone.room),
-        listed: sum(|zone| zone.listed),
-        now: sum(|zone| zone.now),
-        after_compaction: sum(|zone| zone.after_compaction),
-        room_with_cache: sum(|zone| zone.room_with_cache),
-        after_reclaim: sum(|zone| zone.after_reclaim),
+        listed: zones.iter().map(|zone| zone.listed).fold(0, u64::saturating_add),
+        blocks: zones.iter().fold(Blocks::default(), |sum, zone| sum.and(&zone.blocks)),
         basis,
         how: basis.how(),
         pools: sources.pools.clone(),
@@ -177,26 +191,24 @@ fn zone_huge(
 ) -> (ZoneHuge, Basis) {
     let (zone, info) = (&asked.zone.zone, asked.info);
     let room = snapshot.room(info);
-    let blocks = pages(1, order).max(1);
+    let block = pages(1, order).max(1);
     let file = file_pages(info);
     let (bounds, basis) = match frames.and_then(|frames| frames.of(zone)) {
         Some(frames) => (Bounds::of_frames(&frames.pageblocks), Basis::Frames),
         None => Bounds::of_lists(snapshot, asked.zone, order, file),
     };
     let now = snapshot.obtainable(zone).get(order as usize).copied().unwrap_or(0);
-    let room_with_cache = room.saturating_add(file) / blocks;
+    let room_with_cache = room.saturating_add(file) / block;
     let after = |compaction: u64, reclaim: u64| {
-        let after_compaction = compaction.min(room / blocks).max(now);
+        let after_compaction = compaction.min(room / block).max(now);
         (after_compaction, reclaim.min(room_with_cache).max(after_compaction))
     };
     let (after_compaction, after_reclaim) = after(bounds.compaction, bounds.reclaim);
     let (likely_after_compaction, likely_after_reclaim) =
         after(bounds.likely_compaction, bounds.likely_reclaim);
-    let huge = ZoneHuge {
-        zone: zone.clone(),
+    let blocks = Blocks {
         total: bounds.total,
-        room: room / blocks,
-        listed: snapshot.takeable(zone, order),
+        room: room / block,
         now,
         after_compaction,
         room_with_cache,
@@ -204,7 +216,7 @@ fn zone_huge(
         likely_after_compaction,
         likely_after_reclaim,
     };
-    (huge, basis)
+    (ZoneHuge { zone: zone.clone(), listed: snapshot.takeable(zone, order), blocks }, basis)
 }
 
 /// Returns the number of pages of files in a zone.

@@ -68,12 +68,18 @@ impl FromStr for Need {
             _ => (1, text),
         };
         let size = match size.strip_prefix("order=").or_else(|| size.strip_prefix("order")) {
-            Some(order) => BlockSize::Order(order.parse().map_err(|_| NoNeed)?),
+            Some(order) => {
+                let order = order.parse().ok().filter(|&order| order <= MOST_ORDER);
+                BlockSize::Order(order.ok_or(NoNeed)?)
+            }
             None => BlockSize::Bytes(bytes(size).ok_or(NoNeed)?),
         };
         Ok(Need { count: times, size })
     }
 }
+
+/// The largest order that can be asked for: the bytes of a block have a number.
+const MOST_ORDER: u32 = 47;
 
 /// Reads a size such as `32M`, `2MiB` or `4096`.
 fn bytes(text: &str) -> Option<u64> {
@@ -201,7 +207,7 @@ pub fn survey(sources: &Sources, need: Need, node: Option<u32>) -> Preflight {
         _ if left <= reclaimed.most => Answer::Uncertain,
         _ => Answer::No,
     };
-    let largest = zones.iter().max_by_key(|(zone, _)| zone.total);
+    let largest = zones.iter().max_by_key(|(zone, _)| zone.blocks.total);
     Preflight {
         schema: SCHEMA,
         version: SCHEMA_VERSION,
@@ -239,11 +245,12 @@ fn outlook(
         return [range(now), range(most), range(most)];
     };
     let above = i64::from(order) - i64::from(snapshot.pageblock_order());
-    let outlook = Outlook { now, whole: zone.now, above, basis: *basis };
+    let of = zone.blocks;
+    let outlook = Outlook { now, whole: of.now, above, basis: *basis };
     [
         range(now),
-        outlook.after(zone.likely_after_compaction, zone.after_compaction, zone.room),
-        outlook.after(zone.likely_after_reclaim, zone.after_reclaim, zone.room_with_cache),
+        outlook.after(of.likely_after_compaction, of.after_compaction, of.room),
+        outlook.after(of.likely_after_reclaim, of.after_reclaim, of.room_with_cache),
     ]
 }
 
@@ -302,7 +309,7 @@ mod tests {
             assert_eq!(text.parse(), need, "{text}");
         }
         let none =
-            ["", "x", "0x2M", "2x", "x2M", "hugepages=", "order=", "2T", "-1x2M", "99999999999G"];
+            ["", "x", "0x2M", "2x", "x2M", "hugepages=", "order=48", "2T", "-1x2M", "99999999999G"];
         for text in none {
             assert_eq!(text.parse::<Need>(), Err(NoNeed), "{text}");
         }

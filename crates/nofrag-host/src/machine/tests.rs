@@ -127,7 +127,7 @@ fn types_tell_a_request_that_has_to_mix() {
     let user = request(&machine, RequestKind::User);
     assert_eq!((user.largest_order, user.largest_unmixed_order), (Some(9), Some(9)));
     let huge = machine.huge_pages.expect("there is a zone");
-    assert_eq!((huge.now, huge.total, huge.basis), (2, 2048, Basis::PageblockTypes));
+    assert_eq!((huge.blocks.now, huge.blocks.total, huge.basis), (2, 2048, Basis::PageblockTypes));
 }
 
 /// Checks that a report warns where `MemFree` is far above the sum of the blocks in buddyinfo
@@ -222,7 +222,7 @@ fn orders_above_the_cores_are_asked_for_too() {
     assert_eq!(has_finding(&machine, "no-huge-page"), Some(Severity::Warning));
     // Free, and kept: three blocks of 512 MiB are free, and the watermark wants all but one.
     let machine = of_64k(Drawn { marks: [16_400, 16_400, 16_400], ..Drawn::new(WHOLE) });
-    assert_eq!(machine.huge_pages.as_ref().map(|huge| huge.now), Some(0));
+    assert_eq!(machine.huge_pages.as_ref().map(|huge| huge.blocks.now), Some(0));
     let why = &request(&machine, RequestKind::User).orders[13].why;
     let expected = "order 13 movable: would need reclaim: Normal has 1.50 GiB to count on, and 1.00 GiB must stay";
     assert_eq!(why, expected);
@@ -289,7 +289,7 @@ fn a_bound_is_above_what_was_not_counted() {
     let singles = ">100000 0 0 0 0 0 0 0 0 0 0";
     let types = [("Unmovable", none), ("Movable", singles), ("Reclaimable", none)];
     let huge = of(with_types(drawn.files(), 9, &types)).huge_pages.expect("it has a zone");
-    assert_eq!((huge.now, huge.after_compaction), (0, 1000));
+    assert_eq!((huge.blocks.now, huge.blocks.after_compaction), (0, 1000));
 }
 
 /// Surveys nodes 64 and 300: the core names 64 nodes, machines have more, and a request that names no node may use all.
@@ -304,7 +304,7 @@ fn nodes_that_the_core_has_no_name_for_serve_requests() {
         }
         let machine = of(files);
         assert_eq!(request(&machine, RequestKind::User).largest_order, Some(9), "node {node}");
-        assert_eq!(machine.huge_pages.map(|huge| huge.now), Some(2), "node {node}");
+        assert_eq!(machine.huge_pages.map(|huge| huge.blocks.now), Some(2), "node {node}");
     }
 }
 

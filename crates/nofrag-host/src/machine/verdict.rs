@@ -10,9 +10,9 @@
 //! [`Judge`] looks again and again, and takes those of the last minute. A host where something waits is never called
 //! good ([`Verdict::severity`]).
 //!
-//! The thresholds are shares of what is free ([`ENOUGH`]) and of memory ([`LEAST_SHARE`]). They were chosen on one half
-//! of the states of guests under `data/states`, which their kernels had labelled by what they then gave, and judged on
-//! the other half.
+//! The thresholds are shares of what is free ([`ENOUGH`]) and of memory ([`LEAST_SHARE`]). They are held against the
+//! states of guests under `data/states`, which kernels labelled by what they then gave. The latter was chosen with
+//! these in sight, the former before they were there.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -23,7 +23,7 @@ use serde::Serialize;
 
 use super::counters;
 use super::frames::FrameReport;
-use super::huge::{self, Basis, ZoneHuge};
+use super::huge::{self, Basis, Blocks, ZoneHuge};
 use super::pageblocks::PinnedBy;
 use super::zones::pages;
 use crate::finding::{Severity, bytes_text, grouped};
@@ -113,58 +113,7 @@ pub struct Verdict {
     pub waits: Vec<Wait>,
 }
 
-/// Numbers of blocks of a pageblock's order.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Blocks {
-    /// Blocks that there are, free or in use.
-    pub total: u64,
-    /// Blocks for which the free memory above the watermarks would suffice if it were whole.
-    pub room: u64,
-    /// Blocks that can be had now.
-    pub now: u64,
-    /// Upper bound of the number after compaction.
-    pub after_compaction: u64,
-    /// Blocks for which free memory and page cache would suffice if they were whole.
-    pub room_with_cache: u64,
-    /// Upper bound of the number after page cache is dropped as well.
-    pub after_reclaim: u64,
-    /// The two bounds if every pageblock that looks pinned is.
-    pub likely_after_compaction: u64,
-    pub likely_after_reclaim: u64,
-}
-
 impl Blocks {
-    const fn of(zone: &ZoneHuge) -> Blocks {
-        Blocks {
-            total: zone.total,
-            room: zone.room,
-            now: zone.now,
-            after_compaction: zone.after_compaction,
-            room_with_cache: zone.room_with_cache,
-            after_reclaim: zone.after_reclaim,
-            likely_after_compaction: zone.likely_after_compaction,
-            likely_after_reclaim: zone.likely_after_reclaim,
-        }
-    }
-
-    const fn and(&self, more: &Blocks) -> Blocks {
-        Blocks {
-            total: self.total.saturating_add(more.total),
-            room: self.room.saturating_add(more.room),
-            now: self.now.saturating_add(more.now),
-            after_compaction: self.after_compaction.saturating_add(more.after_compaction),
-            room_with_cache: self.room_with_cache.saturating_add(more.room_with_cache),
-            after_reclaim: self.after_reclaim.saturating_add(more.after_reclaim),
-            likely_after_compaction: self
-                .likely_after_compaction
-                .saturating_add(more.likely_after_compaction),
-            likely_after_reclaim: self
-                .likely_after_reclaim
-                .saturating_add(more.likely_after_reclaim),
-        }
-    }
-
     /// Returns the state that these numbers show; `before` is the state at the last look, which is left only when the
     /// numbers have clearly changed. Where large blocks are waited for, little that is free is enough to judge by.
     #[must_use]
@@ -325,11 +274,11 @@ fn worst_zone(
 ) -> Option<Verdict> {
     /// A zone counts if it has one block in this number.
     const SMALL: u64 = 8;
-    let sum = zones.iter().fold(Blocks::default(), |sum, (zone, _)| sum.and(&Blocks::of(zone)));
-    let judged = zones.iter().filter(|(zone, _)| zone.total >= sum.total / SMALL);
+    let sum = zones.iter().fold(Blocks::default(), |sum, (zone, _)| sum.and(&zone.blocks));
+    let judged = zones.iter().filter(|(zone, _)| zone.blocks.total >= sum.total / SMALL);
     let judged = judged.map(|(zone, _)| {
         let same = before.filter(|before| before.zone == zone.zone);
-        let blocks = Blocks::of(zone);
+        let blocks = zone.blocks;
         (blocks.state(same.map(|before| before.state), &waits), blocks, &zone.zone)
     });
     let (state, of_zone, zone) =

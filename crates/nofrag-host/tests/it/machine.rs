@@ -46,14 +46,14 @@ fn the_outlook_of_the_recorded_guest_by_each_basis() {
         [frames.basis, types.basis, counts.basis],
         [Basis::Frames, Basis::PageblockTypes, Basis::FreePages]
     );
-    for huge in [&frames, &types, &counts] {
-        assert!(huge.now <= huge.listed && huge.now <= huge.after_compaction, "{huge:?}");
-        assert!(
-            huge.after_compaction <= huge.after_reclaim && huge.after_reclaim <= huge.total,
-            "{huge:?}"
-        );
-        assert_eq!(huge.now, frames.now);
+    let [frames, types, counts] = [frames, types, counts].map(|huge| (huge.listed, huge.blocks));
+    for (listed, huge) in [frames, types, counts] {
+        assert!(huge.now <= listed && huge.now <= huge.after_compaction, "{huge:?}");
+        assert!(huge.after_compaction <= huge.after_reclaim, "{huge:?}");
+        assert!(huge.after_reclaim <= huge.total, "{huge:?}");
+        assert_eq!(huge.now, frames.1.now);
     }
+    let [frames, types, counts] = [frames, types, counts].map(|(_, huge)| huge);
     assert!(frames.after_reclaim <= types.after_reclaim, "{frames:?} {types:?}");
     assert!(types.after_compaction <= counts.after_compaction, "{types:?} {counts:?}");
 }

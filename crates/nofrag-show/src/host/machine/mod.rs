@@ -140,7 +140,7 @@ fn order_or_none(order: Option<u32>) -> String {
 fn obtainable(huge: &HugePages, bound: &str) -> String {
     format!(
         "{} of {} obtainable now, at most {} after compaction{bound}, at most {} after page cache is dropped",
-        huge.now, huge.total, huge.after_compaction, huge.after_reclaim
+        huge.blocks.now, huge.blocks.total, huge.blocks.after_compaction, huge.blocks.after_reclaim
     )
 }
 

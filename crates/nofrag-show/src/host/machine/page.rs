@@ -48,7 +48,8 @@ fn tiles(machine: &Machine) -> Vec<Tile> {
         tile(order_or_none(order), "largest order that every kind of request gets now")
     });
     let huge = machine.huge_pages.as_ref().map(|huge| {
-        let text = format!("{} of {}", count(huge.now as f64), count(huge.total as f64));
+        let text =
+            format!("{} of {}", count(huge.blocks.now as f64), count(huge.blocks.total as f64));
         tile(text, format!("huge pages of {} obtainable now", bytes_text(huge.bytes)))
     });
     let memory = super::memory(machine).map(|(bytes, what)| tile(bytes, what));
@@ -108,10 +109,10 @@ fn huge_pages(huge: &HugePages) -> Option<Item> {
         bar(name, pages, format!("{}: {bytes}", count(pages as f64)))
     };
     let all = vec![
-        bar("now", huge.now),
-        bar("after compaction", huge.after_compaction),
-        bar("and reclaim", huge.after_reclaim),
-        bar("in all of memory", huge.total),
+        bar("now", huge.blocks.now),
+        bar("after compaction", huge.blocks.after_compaction),
+        bar("and reclaim", huge.blocks.after_reclaim),
+        bar("in all of memory", huge.blocks.total),
     ];
     bars(
         format!("How many huge pages of {} can be had", bytes_text(huge.bytes)),
