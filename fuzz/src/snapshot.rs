@@ -44,9 +44,10 @@ fn check_machine(files: Files) {
     // Only the areas of the vmalloc space may be too many.
     let Ok(machine) = machine::survey(&sources) else { return };
     for huge in machine.huge_pages.iter().flat_map(|huge| &huge.zones) {
-        assert!(huge.now <= huge.listed, "more huge pages can be had than are free");
-        assert!(huge.now <= huge.after_compaction, "compaction costs huge pages");
-        assert!(huge.after_compaction <= huge.after_reclaim, "reclaim costs huge pages");
+        let blocks = &huge.blocks;
+        assert!(blocks.now <= huge.listed, "more huge pages can be had than are free");
+        assert!(blocks.now <= blocks.after_compaction, "compaction costs huge pages");
+        assert!(blocks.after_compaction <= blocks.after_reclaim, "reclaim costs huge pages");
     }
     for request in &machine.requests {
         let served = request.orders.iter().rfind(|each| each.outcome.is_served());
