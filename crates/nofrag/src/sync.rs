@@ -244,29 +244,37 @@ mod imp {
 }
 
 /// A value that is set once and then read without a lock.
-///
-/// Under loom this is std's cell too: the model runs its threads one at a time, and a reader has learnt of the value
-/// under a lock that the model does see.
 #[derive(Debug)]
 pub(crate) struct Published<T> {
     #[cfg(any(feature = "std", loom))]
     cell: std::sync::OnceLock<T>,
     #[cfg(not(any(feature = "std", loom)))]
     cell: spin::Once<T>,
+    /// Orders for the model what std's cell orders, which the model does not see.
+    #[cfg(loom)]
+    is_set: AtomicBool,
 }
 
 impl<T> Published<T> {
     /// Returns a cell that has no value yet.
-    pub(crate) const fn empty() -> Published<T> {
-        #[cfg(any(feature = "std", loom))]
-        return Published { cell: std::sync::OnceLock::new() };
-        #[cfg(not(any(feature = "std", loom)))]
-        return Published { cell: spin::Once::new() };
+    pub(crate) fn empty() -> Published<T> {
+        Published {
+            #[cfg(any(feature = "std", loom))]
+            cell: std::sync::OnceLock::new(),
+            #[cfg(not(any(feature = "std", loom)))]
+            cell: spin::Once::new(),
+            #[cfg(loom)]
+            is_set: AtomicBool::new(false),
+        }
     }
 
     /// Returns the value; `None` until one is published.
     #[inline]
     pub(crate) fn get(&self) -> Option<&T> {
+        #[cfg(loom)]
+        if !self.is_set.load(Ordering::Acquire) {
+            return None;
+        }
         self.cell.get()
     }
 
@@ -276,6 +284,8 @@ impl<T> Published<T> {
         let _ = self.cell.set(value);
         #[cfg(not(any(feature = "std", loom)))]
         let _ = self.cell.call_once(|| value);
+        #[cfg(loom)]
+        self.is_set.store(true, Ordering::Release);
     }
 }
 

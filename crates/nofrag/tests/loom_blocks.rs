@@ -5,119 +5,75 @@
 //! RUSTFLAGS="--cfg loom" cargo test -p nofrag --profile models --test loom_blocks --target-dir target/loom
 //! ```
 #![cfg(loom)]
-#![allow(clippy::disallowed_types)]
+#![allow(clippy::disallowed_types, dead_code)]
 
-use core::convert::Infallible;
+#[path = "it/block_support.rs"]
+mod block_support;
+#[path = "it/block_town.rs"]
+mod block_town;
+#[path = "it/choices.rs"]
+mod choices;
+#[path = "it/memory.rs"]
+mod memory;
+
+use block_support::{
+    Behind, BlockSpace, Frames, PageBook, block_space, cpu_of, geometry, must_map,
+};
+use block_town::Town;
+use choices::Random;
 use loom::sync::Arc;
 use loom::thread;
 use nofrag::check::Check;
-use nofrag::cpu::{CpuId, CpuSet};
+use nofrag::cpu::CpuSet;
 use nofrag::ranges::Span;
 use nofrag::vmap::{
-    BlockGeometry, BlockPolicy, Epoch, LazyLimit, MapRamError, Mapper, Piece, RamArea,
-    UnmapRamError, VmapConfig, VmapPolicy, VmapSpace,
+    BlockPolicy, LazyLimit, MapRamError, Piece, RamArea, UnmapRamError, VmapPolicy,
 };
-use std::sync::Mutex;
 
 /// The first page of the space: a multiple of a block's size.
 const FIRST: u64 = 64;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Behind {
-    Nothing,
-    Live,
-    Stale,
+/// Random programs; what is done before in one, and what each of two threads does.
+const PROGRAMS: u64 = 60;
+const BEFORE: u32 = 6;
+const BESIDE: u32 = 5;
+
+fn space_of(policy: VmapPolicy, blocks: u64) -> Arc<BlockSpace> {
+    let span = Span::sized(FIRST, 4 * blocks).unwrap();
+    let book = PageBook::new(span, 0);
+    Arc::new(block_space(small(policy, 1000), CpuSet::first(2).unwrap(), book))
 }
 
-/// A mapper that knows the content behind each page and accepts no mistake. Its lock is std's, which the model does not
-/// see: a call of the mapper is one step of it.
-struct Book(Mutex<Vec<Behind>>);
-
-impl Book {
-    fn change(&self, span: Span, mut change: impl FnMut(&mut Behind)) {
-        let first = (span.start() - FIRST) as usize;
-        self.0.lock().unwrap()[first..first + span.len() as usize].iter_mut().for_each(&mut change);
-    }
-
-    fn is_stale(&self, area: RamArea) -> bool {
-        let mut stale = false;
-        self.change(area.span(), |page| stale |= *page == Behind::Stale);
-        stale
-    }
+/// Returns the policy with blocks of 4 pages, and mappings of at most 2.
+fn small(policy: VmapPolicy, lazy_limit: u64) -> VmapPolicy {
+    let blocks = BlockPolicy { geometry: geometry(4, 2), ..policy.blocks };
+    VmapPolicy { blocks, lazy_limit: LazyLimit::Pages(lazy_limit), ..policy }
 }
 
-impl Mapper for Book {
-    type Context = ();
-    type Error = Infallible;
-
-    fn install(&self, area: RamArea, _context: &()) -> Result<(), Infallible> {
-        self.change(area.span(), |page| {
-            assert_eq!(*page, Behind::Nothing, "{area:?} was handed out too early");
-            *page = Behind::Live;
-        });
-        Ok(())
-    }
-
-    fn clear(&self, area: Span) {
-        self.change(area, |page| {
-            assert_eq!(*page, Behind::Live, "{area:?} was cleared");
-            *page = Behind::Stale;
-        });
-    }
-
-    fn flush(&self, ranges: &[Span]) -> Epoch {
-        for range in ranges {
-            self.change(*range, |page| {
-                if *page == Behind::Stale {
-                    *page = Behind::Nothing;
-                }
-            });
-        }
-        Epoch(0)
-    }
-
-    fn completed(&self) -> Epoch {
-        Epoch(0)
-    }
-}
-
-type Space = VmapSpace<Book>;
-
-fn space_of(policy: VmapPolicy, blocks: u64) -> Arc<Space> {
-    let geometry = BlockGeometry::new(4, 2).unwrap();
-    let policy = VmapPolicy {
-        blocks: BlockPolicy { geometry, ..policy.blocks },
-        lazy_limit: LazyLimit::Pages(1000),
-        ..policy
-    };
-    let (span, cpus) = (Span::sized(FIRST, 4 * blocks).unwrap(), CpuSet::first(2).unwrap());
-    let book = Book(Mutex::new(vec![Behind::Nothing; 4 * blocks as usize]));
-    Arc::new(VmapSpace::new(VmapConfig { span, cpus, policy }, book, ()).unwrap())
-}
-
-fn cpu(space: &Space, rank: usize) -> CpuId {
-    space.cpus().by_rank(rank).unwrap()
-}
-
-fn map(space: &Space, rank: usize, pages: u64) -> RamArea {
-    space.map_ram(cpu(space, rank), pages, &()).unwrap()
+fn map(space: &BlockSpace, rank: usize, pages: u64) -> RamArea {
+    must_map(space, cpu_of(space, rank), pages)
 }
 
 /// Maps without waiting; `None` if there is no place at this moment.
-fn try_map(space: &Space, rank: usize, pages: u64) -> Option<RamArea> {
-    match space.try_map_ram(cpu(space, rank), pages, &()) {
+fn try_map(space: &BlockSpace, rank: usize, pages: u64) -> Option<RamArea> {
+    match space.try_map_ram(cpu_of(space, rank), pages, &Frames::new(1)) {
         Ok(area) => Some(area),
         Err(MapRamError::WouldBlock | MapRamError::Exhausted { .. }) => None,
         Err(why) => panic!("{why}"),
     }
 }
 
-fn unmap(space: &Space, rank: usize, area: RamArea) {
-    space.unmap_ram(cpu(space, rank), area).unwrap();
+fn unmap(space: &BlockSpace, rank: usize, area: RamArea) {
+    space.unmap_ram(cpu_of(space, rank), area).unwrap();
+}
+
+fn is_stale(space: &BlockSpace, area: RamArea) -> bool {
+    let span = area.span();
+    (span.start()..span.end()).any(|at| matches!(space.mapper().behind(at), Behind::Stale(_)))
 }
 
 /// Verifies that the live mappings are disjoint, and found, and that nothing is left once they are unmapped and purged.
-fn close(space: &Space, live: impl IntoIterator<Item = RamArea>) {
+fn close(space: &BlockSpace, live: impl IntoIterator<Item = RamArea>) {
     space.check().unwrap();
     for area in live {
         assert_eq!(space.find(area.start).map(|found| found.pages), Some(area.pages));
@@ -131,10 +87,14 @@ fn close(space: &Space, live: impl IntoIterator<Item = RamArea>) {
 }
 
 fn explore(model: impl Fn(VmapPolicy) + Sync + Send + Copy + 'static) {
+    explore_to(2, model);
+}
+
+fn explore_to(preemptions: usize, model: impl Fn(VmapPolicy) + Sync + Send + Copy + 'static) {
     let sharded = VmapPolicy { blocks: BlockPolicy::LINUX_6_11, ..VmapPolicy::LINUX_5_11 };
     for policy in [VmapPolicy::LINUX_3_19, VmapPolicy::LINUX_4_19, sharded] {
         let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = Some(2);
+        builder.preemption_bound = Some(preemptions);
         builder.max_branches = 100_000;
         builder.check(move || model(policy));
     }
@@ -272,7 +232,8 @@ fn give_back_against_reuse() {
         let (one, two) = (map(&space, 0, 2), map(&space, 0, 2));
         unmap(&space, 0, one);
         let other = space.clone();
-        let thread = thread::spawn(move || other.map_ram(cpu(&other, 1), 2, &()).ok());
+        let thread =
+            thread::spawn(move || other.map_ram(cpu_of(&other, 1), 2, &Frames::new(1)).ok());
         unmap(&space, 0, two);
         let live = thread.join().unwrap();
         close(&space, live);
@@ -285,8 +246,8 @@ fn of_two_unmaps_one_succeeds() {
         let space = space_of(policy, 1);
         let area = map(&space, 0, 2);
         let other = space.clone();
-        let thread = thread::spawn(move || other.unmap_ram(cpu(&other, 1), area));
-        let outcomes = [space.unmap_ram(cpu(&space, 0), area), thread.join().unwrap()];
+        let thread = thread::spawn(move || other.unmap_ram(cpu_of(&other, 1), area));
+        let outcomes = [space.unmap_ram(cpu_of(&space, 0), area), thread.join().unwrap()];
         assert!(outcomes.contains(&Ok(())) && outcomes.contains(&Err(UnmapRamError::DoubleUnmap)));
         close(&space, []);
     });
@@ -299,9 +260,9 @@ fn two_alias_flushes() {
         let space = space_of(policy, 1);
         let (gone, live) = (map(&space, 0, 1), map(&space, 0, 1));
         unmap(&space, 0, gone);
-        let flush = move |space: &Space| {
+        let flush = move |space: &BlockSpace| {
             space.unmap_aliases();
-            assert!(!space.mapper().is_stale(gone));
+            assert!(!is_stale(space, gone));
         };
         let other = space.clone();
         let thread = thread::spawn(move || flush(&other));
@@ -321,10 +282,28 @@ fn alias_flush_against_unmap() {
         let other = space.clone();
         let thread = thread::spawn(move || unmap(&other, 1, two));
         space.unmap_aliases();
-        assert!(!space.mapper().is_stale(one));
+        assert!(!is_stale(&space, one));
         thread.join().unwrap();
         space.unmap_aliases();
-        assert!(!space.mapper().is_stale(two));
+        assert!(!is_stale(&space, two));
         close(&space, [live]);
     });
+}
+
+/// Short random programs, as threads at full speed run long ones.
+#[test]
+fn random_programs() {
+    for seed in 0..PROGRAMS {
+        explore(move |policy| {
+            let bounds = Span::sized(FIRST, 12).unwrap();
+            let town = Arc::new(Town::new(small(policy, 6), bounds, |book| book));
+            let choices = move |rank: u64| Random::new(64 * seed + rank);
+            town.live(2, choices(2), BEFORE);
+            let other = town.clone();
+            let thread = thread::spawn(move || other.live(1, choices(1), BESIDE));
+            town.live(0, choices(0), BESIDE);
+            thread.join().unwrap();
+            town.close();
+        });
+    }
 }

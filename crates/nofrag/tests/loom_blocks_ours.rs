@@ -5,7 +5,20 @@
 //! RUSTFLAGS="--cfg loom" cargo test -p nofrag --profile models --test loom_blocks_ours --target-dir target/loom
 //! ```
 #![cfg(loom)]
-#![allow(clippy::disallowed_types)]
+#![allow(clippy::disallowed_types, dead_code)]
+
+#[path = "it/block_support.rs"]
+mod block_support;
+#[path = "it/block_town.rs"]
+mod block_town;
+#[path = "it/choices.rs"]
+mod choices;
+#[path = "it/memory.rs"]
+mod memory;
+
+use block_support::GEOMETRIES;
+use block_town::Town;
+use choices::Random;
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering};
@@ -14,8 +27,8 @@ use nofrag::check::Check;
 use nofrag::cpu::{CpuId, CpuSet};
 use nofrag::ranges::Span;
 use nofrag::vmap::{
-    BlockGeometry, BlockPolicy, Epoch, LazyLimit, MapRamError, Mapper, Piece, RamArea,
-    UnmapRamError, VmapConfig, VmapPolicy, VmapSpace,
+    BlockPolicy, Epoch, LazyLimit, MapRamError, Mapper, Piece, RamArea, UnmapRamError, VmapConfig,
+    VmapPolicy, VmapSpace,
 };
 use std::sync::{Mutex, MutexGuard};
 
@@ -132,18 +145,21 @@ struct Setup {
 const ONE_BLOCK: Setup = Setup { blocks: 1, late: false, refuses: false };
 const TWO_BLOCKS: Setup = Setup { blocks: 2, ..ONE_BLOCK };
 
+fn policy(lazy_limit: u64) -> VmapPolicy {
+    VmapPolicy {
+        lazy_limit: LazyLimit::Pages(lazy_limit),
+        blocks: BlockPolicy { geometry: GEOMETRIES[0], ..BlockPolicy::NOFRAG },
+        ..VmapPolicy::NOFRAG
+    }
+}
+
 impl Setup {
     fn space(self) -> Arc<Space> {
         self.space_that()
     }
 
     fn space_that<const CLEARS: bool>(self) -> Arc<Space<CLEARS>> {
-        let geometry = BlockGeometry::new(64, 32).unwrap();
-        let policy = VmapPolicy {
-            lazy_limit: LazyLimit::Pages(1 << 20),
-            blocks: BlockPolicy { geometry, ..BlockPolicy::NOFRAG },
-            ..VmapPolicy::NOFRAG
-        };
+        let policy = policy(1 << 20);
         let (len, cpus) = (self.blocks * 64, CpuSet::new([0, 3]).unwrap());
         let behind = vec![Behind::Nothing; len as usize];
         let pages = Mutex::new(Pages { behind, begun: 0, under_way: None });
@@ -503,4 +519,27 @@ fn hand_over_against_map() {
         let more = space.map_ram(cpu(&space, 1), 32, &()).unwrap();
         close(&space, [kept, area, more]);
     });
+}
+
+/// Random programs; what is done before in one, and what each of two threads does.
+const PROGRAMS: u64 = 40;
+const BEFORE: u32 = 6;
+const BESIDE: u32 = 3;
+
+/// Short random programs, as threads at full speed run long ones.
+#[test]
+fn random_programs() {
+    for seed in 0..PROGRAMS {
+        explore_to(2, move || {
+            let span = Span::sized(FIRST, 128).unwrap();
+            let town = Arc::new(Town::new(policy(40), span, |book| book));
+            let choices = move |rank: u64| Random::new(64 * seed + rank);
+            town.live(2, choices(2), BEFORE);
+            let other = town.clone();
+            let thread = thread::spawn(move || other.live(1, choices(1), BESIDE));
+            town.live(0, choices(0), BESIDE);
+            thread.join().unwrap();
+            town.close();
+        });
+    }
 }

@@ -4,57 +4,35 @@
 //! RUSTFLAGS="--cfg loom" cargo test -p nofrag --profile models --test loom_vmap
 //! ```
 #![cfg(loom)]
-#![allow(clippy::disallowed_types)]
+#![allow(clippy::disallowed_types, dead_code)]
 
-use core::convert::Infallible;
+#[path = "it/choices.rs"]
+mod choices;
+#[path = "it/vmap_support.rs"]
+mod vmap_support;
+#[path = "it/vmap_town.rs"]
+mod vmap_town;
+
+use choices::Random;
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
 use nofrag::check::Check;
-use nofrag::cpu::{CpuId, CpuSet};
-use nofrag::ranges::Span;
-use nofrag::vmap::{
-    Area, AreaRequest, Budget, Epoch, FreeAreaError, Guard, LazyLimit, Mapper, RamArea, VmapConfig,
-    VmapPolicy, VmapSpace, Wait,
-};
+use nofrag::vmap::{Area, AreaRequest, Budget, FreeAreaError, Guard, LazyLimit, VmapPolicy, Wait};
+use vmap_support::{TestSpace, cpu, span};
+use vmap_town::Town;
 
-/// A mapper that knows if any page of the space was cleared and not flushed since.
-struct Stale(AtomicBool);
-
-impl Mapper for Stale {
-    type Context = ();
-    type Error = Infallible;
-
-    fn install(&self, _area: RamArea, _context: &()) -> Result<(), Infallible> {
-        Ok(())
-    }
-
-    fn clear(&self, _area: Span) {
-        self.0.store(true, Ordering::SeqCst);
-    }
-
-    fn flush(&self, _ranges: &[Span]) -> Epoch {
-        self.0.store(false, Ordering::SeqCst);
-        Epoch(0)
-    }
-
-    fn completed(&self) -> Epoch {
-        Epoch(0)
-    }
+fn space_of(policy: VmapPolicy, pages: u64, lazy_limit: u64) -> Arc<TestSpace> {
+    Arc::new(vmap_support::space_of(limited(policy, lazy_limit), span(64, pages), 2))
 }
 
-type Space = VmapSpace<Stale>;
-
-fn space_of(policy: VmapPolicy, pages: u64, lazy_limit: u64) -> Arc<Space> {
-    let policy = VmapPolicy { lazy_limit: LazyLimit::Pages(lazy_limit), ..policy };
-    let (span, cpus) = (Span::sized(64, pages).unwrap(), CpuSet::first(2).unwrap());
-    let pages = Stale(AtomicBool::new(false));
-    Arc::new(VmapSpace::new(VmapConfig { span, cpus, policy }, pages, ()).unwrap())
+fn limited(policy: VmapPolicy, pages: u64) -> VmapPolicy {
+    VmapPolicy { lazy_limit: LazyLimit::Pages(pages), ..policy }
 }
 
-fn cpu(space: &Space, rank: usize) -> CpuId {
-    space.cpus().by_rank(rank).unwrap()
-}
+/// Random programs; what is done before in one, and what each of two threads does.
+const PROGRAMS: u64 = 20;
+const BEFORE: u64 = 5;
+const BESIDE: u64 = 2;
 
 const REQUEST: AreaRequest = AreaRequest::new(2).guard(Guard::None).wait(Wait::Never);
 
@@ -97,7 +75,7 @@ fn flush_before_reuse() {
         let thread = thread::spawn(move || {
             // The same CPU, since that is whose pool the area returns to.
             if let Ok(area) = other.alloc(cpu(&other, 0), &REQUEST) {
-                assert!(!other.mapper().0.load(Ordering::SeqCst), "{area:?} before its flush");
+                assert!(!other.mapper().is_stale(area.span()), "{area:?} before its flush");
             }
         });
         space.free(cpu(&space, 0), area.start).unwrap();
@@ -161,4 +139,21 @@ fn a_free_from_elsewhere_sees_what_a_handle_allocated() {
         drop(handle);
         space.check().unwrap();
     });
+}
+
+/// Short random programs, as threads at full speed run long ones.
+#[test]
+fn random_programs() {
+    for seed in 0..PROGRAMS {
+        explore(move |policy| {
+            let town = Arc::new(Town::new(limited(policy, 2), span(64, 8), 2, 4));
+            let random = move |at: u64| Random::new(3 * seed + at);
+            town.live(1, random(0), BEFORE);
+            let other = town.clone();
+            let thread = thread::spawn(move || other.live(2, random(2), BESIDE));
+            town.live(1, random(1), BESIDE);
+            thread.join().unwrap();
+            town.close();
+        });
+    }
 }

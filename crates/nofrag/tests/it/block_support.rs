@@ -91,13 +91,20 @@ struct Flights {
 /// The time of pages that are just being cleared: no flush covers them.
 const NEVER: u64 = (1 << 62) - 1;
 
-thread_local! {
+#[cfg(not(loom))]
+std::thread_local! {
     static LAST_CLEAR: Cell<u64> = const { Cell::new(0) };
+}
+
+// The model's threads are coroutines of one thread.
+#[cfg(loom)]
+loom::thread_local! {
+    static LAST_CLEAR: Cell<u64> = Cell::new(0);
 }
 
 /// Returns the time of the last clear that this thread has called for.
 pub(crate) fn last_clear() -> u64 {
-    LAST_CLEAR.get()
+    LAST_CLEAR.with(Cell::get)
 }
 
 /// The calls of the space to the book.
@@ -236,7 +243,7 @@ impl Mapper for PageBook {
         }
         // Only a flush that begins from here on covers them.
         let time = self.tick();
-        LAST_CLEAR.set(time);
+        LAST_CLEAR.with(|last| last.set(time));
         let cleared = Behind::Stale(time).pack();
         for (_, word) in self.words(area) {
             word.store(cleared, Ordering::SeqCst);

@@ -1,102 +1,22 @@
-//! Threads that allocate, free each other's areas, look up and purge, with a book of the owner of each page.
+//! Threads that allocate, free each other's areas, look up and purge.
 
 use super::choices::Random;
-use super::vmap_support::{TestSpace, cpu, presets_with_limit, space_of, span};
+use super::vmap_support::{cpu, presets_with_limit, space_of, span};
+use super::vmap_town::Town;
 use nofrag::check::Check;
-use nofrag::ranges::Span;
-use nofrag::units::Vpn;
-use nofrag::vmap::{Area, AreaError, AreaRequest, Budget, FreeAreaError};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering};
-
-const NOBODY: u32 = 0;
-
-struct Town {
-    space: TestSpace,
-    bounds: Span,
-    /// For each page the thread that owns it.
-    owners: Vec<AtomicU32>,
-    /// Areas on their way to a thread that frees them.
-    post: Mutex<Vec<(Area, u32)>>,
-}
-
-impl Town {
-    fn claim(&self, area: Span, from: u32, to: u32, what: &str) {
-        let start = (area.start() - self.bounds.start()) as usize;
-        for page in &self.owners[start..start + area.len() as usize] {
-            assert_eq!(page.swap(to, Ordering::SeqCst), from, "{what}: {area:?}");
-        }
-    }
-
-    fn alloc(&self, me: u32, random: &mut Random) {
-        let by = cpu(&self.space, me as usize - 1);
-        let request = AreaRequest::new(1 + random.below(20)).align(1 << random.below(3));
-        match self.space.alloc(by, &request) {
-            Ok(area) => {
-                assert!(!self.space.mapper().is_stale(area.span()), "reused before a flush");
-                self.claim(area.span(), NOBODY, me, "handed out twice");
-                self.post.lock().unwrap().push((area, me));
-            }
-            Err(AreaError::Exhausted { .. }) => {}
-            Err(why) => panic!("{why}"),
-        }
-    }
-
-    fn free(&self, me: u32, random: &mut Random) {
-        let by = cpu(&self.space, me as usize - 1);
-        let mut post = self.post.lock().unwrap();
-        if post.is_empty() {
-            return;
-        }
-        let at = random.below(post.len() as u64) as usize;
-        let (area, owner) = post.swap_remove(at);
-        drop(post);
-        let last = Vpn(area.span().end() - 1);
-        assert_eq!(self.space.find(last), Some(area), "a live area is found");
-        self.claim(area.span(), owner, NOBODY, "freed by a stranger");
-        assert_eq!(self.space.free(by, area.start), Ok(area));
-    }
-
-    fn live(&self, me: u32, rounds: u64) {
-        let mut random = Random::new(u64::from(me));
-        for _ in 0..rounds {
-            match random.below(40) {
-                0..=19 => self.alloc(me, &mut random),
-                20..=37 => self.free(me, &mut random),
-                38 => drop(self.space.step(Budget { areas: 7 })),
-                _ => {
-                    let at = self.bounds.start() + random.below(self.bounds.len());
-                    let found = self.space.find(Vpn(at));
-                    assert!(found.is_none_or(|area| area.span().contains(at)));
-                }
-            }
-        }
-    }
-}
+use nofrag::vmap::{Area, AreaError, AreaRequest, FreeAreaError};
 
 #[test]
 fn double_handout_under_threads() {
     for preset in presets_with_limit(200) {
-        let bounds = span(0x4000, 3000);
-        let town = Town {
-            space: space_of(preset.policy, bounds, 4),
-            bounds,
-            owners: (0..bounds.len()).map(|_| AtomicU32::new(NOBODY)).collect(),
-            post: Mutex::new(Vec::new()),
-        };
+        let town = Town::new(preset.policy, span(0x4000, 3000), 4, 20);
         std::thread::scope(|scope| {
             for me in 1..=4 {
                 let town = &town;
-                scope.spawn(move || town.live(me, 4000));
+                scope.spawn(move || town.live(me, Random::new(u64::from(me)), 4000));
             }
         });
-        let space = &town.space;
-        space.check().unwrap_or_else(|broken| panic!("{}: {broken}", preset.name));
-        for (area, _) in town.post.into_inner().unwrap() {
-            space.free(cpu(space, 0), area.start).unwrap();
-        }
-        space.purge_all();
-        assert_eq!(space.stats().largest_hole, bounds.len(), "{}: nothing leaked", preset.name);
+        town.close();
     }
 }
 
