@@ -22,8 +22,6 @@ fn no_line_is_wider_than_it_may_be() {
     let commands = [
         "compare RECORDING@start RECORDING@end",
         "compare --all RECORDING@start RECORDING@end",
-        "explain --all --no-replay RECORDING",
-        "explain --no-replay RECORDING",
         "explain RECORDING@end",
         "explain data/reports/order-4-kernel.txt",
         "host HOST",
@@ -32,15 +30,19 @@ fn no_line_is_wider_than_it_may_be() {
         "host vmalloc HOST",
         "host maps self",
         "host maps --all HOST",
-        "run vm-map-ram-2015 --mask w1 --design linux-3.19,linux-4.1",
-        "run --all vm-map-ram-2015 --mask w1 --design linux-3.19,linux-4.1",
+        "run mmap-holes-2005 --design linux-2.4,nofrag --loops 2000",
+        "run vm-map-ram-2015 --mask w1 --design linux-3.19,linux-4.1 --loops 30",
+        "run --all vm-map-ram-2015 --mask w1 --design linux-3.19,linux-4.1 --loops 30",
         "top --once HOST",
+    ];
+    // These take a second or more each.
+    let slow = [
+        "explain --all --no-replay RECORDING",
+        "explain --no-replay RECORDING",
+        "replay --policy linux-6.1 --repeats 2 --samples 2",
         "trace info RECORDING",
         "trace info --all RECORDING",
     ];
-    // These take seconds each.
-    let slow =
-        ["replay --policy linux-6.1 --repeats 2", "run mmap-holes-2005 --design linux-2.4,nofrag"];
     let slow = slow.into_iter().map(|command| (command, 60));
     let every =
         commands.iter().flat_map(|&command| [60, 80, 120, 200].map(|columns| (command, columns)));
