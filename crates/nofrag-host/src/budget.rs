@@ -15,7 +15,6 @@
 //! Events have a bound of their own, since a reader keeps something of each event, and since events take time: one for
 //! each byte of the file, and [`LEAST_EVENTS`] in any case.
 
-use std::collections::HashMap;
 use std::fs::{self, File};
 use std::hash::Hash;
 use std::io;
@@ -25,6 +24,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use foldhash::HashMap;
 use rustix::process::{Resource, getrlimit};
 
 use crate::fields;

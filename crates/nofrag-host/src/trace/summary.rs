@@ -3,8 +3,9 @@
 //! One pass over the events. A block is followed from its allocation to its free; memory is bounded by the blocks that
 //! are in use at a time, not by the events, and by the remaining budget of the trace.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
+use foldhash::{HashMap, HashMapExt};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 

@@ -14,9 +14,9 @@
 //! With `record --bulk` the pages are in the recording. An entry of a call's array that was filled before the call, and
 //! a page that an event named during the call, are listed although they are not new ([`UnseenTracker::plain`]).
 
-use std::collections::HashMap;
 use std::hash::Hash;
 
+use foldhash::{HashMap, HashMapExt};
 use serde::{Deserialize, Serialize};
 
 use super::event::{BulkMoment, Event, View};

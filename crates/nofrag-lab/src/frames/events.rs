@@ -1,7 +1,6 @@
 //! The events of a stretch: one line each, `SECONDS [CPU] TASK-PID EVENT: fields`.
 
-use std::collections::HashMap;
-
+use foldhash::{HashMap, HashMapExt};
 use nofrag::page::{Migratetype, PageRequest};
 use nofrag::units::{Order, Pfn};
 use nofrag_host::gfp::GfpFlags;

@@ -5,8 +5,9 @@ mod scans;
 mod wakes;
 
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
+use foldhash::{HashMap, HashMapExt};
 use nofrag::cpu::CpuId;
 use nofrag::event::{Event as CoreEvent, EventSink};
 use nofrag::page::{

@@ -48,9 +48,9 @@ mod tests;
 
 pub(super) use tally::{LruDifference, LruTally};
 
-use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
+use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use nofrag::page::FragmentationPolicy;
 use nofrag::units::{Order, Pfn};
 use nofrag_host::gfp::GfpFlags;

@@ -1,7 +1,8 @@
 //! A kernel's exact state: JSON, zone by zone, turned into a picture of an allocator.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
+use foldhash::{HashSet, HashSetExt};
 use nofrag::page::{
     CompactionImage, CpuImage, FragmentationPolicy, Image, ListImage, MemoryMap, Migratetype,
     MinFree, NodeMap, PageConfig, PageblockImage, PfnRange, UsedBlock, Watermarks, ZoneImage,

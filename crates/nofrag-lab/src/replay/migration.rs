@@ -9,8 +9,7 @@
 //!   event tells, and gives back those that were not needed. They are no frees at all.
 //! * *Targets* have no event. A free of a frame that is believed free, outside such a run, is of one of them.
 
-use std::collections::HashMap;
-
+use foldhash::{HashMap, HashMapExt};
 use nofrag::units::Order;
 
 use super::spans::FrameIndex;

@@ -14,9 +14,9 @@
 //! them. So are the pages of slabs that it shrank: they come back later, by others, and no event tells them from pages
 //! that the workload freed.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
+use foldhash::{HashMap, HashMapExt};
 use nofrag::cpu::CpuId;
 use nofrag::page::{
     Lru as Walked, Migrate, PageAllocator, PageRequest, Reclaim, ReclaimRequest, Reclaimed,

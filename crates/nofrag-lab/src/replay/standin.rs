@@ -6,8 +6,9 @@
 //! requests, and the pages are one block until the last of them is freed ([`StandIns`]). The other way round, single
 //! pages take the place of a huge page that only the recorded kernel had.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
+use foldhash::{HashMap, HashMapExt};
 use nofrag::units::Order;
 
 use super::request::{Request, Use};

@@ -8,8 +8,7 @@
 //!
 //! Memory is bounded by the areas that are live at a time, not by events.
 
-use std::collections::HashMap;
-
+use foldhash::{HashMap, HashMapExt};
 use nofrag::cpu::{CpuId, CpuSet};
 use nofrag::ranges::{AlignOne, Span};
 use nofrag::units::Vpn;

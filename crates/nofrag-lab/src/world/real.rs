@@ -10,10 +10,10 @@
 //! One unit is in the window at a time; when it is done, and its time is taken, the window is cleared. Its frames stay
 //! taken. If all stayed mapped, each scattered frame would cost an area of the kernel, which allows a process 65,530.
 
-use std::collections::HashMap;
 use std::io;
 use std::time::{Duration, Instant};
 
+use foldhash::{HashMap, HashMapExt};
 use nofrag_backing::measure::machine::{MachineMemory, UNIT_PAGES};
 
 use super::contents::FrameNumber;

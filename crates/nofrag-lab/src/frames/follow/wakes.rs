@@ -1,8 +1,7 @@
 //! Wakes of kswapd, the orders of its runs, and answers on whether compaction helps: the engine's beside those of a
 //! kernel's events.
 
-use std::collections::HashMap;
-
+use foldhash::HashMap;
 use nofrag::page::{KswapdRun, Suitability, ZoneKind};
 use nofrag::units::Order;
 

@@ -1,8 +1,9 @@
 //! The four lists, in order.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
+use foldhash::HashMap;
 use nofrag::units::{Order, Pfn};
 
 /// One of the four lists.

@@ -23,8 +23,7 @@ mod request;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
-
+use foldhash::{HashMap, HashMapExt};
 use nofrag::mmap::{Layout, Placement, PlacementPreset};
 use nofrag::ranges::Span;
 use nofrag::units::Vpn;
