@@ -47,7 +47,7 @@ fn the_first_words_are_the_answer() {
         assert!(text.starts_with(first), "{need}: {text}");
         check(&output, status, &[]);
     }
-    check(&preflight(RECORDED, "100x2M", &[]), 1, &["drop_caches", "at least  at most"]);
+    check(&preflight(RECORDED, "100x2M", &[]), 1, &["drop_caches", "at least  about  at most"]);
     check(&preflight(RECORDED, "hugepages=300", &[]), 1, &["No: 300", "what stays: other"]);
 }
 

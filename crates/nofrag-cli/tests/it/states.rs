@@ -67,17 +67,11 @@ fn truth(it: &Labelled) -> State {
     }
 }
 
-/// States about which the verdict is wrong. Pages that pipes hold look as if they could be moved. Compaction of 6.1 and
-/// 7.2 left two as they were in which nothing stays, and mended one in which pages on the lists of CPUs seemed to stay.
-const WRONG: &[&str] = &[
-    "5.10-io-held",
-    "6.1-aged",
-    "6.1-io-held",
-    "6.12-io-held",
-    "7.2-aged",
-    "7.2-io-held",
-    "7.2-tmpfs-sparse",
-];
+/// States about which the verdict is wrong. Pages that pipes hold look as if they could be moved. Compaction of 7.2
+/// left one as it was in which nothing stays. In two a small zone is fragmented, which decides, and the labels do not
+/// tell zones apart.
+const WRONG: &[&str] =
+    &["5.10-io-held", "6.1-mlocked-sparse", "7.2-pinned-sparse", "7.2-tmpfs-sparse"];
 
 #[test]
 fn verdicts_are_what_kernels_gave() {
@@ -98,8 +92,7 @@ fn verdicts_are_what_kernels_gave() {
 }
 
 /// States in which the kernel gave less than the forecast says at least, by more than five blocks.
-const LESS: &[&str] =
-    &["5.10-io-held", "6.1-aged", "6.1-io-held", "6.12-io-held", "7.2-io-held", "7.2-tmpfs-sparse"];
+const LESS: &[&str] = &["7.2-tmpfs-sparse"];
 
 #[test]
 fn kernels_give_what_a_forecast_says_at_least() {
@@ -113,4 +106,37 @@ fn kernels_give_what_a_forecast_says_at_least() {
     let all = all();
     let less: Vec<&str> = all.iter().filter(|it| less(it)).map(|it| it.name.as_str()).collect();
     assert_eq!(less, LESS);
+}
+
+/// States in which the forecast is not within a tenth, or five blocks, of what compaction gave.
+const OFF: &[&str] = &["7.2-cache-full", "7.2-tmpfs-sparse"];
+
+/// States in which no forecast is given: pages that pipes hold look as if they could be moved, free pages in the lists
+/// of CPUs as if they were the kernel's.
+const UNCERTAIN: &[&str] = &["5.10-io-held", "7.2-aged"];
+
+#[test]
+fn a_forecast_is_near_what_compaction_gave() {
+    let need = "hugepages=1".parse().unwrap();
+    let (mut off, mut uncertain) = (Vec::new(), Vec::new());
+    // States of 5.10 and 6.12, by which the rules were chosen, and of 6.1 and 7.2: fragmented ones, and right ones.
+    let mut halves = [[0, 0]; 2];
+    let all = all();
+    for it in &all {
+        let forecast = preflight::survey(&it.sources, need, None).after_compaction.forecast;
+        let [_, compacted, _] = it.given;
+        let is_near = |forecast: u64| 10 * forecast.abs_diff(compacted) <= compacted.max(50);
+        match forecast {
+            None => uncertain.push(it.name.as_str()),
+            Some(forecast) if !is_near(forecast) => off.push(it.name.as_str()),
+            Some(_) => {}
+        }
+        let said = it.machine.verdict.as_ref().unwrap().state;
+        let half = usize::from(!["5.10", "6.12"].iter().any(|kernel| it.name.starts_with(kernel)));
+        let is_fragmented = [said, truth(it)].iter().any(|state| state.finding().is_some());
+        halves[half][0] += u32::from(is_fragmented);
+        halves[half][1] += u32::from(is_fragmented && forecast.is_some_and(is_near));
+    }
+    assert_eq!((off, uncertain), (OFF.to_vec(), UNCERTAIN.to_vec()));
+    assert_eq!(halves, [[20, 19], [20, 18]]);
 }

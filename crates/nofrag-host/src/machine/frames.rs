@@ -1,7 +1,7 @@
 //! The uses of a machine's frames, zone by zone, in one pass over `kpageflags`.
 //!
-//! The file has eight bytes for each frame: 2 GiB on a host of 1 TiB. It is read in pieces, and only sums for each zone
-//! are kept, so that memory does not grow with the host.
+//! The file has eight bytes for each frame: 2 GiB on a host of 1 TiB. It is read in pieces, and only sums are kept for
+//! each zone and, in 20 bytes, for each pageblock.
 
 use std::io::{self, Read};
 
@@ -60,10 +60,9 @@ pub fn read(snapshot: &Snapshot<'_>, mut source: impl Read) -> io::Result<FrameR
             let flags = PageFlags(u64::from_le_bytes(word.try_into().expect("eight bytes")));
             let usage = flags.usage_behind(before);
             before = Some(usage);
-            match usage.is_movable() && keeps_locked && flags.has(PageFlags::UNEVICTABLE) {
-                true => FrameUse::Locked,
-                false => usage,
-            }
+            let is_locked = usage.is_movable() && keeps_locked && flags.has(PageFlags::UNEVICTABLE);
+            let usage = if is_locked { FrameUse::Locked } else { usage };
+            (usage, flags.has(PageFlags::COMPOUND_TAIL))
         }));
         walks.iter_mut().for_each(|walk| add(walk, report.frames, &uses));
         report.frames += uses.len() as u64;
@@ -80,12 +79,14 @@ pub fn read(snapshot: &Snapshot<'_>, mut source: impl Read) -> io::Result<FrameR
     Ok(report)
 }
 
-/// Adds to the walk over a zone those frames that lie in the zone; `uses` are the uses of the frames from `first` on.
-fn add(walk: &mut ZoneWalk<'_>, first: u64, uses: &[FrameUse]) {
+/// Adds to the walk over a zone those frames that lie in the zone; `uses` are the uses of the frames from `first` on,
+/// and whether they are tails.
+fn add(walk: &mut ZoneWalk<'_>, first: u64, uses: &[(FrameUse, bool)]) {
     let range = walk.range();
     let end = first + uses.len() as u64;
     for pfn in range.start.max(first)..range.end.min(end) {
-        walk.add(pfn, uses[(pfn - first) as usize]);
+        let (usage, is_tail) = uses[(pfn - first) as usize];
+        walk.add(pfn, usage, is_tail);
     }
 }
 
@@ -128,7 +129,8 @@ mod tests {
             )
         };
         let zones = zone("DMA32", 1, 70_000) + &zone("Normal", 70_001, FRAMES);
-        let snapshot = Snapshot { zones: zoneinfo(&zones).0.zones, ..Snapshot::default() };
+        let release = Some("6.12.107".to_owned());
+        let snapshot = Snapshot { release, zones: zoneinfo(&zones).0.zones, ..Snapshot::default() };
         let report = read(&snapshot, Dripping(&bytes)).unwrap();
         assert_eq!((report.frames, report.zones.len(), report.is_cut), (FRAMES, 2, false));
         let map = PageMap::new(&bytes, None);

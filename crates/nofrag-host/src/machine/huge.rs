@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::frames::FrameReport;
 use super::pageblocks::Pageblocks;
+use super::pass::Forecast;
 use super::requests::{self, Asked};
 use super::zones::{self, Zone, pages};
 use crate::snapshot::{BlockCount, Snapshot, ZoneInfo, ZoneName};
@@ -104,14 +105,16 @@ pub struct Blocks {
     pub room_with_cache: u64,
     /// Upper bound of the number after page cache is dropped as well.
     pub after_reclaim: u64,
-    /// The two bounds if every pageblock that looks pinned is.
-    pub likely_after_compaction: u64,
-    pub likely_after_reclaim: u64,
+    /// Forecast of the number after a pass of compaction, and after page cache is dropped before it; `null` unless each
+    /// frame was read and the kernel's release is known.
+    pub forecast_after_compaction: Option<Forecast>,
+    pub forecast_after_reclaim: Option<Forecast>,
 }
 
 impl Blocks {
     /// Returns the sums; they saturate.
-    pub(super) const fn and(&self, more: &Blocks) -> Blocks {
+    pub(super) fn and(self, more: Blocks) -> Blocks {
+        let both = |of: fn(&Blocks) -> Option<Forecast>| Some(of(&self)?.and(of(&more)?));
         Blocks {
             total: self.total.saturating_add(more.total),
             room: self.room.saturating_add(more.room),
@@ -119,13 +122,26 @@ impl Blocks {
             after_compaction: self.after_compaction.saturating_add(more.after_compaction),
             room_with_cache: self.room_with_cache.saturating_add(more.room_with_cache),
             after_reclaim: self.after_reclaim.saturating_add(more.after_reclaim),
-            likely_after_compaction: self
-                .likely_after_compaction
-                .saturating_add(more.likely_after_compaction),
-            likely_after_reclaim: self
-                .likely_after_reclaim
-                .saturating_add(more.likely_after_reclaim),
+            forecast_after_compaction: both(|each| each.forecast_after_compaction),
+            forecast_after_reclaim: both(|each| each.forecast_after_reclaim),
         }
+    }
+
+    /// Returns the sums over zones.
+    pub(super) fn of(zones: &[(ZoneHuge, Basis)]) -> Blocks {
+        zones.iter().map(|(zone, _)| zone.blocks).reduce(Blocks::and).unwrap_or_default()
+    }
+
+    /// Returns the forecast after compaction, if it is certain enough.
+    #[must_use]
+    pub fn compacted(&self) -> Option<u64> {
+        self.forecast_after_compaction?.known()
+    }
+
+    /// Returns the forecast after page cache is dropped and memory compacted, if it is certain enough.
+    #[must_use]
+    pub fn reclaimed(&self) -> Option<u64> {
+        self.forecast_after_reclaim?.known()
     }
 }
 
@@ -162,7 +178,7 @@ pub(super) fn survey(
         order,
         bytes: pages(1, order).saturating_mul(snapshot.page_bytes()),
         listed: zones.iter().map(|zone| zone.listed).fold(0, u64::saturating_add),
-        blocks: zones.iter().fold(Blocks::default(), |sum, zone| sum.and(&zone.blocks)),
+        blocks: Blocks::of(of_zones),
         basis,
         how: basis.how(),
         pools: sources.pools.clone(),
@@ -193,19 +209,17 @@ fn zone_huge(
     let room = snapshot.room(info);
     let block = pages(1, order).max(1);
     let file = file_pages(info);
-    let (bounds, basis) = match frames.and_then(|frames| frames.of(zone)) {
-        Some(frames) => (Bounds::of_frames(&frames.pageblocks), Basis::Frames),
+    let frames = frames.and_then(|frames| frames.of(zone)).map(|frames| &frames.pageblocks);
+    let (bounds, basis) = match frames {
+        Some(frames) => (Bounds::of_frames(frames), Basis::Frames),
         None => Bounds::of_lists(snapshot, asked.zone, order, file),
     };
     let now = snapshot.obtainable(zone).get(order as usize).copied().unwrap_or(0);
     let room_with_cache = room.saturating_add(file) / block;
-    let after = |compaction: u64, reclaim: u64| {
-        let after_compaction = compaction.min(room / block).max(now);
-        (after_compaction, reclaim.min(room_with_cache).max(after_compaction))
-    };
-    let (after_compaction, after_reclaim) = after(bounds.compaction, bounds.reclaim);
-    let (likely_after_compaction, likely_after_reclaim) =
-        after(bounds.likely_compaction, bounds.likely_reclaim);
+    let after_compaction = bounds.compaction.min(room / block).max(now);
+    let after_reclaim = bounds.reclaim.min(room_with_cache).max(after_compaction);
+    let forecast =
+        |of: fn(&Pageblocks) -> Option<Forecast>, most| Some(of(frames?)?.within(now, most));
     let blocks = Blocks {
         total: bounds.total,
         room: room / block,
@@ -213,8 +227,8 @@ fn zone_huge(
         after_compaction,
         room_with_cache,
         after_reclaim,
-        likely_after_compaction,
-        likely_after_reclaim,
+        forecast_after_compaction: forecast(|it| it.forecast_after_compaction, after_compaction),
+        forecast_after_reclaim: forecast(|it| it.forecast_after_reclaim, after_reclaim),
     };
     (ZoneHuge { zone: zone.clone(), listed: snapshot.takeable(zone, order), blocks }, basis)
 }
@@ -232,8 +246,6 @@ struct Bounds {
     total: u64,
     compaction: u64,
     reclaim: u64,
-    likely_compaction: u64,
-    likely_reclaim: u64,
 }
 
 impl Bounds {
@@ -242,15 +254,7 @@ impl Bounds {
             total: frames.pageblocks,
             compaction: frames.after_compaction,
             reclaim: frames.after_reclaim,
-            likely_compaction: frames.likely_after_compaction,
-            likely_reclaim: frames.likely_after_reclaim,
         }
-    }
-
-    /// Returns bounds that nothing better is known of.
-    const fn weak(total: u64, compaction: u64, reclaim: u64) -> Bounds {
-        let (likely_compaction, likely_reclaim) = (compaction, reclaim);
-        Bounds { total, compaction, reclaim, likely_compaction, likely_reclaim }
     }
 
     fn of_lists(snapshot: &Snapshot<'_>, zone: &Zone, order: u32, file: u64) -> (Bounds, Basis) {
@@ -267,7 +271,8 @@ impl Bounds {
             let of = |pages: u64| (pages / block).max(whole);
             let total = zone.managed_pages.unwrap_or(0) / block;
             let reclaim = of(zone.free_pages.saturating_add(file)).min(total).max(whole);
-            return (Bounds::weak(total, of(zone.free_pages), reclaim), Basis::FreePages);
+            let compaction = of(zone.free_pages);
+            return (Bounds { total, compaction, reclaim }, Basis::FreePages);
         }
         let loose = most_pages(zone, is_movable);
         let whole_movable = can_move
@@ -276,8 +281,8 @@ impl Bounds {
             .fold(0, u64::saturating_add);
         let others = whole.saturating_sub(whole_movable);
         let of = |pages: u64| others.saturating_add((pages / block).min(movable_blocks)).max(whole);
-        let bounds = Bounds::weak(all_blocks, of(loose), of(loose.saturating_add(file)));
-        (bounds, Basis::PageblockTypes)
+        let reclaim = of(loose.saturating_add(file));
+        (Bounds { total: all_blocks, compaction: of(loose), reclaim }, Basis::PageblockTypes)
     }
 }
 

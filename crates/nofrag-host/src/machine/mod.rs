@@ -16,9 +16,9 @@
 //!
 //! Source: docs/sources/trace.md#degrading.
 //!
-//! Files, bottom up: `zones`, `requests`, `pageblocks` and `frames` (one pass over the state of every frame), `huge`,
-//! `verdict`, `pages` and `preflight` (reports of their own), `counters`, `finding`; `scrub` and `capture` write a host
-//! for others.
+//! Files, bottom up: `zones`, `requests`, `pass` (of compaction, foreseen), `pageblocks` and `frames` (one look at the
+//! state of every frame), `huge`, `verdict`, `pages` and `preflight` (reports of their own), `counters`, `finding`;
+//! `scrub` and `capture` write a host for others.
 
 pub mod capture;
 pub mod counters;
@@ -27,6 +27,7 @@ pub mod frames;
 pub mod huge;
 pub mod pageblocks;
 pub mod pages;
+pub mod pass;
 pub mod preflight;
 pub mod requests;
 pub(crate) mod scrub;

@@ -2,7 +2,8 @@
 //!
 //! A pageblock can become whole if no page in it must stay: free pages need no move, pages of processes and of files
 //! can be moved, all others stay. Moving needs free pages to move to, so no more blocks become whole than free pages
-//! fill; dropping page cache makes more of them.
+//! fill; dropping page cache makes more of them. What a pass of compaction makes of them is foreseen in
+//! [`super::pass`].
 //!
 //! The bounds are from above. Pages that are pinned for I/O look as if they could be moved. Free pages on the lists of
 //! CPUs look like the kernel's, and compaction drains these lists: zoneinfo has the number of these pages, and the
@@ -17,9 +18,10 @@ use std::ops::Range;
 use nofrag::units::Order;
 use serde::Serialize;
 
+use super::pass::{Contents, Forecast, Hypothesis, Outcome, Pass, Rules};
 use super::zones::pages;
 use crate::lists::grow;
-use crate::snapshot::{FrameUse, PageMap, Snapshot, ZoneInfo, ZoneName};
+use crate::snapshot::{FrameUse, PageFlags, PageMap, Snapshot, ZoneInfo, ZoneName};
 
 /// The pageblocks of a zone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -50,10 +52,10 @@ pub struct Pageblocks {
     pub after_compaction: u64,
     /// Upper bound of the free pageblocks after page cache is dropped as well.
     pub after_reclaim: u64,
-    /// The two bounds if every pageblock that looks pinned is: in one of 57 states of guests a kernel gave
-    /// more (`data/states`).
-    pub likely_after_compaction: u64,
-    pub likely_after_reclaim: u64,
+    /// Pageblocks that can be had after a pass of compaction, and after page cache is dropped before it; `null` where
+    /// the kernel's release is not known.
+    pub forecast_after_compaction: Option<Forecast>,
+    pub forecast_after_reclaim: Option<Forecast>,
     /// All frames of the zone by use; uses without a frame are left out.
     pub uses: Vec<UseCount>,
     /// The zone from its first pageblock to its last, in pieces of equal length.
@@ -123,7 +125,8 @@ fn stays(usage: FrameUse) -> bool {
 #[must_use]
 pub fn survey(snapshot: &Snapshot<'_>, map: &PageMap<'_>, zone: &ZoneInfo) -> Option<Pageblocks> {
     let mut walk = ZoneWalk::new(snapshot, zone)?;
-    map.uses(walk.range()).for_each(|(pfn, usage)| walk.add(pfn, usage));
+    let is_tail = |pfn| map.flags(pfn).is_some_and(|flags| flags.has(PageFlags::COMPOUND_TAIL));
+    map.uses(walk.range()).for_each(|(pfn, usage)| walk.add(pfn, usage, is_tail(pfn)));
     Some(walk.finish().pageblocks)
 }
 
@@ -135,7 +138,7 @@ pub struct ZoneFrames {
     pub free_blocks: Vec<u64>,
 }
 
-/// A walk over the frames of a zone, lowest first. Its memory does not grow with the zone.
+/// A walk over the frames of a zone, lowest first.
 pub(super) struct ZoneWalk<'a> {
     zone: ZoneName,
     order: u32,
@@ -149,6 +152,9 @@ pub(super) struct ZoneWalk<'a> {
     /// added.
     uses: Uses,
     next: u64,
+    contents: Contents,
+    /// The use and the number of pages of the folio that the walk has reached, if it can be moved.
+    folio: Option<(FrameUse, u64)>,
     tally: Tally,
     /// The first frame of the present free run.
     run: Option<u64>,
@@ -164,7 +170,8 @@ impl<'a> ZoneWalk<'a> {
         let range = zone.start_pfn?..zone.end_pfn()?;
         let span = range.end.div_ceil(block).saturating_sub(range.start / block).max(1);
         let cells = span.min(MOST_CELLS);
-        let mut tally = Tally::new(block, zone.on_per_cpu_lists());
+        let rules = snapshot.release.as_deref().and_then(|release| Rules::of(release, zone));
+        let mut tally = Tally::new(block, zone.on_per_cpu_lists(), snapshot.room(zone), rules);
         grow(&mut tally.map, cells as usize, MapCell::default()).ok()?;
         let orders = snapshot.blocks(&zone.zone).map_or(Order::COUNT, |zone| zone.blocks.len());
         let mut free_blocks = Vec::new();
@@ -179,6 +186,8 @@ impl<'a> ZoneWalk<'a> {
             cells,
             memory: Memory::new(snapshot),
             uses: [0; FrameUse::COUNT],
+            contents: Contents::default(),
+            folio: None,
             tally,
             run: None,
             free_blocks,
@@ -190,8 +199,8 @@ impl<'a> ZoneWalk<'a> {
         self.range.clone()
     }
 
-    /// Adds the next frame of the zone.
-    pub(super) fn add(&mut self, pfn: u64, usage: FrameUse) {
+    /// Adds the next frame of the zone; `is_tail` if it belongs to the folio of the frame before.
+    pub(super) fn add(&mut self, pfn: u64, usage: FrameUse, is_tail: bool) {
         match (usage == FrameUse::Free, self.run) {
             (true, None) => self.run = Some(pfn),
             (false, Some(_)) => self.end_run(pfn),
@@ -200,6 +209,13 @@ impl<'a> ZoneWalk<'a> {
         let has_memory = self.memory.has(pfn.saturating_mul(self.page_bytes));
         let usage = if has_memory { usage } else { FrameUse::NoPage };
         self.uses[usage.index()] += 1;
+        match &mut self.folio {
+            Some((of, pages)) if is_tail && *of == usage => *pages += 1,
+            _ => {
+                self.end_folio();
+                self.folio = usage.is_movable().then_some((usage, 1));
+            }
+        }
         self.next = pfn + 1;
         if self.next.is_multiple_of(self.tally.block) {
             self.end_block();
@@ -217,13 +233,21 @@ impl<'a> ZoneWalk<'a> {
         }
     }
 
+    fn end_folio(&mut self) {
+        if let Some((usage, pages)) = self.folio.take() {
+            self.contents.add_folio(usage, pages, self.tally.block);
+        }
+    }
+
     /// Ends a pageblock: it is complete, or the zone or the file ends in it.
     fn end_block(&mut self) {
+        self.end_folio();
         let uses = std::mem::replace(&mut self.uses, [0; FrameUse::COUNT]);
         let (block, first) = (self.tally.block, self.range.start / self.tally.block);
         let number = (self.next.saturating_sub(1) / block).saturating_sub(first);
         let cell = u128::from(number) * u128::from(self.cells) / u128::from(self.span);
         self.tally.add(&uses, cell as usize);
+        self.tally.add_contents(std::mem::take(&mut self.contents), &uses);
     }
 
     pub(super) fn finish(mut self) -> ZoneFrames {
@@ -277,13 +301,22 @@ struct Tally {
     spare: u64,
     file: u64,
     map: Vec<MapCell>,
+    /// Pages that a process can take before the watermarks stop it.
+    room: u64,
+    /// The rules of compaction; `None` if they are not known, or there is no memory for `contents`.
+    rules: Option<Rules>,
+    /// Contents of the pageblocks between which compaction can move something, lowest first.
+    contents: Vec<Contents>,
 }
 
 impl Tally {
-    fn new(block: u64, per_cpu: u64) -> Tally {
+    fn new(block: u64, per_cpu: u64, room: u64, rules: Option<Rules>) -> Tally {
         Tally {
             block,
             per_cpu,
+            room,
+            rules,
+            contents: Vec::new(),
             kernel_alone: BTreeMap::new(),
             pageblocks: 0,
             free: 0,
@@ -326,6 +359,20 @@ impl Tally {
         }
     }
 
+    /// Keeps the contents of the pageblock, or of the part of one that lies in the zone.
+    fn add_contents(&mut self, mut contents: Contents, uses: &Uses) {
+        let kernel = uses[FrameUse::Kernel.index()];
+        let is_alone = kernel == count_if(uses, stays);
+        contents.complete(uses[FrameUse::Free.index()], if is_alone { kernel } else { 0 });
+        if self.rules.is_none() || contents.is_empty() {
+            return;
+        }
+        match self.contents.try_reserve(1) {
+            Ok(()) => self.contents.push(contents),
+            Err(_) => self.rules = None,
+        }
+    }
+
     fn add_pinned(&mut self, uses: &Uses, staying: u64) {
         self.little += u64::from(staying * LITTLE <= self.block);
         self.classes[staying.ilog2() as usize] += 1;
@@ -340,34 +387,58 @@ impl Tally {
         }
     }
 
-    /// Returns the number of pinned pageblocks for which the free pages on the lists of CPUs can account: those with
-    /// fewest pages first.
-    fn perhaps_free(&self) -> u64 {
+    /// Returns the number of pinned pageblocks for which the free pages on the lists of CPUs can account, those with
+    /// fewest pages first, and the largest number of such pages in one.
+    fn perhaps_free(&self) -> (u64, u64) {
         let mut left = self.per_cpu;
-        let mut blocks = 0;
+        let (mut blocks, mut most) = (0, 0);
         for (&pages, &count) in &self.kernel_alone {
             let explained = count.min(left / pages);
             blocks += explained;
             left -= explained * pages;
+            if explained > 0 {
+                most = pages;
+            }
             if explained < count {
                 break;
             }
         }
-        blocks
+        (blocks, most)
+    }
+
+    /// Returns the pageblocks that can be had after a pass of compaction, in which page cache is dropped before or not.
+    fn forecast(&self, drops: bool) -> Option<Forecast> {
+        /// Pageblocks may be pinned by lists alone only where lists have one in this number of the pages that look
+        /// like theirs: otherwise it is hardly chance that several of them are.
+        const SHARE: u64 = 10;
+        let rules = self.rules?;
+        let pass = Pass { blocks: &self.contents, block: self.block, rules, drops };
+        let room = self.room.saturating_add(if drops { self.file } else { 0 });
+        let had =
+            |outcome: Outcome| outcome.whole.min(room.saturating_sub(outcome.listed) / self.block);
+        let blocks = had(pass.outcome(Hypothesis::AllMove));
+        let alike = self.uses[FrameUse::Kernel.index()];
+        let (_, most) = self.perhaps_free();
+        let emptied = pass.outcome(Hypothesis::ListsAreEmptied(most));
+        let are_emptied = emptied.listed.saturating_add(self.per_cpu) >= rules.bound
+            && self.per_cpu.saturating_mul(SHARE) >= alike;
+        Some(Forecast {
+            blocks,
+            if_few_are_held: had(pass.outcome(Hypothesis::FewAreHeld)),
+            if_lists_are_emptied: if are_emptied { had(emptied) } else { blocks },
+        })
     }
 
     fn pageblocks(self, zone: ZoneName, order: u32, page_bytes: u64) -> Pageblocks {
         // Moving everything frees as many blocks as free pages fill, among those without a page that stays.
-        let perhaps_free = self.perhaps_free();
+        let (perhaps_free, _) = self.perhaps_free();
+        let (forecast_after_compaction, forecast_after_reclaim) =
+            (self.forecast(false), self.forecast(true));
         let spare = self.spare.saturating_add(self.per_cpu);
-        let bounds = |most: u64| {
-            let after_compaction = (spare / self.block).clamp(self.free, most);
-            let with_file = spare.saturating_add(self.file) / self.block;
-            (after_compaction, with_file.clamp(after_compaction, most))
-        };
-        let unpinned = self.free + self.movable;
-        let (after_compaction, after_reclaim) = bounds(unpinned + perhaps_free);
-        let (likely_after_compaction, likely_after_reclaim) = bounds(unpinned);
+        let most = self.free + self.movable + perhaps_free;
+        let after_compaction = (spare / self.block).clamp(self.free, most);
+        let with_file = spare.saturating_add(self.file) / self.block;
+        let after_reclaim = with_file.clamp(after_compaction, most);
         let class = |(log, &pageblocks): (usize, &u64)| PinnedClass {
             from_pages: 1 << log,
             to_pages: (2_u64 << log).saturating_sub(1).min(self.block),
@@ -401,8 +472,8 @@ impl Tally {
             pinned_by,
             after_compaction,
             after_reclaim,
-            likely_after_compaction,
-            likely_after_reclaim,
+            forecast_after_compaction,
+            forecast_after_reclaim,
             map: self.map,
             uses: uses
                 .filter(|(_, pages)| *pages > 0)

@@ -3,8 +3,8 @@
 //!
 //! *Now* is what the watermarks let go from the free lists, as a process would take it. What compaction, and dropping
 //! page cache before it, would give lies in a [`Range`]: its upper end assumes that every page that may be moved is
-//! moved, its lower end is what kernels gave at least of that in the states of guests under `data/states`. A need
-//! between the two is [`Answer::Uncertain`].
+//! moved, its lower end is what a pass of compaction leaves, foreseen from each pageblock ([`super::pass`]), less what
+//! that may be wrong by. A need between the two is [`Answer::Uncertain`].
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,9 +12,10 @@ use std::str::FromStr;
 
 use serde::Serialize;
 
-use super::huge::{self, Basis, ZoneHuge};
+use super::huge::{self, Basis, Blocks, ZoneHuge};
 use super::pageblocks::PinnedBy;
 use super::pages::of_pages;
+use super::pass;
 use super::verdict::held_by;
 use super::zones::pages;
 use super::{Host, Sources};
@@ -131,14 +132,17 @@ pub struct Preflight {
     pub missing: Vec<Missing>,
 }
 
-/// Bounds of a number of blocks.
+/// A number of blocks: its bounds, and a forecast.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Range {
-    /// Least number that kernels gave.
+    /// The number that can be counted on: the forecast less what it may be wrong by, and no less than now.
     pub least: u64,
     /// Upper bound.
     pub most: u64,
+    /// The number that kernels are likely to give, for blocks of a pageblock's order after compaction; `null` where it
+    /// is uncertain, and after page cache is dropped, where kernels gave other numbers too often (`data/states`).
+    pub forecast: Option<u64>,
 }
 
 impl Range {
@@ -146,6 +150,7 @@ impl Range {
         Range {
             least: self.least.saturating_add(more.least),
             most: self.most.saturating_add(more.most),
+            forecast: None,
         }
     }
 }
@@ -164,13 +169,6 @@ pub enum Answer {
     /// The kernel's page allocator keeps no blocks so large, whatever is free.
     TooLarge,
 }
-
-/// Least share of the likely gain that kernels gave, in thousandths, where each frame was read; of weaker bounds they
-/// gave next to nothing.
-const GIVEN: u64 = 700;
-
-/// Blocks that kernels gave less than that.
-const LESS: u64 = 10;
 
 /// Computes the answer to `need` from the files that were read. Pure.
 #[must_use]
@@ -191,9 +189,14 @@ pub fn survey(sources: &Sources, need: Need, node: Option<u32>) -> Preflight {
     zones.retain(|(zone, _)| is_asked(&zone.zone));
     let basis = zones.iter().map(|(_, basis)| *basis).max().unwrap_or(Basis::FreePages);
     let asked = snapshot.buddy.iter().filter(|blocks| is_asked(&blocks.zone));
-    let [now, compacted, reclaimed] = asked
+    let [now, mut compacted, mut reclaimed] = asked
         .map(|blocks| outlook(&snapshot, blocks, &zones, order))
         .fold([Range::default(); 3], |sums, more| std::array::from_fn(|at| sums[at].and(more[at])));
+    if order == snapshot.pageblock_order() {
+        compacted.forecast = Blocks::of(&zones).compacted();
+        compacted.least = compacted.least.max(compacted.forecast.map_or(0, certain));
+        reclaimed.least = reclaimed.least.max(compacted.least);
+    }
     let now = now.least;
     let pool = sources.pools.iter().find(|pool| pool.bytes == bytes);
     let pooled =
@@ -238,20 +241,25 @@ fn outlook(
     order: u32,
 ) -> [Range; 3] {
     let now = snapshot.obtainable(&blocks.zone).get(order as usize).copied().unwrap_or(0);
-    let range = |most| Range { least: now, most };
-    let Some((zone, basis)) = zones.iter().find(|(zone, _)| zone.zone == blocks.zone) else {
+    let range = |most| Range { least: now, most, forecast: None };
+    let Some((zone, _)) = zones.iter().find(|(zone, _)| zone.zone == blocks.zone) else {
         // Without zoneinfo the size of the page cache is not known.
         let most = blocks.pages().checked_shr(order).unwrap_or(0).max(now);
         return [range(now), range(most), range(most)];
     };
     let above = i64::from(order) - i64::from(snapshot.pageblock_order());
     let of = zone.blocks;
-    let outlook = Outlook { now, whole: of.now, above, basis: *basis };
+    let outlook = Outlook { now, whole: of.now, above };
     [
         range(now),
-        outlook.after(of.likely_after_compaction, of.after_compaction, of.room),
-        outlook.after(of.likely_after_reclaim, of.after_reclaim, of.room_with_cache),
+        outlook.after(of.compacted(), of.after_compaction, of.room),
+        outlook.after(of.reclaimed(), of.after_reclaim, of.room_with_cache),
     ]
+}
+
+/// Returns the blocks that can be counted on where so many are forecast.
+fn certain(blocks: u64) -> u64 {
+    blocks.saturating_sub(pass::tolerance(blocks))
 }
 
 /// The blocks of an order in a zone.
@@ -261,19 +269,13 @@ struct Outlook {
     whole: u64,
     /// The order less that of a pageblock.
     above: i64,
-    basis: Basis,
 }
 
 impl Outlook {
     /// Returns the number of blocks where at most `most` pageblocks can be whole, and memory is free for `room`. Blocks
     /// below a pageblock also come from pageblocks that never are whole, as many as there is memory for.
-    fn after(&self, likely: u64, most: u64, room: u64) -> Range {
-        let gain = match self.basis {
-            Basis::Frames => likely.saturating_sub(self.whole),
-            Basis::PageblockTypes | Basis::FreePages => 0,
-        };
-        let least =
-            self.whole.saturating_add((gain.saturating_mul(GIVEN) / 1000).saturating_sub(LESS));
+    fn after(&self, forecast: Option<u64>, most: u64, room: u64) -> Range {
+        let least = forecast.map_or(0, certain).max(self.whole);
         let shift = u32::try_from(self.above.unsigned_abs()).unwrap_or(u32::MAX);
         let (least, most) = match self.above {
             0.. => {
@@ -285,7 +287,7 @@ impl Outlook {
                 (self.now.saturating_add(gained), pages(room.saturating_add(1), shift))
             }
         };
-        Range { least: least.max(self.now), most: most.max(self.now) }
+        Range { least: least.max(self.now), most: most.max(self.now), forecast: None }
     }
 }
 

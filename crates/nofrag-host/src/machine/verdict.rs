@@ -128,13 +128,14 @@ impl Blocks {
         let are_wanted = waits.iter().any(|wait| FOR_BLOCKS.contains(&wait.counter));
         let least = if are_wanted { 1 } else { (self.total / share).max(1) };
         if self.room >= least {
-            match (are_had(self.now, self.room), are_had(self.likely_after_compaction, self.room)) {
+            let compacted = self.compacted().unwrap_or(self.after_compaction);
+            match (are_had(self.now, self.room), are_had(compacted, self.room)) {
                 (true, _) => State::Whole,
                 (false, true) => State::Scattered,
                 (false, false) => State::Fragmented,
             }
         } else if self.room_with_cache < least
-            || are_had(self.likely_after_reclaim, self.room_with_cache)
+            || are_had(self.reclaimed().unwrap_or(self.after_reclaim), self.room_with_cache)
         {
             State::InUse
         } else {
@@ -210,13 +211,16 @@ impl Verdict {
     #[must_use]
     pub fn evidence(&self) -> String {
         let Blocks { total, now, after_compaction, after_reclaim, .. } = self.blocks;
+        let compacted = match self.blocks.compacted() {
+            Some(blocks) => format!("about {}", grouped(blocks)),
+            None => format!("at most {}", grouped(after_compaction)),
+        };
         let mut text = format!(
-            "{} of {} huge pages of {} can be had now, at most {} after compaction, at most {} after page cache is \
+            "{} of {} huge pages of {} can be had now, {compacted} after compaction, at most {} after page cache is \
              dropped; in {} {} of the {} for which memory is free",
             grouped(now),
             grouped(total),
             bytes_text(self.bytes),
-            grouped(after_compaction),
             grouped(after_reclaim),
             self.label,
             grouped(self.of_zone.now),
@@ -274,7 +278,7 @@ fn worst_zone(
 ) -> Option<Verdict> {
     /// A zone counts if it has one block in this number.
     const SMALL: u64 = 8;
-    let sum = zones.iter().fold(Blocks::default(), |sum, (zone, _)| sum.and(&zone.blocks));
+    let sum = Blocks::of(zones);
     let judged = zones.iter().filter(|(zone, _)| zone.blocks.total >= sum.total / SMALL);
     let judged = judged.map(|(zone, _)| {
         let same = before.filter(|before| before.zone == zone.zone);
@@ -372,17 +376,17 @@ mod tests {
             after_compaction,
             room_with_cache: room,
             after_reclaim: after_compaction,
-            likely_after_compaction: after_compaction,
-            likely_after_reclaim: after_compaction,
+            forecast_after_compaction: None,
+            forecast_after_reclaim: None,
         }
     }
 
     #[test]
     fn what_counts_is_the_share_of_what_is_free() {
         use State::{Fragmented, InUse, Scattered, Whole};
-        let cached = |room_with_cache, likely_after_reclaim| Blocks {
+        let cached = |room_with_cache, after_reclaim| Blocks {
             room_with_cache,
-            likely_after_reclaim,
+            after_reclaim,
             ..blocks(100, 0, 50)
         };
         let cases = [

@@ -15,6 +15,7 @@ use nofrag_host::fields::{Limit, lazy_limit_bytes};
 use nofrag_host::finding::{bytes_text, grouped};
 use nofrag_host::gfp::GfpBits;
 use nofrag_host::layout::Layout;
+use nofrag_host::machine::pass::tolerance;
 use nofrag_host::picture::{self, Ink, Stroke};
 use nofrag_host::proc_maps;
 use nofrag_host::process::growth::{Earlier, growth};
@@ -183,6 +184,13 @@ fn snapshots() {
     let types = snapshot.types.as_ref().unwrap();
     for number in [0, 1, 8, usize::MAX] {
         assert!(types.migratetype(number).is_none_or(|of| types.number(of) == Some(number)));
+    }
+}
+
+#[test]
+fn forecasts() {
+    for blocks in ENDS {
+        assert!((5..=blocks.max(5)).contains(&tolerance(blocks)));
     }
 }
 

@@ -102,23 +102,25 @@ fn needed(preflight: &Preflight) -> String {
     text
 }
 
-fn range(range: Range) -> String {
-    match range.least == range.most {
-        true => grouped(range.most),
-        false => format!("{} to {}", grouped(range.least), grouped(range.most)),
+fn range(Range { least, most, forecast }: Range) -> String {
+    match forecast {
+        _ if least == most => grouped(most),
+        Some(forecast) => format!("about {}", grouped(forecast)),
+        None => format!("{} to {}", grouped(least), grouped(most)),
     }
 }
 
 fn figures(preflight: &Preflight) -> Grid {
-    let mut grid = Grid::new(&["blocks that can be had", "at least", "at most"]);
-    let now = Range { least: preflight.now, most: preflight.now };
+    let mut grid = Grid::new(&["blocks that can be had", "at least", "about", "at most"]);
+    let now = preflight.now;
+    let now = Range { least: now, most: now, forecast: Some(now) };
     let rows = [
         ("now", now),
         ("after compaction", preflight.after_compaction),
         ("after page cache is dropped as well", preflight.after_reclaim),
     ];
-    for (name, Range { least, most }) in rows {
-        grid.row(cells![name, least, most]);
+    for (name, Range { least, most, forecast }) in rows {
+        grid.row(cells![name, least, forecast, most]);
     }
     grid
 }
