@@ -48,6 +48,8 @@ fn check_machine(files: Files) {
         assert!(blocks.now <= huge.listed, "more huge pages can be had than are free");
         assert!(blocks.now <= blocks.after_compaction, "compaction costs huge pages");
         assert!(blocks.after_compaction <= blocks.after_reclaim, "reclaim costs huge pages");
+        let bounds = blocks.now..=blocks.after_compaction;
+        assert!(blocks.compacted().is_none_or(|forecast| bounds.contains(&forecast)));
     }
     for request in &machine.requests {
         let served = request.orders.iter().rfind(|each| each.outcome.is_served());

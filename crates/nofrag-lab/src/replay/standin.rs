@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use foldhash::{HashMap, HashMapExt};
+use foldhash::HashMap;
 use nofrag::units::Order;
 
 use super::request::{Request, Use};
@@ -155,7 +155,7 @@ impl StandIns {
     /// Verifies every law; panics with the number of the broken one.
     #[cfg(test)]
     pub(super) fn check(&self) {
-        let mut used: HashMap<Ticket, u64> = HashMap::new();
+        let mut used: HashMap<Ticket, u64> = HashMap::default();
         for ticket in self.parts.values().chain(&self.moved) {
             assert!(self.blocks.contains_key(ticket), "law 1");
             *used.entry(*ticket).or_default() += 1;
