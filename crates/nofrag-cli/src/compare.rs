@@ -1,10 +1,11 @@
 //! `nofrag compare`: replays, recordings or snapshots, one or several on each side.
 
 use anyhow::Result;
-use nofrag_lab::compare::{Show, Subject, compare, sections};
+use nofrag_lab::compare::{Subject, answers, compare, sections};
 use nofrag_lab::pages;
+use nofrag_show::{Look, first_screen};
 
-use crate::output::{Schema, print_document, print_sections};
+use crate::output::{Schema, print, print_document, print_sections};
 use crate::{Status, progress, report};
 
 const AFTER_HELP: &str = "\
@@ -54,7 +55,7 @@ pub(crate) struct Args {
     )]
     tolerance: Option<f64>,
 
-    /// Show every figure, in place of what got worse, what got better and the largest other changes
+    /// Show every figure, in place of the largest changes for the worse, for the better and neither
     #[arg(long)]
     all: bool,
 
@@ -75,6 +76,9 @@ fn tolerance(text: &str) -> Result<f64, String> {
 }
 
 pub(crate) const SCHEMA: Schema = Schema { name: "nofrag.compare", version: 1 };
+/// The way to what an answer leaves out.
+const REST: &str = "--all shows every figure, and --report FILE.html draws the changes.";
+
 
 /// Compares the subjects that `args` names.
 pub(crate) fn execute(args: &Args) -> Result<Status> {
@@ -91,8 +95,9 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
     if args.json {
         print_document(SCHEMA, &found)?;
     } else {
-        let show = if args.all { Show::Everything } else { Show::Answer };
-        print_sections(&sections(&found, show))?;
+    } else if args.all {
+        print_sections(&sections(&found))?;
+        print(&first_screen(answers(&found), REST, Look::of_report()))?;
     }
     if let Some(wanted) = wanted {
         let replays = replays.as_ref().map(|[old, new]| [old, new]);

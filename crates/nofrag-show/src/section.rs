@@ -147,6 +147,25 @@ pub fn screen(parts: impl IntoIterator<Item = String>, next: &str, look: Look) -
     text + &end
 }
 
+/// Returns the first of several forms of an answer, the longest first, that fits on one screen as a whole, then `next`;
+/// where none does, the parts of the last one that fit.
+#[must_use]
+pub fn first_screen(
+    forms: impl IntoIterator<Item = Vec<Section>>,
+    next: &str,
+    look: Look,
+) -> String {
+    let mut text = String::new();
+    for form in forms {
+        text = screen_for(&form, next, look);
+        let lines = text_for(&form, look).lines().count() + wrapped(next, look.text_width()).len();
+        if lines <= SCREEN {
+            break;
+        }
+    }
+    text
+}
+
 fn push(out: &mut String, line: std::fmt::Arguments<'_>) {
     out.write_fmt(line).expect("writing to a string does not fail");
     out.push('\n');
@@ -223,6 +242,25 @@ mod tests {
         assert_eq!(text.lines().count(), SCREEN - 1, "{text}");
         assert!(text.contains("short") && !text.contains("long"), "{text}");
         assert!(text.ends_with("\n\n--all shows the rest.\n"), "{text}");
+    }
+
+    #[test]
+    fn the_longest_form_that_fits_as_a_whole_is_shown() {
+        let form = |rows: usize| {
+            let lines = vec!["line".to_owned(); rows];
+            vec![Section::Lines { title: format!("of {rows}"), lines }; 2]
+        };
+        let shown = |forms: &[usize]| {
+            first_screen(forms.iter().map(|&rows| form(rows)), "--all shows the rest.", Look::FILE)
+        };
+        let text = shown(&[20, 17, 3]);
+        assert_eq!(
+            (text.matches("of 17").count(), text.lines().count()),
+            (2, SCREEN - 1),
+            "{text}"
+        );
+        let text = shown(&[30, 20]);
+        assert_eq!((text.matches("of 20").count(), text.lines().count()), (1, 23), "{text}");
     }
 
     #[test]

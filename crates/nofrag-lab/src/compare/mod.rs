@@ -27,7 +27,7 @@ use nofrag_host::trace::TraceError;
 use serde::Serialize;
 use thiserror::Error;
 
-pub use present::{Show, sections};
+pub use present::{answers, sections};
 pub use subject::{Subject, SubjectKind};
 
 /// Two sides and their differences.

@@ -3,34 +3,30 @@
 use super::{Better, ComparedRow, Comparison, Group, Machines, RowVerdict, Scale};
 use nofrag_show::{Cell, Section, Tone, number, plain};
 
-/// Choice of the rows that are shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Show {
-    /// All figures that got worse, and the largest changes of the others.
-    Answer,
-    Everything,
+/// The most figures in an answer that got better, and a third of the most that got worse.
+const MOST: usize = 6;
+
+/// The most sentences in an answer on what the comparison does not say.
+const MOST_CAUTIONS: usize = 3;
+
+/// Renders the whole comparison: heading with the verdict, figures, and cautions.
+#[must_use]
+pub fn sections(comparison: &Comparison) -> Vec<Section> {
+    let mut sections = vec![heading(comparison)];
+    sections.extend(comparison.groups.iter().map(group));
+    sections.extend(cautions(comparison.cautions.clone()));
+    sections
 }
 
-/// The most figures in an answer that got better.
-const MOST_BETTER: usize = 6;
-/// The most figures in an answer that changed without getting better or worse.
-const MOST_OTHERS: usize = 5;
+/// Returns forms of the answer, the longest first: the heading with the verdict, the figures that got worse and better
+/// by the largest changes, cautions, and the largest other changes.
+pub fn answers(comparison: &Comparison) -> impl Iterator<Item = Vec<Section>> {
+    (1..=MOST).rev().map(|most| answer(comparison, most))
+}
 
-/// Renders the comparison: heading with the verdict, figures, and cautions.
-#[must_use]
-pub fn sections(comparison: &Comparison, show: Show) -> Vec<Section> {
-    let mut sections = vec![heading(comparison)];
-    match show {
-        Show::Answer => sections.extend(answer(comparison)),
-        Show::Everything => sections.extend(comparison.groups.iter().map(group)),
-    }
-    if !comparison.cautions.is_empty() {
-        sections.push(Section::Lines {
-            title: "What this does not say".to_owned(),
-            lines: comparison.cautions.clone(),
-        });
-    }
-    sections
+fn cautions(lines: Vec<String>) -> Option<Section> {
+    let title = "What this does not say".to_owned();
+    (!lines.is_empty()).then_some(Section::Lines { title, lines })
 }
 
 fn group(group: &Group) -> Section {
@@ -43,17 +39,34 @@ fn group(group: &Group) -> Section {
     }
 }
 
-/// Returns the tables of an answer: all figures that got worse, and the largest changes of the others.
-fn answer(comparison: &Comparison) -> Vec<Section> {
-    let mut judged: Vec<_> = comparison.with_verdict(RowVerdict::Worse).collect();
-    let (better, _) = beyond_noise(comparison, &[RowVerdict::Better]);
+/// Returns an answer with at most `most` figures that got better, three times as many that got worse, and one less of
+/// others.
+fn answer(comparison: &Comparison, most: usize) -> Vec<Section> {
+    let mut worse: Vec<_> = comparison.with_verdict(RowVerdict::Worse).collect();
+    worse.sort_by(|(_, one), (_, other)| size(other).total_cmp(&size(one)));
+    let (mut better, _) = beyond_noise(comparison, &[RowVerdict::Better]);
     let (others, _) = beyond_noise(comparison, &OTHERS);
-    judged.extend(better.iter().take(MOST_BETTER));
-    let first = table("Worse and better", "better", &judged, better.len(), MOST_BETTER);
-    let (all, mut shown) = (others.len(), one_of_each_group(others));
-    shown.truncate(MOST_OTHERS);
-    let second = table("The largest other changes", "changed", &shown, all, MOST_OTHERS);
-    [first, second].into_iter().flatten().collect()
+    let mut others = one_of_each_group(others);
+    let hidden = [(cut(&mut worse, 3 * most), "worse"), (cut(&mut better, most), "better")];
+    let judged = [worse, better].concat();
+    let changed = [(cut(&mut others, (most - 1).max(1)), "changed")];
+    let mut lines = comparison.cautions.clone();
+    let more = cut(&mut lines, MOST_CAUTIONS);
+    if more > 0 {
+        lines.push(format!("{more} more with --all"));
+    }
+    let mut sections = vec![heading(comparison)];
+    sections.extend(table("Worse and better", &hidden, &judged));
+    sections.extend(cautions(lines));
+    sections.extend(table("The largest other changes", &changed, &others));
+    sections
+}
+
+/// Keeps the first `most` of a list, and returns the number of those that it drops.
+fn cut<T>(list: &mut Vec<T>, most: usize) -> usize {
+    let dropped = list.len().saturating_sub(most);
+    list.truncate(most);
+    dropped
 }
 
 /// Returns the rows with the first of each group before all others, otherwise in their order.
@@ -74,18 +87,17 @@ fn one_of_each_group<'a>(
 /// Verdicts of figures that changed without getting better or worse.
 const OTHERS: [RowVerdict; 2] = [RowVerdict::Changed, RowVerdict::Unrepeated];
 
-/// Returns a table of some rows. Of `all` that are `what` it has at most `most`.
+/// Returns a table of some rows; `hidden` has the number of those that are not shown, with the verdict of each.
 fn table(
     title: &str,
-    what: &str,
+    hidden: &[(usize, &str)],
     rows: &[(&Group, &ComparedRow)],
-    all: usize,
-    most: usize,
 ) -> Option<Section> {
-    let hidden = all.saturating_sub(most);
-    let caption = match hidden {
-        0 => String::new(),
-        hidden => format!("{hidden} more {what}: --all shows them."),
+    let hidden = hidden.iter().filter(|(count, _)| *count > 0);
+    let hidden: Vec<String> = hidden.map(|(count, what)| format!("{count} more {what}")).collect();
+    let caption = match &hidden[..] {
+        [] => String::new(),
+        hidden => format!("{}: --all shows them.", hidden.join(", ")),
     };
     let cells = |(group, row): &(&Group, &ComparedRow)| {
         let [name, old, new, change, _, verdict] = cells_of(row);

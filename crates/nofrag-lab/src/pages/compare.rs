@@ -1,7 +1,7 @@
 //! The page of `nofrag compare`.
 
 use super::replay;
-use crate::compare::{self, ComparedRow, Comparison, Group, RowVerdict, Show};
+use crate::compare::{self, ComparedRow, Comparison, Group, RowVerdict};
 use crate::replay::ReplayReport;
 use nofrag_show::Origin;
 use nofrag_show::page::strips::{Mark, Panel, PanelScale, StripRow, Strips};
@@ -22,7 +22,7 @@ pub fn compare(
     page.tiles = tiles(comparison);
     let mut items: Vec<Item> = changes(comparison).into_iter().collect();
     items.extend(replays.into_iter().flat_map(|[old, new]| replay::side_by_side(old, new)));
-    items.extend(sections::items(compare::sections(comparison, Show::Everything)));
+    items.extend(sections::items(compare::sections(comparison)));
     page.parts = vec![Part {
         id: "compared".to_owned(),
         title: "What differs".to_owned(),
