@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, ensure};
 use nofrag_host::process::growth::Earlier;
 use nofrag_host::process::ranking::{PATIENCE, rank};
 use nofrag_host::process::replay::Which;
@@ -25,6 +25,7 @@ Examples:
   nofrag host maps 1234                     the process with this number
   nofrag host maps                          this command itself, to see what there is to see
   nofrag host maps 1234 --every 10          two looks, 10 seconds apart: growth and forecast
+  nofrag host maps 1234 --all               everything: holes by size, every placement, examples
   nofrag host maps --all                    all processes, nearest to vm.max_map_count first
   nofrag host maps --root DIR               a captured process: DIR/proc/PID/smaps and its neighbours
   nofrag host maps 1234 --report FILE.html  the same with a hole map, for a browser
@@ -46,8 +47,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
 
-    /// List all processes instead, nearest to the limit of areas first
-    #[arg(long, conflicts_with_all = ["pid", "every", "maps_only", "replay"])]
+    /// Show everything that is known of PID; without PID list all processes, nearest to the limit of areas first
+    #[arg(long)]
     all: bool,
 
     /// Look twice, SECONDS apart, and say how the areas grow and when the limit is reached
@@ -58,20 +59,20 @@ pub(crate) struct Args {
     #[arg(long)]
     maps_only: bool,
 
-    /// Placements to try on the same mappings
-    #[arg(long, value_enum, default_value_t = Replays::Quick)]
-    replay: Replays,
+    /// Placements to try on the same mappings [default: quick]
+    #[arg(long, value_enum)]
+    replay: Option<Replays>,
 
-    /// Print JSON for machines: one object, schema nofrag.host.maps (with --all nofrag.host.maps-ranking)
+    /// Print JSON for machines: one object, schema nofrag.host.maps (of all processes nofrag.host.maps-ranking)
     #[arg(long)]
     json: bool,
 
     #[command(flatten)]
     report: report::ReportFile,
 
-    /// Number of names, reasons or processes in a table
-    #[arg(long, value_name = "N", default_value_t = 10)]
-    top: usize,
+    /// Number of names, reasons or processes in a table [default: 4, with --all 10]
+    #[arg(long, value_name = "N")]
+    top: Option<usize>,
 }
 
 /// The placements that `--replay` tries.
@@ -115,7 +116,11 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
 pub(crate) fn execute(args: &Args) -> Result<Status> {
     let wanted = args.report.begin()?;
     let root = args.root.clone().map_or(Root::Live, Root::Captured);
-    if args.all {
+    if args.all && args.pid.is_none() {
+        ensure!(
+            args.every.is_none() && !args.maps_only && args.replay.is_none(),
+            "--every, --maps-only and --replay are about one process: name it before --all, by its number or as self"
+        );
         return execute_all(args, &root, wanted.as_ref());
     }
     let whose = match args.pid {
@@ -126,13 +131,14 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
     let depth = if args.maps_only { Depth::Maps } else { Depth::Smaps };
     let sources = process::read(&root, whose, depth)?;
     let earlier = earlier.map(|(parsed, seen)| Earlier { parsed, before: seen.elapsed() });
-    let report = survey(&sources, earlier.as_ref(), args.replay.into())
+    let report = survey(&sources, earlier.as_ref(), args.replay.unwrap_or(Replays::Quick).into())
         .map_err(|why| anyhow!("process {whose}: {why}"))?;
     if args.json {
         output::print_json(&report)?;
     } else {
         let path = root.path(&format!("proc/{whose}/{}", sources.file.name()));
-        output::print(&maps::text(&report, &path, args.top, Look::of_stdout()))?;
+        let text = if args.all { maps::text } else { maps::brief };
+        output::print(&text(&report, &path, args.top, Look::of_stdout()))?;
     }
     if let Some(wanted) = wanted {
         wanted.write(&maps::page(&report, &wanted.origin))?;

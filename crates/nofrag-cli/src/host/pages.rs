@@ -16,6 +16,7 @@ what is left is shown. Reading kpageflags takes a second for 25 GiB of memory.
 Examples:
   sudo nofrag host pages                    what is in the pageblocks, what pins them, and where
   nofrag host pages                         what can be seen without rights
+  nofrag host pages --all                   each zone with its map, uses of frames and free blocks
   nofrag host pages --root DIR              a captured host (nofrag host capture DIR --frames)
   nofrag host pages --root FILE.nofrag@end  the state at the end of a recording
   nofrag host pages --report FILE.html      the same with a map and charts, for a browser
@@ -32,6 +33,10 @@ pub(crate) struct Args {
     #[command(flatten)]
     place: Place,
 
+    /// Show everything that is known, on as many lines as it takes
+    #[arg(long)]
+    all: bool,
+
     /// Print JSON for machines: one object, schema nofrag.host.pages
     #[arg(long)]
     json: bool,
@@ -47,7 +52,8 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
     if args.json {
         output::print_json(&pages)?;
     } else {
-        output::print(&show::text(&pages, Look::of_stdout()))?;
+        let text = if args.all { show::text } else { show::brief };
+        output::print(&text(&pages, Look::of_stdout()))?;
     }
     if let Some(wanted) = wanted {
         wanted.write(&show::page(&pages, &wanted.origin))?;

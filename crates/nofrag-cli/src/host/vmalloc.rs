@@ -19,6 +19,7 @@ Examples:
   sudo nofrag host vmalloc                  this host, as far as its settings allow
   sudo nofrag host vmalloc --unhash         the same with holes: sets kernel.kptr_restrict to 1 for
                                             the one read and puts it back
+  nofrag host vmalloc --all                 holes by size, how bounds are known, findings in full
   nofrag host vmalloc --root DIR            a captured host: DIR/proc/vmallocinfo and its neighbours
   nofrag host vmalloc --report FILE.html    the same with a hole map, for a browser
   nofrag host vmalloc --root DIR --json     the same for machines (schema nofrag.host.vmalloc)
@@ -42,6 +43,10 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "root")]
     unhash: bool,
 
+    /// Show everything that is known, on as many lines as it takes
+    #[arg(long)]
+    all: bool,
+
     /// Print JSON for machines: one object, schema nofrag.host.vmalloc
     #[arg(long)]
     json: bool,
@@ -49,9 +54,9 @@ pub(crate) struct Args {
     #[command(flatten)]
     report: report::ReportFile,
 
-    /// Number of callers in the table
-    #[arg(long, value_name = "N", default_value_t = 10)]
-    callers: usize,
+    /// Number of callers in the table [default: 5, with --all 10]
+    #[arg(long, value_name = "N")]
+    callers: Option<usize>,
 }
 
 /// Reads the space, computes the report and prints it.
@@ -62,7 +67,8 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
     if args.json {
         output::print_json(&report)?;
     } else {
-        output::print(&vmalloc::text(&report, &root, args.callers, Look::of_stdout()))?;
+        let text = if args.all { vmalloc::text } else { vmalloc::brief };
+        output::print(&text(&report, &root, args.callers, Look::of_stdout()))?;
     }
     if let Some(wanted) = wanted {
         wanted.write(&vmalloc::page(&report, &wanted.origin))?;

@@ -65,13 +65,13 @@ fn host_of_a_recording() {
 #[test]
 fn host_pages_of_a_recording() {
     assert_snapshot!(shown(
-        "host pages --root crates/nofrag-lab/data/recordings/linux-6.1-guest-768m.nofrag@end"
+        "host pages --all --root crates/nofrag-lab/data/recordings/linux-6.1-guest-768m.nofrag@end"
     ));
 }
 
 #[test]
 fn host_vmalloc_of_a_captured_host() {
-    assert_snapshot!(shown("host vmalloc --root data/hosts/vm-6.18-x86_64"));
+    assert_snapshot!(shown("host vmalloc --all --root data/hosts/vm-6.18-x86_64"));
 }
 
 #[test]

@@ -29,7 +29,7 @@ fn folder_with(vmallocinfo: &str) -> tempfile::TempDir {
 
 #[test]
 fn for_people() {
-    let output = on_root(&captured_host(), &[]);
+    let output = on_root(&captured_host(), &["--all"]);
     let expected = [
         "1967 areas",
         "unpurged 1694 33.1 MiB 63.8 %",

@@ -27,8 +27,11 @@ fn no_line_is_wider_than_it_may_be() {
         "host HOST",
         "host --all HOST",
         "host pages --root RECORDING@end",
+        "host pages --all --root RECORDING@end",
         "host vmalloc HOST",
+        "host vmalloc --all HOST",
         "host maps self",
+        "host maps --all self",
         "host maps --all HOST",
         "run mmap-holes-2005 --design linux-2.4,nofrag --loops 2000",
         "run vm-map-ram-2015 --mask w1 --design linux-3.19,linux-4.1 --loops 30",
@@ -56,13 +59,33 @@ fn no_line_is_wider_than_it_may_be() {
     }
 }
 
-/// Every answer is one screen of a terminal. `trace info` had 140 lines, and `replay` 393.
+/// Every answer is one screen of a terminal. `trace info` had 140 lines, `replay` 393 and `host pages` 74.
 #[test]
 fn no_answer_is_longer_than_a_screen() {
     const SCREEN: usize = 40;
+    let folder = tempfile::tempdir().unwrap();
+    let replay = |policy: &str| -> String {
+        let name = folder.path().join(format!("{policy}.json")).display().to_string();
+        let json = shown(&format!("replay --policy {policy} --repeats 1 --samples 2 --json"), 80);
+        fs::write(&name, json).unwrap();
+        name
+    };
+    let replays = ["linux-6.1", "nofrag"].map(replay).join(" ");
     let mut commands = vec![
+        "compare RECORDING@start RECORDING@end".to_owned(),
+        "compare RECORDING RECORDING".to_owned(),
+        format!("compare {replays}"),
         "explain RECORDING@end".to_owned(),
         "explain --no-replay RECORDING".to_owned(),
+        "host --root RECORDING@end".to_owned(),
+        "host --frames --root RECORDING@end".to_owned(),
+        "host --root data/hosts/whole-6.18-x86_64".to_owned(),
+        "host pages --root RECORDING@end".to_owned(),
+        "host pages --root data/hosts/whole-6.18-x86_64".to_owned(),
+        "host vmalloc --root data/hosts/vm-6.18-x86_64".to_owned(),
+        "host vmalloc --root data/hosts/whole-6.18-x86_64".to_owned(),
+        "host maps self".to_owned(),
+        "host maps --root data/hosts/rustc-6.18-x86_64".to_owned(),
         "replay --repeats 1".to_owned(),
         "replay --policy all --repeats 1 --samples 2".to_owned(),
         "run mmap-holes-2005 --design linux-2.4,nofrag --loops 2000".to_owned(),

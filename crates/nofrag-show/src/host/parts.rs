@@ -9,13 +9,34 @@ use crate::page::axis::Scale;
 use crate::page::bars::{Bar, BarPanel, Bars};
 use crate::page::table::Table;
 use crate::page::{Card, Drawing, Figure, Headline, Item, Part, Tile};
-use crate::{Cell, Look, Origin, Tone, bytes, cells, count, plural, sentence};
+use crate::{Cell, Look, Origin, Tone, bytes, cells, count, plural, screen, sentence};
 
 /// Lists the files that could not be read; `None` if there are none.
 pub fn missing(missing: &[Missing], look: Look) -> Option<String> {
     let lines = missing.iter().map(|missing| look.wrapped("Not read: ", &missing.to_string()));
     let text: String = lines.collect();
     (!text.is_empty()).then_some(text)
+}
+
+/// Lists the files that could not be read, those of one reason together.
+pub(super) fn brief_missing(missing: &[Missing], look: Look) -> Option<String> {
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for missing in missing {
+        // Below a captured host's folder the paths are those of a live one.
+        let from = ["/proc/", "/sys/"].iter().find_map(|root| missing.path.find(root));
+        let path = from.map_or(missing.path.as_str(), |from| &missing.path[from..]);
+        match reasons.iter_mut().find(|(why, _)| *why == missing.why) {
+            Some((_, paths)) => paths.push(path),
+            None => reasons.push((&missing.why, vec![path])),
+        }
+    }
+    if reasons.is_empty() {
+        return None;
+    }
+    let reasons: Vec<String> =
+        reasons.iter().map(|(why, paths)| format!("{} ({why})", paths.join(", "))).collect();
+    let text = format!("{}. `--all` says what each costs.", reasons.join("; "));
+    Some(look.hanging("Not read: ", 2, &text))
 }
 
 /// Lists the files that could not be read, for a page; `None` if there are none.
@@ -57,6 +78,39 @@ pub(super) fn findings<'a>(findings: impl IntoIterator<Item = &'a Finding>, look
         text += &advice("    ", finding, look);
     }
     text
+}
+
+/// Lists warnings in full, the most urgent first, and notes by name.
+pub(super) fn brief_findings(findings: &[&Finding], look: Look) -> String {
+    const MOST: usize = 3;
+    let warnings = findings.iter().filter(|each| each.severity == Severity::Warning).count();
+    let shown = warnings.min(MOST);
+    let mut text = match shown {
+        0 => String::new(),
+        shown => self::findings(findings[..shown].iter().copied(), look),
+    };
+    let more: Vec<&str> = findings[shown..].iter().map(|finding| finding.id).collect();
+    if !more.is_empty() {
+        let more = format!("{}; `--all` says why", more.join(", "));
+        text += &look.hanging("Notes: ", 2, &sentence(&more));
+    }
+    text
+}
+
+/// Returns the sections that are not empty, on one screen with `next`, the way to the rest; all of them where a number
+/// of `rows` was asked for.
+pub(super) fn on_screen(
+    mut sections: Vec<String>,
+    next: &str,
+    rows: Option<usize>,
+    look: Look,
+) -> String {
+    sections.retain(|section| !section.is_empty());
+    let parts = sections.into_iter().map(|section| section + "\n");
+    match rows {
+        None => screen(parts, next, look),
+        Some(_) => parts.collect::<String>() + &look.wrapped("", next),
+    }
 }
 
 /// Returns the findings as cards.
@@ -114,7 +168,7 @@ pub(super) fn verdict_with<'a>(
 }
 
 /// Says what follows from a finding, and what to do.
-fn advice(indent: &str, finding: &Finding, look: Look) -> String {
+pub(super) fn advice(indent: &str, finding: &Finding, look: Look) -> String {
     look.wrapped(&format!("{indent}So: "), &sentence(&finding.consequence))
         + &look.wrapped(&format!("{indent}Do: "), &sentence(&finding.help))
 }

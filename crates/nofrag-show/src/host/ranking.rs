@@ -1,4 +1,4 @@
-//! `nofrag host maps --all`: all processes by their areas.
+//! `nofrag host maps --all` without a PID: all processes by their areas.
 
 use nofrag_host::process::ranking::{NEAR, Ranked, Ranking};
 
@@ -24,14 +24,15 @@ pub(super) fn grid(processes: &[Ranked], of_limit: &str) -> Grid {
     grid
 }
 
-/// Returns the `top` processes with most areas as text.
+/// Returns the processes with most areas as text: `top` of them, or ten.
 #[must_use]
-pub fn text(ranking: &Ranking, top: usize, look: Look) -> String {
+pub fn text(ranking: &Ranking, top: Option<usize>, look: Look) -> String {
     let limit = match ranking.limit {
         Some(limit) => format!("vm.max_map_count allows {limit} areas in each process."),
         None => "vm.max_map_count is not known.".to_owned(),
     };
-    let (shown, others) = ranking.processes.split_at(ranking.processes.len().min(top));
+    let (shown, others) =
+        ranking.processes.split_at(ranking.processes.len().min(top.unwrap_or(10)));
     let rest = format!(
         "{} more with fewer areas (--top shows more); {} without an address space; {} that only their owner or root \
          may see",

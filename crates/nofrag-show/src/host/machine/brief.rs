@@ -3,7 +3,6 @@
 
 use std::cmp::Reverse;
 
-use nofrag_host::finding::{Finding, Severity};
 use nofrag_host::machine::Machine;
 use nofrag_host::machine::requests::{Answer, Request};
 use nofrag_host::machine::zones::Zone;
@@ -16,7 +15,8 @@ use crate::{Look, plural, sentence};
 #[must_use]
 pub fn brief(machine: &Machine, look: Look) -> String {
     let (verdict, others) = parts::verdict_with(machine.verdict.as_ref(), &machine.findings, look);
-    let mut sections = vec![verdict, text::heading(machine, look), findings(&others, look)];
+    let mut sections =
+        vec![verdict, text::heading(machine, look), parts::brief_findings(&others, look)];
     if !machine.zones.is_empty() {
         sections.push(
             marks(machine, &large(machine), |zone| label(machine, zone))
@@ -29,30 +29,13 @@ pub fn brief(machine: &Machine, look: Look) -> String {
     rest.push(text::vmalloc(&machine.vmalloc, look));
     rest.push(text::maps(machine, MOST_PROCESSES, look));
     rest.extend(counters(machine, look));
-    rest.extend(missing(machine, look));
+    rest.extend(parts::brief_missing(&machine.missing, look));
     sections.push(rest.concat());
     sections.retain(|section| !section.is_empty());
     sections.join("\n")
 }
 
 const MOST_PROCESSES: usize = 3;
-
-/// Lists warnings in full, the most urgent first, and notes by name.
-fn findings(findings: &[&Finding], look: Look) -> String {
-    const MOST: usize = 3;
-    let warnings = findings.iter().filter(|each| each.severity == Severity::Warning).count();
-    let shown = warnings.min(MOST);
-    let mut text = match shown {
-        0 => String::new(),
-        shown => parts::findings(findings[..shown].iter().copied(), look),
-    };
-    let more: Vec<&str> = findings[shown..].iter().map(|finding| finding.id).collect();
-    if !more.is_empty() {
-        let more = format!("{}; `--all` says why", more.join(", "));
-        text += &look.hanging("Notes: ", 2, &sentence(&more));
-    }
-    text
-}
 
 /// Returns the name of a zone in a table: with its node if there are several.
 fn label(machine: &Machine, zone: &Zone) -> String {
@@ -202,27 +185,6 @@ fn counters(machine: &Machine, look: Look) -> Option<String> {
         false => parts.join("; "),
     };
     Some(look.hanging("Since boot: ", 2, &sentence(&text)))
-}
-
-/// Lists the files that could not be read, those of one reason together.
-fn missing(machine: &Machine, look: Look) -> Option<String> {
-    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
-    for missing in &machine.missing {
-        // Below a captured host's folder the paths are those of a live one.
-        let from = ["/proc/", "/sys/"].iter().find_map(|root| missing.path.find(root));
-        let path = from.map_or(missing.path.as_str(), |from| &missing.path[from..]);
-        match reasons.iter_mut().find(|(why, _)| *why == missing.why) {
-            Some((_, paths)) => paths.push(path),
-            None => reasons.push((&missing.why, vec![path])),
-        }
-    }
-    if reasons.is_empty() {
-        return None;
-    }
-    let reasons: Vec<String> =
-        reasons.iter().map(|(why, paths)| format!("{} ({why})", paths.join(", "))).collect();
-    let text = format!("{}. `--all` says what each costs.", reasons.join("; "));
-    Some(look.hanging("Not read: ", 2, &text))
 }
 
 #[cfg(test)]

@@ -1,13 +1,15 @@
 //! `nofrag host maps`: the address space of a process.
 
+mod brief;
 mod page;
 mod text;
 
 use nofrag_host::process::blockers::BlockerGroup;
 use nofrag_host::process::finding::reason;
-use nofrag_host::process::replay::Outcome;
+use nofrag_host::process::replay::{Outcome, Replayed};
 use nofrag_host::process::{Group, ProcessReport};
 
+pub use brief::brief;
 pub use page::page;
 pub use text::text;
 
@@ -65,7 +67,11 @@ fn neighbours(report: &ProcessReport, most: usize) -> Grid {
 
 /// Returns the results of other placements of the same mappings; `None` where none was tried.
 fn placements(report: &ProcessReport) -> Option<Grid> {
-    let replay = &report.replay;
+    placements_of(report, &report.replay.placements.iter().collect::<Vec<_>>())
+}
+
+/// Returns the results of some of the placements; `None` for none.
+fn placements_of(report: &ProcessReport, placements: &[&Replayed]) -> Option<Grid> {
     let mut grid = Grid::new(&[
         "the same mappings",
         "areas",
@@ -86,13 +92,13 @@ fn placements(report: &ProcessReport) -> Option<Grid> {
             outcome.huge_share.map(|share| percent(100.0 * share, 1)),
         ]);
     };
-    row("as they are".to_owned(), &replay.now);
-    for placed in &replay.placements {
+    row("as they are".to_owned(), &report.replay.now);
+    for placed in placements {
         let failures = match placed.failures {
             0 => String::new(),
             failures => format!(" ({failures} found no place)"),
         };
         row(format!("{}{failures}", placed.name), &placed.outcome);
     }
-    (!replay.placements.is_empty()).then_some(grid)
+    (!placements.is_empty()).then_some(grid)
 }

@@ -1,4 +1,4 @@
-//! The report of `nofrag host maps` as text for people.
+//! The report of `nofrag host maps PID --all` as text for people.
 
 use std::path::Path;
 
@@ -12,9 +12,10 @@ use crate::host::grid::Grid;
 use crate::host::parts::{self, known};
 use crate::{Cell, Look, bytes, bytes_text, cells, duration_text, hole_map, plural, sentence};
 
-/// Returns the report of a process that `path` describes, with at most `top` names and reasons.
+/// Returns the report of a process that `path` describes, with at most `top` names and reasons, or ten.
 #[must_use]
-pub fn text(report: &ProcessReport, path: &Path, top: usize, look: Look) -> String {
+pub fn text(report: &ProcessReport, path: &Path, top: Option<usize>, look: Look) -> String {
+    let top = top.unwrap_or(10);
     let mut sections = vec![heading(report, path, look), count(report, look)];
     let kinds = groups("kind", &report.kinds, report, usize::MAX, shortened).text(look);
     sections.push(kinds + &no_access(report, look));
@@ -28,7 +29,7 @@ pub fn text(report: &ProcessReport, path: &Path, top: usize, look: Look) -> Stri
     sections.join("\n")
 }
 
-fn heading(report: &ProcessReport, path: &Path, look: Look) -> String {
+pub(super) fn heading(report: &ProcessReport, path: &Path, look: Look) -> String {
     let process = &report.process;
     let pid = process.pid.map(|pid| pid.to_string());
     let threads =
@@ -50,7 +51,7 @@ fn heading(report: &ProcessReport, path: &Path, look: Look) -> String {
     look.wrapped("", &title) + &look.wrapped("", &read)
 }
 
-fn count(report: &ProcessReport, look: Look) -> String {
+pub(super) fn count(report: &ProcessReport, look: Look) -> String {
     let count = &report.count;
     let text = match (count.limit, count.left) {
         (Some(limit), Some(left)) => format!(
@@ -89,7 +90,7 @@ fn growth(growth: &Growth, look: Look) -> String {
 }
 
 /// Returns the end of a long name, which tells more than its beginning.
-fn shortened(name: &str) -> String {
+pub(super) fn shortened(name: &str) -> String {
     const COLUMNS: usize = 44;
     match name.chars().count().checked_sub(COLUMNS) {
         None | Some(0) => name.to_owned(),
@@ -97,7 +98,7 @@ fn shortened(name: &str) -> String {
     }
 }
 
-fn no_access(report: &ProcessReport, look: Look) -> String {
+pub(super) fn no_access(report: &ProcessReport, look: Look) -> String {
     let sums = report.no_access;
     if sums.areas == 0 {
         return String::new();
@@ -114,21 +115,27 @@ fn no_access(report: &ProcessReport, look: Look) -> String {
     look.wrapped("Without access: ", &sentence(&text))
 }
 
-fn space(report: &ProcessReport, look: Look) -> String {
-    let space = &report.space;
+/// Returns the ends of the address space, and its size.
+pub(super) fn place(space: &Space, look: Look) -> String {
     let place = format!(
         "{:#018x}..{:#018x}, {}",
         space.start,
         space.end,
         bytes_text(space.end - space.start)
     );
-    let mut out = look.hanging("Address space: ", 2, &place);
+    look.hanging("Address space: ", 2, &place)
+}
+
+fn space(report: &ProcessReport, look: Look) -> String {
+    let space = &report.space;
+    let mut out = place(space, look);
     let end = format!("{} ({})", space.certainty.word(), space.why);
     out += &look.wrapped("  end ", &end);
     let direction = format!("{} ({})", space.direction, space.direction_why);
     out += &look.wrapped("  placed ", &direction);
     out += &hole_map(|cells| space.draw(cells), "without access", look);
     out += &holes(space, look);
+    out += &largest_mapping(report, look);
     out += &headroom(report, look);
     out
 }
@@ -149,7 +156,7 @@ fn holes(space: &Space, look: Look) -> String {
     table.indented("  ", look) + &largest.indented("  ", look)
 }
 
-fn headroom(report: &ProcessReport, look: Look) -> String {
+pub(super) fn largest_mapping(report: &ProcessReport, look: Look) -> String {
     let headroom = &report.space.headroom;
     let by = match headroom.stopped_by {
         StoppedBy::Holes => "no hole is larger",
@@ -158,6 +165,11 @@ fn headroom(report: &ProcessReport, look: Look) -> String {
     };
     let size = headroom.largest_mapping_bytes;
     let mapping = format!("{} ({size} bytes; {by})", bytes_text(size));
+    look.hanging("  Largest mapping that would succeed now: ", 4, &mapping)
+}
+
+fn headroom(report: &ProcessReport, look: Look) -> String {
+    let headroom = &report.space.headroom;
     let mut text = format!(
         "the space is {} times what is mapped ({})",
         times(headroom.space_over_mapped),
@@ -169,8 +181,7 @@ fn headroom(report: &ProcessReport, look: Look) -> String {
             bytes_text(bytes)
         );
     }
-    look.hanging("  Largest mapping that would succeed now: ", 4, &mapping)
-        + &look.hanging("  Headroom: ", 4, &sentence(&text))
+    look.hanging("  Headroom: ", 4, &sentence(&text))
 }
 
 /// Writes a ratio with three figures.

@@ -1,12 +1,15 @@
 //! `nofrag host pages`: the contents of the pageblocks, and their places.
 
+mod brief;
 mod page;
 mod text;
 
 use nofrag_host::machine::pageblocks::{Pageblocks, PinnedClass};
 use nofrag_host::machine::pages::{Pages, ZonePages};
+use nofrag_host::machine::zones::TypeRow;
 use nofrag_host::snapshot::BlockCount;
 
+pub use brief::brief;
 pub use page::page;
 pub use text::text;
 
@@ -31,9 +34,9 @@ fn heading(pages: &Pages) -> String {
     }
 }
 
-/// Returns free blocks by order, and pageblocks: of all types as listed and as found, then of each type. A row without
-/// any known number is left out.
-fn free_blocks(zone: &ZonePages) -> Grid {
+/// Returns free blocks by order, and pageblocks: of all types as listed and as found, then of each of `types`. A row
+/// without any known number is left out.
+fn free_blocks<'a>(zone: &ZonePages, types: impl IntoIterator<Item = &'a TypeRow>) -> Grid {
     const PAGEBLOCKS: &str = "pageblocks";
     let orders = zone.free_blocks.iter().map(|row| row.order.to_string());
     let header: Vec<String> = std::iter::once("free blocks of order".to_owned())
@@ -54,7 +57,7 @@ fn free_blocks(zone: &ZonePages) -> Grid {
     let found = zone.free_blocks.iter().map(|row| row.found.map(Into::into)).collect();
     row("all, as listed", listed, zone.pageblocks.as_ref().map(|blocks| blocks.pageblocks));
     row("all, as found", found, None);
-    for each in &zone.types {
+    for each in types {
         let counts = each.blocks.iter().map(|count| {
             Some(match count {
                 BlockCount::Exactly(count) => (*count).into(),

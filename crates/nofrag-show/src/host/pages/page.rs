@@ -27,7 +27,7 @@ pub fn page(pages: &Pages, origin: &Origin) -> Page {
             ));
             items.extend(pinned(zone, blocks));
         }
-        items.extend(free_blocks(zone).item(
+        items.extend(free_blocks(zone, &zone.types).item(
             format!("{}: free blocks by order", zone.label),
             "A row is a way to count: by buddyinfo, by the frames themselves, and by pagetypeinfo for each type. The \
              files are not of one moment.",

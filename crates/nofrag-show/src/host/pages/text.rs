@@ -1,4 +1,4 @@
-//! The report of `nofrag host pages` as text for people.
+//! The report of `nofrag host pages --all` as text for people.
 
 use nofrag_host::machine::pageblocks::{LITTLE, MapCell, Pageblocks};
 use nofrag_host::machine::pages::{Pages, ZonePages};
@@ -24,7 +24,7 @@ pub fn text(pages: &Pages, look: Look) -> String {
 fn section(zone: &ZonePages, page_bytes: u64, look: Look) -> String {
     let managed = zone.managed_pages.map(|pages| bytes_text(pages.saturating_mul(page_bytes)));
     let mut text = format!("{}: {}\n", zone.label, managed.as_deref().unwrap_or("of unknown size"));
-    text += &free_blocks(zone).indented("  ", look);
+    text += &free_blocks(zone, &zone.types).indented("  ", look);
     if let Some(blocks) = &zone.pageblocks {
         text += &obtainable(blocks, look);
         text += &map(&blocks.map, look);
@@ -53,7 +53,7 @@ fn obtainable(blocks: &Pageblocks, look: Look) -> String {
 }
 
 /// Draws the zone from its first pageblock to its last.
-fn map(cells: &[MapCell], look: Look) -> String {
+pub(super) fn map(cells: &[MapCell], look: Look) -> String {
     const INDENT: usize = 2;
     let width = look.width.saturating_sub(INDENT + 2).clamp(8, 64);
     let mut text = String::new();

@@ -1,10 +1,12 @@
 //! `nofrag host vmalloc`: the kernel's vmalloc space.
 
+mod brief;
 mod page;
 mod text;
 
 use nofrag_host::vmalloc::{Group, Lazy, RegionReport, VmallocReport};
 
+pub use brief::brief;
 pub use page::page;
 pub(super) use page::{CELLS, hole_sizes, holes, in_use};
 pub use text::text;

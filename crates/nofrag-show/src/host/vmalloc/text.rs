@@ -1,4 +1,4 @@
-//! The report of `nofrag host vmalloc` as text for people.
+//! The report of `nofrag host vmalloc --all` as text for people.
 
 use nofrag_host::layout::Room;
 use nofrag_host::region::Bounds;
@@ -10,14 +10,15 @@ use crate::host::grid::Grid;
 use crate::host::parts;
 use crate::{Cell, Look, bytes, bytes_text, hole_map, plural, sentence};
 
-/// Returns the report of the files below `root`, with at most `max_callers` callers.
+/// Returns the report of the files below `root`, with the callers that hold most: `max_callers` of them, or ten.
 #[must_use]
-pub fn text(report: &VmallocReport, root: &Root, max_callers: usize, look: Look) -> String {
+pub fn text(report: &VmallocReport, root: &Root, max_callers: Option<usize>, look: Look) -> String {
+    const MOST_CALLERS: usize = 10;
     let mut sections = vec![heading(report, root, look)];
     if report.totals.areas > 0 {
         sections.push(kinds(report).text(look) + &nodes(report, look));
         sections.push(lazy(report, look));
-        sections.push(callers(report, max_callers).text(look));
+        sections.push(callers(report, max_callers.unwrap_or(MOST_CALLERS)).text(look));
     }
     sections.extend(report.regions.iter().map(|region| region_section(region, look)));
     sections.extend(caveats(report, look));
@@ -29,7 +30,7 @@ pub fn text(report: &VmallocReport, root: &Root, max_callers: usize, look: Look)
     sections.join("\n")
 }
 
-fn heading(report: &VmallocReport, root: &Root, look: Look) -> String {
+pub(super) fn heading(report: &VmallocReport, root: &Root, look: Look) -> String {
     let page =
         report.page_bytes.map_or(String::new(), |page| format!(", pages of {}", bytes_text(page)));
     let read = format!(
@@ -41,7 +42,7 @@ fn heading(report: &VmallocReport, root: &Root, look: Look) -> String {
     look.wrapped("", &host(report)) + &look.wrapped("", &read)
 }
 
-fn nodes(report: &VmallocReport, look: Look) -> String {
+pub(super) fn nodes(report: &VmallocReport, look: Look) -> String {
     let page = report.page_bytes.unwrap_or(0);
     let nodes: Vec<String> = report
         .numa_nodes
@@ -54,7 +55,7 @@ fn nodes(report: &VmallocReport, look: Look) -> String {
     }
 }
 
-fn lazy(report: &VmallocReport, look: Look) -> String {
+pub(super) fn lazy(report: &VmallocReport, look: Look) -> String {
     let (lazy, totals) = (&report.lazy, report.totals);
     let text = format!(
         "{} ({}). In use: {}.",
@@ -65,7 +66,8 @@ fn lazy(report: &VmallocReport, look: Look) -> String {
     look.wrapped("Lazily freed (unpurged): ", &text)
 }
 
-fn region_section(region: &RegionReport, look: Look) -> String {
+/// Returns the name of a region, its ends and its size.
+pub(super) fn place(region: &RegionReport, look: Look) -> String {
     let size = bytes_text(region.end - region.start);
     let slack = match region.bounds {
         Bounds::Assumed { slack_bytes, .. } => {
@@ -74,12 +76,17 @@ fn region_section(region: &RegionReport, look: Look) -> String {
         _ => String::new(),
     };
     let place = format!("{:#018x}..{:#018x}, {size}{slack}", region.start, region.end);
-    let mut text = look.hanging(&format!("{}: ", region.name.text()), 2, &place);
+    look.hanging(&format!("{}: ", region.name.text()), 2, &place)
+}
+
+fn region_section(region: &RegionReport, look: Look) -> String {
+    let mut text = place(region, look);
     let bounds = format!("{} ({})", region.bounds.word(), region.bounds.why());
     text += &look.wrapped("  bounds ", &bounds);
     text += &hole_map(|cells| region.draw(cells), "unpurged", look);
     text += &holes(region, look);
-    text += &largest(region, look);
+    text += &super::largest(region).indented("  ", look);
+    text += &largest_request(region, look);
     text
 }
 
@@ -126,15 +133,14 @@ fn class_cells(room: &Room, from: u64) -> [Cell; 2] {
     [class.map(|class| class.holes).into(), class.map(|class| bytes(class.bytes)).into()]
 }
 
-fn largest(region: &RegionReport, look: Look) -> String {
+pub(super) fn largest_request(region: &RegionReport, look: Look) -> String {
     let request = |room: &Room| exact(room.largest_request_bytes);
     let text = format!(
         "now: {}; after a full purge: {}",
         request(&region.now),
         request(&region.after_purge)
     );
-    super::largest(region).indented("  ", look)
-        + &look.hanging("  Largest request that would succeed ", 4, &text)
+    look.hanging("  Largest request that would succeed ", 4, &text)
 }
 
 fn exact(bytes: u64) -> String {
