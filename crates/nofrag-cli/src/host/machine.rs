@@ -8,7 +8,7 @@ use nofrag_host::machine::verdict::State;
 use nofrag_host::machine::{self, Frames, Machine, Sources};
 use nofrag_host::snapshot::Files;
 use nofrag_host::source::Root;
-use nofrag_host::trace;
+use nofrag_host::trace::SnapshotName;
 
 use crate::{Status, output, report};
 use nofrag_show::Look;
@@ -133,10 +133,8 @@ fn read(root: Option<&Path>, frames: Frames) -> Result<Sources> {
         );
         return Ok(sources);
     };
-    if !path.exists()
-        && let Some(files) = snapshot_of(path, frames)?
-    {
-        return Ok(Sources::of_files(files));
+    if let Some(snapshot) = SnapshotName::of(path) {
+        return Ok(Sources::of_files(without_frames(snapshot.read()?, frames)));
     }
     ensure!(
         !path.is_file(),
@@ -165,20 +163,6 @@ fn read(root: Option<&Path>, frames: Frames) -> Result<Sources> {
 
 fn has_lists(files: &Files) -> bool {
     ["zoneinfo", "buddyinfo"].iter().any(|name| files.bytes(name).is_some())
-}
-
-/// Returns the snapshot that `FILE@start` or `FILE@end` names; `None` for other names.
-fn snapshot_of(path: &Path, frames: Frames) -> Result<Option<Files>> {
-    let name = path.to_string_lossy();
-    let Some((file, which)) = name.rsplit_once('@') else { return Ok(None) };
-    if !["start", "end"].contains(&which) {
-        return Ok(None);
-    }
-    let meta = trace::open(Path::new(file))?.meta;
-    let taken = if which == "start" { meta.start() } else { meta.end() };
-    let taken =
-        taken.with_context(|| format!("{file}: the recording has no snapshot at its {which}"))?;
-    Ok(Some(without_frames(taken.files.clone(), frames)))
 }
 
 /// Removes the state of frames unless it was asked for, so that a look costs as much as its help says.

@@ -6,6 +6,8 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use nofrag_host::recording::{RecordingWriter, WriterOptions};
+use nofrag_host::trace;
 use serde_json::Value;
 
 use crate::support::{call_there, check, copied_into, nofrag, repository};
@@ -108,6 +110,38 @@ fn a_snapshot_of_a_recording_is_a_host() {
     let without = json(&there(&["host", "--root", RECORDED, "--json"]));
     assert_eq!(without["huge_pages"]["basis"], "pageblock-types");
     check(&there(&["host", "--root", "no-such-file@start"]), 2, &["no-such-file"]);
+}
+
+/// Checks that every command that takes a place says of a recording that was cut off which snapshot it has. Some said
+/// no more than that the other one is not there.
+#[test]
+fn of_a_cut_recording_the_snapshot_that_is_there_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let cut = folder.path().join("cut.nofrag");
+    let whole = repository().join(RECORDED.strip_suffix("@end").unwrap());
+    let mut meta = trace::open(&whole).unwrap().meta;
+    meta.snapshots.truncate(1);
+    // A recorder that is killed does not finish.
+    drop(RecordingWriter::create(&cut, &meta, WriterOptions::default()).unwrap());
+    let cut = cut.to_str().unwrap();
+    let [start, end] = ["start", "end"].map(|end| format!("{cut}@{end}"));
+    let said = format!(
+        "{cut} has no snapshot at its end, as it was cut off, or its recorder killed, before that was taken: use \
+         {start}"
+    );
+    for command in [
+        "host --root PLACE",
+        "host pages --root PLACE",
+        "preflight --need hugepages=1 --root PLACE",
+        "explain PLACE",
+        "compare PLACE PLACE",
+    ] {
+        let of = |place: &str| -> Output {
+            nofrag(&command.replace("PLACE", place).split(' ').collect::<Vec<_>>())
+        };
+        check(&of(&end), 2, &[&said]);
+        assert!(of(&start).status.code() < Some(2), "{command} of the start");
+    }
 }
 
 /// Makes a folder with the files of a small host.

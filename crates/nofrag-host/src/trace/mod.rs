@@ -4,10 +4,12 @@
 //! files), `bulk` (records of our own probes), `flags` (names of flag bits), `ring_buffer` (a page of the kernel's
 //! buffer), `folder` (such pages and snapshots in a folder), `trace_dat` (the files of trace-cmd), `meta` (facts about
 //! a trace beside its events), `source` (events in time order), `wording` and `text` (events as ftrace prints them),
-//! `perf_script` (events as perf prints them), `unseen` (requests without an event), `summary` (a trace in figures),
+//! `perf_script` (events as perf prints them), `ends` (snapshots of a recording by
+//! name), `unseen` (requests without an event), `summary` (a trace in figures),
 //! `export` (events for other programs).
 
 mod bulk;
+mod ends;
 mod event;
 pub mod export;
 mod flags;
@@ -28,6 +30,7 @@ pub(crate) use bulk::{
     ENTER as BULK_ENTER, ENTRIES as BULK_ENTRIES, LEAVE as BULK_LEAVE, PAGES as BULK_PAGES,
     PARTS as BULK_PARTS,
 };
+pub use ends::{End, SnapshotName};
 pub use event::{BulkMoment, CompactionRun, Event, NO_FRAME, View};
 pub use flags::FlagTable;
 pub(crate) use folder::{Decode, MISSING, RELEASE, START_WINDOW, STATS, page_size};

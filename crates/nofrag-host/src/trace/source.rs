@@ -123,6 +123,13 @@ impl TraceError {
     pub(crate) fn file(path: &Path) -> impl FnOnce(io::Error) -> TraceError + '_ {
         move |cause| TraceError::File { path: path.to_owned(), cause }
     }
+    /// The recording does not have the snapshot that was named.
+    #[error("{path} has {what}")]
+    NoSnapshot {
+        path: PathBuf,
+        /// The snapshot that is missing, and the one to use instead.
+        what: String,
+    },
 }
 
 /// Bytes at the start of a file that show its kind.

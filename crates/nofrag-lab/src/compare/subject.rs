@@ -5,7 +5,7 @@ use std::io::{BufReader, Read};
 use std::path::Path;
 
 use nofrag_host::snapshot::Files;
-use nofrag_host::trace::{self, Trace, TraceMeta};
+use nofrag_host::trace::{self, SnapshotName, Trace};
 use serde::Serialize;
 
 use super::CompareError;
@@ -42,22 +42,6 @@ impl SubjectKind {
     }
 }
 
-/// One of the two snapshots of a recording.
-#[derive(Clone, Copy)]
-enum Moment {
-    Start,
-    End,
-}
-
-impl Moment {
-    fn name(self) -> &'static str {
-        match self {
-            Moment::Start => "start",
-            Moment::End => "end",
-        }
-    }
-}
-
 impl Subject {
     /// Opens the subject that `name` means: a file of JSON that `nofrag replay --json` wrote, a folder with the files
     /// of a snapshot, `FILE@start` or `FILE@end` for a snapshot of a recording, or a recording of any kind that
@@ -67,10 +51,8 @@ impl Subject {
     /// [`CompareError`].
     pub fn open(name: &str) -> Result<Subject, CompareError> {
         let path = Path::new(name);
-        if !path.exists()
-            && let Some((file, moment)) = moment_of(name)
-        {
-            return snapshot_of(name, file, moment);
+        if let Some(snapshot) = SnapshotName::of(path) {
+            return Ok(Subject::Snapshot(name.to_owned(), Box::new(snapshot.read()?)));
         }
         if path.is_dir() && is_snapshot(path) {
             let files = Files::read_folder(path).map_err(|cause| file_error(name, cause))?;
@@ -140,43 +122,6 @@ impl Subject {
 
 fn file_error(name: &str, cause: std::io::Error) -> CompareError {
     CompareError::File { name: name.to_owned(), cause }
-}
-
-/// Splits `FILE@start` or `FILE@end` into file and moment.
-fn moment_of(name: &str) -> Option<(&str, Moment)> {
-    match name.rsplit_once('@')? {
-        (file, "start") => Some((file, Moment::Start)),
-        (file, "end") => Some((file, Moment::End)),
-        _ => None,
-    }
-}
-
-fn snapshot_of(name: &str, file: &str, moment: Moment) -> Result<Subject, CompareError> {
-    let trace = trace::open(Path::new(file))?;
-    let taken = match moment {
-        Moment::Start => trace.meta.start(),
-        Moment::End => trace.meta.end(),
-    };
-    match taken {
-        Some(taken) => Ok(Subject::Snapshot(name.to_owned(), Box::new(taken.files.clone()))),
-        None => Err(CompareError::Subject {
-            name: name.to_owned(),
-            what: format!(
-                "the recording has no snapshot at its {}{}",
-                moment.name(),
-                has(&trace.meta)
-            ),
-        }),
-    }
-}
-
-/// Names the snapshots of a recording, for an error.
-fn has(meta: &TraceMeta) -> &'static str {
-    match (meta.start(), meta.end()) {
-        (Some(_), None) => "; it has one at its start",
-        (None, Some(_)) => "; it has one at its end",
-        _ => "; it has none",
-    }
 }
 
 /// Returns true if the folder holds files of a snapshot itself, and no pages of a ring buffer.

@@ -23,7 +23,7 @@ use std::string::FromUtf8Error;
 
 use nofrag_host::failure;
 use nofrag_host::snapshot::{Files, Snapshot};
-use nofrag_host::trace::{self, Trace, TraceError};
+use nofrag_host::trace::{self, SnapshotName, TraceError};
 use thiserror::Error;
 
 pub use answer::{
@@ -39,14 +39,7 @@ pub enum Subject {
     /// A file or folder, told apart by content.
     Path(PathBuf),
     /// One of the snapshots in a recording.
-    SnapshotOf(PathBuf, Which),
-}
-
-/// Choice between the two snapshots of a recording.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Which {
-    Start,
-    End,
+    SnapshotOf(SnapshotName),
 }
 
 impl Subject {
@@ -54,13 +47,9 @@ impl Subject {
     /// is meant.
     #[must_use]
     pub fn named(name: &Path) -> Subject {
-        let ends = [("@start", Which::Start), ("@end", Which::End)];
-        let text = name.to_string_lossy();
-        let found =
-            ends.into_iter().find_map(|(end, which)| Some((text.strip_suffix(end)?, which)));
-        match found {
-            Some((path, which)) if !name.exists() => Subject::SnapshotOf(path.into(), which),
-            _ => Subject::Path(name.to_owned()),
+        match SnapshotName::of(name) {
+            Some(snapshot) => Subject::SnapshotOf(snapshot),
+            None => Subject::Path(name.to_owned()),
         }
     }
 }
@@ -88,8 +77,6 @@ pub enum ExplainError {
          `vmalloc error` or `Mem-Info:`; give it the whole report, to its last line"
     )]
     Nothing(String),
-    #[error("{0}: the recording has no snapshot at its {1}")]
-    NoSnapshot(PathBuf, &'static str),
 }
 
 /// Texts above this many bytes are not searched for reports: no log of the kernel is as long.
@@ -106,15 +93,7 @@ pub fn explain(
 ) -> Result<Explanation, ExplainError> {
     match subject {
         Subject::Text(text) => of_text("standard input", text),
-        Subject::SnapshotOf(path, which) => {
-            let Trace { meta, .. } = trace::open(path)?;
-            let (taken, name) = match which {
-                Which::Start => (meta.start(), "start"),
-                Which::End => (meta.end(), "end"),
-            };
-            let taken = taken.ok_or_else(|| ExplainError::NoSnapshot(path.clone(), name))?;
-            Ok(of_files(&format!("{}@{name}", path.display()), &taken.files))
-        }
+        Subject::SnapshotOf(snapshot) => Ok(of_files(&snapshot.to_string(), &snapshot.read()?)),
         Subject::Path(path) => of_path(path, replays, progress),
     }
 }

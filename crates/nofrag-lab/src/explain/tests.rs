@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use nofrag_host::trace::End;
+
 use super::*;
 
 fn root() -> &'static Path {
@@ -133,7 +135,8 @@ fn what_is_no_report_is_refused() {
 #[test]
 fn names_with_a_moment() {
     let of = |name: &str| Subject::named(Path::new(name));
-    assert_eq!(of("a.nofrag@end"), Subject::SnapshotOf("a.nofrag".into(), Which::End));
+    let end = SnapshotName { recording: "a.nofrag".into(), end: End::End };
+    assert_eq!(of("a.nofrag@end"), Subject::SnapshotOf(end));
     assert_eq!(of("a@b"), Subject::Path("a@b".into()));
 }
 
@@ -146,8 +149,8 @@ fn the_shipped_recording_and_its_end() {
     let mixing = explanation.mixing.as_ref().expect("there are events");
     assert_eq!(mixing.events, 5);
     assert_eq!(mixing.pairs.iter().map(|(_, count)| count).sum::<u64>(), 5);
-    let end = explain(&Subject::SnapshotOf(path, Which::End), Replays::Skip, &|_| ())
-        .expect("there is one");
+    let end = SnapshotName { recording: path, end: End::End };
+    let end = explain(&Subject::SnapshotOf(end), Replays::Skip, &|_| ()).expect("there is one");
     assert_eq!((end.kind, end.obtainable.len()), (SourceKind::Snapshot, 2));
     // 51 blocks of order 9 and 18 of order 10 in DMA32.
     let dma32 = end.obtainable.iter().find(|zone| zone.zone == "DMA32").expect("it has memory");
