@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use nofrag_host::finding::Severity;
 use nofrag_host::record::Tally;
-use nofrag_host::watch::page::{EventHistory, Page};
+use nofrag_host::watch::page::{EventHistory, Page, Sorting};
 use nofrag_host::watch::{History, Source, Watch};
 
 use self::keys::{Heard, Key, Keyboard};
@@ -23,7 +23,7 @@ use nofrag_show::host::watch;
 
 const AFTER_HELP: &str = "\
 Keys: q quits, space pauses, + and - change the time between looks, left and right the order that is
-followed, t reads /proc/pagetypeinfo once, h shows all of them.
+followed, s sorts the rows, t reads /proc/pagetypeinfo once, h shows all of them.
 
 Every look reads some small files of /proc, a quarter of a millisecond; what costs more (the vmalloc space,
 the areas of processes) is read so seldom that it stays below a hundredth of a core. What watching costs
@@ -128,6 +128,7 @@ struct View {
     every: Duration,
     shown: Shown,
     looking: Looking,
+    sorting: Sorting,
     look: Look,
     /// Reason why the last key could not be obeyed.
     note: Option<String>,
@@ -169,6 +170,7 @@ impl Top {
             every: args.every,
             shown: Shown::Host,
             looking: Looking::Goes,
+            sorting: Sorting::default(),
             note: None,
         };
         let (every, processes) = (args.every, args.processes);
@@ -188,6 +190,7 @@ impl Top {
     fn refresh(&mut self, order: u32) {
         let events = self.events.last().cloned();
         self.view.page = Page::of(self.watch.last(), &self.history, events, order, self.processes);
+        self.view.page.sort(self.view.sorting);
         let course = |order| self.history.obtainable(order).map(|(_, blocks)| blocks).collect();
         let most = self.view.page.most_order().map_or(order, |most| most.max(order));
         self.view.courses = (0..=most).map(course).collect();
@@ -286,6 +289,10 @@ impl Top {
                 if self.view.looking == Looking::Paused {
                     self.view.note = Some("pagetypeinfo is read when it goes on: space".to_owned());
                 }
+            }
+            Key::Sort => {
+                self.view.sorting = self.view.sorting.next();
+                self.refresh(order);
             }
             Key::Help => {
                 self.view.shown = match self.view.shown {

@@ -31,6 +31,8 @@ pub(super) enum Key {
     Larger,
     /// Read `pagetypeinfo` once, at its cost.
     Types,
+    /// Sort the rows in the next way.
+    Sort,
     /// Show the keys, or the host again.
     Help,
     /// Show the host again.
@@ -40,7 +42,7 @@ pub(super) enum Key {
 }
 
 /// The keys with their meaning, as they are shown.
-pub(super) const SHOWN: [(&str, &str); 8] = [
+pub(super) const SHOWN: [(&str, &str); 9] = [
     ("q", "quit (also Ctrl-C)"),
     ("space", "pause, and go on"),
     ("+", "look twice as often"),
@@ -48,6 +50,7 @@ pub(super) const SHOWN: [(&str, &str); 8] = [
     ("left", "follow the next smaller order"),
     ("right", "follow the next larger order"),
     ("t", "read pagetypeinfo once: pageblocks by type; it costs milliseconds and holds locks"),
+    ("s", "sort rows: as listed, worst first, by name"),
     ("h", "show this, or the host again (also Esc)"),
 ];
 
@@ -160,6 +163,7 @@ fn first(bytes: &[u8]) -> Option<(Key, &[u8])> {
         b'+' | b'=' => Key::Faster,
         b'-' | b'_' => Key::Slower,
         b't' => Key::Types,
+        b's' => Key::Sort,
         b'h' | b'?' => Key::Help,
         // The rest of a letter of several bytes belongs to it.
         0x80.. => {

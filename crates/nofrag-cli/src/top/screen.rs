@@ -5,7 +5,7 @@
 //! events, areas and the like, and the keys. Parts that do not fit are left out from below, and a column as a whole, so
 //! that a small terminal keeps the most important parts.
 
-use nofrag_host::watch::page::Page;
+use nofrag_host::watch::page::{Page, Sorting};
 use nofrag_show::host::watch::{self as rows, Column, GAP, Rows};
 use nofrag_show::{Colour, Glyphs, Look, Tone};
 use ratatui::Frame;
@@ -18,7 +18,7 @@ use ratatui::widgets::{Block, Cell, Paragraph, Row, Sparkline, Table, Wrap};
 use super::keys::SHOWN;
 use super::{Looking, Shown, View};
 
-const KEYS: &str = "q quit  h help  space pause  +/- rate  left/right order  t types";
+const KEYS: &str = "q quit  h help  space pause  +/- rate  left/right order  s sort  t types";
 
 /// Rows below which only the followed order has a course.
 const ROOMY: u16 = 42;
@@ -57,7 +57,10 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &View) {
 fn heading(view: &View) -> Line<'_> {
     let paused = if view.looking == Looking::Paused { ", paused" } else { "" };
     let every = format!("every {} s", view.every.as_secs_f64());
-    let parts = [Some(rows::cost(&view.page)), Some(every), Some(rows::watched(&view.page))];
+    let sorted = Some(view.sorting).filter(|&sorting| sorting != Sorting::AsListed);
+    let sorted = sorted.map(|sorting| sorting.words().to_owned());
+    let parts =
+        [Some(rows::cost(&view.page)), Some(every), sorted, Some(rows::watched(&view.page))];
     let parts: Vec<String> =
         parts.into_iter().chain([rows::release(&view.page)]).flatten().collect();
     Line::styled(format!("nofrag top{paused}: {}", parts.join(", ")), bold())
@@ -264,6 +267,7 @@ mod tests {
             every: Duration::from_secs(1),
             shown: Shown::Host,
             looking: Looking::Paused,
+            sorting: Sorting::AsListed,
             look: Look { glyphs: Glyphs::Ascii, colour: Colour::Ansi, ..Look::FILE },
             note: None,
         }

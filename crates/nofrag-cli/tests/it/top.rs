@@ -348,6 +348,49 @@ fn roomy_screens_show_the_course_of_every_order() {
     top.check_ended(0);
 }
 
+/// Checks that a key sorts the rows, and that the smallest usual screen shows it, its name and the whole line of keys.
+#[test]
+fn rows_are_sorted_in_80_columns_and_24_rows() {
+    let host = guest();
+    // All that is free in the lowest zone is in the largest blocks.
+    let buddyinfo = host.path().join("proc/buddyinfo");
+    let text = fs::read_to_string(&buddyinfo).unwrap();
+    let whole = text.lines().map(|line| match line.contains("DMA ") {
+        true => "Node 0, zone DMA 0 0 0 0 0 0 0 0 0 0 3\n".to_owned(),
+        false => format!("{line}\n"),
+    });
+    fs::write(&buddyinfo, whole.collect::<String>()).unwrap();
+    let mut top = Terminal::of_top(&["--root", host.path().to_str().unwrap()]);
+    top.expect("q quit");
+    top.resize(24, 80);
+    let zones = |text: &str| -> String {
+        let zone = |line: &str| Some(line.split_once(' ')?.0.to_owned());
+        let zones = text.lines().filter(|line| line.starts_with("DMA")).filter_map(zone);
+        zones.collect::<Vec<_>>().join(" ")
+    };
+    let shows = |top: &Terminal, sorting: &str, wanted: &str| {
+        let is_shown = || {
+            let text = top.text();
+            let first = text.lines().next().unwrap_or_default();
+            let keys = text.lines().last().unwrap_or_default().trim_end();
+            (sorting.is_empty() || first.contains(sorting))
+                && zones(&text) == wanted
+                && keys.starts_with("q quit")
+                && keys.ends_with("s sort  t types")
+        };
+        wait_for(is_shown, || format!("not {wanted:?} {sorting}:\n{}", top.text()));
+    };
+    shows(&top, "", "DMA DMA32");
+    top.press("s");
+    shows(&top, "worst first", "DMA32 DMA");
+    top.press("s");
+    shows(&top, "by name", "DMA DMA32");
+    top.press("?");
+    top.expect("sort rows: as listed, worst first, by name");
+    top.press("q");
+    top.check_ended(0);
+}
+
 #[test]
 fn an_order_that_no_list_has_is_said() {
     let (_host, mut top) = started();

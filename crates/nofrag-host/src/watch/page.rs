@@ -3,6 +3,8 @@
 //! The schema is named in [`Page::schema`] and counted in [`Page::version`], as that of [`crate::vmalloc`]. A value
 //! that could not be had is `null`.
 
+use std::cmp::{Ordering, Reverse};
+
 use serde::Serialize;
 
 use super::history::{Forecast, History, Rate};
@@ -12,7 +14,7 @@ use crate::process::ranking::Ranked;
 use crate::record::Tally;
 use crate::snapshot::{FreeGap, Snapshot, ZoneInfo, ZoneName};
 use crate::source::Missing;
-use crate::trace::ExtFragCount;
+use crate::trace::{ExtFragCount, type_name};
 
 pub const SCHEMA: &str = "nofrag.top";
 pub const SCHEMA_VERSION: u32 = 1;
@@ -183,7 +185,66 @@ pub struct MapsRows {
     pub age_seconds: f64,
 }
 
+/// The order of the rows of a page, in each of its tables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sorting {
+    /// Zones by node, counters and events by subject, processes by their areas.
+    #[default]
+    AsListed,
+    /// Zones with least of their free memory in the followed order first, then by what grows fastest.
+    WorstFirst,
+    ByName,
+}
+
+impl Sorting {
+    /// Returns the sorting behind this one; the first one is behind the last.
+    #[must_use]
+    pub const fn next(self) -> Sorting {
+        match self {
+            Sorting::AsListed => Sorting::WorstFirst,
+            Sorting::WorstFirst => Sorting::ByName,
+            Sorting::ByName => Sorting::AsListed,
+        }
+    }
+
+    /// Returns the words for the sorting.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Sorting::AsListed => "as listed",
+            Sorting::WorstFirst => "worst first",
+            Sorting::ByName => "by name",
+        }
+    }
+}
+
 impl Page {
+    /// Sorts the rows of each table; rows that are alike stay in their order. [`Page::of`] has them as listed.
+    pub fn sort(&mut self, by: Sorting) {
+        let processes = self.maps.as_mut().map_or(&mut [][..], |maps| &mut maps.processes[..]);
+        let (kinds, extfrag) = match &mut self.events {
+            Some(events) => (&mut events.kinds[..], &mut events.extfrag[..]),
+            None => (&mut [][..], &mut [][..]),
+        };
+        match by {
+            Sorting::AsListed => {}
+            Sorting::WorstFirst => {
+                self.zones.sort_by_key(|zone| Reverse(zone.unusable));
+                self.rates.sort_by(|one, other| fastest(one.per_second, other.per_second));
+                kinds.sort_by(|one, other| fastest(one.per_second, other.per_second));
+                extfrag.sort_by_key(|count| Reverse((count.serious, count.events)));
+                processes.sort_by_key(|process| Reverse(process.areas));
+            }
+            Sorting::ByName => {
+                self.zones.sort_by(|one, other| one.zone.name.cmp(&other.zone.name));
+                self.rates.sort_by_key(|rate| rate.counts);
+                kinds.sort_by_key(|kind| (kind.group, kind.name));
+                extfrag.sort_by_key(|count| (type_name(count.wanted), type_name(count.taken)));
+                processes.sort_by(|one, other| one.name.cmp(&other.name));
+            }
+        }
+    }
+
     /// Makes the page of the last look, with up to `processes` processes, for one followed order.
     #[must_use]
     pub fn of(
@@ -241,6 +302,12 @@ impl Page {
         let orders = self.zones.iter().map(|zone| zone.blocks.len()).max().unwrap_or(0);
         u32::try_from(orders).ok()?.checked_sub(1)
     }
+}
+
+/// Orders two rates, the larger first, those that are not known last.
+fn fastest(one: Option<f64>, other: Option<f64>) -> Ordering {
+    let rate = |rate: Option<f64>| rate.unwrap_or(-1.0);
+    rate(other).total_cmp(&rate(one))
 }
 
 fn zones(snapshot: &Snapshot<'_>, order: u32) -> Vec<ZoneRow> {
@@ -312,5 +379,61 @@ impl EventHistory {
     #[must_use]
     pub fn last(&self) -> Option<&Events> {
         self.last.as_ref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::snapshot::Files;
+
+    /// Makes the page of a host with these zones and counters.
+    fn page(counters: &str) -> Page {
+        let mut files = Files::default();
+        let zones = ["DMA 1 0 9", "Normal 9 0 0", "Movable 4 1 0"];
+        let buddy = zones.map(|zone| format!("Node 0, zone {zone}\n")).concat();
+        files.insert("buddyinfo", buddy.into_bytes());
+        let zone = |name: &str| {
+            format!(
+                "Node 0, zone {name}\n  pages free 9\n    min 1\n    managed 99\n  start_pfn: 0\n"
+            )
+        };
+        let zoneinfo = ["DMA", "Normal", "Movable"].map(zone).concat();
+        files.insert("zoneinfo", zoneinfo.into_bytes());
+        files.insert("vmstat", b"compact_stall 0\npgmigrate_success 0\n".to_vec());
+        let mut look = Look { files, ..Look::default() };
+        let mut history = History::new(10);
+        history.push(Duration::from_secs(1), Duration::ZERO, &look.snapshot());
+        look.files.insert("vmstat", counters.as_bytes().to_vec());
+        history.push(Duration::from_secs(2), Duration::ZERO, &look.snapshot());
+        Page::of(&look, &history, None, 1, 8)
+    }
+
+    #[test]
+    fn every_sorting_is_reached_and_moves_zones_and_counters() {
+        let mut sorting = Sorting::AsListed;
+        let mut seen = Vec::new();
+        for _ in 0..3 {
+            let mut page = page("compact_stall 1\npgmigrate_success 70\n");
+            page.sort(sorting);
+            let zones: Vec<&str> = page.zones.iter().map(|row| row.zone.name.as_str()).collect();
+            let rates: Vec<&str> = page.rates.iter().map(|rate| rate.name).collect();
+            seen.push((sorting.words(), zones.join(" "), rates.join(" ")));
+            sorting = sorting.next();
+        }
+        assert_eq!(sorting, Sorting::AsListed);
+        let listed = "compact_stall pgmigrate_success".to_owned();
+        let expected = [
+            ("as listed", "DMA Normal Movable".to_owned(), listed.clone()),
+            (
+                "worst first",
+                "Normal Movable DMA".to_owned(),
+                "pgmigrate_success compact_stall".to_owned(),
+            ),
+            ("by name", "DMA Movable Normal".to_owned(), listed),
+        ];
+        assert_eq!(seen, expected);
     }
 }
