@@ -111,7 +111,7 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "light")]
     bulk: bool,
 
-    /// Leave the state of each frame out of the snapshots: sixteen bytes each are read
+    /// Leave the state of each frame out of the snapshots: eight bytes each are read
     #[arg(long)]
     no_frames: bool,
 

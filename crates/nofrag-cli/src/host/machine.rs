@@ -170,7 +170,7 @@ fn without_frames(mut files: Files, frames: Frames) -> Files {
     match frames {
         Frames::Read => files,
         Frames::LeftOut => {
-            files.retain(|name| !["kpageflags", "kpagecount"].contains(&name));
+            files.retain(|name| name != "kpageflags");
             files
         }
     }

@@ -188,8 +188,9 @@ fn frames_are_eight_bytes_each() {
         return eprintln!("skipped: {:?}", meta.missing);
     }
     let bytes = |name| meta.start().unwrap().files.bytes(name).unwrap().len();
-    assert_eq!(bytes("kpageflags") % 8, 0);
-    assert_eq!(bytes("kpageflags"), bytes("kpagecount"));
+    assert!(bytes("kpageflags") > 0 && bytes("kpageflags") % 8 == 0);
+    // A pass over all frames is what a snapshot costs, and nothing asks for their mappings.
+    assert_eq!(meta.start().unwrap().files.bytes("kpagecount"), None);
 }
 
 #[test]
@@ -754,7 +755,6 @@ fn under_sudo_the_state_of_each_frame_is_read() {
     }
     let bytes = |name| meta.start().unwrap().files.bytes(name).unwrap().len();
     assert!(bytes("kpageflags") > 0);
-    assert_eq!(bytes("kpageflags"), bytes("kpagecount"));
 }
 
 #[test]

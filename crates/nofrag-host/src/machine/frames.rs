@@ -133,7 +133,7 @@ mod tests {
         let snapshot = Snapshot { release, zones: zoneinfo(&zones).0.zones, ..Snapshot::default() };
         let report = read(&snapshot, Dripping(&bytes)).unwrap();
         assert_eq!((report.frames, report.zones.len(), report.is_cut), (FRAMES, 2, false));
-        let map = PageMap::new(&bytes, None);
+        let map = PageMap::new(&bytes);
         for zone in &snapshot.zones {
             let found = report.of(&zone.zone).unwrap();
             let whole = pageblocks::survey(&snapshot, &map, zone).unwrap();

@@ -10,6 +10,7 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::clock::thread_cpu_seconds;
 use super::whole::{Pieces, prepared, read_open};
 use crate::machine::scrub;
 use crate::snapshot::{Files, ZoneInfo, path_of, zoneinfo};
@@ -19,7 +20,7 @@ use crate::source::machine::{VM, vm_settings};
 /// The choice whether the state of every frame is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Frames {
-    /// The state is read: eight bytes of flags and eight of counts for each frame.
+    /// The state is read: eight bytes of flags for each frame.
     #[default]
     Read,
     /// The state is left out: the lengths of the free lists are known, but not the places of free blocks in memory.
@@ -67,17 +68,14 @@ const SMALL: [Source; 12] = [
     source("vmallocinfo", "which vmalloc areas there were is not known"),
 ];
 
-const FRAMES: [Source; 2] = [
-    source(
-        "kpageflags",
-        "where free blocks lie and what is in use is not known: a replay starts from free lists alone",
-    ),
-    source("kpagecount", "which frames are mapped is not known"),
-];
+const FRAMES: Source = source(
+    "kpageflags",
+    "where free blocks lie and what is in use is not known: a replay starts from free lists alone",
+);
 
 /// Memory for the state of each frame, taken before tracing begins so that it is not in the recording.
 #[derive(Debug, Default)]
-pub(super) struct FrameMemory(Vec<Vec<u8>>);
+pub(super) struct FrameMemory(Vec<u8>);
 
 impl FrameMemory {
     /// Takes memory for all frames of this host, as far as its zones tell; further memory is taken when it is needed.
@@ -93,7 +91,7 @@ impl FrameMemory {
             .filter_map(ZoneInfo::end_pfn)
             .max()
             .and_then(|end| usize::try_from(end.checked_mul(8)?).ok());
-        FrameMemory(FRAMES.iter().map(|_| prepared(bytes.unwrap_or(0))).collect())
+        FrameMemory(prepared(bytes.unwrap_or(0)))
     }
 }
 
@@ -102,6 +100,8 @@ impl FrameMemory {
 pub(super) struct HostState {
     pub(super) files: Files,
     pub(super) missing: Vec<String>,
+    /// CPU time of the threads that read the files.
+    pub(super) cpu_seconds: f64,
     /// Thread IDs of this process at the time of reading.
     pub(super) threads: Vec<i32>,
 }
@@ -132,20 +132,17 @@ impl HostState {
         }
         match kept.frames {
             Frames::Read => {
-                let mut memory = memory.0.into_iter();
-                for file in &FRAMES {
-                    let into = memory.next().unwrap_or_default();
-                    let pieces = open(file.name).map(|opened| Pieces::new(opened, into));
-                    let read = pieces.and_then(|pieces| in_pieces(root, file, pieces, hurry));
-                    state.add(root, file, read);
-                }
+                let pieces = open(FRAMES.name).map(|opened| Pieces::new(opened, memory.0));
+                let read = pieces.and_then(|pieces| in_pieces(root, &FRAMES, pieces, hurry));
+                state.add(root, &FRAMES, read);
             }
-            Frames::LeftOut => state.missing.extend(
-                FRAMES
-                    .iter()
-                    .map(|file| format!("{}: left out as asked: {}", file.name, file.costs)),
-            ),
+            Frames::LeftOut => {
+                state.missing.push(format!("{}: left out as asked: {}", FRAMES.name, FRAMES.costs))
+            }
         }
+        // The files were read by this thread's worker. One that was given up is not counted.
+        let workers = root.in_time("proc", |_| Ok(thread_cpu_seconds())).unwrap_or(0.0);
+        state.cpu_seconds = thread_cpu_seconds() + workers;
         state.threads = own_threads();
         state
     }
@@ -240,12 +237,12 @@ mod tests {
             "lowmem_reserve_ratio 256\t256\t32\t0\t0\nswappiness 60\n"
         );
         assert_eq!(state.files.bytes("kpageflags").unwrap().len(), (2 << 20) + 8);
-        assert_eq!(state.missing.len(), SMALL.len() + FRAMES.len() - 1);
+        assert_eq!(state.missing.len(), SMALL.len());
         let missing = state.missing.join("\n");
         assert!(missing.contains("zones and watermarks are not known: no replay"), "{missing}");
         let without = read(Frames::LeftOut, FrameMemory::default(), &calm);
         assert_eq!(without.files.bytes("kpageflags"), None);
-        assert_eq!(without.missing.len(), SMALL.len() + FRAMES.len());
+        assert_eq!(without.missing.len(), SMALL.len() + 1);
         let hurry = AtomicBool::new(true);
         let state = read(Frames::Read, FrameMemory::default(), &hurry);
         assert_eq!(state.files.bytes("kpageflags"), None);

@@ -249,7 +249,7 @@ impl RawFolder {
         let folder = self.target.place().join(name);
         fs::create_dir(&folder)?;
         for (name, bytes) in snapshot.files.iter() {
-            let written = if matches!(name, "kpageflags" | "kpagecount") {
+            let written = if name == "kpageflags" {
                 let packed = zstd::encode_all(bytes, zstd::DEFAULT_COMPRESSION_LEVEL)?;
                 put(&folder.join(format!("{name}.zst")), &packed)?;
                 packed.len()

@@ -48,6 +48,8 @@ pub struct Recorded {
     pub buffer_kib_per_cpu: u64,
     /// CPU time of the recorder itself, its snapshots included; without the process that keeps root's rights for it.
     pub recorder_cpu_seconds: f64,
+    /// The part of this that the snapshots took: reading the kernel's files, and packing them.
+    pub snapshot_cpu_seconds: f64,
     /// Name of the instance; it is gone.
     pub instance: String,
     /// Instances of recorders that were killed, removed at the start.

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use rustix::system::uname;
 
 use super::bulk::{Bulk, BulkProbes};
-use super::clock::{CLOCK, clock_ns, own_cpu_seconds};
+use super::clock::{CLOCK, clock_ns, own_cpu_seconds, thread_cpu_seconds};
 use super::command::{Running, State};
 use super::error::RecordError;
 use super::host_state::{FrameMemory, HostState, KeptParts, own_threads};
@@ -40,7 +40,7 @@ use super::tracefs::Tracefs;
 use super::whole::{read_open, read_whole};
 use super::{Buffer, Now, Options, Phase, Until};
 use crate::fields::cpu_count;
-use crate::recording::{CpuStats, Ending};
+use crate::recording::{CpuStats, Ending, RecordingError};
 use crate::source::{CPUS_ONLINE, Root};
 use crate::trace::{
     self, Decode, Decoder, EventKind, ExtFragCounts, FlagTable, Format, KINDS, Loss, Moment,
@@ -122,6 +122,7 @@ fn run(
         command: None,
         began: Instant::now(),
         lost: 0,
+        snapshot_cpu_seconds: 0.0,
     };
     let outcome = thread::scope(|scope| session.run(scope));
     let mut recorded = match outcome {
@@ -244,6 +245,8 @@ struct Session<'a> {
     /// Time at which tracing was switched on.
     began: Instant,
     lost: u64,
+    /// CPU time that the snapshots have taken.
+    snapshot_cpu_seconds: f64,
 }
 
 /// The running readers. A drop, also after an error, tells them to end; the scope waits for them.
@@ -265,7 +268,9 @@ impl<'a> Session<'a> {
     {
         let mut readers = Readers { running: Vec::new(), shared: self.shared };
         self.start_readers(scope, &mut readers)?;
+        let before = thread_cpu_seconds();
         let memory = FrameMemory::prepare(&Root::Live, self.options.frames);
+        self.snapshot_cpu_seconds += thread_cpu_seconds() - before;
         self.rights.switch(Tracing::On)?;
         self.began = Instant::now();
         let began = clock_ns();
@@ -286,7 +291,7 @@ impl<'a> Session<'a> {
         let moment = Moment::During { begin: began, end: clock_ns() };
         let snapshot = TakenSnapshot { moment, files: state.files };
         self.meta.release = snapshot.files.release().or_else(|| self.meta.release.take());
-        let begun = self.sink.replace().and_then(|()| self.sink.snapshot(&snapshot));
+        let begun = self.sink.replace().and_then(|()| self.pack(&snapshot));
         let mut ended = match begun {
             Ok(()) => match stopped {
                 Some(Arrived { signal, .. }) => Ended::Signal(signals::name(signal)),
@@ -388,6 +393,7 @@ impl<'a> Session<'a> {
             cpus: Vec::new(),
             buffer_kib_per_cpu: 0,
             recorder_cpu_seconds: own_cpu_seconds(),
+            snapshot_cpu_seconds: self.snapshot_cpu_seconds,
             instance: String::new(),
             removed_stale: Vec::new(),
             left_out: Vec::new(),
@@ -455,9 +461,18 @@ impl<'a> Session<'a> {
             self.tell(phase);
         }
         let state = reading.join().unwrap_or_default();
+        self.snapshot_cpu_seconds += state.cpu_seconds;
         self.meta.recorder.extend(&state.threads);
         self.note_threads();
         (state, arrived)
+    }
+
+    /// Adds a snapshot to the output.
+    fn pack(&mut self, snapshot: &TakenSnapshot) -> Result<(), RecordingError> {
+        let before = thread_cpu_seconds();
+        let packed = self.sink.snapshot(snapshot);
+        self.snapshot_cpu_seconds += thread_cpu_seconds() - before;
+        packed
     }
 
     /// Notes the IDs of this process's threads, so that their events are known as the recorder's; only running threads
@@ -543,7 +558,7 @@ impl<'a> Session<'a> {
         let (state, _) = self.read_state(scope, Phase::EndSnapshot, FrameMemory::default());
         self.note_missing(state.missing);
         let snapshot = TakenSnapshot { moment: Moment::After, files: state.files };
-        if let Err(error) = self.sink.snapshot(&snapshot) {
+        if let Err(error) = self.pack(&snapshot) {
             *ended = Ended::Failed(error.to_string());
         }
     }

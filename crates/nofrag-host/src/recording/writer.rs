@@ -11,7 +11,9 @@ use thiserror::Error;
 use super::column::Packer;
 use super::events::Rows;
 use super::layout::{CHUNK_HEAD, ChunkHead, ChunkType, FILE_HEAD, file_head, footer};
-use super::parts::{Ending, Entry, pack_ending, pack_index, pack_meta, pack_snapshot};
+use super::parts::{
+    Ending, Entry, LEVEL_LIVE, LEVEL_OF_COPY, pack_ending, pack_index, pack_meta, pack_snapshot,
+};
 use crate::trace::{Event, TakenSnapshot, TraceMeta};
 
 /// Number of events of a CPU in a chunk. Larger chunks save little and lose more when a recording is cut off.
@@ -222,7 +224,11 @@ impl RecordingWriter {
     /// # Errors
     /// Those of [`RecordingError`].
     pub fn snapshot(&self, taken: &TakenSnapshot) -> Result<(), RecordingError> {
-        let body = pack_snapshot(taken).map_err(|cause| self.shared.error(0, cause))?;
+        let level = match self.shared.pace {
+            Pace::Live => LEVEL_LIVE,
+            Pace::Copy => LEVEL_OF_COPY,
+        };
+        let body = pack_snapshot(taken, level).map_err(|cause| self.shared.error(0, cause))?;
         self.shared.add(ChunkType::Snapshot, &body)
     }
 

@@ -21,7 +21,7 @@ use crate::source::{Entry, Root};
 /// | `sysctl` | a line `NAME VALUE..` for each setting of `vm` |
 /// | `zoneinfo`, `buddyinfo`, `pagetypeinfo` | as in `/proc` |
 /// | `extfrag_index`, `unusable_index` | as in debugfs |
-/// | `kpageflags`, `kpagecount` | eight little-endian bytes for each frame from 0 on |
+/// | `kpageflags` | eight little-endian bytes for each frame from 0 on |
 /// | `vmallocinfo` | as in `/proc` |
 /// | `maps/PID` | as in `/proc/PID` |
 ///
@@ -108,7 +108,7 @@ impl<'de> Deserialize<'de> for Content {
 }
 
 /// The files of a snapshot, and their paths on a live host, relative to its root.
-const PLACES: [(&str, &str); 14] = [
+const PLACES: [(&str, &str); 13] = [
     ("version", "proc/version"),
     ("meminfo", "proc/meminfo"),
     ("vmstat", "proc/vmstat"),
@@ -121,7 +121,6 @@ const PLACES: [(&str, &str); 14] = [
     ("transparent_hugepage_enabled", "sys/kernel/mm/transparent_hugepage/enabled"),
     ("transparent_hugepage_defrag", "sys/kernel/mm/transparent_hugepage/defrag"),
     ("kpageflags", "proc/kpageflags"),
-    ("kpagecount", "proc/kpagecount"),
     ("vmallocinfo", "proc/vmallocinfo"),
 ];
 

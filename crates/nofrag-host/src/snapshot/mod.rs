@@ -254,7 +254,7 @@ impl<'a> Reader<'a> {
         if flags.len() % 8 != 0 {
             self.miss("kpageflags", "it ends inside of a frame's eight bytes", COSTS);
         }
-        Some(PageMap::new(flags, self.files.bytes("kpagecount")))
+        Some(PageMap::new(flags))
     }
 }
 

@@ -1,4 +1,4 @@
-//! `/proc/kpageflags` and `/proc/kpagecount`: the use of each page frame.
+//! `/proc/kpageflags`: the use of each page frame.
 //!
 //! Both files have eight bytes for each frame, from frame 0 on: a set of bits, whose numbers are the kernel's promise
 //! to user space (admin-guide/mm/pagemap), and the number of the frame's mappings. [`PageMap`] reads the files in
@@ -208,18 +208,17 @@ fn number(bytes: &[u8], index: u64) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.try_into().expect("eight bytes")))
 }
 
-/// The flags of all frames, and the number of mappings of each where it is known. Nothing is copied.
+/// The flags of all frames. Nothing is copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageMap<'a> {
     flags: &'a [u8],
-    counts: Option<&'a [u8]>,
 }
 
 impl<'a> PageMap<'a> {
-    /// Makes a map from the bytes of `kpageflags`, and of `kpagecount` if they were read.
+    /// Makes a map from the bytes of `kpageflags`.
     #[must_use]
-    pub const fn new(flags: &'a [u8], counts: Option<&'a [u8]>) -> PageMap<'a> {
-        PageMap { flags, counts }
+    pub const fn new(flags: &'a [u8]) -> PageMap<'a> {
+        PageMap { flags }
     }
 
     /// Returns the number of frames with flags: frame 0 to before this number.
@@ -232,12 +231,6 @@ impl<'a> PageMap<'a> {
     #[must_use]
     pub fn flags(&self, pfn: u64) -> Option<PageFlags> {
         number(self.flags, pfn).map(PageFlags)
-    }
-
-    /// Returns the number of mappings of a frame; `None` where it is not known.
-    #[must_use]
-    pub fn count(&self, pfn: u64) -> Option<u64> {
-        number(self.counts?, pfn)
     }
 
     /// Returns the use of each frame of a range, in order; frames behind the last are left out. Tails of a compound
@@ -313,7 +306,7 @@ mod tests {
         let free_tail = PageFlags(PageFlags::BUDDY.0 | PageFlags::COMPOUND_TAIL.0);
         let slab = PageFlags(PageFlags::SLAB.0 | PageFlags::COMPOUND_HEAD.0);
         let bytes = bytes(&[free_head, PageFlags::COMPOUND_TAIL, slab, free_tail]);
-        let map = PageMap::new(&bytes, None);
+        let map = PageMap::new(&bytes);
         let blocks: u64 = map.free_blocks(0..4, 10).map(|(_, order)| 1 << order).sum();
         assert_eq!(map.count_uses(0..4)[FrameUse::Free.index()], 2);
         assert_eq!(blocks, 2);
@@ -341,7 +334,7 @@ mod tests {
 
     fn check_blocks(text: &str, range: Range<u64>, blocks: &[(u64, u32)]) {
         let bytes = draw(text);
-        let map = PageMap::new(&bytes, None);
+        let map = PageMap::new(&bytes);
         assert_eq!(map.free_blocks(range, 3).collect::<Vec<_>>(), blocks, "{text}");
     }
 
@@ -360,7 +353,7 @@ mod tests {
     #[test]
     fn tails_are_what_their_head_is() {
         let bytes = draw("htta.tf");
-        let map = PageMap::new(&bytes, None);
+        let map = PageMap::new(&bytes);
         let uses = |range| map.uses(range).map(|(_, usage)| usage).collect::<Vec<_>>();
         use FrameUse::{Anon, Free, Kernel, Slab};
         assert_eq!(uses(0..9), [Slab, Slab, Slab, Anon, Kernel, Kernel, Free]);
@@ -389,11 +382,10 @@ mod tests {
     }
 
     #[test]
-    fn counts_and_files_that_end_early() {
+    fn a_file_that_ends_early() {
         let flags = draw("fff");
-        let counts: Vec<u8> = [7_u64, 8].iter().flat_map(|count| count.to_le_bytes()).collect();
-        let map = PageMap::new(&flags[..20], Some(&counts));
-        assert_eq!((map.frames(), map.count(1), map.count(2)), (2, Some(8), None));
+        let map = PageMap::new(&flags[..20]);
+        assert_eq!(map.frames(), 2);
         assert_eq!((map.flags(2), map.flags(u64::MAX), map.uses(2..2).count()), (None, None, 0));
     }
 }

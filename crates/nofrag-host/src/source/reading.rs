@@ -69,7 +69,7 @@ fn bound(relative: &str) -> Bound {
         // The kernel walks the page tables of the whole process for it.
         "smaps" => (2048 * MIB, 60_000),
         // Eight bytes for each frame: 16 TiB of memory, read in pieces, each within this time.
-        "kpageflags" | "kpagecount" => (32 << 30, 10_000),
+        "kpageflags" => (32 << 30, 10_000),
         // Lines for each CPU of each zone.
         "zoneinfo" | "pagetypeinfo" | "cpuinfo" | "iomem" => (64 * MIB, 2_000),
         _ if is_process => (MIB, 1_000),

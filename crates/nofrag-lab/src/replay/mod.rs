@@ -550,7 +550,7 @@ fn resyncs(meta: &TraceMeta) -> Vec<Resync<'_>> {
     let between = meta.snapshots.iter().skip(first).filter_map(|taken| {
         let Moment::During { end, .. } = taken.moment else { return None };
         let flags = taken.files.bytes("kpageflags")?;
-        let map = PageMap::new(flags, None);
+        let map = PageMap::new(flags);
         let is_free = move |pfn| map.flags(pfn).is_some_and(|of| of.has(PageFlags::BUDDY));
         Some(Resync { at: end, is_free: Box::new(is_free) })
     });

@@ -46,7 +46,13 @@ fn heading(recorded: &Recorded) -> String {
             "raw pages",
             format!("{}, {}", bytes_text(recorded.raw_bytes), each(recorded.raw_bytes, recorded)),
         ),
-        ("recorder", format!("{:.2} s of CPU time", recorded.recorder_cpu_seconds)),
+        (
+            "recorder",
+            format!(
+                "{:.2} s of CPU time, {:.2} s of them for the snapshots",
+                recorded.recorder_cpu_seconds, recorded.snapshot_cpu_seconds
+            ),
+        ),
     ];
     if let Some(report) = &recorded.command {
         rows.push(("command", command(report)));
