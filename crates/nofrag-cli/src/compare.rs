@@ -6,7 +6,8 @@ use nofrag_lab::pages;
 use nofrag_show::{Look, first_screen};
 
 use crate::output::{Schema, print, print_document, print_sections};
-use crate::{Status, progress, report};
+use crate::progress::Events;
+use crate::{Status, report};
 
 const AFTER_HELP: &str = "\
 Each side is one of
@@ -75,10 +76,10 @@ fn tolerance(text: &str) -> Result<f64, String> {
     }
 }
 
-pub(crate) const SCHEMA: Schema = Schema { name: "nofrag.compare", version: 1 };
 /// The way to what an answer leaves out.
 const REST: &str = "--all shows every figure, and --report FILE.html draws the changes.";
 
+pub(crate) const SCHEMA: Schema = Schema { name: "nofrag.compare", version: 1 };
 
 /// Compares the subjects that `args` names.
 pub(crate) fn execute(args: &Args) -> Result<Status> {
@@ -88,15 +89,15 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
         (Some(_), Some(old), Some(new)) => Some([old.clone(), new.clone()]),
         _ => None,
     };
-    let bar = progress::events();
-    let found = compare([old, new], args.tolerance, &|events| bar.set_position(events));
-    bar.finish_and_clear();
+    let bar = Events::of(None);
+    let found = compare([old, new], args.tolerance, &|passed| bar.show(passed));
+    bar.end();
     let found = found?;
     if args.json {
         print_document(SCHEMA, &found)?;
-    } else {
     } else if args.all {
         print_sections(&sections(&found))?;
+    } else {
         print(&first_screen(answers(&found), REST, Look::of_report()))?;
     }
     if let Some(wanted) = wanted {

@@ -9,7 +9,8 @@ use anyhow::{Context, Result, ensure};
 use nofrag_lab::explain::{self, LONGEST_LOG, Replays, Subject};
 use nofrag_show::{Look, bytes_text};
 
-use crate::{Status, output, progress};
+use crate::progress::Events;
+use crate::{Status, output};
 
 const AFTER_HELP: &str = "\
 The kernel's own watermark test is run again on the zones of the report: each says why it refused, and
@@ -65,9 +66,9 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
         Subject::named(&args.subject)
     };
     let replays = if args.no_replay { Replays::Skip } else { Replays::Run };
-    let bar = progress::events();
-    let explained = explain::explain(&subject, replays, &|events| bar.set_position(events));
-    bar.finish_and_clear();
+    let bar = Events::of(None);
+    let explained = explain::explain(&subject, replays, &|passed| bar.show(passed));
+    bar.end();
     let explained = explained?;
     if args.json {
         output::print_json(&explained)?;

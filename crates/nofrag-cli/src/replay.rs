@@ -10,7 +10,8 @@ use nofrag_show::{Look, screen_for};
 
 use crate::offer::Offer;
 use crate::output::{Schema, print, print_document, print_sections};
-use crate::{Status, progress, report};
+use crate::progress::Events;
+use crate::{Status, report};
 
 const AFTER_HELP: &str = "\
 The requests stay as they were recorded, and each policy serves them from the snapshot in the recording
@@ -147,9 +148,9 @@ const REST: &str = "--all shows costs, orders, each figure beside the kernel's a
 pub(crate) fn execute(args: &Args) -> Result<Status> {
     let options = args.options()?;
     let wanted = args.report.begin()?;
-    let bar = progress::events();
-    let report = replay::replay(&options, &|events| bar.set_position(events));
-    bar.finish_and_clear();
+    let bar = Events::of(None);
+    let report = replay::replay(&options, &|passed| bar.show(passed));
+    bar.end();
     let report = report?;
     if args.json {
         print_document(SCHEMA, &report)?;

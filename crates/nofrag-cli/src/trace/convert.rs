@@ -8,8 +8,9 @@ use nofrag_host::trace::{self, Loss};
 use nofrag_show::host::trace::not_whole;
 use serde::Serialize;
 
+use crate::Status;
 use crate::output::{Schema, print, print_document};
-use crate::{Status, progress};
+use crate::progress::Events;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -60,9 +61,9 @@ pub(super) fn execute(args: &Args) -> Result<Status> {
     let existing = if args.replace { Existing::Replace } else { Existing::Keep };
     super::refuse_same(&args.from, &args.to)?;
     let trace = trace::open(&args.from)?;
-    let bar = progress::events();
-    let written = recording::convert(trace, &args.to, existing, &mut |done| bar.set_position(done));
-    bar.finish_and_clear();
+    let bar = Events::of(trace.events.stated());
+    let written = recording::convert(trace, &args.to, existing, &mut |done| bar.done(done));
+    bar.end();
     let Written { bytes, events, .. } = written?;
     let loss = trace::open(&args.to)?.events.loss();
     if args.json {

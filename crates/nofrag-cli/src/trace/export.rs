@@ -9,7 +9,8 @@ use nofrag_host::recording::Existing;
 use nofrag_host::trace::{self, Loss, export};
 use nofrag_show::host::trace::not_whole;
 
-use crate::{Status, output, progress};
+use crate::progress::Events;
+use crate::{Status, output};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -74,9 +75,9 @@ fn lines(args: &Args, existing: Existing) -> Result<Loss> {
     } else {
         Box::new(create(&args.to, existing)?)
     };
-    let bar = progress::events();
+    let bar = Events::of(trace.events.stated());
     let mut out = BufWriter::with_capacity(1 << 16, out);
-    let mut progress = |done| bar.set_position(done);
+    let mut progress = |done| bar.done(done);
     let events = &mut *trace.events;
     let written = match args.form {
         Form::Ftrace => export::ftrace(&trace.meta, events, &mut out, &mut progress),
@@ -84,7 +85,7 @@ fn lines(args: &Args, existing: Existing) -> Result<Loss> {
     };
     let written =
         written.and_then(|events| out.flush().map(|()| events).map_err(export::ExportError::Write));
-    bar.finish_and_clear();
+    bar.end();
     match written {
         // A reader that has gone away is not an error.
         Err(export::ExportError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
@@ -108,10 +109,10 @@ fn parquet(args: &Args, existing: Existing) -> Result<Loss> {
     super::refuse_same(&args.from, &args.to)?;
     let mut trace = trace::open(&args.from)?;
     let out = create(&args.to, existing)?;
-    let bar = progress::events();
-    let mut progress = |done| bar.set_position(done);
+    let bar = Events::of(trace.events.stated());
+    let mut progress = |done| bar.done(done);
     let written = export::parquet(&mut *trace.events, out, &mut progress);
-    bar.finish_and_clear();
+    bar.end();
     named(written.map(|_| trace.events.loss()), &args.to)
 }
 

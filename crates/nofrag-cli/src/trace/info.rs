@@ -9,8 +9,9 @@ use nofrag_show::host::trace::{answer, head, sections};
 use nofrag_show::{Look, screen_for};
 use serde::Serialize;
 
+use crate::Status;
 use crate::output::{Schema, print, print_document, print_sections};
-use crate::{Status, progress};
+use crate::progress::Events;
 
 const AFTER_HELP: &str = "\
 Frees are matched with the allocations in the trace. Frees without one are normal: their blocks are older
@@ -81,10 +82,10 @@ const REST: &str = "--all shows rates, lifetimes, flags and the rest; `nofrag re
 pub(super) fn execute(args: &Args) -> Result<Status> {
     let sizes = sizes(&args.file);
     let Trace { meta, mut events, mut room } = trace::open(&args.file)?;
-    let bar = progress::events();
-    let progress = &mut |done| bar.set_position(done);
+    let bar = Events::of(events.stated());
+    let progress = &mut |done| bar.done(done);
     let summary = summarise(&meta, &mut *events, &mut room, progress);
-    bar.finish_and_clear();
+    bar.end();
     let (summary, meta) = (summary?, &meta);
     if args.json {
         let document = Document {

@@ -369,7 +369,7 @@ impl Recording {
         }
         let known = self.ending.clone().unwrap_or_default();
         let holes = self.holes.len() as u64;
-        Ok(Box::new(Whole { events: Merged::new(streams), known, holes }))
+        Ok(Box::new(Whole { events: Merged::new(streams), stated: self.sizes.count, known, holes }))
     }
 
     /// Returns the remainder of the budget when a chunk of events of each CPU is held, the largest by the heads of all
@@ -659,6 +659,8 @@ impl EventSource for CpuSource {
 /// The events of all CPUs, and the losses that were written at the end.
 struct Whole {
     events: Merged<CpuSource>,
+    /// Number of events by the heads of the chunks.
+    stated: u64,
     known: Ending,
     holes: u64,
 }
@@ -666,6 +668,10 @@ struct Whole {
 impl EventSource for Whole {
     fn read(&mut self, into: &mut Vec<Event>) -> Result<bool, TraceError> {
         self.events.read(into)
+    }
+
+    fn stated(&self) -> Option<u64> {
+        Some(self.stated)
     }
 
     fn loss(&self) -> Loss {

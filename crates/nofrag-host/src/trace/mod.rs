@@ -39,7 +39,9 @@ pub use format::{Decoder, Format, FormatError, FormatField, RecordError};
 pub use kinds::{EventKind, Field, FieldClass, KINDS, KindInfo, MAX_FIELDS};
 pub use meta::{Moment, TakenSnapshot, TraceMeta};
 pub use ring_buffer::{PageError, SUB_BUFFER, SubBuffer};
-pub use source::{BATCH, EventSource, Loss, Merged, Trace, TraceError, open, open_within};
+pub use source::{
+    BATCH, EventSource, Loss, Merged, Progressed, Trace, TraceError, open, open_within,
+};
 pub(crate) use summary::ExtFragCounts;
 pub use summary::{
     ExtFragCount, FlagCount, KindCount, Lifetimes, ORDERS, Pairing, Rate, Summary, TYPES,

@@ -59,6 +59,20 @@ pub trait EventSource: Send {
 
     /// Returns the losses known so far; all of them at the end.
     fn loss(&self) -> Loss;
+
+    /// Returns the number of all events where the file states it; `None` where only reading tells.
+    fn stated(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// The progress of a reader of events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progressed {
+    /// Events that were read so far; those that are read twice count twice.
+    pub events: u64,
+    /// The number of these at the end, where it is known.
+    pub of: Option<u64>,
 }
 
 /// A trace that was opened: its events and the facts beside them.
@@ -109,6 +123,13 @@ pub enum TraceError {
         "{path}: {needs}, and a file like this may take {budget}; a sound file is read with more by `--budget GIB`"
     )]
     Budget { path: PathBuf, needs: Needs, budget: Budget },
+    /// The recording does not have the snapshot that was named.
+    #[error("{path} has {what}")]
+    NoSnapshot {
+        path: PathBuf,
+        /// The snapshot that is missing, and the one to use instead.
+        what: String,
+    },
     /// The contents of the file contradict each other.
     #[error("{path}: {what}")]
     Corrupt {
@@ -123,13 +144,6 @@ impl TraceError {
     pub(crate) fn file(path: &Path) -> impl FnOnce(io::Error) -> TraceError + '_ {
         move |cause| TraceError::File { path: path.to_owned(), cause }
     }
-    /// The recording does not have the snapshot that was named.
-    #[error("{path} has {what}")]
-    NoSnapshot {
-        path: PathBuf,
-        /// The snapshot that is missing, and the one to use instead.
-        what: String,
-    },
 }
 
 /// Bytes at the start of a file that show its kind.
@@ -190,6 +204,10 @@ impl EventSource for Within {
             return Err(self.budget.refuse(&self.path, Needs::Time));
         }
         Ok(more)
+    }
+
+    fn stated(&self) -> Option<u64> {
+        self.events.stated()
     }
 
     fn loss(&self) -> Loss {
@@ -347,5 +365,9 @@ impl EventSource for Box<dyn EventSource> {
 
     fn loss(&self) -> Loss {
         (**self).loss()
+    }
+
+    fn stated(&self) -> Option<u64> {
+        (**self).stated()
     }
 }

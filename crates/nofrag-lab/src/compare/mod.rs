@@ -23,7 +23,7 @@ mod replays;
 mod snapshots;
 mod subject;
 
-use nofrag_host::trace::TraceError;
+use nofrag_host::trace::{Progressed, TraceError};
 use serde::Serialize;
 use thiserror::Error;
 
@@ -181,7 +181,7 @@ pub enum CompareError {
 pub fn compare(
     sides: [Vec<Subject>; 2],
     tolerance_percent: Option<f64>,
-    progress: &dyn Fn(u64),
+    progress: &dyn Fn(Progressed),
 ) -> Result<Comparison, CompareError> {
     let subjects = [sides[0].len(), sides[1].len()];
     let runs = [&sides[0], &sides[1]].map(|side| side.iter().map(Subject::runs).sum());

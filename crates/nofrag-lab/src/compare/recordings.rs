@@ -3,7 +3,7 @@
 use nofrag::page::Migratetype;
 use nofrag::units::Order;
 use nofrag_host::snapshot::{Files, Snapshot};
-use nofrag_host::trace::{Event, EventKind, Loss, Trace, TraceMeta, View};
+use nofrag_host::trace::{Event, EventKind, Loss, Progressed, Trace, TraceMeta, View};
 
 use nofrag_show::host::trace::not_whole;
 
@@ -16,11 +16,13 @@ use Scale::{Count, Share};
 
 pub(super) fn compare(
     traces: Vec<(String, Trace)>,
-    progress: &dyn Fn(u64),
+    progress: &dyn Fn(Progressed),
 ) -> Result<(Found, Vec<String>), CompareError> {
     let (mut sides, mut read) = (Vec::new(), 0);
+    let of = traces.iter().map(|(_, trace)| trace.events.stated()).sum::<Option<u64>>();
+    let progress = |events| progress(Progressed { events, of });
     for (name, trace) in traces {
-        let (meta, tally) = tally(trace, read, progress)?;
+        let (meta, tally) = tally(trace, read, &progress)?;
         read += tally.events;
         sides.push(Side { name, meta, tally });
     }

@@ -23,7 +23,7 @@ use std::string::FromUtf8Error;
 
 use nofrag_host::failure;
 use nofrag_host::snapshot::{Files, Snapshot};
-use nofrag_host::trace::{self, SnapshotName, TraceError};
+use nofrag_host::trace::{self, Progressed, SnapshotName, TraceError};
 use thiserror::Error;
 
 pub use answer::{
@@ -89,7 +89,7 @@ pub const LONGEST_LOG: u64 = 256 << 20;
 pub fn explain(
     subject: &Subject,
     replays: Replays,
-    progress: &(dyn Fn(u64) + Sync),
+    progress: &dyn Fn(Progressed),
 ) -> Result<Explanation, ExplainError> {
     match subject {
         Subject::Text(text) => of_text("standard input", text),
@@ -101,7 +101,7 @@ pub fn explain(
 fn of_path(
     path: &Path,
     replays: Replays,
-    progress: &(dyn Fn(u64) + Sync),
+    progress: &dyn Fn(Progressed),
 ) -> Result<Explanation, ExplainError> {
     let name = path.display().to_string();
     let file = |cause| TraceError::File { path: path.to_owned(), cause };

@@ -9,7 +9,9 @@ use nofrag::units::Order;
 use nofrag_host::failure::Mode;
 use nofrag_host::finding::bytes_text;
 use nofrag_host::snapshot::Snapshot;
-use nofrag_host::trace::{Event, EventSource, Moment, TakenSnapshot, Trace, TraceMeta, View};
+use nofrag_host::trace::{
+    Event, EventSource, Moment, Progressed, TakenSnapshot, Trace, TraceMeta, View,
+};
 use nofrag_show::host::trace::not_whole;
 
 use super::answer::{Case, Cause, Explanation, Mixing, SourceKind};
@@ -123,7 +125,7 @@ pub(super) fn explain(
     path: &Path,
     trace: Trace,
     replays: Replays,
-    progress: &(dyn Fn(u64) + Sync),
+    progress: &dyn Fn(Progressed),
 ) -> Result<Explanation, ExplainError> {
     let mut explanation = of_events(path, trace, progress)?;
     // Only now: the events read so far are not kept beside the memory of a replay.
@@ -136,7 +138,7 @@ pub(super) fn explain(
 fn of_events(
     path: &Path,
     trace: Trace,
-    progress: &(dyn Fn(u64) + Sync),
+    progress: &dyn Fn(Progressed),
 ) -> Result<Explanation, ExplainError> {
     let Trace { meta, mut events, .. } = trace;
     let mut explanation = empty(&path.display().to_string(), SourceKind::Recording);
@@ -145,10 +147,11 @@ fn of_events(
     let snapshot = shown.as_ref().map(|shown| &shown.snapshot);
     let pageblock = snapshot.map_or(u32::from(Order::PAGEBLOCK.get()), Snapshot::pageblock_order);
     let mut tally = Tally::default();
+    let of = events.stated();
     let mut batch = Vec::new();
     while events.read(&mut batch)? {
         batch.iter().for_each(|event| tally.count(event, pageblock as i32));
-        progress(tally.events);
+        progress(Progressed { events: tally.events, of });
         batch.clear();
     }
     let loss = events.loss();
@@ -275,7 +278,7 @@ fn mixing(tally: &Tally, meta: &TraceMeta, last: Option<&Snapshot<'_>>) -> Mixin
 }
 
 /// Replays the recording under [`DEFAULT_POLICIES`], and adds their outcome to each failure.
-fn add_replay(explanation: &mut Explanation, path: &Path, progress: &(dyn Fn(u64) + Sync)) {
+fn add_replay(explanation: &mut Explanation, path: &Path, progress: &dyn Fn(Progressed)) {
     let options = ReplayOptions {
         trace: Input::File(path.to_owned()),
         policies: DEFAULT_POLICIES.map(str::to_owned).to_vec(),

@@ -5,9 +5,11 @@
 
 mod claims;
 
+use std::cell::Cell;
 use std::time::Instant;
 
 use nofrag::page::{FragmentationPolicy, Migratetype};
+use nofrag_host::trace::Progressed;
 
 use crate::replay::{self, Input, PolicyRun, Repeat, ReplayOptions, ReplayReport};
 use crate::report::{Measurement, Report, Settings};
@@ -88,14 +90,19 @@ impl Scenario for RecordedGuest {
         let plan = plan(options)?;
         let settings = settings(options, &plan);
         let mut report = Report::new(self.name(), DOCUMENT.to_owned(), settings);
-        progress.begin(1);
-        progress.step("replaying");
-        let replay =
-            replay::replay(&replay_options(&plan), &|_| {}).map_err(|error| RunError::Engine {
-                design: plan.designs.join(", "),
-                program: "recording".to_owned(),
-                why: error.to_string(),
-            })?;
+        let read = Cell::new(None);
+        let replay = replay::replay(&replay_options(&plan), &|Progressed { events, of }| {
+            let before = read.replace(Some(events));
+            if before.is_none() {
+                progress.begin(of.unwrap_or(0));
+            }
+            progress.steps(events - before.unwrap_or(0), "events replayed");
+        });
+        let replay = replay.map_err(|error| RunError::Engine {
+            design: plan.designs.join(", "),
+            program: "recording".to_owned(),
+            why: error.to_string(),
+        })?;
         progress.end();
         for run in &replay.runs {
             report.measurements.push(measurement(run, &replay));

@@ -48,7 +48,8 @@ use nofrag_host::budget::Room;
 use nofrag_host::recording::Recording;
 use nofrag_host::snapshot::{PageFlags, PageMap, Snapshot};
 use nofrag_host::trace::{
-    self, EventKind, EventSource, Moment, Trace, TraceError, TraceMeta, Unseen, UnseenTracker, View,
+    self, EventKind, EventSource, Moment, Progressed, Trace, TraceError, TraceMeta, Unseen,
+    UnseenTracker, View,
 };
 use thiserror::Error;
 
@@ -166,7 +167,7 @@ pub enum ReplayError {
 /// [`ReplayError`]; [`TraceError::Budget`] where the budget has no room for a single run.
 pub fn replay(
     options: &ReplayOptions,
-    progress: &(dyn Fn(u64) + Sync),
+    progress: &dyn Fn(Progressed),
 ) -> Result<ReplayReport, ReplayError> {
     replay_within(MOST_BYTES, options, progress)
 }
@@ -174,7 +175,7 @@ pub fn replay(
 fn replay_within(
     most_bytes: u64,
     options: &ReplayOptions,
-    progress: &(dyn Fn(u64) + Sync),
+    progress: &dyn Fn(Progressed),
 ) -> Result<ReplayReport, ReplayError> {
     let Trace { meta, events, mut room } = options.trace.open()?;
     let start = meta.start().map(|taken| Snapshot::parse(&taken.files));
@@ -355,18 +356,21 @@ impl AllRuns<'_> {
         host: &mut Host,
         events: Box<dyn EventSource>,
         addresses: &mut AddressReplay,
-        progress: &(dyn Fn(u64) + Sync),
+        progress: &dyn Fn(Progressed),
     ) -> Result<Repeated, ReplayError> {
         let resyncs = resyncs(self.meta);
         let (mut events, mut addresses) = (Some(events), Some(addresses));
         let mut repeated = Repeated::default();
         repeated.ends.resize_with(self.specs.len(), Vec::new);
         let at_a_time = self.at_a_time(host.map())?;
+        let stated = events.as_ref().and_then(|events| events.stated());
         let parts: Vec<&[Spec]> = match self.specs.len() <= at_a_time {
             true => vec![self.specs],
             false => self.specs.chunks(at_a_time).collect(),
         };
-        for seeds in self.seeds.chunks((at_a_time / self.specs.len().max(1)).max(1)) {
+        let seeds = self.seeds.chunks((at_a_time / self.specs.len().max(1)).max(1));
+        let of = stated.map(|events| events.saturating_mul((seeds.len() * parts.len()) as u64));
+        for seeds in seeds {
             let mut from = 0;
             for specs in &parts {
                 let engines = self.engines(host, seeds, specs)?;
@@ -381,7 +385,7 @@ impl AllRuns<'_> {
                     unseen: self.unseen.clone(),
                     timeline: Timeline::new(self.samples),
                 };
-                let progress = |so_far| progress(repeated.done + so_far);
+                let progress = |so_far| progress(Progressed { events: repeated.done + so_far, of });
                 let (recorded, unseen, ended) =
                     pass(events, followers, &resyncs, engines, self.threads, &progress)?;
                 repeated.done += recorded.events;

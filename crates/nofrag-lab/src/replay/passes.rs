@@ -70,7 +70,7 @@ pub(super) fn pass(
     resyncs: &[Resync<'_>],
     engines: Vec<Engine>,
     threads: usize,
-    progress: &(dyn Fn(u64) + Sync),
+    progress: &dyn Fn(u64),
 ) -> Result<(Recorded, Unseen, Vec<Timed>), TraceError> {
     thread::scope(|scope| {
         let workers = Workers::start(scope, engines, threads);

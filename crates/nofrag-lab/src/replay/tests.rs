@@ -1,5 +1,6 @@
 //! Traces made by hand or by our own allocator, where every answer is known.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use nofrag::check::Check;
@@ -11,7 +12,9 @@ use nofrag::page::{
 use nofrag::units::{Nanos, Order, PageCount, Pfn};
 use nofrag_host::gfp::GfpBits;
 use nofrag_host::snapshot::FrameUse;
-use nofrag_host::trace::{Event, EventKind, FlagTable, MAX_FIELDS, NO_FRAME, TraceMeta};
+use nofrag_host::trace::{
+    Event, EventKind, FlagTable, MAX_FIELDS, NO_FRAME, Progressed, TraceMeta,
+};
 
 use super::engine::{Batch, Engine, Spec, by_age};
 use super::outcome::{Counts, Repeat, Tolerance, Verdict};
@@ -688,8 +691,12 @@ fn oracle_11_two_replays_are_equal_byte_for_byte() {
 /// no nearer.
 #[test]
 fn the_shipped_recording_is_followed_as_near_as_is_said() {
-    let report = replay(&options(Input::Shipped, &["linux-6.1"], 0), &|_| {}).expect("a report");
+    let passed = Cell::new(None);
+    let heard = |progressed| passed.set(Some(progressed));
+    let report = replay(&options(Input::Shipped, &["linux-6.1"], 0), &heard).expect("a report");
     assert_eq!(report.recorded.events, 701_106);
+    let (events, of) = (701_106, Some(701_106));
+    assert_eq!(passed.get(), Some(Progressed { events, of }), "the total is known beforehand");
     assert_eq!(report.recorded.extfrag.iter().sum::<u64>(), 2, "t13: three of five convert");
     let assumed = &report.runs[0].first().assumptions;
     assert_eq!((assumed.migration_targets, assumed.targets_returned), (38_339, 1_296));
