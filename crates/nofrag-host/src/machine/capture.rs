@@ -17,7 +17,7 @@ use super::scrub::{self, Renamed};
 use crate::process::ranking::{self, PATIENCE};
 use crate::record::Frames;
 use crate::snapshot::path_of;
-use crate::source::machine::{NOT_SETTINGS, POOLS};
+use crate::source::machine::{NOT_SETTINGS, POOLS, SLABINFO};
 use crate::source::{CPUS_ONLINE, KPTR_RESTRICT, Missing, Root, VMALLOCINFO};
 
 pub const SCHEMA: &str = "nofrag.host.capture";
@@ -374,6 +374,8 @@ impl Capture<'_> {
             Ok(bytes) => self.put(&format!("{path}.zst"), bytes, None),
             Err(cause) => self.miss(path, &cause, COSTS),
         }
+        let path = path_of(SLABINFO).expect("every file has its place");
+        self.copy(path, "which caches of kernel objects hold most memory");
     }
 
     /// Captures a file as it is.

@@ -11,7 +11,7 @@ use super::verdict::{self, Verdict};
 use super::zones::{self, TypeRow, Zone};
 use super::{Host, Sources, finding, huge, requests};
 use crate::finding::{Finding, Severity, bytes_text};
-use crate::snapshot::{Snapshot, ZoneName};
+use crate::snapshot::{Files, SlabCache, Snapshot, ZoneName, slabinfo};
 use crate::source::Missing;
 
 pub const SCHEMA: &str = "nofrag.host.pages";
@@ -30,6 +30,9 @@ pub struct Pages {
     pub frames: Option<u64>,
     /// The zones with memory, by node and highest first.
     pub zones: Vec<ZonePages>,
+    /// The caches of kernel objects that hold most memory, the largest first; empty where slabinfo was not read.
+    /// Nothing tells which frames are whose.
+    pub slabs: Vec<SlabCache>,
     /// The findings, most urgent first.
     pub findings: Vec<Finding>,
     /// Files that could not be had.
@@ -87,6 +90,7 @@ pub fn survey(sources: &Sources) -> Pages {
     let zones: Vec<ZonePages> = zones.collect();
     let host = super::host(sources, &snapshot);
     let damaged = of_pages(super::damaged(sources, &snapshot));
+    let slabs = slabs(&sources.files);
     let mut findings = findings(&zones);
     findings.extend(verdict.as_ref().and_then(finding::fragmented));
     findings.extend(finding::damaged(&damaged));
@@ -98,6 +102,7 @@ pub fn survey(sources: &Sources) -> Pages {
         host,
         verdict,
         frames: frames.map(|report| report.frames),
+        slabs,
         findings,
         missing: of_pages(super::missing(sources, &snapshot)),
         zones,
@@ -110,6 +115,14 @@ pub(super) fn of_pages(missing: Vec<Missing>) -> Vec<Missing> {
         ["kpageflags", "pagetypeinfo", "buddyinfo", "zoneinfo", "meminfo", "vmstat", "iomem"];
     let is_used = |each: &Missing| USED.iter().any(|name| each.path.ends_with(name));
     missing.into_iter().filter(is_used).collect()
+}
+
+/// Returns the caches of kernel objects that hold most memory.
+fn slabs(files: &Files) -> Vec<SlabCache> {
+    const MOST: usize = 5;
+    let mut slabs = files.text("slabinfo").map(|text| slabinfo(&text)).unwrap_or_default();
+    slabs.truncate(MOST);
+    slabs
 }
 
 fn free_blocks(zone: &Zone, found: Option<&[u64]>) -> Vec<FreeBlocks> {

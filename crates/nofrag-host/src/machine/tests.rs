@@ -353,6 +353,21 @@ fn no_pageblock_that_can_be_whole_is_a_warning() {
     assert_eq!(findings.iter().map(|each| each.id).collect::<Vec<_>>(), ["scattered"]);
 }
 
+/// Checks that the caches with most memory are named where slabinfo was read, and nothing is missing where it was not.
+#[test]
+fn who_holds_slabs_is_a_hint() {
+    let mut files = Drawn::new(SINGLES).files();
+    let before = pages::survey(&Sources::of_files(files.clone()));
+    assert!(before.slabs.is_empty());
+    assert!(before.missing.iter().all(|missing| !missing.path.contains("slabinfo")));
+    let cache = |number: u64| {
+        format!("cache-{number} 1 1 192 21 2 : tunables 0 0 0 : slabdata {number} {number} 0\n")
+    };
+    files.insert("slabinfo", (1..9).map(cache).collect::<String>().into_bytes());
+    let slabs = pages::survey(&Sources::of_files(files)).slabs;
+    assert_eq!((slabs.len(), slabs[0].name.as_str(), slabs[0].pages), (5, "cache-8", 16));
+}
+
 /// Checks that `allocstall_*` is the sum of the counters that begin so, and that rates are for an hour.
 #[test]
 fn counters_by_name_and_by_stem() {

@@ -22,7 +22,7 @@ use crate::source::{Entry, Root};
 /// | `zoneinfo`, `buddyinfo`, `pagetypeinfo` | as in `/proc` |
 /// | `extfrag_index`, `unusable_index` | as in debugfs |
 /// | `kpageflags` | eight little-endian bytes for each frame from 0 on |
-/// | `vmallocinfo` | as in `/proc` |
+/// | `vmallocinfo`, `slabinfo` | as in `/proc` |
 /// | `maps/PID` | as in `/proc/PID` |
 ///
 /// Files of a recording stay packed until a caller asks for their bytes.
@@ -108,7 +108,7 @@ impl<'de> Deserialize<'de> for Content {
 }
 
 /// The files of a snapshot, and their paths on a live host, relative to its root.
-const PLACES: [(&str, &str); 13] = [
+const PLACES: [(&str, &str); 14] = [
     ("version", "proc/version"),
     ("meminfo", "proc/meminfo"),
     ("vmstat", "proc/vmstat"),
@@ -121,6 +121,7 @@ const PLACES: [(&str, &str); 13] = [
     ("transparent_hugepage_enabled", "sys/kernel/mm/transparent_hugepage/enabled"),
     ("transparent_hugepage_defrag", "sys/kernel/mm/transparent_hugepage/defrag"),
     ("kpageflags", "proc/kpageflags"),
+    ("slabinfo", "proc/slabinfo"),
     ("vmallocinfo", "proc/vmallocinfo"),
 ];
 

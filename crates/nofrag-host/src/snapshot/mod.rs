@@ -12,6 +12,7 @@ mod lines;
 mod obtainable;
 mod page_flags;
 mod pagetypeinfo;
+mod slabinfo;
 mod state;
 mod zoneinfo;
 
@@ -27,6 +28,7 @@ pub use iomem::system_ram;
 pub use lines::{Malformed, ZoneName};
 pub use page_flags::{FrameUse, PageFlags, PageMap};
 pub use pagetypeinfo::{BlockCount, PageTypes, TypeBlocks, ZonePageblocks, pagetypeinfo};
+pub use slabinfo::{SlabCache, slabinfo};
 pub use zoneinfo::{PerCpuSet, ZoneInfo, Zones, zoneinfo};
 
 use crate::fields;

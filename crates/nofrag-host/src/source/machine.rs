@@ -73,6 +73,8 @@ const SMALL: [(&str, &str); 7] = [
 
 /// Name of the file with the state of every frame; [`IOMEM`] is read with it.
 const KPAGEFLAGS: &str = "kpageflags";
+/// Name of the file with the memory of each cache of kernel objects, which is read with the state of frames.
+pub(crate) const SLABINFO: &str = "slabinfo";
 const FRAMES_COST: &str = "what each page frame is used for";
 const IOMEM: (&str, &str) = ("iomem", "telling frames without memory from those of the kernel");
 
@@ -229,6 +231,11 @@ impl Reader<'_> {
     fn frames(&mut self) -> Option<FrameReport> {
         let (name, costs) = IOMEM;
         self.add(name, costs);
+        // A hint on frames of slabs: no file is missing where it is not to be had.
+        let slabs = path_of(SLABINFO).map(|path| self.root.read(path));
+        if let Some(Ok(bytes)) = slabs {
+            self.files.insert(SLABINFO, bytes);
+        }
         let path = path_of(KPAGEFLAGS).expect("every file has its place");
         let report = self.root.stream(path);
         let report = report.and_then(|source| frames::read(&Snapshot::parse(&self.files), source));

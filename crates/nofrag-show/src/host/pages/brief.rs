@@ -8,7 +8,7 @@ use nofrag_host::machine::pageblocks::Pageblocks;
 use nofrag_host::machine::pages::{Pages, ZonePages};
 use nofrag_host::machine::zones::TypeRow;
 
-use super::{free_blocks, heading, text};
+use super::{SLABS, free_blocks, heading, slabs, text};
 use crate::host::grid::Grid;
 use crate::host::parts;
 use crate::{Cell, Look, bytes, cells, plural, sentence};
@@ -38,6 +38,7 @@ pub fn brief(pages: &Pages, look: Look) -> String {
             title + &text::map(&blocks.map, look) + &staying(blocks, pages.host.page_bytes, look),
         );
     }
+    sections.extend(slabs(pages).map(|slabs| look.hanging(&format!("{SLABS}: "), 2, &slabs)));
     for zone in zones {
         let title = look.hanging("", 2, &format!("{}: free blocks", zone.label));
         let types = zone.types.iter().filter(|row| !is_empty(row));

@@ -15,7 +15,7 @@ pub use text::text;
 
 use super::grid::Grid;
 use super::parts::known;
-use crate::{Cell, bytes, bytes_text, cells};
+use crate::{Cell, bytes, bytes_text, cells, sentence};
 
 /// Returns the kernel and its page frames.
 fn heading(pages: &Pages) -> String {
@@ -86,6 +86,17 @@ fn uses(blocks: &Pageblocks, page_bytes: u64) -> Grid {
     }
     grid
 }
+
+/// Names the caches of kernel objects that hold most memory; `None` where they are not known.
+fn slabs(pages: &Pages) -> Option<String> {
+    let size = |pages_of: u64| bytes_text(pages_of.saturating_mul(pages.host.page_bytes));
+    let slabs: Vec<String> =
+        pages.slabs.iter().map(|slab| format!("{}, {}", slab.name, size(slab.pages))).collect();
+    (!slabs.is_empty()).then(|| sentence(&slabs.join("; ")))
+}
+
+/// The title of these caches. No file tells which frames are whose.
+const SLABS: &str = "Most slab memory";
 
 /// Returns the range of pages that stay in a class of pageblocks.
 fn pages_that_stay(class: &PinnedClass) -> String {

@@ -4,7 +4,7 @@ use nofrag_host::machine::pageblocks::{LITTLE, MapCell, Pageblocks, PinnedClass}
 use nofrag_host::machine::pages::{Pages, ZonePages};
 use nofrag_host::picture;
 
-use super::{free_blocks, heading, pages_that_stay, uses};
+use super::{SLABS, free_blocks, heading, pages_that_stay, slabs, uses};
 use crate::host::parts::{bar, bars, cards, figure, headline_of, missing_item, part, tile_of};
 use crate::page::{Drawing, Item, Page, Tile, cells};
 use crate::{Origin, count};
@@ -33,6 +33,9 @@ pub fn page(pages: &Pages, origin: &Origin) -> Page {
              files are not of one moment.",
         ));
     }
+    items.extend(
+        slabs(pages).map(|slabs| Item::Lines { title: SLABS.to_owned(), lines: vec![slabs] }),
+    );
     items.extend(missing_item(&pages.missing));
     page.parts = vec![part("pages", "What stands where", origin, items)];
     page

@@ -4,7 +4,7 @@ use nofrag_host::machine::pageblocks::{LITTLE, MapCell, Pageblocks};
 use nofrag_host::machine::pages::{Pages, ZonePages};
 use nofrag_host::picture::Ink;
 
-use super::{free_blocks, heading, pages_that_stay, uses};
+use super::{SLABS, free_blocks, heading, pages_that_stay, slabs, uses};
 use crate::host::grid::Grid;
 use crate::host::parts;
 use crate::{Cell, Look, bytes_text, cells, inked, inks, sentence};
@@ -16,6 +16,7 @@ pub fn text(pages: &Pages, look: Look) -> String {
     let heading = look.wrapped("", &heading(pages));
     let mut sections = vec![verdict, heading, parts::findings(others, look)];
     sections.extend(pages.zones.iter().map(|zone| section(zone, pages.host.page_bytes, look)));
+    sections.extend(slabs(pages).map(|slabs| look.hanging(&format!("{SLABS}: "), 2, &slabs)));
     sections.extend(parts::missing(&pages.missing, look));
     sections.retain(|section| !section.is_empty());
     sections.join("\n")
