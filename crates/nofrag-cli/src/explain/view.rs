@@ -85,7 +85,7 @@ fn verdict(explained: &Explanation) -> String {
         Cause::KeptBlocks => "the large blocks were kept for others",
         Cause::TypeForbidden => "what was free was of other types",
         Cause::NoZone => "no zone could serve it",
-        Cause::Recovered => "nothing was against it any more",
+        Cause::Recovered => "nothing stands against it now, so why is not known",
         Cause::GroupLimit => "a control group had reached its limit",
         Cause::AddressSpace => "no addresses were left",
         _ => "the cause is not known",
@@ -94,7 +94,7 @@ fn verdict(explained: &Explanation) -> String {
     let requests = if times == 1 { "request" } else { "requests" };
     match failed.len() {
         1 => format!("{times} {requests} failed: {cause}"),
-        kinds => format!("{times} {requests} failed, of {kinds} kinds; of the first, {cause}"),
+        kinds => format!("{times} {requests} failed, of {kinds} kinds; the first: {cause}"),
     }
 }
 

@@ -76,6 +76,8 @@ fn no_answer_is_longer_than_a_screen() {
         "compare RECORDING RECORDING".to_owned(),
         format!("compare {replays}"),
         "explain RECORDING@end".to_owned(),
+        "host --root data/states/6.12-two-nodes".to_owned(),
+        "host --root data/states/7.2-cache-pinned".to_owned(),
         "explain --no-replay RECORDING".to_owned(),
         "host --root RECORDING@end".to_owned(),
         "host --frames --root RECORDING@end".to_owned(),

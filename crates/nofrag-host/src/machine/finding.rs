@@ -376,19 +376,23 @@ fn help_for(answer: &Answer, has_proactive: bool) -> String {
 /// Returns the finding that what is free cannot be had in large blocks, if the verdict says so.
 pub(super) fn fragmented(verdict: &Verdict) -> Option<Finding> {
     let (severity, id) = (verdict.severity()?, verdict.state.finding()?);
-    const WAITS: &str =
-        "a huge page, or another block of this size, waits for compaction, or is not given";
+    let waits = match verdict.blocks.now {
+        0 => "a request for a huge page waits for compaction, and one that may not wait gets none",
+        _ => {
+            "once these are gone, a request for a huge page waits for compaction, and one that may not wait gets none"
+        }
+    };
     let (consequence, help) = match (verdict.state, verdict.basis) {
         (State::Whole | State::InUse, _) => return None,
         (State::Scattered, Basis::Frames) => (
-            WAITS,
-            "`echo 1 > /proc/sys/vm/compact_memory` compacts now (seconds of CPU time); from 5.9 on a higher \
-             vm.compaction_proactiveness does it before it is needed",
+            waits,
+            "`echo 1 > /proc/sys/vm/compact_memory` compacts now (seconds of CPU time); a higher \
+             vm.compaction_proactiveness (since 5.9) does it before it is needed",
         ),
         (State::Scattered, _) => (
-            WAITS,
-            "look as root with --frames, which says whether pages that stay are in the way; if not, `echo 1 > \
-             /proc/sys/vm/compact_memory` compacts now (seconds of CPU time)",
+            waits,
+            "`echo 1 > /proc/sys/vm/compact_memory` compacts now (seconds of CPU time); whether pages that stay are in \
+             the way, `nofrag host --frames` says as root",
         ),
         (State::Fragmented, _) => (
             "most of what is free cannot become huge pages: pages that stay where they are stand in between, so \

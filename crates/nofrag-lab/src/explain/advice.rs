@@ -23,8 +23,13 @@ pub(super) fn advise(scene: &Scene, asked: &SceneRequest, cause: Cause) -> Vec<A
         Cause::KeptBlocks => kept(scene, asked),
         Cause::TypeForbidden => forbidden(scene),
         Cause::Recovered => vec![advice(
-            "let the caller try again, or ask with __GFP_RETRY_MAYFAIL instead of __GFP_NORETRY",
-            "what the report shows would have been enough",
+            match asked.request.flags.has(RequestFlags::DIRECT_RECLAIM) {
+                true => "let the caller try again, or ask with __GFP_RETRY_MAYFAIL",
+                false => {
+                    "nothing, if the caller can do without; otherwise let it try again, or let it wait"
+                }
+            },
+            "what is shown would have been enough",
             "longer waits of that caller",
         )],
         _ => Vec::new(),

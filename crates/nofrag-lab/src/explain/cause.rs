@@ -225,11 +225,17 @@ pub(super) fn summary(scene: &Scene, asked: &SceneRequest, cause: Cause) -> Stri
         Cause::NoZone => {
             format!("no zone that was shown lies at or below {}", asked.request.zone.name())
         }
-        Cause::Recovered => format!(
-            "nothing that was printed was against it: {} were free in {names}; the request had reached its limits \
-             before memory was freed, or other CPUs had it meanwhile",
-            size(free)
-        ),
+        Cause::Recovered => {
+            let why = match asked.request.flags.has(RequestFlags::DIRECT_RECLAIM) {
+                true => {
+                    "the request had reached its limits before memory was freed, or other CPUs had taken it"
+                }
+                false => {
+                    "a caller that may not wait takes what is at hand, and then there was none"
+                }
+            };
+            format!("{} were free in {names}, and nothing stood against it: {why}", size(free))
+        }
         Cause::GroupLimit | Cause::AddressSpace | Cause::Nothing | Cause::Unknown => {
             "there is no list of zones, so that nothing can be said of what was free".to_owned()
         }

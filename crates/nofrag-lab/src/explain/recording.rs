@@ -246,7 +246,7 @@ fn failed(
     case.missing
         .push(format!("What was free at that moment: zones are shown as they were {moment}."));
     if case.cause == Cause::Recovered {
-        case.summary = format!("{moment} nothing was against it; {}", case.summary);
+        case.summary = format!("not recorded; {moment} {}", case.summary);
     }
     case
 }

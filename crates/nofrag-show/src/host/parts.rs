@@ -18,7 +18,7 @@ pub fn missing(missing: &[Missing], look: Look) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// Lists the files that could not be read, those of one reason together.
+/// Lists the files that could not be read, those of one reason together, the first of many.
 pub(super) fn brief_missing(missing: &[Missing], look: Look) -> Option<String> {
     let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
     for missing in missing {
@@ -33,8 +33,16 @@ pub(super) fn brief_missing(missing: &[Missing], look: Look) -> Option<String> {
     if reasons.is_empty() {
         return None;
     }
-    let reasons: Vec<String> =
-        reasons.iter().map(|(why, paths)| format!("{} ({why})", paths.join(", "))).collect();
+    /// Files of one reason that are named.
+    const MOST: usize = 4;
+    let named = |(why, paths): &(&str, Vec<&str>)| {
+        let names = paths[..paths.len().min(MOST)].join(", ");
+        match paths.len().saturating_sub(MOST) {
+            0 => format!("{names} ({why})"),
+            more => format!("{names} and {} ({why})", plural(more as u64, "other", "others")),
+        }
+    };
+    let reasons: Vec<String> = reasons.iter().map(named).collect();
     let text = format!("{}. `--all` says what each costs.", reasons.join("; "));
     Some(look.hanging("Not read: ", 2, &text))
 }
@@ -163,8 +171,15 @@ pub(super) fn verdict_with<'a>(
     let Some(about) = about else { return (String::new(), findings.iter().collect()) };
     let is_said = |finding: &&Finding| about.findings().contains(&finding.id);
     let (said, others): (Vec<&Finding>, Vec<&Finding>) = findings.iter().partition(is_said);
-    let first = said.first().map(|finding| advice("  ", finding, look));
-    (verdict(about, look) + &first.unwrap_or_default(), others)
+    let first = match (said.first(), about.state) {
+        (Some(finding), _) => advice("  ", finding, look),
+        (None, State::InUse) => look.wrapped(
+            "  So: ",
+            "Little is free, which is the reason: memory that is freed gives more huge pages, compaction hardly any.",
+        ),
+        _ => String::new(),
+    };
+    (verdict(about, look) + &first, others)
 }
 
 /// Says what follows from a finding, and what to do.

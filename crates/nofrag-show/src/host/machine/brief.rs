@@ -9,7 +9,7 @@ use nofrag_host::machine::zones::Zone;
 
 use super::{OrderRows, has_index, hourly, marks, order_or_none, text};
 use crate::host::parts;
-use crate::{Look, plural, sentence};
+use crate::{Look, plural, screen, sentence};
 
 /// Returns the report that fits on one screen.
 #[must_use]
@@ -19,20 +19,24 @@ pub fn brief(machine: &Machine, look: Look) -> String {
         vec![verdict, text::heading(machine, look), parts::brief_findings(&others, look)];
     if !machine.zones.is_empty() {
         sections.push(
-            marks(machine, &large(machine), |zone| label(machine, zone))
+            marks(machine, &large(machine, 100), |zone| label(machine, zone))
                 .without("on CPUs")
                 .text(look),
         );
         sections.push(orders(machine, look));
     }
-    let mut rest = requests(&machine.requests, look);
-    rest.push(text::vmalloc(&machine.vmalloc, look));
-    rest.push(text::maps(machine, MOST_PROCESSES, look));
-    rest.extend(counters(machine, look));
-    rest.extend(parts::brief_missing(&machine.missing, look));
-    sections.push(rest.concat());
     sections.retain(|section| !section.is_empty());
-    sections.join("\n")
+    // What is not known comes before what may not fit.
+    let mut rest: Vec<String> = parts::brief_missing(&machine.missing, look).into_iter().collect();
+    rest.extend(requests(&machine.requests, look));
+    rest.extend(counters(machine, look));
+    if machine.vmalloc.totals.is_some() {
+        rest.push(text::vmalloc(&machine.vmalloc, look));
+    }
+    rest.push(text::maps(machine, MOST_PROCESSES, look));
+    rest.retain(|line| !line.is_empty());
+    let sections = sections.into_iter().map(|section| section + "\n");
+    screen(sections.chain(rest), "--all shows every zone, limit, counter and finding", look)
 }
 
 const MOST_PROCESSES: usize = 3;
@@ -46,23 +50,24 @@ fn label(machine: &Machine, zone: &Zone) -> String {
 }
 
 /// The most zones whose orders are shown.
-const MOST_ZONES: usize = 4;
+const MOST_ZONES: usize = 3;
 
-/// Returns the zones with a hundredth of the machine's memory; all of them where their sizes are not known.
-fn large(machine: &Machine) -> Vec<&Zone> {
+/// Returns the zones with this part of the machine's memory; all of them where their sizes are not known.
+fn large(machine: &Machine, part: u64) -> Vec<&Zone> {
     let size = |zone: &Zone| zone.managed_pages.unwrap_or(0);
     let all = machine.zones.iter().map(size).fold(0, u64::saturating_add);
-    machine.zones.iter().filter(|zone| size(zone) >= all / 100).collect()
+    machine.zones.iter().filter(|zone| size(zone) >= all / part).collect()
 }
 
-/// Returns the zones with most memory in pieces too small for a pageblock, in their order.
+/// Returns, of the zones that the verdict judges, those with most memory in pieces too small for a pageblock, in their
+/// order.
 fn zones(machine: &Machine) -> Vec<&Zone> {
     let pageblock = machine.host.pageblock_order as usize;
     let in_pieces = |zone: &Zone| {
         let unusable = zone.orders.get(pageblock).map_or(0, |row| row.unusable);
         unusable.saturating_mul(zone.free_pages)
     };
-    let mut by_pieces: Vec<(usize, &Zone)> = large(machine).into_iter().enumerate().collect();
+    let mut by_pieces: Vec<(usize, &Zone)> = large(machine, 8).into_iter().enumerate().collect();
     by_pieces.retain(|(_, zone)| !zone.orders.is_empty());
     by_pieces.sort_by_key(|(_, zone)| Reverse(in_pieces(zone)));
     by_pieces.truncate(MOST_ZONES);
@@ -132,8 +137,17 @@ fn requests(requests: &[Request], look: Look) -> Vec<String> {
     let first = |request: &Request| -> Option<Answer> {
         request.orders.iter().find(|answer| !answer.outcome.is_served()).cloned()
     };
-    let failing: Vec<Answer> = requests.iter().filter_map(first).collect();
-    lines.extend(failing.iter().map(|answer| look.hanging("  ", 4, &sentence(&answer.why))));
+    // Those of one reason stand together.
+    let mut reasons: Vec<(String, Vec<String>)> = Vec::new();
+    for answer in requests.iter().filter_map(first) {
+        let (asked, why) = answer.why.split_once(": ").unwrap_or(("", &answer.why));
+        match reasons.iter_mut().find(|(known, _)| known == why) {
+            Some((_, all)) => all.push(asked.to_owned()),
+            None => reasons.push((why.to_owned(), vec![asked.to_owned()])),
+        }
+    }
+    let said = |(why, asked): &(String, Vec<String>)| format!("{}: {why}", asked.join(", "));
+    lines.extend(reasons.iter().map(|each| look.hanging("  ", 4, &sentence(&said(each)))));
     lines
 }
 
