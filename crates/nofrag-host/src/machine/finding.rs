@@ -398,7 +398,7 @@ pub(super) fn fragmented(verdict: &Verdict) -> Option<Finding> {
             "most of what is free cannot become huge pages: pages that stay where they are stand in between, so \
              compaction works in vain",
             "`nofrag host pages` (as root) says what stays, `nofrag record` which processes ask for it; \
-             `vm.drop_caches=2` frees reclaimable slab; what the kernel keeps, stays until a reboot",
+             `vm.drop_caches=2` frees reclaimable slab; the rest goes when its holder lets go of it, or ends",
         ),
     };
     Some(Finding {

@@ -189,8 +189,8 @@ fn never_whole(zone: &ZonePages, blocks: &Pageblocks) -> Option<Finding> {
             "neither compaction nor reclaim makes these whole: at most {} huge pages can be had here",
             blocks.pageblocks - pinned
         ),
-        help: "kernel memory leaves only when its owner frees it: `nofrag record` shows who asks for it, \
-               `vm.drop_caches=2` frees reclaimable slab; what stays, stays until a reboot"
+        help: "kernel memory leaves only when its owner frees it, or ends: `nofrag record` shows who asks for it, \
+               `vm.drop_caches=2` frees reclaimable slab"
             .to_owned(),
     })
 }
