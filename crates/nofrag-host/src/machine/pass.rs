@@ -12,7 +12,7 @@
 //! compaction gave. Folios of 2 to 8 pages that become free one after the other empty the list again; larger ones never
 //! get there. Up to 6.11 nothing is moved but single pages.
 //!
-//! What the flags of frames do not show could change the outcome, so there are three ([`Hypothesis`]), and a forecast
+//! What the flags of frames do not show could change the outcome, so there are three (`Hypothesis`), and a forecast
 //! that depends on which holds is none ([`Forecast::known`]).
 //!
 //! Costs: O(pageblocks) time for each outcome, 20 bytes for each pageblock in use.
