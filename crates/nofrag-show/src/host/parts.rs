@@ -196,10 +196,15 @@ pub(super) fn verdict_line(verdict: &Verdict) -> (String, Tone) {
 /// Returns the headline of a page about pages: the most urgent finding, else the verdict.
 pub(super) fn headline_of(verdict: Option<&Verdict>, findings: &[Finding]) -> Headline {
     let headline = headline(findings);
-    match verdict {
-        Some(verdict) if headline.tone == Tone::Good => {
+    let first = findings.iter().find(|finding| finding.severity == Severity::Warning);
+    match (verdict, first) {
+        (Some(verdict), None) => {
             let (says, tone) = verdict_line(verdict);
             Headline { tone, says: sentence(&says), ..headline }
+        }
+        // The same, but by its name.
+        (Some(verdict), Some(first)) if verdict.findings().contains(&first.id) => {
+            Headline { says: sentence(&verdict_line(verdict).0), ..headline }
         }
         _ => headline,
     }
