@@ -20,7 +20,6 @@ use block_support::{
     Behind, BlockSpace, Frames, PageBook, block_space, cpu_of, geometry, must_map,
 };
 use block_town::Town;
-use choices::Random;
 use loom::sync::Arc;
 use loom::thread;
 use nofrag::check::Check;
@@ -87,14 +86,10 @@ fn close(space: &BlockSpace, live: impl IntoIterator<Item = RamArea>) {
 }
 
 fn explore(model: impl Fn(VmapPolicy) + Sync + Send + Copy + 'static) {
-    explore_to(2, model);
-}
-
-fn explore_to(preemptions: usize, model: impl Fn(VmapPolicy) + Sync + Send + Copy + 'static) {
     let sharded = VmapPolicy { blocks: BlockPolicy::LINUX_6_11, ..VmapPolicy::LINUX_5_11 };
     for policy in [VmapPolicy::LINUX_3_19, VmapPolicy::LINUX_4_19, sharded] {
         let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = Some(preemptions);
+        builder.preemption_bound = Some(2);
         builder.max_branches = 100_000;
         builder.check(move || model(policy));
     }
@@ -296,14 +291,12 @@ fn random_programs() {
     for seed in 0..PROGRAMS {
         explore(move |policy| {
             let bounds = Span::sized(FIRST, 12).unwrap();
-            let town = Arc::new(Town::new(small(policy, 6), bounds, |book| book));
-            let choices = move |rank: u64| Random::new(64 * seed + rank);
-            town.live(2, choices(2), BEFORE);
-            let other = town.clone();
-            let thread = thread::spawn(move || other.live(1, choices(1), BESIDE));
-            town.live(0, choices(0), BESIDE);
-            thread.join().unwrap();
-            town.close();
+            block_town::program(
+                Town::new(small(policy, 6), bounds, |book| book),
+                seed,
+                BEFORE,
+                BESIDE,
+            );
         });
     }
 }

@@ -18,7 +18,6 @@ mod memory;
 
 use block_support::GEOMETRIES;
 use block_town::Town;
-use choices::Random;
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering};
@@ -532,14 +531,7 @@ fn random_programs() {
     for seed in 0..PROGRAMS {
         explore_to(2, move || {
             let span = Span::sized(FIRST, 128).unwrap();
-            let town = Arc::new(Town::new(policy(40), span, |book| book));
-            let choices = move |rank: u64| Random::new(64 * seed + rank);
-            town.live(2, choices(2), BEFORE);
-            let other = town.clone();
-            let thread = thread::spawn(move || other.live(1, choices(1), BESIDE));
-            town.live(0, choices(0), BESIDE);
-            thread.join().unwrap();
-            town.close();
+            block_town::program(Town::new(policy(40), span, |book| book), seed, BEFORE, BESIDE);
         });
     }
 }

@@ -4,9 +4,8 @@
 //! files), `bulk` (records of our own probes), `flags` (names of flag bits), `ring_buffer` (a page of the kernel's
 //! buffer), `folder` (such pages and snapshots in a folder), `trace_dat` (the files of trace-cmd), `meta` (facts about
 //! a trace beside its events), `source` (events in time order), `wording` and `text` (events as ftrace prints them),
-//! `perf_script` (events as perf prints them), `ends` (snapshots of a recording by
-//! name), `unseen` (requests without an event), `summary` (a trace in figures),
-//! `export` (events for other programs).
+//! `perf_script` (events as perf prints them), `ends` (snapshots of a recording by name), `unseen` (requests without an
+//! event), `summary` (a trace in figures), `export` (events for other programs).
 
 mod bulk;
 mod ends;

@@ -98,6 +98,19 @@ impl Town {
     }
 }
 
+/// Carries out a short random program: some operations, then some by each of two modelled threads.
+#[cfg(loom)]
+pub(crate) fn program(town: Town, seed: u64, before: u32, beside: u32) {
+    let town = loom::sync::Arc::new(town);
+    let choices = move |rank: u64| Random::new(64 * seed + rank);
+    town.live(2, choices(2), before);
+    let other = town.clone();
+    let thread = loom::thread::spawn(move || other.live(1, choices(1), beside));
+    town.live(0, choices(0), beside);
+    thread.join().unwrap();
+    town.close();
+}
+
 fn ram(area: Area) -> RamArea {
     RamArea { start: area.start, pages: area.pages }
 }
