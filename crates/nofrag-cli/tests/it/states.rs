@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::LazyLock;
 
 use nofrag_host::machine::verdict::{LEAST_SHARE, State};
 use nofrag_host::machine::{self, Frames, Machine, Sources, frames, preflight};
@@ -42,13 +43,14 @@ fn labelled(folder: &Path) -> Labelled {
     }
 }
 
-fn all() -> Vec<Labelled> {
+/// Every state, read once for all tests.
+static STATES: LazyLock<Vec<Labelled>> = LazyLock::new(|| {
     let entries = fs::read_dir(repository().join("data/states")).unwrap();
     let folders = entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_dir());
     let mut all: Vec<Labelled> = folders.map(|folder| labelled(&folder)).collect();
     all.sort_by(|a, b| a.name.cmp(&b.name));
     all
-}
+});
 
 /// Returns the state that the kernel's answers show.
 fn truth(it: &Labelled) -> State {
@@ -75,10 +77,9 @@ const WRONG: &[&str] =
 
 #[test]
 fn verdicts_are_what_kernels_gave() {
-    let all = all();
-    assert!(all.len() >= 50, "{} states", all.len());
+    assert!(STATES.len() >= 50, "{} states", STATES.len());
     let mut wrong = Vec::new();
-    for it in &all {
+    for it in &*STATES {
         let said = it.machine.verdict.as_ref().unwrap().state;
         let truth = truth(it);
         // No host that is whole or in use is called fragmented, nor the other way round.
@@ -103,8 +104,7 @@ fn kernels_give_what_a_forecast_says_at_least() {
         forecast.after_compaction.least > compacted + 5
             || forecast.after_reclaim.least > dropped + 5
     };
-    let all = all();
-    let less: Vec<&str> = all.iter().filter(|it| less(it)).map(|it| it.name.as_str()).collect();
+    let less: Vec<&str> = STATES.iter().filter(|it| less(it)).map(|it| it.name.as_str()).collect();
     assert_eq!(less, LESS);
 }
 
@@ -121,8 +121,7 @@ fn a_forecast_is_near_what_compaction_gave() {
     let (mut off, mut uncertain) = (Vec::new(), Vec::new());
     // States of 5.10 and 6.12, by which the rules were chosen, and of 6.1 and 7.2: fragmented ones, and right ones.
     let mut halves = [[0, 0]; 2];
-    let all = all();
-    for it in &all {
+    for it in &*STATES {
         let forecast = preflight::survey(&it.sources, need, None).after_compaction.forecast;
         let [_, compacted, _] = it.given;
         let is_near = |forecast: u64| 10 * forecast.abs_diff(compacted) <= compacted.max(50);

@@ -229,7 +229,7 @@ impl Reading {
         match view {
             View::PageAlloc { pfn, order, .. } if (order as usize) < Order::COUNT => {
                 recorded.requests[order as usize] += 1;
-                debug_assert_ne!(pfn, Some(NO_FRAME));
+                assert_ne!(pfn, Some(NO_FRAME));
                 recorded.failures[order as usize] += u64::from(pfn.is_none());
             }
             View::ExtFrag { fallback_order, alloc_migratetype, change_ownership, .. } => {

@@ -90,7 +90,7 @@ fn bounded_programs(plan: &AreasPlan, report: &Report) -> Vec<String> {
                 .map(|other| other.loops)
                 .max();
             if most.is_some_and(|most| row.loops < most) {
-                debug_assert_eq!(search_of(design), super::catalogue::Search::Scans);
+                assert_eq!(search_of(design), super::catalogue::Search::Scans);
                 bounded.push(format!("{} ({})", spec.info.name, row.loops));
             }
         }

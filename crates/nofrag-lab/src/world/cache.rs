@@ -117,7 +117,7 @@ impl Files {
 
     /// Notes that a page has come into memory.
     pub(crate) fn insert(&mut self, page: u32, frame: FrameNumber) {
-        debug_assert_eq!(self.frames[page as usize], NONE, "a page comes in once");
+        assert_eq!(self.frames[page as usize], NONE, "a page comes in once");
         self.frames[page as usize] = frame;
         self.files[(page / FILE_PAGES) as usize].cached += 1;
     }

@@ -86,7 +86,7 @@ impl Contents {
             Holds::Transient => (3, 0),
             Holds::Process(place) => (4, place),
         };
-        debug_assert!(value <= VALUE, "numbers of pages, slabs and places stay below 2^27");
+        assert!(value <= VALUE, "numbers of pages, slabs and places stay below 2^27");
         self.words[frame as usize] = kind << KIND_SHIFT | value;
     }
 

@@ -49,7 +49,7 @@ impl Links {
 
     /// Appends a frame that is on no list to one, as its youngest.
     pub(crate) fn push(&mut self, list: usize, frame: FrameNumber) {
-        debug_assert_eq!(self.frames[frame as usize].1, NOWHERE, "a frame is on one list");
+        assert_eq!(self.frames[frame as usize].1, NOWHERE, "a frame is on one list");
         let before = self.lists[list].youngest;
         self.frames[frame as usize] = ([before, NONE], list as u16);
         match before {
@@ -99,7 +99,7 @@ impl Links {
         if list == NOWHERE {
             return;
         }
-        debug_assert_eq!(self.frames[to as usize].1, NOWHERE, "a frame is on one list");
+        assert_eq!(self.frames[to as usize].1, NOWHERE, "a frame is on one list");
         self.frames[to as usize] = entry;
         self.frames[from as usize] = ([NONE; 2], NOWHERE);
         let ends = &mut self.lists[usize::from(list)];

@@ -224,7 +224,7 @@ impl Owner {
     /// Takes the block that was handed out for a want.
     pub(crate) fn fulfil(&mut self, pages: &mut Pages, want: Want, pfn: Pfn) {
         let frame = pfn.0 as FrameNumber;
-        debug_assert_eq!(self.contents.holds(frame), Holds::Nothing, "the frame was free");
+        assert_eq!(self.contents.holds(frame), Holds::Nothing, "the frame was free");
         if let Some(memory) = &mut self.memory {
             match want {
                 Want::Page(page) => memory.write_page(frame, page),

@@ -169,7 +169,7 @@ impl RealMemory {
 
     /// Maps `pages` frames for `place` of the process behind the present content of the window, and zeroes them.
     pub(crate) fn fault(&mut self, frame: FrameNumber, pages: usize, place: u32) {
-        debug_assert_eq!(place as usize, self.places.len(), "places are taken in order");
+        assert_eq!(place as usize, self.places.len(), "places are taken in order");
         self.places.push(pages);
         if self.unit.mapped == 0 {
             self.unit.place = place;

@@ -141,7 +141,7 @@ impl Slabs {
     /// Takes an object back; returns the block of its slab if that is to be freed.
     pub(crate) fn give_back(&mut self, SlabId(id): SlabId) -> Option<(FrameNumber, Order)> {
         let slab = &mut self.slabs[id as usize];
-        debug_assert!(slab.used > 0, "an object is given back once");
+        assert!(slab.used > 0, "an object is given back once");
         slab.used -= 1;
         let (left, objects) = (slab.used, self.caches[slab.kind as usize].objects);
         if left + 1 == objects && left > 0 {
