@@ -14,11 +14,14 @@ use crate::progress::Events;
 use crate::{Status, report};
 
 const AFTER_HELP: &str = "\
-The requests stay as they were recorded, and each policy serves them from the snapshot in the recording
-on; only where a huge page is refused, single pages are asked for in its place. What no event tells is
-drawn: each policy runs under several start values, and figures are the middle with the least and the most.
-The first table says which questions this recording can answer: there a replay under the recorded kernel's
-own rules comes to what that kernel did.
+The requests stay as they were recorded, and each policy serves them from the
+snapshot in the recording on; only where a huge page is refused, single pages
+are asked for in its place. What no event tells is drawn: each policy runs under
+several start values, and figures are the middle with the least and the most.
+The first table says which questions this recording can answer: there a replay
+under the recorded kernel's own rules comes to what that kernel did. What others
+would do is confirmed by no kernel, unless --against names one that was recorded
+under the same workload.
 
 Examples:
   nofrag replay                                        the recording that comes with nofrag
@@ -27,7 +30,8 @@ Examples:
   nofrag replay FILE --memory 75,100                   what a smaller machine would have done
   nofrag replay FILE --set linux-6.1:boost=0/15000     a setting, off and on
   nofrag replay FILE --set linux-6.1:scale=10/100/1000 what it does in its course, as a curve
-  nofrag replay FILE --repeats-of FILE2,FILE3          how far it may be off: as far as the kernel itself
+  nofrag replay FILE --repeats-of FILE2,FILE3          off by no more than the kernel
+  nofrag replay FILE --against OTHER                   what is foretold of OTHER's kernel
   nofrag replay FILE --report replay.html              charts over time, for a browser
   nofrag replay FILE --json > replay.json              for machines, and for `nofrag compare`
 
@@ -78,6 +82,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", value_delimiter = ',')]
     repeats_of: Vec<PathBuf>,
 
+    /// Other recordings of the same workload on a machine of the same size, under another kernel or other settings,
+    /// comma-separated: what their kernels did beside what this replay foretells of them
+    #[arg(long, value_name = "FILE", value_delimiter = ',')]
+    against: Vec<PathBuf>,
+
     /// Runs at a time; one per CPU without it
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
@@ -114,6 +123,8 @@ impl Args {
             [] if !self.questions.is_empty() => {
                 self.questions.iter().map(|asked| asked.preset().name.to_owned()).collect()
             }
+            // The recorded kernel's own rules run in any case, and so do those of the others.
+            [] if !self.against.is_empty() => Vec::new(),
             [] => replay::DEFAULT_POLICIES.map(str::to_owned).to_vec(),
             [all] if all == "all" => {
                 FragmentationPolicy::PRESETS.iter().map(|preset| preset.name.to_owned()).collect()
@@ -131,6 +142,7 @@ impl Args {
             seed: self.seed,
             repeats: self.repeats,
             repeats_of: self.repeats_of.clone(),
+            against: self.against.clone(),
             samples: usize::from(self.samples),
             threads: self.threads.unwrap_or(0),
         })

@@ -1,7 +1,6 @@
 //! An explanation as a page.
 
 use nofrag_lab::explain::{Basis, Case, Cause, Explanation, PolicyCase, PolicyVerdict, ZoneCase};
-use nofrag_lab::oracle::Withdrawn;
 use nofrag_show::{Look, Numbers, bytes_text, divided, divided_by, screen, sentence};
 
 /// The way to what an answer leaves out.
@@ -257,10 +256,11 @@ fn policies(policies: &[PolicyCase], look: Look) -> String {
     let Some(first) = policies.first() else { return String::new() };
     let heading = match first.basis {
         Basis::Rules => "   Policies (from their rules; nothing was run)\n".to_owned(),
-        Basis::Replayed => format!(
-            "   Policies (the recorded requests, replayed)\n   {}\n",
-            Withdrawn::AgainstKernels.label()
-        ),
+        Basis::Replayed => {
+            "   Policies (the recorded requests, replayed; no kernel has confirmed how they \
+                            differ)\n"
+                .to_owned()
+        }
     };
     let mut text = heading;
     // Policies with the same answer stand together.

@@ -54,6 +54,7 @@ fn report(seed: u64, runs: Vec<PolicyRun>) -> ReplayReport {
         vmap: None,
         mmap: None,
         fidelity: None,
+        against: Vec::new(),
         cautions: Vec::new(),
     }
 }

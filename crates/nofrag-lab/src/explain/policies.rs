@@ -204,6 +204,7 @@ mod tests {
             seed: 1,
             repeats: 1,
             repeats_of: Vec::new(),
+            against: Vec::new(),
             samples: 2,
             threads: 0,
         };

@@ -287,6 +287,7 @@ fn add_replay(explanation: &mut Explanation, path: &Path, progress: &dyn Fn(Prog
         seed: 1,
         repeats: replay::REPEATS,
         repeats_of: Vec::new(),
+        against: Vec::new(),
         samples: 64,
         threads: 0,
     };

@@ -1,6 +1,5 @@
 //! The page of `nofrag replay`, and the pictures of a replay that other pages show too.
 
-use crate::oracle::Withdrawn;
 use crate::replay::{self, PolicyRun, ReplayReport, Sample, Verdict as Trust};
 use nofrag_show::Origin;
 use nofrag_show::Tone;
@@ -62,8 +61,8 @@ fn headline(report: &ReplayReport) -> Headline {
             tone: Tone::Warning,
             says,
             advice: format!(
-                "The replay is near the recorded kernel. The comparison of policies is {}.",
-                Withdrawn::AgainstKernels.label()
+                "The replay is near the recorded kernel. {}",
+                replay::confirmed(report)
             ),
         },
         _ => {

@@ -168,6 +168,7 @@ fn replay_options(plan: &RecordedPlan) -> ReplayOptions {
         seed: plan.seed,
         repeats: replay::REPEATS,
         repeats_of: Vec::new(),
+        against: Vec::new(),
         samples: SAMPLES,
         threads: plan.threads,
     }

@@ -3,10 +3,10 @@
 use nofrag_show::host::trace::not_whole;
 use nofrag_show::{Cell, Section, cells, count, table_of};
 
+use super::cautions::UNCONFIRMED;
 use super::outcome::{Fidelity, Query, ReplayReport, Verdict};
-use super::present::{mixing, of_recording, price, rows_of, success, written};
+use super::present::{beside, confirmed, mixing, of_recording, price, rows_of, success, written};
 use super::says::{Rests, Says};
-use crate::oracle::Withdrawn;
 
 /// The most policies in an answer.
 const MOST_POLICIES: usize = 8;
@@ -18,7 +18,14 @@ pub fn answer(report: &ReplayReport) -> Vec<Section> {
         Some(fidelity) => [can_be_said(fidelity), policies(report, fidelity)],
         None => [success(report), price(report)],
     };
-    [Some(heading(report)), first, second, mixing(report)].into_iter().flatten().collect()
+    let mut sections = vec![heading(report)];
+    sections.extend(report.against.iter().filter_map(beside));
+    sections.extend(first);
+    // Runs under other rules stand beside their kernels already, where there are some.
+    if report.against.is_empty() {
+        sections.extend([second, mixing(report)].into_iter().flatten());
+    }
+    sections
 }
 
 fn heading(report: &ReplayReport) -> Section {
@@ -29,17 +36,13 @@ fn heading(report: &ReplayReport) -> Section {
         }
         None => "Replay: how far it can be trusted is not known".to_owned(),
     };
-    let withdrawn = Withdrawn::AgainstKernels;
-    let is_told = |caution: &&String| !caution.starts_with(withdrawn.reason());
+    let is_told = |caution: &&String| !caution.starts_with(UNCONFIRMED);
     let mut lines = vec![of_recording(report)];
     // Names that stand for others come first.
     let told: Vec<String> = report.cautions.iter().take_while(is_told).cloned().collect();
-    let others = report.cautions.len().saturating_sub(told.len() + 1);
+    let others = report.cautions.len().saturating_sub(told.len());
     lines.extend(told);
-    lines.push(format!(
-        "the comparison of policies is {}; {others} more cautions: --all shows them",
-        withdrawn.label()
-    ));
+    lines.push(format!("{others} cautions: --all shows them"));
     let title = match not_whole(report.recorded.loss()) {
         Some(loss) => {
             lines.insert(0, verdict);
@@ -69,6 +72,7 @@ fn can_be_said(fidelity: &Fidelity) -> Option<Section> {
     let off = fidelity.figures.iter().filter(|figure| figure.verdict == Verdict::Off);
     let caption = match off.filter(|figure| figure.carries.is_empty()).count() {
         0 => String::new(),
+        1 => "One more figure is OFF that no question rests on.".to_owned(),
         unused => format!("{unused} more figures are OFF that no question rests on."),
     };
     let title = format!("What can be said: {} replayed, beside the kernel itself", fidelity.preset);
@@ -104,8 +108,9 @@ fn policies(report: &ReplayReport, fidelity: &Fidelity) -> Option<Section> {
     };
     let caption = format!(
         "{values}. Less and more: than under {}, outside the range of all start values; = is no \
-         difference.{more}",
-        fidelity.preset
+         difference.{more} {}",
+        fidelity.preset,
+        confirmed(report)
     );
     let header: Vec<&str> =
         ["policy"].into_iter().chain(asked.iter().map(|query| query.short())).collect();

@@ -2,11 +2,13 @@
 
 use nofrag_host::trace::{EventKind, TraceMeta};
 
-use crate::oracle::Withdrawn;
 use nofrag_show::{count, duration};
 
 use super::outcome::{Answer, Fidelity, PolicyRun, Recorded, Shortage, Verdict};
 use super::start::Host;
+
+/// A sentence's beginning: policies are compared by this model alone.
+pub(super) const UNCONFIRMED: &str = "No kernel has confirmed how policies differ here";
 
 /// Returns all sentences to read before the figures are used.
 pub(super) fn cautions(
@@ -17,7 +19,10 @@ pub(super) fn cautions(
     runs: &[PolicyRun],
 ) -> Vec<String> {
     let mut all = vec![
-        format!("{}.", Withdrawn::AgainstKernels.reason()),
+        format!(
+            "{UNCONFIRMED}: a figure that holds under the recorded kernel's own rules need not hold under others. \
+             --against sets a recording of the same workload under another kernel or other settings beside it."
+        ),
         "The requests stay as they were recorded, whatever a policy makes of them: what a workload would have done \
          otherwise, had it been served otherwise, is not said."
             .to_owned(),

@@ -9,10 +9,11 @@
 //! the beginning), `settings`, `pace`, `nodes` and `migration` (what events leave out), `pairing` (from events to
 //! steps), `owner` (the pages of the workload), `standin` (single pages for a refused huge one), `timeline` and
 //! `course`, `engine` (one policy with one size of memory), `passes` (one reading for all of them), `mmap`, `vmap` and
-//! `addresses` (recorded addresses), `outcome` (results), `fidelity` (how near they are), `says` (what may be said),
-//! `cautions`, `present` (tables), `answer` (one screen).
+//! `addresses` (recorded addresses), `outcome` (results), `fidelity` (how near they are), `against` (other
+//! recordings), `says` (what may be said), `cautions`, `present` (tables), `answer` (one screen).
 
 mod addresses;
+mod against;
 mod answer;
 mod cautions;
 mod course;
@@ -55,6 +56,7 @@ use thiserror::Error;
 
 use crate::scenario::stand_in;
 use addresses::AddressReplay;
+use against::{Asked, Other, Ran};
 use engine::{Engine, Spec};
 use fidelity::{End, Truth};
 use pairing::Pairing;
@@ -67,10 +69,12 @@ pub use answer::answer;
 pub use course::Course;
 pub use mmap::{MMAP_POLICIES, Miss, MmapFidelity, MmapOutcome, MmapRecorded, MmapRun};
 pub use outcome::{
-    Answer, Assumptions, ByOrder, ByType, Contiguity, Counts, Fidelity, FidelityFigure, Followed,
-    PolicyRun, Query, Range, Recorded, Repeat, ReplayReport, Sample, Shortage, Tolerance, Verdict,
+    Answer, Assumptions, ByOrder, ByType, Change, Contiguity, Counts, Fidelity, FidelityFigure,
+    Followed, Foretold, ForetoldFigure, PolicyRun, Query, Range, Recorded, Repeat, ReplayReport,
+    Sample, Shortage, Tolerance, Verdict,
 };
 
+pub(crate) use present::confirmed;
 pub use present::sections;
 pub(crate) use says::is_like;
 pub use settings::{Question, Setting, Settings};
@@ -136,6 +140,9 @@ pub struct ReplayOptions {
     /// Other recordings of the same kernel under the same workload: their differences bound how far a replay may be
     /// off.
     pub repeats_of: Vec<PathBuf>,
+    /// Other recordings of the same workload on a machine like this, under another kernel or other settings: each has a
+    /// run under its kernel's rules.
+    pub against: Vec<PathBuf>,
     /// Number of samples over time in each run.
     pub samples: usize,
     /// Number of runs at a time; 0 for one per CPU.
@@ -151,9 +158,9 @@ pub enum ReplayError {
     /// No policy has this name.
     #[error("{0}")]
     Policy(String),
-    /// A recording that was named is no repeat of the replayed one.
+    /// A recording that was named beside the replayed one cannot be compared with it.
     #[error("{0}")]
-    Repeats(String),
+    Others(String),
     /// The trace lacks facts about its host.
     #[error("{0}")]
     Host(String),
@@ -185,7 +192,9 @@ fn replay_within(
     let mut host = host_of(options, &meta, start.as_ref(), &mut room)?;
     let judged = meta.release.as_deref().and_then(preset_of);
     let judged = judged.filter(|_| start.is_some() && end.is_some());
-    let (specs, own) = with_own_rules(specs(options)?, judged, options.samples);
+    let against = against(options, judged.and(start.as_ref()))?;
+    let asked = against.iter().map(|(_, asked)| asked.clone());
+    let (specs, own) = with_own_rules(specs(options, asked)?, judged, options.samples);
     // Without a snapshot there is nothing to draw.
     let repeats = if start.is_some() { options.repeats.max(1) } else { 1 };
     let plan = AllRuns {
@@ -206,21 +215,17 @@ fn replay_within(
     let both = start.as_ref().zip(end.as_ref());
     recorded.reclaimed_kswapd =
         both.and_then(|(start, end)| fidelity::counted(start, end, "pgsteal_kswapd"));
-    let fidelity = match judged.zip(own).zip(both) {
-        Some(((preset, own), (start, end))) => {
+    let judged = match own.zip(both) {
+        Some((own, (start, end))) => {
             let followed = host.zones().into_iter().zip(followed).collect();
             let traces_moves = records(&meta, EventKind::MigratePages) || recorded.moved > 0;
             let truth = Truth { start, end, traced: &recorded, traces_moves, followed };
-            let beside = |truth: &Truth<'_>| {
-                fidelity::fidelity(preset.name, (&runs[own].repeats, &ends[own]), truth)
-            };
-            let others = options.repeats_of.iter().map(|path| other(path, &truth, &meta, beside));
-            let others = others.collect::<Result<Vec<Fidelity>, ReplayError>>()?;
-            let one = beside(&truth);
-            Some(if others.is_empty() { one } else { fidelity::among_repeats(&one, &others) })
+            let ran = Ran { runs: &runs, ends: &ends, own };
+            Some(ran.judged(options, &against, &truth, meta.release.as_deref())?)
         }
         None => None,
     };
+    let (fidelity, against) = judged.unzip();
     let mut cautions = stand_ins(&options.policies);
     cautions.extend(cautions::cautions(&host, &meta, &recorded, fidelity.as_ref(), &runs));
     let (trace, release) = (options.trace.name(), meta.release.clone());
@@ -234,10 +239,29 @@ fn replay_within(
         unseen,
         runs,
         fidelity,
+        against: against.unwrap_or_default(),
         vmap,
         mmap,
         cautions,
     })
+}
+
+/// Reads the recordings that stand beside this one, with the rules and settings of their kernels. `start` is this one's
+/// first snapshot, if the replay can be judged.
+fn against(
+    options: &ReplayOptions,
+    start: Option<&Snapshot<'_>>,
+) -> Result<Vec<(Other, Asked)>, ReplayError> {
+    let read = |path: &PathBuf| {
+        let start = start.ok_or_else(|| {
+            let why = "nothing can be set beside a recording without both snapshots, or of a kernel without a preset";
+            ReplayError::Others(why.to_owned())
+        })?;
+        let other = Other::read(path, "a recording beside another")?;
+        let asked = other.asked(start)?;
+        Ok((other, asked))
+    };
+    options.against.iter().map(read).collect()
 }
 
 fn threads(options: &ReplayOptions) -> usize {
@@ -247,37 +271,13 @@ fn threads(options: &ReplayOptions) -> usize {
     }
 }
 
-/// Compares the runs with another recording of the same kernel under the same workload.
-fn other(
-    path: &Path,
-    truth: &Truth<'_>,
-    meta: &TraceMeta,
-    beside: impl Fn(&Truth<'_>) -> Fidelity,
-) -> Result<Fidelity, ReplayError> {
-    let refuse = |why: &str| Err(ReplayError::Repeats(format!("{}: {why}", path.display())));
-    let Trace { meta: other, events, .. } = trace::open(path)?;
-    let (Some(start), Some(end)) = (other.start(), other.end()) else {
-        return refuse("a repeat has a snapshot from before and one from after it");
-    };
-    if other.release != meta.release {
-        return refuse("a repeat is of the same kernel");
-    }
-    let [start, end] = [start, end].map(|taken| Snapshot::parse(&taken.files));
-    let mut traced = passes::recorded(events)?;
-    traced.reclaimed_kswapd = fidelity::counted(&start, &end, "pgsteal_kswapd");
-    Ok(beside(&Truth {
-        start: &start,
-        end: &end,
-        traced: &traced,
-        traces_moves: truth.traces_moves,
-        followed: truth.followed.clone(),
-    }))
-}
-
-/// Returns the runs that were asked for: policies in the order in which they were named, then questions; sizes within
-/// each.
-fn specs(options: &ReplayOptions) -> Result<Vec<Spec>, ReplayError> {
-    let mut wanted: Vec<(PolicyPreset, Settings)> = Vec::new();
+/// Returns the runs that were asked for: policies in the order in which they were named, then questions, then the rules
+/// of recordings beside this one; sizes within each.
+fn specs(
+    options: &ReplayOptions,
+    against: impl Iterator<Item = Asked>,
+) -> Result<Vec<Spec>, ReplayError> {
+    let mut wanted: Vec<Asked> = Vec::new();
     for name in &options.policies {
         let preset = FragmentationPolicy::preset(name);
         let preset = preset.map_err(|unknown| ReplayError::Policy(format!("{name}: {unknown}")))?;
@@ -288,20 +288,22 @@ fn specs(options: &ReplayOptions) -> Result<Vec<Spec>, ReplayError> {
         wanted.extend(choices.map(|settings| (question.preset(), settings)));
     }
     let sizes = if options.memory.is_empty() { &[100][..] } else { &options.memory };
+    let of_sizes =
+        wanted.into_iter().flat_map(|each| sizes.iter().map(move |&size| (each.clone(), size)));
     let mut specs: Vec<Spec> = Vec::new();
-    for (preset, settings) in wanted {
+    for ((preset, settings), memory_percent) in of_sizes.chain(against.map(|asked| (asked, 100))) {
         let name = name_of(preset.name, &settings);
-        if specs.iter().any(|spec| spec.name == name) {
+        if specs.iter().any(|spec| spec.name == name && spec.memory_percent == memory_percent) {
             continue; // two names for the same rules
         }
-        specs.extend(sizes.iter().map(|&memory_percent| Spec {
-            name: name.clone(),
+        specs.push(Spec {
+            name,
             policy: preset.policy,
-            settings: settings.clone(),
+            settings,
             memory_percent,
             seed: options.seed,
             samples: options.samples,
-        }));
+        });
     }
     Ok(specs)
 }

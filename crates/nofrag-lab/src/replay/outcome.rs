@@ -71,6 +71,9 @@ pub struct ReplayReport {
     pub runs: Vec<PolicyRun>,
     /// Trust in the replay; `None` without a snapshot at the end or a preset of the recorded kernel.
     pub fidelity: Option<Fidelity>,
+    /// Other recordings of the same workload, each beside the run under its kernel's rules.
+    #[serde(default)]
+    pub against: Vec<Foretold>,
     /// Areas of vmalloc; `None` where the recording has no events of them.
     #[serde(default)]
     pub vmap: Option<VmapOutcome>,
@@ -397,6 +400,11 @@ impl Range {
     pub fn overlaps(&self, other: &Range) -> bool {
         self.least <= other.most && other.least <= self.most
     }
+
+    /// Returns the direction in which it differs from `other`; none where they overlap.
+    pub(super) fn change_from(&self, other: &Range) -> Change {
+        Change::of(self.most < other.least, self.least > other.most)
+    }
 }
 
 /// A range as a cell, sorted by the middle.
@@ -517,6 +525,76 @@ impl Fidelity {
     pub fn says_of(&self, order: Order) -> bool {
         let of = ORDERS.iter().find(|(_, orders)| orders.contains(&order.index()));
         of.is_some_and(|(name, _)| self.holds(&served_name(name)))
+    }
+}
+
+/// Another recording of the same workload, under another kernel or other settings: what its kernel did, and what the
+/// replay of this one foretells of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Foretold {
+    /// The other recording, as it was named.
+    pub trace: String,
+    /// The release of its kernel.
+    pub release: Option<String>,
+    /// The run under its kernel's rules and settings.
+    pub run: String,
+    pub figures: Vec<ForetoldFigure>,
+}
+
+impl Foretold {
+    /// Returns how many changes were foretold as the kernels have them, of how many that were foretold at all.
+    #[must_use]
+    pub fn score(&self) -> (usize, usize) {
+        let said = self.figures.iter().filter_map(|it| Some((it.foretold?, it.kernels)));
+        let right = said.clone().filter(|(foretold, kernels)| foretold == kernels).count();
+        (right, said.count())
+    }
+}
+
+/// The figure of a question under both kernels, and as it was foretold.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ForetoldFigure {
+    pub query: Query,
+    /// The figures of the replayed recording's kernel and of the other's.
+    pub recorded: [f64; 2],
+    /// The figure of the runs under the other kernel's rules.
+    pub replayed: Range,
+    /// The change from the one kernel to the other; the same within the tolerance of the figure.
+    pub kernels: Change,
+    /// The change between the runs under both rules; `None` where the replay cannot say.
+    pub foretold: Option<Change>,
+}
+
+/// The direction in which a figure changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Change {
+    /// No more than chance may make of it.
+    Same,
+    Less,
+    More,
+}
+
+impl Change {
+    pub(super) const fn of(is_less: bool, is_more: bool) -> Change {
+        match (is_less, is_more) {
+            (true, _) => Change::Less,
+            (_, true) => Change::More,
+            _ => Change::Same,
+        }
+    }
+
+    /// Returns the word for it in tables.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Change::Same => "=",
+            Change::Less => "less",
+            Change::More => "more",
+        }
     }
 }
 

@@ -7,12 +7,12 @@ use nofrag::page::Migratetype;
 use nofrag::units::Order;
 
 use super::addresses;
+use super::cautions::UNCONFIRMED;
 use super::outcome::{
-    Assumptions, ByOrder, ByType, Counts, Fidelity, ORDERS, PolicyRun, Query, Range, Recorded,
-    Repeat, ReplayReport, Sample, Tolerance, Verdict, events_name, figures, served_name,
+    Assumptions, ByOrder, ByType, Counts, Fidelity, Foretold, ORDERS, PolicyRun, Query, Range,
+    Recorded, Repeat, ReplayReport, Sample, Tolerance, Verdict, events_name, figures, served_name,
 };
 use super::says::{Rests, Says};
-use crate::oracle::Withdrawn;
 use nofrag_show::host::trace::not_whole;
 use nofrag_show::{Cell, Section, Tone, cells, count, duration, number, ratio, table_of};
 
@@ -21,6 +21,7 @@ use nofrag_show::{Cell, Section, Tone, cells, count, duration, number, ratio, ta
 pub fn sections(report: &ReplayReport) -> Vec<Section> {
     let mut sections = vec![heading(report)];
     sections.extend(report.fidelity.as_ref().and_then(answers));
+    sections.extend(report.against.iter().filter_map(beside));
     sections.extend(policies(report));
     sections.extend(mixing(report));
     sections.extend(price(report));
@@ -263,7 +264,7 @@ pub(super) fn mixing(report: &ReplayReport) -> Option<Section> {
          type. Before and after Linux 6.10 an event means different things; mistyped blocks mean the same. {UNSAID}"
     );
     let title = "Types that mix: external fragmentation events, by the type asked for";
-    table_of_columns(report, title, &withdrawn(&caption), &columns)
+    table_of_columns(report, title, &format!("{caption} {}", confirmed(report)), &columns)
 }
 
 pub(super) fn price(report: &ReplayReport) -> Option<Section> {
@@ -309,12 +310,41 @@ pub(super) fn price(report: &ReplayReport) -> Option<Section> {
          compaction that gave a block, of all (the kernel's are all its runs); entries into direct reclaim; watermarks \
          raised; waits of callers, which no released kernel has. {UNSAID}"
     );
-    table_of_columns(report, "What it costs", &withdrawn(&caption), &columns)
+    table_of_columns(report, "What it costs", &format!("{caption} {}", confirmed(report)), &columns)
 }
 
-/// Returns a caption of a table in which policies are compared.
-fn withdrawn(text: &str) -> String {
-    format!("{text} The comparison of policies is {}.", Withdrawn::AgainstKernels.label())
+/// Returns how far kernels have confirmed a comparison of policies, as a sentence.
+pub(crate) fn confirmed(report: &ReplayReport) -> String {
+    let scores = report.against.iter().map(Foretold::score);
+    match scores.fold((0, 0), |(right, of), (one, more)| (right + one, of + more)) {
+        (_, 0) => format!("{UNCONFIRMED}: --against FILE asks one."),
+        (right, of) => {
+            format!("Of {of} changes that kernels could confirm here, {right} are as foretold.")
+        }
+    }
+}
+
+/// Sets another recording of the workload beside the run under its kernel's rules.
+pub(super) fn beside(foretold: &Foretold) -> Option<Section> {
+    let rows = foretold.figures.iter().map(|it| {
+        let [here, there] = it.recorded.map(count);
+        let said = it.foretold.map_or(Cell::Missing, |change| Cell::from(change.word()));
+        cells![it.query.short(), here, there, it.replayed, it.kernels.word(), said]
+    });
+    let (right, of) = foretold.score();
+    let title = match of {
+        0 => format!("Nothing is foretold of {}", foretold.trace),
+        of => {
+            format!("{right} of {of} changes are foretold as kernels have them: {}", foretold.trace)
+        }
+    };
+    let caption = format!(
+        "Linux {}, run as {}. A change is more than the figure may be off by; a dash: this replay cannot say.",
+        foretold.release.as_deref().unwrap_or("of an unknown release"),
+        foretold.run
+    );
+    let header = ["question", "this kernel", "that kernel", "its replay", "change", "foretold"];
+    table_of(&title, &caption, 1, &header, rows.collect())
 }
 
 pub(super) fn success(report: &ReplayReport) -> Option<Section> {

@@ -4,7 +4,7 @@
 use nofrag::page::{FallbackRules, FragmentationPolicy};
 use nofrag_show::Cell;
 
-use super::outcome::{Fidelity, PolicyRun, Query, ReplayReport};
+use super::outcome::{Change, Fidelity, PolicyRun, Query, ReplayReport};
 
 /// The figures that a column of a table rests on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,10 +69,10 @@ impl<'a> Says<'a> {
     pub(super) fn difference(&self, run: &PolicyRun, query: Query) -> &'static str {
         let range = run.answer(query);
         let beside = self.own.filter(|own| is_compared(own, run, query));
-        match beside.map(|own| own.answer(query)) {
-            Some(own) if range.overlaps(&own) => " =",
-            Some(own) if range.most < own.least => " less",
-            Some(_) => " more",
+        match beside.map(|own| own.answer(query)).map(|own| range.change_from(&own)) {
+            Some(Change::Same) => " =",
+            Some(Change::Less) => " less",
+            Some(Change::More) => " more",
             None => "",
         }
     }
@@ -156,6 +156,7 @@ mod tests {
             unseen: Unseen::default(),
             runs,
             fidelity: Some(Fidelity { preset, figures, answers }),
+            against: Vec::new(),
             vmap: None,
             mmap: None,
             cautions: Vec::new(),

@@ -5,6 +5,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 
 use nofrag::page::{FragmentationPolicy, PolicyPreset};
+use nofrag_host::snapshot::Snapshot;
 
 /// A setting of the kernel that a replay can change, by the name of its sysctl.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -76,6 +77,24 @@ impl Settings {
     #[must_use]
     pub fn get(&self, setting: Setting) -> Option<u64> {
         self.0.iter().find(|(each, _)| *each == setting).map(|&(_, value)| value)
+    }
+
+    /// Returns the settings of a policy that one host has otherwise than another, with the values of `other`. Two
+    /// hundredths are no other setting: kernels work some out from memory, which they count a little differently.
+    pub(super) fn that_differ(
+        policy: &FragmentationPolicy,
+        host: &Snapshot<'_>,
+        other: &Snapshot<'_>,
+    ) -> Settings {
+        let differs = |setting: Setting| {
+            let (_, sysctl, allowed) = setting.row();
+            let [host, other] = [host, other].map(|of| of.sysctl.get(sysctl));
+            let is_other = |value: &u64| {
+                host.is_none_or(|host| 50 * value.abs_diff(host) > host) && allowed.contains(value)
+            };
+            other.filter(is_other).filter(|_| setting.is_of(policy)).map(|value| (setting, value))
+        };
+        Settings(Setting::ALL.into_iter().filter_map(differs).collect())
     }
 
     /// Returns true if all settings are the recorded host's own.
@@ -183,6 +202,8 @@ impl Setting {
 
 #[cfg(test)]
 mod tests {
+    use nofrag_host::snapshot::Files;
+
     use super::*;
 
     #[test]
@@ -203,6 +224,26 @@ mod tests {
         let last = asked.choices().pop().unwrap();
         assert_eq!(last.get(Setting::MinFree), Some(65_536));
         assert_eq!(last.get(Setting::Scale), None);
+    }
+
+    #[test]
+    fn what_another_host_has_otherwise_is_asked() {
+        let files = |sysctl: &str| {
+            let mut files = Files::default();
+            files.insert("sysctl", sysctl.as_bytes().to_vec());
+            files
+        };
+        let host = files("min_free_kbytes 23520\nwatermark_boost_factor 15000\n");
+        let differ = |policy: &FragmentationPolicy, other: &str| {
+            let other = files(other);
+            let [host, other] = [&host, &other].map(Snapshot::parse);
+            Settings::that_differ(policy, &host, &other).to_string()
+        };
+        let other = "min_free_kbytes 23796\nwatermark_boost_factor 0\nextfrag_threshold 500\n";
+        let new = &FragmentationPolicy::LINUX_6_1;
+        assert_eq!(differ(new, other), "boost=0,extfrag_threshold=500");
+        assert_eq!(differ(&FragmentationPolicy::LINUX_4_20, other), "extfrag_threshold=500");
+        assert_eq!(differ(new, "min_free_kbytes 65536\n"), "min_free_kbytes=65536");
     }
 
     #[test]

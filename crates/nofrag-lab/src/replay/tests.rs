@@ -17,7 +17,7 @@ use nofrag_host::trace::{
 };
 
 use super::engine::{Batch, Engine, Spec, by_age};
-use super::outcome::{Counts, Repeat, Tolerance, Verdict};
+use super::outcome::{Change, Counts, Repeat, Tolerance, Verdict};
 use super::owner::Owner;
 use super::pace::HostPace;
 use super::pairing::Pairing;
@@ -661,10 +661,14 @@ fn options(trace: Input, policies: &[&str], threads: usize) -> ReplayOptions {
         seed: 1,
         repeats: 2,
         repeats_of: Vec::new(),
+        against: Vec::new(),
         samples: 16,
         threads,
     }
 }
+
+const SHIPPED_FILE: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/data/recordings/linux-6.1-guest-768m.nofrag");
 
 /// Returns a report without the times that its runs took.
 fn without_times(mut report: ReplayReport) -> String {
@@ -693,7 +697,10 @@ fn oracle_11_two_replays_are_equal_byte_for_byte() {
 fn the_shipped_recording_is_followed_as_near_as_is_said() {
     let passed = Cell::new(None);
     let heard = |progressed| passed.set(Some(progressed));
-    let report = replay(&options(Input::Shipped, &["linux-6.1"], 0), &heard).expect("a report");
+    // Beside itself a recording foretells no change.
+    let against = vec![SHIPPED_FILE.into()];
+    let options = ReplayOptions { against, ..options(Input::Shipped, &["linux-6.1"], 0) };
+    let report = replay(&options, &heard).expect("a report");
     assert_eq!(report.recorded.events, 701_106);
     let (events, of) = (701_106, Some(701_106));
     assert_eq!(passed.get(), Some(Progressed { events, of }), "the total is known beforehand");
@@ -713,6 +720,14 @@ fn the_shipped_recording_is_followed_as_near_as_is_said() {
     // Two events are no measure, and an answer that rests on them is none.
     assert!(!fidelity.answers(Query::Events) && !fidelity.answers(Query::Mistyped));
     assert!(fidelity.answers(Query::Moves) && fidelity.answers(Query::Reclaim));
+    let [foretold] = &report.against[..] else { panic!("{:?}", report.against) };
+    assert_eq!((report.runs.len(), foretold.run.as_str()), (1, "linux-6.1"));
+    let (right, of) = foretold.score();
+    assert!(right == of && of >= 2, "{foretold:?}");
+    for it in &foretold.figures {
+        assert_eq!((it.recorded[0], it.kernels), (it.recorded[1], Change::Same), "{it:?}");
+        assert_eq!(it.foretold.is_some(), fidelity.answers(it.query), "{it:?}");
+    }
 }
 
 /// Callers enter direct reclaim in masses only once nothing is left, as with 90 % of the memory. They once did so
@@ -737,9 +752,8 @@ fn callers_storm_only_when_nothing_is_left_to_reclaim() {
 /// refused.
 #[test]
 fn repeats_of_a_recording_bound_what_the_replay_may_be_off() {
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/data/recordings/linux-6.1-guest-768m.nofrag");
     let options = ReplayOptions {
-        repeats_of: vec![file.into()],
+        repeats_of: vec![SHIPPED_FILE.into()],
         ..options(Input::Shipped, &["linux-6.1"], 0)
     };
     let fidelity = replay(&options, &|_| {}).expect("a report").fidelity.expect("judged");
@@ -752,10 +766,14 @@ fn repeats_of_a_recording_bound_what_the_replay_may_be_off() {
     }
     let text = std::env::temp_dir().join(format!("nofrag-no-repeat-{}.txt", std::process::id()));
     std::fs::write(&text, "# tracer: nop\n#\n").expect("a temporary file");
-    let refused = replay(&ReplayOptions { repeats_of: vec![text.clone()], ..options }, &|_| {});
+    for options in [
+        ReplayOptions { repeats_of: vec![text.clone()], ..options.clone() },
+        ReplayOptions { against: vec![text.clone()], ..options },
+    ] {
+        let refused = replay(&options, &|_| {}).expect_err("it has no snapshots").to_string();
+        assert!(refused.contains("a snapshot from before"), "{refused}");
+    }
     std::fs::remove_file(&text).expect("it was written");
-    let refused = refused.expect_err("it has no snapshots").to_string();
-    assert!(refused.contains("a snapshot from before"), "{refused}");
 }
 
 #[test]
