@@ -8,6 +8,7 @@ mod compare;
 mod completions;
 mod explain;
 mod export;
+mod help;
 mod host;
 mod man;
 mod offer;
@@ -27,9 +28,10 @@ mod workload;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use nofrag_host::budget::Budget;
 use nofrag_host::trace::Loss;
+use nofrag_show::Look;
 
 /// The end of the command, as the help text lists it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,7 +148,8 @@ fn main() -> ExitCode {
         output::tell(TRY);
         return ExitCode::from(EXIT_BAD_USE);
     }
-    let cli = Cli::parse();
+    let cli = help::fitted(Cli::command(), Look::of_report()).get_matches();
+    let cli = Cli::from_arg_matches(&cli).unwrap_or_else(|error| error.exit());
     cli.budget.into_iter().for_each(|gib| Budget::allow(gib << 30));
     let outcome = match cli.command {
         Command::Run(args) => run::execute(&args),

@@ -29,7 +29,7 @@ Examples:
   nofrag replay FILE --policy linux-6.1,nofrag         two of them
   nofrag replay FILE --memory 75,100                   what a smaller machine would have done
   nofrag replay FILE --set linux-6.1:boost=0/15000     a setting, off and on
-  nofrag replay FILE --set linux-6.1:scale=10/100/1000 what it does in its course, as a curve
+  nofrag replay FILE --set linux-6.1:scale=10/100/1000  what it does in its course, as a curve
   nofrag replay FILE --repeats-of FILE2,FILE3          off by no more than the kernel
   nofrag replay FILE --against OTHER                   what is foretold of OTHER's kernel
   nofrag replay FILE --report replay.html              charts over time, for a browser

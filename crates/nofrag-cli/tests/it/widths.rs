@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::support::{call_there, repository};
+use crate::support::{call_there, commands, repository};
 
 const RECORDING: &str = "crates/nofrag-lab/data/recordings/linux-6.1-guest-768m.nofrag";
 
@@ -54,6 +54,23 @@ fn no_line_is_wider_than_it_may_be() {
         for line in text.lines() {
             let is_wide = line.chars().count() > columns && line.trim().contains(' ');
             assert!(!is_wide, "{command}, {columns} columns:\n{line}");
+        }
+    }
+}
+
+/// Help breaks at the end of the line, and commands stay whole: in 80 columns their rows once broke in the middle.
+#[test]
+fn help_fits_its_lines() {
+    for (command, _) in commands() {
+        let command = format!("{} --help", command.strip_prefix("nofrag ").unwrap());
+        for columns in [80, 100] {
+            let text = shown(&command, columns);
+            let (_, examples) = text.split_once("Examples:\n").unwrap_or_default();
+            let lines = examples.lines().take_while(|line| !line.is_empty());
+            for line in lines.clone() {
+                assert!(line.chars().count() <= columns && line.starts_with("  "), "{line}");
+            }
+            assert!(command.starts_with("run") || lines.count() > 0, "{text}");
         }
     }
 }
