@@ -14,7 +14,7 @@ Each side is one of
 
   a replay      what `nofrag replay --json` printed, in a file
   a recording   anything that `nofrag replay` reads
-  a snapshot    a folder with buddyinfo, zoneinfo, kpageflags and so on, or FILE@start and FILE@end for
+  a snapshot    a captured host, a folder with buddyinfo, zoneinfo, kpageflags and so on, or FILE@start and FILE@end for
                 those of a recording
 
 or several of them, separated by commas: repeats of one setting. All are of one kind. With repeats a

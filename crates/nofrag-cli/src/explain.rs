@@ -23,7 +23,7 @@ Examples:
   nofrag explain data/reports/order-4-kernel.txt
   nofrag explain FILE                        a recording: failed requests, mixed types, its end
   nofrag explain FILE@start                  the snapshot at its start; FILE@end that at its end
-  nofrag explain DIR                         a folder with buddyinfo, zoneinfo, pagetypeinfo, kpageflags ..
+  nofrag explain DIR                         a captured host, or a folder with buddyinfo, zoneinfo and so on
   nofrag explain - --json < report.txt       for machines (schema nofrag.explain)
 
 It knows page allocation failures and stalls, the out-of-memory killer, and failures of vmalloc and

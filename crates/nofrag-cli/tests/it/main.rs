@@ -26,3 +26,4 @@ mod top;
 mod vmap_blocks;
 mod widths;
 mod workload;
+mod worlds;

@@ -11,6 +11,7 @@
 //! Source: docs/sources/trace.md#sources, #t2.
 
 use std::io;
+use std::path::Path;
 
 use super::{Entry, Missing, Root, Sources as Vmalloc, VMALLOCINFO, read_rest, read_small, why};
 use crate::fields::{self, FieldError};
@@ -36,6 +37,28 @@ pub struct Sources {
     pub frames: Option<FrameReport>,
     /// Files that could not be had, with the parts of the report that are missing for want of them.
     pub missing: Vec<Missing>,
+}
+
+/// Reads the snapshot in a folder: files of it there, or below `proc` as in a captured host, of which the use of each
+/// frame is left out. `None` if there are none.
+///
+/// # Errors
+/// Those of [`Files::read_folder`].
+pub fn snapshot_in(folder: &Path) -> io::Result<Option<Files>> {
+    const FILES: [&str; 4] = ["buddyinfo", "zoneinfo", "pagetypeinfo", KPAGEFLAGS];
+    let holds = |folder: &Path| {
+        let is_there = |name: &&str| {
+            folder.join(name).is_file() || folder.join(format!("{name}.zst")).is_file()
+        };
+        FILES.iter().any(is_there)
+    };
+    match () {
+        () if holds(folder) => Files::read_folder(folder).map(Some),
+        () if holds(&folder.join("proc")) => {
+            Ok(Some(read(&Root::Captured(folder.to_owned()), Frames::LeftOut).files))
+        }
+        () => Ok(None),
+    }
 }
 
 /// A pool of hugetlbfs, in pages of its size.

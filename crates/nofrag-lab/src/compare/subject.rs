@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
+use nofrag_host::machine;
 use nofrag_host::snapshot::Files;
 use nofrag_host::trace::{self, SnapshotName, Trace};
 use serde::Serialize;
@@ -44,8 +45,8 @@ impl SubjectKind {
 
 impl Subject {
     /// Opens the subject that `name` means: a file of JSON that `nofrag replay --json` wrote, a folder with the files
-    /// of a snapshot, `FILE@start` or `FILE@end` for a snapshot of a recording, or a recording of any kind that
-    /// [`trace::open`] opens.
+    /// of a snapshot or a captured host, `FILE@start` or `FILE@end` for a snapshot of a recording, or a recording of
+    /// any kind that [`trace::open`] opens.
     ///
     /// # Errors
     /// [`CompareError`].
@@ -54,8 +55,10 @@ impl Subject {
         if let Some(snapshot) = SnapshotName::of(path) {
             return Ok(Subject::Snapshot(name.to_owned(), Box::new(snapshot.read()?)));
         }
-        if path.is_dir() && is_snapshot(path) {
-            let files = Files::read_folder(path).map_err(|cause| file_error(name, cause))?;
+        let snapshot = || machine::snapshot_in(path).map_err(|cause| file_error(name, cause));
+        if path.is_dir()
+            && let Some(files) = snapshot()?
+        {
             return Ok(Subject::Snapshot(name.to_owned(), Box::new(files)));
         }
         if path.is_file() && begins_json(path).map_err(|cause| file_error(name, cause))? {
@@ -122,13 +125,6 @@ impl Subject {
 
 fn file_error(name: &str, cause: std::io::Error) -> CompareError {
     CompareError::File { name: name.to_owned(), cause }
-}
-
-/// Returns true if the folder holds files of a snapshot itself, and no pages of a ring buffer.
-fn is_snapshot(path: &Path) -> bool {
-    const FILES: [&str; 5] =
-        ["buddyinfo", "zoneinfo", "pagetypeinfo", "kpageflags", "kpageflags.zst"];
-    FILES.iter().any(|name| path.join(name).is_file())
 }
 
 /// Returns true if the first byte that is not blank opens a JSON object.

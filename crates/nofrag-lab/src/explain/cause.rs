@@ -94,7 +94,11 @@ fn zone_case(scene: &Scene, zone: &SceneZone, asked: &SceneRequest) -> ZoneCase 
         reserve_bytes: bytes(state.reserve[asked.request.zone.index()]),
         blocks: zone.blocks.clone(),
         largest_free: zone.largest_free(),
-        largest_served: state.largest(&asked.request).map(|order| u32::from(order.get())),
+        largest_served: match state.largest(&asked.request) {
+            // The core has no larger ones, which kernels with larger pages have.
+            Some(Order::MAX) => zone.largest_free(),
+            largest => largest.map(|order| u32::from(order.get())),
+        },
         fragmentation: indices.fragmentation.filter(|_| has_blocks),
         unusable: indices.unusable,
         why: why(scene, zone, asked),

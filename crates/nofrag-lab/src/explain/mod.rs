@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::string::FromUtf8Error;
 
 use nofrag_host::failure;
+use nofrag_host::machine;
 use nofrag_host::snapshot::{Files, Snapshot};
 use nofrag_host::trace::{self, Progressed, SnapshotName, TraceError};
 use thiserror::Error;
@@ -107,10 +108,9 @@ fn of_path(
     let file = |cause| TraceError::File { path: path.to_owned(), cause };
     let meta = std::fs::metadata(path).map_err(file)?;
     if meta.is_dir() {
-        // A folder of raw pages may be larger than memory.
-        let lists = ["buddyinfo", "buddyinfo.zst", "zoneinfo", "zoneinfo.zst"];
-        if lists.iter().any(|list| path.join(list).is_file()) {
-            return Ok(of_files(&name, &Files::read_folder(path).map_err(file)?));
+        // A folder of raw pages, which may be larger than memory, has none.
+        if let Some(files) = machine::snapshot_in(path).map_err(file)? {
+            return Ok(of_files(&name, &files));
         }
     } else if meta.len() <= LONGEST_LOG
         && let Some(text) = text_of(path).map_err(file)?

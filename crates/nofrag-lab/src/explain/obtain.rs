@@ -10,15 +10,16 @@ use super::answer::{Case, Cause, Explanation, Obtainable};
 use super::reports;
 use super::scene::{Scene, SceneRequest};
 
-/// Returns the requests that a snapshot is judged by: flags in words, order, request.
-fn questions() -> [(&'static str, u32, PageRequest); 3] {
+/// Returns the requests that a snapshot is judged by: flags in words, order, request. `huge_order` is that of a huge
+/// page, which is a pageblock.
+fn questions(huge_order: u32) -> [(&'static str, u32, PageRequest); 3] {
     let order = |order| Order::new(order).expect("an order of the core");
     let kernel = PageRequest::new(order(4), nofrag::page::Migratetype::Unmovable);
     let atomic = PageRequest::atomic(order(0));
     let huge = PageRequest::user(Order::PAGEBLOCK);
     let huge = huge.flags(RequestFlags::RECLAIM.with(RequestFlags::CMA));
     [
-        ("GFP_HIGHUSER_MOVABLE|__GFP_COMP", 9, huge),
+        ("GFP_HIGHUSER_MOVABLE|__GFP_COMP", huge_order, huge),
         ("GFP_KERNEL|__GFP_COMP", 4, kernel),
         ("GFP_ATOMIC", 0, atomic),
     ]
@@ -27,7 +28,7 @@ fn questions() -> [(&'static str, u32, PageRequest); 3] {
 /// Adds the cases and the obtainable memory of a snapshot, parsed from `files`, to an explanation.
 pub(super) fn add(explanation: &mut Explanation, snapshot: &Snapshot<'_>, files: &Files) {
     let scene = Scene::of_snapshot(snapshot, files);
-    for (mode, order, request) in questions() {
+    for (mode, order, request) in questions(snapshot.pageblock_order()) {
         explanation.cases.push(case(&scene, mode, order, request));
     }
     if let Some(pages) = snapshot.pages {

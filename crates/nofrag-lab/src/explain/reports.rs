@@ -270,9 +270,10 @@ fn vmalloc(
 
 /// Explains a state that was printed on request: tells whether a huge page could be had.
 fn state(scene: &Scene) -> Case {
-    let request = SceneRequest::new(9, PageRequest::user(Order::PAGEBLOCK));
+    let order = scene.huge_order();
+    let request = SceneRequest::new(order, PageRequest::user(Order::PAGEBLOCK));
     let mut case = explain(scene, &request, "GFP_HIGHUSER_MOVABLE".to_owned());
-    case.title = "state of memory: what a huge page (order 9) would find".to_owned();
+    case.title = format!("state of memory: what a huge page (order {order}) would find");
     if case.cause == Cause::Recovered {
         case.cause = Cause::Nothing;
         case.summary = "nothing failed, and a huge page would be served".to_owned();

@@ -125,6 +125,14 @@ impl Scene {
         self.zones.iter().filter(|zone| zone.state.is_allowed(&request.request))
     }
 
+    /// Returns the order of a huge page: as much as a page of entries maps, and no more than the largest block.
+    pub(super) fn huge_order(&self) -> u32 {
+        const ENTRY_BYTES: u64 = 8;
+        let largest = self.zones.iter().map(|zone| zone.blocks.len()).max().unwrap_or(0);
+        let mapped = (self.page_bytes / ENTRY_BYTES).max(1).ilog2();
+        mapped.min(u32::try_from(largest.saturating_sub(1)).unwrap_or(u32::MAX))
+    }
+
     pub(super) fn bytes(&self, pages: u64) -> u64 {
         pages.saturating_mul(self.page_bytes)
     }
