@@ -71,8 +71,8 @@ impl World {
                 text,
                 "Node {node}, zone {name:>8}\n  pages free     {free}\n        boost    0\n\
                  \x20       min      {min}\n        low      {}\n        high     {}\n\
-                 \x20       spanned  {spanned}\n        present  {present}\n\
-                 \x20       managed  {managed}\n        protection: (0, 0, 0)\n      nr_free_pages {free}\n  pagesets\n",
+                 \x20       spanned  {spanned}\n        present  {present}\n        managed  {managed}\n\
+                 \x20       protection: (0, 0, 0)\n      nr_free_pages {free}\n  pagesets\n",
                 min * 5 / 4,
                 min * 3 / 2
             )
