@@ -172,7 +172,8 @@ fn what_fails_is_a_warning_with_its_reason() {
         "without waiting: would fail",
         "warning small-blocks-wait",
         "warning no-huge-page",
-        "Memory is in use: 0 of 512 huge pages of 2 MiB can be had now, at most 1 after",
+        "Little memory is free: 0 of 512 huge pages of 2 MiB can be had now, at most 1 after",
+        "So: most memory is held: what is freed gives more huge pages, compaction hardly any.",
         "The bounds are weak",
         "/proc/pagetypeinfo, ",
     ];
@@ -184,6 +185,19 @@ fn what_fails_is_a_warning_with_its_reason() {
         "proc/uptime: no such file; it costs rates",
     ];
     check(&on(&folder, &["--all"]), 1, &expected);
+}
+
+/// "Memory is in use" alone sounded healthy, and did not say who holds it.
+#[test]
+fn where_little_is_free_it_is_said_who_holds_it_and_what_to_do() {
+    for (state, follows, help) in [
+        ("5.10-cache-full", "521 MiB are page cache, 52.0 MiB the kernel's slabs: ", "drop_caches"),
+        ("5.10-low-memory", "338 MiB are memory of processes: ", "`ps -eo rss,pid,comm"),
+    ] {
+        let root = format!("data/states/{state}");
+        let output = call_there(&["host", "--root", &root]).output().unwrap();
+        check(&output, 0, &["Little memory is free: ", follows, help]);
+    }
 }
 
 /// Checks that buddyinfo alone is a host that can be shown: a user often pastes no more.

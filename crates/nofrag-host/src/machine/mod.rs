@@ -17,8 +17,8 @@
 //! Source: docs/sources/trace.md#degrading.
 //!
 //! Files, bottom up: `zones`, `requests`, `pass` (of compaction, foreseen), `pageblocks` and `frames` (one look at the
-//! state of every frame), `huge`, `verdict`, `pages` and `preflight` (reports of their own), `counters`, `finding`;
-//! `scrub` and `capture` write a host for others.
+//! state of every frame), `huge`, `uses` (who holds memory), `verdict`, `pages` and `preflight` (reports of their own),
+//! `counters`, `finding`; `scrub` and `capture` write a host for others.
 
 pub mod capture;
 pub mod counters;
@@ -31,6 +31,7 @@ pub mod pass;
 pub mod preflight;
 pub mod requests;
 pub(crate) mod scrub;
+pub mod uses;
 pub mod verdict;
 pub mod zones;
 
@@ -164,7 +165,7 @@ pub fn survey(sources: &Sources) -> Result<Machine, LayoutError> {
         free_gap: snapshot.free_gap(),
         index_check: zones::check_indices(&snapshot, &zones),
         requests: requests::survey(&snapshot, &asked),
-        verdict: verdict::judge(&snapshot, &huge, frames, sources.uptime_seconds),
+        verdict: verdict::judge(&snapshot, &huge, sources),
         huge_pages: huge::survey(sources, &snapshot, &huge),
         vmalloc: vmalloc_in_short(sources, areas.as_ref()),
         maps: sources.ranking.as_ref().map_or_else(Maps::default, maps_in_short),

@@ -75,7 +75,7 @@ pub fn survey(sources: &Sources) -> Pages {
     let rows = zones::survey(&snapshot);
     let frames = sources.frames.as_ref();
     let huge = huge::of_zones(frames, &snapshot, &requests::asked(&snapshot, &rows));
-    let verdict = verdict::judge(&snapshot, &huge, frames, sources.uptime_seconds);
+    let verdict = verdict::judge(&snapshot, &huge, sources);
     let zones = rows.into_iter().map(|row| {
         let frames = frames.and_then(|frames| frames.of(&row.zone));
         ZonePages {

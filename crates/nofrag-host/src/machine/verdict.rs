@@ -21,10 +21,12 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::Sources;
 use super::counters;
 use super::frames::FrameReport;
 use super::huge::{self, Basis, Blocks, ZoneHuge};
 use super::pageblocks::PinnedBy;
+use super::uses::{self, MemoryUse};
 use super::zones::pages;
 use crate::finding::{Severity, bytes_text, grouped};
 use crate::snapshot::{Counters, Snapshot, ZoneName};
@@ -109,6 +111,8 @@ pub struct Verdict {
     pub basis: Basis,
     /// The uses that keep pageblocks from becoming whole, most pageblocks first; empty unless each frame was read.
     pub held_by: Vec<PinnedBy>,
+    /// The uses of memory, the largest first; empty where it is judged again and again.
+    pub uses: Vec<MemoryUse>,
     /// The kinds of requests that were held up.
     pub waits: Vec<Wait>,
 }
@@ -180,7 +184,7 @@ impl Verdict {
     pub const fn words(&self) -> &'static str {
         match (self.state, self.basis) {
             (State::Whole, _) => "Not fragmented",
-            (State::InUse, _) => "Memory is in use",
+            (State::InUse, _) => "Little memory is free",
             (State::Scattered, Basis::Frames) => "Fragmented until compaction",
             (State::Scattered, _) => "Fragmented, compaction may mend it",
             (State::Fragmented, _) => "Fragmented",
@@ -205,6 +209,39 @@ impl Verdict {
     pub fn findings(&self) -> Vec<&'static str> {
         let waits = (!self.waits.is_empty()).then_some(REQUESTS_WAIT);
         self.state.finding().into_iter().chain(waits).collect()
+    }
+
+    /// Returns what follows where little memory is free, and what there is to do, as sentences without a full stop;
+    /// `None` elsewhere.
+    #[must_use]
+    pub fn where_it_is(&self) -> Option<(String, Option<String>)> {
+        const MOST: usize = 3;
+        if self.state != State::InUse {
+            return None;
+        }
+        let held = match self.uses.as_slice() {
+            [] => "most memory is held".to_owned(),
+            [first, others @ ..] => {
+                // What is less than a twentieth of the first matters to nobody.
+                let others = others.iter().take(MOST - 1).filter(|of| of.bytes >= first.bytes / 20);
+                let others =
+                    others.map(|of| format!(", {} {}", bytes_text(of.bytes), of.name.words()));
+                let first = format!("{} are {}", bytes_text(first.bytes), first.name.words());
+                first + &others.collect::<String>()
+            }
+        };
+        let follows = format!("{held}: what is freed gives more huge pages, compaction hardly any");
+        let Blocks { after_compaction, after_reclaim, .. } = self.blocks;
+        let help = if after_reclaim > 2 * after_compaction.max(1) {
+            let blocks = grouped(after_reclaim);
+            Some(format!(
+                "`sync; echo 1 > /proc/sys/vm/drop_caches` gives up to {blocks} at once; what was cached is read again \
+                 when it is needed"
+            ))
+        } else {
+            self.uses.first().and_then(|of| of.name.named_by()).map(str::to_owned)
+        };
+        Some((follows, help))
     }
 
     /// Returns the figures that decided, in a sentence without a full stop.
@@ -261,12 +298,15 @@ impl std::fmt::Display for Wait {
 pub(crate) fn judge(
     snapshot: &Snapshot<'_>,
     zones: &[(ZoneHuge, Basis)],
-    frames: Option<&FrameReport>,
-    uptime_seconds: Option<f64>,
+    sources: &Sources,
 ) -> Option<Verdict> {
-    let waits = waits_since_boot(&snapshot.vmstat, uptime_seconds);
+    let waits = waits_since_boot(&snapshot.vmstat, sources.uptime_seconds);
     let verdict = worst_zone(snapshot, zones, waits, None)?;
-    Some(Verdict { held_by: held_by(frames, &verdict.zone), ..verdict })
+    Some(Verdict {
+        held_by: held_by(sources.frames.as_ref(), &verdict.zone),
+        uses: uses::of_meminfo(&sources.files.text("meminfo").unwrap_or_default()),
+        ..verdict
+    })
 }
 
 /// Returns the verdict by the zone whose state is the worst.
@@ -297,6 +337,7 @@ fn worst_zone(
         of_zone,
         basis: zones.iter().map(|(_, basis)| *basis).max()?,
         held_by: Vec::new(),
+        uses: Vec::new(),
         waits,
     })
 }
@@ -445,6 +486,7 @@ mod tests {
             of_zone: blocks,
             basis,
             held_by: Vec::new(),
+            uses: Vec::new(),
             waits,
         }
     }
@@ -494,7 +536,8 @@ mod tests {
     #[test]
     fn the_worst_zone_decides() {
         let snapshot = seen(&[[0, 400], [512 * 300, 10]], 0);
-        let verdict = judge(&snapshot, &huge::outlook(None, &snapshot), None, None).unwrap();
+        let verdict =
+            judge(&snapshot, &huge::outlook(None, &snapshot), &Sources::default()).unwrap();
         assert_eq!((verdict.state, verdict.zone.node), (State::Scattered, 1));
         assert_eq!((verdict.blocks.room, verdict.blocks.now), (710, 410));
         assert!(verdict.evidence().starts_with("410 of 2,000 huge pages of 2 MiB can be had now"));
@@ -502,9 +545,9 @@ mod tests {
             verdict.evidence().ends_with("in node 1 Normal 10 of the 310 for which memory is free")
         );
         let one = seen(&[[512, 400]], 0);
-        let verdict = judge(&one, &huge::outlook(None, &one), None, None).unwrap();
+        let verdict = judge(&one, &huge::outlook(None, &one), &Sources::default()).unwrap();
         assert_eq!((verdict.state, verdict.label.as_str()), (State::Whole, "Normal"));
-        assert_eq!(judge(&Snapshot::default(), &[], None, None), None);
+        assert_eq!(judge(&Snapshot::default(), &[], &Sources::default()), None);
     }
 
     #[test]

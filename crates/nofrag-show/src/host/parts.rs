@@ -171,13 +171,12 @@ pub(super) fn verdict_with<'a>(
     let Some(about) = about else { return (String::new(), findings.iter().collect()) };
     let is_said = |finding: &&Finding| about.findings().contains(&finding.id);
     let (said, others): (Vec<&Finding>, Vec<&Finding>) = findings.iter().partition(is_said);
-    let first = match (said.first(), about.state) {
-        (Some(finding), _) => advice("  ", finding, look),
-        (None, State::InUse) => look.wrapped(
-            "  So: ",
-            "Little is free, which is the reason: memory that is freed gives more huge pages, compaction hardly any.",
-        ),
-        _ => String::new(),
+    let first = match said.first() {
+        Some(finding) => advice("  ", finding, look),
+        None => about.where_it_is().map_or_else(String::new, |(follows, help)| {
+            let help = help.map(|help| look.wrapped("  Do: ", &sentence(&help)));
+            look.wrapped("  So: ", &sentence(&follows)) + &help.unwrap_or_default()
+        }),
     };
     (verdict(about, look) + &first, others)
 }
