@@ -105,8 +105,8 @@ impl RangeAllocator {
         RangeAllocator { index, space: Space::default(), free: 0, counters: Counters::default() }
     }
 
-    /// Takes a range that serves `request`, chosen by its [`Fit`]. O(log n) for [`Index::WideBlocks`], except as
-    /// [`AlignClasses`] and [`Fit::Best`] say.
+    /// Takes a range that serves `request`, chosen by its [`Fit`]. O(log n) for [`Index::WideBlocks`], except for the
+    /// first requests of an alignment, as [`AlignClasses`] and [`Fit::Best`] say.
     ///
     /// [`AlignClasses`]: super::AlignClasses
     ///

@@ -15,8 +15,8 @@ pub enum Fit {
     /// numbers or more may be a sixteenth larger than the smallest one. A request with alignment or bounds, or one that
     /// only ranges of 2^30 numbers or more can hold, may get any range that serves it: the search looks at 64 or more
     /// of the smallest ranges, then at the lowest place and at a range that is long enough wherever it starts. An
-    /// existing place is never missed. Only if the alignment is not a [class](Config::align_classes), and no range is
-    /// long enough wherever it starts, does the search look at all ranges.
+    /// existing place is never missed. Only if the alignment is not yet a [class](AlignClasses), and no range is long
+    /// enough wherever it starts, does the search look at all ranges, once.
     Best,
     /// Packs like `Best` while the space is dense and keeps the footprint low while it is sparse. Needs
     /// [`Config::size_index`].
@@ -140,7 +140,8 @@ pub enum Index {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Config {
     pub index: Index,
-    /// Alignments (base-2 logarithms) that [`Index::WideBlocks`] serves in O(log n).
+    /// Alignments (base-2 logarithms) that [`Index::WideBlocks`] serves in O(log n) from the first request on; others
+    /// it learns.
     pub align_classes: AlignClasses,
     /// True if free ranges are indexed by size too, as `Fit::Best` and `Fit::Dynamic` need.
     pub size_index: bool,
@@ -150,6 +151,12 @@ pub struct Config {
 ///
 /// A request with one of these alignments costs O(log n). One with another alignment costs O(log n + misaligned holes
 /// visited) with [`Fit::Lowest`] and [`Fit::Highest`]; [`Fit::Best`] and [`Fit::Dynamic`] say what it costs with them.
+///
+/// An allocator *learns* the alignments of requests that have passed many misaligned holes, as classes beside the given
+/// ones, four in all; with more alignments than that, those of long ago are given up. A learned class is O(log n), too:
+/// a misaligned hole is visited once for it. Which places are handed out does not depend on what was learned. So a class
+/// need be given only where even the first requests among many holes must be quick. Each class makes changes of the
+/// index slower and takes a row of 128 bytes for 600 holes or so.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AlignClasses {
     exponents: [u8; 4],
@@ -178,6 +185,25 @@ impl AlignClasses {
             i += 1;
         }
         Some(classes)
+    }
+
+    /// Returns these classes and one more, which is not among them, with its number; `None` if they are four.
+    pub(super) fn with(mut self, exponent: u8) -> Option<(AlignClasses, usize)> {
+        let number = self.exponents().iter().filter(|&&own| own < exponent).count();
+        let count = usize::from(self.count);
+        let used = self.exponents.get_mut(number..=count)?;
+        used.rotate_right(1);
+        used[0] = exponent;
+        self.count += 1;
+        Some((self, number))
+    }
+
+    /// Returns these classes without the one of this number.
+    pub(super) fn without(mut self, number: usize) -> AlignClasses {
+        self.exponents[number..].rotate_left(1);
+        self.count -= 1;
+        self.exponents[usize::from(self.count)] = 0;
+        self
     }
 
     /// Returns the exponents in ascending order.

@@ -18,6 +18,7 @@ mod doc_2018;
 mod doc_2019;
 mod doc_2023;
 mod extremes;
+mod learned_classes;
 mod linux_rules;
 mod memory;
 mod mersenne;
