@@ -1,7 +1,6 @@
 //! Exclusive use of an owner: no locked operation per call.
 
 use std::fmt;
-use std::time::Duration;
 
 use super::books::{Freed, OwnerBooks};
 use super::lock::Held;
@@ -16,8 +15,8 @@ use crate::backend::{Backend, HostMemory};
 
 /// The right to use an owner, until it is dropped. Other threads can still free its runs; they do not wait.
 ///
-/// Background work leaves alone an owner that is held, so a thread that holds one for long calls
-/// [`step`](OwnerHandle::step) now and then.
+/// Background work of others leaves alone an owner that is held. Calls through the handle do it; a thread that holds an
+/// owner and goes idle drops the handle, or calls [`purge`](OwnerHandle::purge) before.
 pub struct OwnerHandle<'a, B: Backend> {
     arena: &'a Arena<B>,
     slot: &'a Owner<B>,
@@ -73,7 +72,7 @@ impl<B: Backend> OwnerHandle<'_, B> {
     #[inline]
     pub fn alloc_parked(&mut self, pages: u64, align: u64) -> Option<Run> {
         self.arena.check_parent().ok()?;
-        self.arena.at_hand(&mut self.books, pages, align, Use::Live)
+        self.arena.parked(&mut self.books, pages, align, Use::Live)
     }
 
     /// Frees a run as [`Arena::free`] does; runs of other owners too.
@@ -91,7 +90,12 @@ impl<B: Backend> OwnerHandle<'_, B> {
             return self.arena.free(run);
         }
         match self.books.free(ground, page, run.pages()) {
-            Ok(Freed::Parked) => Ok(()),
+            Ok(Freed::Parked) => {
+                if self.books.looks.count().is_none() {
+                    self.arena.look_held(self.slot, &mut self.books);
+                }
+                Ok(())
+            }
             Ok(Freed::Merged) => {
                 self.after_merge();
                 Ok(())
@@ -116,11 +120,14 @@ impl<B: Backend> OwnerHandle<'_, B> {
     #[cold]
     fn after_merge(&mut self) {
         self.chore(Round::Merged, Budget::ALL);
+        if self.books.looks.count().is_none() {
+            self.arena.look_held(self.slot, &mut self.books);
+        }
     }
 
     /// Does this owner's share of [`Arena::step`].
-    pub fn step(&mut self, now: Duration, budget: Budget) -> Purged {
-        self.round(Round::Due(now), budget)
+    pub fn step(&mut self, budget: Budget) -> Purged {
+        self.round(Round::Due(self.arena.clock.now()), budget)
     }
 
     /// Does this owner's share of [`Arena::purge`].

@@ -34,13 +34,16 @@ pub(super) struct Want {
 impl<B: Backend> Arena<B> {
     /// Tries everything that remains when no parked run fits. The books are released before anything is purged.
     #[cold]
-    pub(super) fn alloc_slowly(
+    pub(super) fn alloc_slowly<'a>(
         &self,
-        slot: &Owner<B>,
-        mut books: Held<'_, OwnerBooks<B>>,
+        slot: &'a Owner<B>,
+        mut books: Held<'a, OwnerBooks<B>>,
         want: Want,
     ) -> Result<Run, ArenaError> {
         self.validate(want)?;
+        if books.looks.count().is_none() {
+            books = self.look(books).unwrap_or_else(|| slot.books.0.lock());
+        }
         let own = books.owner;
         let mut miss = match self.attempt(slot, &mut books, want) {
             Ok(run) => return Ok(run),
@@ -69,6 +72,9 @@ impl<B: Backend> Arena<B> {
         want: Want,
     ) -> Result<Run, ArenaError> {
         self.validate(want)?;
+        if books.looks.count().is_none() {
+            self.look_held(slot, books);
+        }
         let mut others = self.from(books.owner).skip(1);
         let mut from = None;
         loop {

@@ -154,9 +154,9 @@ pub struct Config {
 ///
 /// An allocator *learns* the alignments of requests that have passed many misaligned holes, as classes beside the given
 /// ones, four in all; with more alignments than that, those of long ago are given up. A learned class is O(log n), too:
-/// a misaligned hole is visited once for it. Which places are handed out does not depend on what was learned. So a class
-/// need be given only where even the first requests among many holes must be quick. Each class makes changes of the
-/// index slower and takes a row of 128 bytes for 600 holes or so.
+/// a misaligned hole is visited once for it. Which places are handed out does not depend on what was learned. So a
+/// class need be given only where even the first requests among many holes must be quick. Each class makes changes of
+/// the index slower and takes a row of 128 bytes for 600 holes or so.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AlignClasses {
     exponents: [u8; 4],

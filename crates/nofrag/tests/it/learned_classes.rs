@@ -143,7 +143,7 @@ fn six_alignments_share_four_classes() {
     assert!(total < without, "{total} where it would be {without}");
 }
 
-/// What is learned changes no address: these are the addresses that were handed out before anything was learned.
+/// Lessons change no address: these are the addresses that were handed out before anything was learned.
 #[test]
 fn the_same_requests_get_the_same_addresses() {
     let mut sums = Vec::new();

@@ -5,6 +5,7 @@ mod basics;
 #[allow(dead_code)] // Those use more of it.
 mod choices;
 mod chunks;
+mod idle;
 mod model;
 mod pair;
 mod refusals;

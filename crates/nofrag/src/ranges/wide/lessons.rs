@@ -1,15 +1,16 @@
 //! Alignment classes that requests teach.
 //!
-//! Which alignments a program uses is known when it asks, not when it builds the space; and a class has its price, a row
-//! of maxima in each block that every change keeps up. So the classes of the configuration are kept from the start, and
-//! the others are learned, as far as four are not used up.
+//! Which alignments a program uses is known when it asks, not when it builds the space; and a class has its price, a
+//! row of maxima in each block that every change keeps up. So the classes of the configuration are kept from the start,
+//! and the others are learned, as far as four are not used up.
 //!
-//! A search for an alignment without class ends at *dead ends*, leaves with a hole that is large enough and none that is
-//! aligned. They are a debt of that alignment. Once the debt is that of the inner blocks, the class is added: its row of
-//! each inner block begins as a copy of the row of the largest holes, which allows too much and never too little. Then
-//! each dead end that a search meets is computed exactly (and changes do so with the leaves that they touch), so no leaf
-//! is a dead end twice. Adding the class costs no more than the searches before it did, and correcting a leaf as much as
-//! coming to it: no request takes longer for it than it did by itself, and all later ones are O(log n).
+//! A search for an alignment without class ends at *dead ends*, leaves with a hole that is large enough and none that
+//! is aligned. They are a debt of that alignment. Once the debt is that of the inner blocks, the class is added: its
+//! row of each inner block begins as a copy of the row of the largest holes, which allows too much and never too
+//! little. Then each dead end that a search meets is computed exactly (and changes do so with the leaves that they
+//! touch), so no leaf is a dead end twice. Adding the class costs no more than the searches before it did, and
+//! correcting a leaf as much as coming to it: no request takes longer for it than it did by itself, and all later ones
+//! are O(log n).
 //!
 //! With four classes an alignment whose debt is that of all leaves takes the place of the learned class that has not
 //! been used for longest. So five alignments in turn cost at most twice what they would cost without classes.
@@ -30,7 +31,7 @@ const FREE: u64 = 4;
 /// The largest exponent that a class can have.
 const MOST: usize = 30;
 
-/// What is to be learned, and when a class was used.
+/// The debts of alignments, and when each was last a class of use.
 #[derive(Debug, Default)]
 pub(super) struct Lessons {
     /// Dead ends met by each alignment, by its exponent.

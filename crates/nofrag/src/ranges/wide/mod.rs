@@ -19,9 +19,9 @@
 //! Files, bottom up: `entry` (a hole and its note), `row` (32 lanes), `leaf` and `inner` (the blocks and their slabs),
 //! `near` (guesses instead of descents), `sizes` (for each length the leaves with a hole of it, for best fit), `tree`
 //! (its parts), `maxima` (how blocks know the largest hole below), `balance` (how blocks split and join), `change` (how
-//! holes come and go), `search` (the choice of a hole for a request), `lessons` (alignment classes that requests teach), `largest` (the
-//! largest hole inside bounds), `brackets` (the lengths that occur below each child, for best fit inside bounds), `laws`
-//! (checks of the whole tree), `areas` (the area form).
+//! holes come and go), `search` (the choice of a hole for a request), `lessons` (alignment classes that requests
+//! teach), `largest` (the largest hole inside bounds), `brackets` (the lengths that occur below each child, for best
+//! fit inside bounds), `laws` (checks of the whole tree), `areas` (the area form).
 //!
 //! Costs, with n holes: every operation visits O(log32 n) blocks. A hole takes 8 bytes of its leaf, with a tag 12,
 //! whose lanes are a third to all in use; blocks are kept for reuse once they were needed, so metadata follows the
