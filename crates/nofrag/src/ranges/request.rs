@@ -8,8 +8,8 @@ pub enum Fit {
     #[default]
     Lowest,
     Highest,
-    /// A place in a smallest free range, exactly so for an unaligned, unbounded request below 512 numbers. Needs
-    /// [`Config::size_index`].
+    /// A place in a smallest free range, exactly so for an unaligned, unbounded request below 512 numbers. It needs an
+    /// [index by size](Config::size_index), which the first such request makes.
     ///
     /// The search is bounded: it looks at O(log n) blocks, whatever lengths the free ranges have. So a range of 512
     /// numbers or more may be a sixteenth larger than the smallest one. A request with alignment or bounds, or one that
@@ -18,8 +18,8 @@ pub enum Fit {
     /// existing place is never missed. Only if the alignment is not yet a [class](AlignClasses), and no range is long
     /// enough wherever it starts, does the search look at all ranges, once.
     Best,
-    /// Packs like `Best` while the space is dense and keeps the footprint low while it is sparse. Needs
-    /// [`Config::size_index`].
+    /// Packs like `Best` while the space is dense and keeps the footprint low while it is sparse. It needs the same
+    /// index by size.
     ///
     /// The search is bounded as that of `Best`: it looks at a few of the smallest free ranges, then takes the lowest
     /// place. With an alignment that is not a [class](Config::align_classes), it takes the lowest place if that is
@@ -143,7 +143,12 @@ pub struct Config {
     /// Alignments (base-2 logarithms) that [`Index::WideBlocks`] serves in O(log n) from the first request on; others
     /// it learns.
     pub align_classes: AlignClasses,
-    /// True if free ranges are indexed by size too, as `Fit::Best` and `Fit::Dynamic` need.
+    /// True if free ranges are indexed by size, too, from the start. Else the first request with [`Fit::Best`] or
+    /// [`Fit::Dynamic`] makes that index: it looks at each free range once, and asks for memory, whatever was
+    /// [reserved](super::RangeAllocator::reserve).
+    ///
+    /// The index takes 25 KB, and where free ranges are many, about as much as their own records; each change of a free
+    /// range notes its length. An allocator that is never asked for these fits does without it.
     pub size_index: bool,
 }
 

@@ -51,6 +51,7 @@ mod range_pair;
 mod regressions;
 mod relocation;
 mod runs;
+mod shared_ranges;
 mod starving;
 mod vmap_model;
 mod vmap_oracles;

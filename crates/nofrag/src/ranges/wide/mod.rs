@@ -237,10 +237,10 @@ impl FreeIndex for WideBlocks {
         let found = match request.fit {
             Fit::Lowest => self.tree.lowest(&wish, counters),
             Fit::Highest => self.tree.highest(&wish, counters),
-            Fit::Best | Fit::Dynamic if self.tree.sizes.is_none() => {
-                return Err(Refusal::FitNotIndexed);
+            Fit::Best | Fit::Dynamic => {
+                self.tree.index_sizes()?;
+                self.tree.best(&wish, counters)
             }
-            Fit::Best | Fit::Dynamic => self.tree.best(&wish, counters),
         };
         self.cut_found(request, found, counters.dead_ends - before, counters)
     }
@@ -251,9 +251,7 @@ impl FreeIndex for WideBlocks {
         limit: u64,
         counters: &mut Counters,
     ) -> Result<Span, Refusal> {
-        if self.tree.sizes.is_none() {
-            return Err(Refusal::FitNotIndexed);
-        }
+        self.tree.index_sizes()?;
         let wish = self.wish(request);
         let before = counters.dead_ends;
         let found = self.tree.dense(&wish, limit, counters);
