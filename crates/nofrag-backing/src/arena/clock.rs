@@ -5,9 +5,7 @@
 //! between two looks, after twice as many as the last time where less does, and after [`MOST_CALLS`] at most. When an
 //! eighth of the decay has passed for the arena, the one that sees it first does a piece of background work.
 
-use std::time::Duration;
-
-use rustix::time::{ClockId, Timespec, clock_gettime};
+use std::time::{Duration, Instant};
 
 use super::atomic::{AtomicU64, Ordering};
 use super::{Clock, Purge};
@@ -22,7 +20,7 @@ const PIECES: u32 = 8;
 #[derive(Debug)]
 pub(super) struct ArenaClock {
     clock: Clock,
-    began: Duration,
+    began: Instant,
     /// Nanoseconds that the caller has set.
     set: AtomicU64,
     /// Nanoseconds between two pieces of background work; none if no time makes memory go back.
@@ -54,12 +52,6 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Returns the system's time: a few nanoseconds for an answer that is a few milliseconds old.
-fn system() -> Duration {
-    let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::MonotonicCoarse);
-    Duration::new(tv_sec.unsigned_abs(), u32::try_from(tv_nsec).unwrap_or(0))
-}
-
 impl ArenaClock {
     pub(super) fn new(clock: Clock, purge: Purge) -> ArenaClock {
         let every = match purge {
@@ -67,12 +59,12 @@ impl ArenaClock {
             Purge::Watermark { .. } | Purge::Manual => None,
         };
         let next = AtomicU64::new(every.unwrap_or(u64::MAX));
-        ArenaClock { clock, began: system(), set: AtomicU64::new(0), every, next }
+        ArenaClock { clock, began: Instant::now(), set: AtomicU64::new(0), every, next }
     }
 
     pub(super) fn now(&self) -> Duration {
         match self.clock {
-            Clock::System => system().saturating_sub(self.began),
+            Clock::System => self.began.elapsed(),
             // Relaxed, as all here: a time is a number by itself.
             Clock::Caller => Duration::from_nanos(self.set.load(Ordering::Relaxed)),
         }

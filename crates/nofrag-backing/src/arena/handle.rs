@@ -11,13 +11,13 @@ use super::table::Use;
 use super::{
     Arena, ArenaError, Budget, Busy, FreeError, HoldError, Lease, OwnerId, Purged, ResizeError, Run,
 };
-use crate::backend::{Backend, HostMemory};
+use crate::backend::{Anonymous, Backend, HostMemory};
 
 /// The right to use an owner, until it is dropped. Other threads can still free its runs; they do not wait.
 ///
 /// Background work of others leaves alone an owner that is held. Calls through the handle do it; a thread that holds an
 /// owner and goes idle drops the handle, or calls [`purge`](OwnerHandle::purge) before.
-pub struct OwnerHandle<'a, B: Backend> {
+pub struct OwnerHandle<'a, B: Backend = Anonymous> {
     arena: &'a Arena<B>,
     slot: &'a Owner<B>,
     books: Held<'a, OwnerBooks<B>>,

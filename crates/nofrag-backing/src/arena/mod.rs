@@ -92,6 +92,7 @@ mod error;
 mod ground;
 mod handle;
 mod laws;
+mod layout;
 mod lease;
 mod lock;
 mod owner;
@@ -184,20 +185,25 @@ impl<B: Backend> Arena<B> {
     /// See [`ArenaError`].
     #[inline]
     pub fn alloc_here(&self, pages: u64, align: u64) -> Result<Run, ArenaError> {
+        self.alloc_here_as(pages, align, Use::Live)
+    }
+
+    #[inline]
+    fn alloc_here_as(&self, pages: u64, align: u64, used: Use) -> Result<Run, ArenaError> {
         self.check_parent()?;
         let here = self.here();
         let count = self.owners.len();
         let ours = here.0 as usize;
         for at in (ours..count).chain(0..ours) {
             if let Some(mut books) = self.owners[at].books.0.try_lock() {
-                if let Some(run) = self.at_hand(&mut books, pages, align, Use::Live) {
+                if let Some(run) = self.at_hand(&mut books, pages, align, used) {
                     return Ok(run);
                 }
                 drop(books);
-                return self.alloc(OwnerId(at as u32), pages, align);
+                return self.alloc_as(OwnerId(at as u32), pages, align, used);
             }
         }
-        self.alloc(here, pages, align)
+        self.alloc_as(here, pages, align, used)
     }
 
     /// Returns the owner of the current processor; the thread may be elsewhere a moment later.

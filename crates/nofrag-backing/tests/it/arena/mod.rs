@@ -6,6 +6,7 @@ mod basics;
 mod choices;
 mod chunks;
 mod idle;
+mod layouts;
 mod model;
 mod pair;
 mod refusals;
