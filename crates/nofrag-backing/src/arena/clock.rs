@@ -1,17 +1,21 @@
 //! The time of an arena, and when it is next looked at.
 //!
-//! A call that takes a parked run takes a few nanoseconds, and reading a clock takes as many. So an owner counts its
-//! calls and looks at the clock when the count has run down: after every call where an eighth of the decay passes
-//! between two looks, after twice as many as the last time where less does, and after [`MOST_CALLS`] at most. When an
-//! eighth of the decay has passed for the arena, the one that sees it first does a piece of background work.
+//! An allocation that takes a parked run takes a few nanoseconds, and reading a clock takes as many. So an owner looks
+//! at the clock when it has allocated so many times: at every allocation where an eighth of the decay passes between
+//! two looks, after twice as many as the last time where less does, and after [`MOST_CALLS`] at most. Frees that cannot
+//! park their run look, too, one in [`FREES`]. When an eighth of the decay has passed for the arena, the one that sees
+//! it first does a piece of background work.
 
 use std::time::{Duration, Instant};
 
 use super::atomic::{AtomicU64, Ordering};
 use super::{Clock, Purge};
 
-/// The most calls of an owner between two looks at the clock.
-const MOST_CALLS: u32 = 64;
+/// The most allocations of an owner between two looks at the clock.
+const MOST_CALLS: u64 = 32;
+
+/// Of so many frees that do not park their run one looks at the clock.
+pub(super) const FREES: u64 = 16;
 
 /// Pieces of background work in the time of one decay.
 const PIECES: u32 = 8;
@@ -32,19 +36,18 @@ pub(super) struct ArenaClock {
 /// When an owner looks at the clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Looks {
-    /// Calls until then.
-    calls_left: u32,
-    /// Calls from one look to the next.
-    stride: u32,
+    /// The number of its allocations at which it does.
+    at: u64,
+    /// Allocations from one look to the next.
+    stride: u64,
     last: u64,
 }
 
 impl Looks {
-    /// Counts a call; `None` if it is to look at the clock.
+    /// Returns true if an owner that has allocated so often is to look at the clock.
     #[inline(always)]
-    pub(super) fn count(&mut self) -> Option<()> {
-        self.calls_left = self.calls_left.checked_sub(1)?;
-        Some(())
+    pub(super) fn are_due(&self, allocs: u64) -> bool {
+        allocs >= self.at
     }
 }
 
@@ -74,17 +77,17 @@ impl ArenaClock {
         self.set.store(nanos(now), Ordering::Relaxed);
     }
 
-    /// Looks at the clock for an owner whose count has run down. Returns true if a piece of background work is due,
+    /// Looks at the clock for an owner with so many allocations. Returns true if a piece of background work is due,
     /// which the caller then does.
-    pub(super) fn look(&self, looks: &mut Looks) -> bool {
+    pub(super) fn look(&self, looks: &mut Looks, allocs: u64) -> bool {
         let Some(every) = self.every else {
-            looks.calls_left = u32::MAX;
+            looks.at = u64::MAX;
             return false;
         };
         let now = nanos(self.now());
         let is_rare = now.saturating_sub(looks.last) >= every;
         looks.stride = if is_rare { 1 } else { (looks.stride * 2).clamp(1, MOST_CALLS) };
-        (looks.last, looks.calls_left) = (now, looks.stride - 1);
+        (looks.last, looks.at) = (now, allocs + looks.stride);
         let next = self.next.load(Ordering::Relaxed);
         let due = now.saturating_add(every);
         let (order, again) = (Ordering::Relaxed, Ordering::Relaxed);
@@ -109,9 +112,9 @@ mod tests {
         let (mut looks, mut looked, mut due) = (Looks::default(), 0, 0);
         for call in 0..calls {
             clock.set(apart * call);
-            if looks.count().is_none() {
+            if looks.are_due(call.into()) {
                 looked += 1;
-                due += u32::from(clock.look(&mut looks));
+                due += u32::from(clock.look(&mut looks, call.into()));
             }
         }
         (looked, due)
@@ -119,9 +122,9 @@ mod tests {
 
     #[test]
     fn few_of_many_calls_look_at_the_clock_and_all_of_rare_ones() {
-        // A second of calls each microsecond: one in 64 looks, and nearly every eighth of the decay finds work.
+        // A second of calls each microsecond: one in 32 looks, and nearly every eighth of the decay finds work.
         let (looked, due) = looks(Duration::from_micros(1), 1_000_000);
-        assert!((15_000..16_000).contains(&looked), "{looked} of a million calls look");
+        assert!((31_000..32_000).contains(&looked), "{looked} of a million calls look");
         assert_eq!(due, 9);
         // A call each tenth of a second.
         assert_eq!(looks(Duration::from_millis(100), 40), (40, 39));
@@ -131,7 +134,7 @@ mod tests {
     fn without_decay_nobody_looks() {
         let clock = ArenaClock::new(Clock::System, Purge::Manual);
         let mut looks = Looks::default();
-        assert!(looks.count().is_none() && !clock.look(&mut looks));
-        assert!((0..1000).all(|_| looks.count().is_some()));
+        assert!(looks.are_due(0) && !clock.look(&mut looks, 0));
+        assert!((0..1000).all(|allocs| !looks.are_due(allocs)));
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::books::{Freed, OwnerBooks};
+use super::clock::FREES;
 use super::lock::Held;
 use super::owner::Owner;
 use super::pressure::Want;
@@ -90,12 +91,7 @@ impl<B: Backend> OwnerHandle<'_, B> {
             return self.arena.free(run);
         }
         match self.books.free(ground, page, run.pages()) {
-            Ok(Freed::Parked) => {
-                if self.books.looks.count().is_none() {
-                    self.arena.look_held(self.slot, &mut self.books);
-                }
-                Ok(())
-            }
+            Ok(Freed::Parked) => Ok(()),
             Ok(Freed::Merged) => {
                 self.after_merge();
                 Ok(())
@@ -120,7 +116,7 @@ impl<B: Backend> OwnerHandle<'_, B> {
     #[cold]
     fn after_merge(&mut self) {
         self.chore(Round::Merged, Budget::ALL);
-        if self.books.looks.count().is_none() {
+        if self.books.frees.is_multiple_of(FREES) {
             self.arena.look_held(self.slot, &mut self.books);
         }
     }

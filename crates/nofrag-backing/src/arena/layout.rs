@@ -84,6 +84,9 @@ mod api2 {
             Ok(NonNull::slice_from_raw_parts(start, bytes as usize))
         }
 
+        /// # Safety
+        /// Memory of [`allocate`](Allocator::allocate), with its layout; of anything else the arena's records say that
+        /// no lease begins there.
         unsafe fn deallocate(&self, start: NonNull<u8>, layout: Layout) {
             if layout.size() == 0 {
                 return;

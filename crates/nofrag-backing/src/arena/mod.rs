@@ -78,7 +78,8 @@
 //! Files, bottom up: `atomic` and `cpu`, `run` (a handle), `config`, `clock`, `error`, `stats`, `table` (a record of
 //! each page), `ground` (what threads share), `bins` (parked runs), `books` (the records of an owner), `lock`, `remote`
 //! (frees by other threads), `owner`, `pool` (clean blocks), `backing` (the memory), `setup`, `pressure` (when nothing
-//! parked fits), `resize`, `purge`, `handle` and `lease` (the faces of an owner and of a run), `background`, `laws`.
+//! parked fits), `resize`, `purge`, `handle` and `lease` (the faces of an owner and of a run), `layout` (bytes in place
+//! of pages), `background`, `laws`.
 
 mod atomic;
 mod background;
@@ -250,7 +251,9 @@ impl<B: Backend> Arena<B> {
     /// Hands out a parked run of exactly that size, unless it is time to look at the clock. Not for a child of a fork.
     #[inline(always)]
     fn at_hand(&self, books: &mut OwnerBooks<B>, pages: u64, align: u64, used: Use) -> Option<Run> {
-        books.looks.count()?;
+        if books.looks.are_due(books.allocs) {
+            return None;
+        }
         self.parked(books, pages, align, used)
     }
 
@@ -285,8 +288,6 @@ impl<B: Backend> Arena<B> {
                 let freed = books.free(&self.ground, page, run.pages());
                 if freed.map_err(|_| FreeError::OutOfMetadata)? == Freed::Merged {
                     self.after_merge(slot, books);
-                } else if books.looks.count().is_none() {
-                    self.look(books);
                 }
                 Ok(())
             }

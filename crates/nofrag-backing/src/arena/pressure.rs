@@ -41,7 +41,7 @@ impl<B: Backend> Arena<B> {
         want: Want,
     ) -> Result<Run, ArenaError> {
         self.validate(want)?;
-        if books.looks.count().is_none() {
+        if books.looks.are_due(books.allocs) {
             books = self.look(books).unwrap_or_else(|| slot.books.0.lock());
         }
         let own = books.owner;
@@ -72,7 +72,7 @@ impl<B: Backend> Arena<B> {
         want: Want,
     ) -> Result<Run, ArenaError> {
         self.validate(want)?;
-        if books.looks.count().is_none() {
+        if books.looks.are_due(books.allocs) {
             self.look_held(slot, books);
         }
         let mut others = self.from(books.owner).skip(1);

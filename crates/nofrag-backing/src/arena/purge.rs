@@ -21,6 +21,7 @@ use nofrag::ranges::Span;
 use super::atomic::Ordering;
 use super::bins::{Draining, Which};
 use super::books::{Age, OwnerBooks, Taken};
+use super::clock::FREES;
 use super::lock::Held;
 use super::owner::Owner;
 use super::{Arena, Budget, Purge, Purged};
@@ -232,14 +233,15 @@ impl<B: Backend> Arena<B> {
         (Purged { busy_owners: busy, ..self.purge_taken(taken) }, is_spent)
     }
 
-    /// Looks at the clock, for a call whose owner's count of calls has run down. If a piece of background work is due,
+    /// Looks at the clock, for a call whose owner is to. If a piece of background work is due,
     /// gives the books back and does it.
     #[cold]
     pub(super) fn look<'a>(
         &self,
         mut books: Held<'a, OwnerBooks<B>>,
     ) -> Option<Held<'a, OwnerBooks<B>>> {
-        if !self.clock.look(&mut books.looks) {
+        let allocs = books.allocs;
+        if !self.clock.look(&mut books.looks, allocs) {
             return Some(books);
         }
         drop(books);
@@ -250,7 +252,7 @@ impl<B: Backend> Arena<B> {
     /// Looks at the clock as [`look`](Arena::look) does, for a caller that goes on holding the owner.
     #[cold]
     pub(super) fn look_held(&self, slot: &Owner<B>, books: &mut OwnerBooks<B>) {
-        if !self.clock.look(&mut books.looks) {
+        if !self.clock.look(&mut books.looks, books.allocs) {
             return;
         }
         let (mut taken, round) = (Vec::new(), Round::Due(self.clock.now()));
@@ -299,7 +301,7 @@ impl<B: Backend> Arena<B> {
     #[cold]
     pub(super) fn after_merge(&self, slot: &Owner<B>, mut books: Held<'_, OwnerBooks<B>>) {
         if !matches!(self.purge, Purge::Watermark { .. }) {
-            if books.looks.count().is_none() {
+            if books.frees.is_multiple_of(FREES) {
                 self.look(books);
             }
         } else {

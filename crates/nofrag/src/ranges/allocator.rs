@@ -32,6 +32,8 @@ use crate::check::{Check, Violation};
 /// ```
 #[derive(Debug)]
 pub struct RangeAllocator {
+    #[cfg(feature = "serde")]
+    config: Config,
     index: Engine,
     space: Space,
     free: u64,
@@ -79,7 +81,14 @@ impl RangeAllocator {
             Index::AugmentedTree(rule) => Engine::AugmentedTree(AugmentedTree::new(rule)),
             Index::CachedScan => Engine::CachedScan(CachedScan::new()),
         };
-        RangeAllocator { index, space: Space::default(), free: 0, counters: Counters::default() }
+        RangeAllocator {
+            #[cfg(feature = "serde")]
+            config,
+            index,
+            space: Space::default(),
+            free: 0,
+            counters: Counters::default(),
+        }
     }
 
     /// Returns an allocator by default of the numbers in `space`, all of them free.
@@ -344,6 +353,25 @@ impl RangeAllocator {
     #[must_use]
     pub fn metadata_bytes(&self) -> usize {
         on_index!(&self.index, index => index.metadata_bytes())
+    }
+}
+
+/// The parts that a saved space is made of, and made from.
+#[cfg(feature = "serde")]
+impl RangeAllocator {
+    pub(super) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Returns the ranges that belong to the space, ascending.
+    pub(super) fn spans(&self) -> impl Iterator<Item = Span> + Clone {
+        let after = |end: u64| self.space.spans.hole_from(end);
+        core::iter::successors(after(0), move |span| after(span.end()))
+    }
+
+    /// Returns the same allocator without counts.
+    pub(super) fn uncounted(self) -> RangeAllocator {
+        RangeAllocator { counters: Counters::default(), ..self }
     }
 }
 

@@ -84,8 +84,8 @@ impl<'a> Relocation<'a> {
     }
 }
 
-/// Rolls the move back. What was taken is given back to the hole that it was cut from; should that need memory, and there
-/// is none, the new place stays allocated.
+/// Rolls the move back. What was taken is given back to the hole that it was cut from; should that need memory, and
+/// there is none, the new place stays allocated.
 impl Drop for Relocation<'_> {
     fn drop(&mut self) {
         let PendingMove { from, to } = self.pending;

@@ -4,6 +4,7 @@ use super::Span;
 
 /// Rule that chooses among the free ranges that could serve a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Fit {
     #[default]
     Lowest,
@@ -29,6 +30,7 @@ pub enum Fit {
 
 /// A request for `size` consecutive numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Request {
     /// Size in numbers; zero is refused.
     pub size: u64,
@@ -47,6 +49,7 @@ pub struct Request {
 /// (`vmalloc`), some for one page (`vm_map_ram`, modules). Only Linux's older designs tell them apart
 /// (docs/sources/vmap.md#length-rule).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum AlignOne {
     /// One byte: no alignment is asked for.
     #[default]
@@ -104,6 +107,7 @@ impl Request {
 /// Linux counts in bytes and demands `size + align - 1` of them. Areas hold whole pages, so in numbers that are pages
 /// this is `size + align`, and `size` when the alignment is one byte.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum AlignRule {
     /// `size + align`, always (5.2 to 5.15): refuses a request whose bounds are an aligned range of exactly its size,
@@ -119,6 +123,7 @@ pub enum AlignRule {
 
 /// The structure that finds free ranges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum Index {
     /// Linux up to 5.1: busy areas in a tree, next fit from the last allocation, O(n). It answers `Fit::Lowest` by its
@@ -138,6 +143,7 @@ pub enum Index {
 
 /// Settings with which a [`RangeAllocator`](super::RangeAllocator) is built.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Config {
     pub index: Index,
     /// Alignments (base-2 logarithms) that [`Index::WideBlocks`] serves in O(log n) from the first request on; others

@@ -1,13 +1,13 @@
 //! A space that threads share, whose ranges are handles.
 //!
-//! Plain spans say which numbers are meant, and not whose: a span that is freed twice may free what another user has got
-//! meanwhile. A handle names one allocation. Its place in a table of records holds the span, and counts how many handles
-//! have been given out for it, in 64 bits, so a stale handle is refused for ever (docs/decisions/0025).
+//! Plain spans say which numbers are meant, and not whose: a span that is freed twice may free what another user has
+//! got meanwhile. A handle names one allocation. Its place in a table of records holds the span, and counts how many
+//! handles have been given out for it, in 64 bits, so a stale handle is refused for ever (docs/decisions/0025).
 //!
 //! Costs: an allocation or a free is that of a [`RangeAllocator`] and O(1) more, under one lock, and 32 bytes for each
-//! range in use. A free never fails for memory: an allocation makes room for the hole that its free may leave. Where the
-//! allocator has no such estimate (holes spread thinly over more than 2^31 numbers each) the free is owed, and a later
-//! call makes it.
+//! range in use. A free never fails for memory: an allocation makes room for the hole that its free may leave. Where
+//! the allocator has no such estimate (holes spread thinly over more than 2^31 numbers each) the free is owed, and a
+//! later call makes it.
 
 use super::{
     AddSpanError, AllocError, Config, OutOfMetadata, RangeAllocator, Request, Span, Stats,

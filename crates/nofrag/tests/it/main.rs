@@ -51,6 +51,8 @@ mod range_pair;
 mod regressions;
 mod relocation;
 mod runs;
+#[cfg(feature = "serde")]
+mod saved_spaces;
 mod shared_ranges;
 mod starving;
 mod vmap_model;

@@ -5,7 +5,7 @@ use std::thread;
 
 use nofrag::check::Check;
 use nofrag::ranges::{
-    AllocError, Config, HandleError, OwnedRange, RangeHandle, Request, SharedRanges, Span,
+    AllocError, HandleError, OwnedRange, RangeHandle, Request, SharedRanges, Span,
 };
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;

@@ -59,7 +59,7 @@ fn a_program_with_rare_calls_gives_back_what_is_idle() {
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(2) {
         arena.lease(A, 1, 1).unwrap()[0] = 1;
-        thread::sleep(Duration::from_millis(20));
+        thread::sleep(Duration::from_millis(5));
     }
     let left = resident(&arena);
     println!("{left} bytes of {BYTES} are left");
