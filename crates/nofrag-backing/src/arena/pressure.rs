@@ -40,10 +40,13 @@ impl<B: Backend> Arena<B> {
         mut books: Held<'a, OwnerBooks<B>>,
         want: Want,
     ) -> Result<Run, ArenaError> {
-        self.validate(want)?;
         if books.looks.are_due(books.allocs) {
             books = self.look(books).unwrap_or_else(|| slot.books.0.lock());
+            if let Some(run) = self.at_hand(&mut books, want.pages, want.align, want.used) {
+                return Ok(run);
+            }
         }
+        self.validate(want)?;
         let own = books.owner;
         let mut miss = match self.attempt(slot, &mut books, want) {
             Ok(run) => return Ok(run),
@@ -71,10 +74,13 @@ impl<B: Backend> Arena<B> {
         books: &mut OwnerBooks<B>,
         want: Want,
     ) -> Result<Run, ArenaError> {
-        self.validate(want)?;
         if books.looks.are_due(books.allocs) {
             self.look_held(slot, books);
+            if let Some(run) = self.at_hand(books, want.pages, want.align, want.used) {
+                return Ok(run);
+            }
         }
+        self.validate(want)?;
         let mut others = self.from(books.owner).skip(1);
         let mut from = None;
         loop {

@@ -2,7 +2,7 @@
 
 use std::alloc::Layout;
 
-use nofrag_backing::arena::{Arena, ArenaError, Lease};
+use nofrag_backing::arena::{ArenaError, Lease};
 
 use super::{A, PAGE, Z, arena_of, check_laws};
 
@@ -44,7 +44,7 @@ fn collections_live_in_an_arena() {
     use allocator_api2::boxed::Box;
     use allocator_api2::vec::Vec;
 
-    let arena: Arena = arena_of(64, 2);
+    let arena = arena_of(64, 2);
     let mut column = Vec::new_in(&arena);
     (0..40_000_u32).for_each(|value| column.push(value));
     let row = Box::new_in([7_u8; 3 * PAGE], &arena);
