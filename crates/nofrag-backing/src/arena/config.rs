@@ -11,7 +11,7 @@ pub enum Purge {
     /// and free. Where these may cease, a [`Purger`](super::Purger), or [`Arena::step`](super::Arena::step), does it.
     Decay {
         /// Time for which nothing in the block has been used. Runs that are parked hold it for as long at most, so
-        /// memory goes back within twice this time, and the next allocations: one looks at the clock in 64, and each
+        /// memory goes back within twice this time, and the next allocations: one looks at the clock in 128, and each
         /// where they are rare.
         after: Duration,
     },
@@ -39,7 +39,7 @@ pub enum Fork {
 /// Time by which an arena tells what has been idle for long enough.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Clock {
-    /// The system's clock, at which one allocation in 64 looks, or more where they are rare.
+    /// The system's clock, at which one allocation in 128 looks, or more where they are rare.
     #[default]
     System,
     /// Time that the caller passes to [`Arena::set_time`](super::Arena::set_time), so that everything repeats.

@@ -305,7 +305,7 @@ impl RangeAllocator {
         self.hole_from(span.start()).is_some_and(|hole| hole.covers(span))
     }
 
-    /// Returns all holes by ascending address.
+    /// Returns all holes by ascending address; each step is O(log n).
     #[must_use]
     pub fn iter_free(&self) -> FreeRanges<'_> {
         FreeRanges { allocator: self, from: 0 }
@@ -341,7 +341,8 @@ impl RangeAllocator {
         &self.counters
     }
 
-    /// Makes room for the records of `holes` holes in all: while there are no more, no operation fails for memory.
+    /// Makes room for the records of `holes` holes in all: while there are no more, no operation fails for memory, the
+    /// first request with [`Fit::Best`] or [`Fit::Dynamic`] left aside. O(holes).
     ///
     /// # Errors
     /// [`OutOfMetadata`]; nothing changed.
@@ -349,7 +350,7 @@ impl RangeAllocator {
         on_index!(&mut self.index, index => index.reserve(holes))
     }
 
-    /// Returns the bytes of memory that the records of holes take, spare room included.
+    /// Returns the bytes of memory that the records of holes take, spare room included. O(1).
     #[must_use]
     pub fn metadata_bytes(&self) -> usize {
         on_index!(&self.index, index => index.metadata_bytes())
