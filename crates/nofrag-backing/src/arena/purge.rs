@@ -195,10 +195,9 @@ impl<B: Backend> Arena<B> {
         self.round(Round::Due(self.clock.now()), budget)
     }
 
-    /// Sets the time of an arena whose [clock](Config::clock) is [`Clock::Caller`]: the time since any fixed point.
-    /// Another arena's does not change.
+    /// Sets the time of an arena whose [clock](super::Config::clock) is [`Clock::Caller`]: the time since any fixed
+    /// point. Another arena's does not change.
     ///
-    /// [`Config::clock`]: super::Config::clock
     /// [`Clock::Caller`]: super::Clock::Caller
     pub fn set_time(&self, now: Duration) {
         self.clock.set(now);

@@ -1,5 +1,6 @@
 //! The documented cost of the operations, each on its worst input: instructions are counted at two sizes, and must not
-//! grow faster than the documentation says, the growth of lists left out. docs/complexity.md has the table of all of them.
+//! grow faster than the documentation says, the growth of lists left out. docs/complexity.md has the table of all of
+//! them.
 //!
 //! ```text
 //! cargo test -p nofrag-backing --test it complexity -- --ignored

@@ -176,7 +176,8 @@ fn middle(count: u64) -> u64 {
     BASE + count / 2 * PITCH + 1
 }
 
-/// Returns a space with `count` holes of [`SIZE`] numbers that start behind a multiple of their length, and an aligned longer one above.
+/// Returns a space with `count` holes of [`SIZE`] numbers that start behind a multiple of their length, and an aligned
+/// longer one above.
 fn holes(count: u64, config: Config) -> RangeAllocator {
     let mut space = RangeAllocator::new(config);
     for number in 0..count {
