@@ -15,6 +15,20 @@
 #![doc = include_str!("../examples/first_arena.rs")]
 //! ```
 //!
+//! Column buffers of a database, by bytes:
+//!
+//! ```
+//! use nofrag_backing::arena::{Arena, Config, Purger};
+//! use std::sync::Arc;
+//!
+//! let arena = Arc::new(Arena::reserve(1 << 30, Config::default())?);
+//! let _purger = Purger::start(&arena)?; // gives memory back while the program is idle
+//! let mut prices = arena.lease_bytes(arena.here(), 8 * 100_000)?; // a slice of bytes
+//! prices[..8].copy_from_slice(&42_u64.to_le_bytes());
+//! drop(prices); // the next buffer of this size is this one, without a system call
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! The core hands out numbers and never touches the memory that they name. This crate does: it is the only one of the
 //! workspace that maps, protects and unmaps, and so the only one with `unsafe`. Each block is one operation, and its
 //! comment names the check that makes it sound.

@@ -26,7 +26,7 @@ enum Others {
 }
 
 const TABLE: &[Row] = &[
-    Row { krate: "nofrag", ours: &[], others: Others::Conditional(&["loom", "spin"]) },
+    Row { krate: "nofrag", ours: &[], others: Others::Conditional(&["loom", "serde", "spin"]) },
     Row { krate: "nofrag-backing", ours: &["nofrag"], others: Others::Any },
     Row { krate: "nofrag-host", ours: &["nofrag"], others: Others::Any },
     Row { krate: "nofrag-show", ours: &["nofrag-host"], others: Others::Any },

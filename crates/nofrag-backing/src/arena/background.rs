@@ -2,9 +2,9 @@
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::{Arena, Budget};
+use super::{Arena, Budget, Purge};
 use crate::backend::Backend;
 use crate::worker::Worker;
 
@@ -17,8 +17,29 @@ pub struct Purger {
 }
 
 impl Purger {
-    /// Starts a thread that calls [`Arena::step`] with `budget` each time `every` has passed. A tenth of the time in
-    /// [`Purge::Decay`](super::Purge::Decay) is sensible.
+    /// Starts a thread that gives back what has been idle for long enough, also while the program is idle: a
+    /// [`spawn`](Purger::spawn) with a tenth of the time in [`Purge::Decay`], and no bound.
+    ///
+    /// ```
+    /// use nofrag_backing::arena::{Arena, Config, Purger};
+    /// use std::sync::Arc;
+    ///
+    /// let arena = Arc::new(Arena::reserve(64 << 20, Config::default())?);
+    /// let _purger = Purger::start(&arena)?; // until it is dropped
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The error of the system when it starts no thread.
+    pub fn start<B: Backend + 'static>(arena: &Arc<Arena<B>>) -> io::Result<Purger> {
+        let every = match arena.purge {
+            Purge::Decay { after } => (after / 10).max(Duration::from_millis(1)),
+            Purge::Watermark { .. } | Purge::Manual => Duration::from_secs(1),
+        };
+        Purger::spawn(Arc::clone(arena), every, Budget::ALL)
+    }
+
+    /// Starts a thread that calls [`Arena::step`] with `budget` each time `every` has passed.
     ///
     /// # Errors
     /// The error of the system when it starts no thread.
@@ -29,7 +50,6 @@ impl Purger {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let told = Arc::clone(&stop);
         let worker = Worker::spawn("arena-purger", move || {
-            let began = Instant::now();
             let (stop, bell) = &*told;
             loop {
                 let stopped = stop.lock().unwrap_or_else(PoisonError::into_inner);
@@ -37,7 +57,7 @@ impl Purger {
                 if *waited.unwrap_or_else(PoisonError::into_inner).0 {
                     break;
                 }
-                arena.step(began.elapsed(), budget);
+                arena.step(budget);
             }
         })?;
         Ok(Purger { stop, worker })

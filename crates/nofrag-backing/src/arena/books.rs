@@ -12,6 +12,7 @@ use nofrag::ranges::{AlignClasses, Config, OutOfMetadata, RangeAllocator, Reques
 use super::OwnerId;
 use super::backing::Chunk;
 use super::bins::{Bins, Draining, Few, Which};
+use super::clock::Looks;
 use super::ground::Ground;
 use super::remote::Claim;
 use super::table::Use;
@@ -75,7 +76,9 @@ pub(super) struct OwnerBooks<B: Backend> {
     idle: VecDeque<u32>,
     /// Sum of the touched pages of the blocks.
     pub(super) touched: u64,
-    aged: Option<Duration>,
+    pub(super) looks: Looks,
+    /// The time of the last ageing of the bins.
+    aged: Duration,
     /// An ageing of the bins that was interrupted, and goes on from there.
     pub(super) ageing: Option<Draining>,
     pub(super) allocs: u64,
@@ -95,7 +98,8 @@ impl<B: Backend> OwnerBooks<B> {
             blocks: BTreeMap::new(),
             idle: VecDeque::new(),
             touched: 0,
-            aged: None,
+            looks: Looks::default(),
+            aged: Duration::ZERO,
             ageing: None,
             allocs: 0,
             frees: 0,
@@ -173,7 +177,7 @@ impl<B: Backend> OwnerBooks<B> {
         let is_crowded_out = self.bins.is_crowded_out(pages);
         if is_crowded_out && self.ranges.reserve(self.ranges.stats().holes + Few::MOST).is_ok() {
             if let Some((size, few)) = self.bins.relieve() {
-                self.merge_few(ground, size, few);
+                self.merge_few(ground, size, few, None);
             }
             if self.bins.push(page, pages).is_ok() {
                 ground.turn(page, Use::Parked, pages);
@@ -186,10 +190,14 @@ impl<B: Backend> OwnerBooks<B> {
         Ok(Freed::Merged)
     }
 
-    /// Gives runs of one size that were parked to the free ranges. There must be room for as many holes.
-    fn merge_few(&mut self, ground: &Ground, pages: u32, few: Few) {
+    /// Gives runs of one size that were parked, and not needed since a time that may be known, to the free ranges.
+    /// There must be room for as many holes.
+    fn merge_few(&mut self, ground: &Ground, pages: u32, few: Few, since: Option<Duration>) {
         for page in few.iter() {
             self.free_pages(ground, page, pages).expect("room was made for all holes");
+            // Whether the block is idle is seen when it is looked at.
+            let block = self.block(ground.block_of(page));
+            block.idle_since = block.idle_since.or(since);
         }
     }
 
@@ -247,21 +255,23 @@ impl<B: Backend> OwnerBooks<B> {
     /// Gives parked runs to the free ranges.
     pub(super) fn flush(&mut self, ground: &Ground, which: Which) {
         let mut draining = Draining::new(which);
-        while self.flush_few(ground, &mut draining).is_continue() {}
+        while self.flush_few(ground, &mut draining, None).is_continue() {}
     }
 
-    /// Gives the next few parked runs to the free ranges; breaks when there are no more.
+    /// Gives the next few parked runs, which have not been needed since a time that may be known, to the free ranges;
+    /// breaks when there are no more.
     pub(super) fn flush_few(
         &mut self,
         ground: &Ground,
         draining: &mut Draining,
+        since: Option<Duration>,
     ) -> ControlFlow<()> {
         // Each could leave a hole of its own. Without memory for that they stay parked.
         if self.ranges.reserve(self.ranges.stats().holes + Few::MOST).is_err() {
             return ControlFlow::Break(());
         }
         let Some((pages, few)) = self.bins.drain(draining) else { return ControlFlow::Break(()) };
-        self.merge_few(ground, pages, few);
+        self.merge_few(ground, pages, few, since);
         ControlFlow::Continue(())
     }
 
@@ -344,9 +354,8 @@ impl<B: Backend> OwnerBooks<B> {
     /// Returns the drain of the runs that the bins have not needed lately, if one is under way or due: twice per decay,
     /// which is `after`.
     pub(super) fn ageing(&mut self, now: Duration, after: Duration) -> Option<Draining> {
-        let aged = *self.aged.get_or_insert(now);
-        if self.ageing.is_none() && now.saturating_sub(aged) >= after / 2 {
-            self.aged = Some(now);
+        if self.ageing.is_none() && now.saturating_sub(self.aged) >= after / 2 {
+            self.aged = now;
             self.ageing = Some(Draining::new(Which::Unneeded));
         }
         self.ageing

@@ -7,9 +7,12 @@ use crate::backend::{Anonymous, Backend};
 /// When the memory of idle blocks goes back to the system. Under pressure it always does, before a request fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purge {
-    /// When a block has been idle for a while, by the time that is passed to [`Arena::step`](super::Arena::step).
+    /// When a block has been idle for a while, by the arena's [`Clock`]: a few blocks at a time, by calls that allocate
+    /// and free. Where these may cease, a [`Purger`](super::Purger), or [`Arena::step`](super::Arena::step), does it.
     Decay {
-        /// Time for which nothing in the block has been used.
+        /// Time for which nothing in the block has been used. Runs that are parked hold it for as long at most, so
+        /// memory goes back within twice this time, and the next allocations: one looks at the clock in 128, and each
+        /// where they are rare.
         after: Duration,
     },
     /// When an owner has more free pages that may hold contents than `pages`: then down to half of that, by the thread
@@ -31,6 +34,16 @@ pub enum Fork {
     Hidden,
     /// As the backend's kind of memory is inherited: a copy of private memory, shared memory itself.
     Inherited,
+}
+
+/// Time by which an arena tells what has been idle for long enough.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Clock {
+    /// The system's clock, at which one allocation in 128 looks, or more where they are rare.
+    #[default]
+    System,
+    /// Time that the caller passes to [`Arena::set_time`](super::Arena::set_time), so that everything repeats.
+    Caller,
 }
 
 /// Number of owners of an arena.
@@ -65,6 +78,7 @@ pub struct Config<B = Anonymous> {
     /// down to this. `None`: down to a block for each owner.
     pub least: Option<u64>,
     pub purge: Purge,
+    pub clock: Clock,
     pub owners: Owners,
     pub fork: Fork,
     /// The most pages that an owner parks by size; it also never parks more than its share of an eighth of the arena.
@@ -84,6 +98,7 @@ impl<B: Backend> Config<B> {
             align: 4 << 20,
             least: None,
             purge: Purge::Decay { after: Duration::from_secs(1) },
+            clock: Clock::System,
             owners: Owners::PerCpu,
             fork: Fork::Hidden,
             parked_pages: 16 << 10,
@@ -95,8 +110,8 @@ impl<B: Backend> Config<B> {
 impl<B> Config<B> {
     /// Splits the configuration into the backend and the rest.
     pub(super) fn split(self) -> (B, Config<()>) {
-        let Config { backing, block, page, align, least, purge, owners, .. } = self;
-        let Config { fork, parked_pages, max_mappings, .. } = self;
+        let Config { backing, block, page, align, least, purge, clock, .. } = self;
+        let Config { owners, fork, parked_pages, max_mappings, .. } = self;
         let rest = Config {
             backing: (),
             block,
@@ -104,6 +119,7 @@ impl<B> Config<B> {
             align,
             least,
             purge,
+            clock,
             owners,
             fork,
             parked_pages,

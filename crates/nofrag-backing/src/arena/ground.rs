@@ -100,6 +100,13 @@ impl Ground {
         Run::known(self.va_of(page), pages, generation.marked(self.mark))
     }
 
+    /// Returns the run in use that begins at `page`.
+    #[cfg(feature = "allocator-api2")]
+    pub(super) fn run_at(&self, page: u32) -> Run {
+        let generation = Generation::of(self.table.generation(page));
+        Run::known(self.va_of(page), self.table.word(page).pages(), generation.marked(self.mark))
+    }
+
     /// Records the new use of the page where a run begins or has begun; the generation stays.
     #[inline(always)]
     pub(super) fn turn(&self, page: u32, used: Use, pages: u32) {

@@ -1,9 +1,9 @@
 //! Exclusive use of an owner: no locked operation per call.
 
 use std::fmt;
-use std::time::Duration;
 
 use super::books::{Freed, OwnerBooks};
+use super::clock::FREES;
 use super::lock::Held;
 use super::owner::Owner;
 use super::pressure::Want;
@@ -12,13 +12,13 @@ use super::table::Use;
 use super::{
     Arena, ArenaError, Budget, Busy, FreeError, HoldError, Lease, OwnerId, Purged, ResizeError, Run,
 };
-use crate::backend::{Backend, HostMemory};
+use crate::backend::{Anonymous, Backend, HostMemory};
 
 /// The right to use an owner, until it is dropped. Other threads can still free its runs; they do not wait.
 ///
-/// Background work leaves alone an owner that is held, so a thread that holds one for long calls
-/// [`step`](OwnerHandle::step) now and then.
-pub struct OwnerHandle<'a, B: Backend> {
+/// Background work of others leaves alone an owner that is held. Calls through the handle do it; a thread that holds an
+/// owner and goes idle drops the handle, or calls [`purge`](OwnerHandle::purge) before.
+pub struct OwnerHandle<'a, B: Backend = Anonymous> {
     arena: &'a Arena<B>,
     slot: &'a Owner<B>,
     books: Held<'a, OwnerBooks<B>>,
@@ -73,7 +73,7 @@ impl<B: Backend> OwnerHandle<'_, B> {
     #[inline]
     pub fn alloc_parked(&mut self, pages: u64, align: u64) -> Option<Run> {
         self.arena.check_parent().ok()?;
-        self.arena.at_hand(&mut self.books, pages, align, Use::Live)
+        self.arena.parked(&mut self.books, pages, align, Use::Live)
     }
 
     /// Frees a run as [`Arena::free`] does; runs of other owners too.
@@ -116,11 +116,14 @@ impl<B: Backend> OwnerHandle<'_, B> {
     #[cold]
     fn after_merge(&mut self) {
         self.chore(Round::Merged, Budget::ALL);
+        if self.books.frees.is_multiple_of(FREES) {
+            self.arena.look_held(self.slot, &mut self.books);
+        }
     }
 
     /// Does this owner's share of [`Arena::step`].
-    pub fn step(&mut self, now: Duration, budget: Budget) -> Purged {
-        self.round(Round::Due(now), budget)
+    pub fn step(&mut self, budget: Budget) -> Purged {
+        self.round(Round::Due(self.arena.clock.now()), budget)
     }
 
     /// Does this owner's share of [`Arena::purge`].

@@ -1,8 +1,8 @@
 //! Memory for runtimes, databases and pools: one big reservation, blocks per owner, late purges in batches.
 //!
 //! ```
-//! use nofrag_backing::arena::{Arena, Budget, Config, Purger};
-//! use std::{sync::Arc, time::Duration};
+//! use nofrag_backing::arena::{Arena, Config, Purger};
+//! use std::sync::Arc;
 //!
 //! let arena = Arena::reserve(256 << 20, Config::default())?;
 //! let mut owner = arena.owner(arena.here())?; // held by one thread: no lock for each call
@@ -19,10 +19,9 @@
 //! lease[0] = 1;
 //! drop(lease);
 //!
-//! // Nothing goes back to the system by itself: this thread gives back what has been idle for a second.
+//! // While calls go on, they give back what has been idle for a second. Who may go idle starts a thread for that.
 //! let arena = Arc::new(arena);
-//! let purger = Purger::spawn(Arc::clone(&arena), Duration::from_millis(100), Budget::ALL)?; // until it is dropped
-//! # drop(purger);
+//! let _purger = Purger::start(&arena)?; // until it is dropped
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -53,6 +52,9 @@
 //!   without any lock, and belongs to no owner afterwards. (A purge through a handle keeps the owner meanwhile; and
 //!   blocks that were taken from the pool, but could not get memory, are purged at once.) [`Purge`] says when that is
 //!   done; before a request fails it is always done, for all owners that are not held.
+//! - By default calls that allocate and free do it, a few blocks at a time, when a second has passed (`clock`): no
+//!   thread is started unasked, and none is needed while calls go on. A [`Purger`] is such a thread, for programs that
+//!   go idle.
 //! - A record for each page says which run begins there and how often one has, so every free is verified in O(1).
 //! - A thread that frees a run of an owner that another thread holds appends it to that owner's list, without waiting;
 //!   the owner takes it from there when it needs memory, and background work does.
@@ -73,22 +75,25 @@
 //!
 //! Source: docs/sources/backing.md#r1, #r2, #r4, #r6.
 //!
-//! Files, bottom up: `atomic` and `cpu`, `run` (a handle), `config`, `error`, `stats`, `table` (a record of each page),
-//! `ground` (what threads share), `bins` (parked runs), `books` (the records of an owner), `lock`, `remote` (frees by
-//! other threads), `owner`, `pool` (clean blocks), `backing` (the memory), `setup`, `pressure` (when nothing parked
-//! fits), `resize`, `purge`, `handle` and `lease` (the faces of an owner and of a run), `background`, `laws`.
+//! Files, bottom up: `atomic` and `cpu`, `run` (a handle), `config`, `clock`, `error`, `stats`, `table` (a record of
+//! each page), `ground` (what threads share), `bins` (parked runs), `books` (the records of an owner), `lock`, `remote`
+//! (frees by other threads), `owner`, `pool` (clean blocks), `backing` (the memory), `setup`, `pressure` (when nothing
+//! parked fits), `resize`, `purge`, `handle` and `lease` (the faces of an owner and of a run), `layout` (bytes in place
+//! of pages), `background`, `laws`.
 
 mod atomic;
 mod background;
 mod backing;
 mod bins;
 mod books;
+mod clock;
 mod config;
 mod cpu;
 mod error;
 mod ground;
 mod handle;
 mod laws;
+mod layout;
 mod lease;
 mod lock;
 mod owner;
@@ -109,7 +114,8 @@ use self::atomic::{AtomicU64, Ordering};
 pub use self::background::Purger;
 use self::backing::Backing;
 use self::books::{Freed, OwnerBooks};
-pub use self::config::{Budget, Config, Fork, Owners, Purge};
+use self::clock::ArenaClock;
+pub use self::config::{Budget, Clock, Config, Fork, Owners, Purge};
 use self::cpu::Processors;
 pub use self::error::{
     ArenaError, Busy, FreeError, HoldError, ReserveError, ResizeError, Share, Shortage,
@@ -142,6 +148,7 @@ pub struct Arena<B: Backend = Anonymous> {
     parent: Forks,
     processors: Processors,
     purge: Purge,
+    clock: ArenaClock,
     on_purge: Option<Hook>,
     /// Bytes that were asked for; `ground` says how many there are.
     asked: u64,
@@ -179,20 +186,25 @@ impl<B: Backend> Arena<B> {
     /// See [`ArenaError`].
     #[inline]
     pub fn alloc_here(&self, pages: u64, align: u64) -> Result<Run, ArenaError> {
+        self.alloc_here_as(pages, align, Use::Live)
+    }
+
+    #[inline]
+    fn alloc_here_as(&self, pages: u64, align: u64, used: Use) -> Result<Run, ArenaError> {
         self.check_parent()?;
         let here = self.here();
         let count = self.owners.len();
         let ours = here.0 as usize;
         for at in (ours..count).chain(0..ours) {
             if let Some(mut books) = self.owners[at].books.0.try_lock() {
-                if let Some(run) = self.at_hand(&mut books, pages, align, Use::Live) {
+                if let Some(run) = self.at_hand(&mut books, pages, align, used) {
                     return Ok(run);
                 }
                 drop(books);
-                return self.alloc(OwnerId(at as u32), pages, align);
+                return self.alloc_as(OwnerId(at as u32), pages, align, used);
             }
         }
-        self.alloc(here, pages, align)
+        self.alloc_as(here, pages, align, used)
     }
 
     /// Returns the owner of the current processor; the thread may be elsewhere a moment later.
@@ -236,9 +248,18 @@ impl<B: Backend> Arena<B> {
         self.align >> self.ground.page_shift
     }
 
-    /// Hands out a parked run of exactly that size. Not for a child of a fork.
+    /// Hands out a parked run of exactly that size, unless it is time to look at the clock. Not for a child of a fork.
     #[inline(always)]
     fn at_hand(&self, books: &mut OwnerBooks<B>, pages: u64, align: u64, used: Use) -> Option<Run> {
+        if books.looks.are_due(books.allocs) {
+            return None;
+        }
+        self.parked(books, pages, align, used)
+    }
+
+    /// Hands out a parked run of exactly that size. Not for a child of a fork.
+    #[inline(always)]
+    fn parked(&self, books: &mut OwnerBooks<B>, pages: u64, align: u64, used: Use) -> Option<Run> {
         // Pages are numbered from the first one, which is a multiple of `most_align` and no more.
         if !align.is_power_of_two() || align > self.most_align() {
             return None;

@@ -34,12 +34,18 @@ pub(super) struct Want {
 impl<B: Backend> Arena<B> {
     /// Tries everything that remains when no parked run fits. The books are released before anything is purged.
     #[cold]
-    pub(super) fn alloc_slowly(
+    pub(super) fn alloc_slowly<'a>(
         &self,
-        slot: &Owner<B>,
-        mut books: Held<'_, OwnerBooks<B>>,
+        slot: &'a Owner<B>,
+        mut books: Held<'a, OwnerBooks<B>>,
         want: Want,
     ) -> Result<Run, ArenaError> {
+        if books.looks.are_due(books.allocs) {
+            books = self.look(books).unwrap_or_else(|| slot.books.0.lock());
+            if let Some(run) = self.at_hand(&mut books, want.pages, want.align, want.used) {
+                return Ok(run);
+            }
+        }
         self.validate(want)?;
         let own = books.owner;
         let mut miss = match self.attempt(slot, &mut books, want) {
@@ -68,6 +74,12 @@ impl<B: Backend> Arena<B> {
         books: &mut OwnerBooks<B>,
         want: Want,
     ) -> Result<Run, ArenaError> {
+        if books.looks.are_due(books.allocs) {
+            self.look_held(slot, books);
+            if let Some(run) = self.at_hand(books, want.pages, want.align, want.used) {
+                return Ok(run);
+            }
+        }
         self.validate(want)?;
         let mut others = self.from(books.owner).skip(1);
         let mut from = None;

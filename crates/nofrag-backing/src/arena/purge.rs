@@ -21,6 +21,7 @@ use nofrag::ranges::Span;
 use super::atomic::Ordering;
 use super::bins::{Draining, Which};
 use super::books::{Age, OwnerBooks, Taken};
+use super::clock::FREES;
 use super::lock::Held;
 use super::owner::Owner;
 use super::{Arena, Budget, Purge, Purged};
@@ -37,12 +38,25 @@ pub(super) enum Round {
     Merged,
 }
 
+/// Bound on the work of a round or a chore.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Effort {
+    /// The number of blocks that may still be taken.
+    blocks: usize,
+    /// The number of pieces that may still be done.
+    pieces: usize,
+}
+
+impl Effort {
+    /// The most that an allocation or a free does besides its own work.
+    const BESIDE: Effort = Effort { blocks: 4, pieces: 256 };
+}
+
 /// Work on the books of one owner, in pieces.
 #[derive(Debug)]
 pub(super) struct Chore {
     round: Round,
-    /// The number of blocks that may still be taken.
-    most: usize,
+    left: Effort,
     stage: Stage,
     /// The bins have been flushed for this chore.
     flushed: bool,
@@ -62,9 +76,26 @@ enum Stage {
 }
 
 impl Chore {
-    /// Returns a chore that takes at most `most` blocks.
-    pub(super) fn new(round: Round, most: usize) -> Chore {
-        Chore { round, most, stage: Stage::Begin, flushed: false }
+    /// Returns a chore that takes at most `blocks` blocks.
+    pub(super) fn new(round: Round, blocks: usize) -> Chore {
+        Chore::within(round, Effort { blocks, pieces: usize::MAX })
+    }
+
+    fn within(round: Round, left: Effort) -> Chore {
+        Chore { round, left, stage: Stage::Begin, flushed: false }
+    }
+
+    /// Does the next piece; `Break` when there is none, or no effort is left.
+    fn next_piece<B: Backend>(
+        &mut self,
+        arena: &Arena<B>,
+        slot: &Owner<B>,
+        books: &mut OwnerBooks<B>,
+        taken: &mut Vec<Taken<B>>,
+    ) -> ControlFlow<()> {
+        let Some(pieces) = self.left.pieces.checked_sub(1) else { return ControlFlow::Break(()) };
+        self.left.pieces = pieces;
+        self.piece(arena, slot, books, taken)
     }
 
     /// Does the next piece; `Break` when there is none.
@@ -84,7 +115,12 @@ impl Chore {
                 self.stage = self.begin(arena, books);
             }
             Stage::Flush(draining) => {
-                let is_done = books.flush_few(ground, draining).is_break();
+                let since = match (self.round, arena.purge) {
+                    // For so long they have not been needed.
+                    (Round::Due(now), Purge::Decay { after }) => now.checked_sub(after / 2),
+                    _ => None,
+                };
+                let is_done = books.flush_few(ground, draining, since).is_break();
                 // Should another thread keep the owner from here on, the next chore goes on with it.
                 let is_ageing = matches!(self.round, Round::Due(_)) && books.ageing.is_some();
                 if is_ageing {
@@ -95,11 +131,11 @@ impl Chore {
                     self.stage = self.take(arena.purge, books);
                 }
             }
-            Stage::Take { age, looks } if *looks > 0 && self.most > 0 => {
+            Stage::Take { age, looks } if *looks > 0 && self.left.blocks > 0 => {
                 *looks -= 1;
                 if let Some(block) = books.take_one(ground, *age) {
                     taken.push(block);
-                    self.most -= 1;
+                    self.left.blocks -= 1;
                 }
             }
             Stage::Take { .. } => self.stage = self.after_take(arena.purge, books),
@@ -120,7 +156,7 @@ impl Chore {
                 // Until half of the watermark remains.
                 let excess = if dirty > pages { dirty - pages / 2 } else { 0 };
                 let blocks = excess.div_ceil(u64::from(arena.ground.block_pages()));
-                self.most = self.most.min(blocks as usize);
+                self.left.blocks = self.left.blocks.min(blocks as usize);
                 self.take(arena.purge, books)
             }
             (Round::Due(_), Purge::Manual) | (Round::Merged, _) => Stage::Done,
@@ -140,7 +176,7 @@ impl Chore {
             (Round::Everything, _) => Stage::Done,
             // Parked runs are included only if there are many of them: else they would be given up at every free.
             (_, Purge::Watermark { pages })
-                if self.most > 0 && !self.flushed && books.bins.pages() > pages / 2 =>
+                if self.left.blocks > 0 && !self.flushed && books.bins.pages() > pages / 2 =>
             {
                 Stage::Flush(Draining::new(Which::All))
             }
@@ -150,12 +186,21 @@ impl Chore {
 }
 
 impl<B: Backend> Arena<B> {
-    /// Does a piece of background work at the time `now`, given as the time since any fixed point: collects runs that
-    /// other threads have freed, and purges the blocks that are due by [`Purge`]. Owners that are held are left out.
+    /// Does a piece of background work: collects runs that other threads have freed, and purges the blocks that are due
+    /// by [`Purge`] and the arena's clock. Owners that are held are left out.
     ///
-    /// [`Purger`](super::Purger) calls it from a thread of its own; a program with a loop may do that itself.
-    pub fn step(&self, now: Duration, budget: Budget) -> Purged {
-        self.round(Round::Due(now), budget)
+    /// Calls that allocate and free do so by themselves, a few blocks at a time. [`Purger`](super::Purger) calls it
+    /// from a thread of its own, for programs that go idle; one with a loop may do that itself.
+    pub fn step(&self, budget: Budget) -> Purged {
+        self.round(Round::Due(self.clock.now()), budget)
+    }
+
+    /// Sets the time of an arena whose [clock](super::Config::clock) is [`Clock::Caller`]: the time since any fixed
+    /// point. Another arena's does not change.
+    ///
+    /// [`Clock::Caller`]: super::Clock::Caller
+    pub fn set_time(&self, now: Duration) {
+        self.clock.set(now);
     }
 
     /// Purges idle blocks, however short they have been idle; parked runs go back to their blocks first. Owners that
@@ -165,31 +210,73 @@ impl<B: Backend> Arena<B> {
     }
 
     fn round(&self, round: Round, budget: Budget) -> Purged {
+        self.round_within(round, Effort { blocks: budget.blocks, pieces: usize::MAX }).0
+    }
+
+    /// Does a round of chores; returns what it purged, and true if its effort was spent.
+    fn round_within(&self, round: Round, effort: Effort) -> (Purged, bool) {
         if !self.parent.is_same() {
-            return Purged::default();
+            return (Purged::default(), false);
         }
-        let (mut taken, mut busy) = (Vec::new(), 0);
+        let (mut taken, mut busy, mut left) = (Vec::new(), 0, effort);
         let start = self.cursor.fetch_add(1, Ordering::Relaxed) as usize % self.owners.len();
         for slot in self.owners[start..].iter().chain(&self.owners[..start]) {
-            let most = budget.blocks.saturating_sub(taken.len());
-            if !self.tend_politely(slot, Chore::new(round, most), &mut taken) {
+            left.blocks = effort.blocks.saturating_sub(taken.len());
+            let mut chore = Chore::within(round, left);
+            if !self.tend_politely(slot, &mut chore, &mut taken) {
                 busy += 1;
             }
+            left.pieces = chore.left.pieces;
         }
-        Purged { busy_owners: busy, ..self.purge_taken(taken) }
+        let is_spent = left.pieces == 0 || taken.len() >= effort.blocks;
+        (Purged { busy_owners: busy, ..self.purge_taken(taken) }, is_spent)
+    }
+
+    /// Looks at the clock, for a call whose owner is to. If a piece of background work is due,
+    /// gives the books back and does it.
+    #[cold]
+    pub(super) fn look<'a>(
+        &self,
+        mut books: Held<'a, OwnerBooks<B>>,
+    ) -> Option<Held<'a, OwnerBooks<B>>> {
+        let allocs = books.allocs;
+        if !self.clock.look(&mut books.looks, allocs) {
+            return Some(books);
+        }
+        drop(books);
+        self.work_beside();
+        None
+    }
+
+    /// Looks at the clock as [`look`](Arena::look) does, for a caller that goes on holding the owner.
+    #[cold]
+    pub(super) fn look_held(&self, slot: &Owner<B>, books: &mut OwnerBooks<B>) {
+        if !self.clock.look(&mut books.looks, books.allocs) {
+            return;
+        }
+        let (mut taken, round) = (Vec::new(), Round::Due(self.clock.now()));
+        self.tend(slot, books, Chore::within(round, Effort::BESIDE), &mut taken);
+        self.purge_taken(taken);
+        self.work_beside();
+    }
+
+    fn work_beside(&self) {
+        if self.round_within(Round::Due(self.clock.now()), Effort::BESIDE).1 {
+            self.clock.hurry();
+        }
     }
 
     /// Does a chore for an owner unless it is held, and gives way after each piece to the threads that wait for it.
-    /// Returns true if the chore came to its end.
+    /// Returns false if another thread held the owner.
     pub(super) fn tend_politely(
         &self,
         slot: &Owner<B>,
-        mut chore: Chore,
+        chore: &mut Chore,
         taken: &mut Vec<Taken<B>>,
     ) -> bool {
         let mut held = slot.books.0.try_lock();
         while let Some(mut books) = held {
-            if chore.piece(self, slot, &mut books, taken).is_break() {
+            if chore.next_piece(self, slot, &mut books, taken).is_break() {
                 return true;
             }
             held = books.give_way();
@@ -205,13 +292,18 @@ impl<B: Backend> Arena<B> {
         mut chore: Chore,
         taken: &mut Vec<Taken<B>>,
     ) {
-        while chore.piece(self, slot, books, taken).is_continue() {}
+        while chore.next_piece(self, slot, books, taken).is_continue() {}
     }
 
-    /// Purges down from the watermark, if there is one, after the free of a run that was not parked.
+    /// Purges down from the watermark, if there is one, after the free of a run that was not parked; else looks at the
+    /// clock if it is time to.
     #[cold]
     pub(super) fn after_merge(&self, slot: &Owner<B>, mut books: Held<'_, OwnerBooks<B>>) {
-        if matches!(self.purge, Purge::Watermark { .. }) {
+        if !matches!(self.purge, Purge::Watermark { .. }) {
+            if books.frees.is_multiple_of(FREES) {
+                self.look(books);
+            }
+        } else {
             let mut taken = Vec::new();
             self.tend(slot, &mut books, Chore::new(Round::Merged, usize::MAX), &mut taken);
             drop(books);

@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use super::atomic::AtomicU64;
 use super::backing::Backing;
 use super::books::Taken;
+use super::clock::ArenaClock;
 use super::cpu::Processors;
 use super::ground::Ground;
 use super::owner::Owner;
@@ -89,6 +90,7 @@ impl<B: Backend> Arena<B> {
             parent,
             processors: Processors::new(count),
             purge: config.purge,
+            clock: ArenaClock::new(config.clock, config.purge),
             on_purge: None,
             asked: bytes,
             align: config.align,

@@ -362,7 +362,9 @@ impl Pieces {
     fn take(&mut self, file: &OwnedFd, bytes: u64, align: u64) -> Result<Span, BackendError> {
         let request = Request::new(bytes).align(align);
         match self.free.alloc(&request) {
-            Err(AllocError::Exhausted { .. }) => self.grow(file, bytes)?,
+            Err(AllocError::Exhausted { .. } | AllocError::Misfit { .. }) => {
+                self.grow(file, bytes)?
+            }
             other => return other.map_err(|_| Errno::NOMEM.into()),
         }
         self.free.alloc(&request).map_err(|_| Errno::NOMEM.into())

@@ -6,16 +6,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::strategies::{Request, Took, Touched, check, thread_time};
-use crate::arena::{Arena, Budget, Config, OwnerId, Owners, Purge};
+use crate::arena::{Arena, Config, OwnerId, Owners, Purge};
 use crate::faults;
 use crate::sys;
 
 const PAGE: usize = 1 << sys::PAGE;
 /// Bytes of the arena, as many as a strategy's bench has.
 const BYTES: u64 = 256 << 20;
-/// Pairs of a free and an allocation between two steps of an arena that purges by decay: the background work of a
-/// runtime that steps it itself.
-const STEP_EVERY: usize = 64;
 
 /// Serves requests from one owner of an arena, which the benches of the other owners share.
 ///
@@ -25,13 +22,10 @@ pub struct ArenaBench {
     arena: Arc<Arena>,
     owner: OwnerId,
     slots: Vec<Option<crate::arena::Run>>,
-    steps: bool,
-    began: Instant,
 }
 
 impl ArenaBench {
-    /// Returns `count` benches over one arena, each with an owner of its own and places for `slots` live runs. With a
-    /// purge by decay each steps the arena now and then.
+    /// Returns `count` benches over one arena, each with an owner of its own and places for `slots` live runs.
     ///
     /// # Errors
     /// Errors of the arena.
@@ -44,8 +38,6 @@ impl ArenaBench {
             arena: Arc::clone(&arena),
             owner: OwnerId(owner),
             slots: repeat_n(None, usize::from(slots)).collect(),
-            steps: matches!(purge, Purge::Decay { .. }),
-            began: Instant::now(),
         };
         Ok((0..count).map(bench).collect())
     }
@@ -65,10 +57,7 @@ impl ArenaBench {
         check(requests, self.slots.len())?;
         let calls = faults::made();
         let (processor, wall) = (thread_time(), Instant::now());
-        for (at, request) in requests.iter().enumerate() {
-            if self.steps && at % STEP_EVERY == 0 {
-                self.arena.step(self.began.elapsed(), Budget::ALL);
-            }
+        for request in requests {
             let slot = usize::from(request.slot);
             if let Some(run) = self.slots[slot].take() {
                 self.arena.free(run).map_err(io::Error::other)?;

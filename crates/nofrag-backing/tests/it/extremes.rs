@@ -259,6 +259,8 @@ fn runs_and_leases_of_any_size() {
     for (pages, align) in ends.into_iter().flat_map(|pages| ends.map(|align| (pages, align))) {
         let fits = (pages, align) == (1, 1);
         assert_eq!(arena.lease(OwnerId(0), pages, align).is_ok(), fits);
+        let bytes = usize::try_from(pages).unwrap();
+        assert_eq!(arena.lease_bytes(OwnerId(0), bytes).is_ok(), bytes == 1);
         assert_eq!(arena.owner(OwnerId(0)).unwrap().lease(pages, align).is_ok(), fits);
         assert!(arena.owner(OwnerId(0)).unwrap().alloc_parked(pages, align).is_none() || fits);
         if let Ok(run) = arena.alloc_here(pages, align) {

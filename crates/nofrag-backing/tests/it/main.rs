@@ -3,6 +3,8 @@
 mod arena;
 mod backend;
 mod children;
+#[cfg(target_arch = "x86_64")]
+mod complexity;
 mod extremes;
 mod forks;
 mod frames;

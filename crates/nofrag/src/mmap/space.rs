@@ -445,7 +445,8 @@ impl AddressSpace {
         })
     }
 
-    /// Begins a new program: no area is left, and the placement remembers nothing. O(n).
+    /// Begins a new program: no area is left, and the placement remembers nothing. O(kinds of
+    /// areas), apart from giving back memory.
     pub fn exec(&mut self) {
         self.areas.clear();
         self.placer.exec(&self.layout);

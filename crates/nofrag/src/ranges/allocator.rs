@@ -3,6 +3,7 @@
 use super::augmented_tree::AugmentedTree;
 use super::cached_scan::CachedScan;
 use super::index::{FreeIndex, Refusal, Rejection};
+use super::relocation::outside;
 use super::wide::WideBlocks;
 use super::{
     AddSpanError, AllocError, Config, Counters, Fit, FreeError, Index, OutOfMetadata,
@@ -31,6 +32,8 @@ use crate::check::{Check, Violation};
 /// ```
 #[derive(Debug)]
 pub struct RangeAllocator {
+    #[cfg(feature = "serde")]
+    config: Config,
     index: Engine,
     space: Space,
     free: u64,
@@ -57,30 +60,6 @@ macro_rules! on_index {
     };
 }
 
-/// A move that has reserved its new place and awaits [`RangeAllocator::commit`] or [`RangeAllocator::rollback`].
-///
-/// While the move is pending both places are allocated; a move that is dropped leaves both allocated.
-#[must_use = "a pending move holds both places until it is committed or rolled back"]
-#[derive(Debug, PartialEq, Eq)]
-pub struct Relocation {
-    from: Span,
-    to: Span,
-}
-
-impl Relocation {
-    /// Returns the old place of the range.
-    #[must_use]
-    pub fn from(&self) -> Span {
-        self.from
-    }
-
-    /// Returns the new place of the range.
-    #[must_use]
-    pub fn to(&self) -> Span {
-        self.to
-    }
-}
-
 /// The state of a space; sizes are in numbers, of whatever unit the caller counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
@@ -102,11 +81,28 @@ impl RangeAllocator {
             Index::AugmentedTree(rule) => Engine::AugmentedTree(AugmentedTree::new(rule)),
             Index::CachedScan => Engine::CachedScan(CachedScan::new()),
         };
-        RangeAllocator { index, space: Space::default(), free: 0, counters: Counters::default() }
+        RangeAllocator {
+            #[cfg(feature = "serde")]
+            config,
+            index,
+            space: Space::default(),
+            free: 0,
+            counters: Counters::default(),
+        }
     }
 
-    /// Takes a range that serves `request`, chosen by its [`Fit`]. O(log n) for [`Index::WideBlocks`], except as
-    /// [`AlignClasses`] and [`Fit::Best`] say.
+    /// Returns an allocator by default of the numbers in `space`, all of them free.
+    ///
+    /// # Errors
+    /// [`AddSpanError::OutOfMetadata`].
+    pub fn over(space: Span) -> Result<RangeAllocator, AddSpanError> {
+        let mut allocator = RangeAllocator::new(Config::default());
+        allocator.add_span(space)?;
+        Ok(allocator)
+    }
+
+    /// Takes a range that serves `request`, chosen by its [`Fit`]. O(log n) for [`Index::WideBlocks`], except for the
+    /// first requests of an alignment, as [`AlignClasses`] and [`Fit::Best`] say.
     ///
     /// [`AlignClasses`]: super::AlignClasses
     ///
@@ -135,7 +131,13 @@ impl RangeAllocator {
             }
             Err(Refusal::NoFit) => {
                 self.counters.misses += 1;
-                Err(AllocError::Exhausted { largest: self.largest() })
+                let Request { size, align, within, .. } = *request;
+                let largest = self.largest();
+                let is_plain = align == 1 && within == Span::ALL;
+                if is_plain || size > largest {
+                    return Err(AllocError::Exhausted { largest });
+                }
+                Err(AllocError::Misfit { largest, align, within })
             }
             Err(Refusal::FitNotIndexed) => Err(AllocError::FitNotIndexed),
             Err(Refusal::OutOfMetadata) => Err(AllocError::OutOfMetadata),
@@ -186,70 +188,13 @@ impl RangeAllocator {
         }
     }
 
-    /// Begins to move the allocated range `from` to wherever `request` finds room, apart from its present place.
-    ///
-    /// # Errors
-    /// See [`RelocateError`]; nothing changed.
-    pub fn relocate(&mut self, from: Span, request: &Request) -> Result<Relocation, RelocateError> {
-        self.must_be_allocated(from)?;
-        let to = self.alloc(request).map_err(RelocateError::NoPlace)?;
-        Ok(Relocation { from, to })
-    }
-
-    /// Begins to move the allocated range `from` to exactly `to`, which may overlap `from`.
-    ///
-    /// # Errors
-    /// See [`RelocateError`]; nothing changed.
-    pub fn relocate_to(&mut self, from: Span, to: Span) -> Result<Relocation, RelocateError> {
-        self.must_be_allocated(from)?;
-        let [below, above] = outside(to, from);
-        for part in [below, above].into_iter().flatten() {
-            if !self.space.covers(part) {
-                return Err(RelocateError::Foreign);
-            }
-            if !self.is_free(part) {
-                return Err(RelocateError::Taken);
-            }
-        }
-        let mut taken: Option<Span> = None;
-        for part in [below, above].into_iter().flatten() {
-            match self.alloc_at(part) {
-                Ok(()) => taken = Some(part),
-                Err(why) => {
-                    if let Some(part) = taken {
-                        self.free(part).expect("what was taken a moment ago can be given back");
-                    }
-                    return Err(match why {
-                        TakeError::Foreign => RelocateError::Foreign,
-                        TakeError::Taken => RelocateError::Taken,
-                        TakeError::OutOfMetadata => RelocateError::OutOfMetadata,
-                    });
-                }
-            }
-        }
-        Ok(Relocation { from, to })
-    }
-
-    /// Ends a move: the old place becomes free.
-    ///
-    /// # Errors
-    /// The move, which stays pending, and the reason. After [`FreeError::OutOfMetadata`] it can be tried again.
-    pub fn commit(&mut self, moved: Relocation) -> Result<(), (Relocation, FreeError)> {
-        let Relocation { from, to } = moved;
-        self.free_outside(from, to).map_err(|why| (Relocation { from, to }, why))
-    }
-
-    /// Abandons a move: the new place becomes free.
-    ///
-    /// # Errors
-    /// The same as those of [`commit`](Self::commit).
-    pub fn rollback(&mut self, moved: Relocation) -> Result<(), (Relocation, FreeError)> {
-        let Relocation { from, to } = moved;
-        self.free_outside(to, from).map_err(|why| (Relocation { from, to }, why))
+    /// Returns true if every number of `span` belongs to the space.
+    pub(super) fn owns(&self, span: Span) -> bool {
+        self.space.covers(span)
     }
 
     /// Frees the parts of `span` outside `kept`, all of them or none.
-    fn free_outside(&mut self, span: Span, kept: Span) -> Result<(), FreeError> {
+    pub(super) fn free_outside(&mut self, span: Span, kept: Span) -> Result<(), FreeError> {
         let [below, above] = outside(span, kept);
         if let Some(part) = below {
             self.free(part)?;
@@ -265,7 +210,7 @@ impl RangeAllocator {
         Ok(())
     }
 
-    fn must_be_allocated(&self, span: Span) -> Result<(), RelocateError> {
+    pub(super) fn must_be_allocated(&self, span: Span) -> Result<(), RelocateError> {
         if !self.space.covers(span) {
             return Err(RelocateError::Foreign);
         }
@@ -360,7 +305,7 @@ impl RangeAllocator {
         self.hole_from(span.start()).is_some_and(|hole| hole.covers(span))
     }
 
-    /// Returns all holes by ascending address.
+    /// Returns all holes by ascending address; each step is O(log n).
     #[must_use]
     pub fn iter_free(&self) -> FreeRanges<'_> {
         FreeRanges { allocator: self, from: 0 }
@@ -396,7 +341,8 @@ impl RangeAllocator {
         &self.counters
     }
 
-    /// Makes room for the records of `holes` holes in all: while there are no more, no operation fails for memory.
+    /// Makes room for the records of `holes` holes in all: while there are no more, no operation fails for memory, the
+    /// first request with [`Fit::Best`] or [`Fit::Dynamic`] left aside. O(holes).
     ///
     /// # Errors
     /// [`OutOfMetadata`]; nothing changed.
@@ -404,10 +350,29 @@ impl RangeAllocator {
         on_index!(&mut self.index, index => index.reserve(holes))
     }
 
-    /// Returns the bytes of memory that the records of holes take, spare room included.
+    /// Returns the bytes of memory that the records of holes take, spare room included. O(1).
     #[must_use]
     pub fn metadata_bytes(&self) -> usize {
         on_index!(&self.index, index => index.metadata_bytes())
+    }
+}
+
+/// The parts that a saved space is made of, and made from.
+#[cfg(feature = "serde")]
+impl RangeAllocator {
+    pub(super) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Returns the ranges that belong to the space, ascending.
+    pub(super) fn spans(&self) -> impl Iterator<Item = Span> + Clone {
+        let after = |end: u64| self.space.spans.hole_from(end);
+        core::iter::successors(after(0), move |span| after(span.end()))
+    }
+
+    /// Returns the same allocator without counts.
+    pub(super) fn uncounted(self) -> RangeAllocator {
+        RangeAllocator { counters: Counters::default(), ..self }
     }
 }
 
@@ -482,12 +447,4 @@ impl Space {
         self.first = self.spans.hole_from(0);
         Ok(())
     }
-}
-
-/// Returns the part of `span` below `other`, then the part above it; `None` for a part without numbers.
-fn outside(span: Span, other: Span) -> [Option<Span>; 2] {
-    [
-        Span::new(span.start(), span.end().min(other.start())).ok(),
-        Span::new(span.start().max(other.end()), span.end()).ok(),
-    ]
 }

@@ -13,6 +13,9 @@ pub struct Counters {
     pub steps: u64,
     /// Free ranges inspected that were large enough but could not hold the request aligned or inside its bounds.
     pub misfits: u64,
+    /// Blocks of free ranges that a search came to because one of them was large enough, and left because none could
+    /// hold the request. An alignment of which [`Index::WideBlocks`](super::Index::WideBlocks) has no class meets them.
+    pub dead_ends: u64,
     /// Allocations that used a whole free range (FL).
     pub fit_full: u64,
     /// Allocations at the left edge of a free range (LE).

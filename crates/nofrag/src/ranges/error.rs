@@ -1,7 +1,9 @@
 //! One error type per operation; each variant is an answer that the caller can act on.
 
 use alloc::collections::TryReserveError;
+use core::fmt;
 
+use super::Span;
 use crate::errors::{errors, turns_into};
 
 /// No memory for the allocator's own records. Nothing changed.
@@ -18,13 +20,23 @@ errors! {
         ZeroSize => "a request for zero numbers",
         /// The alignment is not a power of two.
         AlignNotPowerOfTwo => "the alignment is not a power of two",
-        /// The index design does not offer the fit, or [`Config::size_index`](super::Config::size_index) is off.
-        FitNotIndexed => "this allocator was built without the index that the fit needs",
+        /// The design in [`Config::index`](super::Config::index) is one of Linux, which knows the lowest fit alone.
+        FitNotIndexed => "this index design knows the lowest fit alone; take `Index::WideBlocks` for others",
         /// No free range serves the request. A request for `largest` numbers, unaligned and anywhere, would succeed.
         Exhausted {
             /// The size of the largest free range.
             largest: u64,
         } => "no free range serves the request; the largest one has {largest}",
+        /// Free ranges are large enough, but none holds the size at this alignment inside these bounds. A request for
+        /// `largest` numbers, unaligned and anywhere, would succeed.
+        Misfit {
+            /// The size of the largest free range.
+            largest: u64,
+            /// The alignment that was asked for.
+            align: u64,
+            /// The bounds that were asked for.
+            within: Span,
+        } => "no free range holds the request{}; the largest one has {largest}" with Where(*align, *within),
         /// No memory for the allocator's own records.
         OutOfMetadata => "{OutOfMetadata}",
     }
@@ -73,6 +85,22 @@ errors! {
         Taken => "a part of the wanted place is allocated",
         /// No memory for the allocator's own records.
         OutOfMetadata => "{OutOfMetadata}",
+    }
+}
+
+/// Alignment and bounds, as far as a request has any.
+struct Where(u64, Span);
+
+impl fmt::Display for Where {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Where(align, within) = *self;
+        if align > 1 {
+            write!(f, " at a multiple of {align}")?;
+        }
+        if within != Span::ALL {
+            write!(f, " inside {within}")?;
+        }
+        Ok(())
     }
 }
 

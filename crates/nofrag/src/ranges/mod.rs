@@ -13,7 +13,8 @@
 //! Files, bottom up: `span` (a non-empty range), `request` and `error` (what may be asked and answered), `counters`,
 //! `index` (the interface of the designs), `red_black` (a tree of spans), `cached_scan` and `augmented_tree` (Linux) on
 //! it, `areas` (areas, gaps, and requests for places), `wide` (our design, for holes and for areas), `allocator` (the
-//! owner of a space), `area_model` (the index of areas beside a list).
+//! owner of a space), `relocation` (moves), `saved` (spaces that are saved and restored), `shared` (the owner of a
+//! space behind a lock, with handles), `area_model` (the index of areas beside a list).
 
 mod allocator;
 #[cfg(test)]
@@ -25,15 +26,23 @@ mod counters;
 mod error;
 mod index;
 pub(crate) mod red_black;
+mod relocation;
 mod request;
+#[cfg(feature = "serde")]
+mod saved;
+#[cfg(any(feature = "std", feature = "spin", loom))]
+mod shared;
 mod span;
 mod wide;
 
 pub(crate) use areas::{Area, Edge, FoundGap, GapRequest};
 pub(crate) use wide::{AreaIndex, AreaPlace, Finger, Fingers, GapPlace, Removed};
 
-pub use allocator::{FreeRanges, RangeAllocator, Relocation, Stats};
+pub use allocator::{FreeRanges, RangeAllocator, Stats};
 pub use counters::Counters;
 pub use error::{AddSpanError, AllocError, FreeError, OutOfMetadata, RelocateError, TakeError};
+pub use relocation::{PendingMove, Relocation};
 pub use request::{AlignClasses, AlignOne, AlignRule, Config, Fit, Index, Request};
+#[cfg(any(feature = "std", feature = "spin", loom))]
+pub use shared::{HandleError, OwnedRange, RangeHandle, SharedRanges};
 pub use span::{Span, SpanError};

@@ -4,22 +4,23 @@ use super::Span;
 
 /// Rule that chooses among the free ranges that could serve a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Fit {
     #[default]
     Lowest,
     Highest,
-    /// A place in a smallest free range, exactly so for an unaligned, unbounded request below 512 numbers. Needs
-    /// [`Config::size_index`].
+    /// A place in a smallest free range, exactly so for an unaligned, unbounded request below 512 numbers. It needs an
+    /// [index by size](Config::size_index), which the first such request makes.
     ///
     /// The search is bounded: it looks at O(log n) blocks, whatever lengths the free ranges have. So a range of 512
     /// numbers or more may be a sixteenth larger than the smallest one. A request with alignment or bounds, or one that
     /// only ranges of 2^30 numbers or more can hold, may get any range that serves it: the search looks at 64 or more
     /// of the smallest ranges, then at the lowest place and at a range that is long enough wherever it starts. An
-    /// existing place is never missed. Only if the alignment is not a [class](Config::align_classes), and no range is
-    /// long enough wherever it starts, does the search look at all ranges.
+    /// existing place is never missed. Only if the alignment is not yet a [class](AlignClasses), and no range is long
+    /// enough wherever it starts, does the search look at all ranges, once.
     Best,
-    /// Packs like `Best` while the space is dense and keeps the footprint low while it is sparse. Needs
-    /// [`Config::size_index`].
+    /// Packs like `Best` while the space is dense and keeps the footprint low while it is sparse. It needs the same
+    /// index by size.
     ///
     /// The search is bounded as that of `Best`: it looks at a few of the smallest free ranges, then takes the lowest
     /// place. With an alignment that is not a [class](Config::align_classes), it takes the lowest place if that is
@@ -29,6 +30,7 @@ pub enum Fit {
 
 /// A request for `size` consecutive numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Request {
     /// Size in numbers; zero is refused.
     pub size: u64,
@@ -47,6 +49,7 @@ pub struct Request {
 /// (`vmalloc`), some for one page (`vm_map_ram`, modules). Only Linux's older designs tell them apart
 /// (docs/sources/vmap.md#length-rule).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum AlignOne {
     /// One byte: no alignment is asked for.
     #[default]
@@ -104,6 +107,7 @@ impl Request {
 /// Linux counts in bytes and demands `size + align - 1` of them. Areas hold whole pages, so in numbers that are pages
 /// this is `size + align`, and `size` when the alignment is one byte.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum AlignRule {
     /// `size + align`, always (5.2 to 5.15): refuses a request whose bounds are an aligned range of exactly its size,
@@ -119,6 +123,7 @@ pub enum AlignRule {
 
 /// The structure that finds free ranges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum Index {
     /// Linux up to 5.1: busy areas in a tree, next fit from the last allocation, O(n). It answers `Fit::Lowest` by its
@@ -138,11 +143,18 @@ pub enum Index {
 
 /// Settings with which a [`RangeAllocator`](super::RangeAllocator) is built.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Config {
     pub index: Index,
-    /// Alignments (base-2 logarithms) that [`Index::WideBlocks`] serves in O(log n).
+    /// Alignments (base-2 logarithms) that [`Index::WideBlocks`] serves in O(log n) from the first request on; others
+    /// it learns.
     pub align_classes: AlignClasses,
-    /// True if free ranges are indexed by size too, as `Fit::Best` and `Fit::Dynamic` need.
+    /// True if free ranges are indexed by size, too, from the start. Else the first request with [`Fit::Best`] or
+    /// [`Fit::Dynamic`] makes that index: it looks at each free range once, and asks for memory, whatever was
+    /// [reserved](super::RangeAllocator::reserve).
+    ///
+    /// The index takes 25 KB, and where free ranges are many, about as much as their own records; each change of a free
+    /// range notes its length. An allocator that is never asked for these fits does without it.
     pub size_index: bool,
 }
 
@@ -150,6 +162,12 @@ pub struct Config {
 ///
 /// A request with one of these alignments costs O(log n). One with another alignment costs O(log n + misaligned holes
 /// visited) with [`Fit::Lowest`] and [`Fit::Highest`]; [`Fit::Best`] and [`Fit::Dynamic`] say what it costs with them.
+///
+/// An allocator *learns* the alignments of requests that have passed many misaligned holes, as classes beside the given
+/// ones, four in all; with more alignments than that, those of long ago are given up. A learned class is O(log n), too:
+/// a misaligned hole is visited once for it. Which places are handed out does not depend on what was learned. So a
+/// class need be given only where even the first requests among many holes must be quick. Each class makes changes of
+/// the index slower and takes a row of 128 bytes for 600 holes or so.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AlignClasses {
     exponents: [u8; 4],
@@ -178,6 +196,25 @@ impl AlignClasses {
             i += 1;
         }
         Some(classes)
+    }
+
+    /// Returns these classes and one more, which is not among them, with its number; `None` if they are four.
+    pub(super) fn with(mut self, exponent: u8) -> Option<(AlignClasses, usize)> {
+        let number = self.exponents().iter().filter(|&&own| own < exponent).count();
+        let count = usize::from(self.count);
+        let used = self.exponents.get_mut(number..=count)?;
+        used.rotate_right(1);
+        used[0] = exponent;
+        self.count += 1;
+        Some((self, number))
+    }
+
+    /// Returns these classes without the one of this number.
+    pub(super) fn without(mut self, number: usize) -> AlignClasses {
+        self.exponents[number..].rotate_left(1);
+        self.count -= 1;
+        self.exponents[usize::from(self.count)] = 0;
+        self
     }
 
     /// Returns the exponents in ascending order.

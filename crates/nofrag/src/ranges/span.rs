@@ -1,6 +1,7 @@
 //! A non-empty range of numbers.
 
 use core::fmt;
+use core::ops::Range;
 
 use crate::errors::errors;
 
@@ -144,8 +145,31 @@ impl Span {
     }
 }
 
-impl fmt::Debug for Span {
+impl TryFrom<Range<u64>> for Span {
+    type Error = SpanError;
+
+    /// # Errors
+    /// Those of [`Span::new`]: an empty range is none.
+    fn try_from(range: Range<u64>) -> Result<Span, SpanError> {
+        Span::new(range.start, range.end)
+    }
+}
+
+impl From<Span> for Range<u64> {
+    fn from(span: Span) -> Range<u64> {
+        span.start..span.end
+    }
+}
+
+/// Start and end in hexadecimal digits.
+impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:#x}..{:#x}", self.start, self.end)
+    }
+}
+
+impl fmt::Debug for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }

@@ -46,7 +46,9 @@ pub(super) enum Miss {
 impl From<AllocError> for Miss {
     fn from(why: AllocError) -> Self {
         match why {
-            AllocError::Exhausted { largest } => Miss::NoFit { largest },
+            AllocError::Exhausted { largest } | AllocError::Misfit { largest, .. } => {
+                Miss::NoFit { largest }
+            }
             AllocError::OutOfMetadata => Miss::OutOfMetadata,
             AllocError::ZeroSize | AllocError::AlignNotPowerOfTwo | AllocError::FitNotIndexed => {
                 unreachable!("the request was validated and every index has `Fit::Lowest`")

@@ -272,7 +272,10 @@ fn check_lowest(rule: AlignRule, seed: u64, steps: usize) {
                     assert_eq!(span, Span::sized(start as u64, request.size).unwrap(), "{context}");
                     free[start..start + size].fill(false);
                 }
-                (None, Err(AllocError::Exhausted { largest })) => {
+                (
+                    None,
+                    Err(AllocError::Exhausted { largest } | AllocError::Misfit { largest, .. }),
+                ) => {
                     assert_eq!(largest, longest_run(&free), "{context}");
                 }
                 (expected, found) => panic!("{context}: expected {expected:?}, found {found:?}"),

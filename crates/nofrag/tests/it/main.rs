@@ -18,6 +18,7 @@ mod doc_2018;
 mod doc_2019;
 mod doc_2023;
 mod extremes;
+mod learned_classes;
 mod linux_rules;
 mod memory;
 mod mersenne;
@@ -50,6 +51,9 @@ mod range_pair;
 mod regressions;
 mod relocation;
 mod runs;
+#[cfg(feature = "serde")]
+mod saved_spaces;
+mod shared_ranges;
 mod starving;
 mod vmap_model;
 mod vmap_oracles;

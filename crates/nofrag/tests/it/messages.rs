@@ -17,7 +17,7 @@ fn check_messages(rows: &[(&dyn Error, &str)]) {
 fn ranges() {
     use nofrag::check::Violation;
     use nofrag::ranges::{
-        AddSpanError, AllocError, FreeError, RelocateError, SpanError, TakeError,
+        AddSpanError, AllocError, FreeError, RelocateError, Span, SpanError, TakeError,
     };
     let nothing = "no memory for the allocator's own records; nothing changed";
     let foreign = "a part of the range lies outside the space";
@@ -32,7 +32,19 @@ fn ranges() {
         (&AllocError::AlignNotPowerOfTwo, "the alignment is not a power of two"),
         (
             &AllocError::FitNotIndexed,
-            "this allocator was built without the index that the fit needs",
+            "this index design knows the lowest fit alone; take `Index::WideBlocks` for others",
+        ),
+        (
+            &AllocError::Misfit { largest: 12, align: 8, within: Span::ALL },
+            "no free range holds the request at a multiple of 8; the largest one has 12",
+        ),
+        (
+            &AllocError::Misfit { largest: 12, align: 1, within: Span::new(4, 9).unwrap() },
+            "no free range holds the request inside 0x4..0x9; the largest one has 12",
+        ),
+        (
+            &AllocError::Misfit { largest: 12, align: 8, within: Span::new(4, 9).unwrap() },
+            "no free range holds the request at a multiple of 8 inside 0x4..0x9; the largest one has 12",
         ),
         (
             &AllocError::Exhausted { largest: 12 },

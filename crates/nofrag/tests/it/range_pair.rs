@@ -6,8 +6,8 @@ use super::runs::{Runs, outside};
 use super::starving::Heap;
 use nofrag::check::Check;
 use nofrag::ranges::{
-    AddSpanError, AllocError, Config, Fit, FreeError, Index, RangeAllocator, RelocateError,
-    Relocation, Request, Span, TakeError,
+    AddSpanError, AllocError, Config, Fit, FreeError, Index, PendingMove, RangeAllocator,
+    RelocateError, Relocation, Request, Span, TakeError,
 };
 
 /// The promise of an index design about the places that it finds.
@@ -231,10 +231,17 @@ impl<'a> Pair<'a> {
             Err(AllocError::FitNotIndexed) => {
                 let always = if self.rule == Rule::Exact { Fit::Highest } else { Fit::Lowest };
                 assert!(request.fit != Fit::Lowest && request.fit != always, "{request:?}");
-                assert!(!self.config.size_index || self.rule != Rule::Exact, "{request:?}");
+                assert!(self.rule != Rule::Exact, "{request:?}");
             }
-            Err(AllocError::Exhausted { largest }) => {
+            Err(why @ (AllocError::Exhausted { largest } | AllocError::Misfit { largest, .. })) => {
                 assert!(is_valid(request), "{request:?}");
+                let Request { size, align, within, .. } = *request;
+                let is_plain = align == 1 && within == Span::ALL;
+                let says = match size > largest || is_plain {
+                    true => AllocError::Exhausted { largest },
+                    false => AllocError::Misfit { largest, align, within },
+                };
+                assert_eq!(why, says, "{request:?}");
                 assert_eq!(largest, self.free.longest(), "{request:?}");
                 let may_miss = match self.rule {
                     Rule::Exact => false,
@@ -376,7 +383,7 @@ impl<'a> Pair<'a> {
         let from = self.own[at];
         let request = self.request();
         let refusal = self.refusal_of(from);
-        match self.attempt(|it| it.relocate(from, &request)) {
+        match self.attempt(|it| it.relocate(from, &request).map(Relocation::hold)) {
             Ok(moved) => {
                 assert_eq!((refusal, moved.from()), (None, from), "relocate {from:?}");
                 self.judge(&request, Ok(moved.to()));
@@ -406,7 +413,7 @@ impl<'a> Pair<'a> {
                 _ => Some(RelocateError::Taken),
             })
         });
-        match self.attempt(|it| it.relocate_to(from, to)) {
+        match self.attempt(|it| it.relocate_to(from, to).map(Relocation::hold)) {
             Ok(moved) => {
                 assert_eq!(refusal, None, "relocate {from:?} to {to:?}");
                 assert_eq!((moved.from(), moved.to()), (from, to));
@@ -418,7 +425,7 @@ impl<'a> Pair<'a> {
     }
 
     /// Commits or rolls back a pending move; refused, it stays pending.
-    fn finish(&mut self, at: usize, moved: Relocation) {
+    fn finish(&mut self, at: usize, moved: PendingMove) {
         if self.shape.check_every == 1 {
             self.compare();
         }

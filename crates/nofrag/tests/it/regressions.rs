@@ -40,7 +40,9 @@ fn exact_range_aligned() {
         allocator.add_span(sized(0x2000, 64)).unwrap();
         allocator.add_span(exact).unwrap();
         let expected = match index {
-            Index::AugmentedTree(AlignRule::Padded) => Err(AllocError::Exhausted { largest: 64 }),
+            Index::AugmentedTree(AlignRule::Padded) => {
+                Err(AllocError::Misfit { largest: 64, align: 64, within: exact })
+            }
             _ => Ok(exact),
         };
         assert_eq!(allocator.alloc(&request), expected, "{index:?}");
@@ -61,7 +63,8 @@ fn vend_false_miss() {
         allocator.add_span(lower_fit).unwrap();
         let expected = match index {
             Index::AugmentedTree(AlignRule::Padded | AlignRule::PaddedUnlessExact) => {
-                Err(AllocError::Exhausted { largest: 512 })
+                let Request { align, within, .. } = request;
+                Err(AllocError::Misfit { largest: 512, align, within })
             }
             _ => Ok(lower_fit),
         };
@@ -95,7 +98,10 @@ fn top_overflow() {
                                 assert!(bottom <= found.start() && found.end() <= top);
                                 allocator.free(found).unwrap();
                             }
-                            Err(AllocError::Exhausted { largest }) => {
+                            Err(
+                                AllocError::Exhausted { largest }
+                                | AllocError::Misfit { largest, .. },
+                            ) => {
                                 assert_eq!(largest, space_len);
                                 let exact = !matches!(index, Index::AugmentedTree(rule)
                                     if rule != AlignRule::Unpadded);

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use nofrag_backing::arena::{
-    Arena, ArenaError, Budget, Config, FreeError, HoldError, OwnerId, Owners, Purge, ReserveError,
-    ResizeError, Run,
+    Arena, ArenaError, Budget, Clock, Config, FreeError, HoldError, OwnerId, Owners, Purge,
+    ReserveError, ResizeError, Run,
 };
 use nofrag_backing::backend::{Anonymous, BackendError, Va};
 use nofrag_backing::faults;
@@ -235,9 +235,13 @@ fn who_holds_what_is_said() {
 #[test]
 fn decay_purges_what_has_been_idle_for_long_enough() {
     let after = Duration::from_millis(100);
-    let config = Config { purge: Purge::Decay { after }, ..small(Anonymous::new(), 1) };
+    let (purge, clock) = (Purge::Decay { after }, Clock::Caller);
+    let config = Config { purge, clock, ..small(Anonymous::new(), 1) };
     let arena = Arena::reserve(8 * BLOCK, config).unwrap();
-    let at = |ms| arena.step(Duration::from_millis(ms), Budget::ALL).blocks;
+    let at = |ms| {
+        arena.set_time(Duration::from_millis(ms));
+        arena.step(Budget::ALL).blocks
+    };
     let runs = [0; 2].map(|_| arena.alloc(A, 64, 1).unwrap());
     runs.iter().for_each(|&run| arena.free(run).unwrap());
     assert_eq!((at(1000), at(1050), at(1099)), (0, 0, 0));

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use nofrag::check::Check as _;
 use nofrag_backing::arena::{
-    Arena, ArenaError, Budget, Config, FreeError, Owners, Purge, ReserveError, ResizeError, Run,
+    Arena, ArenaError, Budget, Clock, Config, FreeError, Owners, Purge, ReserveError, ResizeError,
+    Run,
 };
 use nofrag_backing::backend::{
     Backend, BackendError, Caps, CostModel, Geometry, SimCall, Simulated,
@@ -29,7 +30,8 @@ const REFUSED: BackendError = BackendError::System(Errno::NOMEM);
 
 fn config<B: Backend>(backing: B) -> Config<B> {
     let (owners, after) = (Owners::Count(OWNERS), Duration::from_millis(100));
-    Config { page: PAGE, owners, purge: Purge::Decay { after }, ..Config::over(backing) }
+    let (purge, clock) = (Purge::Decay { after }, Clock::Caller);
+    Config { page: PAGE, owners, purge, clock, ..Config::over(backing) }
 }
 
 type Ghosts = Arena<Arc<Simulated>>;

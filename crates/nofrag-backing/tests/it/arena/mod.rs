@@ -5,6 +5,8 @@ mod basics;
 #[allow(dead_code)] // Those use more of it.
 mod choices;
 mod chunks;
+mod idle;
+mod layouts;
 mod model;
 mod pair;
 mod refusals;

@@ -6,7 +6,8 @@ use super::choices::Choices;
 use super::stamps::{PAGE, stamp, stamps};
 use nofrag::check::Check;
 use nofrag_backing::arena::{
-    Arena, ArenaError, Budget, Config, FreeError, Lease, OwnerId, Owners, Purge, ResizeError, Run,
+    Arena, ArenaError, Budget, Clock, Config, FreeError, Lease, OwnerId, Owners, Purge,
+    ResizeError, Run,
 };
 use nofrag_backing::backend::{
     Backend, BackendError, Caps, CostModel, Geometry, HostMemory, SimCall, Simulated,
@@ -21,7 +22,8 @@ pub(crate) const BLOCK: u64 = 64 * PAGE as u64;
 /// Returns a configuration of small blocks, so that few pages make many of them; purged on request.
 pub(crate) fn small<B: Backend>(backing: B, owners: u32) -> Config<B> {
     let (block, align, owners) = (BLOCK, BLOCK, Owners::Count(owners));
-    Config { block, align, owners, purge: Purge::Manual, ..Config::over(backing) }
+    let clock = Clock::Caller;
+    Config { block, align, owners, clock, purge: Purge::Manual, ..Config::over(backing) }
 }
 
 /// The memory of an arena as a test sees it.
@@ -267,7 +269,8 @@ impl<'a, B: Backend, S: Seen<'a, B>> Pair<'a, B, S> {
             26 | 27 => {
                 self.now += Duration::from_millis(self.choices.below(60));
                 let budget = self.budget();
-                self.arena.step(self.now, budget);
+                self.arena.set_time(self.now);
+                self.arena.step(budget);
             }
             28 => self.by_handle(owner),
             29 => self.seen.refuse(&mut self.choices),
@@ -394,7 +397,7 @@ impl<'a, B: Backend, S: Seen<'a, B>> Pair<'a, B, S> {
         assert!(self.arena.owner(owner).is_err(), "two holders of one owner");
         let freed = picked.map(|held| handle.free(held.run));
         let got = wanted.map(|wanted| (wanted, handle.alloc(wanted, 1)));
-        handle.step(self.now, Budget { blocks: 2 });
+        handle.step(Budget { blocks: 2 });
         drop(handle);
         freed.into_iter().for_each(|freed| freed.expect("it was in use"));
         got.into_iter().for_each(|(wanted, result)| self.note(owner, wanted, 1, result));

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use nofrag::check::Check;
-use nofrag_backing::arena::{Arena, ArenaError, Budget, Config, Fork, Purge, ReserveError};
+use nofrag_backing::arena::{Arena, ArenaError, Budget, Clock, Config, Fork, Purge, ReserveError};
 use nofrag_backing::backend::{Anonymous, BackendError, HostMemory, Memfd};
 use nofrag_backing::faults::{self, Call, Fault};
 use nofrag_backing::maps;
@@ -106,7 +106,8 @@ fn it_asks_halves_and_reports() {
 #[test]
 fn background_work_survives_refusals() {
     let after = Duration::from_millis(10);
-    let config = Config { purge: Purge::Decay { after }, ..small(Anonymous::new(), 2) };
+    let (purge, clock) = (Purge::Decay { after }, Clock::Caller);
+    let config = Config { purge, clock, ..small(Anonymous::new(), 2) };
     let arena = Arena::reserve(8 * BLOCK, config).unwrap();
     let mut now = Duration::ZERO;
     for error in [Errno::NOMEM, Errno::AGAIN, Errno::INTR, Errno::PERM] {
@@ -118,13 +119,15 @@ fn background_work_survives_refusals() {
         );
         for _ in 0..6 {
             now += Duration::from_millis(10);
-            assert_eq!(arena.step(now, Budget::ALL).blocks, 0);
+            arena.set_time(now);
+            assert_eq!(arena.step(Budget::ALL).blocks, 0);
             check_laws(&arena);
         }
         drop(armed);
         for _ in 0..3 {
             now += Duration::from_millis(10);
-            arena.step(now, Budget::ALL);
+            arena.set_time(now);
+            arena.step(Budget::ALL);
         }
         assert_eq!(arena.stats().blocks.clean, 8, "{error}");
     }
@@ -206,7 +209,7 @@ fn check_fork(fork: Fork) {
             && arena.free_later(run).is_err()
             && arena.resize(run, 1).is_err()
             && arena.purge(Budget::ALL).blocks == 0
-            && arena.step(Duration::from_secs(9), Budget::ALL).blocks == 0;
+            && arena.step(Budget::ALL).blocks == 0;
         let seen = fork == Fork::Hidden || stamps_in_child(&arena, run);
         // SAFETY: ends the child, with all locks that it holds.
         unsafe { libc::_exit(i32::from(!(refused && seen))) };

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use nofrag_backing::arena::{
-    Arena, Budget, Config, FreeError, OwnerId, Owners, Purge, Purger, ResizeError, Run,
+    Arena, Budget, Clock, Config, FreeError, OwnerId, Owners, Purge, Purger, ResizeError, Run,
 };
 use nofrag_backing::backend::{Anonymous, Backend};
 use rand::{RngExt, SeedableRng};
@@ -20,7 +20,11 @@ use super::{A, BLOCK, Z, arena_of, check_laws, small, stamp, stamps};
 fn threads_allocate_free_each_others_runs_and_purge() {
     const THREADS: u32 = 4;
     let after = Duration::from_millis(1);
-    let config = Config { purge: Purge::Decay { after }, ..small(Anonymous::new(), 2) };
+    let config = Config {
+        purge: Purge::Decay { after },
+        clock: Clock::System,
+        ..small(Anonymous::new(), 2)
+    };
     let arena = Arc::new(Arena::reserve(256 * BLOCK, config).unwrap());
     let purger =
         Purger::spawn(Arc::clone(&arena), Duration::from_micros(200), Budget::ALL).unwrap();
@@ -222,7 +226,11 @@ fn a_signal_during_a_call_does_no_harm() {
 #[test]
 fn a_purger_may_be_dropped_by_its_own_thread() {
     let after = Duration::ZERO;
-    let config = Config { purge: Purge::Decay { after }, ..small(Anonymous::new(), 1) };
+    let config = Config {
+        purge: Purge::Decay { after },
+        clock: Clock::System,
+        ..small(Anonymous::new(), 1)
+    };
     let mut arena = Arena::reserve(4 * BLOCK, config).unwrap();
     let purger = Arc::new(std::sync::Mutex::new(None::<Purger>));
     let (own, (tell, told)) = (Arc::clone(&purger), mpsc::sync_channel(8));

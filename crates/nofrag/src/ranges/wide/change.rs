@@ -4,6 +4,7 @@ use super::balance::FEW;
 use super::entry::{Entry, Hole, Note};
 use super::leaf::{Moved, NIL, saturated, window_of};
 use super::row::LANES;
+use super::sizes::SizeBins;
 use super::tree::{At, Node, Tree};
 use crate::ranges::index::Rejection;
 use crate::ranges::{Counters, OutOfMetadata, Span};
@@ -383,6 +384,25 @@ impl Tree<()> {
 
 /// The indexes by size, kept in step with the leaves.
 impl<N: Note> Tree<N> {
+    /// Keeps bins by size from now on. The first time this looks at each hole.
+    #[inline]
+    pub(super) fn index_sizes(&mut self) -> Result<(), OutOfMetadata> {
+        if self.sizes.is_some() { Ok(()) } else { self.bin_all() }
+    }
+
+    #[cold]
+    fn bin_all(&mut self) -> Result<(), OutOfMetadata> {
+        let mut sizes = SizeBins::new();
+        sizes.reserve(self.leaves.numbers())?;
+        for leaf in 0..self.leaves.numbers() as u32 {
+            for &length in &self.leaves.lengths(leaf).0[..self.leaves.count(leaf)] {
+                sizes.add(leaf, length);
+            }
+        }
+        self.sizes = Some(sizes);
+        Ok(())
+    }
+
     #[inline]
     fn size_added(&mut self, leaf: u32, length: u64) {
         self.size_binned(leaf, length);

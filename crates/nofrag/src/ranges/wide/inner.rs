@@ -197,6 +197,33 @@ impl Inners {
         &mut self.aligned[block as usize * self.classes + class]
     }
 
+    /// Adds an alignment class as number `class`. Below each child it allows the largest hole, until somebody knows
+    /// better.
+    pub(super) fn add_class(&mut self, class: usize) -> Result<(), OutOfMetadata> {
+        let mut aligned = Vec::new();
+        aligned.try_reserve_exact(self.blocks.len() * (self.classes + 1))?;
+        for (number, block) in self.blocks.iter().enumerate() {
+            let (below, above) =
+                self.aligned[number * self.classes..][..self.classes].split_at(class);
+            put_all(&mut aligned, below.iter().copied());
+            put(&mut aligned, block.largest);
+            put_all(&mut aligned, above.iter().copied());
+        }
+        self.aligned = aligned;
+        self.classes += 1;
+        Ok(())
+    }
+
+    /// Takes an alignment class away.
+    pub(super) fn remove_class(&mut self, class: usize) {
+        let (classes, mut row) = (self.classes, 0);
+        self.aligned.retain(|_| {
+            row += 1;
+            (row - 1) % classes != class
+        });
+        self.classes -= 1;
+    }
+
     #[inline]
     pub(super) fn vacant(&self) -> usize {
         self.vacant_count

@@ -19,9 +19,9 @@
 //! Files, bottom up: `entry` (a hole and its note), `row` (32 lanes), `leaf` and `inner` (the blocks and their slabs),
 //! `near` (guesses instead of descents), `sizes` (for each length the leaves with a hole of it, for best fit), `tree`
 //! (its parts), `maxima` (how blocks know the largest hole below), `balance` (how blocks split and join), `change` (how
-//! holes come and go), `search` (the choice of a hole for a request), `largest` (the largest hole inside bounds),
-//! `brackets` (the lengths that occur below each child, for best fit inside bounds), `laws` (checks of the whole tree),
-//! `areas` (the area form).
+//! holes come and go), `search` (the choice of a hole for a request), `lessons` (alignment classes that requests
+//! teach), `largest` (the largest hole inside bounds), `brackets` (the lengths that occur below each child, for best
+//! fit inside bounds), `laws` (checks of the whole tree), `areas` (the area form).
 //!
 //! Costs, with n holes: every operation visits O(log32 n) blocks. A hole takes 8 bytes of its leaf, with a tag 12,
 //! whose lanes are a third to all in use; blocks are kept for reuse once they were needed, so metadata follows the
@@ -37,6 +37,7 @@ mod inner;
 mod largest;
 mod laws;
 mod leaf;
+mod lessons;
 mod maxima;
 mod near;
 mod row;
@@ -49,8 +50,9 @@ pub(crate) use self::areas::{AreaIndex, AreaPlace, Finger, Fingers, GapPlace, Re
 use self::change::Merged;
 use self::entry::Hole;
 use self::leaf::{NIL, window_of};
+use self::lessons::Lessons;
 use self::row::LANE_MAX;
-use self::search::{Found, Wish};
+use self::search::{DENSE_PATIENCE, Found, Wish};
 use self::tree::{At, BySize, Tree};
 use super::index::{FreeIndex, Refusal, Rejection, largest_by_scan};
 use super::{Config, Counters, Fit, OutOfMetadata, Request, Span};
@@ -60,6 +62,7 @@ use crate::check::Violation;
 #[derive(Debug)]
 pub(crate) struct WideBlocks {
     tree: Tree<()>,
+    lessons: Lessons,
 }
 
 impl Default for WideBlocks {
@@ -71,7 +74,8 @@ impl Default for WideBlocks {
 impl WideBlocks {
     pub(crate) fn new(config: &Config) -> WideBlocks {
         let by_size = if config.size_index { BySize::Bins } else { BySize::No };
-        WideBlocks { tree: Tree::new(config.align_classes, by_size) }
+        let tree = Tree::new(config.align_classes, by_size);
+        WideBlocks { tree, lessons: Lessons::default() }
     }
 
     /// Cuts `found.span` out of its hole.
@@ -98,14 +102,39 @@ impl WideBlocks {
         Ok(())
     }
 
+    /// Cuts out what a search has found, after it has learned from the dead ends that the search met.
     fn cut_found(
         &mut self,
+        request: &Request,
         found: Option<Found>,
+        dead_ends: u64,
         counters: &mut Counters,
     ) -> Result<Span, Refusal> {
+        if dead_ends > 0 {
+            self.learn(request, found.map(|found| found.span), dead_ends);
+        }
         let found = found.ok_or(Refusal::NoFit)?;
         self.cut(found, counters).map_err(|OutOfMetadata| Refusal::OutOfMetadata)?;
         Ok(found.span)
+    }
+
+    #[inline]
+    fn wish(&mut self, request: &Request) -> Wish {
+        let wish = Wish::new(request, &self.tree);
+        self.lessons.note_use(&self.tree, wish.class);
+        wish
+    }
+
+    /// Learns from the dead ends of a search, which lie before the place that it found.
+    #[cold]
+    fn learn(&mut self, request: &Request, found: Option<Span>, dead_ends: u64) {
+        let Request { within, fit, .. } = *request;
+        let searched = match (fit, found) {
+            (_, None) => Some(within),
+            (Fit::Highest, Some(found)) => Span::new(found.end(), within.end()).ok(),
+            (_, Some(found)) => Span::new(within.start(), found.start()).ok(),
+        };
+        self.lessons.after(&mut self.tree, request, dead_ends, searched);
     }
 
     /// Shrinks a hole to `rest`, its right part.
@@ -203,16 +232,17 @@ impl FreeIndex for WideBlocks {
         {
             return Ok(span);
         }
-        let wish = Wish::new(request, &self.tree);
+        let wish = self.wish(request);
+        let before = counters.dead_ends;
         let found = match request.fit {
             Fit::Lowest => self.tree.lowest(&wish, counters),
             Fit::Highest => self.tree.highest(&wish, counters),
-            Fit::Best | Fit::Dynamic if self.tree.sizes.is_none() => {
-                return Err(Refusal::FitNotIndexed);
+            Fit::Best | Fit::Dynamic => {
+                self.tree.index_sizes()?;
+                self.tree.best(&wish, counters)
             }
-            Fit::Best | Fit::Dynamic => self.tree.best(&wish, counters),
         };
-        self.cut_found(found, counters)
+        self.cut_found(request, found, counters.dead_ends - before, counters)
     }
 
     fn alloc_dynamic(
@@ -221,12 +251,13 @@ impl FreeIndex for WideBlocks {
         limit: u64,
         counters: &mut Counters,
     ) -> Result<Span, Refusal> {
-        if self.tree.sizes.is_none() {
-            return Err(Refusal::FitNotIndexed);
-        }
-        let wish = Wish::new(request, &self.tree);
+        self.tree.index_sizes()?;
+        let wish = self.wish(request);
+        let before = counters.dead_ends;
         let found = self.tree.dense(&wish, limit, counters);
-        self.cut_found(found, counters)
+        // So many are met at each request, whatever is learned.
+        let dead_ends = (counters.dead_ends - before).saturating_sub(u64::from(DENSE_PATIENCE) + 2);
+        self.cut_found(request, found, dead_ends, counters)
     }
 
     fn take(&mut self, span: Span, counters: &mut Counters) -> Result<(), Refusal> {

@@ -2,8 +2,8 @@
 //!
 //! Lowest and highest are one descent each along the maxima: at every block the first or the last child whose maximum
 //! is large enough. Two things make a child's maximum promise more than the child can keep: an alignment that is no
-//! class, and a length beyond what a lane holds. Then the search goes on behind the disappointing leaf, and counts the
-//! holes that were large enough but did not fit.
+//! class, and a length beyond what a lane holds. Then the search goes on behind the leaf, a dead end, and counts the
+//! holes that were large enough but did not fit. From many dead ends the tree learns the class (`lessons`).
 
 use super::entry::{Hole, Note};
 use super::leaf::saturated;
@@ -18,7 +18,7 @@ const BEST_CANDIDATES: u32 = 64;
 /// Leaves with small holes that the dynamic fit looks at.
 const DENSE_CANDIDATES: usize = 4;
 /// Leaves full of misaligned holes that the dynamic fit visits before it asks for a hole that fits whatever its start.
-const DENSE_PATIENCE: u32 = 16;
+pub(super) const DENSE_PATIENCE: u32 = 16;
 
 /// A validated request, and the values derived from it that a search compares rows with.
 #[derive(Clone, Copy, Debug)]
@@ -30,8 +30,9 @@ pub(super) struct Wish {
     pub(super) within: Span,
     pub(super) lane_size: u32,
     /// The alignment class whose maxima guide the search.
-    class: Option<usize>,
-    /// True if below a block whose maximum is large enough there always is a place, the bounds left aside.
+    pub(super) class: Option<usize>,
+    /// True if below a block whose maximum is large enough there always is a place, the bounds left aside. It decides
+    /// which place a best fit takes, so a learned class, of which requests before decide, does not make it true.
     is_guided: bool,
     /// Number of leaves without a place, in spite of their maxima, that a search for the lowest place passes before it
     /// gives up.
@@ -87,8 +88,8 @@ impl Wish {
         let exponents = tree.classes.exponents();
         let useful = if lane_size == LANE_MAX { &[] } else { exponents };
         let class = useful.iter().rposition(|&class| u32::from(class) <= exponent);
-        let is_guided =
-            align == 1 || offset == 0 && class.is_some_and(|class| 1 << exponents[class] == align);
+        let is_given = |class: usize| 1 << exponents[class] == align && !tree.is_learned(class);
+        let is_guided = align == 1 || offset == 0 && class.is_some_and(is_given);
         Wish { size, align, offset, within, lane_size, class, is_guided, patience: u32::MAX }
     }
 
@@ -125,13 +126,17 @@ impl<N: Note> Tree<N> {
         if self.cannot_serve(wish) {
             return None;
         }
-        let at = if wish.within.start() == 0 {
-            self.first_below(self.height, self.root, wish, counters)
-                .or_else(|At { leaf, .. }| self.first_fit_after(leaf, wish, counters))
-        } else {
+        if wish.within.start() > 0 {
             return self.lowest_from(self.locate(wish.within.start())?, wish, counters);
+        }
+        let leaf = self.first_promising(self.height, self.root, wish, counters);
+        let at = match self.fits(leaf, wish, counters) {
+            0 => {
+                counters.dead_ends += 1;
+                self.first_fit_after(leaf, wish, counters)?
+            }
+            lanes => At { leaf, lane: lanes.trailing_zeros() as usize },
         };
-        let at = at.ok()?;
         let hole = self.hole(at);
         let span = wish.lowest_in(hole)?;
         Some(Found { at, hole, span })
@@ -157,10 +162,9 @@ impl<N: Note> Tree<N> {
         }
         let later = self.fits(at.leaf, wish, counters) & !lanes_below(at.lane + 1);
         let at = match later {
-            0 => self.first_fit_after(at.leaf, wish, counters),
-            lanes => Ok(At { leaf: at.leaf, lane: lanes.trailing_zeros() as usize }),
+            0 => self.first_fit_after(at.leaf, wish, counters)?,
+            lanes => At { leaf: at.leaf, lane: lanes.trailing_zeros() as usize },
         };
-        let at = at.ok()?;
         let hole = self.hole(at);
         let span = wish.lowest_in(hole)?;
         Some(Found { at, hole, span })
@@ -217,6 +221,7 @@ impl<N: Note> Tree<N> {
         counters: &mut Counters,
     ) -> ControlFlow<Option<Found>> {
         let mut fitting = self.fits(leaf, wish, counters);
+        counters.dead_ends += u64::from(fitting == 0);
         if side == Side::AtBound {
             fitting &= lanes_below(self.leaves.count_up_to(leaf, wish.within.end() - 1));
         }
@@ -318,7 +323,9 @@ impl<N: Note> Tree<N> {
         if small.is_some() || wish.is_guided {
             return small.or_else(|| self.lowest(wish, counters));
         }
-        self.lowest(&Wish { patience: DENSE_PATIENCE, ..*wish }, counters)
+        // Where the patience ends is part of which place is taken: it depends on no learned class.
+        let class = self.given_class(wish.class);
+        self.lowest(&Wish { class, patience: DENSE_PATIENCE, ..*wish }, counters)
             .or_else(|| self.lowest_padded(wish, counters))
             .or_else(|| self.lowest(wish, counters))
     }
@@ -407,56 +414,58 @@ impl<N: Note> Tree<N> {
             .fold(0, |mask, slot| mask | 1 << slot)
     }
 
-    /// Descends to the first leaf below a block that may serve the wish; returns its first fitting lane, or the leaf as
-    /// an error if none fits.
+    /// Returns the first leaf below a block of which some leaf may serve the wish.
     #[inline]
-    fn first_below(
+    fn first_promising(
         &self,
         height: u32,
         mut number: u32,
         wish: &Wish,
         counters: &mut Counters,
-    ) -> Result<At, At> {
+    ) -> u32 {
         for level in (1..=height).rev() {
             let mask = self.promising(level, number, wish, counters);
             let slot = mask.trailing_zeros() as usize % LANES;
             number = self.inners.get(number).child.0[slot];
         }
-        match self.fits(number, wish, counters) {
-            0 => Err(At { leaf: number, lane: 0 }),
-            lanes => Ok(At { leaf: number, lane: lanes.trailing_zeros() as usize }),
+        number
+    }
+
+    /// Returns the first leaf behind `leaf` that may serve the wish.
+    #[inline]
+    pub(super) fn next_promising(
+        &self,
+        leaf: u32,
+        wish: &Wish,
+        counters: &mut Counters,
+    ) -> Option<u32> {
+        let (mut level, mut number) = (0, leaf);
+        loop {
+            let (parent, slot) = self.believed_parent(level, number)?;
+            (level, number) = (level + 1, parent);
+            let mask = self.promising(level, parent, wish, counters) & !lanes_below(slot + 1);
+            if mask != 0 {
+                let child = self.inners.get(parent).child.0[mask.trailing_zeros() as usize];
+                return Some(self.first_promising(level - 1, child, wish, counters));
+            }
         }
     }
 
-    /// Returns the first fitting hole in the leaves behind `leaf`; as an error, the last leaf that was looked at.
-    fn first_fit_after(
-        &self,
-        mut leaf: u32,
-        wish: &Wish,
-        counters: &mut Counters,
-    ) -> Result<At, At> {
-        let (mut level, mut number) = (0, leaf);
+    /// Returns the first fitting hole in the leaves behind `leaf`.
+    #[inline]
+    fn first_fit_after(&self, mut leaf: u32, wish: &Wish, counters: &mut Counters) -> Option<At> {
         let mut patience = wish.patience;
         loop {
-            let Some((parent, slot)) = self.believed_parent(level, number) else {
-                return Err(At { leaf, lane: 0 });
-            };
-            (level, number) = (level + 1, parent);
-            let mask = self.promising(level, parent, wish, counters) & !lanes_below(slot + 1);
-            if mask == 0 {
-                continue;
+            leaf = self.next_promising(leaf, wish, counters)?;
+            let fitting = self.fits(leaf, wish, counters);
+            if fitting != 0 {
+                return Some(At { leaf, lane: fitting.trailing_zeros() as usize });
             }
-            let child = self.inners.get(parent).child.0[mask.trailing_zeros() as usize];
-            match self.first_below(level - 1, child, wish, counters) {
-                Ok(at) => return Ok(at),
-                Err(at) if self.leaves.start(at.leaf, 0) >= wish.within.end() => return Err(at),
-                Err(at) if patience == 0 => return Err(at),
-                Err(at) => {
-                    patience -= 1;
-                    leaf = at.leaf;
-                    (level, number) = (0, leaf);
-                }
+            if self.leaves.start(leaf, 0) >= wish.within.end() {
+                return None;
             }
+            counters.dead_ends += 1;
+            patience = patience.checked_sub(1)?;
         }
     }
 }

@@ -44,7 +44,10 @@ pub(super) struct Tree<N> {
     pub(super) height: u32,
     pub(super) holes: usize,
     pub(super) top: Summary,
+    /// Those of the configuration, and those that were learned.
     pub(super) classes: AlignClasses,
+    /// The numbers of the learned classes, as a bit mask.
+    pub(super) learned: u8,
     pub(super) sizes: Option<SizeBins>,
     /// The set of brackets in which holes of the whole tree fall, one bit each; 0 if brackets are not kept.
     pub(super) brackets: u64,
@@ -71,6 +74,7 @@ impl<N: Note> Tree<N> {
             holes: 0,
             top: Summary::default(),
             classes,
+            learned: 0,
             sizes: (by_size == BySize::Bins).then(SizeBins::new),
             brackets: 0,
             near: Near::default(),
@@ -112,6 +116,7 @@ impl<N: Note> Tree<N> {
         }
         let exponent = align.trailing_zeros();
         let class = self.classes.exponents().iter().position(|&own| u32::from(own) == exponent)?;
+        let class = Some(class).filter(|&class| !self.is_learned(class))?;
         let largest = self.top.aligned[class];
         (largest < LANE_MAX).then_some(u64::from(largest))
     }
