@@ -3,7 +3,7 @@
 use super::balance::FEW;
 use super::entry::{Entry, Hole, Note};
 use super::leaf::{Moved, NIL, saturated, window_of};
-use super::row::LANES;
+use super::row::{LANE_MAX, LANES};
 use super::tree::{At, Node, Tree};
 use crate::ranges::index::Rejection;
 use crate::ranges::{Counters, OutOfMetadata, Span};
@@ -165,12 +165,7 @@ impl<N: Note> Tree<N> {
         }
         self.leaves.insert(leaf, lane, entry);
         self.size_added(leaf, hole.len());
-        let is = saturated(hole.len());
-        if self.needs_refresh(is) {
-            self.refresh(Node { level: 0, number: leaf });
-        } else {
-            self.note_growth(leaf, is);
-        }
+        self.note_entry(leaf, hole);
     }
 
     /// Adds a hole in a new leaf beside `at.leaf`, whose window is another.
@@ -255,15 +250,12 @@ impl<N: Note> Tree<N> {
     }
 
     pub(super) fn remove(&mut self, at: At) {
-        let At { leaf, lane } = at;
-        let was = self.leaves.lengths(leaf).0[lane];
-        if !self.needs_refresh(was) {
-            self.note_loss(at, was, 0);
-        }
+        let hole = self.hole(at);
+        self.note_change(at, hole, Hole::known(hole.end, hole.end));
         self.remove_joined(at);
     }
 
-    /// Takes a hole out whose numbers another hole of the leaf has taken in, so that no plain maximum falls.
+    /// Takes a hole out whose numbers another hole of the leaf has taken in, so that no maximum falls.
     #[inline]
     pub(super) fn remove_joined(&mut self, at: At) {
         let At { leaf, lane } = at;
@@ -277,9 +269,6 @@ impl<N: Note> Tree<N> {
             self.detach(node);
             return;
         }
-        if self.needs_refresh(saturated(length)) {
-            self.refresh(node);
-        }
         if count <= N::FEW && count.is_multiple_of(4) {
             self.join_neighbour(node);
         }
@@ -288,24 +277,16 @@ impl<N: Note> Tree<N> {
     /// Changes a hole; the new one starts in the same window and keeps the order.
     #[inline]
     pub(super) fn replace(&mut self, at: At, hole: Hole) {
-        let old = self.leaves.length(at.leaf, at.lane);
-        let (was, is) = (saturated(old), saturated(hole.len()));
-        let refresh = self.needs_refresh(was.max(is));
-        if is < was && !refresh {
-            self.note_loss(at, was, is);
-        }
+        let old = self.hole(at);
+        let (was, is) = (saturated(old.len()), saturated(hole.len()));
+        self.note_change(at, old, hole);
         self.leaves.set(at.leaf, at.lane, hole);
-        let largest = (is < was && !refresh).then(|| self.largest_noted(at.leaf));
+        let largest = (is < was).then(|| self.largest_noted(at.leaf));
         if let Some(sizes) = &mut self.sizes {
             sizes.change(at.leaf, (was, is), largest, &self.leaves);
         }
         self.bracket_added(at.leaf, hole.len());
-        self.bracket_removed(at.leaf, old);
-        if refresh {
-            self.refresh(Node { level: 0, number: at.leaf });
-        } else if is > was {
-            self.note_growth(at.leaf, is);
-        }
+        self.bracket_removed(at.leaf, old.len());
     }
 }
 
@@ -331,7 +312,7 @@ impl Tree<()> {
         let start = self.leaves.start(leaf, lane);
         let leaves_window =
             length != size && window_of(start + u64::from(size)) != window_of(start);
-        if leaves_window || self.needs_refresh(length) || self.sizes.is_some() {
+        if leaves_window || length == LANE_MAX || self.sizes.is_some() {
             return None;
         }
         counters.steps += u64::from(self.height) + 1;
@@ -340,7 +321,12 @@ impl Tree<()> {
         if length == size {
             self.remove(at);
         } else {
-            self.note_loss(at, length, length - size);
+            let end = start + u64::from(length);
+            self.note_change(
+                at,
+                Hole::known(start, end),
+                Hole::known(start + u64::from(size), end),
+            );
             self.leaves.cut_left(leaf, lane, size);
         }
         Some(Span::known(start, start + u64::from(size)))
