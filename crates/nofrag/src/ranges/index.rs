@@ -96,10 +96,14 @@ pub(crate) fn largest_by_scan<I: FreeIndex + ?Sized>(index: &I, align: u64) -> u
     let mut largest = 0;
     let mut from = 0;
     while let Some(hole) = index.hole_from(from) {
-        if let Some(start) = hole.start().checked_next_multiple_of(align) {
-            largest = largest.max(hole.end().saturating_sub(start));
-        }
+        largest = largest.max(aligned_len(hole, align));
         from = hole.end();
     }
     largest
+}
+
+/// Returns the largest size that a range aligned to `align` can have in `hole`; 0 if there is none.
+pub(crate) fn aligned_len(hole: Span, align: u64) -> u64 {
+    let start = hole.start().checked_next_multiple_of(align);
+    start.map_or(0, |start| hole.end().saturating_sub(start))
 }

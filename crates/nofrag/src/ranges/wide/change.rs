@@ -83,7 +83,7 @@ impl<N: Note> Tree<N> {
     fn fit_near(&mut self) {
         let leaves = self.leaves.in_use() / N::LEAVES_PER_GUESS;
         if self.height > 0 && self.near.wants(leaves) {
-            let last = self.locate_last().map_or(0, |at| self.hole(at).start);
+            let last = self.last().map_or(0, |(_, hole)| hole.start);
             self.near.resize(leaves, self.first_crowded(), last);
         }
     }
@@ -96,12 +96,6 @@ impl<N: Note> Tree<N> {
         }
         let second = self.first_after(self.leaf_for(0));
         second.map_or(0, |at| self.hole(at).start)
-    }
-
-    fn locate_last(&self) -> Option<At> {
-        let leaf = self.leaf_for(u64::MAX);
-        let count = self.leaves.count(leaf);
-        (count > 0).then(|| At { leaf, lane: count - 1 })
     }
 
     /// Makes room for `holes` holes in all. Neighbouring blocks hold more than `JOINED` entries together, so a dozen

@@ -33,6 +33,7 @@ mod balance;
 mod brackets;
 mod change;
 mod entry;
+mod frontier;
 mod inner;
 mod largest;
 mod laws;
@@ -52,14 +53,21 @@ use self::leaf::{NIL, window_of};
 use self::row::LANE_MAX;
 use self::search::{Found, Wish};
 use self::tree::{At, BySize, Tree};
-use super::index::{FreeIndex, Refusal, Rejection, largest_by_scan};
+use super::index::{FreeIndex, Refusal, Rejection, aligned_len, largest_by_scan};
 use super::{Config, Counters, Fit, OutOfMetadata, Request, Span};
 use crate::check::Violation;
 
 /// The index of holes: a tree of blocks with up to 32 entries each. See the module's documentation.
+///
+/// 1. The frontier lies above all holes of the tree and touches none.
+/// 2. All holes lie inside `reach`.
 #[derive(Debug)]
 pub(crate) struct WideBlocks {
     tree: Tree<()>,
+    /// The highest hole, beside the tree; a tree with an index by size has all its holes itself.
+    frontier: Option<Span>,
+    /// All numbers that were ever free: bounds that enclose these need not be looked at.
+    reach: Option<Span>,
 }
 
 impl Default for WideBlocks {
@@ -71,7 +79,8 @@ impl Default for WideBlocks {
 impl WideBlocks {
     pub(crate) fn new(config: &Config) -> WideBlocks {
         let by_size = if config.size_index { BySize::Bins } else { BySize::No };
-        WideBlocks { tree: Tree::new(config.align_classes, by_size) }
+        let tree = Tree::new(config.align_classes, by_size);
+        WideBlocks { tree, frontier: None, reach: None }
     }
 
     /// Cuts `found.span` out of its hole.
@@ -98,14 +107,22 @@ impl WideBlocks {
         Ok(())
     }
 
-    fn cut_found(
-        &mut self,
-        found: Option<Found>,
-        counters: &mut Counters,
-    ) -> Result<Span, Refusal> {
-        let found = found.ok_or(Refusal::NoFit)?;
+    fn cut_found(&mut self, found: Found, counters: &mut Counters) -> Result<Span, Refusal> {
         self.cut(found, counters).map_err(|OutOfMetadata| Refusal::OutOfMetadata)?;
         Ok(found.span)
+    }
+
+    /// Cuts the place out of the frontier that `choose` finds there.
+    fn cut_from_frontier(
+        &mut self,
+        choose: impl FnOnce(Hole) -> Option<Span>,
+        counters: &mut Counters,
+    ) -> Result<Span, Refusal> {
+        counters.steps += 1;
+        let span = self.frontier.and_then(|frontier| choose(frontier.into()));
+        let span = span.ok_or(Refusal::NoFit)?;
+        self.cut_frontier(span, counters).map_err(|OutOfMetadata| Refusal::OutOfMetadata)?;
+        Ok(span)
     }
 
     /// Shrinks a hole to `rest`, its right part.
@@ -119,6 +136,13 @@ impl WideBlocks {
             self.tree.insert(rest.into());
         }
         Ok(())
+    }
+
+    #[cold]
+    fn extend_reach(&mut self, span: Span) {
+        let reach = self.reach.unwrap_or(span);
+        let (start, end) = (reach.start().min(span.start()), reach.end().max(span.end()));
+        self.reach = Some(Span::known(start, end));
     }
 
     /// Adds `span`, which touches no hole, where it belongs.
@@ -195,24 +219,44 @@ impl WideBlocks {
 impl FreeIndex for WideBlocks {
     #[inline]
     fn alloc(&mut self, request: &Request, counters: &mut Counters) -> Result<Span, Refusal> {
+        let bounded = self.reach.is_some_and(|reach| !request.within.covers(reach));
         if request.fit == Fit::Lowest
             && request.align == 1
-            && request.within == Span::ALL
+            && !bounded
             && request.size < u64::from(LANE_MAX)
-            && let Some(span) = self.tree.cut_first(request.size as u32, counters)
         {
-            return Ok(span);
-        }
-        let wish = Wish::new(request, &self.tree);
-        let found = match request.fit {
-            Fit::Lowest => self.tree.lowest(&wish, counters),
-            Fit::Highest => self.tree.highest(&wish, counters),
-            Fit::Best | Fit::Dynamic if self.tree.sizes.is_none() => {
-                return Err(Refusal::FitNotIndexed);
+            let size = request.size as u32;
+            if self.tree.top.lane < size {
+                let first = |hole: Hole| {
+                    let span = Span::sized(hole.start, request.size).ok()?;
+                    (span.end() <= hole.end).then_some(span)
+                };
+                return self.cut_from_frontier(first, counters);
             }
-            Fit::Best | Fit::Dynamic => self.tree.best(&wish, counters),
-        };
-        self.cut_found(found, counters)
+            if let Some(span) = self.tree.cut_first(size, counters) {
+                return Ok(span);
+            }
+        }
+        let within = if bounded { request.within } else { Span::ALL };
+        let wish = Wish::new(&Request { within, ..*request }, &self.tree);
+        match request.fit {
+            Fit::Lowest => match self.tree.lowest(&wish, counters) {
+                Some(found) => self.cut_found(found, counters),
+                None => self.cut_from_frontier(|hole| wish.lowest_in(hole), counters),
+            },
+            Fit::Highest => match self.cut_from_frontier(|hole| wish.highest_in(hole), counters) {
+                Err(Refusal::NoFit) => {
+                    let found = self.tree.highest(&wish, counters).ok_or(Refusal::NoFit)?;
+                    self.cut_found(found, counters)
+                }
+                cut => cut,
+            },
+            Fit::Best | Fit::Dynamic if self.tree.sizes.is_none() => Err(Refusal::FitNotIndexed),
+            Fit::Best | Fit::Dynamic => {
+                let found = self.tree.best(&wish, counters).ok_or(Refusal::NoFit)?;
+                self.cut_found(found, counters)
+            }
+        }
     }
 
     fn alloc_dynamic(
@@ -225,11 +269,14 @@ impl FreeIndex for WideBlocks {
             return Err(Refusal::FitNotIndexed);
         }
         let wish = Wish::new(request, &self.tree);
-        let found = self.tree.dense(&wish, limit, counters);
+        let found = self.tree.dense(&wish, limit, counters).ok_or(Refusal::NoFit)?;
         self.cut_found(found, counters)
     }
 
     fn take(&mut self, span: Span, counters: &mut Counters) -> Result<(), Refusal> {
+        if self.frontier.is_some_and(|frontier| frontier.covers(span)) {
+            return Ok(self.cut_frontier(span, counters)?);
+        }
         let at = self.tree.locate(span.start()).ok_or(Refusal::NoFit)?;
         let hole = self.tree.hole(at);
         if !Span::from(hole).covers(span) {
@@ -240,9 +287,16 @@ impl FreeIndex for WideBlocks {
 
     #[inline]
     fn give(&mut self, span: Span, counters: &mut Counters) -> Result<(), Rejection> {
-        let memory = |OutOfMetadata| Rejection::OutOfMetadata;
+        if !self.reach.is_some_and(|reach| reach.covers(span)) {
+            self.extend_reach(span);
+        }
+        if let Some(merged) = self.give_frontier(span) {
+            let merged = merged?;
+            counters.note_merge(merged.before, merged.after);
+            return Ok(());
+        }
         if self.tree.root == NIL {
-            self.give_first(span).map_err(memory)?;
+            self.give_first(span)?;
             counters.note_merge(false, false);
             return Ok(());
         }
@@ -256,27 +310,31 @@ impl FreeIndex for WideBlocks {
         counters.note_merge(merged.before, merged.after);
         Ok(())
     }
+
     fn hole_from(&self, at: u64) -> Option<Span> {
-        self.tree.locate(at).map(|at| self.tree.hole(at).into())
+        let frontier = || self.frontier.filter(|frontier| frontier.end() > at);
+        self.tree.locate(at).map(|at| self.tree.hole(at).into()).or_else(frontier)
     }
 
     fn hole_below(&self, end: u64) -> Option<Span> {
-        self.tree.last_below(end).map(|at| self.tree.hole(at).into())
+        let below = || self.tree.last_below(end).map(|at| self.tree.hole(at).into());
+        self.frontier.filter(|frontier| frontier.start() < end).or_else(below)
     }
 
     fn largest(&self) -> u64 {
-        self.tree.largest()
+        self.tree.largest().max(self.frontier.map_or(0, Span::len))
     }
 
     fn largest_aligned(&self, align: u64) -> u64 {
-        match self.tree.known_largest(align) {
-            Some(largest) => largest,
-            None => largest_by_scan(self, align),
-        }
+        let Some(largest) = self.tree.known_largest(align) else {
+            return largest_by_scan(self, align);
+        };
+        let aligned = |hole: Span| aligned_len(hole, align);
+        largest.max(self.frontier.map_or(0, aligned))
     }
 
     fn holes(&self) -> usize {
-        self.tree.holes
+        self.tree.holes + usize::from(self.frontier.is_some())
     }
 
     fn reserve(&mut self, holes: usize) -> Result<(), OutOfMetadata> {
@@ -288,6 +346,7 @@ impl FreeIndex for WideBlocks {
     }
 
     fn check(&self) -> Result<(), Violation> {
-        laws::check(&self.tree)
+        laws::check(&self.tree)?;
+        self.check_frontier()
     }
 }
