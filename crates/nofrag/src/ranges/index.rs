@@ -28,6 +28,9 @@ pub(crate) enum Rejection {
 ///
 /// Each method changes everything or nothing, and reserves the memory it needs before its first change.
 pub(crate) trait FreeIndex {
+    /// Learns that the space has got `span`: all that is free lies in what this has named.
+    fn extend_space(&mut self, _span: Span) {}
+
     /// Finds a place by the design's rule and takes it.
     fn alloc(&mut self, request: &Request, counters: &mut Counters) -> Result<Span, Refusal>;
 

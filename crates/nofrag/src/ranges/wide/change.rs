@@ -3,7 +3,7 @@
 use super::balance::FEW;
 use super::entry::{Entry, Hole, Note};
 use super::leaf::{Moved, NIL, saturated, window_of};
-use super::row::{LANE_MAX, LANES};
+use super::row::LANES;
 use super::tree::{At, Node, Tree};
 use crate::ranges::index::Rejection;
 use crate::ranges::{Counters, OutOfMetadata, Span};
@@ -249,7 +249,8 @@ impl<N: Note> Tree<N> {
         self.remove_joined(at);
     }
 
-    /// Takes a hole out whose numbers another hole of the leaf has taken in, so that no maximum falls.
+    /// Takes a hole out whose numbers another hole of the leaf has taken in, so that no maximum falls, or whose loss is
+    /// noted already.
     #[inline]
     pub(super) fn remove_joined(&mut self, at: At) {
         let At { leaf, lane } = at;
@@ -287,9 +288,9 @@ impl<N: Note> Tree<N> {
 /// In the form without areas a freed range merges with the holes that it touches.
 impl Tree<()> {
     /// Cuts `size` numbers off the left edge of the first hole of at least that length. `None`, with nothing changed,
-    /// if there is none, or if more than one leaf and its plain maxima would change.
+    /// if there is none, or if more than one leaf and what is noted of it would change.
     ///
-    /// This is the whole of most allocations: no bound, no alignment, no length that a lane cannot hold.
+    /// This is the whole of most allocations: no bound, no alignment, no size that a lane cannot hold.
     #[inline]
     pub(super) fn cut_first(&mut self, size: u32, counters: &mut Counters) -> Option<Span> {
         if self.top.lane < size {
@@ -302,28 +303,23 @@ impl Tree<()> {
             leaf = inner.child.0[slot % LANES];
         }
         let lane = self.leaves.lengths(leaf).at_least(size).trailing_zeros() as usize % LANES;
-        let length = self.leaves.lengths(leaf).0[lane];
-        let start = self.leaves.start(leaf, lane);
-        let leaves_window =
-            length != size && window_of(start + u64::from(size)) != window_of(start);
-        if leaves_window || length == LANE_MAX || self.sizes.is_some() {
+        let at = At { leaf, lane };
+        let hole = self.hole(at);
+        let span = Span::known(hole.start, hole.start + u64::from(size));
+        let rest = Hole::known(span.end(), hole.end);
+        let leaves_window = rest.len() > 0 && window_of(rest.start) != window_of(hole.start);
+        if leaves_window || self.sizes.is_some() {
             return None;
         }
         counters.steps += u64::from(self.height) + 1;
-        counters.note_cut(true, length == size);
-        let at = At { leaf, lane };
-        if length == size {
-            self.remove(at);
+        counters.note_cut(true, rest.len() == 0);
+        self.note_change(at, hole, rest);
+        if rest.len() == 0 {
+            self.remove_joined(at);
         } else {
-            let end = start + u64::from(length);
-            self.note_change(
-                at,
-                Hole::known(start, end),
-                Hole::known(start + u64::from(size), end),
-            );
-            self.leaves.cut_left(leaf, lane, size);
+            self.leaves.set(leaf, lane, rest);
         }
-        Some(Span::known(start, start + u64::from(size)))
+        Some(span)
     }
 
     /// Frees `span` between the holes `lane - 1` and `lane` of the leaf, in whose window it starts. Returns the holes

@@ -11,7 +11,7 @@
 use super::WideBlocks;
 use super::change::Merged;
 use crate::check::Violation;
-use crate::ranges::index::Rejection;
+use crate::ranges::index::{FreeIndex, Rejection};
 use crate::ranges::{Counters, OutOfMetadata, Span};
 
 impl WideBlocks {
@@ -95,6 +95,11 @@ impl WideBlocks {
     }
 
     pub(super) fn check_frontier(&self) -> Result<(), Violation> {
+        let holes = [self.hole_from(0), self.hole_below(u64::MAX)];
+        for hole in holes.into_iter().flatten() {
+            let inside = self.reach.is_none_or(|reach| reach.covers(hole));
+            Violation::unless("all holes lie inside the space", hole.start(), inside)?;
+        }
         let Some(frontier) = self.frontier else { return Ok(()) };
         let law = "an index by size has no frontier";
         Violation::unless(law, frontier.start(), self.tree.sizes.is_none())?;

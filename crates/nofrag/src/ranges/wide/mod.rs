@@ -60,13 +60,13 @@ use crate::check::Violation;
 /// The index of holes: a tree of blocks with up to 32 entries each. See the module's documentation.
 ///
 /// 1. The frontier lies above all holes of the tree and touches none.
-/// 2. All holes lie inside `reach`.
+/// 2. All holes lie inside `reach`, if that is known.
 #[derive(Debug)]
 pub(crate) struct WideBlocks {
     tree: Tree<()>,
     /// The highest hole, beside the tree; a tree with an index by size has all its holes itself.
     frontier: Option<Span>,
-    /// All numbers that were ever free: bounds that enclose these need not be looked at.
+    /// All numbers of the space: bounds that enclose these need not be looked at.
     reach: Option<Span>,
 }
 
@@ -136,13 +136,6 @@ impl WideBlocks {
             self.tree.insert(rest.into());
         }
         Ok(())
-    }
-
-    #[cold]
-    fn extend_reach(&mut self, span: Span) {
-        let reach = self.reach.unwrap_or(span);
-        let (start, end) = (reach.start().min(span.start()), reach.end().max(span.end()));
-        self.reach = Some(Span::known(start, end));
     }
 
     /// Adds `span`, which touches no hole, where it belongs.
@@ -219,7 +212,8 @@ impl WideBlocks {
 impl FreeIndex for WideBlocks {
     #[inline]
     fn alloc(&mut self, request: &Request, counters: &mut Counters) -> Result<Span, Refusal> {
-        let bounded = self.reach.is_some_and(|reach| !request.within.covers(reach));
+        let within = request.within;
+        let bounded = !self.reach.is_some_and(|reach| within.covers(reach)) && within != Span::ALL;
         if request.fit == Fit::Lowest
             && request.align == 1
             && !bounded
@@ -237,7 +231,7 @@ impl FreeIndex for WideBlocks {
                 return Ok(span);
             }
         }
-        let within = if bounded { request.within } else { Span::ALL };
+        let within = if bounded { within } else { Span::ALL };
         let wish = Wish::new(&Request { within, ..*request }, &self.tree);
         match request.fit {
             Fit::Lowest => match self.tree.lowest(&wish, counters) {
@@ -273,6 +267,12 @@ impl FreeIndex for WideBlocks {
         self.cut_found(found, counters)
     }
 
+    fn extend_space(&mut self, span: Span) {
+        let reach = self.reach.unwrap_or(span);
+        let (start, end) = (reach.start().min(span.start()), reach.end().max(span.end()));
+        self.reach = Some(Span::known(start, end));
+    }
+
     fn take(&mut self, span: Span, counters: &mut Counters) -> Result<(), Refusal> {
         if self.frontier.is_some_and(|frontier| frontier.covers(span)) {
             return Ok(self.cut_frontier(span, counters)?);
@@ -287,9 +287,6 @@ impl FreeIndex for WideBlocks {
 
     #[inline]
     fn give(&mut self, span: Span, counters: &mut Counters) -> Result<(), Rejection> {
-        if !self.reach.is_some_and(|reach| reach.covers(span)) {
-            self.extend_reach(span);
-        }
         if let Some(merged) = self.give_frontier(span) {
             let merged = merged?;
             counters.note_merge(merged.before, merged.after);
