@@ -208,16 +208,15 @@ impl<N: Note> Tree<N> {
         measure.row(&self.inners, parent).0[slot % LANES]
     }
 
-    /// Returns the largest size that the class allows in `leaf`, as it will be once the hole at `at` allows `size`.
+    /// Returns the largest size that the class allows in `leaf`, as it will be once the hole at `at`, which allowed the
+    /// largest, allows `size`.
+    ///
+    /// Another hole that is longer than its lane says lies last in the window, so it would allow more than any other
+    /// one: its padding is no more than what lies behind its start, and no hole before it is as long as its offset.
     fn leaf_aligned_with(&self, at: At, class: usize, size: u32) -> u32 {
         let (lengths, offsets) = (self.leaves.lengths(at.leaf), self.leaves.offsets(at.leaf));
         let exponent = self.classes.exponents()[class];
-        let largest = lengths.max_aligned_with(offsets, 1 << exponent, at.lane, size);
-        let last = At { lane: self.leaves.count(at.leaf) - 1, ..at };
-        if last.lane != at.lane && lengths.0[last.lane] == LANE_MAX {
-            return largest.max(self.aligned_size(class, self.hole(last)));
-        }
-        largest
+        lengths.max_aligned_with(offsets, 1 << exponent, at.lane, size)
     }
 
     /// Notes that a hole of `leaf` has come in, or has grown, to a length that a lane cannot hold.
