@@ -21,7 +21,7 @@
 //! (its parts), `maxima` (how blocks know the largest hole below), `balance` (how blocks split and join), `change` (how
 //! holes come and go), `search` (the choice of a hole for a request), `largest` (the largest hole inside bounds),
 //! `brackets` (the lengths that occur below each child, for best fit inside bounds), `laws` (checks of the whole tree),
-//! `areas` (the area form).
+//! `areas` (the area form), `crest` (the highest hole, which the form without areas keeps beside the tree).
 //!
 //! Costs, with n holes: every operation visits O(log32 n) blocks. A hole takes 8 bytes of its leaf, with a tag 12,
 //! whose lanes are a third to all in use; blocks are kept for reuse once they were needed, so metadata follows the
@@ -32,8 +32,8 @@ mod areas;
 mod balance;
 mod brackets;
 mod change;
+mod crest;
 mod entry;
-mod frontier;
 mod inner;
 mod largest;
 mod laws;
@@ -59,13 +59,13 @@ use crate::check::Violation;
 
 /// The index of holes: a tree of blocks with up to 32 entries each. See the module's documentation.
 ///
-/// 1. The frontier lies above all holes of the tree and touches none.
+/// 1. The crest lies above all holes of the tree and touches none.
 /// 2. All holes lie inside `reach`, if that is known.
 #[derive(Debug)]
 pub(crate) struct WideBlocks {
     tree: Tree<()>,
     /// The highest hole, beside the tree; a tree with an index by size has all its holes itself.
-    frontier: Option<Span>,
+    crest: Option<Span>,
     /// All numbers of the space: bounds that enclose these need not be looked at.
     reach: Option<Span>,
 }
@@ -80,7 +80,7 @@ impl WideBlocks {
     pub(crate) fn new(config: &Config) -> WideBlocks {
         let by_size = if config.size_index { BySize::Bins } else { BySize::No };
         let tree = Tree::new(config.align_classes, by_size);
-        WideBlocks { tree, frontier: None, reach: None }
+        WideBlocks { tree, crest: None, reach: None }
     }
 
     /// Cuts `found.span` out of its hole.
@@ -112,16 +112,16 @@ impl WideBlocks {
         Ok(found.span)
     }
 
-    /// Cuts the place out of the frontier that `choose` finds there.
-    fn cut_from_frontier(
+    /// Cuts the place out of the crest that `choose` finds there.
+    fn cut_from_crest(
         &mut self,
         choose: impl FnOnce(Hole) -> Option<Span>,
         counters: &mut Counters,
     ) -> Result<Span, Refusal> {
         counters.steps += 1;
-        let span = self.frontier.and_then(|frontier| choose(frontier.into()));
+        let span = self.crest.and_then(|crest| choose(crest.into()));
         let span = span.ok_or(Refusal::NoFit)?;
-        self.cut_frontier(span, counters).map_err(|OutOfMetadata| Refusal::OutOfMetadata)?;
+        self.cut_crest(span, counters).map_err(|OutOfMetadata| Refusal::OutOfMetadata)?;
         Ok(span)
     }
 
@@ -225,7 +225,7 @@ impl FreeIndex for WideBlocks {
                     let span = Span::sized(hole.start, request.size).ok()?;
                     (span.end() <= hole.end).then_some(span)
                 };
-                return self.cut_from_frontier(first, counters);
+                return self.cut_from_crest(first, counters);
             }
             if let Some(span) = self.tree.cut_first(size, counters) {
                 return Ok(span);
@@ -236,9 +236,9 @@ impl FreeIndex for WideBlocks {
         match request.fit {
             Fit::Lowest => match self.tree.lowest(&wish, counters) {
                 Some(found) => self.cut_found(found, counters),
-                None => self.cut_from_frontier(|hole| wish.lowest_in(hole), counters),
+                None => self.cut_from_crest(|hole| wish.lowest_in(hole), counters),
             },
-            Fit::Highest => match self.cut_from_frontier(|hole| wish.highest_in(hole), counters) {
+            Fit::Highest => match self.cut_from_crest(|hole| wish.highest_in(hole), counters) {
                 Err(Refusal::NoFit) => {
                     let found = self.tree.highest(&wish, counters).ok_or(Refusal::NoFit)?;
                     self.cut_found(found, counters)
@@ -274,8 +274,8 @@ impl FreeIndex for WideBlocks {
     }
 
     fn take(&mut self, span: Span, counters: &mut Counters) -> Result<(), Refusal> {
-        if self.frontier.is_some_and(|frontier| frontier.covers(span)) {
-            return Ok(self.cut_frontier(span, counters)?);
+        if self.crest.is_some_and(|crest| crest.covers(span)) {
+            return Ok(self.cut_crest(span, counters)?);
         }
         let at = self.tree.locate(span.start()).ok_or(Refusal::NoFit)?;
         let hole = self.tree.hole(at);
@@ -287,7 +287,7 @@ impl FreeIndex for WideBlocks {
 
     #[inline]
     fn give(&mut self, span: Span, counters: &mut Counters) -> Result<(), Rejection> {
-        if let Some(merged) = self.give_frontier(span) {
+        if let Some(merged) = self.give_crest(span) {
             let merged = merged?;
             counters.note_merge(merged.before, merged.after);
             return Ok(());
@@ -309,17 +309,17 @@ impl FreeIndex for WideBlocks {
     }
 
     fn hole_from(&self, at: u64) -> Option<Span> {
-        let frontier = || self.frontier.filter(|frontier| frontier.end() > at);
-        self.tree.locate(at).map(|at| self.tree.hole(at).into()).or_else(frontier)
+        let crest = || self.crest.filter(|crest| crest.end() > at);
+        self.tree.locate(at).map(|at| self.tree.hole(at).into()).or_else(crest)
     }
 
     fn hole_below(&self, end: u64) -> Option<Span> {
         let below = || self.tree.last_below(end).map(|at| self.tree.hole(at).into());
-        self.frontier.filter(|frontier| frontier.start() < end).or_else(below)
+        self.crest.filter(|crest| crest.start() < end).or_else(below)
     }
 
     fn largest(&self) -> u64 {
-        self.tree.largest().max(self.frontier.map_or(0, Span::len))
+        self.tree.largest().max(self.crest.map_or(0, Span::len))
     }
 
     fn largest_aligned(&self, align: u64) -> u64 {
@@ -327,11 +327,11 @@ impl FreeIndex for WideBlocks {
             return largest_by_scan(self, align);
         };
         let aligned = |hole: Span| aligned_len(hole, align);
-        largest.max(self.frontier.map_or(0, aligned))
+        largest.max(self.crest.map_or(0, aligned))
     }
 
     fn holes(&self) -> usize {
-        self.tree.holes + usize::from(self.frontier.is_some())
+        self.tree.holes + usize::from(self.crest.is_some())
     }
 
     fn reserve(&mut self, holes: usize) -> Result<(), OutOfMetadata> {
@@ -344,6 +344,6 @@ impl FreeIndex for WideBlocks {
 
     fn check(&self) -> Result<(), Violation> {
         laws::check(&self.tree)?;
-        self.check_frontier()
+        self.check_crest()
     }
 }

@@ -290,23 +290,30 @@ impl Sharded {
 
     /// Moves the CPU's inbox into its pools and gives surplus areas back, or all of them if a full purge asked for
     /// that. Returns false if there was nothing to do.
+    #[inline]
     pub(super) fn settle(&self, pools: &mut CpuPools, cpu: CpuId) -> bool {
         let cpu = &self.per_cpu[cpu.rank()];
         let epoch = self.epoch();
         let asked = cpu.give_back.load(Ordering::Relaxed);
         // The inbox's lock orders what comes; mail that is missed here is found the next time.
-        if !asked && !pools.must_decay(epoch) && !cpu.has_mail.load(Ordering::Relaxed) {
-            return false;
+        let any = asked || pools.must_decay(epoch) || cpu.has_mail.load(Ordering::Relaxed);
+        if any {
+            self.settle_now(pools, cpu, epoch);
         }
+        any
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn settle_now(&self, pools: &mut CpuPools, cpu: &Cpu, epoch: u64) {
         let mut batch = Batch::new();
         self.empty_inbox(pools, cpu, &mut batch);
-        if asked {
+        if cpu.give_back.load(Ordering::Relaxed) {
             cpu.give_back.store(false, Ordering::Relaxed);
             self.give_all_back(pools, &mut batch);
         }
         pools.decay(epoch, &mut batch);
         self.give_back(&mut batch);
-        true
     }
 
     fn epoch(&self) -> u64 {
