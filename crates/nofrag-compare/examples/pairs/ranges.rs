@@ -38,7 +38,7 @@ pub(crate) fn run(design: Design, pairs: u64) -> Outcome {
     })
 }
 
-/// What our design keeps of holes besides their lengths.
+/// The facts of holes that our design keeps besides their lengths.
 #[derive(Clone, Copy, ValueEnum)]
 pub(crate) enum Kept {
     Nothing,
