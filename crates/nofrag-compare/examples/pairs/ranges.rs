@@ -1,8 +1,8 @@
-//! A free and a lowest fit on a range allocator of one design.
+//! A free and a lowest fit on a range allocator of one design, in a used space or in a single hole.
 
 use crate::{Outcome, Random, timed};
 use clap::ValueEnum;
-use nofrag::ranges::{AlignRule, Config, Index, RangeAllocator, Request, Span};
+use nofrag::ranges::{AlignClasses, AlignRule, Config, Index, RangeAllocator, Request, Span};
 use std::hint::black_box;
 
 /// Number of live ranges.
@@ -33,6 +33,37 @@ pub(crate) fn run(design: Design, pairs: u64) -> Outcome {
             let at = random.below(LIVE as u64) as usize;
             allocator.free(black_box(live[at]))?;
             live[at] = allocator.alloc(black_box(&Request::new(1 + random.below(100))))?;
+        }
+        Ok(())
+    })
+}
+
+/// The facts of holes that our design keeps besides their lengths.
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum Kept {
+    Nothing,
+    /// The largest of each of two alignment classes.
+    Classes,
+    /// An index by size.
+    Sizes,
+}
+
+/// Takes and frees one range in a single hole of 2^`bits` numbers.
+pub(crate) fn run_in_one_hole(kept: Kept, bits: u32, pairs: u64) -> Outcome {
+    let config = match kept {
+        Kept::Nothing => Config::default(),
+        Kept::Classes => {
+            let align_classes = AlignClasses::new(&[6, 9]).ok_or("two ascending exponents")?;
+            Config { align_classes, ..Config::default() }
+        }
+        Kept::Sizes => Config { size_index: true, ..Config::default() },
+    };
+    let mut allocator = RangeAllocator::new(config);
+    allocator.add_span(Span::sized(0x1000, 1 << bits)?)?;
+    timed(pairs, || {
+        for _ in 0..pairs {
+            let span = allocator.alloc(black_box(&Request::new(100)))?;
+            allocator.free(black_box(span))?;
         }
         Ok(())
     })

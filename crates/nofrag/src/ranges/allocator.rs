@@ -226,6 +226,7 @@ impl RangeAllocator {
     /// See [`AddSpanError`]; nothing changed.
     pub fn add_span(&mut self, span: Span) -> Result<(), AddSpanError> {
         self.space.add(span)?;
+        on_index!(&mut self.index, index => index.extend_space(span));
         let mut uncounted = Counters::default();
         match on_index!(&mut self.index, index => index.give(span, &mut uncounted)) {
             Ok(()) => {

@@ -28,6 +28,9 @@ pub(crate) enum Rejection {
 ///
 /// Each method changes everything or nothing, and reserves the memory it needs before its first change.
 pub(crate) trait FreeIndex {
+    /// Learns that the space has got `span`: all that is free lies in what this has named.
+    fn extend_space(&mut self, _span: Span) {}
+
     /// Finds a place by the design's rule and takes it.
     fn alloc(&mut self, request: &Request, counters: &mut Counters) -> Result<Span, Refusal>;
 
@@ -96,10 +99,14 @@ pub(crate) fn largest_by_scan<I: FreeIndex + ?Sized>(index: &I, align: u64) -> u
     let mut largest = 0;
     let mut from = 0;
     while let Some(hole) = index.hole_from(from) {
-        if let Some(start) = hole.start().checked_next_multiple_of(align) {
-            largest = largest.max(hole.end().saturating_sub(start));
-        }
+        largest = largest.max(aligned_len(hole, align));
         from = hole.end();
     }
     largest
+}
+
+/// Returns the largest size that a range aligned to `align` can have in `hole`; 0 if there is none.
+pub(crate) fn aligned_len(hole: Span, align: u64) -> u64 {
+    let start = hole.start().checked_next_multiple_of(align);
+    start.map_or(0, |start| hole.end().saturating_sub(start))
 }

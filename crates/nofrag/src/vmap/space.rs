@@ -8,7 +8,7 @@ use super::engine::{
 use super::free_space::Pieces;
 use super::linux::Linux;
 use super::ram::Held;
-use super::sharded::{CpuPools, Sharded};
+use super::sharded::{CpuPools, LockedPools, Sharded};
 use super::{
     Area, AreaError, AreaKind, AreaRequest, AreaState, BlockIndex, BlockPolicy, Busy, ConfigError,
     Drain, DrainYield, FreeAreaError, Freed, GroupError, Guard, HandOverError, Layout, LazyStore,
@@ -179,26 +179,62 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
     /// See [`AreaError`].
     #[inline]
     pub fn alloc(&self, cpu: CpuId, request: &AreaRequest) -> Result<Area, AreaError> {
-        if let Engine::Nofrag(engine) = &self.engine
-            && let Some(area) = engine.alloc_at_hand(cpu, request)
-        {
-            self.note_alloc(&area, request.align);
-            return Ok(area);
+        let Engine::Nofrag(engine) = &self.engine else { return self.alloc_anyhow(cpu, request) };
+        let Some(mut locked) = engine.lock_pools(cpu) else {
+            return self.alloc_anyhow(cpu, request);
+        };
+        match locked.as_mut().and_then(|pools| engine.pop(pools, cpu, request)) {
+            Some(area) => {
+                drop(locked);
+                self.note_alloc(&area, request.align);
+                Ok(area)
+            }
+            None => self.alloc_missed(engine, locked, cpu, request),
         }
-        self.alloc_anyhow(cpu, request)
+    }
+
+    /// Allocates after the CPU's pools, still locked, had nothing at hand.
+    #[inline(never)]
+    fn alloc_missed(
+        &self,
+        engine: &Sharded,
+        mut locked: LockedPools<'_>,
+        cpu: CpuId,
+        request: &AreaRequest,
+    ) -> Result<Area, AreaError> {
+        let wanted = self.validate(cpu, request)?;
+        let found = match locked.as_mut() {
+            Some(pools) => engine.alloc_slow(pools, cpu, &wanted),
+            None => Err(Miss::CpuHeld),
+        };
+        drop(locked);
+        self.answer(cpu, request, &wanted, found)
     }
 
     #[inline(never)]
     fn alloc_anyhow(&self, cpu: CpuId, request: &AreaRequest) -> Result<Area, AreaError> {
         let wanted = self.validate(cpu, request)?;
-        match on_engine!(&self.engine, engine => engine.alloc(cpu, &wanted)) {
+        let found = on_engine!(&self.engine, engine => engine.alloc(cpu, &wanted));
+        self.answer(cpu, request, &wanted, found)
+    }
+
+    /// Returns the area that was found; after a miss it reclaims and tries again.
+    #[inline]
+    fn answer(
+        &self,
+        cpu: CpuId,
+        request: &AreaRequest,
+        wanted: &ValidRequest,
+        found: Result<Area, Miss>,
+    ) -> Result<Area, AreaError> {
+        match found {
             Ok(area) => {
                 self.note_alloc(&area, request.align);
                 Ok(area)
             }
             Err(miss) => {
-                let again = || on_engine!(&self.engine, engine => engine.alloc(cpu, &wanted));
-                self.overflow(request, &wanted, miss, again)
+                let again = || on_engine!(&self.engine, engine => engine.alloc(cpu, wanted));
+                self.overflow(request, wanted, miss, again)
             }
         }
     }

@@ -75,7 +75,8 @@ fn an_alignment_that_fits_nowhere_is_learned_by_one_request() {
             let costs = [(); 4].map(|()| work(&mut space, &request).1);
             println!("{fit:?}, {count} holes: {costs:?}");
             assert!((count..2 * count).contains(&costs[0]), "{costs:?}");
-            assert!(costs[1..].iter().all(|&cost| cost == 0), "{costs:?}");
+            // The highest hole is looked at each time.
+            assert!(costs[1..].iter().all(|&cost| cost <= 1), "{costs:?}");
             assert_eq!(space.counters().misses, 4);
         }
     }

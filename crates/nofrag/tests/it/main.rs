@@ -62,3 +62,4 @@ mod vmap_regressions;
 mod vmap_support;
 mod vmap_threads;
 mod vmap_town;
+mod young_spaces;

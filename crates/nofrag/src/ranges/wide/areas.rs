@@ -256,6 +256,12 @@ impl AreaIndex {
     fn remove_between(&mut self, at: At, area_start: u64, above: At, joined: Hole) {
         self.tree.near.note(area_start, at.leaf);
         self.tree.set_note(at, self.tree.note(above));
+        self.join(at, above, joined);
+    }
+
+    /// Makes the gap at `at`, with the one at `above`, the gap `joined`.
+    #[inline]
+    fn join(&mut self, at: At, above: At, joined: Hole) {
         self.tree.replace(at, joined);
         if above.leaf == at.leaf {
             self.tree.remove_joined(above);
@@ -303,9 +309,7 @@ impl AreaIndex {
     /// Changes the gaps below and above an area where the upper one comes to start in another window.
     fn set_far(&mut self, at: At, below_gap: Hole, above: At, above_gap: Hole) {
         let entry = Entry { hole: above_gap, note: self.tree.note(above) };
-        self.tree.replace(at, Hole::known(below_gap.start, above_gap.end));
-        self.tree.remove(above);
-        self.fence_in(below_gap.start);
+        self.join(at, above, Hole::known(below_gap.start, above_gap.end));
         let at = self.tree.entry_at(below_gap.start).expect("the gap below is still there");
         self.tree.replace(at, below_gap);
         self.add(At { lane: at.lane + 1, ..at }, entry);

@@ -84,7 +84,7 @@ impl<N: Note> Tree<N> {
     fn fit_near(&mut self) {
         let leaves = self.leaves.in_use() / N::LEAVES_PER_GUESS;
         if self.height > 0 && self.near.wants(leaves) {
-            let last = self.locate_last().map_or(0, |at| self.hole(at).start);
+            let last = self.last().map_or(0, |(_, hole)| hole.start);
             self.near.resize(leaves, self.first_crowded(), last);
         }
     }
@@ -97,12 +97,6 @@ impl<N: Note> Tree<N> {
         }
         let second = self.first_after(self.leaf_for(0));
         second.map_or(0, |at| self.hole(at).start)
-    }
-
-    fn locate_last(&self) -> Option<At> {
-        let leaf = self.leaf_for(u64::MAX);
-        let count = self.leaves.count(leaf);
-        (count > 0).then(|| At { leaf, lane: count - 1 })
     }
 
     /// Makes room for `holes` holes in all. Neighbouring blocks hold more than `JOINED` entries together, so a dozen
@@ -166,12 +160,7 @@ impl<N: Note> Tree<N> {
         }
         self.leaves.insert(leaf, lane, entry);
         self.size_added(leaf, hole.len());
-        let is = saturated(hole.len());
-        if self.needs_refresh(is) {
-            self.refresh(Node { level: 0, number: leaf });
-        } else {
-            self.note_growth(leaf, is);
-        }
+        self.note_entry(leaf, hole);
     }
 
     /// Adds a hole in a new leaf beside `at.leaf`, whose window is another.
@@ -256,15 +245,13 @@ impl<N: Note> Tree<N> {
     }
 
     pub(super) fn remove(&mut self, at: At) {
-        let At { leaf, lane } = at;
-        let was = self.leaves.lengths(leaf).0[lane];
-        if !self.needs_refresh(was) {
-            self.note_loss(at, was, 0);
-        }
+        let hole = self.hole(at);
+        self.note_change(at, hole, Hole::known(hole.end, hole.end));
         self.remove_joined(at);
     }
 
-    /// Takes a hole out whose numbers another hole of the leaf has taken in, so that no plain maximum falls.
+    /// Takes a hole out whose numbers another hole of the leaf has taken in, so that no maximum falls, or whose loss is
+    /// noted already.
     #[inline]
     pub(super) fn remove_joined(&mut self, at: At) {
         let At { leaf, lane } = at;
@@ -278,9 +265,6 @@ impl<N: Note> Tree<N> {
             self.detach(node);
             return;
         }
-        if self.needs_refresh(saturated(length)) {
-            self.refresh(node);
-        }
         if count <= N::FEW && count.is_multiple_of(4) {
             self.join_neighbour(node);
         }
@@ -289,33 +273,25 @@ impl<N: Note> Tree<N> {
     /// Changes a hole; the new one starts in the same window and keeps the order.
     #[inline]
     pub(super) fn replace(&mut self, at: At, hole: Hole) {
-        let old = self.leaves.length(at.leaf, at.lane);
-        let (was, is) = (saturated(old), saturated(hole.len()));
-        let refresh = self.needs_refresh(was.max(is));
-        if is < was && !refresh {
-            self.note_loss(at, was, is);
-        }
+        let old = self.hole(at);
+        let (was, is) = (saturated(old.len()), saturated(hole.len()));
+        self.note_change(at, old, hole);
         self.leaves.set(at.leaf, at.lane, hole);
-        let largest = (is < was && !refresh).then(|| self.largest_noted(at.leaf));
+        let largest = (is < was).then(|| self.largest_noted(at.leaf));
         if let Some(sizes) = &mut self.sizes {
             sizes.change(at.leaf, (was, is), largest, &self.leaves);
         }
         self.bracket_added(at.leaf, hole.len());
-        self.bracket_removed(at.leaf, old);
-        if refresh {
-            self.refresh(Node { level: 0, number: at.leaf });
-        } else if is > was {
-            self.note_growth(at.leaf, is);
-        }
+        self.bracket_removed(at.leaf, old.len());
     }
 }
 
 /// In the form without areas a freed range merges with the holes that it touches.
 impl Tree<()> {
     /// Cuts `size` numbers off the left edge of the first hole of at least that length. `None`, with nothing changed,
-    /// if there is none, or if more than one leaf and its plain maxima would change.
+    /// if there is none, or if more than one leaf and what is noted of it would change.
     ///
-    /// This is the whole of most allocations: no bound, no alignment, no length that a lane cannot hold.
+    /// This is the whole of most allocations: no bound, no alignment, no size that a lane cannot hold.
     #[inline]
     pub(super) fn cut_first(&mut self, size: u32, counters: &mut Counters) -> Option<Span> {
         if self.top.lane < size {
@@ -328,23 +304,23 @@ impl Tree<()> {
             leaf = inner.child.0[slot % LANES];
         }
         let lane = self.leaves.lengths(leaf).at_least(size).trailing_zeros() as usize % LANES;
-        let length = self.leaves.lengths(leaf).0[lane];
-        let start = self.leaves.start(leaf, lane);
-        let leaves_window =
-            length != size && window_of(start + u64::from(size)) != window_of(start);
-        if leaves_window || self.needs_refresh(length) || self.sizes.is_some() {
+        let at = At { leaf, lane };
+        let hole = self.hole(at);
+        let span = Span::known(hole.start, hole.start + u64::from(size));
+        let rest = Hole::known(span.end(), hole.end);
+        let leaves_window = rest.len() > 0 && window_of(rest.start) != window_of(hole.start);
+        if leaves_window || self.sizes.is_some() {
             return None;
         }
         counters.steps += u64::from(self.height) + 1;
-        counters.note_cut(true, length == size);
-        let at = At { leaf, lane };
-        if length == size {
-            self.remove(at);
+        counters.note_cut(true, rest.len() == 0);
+        self.note_change(at, hole, rest);
+        if rest.len() == 0 {
+            self.remove_joined(at);
         } else {
-            self.note_loss(at, length, length - size);
-            self.leaves.cut_left(leaf, lane, size);
+            self.leaves.set(leaf, lane, rest);
         }
-        Some(Span::known(start, start + u64::from(size)))
+        Some(span)
     }
 
     /// Frees `span` between the holes `lane - 1` and `lane` of the leaf, in whose window it starts. Returns the holes

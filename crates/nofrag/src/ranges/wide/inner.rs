@@ -20,7 +20,7 @@ pub(super) struct Inner {
     fence_low: Row,
     /// The number of each child: a leaf's at level 1, an inner block's above.
     pub(super) child: Row,
-    /// The true length of the largest hole below; meaningful only while the parent's row has [`LANE_MAX`] for it.
+    /// The true length of the largest hole below if a lane cannot hold it, else 0.
     pub(super) long: u64,
     /// The block above; for a vacant block the next vacant one.
     pub(super) parent: u32,

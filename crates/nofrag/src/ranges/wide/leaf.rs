@@ -231,17 +231,6 @@ impl<N: Note> Leaves<N> {
         }
     }
 
-    /// Moves the start of the hole in lane `lane`, whose length is no more than a lane can hold, up by `size`.
-    ///
-    /// The caller has made sure that the hole still starts in the leaf's window.
-    #[inline]
-    pub(super) fn cut_left(&mut self, leaf: u32, lane: usize, size: u32) {
-        let offset = &mut self.rows[leaf as usize].offsets.0[lane];
-        *offset += size;
-        debug_assert!(*offset <= LANE_MAX, "a hole has left its leaf's window");
-        self.rows[leaf as usize].lengths.0[lane] -= size;
-    }
-
     /// Puts an entry into lane `lane` and moves the others up; the leaf is not full.
     #[inline]
     pub(super) fn insert(&mut self, leaf: u32, lane: usize, entry: Entry<N>) {

@@ -7,8 +7,8 @@
 //! A search for an alignment without class ends at *dead ends*, leaves with a hole that is large enough and none that
 //! is aligned. They are a debt of that alignment. Once the debt is that of the inner blocks, the class is added: its
 //! row of each inner block begins as a copy of the row of the largest holes, which allows too much and never too
-//! little. Then each dead end that a search meets is computed exactly (and changes do so with the leaves that they
-//! touch), so no leaf is a dead end twice. Adding the class costs no more than the searches before it did, and
+//! little. Then each dead end that a search meets is computed exactly, and changes keep exact what is, so no leaf is a
+//! dead end twice. Adding the class costs no more than the searches before it did, and
 //! correcting a leaf as much as coming to it: no request takes longer for it than it did by itself, and all later ones
 //! are O(log n).
 //!

@@ -21,7 +21,8 @@
 //! (its parts), `maxima` (how blocks know the largest hole below), `balance` (how blocks split and join), `change` (how
 //! holes come and go), `search` (the choice of a hole for a request), `lessons` (alignment classes that requests
 //! teach), `largest` (the largest hole inside bounds), `brackets` (the lengths that occur below each child, for best
-//! fit inside bounds), `laws` (checks of the whole tree), `areas` (the area form).
+//! fit inside bounds), `laws` (checks of the whole tree), `areas` (the area form), `crest` (the highest hole, which the
+//! form without areas keeps beside the tree).
 //!
 //! Costs, with n holes: every operation visits O(log32 n) blocks. A hole takes 8 bytes of its leaf, with a tag 12,
 //! whose lanes are a third to all in use; blocks are kept for reuse once they were needed, so metadata follows the
@@ -32,6 +33,7 @@ mod areas;
 mod balance;
 mod brackets;
 mod change;
+mod crest;
 mod entry;
 mod inner;
 mod largest;
@@ -54,15 +56,22 @@ use self::lessons::Lessons;
 use self::row::LANE_MAX;
 use self::search::{DENSE_PATIENCE, Found, Wish};
 use self::tree::{At, BySize, Tree};
-use super::index::{FreeIndex, Refusal, Rejection, largest_by_scan};
+use super::index::{FreeIndex, Refusal, Rejection, aligned_len, largest_by_scan};
 use super::{Config, Counters, Fit, OutOfMetadata, Request, Span};
 use crate::check::Violation;
 
 /// The index of holes: a tree of blocks with up to 32 entries each. See the module's documentation.
+///
+/// 1. The crest lies above all holes of the tree and touches none.
+/// 2. All holes lie inside `reach`, if that is known.
 #[derive(Debug)]
 pub(crate) struct WideBlocks {
     tree: Tree<()>,
     lessons: Lessons,
+    /// The highest hole, beside the tree; a tree with an index by size has all its holes itself.
+    crest: Option<Span>,
+    /// All numbers of the space: bounds that enclose these need not be looked at.
+    reach: Option<Span>,
 }
 
 impl Default for WideBlocks {
@@ -75,7 +84,7 @@ impl WideBlocks {
     pub(crate) fn new(config: &Config) -> WideBlocks {
         let by_size = if config.size_index { BySize::Bins } else { BySize::No };
         let tree = Tree::new(config.align_classes, by_size);
-        WideBlocks { tree, lessons: Lessons::default() }
+        WideBlocks { tree, lessons: Lessons::default(), crest: None, reach: None }
     }
 
     /// Cuts `found.span` out of its hole.
@@ -135,6 +144,19 @@ impl WideBlocks {
             (_, Some(found)) => Span::new(within.start(), found.start()).ok(),
         };
         self.lessons.after(&mut self.tree, request, dead_ends, searched);
+    }
+
+    /// Cuts the place out of the crest that `choose` finds there.
+    fn cut_from_crest(
+        &mut self,
+        choose: impl FnOnce(Hole) -> Option<Span>,
+        counters: &mut Counters,
+    ) -> Result<Span, Refusal> {
+        counters.steps += 1;
+        let span = self.crest.and_then(|crest| choose(crest.into()));
+        let span = span.ok_or(Refusal::NoFit)?;
+        self.cut_crest(span, counters).map_err(|OutOfMetadata| Refusal::OutOfMetadata)?;
+        Ok(span)
     }
 
     /// Shrinks a hole to `rest`, its right part.
@@ -224,25 +246,49 @@ impl WideBlocks {
 impl FreeIndex for WideBlocks {
     #[inline]
     fn alloc(&mut self, request: &Request, counters: &mut Counters) -> Result<Span, Refusal> {
+        let within = request.within;
+        let bounded = !self.reach.is_some_and(|reach| within.covers(reach)) && within != Span::ALL;
         if request.fit == Fit::Lowest
             && request.align == 1
-            && request.within == Span::ALL
+            && !bounded
             && request.size < u64::from(LANE_MAX)
-            && let Some(span) = self.tree.cut_first(request.size as u32, counters)
         {
-            return Ok(span);
+            let size = request.size as u32;
+            if self.tree.top.lane < size {
+                let first = |hole: Hole| {
+                    let span = Span::sized(hole.start, request.size).ok()?;
+                    (span.end() <= hole.end).then_some(span)
+                };
+                return self.cut_from_crest(first, counters);
+            }
+            if let Some(span) = self.tree.cut_first(size, counters) {
+                return Ok(span);
+            }
         }
+        let within = if bounded { within } else { Span::ALL };
+        let request = &Request { within, ..*request };
         let wish = self.wish(request);
         let before = counters.dead_ends;
+        if request.fit == Fit::Highest {
+            match self.cut_from_crest(|hole| wish.highest_in(hole), counters) {
+                Err(Refusal::NoFit) => {}
+                cut => return cut,
+            }
+        }
         let found = match request.fit {
             Fit::Lowest => self.tree.lowest(&wish, counters),
             Fit::Highest => self.tree.highest(&wish, counters),
             Fit::Best | Fit::Dynamic => {
-                self.tree.index_sizes()?;
+                self.index_sizes()?;
                 self.tree.best(&wish, counters)
             }
         };
-        self.cut_found(request, found, counters.dead_ends - before, counters)
+        match self.cut_found(request, found, counters.dead_ends - before, counters) {
+            Err(Refusal::NoFit) if request.fit == Fit::Lowest => {
+                self.cut_from_crest(|hole| wish.lowest_in(hole), counters)
+            }
+            cut => cut,
+        }
     }
 
     fn alloc_dynamic(
@@ -251,7 +297,7 @@ impl FreeIndex for WideBlocks {
         limit: u64,
         counters: &mut Counters,
     ) -> Result<Span, Refusal> {
-        self.tree.index_sizes()?;
+        self.index_sizes()?;
         let wish = self.wish(request);
         let before = counters.dead_ends;
         let found = self.tree.dense(&wish, limit, counters);
@@ -260,7 +306,16 @@ impl FreeIndex for WideBlocks {
         self.cut_found(request, found, dead_ends, counters)
     }
 
+    fn extend_space(&mut self, span: Span) {
+        let reach = self.reach.unwrap_or(span);
+        let (start, end) = (reach.start().min(span.start()), reach.end().max(span.end()));
+        self.reach = Some(Span::known(start, end));
+    }
+
     fn take(&mut self, span: Span, counters: &mut Counters) -> Result<(), Refusal> {
+        if self.crest.is_some_and(|crest| crest.covers(span)) {
+            return Ok(self.cut_crest(span, counters)?);
+        }
         let at = self.tree.locate(span.start()).ok_or(Refusal::NoFit)?;
         let hole = self.tree.hole(at);
         if !Span::from(hole).covers(span) {
@@ -271,9 +326,13 @@ impl FreeIndex for WideBlocks {
 
     #[inline]
     fn give(&mut self, span: Span, counters: &mut Counters) -> Result<(), Rejection> {
-        let memory = |OutOfMetadata| Rejection::OutOfMetadata;
+        if let Some(merged) = self.give_crest(span) {
+            let merged = merged?;
+            counters.note_merge(merged.before, merged.after);
+            return Ok(());
+        }
         if self.tree.root == NIL {
-            self.give_first(span).map_err(memory)?;
+            self.give_first(span)?;
             counters.note_merge(false, false);
             return Ok(());
         }
@@ -287,27 +346,31 @@ impl FreeIndex for WideBlocks {
         counters.note_merge(merged.before, merged.after);
         Ok(())
     }
+
     fn hole_from(&self, at: u64) -> Option<Span> {
-        self.tree.locate(at).map(|at| self.tree.hole(at).into())
+        let crest = || self.crest.filter(|crest| crest.end() > at);
+        self.tree.locate(at).map(|at| self.tree.hole(at).into()).or_else(crest)
     }
 
     fn hole_below(&self, end: u64) -> Option<Span> {
-        self.tree.last_below(end).map(|at| self.tree.hole(at).into())
+        let below = || self.tree.last_below(end).map(|at| self.tree.hole(at).into());
+        self.crest.filter(|crest| crest.start() < end).or_else(below)
     }
 
     fn largest(&self) -> u64 {
-        self.tree.largest()
+        self.tree.largest().max(self.crest.map_or(0, Span::len))
     }
 
     fn largest_aligned(&self, align: u64) -> u64 {
-        match self.tree.known_largest(align) {
-            Some(largest) => largest,
-            None => largest_by_scan(self, align),
-        }
+        let Some(largest) = self.tree.known_largest(align) else {
+            return largest_by_scan(self, align);
+        };
+        let aligned = |hole: Span| aligned_len(hole, align);
+        largest.max(self.crest.map_or(0, aligned))
     }
 
     fn holes(&self) -> usize {
-        self.tree.holes
+        self.tree.holes + usize::from(self.crest.is_some())
     }
 
     fn reserve(&mut self, holes: usize) -> Result<(), OutOfMetadata> {
@@ -319,6 +382,7 @@ impl FreeIndex for WideBlocks {
     }
 
     fn check(&self) -> Result<(), Violation> {
-        laws::check(&self.tree)
+        laws::check(&self.tree)?;
+        self.check_crest()
     }
 }

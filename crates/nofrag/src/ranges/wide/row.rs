@@ -19,6 +19,15 @@ static ALL_BUT_ONE: [u32; 2 * LANES] = {
     masks
 };
 
+/// Returns a mask for each lane, which keeps every lane but lane `at`.
+///
+/// A table of masks: a choice between two numbers per lane would be compiled to a branch or a move per lane.
+#[inline(always)]
+fn all_but(at: usize) -> &'static [u32; LANES] {
+    let from = LANES - at % LANES;
+    ALL_BUT_ONE[from..from + LANES].try_into().expect("a slice of 32 lanes")
+}
+
 /// A row of 32 values.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
@@ -84,16 +93,11 @@ impl Row {
     /// To store first and look afterwards would cost more: a wide load that overlaps a narrow store waits for it.
     #[inline(never)]
     pub(super) fn max_with(&self, at: usize, value: u32) -> u32 {
-        // A table of masks: a choice between two numbers per lane would be compiled to a branch or a move per lane.
-        let from = LANES - at % LANES;
-        let kept: &[u32; LANES] =
-            ALL_BUT_ONE[from..from + LANES].try_into().expect("a slice of 32 lanes");
         let mut max = 0;
-        for (number, kept) in self.0.iter().zip(kept) {
+        for (number, kept) in self.0.iter().zip(all_but(at)) {
             max = max.max((number & kept) as i32);
         }
-        let max = max.max(value as i32);
-        max as u32
+        max.max(value as i32) as u32
     }
 }
 
@@ -167,6 +171,18 @@ impl Row {
             let padding = remainder.wrapping_sub(offsets.0[lane]) & (align - 1);
             self.0[lane] as i32 - padding as i32 > below
         })
+    }
+
+    /// Returns the largest number that remains in any lane after the padding that aligns the lane's offset, as it will
+    /// be once in lane `at` remains `value`.
+    #[inline(never)]
+    pub(super) fn max_aligned_with(&self, offsets: &Row, align: u32, at: usize, value: u32) -> u32 {
+        let mut max = 0;
+        for ((number, offset), kept) in self.0.iter().zip(&offsets.0).zip(all_but(at)) {
+            let padding = offset.wrapping_neg() & (align - 1);
+            max = max.max((number & kept) as i32 - padding as i32);
+        }
+        max.max(value as i32) as u32
     }
 
     /// Returns the largest number that remains in any lane after the padding that aligns the lane's offset.

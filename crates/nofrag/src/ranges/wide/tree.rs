@@ -4,7 +4,7 @@ use super::entry::{Hole, Note};
 use super::inner::Inners;
 use super::leaf::{Leaves, NIL};
 use super::near::Near;
-use super::row::LANE_MAX;
+use super::row::{LANE_MAX, LANES};
 use super::sizes::SizeBins;
 use crate::ranges::AlignClasses;
 
@@ -199,6 +199,25 @@ impl<N: Note> Tree<N> {
             0 => self.last_before(leaf),
             count => Some(At { leaf, lane: count - 1 }),
         }
+    }
+
+    /// Returns the place behind the last hole; `None` before the first hole.
+    #[inline]
+    pub(super) fn end(&self) -> Option<At> {
+        let mut number = self.root;
+        for _ in 0..self.height {
+            let inner = self.inners.get(number);
+            number = inner.child.0[(inner.count() - 1) % LANES];
+        }
+        (number != NIL).then(|| At { leaf: number, lane: self.leaves.count(number) })
+    }
+
+    /// Returns the last hole.
+    #[inline]
+    pub(super) fn last(&self) -> Option<(At, Hole)> {
+        let At { leaf, lane } = self.end()?;
+        let at = At { leaf, lane: lane.checked_sub(1)? };
+        Some((at, self.hole(at)))
     }
 
     #[inline]

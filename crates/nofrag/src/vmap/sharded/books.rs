@@ -293,8 +293,7 @@ impl ShardBooks {
 
     fn set_bit(&mut self, level: u32, offset: u64) {
         let key = block_key(level, offset >> block_shift(level));
-        let bits = self.blocks.get(key).unwrap_or(0);
-        self.blocks.set(key, bits | bit_of(level, offset));
+        self.blocks.set_bits(key, bit_of(level, offset));
     }
 
     fn clear_bit(&mut self, level: u32, offset: u64) {

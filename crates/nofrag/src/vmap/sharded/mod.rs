@@ -43,7 +43,7 @@ use crate::cpu::{CpuId, CpuSet};
 use crate::event::{Event, EventSink};
 use crate::lists::{put, put_all};
 use crate::ranges::{AlignClasses, Config, OutOfMetadata, Span, TakeError};
-use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, Padded, Rank};
+use crate::sync::{AtomicBool, AtomicU64, Guard as LockGuard, Mutex, Ordering, Padded, Rank};
 use crate::units::{PageCount, Vpn};
 use alloc::vec::Vec;
 
@@ -84,6 +84,8 @@ struct Cpu {
     /// The CPU's pools; `None` while a handle has them.
     pools: Mutex<Option<CpuPools>>,
     inbox: Mutex<Inbox>,
+    /// Set under the inbox's lock when areas come in, cleared under it by who finds it empty.
+    has_mail: AtomicBool,
     /// Set by a full purge while a handle has the pools: the handle gives them back at its next slow path.
     give_back: AtomicBool,
 }
@@ -108,6 +110,9 @@ struct Purge {
     cursor: usize,
     counters: PurgeCounters,
 }
+
+/// The pools of a CPU under their lock; `None` while a handle has them.
+pub(super) type LockedPools<'a> = LockGuard<'a, Option<CpuPools>>;
 
 /// The destination of flushed areas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,6 +152,7 @@ impl Sharded {
                 Padded(Cpu {
                     pools: Mutex::new(Rank::Cpu, Some(CpuPools::new()?)),
                     inbox: Mutex::new(Rank::Inbox, Inbox::default()),
+                    has_mail: AtomicBool::new(false),
                     give_back: AtomicBool::new(false),
                 }),
             );
@@ -185,17 +191,17 @@ impl Sharded {
         Area { start: Vpn(self.base + offset), pages, guard: word.guard(), cpu }
     }
 
-    /// Takes an area at hand in the CPU's pools, if the request is valid and asks for the whole space: the fast path.
+    /// Takes the lock of the CPU's pools, which a handle may have.
+    #[inline(always)]
+    pub(super) fn lock_pools(&self, cpu: CpuId) -> Option<LockedPools<'_>> {
+        Some(self.per_cpu.get(cpu.rank())?.pools.lock())
+    }
+
+    /// Takes an area at hand from pools that the caller holds, if the request is valid and asks for the whole space:
+    /// the fast path.
     ///
     /// For any obstacle the answer is `None`, and the slow path finds out the reason. So nothing here needs an address,
     /// and everything stays in registers.
-    #[inline(always)]
-    pub(super) fn alloc_at_hand(&self, cpu: CpuId, request: &AreaRequest) -> Option<Area> {
-        let mut pools = self.per_cpu.get(cpu.rank())?.pools.lock();
-        self.pop(pools.as_mut()?, cpu, request)
-    }
-
-    /// Takes an area at hand from pools that the caller holds: the fast path.
     #[inline(always)]
     pub(super) fn pop(
         &self,
@@ -242,10 +248,11 @@ impl Sharded {
         cpu: CpuId,
         wanted: &ValidRequest,
     ) -> Result<Area, Miss> {
-        self.settle(pools, cpu);
+        let settled = self.settle(pools, cpu);
         let ValidRequest { total, guard, align, within, kind, .. } = *wanted;
         let word = AreaWord::busy(total, guard, cpu.rank() as u32).for_kind(kind);
-        if let Within::Whole(_) = within
+        if settled
+            && let Within::Whole(_) = within
             && let Some(start) = self.pop_pooled(pools, total, align, word)
         {
             return Ok(self.area(start.get() - self.base, word));
@@ -282,17 +289,26 @@ impl Sharded {
     }
 
     /// Moves the CPU's inbox into its pools and gives surplus areas back, or all of them if a full purge asked for
-    /// that.
-    pub(super) fn settle(&self, pools: &mut CpuPools, cpu: CpuId) {
+    /// that. Returns false if there was nothing to do.
+    #[inline]
+    pub(super) fn settle(&self, pools: &mut CpuPools, cpu: CpuId) -> bool {
         let cpu = &self.per_cpu[cpu.rank()];
         let epoch = self.epoch();
         let asked = cpu.give_back.load(Ordering::Relaxed);
-        if !asked && !pools.must_decay(epoch) && cpu.inbox.lock().areas.is_empty() {
-            return;
+        // The inbox's lock orders what comes; mail that is missed here is found the next time.
+        let any = asked || pools.must_decay(epoch) || cpu.has_mail.load(Ordering::Relaxed);
+        if any {
+            self.settle_now(pools, cpu, epoch);
         }
+        any
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn settle_now(&self, pools: &mut CpuPools, cpu: &Cpu, epoch: u64) {
         let mut batch = Batch::new();
         self.empty_inbox(pools, cpu, &mut batch);
-        if asked {
+        if cpu.give_back.load(Ordering::Relaxed) {
             cpu.give_back.store(false, Ordering::Relaxed);
             self.give_all_back(pools, &mut batch);
         }
@@ -309,7 +325,10 @@ impl Sharded {
         for _ in 0..DETACH_MAX / AREAS_PER_HOLD {
             let mut inbox = cpu.inbox.lock();
             for _ in 0..batch.room() {
-                let Some(area) = inbox.areas.pop() else { return };
+                let Some(area) = inbox.areas.pop() else {
+                    cpu.has_mail.store(false, Ordering::Relaxed);
+                    return;
+                };
                 let Flushed { offset, total, slot } = area;
                 let total = u64::from(total);
                 inbox.pages -= total;
@@ -579,7 +598,9 @@ impl Sharded {
 
     /// Deposits areas as [`deposit`](Self::deposit) does, but into the inbox.
     fn post<'a>(&self, cpu: u32, areas: &'a [Freed], batch: &mut Batch) -> &'a [Freed] {
-        let mut inbox = self.per_cpu[cpu as usize].inbox.lock();
+        let cpu_state = &self.per_cpu[cpu as usize];
+        let mut inbox = cpu_state.inbox.lock();
+        cpu_state.has_mail.store(true, Ordering::Relaxed);
         let mut rest = areas;
         while let [area, others @ ..] = rest
             && area.pool == Some(cpu)

@@ -175,8 +175,8 @@ impl Stack {
     }
 }
 
-/// The most areas that one hold of a lock moves.
-pub(super) const AREAS_PER_HOLD: usize = 64;
+/// The most areas that one hold of a lock moves. (A modelled thread has a small stack, and batches lie on it.)
+pub(super) const AREAS_PER_HOLD: usize = if cfg!(loom) { 16 } else { 64 };
 
 /// Areas on their way back to the free ranges, at most [`AREAS_PER_HOLD`].
 #[derive(Debug)]

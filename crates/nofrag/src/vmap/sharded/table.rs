@@ -92,6 +92,16 @@ impl Table {
         debug_assert!(self.len < self.places.len(), "room for the key was reserved");
     }
 
+    /// Sets bits in the value of `key`, which is 0 at first. Room was reserved.
+    #[inline]
+    pub(super) fn set_bits(&mut self, key: u64, bits: u64) {
+        let at = self.seek(key);
+        let place = self.places[at];
+        let old = if place.key == VACANT { 0 } else { place.value };
+        self.len += usize::from(place.key == VACANT);
+        self.places[at] = TablePlace { key, value: old | bits };
+    }
+
     pub(super) fn remove(&mut self, key: u64) -> Option<u64> {
         if self.places.is_empty() {
             return None;
