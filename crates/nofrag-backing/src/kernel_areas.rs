@@ -1,7 +1,7 @@
 //! Areas of the kernel's own address space, made and freed on demand.
 //!
-//! A process cannot call the kernel's `vmalloc`, but a map of bpf(2) is memory from it: an array that may be mapped into
-//! processes (`BPF_F_MMAPABLE`) is one area of whole pages, which lives as long as the map's descriptor. Needs
+//! A process cannot call the kernel's `vmalloc`, but a map of bpf(2) is memory from it: an array that may be mapped
+//! into processes (`BPF_F_MMAPABLE`) is one area of whole pages, which lives as long as the map's descriptor. Needs
 //! `CAP_BPF`, where `kernel.unprivileged_bpf_disabled` is set, as it is on most hosts.
 
 use std::io;
@@ -16,6 +16,9 @@ const PAGE: u32 = 4096;
 /// The fewest pages of an area: the head of the map, one page of values and the guard page.
 pub const FEWEST_PAGES: u32 = 3;
 
+/// The most pages of an area: 1 GiB.
+pub const MOST_PAGES: u32 = 1 << 18;
+
 /// An area of the kernel's; a drop frees it, some time later.
 #[derive(Debug)]
 pub struct KernelArea {
@@ -27,9 +30,9 @@ impl KernelArea {
     /// Makes an area of `pages` pages of the kernel's address space, guard page included.
     ///
     /// # Errors
-    /// The kernel's refusal, and `EINVAL` for fewer pages than [`FEWEST_PAGES`].
+    /// The kernel's refusal, and an invalid input for pages outside [`FEWEST_PAGES`] to [`MOST_PAGES`].
     pub fn new(pages: u32) -> io::Result<KernelArea> {
-        if pages < FEWEST_PAGES {
+        if !(FEWEST_PAGES..=MOST_PAGES).contains(&pages) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let (key_bytes, value_bytes, entries) = (4, PAGE, pages - 2);
@@ -52,8 +55,8 @@ mod tests {
     use crate::faults::{Call, Fault, inject};
 
     #[test]
-    fn too_few_pages_and_refusals_are_errors() {
-        for pages in 0..FEWEST_PAGES {
+    fn too_few_or_many_pages_and_refusals_are_errors() {
+        for pages in (0..FEWEST_PAGES).chain([MOST_PAGES + 1, u32::MAX]) {
             assert_eq!(KernelArea::new(pages).unwrap_err().kind(), io::ErrorKind::InvalidInput);
         }
         let _armed = inject([Fault::once(Call::Bpf, Errno::PERM)]);

@@ -26,7 +26,7 @@ pub(crate) fn config(policy: VmapPolicy, pages: u64, cpus: usize) -> Result<Vmap
 /// The reason why a snapshot has no areas that can be loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoAreas {
-    /// It has no list, or an empty one.
+    /// No list, or an empty one.
     Unlisted,
     /// Number of areas with hashes or zeros for addresses.
     Hashed(u64),

@@ -1,4 +1,4 @@
-//! What a recording says about areas: those of its start, and what happened to areas since, in the order of time.
+//! A recording of areas: those of its start, and the changes of areas since, in the order of time.
 
 use foldhash::{HashMap, HashSet, HashSetExt};
 use nofrag::ranges::Span;
@@ -146,8 +146,8 @@ impl Case {
     }
 }
 
-/// Returns true if the list, which was read while events came, shows what the change left. `unlisted` are the areas that
-/// were placed since and that it does not show.
+/// Returns true if the list, which was read while events came, shows what the change left. `unlisted` are the areas
+/// that were placed since and that it does not show.
 fn is_listed(
     change: &Change,
     listed: &HashMap<u64, Listed>,

@@ -17,6 +17,7 @@ use nofrag::vmap::{AreaState, VmapPolicy, VmapSpace};
 use super::case::{Case, Change, Listed};
 use super::order::{Move, Order, Reading, Taken, order};
 use super::replay::{Counts, Difference, Kind, Replayed, replay};
+use crate::spaces::PAGE;
 
 /// Steps on each side of a difference between which the order is doubted.
 const DOUBTED: usize = 64;
@@ -40,7 +41,7 @@ pub(super) struct Explained {
     pub(super) took: Duration,
 }
 
-/// What had to be inferred, by cause.
+/// Counts of inferences, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Causes {
     /// Changes that were made in another order than reported.
@@ -68,7 +69,8 @@ pub(super) fn explain(case: &Case, policy: VmapPolicy, patience: usize) -> Expla
             learned += 1;
             continue;
         }
-        let others = others(case, &reading, &order, first, &replayed.space);
+        let space = &replayed.space;
+        let others = Doubt { case, reading: &reading, order: &order, first, space }.others();
         if others.len() > tries {
             break;
         }
@@ -135,98 +137,135 @@ fn excluded_owner(case: &Case, reading: &Reading, first: &Difference) -> Option<
     (reading.owners[index] == cpu).then_some(index)
 }
 
-/// Returns other readings that may explain a difference.
-fn others(
-    case: &Case,
-    reading: &Reading,
-    order: &Order,
-    first: &Difference,
-    space: &VmapSpace,
-) -> Vec<Reading> {
-    let mut others = Vec::new();
-    // A purge up to here took others of the lazy areas.
-    let doubted =
-        |taken: &&Taken| taken.purge <= first.step + DOUBTED && (1..=DOUBTED).contains(&taken.left);
-    for taken in order.taken.iter().rev().filter(doubted).take(2) {
-        others.extend((0..=taken.left).map(|of_first| {
-            let mut other = reading.clone();
-            other.splits.insert(taken.purge, of_first);
-            other
-        }));
+/// A difference, with the reading under which it came up.
+struct Doubt<'a> {
+    case: &'a Case,
+    reading: &'a Reading,
+    order: &'a Order,
+    first: &'a Difference,
+    space: &'a VmapSpace,
+}
+
+impl Doubt<'_> {
+    /// Returns other readings that may explain the difference.
+    fn others(&self) -> Vec<Reading> {
+        let mut others = self.other_splits();
+        if let Kind::Place { kernel, model, pooled } = self.first.kind {
+            let overlaps = |span: Span| {
+                let meets = |other: Span| span.intersection(other).is_some();
+                meets(kernel) || model.is_some_and(meets)
+            };
+            others.extend(self.other_purges());
+            others.extend(self.earlier_threads(&overlaps));
+            let pool = pooled.then_some(kernel.len());
+            others.extend(self.other_owners(&overlaps, pool));
+            if !pooled && self.is_aligned() {
+                others.push(self.but(|other| drop(other.given.insert(self.first.step))));
+            }
+        }
+        others
     }
-    let Kind::Place { kernel, model, pooled } = first.kind else { return others };
-    let (at, step) = (first.position, case.steps[first.step]);
-    let change = |position: usize| case.steps[order.steps[position]].change;
-    let moved = |step: usize, before: usize| {
-        let mut other = reading.clone();
-        other.moves.push(Move { step, before });
+
+    /// Returns the reading with a change.
+    fn but(&self, change: impl FnOnce(&mut Reading)) -> Reading {
+        let mut other = self.reading.clone();
+        change(&mut other);
         other
-    };
-    let is_purge = |position: &usize| matches!(change(*position), Change::Purge { .. });
-    let after = at + 1..order.steps.len().min(at + 1 + DOUBTED);
-    // A purge that is reported later had given areas back already, or some: it empties a part of the pools first, then
-    // gives back node by node. Or one that is reported earlier had given none back.
-    if let Some(purge) = after.clone().find(is_purge) {
-        others.extend(order.steps.get(purge + 1).map(|&next| moved(first.step, next)));
-        let taken = order.taken.iter().find(|taken| taken.purge == order.steps[purge]);
-        for areas in taken.into_iter().flat_map(|taken| [1, taken.of_first]) {
-            let mut other = reading.clone();
-            other.begun.insert(first.step, areas);
-            others.push(other);
+    }
+
+    fn moved(&self, step: usize, before: usize) -> Reading {
+        self.but(|other| other.moves.push(Move { step, before }))
+    }
+
+    fn change_at(&self, position: usize) -> Change {
+        self.case.steps[self.order.steps[position]].change
+    }
+
+    fn is_purge(&self, position: usize) -> bool {
+        matches!(self.change_at(position), Change::Purge { .. })
+    }
+
+    fn is_aligned(&self) -> bool {
+        let change = self.case.steps[self.first.step].change;
+        matches!(change, Change::Alloc { align_bytes, .. } if align_bytes >> PAGE > 1)
+    }
+
+    /// Returns the positions after the difference whose order is doubted.
+    fn after(&self) -> std::ops::Range<usize> {
+        let at = self.first.position;
+        at + 1..self.order.steps.len().min(at + 1 + DOUBTED)
+    }
+
+    /// A purge up to here took others of the lazy areas.
+    fn other_splits(&self) -> Vec<Reading> {
+        let last = self.first.step + DOUBTED;
+        let doubted = |taken: &&Taken| taken.purge <= last && (1..=DOUBTED).contains(&taken.left);
+        let purges = self.order.taken.iter().rev().filter(doubted).take(2);
+        let splits = purges.flat_map(|taken| {
+            let split =
+                |of_first| self.but(|other| drop(other.splits.insert(taken.purge, of_first)));
+            (0..=taken.left).map(split)
+        });
+        splits.collect()
+    }
+
+    /// A purge that is reported later had given areas back already, or some: it empties a part of the pools first, then
+    /// gives back node by node. Or one that is reported earlier had given none back.
+    fn other_purges(&self) -> Vec<Reading> {
+        let Difference { position: at, step, .. } = *self.first;
+        let mut others = Vec::new();
+        if let Some(purge) = self.after().find(|&position| self.is_purge(position)) {
+            others.extend(self.order.steps.get(purge + 1).map(|&next| self.moved(step, next)));
+            let purge = self.order.steps[purge];
+            let taken = self.order.taken.iter().find(|taken| taken.purge == purge);
+            let parts = taken.into_iter().flat_map(|taken| [1, taken.of_first]);
+            others
+                .extend(parts.map(|areas| self.but(|other| drop(other.begun.insert(step, areas)))));
         }
+        let before = at.saturating_sub(DOUBTED)..at;
+        let purge = before.rev().find(|&position| self.is_purge(position));
+        others.extend(purge.map(|purge| self.moved(step, self.order.steps[purge])));
+        others
     }
-    if let Some(purge) = (at.saturating_sub(DOUBTED)..at).rev().find(is_purge) {
-        others.push(moved(first.step, order.steps[purge]));
+
+    /// Another thread took the place first.
+    fn earlier_threads(&self, overlaps: &impl Fn(Span) -> bool) -> Vec<Reading> {
+        let thread = self.case.steps[self.first.step].thread;
+        let rivals = self.after().filter(|&position| {
+            let Change::Alloc { at, pages, .. } = self.change_at(position) else { return false };
+            let other = self.case.steps[self.order.steps[position]].thread != thread;
+            other && Span::sized(at, pages).is_ok_and(overlaps)
+        });
+        rivals.map(|rival| self.moved(self.order.steps[rival], self.first.step)).collect()
     }
-    let overlaps = |span: Span| {
-        let meets = |other: Span| span.intersection(other).is_some();
-        meets(kernel) || model.is_some_and(meets)
-    };
-    // Another thread took the place first.
-    for position in after {
-        let Change::Alloc { at: start, pages, .. } = change(position) else { continue };
-        let other = order.steps[position];
-        if case.steps[other].thread != step.thread && Span::sized(start, pages).is_ok_and(overlaps)
-        {
-            others.push(moved(other, first.step));
-        }
+
+    /// An area of the start returned to the pool of another CPU: one that is in the way, or one that made a pool
+    /// longer, so that more of it decayed: of a size that is pooled on one side where the other has it free, or of
+    /// `pool`.
+    fn other_owners(&self, overlaps: &impl Fn(Span) -> bool, pool: Option<u64>) -> Vec<Reading> {
+        let records = self.space.areas().expect("memory for a list").into_iter();
+        let pooled = records.filter(|it| it.state == AreaState::Pooled).map(|it| it.area.span());
+        let starts = self.case.start.iter().map(|area| area.span);
+        let spans = pooled.chain(starts).filter(|&span| overlaps(span));
+        let sizes: BTreeSet<u64> = spans.map(Span::len).chain(pool).collect();
+        let before = &self.order.steps[..self.first.position];
+        let freed = before.iter().filter_map(|&step| match self.case.steps[step].change {
+            Change::Free { at, .. } => Some(at),
+            _ => None,
+        });
+        let freed: BTreeSet<u64> = freed.collect();
+        let starts = self.case.start.iter().enumerate();
+        let doubted = starts.filter(|(_, area)| {
+            let alike = sizes.contains(&area.span.len()) && freed.contains(&area.span.start());
+            overlaps(area.span) || alike
+        });
+        let others = doubted.flat_map(|(index, _)| {
+            let cpus =
+                (0..self.case.cpus as u16).filter(move |&cpu| cpu != self.reading.owners[index]);
+            cpus.map(move |cpu| self.but(|other| other.owners[index] = cpu))
+        });
+        others.collect()
     }
-    // An area of the start returned to the pool of another CPU: one that is in the way, or one that made a pool longer,
-    // so that more of it decayed: of a size that is pooled by one side where the other has it free.
-    let records = space.areas().expect("memory for a list").into_iter();
-    let pooled_here = records
-        .filter(|it| it.state == AreaState::Pooled && overlaps(it.area.span()))
-        .map(|it| it.area.span().len());
-    let mut sizes: BTreeSet<u64> = pooled_here.collect();
-    sizes.extend(pooled.then_some(kernel.len()));
-    let starts = case.start.iter().map(|area| area.span);
-    sizes.extend(starts.filter(|&span| overlaps(span)).map(Span::len));
-    let before = &order.steps[..at];
-    let freed = before.iter().filter_map(|&step| match case.steps[step].change {
-        Change::Free { at, .. } => Some(at),
-        _ => None,
-    });
-    let freed: BTreeSet<u64> = freed.collect();
-    for (index, area) in case.start.iter().enumerate() {
-        let alike = sizes.contains(&area.span.len()) && freed.contains(&area.span.start());
-        if !overlaps(area.span) && !alike {
-            continue;
-        }
-        for cpu in (0..case.cpus as u16).filter(|&cpu| cpu != reading.owners[index]) {
-            let mut other = reading.clone();
-            other.owners[index] = cpu;
-            others.push(other);
-        }
-    }
-    if let Change::Alloc { align_bytes, .. } = step.change
-        && align_bytes > 4096
-        && !pooled
-    {
-        let mut other = reading.clone();
-        other.given.insert(first.step);
-        others.push(other);
-    }
-    others
 }
 
 /// Returns the number of changes that do not stand where they were reported: the fewest that must be moved.

@@ -1,8 +1,8 @@
 //! Makes the kernel place areas: maps of bpf(2), and stacks of threads in the kernel.
 //!
-//! Most programs pause around every purge, so that nothing else is placed or freed meanwhile: they free as many areas as
-//! the limit of lazy pages allows, wait until the kernel has freed them, and then free large areas one by one until it
-//! purges. [`Racing`](Load::Racing) does not pause.
+//! Most programs pause around every purge, so that nothing else is placed or freed meanwhile: they free as many areas
+//! as the limit of lazy pages allows, wait until the kernel has freed them, and then free large areas one by one until
+//! it purges. [`Racing`](Load::Racing) does not pause.
 
 use std::fs;
 use std::io;

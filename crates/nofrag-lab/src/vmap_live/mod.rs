@@ -1,15 +1,16 @@
 //! `vmap-live`: the running kernel as the oracle of the rules for vmalloc areas.
 //!
 //! A model of areas is right if it says where the kernel puts every area. The kernel reports each area that it places,
-//! frees and purges; [`nofrag::vmap::VmapSpace`] under the rules of that kernel begins with the same areas and makes the
-//! same changes, and must place each area where the kernel did. Method and findings: docs/sources/vmap.md#live.
+//! frees and purges; [`nofrag::vmap::VmapSpace`] under the rules of that kernel begins with the same areas and makes
+//! the same changes, and must place each area where the kernel did. Method and findings: docs/sources/vmap.md#live.
 //!
 //! Three recordings of Linux 6.18 come with nofrag, and their claims are exact. Where the host allows it (root, with
 //! tracefs), the running kernel is recorded while areas are made; there other work of the host comes between, so those
 //! claims depend on the host.
 //!
 //! - [`load`]: makes areas. [`live`]: records that. [`case`]: a recording. [`order`]: the order of its changes.
-//! - [`replay`]: the model beside a recording. [`explain`]: what events leave open. [`run`]: judges. [`present`]: tables.
+//! - [`replay`]: the model beside a recording. [`explain`]: what events leave open. [`run`]: judges. [`present`]:
+//!   tables.
 
 mod case;
 mod catalogue;

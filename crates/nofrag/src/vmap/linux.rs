@@ -757,8 +757,8 @@ impl Node {
         })
     }
 
-    /// Takes the area of the exact size that was pooled last and returns its first page. If it is misaligned it goes to the
-    /// end, and nothing else is tried (docs/sources/vmap.md#pool-alloc).
+    /// Takes the area of the exact size that was pooled last and returns its first page. If it is misaligned it goes to
+    /// the end, and nothing else is tried (docs/sources/vmap.md#pool-alloc).
     fn pop(&self, wanted: &ValidRequest) -> Option<u64> {
         let mut pools = self.pools.lock();
         let NodePools { by_size, counters } = &mut *pools;

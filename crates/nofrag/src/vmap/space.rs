@@ -553,8 +553,8 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         Ok(())
     }
 
-    /// Puts an area that was captured elsewhere, busy or lazy, exactly at `span`, as if `cpu` had allocated it; the last
-    /// page is the guard page, if it has one. Pooled areas are loaded as lazy ones.
+    /// Puts an area that was captured elsewhere, busy or lazy, exactly at `span`, as if `cpu` had allocated it; the
+    /// last page is the guard page, if it has one. Pooled areas are loaded as lazy ones.
     ///
     /// # Errors
     /// See [`LoadError`]; nothing changed.

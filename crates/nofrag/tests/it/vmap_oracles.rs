@@ -51,8 +51,8 @@ fn oracle_12_a_drain_begins_above_the_limit_and_not_at_it() {
     }
 }
 
-/// docs/sources/vmap.md#pool-order: a pool serves the area that came last, puts a misaligned one at the end, and lets the
-/// last ones decay; an area that was loaded for a CPU goes to that CPU's pool.
+/// docs/sources/vmap.md#pool-order: a pool serves the area that came last, puts a misaligned one at the end, and lets
+/// the last ones decay; an area that was loaded for a CPU goes to that CPU's pool.
 #[test]
 fn a_pool_serves_and_loses_what_came_last() {
     let policy = VmapPolicy::LINUX_6_11;
