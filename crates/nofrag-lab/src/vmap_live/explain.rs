@@ -160,7 +160,9 @@ impl Doubt<'_> {
             let pool = pooled.then_some(kernel.len());
             others.extend(self.other_owners(&overlaps, pool));
             if !pooled && self.is_aligned() {
-                others.push(self.but(|other| drop(other.given.insert(self.first.step))));
+                others.push(self.but(|other| {
+                    other.given.insert(self.first.step);
+                }));
             }
         }
         others
@@ -202,8 +204,11 @@ impl Doubt<'_> {
         let doubted = |taken: &&Taken| taken.purge <= last && (1..=DOUBTED).contains(&taken.left);
         let purges = self.order.taken.iter().rev().filter(doubted).take(2);
         let splits = purges.flat_map(|taken| {
-            let split =
-                |of_first| self.but(|other| drop(other.splits.insert(taken.purge, of_first)));
+            let split = |of_first| {
+                self.but(|other| {
+                    other.splits.insert(taken.purge, of_first);
+                })
+            };
             (0..=taken.left).map(split)
         });
         splits.collect()
@@ -219,8 +224,11 @@ impl Doubt<'_> {
             let purge = self.order.steps[purge];
             let taken = self.order.taken.iter().find(|taken| taken.purge == purge);
             let parts = taken.into_iter().flat_map(|taken| [1, taken.of_first]);
-            others
-                .extend(parts.map(|areas| self.but(|other| drop(other.begun.insert(step, areas)))));
+            others.extend(parts.map(|areas| {
+                self.but(|other| {
+                    other.begun.insert(step, areas);
+                })
+            }));
         }
         let before = at.saturating_sub(DOUBTED)..at;
         let purge = before.rev().find(|&position| self.is_purge(position));
