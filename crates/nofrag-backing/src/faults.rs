@@ -43,11 +43,13 @@ pub enum Call {
     /// Any request to a userfaultfd.
     UserfaultfdRequest,
     Stat,
+    /// `bpf`, which makes a map.
+    Bpf,
 }
 
 impl Call {
     /// The number of kinds of calls.
-    pub const COUNT: usize = 13;
+    pub const COUNT: usize = 14;
 
     /// All kinds of calls, in the order of their numbers.
     pub const ALL: [Call; Call::COUNT] = [
@@ -64,6 +66,7 @@ impl Call {
         Call::Userfaultfd,
         Call::UserfaultfdRequest,
         Call::Stat,
+        Call::Bpf,
     ];
 }
 

@@ -42,6 +42,7 @@
 //! - [`maps`]: the areas of a process by `/proc/PID/maps`.
 //! - [`reservation`]: a range of addresses that belongs to the caller, with protections and guards inside it.
 //! - [`huge_units`]: memory that is touched for the first time and timed, huge pages and small ones apart.
+//! - [`kernel_areas`]: areas of the kernel's own address space, made and freed on demand.
 //! - [`shapes`]: a buffer that grows without being copied, a ring without a seam, a pool of guarded memories.
 //! - [`threads`]: many live threads, on stacks of the system's making or of the caller's.
 //! - [`measure`]: loops that measure the costs of memory, for reports of figures.
@@ -60,6 +61,7 @@ mod forks;
 pub mod frames;
 pub mod huge_units;
 mod image;
+pub mod kernel_areas;
 pub mod mapped;
 pub mod maps;
 pub mod measure;

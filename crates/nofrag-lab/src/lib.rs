@@ -55,6 +55,7 @@ pub mod usage;
 mod vm_map_ram;
 mod vmap_areas;
 mod vmap_blocks;
+mod vmap_live;
 pub mod workload;
 mod world;
 
@@ -70,3 +71,4 @@ pub use scenario::{Mode, Options, Progress, RunError, Scenario, scenarios};
 pub use vm_map_ram::VmMapRam2015;
 pub use vmap_areas::VmapAreas2019;
 pub use vmap_blocks::VmapBlocks2023;
+pub use vmap_live::VmapLive;

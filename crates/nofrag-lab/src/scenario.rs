@@ -102,6 +102,7 @@ pub fn scenarios() -> &'static [&'static dyn Scenario] {
         &crate::ExtFrag2018,
         &crate::ExtFragKernels,
         &crate::MmapLive,
+        &crate::VmapLive,
         &crate::Frames,
         &crate::RecordedGuest,
         &crate::RealMemory,

@@ -11,6 +11,7 @@ use nofrag_backing::backend::{
 };
 use nofrag_backing::frames::{FrameBlock, FrameRequest, Frames, FramesConfig, Sharing, Use};
 use nofrag_backing::huge_units::{HugeAdvice, HugeUnits};
+use nofrag_backing::kernel_areas::KernelArea;
 use nofrag_backing::mapped::{Mapped, MappedConfig, VmallocRequest};
 use nofrag_backing::measure::arena::ArenaBench;
 use nofrag_backing::measure::machine::{MachineMemory, UNIT_PAGES};
@@ -200,6 +201,13 @@ fn arenas() {
     }
     for owners in [0, u32::MAX - 1, u32::MAX] {
         assert!(bad(1, Config { owners: Owners::Count(owners), ..base() }));
+    }
+}
+
+#[test]
+fn areas_of_the_kernel() {
+    for pages in [0, 1, u32::MAX - 1, u32::MAX] {
+        assert!(KernelArea::new(pages).is_err(), "{pages}");
     }
 }
 

@@ -569,7 +569,7 @@ fn records(meta: &TraceMeta, kind: EventKind) -> bool {
 }
 
 /// Returns the version in a release, such as `6.1` in `6.1.0-53-cloud-amd64`.
-fn version_of(release: &str) -> Option<String> {
+pub(crate) fn version_of(release: &str) -> Option<String> {
     let (major, rest) = release.split_once('.')?;
     let minor: String = rest.chars().take_while(char::is_ascii_digit).collect();
     major.parse::<u32>().ok()?;

@@ -10,23 +10,20 @@
 
 use foldhash::{HashMap, HashMapExt};
 use nofrag::cpu::{CpuId, CpuSet};
-use nofrag::ranges::{AlignOne, Span};
+use nofrag::ranges::Span;
 use nofrag::units::Vpn;
 use nofrag::vmap::{AreaError, AreaRequest, AreaState, Guard, VmapConfig, VmapPolicy, VmapSpace};
-use nofrag_host::addresses::{self, Addresses};
 use nofrag_host::trace::{Event, TraceMeta, View};
-use nofrag_host::vmallocinfo;
 use serde::{Deserialize, Serialize};
 
 use super::MOST_CPUS;
 use super::course::Course;
+use crate::spaces::{self, NoAreas, PAGE};
 
 /// The presets that are compared: each stands for a change of rules.
 pub const VMAP_POLICIES: [&str; 5] =
     ["linux-4.19", "linux-5.2", "linux-5.18", "linux-6.9", "nofrag"];
 
-/// Bytes of a page, as a shift.
-const PAGE: u32 = 12;
 /// The most windows that are followed, more than a kernel has: requests in others are counted and ignored.
 const MOST_SPACES: usize = 16;
 
@@ -372,34 +369,19 @@ impl RecordedRequest {
     /// Returns the request for a space; `None` without pages or without a window.
     fn request(&self) -> Option<AreaRequest> {
         let window = Span::new(self.window.0 >> PAGE, self.window.1 >> PAGE).ok()?;
-        let pages = self.size >> PAGE;
-        let align = (self.align >> PAGE).max(1);
-        let align_one = if self.align >> PAGE == 0 { AlignOne::Byte } else { AlignOne::Number };
-        (pages > 0 && align.is_power_of_two()).then(|| {
-            let request = AreaRequest::new(pages).align(align).align_one(align_one);
-            request.within(window).guard(Guard::None)
-        })
+        let request = spaces::request(self.size >> PAGE, self.align, window);
+        (request.pages > 0 && request.align.is_power_of_two()).then_some(request)
     }
 }
 
 /// Returns the knowledge of the areas at the start, and the areas that can be loaded: none without real addresses.
 fn areas_of(meta: &TraceMeta) -> (KnownStart, Vec<(Span, AreaState)>) {
-    let Some(text) = meta.start().and_then(|taken| taken.files.bytes("vmallocinfo")) else {
-        return (KnownStart::Nothing, Vec::new());
-    };
-    let parsed = vmallocinfo::parse(text);
-    match addresses::judge(&parsed.areas) {
-        Addresses::Real => {}
-        Addresses::NoAreas => return (KnownStart::Nothing, Vec::new()),
-        _ => return (KnownStart::Hashed(parsed.areas.len() as u64), Vec::new()),
+    let areas = meta.start().ok_or(NoAreas::Unlisted);
+    match areas.and_then(|taken| spaces::areas_of(&taken.files)) {
+        Ok(areas) => (KnownStart::Areas(areas.len() as u64), areas),
+        Err(NoAreas::Unlisted) => (KnownStart::Nothing, Vec::new()),
+        Err(NoAreas::Hashed(areas)) => (KnownStart::Hashed(areas), Vec::new()),
     }
-    let span_of = |area: &vmallocinfo::Area<'_>| {
-        let printed = area.printed?;
-        let span = Span::new(printed.start >> PAGE, printed.end >> PAGE).ok()?;
-        Some((span, if area.is_lazy() { AreaState::Lazy } else { AreaState::Busy }))
-    };
-    let areas: Vec<_> = parsed.areas.iter().filter_map(span_of).collect();
-    (KnownStart::Areas(areas.len() as u64), areas)
 }
 
 #[cfg(test)]

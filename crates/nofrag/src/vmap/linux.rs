@@ -87,7 +87,8 @@ struct Lazy {
 
 #[derive(Debug, Default)]
 struct NodePools {
-    /// One pool for each size of 1 to [`POOL_MAX_PAGES`] pages: areas in the order in which they were flushed.
+    /// One pool for each size of 1 to [`POOL_MAX_PAGES`] pages. The area that was flushed last is served first, and is
+    /// the first to decay.
     by_size: Vec<VecDeque<Pooled>>,
     counters: PoolCounters,
 }
@@ -146,8 +147,13 @@ impl Linux {
     /// Returns the node whose pool serves `cpu`, if pools are in use for this request.
     fn pool_node(&self, cpu: CpuId, wanted: &ValidRequest) -> Option<u16> {
         let whole = matches!(wanted.within, Within::Whole(_));
+        if whole { self.own_node(cpu) } else { None }
+    }
+
+    /// Returns the node whose pool receives what `cpu` allocates anywhere in the space, if pools are in use.
+    fn own_node(&self, cpu: CpuId) -> Option<u16> {
         let pooling = self.policy.pools != Pools::Off && self.nodes.len() > 1;
-        (pooling && whole).then(|| (cpu.id() as usize % self.nodes.len()) as u16)
+        pooling.then(|| (cpu.id() as usize % self.nodes.len()) as u16)
     }
 
     pub(super) fn alloc(&self, cpu: CpuId, wanted: &ValidRequest) -> Result<Area, Miss> {
@@ -201,13 +207,7 @@ impl Linux {
             core.busy.retire(record, claim)?;
             record
         } else {
-            let mut busy = self.node_of(start).busy.lock();
-            let Some(record) = busy.map.starting_at(start) else {
-                drop(busy);
-                return Err(self.why_not_freed(start));
-            };
-            busy.remove(record, claim)?;
-            record
+            self.take_busy(start, claim)?
         };
         if M::CLEARS && claim.clears() {
             around.mapper.clear(record.span());
@@ -222,22 +222,36 @@ impl Linux {
         Ok(Retired { area: record.area(&self.cpus), lazy_pages })
     }
 
-    /// Gives the area of a block back at once: nothing was ever mapped there.
-    pub(super) fn release_block(&self, start: u64) {
-        const ON_THE_BOOKS: &str = "the block is on the books";
-        let of_node = (!self.is_one_lock()).then(|| {
-            let mut busy = self.node_of(start).busy.lock();
-            let record = busy.map.starting_at(start).expect(ON_THE_BOOKS);
-            busy.remove(record, Claim::Block).expect(ON_THE_BOOKS);
-            record
-        });
+    /// Takes the area that starts at `start` out of the busy map of its node, if the claim about it is right.
+    fn take_busy(&self, start: u64, claim: Claim) -> Result<Record, FreeAreaError> {
+        let mut busy = self.node_of(start).busy.lock();
+        let Some(record) = busy.map.starting_at(start) else {
+            drop(busy);
+            return Err(self.why_not_freed(start));
+        };
+        busy.remove(record, claim)?;
+        Ok(record)
+    }
+
+    /// Gives a busy area back at once, if the claim about it is right: nothing was ever mapped there.
+    pub(super) fn cancel(&self, start: u64, claim: Claim) -> Result<Area, FreeAreaError> {
+        let of_node = match self.is_one_lock() {
+            true => None,
+            false => Some(self.take_busy(start, claim)?),
+        };
         let mut core = self.core.lock();
-        let record = of_node.unwrap_or_else(|| {
-            let record = core.busy.map.starting_at(start).expect(ON_THE_BOOKS);
-            core.busy.remove(record, Claim::Block).expect(ON_THE_BOOKS);
-            record
-        });
+        let record = match of_node {
+            Some(record) => record,
+            None => {
+                let Some(record) = core.busy.map.starting_at(start) else {
+                    return Err(not_a_start(core.busy.start_covering(start)));
+                };
+                core.busy.remove(record, claim)?;
+                record
+            }
+        };
         core.free.give(record.span(), 1);
+        Ok(record.area(&self.cpus))
     }
 
     fn put_lazy(&self, record: Record) -> Result<(), OutOfMetadata> {
@@ -419,7 +433,7 @@ impl Linux {
         if pool.try_reserve(1).is_err() {
             return false;
         }
-        pool.push_back(Pooled { start: record.start, cpu: record.cpu });
+        pool.push_front(Pooled { start: record.start, cpu: record.cpu });
         true
     }
 
@@ -464,7 +478,7 @@ impl Linux {
             kind: AreaKind::Plain,
             lazy: state != AreaState::Busy,
             cpu: cpu.rank() as u32,
-            pool_node: None,
+            pool_node: self.own_node(cpu),
             areas: 1,
             node: None,
         };
@@ -743,8 +757,8 @@ impl Node {
         })
     }
 
-    /// Takes the oldest pooled area of the exact size and returns its first page. If it is misaligned it goes to the
-    /// end, and nothing else is tried (docs/sources/vmap.md#pool-alloc).
+    /// Takes the area of the exact size that was pooled last and returns its first page. If it is misaligned it goes to
+    /// the end, and nothing else is tried (docs/sources/vmap.md#pool-alloc).
     fn pop(&self, wanted: &ValidRequest) -> Option<u64> {
         let mut pools = self.pools.lock();
         let NodePools { by_size, counters } = &mut *pools;

@@ -515,7 +515,9 @@ impl<M: Mapper, E: EventSink> AreaSource for VmapSpace<M, E> {
         let slots = u64::from(self.policy.blocks.geometry.slots());
         self.events.record(Event::Entered(Function::FreeBlock));
         match &self.engine {
-            Engine::Linux(engine) => engine.release_block(start),
+            Engine::Linux(engine) => {
+                engine.cancel(start, Claim::Block).expect(ON_THE_BOOKS);
+            }
             Engine::Nofrag(engine) => engine.release_block(start, slots),
         }
         self.events.record(Event::Left(Function::FreeBlock));

@@ -407,6 +407,18 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         self.retire(cpu, start, Claim::Plain).map(|retired| retired.area)
     }
 
+    /// Takes back an allocation that was never used: nothing was mapped in the area that starts at `start`, so no
+    /// translation can be stale, and its pages are allocatable at once, without a flush.
+    ///
+    /// # Errors
+    /// See [`FreeAreaError`]; nothing changed.
+    pub fn cancel(&self, start: Vpn) -> Result<Area, FreeAreaError> {
+        if !self.span.contains(start.get()) {
+            return Err(FreeAreaError::Foreign);
+        }
+        on_engine!(&self.engine, engine => engine.cancel(start.get(), Claim::Plain))
+    }
+
     #[inline(always)]
     pub(super) fn drain_if_due(&self, retired: &Retired) {
         if retired.lazy_pages > self.lazy.limit && self.policy.drain == Drain::ByFreer {
@@ -577,8 +589,8 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         Ok(())
     }
 
-    /// Puts an area that was captured elsewhere, busy or lazy, exactly at `span`; the last page is the guard page, if
-    /// it has one. Pooled areas are loaded as lazy ones.
+    /// Puts an area that was captured elsewhere, busy or lazy, exactly at `span`, as if `cpu` had allocated it; the
+    /// last page is the guard page, if it has one. Pooled areas are loaded as lazy ones.
     ///
     /// # Errors
     /// See [`LoadError`]; nothing changed.

@@ -349,6 +349,7 @@ fn areas_that_are_shared_at_any_page() {
     let cpu = space.cpus().by_rank(0).unwrap();
     for (one, other) in pairs() {
         assert!(space.find(Vpn(one)).is_none() && space.free_deferred(cpu, Vpn(one)).is_err());
+        assert!(space.cancel(Vpn(one)).is_err());
         if let Ok(area) = space.try_map_ram(cpu, one, &()) {
             space.unmap_ram(cpu, area).unwrap();
         }

@@ -51,6 +51,39 @@ fn oracle_12_a_drain_begins_above_the_limit_and_not_at_it() {
     }
 }
 
+/// docs/sources/vmap.md#pool-order: a pool serves the area that came last, puts a misaligned one at the end, and lets
+/// the last ones decay; an area that was loaded for a CPU goes to that CPU's pool.
+#[test]
+fn a_pool_serves_and_loses_what_came_last() {
+    let policy = VmapPolicy::LINUX_6_11;
+    let space = space_of(policy, span(0, 10_000), 2);
+    let (by, other) = (cpu(&space, 0), cpu(&space, 1));
+    let three = AreaRequest::new(3).guard(Guard::None);
+    let purge = || {
+        space.free(by, space.alloc(by, &AreaRequest::new(300)).unwrap().start).unwrap();
+        space.step(Budget { areas: usize::MAX });
+    };
+    let taken = |request: &AreaRequest| space.alloc(by, request).unwrap().start.get();
+    for start in [20, 23, 26, 29] {
+        space.load_area(by, span(start, 3), Guard::None, AreaState::Lazy).unwrap();
+    }
+    space.load_area(other, span(32, 3), Guard::None, AreaState::Lazy).unwrap();
+    purge();
+    // The first is 29, which is no multiple of 2: it goes to the end, and the tree serves.
+    assert_eq!(taken(&three.align(2)), 0);
+    assert_eq!([taken(&three), taken(&three)], [26, 23]);
+    for start in [23, 26] {
+        space.free(by, Vpn(start)).unwrap();
+    }
+    purge();
+    // The pool has 26, 23, 20, 29: a quarter of it decays, and that is 26.
+    purge();
+    assert_eq!(space.holes().unwrap().iter().filter(|hole| hole.contains(26)).count(), 1);
+    assert_eq!([taken(&three), taken(&three), taken(&three)], [23, 20, 29]);
+    assert_eq!(space.alloc(other, &three).unwrap().start.get(), 32);
+    space.check().unwrap();
+}
+
 /// docs/sources/vmap.md#oracle-13: an allocation of one page takes two, and returns to the pool of two-page areas.
 #[test]
 fn oracle_13_one_page_takes_two() {

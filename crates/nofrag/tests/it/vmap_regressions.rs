@@ -223,6 +223,28 @@ fn foreign_range_insert() {
 }
 
 #[test]
+fn a_cancelled_area_is_free_at_once_and_only_once() {
+    for preset in VmapPolicy::presets() {
+        let space = space_of(preset.policy, span(0x100, 64), 2);
+        let by = cpu(&space, 0);
+        let kept = space.alloc(by, &AreaRequest::new(3)).unwrap();
+        let area = space.alloc(by, &AreaRequest::new(5)).unwrap();
+        assert_eq!(space.cancel(area.start), Ok(area), "{}", preset.name);
+        space.check().unwrap();
+        assert_eq!(space.lazy_pages().get(), 0, "{}: nothing waits for a flush", preset.name);
+        assert!(space.cancel(area.start).is_err(), "{}", preset.name);
+        let inside = Vpn(kept.start.get() + 1);
+        let not_a_start = Err(FreeAreaError::NotAStart { start: kept.start });
+        assert_eq!(space.cancel(inside), not_a_start, "{}", preset.name);
+        assert_eq!(space.cancel(Vpn(0)), Err(FreeAreaError::Foreign));
+        // Every page of it can be had again.
+        space.free(by, kept.start).unwrap();
+        space.purge_all();
+        assert_eq!(space.holes().unwrap(), [span(0x100, 64)], "{}", preset.name);
+    }
+}
+
+#[test]
 fn a_lazy_area_that_cannot_be_loaded_leaves_no_lazy_pages() {
     for preset in VmapPolicy::presets() {
         let policy = VmapPolicy { lazy_limit: LazyLimit::Pages(3), ..preset.policy };

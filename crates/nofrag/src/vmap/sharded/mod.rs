@@ -386,6 +386,40 @@ impl Sharded {
         batch.clear();
     }
 
+    /// Gives a busy area back at once, if the claim about it is right: nothing was ever mapped there.
+    pub(super) fn cancel(&self, start: u64, claim: Claim) -> Result<Area, FreeAreaError> {
+        let offset = start - self.base;
+        let mut shard = self.books.lock(offset);
+        let Some(slot) = shard.slot_at(offset) else {
+            drop(shard);
+            return Err(self.why_not_freed(offset));
+        };
+        let word = self.end_busy(slot, claim)?;
+        shard.frees += 1;
+        drop(shard);
+        let mut batch = Batch::new();
+        batch.push(offset, word.total());
+        self.give_back(&mut batch);
+        Ok(self.area(offset, word))
+    }
+
+    /// Marks the area of a slot as idle, if it is busy and the claim about it is right; returns its word before. The
+    /// shard is locked: two frees of one area meet there, and the second one finds it idle.
+    #[inline(always)]
+    fn end_busy(&self, slot: u32, claim: Claim) -> Result<AreaWord, FreeAreaError> {
+        let cell = self.books.word(slot);
+        let word = AreaWord(cell.load(Ordering::Acquire));
+        if !word.is_busy() {
+            return Err(FreeAreaError::DoubleFree);
+        }
+        let pages = word.total() - word.guard().pages();
+        if let Some(why) = claim.refuted_by(word.kind(), pages) {
+            return Err(why);
+        }
+        cell.store(word.as_idle().0, Ordering::Release);
+        Ok(word)
+    }
+
     /// Frees the busy area that starts at `start`, if the claim about it is right: it becomes lazy.
     #[inline(always)]
     pub(super) fn retire<M: Mapper, E: EventSink>(
@@ -400,17 +434,7 @@ impl Sharded {
             drop(shard);
             return Err(self.why_not_freed(offset));
         };
-        let cell = self.books.word(slot);
-        let word = AreaWord(cell.load(Ordering::Acquire));
-        if !word.is_busy() {
-            return Err(FreeAreaError::DoubleFree);
-        }
-        let pages = word.total() - word.guard().pages();
-        if let Some(why) = claim.refuted_by(word.kind(), pages) {
-            return Err(why);
-        }
-        // Two frees of one area meet in the shard's lock: the second one finds it idle.
-        cell.store(word.as_idle().0, Ordering::Release);
+        let word = self.end_busy(slot, claim)?;
         shard.frees += 1;
         if M::CLEARS && claim.clears() {
             drop(shard);

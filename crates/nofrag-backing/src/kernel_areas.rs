@@ -1,0 +1,74 @@
+//! Areas of the kernel's own address space, made and freed on demand.
+//!
+//! A process cannot call the kernel's `vmalloc`, but a map of bpf(2) is memory from it: an array that may be mapped
+//! into processes (`BPF_F_MMAPABLE`) is one area of whole pages, which lives as long as the map's descriptor. Needs
+//! `CAP_BPF`, where `kernel.unprivileged_bpf_disabled` is set, as it is on most hosts.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use crate::sys::{BpfMap, bpf_map_create};
+
+const ARRAY: u32 = 2;
+const MMAPABLE: u32 = 1 << 10;
+const PAGE: u32 = 4096;
+
+/// The fewest pages of an area: the head of the map, one page of values and the guard page.
+pub const FEWEST_PAGES: u32 = 3;
+
+/// The most pages of an area: 1 GiB.
+pub const MOST_PAGES: u32 = 1 << 18;
+
+/// An area of the kernel's; a drop frees it, some time later.
+#[derive(Debug)]
+pub struct KernelArea {
+    pages: u32,
+    _map: OwnedFd,
+}
+
+impl KernelArea {
+    /// Makes an area of `pages` pages of the kernel's address space, guard page included.
+    ///
+    /// # Errors
+    /// The kernel's refusal, and an invalid input for pages outside [`FEWEST_PAGES`] to [`MOST_PAGES`].
+    pub fn new(pages: u32) -> io::Result<KernelArea> {
+        if !(FEWEST_PAGES..=MOST_PAGES).contains(&pages) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let (key_bytes, value_bytes, entries) = (4, PAGE, pages - 2);
+        let map = BpfMap { kind: ARRAY, key_bytes, value_bytes, entries, flags: MMAPABLE };
+        Ok(KernelArea { pages, _map: bpf_map_create(&map)? })
+    }
+
+    /// Returns the number of pages, guard page included.
+    #[must_use]
+    pub fn pages(&self) -> u32 {
+        self.pages
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+    use crate::faults::{Call, Fault, inject};
+
+    #[test]
+    fn too_few_or_many_pages_and_refusals_are_errors() {
+        for pages in (0..FEWEST_PAGES).chain([MOST_PAGES + 1, u32::MAX]) {
+            assert_eq!(KernelArea::new(pages).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        }
+        let _armed = inject([Fault::once(Call::Bpf, Errno::PERM)]);
+        let refused = KernelArea::new(FEWEST_PAGES).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
+    }
+
+    #[test]
+    fn an_area_is_made_where_the_kernel_allows_it() {
+        match KernelArea::new(7) {
+            Ok(area) => assert_eq!(area.pages(), 7),
+            Err(refused) => eprintln!("skipped: {refused}"),
+        }
+    }
+}

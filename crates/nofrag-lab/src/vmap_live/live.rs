@@ -1,0 +1,88 @@
+//! Records what the running kernel does while a program makes areas.
+
+use std::cell::{Cell, RefCell};
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use nofrag_host::record::{self, Buffer, Bulk, Frames, Options, Output, Phase, Recorded};
+use nofrag_host::record::{Ended, Selection, Sensitive, Until, Which};
+use nofrag_host::recording::Existing;
+use nofrag_host::source::{KPTR_RESTRICT, Root};
+use nofrag_host::unhash::Unhashed;
+
+use super::load::{Length, Load, Loaded};
+
+/// Time after which a recording ends, once its program has: it is run within the recorder's report of progress.
+const AFTERWARDS: Duration = Duration::from_millis(500);
+
+/// Runs a program and records its events in the file `path`; returns the number of areas that it made.
+///
+/// While it runs, `kernel.kptr_restrict` is 1.
+///
+/// # Errors
+/// The reason why the host cannot be recorded, in words.
+pub(super) fn record(path: &Path, load: Load, length: Length) -> Result<u64, String> {
+    if !rustix::process::geteuid().is_root() {
+        return Err("needs root: it records the kernel's events and makes maps of bpf(2)".into());
+    }
+    let unhashed =
+        Unhashed::begin(&Root::Live.path(KPTR_RESTRICT)).map_err(|why| why.to_string())?;
+    let made = recorded(path, load, length);
+    unhashed.restore().map_err(|why| why.to_string())?;
+    made
+}
+
+fn recorded(path: &Path, load: Load, length: Length) -> Result<u64, String> {
+    let loaded = Loaded::prepare().map_err(|why| format!("areas cannot be made: {why}"))?;
+    let loaded = RefCell::new(loaded);
+    let (begun, outcome) = (Cell::new(false), Cell::new(None));
+    let options = Options {
+        until: Until::Elapsed(AFTERWARDS),
+        output: Output::Recording(path.to_owned()),
+        existing: Existing::Replace,
+        events: Selection::parse(["vmalloc"]).map_err(|why| why.to_string())?,
+        bulk: Bulk::LeftOut,
+        frames: Frames::LeftOut,
+        with: vec![Sensitive::Addresses],
+        buffer: Buffer::Default,
+        tracefs: Which::MountIfMissing,
+        instance: None,
+    };
+    let recorded = record::record(&options, &|now| {
+        // The recorder's readers are threads of their own, and go on meanwhile.
+        if now.phase == Phase::Recording && !begun.replace(true) {
+            outcome.set(Some(loaded.borrow_mut().run(load, length)));
+        }
+    });
+    let Recorded { ended, missing, .. } = recorded.map_err(|why| why.to_string())?;
+    if ended != Ended::Elapsed {
+        return Err(format!("the recording was cut short: {ended:?}"));
+    }
+    if let Some(event) = missing.iter().find(|sentence| sentence.contains("vmalloc")) {
+        return Err(event.clone());
+    }
+    let made = outcome.take().ok_or("the program did not begin in time")?;
+    made.map_err(|why| format!("areas cannot be made: {why}"))
+}
+
+/// A file for the time of a run.
+pub(super) struct Scratch(std::path::PathBuf);
+
+impl Scratch {
+    pub(super) fn new() -> Scratch {
+        let name = format!("nofrag-vmap-live-{}.nofrag", std::process::id());
+        Scratch(std::env::temp_dir().join(name))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // A recording that was not made leaves no file.
+        let _ = fs::remove_file(&self.0);
+    }
+}

@@ -1,0 +1,141 @@
+//! The shipped recordings against the model, and the signs of a wrong model.
+
+use nofrag::ranges::{AlignRule, Index};
+use nofrag::vmap::{Decay, Pools, VmapPolicy};
+
+use super::case::{Case, Change, Unusable};
+use super::catalogue::Source;
+use super::explain::explain;
+use super::live::record;
+use super::load::{Length, Load};
+use super::replay::Kind;
+use super::*;
+use crate::scenario::Silent;
+
+fn shipped() -> impl Iterator<Item = (&'static str, Case)> {
+    SPECS.iter().filter_map(|spec| {
+        let Source::Shipped(bytes) = spec.source else { return None };
+        let trace = run::shipped(bytes, spec.info.name).unwrap();
+        Some((spec.info.name, Case::of(trace).unwrap()))
+    })
+}
+
+#[test]
+fn the_model_places_as_the_recorded_kernels_did() {
+    let mask = Some("recorded_maps,recorded_threads,recorded_racing".to_owned());
+    let report = VmapLive.run(&Options { mask, ..Options::default() }, &Silent).unwrap();
+    assert_eq!(report.oracles.len(), 9);
+    for oracle in &report.oracles {
+        assert!(oracle.holds, "{}: {} {:?}", oracle.claim, oracle.measured, report.notes);
+    }
+    let areas: f64 = report.measurements.iter().filter_map(|row| row.count(names::AREAS)).sum();
+    assert!(areas > 10_000.0, "{areas}");
+}
+
+/// Checks that a recording refutes other rules, whatever the order of its changes.
+fn check_refuted(name: &str, policy: VmapPolicy) {
+    let (_, case) = shipped().find(|(shipped, _)| *shipped == name).unwrap();
+    let explained = explain(&case, policy, 100);
+    let first = explained.first.unwrap_or_else(|| panic!("{name} fits {policy:?}"));
+    assert!(first.position < case.steps.len(), "{first:?}");
+}
+
+#[test]
+fn other_rules_are_refuted() {
+    let rules = VmapPolicy::LINUX_6_11;
+    check_refuted("recorded_threads", VmapPolicy { pools: Pools::Off, ..rules });
+    let pools = Pools::ExactSize(Decay::QuarterUnderflow);
+    check_refuted("recorded_maps", VmapPolicy { pools, ..rules });
+    let index = Index::AugmentedTree(AlignRule::Padded);
+    check_refuted("recorded_maps", VmapPolicy { index, ..rules });
+}
+
+#[test]
+fn a_place_that_the_kernel_did_not_choose_is_noticed_and_told() {
+    let (name, mut case) = shipped().next().unwrap();
+    let steps = case.steps.iter().enumerate();
+    let is_large = |change: &Change| matches!(change, Change::Alloc { pages: 257.., .. });
+    let (at, _) = steps.filter(|(_, step)| is_large(&step.change)).nth(3).unwrap();
+    let Change::Alloc { at: place, .. } = &mut case.steps[at].change else { unreachable!() };
+    *place += 1;
+    let explained = explain(&case, run::rules(&case.release).unwrap(), 100);
+    let first = explained.first.unwrap_or_else(|| panic!("{name} fits"));
+    assert_eq!(first.step, at);
+    assert!(matches!(first.kind, Kind::Place { pooled: false, .. }), "{first:?}");
+}
+
+#[test]
+fn lost_events_are_refused() {
+    let (_, trace) = SPECS
+        .iter()
+        .find_map(|spec| match spec.source {
+            Source::Shipped(bytes) => Some((spec, run::shipped(bytes, "cut").unwrap())),
+            Source::Running(_) => None,
+        })
+        .unwrap();
+    let events = Box::new(Lossy(trace.events));
+    let refused = Case::of(nofrag_host::trace::Trace { events, ..trace }).unwrap_err();
+    assert_eq!(refused, Unusable::Lost(3));
+}
+
+/// Events of which three are known to be lost.
+struct Lossy(Box<dyn nofrag_host::trace::EventSource>);
+
+impl nofrag_host::trace::EventSource for Lossy {
+    fn read(
+        &mut self,
+        events: &mut Vec<nofrag_host::trace::Event>,
+    ) -> Result<bool, nofrag_host::trace::TraceError> {
+        self.0.read(events)
+    }
+
+    fn loss(&self) -> nofrag_host::trace::Loss {
+        nofrag_host::trace::Loss { events: 3, ..self.0.loss() }
+    }
+}
+
+#[test]
+fn the_running_kernel_is_compared_where_it_can_be() {
+    let options =
+        Options { mask: Some("racing".to_owned()), loops: Some(500), ..Options::default() };
+    let report = VmapLive.run(&options, &Silent).unwrap();
+    for note in &report.notes {
+        eprintln!("{note}");
+    }
+    // What the host does beside it may come in the way, so the claims are not judged here.
+    let skipped = report.notes.iter().any(|note| note.starts_with("skipped: "));
+    assert!(skipped || report.oracles.len() == 3);
+}
+
+#[test]
+fn bad_options_are_refused() {
+    for options in [
+        Options { loops: Some(0), ..Options::default() },
+        Options { loops: Some(1_000_000), ..Options::default() },
+        Options { repeat: Some(0), ..Options::default() },
+        Options { threads: Some(100_000), ..Options::default() },
+        Options { mode: Mode::Soak, ..Options::default() },
+    ] {
+        assert!(matches!(VmapLive.run(&options, &Silent), Err(RunError::BadOption { .. })));
+    }
+}
+
+/// Makes a recording to be shipped: `NOFRAG_CAPTURE` names the program and the file, as `maps=FILE`.
+#[test]
+#[ignore = "records the running kernel into a file that the caller names"]
+fn captures_a_recording() {
+    let wanted = std::env::var("NOFRAG_CAPTURE").expect("names a program and a file");
+    let (load, path) = wanted.split_once('=').expect("PROGRAM=FILE");
+    let load = match load {
+        "maps" => Load::Maps,
+        "threads" => Load::Threads,
+        "racing" => Load::Racing,
+        other => panic!("{other}"),
+    };
+    let length = Length { areas: SUBSET.0, threads: THREADS, seed: 1 };
+    record(std::path::Path::new(path), load, length).unwrap();
+    let trace = nofrag_host::trace::open(std::path::Path::new(path)).unwrap();
+    let case = Case::of(trace).unwrap();
+    let explained = explain(&case, run::rules(&case.release).unwrap(), 100);
+    eprintln!("{:?} {:?} {:?}", explained.counts, explained.causes, explained.first);
+}
