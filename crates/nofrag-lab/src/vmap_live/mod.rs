@@ -4,9 +4,9 @@
 //! frees and purges; [`nofrag::vmap::VmapSpace`] under the rules of that kernel begins with the same areas and makes
 //! the same changes, and must place each area where the kernel did. Method and findings: docs/sources/vmap.md#live.
 //!
-//! Three recordings of Linux 6.18 come with nofrag, and their claims are exact. Where the host allows it (root, with
-//! tracefs), the running kernel is recorded while areas are made; there other work of the host comes between, so those
-//! claims depend on the host.
+//! Three recordings of Linux 6.18 come with nofrag, and their claims are exact. On request, and where the host allows
+//! it (root, with tracefs), the running kernel is recorded while areas are made; there other work of the host comes
+//! between, so those claims depend on the host.
 //!
 //! - [`load`]: makes areas. [`live`]: records that. [`case`]: a recording. [`order`]: the order of its changes.
 //! - [`replay`]: the model beside a recording. [`explain`]: what events leave open. [`run`]: judges. [`present`]:
@@ -25,7 +25,7 @@ mod run;
 
 use std::time::Instant;
 
-use self::catalogue::{SPECS, Spec};
+use self::catalogue::{SPECS, Source, Spec};
 use crate::report::{Report, Settings};
 use crate::scenario::{
     Extent, Mode, Options, ProgramInfo, Progress, RunError, Scenario, choose_designs,
@@ -115,8 +115,13 @@ fn plan(options: &Options) -> Result<LivePlan, RunError> {
         Extent::Subset => SUBSET,
         Extent::Full => FULL,
     };
+    // To record the running kernel, settings of the host are changed for a moment: only on request.
+    let may_record = options.extent == Extent::Full || options.mask.is_some();
+    let is_chosen = |spec: &Spec| {
+        chosen.contains(&spec.info) && (may_record || matches!(spec.source, Source::Shipped(_)))
+    };
     let plan = LivePlan {
-        specs: SPECS.into_iter().filter(|spec| chosen.contains(&spec.info)).collect(),
+        specs: SPECS.into_iter().filter(is_chosen).collect(),
         extent: options.extent,
         seed: options.seed.unwrap_or(1),
         repeats: options.repeat.unwrap_or(repeats),
