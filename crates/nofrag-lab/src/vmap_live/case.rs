@@ -1,5 +1,7 @@
 //! A recording of areas: those of its start, and the changes of areas since, in the order of time.
 
+use std::fmt;
+
 use foldhash::{HashMap, HashSet, HashSetExt};
 use nofrag::ranges::Span;
 use nofrag::vmap::AreaState;
@@ -32,6 +34,20 @@ pub(super) struct Step {
     pub(super) cpu: u16,
     pub(super) thread: i32,
     pub(super) change: Change,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Step { cpu, thread, change } = *self;
+        write!(f, "thread {thread} on CPU {cpu} ")?;
+        match change {
+            Change::Alloc { pages, align_bytes, .. } => {
+                write!(f, "takes {pages} pages, aligned to {align_bytes:#x} bytes")
+            }
+            Change::Free { at, .. } => write!(f, "frees the area at {:#x}", at << 12),
+            Change::Purge { areas, .. } => write!(f, "purges {areas} areas"),
+        }
+    }
 }
 
 /// A recording of areas.

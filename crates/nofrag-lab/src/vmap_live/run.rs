@@ -168,7 +168,7 @@ fn judge(spec: &Spec, compared: &Compared, report: &mut Report) {
 fn told(case: &Case, explained: &Explained, first: &Difference) -> String {
     let step = case.steps[first.step];
     let hex = |span: Span| format!("{:#x}-{:#x}", span.start() << 12, span.end() << 12);
-    let mut text = format!("change {} of {}, {step:x?}: ", first.position + 1, case.steps.len());
+    let mut text = format!("change {} of {}, {step}: ", first.position + 1, case.steps.len());
     let spans: Vec<Span> = match first.kind {
         Kind::Place { kernel, model, pooled } => {
             let from = if pooled { "a pool" } else { "the tree" };
