@@ -18,11 +18,14 @@
 //! A learned class never decides which place is taken, only how soon it is found: the same requests get the same
 //! addresses.
 
+use alloc::vec::Vec;
+
 use super::entry::Note;
 use super::leaf::saturated;
 use super::row::LANE_MAX;
 use super::search::Wish;
 use super::tree::{Node, Tree};
+use crate::lists::put_all;
 use crate::ranges::{Counters, OutOfMetadata, Request, Span};
 
 /// Dead ends of one search that are no reason to learn: it costs a change less to do without the class.
@@ -34,12 +37,18 @@ const MOST: usize = 30;
 /// The debts of alignments, and when each was last a class of use.
 #[derive(Debug, Default)]
 pub(super) struct Lessons {
-    /// Dead ends met by each alignment, by its exponent.
-    debts: [u32; MOST + 1],
+    /// By exponent; empty before the first lesson, as most spaces need none.
+    alignments: Vec<Alignment>,
     /// Number of lessons so far.
     now: u32,
-    /// The lesson in which each exponent was last of use.
-    used: [u32; MOST + 1],
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Alignment {
+    /// Dead ends that it met.
+    debt: u32,
+    /// The lesson in which it was last of use.
+    used: u32,
 }
 
 impl Lessons {
@@ -47,7 +56,10 @@ impl Lessons {
     #[inline]
     pub(super) fn note_use<N: Note>(&mut self, tree: &Tree<N>, class: Option<usize>) {
         if let Some(class) = class {
-            self.used[usize::from(tree.classes.exponents()[class])] = self.now;
+            let exponent = usize::from(tree.classes.exponents()[class]);
+            if let Some(alignment) = self.alignments.get_mut(exponent) {
+                alignment.used = self.now;
+            }
         }
     }
 
@@ -64,6 +76,9 @@ impl Lessons {
         if !(1..=MOST).contains(&exponent) || saturated(request.size) == LANE_MAX {
             return;
         }
+        if self.alignments.is_empty() && self.begin().is_err() {
+            return; // Without memory nothing is learned.
+        }
         self.now = self.now.wrapping_add(1);
         let own = |&class: &u8| usize::from(class) == exponent;
         let is_useful = match tree.classes.exponents().iter().position(own) {
@@ -73,15 +88,22 @@ impl Lessons {
         if !is_useful {
             return;
         }
-        self.used[exponent] = self.now;
+        self.alignments[exponent].used = self.now;
         if let Some(searched) = searched {
             tree.correct(&Wish::new(&request.within(searched), tree), searched);
         }
     }
 
+    #[cold]
+    fn begin(&mut self) -> Result<(), OutOfMetadata> {
+        self.alignments.try_reserve_exact(MOST + 1)?;
+        put_all(&mut self.alignments, (0..=MOST).map(|_| Alignment::default()));
+        Ok(())
+    }
+
     /// Notes the dead ends of an alignment without class. Returns true if it has a class from now on.
     fn pays<N: Note>(&mut self, tree: &mut Tree<N>, exponent: usize, dead_ends: u64) -> bool {
-        let debt = &mut self.debts[exponent];
+        let Alignment { debt, .. } = &mut self.alignments[exponent];
         *debt = debt.saturating_add(dead_ends.saturating_sub(FREE).min(u64::from(u32::MAX)) as u32);
         let inners = tree.inners.in_use();
         let is_full = tree.classes.exponents().len() == 4;
@@ -92,12 +114,12 @@ impl Lessons {
         if is_full {
             let exponents = tree.classes.exponents();
             let learned = (0..exponents.len()).filter(|&class| tree.is_learned(class));
-            let age =
-                |&class: &usize| self.now.wrapping_sub(self.used[usize::from(exponents[class])]);
+            let used = |class: usize| self.alignments[usize::from(exponents[class])].used;
+            let age = |&class: &usize| self.now.wrapping_sub(used(class));
             let Some(oldest) = learned.max_by_key(age) else { return false };
             tree.unlearn(oldest);
         }
-        self.debts[exponent] = 0;
+        self.alignments[exponent].debt = 0;
         tree.learn(exponent as u8).is_ok()
     }
 }
