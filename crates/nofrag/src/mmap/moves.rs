@@ -39,7 +39,7 @@ impl PendingMove {
 
     /// Returns the parts of the new place that are reserved: those outside the old one.
     fn reserved(&self) -> impl Iterator<Item = Span> + use<> {
-        outside(self.to, self.from)
+        self.to.outside(self.from).into_iter().flatten()
     }
 }
 
@@ -289,7 +289,7 @@ impl AddressSpace {
             self.areas.cut(place, shared);
         }
         // Before the new place merges: the parts that go are no neighbours of it.
-        for part in outside(from, to) {
+        for part in from.outside(to).into_iter().flatten() {
             self.remove(part);
         }
         self.insert_merged(to, &moved(attributes, to.start()));
@@ -323,13 +323,6 @@ impl AddressSpace {
         }
         Ok(())
     }
-}
-
-/// Returns the part of `span` that lies below `other`, and the part above; empty ones are left out.
-fn outside(span: Span, other: Span) -> impl Iterator<Item = Span> + use<> {
-    let below = Span::new(span.start(), span.end().min(other.start()));
-    let above = Span::new(span.start().max(other.end()), span.end());
-    [below, above].into_iter().flatten()
 }
 
 /// Returns the attributes of memory that moves to page `to`, [`based`](Attributes::based) there; memory never written

@@ -3,7 +3,6 @@
 use super::augmented_tree::AugmentedTree;
 use super::cached_scan::CachedScan;
 use super::index::{FreeIndex, Refusal, Rejection};
-use super::relocation::outside;
 use super::wide::WideBlocks;
 use super::{
     AddSpanError, AllocError, Config, Counters, Fit, FreeError, Index, OutOfMetadata,
@@ -195,7 +194,7 @@ impl RangeAllocator {
 
     /// Frees the parts of `span` outside `kept`, all of them or none.
     pub(super) fn free_outside(&mut self, span: Span, kept: Span) -> Result<(), FreeError> {
-        let [below, above] = outside(span, kept);
+        let [below, above] = span.outside(kept);
         if let Some(part) = below {
             self.free(part)?;
         }

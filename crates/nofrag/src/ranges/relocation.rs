@@ -116,7 +116,7 @@ impl RangeAllocator {
     /// See [`RelocateError`]; nothing changed.
     pub fn relocate_to(&mut self, from: Span, to: Span) -> Result<Relocation<'_>, RelocateError> {
         self.must_be_allocated(from)?;
-        let [below, above] = outside(to, from);
+        let [below, above] = to.outside(from);
         for part in [below, above].into_iter().flatten() {
             if !self.owns(part) {
                 return Err(RelocateError::Foreign);
@@ -161,12 +161,4 @@ impl RangeAllocator {
         let PendingMove { from, to } = moved;
         self.free_outside(to, from).map_err(|why| (moved, why))
     }
-}
-
-/// Returns the part of `span` below `other`, then the part above it; `None` for a part without numbers.
-pub(super) fn outside(span: Span, other: Span) -> [Option<Span>; 2] {
-    [
-        Span::new(span.start(), span.end().min(other.start())).ok(),
-        Span::new(span.start().max(other.end()), span.end()).ok(),
-    ]
 }

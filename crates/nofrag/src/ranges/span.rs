@@ -61,6 +61,12 @@ impl Span {
         Span { start, end }
     }
 
+    /// Returns the part of the span below `other`, then the part above it; `None` for a part without numbers.
+    pub(crate) fn outside(self, other: Span) -> [Option<Span>; 2] {
+        let (below, above) = (self.end.min(other.start), self.start.max(other.end));
+        [Span::new(self.start, below).ok(), Span::new(above, self.end).ok()]
+    }
+
     /// Returns the lowest number in the span.
     #[inline]
     #[must_use]
