@@ -1,12 +1,13 @@
 //! Repository tasks: `cargo xtask tidy`, `ci`, `figures`, `wrap`, `counts`, `fuzz`, `deep`, `campaign`, `nightly`,
-//! `deb`, `dist`, `packages`, `readme`, `book`, `guests`, `states`, `same-figures`.
+//! `deb`, `dist`, `packages`, `readme`, `book`, `guests`, `states`, `recordings`, `same-figures`.
 //!
 //! `tidy` holds the rules that the compiler and clippy cannot hold (`rules`). `figures` rewrites figures in prose from
 //! the files that they come from; `wrap` fills paragraphs that are too wide. `counts` holds instructions to limits.
 //! `fuzz` runs the fuzz targets, the canary among them; `deep` runs sanitizers and Miri, `campaign` adds up slices of
 //! random tries. `deb` makes the Debian package, `dist` all that a release hands out; `packages` uses the crates as
 //! from a registry, `readme` runs what README tells people to type. `book` builds the pages of `docs` and follows their
-//! links. `guests` measures kernels of Debian under the document's workload, `states` lets them label states of memory.
+//! links. `guests` measures kernels of Debian under the document's workload, `states` lets them label states of memory,
+//! `recordings` records them under settings.
 //! `same-figures` holds what all commands say equal over a change. `ci` runs what must hold before a change lands and
 //! prints what each check took (`.ci/run` installs what it needs and then calls it); `nightly` runs the rest.
 
@@ -24,6 +25,7 @@ mod fuzz;
 mod guests;
 mod packages;
 mod readme;
+mod recordings;
 mod results;
 mod rules;
 mod same_figures;
@@ -97,6 +99,8 @@ enum Task {
     States(states::Request),
     /// Measure kernels of Debian under mmtests' thpfioscale, in guests that QEMU emulates; resumable
     Guests(guests::Request),
+    /// Record kernels of Debian under settings that matter, in guests that QEMU emulates; resumable
+    Recordings(recordings::Request),
 }
 
 fn main() -> ExitCode {
@@ -125,6 +129,7 @@ fn main() -> ExitCode {
         Task::SameFigures(request) => same_figures::run(&root, &request),
         Task::Guests(request) => guests::run(&root, &request),
         Task::States(request) => states::run(&root, &request),
+        Task::Recordings(request) => recordings::run(&root, &request),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,

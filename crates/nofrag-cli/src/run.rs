@@ -76,10 +76,14 @@ pub(crate) struct Args {
     #[arg(long)]
     real: bool,
 
-    /// Stretches of kernels: a folder of them, or one alone (frames); without it, data/kernel-states in this folder or
-    /// one above
-    #[arg(long, value_name = "DIR")]
+    /// What kernels did: a folder of stretches, or one alone (frames; without it, data/kernel-states in this folder or
+    /// one above); a folder of recordings, or one alone (vmap-live)
+    #[arg(long, value_name = "PATH")]
     states: Option<PathBuf>,
+
+    /// Keep the recordings of the running kernel in DIR, for --states, here or on another machine (vmap-live)
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
 
     /// Minutes that --mode soak goes on (real-memory)
     #[arg(long, value_name = "N")]
@@ -141,6 +145,7 @@ impl Args {
             memory_is: if self.real { Memory::Real } else { Memory::Numbers },
             minutes: self.minutes,
             states: self.states.clone(),
+            keep: self.keep.clone(),
         }
     }
 }
@@ -160,6 +165,8 @@ fn help() -> String {
         ("run extfrag-2018 --real", "the same phases on 1 GiB of real memory: fault latencies"),
         ("run frames --check", "real kernels, from their exact states: the same frames?"),
         ("run frames --states DIR --mask linux-6.1-kswapd", "one stretch of a folder of your own"),
+        ("run vmap-live --full --keep DIR", "as root: vmalloc areas of this kernel, recordings kept"),
+        ("run vmap-live --states DIR", "the model beside recordings of another machine"),
         ("run real-memory --check", "what real memory costs, and what the arena makes of it"),
         (
             "run real-memory --mode soak --minutes 60 --save results",

@@ -216,8 +216,10 @@ pub struct Options {
     pub memory_is: Memory,
     /// Duration of a soak, in minutes.
     pub minutes: Option<u64>,
-    /// The stretches of kernels to follow: the folder with several of them, or a single one.
+    /// What kernels did, to follow: the folder with several stretches or recordings, or a single one.
     pub states: Option<PathBuf>,
+    /// The folder in which recordings of the running kernel are kept.
+    pub keep: Option<PathBuf>,
 }
 
 /// The share of their mapping, which is 75 % of a node, that the threads touch which ask for huge pages.

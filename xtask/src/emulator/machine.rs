@@ -38,6 +38,8 @@ pub(crate) struct Place<'a> {
     pub(crate) folder: &'a Path,
     /// Folder of the rows.
     pub(crate) out: &'a Path,
+    /// Folder of the repository.
+    pub(crate) root: &'a Path,
     /// Longest time of a guest of 1 GiB; larger ones have more in proportion.
     pub(crate) limit: Duration,
 }

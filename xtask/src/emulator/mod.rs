@@ -1,4 +1,4 @@
-//! Guests that QEMU emulates, for the tasks that let kernels of Debian run (`guests`, `states`).
+//! Guests that QEMU emulates, for the tasks that let kernels of Debian run (`guests`, `recordings`, `states`).
 //!
 //! Each run of a task's plan is a guest: a kernel as Debian ships it (`debian`), an initramfs and a disk (`image`),
 //! emulated to its end (`machine`). Its first process (`boot.sh`, then the task's own script) prints what the kernel
@@ -31,6 +31,10 @@ pub(crate) use self::shell::succeed;
 const PROGRAMS: [&str; 8] =
     ["apt-get", "dpkg-deb", "sha256sum", "cc", "find", "cp", "tar", machine::QEMU];
 
+/// Words of the command line that halve what emulation has to clear, and spare it the instruction that clears byte by
+/// byte (`rep stosb`, advertised by ERMS, bit 297).
+pub(crate) const FASTER: &str = "init_on_alloc=0 clearcpuid=297";
+
 /// Request to the queue of a task.
 #[derive(clap::Args)]
 pub(crate) struct Queue {
@@ -52,6 +56,13 @@ pub(crate) struct Queue {
     /// Minutes that a guest of 1 GiB may take; larger ones have more in proportion
     #[arg(long, value_name = "MINUTES", default_value_t = 20)]
     limit: u64,
+}
+
+impl Queue {
+    /// Returns true if guests are to run.
+    pub(crate) fn makes(&self) -> bool {
+        !self.list
+    }
 }
 
 /// A guest to run.
@@ -131,6 +142,7 @@ impl<R: Run> Task<R> {
             folder: &work.join("runs"),
             limit: Duration::from_secs(queue.limit * 60),
             out,
+            root,
         };
         let left = Mutex::new(missing.into_iter());
         let next = || left.lock().expect("no thread panics with the lock").next();

@@ -19,16 +19,12 @@ use anyhow::Context;
 use self::plan::Run;
 use crate::emulator::image::{Boot, Contents};
 use crate::emulator::machine::{self, Machine, Place};
-use crate::emulator::{self, Run as _, Task, succeed};
+use crate::emulator::{self, FASTER, Run as _, Task, succeed};
 
 /// Size of the second disk. The file is sparse; kpageflags of a guest has 10 MiB, and is written twice.
 const CARRIED_BYTES: u64 = 64 << 20;
 /// File of a guest that is not stored with its state, for its size; it stays beside the console, packed.
 const KPAGEFLAGS: &str = "proc/kpageflags";
-
-/// Words of the command line that halve what emulation has to clear, and spare it the instruction that clears byte by
-/// byte (`rep stosb`, advertised by ERMS, bit 297).
-const FASTER: &str = "init_on_alloc=0 clearcpuid=297";
 
 const EXAMPLES: &str = "\
 Examples:

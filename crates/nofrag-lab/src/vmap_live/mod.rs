@@ -23,6 +23,7 @@ mod present;
 mod replay;
 mod run;
 
+use std::path::PathBuf;
 use std::time::Instant;
 
 use self::catalogue::{SPECS, Source, Spec};
@@ -60,6 +61,10 @@ struct LivePlan {
     repeats: usize,
     areas: u64,
     threads: usize,
+    /// Recordings that are compared in place of those that come with nofrag: a folder of them, or one.
+    given: Option<PathBuf>,
+    /// Folder in which recordings of the running kernel are kept.
+    keep: Option<PathBuf>,
 }
 
 impl Scenario for VmapLive {
@@ -117,8 +122,11 @@ fn plan(options: &Options) -> Result<LivePlan, RunError> {
     };
     // To record the running kernel, settings of the host are changed for a moment: only on request.
     let may_record = options.extent == Extent::Full || options.mask.is_some();
-    let is_chosen = |spec: &Spec| {
-        chosen.contains(&spec.info) && (may_record || matches!(spec.source, Source::Shipped(_)))
+    let is_chosen = |spec: &Spec| match (spec.source, &options.states) {
+        (Source::Given, Some(_)) => true,
+        (Source::Given, None) | (_, Some(_)) => false,
+        (Source::Shipped(_), None) => chosen.contains(&spec.info),
+        (Source::Running(_), None) => may_record && chosen.contains(&spec.info),
     };
     let plan = LivePlan {
         specs: SPECS.into_iter().filter(is_chosen).collect(),
@@ -127,8 +135,13 @@ fn plan(options: &Options) -> Result<LivePlan, RunError> {
         repeats: options.repeat.unwrap_or(repeats),
         areas: options.loops.unwrap_or(areas),
         threads: options.threads.unwrap_or(THREADS),
+        given: options.states.clone(),
+        keep: options.keep.clone(),
     };
     match plan {
+        LivePlan { ref specs, .. } if specs.is_empty() => {
+            refuse("mask", "given needs --states, which names the recordings")
+        }
         LivePlan { repeats: 0, .. } => refuse("repeat", "must be at least 1"),
         LivePlan { areas, .. } if !(1..=20_000).contains(&areas) => {
             refuse("loops", "must be between 1 and 20000: areas of a recording")

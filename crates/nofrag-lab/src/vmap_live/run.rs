@@ -1,7 +1,8 @@
 //! Runs the programs and judges their outcomes.
 
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use nofrag::ranges::Span;
 use nofrag::vmap::{AreaState, VmapPolicy};
@@ -33,21 +34,21 @@ pub(super) fn run(
         match compared(plan, spec) {
             Ok(compared) => {
                 judge(spec, &compared, report);
-                if let Source::Running(_) = spec.source {
+                if !matches!(spec.source, Source::Shipped(_)) {
                     live += compared.sum(|one| one.counts.equal) as f64;
                 }
             }
             Err(why) => match spec.source {
                 Source::Running(_) => report.skip(spec.info.name, why),
-                Source::Shipped(_) => {
+                Source::Given | Source::Shipped(_) => {
                     let program = spec.info.name.to_owned();
                     return Err(RunError::Engine { design: DESIGNS[0].to_owned(), program, why });
                 }
             },
         }
     }
-    if plan.extent == Extent::Full && live > 0.0 {
-        let claim = "areas that the running kernel placed, and the model likewise";
+    if (plan.extent == Extent::Full || plan.given.is_some()) && live > 0.0 {
+        let claim = "areas that the kernel placed, and the model likewise";
         let relation = Relation::AtLeast(1e5);
         let judged = Oracle::judge("total", ClaimKind::Environment, claim, live, relation);
         report.oracles.push(judged);
@@ -74,17 +75,48 @@ fn compared(plan: &LivePlan, spec: &Spec) -> Result<Compared, String> {
     let mut recordings = Vec::new();
     match spec.source {
         Source::Shipped(bytes) => recordings.push(compare(shipped(bytes, spec.info.name))?),
+        Source::Given => {
+            let path = plan.given.as_deref().ok_or("no recording is named")?;
+            for file in files(path).map_err(|why| format!("{}: {why}", path.display()))? {
+                let told = |why| format!("{}: {why}", file.display());
+                recordings.push(compare(trace::open(&file)).map_err(told)?);
+            }
+        }
         Source::Running(load) => {
             for repetition in 0..plan.repeats as u64 {
                 let scratch = Scratch::new();
                 let seed = plan.seed.wrapping_add(repetition);
                 let length = Length { areas: plan.areas, threads: plan.threads, seed };
                 live::record(scratch.path(), load, length)?;
+                if let Some(folder) = &plan.keep {
+                    let name = format!("{}-{}.nofrag", spec.info.name, repetition + 1);
+                    keep(scratch.path(), folder, &name).map_err(|why| format!("--keep: {why}"))?;
+                }
                 recordings.push(compare(trace::open(scratch.path()))?);
             }
         }
     }
     Ok(Compared { recordings })
+}
+
+/// Returns the recordings that a path names: itself, or those in it if it is a folder.
+fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let entries = fs::read_dir(path)?.map(|entry| Ok(entry?.path()));
+    let mut files = entries.collect::<io::Result<Vec<PathBuf>>>()?;
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "nofrag"));
+    files.sort();
+    match files.is_empty() {
+        true => Err(io::Error::other("the folder has no recording, FILE.nofrag")),
+        false => Ok(files),
+    }
+}
+
+fn keep(recording: &Path, folder: &Path, name: &str) -> io::Result<()> {
+    fs::create_dir_all(folder)?;
+    fs::copy(recording, folder.join(name)).map(|_| ())
 }
 
 pub(super) fn shipped(bytes: &[u8], name: &str) -> Result<Trace, TraceError> {
@@ -149,7 +181,7 @@ fn judge(spec: &Spec, compared: &Compared, report: &mut Report) {
     }
     let kind = match spec.source {
         Source::Shipped(_) => ClaimKind::Exact,
-        Source::Running(_) => ClaimKind::Environment,
+        Source::Given | Source::Running(_) => ClaimKind::Environment,
     };
     let mut claim = |id: &str, claim: String, measured: f64, relation| {
         report.oracles.push(Oracle::judge(format!("{id}/{name}"), kind, claim, measured, relation));

@@ -6,8 +6,6 @@ use nofrag::vmap::{Decay, Pools, VmapPolicy};
 use super::case::{Case, Change, Unusable};
 use super::catalogue::Source;
 use super::explain::explain;
-use super::live::record;
-use super::load::{Length, Load};
 use super::replay::Kind;
 use super::*;
 use crate::scenario::Silent;
@@ -70,7 +68,7 @@ fn lost_events_are_refused() {
         .iter()
         .find_map(|spec| match spec.source {
             Source::Shipped(bytes) => Some((spec, run::shipped(bytes, "cut").unwrap())),
-            Source::Running(_) => None,
+            Source::Given | Source::Running(_) => None,
         })
         .unwrap();
     let events = Box::new(Lossy(trace.events));
@@ -120,22 +118,29 @@ fn bad_options_are_refused() {
     }
 }
 
-/// Makes a recording to be shipped: `NOFRAG_CAPTURE` names the program and the file, as `maps=FILE`.
 #[test]
-#[ignore = "records the running kernel into a file that the caller names"]
-fn captures_a_recording() {
-    let wanted = std::env::var("NOFRAG_CAPTURE").expect("names a program and a file");
-    let (load, path) = wanted.split_once('=').expect("PROGRAM=FILE");
-    let load = match load {
-        "maps" => Load::Maps,
-        "threads" => Load::Threads,
-        "racing" => Load::Racing,
-        other => panic!("{other}"),
-    };
-    let length = Length { areas: SUBSET.0, threads: THREADS, seed: 1 };
-    record(std::path::Path::new(path), load, length).unwrap();
-    let trace = nofrag_host::trace::open(std::path::Path::new(path)).unwrap();
-    let case = Case::of(trace).unwrap();
-    let explained = explain(&case, run::rules(&case.release).unwrap(), 100);
-    eprintln!("{:?} {:?} {:?}", explained.counts, explained.causes, explained.first);
+fn recordings_of_a_folder_are_compared() {
+    let folder = std::env::temp_dir().join(format!("nofrag-given-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let options = Options { states: Some(folder.clone()), ..Options::default() };
+    let refused = VmapLive.run(&options, &Silent).unwrap_err().to_string();
+    assert!(refused.contains("has no recording"), "{refused}");
+
+    let Source::Shipped(bytes) = SPECS[1].source else { unreachable!() };
+    for name in ["one.nofrag", "two.nofrag"] {
+        std::fs::write(folder.join(name), bytes).unwrap();
+    }
+    std::fs::write(folder.join("said.txt"), "no recording").unwrap();
+    let report = VmapLive.run(&options, &Silent).unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    let [row] = &report.measurements[..] else { panic!("{:?}", report.measurements) };
+    assert_eq!((row.program.as_str(), row.count(names::DIFFERENCES)), ("given", Some(0.0)));
+    assert!(row.count(names::AREAS) > Some(5_000.0), "{row:?}");
+}
+
+#[test]
+fn given_asks_for_recordings() {
+    let options = Options { mask: Some("given".to_owned()), ..Options::default() };
+    let refused = VmapLive.run(&options, &Silent).unwrap_err().to_string();
+    assert!(refused.starts_with("--mask given needs --states"), "{refused}");
 }
