@@ -165,7 +165,10 @@ fn help() -> String {
         ("run extfrag-2018 --real", "the same phases on 1 GiB of real memory: fault latencies"),
         ("run frames --check", "real kernels, from their exact states: the same frames?"),
         ("run frames --states DIR --mask linux-6.1-kswapd", "one stretch of a folder of your own"),
-        ("run vmap-live --full --keep DIR", "as root: vmalloc areas of this kernel, recordings kept"),
+        (
+            "run vmap-live --full --keep DIR",
+            "as root: vmalloc areas of this kernel, recordings kept",
+        ),
         ("run vmap-live --states DIR", "the model beside recordings of another machine"),
         ("run real-memory --check", "what real memory costs, and what the arena makes of it"),
         (

@@ -152,7 +152,7 @@ impl emulator::Run for Run {
     fn file(&self) -> PathBuf {
         match self.cell.load {
             Load::Pages => format!("linux-{}.nofrag", self.name()).into(),
-            Load::Areas => Path::new(&format!("linux-{}", self.name())).join("said.txt"),
+            Load::Areas => Path::new(&format!("linux-{}", self.name())).join("racing-5.nofrag"),
         }
     }
 
@@ -197,7 +197,6 @@ impl emulator::Run for Run {
                 for recording in &recordings {
                     copy(&recording.path(), &folder.join(recording.file_name()))?;
                 }
-                copy(&carried.join("said"), &file)?;
                 format!("{} recordings", recordings.len())
             }
         };

@@ -21,7 +21,7 @@ use serde::Serialize;
 use super::pass::{Contents, Forecast, Hypothesis, Outcome, Pass, Rules};
 use super::zones::pages;
 use crate::lists::grow;
-use crate::snapshot::{FrameUse, PageFlags, PageMap, Snapshot, ZoneInfo, ZoneName};
+use crate::snapshot::{FrameUse, PageFlags, PageMap, Ram, Snapshot, ZoneInfo, ZoneName};
 
 /// The pageblocks of a zone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -147,7 +147,7 @@ pub(super) struct ZoneWalk<'a> {
     /// Number of pageblocks from the zone's first to its last, and of cells in which they are drawn.
     span: u64,
     cells: u64,
-    memory: Memory<'a>,
+    memory: Ram<'a>,
     /// The number of frames of each use in the pageblock that the walk has reached, and the frame behind the last one
     /// added.
     uses: Uses,
@@ -184,7 +184,7 @@ impl<'a> ZoneWalk<'a> {
             range,
             span,
             cells,
-            memory: Memory::new(snapshot),
+            memory: snapshot.memory(),
             uses: [0; FrameUse::COUNT],
             contents: Contents::default(),
             folio: None,
@@ -259,27 +259,6 @@ impl<'a> ZoneWalk<'a> {
             pageblocks: self.tally.pageblocks(self.zone, self.order, self.page_bytes),
             free_blocks: self.free_blocks,
         }
-    }
-}
-
-/// The ranges of memory that iomem lists, asked with rising addresses.
-struct Memory<'a> {
-    /// Ranges that do not end before the address asked last.
-    ranges: &'a [Range<u64>],
-    /// True if iomem lists any memory.
-    is_known: bool,
-}
-
-impl Memory<'_> {
-    fn new<'a>(snapshot: &'a Snapshot<'_>) -> Memory<'a> {
-        Memory { ranges: &snapshot.ram, is_known: !snapshot.ram.is_empty() }
-    }
-
-    fn has(&mut self, address: u64) -> bool {
-        while self.ranges.first().is_some_and(|range| range.end <= address) {
-            self.ranges = &self.ranges[1..];
-        }
-        !self.is_known || self.ranges.first().is_some_and(|range| range.start <= address)
     }
 }
 

@@ -1,4 +1,5 @@
-//! `/proc/iomem`: the ranges of memory, for hosts whose `kpageflags` cannot be had.
+//! `/proc/iomem`: the ranges of memory, for hosts whose `kpageflags` cannot be had, or does not tell frames without
+//! memory from those of the kernel.
 
 use std::ops::Range;
 
@@ -27,6 +28,30 @@ pub fn system_ram(text: &str) -> (Vec<Range<u64>>, Vec<Malformed>) {
     }
     ranges.sort_by_key(|range| range.start);
     (ranges, malformed)
+}
+
+/// The ranges of memory that iomem lists, asked with rising addresses.
+#[derive(Clone, Copy, Debug)]
+pub struct Ram<'a> {
+    /// Ranges that do not end before the address asked last.
+    ranges: &'a [Range<u64>],
+    /// True if iomem lists any memory.
+    is_known: bool,
+}
+
+impl<'a> Ram<'a> {
+    pub(super) fn new(ranges: &'a [Range<u64>]) -> Ram<'a> {
+        Ram { ranges, is_known: !ranges.is_empty() }
+    }
+
+    /// Returns true if there is memory at an address, or it is not known; it is at least the one asked before. O(1)
+    /// amortised.
+    pub fn has(&mut self, address: u64) -> bool {
+        while self.ranges.first().is_some_and(|range| range.end <= address) {
+            self.ranges = &self.ranges[1..];
+        }
+        !self.is_known || self.ranges.first().is_some_and(|range| range.start <= address)
+    }
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ pub use buddyinfo::{MOST_ORDERS, ZoneBlocks, ZoneIndices, buddyinfo, indices};
 pub use counters::{Counters, Settings, settings, vmstat};
 pub(crate) use files::Packed;
 pub use files::{Files, path_of};
-pub use iomem::system_ram;
+pub use iomem::{Ram, system_ram};
 pub use lines::{Malformed, ZoneName};
 pub use page_flags::{FrameUse, PageFlags, PageMap};
 pub use pagetypeinfo::{BlockCount, PageTypes, TypeBlocks, ZonePageblocks, pagetypeinfo};
@@ -125,6 +125,13 @@ impl<'a> Snapshot<'a> {
             ram,
             missing: reader.missing,
         }
+    }
+
+    /// Returns the ranges of memory, to be asked frame by frame: [`pages`](Self::pages) of kernels from 7.2 on does not
+    /// tell frames without memory from those of the kernel.
+    #[must_use]
+    pub fn memory(&self) -> Ram<'_> {
+        Ram::new(&self.ram)
     }
 
     /// Returns the zones with memory.

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nofrag_host::record::{self, Buffer, Bulk, Frames, Options, Output, Phase, Recorded};
@@ -66,23 +66,30 @@ fn recorded(path: &Path, load: Load, length: Length) -> Result<u64, String> {
     made.map_err(|why| format!("areas cannot be made: {why}"))
 }
 
-/// A file for the time of a run.
-pub(super) struct Scratch(std::path::PathBuf);
+/// Place of a recording.
+pub(super) enum Place {
+    Kept(PathBuf),
+    /// For the time of a run.
+    ForNow(PathBuf),
+}
 
-impl Scratch {
-    pub(super) fn new() -> Scratch {
-        let name = format!("nofrag-vmap-live-{}.nofrag", std::process::id());
-        Scratch(std::env::temp_dir().join(name))
+impl Place {
+    pub(super) fn for_now(number: u64) -> Place {
+        let name = format!("nofrag-vmap-live-{}-{number}.nofrag", std::process::id());
+        Place::ForNow(std::env::temp_dir().join(name))
     }
 
     pub(super) fn path(&self) -> &Path {
-        &self.0
+        let (Place::Kept(path) | Place::ForNow(path)) = self;
+        path
     }
 }
 
-impl Drop for Scratch {
+impl Drop for Place {
     fn drop(&mut self) {
-        // A recording that was not made leaves no file.
-        let _ = fs::remove_file(&self.0);
+        if let Place::ForNow(path) = self {
+            // A recording that was not made leaves no file.
+            let _ = fs::remove_file(path);
+        }
     }
 }

@@ -12,7 +12,7 @@ use nofrag_host::trace::{self, Trace, TraceError};
 use super::case::Case;
 use super::catalogue::{Source, Spec};
 use super::explain::{Causes, Explained, PATIENCE, explain};
-use super::live::{self, Scratch};
+use super::live::{self, Place};
 use super::load::Length;
 use super::replay::{Counts, Difference, Kind};
 use super::{DESIGNS, LivePlan, names};
@@ -72,6 +72,9 @@ impl Compared {
 /// # Errors
 /// The reason why there are none, in words.
 fn compared(plan: &LivePlan, spec: &Spec) -> Result<Compared, String> {
+    if let Some(folder) = &plan.keep {
+        fs::create_dir_all(folder).map_err(|why| format!("{}: {why}", folder.display()))?;
+    }
     let mut recordings = Vec::new();
     match spec.source {
         Source::Shipped(bytes) => recordings.push(compare(shipped(bytes, spec.info.name))?),
@@ -83,16 +86,18 @@ fn compared(plan: &LivePlan, spec: &Spec) -> Result<Compared, String> {
             }
         }
         Source::Running(load) => {
-            for repetition in 0..plan.repeats as u64 {
-                let scratch = Scratch::new();
+            let kept = |number| plan.keep.as_ref().map(|folder| folder.join(number));
+            let files = (0..plan.repeats as u64).map(|repetition| {
+                let name = format!("{}-{}.nofrag", spec.info.name, repetition + 1);
+                let file = kept(name).map_or_else(|| Place::for_now(repetition), Place::Kept);
                 let seed = plan.seed.wrapping_add(repetition);
                 let length = Length { areas: plan.areas, threads: plan.threads, seed };
-                live::record(scratch.path(), load, length)?;
-                if let Some(folder) = &plan.keep {
-                    let name = format!("{}-{}.nofrag", spec.info.name, repetition + 1);
-                    keep(scratch.path(), folder, &name).map_err(|why| format!("--keep: {why}"))?;
-                }
-                recordings.push(compare(trace::open(scratch.path()))?);
+                live::record(file.path(), load, length).map(|_| file)
+            });
+            // A comparison takes memory and time of the CPUs, which the kernel's areas would show.
+            let files = files.collect::<Result<Vec<Place>, _>>()?;
+            for file in &files {
+                recordings.push(compare(trace::open(file.path()))?);
             }
         }
     }
@@ -112,11 +117,6 @@ fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
         true => Err(io::Error::other("the folder has no recording, FILE.nofrag")),
         false => Ok(files),
     }
-}
-
-fn keep(recording: &Path, folder: &Path, name: &str) -> io::Result<()> {
-    fs::create_dir_all(folder)?;
-    fs::copy(recording, folder.join(name)).map(|_| ())
 }
 
 pub(super) fn shipped(bytes: &[u8], name: &str) -> Result<Trace, TraceError> {

@@ -11,7 +11,7 @@ use super::super::ReplayError;
 
 pub(super) const BLOCK: u64 = Order::PAGEBLOCK.pages();
 
-const PAGE: u64 = 4096;
+pub(super) const PAGE: u64 = 4096;
 
 /// A zone of the recorded host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,8 +68,6 @@ pub(super) struct Memory {
 impl Memory {
     /// Reads the memory from the snapshot; `uses` has the use of each frame.
     pub(super) fn of(snapshot: &Snapshot<'_>, uses: &[FrameUse]) -> Result<Memory, ReplayError> {
-        let ram: Vec<Range<u64>> =
-            snapshot.ram.iter().map(|ram| ram.start.div_ceil(PAGE)..ram.end / PAGE).collect();
         let populated = snapshot.populated().filter_map(|zone| Some((zone, zone.zone.kind()?)));
         let mut zones = Vec::new();
         for (zone, kind) in populated {
@@ -83,7 +81,7 @@ impl Memory {
             // Nothing lies behind the last frame that is known, whatever the file says of a zone's end.
             let end = end.min(uses.len() as u64);
             if start < end {
-                zones.push(zone_of(zone, kind, start..end, uses, &ram));
+                zones.push(zone_of(zone, kind, start..end, uses));
             }
         }
         let sets = snapshot.populated().flat_map(|zone| &zone.per_cpu).map(|set| set.cpu);
@@ -131,20 +129,10 @@ fn zone_map(zone: &Zone) -> ZoneMap {
     }
 }
 
-/// Returns a zone with `span`. The kernel marks holes as reserved too; `ram` tells them apart, if it is known.
-fn zone_of(
-    zone: &ZoneInfo,
-    kind: ZoneKind,
-    span: Range<u64>,
-    uses: &[FrameUse],
-    ram: &[Range<u64>],
-) -> Zone {
+/// Returns a zone with `span`.
+fn zone_of(zone: &ZoneInfo, kind: ZoneKind, span: Range<u64>, uses: &[FrameUse]) -> Zone {
     let usage = |pfn: u64| uses.get(pfn as usize).copied().unwrap_or(FrameUse::NoPage);
-    let is_ram = |pfn: u64| ram.is_empty() || ram.iter().any(|range| range.contains(&pfn));
-    let is_hole = |pfn: u64| match usage(pfn) {
-        FrameUse::NoPage => true,
-        usage => !usage.is_managed() && !is_ram(pfn),
-    };
+    let is_hole = |pfn: u64| usage(pfn) == FrameUse::NoPage;
     let holes = runs(span.clone(), is_hole);
     let reserved = runs(span.clone(), |pfn| !usage(pfn).is_managed() && !is_hole(pfn));
     Zone { name: zone.zone.clone(), kind, span, holes, reserved }

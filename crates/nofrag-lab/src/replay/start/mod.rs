@@ -29,7 +29,7 @@ use super::ReplayError;
 use super::settings::Settings;
 use crate::random::Random;
 use cpu_lists::Listed;
-use memory::{BLOCK, Memory, Zone};
+use memory::{BLOCK, Memory, PAGE, Zone};
 use reconcile::{Blocks, Reconciler, free_blocks};
 use settings::HostSettings;
 use types::{Assigned, ByType, FreeByType, TypeCounts, Unit};
@@ -146,7 +146,7 @@ impl Host {
         let mut uses = match &snapshot.pages {
             Some(pages) => {
                 room.take(pages.frames().saturating_mul(PER_FRAME))?;
-                pages.uses(0..pages.frames()).map(|(_, usage)| usage).collect()
+                with_memory(snapshot, pages)
             }
             None => guess::uses(snapshot, &mut Random::new(seed, GUESS), &mut quality, room)?,
         };
@@ -400,6 +400,21 @@ impl StartQuality {
         say(managed_off, format!("{managed_off} managed pages differ from zoneinfo at the start."));
         all
     }
+}
+
+/// Returns the use of each frame. The kernel marks frames without memory as reserved, or from 7.2 on not at all: where
+/// iomem lists the memory, they are told apart.
+fn with_memory(snapshot: &Snapshot<'_>, pages: &PageMap<'_>) -> Vec<FrameUse> {
+    let mut ram = snapshot.memory();
+    let usage = |(pfn, usage): (u64, FrameUse)| {
+        let is_unclear = usage == FrameUse::Kernel || !usage.is_managed();
+        let mut has_memory = |address| ram.has(address);
+        match is_unclear && !(has_memory(pfn * PAGE) && has_memory(pfn * PAGE + PAGE - 1)) {
+            true => FrameUse::NoPage,
+            false => usage,
+        }
+    };
+    pages.uses(0..pages.frames()).map(usage).collect()
 }
 
 /// Makes the map of frames agree with buddyinfo.

@@ -241,6 +241,27 @@ fn a_zone_ends_with_the_frames_that_are_known() {
     assert_eq!(absurd.in_use(), said.in_use());
 }
 
+/// Checks frames without memory that Linux 7.2 shows without any flag, as it does memory of its own. They once were
+/// taken for that, and a guest of 768 MiB, whose zone DMA32 ends below 4 GiB, for one with 3 GiB of kernel memory.
+#[test]
+fn frames_beside_the_memory_are_holes_whatever_their_flags() {
+    const NONE: u64 = 0;
+    const RESERVED: u64 = 1 << 32;
+    let flags = [RESERVED, NONE, NONE, 1 << 10, NONE, RESERVED, NONE, 1 << 12];
+    let mut files = Files::default();
+    files.insert("kpageflags", flags.iter().flat_map(|word: &u64| word.to_le_bytes()).collect());
+    let iomem = b"00000800-00003fff : System RAM\n00005000-000063ff : System RAM\n".to_vec();
+    let check = |files: &Files, expected: [FrameUse; 8]| {
+        let snapshot = Snapshot::parse(files);
+        let pages = snapshot.pages.expect("it is there");
+        assert_eq!(with_memory(&snapshot, &pages), expected);
+    };
+    use FrameUse::{Anon, Free, Kernel, NoPage, Reserved};
+    check(&files, [Reserved, Kernel, Kernel, Free, Kernel, Reserved, Kernel, Anon]);
+    files.insert("iomem", iomem);
+    check(&files, [NoPage, Kernel, Kernel, Free, NoPage, Reserved, NoPage, Anon]);
+}
+
 /// Compares the lists of CPUs at the start of the shipped recording with zoneinfo, which counts 35 and 501 pages on
 /// those of its zones. They began empty, and their pages were in use until they were asked for.
 #[test]
