@@ -67,6 +67,8 @@ pub(super) struct Engine {
     /// When a caller was first refused a block that kernels never refuse, in nanoseconds from the first step, and the
     /// state of memory then.
     shortage: Option<(u64, Shortage)>,
+    /// Flags of the recorded kernel's second tries for huge pages, once there has been one.
+    second_tries: Option<RequestFlags>,
 }
 
 impl Engine {
@@ -103,6 +105,7 @@ impl Engine {
             timeline: Timeline::new(spec.samples),
             began: None,
             shortage: None,
+            second_tries: None,
             spec,
             world: World::new(pages, owner, Costs::built_in()),
             cpus,
@@ -154,6 +157,7 @@ impl Engine {
             What::Alloc { frame, place: Some(of), .. } if owner.takes_part(of, frame) => {}
             What::Alloc { frame, request, .. } => self.alloc(step.at, frame, &request),
             What::Failed { request, place } => self.failed(step.at, &request, place),
+            What::Again { of, request, frame } => self.again(step.at, of, &request, frame),
             What::PlaceEnds { of } => owner.end_stand_in(pages, of),
             What::Split { frame, from, to } => owner.split(pages, frame, from, to),
             What::Free { frame, by } => {
@@ -179,7 +183,9 @@ impl Engine {
     }
 
     fn alloc(&mut self, at: u64, frame: FrameIndex, request: &Request) {
-        match self.ask(at, request) {
+        let second = self.second_tries.filter(|_| standin::is_first_try(request));
+        let ask_again = |engine: &mut Self| engine.ask(at, &Request { flags: second?, ..*request });
+        match self.ask(at, request).or_else(|| ask_again(self)) {
             Some(pfn) => self.adopt(frame, pfn, request),
             None if standin::is_huge(request) => self.in_pieces(at, frame, request),
             None => self.not_served(at, frame, request),
@@ -239,6 +245,20 @@ impl Engine {
             }
         }
         self.world.owner.goes_on_in_pieces(frame, huge.order);
+    }
+
+    /// Goes on with a fault whose first try the recorded kernel refused: the policy is asked again if it did so, too.
+    fn again(&mut self, at: u64, of: Ticket, request: &Request, frame: Option<FrameIndex>) {
+        self.second_tries = Some(request.flags);
+        match (self.world.owner.stands_in(of), frame) {
+            (Some(pfn), Some(frame)) => {
+                self.world.owner.no_longer_stands_in(of);
+                self.adopt(frame, pfn, request);
+            }
+            (Some(_), None) => {}
+            (None, Some(frame)) => self.alloc(at, frame, request),
+            (None, None) => self.failed(at, request, Some(of)),
+        }
     }
 
     /// Asks for a block that the recorded kernel did not serve. If the policy serves it, the single pages in its place

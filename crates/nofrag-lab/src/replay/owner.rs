@@ -153,6 +153,16 @@ impl Owner {
         self.stand_ins.served(ticket, own);
     }
 
+    /// Returns the huge page that the policy has served in place of a refusal, and in which no single page lies yet.
+    pub(super) fn stands_in(&self, ticket: Ticket) -> Option<Pfn> {
+        self.stand_ins.block(ticket).map(|own| self.pfn(own))
+    }
+
+    /// Notes that the recorded kernel has the huge page now, too; it is adopted next.
+    pub(super) fn no_longer_stands_in(&mut self, ticket: Ticket) {
+        self.stand_ins.forget(ticket);
+    }
+
     /// Puts the single page at `frame` into a huge page that the policy has served; returns false if the policy did not
     /// serve the huge page.
     pub(super) fn takes_part(&mut self, ticket: Ticket, frame: FrameIndex) -> bool {

@@ -14,7 +14,7 @@ use super::nodes::Nodes;
 use super::outcome::Assumptions;
 use super::request::{Frees, Request, Use};
 use super::spans::{FrameIndex, Spans};
-use super::standin::{self, Windows};
+use super::standin::{self, Refused, Windows};
 use super::step::{By, Step, What};
 
 /// The `reason` of a migration by compaction. Only such migrations leave out their targets; others allocate them with
@@ -170,17 +170,30 @@ impl Pairing {
                 let moved = |zone: usize| moved_pages(&self.moved[zone]);
                 request.node = self.nodes.of(event.cpu, got, &request, moved);
                 let is_huge = standin::is_huge(&request);
-                if is_huge && let Some(of) = self.windows.end(pid) {
-                    self.push(event, What::PlaceEnds { of });
-                }
+                let before = if is_huge { self.windows.end(pid, &request) } else { None };
+                let again = match before {
+                    Some(Refused::JustNow(of)) => Some(of),
+                    Some(Refused::Before(of)) => {
+                        self.push(event, What::PlaceEnds { of });
+                        None
+                    }
+                    None => None,
+                };
                 let Some(pfn) = pfn else {
-                    let place = is_huge.then(|| self.windows.refused(pid, order));
+                    if let Some(of) = again {
+                        self.windows.refused_again(pid, of, order);
+                        return self.push(event, What::Again { of, request, frame: None });
+                    }
+                    let place = is_huge.then(|| self.windows.refused(pid, &request));
                     return self.push(event, What::Failed { request, place });
                 };
                 let Some(place) = self.place(event, pfn, order) else { return self.foreign() };
                 self.make_room(place);
                 self.occupy(place.frame, order, 0);
                 let frame = place.frame;
+                if let Some(of) = again {
+                    return self.push(event, What::Again { of, request, frame: Some(frame) });
+                }
                 let is_page = order == Order::ZERO && request.used == Use::Movable;
                 let place = if is_page { self.windows.page(pid) } else { None };
                 self.push(event, What::Alloc { frame, request, place });

@@ -5,10 +5,15 @@
 //! pages in its place ([`Windows`] finds them among the events). A policy that serves the huge page never sees these
 //! requests, and the pages are one block until the last of them is freed ([`StandIns`]). The other way round, single
 //! pages take the place of a huge page that only the recorded kernel had.
+//!
+//! A fault asks twice where its kernel does so: first this node alone, without any insistence, then wherever there is
+//! one. A policy that serves the first try is not asked again, and one that refuses it where the recorded kernel did not
+//! is asked as that kernel's second tries were.
 
 use std::collections::VecDeque;
 
 use foldhash::HashMap;
+use nofrag::page::RequestFlags;
 use nofrag::units::Order;
 
 use super::request::{Request, Use};
@@ -22,6 +27,21 @@ pub(super) fn is_huge(request: &Request) -> bool {
     request.order >= Order::PAGEBLOCK && request.used == Use::Movable
 }
 
+/// Returns true if a second try may follow where this request is refused.
+pub(super) fn is_first_try(request: &Request) -> bool {
+    let has = |flag| request.flags.has(flag);
+    is_huge(request) && has(RequestFlags::THIS_NODE) && has(RequestFlags::NO_RETRY)
+}
+
+/// The last refusal of a huge page to a process, when it asks for another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// The request is the second try of the same fault.
+    JustNow(Ticket),
+    /// The row of single pages in its place is over.
+    Before(Ticket),
+}
+
 /// The link from requests for single pages to the refusal that they follow, by process.
 #[derive(Debug, Default)]
 pub(super) struct Windows {
@@ -33,26 +53,38 @@ pub(super) struct Windows {
 struct Window {
     ticket: Ticket,
     left: u64,
+    /// True as long as a request for the same order would be the second try of the fault.
+    is_first_try: bool,
 }
 
 impl Windows {
     /// Notes that a process was refused a huge page; returns the number of the refusal, in whose place its next single
     /// pages come.
-    pub(super) fn refused(&mut self, pid: i32, order: Order) -> Ticket {
+    pub(super) fn refused(&mut self, pid: i32, request: &Request) -> Ticket {
         let ticket = self.tickets;
         self.tickets += 1;
-        self.open.insert(pid, Window { ticket, left: order.pages() });
+        let is_first_try = is_first_try(request);
+        self.open.insert(pid, Window { ticket, left: request.order.pages(), is_first_try });
         ticket
     }
 
-    /// Ends the row of single pages in the place of a process's refused huge page, as it asks for another huge one;
-    /// returns that refusal, if there is one.
-    pub(super) fn end(&mut self, pid: i32) -> Option<Ticket> {
+    /// Notes that the second try of a fault was refused, too.
+    pub(super) fn refused_again(&mut self, pid: i32, ticket: Ticket, order: Order) {
+        self.open.insert(pid, Window { ticket, left: order.pages(), is_first_try: false });
+    }
+
+    /// Ends the row of single pages in the place of a process's refused huge page, as it asks for a huge one; returns
+    /// that refusal, if there is one.
+    pub(super) fn end(&mut self, pid: i32, request: &Request) -> Option<Refused> {
         // Mostly no process is refused, and all ask.
         if self.open.is_empty() {
             return None;
         }
-        self.open.remove(&pid).map(|window| window.ticket)
+        let Window { ticket, left, is_first_try } = self.open.remove(&pid)?;
+        let is_second = is_first_try
+            && left == request.order.pages()
+            && !request.flags.has(RequestFlags::THIS_NODE);
+        Some(if is_second { Refused::JustNow(ticket) } else { Refused::Before(ticket) })
     }
 
     /// Returns the refusal in whose place a process asks for a single page, and counts the page; `None` if there is
@@ -129,6 +161,16 @@ impl StandIns {
     pub(super) fn end(&mut self, ticket: Ticket) -> Option<FrameIndex> {
         let is_unused = self.blocks.get(&ticket)?.used == 0;
         is_unused.then(|| self.remove(ticket))
+    }
+
+    /// Returns the block with which the policy served `ticket`.
+    pub(super) fn block(&self, ticket: Ticket) -> Option<FrameIndex> {
+        self.blocks.get(&ticket).map(|block| block.own)
+    }
+
+    /// Forgets the block of `ticket`, in which no single page lies: it is a huge page of its own.
+    pub(super) fn forget(&mut self, ticket: Ticket) {
+        self.remove(ticket);
     }
 
     /// Moves the block at `from`, if it is one of these, to `to`.

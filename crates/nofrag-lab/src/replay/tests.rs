@@ -845,6 +845,66 @@ fn single_pages_lie_in_the_huge_page_that_a_policy_serves() {
     assert_eq!(counted(&script).0, 2);
 }
 
+/// Flags of the two tries of a fault: here alone, without insistence; then anywhere.
+const HERE: &str = "GFP_TRANSHUGE|__GFP_ZERO|__GFP_NORETRY|__GFP_THISNODE";
+const ANYWHERE: &str = "GFP_TRANSHUGE|__GFP_ZERO";
+
+/// A fault asks twice where its kernel refuses the first try. A policy that served that was asked again, and each such
+/// fault counted twice: of 144 faults of a guest 129 to 148 were told to be served, where they were half as many.
+#[test]
+fn a_policy_that_serves_the_first_try_of_a_fault_is_not_asked_again() {
+    let counted = |script: &Script| {
+        let engine = replayed(script, FragmentationPolicy::LINUX_6_12);
+        let counts = counts(&engine);
+        (in_use(engine.pages()), counts.requests[9], counts.served[9])
+    };
+    let mut script = Script::by(WORKER);
+    script.alloc(NO_FRAME, 9, HERE, MOVABLE).alloc(NO_FRAME, 9, ANYWHERE, MOVABLE);
+    script.alloc(1000, 0, ANON, MOVABLE);
+    assert_eq!(counted(&script), (512, 1, 1), "both were refused, and a single page follows");
+    script.free(1000, 0);
+    assert_eq!(counted(&script).0, 0);
+
+    script.alloc(NO_FRAME, 9, HERE, MOVABLE).alloc(1024, 9, ANYWHERE, MOVABLE);
+    assert_eq!(counted(&script), (512, 2, 2), "the second try was served");
+    script.free(1024, 9);
+    assert_eq!(counted(&script).0, 0);
+
+    // Another fault, as a page lies between.
+    script.alloc(NO_FRAME, 9, HERE, MOVABLE).alloc(1000, 0, ANON, MOVABLE);
+    script.alloc(1024, 9, ANYWHERE, MOVABLE);
+    assert_eq!(counted(&script), (1024, 4, 4));
+}
+
+#[test]
+fn a_policy_that_refuses_the_first_try_of_a_fault_is_asked_again() {
+    // Nobody compacts for these, so that the third is refused.
+    const HERE: &str = "GFP_TRANSHUGE_LIGHT|__GFP_ZERO|__GFP_NORETRY|__GFP_THISNODE";
+    let mut script = Script::by(WORKER);
+    pieces_of_movable_memory(&mut script);
+    let asked =
+        |script: &Script| counts(&replayed(script, FragmentationPolicy::LINUX_6_1)).requests[9];
+    for pfn in [PAGES - 1024, PAGES - 512] {
+        script.alloc(pfn, 9, HERE, MOVABLE);
+    }
+    (1..512).step_by(2).for_each(|page| {
+        script.free(page, 0);
+    });
+    script.alloc(0, 9, HERE, MOVABLE);
+    assert_eq!(asked(&script), 3, "no second try was seen, so this kernel makes none");
+
+    let mut script = Script::by(WORKER);
+    pieces_of_movable_memory(&mut script);
+    for pfn in [PAGES - 1024, PAGES - 512] {
+        script.alloc(NO_FRAME, 9, HERE, MOVABLE).alloc(pfn, 9, HUGE, MOVABLE);
+    }
+    (1..512).step_by(2).for_each(|page| {
+        script.free(page, 0);
+    });
+    script.alloc(0, 9, HERE, MOVABLE);
+    assert_eq!(asked(&script), 4, "the third fault asks twice");
+}
+
 #[test]
 fn a_huge_page_in_whose_place_nothing_comes_is_given_back_with_the_next() {
     let mut script = Script::by(WORKER);
