@@ -33,8 +33,8 @@ pub(crate) struct ReportFile {
 impl ReportFile {
     /// Returns the report that was asked for, begun now; refuses a place where no file can be written, before any work
     /// is done.
-    pub(crate) fn begin(&self) -> Result<Option<Pending>> {
-        let Some(file) = &self.file else { return Ok(None) };
+    pub(crate) fn begin(&self) -> Result<Pending> {
+        let Some(file) = &self.file else { return Ok(Pending(None)) };
         ensure!(!file.is_dir(), "--report {} is a folder: name a file in it", file.display());
         let folder = folder_of(file);
         ensure!(
@@ -43,23 +43,25 @@ impl ReportFile {
             file.display(),
             folder.display()
         );
-        Ok(Some(Pending { file: file.clone(), origin: origin() }))
+        Ok(Pending(Some((file.clone(), origin()))))
     }
 }
 
-/// A report that will be written when its result is there.
-pub(crate) struct Pending {
-    file: PathBuf,
-    pub(crate) origin: Origin,
-}
+/// A report that will be written when its result is there, if one was asked for.
+pub(crate) struct Pending(Option<(PathBuf, Origin)>);
 
 impl Pending {
-    /// Writes `page`, and prints its path on standard error.
-    pub(crate) fn write(&self, page: &Page) -> Result<()> {
-        let html = page.html();
-        let file = self.file.display();
-        replace(&self.file, html.as_bytes())
-            .with_context(|| format!("cannot write the report {file}"))?;
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Writes the page that `page` makes, and prints its path on standard error.
+    pub(crate) fn write(&self, page: impl FnOnce(&Origin) -> Page) -> Result<()> {
+        let Some((file, origin)) = &self.0 else { return Ok(()) };
+        let html = page(origin).html();
+        replace(file, html.as_bytes())
+            .with_context(|| format!("cannot write the report {}", file.display()))?;
+        let file = file.display();
         eprintln!("report: {file} ({})", bytes_text(html.len() as u64));
         if html.len() > MOST_BYTES {
             eprintln!(

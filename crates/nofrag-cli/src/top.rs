@@ -15,6 +15,7 @@ use nofrag_host::watch::{History, Source, Watch};
 
 use self::keys::{Heard, Key, Keyboard};
 use self::terminal::Screen;
+use crate::output::Schema;
 use crate::stop::Stop;
 use crate::watching::Watching;
 use crate::{Status, output};
@@ -90,6 +91,8 @@ fn parse_every(text: &str) -> Result<Duration, String> {
     }
     Err(format!("not between {} and {} seconds", EVERY.start(), EVERY.end()))
 }
+
+pub(crate) const SCHEMA: Schema = Schema { name: "nofrag.top", version: 1 };
 
 /// Watches the host as `args` says.
 pub(crate) fn execute(args: &Args) -> Result<Status> {
@@ -207,10 +210,9 @@ impl Top {
             self.watch.ask_for(Source::Memory);
             self.look()?;
         }
-        if args.json {
-            return output::print_json(&self.view.page);
-        }
-        output::print(&watch::text(&self.view.page, Look::of_stdout()))
+        let page = &self.view.page;
+        let text = || watch::text(page, Look::of_stdout());
+        output::print_result(args.json.then_some(SCHEMA), page, text)
     }
 
     /// Draws and looks until the user or a signal ends it.

@@ -10,6 +10,7 @@ use nofrag_host::snapshot::Files;
 use nofrag_host::source::Root;
 use nofrag_host::trace::SnapshotName;
 
+use crate::output::Schema;
 use crate::{Status, output, report};
 use nofrag_show::Look;
 use nofrag_show::host::machine as show;
@@ -78,19 +79,16 @@ impl Place {
     }
 }
 
+pub(crate) const SCHEMA: Schema = Schema { name: "nofrag.host", version: 1 };
+
 /// Reads the machine, computes the report and prints it.
 pub(crate) fn execute(args: &Args) -> Result<Status> {
     let wanted = args.report.begin()?;
     let machine = survey(args)?;
-    if args.json {
-        output::print_json(&machine)?;
-    } else {
-        let text = if args.all { show::text } else { show::brief };
-        output::print(&text(&machine, Look::of_stdout()))?;
-    }
-    if let Some(wanted) = wanted {
-        wanted.write(&show::page(&machine, &wanted.origin))?;
-    }
+    let text = if args.all { show::text } else { show::brief };
+    let asked = args.json.then_some(SCHEMA);
+    output::print_result(asked, &machine, || text(&machine, Look::of_stdout()))?;
+    wanted.write(|origin| show::page(&machine, origin))?;
     Ok(super::status_of(&machine.findings))
 }
 

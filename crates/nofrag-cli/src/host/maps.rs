@@ -12,6 +12,7 @@ use nofrag_host::process::survey;
 use nofrag_host::source::Root;
 use nofrag_host::source::process::{self, Depth, Whose};
 
+use crate::output::Schema;
 use crate::{Status, output, report};
 use nofrag_show::Look;
 use nofrag_show::host::{maps, ranking};
@@ -112,6 +113,10 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
+pub(crate) const SCHEMA: Schema = Schema { name: "nofrag.host.maps", version: 1 };
+
+pub(crate) const RANKING: Schema = Schema { name: "nofrag.host.maps-ranking", version: 1 };
+
 /// Reads the maps, computes the report and prints it.
 pub(crate) fn execute(args: &Args) -> Result<Status> {
     let wanted = args.report.begin()?;
@@ -121,7 +126,7 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
             args.every.is_none() && !args.maps_only && args.replay.is_none(),
             "--every, --maps-only and --replay are about one process: name it before --all, by its number or as self"
         );
-        return execute_all(args, &root, wanted.as_ref());
+        return execute_all(args, &root, &wanted);
     }
     let whose = match args.pid {
         Some(whose) => whose,
@@ -133,16 +138,11 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
     let earlier = earlier.map(|(parsed, seen)| Earlier { parsed, before: seen.elapsed() });
     let report = survey(&sources, earlier.as_ref(), args.replay.unwrap_or(Replays::Quick).into())
         .map_err(|why| anyhow!("process {whose}: {why}"))?;
-    if args.json {
-        output::print_json(&report)?;
-    } else {
-        let path = root.path(&format!("proc/{whose}/{}", sources.file.name()));
-        let text = if args.all { maps::text } else { maps::brief };
-        output::print(&text(&report, &path, args.top, Look::of_stdout()))?;
-    }
-    if let Some(wanted) = wanted {
-        wanted.write(&maps::page(&report, &wanted.origin))?;
-    }
+    let path = root.path(&format!("proc/{whose}/{}", sources.file.name()));
+    let text = if args.all { maps::text } else { maps::brief };
+    let text = || text(&report, &path, args.top, Look::of_stdout());
+    output::print_result(args.json.then_some(SCHEMA), &report, text)?;
+    wanted.write(|origin| maps::page(&report, origin))?;
     Ok(super::status_of(&report.findings))
 }
 
@@ -158,15 +158,10 @@ fn look_and_wait(
     Ok((parsed, seen))
 }
 
-fn execute_all(args: &Args, root: &Root, wanted: Option<&report::Pending>) -> Result<Status> {
+fn execute_all(args: &Args, root: &Root, wanted: &report::Pending) -> Result<Status> {
     let ranking = rank(root, PATIENCE)?;
-    if args.json {
-        output::print_json(&ranking)?;
-    } else {
-        output::print(&ranking::text(&ranking, args.top, Look::of_stdout()))?;
-    }
-    if let Some(wanted) = wanted {
-        wanted.write(&ranking::page(&ranking, &wanted.origin))?;
-    }
+    let text = || ranking::text(&ranking, args.top, Look::of_stdout());
+    output::print_result(args.json.then_some(RANKING), &ranking, text)?;
+    wanted.write(|origin| ranking::page(&ranking, origin))?;
     Ok(if ranking.warns() { Status::Warned } else { Status::Done })
 }

@@ -20,9 +20,6 @@ use crate::snapshot::path_of;
 use crate::source::machine::{NOT_SETTINGS, POOLS, SLABINFO};
 use crate::source::{CPUS_ONLINE, KPTR_RESTRICT, Missing, Root, VMALLOCINFO};
 
-pub const SCHEMA: &str = "nofrag.host.capture";
-pub const SCHEMA_VERSION: u32 = 1;
-
 /// Treatment of facts that may be private.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Private {
@@ -47,8 +44,6 @@ pub struct Choices {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Captured {
-    pub schema: &'static str,
-    pub version: u32,
     pub folder: PathBuf,
     pub taken: Vec<Taken>,
     /// Facts that were left out; sentences.
@@ -212,15 +207,8 @@ impl Gathered {
             put(&folder.join(&file.path), &bytes)?;
             taken.push(file);
         }
-        let captured = Captured {
-            schema: SCHEMA,
-            version: SCHEMA_VERSION,
-            folder: folder.to_owned(),
-            taken,
-            left_out,
-            kept: KEPT.to_vec(),
-            missing,
-        };
+        let captured =
+            Captured { folder: folder.to_owned(), taken, left_out, kept: KEPT.to_vec(), missing };
         put(&folder.join(README), captured.readme().as_bytes())?;
         Ok(captured)
     }

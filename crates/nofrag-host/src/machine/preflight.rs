@@ -22,9 +22,6 @@ use super::{Host, Sources};
 use crate::snapshot::{Snapshot, ZoneBlocks, ZoneName};
 use crate::source::Missing;
 
-pub const SCHEMA: &str = "nofrag.preflight";
-pub const SCHEMA_VERSION: u32 = 1;
-
 /// A number of blocks of one size: `200x32M`, `hugepages=2048`, `order=10`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Need {
@@ -100,8 +97,6 @@ fn bytes(text: &str) -> Option<u64> {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Preflight {
-    pub schema: &'static str,
-    pub version: u32,
     pub host: Host,
     pub answer: Answer,
     /// Number of blocks that are needed.
@@ -212,8 +207,6 @@ pub fn survey(sources: &Sources, need: Need, node: Option<u32>) -> Preflight {
     };
     let largest = zones.iter().max_by_key(|(zone, _)| zone.blocks.total);
     Preflight {
-        schema: SCHEMA,
-        version: SCHEMA_VERSION,
         host: super::host(sources, &snapshot),
         answer,
         count: need.count,

@@ -10,15 +10,10 @@ use crate::fields;
 use crate::source::process::{ProcessError, Whose, count_areas, processes};
 use crate::source::{Missing, Root, read_small};
 
-pub const SCHEMA: &str = "nofrag.host.maps-ranking";
-pub const SCHEMA_VERSION: u32 = 1;
-
 /// All processes that could be read, most areas first.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Ranking {
-    pub schema: &'static str,
-    pub version: u32,
     /// Value of `vm.max_map_count`, which holds for each process alone.
     pub limit: Option<u64>,
     pub processes: Vec<Ranked>,
@@ -49,15 +44,7 @@ impl Ranking {
     /// Ranks `processes` by the number of their areas.
     pub(crate) fn of(mut processes: Vec<Ranked>, limit: Option<u64>) -> Ranking {
         processes.sort_by_key(|process| (std::cmp::Reverse(process.areas), process.pid));
-        Ranking {
-            schema: SCHEMA,
-            version: SCHEMA_VERSION,
-            limit,
-            processes,
-            denied: 0,
-            without_areas: 0,
-            missing: Vec::new(),
-        }
+        Ranking { limit, processes, denied: 0, without_areas: 0, missing: Vec::new() }
     }
 
     /// Returns true if a process is near the limit.

@@ -1,7 +1,5 @@
-//! The contents of a live view of a host at one moment: the schema of `nofrag top --json`.
-//!
-//! The schema is named in [`Page::schema`] and counted in [`Page::version`], as that of [`crate::vmalloc`]. A value
-//! that could not be had is `null`.
+//! The contents of a live view of a host at one moment: the schema of `nofrag top --json`. A value that could not be had
+//! is `null`.
 
 use std::cmp::{Ordering, Reverse};
 
@@ -16,16 +14,11 @@ use crate::snapshot::{FreeGap, Snapshot, ZoneInfo, ZoneName};
 use crate::source::Missing;
 use crate::trace::{ExtFragCount, type_name};
 
-pub const SCHEMA: &str = "nofrag.top";
-pub const SCHEMA_VERSION: u32 = 1;
-
 /// The contents of a live view: the host at the last of its looks, with the changes since the one before. `--once`
 /// takes two; a captured host is looked at once.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Page {
-    pub schema: &'static str,
-    pub version: u32,
     pub release: Option<String>,
     /// Seconds for which the host has been watched.
     pub seconds: f64,
@@ -262,8 +255,6 @@ impl Page {
         };
         let age = |source: Source| read(source).unwrap_or(0.0);
         Page {
-            schema: SCHEMA,
-            version: SCHEMA_VERSION,
             release: snapshot.release.clone(),
             seconds: look.at.as_secs_f64(),
             interval_seconds: history.interval().map(|time| time.as_secs_f64()),
