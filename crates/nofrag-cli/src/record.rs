@@ -166,7 +166,7 @@ impl With {
             With::Maps => &[Sensitive::Maps],
             With::Addresses => &[Sensitive::Addresses],
             With::Arguments => &[Sensitive::Arguments],
-            With::All => &Sensitive::ALL,
+            With::All => Sensitive::ALL,
         }
     }
 }

@@ -115,8 +115,11 @@ impl VmFlags {
 }
 
 /// Kind of memory of an area, decided from its name, file and access.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, strum::IntoStaticStr,
+)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case", const_into_str)]
 #[non_exhaustive]
 pub enum MapKind {
     /// Private memory without a file.
@@ -131,21 +134,6 @@ pub enum MapKind {
     File,
     /// Areas of the kernel's own: `[vdso]`, `[vvar]`, `[vsyscall]` and so on.
     Special,
-}
-
-impl MapKind {
-    /// Returns the name of the kind in tables and in JSON.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            MapKind::Anonymous => "anonymous",
-            MapKind::NoAccess => "no-access",
-            MapKind::Heap => "heap",
-            MapKind::Stack => "stack",
-            MapKind::File => "file",
-            MapKind::Special => "special",
-        }
-    }
 }
 
 impl Area {

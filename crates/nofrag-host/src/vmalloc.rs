@@ -211,7 +211,7 @@ pub fn survey(sources: &Sources) -> Result<VmallocReport, LayoutError> {
         page_bytes,
         totals: totals(areas),
         lazy: lazy(areas, sources.cpus_online),
-        kinds: groups(areas.iter().map(|area| (area.kind().name().to_owned(), area))),
+        kinds: groups(areas.iter().map(|area| (area.kind().into_str().to_owned(), area))),
         callers: groups(areas.iter().filter(|area| !area.is_lazy()).map(|a| (caller_name(a), a))),
         numa_nodes: numa_nodes(areas),
         regions,

@@ -61,10 +61,16 @@ pub struct Printed {
     pub digits: u8,
 }
 
-/// A word that names the kind of area that a line describes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A word that names the kind of area that a line describes, in the order in which the kernel prints them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "kebab-case", const_into_str)]
 #[non_exhaustive]
 pub enum Mark {
+    #[strum(serialize = "unpurged vm_area")]
+    Unpurged,
+    /// An area of `vm_map_ram`: one large mapping, or a block whose inside the file does not show.
+    #[strum(serialize = "vm_map_ram")]
+    VmMapRam,
     /// Mapped memory of a device.
     Ioremap,
     /// Address space that its owner fills in page by page.
@@ -79,43 +85,13 @@ pub enum Mark {
     DmaCoherent,
     /// The array of the area's pages is so long that the array lies in vmalloc space itself.
     Vpages,
-    /// An area of `vm_map_ram`: one large mapping, or a block whose inside the file does not show.
-    VmMapRam,
-    Unpurged,
 }
 
 impl Mark {
-    /// Every mark, in the order in which the kernel prints them.
-    pub const ALL: [Mark; 9] = [
-        Mark::Unpurged,
-        Mark::VmMapRam,
-        Mark::Ioremap,
-        Mark::Sparse,
-        Mark::Vmalloc,
-        Mark::Vmap,
-        Mark::User,
-        Mark::DmaCoherent,
-        Mark::Vpages,
-    ];
-
-    /// Returns the word or words that the file has for the mark.
-    #[must_use]
-    pub const fn text(self) -> &'static str {
-        match self {
-            Mark::Ioremap => "ioremap",
-            Mark::Sparse => "sparse",
-            Mark::Vmalloc => "vmalloc",
-            Mark::Vmap => "vmap",
-            Mark::User => "user",
-            Mark::DmaCoherent => "dma-coherent",
-            Mark::Vpages => "vpages",
-            Mark::VmMapRam => "vm_map_ram",
-            Mark::Unpurged => "unpurged vm_area",
-        }
-    }
+    pub const ALL: &[Mark] = <Mark as strum::VariantArray>::VARIANTS;
 
     fn from_word(word: &str) -> Option<Mark> {
-        Mark::ALL.into_iter().find(|mark| mark.text().split(' ').next() == Some(word))
+        Mark::ALL.iter().copied().find(|mark| mark.into_str().split(' ').next() == Some(word))
     }
 }
 
@@ -138,8 +114,11 @@ impl Marks {
 }
 
 /// Purpose of an area, decided from its marks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, strum::IntoStaticStr,
+)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case", const_into_str)]
 #[non_exhaustive]
 pub enum VmallocKind {
     Vmalloc,
@@ -152,24 +131,6 @@ pub enum VmallocKind {
     VmMapRam,
     Unmarked,
     Unpurged,
-}
-
-impl VmallocKind {
-    /// Returns the name of the kind in tables and in JSON.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            VmallocKind::Vmalloc => "vmalloc",
-            VmallocKind::Vmap => "vmap",
-            VmallocKind::Ioremap => "ioremap",
-            VmallocKind::User => "user",
-            VmallocKind::DmaCoherent => "dma-coherent",
-            VmallocKind::Sparse => "sparse",
-            VmallocKind::VmMapRam => "vm-map-ram",
-            VmallocKind::Unmarked => "unmarked",
-            VmallocKind::Unpurged => "unpurged",
-        }
-    }
 }
 
 impl<'a> Area<'a> {
@@ -424,8 +385,8 @@ impl fmt::Display for Area<'_> {
         if let Some(phys) = self.phys {
             write!(f, " phys=0x{phys:016x}")?;
         }
-        for mark in Mark::ALL.into_iter().filter(|&mark| self.marks.has(mark)) {
-            write!(f, " {}", mark.text())?;
+        for mark in Mark::ALL.iter().filter(|&&mark| self.marks.has(mark)) {
+            write!(f, " {}", mark.into_str())?;
         }
         if !self.nodes.is_empty() {
             write!(f, " {}", self.nodes)?;

@@ -138,7 +138,7 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
     let earlier = earlier.map(|(parsed, seen)| Earlier { parsed, before: seen.elapsed() });
     let report = survey(&sources, earlier.as_ref(), args.replay.unwrap_or(Replays::Quick).into())
         .map_err(|why| anyhow!("process {whose}: {why}"))?;
-    let path = root.path(&format!("proc/{whose}/{}", sources.file.name()));
+    let path = root.path(&format!("proc/{whose}/{}", sources.file.into_str()));
     let text = if args.all { maps::text } else { maps::brief };
     let text = || text(&report, &path, args.top, Look::of_stdout());
     output::print_result(args.json.then_some(SCHEMA), &report, text)?;

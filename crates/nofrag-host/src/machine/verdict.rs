@@ -20,6 +20,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use serde::Serialize;
+use strum::VariantArray as _;
 
 use super::Sources;
 use super::counters;
@@ -53,9 +54,22 @@ const FELT: u64 = 1000;
 pub const MEMORY: Duration = Duration::from_secs(60);
 
 /// The state of memory, the better first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case", const_into_str)]
 pub enum State {
     /// Most of what is free can be had in large blocks.
     Whole,
@@ -68,25 +82,12 @@ pub enum State {
 }
 
 impl State {
-    pub const ALL: [State; 4] = [State::Whole, State::InUse, State::Scattered, State::Fragmented];
-
-    /// Returns the name of the state, as in JSON and metrics.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            State::Whole => "whole",
-            State::InUse => "in-use",
-            State::Scattered => "scattered",
-            State::Fragmented => "fragmented",
-        }
-    }
-
     /// Returns the name of the finding that the state is; `None` where nothing is wrong.
     #[must_use]
     pub const fn finding(self) -> Option<&'static str> {
         match self {
             State::Whole | State::InUse => None,
-            State::Scattered | State::Fragmented => Some(self.name()),
+            State::Scattered | State::Fragmented => Some(self.into_str()),
         }
     }
 }
@@ -498,7 +499,7 @@ mod tests {
         assert_eq!(waits.len(), 1, "fewer than sixty an hour are not felt");
         let said = "13,706 requests waited for compaction since boot, 1371 an hour";
         assert_eq!(waits[0].to_string(), said);
-        for state in State::ALL {
+        for &state in State::VARIANTS {
             assert!(verdict(state, waits.clone()).severity().is_some(), "{state:?}");
         }
         assert!(waits_since_boot(&counters, None).len() == 1, "many of an unknown time");

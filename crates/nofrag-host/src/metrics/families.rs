@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use strum::VariantArray as _;
+
 use super::{Family, MetricKind, Sample, Unit};
 use crate::finding::Severity;
 use crate::machine::requests::{RequestKind, largest_order};
@@ -111,8 +113,8 @@ fn verdict(look: &Look) -> Vec<Family> {
          not grow. Each is latency of who asked.",
     );
     if let Some(verdict) = &look.verdict {
-        for each in State::ALL {
-            state.add(&[("state", each.name())], f64::from(u8::from(each == verdict.state)));
+        for &each in State::VARIANTS {
+            state.add(&[("state", each.into_str())], f64::from(u8::from(each == verdict.state)));
         }
         let urgency = match verdict.severity() {
             None => 0.0,
@@ -249,7 +251,7 @@ fn requests(snapshot: &Snapshot<'_>) -> Vec<Family> {
     );
     for zone in snapshot.populated() {
         let node = zone.zone.node.to_string();
-        for kind in RequestKind::ALL {
+        for &kind in RequestKind::VARIANTS {
             let Some(order) = largest_order(snapshot, zone, kind) else { continue };
             let labels = [("node", &*node), ("zone", &*zone.zone.name), ("gfp", kind.gfp())];
             largest.add(&labels, f64::from(order));
@@ -422,7 +424,7 @@ fn vmalloc(look: &Look) -> Vec<Family> {
     areas.add(&lazy, report.lazy.areas as f64);
     for region in &report.regions {
         for (when, room) in [("now", &region.now), ("after_purge", &region.after_purge)] {
-            let labels = [("region", region.name.text()), ("when", when)];
+            let labels = [("region", region.name.into_str()), ("when", when)];
             largest.add(&labels, room.largest_request_bytes as f64);
         }
     }

@@ -216,7 +216,7 @@ pub fn survey(
         count: count(areas, sources.max_map_count, &window),
         growth: earlier.map(|e| growth::growth(e, &sources.parsed, sources.max_map_count)),
         mapped_bytes: areas.iter().filter(|area| is_inside(area)).map(Area::bytes).sum(),
-        kinds: groups(areas.iter().map(|area| (area.kind().name().to_owned(), area))),
+        kinds: groups(areas.iter().map(|area| (area.kind().into_str().to_owned(), area))),
         names: groups(areas.iter().map(|area| (group_name(area), area))),
         no_access: no_access(areas),
         space: space(sources, &window)?,

@@ -113,7 +113,9 @@ impl PageFlags {
 }
 
 /// The use of a frame. One name for each use that a policy treats differently.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, strum::VariantArray,
+)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 #[repr(u8)]
@@ -145,20 +147,7 @@ pub enum FrameUse {
 }
 
 impl FrameUse {
-    pub const ALL: [FrameUse; 12] = [
-        FrameUse::Free,
-        FrameUse::File,
-        FrameUse::Shmem,
-        FrameUse::Anon,
-        FrameUse::Slab,
-        FrameUse::PageTable,
-        FrameUse::HugeTlb,
-        FrameUse::Locked,
-        FrameUse::Kernel,
-        FrameUse::Reserved,
-        FrameUse::Offline,
-        FrameUse::NoPage,
-    ];
+    pub const ALL: &[FrameUse] = <FrameUse as strum::VariantArray>::VARIANTS;
     pub const COUNT: usize = FrameUse::ALL.len();
 
     /// Returns the words for the use in a sentence.

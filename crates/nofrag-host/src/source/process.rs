@@ -54,25 +54,15 @@ pub enum Depth {
 }
 
 /// The file that the areas come from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, strum::IntoStaticStr)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase", const_into_str)]
 pub enum MapsFile {
     /// `maps`: no flags, no sizes of the memory behind the areas.
     #[default]
     Maps,
     Smaps,
-}
-
-impl MapsFile {
-    /// Returns the name of the file in the folder of the process.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            MapsFile::Maps => "maps",
-            MapsFile::Smaps => "smaps",
-        }
-    }
 }
 
 /// The files of a process that were read.
@@ -225,7 +215,7 @@ fn pid(root: &Root, whose: Whose) -> Option<u32> {
 }
 
 fn read_areas(root: &Root, whose: Whose, file: MapsFile) -> Result<Parsed, ProcessError> {
-    let relative = format!("proc/{whose}/{}", file.name());
+    let relative = format!("proc/{whose}/{}", file.into_str());
     let parsed = root.with(&relative, |file| proc_maps::parse(BufReader::new(file)));
     parsed.map_err(|cause| process_error(root, whose, root.path(&relative), cause))
 }
