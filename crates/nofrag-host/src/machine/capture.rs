@@ -340,11 +340,9 @@ impl Capture<'_> {
             self.put(&format!("{folder}/status"), status.into_bytes(), kept);
         }
         if ranking.denied > 0 {
-            self.missing.push(Missing {
-                path: self.root.path("proc/PID/maps").display().to_string(),
-                why: format!("permission denied for {} of the processes", ranking.denied),
-                costs: "whether one of them is near vm.max_map_count",
-            });
+            let why = format!("permission denied for {} of the processes", ranking.denied);
+            let costs = "whether one of them is near vm.max_map_count";
+            self.missing.push(self.root.missing("proc/PID/maps", why, costs));
         }
     }
 
@@ -389,8 +387,7 @@ impl Capture<'_> {
     }
 
     fn miss(&mut self, path: &str, cause: &io::Error, costs: &'static str) {
-        let path = self.root.path(path).display().to_string();
-        self.missing.push(Missing { path, why: cause.to_string(), costs });
+        self.missing.push(self.root.missing(path, cause.to_string(), costs));
     }
 
     fn put(&mut self, path: &str, bytes: Vec<u8>, scrubbed: Option<&'static str>) {

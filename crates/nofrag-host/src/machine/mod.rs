@@ -37,7 +37,7 @@ pub mod zones;
 use serde::Serialize;
 
 pub use crate::record::Frames;
-pub use crate::source::machine::{Sources, read, snapshot_in};
+pub use crate::source::machine::{Sources, is_snapshot, read, snapshot_in};
 
 use self::counters::Counter;
 use self::huge::HugePages;

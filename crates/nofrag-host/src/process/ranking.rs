@@ -72,10 +72,9 @@ pub fn rank(root: &Root, patience: Duration) -> Result<Ranking, ProcessError> {
     let mut hung: Vec<(PathBuf, String)> = Vec::new();
     for (done, &pid) in pids.iter().enumerate() {
         if began.elapsed() > patience {
-            let path = root.path("proc/PID/maps").display().to_string();
             let (left, seconds) = (pids.len() - done, patience.as_secs());
             let why = format!("{left} processes are left out: {seconds} s were over");
-            missing.push(Missing { path, why, costs: COSTS });
+            missing.push(root.missing("proc/PID/maps", why, COSTS));
             break;
         }
         match count_areas(root, Whose::Pid(pid)) {

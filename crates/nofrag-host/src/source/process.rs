@@ -227,7 +227,7 @@ fn process_error(root: &Root, whose: Whose, path: PathBuf, cause: io::Error) -> 
     let folder_is_there = || root.path(&format!("proc/{whose}")).exists();
     match cause.kind() {
         io::ErrorKind::PermissionDenied => ProcessError::Denied { path },
-        io::ErrorKind::NotFound => match liveness(root) {
+        io::ErrorKind::NotFound => match root.liveness() {
             Liveness::Captured => ProcessError::Absent { path },
             Liveness::Live if folder_is_there() => ProcessError::Failed { path, cause },
             Liveness::Live => ProcessError::Gone { pid: whose },
@@ -237,13 +237,9 @@ fn process_error(root: &Root, whose: Whose, path: PathBuf, cause: io::Error) -> 
     }
 }
 
-fn liveness(root: &Root) -> Liveness {
-    if *root == Root::Live { Liveness::Live } else { Liveness::Captured }
-}
-
 fn no_smaps(root: &Root, whose: Whose, why: &ProcessError) -> Missing {
-    let path = root.path(&format!("proc/{whose}/smaps")).display().to_string();
-    let why = match (why, liveness(root)) {
+    const COSTS: &str = "the flags of areas and whether they were touched, so most merge blockers";
+    let why = match (why, root.liveness()) {
         (ProcessError::Gone { .. } | ProcessError::Absent { .. }, _) => "no such file".to_owned(),
         (ProcessError::Failed { cause, .. }, Liveness::Live)
             if cause.kind() == io::ErrorKind::NotFound =>
@@ -253,11 +249,7 @@ fn no_smaps(root: &Root, whose: Whose, why: &ProcessError) -> Missing {
         (ProcessError::Failed { cause, .. }, _) => cause.to_string(),
         (other, _) => other.to_string(),
     };
-    Missing {
-        path,
-        why,
-        costs: "the flags of areas and whether they were touched, so most merge blockers",
-    }
+    root.missing(&format!("proc/{whose}/smaps"), why, COSTS)
 }
 
 /// Returns the state of a process without a line in `maps`, from its status.

@@ -254,8 +254,7 @@ impl Watch {
             }
             Err(why) => {
                 self.look.files.insert(name, Vec::new());
-                let path = self.root.path(path).display().to_string();
-                Err(Missing { path, why: why.to_string(), costs })
+                Err(self.root.missing(path, why.to_string(), costs))
             }
         }
     }
@@ -282,14 +281,12 @@ impl Watch {
                 let ranking = self.look.maps.insert(ranking);
                 let mut missing = ranking.missing.clone();
                 if ranking.denied > 0 {
-                    missing.push(Missing {
-                        path: self.root.path("proc/PID/maps").display().to_string(),
-                        why: match ranking.denied {
-                            1 => "one process belongs to somebody else".to_owned(),
-                            many => format!("{many} processes belong to others"),
-                        },
-                        costs: "how near those are to the limit of areas",
-                    });
+                    let why = match ranking.denied {
+                        1 => "one process belongs to somebody else".to_owned(),
+                        many => format!("{many} processes belong to others"),
+                    };
+                    let costs = "how near those are to the limit of areas";
+                    missing.push(self.root.missing("proc/PID/maps", why, costs));
                 }
                 missing
             }
@@ -305,7 +302,7 @@ impl Watch {
     fn missing(&self, relative: &str, why: &str, costs: &'static str) -> Missing {
         let path = self.root.path(relative).display().to_string();
         let reason = why.strip_prefix(&path).and_then(|rest| rest.strip_prefix(": "));
-        Missing { why: reason.unwrap_or(why).to_owned(), path, costs }
+        self.root.missing(relative, reason.unwrap_or(why), costs)
     }
 }
 
