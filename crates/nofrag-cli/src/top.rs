@@ -15,6 +15,7 @@ use nofrag_host::watch::{History, Source, Watch};
 
 use self::keys::{Heard, Key, Keyboard};
 use self::terminal::Screen;
+use crate::offer::seconds;
 use crate::output::Schema;
 use crate::stop::Stop;
 use crate::watching::Watching;
@@ -46,7 +47,7 @@ Exit status:
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
     /// Seconds from look to look
-    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = parse_every)]
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds(EVERY))]
     every: Duration,
 
     /// The order to follow: its blocks over time, its indices, and when none is left
@@ -83,14 +84,6 @@ const EVERY: std::ops::RangeInclusive<f64> = 0.25..=3600.0;
 
 /// Time between two looks at signals.
 const TICK: Duration = Duration::from_millis(200);
-
-fn parse_every(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
-    if EVERY.contains(&seconds) {
-        return Ok(Duration::from_secs_f64(seconds));
-    }
-    Err(format!("not between {} and {} seconds", EVERY.start(), EVERY.end()))
-}
 
 pub(crate) const SCHEMA: Schema = Schema { name: "nofrag.top", version: 1 };
 

@@ -12,6 +12,7 @@ use nofrag_host::process::survey;
 use nofrag_host::source::Root;
 use nofrag_host::source::process::{self, Depth, Whose};
 
+use crate::offer::seconds;
 use crate::output::Schema;
 use crate::{Status, output, report};
 use nofrag_show::Look;
@@ -53,7 +54,8 @@ pub(crate) struct Args {
     all: bool,
 
     /// Look twice, SECONDS apart, and say how the areas grow and when the limit is reached
-    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, conflicts_with = "root")]
+    // A longer wait is two looks with --json.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds(0.01..=86_400.0), conflicts_with = "root")]
     every: Option<Duration>,
 
     /// Do not read smaps: a microsecond per area, but most merge blockers stay unknown
@@ -101,15 +103,6 @@ fn parse_pid(text: &str) -> Result<Whose, String> {
     match text {
         "self" => Ok(Whose::Own),
         text => text.parse().map(Whose::Pid).map_err(|_| "neither a number nor `self`".to_owned()),
-    }
-}
-
-/// Parses a wait of up to a day: for longer, look twice with --json.
-fn parse_seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
-    match seconds {
-        s if (0.01..=86_400.0).contains(&s) => Ok(Duration::from_secs_f64(s)),
-        _ => Err("not between 0.01 and 86400 seconds".to_owned()),
     }
 }
 
