@@ -508,14 +508,16 @@ fn split_once(word: &[u8], at: u8) -> Option<(&[u8], &[u8])> {
     Some((&word[..middle], &word[middle + 1..]))
 }
 
-fn hexadecimal(digits: &[u8]) -> Option<u64> {
+/// Reads a hexadecimal number of up to 16 digits.
+pub(crate) fn hexadecimal(digits: &[u8]) -> Option<u64> {
     let digits = std::str::from_utf8(digits).ok()?;
     let all_digits =
         (1..=16).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_hexdigit());
     all_digits.then(|| u64::from_str_radix(digits, 16).ok()).flatten()
 }
 
-fn decimal(digits: &[u8]) -> Option<u64> {
+/// Reads a number that is digits alone.
+pub(crate) fn decimal(digits: &[u8]) -> Option<u64> {
     let digits = std::str::from_utf8(digits).ok()?;
     digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse().ok()).flatten()
 }

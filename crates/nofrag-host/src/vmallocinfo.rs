@@ -18,6 +18,8 @@ use std::fmt;
 
 use thiserror::Error;
 
+use crate::proc_maps;
+
 /// The areas that a `vmallocinfo` lists, and the lines that could not be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parsed<'a> {
@@ -249,7 +251,7 @@ pub fn parse(text: &[u8]) -> Parsed<'_> {
 }
 
 fn parse_line(line: &str) -> Result<Area<'_>, Problem> {
-    let mut words = Words { rest: line };
+    let mut words = line.split_ascii_whitespace().peekable();
     let printed = parse_range(words.next().ok_or(Problem::NoRange)?)?;
     let size = words.next().and_then(decimal).ok_or(Problem::NoSize)?;
     let mut area = Area {
@@ -268,7 +270,7 @@ fn parse_line(line: &str) -> Result<Area<'_>, Problem> {
         if let Some(mark) = Mark::from_word(word) {
             area.marks = area.marks.with(mark);
             if mark == Mark::Unpurged {
-                words.skip("vm_area");
+                words.next_if_eq(&"vm_area");
             }
         } else if let Some(pages) = word.strip_prefix("pages=") {
             area.pages = Some(decimal(pages).ok_or(Problem::NotANumber)?);
@@ -279,7 +281,7 @@ fn parse_line(line: &str) -> Result<Area<'_>, Problem> {
             node_pages(word).ok_or(Problem::NotANumber)?;
             area.nodes = if first { word } else { joined(line, area.nodes, word) };
         } else if may_be_caller {
-            let module = words.module();
+            let module = words.next_if(|word| word.starts_with('[') && word.ends_with(']'));
             area.caller = Some(module.map_or(word, |module| joined(line, word, module)));
         } else {
             area.unknown = area.unknown.or(Some(word));
@@ -287,35 +289,6 @@ fn parse_line(line: &str) -> Result<Area<'_>, Problem> {
         may_be_caller = false;
     }
     Ok(area)
-}
-
-/// The words of a line, each a slice of it.
-struct Words<'a> {
-    rest: &'a str,
-}
-
-impl<'a> Words<'a> {
-    fn next(&mut self) -> Option<&'a str> {
-        let rest = self.rest.trim_ascii_start();
-        let end = rest.find(|c: char| c.is_ascii_whitespace()).unwrap_or(rest.len());
-        let (word, rest) = rest.split_at(end);
-        self.rest = rest;
-        (!word.is_empty()).then_some(word)
-    }
-
-    fn skip(&mut self, word: &str) {
-        let mut ahead = Words { rest: self.rest };
-        if ahead.next() == Some(word) {
-            self.rest = ahead.rest;
-        }
-    }
-
-    fn module(&mut self) -> Option<&'a str> {
-        let mut ahead = Words { rest: self.rest };
-        let word = ahead.next().filter(|word| word.starts_with('[') && word.ends_with(']'))?;
-        self.rest = ahead.rest;
-        Some(word)
-    }
 }
 
 /// Returns the part of `line` from the start of `first` to the end of `last`, both slices of it.
@@ -345,14 +318,11 @@ fn is_withheld(word: &str) -> bool {
 /// Reads a hexadecimal number with or without `0x`; returns it with the number of its digits.
 fn hexadecimal(word: &str) -> Option<(u64, u8)> {
     let digits = word.strip_prefix("0x").unwrap_or(word);
-    let all_digits =
-        (1..=16).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_hexdigit());
-    all_digits.then_some(())?;
-    Some((u64::from_str_radix(digits, 16).ok()?, digits.len() as u8))
+    Some((proc_maps::hexadecimal(digits.as_bytes())?, digits.len() as u8))
 }
 
 fn decimal(word: &str) -> Option<u64> {
-    word.bytes().all(|b| b.is_ascii_digit()).then(|| word.parse().ok()).flatten()
+    proc_maps::decimal(word.as_bytes())
 }
 
 fn is_node(word: &str) -> bool {
