@@ -58,7 +58,7 @@ fn heading(view: &View) -> Line<'_> {
     let paused = if view.looking == Looking::Paused { ", paused" } else { "" };
     let every = format!("every {} s", view.every.as_secs_f64());
     let sorted = Some(view.sorting).filter(|&sorting| sorting != Sorting::AsListed);
-    let sorted = sorted.map(|sorting| sorting.words().to_owned());
+    let sorted = sorted.map(|sorting| sorting.into_str().to_owned());
     let parts =
         [Some(rows::cost(&view.page)), Some(every), sorted, Some(rows::watched(&view.page))];
     let parts: Vec<String> =

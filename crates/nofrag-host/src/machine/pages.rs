@@ -163,7 +163,7 @@ fn never_again(zones: &[(&ZonePages, &Pageblocks)]) -> Option<Finding> {
 fn most_of(blocks: &Pageblocks) -> String {
     let by = blocks.pinned_by.iter().take(3);
     let by: Vec<String> =
-        by.map(|by| format!("{} in {}", by.usage.words(), by.pageblocks)).collect();
+        by.map(|by| format!("{} in {}", by.usage.into_str(), by.pageblocks)).collect();
     by.join(", ")
 }
 

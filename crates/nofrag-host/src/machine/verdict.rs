@@ -20,7 +20,6 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use serde::Serialize;
-use strum::VariantArray as _;
 
 use super::Sources;
 use super::counters;
@@ -226,8 +225,8 @@ impl Verdict {
                 // What is less than a twentieth of the first matters to nobody.
                 let others = others.iter().take(MOST - 1).filter(|of| of.bytes >= first.bytes / 20);
                 let others =
-                    others.map(|of| format!(", {} {}", bytes_text(of.bytes), of.name.words()));
-                let first = format!("{} are {}", bytes_text(first.bytes), first.name.words());
+                    others.map(|of| format!(", {} {}", bytes_text(of.bytes), of.name.into_str()));
+                let first = format!("{} are {}", bytes_text(first.bytes), first.name.into_str());
                 first + &others.collect::<String>()
             }
         };
@@ -267,7 +266,7 @@ impl Verdict {
         const MOST: usize = 2;
         let held = self.held_by.iter().take(MOST);
         let held: Vec<String> = held
-            .map(|by| format!("{} in {} pageblocks", by.usage.words(), grouped(by.pageblocks)))
+            .map(|by| format!("{} in {} pageblocks", by.usage.into_str(), grouped(by.pageblocks)))
             .collect();
         if !held.is_empty() && self.state != State::Whole {
             // Writing to a text cannot fail.
@@ -406,6 +405,8 @@ impl Judge {
 
 #[cfg(test)]
 mod tests {
+    use strum::VariantArray as _;
+
     use super::*;
     use crate::snapshot::{buddyinfo, vmstat, zoneinfo};
 

@@ -487,7 +487,7 @@ fn sources(look: &Look) -> Vec<Family> {
          source is read seldom.",
     );
     for reading in &look.readings {
-        let name = [("source", reading.source.name())];
+        let name = [("source", reading.source.into_str())];
         missing.add(&name, if reading.missing.is_empty() { 0.0 } else { 1.0 });
         cost.add(&name, reading.cpu_seconds);
         if reading.source != Source::Memory {

@@ -32,31 +32,27 @@ use crate::source::{self, Missing, Root};
 use crate::vmalloc;
 
 /// Files that are read as a whole.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, strum::IntoStaticStr,
+)]
 #[serde(rename_all = "lowercase")]
+#[strum(const_into_str)]
 pub enum Source {
     /// `buddyinfo`, `zoneinfo`, `vmstat`, `meminfo`: a quarter of a millisecond.
+    #[strum(serialize = "memory")]
     Memory,
     /// `vmallocinfo`: a few microseconds for each area.
+    #[strum(serialize = "vmallocinfo")]
     Vmalloc,
     /// `maps` of every process: a few microseconds for each area.
+    #[strum(serialize = "maps")]
     Maps,
     /// `pagetypeinfo`: some hundred times the cost of `buddyinfo`.
+    #[strum(serialize = "pagetypeinfo")]
     Types,
 }
 
 impl Source {
-    /// Returns the name of the source in labels and tables.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Source::Memory => "memory",
-            Source::Vmalloc => "vmallocinfo",
-            Source::Maps => "maps",
-            Source::Types => "pagetypeinfo",
-        }
-    }
-
     /// Returns the pace of the source: all together take at most three quarters of a hundredth of a core.
     #[must_use]
     pub const fn pace(self) -> Pace {

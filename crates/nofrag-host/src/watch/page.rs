@@ -80,17 +80,22 @@ pub struct ZoneRow {
 }
 
 /// Position of free memory among the watermarks in force.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, strum::IntoStaticStr)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
+#[strum(const_into_str)]
 pub enum Level {
     /// Callers reclaim memory themselves.
+    #[strum(serialize = "below min")]
     BelowMin,
     /// The daemon kswapd runs.
+    #[strum(serialize = "below low")]
     BelowLow,
     /// The daemon kswapd goes on if it runs.
+    #[strum(serialize = "below high")]
     BelowHigh,
     /// No reclaim is under way.
+    #[strum(serialize = "above high")]
     AboveHigh,
 }
 
@@ -101,17 +106,6 @@ impl Level {
             free if free < zone.low => Level::BelowLow,
             free if free < zone.high => Level::BelowHigh,
             _ => Level::AboveHigh,
-        }
-    }
-
-    /// Returns the words that the page has for the level.
-    #[must_use]
-    pub const fn text(self) -> &'static str {
-        match self {
-            Level::BelowMin => "below min",
-            Level::BelowLow => "below low",
-            Level::BelowHigh => "below high",
-            Level::AboveHigh => "above high",
         }
     }
 }
@@ -179,13 +173,17 @@ pub struct MapsRows {
 }
 
 /// The order of the rows of a page, in each of its tables.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(const_into_str)]
 pub enum Sorting {
     /// Zones by node, counters and events by subject, processes by their areas.
     #[default]
+    #[strum(serialize = "as listed")]
     AsListed,
     /// Zones with least of their free memory in the followed order first, then by what grows fastest.
+    #[strum(serialize = "worst first")]
     WorstFirst,
+    #[strum(serialize = "by name")]
     ByName,
 }
 
@@ -197,16 +195,6 @@ impl Sorting {
             Sorting::AsListed => Sorting::WorstFirst,
             Sorting::WorstFirst => Sorting::ByName,
             Sorting::ByName => Sorting::AsListed,
-        }
-    }
-
-    /// Returns the words for the sorting.
-    #[must_use]
-    pub const fn words(self) -> &'static str {
-        match self {
-            Sorting::AsListed => "as listed",
-            Sorting::WorstFirst => "worst first",
-            Sorting::ByName => "by name",
         }
     }
 }
@@ -411,7 +399,7 @@ mod tests {
             page.sort(sorting);
             let zones: Vec<&str> = page.zones.iter().map(|row| row.zone.name.as_str()).collect();
             let rates: Vec<&str> = page.rates.iter().map(|rate| rate.name).collect();
-            seen.push((sorting.words(), zones.join(" "), rates.join(" ")));
+            seen.push((sorting.into_str(), zones.join(" "), rates.join(" ")));
             sorting = sorting.next();
         }
         assert_eq!(sorting, Sorting::AsListed);
