@@ -7,7 +7,6 @@
 //! that may be wrong by. A need between the two is [`Answer::Uncertain`].
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::str::FromStr;
 
 use serde::Serialize;
@@ -39,19 +38,11 @@ pub enum BlockSize {
 }
 
 /// A text that names no need.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "not a number of blocks: write 200x32M for blocks of a size (K, M or G), hugepages=2048, order=10, or 16xorder=4"
+)]
 pub struct NoNeed;
-
-impl fmt::Display for NoNeed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(
-            "not a number of blocks: write 200x32M for blocks of a size (K, M or G), hugepages=2048, order=10, or \
-             16xorder=4",
-        )
-    }
-}
-
-impl std::error::Error for NoNeed {}
 
 impl FromStr for Need {
     type Err = NoNeed;
