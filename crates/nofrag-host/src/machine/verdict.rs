@@ -22,7 +22,6 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::Sources;
-use super::counters;
 use super::frames::FrameReport;
 use super::huge::{self, Basis, Blocks, ZoneHuge};
 use super::pageblocks::PinnedBy;
@@ -355,7 +354,7 @@ fn waits_since_boot(vmstat: &Counters, seconds: Option<f64>) -> Vec<Wait> {
         None => count >= FELT,
     };
     let waits = WAITS.iter().filter_map(|&(counter, what)| {
-        let count = counters::value(vmstat, counter)?;
+        let count = vmstat.total(counter)?;
         is_felt(count).then_some(Wait { counter, what, count, seconds, since_boot: true })
     });
     waits.collect()
@@ -377,7 +376,7 @@ impl Judge {
         if self.counts.back().is_some_and(|(last, _)| *last >= at) {
             return self.last.as_ref();
         }
-        let counts = WAITS.map(|(counter, _)| counters::value(&snapshot.vmstat, counter));
+        let counts = WAITS.map(|(counter, _)| snapshot.vmstat.total(counter));
         self.counts.push_back((at, counts));
         while self.counts.get(1).is_some_and(|(then, _)| at.saturating_sub(*then) >= MEMORY) {
             self.counts.pop_front();

@@ -12,7 +12,7 @@ use crate::process::ranking::NEAR;
 use crate::record::Tally;
 use crate::snapshot::{Counters, Snapshot, ZoneName};
 use crate::trace::type_name;
-use crate::watch::{History, Look, Source, total};
+use crate::watch::{History, Look, Source};
 
 /// Limits on samples: a metric with a label for each process could have very many.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -325,7 +325,7 @@ fn counters(vmstat: &Counters) -> Vec<Family> {
     let of = |&(name, help, parts): &Counted| {
         let mut family = counter(name, help);
         for &(label, value, counted) in parts {
-            let Some(total) = total(vmstat, counted) else { continue };
+            let Some(total) = vmstat.total(counted) else { continue };
             let labels = [(label, value)];
             family.add(if label.is_empty() { &[] } else { &labels }, total as f64);
         }

@@ -20,7 +20,6 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
-pub(crate) use history::total;
 pub use history::{Forecast, History, Rate};
 pub use pace::Pace;
 
