@@ -1,8 +1,8 @@
 //! The vmalloc space of a host: [`survey`] computes a [`VmallocReport`], which is also the schema of
 //! `nofrag host vmalloc --json`.
 //!
-//! Sizes are bytes of address space, guard pages included, unless a name says otherwise; addresses are hexadecimal text,
-//! since JSON readers lose digits of numbers above 2^53. A value that could not be had is `null`.
+//! Sizes are bytes of address space, guard pages included, unless a name says otherwise; addresses are hexadecimal
+//! text, since JSON readers lose digits of numbers above 2^53. A value that could not be had is `null`.
 
 use std::collections::BTreeMap;
 

@@ -124,8 +124,8 @@ fn whole_columns(texts: usize, widths: &[Widths], width: usize) -> Vec<usize> {
     if widths.iter().enumerate().map(need).sum::<usize>() <= width { whole } else { Vec::new() }
 }
 
-/// Returns a table without rules whose first column is text and whose others are numbers, as lines for a place with this
-/// look.
+/// Returns a table without rules whose first column is text and whose others are numbers, as lines for a place with
+/// this look.
 #[must_use]
 pub fn numbers(header: &[String], rows: &[Vec<String>], look: Look) -> String {
     let [wide, narrow] = PLAIN_GAPS;

@@ -115,7 +115,8 @@ mod tests {
         Mode::parse(text).expect("a mode")
     }
 
-    /// Returns the answers of the flags of a mode: may it wait, may it use a part of the reserve; its zone and migratetype.
+    /// Returns the answers of the flags of a mode: may it wait, may it use a part of the reserve; its zone and
+    /// migratetype.
     fn meaning(text: &str) -> (bool, bool, ZoneKind, Migratetype) {
         let flags = mode(text).flags;
         let has = |flag| flags.has(flag);

@@ -39,8 +39,8 @@ impl Subject {
     pub const ALL: &[Subject] = <Subject as strum::VariantArray>::VARIANTS;
 }
 
-/// The counters in the report, with their subjects and the events that they count; those that a kernel does not have are
-/// left out.
+/// The counters in the report, with their subjects and the events that they count; those that a kernel does not have
+/// are left out.
 const SHOWN: [(Option<Subject>, &str, &str); 20] = [
     (Some(Compaction), "compact_stall", "requests that waited for compaction"),
     (Some(Compaction), "compact_success", "compactions for them that made a block"),

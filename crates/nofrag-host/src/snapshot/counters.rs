@@ -18,8 +18,8 @@ impl Counters {
         self.0.get(name).copied()
     }
 
-    /// Returns the counter of this name, or the sum of those that have a zone's name behind it, which `_*` may stand for;
-    /// `None` if there are none.
+    /// Returns the counter of this name, or the sum of those that have a zone's name behind it, which `_*` may stand
+    /// for; `None` if there are none.
     #[must_use]
     pub fn total(&self, name: &str) -> Option<u64> {
         let name = name.strip_suffix("_*").unwrap_or(name);

@@ -19,8 +19,8 @@ use crate::source::{Entry, Root};
 /// Opens a folder: reads the formats and the snapshots, and finds the pages of each CPU.
 ///
 /// `header_page`, `trace_clock`, `release`, `start_window`, `stats` and `missing` are read where the folder has them.
-/// Without `header_page` a page has [`SUB_BUFFER`] bytes; without `start_window` the snapshot in `start` was taken before
-/// the first event. `stats` counts the events that the kernel lost, `missing` has a sentence on each line.
+/// Without `header_page` a page has [`SUB_BUFFER`] bytes; without `start_window` the snapshot in `start` was taken
+/// before the first event. `stats` counts the events that the kernel lost, `missing` has a sentence on each line.
 ///
 /// Only regular files in the folder are read, and no more than the budget allows: with what the pages of all CPUs take.
 pub(super) fn open(path: &Path, budget: &Budget) -> Result<Trace, TraceError> {

@@ -1,5 +1,5 @@
-//! The contents of a live view of a host at one moment: the schema of `nofrag top --json`. A value that could not be had
-//! is `null`.
+//! The contents of a live view of a host at one moment: the schema of `nofrag top --json`. A value that could not be
+//! had is `null`.
 
 use std::cmp::{Ordering, Reverse};
 
