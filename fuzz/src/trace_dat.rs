@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use nofrag_host::trace::{Event, Loss, TraceDat};
+use nofrag_host::budget::Budget;
+use nofrag_host::trace::{Event, Loss, open_trace_dat};
 
 /// Reads `data` as the file. Panics when a promise is broken.
 pub fn run(data: &[u8]) {
@@ -22,10 +23,10 @@ pub fn run(data: &[u8]) {
 }
 
 fn read(data: &[u8]) -> Option<(Vec<Event>, Loss)> {
-    let file = TraceDat::read(Arc::new(data.to_vec()), Path::new("trace.dat")).ok()?;
-    let mut source = file.events().ok()?;
+    let budget = Budget::of_length(data.len() as u64);
+    let mut trace = open_trace_dat(Arc::new(data.to_vec()), Path::new("trace.dat"), budget).ok()?;
     let mut events = Vec::new();
     // A damaged page ends a source; what it gave before stands.
-    while matches!(source.read(&mut events), Ok(true)) {}
-    Some((events, source.loss()))
+    while matches!(trace.events.read(&mut events), Ok(true)) {}
+    Some((events, trace.events.loss()))
 }

@@ -3,9 +3,9 @@
 use anyhow::Result;
 use nofrag_lab::compare::{Subject, answers, compare, sections};
 use nofrag_lab::pages;
-use nofrag_show::{Look, first_screen};
+use nofrag_show::{Look, first_screen, text_for};
 
-use crate::output::{Schema, print, print_document, print_sections};
+use crate::output::{Schema, print_result};
 use crate::progress::Events;
 use crate::{Status, report};
 
@@ -85,25 +85,21 @@ pub(crate) const SCHEMA: Schema = Schema { name: "nofrag.compare", version: 1 };
 pub(crate) fn execute(args: &Args) -> Result<Status> {
     let wanted = args.report.begin()?;
     let (old, new) = (Subject::open_all(&args.old)?, Subject::open_all(&args.new)?);
-    let replays = match (&wanted, old[0].replay(), new[0].replay()) {
-        (Some(_), Some(old), Some(new)) => Some([old.clone(), new.clone()]),
+    let replays = match (old[0].replay(), new[0].replay()) {
+        (Some(old), Some(new)) if wanted.is_wanted() => Some([old.clone(), new.clone()]),
         _ => None,
     };
     let bar = Events::of(None);
     let found = compare([old, new], args.tolerance, &|passed| bar.show(passed));
     bar.end();
     let found = found?;
-    if args.json {
-        print_document(SCHEMA, &found)?;
-    } else if args.all {
-        print_sections(&sections(&found))?;
-    } else {
-        print(&first_screen(answers(&found), REST, Look::of_report()))?;
-    }
-    if let Some(wanted) = wanted {
-        let replays = replays.as_ref().map(|[old, new]| [old, new]);
-        wanted.write(&pages::compare(&found, replays, &wanted.origin))?;
-    }
+    let look = Look::of_report();
+    print_result(args.json.then_some(SCHEMA), &found, || match args.all {
+        true => text_for(&sections(&found), look),
+        false => first_screen(answers(&found), REST, look),
+    })?;
+    let replays = replays.as_ref().map(|[old, new]| [old, new]);
+    wanted.write(|origin| pages::compare(&found, replays, origin))?;
     Ok(match (found.is_worse(), found.damage.is_empty()) {
         (true, _) => Status::GotWorse,
         (false, false) => Status::NotWhole,

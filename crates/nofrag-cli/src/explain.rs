@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use nofrag_lab::explain::{self, LONGEST_LOG, Replays, Subject};
 use nofrag_show::{Look, bytes_text};
 
+use crate::output::Schema;
 use crate::progress::Events;
 use crate::{Status, output};
 
@@ -58,6 +59,8 @@ pub(crate) struct Args {
     no_replay: bool,
 }
 
+pub(crate) const SCHEMA: Schema = Schema { name: "nofrag.explain", version: 1 };
+
 /// Explains the subject that `args` names.
 pub(crate) fn execute(args: &Args) -> Result<Status> {
     let subject = if args.subject == Path::new("-") {
@@ -70,12 +73,9 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
     let explained = explain::explain(&subject, replays, &|passed| bar.show(passed));
     bar.end();
     let explained = explained?;
-    if args.json {
-        output::print_json(&explained)?;
-    } else {
-        let show = if args.all { view::page } else { view::answer };
-        output::print(&show(&explained, args.top, Look::of_stdout()))?;
-    }
+    let show = if args.all { view::page } else { view::answer };
+    let text = || show(&explained, args.top, Look::of_stdout());
+    output::print_result(args.json.then_some(SCHEMA), &explained, text)?;
     Ok(if explained.damage.is_some() { Status::NotWhole } else { Status::Done })
 }
 

@@ -16,6 +16,7 @@ use nofrag_host::source::Missing;
 use nofrag_host::watch::{History, Watch};
 use serde::Serialize;
 
+use crate::offer::seconds;
 use crate::output::Schema;
 use crate::stop::Stop;
 use crate::watching::{Watching, missing};
@@ -69,7 +70,7 @@ pub(crate) struct Args {
     textfile: Option<PathBuf>,
 
     /// With --textfile, write the file again every SECONDS seconds, until a signal comes
-    #[arg(long, value_name = "SECONDS", requires = "textfile", value_parser = parse_every)]
+    #[arg(long, value_name = "SECONDS", requires = "textfile", value_parser = seconds(0.1..=86_400.0))]
     every: Option<Duration>,
 
     /// Print metrics to standard output
@@ -114,14 +115,6 @@ fn parse_address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| {
         "not an address in numbers with a port, such as 127.0.0.1:19909 or [::1]:19909".to_owned()
     })
-}
-
-fn parse_every(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
-    match seconds {
-        s if (0.1..=86_400.0).contains(&s) => Ok(Duration::from_secs_f64(s)),
-        _ => Err("not between 0.1 and 86400 seconds".to_owned()),
-    }
 }
 
 pub(crate) const SCHEMA: Schema = Schema { name: "nofrag.export", version: 1 };

@@ -1,10 +1,10 @@
 //! `nofrag host`: the fragmentation of this host.
 
-mod capture;
-mod machine;
-mod maps;
-mod pages;
-mod vmalloc;
+pub(crate) mod capture;
+pub(crate) mod machine;
+pub(crate) mod maps;
+pub(crate) mod pages;
+pub(crate) mod vmalloc;
 
 use anyhow::Result;
 use nofrag_host::finding::{Finding, Severity};

@@ -1,9 +1,24 @@
-//! Values that a shell completes although they are not all that may be given.
+//! Values of arguments: those that a shell completes although they are not all that may be given, and times.
 
 use std::ffi::OsStr;
+use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::{Arg, Command, Error};
+
+/// Returns the parser of a number of seconds in `range`.
+pub(crate) fn seconds(
+    range: RangeInclusive<f64>,
+) -> impl Fn(&str) -> Result<Duration, String> + Clone + Send + Sync {
+    move |text| {
+        let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
+        if !range.contains(&seconds) {
+            return Err(format!("not between {} and {} seconds", range.start(), range.end()));
+        }
+        Ok(Duration::from_secs_f64(seconds))
+    }
+}
 
 /// Takes any text, and offers these names to shells.
 #[derive(Clone, Debug)]

@@ -3,7 +3,6 @@
 use std::io::{self, Write};
 
 use anyhow::{Context, Result};
-use nofrag_show::{Look, Section};
 use serde::Serialize;
 
 /// Writes `text` to standard output. A reader that has gone away (`nofrag .. | head`) is not an error.
@@ -18,11 +17,6 @@ pub(crate) fn print(text: &str) -> Result<()> {
 /// Writes `text` to standard error. If that has gone away, with its terminal say, the text is lost.
 pub(crate) fn tell(text: &str) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
-}
-
-/// Writes a report to standard output, with the characters that can be shown there.
-pub(crate) fn print_sections(sections: &[Section]) -> Result<()> {
-    print(&nofrag_show::text_for(sections, Look::of_report()))
 }
 
 /// The name of the form of a result: `nofrag schema` prints the form of each.
@@ -44,15 +38,21 @@ struct Document<'a, T> {
 }
 
 /// Writes `content`, whose fields follow `schema` and `version`, to standard output as indented JSON.
-pub(crate) fn print_document(schema: Schema, content: &impl Serialize) -> Result<()> {
-    let Schema { name, version } = schema;
-    print_json(&Document { schema: name, version, content })
+pub(crate) fn print_document(
+    Schema { name, version }: Schema,
+    content: &impl Serialize,
+) -> Result<()> {
+    let document = Document { schema: name, version, content };
+    let text =
+        serde_json::to_string_pretty(&document).context("cannot express the result in JSON")?;
+    print(&(text + "\n"))
 }
 
-/// Writes `value`, which names its schema itself, to standard output as indented JSON.
-pub(crate) fn print_json(value: &impl Serialize) -> Result<()> {
-    let mut text =
-        serde_json::to_string_pretty(value).context("cannot express the result in JSON")?;
-    text.push('\n');
-    print(&text)
+/// Writes a result to standard output: as a document if a schema was asked for, else as the text that `text` makes.
+pub(crate) fn print_result(
+    asked: Option<Schema>,
+    content: &impl Serialize,
+    text: impl FnOnce() -> String,
+) -> Result<()> {
+    asked.map_or_else(|| print(&text()), |schema| print_document(schema, content))
 }

@@ -5,6 +5,7 @@ use nofrag_host::machine::preflight::{Answer, Need, survey};
 use nofrag_show::Look;
 use nofrag_show::host::preflight as show;
 
+use crate::output::Schema;
 use crate::{Status, host, output};
 
 const AFTER_HELP: &str = "\
@@ -43,16 +44,15 @@ pub(crate) struct Args {
     json: bool,
 }
 
+pub(crate) const SCHEMA: Schema = Schema { name: "nofrag.preflight", version: 1 };
+
 /// Prints the answer to the need that `args` names.
 pub(crate) fn execute(args: &Args) -> Result<Status> {
     let preflight = survey(&args.place.read()?, args.need, args.node);
     if let Some(node) = args.node {
         ensure!(preflight.nodes.contains(&node), "this host has no node {node}");
     }
-    if args.json {
-        output::print_json(&preflight)?;
-    } else {
-        output::print(&show::text(&preflight, Look::of_stdout()))?;
-    }
+    let text = || show::text(&preflight, Look::of_stdout());
+    output::print_result(args.json.then_some(SCHEMA), &preflight, text)?;
     Ok(if preflight.answer == Answer::Yes { Status::Done } else { Status::Warned })
 }

@@ -21,6 +21,7 @@ use nofrag_show::host::recorded;
 
 use crate::Status;
 use crate::caller::Caller;
+use crate::offer::seconds;
 use crate::output::{Schema, print, print_document, tell};
 
 const AFTER_HELP: &str = "\
@@ -76,7 +77,7 @@ Exit status:
 pub(crate) struct Args {
     /// Record for N seconds after the snapshot at the start; a command is ended then [default: until Ctrl-C, or the
     /// command's end]
-    #[arg(long, value_name = "N", value_parser = parse_seconds)]
+    #[arg(long, value_name = "N", value_parser = seconds(0.0..=LONGEST_SECONDS))]
     seconds: Option<Duration>,
 
     /// The recording
@@ -166,7 +167,7 @@ impl With {
             With::Maps => &[Sensitive::Maps],
             With::Addresses => &[Sensitive::Addresses],
             With::Arguments => &[Sensitive::Arguments],
-            With::All => &Sensitive::ALL,
+            With::All => Sensitive::ALL,
         }
     }
 }
@@ -174,23 +175,11 @@ impl With {
 /// The longest recording, in seconds: more would be a slip of the finger.
 const LONGEST_SECONDS: f64 = 30.0 * 86_400.0;
 
-fn parse_seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
-    if !(0.0..=LONGEST_SECONDS).contains(&seconds) {
-        return Err(format!("not between 0 and {LONGEST_SECONDS} seconds"));
-    }
-    Ok(Duration::from_secs_f64(seconds))
-}
-
 impl Args {
     fn options(&self, caller: Option<Caller>) -> Result<Options> {
         let names: Vec<&str> = self.events.iter().map(String::as_str).collect();
         let orders = if self.light { Orders::AboveZero } else { Orders::All };
-        let tracefs = match &self.tracefs {
-            Some(folder) => Which::At(folder.clone()),
-            None if self.mount_tracefs => Which::MountIfMissing,
-            None => Which::Mounted,
-        };
+        let tracefs = Which::asked(self.tracefs.clone(), self.mount_tracefs);
         Ok(Options {
             until: match self.seconds {
                 _ if !self.command.is_empty() => Until::Command(self.to_run(caller)),

@@ -6,10 +6,10 @@ use anyhow::{Result, anyhow};
 use nofrag::page::FragmentationPolicy;
 use nofrag_lab::pages;
 use nofrag_lab::replay::{self, Input, Question, ReplayOptions};
-use nofrag_show::{Look, screen_for};
+use nofrag_show::{Look, screen_for, text_for};
 
 use crate::offer::Offer;
-use crate::output::{Schema, print, print_document, print_sections};
+use crate::output::{Schema, print_result};
 use crate::progress::Events;
 use crate::{Status, report};
 
@@ -164,15 +164,11 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
     let report = replay::replay(&options, &|passed| bar.show(passed));
     bar.end();
     let report = report?;
-    if args.json {
-        print_document(SCHEMA, &report)?;
-    } else if args.all {
-        print_sections(&replay::sections(&report))?;
-    } else {
-        print(&screen_for(&replay::answer(&report), REST, Look::of_report()))?;
-    }
-    if let Some(wanted) = wanted {
-        wanted.write(&pages::replay(&report, &wanted.origin))?;
-    }
+    let look = Look::of_report();
+    print_result(args.json.then_some(SCHEMA), &report, || match args.all {
+        true => text_for(&replay::sections(&report), look),
+        false => screen_for(&replay::answer(&report), REST, look),
+    })?;
+    wanted.write(|origin| pages::replay(&report, origin))?;
     Ok(Status::of(report.recorded.loss()))
 }

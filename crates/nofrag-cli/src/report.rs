@@ -1,8 +1,9 @@
 //! `--report FILE.html`: the result as a page for a browser.
 
 use std::env;
-use std::fs;
-use std::io::Write;
+use std::fs::{self, File, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -33,8 +34,8 @@ pub(crate) struct ReportFile {
 impl ReportFile {
     /// Returns the report that was asked for, begun now; refuses a place where no file can be written, before any work
     /// is done.
-    pub(crate) fn begin(&self) -> Result<Option<Pending>> {
-        let Some(file) = &self.file else { return Ok(None) };
+    pub(crate) fn begin(&self) -> Result<Pending> {
+        let Some(file) = &self.file else { return Ok(Pending(None)) };
         ensure!(!file.is_dir(), "--report {} is a folder: name a file in it", file.display());
         let folder = folder_of(file);
         ensure!(
@@ -43,23 +44,25 @@ impl ReportFile {
             file.display(),
             folder.display()
         );
-        Ok(Some(Pending { file: file.clone(), origin: origin() }))
+        Ok(Pending(Some((file.clone(), origin()))))
     }
 }
 
-/// A report that will be written when its result is there.
-pub(crate) struct Pending {
-    file: PathBuf,
-    pub(crate) origin: Origin,
-}
+/// A report that will be written when its result is there, if one was asked for.
+pub(crate) struct Pending(Option<(PathBuf, Origin)>);
 
 impl Pending {
-    /// Writes `page`, and prints its path on standard error.
-    pub(crate) fn write(&self, page: &Page) -> Result<()> {
-        let html = page.html();
-        let file = self.file.display();
-        replace(&self.file, html.as_bytes())
-            .with_context(|| format!("cannot write the report {file}"))?;
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Writes the page that `page` makes, and prints its path on standard error.
+    pub(crate) fn write(&self, page: impl FnOnce(&Origin) -> Page) -> Result<()> {
+        let Some((file, origin)) = &self.0 else { return Ok(()) };
+        let html = page(origin).html();
+        replace(file, html.as_bytes(), None)
+            .with_context(|| format!("cannot write the report {}", file.display()))?;
+        let file = file.display();
         eprintln!("report: {file} ({})", bytes_text(html.len() as u64));
         if html.len() > MOST_BYTES {
             eprintln!(
@@ -77,22 +80,36 @@ fn folder_of(file: &Path) -> &Path {
     }
 }
 
-/// Puts `bytes` in the place of `file`: a reader meanwhile sees the old file or the new one, whole.
-fn replace(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
+/// Puts `bytes` in the place of `file`: a reader meanwhile sees the old file or the new one, whole. It has
+/// this mode, or the usual one of new files.
+pub(crate) fn replace(file: &Path, bytes: &[u8], mode: Option<u32>) -> io::Result<()> {
     // A device or a pipe is written to, not replaced.
     if file.exists() && !file.is_file() {
         return fs::write(file, bytes);
     }
     let name = file.file_name().unwrap_or_default().to_string_lossy();
-    let temporary = folder_of(file).join(format!(".{name}.{}", std::process::id()));
-    let written = fs::File::create(&temporary)
-        .and_then(|mut out| out.write_all(bytes))
-        .and_then(|()| fs::rename(&temporary, file));
+    // In the same folder, since a file is renamed within its file system only; and with another ending, so that the
+    // collector of text files does not read it.
+    let draft = folder_of(file).join(format!(".{name}.{}.tmp", std::process::id()));
+    let written = write_new(&draft, bytes, mode).and_then(|()| fs::rename(&draft, file));
     if written.is_err() {
-        // The error of the write tells more than that of the removal would.
-        drop(fs::remove_file(&temporary));
+        // The draft may never have been made, and the error of the write tells more than that of the removal would.
+        drop(fs::remove_file(&draft));
     }
     written
+}
+
+fn write_new(path: &Path, bytes: &[u8], mode: Option<u32>) -> io::Result<()> {
+    let mut file = match File::create_new(path) {
+        // A process of this number was killed here.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            fs::remove_file(path)?;
+            File::create_new(path)?
+        }
+        opened => opened?,
+    };
+    mode.map_or(Ok(()), |mode| file.set_permissions(Permissions::from_mode(mode)))?;
+    file.write_all(bytes)
 }
 
 /// Returns the command as it was given, without the path to the binary; words that a shell would split are quoted.
@@ -148,8 +165,8 @@ mod tests {
     fn a_report_takes_the_place_of_an_older_one() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.html");
-        replace(&file, b"old").unwrap();
-        replace(&file, b"new").unwrap();
+        replace(&file, b"old", None).unwrap();
+        replace(&file, b"new", None).unwrap();
         assert_eq!(fs::read(&file).unwrap(), b"new");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
     }

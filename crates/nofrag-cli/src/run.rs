@@ -240,9 +240,7 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
             eprintln!("saved to {}", folder.display());
         }
     }
-    if let Some(wanted) = wanted {
-        wanted.write(&page(&results, &origin))?;
-    }
+    wanted.write(|_| page(&results, &origin))?;
     Ok(status)
 }
 

@@ -7,11 +7,11 @@
 mod types;
 
 use anyhow::{Result, bail};
-use nofrag_host::{machine, process, vmalloc, watch};
-use nofrag_lab::explain;
 
 use crate::output::{self, Schema};
-use crate::{Status, compare, export, record, replay, run, trace, workload};
+use crate::{
+    Status, compare, explain, export, host, preflight, record, replay, run, top, trace, workload,
+};
 
 const AFTER_HELP: &str = "\
 Without NAME it lists all: name, version, and the command that prints such an object with --json.
@@ -53,35 +53,21 @@ macro_rules! published {
     };
 }
 
-const fn named(name: &'static str, version: u32) -> Schema {
-    Schema { name, version }
-}
-
-const HOST: Schema = named(machine::SCHEMA, machine::SCHEMA_VERSION);
-const PAGES: Schema = named(machine::pages::SCHEMA, machine::pages::SCHEMA_VERSION);
-const PREFLIGHT: Schema = named(machine::preflight::SCHEMA, machine::preflight::SCHEMA_VERSION);
-const CAPTURE: Schema = named(machine::capture::SCHEMA, machine::capture::SCHEMA_VERSION);
-const VMALLOC: Schema = named(vmalloc::SCHEMA, vmalloc::SCHEMA_VERSION);
-const MAPS: Schema = named(process::SCHEMA, process::SCHEMA_VERSION);
-const RANKING: Schema = named(process::ranking::SCHEMA, process::ranking::SCHEMA_VERSION);
-const EXPLAIN: Schema = named(explain::SCHEMA, explain::VERSION);
-const TOP: Schema = named(watch::page::SCHEMA, watch::page::SCHEMA_VERSION);
-
 /// All schemas, in the order of the help text.
 const ALL: &[Published] = &[
     published!("nofrag.run", run::SCHEMA, "nofrag run"),
-    published!("nofrag.host", HOST, "nofrag host"),
-    published!("nofrag.host.pages", PAGES, "nofrag host pages"),
-    published!("nofrag.host.capture", CAPTURE, "nofrag host capture"),
-    published!("nofrag.host.vmalloc", VMALLOC, "nofrag host vmalloc"),
-    published!("nofrag.host.maps", MAPS, "nofrag host maps"),
-    published!("nofrag.host.maps-ranking", RANKING, "nofrag host maps --all"),
-    published!("nofrag.preflight", PREFLIGHT, "nofrag preflight"),
+    published!("nofrag.host", host::machine::SCHEMA, "nofrag host"),
+    published!("nofrag.host.pages", host::pages::SCHEMA, "nofrag host pages"),
+    published!("nofrag.host.capture", host::capture::SCHEMA, "nofrag host capture"),
+    published!("nofrag.host.vmalloc", host::vmalloc::SCHEMA, "nofrag host vmalloc"),
+    published!("nofrag.host.maps", host::maps::SCHEMA, "nofrag host maps"),
+    published!("nofrag.host.maps-ranking", host::maps::RANKING, "nofrag host maps --all"),
+    published!("nofrag.preflight", preflight::SCHEMA, "nofrag preflight"),
     published!("nofrag.record", record::SCHEMA, "nofrag record"),
-    published!("nofrag.explain", EXPLAIN, "nofrag explain"),
+    published!("nofrag.explain", explain::SCHEMA, "nofrag explain"),
     published!("nofrag.replay", replay::SCHEMA, "nofrag replay"),
     published!("nofrag.compare", compare::SCHEMA, "nofrag compare"),
-    published!("nofrag.top", TOP, "nofrag top --once"),
+    published!("nofrag.top", top::SCHEMA, "nofrag top --once"),
     published!("nofrag.export", export::SCHEMA, "nofrag export --once"),
     published!("nofrag.workload.thpfioscale", workload::SCHEMA, "nofrag workload thpfioscale"),
     published!(

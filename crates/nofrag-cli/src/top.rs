@@ -15,6 +15,8 @@ use nofrag_host::watch::{History, Source, Watch};
 
 use self::keys::{Heard, Key, Keyboard};
 use self::terminal::Screen;
+use crate::offer::seconds;
+use crate::output::Schema;
 use crate::stop::Stop;
 use crate::watching::Watching;
 use crate::{Status, output};
@@ -45,7 +47,7 @@ Exit status:
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
     /// Seconds from look to look
-    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = parse_every)]
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds(EVERY))]
     every: Duration,
 
     /// The order to follow: its blocks over time, its indices, and when none is left
@@ -83,13 +85,7 @@ const EVERY: std::ops::RangeInclusive<f64> = 0.25..=3600.0;
 /// Time between two looks at signals.
 const TICK: Duration = Duration::from_millis(200);
 
-fn parse_every(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
-    if EVERY.contains(&seconds) {
-        return Ok(Duration::from_secs_f64(seconds));
-    }
-    Err(format!("not between {} and {} seconds", EVERY.start(), EVERY.end()))
-}
+pub(crate) const SCHEMA: Schema = Schema { name: "nofrag.top", version: 1 };
 
 /// Watches the host as `args` says.
 pub(crate) fn execute(args: &Args) -> Result<Status> {
@@ -115,7 +111,6 @@ struct Top {
     tally: Option<Tally>,
     history: History,
     events: EventHistory,
-    every: Duration,
     processes: usize,
     view: View,
 }
@@ -126,25 +121,13 @@ struct View {
     /// The obtainable blocks at each look that is kept, by order.
     courses: Vec<Vec<u64>>,
     every: Duration,
-    shown: Shown,
-    looking: Looking,
+    /// True while the keys are shown in place of the host.
+    shows_help: bool,
+    is_paused: bool,
     sorting: Sorting,
     look: Look,
     /// Reason why the last key could not be obeyed.
     note: Option<String>,
-}
-
-/// The contents of the screen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Shown {
-    Host,
-    Help,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Looking {
-    Goes,
-    Paused,
 }
 
 /// The next act of the loop.
@@ -168,13 +151,12 @@ impl Top {
             courses: Vec::new(),
             look: Look::of_stdout(),
             every: args.every,
-            shown: Shown::Host,
-            looking: Looking::Goes,
+            shows_help: false,
+            is_paused: false,
             sorting: Sorting::default(),
             note: None,
         };
-        let (every, processes) = (args.every, args.processes);
-        let mut top = Top { watch, tally, history, events, every, processes, view };
+        let mut top = Top { watch, tally, history, events, processes: args.processes, view };
         top.refresh(args.order);
         Ok(top)
     }
@@ -194,34 +176,32 @@ impl Top {
         let course = |order| self.history.obtainable(order).map(|(_, blocks)| blocks).collect();
         let most = self.view.page.most_order().map_or(order, |most| most.max(order));
         self.view.courses = (0..=most).map(course).collect();
-        self.view.every = self.every;
     }
 
     fn print_once(&mut self, args: &Args, stop: &Stop) -> Result<()> {
-        let began = Instant::now();
-        while args.watching.is_live() && began.elapsed() < self.every && !stop.is_asked() {
-            std::thread::sleep(TICK.min(self.every.saturating_sub(began.elapsed())));
-        }
         if args.watching.is_live() {
+            let began = Instant::now();
+            while began.elapsed() < args.every && !stop.is_asked() {
+                std::thread::sleep(TICK.min(args.every.saturating_sub(began.elapsed())));
+            }
             // Two looks were asked for: the pace is for an observation that goes on.
             self.watch.ask_for(Source::Memory);
             self.look()?;
         }
-        if args.json {
-            return output::print_json(&self.view.page);
-        }
-        output::print(&watch::text(&self.view.page, Look::of_stdout()))
+        let page = &self.view.page;
+        let text = || watch::text(page, Look::of_stdout());
+        output::print_result(args.json.then_some(SCHEMA), page, text)
     }
 
     /// Draws and looks until the user or a signal ends it.
     fn run(&mut self, stop: &Stop) -> Result<()> {
         let keyboard = Keyboard::open().context("keys cannot be read")?;
         let mut screen = Screen::enter().context("the terminal cannot be drawn on")?;
-        let mut due = Instant::now() + self.every;
+        let mut due = Instant::now() + self.view.every;
         let mut is_new = true;
         while !stop.is_asked() {
-            if self.view.looking == Looking::Goes && Instant::now() >= due {
-                due = Instant::now() + self.every;
+            if !self.view.is_paused && Instant::now() >= due {
+                due = Instant::now() + self.view.every;
                 let before = self.severity();
                 self.look()?;
                 if self.severity() > before {
@@ -240,9 +220,9 @@ impl Top {
                     drawn => drawn.context("the terminal cannot be drawn on")?,
                 }
             }
-            let wait = match self.view.looking {
-                Looking::Goes => due.saturating_duration_since(Instant::now()).min(TICK),
-                Looking::Paused => TICK,
+            let wait = match self.view.is_paused {
+                false => due.saturating_duration_since(Instant::now()).min(TICK),
+                true => TICK,
             };
             let keys = match keyboard.wait(wait).context("keys cannot be read")? {
                 Heard::Nothing => Vec::new(),
@@ -252,7 +232,7 @@ impl Top {
             is_new = screen.was_resized() || !keys.is_empty();
             for key in keys {
                 match self.press(key) {
-                    Next::Go => due = due.min(Instant::now() + self.every),
+                    Next::Go => due = due.min(Instant::now() + self.view.every),
                     Next::Suspend => screen.suspend()?,
                     Next::Quit => return Ok(()),
                 }
@@ -272,21 +252,16 @@ impl Top {
         match key {
             Key::Quit => return Next::Quit,
             Key::Suspend => return Next::Suspend,
-            Key::Pause => {
-                self.view.looking = match self.view.looking {
-                    Looking::Goes => Looking::Paused,
-                    Looking::Paused => Looking::Goes,
-                };
-            }
-            Key::Faster => self.set_every(self.every.as_secs_f64() / 2.0),
-            Key::Slower => self.set_every(self.every.as_secs_f64() * 2.0),
+            Key::Pause => self.view.is_paused = !self.view.is_paused,
+            Key::Faster => self.look_more_often(2.0),
+            Key::Slower => self.look_more_often(0.5),
             Key::Smaller => self.refresh(order.saturating_sub(1)),
             Key::Larger => {
                 self.refresh((order + 1).min(self.view.page.most_order().unwrap_or(MOST_ORDER)))
             }
             Key::Types => {
                 self.watch.ask_for(Source::Types);
-                if self.view.looking == Looking::Paused {
+                if self.view.is_paused {
                     self.view.note = Some("pagetypeinfo is read when it goes on: space".to_owned());
                 }
             }
@@ -294,21 +269,16 @@ impl Top {
                 self.view.sorting = self.view.sorting.next();
                 self.refresh(order);
             }
-            Key::Help => {
-                self.view.shown = match self.view.shown {
-                    Shown::Host => Shown::Help,
-                    Shown::Help => Shown::Host,
-                };
-            }
-            Key::Back => self.view.shown = Shown::Host,
+            Key::Help => self.view.shows_help = !self.view.shows_help,
+            Key::Back => self.view.shows_help = false,
             Key::Unknown => self.view.note = Some("h shows the keys".to_owned()),
         }
         Next::Go
     }
 
-    fn set_every(&mut self, seconds: f64) {
-        self.every = Duration::from_secs_f64(seconds.clamp(*EVERY.start(), *EVERY.end()));
-        self.view.every = self.every;
+    fn look_more_often(&mut self, times: f64) {
+        let seconds = self.view.every.as_secs_f64() / times;
+        self.view.every = Duration::from_secs_f64(seconds.clamp(*EVERY.start(), *EVERY.end()));
     }
 }
 

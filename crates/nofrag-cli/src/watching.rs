@@ -88,11 +88,7 @@ impl Watching {
         if self.events.is_empty() {
             return Ok(None);
         }
-        let which = match &self.tracefs {
-            Some(folder) => Which::At(folder.clone()),
-            None if self.mount_tracefs => Which::MountIfMissing,
-            None => Which::Mounted,
-        };
+        let which = Which::asked(self.tracefs.clone(), self.mount_tracefs);
         let selection = Selection::parse(self.events.iter().map(String::as_str))?;
         Ok(Some(Tally::begin(&which, &selection, Buffer::KibPerCpu(self.buffer_kib))?))
     }

@@ -5,13 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
-use nofrag_lab::workload::{
-    self, Advice, Ended, Scale, ThpFioOptions, ThpFioOutcome, WorkloadPlan,
-};
+use nofrag_lab::workload::{self, Advice, Ended, Scale, ThpFioOptions, WorkloadPlan};
+use nofrag_show::{Look, text_for};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::Status;
-use crate::output::{Schema, print_document, print_sections, tell};
+use crate::output::{Schema, print_result, tell};
 use crate::run::Bar;
 
 #[derive(clap::Args)]
@@ -180,11 +179,11 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
     }
     let plan = workload::plan(&ThpFioOptions::from(args)).context("refused")?;
     if args.dry_run {
-        show_plan(&plan, args.json)?;
+        show_plan(&plan, args.json.then_some(PLAN_SCHEMA))?;
         return Ok(Status::Done);
     }
     if !args.json {
-        show_plan(&plan, false)?;
+        show_plan(&plan, None)?;
     }
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
@@ -192,23 +191,14 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
             .context("cannot catch signals, and so could not clean up after one")?;
     }
     let outcome = workload::run(&plan, &stop, &Bar::default())?;
-    show(&outcome, args.json)?;
+    let text = || text_for(&workload::sections(&outcome), Look::of_report());
+    print_result(args.json.then_some(SCHEMA), &outcome, text)?;
     Ok(match outcome.ended {
         Ended::Complete | Ended::TimeUp => Status::Done,
         Ended::Interrupted | Ended::MemoryLow => Status::EndedEarly,
     })
 }
 
-fn show_plan(plan: &WorkloadPlan, json: bool) -> Result<()> {
-    if json {
-        return print_document(PLAN_SCHEMA, plan);
-    }
-    print_sections(&workload::sentences(plan))
-}
-
-fn show(outcome: &ThpFioOutcome, json: bool) -> Result<()> {
-    if json {
-        return print_document(SCHEMA, outcome);
-    }
-    print_sections(&workload::sections(outcome))
+fn show_plan(plan: &WorkloadPlan, asked: Option<Schema>) -> Result<()> {
+    print_result(asked, plan, || text_for(&workload::sentences(plan), Look::of_report()))
 }

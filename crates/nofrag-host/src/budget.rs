@@ -192,26 +192,19 @@ pub(crate) const fn table_bytes<T>(entries: usize) -> u64 {
 }
 
 /// The resource of which a file needs more than its budget allows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Needs {
     /// The file needs this many bytes of memory at a time.
+    #[error("to read it takes {} of memory", bytes_text(*.0))]
     Bytes(u64),
     /// The file needs more memory than the system has left.
+    #[error("the system has no memory left to read it")]
     Memory,
     /// The file has this many events.
+    #[error("it says that it has {0} events")]
     Events(u64),
+    #[error("it could not be read in time")]
     Time,
-}
-
-impl std::fmt::Display for Needs {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Needs::Bytes(bytes) => write!(f, "to read it takes {} of memory", bytes_text(*bytes)),
-            Needs::Memory => f.write_str("the system has no memory left to read it"),
-            Needs::Events(events) => write!(f, "it says that it has {events} events"),
-            Needs::Time => f.write_str("it could not be read in time"),
-        }
-    }
 }
 
 impl std::fmt::Display for Budget {

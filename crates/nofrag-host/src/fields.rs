@@ -55,10 +55,7 @@ pub fn cpuinfo_count(text: &str) -> Result<u32, FieldError> {
 /// # Errors
 /// Those of [`FieldError`].
 pub fn meminfo_bytes(text: &str, field: &str) -> Result<u64, FieldError> {
-    let values = text.lines().filter_map(|line| line.split_once(':'));
-    let (_, value) =
-        values.into_iter().find(|(name, _)| *name == field).ok_or(FieldError::Missing)?;
-    let kib = value.trim().strip_suffix(" kB").ok_or(FieldError::NotANumber)?;
+    let kib = status(text, field)?.strip_suffix(" kB").ok_or(FieldError::NotANumber)?;
     let kib: u64 = kib.trim().parse().map_err(|_| FieldError::NotANumber)?;
     kib.checked_mul(1024).ok_or(FieldError::NotANumber)
 }
@@ -93,7 +90,7 @@ pub fn hexadecimal(text: &str) -> Result<u64, FieldError> {
     }
 }
 
-/// Returns a field of `/proc/PID/status`, as text.
+/// Returns a field of `/proc/PID/status`, or of another file of names and values, as text.
 ///
 /// # Errors
 /// [`FieldError::Missing`] when it is not there.

@@ -259,12 +259,12 @@ fn space_tight(region: &RegionReport) -> Option<Finding> {
         id: "space-tight",
         evidence: format!(
             "{}: the largest hole after a full purge is {}, of {} free in {} holes, in a space of {} ({} bounds)",
-            region.name.text(),
+            region.name.into_str(),
             bytes_text(after.largest_area_bytes),
             bytes_text(after.free_bytes),
             after.holes,
             bytes_text(size),
-            region.bounds.word()
+            region.bounds.into_str()
         ),
         consequence: format!(
             "a request above {} fails (`vmap allocation for size N failed`)",
@@ -288,7 +288,7 @@ fn purge_matters(region: &RegionReport) -> Option<Finding> {
         id: "purge-matters",
         evidence: format!(
             "{}: the largest request that succeeds is {} now and {} after a full purge",
-            region.name.text(),
+            region.name.into_str(),
             bytes_text(now),
             bytes_text(after)
         ),
@@ -307,7 +307,7 @@ fn torn(region: &RegionReport) -> Option<Finding> {
         id: "read-while-changing",
         evidence: format!(
             "{}: {} areas claim a range that an earlier line holds",
-            region.name.text(),
+            region.name.into_str(),
             region.overlapping_areas
         ),
         consequence:

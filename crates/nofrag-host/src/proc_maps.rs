@@ -115,8 +115,11 @@ impl VmFlags {
 }
 
 /// Kind of memory of an area, decided from its name, file and access.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, strum::IntoStaticStr,
+)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case", const_into_str)]
 #[non_exhaustive]
 pub enum MapKind {
     /// Private memory without a file.
@@ -131,21 +134,6 @@ pub enum MapKind {
     File,
     /// Areas of the kernel's own: `[vdso]`, `[vvar]`, `[vsyscall]` and so on.
     Special,
-}
-
-impl MapKind {
-    /// Returns the name of the kind in tables and in JSON.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            MapKind::Anonymous => "anonymous",
-            MapKind::NoAccess => "no-access",
-            MapKind::Heap => "heap",
-            MapKind::Stack => "stack",
-            MapKind::File => "file",
-            MapKind::Special => "special",
-        }
-    }
 }
 
 impl Area {
@@ -520,14 +508,16 @@ fn split_once(word: &[u8], at: u8) -> Option<(&[u8], &[u8])> {
     Some((&word[..middle], &word[middle + 1..]))
 }
 
-fn hexadecimal(digits: &[u8]) -> Option<u64> {
+/// Reads a hexadecimal number of up to 16 digits.
+pub(crate) fn hexadecimal(digits: &[u8]) -> Option<u64> {
     let digits = std::str::from_utf8(digits).ok()?;
     let all_digits =
         (1..=16).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_hexdigit());
     all_digits.then(|| u64::from_str_radix(digits, 16).ok()).flatten()
 }
 
-fn decimal(digits: &[u8]) -> Option<u64> {
+/// Reads a number that is digits alone.
+pub(crate) fn decimal(digits: &[u8]) -> Option<u64> {
     let digits = std::str::from_utf8(digits).ok()?;
     digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse().ok()).flatten()
 }

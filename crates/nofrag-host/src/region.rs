@@ -28,9 +28,10 @@ pub struct Facts<'a> {
 }
 
 /// Name of the space of a region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::IntoStaticStr)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case", const_into_str)]
 #[non_exhaustive]
 pub enum Name {
     Vmalloc,
@@ -38,21 +39,11 @@ pub enum Name {
     Modules,
 }
 
-impl Name {
-    /// Returns the name of the region in tables and in JSON.
-    #[must_use]
-    pub const fn text(self) -> &'static str {
-        match self {
-            Name::Vmalloc => "vmalloc",
-            Name::Modules => "modules",
-        }
-    }
-}
-
 /// Certainty of the bounds of a region.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, strum::IntoStaticStr)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case", const_into_str)]
 pub enum Bounds {
     /// Only these bounds are possible.
     Exact { why: String },
@@ -70,16 +61,6 @@ impl Bounds {
     pub fn why(&self) -> &str {
         match self {
             Bounds::Exact { why } | Bounds::Assumed { why, .. } | Bounds::Observed { why } => why,
-        }
-    }
-
-    /// Returns the verdict on the bounds in one word, for tables.
-    #[must_use]
-    pub const fn word(&self) -> &'static str {
-        match self {
-            Bounds::Exact { .. } => "exact",
-            Bounds::Assumed { .. } => "assumed",
-            Bounds::Observed { .. } => "observed",
         }
     }
 }
@@ -236,8 +217,10 @@ mod tests {
         let text: String = spans.iter().map(line).collect();
         let parsed = parse(text.as_bytes());
         let found = regions(&parsed.areas, facts);
-        let found: Vec<_> =
-            found.iter().map(|r| (r.name, r.span.start(), r.span.end(), r.bounds.word())).collect();
+        let found: Vec<_> = found
+            .iter()
+            .map(|r| (r.name, r.span.start(), r.span.end(), r.bounds.into_str()))
+            .collect();
         assert_eq!(found, expected);
     }
 

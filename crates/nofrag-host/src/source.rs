@@ -90,6 +90,23 @@ impl fmt::Display for Missing {
     }
 }
 
+impl Root {
+    /// Returns the entry for a file, by its path below the root, that is missing for this reason.
+    pub(crate) fn missing(
+        &self,
+        path: &str,
+        why: impl Into<String>,
+        costs: &'static str,
+    ) -> Missing {
+        Missing { path: self.path(path).display().to_string(), why: why.into(), costs }
+    }
+
+    /// Tells the running host from a captured one.
+    fn liveness(&self) -> Liveness {
+        if *self == Root::Live { Liveness::Live } else { Liveness::Captured }
+    }
+}
+
 /// The reason why `/proc/vmallocinfo` could not be read.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -134,10 +151,7 @@ pub fn read_vmallocinfo(root: &Root) -> Result<Vec<u8>, ReadError> {
     let path = root.path(VMALLOCINFO);
     root.read(VMALLOCINFO).map_err(|cause| match cause.kind() {
         io::ErrorKind::PermissionDenied => ReadError::Denied { path },
-        io::ErrorKind::NotFound => {
-            let live = if *root == Root::Live { Liveness::Live } else { Liveness::Captured };
-            ReadError::Absent { path, live }
-        }
+        io::ErrorKind::NotFound => ReadError::Absent { path, live: root.liveness() },
         _ => ReadError::Failed { path, cause },
     })
 }
@@ -197,9 +211,9 @@ pub(crate) fn read_small<T>(
     costs: &'static str,
     parse: impl FnOnce(&str) -> Result<T, FieldError>,
 ) -> Result<T, Missing> {
-    let mut files = Files { root, missing: Vec::new() };
-    let value = files.value(relative, costs, parse);
-    value.ok_or_else(|| files.missing.remove(0))
+    let text = root.text(relative).map_err(|cause| why(&cause));
+    let value = text.and_then(|text| parse(&text).map_err(|error| error.to_string()));
+    value.map_err(|why| root.missing(relative, why, costs))
 }
 
 struct Files<'a> {
@@ -223,14 +237,7 @@ impl Files<'_> {
         costs: &'static str,
         parse: impl FnOnce(&str) -> Result<T, FieldError>,
     ) -> Option<T> {
-        match self.read(relative, parse) {
-            Ok(value) => Some(value),
-            Err(why) => {
-                let path = self.root.path(relative).display().to_string();
-                self.missing.push(Missing { path, why, costs });
-                None
-            }
-        }
+        read_small(self.root, relative, costs, parse).map_err(|it| self.missing.push(it)).ok()
     }
 
     /// Reads a value as [`value`](Self::value) does, for a file that has a substitute or whose absence costs nothing.
@@ -239,15 +246,6 @@ impl Files<'_> {
         relative: &str,
         parse: impl FnOnce(&str) -> Result<T, FieldError>,
     ) -> Option<T> {
-        self.read(relative, parse).ok()
-    }
-
-    fn read<T>(
-        &self,
-        relative: &str,
-        parse: impl FnOnce(&str) -> Result<T, FieldError>,
-    ) -> Result<T, String> {
-        let text = self.root.text(relative).map_err(|cause| why(&cause))?;
-        parse(&text).map_err(|error| error.to_string())
+        read_small(self.root, relative, "nothing", parse).ok()
     }
 }

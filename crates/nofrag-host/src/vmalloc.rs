@@ -1,10 +1,8 @@
 //! The vmalloc space of a host: [`survey`] computes a [`VmallocReport`], which is also the schema of
 //! `nofrag host vmalloc --json`.
 //!
-//! The schema is named in [`VmallocReport::schema`] and counted in [`VmallocReport::version`]: a field that is removed
-//! or changes its meaning raises the version, a new field does not. Sizes are bytes of address space, guard pages
-//! included, unless a name says otherwise; addresses are hexadecimal text, since JSON readers lose digits of numbers
-//! above 2^53. A value that could not be had is `null`.
+//! Sizes are bytes of address space, guard pages included, unless a name says otherwise; addresses are hexadecimal
+//! text, since JSON readers lose digits of numbers above 2^53. A value that could not be had is `null`.
 
 use std::collections::BTreeMap;
 
@@ -20,15 +18,10 @@ use crate::region::{self, Bounds, Facts, Region, State};
 use crate::source::{Missing, Sources};
 use crate::vmallocinfo::{self, Area, Malformed, VmallocKind};
 
-pub const SCHEMA: &str = "nofrag.host.vmalloc";
-pub const SCHEMA_VERSION: u32 = 1;
-
 /// The facts about the vmalloc space of one host.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct VmallocReport {
-    pub schema: &'static str,
-    pub version: u32,
     pub host: Host,
     pub addresses: Addresses,
     /// The reason why there are no regions; `null` when there are some.
@@ -212,15 +205,13 @@ pub fn survey(sources: &Sources) -> Result<VmallocReport, LayoutError> {
         _ => Vec::new(),
     };
     let mut report = VmallocReport {
-        schema: SCHEMA,
-        version: SCHEMA_VERSION,
         host: host(sources, &parsed),
         addresses,
         no_regions_because: finding::why_no_regions(addresses),
         page_bytes,
         totals: totals(areas),
         lazy: lazy(areas, sources.cpus_online),
-        kinds: groups(areas.iter().map(|area| (area.kind().name().to_owned(), area))),
+        kinds: groups(areas.iter().map(|area| (area.kind().into_str().to_owned(), area))),
         callers: groups(areas.iter().filter(|area| !area.is_lazy()).map(|a| (caller_name(a), a))),
         numa_nodes: numa_nodes(areas),
         regions,

@@ -18,6 +18,8 @@ use std::fmt;
 
 use thiserror::Error;
 
+use crate::proc_maps;
+
 /// The areas that a `vmallocinfo` lists, and the lines that could not be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parsed<'a> {
@@ -61,10 +63,16 @@ pub struct Printed {
     pub digits: u8,
 }
 
-/// A word that names the kind of area that a line describes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A word that names the kind of area that a line describes, in the order in which the kernel prints them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "kebab-case", const_into_str)]
 #[non_exhaustive]
 pub enum Mark {
+    #[strum(serialize = "unpurged vm_area")]
+    Unpurged,
+    /// An area of `vm_map_ram`: one large mapping, or a block whose inside the file does not show.
+    #[strum(serialize = "vm_map_ram")]
+    VmMapRam,
     /// Mapped memory of a device.
     Ioremap,
     /// Address space that its owner fills in page by page.
@@ -79,43 +87,13 @@ pub enum Mark {
     DmaCoherent,
     /// The array of the area's pages is so long that the array lies in vmalloc space itself.
     Vpages,
-    /// An area of `vm_map_ram`: one large mapping, or a block whose inside the file does not show.
-    VmMapRam,
-    Unpurged,
 }
 
 impl Mark {
-    /// Every mark, in the order in which the kernel prints them.
-    pub const ALL: [Mark; 9] = [
-        Mark::Unpurged,
-        Mark::VmMapRam,
-        Mark::Ioremap,
-        Mark::Sparse,
-        Mark::Vmalloc,
-        Mark::Vmap,
-        Mark::User,
-        Mark::DmaCoherent,
-        Mark::Vpages,
-    ];
-
-    /// Returns the word or words that the file has for the mark.
-    #[must_use]
-    pub const fn text(self) -> &'static str {
-        match self {
-            Mark::Ioremap => "ioremap",
-            Mark::Sparse => "sparse",
-            Mark::Vmalloc => "vmalloc",
-            Mark::Vmap => "vmap",
-            Mark::User => "user",
-            Mark::DmaCoherent => "dma-coherent",
-            Mark::Vpages => "vpages",
-            Mark::VmMapRam => "vm_map_ram",
-            Mark::Unpurged => "unpurged vm_area",
-        }
-    }
+    pub const ALL: &[Mark] = <Mark as strum::VariantArray>::VARIANTS;
 
     fn from_word(word: &str) -> Option<Mark> {
-        Mark::ALL.into_iter().find(|mark| mark.text().split(' ').next() == Some(word))
+        Mark::ALL.iter().copied().find(|mark| mark.into_str().split(' ').next() == Some(word))
     }
 }
 
@@ -138,8 +116,11 @@ impl Marks {
 }
 
 /// Purpose of an area, decided from its marks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, strum::IntoStaticStr,
+)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case", const_into_str)]
 #[non_exhaustive]
 pub enum VmallocKind {
     Vmalloc,
@@ -152,24 +133,6 @@ pub enum VmallocKind {
     VmMapRam,
     Unmarked,
     Unpurged,
-}
-
-impl VmallocKind {
-    /// Returns the name of the kind in tables and in JSON.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            VmallocKind::Vmalloc => "vmalloc",
-            VmallocKind::Vmap => "vmap",
-            VmallocKind::Ioremap => "ioremap",
-            VmallocKind::User => "user",
-            VmallocKind::DmaCoherent => "dma-coherent",
-            VmallocKind::Sparse => "sparse",
-            VmallocKind::VmMapRam => "vm-map-ram",
-            VmallocKind::Unmarked => "unmarked",
-            VmallocKind::Unpurged => "unpurged",
-        }
-    }
 }
 
 impl<'a> Area<'a> {
@@ -288,7 +251,7 @@ pub fn parse(text: &[u8]) -> Parsed<'_> {
 }
 
 fn parse_line(line: &str) -> Result<Area<'_>, Problem> {
-    let mut words = Words { rest: line };
+    let mut words = line.split_ascii_whitespace().peekable();
     let printed = parse_range(words.next().ok_or(Problem::NoRange)?)?;
     let size = words.next().and_then(decimal).ok_or(Problem::NoSize)?;
     let mut area = Area {
@@ -307,7 +270,7 @@ fn parse_line(line: &str) -> Result<Area<'_>, Problem> {
         if let Some(mark) = Mark::from_word(word) {
             area.marks = area.marks.with(mark);
             if mark == Mark::Unpurged {
-                words.skip("vm_area");
+                words.next_if_eq(&"vm_area");
             }
         } else if let Some(pages) = word.strip_prefix("pages=") {
             area.pages = Some(decimal(pages).ok_or(Problem::NotANumber)?);
@@ -318,7 +281,7 @@ fn parse_line(line: &str) -> Result<Area<'_>, Problem> {
             node_pages(word).ok_or(Problem::NotANumber)?;
             area.nodes = if first { word } else { joined(line, area.nodes, word) };
         } else if may_be_caller {
-            let module = words.module();
+            let module = words.next_if(|word| word.starts_with('[') && word.ends_with(']'));
             area.caller = Some(module.map_or(word, |module| joined(line, word, module)));
         } else {
             area.unknown = area.unknown.or(Some(word));
@@ -326,35 +289,6 @@ fn parse_line(line: &str) -> Result<Area<'_>, Problem> {
         may_be_caller = false;
     }
     Ok(area)
-}
-
-/// The words of a line, each a slice of it.
-struct Words<'a> {
-    rest: &'a str,
-}
-
-impl<'a> Words<'a> {
-    fn next(&mut self) -> Option<&'a str> {
-        let rest = self.rest.trim_ascii_start();
-        let end = rest.find(|c: char| c.is_ascii_whitespace()).unwrap_or(rest.len());
-        let (word, rest) = rest.split_at(end);
-        self.rest = rest;
-        (!word.is_empty()).then_some(word)
-    }
-
-    fn skip(&mut self, word: &str) {
-        let mut ahead = Words { rest: self.rest };
-        if ahead.next() == Some(word) {
-            self.rest = ahead.rest;
-        }
-    }
-
-    fn module(&mut self) -> Option<&'a str> {
-        let mut ahead = Words { rest: self.rest };
-        let word = ahead.next().filter(|word| word.starts_with('[') && word.ends_with(']'))?;
-        self.rest = ahead.rest;
-        Some(word)
-    }
 }
 
 /// Returns the part of `line` from the start of `first` to the end of `last`, both slices of it.
@@ -384,14 +318,11 @@ fn is_withheld(word: &str) -> bool {
 /// Reads a hexadecimal number with or without `0x`; returns it with the number of its digits.
 fn hexadecimal(word: &str) -> Option<(u64, u8)> {
     let digits = word.strip_prefix("0x").unwrap_or(word);
-    let all_digits =
-        (1..=16).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_hexdigit());
-    all_digits.then_some(())?;
-    Some((u64::from_str_radix(digits, 16).ok()?, digits.len() as u8))
+    Some((proc_maps::hexadecimal(digits.as_bytes())?, digits.len() as u8))
 }
 
 fn decimal(word: &str) -> Option<u64> {
-    word.bytes().all(|b| b.is_ascii_digit()).then(|| word.parse().ok()).flatten()
+    proc_maps::decimal(word.as_bytes())
 }
 
 fn is_node(word: &str) -> bool {
@@ -424,8 +355,8 @@ impl fmt::Display for Area<'_> {
         if let Some(phys) = self.phys {
             write!(f, " phys=0x{phys:016x}")?;
         }
-        for mark in Mark::ALL.into_iter().filter(|&mark| self.marks.has(mark)) {
-            write!(f, " {}", mark.text())?;
+        for mark in Mark::ALL.iter().filter(|&&mark| self.marks.has(mark)) {
+            write!(f, " {}", mark.into_str())?;
         }
         if !self.nodes.is_empty() {
             write!(f, " {}", self.nodes)?;

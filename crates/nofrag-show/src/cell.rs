@@ -24,7 +24,7 @@ impl Cell {
     /// Returns a cell with the words `text` about `quantity`, by which tables are sorted.
     #[must_use]
     pub fn about(quantity: Quantity, text: String) -> Cell {
-        Cell::About(quantity.base(), text)
+        Cell::About(quantity.value, text)
     }
 
     /// Returns a cell with words that judge.
@@ -51,7 +51,7 @@ impl Cell {
     pub fn key(&self) -> Option<f64> {
         match self {
             Cell::Missing | Cell::Text(_) | Cell::Judged(..) => None,
-            Cell::Number(quantity) | Cell::Median(quantity, _) => Some(quantity.base()),
+            Cell::Number(quantity) | Cell::Median(quantity, _) => Some(quantity.value),
             Cell::About(key, _) => Some(*key),
         }
     }

@@ -34,14 +34,6 @@ pub enum Unit {
     Percent(usize),
 }
 
-impl Quantity {
-    /// Returns the value for sorting, in the base of its unit.
-    #[must_use]
-    pub const fn base(self) -> f64 {
-        self.value
-    }
-}
-
 impl fmt::Display for Quantity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Quantity { value, unit } = *self;

@@ -124,44 +124,22 @@ fn whole_columns(texts: usize, widths: &[Widths], width: usize) -> Vec<usize> {
     if widths.iter().enumerate().map(need).sum::<usize>() <= width { whole } else { Vec::new() }
 }
 
-/// A table without rules whose first column is text and whose others are numbers.
-pub struct Numbers {
-    header: Vec<String>,
-    rows: Vec<Vec<String>>,
-}
-
-impl Numbers {
-    /// Returns a table with these headings.
-    #[must_use]
-    pub fn new(header: &[&str]) -> Numbers {
-        Numbers { header: header.iter().map(|&name| name.to_owned()).collect(), rows: Vec::new() }
-    }
-
-    /// Adds a row of texts.
-    pub fn row(&mut self, cells: Vec<String>) {
-        self.rows.push(cells);
-    }
-
-    /// Returns the table as lines, for a place with this look.
-    #[must_use]
-    pub fn text(&self, look: Look) -> String {
-        let [wide, narrow] = PLAIN_GAPS;
-        let needs = |gap| -> Vec<usize> {
-            let of = |column| Widths::of(column, &self.header, &self.rows, gap).cell;
-            (0..self.header.len()).map(of).collect()
-        };
-        // Nothing follows the last column.
-        let fits = |gap: &usize| needs(*gap).iter().sum::<usize>() <= look.width + gap;
-        let gap = [wide, narrow].into_iter().find(fits).unwrap_or(wide);
-        let parts = parts(1, &needs(gap), look.width + gap);
-        parts.iter().map(|columns| self.part(columns, gap)).collect::<Vec<_>>().join("\n")
-    }
-
-    fn part(&self, columns: &[usize], gap: usize) -> String {
-        let of = |row: &Vec<String>| columns.iter().map(|&column| row[column].clone()).collect();
+/// Returns a table without rules whose first column is text and whose others are numbers, as lines for a place with
+/// this look.
+#[must_use]
+pub fn numbers(header: &[String], rows: &[Vec<String>], look: Look) -> String {
+    let [wide, narrow] = PLAIN_GAPS;
+    let needs = |gap| -> Vec<usize> {
+        (0..header.len()).map(|column| Widths::of(column, header, rows, gap).cell).collect()
+    };
+    // Nothing follows the last column.
+    let fits = |gap: &usize| needs(*gap).iter().sum::<usize>() <= look.width + gap;
+    let gap = [wide, narrow].into_iter().find(fits).unwrap_or(wide);
+    let part = |columns: &Vec<usize>| {
+        let of = |row: &[String]| columns.iter().map(|&column| row[column].clone()).collect();
         let mut grid = Grid::new();
-        grid.load_style(presets::NOTHING).set_header::<Vec<String>>(of(&self.header));
-        grid.add_rows::<Vec<Vec<String>>>(self.rows.iter().map(of).collect());
+        grid.load_style(presets::NOTHING).set_header::<Vec<String>>(of(header));
+        grid.add_rows::<Vec<Vec<String>>>(rows.iter().map(|row| of(row)).collect());
         for (index, column) in grid.column_iter_mut().enumerate() {
             column.set_padding((0, gap as u16));
             if index > 0 {
@@ -169,7 +147,8 @@ impl Numbers {
             }
         }
         grid.trim_fmt() + "\n"
-    }
+    };
+    parts(1, &needs(gap), look.width + gap).iter().map(part).collect::<Vec<_>>().join("\n")
 }
 
 /// Returns a table of names with their values, in two columns.
@@ -228,9 +207,8 @@ mod tests {
             let look = Look { width, ..Look::FILE };
             let cells: Vec<Vec<Cell>> =
                 rows.iter().map(|row| row.iter().map(|cell| cell.as_str().into()).collect()).collect();
-            let mut numbers = Numbers::new(&header.iter().map(String::as_str).collect::<Vec<_>>());
-            rows.iter().for_each(|row| numbers.row(row.clone()));
-            for text in [table(texts.min(header.len()), &header, &cells, look), numbers.text(look)] {
+            let ruled = table(texts.min(header.len()), &header, &cells, look);
+            for text in [ruled, numbers(&header, &rows, look)] {
                 let shown = words(&text);
                 for word in header.iter().chain(rows.iter().flatten()).flat_map(|cell| cell.split(' ')) {
                     prop_assert!(shown.contains(&word), "{width}: {word}\n{text}");

@@ -1,7 +1,7 @@
 //! An explanation as a page.
 
 use nofrag_lab::explain::{Basis, Case, Cause, Explanation, PolicyCase, PolicyVerdict, ZoneCase};
-use nofrag_show::{Look, Numbers, bytes_text, divided, divided_by, screen, sentence};
+use nofrag_show::{Look, bytes_text, divided, divided_by, numbers, screen, sentence};
 
 /// The way to what an answer leaves out.
 const REST: &str = "--all shows the reason of each zone, policies, costs and evidence.";
@@ -204,14 +204,12 @@ fn zones(case: &Case, look: Look) -> String {
 
 /// Shows the figures of the zones.
 fn table(case: &Case, look: Look) -> String {
-    let mut table = Numbers::new(&[
-        "   zone", "free", "min", "low", "high", "boost", "kept", "largest", "served",
-    ]);
+    let header = ["   zone", "free", "min", "low", "high", "boost", "kept", "largest", "served"];
     let order_text =
         |order: Option<u32>| order.map_or("-".to_owned(), |order| format!("order {order}"));
-    for zone in &case.zones {
+    let row = |zone: &ZoneCase| {
         let [min, low, high] = zone.marks_bytes.map(bytes_text);
-        table.row(vec![
+        vec![
             format!("   {}", zone.zone),
             bytes_text(zone.free_bytes),
             min,
@@ -221,9 +219,10 @@ fn table(case: &Case, look: Look) -> String {
             bytes_text(zone.reserve_bytes),
             order_text(zone.largest_free),
             order_text(zone.largest_served),
-        ]);
-    }
-    table.text(look)
+        ]
+    };
+    let rows: Vec<_> = case.zones.iter().map(row).collect();
+    numbers(&header.map(str::to_owned), &rows, look)
 }
 
 /// Draws the free memory of each zone as a line: blocks that are too small, and those that are large enough.
@@ -298,7 +297,7 @@ fn obtainable(explained: &Explanation, look: Look) -> String {
     let mut text = format!("\nPageblocks of {}\n", bytes_text(block));
     let header =
         ["   zone", "all", "free now", "after compaction", "after reclaim", "pinned", "by little"];
-    let mut table = Numbers::new(&header);
+    let mut rows = Vec::new();
     for zone in &explained.obtainable {
         let figures = [
             zone.pageblocks,
@@ -310,9 +309,9 @@ fn obtainable(explained: &Explanation, look: Look) -> String {
         ];
         let mut row = vec![format!("   {}", zone.zone)];
         row.extend(figures.map(|figure| figure.to_string()));
-        table.row(row);
+        rows.push(row);
     }
-    text += &table.text(look);
+    text += &numbers(&header.map(str::to_owned), &rows, look);
     for zone in &explained.obtainable {
         let by = zone.pinned_by.iter().map(|(name, blocks)| format!("{name} in {blocks}"));
         let by: Vec<String> = by.collect();

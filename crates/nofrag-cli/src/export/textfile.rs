@@ -2,12 +2,11 @@
 //!
 //! Source: docs/sources/trace.md#export.
 
-use std::fs::{self, OpenOptions, Permissions};
-use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+
+use crate::report;
 
 /// The ending of the files that the collector reads.
 const ENDING: &str = "prom";
@@ -27,37 +26,16 @@ pub(super) fn check_name(path: &Path) -> Result<()> {
 
 /// Replaces the file by one with this text.
 pub(super) fn replace(path: &Path, text: &str) -> Result<()> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    // In the same folder, since a file is renamed within its file system only; and with another ending, so that it is
-    // not read.
-    let draft = path.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
-    let replaced = write_new(&draft, text).and_then(|()| fs::rename(&draft, path));
-    if replaced.is_err() {
-        // The draft may never have been made.
-        let _ = fs::remove_file(&draft);
-    }
-    replaced.with_context(|| {
+    report::replace(path, text.as_bytes(), Some(MODE)).with_context(|| {
         let help = "name a file in a folder that is there and that this user may write to";
         format!("{}: cannot be written: {help}", path.display())
     })
 }
 
-fn write_new(path: &Path, text: &str) -> io::Result<()> {
-    let open = || OpenOptions::new().write(true).create_new(true).open(path);
-    let mut file = match open() {
-        // A process of this number was killed here.
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            fs::remove_file(path)?;
-            open()?
-        }
-        opened => opened?,
-    };
-    file.set_permissions(Permissions::from_mode(MODE))?;
-    file.write_all(text.as_bytes())
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;

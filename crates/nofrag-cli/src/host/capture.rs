@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::caller::Caller;
+use crate::output::Schema;
 use crate::{Status, output};
 use anyhow::{Context, Result};
 use nofrag_host::machine::Frames;
@@ -53,6 +54,8 @@ pub(crate) struct Args {
     json: bool,
 }
 
+pub(crate) const SCHEMA: Schema = Schema { name: "nofrag.host.capture", version: 1 };
+
 /// Captures the host and reports the files.
 pub(crate) fn execute(args: &Args) -> Result<Status> {
     let private = |kept| if kept { Private::Kept } else { Private::TakenOut };
@@ -67,11 +70,8 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
         caller.become_for_good().context("cannot go on as who called sudo")?;
     }
     let captured = gathered.write(&args.folder)?;
-    if args.json {
-        output::print_json(&captured)?;
-    } else {
-        output::print(&page(&captured, Look::of_stdout()))?;
-    }
+    let text = || page(&captured, Look::of_stdout());
+    output::print_result(args.json.then_some(SCHEMA), &captured, text)?;
     Ok(Status::Done)
 }
 

@@ -10,6 +10,7 @@ use nofrag_host::snapshot::Files;
 use nofrag_host::source::Root;
 use nofrag_host::trace::SnapshotName;
 
+use crate::output::Schema;
 use crate::{Status, output, report};
 use nofrag_show::Look;
 use nofrag_show::host::machine as show;
@@ -78,19 +79,16 @@ impl Place {
     }
 }
 
+pub(crate) const SCHEMA: Schema = Schema { name: "nofrag.host", version: 1 };
+
 /// Reads the machine, computes the report and prints it.
 pub(crate) fn execute(args: &Args) -> Result<Status> {
     let wanted = args.report.begin()?;
     let machine = survey(args)?;
-    if args.json {
-        output::print_json(&machine)?;
-    } else {
-        let text = if args.all { show::text } else { show::brief };
-        output::print(&text(&machine, Look::of_stdout()))?;
-    }
-    if let Some(wanted) = wanted {
-        wanted.write(&show::page(&machine, &wanted.origin))?;
-    }
+    let text = if args.all { show::text } else { show::brief };
+    let asked = args.json.then_some(SCHEMA);
+    output::print_result(asked, &machine, || text(&machine, Look::of_stdout()))?;
+    wanted.write(|origin| show::page(&machine, origin))?;
     Ok(super::status_of(&machine.findings))
 }
 
@@ -111,15 +109,12 @@ fn survey(args: &Args) -> Result<Machine> {
     }
     match root {
         None => sources.read_frames(&Root::Live),
-        Some(path) if is_captured(path) => sources.read_frames(&Root::Captured(path.to_owned())),
+        Some(path) if path.is_dir() && !machine::is_snapshot(path) => {
+            sources.read_frames(&Root::Captured(path.to_owned()))
+        }
         Some(_) => sources = read(root, Frames::Read)?,
     }
     Ok(machine::survey(&sources)?)
-}
-
-/// Returns true for the folder of a captured host, and not that of a snapshot.
-fn is_captured(path: &Path) -> bool {
-    path.is_dir() && !["buddyinfo", "zoneinfo"].iter().any(|name| path.join(name).is_file())
 }
 
 /// Reads the source that `root` names: this host, a captured one, the folder of a snapshot, or a snapshot in a
@@ -147,11 +142,11 @@ fn read(root: Option<&Path>, frames: Frames) -> Result<Sources> {
         path.display()
     );
     fs::read_dir(path).with_context(|| path.display().to_string())?;
-    let sources = if is_captured(path) {
-        machine::read(&Root::Captured(path.to_owned()), frames)
-    } else {
+    let sources = if machine::is_snapshot(path) {
         let files = Files::read_folder(path).with_context(|| path.display().to_string())?;
         Sources::of_files(without_frames(files, frames))
+    } else {
+        machine::read(&Root::Captured(path.to_owned()), frames)
     };
     ensure!(
         has_lists(&sources.files),

@@ -12,6 +12,8 @@ use nofrag_host::process::survey;
 use nofrag_host::source::Root;
 use nofrag_host::source::process::{self, Depth, Whose};
 
+use crate::offer::seconds;
+use crate::output::Schema;
 use crate::{Status, output, report};
 use nofrag_show::Look;
 use nofrag_show::host::{maps, ranking};
@@ -52,7 +54,8 @@ pub(crate) struct Args {
     all: bool,
 
     /// Look twice, SECONDS apart, and say how the areas grow and when the limit is reached
-    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, conflicts_with = "root")]
+    // A longer wait is two looks with --json.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds(0.01..=86_400.0), conflicts_with = "root")]
     every: Option<Duration>,
 
     /// Do not read smaps: a microsecond per area, but most merge blockers stay unknown
@@ -103,14 +106,9 @@ fn parse_pid(text: &str) -> Result<Whose, String> {
     }
 }
 
-/// Parses a wait of up to a day: for longer, look twice with --json.
-fn parse_seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
-    match seconds {
-        s if (0.01..=86_400.0).contains(&s) => Ok(Duration::from_secs_f64(s)),
-        _ => Err("not between 0.01 and 86400 seconds".to_owned()),
-    }
-}
+pub(crate) const SCHEMA: Schema = Schema { name: "nofrag.host.maps", version: 1 };
+
+pub(crate) const RANKING: Schema = Schema { name: "nofrag.host.maps-ranking", version: 1 };
 
 /// Reads the maps, computes the report and prints it.
 pub(crate) fn execute(args: &Args) -> Result<Status> {
@@ -121,7 +119,7 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
             args.every.is_none() && !args.maps_only && args.replay.is_none(),
             "--every, --maps-only and --replay are about one process: name it before --all, by its number or as self"
         );
-        return execute_all(args, &root, wanted.as_ref());
+        return execute_all(args, &root, &wanted);
     }
     let whose = match args.pid {
         Some(whose) => whose,
@@ -133,16 +131,11 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
     let earlier = earlier.map(|(parsed, seen)| Earlier { parsed, before: seen.elapsed() });
     let report = survey(&sources, earlier.as_ref(), args.replay.unwrap_or(Replays::Quick).into())
         .map_err(|why| anyhow!("process {whose}: {why}"))?;
-    if args.json {
-        output::print_json(&report)?;
-    } else {
-        let path = root.path(&format!("proc/{whose}/{}", sources.file.name()));
-        let text = if args.all { maps::text } else { maps::brief };
-        output::print(&text(&report, &path, args.top, Look::of_stdout()))?;
-    }
-    if let Some(wanted) = wanted {
-        wanted.write(&maps::page(&report, &wanted.origin))?;
-    }
+    let path = root.path(&format!("proc/{whose}/{}", sources.file.into_str()));
+    let text = if args.all { maps::text } else { maps::brief };
+    let text = || text(&report, &path, args.top, Look::of_stdout());
+    output::print_result(args.json.then_some(SCHEMA), &report, text)?;
+    wanted.write(|origin| maps::page(&report, origin))?;
     Ok(super::status_of(&report.findings))
 }
 
@@ -158,15 +151,10 @@ fn look_and_wait(
     Ok((parsed, seen))
 }
 
-fn execute_all(args: &Args, root: &Root, wanted: Option<&report::Pending>) -> Result<Status> {
+fn execute_all(args: &Args, root: &Root, wanted: &report::Pending) -> Result<Status> {
     let ranking = rank(root, PATIENCE)?;
-    if args.json {
-        output::print_json(&ranking)?;
-    } else {
-        output::print(&ranking::text(&ranking, args.top, Look::of_stdout()))?;
-    }
-    if let Some(wanted) = wanted {
-        wanted.write(&ranking::page(&ranking, &wanted.origin))?;
-    }
+    let text = || ranking::text(&ranking, args.top, Look::of_stdout());
+    output::print_result(args.json.then_some(RANKING), &ranking, text)?;
+    wanted.write(|origin| ranking::page(&ranking, origin))?;
     Ok(if ranking.warns() { Status::Warned } else { Status::Done })
 }

@@ -6,6 +6,7 @@ use nofrag_show::Look;
 use nofrag_show::host::pages as show;
 
 use super::machine::Place;
+use crate::output::Schema;
 use crate::{Status, output, report};
 
 const AFTER_HELP: &str = "\
@@ -45,18 +46,15 @@ pub(crate) struct Args {
     report: report::ReportFile,
 }
 
+pub(crate) const SCHEMA: Schema = Schema { name: "nofrag.host.pages", version: 1 };
+
 /// Reads the pages, computes the report and prints it.
 pub(crate) fn execute(args: &Args) -> Result<Status> {
     let wanted = args.report.begin()?;
     let pages = survey(&args.place.read()?);
-    if args.json {
-        output::print_json(&pages)?;
-    } else {
-        let text = if args.all { show::text } else { show::brief };
-        output::print(&text(&pages, Look::of_stdout()))?;
-    }
-    if let Some(wanted) = wanted {
-        wanted.write(&show::page(&pages, &wanted.origin))?;
-    }
+    let text = if args.all { show::text } else { show::brief };
+    let asked = args.json.then_some(SCHEMA);
+    output::print_result(asked, &pages, || text(&pages, Look::of_stdout()))?;
+    wanted.write(|origin| show::page(&pages, origin))?;
     Ok(super::status_of(&pages.findings))
 }

@@ -7,6 +7,7 @@ use nofrag_host::source::{self, KPTR_RESTRICT, Root, Sources};
 use nofrag_host::unhash::{KPTR_RESTRICT_MEANWHILE, Unhashed};
 use nofrag_host::vmalloc::survey;
 
+use crate::output::Schema;
 use crate::{Status, output, report};
 use nofrag_show::Look;
 use nofrag_show::host::vmalloc;
@@ -59,20 +60,17 @@ pub(crate) struct Args {
     callers: Option<usize>,
 }
 
+pub(crate) const SCHEMA: Schema = Schema { name: "nofrag.host.vmalloc", version: 1 };
+
 /// Reads the space, computes the report and prints it.
 pub(crate) fn execute(args: &Args) -> Result<Status> {
     let wanted = args.report.begin()?;
     let root = args.root.clone().map_or(Root::Live, Root::Captured);
     let report = survey(&read(&root, args)?)?;
-    if args.json {
-        output::print_json(&report)?;
-    } else {
-        let text = if args.all { vmalloc::text } else { vmalloc::brief };
-        output::print(&text(&report, &root, args.callers, Look::of_stdout()))?;
-    }
-    if let Some(wanted) = wanted {
-        wanted.write(&vmalloc::page(&report, &wanted.origin))?;
-    }
+    let text = if args.all { vmalloc::text } else { vmalloc::brief };
+    let text = || text(&report, &root, args.callers, Look::of_stdout());
+    output::print_result(args.json.then_some(SCHEMA), &report, text)?;
+    wanted.write(|origin| vmalloc::page(&report, origin))?;
     Ok(super::status_of(&report.findings))
 }
 

@@ -15,8 +15,8 @@ use ratatui::symbols::bar;
 use ratatui::text::{Line, Text};
 use ratatui::widgets::{Block, Cell, Paragraph, Row, Sparkline, Table, Wrap};
 
+use super::View;
 use super::keys::SHOWN;
-use super::{Looking, Shown, View};
 
 const KEYS: &str = "q quit  h help  space pause  +/- rate  left/right order  s sort  t types";
 
@@ -45,9 +45,9 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &View) {
     let rows = [Constraint::Length(1), Constraint::Fill(1), Constraint::Length(keys_height)];
     let [top, middle, bottom] = Layout::vertical(rows).areas(frame.area());
     frame.render_widget(heading(view), top);
-    match view.shown {
-        Shown::Help => frame.render_widget(help(&view.page), middle),
-        Shown::Host => host(frame, view, middle),
+    match view.shows_help {
+        true => frame.render_widget(help(&view.page), middle),
+        false => host(frame, view, middle),
     }
     let keys = view.note.as_deref().unwrap_or(KEYS);
     frame.render_widget(Line::styled(keys, Style::new().add_modifier(Modifier::DIM)), bottom);
@@ -55,10 +55,10 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &View) {
 
 /// Returns the heading, with the most important part first: a narrow screen cuts the end.
 fn heading(view: &View) -> Line<'_> {
-    let paused = if view.looking == Looking::Paused { ", paused" } else { "" };
+    let paused = if view.is_paused { ", paused" } else { "" };
     let every = format!("every {} s", view.every.as_secs_f64());
     let sorted = Some(view.sorting).filter(|&sorting| sorting != Sorting::AsListed);
-    let sorted = sorted.map(|sorting| sorting.words().to_owned());
+    let sorted = sorted.map(|sorting| sorting.into_str().to_owned());
     let parts =
         [Some(rows::cost(&view.page)), Some(every), sorted, Some(rows::watched(&view.page))];
     let parts: Vec<String> =
@@ -265,8 +265,8 @@ mod tests {
             page: Page::of(&look, &history, None, 9, 8),
             courses: vec![vec![0, 5, u64::MAX]; 11],
             every: Duration::from_secs(1),
-            shown: Shown::Host,
-            looking: Looking::Paused,
+            shows_help: false,
+            is_paused: true,
             sorting: Sorting::AsListed,
             look: Look { glyphs: Glyphs::Ascii, colour: Colour::Ansi, ..Look::FILE },
             note: None,
@@ -281,8 +281,8 @@ mod tests {
             for (width, height) in
                 [(1, 1), (1, 60), (200, 1), (20, 5), (80, 24), (300, 100), (79, 2), (3, 3)]
             {
-                for shown in [Shown::Host, Shown::Help] {
-                    view.shown = shown;
+                for shows_help in [false, true] {
+                    view.shows_help = shows_help;
                     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
                     terminal.draw(|frame| draw(frame, &view)).unwrap();
                     let first = &terminal.backend().buffer()[(0, 0)];

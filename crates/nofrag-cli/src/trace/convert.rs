@@ -9,7 +9,7 @@ use nofrag_show::host::trace::not_whole;
 use serde::Serialize;
 
 use crate::Status;
-use crate::output::{Schema, print, print_document};
+use crate::output::{Schema, print_result};
 use crate::progress::Events;
 
 const AFTER_HELP: &str = "\
@@ -66,18 +66,16 @@ pub(super) fn execute(args: &Args) -> Result<Status> {
     bar.end();
     let Written { bytes, events, .. } = written?;
     let loss = trace::open(&args.to)?.events.loss();
-    if args.json {
-        print_document(SCHEMA, &Document { bytes, events, loss })?;
-    } else {
-        print(&not_whole(loss).map_or_else(String::new, |what| what + "\n"))?;
+    print_result(args.json.then_some(SCHEMA), &Document { bytes, events, loss }, || {
         let each = if events == 0 { 0.0 } else { bytes as f64 / events as f64 };
-        print(&format!(
+        let written = format!(
             "{}: {} events in {} bytes, {} bytes an event\n",
             args.to.display(),
             nofrag_show::count(events as f64),
             nofrag_show::count(bytes as f64),
             nofrag_show::number(each)
-        ))?;
-    }
+        );
+        not_whole(loss).map_or_else(String::new, |what| what + "\n") + &written
+    })?;
     Ok(Status::of(loss))
 }

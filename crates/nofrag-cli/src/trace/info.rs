@@ -6,11 +6,11 @@ use anyhow::Result;
 use nofrag_host::recording::{Recording, Sizes};
 use nofrag_host::trace::{self, Moment, Summary, Trace, TraceMeta, summarise};
 use nofrag_show::host::trace::{answer, head, sections};
-use nofrag_show::{Look, screen_for};
+use nofrag_show::{Look, screen_for, text_for};
 use serde::Serialize;
 
 use crate::Status;
-use crate::output::{Schema, print, print_document, print_sections};
+use crate::output::{Schema, print_result};
 use crate::progress::Events;
 
 const AFTER_HELP: &str = "\
@@ -87,25 +87,24 @@ pub(super) fn execute(args: &Args) -> Result<Status> {
     let summary = summarise(&meta, &mut *events, &mut room, progress);
     bar.end();
     let (summary, meta) = (summary?, &meta);
-    if args.json {
-        let document = Document {
-            file: args.file.display().to_string(),
-            release: meta.release.as_deref(),
-            clock: meta.clock.as_deref(),
-            command: meta.command.as_deref(),
-            sizes,
-            snapshots: snapshots(meta),
-            missing: &meta.missing,
-            summary: &summary,
-        };
-        print_document(SCHEMA, &document)?;
-    } else if args.all {
-        print(&head(&args.file, meta, sizes.as_ref(), &summary, Look::of_report()))?;
-        print_sections(&sections(meta, &summary))?;
-    } else {
-        let answer = answer(&args.file, meta, sizes.as_ref(), &summary);
-        print(&screen_for(&answer, REST, Look::of_report()))?;
-    }
+    let document = Document {
+        file: args.file.display().to_string(),
+        release: meta.release.as_deref(),
+        clock: meta.clock.as_deref(),
+        command: meta.command.as_deref(),
+        sizes,
+        snapshots: snapshots(meta),
+        missing: &meta.missing,
+        summary: &summary,
+    };
+    let (sizes, look) = (sizes.as_ref(), Look::of_report());
+    print_result(args.json.then_some(SCHEMA), &document, || match args.all {
+        true => {
+            let sections = sections(meta, &summary);
+            head(&args.file, meta, sizes, &summary, look) + &text_for(&sections, look)
+        }
+        false => screen_for(&answer(&args.file, meta, sizes, &summary), REST, look),
+    })?;
     Ok(Status::of(summary.loss))
 }
 

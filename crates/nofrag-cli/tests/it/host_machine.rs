@@ -214,6 +214,17 @@ fn buddyinfo_alone_is_a_host() {
     assert_eq!(json(&pages)["zones"][0]["managed_pages"], Value::Null);
 }
 
+/// A folder with packed files of a snapshot was taken for a captured host, and refused as none; `explain` read it.
+#[test]
+fn a_snapshot_may_be_packed() {
+    let folder = folder_with(&[]);
+    let packed = zstd::encode_all(SINGLES.as_bytes(), 0).unwrap();
+    fs::write(folder.path().join("buddyinfo.zst"), packed).unwrap();
+    check(&on(&folder, &[]), 0, &["Normal", "1024", "unusable"]);
+    let path = folder.path().to_str().unwrap();
+    check(&nofrag(&["explain", path]), 0, &["requests would be served"]);
+}
+
 /// Checks that `host pages` ends with 1 where something needs attention, as its help says.
 #[test]
 fn pages_with_a_warning_end_with_1() {

@@ -3,7 +3,6 @@
 //! The bits of `gfp_t` have moved between kernels, their names have not: where a report has names, the names count.
 //! Reports before 4.6 have numbers alone, in two layouts: one of 4.4 and 4.5, and one of earlier kernels.
 
-use nofrag::page::{Migratetype, RequestFlags, ZoneKind};
 use serde::Serialize;
 
 use crate::gfp::GfpFlag::{
@@ -62,7 +61,7 @@ pub struct Mode {
     /// The names as printed, such as `GFP_KERNEL|__GFP_COMP`; empty in reports before 4.6.
     pub names: String,
     #[serde(skip)]
-    flags: GfpFlags,
+    pub flags: GfpFlags,
 }
 
 impl Mode {
@@ -94,48 +93,6 @@ impl Mode {
         };
         Some(Mode { bits, names: names.to_owned(), flags })
     }
-
-    /// Returns true if the caller may wait while memory is freed.
-    #[must_use]
-    pub fn may_wait(&self) -> bool {
-        self.flags.has(GfpFlag::DirectReclaim)
-    }
-
-    /// Returns true if the request may use a part of the reserve (`__GFP_HIGH`).
-    #[must_use]
-    pub fn is_high(&self) -> bool {
-        self.flags.has(GfpFlag::High)
-    }
-
-    /// Returns true if the allocator must not give up (`__GFP_NOFAIL`).
-    #[must_use]
-    pub fn must_not_fail(&self) -> bool {
-        self.flags.has(GfpFlag::NoFail)
-    }
-
-    /// Returns true if the request is tried once, since the caller can do without (`__GFP_NORETRY`).
-    #[must_use]
-    pub fn gives_up_early(&self) -> bool {
-        self.flags.has(GfpFlag::NoRetry)
-    }
-
-    /// Returns the highest zone that the request can use.
-    #[must_use]
-    pub fn zone(&self) -> ZoneKind {
-        self.flags.zone()
-    }
-
-    /// Returns the migratetype of the requested pages.
-    #[must_use]
-    pub fn migratetype(&self) -> Migratetype {
-        self.flags.migratetype()
-    }
-
-    /// Returns what the request allows and demands, in the terms of the core.
-    #[must_use]
-    pub fn request_flags(&self) -> RequestFlags {
-        self.flags.request_flags()
-    }
 }
 
 /// Writes the mode as the kernel prints it: names, or the number where there are none.
@@ -150,16 +107,20 @@ impl std::fmt::Display for Mode {
 
 #[cfg(test)]
 mod tests {
+    use nofrag::page::{Migratetype, ZoneKind};
+
     use super::*;
 
     fn mode(text: &str) -> Mode {
         Mode::parse(text).expect("a mode")
     }
 
-    /// Returns the answers of [`Mode::may_wait`], [`Mode::is_high`], [`Mode::zone`] and [`Mode::migratetype`].
+    /// Returns the answers of the flags of a mode: may it wait, may it use a part of the reserve; its zone and
+    /// migratetype.
     fn meaning(text: &str) -> (bool, bool, ZoneKind, Migratetype) {
-        let mode = mode(text);
-        (mode.may_wait(), mode.is_high(), mode.zone(), mode.migratetype())
+        let flags = mode(text).flags;
+        let has = |flag| flags.has(flag);
+        (has(GfpFlag::DirectReclaim), has(GfpFlag::High), flags.zone(), flags.migratetype())
     }
 
     #[test]

@@ -20,9 +20,6 @@ use crate::snapshot::path_of;
 use crate::source::machine::{NOT_SETTINGS, POOLS, SLABINFO};
 use crate::source::{CPUS_ONLINE, KPTR_RESTRICT, Missing, Root, VMALLOCINFO};
 
-pub const SCHEMA: &str = "nofrag.host.capture";
-pub const SCHEMA_VERSION: u32 = 1;
-
 /// Treatment of facts that may be private.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Private {
@@ -47,8 +44,6 @@ pub struct Choices {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Captured {
-    pub schema: &'static str,
-    pub version: u32,
     pub folder: PathBuf,
     pub taken: Vec<Taken>,
     /// Facts that were left out; sentences.
@@ -212,15 +207,8 @@ impl Gathered {
             put(&folder.join(&file.path), &bytes)?;
             taken.push(file);
         }
-        let captured = Captured {
-            schema: SCHEMA,
-            version: SCHEMA_VERSION,
-            folder: folder.to_owned(),
-            taken,
-            left_out,
-            kept: KEPT.to_vec(),
-            missing,
-        };
+        let captured =
+            Captured { folder: folder.to_owned(), taken, left_out, kept: KEPT.to_vec(), missing };
         put(&folder.join(README), captured.readme().as_bytes())?;
         Ok(captured)
     }
@@ -352,11 +340,9 @@ impl Capture<'_> {
             self.put(&format!("{folder}/status"), status.into_bytes(), kept);
         }
         if ranking.denied > 0 {
-            self.missing.push(Missing {
-                path: self.root.path("proc/PID/maps").display().to_string(),
-                why: format!("permission denied for {} of the processes", ranking.denied),
-                costs: "whether one of them is near vm.max_map_count",
-            });
+            let why = format!("permission denied for {} of the processes", ranking.denied);
+            let costs = "whether one of them is near vm.max_map_count";
+            self.missing.push(self.root.missing("proc/PID/maps", why, costs));
         }
     }
 
@@ -401,8 +387,7 @@ impl Capture<'_> {
     }
 
     fn miss(&mut self, path: &str, cause: &io::Error, costs: &'static str) {
-        let path = self.root.path(path).display().to_string();
-        self.missing.push(Missing { path, why: cause.to_string(), costs });
+        self.missing.push(self.root.missing(path, cause.to_string(), costs));
     }
 
     fn put(&mut self, path: &str, bytes: Vec<u8>, scrubbed: Option<&'static str>) {

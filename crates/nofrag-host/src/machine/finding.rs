@@ -4,7 +4,6 @@
 //! severity is that of the list in `findings`: failures first, then their causes, then facts that a reader would get
 //! wrong.
 
-use super::counters;
 use super::huge::Basis;
 use super::requests::{Answer, Cause, Outcome, Request, RequestKind};
 use super::verdict::{REQUESTS_WAIT, State, Verdict};
@@ -82,7 +81,7 @@ impl Look<'_> {
     }
 
     fn counter(&self, name: &str) -> u64 {
-        counters::value(&self.snapshot.vmstat, name).unwrap_or(0)
+        self.snapshot.vmstat.total(name).unwrap_or(0)
     }
 
     /// Returns text such as `, 12.0 an hour` for a counter; empty text where the time since boot is not known.

@@ -11,8 +11,7 @@
 //! pure. For a file that may not be read the parts that depend on it are absent, and [`Machine::missing`] names them.
 //! No setting is changed to see more.
 //!
-//! The schema is named in [`Machine::schema`] and counted in [`Machine::version`], as that of [`crate::vmalloc`]. Pages
-//! are counted in pages, sizes in bytes, indices in thousandths; a value that could not be had is `null`.
+//! Pages are counted in pages, sizes in bytes, indices in thousandths; a value that could not be had is `null`.
 //!
 //! Source: docs/sources/trace.md#degrading.
 //!
@@ -38,7 +37,7 @@ pub mod zones;
 use serde::Serialize;
 
 pub use crate::record::Frames;
-pub use crate::source::machine::{Sources, read, snapshot_in};
+pub use crate::source::machine::{Sources, is_snapshot, read, snapshot_in};
 
 use self::counters::Counter;
 use self::huge::HugePages;
@@ -55,15 +54,10 @@ use crate::snapshot::{FreeGap, Snapshot};
 use crate::source::Missing;
 use crate::vmalloc;
 
-pub const SCHEMA: &str = "nofrag.host";
-pub const SCHEMA_VERSION: u32 = 1;
-
 /// The facts about the memory of one machine. Pages are of `host.page_bytes`; indices are in thousandths.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Machine {
-    pub schema: &'static str,
-    pub version: u32,
     pub host: Host,
     /// The verdict on the whole; `null` without zones.
     pub verdict: Option<Verdict>,
@@ -159,8 +153,6 @@ pub fn survey(sources: &Sources) -> Result<Machine, LayoutError> {
         false => Some(vmalloc::survey(&sources.vmalloc)?),
     };
     let mut machine = Machine {
-        schema: SCHEMA,
-        version: SCHEMA_VERSION,
         host: host(sources, &snapshot),
         free_gap: snapshot.free_gap(),
         index_check: zones::check_indices(&snapshot, &zones),

@@ -113,7 +113,7 @@ pub struct UseCount {
 type Uses = [u64; FrameUse::COUNT];
 
 fn count_if(uses: &Uses, is: impl Fn(FrameUse) -> bool) -> u64 {
-    FrameUse::ALL.into_iter().filter(|&each| is(each)).map(|each| uses[each.index()]).sum()
+    FrameUse::ALL.iter().copied().filter(|&each| is(each)).map(|each| uses[each.index()]).sum()
 }
 
 /// Returns true if a frame of this use keeps its pageblock from becoming whole.
@@ -358,7 +358,7 @@ impl Tally {
         if uses[FrameUse::Kernel.index()] == staying {
             *self.kernel_alone.entry(staying).or_default() += 1;
         }
-        for usage in FrameUse::ALL.into_iter().filter(|&each| stays(each)) {
+        for usage in FrameUse::ALL.iter().copied().filter(|&each| stays(each)) {
             let pages = uses[usage.index()];
             let (blocks, alone) = &mut self.pinned_by[usage.index()];
             *blocks += u64::from(pages > 0);
@@ -424,13 +424,14 @@ impl Tally {
             pageblocks,
         };
         let mut pinned_by: Vec<PinnedBy> = FrameUse::ALL
-            .into_iter()
+            .iter()
+            .copied()
             .zip(self.pinned_by)
             .filter(|(_, (pageblocks, _))| *pageblocks > 0)
             .map(|(usage, (pageblocks, alone))| PinnedBy { usage, pageblocks, alone })
             .collect();
         pinned_by.sort_by_key(|by| std::cmp::Reverse(by.pageblocks));
-        let uses = FrameUse::ALL.into_iter().zip(self.uses);
+        let uses = FrameUse::ALL.iter().copied().zip(self.uses);
         Pageblocks {
             zone,
             order,

@@ -14,15 +14,10 @@ use crate::finding::{Finding, Severity, bytes_text};
 use crate::snapshot::{Files, SlabCache, Snapshot, ZoneName, slabinfo};
 use crate::source::Missing;
 
-pub const SCHEMA: &str = "nofrag.host.pages";
-pub const SCHEMA_VERSION: u32 = 1;
-
 /// The pages of one machine.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Pages {
-    pub schema: &'static str,
-    pub version: u32,
     pub host: Host,
     /// The verdict on the whole; `null` without zones.
     pub verdict: Option<Verdict>,
@@ -97,8 +92,6 @@ pub fn survey(sources: &Sources) -> Pages {
     findings.extend(finding::lists_are_not_all(snapshot.free_gap(), host.page_bytes));
     findings.sort_by_key(|finding| finding.severity);
     Pages {
-        schema: SCHEMA,
-        version: SCHEMA_VERSION,
         host,
         verdict,
         frames: frames.map(|report| report.frames),
@@ -170,7 +163,7 @@ fn never_again(zones: &[(&ZonePages, &Pageblocks)]) -> Option<Finding> {
 fn most_of(blocks: &Pageblocks) -> String {
     let by = blocks.pinned_by.iter().take(3);
     let by: Vec<String> =
-        by.map(|by| format!("{} in {}", by.usage.words(), by.pageblocks)).collect();
+        by.map(|by| format!("{} in {}", by.usage.into_str(), by.pageblocks)).collect();
     by.join(", ")
 }
 

@@ -24,6 +24,7 @@ use std::ops::Range;
 use serde::Serialize;
 
 use super::pageblocks::LITTLE;
+use crate::fields;
 use crate::snapshot::{FrameUse, ZoneInfo};
 
 /// The whole pageblocks that can be had after a pass.
@@ -130,9 +131,7 @@ pub(super) struct Rules {
 impl Rules {
     /// Returns the rules of a kernel of this release; `None` for a release that cannot be read.
     pub(super) fn of(release: &str, zone: &ZoneInfo) -> Option<Rules> {
-        let mut numbers = release.split(|letter: char| !letter.is_ascii_digit());
-        let mut number = || numbers.next()?.parse::<u32>().ok();
-        let version = (number()?, number()?);
+        let version = fields::release_version(release).ok()?;
         let most = |of: fn(&crate::snapshot::PerCpuSet) -> u64| {
             zone.per_cpu.iter().map(of).max().unwrap_or(0)
         };

@@ -7,7 +7,6 @@
 //! that may be wrong by. A need between the two is [`Answer::Uncertain`].
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::str::FromStr;
 
 use serde::Serialize;
@@ -21,9 +20,6 @@ use super::zones::pages;
 use super::{Host, Sources};
 use crate::snapshot::{Snapshot, ZoneBlocks, ZoneName};
 use crate::source::Missing;
-
-pub const SCHEMA: &str = "nofrag.preflight";
-pub const SCHEMA_VERSION: u32 = 1;
 
 /// A number of blocks of one size: `200x32M`, `hugepages=2048`, `order=10`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,19 +38,11 @@ pub enum BlockSize {
 }
 
 /// A text that names no need.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "not a number of blocks: write 200x32M for blocks of a size (K, M or G), hugepages=2048, order=10, or 16xorder=4"
+)]
 pub struct NoNeed;
-
-impl fmt::Display for NoNeed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(
-            "not a number of blocks: write 200x32M for blocks of a size (K, M or G), hugepages=2048, order=10, or \
-             16xorder=4",
-        )
-    }
-}
-
-impl std::error::Error for NoNeed {}
 
 impl FromStr for Need {
     type Err = NoNeed;
@@ -100,8 +88,6 @@ fn bytes(text: &str) -> Option<u64> {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Preflight {
-    pub schema: &'static str,
-    pub version: u32,
     pub host: Host,
     pub answer: Answer,
     /// Number of blocks that are needed.
@@ -212,8 +198,6 @@ pub fn survey(sources: &Sources, need: Need, node: Option<u32>) -> Preflight {
     };
     let largest = zones.iter().max_by_key(|(zone, _)| zone.blocks.total);
     Preflight {
-        schema: SCHEMA,
-        version: SCHEMA_VERSION,
         host: super::host(sources, &snapshot),
         answer,
         count: need.count,

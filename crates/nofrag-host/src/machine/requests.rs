@@ -13,13 +13,14 @@
 use nofrag::page::{Migratetype, NodeId, PageRequest, Refusal, RequestFlags, ZoneState};
 use nofrag::units::Order;
 use serde::Serialize;
+use strum::VariantArray as _;
 
 use super::zones::{Zone, pages};
 use crate::finding::bytes_text;
 use crate::snapshot::{Snapshot, ZoneInfo, ZoneName};
 
 /// The caller and purpose of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, strum::VariantArray)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum RequestKind {
@@ -34,9 +35,6 @@ pub enum RequestKind {
 }
 
 impl RequestKind {
-    pub const ALL: [RequestKind; 4] =
-        [RequestKind::Kernel, RequestKind::Reclaimable, RequestKind::User, RequestKind::Atomic];
-
     /// Returns the flags of such a request, as the kernel names them.
     #[must_use]
     pub const fn gfp(self) -> &'static str {
@@ -237,7 +235,7 @@ pub(super) fn survey(snapshot: &Snapshot<'_>, zones: &[Asked<'_>]) -> Vec<Reques
         types_known: snapshot.types.is_some(),
         threshold: snapshot.sysctl.get("extfrag_threshold").unwrap_or(USUAL_THRESHOLD),
     };
-    RequestKind::ALL.into_iter().map(|kind| survey.request(kind)).collect()
+    RequestKind::VARIANTS.iter().map(|&kind| survey.request(kind)).collect()
 }
 
 struct Survey<'a> {

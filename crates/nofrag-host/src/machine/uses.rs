@@ -13,32 +13,24 @@ pub struct MemoryUse {
 }
 
 /// The name of a use of memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, strum::IntoStaticStr)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
+#[strum(const_into_str)]
 pub enum UseName {
+    #[strum(serialize = "memory of processes")]
     Processes,
+    #[strum(serialize = "page cache")]
     PageCache,
+    #[strum(serialize = "shared memory and tmpfs")]
     SharedMemory,
+    #[strum(serialize = "the kernel's slabs")]
     Slabs,
+    #[strum(serialize = "pools of huge pages")]
     HugePagePools,
+    #[strum(serialize = "page tables and stacks")]
     PageTables,
-}
-
-impl UseName {
-    /// Returns the use in words.
-    #[must_use]
-    pub const fn words(self) -> &'static str {
-        match self {
-            UseName::Processes => "memory of processes",
-            UseName::PageCache => "page cache",
-            UseName::SharedMemory => "shared memory and tmpfs",
-            UseName::Slabs => "the kernel's slabs",
-            UseName::HugePagePools => "pools of huge pages",
-            UseName::PageTables => "page tables and stacks",
-        }
-    }
 }
 
 impl UseName {

@@ -22,7 +22,6 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::Sources;
-use super::counters;
 use super::frames::FrameReport;
 use super::huge::{self, Basis, Blocks, ZoneHuge};
 use super::pageblocks::PinnedBy;
@@ -53,9 +52,22 @@ const FELT: u64 = 1000;
 pub const MEMORY: Duration = Duration::from_secs(60);
 
 /// The state of memory, the better first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case", const_into_str)]
 pub enum State {
     /// Most of what is free can be had in large blocks.
     Whole,
@@ -68,25 +80,12 @@ pub enum State {
 }
 
 impl State {
-    pub const ALL: [State; 4] = [State::Whole, State::InUse, State::Scattered, State::Fragmented];
-
-    /// Returns the name of the state, as in JSON and metrics.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            State::Whole => "whole",
-            State::InUse => "in-use",
-            State::Scattered => "scattered",
-            State::Fragmented => "fragmented",
-        }
-    }
-
     /// Returns the name of the finding that the state is; `None` where nothing is wrong.
     #[must_use]
     pub const fn finding(self) -> Option<&'static str> {
         match self {
             State::Whole | State::InUse => None,
-            State::Scattered | State::Fragmented => Some(self.name()),
+            State::Scattered | State::Fragmented => Some(self.into_str()),
         }
     }
 }
@@ -225,8 +224,8 @@ impl Verdict {
                 // What is less than a twentieth of the first matters to nobody.
                 let others = others.iter().take(MOST - 1).filter(|of| of.bytes >= first.bytes / 20);
                 let others =
-                    others.map(|of| format!(", {} {}", bytes_text(of.bytes), of.name.words()));
-                let first = format!("{} are {}", bytes_text(first.bytes), first.name.words());
+                    others.map(|of| format!(", {} {}", bytes_text(of.bytes), of.name.into_str()));
+                let first = format!("{} are {}", bytes_text(first.bytes), first.name.into_str());
                 first + &others.collect::<String>()
             }
         };
@@ -266,7 +265,7 @@ impl Verdict {
         const MOST: usize = 2;
         let held = self.held_by.iter().take(MOST);
         let held: Vec<String> = held
-            .map(|by| format!("{} in {} pageblocks", by.usage.words(), grouped(by.pageblocks)))
+            .map(|by| format!("{} in {} pageblocks", by.usage.into_str(), grouped(by.pageblocks)))
             .collect();
         if !held.is_empty() && self.state != State::Whole {
             // Writing to a text cannot fail.
@@ -355,7 +354,7 @@ fn waits_since_boot(vmstat: &Counters, seconds: Option<f64>) -> Vec<Wait> {
         None => count >= FELT,
     };
     let waits = WAITS.iter().filter_map(|&(counter, what)| {
-        let count = counters::value(vmstat, counter)?;
+        let count = vmstat.total(counter)?;
         is_felt(count).then_some(Wait { counter, what, count, seconds, since_boot: true })
     });
     waits.collect()
@@ -377,7 +376,7 @@ impl Judge {
         if self.counts.back().is_some_and(|(last, _)| *last >= at) {
             return self.last.as_ref();
         }
-        let counts = WAITS.map(|(counter, _)| counters::value(&snapshot.vmstat, counter));
+        let counts = WAITS.map(|(counter, _)| snapshot.vmstat.total(counter));
         self.counts.push_back((at, counts));
         while self.counts.get(1).is_some_and(|(then, _)| at.saturating_sub(*then) >= MEMORY) {
             self.counts.pop_front();
@@ -405,6 +404,8 @@ impl Judge {
 
 #[cfg(test)]
 mod tests {
+    use strum::VariantArray as _;
+
     use super::*;
     use crate::snapshot::{buddyinfo, vmstat, zoneinfo};
 
@@ -498,7 +499,7 @@ mod tests {
         assert_eq!(waits.len(), 1, "fewer than sixty an hour are not felt");
         let said = "13,706 requests waited for compaction since boot, 1371 an hour";
         assert_eq!(waits[0].to_string(), said);
-        for state in State::ALL {
+        for &state in State::VARIANTS {
             assert!(verdict(state, waits.clone()).severity().is_some(), "{state:?}");
         }
         assert!(waits_since_boot(&counters, None).len() == 1, "many of an unknown time");

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use strum::VariantArray as _;
+
 use super::{Family, MetricKind, Sample, Unit};
 use crate::finding::Severity;
 use crate::machine::requests::{RequestKind, largest_order};
@@ -10,7 +12,7 @@ use crate::process::ranking::NEAR;
 use crate::record::Tally;
 use crate::snapshot::{Counters, Snapshot, ZoneName};
 use crate::trace::type_name;
-use crate::watch::{History, Look, Source, total};
+use crate::watch::{History, Look, Source};
 
 /// Limits on samples: a metric with a label for each process could have very many.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,12 +53,10 @@ pub fn families(
 }
 
 impl Family {
-    const fn new(
-        name: &'static str,
-        kind: MetricKind,
-        unit: Option<Unit>,
-        help: &'static str,
-    ) -> Family {
+    /// Makes a metric without samples, whose name ends with its unit.
+    fn new(name: &'static str, kind: MetricKind, help: &'static str) -> Family {
+        let is_named = |unit: &&Unit| name.ends_with(unit.into_str());
+        let unit = Unit::VARIANTS.iter().find(is_named).copied();
         Family { name, kind, unit, help, samples: Vec::new() }
     }
 
@@ -74,16 +74,16 @@ impl Family {
     }
 }
 
-const fn gauge(name: &'static str, unit: Option<Unit>, help: &'static str) -> Family {
-    Family::new(name, MetricKind::Gauge, unit, help)
+fn gauge(name: &'static str, help: &'static str) -> Family {
+    Family::new(name, MetricKind::Gauge, help)
 }
 
-const fn counter(name: &'static str, help: &'static str) -> Family {
-    Family::new(name, MetricKind::Counter, None, help)
+fn counter(name: &'static str, help: &'static str) -> Family {
+    Family::new(name, MetricKind::Counter, help)
 }
 
 fn about(snapshot: &Snapshot<'_>) -> Vec<Family> {
-    let mut build = gauge("nofrag_build_info", None, "Which nofrag and which kernel; always 1.");
+    let mut build = gauge("nofrag_build_info", "Which nofrag and which kernel; always 1.");
     let release = snapshot.release.as_deref().unwrap_or("");
     build.add(&[("version", env!("CARGO_PKG_VERSION")), ("kernel", release)], 1.0);
     vec![build]
@@ -92,7 +92,6 @@ fn about(snapshot: &Snapshot<'_>) -> Vec<Family> {
 fn verdict(look: &Look) -> Vec<Family> {
     let mut state = gauge(
         "nofrag_verdict",
-        None,
         "1 for the state of memory, 0 for the others. scattered: most of what is free comes in pieces; whether \
          compaction mends it `sudo nofrag host` says, which reads the use of each frame; in-use: too little is free \
          to say; whole: good; fragmented: not without the frames. A state is left only when the figures have clearly \
@@ -100,19 +99,17 @@ fn verdict(look: &Look) -> Vec<Family> {
     );
     let mut severity = gauge(
         "nofrag_verdict_severity",
-        None,
         "How urgent the verdict is: 0 good, 1 know it, 2 act. Above 0 also while requests wait for compaction or \
          reclaim, or get small pages instead of huge ones: nofrag_verdict_waits says how many did in the last minute.",
     );
     let mut waits = gauge(
         "nofrag_verdict_waits",
-        None,
         "Requests that were held up in the last minute, by the counter of vmstat; no sample for a counter that did \
          not grow. Each is latency of who asked.",
     );
     if let Some(verdict) = &look.verdict {
-        for each in State::ALL {
-            state.add(&[("state", each.name())], f64::from(u8::from(each == verdict.state)));
+        for &each in State::VARIANTS {
+            state.add(&[("state", each.into_str())], f64::from(u8::from(each == verdict.state)));
         }
         let urgency = match verdict.severity() {
             None => 0.0,
@@ -130,32 +127,27 @@ fn verdict(look: &Look) -> Vec<Family> {
 fn blocks(snapshot: &Snapshot<'_>) -> Vec<Family> {
     let mut free = gauge(
         "nofrag_free_blocks",
-        None,
         "Free blocks of exactly this order on the lists of buddyinfo. What a request finds is \
          nofrag_obtainable_blocks; look there first.",
     );
     let mut obtainable = gauge(
         "nofrag_obtainable_blocks",
-        None,
         "Blocks of this order that a process could have now, one after the other: what the free lists could be cut \
          into, less what watermarks, boost and lowmem_reserve keep. None left at an order that is asked for: such \
          requests compact or reclaim first, or fail; `nofrag explain` says which, and what helps.",
     );
     let mut unusable = gauge(
         "nofrag_unusable_ratio",
-        Some(Unit::Ratio),
         "Share of the free memory that a request of this order cannot use. Near 1 at order 9: huge pages need \
          compaction; see nofrag_fragmentation_index for whether that helps.",
     );
     let mut index = gauge(
         "nofrag_fragmentation_index",
-        None,
         "Why a request of this order would fail: towards 0 memory is short, so free or reclaim some; towards 1 it is \
          in pieces, so compact. No sample where a block is there.",
     );
     let mut largest = gauge(
         "nofrag_largest_free_order",
-        None,
         "The largest order with a free block; no sample where nothing is free. Below 9 no huge page is free in the \
          zone.",
     );
@@ -184,7 +176,6 @@ fn blocks(snapshot: &Snapshot<'_>) -> Vec<Family> {
 fn forecast(snapshot: &Snapshot<'_>, history: &History) -> Vec<Family> {
     let mut left = gauge(
         "nofrag_huge_pages_forecast_seconds",
-        Some(Unit::Seconds),
         "How long until no huge page can be had (no block of a pageblock's order, usually 9) if it goes on as in the \
          last five hours; no sample while they do not become fewer, nor in the first hour. Less than a day: reserve \
          what is needed now (vm.nr_hugepages), and find what takes the blocks with `nofrag record` and `nofrag \
@@ -198,25 +189,20 @@ fn forecast(snapshot: &Snapshot<'_>, history: &History) -> Vec<Family> {
 }
 
 fn zones(snapshot: &Snapshot<'_>) -> Vec<Family> {
-    let bytes = Some(Unit::Bytes);
     let mut free = gauge(
         "nofrag_zone_free_bytes",
-        bytes,
         "Free memory of the zone. Below its watermark `low` kswapd runs; below `min` callers reclaim themselves.",
     );
     let mut managed = gauge(
         "nofrag_zone_managed_bytes",
-        bytes,
         "Memory that the allocator hands out from the zone, to set the others beside.",
     );
     let mut mark = gauge(
         "nofrag_zone_watermark_bytes",
-        bytes,
         "The zone's watermarks without the boost. Raise them with vm.min_free_kbytes or vm.watermark_scale_factor.",
     );
     let mut boost = gauge(
         "nofrag_zone_watermark_boost_bytes",
-        bytes,
         "By how much the watermarks are raised after types were mixed. It falls as kswapd reclaims; if it stays, \
          mixing goes on, and reclaim with it: look at nofrag_extfrag_events_total, then at vm.watermark_boost_factor.",
     );
@@ -242,14 +228,13 @@ fn zones(snapshot: &Snapshot<'_>) -> Vec<Family> {
 fn requests(snapshot: &Snapshot<'_>) -> Vec<Family> {
     let mut largest = gauge(
         "nofrag_largest_order",
-        None,
         "The largest order that the zone serves to such a request now, by the kernel's watermark test; no sample \
          where not even a page is. Smaller than nofrag_largest_free_order: the blocks are kept for others, or below \
          the watermark; free some memory, or lower vm.min_free_kbytes.",
     );
     for zone in snapshot.populated() {
         let node = zone.zone.node.to_string();
-        for kind in RequestKind::ALL {
+        for &kind in RequestKind::VARIANTS {
             let Some(order) = largest_order(snapshot, zone, kind) else { continue };
             let labels = [("node", &*node), ("zone", &*zone.zone.name), ("gfp", kind.gfp())];
             largest.add(&labels, f64::from(order));
@@ -261,15 +246,12 @@ fn requests(snapshot: &Snapshot<'_>) -> Vec<Family> {
 /// Metrics of free memory: the lists may hold less than `MemFree`.
 /// Source: docs/sources/trace.md#t1.
 fn free_memory(snapshot: &Snapshot<'_>) -> Vec<Family> {
-    let bytes = Some(Unit::Bytes);
     let said = gauge(
         "nofrag_memory_free_bytes",
-        bytes,
         "MemFree of meminfo, to set nofrag_memory_listed_bytes beside.",
     );
     let listed = gauge(
         "nofrag_memory_listed_bytes",
-        bytes,
         "Sum of the free blocks in buddyinfo. Far from nofrag_memory_free_bytes: not all free memory is on the lists, \
          and what is said of blocks is not all of it.",
     );
@@ -343,7 +325,7 @@ fn counters(vmstat: &Counters) -> Vec<Family> {
     let of = |&(name, help, parts): &Counted| {
         let mut family = counter(name, help);
         for &(label, value, counted) in parts {
-            let Some(total) = total(vmstat, counted) else { continue };
+            let Some(total) = vmstat.total(counted) else { continue };
             let labels = [(label, value)];
             family.add(if label.is_empty() { &[] } else { &labels }, total as f64);
         }
@@ -355,13 +337,11 @@ fn counters(vmstat: &Counters) -> Vec<Family> {
 fn types(snapshot: &Snapshot<'_>) -> Vec<Family> {
     let mut pageblocks = gauge(
         "nofrag_pageblocks",
-        None,
         "Pageblocks by type. Unmovable ones that only become more: the kernel's own pages spread, and huge pages \
          become fewer for good; find who asks with `nofrag record` and `nofrag explain`.",
     );
     let mut free = gauge(
         "nofrag_typed_free_blocks",
-        None,
         "Free blocks by order and type, at least so many: the kernel stops counting at 100000. None of a type at an \
          order: the next such request takes from another type and mixes.",
     );
@@ -390,27 +370,22 @@ fn types(snapshot: &Snapshot<'_>) -> Vec<Family> {
 }
 
 fn vmalloc(look: &Look) -> Vec<Family> {
-    let bytes = Some(Unit::Bytes);
     let mut size = gauge(
         "nofrag_vmalloc_bytes",
-        bytes,
         "Vmalloc address space by state. Only `used` is in use; `lazy` is freed and waits for a purge, and whoever \
          adds it overstates what is used.",
     );
     let mut areas = gauge(
         "nofrag_vmalloc_areas",
-        None,
         "Vmalloc areas by state. `used` ones that only become more: `nofrag host vmalloc` names the callers.",
     );
     let limit = gauge(
         "nofrag_vmalloc_lazy_limit_bytes",
-        bytes,
         "Above so many lazily freed bytes the kernel purges. If they stay above it, areas are freed faster than that: \
          look for drain_vmap_area_work in the kernel log.",
     );
     let mut largest = gauge(
         "nofrag_vmalloc_largest_request_bytes",
-        bytes,
         "The largest request that the space could serve, now and after a full purge; only where addresses are \
          readable. Larger ones fail with `vmap allocation for size N failed`.",
     );
@@ -422,7 +397,7 @@ fn vmalloc(look: &Look) -> Vec<Family> {
     areas.add(&lazy, report.lazy.areas as f64);
     for region in &report.regions {
         for (when, room) in [("now", &region.now), ("after_purge", &region.after_purge)] {
-            let labels = [("region", region.name.text()), ("when", when)];
+            let labels = [("region", region.name.into_str()), ("when", when)];
             largest.add(&labels, room.largest_request_bytes as f64);
         }
     }
@@ -432,23 +407,19 @@ fn vmalloc(look: &Look) -> Vec<Family> {
 fn maps(look: &Look, detail: Detail) -> Vec<Family> {
     let limit = gauge(
         "nofrag_process_maps_limit",
-        None,
         "vm.max_map_count: a process with so many areas cannot map, and munmap fails, too. Raise it with sysctl.",
     );
     let most = gauge(
         "nofrag_process_maps_most",
-        None,
         "Areas of the process that has most of those that could be read. Near nofrag_process_maps_limit: raise \
          vm.max_map_count, and see `nofrag host maps --all` for who it is and why.",
     );
     let mut near = gauge(
         "nofrag_process_maps_near_limit",
-        None,
         "Processes with more than 80 % of nofrag_process_maps_limit. Not 0: raise vm.max_map_count before they fail.",
     );
     let mut each = gauge(
         "nofrag_process_maps",
-        None,
         "Areas of the processes that have most. One that only grows leaks mappings: `nofrag host maps PID --every 10` \
          says how fast, and what keeps areas from merging.",
     );
@@ -502,34 +473,29 @@ fn events(tally: Option<&Tally>) -> Vec<Family> {
 fn sources(look: &Look) -> Vec<Family> {
     let mut missing = gauge(
         "nofrag_source_missing",
-        None,
         "Whether something of this source could not be read. 1: its metrics are incomplete or missing; `nofrag export \
          --once` says why. Most need root.",
     );
     let mut cost = gauge(
         "nofrag_source_read_cpu_seconds",
-        Some(Unit::Seconds),
         "CPU time that the last reading of this source took. What costs much is read less often, see \
          nofrag_source_age_seconds.",
     );
     let mut age = gauge(
         "nofrag_source_age_seconds",
-        Some(Unit::Seconds),
         "How much older than the memory's the last reading of this source is. Old readings are no fault: a dear \
          source is read seldom.",
     );
     for reading in &look.readings {
-        let name = [("source", reading.source.name())];
+        let name = [("source", reading.source.into_str())];
         missing.add(&name, if reading.missing.is_empty() { 0.0 } else { 1.0 });
         cost.add(&name, reading.cpu_seconds);
         if reading.source != Source::Memory {
             age.add(&name, look.at.saturating_sub(reading.at).as_secs_f64());
         }
     }
-    let mut own = Family::new(
+    let mut own = counter(
         "nofrag_cpu_seconds",
-        MetricKind::Counter,
-        Some(Unit::Seconds),
         "CPU time that nofrag itself has taken. More than a hundredth of a core: scrape less often.",
     );
     own.add(&[], look.own_cpu.as_secs_f64());

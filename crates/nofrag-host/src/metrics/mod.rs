@@ -48,26 +48,17 @@ pub enum MetricKind {
 }
 
 /// Base unit of a metric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::IntoStaticStr, strum::VariantArray,
+)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase", const_into_str)]
 pub enum Unit {
     Bytes,
     Seconds,
     /// A share of a whole, 0 to 1.
     Ratio,
-}
-
-impl Unit {
-    /// Returns the word at the end of a name.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Unit::Bytes => "bytes",
-            Unit::Seconds => "seconds",
-            Unit::Ratio => "ratio",
-        }
-    }
 }
 
 /// A value of a metric with its labels.

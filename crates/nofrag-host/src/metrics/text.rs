@@ -87,7 +87,7 @@ pub fn text(families: &[Family], format: Format) -> String {
         let help = escaped(family.help, format);
         write_all(&mut out, format_args!("# HELP {heading} {help}\n# TYPE {heading} {kind}\n"));
         if let (Format::OpenMetrics, Some(unit)) = (format, family.unit) {
-            write_all(&mut out, format_args!("# UNIT {heading} {}\n", unit.word()));
+            write_all(&mut out, format_args!("# UNIT {heading} {}\n", unit.into_str()));
         }
         for sample in &family.samples {
             out += &sampled;

@@ -1,9 +1,7 @@
 //! The address space of a process: [`survey`] computes a [`ProcessReport`], which is also the schema of
 //! `nofrag host maps --json`.
 //!
-//! The schema is named in [`ProcessReport::schema`] and counted in [`ProcessReport::version`], as that of
-//! [`crate::vmalloc`]. Sizes are bytes of address space; addresses are hexadecimal text; a value that could not be had
-//! is `null`.
+//! Sizes are bytes of address space; addresses are hexadecimal text; a value that could not be had is `null`.
 
 pub mod blockers;
 pub mod finding;
@@ -34,15 +32,10 @@ use crate::source::Missing;
 use crate::source::process::{MapsFile, Sources};
 use crate::vmalloc::{MAX_MALFORMED, MalformedLine, as_hex};
 
-pub const SCHEMA: &str = "nofrag.host.maps";
-pub const SCHEMA_VERSION: u32 = 1;
-
 /// The facts about the address space of one process.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProcessReport {
-    pub schema: &'static str,
-    pub version: u32,
     /// The process, and the file that was read.
     pub process: Process,
     /// The number of areas, with its limit.
@@ -219,13 +212,11 @@ pub fn survey(
     let window = Window::of(sources)
         .ok_or_else(|| SurveyError::NoAreas { malformed: malformed.first().cloned() })?;
     let mut report = ProcessReport {
-        schema: SCHEMA,
-        version: SCHEMA_VERSION,
         process: process(sources, &window),
         count: count(areas, sources.max_map_count, &window),
         growth: earlier.map(|e| growth::growth(e, &sources.parsed, sources.max_map_count)),
         mapped_bytes: areas.iter().filter(|area| is_inside(area)).map(Area::bytes).sum(),
-        kinds: groups(areas.iter().map(|area| (area.kind().name().to_owned(), area))),
+        kinds: groups(areas.iter().map(|area| (area.kind().into_str().to_owned(), area))),
         names: groups(areas.iter().map(|area| (group_name(area), area))),
         no_access: no_access(areas),
         space: space(sources, &window)?,

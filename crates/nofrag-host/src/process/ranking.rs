@@ -10,15 +10,10 @@ use crate::fields;
 use crate::source::process::{ProcessError, Whose, count_areas, processes};
 use crate::source::{Missing, Root, read_small};
 
-pub const SCHEMA: &str = "nofrag.host.maps-ranking";
-pub const SCHEMA_VERSION: u32 = 1;
-
 /// All processes that could be read, most areas first.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Ranking {
-    pub schema: &'static str,
-    pub version: u32,
     /// Value of `vm.max_map_count`, which holds for each process alone.
     pub limit: Option<u64>,
     pub processes: Vec<Ranked>,
@@ -49,15 +44,7 @@ impl Ranking {
     /// Ranks `processes` by the number of their areas.
     pub(crate) fn of(mut processes: Vec<Ranked>, limit: Option<u64>) -> Ranking {
         processes.sort_by_key(|process| (std::cmp::Reverse(process.areas), process.pid));
-        Ranking {
-            schema: SCHEMA,
-            version: SCHEMA_VERSION,
-            limit,
-            processes,
-            denied: 0,
-            without_areas: 0,
-            missing: Vec::new(),
-        }
+        Ranking { limit, processes, denied: 0, without_areas: 0, missing: Vec::new() }
     }
 
     /// Returns true if a process is near the limit.
@@ -85,10 +72,9 @@ pub fn rank(root: &Root, patience: Duration) -> Result<Ranking, ProcessError> {
     let mut hung: Vec<(PathBuf, String)> = Vec::new();
     for (done, &pid) in pids.iter().enumerate() {
         if began.elapsed() > patience {
-            let path = root.path("proc/PID/maps").display().to_string();
             let (left, seconds) = (pids.len() - done, patience.as_secs());
             let why = format!("{left} processes are left out: {seconds} s were over");
-            missing.push(Missing { path, why, costs: COSTS });
+            missing.push(root.missing("proc/PID/maps", why, COSTS));
             break;
         }
         match count_areas(root, Whose::Pid(pid)) {

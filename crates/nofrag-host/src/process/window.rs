@@ -41,25 +41,15 @@ pub enum Width {
 }
 
 /// Certainty of the end of the address space.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::IntoStaticStr)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase", const_into_str)]
 pub enum Certainty {
     /// The architecture states the end.
     Known,
     /// The end is the nearest likely one.
     Assumed,
-}
-
-impl Certainty {
-    /// Returns the certainty in one word, for tables.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Certainty::Known => "known",
-            Certainty::Assumed => "assumed",
-        }
-    }
 }
 
 /// The lowest address of the kernel, on every 64-bit architecture.

@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Options;
 use super::error::RecordError;
-use super::rights::{Opened, Prepared, Rights, Setup, Tracing};
+use super::rights::{Holder, Opened, Prepared, Rights, Setup, Tracing};
 use super::signals;
 
 /// A message of the recorder.
@@ -42,40 +42,33 @@ enum Request {
     End,
 }
 
-/// The keeper's answer to a request.
+/// The keeper's reason not to do what it was asked for, with the system's number if it has one.
 #[derive(Debug, Serialize, Deserialize)]
-enum Answer {
-    Prepared(Prepared),
-    Cpus(Vec<u16>),
-    /// The file is open and comes with the message.
-    Opened,
-    Switched,
-    /// Sentences on the objects that could not be removed.
-    Ended(Vec<String>),
-    /// The error, with the system's number if it has one.
-    Refused {
-        errno: Option<i32>,
-        why: String,
-    },
+struct Refusal {
+    errno: Option<i32>,
+    why: String,
 }
 
-impl Answer {
-    fn refused(cause: &io::Error) -> Answer {
-        Answer::Refused { errno: cause.raw_os_error(), why: cause.to_string() }
-    }
-
-    fn failed(error: &RecordError) -> Answer {
-        Answer::Refused { errno: None, why: error.to_string() }
-    }
-
-    fn into_error(self) -> io::Error {
-        match self {
-            Answer::Refused { errno: Some(errno), .. } => io::Error::from_raw_os_error(errno),
-            Answer::Refused { why, .. } => io::Error::other(why),
-            _ => io::Error::other("the process that keeps root's rights gave an odd answer"),
-        }
+impl From<&io::Error> for Refusal {
+    fn from(cause: &io::Error) -> Refusal {
+        Refusal { errno: cause.raw_os_error(), why: cause.to_string() }
     }
 }
+
+impl From<RecordError> for Refusal {
+    fn from(error: RecordError) -> Refusal {
+        Refusal { errno: None, why: error.to_string() }
+    }
+}
+
+impl From<Refusal> for io::Error {
+    fn from(Refusal { errno, why }: Refusal) -> io::Error {
+        errno.map_or_else(|| io::Error::other(why), io::Error::from_raw_os_error)
+    }
+}
+
+/// An answer of the keeper.
+type Answer<T> = Result<T, Refusal>;
 
 /// A socket for messages: four bytes of length, with at most one open file, then JSON.
 struct Channel(UnixStream);
@@ -176,58 +169,53 @@ impl Keeper {
     /// Waits until the keeper has set everything up.
     pub(super) fn prepared(&self) -> Result<Prepared, RecordError> {
         let channel = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
-        match self.answer(&channel).map_err(RecordError::Keeper)? {
-            (Answer::Prepared(prepared), _) => Ok(prepared),
-            (Answer::Refused { why, .. }, _) => Err(RecordError::Kept(why)),
-            (odd, _) => Err(RecordError::Keeper(odd.into_error())),
-        }
+        let (answer, _) = received(&channel).map_err(RecordError::Keeper)?;
+        answer.map_err(|refusal| RecordError::Kept(refusal.why))
     }
 
-    fn answer(&self, channel: &Channel) -> io::Result<(Answer, Option<OwnedFd>)> {
-        channel.receive(LONGEST_ANSWER)?.ok_or_else(gone)
-    }
-
-    fn ask(&self, request: &Request) -> io::Result<(Answer, Option<OwnedFd>)> {
+    /// Sends a request; returns the answer with the file that came beside it.
+    fn ask<T: DeserializeOwned>(
+        &self,
+        request: &Request,
+    ) -> io::Result<(Answer<T>, Option<OwnedFd>)> {
         let channel = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
         match channel.send(request, None) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(gone()),
-            sent => sent.and_then(|()| self.answer(&channel)),
+            sent => sent.and_then(|()| received(&channel)),
         }
     }
+}
 
-    pub(super) fn cpus(&self) -> Result<Vec<u16>, RecordError> {
-        match self.ask(&Request::Cpus).map_err(RecordError::Keeper)? {
-            (Answer::Cpus(cpus), _) => Ok(cpus),
-            (other, _) => Err(RecordError::Keeper(other.into_error())),
-        }
+impl Holder for Keeper {
+    fn cpus(&self) -> Result<Vec<u16>, RecordError> {
+        let (cpus, _) = self.ask(&Request::Cpus).map_err(RecordError::Keeper)?;
+        cpus.map_err(|refusal| RecordError::Kept(refusal.why))
     }
 
-    pub(super) fn open(&self, file: &Opened) -> io::Result<File> {
-        match self.ask(&Request::Open(file.clone()))? {
-            (Answer::Opened, Some(file)) => Ok(file.into()),
-            (other, _) => Err(other.into_error()),
-        }
+    fn open(&self, file: &Opened) -> io::Result<File> {
+        let (opened, file) = self.ask(&Request::Open(file.clone()))?;
+        let () = opened?;
+        let odd = || io::Error::other("the process that keeps root's rights gave an odd answer");
+        file.map(File::from).ok_or_else(odd)
     }
 
-    pub(super) fn switch(&self, tracing: Tracing) -> Result<(), RecordError> {
-        match self.ask(&Request::Switch(tracing)).map_err(RecordError::Keeper)? {
-            (Answer::Switched, _) => Ok(()),
-            (other, _) => Err(RecordError::Kept(other.into_error().to_string())),
-        }
+    fn switch(&self, tracing: Tracing) -> Result<(), RecordError> {
+        let (switched, _) = self.ask(&Request::Switch(tracing)).map_err(RecordError::Keeper)?;
+        switched.map_err(|refusal| RecordError::Kept(refusal.why))
     }
 
-    pub(super) fn end(self) -> Vec<String> {
+    fn end(self: Box<Self>) -> Vec<String> {
         match self.ask(&Request::End) {
-            Ok((Answer::Ended(left), _)) => left,
-            Ok((other, _)) => vec![other.into_error().to_string()],
+            Ok((Ok(left), _)) => left,
+            Ok((Err(refusal), _)) => vec![refusal.why],
             Err(error) => {
                 vec![format!("{error}; the next start of `nofrag record` removes the instance")]
             }
         }
     }
 
-    pub(super) fn process(&self) -> u32 {
-        self.child.id()
+    fn process(&self) -> Option<u32> {
+        Some(self.child.id())
     }
 }
 
@@ -238,6 +226,10 @@ impl Drop for Keeper {
         let _ = channel.0.shutdown(std::net::Shutdown::Both);
         let _ = self.child.wait();
     }
+}
+
+fn received<T: DeserializeOwned>(channel: &Channel) -> io::Result<(Answer<T>, Option<OwnedFd>)> {
+    channel.receive(LONGEST_ANSWER)?.ok_or_else(gone)
 }
 
 fn gone() -> io::Error {
@@ -260,31 +252,24 @@ fn serve(channel: &Channel) -> io::Result<()> {
     let Some((setup, _)) = channel.receive::<Setup>(LONGEST_REQUEST)? else { return Ok(()) };
     let rights = match Rights::take(&setup) {
         Ok((rights, prepared)) => {
-            channel.send(&Answer::Prepared(prepared), None)?;
-            rights
+            channel.send(&Answer::Ok(prepared), None)?;
+            Box::new(rights)
         }
-        Err(error) => return channel.send(&Answer::failed(&error), None),
+        Err(error) => return channel.send(&Answer::<Prepared>::Err(error.into()), None),
     };
     while let Some((request, _)) = channel.receive(LONGEST_REQUEST)? {
-        let mut file = None;
-        let answer = match request {
-            Request::Cpus => {
-                rights.cpus().map_or_else(|cause| Answer::refused(&cause), Answer::Cpus)
+        match request {
+            Request::Cpus => channel.send(&rights.cpus().map_err(Refusal::from), None)?,
+            Request::Open(which) => {
+                let opened = rights.open(&which);
+                let answer = opened.as_ref().map(drop).map_err(Refusal::from);
+                channel.send(&answer, opened.as_ref().ok())?;
             }
-            Request::Open(which) => match rights.open(&which) {
-                Ok(opened) => {
-                    file = Some(opened);
-                    Answer::Opened
-                }
-                Err(cause) => Answer::refused(&cause),
-            },
-            Request::Switch(tracing) => match rights.switch(tracing) {
-                Ok(()) => Answer::Switched,
-                Err(error) => Answer::failed(&error),
-            },
-            Request::End => return channel.send(&Answer::Ended(rights.end()), None),
-        };
-        channel.send(&answer, file.as_ref())?;
+            Request::Switch(tracing) => {
+                channel.send(&rights.switch(tracing).map_err(Refusal::from), None)?;
+            }
+            Request::End => return channel.send(&Answer::Ok(rights.end()), None),
+        }
     }
     Ok(())
 }
@@ -304,16 +289,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         std::fs::write(&path, "only root may read it").unwrap();
-        keeper.send(&Answer::Opened, Some(&File::open(&path).unwrap())).unwrap();
-        keeper.send(&Answer::Switched, None).unwrap();
-        let (answer, file) = recorder.receive::<Answer>(LONGEST_ANSWER).unwrap().unwrap();
-        assert!(matches!(answer, Answer::Opened), "{answer:?}");
+        keeper.send(&Answer::Ok(()), Some(&File::open(&path).unwrap())).unwrap();
+        keeper.send(&Answer::Ok(7), None).unwrap();
+        let (answer, file) = received::<()>(&recorder).unwrap();
+        assert!(answer.is_ok(), "{answer:?}");
         let text = io::read_to_string(File::from(file.unwrap())).unwrap();
         assert_eq!(text, "only root may read it");
-        let (answer, file) = recorder.receive::<Answer>(LONGEST_ANSWER).unwrap().unwrap();
-        assert!(matches!((answer, file), (Answer::Switched, None)));
+        let (answer, file) = received::<u32>(&recorder).unwrap();
+        assert!(matches!((answer, file), (Ok(7), None)));
         drop(keeper);
-        assert!(recorder.receive::<Answer>(LONGEST_ANSWER).unwrap().is_none());
+        assert!(recorder.receive::<Answer<()>>(LONGEST_ANSWER).unwrap().is_none());
     }
 
     /// A message that a recorder would not send gets no answer, and its stated length is not believed.

@@ -104,7 +104,11 @@ impl Options {
                 matches!(&self.until, Until::Command(command) if command.words.len() > 1)
             }
         };
-        Sensitive::ALL.into_iter().filter(|what| there_is(what) && !self.records(*what)).collect()
+        Sensitive::ALL
+            .iter()
+            .copied()
+            .filter(|what| there_is(what) && !self.records(*what))
+            .collect()
     }
 }
 

@@ -20,7 +20,7 @@ use crate::trace::{
 pub enum Output {
     /// A recording in nofrag's own format.
     Recording(PathBuf),
-    /// A folder of raw pages, as [`Folder`](crate::trace::Folder) reads it.
+    /// A folder of raw pages, as [`trace::open`](crate::trace::open) reads it.
     RawFolder(PathBuf),
 }
 
@@ -32,32 +32,6 @@ impl Output {
             Output::Recording(path) | Output::RawFolder(path) => path,
         }
     }
-}
-
-pub(super) trait Sink {
-    /// Returns the part of the sink that takes the events of one CPU.
-    fn cpu(&mut self, cpu: u16) -> Result<Box<dyn CpuSink>, RecordingError>;
-
-    /// Replaces the older output, which was untouched until now.
-    fn replace(&mut self) -> Result<(), RecordingError>;
-
-    /// Writes a snapshot to the output.
-    fn snapshot(&mut self, snapshot: &TakenSnapshot) -> Result<(), RecordingError>;
-
-    /// Writes the end of the output. The sinks of the CPUs have ended.
-    fn finish(&mut self, meta: &TraceMeta, ending: &Ending) -> Result<(), RecordingError>;
-
-    /// Removes the output again: nothing was recorded. An older output that was not replaced stays.
-    fn discard(&mut self);
-
-    /// Returns the bytes written so far, by this and the sinks of the CPUs.
-    fn written(&self) -> u64;
-
-    /// Returns the number of written bytes that are events; `None` where events and other bytes are not told apart.
-    fn event_bytes(&self) -> Option<u64>;
-
-    /// Returns a path at which this process can read the output.
-    fn place(&self) -> PathBuf;
 }
 
 /// The part of a sink that belongs to one CPU.
@@ -82,73 +56,116 @@ pub(super) struct Begun<'a> {
     pub(super) header_page: Option<&'a str>,
 }
 
-/// Makes the sink of an output.
-pub(super) fn create(
-    output: &Output,
-    existing: Existing,
-    begun: &Begun<'_>,
-) -> Result<Box<dyn Sink>, RecordingError> {
-    match output {
-        Output::Recording(path) => Ok(Box::new(Columns::create(path, existing, begun.meta)?)),
-        Output::RawFolder(path) => Ok(Box::new(RawFolder::create(path, existing, begun)?)),
-    }
-}
-
-/// The sink of a recording in nofrag's own format.
-struct Columns {
+/// The output of a recording that is under way.
+pub(super) struct Sink {
     target: Target,
+    /// Path that the user named; the output may stand elsewhere until it replaces an older one.
     path: PathBuf,
-    writer: RecordingWriter,
+    form: Form,
 }
 
-impl Columns {
-    fn create(
-        path: &Path,
+/// The two forms of an output.
+enum Form {
+    Columns(RecordingWriter),
+    /// The number of bytes written so far.
+    Raw(Arc<AtomicU64>),
+}
+
+impl Sink {
+    /// Makes the sink of an output.
+    pub(super) fn create(
+        output: &Output,
         existing: Existing,
-        meta: &TraceMeta,
-    ) -> Result<Columns, RecordingError> {
-        let mut target = Target::create(TargetKind::File, path, existing, |_| Ok(false))?;
-        let failed = |cause| RecordingError::File { path: path.to_owned(), cause };
-        let file = target.output().try_clone().map_err(failed);
-        let writer = file.and_then(|file| RecordingWriter::begin(file, path, meta, Pace::Live));
-        let writer = writer.inspect_err(|_| target.discard())?;
-        Ok(Columns { target, path: path.to_owned(), writer })
+        begun: &Begun<'_>,
+    ) -> Result<Sink, RecordingError> {
+        let path = output.path().to_owned();
+        let mut target = match output {
+            Output::Recording(_) => {
+                Target::create(TargetKind::File, &path, existing, |_| Ok(false))
+            }
+            Output::RawFolder(_) => {
+                Target::create(TargetKind::Folder, &path, existing, holds_only_ours)
+            }
+        }?;
+        let form = match output {
+            Output::Recording(_) => {
+                let failed = |cause| RecordingError::File { path: path.clone(), cause };
+                let file = target.output().try_clone().map_err(failed);
+                file.and_then(|file| RecordingWriter::begin(file, &path, begun.meta, Pace::Live))
+                    .map(Form::Columns)
+            }
+            Output::RawFolder(_) => {
+                let raw = begin_folder(&target.place(), begun).map(|()| Form::Raw(Arc::default()));
+                raw.map_err(raw_error(&path, &AtomicU64::new(0)))
+            }
+        };
+        let form = form.inspect_err(|_| target.discard())?;
+        Ok(Sink { target, path, form })
     }
-}
 
-impl Sink for Columns {
-    fn cpu(&mut self, cpu: u16) -> Result<Box<dyn CpuSink>, RecordingError> {
-        Ok(Box::new(self.writer.stream(cpu)))
+    /// Returns the part of the sink that takes the events of one CPU.
+    pub(super) fn cpu(&self, cpu: u16) -> Result<Box<dyn CpuSink>, RecordingError> {
+        let written = match &self.form {
+            Form::Columns(writer) => return Ok(Box::new(writer.stream(cpu))),
+            Form::Raw(written) => Arc::clone(written),
+        };
+        let name = format!("cpu{cpu}.trace_pipe_raw");
+        let path = self.path.join(&name);
+        let file = private_file(&self.place().join(name)).map_err(raw_error(&path, &written))?;
+        Ok(Box::new(RawCpu { file, path, written }))
     }
 
-    fn replace(&mut self) -> Result<(), RecordingError> {
+    /// Replaces the older output, which was untouched until now.
+    pub(super) fn replace(&mut self) -> Result<(), RecordingError> {
         let replaced = self.target.replace();
         replaced.map_err(|cause| RecordingError::File { path: self.path.clone(), cause })
     }
 
-    fn snapshot(&mut self, snapshot: &TakenSnapshot) -> Result<(), RecordingError> {
-        self.writer.snapshot(snapshot)
+    /// Writes a snapshot to the output.
+    pub(super) fn snapshot(&self, snapshot: &TakenSnapshot) -> Result<(), RecordingError> {
+        match &self.form {
+            Form::Columns(writer) => writer.snapshot(snapshot),
+            Form::Raw(written) => add_snapshot(&self.place(), snapshot, written)
+                .map_err(raw_error(&self.path, written)),
+        }
     }
 
-    fn finish(&mut self, meta: &TraceMeta, ending: &Ending) -> Result<(), RecordingError> {
-        self.writer.meta(meta)?;
-        self.writer.clone().finish(ending)?;
-        Ok(())
+    /// Writes the end of the output. The sinks of the CPUs have ended.
+    pub(super) fn finish(&self, meta: &TraceMeta, ending: &Ending) -> Result<(), RecordingError> {
+        match &self.form {
+            Form::Columns(writer) => {
+                writer.meta(meta)?;
+                writer.clone().finish(ending).map(drop)
+            }
+            Form::Raw(written) => {
+                end_folder(&self.place(), meta, ending).map_err(raw_error(&self.path, written))
+            }
+        }
     }
 
-    fn discard(&mut self) {
+    /// Removes the output again: nothing was recorded. An older output that was not replaced stays.
+    pub(super) fn discard(&mut self) {
         self.target.discard();
     }
 
-    fn written(&self) -> u64 {
-        self.writer.written().bytes
+    /// Returns the bytes written so far, by this and the sinks of the CPUs.
+    pub(super) fn written(&self) -> u64 {
+        match &self.form {
+            Form::Columns(writer) => writer.written().bytes,
+            Form::Raw(written) => written.load(Ordering::Relaxed),
+        }
     }
 
-    fn event_bytes(&self) -> Option<u64> {
-        Some(self.writer.written().event_bytes)
+    /// Returns the number of written bytes that are events; `None` where events and other bytes are not told apart.
+    pub(super) fn event_bytes(&self) -> Option<u64> {
+        match &self.form {
+            Form::Columns(writer) => Some(writer.written().event_bytes),
+            Form::Raw(_) => None,
+        }
     }
 
-    fn place(&self) -> PathBuf {
+    /// Returns a path at which this process can read the output.
+    pub(super) fn place(&self) -> PathBuf {
         self.target.place()
     }
 }
@@ -167,22 +184,10 @@ impl CpuSink for CpuStream {
     }
 }
 
-struct RawFolder {
-    target: Target,
-    /// Path that the user named; the folder may stand elsewhere until it replaces an older one.
-    path: PathBuf,
-    written: Arc<AtomicU64>,
-}
-
 /// Makes an error for `map_err` after a write to a folder of raw pages.
 fn raw_error(path: &Path, written: &AtomicU64) -> impl FnOnce(io::Error) -> RecordingError {
     let (path, bytes) = (path.to_owned(), written.load(Ordering::Relaxed));
-    move |cause| match cause.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
-            RecordingError::Full { path, bytes, cause }
-        }
-        _ => RecordingError::File { path, cause },
-    }
+    move |cause| RecordingError::of_write(&path, bytes, cause)
 }
 
 /// Returns true if the folder is a raw recording: each of its entries has a name that a raw recording gives.
@@ -211,103 +216,48 @@ fn holds_only_ours(folder: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-impl RawFolder {
-    fn create(
-        path: &Path,
-        existing: Existing,
-        begun: &Begun<'_>,
-    ) -> Result<RawFolder, RecordingError> {
-        let target = Target::create(TargetKind::Folder, path, existing, holds_only_ours)?;
-        let mut folder = RawFolder { target, path: path.to_owned(), written: Arc::default() };
-        if let Err(cause) = folder.begin(begun) {
-            folder.target.discard();
-            return Err(raw_error(path, &folder.written)(cause));
-        }
-        Ok(folder)
+fn begin_folder(path: &Path, begun: &Begun<'_>) -> io::Result<()> {
+    fs::create_dir(path.join("format"))?;
+    for (text, format) in begun.formats {
+        put(&path.join("format").join(&format.name), text)?;
     }
-
-    fn begin(&self, begun: &Begun<'_>) -> io::Result<()> {
-        let path = self.target.place();
-        fs::create_dir(path.join("format"))?;
-        for (text, format) in begun.formats {
-            put(&path.join("format").join(&format.name), text)?;
-        }
-        if let Some(text) = begun.header_page {
-            put(&path.join("header_page"), text)?;
-        }
-        if let Some(release) = &begun.meta.release {
-            put(&path.join(RELEASE), release)?;
-        }
-        put(&path.join("trace_clock"), CLOCK)
+    if let Some(text) = begun.header_page {
+        put(&path.join("header_page"), text)?;
     }
-
-    fn add(&self, snapshot: &TakenSnapshot) -> io::Result<()> {
-        let name = if snapshot.moment == Moment::After { "end" } else { "start" };
-        if let Moment::During { begin, end } = snapshot.moment {
-            put(&self.target.place().join(START_WINDOW), format!("{begin} {end}\n"))?;
-        }
-        let folder = self.target.place().join(name);
-        fs::create_dir(&folder)?;
-        for (name, bytes) in snapshot.files.iter() {
-            let written = if name == "kpageflags" {
-                let packed = zstd::encode_all(bytes, zstd::DEFAULT_COMPRESSION_LEVEL)?;
-                put(&folder.join(format!("{name}.zst")), &packed)?;
-                packed.len()
-            } else {
-                let path = folder.join(name);
-                fs::create_dir_all(path.parent().unwrap_or(&folder))?;
-                put(&path, bytes)?;
-                bytes.len()
-            };
-            self.written.fetch_add(written as u64, Ordering::Relaxed);
-        }
-        Ok(())
+    if let Some(release) = &begun.meta.release {
+        put(&path.join(RELEASE), release)?;
     }
-
-    fn end(&self, meta: &TraceMeta, ending: &Ending) -> io::Result<()> {
-        let stats: String = ending.cpus.iter().map(stats::text).collect();
-        put(&self.target.place().join(STATS), stats)?;
-        let missing: String = meta.missing.iter().map(|line| format!("{line}\n")).collect();
-        put(&self.target.place().join(MISSING), missing)
-    }
+    put(&path.join("trace_clock"), CLOCK)
 }
 
-impl Sink for RawFolder {
-    fn cpu(&mut self, cpu: u16) -> Result<Box<dyn CpuSink>, RecordingError> {
-        let name = format!("cpu{cpu}.trace_pipe_raw");
-        let path = self.path.join(&name);
-        let file = private_file(&self.target.place().join(name));
-        let file = file.map_err(raw_error(&path, &self.written))?;
-        Ok(Box::new(RawCpu { file, path, written: Arc::clone(&self.written) }))
+fn add_snapshot(place: &Path, snapshot: &TakenSnapshot, sum: &AtomicU64) -> io::Result<()> {
+    let name = if snapshot.moment == Moment::After { "end" } else { "start" };
+    if let Moment::During { begin, end } = snapshot.moment {
+        put(&place.join(START_WINDOW), format!("{begin} {end}\n"))?;
     }
+    let folder = place.join(name);
+    fs::create_dir(&folder)?;
+    for (name, bytes) in snapshot.files.iter() {
+        let written = if name == "kpageflags" {
+            let packed = zstd::encode_all(bytes, zstd::DEFAULT_COMPRESSION_LEVEL)?;
+            put(&folder.join(format!("{name}.zst")), &packed)?;
+            packed.len()
+        } else {
+            let path = folder.join(name);
+            fs::create_dir_all(path.parent().unwrap_or(&folder))?;
+            put(&path, bytes)?;
+            bytes.len()
+        };
+        sum.fetch_add(written as u64, Ordering::Relaxed);
+    }
+    Ok(())
+}
 
-    fn replace(&mut self) -> Result<(), RecordingError> {
-        self.target.replace().map_err(raw_error(&self.path, &self.written))
-    }
-
-    fn snapshot(&mut self, snapshot: &TakenSnapshot) -> Result<(), RecordingError> {
-        self.add(snapshot).map_err(raw_error(&self.path, &self.written))
-    }
-
-    fn finish(&mut self, meta: &TraceMeta, ending: &Ending) -> Result<(), RecordingError> {
-        self.end(meta, ending).map_err(raw_error(&self.path, &self.written))
-    }
-
-    fn discard(&mut self) {
-        self.target.discard();
-    }
-
-    fn written(&self) -> u64 {
-        self.written.load(Ordering::Relaxed)
-    }
-
-    fn event_bytes(&self) -> Option<u64> {
-        None
-    }
-
-    fn place(&self) -> PathBuf {
-        self.target.place()
-    }
+fn end_folder(place: &Path, meta: &TraceMeta, ending: &Ending) -> io::Result<()> {
+    let stats: String = ending.cpus.iter().map(stats::text).collect();
+    put(&place.join(STATS), stats)?;
+    let missing: String = meta.missing.iter().map(|line| format!("{line}\n")).collect();
+    put(&place.join(MISSING), missing)
 }
 
 /// Writes a new file that only this user may read.
@@ -352,7 +302,7 @@ mod tests {
         let path = folder.path().join("raw");
         let meta = TraceMeta { release: Some("6.1.0-test".to_owned()), ..TraceMeta::default() };
         let begun = Begun { meta: &meta, formats: &[], header_page: None };
-        let mut sink = create(&Output::RawFolder(path.clone()), Existing::Keep, &begun).unwrap();
+        let sink = Sink::create(&Output::RawFolder(path.clone()), Existing::Keep, &begun).unwrap();
         sink.cpu(0).unwrap();
         assert_eq!(open(&path).unwrap().meta.release, meta.release);
         drop(sink);
@@ -365,7 +315,8 @@ mod tests {
         let path = folder.path().join("raw");
         let meta = TraceMeta { missing: vec!["kpageflags: no".to_owned()], ..TraceMeta::default() };
         let begun = Begun { meta: &meta, formats: &[], header_page: None };
-        let mut sink = create(&Output::RawFolder(path.clone()), Existing::Keep, &begun).unwrap();
+        let mut sink =
+            Sink::create(&Output::RawFolder(path.clone()), Existing::Keep, &begun).unwrap();
         sink.cpu(0).unwrap();
         sink.replace().unwrap();
         let mut files = Files::default();

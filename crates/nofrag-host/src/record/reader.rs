@@ -193,19 +193,11 @@ impl<'a> Reader<'a> {
 
     /// Takes a page that may be filled in part; returns `false` if the buffer is empty.
     fn read_page(&mut self) -> Result<bool, Failure> {
-        match self.raw.read(&mut self.pages[..self.page_bytes]) {
-            Ok(0) => Ok(false),
-            Ok(read) => {
-                // A page of the buffer is a whole page in the file, too, however few events it has.
-                self.pages[read..self.page_bytes].fill(0);
-                self.take(self.page_bytes)?;
-                Ok(true)
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
-            Err(error) if Errno::from_io_error(&error) == Some(OFFLINE) => Ok(false),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(true),
-            Err(cause) => Err(self.cannot_read(cause)),
-        }
+        let read = read_page(&mut self.raw, &mut self.pages[..self.page_bytes]);
+        let Some(read) = read.map_err(|cause| self.cannot_read(cause))? else { return Ok(false) };
+        self.pages[read..self.page_bytes].fill(0);
+        self.take(self.page_bytes)?;
+        Ok(true)
     }
 
     /// Decodes the first `bytes` bytes of the pages, counts their events, and hands them to the sink.
@@ -242,6 +234,20 @@ pub(super) struct Of<'a> {
     pub(super) decode: Decode<'a>,
     pub(super) page_bytes: usize,
     pub(super) shared: &'a Shared,
+}
+
+/// Reads a page, which may be filled in part; `None` if the buffer is empty, or its CPU offline.
+pub(super) fn read_page(raw: &mut File, page: &mut [u8]) -> io::Result<Option<usize>> {
+    loop {
+        return match raw.read(page) {
+            Ok(0) => Ok(None),
+            Ok(read) => Ok(Some(read)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) if Errno::from_io_error(&error) == Some(OFFLINE) => Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => Err(error),
+        };
+    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use crate::recording::CpuStats;
 use crate::trace::ExtFragCount;
 
 /// The result of a recording. The events are in the output (docs/format.md).
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Recorded {
     pub output: PathBuf,
@@ -70,10 +70,11 @@ pub struct KindCount {
 }
 
 /// The cause of a recording's end.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Ended {
+    #[default]
     Elapsed,
     Command,
     /// The signal with this name came.

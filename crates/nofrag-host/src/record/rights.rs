@@ -4,11 +4,12 @@
 //! probes again. It does not read the files that it opens: the process that parses and writes needs no rights. It
 //! parses only texts that come from the kernel alone: formats of events, and for `--bulk` symbols and types.
 //!
-//! [`Holder`] names the process with the rights: this one, or another one that keeps them ([`keeper`](super::keeper)).
+//! [`Holder`] is the process with the rights: this one, or another one that keeps them ([`keeper`](super::keeper)).
 
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
@@ -17,14 +18,14 @@ use super::bulk::{Bulk, BulkProbes};
 use super::clock::CLOCK;
 use super::error::RecordError;
 use super::instance::{Instance, remove_stale};
-use super::keeper::Keeper;
-use super::selection::{Orders, Selection};
+use super::selection::Selection;
 use super::sensitive::Sensitive;
 use super::session::{header_page, size_buffers};
 use super::tracefs::{Tracefs, Which};
 use super::{Buffer, Options};
 use crate::snapshot::path_of;
 use crate::source::Root;
+use crate::trace::Format;
 
 /// The settings of the instance and the probes. The process that keeps the rights receives them once, before any other
 /// message.
@@ -32,20 +33,24 @@ use crate::source::Root;
 pub(super) struct Setup {
     tracefs: Which,
     instance: Option<String>,
-    events: Vec<String>,
-    orders: Orders,
+    events: Selection,
     bulk: Bulk,
     buffer: Buffer,
     with: Vec<Sensitive>,
 }
 
 impl Setup {
+    /// Returns the settings for counting the events alone.
+    pub(super) fn for_counting(tracefs: &Which, events: &Selection, buffer: Buffer) -> Setup {
+        let (tracefs, events, bulk) = (tracefs.clone(), events.clone(), Bulk::LeftOut);
+        Setup { tracefs, instance: None, events, bulk, buffer, with: Vec::new() }
+    }
+
     pub(super) fn of(options: &Options) -> Setup {
         Setup {
             tracefs: options.tracefs.clone(),
             instance: options.instance.clone(),
-            events: options.events.names().into_iter().map(str::to_owned).collect(),
-            orders: options.events.orders(),
+            events: options.events.clone(),
             bulk: options.bulk,
             buffer: options.buffer,
             with: options.with.clone(),
@@ -54,16 +59,29 @@ impl Setup {
 }
 
 /// Facts that are known when everything is set up.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Prepared {
     pub(super) instance: String,
     /// The `format` files of the enabled events.
-    pub(super) formats: Vec<String>,
+    formats: Vec<String>,
     /// Contents of `events/header_page`.
     pub(super) header_page: Option<String>,
     pub(super) buffer_kib_per_cpu: u64,
     pub(super) missing: Vec<String>,
     pub(super) removed_stale: Vec<String>,
+}
+
+impl Prepared {
+    /// Returns the formats of the enabled events, as text and parsed.
+    pub(super) fn formats(&self) -> Result<Vec<(String, Format)>, RecordError> {
+        let parsed = |text: &String| {
+            let what = "the format of an event cannot be read";
+            let format = Format::parse(text).map_err(io::Error::other);
+            let format = format.map_err(RecordError::instance(Path::new(&self.instance), what))?;
+            Ok((text.clone(), format))
+        };
+        self.formats.iter().map(parsed).collect()
+    }
 }
 
 /// A file that only root may open.
@@ -90,7 +108,25 @@ pub(super) enum Tracing {
     On,
 }
 
-/// The instance and the probes, until [`end`](Rights::end) or a drop removes them.
+/// The process that holds root's rights: this one, or another one that keeps them.
+pub(super) trait Holder: Sync {
+    /// Returns the CPUs that have a trace buffer.
+    fn cpus(&self) -> Result<Vec<u16>, RecordError>;
+
+    /// Opens a file for reading. A file that may be private and was not asked for is refused.
+    fn open(&self, file: &Opened) -> io::Result<File>;
+
+    fn switch(&self, tracing: Tracing) -> Result<(), RecordError>;
+
+    /// Removes the instance and the probes; returns a sentence for each failure. Files of the instance must be closed.
+    fn end(self: Box<Self>) -> Vec<String>;
+
+    /// Returns the ID of the process that keeps the rights, if it is another one.
+    fn process(&self) -> Option<u32>;
+}
+
+/// The instance and the probes, until [`end`](Holder::end) or a drop removes them.
+#[derive(Debug)]
 pub(super) struct Rights {
     /// Dropped before the probes, which it has enabled.
     instance: Instance,
@@ -102,8 +138,6 @@ pub(super) struct Rights {
 impl Rights {
     /// Makes the instance and the probes; nothing is traced yet. An error leaves nothing behind.
     pub(super) fn take(setup: &Setup) -> Result<(Rights, Prepared), RecordError> {
-        let events = Selection::parse(setup.events.iter().map(String::as_str))?;
-        let events = events.with_orders(setup.orders);
         let tracefs = Tracefs::find(&setup.tracefs)?;
         let removed_stale = remove_stale(&tracefs);
         let bulk = BulkProbes::wanted(setup.bulk, &tracefs)?;
@@ -114,7 +148,7 @@ impl Rights {
         let mut missing = Vec::new();
         instance.set("trace_clock", CLOCK, "the clock cannot be set")?;
         let buffer_kib_per_cpu = size_buffers(instance, setup.buffer, &mut missing)?;
-        let mut enabled = events.enable(instance)?;
+        let mut enabled = setup.events.enable(instance)?;
         if let Some(bulk) = &rights.bulk {
             enabled.formats.extend(bulk.enable(instance)?);
         }
@@ -130,13 +164,19 @@ impl Rights {
         Ok((rights, prepared))
     }
 
-    /// Returns the CPUs that have a trace buffer.
-    pub(super) fn cpus(&self) -> io::Result<Vec<u16>> {
-        self.instance.cpus()
+    /// Returns the path of the instance.
+    pub(super) fn path(&self) -> &Path {
+        self.instance.path()
+    }
+}
+
+impl Holder for Rights {
+    fn cpus(&self) -> Result<Vec<u16>, RecordError> {
+        let what = "the buffers cannot be listed";
+        self.instance.cpus().map_err(RecordError::instance(self.instance.path(), what))
     }
 
-    /// Opens a file for reading. A file that may be private and was not asked for is refused.
-    pub(super) fn open(&self, file: &Opened) -> io::Result<File> {
+    fn open(&self, file: &Opened) -> io::Result<File> {
         let asked = |what| match self.with.contains(&what) {
             true => Ok(()),
             false => Err(io::Error::from(io::ErrorKind::PermissionDenied)),
@@ -164,63 +204,19 @@ impl Rights {
         File::open(path)
     }
 
-    pub(super) fn switch(&self, tracing: Tracing) -> Result<(), RecordError> {
+    fn switch(&self, tracing: Tracing) -> Result<(), RecordError> {
         match tracing {
             Tracing::On => self.instance.set("tracing_on", "1", "tracing cannot be switched on"),
             Tracing::Off => self.instance.set("tracing_on", "0", "tracing cannot be switched off"),
         }
     }
 
-    /// Removes the instance and the probes; returns a sentence for each failure. Files of the instance must be closed.
-    pub(super) fn end(self) -> Vec<String> {
+    fn end(self: Box<Self>) -> Vec<String> {
         let removed = [self.instance.remove(), self.bulk.map_or(Ok(()), BulkProbes::remove)];
         removed.into_iter().filter_map(Result::err).map(|error| error.to_string()).collect()
     }
-}
 
-/// The holder of root's rights: this process, or the one that keeps them.
-pub(super) enum Holder {
-    Own(Rights),
-    Kept(Keeper),
-}
-
-impl Holder {
-    pub(super) fn cpus(&self) -> Result<Vec<u16>, RecordError> {
-        match self {
-            Holder::Own(rights) => rights.cpus().map_err(RecordError::instance(
-                rights.instance.path(),
-                "the buffers cannot be listed",
-            )),
-            Holder::Kept(keeper) => keeper.cpus(),
-        }
-    }
-
-    pub(super) fn open(&self, file: &Opened) -> io::Result<File> {
-        match self {
-            Holder::Own(rights) => rights.open(file),
-            Holder::Kept(keeper) => keeper.open(file),
-        }
-    }
-
-    pub(super) fn switch(&self, tracing: Tracing) -> Result<(), RecordError> {
-        match self {
-            Holder::Own(rights) => rights.switch(tracing),
-            Holder::Kept(keeper) => keeper.switch(tracing),
-        }
-    }
-
-    pub(super) fn end(self) -> Vec<String> {
-        match self {
-            Holder::Own(rights) => rights.end(),
-            Holder::Kept(keeper) => keeper.end(),
-        }
-    }
-
-    /// Returns the ID of the process that keeps the rights, if it is another one.
-    pub(super) fn process(&self) -> Option<u32> {
-        match self {
-            Holder::Own(_) => None,
-            Holder::Kept(keeper) => Some(keeper.process()),
-        }
+    fn process(&self) -> Option<u32> {
+        None
     }
 }

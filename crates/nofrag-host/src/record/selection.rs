@@ -74,7 +74,7 @@ pub enum Orders {
 }
 
 /// A selection of events to record.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Selection {
     kinds: Vec<EventKind>,
     orders: Orders,
@@ -108,16 +108,6 @@ impl Selection {
         kinds.sort_unstable();
         kinds.dedup();
         Ok(Selection { kinds, orders: Orders::All })
-    }
-
-    /// Returns the names of the events, for [`parse`](Self::parse).
-    pub(super) fn names(&self) -> Vec<&'static str> {
-        self.kinds.iter().map(|kind| kind.name()).collect()
-    }
-
-    /// Returns the orders of recorded blocks.
-    pub(super) fn orders(&self) -> Orders {
-        self.orders
     }
 
     /// Returns the same events, restricted to blocks of these orders.

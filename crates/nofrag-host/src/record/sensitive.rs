@@ -3,9 +3,20 @@
 use serde::{Deserialize, Serialize};
 
 /// Facts that may be private, and are recorded only if they are asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum Sensitive {
     /// The names of all processes that the kernel remembers from tracing.
     Names,
@@ -18,21 +29,9 @@ pub enum Sensitive {
 }
 
 impl Sensitive {
-    pub const ALL: [Sensitive; 4] =
-        [Sensitive::Names, Sensitive::Maps, Sensitive::Addresses, Sensitive::Arguments];
+    pub const ALL: &[Sensitive] = <Sensitive as strum::VariantArray>::VARIANTS;
 
-    /// Returns the word for `--with`.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Sensitive::Names => "names",
-            Sensitive::Maps => "maps",
-            Sensitive::Addresses => "addresses",
-            Sensitive::Arguments => "arguments",
-        }
-    }
-
-    fn what(self) -> &'static str {
+    fn what(&self) -> &'static str {
         match self {
             Sensitive::Names => "names of processes",
             Sensitive::Maps => "what processes have mapped (mmap replays begin without it)",
@@ -46,11 +45,11 @@ impl Sensitive {
 
 /// Returns a sentence on the facts that were left out, and how to record them; `None` if none were.
 pub(super) fn sentence(left_out: &[Sensitive]) -> Option<String> {
-    let joined = |of: fn(Sensitive) -> &'static str, between: &str| {
-        left_out.iter().map(|&each| of(each)).collect::<Vec<_>>().join(between)
+    let joined = |of: fn(&Sensitive) -> &'static str, between: &str| {
+        left_out.iter().map(of).collect::<Vec<_>>().join(between)
     };
     (!left_out.is_empty()).then(|| {
-        let (what, names) = (joined(Sensitive::what, ", "), joined(Sensitive::name, ","));
+        let (what, names) = (joined(Sensitive::what, ", "), joined(Sensitive::into_str, ","));
         format!("left out as it may be private: {what}; --with {names} records it")
     })
 }

@@ -29,7 +29,7 @@ use super::error::RecordError;
 use super::host_state::{FrameMemory, HostState, KeptParts, own_threads};
 use super::instance::Instance;
 use super::keeper::Keeper;
-use super::output::{self, Begun, Sink};
+use super::output::{Begun, Sink};
 use super::reader::{Failure, Of, Reader, Shared};
 use super::report::{Ended, KindCount, Recorded};
 use super::rights::{Holder, Opened, Prepared, Rights, Setup, Tracing};
@@ -43,8 +43,8 @@ use crate::fields::cpu_count;
 use crate::recording::{CpuStats, Ending, RecordingError};
 use crate::source::{CPUS_ONLINE, Root};
 use crate::trace::{
-    self, Decode, Decoder, EventKind, ExtFragCounts, FlagTable, Format, KINDS, Loss, Moment,
-    SUB_BUFFER, TakenSnapshot, TraceMeta, page_size,
+    self, Decode, Decoder, EventKind, ExtFragCounts, FlagTable, KINDS, Loss, Moment, SUB_BUFFER,
+    TakenSnapshot, TraceMeta, page_size,
 };
 
 /// Time between two looks at signals, the command and the time.
@@ -61,7 +61,7 @@ const LOOK_AROUND: Duration = Duration::from_secs(1);
 pub fn record(options: &Options, progress: &dyn Fn(&Now)) -> Result<Recorded, RecordError> {
     let mut signals = Signals::catch().map_err(RecordError::Signals)?;
     let (rights, prepared) = Rights::take(&Setup::of(options))?;
-    run(options, progress, &mut signals, Holder::Own(rights), prepared)
+    run(options, progress, &mut signals, Box::new(rights), prepared)
 }
 
 /// Records as [`record`] does, with the rights that another process keeps; this process only needs the right to write
@@ -76,27 +76,21 @@ pub fn record_with(
 ) -> Result<Recorded, RecordError> {
     let mut signals = Signals::catch().map_err(RecordError::Signals)?;
     let prepared = keeper.prepared()?;
-    run(options, progress, &mut signals, Holder::Kept(keeper), prepared)
+    run(options, progress, &mut signals, Box::new(keeper), prepared)
 }
 
 fn run(
     options: &Options,
     progress: &dyn Fn(&Now),
     signals: &mut Signals,
-    rights: Holder,
+    rights: Box<dyn Holder>,
     prepared: Prepared,
 ) -> Result<Recorded, RecordError> {
     let mut meta = first_meta();
-    meta.missing = prepared.missing;
+    meta.missing = prepared.missing.clone();
     let left_out = options.left_out();
     meta.missing.extend(sensitive::sentence(&left_out));
-    let formats = prepared.formats.into_iter().map(|text| {
-        let format = Format::parse(&text).map_err(io::Error::other);
-        let what = "the format of an event cannot be read";
-        let format = format.map_err(RecordError::instance(Path::new(&prepared.instance), what))?;
-        Ok((text, format))
-    });
-    let formats = formats.collect::<Result<Vec<_>, RecordError>>()?;
+    let formats = prepared.formats()?;
     let prints = formats.iter().map(|(_, format)| (&format.name, &format.print));
     let alloc = prints.into_iter().find(|(name, _)| *name == EventKind::PageAlloc.name());
     meta.gfp = alloc.and_then(|(_, print)| FlagTable::from_print_fmt(print)).unwrap_or_default();
@@ -107,13 +101,13 @@ fn run(
     let decoder = Decoder::new(formats.iter().map(|(_, format)| format));
     let header_page = prepared.header_page.as_deref();
     let begun = Begun { meta: &meta, formats: &formats, header_page };
-    let sink = output::create(&options.output, options.existing, &begun)?;
+    let sink = Sink::create(&options.output, options.existing, &begun)?;
     let shared = Shared::default();
     let mut session = Session {
         options,
         progress,
         signals,
-        rights: &rights,
+        rights: &*rights,
         decoder: &decoder,
         page_bytes: header_page.and_then(page_size).unwrap_or(SUB_BUFFER),
         shared: &shared,
@@ -235,11 +229,11 @@ struct Session<'a> {
     options: &'a Options,
     progress: &'a dyn Fn(&Now),
     signals: &'a mut Signals,
-    rights: &'a Holder,
+    rights: &'a dyn Holder,
     decoder: &'a Decoder,
     page_bytes: usize,
     shared: &'a Shared,
-    sink: Box<dyn Sink>,
+    sink: Sink,
     meta: TraceMeta,
     command: Option<Running>,
     /// Time at which tracing was switched on.
@@ -378,26 +372,16 @@ impl<'a> Session<'a> {
             bytes: self.sink.written(),
             event_bytes: self.sink.event_bytes(),
             release: self.meta.release.clone(),
-            ended: Ended::Elapsed,
-            command: None,
-            seconds: 0.0,
-            start_snapshot_seconds: 0.0,
             events: by_kind.iter().map(|kind| kind.events).sum(),
-            unstored: 0,
             by_kind,
             extfrag: std::mem::take(&mut *self.shared.extfrag()).into_counts(),
-            lost: 0,
             gaps: self.shared.gaps.load(Ordering::Relaxed),
             unreadable: self.shared.unreadable.load(Ordering::Relaxed),
             raw_bytes: self.shared.raw_bytes.load(Ordering::Relaxed),
-            cpus: Vec::new(),
-            buffer_kib_per_cpu: 0,
             recorder_cpu_seconds: own_cpu_seconds(),
             snapshot_cpu_seconds: self.snapshot_cpu_seconds,
-            instance: String::new(),
-            removed_stale: Vec::new(),
-            left_out: Vec::new(),
             missing: self.meta.missing.clone(),
+            ..Recorded::default()
         }
     }
 

@@ -5,22 +5,18 @@
 //! [`Tally::lost`] counts the lost ones.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
-
-use rustix::fs::OFlags;
-use rustix::io::Errno;
+use std::collections::btree_map::Entry;
+use std::fs::File;
+use std::io;
 
 use super::Buffer;
-use super::clock::CLOCK;
 use super::error::RecordError;
-use super::instance::{Instance, remove_stale};
+use super::reader::read_page;
 use super::report::KindCount;
+use super::rights::{Holder, Opened, Rights, Setup, Tracing};
 use super::selection::Selection;
-use super::session::{header_page, size_buffers};
 use super::stats;
-use super::tracefs::{Tracefs, Which};
+use super::tracefs::Which;
 use crate::trace::{
     Decode, Decoder, EventKind, ExtFragCount, ExtFragCounts, Loss, SUB_BUFFER, page_size,
 };
@@ -34,7 +30,7 @@ use crate::trace::{
 pub struct Tally {
     /// The open buffers, closed before the instance is removed, which they would keep busy.
     cpus: BTreeMap<u16, File>,
-    instance: Instance,
+    rights: Box<Rights>,
     decoder: Decoder,
     page: Vec<u8>,
     kinds: Vec<EventKind>,
@@ -42,8 +38,6 @@ pub struct Tally {
     extfrag: ExtFragCounts,
     lost: u64,
     missing: Vec<String>,
-    /// Keeps a mount of our own alive.
-    _tracefs: Tracefs,
 }
 
 impl Tally {
@@ -56,32 +50,26 @@ impl Tally {
         selection: &Selection,
         buffer: Buffer,
     ) -> Result<Tally, RecordError> {
-        let tracefs = Tracefs::find(which)?;
-        remove_stale(&tracefs);
-        let instance = Instance::make(&tracefs, None)?;
-        let mut missing = Vec::new();
-        instance.set("trace_clock", CLOCK, "the clock cannot be set")?;
-        size_buffers(&instance, buffer, &mut missing)?;
-        let enabled = selection.enable(&instance)?;
-        missing.extend(enabled.missing);
-        let page_bytes = header_page(instance.path(), &tracefs).as_deref().and_then(page_size);
+        let setup = Setup::for_counting(which, selection, buffer);
+        let (rights, prepared) = Rights::take(&setup)?;
+        let formats = prepared.formats()?;
+        let page_bytes = prepared.header_page.as_deref().and_then(page_size);
         #[expect(clippy::disallowed_methods, reason = "at most `LARGEST_SUB_BUFFER`")]
         let page = vec![0; page_bytes.unwrap_or(SUB_BUFFER)];
-        let names = enabled.formats.iter().map(|(_, format)| &format.name);
+        let names = formats.iter().map(|(_, format)| &format.name);
         let mut tally = Tally {
             cpus: BTreeMap::new(),
-            decoder: Decoder::new(enabled.formats.iter().map(|(_, format)| format)),
+            decoder: Decoder::new(formats.iter().map(|(_, format)| format)),
             page,
             kinds: names.filter_map(|name| EventKind::from_name(name)).collect(),
             counts: [0; EventKind::COUNT],
             extfrag: ExtFragCounts::default(),
             lost: 0,
-            missing,
-            instance,
-            _tracefs: tracefs,
+            missing: prepared.missing,
+            rights: Box::new(rights),
         };
         tally.open_cpus()?;
-        tally.instance.set("tracing_on", "1", "tracing cannot be switched on")?;
+        tally.rights.switch(Tracing::On)?;
         Ok(tally)
     }
 
@@ -95,7 +83,7 @@ impl Tally {
         for (&cpu, raw) in &mut self.cpus {
             let decode = Decode { decoder: &self.decoder, cpu };
             while let Some(read) = read_page(raw, &mut self.page)
-                .map_err(RecordError::instance(self.instance.path(), "a buffer cannot be read"))?
+                .map_err(RecordError::instance(self.rights.path(), "a buffer cannot be read"))?
             {
                 events.clear();
                 decode.page(&self.page[..read], &mut events, &mut Loss::default());
@@ -105,8 +93,8 @@ impl Tally {
                 }
             }
         }
-        let text = |cpu: &u16| self.instance.text(&format!("per_cpu/cpu{cpu}/stats"));
-        let lost = |cpu: &u16| Some(stats::parse(*cpu, &text(cpu).ok()?).lost());
+        let text = |cpu: u16| self.rights.open(&Opened::Stats(cpu)).and_then(io::read_to_string);
+        let lost = |&cpu: &u16| Some(stats::parse(cpu, &text(cpu).ok()?).lost());
         self.lost = self.cpus.keys().filter_map(lost).sum();
         Ok(())
     }
@@ -142,40 +130,21 @@ impl Tally {
     /// Switches tracing off and removes the instance.
     ///
     /// # Errors
-    /// [`RecordError::Instance`] if the instance cannot be removed.
+    /// [`RecordError::Kept`] if the instance cannot be removed.
     pub fn end(self) -> Result<(), RecordError> {
         drop(self.cpus);
-        self.instance.remove()
+        self.rights.end().pop().map_or(Ok(()), |left| Err(RecordError::Kept(left)))
     }
 
     /// Opens the buffers of CPUs that have none open. A CPU that comes online later gets its buffer then.
     fn open_cpus(&mut self) -> Result<(), RecordError> {
-        let path = self.instance.path();
-        let listed = self.instance.cpus();
-        for cpu in listed.map_err(RecordError::instance(path, "the buffers cannot be listed"))? {
-            if self.cpus.contains_key(&cpu) {
-                continue;
+        for cpu in self.rights.cpus()? {
+            if let Entry::Vacant(place) = self.cpus.entry(cpu) {
+                let raw = self.rights.open(&Opened::Buffer(cpu));
+                let what = "the buffer of a CPU cannot be read";
+                place.insert(raw.map_err(RecordError::instance(self.rights.path(), what))?);
             }
-            let path = path.join(format!("per_cpu/cpu{cpu}/trace_pipe_raw"));
-            let flags = OFlags::NONBLOCK.bits() as i32;
-            let raw = OpenOptions::new().read(true).custom_flags(flags).open(&path);
-            let what = "the buffer of a CPU cannot be read";
-            self.cpus.insert(cpu, raw.map_err(RecordError::instance(&path, what))?);
         }
         Ok(())
-    }
-}
-
-/// Reads a page, which may be filled in part; `None` if the buffer is empty, or its CPU offline.
-fn read_page(raw: &mut File, page: &mut [u8]) -> io::Result<Option<usize>> {
-    loop {
-        return match raw.read(page) {
-            Ok(0) => Ok(None),
-            Ok(read) => Ok(Some(read)),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-            Err(error) if Errno::from_io_error(&error) == Some(Errno::NODEV) => Ok(None),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => Err(error),
-        };
     }
 }

@@ -24,6 +24,15 @@ pub enum Which {
     At(PathBuf),
 }
 
+impl Which {
+    /// Returns the choice of a user who may name a folder, or allow a mount.
+    #[must_use]
+    pub fn asked(folder: Option<PathBuf>, may_mount: bool) -> Which {
+        let named = folder.map(Which::At);
+        named.unwrap_or(if may_mount { Which::MountIfMissing } else { Which::Mounted })
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Tracefs {
     root: PathBuf,

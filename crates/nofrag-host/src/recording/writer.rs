@@ -73,6 +73,19 @@ pub enum RecordingError {
     Ended(PathBuf),
 }
 
+impl RecordingError {
+    /// Returns the error of a write after `bytes` bytes.
+    pub(crate) fn of_write(path: &Path, bytes: u64, cause: io::Error) -> RecordingError {
+        let path = path.to_owned();
+        match cause.kind() {
+            io::ErrorKind::StorageFull
+            | io::ErrorKind::QuotaExceeded
+            | io::ErrorKind::FileTooLarge => RecordingError::Full { path, bytes, cause },
+            _ => RecordingError::File { path, cause },
+        }
+    }
+}
+
 /// The size of a recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
@@ -271,13 +284,7 @@ impl Shared {
     }
 
     fn error(&self, bytes: u64, cause: io::Error) -> RecordingError {
-        let path = self.path.clone();
-        match cause.kind() {
-            io::ErrorKind::StorageFull
-            | io::ErrorKind::QuotaExceeded
-            | io::ErrorKind::FileTooLarge => RecordingError::Full { path, bytes, cause },
-            _ => RecordingError::File { path, cause },
-        }
+        RecordingError::of_write(&self.path, bytes, cause)
     }
 
     /// Adds a chunk without events.

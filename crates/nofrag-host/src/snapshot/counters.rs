@@ -18,6 +18,17 @@ impl Counters {
         self.0.get(name).copied()
     }
 
+    /// Returns the counter of this name, or the sum of those that have a zone's name behind it, which `_*` may stand
+    /// for; `None` if there are none.
+    #[must_use]
+    pub fn total(&self, name: &str) -> Option<u64> {
+        let name = name.strip_suffix("_*").unwrap_or(name);
+        let of_zone =
+            |full: &str| full.strip_prefix(name).is_some_and(|rest| rest.starts_with('_'));
+        let of_zones = self.iter().filter(|(full, _)| of_zone(full)).map(|(_, value)| value);
+        self.get(name).or_else(|| of_zones.reduce(u64::saturating_add))
+    }
+
     /// Returns all counters by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
         self.0.iter().map(|(name, &value)| (name.as_str(), value))

@@ -113,72 +113,65 @@ impl PageFlags {
 }
 
 /// The use of a frame. One name for each use that a policy treats differently.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 #[repr(u8)]
 #[non_exhaustive]
+#[strum(const_into_str)]
 pub enum FrameUse {
     /// In a free block of the buddies.
+    #[strum(serialize = "free")]
     Free,
     /// Page cache of a file: can be moved, and dropped.
+    #[strum(serialize = "page cache")]
     File,
     /// Shared memory or tmpfs: can be moved, and dropped only with swap.
+    #[strum(serialize = "shared memory")]
     Shmem,
     /// Memory of a process: can be moved, and dropped only with swap.
+    #[strum(serialize = "processes")]
     Anon,
+    #[strum(serialize = "slab")]
     Slab,
     /// Page tables of a process.
+    #[strum(serialize = "page tables")]
     PageTable,
     /// A page of hugetlbfs, given out or in its pool.
+    #[strum(serialize = "hugetlbfs")]
     HugeTlb,
     /// Locked memory of a process, where `vm.compact_unevictable_allowed` is 0: it may not be moved.
+    #[strum(serialize = "locked memory")]
     Locked,
     /// Any other memory of the kernel, and free pages on per-CPU lists, which look the same.
+    #[strum(serialize = "other kernel memory")]
     Kernel,
     /// Never handed out: firmware, the kernel's image, the map of frames itself, broken memory.
+    #[strum(serialize = "reserved")]
     Reserved,
     /// Given back to a hypervisor, or taken offline.
+    #[strum(serialize = "offline")]
     Offline,
     /// No memory at this frame.
+    #[strum(serialize = "no memory")]
     NoPage,
 }
 
 impl FrameUse {
-    pub const ALL: [FrameUse; 12] = [
-        FrameUse::Free,
-        FrameUse::File,
-        FrameUse::Shmem,
-        FrameUse::Anon,
-        FrameUse::Slab,
-        FrameUse::PageTable,
-        FrameUse::HugeTlb,
-        FrameUse::Locked,
-        FrameUse::Kernel,
-        FrameUse::Reserved,
-        FrameUse::Offline,
-        FrameUse::NoPage,
-    ];
+    pub const ALL: &[FrameUse] = <FrameUse as strum::VariantArray>::VARIANTS;
     pub const COUNT: usize = FrameUse::ALL.len();
-
-    /// Returns the words for the use in a sentence.
-    #[must_use]
-    pub const fn words(self) -> &'static str {
-        match self {
-            FrameUse::Free => "free",
-            FrameUse::File => "page cache",
-            FrameUse::Shmem => "shared memory",
-            FrameUse::Anon => "processes",
-            FrameUse::Slab => "slab",
-            FrameUse::PageTable => "page tables",
-            FrameUse::HugeTlb => "hugetlbfs",
-            FrameUse::Locked => "locked memory",
-            FrameUse::Kernel => "other kernel memory",
-            FrameUse::Reserved => "reserved",
-            FrameUse::Offline => "offline",
-            FrameUse::NoPage => "no memory",
-        }
-    }
 
     /// Returns the index of the use into a table with a row per use.
     #[must_use]

@@ -45,20 +45,20 @@ pub struct Sources {
 /// # Errors
 /// Those of [`Files::read_folder`].
 pub fn snapshot_in(folder: &Path) -> io::Result<Option<Files>> {
-    const FILES: [&str; 4] = ["buddyinfo", "zoneinfo", "pagetypeinfo", KPAGEFLAGS];
-    let holds = |folder: &Path| {
-        let is_there = |name: &&str| {
-            folder.join(name).is_file() || folder.join(format!("{name}.zst")).is_file()
-        };
-        FILES.iter().any(is_there)
-    };
-    match () {
-        () if holds(folder) => Files::read_folder(folder).map(Some),
-        () if holds(&folder.join("proc")) => {
-            Ok(Some(read(&Root::Captured(folder.to_owned()), Frames::LeftOut).files))
-        }
-        () => Ok(None),
+    if is_snapshot(folder) {
+        return Files::read_folder(folder).map(Some);
     }
+    let captured = || read(&Root::Captured(folder.to_owned()), Frames::LeftOut).files;
+    Ok(is_snapshot(&folder.join("proc")).then(captured))
+}
+
+/// Returns true for a folder in which files of a snapshot lie, and not below `proc` as in that of a captured host.
+#[must_use]
+pub fn is_snapshot(folder: &Path) -> bool {
+    const FILES: [&str; 4] = ["buddyinfo", "zoneinfo", "pagetypeinfo", KPAGEFLAGS];
+    let is_there =
+        |name: &&str| folder.join(name).is_file() || folder.join(format!("{name}.zst")).is_file();
+    FILES.iter().any(is_there)
 }
 
 /// A pool of hugetlbfs, in pages of its size.
@@ -104,6 +104,9 @@ const IOMEM: (&str, &str) = ("iomem", "telling frames without memory from those 
 /// The part of the report that needs the list of vmalloc areas.
 const AREAS: &str = "who holds the vmalloc space, and what of it waits for a purge";
 
+/// The part of the report that needs the maps of processes.
+const MAP_COUNTS: &str = "the processes nearest to vm.max_map_count";
+
 /// Settings that act when they are read, or have no value.
 pub(crate) const NOT_SETTINGS: [&str; 3] = ["stat_refresh", "compact_memory", "drop_caches"];
 
@@ -137,11 +140,7 @@ pub fn read(root: &Root, frames: Frames) -> Sources {
             sources.add_missing(denied(root, ranking.denied).into_iter().collect());
             sources.ranking = Some(ranking);
         }
-        Err(why) => sources.add_missing(vec![Missing {
-            path: root.path("proc").display().to_string(),
-            why: why.to_string(),
-            costs: "the processes nearest to vm.max_map_count",
-        }]),
+        Err(why) => sources.add_missing(vec![root.missing("proc", why.to_string(), MAP_COUNTS)]),
     }
     let uptime = read_small(root, "proc/uptime", "rates of what was counted since boot", uptime);
     match uptime {
@@ -179,7 +178,7 @@ impl Sources {
         drop(meminfo);
         let ranking = ranking_of(&files);
         if ranking.is_none() {
-            missing.push(absent("maps", "the processes nearest to vm.max_map_count"));
+            missing.push(absent("maps", MAP_COUNTS));
         }
         let flags = files.bytes(KPAGEFLAGS);
         let frames = flags.and_then(|flags| frames::read(&Snapshot::parse(&files), flags).ok());
@@ -220,13 +219,11 @@ fn ranking_of(files: &Files) -> Option<Ranking> {
 }
 
 fn denied(root: &Root, count: u64) -> Option<Missing> {
-    (count > 0).then(|| Missing {
-        path: root.path("proc/PID/maps").display().to_string(),
-        why: format!(
-            "permission denied for {count} of the processes: the kernel shows each to its owner and to root"
-        ),
-        costs: "whether one of them is near vm.max_map_count",
-    })
+    let why = format!(
+        "permission denied for {count} of the processes: the kernel shows each to its owner and to root"
+    );
+    let costs = "whether one of them is near vm.max_map_count";
+    (count > 0).then(|| root.missing("proc/PID/maps", why, costs))
 }
 
 struct Reader<'a> {
@@ -274,8 +271,7 @@ impl Reader<'_> {
     }
 
     fn miss(&mut self, path: &str, cause: &io::Error, costs: &'static str) {
-        let path = self.root.path(path).display().to_string();
-        self.missing.push(Missing { path, why: why(cause), costs });
+        self.missing.push(self.root.missing(path, why(cause), costs));
     }
 }
 

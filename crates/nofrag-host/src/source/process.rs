@@ -54,25 +54,15 @@ pub enum Depth {
 }
 
 /// The file that the areas come from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, strum::IntoStaticStr)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase", const_into_str)]
 pub enum MapsFile {
     /// `maps`: no flags, no sizes of the memory behind the areas.
     #[default]
     Maps,
     Smaps,
-}
-
-impl MapsFile {
-    /// Returns the name of the file in the folder of the process.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            MapsFile::Maps => "maps",
-            MapsFile::Smaps => "smaps",
-        }
-    }
 }
 
 /// The files of a process that were read.
@@ -225,7 +215,7 @@ fn pid(root: &Root, whose: Whose) -> Option<u32> {
 }
 
 fn read_areas(root: &Root, whose: Whose, file: MapsFile) -> Result<Parsed, ProcessError> {
-    let relative = format!("proc/{whose}/{}", file.name());
+    let relative = format!("proc/{whose}/{}", file.into_str());
     let parsed = root.with(&relative, |file| proc_maps::parse(BufReader::new(file)));
     parsed.map_err(|cause| process_error(root, whose, root.path(&relative), cause))
 }
@@ -237,7 +227,7 @@ fn process_error(root: &Root, whose: Whose, path: PathBuf, cause: io::Error) -> 
     let folder_is_there = || root.path(&format!("proc/{whose}")).exists();
     match cause.kind() {
         io::ErrorKind::PermissionDenied => ProcessError::Denied { path },
-        io::ErrorKind::NotFound => match liveness(root) {
+        io::ErrorKind::NotFound => match root.liveness() {
             Liveness::Captured => ProcessError::Absent { path },
             Liveness::Live if folder_is_there() => ProcessError::Failed { path, cause },
             Liveness::Live => ProcessError::Gone { pid: whose },
@@ -247,13 +237,9 @@ fn process_error(root: &Root, whose: Whose, path: PathBuf, cause: io::Error) -> 
     }
 }
 
-fn liveness(root: &Root) -> Liveness {
-    if *root == Root::Live { Liveness::Live } else { Liveness::Captured }
-}
-
 fn no_smaps(root: &Root, whose: Whose, why: &ProcessError) -> Missing {
-    let path = root.path(&format!("proc/{whose}/smaps")).display().to_string();
-    let why = match (why, liveness(root)) {
+    const COSTS: &str = "the flags of areas and whether they were touched, so most merge blockers";
+    let why = match (why, root.liveness()) {
         (ProcessError::Gone { .. } | ProcessError::Absent { .. }, _) => "no such file".to_owned(),
         (ProcessError::Failed { cause, .. }, Liveness::Live)
             if cause.kind() == io::ErrorKind::NotFound =>
@@ -263,11 +249,7 @@ fn no_smaps(root: &Root, whose: Whose, why: &ProcessError) -> Missing {
         (ProcessError::Failed { cause, .. }, _) => cause.to_string(),
         (other, _) => other.to_string(),
     };
-    Missing {
-        path,
-        why,
-        costs: "the flags of areas and whether they were touched, so most merge blockers",
-    }
+    root.missing(&format!("proc/{whose}/smaps"), why, COSTS)
 }
 
 /// Returns the state of a process without a line in `maps`, from its status.

@@ -14,21 +14,13 @@ pub struct SnapshotName {
 }
 
 /// An end of a recording.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display, strum::EnumString)]
+#[strum(serialize_all = "lowercase")]
 pub enum End {
     /// Where a replay can start.
     Start,
     /// After the last event.
     End,
-}
-
-impl fmt::Display for End {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            End::Start => "start",
-            End::End => "end",
-        })
-    }
 }
 
 impl fmt::Display for SnapshotName {
@@ -44,11 +36,7 @@ impl SnapshotName {
     pub fn of(name: &Path) -> Option<SnapshotName> {
         let text = name.to_string_lossy();
         let (file, end) = text.rsplit_once('@')?;
-        let end = match end {
-            "start" => End::Start,
-            "end" => End::End,
-            _ => return None,
-        };
+        let end = end.parse().ok()?;
         (!name.exists()).then(|| SnapshotName { recording: file.into(), end })
     }
 

@@ -16,140 +16,95 @@ use crate::process::printable;
 use crate::snapshot::Files;
 use crate::source::{Entry, Root};
 
-/// A folder of raw pages.
-#[derive(Clone, Debug)]
-pub struct Folder {
-    root: Root,
-    meta: TraceMeta,
-    decoder: Arc<Decoder>,
-    page_size: usize,
-    /// The names of the page files, by CPU.
-    pages: Vec<(u16, String)>,
-    /// Number of events that the kernel lost by its own counters.
-    dropped: u64,
-    budget: Budget,
-    /// The remainder of the budget after texts and snapshots.
-    room: Room,
-}
-
-impl Folder {
-    /// Opens a folder: reads the formats and the snapshots, and finds the pages of each CPU.
-    ///
-    /// `header_page`, `trace_clock`, `release`, `start_window`, `stats` and `missing` are read where the folder has
-    /// them. Without `header_page` a page has [`SUB_BUFFER`] bytes; without `start_window` the snapshot in `start` was
-    /// taken before the first event. `stats` counts the events that the kernel lost, `missing` has a sentence on each
-    /// line.
-    ///
-    /// Only regular files in the folder are read, and no more than [`Budget::of_path`] allows.
-    ///
-    /// # Errors
-    /// Those of [`TraceError`].
-    pub fn open(path: &Path) -> Result<Folder, TraceError> {
-        Folder::open_within(path, &Budget::of_path(path).map_err(TraceError::file(path))?)
+/// Opens a folder: reads the formats and the snapshots, and finds the pages of each CPU.
+///
+/// `header_page`, `trace_clock`, `release`, `start_window`, `stats` and `missing` are read where the folder has them.
+/// Without `header_page` a page has [`SUB_BUFFER`] bytes; without `start_window` the snapshot in `start` was taken
+/// before the first event. `stats` counts the events that the kernel lost, `missing` has a sentence on each line.
+///
+/// Only regular files in the folder are read, and no more than the budget allows: with what the pages of all CPUs take.
+pub(super) fn open(path: &Path, budget: &Budget) -> Result<Trace, TraceError> {
+    let root = Root::Captured(path.to_owned());
+    let pages = pages_of(&root)?;
+    if pages.is_empty() {
+        return Err(TraceError::Unknown(path.to_owned()));
     }
-
-    /// Opens a folder as [`open`](Self::open) does, with the caller's budget.
-    ///
-    /// # Errors
-    /// Those of [`TraceError`].
-    pub fn open_within(path: &Path, budget: &Budget) -> Result<Folder, TraceError> {
-        let root = Root::Captured(path.to_owned());
-        let pages = pages_of(&root)?;
-        if pages.is_empty() {
-            return Err(TraceError::Unknown(path.to_owned()));
-        }
-        let mut texts = Texts { root: &root, room: Room::new(path, *budget) };
-        let formats = texts.formats()?;
-        let gfp = formats.iter().find(|(_, format)| format.name == EventKind::PageAlloc.name());
-        let gfp = gfp.and_then(|(_, format)| FlagTable::from_print_fmt(&format.print));
-        let mut meta = TraceMeta {
-            release: texts.optional(RELEASE)?.map(|text| printable(text.trim())),
-            clock: texts.optional("trace_clock")?.and_then(|text| clock(&text)),
-            cpus: pages.iter().map(|&(cpu, _)| cpu).collect(),
-            gfp: gfp.unwrap_or_default(),
-            missing: texts
-                .optional(MISSING)?
-                .map(|text| text.lines().map(str::to_owned).collect())
-                .unwrap_or_default(),
-            ..TraceMeta::default()
+    let mut texts = Texts { root: &root, room: Room::new(path, *budget) };
+    let formats = texts.formats()?;
+    let gfp = formats.iter().find(|(_, format)| format.name == EventKind::PageAlloc.name());
+    let gfp = gfp.and_then(|(_, format)| FlagTable::from_print_fmt(&format.print));
+    let mut meta = TraceMeta {
+        release: texts.optional(RELEASE)?.map(|text| printable(text.trim())),
+        clock: texts.optional("trace_clock")?.and_then(|text| clock(&text)),
+        cpus: pages.iter().map(|&(cpu, _)| cpu).collect(),
+        gfp: gfp.unwrap_or_default(),
+        missing: texts
+            .optional(MISSING)?
+            .map(|text| text.lines().map(str::to_owned).collect())
+            .unwrap_or_default(),
+        ..TraceMeta::default()
+    };
+    let start = texts.optional(START_WINDOW)?.and_then(|text| window(&text));
+    let start = start.unwrap_or(Moment::Before);
+    let dropped = texts.optional(STATS)?.map_or(0, |text| dropped(&text));
+    let page_size = texts.page_size()?;
+    let mut room = texts.room;
+    for (name, moment) in [("start", start), ("end", Moment::After)] {
+        let files = match Files::read_below(&root, name, &mut room) {
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => continue,
+            files => files.map_err(TraceError::file(&root.path(name)))?,
         };
-        let start = texts.optional(START_WINDOW)?.and_then(|text| window(&text));
-        let start = start.unwrap_or(Moment::Before);
-        let dropped = texts.optional(STATS)?.map_or(0, |text| dropped(&text));
-        let page_size = texts.page_size()?;
-        let mut room = texts.room;
-        for (name, moment) in [("start", start), ("end", Moment::After)] {
-            let files = match Files::read_below(&root, name, &mut room) {
-                Err(cause) if cause.kind() == io::ErrorKind::NotFound => continue,
-                files => files.map_err(TraceError::file(&root.path(name)))?,
-            };
-            meta.release = meta.release.or_else(|| files.release());
-            meta.snapshots.push(TakenSnapshot { moment, files });
-        }
-        let decoder = Arc::new(Decoder::new(formats.iter().map(|(_, format)| format)));
-        meta.formats = formats.into_iter().map(|(text, format)| (format.name, text)).collect();
-        Ok(Folder { root, meta, decoder, page_size, pages, dropped, budget: *budget, room })
+        meta.release = meta.release.or_else(|| files.release());
+        meta.snapshots.push(TakenSnapshot { moment, files });
     }
-
-    /// Returns the facts about the trace beside its events.
-    #[must_use]
-    pub fn meta(&self) -> &TraceMeta {
-        &self.meta
-    }
-
-    /// Returns the events of all CPUs, merged by time.
-    ///
-    /// # Errors
-    /// [`TraceError::File`] if a file cannot be opened, [`TraceError::Budget`] where the pages of all CPUs take more
-    /// than the budget has.
-    pub fn events(&self) -> Result<Box<dyn EventSource>, TraceError> {
-        self.left()?;
-        let window = self.window();
-        let pages = self.pages.iter().map(|(cpu, name)| {
-            let path = &self.root.path(name);
-            let file = self.root.open_regular(name).map_err(TraceError::file(path))?;
-            let input: Box<dyn Read + Send> = match name.ends_with(".zst") {
-                true => {
-                    let mut plain = zstd::Decoder::new(file).map_err(TraceError::file(path))?;
-                    plain.window_log_max(window).map_err(TraceError::file(path))?;
-                    Box::new(Unpacking::new(plain, &self.budget))
-                }
-                false => Box::new(file),
-            };
-            #[expect(clippy::disallowed_methods, reason = "`READ_BYTES` or `LARGEST_SUB_BUFFER`")]
-            let input = BufReader::with_capacity(READ_BYTES.max(self.page_size), input);
-            let decoder = Arc::clone(&self.decoder);
-            Ok(RawPages::new(input, path.clone(), *cpu, decoder, self.page_size))
-        });
-        let merged = Merged::new(pages.collect::<Result<Vec<_>, TraceError>>()?);
-        Ok(Box::new(Counted { merged, dropped: self.dropped }))
-    }
-
-    /// Returns the remainder of the budget when the readers of all CPUs have their memory: a buffer, a page that lies
-    /// across its end, events on their way, and for packed pages the window.
-    fn left(&self) -> Result<Room, TraceError> {
-        let plain = READ_BYTES.max(self.page_size) + self.page_size + READ_BYTES;
-        let packed = self.pages.iter().filter(|(_, name)| name.ends_with(".zst")).count() as u64;
-        let mut room = self.room.clone();
-        room.take(self.pages.len() as u64 * plain as u64)?;
-        room.take(packed << self.window())?;
-        Ok(room)
-    }
-
-    /// Returns the binary logarithm of the largest window of packed pages: all windows together take up to half of the
-    /// remaining budget. `zstd` makes a window of at most 8 MiB unless it is asked for more.
-    fn window(&self) -> u32 {
-        let each = self.room.left() / 2 / self.pages.len() as u64;
-        each.checked_ilog2().unwrap_or(0).clamp(LEAST_WINDOW, MOST_WINDOW)
-    }
+    let decoder = Arc::new(Decoder::new(formats.iter().map(|(_, format)| format)));
+    meta.formats = formats.into_iter().map(|(text, format)| (format.name, text)).collect();
+    let window = window_of(&pages, page_size, &mut room)?;
+    let opened = pages.iter().map(|(cpu, name)| {
+        let input = input(&root, name, page_size, window, budget);
+        let input = input.map_err(TraceError::file(&root.path(name)))?;
+        Ok(RawPages::new(input, root.path(name), *cpu, Arc::clone(&decoder), page_size))
+    });
+    let merged = Merged::new(opened.collect::<Result<Vec<_>, TraceError>>()?);
+    Ok(Trace { meta, events: Box::new(Counted { merged, dropped }), room })
 }
 
-impl TryFrom<Folder> for Trace {
-    type Error = TraceError;
+/// Takes the memory of the readers of all CPUs: a buffer, a page that lies across its end, events on their way, and for
+/// packed pages the window. Returns the binary logarithm of the largest window: all windows together take up to half of
+/// the remaining budget. `zstd` makes a window of at most 8 MiB unless it is asked for more.
+fn window_of(
+    pages: &[(u16, String)],
+    page_size: usize,
+    room: &mut Room,
+) -> Result<u32, TraceError> {
+    let each = room.left() / 2 / pages.len() as u64;
+    let window = each.checked_ilog2().unwrap_or(0).clamp(LEAST_WINDOW, MOST_WINDOW);
+    let plain = READ_BYTES.max(page_size) + page_size + READ_BYTES;
+    let packed = pages.iter().filter(|(_, name)| name.ends_with(".zst")).count() as u64;
+    room.take(pages.len() as u64 * plain as u64)?;
+    room.take(packed << window)?;
+    Ok(window)
+}
 
-    fn try_from(folder: Folder) -> Result<Trace, TraceError> {
-        Ok(Trace { events: folder.events()?, room: folder.left()?, meta: folder.meta })
-    }
+/// Opens the pages of one CPU.
+fn input(
+    root: &Root,
+    name: &str,
+    page_size: usize,
+    window: u32,
+    budget: &Budget,
+) -> io::Result<BufReader<Box<dyn Read + Send>>> {
+    let file = root.open_regular(name)?;
+    let input: Box<dyn Read + Send> = match name.ends_with(".zst") {
+        true => {
+            let mut plain = zstd::Decoder::new(file)?;
+            plain.window_log_max(window)?;
+            Box::new(Unpacking::new(plain, budget))
+        }
+        false => Box::new(file),
+    };
+    #[expect(clippy::disallowed_methods, reason = "`READ_BYTES` or `LARGEST_SUB_BUFFER`")]
+    Ok(BufReader::with_capacity(READ_BYTES.max(page_size), input))
 }
 
 /// Smallest and largest window that `zstd` knows, as binary logarithms of bytes.

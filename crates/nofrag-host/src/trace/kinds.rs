@@ -6,7 +6,9 @@
 pub const MAX_FIELDS: usize = 8;
 
 /// The kind of an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+)]
 #[repr(u8)]
 // Each is a tracepoint; the table below names it.
 #[non_exhaustive]

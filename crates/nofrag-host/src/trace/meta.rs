@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::flags::FlagTable;
-use crate::snapshot::Files;
+use crate::snapshot::{Files, PageFlags};
 
 /// The facts about a trace beside its events. Each may be missing: pasted text has none of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,6 +59,17 @@ impl TraceMeta {
     #[must_use]
     pub fn start(&self) -> Option<&TakenSnapshot> {
         self.snapshots.first().filter(|taken| taken.moment != Moment::After)
+    }
+
+    /// Returns the frames whose flags in the snapshot at the start are such, a word for 64; none without that file.
+    pub(super) fn frames_at_start(&self, are_such: impl Fn(PageFlags) -> bool) -> Vec<u64> {
+        let flags = self.start().and_then(|taken| taken.files.bytes("kpageflags")).unwrap_or(&[]);
+        let (flags, _) = flags.as_chunks::<8>();
+        let is_in = |bytes: &[u8; 8]| u64::from(are_such(PageFlags(u64::from_le_bytes(*bytes))));
+        let word = |frames: &[[u8; 8]]| {
+            frames.iter().rev().fold(0, |word, frame| word << 1 | is_in(frame))
+        };
+        flags.chunks(64).map(word).collect()
     }
 
     /// Returns the snapshot taken at the end of the recording.

@@ -32,8 +32,8 @@ pub(crate) use bulk::{
 pub use ends::{End, SnapshotName};
 pub use event::{BulkMoment, CompactionRun, Event, NO_FRAME, View};
 pub use flags::FlagTable;
+pub use folder::RawPages;
 pub(crate) use folder::{Decode, MISSING, RELEASE, START_WINDOW, STATS, page_size};
-pub use folder::{Folder, RawPages};
 pub use format::{Decoder, Format, FormatError, FormatField, RecordError};
 pub use kinds::{EventKind, Field, FieldClass, KINDS, KindInfo, MAX_FIELDS};
 pub use meta::{Moment, TakenSnapshot, TraceMeta};
@@ -47,5 +47,5 @@ pub use summary::{
     summarise, type_name,
 };
 pub use text::{TextWriter, TraceText};
-pub use trace_dat::{ReadAt, TraceDat};
+pub use trace_dat::{ReadAt, open_bytes as open_trace_dat};
 pub use unseen::{BulkEvents, Unseen, UnseenTracker};

@@ -5,16 +5,17 @@ use std::collections::BinaryHeap;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use thiserror::Error;
 
 use super::event::Event;
-use super::folder::Folder;
+use super::folder;
 use super::format::FormatError;
 use super::meta::TraceMeta;
 use super::perf_script;
 use super::text::{TraceText, begins_trace, cpus};
-use super::trace_dat::{self, TraceDat};
+use super::trace_dat;
 use crate::budget::{Budget, Needs, Room};
 use crate::recording::Recording;
 
@@ -170,13 +171,14 @@ pub fn open_within(path: &Path, budget: Budget) -> Result<Trace, TraceError> {
 
 fn open_any(path: &Path, budget: Budget) -> Result<Trace, TraceError> {
     if path.is_dir() {
-        return Folder::open_within(path, &budget)?.try_into();
+        return folder::open(path, &budget);
     }
     let mut start = Vec::new();
     let file = File::open(path).map_err(TraceError::file(path))?;
     file.take(START).read_to_end(&mut start).map_err(TraceError::file(path))?;
     if start.starts_with(trace_dat::MAGIC) {
-        return TraceDat::open_within(path, budget)?.try_into();
+        let file = File::open(path).map_err(TraceError::file(path))?;
+        return trace_dat::open_bytes(Arc::new(file), path, budget);
     }
     if Recording::is_one(&start) {
         return Recording::open_within(path, budget)?.try_into();

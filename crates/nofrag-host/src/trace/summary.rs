@@ -15,6 +15,7 @@ use super::meta::TraceMeta;
 use super::source::{EventSource, Loss, TraceError};
 use super::unseen::{Unseen, UnseenTracker};
 use crate::budget::Room;
+use crate::snapshot::PageFlags;
 
 /// Orders that are counted apart; larger ones, which no kernel has, count with the last.
 pub const ORDERS: usize = 16;
@@ -244,15 +245,9 @@ struct Start {
 impl Start {
     /// Reads the flags of frames in the snapshot at the start; without them the set is empty.
     fn new(meta: &TraceMeta) -> Start {
-        const FREE: u64 = 1 << 10;
-        const ABSENT: u64 = 1 << 20;
-        let flags = meta.start().and_then(|taken| taken.files.bytes("kpageflags")).unwrap_or(&[]);
-        let (flags, _) = flags.as_chunks::<8>();
-        let word = |frames: &[[u8; 8]]| {
-            let in_use = |bytes: &[u8; 8]| u64::from_le_bytes(*bytes) & (FREE | ABSENT) == 0;
-            frames.iter().rev().fold(0, |word, frame| word << 1 | u64::from(in_use(frame)))
-        };
-        Start { untouched: flags.chunks(64).map(word).collect() }
+        let in_use =
+            |flags: PageFlags| !flags.has(PageFlags::BUDDY) && !flags.has(PageFlags::NOPAGE);
+        Start { untouched: meta.frames_at_start(in_use) }
     }
 
     /// Removes a frame; returns true if the set had it.

@@ -23,8 +23,10 @@ use super::event::{BulkMoment, Event, View};
 use super::kinds::{EventKind, MAX_FIELDS};
 use super::meta::{Moment, TraceMeta};
 use crate::budget::{Room, table_bytes};
+use crate::fields;
 use crate::finding::grouped;
 use crate::gfp::GfpBits;
+use crate::snapshot::PageFlags;
 
 /// The requests that a recording lacks, and its events of the bulk interface. A free of an unknown page is a free of a
 /// block all of whose pages were free by the recording: freed before and not allocated since, or without an event
@@ -137,7 +139,8 @@ impl UnseenTracker {
             // Events between such a snapshot and the first event of the trace are not known.
             Some(Moment::Before | Moment::After) | None => None,
         };
-        let free_at_start = window_end.map_or(Vec::new(), |_| free_at_start(meta));
+        let free_at_start = window_end
+            .map_or(Vec::new(), |_| meta.frames_at_start(|flags| flags.has(PageFlags::BUDDY)));
         let recorded = meta.formats.iter().any(|(name, _)| name == super::bulk::PAGES);
         let bulk = BulkEvents { recorded, ..BulkEvents::default() };
         UnseenTracker {
@@ -247,11 +250,8 @@ const BULK_SINCE: (u32, u32) = (5, 13);
 
 /// Returns true if the kernel has the bulk interface; an unknown kernel may have it.
 fn has_bulk(release: Option<&str>) -> bool {
-    let version = |release: &str| {
-        let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
-        Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
-    };
-    release.and_then(version).is_none_or(|version| version >= BULK_SINCE)
+    let version = release.and_then(|text| fields::release_version(text).ok());
+    version.is_none_or(|version| version >= BULK_SINCE)
 }
 
 /// Returns a share in percent of a whole.
@@ -317,18 +317,6 @@ fn of_bulk(bulk: &BulkEvents, requests: u64) -> String {
         percent(pages, requests),
         grouped(repeated)
     )
-}
-
-/// Returns the frames that were free in the snapshot at the start, a word for 64.
-fn free_at_start(meta: &TraceMeta) -> Vec<u64> {
-    const FREE: u64 = 1 << 10;
-    let flags = meta.start().and_then(|taken| taken.files.bytes("kpageflags")).unwrap_or(&[]);
-    let (flags, _) = flags.as_chunks::<8>();
-    let word = |frames: &[[u8; 8]]| {
-        let is_free = |bytes: &[u8; 8]| u64::from_le_bytes(*bytes) & FREE != 0;
-        frames.iter().rev().fold(0, |word, frame| word << 1 | u64::from(is_free(frame)))
-    };
-    flags.chunks(64).map(word).collect()
 }
 
 /// Returns the words of a block's frames, each with a mask of the block's frames in it.

@@ -145,10 +145,10 @@ impl History {
         let Some(now) = &self.counters[1] else { return Vec::new() };
         let before = self.counters[0].as_ref().zip(self.interval());
         let rate = |&(name, counts): &(&'static str, &'static str)| {
-            let total = total(now, name)?;
+            let total = now.total(name)?;
             let per_second = before.and_then(|(before, time)| {
                 // A counter that fell was reset: another host, or a wrap of 32 bits.
-                let grown = total.checked_sub(self::total(before, name)?)?;
+                let grown = total.checked_sub(before.total(name)?)?;
                 Some(grown as f64 / time.as_secs_f64())
             });
             Some(Rate { name, counts, total, per_second })
@@ -196,17 +196,6 @@ fn obtainable(snapshot: &Snapshot<'_>) -> Vec<u64> {
         sums.iter_mut().zip(blocks).for_each(|(sum, more)| *sum = sum.saturating_add(more));
     }
     sums
-}
-
-/// Returns the counter of this name, or the sum of those that have a zone's name behind it; `None` if there are none.
-pub(crate) fn total(counters: &Counters, name: &str) -> Option<u64> {
-    counters.get(name).or_else(|| {
-        let of_zone =
-            |full: &str| full.strip_prefix(name).is_some_and(|rest| rest.starts_with('_'));
-        let mut zones = counters.iter().filter(|(full, _)| of_zone(full)).peekable();
-        zones.peek()?;
-        Some(zones.fold(0, |sum: u64, (_, value)| sum.saturating_add(value)))
-    })
 }
 
 #[cfg(test)]

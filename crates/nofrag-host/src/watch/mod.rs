@@ -20,7 +20,6 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
-pub(crate) use history::total;
 pub use history::{Forecast, History, Rate};
 pub use pace::Pace;
 
@@ -32,31 +31,27 @@ use crate::source::{self, Missing, Root};
 use crate::vmalloc;
 
 /// Files that are read as a whole.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, strum::IntoStaticStr,
+)]
 #[serde(rename_all = "lowercase")]
+#[strum(const_into_str)]
 pub enum Source {
     /// `buddyinfo`, `zoneinfo`, `vmstat`, `meminfo`: a quarter of a millisecond.
+    #[strum(serialize = "memory")]
     Memory,
     /// `vmallocinfo`: a few microseconds for each area.
+    #[strum(serialize = "vmallocinfo")]
     Vmalloc,
     /// `maps` of every process: a few microseconds for each area.
+    #[strum(serialize = "maps")]
     Maps,
     /// `pagetypeinfo`: some hundred times the cost of `buddyinfo`.
+    #[strum(serialize = "pagetypeinfo")]
     Types,
 }
 
 impl Source {
-    /// Returns the name of the source in labels and tables.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Source::Memory => "memory",
-            Source::Vmalloc => "vmallocinfo",
-            Source::Maps => "maps",
-            Source::Types => "pagetypeinfo",
-        }
-    }
-
     /// Returns the pace of the source: all together take at most three quarters of a hundredth of a core.
     #[must_use]
     pub const fn pace(self) -> Pace {
@@ -254,8 +249,7 @@ impl Watch {
             }
             Err(why) => {
                 self.look.files.insert(name, Vec::new());
-                let path = self.root.path(path).display().to_string();
-                Err(Missing { path, why: why.to_string(), costs })
+                Err(self.root.missing(path, why.to_string(), costs))
             }
         }
     }
@@ -282,14 +276,12 @@ impl Watch {
                 let ranking = self.look.maps.insert(ranking);
                 let mut missing = ranking.missing.clone();
                 if ranking.denied > 0 {
-                    missing.push(Missing {
-                        path: self.root.path("proc/PID/maps").display().to_string(),
-                        why: match ranking.denied {
-                            1 => "one process belongs to somebody else".to_owned(),
-                            many => format!("{many} processes belong to others"),
-                        },
-                        costs: "how near those are to the limit of areas",
-                    });
+                    let why = match ranking.denied {
+                        1 => "one process belongs to somebody else".to_owned(),
+                        many => format!("{many} processes belong to others"),
+                    };
+                    let costs = "how near those are to the limit of areas";
+                    missing.push(self.root.missing("proc/PID/maps", why, costs));
                 }
                 missing
             }
@@ -305,7 +297,7 @@ impl Watch {
     fn missing(&self, relative: &str, why: &str, costs: &'static str) -> Missing {
         let path = self.root.path(relative).display().to_string();
         let reason = why.strip_prefix(&path).and_then(|rest| rest.strip_prefix(": "));
-        Missing { why: reason.unwrap_or(why).to_owned(), path, costs }
+        self.root.missing(relative, reason.unwrap_or(why), costs)
     }
 }
 

@@ -1,7 +1,5 @@
-//! The contents of a live view of a host at one moment: the schema of `nofrag top --json`.
-//!
-//! The schema is named in [`Page::schema`] and counted in [`Page::version`], as that of [`crate::vmalloc`]. A value
-//! that could not be had is `null`.
+//! The contents of a live view of a host at one moment: the schema of `nofrag top --json`. A value that could not be
+//! had is `null`.
 
 use std::cmp::{Ordering, Reverse};
 
@@ -16,16 +14,11 @@ use crate::snapshot::{FreeGap, Snapshot, ZoneInfo, ZoneName};
 use crate::source::Missing;
 use crate::trace::{ExtFragCount, type_name};
 
-pub const SCHEMA: &str = "nofrag.top";
-pub const SCHEMA_VERSION: u32 = 1;
-
 /// The contents of a live view: the host at the last of its looks, with the changes since the one before. `--once`
 /// takes two; a captured host is looked at once.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Page {
-    pub schema: &'static str,
-    pub version: u32,
     pub release: Option<String>,
     /// Seconds for which the host has been watched.
     pub seconds: f64,
@@ -87,17 +80,22 @@ pub struct ZoneRow {
 }
 
 /// Position of free memory among the watermarks in force.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, strum::IntoStaticStr)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
+#[strum(const_into_str)]
 pub enum Level {
     /// Callers reclaim memory themselves.
+    #[strum(serialize = "below min")]
     BelowMin,
     /// The daemon kswapd runs.
+    #[strum(serialize = "below low")]
     BelowLow,
     /// The daemon kswapd goes on if it runs.
+    #[strum(serialize = "below high")]
     BelowHigh,
     /// No reclaim is under way.
+    #[strum(serialize = "above high")]
     AboveHigh,
 }
 
@@ -108,17 +106,6 @@ impl Level {
             free if free < zone.low => Level::BelowLow,
             free if free < zone.high => Level::BelowHigh,
             _ => Level::AboveHigh,
-        }
-    }
-
-    /// Returns the words that the page has for the level.
-    #[must_use]
-    pub const fn text(self) -> &'static str {
-        match self {
-            Level::BelowMin => "below min",
-            Level::BelowLow => "below low",
-            Level::BelowHigh => "below high",
-            Level::AboveHigh => "above high",
         }
     }
 }
@@ -186,13 +173,17 @@ pub struct MapsRows {
 }
 
 /// The order of the rows of a page, in each of its tables.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(const_into_str)]
 pub enum Sorting {
     /// Zones by node, counters and events by subject, processes by their areas.
     #[default]
+    #[strum(serialize = "as listed")]
     AsListed,
     /// Zones with least of their free memory in the followed order first, then by what grows fastest.
+    #[strum(serialize = "worst first")]
     WorstFirst,
+    #[strum(serialize = "by name")]
     ByName,
 }
 
@@ -204,16 +195,6 @@ impl Sorting {
             Sorting::AsListed => Sorting::WorstFirst,
             Sorting::WorstFirst => Sorting::ByName,
             Sorting::ByName => Sorting::AsListed,
-        }
-    }
-
-    /// Returns the words for the sorting.
-    #[must_use]
-    pub const fn words(self) -> &'static str {
-        match self {
-            Sorting::AsListed => "as listed",
-            Sorting::WorstFirst => "worst first",
-            Sorting::ByName => "by name",
         }
     }
 }
@@ -262,8 +243,6 @@ impl Page {
         };
         let age = |source: Source| read(source).unwrap_or(0.0);
         Page {
-            schema: SCHEMA,
-            version: SCHEMA_VERSION,
             release: snapshot.release.clone(),
             seconds: look.at.as_secs_f64(),
             interval_seconds: history.interval().map(|time| time.as_secs_f64()),
@@ -420,7 +399,7 @@ mod tests {
             page.sort(sorting);
             let zones: Vec<&str> = page.zones.iter().map(|row| row.zone.name.as_str()).collect();
             let rates: Vec<&str> = page.rates.iter().map(|rate| rate.name).collect();
-            seen.push((sorting.words(), zones.join(" "), rates.join(" ")));
+            seen.push((sorting.into_str(), zones.join(" "), rates.join(" ")));
             sorting = sorting.next();
         }
         assert_eq!(sorting, Sorting::AsListed);

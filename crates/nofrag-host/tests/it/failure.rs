@@ -6,6 +6,7 @@ use std::path::Path;
 use nofrag::page::{Migratetype, PageRequest, Refusal, ZoneKind};
 use nofrag::units::Order;
 use nofrag_host::failure::{Event, GroupLimit, LogReport, Mode, parse};
+use nofrag_host::gfp::GfpFlag;
 
 /// Returns the text of a report in `data/reports`.
 fn report(name: &str) -> String {
@@ -33,7 +34,7 @@ fn check(
     let report = parse(&report(name)).swap_remove(index);
     let asked = report.asked().expect("it asks for pages");
     let mode = asked.mode.as_ref().expect("it says how");
-    assert_eq!((asked.order, mode.may_wait()), (order, waits), "{name}");
+    assert_eq!((asked.order, mode.flags.has(GfpFlag::DirectReclaim)), (order, waits), "{name}");
     assert_eq!(report.process.as_deref(), Some(process), "{name}");
     assert_eq!(report.release.as_deref(), Some(release), "{name}");
     report
@@ -45,9 +46,9 @@ fn refusals(report: &LogReport) -> Vec<(String, Refusal)> {
     let mode = asked.mode.as_ref().expect("it says how");
     let request = PageRequest {
         order: Order::new(asked.order as u8).expect("an order of the core"),
-        migratetype: mode.migratetype(),
-        flags: mode.request_flags(),
-        zone: mode.zone(),
+        migratetype: mode.flags.migratetype(),
+        flags: mode.flags.request_flags(),
+        zone: mode.flags.zone(),
         ..PageRequest::new(Order::ZERO, Migratetype::Unmovable)
     };
     let states = report.memory.states();

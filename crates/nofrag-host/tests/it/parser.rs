@@ -60,8 +60,9 @@ fn line() -> impl Strategy<Value = String> {
         "[a-z_]{1,12}\\+0x[0-9a-f]{1,3}/0x[0-9a-f]{1,4} \\[[a-z_]{1,8}\\]"
             .prop_map(|s| format!(" {s}")),
     ];
-    let marks = proptest::sample::subsequence(Mark::ALL.to_vec(), 0..4)
-        .prop_map(|marks| marks.iter().map(|mark| format!(" {}", mark.text())).collect::<String>());
+    let marks = proptest::sample::subsequence(Mark::ALL.to_vec(), 0..4).prop_map(|marks| {
+        marks.iter().map(|mark| format!(" {}", mark.into_str())).collect::<String>()
+    });
     let number = |name: &'static str| {
         proptest::option::of(any::<u64>())
             .prop_map(move |value| value.map_or(String::new(), |value| format!(" {name}={value}")))

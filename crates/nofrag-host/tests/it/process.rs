@@ -198,7 +198,7 @@ fn windows() {
         let text = areas(at, &[(1, ANON)]);
         let of = Sources { arch: arch.map(str::to_owned), ..sources(&text) };
         let space = survey(&of, None, Which::None).unwrap().space;
-        (space.end, space.certainty.word())
+        (space.end, space.certainty.into_str())
     };
     assert_eq!(end(Some("x86_64"), TOP), (0x7fff_ffff_f000, "known"));
     assert_eq!(end(Some("x86_64"), 0xf7ff_0000), (0xffff_e000, "known"));

@@ -110,7 +110,7 @@ fn the_captured_host() {
     let bounds: Vec<_> = report
         .regions
         .iter()
-        .map(|region| (region.name.text(), region.start, region.end))
+        .map(|region| (region.name.into_str(), region.start, region.end))
         .collect();
     let expected = [
         ("vmalloc", 0xffff_c900_0000_0000, 0xffff_e900_0000_0000),
@@ -118,7 +118,7 @@ fn the_captured_host() {
     ];
     assert_eq!(bounds, expected);
     assert_eq!(
-        report.regions.iter().map(|region| region.bounds.word()).collect::<Vec<_>>(),
+        report.regions.iter().map(|region| region.bounds.into_str()).collect::<Vec<_>>(),
         ["exact", "assumed"]
     );
     assert!(report.missing.is_empty() && report.malformed.is_empty());

@@ -4,7 +4,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use nofrag_host::trace::{Event, EventKind, Loss, TraceDat, TraceError, open};
+use nofrag_host::budget::Budget;
+use nofrag_host::trace::{Event, EventKind, Loss, TraceError, TraceMeta, open, open_trace_dat};
 
 /// The files that `trace-cmd record` wrote, each with its report beside it.
 const FILES: [&str; 3] = ["v6", "v7-plain", "v7-zstd"];
@@ -22,12 +23,12 @@ fn data(name: &str) -> Vec<u8> {
     }
 }
 
-fn read(bytes: Vec<u8>) -> Result<(TraceDat, Vec<Event>, Loss), TraceError> {
-    let file = TraceDat::read(Arc::new(bytes), Path::new("trace.dat"))?;
-    let mut source = file.events()?;
+fn read(bytes: Vec<u8>) -> Result<(TraceMeta, Vec<Event>, Loss), TraceError> {
+    let budget = Budget::of_length(bytes.len() as u64);
+    let mut trace = open_trace_dat(Arc::new(bytes), Path::new("trace.dat"), budget)?;
     let mut events = Vec::new();
-    while source.read(&mut events)? {}
-    Ok((file, events, source.loss()))
+    while trace.events.read(&mut events)? {}
+    Ok((trace.meta, events, trace.events.loss()))
 }
 
 /// Parses a line of `trace-cmd report -t -R`: `INSTANCE: NAME-PID [CPU] SECONDS.NANOS: EVENT: KEY=VALUE..`.
@@ -59,7 +60,7 @@ fn reported(line: &str) -> Option<Event> {
 #[test]
 fn events_are_those_that_trace_cmd_reports() {
     for name in FILES {
-        let (file, events, loss) = read(data(&format!("{name}.dat"))).unwrap();
+        let (meta, events, loss) = read(data(&format!("{name}.dat"))).unwrap();
         let report = String::from_utf8(data(&format!("{name}.txt"))).unwrap();
         let lines = report.lines().filter(|line| line.contains('[') && !line.contains("sched_"));
         let expected: Vec<Event> = lines.map(|line| reported(line).expect(line)).collect();
@@ -69,15 +70,14 @@ fn events_are_those_that_trace_cmd_reports() {
             assert_eq!(pair.0, pair.1, "{name}: event {number}");
         }
         assert_eq!(loss, Loss::default(), "{name}");
-        assert_eq!(file.meta().missing, Vec::<String>::new(), "{name}");
+        assert_eq!(meta.missing, Vec::<String>::new(), "{name}");
     }
 }
 
 #[test]
 fn the_file_says_what_is_known_beside_its_events() {
     for name in FILES {
-        let (file, _, _) = read(data(&format!("{name}.dat"))).unwrap();
-        let meta = file.meta();
+        let (meta, _, _) = read(data(&format!("{name}.dat"))).unwrap();
         assert!(meta.release.as_ref().unwrap().starts_with("6.18."), "{name}");
         assert_eq!(meta.clock.as_deref(), Some(if name == "v7-plain" { "mono" } else { "local" }));
         assert_eq!(meta.cpus, [0, 1]);
@@ -108,13 +108,13 @@ fn a_cut_file_gives_what_is_there() {
         let (mut opened, mut shorter) = (0, 0);
         for length in (0..bytes.len()).step_by(997) {
             match read(bytes[..length].to_vec()) {
-                Ok((file, events, loss)) => {
+                Ok((meta, events, loss)) => {
                     opened += 1;
                     assert!(events.len() <= whole.len());
                     if events.len() < whole.len() {
                         shorter += 1;
                         assert!(loss.gaps > 0, "{name} cut at {length}: the loss is not said");
-                        assert!(!file.meta().missing.is_empty(), "{name} cut at {length}");
+                        assert!(!meta.missing.is_empty(), "{name} cut at {length}");
                     }
                     let mut rest = whole.iter();
                     let known = events.iter().all(|event| rest.any(|other| other == event));

@@ -154,7 +154,7 @@ fn types(zone: &ZoneName, sides: &[&Snapshot<'_>]) -> Vec<ComparedRow> {
 fn uses(sides: &[&Snapshot<'_>]) -> Vec<ComparedRow> {
     let counts = sides.each(|side| side.pages.map(|pages| pages.count_uses(0..u64::MAX)));
     let mut rows = Vec::new();
-    for usage in FrameUse::ALL.into_iter().filter(|usage| usage.is_managed()) {
+    for usage in FrameUse::ALL.iter().copied().filter(|usage| usage.is_managed()) {
         let name = format!("{usage:?}").to_lowercase();
         let count = counts.each(|counts| counts.map(|counts| counts[usage.index()] as f64));
         if count.iter().any(Option::is_some) {
@@ -222,7 +222,7 @@ fn states(side: &Snapshot<'_>) -> Option<States> {
     let (mut current, mut uses) = (0, [0_u64; FrameUse::COUNT]);
     let close = |uses: [u64; FrameUse::COUNT], states: &mut States| {
         let of = |wanted: fn(FrameUse) -> bool| -> u64 {
-            let wanted = FrameUse::ALL.into_iter().filter(|&usage| wanted(usage));
+            let wanted = FrameUse::ALL.iter().copied().filter(|&usage| wanted(usage));
             wanted.map(|usage| uses[usage.index()]).sum()
         };
         let managed = of(FrameUse::is_managed);

@@ -4,17 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::replay::ReplayReport;
 
-/// Name of the schema of explanations.
-pub const SCHEMA: &str = "nofrag.explain";
-/// The schema's version: a field that is removed or changes its meaning raises it.
-pub const VERSION: u32 = 1;
-
 /// Why memory could not be had, and remedies.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Explanation {
-    pub schema: String,
-    pub version: u32,
     /// The source, as it was named.
     pub source: String,
     pub kind: SourceKind,

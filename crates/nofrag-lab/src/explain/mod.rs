@@ -29,7 +29,7 @@ use thiserror::Error;
 
 pub use answer::{
     Advice, Asked, Basis, Case, Cause, Explanation, Mixing, Obtainable, PolicyCase, PolicyVerdict,
-    SCHEMA, SourceKind, VERSION, ZoneCase,
+    SourceKind, ZoneCase,
 };
 
 /// The source of an explanation.
@@ -145,8 +145,6 @@ fn text_of(path: &Path) -> std::io::Result<Option<String>> {
 
 fn empty(source: &str, kind: SourceKind) -> Explanation {
     Explanation {
-        schema: SCHEMA.to_owned(),
-        version: VERSION,
         source: source.to_owned(),
         kind,
         release: None,

@@ -77,7 +77,7 @@ fn case(scene: &Scene, mode: &str, order: u32, request: PageRequest) -> Case {
 /// Counts the obtainable pageblocks of a zone; `None` where the zone's position is not known. O(frames).
 fn obtainable(pages: &PageMap<'_>, zone: &ZoneInfo, snapshot: &Snapshot<'_>) -> Option<Obtainable> {
     let found = pageblocks::survey(snapshot, pages, zone)?;
-    let by = found.pinned_by.iter().map(|by| (by.usage.words().to_owned(), by.pageblocks));
+    let by = found.pinned_by.iter().map(|by| (by.usage.into_str().to_owned(), by.pageblocks));
     Some(Obtainable {
         zone: zone.zone.name.clone(),
         block_bytes: found.bytes,

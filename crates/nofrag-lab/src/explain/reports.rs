@@ -80,9 +80,9 @@ fn who(report: &LogReport) -> String {
 pub(super) fn request(order: u32, mode: &Mode) -> SceneRequest {
     let plain = PageRequest::new(Order::ZERO, Migratetype::Unmovable);
     let request = PageRequest {
-        migratetype: mode.migratetype(),
-        flags: mode.request_flags(),
-        zone: mode.zone(),
+        migratetype: mode.flags.migratetype(),
+        flags: mode.flags.request_flags(),
+        zone: mode.flags.zone(),
         ..plain
     };
     SceneRequest::new(order, request)

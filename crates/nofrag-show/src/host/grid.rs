@@ -5,7 +5,7 @@
 
 use crate::page::Item;
 use crate::page::table::Table;
-use crate::{Cell, Look, Numbers, Quantity, Unit};
+use crate::{Cell, Look, Quantity, Unit, numbers};
 
 /// Returns a cell as it is in a text: counts as plain digits.
 pub(super) fn in_text(cell: &Cell) -> String {
@@ -66,13 +66,10 @@ impl Grid {
     pub(super) fn indented(self, indent: &str, look: Look) -> String {
         let mut header = self.header;
         header[0].insert_str(0, indent);
-        let mut table = Numbers::new(&header.iter().map(String::as_str).collect::<Vec<_>>());
-        for row in self.rows {
-            let mut cells: Vec<String> = row.iter().map(in_text).collect();
-            cells[0].insert_str(0, indent);
-            table.row(cells);
-        }
-        table.text(look)
+        let mut rows: Vec<Vec<String>> =
+            self.rows.iter().map(|row| row.iter().map(in_text).collect()).collect();
+        rows.iter_mut().for_each(|cells| cells[0].insert_str(0, indent));
+        numbers(&header, &rows, look)
     }
 
     /// Returns the table for a page, unless it has no rows.

@@ -93,7 +93,7 @@ fn needed(preflight: &Preflight) -> String {
     if preflight.answer >= Answer::Uncertain {
         let held = preflight.held_by.iter().take(3);
         let held: Vec<String> = held
-            .map(|by| format!("{} in {} pageblocks", by.usage.words(), grouped(by.pageblocks)))
+            .map(|by| format!("{} in {} pageblocks", by.usage.into_str(), grouped(by.pageblocks)))
             .collect();
         if !held.is_empty() {
             text += &format!("; what stays: {}", held.join(", "));

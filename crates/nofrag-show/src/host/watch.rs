@@ -8,7 +8,7 @@ use super::grid::in_text;
 use super::machine::{boosted, thousandths};
 use super::vmalloc::in_areas;
 use super::{parts, ranking};
-use crate::{Cell, Look, Numbers, Tone, bytes, bytes_text, cells, duration_text, sentence};
+use crate::{Cell, Look, Tone, bytes, bytes_text, cells, duration_text, numbers, sentence};
 
 /// Returns the observations as text.
 #[must_use]
@@ -80,9 +80,8 @@ impl Rows {
     }
 
     fn text(&self, look: Look) -> String {
-        let mut table = Numbers::new(&self.header.iter().map(String::as_str).collect::<Vec<_>>());
-        self.rows.iter().for_each(|(cells, _)| table.row(cells.clone()));
-        format!("{}\n{}", self.title, table.text(look))
+        let rows: Vec<_> = self.rows.iter().map(|(cells, _)| cells.clone()).collect();
+        format!("{}\n{}", self.title, numbers(&self.header, &rows, look))
     }
 
     /// Returns the columns for a screen of this width. A number is shown whole or not at all: half of one would be
@@ -181,7 +180,7 @@ pub fn zones(page: &Page) -> Rows {
             name,
             bytes(zone.free_bytes),
             bytes(zone.managed_bytes),
-            zone.level.text(),
+            zone.level.into_str(),
             boosted(zone.boost_bytes),
             zone.unusable.map(|value| thousandths(value as f64)),
             zone.fragmentation.map(|value| thousandths(value as f64)),

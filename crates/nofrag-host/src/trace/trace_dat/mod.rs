@@ -18,7 +18,6 @@ mod input;
 mod version6;
 mod version7;
 
-use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
 use std::sync::Arc;
@@ -43,134 +42,85 @@ pub(super) const MAGIC: &[u8] = b"\x17\x08\x44tracing";
 /// Bytes that are read at a time, unless a page is larger.
 const READ_BYTES: usize = 1 << 18;
 
-/// A trace.dat whose head has been read.
-pub struct TraceDat {
-    meta: TraceMeta,
-    decoder: Arc<Decoder>,
-    input: Input,
-    buffers: Vec<Buffer>,
-    offset: i64,
-    dropped: u64,
+/// Opens a trace from any source of bytes: reads all but the pages. The path is for errors.
+///
+/// # Errors
+/// Those of [`TraceError`].
+pub fn open_bytes(
+    bytes: Arc<dyn ReadAt>,
+    path: &Path,
     budget: Budget,
+) -> Result<Trace, TraceError> {
+    let input = Input::new(bytes, path)?;
+    let head = read_head(&input)?;
+    let buffers = with_one_clock(&head);
+    let gfp = head.formats.values().find(|format| format.name == EventKind::PageAlloc.name());
+    let gfp = gfp.and_then(|format| FlagTable::from_print_fmt(&format.print));
+    let streams =
+        || buffers.iter().flat_map(|buffer| buffer.cpus.iter().map(move |data| (buffer, data)));
+    let mut cpus: Vec<u16> = streams().map(|(_, data)| data.cpu).collect();
+    cpus.sort_unstable();
+    cpus.dedup();
+    let decoder = Arc::new(Decoder::new(head.formats.values()));
+    let meta = TraceMeta {
+        release: head.release(),
+        clock: buffers.first().map(|buffer| clock(buffer, &head)),
+        cpus,
+        missing: missing(&head, &buffers, &input),
+        gfp: gfp.unwrap_or_default(),
+        formats: head.texts,
+        names: head.names,
+        ..TraceMeta::default()
+    };
+    let room = left(path, budget, &buffers)?;
+    let filled = || streams().filter(|(_, data)| data.bytes > 0);
+    let sources = filled().map(|(buffer, data)| pages(&input, buffer, data, Arc::clone(&decoder)));
+    let merged = Merged::new(sources.collect::<Result<Vec<_>, TraceError>>()?);
+    let gaps = filled().filter(|(_, data)| input.ends_before(data)).count() as u64;
+    let said = Loss { events: head.dropped, gaps, unreadable: 0 };
+    let events = Box::new(Corrected { merged, offset: head.offset, said });
+    Ok(Trace { meta, events, room })
 }
 
-impl TraceDat {
-    /// Opens a file and reads all but the pages.
-    ///
-    /// # Errors
-    /// Those of [`TraceError`].
-    pub fn open(path: &Path) -> Result<TraceDat, TraceError> {
-        TraceDat::open_within(path, Budget::of_path(path).map_err(TraceError::file(path))?)
-    }
+/// Returns what is left of the budget once the readers of all these CPUs hold their memory.
+fn left(path: &Path, budget: Budget, buffers: &[Buffer]) -> Result<Room, TraceError> {
+    let mut room = Room::new(path, budget);
+    let filled = |buffer: &Buffer| buffer.cpus.iter().filter(|data| data.bytes > 0).count() as u64;
+    let bytes = buffers.iter().map(|buffer| held(buffer).saturating_mul(filled(buffer)));
+    room.take(bytes.fold(0, u64::saturating_add))?;
+    Ok(room)
+}
 
-    /// Opens a file as [`open`](TraceDat::open) does, with the caller's budget.
-    ///
-    /// # Errors
-    /// Those of [`TraceError`].
-    pub fn open_within(path: &Path, budget: Budget) -> Result<TraceDat, TraceError> {
-        let file = File::open(path).map_err(TraceError::file(path))?;
-        Ok(TraceDat { budget, ..TraceDat::read(Arc::new(file), path)? })
-    }
+/// Returns the bytes of memory that the reader of one CPU holds: a buffer, a page that lies across its end, and events
+/// on their way.
+fn held(buffer: &Buffer) -> u64 {
+    let chunks = match buffer.packing {
+        Packing::Plain => 0,
+        Packing::Zstd => 2 * largest_chunk(buffer.page_bytes),
+    };
+    (READ_BYTES.max(buffer.page_bytes) + buffer.page_bytes + READ_BYTES + chunks) as u64
+}
 
-    /// Opens a trace as [`open`](TraceDat::open) does, from any source of bytes; the path is for errors.
-    ///
-    /// # Errors
-    /// Those of [`TraceError`].
-    pub fn read(bytes: Arc<dyn ReadAt>, path: &Path) -> Result<TraceDat, TraceError> {
-        let input = Input::new(bytes, path)?;
-        let head = read_head(&input)?;
-        let buffers = with_one_clock(&head);
-        let gfp = head.formats.values().find(|format| format.name == EventKind::PageAlloc.name());
-        let gfp = gfp.and_then(|format| FlagTable::from_print_fmt(&format.print));
-        let mut cpus: Vec<u16> =
-            buffers.iter().flat_map(|buffer| buffer.cpus.iter().map(|data| data.cpu)).collect();
-        cpus.sort_unstable();
-        cpus.dedup();
-        let meta = TraceMeta {
-            release: head.release(),
-            clock: buffers.first().map(|buffer| clock(buffer, &head)),
-            cpus,
-            missing: missing(&head, &buffers, &input),
-            gfp: gfp.unwrap_or_default(),
-            formats: head.texts,
-            names: head.names,
-            ..TraceMeta::default()
-        };
-        let decoder = Arc::new(Decoder::new(head.formats.values()));
-        let (offset, dropped) = (head.offset, head.dropped);
-        let budget = Budget::of_length(input.size());
-        Ok(TraceDat { meta, decoder, input, buffers, offset, dropped, budget })
-    }
-
-    /// Returns the facts about the trace beside its events.
-    #[must_use]
-    pub fn meta(&self) -> &TraceMeta {
-        &self.meta
-    }
-
-    /// Returns the events of all instances and CPUs.
-    ///
-    /// # Errors
-    /// [`TraceError::File`] if there is no memory for unpacking, [`TraceError::Budget`] where the CPUs and their pages
-    /// take more than the budget has.
-    pub fn events(&self) -> Result<Box<dyn EventSource>, TraceError> {
-        self.left()?;
-        let mut sources = Vec::new();
-        let mut cut = 0;
-        for buffer in &self.buffers {
-            for data in buffer.cpus.iter().filter(|data| data.bytes > 0) {
-                cut += u64::from(self.input.ends_before(data));
-                sources.push(self.pages(buffer, data)?);
-            }
+/// Returns the events of one CPU in one instance.
+fn pages(
+    input: &Input,
+    buffer: &Buffer,
+    data: &Data,
+    decoder: Arc<Decoder>,
+) -> Result<impl EventSource + use<>, TraceError> {
+    let span = input.span(data.at, data.bytes);
+    let path = input.path();
+    let bytes: Box<dyn Read + Send> = match buffer.packing {
+        Packing::Plain => Box::new(span),
+        Packing::Zstd => {
+            let end = if input.ends_before(data) { End::Cut } else { End::Wrong };
+            let largest = largest_chunk(buffer.page_bytes);
+            Box::new(Chunks::new(span, end, largest).map_err(TraceError::file(path))?)
         }
-        let merged = Merged::new(sources);
-        let said = Loss { events: self.dropped, gaps: cut, unreadable: 0 };
-        Ok(Box::new(Corrected { merged, offset: self.offset, said }))
-    }
-
-    /// Returns the remainder of the budget when the readers of all CPUs have their memory.
-    fn left(&self) -> Result<Room, TraceError> {
-        let held = |buffer: &Buffer| {
-            let chunks = match buffer.packing {
-                Packing::Plain => 0,
-                Packing::Zstd => 2 * largest_chunk(buffer.page_bytes),
-            };
-            // A buffer, a page that lies across its end, and events on their way.
-            let each = READ_BYTES.max(buffer.page_bytes) + buffer.page_bytes + READ_BYTES + chunks;
-            let cpus = buffer.cpus.iter().filter(|data| data.bytes > 0).count();
-            (cpus as u64).saturating_mul(each as u64)
-        };
-        let held = self.buffers.iter().map(held).fold(0, u64::saturating_add);
-        let mut room = Room::new(self.input.path(), self.budget);
-        room.take(held)?;
-        Ok(room)
-    }
-
-    /// Returns the events of one CPU in one instance.
-    fn pages(&self, buffer: &Buffer, data: &Data) -> Result<impl EventSource + use<>, TraceError> {
-        let span = self.input.span(data.at, data.bytes);
-        let path = self.input.path();
-        let bytes: Box<dyn Read + Send> = match buffer.packing {
-            Packing::Plain => Box::new(span),
-            Packing::Zstd => {
-                let end = if self.input.ends_before(data) { End::Cut } else { End::Wrong };
-                let largest = largest_chunk(buffer.page_bytes);
-                Box::new(Chunks::new(span, end, largest).map_err(TraceError::file(path))?)
-            }
-        };
-        #[expect(clippy::disallowed_methods, reason = "`READ_BYTES` or `LARGEST_PAGE`")]
-        let bytes = BufReader::with_capacity(READ_BYTES.max(buffer.page_bytes), bytes);
-        let decoder = Arc::clone(&self.decoder);
-        Ok(RawPages::new(bytes, path.to_owned(), data.cpu, decoder, buffer.page_bytes))
-    }
-}
-
-impl TryFrom<TraceDat> for Trace {
-    type Error = TraceError;
-
-    fn try_from(file: TraceDat) -> Result<Trace, TraceError> {
-        Ok(Trace { events: file.events()?, room: file.left()?, meta: file.meta })
-    }
+    };
+    #[expect(clippy::disallowed_methods, reason = "`READ_BYTES` or `LARGEST_PAGE`")]
+    let bytes = BufReader::with_capacity(READ_BYTES.max(buffer.page_bytes), bytes);
+    Ok(RawPages::new(bytes, path.to_owned(), data.cpu, decoder, buffer.page_bytes))
 }
 
 fn read_head(input: &Input) -> Result<Head, TraceError> {
@@ -309,12 +259,8 @@ mod tests {
             let buffer = Buffer { name, clock: String::new(), page_bytes, packing, cpus };
             let mut head = Head::default();
             head.add(buffer, &input)?;
-            let decoder = Arc::new(Decoder::new([]));
-            let (meta, input) = (TraceMeta::default(), input.clone());
             let budget = Budget { bytes: 8 << 30, events: 0, deadline: None };
-            let (buffers, offset, dropped) = (head.buffers, 0, 0);
-            let file = TraceDat { meta, decoder, input, buffers, offset, dropped, budget };
-            file.left()
+            left(Path::new("a.dat"), budget, &head.buffers)
         };
         with(8192, 4096, Packing::Plain).unwrap();
         with(2048, 4096, Packing::Zstd).unwrap();

@@ -1,5 +1,6 @@
 //! The report of `nofrag host --all` as text for people.
 
+use nofrag_host::machine::counters::Subject;
 use nofrag_host::machine::huge::{Basis, HugePages};
 use nofrag_host::machine::requests::Request;
 use nofrag_host::machine::zones::Zone;
@@ -173,43 +174,8 @@ pub(super) fn maps(machine: &Machine, most: usize, look: Look) -> String {
 
 /// Writes the counters in sentences by subject; counters at zero are left out.
 fn counters(machine: &Machine, look: Look) -> Option<String> {
-    const SUBJECTS: [(&str, &[&str]); 4] = [
-        (
-            "Compaction",
-            &[
-                "compact_stall",
-                "compact_success",
-                "compact_fail",
-                "compact_daemon_wake",
-                "pgmigrate_success",
-                "pgmigrate_fail",
-            ],
-        ),
-        (
-            "Reclaim",
-            &[
-                "allocstall_*",
-                "pgsteal_direct",
-                "pgsteal_kswapd",
-                "kswapd_low_wmark_hit_quickly",
-                "oom_kill",
-            ],
-        ),
-        (
-            "Huge pages",
-            &[
-                "thp_fault_alloc",
-                "thp_fault_fallback",
-                "thp_collapse_alloc",
-                "thp_collapse_alloc_failed",
-            ],
-        ),
-        ("Pools", &["htlb_buddy_alloc_fail"]),
-    ];
-    let lines = SUBJECTS.iter().filter_map(|(subject, names)| {
-        let of = names
-            .iter()
-            .filter_map(|name| machine.counters.iter().find(|counter| counter.name == *name));
+    let lines = Subject::ALL.iter().filter_map(|subject| {
+        let of = machine.counters.iter().filter(|counter| counter.subject == Some(*subject));
         let counted = of.filter(|counter| counter.value > 0).map(|counter| {
             let rate = counter
                 .per_hour
@@ -218,7 +184,8 @@ fn counters(machine: &Machine, look: Look) -> Option<String> {
         });
         let counted: Vec<String> = counted.collect();
         let text = sentence(&counted.join("; "));
-        (!counted.is_empty()).then(|| look.hanging(&format!("  {subject}: "), 4, &text))
+        (!counted.is_empty())
+            .then(|| look.hanging(&format!("  {}: ", subject.into_str()), 4, &text))
     });
     let text: String = lines.collect();
     (!text.is_empty()).then(|| format!("Since boot\n{text}"))

@@ -129,7 +129,7 @@ pub(super) fn place(space: &Space, look: Look) -> String {
 fn space(report: &ProcessReport, look: Look) -> String {
     let space = &report.space;
     let mut out = place(space, look);
-    let end = format!("{} ({})", space.certainty.word(), space.why);
+    let end = format!("{} ({})", space.certainty.into_str(), space.why);
     out += &look.wrapped("  end ", &end);
     let direction = format!("{} ({})", space.direction, space.direction_why);
     out += &look.wrapped("  placed ", &direction);

@@ -118,7 +118,7 @@ fn staying(blocks: &Pageblocks, page_bytes: u64, look: Look) -> String {
         let pages =
             blocks.uses.iter().find(|each| each.usage == by.usage).map_or(0, |each| each.pages);
         grid.row(cells![
-            by.usage.words(),
+            by.usage.into_str(),
             pages,
             bytes(pages.saturating_mul(page_bytes)),
             by.pageblocks,

@@ -76,7 +76,7 @@ fn uses(blocks: &Pageblocks, page_bytes: u64) -> Grid {
     for each in &blocks.uses {
         let by = blocks.pinned_by.iter().find(|by| by.usage == each.usage);
         grid.row(cells![
-            each.usage.words(),
+            each.usage.into_str(),
             each.pages,
             bytes(each.pages.saturating_mul(page_bytes)),
             Cell::share(each.pages, all),

@@ -58,7 +58,7 @@ pub(in crate::host) fn holes(number: usize) -> String {
 pub(in crate::host) const CELLS: usize = 400;
 
 fn region(region: &RegionReport) -> Vec<Item> {
-    let name = region.name.text();
+    let name = region.name.into_str();
     let (start, end) = (format!("{:#018x}", region.start), format!("{:#018x}", region.end));
     let size = bytes_text(region.end - region.start);
     let map = figure(

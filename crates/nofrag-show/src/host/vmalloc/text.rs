@@ -76,12 +76,12 @@ pub(super) fn place(region: &RegionReport, look: Look) -> String {
         _ => String::new(),
     };
     let place = format!("{:#018x}..{:#018x}, {size}{slack}", region.start, region.end);
-    look.hanging(&format!("{}: ", region.name.text()), 2, &place)
+    look.hanging(&format!("{}: ", region.name.into_str()), 2, &place)
 }
 
 fn region_section(region: &RegionReport, look: Look) -> String {
     let mut text = place(region, look);
-    let bounds = format!("{} ({})", region.bounds.word(), region.bounds.why());
+    let bounds = format!("{} ({})", region.bounds.into_str(), region.bounds.why());
     text += &look.wrapped("  bounds ", &bounds);
     text += &hole_map(|cells| region.draw(cells), "unpurged", look);
     text += &holes(region, look);
