@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use nofrag::page::PolicyPreset;
+use nofrag::units::Order;
 use nofrag_host::snapshot::Snapshot;
 use nofrag_host::trace::{self, Trace, TraceMeta};
 
@@ -14,6 +15,10 @@ use super::{ReplayError, ReplayOptions, name_of, passes, preset_of};
 
 /// A machine with other memory by more than this share is another machine, in percent.
 const OTHER_MEMORY: u64 = 5;
+
+/// A load that asked for more or fewer small blocks by more than this share is another load, in percent. Huge pages that
+/// one kernel refuses and another serves make a part of the difference.
+const OTHER_LOAD: u64 = 25;
 
 /// Rules, and the settings that a run has in place of the recorded host's.
 pub(super) type Asked = (PolicyPreset, Settings);
@@ -51,6 +56,20 @@ impl Other {
             true => Ok(()),
             false => Err(self.refused("a repeat is of the same kernel")),
         }
+    }
+
+    /// Refuses it if its load asked for far more or fewer small blocks than that of `traced`.
+    fn has_load_of(&self, traced: &Recorded) -> Result<(), ReplayError> {
+        let small = |of: &Recorded| of.requests.iter().take(Order::PAGEBLOCK.index()).sum::<u64>();
+        let [ours, theirs] = [traced, &self.traced].map(small);
+        if 100 * ours.abs_diff(theirs) > OTHER_LOAD * ours {
+            let why = format!(
+                "its load asked for {theirs} small blocks and this one's for {ours}: what differs is not the kernels' \
+                 doing; record both until the same work is done"
+            );
+            return Err(self.refused(&why));
+        }
+        Ok(())
     }
 
     /// Returns the snapshots from before and after it.
@@ -152,11 +171,13 @@ impl Ran<'_> {
         let repeats = options.repeats_of.iter().map(|path| {
             let other = Other::read(path, "a repeat")?;
             other.is_of(release)?;
+            other.has_load_of(truth.traced)?;
             Ok(other.beside(truth, |truth| self.fidelity(truth, self.own)))
         });
         let repeats = repeats.collect::<Result<Vec<Fidelity>, ReplayError>>()?;
         let one = self.fidelity(truth, self.own);
         let own = if repeats.is_empty() { one } else { among_repeats(&one, &repeats) };
+        against.iter().try_for_each(|(other, _)| other.has_load_of(truth.traced))?;
         let foretold = against.iter().filter_map(|(other, (preset, settings))| {
             let name = name_of(preset.name, settings);
             let is_asked = |run: &PolicyRun| run.policy == name && run.memory_percent == 100;
@@ -206,6 +227,23 @@ mod tests {
     fn other() -> Other {
         let (path, meta) = ("b".into(), TraceMeta::default());
         Other { path, meta, traced: Recorded::default() }
+    }
+
+    #[test]
+    fn another_load_is_refused() {
+        let with = |singles: u64, pairs: u64| {
+            let mut traced = Recorded::default();
+            traced.requests[..2].copy_from_slice(&[singles, pairs]);
+            traced
+        };
+        let check = |singles, pairs| {
+            let other = Other { traced: with(singles, pairs), ..other() };
+            other.has_load_of(&with(1000, 100))
+        };
+        assert!(check(900, 0).is_ok() && check(1300, 70).is_ok());
+        assert!(check(1500, 0).is_err());
+        let told = check(400, 100).unwrap_err().to_string();
+        assert!(told.contains("500 small blocks and this one's for 1100"), "{told}");
     }
 
     /// Returns the change between kernels, and the one that is foretold.

@@ -33,6 +33,7 @@ pub(super) fn run(
         step(spec.info.name);
         match compared(plan, spec) {
             Ok(compared) => {
+                report.notes.extend(compared.left_out.iter().cloned());
                 judge(spec, &compared, report);
                 if !matches!(spec.source, Source::Shipped(_)) {
                     live += compared.sum(|one| one.counts.equal) as f64;
@@ -59,6 +60,8 @@ pub(super) fn run(
 /// The recordings of a program, each compared with the model.
 struct Compared {
     recordings: Vec<(Case, Explained)>,
+    /// Recordings that cannot be compared, with the reasons.
+    left_out: Vec<String>,
 }
 
 impl Compared {
@@ -75,14 +78,19 @@ fn compared(plan: &LivePlan, spec: &Spec) -> Result<Compared, String> {
     if let Some(folder) = &plan.keep {
         fs::create_dir_all(folder).map_err(|why| format!("{}: {why}", folder.display()))?;
     }
-    let mut recordings = Vec::new();
+    let (mut recordings, mut left_out) = (Vec::new(), Vec::new());
     match spec.source {
         Source::Shipped(bytes) => recordings.push(compare(shipped(bytes, spec.info.name))?),
         Source::Given => {
             let path = plan.given.as_deref().ok_or("no recording is named")?;
             for file in files(path).map_err(|why| format!("{}: {why}", path.display()))? {
-                let told = |why| format!("{}: {why}", file.display());
-                recordings.push(compare(trace::open(&file)).map_err(told)?);
+                match compare(trace::open(&file)) {
+                    Ok(compared) => recordings.push(compared),
+                    Err(why) => left_out.push(format!("left out: {}: {why}", file.display())),
+                }
+            }
+            if recordings.is_empty() {
+                return Err(left_out.join("; "));
             }
         }
         Source::Running(load) => {
@@ -101,7 +109,7 @@ fn compared(plan: &LivePlan, spec: &Spec) -> Result<Compared, String> {
             }
         }
     }
-    Ok(Compared { recordings })
+    Ok(Compared { recordings, left_out })
 }
 
 /// Returns the recordings that a path names: itself, or those in it if it is a folder.
