@@ -11,29 +11,17 @@ use nofrag::units::Nanos;
 
 use super::catalogue::{Case, Program, curve, seeds_of};
 use super::names;
-use super::spec::{HugeMode, RunSpec, Touch};
+use super::spec::{HugeMode, RunSpec};
 use crate::jobs::{About, run_all};
+use crate::plan::Plan;
 use crate::report::Measurement;
-use crate::scenario::{Extent, Progress, RunError};
+use crate::scenario::{Progress, RunError};
 use crate::stats::Spread;
 use crate::world::heard::Compactions;
 use crate::world::setup::{PhaseEnd, RunResult};
 
-/// Extent of one comparison of designs.
-#[derive(Clone, Debug)]
-pub(super) struct ExtfragPlan {
-    pub(super) designs: Vec<PolicyPreset>,
-    pub(super) programs: Vec<Program>,
-    /// The crossing of programs with designs and sizes.
-    pub(super) crossing: Extent,
-    /// The first seed; repetitions count up from it.
-    pub(super) seed: u64,
-    pub(super) seeds: usize,
-    pub(super) memory: Vec<u64>,
-    pub(super) touch: Touch,
-    /// Number of runs at a time.
-    pub(super) threads: usize,
-}
+/// Extent of one comparison of designs: the first seed, from which repetitions count up, and the number of seeds.
+pub(super) type ExtfragPlan = Plan<PolicyPreset, Program>;
 
 /// The function that simulates one run.
 pub(super) type Simulate = fn(&RunSpec) -> Result<RunResult, RunError>;
@@ -62,8 +50,8 @@ impl ExtfragPlan {
                 for case in program.cases(*memory) {
                     for (design, policy) in self.designs_of(*program) {
                         let at = (*program, &case);
-                        let crossed = (size, self.crossing);
-                        let seeds = seeds_of(at, &design, crossed, self.seeds);
+                        let crossed = (size, self.extent);
+                        let seeds = seeds_of(at, &design, crossed, self.repeats);
                         let row = CaseRow { program: *program, case, design, policy, seeds };
                         rows.extend((row.seeds > 0).then_some(row));
                     }
@@ -217,7 +205,7 @@ fn counts(run: &RunResult) -> BTreeMap<String, f64> {
     set(names::ALL_WORK_MS, milliseconds(work.map(|ns| ns.0).sum()));
     set(names::PEAK_BOOST, run.boost.iter().copied().fold(0.0, f64::max));
     set(names::ELAPSED_S, run.elapsed.0 as f64 / 1e9);
-    set(names::OPERATIONS, run.operations as f64);
+    set("allocations and frees", run.operations as f64);
     set(names::BLOCKS, run.blocks as f64);
     set(names::FREE_BLOCKS, run.free_blocks as f64);
     set(names::LIST_MISMATCHES, run.list_mismatches as f64);
@@ -236,10 +224,10 @@ fn allocator_counts(all: &PageCounters, set: &mut impl FnMut(&str, f64)) {
         (names::CONVERSIONS, all.conversions),
         (names::MISTYPED, sum(&all.mistyped)),
         (names::CLAIMS, all.claims),
-        (names::SPREAD_GIVEN_UP, all.spread_given_up),
+        ("passes repeated without spreading", all.spread_given_up),
         (names::MOVED, all.moved),
         (names::RECLAIMED, all.reclaimed_direct + all.reclaimed_kswapd),
-        (names::RECLAIMED_BY_KSWAPD, all.reclaimed_kswapd),
+        ("pages reclaimed by kswapd", all.reclaimed_kswapd),
         (names::DIRECT_RECLAIMS, all.direct_reclaims),
         (names::KSWAPD_WAKES, all.kswapd_wakes),
         (names::COMPACT_STALLS, all.compact_stalls),

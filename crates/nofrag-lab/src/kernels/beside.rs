@@ -5,17 +5,11 @@ use super::guest::Cell;
 use super::judge::{Beside, name};
 use super::phase::{Count, Phase, PhaseName};
 use crate::jobs::{About, run_all};
+use crate::plan::Plan;
 use crate::scenario::{Progress, RunError};
 
-/// Seeds and threads of a comparison.
-#[derive(Clone, Debug)]
-pub(super) struct KernelsPlan {
-    /// The first seed; repetitions count up from it.
-    pub(super) seed: u64,
-    pub(super) seeds: usize,
-    /// Number of runs at a time.
-    pub(super) threads: usize,
-}
+/// Extent of a comparison: the first seed, from which repetitions count up, the number of seeds, and the kernels.
+pub(super) type KernelsPlan = Plan<&'static str, &'static str>;
 
 /// The function that simulates one run of a cell: the cell, the pages read before huge pages are touched, the seed.
 pub(super) type Simulate = fn(&Cell, u64, u64) -> Result<Vec<Phase>, RunError>;
@@ -42,7 +36,7 @@ pub(super) fn run(
         let runs = guests[cell].runs.len();
         let job =
             move |nth| Job { cell, like: nth % runs, seed: plan.seed.wrapping_add(nth as u64) };
-        (0..plan.seeds).map(job)
+        (0..plan.repeats).map(job)
     };
     let mut jobs: Vec<Job> = (0..guests.len()).flat_map(of_cell).collect();
     jobs.extend(jobs.first().copied());
@@ -60,7 +54,7 @@ pub(super) fn run(
     let again = results.pop();
     let repeats = results.first() == again.as_ref();
     let mut results = results.into_iter();
-    let beside = |guests| Beside { guests, ours: results.by_ref().take(plan.seeds).collect() };
+    let beside = |guests| Beside { guests, ours: results.by_ref().take(plan.repeats).collect() };
     Ok((guests.into_iter().map(beside).collect(), repeats))
 }
 

@@ -1,7 +1,7 @@
 //! The programs.
 
 use super::load::Load;
-use crate::scenario::ProgramInfo;
+use crate::scenario::spec;
 
 /// The source of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,16 +12,8 @@ pub(super) enum Source {
     Running(Load),
 }
 
-/// A program and its description in lists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Spec {
-    pub(super) source: Source,
-    pub(super) info: ProgramInfo,
-}
-
-const fn spec(bit: u64, source: Source, name: &'static str, body: &'static str) -> Spec {
-    Spec { source, info: ProgramInfo { name, bit, body } }
-}
+/// A source and its description in lists.
+pub(super) type Spec = crate::scenario::Spec<Source>;
 
 const MAPS: &[u8] = include_bytes!("../../data/recordings/linux-6.18-vmalloc-maps.nofrag");
 const THREADS: &[u8] = include_bytes!("../../data/recordings/linux-6.18-vmalloc-threads.nofrag");

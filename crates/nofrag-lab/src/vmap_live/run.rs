@@ -15,7 +15,7 @@ use super::live::{self, Scratch};
 use super::load::Length;
 use super::replay::{Counts, Difference, Kind};
 use super::{DESIGNS, LivePlan, names};
-use crate::oracle::{ClaimKind, Oracle, Relation};
+use crate::oracle::{ClaimKind, Claims, Relation};
 use crate::replay::version_of;
 use crate::report::{Measurement, Report};
 use crate::scenario::{Extent, RunError};
@@ -28,29 +28,26 @@ pub(super) fn run(
     step: &dyn Fn(&str),
 ) -> Result<(), RunError> {
     let mut live = 0.0;
-    for spec in &plan.specs {
+    for spec in &plan.programs {
         step(spec.info.name);
         match compared(plan, spec) {
             Ok(compared) => {
                 judge(spec, &compared, report);
-                if let Source::Running(_) = spec.source {
+                if let Source::Running(_) = spec.program {
                     live += compared.sum(|one| one.counts.equal) as f64;
                 }
             }
-            Err(why) => match spec.source {
+            Err(why) => match spec.program {
                 Source::Running(_) => report.skip(spec.info.name, why),
                 Source::Shipped(_) => {
-                    let program = spec.info.name.to_owned();
-                    return Err(RunError::Engine { design: DESIGNS[0].to_owned(), program, why });
+                    return Err(RunError::engine(DESIGNS[0], spec.info.name, why));
                 }
             },
         }
     }
     if plan.extent == Extent::Full && live > 0.0 {
         let claim = "areas that the running kernel placed, and the model likewise";
-        let relation = Relation::AtLeast(1e5);
-        let judged = Oracle::judge("total", ClaimKind::Environment, claim, live, relation);
-        report.oracles.push(judged);
+        report.oracles.host("total", claim, live, Relation::AtLeast(1e5));
     }
     Ok(())
 }
@@ -72,13 +69,13 @@ impl Compared {
 /// The reason why there are none, in words.
 fn compared(plan: &LivePlan, spec: &Spec) -> Result<Compared, String> {
     let mut recordings = Vec::new();
-    match spec.source {
+    match spec.program {
         Source::Shipped(bytes) => recordings.push(compare(shipped(bytes, spec.info.name))?),
         Source::Running(load) => {
             for repetition in 0..plan.repeats as u64 {
                 let scratch = Scratch::new();
                 let seed = plan.seed.wrapping_add(repetition);
-                let length = Length { areas: plan.areas, threads: plan.threads, seed };
+                let length = Length { areas: plan.loops, threads: plan.threads, seed };
                 live::record(scratch.path(), load, length)?;
                 recordings.push(compare(trace::open(scratch.path()))?);
             }
@@ -121,18 +118,18 @@ fn judge(spec: &Spec, compared: &Compared, report: &mut Report) {
     let (frees, lazy) = (sum(|it| it.frees), sum(|it| it.lazy_equal));
     let counts = [
         (names::AREAS, equal + given),
-        (names::EQUAL, equal),
+        ("areas where the kernel put them", equal),
         (names::POOLED, sum(|it| it.pooled)),
         (names::ALIGNED, sum(|it| it.aligned)),
         (names::GIVEN, given),
         (names::MOVED, cause(|it| it.moved)),
         (names::LEARNED, cause(|it| it.learned)),
-        (names::FREES, frees),
-        (names::LAZY_EQUAL, lazy),
+        ("frees", frees),
+        ("frees with the kernel's count of lazy pages", lazy),
         (names::PURGES, sum(|it| it.purges)),
-        (names::PURGED, sum(|it| it.purged)),
-        (names::LISTED, listed(|(kernel, _)| kernel)),
-        (names::LISTED_APART, listed(|(_, apart)| apart)),
+        ("areas purged", sum(|it| it.purged)),
+        ("areas listed at the end", listed(|(kernel, _)| kernel)),
+        ("areas of one list at the end only", listed(|(_, apart)| apart)),
     ];
     let counts = counts.into_iter().map(|(name, count)| (name.to_owned(), count as f64));
     let per_change = |(case, one): &(Case, Explained)| {
@@ -144,19 +141,19 @@ fn judge(spec: &Spec, compared: &Compared, report: &mut Report) {
         counts.insert(names::DIFFERENCES.to_owned(), differences);
         report.measurements.push(Measurement {
             counts,
-            ..Measurement::new(name, DESIGNS[0], equal + given, names::NS_PER_CHANGE, time)
+            ..Measurement::new(name, DESIGNS[0], equal + given, "ns per change", time)
         });
     }
-    let kind = match spec.source {
+    let kind = match spec.program {
         Source::Shipped(_) => ClaimKind::Exact,
         Source::Running(_) => ClaimKind::Environment,
     };
     let mut claim = |id: &str, claim: String, measured: f64, relation| {
-        report.oracles.push(Oracle::judge(format!("{id}/{name}"), kind, claim, measured, relation));
+        report.oracles.claim(kind, format!("{id}/{name}"), claim, measured, relation);
     };
     let text =
         format!("{name}: of {equal} areas, differences from the model that nothing explains");
-    claim("same", text, differences, Relation::Equals(0.0));
+    claim("same", text, differences, Relation::NONE);
     let share = |part: u64, whole: u64| 100.0 * part as f64 / whole.max(1) as f64;
     let text = format!("{name}: % of places that are taken from the recording");
     claim("given", text, share(given, equal + given), Relation::AtMost(1.0));

@@ -10,11 +10,11 @@ use super::live::record;
 use super::load::{Length, Load};
 use super::replay::Kind;
 use super::*;
-use crate::scenario::Silent;
+use crate::scenario::{Mode, Silent};
 
 fn shipped() -> impl Iterator<Item = (&'static str, Case)> {
     SPECS.iter().filter_map(|spec| {
-        let Source::Shipped(bytes) = spec.source else { return None };
+        let Source::Shipped(bytes) = spec.program else { return None };
         let trace = run::shipped(bytes, spec.info.name).unwrap();
         Some((spec.info.name, Case::of(trace).unwrap()))
     })
@@ -23,7 +23,7 @@ fn shipped() -> impl Iterator<Item = (&'static str, Case)> {
 #[test]
 fn the_model_places_as_the_recorded_kernels_did() {
     let mask = Some("recorded_maps,recorded_threads,recorded_racing".to_owned());
-    let report = VmapLive.run(&Options { mask, ..Options::default() }, &Silent).unwrap();
+    let report = SCENARIO.run(&Options { mask, ..Options::default() }, &Silent).unwrap();
     assert_eq!(report.oracles.len(), 9);
     for oracle in &report.oracles {
         assert!(oracle.holds, "{}: {} {:?}", oracle.claim, oracle.measured, report.notes);
@@ -68,7 +68,7 @@ fn a_place_that_the_kernel_did_not_choose_is_noticed_and_told() {
 fn lost_events_are_refused() {
     let (_, trace) = SPECS
         .iter()
-        .find_map(|spec| match spec.source {
+        .find_map(|spec| match spec.program {
             Source::Shipped(bytes) => Some((spec, run::shipped(bytes, "cut").unwrap())),
             Source::Running(_) => None,
         })
@@ -98,7 +98,7 @@ impl nofrag_host::trace::EventSource for Lossy {
 fn the_running_kernel_is_compared_where_it_can_be() {
     let options =
         Options { mask: Some("racing".to_owned()), loops: Some(500), ..Options::default() };
-    let report = VmapLive.run(&options, &Silent).unwrap();
+    let report = SCENARIO.run(&options, &Silent).unwrap();
     for note in &report.notes {
         eprintln!("{note}");
     }
@@ -116,7 +116,7 @@ fn bad_options_are_refused() {
         Options { threads: Some(100_000), ..Options::default() },
         Options { mode: Mode::Soak, ..Options::default() },
     ] {
-        assert!(matches!(VmapLive.run(&options, &Silent), Err(RunError::BadOption { .. })));
+        assert!(matches!(SCENARIO.run(&options, &Silent), Err(RunError::BadOption { .. })));
     }
 }
 
@@ -132,7 +132,7 @@ fn captures_a_recording() {
         "racing" => Load::Racing,
         other => panic!("{other}"),
     };
-    let length = Length { areas: SUBSET.0, threads: THREADS, seed: 1 };
+    let length = Length { areas: SUBSET.0, threads: THREADS as usize, seed: 1 };
     record(std::path::Path::new(path), load, length).unwrap();
     let trace = nofrag_host::trace::open(std::path::Path::new(path)).unwrap();
     let case = Case::of(trace).unwrap();
