@@ -208,13 +208,13 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
             bar.0.set_prefix(format!("{} of {} scenarios, ", number + 1, chosen.len()));
         }
         let report = scenario.run(&options, &bar)?;
-        if args.check && checked(*scenario, &options, &report) == Status::CheckFailed {
+        if args.check && checked(scenario, &options, &report) == Status::CheckFailed {
             status = Status::CheckFailed;
         }
         if !args.json {
-            print(&shown(args, *scenario, &report, &origin))?;
+            print(&shown(args, scenario, &report, &origin))?;
         }
-        let summary = summary::summary(*scenario, &report, &origin, args.claims());
+        let summary = summary::summary(scenario, &report, &origin, args.claims());
         results.push(Saved { report, summary });
     }
     let reports = results.iter().map(|result| &result.report).collect();
@@ -266,7 +266,7 @@ fn checked(scenario: &Scenario, options: &Options, report: &Report) -> Status {
 /// Returns the scenarios that `name` means; of `all`, what cannot be run here is left out and named on standard error.
 fn chosen(name: &str, args: &Args, options: &Options) -> Result<Vec<&'static Scenario>> {
     if name == "all" {
-        let can = |scenario: &&Scenario| match lacking(*scenario, args, options) {
+        let can = |scenario: &&Scenario| match lacking(scenario, args, options) {
             Some(why) => {
                 eprintln!("left out: {}{why}", scenario.name);
                 false
@@ -304,7 +304,7 @@ fn listing() -> String {
     for scenario in scenarios() {
         text.push_str(&format!("\n{}: {}\n", scenario.name, scenario.about));
         text.push_str(&format!("  document: {}\n", scenario.document));
-        for (i, line) in designs(*scenario).iter().enumerate() {
+        for (i, line) in designs(scenario).iter().enumerate() {
             text.push_str(&format!("  {:10}{line}\n", if i == 0 { "designs:" } else { "" }));
         }
         text.push_str("  programs (bit for --mask, name, one loop):\n");

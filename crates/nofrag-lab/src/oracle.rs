@@ -238,6 +238,18 @@ mod tests {
     }
 
     #[test]
+    fn a_number_that_was_not_measured_makes_no_claim() {
+        let mut claims = Vec::new();
+        claims.exact("none", "was not run", None::<f64>, Relation::NONE);
+        claims.ratio("lost", "one side was not run", over(Some(4.0), None), Relation::NONE);
+        claims.ratio("half", "both were run", over(Some(2.0), Some(4.0)), Relation::Equals(0.5));
+        claims.host("one", "was run", 1.0, Relation::NONE);
+        let judged: Vec<_> = claims.iter().map(|it| (&*it.id, it.kind, it.holds)).collect();
+        let expected = [("half", ClaimKind::Ratio, true), ("one", ClaimKind::Environment, false)];
+        assert_eq!(judged, expected);
+    }
+
+    #[test]
     fn only_exact_claims_break_a_check() {
         let judge =
             |kind| Oracle::judge("x", kind, "is zero", 1.0, Relation::Equals(0.0)).is_broken();

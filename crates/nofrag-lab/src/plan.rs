@@ -134,3 +134,72 @@ pub(crate) fn bounded(
     };
     Err(RunError::option(option, why))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn usual() -> Usual {
+        let pages = Some((4, 1..=64, ": what is larger is no block's"));
+        Usual { seed: 7, repeats: 5, loops: Some((100, POSITIVE, "")), pages, threads: None }
+    }
+
+    fn plan(options: &Options) -> Result<Plan<&'static str, char>, RunError> {
+        Plan::of(options, vec!["old", "mid", "new"], vec!['p', 'q'], usual())
+    }
+
+    #[test]
+    fn what_is_not_asked_for_is_the_scenario_s_own() {
+        let settings = plan(&Options::default()).unwrap().settings(Mode::Compare, |name| name);
+        let Settings { seed, repeats, loops, pages, threads, designs, .. } = settings;
+        assert_eq!((seed, repeats, loops, pages, threads), (7, 5, 100, 4, 1));
+        assert_eq!(designs, ["old", "mid", "new"]);
+        let (seed, repeat, pages, threads) = (Some(1), Some(2), Some(64), Some(9));
+        let asked = plan(&Options { seed, repeat, pages, threads, ..Options::default() }).unwrap();
+        let Plan { seed, repeats, loops, pages, threads, .. } = asked;
+        assert_eq!((seed, repeats, loops, pages), (1, 2, 100, 64));
+        assert_eq!(threads, 1, "an option that the scenario does not have is ignored");
+    }
+
+    #[test]
+    fn a_number_out_of_its_range_is_refused_with_the_range() {
+        let check = |options: Options, expected: &str| {
+            assert_eq!(plan(&options).unwrap_err().to_string(), expected);
+        };
+        let none = Options::default;
+        check(Options { repeat: Some(0), ..none() }, "--repeat must be at least 1");
+        check(Options { loops: Some(0), ..none() }, "--loops must be at least 1");
+        let pages = "--pages must be between 1 and 64: what is larger is no block's";
+        check(Options { pages: Some(65), ..none() }, pages);
+        check(Options { pages: Some(0), ..none() }, pages);
+    }
+
+    #[test]
+    fn every_design_comes_first_in_a_pass_and_rows_stay_in_their_order() {
+        let mut order = String::new();
+        let plan = plan(&Options::default()).unwrap();
+        let rows = plan.take_turns(2, |pass, program, design, row: &mut Vec<usize>| {
+            order.push_str(&format!("{pass}{program}{} ", &design[..1]));
+            row.push(pass);
+            Ok(())
+        });
+        assert_eq!(order, "0po 0pm 0pn 0qo 0qm 0qn 1pm 1pn 1po 1qm 1qn 1qo ");
+        let rows = rows.unwrap();
+        assert!(rows.iter().all(|(.., row)| *row == [0, 1]));
+        let pairs: Vec<_> = rows.iter().map(|(program, design, _)| (**program, **design)).collect();
+        assert_eq!(pairs[..3], [('p', "old"), ('p', "mid"), ('p', "new")]);
+        assert_eq!(pairs[3..], [('q', "old"), ('q', "mid"), ('q', "new")]);
+    }
+
+    #[test]
+    fn the_first_failure_ends_the_turns() {
+        let plan = plan(&Options::default()).unwrap();
+        let mut cells = 0;
+        let failed = plan.take_turns(2, |_, program, design, (): &mut ()| {
+            cells += 1;
+            if *program == 'q' { Err(RunError::engine(design, "q", "no")) } else { Ok(()) }
+        });
+        assert_eq!(failed.unwrap_err().to_string(), "old failed in q: no");
+        assert_eq!(cells, 4);
+    }
+}

@@ -14,7 +14,7 @@ use crate::stats::{Calls, Spread, Tail};
 use nofrag_show::ratio;
 
 /// The result of one scenario.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Report {
     pub scenario: String,
@@ -63,20 +63,7 @@ impl Report {
 
     /// Returns a report without results.
     pub(crate) fn new(scenario: &str, document: String, settings: Settings) -> Report {
-        Report {
-            scenario: scenario.to_owned(),
-            document,
-            settings,
-            measurements: Vec::new(),
-            comparisons: Vec::new(),
-            oracles: Vec::new(),
-            notes: Vec::new(),
-            skipped: Vec::new(),
-            replay: None,
-            frames: None,
-            kernels: None,
-            elapsed_s: 0.0,
-        }
+        Report { scenario: scenario.to_owned(), document, settings, ..Report::default() }
     }
 }
 

@@ -317,20 +317,16 @@ pub fn oracles(oracles: &[Oracle]) -> Section {
 }
 
 fn oracle_row(oracle: &Oracle) -> Vec<Cell> {
-    let (tone, verdict) = match (oracle.verdict(), oracle.kind) {
-        (ClaimVerdict::Withdrawn(_), _) => (Tone::Plain, "withdrawn"),
-        (ClaimVerdict::Holds, ClaimKind::Exact) => (Tone::Good, "exact: ok"),
-        (ClaimVerdict::Broken | ClaimVerdict::NotHere, ClaimKind::Exact) => {
-            (Tone::Bad, "exact: BROKEN")
-        }
-        (ClaimVerdict::Holds, ClaimKind::Ratio) => (Tone::Good, "ratio: ok"),
-        (ClaimVerdict::Broken | ClaimVerdict::NotHere, ClaimKind::Ratio) => {
-            (Tone::Warning, "ratio: no")
-        }
-        (ClaimVerdict::Holds, ClaimKind::Environment) => (Tone::Good, "host: ok"),
-        (ClaimVerdict::Broken | ClaimVerdict::NotHere, ClaimKind::Environment) => {
-            (Tone::Warning, "host: no")
-        }
+    let kind = match oracle.kind {
+        ClaimKind::Exact => "exact",
+        ClaimKind::Ratio => "ratio",
+        ClaimKind::Environment => "host",
+    };
+    let (tone, verdict) = match oracle.verdict() {
+        ClaimVerdict::Withdrawn(_) => (Tone::Plain, "withdrawn".to_owned()),
+        ClaimVerdict::Holds => (Tone::Good, format!("{kind}: ok")),
+        ClaimVerdict::Broken => (Tone::Bad, format!("{kind}: BROKEN")),
+        ClaimVerdict::NotHere => (Tone::Warning, format!("{kind}: no")),
     };
     // Identifier and claim share a column, which may wrap: beside a long identifier the claim would have a letter a
     // line.

@@ -12,7 +12,7 @@ use nofrag::units::Nanos;
 use super::catalogue::{Case, Program, curve, seeds_of};
 use super::names;
 use super::spec::{HugeMode, RunSpec};
-use crate::jobs::{About, run_all};
+use crate::jobs::{About, run_and_repeat};
 use crate::plan::Plan;
 use crate::report::Measurement;
 use crate::scenario::{Progress, RunError};
@@ -105,10 +105,7 @@ pub(super) fn simulate_all(
     let jobs = jobs(&rows);
     let run = |job: &Job| simulate(&plan.spec(&rows[job.row], job.repetition));
     let about = |job: &Job| about(&rows[job.row]);
-    let mut results = run_all(plan.threads, &jobs, about, run, progress)?;
-    // The last job is the first one again.
-    let again = results.pop();
-    let repeats = results.first() == again.as_ref();
+    let (results, repeats) = run_and_repeat(plan.threads, &jobs, about, run, progress)?;
     let mut by_row: Vec<Vec<RunResult>> = rows.iter().map(|_| Vec::new()).collect();
     for (job, result) in jobs.iter().zip(results) {
         by_row[job.row].push(result);
@@ -117,14 +114,12 @@ pub(super) fn simulate_all(
     Ok(Compared { measurements: gathered.collect(), repeats })
 }
 
-/// Returns a job for every run of every row, and the first one a second time.
+/// Returns a job for every run of every row.
 fn jobs(rows: &[CaseRow]) -> Vec<Job> {
     let of_row = |(row, of): (usize, &CaseRow)| {
         (0..of.seeds).map(move |repetition| Job { row, repetition }).collect::<Vec<_>>()
     };
-    let mut jobs: Vec<Job> = rows.iter().enumerate().flat_map(of_row).collect();
-    jobs.extend(jobs.first().copied());
-    jobs
+    rows.iter().enumerate().flat_map(of_row).collect()
 }
 
 /// Estimates a run before it is made.

@@ -4,7 +4,7 @@ use super::dataset::Guests;
 use super::guest::Cell;
 use super::judge::{Beside, name};
 use super::phase::{Count, Phase, PhaseName};
-use crate::jobs::{About, run_all};
+use crate::jobs::{About, run_and_repeat};
 use crate::plan::Plan;
 use crate::scenario::{Progress, RunError};
 
@@ -38,8 +38,7 @@ pub(super) fn run(
             move |nth| Job { cell, like: nth % runs, seed: plan.seed.wrapping_add(nth as u64) };
         (0..plan.repeats).map(job)
     };
-    let mut jobs: Vec<Job> = (0..guests.len()).flat_map(of_cell).collect();
-    jobs.extend(jobs.first().copied());
+    let jobs: Vec<Job> = (0..guests.len()).flat_map(of_cell).collect();
     let about = |job: &Job| {
         let cell = &guests[job.cell].cell;
         let gib = cell.memory_mib.div_ceil(1024);
@@ -49,10 +48,7 @@ pub(super) fn run(
         let Guests { cell, runs } = &guests[job.cell];
         simulate(cell, read_before(&runs[job.like]), job.seed)
     };
-    let mut results = run_all(plan.threads, &jobs, about, run, progress)?;
-    // The last job is the first one again.
-    let again = results.pop();
-    let repeats = results.first() == again.as_ref();
+    let (results, repeats) = run_and_repeat(plan.threads, &jobs, about, run, progress)?;
     let mut results = results.into_iter();
     let beside = |guests| Beside { guests, ours: results.by_ref().take(plan.repeats).collect() };
     Ok((guests.into_iter().map(beside).collect(), repeats))

@@ -88,11 +88,12 @@ pub(super) fn take_turns(
     progress: &dyn Progress,
 ) -> Result<Vec<Measurement>, RunError> {
     let jobs = plan.jobs();
+    let timed = jobs.iter().filter(|job| TIMED.contains(&job.program)).count();
+    progress.begin((jobs.len() + plan.repeats * timed) as u64);
     let ran = count(plan, &jobs, progress)?;
     let mut times: Vec<Vec<f64>> = vec![Vec::new(); jobs.len()];
     let timed = (0..jobs.len()).filter(|at| is_timed(&jobs[*at], &ran[*at]));
     let timed: Vec<usize> = timed.collect();
-    progress.begin((plan.repeats * timed.len()) as u64);
     for repetition in 0..plan.repeats {
         for at in turn(&timed, repetition) {
             let job = &jobs[at];

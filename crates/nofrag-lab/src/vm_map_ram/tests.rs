@@ -1,4 +1,5 @@
 use super::*;
+use crate::oracle::ClaimKind;
 use crate::scenario::{Mode, Silent};
 
 /// Returns the options of a run that ends at once.

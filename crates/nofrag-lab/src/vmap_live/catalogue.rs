@@ -19,8 +19,9 @@ const MAPS: &[u8] = include_bytes!("../../data/recordings/linux-6.18-vmalloc-map
 const THREADS: &[u8] = include_bytes!("../../data/recordings/linux-6.18-vmalloc-threads.nofrag");
 const RACING: &[u8] = include_bytes!("../../data/recordings/linux-6.18-vmalloc-racing.nofrag");
 
-/// The recordings that come with nofrag, then the running kernel under the same programs.
-pub(super) const SPECS: [Spec; 6] = [
+/// The recordings that come with nofrag, then the running kernel under the same programs. A static: a constant would
+/// bring the recordings into the program once for each place that names it.
+pub(super) static SPECS: [Spec; 6] = [
     spec(1, Source::Shipped(MAPS), "recorded_maps", "a recording of Linux 6.18 under maps"),
     spec(2, Source::Shipped(THREADS), "recorded_threads", "likewise, under threads"),
     spec(4, Source::Shipped(RACING), "recorded_racing", "likewise, under racing"),
