@@ -35,7 +35,7 @@ pub struct Scenario {
     pub special: Special,
 }
 
-/// What few scenarios have.
+/// Parts that only few scenarios have.
 #[derive(Clone, Copy, Debug)]
 pub struct Special {
     /// Finds the design that a name means, where the rules of names are the engine's.
@@ -419,7 +419,7 @@ pub fn stand_in(asked: &str, design: &str) -> Option<String> {
 }
 
 /// Returns the presets that `wanted` names, oldest first; those of `all` when it names none. A version of Linux between
-/// two rule sets means the newest one that is not newer ([`Scenario::run_as_asked`] says so).
+/// two rule sets means the newest one that is not newer ([`Scenario::run`] says so).
 ///
 /// # Errors
 /// [`RunError::UnknownDesign`] for a name that is not a preset's, and for a version older than all of them.
@@ -446,8 +446,8 @@ pub fn choose_presets(all: &[&'static str], wanted: &[String]) -> Result<Vec<Pre
     Ok(presets)
 }
 
-/// Returns the entries of `all` whose programs `mask` names, in their order; all of them without a mask. `info` tells the
-/// program of an entry.
+/// Returns the entries of `all` whose programs `mask` names, in their order; all of them without a mask. `info` tells
+/// the program of an entry.
 ///
 /// # Errors
 /// [`RunError::UnknownProgram`] for a name or a bit that none of them has; [`RunError::BadOption`] for a mask of zero.

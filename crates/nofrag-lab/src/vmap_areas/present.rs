@@ -165,9 +165,9 @@ fn times(report: &Report) -> Option<Section> {
     let names = designs.iter().map(String::as_str).chain(ends.map(|_| "gain"));
     table_of(
         "Time of one loop in nanoseconds",
-        "A row is one program. Median of the repetitions, ± half their range; the lazy free, its share of the purge and \
-         the guard page are included. `nofrag run` lists what a loop of each program does. Gain: the first design's time \
-         over the last one's.",
+        "A row is one program. Median of the repetitions, ± half their range; the lazy free, its share of the purge \
+         and the guard page are included. `nofrag run` lists what a loop of each program does. Gain: the first \
+         design's time over the last one's.",
         1,
         &["program"].into_iter().chain(names).collect::<Vec<_>>(),
         report.programs().iter().map(row).collect(),
