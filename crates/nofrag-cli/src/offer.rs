@@ -27,7 +27,7 @@ pub(crate) struct Offer(Vec<&'static str>);
 impl Offer {
     /// Offers the names of scenarios.
     pub(crate) fn scenarios() -> Offer {
-        let names = nofrag_lab::scenarios().iter().map(|scenario| scenario.name());
+        let names = nofrag_lab::scenarios().iter().map(|scenario| scenario.name);
         Offer(names.chain(["all"]).collect())
     }
 

@@ -217,14 +217,14 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
         if name == "all" {
             bar.0.set_prefix(format!("{} of {} scenarios, ", number + 1, chosen.len()));
         }
-        let report = scenario.run_as_asked(&options, &bar)?;
-        if args.check && checked(*scenario, &options, &report) == Status::CheckFailed {
+        let report = scenario.run(&options, &bar)?;
+        if args.check && checked(scenario, &options, &report) == Status::CheckFailed {
             status = Status::CheckFailed;
         }
         if !args.json {
-            print(&shown(args, *scenario, &report, &origin))?;
+            print(&shown(args, scenario, &report, &origin))?;
         }
-        let summary = summary::summary(*scenario, &report, &origin, args.claims());
+        let summary = summary::summary(scenario, &report, &origin, args.claims());
         results.push(Saved { report, summary });
     }
     let reports = results.iter().map(|result| &result.report).collect();
@@ -245,7 +245,7 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
 }
 
 /// Returns the text of one report: a line among several, the answer of one alone, or the whole.
-fn shown(args: &Args, scenario: &dyn Scenario, report: &Report, origin: &Origin) -> String {
+fn shown(args: &Args, scenario: &Scenario, report: &Report, origin: &Origin) -> String {
     let look = Look::of_report();
     if args.all {
         return summary::summary_for(scenario, report, origin, args.claims(), look);
@@ -263,57 +263,60 @@ fn shown(args: &Args, scenario: &dyn Scenario, report: &Report, origin: &Origin)
 }
 
 /// Prints on standard error why a run fails its check, if it does.
-fn checked(scenario: &dyn Scenario, options: &Options, report: &Report) -> Status {
+fn checked(scenario: &Scenario, options: &Options, report: &Report) -> Status {
     let shortfalls = shortfall::shortfalls(scenario, options, report);
     for shortfall in &shortfalls {
-        eprintln!("check failed: {}: {shortfall}", scenario.name());
+        eprintln!("check failed: {}: {shortfall}", scenario.name);
     }
     if shortfalls.is_empty() { Status::Done } else { Status::CheckFailed }
 }
 
 /// Returns the scenarios that `name` means; of `all`, what cannot be run here is left out and named on standard error.
-fn chosen(name: &str, args: &Args, options: &Options) -> Result<Vec<&'static dyn Scenario>> {
+fn chosen(name: &str, args: &Args, options: &Options) -> Result<Vec<&'static Scenario>> {
     if name == "all" {
-        let can = |scenario: &&dyn Scenario| match lacking(*scenario, args, options) {
+        let can = |scenario: &&Scenario| match lacking(scenario, args, options) {
             Some(why) => {
-                eprintln!("left out: {}{why}", scenario.name());
+                eprintln!("left out: {}{why}", scenario.name);
                 false
             }
             None => true,
         };
         return Ok(scenarios().iter().copied().filter(can).collect());
     }
-    let found = scenarios().iter().find(|scenario| scenario.name() == name);
+    let found = scenarios().iter().find(|scenario| scenario.name == name);
     let found = found.ok_or_else(|| {
-        let names: Vec<&str> = scenarios().iter().map(|scenario| scenario.name()).collect();
+        let names: Vec<&str> = scenarios().iter().map(|scenario| scenario.name).collect();
         anyhow!("there is no scenario {name:?}; there are: all, {}", names.join(", "))
     })?;
-    ensure!(!args.real || found.has_real_memory(), "{name} has no --real: only extfrag-2018 has");
+    ensure!(
+        !args.real || found.special.memory.contains(&Memory::Real),
+        "{name} has no --real: only extfrag-2018 has"
+    );
     Ok(vec![*found])
 }
 
 /// Returns the reason why a scenario cannot be run here with these options, as the end of a sentence.
-fn lacking(scenario: &dyn Scenario, args: &Args, options: &Options) -> Option<String> {
-    if !scenario.has_mode(args.mode) {
+fn lacking(scenario: &Scenario, args: &Args, options: &Options) -> Option<String> {
+    if !scenario.special.modes.contains(&args.mode) {
         return Some(format!(" has no mode {}", args.mode.name()));
     }
-    if args.real && !scenario.has_real_memory() {
+    if args.real && !scenario.special.memory.contains(&Memory::Real) {
         return Some(" has no --real".to_owned());
     }
-    scenario.missing(options).map(|why| format!(": {why}"))
+    (scenario.special.missing)(options).map(|why| format!(": {why}"))
 }
 
 /// Lists all scenarios with their designs and programs.
 fn listing() -> String {
     let mut text = String::from("nofrag run SCENARIO, or nofrag run all\n");
     for scenario in scenarios() {
-        text.push_str(&format!("\n{}: {}\n", scenario.name(), scenario.about()));
-        text.push_str(&format!("  document: {}\n", scenario.document()));
-        for (i, line) in designs(*scenario).iter().enumerate() {
+        text.push_str(&format!("\n{}: {}\n", scenario.name, scenario.about));
+        text.push_str(&format!("  document: {}\n", scenario.document));
+        for (i, line) in designs(scenario).iter().enumerate() {
             text.push_str(&format!("  {:10}{line}\n", if i == 0 { "designs:" } else { "" }));
         }
         text.push_str("  programs (bit for --mask, name, one loop):\n");
-        let programs = scenario.programs();
+        let programs = (scenario.programs)();
         let width = programs.iter().map(|program| program.name.len()).max().unwrap_or(0).max(19);
         for program in programs {
             let ProgramInfo { bit, name, body } = program;
@@ -324,15 +327,16 @@ fn listing() -> String {
 }
 
 /// Lists the designs of a scenario, in lines.
-fn designs(scenario: &dyn Scenario) -> Vec<String> {
+fn designs(scenario: &Scenario) -> Vec<String> {
     const INDENT: usize = 12;
-    let names: Vec<String> = scenario.designs().iter().map(|name| scenario.shown(name)).collect();
+    let names: Vec<String> =
+        scenario.designs.iter().map(|name| (scenario.special.shown)(name)).collect();
     nofrag_show::wrapped(&names.join(", "), nofrag_show::COLUMNS as usize - INDENT)
 }
 
 /// Returns the results as a page: a part for each, with the command for it alone.
 fn page(results: &[Saved], origin: &Origin) -> Page {
-    let scenario = |name: &str| scenarios().iter().find(|scenario| scenario.name() == name);
+    let scenario = |name: &str| scenarios().iter().find(|scenario| scenario.name == name);
     let commands: Vec<String> =
         results.iter().map(|result| report::command_for(&result.report.scenario)).collect();
     let parts: Vec<ScenarioResult<'_>> = results
@@ -394,62 +398,40 @@ fn left(done: u64, all: u64, elapsed: Duration) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
-    use nofrag_lab::scenario::{ProgramInfo, RunError, Silent};
-    use nofrag_lab::shortfall::Expected;
-    use nofrag_show::Section;
+    use nofrag_lab::scenario::Special;
     use serde_json::{Value, json};
 
     use super::*;
 
-    /// A scenario whose report is a good one with these of its parts replaced.
-    struct MadeUp(Value);
+    const MADE_UP: Scenario = Scenario {
+        name: "made-up",
+        about: "a scenario for this test",
+        document: "none",
+        designs: &["new"],
+        programs: Vec::new,
+        expected: "claims = 1\n[[rows]]\nprograms = ['walk']\ndesigns = ['new']\n",
+        run: |_, _| Ok(report(&json!({}))),
+        present: |_| Vec::new(),
+        special: Special::NONE,
+    };
 
-    impl Scenario for MadeUp {
-        fn name(&self) -> &'static str {
-            "made-up"
+    /// Returns a good report with these of its parts replaced.
+    fn report(spoiled: &Value) -> Report {
+        let mut report = json!({
+            "scenario": "made-up", "document": "none", "comparisons": [], "notes": [], "elapsed_s": 0.0,
+            "settings": {
+                "mode": "compare", "seed": 1, "repeats": 1, "loops": 1, "pages": 1, "threads": 1, "designs": []
+            },
+            "measurements": [{
+                "program": "walk", "design": "new", "loops": 1, "unit": "ns", "tail": null, "counts": {},
+                "time": { "median": 1.0, "min": 1.0, "max": 1.0, "samples": [1.0] }
+            }],
+            "oracles": [claim("exact", 1.0)]
+        });
+        for (part, value) in spoiled.as_object().unwrap() {
+            report[part] = value.clone();
         }
-
-        fn about(&self) -> &'static str {
-            "a scenario for this test"
-        }
-
-        fn document(&self) -> &'static str {
-            "none"
-        }
-
-        fn designs(&self) -> &'static [&'static str] {
-            &["new"]
-        }
-
-        fn programs(&self) -> Vec<ProgramInfo> {
-            Vec::new()
-        }
-
-        fn expected(&self) -> Expected {
-            Expected::declared("claims = 1\n[[rows]]\nprograms = ['walk']\ndesigns = ['new']\n")
-        }
-
-        fn run(&self, _: &Options, _: &dyn Progress) -> Result<Report, RunError> {
-            let mut report = json!({
-                "scenario": "made-up", "document": "none", "comparisons": [], "notes": [], "elapsed_s": 0.0,
-                "settings": {
-                    "mode": "compare", "seed": 1, "repeats": 1, "loops": 1, "pages": 1, "threads": 1, "designs": []
-                },
-                "measurements": [{
-                    "program": "walk", "design": "new", "loops": 1, "unit": "ns", "tail": null, "counts": {},
-                    "time": { "median": 1.0, "min": 1.0, "max": 1.0, "samples": [1.0] }
-                }],
-                "oracles": [claim("exact", 1.0)]
-            });
-            for (part, value) in self.0.as_object().unwrap() {
-                report[part] = value.clone();
-            }
-            Ok(serde_json::from_value(report).unwrap())
-        }
-
-        fn present(&self, _: &Report) -> Vec<Section> {
-            Vec::new()
-        }
+        serde_json::from_value(report).unwrap()
     }
 
     /// Returns the claim that `measured` is 1.
@@ -461,9 +443,7 @@ mod tests {
     }
 
     fn status_with(spoiled: Value) -> Status {
-        let (scenario, options) = (MadeUp(spoiled), Options::default());
-        let report = scenario.run(&options, &Silent).unwrap();
-        checked(&scenario, &options, &report)
+        checked(&MADE_UP, &Options::default(), &report(&spoiled))
     }
 
     /// A bar once began with 23 minutes for what took 33 seconds: its first step was a long one.

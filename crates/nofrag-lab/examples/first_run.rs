@@ -4,7 +4,7 @@ use nofrag_lab::scenario::Silent;
 use nofrag_lab::{Options, scenarios};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let blocks = scenarios().iter().find(|it| it.name() == "vmap-blocks-2023").expect("it is one");
+    let blocks = scenarios().iter().find(|it| it.name == "vmap-blocks-2023").expect("it is one");
     // One program and a few loops for a first look; by default all, with as many loops as their author's.
     let mask = Some("model_5p".to_owned());
     let options = Options { mask, loops: Some(600), ..Options::default() };

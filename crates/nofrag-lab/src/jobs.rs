@@ -17,7 +17,26 @@ pub(crate) struct About {
     pub(crate) what: String,
 }
 
-/// Runs all jobs on `threads` threads, the longest first, and returns their results in the order of `jobs`.
+/// Runs all jobs as [`run_all`] does, and the first one again beside the others; returns the results, and whether it
+/// gave the same again.
+pub(crate) fn run_and_repeat<J: Sync + Copy, R: Send + PartialEq>(
+    threads: usize,
+    jobs: &[J],
+    about: impl Fn(&J) -> About,
+    act: impl Fn(&J) -> Result<R, RunError> + Sync,
+    progress: &dyn Progress,
+) -> Result<(Vec<R>, bool), RunError> {
+    let jobs = [jobs, &jobs[..jobs.len().min(1)]].concat();
+    progress.begin(jobs.iter().map(|job| about(job).steps).sum());
+    let mut results = run_all(threads, &jobs, about, act, progress)?;
+    progress.end();
+    let again = results.pop();
+    let repeats = results.first() == again.as_ref();
+    Ok((results, repeats))
+}
+
+/// Runs all jobs on `threads` threads, the longest first, and returns their results in the order of `jobs`. The caller
+/// has begun the progress, and ends it.
 ///
 /// # Errors
 /// The first error of a job; no further jobs are begun after it.
@@ -31,7 +50,6 @@ pub(crate) fn run_all<J: Sync, R: Send>(
     let about: Vec<About> = jobs.iter().map(about).collect();
     let mut order: Vec<usize> = (0..jobs.len()).collect();
     order.sort_by_key(|at| Reverse(about[*at].length));
-    progress.begin(about.iter().map(|about| about.steps).sum());
     let next = AtomicUsize::new(0);
     let (sender, receiver) = mpsc::channel();
     let mut results: Vec<Option<R>> = jobs.iter().map(|_| None).collect();
@@ -54,6 +72,5 @@ pub(crate) fn run_all<J: Sync, R: Send>(
         }
         Ok(())
     })?;
-    progress.end();
     Ok(results.into_iter().flatten().collect())
 }

@@ -30,6 +30,9 @@ pub enum Relation {
 }
 
 impl Relation {
+    /// The relation of a number of things of which there must be none.
+    pub const NONE: Relation = Relation::Equals(0.0);
+
     /// Returns true if `measured` stands in this relation; a NaN stands in none.
     #[must_use]
     pub fn holds(self, measured: f64) -> bool {
@@ -40,9 +43,7 @@ impl Relation {
             Relation::Between(low, high) => (low..=high).contains(&measured),
         }
     }
-}
 
-impl Relation {
     /// Returns the bound, the lower one of two, by which a table is sorted.
     #[must_use]
     pub const fn bound(self) -> f64 {
@@ -133,6 +134,58 @@ pub struct Oracle {
     pub withdrawn: Option<Withdrawn>,
 }
 
+/// An id or a sentence.
+pub(crate) trait Text: Into<String> {}
+
+impl<T: Into<String>> Text for T {}
+
+/// A number, or nothing where its programs or designs were not run.
+pub(crate) trait Measured: Into<Option<f64>> {}
+
+impl<T: Into<Option<f64>>> Measured for T {}
+
+/// Adds judged claims; one whose number was not measured is left out.
+pub(crate) trait Claims {
+    fn claim(
+        &mut self,
+        kind: ClaimKind,
+        id: impl Text,
+        claim: impl Text,
+        measured: impl Measured,
+        must: Relation,
+    );
+
+    fn exact(&mut self, id: impl Text, claim: impl Text, measured: impl Measured, must: Relation) {
+        self.claim(ClaimKind::Exact, id, claim, measured, must);
+    }
+
+    fn ratio(&mut self, id: impl Text, claim: impl Text, measured: impl Measured, must: Relation) {
+        self.claim(ClaimKind::Ratio, id, claim, measured, must);
+    }
+
+    fn host(&mut self, id: impl Text, claim: impl Text, measured: impl Measured, must: Relation) {
+        self.claim(ClaimKind::Environment, id, claim, measured, must);
+    }
+}
+
+/// Returns `one` over `other`, if both were measured.
+pub(crate) fn over(one: Option<f64>, other: Option<f64>) -> Option<f64> {
+    Some(one? / other?)
+}
+
+impl Claims for Vec<Oracle> {
+    fn claim(
+        &mut self,
+        kind: ClaimKind,
+        id: impl Text,
+        claim: impl Text,
+        measured: impl Measured,
+        must: Relation,
+    ) {
+        self.extend(measured.into().map(|measured| Oracle::judge(id, kind, claim, measured, must)));
+    }
+}
+
 impl Oracle {
     /// Judges a claim: it holds if `measured` stands in `relation`.
     pub fn judge(
@@ -182,6 +235,18 @@ mod tests {
         assert!(Relation::AtLeast(2.0).holds(2.0) && !Relation::AtLeast(2.0).holds(1.9));
         assert!(Relation::Between(1.0, 2.0).holds(1.0) && !Relation::Between(1.0, 2.0).holds(2.5));
         assert!(Relation::Equals(0.0).holds(0.0) && !Relation::Equals(0.0).holds(f64::NAN));
+    }
+
+    #[test]
+    fn a_number_that_was_not_measured_makes_no_claim() {
+        let mut claims = Vec::new();
+        claims.exact("none", "was not run", None::<f64>, Relation::NONE);
+        claims.ratio("lost", "one side was not run", over(Some(4.0), None), Relation::NONE);
+        claims.ratio("half", "both were run", over(Some(2.0), Some(4.0)), Relation::Equals(0.5));
+        claims.host("one", "was run", 1.0, Relation::NONE);
+        let judged: Vec<_> = claims.iter().map(|it| (&*it.id, it.kind, it.holds)).collect();
+        let expected = [("half", ClaimKind::Ratio, true), ("one", ClaimKind::Environment, false)];
+        assert_eq!(judged, expected);
     }
 
     #[test]

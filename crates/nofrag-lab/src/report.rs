@@ -9,11 +9,12 @@ use crate::frames::FramesReport;
 use crate::kernels::KernelsReport;
 use crate::oracle::Oracle;
 use crate::replay::ReplayReport;
+use crate::scenario::Mode;
 use crate::stats::{Calls, Spread, Tail};
 use nofrag_show::ratio;
 
 /// The result of one scenario.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Report {
     pub scenario: String,
@@ -62,20 +63,7 @@ impl Report {
 
     /// Returns a report without results.
     pub(crate) fn new(scenario: &str, document: String, settings: Settings) -> Report {
-        Report {
-            scenario: scenario.to_owned(),
-            document,
-            settings,
-            measurements: Vec::new(),
-            comparisons: Vec::new(),
-            oracles: Vec::new(),
-            notes: Vec::new(),
-            skipped: Vec::new(),
-            replay: None,
-            frames: None,
-            kernels: None,
-            elapsed_s: 0.0,
-        }
+        Report { scenario: scenario.to_owned(), document, settings, ..Report::default() }
     }
 }
 
@@ -101,6 +89,14 @@ pub struct Settings {
     /// The sizes of simulated memory in GiB, in the order in which they were run, for scenarios that compare them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub memory_gib: Vec<u64>,
+}
+
+impl Settings {
+    /// Returns the settings of a run that makes everything once, on one thread.
+    pub(crate) fn once(mode: Mode, seed: u64) -> Settings {
+        let mode = mode.name().to_owned();
+        Settings { mode, seed, repeats: 1, loops: 1, pages: 1, threads: 1, ..Settings::default() }
+    }
 }
 
 /// One program under one design.
@@ -207,6 +203,17 @@ impl Report {
     #[must_use]
     pub fn measurement(&self, program: &str, design: &str) -> Option<&Measurement> {
         self.measurements.iter().find(|m| m.program == program && m.design == design)
+    }
+
+    /// Returns the count of this name of a program under a design, if it was taken.
+    #[must_use]
+    pub fn count(&self, program: &str, design: &str, name: &str) -> Option<f64> {
+        self.measurement(program, design)?.count(name)
+    }
+
+    /// Returns the measurements of a program, by design.
+    pub(crate) fn of_program(&self, program: &str) -> impl Iterator<Item = &Measurement> {
+        self.measurements.iter().filter(move |row| row.program == program)
     }
 
     /// Returns the programs in the order in which they were measured, each once.

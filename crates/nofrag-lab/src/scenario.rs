@@ -1,8 +1,10 @@
-//! The trait of scenarios, and the list of them.
+//! Scenarios: what one is, the options that it is run with, and the list of them.
 
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Instant;
 
+use nofrag::page::FragmentationPolicy;
 use nofrag::vmap::{Preset, VmapPolicy};
 use thiserror::Error;
 
@@ -11,102 +13,117 @@ use crate::shortfall::Expected;
 use nofrag_show::Section;
 
 /// A published comparison that can be run again.
-pub trait Scenario: Sync {
-    /// Returns the scenario's name on the command line.
-    fn name(&self) -> &'static str;
+#[derive(Clone, Copy, Debug)]
+pub struct Scenario {
+    /// The scenario's name on the command line.
+    pub name: &'static str,
+    /// One line about the scenario's subject.
+    pub about: &'static str,
+    /// Author, title and year of the document that the scenario runs again.
+    pub document: &'static str,
+    /// The designs that the scenario compares, oldest first; the last one is ours.
+    pub designs: &'static [&'static str],
+    /// The scenario's programs, in the order of lists.
+    pub programs: fn() -> Vec<ProgramInfo>,
+    /// Rows and number of claims that the default run must have, as TOML ([`Expected`]).
+    pub expected: &'static str,
+    /// Runs the designs that the options name, each by its own name. The time of the whole run is added by
+    /// [`run`](Self::run).
+    pub run: fn(&Options, &dyn Progress) -> Result<Report, RunError>,
+    /// Turns a report of this scenario into sections for people.
+    pub present: fn(&Report) -> Vec<Section>,
+    pub special: Special,
+}
 
-    /// Returns one line about the scenario's subject.
-    fn about(&self) -> &'static str;
+/// Parts that only few scenarios have.
+#[derive(Clone, Copy, Debug)]
+pub struct Special {
+    /// Finds the design that a name means, where the rules of names are the engine's.
+    pub design_of: Option<fn(&str) -> Option<&'static str>>,
+    /// A design's name in a list, with any remark beside it.
+    pub shown: fn(&'static str) -> String,
+    /// The modes in which the programs can be driven; the first is the usual one.
+    pub modes: &'static [Mode],
+    /// The backings of frames that the scenario can run on.
+    pub memory: &'static [Memory],
+    /// A sentence on what this host lacks to run the scenario, which is then left out of `all`; `None` if nothing is
+    /// missing.
+    pub missing: fn(&Options) -> Option<String>,
+    /// Names of counts whose distribution over the repetitions tells more than their medians.
+    pub distributions: &'static [&'static str],
+}
 
-    /// Returns author, title and year of the document that the scenario runs again.
-    fn document(&self) -> &'static str;
+impl Special {
+    /// Nothing special.
+    pub const NONE: Special = Special {
+        design_of: None,
+        shown: str::to_owned,
+        modes: &[Mode::Compare],
+        memory: &[Memory::Numbers],
+        missing: |_| None,
+        distributions: &[],
+    };
+}
 
-    /// Returns the designs that the scenario compares, oldest first; the last one is ours.
-    fn designs(&self) -> &'static [&'static str];
-
-    /// Returns a design's name in a list, with any remark beside it.
-    fn shown(&self, design: &'static str) -> String {
-        design.to_owned()
-    }
-
+impl Scenario {
     /// Returns the design that `name` means: the one of that name, or for `linux-X.Y` the newest that is not newer, or
     /// for `+patchN` the one whose name ends so.
-    fn design_of(&self, name: &str) -> Option<&'static str> {
-        closest(self.designs(), name)
-    }
-
-    /// Returns the scenario's programs, in the order of lists.
-    fn programs(&self) -> Vec<ProgramInfo>;
-
-    /// Returns true if the scenario's programs can be driven in `mode`.
-    fn has_mode(&self, mode: Mode) -> bool {
-        mode == Mode::Compare
-    }
-
-    /// Returns true if the scenario can run on real memory in place of numbers alone.
-    fn has_real_memory(&self) -> bool {
-        false
+    #[must_use]
+    pub fn design_of(&self, name: &str) -> Option<&'static str> {
+        self.special.design_of.map_or_else(|| closest(self.designs, name), |find| find(name))
     }
 
     /// Returns the rows, and the number of claims, that the scenario's default run must have.
-    fn expected(&self) -> Expected;
-
-    /// Returns a sentence on what this host lacks to run the scenario, which is then left out of `all`; `None` if
-    /// nothing is missing.
-    fn missing(&self, _options: &Options) -> Option<String> {
-        None
+    #[must_use]
+    pub fn expected(&self) -> Expected {
+        Expected::declared(self.expected)
     }
 
-    /// Runs the scenario.
+    /// Runs the scenario, with designs by any name that [`design_of`](Self::design_of) knows; notes tell which names
+    /// stand for others.
     ///
     /// # Errors
     /// [`RunError`] for options that make no sense here, and when a design fails where it must not.
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Report, RunError>;
-
-    /// Runs like [`run`](Self::run), with designs by any name that [`design_of`](Self::design_of) knows; notes tell
-    /// which names stand for others.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run).
-    fn run_as_asked(&self, options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
+    pub fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
+        let begin = Instant::now();
+        if !self.special.modes.contains(&options.mode) {
+            let modes: Vec<&str> = self.special.modes.iter().map(|mode| mode.name()).collect();
+            let why = format!("must be {} in {}", modes.join(" or "), self.name);
+            return Err(RunError::option("mode", why));
+        }
         let asked = &options.designs;
         let meant = |name: &String| self.design_of(name).map_or(name.clone(), str::to_owned);
         let designs = asked.iter().map(meant).collect();
-        let mut report = self.run(&Options { designs, ..options.clone() }, progress)?;
+        let mut report = (self.run)(&Options { designs, ..options.clone() }, progress)?;
         report.notes.splice(0..0, self.stand_ins(asked));
+        report.elapsed_s = begin.elapsed().as_secs_f64();
         Ok(report)
     }
 
     /// Returns a note for each name that stands for a design of another name.
-    fn stand_ins(&self, asked: &[String]) -> Vec<String> {
+    #[must_use]
+    pub fn stand_ins(&self, asked: &[String]) -> Vec<String> {
         asked.iter().filter_map(|name| stand_in(name, self.design_of(name)?)).collect()
     }
-
-    /// Returns the names of counts whose distribution over the repetitions tells more than their medians.
-    fn distributions(&self) -> &'static [&'static str] {
-        &[]
-    }
-
-    /// Turns a report of this scenario into sections for people.
-    fn present(&self, report: &Report) -> Vec<Section>;
 }
 
 /// Returns all scenarios, in the order in which `all` runs them.
 #[must_use]
-pub fn scenarios() -> &'static [&'static dyn Scenario] {
-    &[
-        &crate::MmapHoles2005,
-        &crate::VmMapRam2015,
-        &crate::VmapAreas2019,
-        &crate::VmapBlocks2023,
-        &crate::ExtFrag2018,
-        &crate::ExtFragKernels,
-        &crate::MmapLive,
-        &crate::VmapLive,
-        &crate::Frames,
-        &crate::RecordedGuest,
-        &crate::RealMemory,
-    ]
+pub fn scenarios() -> &'static [&'static Scenario] {
+    static ALL: [&Scenario; 11] = [
+        &crate::mmap_holes::SCENARIO,
+        &crate::vm_map_ram::SCENARIO,
+        &crate::vmap_areas::SCENARIO,
+        &crate::vmap_blocks::SCENARIO,
+        &crate::extfrag::SCENARIO,
+        &crate::kernels::SCENARIO,
+        &crate::mmap_live::SCENARIO,
+        &crate::vmap_live::SCENARIO,
+        &crate::frames::SCENARIO,
+        &crate::recorded::SCENARIO,
+        &crate::real_memory::SCENARIO,
+    ];
+    &ALL
 }
 
 /// A program as a list of programs shows it.
@@ -118,6 +135,23 @@ pub struct ProgramInfo {
     pub bit: u64,
     /// One line on the body of a loop.
     pub body: &'static str,
+}
+
+/// A program as it is run, and as a list shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Spec<P> {
+    pub(crate) program: P,
+    pub(crate) info: ProgramInfo,
+}
+
+/// Describes a program.
+pub(crate) const fn spec<P: Copy>(
+    bit: u64,
+    program: P,
+    name: &'static str,
+    body: &'static str,
+) -> Spec<P> {
+    Spec { program, info: ProgramInfo { name, bit, body } }
 }
 
 /// Ways of driving the programs.
@@ -222,7 +256,8 @@ pub struct Options {
     pub keep: Option<PathBuf>,
 }
 
-/// The share of their mapping, which is 75 % of a node, that the threads touch which ask for huge pages.
+/// The share of their mapping, which is 75 % of a node, that the threads touch which ask for huge pages
+/// (docs/sources/pages.md#trap-4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ThpTouch {
     /// Every second unit, 37.5 % of a node, as the document's program does.
@@ -244,6 +279,13 @@ impl ThpTouch {
             ThpTouch::HalfOfUnits => "37.5",
             ThpTouch::AllUnits => "75",
         }
+    }
+}
+
+impl ThpTouch {
+    /// Returns the share as a condition of a run.
+    pub(crate) fn condition(self) -> String {
+        format!("{} % of a node touched", self.name())
     }
 }
 
@@ -293,6 +335,24 @@ pub enum RunError {
     /// A design failed where it must not.
     #[error("{design} failed in {program}: {why}")]
     Engine { design: String, program: String, why: String },
+}
+
+impl RunError {
+    /// Returns the refusal of an option; `why` is the rest of a sentence.
+    pub(crate) fn option(option: &'static str, why: impl Into<String>) -> RunError {
+        RunError::BadOption { option, why: why.into() }
+    }
+
+    /// Returns the failure of a design in a program.
+    pub(crate) fn engine(design: &str, program: &str, why: impl ToString) -> RunError {
+        let (design, program) = (design.to_owned(), program.to_owned());
+        RunError::Engine { design, program, why: why.to_string() }
+    }
+
+    /// Returns the fault of a program's input.
+    pub(crate) fn input(program: &str, why: impl ToString) -> RunError {
+        RunError::Input { program: program.to_owned(), why: why.to_string() }
+    }
 }
 
 /// Listener to the progress of a long run.
@@ -361,7 +421,7 @@ pub fn stand_in(asked: &str, design: &str) -> Option<String> {
 }
 
 /// Returns the presets that `wanted` names, oldest first; those of `all` when it names none. A version of Linux between
-/// two rule sets means the newest one that is not newer ([`Scenario::run_as_asked`] says so).
+/// two rule sets means the newest one that is not newer ([`Scenario::run`] says so).
 ///
 /// # Errors
 /// [`RunError::UnknownDesign`] for a name that is not a preset's, and for a version older than all of them.
@@ -388,35 +448,49 @@ pub fn choose_presets(all: &[&'static str], wanted: &[String]) -> Result<Vec<Pre
     Ok(presets)
 }
 
-/// Returns the programs that `mask` names, in the order of `all`; all of them without a mask.
+/// Returns the entries of `all` whose programs `mask` names, in their order; all of them without a mask. `info` tells
+/// the program of an entry.
 ///
 /// # Errors
 /// [`RunError::UnknownProgram`] for a name or a bit that none of them has; [`RunError::BadOption`] for a mask of zero.
-pub fn choose_programs(
-    all: &[ProgramInfo],
+pub fn choose_programs<S: Copy>(
+    all: &[S],
+    info: impl Fn(&S) -> ProgramInfo,
     mask: Option<&str>,
-) -> Result<Vec<ProgramInfo>, RunError> {
+) -> Result<Vec<S>, RunError> {
     let Some(mask) = mask else { return Ok(all.to_vec()) };
-    let unknown = |name: &str| RunError::UnknownProgram {
-        name: name.to_owned(),
-        known: all.iter().map(|p| format!("{} ({})", p.name, p.bit)).collect::<Vec<_>>().join(", "),
+    let infos: Vec<ProgramInfo> = all.iter().map(&info).collect();
+    let unknown = |name: &str| {
+        let known: Vec<String> = infos.iter().map(|p| format!("{} ({})", p.name, p.bit)).collect();
+        RunError::UnknownProgram { name: name.to_owned(), known: known.join(", ") }
     };
     let mut bits = 0;
     for part in mask.split(',').map(str::trim) {
-        match (all.iter().find(|program| program.name == part), part.parse::<u64>()) {
+        match (infos.iter().find(|program| program.name == part), part.parse::<u64>()) {
             (Some(program), _) => bits |= program.bit,
             (None, Ok(number)) => bits |= number,
             (None, Err(_)) => return Err(unknown(part)),
         }
     }
-    let known_bits = all.iter().fold(0, |sum, program| sum | program.bit);
+    let known_bits = infos.iter().fold(0, |sum, program| sum | program.bit);
     if bits & !known_bits != 0 {
         return Err(unknown(mask));
     }
     if bits == 0 {
-        return Err(RunError::BadOption { option: "mask", why: "selects no program".to_owned() });
+        return Err(RunError::option("mask", "selects no program"));
     }
-    Ok(all.iter().filter(|program| program.bit & bits != 0).copied().collect())
+    Ok(all.iter().filter(|spec| info(spec).bit & bits != 0).copied().collect())
+}
+
+/// Returns the name of a page policy in a list, with its remark.
+pub(crate) fn page_policy(design: &'static str) -> String {
+    let preset = FragmentationPolicy::preset(design);
+    preset.map_or_else(|_| design.to_owned(), |preset| preset.to_string())
+}
+
+/// Returns the preset of areas and blocks that `name` means.
+pub(crate) fn vmap_preset(name: &str) -> Option<&'static str> {
+    VmapPolicy::preset(name).ok().map(|preset| preset.name)
 }
 
 /// Returns the designs in the order for one repetition: in each repetition another one comes first.
@@ -432,8 +506,6 @@ pub fn turn<T: Clone>(designs: &[T], repetition: usize) -> Vec<T> {
 
 #[cfg(test)]
 mod tests {
-    use nofrag::page::FragmentationPolicy;
-
     use super::*;
 
     const PROGRAMS: [ProgramInfo; 3] = [
@@ -443,7 +515,10 @@ mod tests {
     ];
 
     fn chosen(mask: &str) -> Result<Vec<&'static str>, RunError> {
-        Ok(choose_programs(&PROGRAMS, Some(mask))?.iter().map(|program| program.name).collect())
+        Ok(choose_programs(&PROGRAMS, |program| *program, Some(mask))?
+            .iter()
+            .map(|program| program.name)
+            .collect())
     }
 
     #[test]
@@ -451,7 +526,7 @@ mod tests {
         assert_eq!(chosen("5").unwrap(), ["one", "four"]);
         assert_eq!(chosen("four,one").unwrap(), ["one", "four"]);
         assert_eq!(chosen("two, 1").unwrap(), ["one", "two"]);
-        assert_eq!(choose_programs(&PROGRAMS, None).unwrap().len(), 3);
+        assert_eq!(choose_programs(&PROGRAMS, |program| *program, None).unwrap().len(), 3);
     }
 
     #[test]
@@ -472,7 +547,7 @@ mod tests {
     }
 
     fn check_meaning(scenario: &str, name: &str, design: Option<&str>) {
-        let found = scenarios().iter().find(|found| found.name() == scenario).unwrap();
+        let found = scenarios().iter().find(|found| found.name == scenario).unwrap();
         assert_eq!(found.design_of(name), design, "{name} in {scenario}");
     }
 

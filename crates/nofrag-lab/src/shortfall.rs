@@ -98,7 +98,7 @@ impl fmt::Display for Shortfall {
 /// Returns the reasons why a run with these options fails its check; none if it passes. Rows and the number of claims
 /// are declared for default runs alone: in a run with chosen programs, designs or sizes, only broken claims are judged.
 #[must_use]
-pub fn shortfalls(scenario: &dyn Scenario, options: &Options, report: &Report) -> Vec<Shortfall> {
+pub fn shortfalls(scenario: &Scenario, options: &Options, report: &Report) -> Vec<Shortfall> {
     let mut found: Vec<Shortfall> = report.broken().cloned().map(Shortfall::Broken).collect();
     if *options == Options::default() {
         found.extend(incomplete(&scenario.expected(), report));
@@ -140,55 +140,26 @@ mod tests {
     use super::*;
     use crate::oracle::{ClaimKind, Relation};
     use crate::report;
-    use crate::scenario::{ProgramInfo, Progress, RunError, Silent, scenarios};
-    use nofrag_show::Section;
+    use crate::scenario::{Silent, Special, scenarios};
 
-    /// A scenario whose report is a good one after the change that the test asks for.
-    struct MadeUp(fn(&mut Report));
+    const SAMPLE: Scenario = Scenario {
+        name: "sample",
+        about: "a scenario for this test",
+        document: "none",
+        designs: &["old", "new"],
+        programs: Vec::new,
+        expected: "claims = 1\n[[rows]]\nprograms = ['walk', 'rest']\ndesigns = ['old', 'new']\n\
+                   [may_be_skipped]\nwalk = 1\nnew = 1\n",
+        run: |_, _| Ok(report::tests::report()),
+        present: |_| Vec::new(),
+        special: Special::NONE,
+    };
 
-    impl Scenario for MadeUp {
-        fn name(&self) -> &'static str {
-            "sample"
-        }
-
-        fn about(&self) -> &'static str {
-            "a scenario for this test"
-        }
-
-        fn document(&self) -> &'static str {
-            "none"
-        }
-
-        fn designs(&self) -> &'static [&'static str] {
-            &["old", "new"]
-        }
-
-        fn programs(&self) -> Vec<ProgramInfo> {
-            Vec::new()
-        }
-
-        fn expected(&self) -> Expected {
-            Expected::declared(
-                "claims = 1\n[[rows]]\nprograms = ['walk', 'rest']\ndesigns = ['old', 'new']\n\
-                 [may_be_skipped]\nwalk = 1\nnew = 1\n",
-            )
-        }
-
-        fn run(&self, _: &Options, _: &dyn Progress) -> Result<Report, RunError> {
-            let mut report = report::tests::report();
-            (self.0)(&mut report);
-            Ok(report)
-        }
-
-        fn present(&self, _: &Report) -> Vec<Section> {
-            Vec::new()
-        }
-    }
-
+    /// Returns what is short of a good report after this change.
     fn of(spoil: fn(&mut Report), options: &Options) -> Vec<String> {
-        let scenario = MadeUp(spoil);
-        let report = scenario.run(options, &Silent).unwrap();
-        shortfalls(&scenario, options, &report).iter().map(Shortfall::to_string).collect()
+        let mut report = SAMPLE.run(options, &Silent).unwrap();
+        spoil(&mut report);
+        shortfalls(&SAMPLE, options, &report).iter().map(Shortfall::to_string).collect()
     }
 
     fn default_run(spoil: fn(&mut Report)) -> Vec<String> {
@@ -274,12 +245,12 @@ mod tests {
     fn every_scenario_declares_rows_and_claims() {
         for scenario in scenarios() {
             let expected = scenario.expected();
-            assert!(expected.claims > 0 && expected.rows().count() > 0, "{}", scenario.name());
+            assert!(expected.claims > 0 && expected.rows().count() > 0, "{}", scenario.name);
             let mut rows: Vec<_> = expected.rows().collect();
             rows.sort_unstable();
             let all = rows.len();
             rows.dedup();
-            assert_eq!(rows.len(), all, "{} declares a row twice", scenario.name());
+            assert_eq!(rows.len(), all, "{} declares a row twice", scenario.name);
         }
     }
 }

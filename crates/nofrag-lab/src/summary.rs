@@ -1,8 +1,8 @@
 //! The text of one report: its sections, its notes, its claims; and its answer on one screen.
 
 use nofrag_show::{
-    Cell, Look, Section, Tone, cells, count, duration, number, plain, ratio, screen_for, text_for,
-    wrapped,
+    Cell, Look, Section, Tone, cells, count, duration, number, plain, ratio, screen_for, table_of,
+    text_for, wrapped,
 };
 
 use crate::figures::RatioRange;
@@ -21,31 +21,25 @@ pub enum Claims {
 
 /// Returns the text of one report, as a file has it.
 #[must_use]
-pub fn summary(
-    scenario: &dyn Scenario,
-    report: &Report,
-    origin: &Origin,
-    claims: Claims,
-) -> String {
+pub fn summary(scenario: &Scenario, report: &Report, origin: &Origin, claims: Claims) -> String {
     summary_for(scenario, report, origin, claims, Look::FILE)
 }
 
 /// Returns the text of one report, for this place.
 #[must_use]
 pub fn summary_for(
-    scenario: &dyn Scenario,
+    scenario: &Scenario,
     report: &Report,
     origin: &Origin,
     claims: Claims,
     look: Look,
 ) -> String {
-    let mut lines =
-        wrapped(&format!("{}: {}", report.scenario, scenario.about()), look.text_width());
+    let mut lines = wrapped(&format!("{}: {}", report.scenario, scenario.about), look.text_width());
     for text in circumstances(report, origin) {
         lines.extend(wrapped(&text, look.text_width() - 2).iter().map(|line| format!("  {line}")));
     }
     let head = lines.join("\n") + "\n\n";
-    let mut sections = scenario.present(report);
+    let mut sections = (scenario.present)(report);
     sections.push(Section::Lines { title: "Notes".to_owned(), lines: report.notes.clone() });
     sections.push(match claims {
         Claims::Counted => counted(&report.oracles),
@@ -72,7 +66,7 @@ const MOST: usize = 4;
 /// and the first table, if it fits. `asked` are the designs that the run was asked for.
 #[must_use]
 pub fn answer_for(
-    scenario: &dyn Scenario,
+    scenario: &Scenario,
     report: &Report,
     origin: &Origin,
     asked: &[String],
@@ -82,7 +76,7 @@ pub fn answer_for(
     let [document, machine, _, conditions] = circumstances(report, origin);
     let mut sections = vec![lines(
         verdict(report),
-        vec![format!("{}: {document}", scenario.about()), machine, conditions],
+        vec![format!("{}: {document}", scenario.about), machine, conditions],
     )];
     let failing: Vec<&Oracle> = not_held(&report.oracles).collect();
     let mut claims: Vec<String> = failing.iter().take(MOST).map(|oracle| told(oracle)).collect();
@@ -102,7 +96,7 @@ pub fn answer_for(
     };
     sections.extend(notes("How far to trust it", trust));
     let is_table = |section: &Section| matches!(section, Section::Table { .. });
-    sections.extend(scenario.present(report).into_iter().find(is_table));
+    sections.extend((scenario.present)(report).into_iter().find(is_table));
     sections.extend(notes("Notes", others));
     let next =
         "--all shows the whole result, --check lists every claim, --report FILE.html draws it.";
@@ -260,20 +254,28 @@ pub(crate) fn programs_by_design<C: Into<Cell>>(
         let cells = designs.iter().map(|design| shown(program, design).into()).collect();
         rows.extend(row_of(program, cells));
     }
-    let header = header_of("program", &designs);
-    let (title, caption) = (title.to_owned(), caption.to_owned());
-    (!rows.is_empty()).then_some(Section::Table { title, caption, texts: 1, header, rows })
-}
-
-/// Returns the names of columns: the kind of a row, then designs.
-pub(crate) fn header_of(first: &str, designs: &[&String]) -> Vec<String> {
-    [first.to_owned()].into_iter().chain(designs.iter().map(|design| (*design).clone())).collect()
+    let header: Vec<&str> =
+        ["program"].into_iter().chain(designs.iter().map(|design| design.as_str())).collect();
+    table_of(title, caption, 1, &header, rows)
 }
 
 /// Builds a row of a name and its cells; `None` without any cell.
 pub(crate) fn row_of(name: &str, cells: Vec<Cell>) -> Option<Vec<Cell>> {
     let any = cells.iter().any(Cell::is_there);
     any.then(|| [cells![name], cells].concat())
+}
+
+/// Builds a table with a row for each of `designs` that has any cell, under the name that `name` gives it.
+pub(crate) fn designs_table<'a>(
+    designs: impl IntoIterator<Item = &'a String>,
+    name: impl Fn(&str) -> String,
+    (title, caption): (&str, &str),
+    columns: &[&str],
+    cells: impl Fn(&str) -> Vec<Cell>,
+) -> Option<Section> {
+    let rows = by_design(designs, cells).into_iter();
+    let rows = rows.map(|(design, cells)| [cells![name(&design)], cells].concat()).collect();
+    table_of(title, caption, 1, &[&["design"], columns].concat(), rows)
 }
 
 /// Returns a name and its cells for each of `designs` that has any.
@@ -315,20 +317,16 @@ pub fn oracles(oracles: &[Oracle]) -> Section {
 }
 
 fn oracle_row(oracle: &Oracle) -> Vec<Cell> {
-    let (tone, verdict) = match (oracle.verdict(), oracle.kind) {
-        (ClaimVerdict::Withdrawn(_), _) => (Tone::Plain, "withdrawn"),
-        (ClaimVerdict::Holds, ClaimKind::Exact) => (Tone::Good, "exact: ok"),
-        (ClaimVerdict::Broken | ClaimVerdict::NotHere, ClaimKind::Exact) => {
-            (Tone::Bad, "exact: BROKEN")
-        }
-        (ClaimVerdict::Holds, ClaimKind::Ratio) => (Tone::Good, "ratio: ok"),
-        (ClaimVerdict::Broken | ClaimVerdict::NotHere, ClaimKind::Ratio) => {
-            (Tone::Warning, "ratio: no")
-        }
-        (ClaimVerdict::Holds, ClaimKind::Environment) => (Tone::Good, "host: ok"),
-        (ClaimVerdict::Broken | ClaimVerdict::NotHere, ClaimKind::Environment) => {
-            (Tone::Warning, "host: no")
-        }
+    let kind = match oracle.kind {
+        ClaimKind::Exact => "exact",
+        ClaimKind::Ratio => "ratio",
+        ClaimKind::Environment => "host",
+    };
+    let (tone, verdict) = match oracle.verdict() {
+        ClaimVerdict::Withdrawn(_) => (Tone::Plain, "withdrawn".to_owned()),
+        ClaimVerdict::Holds => (Tone::Good, format!("{kind}: ok")),
+        ClaimVerdict::Broken => (Tone::Bad, format!("{kind}: BROKEN")),
+        ClaimVerdict::NotHere => (Tone::Warning, format!("{kind}: no")),
     };
     // Identifier and claim share a column, which may wrap: beside a long identifier the claim would have a letter a
     // line.

@@ -36,7 +36,7 @@ pub(super) const OURS: &str = "nofrag";
 const PRESETS: &[PolicyPreset] = FragmentationPolicy::PRESETS;
 
 /// All designs, oldest kernel first.
-pub(super) const DESIGNS: [&str; PRESETS.len()] = {
+pub(crate) const DESIGNS: [&str; PRESETS.len()] = {
     let mut names = [""; PRESETS.len()];
     let mut at = 0;
     while at < names.len() {

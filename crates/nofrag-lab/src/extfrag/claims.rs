@@ -14,19 +14,21 @@ use super::catalogue::{
 };
 use super::machine;
 use super::names;
-use super::spec::{HugeMode, Touch};
+use super::spec::HugeMode;
 use super::turns::ExtfragPlan;
 use super::view::{Beside, View, differing};
 use crate::figures::{self, Column, Gorman2018};
-use crate::oracle::{ClaimKind, Oracle, Relation};
+use crate::oracle::{ClaimKind, Claims, Oracle, Relation, over};
 use crate::report::{Measurement, Report};
+use crate::scenario::ThpTouch;
 use crate::stats::Spread;
 
 /// Judges all measurements. `repeats` is true if a run gave the same counts when it was made again.
 pub(super) fn judge(plan: &ExtfragPlan, repeats: bool, report: &mut Report) {
     let figures = figures::gorman_2018();
     let mut judge = Judge { plan, view: View { report }, oracles: Vec::new() };
-    judge.exact("determinism", "runs that differ when made again", f64::from(!repeats), 0.0);
+    let claim = "runs that differ when made again";
+    judge.oracles.exact("determinism", claim, f64::from(!repeats), Relation::NONE);
     judge.published(&figures);
     judge.silent_patches();
     judge.units();
@@ -60,20 +62,6 @@ const STATED: [(&str, [f64; 3]); 4] = [
 const GATED_GIB: [u64; 2] = [4, 8];
 
 impl Judge<'_> {
-    fn exact(&mut self, id: &str, claim: &str, measured: f64, must_be: f64) {
-        let relation = Relation::Equals(must_be);
-        self.oracles.push(Oracle::judge(id, ClaimKind::Exact, claim, measured, relation));
-    }
-
-    fn bound(&mut self, id: String, claim: &str, measured: f64, most: f64) {
-        let relation = Relation::AtMost(most);
-        self.oracles.push(Oracle::judge(id, ClaimKind::Exact, claim, measured, relation));
-    }
-
-    fn ratio(&mut self, id: impl Into<String>, claim: &str, measured: f64, relation: Relation) {
-        self.oracles.push(Oracle::judge(id, ClaimKind::Ratio, claim, measured, relation));
-    }
-
     /// Checks that the reductions that the document states follow from its counts, but for one (pages.md#trap-3), and
     /// so do the threads and units that its workload makes of CPUs and memory. Source: pages.md#o-20 and pages.md#o-19.
     fn published(&mut self, figures: &Gorman2018) {
@@ -87,33 +75,26 @@ impl Judge<'_> {
         });
         let claim = "reductions that do not follow from the document's counts, of 12";
         let differ = differ.count() as f64;
-        self.exact("published-reductions", claim, differ, 0.0);
+        self.oracles.exact("published-reductions", claim, differ, Relation::NONE);
         let threads = |cpus| machine::thp_threads(cpus, 1);
         let expected = [(7, None), (8, Some(1)), (11, Some(1)), (24, Some(5)), (27, Some(5))];
         let wrong = expected.iter().filter(|(cpus, there)| threads(*cpus) != *there);
         let claim =
             "CPUs per node (7, 8, 11, 24, 27) that do not give 0, 1, 1, 5, 5 huge-page threads";
         let wrong = wrong.count() as f64;
-        self.exact("workload-threads", claim, wrong, 0.0);
+        self.oracles.exact("workload-threads", claim, wrong, Relation::NONE);
         let units = machine::units_per_thread(16 << 18, 1);
-        self.exact(
-            "workload-units",
-            "units touched with 16 GiB and 1 thread",
-            units as f64,
-            3072.0,
-        );
+        let claim = "units touched with 16 GiB and 1 thread";
+        self.oracles.exact("workload-units", claim, units as f64, Relation::Equals(3072.0));
         for wrong in &figures.misstatements {
-            let Some(computed) = figures.reduction(&wrong.configuration, wrong.column) else {
-                continue;
-            };
+            let computed = figures.reduction(&wrong.configuration, wrong.column);
+            let off = computed.map(|computed| wrong.stated - computed);
             let claim = format!(
                 "percent that mail 5/5 states ({}) beyond what its counts give",
                 wrong.stated
             );
             let id = format!("published-misstated/{}", wrong.configuration);
-            let relation = Relation::AtLeast(4.0);
-            let off = wrong.stated - computed;
-            self.oracles.push(Oracle::judge(id, ClaimKind::Exact, claim, off, relation));
+            self.oracles.exact(id, claim, off, Relation::AtLeast(4.0));
         }
     }
 
@@ -127,7 +108,7 @@ impl Judge<'_> {
                 let [Some(plain), Some(silent)] = rows else { continue };
                 let differ = differing(plain, silent) as f64;
                 let claim = format!("counts that differ from those of {beside}, first seed");
-                self.exact(&format!("silent/{design}"), &claim, differ, 0.0);
+                self.oracles.exact(format!("silent/{design}"), claim, differ, Relation::NONE);
             }
         }
     }
@@ -149,7 +130,7 @@ impl Judge<'_> {
             let Some(first) = units.first() else { continue };
             let differ = units.iter().filter(|units| *units != first).count() as f64;
             let claim = "runs in which another number of units was touched than in the first";
-            self.exact(&format!("units/{case}"), claim, differ, 0.0);
+            self.oracles.exact(format!("units/{case}"), claim, differ, Relation::NONE);
         }
     }
 
@@ -164,21 +145,19 @@ impl Judge<'_> {
                 let bound_ms = preset.policy.stall.map_or(0.0, |stall| stall.bound.0 as f64 / 1e6);
                 let longest = most(names::LONGEST_STALL_MS);
                 if preset.policy.stall.is_some() {
+                    let id = format!("stall-bound/{design}/{case}");
                     let claim = "virtual ms of the longest wait";
-                    self.bound(format!("stall-bound/{design}/{case}"), claim, longest, bound_ms);
+                    self.oracles.exact(id, claim, longest, Relation::AtMost(bound_ms));
                 } else if longest + most(names::STALLS) > 0.0 {
-                    self.exact(
-                        &format!("no-stall/{design}/{case}"),
-                        "waits",
-                        most(names::STALLS),
-                        0.0,
-                    );
+                    let id = format!("no-stall/{design}/{case}");
+                    self.oracles.exact(id, "waits", most(names::STALLS), Relation::NONE);
                 }
                 let cap = boost_cap(&case, preset.policy);
                 let peak = most(names::PEAK_BOOST);
                 if peak > cap || preset.policy.boost.is_some() && design == MERGED {
                     let claim = "most pages of boost at once, of all zones";
-                    self.bound(format!("boost-cap/{design}/{case}"), claim, peak, cap);
+                    let id = format!("boost-cap/{design}/{case}");
+                    self.oracles.exact(id, claim, peak, Relation::AtMost(cap));
                 }
             }
         }
@@ -192,10 +171,10 @@ impl Judge<'_> {
             let strict = designs.iter().filter(|design| is_strict(design));
             let rows = strict.filter_map(|design| self.view.row(&case, design));
             let most = |row: &Measurement| row.spreads.get(names::LIST_MISMATCHES).map(|it| it.max);
-            let Some(most) = rows.filter_map(most).reduce(f64::max) else { continue };
+            let most = rows.filter_map(most).reduce(f64::max);
             let claim =
                 "free pages on another type's list, strict rules: most at the end of a phase";
-            self.exact(&format!("list-mismatches/{case}"), claim, most, 0.0);
+            self.oracles.exact(format!("list-mismatches/{case}"), claim, most, Relation::NONE);
         }
     }
 
@@ -207,14 +186,10 @@ impl Judge<'_> {
                     let row = self.view.point(program, &case, &stall_name(order, bound_ms))?;
                     Some(row.spreads.get(names::LONGEST_STALL_MS)?.max)
                 });
-                let Some(longest) = points.reduce(f64::max) else { continue };
                 let id = format!("stall-bound/{bound_ms} ms/{}", case.configuration());
-                self.bound(
-                    id,
-                    "virtual ms of the longest wait, any order",
-                    longest,
-                    bound_ms as f64,
-                );
+                let claim = "virtual ms of the longest wait, any order";
+                let most = Relation::AtMost(bound_ms as f64);
+                self.oracles.exact(id, claim, points.reduce(f64::max), most);
             }
         }
     }
@@ -223,15 +198,17 @@ impl Judge<'_> {
     /// 76 to 96 %: pages.md#count-model-results).
     fn gate(&mut self) {
         for (_, case) in self.view.all_cases() {
-            let fewer = self.view.fewer_events(&case, MERGED, Beside::Nothing);
-            let Ok(Some(fewer)) = fewer else { continue };
+            let fewer = self.fewer(&case, MERGED);
             let claim =
                 "events fewer than linux-4.20's with patches 1 to 4, percent, median over seeds";
             let kind = if self.is_gated(&case) { ClaimKind::Exact } else { ClaimKind::Ratio };
-            let relation = Relation::AtLeast(70.0);
-            let id = format!("gate/{case}");
-            self.oracles.push(Oracle::judge(id, kind, claim, fewer.median, relation));
+            self.oracles.claim(kind, format!("gate/{case}"), claim, fewer, Relation::AtLeast(70.0));
         }
+    }
+
+    /// Returns by how many percent a design has fewer events than vanilla: the median over seeds.
+    fn fewer(&self, case: &Case, design: &str) -> Option<f64> {
+        Some(self.view.fewer_events(case, design, Beside::Nothing).ok()??.median)
     }
 
     /// Returns true if the gate was stated for a case: the count model's mixes, as it runs them.
@@ -239,7 +216,7 @@ impl Judge<'_> {
         GATED_MIXES.contains(&case.mix.name)
             && case.configuration() == "s-default"
             && GATED_GIB.contains(&case.memory_gib)
-            && self.plan.touch == Touch::HalfOfUnits
+            && self.plan.touch == ThpTouch::HalfOfUnits
     }
 
     /// Returns the reductions of a design seed by seed, over all mixes on one node in the default mode.
@@ -256,24 +233,26 @@ impl Judge<'_> {
     /// Judges patches 1 to 4 over all mixes by bounds of our own beside the document's "over 94%" (pages.md#trap-5),
     /// and patch 1 by the document's range.
     fn over_all_mixes(&mut self, figures: &Gorman2018) {
-        if let Some(fewer) = self.all_reductions(MERGED, |_| true) {
-            let claim = "patches 1 to 4: events fewer, percent, median over seeds and mixes";
-            self.ratio("patches-1-4-median", claim, fewer.median, Relation::AtLeast(94.0));
-            let claim = "patches 1 to 4: the same, worst of all runs";
-            self.ratio("patches-1-4-worst", claim, fewer.min, Relation::AtLeast(75.0));
-            if let Some([low, _]) = figures.reductions(Column::Patches14) {
-                let claim = "patches 1 to 4: median, beside the least of the document's configurations, less 5";
-                let near = Relation::AtLeast((low - 5.0).round());
-                self.ratio("patches-1-4-published", claim, fewer.median, near);
-            }
+        let fewer = self.all_reductions(MERGED, |_| true);
+        let [median, worst] = [fewer.as_ref().map(|it| it.median), fewer.map(|it| it.min)];
+        let claim = "patches 1 to 4: events fewer, percent, median over seeds and mixes";
+        self.oracles.ratio("patches-1-4-median", claim, median, Relation::AtLeast(94.0));
+        let claim = "patches 1 to 4: the same, worst of all runs";
+        self.oracles.ratio("patches-1-4-worst", claim, worst, Relation::AtLeast(75.0));
+        if let Some([low, _]) = figures.reductions(Column::Patches14) {
+            let claim =
+                "patches 1 to 4: median, beside the least of the document's configurations, less 5";
+            let near = Relation::AtLeast((low - 5.0).round());
+            self.oracles.ratio("patches-1-4-published", claim, median, near);
         }
         // A DMA32 zone below a tenth of memory is hardly populated (pages.md#count-model-second-zone).
-        if let Some(fewer) = self.all_reductions(PATCH_1, |case| case.mix.dma32 > 100) {
-            let claim = "patch 1: events fewer, percent, median where DMA32 is populated; the document's range";
-            self.ratio("patch-1-median", claim, fewer.median, Relation::Between(7.0, 49.0));
-            let claim = "patch 1: the same, least of all runs";
-            self.ratio("patch-1-least", claim, fewer.min, Relation::AtLeast(0.0));
-        }
+        let fewer = self.all_reductions(PATCH_1, |case| case.mix.dma32 > 100);
+        let [median, least] = [fewer.as_ref().map(|it| it.median), fewer.map(|it| it.min)];
+        let claim =
+            "patch 1: events fewer, percent, median where DMA32 is populated; the document's range";
+        self.oracles.ratio("patch-1-median", claim, median, Relation::Between(7.0, 49.0));
+        let claim = "patch 1: the same, least of all runs";
+        self.oracles.ratio("patch-1-least", claim, least, Relation::AtLeast(0.0));
     }
 
     /// Judges the calibrated mix by the bands of the count model (pages.md#count-model-results). They bind a rebuild of
@@ -284,85 +263,46 @@ impl Judge<'_> {
             if !case.is_calibrated() || !["s-default", "s-madv"].contains(&mode) {
                 continue;
             }
-            let gib = case.memory_gib;
-            let fewer = |design| self.view.fewer_events(&case, design, Beside::Nothing).ok()?;
-            let [merged, first] = [MERGED, PATCH_1].map(|design| fewer(design).map(|it| it.median));
-            let least = match (mode, gib) {
+            let least = match (mode, case.memory_gib) {
                 ("s-default", 8) => 93.0,
                 _ => 90.0,
             };
+            let [merged, first] = [MERGED, PATCH_1].map(|design| self.fewer(&case, design));
+            let id = |what| format!("model-{what}/{case}");
+            let claim =
+                "calibrated mix: events fewer with patches 1 to 4, percent (published 93 to 98)";
+            self.oracles.ratio(id("patches-1-4"), claim, merged, Relation::AtLeast(least));
+            let claim =
+                "calibrated mix: events fewer with patch 1, percent; the sign alone is asked for";
+            self.oracles.ratio(id("patch-1"), claim, first, Relation::AtLeast(0.0));
             let events = |design| self.view.count(&case, design, names::EVENTS);
-            let [with_four, with_five, shipped] = [MERGED, ALL_FIVE, SHIPPED].map(events);
-            if let Some(merged) = merged {
-                let claim = "calibrated mix: events fewer with patches 1 to 4, percent (published 93 to 98)";
-                self.ratio(
-                    format!("model-patches-1-4/{case}"),
-                    claim,
-                    merged,
-                    Relation::AtLeast(least),
-                );
-            }
-            if let Some(first) = first {
-                let claim = "calibrated mix: events fewer with patch 1, percent; the sign alone is asked for";
-                self.ratio(format!("model-patch-1/{case}"), claim, first, Relation::AtLeast(0.0));
-            }
-            if let Some((four, five)) = with_four.zip(with_five).filter(|(four, _)| *four > 0.0)
-                && mode == "s-default"
-            {
+            let four = events(MERGED);
+            if mode == "s-default" {
                 let claim =
                     "events with all five patches over those with 1 to 4 (count model: equal)";
-                self.ratio(
-                    format!("model-patch-5/{case}"),
-                    claim,
-                    five / four,
-                    Relation::Between(0.95, 1.05),
-                );
+                let times = over_some(events(ALL_FIVE), four);
+                self.oracles.ratio(id("patch-5"), claim, times, Relation::Between(0.95, 1.05));
             }
-            if let Some((four, shipped)) = with_four.zip(shipped).filter(|(four, _)| *four > 0.0) {
-                let claim = "events of linux-5.0 as shipped over those of patches 1 to 4 (count model: 3.3)";
-                self.ratio(
-                    format!("model-5.0/{case}"),
-                    claim,
-                    shipped / four,
-                    Relation::AtLeast(1.0),
-                );
-            }
+            let claim =
+                "events of linux-5.0 as shipped over those of patches 1 to 4 (count model: 3.3)";
+            let times = over_some(events(SHIPPED), four);
+            self.oracles.ratio(id("5.0"), claim, times, Relation::AtLeast(1.0));
             self.defrag_mode(&case);
         }
     }
 
     fn defrag_mode(&mut self, case: &Case) {
-        let count = |design, name| self.view.count(case, design, name);
-        let [events, mistyped, moved] =
-            [names::EVENTS, names::MISTYPED, names::MOVED].map(|name| count(DEFRAG_MODE, name));
-        let moved_by_four = count(MERGED, names::MOVED);
-        if let Some(events) = events {
-            self.ratio(
-                format!("model-defrag-events/{case}"),
-                "defrag_mode: events (count model: 0 to 2)",
-                events,
-                Relation::AtMost(2.0),
-            );
-        }
-        if let Some(mistyped) = mistyped {
-            let claim = "defrag_mode: mistyped allocations (count model: none)";
-            self.ratio(
-                format!("model-defrag-mistyped/{case}"),
-                claim,
-                mistyped,
-                Relation::AtMost(0.0),
-            );
-        }
-        if let Some((moved, four)) = moved.zip(moved_by_four).filter(|(_, four)| *four > 0.0)
-            && case.huge == HugeMode::Default
-        {
+        let count = |name| self.view.count(case, DEFRAG_MODE, name);
+        let id = |what| format!("model-defrag-{what}/{case}");
+        let claim = "defrag_mode: events (count model: 0 to 2)";
+        self.oracles.ratio(id("events"), claim, count(names::EVENTS), Relation::AtMost(2.0));
+        let claim = "defrag_mode: mistyped allocations (count model: none)";
+        self.oracles.ratio(id("mistyped"), claim, count(names::MISTYPED), Relation::AtMost(0.0));
+        if case.huge == HugeMode::Default {
             let claim = "defrag_mode: pages moved over those of patches 1 to 4 (count model: 3.2)";
-            self.ratio(
-                format!("model-defrag-moves/{case}"),
-                claim,
-                moved / four,
-                Relation::AtLeast(1.0),
-            );
+            let four = self.view.count(case, MERGED, names::MOVED);
+            let times = over_some(count(names::MOVED), four);
+            self.oracles.ratio(id("moves"), claim, times, Relation::AtLeast(1.0));
         }
     }
 
@@ -373,26 +313,14 @@ impl Judge<'_> {
         for case in self.view.cases(program) {
             let strict = |name| self.view.point(program, &case, STRICT_ONLY)?.count(name);
             let vanilla = |name| self.view.count(&case, VANILLA, name);
-            let over = |name| {
-                let pair: Option<(f64, f64)> = strict(name).zip(vanilla(name));
-                pair.filter(|(_, vanilla)| *vanilla > 0.0).map(|(strict, vanilla)| strict / vanilla)
-            };
-            let [events, mistyped] = [names::EVENTS, names::MISTYPED].map(over);
-            if let Some(events) = events {
-                let claim = "strict lists only: events over linux-4.20's (count model: 20)";
-                self.ratio(
-                    format!("model-strict-events/{case}"),
-                    claim,
-                    events,
-                    Relation::AtLeast(5.0),
-                );
-            }
-            if let Some(mistyped) = mistyped {
-                let claim =
-                    "strict lists only: mistyped allocations over linux-4.20's (count model: 1.15)";
-                let near = Relation::Between(0.75, 1.25);
-                self.ratio(format!("model-strict-mistyped/{case}"), claim, mistyped, near);
-            }
+            let over = |name| over_some(strict(name), vanilla(name));
+            let id = |what| format!("model-strict-{what}/{case}");
+            let claim = "strict lists only: events over linux-4.20's (count model: 20)";
+            self.oracles.ratio(id("events"), claim, over(names::EVENTS), Relation::AtLeast(5.0));
+            let claim =
+                "strict lists only: mistyped allocations over linux-4.20's (count model: 1.15)";
+            let near = Relation::Between(0.75, 1.25);
+            self.oracles.ratio(id("mistyped"), claim, over(names::MISTYPED), near);
         }
     }
 
@@ -403,11 +331,16 @@ impl Judge<'_> {
             let Some((vanilla, merged)) = percent(VANILLA).zip(percent(MERGED)) else { continue };
             if vanilla == 0.0 {
                 let claim = "patches 1 to 4: percent huge where linux-4.20 has none";
-                self.ratio(format!("thp-rises/{case}"), claim, merged, Relation::AtLeast(0.1));
+                self.oracles.ratio(
+                    format!("thp-rises/{case}"),
+                    claim,
+                    merged,
+                    Relation::AtLeast(0.1),
+                );
             } else if case.huge == HugeMode::Madvise {
                 let claim = "patches 1 to 4: percent huge, less that of linux-4.20";
                 let id = format!("thp-madv/{case}");
-                self.ratio(id, claim, merged - vanilla, Relation::AtLeast(0.0));
+                self.oracles.ratio(id, claim, merged - vanilla, Relation::AtLeast(0.0));
             }
         }
     }
@@ -417,43 +350,37 @@ impl Judge<'_> {
         let view = self.view;
         for (_, case) in view.all_cases() {
             let count = |name| view.count(&case, OURS, name);
-            let Some(events) = count(names::EVENTS) else { continue };
-            self.ratio(
-                format!("ours-events/{case}"),
-                "nofrag: events",
-                events,
-                Relation::AtMost(0.0),
-            );
-            if let Some(mistyped) = count(names::MISTYPED) {
-                let claim = "nofrag: mistyped allocations";
-                self.ratio(format!("ours-mistyped/{case}"), claim, mistyped, Relation::AtMost(0.0));
-            }
-            let serious = count(names::SERIOUS).zip(view.count(&case, VANILLA, names::SERIOUS));
-            if let Some((ours, vanilla)) = serious.filter(|(_, vanilla)| *vanilla > 0.0) {
-                let claim = "nofrag: events below order 4 over linux-4.20's";
-                self.ratio(
-                    format!("ours-serious/{case}"),
-                    claim,
-                    ours / vanilla,
-                    Relation::AtMost(0.01),
-                );
-            }
-            let Some(huge) = count(names::HUGE_PERCENT) else { continue };
+            let vanilla = |name| view.count(&case, VANILLA, name);
+            let id = |what| format!("ours-{what}/{case}");
+            let none = Relation::AtMost(0.0);
+            self.oracles.ratio(id("events"), "nofrag: events", count(names::EVENTS), none);
+            let claim = "nofrag: mistyped allocations";
+            self.oracles.ratio(id("mistyped"), claim, count(names::MISTYPED), none);
+            let serious = over_some(count(names::SERIOUS), vanilla(names::SERIOUS));
+            let claim = "nofrag: events below order 4 over linux-4.20's";
+            self.oracles.ratio(id("serious"), claim, serious, Relation::AtMost(0.01));
+            let huge = count(names::HUGE_PERCENT);
             let (least, exempt) = match case.huge {
                 HugeMode::Default => (30.0, case.mix.name == "S3"),
                 HugeMode::DefragAlways | HugeMode::Madvise => (90.0, false),
             };
-            if !exempt {
-                let claim = "nofrag: percent huge";
-                self.ratio(format!("ours-huge/{case}"), claim, huge, Relation::AtLeast(least));
-            }
-            if let Some(vanilla) = view.count(&case, VANILLA, names::HUGE_PERCENT) {
-                let claim = "nofrag: percent huge, less that of linux-4.20";
-                let id = format!("ours-huge-vanilla/{case}");
-                self.ratio(id, claim, huge - vanilla, Relation::AtLeast(0.0));
-            }
+            let judged = huge.filter(|_| !exempt);
+            self.oracles.ratio(
+                id("huge"),
+                "nofrag: percent huge",
+                judged,
+                Relation::AtLeast(least),
+            );
+            let more = huge.zip(vanilla(names::HUGE_PERCENT)).map(|(ours, vanilla)| ours - vanilla);
+            let claim = "nofrag: percent huge, less that of linux-4.20";
+            self.oracles.ratio(id("huge-vanilla"), claim, more, Relation::AtLeast(0.0));
         }
     }
+}
+
+/// Returns `one` over `other`, if the other is not zero.
+fn over_some(one: Option<f64>, other: Option<f64>) -> Option<f64> {
+    over(one, other.filter(|other| *other > 0.0))
 }
 
 /// The mixes that the count model has (pages.md#count-model-settings).

@@ -1,4 +1,4 @@
-//! The names of this scenario's units and counts, as its JSON and its tables have them.
+//! Names of units and counts, as this scenario's JSON has them, that more than one place uses.
 
 use crate::world::heard::QUARTERS;
 
@@ -15,7 +15,6 @@ pub(super) const EVENTS_IN: &str = "events while ";
 /// Counted in the phase in which huge pages are asked for, as in kernels' figures.
 pub(super) const DIRECT_WHILE_HUGE: &str = "pages reclaimed by callers while huge pages";
 pub(super) const KSWAPD_WHILE_HUGE: &str = "pages reclaimed by kswapd while huge pages";
-pub(super) const EVENTS_WHILE_HUGE: &str = "events while huge pages";
 pub(super) const WAKES_WHILE_HUGE: &str = "wakes of kswapd while huge pages";
 
 /// Taken when the first huge page is asked for.
@@ -28,11 +27,9 @@ pub(super) const MISTYPED: &str = "mistyped allocations";
 /// The highest count at the end of a phase.
 pub(super) const LIST_MISMATCHES: &str = "free pages on another type's list";
 pub(super) const CLAIMS: &str = "pageblocks claimed";
-pub(super) const SPREAD_GIVEN_UP: &str = "passes repeated without spreading";
 
 pub(super) const MOVED: &str = "pages moved";
 pub(super) const RECLAIMED: &str = "pages reclaimed";
-pub(super) const RECLAIMED_BY_KSWAPD: &str = "pages reclaimed by kswapd";
 pub(super) const DIRECT_RECLAIMS: &str = "direct reclaims";
 pub(super) const KSWAPD_WAKES: &str = "wakes of kswapd";
 pub(super) const COMPACT_STALLS: &str = "direct compactions";
@@ -77,7 +74,6 @@ pub(super) const ALL_WORK_MS: &str = "virtual ms of allocator work of all faults
 pub(super) const WORK_RATIO: &str = "allocator work, huge over base";
 
 pub(super) const ELAPSED_S: &str = "virtual s of the run";
-pub(super) const OPERATIONS: &str = "allocations and frees";
 pub(super) const BLOCKS: &str = "pageblocks";
 pub(super) const FREE_BLOCKS: &str = "pageblocks that could serve as a huge page at the end";
 

@@ -14,7 +14,7 @@ use crate::figures::{self, Column, Exactness, Gorman2018, PublishedValue, Quanti
 use crate::report::{Measurement, Report};
 use crate::scenario::Extent;
 use crate::stats::Spread;
-use crate::summary::{by_design, row_of};
+use crate::summary::{self, row_of};
 use nofrag_show::{
     Cell, OccupancyMap, Paint, Quantity as Shown, Section, cells, count, duration, fixed, number,
     table_of,
@@ -58,10 +58,14 @@ pub(super) fn sections(report: &Report) -> Vec<Section> {
 /// Returns a design's name in a table: without the prefix that all have in common, and marked where an event means
 /// something else.
 fn short(design: &str) -> String {
-    let name = design.strip_prefix("linux-").unwrap_or(design);
-    let name =
-        name.strip_prefix("4.20+").map_or_else(|| name.to_owned(), |patch| format!("+{patch}"));
+    let name = bare(design);
     if is_strict(design) { format!("{name} †") } else { name }
+}
+
+/// Returns a design's name without the prefix that all have in common.
+pub(super) fn bare(design: &str) -> String {
+    let name = design.strip_prefix("linux-").unwrap_or(design);
+    name.strip_prefix("4.20+").map_or_else(|| name.to_owned(), |patch| format!("+{patch}"))
 }
 
 /// Returns the short name with a second mark for withdrawn designs.
@@ -95,9 +99,7 @@ fn designs_table(
         Caption::Rows(text) => (marked, format!("{text} {}", withdrawn::mark())),
         Caption::Whole(text) => (short, withdrawn::caption(text)),
     };
-    let rows = by_design(tabled(view), cells).into_iter();
-    let rows = rows.map(|(design, cells)| [cells![name(&design)], cells].concat()).collect();
-    table_of(title, &caption, 1, &[&["design"], columns].concat(), rows)
+    summary::designs_table(tabled(view), name, (title, &caption), columns, cells)
 }
 
 /// Shows a percentage with one digit.
@@ -971,7 +973,7 @@ pub(super) fn take_notes(plan: &ExtfragPlan, extent: Extent, report: &mut Report
          patches 1 to 4, 7.2-defrag is linux-7.2 with vm.defrag_mode"
             .to_owned(),
     );
-    notes.push(match (plan.crossing, extent) {
+    notes.push(match (plan.extent, extent) {
         (Extent::Subset, _) => {
             "a default run: one size of memory, the calibrated mix on one node, one seed of MADV_HUGEPAGE and of two \
              mixes under three designs. --full runs two sizes, all mixes, both machines, five seeds and the curves; a \
@@ -984,8 +986,8 @@ pub(super) fn take_notes(plan: &ExtfragPlan, extent: Extent, report: &mut Report
              curves with {CURVE_SEEDS} seeds at most"
         ),
     });
-    if plan.seeds < 5 {
-        let seeds = plan.seeds;
+    if plan.repeats < 5 {
+        let seeds = plan.repeats;
         notes.push(format!(
             "few seeds: {seeds} a row at most; a median of fewer than 5 says little"
         ));

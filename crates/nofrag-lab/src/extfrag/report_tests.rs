@@ -7,7 +7,7 @@ use super::catalogue::Program;
 use super::spec::{HugeMode, RunSpec};
 use super::*;
 use crate::oracle::{ClaimKind, Oracle};
-use crate::scenario::Silent;
+use crate::scenario::{Mode, Silent};
 use crate::world::setup::{PhaseEnd, RunResult};
 
 /// Derives events from the policy, and other counts from the seed.
@@ -212,7 +212,7 @@ fn names_of_cases_lead_back_to_them() {
 
 #[test]
 fn options_that_make_no_sense_are_refused() {
-    let refused = |options: Options| plan(&options).unwrap_err().to_string();
+    let refused = |options: Options| SCENARIO.run(&options, &Silent).unwrap_err().to_string();
     assert!(refused(Options { repeat: Some(0), ..named("1") }).starts_with("--repeat"));
     assert!(refused(Options { threads: Some(0), ..named("1") }).starts_with("--threads"));
     assert!(refused(Options { memory: vec![4, 0], ..named("1") }).starts_with("--memory"));

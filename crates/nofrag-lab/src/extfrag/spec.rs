@@ -3,6 +3,7 @@
 use nofrag::page::{Advice, FragmentationPolicy, HugeDefrag, HugeFault, HugeTries, MinFree};
 
 use super::machine;
+use crate::scenario::ThpTouch;
 use crate::world::cache::files_per_thread;
 use crate::world::costs::Costs;
 use crate::world::load::Mix;
@@ -22,7 +23,7 @@ pub(super) struct RunSpec {
     /// All of memory, in GiB.
     pub(super) memory_gib: u64,
     /// The share of the mapping that the huge-page threads touch.
-    pub(super) touch: Touch,
+    pub(super) touch: ThpTouch,
     /// The seed of all random numbers.
     pub(super) seed: u64,
 }
@@ -52,15 +53,6 @@ pub(super) enum HugeMode {
     Madvise,
 }
 
-/// Share of the mapping that is touched (docs/sources/pages.md#trap-4).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Touch {
-    /// Every second unit: 37.5 % of a node (as the program does).
-    HalfOfUnits,
-    /// Every unit: 75 % of a node (as the document says).
-    AllUnits,
-}
-
 /// Number of pages in a GiB.
 const GIB_PAGES: u64 = 1 << 18;
 
@@ -81,8 +73,8 @@ impl RunSpec {
             policy: self.policy,
             fault: self.huge_fault(),
             units: match self.touch {
-                Touch::HalfOfUnits => half,
-                Touch::AllUnits => 2 * half,
+                ThpTouch::HalfOfUnits => half,
+                ThpTouch::AllUnits => 2 * half,
             },
             layout,
             min_free: MinFree::HugePages,

@@ -4,7 +4,8 @@ use nofrag::check::Check;
 use nofrag::page::{FragmentationPolicy, PolicyPreset};
 
 use super::mixes::mixes;
-use super::spec::{HugeMode, RunSpec, TestMachine, Touch};
+use super::spec::{HugeMode, RunSpec, TestMachine};
+use crate::scenario::ThpTouch;
 use crate::world::thpfioscale::Run;
 
 /// Runs a preset with 256 MiB.
@@ -20,7 +21,7 @@ fn spec(preset: &PolicyPreset) -> RunSpec {
         huge: HugeMode::Default,
         mix: mixes()[0],
         memory_gib: 1,
-        touch: Touch::HalfOfUnits,
+        touch: ThpTouch::HalfOfUnits,
         seed: 1,
     }
 }

@@ -11,29 +11,17 @@ use nofrag::units::Nanos;
 
 use super::catalogue::{Case, Program, curve, seeds_of};
 use super::names;
-use super::spec::{HugeMode, RunSpec, Touch};
-use crate::jobs::{About, run_all};
+use super::spec::{HugeMode, RunSpec};
+use crate::jobs::{About, run_and_repeat};
+use crate::plan::Plan;
 use crate::report::Measurement;
-use crate::scenario::{Extent, Progress, RunError};
+use crate::scenario::{Progress, RunError};
 use crate::stats::Spread;
 use crate::world::heard::Compactions;
 use crate::world::setup::{PhaseEnd, RunResult};
 
-/// Extent of one comparison of designs.
-#[derive(Clone, Debug)]
-pub(super) struct ExtfragPlan {
-    pub(super) designs: Vec<PolicyPreset>,
-    pub(super) programs: Vec<Program>,
-    /// The crossing of programs with designs and sizes.
-    pub(super) crossing: Extent,
-    /// The first seed; repetitions count up from it.
-    pub(super) seed: u64,
-    pub(super) seeds: usize,
-    pub(super) memory: Vec<u64>,
-    pub(super) touch: Touch,
-    /// Number of runs at a time.
-    pub(super) threads: usize,
-}
+/// Extent of one comparison of designs: the first seed, from which repetitions count up, and the number of seeds.
+pub(super) type ExtfragPlan = Plan<PolicyPreset, Program>;
 
 /// The function that simulates one run.
 pub(super) type Simulate = fn(&RunSpec) -> Result<RunResult, RunError>;
@@ -62,8 +50,8 @@ impl ExtfragPlan {
                 for case in program.cases(*memory) {
                     for (design, policy) in self.designs_of(*program) {
                         let at = (*program, &case);
-                        let crossed = (size, self.crossing);
-                        let seeds = seeds_of(at, &design, crossed, self.seeds);
+                        let crossed = (size, self.extent);
+                        let seeds = seeds_of(at, &design, crossed, self.repeats);
                         let row = CaseRow { program: *program, case, design, policy, seeds };
                         rows.extend((row.seeds > 0).then_some(row));
                     }
@@ -117,10 +105,7 @@ pub(super) fn simulate_all(
     let jobs = jobs(&rows);
     let run = |job: &Job| simulate(&plan.spec(&rows[job.row], job.repetition));
     let about = |job: &Job| about(&rows[job.row]);
-    let mut results = run_all(plan.threads, &jobs, about, run, progress)?;
-    // The last job is the first one again.
-    let again = results.pop();
-    let repeats = results.first() == again.as_ref();
+    let (results, repeats) = run_and_repeat(plan.threads, &jobs, about, run, progress)?;
     let mut by_row: Vec<Vec<RunResult>> = rows.iter().map(|_| Vec::new()).collect();
     for (job, result) in jobs.iter().zip(results) {
         by_row[job.row].push(result);
@@ -129,14 +114,12 @@ pub(super) fn simulate_all(
     Ok(Compared { measurements: gathered.collect(), repeats })
 }
 
-/// Returns a job for every run of every row, and the first one a second time.
+/// Returns a job for every run of every row.
 fn jobs(rows: &[CaseRow]) -> Vec<Job> {
     let of_row = |(row, of): (usize, &CaseRow)| {
         (0..of.seeds).map(move |repetition| Job { row, repetition }).collect::<Vec<_>>()
     };
-    let mut jobs: Vec<Job> = rows.iter().enumerate().flat_map(of_row).collect();
-    jobs.extend(jobs.first().copied());
-    jobs
+    rows.iter().enumerate().flat_map(of_row).collect()
 }
 
 /// Estimates a run before it is made.
@@ -217,7 +200,7 @@ fn counts(run: &RunResult) -> BTreeMap<String, f64> {
     set(names::ALL_WORK_MS, milliseconds(work.map(|ns| ns.0).sum()));
     set(names::PEAK_BOOST, run.boost.iter().copied().fold(0.0, f64::max));
     set(names::ELAPSED_S, run.elapsed.0 as f64 / 1e9);
-    set(names::OPERATIONS, run.operations as f64);
+    set("allocations and frees", run.operations as f64);
     set(names::BLOCKS, run.blocks as f64);
     set(names::FREE_BLOCKS, run.free_blocks as f64);
     set(names::LIST_MISMATCHES, run.list_mismatches as f64);
@@ -236,10 +219,10 @@ fn allocator_counts(all: &PageCounters, set: &mut impl FnMut(&str, f64)) {
         (names::CONVERSIONS, all.conversions),
         (names::MISTYPED, sum(&all.mistyped)),
         (names::CLAIMS, all.claims),
-        (names::SPREAD_GIVEN_UP, all.spread_given_up),
+        ("passes repeated without spreading", all.spread_given_up),
         (names::MOVED, all.moved),
         (names::RECLAIMED, all.reclaimed_direct + all.reclaimed_kswapd),
-        (names::RECLAIMED_BY_KSWAPD, all.reclaimed_kswapd),
+        ("pages reclaimed by kswapd", all.reclaimed_kswapd),
         (names::DIRECT_RECLAIMS, all.direct_reclaims),
         (names::KSWAPD_WAKES, all.kswapd_wakes),
         (names::COMPACT_STALLS, all.compact_stalls),

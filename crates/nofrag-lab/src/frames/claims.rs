@@ -2,7 +2,7 @@
 
 use super::names;
 use super::outcome::{AtEnd, Followed, FramesReport, Score};
-use crate::oracle::{ClaimKind, Oracle, Relation};
+use crate::oracle::{Claims, Oracle, Relation};
 
 /// A stretch of the repository: its description and its claims.
 struct Known {
@@ -66,18 +66,6 @@ pub(super) fn judge(report: &FramesReport, oracles: &mut Vec<Oracle>) {
     }
 }
 
-fn exact(
-    followed: &Followed,
-    id: &str,
-    claim: &str,
-    measured: f64,
-    relation: Relation,
-    oracles: &mut Vec<Oracle>,
-) {
-    let id = format!("{}/{id}", followed.stretch);
-    oracles.push(Oracle::judge(id, ClaimKind::Exact, claim, measured, relation));
-}
-
 /// Adds the claims on a stretch with compaction.
 fn compaction(followed: &Followed, oracles: &mut Vec<Oracle>) {
     let huge = followed.frames.get(9).copied().unwrap_or_default();
@@ -92,9 +80,7 @@ fn compaction(followed: &Followed, oracles: &mut Vec<Oracle>) {
         ("runs", "runs of compaction that move or end otherwise", followed.score(names::RUNS)),
         ("marks", "runs that begin with other pageblocks marked", followed.score(names::MARKED)),
     ];
-    for (id, claim, score) in claims {
-        none_differs(followed, id, claim, score, oracles);
-    }
+    none_differs(followed, &claims, oracles);
 }
 
 /// Adds the claims on kswapd and on suitability for compaction, for stretches with such events.
@@ -104,23 +90,15 @@ fn background(followed: &Followed, oracles: &mut Vec<Oracle>) {
         ("wakes", "wakes of kswapd by another request, or for another order", names::WOKEN),
         ("kswapd-runs", "runs of kswapd for another order", names::KSWAPD_RUNS),
     ];
-    for (id, claim, what) in claims {
-        none_differs(followed, id, claim, followed.score(what), oracles);
-    }
+    let claims = claims.map(|(id, claim, what)| (id, claim, followed.score(what)));
+    none_differs(followed, &claims, oracles);
 }
 
 /// Claims that no answer differs. Nothing is claimed where nothing was compared: it would prove nothing.
-fn none_differs(
-    followed: &Followed,
-    id: &str,
-    claim: &str,
-    score: Score,
-    oracles: &mut Vec<Oracle>,
-) {
-    if score.of > 0 {
-        let claim = format!("of {}, {claim}", score.of);
-        let differ = (score.of - score.same) as f64;
-        exact(followed, id, &claim, differ, Relation::Equals(0.0), oracles);
+fn none_differs(followed: &Followed, claims: &[(&str, &str, Score)], oracles: &mut Vec<Oracle>) {
+    for (id, claim, Score { same, of }) in claims.iter().filter(|(.., score)| score.of > 0) {
+        let id = format!("{}/{id}", followed.stretch);
+        oracles.exact(id, format!("of {of}, {claim}"), (of - same) as f64, Relation::NONE);
     }
 }
 
@@ -136,24 +114,17 @@ fn everything(followed: &Followed, but: &[&str], oracles: &mut Vec<Oracle>) {
         ("cpu-lists", "per-CPU lists that differ at the end", followed.score(names::CPU_LISTS)),
         ("cpu-counts", "per-CPU counts that differ at the end", followed.score(names::CPU_COUNTS)),
     ];
-    for (id, claim, score) in claims {
-        none_differs(followed, id, claim, score, oracles);
-    }
+    none_differs(followed, &claims, oracles);
     let differs = |at: &&AtEnd| at.what.starts_with("free list") && !but.contains(&&*at.zone);
     let differing = followed.end_differences.iter().filter(differs).count() as f64;
     let claim = match but {
         [] => "free lists that differ at the end, in length or any position".to_owned(),
         but => format!("free lists that differ at the end, without those of {}", but.join(", ")),
     };
-    exact(followed, "free-lists", &claim, differing, Relation::Equals(0.0), oracles);
-    exact(
-        followed,
-        "followed",
-        "events that the engine could not follow",
-        followed.unfollowed as f64,
-        Relation::Equals(0.0),
-        oracles,
-    );
+    let id = |id| format!("{}/{id}", followed.stretch);
+    oracles.exact(id("free-lists"), claim, differing, Relation::NONE);
+    let claim = "events that the engine could not follow";
+    oracles.exact(id("followed"), claim, followed.unfollowed as f64, Relation::NONE);
 }
 
 #[cfg(all(test, not(packed)))]

@@ -108,6 +108,14 @@ pub(super) struct Tally {
     pub(super) unfollowed: Vec<(usize, String)>,
 }
 
+impl Tally {
+    /// Notes a difference of which no cause is known yet.
+    fn differs(&mut self, line: usize, what: &str, kernel: String, engine: String) {
+        let (what, cause) = (what.to_owned(), Cause::Other);
+        self.differences.push(Difference { line, what, kernel, engine, cause });
+    }
+}
+
 /// One difference between kernel and engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Difference {
@@ -187,17 +195,28 @@ impl<'a> Follower<'a> {
             zone.pageblocks.iter().map(|block| block.pfn).collect()
         };
         let blocks = image.zones.iter().map(pfns).collect();
+        Ok(Follower::of(pages, heard, config, state.zone_names()?, blocks))
+    }
+
+    /// Returns a follower to which nothing has been told yet.
+    fn of(
+        pages: PageAllocator<&'a Heard>,
+        heard: &'a Heard,
+        config: PageConfig,
+        zone_names: Vec<&'static str>,
+        blocks: Vec<Vec<Pfn>>,
+    ) -> Follower<'a> {
         let set = config.map.cpus();
         let cpus: Vec<CpuId> = (0..set.len()).filter_map(|rank| set.by_rank(rank)).collect();
         let streams = || cpus.iter().map(|_| Streams::default()).collect();
-        Ok(Follower {
+        Follower {
             pages,
             heard,
             kernel: streams(),
             own: streams(),
             nested: vec![Nested::No; cpus.len()],
             cpus,
-            zone_names: state.zone_names()?,
+            zone_names,
             typed: HashMap::new(),
             noted: None,
             config,
@@ -207,7 +226,7 @@ impl<'a> Follower<'a> {
             captured: None,
             log: VecDeque::new(),
             tally: Tally::default(),
-        })
+        }
     }
 
     pub(super) fn image(&self) -> Image {
@@ -388,9 +407,7 @@ impl<'a> Follower<'a> {
 
     fn frame_differs(&mut self, line: usize, what: &str, kernel: Option<Pfn>, engine: Option<Pfn>) {
         let frame = |pfn: Option<Pfn>| pfn.map_or_else(|| "none".to_owned(), |pfn| hex(&pfn));
-        let (kernel, engine) = (frame(kernel), frame(engine));
-        let (what, cause) = (what.to_owned(), Cause::Other);
-        self.tally.differences.push(Difference { line, what, kernel, engine, cause });
+        self.tally.differs(line, what, frame(kernel), frame(engine));
     }
 
     fn differs(
@@ -400,14 +417,7 @@ impl<'a> Follower<'a> {
         kernel: &impl std::fmt::Debug,
         engine: &impl std::fmt::Debug,
     ) {
-        let (kernel, engine) = (format!("{kernel:?}"), format!("{engine:?}"));
-        self.tally.differences.push(Difference {
-            line,
-            what: what.to_owned(),
-            kernel,
-            engine,
-            cause: Cause::Other,
-        });
+        self.tally.differs(line, what, format!("{kernel:?}"), format!("{engine:?}"));
     }
 
     /// Compares an attempt to compact that the kernel put off with the engine's decision; takes the kernel's counts
@@ -524,13 +534,7 @@ impl<'a> Follower<'a> {
         };
         let theirs = show(run.taken, &run.moved, run.end.as_ref());
         let ours = show(made.taken, &made.moved, Some(&made.end));
-        self.tally.differences.push(Difference {
-            line,
-            what: "compaction".to_owned(),
-            kernel: theirs,
-            engine: ours,
-            cause: Cause::Other,
-        });
+        self.tally.differs(line, "compaction", theirs, ours);
     }
 
     fn judge_run(&mut self, lines: &[Line], index: usize) {
@@ -557,8 +561,7 @@ impl<'a> Follower<'a> {
         }
         self.tally.run_ends.count(end);
         for (what, kernel, engine) in self.tally.scans.judge(lines, index, &made.log) {
-            let (what, cause) = (what.to_owned(), Cause::Other);
-            self.tally.differences.push(Difference { line, what, kernel, engine, cause });
+            self.tally.differs(line, what, kernel, engine);
         }
         self.tried = order.filter(|_| mode != CompactionMode::Background).map(|order| {
             (zone, order, made.end.status == "success", mode == CompactionMode::Async)
@@ -610,24 +613,13 @@ impl<'a> Follower<'a> {
 
     fn copy<'b>(&self, heard: &'b Heard) -> Option<Follower<'b>> {
         heard.strict.set(self.heard.strict.get());
-        let streams = || self.cpus.iter().map(|_| Streams::default()).collect();
+        let pages = PageAllocator::restore(&self.config, &self.image(), heard).ok()?;
+        let (config, names) = (self.config.clone(), self.zone_names.clone());
         Some(Follower {
-            pages: PageAllocator::restore(&self.config, &self.image(), heard).ok()?,
-            heard,
-            kernel: streams(),
-            own: streams(),
             nested: self.nested.clone(),
-            cpus: self.cpus.clone(),
-            zone_names: self.zone_names.clone(),
             typed: self.typed.clone(),
             noted: self.noted.clone(),
-            config: self.config.clone(),
-            entered: None,
-            blocks: self.blocks.clone(),
-            tried: None,
-            captured: None,
-            log: VecDeque::new(),
-            tally: Tally::default(),
+            ..Follower::of(pages, heard, config, names, self.blocks.clone())
         })
     }
 
@@ -676,18 +668,13 @@ impl<'a> Follower<'a> {
                 |event| format!("{event:?}"),
             ),
         ];
-        for (what, theirs, ours) in found.into_iter().flatten() {
-            self.tally.differences.push(Difference {
-                line,
-                what: what.to_owned(),
-                kernel: theirs,
-                engine: ours,
-                cause: if self.nested[cpu] == Nested::Sure {
-                    Cause::Interrupted
-                } else {
-                    Cause::Other
-                },
-            });
+        let cause = match self.nested[cpu] {
+            Nested::Sure => Cause::Interrupted,
+            Nested::No | Nested::Maybe => Cause::Other,
+        };
+        for (what, kernel, engine) in found.into_iter().flatten() {
+            let what = what.to_owned();
+            self.tally.differences.push(Difference { line, what, kernel, engine, cause });
         }
     }
 

@@ -28,96 +28,67 @@ mod stretch;
 pub use outcome::{AtEnd, Cause, Followed, FramesReport, Led, Part, Score};
 
 use std::path::Path;
-use std::sync::LazyLock;
 use std::time::Instant;
 
 use nofrag::page::{FragmentationPolicy, PolicyPreset};
 
 use self::stretch::{Collection, Stretch, StretchError};
+use crate::extfrag::DESIGNS;
 use crate::report::{Measurement, Report, Settings};
 use crate::scenario::{
-    Mode, Options, ProgramInfo, Progress, RunError, Scenario, choose_designs, choose_programs,
+    Options, ProgramInfo, Progress, RunError, Scenario, Special, choose_designs, choose_programs,
 };
-use crate::shortfall::Expected;
 use crate::stats::Spread;
-use nofrag_show::Section;
 
-/// The scenario that follows real kernels frame by frame.
-#[derive(Clone, Copy, Debug)]
-pub struct Frames;
+/// The scenario that follows real kernels frame by frame. Each preset can follow any stretch, although only one is
+/// right.
+pub(crate) static SCENARIO: Scenario = Scenario {
+    name: "frames",
+    about: "real kernels' requests from their exact states: the same frames?",
+    document: "exact states and events of unmodified kernels (data/kernel-states)",
+    designs: &DESIGNS,
+    programs: || stretch::find(None).map(|found| programs(&found.stretches)).unwrap_or_default(),
+    expected: include_str!("expected.toml"),
+    run,
+    present: |report| report.frames.as_deref().map(present::sections).unwrap_or_default(),
+    special: Special {
+        missing: |options| {
+            stretch::find(options.states.as_deref()).err().map(|error| error.to_string())
+        },
+        ..Special::NONE
+    },
+};
 
-const DOCUMENT: &str = "exact states and events of unmodified kernels (data/kernel-states)";
-
-/// All presets: each can follow any stretch, although only one is right.
-static DESIGNS: LazyLock<Vec<&'static str>> =
-    LazyLock::new(|| FragmentationPolicy::PRESETS.iter().map(|preset| preset.name).collect());
-
-impl Scenario for Frames {
-    fn name(&self) -> &'static str {
-        "frames"
-    }
-
-    fn about(&self) -> &'static str {
-        "real kernels' requests from their exact states: the same frames?"
-    }
-
-    fn document(&self) -> &'static str {
-        DOCUMENT
-    }
-
-    fn designs(&self) -> &'static [&'static str] {
-        &DESIGNS
-    }
-
-    fn programs(&self) -> Vec<ProgramInfo> {
-        stretch::find(None).map(|found| programs(&found.stretches)).unwrap_or_default()
-    }
-
-    fn expected(&self) -> Expected {
-        Expected::declared(include_str!("expected.toml"))
-    }
-
-    fn missing(&self, options: &Options) -> Option<String> {
-        stretch::find(options.states.as_deref()).err().map(|error| error.to_string())
-    }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
-        let begin = Instant::now();
-        let plan = plan(options)?;
-        let mut report = Report::new(self.name(), DOCUMENT.to_owned(), settings(options, &plan));
-        let mut frames =
-            FramesReport { folder: plan.folder.display().to_string(), stretches: Vec::new() };
-        progress.begin(plan.runs.len() as u64);
-        for Run { stretch, kernel, preset } in &plan.runs {
-            progress.step(&stretch.name);
-            let start = Instant::now();
-            let followed = run::follow(stretch, kernel, *preset).map_err(|error| {
-                RunError::Input { program: stretch.name.clone(), why: error.to_string() }
-            })?;
-            report.measurements.push(measurement(&followed, start));
-            if kernel != preset.name {
-                report.notes.push(format!("{}: {kernel} follows {}", stretch.name, preset.name));
-            }
-            frames.stretches.push(followed);
+fn run(options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
+    let plan = plan(options)?;
+    let settings = settings(options, &plan);
+    let mut report = Report::new(SCENARIO.name, SCENARIO.document.to_owned(), settings);
+    let mut frames =
+        FramesReport { folder: plan.folder.display().to_string(), stretches: Vec::new() };
+    progress.begin(plan.runs.len() as u64);
+    for Run { stretch, kernel, preset } in &plan.runs {
+        progress.step(&stretch.name);
+        let start = Instant::now();
+        let followed = run::follow(stretch, kernel, *preset)
+            .map_err(|error| RunError::input(&stretch.name, error))?;
+        report.measurements.push(measurement(&followed, start));
+        if kernel != preset.name {
+            report.notes.push(format!("{}: {kernel} follows {}", stretch.name, preset.name));
         }
-        progress.end();
-        claims::judge(&frames, &mut report.oracles);
-        report.notes.push(
-            "the bulk interface has no trace event: its pages are compared in the order in which the calls returned, \
-             and counted apart; no event tells which entries of free lists a quick search of compaction moved, and \
-             when a run of kswapd ended that did not go to sleep before the end of the stretch; no event tells for \
-             which zone kswapd was woken, why a pageblock was left out, or a boost: those are compared at the end \
-             alone; an answer about compaction for no order (-1) tests nothing"
-                .to_owned(),
-        );
-        report.frames = Some(Box::new(frames));
-        report.elapsed_s = begin.elapsed().as_secs_f64();
-        Ok(report)
+        frames.stretches.push(followed);
     }
-
-    fn present(&self, report: &Report) -> Vec<Section> {
-        report.frames.as_deref().map(present::sections).unwrap_or_default()
-    }
+    progress.end();
+    claims::judge(&frames, &mut report.oracles);
+    report.notes.push(
+        "the bulk interface has no trace event: its pages are compared in the order in which the calls returned, \
+         and counted apart; no event tells which entries of free lists a quick search of compaction moved, and \
+         when a run of kswapd ended that did not go to sleep before the end of the stretch; no event tells for \
+         which zone kswapd was woken, why a pageblock was left out, or a boost: those are compared at the end \
+         alone; an answer about compaction for no order (-1) tests nothing"
+            .to_owned(),
+    );
+    report.frames = Some(Box::new(frames));
+    Ok(report)
 }
 
 /// A stretch under a set of rules.
@@ -144,34 +115,23 @@ fn programs(stretches: &[Stretch]) -> Vec<ProgramInfo> {
 }
 
 fn plan(options: &Options) -> Result<FramesPlan, RunError> {
-    let states = |error: StretchError| RunError::BadOption {
-        option: "states",
-        why: format!("leads nowhere: {error}"),
-    };
-    if options.mode != Mode::Compare {
-        let why = "must be compare in frames, which has no other".to_owned();
-        return Err(RunError::BadOption { option: "mode", why });
-    }
     let found = stretch::find(options.states.as_deref().map(Path::new));
     let Collection { folder, stretches } = match (found, &options.states) {
         (Ok(found), _) => found,
-        (Err(error), Some(_)) => return Err(states(error)),
-        (Err(error), None) => {
-            return Err(RunError::Input { program: "frames".to_owned(), why: error.to_string() });
+        (Err(error), Some(_)) => {
+            return Err(RunError::option("states", format!("leads nowhere: {error}")));
         }
+        (Err(error), None) => return Err(RunError::input(SCENARIO.name, error)),
     };
-    let infos = programs(&stretches);
-    let chosen = choose_programs(&infos, options.mask.as_deref())?;
+    let chosen =
+        choose_programs(&programs(&stretches), |program| *program, options.mask.as_deref())?;
     let designs = choose_designs(&DESIGNS, &options.designs)?;
     let mut runs = Vec::new();
     for stretch in stretches {
         if !chosen.iter().any(|info| info.name == stretch.name) {
             continue;
         }
-        let bad = |error: StretchError| RunError::Input {
-            program: stretch.name.clone(),
-            why: error.to_string(),
-        };
+        let bad = |error: StretchError| RunError::input(&stretch.name, error);
         if options.designs.is_empty() {
             let (kernel, preset) = (stretch.kernel().map_err(bad)?, stretch.preset().map_err(bad)?);
             runs.push(Run { stretch, kernel, preset });
@@ -196,18 +156,12 @@ fn settings(options: &Options, plan: &FramesPlan) -> Settings {
         }
     }
     Settings {
-        mode: options.mode.name().to_owned(),
-        seed: 0,
-        repeats: 1,
-        loops: 1,
-        pages: 1,
-        threads: 1,
         conditions: vec![
             format!("states from {}", plan.folder.display()),
             format!("rules of {}", designs.join(", ")),
         ],
         designs,
-        ..Settings::default()
+        ..Settings::once(options.mode, 0)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Names of the compared quantities in JSON and tables.
+//! Names of the compared quantities in JSON and tables, that more than one place uses.
 
 pub(super) const ZONES: &str = "zones of answers";
 pub(super) const BULK: &str = "bulk frames";
@@ -34,10 +34,7 @@ pub(super) const WOKEN: &str = "wakes of kswapd";
 pub(super) const KSWAPD_RUNS: &str = "runs of kswapd";
 pub(super) const SOURCES: &str = "pieces of sources";
 pub(super) const TARGETS: &str = "pieces of targets";
-pub(super) const SEARCHES: &str = "searches for targets";
 pub(super) const ISOLATED: &str = "free blocks that compaction takes";
 pub(super) const LOOKED: &str = "pageblocks looked at for sources";
 pub(super) const PASSED_MARKED: &str = "pageblocks left out as marked";
 pub(super) const PASSED_TYPE: &str = "pageblocks left out for their type";
-pub(super) const PASSED_HUGE: &str = "pageblocks left out as one block";
-pub(super) const PASSED_ABSENT: &str = "pageblocks left out without memory";

@@ -79,106 +79,95 @@ fn way(report: &FramesReport) -> Option<Section> {
 
 /// Shows attempts to compact, and runs.
 fn compaction(report: &FramesReport) -> Option<Section> {
-    let parts = [
-        names::DECISIONS,
-        names::REMEMBERED,
-        names::MARKED,
-        names::RUN_MOVES,
-        names::RUN_ENDS,
-        names::RUNS,
-        names::AHEAD,
-    ];
-    let compacts = |followed: &&Followed| {
-        [names::DECISIONS, names::RUNS, names::AHEAD].iter().any(|what| followed.score(what).of > 0)
-    };
-    let row = |followed: &Followed| {
-        let scores = parts.into_iter().map(|what| of(followed.score(what)));
-        lead(followed).into_iter().chain(scores).collect()
-    };
-    table_of(
+    scores(
+        report,
+        &[names::DECISIONS, names::RUNS, names::AHEAD],
         "Compaction: how much is as in the kernel, of how much",
         "Put off: attempts put off or let in, with the count of those put off. Scans: positions and pause when a \
          run is let in; marks: the number of marked pageblocks then. Moves: of the runs that move anything, those that \
          move the same pages to the same frames in the same order. Ends: runs that end at the same positions with the \
          same status; both: all of it. Ahead: the same of runs that kcompactd makes before anybody needs them, which \
          the next table leaves out.",
-        1,
-        &["stretch", "put off", "scans", "marks", "moves", "ends", "both", "ahead"],
-        report.stretches.iter().filter(compacts).map(row).collect(),
+        &[
+            ("put off", names::DECISIONS),
+            ("scans", names::REMEMBERED),
+            ("marks", names::MARKED),
+            ("moves", names::RUN_MOVES),
+            ("ends", names::RUN_ENDS),
+            ("both", names::RUNS),
+            ("ahead", names::AHEAD),
+        ],
     )
 }
 
 /// Shows the ranges that the scanners of runs looked at, and left out.
 fn scans(report: &FramesReport) -> Option<Section> {
-    let parts = [
-        names::SOURCES,
-        names::TARGETS,
-        names::ISOLATED,
-        names::LOOKED,
-        names::PASSED_MARKED,
-        names::PASSED_TYPE,
-    ];
-    table_for(
+    scores(
         report,
-        names::LOOKED,
-        &parts,
+        &[names::LOOKED],
         "Compaction, piece by piece: how much is as in the kernel, of how much",
         "Sources, targets: pieces of pageblocks with the same range, frames scanned and pages taken. Free: free \
          blocks taken, in order. Looked: pageblocks that both look at for sources. Marked, type: pageblocks that the \
          engine leaves out for this reason, and the kernel leaves out as well; its reasons have no event.",
-        &["stretch", "sources", "targets", "free", "looked", "marked", "type"],
+        &[
+            ("sources", names::SOURCES),
+            ("targets", names::TARGETS),
+            ("free", names::ISOLATED),
+            ("looked", names::LOOKED),
+            ("marked", names::PASSED_MARKED),
+            ("type", names::PASSED_TYPE),
+        ],
     )
 }
 
 /// Shows wakes of kswapd, and answers on whether compaction helps.
 fn wakes(report: &FramesReport) -> Option<Section> {
-    table_for(
+    scores(
         report,
-        names::WOKEN,
-        &[names::WOKEN, names::KSWAPD_RUNS, names::SUITABLE],
+        &[names::WOKEN],
         "kswapd's wakes, and whether compaction helps: how much is as in the kernel, of how much",
         "Wakes: of a kswapd that sleeps, by the same request for the same order (no event tells the zone). Runs: for \
          the same order. Helps: answers to whether compaction can begin.",
-        &["stretch", "wakes", "runs", "helps"],
+        &[("wakes", names::WOKEN), ("runs", names::KSWAPD_RUNS), ("helps", names::SUITABLE)],
     )
-}
-
-/// Builds a table of scores, of the stretches that have any of `needed`.
-fn table_for(
-    report: &FramesReport,
-    needed: &str,
-    parts: &[&str],
-    title: &str,
-    about: &str,
-    header: &[&str],
-) -> Option<Section> {
-    let row = |followed: &Followed| {
-        let scores = parts.iter().map(|what| of(followed.score(what)));
-        lead(followed).into_iter().chain(scores).collect()
-    };
-    let has = |followed: &&Followed| followed.score(needed).of > 0;
-    table_of(title, about, 1, header, report.stretches.iter().filter(has).map(row).collect())
 }
 
 /// Shows the frames that reclaim took from the LRU lists.
 fn reclaim(report: &FramesReport) -> Option<Section> {
-    let parts =
-        [names::LRU_TAKEN, names::LRU_FREED, names::LRU_PASSES, names::LRU_CALLS, names::LRU_END];
-    let reclaims = |followed: &&Followed| followed.score(names::LRU_TAKEN).of > 0;
-    let row = |followed: &Followed| {
-        let scores = parts.into_iter().map(|what| of(followed.score(what)));
-        lead(followed).into_iter().chain(scores).collect()
-    };
-    table_of(
+    scores(
+        report,
+        &[names::LRU_TAKEN],
         "Reclaim: a model of the two-list LRU beside the kernel's, how much is as there, of how much",
         "Taken: isolations with the same pages scanned, passed over and taken. Freed: frames in order. Passes: that \
          end where the model ends them. Calls: of direct reclaim, all decisions and the pages in all. \
          End: positions of \
          the four lists. References to pages have no event, so what depends on them cannot be told.",
-        1,
-        &["stretch", "taken", "freed", "passes", "calls", "end"],
-        report.stretches.iter().filter(reclaims).map(row).collect(),
+        &[
+            ("taken", names::LRU_TAKEN),
+            ("freed", names::LRU_FREED),
+            ("passes", names::LRU_PASSES),
+            ("calls", names::LRU_CALLS),
+            ("end", names::LRU_END),
+        ],
     )
+}
+
+/// Builds a table of scores, by the titles of columns, of the stretches that have any of `needed`.
+fn scores(
+    report: &FramesReport,
+    needed: &[&str],
+    title: &str,
+    about: &str,
+    columns: &[(&str, &str)],
+) -> Option<Section> {
+    let row = |followed: &Followed| {
+        let scores = columns.iter().map(|(_, what)| of(followed.score(what)));
+        lead(followed).into_iter().chain(scores).collect()
+    };
+    let has = |followed: &&Followed| needed.iter().any(|what| followed.score(what).of > 0);
+    let header: Vec<&str> =
+        ["stretch"].into_iter().chain(columns.iter().map(|(title, _)| *title)).collect();
+    table_of(title, about, 1, &header, report.stretches.iter().filter(has).map(row).collect())
 }
 
 fn ends(report: &FramesReport) -> Option<Section> {

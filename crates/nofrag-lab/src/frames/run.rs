@@ -120,13 +120,13 @@ fn on_the_way(tally: &Tally) -> Vec<Part> {
         (names::KSWAPD_RUNS, tally.wakes.runs),
         (names::SOURCES, tally.scans.sources),
         (names::TARGETS, tally.scans.targets),
-        (names::SEARCHES, tally.scans.searches),
+        ("searches for targets", tally.scans.searches),
         (names::ISOLATED, tally.scans.isolated),
         (names::LOOKED, tally.scans.looked),
         (names::PASSED_MARKED, marked),
         (names::PASSED_TYPE, kind),
-        (names::PASSED_HUGE, huge),
-        (names::PASSED_ABSENT, absent),
+        ("pageblocks left out as one block", huge),
+        ("pageblocks left out without memory", absent),
     ];
     parts.map(|(what, score)| Part { what: what.to_owned(), score }).to_vec()
 }

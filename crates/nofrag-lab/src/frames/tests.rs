@@ -41,7 +41,7 @@ fn repository() -> PathBuf {
 }
 
 fn run(states: &Path, more: Options) -> Result<Report, RunError> {
-    Frames.run(&Options { states: Some(states.to_owned()), ..more }, &Silent)
+    SCENARIO.run(&Options { states: Some(states.to_owned()), ..more }, &Silent)
 }
 
 /// Writes a stretch of this name below `folder`.
@@ -97,7 +97,7 @@ fn every_stretch_of_the_repository_gives_what_is_claimed() {
     assert_eq!(requests("linux-6.1-normal-fallbacks-boosted"), 19_869);
     assert_eq!(requests("linux-6.12-no-reclaim"), 11_972);
     // One table of at most 40 lines comes first.
-    let text = nofrag_show::text(&Frames.present(&report));
+    let text = nofrag_show::text(&(SCENARIO.present)(&report));
     assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
     assert!(text.split("\n\n").next().unwrap().lines().count() <= 40, "{text}");
 }
@@ -115,7 +115,7 @@ fn rules_of_another_kernel_are_seen_to_be_wrong() {
     assert_eq!(followed.differences[0].events.len(), 8, "{:?}", followed.differences[0]);
     // Rules other than the kernel's own get no claims.
     assert_eq!(report.oracles, []);
-    let text = nofrag_show::text(&Frames.present(&report));
+    let text = nofrag_show::text(&(SCENARIO.present)(&report));
     for part in ["the first difference, ", "kernel: ", "engine: ", "what differs at the end"] {
         assert!(text.contains(part), "no {part:?} in:\n{text}");
     }

@@ -4,18 +4,12 @@ use super::dataset::Guests;
 use super::guest::Cell;
 use super::judge::{Beside, name};
 use super::phase::{Count, Phase, PhaseName};
-use crate::jobs::{About, run_all};
+use crate::jobs::{About, run_and_repeat};
+use crate::plan::Plan;
 use crate::scenario::{Progress, RunError};
 
-/// Seeds and threads of a comparison.
-#[derive(Clone, Debug)]
-pub(super) struct KernelsPlan {
-    /// The first seed; repetitions count up from it.
-    pub(super) seed: u64,
-    pub(super) seeds: usize,
-    /// Number of runs at a time.
-    pub(super) threads: usize,
-}
+/// Extent of a comparison: the first seed, from which repetitions count up, the number of seeds, and the kernels.
+pub(super) type KernelsPlan = Plan<&'static str, &'static str>;
 
 /// The function that simulates one run of a cell: the cell, the pages read before huge pages are touched, the seed.
 pub(super) type Simulate = fn(&Cell, u64, u64) -> Result<Vec<Phase>, RunError>;
@@ -42,10 +36,9 @@ pub(super) fn run(
         let runs = guests[cell].runs.len();
         let job =
             move |nth| Job { cell, like: nth % runs, seed: plan.seed.wrapping_add(nth as u64) };
-        (0..plan.seeds).map(job)
+        (0..plan.repeats).map(job)
     };
-    let mut jobs: Vec<Job> = (0..guests.len()).flat_map(of_cell).collect();
-    jobs.extend(jobs.first().copied());
+    let jobs: Vec<Job> = (0..guests.len()).flat_map(of_cell).collect();
     let about = |job: &Job| {
         let cell = &guests[job.cell].cell;
         let gib = cell.memory_mib.div_ceil(1024);
@@ -55,12 +48,9 @@ pub(super) fn run(
         let Guests { cell, runs } = &guests[job.cell];
         simulate(cell, read_before(&runs[job.like]), job.seed)
     };
-    let mut results = run_all(plan.threads, &jobs, about, run, progress)?;
-    // The last job is the first one again.
-    let again = results.pop();
-    let repeats = results.first() == again.as_ref();
+    let (results, repeats) = run_and_repeat(plan.threads, &jobs, about, run, progress)?;
     let mut results = results.into_iter();
-    let beside = |guests| Beside { guests, ours: results.by_ref().take(plan.seeds).collect() };
+    let beside = |guests| Beside { guests, ours: results.by_ref().take(plan.repeats).collect() };
     Ok((guests.into_iter().map(beside).collect(), repeats))
 }
 

@@ -25,27 +25,18 @@ pub use outcome::{
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Instant;
 
 use self::beside::{KernelsPlan, Simulate};
 use self::dataset::{DatasetError, Guests, SHIPPED};
 use self::judge::{Beside, Ratio};
 use self::phase::PhaseName;
-use crate::oracle::{ClaimKind, Oracle, Relation};
+use crate::oracle::{Claims, Oracle, Relation};
+use crate::plan::{Plan, Usual, runs_at_a_time};
 use crate::report::{Measurement, Report, Settings};
 use crate::scenario::{
-    Mode, Options, ProgramInfo, Progress, RunError, Scenario, choose_designs, choose_programs,
+    Options, ProgramInfo, Progress, RunError, Scenario, Special, choose_designs, choose_programs,
 };
-use crate::shortfall::Expected;
 use crate::stats::Spread;
-use nofrag_show::Section;
-use nofrag_show::cpus;
-
-/// The scenario that sets the simulation beside real kernels.
-#[derive(Clone, Copy, Debug)]
-pub struct ExtFragKernels;
-
-const DOCUMENT: &str = "runs of Debian's kernels in guests (data/guests-2018)";
 
 const KERNEL: &str = "kernel";
 const SIMULATION: &str = "simulation";
@@ -63,47 +54,27 @@ const KERNELS: [ProgramInfo; 4] = [
     kernel(8, "7.2", "fitted on; also with defrag_mode"),
 ];
 
-impl Scenario for ExtFragKernels {
-    fn name(&self) -> &'static str {
-        "extfrag-kernels"
-    }
-
-    fn about(&self) -> &'static str {
-        "the simulation of extfrag-2018 beside real kernels"
-    }
-
-    fn document(&self) -> &'static str {
-        DOCUMENT
-    }
-
-    fn designs(&self) -> &'static [&'static str] {
-        &DESIGNS
-    }
-
-    fn programs(&self) -> Vec<ProgramInfo> {
-        KERNELS.to_vec()
-    }
-
-    fn expected(&self) -> Expected {
-        Expected::declared(include_str!("expected.toml"))
-    }
-
-    fn missing(&self, _options: &Options) -> Option<String> {
-        dataset::shipped().err().map(|error| error.to_string())
-    }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
+/// The scenario that sets the simulation beside real kernels.
+pub(crate) static SCENARIO: Scenario = Scenario {
+    name: "extfrag-kernels",
+    about: "the simulation of extfrag-2018 beside real kernels",
+    document: "runs of Debian's kernels in guests (data/guests-2018)",
+    designs: &DESIGNS,
+    programs: || KERNELS.to_vec(),
+    expected: include_str!("expected.toml"),
+    run: |options, progress| {
         let folder = dataset::shipped().map_err(input)?;
         run(options, &folder, guest::simulate, progress)
-    }
-
-    fn present(&self, report: &Report) -> Vec<Section> {
-        report.kernels.as_deref().map(present::sections).unwrap_or_default()
-    }
-}
+    },
+    present: |report| report.kernels.as_deref().map(present::sections).unwrap_or_default(),
+    special: Special {
+        missing: |_| dataset::shipped().err().map(|error| error.to_string()),
+        ..Special::NONE
+    },
+};
 
 fn input(error: DatasetError) -> RunError {
-    RunError::Input { program: ExtFragKernels.name().to_owned(), why: error.to_string() }
+    RunError::input(SCENARIO.name, error)
 }
 
 fn run(
@@ -112,14 +83,15 @@ fn run(
     simulate: Simulate,
     progress: &dyn Progress,
 ) -> Result<Report, RunError> {
-    let begin = Instant::now();
-    let (plan, kernels) = plan(options)?;
-    let guests = chosen(dataset::read(folder).map_err(input)?, &kernels)?;
-    let mut report = Report::new(ExtFragKernels.name(), DOCUMENT.to_owned(), settings(&plan));
+    let plan = plan(options)?;
+    let kernels = &plan.programs;
+    let guests = chosen(dataset::read(folder).map_err(input)?, kernels)?;
+    let mut report =
+        Report::new(SCENARIO.name, SCENARIO.document.to_owned(), settings(&plan, options));
     let (cells, repeats) = beside::run(&plan, guests, simulate, progress)?;
     report.measurements = cells.iter().flat_map(measurements).collect();
     let signs = judge::signs(&cells);
-    let measures = judge::measures(&cells, &signs, &kernels);
+    let measures = judge::measures(&cells, &signs, kernels);
     report.oracles = oracles(&measures, repeats);
     for measure in measures.iter().filter(|it| it.outcome == Outcome::NotJudged) {
         report.skip(&measure.id, "the kernels' runs that are there do not tell");
@@ -127,54 +99,45 @@ fn run(
     report.kernels = Some(Box::new(KernelsReport {
         // The position of the repository is this machine's business.
         folder: SHIPPED.to_owned(),
-        seeds: plan.seeds,
+        seeds: plan.repeats,
         cells: cells.iter().map(cell_report).collect(),
         measures,
         signs,
         fitted: fitted::fitted(),
         fits_tried: fitted::FITS_TRIED,
         spoilt: fitted::SPOILT.iter().map(|name| (*name).to_owned()).collect(),
-        missing: missing(&cells, &kernels),
+        missing: missing(&cells, kernels),
     }));
-    if plan.seeds < judge::SEEDS {
+    if plan.repeats < judge::SEEDS {
         report.notes.push(format!(
             "counts are not judged: that takes {} seeds, and there were {}",
             judge::SEEDS,
-            plan.seeds
+            plan.repeats
         ));
     }
-    report.elapsed_s = begin.elapsed().as_secs_f64();
     Ok(report)
 }
 
-/// Reads the options: the plan, and the kernels beside which it runs.
-fn plan(options: &Options) -> Result<(KernelsPlan, Vec<&'static str>), RunError> {
-    let refuse = |option, why: &str| Err(RunError::BadOption { option, why: why.to_owned() });
-    if options.mode != Mode::Compare {
-        return refuse("mode", "must be compare in extfrag-kernels, which has no other");
-    }
+fn plan(options: &Options) -> Result<KernelsPlan, RunError> {
     if choose_designs(&DESIGNS, &options.designs)?.len() < DESIGNS.len() {
-        return refuse("design", "leaves nothing to compare: kernel and simulation stand together");
+        let why = "leaves nothing to compare: kernel and simulation stand together";
+        return Err(RunError::option("design", why));
     }
-    let chosen = choose_programs(&KERNELS, options.mask.as_deref())?;
-    let plan = KernelsPlan {
-        seed: options.seed.unwrap_or(1),
-        seeds: options.repeat.unwrap_or(judge::SEEDS),
-        threads: options.threads.unwrap_or_else(cpus),
+    let kernels = choose_programs(&KERNELS, |kernel| *kernel, options.mask.as_deref())?;
+    let usual = Usual {
+        seed: 1,
+        repeats: judge::SEEDS,
+        loops: None,
+        pages: None,
+        threads: Some(runs_at_a_time()),
     };
-    match plan {
-        KernelsPlan { seeds: 0, .. } => refuse("repeat", "must be at least 1"),
-        KernelsPlan { threads, .. } if !(1..=1024).contains(&threads) => {
-            refuse("threads", "must be between 1 and 1024: so many runs go at a time")
-        }
-        plan => Ok((plan, chosen.iter().map(|kernel| kernel.name).collect())),
-    }
+    let names = kernels.iter().map(|kernel| kernel.name).collect();
+    Plan::of(options, DESIGNS.to_vec(), names, usual)
 }
 
 /// Returns the cells of these kernels.
 fn chosen(guests: Vec<Guests>, kernels: &[&str]) -> Result<Vec<Guests>, RunError> {
-    let refuse =
-        |why: String| Err(RunError::Input { program: ExtFragKernels.name().to_owned(), why });
+    let refuse = |why: String| Err(RunError::input(SCENARIO.name, why));
     let is_known = |it: &&Guests| KERNELS.iter().any(|kernel| kernel.name == it.cell.kernel);
     if let Some(Guests { cell, .. }) = guests.iter().find(|it| !is_known(it)) {
         let known = KERNELS.map(|kernel| kernel.name).join(", ");
@@ -189,21 +152,14 @@ fn chosen(guests: Vec<Guests>, kernels: &[&str]) -> Result<Vec<Guests>, RunError
     }
 }
 
-fn settings(plan: &KernelsPlan) -> Settings {
-    let last = plan.seed.saturating_add(plan.seeds as u64 - 1);
+fn settings(plan: &KernelsPlan, options: &Options) -> Settings {
+    let last = plan.seed.saturating_add(plan.repeats as u64 - 1);
     Settings {
-        mode: Mode::Compare.name().to_owned(),
-        seed: plan.seed,
-        repeats: plan.seeds,
-        loops: 1,
-        pages: 1,
-        threads: plan.threads,
-        designs: DESIGNS.map(str::to_owned).to_vec(),
         conditions: vec![
             format!("seeds {} to {last}", plan.seed),
             format!("kernels' runs from {SHIPPED}"),
         ],
-        ..Settings::default()
+        ..plan.settings(options.mode, |design| design)
     }
 }
 
@@ -259,28 +215,16 @@ const CENTRE: &str = "centre";
 
 /// Judges the claims. A measure that does not come out is not a broken claim: the table shows it.
 fn oracles(measures: &[Measure], repeats: bool) -> Vec<Oracle> {
-    let exact = |id: &str, claim: &str, measured: f64, relation| {
-        Oracle::judge(id, ClaimKind::Exact, claim, measured, relation)
-    };
-    let mut oracles = vec![
-        exact(
-            "repeats",
-            "a run made again with its seed that differs",
-            f64::from(u8::from(!repeats)),
-            Relation::Equals(0.0),
-        ),
-        exact(
-            "fitted",
-            "parameters fitted",
-            fitted::fitted().len() as f64,
-            Relation::AtMost(fitted::MOST_FITTED as f64),
-        ),
-    ];
-    // A measure that the simulation does not give at all is as far off as can be; every bound is above 0.
-    oracles.extend(measures.iter().filter_map(|it| {
-        let measured = it.ours.unwrap_or(0.0);
-        Some(Oracle::judge(&it.id, ClaimKind::Ratio, &it.what, measured, it.must?))
-    }));
+    let mut oracles = Vec::new();
+    let claim = "a run made again with its seed that differs";
+    oracles.exact("repeats", claim, f64::from(u8::from(!repeats)), Relation::NONE);
+    let most = Relation::AtMost(fitted::MOST_FITTED as f64);
+    oracles.exact("fitted", "parameters fitted", fitted::fitted().len() as f64, most);
+    for it in measures {
+        // A measure that the simulation does not give at all is as far off as can be; every bound is above 0.
+        let Some(must) = it.must else { continue };
+        oracles.ratio(&*it.id, &*it.what, it.ours.unwrap_or(0.0), must);
+    }
     oracles
 }
 

@@ -11,7 +11,7 @@ use super::guest::Cell;
 use super::phase::{Count, Phase, Piece};
 use super::*;
 use crate::oracle::ClaimVerdict;
-use crate::scenario::Silent;
+use crate::scenario::{Mode, Silent};
 use crate::shortfall::shortfalls;
 
 fn shipped() -> PathBuf {
@@ -153,7 +153,7 @@ fn usual() -> &'static Report {
 #[test]
 fn a_run_has_what_is_declared_whatever_comes_out() {
     let report = usual();
-    let found = shortfalls(&ExtFragKernels, &Options::default(), report);
+    let found = shortfalls(&SCENARIO, &Options::default(), report);
     assert_eq!(found.iter().map(ToString::to_string).collect::<Vec<_>>(), Vec::<String>::new());
     let verdicts: Vec<ClaimVerdict> = report.oracles.iter().map(Oracle::verdict).collect();
     assert!(verdicts.contains(&ClaimVerdict::NotHere) && verdicts.contains(&ClaimVerdict::Holds));
@@ -167,7 +167,7 @@ fn a_run_has_what_is_declared_whatever_comes_out() {
 
 #[test]
 fn tables_show_both_sides_within_the_page() {
-    let text = nofrag_show::text(&ExtFragKernels.present(usual()));
+    let text = nofrag_show::text(&(SCENARIO.present)(usual()));
     for part in [
         "The simulation does not reproduce",
         "6.1 centre, phase by phase",
@@ -209,7 +209,9 @@ fn what_cannot_be_chosen_is_refused() {
         assert!(error.contains(part), "{error}");
     };
     let none = Options::default;
-    check(Options { mode: Mode::Soak, ..none() }, "--mode must be compare");
+    let soak = Options { mode: Mode::Soak, ..none() };
+    let refused = SCENARIO.run(&soak, &Silent).unwrap_err().to_string();
+    assert!(refused.contains("--mode must be compare"), "{refused}");
     check(Options { designs: vec![SIMULATION.to_owned()], ..none() }, "nothing to compare");
     check(Options { repeat: Some(0), ..none() }, "at least 1");
     check(Options { threads: Some(0), ..none() }, "between 1 and 1024");

@@ -15,7 +15,7 @@ use super::survival::Grid;
 use super::turns::HolesPlan;
 use super::workloads::LEAKME_LIVE;
 use crate::figures::{self, Bounds, EndAndPeak, Ends, LeakmeOutcome, Wander2005};
-use crate::oracle::{ClaimKind, Oracle, Relation};
+use crate::oracle::{Claims, Oracle, Relation, over};
 use crate::report::{Measurement, Report};
 use crate::sha256::sha256;
 
@@ -83,20 +83,12 @@ fn mebibytes(published: f64) -> Relation {
 }
 
 impl Judge<'_> {
-    fn exact(&mut self, id: String, claim: &str, measured: f64, relation: Relation) {
-        self.oracles.push(Oracle::judge(id, ClaimKind::Exact, claim, measured, relation));
-    }
-
-    fn ratio(&mut self, id: &str, claim: &str, measured: f64, relation: Relation) {
-        self.oracles.push(Oracle::judge(id, ClaimKind::Ratio, claim, measured, relation));
-    }
-
     fn row(&self, program: Program, row: &str) -> Option<&Measurement> {
         self.report.measurement(program.name(), row)
     }
 
     fn count(&self, program: Program, row: &str, count: &str) -> Option<f64> {
-        self.row(program, row)?.count(count)
+        self.report.count(program.name(), row, count)
     }
 
     /// Judges one count of a row, if there is such a row.
@@ -107,9 +99,9 @@ impl Judge<'_> {
         name: &str,
         relation: Relation,
     ) {
-        let Some(measured) = self.count(program, row, name) else { return };
+        let measured = self.count(program, row, name);
         let id = format!("{}-{what}/{row}", short(program));
-        self.exact(id, name, measured, relation);
+        self.oracles.exact(id, name, measured, relation);
     }
 
     /// Judges that the areas of a row are exactly the `expected` ones.
@@ -119,7 +111,7 @@ impl Judge<'_> {
         let missing = expected.iter().filter(|area| !measured.contains(area)).count();
         let id = format!("{}-map/{row}", short(program));
         let claim = "areas that are not as expected, by address";
-        self.exact(id, claim, (differ + missing) as f64, Relation::Equals(0.0));
+        self.oracles.exact(id, claim, (differ + missing) as f64, Relation::NONE);
     }
 
     /// Judges the SHA-256 of a row's areas, written as lines of addresses with `digits` hexadecimal digits.
@@ -132,7 +124,7 @@ impl Judge<'_> {
         let differs = f64::from(sha256(text.as_bytes()) != expected);
         let id = format!("{}-sha256/{row}", short(program));
         let claim = "SHA-256 of all areas differs";
-        self.exact(id, claim, differs, Relation::Equals(0.0));
+        self.oracles.exact(id, claim, differs, Relation::NONE);
     }
 
     fn leakme4(&mut self, figures: &Wander2005) {
@@ -172,26 +164,20 @@ impl Judge<'_> {
     fn stacks(&mut self) {
         let program = Program::Stacks;
         if let Some(threads) = self.count(program, FIRST_FIT, names::MAPS) {
-            let at = (program, FIRST_FIT);
             let squared = Relation::Equals(threads * threads);
-            self.counted(at, "visits", names::VISITS_IN_ALL, squared);
+            self.counted((program, FIRST_FIT), "visits", names::VISITS_IN_ALL, squared);
         }
         let time = |design| Some(self.row(program, design)?.time.median);
         let [first_fit, cached, merged] = [FIRST_FIT, CACHED, MERGED].map(time);
-        if let Some((first_fit, cached)) = first_fit.zip(cached) {
-            let threads = self.count(program, CACHED, names::MAPS).unwrap_or(0.0);
-            // Few threads show nothing: the quotient grows with their number.
-            if threads >= 20_000.0 {
-                let claim = "test_str02, 20,000 threads: time of first fit over that of the cache";
-                self.ratio("str02-first-fit", claim, first_fit / cached, Relation::AtLeast(100.0));
-            }
-        }
-        if let Some((cached, merged)) = cached.zip(merged) {
-            let claim =
-                "test_str02: time with the size of the largest hole over that of the cache alone";
-            let near_one = Relation::Between(1.0 / 3.0, 3.0);
-            self.ratio("str02-hole-size", claim, merged / cached, near_one);
-        }
+        // Few threads show nothing: the quotient grows with their number.
+        let is_many = self.count(program, CACHED, names::MAPS) >= Some(20_000.0);
+        let times = over(first_fit, cached).filter(|_| is_many);
+        let claim = "test_str02, 20,000 threads: time of first fit over that of the cache";
+        self.oracles.ratio("str02-first-fit", claim, times, Relation::AtLeast(100.0));
+        let claim =
+            "test_str02: time with the size of the largest hole over that of the cache alone";
+        let near_one = Relation::Between(1.0 / 3.0, 3.0);
+        self.oracles.ratio("str02-hole-size", claim, over(merged, cached), near_one);
     }
 
     /// Checks that Molnar's first hole, which skips full areas, places as first fit does; and that the exact trees
@@ -210,7 +196,7 @@ impl Judge<'_> {
                 let id = format!("{}-order/{other}", short(program));
                 let claim = format!("addresses in their order differ from those of {one}");
                 let differ = f64::from(first != second);
-                self.exact(id, &claim, differ, Relation::Equals(0.0));
+                self.oracles.exact(id, claim, differ, Relation::NONE);
             }
         }
     }
@@ -321,11 +307,9 @@ impl Judge<'_> {
             }
         }
         let visits = |design| self.count(Program::Unmergeable10k, design, names::VISITS);
-        if let (Some(merged), Some(first_fit)) = (visits(MERGED), visits(FIRST_FIT)) {
-            let claim = "unmergeable_10k: visits of the merged patch over those of first fit";
-            let near = rounded(0.78, 0.01);
-            self.exact("unmergeable-share".to_owned(), claim, merged / first_fit, near);
-        }
+        let share = over(visits(MERGED), visits(FIRST_FIT));
+        let claim = "unmergeable_10k: visits of the merged patch over those of first fit";
+        self.oracles.exact("unmergeable-share", claim, share, rounded(0.78, 0.01));
     }
 
     /// Judges our targets in 64 bits and among areas that never merge.
@@ -335,11 +319,9 @@ impl Judge<'_> {
         self.counted(at, "holes", names::HOLES_MIB, Relation::AtMost(15.0));
         let multiples = self.count(at.0, at.1, names::MULTIPLES).unwrap_or(0.0);
         self.counted(at, "aligned", names::ALIGNED, Relation::Equals(multiples));
-        if let Some(mib) = self.count(Program::Survival, OURS, names::WINDOW_MIB) {
-            let ratio = survival_ratio(mib);
-            let claim = "survival: smallest window over live bytes";
-            self.exact("survival-ratio/nofrag".to_owned(), claim, ratio, Relation::AtMost(1.012));
-        }
+        let ratio = self.count(Program::Survival, OURS, names::WINDOW_MIB).map(survival_ratio);
+        let claim = "survival: smallest window over live bytes";
+        self.oracles.exact("survival-ratio/nofrag", claim, ratio, Relation::AtMost(1.012));
         let steps = (Program::Unmergeable10k, OURS);
         self.counted(steps, "steps", names::STEPS, Relation::AtMost(20.0));
     }
@@ -355,38 +337,34 @@ impl Judge<'_> {
         ];
         for program in bounded.into_iter().chain(MIXES) {
             let largest = |design| self.count(program, design, names::LARGEST_MIB);
-            let Some((ours, first_fit)) = largest(OURS).zip(largest(FIRST_FIT)) else { continue };
+            let share = over(largest(OURS), largest(FIRST_FIT));
             let claim = "largest hole of ours over that of first fit";
             let id = format!("guard-{}/{OURS}", short(program));
-            self.exact(id, claim, ours / first_fit, Relation::AtLeast(0.99));
+            self.oracles.exact(id, claim, share, Relation::AtLeast(0.99));
         }
         let window = |design| self.count(Program::Survival, design, names::WINDOW_MIB);
-        if let Some((ours, first_fit)) = window(OURS).zip(window(FIRST_FIT)) {
-            let claim = "survival: window of ours over that of first fit";
-            let id = format!("guard-survival/{OURS}");
-            self.exact(id, claim, ours / first_fit, Relation::AtMost(1.01));
-        }
+        let share = over(window(OURS), window(FIRST_FIT));
+        let claim = "survival: window of ours over that of first fit";
+        let id = format!("guard-survival/{OURS}");
+        self.oracles.exact(id, claim, share, Relation::AtMost(1.01));
     }
 
     /// Checks that ours leaves no more areas than best fit, and no smaller a largest hole than first fit.
     fn targets_of_mixes(&mut self) {
         for program in MIXES {
-            let areas = self.count(program, "best-fit", names::AREAS);
-            if let Some(areas) = areas {
-                self.counted((program, OURS), "areas", names::AREAS, Relation::AtMost(areas));
+            let at = (program, OURS);
+            if let Some(areas) = self.count(program, "best-fit", names::AREAS) {
+                self.counted(at, "areas", names::AREAS, Relation::AtMost(areas));
             }
-            let largest = self.count(program, FIRST_FIT, names::LARGEST_MIB);
-            if let Some(largest) = largest {
-                let relation = Relation::AtLeast(largest);
-                self.counted((program, OURS), "largest", names::LARGEST_MIB, relation);
+            if let Some(largest) = self.count(program, FIRST_FIT, names::LARGEST_MIB) {
+                self.counted(at, "largest", names::LARGEST_MIB, Relation::AtLeast(largest));
             }
         }
         let holes = |row: &str| self.count(Program::Leakme64, row, names::HOLES_MIB);
         let aligned = row_name(HUGE_ALIGNED, Ends::Down);
-        if let Some((ours, linux)) = holes(OURS).zip(holes(&aligned)) {
-            let claim = "leakme_64: holes of ours over those of Linux's alignment";
-            self.exact("leakme-64-holes".to_owned(), claim, ours / linux, Relation::AtMost(0.08));
-        }
+        let share = over(holes(OURS), holes(&aligned));
+        let claim = "leakme_64: holes of ours over those of Linux's alignment";
+        self.oracles.exact("leakme-64-holes", claim, share, Relation::AtMost(0.08));
     }
 }
 

@@ -29,118 +29,58 @@ mod survival;
 mod turns;
 mod workloads;
 
-use std::time::Instant;
-
-use nofrag::mmap::{Placement, PlacementPreset};
+use nofrag::mmap::Placement;
 
 use self::catalogue::{DESIGNS, SPECS};
 use self::turns::{HolesPlan, PUBLISHED_LOOPS};
 use crate::figures;
+use crate::plan::{Plan, Usual};
 use crate::report::{Report, Settings};
 use crate::scenario::{
-    Mode, Options, ProgramInfo, Progress, RunError, Scenario, choose_designs, choose_programs,
+    Options, Progress, RunError, Scenario, Special, choose_designs, choose_programs,
 };
-use crate::shortfall::Expected;
-use nofrag_show::Section;
+use nofrag_show::cpus;
 
 /// The scenario on the placement of mappings and the holes that it leaves.
-#[derive(Clone, Copy, Debug)]
-pub struct MmapHoles2005;
+pub(crate) static SCENARIO: Scenario = Scenario {
+    name: "mmap-holes-2005",
+    about: "where mappings are placed, and which holes that leaves",
+    document: "Wolfgang Wander, Ken Chen, \"Avoiding mmap fragmentation\", 2005 (Linux 2.6.13)",
+    designs: &DESIGNS,
+    programs: || SPECS.iter().map(|(_, info)| *info).collect(),
+    expected: include_str!("expected.toml"),
+    run,
+    present: present::sections,
+    special: Special {
+        design_of: Some(|name| Placement::preset(name).ok().map(|preset| preset.name)),
+        ..Special::NONE
+    },
+};
 
-impl Scenario for MmapHoles2005 {
-    fn name(&self) -> &'static str {
-        "mmap-holes-2005"
-    }
-
-    fn about(&self) -> &'static str {
-        "where mappings are placed, and which holes that leaves"
-    }
-
-    fn document(&self) -> &'static str {
-        "Wolfgang Wander, Ken Chen, \"Avoiding mmap fragmentation\", 2005 (Linux 2.6.13)"
-    }
-
-    fn designs(&self) -> &'static [&'static str] {
-        &DESIGNS
-    }
-
-    fn design_of(&self, name: &str) -> Option<&'static str> {
-        Placement::preset(name).ok().map(|preset| preset.name)
-    }
-
-    fn programs(&self) -> Vec<ProgramInfo> {
-        SPECS.iter().map(|(_, info)| *info).collect()
-    }
-
-    fn expected(&self) -> Expected {
-        Expected::declared(include_str!("expected.toml"))
-    }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
-        let begin = Instant::now();
-        let plan = plan(options)?;
-        let mut report = Report::new(self.name(), figures::wander_2005().document, settings(&plan));
-        report.measurements = turns::take_turns(&plan, progress)?;
-        claims::judge(&plan, &mut report);
-        present::compare_published(&mut report);
-        present::take_notes(&plan, &mut report);
-        report.elapsed_s = begin.elapsed().as_secs_f64();
-        Ok(report)
-    }
-
-    fn present(&self, report: &Report) -> Vec<Section> {
-        present::sections(report)
-    }
+fn run(options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
+    let plan = plan(options)?;
+    let settings = Settings { designs: plan.rows(), ..plan.settings(options.mode, |it| it.name) };
+    let mut report = Report::new(SCENARIO.name, figures::wander_2005().document, settings);
+    report.measurements = turns::take_turns(&plan, progress)?;
+    claims::judge(&plan, &mut report);
+    present::compare_published(&mut report);
+    present::take_notes(&plan, &mut report);
+    Ok(report)
 }
 
 fn plan(options: &Options) -> Result<HolesPlan, RunError> {
-    let refuse = |option, why: &str| Err(RunError::BadOption { option, why: why.to_owned() });
-    if options.mode != Mode::Compare {
-        return refuse("mode", "must be compare: this scenario has no other");
-    }
-    let infos: Vec<ProgramInfo> = SPECS.iter().map(|(_, info)| *info).collect();
-    let chosen = choose_programs(&infos, options.mask.as_deref())?;
-    let programs = SPECS.iter().filter(|(_, info)| chosen.contains(info)).map(|(p, _)| *p);
-    let plan = HolesPlan {
-        designs: choose(&options.designs)?,
-        programs: programs.collect(),
-        extent: options.extent,
-        seed: options.seed.unwrap_or(0),
-        repeats: options.repeat.unwrap_or(5),
-        loops: options.loops.unwrap_or(PUBLISHED_LOOPS),
-        threads: options.threads.unwrap_or_else(nofrag_show::cpus),
-    };
-    match plan {
-        HolesPlan { repeats: 0, .. } => refuse("repeat", "must be at least 1"),
-        HolesPlan { loops, .. } if !(1..=100 * PUBLISHED_LOOPS).contains(&loops) => {
-            refuse("loops", "must be between 1 and 100000000")
-        }
-        HolesPlan { threads, .. } if !(1..=1024).contains(&threads) => {
-            refuse("threads", "must be between 1 and 1024: so many programs run at a time")
-        }
-        plan => Ok(plan),
-    }
-}
-
-/// Resolves the wanted designs; a version of Linux stands for the newest rule set not newer than it.
-fn choose(wanted: &[String]) -> Result<Vec<PlacementPreset>, RunError> {
-    let resolve = |name: &String| MmapHoles2005.design_of(name).map_or(name.clone(), str::to_owned);
-    let wanted: Vec<String> = wanted.iter().map(resolve).collect();
+    let programs = choose_programs(&SPECS, |(_, info)| *info, options.mask.as_deref())?;
     let named = |name| Placement::preset(name).expect("the scenario compares presets");
-    Ok(choose_designs(&DESIGNS, &wanted)?.into_iter().map(named).collect())
-}
-
-fn settings(plan: &HolesPlan) -> Settings {
-    Settings {
-        mode: Mode::Compare.name().to_owned(),
-        seed: plan.seed,
-        repeats: plan.repeats,
-        loops: plan.loops,
-        pages: 1,
-        threads: plan.threads,
-        designs: plan.rows(),
-        ..Settings::default()
-    }
+    let designs = choose_designs(&DESIGNS, &options.designs)?.into_iter().map(named).collect();
+    let usual = Usual {
+        seed: 0,
+        repeats: 5,
+        loops: Some((PUBLISHED_LOOPS, 1..=100 * PUBLISHED_LOOPS, "")),
+        pages: None,
+        threads: Some((cpus() as u64, 1..=1024, ": so many programs run at a time")),
+    };
+    let programs = programs.into_iter().map(|(program, _)| program).collect();
+    Plan::of(options, designs, programs, usual)
 }
 
 #[cfg(test)]

@@ -1,7 +1,4 @@
-//! The names of this scenario's units and counts, as its JSON and its tables have them.
-
-pub(super) const NS_PER_PAIR: &str = "ns per map and unmap";
-pub(super) const NS_PER_MAP: &str = "ns per map";
+//! Names of units and counts, as this scenario's JSON has them, that more than one place uses.
 
 /// Suffix to the name of a design that searches from the top.
 pub(super) const DOWNWARDS: &str = ", down";
@@ -12,9 +9,7 @@ pub(super) const PEAK_AREAS: &str = "areas at peak";
 pub(super) const FAILS_AT: &str = "iteration that found no place";
 pub(super) const FAILURES: &str = "requests that found no place";
 pub(super) const MAPS: &str = "maps";
-pub(super) const LIVE_MIB: &str = "live MiB at end";
 pub(super) const FREE_MIB: &str = "free MiB of the window at end";
-pub(super) const HOLES: &str = "holes between areas";
 pub(super) const HOLES_MIB: &str = "MiB of holes between areas";
 pub(super) const LARGEST_MIB: &str = "MiB of the largest hole of the window";
 pub(super) const MULTIPLES: &str = "requests for multiples of 2 MiB";

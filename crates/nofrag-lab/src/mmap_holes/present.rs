@@ -10,7 +10,7 @@ use super::turns::{HolesPlan, PARTS, TIMED};
 use crate::figures::{self, EndAndPeak, Ends, RatioRange, Wander2005};
 use crate::report::{Comparison, Measurement, Report};
 use crate::scenario::Extent;
-use crate::summary::{by_design, ratio_range};
+use crate::summary::{self, ratio_range};
 use nofrag_show::{
     Cell, OccupancyMap, Paint, Section, cells, count, duration, fixed, number, ratio, table_of,
 };
@@ -120,9 +120,8 @@ fn designs_table(
     columns: &[&str],
     cells: impl Fn(&str) -> Vec<Cell>,
 ) -> Option<Section> {
-    let rows = by_design(&report.settings.designs, cells).into_iter();
-    let rows: Vec<Vec<Cell>> = rows.map(|(name, cells)| [cells![name], cells].concat()).collect();
-    table_of(title, caption, 1, &[&["design"], columns].concat(), rows)
+    let designs = &report.settings.designs;
+    summary::designs_table(designs, str::to_owned, (title, caption), columns, cells)
 }
 
 /// Returns the published row for the row named `row` here; `key` reads designs and end of a published row.

@@ -1,6 +1,6 @@
 use super::*;
 use crate::oracle::{ClaimKind, Oracle};
-use crate::scenario::{Extent, Silent};
+use crate::scenario::{Extent, Mode, Silent};
 
 /// Returns the options of a run that ends at once.
 fn small(mask: &str) -> Options {
@@ -9,7 +9,7 @@ fn small(mask: &str) -> Options {
 }
 
 fn run(options: &Options) -> Report {
-    let report = MmapHoles2005.run(options, &Silent).unwrap();
+    let report = SCENARIO.run(options, &Silent).unwrap();
     let broken: Vec<_> = report.broken().map(|oracle| oracle.id.as_str()).collect();
     assert_eq!(broken, [""; 0]);
     let text = text_of(&report);
@@ -20,7 +20,7 @@ fn run(options: &Options) -> Report {
 }
 
 fn text_of(report: &Report) -> String {
-    nofrag_show::text(&MmapHoles2005.present(report))
+    nofrag_show::text(&(SCENARIO.present)(report))
 }
 
 fn among(designs: &[&str], options: Options) -> Options {
@@ -50,7 +50,7 @@ fn the_published_maps_of_leakme4_are_met_address_for_address() {
 #[test]
 fn a_claim_about_areas_can_fail() {
     let options = among(&["linux-2.5.44", "linux-2.4"], small("leakme4"));
-    let mut report = MmapHoles2005.run(&options, &Silent).unwrap();
+    let mut report = SCENARIO.run(&options, &Silent).unwrap();
     // Exchange the maps of two designs.
     let [one, other] = [0, 1].map(|at| report.measurements[at].series.clone());
     report.measurements[0].series = other;
@@ -186,7 +186,7 @@ fn json_gives_the_same_report_back() {
 
 #[test]
 fn options_that_make_no_sense_are_refused() {
-    let refused = |options: Options| plan(&options).unwrap_err().to_string();
+    let refused = |options: Options| SCENARIO.run(&options, &Silent).unwrap_err().to_string();
     assert!(refused(Options { mode: Mode::Soak, ..small("leakme") }).contains("compare"));
     assert!(refused(Options { repeat: Some(0), ..small("leakme") }).starts_with("--repeat"));
     assert!(refused(Options { loops: Some(0), ..small("leakme") }).starts_with("--loops"));

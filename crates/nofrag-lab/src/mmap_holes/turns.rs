@@ -2,9 +2,6 @@
 //! some of them again for their times, one run after the other.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
-use std::thread;
 use std::time::Instant;
 
 use nofrag::mmap::{Direction, Layout, PlacementPreset};
@@ -17,6 +14,8 @@ use super::process::{Failure, PAGE, Process, Writes};
 use super::survival::{self, Grid, Search, smallest_window};
 use super::workloads::{self, Between, Mix};
 use crate::figures::{self, Wander2005};
+use crate::jobs::{About, run_all};
+use crate::plan::Plan;
 use crate::report::Measurement;
 use crate::scenario::{Extent, Progress, RunError, turn};
 use crate::stats::Spread;
@@ -24,18 +23,8 @@ use crate::stats::Spread;
 /// Iterations of leakme for which the published counts hold. Other programs scale with this number.
 pub(super) const PUBLISHED_LOOPS: u64 = 1_000_000;
 
-/// Extent of a comparison of placements.
-#[derive(Clone, Debug)]
-pub(super) struct HolesPlan {
-    pub(super) designs: Vec<PlacementPreset>,
-    pub(super) programs: Vec<Program>,
-    pub(super) extent: Extent,
-    pub(super) seed: u64,
-    pub(super) repeats: usize,
-    pub(super) loops: u64,
-    /// Number of runs at a time.
-    pub(super) threads: usize,
-}
+/// Extent of a comparison of placements; so many runs go at a time as it has threads.
+pub(super) type HolesPlan = Plan<PlacementPreset, Program>;
 
 /// A program under a design from one end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +99,7 @@ pub(super) fn take_turns(
             let job = &jobs[at];
             progress.step(&format!("{}, timed", title(job)));
             let loops = plan.loops.min(TIMED_LOOPS);
-            times[at].push(run(plan, job, loops).map_err(|why| trouble(job, &why))?.ns_per_map());
+            times[at].push(run(plan, job, loops).map_err(|why| trouble(job, why))?.ns_per_map());
         }
     }
     progress.end();
@@ -130,7 +119,7 @@ pub(super) const TIMED: [Program; 2] = [Program::LeakmeLibs, Program::Leakme64];
 const TIMED_LOOPS: u64 = 20_000;
 
 fn gather(plan: &HolesPlan, job: &Job, ran: Ran, times: Vec<f64>) -> Option<Measurement> {
-    let unit = if job.program == Program::Stacks { names::NS_PER_MAP } else { names::NS_PER_PAIR };
+    let unit = if job.program == Program::Stacks { "ns per map" } else { "ns per map and unmap" };
     let samples = if times.is_empty() { vec![ran.ns_per_map()] } else { times };
     Some(Measurement {
         counts: ran.counts,
@@ -150,52 +139,27 @@ fn title(job: &Job) -> String {
     format!("{} under {}", job.program.name(), named(job.preset.name, job.end))
 }
 
-fn trouble(job: &Job, why: &Failure) -> RunError {
-    let (program, design) = (job.program.name().to_owned(), named(job.preset.name, job.end));
-    RunError::Engine { design, program, why: why.to_string() }
+fn trouble(job: &Job, why: Failure) -> RunError {
+    RunError::engine(&named(job.preset.name, job.end), job.program.name(), why)
 }
 
 /// Runs all jobs, `plan.threads` at a time, and returns their results in their order.
 fn count(plan: &HolesPlan, jobs: &[Job], progress: &dyn Progress) -> Result<Vec<Ran>, RunError> {
-    let order = longest_first(jobs);
-    let next = AtomicUsize::new(0);
-    let (sender, receiver) = mpsc::channel();
-    let mut results: Vec<Option<Ran>> = jobs.iter().map(|_| None).collect();
-    thread::scope(|scope| {
-        for _ in 0..plan.threads {
-            let (sender, next, order) = (sender.clone(), &next, &order);
-            scope.spawn(move || {
-                while let Some(at) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    // The receiver is gone once a run has failed.
-                    if sender.send((*at, run(plan, &jobs[*at], plan.loops))).is_err() {
-                        break;
-                    }
-                }
-            });
-        }
-        drop(sender);
-        for (at, ran) in receiver {
-            progress.step(&title(&jobs[at]));
-            results[at] = Some(ran.map_err(|why| trouble(&jobs[at], &why))?);
-        }
-        Ok(())
-    })?;
-    Ok(results.into_iter().flatten().collect())
+    let about = |job: &Job| About { length: length(job), steps: 1, what: title(job) };
+    let run = |job: &Job| run(plan, job, plan.loops).map_err(|why| trouble(job, why));
+    run_all(plan.threads, jobs, about, run, progress)
 }
 
-/// Orders the jobs by falling expected length, so that no long one remains when the others are done.
-fn longest_first(jobs: &[Job]) -> Vec<usize> {
-    let weight = |job: &Job| match job.program {
+/// Returns the expected length of a job, relative to the others.
+fn length(job: &Job) -> u64 {
+    match job.program {
         Program::Stacks if job.preset.name == FIRST_FIT => 9,
         Program::Mix0 | Program::Mix1 | Program::Mix2 => 8,
         Program::Unmergeable10k => 7,
         Program::Survival => 6,
         Program::Stacks => 5,
         _ => 1,
-    };
-    let mut order: Vec<usize> = (0..jobs.len()).collect();
-    order.sort_by_key(|at| std::cmp::Reverse(weight(&jobs[*at])));
-    order
+    }
 }
 
 /// The areas of a static program itself in the simulations: first byte, and the byte behind the last.

@@ -5,7 +5,7 @@ use nofrag_backing::probe::Width;
 
 use super::trace::Style;
 use super::twin::Setting;
-use crate::scenario::ProgramInfo;
+use crate::scenario::spec;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Program {
@@ -27,15 +27,7 @@ const COMPAT: Setting = Setting { width: Width::Bits32, direction: Direction::Do
 pub(super) const COMPAT_UP: Setting = Setting { width: Width::Bits32, direction: Direction::Up };
 
 /// A program and its description in lists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Spec {
-    pub(super) program: Program,
-    pub(super) info: ProgramInfo,
-}
-
-const fn spec(bit: u64, program: Program, name: &'static str, body: &'static str) -> Spec {
-    Spec { program, info: ProgramInfo { name, bit, body } }
-}
+pub(super) type Spec = crate::scenario::Spec<Program>;
 
 const fn trace(setting: Setting, style: Style, slots: usize) -> Program {
     Program::Trace { setting, style, slots }

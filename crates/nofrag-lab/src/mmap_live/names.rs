@@ -1,10 +1,6 @@
-//! The names of this scenario's units and counts, as its JSON and its tables have them.
-
-pub(super) const NS_PER_OPERATION: &str = "ns per operation";
-pub(super) const US_PER_THREAD: &str = "us of a processor in the kernel per thread";
+//! Names of units and counts, as this scenario's JSON has them, that more than one place uses.
 
 pub(super) const OPERATIONS: &str = "operations";
-pub(super) const PLACEMENTS: &str = "placements";
 pub(super) const LISTS: &str = "lists of areas";
 pub(super) const MOST_AREAS: &str = "areas at most";
 pub(super) const REFUSED: &str = "refused";

@@ -12,7 +12,7 @@ use super::threads::{self, Crowded};
 use super::trace::{Style, Trace};
 use super::twin::{Compared, Setting, Trouble, Twin};
 use super::{DESIGNS, LivePlan, names};
-use crate::oracle::{ClaimKind, Oracle, Relation};
+use crate::oracle::{ClaimKind, Claims, Relation};
 use crate::report::{Measurement, Report};
 use crate::scenario::{Extent, RunError};
 use crate::stats::Spread;
@@ -24,7 +24,7 @@ pub(super) fn run(
     step: &dyn Fn(&str),
 ) -> Result<(), RunError> {
     let kernel = Kernel::here();
-    for spec in &plan.specs {
+    for spec in &plan.programs {
         step(spec.info.name);
         let outcome = match (&kernel, spec.program) {
             (_, Program::Threads { guard }) => {
@@ -49,8 +49,7 @@ pub(super) fn run(
 }
 
 fn broken(spec: &Spec, trouble: &Trouble) -> RunError {
-    let program = spec.info.name.to_owned();
-    RunError::Engine { design: DESIGNS[1].to_owned(), program, why: trouble.to_string() }
+    RunError::engine(DESIGNS[1], spec.info.name, trouble)
 }
 
 /// Runs a program in which kernel and model are compared: returns its measurement and its oracles, or the first
@@ -73,8 +72,7 @@ fn compare(
                     "{name}: {mismatch}; replay with --mask {name} --seed {seed} --loops {loops}"
                 ));
                 let claim = format!("{name}: outcomes and lists that differ from the model's");
-                let equal = Relation::Equals(0.0);
-                report.oracles.push(Oracle::judge(format!("same/{name}"), kind, claim, 1.0, equal));
+                report.oracles.claim(kind, format!("same/{name}"), claim, 1.0, Relation::NONE);
                 return Ok(());
             }
             Err(other) => return Err(other),
@@ -86,11 +84,10 @@ fn compare(
     let claim = format!(
         "{name}: of {operations} operations and {lists} lists of areas, those that differ from the model's"
     );
-    let equal = Relation::Equals(0.0);
-    report.oracles.push(Oracle::judge(format!("same/{name}"), kind(kernel), claim, 0.0, equal));
+    report.oracles.claim(kind(kernel), format!("same/{name}"), claim, 0.0, Relation::NONE);
     let counts = [
         (names::OPERATIONS, operations as f64),
-        (names::PLACEMENTS, sum(|one| one.compared.placements) as f64),
+        ("placements", sum(|one| one.compared.placements) as f64),
         (names::LISTS, lists as f64),
         (names::REFUSED, sum(|one| one.compared.refused) as f64),
         (names::HUGE, sum(|one| one.huge) as f64),
@@ -109,7 +106,7 @@ fn compare(
         let Some(time) = Spread::of(samples) else { continue };
         report.measurements.push(Measurement {
             counts: counts.clone().into(),
-            ..Measurement::new(name, design, operations, names::NS_PER_OPERATION, time)
+            ..Measurement::new(name, design, operations, "ns per operation", time)
         });
     }
     Ok(())
@@ -199,17 +196,15 @@ fn once(
 
 /// Judges the areas that a million turns of leakme leave, where the process begins as the published one did.
 fn judge_leakme(kernel: &Kernel, setting: Setting, edge: u64, left: &Left, report: &mut Report) {
-    let mut claim = |id: &str, claim: &str, measured: f64, expected: f64| {
-        let relation = Relation::Equals(expected);
-        report.oracles.push(Oracle::judge(id, kind(kernel), claim, measured, relation));
+    let mut equals = |id: &str, claim: &str, measured: f64, expected: f64| {
+        report.oracles.claim(kind(kernel), id, claim, measured, Relation::Equals(expected));
     };
     let apart = |equal: bool| if equal { 0.0 } else { 1.0 };
     if setting == COMPAT_UP {
-        let text =
+        let claim =
             "leakme, 32 bits, legacy layout: lists of areas that differ from first fit's of 2005";
         let equal = left.areas == leakme::shifted_list(edge);
-        claim("leakme-first-fit", text, apart(equal), 0.0);
-        return;
+        return equals("leakme-first-fit", claim, apart(equal), 0.0);
     }
     let multiples = Placement::MapleTreeGuarded(HugePages::Multiples);
     if kernel.rules.placement != multiples || edge != leakme::TOP {
@@ -221,15 +216,11 @@ fn judge_leakme(kernel: &Kernel, setting: Setting, edge: u64, left: &Left, repor
         ));
         return;
     }
-    let text = "leakme, 64 bits: hashes of its areas that differ from the published one";
-    claim("leakme-hash", text, apart(leakme::hash(&left.areas) == leakme::HASH), 0.0);
-    claim(
-        "leakme-areas",
-        "and it ends with as many areas as published",
-        left.areas.len() as f64,
-        135.0,
-    );
-    claim("leakme-peak", "and has had as many at its peak", left.most as f64, 181.0);
+    let claim = "leakme, 64 bits: hashes of its areas that differ from the published one";
+    equals("leakme-hash", claim, apart(leakme::hash(&left.areas) == leakme::HASH), 0.0);
+    let claim = "and it ends with as many areas as published";
+    equals("leakme-areas", claim, left.areas.len() as f64, 135.0);
+    equals("leakme-peak", "and has had as many at its peak", left.most as f64, 181.0);
 }
 
 /// Adds the threads' measurement and oracles (docs/sources/mmap.md#oracle-10).
@@ -249,7 +240,7 @@ fn crowd(plan: &LivePlan, spec: &Spec, crowded: Crowded, report: &mut Report) {
             name,
             DESIGNS[usize::from(name == PLACED_THREADS)],
             plan.threads as u64,
-            names::US_PER_THREAD,
+            "us of a processor in the kernel per thread",
             time,
         )
     });
@@ -263,20 +254,17 @@ fn crowd(plan: &LivePlan, spec: &Spec, crowded: Crowded, report: &mut Report) {
     let claim = format!("{name}: {claim}; areas that came with them");
     let came = areas as f64 - areas_before as f64;
     let relation = Relation::Between(expected - 20.0, expected + 20.0);
-    let judged = Oracle::judge(name, ClaimKind::Environment, claim, came, relation);
-    report.oracles.push(judged);
+    report.oracles.host(name, claim, came, relation);
 }
 
 /// Adds the total number of comparisons.
 fn total(plan: &LivePlan, report: &mut Report) {
     let of_kernel = report.measurements.iter().filter(|row| row.design == DESIGNS[1]);
     let operations: f64 = of_kernel.filter_map(|row| row.count(names::OPERATIONS)).sum();
-    let complete = plan.specs.len() == SPECS.len() && plan.extent == Extent::Full;
+    let complete = plan.programs.len() == SPECS.len() && plan.extent == Extent::Full;
     if complete && operations > 0.0 {
         let claim = "operations compared with the running kernel's";
-        let relation = Relation::AtLeast(1e7);
-        let judged = Oracle::judge("total", ClaimKind::Environment, claim, operations, relation);
-        report.oracles.push(judged);
+        report.oracles.host("total", claim, operations, Relation::AtLeast(1e7));
     }
 }
 

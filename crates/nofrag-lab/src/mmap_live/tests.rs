@@ -7,10 +7,10 @@ use super::trace::{PUBLISHED_SEED, Style, Trace};
 use super::twin::{Setting, Trouble, Twin};
 use super::*;
 use crate::oracle::ClaimKind;
-use crate::scenario::Silent;
+use crate::scenario::{Mode, Silent};
 
 fn report(options: Options) -> Report {
-    MmapLive.run(&options, &Silent).unwrap()
+    SCENARIO.run(&options, &Silent).unwrap()
 }
 
 /// Checks that every claim holds, or that the notes name the skipped programs. Under a kernel with which the rules were
@@ -104,6 +104,6 @@ fn bad_options_are_refused() {
         Options { threads: Some(100_000), ..Options::default() },
         Options { mode: Mode::Soak, ..Options::default() },
     ] {
-        assert!(matches!(MmapLive.run(&options, &Silent), Err(RunError::BadOption { .. })));
+        assert!(matches!(SCENARIO.run(&options, &Silent), Err(RunError::BadOption { .. })));
     }
 }

@@ -15,7 +15,7 @@ use nofrag_show::{Section, duration, ratio};
 /// A scenario that was run, with the command that makes its result again.
 #[derive(Clone, Copy)]
 pub struct ScenarioResult<'a> {
-    pub scenario: &'a dyn Scenario,
+    pub scenario: &'a Scenario,
     pub report: &'a Report,
     /// The command for this scenario alone.
     pub command: &'a str,
@@ -25,7 +25,7 @@ pub struct ScenarioResult<'a> {
 #[must_use]
 pub fn run(results: &[ScenarioResult<'_>], origin: &Origin) -> Page {
     let title = match results {
-        [only] => format!("{}: {}", only.report.scenario, only.scenario.about()),
+        [only] => format!("{}: {}", only.report.scenario, only.scenario.about),
         _ => "Published comparisons, run again".to_owned(),
     };
     let mut page = Page::new(title, origin);
@@ -96,11 +96,11 @@ fn part(result: &ScenarioResult<'_>) -> Part {
     let mut items: Vec<Item> = published(&report.comparisons).into_iter().collect();
     items.extend(match &report.replay {
         Some(replay) => super::replay::items(replay),
-        None => sections::items(scenario.present(report)),
+        None => sections::items((scenario.present)(report)),
     });
     items.extend(times(report));
     items.extend(tails(report));
-    items.extend(scenario.distributions().iter().filter_map(|count| counts(report, count)));
+    items.extend(scenario.special.distributions.iter().filter_map(|count| counts(report, count)));
     items.extend(sections::items(vec![Section::Lines {
         title: "Notes".to_owned(),
         lines: report.notes.clone(),
@@ -108,7 +108,7 @@ fn part(result: &ScenarioResult<'_>) -> Part {
     items.push(claims(&report.oracles));
     Part {
         id: report.scenario.clone(),
-        title: format!("{}: {}", report.scenario, scenario.about()),
+        title: format!("{}: {}", report.scenario, scenario.about),
         lead: vec![report.document.clone(), crate::summary::conditions(report)],
         command: command.to_owned(),
         headline: Some(headline(report.oracles.iter())),

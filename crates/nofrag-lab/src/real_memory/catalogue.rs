@@ -1,7 +1,7 @@
 //! The programs of real memory.
 
 use super::strategies::Load;
-use crate::scenario::ProgramInfo;
+use crate::scenario::spec;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Program {
@@ -21,15 +21,7 @@ pub(super) enum Program {
 }
 
 /// A program and its description in lists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Spec {
-    pub(super) program: Program,
-    pub(super) info: ProgramInfo,
-}
-
-const fn spec(bit: u64, program: Program, name: &'static str, body: &'static str) -> Spec {
-    Spec { program, info: ProgramInfo { name, bit, body } }
-}
+pub(super) type Spec = crate::scenario::Spec<Program>;
 
 pub(super) const TOUCH_FIRST: &str = "touch-first";
 pub(super) const TOUCH_FIRST_2: &str = "touch-first-2";

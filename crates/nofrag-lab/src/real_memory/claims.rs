@@ -6,7 +6,7 @@ use super::names;
 use super::pressure::Tails;
 use super::runs::Areas;
 use crate::figures;
-use crate::oracle::{ClaimKind, Oracle, Relation};
+use crate::oracle::{Claims, Oracle, Relation};
 use crate::report::{Measurement, Report};
 
 /// Returns the ratio of the first median to the second.
@@ -19,40 +19,34 @@ pub(super) fn times_faster(slow: &Measurement, fast: &Measurement) -> f64 {
 pub(super) fn judge(report: &mut Report) {
     let mut oracles = Vec::new();
     for program in [TOUCH_FIRST, TOUCH_FIRST_2, TOUCH_ALL] {
-        let row = |design| report.measurement(program, design);
         for design in [names::PARKED, names::ARENA] {
-            let calls = row(design).and_then(|row| row.count(names::CALLS));
-            let Some(calls) = calls else { continue };
+            let calls = report.count(program, design, names::CALLS);
             let claim = format!("{program}: system calls of parked reuse, {design}");
-            let (id, none) = (format!("calls/{program}/{design}"), Relation::Equals(0.0));
-            oracles.push(Oracle::judge(id, ClaimKind::Exact, claim, calls, none));
+            oracles.exact(format!("calls/{program}/{design}"), claim, calls, Relation::NONE);
         }
-        let Some(each) = row(names::MAP_EACH) else { continue };
         let bounds = [(names::PARKED, 90.0), (names::PURGE_BLOCK, 4.0)];
         for (design, least) in bounds {
             // Where every page is touched, faults decide, and only a way that keeps its pages gains.
             if program == TOUCH_ALL && design == names::PURGE_BLOCK {
                 continue;
             }
-            let Some(row) = row(design) else { continue };
             let claim = format!("{program}: {design} over mmap + munmap, times");
             let id = format!("gain/{program}/{design}");
-            let least = Relation::AtLeast(least);
-            oracles.push(Oracle::judge(
-                id,
-                ClaimKind::Ratio,
-                claim,
-                times_faster(each, row),
-                least,
-            ));
+            oracles.ratio(id, claim, gain(report, program, design), Relation::AtLeast(least));
         }
     }
-    oracles.extend(targets(report));
+    targets(report, &mut oracles);
     report.oracles.extend(oracles);
 }
 
+/// Returns how many times faster a design is than mmap + munmap in this run.
+fn gain(report: &Report, program: &str, design: &str) -> Option<f64> {
+    let [each, other] = [names::MAP_EACH, design].map(|it| report.measurement(program, it));
+    Some(times_faster(each?, other?))
+}
+
 /// Judges the library's targets for the cost of each way of handing out runs, relative to mmap + munmap in this run.
-fn targets(report: &Report) -> Vec<Oracle> {
+fn targets(report: &Report, oracles: &mut Vec<Oracle>) {
     let wanted = [
         ("parked-first", TOUCH_FIRST, names::ARENA),
         ("parked-all", TOUCH_ALL, names::ARENA),
@@ -60,14 +54,12 @@ fn targets(report: &Report) -> Vec<Oracle> {
         ("decay-2", TOUCH_FIRST_2, names::ARENA_DECAY),
     ];
     let figures = figures::backing();
-    let judge = |(id, program, design)| {
-        let target = figures.target(id)?;
-        let [each, ours] = [names::MAP_EACH, design].map(|it| report.measurement(program, it));
+    for (id, program, design) in wanted {
+        let Some(target) = figures.target(id) else { continue };
         let claim = format!("target: {}; {} when first measured", target.what, target.then);
-        let (measured, least) = (times_faster(each?, ours?), Relation::AtLeast(target.target));
-        Some(Oracle::judge(format!("target/{id}"), ClaimKind::Ratio, claim, measured, least))
-    };
-    wanted.into_iter().filter_map(judge).collect()
+        let least = Relation::AtLeast(target.target);
+        oracles.ratio(format!("target/{id}"), claim, gain(report, program, design), least);
+    }
 }
 
 /// Judges the number of areas that an arena takes.
@@ -75,17 +67,15 @@ pub(super) fn areas(areas: &Areas, report: &mut Report) {
     let Areas { runs, blocks, before, after, mappings, budget } = *areas;
     let figures = figures::backing();
     let most = figures.target("areas-per-block").map_or(3.0, |target| target.target);
-    let mut exact = |id: &str, claim: String, measured: f64, relation: Relation| {
-        report.oracles.push(Oracle::judge(id, ClaimKind::Exact, claim, measured, relation));
-    };
     let each = after.saturating_sub(before) as f64 / blocks.max(1) as f64;
     let claim = format!(
         "target: areas of the process per block of 4 MiB, for {runs} random runs in {blocks} blocks ({before} areas \
          before, {after} after)"
     );
-    exact("target/areas-per-block", claim, each, Relation::AtMost(most));
-    let claim = "mappings of the arena: within its budget".to_owned();
-    exact("target/budget", claim, mappings as f64, Relation::AtMost(budget as f64));
+    report.oracles.exact("target/areas-per-block", claim, each, Relation::AtMost(most));
+    let claim = "mappings of the arena: within its budget";
+    let most = Relation::AtMost(budget as f64);
+    report.oracles.exact("target/budget", claim, mappings as f64, most);
 }
 
 /// Judges the time of an allocation beside a purge, relative to that alone.
@@ -95,25 +85,17 @@ pub(super) fn pressure(tails: &Tails, report: &mut Report) {
         "target: p99.9 of allocation beside a purge ({} ns) over that alone ({} ns); {} purges of {} pages",
         tails.beside_purge.p999_ns, tails.alone.p999_ns, tails.purges, tails.pages_purged
     );
-    let most = Relation::AtMost(most);
-    report.oracles.push(Oracle::judge(
-        "target/purge-tail",
-        ClaimKind::Ratio,
-        claim,
-        tails.ratio(),
-        most,
-    ));
+    report.oracles.ratio("target/purge-tail", claim, tails.ratio(), Relation::AtMost(most));
     let claim = format!(
         "p99.9 of allocation beside a purge of its own arena over that beside a purge of another arena ({} ns)",
         tails.beside_other.p999_ns
     );
     // The kernel sets this time, but rounds differ.
-    let (id, most) = ("purge-tail/own", Relation::AtMost(2.0));
-    report.oracles.push(Oracle::judge(id, ClaimKind::Ratio, claim, tails.over_control(), most));
-    let claim = "pages that were purged meanwhile".to_owned();
-    let some = Relation::AtLeast(1.0);
+    let most = Relation::AtMost(2.0);
+    report.oracles.ratio("purge-tail/own", claim, tails.over_control(), most);
+    let claim = "pages that were purged meanwhile";
     let purged = tails.pages_purged as f64;
-    report.oracles.push(Oracle::judge("purged-meanwhile", ClaimKind::Exact, claim, purged, some));
+    report.oracles.exact("purged-meanwhile", claim, purged, Relation::AtLeast(1.0));
 }
 
 /// Judges that one mapping for each run ends far below a hundred thousand.
@@ -125,7 +107,7 @@ pub(super) fn map_limit(limit: &Limit, report: &mut Report) {
     );
     let off = mapped as f64 - expected as f64;
     let near = Relation::Between(-2.0, 2.0);
-    report.oracles.push(Oracle::judge("map-limit", ClaimKind::Exact, claim, off, near));
+    report.oracles.exact("map-limit", claim, off, near);
     let published = figures::backing().figure("map-limit-index").unwrap_or(0.0);
     report.notes.push(format!(
         "a mapping for each run: the kernel refused after {mapped} isolated pages, with a limit of {limit} areas \

@@ -29,23 +29,15 @@ mod strategies;
 #[cfg(test)]
 mod tests;
 
-use std::time::Instant;
-
 use nofrag_backing::measure::strategies::Strategy;
 
 use self::catalogue::{Program, SPECS, Spec};
 use crate::figures;
+use crate::plan::{Plan, Usual};
 use crate::report::{Report, Settings};
 use crate::scenario::{
-    Extent, Mode, Options, ProgramInfo, Progress, RunError, Scenario, choose_designs,
-    choose_programs,
+    Extent, Mode, Options, Progress, RunError, Scenario, Special, choose_designs, choose_programs,
 };
-use crate::shortfall::Expected;
-use nofrag_show::Section;
-
-/// The scenario on the costs of real memory.
-#[derive(Clone, Copy, Debug)]
-pub struct RealMemory;
 
 /// The ways to hand out runs; the library's own are the last ones.
 const DESIGNS: [&str; Strategy::ALL.len() + 2] = {
@@ -61,96 +53,74 @@ const DESIGNS: [&str; Strategy::ALL.len() + 2] = {
 };
 
 /// Number of rounds, and of pairs of allocation and free in each, of a default run and of a full one.
-const SUBSET: (usize, usize) = (5, 2_000);
-const FULL: (usize, usize) = (15, 8_000);
+const SUBSET: (usize, u64) = (5, 2_000);
+const FULL: (usize, u64) = (15, 8_000);
 
 /// Number of moves of a run of up to 64 pages, in each round.
 const MOVES: u64 = 200;
 const MOVES_OF_FULL_RUN: u64 = 6_000;
 
-/// Extent of a run on real memory.
-#[derive(Clone, Debug)]
-struct MemoryPlan {
-    specs: Vec<Spec>,
-    designs: Vec<&'static str>,
-    seed: u64,
-    rounds: usize,
-    pairs: usize,
-    moves: u64,
-    churned: huge_runs::ChurnSize,
-}
+/// Extent of a run on real memory: its repetitions are rounds, its loops pairs of allocation and free.
+type MemoryPlan = Plan<&'static str, Spec>;
 
 impl MemoryPlan {
     fn has(&self, design: &str) -> bool {
         self.designs.contains(&design)
     }
 
+    fn pairs(&self) -> usize {
+        self.loops as usize
+    }
+
+    fn moves(&self) -> u64 {
+        self.loops.min(if self.extent == Extent::Full { MOVES_OF_FULL_RUN } else { MOVES })
+    }
+
     /// Returns the largest number of steps that a program takes.
     fn steps(&self) -> u64 {
         let of = |spec: &Spec| match spec.program {
-            Program::Strategies(_) => self.rounds * self.designs.len(),
+            Program::Strategies(_) => self.repeats * self.designs.len(),
             Program::MapLimit | Program::Oracles | Program::Areas | Program::HugeRuns => 1,
-            Program::Pressure => self.rounds,
-            Program::Moves => self.rounds * moves::SIZES.len(),
+            Program::Pressure => self.repeats,
+            Program::Moves => self.repeats * moves::SIZES.len(),
         };
-        self.specs.iter().map(of).sum::<usize>() as u64
+        self.programs.iter().map(of).sum::<usize>() as u64
     }
 }
 
-impl Scenario for RealMemory {
-    fn name(&self) -> &'static str {
-        "real-memory"
-    }
+/// The scenario on the costs of real memory.
+pub(crate) static SCENARIO: Scenario = Scenario {
+    name: "real-memory",
+    about: "what real memory costs, and what the arena makes of it",
+    document: "real memory in user space: mmap(2), madvise(2), memfd_create(2), userfaultfd(2)",
+    designs: &DESIGNS,
+    programs: || SPECS.iter().map(|spec| spec.info).collect(),
+    expected: include_str!("expected.toml"),
+    run,
+    present: |report| match report.settings.mode == Mode::Soak.name() {
+        true => soak::sections(report),
+        false => present::sections(report),
+    },
+    special: Special { modes: &[Mode::Compare, Mode::Soak], ..Special::NONE },
+};
 
-    fn about(&self) -> &'static str {
-        "what real memory costs, and what the arena makes of it"
+fn run(options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
+    if options.mode == Mode::Soak {
+        return soak::run(options, progress);
     }
-
-    fn document(&self) -> &'static str {
-        "real memory in user space: mmap(2), madvise(2), memfd_create(2), userfaultfd(2)"
+    let plan = plan(options)?;
+    // The runs have up to 64 pages, and a thread moves them or purges beside another.
+    let settings =
+        Settings { pages: 64, threads: 2, ..plan.settings(options.mode, |design| design) };
+    let mut report = Report::new(SCENARIO.name, figures::backing().document, settings);
+    progress.begin(plan.steps());
+    for spec in &plan.programs {
+        run_program(&plan, spec, &mut report, &|what| progress.step(what))?;
     }
-
-    fn designs(&self) -> &'static [&'static str] {
-        &DESIGNS
-    }
-
-    fn programs(&self) -> Vec<ProgramInfo> {
-        SPECS.iter().map(|spec| spec.info).collect()
-    }
-
-    fn has_mode(&self, mode: Mode) -> bool {
-        matches!(mode, Mode::Compare | Mode::Soak)
-    }
-
-    fn expected(&self) -> Expected {
-        Expected::declared(include_str!("expected.toml"))
-    }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
-        if options.mode == Mode::Soak {
-            return soak::run(options, progress);
-        }
-        let begin = Instant::now();
-        let plan = plan(options)?;
-        let document = figures::backing().document;
-        let mut report = Report::new(self.name(), document, settings(&plan));
-        progress.begin(plan.steps());
-        for spec in &plan.specs {
-            run_program(&plan, spec, &mut report, &|what| progress.step(what))?;
-        }
-        progress.end();
-        claims::judge(&mut report);
-        report.notes.extend(report.weaknesses());
-        report.elapsed_s = begin.elapsed().as_secs_f64();
-        Ok(report)
-    }
-
-    fn present(&self, report: &Report) -> Vec<Section> {
-        match report.settings.mode == Mode::Soak.name() {
-            true => soak::sections(report),
-            false => present::sections(report),
-        }
-    }
+    progress.end();
+    claims::judge(&mut report);
+    report.notes.extend(report.weaknesses());
+    Ok(report)
 }
 
 fn run_program(
@@ -178,7 +148,7 @@ fn run_program(
         }
         Program::HugeRuns => {
             step(name);
-            let churned = huge_runs::run(plan.seed, plan.churned, report);
+            let churned = huge_runs::run(plan.seed, plan.extent, report);
             churned.map_err(|why| failed(name, why))?;
         }
         Program::Pressure => {
@@ -196,51 +166,18 @@ fn run_program(
 }
 
 fn failed(program: &str, why: String) -> RunError {
-    let (design, program) = (names::ARENA.to_owned(), program.to_owned());
-    RunError::Engine { design, program, why }
+    RunError::engine(names::ARENA, program, why)
 }
 
 fn plan(options: &Options) -> Result<MemoryPlan, RunError> {
-    let refuse = |option, why: &str| Err(RunError::BadOption { option, why: why.to_owned() });
-    if options.mode != Mode::Compare {
-        return refuse("mode", "must be compare or soak in real-memory");
-    }
-    let infos: Vec<ProgramInfo> = SPECS.iter().map(|spec| spec.info).collect();
-    let chosen = choose_programs(&infos, options.mask.as_deref())?;
     let (rounds, pairs) = if options.extent == Extent::Full { FULL } else { SUBSET };
-    let (moves, churned) = match options.extent {
-        Extent::Full => (MOVES_OF_FULL_RUN, huge_runs::ChurnSize::Full),
-        Extent::Subset => (MOVES, huge_runs::ChurnSize::Default),
+    let usual = Usual {
+        seed: 1,
+        repeats: rounds,
+        loops: Some((pairs, 8..=10_000_000, "")),
+        pages: None,
+        threads: None,
     };
-    let plan = MemoryPlan {
-        specs: SPECS.into_iter().filter(|spec| chosen.contains(&spec.info)).collect(),
-        designs: choose_designs(&DESIGNS, &options.designs)?,
-        seed: options.seed.unwrap_or(1),
-        rounds: options.repeat.unwrap_or(rounds),
-        pairs: options.loops.map_or(pairs, |loops| usize::try_from(loops).unwrap_or(usize::MAX)),
-        moves: options.loops.map_or(moves, |loops| loops.min(moves)),
-        churned,
-    };
-    match plan {
-        MemoryPlan { rounds: 0, .. } => refuse("repeat", "must be at least 1"),
-        MemoryPlan { pairs, .. } if !(8..=MOST_PAIRS).contains(&pairs) => {
-            refuse("loops", "must be between 8 and 10,000,000")
-        }
-        plan => Ok(plan),
-    }
-}
-
-const MOST_PAIRS: usize = 10_000_000;
-
-fn settings(plan: &MemoryPlan) -> Settings {
-    Settings {
-        mode: Mode::Compare.name().to_owned(),
-        seed: plan.seed,
-        repeats: plan.rounds,
-        loops: plan.pairs as u64,
-        pages: 64,
-        threads: 2,
-        designs: plan.designs.iter().map(|design| (*design).to_owned()).collect(),
-        ..Settings::default()
-    }
+    let programs = choose_programs(&SPECS, |spec| spec.info, options.mask.as_deref())?;
+    Plan::of(options, choose_designs(&DESIGNS, &options.designs)?, programs, usual)
 }

@@ -7,7 +7,7 @@ use nofrag_backing::moving::measure::{self, MeasureError, MoveCosts, Way};
 
 use super::{MemoryPlan, names};
 use crate::figures;
-use crate::oracle::{ClaimKind, Oracle, Relation};
+use crate::oracle::{Claims, Relation, over};
 use crate::report::{Measurement, Report};
 use crate::scenario::RunError;
 use crate::stats::Spread;
@@ -56,7 +56,7 @@ pub(super) fn run(
     let ways = allowed(report)?;
     for pages in SIZES {
         let mut by_way: BTreeMap<&str, Rounds> = BTreeMap::new();
-        for _ in 0..plan.rounds {
+        for _ in 0..plan.repeats {
             step(&program(pages));
             for row in once(plan, &ways, pages).map_err(failed)? {
                 by_way.entry(method(row.way)).or_default().add(&row);
@@ -81,13 +81,12 @@ fn judge_all(report: &mut Report) {
     let sum = |name: &str| rows.iter().filter_map(|row| row.count(name)).sum::<f64>();
     let (moves, lost) = (sum(names::MOVES), sum(names::LOST_WRITES));
     let claim = format!("target: writes lost in {moves} moves by every method, of every size");
-    let none = Relation::Equals(0.0);
-    report.oracles.push(Oracle::judge("target/lost-writes", ClaimKind::Exact, claim, lost, none));
+    report.oracles.exact("target/lost-writes", claim, lost, Relation::NONE);
 }
 
 fn once(plan: &MemoryPlan, ways: &[Way], pages: u64) -> Result<Vec<MoveCosts>, MeasureError> {
     // A move of 512 pages takes as long as a hundred of one; the control needs some hundred moves to lose a write.
-    let moves = if pages == 512 { plan.moves / 4 } else { plan.moves }.max(TURN);
+    let moves = if pages == 512 { plan.moves() / 4 } else { plan.moves() }.max(TURN);
     let ways = ways.to_vec();
     let plan = measure::MovePlan { ways, pages, moves, writers: 1, turn: TURN, pause: PAUSE };
     measure::live_moves(&plan)
@@ -117,8 +116,7 @@ fn allowed(report: &mut Report) -> Result<Vec<Way>, RunError> {
 }
 
 fn failed(why: MeasureError) -> RunError {
-    let program = "moves".to_owned();
-    RunError::Engine { design: "every method".to_owned(), program, why: why.to_string() }
+    RunError::engine("every method", "moves", why)
 }
 
 impl Rounds {
@@ -135,7 +133,7 @@ impl Rounds {
             (names::MOVES, self.moves),
             (names::WRITES, self.writes),
             (names::LOST_WRITES, self.lost),
-            (names::P999_NS, self.p999),
+            ("p99.9 ns", self.p999),
         ];
         Some(Measurement {
             counts: counts.map(|(name, count)| (name.to_owned(), count as f64)).into(),
@@ -143,7 +141,7 @@ impl Rounds {
                 program(pages),
                 way,
                 self.moves,
-                names::NS_PER_MOVE,
+                "ns per move",
                 Spread::of(self.cost)?,
             )
         })
@@ -156,40 +154,30 @@ fn judge(pages: u64, by_way: &BTreeMap<&str, Rounds>, report: &mut Report) {
     let figures = figures::backing();
     let control = method(Way::Unprotected);
     for (way, rounds) in by_way {
-        let claim = match *way == control {
-            true => format!("{pages} pages moved, nothing stops the writer: writes lost"),
-            false => format!("{pages} pages moved by {way}: writes lost"),
-        };
-        // Chance decides whether the control's writer hits a copy where the copy is short.
-        let (kind, relation) = match *way == control {
-            true => (ClaimKind::Environment, Relation::AtLeast(1.0)),
-            false => (ClaimKind::Exact, Relation::Equals(0.0)),
-        };
         let id = format!("lost-writes/{pages}/{way}");
-        report.oracles.push(Oracle::judge(id, kind, claim, rounds.lost as f64, relation));
+        let lost = rounds.lost as f64;
+        if *way == control {
+            // Chance decides whether the control's writer hits a copy where the copy is short.
+            let claim = format!("{pages} pages moved, nothing stops the writer: writes lost");
+            report.oracles.host(id, claim, lost, Relation::AtLeast(1.0));
+        } else {
+            let claim = format!("{pages} pages moved by {way}: writes lost");
+            report.oracles.exact(id, claim, lost, Relation::NONE);
+        }
     }
     let median = |way: &str| Spread::of(by_way.get(way)?.cost.clone()).map(|spread| spread.median);
     let at = SIZES.iter().position(|size| *size == pages);
     for way in [Way::WriteProtect, Way::Pins].map(method) {
         let there = |id: &str| Some(figures.method(id)?.cost[at?]);
-        let Some(here) = median(way).zip(median(control)).map(|(way, none)| way / none) else {
-            continue;
-        };
-        let Some(then) = there(way).zip(there(control)).map(|(way, none)| way / none) else {
-            continue;
-        };
+        let here = over(median(way), median(control));
+        let Some(then) = over(there(way), there(control)) else { continue };
         let most = figures.target("move-cost").map_or(1.5, |target| target.target);
         let claim = format!(
             "{pages} pages moved by {way}: cost over that without protection, over the same as first measured \
              ({then:.2})"
         );
         let id = format!("move-cost/{pages}/{way}");
-        report.oracles.push(Oracle::judge(
-            id,
-            ClaimKind::Ratio,
-            claim,
-            here / then,
-            Relation::AtMost(most),
-        ));
+        let times = here.map(|here| here / then);
+        report.oracles.ratio(id, claim, times, Relation::AtMost(most));
     }
 }

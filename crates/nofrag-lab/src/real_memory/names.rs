@@ -1,4 +1,4 @@
-//! The names of this scenario's designs, units and counts, as its JSON and its tables have them.
+//! Names of designs, units and counts, as this scenario's JSON has them, that more than one place uses.
 
 use nofrag_backing::measure::strategies::Strategy;
 
@@ -26,14 +26,8 @@ pub(super) const fn strategy(strategy: Strategy) -> &'static str {
     }
 }
 
-pub(super) const NS_PER_PAIR: &str = "ns per allocation and free";
 pub(super) const CALLS: &str = "system calls per 1,000 pairs";
 
-pub(super) const PURGED: &str = "pages purged per pair";
-
-pub(super) const NS_PER_ALLOC: &str = "ns per allocation";
-pub(super) const NS_PER_MOVE: &str = "ns per move";
 pub(super) const MOVES: &str = "moves";
 pub(super) const WRITES: &str = "writes";
 pub(super) const LOST_WRITES: &str = "writes lost";
-pub(super) const P999_NS: &str = "p99.9 ns";

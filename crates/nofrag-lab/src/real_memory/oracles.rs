@@ -8,7 +8,7 @@ use nofrag_backing::moving::measure::{
 use nofrag_backing::moving::{Fill, Method};
 use rustix::io::Errno;
 
-use crate::oracle::{ClaimKind, Oracle, Relation};
+use crate::oracle::{Claims, Oracle, Relation};
 use crate::report::Report;
 
 /// Number of rounds of timed statements.
@@ -16,27 +16,25 @@ const ROUNDS: u64 = 60;
 
 /// Tries the statements; one that cannot be tried here becomes a note.
 pub(super) fn run(report: &mut Report) {
-    let skipped = [
-        ("private-page", private_page(report)),
-        ("references", references(report)),
-        ("page-tables", page_tables(report)),
+    type Trial = fn(&mut Vec<Oracle>) -> Result<(), String>;
+    let trials: [(&str, Trial); 7] = [
+        ("private-page", |oracles| private_page(oracles).map_err(told)),
+        ("references", |oracles| references(oracles).map_err(told)),
+        ("page-tables", |oracles| page_tables(oracles).map_err(told)),
+        ("neighbours", |oracles| neighbours(oracles).map_err(told)),
+        ("huge-pages", |oracles| huge_pages(oracles).map_err(told)),
+        ("scattered", |oracles| scattered(oracles).map_err(told)),
+        ("punched", |oracles| punched(oracles).map_err(told)),
     ];
-    for (oracle, tried) in skipped {
-        if let Err(why) = tried {
+    for (oracle, trial) in trials {
+        if let Err(why) = trial(&mut report.oracles) {
             report.skip(oracle, why);
         }
     }
-    let skipped = [
-        ("neighbours", neighbours(report)),
-        ("huge-pages", huge_pages(report)),
-        ("scattered", scattered(report)),
-        ("punched", punched(report)),
-    ];
-    for (oracle, tried) in skipped {
-        if let Err(why) = tried {
-            report.skip(oracle, why);
-        }
-    }
+}
+
+fn told(why: impl std::fmt::Display) -> String {
+    why.to_string()
 }
 
 /// Returns the median of some samples, in nanoseconds; the upper one of two.
@@ -50,13 +48,12 @@ const NEIGHBOURS: u64 = 1_024;
 
 /// Judges that mappings which are neighbours in memory and in their file are one area
 /// (docs/sources/backing.md#oracle-2).
-fn neighbours(report: &mut Report) -> Result<(), BackendError> {
+fn neighbours(oracles: &mut Vec<Oracle>) -> Result<(), BackendError> {
     let areas = adjacent_maps(NEIGHBOURS)?;
     let claim = format!(
         "areas of {NEIGHBOURS} mappings of one page at adjacent addresses with consecutive offsets"
     );
-    let one = Relation::AtMost(1.0);
-    report.oracles.push(Oracle::judge("neighbours", ClaimKind::Exact, claim, areas as f64, one));
+    oracles.exact("neighbours", claim, areas as f64, Relation::AtMost(1.0));
     Ok(())
 }
 
@@ -64,42 +61,33 @@ fn neighbours(report: &mut Report) -> Result<(), BackendError> {
 const COLLAPSED: u64 = 16;
 
 /// Judges that `MADV_COLLAPSE` makes huge pages of a memfd (docs/sources/backing.md#oracle-6).
-fn huge_pages(report: &mut Report) -> Result<(), BackendError> {
+fn huge_pages(oracles: &mut Vec<Oracle>) -> Result<(), BackendError> {
     let made = collapses(COLLAPSED)?.iter().filter(|made| made.is_ok()).count();
     let claim =
         format!("of {COLLAPSED} blocks of a memfd those that MADV_COLLAPSE made huge pages");
-    let all = Relation::Equals(COLLAPSED as f64);
-    report.oracles.push(Oracle::judge(
-        "huge-pages",
-        ClaimKind::Environment,
-        claim,
-        made as f64,
-        all,
-    ));
+    oracles.host("huge-pages", claim, made as f64, Relation::Equals(COLLAPSED as f64));
     Ok(())
 }
 
 /// Judges that `process_madvise` purges scattered runs faster than a call for each (docs/sources/backing.md#oracle-9).
-fn scattered(report: &mut Report) -> Result<(), BackendError> {
+fn scattered(oracles: &mut Vec<Oracle>) -> Result<(), BackendError> {
     let found = scattered_purges(1, ROUNDS as u32, Peer::Busy)?;
     let gain = median(found.singly) / median(found.in_vectors);
     let claim = "64 scattered runs of one page purged one by one, over process_madvise of all, another processor busy \
                 ";
     // 35 on one machine, 2.3 to 3.0 on another of as many processors: the price of an interrupt decides.
-    let more = Relation::AtLeast(1.0);
-    report.oracles.push(Oracle::judge("scattered", ClaimKind::Environment, claim, gain, more));
+    oracles.host("scattered", claim, gain, Relation::AtLeast(1.0));
     Ok(())
 }
 
 /// Judges that punching a whole huge page is cheaper than punching 16 pages out of one
 /// (docs/sources/backing.md#oracle-11).
-fn punched(report: &mut Report) -> Result<(), BackendError> {
+fn punched(oracles: &mut Vec<Oracle>) -> Result<(), BackendError> {
     let found = punches(ROUNDS as u32 / 4)?;
     let share = median(found.whole) / median(found.part);
     let claim = "punching a whole huge page over punching 16 pages out of it";
     // An eighth on one machine, 0.60 to 0.75 on another.
-    let less = Relation::AtMost(1.0);
-    report.oracles.push(Oracle::judge("punched", ClaimKind::Environment, claim, share, less));
+    oracles.host("punched", claim, share, Relation::AtMost(1.0));
     Ok(())
 }
 
@@ -110,7 +98,7 @@ fn number(outcome: Result<(), Errno>) -> f64 {
 
 /// Judges that `UFFDIO_MOVE` refuses a page that a child shares, and not one that a pipe refers to
 /// (docs/sources/backing.md#oracle-4).
-fn private_page(report: &mut Report) -> Result<(), MeasureError> {
+fn private_page(oracles: &mut Vec<Oracle>) -> Result<(), MeasureError> {
     let page = shared_page()?;
     let claims = [
         (
@@ -124,21 +112,14 @@ fn private_page(report: &mut Report) -> Result<(), MeasureError> {
     for (id, who, outcome, expected) in claims {
         let claim =
             format!("UFFDIO_MOVE of a page that {who}: the number of the error (Linux 6.18)");
-        let equals = Relation::Equals(expected);
-        report.oracles.push(Oracle::judge(
-            id,
-            ClaimKind::Environment,
-            claim,
-            number(outcome),
-            equals,
-        ));
+        oracles.host(id, claim, number(outcome), Relation::Equals(expected));
     }
     Ok(())
 }
 
 /// Judges that after a move the area reads the new page, a pipe and another mapping the old one
 /// (docs/sources/backing.md#oracle-5).
-fn references(report: &mut Report) -> Result<(), MeasureError> {
+fn references(oracles: &mut Vec<Oracle>) -> Result<(), MeasureError> {
     let found = references_after_a_move(Method::WriteProtect(Fill::OnFault))?;
     let claims = [
         (
@@ -163,24 +144,17 @@ fn references(report: &mut Report) -> Result<(), MeasureError> {
     for (id, claim, read, wrong) in claims {
         let claim = format!("after a move: {claim}");
         let measured = f64::from(u8::from(read == wrong));
-        report.oracles.push(Oracle::judge(
-            id,
-            ClaimKind::Exact,
-            claim,
-            measured,
-            Relation::Equals(0.0),
-        ));
+        oracles.exact(id, claim, measured, Relation::NONE);
     }
     Ok(())
 }
 
 /// Judges that `UFFDIO_CONTINUE` takes at most half the time of populating the same pages
 /// (docs/sources/backing.md#oracle-10).
-fn page_tables(report: &mut Report) -> Result<(), MeasureError> {
+fn page_tables(oracles: &mut Vec<Oracle>) -> Result<(), MeasureError> {
     let found = filling(64, ROUNDS)?;
     let ratio = found.by_request.median_ns as f64 / found.by_populate.median_ns.max(1) as f64;
     let claim = "UFFDIO_CONTINUE of 64 pages over MADV_POPULATE_WRITE of them";
-    let most = Relation::AtMost(0.5);
-    report.oracles.push(Oracle::judge("page-tables", ClaimKind::Ratio, claim, ratio, most));
+    oracles.ratio("page-tables", claim, ratio, Relation::AtMost(0.5));
     Ok(())
 }

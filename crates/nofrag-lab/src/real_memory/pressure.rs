@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use nofrag_backing::arena::{Arena, Budget, Config, OwnerId, Owners, Purge};
 
-use super::{MemoryPlan, names};
+use super::MemoryPlan;
 use crate::random::Random;
 use crate::report::Measurement;
 use crate::stats::{Latencies, Spread, Tail};
@@ -58,7 +58,7 @@ impl Tails {
                     program,
                     design,
                     tail.count,
-                    names::NS_PER_ALLOC,
+                    "ns per allocation",
                     Spread::of(vec![tail.p50_ns as f64])?,
                 )
             })
@@ -87,12 +87,12 @@ pub(super) fn measure(plan: &MemoryPlan, step: &dyn Fn()) -> Result<Tails, Strin
     let (arena, other) = (arena()?, arena()?);
     let [mut alone, mut beside, mut control] = [(); 3].map(|()| Latencies::default());
     let mut purges = 0;
-    for round in 0..plan.rounds {
+    for round in 0..plan.repeats {
         let seed = plan.seed.wrapping_add(round as u64);
         step();
-        replace(&arena, plan.pairs, seed, &mut alone)?;
-        purges += replace_beside(&arena, &arena, plan.pairs, seed, &mut beside)?;
-        replace_beside(&arena, &other, plan.pairs, seed, &mut control)?;
+        replace(&arena, plan.pairs(), seed, &mut alone)?;
+        purges += replace_beside(&arena, &arena, plan.pairs(), seed, &mut beside)?;
+        replace_beside(&arena, &other, plan.pairs(), seed, &mut control)?;
     }
     let tail = |times: Latencies| times.tail().ok_or_else(|| "nothing was timed".to_owned());
     Ok(Tails {

@@ -41,7 +41,7 @@ impl Load {
     /// Returns the pairs of allocation and free in a round: fewer if all pages are touched, which takes tens of
     /// microseconds where no pages are parked.
     fn pairs(self, plan: &MemoryPlan) -> usize {
-        if self == Load::All { plan.pairs / 8 } else { plan.pairs }
+        if self == Load::All { plan.pairs() / 8 } else { plan.pairs() }
     }
 }
 
@@ -191,8 +191,7 @@ fn served(
 }
 
 fn failed(design: &str, why: &str) -> RunError {
-    let program = "a load of random runs".to_owned();
-    RunError::Engine { design: design.to_owned(), program, why: why.to_owned() }
+    RunError::engine(design, "a load of random runs", why)
 }
 
 /// Returns the requests of a thread.
@@ -228,7 +227,7 @@ pub(super) fn compare(
         way.warm_up(&requests, load)?;
     }
     let order: Vec<usize> = (0..ways.len()).collect();
-    for round in 0..plan.rounds {
+    for round in 0..plan.repeats {
         for at in turn(&order, round) {
             step(&format!("{program}: {}", ways[at].design));
             ways[at].round(&requests, load)?;
@@ -246,8 +245,14 @@ fn measurement(program: &str, way: Way) -> Option<Measurement> {
     Some(Measurement {
         counts: BTreeMap::from([
             (names::CALLS.to_owned(), calls),
-            (names::PURGED.to_owned(), purged),
+            ("pages purged per pair".to_owned(), purged),
         ]),
-        ..Measurement::new(program, way.design, way.pairs, names::NS_PER_PAIR, Spread::of(way.ns)?)
+        ..Measurement::new(
+            program,
+            way.design,
+            way.pairs,
+            "ns per allocation and free",
+            Spread::of(way.ns)?,
+        )
     })
 }

@@ -9,11 +9,11 @@ fn small(mask: &str) -> Options {
 }
 
 fn check_exact(options: &Options) -> Report {
-    let report = RealMemory.run(options, &Silent).expect("the options are sensible");
+    let report = SCENARIO.run(options, &Silent).expect("the options are sensible");
     for oracle in report.oracles.iter().filter(|oracle| oracle.kind == ClaimKind::Exact) {
         assert!(oracle.holds, "{oracle:?}");
     }
-    let text = nofrag_show::text(&RealMemory.present(&report));
+    let text = nofrag_show::text(&(SCENARIO.present)(&report));
     assert!(text.lines().all(|line| line.chars().count() <= nofrag_show::COLUMNS.into()), "{text}");
     report
 }
@@ -62,6 +62,6 @@ fn bad_options_are_refused() {
         Options { repeat: Some(0), ..Options::default() },
         Options { mode: Mode::Smoke, ..Options::default() },
     ] {
-        assert!(matches!(RealMemory.run(&options, &Silent), Err(RunError::BadOption { .. })));
+        assert!(matches!(SCENARIO.run(&options, &Silent), Err(RunError::BadOption { .. })));
     }
 }

@@ -1,6 +1,6 @@
 //! Claims about the replay of the shipped recording.
 
-use crate::oracle::{ClaimKind, Oracle, Relation, Withdrawn};
+use crate::oracle::{ClaimKind, Claims, Oracle, Relation, Withdrawn};
 use crate::replay::{Range, Repeat, ReplayReport, Verdict};
 
 /// Number of events in the recording; `data/recordings/README.md` says the same.
@@ -10,20 +10,12 @@ const MOVED: f64 = 38_339.0;
 
 /// Adds the judged claims to `oracles`.
 pub(super) fn judge(replay: &ReplayReport, oracles: &mut Vec<Oracle>) {
-    let exact = |id: &str, claim: &str, measured: f64, relation| {
-        Oracle::judge(id, ClaimKind::Exact, claim, measured, relation)
-    };
     let recorded = &replay.recorded;
-    oracles.extend([
-        exact("events", "events read", recorded.events as f64, Relation::Equals(EVENTS)),
-        exact("lost", "events lost", recorded.lost as f64, Relation::Equals(0.0)),
-        exact(
-            "moved",
-            "pages that the kernel moved, as its migration events say",
-            recorded.moved as f64,
-            Relation::Equals(MOVED),
-        ),
-    ]);
+    let none = Relation::NONE;
+    oracles.exact("events", "events read", recorded.events as f64, Relation::Equals(EVENTS));
+    oracles.exact("lost", "events lost", recorded.lost as f64, none);
+    let claim = "pages that the kernel moved, as its migration events say";
+    oracles.exact("moved", claim, recorded.moved as f64, Relation::Equals(MOVED));
     for run in &replay.runs {
         let name = format!("{}, {} %", run.policy, run.memory_percent);
         // A request for a huge page that was refused went on with single ones.
@@ -33,18 +25,14 @@ pub(super) fn judge(replay: &ReplayReport, oracles: &mut Vec<Oracle>) {
             asked as f64 - served as f64 - (assumptions.not_served + assumptions.in_pieces) as f64
         });
         let Range { least, most, .. } = unaccounted;
-        oracles.push(exact(
-            &format!("accounted/{name}"),
-            "requests not served that the recorded kernel did not serve either",
-            if least < 0.0 { least } else { most },
-            Relation::Between(0.0, recorded.failures.iter().sum::<u64>() as f64),
-        ));
-        oracles.push(exact(
-            &format!("orders/{name}"),
-            "frees of another order than the request's",
-            run.over(|repeat| repeat.assumptions.splits as f64).most,
-            Relation::Equals(0.0),
-        ));
+        let farthest = if least < 0.0 { least } else { most };
+        let failures = recorded.failures.iter().sum::<u64>() as f64;
+        let claim = "requests not served that the recorded kernel did not serve either";
+        let relation = Relation::Between(0.0, failures);
+        oracles.exact(format!("accounted/{name}"), claim, farthest, relation);
+        let splits = run.over(|repeat| repeat.assumptions.splits as f64).most;
+        let claim = "frees of another order than the request's";
+        oracles.exact(format!("orders/{name}"), claim, splits, none);
     }
     for figure in replay.fidelity.iter().flat_map(|fidelity| &fidelity.figures) {
         if figure.carries.is_empty() {

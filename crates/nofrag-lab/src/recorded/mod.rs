@@ -6,29 +6,20 @@
 mod claims;
 
 use std::cell::Cell;
-use std::time::Instant;
 
-use nofrag::page::{FragmentationPolicy, Migratetype};
+use nofrag::page::Migratetype;
 use nofrag_host::trace::Progressed;
 
 use crate::replay::{self, Input, PolicyRun, Repeat, ReplayOptions, ReplayReport};
 use crate::report::{Measurement, Report, Settings};
 use crate::scenario::{
-    Extent, Mode, Options, ProgramInfo, Progress, RunError, Scenario, choose_designs,
-    choose_programs,
+    Extent, Options, ProgramInfo, Progress, RunError, Scenario, Special, choose_designs,
+    choose_programs, page_policy,
 };
-use crate::shortfall::Expected;
 use crate::stats::Spread;
-use nofrag_show::Section;
-
-/// The scenario of the recording that comes with nofrag.
-#[derive(Clone, Copy, Debug)]
-pub struct RecordedGuest;
-
-const DOCUMENT: &str =
-    "a recording of Linux 6.1.0-53-cloud-amd64, 768 MiB, 2 CPUs (comes with nofrag)";
 
 /// A size of memory, as a program of the scenario.
+#[derive(Clone, Copy)]
 struct MemorySize {
     info: ProgramInfo,
     percent: u32,
@@ -50,91 +41,59 @@ const SAMPLES: usize = 72;
 /// The designs and sizes of one run of the scenario.
 struct RecordedPlan {
     designs: Vec<&'static str>,
-    sizes: Vec<&'static MemorySize>,
+    sizes: Vec<MemorySize>,
     seed: u64,
     threads: usize,
 }
 
-impl Scenario for RecordedGuest {
-    fn name(&self) -> &'static str {
-        "recording"
-    }
+/// The scenario of the recording that comes with nofrag.
+pub(crate) static SCENARIO: Scenario = Scenario {
+    name: "recording",
+    about: "a real kernel's requests under other policies",
+    document: "a recording of Linux 6.1.0-53-cloud-amd64, 768 MiB, 2 CPUs (comes with nofrag)",
+    designs: &replay::DEFAULT_POLICIES,
+    programs: || SIZES.iter().map(|size| size.info).collect(),
+    expected: include_str!("expected.toml"),
+    run,
+    present: |report| report.replay.as_deref().map(replay::sections).unwrap_or_default(),
+    special: Special { shown: page_policy, ..Special::NONE },
+};
 
-    fn about(&self) -> &'static str {
-        "a real kernel's requests under other policies"
-    }
-
-    fn document(&self) -> &'static str {
-        DOCUMENT
-    }
-
-    fn designs(&self) -> &'static [&'static str] {
-        &replay::DEFAULT_POLICIES
-    }
-
-    fn shown(&self, design: &'static str) -> String {
-        let preset = FragmentationPolicy::preset(design);
-        preset.map_or_else(|_| design.to_owned(), |preset| preset.to_string())
-    }
-
-    fn programs(&self) -> Vec<ProgramInfo> {
-        SIZES.iter().map(|size| size.info).collect()
-    }
-
-    fn expected(&self) -> Expected {
-        Expected::declared(include_str!("expected.toml"))
-    }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
-        let begin = Instant::now();
-        let plan = plan(options)?;
-        let settings = settings(options, &plan);
-        let mut report = Report::new(self.name(), DOCUMENT.to_owned(), settings);
-        let read = Cell::new(None);
-        let replay = replay::replay(&replay_options(&plan), &|Progressed { events, of }| {
-            let before = read.replace(Some(events));
-            if before.is_none() {
-                progress.begin(of.unwrap_or(0));
-            }
-            progress.steps(events - before.unwrap_or(0), "events replayed");
-        });
-        let replay = replay.map_err(|error| RunError::Engine {
-            design: plan.designs.join(", "),
-            program: "recording".to_owned(),
-            why: error.to_string(),
-        })?;
-        progress.end();
-        for run in &replay.runs {
-            report.measurements.push(measurement(run, &replay));
+fn run(options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
+    let plan = plan(options)?;
+    let settings = settings(options, &plan);
+    let mut report = Report::new(SCENARIO.name, SCENARIO.document.to_owned(), settings);
+    let read = Cell::new(None);
+    let replay = replay::replay(&replay_options(&plan), &|Progressed { events, of }| {
+        let before = read.replace(Some(events));
+        if before.is_none() {
+            progress.begin(of.unwrap_or(0));
         }
-        claims::judge(&replay, &mut report.oracles);
-        report.notes.push(
-            "the guest was emulated, so times of the recording say nothing about speed; its \
-             counts, orders, flags and frames are the kernel's own"
-                .to_owned(),
-        );
-        report.replay = Some(Box::new(replay));
-        report.elapsed_s = begin.elapsed().as_secs_f64();
-        Ok(report)
+        progress.steps(events - before.unwrap_or(0), "events replayed");
+    });
+    let failed = |error| RunError::engine(&plan.designs.join(", "), SCENARIO.name, error);
+    let replay = replay.map_err(failed)?;
+    progress.end();
+    for run in &replay.runs {
+        report.measurements.push(measurement(run, &replay));
     }
-
-    fn present(&self, report: &Report) -> Vec<Section> {
-        report.replay.as_deref().map(replay::sections).unwrap_or_default()
-    }
+    claims::judge(&replay, &mut report.oracles);
+    report.notes.push(
+        "the guest was emulated, so times of the recording say nothing about speed; its \
+         counts, orders, flags and frames are the kernel's own"
+            .to_owned(),
+    );
+    report.replay = Some(Box::new(replay));
+    Ok(report)
 }
 
 fn plan(options: &Options) -> Result<RecordedPlan, RunError> {
-    let refuse = |option, why: &str| Err(RunError::BadOption { option, why: why.to_owned() });
-    if options.mode != Mode::Compare {
-        return refuse("mode", "must be compare in recording, which has no other");
-    }
-    let infos: Vec<ProgramInfo> = SIZES.iter().map(|size| size.info).collect();
-    let chosen = choose_programs(&infos, options.mask.as_deref())?;
+    let mut sizes = choose_programs(&SIZES, |size| size.info, options.mask.as_deref())?;
     let seconds = options.extent == Extent::Subset && options.mask.is_none();
-    let sizes = SIZES.iter().filter(|size| chosen.contains(&size.info));
+    sizes.retain(|size| !seconds || size.percent <= 100);
     Ok(RecordedPlan {
         designs: choose_designs(&replay::DEFAULT_POLICIES, &options.designs)?,
-        sizes: sizes.filter(|size| !seconds || size.percent <= 100).collect(),
+        sizes,
         seed: options.seed.unwrap_or(1),
         threads: options.threads.unwrap_or(0),
     })
@@ -143,15 +102,10 @@ fn plan(options: &Options) -> Result<RecordedPlan, RunError> {
 fn settings(options: &Options, plan: &RecordedPlan) -> Settings {
     let sizes: Vec<String> = plan.sizes.iter().map(|size| format!("{} %", size.percent)).collect();
     Settings {
-        mode: options.mode.name().to_owned(),
-        seed: plan.seed,
-        repeats: 1,
-        loops: 1,
-        pages: 1,
         threads: if plan.threads == 0 { num_threads() } else { plan.threads },
         designs: plan.designs.iter().map(|&design| design.to_owned()).collect(),
         conditions: vec![format!("seed {}", plan.seed), format!("memory {}", sizes.join(", "))],
-        ..Settings::default()
+        ..Settings::once(options.mode, plan.seed)
     }
 }
 

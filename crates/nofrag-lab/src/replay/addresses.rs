@@ -1,19 +1,17 @@
 //! Both replays of addresses, fed by one pass over the events, and the tables of them.
 
 use nofrag_host::budget::Room;
-use nofrag_host::trace::{Event, Trace, TraceMeta};
-use serde::{Deserialize, Serialize};
+use nofrag_host::trace::{Event, TraceMeta};
 
 use super::mmap::{MmapOutcome, MmapReplay, MmapRun};
 use super::vmap::{KnownStart, VmapOutcome, VmapReplay, VmapRun};
-use super::{Input, ReplayError};
 use nofrag_show::{Cell, Quantity, Section, cells, count, fixed, number, table_of};
 
 /// Outcome of the events about addresses; a part is `None` if the recording has no events for it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct AddressOutcome {
-    pub vmap: Option<VmapOutcome>,
-    pub mmap: Option<MmapOutcome>,
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct AddressOutcome {
+    pub(super) vmap: Option<VmapOutcome>,
+    pub(super) mmap: Option<MmapOutcome>,
 }
 
 /// Bytes that an area takes in the tables of all policies.
@@ -49,29 +47,7 @@ impl AddressReplay {
     }
 }
 
-/// Replays only the events about addresses, in one pass. `progress` hears the number of events read so far.
-///
-/// # Errors
-/// [`ReplayError::Trace`].
-pub fn addresses(input: &Input, progress: &dyn Fn(u64)) -> Result<AddressOutcome, ReplayError> {
-    let Trace { meta, mut events, mut room } = input.open()?;
-    let mut replay = AddressReplay::new(&meta, &mut room);
-    let (mut batch, mut done) = (Vec::new(), 0);
-    while events.read(&mut batch)? {
-        done += batch.len() as u64;
-        batch.drain(..).for_each(|event| replay.event(&event));
-        progress(done);
-    }
-    Ok(replay.finish())
-}
-
 /// Returns tables of the outcome for addresses, and sentences about its limits.
-#[must_use]
-pub fn sections(outcome: &AddressOutcome) -> Vec<Section> {
-    tables(outcome.vmap.as_ref(), outcome.mmap.as_ref())
-}
-
-/// Returns the same tables as [`sections`], from the parts of an outcome.
 pub(super) fn tables(vmap: Option<&VmapOutcome>, mmap: Option<&MmapOutcome>) -> Vec<Section> {
     let mut sections = Vec::new();
     sections.extend(vmap.and_then(vmap_table));
@@ -209,7 +185,9 @@ mod tests {
     use std::path::{Path, PathBuf};
 
     use nofrag_host::budget::Budget;
+    use nofrag_host::trace::Trace;
 
+    use super::super::Input;
     use super::*;
 
     /// Prints the tables and the wrong predictions of a recording: `NOFRAG_TRACE=FILE cargo test -p nofrag-lab --lib
@@ -218,8 +196,15 @@ mod tests {
     #[ignore = "needs a recording with events of vmalloc or mmap"]
     fn addresses_of_a_recording() {
         let Some(path) = std::env::var_os("NOFRAG_TRACE") else { return };
-        let outcome = addresses(&Input::File(PathBuf::from(path)), &|_| {}).unwrap();
-        println!("{}", nofrag_show::text(&sections(&outcome)));
+        let Trace { meta, mut events, mut room } = Input::File(PathBuf::from(path)).open().unwrap();
+        let mut replay = AddressReplay::new(&meta, &mut room);
+        let mut batch = Vec::new();
+        while events.read(&mut batch).unwrap() {
+            batch.drain(..).for_each(|event| replay.event(&event));
+        }
+        let outcome = replay.finish();
+        let tables = tables(outcome.vmap.as_ref(), outcome.mmap.as_ref());
+        println!("{}", nofrag_show::text(&tables));
         if let Some(fidelity) = outcome.mmap.and_then(|outcome| outcome.fidelity) {
             for miss in &fidelity.misses {
                 println!("{miss:x?}");
@@ -233,6 +218,6 @@ mod tests {
         let mut room = Room::new(Path::new("test"), Budget::of_length(0));
         let outcome = AddressReplay::new(&TraceMeta::default(), &mut room).finish();
         assert_eq!(outcome, AddressOutcome::default());
-        assert!(sections(&outcome).is_empty());
+        assert!(tables(outcome.vmap.as_ref(), outcome.mmap.as_ref()).is_empty());
     }
 }

@@ -55,7 +55,7 @@ use nofrag_host::trace::{
 use thiserror::Error;
 
 use crate::scenario::stand_in;
-use addresses::AddressReplay;
+use addresses::{AddressOutcome, AddressReplay};
 use against::{Asked, Other, Ran};
 use engine::{Engine, Spec};
 use fidelity::{End, Truth};
@@ -64,7 +64,6 @@ use passes::{Followers, Resync, Timed, pass};
 use start::Host;
 use timeline::Timeline;
 
-pub use addresses::{AddressOutcome, addresses, sections as address_sections};
 pub use answer::answer;
 pub use course::Course;
 pub use mmap::{MMAP_POLICIES, Miss, MmapFidelity, MmapOutcome, MmapRecorded, MmapRun};

@@ -473,9 +473,6 @@ fn whole_blocks(report: &ReplayReport) -> Option<Section> {
     let huge = f64::from(Order::PAGEBLOCK.get());
     // No block at all is less than one of order 0.
     let order = |sample: &Sample| sample.largest.map_or(-1.0, f64::from);
-    let at_end = |run: &PolicyRun, of: fn(&Sample) -> f64| {
-        run.over(|repeat| repeat.timeline.last().map_or(0.0, of)).into()
-    };
     let large = Rests::On(Query::Largest);
     let least = move |run: &PolicyRun| {
         let least = run.over(|repeat| repeat.timeline.iter().map(order).fold(f64::MAX, f64::min));
@@ -488,36 +485,25 @@ fn whole_blocks(report: &ReplayReport) -> Option<Section> {
         });
         Cell::About(share.median, format!("{share} %"))
     };
-    type Shown = Box<dyn Fn(&PolicyRun) -> Cell>;
-    let column = |name, rests, of: Shown| Column { name, rests, recorded: None, of };
+    let column = |name, rests, of: Box<dyn Fn(&PolicyRun) -> Cell>| Column {
+        name,
+        rests,
+        recorded: None,
+        of,
+    };
+    let at_end = |name, rests, of: fn(&Sample) -> f64| {
+        let at_end =
+            move |run: &PolicyRun| run.over(|repeat| repeat.timeline.last().map_or(0.0, of)).into();
+        column(name, rests, Box::new(at_end))
+    };
     let columns = [
         column("least", large, Box::new(least)),
-        column(
-            "last",
-            large,
-            Box::new(move |run| at_end(run, |sample| sample.largest.map_or(-1.0, f64::from))),
-        ),
+        at_end("last", large, order),
         column("order 9", large, Box::new(with_huge)),
-        column(
-            "free",
-            Rests::OnFigure(figures::FREE),
-            Box::new(move |run| at_end(run, |sample| sample.free as f64)),
-        ),
-        column(
-            "whole",
-            large,
-            Box::new(move |run| at_end(run, |sample| sample.pageblocks.free as f64)),
-        ),
-        column(
-            "movable",
-            large,
-            Box::new(move |run| at_end(run, |sample| sample.pageblocks.movable as f64)),
-        ),
-        column(
-            "pinned",
-            large,
-            Box::new(move |run| at_end(run, |sample| sample.pageblocks.pinned as f64)),
-        ),
+        at_end("free", Rests::OnFigure(figures::FREE), |sample| sample.free as f64),
+        at_end("whole", large, |sample| sample.pageblocks.free as f64),
+        at_end("movable", large, |sample| sample.pageblocks.movable as f64),
+        at_end("pinned", large, |sample| sample.pageblocks.pinned as f64),
     ];
     let caption = format!(
         "The least and the last order of the largest free block (-1: none), and the share of samples in which a whole \

@@ -8,8 +8,8 @@ use nofrag::vmap::{BlockGeometry, BlockIndex, Drain, Preset, VmapPolicy};
 use super::bench::{Bench, Counting, Failure};
 use super::catalogue::Program;
 use super::counts::{measurement, with_geometry};
-use super::{OURS, RamPlan, Trouble, exact, names};
-use crate::oracle::Relation;
+use super::{RamPlan, names};
+use crate::oracle::{Claims, Relation};
 use crate::report::Report;
 use crate::spaces::VMALLOC_PAGES;
 
@@ -26,15 +26,8 @@ pub(super) fn program_of(dirty: u64) -> String {
     format!("{} {dirty} dirty", Program::Aliases.name())
 }
 
-pub(super) fn run(plan: &RamPlan, report: &mut Report) -> Result<(), Trouble> {
-    for design in plan.designs_among(&["linux-6.11", OURS]) {
-        run_one(design, report).map_err(|why| (design.name.to_owned(), why))?;
-    }
-    Ok(())
-}
-
 /// Runs one space for all: a flush leaves nothing dirty, and each number of blocks gets slots unmapped that were live.
-fn run_one(design: &Preset, report: &mut Report) -> Result<(), Failure> {
+pub(super) fn run(_: &RamPlan, design: &Preset, report: &mut Report) -> Result<(), Failure> {
     // Two mappings fill a block, so that a hundred thousand blocks are soon made.
     let geometry = BlockGeometry::new(128, 64).expect("Linux has such blocks");
     let mapper = Counting::default();
@@ -67,7 +60,7 @@ fn run_one(design: &Preset, report: &mut Report) -> Result<(), Failure> {
         .into();
         judge(design, dirty, visited, after.0.max_visited_per_hold, report);
         let row = measurement(&program_of(dirty), design.name, 1, vec![us], counts);
-        let unit = names::US_PER_CALL.to_owned();
+        let unit = "us per call".to_owned();
         report.measurements.extend(row.map(|row| crate::report::Measurement { unit, ..row }));
     }
     Ok(())
@@ -82,8 +75,8 @@ fn judge(design: &Preset, dirty: u64, visited: u64, per_hold: u64, report: &mut 
         "unmap_aliases over {BLOCKS} blocks, {dirty} of them dirty: ours looks at no other; blocks beyond"
     );
     let beyond = visited.saturating_sub(dirty) as f64;
-    exact(report, &format!("aliases-{dirty}/{name}"), claim, beyond, Relation::Equals(0.0));
+    report.oracles.exact(format!("aliases-{dirty}/{name}"), claim, beyond, Relation::NONE);
     let claim = "and at so many in one hold of a lock";
     let bound = Relation::AtMost(MOST_PER_HOLD as f64);
-    exact(report, &format!("aliases-{dirty}-hold/{name}"), claim, per_hold as f64, bound);
+    report.oracles.exact(format!("aliases-{dirty}-hold/{name}"), claim, per_hold as f64, bound);
 }

@@ -10,9 +10,9 @@ use nofrag::vmap::{
 use super::bench::{Bench, Counting, Failure};
 use super::catalogue::Program;
 use super::workloads::Workload;
-use super::{AFTER, BEFORE, OURS, PEN_LOOPS, RamPlan, Trouble, exact, names, pairs};
+use super::{BEFORE, PEN_LOOPS, RamPlan, Trouble, names, pairs};
 use crate::figures::{self, Blocks};
-use crate::oracle::Relation;
+use crate::oracle::{Claims, Relation};
 use crate::random::Random;
 use crate::report::{Measurement, Report};
 use crate::scenario::Extent;
@@ -127,7 +127,7 @@ pub(super) fn keys(plan: &RamPlan, report: &mut Report) -> Result<(), Trouble> {
             let over = OverKeys::of(policy).map_err(|why| (OURS_WHOLE.to_owned(), why))?;
             let [_, most] = over.range(names::CREATED);
             let claim = "w2 over 20 keys: blocks that ours makes while no slot is recycled";
-            exact(report, "w2-keys-new/nofrag", claim, most, Relation::AtMost(MOST_BLOCKS));
+            report.oracles.exact("w2-keys-new/nofrag", claim, most, Relation::AtMost(MOST_BLOCKS));
             report.measurements.extend(over.measurement(Program::Keys, OURS_WHOLE));
         }
     }
@@ -154,17 +154,22 @@ fn judge_keys(design: &Preset, over: &OverKeys, report: &mut Report) {
             range[0], range[1]
         );
         let id = format!("w2-keys-{id}/{}", design.name);
-        exact(report, &id, claim, differing.count() as f64, Relation::Equals(0.0));
+        report.oracles.exact(id, claim, differing.count() as f64, Relation::NONE);
     }
     let (new, freed) = (over.values(names::CREATED), over.values(names::RETURNED));
     let got = new.iter().zip(&freed).map(|(new, freed)| [*new as u64, *freed as u64]);
     let differing = keys.iter().zip(got).filter(|(wanted, got)| **wanted != *got).count();
     let claim = "w2: each of the first keys makes and frees as many as simulated; keys that differ";
     let id = format!("w2-keys-each/{}", design.name);
-    exact(report, &id, claim, differing as f64, Relation::Equals(0.0));
+    report.oracles.exact(id, claim, differing as f64, Relation::NONE);
     let claim = "w2 over 20 keys: listed blocks inspected per call, to two decimals";
     let near = Relation::Between(published.steps - 0.005, published.steps + 0.005);
-    exact(report, &format!("w2-keys-steps/{}", design.name), claim, over.mean(names::STEPS), near);
+    report.oracles.exact(
+        format!("w2-keys-steps/{}", design.name),
+        claim,
+        over.mean(names::STEPS),
+        near,
+    );
 }
 
 /// Returns the name of a workload's count in a row for other sizes of a block.
@@ -173,31 +178,28 @@ pub(super) fn other_bits_count(bits: u32, workload: &str, count: &str) -> String
 }
 
 /// Runs the three workloads with smaller blocks (docs/sources/vmap.md#other-bits).
-pub(super) fn other_bits(plan: &RamPlan, report: &mut Report) -> Result<(), Trouble> {
+pub(super) fn other_bits(_: &RamPlan, design: &Preset, report: &mut Report) -> Result<(), Failure> {
     let figures = figures::pen_2015();
     let workloads = [("w1", Workload::W1), ("w2", Workload::W2 { key: 0 }), ("w3", Workload::W3)];
-    for design in plan.designs_among(&[BEFORE, AFTER, OURS]) {
-        let (mut times, mut counts) = (Vec::new(), BTreeMap::new());
-        for row in &figures.other_bits {
-            let geometry = BlockGeometry::new(row.bits, 64).expect("Linux has such blocks");
-            for (name, workload) in workloads {
-                let (time, counted) = counted(with_geometry(design.policy, geometry), workload)
-                    .map_err(|why| (design.name.to_owned(), why))?;
-                times.push(time);
-                for count in [names::CREATED, names::RETURNED] {
-                    counts.insert(other_bits_count(row.bits, name, count), counted[count]);
-                }
+    let (mut times, mut counts) = (Vec::new(), BTreeMap::new());
+    for row in &figures.other_bits {
+        let geometry = BlockGeometry::new(row.bits, 64).expect("Linux has such blocks");
+        for (name, workload) in workloads {
+            let (time, counted) = counted(with_geometry(design.policy, geometry), workload)?;
+            times.push(time);
+            for count in [names::CREATED, names::RETURNED] {
+                counts.insert(other_bits_count(row.bits, name, count), counted[count]);
             }
         }
-        judge_other_bits(design, &counts, report);
-        report.measurements.extend(measurement(
-            Program::OtherBits.name(),
-            design.name,
-            PEN_LOOPS,
-            times,
-            counts,
-        ));
     }
+    judge_other_bits(design, &counts, report);
+    report.measurements.extend(measurement(
+        Program::OtherBits.name(),
+        design.name,
+        PEN_LOOPS,
+        times,
+        counts,
+    ));
     Ok(())
 }
 
@@ -228,99 +230,92 @@ fn judge_other_bits(design: &Preset, counts: &BTreeMap<String, f64>, report: &mu
         };
         let id = format!("bits-{}/{}", row.bits, design.name);
         let claim = format!("blocks of {}: {claim}", row.bits);
-        exact(report, &id, claim, beyond.count() as f64, Relation::Equals(0.0));
+        report.oracles.exact(id, claim, beyond.count() as f64, Relation::NONE);
     }
 }
 
 /// Judges that the first workload leaves one block under tail insertion, which an unforced purge keeps since 6.5 and a
 /// forced one takes (docs/sources/vmap.md#oracle-3).
-pub(super) fn left_over(plan: &RamPlan, report: &mut Report) -> Result<(), Trouble> {
-    for design in plan.designs_among(&[AFTER, "linux-6.11", OURS]) {
-        let trouble = |why: Failure| (design.name.to_owned(), why);
-        let mapper = Counting::default();
-        let bench = Bench::new(design.policy, VMALLOC_PAGES, &mapper, ()).map_err(trouble)?;
-        let sizes = Workload::W1.sizes(design.policy.blocks.geometry, PEN_LOOPS);
-        let ns_per_pair = bench.pairs(&sizes).map_err(trouble)?;
-        let counts = pairs::counted(&bench, sizes.len());
-        let records = || {
-            let records = bench.space.blocks();
-            records.map_err(|why| (design.name.to_owned(), Failure::Records(why.to_string())))
-        };
-        let left = records()?;
-        bench.space.unmap_aliases();
-        let kept = records()?;
-        bench.space.purge_all();
-        let blocks = bench.blocks();
+pub(super) fn left_over(_: &RamPlan, design: &Preset, report: &mut Report) -> Result<(), Failure> {
+    let mapper = Counting::default();
+    let bench = Bench::new(design.policy, VMALLOC_PAGES, &mapper, ())?;
+    let sizes = Workload::W1.sizes(design.policy.blocks.geometry, PEN_LOOPS);
+    let ns_per_pair = bench.pairs(&sizes)?;
+    let counts = pairs::counted(&bench, sizes.len());
+    let records = || {
+        let records = bench.space.blocks();
+        records.map_err(|why| Failure::Records(why.to_string()))
+    };
+    let left = records()?;
+    bench.space.unmap_aliases();
+    let kept = records()?;
+    bench.space.purge_all();
+    let blocks = bench.blocks();
 
-        let name = design.name;
-        if design.name == "linux-6.11" {
-            let alone = left.len() == 1
-                && (left[0].free, left[0].dirty, left[0].live) == (832, 192, 0)
-                && kept.len() == 1;
-            let claim = "after w1 one block is left: 832 slots free, 192 dirty, none live; an unforced \
-                         purge keeps it; deviations";
-            exact(report, "left-over", claim, f64::from(!alone), Relation::Equals(0.0));
-        }
-        if !is_ours(design) {
-            let claim = "w1 and a forced purge: blocks made";
-            exact(
-                report,
-                &format!("left-over-new/{name}"),
-                claim,
-                blocks.created as f64,
-                Relation::Equals(993.0),
-            );
-        }
-        let claim = "after a forced purge every block that was made is given back; blocks left";
-        let left = (blocks.created - blocks.returned) as f64;
-        exact(report, &format!("left-over-purged/{name}"), claim, left, Relation::Equals(0.0));
-        report.measurements.extend(measurement(
-            Program::LeftOver.name(),
-            name,
-            PEN_LOOPS,
-            vec![ns_per_pair],
-            counts,
-        ));
+    let name = design.name;
+    if design.name == "linux-6.11" {
+        let alone = left.len() == 1
+            && (left[0].free, left[0].dirty, left[0].live) == (832, 192, 0)
+            && kept.len() == 1;
+        let claim = "after w1 one block is left: 832 slots free, 192 dirty, none live; an unforced \
+                     purge keeps it; deviations";
+        report.oracles.exact("left-over", claim, f64::from(!alone), Relation::NONE);
     }
+    if !is_ours(design) {
+        let claim = "w1 and a forced purge: blocks made";
+        report.oracles.exact(
+            format!("left-over-new/{name}"),
+            claim,
+            blocks.created as f64,
+            Relation::Equals(993.0),
+        );
+    }
+    let claim = "after a forced purge every block that was made is given back; blocks left";
+    let left = (blocks.created - blocks.returned) as f64;
+    report.oracles.exact(format!("left-over-purged/{name}"), claim, left, Relation::NONE);
+    report.measurements.extend(measurement(
+        Program::LeftOver.name(),
+        name,
+        PEN_LOOPS,
+        vec![ns_per_pair],
+        counts,
+    ));
     Ok(())
 }
 
 /// Judges Kim's objection (docs/sources/vmap.md#oracle-5): three pages do not divide a block of 256, so the tail rule
 /// might keep blocks as well. They are rounded to four, which does.
-pub(super) fn objection(plan: &RamPlan, report: &mut Report) -> Result<(), Trouble> {
+pub(super) fn objection(_: &RamPlan, design: &Preset, report: &mut Report) -> Result<(), Failure> {
     let geometry = BlockGeometry::new(256, 64).expect("Linux has such blocks");
-    for design in plan.designs_among(&[BEFORE, AFTER, "linux-6.11", OURS]) {
-        let trouble = |why: Failure| (design.name.to_owned(), why);
-        let mapper = Counting::default();
-        let policy = with_geometry(design.policy, geometry);
-        let bench = Bench::new(policy, VMALLOC_PAGES, &mapper, ()).map_err(trouble)?;
-        let sizes = [3; 85 * 85];
-        let ns_per_pair = bench.pairs(&sizes).map_err(trouble)?;
-        let counts = pairs::counted(&bench, sizes.len());
-        let name = design.name;
-        let [new, freed, list] =
-            [names::CREATED, names::RETURNED, names::LONGEST_LIST].map(|count| counts[count]);
-        if is_ours(design) {
-            let claim = "85 times 85 mappings of 3 pages: ours makes at most as many blocks";
-            exact(report, &format!("objection-new/{name}"), claim, new, Relation::AtMost(113.0));
-        } else {
-            for (id, claim, measured, relation) in [
-                ("new", "blocks made", new, Relation::Equals(113.0)),
-                ("freed", "blocks given back", freed, Relation::Equals(112.0)),
-                ("list", "the longest list", list, Relation::AtMost(1.0)),
-            ] {
-                let claim = format!("85 times 85 mappings of 3 pages in blocks of 256: {claim}");
-                exact(report, &format!("objection-{id}/{name}"), claim, measured, relation);
-            }
+    let mapper = Counting::default();
+    let policy = with_geometry(design.policy, geometry);
+    let bench = Bench::new(policy, VMALLOC_PAGES, &mapper, ())?;
+    let sizes = [3; 85 * 85];
+    let ns_per_pair = bench.pairs(&sizes)?;
+    let counts = pairs::counted(&bench, sizes.len());
+    let name = design.name;
+    let [new, freed, list] =
+        [names::CREATED, names::RETURNED, names::LONGEST_LIST].map(|count| counts[count]);
+    if is_ours(design) {
+        let claim = "85 times 85 mappings of 3 pages: ours makes at most as many blocks";
+        report.oracles.exact(format!("objection-new/{name}"), claim, new, Relation::AtMost(113.0));
+    } else {
+        for (id, claim, measured, relation) in [
+            ("new", "blocks made", new, Relation::Equals(113.0)),
+            ("freed", "blocks given back", freed, Relation::Equals(112.0)),
+            ("list", "the longest list", list, Relation::AtMost(1.0)),
+        ] {
+            let claim = format!("85 times 85 mappings of 3 pages in blocks of 256: {claim}");
+            report.oracles.exact(format!("objection-{id}/{name}"), claim, measured, relation);
         }
-        report.measurements.extend(measurement(
-            Program::Objection.name(),
-            name,
-            85,
-            vec![ns_per_pair],
-            counts,
-        ));
     }
+    report.measurements.extend(measurement(
+        Program::Objection.name(),
+        name,
+        85,
+        vec![ns_per_pair],
+        counts,
+    ));
     Ok(())
 }
 
@@ -399,30 +394,31 @@ impl Longest {
 
 /// Judges Pen's statement that a list under tail insertion has at most log2(64) + 1 blocks
 /// (docs/sources/vmap.md#list-bound).
-pub(super) fn list_bound(plan: &RamPlan, report: &mut Report) -> Result<(), Trouble> {
+pub(super) fn list_bound(
+    plan: &RamPlan,
+    design: &Preset,
+    report: &mut Report,
+) -> Result<(), Failure> {
     let rounds = if plan.extent == Extent::Full { 20 } else { 2 };
-    for design in plan.designs_among(&[AFTER, "linux-6.11"]) {
-        let trouble = |why| (design.name.to_owned(), why);
-        let mut random = Random::new(u64::from(plan.key), 7);
-        let mut longest = Longest::default();
-        for slots in [128, 256, 512, 1024].repeat(rounds) {
-            let geometry = BlockGeometry::new(slots, 64).expect("Linux has such blocks");
-            let policy = with_geometry(design.policy, geometry);
-            longest = longest.or(Longest::of_random(policy, &mut random).map_err(trouble)?);
-        }
-        for (id, claim, measured, bound) in [
-            ("list", "blocks on the longest list", longest.list, 7.0),
-            ("found", "blocks inspected by a search that finds one", longest.found, 7.0),
-            ("failed", "blocks inspected by a search that finds none", longest.failed, 6.0),
-        ] {
-            let claim = format!("{} random sequences of powers of two: {claim}", 4 * rounds);
-            let id = format!("bound-{id}/{}", design.name);
-            exact(report, &id, claim, measured as f64, Relation::AtMost(bound));
-        }
-        let reached = Longest::of_w3(design.policy).map_err(trouble)?;
-        let claim = "w3 reaches the bounds: 7 on the list, 7 to find, 6 to fail; deviations";
-        let off = f64::from(reached != Longest { list: 7, found: 7, failed: 6 });
-        exact(report, &format!("bound-w3/{}", design.name), claim, off, Relation::Equals(0.0));
+    let mut random = Random::new(u64::from(plan.key()), 7);
+    let mut longest = Longest::default();
+    for slots in [128, 256, 512, 1024].repeat(rounds) {
+        let geometry = BlockGeometry::new(slots, 64).expect("Linux has such blocks");
+        let policy = with_geometry(design.policy, geometry);
+        longest = longest.or(Longest::of_random(policy, &mut random)?);
     }
+    for (id, claim, measured, bound) in [
+        ("list", "blocks on the longest list", longest.list, 7.0),
+        ("found", "blocks inspected by a search that finds one", longest.found, 7.0),
+        ("failed", "blocks inspected by a search that finds none", longest.failed, 6.0),
+    ] {
+        let claim = format!("{} random sequences of powers of two: {claim}", 4 * rounds);
+        let id = format!("bound-{id}/{}", design.name);
+        report.oracles.exact(id, claim, measured as f64, Relation::AtMost(bound));
+    }
+    let reached = Longest::of_w3(design.policy)?;
+    let claim = "w3 reaches the bounds: 7 on the list, 7 to find, 6 to fail; deviations";
+    let off = f64::from(reached != Longest { list: 7, found: 7, failed: 6 });
+    report.oracles.exact(format!("bound-w3/{}", design.name), claim, off, Relation::NONE);
     Ok(())
 }

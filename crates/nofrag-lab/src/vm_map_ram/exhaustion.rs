@@ -16,8 +16,8 @@ use super::bench::{Bench, Counting, Failure, observe};
 use super::catalogue::Program;
 use super::counts::{measurement, with_geometry};
 use super::workloads::Workload;
-use super::{AFTER, BEFORE, OURS, PEN_LOOPS, RamPlan, Trouble, exact, names};
-use crate::oracle::Relation;
+use super::{AFTER, BEFORE, OURS, PEN_LOOPS, RamPlan, Trouble, names};
+use crate::oracle::{Claims, Relation};
 use crate::report::Report;
 use crate::spaces::VMALLOC_PAGES;
 use crate::stats::Spread;
@@ -233,7 +233,7 @@ fn judge(
     };
     let id = format!("used-up-{id}-{}/{}", filled.short, design.name);
     let claim = format!("w1 in {}: {claim}", filled.name);
-    exact(report, &id, claim, measured, Relation::Equals(wanted as f64));
+    report.oracles.exact(id, claim, measured, Relation::Equals(wanted as f64));
 }
 
 /// The bounds of sizes, in pages, with which the random workload is run.
@@ -252,7 +252,7 @@ pub(super) fn made_by(class: u32) -> String {
 pub(super) fn creators(plan: &RamPlan, report: &mut Report) -> Result<(), Trouble> {
     for largest in LARGEST_SIZES {
         let geometry = BlockGeometry::new(1024, largest).expect("powers of two");
-        let sizes = Workload::W2 { key: plan.key }.sizes(geometry, PEN_LOOPS);
+        let sizes = Workload::W2 { key: plan.key() }.sizes(geometry, PEN_LOOPS);
         for design in plan.designs_among(&[BEFORE, AFTER, OURS]) {
             let trouble = |why| (design.name.to_owned(), why);
             let policy = with_geometry(design.policy, geometry);
@@ -272,7 +272,7 @@ pub(super) fn creators(plan: &RamPlan, report: &mut Report) -> Result<(), Troubl
                     largest / 2
                 );
                 let id = format!("creators-{largest}/{}", design.name);
-                exact(report, &id, claim, share, Relation::AtLeast(0.5));
+                report.oracles.exact(id, claim, share, Relation::AtLeast(0.5));
             }
             report.measurements.extend(measurement(
                 &creators_program(largest),

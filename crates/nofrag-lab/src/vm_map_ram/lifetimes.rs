@@ -12,9 +12,9 @@ use nofrag::vmap::{BlockIndex, Preset};
 use super::bench::{Bench, Counting, Failure};
 use super::catalogue::Program;
 use super::counts::measurement;
-use super::{AFTER, OURS, RamPlan, Trouble, exact, names};
+use super::{AFTER, OURS, RamPlan, Trouble, names};
 use crate::figures::{self, Pinned};
-use crate::oracle::{ClaimKind, Oracle, Relation};
+use crate::oracle::{Claims, Relation};
 use crate::random::Random;
 use crate::report::Report;
 use crate::scenario::Extent;
@@ -54,7 +54,7 @@ fn run_one(
 ) -> Result<(), Failure> {
     let mapper = Counting::default();
     let bench = Bench::new(design.policy, VMALLOC_PAGES, &mapper, ())?;
-    let mut random = Random::new(u64::from(plan.key), row.one_in);
+    let mut random = Random::new(u64::from(plan.key()), row.one_in);
     let (mut live, mut maps) = (0, 0_u64);
     let begin = Instant::now();
     while live < LIVE {
@@ -74,8 +74,8 @@ fn run_one(
     let (freed, flushes) = (maps - live, bench.flushes());
     let counts = [
         (names::PINNED, pinned),
-        (names::MAPS, maps as f64),
-        (names::FLUSHES, flushes as f64),
+        ("mappings", maps as f64),
+        ("flushes", flushes as f64),
         (names::FLUSHES_PER_MILLION, 1e6 * flushes as f64 / maps as f64),
     ];
     let counts: BTreeMap<String, f64> = counts.map(|(name, count)| (name.to_owned(), count)).into();
@@ -98,11 +98,11 @@ fn judge(
         let claim =
             format!("1 of {one_in} mappings lives long: pages that ours pins per live page");
         let id = format!("pinned-{one_in}/{name}");
-        exact(report, &id, claim, pinned, Relation::AtMost(MOST_PINNED));
+        report.oracles.exact(id, claim, pinned, Relation::AtMost(MOST_PINNED));
         let claim =
             format!("1 of {one_in}: flushes beyond one for each {PAGES_PER_FLUSH} pages freed");
         let beyond = flushes.saturating_sub(freed / PAGES_PER_FLUSH) as f64;
-        exact(report, &format!("flushes-{one_in}/{name}"), claim, beyond, Relation::Equals(0.0));
+        report.oracles.exact(format!("flushes-{one_in}/{name}"), claim, beyond, Relation::NONE);
     } else {
         let claim = format!(
             "1 of {one_in} mappings lives long: pages pinned per live page over the closed form, {}",
@@ -110,6 +110,6 @@ fn judge(
         );
         let (id, measured) = (format!("pinned-{one_in}/{name}"), pinned / row.closed_form);
         let near = Relation::Between(0.97, 1.03);
-        report.oracles.push(Oracle::judge(id, ClaimKind::Ratio, claim, measured, near));
+        report.oracles.ratio(id, claim, measured, near);
     }
 }

@@ -30,25 +30,16 @@ mod present;
 mod rounding;
 mod workloads;
 
-use std::time::Instant;
-
-use nofrag::vmap::{Preset, VmapPolicy};
+use nofrag::vmap::Preset;
 
 use self::bench::Failure;
 use self::catalogue::{Program, SPECS};
 use crate::figures;
-use crate::oracle::{ClaimKind, Oracle, Relation};
-use crate::report::{Report, Settings};
+use crate::plan::{Plan, Usual, bounded};
+use crate::report::Report;
 use crate::scenario::{
-    Extent, Mode, Options, ProgramInfo, Progress, RunError, Scenario, choose_presets,
-    choose_programs,
+    Options, Progress, RunError, Scenario, Special, choose_presets, choose_programs, vmap_preset,
 };
-use crate::shortfall::Expected;
-use nofrag_show::Section;
-
-/// The scenario on blocks of small mappings and their exhaustion.
-#[derive(Clone, Copy, Debug)]
-pub struct VmMapRam2015;
 
 /// The designs before and after the document.
 const BEFORE: &str = "linux-3.19";
@@ -70,75 +61,49 @@ const DESIGNS: [&str; 8] = [
 const PEN_LOOPS: u64 = 1000;
 
 /// Extent of a run of the programs.
-#[derive(Clone, Debug)]
-struct RamPlan {
-    designs: Vec<Preset>,
-    programs: Vec<Program>,
-    extent: Extent,
-    /// The key of the random workload, and the seed of all other random numbers.
-    key: u32,
-    repeats: usize,
-    loops: u64,
-}
+type RamPlan = Plan<Preset, Program>;
 
 impl RamPlan {
+    /// Returns the key of the random workload, which is also the seed of all other random numbers.
+    fn key(&self) -> u32 {
+        self.seed as u32
+    }
+
     /// Returns the designs of the plan that are among `names`.
     fn designs_among<'a>(&'a self, names: &'a [&str]) -> impl Iterator<Item = &'a Preset> {
         self.designs.iter().filter(move |design| names.contains(&design.name))
     }
 }
 
-impl Scenario for VmMapRam2015 {
-    fn name(&self) -> &'static str {
-        "vm-map-ram-2015"
-    }
+/// The scenario on blocks of small mappings and their exhaustion.
+pub(crate) static SCENARIO: Scenario = Scenario {
+    name: "vm-map-ram-2015",
+    about: "how vm_map_ram loses address space",
+    document: "Roman Pen, \"mm/vmalloc: fix possible exhaustion of vmalloc space\", 2015 (Linux 4.1)",
+    designs: &DESIGNS,
+    programs: || SPECS.iter().map(|(_, info)| *info).collect(),
+    expected: include_str!("expected.toml"),
+    run,
+    present: present::sections,
+    special: Special { design_of: Some(vmap_preset), ..Special::NONE },
+};
 
-    fn about(&self) -> &'static str {
-        "how vm_map_ram loses address space"
+fn run(options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
+    let plan = plan(options)?;
+    let settings = plan.settings(options.mode, |design| design.name);
+    let mut report = Report::new(SCENARIO.name, figures::pen_2015().document, settings);
+    progress.begin(pairs::steps(&plan) + plan.programs.len() as u64);
+    pairs::run(&plan, &mut report, progress)?;
+    pairs::judge(&plan, &mut report);
+    pairs::compare_published(&mut report);
+    for program in &plan.programs {
+        progress.step(program.name());
+        run_program(*program, &plan, &mut report)
+            .map_err(|(design, failure)| RunError::engine(&design, program.name(), failure))?;
     }
-
-    fn document(&self) -> &'static str {
-        "Roman Pen, \"mm/vmalloc: fix possible exhaustion of vmalloc space\", 2015 (Linux 4.1)"
-    }
-
-    fn designs(&self) -> &'static [&'static str] {
-        &DESIGNS
-    }
-
-    fn design_of(&self, name: &str) -> Option<&'static str> {
-        VmapPolicy::preset(name).ok().map(|preset| preset.name)
-    }
-
-    fn programs(&self) -> Vec<ProgramInfo> {
-        SPECS.iter().map(|(_, info)| *info).collect()
-    }
-
-    fn expected(&self) -> Expected {
-        Expected::declared(include_str!("expected.toml"))
-    }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
-        let begin = Instant::now();
-        let plan = plan(options)?;
-        let mut report = Report::new(self.name(), figures::pen_2015().document, settings(&plan));
-        progress.begin(pairs::steps(&plan) + plan.programs.len() as u64);
-        pairs::run(&plan, &mut report, progress)?;
-        pairs::judge(&plan, &mut report);
-        pairs::compare_published(&mut report);
-        for program in &plan.programs {
-            progress.step(program.name());
-            run_program(*program, &plan, &mut report)
-                .map_err(|(design, failure)| engine_error(&design, program.name(), &failure))?;
-        }
-        progress.end();
-        present::take_notes(&plan, &mut report);
-        report.elapsed_s = begin.elapsed().as_secs_f64();
-        Ok(report)
-    }
-
-    fn present(&self, report: &Report) -> Vec<Section> {
-        present::sections(report)
-    }
+    progress.end();
+    present::take_notes(&plan, &mut report);
+    Ok(report)
 }
 
 /// The name of a design, and the reason why it failed.
@@ -146,77 +111,38 @@ type Trouble = (String, Failure);
 
 /// Runs a program besides the three workloads.
 fn run_program(program: Program, plan: &RamPlan, report: &mut Report) -> Result<(), Trouble> {
-    match program {
-        Program::W1 | Program::W2 | Program::W3 => Ok(()),
-        Program::Keys => counts::keys(plan, report),
-        Program::OtherBits => counts::other_bits(plan, report),
-        Program::LeftOver => counts::left_over(plan, report),
-        Program::Objection => counts::objection(plan, report),
-        Program::ListBound => counts::list_bound(plan, report),
-        Program::Exhaustion => exhaustion::run(plan, report),
-        Program::Creators => exhaustion::creators(plan, report),
-        Program::Lifetimes => lifetimes::run(plan, report),
-        Program::Rounding => rounding::run(plan, report),
-        Program::Aliases => aliases::run(plan, report),
+    type Run = fn(&RamPlan, &Preset, &mut Report) -> Result<(), Failure>;
+    let (designs, run): (&[&str], Run) = match program {
+        Program::W1 | Program::W2 | Program::W3 => return Ok(()),
+        Program::Keys => return counts::keys(plan, report),
+        Program::Exhaustion => return exhaustion::run(plan, report),
+        Program::Creators => return exhaustion::creators(plan, report),
+        Program::Lifetimes => return lifetimes::run(plan, report),
+        Program::OtherBits => (&[BEFORE, AFTER, OURS], counts::other_bits),
+        Program::LeftOver => (&[AFTER, "linux-6.11", OURS], counts::left_over),
+        Program::Objection => (&[BEFORE, AFTER, "linux-6.11", OURS], counts::objection),
+        Program::ListBound => (&[AFTER, "linux-6.11"], counts::list_bound),
+        Program::Rounding => (&[AFTER, OURS], rounding::run),
+        Program::Aliases => (&["linux-6.11", OURS], aliases::run),
+    };
+    for design in plan.designs_among(designs) {
+        run(plan, design, report).map_err(|why| (design.name.to_owned(), why))?;
     }
-}
-
-fn engine_error(design: &str, program: &str, failure: &Failure) -> RunError {
-    let (design, program) = (design.to_owned(), program.to_owned());
-    RunError::Engine { design, program, why: failure.to_string() }
-}
-
-/// Adds the verdict on an exact claim.
-fn exact(
-    report: &mut Report,
-    id: &str,
-    claim: impl Into<String>,
-    measured: f64,
-    relation: Relation,
-) {
-    report.oracles.push(Oracle::judge(id, ClaimKind::Exact, claim, measured, relation));
+    Ok(())
 }
 
 fn plan(options: &Options) -> Result<RamPlan, RunError> {
-    let refuse = |option, why: &str| Err(RunError::BadOption { option, why: why.to_owned() });
-    if options.mode != Mode::Compare {
-        return refuse("mode", "must be compare in vm-map-ram-2015, which has no other");
-    }
-    let infos: Vec<ProgramInfo> = SPECS.iter().map(|(_, info)| *info).collect();
-    let chosen = choose_programs(&infos, options.mask.as_deref())?;
-    let programs = SPECS.iter().filter(|(_, info)| chosen.contains(info)).map(|(p, _)| *p);
-    let Ok(key) = u32::try_from(options.seed.unwrap_or(0)) else {
-        return refuse("seed", "must fit into 32 bits here: it is the generator's key");
+    let programs = choose_programs(&SPECS, |(_, info)| *info, options.mask.as_deref())?;
+    let programs = programs.into_iter().map(|(program, _)| program).collect();
+    bounded("seed", options.seed, (0, 0..=u32::MAX.into(), ": it is the generator's key"))?;
+    let usual = Usual {
+        seed: 0,
+        repeats: 5,
+        loops: Some((PEN_LOOPS, 1..=100 * PEN_LOOPS, "")),
+        pages: None,
+        threads: None,
     };
-    let plan = RamPlan {
-        designs: choose_presets(&DESIGNS, &options.designs)?,
-        programs: programs.collect(),
-        extent: options.extent,
-        key,
-        repeats: options.repeat.unwrap_or(5),
-        loops: options.loops.unwrap_or(PEN_LOOPS),
-    };
-    match plan {
-        RamPlan { repeats: 0, .. } => refuse("repeat", "must be at least 1"),
-        RamPlan { loops: 0, .. } => refuse("loops", "must be at least 1"),
-        RamPlan { loops, .. } if loops > 100 * PEN_LOOPS => {
-            refuse("loops", "must be at most 100000")
-        }
-        plan => Ok(plan),
-    }
-}
-
-fn settings(plan: &RamPlan) -> Settings {
-    Settings {
-        mode: Mode::Compare.name().to_owned(),
-        seed: u64::from(plan.key),
-        repeats: plan.repeats,
-        loops: plan.loops,
-        pages: 1,
-        threads: 1,
-        designs: plan.designs.iter().map(|design| design.name.to_owned()).collect(),
-        ..Settings::default()
-    }
+    Plan::of(options, choose_presets(&DESIGNS, &options.designs)?, programs, usual)
 }
 
 #[cfg(test)]

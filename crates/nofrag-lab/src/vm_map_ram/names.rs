@@ -1,4 +1,4 @@
-//! The names of this scenario's units and counts, as its JSON and its tables have them.
+//! Names of units and counts, as this scenario's JSON has them, that more than one place uses.
 
 pub(super) const NS_PER_PAIR: &str = "ns per pair";
 
@@ -12,9 +12,6 @@ pub(super) const STEPS: &str = "steps per call";
 pub(super) const SECOND_STEPS: &str = "steps of second searches per call";
 pub(super) const DIRTY_WORDS: &str = "words of dirty bitmaps per unmap";
 pub(super) const LOCKED: &str = "locked operations per pair";
-pub(super) const BLOCKS_AT_END: &str = "blocks at end";
-pub(super) const FREE_AT_END: &str = "free pages at end";
-pub(super) const DIRTY_AT_END: &str = "dirty pages at end";
 pub(super) const RECORD_BYTES: &str = "bytes of records at end";
 
 /// The blocks held, over the course of the run.
@@ -39,13 +36,10 @@ pub(super) const LISTED: &str = "blocks listed";
 pub(super) const SEARCH_NS: &str = "ns of one search";
 
 pub(super) const PINNED: &str = "pages pinned per live page";
-pub(super) const MAPS: &str = "mappings";
-pub(super) const FLUSHES: &str = "flushes";
 pub(super) const FLUSHES_PER_MILLION: &str = "flushes per million mappings";
 
 pub(super) const SLOTS: &str = "slots of one request of each size";
 
-pub(super) const US_PER_CALL: &str = "us per call";
 pub(super) const VISITED: &str = "blocks visited";
 pub(super) const LOCKS: &str = "locks taken";
 pub(super) const MOST_PER_HOLD: &str = "most blocks visited in one hold";

@@ -9,9 +9,9 @@ use nofrag::vmap::{
 use super::bench::{Bench, Counting, Failure, Observed, observe};
 use super::catalogue::Program;
 use super::workloads::Workload;
-use super::{AFTER, BEFORE, OURS, PEN_LOOPS, RamPlan, engine_error, exact, names};
+use super::{AFTER, BEFORE, OURS, PEN_LOOPS, RamPlan, names};
 use crate::figures::{self, Blocks, Pen2015, Profile, RatioRange, Simulated};
-use crate::oracle::{ClaimKind, Oracle, Relation};
+use crate::oracle::{ClaimKind, Claims, Relation};
 use crate::report::{Comparison, Measurement, Report};
 use crate::scenario::{Progress, RunError, turn};
 use crate::spaces::VMALLOC_PAGES;
@@ -41,7 +41,7 @@ struct PairRow {
 fn workloads(plan: &RamPlan) -> impl Iterator<Item = (Program, Workload)> {
     let all = [
         (Program::W1, Workload::W1),
-        (Program::W2, Workload::W2 { key: plan.key }),
+        (Program::W2, Workload::W2 { key: plan.key() }),
         (Program::W3, Workload::W3),
     ];
     all.into_iter().filter(|(program, _)| plan.programs.contains(program))
@@ -68,7 +68,7 @@ pub(super) fn run(
                 for way in ways(&design.policy) {
                     let row = rows.entry((*way, design.name)).or_default();
                     pass(design.policy, &sizes, *way, row)
-                        .map_err(|failure| engine_error(design.name, name, &failure))?;
+                        .map_err(|failure| RunError::engine(design.name, name, failure))?;
                 }
             }
         }
@@ -76,7 +76,7 @@ pub(super) fn run(
             progress.step(&format!("{name} under {}, call by call", design.name));
             if PROFILED.contains(&design.name) {
                 let observed = observe(design.policy, VMALLOC_PAGES, &sizes)
-                    .map_err(|failure| engine_error(design.name, name, &failure))?;
+                    .map_err(|failure| RunError::engine(design.name, name, failure))?;
                 rows.entry((Way::Calls, design.name)).or_default().observed = Some(observed);
             }
         }
@@ -132,9 +132,9 @@ pub(super) fn counted(bench: &Bench<'_>, pairs: usize) -> BTreeMap<String, f64> 
         (names::DIRTY_WORDS, per_pair(blocks.dirty_words)),
         (names::LOCKED, per_pair(counters.locked_operations())),
         (names::FLUSHES_PER_MILLION, 1e6 * per_pair(bench.flushes())),
-        (names::BLOCKS_AT_END, stats.blocks as f64),
-        (names::FREE_AT_END, stats.free_pages as f64),
-        (names::DIRTY_AT_END, stats.dirty_pages as f64),
+        ("blocks at end", stats.blocks as f64),
+        ("free pages at end", stats.free_pages as f64),
+        ("dirty pages at end", stats.dirty_pages as f64),
         (names::RECORD_BYTES, stats.metadata_bytes as f64),
     ];
     counts.map(|(name, count)| (name.to_owned(), count)).into()
@@ -228,7 +228,7 @@ pub(super) fn judge(plan: &RamPlan, report: &mut Report) {
 fn expected(plan: &RamPlan, program: Program, side: &str, range: [u64; 2], at: usize) -> Relation {
     let figures = figures::pen_2015();
     let keys = if side == "before" { figures.w2_keys.before } else { figures.w2_keys.after };
-    match keys.get(plan.key as usize) {
+    match keys.get(plan.key() as usize) {
         Some(counts) if program == Program::W2 => Relation::Equals(counts[at] as f64),
         _ if range[0] == range[1] => Relation::Equals(range[0] as f64),
         _ => Relation::Between(range[0] as f64, range[1] as f64),
@@ -247,8 +247,11 @@ fn judge_linux(
     let (side, blocks) = side(design, simulated);
     let name = program.name();
     // Other keys than the simulated ones may leave the ranges.
-    let kind =
-        if program == Program::W2 && plan.key >= 20 { ClaimKind::Ratio } else { ClaimKind::Exact };
+    let kind = if program == Program::W2 && plan.key() >= 20 {
+        ClaimKind::Ratio
+    } else {
+        ClaimKind::Exact
+    };
     let longest = match blocks.longest_list {
         [low, high] if low == high => Relation::Equals(low as f64),
         [low, high] => Relation::Between(low as f64, high as f64),
@@ -263,10 +266,10 @@ fn judge_linux(
         ("steps", names::STEPS, steps),
     ];
     for (id, count, relation) in claims {
-        let (Some(relation), Some(measured)) = (relation, row.count(count)) else { continue };
+        let Some(relation) = relation else { continue };
         let id = format!("{name}-{id}/{}", design.name);
         let claim = format!("{name}: {count} (simulated, {side})");
-        report.oracles.push(Oracle::judge(id, kind, claim, measured, relation));
+        report.oracles.claim(kind, id, claim, row.count(count), relation);
     }
 }
 
@@ -275,20 +278,19 @@ fn judge_patches(program: Program, design: &Preset, row: &Measurement, report: &
     let BlockPolicy { first_slots, dirty, .. } = design.policy.blocks;
     let (name, design) = (program.name(), design.name);
     let value = |count: &str| row.count(count).unwrap_or(f64::NAN);
-    let none = Relation::Equals(0.0);
     let second = match first_slots {
         // Each new block is looked at again; behind the tail, all others come before it.
         FirstSlots::SecondSearch => Relation::AtLeast(value(names::CREATED) / value(names::CALLS)),
-        _ => none,
+        _ => Relation::NONE,
     };
     let words = match dirty {
         DirtyTracking::Bitmap => Relation::AtLeast(1.0),
-        _ => none,
+        _ => Relation::NONE,
     };
     let claims = [("second", names::SECOND_STEPS, second), ("bitmap", names::DIRTY_WORDS, words)];
     for (id, count, relation) in claims {
         let claim = format!("{name}: {count}");
-        exact(report, &format!("{name}-{id}/{design}"), claim, value(count), relation);
+        report.oracles.exact(format!("{name}-{id}/{design}"), claim, value(count), relation);
     }
 }
 
@@ -302,17 +304,22 @@ fn judge_ours(
     let name = program.name();
     let count = |name| row.count(name).unwrap_or(f64::NAN);
     let claim = format!("{name}: {OURS} inspects at most one block per call");
-    exact(report, &format!("{name}-steps/{OURS}"), claim, count(names::STEPS), at_most(1.0));
-    let Some(simulated) = figures.simulation(name).filter(|_| plan.loops == PEN_LOOPS) else {
-        return;
-    };
+    report.oracles.exact(
+        format!("{name}-steps/{OURS}"),
+        claim,
+        count(names::STEPS),
+        Relation::AtMost(1.0),
+    );
+    let simulated = figures.simulation(name).filter(|_| plan.loops == PEN_LOOPS);
+    let Some(simulated) = simulated else { return };
     let claim = format!("{name}: {OURS} makes at most as many blocks as tail insertion");
     let most = simulated.after.new[1] as f64;
-    exact(report, &format!("{name}-new/{OURS}"), claim, count(names::CREATED), at_most(most));
-}
-
-fn at_most(bound: f64) -> Relation {
-    Relation::AtMost(bound)
+    report.oracles.exact(
+        format!("{name}-new/{OURS}"),
+        claim,
+        count(names::CREATED),
+        Relation::AtMost(most),
+    );
 }
 
 /// Judges our targets for speed, which a busy machine misses.
@@ -321,11 +328,11 @@ fn judge_speed(report: &mut Report) {
     for (program, bound) in bounds {
         let ways = [(names::BY_HANDLE, bound, "by handle"), ("", 25.0, "by call")];
         for (way, bound, how) in ways {
-            let Some(row) = report.measurement(&format!("{program}{way}"), OURS) else { continue };
+            let row = report.measurement(&format!("{program}{way}"), OURS);
+            let measured = row.map(|row| row.time.median);
             let id = format!("{program}-ns{way}/{OURS}");
             let claim = format!("{program}: nanoseconds per pair {how}");
-            let (measured, kind) = (row.time.median, ClaimKind::Environment);
-            report.oracles.push(Oracle::judge(id, kind, claim, measured, at_most(bound)));
+            report.oracles.host(id, claim, measured, Relation::AtMost(bound));
         }
     }
 }

@@ -6,9 +6,9 @@ use nofrag::vmap::{Preset, SizeClasses, VmapPolicy};
 use super::bench::{Bench, Counting, Failure};
 use super::catalogue::Program;
 use super::counts::OverKeys;
-use super::{AFTER, OURS, RamPlan, Trouble, exact, names};
+use super::{AFTER, OURS, RamPlan, names};
 use crate::figures::{self, Classes};
-use crate::oracle::Relation;
+use crate::oracle::{Claims, Relation};
 use crate::report::Report;
 use crate::spaces::VMALLOC_PAGES;
 
@@ -31,21 +31,18 @@ pub(super) fn design_with(classes: &str) -> String {
     format!("{AFTER}, {classes}")
 }
 
-pub(super) fn run(plan: &RamPlan, report: &mut Report) -> Result<(), Trouble> {
-    let figures = figures::pen_2015();
-    for design in plan.designs_among(&[AFTER]) {
-        for row in &figures.classes {
-            let (_, classes) = CLASSES
-                .iter()
-                .find(|(name, _)| *name == row.classes)
-                .expect("the figures name sets that there are");
-            let mut policy = design.policy;
-            policy.blocks.classes = *classes;
-            with_classes(policy, row, report).map_err(|why| (design_with(&row.classes), why))?;
-        }
+pub(super) fn run(_: &RamPlan, design: &Preset, report: &mut Report) -> Result<(), Failure> {
+    if design.name == OURS {
+        return ours(design, report);
     }
-    for design in plan.designs_among(&[OURS]) {
-        ours(design, report).map_err(|why| (design.name.to_owned(), why))?;
+    for row in &figures::pen_2015().classes {
+        let (_, classes) = CLASSES
+            .iter()
+            .find(|(name, _)| *name == row.classes)
+            .expect("the figures name sets that there are");
+        let mut policy = design.policy;
+        policy.blocks.classes = *classes;
+        with_classes(policy, row, report)?;
     }
     Ok(())
 }
@@ -65,7 +62,7 @@ fn with_classes(policy: VmapPolicy, row: &Classes, report: &mut Report) -> Resul
     let slots = slots_of_each_size(policy)? as f64;
     let claim = format!("one request of each size from 1 to 64, {classes}: slots taken");
     let id = format!("rounding-{}", classes.replace(' ', "-"));
-    exact(report, &id, claim, slots, Relation::Equals(row.slots as f64));
+    report.oracles.exact(&*id, claim, slots, Relation::Equals(row.slots as f64));
 
     let over = OverKeys::of(policy)?;
     let ends = over.range(names::CREATED);
@@ -74,7 +71,7 @@ fn with_classes(policy: VmapPolicy, row: &Classes, report: &mut Report) -> Resul
         "w2 over 20 keys, {classes}: from {} to {} blocks, as simulated; ends that differ",
         row.new[0], row.new[1]
     );
-    exact(report, &format!("{id}-blocks"), claim, differing.count() as f64, Relation::Equals(0.0));
+    report.oracles.exact(format!("{id}-blocks"), claim, differing.count() as f64, Relation::NONE);
     let mut measurement = over.measurement(Program::Rounding, &design_with(classes));
     if let Some(measurement) = &mut measurement {
         measurement.counts.insert(names::SLOTS.to_owned(), slots);
@@ -88,7 +85,7 @@ fn ours(design: &Preset, report: &mut Report) -> Result<(), Failure> {
     let claim =
         "one request of each size from 1 to 64: what ours takes beyond the pages, as a share";
     let waste = slots / PAGES as f64 - 1.0;
-    exact(report, "rounding/nofrag", claim, waste, Relation::AtMost(MOST_WASTE));
+    report.oracles.exact("rounding/nofrag", claim, waste, Relation::AtMost(MOST_WASTE));
     let mut measurement = OverKeys::of(design.policy)?.measurement(Program::Rounding, design.name);
     if let Some(measurement) = &mut measurement {
         measurement.counts.insert(names::SLOTS.to_owned(), slots);

@@ -1,5 +1,6 @@
 use super::*;
-use crate::scenario::Silent;
+use crate::oracle::ClaimKind;
+use crate::scenario::{Mode, Silent};
 
 /// Returns the options of a run that ends at once.
 fn small(mask: &str) -> Options {
@@ -7,7 +8,7 @@ fn small(mask: &str) -> Options {
 }
 
 fn run(options: &Options) -> Report {
-    let report = VmMapRam2015.run(options, &Silent).unwrap();
+    let report = SCENARIO.run(options, &Silent).unwrap();
     let broken: Vec<_> = report.broken().map(|oracle| oracle.id.as_str()).collect();
     assert_eq!(broken, [""; 0]);
     fits_a_hundred_columns(&report);
@@ -15,7 +16,7 @@ fn run(options: &Options) -> Report {
 }
 
 fn fits_a_hundred_columns(report: &Report) {
-    let text = nofrag_show::text(&VmMapRam2015.present(report));
+    let text = nofrag_show::text(&(SCENARIO.present)(report));
     for line in text.lines() {
         assert!(line.chars().count() <= 100, "{line}");
     }
@@ -57,7 +58,7 @@ fn functions_are_called_as_often_as_blocks_come_and_go() {
         assert_eq!(hits(names::FREE_BLOCK) as f64, row.count(names::RETURNED).unwrap(), "{design}");
         assert!(!row.series[names::HELD].is_empty(), "{design}");
     }
-    let text = nofrag_show::text(&VmMapRam2015.present(&report));
+    let text = nofrag_show::text(&(SCENARIO.present)(&report));
     for part in ["Pen, before", "467,124", "alloc_vmap_area", "Blocks held while w3 runs"] {
         assert!(text.contains(part), "no {part:?} in:\n{text}");
     }
@@ -129,7 +130,7 @@ fn json_gives_the_same_report_back() {
 
 #[test]
 fn options_that_make_no_sense_are_refused() {
-    let refused = |options: Options| plan(&options).unwrap_err().to_string();
+    let refused = |options: Options| SCENARIO.run(&options, &Silent).unwrap_err().to_string();
     assert!(refused(Options { mode: Mode::Stress, ..small("w1") }).contains("compare"));
     assert!(refused(Options { repeat: Some(0), ..small("w1") }).starts_with("--repeat"));
     assert!(refused(Options { loops: Some(0), ..small("w1") }).starts_with("--loops"));

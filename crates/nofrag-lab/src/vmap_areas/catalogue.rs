@@ -246,22 +246,22 @@ impl Program {
     pub(super) fn run<W: Watch>(self, worker: &mut Worker<'_, W>) -> Result<(), Failure> {
         match self {
             Program::FixSize => drive(FixSize, worker),
-            Program::FullFit => drive(FullFit::default(), worker),
-            Program::LongBusyList => drive(LongBusy::new(Below::Nothing), worker),
+            Program::FullFit => drive(FullFit, worker),
+            Program::LongBusyList => drive(LongBusy(Below::Nothing), worker),
             Program::RandomSize => drive(RandomSize, worker),
             Program::FixAlign => drive(FixAlign, worker),
             Program::RandomSizeAlign => drive(RandomSizeAlign, worker),
             Program::AlignShift => drive(AlignShift, worker),
             Program::PerCpu => drive(PerCpu::default(), worker),
-            Program::LongBusyHole => drive(LongBusy::new(Below::SmallHoles), worker),
-            Program::SmallHolesBelow => drive(SmallHolesBelow::default(), worker),
-            Program::EverySecond => drive(EverySecond::default(), worker),
+            Program::LongBusyHole => drive(LongBusy(Below::SmallHoles), worker),
+            Program::SmallHolesBelow => drive(SmallHolesBelow, worker),
+            Program::EverySecond => drive(EverySecond, worker),
             Program::Churn { live, max_pages, room } => {
                 let share = (live / worker.size.threads).max(1);
                 drive(Churn::new(share, max_pages, room), worker)
             }
             Program::ShrinkAndChurn => drive(ShrinkAndChurn::new(), worker),
-            Program::MixedParams { areas } => drive(MixedParams::new(areas), worker),
+            Program::MixedParams { areas } => drive(MixedParams { areas, turn: 0 }, worker),
         }
     }
 }

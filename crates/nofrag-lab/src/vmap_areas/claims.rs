@@ -17,51 +17,29 @@ use super::programs::{FIRST_REFUSED_SHIFT, LONG_BUSY_AREAS};
 use super::turns::{AreasPlan, EMULATED_CPUS};
 use super::worker::{Audit, Failure, RunSize, Worker, new_space};
 use super::{AFTER, BEFORE, OURS, names};
-use crate::oracle::{ClaimKind, Oracle, Relation};
+use crate::oracle::{Claims, Oracle, Relation};
 use crate::random::Random;
 use crate::report::Report;
 use crate::scenario::RunError;
 
-/// Adds the verdict on one claim.
-fn judge(
-    report: &mut Report,
-    kind: ClaimKind,
-    id: &str,
-    claim: &str,
-    measured: f64,
-    relation: Relation,
-) {
-    report.oracles.push(Oracle::judge(id, kind, claim, measured, relation));
-}
-
-fn exact(report: &mut Report, id: &str, claim: &str, measured: f64, relation: Relation) {
-    judge(report, ClaimKind::Exact, id, claim, measured, relation);
-}
-
-const NONE: Relation = Relation::Equals(0.0);
-
 /// Judges the claims about the designs themselves, which are tried on small structures.
 pub(super) fn judge_engines(plan: &AreasPlan, report: &mut Report) -> Result<(), RunError> {
-    let trouble = |program: &str, failure: Failure| RunError::Engine {
-        design: "a design".to_owned(),
-        program: program.to_owned(),
-        why: failure.to_string(),
-    };
-    let fits = fit_types().map_err(|failure| trouble("the fit types", failure))?;
-    exact(
-        report,
-        "fit-types",
-        "[100,200) is cut and joined as FL, LE, RE, NE and a double merge; deviations",
-        fits,
-        NONE,
-    );
-    searches(plan, report).map_err(|failure| trouble("the searches", failure))?;
-    misaligned_holes(report).map_err(|failure| trouble("misaligned holes", failure))?;
-    padded_search(plan, report).map_err(|failure| trouble("the padded search", failure))?;
-    span_over_live(plan, report).map_err(|failure| trouble("span over live", failure))?;
-    lazy_limits(plan, report).map_err(|failure| trouble("the lazy limit", failure))?;
-    pools(report).map_err(|failure| trouble("the pools", failure))?;
-    bodies(plan, report).map_err(|failure| trouble("an audited body", failure))
+    type Trial = fn(&AreasPlan, &mut Vec<Oracle>) -> Result<(), Failure>;
+    let trials: [(&str, Trial); 8] = [
+        ("the fit types", fit_types),
+        ("the searches", searches),
+        ("misaligned holes", misaligned_holes),
+        ("the padded search", padded_search),
+        ("span over live", span_over_live),
+        ("the lazy limit", lazy_limits),
+        ("the pools", pools),
+        ("an audited body", bodies),
+    ];
+    for (program, trial) in trials {
+        trial(plan, &mut report.oracles)
+            .map_err(|failure| RunError::engine("a design", program, failure))?;
+    }
+    Ok(())
 }
 
 fn records(error: impl std::fmt::Display) -> Failure {
@@ -89,8 +67,8 @@ fn free_of(ranges: &RangeAllocator) -> Vec<(u64, u64)> {
 /// counter of that type of fit.
 type Cut = ((u64, u64), &'static [(u64, u64)], fn(&Counters) -> u64);
 
-/// Counts deviations of the tree or our index from the four fits and the double merge.
-fn fit_types() -> Result<f64, Failure> {
+/// Judges the four fits and the double merge, of the tree and of our index.
+fn fit_types(_: &AreasPlan, claims: &mut Vec<Oracle>) -> Result<(), Failure> {
     let cuts: [Cut; 4] = [
         ((100, 200), &[], |counters| counters.fit_full),
         ((100, 110), &[(110, 200)], |counters| counters.fit_left_edge),
@@ -112,7 +90,9 @@ fn fit_types() -> Result<f64, Failure> {
         let joined = free_of(&ranges) == [(0, 30)] && ranges.counters().merges_both == 1;
         deviations += u32::from(!joined) + u32::from(ranges.check().is_err());
     }
-    Ok(f64::from(deviations))
+    let claim = "[100,200) is cut and joined as FL, LE, RE, NE and a double merge; deviations";
+    claims.exact("fit-types", claim, f64::from(deviations), Relation::NONE);
+    Ok(())
 }
 
 /// Returns random holes with gaps between them, ascending.
@@ -148,7 +128,7 @@ fn query(ranges: &mut RangeAllocator, request: &Request) -> Result<(Option<u64>,
 
 /// Judges page-aligned searches of the tree, and all searches of ours, against a linear scan
 /// (docs/sources/vmap.md#oracle-9).
-fn searches(plan: &AreasPlan, report: &mut Report) -> Result<(), Failure> {
+fn searches(plan: &AreasPlan, claims: &mut Vec<Oracle>) -> Result<(), Failure> {
     let mut random = Random::new(plan.seed, 9);
     let (mut tree_wrong, mut ours_wrong, mut over_bound) = (0, 0, 0);
     for _ in 0..40 {
@@ -176,16 +156,16 @@ fn searches(plan: &AreasPlan, report: &mut Report) -> Result<(), Failure> {
         }
     }
     let claim = "the tree's page-aligned search equals a linear scan; differences in 2,000 queries";
-    exact(report, "tree-search", claim, tree_wrong.into(), NONE);
+    claims.exact("tree-search", claim, f64::from(tree_wrong), Relation::NONE);
     let claim = "and takes at most 4 log2(N+1) + 8 steps; queries above";
-    exact(report, "tree-steps", claim, over_bound.into(), NONE);
+    claims.exact("tree-steps", claim, f64::from(over_bound), Relation::NONE);
     let claim = "ours equals it for alignments up to 4 MiB and any bounds; differences in 2,000";
-    exact(report, "ours-search", claim, ours_wrong.into(), NONE);
+    claims.exact("ours-search", claim, f64::from(ours_wrong), Relation::NONE);
     Ok(())
 }
 
 /// Counts the visits of a tree search without padding: it visits every hole that is large enough but misaligned.
-fn misaligned_holes(report: &mut Report) -> Result<(), Failure> {
+fn misaligned_holes(_: &AreasPlan, claims: &mut Vec<Oracle>) -> Result<(), Failure> {
     let (mut deviations, mut ours_found) = (0, 0);
     for count in [256_u64, 1024, 4096, 16_384] {
         let holes: Vec<(u64, u64)> = (0..count).map(|i| (64 * i + 1, 64 * i + 33)).collect();
@@ -197,14 +177,9 @@ fn misaligned_holes(report: &mut Report) -> Result<(), Failure> {
         ours_found += u32::from(found.is_some());
     }
     let claim = "N misaligned holes: the unpadded tree finds nothing in 2N-1 steps; deviations";
-    exact(report, "misaligned-holes", claim, deviations.into(), NONE);
-    exact(
-        report,
-        "ours-misaligned-holes",
-        "and ours finds nothing either",
-        ours_found.into(),
-        NONE,
-    );
+    claims.exact("misaligned-holes", claim, f64::from(deviations), Relation::NONE);
+    let claim = "and ours finds nothing either";
+    claims.exact("ours-misaligned-holes", claim, f64::from(ours_found), Relation::NONE);
     Ok(())
 }
 
@@ -224,7 +199,7 @@ fn by_levels(holes: &[(u64, u64)]) -> Vec<(u64, u64)> {
 
 /// Judges the padded search (docs/sources/vmap.md#oracle-10): how often it misses a fit, or takes one that is not the
 /// lowest; and the two places that tell its versions apart, which no share does.
-fn padded_search(plan: &AreasPlan, report: &mut Report) -> Result<(), Failure> {
+fn padded_search(plan: &AreasPlan, claims: &mut Vec<Oracle>) -> Result<(), Failure> {
     const QUERIES: u32 = 10_000;
     let mut random = Random::new(plan.seed, 10);
     let (mut missed, mut not_lowest, mut found_at_all, mut ours_wrong) = (0, 0, 0, 0);
@@ -247,27 +222,24 @@ fn padded_search(plan: &AreasPlan, report: &mut Report) -> Result<(), Failure> {
         }
     }
     let percent = |part: u32, whole: u32| 100.0 * f64::from(part) / f64::from(whole.max(1));
-    let mut share = |id, claim, measured, relation| {
-        judge(report, ClaimKind::Ratio, id, claim, measured, relation);
-    };
     let claim = "places of the padded tree that are not the lowest, in % of 10,000 aligned queries \
                  (simulated: 9.9)";
-    share("padded-not-lowest", claim, percent(not_lowest, QUERIES), near(9.9, 1.5));
+    claims.ratio("padded-not-lowest", claim, percent(not_lowest, QUERIES), near(9.9, 1.5));
     let claim = "and in % of the places found (simulated: 11.5)";
-    share("padded-found-not-lowest", claim, percent(not_lowest, found_at_all), near(11.5, 1.5));
-    let claim = "existing fits that it misses, in % of the queries (simulated: 13.7)";
-    share("padded-missed", claim, percent(missed, QUERIES), near(13.7, 0.8));
-    let claim = "our index neither misses nor takes a higher one; wrong answers in 10,000";
-    exact(report, "ours-aligned", claim, ours_wrong.into(), NONE);
-    exact(
-        report,
-        "padded-witness",
-        "5 pages at a multiple of 8, holes [100,1000) and below it [1,13): 104 where Linux pads, 8 where it does \
-         not and in ours; 65 pages, holes [100,110) and [1,66): refused up to 5.15 if aligned to a page, else \
-         1; deviations",
-        witnesses()?,
-        NONE,
+    claims.ratio(
+        "padded-found-not-lowest",
+        claim,
+        percent(not_lowest, found_at_all),
+        near(11.5, 1.5),
     );
+    let claim = "existing fits that it misses, in % of the queries (simulated: 13.7)";
+    claims.ratio("padded-missed", claim, percent(missed, QUERIES), near(13.7, 0.8));
+    let claim = "our index neither misses nor takes a higher one; wrong answers in 10,000";
+    claims.exact("ours-aligned", claim, f64::from(ours_wrong), Relation::NONE);
+    let claim = "5 pages at a multiple of 8, holes [100,1000) and below it [1,13): 104 where Linux pads, 8 where it \
+                 does not and in ours; 65 pages, holes [100,110) and [1,66): refused up to 5.15 if aligned to a page, \
+                 else 1; deviations";
+    claims.exact("padded-witness", claim, witnesses()?, Relation::NONE);
     Ok(())
 }
 
@@ -304,7 +276,7 @@ fn near(value: f64, tolerance: f64) -> Relation {
 /// Judges how far above its live pages a random mix reaches, over the same mix under the exact lowest fit
 /// (docs/sources/vmap.md#oracle-11): exactness and best fit gain little. The values themselves scatter from seed to
 /// seed by more than the rules differ.
-fn span_over_live(plan: &AreasPlan, report: &mut Report) -> Result<(), Failure> {
+fn span_over_live(plan: &AreasPlan, claims: &mut Vec<Oracle>) -> Result<(), Failure> {
     const SEEDS: u64 = 8;
     const RUNS: u64 = 4;
     let kernel = Index::AugmentedTree(AlignRule::PaddedUnlessExact);
@@ -325,10 +297,10 @@ fn span_over_live(plan: &AreasPlan, report: &mut Report) -> Result<(), Failure> 
     let claim = "highest end over live pages of a random mix, the kernel's rule over exact lowest \
                  fit (simulated: 1.042)";
     let kernel = kernel_sum / SEEDS as f64;
-    judge(report, ClaimKind::Ratio, "span-kernel", claim, kernel, Relation::Between(1.025, 1.06));
+    claims.ratio("span-kernel", claim, kernel, Relation::Between(1.025, 1.06));
     let claim = "and best fit over exact lowest fit (simulated: 1.009)";
     let best = best_sum / SEEDS as f64;
-    judge(report, ClaimKind::Ratio, "span-best", claim, best, Relation::Between(0.99, 1.03));
+    claims.ratio("span-best", claim, best, Relation::Between(0.99, 1.03));
     Ok(())
 }
 
@@ -361,12 +333,12 @@ const LIMITS_MIB: [(usize, u64); 9] =
     [(1, 32), (2, 64), (4, 96), (8, 128), (16, 160), (32, 192), (64, 224), (128, 256), (256, 288)];
 
 /// Judges the lazy limits of Linux, and that a purge begins one page above the limit.
-fn lazy_limits(plan: &AreasPlan, report: &mut Report) -> Result<(), Failure> {
+fn lazy_limits(plan: &AreasPlan, claims: &mut Vec<Oracle>) -> Result<(), Failure> {
     let limit = VmapPolicy::LINUX_4_19.lazy_limit;
     let wrong = |(cpus, mib): &&(usize, u64)| limit.pages(*cpus) != mib * 256;
     let wrong = LIMITS_MIB.iter().filter(wrong).count();
     let claim = "the lazy limit of 1 to 256 CPUs (J is 16,384 for 2, 57,344 for 64); deviations";
-    exact(report, "lazy-limit", claim, wrong as f64, NONE);
+    claims.exact("lazy-limit", claim, wrong as f64, Relation::NONE);
     let mut deviations = 0;
     for design in &plan.designs {
         let space = new_space(design.policy, 1 << 20, EMULATED_CPUS)?;
@@ -377,7 +349,7 @@ fn lazy_limits(plan: &AreasPlan, report: &mut Report) -> Result<(), Failure> {
         deviations += u32::from(space.counters().purge.areas == 0 && !space.drain_wanted());
     }
     let claim = "nothing is drained at the limit, and one page above it something is; deviations";
-    exact(report, "drain-at-limit", claim, deviations.into(), NONE);
+    claims.exact("drain-at-limit", claim, f64::from(deviations), Relation::NONE);
     Ok(())
 }
 
@@ -392,7 +364,7 @@ fn free_pages(space: &VmapSpace, pages: u64) -> Result<(), Failure> {
 
 /// Judges the pools of 6.9 (docs/sources/vmap.md#oracle-13): the pages that one request takes, and the areas that a
 /// partial decay leaves.
-fn pools(report: &mut Report) -> Result<(), Failure> {
+fn pools(_: &AreasPlan, claims: &mut Vec<Oracle>) -> Result<(), Failure> {
     let pooled = |count: usize| -> Result<(VmapSpace, u64), Failure> {
         let space = new_space(VmapPolicy::LINUX_6_9, 1 << 20, EMULATED_CPUS)?;
         let cpu = space.cpus().by_rank(0).expect("every space has a CPU");
@@ -408,17 +380,12 @@ fn pools(report: &mut Report) -> Result<(), Failure> {
         Ok((space, busy_pages))
     };
     let (space, busy_pages) = pooled(1)?;
-    exact(
-        report,
-        "guard-page",
-        "an area of one page takes two",
-        busy_pages as f64,
-        Relation::Equals(2.0),
-    );
+    let claim = "an area of one page takes two";
+    claims.exact("guard-page", claim, busy_pages as f64, Relation::Equals(2.0));
     let cpu = space.cpus().by_rank(0).expect("every space has a CPU");
     space.alloc(cpu, &AreaRequest::new(1))?;
     let claim = "and its flushed area serves the next request for one page from the pool";
-    exact(report, "pool-hit", claim, space.counters().pools.hits as f64, Relation::Equals(1.0));
+    claims.exact("pool-hit", claim, space.counters().pools.hits as f64, Relation::Equals(1.0));
     let mut deviations = 0;
     for count in [0, 1, 2, 3, 4, 7, 8, 100] {
         let (space, _) = pooled(count)?;
@@ -427,14 +394,14 @@ fn pools(report: &mut Report) -> Result<(), Failure> {
         deviations += u32::from(left != count - count / 4);
     }
     let claim = "a partial decay leaves n - floor(n/4) of n pooled areas; deviations";
-    exact(report, "pool-decay", claim, deviations.into(), NONE);
+    claims.exact("pool-decay", claim, f64::from(deviations), Relation::NONE);
     Ok(())
 }
 
 /// Runs the chosen programs under every design, small and with a check of each area (docs/sources/vmap.md#oracle-14).
-fn bodies(plan: &AreasPlan, report: &mut Report) -> Result<(), Failure> {
+fn bodies(plan: &AreasPlan, claims: &mut Vec<Oracle>) -> Result<(), Failure> {
     let (mut areas, mut overlaps, mut misfits, mut left, mut unclean) = (0, 0, 0, 0, 0);
-    for spec in plan.specs.iter().filter(|spec| is_audited(spec)) {
+    for spec in plan.programs.iter().filter(|spec| is_audited(spec)) {
         for design in &plan.designs {
             let (audit, space, shift) = audited(plan, spec, design)?;
             areas += audit.areas;
@@ -449,14 +416,14 @@ fn bodies(plan: &AreasPlan, report: &mut Report) -> Result<(), Failure> {
     }
     let claim =
         format!("no two of {areas} live areas share a page, guard pages included; overlaps");
-    exact(report, "no-overlap", &claim, overlaps as f64, NONE);
+    claims.exact("no-overlap", claim, overlaps as f64, Relation::NONE);
     let claim =
         "every area has the size, alignment, bounds and guard that were asked for; deviations";
-    exact(report, "as-requested", claim, misfits as f64, NONE);
+    claims.exact("as-requested", claim, misfits as f64, Relation::NONE);
     let claim = "everything comes back after a purge, and every law holds; pages or laws missing";
-    exact(report, "all-returned", claim, left as f64, NONE);
+    claims.exact("all-returned", claim, left as f64, Relation::NONE);
     let claim = "align_shift ends with a refusal under every design; deviations";
-    exact(report, "align-shift", claim, unclean.into(), NONE);
+    claims.exact("align-shift", claim, f64::from(unclean), Relation::NONE);
     Ok(())
 }
 
@@ -486,7 +453,7 @@ pub(super) fn audited(plan: &AreasPlan, spec: &Spec, design: &Preset) -> Result<
 /// Judges that one seed gives one set of counts.
 pub(super) fn judge_stability(unstable: &[String], report: &mut Report) {
     let claim = "repetitions with the same seed count the same; single-threaded rows that differ";
-    exact(report, "same-seed", claim, unstable.len() as f64, NONE);
+    report.oracles.exact("same-seed", claim, unstable.len() as f64, Relation::NONE);
     if !unstable.is_empty() {
         report.notes.push(format!("counts differ between repetitions: {}", unstable.join(", ")));
     }
@@ -500,93 +467,90 @@ pub(super) fn judge_measurements(report: &mut Report) {
     judge_times(report);
 }
 
-fn count(report: &Report, program: &str, design: &str, name: &str) -> Option<f64> {
-    report.measurement(program, design)?.count(name)
-}
-
 fn judge_walks(report: &mut Report) {
     let hole = "long_busy_hole";
-    let areas = LONG_BUSY_AREAS as f64;
-    if let Some(steps) = count(report, hole, BEFORE, names::STEPS_PER_LOOP) {
-        let claim =
-            "4.19 walks over all 15,000 areas in each loop of long_busy_hole; steps per loop";
-        exact(report, "hole-walk-before", claim, steps, Relation::AtLeast(areas));
+    let steps = |design| report.count(hole, design, names::STEPS_PER_LOOP);
+    let [before, after, ours] = [BEFORE, AFTER, OURS].map(steps);
+    let clean = report.count("fix_size_alloc", BEFORE, names::STEPS_PER_SEARCH);
+    let claims = &mut report.oracles;
+    let claim = "4.19 walks over all 15,000 areas in each loop of long_busy_hole; steps per loop";
+    claims.exact("hole-walk-before", claim, before, Relation::AtLeast(LONG_BUSY_AREAS as f64));
+    for (id, design, steps) in [("hole-walk-after", AFTER, after), ("hole-walk-ours", OURS, ours)] {
+        let claim = format!("{design} needs no walk: steps per loop, two searches each");
+        claims.exact(id, claim, steps, Relation::AtMost(64.0));
     }
-    for (id, design) in [("hole-walk-after", AFTER), ("hole-walk-ours", OURS)] {
-        if let Some(steps) = count(report, hole, design, names::STEPS_PER_LOOP) {
-            let claim = format!("{design} needs no walk: steps per loop, two searches each");
-            exact(report, id, &claim, steps, Relation::AtMost(64.0));
-        }
-    }
-    if let Some(steps) = count(report, "fix_size_alloc", BEFORE, names::STEPS_PER_SEARCH) {
-        let claim = "4.19 is not slow on a clean space: steps per search of fix_size";
-        exact(report, "clean-before", claim, steps, Relation::AtMost(4.0));
-    }
+    let claim = "4.19 is not slow on a clean space: steps per search of fix_size";
+    claims.exact("clean-before", claim, clean, Relation::AtMost(4.0));
 }
 
 fn judge_fits(report: &mut Report) {
-    if let Some(share) = count(report, "full_fit_alloc", AFTER, names::FITS[0]) {
-        let claim = "full_fit is served by full fits; their share";
-        exact(report, "full-fit", claim, share, Relation::AtLeast(0.99));
-    }
-    if let Some(share) = count(report, "fix_align_alloc", AFTER, names::FITS[3]) {
-        let claim = "fix_align splits free areas (no edge); their share";
-        exact(report, "align-splits", claim, share, Relation::AtLeast(0.5));
-    }
-    let mut more = 0;
-    let mut judged = false;
-    for spec in SPECS.iter().filter(|spec| spec.source == Source::Kernel) {
-        let of = |name| count(report, spec.info.name, AFTER, name);
-        let busy_before = count(report, spec.info.name, BEFORE, names::BUSY_OBJECTS);
-        if let (Some(free), Some(busy)) = (of(names::FREE_OBJECTS), busy_before) {
-            judged = true;
-            // One free area is the rest of the space; an empty space has no busy area.
-            more += u32::from(free > busy + 1.0);
-        }
-    }
-    if judged {
-        let claim = "5.2 keeps no more free areas than 4.19 keeps busy ones, but for the rest of the space; \
-                     programs of the kernel's test with more";
-        exact(report, "fewer-objects", claim, more.into(), NONE);
-    }
+    let full = report.count("full_fit_alloc", AFTER, names::FITS[0]);
+    let split = report.count("fix_align_alloc", AFTER, names::FITS[3]);
+    let kept = |spec: &Spec| {
+        let free = report.count(spec.info.name, AFTER, names::FREE_OBJECTS)?;
+        let busy = report.count(spec.info.name, BEFORE, names::BUSY_OBJECTS)?;
+        // One free area is the rest of the space; an empty space has no busy area.
+        Some(f64::from(u8::from(free > busy + 1.0)))
+    };
+    let of_kernel = SPECS.iter().filter(|spec| spec.source == Source::Kernel);
+    let more = of_kernel.filter_map(kept).reduce(|one, other| one + other);
+    let claims = &mut report.oracles;
+    let claim = "full_fit is served by full fits; their share";
+    claims.exact("full-fit", claim, full, Relation::AtLeast(0.99));
+    let claim = "fix_align splits free areas (no edge); their share";
+    claims.exact("align-splits", claim, split, Relation::AtLeast(0.5));
+    let claim = "5.2 keeps no more free areas than 4.19 keeps busy ones, but for the rest of the space; programs of \
+                 the kernel's test with more";
+    claims.exact("fewer-objects", claim, more, Relation::NONE);
 }
 
 fn judge_times(report: &mut Report) {
-    let median = |program: &str, design: &str| {
-        report.measurement(program, design).map(|measurement| measurement.time.median)
+    let ratio = |program: &str| {
+        let median = |design| Some(report.measurement(program, design)?.time.median);
+        Some(median(BEFORE)? / median(AFTER)?)
     };
-    let ratio = |program: &str, slow: &str, fast: &str| {
-        Some(median(program, slow)? / median(program, fast)?)
-    };
-    let tail = |program: &str, design: &str| {
-        let tail = report.measurement(program, design)?.tail?;
-        Some(tail.p999_ns as f64)
-    };
-    let mut found: Vec<(String, String, f64, Relation)> = Vec::new();
-    let mut note = |id: &str, claim: &str, measured: Option<f64>, relation| {
-        found.extend(measured.map(|value| (id.to_owned(), claim.to_owned(), value, relation)));
-    };
-    let claim = "long_busy_hole: time of 4.19 over 5.2 (published: 3.25 to 3.96 with page work)";
-    let hole = ratio("long_busy_hole", BEFORE, AFTER);
-    note("hole-speedup", claim, hole, Relation::AtLeast(3.25));
-    let claim = "fix_size on a clean space: time of 4.19 over 5.2; neither is slow";
-    note(
-        "clean-speedup",
-        claim,
-        ratio("fix_size_alloc", BEFORE, AFTER),
-        Relation::Between(0.5, 2.0),
-    );
-    let claim = "churn of 15,000 areas: time of 4.19 over 5.2";
-    note("churn-speedup", claim, ratio("churn_15k", BEFORE, AFTER), Relation::AtLeast(3.0));
-    let before = tail("mixed_params_10k", BEFORE);
-    let mixed = before.zip(tail("mixed_params_10k", AFTER)).map(|(before, after)| before / after);
-    let claim = "mixed_params over 10,000 areas: p99.9 of 4.19 over 5.2";
-    note("mixed-tail", claim, mixed, Relation::AtLeast(10.0));
-    let claim = "driver mode performance with holes: total of 4.19 over 5.2 (published: 3.35, 7.5)";
-    note("performance", claim, ratio("performance_hole", BEFORE, AFTER), Relation::AtLeast(1.0));
-    let claim = "driver mode shuffle: total of 4.19 over 5.2 (published: 107, over 325)";
-    note("shuffle", claim, ratio("shuffle", BEFORE, AFTER), Relation::AtLeast(3.0));
-    for (id, claim, measured, relation) in found {
-        judge(report, ClaimKind::Ratio, &id, &claim, measured, relation);
+    let tail = |design| Some(report.measurement("mixed_params_10k", design)?.tail?.p999_ns as f64);
+    let tails = tail(BEFORE).zip(tail(AFTER)).map(|(before, after)| before / after);
+    let at_least = Relation::AtLeast;
+    let claims = [
+        (
+            "hole-speedup",
+            "long_busy_hole: time of 4.19 over 5.2 (published: 3.25 to 3.96 with page work)",
+            ratio("long_busy_hole"),
+            at_least(3.25),
+        ),
+        (
+            "clean-speedup",
+            "fix_size on a clean space: time of 4.19 over 5.2; neither is slow",
+            ratio("fix_size_alloc"),
+            Relation::Between(0.5, 2.0),
+        ),
+        (
+            "churn-speedup",
+            "churn of 15,000 areas: time of 4.19 over 5.2",
+            ratio("churn_15k"),
+            at_least(3.0),
+        ),
+        (
+            "mixed-tail",
+            "mixed_params over 10,000 areas: p99.9 of 4.19 over 5.2",
+            tails,
+            at_least(10.0),
+        ),
+        (
+            "performance",
+            "driver mode performance with holes: total of 4.19 over 5.2 (published: 3.35, 7.5)",
+            ratio("performance_hole"),
+            at_least(1.0),
+        ),
+        (
+            "shuffle",
+            "driver mode shuffle: total of 4.19 over 5.2 (published: 107, over 325)",
+            ratio("shuffle"),
+            at_least(3.0),
+        ),
+    ];
+    for (id, claim, measured, relation) in claims {
+        report.oracles.ratio(id, claim, measured, relation);
     }
 }

@@ -18,7 +18,7 @@ use super::holes::Room;
 use super::names;
 use super::turns::{AreasPlan, EMULATED_CPUS};
 use super::worker::{Detail, Failure, RunSize, Worker, new_space};
-use crate::oracle::{ClaimKind, Oracle, Relation};
+use crate::oracle::{Claims, Relation};
 use crate::random::Random;
 use crate::report::{Measurement, Report};
 use crate::scenario::{Mode, Progress, RunError, turn};
@@ -97,7 +97,7 @@ struct Tally {
 fn drives(plan: &AreasPlan, mode: Mode) -> Vec<Drive> {
     let drive = |order, place, rounds| Drive {
         label: mode.name().to_owned(),
-        specs: plan.specs.clone(),
+        specs: plan.programs.clone(),
         order,
         place,
         rounds,
@@ -146,11 +146,6 @@ pub(super) fn run(
     Ok(())
 }
 
-fn engine_error(design: &Preset, program: &str, failure: &Failure) -> RunError {
-    let (design, program) = (design.name.to_owned(), program.to_owned());
-    RunError::Engine { design, program, why: failure.to_string() }
-}
-
 /// Runs a drive in fresh spaces, designs turn by turn.
 fn compare_drives(
     plan: &AreasPlan,
@@ -164,7 +159,7 @@ fn compare_drives(
             progress.step(&format!("{} under {}", drive.label, design.name));
             let driven = space_for(plan, &design)
                 .and_then(|space| run_once(plan, drive, &space, round))
-                .map_err(|failure| engine_error(&design, &drive.label, &failure))?;
+                .map_err(|failure| RunError::engine(design.name, &drive.label, failure))?;
             all.entry(design.name).or_default().push(driven);
         }
     }
@@ -328,13 +323,9 @@ fn judge_failures(drive: &Drive, all: &BTreeMap<&str, Vec<Driven>>, report: &mut
         if let Some(failure) = tests().find_map(|tally| tally.last_failure.as_ref()) {
             report.notes.push(format!("{}/{design}: {failure}", drive.label));
         }
-        report.oracles.push(Oracle::judge(
-            format!("{}-failures/{design}", drive.label),
-            ClaimKind::Exact,
-            "no test fails; align_shift ends with the refusal that is expected",
-            failed as f64,
-            Relation::Equals(0.0),
-        ));
+        let claim = "no test fails; align_shift ends with the refusal that is expected";
+        let id = format!("{}-failures/{design}", drive.label);
+        report.oracles.exact(id, claim, failed as f64, Relation::NONE);
     }
 }
 
@@ -374,7 +365,7 @@ fn soak(
 ) -> Result<(), RunError> {
     let mut all: BTreeMap<&str, Vec<Driven>> = BTreeMap::new();
     for design in &plan.designs {
-        let failed = |failure: Failure| engine_error(design, &drive.label, &failure);
+        let failed = |failure: Failure| RunError::engine(design.name, &drive.label, failure);
         let space = space_for(plan, design).map_err(failed)?;
         let once = AreasPlan { repeats: 1, ..plan.clone() };
         let (mut leaked, mut resident) = (0, Vec::new());
@@ -386,28 +377,19 @@ fn soak(
             resident.extend(usage::resident_bytes());
         }
         report.measurements.extend(total_row(plan, drive, design, &all[design.name]));
-        report.oracles.push(Oracle::judge(
-            format!("soak-leaks/{}", design.name),
-            ClaimKind::Exact,
-            "after each round and a full purge no area, page or second hole is left, and every law holds",
-            leaked as f64,
-            Relation::Equals(0.0),
-        ));
-        report.oracles.extend(judge_growth(design, &resident));
+        let claim = "after each round and a full purge no area, page or second hole is left, and every law holds";
+        let id = format!("soak-leaks/{}", design.name);
+        report.oracles.exact(id, claim, leaked as f64, Relation::NONE);
+        // Records may grow while a space warms up; from its third round on a process that keeps growing leaks memory.
+        let growth = resident.get(2).map(|warm| resident[resident.len() - 1] as f64 / *warm as f64);
+        let claim = "resident memory after the last round over that after the third";
+        report.oracles.host(
+            format!("soak-memory/{}", design.name),
+            claim,
+            growth,
+            Relation::AtMost(1.1),
+        );
     }
     judge_failures(drive, &all, report);
     Ok(())
-}
-
-/// Judges the growth of memory. Records may grow while a space warms up; from its third round on a process that keeps
-/// growing leaks memory.
-fn judge_growth(design: &Preset, resident: &[u64]) -> Option<Oracle> {
-    let (warm, last) = (*resident.get(2)?, *resident.last()?);
-    Some(Oracle::judge(
-        format!("soak-memory/{}", design.name),
-        ClaimKind::Environment,
-        "resident memory after the last round over that after the third",
-        last as f64 / warm as f64,
-        Relation::AtMost(1.1),
-    ))
 }

@@ -15,17 +15,14 @@ use super::worker::{Body, Failure, Watch, Worker};
 /// back.
 ///
 /// A hole must be larger than the small request, or it does not void the cache of the old design.
-#[derive(Default)]
-pub(super) struct SmallHolesBelow {
-    kept: Vec<Vpn>,
-}
+pub(super) struct SmallHolesBelow;
 
 impl Body for SmallHolesBelow {
     fn prepare<W: Watch>(&mut self, worker: &mut Worker<'_, W>) -> Result<(), Failure> {
         let mut holes = Vec::new();
         for _ in 0..LONG_BUSY_AREAS {
             holes.push(worker.take_pages(1)?);
-            self.kept.push(worker.take_pages(1)?);
+            worker.keep(1)?;
         }
         worker.give_all(holes)?;
         worker.space.purge_all();
@@ -39,39 +36,28 @@ impl Body for SmallHolesBelow {
         worker.give(small)?;
         Ok(1)
     }
-
-    fn finish<W: Watch>(&mut self, worker: &mut Worker<'_, W>) -> Result<(), Failure> {
-        worker.give_all(self.kept.drain(..))
-    }
 }
 
 /// Every second of 30,000 areas is freed, everything is purged, and all are allocated again.
-#[derive(Default)]
-pub(super) struct EverySecond {
-    areas: Vec<Vpn>,
-}
+pub(super) struct EverySecond;
 
 impl Body for EverySecond {
     fn prepare<W: Watch>(&mut self, worker: &mut Worker<'_, W>) -> Result<(), Failure> {
         for _ in 0..2 * LONG_BUSY_AREAS {
-            self.areas.push(worker.take_pages(4)?);
+            worker.keep(4)?;
         }
         Ok(())
     }
 
     fn turn<W: Watch>(&mut self, worker: &mut Worker<'_, W>) -> Result<u64, Failure> {
-        for i in (0..self.areas.len()).step_by(2) {
-            worker.give(self.areas[i])?;
+        for i in (0..worker.kept.len()).step_by(2) {
+            worker.give(worker.kept[i])?;
         }
         worker.space.purge_all();
-        for i in (0..self.areas.len()).step_by(2) {
-            self.areas[i] = worker.take_pages(4)?;
+        for i in (0..worker.kept.len()).step_by(2) {
+            worker.kept[i] = worker.take_pages(4)?;
         }
-        Ok(self.areas.len() as u64 / 2)
-    }
-
-    fn finish<W: Watch>(&mut self, worker: &mut Worker<'_, W>) -> Result<(), Failure> {
-        worker.give_all(self.areas.drain(..))
+        Ok(worker.kept.len() as u64 / 2)
     }
 }
 
@@ -210,28 +196,21 @@ impl Body for ShrinkAndChurn {
 
 /// Many one-page areas, then pairs whose alignment and lower bound alternate, which voids the cache of the old design.
 pub(super) struct MixedParams {
-    areas: usize,
-    kept: Vec<Vpn>,
-    turn: u64,
-}
-
-impl MixedParams {
-    pub(super) fn new(areas: usize) -> MixedParams {
-        MixedParams { areas, kept: Vec::new(), turn: 0 }
-    }
+    pub(super) areas: usize,
+    pub(super) turn: u64,
 }
 
 impl Body for MixedParams {
     fn prepare<W: Watch>(&mut self, worker: &mut Worker<'_, W>) -> Result<(), Failure> {
         for _ in 0..self.areas {
-            self.kept.push(worker.take_pages(1)?);
+            worker.keep(1)?;
         }
         Ok(())
     }
 
     fn turn<W: Watch>(&mut self, worker: &mut Worker<'_, W>) -> Result<u64, Failure> {
         let space = worker.space.span();
-        let middle = self.kept[self.kept.len() / 2].get();
+        let middle = worker.kept[worker.kept.len() / 2].get();
         // Lower bound: the start of the space, then the middle of the areas. Alignment: 64 pages, then none.
         let low = if self.turn.is_multiple_of(2) { space.start() } else { middle };
         let align = if self.turn % 4 < 2 { 64 } else { 1 };
@@ -241,9 +220,5 @@ impl Body for MixedParams {
         let start = worker.take(&AreaRequest::new(pages).align(align).within(within))?;
         worker.give(start)?;
         Ok(1)
-    }
-
-    fn finish<W: Watch>(&mut self, worker: &mut Worker<'_, W>) -> Result<(), Failure> {
-        worker.give_all(self.kept.drain(..))
     }
 }

@@ -1,11 +1,8 @@
-//! The names of this scenario's units and counts, as its JSON and its tables have them.
+//! Names of units and counts, as this scenario's JSON has them, that more than one place uses.
 
-pub(super) const NS_PER_LOOP: &str = "ns per loop";
 pub(super) const US_PER_RUN: &str = "us per run of the test";
 pub(super) const SECONDS: &str = "s";
 
-pub(super) const OPERATIONS: &str = "operations";
-pub(super) const SEARCHES: &str = "searches";
 pub(super) const STEPS_PER_SEARCH: &str = "steps per search";
 pub(super) const STEPS_PER_LOOP: &str = "steps per loop";
 /// Shares of the allocations that lie in their hole in each way: full, left edge, right edge, no edge.
@@ -13,8 +10,5 @@ pub(super) const FITS: [&str; 4] = ["FL share", "LE share", "RE share", "NE shar
 pub(super) const POOL_SHARE: &str = "served by pools";
 pub(super) const LOCKED_PER_LOOP: &str = "locked operations per loop";
 pub(super) const CONFLICTS_PER_LOOP: &str = "lock conflicts per loop";
-pub(super) const PURGED_PER_LOOP: &str = "areas purged per loop";
 pub(super) const FREE_OBJECTS: &str = "free areas at end";
 pub(super) const BUSY_OBJECTS: &str = "busy areas at end";
-pub(super) const LAZY_AREAS: &str = "lazy areas at end";
-pub(super) const POOLED_AREAS: &str = "pooled areas at end";

@@ -7,7 +7,7 @@ use super::{AFTER, BEFORE, LIKE_6_1, OURS, names};
 use crate::figures::{self, Completeness, Figure};
 use crate::report::{Comparison, Measurement, Report};
 use crate::summary::{programs_by_design, ratio_range};
-use nofrag_show::{BarGroup, Cell, Section, cells, count, number, ratio};
+use nofrag_show::{BarGroup, Cell, Section, cells, count, number, ratio, table_of};
 
 /// Programs whose bars show the document's point: no difference, all the difference, and a space in use.
 const PICTURED: [&str; 4] = ["fix_size_alloc", "long_busy_hole", "churn_15k", "mixed_params_10k"];
@@ -80,7 +80,7 @@ pub(super) fn take_notes(plan: &AreasPlan, report: &mut Report) {
 /// Names rows that ran fewer loops than the same program did under another design.
 fn bounded_programs(plan: &AreasPlan, report: &Report) -> Vec<String> {
     let mut bounded = Vec::new();
-    for spec in &plan.specs {
+    for spec in &plan.programs {
         for design in &plan.designs {
             let Some(row) = report.measurement(spec.info.name, design.name) else { continue };
             let most = report
@@ -103,11 +103,11 @@ pub(super) fn sections(report: &Report) -> Vec<Section> {
     let mut sections = Vec::new();
     if report.settings.mode == "compare" {
         sections.push(pictures(report));
-        sections.push(times(report));
+        sections.extend(times(report));
         sections.extend(tails(report));
-        sections.push(steps(report));
-        sections.push(fits(report));
-        sections.push(objects(report));
+        sections.extend(steps(report));
+        sections.extend(fits(report));
+        sections.extend(objects(report));
         sections.extend(locks(report));
         sections.extend(layouts(report));
     } else {
@@ -149,32 +149,29 @@ fn short(value: f64) -> String {
     }
 }
 
-fn times(report: &Report) -> Section {
+fn times(report: &Report) -> Option<Section> {
     let designs = &report.settings.designs;
-    let mut header = vec!["program".to_owned()];
-    header.extend(designs.iter().cloned());
     let ends = designs.first().zip(designs.last()).filter(|(first, last)| first != last);
-    header.extend(ends.map(|_| "gain".to_owned()));
     let row = |program: &&str| {
-        let of = |design: &String| report.measurement(program, design);
+        let time = |design: &String| Some(&report.measurement(program, design)?.time);
         let mut row = cells![*program];
-        row.extend(designs.iter().map(|d| of(d).map(|m| Cell::median(&m.time)).into()));
+        row.extend(designs.iter().map(|design| time(design).map(Cell::median).into()));
         row.extend(ends.map(|(first, last)| {
-            let gain = of(first).zip(of(last));
-            gain.map(|(first, last)| ratio(first.time.median / last.time.median)).into()
+            let gain = time(first).zip(time(last));
+            gain.map(|(first, last)| ratio(first.median / last.median)).into()
         }));
         row
     };
-    Section::Table {
-        title: "Time of one loop in nanoseconds".to_owned(),
-        caption: "A row is one program. Median of the repetitions, ± half their range; the lazy free, its share \
-                  of the purge and the guard page are included. `nofrag run` lists what a loop of each \
-                  program does. Gain: the first design's time over the last one's."
-            .to_owned(),
-        texts: 1,
-        header,
-        rows: report.programs().iter().map(row).collect(),
-    }
+    let names = designs.iter().map(String::as_str).chain(ends.map(|_| "gain"));
+    table_of(
+        "Time of one loop in nanoseconds",
+        "A row is one program. Median of the repetitions, ± half their range; the lazy free, its share of the purge \
+         and the guard page are included. `nofrag run` lists what a loop of each program does. Gain: the first \
+         design's time over the last one's.",
+        1,
+        &["program"].into_iter().chain(names).collect::<Vec<_>>(),
+        report.programs().iter().map(row).collect(),
+    )
 }
 
 fn tails(report: &Report) -> Option<Section> {
@@ -192,7 +189,7 @@ fn tails(report: &Report) -> Option<Section> {
     )
 }
 
-fn steps(report: &Report) -> Section {
+fn steps(report: &Report) -> Option<Section> {
     let cell = |m: &Measurement| {
         // The search for a group of areas is not counted in steps.
         let mean = m.count(names::STEPS_PER_SEARCH).filter(|steps| *steps > 0.0);
@@ -206,52 +203,45 @@ fn steps(report: &Report) -> Section {
             None => shown,
         })
     };
-    let section = programs_by_design(
+    programs_by_design(
         report,
         "Steps per search (share served by a pool without a search)",
         "A row is one program; a step is one inspected area, tree node or block. Depends on the seed alone where \
          one thread runs.",
         &report.programs(),
         cell,
-    );
-    section.unwrap_or_else(|| nothing("Steps per search"))
+    )
 }
 
-fn nothing(title: &str) -> Section {
-    Section::Lines { title: title.to_owned(), lines: vec!["nothing was measured".to_owned()] }
-}
-
-fn fits(report: &Report) -> Section {
+fn fits(report: &Report) -> Option<Section> {
     let cell = |m: &Measurement| {
         let shares = names::FITS.map(|name| m.count(name).map(|share| (100.0 * share).round()));
         let [Some(full), Some(left), Some(right), Some(none)] = shares else { return None };
         Some(Cell::About(full, format!("{full}/{left}/{right}/{none}")))
     };
-    let section = programs_by_design(
+    programs_by_design(
         report,
         "Fit types FL/LE/RE/NE, in percent",
         "A row is one program; where the found place lies in its free area. FL: all of it; LE, RE: its left or right \
          edge; NE: no edge, which splits it.",
         &report.programs(),
         cell,
-    );
-    section.unwrap_or_else(|| nothing("Fit types"))
+    )
 }
 
-fn objects(report: &Report) -> Section {
+fn objects(report: &Report) -> Option<Section> {
     let cell = |m: &Measurement| {
         let (free, busy) = (m.count(names::FREE_OBJECTS)?, m.count(names::BUSY_OBJECTS)?);
         Some(Cell::About(free, format!("{}/{}", short(free), short(busy))))
     };
-    let section = programs_by_design(
+    programs_by_design(
         report,
         "Free areas/busy areas when the loops end",
         "A row is one program. The search of 4.19 knows only the busy ones, lazily freed ones included up to \
          5.2; all others search the free ones.",
         &report.programs(),
         cell,
-    );
-    section.unwrap_or_else(|| nothing("Objects"))
+    )
 }
 
 fn locks(report: &Report) -> Option<Section> {
@@ -335,45 +325,43 @@ fn tests(report: &Report) -> Option<Section> {
 }
 
 fn published(report: &Report) -> Vec<Section> {
-    let of = |kernel_code: bool| -> Vec<&Comparison> {
-        let comparisons = report.comparisons.iter();
-        comparisons.filter(|c| (c.figure == KERNEL_CODE) == kernel_code).collect()
-    };
     let figures = ratios(
+        report,
         "Published beside measured",
         "A row is one published figure. Published times include page work.",
         &["figure", "run here"],
-        &of(false),
-        |comparison| vec![comparison.what.clone(), comparison.program.clone()],
+        |it| (it.figure != KERNEL_CODE).then(|| cells![&it.what, &it.program]),
     );
     let codes = ratios(
+        report,
         "The kernels' own code beside ours",
         "A row is one program; there, Linux 4.19 over 6.1, whose code was compiled for user space.",
         &["program"],
-        &of(true),
-        |comparison| vec![comparison.program.clone()],
+        |it| (it.figure == KERNEL_CODE).then(|| cells![&it.program]),
     );
     figures.into_iter().chain(codes).collect()
 }
 
+/// Builds a table of the comparisons that have a lead.
 fn ratios(
+    report: &Report,
     title: &str,
     caption: &str,
     texts: &[&str],
-    comparisons: &[&Comparison],
-    names: impl Fn(&Comparison) -> Vec<String>,
+    lead: impl Fn(&Comparison) -> Option<Vec<Cell>>,
 ) -> Option<Section> {
-    let [old, new] = &comparisons.first()?.designs;
-    let row = |comparison: &&Comparison| {
-        let mut row: Vec<Cell> = names(comparison).into_iter().map(Cell::from).collect();
-        row.extend(cells![ratio_range(comparison.published), ratio(comparison.measured)]);
-        row
+    let found = report.comparisons.iter().filter_map(|it| Some((lead(it)?, it)));
+    let found: Vec<_> = found.collect();
+    let [old, new] = &found.first()?.1.designs;
+    let row = |(lead, it): &(Vec<Cell>, &Comparison)| {
+        let ratios = cells![ratio_range(it.published), ratio(it.measured)];
+        [lead.clone(), ratios].concat()
     };
-    Some(Section::Table {
-        title: format!("{title}: how many times faster the new design is"),
-        caption: format!("{caption} Here: {old} over {new}. Below 1x the new design is slower."),
-        texts: texts.len(),
-        header: texts.iter().chain(&["there", "here"]).map(|name| (*name).to_owned()).collect(),
-        rows: comparisons.iter().map(row).collect(),
-    })
+    table_of(
+        &format!("{title}: how many times faster the new design is"),
+        &format!("{caption} Here: {old} over {new}. Below 1x the new design is slower."),
+        texts.len(),
+        &[texts, &["there", "here"]].concat(),
+        found.iter().map(row).collect(),
+    )
 }

@@ -27,16 +27,13 @@ impl Body for FixSize {
 }
 
 /// As many one-page holes as the lazy limit has pages; every loop fills one exactly.
-#[derive(Default)]
-pub(super) struct FullFit {
-    kept: Vec<Vpn>,
-}
+pub(super) struct FullFit;
 
 impl Body for FullFit {
     fn prepare<W: Watch>(&mut self, worker: &mut Worker<'_, W>) -> Result<(), Failure> {
         let mut junk = Vec::new();
         for _ in 0..slots_of_limit(worker) {
-            self.kept.push(worker.take_pages(1)?);
+            worker.keep(1)?;
             junk.push(worker.take_pages(1)?);
         }
         worker.give_all(junk)
@@ -46,10 +43,6 @@ impl Body for FullFit {
         let start = worker.take_pages(1)?;
         worker.give(start)?;
         Ok(1)
-    }
-
-    fn finish<W: Watch>(&mut self, worker: &mut Worker<'_, W>) -> Result<(), Failure> {
-        worker.give_all(self.kept.drain(..))
     }
 }
 
@@ -69,30 +62,21 @@ pub(super) enum Below {
 }
 
 /// 15,000 areas stay; each loop takes 100 pages and one page and gives both back.
-pub(super) struct LongBusy {
-    below: Below,
-    kept: Vec<Vpn>,
-}
-
-impl LongBusy {
-    pub(super) fn new(below: Below) -> LongBusy {
-        LongBusy { below, kept: Vec::new() }
-    }
-}
+pub(super) struct LongBusy(pub(super) Below);
 
 impl Body for LongBusy {
     fn prepare<W: Watch>(&mut self, worker: &mut Worker<'_, W>) -> Result<(), Failure> {
         let mut holes = Vec::new();
-        if self.below == Below::SmallHoles {
+        if self.0 == Below::SmallHoles {
             for _ in 0..8 {
                 holes.push(worker.take_pages(TOO_SMALL_PAGES)?);
-                self.kept.push(worker.take_pages(1)?);
+                worker.keep(1)?;
             }
         }
         for _ in 0..LONG_BUSY_AREAS {
-            self.kept.push(worker.take_pages(1)?);
+            worker.keep(1)?;
         }
-        if self.below == Below::SmallHoles {
+        if self.0 == Below::SmallHoles {
             worker.give_all(holes)?;
             worker.space.purge_all();
         }
@@ -105,10 +89,6 @@ impl Body for LongBusy {
         worker.give(large)?;
         worker.give(small)?;
         Ok(1)
-    }
-
-    fn finish<W: Watch>(&mut self, worker: &mut Worker<'_, W>) -> Result<(), Failure> {
-        worker.give_all(self.kept.drain(..))
     }
 }
 

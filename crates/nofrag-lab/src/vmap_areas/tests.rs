@@ -11,7 +11,7 @@ fn small(mode: Mode) -> Options {
 }
 
 fn run(options: &Options) -> Report {
-    VmapAreas2019.run(options, &Silent).unwrap()
+    SCENARIO.run(options, &Silent).unwrap()
 }
 
 fn with_mask(mask: &str) -> Options {
@@ -71,7 +71,7 @@ fn a_small_comparison_holds_every_exact_claim() {
 }
 
 fn fits_a_hundred_columns(report: &Report) {
-    let text = nofrag_show::text(&VmapAreas2019.present(report));
+    let text = nofrag_show::text(&(SCENARIO.present)(report));
     for line in text.lines() {
         assert!(line.chars().count() <= 100, "{line}");
     }

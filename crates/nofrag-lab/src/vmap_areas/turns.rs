@@ -10,24 +10,15 @@ use nofrag::vmap::{LazyStore, Preset, VmapStats};
 use super::catalogue::{Search, Spec, Tails, Width};
 use super::names;
 use super::worker::{Counts, Detail, Failure, ProgramSample, RunSize, Worker, new_space};
+use crate::plan::Plan;
 use crate::random::Random;
 use crate::report::Measurement;
-use crate::scenario::{Extent, Progress, RunError, turn};
+use crate::scenario::{Progress, RunError};
 use crate::stats::{Spread, Tail};
 use crate::usage;
 
 /// Extent of a comparison of areas.
-#[derive(Clone, Debug)]
-pub(super) struct AreasPlan {
-    pub(super) designs: Vec<Preset>,
-    pub(super) specs: Vec<&'static Spec>,
-    pub(super) extent: Extent,
-    pub(super) seed: u64,
-    pub(super) repeats: usize,
-    pub(super) loops: u64,
-    pub(super) pages: u64,
-    pub(super) threads: usize,
-}
+pub(super) type AreasPlan = Plan<Preset, &'static Spec>;
 
 /// Emulated CPUs of the space of a single-threaded program; fixed, so that counts are the same on every machine.
 pub(super) const EMULATED_CPUS: usize = 2;
@@ -48,41 +39,29 @@ struct AreaRow {
 }
 
 pub(super) fn take_turns(plan: &AreasPlan, progress: &dyn Progress) -> Result<Compared, RunError> {
-    let mut rows: BTreeMap<(usize, &str), AreaRow> = BTreeMap::new();
-    let tails = plan.specs.iter().filter(|spec| spec.tails == Tails::Shown).count();
-    progress.begin(((plan.specs.len() * plan.repeats + tails) * plan.designs.len()) as u64);
-    for repetition in 0..=plan.repeats {
-        let extra = repetition == plan.repeats;
-        let wanted = |spec: &Spec| !extra || spec.tails == Tails::Shown;
-        for (at, spec) in plan.specs.iter().enumerate().filter(|(_, spec)| wanted(spec)) {
-            for design in turn(&plan.designs, repetition) {
-                progress.step(&format!("{} under {}", spec.info.name, design.name));
-                let detail = if extra { Detail::EachLoop } else { Detail::Totals };
-                let sample = run_cell(plan, spec, &design, detail).map_err(|failure| {
-                    let (design, program) = (design.name.to_owned(), spec.info.name.to_owned());
-                    RunError::Engine { design, program, why: failure.to_string() }
-                })?;
-                rows.entry((at, design.name)).or_default().add(sample, detail);
-            }
+    let tails = plan.programs.iter().filter(|spec| spec.tails == Tails::Shown).count();
+    progress.begin(((plan.programs.len() * plan.repeats + tails) * plan.designs.len()) as u64);
+    // The last pass is for tails alone.
+    let rows = plan.take_turns(plan.repeats + 1, |pass, spec, design, row: &mut AreaRow| {
+        let detail = if pass == plan.repeats { Detail::EachLoop } else { Detail::Totals };
+        if detail == Detail::EachLoop && spec.tails != Tails::Shown {
+            return Ok(());
         }
-    }
+        progress.step(&format!("{} under {}", spec.info.name, design.name));
+        let sample = run_cell(plan, spec, design, detail)
+            .map_err(|failure| RunError::engine(design.name, spec.info.name, failure))?;
+        row.add(sample, detail);
+        Ok(())
+    })?;
     progress.end();
-    Ok(gather(plan, rows))
-}
-
-/// Turns the rows into measurements, by program and then by design.
-fn gather(plan: &AreasPlan, mut rows: BTreeMap<(usize, &str), AreaRow>) -> Compared {
     let mut compared = Compared { measurements: Vec::new(), unstable: Vec::new() };
-    for (at, spec) in plan.specs.iter().enumerate() {
-        for design in &plan.designs {
-            let Some(row) = rows.remove(&(at, design.name)) else { continue };
-            if row.unstable && spec.width == Width::Single {
-                compared.unstable.push(format!("{}/{}", spec.info.name, design.name));
-            }
-            compared.measurements.extend(row.measurement(plan, spec, design));
+    for (spec, design, row) in rows {
+        if row.unstable && spec.width == Width::Single {
+            compared.unstable.push(format!("{}/{}", spec.info.name, design.name));
         }
+        compared.measurements.extend(row.measurement(plan, spec, design));
     }
-    compared
+    Ok(compared)
 }
 
 impl AreaRow {
@@ -119,7 +98,7 @@ impl AreaRow {
                 spec.info.name,
                 design.name,
                 spec.loops(plan.loops, search_of(design), plan.extent),
-                names::NS_PER_LOOP,
+                "ns per loop",
                 Spread::of(self.times)?,
             )
         })
@@ -128,8 +107,8 @@ impl AreaRow {
 
 /// Notes the engine's counts. A share or mean without a denominator is left out.
 fn counted(note: &mut impl FnMut(&str, f64), counts: &Counts, operations: f64) {
-    note(names::OPERATIONS, operations);
-    note(names::SEARCHES, counts.searches as f64);
+    note("operations", operations);
+    note("searches", counts.searches as f64);
     note(names::STEPS_PER_LOOP, counts.steps as f64 / operations);
     if counts.searches > 0 {
         note(names::STEPS_PER_SEARCH, counts.steps as f64 / counts.searches as f64);
@@ -145,7 +124,7 @@ fn counted(note: &mut impl FnMut(&str, f64), counts: &Counts, operations: f64) {
     }
     note(names::LOCKED_PER_LOOP, counts.locked as f64 / operations);
     note(names::CONFLICTS_PER_LOOP, counts.conflicts as f64 / operations);
-    note(names::PURGED_PER_LOOP, counts.purged_areas as f64 / operations);
+    note("areas purged per loop", counts.purged_areas as f64 / operations);
 }
 
 /// Notes the number of objects that the design keeps when the loops end: free areas, or the objects that its search for
@@ -155,8 +134,8 @@ fn objects(note: &mut impl FnMut(&str, f64), stats: &VmapStats, design: &Preset)
     let busy = stats.busy_areas + if lazy_too { stats.lazy_areas } else { 0 };
     note(names::FREE_OBJECTS, stats.holes as f64);
     note(names::BUSY_OBJECTS, busy as f64);
-    note(names::LAZY_AREAS, stats.lazy_areas as f64);
-    note(names::POOLED_AREAS, stats.pooled_areas as f64);
+    note("lazy areas at end", stats.lazy_areas as f64);
+    note("pooled areas at end", stats.pooled_areas as f64);
 }
 
 pub(super) fn search_of(design: &Preset) -> Search {

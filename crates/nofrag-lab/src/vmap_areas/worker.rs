@@ -181,6 +181,8 @@ pub(crate) struct Worker<'a, W: Watch = ()> {
     pub(super) size: RunSize,
     pub(super) watch: W,
     pub(super) sample: ProgramSample,
+    /// Areas that stay to the end, when they are given back.
+    pub(super) kept: Vec<Vpn>,
     detail: Detail,
     together: Option<&'a Barrier>,
 }
@@ -196,7 +198,7 @@ impl<'a, W: Watch> Worker<'a, W> {
         let cpus = space.cpus();
         let cpu = cpus.by_rank(thread % cpus.len()).expect("a rank below the set's length");
         let (sample, detail, together) = (ProgramSample::default(), Detail::Totals, None);
-        Worker { space, cpu, random, size, watch, sample, detail, together }
+        Worker { space, cpu, random, size, watch, sample, kept: Vec::new(), detail, together }
     }
 
     pub(super) fn detail(self, detail: Detail) -> Worker<'a, W> {
@@ -219,6 +221,13 @@ impl<'a, W: Watch> Worker<'a, W> {
     #[inline]
     pub(super) fn take_pages(&mut self, pages: u64) -> Result<Vpn, AreaError> {
         self.take(&AreaRequest::new(pages))
+    }
+
+    /// Takes `pages` pages that stay to the end.
+    pub(super) fn keep(&mut self, pages: u64) -> Result<(), AreaError> {
+        let start = self.take_pages(pages)?;
+        self.kept.push(start);
+        Ok(())
     }
 
     #[inline]
@@ -303,7 +312,9 @@ pub(super) fn drive<W: Watch>(
     }
     worker.meet();
     outcome?;
-    body.finish(worker)
+    body.finish(worker)?;
+    let kept = std::mem::take(&mut worker.kept);
+    worker.give_all(kept)
 }
 
 fn timed<W: Watch>(body: &mut impl Body, worker: &mut Worker<'_, W>) -> Result<(), Failure> {

@@ -27,122 +27,58 @@ mod simulator;
 mod threads;
 mod turns;
 
-use std::time::Instant;
-
-use self::catalogue::{Design, NAMES, SPECS, Spec};
+use self::catalogue::{NAMES, SPECS};
 use self::turns::BlocksPlan;
 use crate::figures;
-use crate::report::{Report, Settings};
+use crate::plan::{POSITIVE, Plan, Usual};
+use crate::report::Report;
 use crate::scenario::{
-    Extent, Mode, Options, ProgramInfo, Progress, RunError, Scenario, choose_designs,
-    choose_programs,
+    Extent, Options, Progress, RunError, Scenario, Special, choose_designs, choose_programs,
 };
-use crate::shortfall::Expected;
-use nofrag_show::Section;
 
 /// The scenario on the locks of the index of blocks.
-#[derive(Clone, Copy, Debug)]
-pub struct VmapBlocks2023;
+pub(crate) static SCENARIO: Scenario = Scenario {
+    name: "vmap-blocks-2023",
+    about: "which locks the blocks of vm_map_ram share",
+    document: "Uladzislau Rezki, \"remove a global vmap_blocks xarray\", 2023 (Linux 6.4)",
+    designs: &NAMES,
+    programs: || SPECS.iter().map(|spec| spec.info).collect(),
+    expected: include_str!("expected.toml"),
+    run,
+    present: present::sections,
+    special: Special::NONE,
+};
 
-impl Scenario for VmapBlocks2023 {
-    fn name(&self) -> &'static str {
-        "vmap-blocks-2023"
-    }
-
-    fn about(&self) -> &'static str {
-        "which locks the blocks of vm_map_ram share"
-    }
-
-    fn document(&self) -> &'static str {
-        "Uladzislau Rezki, \"remove a global vmap_blocks xarray\", 2023 (Linux 6.4)"
-    }
-
-    fn designs(&self) -> &'static [&'static str] {
-        &NAMES
-    }
-
-    fn programs(&self) -> Vec<ProgramInfo> {
-        SPECS.iter().map(|spec| spec.info).collect()
-    }
-
-    fn expected(&self) -> Expected {
-        Expected::declared(include_str!("expected.toml"))
-    }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
-        let begin = Instant::now();
-        let plan = plan(options)?;
-        let mut report =
-            Report::new(self.name(), figures::rezki_2023().document, settings(&plan, options.mode));
-        report.measurements = turns::take_turns(&plan, progress)?;
-        claims::judge(&plan, &mut report)?;
-        present::compare_published(&mut report);
-        present::take_notes(&plan, &mut report);
-        report.elapsed_s = begin.elapsed().as_secs_f64();
-        Ok(report)
-    }
-
-    fn present(&self, report: &Report) -> Vec<Section> {
-        present::sections(report)
-    }
+fn run(options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
+    let plan = plan(options)?;
+    let settings = plan.settings(options.mode, |design| design.name);
+    let mut report = Report::new(SCENARIO.name, figures::rezki_2023().document, settings);
+    report.measurements = turns::take_turns(&plan, progress)?;
+    claims::judge(&plan, &mut report)?;
+    present::compare_published(&mut report);
+    present::take_notes(&plan, &mut report);
+    Ok(report)
 }
 
 /// Number of threads, and of CPUs, in the document's runs.
-const THREADS: usize = 64;
+const THREADS: u64 = 64;
 
 /// Pages of a mapping in the document's second run.
 const PAGES: u64 = 5;
 
 fn plan(options: &Options) -> Result<BlocksPlan, RunError> {
-    let refuse = |option, why: &str| Err(RunError::BadOption { option, why: why.to_owned() });
-    if options.mode != Mode::Compare {
-        return refuse("mode", "must be compare: this scenario has no other");
-    }
-    let loops = if options.extent == Extent::Full { 2_000_000 } else { 200_000 };
-    let plan = BlocksPlan {
-        designs: choose(options)?,
-        specs: specs(options)?,
-        seed: options.seed.unwrap_or(1),
-        repeats: options.repeat.unwrap_or(5),
-        loops: options.loops.unwrap_or(loops),
-        pages: options.pages.unwrap_or(PAGES),
-        threads: options.threads.unwrap_or(THREADS),
-    };
-    match plan {
-        BlocksPlan { repeats: 0, .. } => refuse("repeat", "must be at least 1"),
-        BlocksPlan { loops: 0, .. } => refuse("loops", "must be at least 1"),
-        BlocksPlan { pages, .. } if !(1..=64).contains(&pages) => {
-            refuse("pages", "must be between 1 and 64: what is larger is no block's")
-        }
-        BlocksPlan { threads, .. } if !(1..=1024).contains(&threads) => {
-            refuse("threads", "must be between 1 and 1024")
-        }
-        plan => Ok(plan),
-    }
-}
-
-fn choose(options: &Options) -> Result<Vec<Design>, RunError> {
     let names = choose_designs(&NAMES, &options.designs)?;
-    Ok(catalogue::designs().into_iter().filter(|design| names.contains(&design.name)).collect())
-}
-
-fn specs(options: &Options) -> Result<Vec<Spec>, RunError> {
-    let infos: Vec<ProgramInfo> = SPECS.iter().map(|spec| spec.info).collect();
-    let chosen = choose_programs(&infos, options.mask.as_deref())?;
-    Ok(SPECS.into_iter().filter(|spec| chosen.contains(&spec.info)).collect())
-}
-
-fn settings(plan: &BlocksPlan, mode: Mode) -> Settings {
-    Settings {
-        mode: mode.name().to_owned(),
-        seed: plan.seed,
-        repeats: plan.repeats,
-        loops: plan.loops,
-        pages: plan.pages,
-        threads: plan.threads,
-        designs: plan.designs.iter().map(|design| design.name.to_owned()).collect(),
-        ..Settings::default()
-    }
+    let designs = catalogue::designs().into_iter().filter(|it| names.contains(&it.name)).collect();
+    let programs = choose_programs(&SPECS, |spec| spec.info, options.mask.as_deref())?;
+    let loops = if options.extent == Extent::Full { 2_000_000 } else { 200_000 };
+    let usual = Usual {
+        seed: 1,
+        repeats: 5,
+        loops: Some((loops, POSITIVE, "")),
+        pages: Some((PAGES, 1..=64, ": what is larger is no block's")),
+        threads: Some((THREADS, 1..=1024, "")),
+    };
+    Plan::of(options, designs, programs, usual)
 }
 
 #[cfg(test)]

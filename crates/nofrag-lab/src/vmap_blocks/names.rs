@@ -1,13 +1,9 @@
-//! The names of this scenario's units and counts, as its JSON and its tables have them.
+//! Names of units and counts, as this scenario's JSON has them, that more than one place uses.
 
 use super::locks::{LockKind, Site};
 
-pub(super) const NS_PER_PAIR: &str = "ns of a processor per pair";
-pub(super) const SIMULATED_NS_PER_PAIR: &str = "simulated ns per pair";
-
 pub(super) const PAIRS: &str = "pairs";
 pub(super) const BLOCKS: &str = "blocks created";
-pub(super) const FLUSHES: &str = "flushes";
 pub(super) const LOCKED_PER_PAIR: &str = "locked operations per pair";
 pub(super) const CONFLICTS_PER_PAIR: &str = "lock conflicts per pair";
 

@@ -8,10 +8,10 @@ use super::locks::{LockKind, Site};
 use super::model::Costs;
 use super::names::{self, Column};
 use super::turns::{BlocksPlan, geometry};
-use crate::figures::{self, Document, LockFigure};
+use crate::figures::{self, Document, Figure, LockFigure};
 use crate::report::{Comparison, Measurement, Report};
-use crate::summary::{header_of, programs_by_design, ratio_range, row_of};
-use nofrag_show::{BarGroup, Cell, Section, cells, count, number, ratio};
+use crate::summary::{programs_by_design, ratio_range, row_of};
+use nofrag_show::{BarGroup, Cell, Section, cells, count, number, ratio, table_of};
 
 /// Pairs of the document's first run: 64 threads, ten million loops each.
 const PUBLISHED_PAIRS: f64 = 640e6;
@@ -28,8 +28,7 @@ pub(super) fn compare_published(report: &mut Report) {
             let [Some(old), Some(new)] = rows else { continue };
             let mut comparison = Comparison::of(figure, old, new);
             if figure.unit == "contentions" {
-                let contended =
-                    |row| lock_of(row, LockKind::BlockIndex, Column::Contentions).unwrap_or(0.0);
+                let contended = |row| lock_of(row, LockKind::BlockIndex, Column::Contentions);
                 comparison.measured = contended(old) / contended(new).max(1.0);
             }
             comparisons.push(comparison);
@@ -81,8 +80,8 @@ fn size_of_blocks() -> String {
 
 /// Tells the effect of the nodes of 6.9 and later on blocks.
 fn nodes_of_blocks(report: &Report) -> Option<String> {
-    let row = report.measurement(MODEL, NODES)?;
-    let nodes = row.count(&names::of_lock(LockKind::AreaBusy, Column::Instances))?;
+    let nodes =
+        report.count(MODEL, NODES, &names::of_lock(LockKind::AreaBusy, Column::Instances))?;
     let slots = geometry().slots();
     Some(format!(
         "{NODES} divides its busy areas by address, 16 pages to a node; blocks begin at multiples of their size, so \
@@ -121,12 +120,12 @@ pub(super) fn sections(report: &Report) -> Vec<Section> {
     sections.extend(real_locks(report));
     sections.extend(turnover(report, &document));
     sections.extend(published(report));
-    sections.push(beginnings(&document));
+    sections.extend(beginnings(&document));
     sections
 }
 
 fn contended(row: &Measurement) -> f64 {
-    LockKind::ALL.iter().filter_map(|kind| lock_of(row, *kind, Column::Contentions)).sum()
+    LockKind::ALL.iter().map(|kind| lock_of(row, *kind, Column::Contentions)).sum()
 }
 
 fn per_million(row: &Measurement, events: f64) -> f64 {
@@ -135,8 +134,8 @@ fn per_million(row: &Measurement, events: f64) -> f64 {
 
 fn picture(report: &Report) -> Option<Section> {
     let group = |program: &str| {
-        let rows = report.measurements.iter().filter(|row| row.program == program);
-        let bars: Vec<(String, f64)> = rows
+        let bars: Vec<(String, f64)> = report
+            .of_program(program)
             .map(|row| (row.design.clone(), per_million(row, contended(row))))
             .filter(|(_, contended)| *contended > 0.0)
             .collect();
@@ -226,14 +225,7 @@ fn lock_stat(title: String, caption: &str, mut locks: Vec<LockRow>) -> Option<Se
         by(b).partial_cmp(&by(a)).expect("counts are numbers")
     });
     let header = ["lock", "con-bounces", "contentions", "max us", "avg us", "acquisitions"];
-    let rows: Vec<_> = locks.iter().flat_map(LockRow::rows).collect();
-    (!rows.is_empty()).then(|| Section::Table {
-        title,
-        caption: caption.to_owned(),
-        texts: 1,
-        header: header.map(str::to_owned).to_vec(),
-        rows,
-    })
+    table_of(&title, caption, 1, &header, locks.iter().flat_map(LockRow::rows).collect())
 }
 
 /// Shows the published tables and the model's, ranked by contentions.
@@ -242,19 +234,18 @@ fn lock_stats(report: &Report, document: &Document) -> Vec<Section> {
         let locks = document.locks.iter().filter(|lock| lock.table == table);
         lock_stat(title.to_owned(), caption, locks.map(LockRow::published).collect())
     };
-    let modelled = |design: &String| {
-        let row = report.measurement(MODEL, design)?;
+    let modelled = |row: &Measurement| {
         let locks = LockKind::ALL.into_iter().filter_map(|kind| LockRow::modelled(row, kind));
         let pairs = count(row.count(names::PAIRS)?);
-        let title = format!("lock_stat in the model: {design}, {pairs} pairs of one page");
+        let title = format!("lock_stat in the model: {}, {pairs} pairs of one page", row.design);
         lock_stat(title, MODELLED, locks.collect())
     };
-    if report.settings.designs.iter().all(|design| report.measurement(MODEL, design).is_none()) {
+    if report.of_program(MODEL).next().is_none() {
         return Vec::new();
     }
     let before = published("before", "lock_stat as published: before, a global index", BEFORE);
     let after = published("after", "lock_stat as published: after, an index for each CPU", AFTER);
-    let models = report.settings.designs.iter().filter_map(modelled);
+    let models = report.of_program(MODEL).filter_map(modelled);
     before.into_iter().chain(after).chain(models).collect()
 }
 
@@ -267,47 +258,29 @@ const MODELLED: &str = "A row is one kind of lock. Contention: it was held by an
 
 /// Shows contentions of each lock, published and modelled.
 fn by_lock(report: &Report, document: &Document) -> Option<Section> {
-    let designs: Vec<&String> = report
-        .settings
-        .designs
-        .iter()
-        .filter(|design| report.measurement(MODEL, design).is_some())
-        .collect();
-    if designs.is_empty() {
-        return None;
-    }
+    let models: Vec<&Measurement> = report.of_program(MODEL).collect();
     let there = |kind: LockKind, table: &str| {
         let of = |lock: &&LockFigure| lock.here == kind.name() && lock.table == table;
         let lock = document.locks.iter().find(of)?;
         Some(number(1e6 * lock.contentions as f64 / PUBLISHED_PAIRS))
     };
-    let mut header: Vec<String> =
-        ["lock", "there before", "there after"].map(str::to_owned).to_vec();
-    header.extend(designs.iter().map(|design| (*design).clone()));
-    let mut rows = Vec::new();
-    for kind in LockKind::ALL {
-        let here: Vec<f64> = designs
-            .iter()
-            .filter_map(|design| {
-                let row = report.measurement(MODEL, design)?;
-                Some(per_million(row, lock_of(row, kind, Column::Contentions)?))
-            })
-            .collect();
-        if here.iter().any(|contended| *contended > 0.0) {
-            let mut row = cells![kind.name(), there(kind, "before"), there(kind, "after")];
-            row.extend(here.into_iter().map(|contended| number(contended).into()));
-            rows.push(row);
-        }
-    }
-    (!rows.is_empty()).then(|| Section::Table {
-        title: "Contentions per million pairs of one page on 64 CPUs, there and in the model".to_owned(),
-        caption: "A row is one kind of lock that was contended. What to compare is the order of a column and what \
-                  changes between two, not one number with another."
-            .to_owned(),
-        texts: 1,
-        header,
-        rows,
-    })
+    let row = |kind: LockKind| {
+        let contended =
+            |row: &&Measurement| per_million(row, lock_of(row, kind, Column::Contentions));
+        let here: Vec<f64> = models.iter().map(contended).collect();
+        let row = cells![kind.name(), there(kind, "before"), there(kind, "after")];
+        let is_contended = here.iter().any(|contended| *contended > 0.0);
+        is_contended.then(|| row.into_iter().chain(here.into_iter().map(|it| number(it).into())))
+    };
+    let designs = models.iter().map(|row| &*row.design);
+    table_of(
+        "Contentions per million pairs of one page on 64 CPUs, there and in the model",
+        "A row is one kind of lock that was contended. What to compare is the order of a column and what changes \
+         between two, not one number with another.",
+        1,
+        &["lock", "there before", "there after"].into_iter().chain(designs).collect::<Vec<_>>(),
+        LockKind::ALL.into_iter().filter_map(row).map(Iterator::collect).collect(),
+    )
 }
 
 /// Shows the model's results under other assumptions.
@@ -315,7 +288,7 @@ fn assumptions(report: &Report) -> Option<Section> {
     let row = |spec: &Spec| {
         let contended = |design, kind| {
             let row = report.measurement(spec.info.name, design)?;
-            Some(per_million(row, lock_of(row, kind, Column::Contentions)?))
+            Some(per_million(row, lock_of(row, kind, Column::Contentions)))
         };
         let before = LockKind::ALL.map(|kind| (contended(GLOBAL, kind), kind));
         let mut ranked: Vec<_> = before.into_iter().filter(|(n, _)| *n > Some(0.0)).collect();
@@ -332,17 +305,18 @@ fn assumptions(report: &Report) -> Option<Section> {
     };
     let tried = SPECS.iter().filter(|spec| spec.is_assumption() || spec.info.name == MODEL);
     let rows: Vec<_> = tried.filter_map(row).collect();
-    let header = ["assumption", "most contended, global index", "index lock", "area busy"];
-    (rows.len() > 1).then(|| Section::Table {
-        title: "What in the model depends on its assumptions: contentions, global index over index per CPU".to_owned(),
-        caption: "A row is one set of assumptions: those that the notes state, and others, one change each. All locks \
-                  held equally long; each hold of a lock equally long; nothing done between two locks; a cache line in \
-                  half the time. Published: area busy, block index, area free; 83x; no change."
-            .to_owned(),
-        texts: 2,
-        header: header.map(str::to_owned).to_vec(),
+    if rows.len() < 2 {
+        return None;
+    }
+    table_of(
+        "What in the model depends on its assumptions: contentions, global index over index per CPU",
+        "A row is one set of assumptions: those that the notes state, and others, one change each. All locks held \
+         equally long; each hold of a lock equally long; nothing done between two locks; a cache line in half the \
+         time. Published: area busy, block index, area free; 83x; no change.",
+        2,
+        &["assumption", "most contended, global index", "index lock", "area busy"],
         rows,
-    })
+    )
 }
 
 fn times(report: &Report) -> Vec<Section> {
@@ -392,31 +366,25 @@ fn real_locks(report: &Report) -> Vec<Section> {
 
 /// Shows the locks of one program that saw a conflict.
 fn conflicts(report: &Report, program: &str) -> Option<Section> {
-    let ran = |design: &&String| report.measurement(program, design).is_some();
-    let designs: Vec<&String> = report.settings.designs.iter().filter(ran).collect();
-    let met = |row: &Measurement, kind| lock_of(row, kind, Column::Contentions).unwrap_or(0.0);
-    let mut rows = Vec::new();
-    for kind in LockKind::ALL {
-        let of = |design: &&String| report.measurement(program, design);
-        if !designs.iter().filter_map(of).any(|row| met(row, kind) > 0.0) {
-            continue;
-        }
-        let cell = |design: &&String| {
-            let row = of(design)?;
+    let ran: Vec<&Measurement> = report.of_program(program).collect();
+    let met = |row: &Measurement, kind| lock_of(row, kind, Column::Contentions);
+    let row = |kind: LockKind| {
+        let cell = |row: &&Measurement| {
             let taken = row.count(&names::of_lock(kind, Column::Acquisitions))?;
             let [taken, met] = [taken, met(row, kind)].map(|n| per_million(row, n));
             Some(Cell::About(taken, format!("{} / {}", short(taken), short(met))))
         };
-        rows.extend(row_of(kind.name(), designs.iter().map(|it| cell(it).into()).collect()));
-    }
-    (!rows.is_empty()).then(|| Section::Table {
-        title: format!("{program}: each lock per million pairs, acquisitions / conflicts"),
-        caption: "A row is one kind of lock; those without any conflict are left out. All repetitions together."
-            .to_owned(),
-        texts: 1,
-        header: header_of("lock", &designs),
-        rows,
-    })
+        let any = ran.iter().any(|row| met(row, kind) > 0.0);
+        any.then(|| row_of(kind.name(), ran.iter().map(|it| cell(it).into()).collect()))?
+    };
+    let designs = ran.iter().map(|row| &*row.design);
+    table_of(
+        &format!("{program}: each lock per million pairs, acquisitions / conflicts"),
+        "A row is one kind of lock; those without any conflict are left out. All repetitions together.",
+        1,
+        &["lock"].into_iter().chain(designs).collect::<Vec<_>>(),
+        LockKind::ALL.into_iter().filter_map(row).collect(),
+    )
 }
 
 /// Formats a count for a narrow column: thousands from ten thousand on.
@@ -429,32 +397,27 @@ fn short(value: f64) -> String {
 
 /// Shows contentions of the block index's lock where blocks turn over, beside the counts of Linux's own algorithm.
 fn turnover(report: &Report, document: &Document) -> Option<Section> {
-    let mut rows = Vec::new();
-    for figure in document.figures.iter().filter(|figure| figure.id.starts_with("turnover")) {
+    let row = |figure: &Figure| {
         let here = |design| {
             let row = report.measurement(&figure.program, design)?;
-            Some(count(lock_of(row, LockKind::BlockIndex, Column::Contentions)?))
+            Some(count(lock_of(row, LockKind::BlockIndex, Column::Contentions)))
         };
-        let cells = [GLOBAL, PER_CPU, OURS, BY_HANDLE].map(here);
-        if cells.iter().all(Option::is_none) {
-            continue;
-        }
-        let mut row = cells![&figure.program, count(figure.before[0]), count(figure.after[0])];
-        row.extend(cells.map(Cell::from));
-        rows.push(row);
-    }
-    let header =
-        ["program", "there: global", "per CPU", "here: global", "linux-6.4", OURS, BY_HANDLE];
-    (!rows.is_empty()).then(|| Section::Table {
-        title: "Contended acquisitions of the index lock where blocks turn over, two threads".to_owned(),
-        caption: "A row is one program. There: Linux's own algorithm in user space, on a machine of this kind; its \
-                  number of loops is not known, so the ratio of its two counts is what to compare. Ours has no such \
-                  lock."
-            .to_owned(),
-        texts: 1,
-        header: header.map(str::to_owned).to_vec(),
-        rows,
-    })
+        let there = cells![count(figure.before[0]), count(figure.after[0])];
+        let here = row_of(
+            &figure.program,
+            [GLOBAL, PER_CPU, OURS, BY_HANDLE].map(here).map(Cell::from).to_vec(),
+        )?;
+        Some([&here[..1], &there[..], &here[1..]].concat())
+    };
+    let figures = document.figures.iter().filter(|figure| figure.id.starts_with("turnover"));
+    table_of(
+        "Contended acquisitions of the index lock where blocks turn over, two threads",
+        "A row is one program. There: Linux's own algorithm in user space, on a machine of this kind; its number of \
+         loops is not known, so the ratio of its two counts is what to compare. Ours has no such lock.",
+        1,
+        &["program", "there: global", "per CPU", "here: global", "linux-6.4", OURS, BY_HANDLE],
+        figures.filter_map(row).collect(),
+    )
 }
 
 fn published(report: &Report) -> Option<Section> {
@@ -462,32 +425,30 @@ fn published(report: &Report) -> Option<Section> {
         let Comparison { what, program, published, measured, .. } = comparison;
         cells![what, program, ratio_range(*published), ratio(*measured)]
     };
-    (!report.comparisons.is_empty()).then(|| Section::Table {
-        title: "Published beside measured: the global index over the index per CPU".to_owned(),
-        caption: "A row is one published figure and one program that was run here. Times of real threads on few CPUs \
-                  are near 1x whatever the index; in the model the area lock is saturated at 5 pages, and who no \
-                  longer waits for the index waits for that."
-            .to_owned(),
-        texts: 2,
-        header: ["figure", "run here", "there", "here"].map(str::to_owned).to_vec(),
-        rows: report.comparisons.iter().map(row).collect(),
-    })
+    table_of(
+        "Published beside measured: the global index over the index per CPU",
+        "A row is one published figure and one program that was run here. Times of real threads on few CPUs are near \
+         1x whatever the index; in the model the area lock is saturated at 5 pages, and who no longer waits for the \
+         index waits for that.",
+        2,
+        &["figure", "run here", "there", "here"],
+        report.comparisons.iter().map(row).collect(),
+    )
 }
 
 /// Shows what blocks gained when they were new, as published in 2008.
-fn beginnings(document: &Document) -> Section {
+fn beginnings(document: &Document) -> Option<Section> {
     let figures = document.figures.iter().filter(|figure| figure.id.starts_with("piggin"));
-    let row = |figure: &figures::Figure| {
+    let row = |figure: &Figure| {
         let [before, after] = [figure.before[0], figure.after[0]].map(count);
         cells![&figure.what, before, after, ratio(figure.ratio().low)]
     };
-    Section::Table {
-        title: "As published: what blocks for each CPU once gained (Piggin 2008, Linux 2.6.28)".to_owned(),
-        caption: "A row is one number of threads; nanoseconds to map, touch and unmap four pages, on two sockets of \
-                  four cores. For context: what was before has no design here."
-            .to_owned(),
-        texts: 1,
-        header: ["threads", "one list, one lock", "blocks", "gain"].map(str::to_owned).to_vec(),
-        rows: figures.map(row).collect(),
-    }
+    table_of(
+        "As published: what blocks for each CPU once gained (Piggin 2008, Linux 2.6.28)",
+        "A row is one number of threads; nanoseconds to map, touch and unmap four pages, on two sockets of four cores. \
+         For context: what was before has no design here.",
+        1,
+        &["threads", "one list, one lock", "blocks", "gain"],
+        figures.map(row).collect(),
+    )
 }

@@ -8,7 +8,7 @@ use super::names::Column;
 use super::turns::model_space;
 use super::*;
 use crate::oracle::ClaimKind;
-use crate::scenario::Silent;
+use crate::scenario::{Mode, Silent};
 
 fn small() -> Options {
     let (repeat, loops, seed) = (Some(2), Some(600), Some(7));
@@ -20,7 +20,7 @@ fn with_mask(mask: &str) -> Options {
 }
 
 fn run(options: &Options) -> Report {
-    VmapBlocks2023.run(options, &Silent).unwrap()
+    SCENARIO.run(options, &Silent).unwrap()
 }
 
 fn size(readings: Readings) -> SimulationSize {
@@ -67,7 +67,7 @@ fn the_same_seed_gives_the_same_model_and_another_one_differs() {
 fn an_index_per_cpu_loses_its_contentions_and_no_other_lock_does() {
     let report = run(&Options { loops: Some(100_000), threads: Some(64), ..with_mask("model_1p") });
     let contended = |design, kind| {
-        lock_of(report.measurement(MODEL, design).unwrap(), kind, Column::Contentions).unwrap()
+        lock_of(report.measurement(MODEL, design).unwrap(), kind, Column::Contentions)
     };
     let [before, after] = [GLOBAL, PER_CPU].map(|design| contended(design, LockKind::BlockIndex));
     assert!(before > 10.0 * after.max(1.0), "{before} {after}");
@@ -87,7 +87,7 @@ fn a_small_run_holds_every_exact_claim_and_fits_the_page() {
     for part in ["index-contentions", "throughput", "turnover-64p"] {
         assert!(report.comparisons.iter().any(|comparison| comparison.figure == part), "{part}");
     }
-    let text = nofrag_show::text(&VmapBlocks2023.present(&report));
+    let text = nofrag_show::text(&(SCENARIO.present)(&report));
     for part in ["vmap_blocks.xa_lock", "waits at map", "held by unmap", "1,250,000", "Piggin"] {
         let noted = report.notes.iter().any(|note| note.contains(part));
         assert!(noted || text.contains(part), "no {part:?} in:\n{text}");
@@ -104,13 +104,13 @@ fn any_choice_of_designs_can_be_shown() {
     for design in [GLOBAL, NODES, OURS, BY_HANDLE] {
         let designs = vec![design.to_owned()];
         let report = run(&Options { designs, ..with_mask("threads_64p,model_64p,1024") });
-        assert!(!nofrag_show::text(&VmapBlocks2023.present(&report)).is_empty());
+        assert!(!nofrag_show::text(&(SCENARIO.present)(&report)).is_empty());
     }
 }
 
 #[test]
 fn options_that_make_no_sense_are_refused() {
-    let refused = |options: Options| plan(&options).unwrap_err().to_string();
+    let refused = |options: Options| SCENARIO.run(&options, &Silent).unwrap_err().to_string();
     assert!(refused(Options { repeat: Some(0), ..small() }).starts_with("--repeat"));
     assert!(refused(Options { loops: Some(0), ..small() }).starts_with("--loops"));
     assert!(refused(Options { pages: Some(65), ..small() }).starts_with("--pages"));

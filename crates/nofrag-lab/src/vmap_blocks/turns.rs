@@ -11,22 +11,14 @@ use super::locks::{LockCounts, Site};
 use super::model::{self, Simulated};
 use super::names::{self, Column};
 use super::threads::{self, ThreadTotals};
+use crate::plan::Plan;
 use crate::random::Random;
 use crate::report::Measurement;
-use crate::scenario::{Progress, RunError, turn};
+use crate::scenario::{Progress, RunError};
 use crate::stats::Spread;
 
 /// Extent of a comparison of blocks.
-#[derive(Clone, Debug)]
-pub(super) struct BlocksPlan {
-    pub(super) designs: Vec<Design>,
-    pub(super) specs: Vec<Spec>,
-    pub(super) seed: u64,
-    pub(super) repeats: usize,
-    pub(super) loops: u64,
-    pub(super) pages: u64,
-    pub(super) threads: usize,
-}
+pub(super) type BlocksPlan = Plan<Design, Spec>;
 
 /// Divisor of the loops of a crowd of threads, which share few CPUs: fewer loops for each, as many together.
 const CROWD_LOOPS: u64 = 100;
@@ -102,46 +94,27 @@ pub(super) fn take_turns(
     plan: &BlocksPlan,
     progress: &dyn Progress,
 ) -> Result<Vec<Measurement>, RunError> {
-    let mut rows: BTreeMap<(usize, &str), BlockRow> = BTreeMap::new();
-    progress.begin((plan.specs.len() * plan.designs.len() * plan.repeats) as u64);
-    for repetition in 0..plan.repeats {
-        for (at, spec) in plan.specs.iter().enumerate() {
-            for design in turn(&plan.designs, repetition) {
-                progress.step(&format!("{} under {}", spec.info.name, design.name));
-                if !plan.takes_part(spec, &design) {
-                    continue;
-                }
-                let row = rows.entry((at, design.name)).or_default();
-                run_cell(plan, spec, &design, repetition, row).map_err(|failure| {
-                    let (design, program) = (design.name.to_owned(), spec.info.name.to_owned());
-                    RunError::Engine { design, program, why: failure.to_string() }
-                })?;
-            }
+    progress.begin((plan.programs.len() * plan.designs.len() * plan.repeats) as u64);
+    let rows = plan.take_turns(plan.repeats, |repetition, spec, design, row: &mut BlockRow| {
+        progress.step(&format!("{} under {}", spec.info.name, design.name));
+        if !plan.takes_part(spec, design) {
+            return Ok(());
         }
-    }
+        run_cell(plan, spec, design, repetition, row)
+            .map_err(|failure| RunError::engine(design.name, spec.info.name, failure))
+    })?;
     progress.end();
-    Ok(gather(plan, rows))
-}
-
-/// Turns the rows into measurements, by program and then by design.
-fn gather(plan: &BlocksPlan, mut rows: BTreeMap<(usize, &str), BlockRow>) -> Vec<Measurement> {
-    let mut measurements = Vec::new();
-    for (at, spec) in plan.specs.iter().enumerate() {
-        for design in &plan.designs {
-            let Some(row) = rows.remove(&(at, design.name)) else { continue };
-            let counts = row.counts();
-            let Some(time) = Spread::of(row.times) else { continue };
-            let unit = match spec.costs() {
-                Some(_) => names::SIMULATED_NS_PER_PAIR,
-                None => names::NS_PER_PAIR,
-            };
-            measurements.push(Measurement {
-                counts,
-                ..Measurement::new(spec.info.name, design.name, plan.pairs_of(spec), unit, time)
-            });
-        }
-    }
-    measurements
+    let measurement = |(spec, design, row): (&Spec, &Design, BlockRow)| {
+        let unit = match spec.costs() {
+            Some(_) => "simulated ns per pair",
+            None => "ns of a processor per pair",
+        };
+        let (counts, time) = (row.counts(), Spread::of(row.times)?);
+        let pairs = plan.pairs_of(spec);
+        let measured = Measurement::new(spec.info.name, design.name, pairs, unit, time);
+        Some(Measurement { counts, ..measured })
+    };
+    Ok(rows.into_iter().filter_map(measurement).collect())
 }
 
 fn run_cell(
@@ -191,7 +164,7 @@ fn of_threads(sample: &ThreadTotals) -> BTreeMap<String, f64> {
     let pairs = sample.pairs as f64;
     note(names::PAIRS.to_owned(), pairs);
     note(names::BLOCKS.to_owned(), sample.blocks_created as f64);
-    note(names::FLUSHES.to_owned(), sample.flushes as f64);
+    note("flushes".to_owned(), sample.flushes as f64);
     note(names::LOCKED_PER_PAIR.to_owned(), sample.locked as f64 / pairs);
     note(names::CONFLICTS_PER_PAIR.to_owned(), sample.locks.conflicts() as f64 / pairs);
     note_acquisitions(&mut note, &sample.locks);

@@ -1,7 +1,7 @@
 //! The programs.
 
 use super::load::Load;
-use crate::scenario::ProgramInfo;
+use crate::scenario::spec;
 
 /// The source of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,23 +14,16 @@ pub(super) enum Source {
     Running(Load),
 }
 
-/// A program and its description in lists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Spec {
-    pub(super) source: Source,
-    pub(super) info: ProgramInfo,
-}
-
-const fn spec(bit: u64, source: Source, name: &'static str, body: &'static str) -> Spec {
-    Spec { source, info: ProgramInfo { name, bit, body } }
-}
+/// A source and its description in lists.
+pub(super) type Spec = crate::scenario::Spec<Source>;
 
 const MAPS: &[u8] = include_bytes!("../../data/recordings/linux-6.18-vmalloc-maps.nofrag");
 const THREADS: &[u8] = include_bytes!("../../data/recordings/linux-6.18-vmalloc-threads.nofrag");
 const RACING: &[u8] = include_bytes!("../../data/recordings/linux-6.18-vmalloc-racing.nofrag");
 
-/// The recordings that come with nofrag, then the running kernel under the same programs, then recordings of any.
-pub(super) const SPECS: [Spec; 7] = [
+/// The recordings that come with nofrag, then the running kernel under the same programs, then recordings of any. A
+/// static: a constant would bring the recordings into the program once for each place that names it.
+pub(super) static SPECS: [Spec; 7] = [
     spec(1, Source::Shipped(MAPS), "recorded_maps", "a recording of Linux 6.18 under maps"),
     spec(2, Source::Shipped(THREADS), "recorded_threads", "likewise, under threads"),
     spec(4, Source::Shipped(RACING), "recorded_racing", "likewise, under racing"),

@@ -1,49 +1,35 @@
 //! The table of comparisons with the kernel.
 
-use super::catalogue::SPECS;
+use super::catalogue::{SPECS, Spec};
 use super::{DESIGNS, names};
 use crate::report::Report;
-use nofrag_show::{Cell, Section, cells, count};
+use nofrag_show::{Cell, Section, cells, count, table_of};
 
 pub(super) fn sections(report: &Report) -> Vec<Section> {
-    let found = SPECS.iter().filter_map(|spec| {
+    let columns = [
+        ("areas", names::AREAS),
+        ("pooled", names::POOLED),
+        ("aligned", names::ALIGNED),
+        ("purges", names::PURGES),
+        ("moved", names::MOVED),
+        ("learned", names::LEARNED),
+        ("taken", names::GIVEN),
+        ("differ", names::DIFFERENCES),
+    ];
+    let row = |spec: &Spec| {
         let row = report.measurement(spec.info.name, DESIGNS[0])?;
-        Some((spec.info.name, row))
-    });
-    let rows: Vec<Vec<Cell>> = found
-        .map(|(name, row)| {
-            let counted =
-                |what| row.count(what).map_or_else(|| Cell::from(""), |value| count(value).into());
-            cells![
-                name,
-                counted(names::AREAS),
-                counted(names::POOLED),
-                counted(names::ALIGNED),
-                counted(names::PURGES),
-                counted(names::MOVED),
-                counted(names::LEARNED),
-                counted(names::GIVEN),
-                counted(names::DIFFERENCES),
-            ]
-        })
-        .collect();
-    if rows.is_empty() {
-        return Vec::new();
-    }
-    vec![Section::Table {
-        title: "The kernel's areas and the model of its rules, area by area".to_owned(),
-        caption: "A row is a program: areas placed, of them from the pools of CPUs, and from the tree with an \
-                  alignment above a page; purges. What was inferred: changes made in another order than reported, \
-                  areas of the start whose CPU was learned, places that depend on the shape of the tree at the start \
-                  and are taken from the recording. Last, differences that nothing explains."
-            .to_owned(),
-        texts: 1,
-        header: [
-            "program", "areas", "pooled", "aligned", "purges", "moved", "learned", "taken",
-            "differ",
-        ]
-        .map(str::to_owned)
-        .to_vec(),
-        rows,
-    }]
+        let counted = |(_, name)| row.count(name).map_or_else(|| "".into(), |it| count(it).into());
+        Some([cells![spec.info.name], columns.map(counted).to_vec()].concat())
+    };
+    let table = table_of(
+        "The kernel's areas and the model of its rules, area by area",
+        "A row is a program: areas placed, of them from the pools of CPUs, and from the tree with an alignment above a \
+         page; purges. What was inferred: changes made in another order than reported, areas of the start whose CPU \
+         was learned, places that depend on the shape of the tree at the start and are taken from the recording. Last, \
+         differences that nothing explains.",
+        1,
+        &[&["program"], &columns.map(|(title, _)| title)[..]].concat(),
+        SPECS.iter().filter_map(row).collect::<Vec<Vec<Cell>>>(),
+    );
+    table.into_iter().collect()
 }

@@ -16,43 +16,50 @@ use super::live::{self, Place};
 use super::load::Length;
 use super::replay::{Counts, Difference, Kind};
 use super::{DESIGNS, LivePlan, names};
-use crate::oracle::{ClaimKind, Oracle, Relation};
+use crate::oracle::{ClaimKind, Claims, Relation};
 use crate::replay::version_of;
 use crate::report::{Measurement, Report};
 use crate::scenario::{Extent, RunError};
 use crate::stats::Spread;
 
+/// Files that the command line names.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Files<'a> {
+    /// Recordings that are compared in place of those that come with nofrag: a folder of them, or one.
+    pub(super) given: Option<&'a Path>,
+    /// Folder in which recordings of the running kernel are kept.
+    pub(super) keep: Option<&'a Path>,
+}
+
 /// Runs all programs of the plan, in order.
 pub(super) fn run(
     plan: &LivePlan,
+    files: Files<'_>,
     report: &mut Report,
     step: &dyn Fn(&str),
 ) -> Result<(), RunError> {
     let mut live = 0.0;
-    for spec in &plan.specs {
+    for spec in &plan.programs {
         step(spec.info.name);
-        match compared(plan, spec) {
+        match compared(plan, files, spec) {
             Ok(compared) => {
                 report.notes.extend(compared.left_out.iter().cloned());
                 judge(spec, &compared, report);
-                if !matches!(spec.source, Source::Shipped(_)) {
+                if !matches!(spec.program, Source::Shipped(_)) {
                     live += compared.sum(|one| one.counts.equal) as f64;
                 }
             }
-            Err(why) => match spec.source {
+            Err(why) => match spec.program {
                 Source::Running(_) => report.skip(spec.info.name, why),
                 Source::Given | Source::Shipped(_) => {
-                    let program = spec.info.name.to_owned();
-                    return Err(RunError::Engine { design: DESIGNS[0].to_owned(), program, why });
+                    return Err(RunError::engine(DESIGNS[0], spec.info.name, why));
                 }
             },
         }
     }
-    if (plan.extent == Extent::Full || plan.given.is_some()) && live > 0.0 {
+    if (plan.extent == Extent::Full || files.given.is_some()) && live > 0.0 {
         let claim = "areas that the kernel placed, and the model likewise";
-        let relation = Relation::AtLeast(1e5);
-        let judged = Oracle::judge("total", ClaimKind::Environment, claim, live, relation);
-        report.oracles.push(judged);
+        report.oracles.host("total", claim, live, Relation::AtLeast(1e5));
     }
     Ok(())
 }
@@ -74,16 +81,16 @@ impl Compared {
 ///
 /// # Errors
 /// The reason why there are none, in words.
-fn compared(plan: &LivePlan, spec: &Spec) -> Result<Compared, String> {
-    if let Some(folder) = &plan.keep {
+fn compared(plan: &LivePlan, files: Files<'_>, spec: &Spec) -> Result<Compared, String> {
+    if let Some(folder) = files.keep {
         fs::create_dir_all(folder).map_err(|why| format!("{}: {why}", folder.display()))?;
     }
     let (mut recordings, mut left_out) = (Vec::new(), Vec::new());
-    match spec.source {
+    match spec.program {
         Source::Shipped(bytes) => recordings.push(compare(shipped(bytes, spec.info.name))?),
         Source::Given => {
-            let path = plan.given.as_deref().ok_or("no recording is named")?;
-            for file in files(path).map_err(|why| format!("{}: {why}", path.display()))? {
+            let path = files.given.ok_or("no recording is named")?;
+            for file in recordings_in(path).map_err(|why| format!("{}: {why}", path.display()))? {
                 match compare(trace::open(&file)) {
                     Ok(compared) => recordings.push(compared),
                     Err(why) => left_out.push(format!("left out: {}: {why}", file.display())),
@@ -94,12 +101,12 @@ fn compared(plan: &LivePlan, spec: &Spec) -> Result<Compared, String> {
             }
         }
         Source::Running(load) => {
-            let kept = |number| plan.keep.as_ref().map(|folder| folder.join(number));
+            let kept = |name| files.keep.map(|folder| folder.join(name));
             let files = (0..plan.repeats as u64).map(|repetition| {
                 let name = format!("{}-{}.nofrag", spec.info.name, repetition + 1);
                 let file = kept(name).map_or_else(|| Place::for_now(repetition), Place::Kept);
                 let seed = plan.seed.wrapping_add(repetition);
-                let length = Length { areas: plan.areas, threads: plan.threads, seed };
+                let length = Length { areas: plan.loops, threads: plan.threads, seed };
                 live::record(file.path(), load, length).map(|_| file)
             });
             // A comparison takes memory and time of the CPUs, which the kernel's areas would show.
@@ -113,7 +120,7 @@ fn compared(plan: &LivePlan, spec: &Spec) -> Result<Compared, String> {
 }
 
 /// Returns the recordings that a path names: itself, or those in it if it is a folder.
-fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
+fn recordings_in(path: &Path) -> io::Result<Vec<PathBuf>> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
     }
@@ -161,18 +168,18 @@ fn judge(spec: &Spec, compared: &Compared, report: &mut Report) {
     let (frees, lazy) = (sum(|it| it.frees), sum(|it| it.lazy_equal));
     let counts = [
         (names::AREAS, equal + given),
-        (names::EQUAL, equal),
+        ("areas where the kernel put them", equal),
         (names::POOLED, sum(|it| it.pooled)),
         (names::ALIGNED, sum(|it| it.aligned)),
         (names::GIVEN, given),
         (names::MOVED, cause(|it| it.moved)),
         (names::LEARNED, cause(|it| it.learned)),
-        (names::FREES, frees),
-        (names::LAZY_EQUAL, lazy),
+        ("frees", frees),
+        ("frees with the kernel's count of lazy pages", lazy),
         (names::PURGES, sum(|it| it.purges)),
-        (names::PURGED, sum(|it| it.purged)),
-        (names::LISTED, listed(|(kernel, _)| kernel)),
-        (names::LISTED_APART, listed(|(_, apart)| apart)),
+        ("areas purged", sum(|it| it.purged)),
+        ("areas listed at the end", listed(|(kernel, _)| kernel)),
+        ("areas of one list at the end only", listed(|(_, apart)| apart)),
     ];
     let counts = counts.into_iter().map(|(name, count)| (name.to_owned(), count as f64));
     let per_change = |(case, one): &(Case, Explained)| {
@@ -184,19 +191,19 @@ fn judge(spec: &Spec, compared: &Compared, report: &mut Report) {
         counts.insert(names::DIFFERENCES.to_owned(), differences);
         report.measurements.push(Measurement {
             counts,
-            ..Measurement::new(name, DESIGNS[0], equal + given, names::NS_PER_CHANGE, time)
+            ..Measurement::new(name, DESIGNS[0], equal + given, "ns per change", time)
         });
     }
-    let kind = match spec.source {
+    let kind = match spec.program {
         Source::Shipped(_) => ClaimKind::Exact,
         Source::Given | Source::Running(_) => ClaimKind::Environment,
     };
     let mut claim = |id: &str, claim: String, measured: f64, relation| {
-        report.oracles.push(Oracle::judge(format!("{id}/{name}"), kind, claim, measured, relation));
+        report.oracles.claim(kind, format!("{id}/{name}"), claim, measured, relation);
     };
     let text =
         format!("{name}: of {equal} areas, differences from the model that nothing explains");
-    claim("same", text, differences, Relation::Equals(0.0));
+    claim("same", text, differences, Relation::NONE);
     let share = |part: u64, whole: u64| 100.0 * part as f64 / whole.max(1) as f64;
     let text = format!("{name}: % of places that are taken from the recording");
     claim("given", text, share(given, equal + given), Relation::AtMost(1.0));

@@ -8,11 +8,11 @@ use super::catalogue::Source;
 use super::explain::explain;
 use super::replay::Kind;
 use super::*;
-use crate::scenario::Silent;
+use crate::scenario::{Mode, Silent};
 
 fn shipped() -> impl Iterator<Item = (&'static str, Case)> {
     SPECS.iter().filter_map(|spec| {
-        let Source::Shipped(bytes) = spec.source else { return None };
+        let Source::Shipped(bytes) = spec.program else { return None };
         let trace = run::shipped(bytes, spec.info.name).unwrap();
         Some((spec.info.name, Case::of(trace).unwrap()))
     })
@@ -21,7 +21,7 @@ fn shipped() -> impl Iterator<Item = (&'static str, Case)> {
 #[test]
 fn the_model_places_as_the_recorded_kernels_did() {
     let mask = Some("recorded_maps,recorded_threads,recorded_racing".to_owned());
-    let report = VmapLive.run(&Options { mask, ..Options::default() }, &Silent).unwrap();
+    let report = SCENARIO.run(&Options { mask, ..Options::default() }, &Silent).unwrap();
     assert_eq!(report.oracles.len(), 9);
     for oracle in &report.oracles {
         assert!(oracle.holds, "{}: {} {:?}", oracle.claim, oracle.measured, report.notes);
@@ -66,7 +66,7 @@ fn a_place_that_the_kernel_did_not_choose_is_noticed_and_told() {
 fn lost_events_are_refused() {
     let (_, trace) = SPECS
         .iter()
-        .find_map(|spec| match spec.source {
+        .find_map(|spec| match spec.program {
             Source::Shipped(bytes) => Some((spec, run::shipped(bytes, "cut").unwrap())),
             Source::Given | Source::Running(_) => None,
         })
@@ -96,7 +96,7 @@ impl nofrag_host::trace::EventSource for Lossy {
 fn the_running_kernel_is_compared_where_it_can_be() {
     let options =
         Options { mask: Some("racing".to_owned()), loops: Some(500), ..Options::default() };
-    let report = VmapLive.run(&options, &Silent).unwrap();
+    let report = SCENARIO.run(&options, &Silent).unwrap();
     for note in &report.notes {
         eprintln!("{note}");
     }
@@ -114,7 +114,7 @@ fn bad_options_are_refused() {
         Options { threads: Some(100_000), ..Options::default() },
         Options { mode: Mode::Soak, ..Options::default() },
     ] {
-        assert!(matches!(VmapLive.run(&options, &Silent), Err(RunError::BadOption { .. })));
+        assert!(matches!(SCENARIO.run(&options, &Silent), Err(RunError::BadOption { .. })));
     }
 }
 
@@ -123,15 +123,15 @@ fn recordings_of_a_folder_are_compared() {
     let folder = std::env::temp_dir().join(format!("nofrag-given-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let options = Options { states: Some(folder.clone()), ..Options::default() };
-    let refused = VmapLive.run(&options, &Silent).unwrap_err().to_string();
+    let refused = SCENARIO.run(&options, &Silent).unwrap_err().to_string();
     assert!(refused.contains("has no recording"), "{refused}");
 
-    let Source::Shipped(bytes) = SPECS[1].source else { unreachable!() };
+    let Source::Shipped(bytes) = SPECS[1].program else { unreachable!() };
     for name in ["one.nofrag", "two.nofrag"] {
         std::fs::write(folder.join(name), bytes).unwrap();
     }
     std::fs::write(folder.join("said.txt"), "no recording").unwrap();
-    let report = VmapLive.run(&options, &Silent).unwrap();
+    let report = SCENARIO.run(&options, &Silent).unwrap();
     std::fs::remove_dir_all(&folder).unwrap();
     let [row] = &report.measurements[..] else { panic!("{:?}", report.measurements) };
     assert_eq!((row.program.as_str(), row.count(names::DIFFERENCES)), ("given", Some(0.0)));
@@ -141,6 +141,6 @@ fn recordings_of_a_folder_are_compared() {
 #[test]
 fn given_asks_for_recordings() {
     let options = Options { mask: Some("given".to_owned()), ..Options::default() };
-    let refused = VmapLive.run(&options, &Silent).unwrap_err().to_string();
+    let refused = SCENARIO.run(&options, &Silent).unwrap_err().to_string();
     assert!(refused.starts_with("--mask given needs --states"), "{refused}");
 }

@@ -16,21 +16,18 @@
 mod present;
 
 use std::collections::BTreeMap;
-use std::time::Instant;
 
 use nofrag::page::PolicyPreset;
 use nofrag_backing::measure::machine::{MachineMemory, UNIT_PAGES};
 
 use super::catalogue::{Case, DESIGNS, OURS, Program, SPECS, SUBSET_DESIGNS, VANILLA};
-use super::spec::{RunSpec, TestMachine, Touch};
-use super::{MOST_GIB, choose, names, withdrawn};
+use super::spec::{RunSpec, TestMachine};
+use super::{MOST_GIB, SCENARIO, choose, names, withdrawn};
 use crate::figures;
-use crate::oracle::{ClaimKind, Oracle, Relation};
+use crate::oracle::{Claims, Relation};
+use crate::plan::{Plan, Usual};
 use crate::report::{Measurement, Report, Settings};
-use crate::scenario::{
-    Extent, Mode, Options, ProgramInfo, Progress, RunError, Scenario, ThpTouch, choose_programs,
-    turn,
-};
+use crate::scenario::{Extent, Mode, Options, Progress, RunError, choose_programs, turn};
 use crate::stats::Spread;
 use crate::world::real::{RealResult, UnitTimes};
 use crate::world::setup::RunResult;
@@ -49,16 +46,12 @@ const GIB_PAGES: u64 = 1 << 18;
 /// touched: the published 0.27 (178.93 over 652.71: docs/sources/pages.md#published-figures), rounded up.
 const MOST_RATIO: f64 = 0.3;
 
+/// Extent of a run on real memory, whose repetitions are rounds.
 #[derive(Clone, Debug)]
 struct RealPlan {
-    designs: Vec<PolicyPreset>,
-    programs: Vec<Program>,
-    memory_gib: u64,
+    of: Plan<PolicyPreset, Program>,
     /// Frames of the machine: all of its memory, except in tests.
     frames: u64,
-    touch: Touch,
-    seed: u64,
-    rounds: usize,
 }
 
 /// Returns true if a program can run on real memory: one thread touches units, so that a clock can run for it alone.
@@ -68,43 +61,34 @@ fn has_one_toucher(program: Program) -> bool {
 }
 
 fn plan(options: &Options) -> Result<RealPlan, RunError> {
-    let refuse = |option, why: &str| Err(RunError::BadOption { option, why: why.to_owned() });
-    if options.mode != Mode::Compare {
-        return refuse("mode", "must be compare: this scenario has no other");
-    }
-    let on_one: Vec<ProgramInfo> = SPECS
-        .iter()
-        .filter(|(program, _)| has_one_toucher(*program))
-        .map(|(_, info)| *info)
-        .collect();
-    let chosen = choose_programs(&on_one, options.mask.as_deref())?;
+    let on_one: Vec<_> = SPECS.into_iter().filter(|(it, _)| has_one_toucher(*it)).collect();
+    let chosen = choose_programs(&on_one, |(_, info)| *info, options.mask.as_deref())?;
     let full = options.extent == Extent::Full;
     let in_default =
         |program: &Program| full || options.mask.is_some() || *program != Program::SDefrag;
-    let programs = SPECS.iter().filter(|(_, info)| chosen.contains(info)).map(|(p, _)| *p);
-    let some: Vec<String> = SUBSET_DESIGNS.map(str::to_owned).to_vec();
+    let programs = chosen.into_iter().map(|(program, _)| program).filter(in_default).collect();
     let designs = match (options.designs.is_empty(), full) {
-        (true, false) => choose(&some)?,
+        (true, false) => choose(&SUBSET_DESIGNS.map(str::to_owned))?,
         _ => choose(&options.designs)?,
     };
-    let memory_gib = match options.memory[..] {
+    let usual = Usual {
+        seed: 1,
+        repeats: if full { ROUNDS } else { FEW_ROUNDS },
+        loops: None,
+        pages: None,
+        threads: None,
+    };
+    let mut of = Plan::of(options, designs, programs, usual)?;
+    let gib = match of.memory[..] {
         [] => 1,
         [gib] if (1..=MOST_GIB).contains(&gib) => gib,
-        _ => return refuse("memory", "must be one size between 1 and 64 GiB with --real"),
+        _ => {
+            let why = "must be one size between 1 and 64 GiB with --real";
+            return Err(RunError::option("memory", why));
+        }
     };
-    let plan = RealPlan {
-        designs,
-        programs: programs.filter(in_default).collect(),
-        memory_gib,
-        frames: memory_gib * GIB_PAGES,
-        touch: match options.thp_touch.unwrap_or_default() {
-            ThpTouch::HalfOfUnits => Touch::HalfOfUnits,
-            ThpTouch::AllUnits => Touch::AllUnits,
-        },
-        seed: options.seed.unwrap_or(1),
-        rounds: options.repeat.unwrap_or(if full { ROUNDS } else { FEW_ROUNDS }),
-    };
-    if plan.rounds == 0 { refuse("repeat", "must be at least 1") } else { Ok(plan) }
+    of.memory = vec![gib];
+    Ok(RealPlan { of, frames: gib * GIB_PAGES })
 }
 
 pub(super) fn run(options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
@@ -112,46 +96,34 @@ pub(super) fn run(options: &Options, progress: &dyn Progress) -> Result<Report, 
 }
 
 fn run_plan(plan: &RealPlan, progress: &dyn Progress) -> Result<Report, RunError> {
-    let begin = Instant::now();
     let document = figures::gorman_2018().document;
-    let mut report = Report::new(super::ExtFrag2018.name(), document, settings(plan));
+    let mut report = Report::new(SCENARIO.name, document, settings(plan));
     let memory =
         MachineMemory::new(plan.frames).map_err(|error| no_memory(plan, &error.to_string()))?;
     let huge_units = memory.huge_units();
     let compared = compare(plan, memory, progress)?;
     claims(plan, &compared, &mut report);
     withdrawn::withdraw(&mut report.oracles);
-    report.measurements = compared.rows.iter().filter_map(|row| row.measurement(plan)).collect();
+    report.measurements = compared.rows.iter().filter_map(|row| row.measurement()).collect();
     take_notes(plan, huge_units, &mut report);
-    report.elapsed_s = begin.elapsed().as_secs_f64();
     Ok(report)
 }
 
 fn no_memory(plan: &RealPlan, why: &str) -> RunError {
-    let why = format!("{} GiB of memory in a file: {why}", plan.memory_gib);
-    RunError::Engine { design: "every design".to_owned(), program: "--real".to_owned(), why }
+    let why = format!("{} GiB of memory in a file: {why}", plan.of.memory[0]);
+    RunError::engine("every design", "--real", why)
 }
 
 fn settings(plan: &RealPlan) -> Settings {
-    let touch = match plan.touch {
-        Touch::HalfOfUnits => ThpTouch::HalfOfUnits,
-        Touch::AllUnits => ThpTouch::AllUnits,
-    };
+    let Plan { seed, repeats, memory, touch, .. } = &plan.of;
     Settings {
-        mode: Mode::Compare.name().to_owned(),
-        seed: plan.seed,
-        repeats: plan.rounds,
-        loops: 1,
-        pages: 1,
-        threads: 1,
-        designs: plan.designs.iter().map(|preset| preset.name.to_owned()).collect(),
         conditions: vec![
             "on real memory".to_owned(),
-            format!("seed {}, {} rounds", plan.seed, plan.rounds),
-            format!("memory {} GiB", plan.memory_gib),
-            format!("{} % of a node touched", touch.name()),
+            format!("seed {seed}, {repeats} rounds"),
+            format!("memory {} GiB", memory[0]),
+            touch.condition(),
         ],
-        ..Settings::default()
+        ..plan.of.settings(Mode::Compare, |preset| preset.name)
     }
 }
 
@@ -185,8 +157,8 @@ impl RealRow {
             huge,
             mix,
             memory_gib,
-            touch: plan.touch,
-            seed: plan.seed,
+            touch: plan.of.touch,
+            seed: plan.of.seed,
         }
     }
 
@@ -204,7 +176,7 @@ impl RealRow {
         all
     }
 
-    fn measurement(&self, plan: &RealPlan) -> Option<Measurement> {
+    fn measurement(&self) -> Option<Measurement> {
         let mut spreads = BTreeMap::new();
         let mut by_round = |name: &str, of: &dyn Fn(&RealResult) -> Option<f64>| {
             let samples = self.rounds.iter().filter_map(of).collect();
@@ -231,7 +203,6 @@ impl RealRow {
                 unit,
             )
         })
-        .filter(|_| plan.rounds > 0)
     }
 
     fn counts(&self, counted: &RunResult) -> BTreeMap<String, f64> {
@@ -291,19 +262,19 @@ fn compare(
     progress: &dyn Progress,
 ) -> Result<Compared, RunError> {
     let mut rows: Vec<RealRow> = Vec::new();
-    for program in &plan.programs {
-        for case in program.cases(plan.memory_gib) {
-            for preset in &plan.designs {
+    for program in &plan.of.programs {
+        for case in program.cases(plan.of.memory[0]) {
+            for preset in &plan.of.designs {
                 let (preset, rounds) = (*preset, Vec::new());
                 rows.push(RealRow { case, preset, counted: None, repeats: true, rounds });
             }
         }
     }
     let again: Vec<usize> = made_again(&rows);
-    progress.begin((rows.len() * plan.rounds + again.len()) as u64);
+    progress.begin((rows.len() * plan.of.repeats + again.len()) as u64);
     let mut memory = memory;
     let order: Vec<usize> = (0..rows.len()).collect();
-    for round in 0..plan.rounds {
+    for round in 0..plan.of.repeats {
         for at in turn(&order, round) {
             let row = &mut rows[at];
             progress.step(&format!("{} under {}", row.case, row.preset.name));
@@ -336,25 +307,23 @@ fn claims(plan: &RealPlan, compared: &Compared, report: &mut Report) {
         let rounds = compared.rows.iter().flat_map(|row| &row.rounds);
         rounds.map(of).sum::<u64>() as f64
     };
-    let mut exact = |id: &str, claim: String, measured: f64, relation: Relation| {
-        report.oracles.push(Oracle::judge(id, ClaimKind::Exact, claim, measured, relation));
-    };
+    let claims = &mut report.oracles;
     let verified = sum(|round| round.verified);
     let claim = format!(
         "of {verified} pages that were read before they were given up, moved or read by a process: those that did not \
          hold what was written"
     );
-    exact("real/contents", claim, sum(|round| round.lost), Relation::Equals(0.0));
+    claims.exact("real/contents", claim, sum(|round| round.lost), Relation::NONE);
     let claim = "pages that were read again";
-    exact("real/verified", claim.to_owned(), verified, Relation::AtLeast(plan.frames as f64));
+    claims.exact("real/verified", claim, verified, Relation::AtLeast(plan.frames as f64));
     let claim = format!(
         "of {} runs that were made again without memory: those that counted something else",
         compared.without_memory
     );
-    exact("real/decisions", claim, compared.differ as f64, Relation::Equals(0.0));
+    claims.exact("real/decisions", claim, compared.differ as f64, Relation::NONE);
     let unlike = compared.rows.iter().filter(|row| !row.repeats).count();
-    let claim = "designs whose rounds counted different things".to_owned();
-    exact("real/rounds", claim, unlike as f64, Relation::Equals(0.0));
+    let claim = "designs whose rounds counted different things";
+    claims.exact("real/rounds", claim, unlike as f64, Relation::NONE);
     let timed = |row: &RealRow| {
         let of = |times: UnitTimes| times.tail().map_or(0, |tail| tail.count);
         of(row.all(|round| &round.huge)) + of(row.all(|round| &round.base))
@@ -364,22 +333,17 @@ fn claims(plan: &RealPlan, compared: &Compared, report: &mut Report) {
         counted * row.rounds.len() as u64
     };
     let untimed: u64 = compared.rows.iter().map(|row| counted(row).abs_diff(timed(row))).sum();
-    exact(
-        "real/units",
-        "units that were touched and not timed".to_owned(),
-        untimed as f64,
-        Relation::Equals(0.0),
-    );
+    let claim = "units that were touched and not timed";
+    claims.exact("real/units", claim, untimed as f64, Relation::NONE);
     for row in compared.rows.iter().filter(|row| row.case.configuration() == "s-default") {
         let samples = row.rounds.iter().filter_map(ratio).collect();
-        let Some(spread) = Spread::of(samples) else { continue };
+        let median = Spread::of(samples).map(|spread| spread.median);
         let design = row.preset.name;
         let id = format!("real/ratio/{design}");
         let claim = format!(
             "{design}: mean of huge faults over mean of units of base faults (0.27 published)"
         );
-        let most = Relation::AtMost(MOST_RATIO);
-        report.oracles.push(Oracle::judge(id, ClaimKind::Ratio, claim, spread.median, most));
+        claims.ratio(id, claim, median, Relation::AtMost(MOST_RATIO));
     }
 }
 
@@ -404,10 +368,10 @@ fn take_notes(plan: &RealPlan, huge_units: u64, report: &mut Report) {
          hundredths of a base fault"
             .to_owned(),
     );
-    if plan.designs.len() < DESIGNS.len() {
+    if plan.of.designs.len() < DESIGNS.len() {
         report.notes.push(format!(
             "{} of {} designs; --full has all, and defrag = always",
-            plan.designs.len(),
+            plan.of.designs.len(),
             DESIGNS.len()
         ));
     }
@@ -417,6 +381,7 @@ fn take_notes(plan: &RealPlan, huge_units: u64, report: &mut Report) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::oracle::ClaimKind;
     use crate::scenario::Silent;
 
     fn small(designs: &[&str]) -> RealPlan {

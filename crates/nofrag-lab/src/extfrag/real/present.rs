@@ -1,10 +1,11 @@
 //! Tables and a picture of the measurements on real memory.
 
+use super::super::present::bare;
 use super::super::{names, withdrawn};
 use super::VANILLA;
 use crate::figures::{self, Column, Gorman2018, Quantity};
 use crate::report::{Measurement, Report};
-use crate::summary::by_design;
+use crate::summary::designs_table;
 use nofrag_show::{BarGroup, Cell, Section, cells, count, fixed, number, table_of};
 
 /// Returns all sections of a report.
@@ -21,11 +22,9 @@ pub(in super::super) fn sections(report: &Report) -> Vec<Section> {
     sections
 }
 
-/// Returns a design's name without the prefix that all have in common.
+/// Returns a design's short name, marked if it is withdrawn.
 fn short(design: &str) -> String {
-    let name = design.strip_prefix("linux-").unwrap_or(design);
-    let name =
-        name.strip_prefix("4.20+").map_or_else(|| name.to_owned(), |patch| format!("+{patch}"));
+    let name = bare(design);
     if withdrawn::is_withdrawn(design) { format!("{name} {}", withdrawn::MARK) } else { name }
 }
 
@@ -71,20 +70,19 @@ fn latencies(
             there(design, Quantity::PercentageHuge).map(number),
         ]
     };
-    let rows = by_design(&report.settings.designs, cells).into_iter();
-    let rows = rows.map(|(design, cells)| [cells![short(&design)], cells].concat()).collect();
-    table_of(
-        &format!("Fault latency on real memory: {program}"),
-        &format!(
-            "A row is one design. Means in us of a unit of 2 MiB: 512 requests, mappings, faults and zeroings of base \
-             pages, or one of each for a huge page, and writing all of it; medians over rounds with half their range. \
-             huge/base: the first over the second; there: the same quotient of the document's means (0.27 with patches \
-             1 to 4, s-default). Its microseconds belong to another machine. No sample: no such fault. {}",
-            withdrawn::mark()
-        ),
-        1,
-        &["design", "base us", "huge us", "huge/base", "there", "huge %", "there %"],
-        rows,
+    let caption = format!(
+        "A row is one design. Means in us of a unit of 2 MiB: 512 requests, mappings, faults and zeroings of base \
+         pages, or one of each for a huge page, and writing all of it; medians over rounds with half their range. \
+         huge/base: the first over the second; there: the same quotient of the document's means (0.27 with patches 1 \
+         to 4, s-default). Its microseconds belong to another machine. No sample: no such fault. {}",
+        withdrawn::mark()
+    );
+    designs_table(
+        &report.settings.designs,
+        short,
+        (&format!("Fault latency on real memory: {program}"), &caption),
+        &["base us", "huge us", "huge/base", "there", "huge %", "there %"],
+        cells,
     )
 }
 
@@ -97,14 +95,14 @@ fn distribution(report: &Report, program: &str) -> Option<Section> {
         };
         [of("base"), of("huge")].concat()
     };
-    let rows = by_design(&report.settings.designs, cells).into_iter();
-    let rows = rows.map(|(design, cells)| [cells![short(&design)], cells].concat()).collect();
-    table_of(
-        &format!("Distribution of the same: {program}"),
-        "us a unit, over all rounds. Maxima are reported and never judged: on a shared host they are interruptions.",
-        1,
-        &["design", "base p50", "p99", "p99.9", "max", "huge p50", "p99", "p99.9", "max"],
-        rows,
+    let caption = "us a unit, over all rounds. Maxima are reported and never judged: on a shared host they are \
+                   interruptions.";
+    designs_table(
+        &report.settings.designs,
+        short,
+        (&format!("Distribution of the same: {program}"), caption),
+        &["base p50", "p99", "p99.9", "max", "huge p50", "p99", "p99.9", "max"],
+        cells,
     )
 }
 

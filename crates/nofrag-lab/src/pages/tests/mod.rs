@@ -52,7 +52,7 @@ fn page_of(reports: &[Report]) -> Page {
     let results: Vec<ScenarioResult<'_>> = reports
         .iter()
         .map(|report| ScenarioResult {
-            scenario: *scenarios().iter().find(|it| it.name() == report.scenario).unwrap(),
+            scenario: scenarios().iter().find(|it| it.name == report.scenario).unwrap(),
             report,
             command: "nofrag run one",
         })

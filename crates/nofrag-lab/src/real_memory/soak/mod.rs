@@ -21,9 +21,10 @@ use std::time::{Duration, Instant};
 
 use self::sampler::{Course, ProcessSample};
 use crate::figures;
-use crate::oracle::{ClaimKind, Oracle, Relation};
+use crate::oracle::{Claims, Relation};
+use crate::plan::bounded;
 use crate::report::{Measurement, Report, Settings};
-use crate::scenario::{Mode, Options, Progress, RunError, Scenario};
+use crate::scenario::{Mode, Options, Progress, RunError};
 use crate::stats::Spread;
 
 pub(super) use present::sections;
@@ -153,11 +154,7 @@ struct SoakPlan {
 }
 
 pub(super) fn run(options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
-    let minutes = options.minutes.unwrap_or(MINUTES);
-    if !(1..=MOST_MINUTES).contains(&minutes) {
-        let why = format!("must be between 1 and {MOST_MINUTES}");
-        return Err(RunError::BadOption { option: "minutes", why });
-    }
+    let minutes = bounded("minutes", options.minutes, (MINUTES, 1..=MOST_MINUTES, ""))?;
     let plan = SoakPlan {
         length: Duration::from_secs(60 * minutes),
         every: Duration::from_secs(1),
@@ -167,13 +164,12 @@ pub(super) fn run(options: &Options, progress: &dyn Progress) -> Result<Report, 
 }
 
 fn failed(load: &str, why: String) -> RunError {
-    RunError::Engine { design: load.to_owned(), program: PROGRAM.to_owned(), why }
+    RunError::engine(load, PROGRAM, why)
 }
 
 fn run_plan(plan: &SoakPlan, progress: &dyn Progress) -> Result<Report, RunError> {
     let begin = Instant::now();
-    let mut report =
-        Report::new(super::RealMemory.name(), figures::backing().document, settings(plan));
+    let mut report = Report::new(super::SCENARIO.name, figures::backing().document, settings(plan));
     let before =
         ProcessSample::take(begin.elapsed()).map_err(|error| failed("/proc", error.to_string()))?;
     let course = {
@@ -187,25 +183,18 @@ fn run_plan(plan: &SoakPlan, progress: &dyn Progress) -> Result<Report, RunError
         ProcessSample::take(begin.elapsed()).map_err(|error| failed("/proc", error.to_string()))?;
     judge(&course, (&before, &after), &mut report);
     report.measurements.extend(course.measurement());
-    report.elapsed_s = begin.elapsed().as_secs_f64();
     Ok(report)
 }
 
 fn settings(plan: &SoakPlan) -> Settings {
     Settings {
-        mode: Mode::Soak.name().to_owned(),
-        seed: plan.seed,
-        repeats: 1,
-        loops: 1,
-        pages: 1,
         threads: 0,
-        designs: Vec::new(),
         conditions: vec![
             format!("seed {}", plan.seed),
             format!("{} s of load", plan.length.as_secs()),
             format!("looked at every {} ms", plan.every.as_millis()),
         ],
-        ..Settings::default()
+        ..Settings::once(Mode::Soak, plan.seed)
     }
 }
 
@@ -284,39 +273,28 @@ const AREAS_SLACK: f64 = 64.0;
 fn judge(course: &Course, (before, after): (&ProcessSample, &ProcessSample), report: &mut Report) {
     let lost: f64 = report.measurements.iter().filter_map(|row| row.count("lost")).sum();
     let verified: f64 = report.measurements.iter().filter_map(|row| row.count("verified")).sum();
-    let mut claim = |id: &str, kind, claim: String, measured: f64, relation| {
-        report.oracles.push(Oracle::judge(id, kind, claim, measured, relation));
-    };
+    let claims = &mut report.oracles;
     let text =
         format!("of {verified} contents that were read again: those that were not as written");
-    claim("soak/contents", ClaimKind::Exact, text, lost, Relation::Equals(0.0));
-    let text = "contents that were read again".to_owned();
-    claim("soak/verified", ClaimKind::Exact, text, verified, Relation::AtLeast(1.0));
+    claims.exact("soak/contents", text, lost, Relation::NONE);
+    let text = "contents that were read again";
+    claims.exact("soak/verified", text, verified, Relation::AtLeast(1.0));
     if let Some((early, late)) = course.early_and_late() {
         let bound = early.resident_mib * MEMORY_SLACK + MEMORY_SLACK_MIB;
-        let text =
-            "MiB resident at most in the last quarter, with what the second quarter had".to_owned();
-        claim("soak/memory", ClaimKind::Ratio, text, late.resident_mib, Relation::AtMost(bound));
-        let text = "areas of the process at most in the last quarter, with the second quarter's"
-            .to_owned();
-        let bound = Relation::AtMost(early.areas + AREAS_SLACK);
-        claim("soak/areas", ClaimKind::Exact, text, late.areas, bound);
-        let text = "descriptors at most in the last quarter, with the second quarter's".to_owned();
-        claim(
-            "soak/descriptors",
-            ClaimKind::Exact,
-            text,
-            late.descriptors,
-            Relation::AtMost(early.descriptors),
-        );
+        let text = "MiB resident at most in the last quarter, with what the second quarter had";
+        claims.ratio("soak/memory", text, late.resident_mib, Relation::AtMost(bound));
+        let text = "areas of the process at most in the last quarter, with the second quarter's";
+        claims.exact("soak/areas", text, late.areas, Relation::AtMost(early.areas + AREAS_SLACK));
+        let text = "descriptors at most in the last quarter, with the second quarter's";
+        let most = Relation::AtMost(early.descriptors);
+        claims.exact("soak/descriptors", text, late.descriptors, most);
     }
-    let text = "descriptors that are left when all is over".to_owned();
+    let text = "descriptors that are left when all is over";
     let left = after.descriptors - before.descriptors;
-    claim("soak/descriptors-left", ClaimKind::Exact, text, left, Relation::Equals(0.0));
-    let text = "areas that are left when all is over (stacks and heaps of threads that have ended)"
-        .to_owned();
+    claims.exact("soak/descriptors-left", text, left, Relation::NONE);
+    let text = "areas that are left when all is over (stacks and heaps of threads that have ended)";
     let left = after.areas - before.areas;
-    claim("soak/areas-left", ClaimKind::Exact, text, left, Relation::AtMost(AREAS_SLACK));
+    claims.exact("soak/areas-left", text, left, Relation::AtMost(AREAS_SLACK));
 }
 
 #[cfg(test)]
