@@ -1,11 +1,10 @@
 //! `--report FILE.html`: the result as a page for a browser.
 
 use std::env;
-use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use nofrag_lab::saved::replace;
 use nofrag_show::page::{MOST_BYTES, Page};
 use nofrag_show::{Build, Origin, bytes_text};
 
@@ -77,24 +76,6 @@ fn folder_of(file: &Path) -> &Path {
     }
 }
 
-/// Puts `bytes` in the place of `file`: a reader meanwhile sees the old file or the new one, whole.
-fn replace(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    // A device or a pipe is written to, not replaced.
-    if file.exists() && !file.is_file() {
-        return fs::write(file, bytes);
-    }
-    let name = file.file_name().unwrap_or_default().to_string_lossy();
-    let temporary = folder_of(file).join(format!(".{name}.{}", std::process::id()));
-    let written = fs::File::create(&temporary)
-        .and_then(|mut out| out.write_all(bytes))
-        .and_then(|()| fs::rename(&temporary, file));
-    if written.is_err() {
-        // The error of the write tells more than that of the removal would.
-        drop(fs::remove_file(&temporary));
-    }
-    written
-}
-
 /// Returns the command as it was given, without the path to the binary; words that a shell would split are quoted.
 fn command() -> String {
     joined(["nofrag".to_owned()].into_iter().chain(arguments()))
@@ -142,16 +123,6 @@ mod tests {
     fn words_that_a_shell_would_split_are_quoted() {
         let words = ["nofrag", "replay", "my file", "it's", "a=b,c", ""].map(str::to_owned);
         assert_eq!(joined(words.into_iter()), r"nofrag replay 'my file' 'it'\''s' a=b,c ''");
-    }
-
-    #[test]
-    fn a_report_takes_the_place_of_an_older_one() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("a.html");
-        replace(&file, b"old").unwrap();
-        replace(&file, b"new").unwrap();
-        assert_eq!(fs::read(&file).unwrap(), b"new");
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
     }
 
     #[test]

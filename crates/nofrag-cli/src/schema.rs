@@ -11,7 +11,7 @@ use nofrag_host::{machine, process, vmalloc, watch};
 use nofrag_lab::explain;
 
 use crate::output::{self, Schema};
-use crate::{Status, compare, export, record, replay, run, trace, workload};
+use crate::{Status, compare, export, record, replay, run, sweep, trace, workload};
 
 const AFTER_HELP: &str = "\
 Without NAME it lists all: name, version, and the command that prints such an object with --json.
@@ -80,6 +80,8 @@ const ALL: &[Published] = &[
     published!("nofrag.record", record::SCHEMA, "nofrag record"),
     published!("nofrag.explain", EXPLAIN, "nofrag explain"),
     published!("nofrag.replay", replay::SCHEMA, "nofrag replay"),
+    published!("nofrag.sweep", sweep::SCHEMA, "nofrag sweep"),
+    published!("nofrag.sweep.merge", sweep::MERGE_SCHEMA, "nofrag sweep merge"),
     published!("nofrag.compare", compare::SCHEMA, "nofrag compare"),
     published!("nofrag.top", TOP, "nofrag top --once"),
     published!("nofrag.export", export::SCHEMA, "nofrag export --once"),

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-use crate::scenario::{Progress, RunError};
+use crate::scenario::Progress;
 
 /// Length, steps and name of a job, known before it is run.
 #[derive(Clone, Debug)]
@@ -21,13 +21,13 @@ pub(crate) struct About {
 ///
 /// # Errors
 /// The first error of a job; no further jobs are begun after it.
-pub(crate) fn run_all<J: Sync, R: Send>(
+pub(crate) fn run_all<J: Sync, R: Send, E: Send>(
     threads: usize,
     jobs: &[J],
     about: impl Fn(&J) -> About,
-    act: impl Fn(&J) -> Result<R, RunError> + Sync,
+    act: impl Fn(&J) -> Result<R, E> + Sync,
     progress: &dyn Progress,
-) -> Result<Vec<R>, RunError> {
+) -> Result<Vec<R>, E> {
     let about: Vec<About> = jobs.iter().map(about).collect();
     let mut order: Vec<usize> = (0..jobs.len()).collect();
     order.sort_by_key(|at| Reverse(about[*at].length));
