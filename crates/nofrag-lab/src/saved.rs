@@ -53,8 +53,8 @@ pub fn save(root: &Path, origin: &Origin, what: &str, result: &Saved) -> io::Res
     Ok(folder)
 }
 
-/// Puts `bytes` in the place of `file`: a reader meanwhile, and whoever comes after a crash, sees the old file or the new
-/// one, whole.
+/// Puts `bytes` in the place of `file`: a reader meanwhile, and whoever comes after a crash, sees the old file or the
+/// new one, whole.
 ///
 /// # Errors
 /// The error of the file system; the old file is untouched then.

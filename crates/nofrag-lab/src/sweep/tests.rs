@@ -144,8 +144,8 @@ fn what_a_recording_lacks_is_a_result_and_what_this_host_lacks_is_none() {
 }
 
 /// A task's figures are those that a replay of all policies together has from the same first seed, whether it reads the
-/// recording or has it held. (What frames are believed in use is drawn once for all seeds of a replay, so that its second
-/// seed is not the first one of another.)
+/// recording or has it held. (What frames are believed in use is drawn once for all seeds of a replay, so that its
+/// second seed is not the first one of another.)
 #[test]
 fn a_task_finds_what_a_replay_finds() {
     let text = "[[replay]]\nrecordings = ['shipped']\nseed = 2\nrepeats = 1\npolicies = ['nofrag']\n\
