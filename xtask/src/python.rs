@@ -1,5 +1,5 @@
-//! The Python package: its lints, its wheel, the stubs held to it, and its tests, in an environment of its own. The tests
-//! run the notebooks of docs and the questions of contrib/duckdb, too.
+//! The Python package: its lints, its wheel, the stubs held to it, and its tests, in an environment of its own. The
+//! tests run the notebooks of docs and the questions of contrib/duckdb, too.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context, bail, ensure};
 
 const CRATE: &str = "crates/nofrag-python";
-/// What builds, checks and reads the wheel. None of it is a dependency of the wheel.
+/// The packages that build, check and read the wheel. None of it is a dependency of the wheel.
 const TOOLS: [&str; 13] = [
     "maturin",
     "mypy",
@@ -24,7 +24,7 @@ const TOOLS: [&str; 13] = [
     "ipykernel",
     "kubernetes-validate",
 ];
-/// What other programs read, and its schema comes by pip.
+/// The Job of Kubernetes, whose schema comes by pip.
 const JOB: &str = "contrib/kubernetes/sweep.yaml";
 const MOST_BYTES: u64 = 15_000_000;
 

@@ -191,7 +191,7 @@ impl Recording {
         self.command.as_deref()
     }
 
-    /// What the recording lacks, with the consequences, as sentences.
+    /// The facts that the recording lacks, with the consequences, as sentences.
     #[getter]
     fn missing(&self) -> Vec<String> {
         self.missing.clone()

@@ -18,7 +18,7 @@ struct Content {
     meta: TraceMeta,
     events: Vec<Event>,
     loss: Loss,
-    /// What the budget of the trace has left for those who work on it.
+    /// The remainder of the trace's budget, for those who work on it.
     room: Room,
 }
 

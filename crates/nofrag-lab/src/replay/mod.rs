@@ -9,8 +9,8 @@
 //! the beginning), `settings`, `pace`, `nodes` and `migration` (what events leave out), `pairing` (from events to
 //! steps), `owner` (the pages of the workload), `standin` (single pages for a refused huge one), `timeline` and
 //! `course`, `engine` (one policy with one size of memory), `passes` (one reading for all of them), `mmap`, `vmap` and
-//! `addresses` (recorded addresses), `held` (a trace in memory), `outcome` (results), `fidelity` (how near they are), `against` (other
-//! recordings), `says` (what may be said), `cautions`, `present` (tables), `answer` (one screen).
+//! `addresses` (recorded addresses), `held` (a trace in memory), `outcome` (results), `fidelity` (how near they are),
+//! `against` (other recordings), `says` (what may be said), `cautions`, `present` (tables), `answer` (one screen).
 
 mod addresses;
 mod against;
@@ -211,7 +211,7 @@ pub(crate) fn replay_one(options: &ReplayOptions) -> Result<PolicyRun, ReplayErr
     Ok(report.runs.swap_remove(0))
 }
 
-/// What a replay has beside the runs that were asked for.
+/// The parts of a replay beside the runs that were asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Beside {
     Nothing,
@@ -228,10 +228,7 @@ fn replay_within(
     let Trace { meta, events, mut room } = options.trace.open()?;
     let start = meta.start().map(|taken| Snapshot::parse(&taken.files));
     let end = meta.end().map(|taken| Snapshot::parse(&taken.files));
-    let mut addresses = match beside {
-        Beside::OwnRules => Some(AddressReplay::new(&meta, &mut room)),
-        Beside::Nothing => None,
-    };
+    let mut addresses = (beside == Beside::OwnRules).then(|| AddressReplay::new(&meta, &mut room));
     let unseen = UnseenTracker::new(&meta, &mut room);
     let mut host = host_of(options, &meta, start.as_ref(), &mut room)?;
     let judged = meta.release.as_deref().and_then(preset_of);
@@ -274,9 +271,8 @@ fn replay_within(
     let mut cautions = stand_ins(&options.policies);
     cautions.extend(cautions::cautions(&host, &meta, &recorded, fidelity.as_ref(), &runs));
     let (trace, release) = (options.trace.name(), meta.release.clone());
-    let AddressOutcome { vmap, mmap } =
-        addresses.map_or_else(AddressOutcome::default, AddressReplay::finish);
-    let seed = options.seed;
+    let addresses = addresses.map_or_else(AddressOutcome::default, AddressReplay::finish);
+    let (seed, AddressOutcome { vmap, mmap }) = (options.seed, addresses);
     Ok(ReplayReport {
         trace,
         release,

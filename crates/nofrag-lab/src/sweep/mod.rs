@@ -104,7 +104,7 @@ impl FromStr for Shard {
     }
 }
 
-/// What became of the tasks of a shard.
+/// The ends of the tasks of a shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Swept {

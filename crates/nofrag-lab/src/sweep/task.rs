@@ -31,7 +31,7 @@ pub(super) struct ReplayTask {
 
 #[derive(Clone, Debug)]
 pub(super) enum Work {
-    /// What the recording holds, and what may be said of it: its kernel's own rules under as many seeds.
+    /// The contents of the recording, and its kernel's own rules under as many seeds: what may be said of it.
     Judge { repeats: u64 },
     /// One policy, such as `linux-6.1:boost=0`, with one size of memory under one seed.
     Run { policy: String, memory_percent: u32, samples: u16 },
@@ -78,7 +78,7 @@ enum What<'a> {
     },
 }
 
-/// What a task found. Wall times are no part of it: the same task has the same bytes everywhere.
+/// The findings of a task. Wall times are no part of it: the same task has the same bytes everywhere.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Outcome {
@@ -87,7 +87,7 @@ enum Outcome {
     Scenario(Vec<OfProgram>),
 }
 
-/// What a recording holds, and which questions its replay can answer.
+/// The contents of a recording, and the questions that its replay can answer.
 #[derive(Serialize)]
 struct OfRecording {
     release: Option<String>,
