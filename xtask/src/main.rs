@@ -1,15 +1,15 @@
 //! Repository tasks: `cargo xtask tidy`, `ci`, `figures`, `wrap`, `counts`, `fuzz`, `deep`, `campaign`, `nightly`,
-//! `deb`, `dist`, `packages`, `readme`, `book`, `guests`, `states`, `recordings`, `same-figures`.
+//! `deb`, `dist`, `packages`, `python`, `readme`, `book`, `guests`, `states`, `recordings`, `same-figures`.
 //!
 //! `tidy` holds the rules that the compiler and clippy cannot hold (`rules`). `figures` rewrites figures in prose from
 //! the files that they come from; `wrap` fills paragraphs that are too wide. `counts` holds instructions to limits.
 //! `fuzz` runs the fuzz targets, the canary among them; `deep` runs sanitizers and Miri, `campaign` adds up slices of
 //! random tries. `deb` makes the Debian package, `dist` all that a release hands out; `packages` uses the crates as
-//! from a registry, `readme` runs what README tells people to type. `book` builds the pages of `docs` and follows their
-//! links. `guests` measures kernels of Debian under the document's workload, `states` lets them label states of memory,
-//! `recordings` records them under settings.
-//! `same-figures` holds what all commands say equal over a change. `ci` runs what must hold before a change lands and
-//! prints what each check took (`.ci/run` installs what it needs and then calls it); `nightly` runs the rest.
+//! from a registry, `python` builds and tests the Python package, `readme` runs what README tells people to type.
+//! `book` builds the pages of `docs` and follows their links. `guests` measures kernels of Debian under the document's
+//! workload, `states` lets them label states of memory, `recordings` records them under settings. `same-figures` holds
+//! what all commands say equal over a change. `ci` runs what must hold before a change lands and prints what each check
+//! took (`.ci/run` installs what it needs and then calls it); `nightly` runs the rest.
 
 mod book;
 mod campaign;
@@ -24,6 +24,7 @@ mod finding;
 mod fuzz;
 mod guests;
 mod packages;
+mod python;
 mod readme;
 mod recordings;
 mod results;
@@ -85,6 +86,8 @@ enum Task {
     Dist,
     /// Pack the crates, test and install them as from a registry, and run README's commands with what was installed
     Packages(packages::Request),
+    /// Build and test the Python package, in target/python; needs python3 with venv, and fetches tools by pip
+    Python,
     /// Run the commands of README with a program that is built, but for what takes minutes
     Readme {
         /// The program
@@ -124,6 +127,7 @@ fn main() -> ExitCode {
         Task::Deb => deb::run(&root),
         Task::Dist => dist::run(&root),
         Task::Packages(request) => packages::run(&root, &request),
+        Task::Python => python::run(&root),
         Task::Book => book::run(&root),
         Task::Readme { program } => readme::run(&root, &program),
         Task::SameFigures(request) => same_figures::run(&root, &request),

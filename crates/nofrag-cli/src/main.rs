@@ -21,6 +21,7 @@ mod report;
 mod run;
 mod schema;
 mod stop;
+mod sweep;
 mod top;
 mod trace;
 mod watching;
@@ -46,7 +47,7 @@ enum Status {
     EndedEarly,
     /// `compare`: a figure got worse.
     GotWorse,
-    /// Shown, but what was read is not whole: cut, damaged, or with events lost.
+    /// Shown, but what was read is not whole: cut, damaged, or with events lost; `sweep`: tasks have no result.
     NotWhole,
 }
 
@@ -79,7 +80,8 @@ Exit status:
   0  done
   1  run --check: an exact claim did not hold, or rows or claims are missing; host: something needs
      attention; preflight: not now; record: events were lost, or the command failed; workload: ended
-     early; compare: something got worse; explain, replay, compare, trace: what was read is not whole
+     early; compare: something got worse; sweep: tasks have no result; explain, replay, compare, trace:
+     what was read is not whole
   2  bad use, or something could not be read or written";
 
 /// The text for a user who types `nofrag` alone.
@@ -121,6 +123,8 @@ enum Command {
     Explain(explain::Args),
     /// Replay a real kernel's requests under other policies and sizes of memory
     Replay(replay::Args),
+    /// Replay many recordings under many policies, by as many processes as there are
+    Sweep(sweep::Args),
     /// Set two replays, two recordings or two snapshots beside each other
     Compare(compare::Args),
     /// Watch this host: free blocks, what reclaim and compaction do, vmalloc, areas of processes
@@ -158,6 +162,7 @@ fn main() -> ExitCode {
         Command::Record(args) => record::execute(&args),
         Command::Explain(args) => explain::execute(&args),
         Command::Replay(args) => replay::execute(&args),
+        Command::Sweep(args) => sweep::execute(&args),
         Command::Compare(args) => compare::execute(&args),
         Command::Top(args) => top::execute(&args),
         Command::Export(args) => export::execute(&args),

@@ -1,12 +1,10 @@
 //! `--report FILE.html`: the result as a page for a browser.
 
 use std::env;
-use std::fs::{self, File, Permissions};
-use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use nofrag_lab::saved::replace;
 use nofrag_show::page::{MOST_BYTES, Page};
 use nofrag_show::{Build, Origin, bytes_text};
 
@@ -80,38 +78,6 @@ fn folder_of(file: &Path) -> &Path {
     }
 }
 
-/// Puts `bytes` in the place of `file`: a reader meanwhile sees the old file or the new one, whole. It has
-/// this mode, or the usual one of new files.
-pub(crate) fn replace(file: &Path, bytes: &[u8], mode: Option<u32>) -> io::Result<()> {
-    // A device or a pipe is written to, not replaced.
-    if file.exists() && !file.is_file() {
-        return fs::write(file, bytes);
-    }
-    let name = file.file_name().unwrap_or_default().to_string_lossy();
-    // In the same folder, since a file is renamed within its file system only; and with another ending, so that the
-    // collector of text files does not read it.
-    let draft = folder_of(file).join(format!(".{name}.{}.tmp", std::process::id()));
-    let written = write_new(&draft, bytes, mode).and_then(|()| fs::rename(&draft, file));
-    if written.is_err() {
-        // The draft may never have been made, and the error of the write tells more than that of the removal would.
-        drop(fs::remove_file(&draft));
-    }
-    written
-}
-
-fn write_new(path: &Path, bytes: &[u8], mode: Option<u32>) -> io::Result<()> {
-    let mut file = match File::create_new(path) {
-        // A process of this number was killed here.
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            fs::remove_file(path)?;
-            File::create_new(path)?
-        }
-        opened => opened?,
-    };
-    mode.map_or(Ok(()), |mode| file.set_permissions(Permissions::from_mode(mode)))?;
-    file.write_all(bytes)
-}
-
 /// Returns the command as it was given, without the path to the binary; words that a shell would split are quoted.
 fn command() -> String {
     joined(["nofrag".to_owned()].into_iter().chain(arguments()))
@@ -159,16 +125,6 @@ mod tests {
     fn words_that_a_shell_would_split_are_quoted() {
         let words = ["nofrag", "replay", "my file", "it's", "a=b,c", ""].map(str::to_owned);
         assert_eq!(joined(words.into_iter()), r"nofrag replay 'my file' 'it'\''s' a=b,c ''");
-    }
-
-    #[test]
-    fn a_report_takes_the_place_of_an_older_one() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("a.html");
-        replace(&file, b"old", None).unwrap();
-        replace(&file, b"new", None).unwrap();
-        assert_eq!(fs::read(&file).unwrap(), b"new");
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
     }
 
     #[test]

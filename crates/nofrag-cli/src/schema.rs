@@ -10,7 +10,8 @@ use anyhow::{Result, bail};
 
 use crate::output::{self, Schema};
 use crate::{
-    Status, compare, explain, export, host, preflight, record, replay, run, top, trace, workload,
+    Status, compare, explain, export, host, preflight, record, replay, run, sweep, top, trace,
+    workload,
 };
 
 const AFTER_HELP: &str = "\
@@ -66,6 +67,8 @@ const ALL: &[Published] = &[
     published!("nofrag.record", record::SCHEMA, "nofrag record"),
     published!("nofrag.explain", explain::SCHEMA, "nofrag explain"),
     published!("nofrag.replay", replay::SCHEMA, "nofrag replay"),
+    published!("nofrag.sweep", sweep::SCHEMA, "nofrag sweep"),
+    published!("nofrag.sweep.merge", sweep::MERGE_SCHEMA, "nofrag sweep merge"),
     published!("nofrag.compare", compare::SCHEMA, "nofrag compare"),
     published!("nofrag.top", top::SCHEMA, "nofrag top --once"),
     published!("nofrag.export", export::SCHEMA, "nofrag export --once"),

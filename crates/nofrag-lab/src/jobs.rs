@@ -40,13 +40,13 @@ pub(crate) fn run_and_repeat<J: Sync + Copy, R: Send + PartialEq>(
 ///
 /// # Errors
 /// The first error of a job; no further jobs are begun after it.
-pub(crate) fn run_all<J: Sync, R: Send>(
+pub(crate) fn run_all<J: Sync, R: Send, E: Send>(
     threads: usize,
     jobs: &[J],
     about: impl Fn(&J) -> About,
-    act: impl Fn(&J) -> Result<R, RunError> + Sync,
+    act: impl Fn(&J) -> Result<R, E> + Sync,
     progress: &dyn Progress,
-) -> Result<Vec<R>, RunError> {
+) -> Result<Vec<R>, E> {
     let about: Vec<About> = jobs.iter().map(about).collect();
     let mut order: Vec<usize> = (0..jobs.len()).collect();
     order.sort_by_key(|at| Reverse(about[*at].length));

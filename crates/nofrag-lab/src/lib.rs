@@ -7,6 +7,7 @@
 //! | saved results side by side | [`compare`] |
 //! | a recording of a host under other policies | [`replay`] |
 //! | the reason why a request failed, and the remedies | [`explain`] |
+//! | many recordings under many policies, by many processes | [`sweep`] |
 //! | the load of Gorman 2018 on the running kernel | [`workload`] |
 //!
 //! ```
@@ -52,6 +53,7 @@ pub mod shortfall;
 mod spaces;
 pub mod stats;
 pub mod summary;
+pub mod sweep;
 pub mod usage;
 mod vm_map_ram;
 mod vmap_areas;

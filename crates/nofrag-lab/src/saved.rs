@@ -4,9 +4,11 @@
 //! every measurement with all its samples, every comparison, every oracle and the notes. `summary.txt` is the
 //! terminal's text. `README.md` says where both come from and how to make them again.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
@@ -50,6 +52,34 @@ pub fn save(root: &Path, origin: &Origin, what: &str, result: &Saved) -> io::Res
     raw.flush()?;
     fs::write(folder.join("summary.txt"), summary)?;
     Ok(folder)
+}
+
+/// Puts `bytes` in the place of `file`: a reader meanwhile, and whoever comes after a crash, sees the old file or the
+/// new one, whole. It has this mode, or the usual one of new files.
+///
+/// # Errors
+/// The error of the file system; the old file is untouched then.
+pub fn replace(file: &Path, bytes: &[u8], mode: Option<u32>) -> io::Result<()> {
+    // A device or a pipe is written to, not replaced.
+    if file.exists() && !file.is_file() {
+        return fs::write(file, bytes);
+    }
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    // Processes of several hosts may write to one folder, and their numbers meet.
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
+    let draft = file.with_file_name(format!(".{name}.{}-{now}", std::process::id()));
+    let written = fs::File::create(&draft)
+        .and_then(|mut out| {
+            mode.map_or(Ok(()), |mode| out.set_permissions(Permissions::from_mode(mode)))?;
+            out.write_all(bytes)?;
+            out.sync_data()
+        })
+        .and_then(|()| fs::rename(&draft, file));
+    if written.is_err() {
+        // The error of the write tells more than that of the removal would.
+        drop(fs::remove_file(&draft));
+    }
+    written
 }
 
 fn new_folder(root: &Path, name: &str) -> io::Result<PathBuf> {
@@ -149,6 +179,17 @@ pub(crate) mod tests {
 
     /// The build information in results that tests save.
     pub(crate) const BUILD: Build = Build { rustc: "rustc", profile: "test", revision: "none" };
+
+    #[test]
+    fn a_file_takes_the_place_of_an_older_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.html");
+        replace(&file, b"old", None).unwrap();
+        replace(&file, b"new", None).unwrap();
+        assert_eq!(fs::read(&file).unwrap(), b"new");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+        assert!(replace(&folder.path().join("no/a.html"), b"new", None).is_err());
+    }
 
     #[test]
     fn a_folder_holds_every_sample_and_is_never_overwritten() {

@@ -42,7 +42,11 @@ const TABLE: &[Row] = &[
     },
     Row { krate: "nofrag-compare", ours: &["nofrag", "nofrag-backing"], others: Others::Any },
     Row { krate: "nofrag-capi", ours: &["nofrag", "nofrag-backing"], others: Others::Any },
-    Row { krate: "nofrag-python", ours: &["nofrag", "nofrag-backing"], others: Others::Any },
+    Row {
+        krate: "nofrag-python",
+        ours: &["nofrag", "nofrag-host", "nofrag-lab"],
+        others: Others::Any,
+    },
     Row {
         krate: "nofrag-fuzz",
         ours: &["nofrag", "nofrag-backing", "nofrag-host"],
@@ -67,10 +71,10 @@ struct Dependency {
     conditional: bool,
 }
 
-/// Returns the crates of the workspace, and of the fuzz targets' own workspace.
+/// Returns the crates of the workspace, and those of the fuzz targets and of Python in workspaces of their own.
 pub(crate) fn packages(root: &Path) -> anyhow::Result<Vec<Package>> {
     let mut packages = Vec::new();
-    for manifest in ["Cargo.toml", "fuzz/Cargo.toml"] {
+    for manifest in ["Cargo.toml", "fuzz/Cargo.toml", "crates/nofrag-python/Cargo.toml"] {
         if root.join(manifest).exists() {
             let metadata = MetadataCommand::new()
                 .manifest_path(root.join(manifest))

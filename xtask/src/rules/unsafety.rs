@@ -13,7 +13,6 @@ const RULE: &str = "unsafe";
 const ALLOWED: &[(&str, &str)] = &[
     ("crates/nofrag-backing/", "turns numbers into memory"),
     ("crates/nofrag-capi/", "is called from C"),
-    ("crates/nofrag-python/", "is called from Python"),
     ("crates/nofrag/tests/it/memory.rs", "is a heap that tests make refuse"),
     ("crates/nofrag-compare/examples/vmalloc_pairs.rs", "maps and touches memory as a peer"),
     ("crates/nofrag-compare/src/peers/free_list.rs", "calls a peer whose only free is unsafe"),

@@ -6,8 +6,6 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::report;
-
 /// The ending of the files that the collector reads.
 const ENDING: &str = "prom";
 
@@ -26,7 +24,7 @@ pub(super) fn check_name(path: &Path) -> Result<()> {
 
 /// Replaces the file by one with this text.
 pub(super) fn replace(path: &Path, text: &str) -> Result<()> {
-    report::replace(path, text.as_bytes(), Some(MODE)).with_context(|| {
+    nofrag_lab::saved::replace(path, text.as_bytes(), Some(MODE)).with_context(|| {
         let help = "name a file in a folder that is there and that this user may write to";
         format!("{}: cannot be written: {help}", path.display())
     })

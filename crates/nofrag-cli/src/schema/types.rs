@@ -17,6 +17,7 @@ use nofrag_host::watch::page::Page;
 use nofrag_lab::compare::Comparison;
 use nofrag_lab::explain::Explanation;
 use nofrag_lab::replay::ReplayReport;
+use nofrag_lab::sweep::{Merged, Swept};
 use nofrag_lab::workload::{ThpFioOutcome, WorkloadPlan};
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -101,6 +102,8 @@ fn made(published: &Published) -> Value {
         "nofrag.record" => schema_of::<Recorded>(schema),
         "nofrag.explain" => schema_of::<Explanation>(schema),
         "nofrag.replay" => schema_of::<ReplayReport>(schema),
+        "nofrag.sweep" => schema_of::<Swept>(schema),
+        "nofrag.sweep.merge" => schema_of::<Merged>(schema),
         "nofrag.compare" => schema_of::<Comparison>(schema),
         "nofrag.top" => schema_of::<Page>(schema),
         "nofrag.export" => schema_of::<export::Document<'_>>(schema),

@@ -17,6 +17,7 @@ Examples:
   nofrag trace export a.nofrag --to json-lines - | head
   nofrag trace export a.nofrag --to ftrace a.txt
   nofrag trace export a.nofrag --to parquet a.parquet
+  nofrag trace export a.nofrag --to dataset fleet --host web-17 --day 2026-11-26
 
 Exit status:
   0  exported
@@ -34,9 +35,17 @@ pub(super) struct Args {
     #[arg(long = "to", value_name = "FORM")]
     form: Form,
 
-    /// The file to write; `-` for standard output
+    /// The file to write, `-` for standard output; of a dataset the folder
     #[arg(value_name = "OUT")]
     to: PathBuf,
+
+    /// The machine that was recorded, for a dataset
+    #[arg(long, value_name = "NAME", required_if_eq("form", "dataset"))]
+    host: Option<String>,
+
+    /// The day on which it was recorded, for a dataset: a recording does not tell
+    #[arg(long, value_name = "DATE", required_if_eq("form", "dataset"))]
+    day: Option<String>,
 
     /// Write over a file that is there already
     #[arg(long)]
@@ -51,6 +60,8 @@ enum Form {
     JsonLines,
     /// A table for duckdb, polars, pandas and others; its name ends in .parquet
     Parquet,
+    /// A folder of such tables, which many recordings share: host=NAME/day=DATE/kind=EVENT/FILE.parquet
+    Dataset,
 }
 
 /// Exports the trace that `args` names.
@@ -59,6 +70,7 @@ pub(super) fn execute(args: &Args) -> Result<Status> {
     let loss = match args.form {
         Form::Ftrace | Form::JsonLines => lines(args, existing)?,
         Form::Parquet => parquet(args, existing)?,
+        Form::Dataset => dataset(args, existing)?,
     };
     if let Some(what) = not_whole(loss) {
         output::tell(&format!("nofrag: {}: {what}\n", args.from.display()));
@@ -103,7 +115,6 @@ fn named(exported: Result<Loss, export::ExportError>, to: &Path) -> Result<Loss>
     }
 }
 
-#[cfg(feature = "parquet")]
 fn parquet(args: &Args, existing: Existing) -> Result<Loss> {
     export::check_parquet_name(&args.to)?;
     super::refuse_same(&args.from, &args.to)?;
@@ -116,10 +127,17 @@ fn parquet(args: &Args, existing: Existing) -> Result<Loss> {
     named(written.map(|_| trace.events.loss()), &args.to)
 }
 
-#[cfg(not(feature = "parquet"))]
-fn parquet(args: &Args, _existing: Existing) -> Result<Loss> {
-    export::check_parquet_name(&args.to)?;
-    bail!("this nofrag was built without Parquet: build it with `--features parquet`")
+/// Writes the events into the dataset in a folder, in files with the name of the trace.
+fn dataset(args: &Args, existing: Existing) -> Result<Loss> {
+    let text = |option: &Option<String>| option.clone().unwrap_or_default();
+    let name = args.from.file_stem().unwrap_or_default().to_string_lossy();
+    let place = export::Place::new(&text(&args.host), &text(&args.day), &name)?;
+    let mut trace = trace::open(&args.from)?;
+    let bar = Events::of(trace.events.stated());
+    let mut progress = |done| bar.done(done);
+    let written = export::dataset(&mut *trace.events, &args.to, &place, existing, &mut progress);
+    bar.end();
+    named(written.map(|_| trace.events.loss()), &args.to)
 }
 
 /// Makes a new file, or writes one over.

@@ -22,6 +22,7 @@ mod run;
 mod states;
 mod strangers;
 mod support;
+mod sweep;
 mod top;
 mod vmap_blocks;
 mod widths;

@@ -16,7 +16,7 @@ use super::text::TextWriter;
 mod table;
 
 #[cfg(feature = "parquet")]
-pub use table::parquet;
+pub use table::{COLUMNS_VERSION, Place, dataset, parquet};
 
 /// The reason why a trace was not exported.
 #[derive(Debug, Error)]
@@ -33,6 +33,12 @@ pub enum ExportError {
         "{0}: the name of a Parquet file has to end in .parquet; duckdb and datafusion refuse others"
     )]
     Name(PathBuf),
+    /// A dataset has no such place: what was named, and why.
+    #[error("{0:?}: {1}")]
+    Place(String, &'static str),
+    /// A dataset has a file of this trace already.
+    #[error("{0} exists already: give --replace, or export the trace under another name")]
+    Exists(PathBuf),
     /// The table could not be written.
     #[cfg(feature = "parquet")]
     #[error("the table could not be written: {0}")]

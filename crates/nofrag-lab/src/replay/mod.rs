@@ -9,8 +9,8 @@
 //! the beginning), `settings`, `pace`, `nodes` and `migration` (what events leave out), `pairing` (from events to
 //! steps), `owner` (the pages of the workload), `standin` (single pages for a refused huge one), `timeline` and
 //! `course`, `engine` (one policy with one size of memory), `passes` (one reading for all of them), `mmap`, `vmap` and
-//! `addresses` (recorded addresses), `outcome` (results), `fidelity` (how near they are), `against` (other
-//! recordings), `says` (what may be said), `cautions`, `present` (tables), `answer` (one screen).
+//! `addresses` (recorded addresses), `held` (a trace in memory), `outcome` (results), `fidelity` (how near they are),
+//! `against` (other recordings), `says` (what may be said), `cautions`, `present` (tables), `answer` (one screen).
 
 mod addresses;
 mod against;
@@ -19,6 +19,7 @@ mod cautions;
 mod course;
 mod engine;
 mod fidelity;
+mod held;
 mod migration;
 mod mmap;
 mod nodes;
@@ -40,6 +41,8 @@ mod tests;
 mod timeline;
 mod vmap;
 
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::thread;
 
@@ -55,6 +58,7 @@ use nofrag_host::trace::{
 use thiserror::Error;
 
 use crate::scenario::stand_in;
+use crate::sha256::{sha256, sha256_of};
 use addresses::{AddressOutcome, AddressReplay};
 use against::{Asked, Other, Ran};
 use engine::{Engine, Spec};
@@ -66,6 +70,7 @@ use timeline::Timeline;
 
 pub use answer::answer;
 pub use course::Course;
+pub use held::Held;
 pub use mmap::{MMAP_POLICIES, Miss, MmapFidelity, MmapOutcome, MmapRecorded, MmapRun};
 pub use outcome::{
     Answer, Assumptions, ByOrder, ByType, Change, Contiguity, Counts, Fidelity, FidelityFigure,
@@ -84,10 +89,12 @@ pub const DEFAULT_POLICIES: [&str; 5] =
     ["linux-4.20", "linux-5.3", "linux-6.1", "linux-7.2", "nofrag"];
 
 /// A trace that can be opened any number of times.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Input {
     /// A file of a kind that [`nofrag_host::trace::open`] opens.
     File(PathBuf),
+    /// A trace that was read once.
+    Held(Held),
     /// The recording that comes with nofrag: `data/recordings/linux-6.1-guest-768m.nofrag`.
     Shipped,
 }
@@ -100,6 +107,7 @@ impl Input {
     pub fn open(&self) -> Result<Trace, TraceError> {
         match self {
             Input::File(path) => trace::open(path),
+            Input::Held(held) => Ok(held.open()),
             Input::Shipped => {
                 Recording::from_bytes(SHIPPED.to_vec(), Path::new(SHIPPED_NAME))?.try_into()
             }
@@ -111,7 +119,24 @@ impl Input {
     pub fn name(&self) -> String {
         match self {
             Input::File(path) => path.display().to_string(),
+            Input::Held(held) => held.name().to_owned(),
             Input::Shipped => SHIPPED_NAME.to_owned(),
+        }
+    }
+
+    /// Reads the trace, and returns it as one that needs no reading.
+    pub(crate) fn held(&self) -> Result<Input, TraceError> {
+        let unread = |cause| TraceError::File { path: self.name().into(), cause };
+        let digest = self.digest().map_err(unread)?;
+        Held::read(self.open()?, self.name(), digest).map(Input::Held)
+    }
+
+    /// Returns the SHA-256 of its bytes.
+    pub(crate) fn digest(&self) -> io::Result<String> {
+        match self {
+            Input::Held(held) => Ok(held.digest().to_owned()),
+            Input::File(path) => sha256_of(File::open(path)?),
+            Input::Shipped => Ok(sha256(SHIPPED)),
         }
     }
 }
@@ -175,22 +200,39 @@ pub fn replay(
     options: &ReplayOptions,
     progress: &dyn Fn(Progressed),
 ) -> Result<ReplayReport, ReplayError> {
-    replay_within(MOST_BYTES, options, progress)
+    replay_within(MOST_BYTES, Beside::OwnRules, options, progress)
+}
+
+/// Replays a trace under the one policy and size of memory in `options`, and nothing beside it: its figures are those
+/// that [`replay`] has of it, without a word on what they are worth.
+pub(crate) fn replay_one(options: &ReplayOptions) -> Result<PolicyRun, ReplayError> {
+    let mut report = replay_within(MOST_BYTES, Beside::Nothing, options, &|_| {})?;
+    Ok(report.runs.swap_remove(0))
+}
+
+/// The parts of a replay beside the runs that were asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Beside {
+    Nothing,
+    /// The run under the recorded kernel's own rules, by which the replay is judged, and the replay of addresses.
+    OwnRules,
 }
 
 fn replay_within(
     most_bytes: u64,
+    beside: Beside,
     options: &ReplayOptions,
     progress: &dyn Fn(Progressed),
 ) -> Result<ReplayReport, ReplayError> {
     let Trace { meta, events, mut room } = options.trace.open()?;
     let start = meta.start().map(|taken| Snapshot::parse(&taken.files));
     let end = meta.end().map(|taken| Snapshot::parse(&taken.files));
-    let mut addresses = AddressReplay::new(&meta, &mut room);
+    let mut addresses = (beside == Beside::OwnRules).then(|| AddressReplay::new(&meta, &mut room));
     let unseen = UnseenTracker::new(&meta, &mut room);
     let mut host = host_of(options, &meta, start.as_ref(), &mut room)?;
     let judged = meta.release.as_deref().and_then(preset_of);
-    let judged = judged.filter(|_| start.is_some() && end.is_some());
+    let can_judge = beside == Beside::OwnRules && start.is_some() && end.is_some();
+    let judged = judged.filter(|_| can_judge);
     let against = against(options, judged.and(start.as_ref()))?;
     let asked = against.iter().map(|(_, asked)| asked.clone());
     let (specs, own) = with_own_rules(specs(options, asked)?, judged, options.samples);
@@ -209,7 +251,7 @@ fn replay_within(
         unseen,
     };
     let Repeated { pass, runs, ends, .. } =
-        plan.run(&mut host, events, &mut addresses, progress)?;
+        plan.run(&mut host, events, addresses.as_mut(), progress)?;
     let Pass { mut recorded, unseen, followed } = pass.expect("there is a start value");
     let both = start.as_ref().zip(end.as_ref());
     recorded.reclaimed_kswapd =
@@ -228,7 +270,8 @@ fn replay_within(
     let mut cautions = stand_ins(&options.policies);
     cautions.extend(cautions::cautions(&host, &meta, &recorded, fidelity.as_ref(), &runs));
     let (trace, release) = (options.trace.name(), meta.release.clone());
-    let (seed, AddressOutcome { vmap, mmap }) = (options.seed, addresses.finish());
+    let addresses = addresses.map_or_else(AddressOutcome::default, AddressReplay::finish);
+    let (seed, AddressOutcome { vmap, mmap }) = (options.seed, addresses);
     Ok(ReplayReport {
         trace,
         release,
@@ -308,7 +351,7 @@ fn specs(
 }
 
 /// Returns the name of a run: `linux-6.1`, `linux-6.1:boost=0`.
-fn name_of(policy: &str, settings: &Settings) -> String {
+pub(crate) fn name_of(policy: &str, settings: &Settings) -> String {
     if settings.is_empty() { policy.to_owned() } else { format!("{policy}:{settings}") }
 }
 
@@ -356,11 +399,11 @@ impl AllRuns<'_> {
         &self,
         host: &mut Host,
         events: Box<dyn EventSource>,
-        addresses: &mut AddressReplay,
+        mut addresses: Option<&mut AddressReplay>,
         progress: &dyn Fn(Progressed),
     ) -> Result<Repeated, ReplayError> {
         let resyncs = resyncs(self.meta);
-        let (mut events, mut addresses) = (Some(events), Some(addresses));
+        let mut events = Some(events);
         let mut repeated = Repeated::default();
         repeated.ends.resize_with(self.specs.len(), Vec::new);
         let at_a_time = self.at_a_time(host.map())?;

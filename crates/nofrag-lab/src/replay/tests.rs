@@ -680,7 +680,10 @@ fn without_times(mut report: ReplayReport) -> String {
 /// Replays the shipped recording under two policies by `threads` threads, and within `most` bytes of memory.
 fn shipped_by(threads: usize, most: u64) -> String {
     let options = options(Input::Shipped, &["linux-6.1", "nofrag"], threads);
-    without_times(super::replay_within(most, &options, &|_| {}).expect("it is replayed"))
+    without_times(
+        super::replay_within(most, super::Beside::OwnRules, &options, &|_| {})
+            .expect("it is replayed"),
+    )
 }
 
 /// Replays the shipped recording with one to three threads, in one pass over the events and in one for each run.
