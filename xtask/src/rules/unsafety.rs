@@ -15,9 +15,9 @@ const ALLOWED: &[(&str, &str)] = &[
     ("crates/nofrag-capi/", "is called from C"),
     ("crates/nofrag-python/", "is called from Python"),
     ("crates/nofrag/tests/it/memory.rs", "is a heap that tests make refuse"),
-    ("crates/nofrag-compare/examples/vmalloc_pairs.rs", "maps and touches memory as a peer"),
-    ("crates/nofrag-compare/src/peers/free_list.rs", "calls a peer whose only free is unsafe"),
-    ("crates/nofrag-compare/src/peers/vmem.rs", "gives a peer the memory of its tags"),
+    ("crates/nofrag-bench/examples/vmalloc_pairs.rs", "maps and touches memory as a peer"),
+    ("crates/nofrag-bench/src/peers/free_list.rs", "calls a peer whose only free is unsafe"),
+    ("crates/nofrag-bench/src/peers/vmem.rs", "gives a peer the memory of its tags"),
 ];
 
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {

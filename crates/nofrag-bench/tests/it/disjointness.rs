@@ -1,11 +1,11 @@
 //! Contestants do what the tables assume: ranges are disjoint, and those that promise the same placement agree.
 
 use nofrag::ranges::{Fit, Index};
-use nofrag_compare::contest::Outcome;
-use nofrag_compare::oracle::{self, LinearScan};
-use nofrag_compare::peers::{BTreeBestFit, BTreeFirstFit, Nofrag, Peer, RangeMapGaps, Space};
-use nofrag_compare::roster::{LOWEST, OFFSET, contestants};
-use nofrag_compare::trace::{Draws, Sizes};
+use nofrag_bench::contest::Outcome;
+use nofrag_bench::oracle::{self, LinearScan};
+use nofrag_bench::peers::{BTreeBestFit, BTreeFirstFit, Nofrag, Peer, RangeMapGaps, Space};
+use nofrag_bench::roster::{LOWEST, OFFSET, contestants};
+use nofrag_bench::trace::{Draws, Sizes};
 
 const SPACE: Space = Space { pages: 1 << 12, live: 1 << 10 };
 

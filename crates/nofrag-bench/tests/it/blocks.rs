@@ -1,9 +1,9 @@
 //! Small mappings: every contestant does what it is asked, and what is counted is the engine's own.
 
-use nofrag_compare::blocks::programs::{Program, TIMED};
-use nofrag_compare::blocks::{self, BEHIND, BlockContestant, CALL, HANDLE};
-use nofrag_compare::contest::{Effort, Outcome};
-use nofrag_compare::record::{Group, Measure, Records};
+use nofrag_bench::blocks::programs::{Program, TIMED};
+use nofrag_bench::blocks::{self, BEHIND, BlockContestant, CALL, HANDLE};
+use nofrag_bench::contest::{Effort, Outcome};
+use nofrag_bench::record::{Group, Measure, Records};
 
 fn quick() -> Effort {
     Effort { rounds: 1, block_pairs: 3_000, ..Effort::quick() }

@@ -2,7 +2,7 @@
 //! turn: the time of a pair, and the number of waits for a lock. And the large blocks that each way leaves.
 //!
 //! ```text
-//! cargo run --release -p nofrag-compare --example frame_pairs -- [ROUNDS] [PAIRS]
+//! cargo run --release -p nofrag-bench --example frame_pairs -- [ROUNDS] [PAIRS]
 //! ```
 //!
 //! Programs: `own` replaces blocks of orders 0 to 3 and 9, of all types, that the thread itself has taken; `shared`

@@ -2,7 +2,7 @@
 //! turn. The time of a pair, the number of its calls, and the number of the kernel's mappings that areas take.
 //!
 //! ```text
-//! cargo run --release -p nofrag-compare --example vmalloc_pairs -- [ROUNDS] [PAIRS]
+//! cargo run --release -p nofrag-bench --example vmalloc_pairs -- [ROUNDS] [PAIRS]
 //! ```
 //!
 //! 64 areas of 1 to 64 pages are live, and one chosen at random is replaced; of each either no page, the first or all

@@ -5,11 +5,11 @@
 use anyhow::{Context, Result};
 use clap::{Parser, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
-use nofrag_compare::contest::{Contestant, Effort};
-use nofrag_compare::origin::Origin;
-use nofrag_compare::record::{Group, Records};
-use nofrag_compare::report::Report;
-use nofrag_compare::{
+use nofrag_bench::contest::{Contestant, Effort};
+use nofrag_bench::origin::Origin;
+use nofrag_bench::record::{Group, Records};
+use nofrag_bench::report::Report;
+use nofrag_bench::{
     areas, blocks, footprint, latency, low_holes, oracle, packing, pages, roster, speed, targets,
     verify,
 };

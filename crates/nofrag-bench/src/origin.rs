@@ -118,5 +118,5 @@ fn revision() -> String {
 fn command() -> String {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let separator = if arguments.is_empty() { "" } else { " -- " };
-    format!("cargo run --release -p nofrag-compare{separator}{}", arguments.join(" "))
+    format!("cargo run --release -p nofrag-bench{separator}{}", arguments.join(" "))
 }

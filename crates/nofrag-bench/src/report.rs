@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn no_run_overwrites_another() {
-        let root = std::env::temp_dir().join(format!("nofrag-compare-{}", std::process::id()));
+        let root = std::env::temp_dir().join(format!("nofrag-bench-{}", std::process::id()));
         let names = [(); 3].map(|()| new_folder(&root, "run").expect("a folder can be made"));
         fs::remove_dir_all(&root).expect("what was made can be removed");
         assert_eq!(names, ["run", "run-2", "run-3"].map(|name| root.join(name)));

@@ -1,6 +1,6 @@
 //! Where allocations end up is read off what is live.
 
-use nofrag_compare::packing::holes_between;
+use nofrag_bench::packing::holes_between;
 
 fn check_holes(busy: &mut [(u64, u32)], expected: &[(u64, u64)]) {
     let holes: Vec<_> = holes_between(busy, 10).map(|hole| (hole.start, hole.end)).collect();

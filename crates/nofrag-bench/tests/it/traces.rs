@@ -1,6 +1,6 @@
 //! Operations depend on the seed alone.
 
-use nofrag_compare::trace::{Churn, Draws, Sizes};
+use nofrag_bench::trace::{Churn, Draws, Sizes};
 
 #[test]
 fn equal_seeds_give_equal_operations() {

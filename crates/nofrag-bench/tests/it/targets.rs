@@ -1,15 +1,15 @@
 //! The table of targets judges what was measured and hides nothing.
 
-use nofrag_compare::areas;
-use nofrag_compare::areas::plan::AreaSizes;
-use nofrag_compare::blocks::programs::Program;
-use nofrag_compare::blocks::{self, CALL, HANDLE};
-use nofrag_compare::packing::{Refill, packing_workload, shrink_workload};
-use nofrag_compare::record::{Group, Measure, Record, Records, Summary, ratios};
-use nofrag_compare::roster::{BEST, BEST_FIT, DYNAMIC, LOWEST, OFFSET};
-use nofrag_compare::speed;
-use nofrag_compare::targets::{Bound, Target, TargetVerdict, all};
-use nofrag_compare::trace::Sizes;
+use nofrag_bench::areas;
+use nofrag_bench::areas::plan::AreaSizes;
+use nofrag_bench::blocks::programs::Program;
+use nofrag_bench::blocks::{self, CALL, HANDLE};
+use nofrag_bench::packing::{Refill, packing_workload, shrink_workload};
+use nofrag_bench::record::{Group, Measure, Record, Records, Summary, ratios};
+use nofrag_bench::roster::{BEST, BEST_FIT, DYNAMIC, LOWEST, OFFSET};
+use nofrag_bench::speed;
+use nofrag_bench::targets::{Bound, Target, TargetVerdict, all};
+use nofrag_bench::trace::Sizes;
 
 fn record(workload: &str, contestant: &str, measure: Measure, samples: &[f64]) -> Record {
     Record {

@@ -1,7 +1,7 @@
 //! The records that the turns of contestants leave.
 
-use nofrag_compare::contest::{Board, Effort, Named, Outcome, interleave};
-use nofrag_compare::record::{Group, Measure, Records};
+use nofrag_bench::contest::{Board, Effort, Named, Outcome, interleave};
+use nofrag_bench::record::{Group, Measure, Records};
 
 struct Somebody;
 

@@ -1,11 +1,11 @@
 //! Page frames: contestants are right, faults are found, and the frag test counts what it says.
 
 use nofrag::units::Order;
-use nofrag_compare::contest::{Effort, Outcome};
-use nofrag_compare::pages::plan::{Blocks, FragDraws, PagesPlan};
-use nofrag_compare::pages::sources::{self, PageSource, Pages};
-use nofrag_compare::pages::{self, turns, verify};
-use nofrag_compare::record::Measure;
+use nofrag_bench::contest::{Effort, Outcome};
+use nofrag_bench::pages::plan::{Blocks, FragDraws, PagesPlan};
+use nofrag_bench::pages::sources::{self, PageSource, Pages};
+use nofrag_bench::pages::{self, turns, verify};
+use nofrag_bench::record::Measure;
 
 fn value(outcome: &Outcome<Vec<(Measure, f64)>>, measure: Measure) -> f64 {
     match outcome {

@@ -5,7 +5,7 @@
 //! table; for one by hand:
 //!
 //! ```text
-//! cargo build -p nofrag-compare --profile measured --example pairs
+//! cargo build -p nofrag-bench --profile measured --example pairs
 //! for pairs in 50000 350000; do
 //!     valgrind --tool=callgrind --callgrind-out-file=/dev/null \
 //!         target/measured/examples/pairs pages nofrag random $pairs 2>&1 | grep Collected

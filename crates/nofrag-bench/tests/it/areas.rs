@@ -2,14 +2,14 @@
 
 use nofrag::mmap::Placement;
 use nofrag::ranges::Span;
-use nofrag_compare::areas::mix::{CACHED_HOLE_SIZE, FIRST_FIT};
-use nofrag_compare::areas::plan::{AreaSizes, AreasPlan};
-use nofrag_compare::areas::spaces::{AreaSpace, Found, GapTree, Halves, Nofrag, Walk};
-use nofrag_compare::areas::turns::{self, State};
-use nofrag_compare::areas::verify::{self, Promise};
-use nofrag_compare::areas::{self, LINUX_TREE};
-use nofrag_compare::contest::{Effort, Outcome};
-use nofrag_compare::record::Measure;
+use nofrag_bench::areas::mix::{CACHED_HOLE_SIZE, FIRST_FIT};
+use nofrag_bench::areas::plan::{AreaSizes, AreasPlan};
+use nofrag_bench::areas::spaces::{AreaSpace, Found, GapTree, Halves, Nofrag, Walk};
+use nofrag_bench::areas::turns::{self, State};
+use nofrag_bench::areas::verify::{self, Promise};
+use nofrag_bench::areas::{self, LINUX_TREE};
+use nofrag_bench::contest::{Effort, Outcome};
+use nofrag_bench::record::Measure;
 
 fn quick() -> Effort {
     Effort { rounds: 1, replacements: 500, area_ageing_percent: 200, ..Effort::quick() }
