@@ -31,7 +31,7 @@ mod tests;
 
 use std::time::Instant;
 
-use nofrag_backing::measure::strategies::Strategy;
+use crate::apparatus::strategies::Strategy;
 
 use self::catalogue::{Program, SPECS, Spec};
 use crate::figures;

@@ -1,6 +1,6 @@
 //! The names of this scenario's designs, units and counts, as its JSON and its tables have them.
 
-use nofrag_backing::measure::strategies::Strategy;
+use crate::apparatus::strategies::Strategy;
 
 /// The library's own ways, through its full interface: purged by decay, and never.
 pub(super) const ARENA_DECAY: &str = "nofrag-decay";

@@ -12,55 +12,49 @@ use std::time::{Duration, Instant};
 
 use nofrag::cpu::CpuId;
 use nofrag::units::Order;
+use nofrag_backing::frames::FramesConfig;
+use nofrag_backing::moving::{Handle, HandleError, Handles};
 
-use super::{MeasureError, Times, nanos};
-use crate::frames::FramesConfig;
-use crate::moving::handles::{Handle, HandleError, Handles};
+use super::Trouble;
+use super::moves::nanos;
+use super::sys::PAGE;
+use crate::stats::{Latencies, Tail};
 
 /// Plan of a measurement of churn and compaction.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ChurnPlan {
-    pub bytes: u64,
-    /// Percentage of the pages that are in use in the end.
-    pub live_percent: u64,
+pub(crate) struct ChurnPlan {
+    pub(crate) bytes: u64,
     /// Pages that are given back and replaced by new ones, per page in use.
-    pub churn: u64,
+    pub(crate) churn: u64,
     /// Seed for the choice of pages.
-    pub seed: u64,
+    pub(crate) seed: u64,
 }
 
-impl ChurnPlan {
-    /// Returns a plan with 80 % of the pages live, as the published measurement has.
-    #[must_use]
-    pub const fn new(bytes: u64) -> ChurnPlan {
-        ChurnPlan { bytes, live_percent: 80, churn: 2, seed: 1 }
-    }
-}
+/// Percentage of the pages that are in use in the end, as in the published measurement.
+const LIVE_PERCENT: u64 = 80;
 
 /// Result of a measurement. Pages are of 4 KiB, blocks of 2 MiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Churn {
-    pub pages: u64,
-    pub live: u64,
+pub(crate) struct Churn {
+    pub(crate) pages: u64,
+    pub(crate) live: u64,
     /// Blocks that the free pages would make if they lay together.
-    pub possible: u64,
+    pub(crate) possible: u64,
     /// Blocks that could be had before compaction.
-    pub before: u64,
+    pub(crate) before: u64,
     /// Blocks that were taken after compaction.
-    pub obtained: u64,
+    pub(crate) obtained: u64,
     /// Blocks of these that became huge pages.
-    pub collapsed: u64,
-    pub moved: u64,
+    pub(crate) collapsed: u64,
+    pub(crate) moved: u64,
     /// Pages that did not move, since they were in use at every try.
-    pub stayed: u64,
-    /// Time of the compaction, in nanoseconds.
-    pub compaction_ns: u64,
+    pub(crate) stayed: u64,
     /// Pages with other contents after compaction than before: none, if moves lose nothing.
-    pub corrupted: u64,
+    pub(crate) corrupted: u64,
     /// Time of an access, pin and unpin included, with nothing else at work.
-    pub access_alone: Times,
+    pub(crate) access_alone: Tail,
     /// Time of an access while pages moved.
-    pub access_compacting: Times,
+    pub(crate) access_compacting: Tail,
 }
 
 /// The choice of the next page: xorshift64*, which is enough for that and needs no crate.
@@ -92,9 +86,9 @@ const USES: usize = 256;
 /// Churns, compacts, and takes all blocks that can be had.
 ///
 /// # Errors
-/// See [`MeasureError`].
-pub fn churn(plan: &ChurnPlan) -> Result<Churn, MeasureError> {
-    let capacity = u32::try_from(plan.bytes >> crate::sys::PAGE).unwrap_or(u32::MAX);
+/// The system's.
+pub(crate) fn churn(plan: &ChurnPlan) -> Result<Churn, Trouble> {
+    let capacity = u32::try_from(plan.bytes / PAGE as u64)?;
     let handles = Handles::new(&FramesConfig::new(plan.bytes), capacity)?;
     let owner = handles.owners().by_rank(0).expect("there is an owner");
     let mut chance = Chance(plan.seed | 1);
@@ -106,9 +100,7 @@ pub fn churn(plan: &ChurnPlan) -> Result<Churn, MeasureError> {
 
     let idle = || thread::sleep(Duration::from_millis(50));
     let (access_alone, ()) = while_accessed(&handles, &live, chance.clone(), idle);
-    let began = Instant::now();
     let (access_compacting, landed) = while_accessed(&handles, &live, chance, || handles.compact());
-    let compaction_ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
 
     let blocks: Vec<_> =
         std::iter::from_fn(|| handles.alloc_at_hand(owner, Order::PAGEBLOCK).ok()).collect();
@@ -123,7 +115,6 @@ pub fn churn(plan: &ChurnPlan) -> Result<Churn, MeasureError> {
         collapsed: collapsed as u64,
         moved: landed.moved,
         stayed: landed.stayed,
-        compaction_ns,
         corrupted: corrupted as u64,
         access_alone,
         access_compacting,
@@ -136,18 +127,18 @@ fn fill_and_churn(
     owner: CpuId,
     plan: &ChurnPlan,
     chance: &mut Chance,
-) -> Result<Vec<Page>, MeasureError> {
+) -> Result<Vec<Page>, Trouble> {
     let mut live = Vec::new();
     let mut stamp = 0;
     let mut take = |live: &mut Vec<Page>| {
         let Ok(handle) = handles.alloc_at_hand(owner, Order::ZERO) else { return Ok(false) };
         stamp += 1;
         live.push(Page::stamped(handles, handle, stamp)?);
-        Ok::<bool, MeasureError>(true)
+        Ok::<bool, Trouble>(true)
     };
     while take(&mut live)? {}
     let all = live.len();
-    let target = (all as u64 * plan.live_percent.min(100) / 100) as usize;
+    let target = (all as u64 * LIVE_PERCENT / 100) as usize;
     let drop_one = |live: &mut Vec<Page>, chance: &mut Chance| {
         let page = live.swap_remove(chance.below(live.len()));
         handles.free(owner, page.handle)
@@ -156,7 +147,7 @@ fn fill_and_churn(
         drop_one(&mut live, chance)?;
     }
     // Half of the pages are given back at once and then taken again, so that a page does not go back to its old place.
-    for _ in 0..plan.churn.saturating_mul(2) {
+    for _ in 0..2 * plan.churn {
         let few = live.len() / 2;
         (0..few).try_for_each(|_| drop_one(&mut live, chance))?;
         while live.len() < all && take(&mut live)? {}
@@ -199,17 +190,20 @@ fn while_accessed<T>(
     live: &[Page],
     mut chance: Chance,
     act: impl FnOnce() -> T,
-) -> (Times, T) {
+) -> (Tail, T) {
     let stop = AtomicBool::new(false);
-    let mut samples = Vec::new();
+    let mut times = Latencies::default();
     let done = thread::scope(|scope| {
         let user = scope.spawn(|| {
             // Relaxed: it orders nothing.
-            while !stop.load(Ordering::Relaxed) && !live.is_empty() {
+            loop {
                 let page = &live[chance.below(live.len())];
                 let start = Instant::now();
                 page.use_once(handles);
-                samples.push(nanos(start));
+                times.record(nanos(start));
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
             }
         });
         let done = act();
@@ -217,5 +211,5 @@ fn while_accessed<T>(
         user.join().expect("a user does not panic");
         done
     });
-    (Times::of(&mut samples), done)
+    (times.tail().expect("a page was used"), done)
 }

@@ -11,35 +11,30 @@
 //!
 //! [`MADV_COLLAPSE`]: https://man7.org/linux/man-pages/man2/madvise.2.html
 
-use std::ffi::c_void;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr;
 
 use nofrag::mmap::Protection;
-use rustix::fs::{FallocateFlags, MemfdFlags};
+use nofrag_backing::reservation::Reservation;
+use rustix::fs::FallocateFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 
-use super::strategies::here;
-use crate::forks::Forks;
-use crate::reservation::Reservation;
-use crate::sys;
+use super::sys::{self, PAGE};
 
 /// Pages of a unit, as many as a huge page has.
-pub const UNIT_PAGES: usize = 512;
+pub(crate) const UNIT_PAGES: usize = 512;
 
-const PAGE: usize = 1 << sys::PAGE;
 const UNIT: usize = UNIT_PAGES * PAGE;
 const WORDS: usize = PAGE / size_of::<u64>();
 
-/// The page frames of the machine, and a window of one unit (2 MiB) on them. A child of a fork shares the frames: there
-/// every call is an error or a panic.
+/// The page frames of the machine, and a window of one unit (2 MiB) on them.
 ///
 /// 1. `all` is as long as the file and maps it from its first byte on, readable and writable, while this lives.
 /// 2. `window` has a whole unit from `first` on; pages of it for which `shown` has a frame are mapped, readable and
 ///    writable, and all others are not touched.
 #[derive(Debug)]
-pub struct MachineMemory {
+pub(crate) struct MachineMemory {
     all: Reservation,
     window: Reservation,
     file: OwnedFd,
@@ -47,7 +42,6 @@ pub struct MachineMemory {
     first: usize,
     shown: Box<[Option<u64>; UNIT_PAGES]>,
     huge_units: u64,
-    forks: Forks,
 }
 
 impl MachineMemory {
@@ -56,38 +50,36 @@ impl MachineMemory {
     /// # Errors
     /// `InvalidInput` for a number that is not such a multiple; else errors of the system calls: `ENOMEM` and `ENOSPC`
     /// if there is not enough memory.
-    pub fn new(frames: u64) -> io::Result<MachineMemory> {
+    pub(crate) fn new(frames: u64) -> io::Result<MachineMemory> {
         let bytes = usize::try_from(frames).ok().and_then(|frames| frames.checked_mul(PAGE));
         let bytes = bytes.filter(|bytes| *bytes > 0 && bytes.is_multiple_of(UNIT));
         let Some(bytes) = bytes else {
             let why = format!("{frames} frames are no multiple of {UNIT_PAGES}");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         };
-        let forks = Forks::now()?;
-        let file = sys::memfd_create(c"nofrag-frames", MemfdFlags::CLOEXEC)?;
-        sys::ftruncate(file.as_fd(), bytes as u64)?;
+        let file = sys::memory_file(c"nofrag-frames", bytes as u64)?;
         sys::fallocate(file.as_fd(), FallocateFlags::empty(), 0, bytes as u64)?;
         let all = Reservation::new(bytes, Protection(0))?;
         show(&all, 0, &file, 0, bytes)?;
         let window = Reservation::new(2 * UNIT, Protection(0))?;
-        let start = window.base().addr();
+        let start = window.start() as usize;
         let first = start.next_multiple_of(UNIT) - start;
         let shown = Box::new([None; UNIT_PAGES]);
         let huge_units = 0;
-        let mut made = MachineMemory { all, window, file, frames, first, shown, huge_units, forks };
+        let mut made = MachineMemory { all, window, file, frames, first, shown, huge_units };
         made.huge_units = made.collapse();
         Ok(made)
     }
 
     /// Returns the number of frames.
     #[must_use]
-    pub fn frames(&self) -> u64 {
+    pub(crate) fn frames(&self) -> u64 {
         self.frames
     }
 
     /// Returns the number of units of which the kernel made huge pages; zero where it cannot.
     #[must_use]
-    pub fn huge_units(&self) -> u64 {
+    pub(crate) fn huge_units(&self) -> u64 {
         self.huge_units
     }
 
@@ -95,7 +87,7 @@ impl MachineMemory {
     fn collapse(&self) -> u64 {
         let units = self.frames / UNIT_PAGES as u64;
         let collapsed = |unit: &u64| {
-            let at = self.all.base().wrapping_byte_add(*unit as usize * UNIT);
+            let at = sys::base(&self.all).wrapping_byte_add(*unit as usize * UNIT);
             // SAFETY: the unit lies in `all` (law 1), which is ours, and the advice keeps contents.
             unsafe { sys::madvise(at, UNIT, sys::MADV_COLLAPSE) }.is_ok()
         };
@@ -105,18 +97,14 @@ impl MachineMemory {
     /// Returns the address of a frame in `all`.
     ///
     /// # Panics
-    /// If there is no such frame, or in a child of a fork.
+    /// If there is no such frame; so do the other methods.
     fn at(&self, frame: u64) -> *mut u64 {
-        assert!(self.forks.is_same(), "a child of a fork does not have its parent's frames");
         assert!(frame < self.frames, "frame {frame} of {}", self.frames);
-        self.all.base().wrapping_byte_add(frame as usize * PAGE).cast()
+        sys::base(&self.all).wrapping_byte_add(frame as usize * PAGE).cast()
     }
 
     /// Writes all of a frame: words that follow from `stamp`.
-    ///
-    /// # Panics
-    /// If there is no such frame, and in a child of a fork; so do the other methods.
-    pub fn fill(&mut self, frame: u64, stamp: u64) {
+    pub(crate) fn fill(&mut self, frame: u64, stamp: u64) {
         let at = self.at(frame);
         for word in 0..WORDS {
             // SAFETY: inside the frame, which `all` maps writable (law 1, `at` has checked); no reference to it exists.
@@ -126,7 +114,7 @@ impl MachineMemory {
 
     /// Reads all of a frame; returns true if the contents are those that `fill` wrote with this stamp.
     #[must_use]
-    pub fn holds(&self, frame: u64, stamp: u64) -> bool {
+    pub(crate) fn holds(&self, frame: u64, stamp: u64) -> bool {
         let at = self.at(frame);
         let mut differing = 0;
         for word in 0..WORDS {
@@ -144,7 +132,7 @@ impl MachineMemory {
     ///
     /// # Panics
     /// If both frames are the same.
-    pub fn relocate(&mut self, from: u64, to: u64) -> io::Result<()> {
+    pub(crate) fn relocate(&mut self, from: u64, to: u64) -> io::Result<()> {
         assert_ne!(from, to, "a frame's contents move to another one");
         let (old, new) = (self.at(from), self.at(to));
         // SAFETY: two frames, both mapped (law 1, `at` has checked), that differ and so do not overlap.
@@ -164,8 +152,7 @@ impl MachineMemory {
     /// # Errors
     /// `InvalidInput` for pages outside of the window or frames that do not exist; else errors of `mmap`, and then the
     /// window does not show these pages any more.
-    pub fn fault(&mut self, at: usize, frame: u64, pages: usize) -> io::Result<()> {
-        here(self.forks)?;
+    pub(crate) fn fault(&mut self, at: usize, frame: u64, pages: usize) -> io::Result<()> {
         let fits = at.checked_add(pages).is_some_and(|end| end <= UNIT_PAGES);
         let exist = frame.checked_add(pages as u64).is_some_and(|end| end <= self.frames);
         if !fits || !exist || pages == 0 {
@@ -179,7 +166,7 @@ impl MachineMemory {
         for page in 0..pages {
             self.shown[at + page] = Some(frame + page as u64);
         }
-        let start = self.window.base().wrapping_byte_add(offset).cast::<u8>();
+        let start = sys::base(&self.window).wrapping_byte_add(offset).cast::<u8>();
         // SAFETY: these pages of the window have just been mapped, writable; no reference to them exists.
         unsafe { start.write_bytes(0, pages * PAGE) };
         Ok(())
@@ -187,17 +174,13 @@ impl MachineMemory {
 
     /// Writes all of the window's unit, as a process does: each page as [`fill`](MachineMemory::fill) writes a frame,
     /// with the stamp that `stamp_of` returns for its number. Pages that show nothing are passed by.
-    ///
-    /// # Panics
-    /// In a child of a fork.
-    pub fn write_unit(&mut self, stamp_of: impl Fn(usize) -> u64) {
-        assert!(self.forks.is_same(), "a child of a fork does not have its parent's frames");
+    pub(crate) fn write_unit(&mut self, stamp_of: impl Fn(usize) -> u64) {
         for (page, frame) in self.shown.iter().enumerate() {
             if frame.is_none() {
                 continue;
             }
             let start =
-                self.window.base().wrapping_byte_add(self.first + page * PAGE).cast::<u64>();
+                sys::base(&self.window).wrapping_byte_add(self.first + page * PAGE).cast::<u64>();
             let stamp = stamp_of(page);
             for word in 0..WORDS {
                 // SAFETY: inside a page of the window that shows a frame, and so is mapped writable (law 2).
@@ -210,9 +193,8 @@ impl MachineMemory {
     ///
     /// # Errors
     /// Errors of `mmap`.
-    pub fn clear_window(&mut self) -> io::Result<()> {
-        here(self.forks)?;
-        let start = self.window.base().wrapping_byte_add(self.first);
+    pub(crate) fn clear_window(&mut self) -> io::Result<()> {
+        let start = sys::base(&self.window).wrapping_byte_add(self.first);
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
         // From here on nothing is touched, also if the call fails half way.
         self.shown.fill(None);
@@ -230,11 +212,8 @@ fn show(
     from: u64,
     bytes: usize,
 ) -> io::Result<()> {
-    let start: *mut c_void = over.base().wrapping_byte_add(offset);
-    let allowed = ProtFlags::READ | ProtFlags::WRITE;
-    let flags = MapFlags::SHARED | MapFlags::NORESERVE | MapFlags::FIXED;
+    let start = sys::base(over).wrapping_byte_add(offset);
     // SAFETY: the callers name a part of a reservation of their own, which unmaps its whole range when it goes; no
     // reference to the replaced contents exists.
-    unsafe { sys::mmap(start, bytes, allowed, flags, file.as_fd(), from) }?;
-    Ok(())
+    Ok(unsafe { sys::show(start, bytes, file.as_fd(), from) }?)
 }

@@ -19,23 +19,23 @@ use std::time::Duration;
 
 use nofrag::mmap::{Direction, Layout, Protection, StackRule};
 use nofrag::units::Vpn;
+use nofrag_host::proc_maps::{self, Area};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::retry_on_intr;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
 };
-use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use thiserror::Error;
 
-pub use rustix::io::Errno;
+pub(crate) use rustix::io::Errno;
 
-pub use crate::image::Width;
-use crate::image::{BATCH, NOT_DONE, RECORD_WORDS, executable};
-use crate::maps::{self, MapsLine};
+pub(crate) use super::image::Width;
+use super::image::{BATCH, NOT_DONE, RECORD_WORDS, executable};
 
 /// The most steps of one batch.
-pub const MOST_STEPS: usize = BATCH;
+pub(crate) const MOST_STEPS: usize = BATCH;
 
 /// The end of the addresses that a process places; areas above, such as `[vsyscall]`, are the kernel's.
 const USER_END: u64 = 1 << 47;
@@ -59,7 +59,7 @@ const STACK_GUARD: u64 = 1 << 20;
 
 /// The wanted place of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MapAt {
+pub(crate) enum MapAt {
     /// At an address that the kernel chooses.
     Anywhere,
     /// At this address if it is free, else where the kernel chooses.
@@ -76,7 +76,7 @@ pub enum MapAt {
 
 /// The kind of a mapping.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     #[default]
     Plain,
     /// A stack, which grows down (`MAP_GROWSDOWN`), so that other mappings keep a distance from it.
@@ -85,34 +85,34 @@ pub enum Kind {
 
 /// An operation of the probe. Mappings are private, anonymous and `MAP_NORESERVE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
+pub(crate) enum Operation {
     Map { at: MapAt, kind: Kind, bytes: u64, protection: Protection },
     Unmap { start: u64, bytes: u64 },
     Protect { start: u64, bytes: u64, protection: Protection },
 }
 
 /// The outcome of an operation: the address of a mapping, zero for other operations, or the kernel's refusal.
-pub type Outcome = Result<u64, Errno>;
+pub(crate) type Outcome = Result<u64, Errno>;
 
 /// An operation and its expected outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
-    pub operation: Operation,
-    pub expected: Outcome,
+pub(crate) struct Step {
+    pub(crate) operation: Operation,
+    pub(crate) expected: Outcome,
 }
 
 /// The first step of a batch with another outcome than expected; no step after it was carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Difference {
+pub(crate) struct Difference {
     /// Number of the step in the batch, from 0.
-    pub step: usize,
-    pub outcome: Outcome,
+    pub(crate) step: usize,
+    pub(crate) outcome: Outcome,
 }
 
 /// Why there is no probe, or no longer one.
 #[derive(Debug, Error)]
 #[non_exhaustive]
-pub enum ProbeError {
+pub(crate) enum ProbeError {
     /// This system does not allow a probe.
     #[error("{what} is refused here: {why}")]
     Unavailable {
@@ -141,12 +141,12 @@ pub enum ProbeError {
 /// 1. No step touches an address of `own`, the areas of the process at its start.
 /// 2. At most one batch is on its way.
 #[derive(Debug)]
-pub struct Probe {
+pub(crate) struct Probe {
     child: Child,
     socket: OwnedFd,
     width: Width,
     layout: Layout,
-    own: Vec<MapsLine>,
+    own: Vec<Area>,
     /// The expected outcomes of the steps that are on their way.
     sent: Vec<u64>,
 }
@@ -157,7 +157,7 @@ impl Probe {
     /// # Errors
     /// [`ProbeError::Unavailable`] on other processors than x86-64, and where the system refuses a requirement, such as
     /// a personality without randomisation or 32-bit programs.
-    pub fn start(width: Width, direction: Direction) -> Result<Probe, ProbeError> {
+    pub(crate) fn start(width: Width, direction: Direction) -> Result<Probe, ProbeError> {
         let unavailable = |what| move |why: io::Error| ProbeError::Unavailable { what, why };
         refuse_host(direction)?;
         let stack_limit = stack_limit();
@@ -210,13 +210,13 @@ impl Probe {
     /// Returns the bounds of the kernel's searches in this process: the rule for `mmap_base` without random part, and
     /// the lowest address that may be mapped as the floor.
     #[must_use]
-    pub fn layout(&self) -> &Layout {
+    pub(crate) fn layout(&self) -> &Layout {
         &self.layout
     }
 
     /// Returns the areas of the process before the first step.
     #[must_use]
-    pub fn own(&self) -> &[MapsLine] {
+    pub(crate) fn own(&self) -> &[Area] {
         &self.own
     }
 
@@ -224,24 +224,27 @@ impl Probe {
     ///
     /// # Errors
     /// The system refuses, or the process has gone.
-    pub fn areas(&self) -> io::Result<Vec<MapsLine>> {
-        let pid = Pid::from_child(&self.child);
-        let lines = maps::of_process(pid)?;
-        Ok(lines.into_iter().filter(|line| line.start < USER_END).collect())
+    pub(crate) fn areas(&self) -> io::Result<Vec<Area>> {
+        let file = std::fs::File::open(format!("/proc/{}/maps", self.process_id()))?;
+        let parsed = proc_maps::parse(io::BufReader::new(file))?;
+        if let Some(malformed) = parsed.malformed.first() {
+            return Err(io::Error::other(malformed.to_string()));
+        }
+        Ok(parsed.areas.into_iter().filter(|area| area.start < USER_END).collect())
     }
 
     /// Returns the process ID of the probe.
     #[must_use]
-    pub fn process_id(&self) -> u32 {
+    pub(crate) fn process_id(&self) -> u32 {
         self.child.id()
     }
 
     /// Returns the time that the process has run on a processor, nearly all of it in system calls; `None` where the
     /// system does not tell.
     #[must_use]
-    pub fn processor_time(&self) -> Option<Duration> {
-        let pid = Pid::from_child(&self.child).as_raw_nonzero();
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?;
+    pub(crate) fn processor_time(&self) -> Option<Duration> {
+        let stat =
+            std::fs::read_to_string(format!("/proc/{}/schedstat", self.process_id())).ok()?;
         Some(Duration::from_nanos(stat.split(' ').next()?.parse().ok()?))
     }
 
@@ -249,7 +252,7 @@ impl Probe {
     ///
     /// # Errors
     /// See [`ProbeError`].
-    pub fn run(&mut self, steps: &[Step]) -> Result<Option<Difference>, ProbeError> {
+    pub(crate) fn run(&mut self, steps: &[Step]) -> Result<Option<Difference>, ProbeError> {
         self.send(steps)?;
         self.receive()
     }
@@ -258,7 +261,7 @@ impl Probe {
     ///
     /// # Errors
     /// See [`ProbeError`].
-    pub fn send(&mut self, steps: &[Step]) -> Result<(), ProbeError> {
+    pub(crate) fn send(&mut self, steps: &[Step]) -> Result<(), ProbeError> {
         if steps.is_empty() || steps.len() > MOST_STEPS || !self.sent.is_empty() {
             return Err(ProbeError::NoRoom);
         }
@@ -279,7 +282,7 @@ impl Probe {
     ///
     /// # Errors
     /// [`ProbeError::Lost`].
-    pub fn receive(&mut self) -> Result<Option<Difference>, ProbeError> {
+    pub(crate) fn receive(&mut self) -> Result<Option<Difference>, ProbeError> {
         let sent = std::mem::take(&mut self.sent);
         let mut bytes = [0; 8 * MOST_STEPS];
         // A stop and a continuation interrupt calls with a time limit, without any handler.

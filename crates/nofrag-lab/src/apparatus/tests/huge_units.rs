@@ -1,12 +1,11 @@
 //! First touches, huge and small.
 
-use nofrag_backing::huge_units::{HugeAdvice, HugeUnits, Touch};
+use crate::apparatus::huge_units::{HugeAdvice, HugeUnits, Touch};
 
 const UNIT: usize = 2 << 20;
 
 fn touched(units: usize, advice: HugeAdvice) -> Vec<Touch> {
     let mut region = HugeUnits::map(units, UNIT, advice).unwrap();
-    assert_eq!(region.units(), units);
     std::iter::from_fn(|| region.touch_next()).map(Result::unwrap).collect()
 }
 

@@ -8,14 +8,13 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use nofrag::mmap::Protection;
-use rustix::mm::Advice;
+use nofrag_backing::reservation::Reservation;
 
-use crate::reservation::Reservation;
-use crate::zeroed::{NoMemory, zeroed};
+use super::sys;
 
 /// Advice to the kernel about huge pages in a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HugeAdvice {
+pub(crate) enum HugeAdvice {
     /// No advice: the host's setting decides.
     Host,
     /// Ask for huge pages (`MADV_HUGEPAGE`).
@@ -26,27 +25,27 @@ pub enum HugeAdvice {
 
 /// The first touch of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Touch {
+pub(crate) struct Touch {
     /// Time until the first byte was written: one fault.
-    pub first: Duration,
+    pub(crate) first: Duration,
     /// Time until the rest was written: the other faults, if there were any, and the writing.
-    pub rest: Duration,
+    pub(crate) rest: Duration,
     /// Pages that the first fault brought in.
-    pub pages_at_once: usize,
-    pub pages: usize,
+    pub(crate) pages_at_once: usize,
+    pub(crate) pages: usize,
 }
 
 impl Touch {
     /// Returns the time until all of the unit was written.
     #[must_use]
-    pub fn whole(&self) -> Duration {
+    pub(crate) fn whole(&self) -> Duration {
         self.first + self.rest
     }
 
     /// Returns true if one fault brought in all of the unit. A probe of one page in the middle would take every folio
     /// that reaches this page for a huge one.
     #[must_use]
-    pub fn is_huge(&self) -> bool {
+    pub(crate) fn is_huge(&self) -> bool {
         self.pages_at_once == self.pages
     }
 }
@@ -56,7 +55,7 @@ impl Touch {
 /// 1. `next` units from `first` on have been written; no other page of the region has.
 /// 2. `first` is a multiple of a unit, and all `units` lie inside the reservation.
 #[derive(Debug)]
-pub struct HugeUnits {
+pub(crate) struct HugeUnits {
     memory: Reservation,
     /// Offset of the first unit's first byte from the reservation's start.
     first: usize,
@@ -73,7 +72,11 @@ impl HugeUnits {
     /// # Errors
     /// `InvalidInput` for no units or units that are not a power of two; else errors of `mmap` and `madvise` (`EINVAL`
     /// from a kernel without huge pages).
-    pub fn map(units: usize, unit_bytes: usize, advice: HugeAdvice) -> io::Result<HugeUnits> {
+    pub(crate) fn map(
+        units: usize,
+        unit_bytes: usize,
+        advice: HugeAdvice,
+    ) -> io::Result<HugeUnits> {
         let page = rustix::param::page_size();
         let bytes = units.checked_add(1).and_then(|units| units.checked_mul(unit_bytes));
         let (true, true, Some(bytes)) =
@@ -84,36 +87,32 @@ impl HugeUnits {
         };
         // One unit more than wanted, so that one can be aligned.
         let memory = Reservation::new(bytes, Protection::READ_WRITE)?;
-        match advice {
-            HugeAdvice::Host => {}
-            HugeAdvice::Huge => memory.advise_huge_pages(Advice::LinuxHugepage)?,
-            HugeAdvice::Small => memory.advise_huge_pages(Advice::LinuxNoHugepage)?,
+        let advice = match advice {
+            HugeAdvice::Host => None,
+            HugeAdvice::Huge => Some(libc::MADV_HUGEPAGE),
+            HugeAdvice::Small => Some(libc::MADV_NOHUGEPAGE),
+        };
+        if let Some(advice) = advice {
+            // SAFETY: the pages are the reservation's, and the advice changes no content.
+            unsafe { sys::madvise(sys::base(&memory), bytes, advice) }?;
         }
         let start = memory.start() as usize;
         let first = start.next_multiple_of(unit_bytes) - start;
-        // SAFETY: bytes may be zero.
-        let resident = unsafe { zeroed(unit_bytes / page) };
-        let resident = resident.map_err(|NoMemory| io::ErrorKind::OutOfMemory)?;
+        let resident = vec![0; unit_bytes / page].into();
         Ok(HugeUnits { memory, first, unit_bytes, units, next: 0, resident })
-    }
-
-    /// Returns the number of units.
-    #[must_use]
-    pub fn units(&self) -> usize {
-        self.units
     }
 
     /// Touches the next unit; `None` when all have been touched.
     ///
     /// # Errors
     /// Errors of `mincore`.
-    pub fn touch_next(&mut self) -> Option<io::Result<Touch>> {
+    pub(crate) fn touch_next(&mut self) -> Option<io::Result<Touch>> {
         if self.next == self.units {
             return None;
         }
         let offset = self.first + self.next * self.unit_bytes;
         self.next += 1;
-        let unit = self.memory.base().wrapping_byte_add(offset).cast::<u8>();
+        let unit = sys::base(&self.memory).wrapping_byte_add(offset).cast::<u8>();
         let began = Instant::now();
         // SAFETY: the byte is inside the reservation (law 2), which may be written and is ours alone: no reference to
         // it exists, and `self` is borrowed exclusively.
@@ -132,7 +131,7 @@ impl HugeUnits {
 
     /// Asks which pages of the unit at `offset` are resident.
     fn look(&mut self, offset: usize) -> io::Result<()> {
-        let start = self.memory.base().wrapping_byte_add(offset);
+        let start = sys::base(&self.memory).wrapping_byte_add(offset);
         // SAFETY: the unit is mapped (law 2), and `resident` has a byte for each of its pages (`map`).
         match unsafe { libc::mincore(start, self.unit_bytes, self.resident.as_mut_ptr()) } {
             0 => Ok(()),

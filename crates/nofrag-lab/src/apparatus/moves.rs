@@ -7,28 +7,17 @@
 //!
 //! Source: docs/sources/backing.md#moves, #oracle-3.
 
-mod churn;
-mod oracles;
-
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::io::Errno;
+use nofrag_backing::moving::pins::Patience;
+use nofrag_backing::moving::{Access, Fill, LiveArea, LiveFile, Method, MoveError, Mover, Reach};
 
-pub use self::churn::{Churn, ChurnPlan, churn};
-pub use self::oracles::{
-    Filling, References, SharedPage, filling, references_after_a_move, shared_page,
-};
-use super::handles::HandleError;
-use super::live::{Access, LiveArea, LiveError, LiveFile, Reach};
-use super::mover::{Fill, Guarding, Method, MoveError, Mover};
-use super::pins::Patience;
-use super::userfaultfd::{OpenError, RequestError};
-use crate::frames::FramesError;
-use crate::sys::PAGE;
+use super::Trouble;
+use crate::stats::{Latencies, Tail};
 
-const WORDS: usize = 1 << (PAGE - 3);
+const WORDS: usize = super::sys::PAGE / size_of::<u64>();
 
 /// Words of a cache line: each writer has lines of its own.
 const LINE: usize = 8;
@@ -36,33 +25,9 @@ const LINE: usize = 8;
 /// Refusals in a row after which a mover gives up.
 const REFUSALS: u64 = 1000;
 
-/// Why something could not be measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum MeasureError {
-    /// There is no memory to measure with.
-    #[error(transparent)]
-    Live(#[from] LiveError),
-    #[error(transparent)]
-    Move(#[from] MoveError),
-    #[error(transparent)]
-    Userfaultfd(#[from] OpenError),
-    #[error(transparent)]
-    Frames(#[from] FramesError),
-    #[error(transparent)]
-    Handle(#[from] HandleError),
-    #[error(transparent)]
-    Request(#[from] RequestError),
-    #[error("the system refused: {0}")]
-    System(#[from] Errno),
-    /// There are no writers, or more than a page has lines.
-    #[error("1 to {most} writers can be measured")]
-    Writers { most: usize },
-}
-
 /// The ways in which writers are kept away from a run that moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Way {
+pub(crate) enum Way {
     /// Not at all: the control, which loses writes.
     Unprotected,
     Pins,
@@ -75,106 +40,82 @@ pub enum Way {
 
 impl Way {
     /// All ways, the control first.
-    pub const ALL: [Way; 5] =
+    pub(crate) const ALL: [Way; 5] =
         [Way::Unprotected, Way::Pins, Way::WriteProtect, Way::WriteProtectPopulate, Way::Mprotect];
 
-    /// Returns its name for tables.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
+    /// Returns its name, as the published figures have it.
+    pub(crate) const fn name(self) -> &'static str {
         match self {
-            Way::Unprotected => "none (control)",
+            Way::Unprotected => "none",
             Way::Pins => "pins",
-            Way::WriteProtect => "userfaultfd",
-            Way::WriteProtectPopulate => "userfaultfd, populate",
-            Way::Mprotect => "mprotect, SIGSEGV",
+            Way::WriteProtect => "write-protect",
+            Way::WriteProtectPopulate => "write-protect-populated",
+            Way::Mprotect => "mprotect",
         }
     }
 
     /// Returns true if it needs a userfaultfd.
     #[must_use]
-    pub const fn needs_userfaultfd(self) -> bool {
+    pub(crate) const fn needs_userfaultfd(self) -> bool {
         matches!(self, Way::WriteProtect | Way::WriteProtectPopulate)
     }
 
-    const fn guarding(self) -> Guarding {
+    /// Returns the method of the library; none for the control.
+    const fn method(self) -> Option<Method> {
         match self {
-            Way::Unprotected => Guarding::Nothing,
-            Way::Pins => Guarding::By(Method::Pins(Patience { looks: 1 << 16 })),
-            Way::WriteProtect => Guarding::By(Method::WriteProtect(Fill::OnFault)),
-            Way::WriteProtectPopulate => Guarding::By(Method::WriteProtect(Fill::Populate)),
-            Way::Mprotect => Guarding::By(Method::Mprotect),
+            Way::Unprotected => None,
+            Way::Pins => Some(Method::Pins(Patience { looks: 1 << 16 })),
+            Way::WriteProtect => Some(Method::WriteProtect(Fill::OnFault)),
+            Way::WriteProtectPopulate => Some(Method::WriteProtect(Fill::Populate)),
+            Way::Mprotect => Some(Method::Mprotect),
         }
     }
 }
 
 /// Plan of a measurement of moves.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MovePlan {
+pub(crate) struct MovePlan {
     /// The ways to measure, in turns.
-    pub ways: Vec<Way>,
+    pub(crate) ways: Vec<Way>,
     /// Pages of the run that moves.
-    pub pages: u64,
-    pub moves: u64,
+    pub(crate) pages: u64,
+    pub(crate) moves: u64,
     /// Threads that write all the time.
-    pub writers: usize,
-    pub turn: u64,
+    pub(crate) writers: usize,
+    pub(crate) turn: u64,
     /// Time from the end of a move to the start of the next, for writers to write.
-    pub pause: Duration,
+    pub(crate) pause: Duration,
 }
 
 /// Result of one way to keep writers away.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct MoveCosts {
-    pub way: Way,
-    pub pages: u64,
-    pub moves: u64,
+pub(crate) struct MoveCosts {
+    pub(crate) way: Way,
+    pub(crate) moves: u64,
     /// Moves that were refused, since a pin was held all the time that the mover waited.
-    pub refused: u64,
-    pub writes: u64,
-    pub lost: u64,
-    pub cost: Times,
+    pub(crate) refused: u64,
+    pub(crate) writes: u64,
+    pub(crate) lost: u64,
+    /// Times of the moves.
+    pub(crate) cost: Tail,
 }
 
-/// Percentiles of some times, in nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Times {
-    /// Half took at most this time.
-    pub median_ns: u64,
-    /// 99 of 100 took at most this time.
-    pub p99_ns: u64,
-    /// 999 of 1000 took at most this time.
-    pub p999_ns: u64,
-    /// The longest one, which says more about the machine than about the measured operation.
-    pub max_ns: u64,
-}
-
-impl Times {
-    /// Returns the times of samples, which are sorted then; all zero without any.
-    #[must_use]
-    pub fn of(samples: &mut [u32]) -> Times {
-        samples.sort_unstable();
-        let Some(last) = samples.len().checked_sub(1) else { return Times::default() };
-        let at = |parts: usize| u64::from(samples[last * parts / 1000]);
-        Times { median_ns: at(500), p99_ns: at(990), p999_ns: at(999), max_ns: at(1000) }
-    }
-}
-
-/// Returns the time since `since` in nanoseconds, at most `u32::MAX`, as a sample.
-pub(crate) fn nanos(since: Instant) -> u32 {
-    u32::try_from(since.elapsed().as_nanos()).unwrap_or(u32::MAX)
+/// Returns the time since `since` in nanoseconds.
+pub(super) fn nanos(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Moves a run under writers, as planned.
 ///
 /// # Errors
-/// See [`MeasureError`]. A way that this system does not allow fails as a whole: plan without it.
-pub fn live_moves(plan: &MovePlan) -> Result<Vec<MoveCosts>, MeasureError> {
-    let most = WORDS / LINE;
-    if plan.writers == 0 || plan.writers > most {
-        return Err(MeasureError::Writers { most });
-    }
+/// The system's. A way that it does not allow fails as a whole: plan without it.
+///
+/// # Panics
+/// If there are more writers than a page has lines.
+pub(crate) fn live_moves(plan: &MovePlan) -> Result<Vec<MoveCosts>, Trouble> {
+    assert!(plan.writers <= WORDS / LINE, "each writer has a line of its own");
     let pages = plan.pages;
-    let file = LiveFile::new(pages.saturating_mul(4))?;
+    let file = LiveFile::new(4 * pages)?;
     let direct = file.map(0, pages, Access::Direct, Reach::Processors)?;
     let pinned = file.map(pages, pages, Access::Pinned, Reach::Processors)?;
     let mut mover = Mover::new();
@@ -194,7 +135,7 @@ pub fn live_moves(plan: &MovePlan) -> Result<Vec<MoveCosts>, MeasureError> {
         lanes.iter_mut().try_for_each(|lane| turn(lane, moves))?;
         left -= moves;
     }
-    Ok(lanes.into_iter().map(|lane| lane.row(pages)).collect())
+    Ok(lanes.into_iter().map(Lane::row).collect())
 }
 
 /// Counts and samples of one way.
@@ -204,17 +145,18 @@ struct Lane {
     refused: u64,
     writes: u64,
     lost: u64,
-    samples: Vec<u32>,
+    times: Latencies,
 }
 
 impl Lane {
     fn new(way: Way) -> Lane {
-        Lane { way, moves: 0, refused: 0, writes: 0, lost: 0, samples: Vec::new() }
+        Lane { way, moves: 0, refused: 0, writes: 0, lost: 0, times: Latencies::default() }
     }
 
-    fn row(mut self, pages: u64) -> MoveCosts {
-        let Lane { way, moves, refused, writes, lost, .. } = self;
-        MoveCosts { way, pages, moves, refused, writes, lost, cost: Times::of(&mut self.samples) }
+    fn row(self) -> MoveCosts {
+        let Lane { way, moves, refused, writes, lost, times } = self;
+        let cost = times.tail().expect("a turn has moves");
+        MoveCosts { way, moves, refused, writes, lost, cost }
     }
 
     /// Moves the run to and fro `moves` times while writers write, and adds up the counts and samples.
@@ -224,7 +166,7 @@ impl Lane {
         area: &LiveArea<'_>,
         plan: &MovePlan,
         moves: u64,
-    ) -> Result<(), MeasureError> {
+    ) -> Result<(), Trouble> {
         let stop = AtomicBool::new(false);
         let writing = AtomicUsize::new(0);
         let (moved, written) = thread::scope(|scope| {
@@ -257,14 +199,18 @@ impl Lane {
         area: &LiveArea<'_>,
         moves: u64,
         pause: Duration,
-    ) -> Result<(), MeasureError> {
+    ) -> Result<(), Trouble> {
         let (run, span) = (0..area.pages(), 2 * area.pages());
         let (mut moved, mut refused) = (0, 0);
         while moved < moves {
             let to = (area.shows(0).expect("the area has pages") + span) % (2 * span);
             let start = Instant::now();
-            match mover.move_guarded(area, run.clone(), to, self.way.guarding()) {
-                Ok(()) => self.samples.push(nanos(start)),
+            let moving = match self.way.method() {
+                Some(method) => mover.move_run(area, run.clone(), to, method),
+                None => mover.move_idle(area, run.clone(), to),
+            };
+            match moving {
+                Ok(()) => self.times.record(nanos(start)),
                 Err(MoveError::Pinned(_)) if refused < REFUSALS => {
                     refused += 1;
                     continue;

@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use nofrag::mmap::Protection;
 use nofrag::ranges::Span;
 use nofrag_backing::reservation::Reservation;
-use nofrag_backing::threads::{Crowd, CrowdError, Stacks};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+
+use crate::apparatus::crowd::{Crowd, CrowdError, Stacks};
 
 /// Pages of a stack, with its guard.
 const STACK: u64 = 64;
@@ -164,7 +165,12 @@ fn a_used_up_stack_ends_the_process() {
         return;
     }
     let mut child = Command::new(env::current_exe().unwrap())
-        .args(["--exact", "threads::use_a_stack_up", "--ignored", "--test-threads=1"])
+        .args([
+            "--exact",
+            "apparatus::tests::crowd::use_a_stack_up",
+            "--ignored",
+            "--test-threads=1",
+        ])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()

@@ -1,14 +1,13 @@
 //! The probe itself: its answers, its refusals, and that nothing of it stays.
-#![cfg(target_arch = "x86_64")]
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use nofrag::mmap::{Direction, Protection};
-use nofrag_backing::probe::{
+use crate::apparatus::probe::{
     Difference, Errno, Kind, MOST_STEPS, MapAt, Operation, Outcome, Probe, ProbeError, Step, Width,
 };
+use nofrag::mmap::{Direction, Protection};
 use rustix::process::{Pid, Signal, kill_process};
 
 const ALL: [(Width, Direction); 4] = [

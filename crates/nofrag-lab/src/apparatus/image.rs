@@ -16,7 +16,7 @@ use std::slice;
 
 /// Width of the addresses of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Width {
+pub(crate) enum Width {
     /// i386 code on the kernel's i386 face.
     Bits32,
     Bits64,

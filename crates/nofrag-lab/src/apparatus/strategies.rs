@@ -5,32 +5,33 @@
 //! block whose pages have all been handed out and all come back is empty: it is purged, if the strategy is to do so
 //! block by block, and used again.
 //!
-//! A request names a slot; the run in that slot is given back first. So as many runs are live as there are slots.
+//! A request names a slot; the run in that slot is given back first. So as many runs are live as there are slots. The
+//! library's own way, an [`ArenaBench`], serves the same requests.
 //!
 //! Source: docs/sources/backing.md#strategies, #r9.
 
 use std::ffi::c_void;
 use std::io;
-use std::iter::repeat_n;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nofrag::mmap::Protection;
-use rustix::fs::{FallocateFlags, MemfdFlags};
+use nofrag_backing::arena::{Arena, Config, OwnerId, Owners, Purge, Run};
+use nofrag_backing::backend::{Anonymous, Backend, BackendError, Op, OpResult, Va};
+use nofrag_backing::faults::{self, Calls};
+use nofrag_backing::reservation::Reservation;
+use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
-use rustix::time::{ClockId, clock_gettime};
 
-use crate::backend::{Anonymous, Backend, BackendError, Op, OpResult, Va};
-use crate::faults::{self, Calls};
-use crate::forks::Forks;
-use crate::reservation::Reservation;
-use crate::sys;
+use super::sys::{self, PAGE};
+use crate::usage::thread_time;
 
 /// The ways in which runs come and go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Strategy {
+pub(crate) enum Strategy {
     /// Each run is mapped at an address that the kernel chooses, and unmapped.
     MapEach,
     /// Each run is mapped at an address of ours, and replaced by addresses without memory.
@@ -56,7 +57,7 @@ pub enum Strategy {
 
 impl Strategy {
     /// All strategies, the most costly kind first.
-    pub const ALL: [Strategy; 10] = [
+    pub(crate) const ALL: [Strategy; 10] = [
         Strategy::MapEach,
         Strategy::MapOwn,
         Strategy::MapOwnBlock,
@@ -77,34 +78,33 @@ impl Strategy {
 
 /// The pages of a run to which its user writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Touched {
+pub(crate) enum Touched {
     First,
     All,
 }
 
 /// A request for a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request {
+pub(crate) struct Request {
     /// The slot of the run; the run that is in it is given back.
-    pub slot: u16,
+    pub(crate) slot: u16,
     /// Pages of the run, at least 1 and at most [`MOST_PAGES`].
-    pub pages: u16,
+    pub(crate) pages: u16,
 }
 
 /// Pages of the largest run.
-pub const MOST_PAGES: u16 = 64;
+pub(crate) const MOST_PAGES: u16 = 64;
 
 /// The costs of some requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Took {
+pub(crate) struct Took {
     /// Processor time of this thread.
-    pub processor: Duration,
-    pub wall: Duration,
+    pub(crate) processor: Duration,
+    pub(crate) wall: Duration,
     /// System calls on memory that were made.
-    pub calls: Calls,
+    pub(crate) calls: Calls,
 }
 
-const PAGE: usize = 1 << sys::PAGE;
 /// Pages of a block: 4 MiB.
 const BLOCK_PAGES: usize = 1024;
 /// Blocks of a bench: sixteen times as many pages as 64 live runs of the largest size have.
@@ -112,9 +112,59 @@ const BLOCKS: usize = 64;
 /// Runs that are purged together wherever they lie.
 const SCATTERED: usize = 64;
 
+/// A server of requests, on the thread that holds it.
+pub(crate) trait Serve: Send {
+    /// Returns the number of slots.
+    fn slots(&self) -> usize;
+
+    /// Gives back the run in the slot of a request, and puts another there; returns its first byte. As many pages as
+    /// were asked for are mapped from there on, writable, and no other run's as long as this one is in its slot.
+    ///
+    /// # Errors
+    /// `NOMEM` when live runs keep every block; else errors of the system calls.
+    fn replace(&mut self, request: Request) -> io::Result<*mut u8>;
+
+    /// Returns the pages that the server has given back to the system so far; 0 if it does not count them.
+    fn purged(&self) -> u64 {
+        0
+    }
+
+    /// Serves `requests` one after the other and returns their costs.
+    ///
+    /// # Errors
+    /// Those of [`replace`](Serve::replace).
+    ///
+    /// # Panics
+    /// If a request names no slot, or a size that is not allowed.
+    fn serve(&mut self, requests: &[Request], touched: Touched) -> io::Result<Took> {
+        let slots = self.slots();
+        let fits = |request: &Request| {
+            usize::from(request.slot) < slots && (1..=MOST_PAGES).contains(&request.pages)
+        };
+        assert!(requests.iter().all(fits), "requests are for slots and sizes that there are");
+        let calls = faults::made();
+        let (processor, wall) = (thread_time(), Instant::now());
+        for request in requests {
+            let start = self.replace(*request)?;
+            let pages = match touched {
+                Touched::First => 1,
+                Touched::All => usize::from(request.pages),
+            };
+            for page in 0..pages {
+                // SAFETY: the page belongs to a run that was handed out a moment ago, so it is mapped, writable and
+                // this server's alone (`replace`); no reference to it exists.
+                unsafe { start.add(page * PAGE).write_volatile(1) };
+            }
+        }
+        let wall = wall.elapsed();
+        let processor = thread_time().saturating_sub(processor);
+        Ok(Took { processor, wall, calls: faults::made().since(&calls) })
+    }
+}
+
 /// A run that is live.
 #[derive(Clone, Copy, Debug)]
-struct Run {
+struct Part {
     at: usize,
     pages: usize,
 }
@@ -133,18 +183,17 @@ struct Block {
 ///    its own, else in `memory`.
 /// 2. No two runs overlap: pages of a block are handed out from the first on, and again when all have come back.
 #[derive(Debug)]
-pub struct Bench {
+pub(crate) struct Bench {
     strategy: Strategy,
     memory: Memory,
     file: Option<OwnedFd>,
-    slots: Vec<Option<Run>>,
+    slots: Vec<Option<Part>>,
     blocks: Vec<Block>,
     /// The block that hands out pages; `empty` has the blocks that are empty.
     current: usize,
     empty: Vec<usize>,
     /// Runs that wait to be purged together.
-    waiting: Vec<Run>,
-    forks: Forks,
+    waiting: Vec<Part>,
 }
 
 /// Source of a bench's addresses.
@@ -158,18 +207,15 @@ enum Memory {
 }
 
 impl Bench {
-    /// Returns a bench with `slots` slots, all empty. At most 512.
+    /// Returns a bench with `slots` slots, all empty.
     ///
     /// # Errors
-    /// `InvalidInput` for no slots or too many; else errors of `mmap`, `memfd_create` and `ftruncate`.
-    pub fn new(strategy: Strategy, slots: u16) -> io::Result<Bench> {
-        // At most half of all pages are ever live.
-        let most = BLOCKS * BLOCK_PAGES / 2 / usize::from(MOST_PAGES);
-        if slots == 0 || usize::from(slots) > most {
-            let why = format!("a bench has 1 to {most} slots, not {slots}");
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
-        }
-        let forks = Forks::now()?;
+    /// Errors of `mmap`, `memfd_create` and `ftruncate`.
+    ///
+    /// # Panics
+    /// If there are more slots than half of all pages make runs of the largest size.
+    pub(crate) fn new(strategy: Strategy, slots: u16) -> io::Result<Bench> {
+        assert!(usize::from(slots) * usize::from(MOST_PAGES) <= BLOCKS * BLOCK_PAGES / 2);
         let bytes = BLOCKS * BLOCK_PAGES * PAGE;
         let memory = match strategy {
             Strategy::MapEach => Memory::Kernel,
@@ -196,64 +242,29 @@ impl Bench {
             strategy,
             memory,
             file,
-            slots: repeat_n(None, usize::from(slots)).collect(),
-            blocks: repeat_n(Block::default(), BLOCKS).collect(),
+            slots: vec![None; usize::from(slots)],
+            blocks: vec![Block::default(); BLOCKS],
             current: 0,
             empty: (1..BLOCKS).rev().collect(),
             waiting: Vec::new(),
-            forks,
         })
-    }
-
-    /// Serves `requests` one after the other and returns their costs.
-    ///
-    /// # Errors
-    /// `InvalidInput` for a slot that does not exist, or a size that is not allowed, before anything is done; `NOMEM`
-    /// when live runs keep every block; else errors of the system calls. In a child of a fork, which may share the
-    /// memory, every call fails.
-    pub fn serve(&mut self, requests: &[Request], touched: Touched) -> io::Result<Took> {
-        here(self.forks)?;
-        check(requests, self.slots.len())?;
-        let calls = faults::made();
-        let (processor, wall) = (thread_time(), Instant::now());
-        for request in requests {
-            let slot = usize::from(request.slot);
-            if let Some(run) = self.slots[slot].take() {
-                self.give_back(run)?;
-            }
-            let run = self.take(usize::from(request.pages))?;
-            self.slots[slot] = Some(run);
-            let pages = match touched {
-                Touched::First => 1,
-                Touched::All => run.pages,
-            };
-            for page in 0..pages {
-                let byte: *mut u8 = ptr::with_exposed_provenance_mut(run.at + page * PAGE);
-                // SAFETY: the page belongs to a run of a slot, so it is ours, mapped and writable (law 1), and no
-                // reference to it exists.
-                unsafe { byte.write_volatile(1) };
-            }
-        }
-        let wall = wall.elapsed();
-        let processor = thread_time().saturating_sub(processor);
-        Ok(Took { processor, wall, calls: faults::made().since(&calls) })
     }
 
     fn base(&self) -> usize {
         match &self.memory {
             Memory::Kernel => 0,
-            Memory::Own(memory) => memory.base().expose_provenance(),
+            Memory::Own(memory) => memory.start() as usize,
             Memory::Backend(_, at) => at.0 as usize,
         }
     }
 
-    fn take(&mut self, pages: usize) -> io::Result<Run> {
+    fn take(&mut self, pages: usize) -> io::Result<Part> {
         let allowed = ProtFlags::READ | ProtFlags::WRITE;
         if matches!(self.memory, Memory::Kernel) {
             let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
             // SAFETY: without `MAP_FIXED` no mapping that exists is replaced.
             let at = unsafe { sys::mmap_anonymous(ptr::null_mut(), pages * PAGE, allowed, flags) }?;
-            return Ok(Run { at: at.expose_provenance(), pages });
+            return Ok(Part { at: at.expose_provenance(), pages });
         }
         if self.blocks[self.current].used + pages > BLOCK_PAGES {
             self.turn_to_next_block()?;
@@ -262,7 +273,7 @@ impl Bench {
         let first = self.current * BLOCK_PAGES + block.used;
         block.used += pages;
         block.live += pages;
-        let run = Run { at: self.base() + first * PAGE, pages };
+        let run = Part { at: self.base() + first * PAGE, pages };
         if matches!(self.strategy, Strategy::MapOwn | Strategy::MapOwnBlock) {
             over(run.at, pages * PAGE, allowed)?;
         }
@@ -282,8 +293,8 @@ impl Bench {
         if self.blocks[full].live == 0 { self.emptied(full) } else { Ok(()) }
     }
 
-    fn give_back(&mut self, run: Run) -> io::Result<()> {
-        let Run { at, pages } = run;
+    fn give_back(&mut self, run: Part) -> io::Result<()> {
+        let Part { at, pages } = run;
         let bytes = pages * PAGE;
         match self.strategy {
             Strategy::MapEach => {
@@ -307,7 +318,7 @@ impl Bench {
     }
 
     /// Notes that the run's pages are not in use any more, and clean if its strategy wants them so.
-    fn came_back(&mut self, run: Run) -> io::Result<()> {
+    fn came_back(&mut self, run: Part) -> io::Result<()> {
         let at = (run.at - self.base()) / PAGE / BLOCK_PAGES;
         let block = &mut self.blocks[at];
         block.live -= run.pages;
@@ -338,15 +349,31 @@ impl Bench {
     fn purge_waiting(&mut self) -> io::Result<()> {
         let Memory::Backend(backend, _) = &self.memory else { return Ok(()) };
         let purge =
-            |run: &Run| Op::Purge { va: Va(run.at as u64), bytes: (run.pages * PAGE) as u64 };
+            |run: &Part| Op::Purge { va: Va(run.at as u64), bytes: (run.pages * PAGE) as u64 };
         let ops: Vec<_> = self.waiting.iter().map(purge).collect();
-        let mut done: Vec<OpResult> = repeat_n(Ok(()), ops.len()).collect();
+        let mut done: Vec<OpResult> = vec![Ok(()); ops.len()];
         backend.submit(&ops, &mut done);
         done.into_iter().collect::<OpResult>().map_err(explain)?;
         for run in std::mem::take(&mut self.waiting) {
             self.came_back(run)?;
         }
         Ok(())
+    }
+}
+
+impl Serve for Bench {
+    fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    fn replace(&mut self, request: Request) -> io::Result<*mut u8> {
+        let slot = usize::from(request.slot);
+        if let Some(run) = self.slots[slot].take() {
+            self.give_back(run)?;
+        }
+        let run = self.take(usize::from(request.pages))?;
+        self.slots[slot] = Some(run);
+        Ok(ptr::with_exposed_provenance_mut(run.at))
     }
 }
 
@@ -379,7 +406,7 @@ fn pointer(at: usize) -> *mut c_void {
 /// Reserves a range of our own in which pages stay small: a huge page would be touched as one.
 fn own(bytes: usize, protection: Protection) -> io::Result<Reservation> {
     let memory = Reservation::new(bytes, protection)?;
-    small_pages_only(memory.base().expose_provenance(), bytes);
+    small_pages_only(memory.start() as usize, bytes);
     Ok(memory)
 }
 
@@ -391,13 +418,10 @@ fn small_pages_only(at: usize, bytes: usize) {
 
 /// Makes a file in memory, mapped over all of `memory`.
 fn file_over(memory: &Reservation, bytes: usize) -> io::Result<OwnedFd> {
-    let file = sys::memfd_create(c"nofrag-bench", MemfdFlags::CLOEXEC)?;
-    sys::ftruncate(file.as_fd(), bytes as u64)?;
-    let allowed = ProtFlags::READ | ProtFlags::WRITE;
-    let flags = MapFlags::SHARED | MapFlags::NORESERVE | MapFlags::FIXED;
+    let file = sys::memory_file(c"nofrag-bench", bytes as u64)?;
     // SAFETY: the range is the reservation's, which is ours alone and unused so far; it unmaps its whole range when it
     // goes.
-    unsafe { sys::mmap(memory.base(), bytes, allowed, flags, file.as_fd(), 0) }?;
+    unsafe { sys::show(sys::base(memory), bytes, file.as_fd(), 0) }?;
     Ok(file)
 }
 
@@ -412,31 +436,63 @@ fn over(at: usize, bytes: usize, allowed: ProtFlags) -> io::Result<()> {
 
 fn drop_pages(at: usize, bytes: usize) -> io::Result<()> {
     // SAFETY: as for `over`; the contents are no longer wanted.
-    Ok(unsafe { sys::madvise(pointer(at), bytes, libc::MADV_DONTNEED) }?)
+    unsafe { sys::madvise(pointer(at), bytes, libc::MADV_DONTNEED) }
 }
 
-/// Refuses a child of the process that has the memory.
-pub(super) fn here(forks: Forks) -> io::Result<()> {
-    let forked = "this process was forked from the one that has the memory";
-    if forks.is_same() { Ok(()) } else { Err(io::Error::other(forked)) }
+/// Bytes of an arena, as many as a bench has.
+const ARENA_BYTES: u64 = (BLOCKS * BLOCK_PAGES * PAGE) as u64;
+
+/// Serves requests from one owner of an arena, which the benches of the other owners share.
+///
+/// 1. A run of `slots` is live in `arena` and was handed out to this bench alone.
+#[derive(Debug)]
+pub(crate) struct ArenaBench {
+    arena: Arc<Arena>,
+    owner: OwnerId,
+    slots: Vec<Option<Run>>,
 }
 
-/// Refuses requests for slots beyond `slots`, or of a size that is not allowed.
-pub(super) fn check(requests: &[Request], slots: usize) -> io::Result<()> {
-    let fits = |request: &Request| {
-        usize::from(request.slot) < slots && (1..=MOST_PAGES).contains(&request.pages)
-    };
-    match requests.iter().find(|request| !fits(request)) {
-        Some(wrong) => {
-            let why = format!("{wrong:?}: no such slot, or no such size");
-            Err(io::Error::new(io::ErrorKind::InvalidInput, why))
-        }
-        None => Ok(()),
+impl ArenaBench {
+    /// Returns `count` benches over one arena, each with an owner of its own and places for `slots` live runs.
+    ///
+    /// # Errors
+    /// Errors of the arena.
+    pub(crate) fn over_one(count: u32, slots: u16, purge: Purge) -> io::Result<Vec<ArenaBench>> {
+        let config = Config { purge, owners: Owners::Count(count), ..Config::default() };
+        let arena = Arc::new(Arena::reserve(ARENA_BYTES, config).map_err(io::Error::other)?);
+        let bench = |owner| ArenaBench {
+            arena: Arc::clone(&arena),
+            owner: OwnerId(owner),
+            slots: vec![None; usize::from(slots)],
+        };
+        Ok((0..count).map(bench).collect())
     }
 }
 
-/// Returns the processor time that this thread has used.
-pub(super) fn thread_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+#[cfg(test)]
+impl ArenaBench {
+    pub(crate) fn stats(&self) -> nofrag_backing::arena::ArenaStats {
+        self.arena.stats()
+    }
+}
+
+impl Serve for ArenaBench {
+    fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    fn replace(&mut self, request: Request) -> io::Result<*mut u8> {
+        let slot = &mut self.slots[usize::from(request.slot)];
+        if let Some(run) = slot.take() {
+            self.arena.free(run).map_err(io::Error::other)?;
+        }
+        let run =
+            self.arena.alloc(self.owner, request.pages.into(), 1).map_err(io::Error::other)?;
+        *slot = Some(run);
+        Ok(self.arena.pointer(run))
+    }
+
+    fn purged(&self) -> u64 {
+        self.arena.stats().purged
+    }
 }

@@ -11,15 +11,15 @@ use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use nofrag::ranges::Span;
+use nofrag_backing::reservation::Reservation;
 use rustix::pipe::{PipeFlags, pipe_with};
 use thiserror::Error;
 
-use crate::reservation::Reservation;
-use crate::zeroed::{NoMemory, collected};
+use super::sys::{PAGE, base};
 
 /// Source of the stacks of a crowd.
 #[derive(Debug)]
-pub enum Stacks {
+pub(crate) enum Stacks {
     System {
         /// Bytes of each stack, guard included.
         bytes: usize,
@@ -38,7 +38,7 @@ pub enum Stacks {
 /// Why not all threads could be started; those that were started have ended again.
 #[derive(Debug, Error)]
 #[non_exhaustive]
-pub enum CrowdError {
+pub(crate) enum CrowdError {
     /// The system refused one more thread.
     #[error("thread {number} cannot be started: {why}")]
     Refused {
@@ -71,7 +71,7 @@ struct Seat {
 ///
 /// 1. Every seat, and every stack, stays at its place until its thread has ended, even if the crowd is forgotten.
 #[derive(Debug)]
-pub struct Crowd {
+pub(crate) struct Crowd {
     threads: Vec<libc::pthread_t>,
     seats: Vec<Seat>,
     /// The writing end of the pipe that keeps the gate shut; dropped to open it.
@@ -85,7 +85,7 @@ impl Crowd {
     ///
     /// # Errors
     /// See [`CrowdError`].
-    pub fn start(count: usize, stacks: Stacks) -> Result<Crowd, CrowdError> {
+    pub(crate) fn start(count: usize, stacks: Stacks) -> Result<Crowd, CrowdError> {
         // SAFETY: the body uses no stack, and waiting takes less than the smallest stack that the C library accepts.
         unsafe { Crowd::start_running(count, stacks, || ()) }
     }
@@ -98,7 +98,7 @@ impl Crowd {
     ///
     /// # Errors
     /// See [`CrowdError`].
-    pub unsafe fn start_running(
+    pub(crate) unsafe fn start_running(
         count: usize,
         stacks: Stacks,
         body: fn(),
@@ -116,11 +116,7 @@ impl Crowd {
         let pipe = pipe_with(PipeFlags::CLOEXEC);
         let (gate, shut) = pipe.map_err(|errno| CrowdError::Pipe(errno.into()))?;
         let seat = |_| Seat { gate: gate.as_raw_fd(), body, stack: AtomicU64::new(0) };
-        let no_memory =
-            |NoMemory| CrowdError::Refused { number: 1, why: io::ErrorKind::OutOfMemory.into() };
-        let seats = collected(count, (0..count).map(seat)).map_err(no_memory)?;
-        let mut threads = Vec::new();
-        threads.try_reserve_exact(count).map_err(|_| no_memory(NoMemory))?;
+        let (threads, seats) = (Vec::with_capacity(count), (0..count).map(seat).collect());
         // From here on a refusal ends, by drop, the threads that were started.
         let mut crowd = Crowd { threads, seats, shut: Some(shut), gate, stacks };
         for number in 0..count {
@@ -144,19 +140,13 @@ impl Crowd {
     }
 
     /// Returns the number of threads.
-    #[must_use]
-    pub fn len(&self) -> usize {
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
         self.threads.len()
     }
 
-    /// Returns true if there is no thread.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.threads.is_empty()
-    }
-
     /// Iterates over an address on the stack of each thread that runs by now.
-    pub fn stack_addresses(&self) -> impl Iterator<Item = u64> + '_ {
+    pub(crate) fn stack_addresses(&self) -> impl Iterator<Item = u64> + '_ {
         // Pairs with the release in `sit`: the thread of an address that is seen runs.
         self.seats.iter().map(|seat| seat.stack.load(Ordering::Acquire)).filter(|at| *at != 0)
     }
@@ -203,16 +193,20 @@ impl ThreadAttributes {
     }
 
     fn placed_stack(&mut self, reservation: &Reservation, pages: Span) -> io::Result<()> {
-        let addresses = reservation.addresses(pages)?;
+        if !reservation.pages().covers(pages) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
         if !reservation.is_open(pages) {
             let why = "a stack whose pages may not be read and written, or with a guard inside";
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
         }
-        let bytes = addresses.end.addr() - addresses.start.addr();
-        // SAFETY: the pages lie in the reservation (`addresses` has checked), which the crowd owns until the
+        let offset = (pages.start() - reservation.pages().start()) as usize * PAGE;
+        let (start, bytes) =
+            (base(reservation).wrapping_byte_add(offset), pages.len() as usize * PAGE);
+        // SAFETY: the pages lie in the reservation (checked above), which the crowd owns until the
         // thread has ended (law 1), so that they stay as open as `is_open` has found them, and no other thread runs on
         // them (`are_apart`, checked at the start).
-        check(unsafe { libc::pthread_attr_setstack(&raw mut self.0, addresses.start, bytes) })
+        check(unsafe { libc::pthread_attr_setstack(&raw mut self.0, start, bytes) })
     }
 
     fn spawn(&self, seat: *const Seat) -> io::Result<libc::pthread_t> {
