@@ -125,7 +125,7 @@ const ALL: &[&str] = &["--lib", "--tests"];
 const BACKING: Part =
     Part { package: "nofrag-backing", targets: ALL, named: &[], skipped: &["partial_vector"] };
 
-/// What measures memory.
+/// The part of the lab that measures memory.
 const APPARATUS: Part =
     Part { package: "nofrag-lab", targets: &["--lib"], named: &["apparatus"], skipped: &[] };
 

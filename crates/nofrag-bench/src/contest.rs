@@ -3,9 +3,8 @@
 use crate::peers::{Peer, Space};
 use crate::record::{Group, Measure, Record, Records};
 use crate::trace::{Churn, Draws, Sizes};
-use crate::verify::Abilities;
 use crate::{footprint, latency, low_holes, packing, speed, verify};
-use rustix::time::{ClockId, clock_gettime};
+use nofrag_lab::usage::thread_time;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::time::{Duration, Instant};
 
@@ -55,6 +54,12 @@ impl Effort {
         }
     }
 
+    /// Returns true if nothing is left out for want of time.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        *self == Effort::full()
+    }
+
     /// Returns the effort of a first look, in less than a minute.
     #[must_use]
     pub fn quick() -> Effort {
@@ -84,18 +89,19 @@ impl CpuClock {
     /// Starts to count the calling thread's time.
     #[must_use]
     pub fn start() -> CpuClock {
-        CpuClock { began: CpuClock::now() }
+        CpuClock { began: thread_time() }
     }
 
     /// Returns the time since the start.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
-        CpuClock::now().saturating_sub(self.began)
+        thread_time().saturating_sub(self.began)
     }
 
-    fn now() -> Duration {
-        let time = clock_gettime(ClockId::ThreadCPUTime);
-        Duration::try_from(time).expect("a thread's time on a CPU is not negative")
+    /// Returns the nanoseconds since the start for each of `operations`.
+    #[must_use]
+    pub fn ns_per(&self, operations: usize) -> f64 {
+        self.elapsed().as_nanos() as f64 / operations as f64
     }
 }
 
@@ -133,26 +139,25 @@ impl TimeBox {
     }
 }
 
-/// Outcome of a contestant's turn.
+/// One value for each measure.
+pub type Samples = Vec<(Measure, f64)>;
+
+/// The result of a turn.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Outcome<T> {
-    Whole(T),
-    /// Time ran out, but the work done is enough to measure.
-    Partial(T, String),
-    /// Nothing was measured, and why.
-    Nothing(String),
+pub struct Measured {
+    pub samples: Samples,
+    /// Why it is less than was asked for, though enough to be measured; nothing if it is all.
+    pub note: Option<String>,
 }
 
-impl<T> Outcome<T> {
-    /// Applies `f` to the measured value.
-    pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Outcome<U> {
-        match self {
-            Outcome::Whole(value) => Outcome::Whole(f(value)),
-            Outcome::Partial(value, note) => Outcome::Partial(f(value), note),
-            Outcome::Nothing(reason) => Outcome::Nothing(reason),
-        }
+impl From<Samples> for Measured {
+    fn from(samples: Samples) -> Measured {
+        Measured { samples, note: None }
     }
 }
+
+/// Outcome of a contestant's turn: what was measured, or why nothing was.
+pub type Outcome = Result<Measured, String>;
 
 /// Reason why a contestant stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -182,34 +187,23 @@ impl std::fmt::Display for Stop {
     }
 }
 
+impl From<Stop> for String {
+    fn from(stop: Stop) -> String {
+        stop.to_string()
+    }
+}
+
+impl Stop {
+    /// Returns the reason of a contestant that did not reach the state from which something is measured.
+    pub(crate) fn while_building(self) -> String {
+        format!("{self} (building)")
+    }
+}
+
 /// A contestant that has a row in tables.
 pub trait Named {
     /// Returns the name used in tables.
     fn name(&self) -> &'static str;
-}
-
-/// A contestant, whatever its type. The time of every turn is measured inside, where the type is known.
-pub trait Contestant: Named {
-    /// Checks the contestant against a bitmap.
-    fn verify(&self, seed: u64) -> Outcome<Abilities>;
-
-    /// Runs one round of [`speed`].
-    fn churn(&self, churn: &Churn, effort: &Effort) -> Outcome<speed::Timing>;
-
-    /// Runs one round of [`low_holes`].
-    fn low_holes(&self, holes: u32, effort: &Effort) -> Outcome<speed::Timing>;
-
-    /// Runs one round of [`latency`].
-    fn latency(&self, churn: &Churn, effort: &Effort) -> Outcome<latency::Percentiles>;
-
-    /// Counts the bytes after a churn.
-    fn footprint(&self, state: &footprint::State, effort: &Effort) -> Outcome<footprint::Bytes>;
-
-    /// Runs one seed of [`packing`] at 90 %.
-    fn packing(&self, plan: &packing::PackingPlan) -> Outcome<packing::Packed>;
-
-    /// Runs one seed of [`packing`] after shrinking.
-    fn shrink(&self, draws: Draws, effort: &Effort) -> Outcome<packing::Shrunk>;
 }
 
 /// A contestant made by `make` for each turn anew.
@@ -231,38 +225,48 @@ impl<M> Named for Entry<M> {
     }
 }
 
+/// A turn of a contestant of [`ranges`](crate::roster).
+#[derive(Clone, Copy, Debug)]
+pub enum RangeTurn<'a> {
+    /// Is checked against a bitmap.
+    Verify { seed: u64 },
+    /// One round of [`speed`].
+    Churn(&'a Churn, &'a Effort),
+    /// One round of [`low_holes`], with so many holes.
+    LowHoles(u32, &'a Effort),
+    /// One round of [`latency`].
+    Latency(&'a Churn, &'a Effort),
+    /// The bytes in a state are counted.
+    Footprint(&'a footprint::State, &'a Effort),
+    /// One seed of [`packing`] at 90 %.
+    Pack(&'a packing::PackingPlan),
+    /// One seed of [`packing`] after shrinking.
+    Shrink(&'a Draws, &'a Effort),
+}
+
+/// A contestant, whatever its type. The time of every turn is measured inside, where the type is known.
+pub trait Contestant: Named {
+    /// Takes a turn.
+    fn turn(&self, turn: RangeTurn<'_>) -> Outcome;
+}
+
 impl<P: Peer, M: Fn(Space) -> P> Contestant for Entry<M> {
-    fn verify(&self, seed: u64) -> Outcome<Abilities> {
-        shielded(|| verify::run(&self.make, seed))
-    }
-
-    fn churn(&self, churn: &Churn, effort: &Effort) -> Outcome<speed::Timing> {
-        shielded(|| speed::round(&self.make, churn, effort))
-    }
-
-    fn low_holes(&self, holes: u32, effort: &Effort) -> Outcome<speed::Timing> {
-        shielded(|| low_holes::round(&self.make, holes, effort))
-    }
-
-    fn latency(&self, churn: &Churn, effort: &Effort) -> Outcome<latency::Percentiles> {
-        shielded(|| latency::round(&self.make, churn, effort))
-    }
-
-    fn footprint(&self, state: &footprint::State, effort: &Effort) -> Outcome<footprint::Bytes> {
-        shielded(|| footprint::measure(&self.make, state, effort))
-    }
-
-    fn packing(&self, plan: &packing::PackingPlan) -> Outcome<packing::Packed> {
-        shielded(|| packing::pack(&self.make, plan))
-    }
-
-    fn shrink(&self, draws: Draws, effort: &Effort) -> Outcome<packing::Shrunk> {
-        shielded(|| packing::shrink(&self.make, draws, effort))
+    fn turn(&self, turn: RangeTurn<'_>) -> Outcome {
+        let make = &self.make;
+        shielded(|| match turn {
+            RangeTurn::Verify { seed } => verify::run(make, seed),
+            RangeTurn::Churn(churn, effort) => speed::round(make, churn, effort),
+            RangeTurn::LowHoles(holes, effort) => low_holes::round(make, holes, effort),
+            RangeTurn::Latency(churn, effort) => latency::round(make, churn, effort),
+            RangeTurn::Footprint(state, effort) => footprint::measure(make, state, effort),
+            RangeTurn::Pack(plan) => packing::pack(make, plan),
+            RangeTurn::Shrink(draws, effort) => packing::shrink(make, draws.clone(), effort),
+        })
     }
 }
 
 /// Runs a turn; a panic of the contestant is its result, not the end of the comparison.
-pub(crate) fn shielded<T>(turn: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
+pub(crate) fn shielded(turn: impl FnOnce() -> Outcome) -> Outcome {
     let hook = take_hook();
     set_hook(Box::new(|_| {}));
     let result = catch_unwind(AssertUnwindSafe(turn));
@@ -270,21 +274,25 @@ pub(crate) fn shielded<T>(turn: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
     result.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-        Outcome::Nothing(format!("panics: {}", text.unwrap_or("no message")))
+        Err(format!("panics: {}", text.unwrap_or("no message")))
     })
 }
 
-/// Collects the samples of one workload, contestant by contestant.
-pub struct Board<'a> {
-    group: Group,
-    workload: String,
-    rows: Vec<BoardRow>,
-    records: &'a mut Records,
+/// A run of the comparison: what it is to do, and what it has found so far.
+pub struct Run<'a> {
+    pub records: Records,
+    pub effort: Effort,
+    /// The seed of all operations.
+    pub seed: u64,
+    /// CPUs that the process may use.
+    pub cpus: &'a [usize],
+    /// Is told whose turn begins.
+    pub progress: &'a dyn Fn(Group, &str),
 }
 
 /// The turns of one contestant so far.
+#[derive(Default)]
 struct BoardRow {
-    contestant: &'static str,
     samples: Vec<(Measure, Vec<f64>)>,
     note: Option<String>,
     is_out: bool,
@@ -292,108 +300,93 @@ struct BoardRow {
     spent: Duration,
 }
 
-impl<'a> Board<'a> {
-    /// Makes an empty board of `workload` for the given contestants.
-    pub fn new<C: Named + ?Sized>(
-        records: &'a mut Records,
-        group: Group,
-        workload: impl Into<String>,
-        contestants: &[Box<C>],
-    ) -> Board<'a> {
-        let rows = contestants
-            .iter()
-            .map(|contestant| BoardRow {
-                contestant: contestant.name(),
-                samples: Vec::new(),
-                note: None,
-                is_out: false,
-                turns: 0,
-                spent: Duration::ZERO,
-            })
-            .collect();
-        Board { group, workload: workload.into(), rows, records }
-    }
-
-    /// Returns true if the contestant of this index gets one more of `rounds` turns: it has not failed and has time
-    /// left.
-    pub fn is_in(&mut self, index: usize, rounds: usize, effort: &Effort) -> bool {
-        let row = &mut self.rows[index];
-        if !row.is_out && row.spent > effort.workload {
-            row.is_out = true;
-            let turns = format!("slow: {} of {rounds} rounds", row.turns);
-            let note = row.note.take().map_or(turns.clone(), |note| format!("{note}; {turns}"));
-            row.note = Some(note);
+impl BoardRow {
+    /// Returns true if the contestant gets one more of `rounds` turns: it has not failed and has time left.
+    fn is_in(&mut self, rounds: usize, limit: Duration) -> bool {
+        if !self.is_out && self.spent > limit {
+            self.is_out = true;
+            let turns = format!("slow: {} of {rounds} rounds", self.turns);
+            let note = self.note.take().map_or(turns.clone(), |note| format!("{note}; {turns}"));
+            self.note = Some(note);
         }
-        !row.is_out
+        !self.is_out
     }
 
     /// Notes one turn and the time that it took in all.
-    pub fn note(&mut self, index: usize, outcome: Outcome<Vec<(Measure, f64)>>, spent: Duration) {
-        let row = &mut self.rows[index];
-        row.turns += 1;
-        row.spent += spent;
-        let values = match outcome {
-            Outcome::Whole(values) => values,
-            Outcome::Partial(values, note) => {
-                row.note.get_or_insert(note);
-                values
+    fn add(&mut self, outcome: Outcome, spent: Duration) {
+        self.turns += 1;
+        self.spent += spent;
+        match outcome {
+            Ok(Measured { samples, note }) => {
+                self.note = self.note.take().or(note);
+                for (measure, value) in samples {
+                    match self.samples.iter_mut().find(|(known, _)| *known == measure) {
+                        Some((_, samples)) => samples.push(value),
+                        None => self.samples.push((measure, vec![value])),
+                    }
+                }
             }
-            Outcome::Nothing(reason) => {
-                row.note = Some(reason);
-                row.is_out = true;
-                row.samples.clear();
-                return;
-            }
-        };
-        for (measure, value) in values {
-            match row.samples.iter_mut().find(|(known, _)| *known == measure) {
-                Some((_, samples)) => samples.push(value),
-                None => row.samples.push((measure, vec![value])),
-            }
-        }
-    }
-
-    /// Writes all rows to the records.
-    pub fn close(self) {
-        for BoardRow { contestant, samples, note, .. } in self.rows {
-            let record = |measure, samples| Record {
-                group: self.group,
-                workload: self.workload.clone(),
-                contestant: contestant.to_owned(),
-                measure,
-                samples,
-                note: note.clone(),
-            };
-            if samples.is_empty() {
-                self.records.0.push(record(None, Vec::new()));
-            }
-            for (measure, samples) in samples {
-                self.records.0.push(record(Some(measure), samples));
+            Err(reason) => {
+                self.note = Some(reason);
+                self.is_out = true;
+                self.samples.clear();
             }
         }
     }
 }
 
-/// Lets every contestant take its turns, round by round.
-pub fn interleave<C: Named + ?Sized>(
-    mut board: Board<'_>,
-    contestants: &[Box<C>],
-    rounds: usize,
-    effort: &Effort,
-    progress: &dyn Fn(&str),
-    turn: impl Fn(&C, usize) -> Outcome<Vec<(Measure, f64)>>,
-) {
-    for round in 0..rounds {
-        for (index, contestant) in contestants.iter().enumerate() {
-            progress(contestant.name());
-            if board.is_in(index, rounds, effort) {
-                let began = CpuClock::start();
-                let outcome = turn(contestant.as_ref(), round);
-                board.note(index, outcome, began.elapsed());
+impl Run<'_> {
+    /// Lets every contestant take its turns in a workload, round by round, each as long as it has spent no more than
+    /// `limit`, and records them.
+    pub fn contest<C: Named + ?Sized>(
+        &mut self,
+        (group, workload): (Group, &str),
+        contestants: &[Box<C>],
+        (rounds, limit): (usize, Duration),
+        turn: impl Fn(&C, usize) -> Outcome,
+    ) {
+        let mut rows: Vec<BoardRow> = contestants.iter().map(|_| BoardRow::default()).collect();
+        for round in 0..rounds {
+            for (contestant, row) in contestants.iter().zip(&mut rows) {
+                (self.progress)(group, contestant.name());
+                if row.is_in(rounds, limit) {
+                    let began = CpuClock::start();
+                    let outcome = turn(contestant.as_ref(), round);
+                    row.add(outcome, began.elapsed());
+                }
             }
         }
+        for (contestant, row) in contestants.iter().zip(rows) {
+            let rest = row.samples.is_empty().then(|| (None, Vec::new()));
+            let taken = row.samples.into_iter().map(|(measure, samples)| (Some(measure), samples));
+            self.records.0.extend(taken.chain(rest).map(|(measure, samples)| Record {
+                group,
+                workload: workload.to_owned(),
+                contestant: contestant.name().to_owned(),
+                measure,
+                samples,
+                note: row.note.clone(),
+            }));
+        }
     }
-    board.close();
+
+    /// Adds values that were not measured by turns.
+    pub fn add(
+        &mut self,
+        (group, workload): (Group, &str),
+        contestant: &str,
+        (measure, samples): (Measure, Vec<f64>),
+        note: Option<&str>,
+    ) {
+        self.records.0.push(Record {
+            group,
+            workload: workload.to_owned(),
+            contestant: contestant.to_owned(),
+            measure: Some(measure),
+            samples,
+            note: note.map(str::to_owned),
+        });
+    }
 }
 
 /// The sizes that the untimed workloads are run with.

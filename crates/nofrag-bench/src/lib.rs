@@ -14,6 +14,7 @@
 //! * [`blocks`]: the same for small mappings, with contestants of their own.
 //! * [`areas`]: the same for address spaces, with contestants of their own.
 //! * [`pages`]: the same for page frames, with contestants of their own.
+//! * `heaps`: the same for runs of memory; with the feature of that name.
 //! * [`targets`]: the goals that nofrag set itself, and whether each was met or missed.
 //!
 //! One operation is one allocation or one free. Times are of the measuring thread on its CPU, except those of single
@@ -23,6 +24,8 @@ pub mod areas;
 pub mod blocks;
 pub mod contest;
 pub mod footprint;
+#[cfg(feature = "heaps")]
+pub mod heaps;
 pub mod latency;
 pub mod low_holes;
 pub mod oracle;

@@ -4,11 +4,11 @@
 //! allocated and freed in turn: a search that walks the holes pays for each, one that knows the largest hole of a
 //! subtree does not.
 
-use crate::contest::{Board, Contestant, CpuClock, Effort, Outcome, Stop, TimeBox, interleave};
+use crate::contest::{Contestant, CpuClock, Effort, Outcome, RangeTurn, Run, Stop, TimeBox};
 use crate::peers::{Peer, Space};
-use crate::record::{Group, Measure, Records};
+use crate::record::{Group, Measure};
 use crate::roster::OFFSET;
-use crate::speed::{PAGES, Timing, as_samples, timing};
+use crate::speed::{PAGES, timing};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region};
 
 /// Number of holes in the published figures of Linux's `long_busy_list`.
@@ -74,38 +74,30 @@ fn take_turns<P: Peer>(peer: &mut P, turns: usize) -> Result<(), Stop> {
 }
 
 /// Runs one round of one contestant.
-pub fn round<P: Peer>(make: &impl Fn(Space) -> P, holes: u32, effort: &Effort) -> Outcome<Timing> {
+pub fn round<P: Peer>(make: &impl Fn(Space) -> P, holes: u32, effort: &Effort) -> Outcome {
     let mut peer = make(Space { pages: PAGES, live: holes });
-    if let Err(stop) = comb(&mut peer, holes, effort) {
-        return Outcome::Nothing(format!("{stop} (building)"));
-    }
+    comb(&mut peer, holes, effort).map_err(Stop::while_building)?;
     let heap = Region::new(&INSTRUMENTED_SYSTEM);
     let clock = TimeBox::open(effort.round);
     let (mut turns, began) = (0, CpuClock::start());
     while turns < TURNS && !clock.is_over() {
         let some = BETWEEN_LOOKS.min(TURNS - turns);
-        if let Err(stop) = take_turns(&mut peer, some) {
-            return Outcome::Nothing(stop.to_string());
-        }
+        take_turns(&mut peer, some)?;
         turns += some;
     }
-    timing(began, &heap, 4 * turns, 4 * TURNS, effort)
+    Ok(timing(began, &heap, 4 * turns, 4 * TURNS, effort))
 }
 
 /// Runs the rounds of all contestants, at the published number of holes and over the range that must be flat.
-pub fn run(
-    records: &mut Records,
-    contestants: &[Box<dyn Contestant>],
-    effort: &Effort,
-    progress: &dyn Fn(&str),
-) {
+pub fn run(run: &mut Run<'_>, contestants: &[Box<dyn Contestant>]) {
+    let effort = run.effort;
     let flat_rounds = (effort.rounds / 3).max(1);
     let published = [(PUBLISHED_HOLES, effort.rounds)];
     for (holes, rounds) in published.into_iter().chain(FLATNESS.map(|holes| (holes, flat_rounds))) {
-        let board = Board::new(records, Group::LowHoles, workload(holes), contestants);
-        interleave(board, contestants, rounds, effort, progress, |contestant, _| {
-            contestant.low_holes(holes, effort).map(as_samples)
+        let (workload, rounds) = (workload(holes), (rounds, effort.workload));
+        run.contest((Group::LowHoles, &workload), contestants, rounds, |who, _| {
+            who.turn(RangeTurn::LowHoles(holes, &effort))
         });
-        records.add_ratios(&workload(holes), Measure::NsPerOp, OFFSET, Measure::OverOffset);
+        run.records.add_ratios(&workload, Measure::NsPerOp, OFFSET, Measure::OverOffset);
     }
 }

@@ -5,7 +5,7 @@
 use anyhow::{Context, Result};
 use clap::{Parser, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
-use nofrag_bench::contest::{Contestant, Effort};
+use nofrag_bench::contest::{Contestant, Effort, Run};
 use nofrag_bench::origin::Origin;
 use nofrag_bench::record::{Group, Records};
 use nofrag_bench::report::Report;
@@ -19,7 +19,8 @@ use std::thread;
 /// Compares nofrag's range allocator with published crates and the standard library, its small mappings with Linux's
 /// rules for them (--only blocks), and its address spaces with Linux's design of 3.8 to 6.0 in this language, with the
 /// same job done by two structures, and with published crates (--only areas), and its page frames with its own image of
-/// Linux's rules and with published crates (--only pages).
+/// Linux's rules and with published crates (--only pages), and, built with the feature heaps, its arena with the
+/// allocators of programs (--only heaps).
 ///
 /// Everyone performs the same operations in interleaved rounds, pinned to one CPU where that is allowed. Exit status: 0
 /// when the run is complete, whatever the figures; 1 when it could not be carried out.
@@ -63,7 +64,7 @@ fn main() -> Result<()> {
 fn run(options: &Options) -> Result<()> {
     let effort = if options.quick { Effort::quick() } else { Effort::full() };
     let mut origin = Origin::here(options.seed, if options.quick { "quick" } else { "full" });
-    let records = measure(options, &effort, &origin.allowed);
+    let records = measure(options, effort, &origin.allowed);
     origin.finish();
     let targets = targets::all(&records);
     let report = Report { origin, targets, records };
@@ -107,41 +108,41 @@ fn chosen(options: &Options) -> Vec<Box<dyn Contestant>> {
     all
 }
 
-fn measure(options: &Options, effort: &Effort, cpus: &[usize]) -> Records {
+fn measure(options: &Options, effort: Effort, cpus: &[usize]) -> Records {
     let mut contestants = chosen(options);
-    let mut records = Records::default();
     let bar = progress_bar();
+    let progress = |group: Group, contestant: &str| {
+        bar.set_message(format!("{}: {contestant}", format!("{group:?}").to_lowercase()));
+    };
     let is_wanted = |group| options.only.is_empty() || options.only.contains(&group);
-    // Small mappings, address spaces and page frames have contestants of their own.
-    let has_own = |group| matches!(group, Group::Blocks | Group::Areas | Group::Pages);
-    if Group::ALL.into_iter().any(|group| !has_own(group) && is_wanted(group)) {
-        verify::run_all(&mut records, &contestants, effort, options.seed, &|name| {
-            bar.set_message(format!("verify: {name}"));
-        });
-        contestants.retain(|contestant| !verify::is_wrong(&records, contestant.name()));
+    let has_own = |group: Group| group.has_own_contestants();
+    let (records, seed) = (Records::default(), options.seed);
+    let mut run = Run { records, effort, seed, cpus, progress: &progress };
+    let wanted = || Group::value_variants().iter().copied().filter(|&group| is_wanted(group));
+    if wanted().any(|group| !has_own(group)) {
+        verify::run_all(&mut run, &contestants);
+        contestants.retain(|who| run.records.is_right(verify::WORKLOAD, who.name()));
     }
-    for group in Group::ALL.into_iter().filter(|&group| is_wanted(group)) {
-        let name = format!("{group:?}").to_lowercase();
-        let progress = |contestant: &str| bar.set_message(format!("{name}: {contestant}"));
-        let (records, seed) = (&mut records, options.seed);
+    for group in wanted() {
+        let run = &mut run;
         match group {
             Group::Verify => {}
-            Group::Speed => speed::run(records, &contestants, effort, seed, &progress),
-            Group::LowHoles => low_holes::run(records, &contestants, effort, &progress),
-            Group::Latency => latency::run(records, &contestants, effort, seed, &progress),
-            Group::Metadata => footprint::run(records, &contestants, effort, seed, &progress),
-            Group::Packing => packing::run_packing(records, &contestants, effort, seed, &progress),
-            Group::Shrink => packing::run_shrink(records, &contestants, effort, seed, &progress),
-            Group::Oracle => oracle::run(records, effort, seed, &progress),
-            Group::Blocks => {
-                blocks::run(records, &blocks::contestants(), effort, seed, cpus, &progress);
-            }
-            Group::Areas => areas::run(records, effort, seed, &progress),
-            Group::Pages => pages::run(records, effort, seed, &progress),
+            Group::Speed => speed::run(run, &contestants),
+            Group::LowHoles => low_holes::run(run, &contestants),
+            Group::Latency => latency::run(run, &contestants),
+            Group::Metadata => footprint::run(run, &contestants),
+            Group::Packing => packing::run_packing(run, &contestants),
+            Group::Shrink => packing::run_shrink(run, &contestants),
+            Group::Oracle => oracle::run(run),
+            Group::Blocks => blocks::run(run),
+            Group::Areas => areas::run(run),
+            Group::Pages => pages::run(run),
+            #[cfg(feature = "heaps")]
+            Group::Heaps => nofrag_bench::heaps::run(run),
         }
     }
     bar.finish_and_clear();
-    records
+    run.records
 }
 
 fn progress_bar() -> ProgressBar {

@@ -1,9 +1,9 @@
 //! `Lowest` at 90 % occupancy against a linear scan over a sorted list of holes: the two must place everything alike.
 
-use crate::contest::Effort;
+use crate::contest::Run;
 use crate::packing::{FILLED, PAGES};
 use crate::peers::{Nofrag, Peer, Space};
-use crate::record::{Group, Measure, Record, Records};
+use crate::record::{Group, Measure};
 use crate::roster::LOWEST;
 use crate::trace::{Draws, Sizes};
 use nofrag::ranges::{Fit, Index};
@@ -97,21 +97,14 @@ pub fn workload(sizes: Sizes) -> String {
 }
 
 /// Runs one comparison for each size distribution.
-pub fn run(records: &mut Records, effort: &Effort, seed: u64, progress: &dyn Fn(&str)) {
+pub fn run(run: &mut Run<'_>) {
     for sizes in crate::contest::BOTH_SIZES {
-        progress(LOWEST);
-        let agreement = compare(Draws::new(seed, sizes), effort.oracle_replacements);
-        let measures =
-            [(Measure::Compared, agreement.compared), (Measure::Differing, agreement.differing)];
-        for (measure, value) in measures {
-            records.0.push(Record {
-                group: Group::Oracle,
-                workload: workload(sizes),
-                contestant: LOWEST.to_owned(),
-                measure: Some(measure),
-                samples: vec![value as f64],
-                note: None,
-            });
+        (run.progress)(Group::Oracle, LOWEST);
+        let Agreement { compared, differing } =
+            compare(Draws::new(run.seed, sizes), run.effort.oracle_replacements);
+        for (measure, count) in [(Measure::Compared, compared), (Measure::Differing, differing)] {
+            let of = (Group::Oracle, workload(sizes));
+            run.add((of.0, &of.1), LOWEST, (measure, vec![count as f64]), None);
         }
     }
 }

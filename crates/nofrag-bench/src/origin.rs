@@ -1,28 +1,20 @@
 //! The origin of a result: everything that a reader needs to make it again.
 
+use nofrag_show::Build;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::Serialize;
 use std::fs;
-use std::process::Command;
 
 /// Machine, compiler and command of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Origin {
-    /// Beginning of the run, in UTC.
-    pub started: String,
-    pub processor: String,
+    #[serde(flatten)]
+    pub made: nofrag_show::Origin,
     /// CPUs that the process may use.
-    pub cpus: usize,
     #[serde(skip)]
     pub allowed: Vec<usize>,
     /// The CPU that the run was pinned to.
     pub pinned_to: Option<usize>,
-    pub kernel: String,
-    pub rustc: String,
-    pub profile: String,
-    /// The revision of the working tree, where git can tell.
-    pub revision: String,
-    pub command: String,
     /// `full`, or `quick` for fewer rounds, seeds and replacements.
     pub effort: &'static str,
     pub seed: u64,
@@ -30,26 +22,20 @@ pub struct Origin {
     pub load: (String, String),
 }
 
+/// The compiler, the profile and the revision of this binary.
+const BUILD: Build = Build {
+    rustc: env!("NOFRAG_RUSTC"),
+    profile: env!("NOFRAG_PROFILE"),
+    revision: env!("NOFRAG_REVISION"),
+};
+
 impl Origin {
     /// Describes the present machine and binary; pins the calling thread to one CPU, where that is allowed.
     #[must_use]
     pub fn here(seed: u64, effort: &'static str) -> Origin {
-        let allowed = allowed_cpus();
-        Origin {
-            started: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-            processor: processor(),
-            cpus: allowed.len().max(1),
-            pinned_to: allowed.last().copied().and_then(pin),
-            allowed,
-            kernel: trimmed("/proc/sys/kernel/osrelease"),
-            rustc: env!("COMPARE_RUSTC").to_owned(),
-            profile: env!("COMPARE_PROFILE").to_owned(),
-            revision: revision(),
-            command: command(),
-            effort,
-            seed,
-            load: (load(), String::new()),
-        }
+        let (made, allowed) = (nofrag_show::Origin::here(BUILD, command()), allowed_cpus());
+        let pinned_to = allowed.last().copied().and_then(pin);
+        Origin { made, allowed, pinned_to, effort, seed, load: (load(), String::new()) }
     }
 
     /// Notes the load at the end of the run.
@@ -57,43 +43,21 @@ impl Origin {
         self.load.1 = load();
     }
 
-    /// Returns the day on which the run began.
-    #[must_use]
-    pub fn date(&self) -> &str {
-        self.started.split('T').next().unwrap_or(&self.started)
-    }
-
     /// Returns the name and value of each fact, for people.
     #[must_use]
     pub fn facts(&self) -> Vec<(&'static str, String)> {
         let pinned = self.pinned_to.map_or("no".to_owned(), |cpu| format!("to CPU {cpu}"));
-        vec![
-            ("started", self.started.clone()),
-            ("processor", format!("{}, {} CPUs", self.processor, self.cpus)),
-            ("pinned", pinned),
-            ("kernel", self.kernel.clone()),
-            ("compiler", format!("{}, profile {}", self.rustc, self.profile)),
-            ("revision", self.revision.clone()),
-            ("command", self.command.clone()),
-            ("effort", self.effort.to_owned()),
-            ("seed", self.seed.to_string()),
-            ("load (1 min)", format!("{} before, {} after", self.load.0, self.load.1)),
-        ]
+        let load = format!("{} before, {} after", self.load.0, self.load.1);
+        let mut facts = nofrag_lab::saved::facts(&self.made).to_vec();
+        facts.extend([("pinned", pinned), ("effort", self.effort.to_owned())]);
+        facts.extend([("seed", self.seed.to_string()), ("load (1 min)", load)]);
+        facts
     }
 }
 
-fn trimmed(path: &str) -> String {
-    fs::read_to_string(path).map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned())
-}
-
 fn load() -> String {
-    trimmed("/proc/loadavg").split(' ').next().unwrap_or("unknown").to_owned()
-}
-
-fn processor() -> String {
-    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-    model.map_or_else(|| "unknown processor".to_owned(), |(_, name)| name.trim().to_owned())
+    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split(' ').next().filter(|load| !load.is_empty()).unwrap_or("unknown").to_owned()
 }
 
 fn allowed_cpus() -> Vec<usize> {
@@ -108,15 +72,12 @@ pub fn pin(cpu: usize) -> Option<usize> {
     sched_setaffinity(None, &one).ok().map(|()| cpu)
 }
 
-fn revision() -> String {
-    let output = Command::new("git").args(["describe", "--always", "--dirty"]).output();
-    let text = output.map(|output| output.stdout).unwrap_or_default();
-    let text = String::from_utf8_lossy(&text).trim().to_owned();
-    if text.is_empty() { "unknown".to_owned() } else { text }
-}
-
 fn command() -> String {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let separator = if arguments.is_empty() { "" } else { " -- " };
-    format!("cargo run --release -p nofrag-bench{separator}{}", arguments.join(" "))
+    format!(
+        "cargo run --profile {} -p nofrag-bench{separator}{}",
+        BUILD.profile,
+        arguments.join(" ")
+    )
 }

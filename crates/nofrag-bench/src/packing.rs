@@ -5,15 +5,19 @@
 //! is the largest hole over all free pages; then allocations go on until the first refusal, which gives the *first
 //! failure*. Two ways to replace are shown. One for one, each free is followed by one allocation: the occupancy then
 //! drifts with the sizes drawn, by some percent. Refilled, each free is followed by as many allocations, in the order
-//! drawn, as 90 % allow: the occupancy stays within one request of 90 %.
+//! drawn, as 90 % allow: the occupancy stays within one request of 90 %. The time of an allocation or a free is that of
+//! the replacements, at the occupancy of which the rest of the table speaks.
 //!
 //! **Footprint.** 1e4 allocations are made and 2e5 replaced, 90 % are freed at random, then each of the rest is
 //! replaced 20 times on average. *Span over live* is the highest live page over the number of live pages: the pages
 //! that a caller who gives back the top of the space still has to keep.
 
-use crate::contest::{BOTH_SIZES, Board, Contestant, Effort, Outcome, Stop, TimeBox, interleave};
+use crate::contest::{
+    BOTH_SIZES, Contestant, CpuClock, Effort, Outcome, RangeTurn, Run, Samples, Stop, TimeBox,
+};
 use crate::peers::{Peer, Space};
-use crate::record::{Group, Measure, Records};
+use crate::record::{Group, Measure};
+use crate::roster::OFFSET;
 use crate::trace::{Draws, Sizes};
 use std::time::Duration;
 
@@ -71,39 +75,6 @@ pub fn packing_workload(sizes: Sizes, refill: Refill) -> String {
 #[must_use]
 pub fn shrink_workload(sizes: Sizes) -> String {
     format!("shrunk to 10 %, {}", sizes.name())
-}
-
-/// Result of the packing workload.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Packed {
-    largest_over_free: f64,
-    first_failure: f64,
-    occupancy: f64,
-    refused: f64,
-}
-
-impl Packed {
-    fn as_samples(self) -> Vec<(Measure, f64)> {
-        vec![
-            (Measure::LargestOverFree, self.largest_over_free),
-            (Measure::FirstFailurePercent, self.first_failure),
-            (Measure::OccupancyPercent, self.occupancy),
-            (Measure::Refused, self.refused),
-        ]
-    }
-}
-
-/// Result of the shrinking workload.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Shrunk {
-    before: f64,
-    after: f64,
-}
-
-impl Shrunk {
-    fn as_samples(self) -> Vec<(Measure, f64)> {
-        vec![(Measure::SpanOverLiveBefore, self.before), (Measure::SpanOverLiveAfter, self.after)]
-    }
 }
 
 /// Returns the holes of pages `0..pages` between the busy ranges, which are sorted on the way.
@@ -169,51 +140,56 @@ impl<P: Peer> Tenants<P> {
 }
 
 /// Runs one seed of the packing workload for one contestant.
-pub fn pack<P: Peer>(make: &impl Fn(Space) -> P, plan: &PackingPlan) -> Outcome<Packed> {
+pub fn pack<P: Peer>(make: &impl Fn(Space) -> P, plan: &PackingPlan) -> Outcome {
     let mut draws = plan.draws.clone();
     let mut tenants = Tenants::new(make(Space { pages: PAGES, live: PAGES / 16 }));
     let clock = TimeBox::open(plan.limit);
     let mut next = draws.size();
     while tenants.pages + next <= FILLED {
         if tenants.live.len().is_multiple_of(64) && clock.is_over() {
-            return Outcome::Nothing(tenants.too_slow("to fill", &clock));
+            return Err(tenants.too_slow("to fill", &clock));
         }
         if !tenants.admit(next) {
-            return Outcome::Nothing(format!("refuses at {:.1} % already", tenants.percent()));
+            return Err(format!("refuses at {:.1} % already", tenants.percent()));
         }
         next = draws.size();
     }
-    let mut refused = 0;
+    let (mut refused, mut operations, began) = (0, 0, CpuClock::start());
     for done in 0..plan.replacements {
         if done % 64 == 0 && clock.is_over() {
             let (asked, limit) = (plan.replacements, clock.limit());
-            return Outcome::Nothing(format!("too slow: {done} of {asked} in {limit:?}"));
+            return Err(format!("too slow: {done} of {asked} in {limit:?}"));
         }
         if tenants.live.is_empty() {
-            return Outcome::Nothing(format!(
-                "fails: refuses all, nothing is live after {done} frees"
-            ));
+            return Err(format!("fails: refuses all, nothing is live after {done} frees"));
         }
-        if let Err(stop) = tenants.evict(draws.pick(tenants.live.len())) {
-            return Outcome::Nothing(stop.to_string());
-        }
+        tenants.evict(draws.pick(tenants.live.len()))?;
+        operations += 2;
         match plan.refill {
             Refill::OneForOne => refused += usize::from(!tenants.admit(draws.size())),
             Refill::ToNinetyPercent => {
                 while tenants.pages + next <= FILLED && tenants.admit(next) {
                     next = draws.size();
+                    operations += 1;
                 }
             }
         }
     }
+    let ns_per_op = began.ns_per(operations);
     let (largest_over_free, occupancy) = (tenants.largest_over_free(), tenants.percent());
     while tenants.admit(draws.size()) {
         if tenants.live.len().is_multiple_of(64) && clock.is_over() {
-            return Outcome::Nothing(tenants.too_slow("to fill up", &clock));
+            return Err(tenants.too_slow("to fill up", &clock));
         }
     }
-    let first_failure = tenants.percent();
-    Outcome::Whole(Packed { largest_over_free, first_failure, occupancy, refused: refused as f64 })
+    let samples = vec![
+        (Measure::LargestOverFree, largest_over_free),
+        (Measure::FirstFailurePercent, tenants.percent()),
+        (Measure::OccupancyPercent, occupancy),
+        (Measure::Refused, refused as f64),
+        (Measure::NsPerOp, ns_per_op),
+    ];
+    Ok(samples.into())
 }
 
 /// Replaces `count` allocations one for one in a roomy space.
@@ -240,7 +216,7 @@ fn shrink_and_churn<P: Peer>(
     tenants: &mut Tenants<P>,
     draws: &mut Draws,
     clock: &TimeBox,
-) -> Result<Shrunk, Stop> {
+) -> Result<Samples, Stop> {
     for after in 0..SHRINK_FROM {
         if !tenants.admit(draws.size()) {
             return Err(Stop::Refused { after });
@@ -252,21 +228,15 @@ fn shrink_and_churn<P: Peer>(
         tenants.evict(draws.pick(tenants.live.len()))?;
     }
     churn(tenants, draws, CHURN_AFTER_SHRINK * SHRINK_FROM / 10, clock)?;
-    Ok(Shrunk { before, after: tenants.span_over_live() })
+    let after = tenants.span_over_live();
+    Ok(vec![(Measure::SpanOverLiveBefore, before), (Measure::SpanOverLiveAfter, after)])
 }
 
 /// Runs one seed of the shrinking workload for one contestant.
-pub fn shrink<P: Peer>(
-    make: &impl Fn(Space) -> P,
-    mut draws: Draws,
-    effort: &Effort,
-) -> Outcome<Shrunk> {
+pub fn shrink<P: Peer>(make: &impl Fn(Space) -> P, mut draws: Draws, effort: &Effort) -> Outcome {
     let mut tenants = Tenants::new(make(Space { pages: PAGES, live: SHRINK_FROM as u32 }));
     let clock = TimeBox::open(effort.untimed);
-    match shrink_and_churn(&mut tenants, &mut draws, &clock) {
-        Ok(shrunk) => Outcome::Whole(shrunk),
-        Err(stop) => Outcome::Nothing(stop.to_string()),
-    }
+    Ok(shrink_and_churn(&mut tenants, &mut draws, &clock)?.into())
 }
 
 /// Makes the draws of one seed of an untimed workload.
@@ -275,52 +245,29 @@ fn draws(seed: u64, round: usize, sizes: Sizes) -> Draws {
 }
 
 /// Runs packing at 90 % for all contestants.
-pub fn run_packing(
-    records: &mut Records,
-    contestants: &[Box<dyn Contestant>],
-    effort: &Effort,
-    seed: u64,
-    progress: &dyn Fn(&str),
-) {
-    for refill in Refill::BOTH {
-        for sizes in BOTH_SIZES {
-            let workload = packing_workload(sizes, refill);
-            let board = Board::new(records, Group::Packing, workload, contestants);
-            interleave(board, contestants, effort.seeds, effort, progress, |contestant, round| {
-                let draws = draws(seed, round, sizes);
-                let replacements = effort.packing_replacements;
-                let plan = PackingPlan { draws, refill, replacements, limit: effort.untimed };
-                contestant.packing(&plan).map(Packed::as_samples)
-            });
-        }
+pub fn run_packing(run: &mut Run<'_>, contestants: &[Box<dyn Contestant>]) {
+    let (effort, seed) = (run.effort, run.seed);
+    let all = [Sizes::Uniform, Sizes::Bimodal, Sizes::Cache];
+    for (refill, sizes) in Refill::BOTH.into_iter().flat_map(|it| all.map(|by| (it, by))) {
+        let (workload, rounds) = (packing_workload(sizes, refill), (effort.seeds, effort.workload));
+        run.contest((Group::Packing, &workload), contestants, rounds, |who, round| {
+            let draws = draws(seed, round, sizes);
+            let replacements = effort.packing_replacements;
+            let plan = PackingPlan { draws, refill, replacements, limit: effort.untimed };
+            who.turn(RangeTurn::Pack(&plan))
+        });
+        run.records.add_ratios(&workload, Measure::NsPerOp, OFFSET, Measure::OverOffset);
     }
 }
 
-/// Runs footprint after shrinking for all contestants.
-pub fn run_shrink(
-    records: &mut Records,
-    contestants: &[Box<dyn Contestant>],
-    effort: &Effort,
-    seed: u64,
-    progress: &dyn Fn(&str),
-) {
+/// Runs footprint after shrinking for all contestants, with more seeds: the footprint at one moment depends on the seed
+/// more than the packing does, and is cheaper to measure.
+pub fn run_shrink(run: &mut Run<'_>, contestants: &[Box<dyn Contestant>]) {
+    let (effort, seed) = (run.effort, run.seed);
     for sizes in BOTH_SIZES {
-        let board = Board::new(records, Group::Shrink, shrink_workload(sizes), contestants);
-        interleave(
-            board,
-            contestants,
-            shrink_seeds(effort),
-            effort,
-            progress,
-            |contestant, round| {
-                contestant.shrink(draws(seed, round, sizes), effort).map(Shrunk::as_samples)
-            },
-        );
+        let (workload, rounds) = (shrink_workload(sizes), (4 * effort.seeds, effort.workload));
+        run.contest((Group::Shrink, &workload), contestants, rounds, |who, round| {
+            who.turn(RangeTurn::Shrink(&draws(seed, round, sizes), &effort))
+        });
     }
-}
-
-/// Returns the number of seeds: the footprint at one moment depends on the seed more than the packing does, and is
-/// cheaper to measure.
-fn shrink_seeds(effort: &Effort) -> usize {
-    4 * effort.seeds
 }

@@ -1,5 +1,6 @@
 //! The measurements: one record per contestant, workload and measure, from which tables, targets and files are made.
 
+use nofrag_show::Spread;
 use serde::Serialize;
 
 /// A table of the report, which `--only` also selects.
@@ -28,24 +29,12 @@ pub enum Group {
     Areas,
     /// Page frames in blocks of powers of two.
     Pages,
+    /// Runs of memory, of which the first page is touched.
+    #[cfg(feature = "heaps")]
+    Heaps,
 }
 
 impl Group {
-    /// All groups, in the order of the report.
-    pub const ALL: [Group; 11] = [
-        Group::Verify,
-        Group::Speed,
-        Group::LowHoles,
-        Group::Latency,
-        Group::Metadata,
-        Group::Packing,
-        Group::Shrink,
-        Group::Oracle,
-        Group::Blocks,
-        Group::Areas,
-        Group::Pages,
-    ];
-
     /// Returns the heading in the report.
     #[must_use]
     pub fn title(self) -> &'static str {
@@ -61,7 +50,15 @@ impl Group {
             Group::Blocks => "Small mappings: map_ram and unmap_ram",
             Group::Areas => "Address spaces: erase, gap search and store",
             Group::Pages => "Page frames: time, whole pageblocks, records",
+            #[cfg(feature = "heaps")]
+            Group::Heaps => "Runs of memory: time, faults, what stays resident",
         }
+    }
+
+    /// Returns true if those who take part in it are not the allocators of ranges.
+    #[must_use]
+    pub fn has_own_contestants(self) -> bool {
+        self >= Group::Blocks
     }
 }
 
@@ -154,17 +151,6 @@ pub enum Measure {
     LocksPerUnmap,
     /// Locked operations to end one mapping.
     LockedPerUnmap,
-    /// Pages of all blocks per page of a live mapping.
-    PagesPerLive,
-    /// Flushes for 1,024 pages whose mapping ended.
-    FlushesPer1024,
-    /// Blocks that one alias flush looked at.
-    Visited,
-    /// The most blocks looked at in one hold of a lock.
-    MostPerHold,
-    Locks,
-    /// Microseconds that one alias flush took.
-    UsPerCall,
     /// Nanoseconds to allocate one block.
     AllocNs,
     /// Nanoseconds to free one block.
@@ -189,133 +175,84 @@ pub enum Measure {
     KibPerGibFresh,
     /// KiB of records for each GiB with pages in use at random.
     KibPerGib,
+    /// Time over that of nofrag's parked arena in the same round.
+    OverArena,
+    /// Faults of pages per run taken and given back.
+    FaultsPerPair,
+    /// MiB that are resident more than before the contestant was made.
+    ResidentMib,
     /// KiB of metadata as the contestant itself reports them, for each GiB with pages in use at random.
     OwnKibPerGib,
 }
 
 impl Measure {
-    /// Returns the heading of its column.
+    /// Returns the heading of its column, and the number of digits after the point in tables.
     #[must_use]
-    pub fn title(self) -> &'static str {
+    pub fn shown(self) -> (&'static str, usize) {
         match self {
-            Measure::NsPerOp => "ns/op",
-            Measure::OverOffset => "x offset-allocator",
-            Measure::HeapCallsPerOp => "heap calls/op",
-            Measure::NsPerCycle => "ns/cycle",
-            Measure::OverNofrag => "x nofrag GapTree",
-            Measure::OverLinuxTree => "x Linux's gap tree",
-            Measure::P50Ns => "p50 ns",
-            Measure::P99Ns => "p99 ns",
-            Measure::P999Ns => "p99.9 ns",
-            Measure::MaxNs => "max ns",
-            Measure::TailOverMedian => "p99.9/p50",
-            Measure::BuildNs => "build ns/area",
-            Measure::FindNs => "find ns",
-            Measure::StepsPerSearch => "steps/search",
-            Measure::MostSteps => "most steps",
-            Measure::UtilisationPercent => "utilisation %",
-            Measure::PlacementHash => "placement hash",
-            Measure::BytesPerArea => "bytes/area",
-            Measure::OwnBytesPerArea => "own account/area",
-            Measure::BytesPerGap => "bytes/gap",
-            Measure::Areas => "areas",
-            Measure::BytesPerHole => "bytes/hole",
-            Measure::OwnBytesPerHole => "own account",
-            Measure::Holes => "holes",
-            Measure::LargestOverFree => "largest/free",
-            Measure::FirstFailurePercent => "first failure %",
-            Measure::OccupancyPercent => "live %",
-            Measure::Refused => "refused",
-            Measure::SpanOverLiveBefore => "span/live before",
-            Measure::SpanOverLiveAfter => "span/live after",
-            Measure::LowestPercent => "lowest %",
-            Measure::HighestPercent => "highest %",
-            Measure::Compared => "compared",
-            Measure::Differing => "differing",
-            Measure::Disjoint => "disjoint",
-            Measure::Aligns => "aligns",
-            Measure::WholeAgain => "whole again",
-            Measure::NsPerPair => "ns/pair",
-            Measure::OverHandle => "x nofrag's handle",
-            Measure::NsAlone => "ns/pair alone",
-            Measure::NsBeside => "ns/pair, two threads",
-            Measure::OverAlone => "x alone",
-            Measure::LockedAlone => "locked/pair alone",
-            Measure::LockedBeside => "locked/pair, two threads",
-            Measure::ConflictsBeside => "conflicts/pair",
-            Measure::LocksPerUnmap => "locks/unmap",
-            Measure::LockedPerUnmap => "locked/unmap",
-            Measure::PagesPerLive => "pages/live",
-            Measure::FlushesPer1024 => "flushes/1024 freed",
-            Measure::Visited => "blocks visited",
-            Measure::MostPerHold => "most per hold",
-            Measure::Locks => "locks",
-            Measure::UsPerCall => "us",
-            Measure::AllocNs => "alloc ns",
-            Measure::FreeNs => "free ns",
-            Measure::OverPages => "x nofrag",
-            Measure::AllocOverPages => "alloc x nofrag",
-            Measure::FreeOverPages => "free x nofrag",
-            Measure::WholeMiddle => "whole %, step 50",
-            Measure::WholeEnd => "whole %, step 99",
-            Measure::HadPercent => "to be had %",
-            Measure::MovesBefore => "moves, step 0",
-            Measure::MovesEnd => "moves, step 99",
-            Measure::KibPerGibFresh => "KiB/GiB, free",
-            Measure::KibPerGib => "KiB/GiB, used",
-            Measure::OwnKibPerGib => "own account",
-        }
-    }
-
-    /// Returns the number of digits after the point in tables.
-    #[must_use]
-    pub fn digits(self) -> usize {
-        match self {
-            Measure::OverOffset
-            | Measure::OverHandle
-            | Measure::OverNofrag
-            | Measure::OverLinuxTree
-            | Measure::OverAlone
-            | Measure::LockedAlone
-            | Measure::LockedBeside
-            | Measure::LocksPerUnmap
-            | Measure::LockedPerUnmap
-            | Measure::PagesPerLive
-            | Measure::FirstFailurePercent
-            | Measure::OccupancyPercent
-            | Measure::OverPages
-            | Measure::AllocOverPages
-            | Measure::FreeOverPages
-            | Measure::WholeMiddle
-            | Measure::WholeEnd
-            | Measure::HadPercent
-            | Measure::HeapCallsPerOp => 2,
-            Measure::LargestOverFree
-            | Measure::SpanOverLiveBefore
-            | Measure::SpanOverLiveAfter
-            | Measure::FlushesPer1024 => 3,
-            Measure::ConflictsBeside => 5,
-            Measure::NsPerOp
-            | Measure::NsPerCycle
-            | Measure::TailOverMedian
-            | Measure::BuildNs
-            | Measure::FindNs
-            | Measure::StepsPerSearch
-            | Measure::UtilisationPercent
-            | Measure::BytesPerArea
-            | Measure::OwnBytesPerArea
-            | Measure::BytesPerGap
-            | Measure::HighestPercent
-            | Measure::NsPerPair
-            | Measure::NsAlone
-            | Measure::NsBeside
-            | Measure::UsPerCall
-            | Measure::AllocNs
-            | Measure::FreeNs
-            | Measure::BytesPerHole
-            | Measure::OwnBytesPerHole
-            | Measure::LowestPercent => 1,
-            _ => 0,
+            Measure::NsPerOp => ("ns/op", 1),
+            Measure::OverOffset => ("x offset-allocator", 2),
+            Measure::HeapCallsPerOp => ("heap calls/op", 2),
+            Measure::NsPerCycle => ("ns/cycle", 1),
+            Measure::OverNofrag => ("x nofrag GapTree", 2),
+            Measure::OverLinuxTree => ("x Linux's gap tree", 2),
+            Measure::P50Ns => ("p50 ns", 0),
+            Measure::P99Ns => ("p99 ns", 0),
+            Measure::P999Ns => ("p99.9 ns", 0),
+            Measure::MaxNs => ("max ns", 0),
+            Measure::TailOverMedian => ("p99.9/p50", 1),
+            Measure::BuildNs => ("build ns/area", 1),
+            Measure::FindNs => ("find ns", 1),
+            Measure::StepsPerSearch => ("steps/search", 1),
+            Measure::MostSteps => ("most steps", 0),
+            Measure::UtilisationPercent => ("utilisation %", 1),
+            Measure::PlacementHash => ("placement hash", 0),
+            Measure::BytesPerArea => ("bytes/area", 1),
+            Measure::OwnBytesPerArea => ("own account/area", 1),
+            Measure::BytesPerGap => ("bytes/gap", 1),
+            Measure::Areas => ("areas", 0),
+            Measure::BytesPerHole => ("bytes/hole", 1),
+            Measure::OwnBytesPerHole => ("own account", 1),
+            Measure::Holes => ("holes", 0),
+            Measure::LargestOverFree => ("largest/free", 3),
+            Measure::FirstFailurePercent => ("first failure %", 2),
+            Measure::OccupancyPercent => ("live %", 2),
+            Measure::Refused => ("refused", 0),
+            Measure::SpanOverLiveBefore => ("span/live before", 3),
+            Measure::SpanOverLiveAfter => ("span/live after", 3),
+            Measure::LowestPercent => ("lowest %", 1),
+            Measure::HighestPercent => ("highest %", 1),
+            Measure::Compared => ("compared", 0),
+            Measure::Differing => ("differing", 0),
+            Measure::Disjoint => ("disjoint", 0),
+            Measure::Aligns => ("aligns", 0),
+            Measure::WholeAgain => ("whole again", 0),
+            Measure::NsPerPair => ("ns/pair", 1),
+            Measure::OverHandle => ("x nofrag's handle", 2),
+            Measure::NsAlone => ("ns/pair alone", 1),
+            Measure::NsBeside => ("ns/pair, two threads", 1),
+            Measure::OverAlone => ("x alone", 2),
+            Measure::LockedAlone => ("locked/pair alone", 2),
+            Measure::LockedBeside => ("locked/pair, two threads", 2),
+            Measure::ConflictsBeside => ("conflicts/pair", 5),
+            Measure::LocksPerUnmap => ("locks/unmap", 2),
+            Measure::LockedPerUnmap => ("locked/unmap", 2),
+            Measure::AllocNs => ("alloc ns", 1),
+            Measure::FreeNs => ("free ns", 1),
+            Measure::OverPages => ("x nofrag", 2),
+            Measure::AllocOverPages => ("alloc x nofrag", 2),
+            Measure::FreeOverPages => ("free x nofrag", 2),
+            Measure::WholeMiddle => ("whole %, step 50", 2),
+            Measure::WholeEnd => ("whole %, step 99", 2),
+            Measure::HadPercent => ("to be had %", 2),
+            Measure::MovesBefore => ("moves, step 0", 0),
+            Measure::MovesEnd => ("moves, step 99", 0),
+            Measure::KibPerGibFresh => ("KiB/GiB, free", 0),
+            Measure::KibPerGib => ("KiB/GiB, used", 0),
+            Measure::OverArena => ("x nofrag's arena", 2),
+            Measure::FaultsPerPair => ("faults/pair", 3),
+            Measure::ResidentMib => ("MiB resident", 1),
+            Measure::OwnKibPerGib => ("own account", 0),
         }
     }
 }
@@ -332,32 +269,6 @@ pub struct Record {
     pub samples: Vec<f64>,
     /// Reason why samples are missing or partial.
     pub note: Option<String>,
-}
-
-/// Median and range of samples.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Summary {
-    /// The middle sample, or the mean of the two middle ones.
-    pub median: f64,
-    pub low: f64,
-    pub high: f64,
-}
-
-impl Summary {
-    /// Summarises `samples`; `None` without any.
-    #[must_use]
-    pub fn of(samples: &[f64]) -> Option<Summary> {
-        let mut sorted = samples.to_vec();
-        sorted.sort_by(f64::total_cmp);
-        let (low, high) = (*sorted.first()?, *sorted.last()?);
-        let middle = sorted.len() / 2;
-        let median = if sorted.len() % 2 == 1 {
-            sorted[middle]
-        } else {
-            f64::midpoint(sorted[middle - 1], sorted[middle])
-        };
-        Some(Summary { median, low, high })
-    }
 }
 
 /// All records of a run, with the look-ups that tables and targets need.
@@ -377,16 +288,22 @@ impl Records {
         self.0.iter().find(matches).map_or(&[], |record| &record.samples)
     }
 
-    /// Returns the summary of one measure.
+    /// Returns the median and the range of one measure.
     #[must_use]
-    pub fn summary(&self, workload: &str, contestant: &str, measure: Measure) -> Option<Summary> {
-        Summary::of(self.samples(workload, contestant, measure))
+    pub fn spread(&self, workload: &str, contestant: &str, measure: Measure) -> Option<Spread> {
+        Spread::of(self.samples(workload, contestant, measure).to_vec())
     }
 
     /// Returns the median of one measure.
     #[must_use]
     pub fn median(&self, workload: &str, contestant: &str, measure: Measure) -> Option<f64> {
-        self.summary(workload, contestant, measure).map(|summary| summary.median)
+        self.spread(workload, contestant, measure).map(|spread| spread.median)
+    }
+
+    /// Returns true if a contestant was not found wrong in the workload that checks it.
+    #[must_use]
+    pub fn is_right(&self, workload: &str, contestant: &str) -> bool {
+        !self.samples(workload, contestant, Measure::Disjoint).is_empty()
     }
 
     /// Returns the reason why `contestant` has no or only partial samples in `workload`.

@@ -1,10 +1,13 @@
 //! Tables for people, lines for machines, and the folder of a saved result.
 
 use crate::origin::Origin;
-use crate::record::{Group, Measure, Record, Records, Summary};
+use crate::record::{Group, Measure, Record, Records};
 use crate::targets::{Target, TargetVerdict};
+use clap::ValueEnum;
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
+use nofrag_lab::saved;
+use nofrag_show::Spread;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -37,8 +40,8 @@ impl Report {
         for warning in self.warnings() {
             let _ = writeln!(text, "WARNING: {warning}");
         }
-        for group in Group::ALL {
-            self.write_group(&mut text, group);
+        for group in Group::value_variants() {
+            self.write_group(&mut text, *group);
         }
         let _ = writeln!(text, "\n== Targets\n\n{}", self.targets_table());
         text.push_str(&self.left_out());
@@ -49,8 +52,8 @@ impl Report {
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
-        if self.origin.profile != "measured" {
-            let profile = &self.origin.profile;
+        if self.origin.made.profile != "measured" {
+            let profile = &self.origin.made.profile;
             warnings
                 .push(format!("built with profile {profile}, not measured: times are too long"));
         }
@@ -94,7 +97,7 @@ impl Report {
             }
         }
         let mut table = empty_table();
-        let titles = measures.iter().map(|measure| measure.title());
+        let titles = measures.iter().map(|measure| measure.shown().0);
         table.set_header(["contestant"].into_iter().chain(titles).chain(["note"]));
         for name in names {
             let mut row = vec![name.to_owned()];
@@ -110,21 +113,18 @@ impl Report {
     }
 
     fn cell(&self, workload: &str, name: &str, measure: Measure) -> String {
-        let Some(summary) = self.records.summary(workload, name, measure) else {
+        let Some(spread) = self.records.spread(workload, name, measure) else {
             return "-".to_owned();
         };
-        let Summary { median, low, high } = summary;
-        let digits = measure.digits();
+        let Spread { median, min, max, .. } = spread;
+        let digits = measure.shown().1;
         match measure {
             Measure::Disjoint | Measure::Aligns | Measure::WholeAgain => {
-                if median == 1.0 {
-                    "yes".to_owned()
-                } else {
-                    "no".to_owned()
-                }
+                let answer = if median == 1.0 { "yes" } else { "no" };
+                answer.to_owned()
             }
-            _ if low == high => format!("{median:.digits$}"),
-            _ => format!("{median:.digits$} ({low:.digits$}..{high:.digits$})"),
+            _ if min == max => format!("{median:.digits$}"),
+            _ => format!("{median:.digits$} ({min:.digits$}..{max:.digits$})"),
         }
     }
 
@@ -155,8 +155,8 @@ impl Report {
     /// # Errors
     /// When a file cannot be written.
     pub fn save(&self, root: &Path, tables: &str) -> io::Result<PathBuf> {
-        let name = format!("{}-{tables}", self.origin.date());
-        let folder = new_folder(&root.join("compare"), &name)?;
+        let name = format!("{}-{tables}", self.origin.made.date());
+        let folder = saved::new_folder(&root.join("compare"), &name)?;
         fs::write(folder.join("README.md"), self.readme())?;
         fs::write(folder.join("summary.txt"), self.summary())?;
         let mut lines = vec![Line::Origin(&self.origin)];
@@ -201,31 +201,4 @@ fn empty_table() -> Table {
     let mut table = Table::new();
     table.load_style(NOTHING);
     table
-}
-
-/// Makes a folder of this name, or with the first number behind it that is free: no run overwrites another.
-fn new_folder(root: &Path, name: &str) -> io::Result<PathBuf> {
-    fs::create_dir_all(root)?;
-    let numbered = (2..).map(|number| format!("{name}-{number}"));
-    for name in [name.to_owned()].into_iter().chain(numbered) {
-        let folder = root.join(name);
-        match fs::create_dir(&folder) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            made => return made.map(|()| folder),
-        }
-    }
-    unreachable!("numbers do not end")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_run_overwrites_another() {
-        let root = std::env::temp_dir().join(format!("nofrag-bench-{}", std::process::id()));
-        let names = [(); 3].map(|()| new_folder(&root, "run").expect("a folder can be made"));
-        fs::remove_dir_all(&root).expect("what was made can be removed");
-        assert_eq!(names, ["run", "run-2", "run-3"].map(|name| root.join(name)));
-    }
 }

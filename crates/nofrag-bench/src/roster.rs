@@ -3,7 +3,7 @@
 use crate::contest::{Contestant, Entry};
 use crate::peers::{
     BTreeBestFit, BTreeFirstFit, Bitmap, Buddy, FreeListPeer, Nofrag, Offset, RangeAlloc,
-    RangeMapGaps, Space, VmAllocator, Vmem,
+    RangeMapGaps, Space, Tlsf, VmAllocator, Vmem,
 };
 use nofrag::ranges::{AlignRule, Fit, Index};
 use vmem::AllocPolicy;
@@ -42,6 +42,7 @@ pub fn contestants() -> Vec<Box<dyn Contestant>> {
         Box::new(Entry::new("vmem 1.0.0 best fit", |space| {
             Vmem::new(space, || AllocPolicy::BestFit)
         })),
+        Box::new(Entry::new("rlsf 0.2.3 TLSF", Tlsf::new)),
         Box::new(Entry::new(FIRST_FIT, BTreeFirstFit::new)),
         Box::new(Entry::new(BEST_FIT, BTreeBestFit::new)),
     ]

@@ -1,12 +1,14 @@
 //! Random replacements: the time of one allocation or free.
 //!
-//! The state from which a round is timed is built first: twice the live set is allocated in 2^24 pages and half of it,
-//! chosen at random, freed, so that the space is full of holes that no longer fit each other. Each round repeats this
+//! The state from which a round is timed is built first: twice the live set is allocated, in 2^24 pages or in more where
+//! the set is larger than a hundred thousand, and half of it, chosen at random, freed, so that the space is full of holes that no longer fit each other. Each round repeats this
 //! from an empty space with the same operations, which makes rounds comparable: their range is the noise of the host.
 
-use crate::contest::{Board, Contestant, CpuClock, Effort, Outcome, Stop, TimeBox, interleave};
+use crate::contest::{
+    Contestant, CpuClock, Effort, Measured, Outcome, RangeTurn, Run, Stop, TimeBox,
+};
 use crate::peers::{Peer, Space};
-use crate::record::{Group, Measure, Records};
+use crate::record::{Group, Measure};
 use crate::roster::OFFSET;
 use crate::trace::{Churn, Replacement};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region};
@@ -14,18 +16,14 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region};
 /// Pages of the space of the timed workloads.
 pub const PAGES: u32 = 1 << 24;
 
-/// Live sets of the timed workloads.
-pub const LIVE: [u32; 2] = [10_000, 100_000];
+/// Live sets of the timed workloads; a quick run has the first two.
+pub const LIVE: [u32; 4] = [10_000, 100_000, 1_000_000, 10_000_000];
+
+/// The live set up to which a round is as long as it is meant to be; the building of larger ones takes longer.
+const USUAL: u32 = 100_000;
 
 /// Operations between two looks at the clock.
 const BETWEEN_LOOKS: usize = 128;
-
-/// Result of one round, for each operation.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Timing {
-    pub ns_per_op: f64,
-    pub heap_calls_per_op: f64,
-}
 
 /// Returns the name of the workload with this live set.
 #[must_use]
@@ -86,16 +84,10 @@ fn replace<P: Peer>(
 }
 
 /// Runs one round of one contestant.
-pub fn round<P: Peer>(
-    make: &impl Fn(Space) -> P,
-    churn: &Churn,
-    effort: &Effort,
-) -> Outcome<Timing> {
-    let mut peer = make(Space { pages: PAGES, live: churn.live });
-    let mut live = match build(&mut peer, churn, effort) {
-        Ok(live) => live,
-        Err(stop) => return Outcome::Nothing(format!("{stop} (building)")),
-    };
+pub fn round<P: Peer>(make: &impl Fn(Space) -> P, churn: &Churn, effort: &Effort) -> Outcome {
+    let pages = PAGES.max((128 * churn.live).next_power_of_two());
+    let mut peer = make(Space { pages, live: churn.live });
+    let mut live = build(&mut peer, churn, effort).map_err(Stop::while_building)?;
     let heap = Region::new(&INSTRUMENTED_SYSTEM);
     let clock = TimeBox::open(effort.round);
     let (mut done, began) = (0, CpuClock::start());
@@ -103,12 +95,10 @@ pub fn round<P: Peer>(
         if clock.is_over() {
             break;
         }
-        if let Err(stop) = replace(&mut peer, &mut live, part) {
-            return Outcome::Nothing(stop.to_string());
-        }
+        replace(&mut peer, &mut live, part)?;
         done += 2 * part.len();
     }
-    timing(began, &heap, done, 2 * churn.replacements.len(), effort)
+    Ok(timing(began, &heap, done, 2 * churn.replacements.len(), effort))
 }
 
 /// Returns time and heap calls of one operation, when `done` of `asked` were carried out since `began`.
@@ -118,41 +108,34 @@ pub fn timing(
     done: usize,
     asked: usize,
     effort: &Effort,
-) -> Outcome<Timing> {
-    let elapsed = began.elapsed();
+) -> Measured {
+    let ns_per_op = began.ns_per(done);
     let calls = heap.change();
     let calls = calls.allocations + calls.deallocations + calls.reallocations;
-    let timing = Timing {
-        ns_per_op: elapsed.as_nanos() as f64 / done as f64,
-        heap_calls_per_op: calls as f64 / done as f64,
-    };
-    if done == asked {
-        Outcome::Whole(timing)
-    } else {
-        Outcome::Partial(timing, format!("{done} of {asked} operations in {:?}", effort.round))
+    let heap_calls_per_op = calls as f64 / done as f64;
+    let cut = || format!("{done} of {asked} operations in {:?}", effort.round);
+    Measured {
+        samples: vec![(Measure::NsPerOp, ns_per_op), (Measure::HeapCallsPerOp, heap_calls_per_op)],
+        note: (done != asked).then(cut),
     }
 }
 
 /// Runs the rounds of all contestants, for both live sets.
-pub fn run(
-    records: &mut Records,
-    contestants: &[Box<dyn Contestant>],
-    effort: &Effort,
-    seed: u64,
-    progress: &dyn Fn(&str),
-) {
+pub fn run(run: &mut Run<'_>, contestants: &[Box<dyn Contestant>]) {
     for live in LIVE {
-        let churn = Churn::new(seed, live, effort.replacements);
-        let board = Board::new(records, Group::Speed, workload(live), contestants);
-        interleave(board, contestants, effort.rounds, effort, progress, |contestant, _| {
-            contestant.churn(&churn, effort).map(as_samples)
+        let Effort { rounds, setup, workload: limit, .. } = run.effort;
+        let times = (live / USUAL).max(1);
+        if times > 1 && !run.effort.is_full() {
+            continue;
+        }
+        let effort = Effort { setup: setup * times, ..run.effort };
+        let rounds = if times > 1 { rounds / 3 } else { rounds };
+        let rounds = (rounds, limit + effort.setup * (times - 1).min(1));
+        let churn = Churn::new(run.seed, live, effort.replacements);
+        let workload = workload(live);
+        run.contest((Group::Speed, &workload), contestants, rounds, |who, _| {
+            who.turn(RangeTurn::Churn(&churn, &effort))
         });
-        records.add_ratios(&workload(live), Measure::NsPerOp, OFFSET, Measure::OverOffset);
+        run.records.add_ratios(&workload, Measure::NsPerOp, OFFSET, Measure::OverOffset);
     }
-}
-
-/// Returns the measures of a timing.
-#[must_use]
-pub fn as_samples(timing: Timing) -> Vec<(Measure, f64)> {
-    vec![(Measure::NsPerOp, timing.ns_per_op), (Measure::HeapCallsPerOp, timing.heap_calls_per_op)]
 }

@@ -5,15 +5,15 @@ use crate::areas::plan::AreaSizes;
 use crate::areas::turns::State;
 use crate::areas::{self, GAP_TREE, OURS};
 use crate::blocks::programs::Program;
-use crate::blocks::turns::ALIAS_DIRTY;
 use crate::contest::BOTH_SIZES;
 use crate::packing::{Refill, packing_workload, shrink_workload};
 use crate::pages;
 use crate::pages::plan::Blocks;
-use crate::record::{Group, Measure, Records, Summary, ratios};
+use crate::record::{Group, Measure, Records, ratios};
 use crate::roster::{BEST, BEST_FIT, DYNAMIC, FIRST_FIT, LOWEST};
 use crate::trace::Sizes;
 use crate::{blocks, latency, low_holes, oracle, speed};
+use nofrag_show::Spread;
 use serde::Serialize;
 
 /// Verdict on one of the targets.
@@ -92,12 +92,12 @@ impl Bound {
 /// Makes a row that is judged by the median of `samples`.
 fn judged(what: String, bound: Bound, unit: &str, digits: usize, samples: &[f64]) -> Target {
     let bound_text = bound.text(unit);
-    match Summary::of(samples) {
+    match Spread::of(samples.to_vec()) {
         None => missing(what, bound_text),
-        Some(Summary { median, low, high }) => Target {
+        Some(Spread { median, min, max, .. }) => Target {
             what,
             bound: bound_text,
-            reached: format!("{median:.digits$}{unit} ({low:.digits$}..{high:.digits$})"),
+            reached: format!("{median:.digits$}{unit} ({min:.digits$}..{max:.digits$})"),
             verdict: bound.judge(median),
         },
     }
@@ -165,7 +165,7 @@ fn low_hole_rows(records: &Records) -> Vec<Target> {
         .map(|&holes| records.median(&low_holes::workload(holes), LOWEST, Measure::NsPerOp))
         .collect();
     let what = "the same from 1e3 to 1e6 holes: slowest over fastest median".to_owned();
-    let flatness = times.as_deref().and_then(Summary::of).map(|times| times.high / times.low);
+    let flatness = times.and_then(Spread::of).map(|times| times.max / times.min);
     rows.push(judged(what, Bound::AtMost(3.0), "x", 2, flatness.as_slice()));
     rows
 }
@@ -337,28 +337,18 @@ fn thread_rows(records: &Records) -> Vec<Target> {
 }
 
 fn block_rows(records: &Records) -> Vec<Target> {
-    let mut rows = Vec::new();
-    for name in [blocks::HANDLE, blocks::CALL] {
-        let demands = [
-            (blocks::UNMAPS, "locks taken", 0.0, Measure::LocksPerUnmap),
-            (blocks::LIFETIMES, "pages of blocks per mapped page", 2.0, Measure::PagesPerLive),
-            (blocks::LIFETIMES, "flushes per 1024 pages freed", 1.0, Measure::FlushesPer1024),
-        ];
-        for (workload, what, bound, measure) in demands {
-            let what = format!("{workload}: {name}, {what}");
-            let samples = records.samples(workload, name, measure);
-            rows.push(judged(what, Bound::AtMost(bound), "", 2, samples));
-        }
-    }
-    for dirty in ALIAS_DIRTY {
-        let workload = blocks::aliases_workload(dirty);
-        let of = |measure| records.samples(&workload, blocks::CALL, measure);
-        let (what, bound) = (format!("{workload}: visited"), Bound::AtMost(dirty as f64));
-        rows.push(judged(what, bound, " blocks", 0, of(Measure::Visited)));
-        let (what, bound) = (format!("{workload}: in one hold"), Bound::AtMost(64.0));
-        rows.push(judged(what, bound, " blocks", 0, of(Measure::MostPerHold)));
-    }
-    rows
+    let locks = |name| {
+        let samples = records.samples(blocks::UNMAPS, name, Measure::LocksPerUnmap);
+        let what = format!("{}: {name}, locks taken", blocks::UNMAPS);
+        judged(what, Bound::AtMost(0.0), "", 2, samples)
+    };
+    let pinned = "one page, one mapping in 1024 lives long: pages of blocks per mapped page";
+    vec![
+        locks(blocks::HANDLE),
+        locks(blocks::CALL),
+        elsewhere(pinned, "at most 2, by nofrag run vm-map-ram-2015"),
+        elsewhere("blocks that an alias flush looks at", "the dirty ones, by the same"),
+    ]
 }
 
 /// Makes the rows of erase, gap search and store, by our own placement and by exact highest fit.

@@ -11,6 +11,8 @@ pub enum Sizes {
     Uniform,
     /// Nine of ten requests 1 to 4, one of ten 64 to 256.
     Bimodal,
+    /// 20 to 100, all equally likely: blocks of a request in a cache of keys and values.
+    Cache,
 }
 
 impl Sizes {
@@ -20,6 +22,7 @@ impl Sizes {
         match self {
             Sizes::Uniform => "uniform 1..64",
             Sizes::Bimodal => "bimodal 90 % 1..4, 10 % 64..256",
+            Sizes::Cache => "cache of keys and values 20..100",
         }
     }
 
@@ -28,6 +31,7 @@ impl Sizes {
             Sizes::Uniform => random.random_range(1..=64),
             Sizes::Bimodal if random.random_range(0..10) < 9 => random.random_range(1..=4),
             Sizes::Bimodal => random.random_range(64..=256),
+            Sizes::Cache => random.random_range(20..=100),
         }
     }
 }
@@ -35,6 +39,13 @@ impl Sizes {
 /// Makes the generator of one purpose; different purposes never share numbers.
 pub(crate) fn generator(seed: u64, purpose: u64) -> Pcg64 {
     Pcg64::seed_from_u64(seed ^ purpose.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
+/// Puts `all` in random order.
+pub(crate) fn shuffle<T>(all: &mut [T], random: &mut Pcg64) {
+    for last in (1..all.len()).rev() {
+        all.swap(last, random.random_range(0..=last));
+    }
 }
 
 /// Frees the allocation in `slot` and puts one of `size` pages there.
@@ -65,9 +76,7 @@ impl Churn {
         let mut random = generator(seed, u64::from(live));
         let build: Vec<u32> = (0..2 * live).map(|_| Sizes::Uniform.draw(&mut random)).collect();
         let mut order: Vec<u32> = (0..2 * live).collect();
-        for last in (1..order.len()).rev() {
-            order.swap(last, random.random_range(0..=last));
-        }
+        shuffle(&mut order, &mut random);
         let replacements = (0..replacements)
             .map(|_| Replacement {
                 slot: random.random_range(0..live),

@@ -3,9 +3,9 @@
 //! A bitmap of the space knows which pages are taken. Every range handed out must lie inside the space and touch no
 //! taken page; the lowest possible address is found by scanning, which tells how often a contestant chooses it.
 
-use crate::contest::{Board, Contestant, Effort, Outcome, interleave};
+use crate::contest::{Contestant, Measured, Outcome, RangeTurn, Run};
 use crate::peers::{Aligned, Peer, Space};
-use crate::record::{Group, Measure, Records};
+use crate::record::{Group, Measure};
 use crate::trace::{Draws, Sizes};
 
 const PAGES: u32 = 1 << 16;
@@ -18,39 +18,19 @@ const REPLACEMENTS: usize = 4000;
 
 pub const WORKLOAD: &str = "1000 live of 1..64 pages in 2^16, then full, then empty";
 
-/// Abilities that a contestant was seen to have.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Abilities {
-    lowest_percent: f64,
-    aligns: bool,
-    whole_again: bool,
-}
-
-impl Abilities {
-    fn as_samples(self) -> Vec<(Measure, f64)> {
-        vec![
-            (Measure::Disjoint, 1.0),
-            (Measure::LowestPercent, self.lowest_percent),
-            (Measure::Aligns, f64::from(u8::from(self.aligns))),
-            (Measure::WholeAgain, f64::from(u8::from(self.whole_again))),
-        ]
-    }
-}
-
 /// Map of the pages that are taken.
-struct Pages {
-    taken: Vec<bool>,
-}
+pub(crate) struct Taken(Vec<bool>);
 
-impl Pages {
-    fn new() -> Pages {
-        Pages { taken: vec![false; PAGES as usize] }
+impl Taken {
+    /// Makes a map of `pages` pages, all free.
+    pub(crate) fn none_of(pages: u32) -> Taken {
+        Taken(vec![false; pages as usize])
     }
 
     /// Marks a new range, unless it is wrong.
-    fn take(&mut self, start: u64, size: u32) -> Result<(), String> {
+    pub(crate) fn take(&mut self, start: u64, size: u32) -> Result<(), String> {
         let range = start as usize..start as usize + size as usize;
-        match self.taken.get_mut(range) {
+        match self.0.get_mut(range) {
             None => Err(format!("wrong: {size} pages at {start} lie outside the space")),
             Some(pages) if pages.contains(&true) => {
                 Err(format!("wrong: {size} pages at {start} overlap others"))
@@ -62,14 +42,15 @@ impl Pages {
         }
     }
 
-    fn free(&mut self, start: u64, size: u32) {
-        self.taken[start as usize..start as usize + size as usize].fill(false);
+    /// Marks what was given back.
+    pub(crate) fn free(&mut self, start: u64, size: u32) {
+        self.0[start as usize..start as usize + size as usize].fill(false);
     }
 
     /// Returns the lowest address with `size` free pages.
     fn lowest(&self, size: u32) -> Option<u64> {
         let mut run = 0;
-        for (page, &taken) in self.taken.iter().enumerate() {
+        for (page, &taken) in self.0.iter().enumerate() {
             run = if taken { 0 } else { run + 1 };
             if run == size {
                 return Some(page as u64 + 1 - u64::from(size));
@@ -81,7 +62,7 @@ impl Pages {
 
 struct Observed<P: Peer> {
     peer: P,
-    pages: Pages,
+    pages: Taken,
     live: Vec<(P::Handle, u32)>,
     placed: u64,
     lowest: u64,
@@ -130,7 +111,7 @@ impl<P: Peer> Observed<P> {
 
 impl<P: Peer> Observed<P> {
     fn new(peer: P) -> Observed<P> {
-        Observed { peer, pages: Pages::new(), live: vec![], placed: 0, lowest: 0 }
+        Observed { peer, pages: Taken::none_of(PAGES), live: vec![], placed: 0, lowest: 0 }
     }
 
     /// Fills half of the space and churns.
@@ -153,52 +134,44 @@ impl<P: Peer> Observed<P> {
 
 /// Checks one contestant against the bitmap. Only a fault without any alignment excludes it: the other tables ask for
 /// none.
-pub fn run<P: Peer>(make: &impl Fn(Space) -> P, seed: u64) -> Outcome<Abilities> {
+pub fn run<P: Peer>(make: &impl Fn(Space) -> P, seed: u64) -> Outcome {
     let space = Space { pages: PAGES, live: PAGES };
     let mut draws = Draws::new(seed, Sizes::Uniform);
-    let abilities = match observe(&mut Observed::new(make(space)), &mut draws) {
-        Ok(abilities) => abilities,
-        Err(fault) => return Outcome::Nothing(fault),
-    };
+    let (lowest_percent, whole_again) = observe(&mut Observed::new(make(space)), &mut draws)?;
     let mut observed = Observed::new(make(space));
-    match observed.churn(&mut draws).and_then(|()| observed.aligns()) {
-        Ok((aligns, None)) => Outcome::Whole(Abilities { aligns, ..abilities }),
+    let (aligns, note) = match observed.churn(&mut draws).and_then(|()| observed.aligns()) {
+        Ok((aligns, None)) => (aligns, None),
         Ok((_, Some((size, align)))) => {
             let what = format!("{size} pages at a multiple of {align} in a half-empty space");
-            Outcome::Partial(abilities, format!("does not find {what}"))
+            (false, Some(format!("does not find {what}")))
         }
-        Err(fault) => Outcome::Partial(abilities, format!("{fault} (aligned requests)")),
-    }
+        Err(fault) => (false, Some(format!("{fault} (aligned requests)"))),
+    };
+    let samples = vec![
+        (Measure::Disjoint, 1.0),
+        (Measure::LowestPercent, lowest_percent),
+        (Measure::Aligns, f64::from(u8::from(aligns))),
+        (Measure::WholeAgain, f64::from(u8::from(whole_again))),
+    ];
+    Ok(Measured { samples, note })
 }
 
-/// Checks everything that needs no alignment.
-fn observe<P: Peer>(observed: &mut Observed<P>, draws: &mut Draws) -> Result<Abilities, String> {
+/// Checks everything that needs no alignment; returns the share of places that were the lowest, and whether all is one
+/// piece again in the end.
+fn observe<P: Peer>(observed: &mut Observed<P>, draws: &mut Draws) -> Result<(f64, bool), String> {
     observed.churn(draws)?;
     let lowest_percent = observed.lowest as f64 / observed.placed as f64 * 100.0;
     while observed.alloc(draws.size())? {}
     while !observed.live.is_empty() {
         observed.free(draws.pick(observed.live.len()))?;
     }
-    let whole_again = observed.alloc(PAGES)?;
-    Ok(Abilities { lowest_percent, aligns: false, whole_again })
-}
-
-/// Returns true if a contestant proved wrong and should take no further part.
-#[must_use]
-pub fn is_wrong(records: &Records, name: &str) -> bool {
-    records.samples(WORKLOAD, name, Measure::Disjoint).is_empty()
+    Ok((lowest_percent, observed.alloc(PAGES)?))
 }
 
 /// Checks all contestants; those that are wrong take no further part, and their row says why.
-pub fn run_all(
-    records: &mut Records,
-    contestants: &[Box<dyn Contestant>],
-    effort: &Effort,
-    seed: u64,
-    progress: &dyn Fn(&str),
-) {
-    let board = Board::new(records, Group::Verify, WORKLOAD, contestants);
-    interleave(board, contestants, 1, effort, progress, |contestant, _| {
-        contestant.verify(seed).map(Abilities::as_samples)
+pub fn run_all(run: &mut Run<'_>, contestants: &[Box<dyn Contestant>]) {
+    let (seed, limit) = (run.seed, run.effort.workload);
+    run.contest((Group::Verify, WORKLOAD), contestants, (1, limit), |who, _| {
+        who.turn(RangeTurn::Verify { seed })
     });
 }

@@ -4,7 +4,6 @@
 //! by number; a rule of Linux that looks at another number of areas here than there is wrong.
 
 use super::spaces::{AreaSpace, GapTree, Nofrag};
-use super::turns::Samples;
 use super::{AreaContestant, AreaEntry, GAP_TREE, LINUX_TREE, OURS};
 use crate::contest::{Outcome, Stop};
 use crate::record::Measure;
@@ -70,14 +69,8 @@ impl Draws {
 }
 
 /// Runs the program on `areas` areas and counts the steps of each search.
-pub fn run<S: AreaSpace>(make: &impl Fn() -> S, areas: usize) -> Outcome<Samples> {
-    match counted(&mut make(), areas) {
-        Ok(samples) => Outcome::Whole(samples),
-        Err(stop) => Outcome::Nothing(stop.to_string()),
-    }
-}
-
-fn counted<S: AreaSpace>(space: &mut S, areas: usize) -> Result<Samples, Stop> {
+pub fn run<S: AreaSpace>(make: &impl Fn() -> S, areas: usize) -> Outcome {
+    let mut space = make();
     let mut draws = Draws(88_172_645_463_325_252);
     let mut live = Vec::with_capacity(areas);
     for after in 0..areas {
@@ -88,7 +81,7 @@ fn counted<S: AreaSpace>(space: &mut S, areas: usize) -> Result<Samples, Stop> {
     for done in 0..3 * areas + COUNTED {
         let area = &mut live[draws.below(areas)];
         if !space.unmap(area.0, area.1) {
-            return Err(Stop::FreeRefused);
+            return Err(Stop::FreeRefused.into());
         }
         let pages = draws.pages();
         let before = space.steps().unwrap_or_default();
@@ -100,5 +93,6 @@ fn counted<S: AreaSpace>(space: &mut S, areas: usize) -> Result<Samples, Stop> {
         }
     }
     let average = sum as f64 / COUNTED as f64;
-    Ok(vec![(Measure::StepsPerSearch, average), (Measure::MostSteps, most as f64)])
+    let samples = vec![(Measure::StepsPerSearch, average), (Measure::MostSteps, most as f64)];
+    Ok(samples.into())
 }

@@ -21,10 +21,10 @@ use self::plan::{AreaSizes, AreasPlan};
 use self::spaces::{
     AreaSpace, DbsAllocator, GapTree, Halves, Nofrag, RangeMapGaps, VmAllocator, WINDOW, Walk,
 };
-use self::turns::{Samples, State};
+use self::turns::State;
 use self::verify::Promise;
-use crate::contest::{Board, Effort, Named, Outcome, interleave, shielded};
-use crate::record::{Group, Measure, Record, Records};
+use crate::contest::{Effort, Named, Outcome, Run, shielded};
+use crate::record::{Group, Measure};
 use nofrag::mmap::Placement;
 
 /// nofrag's own placement.
@@ -50,19 +50,23 @@ pub const PUBLISHED: [(&str, [f64; 3]); 2] = [
     ("(published: maple tree, another machine)", [1562.0, 2656.0, 5545.0]),
 ];
 
+/// A turn of a contestant.
+#[derive(Clone, Copy, Debug)]
+pub enum AreaTurn<'a> {
+    /// Is checked against a list.
+    Verify { seed: u64 },
+    /// The times of one round are measured.
+    Cycles(&'a AreasPlan, &'a Effort),
+    /// The bytes that it holds in a state are counted.
+    Footprint(&'a AreasPlan, State, &'a Effort),
+    /// The steps of searches are counted among so many areas that never merge.
+    Mix(usize),
+}
+
 /// A contestant of whatever type; its turns are measured where the type is known.
 pub trait AreaContestant: Named {
-    /// Checks the contestant against a list.
-    fn verify(&self, seed: u64) -> Outcome<Samples>;
-
-    /// Measures the times of one round.
-    fn cycles(&self, plan: &AreasPlan, effort: &Effort) -> Outcome<Samples>;
-
-    /// Counts the bytes that the contestant holds in a state.
-    fn footprint(&self, plan: &AreasPlan, state: State, effort: &Effort) -> Outcome<Samples>;
-
-    /// Counts the steps of searches among areas that never merge.
-    fn mix(&self, areas: usize) -> Outcome<Samples>;
+    /// Takes a turn.
+    fn turn(&self, turn: AreaTurn<'_>) -> Outcome;
 
     /// Returns the place that the contestant promises.
     fn promise(&self) -> Promise;
@@ -94,20 +98,14 @@ impl<M> Named for AreaEntry<M> {
 }
 
 impl<S: AreaSpace, M: Fn() -> S> AreaContestant for AreaEntry<M> {
-    fn verify(&self, seed: u64) -> Outcome<Samples> {
-        shielded(|| verify::run(&self.make, self.promise, seed))
-    }
-
-    fn cycles(&self, plan: &AreasPlan, effort: &Effort) -> Outcome<Samples> {
-        shielded(|| turns::round(&self.make, plan, effort))
-    }
-
-    fn footprint(&self, plan: &AreasPlan, state: State, effort: &Effort) -> Outcome<Samples> {
-        shielded(|| turns::footprint(&self.make, plan, state, effort))
-    }
-
-    fn mix(&self, areas: usize) -> Outcome<Samples> {
-        shielded(|| mix::run(&self.make, areas))
+    fn turn(&self, turn: AreaTurn<'_>) -> Outcome {
+        let make = &self.make;
+        shielded(|| match turn {
+            AreaTurn::Verify { seed } => verify::run(make, self.promise, seed),
+            AreaTurn::Cycles(plan, effort) => turns::round(make, plan, effort),
+            AreaTurn::Footprint(plan, state, effort) => turns::footprint(make, plan, state, effort),
+            AreaTurn::Mix(areas) => mix::run(make, areas),
+        })
     }
 
     fn promise(&self) -> Promise {
@@ -131,13 +129,13 @@ pub fn contestants() -> Vec<Box<dyn AreaContestant>> {
     ]
 }
 
-/// Returns the name of the workload of [`AreaContestant::cycles`].
+/// Returns the name of the workload of [`AreaTurn::Cycles`].
 #[must_use]
 pub fn cycles_workload(sizes: AreaSizes, live: u32) -> String {
     format!("cycle: {live} areas of {}", sizes.name())
 }
 
-/// Returns the name of the workload of [`AreaContestant::footprint`].
+/// Returns the name of the workload of [`AreaTurn::Footprint`].
 #[must_use]
 pub fn footprint_workload(state: State) -> String {
     match state {
@@ -149,27 +147,28 @@ pub fn footprint_workload(state: State) -> String {
 
 /// Runs all workloads. The time of one cycle includes that of reading the clock twice, which the table of latencies
 /// shows.
-pub fn run(records: &mut Records, effort: &Effort, seed: u64, progress: &dyn Fn(&str)) {
+pub fn run(run: &mut Run<'_>) {
+    let (seed, effort) = (run.seed, run.effort);
+    let once = (1, effort.workload);
     let mut contestants = contestants();
-    let board = Board::new(records, Group::Areas, verify::WORKLOAD, &contestants);
-    interleave(board, &contestants, 1, effort, progress, |who, _| who.verify(seed));
-    contestants
-        .retain(|who| !records.samples(verify::WORKLOAD, who.name(), Measure::Disjoint).is_empty());
-    for sizes in AreaSizes::ALL {
-        for live in LIVE {
-            run_cycles(records, &contestants, sizes, live, effort, seed, progress);
-        }
+    run.contest((Group::Areas, verify::WORKLOAD), &contestants, once, |who, _| {
+        who.turn(AreaTurn::Verify { seed })
+    });
+    contestants.retain(|who| run.records.is_right(verify::WORKLOAD, who.name()));
+    for (sizes, live) in AreaSizes::ALL.into_iter().flat_map(|it| LIVE.map(|live| (it, live))) {
+        run_cycles(run, &contestants, sizes, live);
     }
-    let plan = AreasPlan::new(seed, AreaSizes::Small, FOOTPRINT_LIVE, effort);
+    let plan = AreasPlan::new(seed, AreaSizes::Small, FOOTPRINT_LIVE, &effort);
     for state in State::ALL {
-        let board = Board::new(records, Group::Areas, footprint_workload(state), &contestants);
-        let turn = |who: &(dyn AreaContestant + 'static), _| who.footprint(&plan, state, effort);
-        interleave(board, &contestants, 1, effort, progress, turn);
+        run.contest((Group::Areas, &footprint_workload(state)), &contestants, once, |who, _| {
+            who.turn(AreaTurn::Footprint(&plan, state, &effort))
+        });
     }
-    let walkers = mix::contestants();
     for areas in mix::AREAS {
-        let board = Board::new(records, Group::Areas, mix::workload(areas), &walkers);
-        interleave(board, &walkers, 1, effort, progress, |who, _| who.mix(areas));
+        let of = (Group::Areas, mix::workload(areas));
+        run.contest((of.0, &of.1), &mix::contestants(), once, |who, _| {
+            who.turn(AreaTurn::Mix(areas))
+        });
     }
 }
 
@@ -184,46 +183,38 @@ fn rounds(sizes: AreaSizes, live: u32, effort: &Effort) -> usize {
 }
 
 fn run_cycles(
-    records: &mut Records,
+    run: &mut Run<'_>,
     contestants: &[Box<dyn AreaContestant>],
     sizes: AreaSizes,
     live: u32,
-    effort: &Effort,
-    seed: u64,
-    progress: &dyn Fn(&str),
 ) {
-    let workload = cycles_workload(sizes, live);
-    let rounds = rounds(sizes, live, effort);
+    let effort = run.effort;
+    let (workload, rounds) = (cycles_workload(sizes, live), rounds(sizes, live, &effort));
     if rounds == 0 {
         return;
     }
-    let plan = AreasPlan::new(seed, sizes, live, effort);
+    let plan = AreasPlan::new(run.seed, sizes, live, &effort);
     // Building and ageing count as time of the workload, and grow with the areas.
     let per_round = turns::SLOWEST * (plan.live() + plan.ageing.len()) as u32;
-    let workload_time = effort.workload + per_round * rounds as u32;
-    let effort = &Effort { round: 2 * effort.round, workload: workload_time, ..*effort };
-    let board = Board::new(records, Group::Areas, workload.clone(), contestants);
-    interleave(board, contestants, rounds, effort, progress, |who, _| who.cycles(&plan, effort));
+    let limit = effort.workload + per_round * rounds as u32;
+    let effort = Effort { round: 2 * effort.round, ..effort };
+    run.contest((Group::Areas, &workload), contestants, (rounds, limit), |who, _| {
+        who.turn(AreaTurn::Cycles(&plan, &effort))
+    });
     if sizes == AreaSizes::Small {
-        note_published(records, &workload, live);
+        note_published(run, &workload, live);
     }
-    records.add_ratios(&workload, Measure::NsPerCycle, GAP_TREE, Measure::OverNofrag);
-    records.add_ratios(&workload, Measure::NsPerCycle, LINUX_TREE, Measure::OverLinuxTree);
+    run.records.add_ratios(&workload, Measure::NsPerCycle, GAP_TREE, Measure::OverNofrag);
+    run.records.add_ratios(&workload, Measure::NsPerCycle, LINUX_TREE, Measure::OverLinuxTree);
 }
 
 /// Adds the published times, one for each round of Linux's design here.
-fn note_published(records: &mut Records, workload: &str, live: u32) {
-    let rounds = records.samples(workload, LINUX_TREE, Measure::NsPerCycle).len();
-    let times = PUBLISHED.into_iter().filter_map(|(name, times)| {
-        let at = LIVE.into_iter().position(|known| known == live)?;
-        Some((name, times[at]))
-    });
-    records.0.extend(times.map(|(name, ns)| Record {
-        group: Group::Areas,
-        workload: workload.to_owned(),
-        contestant: name.to_owned(),
-        measure: Some(Measure::NsPerCycle),
-        samples: vec![ns; rounds],
-        note: Some("not measured here".to_owned()),
-    }));
+fn note_published(run: &mut Run<'_>, workload: &str, live: u32) {
+    let rounds = run.records.samples(workload, LINUX_TREE, Measure::NsPerCycle).len();
+    for (name, times) in PUBLISHED {
+        if let Some(at) = LIVE.into_iter().position(|known| known == live) {
+            let samples = (Measure::NsPerCycle, vec![times[at]; rounds]);
+            run.add((Group::Areas, workload), name, samples, Some("not measured here"));
+        }
+    }
 }

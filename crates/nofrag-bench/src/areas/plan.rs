@@ -1,7 +1,7 @@
 //! Sizes and replacements, drawn before any clock starts.
 
 use crate::contest::Effort;
-use crate::trace::{Replacement, generator};
+use crate::trace::{Replacement, generator, shuffle};
 use rand::RngExt;
 use rand_pcg::Pcg64;
 
@@ -79,9 +79,7 @@ impl AreasPlan {
         let singles = replacements(effort.replacements);
         let lookups = (0..effort.replacements).map(|_| random.random_range(0..live)).collect();
         let mut order: Vec<u32> = (0..live).collect();
-        for last in (1..order.len()).rev() {
-            order.swap(last, random.random_range(0..=last));
-        }
+        shuffle(&mut order, &mut random);
         AreasPlan { build, ageing, cycles, singles, lookups, order }
     }
 

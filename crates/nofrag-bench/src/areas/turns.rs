@@ -2,16 +2,13 @@
 
 use super::plan::AreasPlan;
 use super::spaces::{AreaSpace, Found, WINDOW};
-use crate::contest::{CpuClock, Effort, Outcome, Stop, TimeBox};
-use crate::latency::{Percentiles, empty_histogram};
+use crate::contest::{CpuClock, Effort, Measured, Outcome, Samples, Stop, TimeBox};
 use crate::record::Measure;
 use crate::trace::Replacement;
+use nofrag_lab::stats::Latencies;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
-
-/// One value for each measure.
-pub type Samples = Vec<(Measure, f64)>;
 
 /// Operations between two looks at the clock.
 const BETWEEN_LOOKS: usize = 64;
@@ -100,42 +97,24 @@ fn replace<S: AreaSpace>(
 }
 
 /// Runs one round of one contestant.
-pub fn round<S: AreaSpace>(
-    make: &impl Fn() -> S,
-    plan: &AreasPlan,
-    effort: &Effort,
-) -> Outcome<Samples> {
+pub fn round<S: AreaSpace>(make: &impl Fn() -> S, plan: &AreasPlan, effort: &Effort) -> Outcome {
     let mut space = make();
-    match measured(&mut space, plan, effort) {
-        Ok((samples, None)) => Outcome::Whole(samples),
-        Ok((samples, Some(note))) => Outcome::Partial(samples, note),
-        Err(reason) => Outcome::Nothing(reason),
-    }
-}
-
-fn measured<S: AreaSpace>(
-    space: &mut S,
-    plan: &AreasPlan,
-    effort: &Effort,
-) -> Result<(Samples, Option<String>), String> {
-    let setup_stop = |stop: Stop| format!("{stop} (building)");
     let mut setup = Setup::open(plan, effort);
     let began = CpuClock::start();
-    let mut live = build(space, plan, &mut setup).map_err(setup_stop)?;
-    let build_ns = began.elapsed().as_nanos() as f64 / plan.live() as f64;
-    age(space, &mut live, plan, &mut setup).map_err(setup_stop)?;
+    let mut live = build(&mut space, plan, &mut setup).map_err(Stop::while_building)?;
+    let build_ns = began.ns_per(plan.live());
+    age(&mut space, &mut live, plan, &mut setup).map_err(Stop::while_building)?;
     let mut samples = vec![
         (Measure::BuildNs, build_ns),
         (Measure::UtilisationPercent, utilisation(&live) * 100.0),
         (Measure::PlacementHash, placement_hash(&live)),
     ];
-    let cycles = together(space, &mut live, plan, effort, &mut samples)?;
-    let singles = one_by_one(space, &mut live, plan, effort, &mut samples)?;
-    look_up(space, &live, plan, &mut samples)?;
-    let asked = (plan.cycles.len(), plan.singles.len());
-    let limit = effort.round;
+    let cycles = together(&mut space, &mut live, plan, effort, &mut samples)?;
+    let singles = one_by_one(&mut space, &mut live, plan, effort, &mut samples)?;
+    look_up(&space, &live, plan, &mut samples)?;
+    let (asked, limit) = ((plan.cycles.len(), plan.singles.len()), effort.round);
     let cut = || format!("{cycles} and {singles} of {} cycles in {limit:?} each", asked.0);
-    Ok((samples, ((cycles, singles) != asked).then(cut)))
+    Ok(Measured { samples, note: ((cycles, singles) != asked).then(cut) })
 }
 
 /// Times the plan's cycles together, and notes time and steps of one. Returns the number of cycles done.
@@ -145,7 +124,7 @@ fn together<S: AreaSpace>(
     plan: &AreasPlan,
     effort: &Effort,
     samples: &mut Samples,
-) -> Result<usize, String> {
+) -> Result<usize, Stop> {
     let steps = space.steps();
     let clock = TimeBox::open(effort.round);
     let (mut done, began) = (0, CpuClock::start());
@@ -153,7 +132,7 @@ fn together<S: AreaSpace>(
         if clock.is_over() {
             break;
         }
-        replace(space, live, part).map_err(|stop| stop.to_string())?;
+        replace(space, live, part)?;
         done += part.len();
     }
     let elapsed = began.elapsed();
@@ -171,8 +150,8 @@ fn one_by_one<S: AreaSpace>(
     plan: &AreasPlan,
     effort: &Effort,
     samples: &mut Samples,
-) -> Result<usize, String> {
-    let mut histogram = empty_histogram();
+) -> Result<usize, Stop> {
+    let mut times = Latencies::default();
     let clock = TimeBox::open(effort.round);
     let mut done = 0;
     for cycle in plan.singles.chunks(1) {
@@ -181,12 +160,15 @@ fn one_by_one<S: AreaSpace>(
         }
         let began = Instant::now();
         let result = black_box(replace(space, live, cycle));
-        let elapsed = began.elapsed();
-        result.map_err(|stop| stop.to_string())?;
-        histogram.saturating_record(elapsed.as_nanos() as u64);
+        times.record(began.elapsed().as_nanos() as u64);
+        result?;
         done += 1;
     }
-    samples.extend(Percentiles::of(&histogram).as_median_and_tail());
+    if let Some(tail) = times.tail() {
+        let (median, tail) = (tail.p50_ns as f64, tail.p999_ns as f64);
+        samples.extend([(Measure::P50Ns, median), (Measure::P999Ns, tail)]);
+        samples.push((Measure::TailOverMedian, tail / median));
+    }
     Ok(done)
 }
 
@@ -262,13 +244,10 @@ pub fn footprint<S: AreaSpace>(
     plan: &AreasPlan,
     state: State,
     effort: &Effort,
-) -> Outcome<Samples> {
+) -> Outcome {
     let heap = Region::new(&INSTRUMENTED_SYSTEM);
     let mut space = make();
-    let live = match brought_into(&mut space, plan, state, effort) {
-        Ok(live) => live,
-        Err(stop) => return Outcome::Nothing(stop.to_string()),
-    };
+    let live = brought_into(&mut space, plan, state, effort)?;
     let change = heap.change();
     let held = change.bytes_allocated.saturating_sub(change.bytes_deallocated);
     let held = held.saturating_sub(live.capacity() * size_of::<Mapped>()) as f64;
@@ -281,7 +260,7 @@ pub fn footprint<S: AreaSpace>(
     }
     samples.push((Measure::Areas, areas));
     samples.push((Measure::Holes, gaps));
-    Outcome::Whole(samples)
+    Ok(samples.into())
 }
 
 fn brought_into<S: AreaSpace>(

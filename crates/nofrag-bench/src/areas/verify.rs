@@ -5,7 +5,6 @@
 
 use super::plan::{AreaSizes, AreasPlan};
 use super::spaces::{AreaSpace, Found, WINDOW};
-use super::turns::Samples;
 use crate::contest::{Effort, Outcome};
 use crate::record::Measure;
 use crate::trace::Replacement;
@@ -113,20 +112,19 @@ impl<S: AreaSpace> Observed<S> {
 }
 
 /// Checks one contestant against the list.
-pub fn run<S: AreaSpace>(make: &impl Fn() -> S, promise: Promise, seed: u64) -> Outcome<Samples> {
+pub fn run<S: AreaSpace>(make: &impl Fn() -> S, promise: Promise, seed: u64) -> Outcome {
     let list = List::default();
     let mut observed = Observed { space: make(), list, promise, placed: 0, highest: 0 };
     let effort = Effort { replacements: 2 * LIVE as usize, ..Effort::quick() };
     for sizes in AreaSizes::ALL {
-        if let Err(fault) = observed.run(&AreasPlan::new(seed, sizes, LIVE, &effort)) {
-            return Outcome::Nothing(fault);
-        }
+        observed.run(&AreasPlan::new(seed, sizes, LIVE, &effort))?;
     }
     let highest = observed.highest as f64 / observed.placed as f64 * 100.0;
     let is_whole = observed.space.map(WINDOW.len()) == Some(WINDOW.start());
-    Outcome::Whole(vec![
+    let samples = vec![
         (Measure::Disjoint, 1.0),
         (Measure::HighestPercent, highest),
         (Measure::WholeAgain, f64::from(u8::from(is_whole))),
-    ])
+    ];
+    Ok(samples.into())
 }

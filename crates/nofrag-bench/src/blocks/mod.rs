@@ -7,9 +7,9 @@
 //! * one thread, each program: time on the CPU per pair, over that of nofrag's handle in the same round;
 //! * two threads, each on a CPU of its own: time on the wall, since waiting takes no time on a CPU; beside it
 //!   locked operations and conflicts, which a noisy host does not change;
-//! * what ends a mapping that another CPU made: locks taken, by the space's own counters;
-//! * one long-lived mapping in 1,024: pages of blocks per mapped page;
-//! * `unmap_aliases` over a hundred thousand blocks: those that it looks at.
+//! * what ends a mapping that another CPU made: locks taken, by the space's own counters.
+//!
+//! What long-lived mappings pin, and what an alias flush looks at, `nofrag run vm-map-ram-2015` counts and judges.
 //!
 //! Every contestant's pairs are checked by the mapper: as many pages are cleared as were installed.
 
@@ -18,10 +18,9 @@ pub mod stage;
 pub mod turns;
 
 use self::programs::{Program, TIMED};
-use self::stage::{Behind, ByCall, ByHandle, Setup, Stage};
-use self::turns::{ALIAS_DIRTY, Samples};
-use crate::contest::{Board, Effort, Entry, Named, Outcome, interleave, shielded};
-use crate::record::{Group, Measure, Records};
+use self::stage::{Behind, ByCall, ByHandle, Stage};
+use crate::contest::{Effort, Entry, Named, Outcome, Run, shielded};
+use crate::record::{Group, Measure};
 
 /// nofrag, each CPU held by its thread throughout.
 pub const HANDLE: &str = "nofrag by handle";
@@ -30,52 +29,40 @@ pub const CALL: &str = "nofrag by call";
 /// The range allocator that one writes without blocks.
 pub const BEHIND: &str = "WideBlocks behind a Mutex";
 
-/// A contestant of whatever type; its turns are measured where the type is known.
-pub trait BlockContestant: Named {
-    /// Times pairs of a mapping and its end by one thread.
-    fn pairs(&self, sizes: &[u32], effort: &Effort) -> Outcome<Samples>;
-
-    /// Measures time and costs of one thread's pairs, then of two threads', each on one of `cpus`.
-    fn threads(&self, sizes: &[u32], cpus: &[usize], effort: &Effort) -> Outcome<Samples>;
-
-    /// Counts the cost of ending mappings.
-    fn unmaps(&self) -> Outcome<Samples>;
-
-    /// Counts the pages that mappings of mixed lifetimes pin.
-    fn lifetimes(&self, seed: u64) -> Outcome<Samples>;
-
-    /// Times an alias flush with `dirty` blocks to look at.
-    fn aliases(&self, dirty: usize) -> Outcome<Samples>;
+/// A turn of a contestant.
+#[derive(Clone, Copy, Debug)]
+pub enum BlockTurn<'a> {
+    /// Pairs of a mapping and its end by one thread are timed.
+    Pairs { sizes: &'a [u32], effort: &'a Effort },
+    /// Time and costs of one thread's pairs, then of two threads', each on one of `cpus`, are measured.
+    Threads { sizes: &'a [u32], cpus: &'a [usize], effort: &'a Effort },
+    /// The cost of ending mappings is counted.
+    Unmaps,
 }
 
-impl<S: Stage, M: Fn(Setup) -> S> BlockContestant for Entry<M> {
-    fn pairs(&self, sizes: &[u32], effort: &Effort) -> Outcome<Samples> {
-        shielded(|| turns::pairs(&self.make, sizes, effort))
-    }
+/// A contestant of whatever type; its turns are measured where the type is known.
+pub trait BlockContestant: Named {
+    /// Takes a turn.
+    fn turn(&self, turn: BlockTurn<'_>) -> Outcome;
+}
 
-    fn threads(&self, sizes: &[u32], cpus: &[usize], effort: &Effort) -> Outcome<Samples> {
-        shielded(|| turns::threads(&self.make, sizes, cpus, effort))
-    }
-
-    fn unmaps(&self) -> Outcome<Samples> {
-        shielded(|| turns::unmaps(&self.make))
-    }
-
-    fn lifetimes(&self, seed: u64) -> Outcome<Samples> {
-        shielded(|| turns::lifetimes(&self.make, seed))
-    }
-
-    fn aliases(&self, dirty: usize) -> Outcome<Samples> {
-        shielded(|| turns::aliases(&self.make, dirty))
+impl<S: Stage, M: Fn(u32) -> S> BlockContestant for Entry<M> {
+    fn turn(&self, turn: BlockTurn<'_>) -> Outcome {
+        let make = &self.make;
+        shielded(|| match turn {
+            BlockTurn::Pairs { sizes, effort } => turns::pairs(make, sizes, effort),
+            BlockTurn::Threads { sizes, cpus, effort } => turns::threads(make, sizes, cpus, effort),
+            BlockTurn::Unmaps => turns::unmaps(make),
+        })
     }
 }
 
 /// Makes all contestants, in the order of the tables.
 #[must_use]
 pub fn contestants() -> Vec<Box<dyn BlockContestant>> {
-    let by_call = |preset: &'static str| move |setup: Setup| ByCall::new(preset, setup);
+    let by_call = |preset: &'static str| move |cpus: u32| ByCall::new(preset, cpus);
     vec![
-        Box::new(Entry::new(HANDLE, |setup: Setup| ByHandle::new("nofrag", setup))),
+        Box::new(Entry::new(HANDLE, |cpus: u32| ByHandle::new("nofrag", cpus))),
         Box::new(Entry::new(CALL, by_call("nofrag"))),
         Box::new(Entry::new("linux-4.1", by_call("linux-4.1"))),
         Box::new(Entry::new("linux-6.4", by_call("linux-6.4"))),
@@ -96,51 +83,27 @@ pub fn threads_workload(program: Program) -> String {
     format!("{}: pairs of two threads", program.name())
 }
 
-/// The workload of [`BlockContestant::unmaps`].
+/// The workload of [`BlockTurn::Unmaps`].
 pub const UNMAPS: &str = "ending one page that another CPU mapped";
 
-/// The workload of [`BlockContestant::lifetimes`].
-pub const LIFETIMES: &str = "one page, one mapping in 1024 lives long";
-
-/// Returns the name of the workload of [`BlockContestant::aliases`].
-#[must_use]
-pub fn aliases_workload(dirty: usize) -> String {
-    format!("unmap_aliases over 1e5 blocks, {dirty} of them dirty")
-}
-
-/// Runs all workloads; two threads run on the first two of `cpus`.
-pub fn run(
-    records: &mut Records,
-    contestants: &[Box<dyn BlockContestant>],
-    effort: &Effort,
-    seed: u64,
-    cpus: &[usize],
-    progress: &dyn Fn(&str),
-) {
-    let mut contest = |workload: String, rounds: usize, turn: &Turn| {
-        let board = Board::new(records, Group::Blocks, workload, contestants);
-        interleave(board, contestants, rounds, effort, progress, turn);
-    };
+/// Runs all workloads; two threads run on the first two CPUs of the run.
+pub fn run(run: &mut Run<'_>) {
+    let (effort, cpus, contestants) = (run.effort, run.cpus, contestants());
+    let timed = (effort.rounds, effort.workload);
     for program in TIMED {
-        let sizes = program.sizes(seed);
-        contest(pairs_workload(program), effort.rounds, &|who, _| who.pairs(&sizes, effort));
+        let (sizes, workload) = (program.sizes(run.seed), pairs_workload(program));
+        run.contest((Group::Blocks, &workload), &contestants, timed, |who, _| {
+            who.turn(BlockTurn::Pairs { sizes: &sizes, effort: &effort })
+        });
+        run.records.add_ratios(&workload, Measure::NsPerPair, HANDLE, Measure::OverHandle);
     }
     for program in Program::THREADED {
-        let sizes = program.sizes(seed);
-        let turn: &Turn = &|who, _| who.threads(&sizes, cpus, effort);
-        contest(threads_workload(program), effort.rounds, turn);
+        let (sizes, workload) = (program.sizes(run.seed), threads_workload(program));
+        run.contest((Group::Blocks, &workload), &contestants, timed, |who, _| {
+            who.turn(BlockTurn::Threads { sizes: &sizes, cpus, effort: &effort })
+        });
     }
-    contest(UNMAPS.to_owned(), 1, &|who, _| who.unmaps());
-    let turn: &Turn = &|who, round| who.lifetimes(seed + round as u64);
-    contest(LIFETIMES.to_owned(), effort.seeds, turn);
-    for dirty in ALIAS_DIRTY {
-        contest(aliases_workload(dirty), effort.seeds, &|who, _| who.aliases(dirty));
-    }
-    for program in TIMED {
-        let workload = pairs_workload(program);
-        records.add_ratios(&workload, Measure::NsPerPair, HANDLE, Measure::OverHandle);
-    }
+    run.contest((Group::Blocks, UNMAPS), &contestants, (1, effort.workload), |who, _| {
+        who.turn(BlockTurn::Unmaps)
+    });
 }
-
-/// Turn of a contestant in a round.
-type Turn<'a> = dyn Fn(&(dyn BlockContestant + 'static), usize) -> Outcome<Samples> + 'a;

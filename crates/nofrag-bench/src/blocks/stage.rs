@@ -15,24 +15,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 /// 32 TiB in pages: the vmalloc range of x86-64 with four levels of page tables.
 const PAGES: u64 = 1 << 33;
 
-/// Settings of a contestant: CPUs, blocks, and the flushing party.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Setup {
-    pub cpus: u32,
-    /// Geometry of blocks, where the contestant has any.
-    pub geometry: BlockGeometry,
-    /// Party that flushes when much waits for it.
-    pub drain: Drain,
-}
-
-impl Setup {
-    /// Sets up blocks like those of Linux.
-    #[must_use]
-    pub fn of(cpus: u32) -> Setup {
-        Setup { cpus, geometry: BlockGeometry::LINUX_64, drain: Drain::ByFreer }
-    }
-}
-
 /// Cost of locks and atomic operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
@@ -72,9 +54,6 @@ pub trait Stage: Sync {
 
     /// Returns the cost of the space so far, by its own count; `unmaps` mappings have ended.
     fn cost(&self, unmaps: u64) -> Cost;
-
-    /// Returns the space, if it has blocks.
-    fn space(&self) -> Option<&Space>;
 }
 
 /// One CPU's way to map and to end mappings.
@@ -109,12 +88,6 @@ impl Counting {
     pub fn pages() -> (u64, u64) {
         (INSTALLED.get(), CLEARED.get())
     }
-
-    /// Returns the number of flushes so far.
-    #[must_use]
-    pub fn flushes(&self) -> u64 {
-        self.flushes.load(Ordering::Acquire)
-    }
 }
 
 impl Mapper for Counting {
@@ -138,7 +111,7 @@ impl Mapper for Counting {
 
     #[inline]
     fn completed(&self) -> Epoch {
-        Epoch(self.flushes())
+        Epoch(self.flushes.load(Ordering::Acquire))
     }
 }
 
@@ -149,11 +122,12 @@ fn all_pages() -> Span {
     Span::sized(1 << 20, PAGES).expect("the space is not empty")
 }
 
-fn space_of(preset: &str, setup: Setup) -> Space {
+/// Makes a space with blocks like those of Linux, in which who frees flushes when much waits for it.
+fn space_of(preset: &str, cpus: u32) -> Space {
     let mut policy = VmapPolicy::preset(preset).expect("the preset exists").policy;
-    policy.blocks.geometry = setup.geometry;
-    policy.drain = setup.drain;
-    let cpus = CpuSet::first(setup.cpus).expect("there is memory for a few CPUs");
+    policy.blocks.geometry = BlockGeometry::LINUX_64;
+    policy.drain = Drain::ByFreer;
+    let cpus = CpuSet::first(cpus).expect("there is memory for a few CPUs");
     let config = VmapConfig { span: all_pages(), cpus, policy };
     VmapSpace::new(config, Counting::default(), ()).expect("a preset's policy is sound")
 }
@@ -179,8 +153,8 @@ pub struct ByCall(Space);
 impl ByCall {
     /// Makes a space under this preset.
     #[must_use]
-    pub fn new(preset: &str, setup: Setup) -> ByCall {
-        ByCall(space_of(preset, setup))
+    pub fn new(preset: &str, cpus: u32) -> ByCall {
+        ByCall(space_of(preset, cpus))
     }
 }
 
@@ -193,10 +167,6 @@ impl Stage for ByCall {
 
     fn cost(&self, unmaps: u64) -> Cost {
         cost_of(&self.0, unmaps)
-    }
-
-    fn space(&self) -> Option<&Space> {
-        Some(&self.0)
     }
 }
 
@@ -221,8 +191,8 @@ pub struct ByHandle(Space);
 impl ByHandle {
     /// Makes a space under this preset.
     #[must_use]
-    pub fn new(preset: &str, setup: Setup) -> ByHandle {
-        ByHandle(space_of(preset, setup))
+    pub fn new(preset: &str, cpus: u32) -> ByHandle {
+        ByHandle(space_of(preset, cpus))
     }
 }
 
@@ -235,10 +205,6 @@ impl Stage for ByHandle {
 
     fn cost(&self, unmaps: u64) -> Cost {
         cost_of(&self.0, unmaps)
-    }
-
-    fn space(&self) -> Option<&Space> {
-        Some(&self.0)
     }
 }
 
@@ -273,7 +239,7 @@ struct Held {
 impl Behind {
     /// Makes an allocator of all pages, behind the lock.
     #[must_use]
-    pub fn new(_setup: Setup) -> Behind {
+    pub fn new(_cpus: u32) -> Behind {
         let config = Config { index: Index::WideBlocks, size_index: false, ..Config::default() };
         let mut ranges = RangeAllocator::new(config);
         ranges.add_span(all_pages()).expect("an empty allocator accepts its first span");
@@ -306,10 +272,6 @@ impl Stage for Behind {
 
     fn cost(&self, _unmaps: u64) -> Cost {
         Cost { locks: self.lock().cost, atomics: 0 }
-    }
-
-    fn space(&self) -> Option<&Space> {
-        None
     }
 }
 

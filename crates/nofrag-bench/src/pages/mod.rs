@@ -19,9 +19,8 @@ pub mod verify;
 
 use self::plan::{Blocks, PagesPlan};
 use self::sources::{PageSource, Pages};
-use self::turns::Samples;
-use crate::contest::{Board, Effort, Entry, Named, Outcome, interleave, shielded};
-use crate::record::{Group, Measure, Record, Records};
+use crate::contest::{Effort, Entry, Named, Outcome, Run, shielded};
+use crate::record::{Group, Measure};
 
 pub const OURS: &str = "nofrag";
 /// nofrag by the rules of Linux before the series of 2018.
@@ -40,50 +39,40 @@ pub const PUBLISHED: [(&str, Option<f64>, f64); 2] = [
     ("(published: LLFree, 128 GiB)", Some(15.2), 46.6),
 ];
 
+/// A turn of a contestant.
+#[derive(Clone, Copy, Debug)]
+pub enum PageTurn<'a> {
+    /// Is checked against a map of frames.
+    Verify { seed: u64 },
+    /// One page allocated and freed, again and again, is timed.
+    Repeat(&'a PagesPlan, &'a Effort),
+    /// Many blocks taken, then all freed, are timed.
+    Bulk(&'a PagesPlan, &'a Effort),
+    /// Blocks replaced at random are timed.
+    Random(&'a PagesPlan, &'a Effort),
+    /// The whole pageblocks that remain are counted.
+    Frag { seed: u64 },
+    /// The bytes of records are counted.
+    Footprint(&'a PagesPlan),
+}
+
 /// A contestant of whatever type; its turns are measured where the type is known.
 pub trait PageContestant: Named {
-    /// Checks the contestant against a map of frames.
-    fn verify(&self, seed: u64) -> Outcome<Samples>;
-
-    /// Times one page allocated and freed, again and again.
-    fn repeat(&self, plan: &PagesPlan, effort: &Effort) -> Outcome<Samples>;
-
-    /// Times many blocks taken, then all freed.
-    fn bulk(&self, plan: &PagesPlan, effort: &Effort) -> Outcome<Samples>;
-
-    /// Times blocks replaced at random.
-    fn random(&self, plan: &PagesPlan, effort: &Effort) -> Outcome<Samples>;
-
-    /// Counts the whole pageblocks that remain.
-    fn frag(&self, seed: u64) -> Outcome<Samples>;
-
-    /// Counts the bytes of records.
-    fn footprint(&self, plan: &PagesPlan) -> Outcome<Samples>;
+    /// Takes a turn.
+    fn turn(&self, turn: PageTurn<'_>) -> Outcome;
 }
 
 impl<S: PageSource, M: Fn(u32) -> S> PageContestant for Entry<M> {
-    fn verify(&self, seed: u64) -> Outcome<Samples> {
-        shielded(|| verify::run(&self.make, seed))
-    }
-
-    fn repeat(&self, plan: &PagesPlan, effort: &Effort) -> Outcome<Samples> {
-        shielded(|| turns::repeat(&self.make, plan, effort))
-    }
-
-    fn bulk(&self, plan: &PagesPlan, effort: &Effort) -> Outcome<Samples> {
-        shielded(|| turns::bulk(&self.make, plan, effort))
-    }
-
-    fn random(&self, plan: &PagesPlan, effort: &Effort) -> Outcome<Samples> {
-        shielded(|| turns::random(&self.make, plan, effort))
-    }
-
-    fn frag(&self, seed: u64) -> Outcome<Samples> {
-        shielded(|| turns::frag(&self.make, seed))
-    }
-
-    fn footprint(&self, plan: &PagesPlan) -> Outcome<Samples> {
-        shielded(|| turns::footprint(&self.make, plan))
+    fn turn(&self, turn: PageTurn<'_>) -> Outcome {
+        let make = &self.make;
+        shielded(|| match turn {
+            PageTurn::Verify { seed } => verify::run(make, seed),
+            PageTurn::Repeat(plan, effort) => turns::repeat(make, plan, effort),
+            PageTurn::Bulk(plan, effort) => turns::bulk(make, plan, effort),
+            PageTurn::Random(plan, effort) => turns::random(make, plan, effort),
+            PageTurn::Frag { seed } => turns::frag(make, seed),
+            PageTurn::Footprint(plan) => turns::footprint(make, plan),
+        })
     }
 }
 
@@ -104,74 +93,74 @@ pub fn contestants() -> Vec<Box<dyn PageContestant>> {
     ]
 }
 
-/// The name of the workload of [`PageContestant::repeat`].
+/// The name of the workload of [`PageTurn::Repeat`].
 pub const REPEAT: &str = "repeat: one page taken and freed, three quarters of 4 GiB in use";
 
-/// The name of the workload of [`PageContestant::frag`].
+/// The name of the workload of [`PageTurn::Frag`].
 pub const FRAG: &str = "frag test, 4 GiB: filled, half freed, a tenth replaced 99 times";
 
-/// The name of the workload of [`PageContestant::footprint`].
+/// The name of the workload of [`PageTurn::Footprint`].
 pub const FOOTPRINT: &str = "bytes of records for each GiB: all free; pages in use at random";
 
-/// Returns the name of the workload of [`PageContestant::bulk`].
+/// Returns the name of the workload of [`PageTurn::Bulk`].
 #[must_use]
 pub fn bulk_workload(blocks: Blocks) -> String {
     format!("bulk: three quarters of 4 GiB taken, then freed, {}", blocks.name())
 }
 
-/// Returns the name of the workload of [`PageContestant::random`].
+/// Returns the name of the workload of [`PageTurn::Random`].
 #[must_use]
 pub fn random_workload(blocks: Blocks) -> String {
     format!("random: blocks replaced in 4 GiB, {}", blocks.name())
 }
 
 /// Runs all workloads on page frames.
-pub fn run(records: &mut Records, effort: &Effort, seed: u64, progress: &dyn Fn(&str)) {
+pub fn run(run: &mut Run<'_>) {
+    let (seed, effort) = (run.seed, run.effort);
     let mut all = contestants();
-    let board = Board::new(records, Group::Pages, verify::WORKLOAD, &all);
-    interleave(board, &all, 1, effort, progress, |who, _| who.verify(seed));
-    all.retain(|who| !records.samples(verify::WORKLOAD, who.name(), Measure::Disjoint).is_empty());
+    run.contest((Group::Pages, verify::WORKLOAD), &all, (1, effort.workload), |who, _| {
+        who.turn(PageTurn::Verify { seed })
+    });
+    all.retain(|who| run.records.is_right(verify::WORKLOAD, who.name()));
     // Filling memory is not timed, and takes its time in every round.
-    let workload = effort.workload + effort.setup * effort.rounds as u32;
-    let timed = &Effort { workload, ..*effort };
-    let plan = PagesPlan::new(seed, Blocks::Pages, FRAMES, effort);
-    let board = Board::new(records, Group::Pages, REPEAT, &all);
-    interleave(board, &all, effort.rounds, timed, progress, |who, _| who.repeat(&plan, timed));
-    records.add_ratios(REPEAT, Measure::NsPerOp, OURS, Measure::OverPages);
+    let timed = (effort.rounds, effort.workload + effort.setup * effort.rounds as u32);
+    let plan = PagesPlan::new(seed, Blocks::Pages, FRAMES, &effort);
+    run.contest((Group::Pages, REPEAT), &all, timed, |who, _| {
+        who.turn(PageTurn::Repeat(&plan, &effort))
+    });
+    run.records.add_ratios(REPEAT, Measure::NsPerOp, OURS, Measure::OverPages);
     for blocks in Blocks::ALL {
-        let plan = PagesPlan::new(seed, blocks, FRAMES, effort);
+        let plan = PagesPlan::new(seed, blocks, FRAMES, &effort);
         let name = bulk_workload(blocks);
-        let board = Board::new(records, Group::Pages, name.clone(), &all);
-        interleave(board, &all, effort.rounds, timed, progress, |who, _| who.bulk(&plan, timed));
-        records.add_ratios(&name, Measure::AllocNs, OURS, Measure::AllocOverPages);
-        records.add_ratios(&name, Measure::FreeNs, OURS, Measure::FreeOverPages);
+        run.contest((Group::Pages, &name), &all, timed, |who, _| {
+            who.turn(PageTurn::Bulk(&plan, &effort))
+        });
+        run.records.add_ratios(&name, Measure::AllocNs, OURS, Measure::AllocOverPages);
+        run.records.add_ratios(&name, Measure::FreeNs, OURS, Measure::FreeOverPages);
         let name = random_workload(blocks);
-        let board = Board::new(records, Group::Pages, name.clone(), &all);
-        interleave(board, &all, effort.rounds, timed, progress, |who, _| who.random(&plan, timed));
-        records.add_ratios(&name, Measure::NsPerOp, OURS, Measure::OverPages);
+        run.contest((Group::Pages, &name), &all, timed, |who, _| {
+            who.turn(PageTurn::Random(&plan, &effort))
+        });
+        run.records.add_ratios(&name, Measure::NsPerOp, OURS, Measure::OverPages);
     }
-    let untimed = &Effort { workload: turns::UNTIMED * effort.seeds as u32, ..*effort };
-    let board = Board::new(records, Group::Pages, FRAG, &all);
-    let frag =
-        |who: &(dyn PageContestant + 'static), round| who.frag(seed.wrapping_add(round as u64));
-    interleave(board, &all, effort.seeds, untimed, progress, frag);
-    note_published(records);
-    let board = Board::new(records, Group::Pages, FOOTPRINT, &all);
-    interleave(board, &all, 1, untimed, progress, |who, _| who.footprint(&plan));
+    let untimed = turns::UNTIMED * effort.seeds as u32;
+    run.contest((Group::Pages, FRAG), &all, (effort.seeds, untimed), |who, round| {
+        who.turn(PageTurn::Frag { seed: seed.wrapping_add(round as u64) })
+    });
+    note_published(run);
+    run.contest((Group::Pages, FOOTPRINT), &all, (1, untimed), |who, _| {
+        who.turn(PageTurn::Footprint(&plan))
+    });
 }
 
 /// Adds the published shares of whole pageblocks.
-fn note_published(records: &mut Records) {
+fn note_published(run: &mut Run<'_>) {
     for (name, middle, end) in PUBLISHED {
-        let shares = [(Measure::WholeMiddle, middle), (Measure::WholeEnd, Some(end))];
-        let known = shares.into_iter().filter_map(|(measure, share)| Some((measure, share?)));
-        records.0.extend(known.map(|(measure, share)| Record {
-            group: Group::Pages,
-            workload: FRAG.to_owned(),
-            contestant: name.to_owned(),
-            measure: Some(measure),
-            samples: vec![share],
-            note: Some("not measured here".to_owned()),
-        }));
+        for (measure, share) in [(Measure::WholeMiddle, middle), (Measure::WholeEnd, Some(end))] {
+            if let Some(share) = share {
+                let samples = (measure, vec![share]);
+                run.add((Group::Pages, FRAG), name, samples, Some("not measured here"));
+            }
+        }
     }
 }

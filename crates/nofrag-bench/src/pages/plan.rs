@@ -1,7 +1,7 @@
 //! Operations on page frames, drawn before any clock starts.
 
 use crate::contest::Effort;
-use crate::trace::generator;
+use crate::trace::{generator, shuffle};
 use nofrag::units::Order;
 use rand::RngExt;
 use rand_pcg::Pcg64;
@@ -98,11 +98,5 @@ impl FragDraws {
             let last = all.len() - 1 - done;
             all.swap(last, self.0.random_range(0..=last));
         }
-    }
-}
-
-fn shuffle<T>(all: &mut [T], random: &mut Pcg64) {
-    for last in (1..all.len()).rev() {
-        all.swap(last, random.random_range(0..=last));
     }
 }

@@ -9,9 +9,6 @@ use nofrag::units::Order;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region};
 use std::time::Duration;
 
-/// One value for each measure.
-pub type Samples = Vec<(Measure, f64)>;
-
 /// Steps of the frag test.
 pub const FRAG_STEPS: usize = 99;
 
@@ -25,27 +22,15 @@ pub const UNTIMED: Duration = Duration::from_secs(20);
 const BETWEEN_LOOKS: usize = 128;
 
 /// A source and the blocks that it has handed out. A slot is empty when the source had no block for it.
-struct Run<S: PageSource> {
+struct Tenants<S: PageSource> {
     source: S,
     live: Vec<Option<S::Block>>,
     refused: usize,
 }
 
-/// Number of operations, and the time that they took.
-struct Timing {
-    operations: usize,
-    elapsed: Duration,
-}
-
-impl Timing {
-    fn ns_per_op(&self) -> f64 {
-        self.elapsed.as_nanos() as f64 / self.operations as f64
-    }
-}
-
-impl<S: PageSource> Run<S> {
-    fn new(source: S, slots: usize) -> Run<S> {
-        Run { source, live: Vec::with_capacity(slots), refused: 0 }
+impl<S: PageSource> Tenants<S> {
+    fn new(source: S, slots: usize) -> Tenants<S> {
+        Tenants { source, live: Vec::with_capacity(slots), refused: 0 }
     }
 
     #[inline]
@@ -55,8 +40,8 @@ impl<S: PageSource> Run<S> {
         block
     }
 
-    /// Allocates the plan's bulk; stops if that takes longer than `limit`.
-    fn fill(&mut self, plan: &PagesPlan, limit: Duration) -> Result<Timing, Stop> {
+    /// Allocates the plan's bulk; stops if that takes longer than `limit`. Returns the nanoseconds of each.
+    fn fill(&mut self, plan: &PagesPlan, limit: Duration) -> Result<f64, Stop> {
         let (clock, began) = (TimeBox::open(limit), CpuClock::start());
         let asked = plan.bulk.len();
         for part in plan.bulk.chunks(BETWEEN_LOOKS) {
@@ -68,11 +53,11 @@ impl<S: PageSource> Run<S> {
                 self.live.push(block);
             }
         }
-        Ok(Timing { operations: asked, elapsed: began.elapsed() })
+        Ok(began.ns_per(asked))
     }
 
     /// Frees the blocks in these slots.
-    fn free(&mut self, slots: &[u32], limit: Duration) -> Result<Timing, Stop> {
+    fn free(&mut self, slots: &[u32], limit: Duration) -> Result<f64, Stop> {
         let (clock, began) = (TimeBox::open(limit), CpuClock::start());
         let asked = slots.len();
         for (part, slots) in slots.chunks(BETWEEN_LOOKS).enumerate() {
@@ -87,11 +72,11 @@ impl<S: PageSource> Run<S> {
                 }
             }
         }
-        Ok(Timing { operations: asked, elapsed: began.elapsed() })
+        Ok(began.ns_per(asked))
     }
 
     /// Frees a block and allocates another in its place, again and again, as far as the time goes.
-    fn replace(&mut self, plan: &PagesPlan, limit: Duration) -> Result<Timing, Stop> {
+    fn replace(&mut self, plan: &PagesPlan, limit: Duration) -> Result<f64, Stop> {
         let (clock, began) = (TimeBox::open(limit), CpuClock::start());
         let mut operations = 0;
         for part in plan.replacements.chunks(BETWEEN_LOOKS) {
@@ -107,14 +92,7 @@ impl<S: PageSource> Run<S> {
                 self.live[slot as usize] = self.alloc(order);
             }
         }
-        Ok(Timing { operations, elapsed: began.elapsed() })
-    }
-}
-
-fn outcome(result: Result<Samples, Stop>) -> Outcome<Samples> {
-    match result {
-        Ok(samples) => Outcome::Whole(samples),
-        Err(stop) => Outcome::Nothing(stop.to_string()),
+        Ok(began.ns_per(operations))
     }
 }
 
@@ -123,41 +101,30 @@ pub fn repeat<S: PageSource>(
     make: &impl Fn(u32) -> S,
     plan: &PagesPlan,
     effort: &Effort,
-) -> Outcome<Samples> {
-    let mut run = Run::new(make(FRAMES), plan.bulk.len());
-    let timed = |run: &mut Run<S>| -> Result<Samples, Stop> {
-        run.fill(plan, effort.setup)?;
-        let (clock, began) = (TimeBox::open(effort.round), CpuClock::start());
-        let mut pairs = 0;
-        while pairs < effort.replacements && !clock.is_over() {
-            for _ in 0..BETWEEN_LOOKS {
-                let block = run.source.alloc(Order::ZERO).ok_or(Stop::Refused { after: pairs })?;
-                if !run.source.free(std::hint::black_box(block)) {
-                    return Err(Stop::FreeRefused);
-                }
+) -> Outcome {
+    let mut run = Tenants::new(make(FRAMES), plan.bulk.len());
+    run.fill(plan, effort.setup)?;
+    let (clock, began) = (TimeBox::open(effort.round), CpuClock::start());
+    let mut pairs = 0;
+    while pairs < effort.replacements && !clock.is_over() {
+        for _ in 0..BETWEEN_LOOKS {
+            let block = run.source.alloc(Order::ZERO).ok_or(Stop::Refused { after: pairs })?;
+            if !run.source.free(std::hint::black_box(block)) {
+                return Err(Stop::FreeRefused.into());
             }
-            pairs += BETWEEN_LOOKS;
         }
-        let timing = Timing { operations: 2 * pairs, elapsed: began.elapsed() };
-        Ok(vec![(Measure::NsPerOp, timing.ns_per_op())])
-    };
-    outcome(timed(&mut run))
+        pairs += BETWEEN_LOOKS;
+    }
+    Ok(vec![(Measure::NsPerOp, began.ns_per(2 * pairs))].into())
 }
 
 /// Allocates three quarters of memory, then frees all of it in the same order; each is timed.
-pub fn bulk<S: PageSource>(
-    make: &impl Fn(u32) -> S,
-    plan: &PagesPlan,
-    effort: &Effort,
-) -> Outcome<Samples> {
-    let mut run = Run::new(make(FRAMES), plan.bulk.len());
+pub fn bulk<S: PageSource>(make: &impl Fn(u32) -> S, plan: &PagesPlan, effort: &Effort) -> Outcome {
+    let mut run = Tenants::new(make(FRAMES), plan.bulk.len());
     let slots: Vec<u32> = (0..plan.bulk.len() as u32).collect();
-    let timed = |run: &mut Run<S>| -> Result<Samples, Stop> {
-        let filled = run.fill(plan, effort.round)?;
-        let freed = run.free(&slots, effort.round)?;
-        Ok(vec![(Measure::AllocNs, filled.ns_per_op()), (Measure::FreeNs, freed.ns_per_op())])
-    };
-    outcome(timed(&mut run))
+    let alloc_ns = run.fill(plan, effort.round)?;
+    let free_ns = run.free(&slots, effort.round)?;
+    Ok(vec![(Measure::AllocNs, alloc_ns), (Measure::FreeNs, free_ns)].into())
 }
 
 /// Allocates three quarters of memory, frees half of the blocks at random, then replaces the remaining ones one by one;
@@ -166,22 +133,18 @@ pub fn random<S: PageSource>(
     make: &impl Fn(u32) -> S,
     plan: &PagesPlan,
     effort: &Effort,
-) -> Outcome<Samples> {
-    let mut run = Run::new(make(FRAMES), plan.bulk.len());
-    let timed = |run: &mut Run<S>| -> Result<Samples, Stop> {
-        run.fill(plan, effort.setup)?;
-        run.free(&plan.order[..plan.order.len() / 2], effort.setup)?;
-        run.refused = 0;
-        let replaced = run.replace(plan, effort.round)?;
-        let refused = run.refused as f64;
-        Ok(vec![(Measure::NsPerOp, replaced.ns_per_op()), (Measure::Refused, refused)])
-    };
-    outcome(timed(&mut run))
+) -> Outcome {
+    let mut run = Tenants::new(make(FRAMES), plan.bulk.len());
+    run.fill(plan, effort.setup)?;
+    run.free(&plan.order[..plan.order.len() / 2], effort.setup)?;
+    run.refused = 0;
+    let ns = run.replace(plan, effort.round)?;
+    Ok(vec![(Measure::NsPerOp, ns), (Measure::Refused, run.refused as f64)].into())
 }
 
 /// Counts the bytes that a contestant holds for each GiB of memory: when all is free, and with half of the pages in use
 /// at random.
-pub fn footprint<S: PageSource>(make: &impl Fn(u32) -> S, plan: &PagesPlan) -> Outcome<Samples> {
+pub fn footprint<S: PageSource>(make: &impl Fn(u32) -> S, plan: &PagesPlan) -> Outcome {
     let per_gib = |bytes: usize| bytes as f64 / 1024.0 / f64::from(FRAMES) * f64::from(1 << 18);
     let heap = Region::new(&INSTRUMENTED_SYSTEM);
     let held = || {
@@ -190,24 +153,21 @@ pub fn footprint<S: PageSource>(make: &impl Fn(u32) -> S, plan: &PagesPlan) -> O
     };
     let source = make(FRAMES);
     let fresh = held();
-    let mut run = Run::new(source, plan.bulk.len());
+    let mut run = Tenants::new(source, plan.bulk.len());
     let slots = run.live.capacity() * size_of::<Option<S::Block>>();
-    let used = |run: &mut Run<S>| -> Result<Samples, Stop> {
-        run.fill(plan, UNTIMED)?;
-        run.free(&plan.order[..plan.order.len() / 2], UNTIMED)?;
-        let used = held().saturating_sub(slots);
-        let own = run.source.own_metadata_bytes();
-        let mut samples =
-            vec![(Measure::KibPerGibFresh, per_gib(fresh)), (Measure::KibPerGib, per_gib(used))];
-        samples.extend(own.map(|own| (Measure::OwnKibPerGib, per_gib(own))));
-        Ok(samples)
-    };
-    outcome(used(&mut run))
+    run.fill(plan, UNTIMED)?;
+    run.free(&plan.order[..plan.order.len() / 2], UNTIMED)?;
+    let used = held().saturating_sub(slots);
+    let mut samples =
+        vec![(Measure::KibPerGibFresh, per_gib(fresh)), (Measure::KibPerGib, per_gib(used))];
+    let own = run.source.own_metadata_bytes();
+    samples.extend(own.map(|own| (Measure::OwnKibPerGib, per_gib(own))));
+    Ok(samples.into())
 }
 
 /// LLFree's frag test: fills memory with single pages, frees a random half, then frees and allocates a random tenth of
 /// the rest, 99 times. Its figures are pageblocks without a page in use, and the pages to be moved for the others.
-pub fn frag<S: PageSource>(make: &impl Fn(u32) -> S, seed: u64) -> Outcome<Samples> {
+pub fn frag<S: PageSource>(make: &impl Fn(u32) -> S, seed: u64) -> Outcome {
     let mut source = make(FRAMES);
     let clock = TimeBox::open(UNTIMED);
     let mut draws = FragDraws::new(seed);
@@ -215,26 +175,26 @@ pub fn frag<S: PageSource>(make: &impl Fn(u32) -> S, seed: u64) -> Outcome<Sampl
     while let Some(block) = source.alloc(Order::ZERO) {
         live.push(block);
         if live.len() % BETWEEN_LOOKS == 0 && clock.is_over() {
-            return Outcome::Nothing(format!("too slow: {} pages filled", live.len()));
+            return Err(format!("too slow: {} pages filled", live.len()));
         }
     }
     let half = live.len() / 2;
     draws.choose(&mut live, half);
     let mut samples = Vec::new();
     if !give_last(&mut source, &mut live, half, &clock) {
-        return Outcome::Nothing("too slow: freeing half of all pages".to_owned());
+        return Err("too slow: freeing half of all pages".to_owned());
     }
     let moves_before = survey(&source, &live).moves;
     for step in 1..=FRAG_STEPS {
         let tenth = live.len() / 10;
         draws.choose(&mut live, tenth);
         if !give_last(&mut source, &mut live, tenth, &clock) {
-            return Outcome::Nothing(format!("too slow: {step} of {FRAG_STEPS} steps"));
+            return Err(format!("too slow: {step} of {FRAG_STEPS} steps"));
         }
         for _ in 0..tenth {
             match source.alloc(Order::ZERO) {
                 Some(block) => live.push(block),
-                None => return Outcome::Nothing("fails: refuses a page".to_owned()),
+                None => return Err("fails: refuses a page".to_owned()),
             }
         }
         if step == FRAG_MIDDLE {
@@ -246,7 +206,7 @@ pub fn frag<S: PageSource>(make: &impl Fn(u32) -> S, seed: u64) -> Outcome<Sampl
     samples.push((Measure::MovesBefore, moves_before));
     samples.push((Measure::MovesEnd, end.moves));
     samples.push((Measure::HadPercent, pageblocks_to_be_had(&mut source)));
-    Outcome::Whole(samples)
+    Ok(samples.into())
 }
 
 /// Frees the last `count` of `live`; false when the time is over.

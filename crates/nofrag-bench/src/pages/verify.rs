@@ -2,9 +2,9 @@
 
 use super::plan::{Blocks, PagesPlan};
 use super::sources::PageSource;
-use super::turns::Samples;
 use crate::contest::{Effort, Outcome};
 use crate::record::Measure;
+use crate::verify::Taken;
 use nofrag::units::Order;
 
 pub const WORKLOAD: &str =
@@ -12,38 +12,10 @@ pub const WORKLOAD: &str =
 
 const FRAMES: u32 = 1 << 14;
 
-/// Map of the frames that are taken.
-struct Map {
-    taken: Vec<bool>,
-}
-
-impl Map {
-    fn take(&mut self, start: u64, order: Order) -> Result<(), String> {
-        let size = order.pages();
-        if !start.is_multiple_of(size) {
-            return Err(format!("wrong: {size} frames at {start} are not aligned"));
-        }
-        match self.taken.get_mut(start as usize..(start + size) as usize) {
-            None => Err(format!("wrong: {size} frames at {start} lie outside memory")),
-            Some(frames) if frames.contains(&true) => {
-                Err(format!("wrong: {size} frames at {start} overlap others"))
-            }
-            Some(frames) => {
-                frames.fill(true);
-                Ok(())
-            }
-        }
-    }
-
-    fn give(&mut self, start: u64, order: Order) {
-        self.taken[start as usize..(start + order.pages()) as usize].fill(false);
-    }
-}
-
 /// A contestant under observation. A slot is empty when there was no block of the size.
 struct Observed<S: PageSource> {
     source: S,
-    map: Map,
+    taken: Taken,
     live: Vec<Option<(S::Block, Order)>>,
 }
 
@@ -53,12 +25,16 @@ impl<S: PageSource> Observed<S> {
             let refused = "wrong: refuses a page although there are plenty".to_owned();
             return if order == Order::ZERO { Err(refused) } else { Ok(None) };
         };
-        self.map.take(self.source.start(&block), order).map(|()| Some((block, order)))
+        let (start, size) = (self.source.start(&block), order.pages());
+        if !start.is_multiple_of(size) {
+            return Err(format!("wrong: {size} pages at {start} are not aligned"));
+        }
+        self.taken.take(start, size as u32).map(|()| Some((block, order)))
     }
 
     fn free(&mut self, slot: usize) -> Result<(), String> {
         let Some((block, order)) = self.live[slot].take() else { return Ok(()) };
-        self.map.give(self.source.start(&block), order);
+        self.taken.free(self.source.start(&block), order.pages() as u32);
         self.source.free(block).then_some(()).ok_or("wrong: refuses to free".to_owned())
     }
 
@@ -81,23 +57,22 @@ impl<S: PageSource> Observed<S> {
 }
 
 /// Checks one contestant against the map.
-pub fn run<S: PageSource>(make: &impl Fn(u32) -> S, seed: u64) -> Outcome<Samples> {
-    let map = Map { taken: vec![false; FRAMES as usize] };
-    let mut observed = Observed { source: make(FRAMES), map, live: Vec::new() };
+pub fn run<S: PageSource>(make: &impl Fn(u32) -> S, seed: u64) -> Outcome {
+    let taken = Taken::none_of(FRAMES);
+    let mut observed = Observed { source: make(FRAMES), taken, live: Vec::new() };
     let effort = Effort { replacements: 20_000, ..Effort::quick() };
     for blocks in Blocks::ALL {
-        if let Err(fault) = observed.run(&PagesPlan::new(seed, blocks, FRAMES, &effort)) {
-            return Outcome::Nothing(fault);
-        }
+        observed.run(&PagesPlan::new(seed, blocks, FRAMES, &effort))?;
     }
     observed.source.settle();
     let whole = Order::MAX;
     let wholes =
         (0..FRAMES / whole.pages() as u32).filter(|_| observed.source.alloc(whole).is_some());
     let is_whole = wholes.count() as f64 >= f64::from(FRAMES / whole.pages() as u32 - 2);
-    Outcome::Whole(vec![
+    let samples = vec![
         (Measure::Disjoint, 1.0),
         (Measure::Aligns, 1.0),
         (Measure::WholeAgain, f64::from(u8::from(is_whole))),
-    ])
+    ];
+    Ok(samples.into())
 }

@@ -1,4 +1,4 @@
-//! The contestants behind one interface: nofrag's designs, eight published crates, and two plain standard-library maps.
+//! The contestants behind one interface: nofrag's designs, nine published crates, and two plain standard-library maps.
 //!
 //! Every adapter does the least that its crate's documentation asks for: no caching, no batching, nothing that would
 //! make a peer slower or faster than it is for its own users. Units are pages everywhere; an adapter converts where it
@@ -12,6 +12,7 @@ mod nofrag;
 mod offset;
 mod range_alloc;
 mod rangemap;
+mod tlsf;
 mod vm;
 mod vmem;
 
@@ -23,6 +24,7 @@ pub use self::nofrag::Nofrag;
 pub use self::offset::Offset;
 pub use self::range_alloc::RangeAlloc;
 pub use self::rangemap::RangeMapGaps;
+pub use self::tlsf::Tlsf;
 pub use self::vm::VmAllocator;
 pub use self::vmem::Vmem;
 

@@ -7,26 +7,19 @@ use nofrag_bench::areas::plan::{AreaSizes, AreasPlan};
 use nofrag_bench::areas::spaces::{AreaSpace, Found, GapTree, Halves, Nofrag, Walk};
 use nofrag_bench::areas::turns::{self, State};
 use nofrag_bench::areas::verify::{self, Promise};
-use nofrag_bench::areas::{self, LINUX_TREE};
+use nofrag_bench::areas::{self, AreaTurn, LINUX_TREE};
 use nofrag_bench::contest::{Effort, Outcome};
 use nofrag_bench::record::Measure;
+
+use crate::value;
 
 fn quick() -> Effort {
     Effort { rounds: 1, replacements: 500, area_ageing_percent: 200, ..Effort::quick() }
 }
 
-fn value(outcome: &Outcome<Vec<(Measure, f64)>>, measure: Measure) -> f64 {
-    match outcome {
-        Outcome::Whole(samples) | Outcome::Partial(samples, _) => {
-            samples.iter().find(|(known, _)| *known == measure).expect("it is measured").1
-        }
-        Outcome::Nothing(reason) => panic!("{reason}"),
-    }
-}
-
 fn check_refused<S: AreaSpace>(make: impl Fn() -> S, promise: Promise, part: &str) {
     match verify::run(&make, promise, 1) {
-        Outcome::Nothing(reason) => assert!(reason.contains(part), "{reason}"),
+        Err(reason) => assert!(reason.contains(part), "{reason}"),
         outcome => panic!("not refused: {outcome:?}"),
     }
 }
@@ -34,7 +27,7 @@ fn check_refused<S: AreaSpace>(make: impl Fn() -> S, promise: Promise, part: &st
 #[test]
 fn contestants_hand_out_disjoint_areas_and_keep_their_promise() {
     for contestant in areas::contestants() {
-        let outcome = contestant.verify(7);
+        let outcome = contestant.turn(AreaTurn::Verify { seed: 7 });
         assert_eq!(value(&outcome, Measure::Disjoint), 1.0, "{}", contestant.name());
         let is_whole = value(&outcome, Measure::WholeAgain) == 1.0;
         // vm-allocator does not join all that it takes back, in the tables of ranges either.
@@ -127,15 +120,15 @@ fn linux_tree_refuses_what_no_gap_holds() {
 fn rounds_at_full_length_end_with_equal_addresses() {
     let plan = AreasPlan::new(5, AreaSizes::Small, 400, &quick());
     let effort = Effort { round: std::time::Duration::from_secs(20), ..quick() };
-    let hash = |outcome: Outcome<_>| {
-        assert!(matches!(outcome, Outcome::Whole(_)), "{outcome:?}");
+    let hash = |outcome: Outcome| {
+        assert!(outcome.as_ref().is_ok_and(|measured| measured.note.is_none()), "{outcome:?}");
         value(&outcome, Measure::PlacementHash)
     };
     let expected = hash(turns::round(&Walk::default, &plan, &effort));
     assert_eq!(hash(turns::round(&Halves::wide_blocks, &plan, &effort)), expected);
     for contestant in areas::contestants() {
         if contestant.promise() == Promise::Highest {
-            let hash = hash(contestant.cycles(&plan, &effort));
+            let hash = hash(contestant.turn(AreaTurn::Cycles(&plan, &effort)));
             assert_eq!(hash, expected, "{}", contestant.name());
         }
     }
@@ -178,7 +171,7 @@ fn sizes_are_drawn_as_named() {
 fn everyone_stores_an_area_where_it_is_told() {
     let plan = AreasPlan::new(4, AreaSizes::Small, 200, &quick());
     for contestant in areas::contestants() {
-        let comb = contestant.footprint(&plan, State::Comb, &quick());
+        let comb = contestant.turn(AreaTurn::Footprint(&plan, State::Comb, &quick()));
         assert_eq!(value(&comb, Measure::Areas), 200.0, "{}", contestant.name());
     }
 }
@@ -197,7 +190,7 @@ fn areas_of_ours_that_are_put_somewhere_share_their_attributes() {
 fn mixed_steps(name: &str, areas: usize) -> (f64, f64) {
     let all = areas::mix::contestants();
     let contestant = all.iter().find(|contestant| contestant.name() == name).unwrap();
-    let outcome = contestant.mix(areas);
+    let outcome = contestant.turn(AreaTurn::Mix(areas));
     (value(&outcome, Measure::StepsPerSearch).round(), value(&outcome, Measure::MostSteps))
 }
 

@@ -1,6 +1,6 @@
 //! The records that the turns of contestants leave.
 
-use nofrag_bench::contest::{Board, Effort, Named, Outcome, interleave};
+use nofrag_bench::contest::{Effort, Named, Run};
 use nofrag_bench::record::{Group, Measure, Records};
 
 struct Somebody;
@@ -17,13 +17,15 @@ impl Named for Somebody {
 fn who_fails_in_a_later_round_has_a_reason_and_no_figures() {
     const WORKLOAD: &str = "any";
     const REASON: &str = "fails: refuses a request";
-    let contestants = [Box::new(Somebody)];
-    let mut records = Records::default();
-    let board = Board::new(&mut records, Group::Speed, WORKLOAD, &contestants);
-    interleave(board, &contestants, 4, &Effort::quick(), &|_| {}, |_, round| match round {
-        2 => Outcome::Nothing(REASON.to_owned()),
-        _ => Outcome::Whole(vec![(Measure::NsPerOp, 5.0)]),
+    let (effort, progress) = (Effort::quick(), |_, _: &str| {});
+    let records = Records::default();
+    let mut run = Run { records, effort, seed: 1, cpus: &[], progress: &progress };
+    let (of, rounds) = ((Group::Speed, WORKLOAD), (4, effort.workload));
+    run.contest(of, &[Box::new(Somebody)], rounds, |_, round| match round {
+        2 => Err(REASON.to_owned()),
+        _ => Ok(vec![(Measure::NsPerOp, 5.0)].into()),
     });
+    let records = run.records;
     assert!(records.samples(WORKLOAD, Somebody.name(), Measure::NsPerOp).is_empty());
     assert_eq!(records.note(WORKLOAD, Somebody.name()), Some(REASON));
 }

@@ -1,7 +1,7 @@
 //! Contestants do what the tables assume: ranges are disjoint, and those that promise the same placement agree.
 
 use nofrag::ranges::{Fit, Index};
-use nofrag_bench::contest::Outcome;
+use nofrag_bench::contest::RangeTurn;
 use nofrag_bench::oracle::{self, LinearScan};
 use nofrag_bench::peers::{BTreeBestFit, BTreeFirstFit, Nofrag, Peer, RangeMapGaps, Space};
 use nofrag_bench::roster::{LOWEST, OFFSET, contestants};
@@ -29,13 +29,13 @@ fn contestants_hand_out_disjoint_ranges() {
     // A thread's stack in a test is too small for the largest bitmap in an unoptimised build.
     let work = || {
         for contestant in contestants() {
-            match contestant.verify(7) {
-                Outcome::Whole(_) | Outcome::Partial(..) => {}
+            match contestant.turn(RangeTurn::Verify { seed: 7 }) {
+                Ok(_) => {}
                 // vmem 1.0.0 overflows in aligned requests, which only builds like this one check.
-                Outcome::Nothing(fault) if contestant.name().starts_with("vmem") => {
+                Err(fault) if contestant.name().starts_with("vmem") => {
                     assert!(fault.contains("overflow"), "{fault}");
                 }
-                Outcome::Nothing(fault) => panic!("{}: {fault}", contestant.name()),
+                Err(fault) => panic!("{}: {fault}", contestant.name()),
             }
         }
     };

@@ -1,27 +1,20 @@
 //! Page frames: contestants are right, faults are found, and the frag test counts what it says.
 
 use nofrag::units::Order;
-use nofrag_bench::contest::{Effort, Outcome};
+use nofrag_bench::contest::Effort;
 use nofrag_bench::pages::plan::{Blocks, FragDraws, PagesPlan};
 use nofrag_bench::pages::sources::{self, PageSource, Pages};
-use nofrag_bench::pages::{self, turns, verify};
+use nofrag_bench::pages::{self, PageTurn, turns, verify};
 use nofrag_bench::record::Measure;
 
-fn value(outcome: &Outcome<Vec<(Measure, f64)>>, measure: Measure) -> f64 {
-    match outcome {
-        Outcome::Whole(samples) | Outcome::Partial(samples, _) => {
-            samples.iter().find(|(known, _)| *known == measure).expect("it is measured").1
-        }
-        Outcome::Nothing(reason) => panic!("{reason}"),
-    }
-}
+use crate::value;
 
 #[test]
 fn contestants_hand_out_aligned_and_disjoint_blocks() {
     // A thread's stack in a test is too small for the largest bitmap in an unoptimised build.
     let work = || {
         for contestant in pages::contestants() {
-            let outcome = contestant.verify(7);
+            let outcome = contestant.turn(PageTurn::Verify { seed: 7 });
             assert_eq!(value(&outcome, Measure::Aligns), 1.0, "{}", contestant.name());
             assert_eq!(value(&outcome, Measure::WholeAgain), 1.0, "{}", contestant.name());
         }
@@ -57,7 +50,7 @@ impl PageSource for Faulty {
 fn check_refused(fault: fn(u64) -> u64, part: &str) {
     let make = |frames| Faulty { inner: Pages::new("nofrag", frames), fault };
     match verify::run(&make, 1) {
-        Outcome::Nothing(reason) => assert!(reason.contains(part), "{reason}"),
+        Err(reason) => assert!(reason.contains(part), "{reason}"),
         outcome => panic!("not refused: {outcome:?}"),
     }
 }

@@ -23,7 +23,7 @@ pub(crate) enum SimCall {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Ghost(u64);
 
-/// What a granule of addresses shows.
+/// The memory that a granule of addresses shows.
 #[derive(Clone, Copy, Debug)]
 struct Shown {
     memory: Ghost,
