@@ -1,9 +1,7 @@
 //! The turns of contestants: what they are asked, how long they may take, and what they may answer.
 
-use crate::peers::{Peer, Space};
 use crate::record::{Group, Measure, Record, Records};
-use crate::trace::{Churn, Draws, Sizes};
-use crate::{footprint, latency, low_holes, packing, speed, verify};
+use crate::trace::{Churn, Draws, HoleState, PackingPlan, Sizes};
 use nofrag_lab::usage::thread_time;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::time::{Duration, Instant};
@@ -225,22 +223,22 @@ impl<M> Named for Entry<M> {
     }
 }
 
-/// A turn of a contestant of [`ranges`](crate::roster).
+/// A turn of a contestant of ranges.
 #[derive(Clone, Copy, Debug)]
 pub enum RangeTurn<'a> {
     /// Is checked against a bitmap.
     Verify { seed: u64 },
-    /// One round of [`speed`].
+    /// One round of `speed`.
     Churn(&'a Churn, &'a Effort),
-    /// One round of [`low_holes`], with so many holes.
+    /// One round of `low_holes`, with so many holes.
     LowHoles(u32, &'a Effort),
-    /// One round of [`latency`].
+    /// One round of `latency`.
     Latency(&'a Churn, &'a Effort),
     /// The bytes in a state are counted.
-    Footprint(&'a footprint::State, &'a Effort),
-    /// One seed of [`packing`] at 90 %.
-    Pack(&'a packing::PackingPlan),
-    /// One seed of [`packing`] after shrinking.
+    Footprint(&'a HoleState, &'a Effort),
+    /// One seed of `packing` at 90 %.
+    Pack(&'a PackingPlan),
+    /// One seed of `packing` after shrinking.
     Shrink(&'a Draws, &'a Effort),
 }
 
@@ -248,21 +246,6 @@ pub enum RangeTurn<'a> {
 pub trait Contestant: Named {
     /// Takes a turn.
     fn turn(&self, turn: RangeTurn<'_>) -> Outcome;
-}
-
-impl<P: Peer, M: Fn(Space) -> P> Contestant for Entry<M> {
-    fn turn(&self, turn: RangeTurn<'_>) -> Outcome {
-        let make = &self.make;
-        shielded(|| match turn {
-            RangeTurn::Verify { seed } => verify::run(make, seed),
-            RangeTurn::Churn(churn, effort) => speed::round(make, churn, effort),
-            RangeTurn::LowHoles(holes, effort) => low_holes::round(make, holes, effort),
-            RangeTurn::Latency(churn, effort) => latency::round(make, churn, effort),
-            RangeTurn::Footprint(state, effort) => footprint::measure(make, state, effort),
-            RangeTurn::Pack(plan) => packing::pack(make, plan),
-            RangeTurn::Shrink(draws, effort) => packing::shrink(make, draws.clone(), effort),
-        })
-    }
 }
 
 /// Runs a turn; a panic of the contestant is its result, not the end of the comparison.

@@ -10,40 +10,20 @@ use crate::packing::holes_between;
 use crate::peers::{Peer, Space};
 use crate::record::{Group, Measure};
 use crate::speed::{PAGES, build};
-use crate::trace::Churn;
+use crate::trace::{Churn, HoleState};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region};
 
-/// A state in which the bytes are counted.
-#[derive(Clone, Debug)]
-pub enum State {
-    /// State after the building and the replacements.
-    Churned(Churn),
-    /// This many one-page holes, one page apart.
-    Comb(u32),
-}
-
-impl State {
-    /// Returns the name of the workload.
-    #[must_use]
-    pub fn workload(&self) -> String {
-        match self {
-            State::Churned(churn) => format!("bytes after churn, live {}", churn.live),
-            State::Comb(holes) => format!("bytes with {holes} one-page holes"),
-        }
-    }
-}
-
 /// Brings a contestant into a state and counts its bytes.
-pub fn measure<P: Peer>(make: &impl Fn(Space) -> P, state: &State, effort: &Effort) -> Outcome {
+pub fn measure<P: Peer>(make: &impl Fn(Space) -> P, state: &HoleState, effort: &Effort) -> Outcome {
     let live = match state {
-        State::Churned(churn) => churn.live,
-        State::Comb(holes) => *holes,
+        HoleState::Churned(churn) => churn.live,
+        HoleState::Comb(holes) => *holes,
     };
     let heap = Region::new(&INSTRUMENTED_SYSTEM);
     let mut peer = make(Space { pages: PAGES, live });
     let mut busy: Vec<(u64, u32)> = match state {
-        State::Churned(churn) => churned(&mut peer, churn, effort)?,
-        State::Comb(holes) => {
+        HoleState::Churned(churn) => churned(&mut peer, churn, effort)?,
+        HoleState::Comb(holes) => {
             let handles = comb(&mut peer, *holes, effort)?;
             handles.iter().map(|handle| (peer.start(handle), 1)).collect()
         }
@@ -90,7 +70,7 @@ fn churned<P: Peer>(
 pub fn run(run: &mut Run<'_>, contestants: &[Box<dyn Contestant>]) {
     let effort = run.effort;
     let churn = Churn::new(run.seed, 100_000, effort.replacements.min(200_000));
-    for state in [State::Churned(churn), State::Comb(100_000)] {
+    for state in [HoleState::Churned(churn), HoleState::Comb(100_000)] {
         let of = (Group::Metadata, state.workload());
         run.contest((of.0, &of.1), contestants, (1, effort.workload), |who, _| {
             who.turn(RangeTurn::Footprint(&state, &effort))

@@ -5,9 +5,8 @@
 //! subtree does not.
 
 use crate::contest::{Contestant, CpuClock, Effort, Outcome, RangeTurn, Run, Stop, TimeBox};
-use crate::peers::{Peer, Space};
+use crate::peers::{OFFSET, Peer, Space};
 use crate::record::{Group, Measure};
-use crate::roster::OFFSET;
 use crate::speed::{PAGES, timing};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region};
 

@@ -10,8 +10,8 @@ use nofrag_bench::origin::Origin;
 use nofrag_bench::record::{Group, Records};
 use nofrag_bench::report::Report;
 use nofrag_bench::{
-    areas, blocks, footprint, latency, low_holes, oracle, packing, pages, roster, speed, targets,
-    verify,
+    areas, blocks, footprint, latency, low_holes, oracle, packing, pages, peers, roster, speed,
+    targets, verify,
 };
 use std::path::PathBuf;
 use std::thread;
@@ -102,7 +102,7 @@ fn chosen(options: &Options) -> Vec<Box<dyn Contestant>> {
     all.retain(|contestant| {
         let name = contestant.name();
         options.contestant.is_empty()
-            || name == roster::OFFSET
+            || name == peers::OFFSET
             || options.contestant.iter().any(|text| name.contains(text.as_str()))
     });
     all

@@ -2,9 +2,8 @@
 
 use crate::contest::Run;
 use crate::packing::{FILLED, PAGES};
-use crate::peers::{Nofrag, Peer, Space};
+use crate::peers::{LOWEST, Nofrag, Peer, Space};
 use crate::record::{Group, Measure};
-use crate::roster::LOWEST;
 use crate::trace::{Draws, Sizes};
 use nofrag::ranges::{Fit, Index};
 

@@ -15,11 +15,9 @@
 use crate::contest::{
     BOTH_SIZES, Contestant, CpuClock, Effort, Outcome, RangeTurn, Run, Samples, Stop, TimeBox,
 };
-use crate::peers::{Peer, Space};
+use crate::peers::{OFFSET, Peer, Space};
 use crate::record::{Group, Measure};
-use crate::roster::OFFSET;
-use crate::trace::{Draws, Sizes};
-use std::time::Duration;
+use crate::trace::{Draws, PackingPlan, Refill, Sizes};
 
 pub const PAGES: u32 = 1 << 20;
 
@@ -32,38 +30,6 @@ const SHRINK_AFTER: usize = 200_000;
 
 /// Replacements of each remaining allocation after shrinking, on average.
 const CHURN_AFTER_SHRINK: usize = 20;
-
-/// Allocations that follow a free.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refill {
-    OneForOne,
-    ToNinetyPercent,
-}
-
-impl Refill {
-    /// Both kinds of refill, in the order of the report.
-    pub const BOTH: [Refill; 2] = [Refill::OneForOne, Refill::ToNinetyPercent];
-
-    /// Returns the name used in tables.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Refill::OneForOne => "one for one",
-            Refill::ToNinetyPercent => "refilled to 90 %",
-        }
-    }
-}
-
-/// One seed of the packing workload.
-#[derive(Clone, Debug)]
-pub struct PackingPlan {
-    pub draws: Draws,
-    pub refill: Refill,
-    /// Number of frees, each with its refill.
-    pub replacements: usize,
-    /// Longest time for the whole plan.
-    pub limit: Duration,
-}
 
 /// Returns the name of the packing workload.
 #[must_use]

@@ -1,22 +1,28 @@
 //! The contestants that take part in the tables of ranges.
 
-use crate::contest::{Contestant, Entry};
+use crate::contest::{Contestant, Entry, Outcome, RangeTurn, shielded};
 use crate::peers::{
-    BTreeBestFit, BTreeFirstFit, Bitmap, Buddy, FreeListPeer, Nofrag, Offset, RangeAlloc,
-    RangeMapGaps, Space, Tlsf, VmAllocator, Vmem,
+    BEST, BEST_FIT, BTreeBestFit, BTreeFirstFit, Bitmap, Buddy, DYNAMIC, FIRST_FIT, FreeListPeer,
+    LOWEST, Nofrag, OFFSET, Offset, Peer, RangeAlloc, RangeMapGaps, Space, Tlsf, VmAllocator, Vmem,
 };
+use crate::{footprint, latency, low_holes, packing, speed, verify};
 use nofrag::ranges::{AlignRule, Fit, Index};
 use vmem::AllocPolicy;
 
-pub const LOWEST: &str = "nofrag Lowest";
-pub const BEST: &str = "nofrag Best";
-pub const DYNAMIC: &str = "nofrag Dynamic";
-/// The fastest peer, which the speed targets refer to.
-pub const OFFSET: &str = "offset-allocator 0.2.0";
-/// First fit as one writes it without a library.
-pub const FIRST_FIT: &str = "BTreeMap first fit";
-/// Exact best fit, which the packing targets refer to.
-pub const BEST_FIT: &str = "BTreeMap best fit";
+impl<P: Peer, M: Fn(Space) -> P> Contestant for Entry<M> {
+    fn turn(&self, turn: RangeTurn<'_>) -> Outcome {
+        let make = &self.make;
+        shielded(|| match turn {
+            RangeTurn::Verify { seed } => verify::run(make, seed),
+            RangeTurn::Churn(churn, effort) => speed::round(make, churn, effort),
+            RangeTurn::LowHoles(holes, effort) => low_holes::round(make, holes, effort),
+            RangeTurn::Latency(churn, effort) => latency::round(make, churn, effort),
+            RangeTurn::Footprint(state, effort) => footprint::measure(make, state, effort),
+            RangeTurn::Pack(plan) => packing::pack(make, plan),
+            RangeTurn::Shrink(draws, effort) => packing::shrink(make, draws.clone(), effort),
+        })
+    }
+}
 
 /// Makes all contestants, in the order of the tables.
 #[must_use]

@@ -1,15 +1,15 @@
 //! Random replacements: the time of one allocation or free.
 //!
-//! The state from which a round is timed is built first: twice the live set is allocated, in 2^24 pages or in more where
-//! the set is larger than a hundred thousand, and half of it, chosen at random, freed, so that the space is full of holes that no longer fit each other. Each round repeats this
-//! from an empty space with the same operations, which makes rounds comparable: their range is the noise of the host.
+//! The state from which a round is timed is built first: twice the live set is allocated, in 2^24 pages or in more
+//! where the set is larger than a hundred thousand, and half of it, chosen at random, freed, so that the space is full
+//! of holes that no longer fit each other. Each round repeats this from an empty space with the same operations, which
+//! makes rounds comparable: their range is the noise of the host.
 
 use crate::contest::{
     Contestant, CpuClock, Effort, Measured, Outcome, RangeTurn, Run, Stop, TimeBox,
 };
-use crate::peers::{Peer, Space};
+use crate::peers::{OFFSET, Peer, Space};
 use crate::record::{Group, Measure};
-use crate::roster::OFFSET;
 use crate::trace::{Churn, Replacement};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region};
 

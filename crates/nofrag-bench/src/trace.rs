@@ -3,6 +3,7 @@
 use rand::RngExt;
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
+use std::time::Duration;
 
 /// Distribution of the sizes of requests, in pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,4 +114,56 @@ impl Draws {
         let fraction: u32 = self.for_picks.random();
         ((u64::from(fraction) * live as u64) >> 32) as usize
     }
+}
+
+/// A state in which the bytes are counted.
+#[derive(Clone, Debug)]
+pub enum HoleState {
+    /// State after the building and the replacements.
+    Churned(Churn),
+    /// This many one-page holes, one page apart.
+    Comb(u32),
+}
+
+impl HoleState {
+    /// Returns the name of the workload.
+    #[must_use]
+    pub fn workload(&self) -> String {
+        match self {
+            HoleState::Churned(churn) => format!("bytes after churn, live {}", churn.live),
+            HoleState::Comb(holes) => format!("bytes with {holes} one-page holes"),
+        }
+    }
+}
+
+/// Allocations that follow a free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refill {
+    OneForOne,
+    ToNinetyPercent,
+}
+
+impl Refill {
+    /// Both kinds of refill, in the order of the report.
+    pub const BOTH: [Refill; 2] = [Refill::OneForOne, Refill::ToNinetyPercent];
+
+    /// Returns the name used in tables.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Refill::OneForOne => "one for one",
+            Refill::ToNinetyPercent => "refilled to 90 %",
+        }
+    }
+}
+
+/// One seed of the packing workload.
+#[derive(Clone, Debug)]
+pub struct PackingPlan {
+    pub draws: Draws,
+    pub refill: Refill,
+    /// Number of frees, each with its refill.
+    pub replacements: usize,
+    /// Longest time for the whole plan.
+    pub limit: Duration,
 }

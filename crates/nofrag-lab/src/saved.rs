@@ -52,7 +52,8 @@ pub fn save(root: &Path, origin: &Origin, what: &str, result: &Saved) -> io::Res
     Ok(folder)
 }
 
-/// Makes a folder of this name below `root`, or with the first number behind it that is free: no run overwrites another.
+/// Makes a folder of this name below `root`, or with the first number behind it that is free: no run overwrites
+/// another.
 ///
 /// # Errors
 /// The error of the file system.

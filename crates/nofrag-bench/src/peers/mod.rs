@@ -28,6 +28,17 @@ pub use self::tlsf::Tlsf;
 pub use self::vm::VmAllocator;
 pub use self::vmem::Vmem;
 
+/// nofrag's designs, as tables name them.
+pub const LOWEST: &str = "nofrag Lowest";
+pub const BEST: &str = "nofrag Best";
+pub const DYNAMIC: &str = "nofrag Dynamic";
+/// The fastest peer, which the speed targets refer to.
+pub const OFFSET: &str = "offset-allocator 0.2.0";
+/// First fit as one writes it without a library.
+pub const FIRST_FIT: &str = "BTreeMap first fit";
+/// Exact best fit, which the packing targets refer to.
+pub const BEST_FIT: &str = "BTreeMap best fit";
+
 /// The space that a contestant manages: pages `0..pages`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {

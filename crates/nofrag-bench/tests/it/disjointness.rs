@@ -3,8 +3,10 @@
 use nofrag::ranges::{Fit, Index};
 use nofrag_bench::contest::RangeTurn;
 use nofrag_bench::oracle::{self, LinearScan};
-use nofrag_bench::peers::{BTreeBestFit, BTreeFirstFit, Nofrag, Peer, RangeMapGaps, Space};
-use nofrag_bench::roster::{LOWEST, OFFSET, contestants};
+use nofrag_bench::peers::{
+    BTreeBestFit, BTreeFirstFit, LOWEST, Nofrag, OFFSET, Peer, RangeMapGaps, Space,
+};
+use nofrag_bench::roster::contestants;
 use nofrag_bench::trace::{Draws, Sizes};
 
 const SPACE: Space = Space { pages: 1 << 12, live: 1 << 10 };

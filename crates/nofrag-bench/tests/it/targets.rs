@@ -4,12 +4,12 @@ use nofrag_bench::areas;
 use nofrag_bench::areas::plan::AreaSizes;
 use nofrag_bench::blocks::programs::Program;
 use nofrag_bench::blocks::{self, CALL, HANDLE};
-use nofrag_bench::packing::{Refill, packing_workload, shrink_workload};
+use nofrag_bench::packing::{packing_workload, shrink_workload};
+use nofrag_bench::peers::{BEST, BEST_FIT, DYNAMIC, LOWEST, OFFSET};
 use nofrag_bench::record::{Group, Measure, Record, Records, ratios};
-use nofrag_bench::roster::{BEST, BEST_FIT, DYNAMIC, LOWEST, OFFSET};
 use nofrag_bench::speed;
 use nofrag_bench::targets::{Bound, Target, TargetVerdict, all};
-use nofrag_bench::trace::Sizes;
+use nofrag_bench::trace::{Refill, Sizes};
 
 fn record(workload: &str, contestant: &str, measure: Measure, samples: &[f64]) -> Record {
     Record {

@@ -37,14 +37,12 @@ pub(crate) struct Touch {
 
 impl Touch {
     /// Returns the time until all of the unit was written.
-    #[must_use]
     pub(crate) fn whole(&self) -> Duration {
         self.first + self.rest
     }
 
     /// Returns true if one fault brought in all of the unit. A probe of one page in the middle would take every folio
     /// that reaches this page for a huge one.
-    #[must_use]
     pub(crate) fn is_huge(&self) -> bool {
         self.pages_at_once == self.pages
     }

@@ -34,11 +34,12 @@ impl KernelArea {
         if !(FEWEST_PAGES..=MOST_PAGES).contains(&pages) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        // The head of `union bpf_attr`: kind, bytes of a key and of a value, entries, flags. What follows counts as zeros.
+        // The head of `union bpf_attr`: kind, bytes of a key and of a value, entries, flags. What follows counts as
+        // zeros.
         let map = [ARRAY, 4, PAGE, pages - 2, MMAPABLE];
+        let bytes = size_of_val(&map);
         // SAFETY: the kernel reads as many bytes at the pointer as are there, and none of them is a pointer.
-        let made =
-            unsafe { libc::syscall(libc::SYS_bpf, MAP_CREATE, &raw const map, size_of_val(&map)) };
+        let made = unsafe { libc::syscall(libc::SYS_bpf, MAP_CREATE, &raw const map, bytes) };
         match i32::try_from(made) {
             // SAFETY: the kernel made this descriptor for this call, so no one else closes it.
             Ok(map @ 0..) => Ok(KernelArea { pages, _map: unsafe { OwnedFd::from_raw_fd(map) } }),
@@ -47,7 +48,6 @@ impl KernelArea {
     }
 
     /// Returns the number of pages, guard page included.
-    #[must_use]
     pub(crate) fn pages(&self) -> u32 {
         self.pages
     }

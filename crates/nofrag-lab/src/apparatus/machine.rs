@@ -72,13 +72,11 @@ impl MachineMemory {
     }
 
     /// Returns the number of frames.
-    #[must_use]
     pub(crate) fn frames(&self) -> u64 {
         self.frames
     }
 
     /// Returns the number of units of which the kernel made huge pages; zero where it cannot.
-    #[must_use]
     pub(crate) fn huge_units(&self) -> u64 {
         self.huge_units
     }
@@ -113,7 +111,6 @@ impl MachineMemory {
     }
 
     /// Reads all of a frame; returns true if the contents are those that `fill` wrote with this stamp.
-    #[must_use]
     pub(crate) fn holds(&self, frame: u64, stamp: u64) -> bool {
         let at = self.at(frame);
         let mut differing = 0;

@@ -55,7 +55,6 @@ impl Way {
     }
 
     /// Returns true if it needs a userfaultfd.
-    #[must_use]
     pub(crate) const fn needs_userfaultfd(self) -> bool {
         matches!(self, Way::WriteProtect | Way::WriteProtectPopulate)
     }

@@ -209,13 +209,11 @@ impl Probe {
 
     /// Returns the bounds of the kernel's searches in this process: the rule for `mmap_base` without random part, and
     /// the lowest address that may be mapped as the floor.
-    #[must_use]
     pub(crate) fn layout(&self) -> &Layout {
         &self.layout
     }
 
     /// Returns the areas of the process before the first step.
-    #[must_use]
     pub(crate) fn own(&self) -> &[Area] {
         &self.own
     }
@@ -234,14 +232,12 @@ impl Probe {
     }
 
     /// Returns the process ID of the probe.
-    #[must_use]
     pub(crate) fn process_id(&self) -> u32 {
         self.child.id()
     }
 
     /// Returns the time that the process has run on a processor, nearly all of it in system calls; `None` where the
     /// system does not tell.
-    #[must_use]
     pub(crate) fn processor_time(&self) -> Option<Duration> {
         let stat =
             std::fs::read_to_string(format!("/proc/{}/schedstat", self.process_id())).ok()?;
