@@ -36,6 +36,8 @@ mod it {
     pub(crate) mod block_pair;
     pub(crate) mod block_support;
     pub(crate) mod choices;
+    #[path = "../../../nofrag-backing/tests/it/arena/ghosts.rs"]
+    pub(crate) mod ghosts;
     pub(crate) mod mmap_naive;
     pub(crate) mod mmap_pair;
     pub(crate) mod page_bench;

@@ -2,7 +2,7 @@
 //!
 //! A count by callgrind repeats to a few in ten thousand on a busy machine, where nanoseconds do not; it depends on the
 //! compiler, whose name stands beside the limits, and on the profile, which is that of what is handed out. Rows and
-//! limits are in `counts.toml`; the program is the example `pairs` of nofrag-compare.
+//! limits are in `counts.toml`; the program is the example `pairs` of nofrag-bench.
 
 use std::num::NonZero;
 use std::path::Path;
@@ -125,7 +125,7 @@ fn with_limits(text: &str, compiler: &str, counts: &[f64]) -> String {
 
 fn build(root: &Path) -> anyhow::Result<()> {
     let mut command = Command::new("cargo");
-    command.args(["build", "-p", "nofrag-compare", "--example", "pairs"]).args(PROFILE);
+    command.args(["build", "-p", "nofrag-bench", "--example", "pairs"]).args(PROFILE);
     // Incremental builds divide a crate into more parts, which inline less of each other.
     command.env("CARGO_INCREMENTAL", "0");
     let built = command.current_dir(root).status().context("cargo")?.success();

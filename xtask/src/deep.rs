@@ -90,6 +90,7 @@ impl Finder {
             // Tests of recordings that are skipped bound their memory, of which the sanitizer needs more for itself.
             Finder::Address => &[
                 BACKING,
+                APPARATUS,
                 Part {
                     package: "nofrag-host",
                     targets: ALL,
@@ -100,6 +101,7 @@ impl Finder {
             ],
             Finder::Thread => &[
                 BACKING,
+                APPARATUS,
                 Part {
                     package: "nofrag",
                     targets: &["--test", "it"],
@@ -122,6 +124,10 @@ const ALL: &[&str] = &["--lib", "--tests"];
 /// The sanitizers make `mlock` do nothing; the test that is skipped needs a page that refuses advice.
 const BACKING: Part =
     Part { package: "nofrag-backing", targets: ALL, named: &[], skipped: &["partial_vector"] };
+
+/// The part of the lab that measures memory.
+const APPARATUS: Part =
+    Part { package: "nofrag-lab", targets: &["--lib"], named: &["apparatus"], skipped: &[] };
 
 /// Modules whose tests have threads.
 const SHARED_IN_THE_CORE: &[&str] =
@@ -147,7 +153,6 @@ const WITHOUT_MAPPINGS: &[&str] = &[
     "faults::tests",
     "frames::purge",
     "frames::word",
-    "maps::tests",
     "zeroed::tests",
 ];
 

@@ -34,22 +34,15 @@
 //! comment names the check that makes it sound.
 //!
 //! - [`arena`]: memory for runtimes, databases and pools: one reservation, blocks of owners, late purges in batches.
-//! - [`backend`]: one face for all memory: private, shared, huge, and simulated.
+//! - [`backend`]: one face for all memory: private, shared and huge.
 //! - [`faults`]: system calls that fail on purpose, and how many were made.
 //! - [`frames`]: page frames in a file, handed out by the core's page allocator.
 //! - [`moving`]: moving memory that is in use, and the costs of that.
 //! - [`mapped`]: scattered page frames at adjacent addresses.
-//! - [`maps`]: the areas of a process by `/proc/PID/maps`.
 //! - [`reservation`]: a range of addresses that belongs to the caller, with protections and guards inside it.
-//! - [`huge_units`]: memory that is touched for the first time and timed, huge pages and small ones apart.
-//! - [`kernel_areas`]: areas of the kernel's own address space, made and freed on demand.
 //! - [`shapes`]: a buffer that grows without being copied, a ring without a seam, a pool of guarded memories.
-//! - [`threads`]: many live threads, on stacks of the system's making or of the caller's.
-//! - [`measure`]: loops that measure the costs of memory, for reports of figures.
-//! - [`probe`]: a process that maps nothing unless it is told to, so that every address that the kernel chooses can be
-//!   predicted and compared. Its program is `image`, an executable of a few hundred bytes that is made here.
 //!
-//! Linux only; a probe starts on x86-64 alone.
+//! Linux only.
 #![deny(unsafe_op_in_unsafe_fn)]
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 #![cfg(target_os = "linux")]
@@ -59,17 +52,11 @@ pub mod backend;
 pub mod faults;
 mod forks;
 pub mod frames;
-pub mod huge_units;
-mod image;
-pub mod kernel_areas;
+mod limits;
 pub mod mapped;
-pub mod maps;
-pub mod measure;
 pub mod moving;
-pub mod probe;
 pub mod reservation;
 pub mod shapes;
 mod sys;
-pub mod threads;
 mod worker;
 mod zeroed;

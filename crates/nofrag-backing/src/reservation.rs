@@ -13,13 +13,12 @@
 
 use std::ffi::c_void;
 use std::io;
-use std::ops::Range;
 use std::ptr;
 
 use nofrag::mmap::Protection;
 use nofrag::ranges::{Config, RangeAllocator, Span};
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 
 use crate::sys;
 
@@ -100,7 +99,7 @@ impl Reservation {
     /// Returns the first address of the reservation.
     #[must_use]
     pub fn start(&self) -> u64 {
-        self.base.addr() as u64
+        self.base.expose_provenance() as u64
     }
 
     /// Returns the reservation's pages: the window in which a caller places things.
@@ -190,29 +189,9 @@ impl Reservation {
     /// # Errors
     /// Errors of `madvise`: `EINVAL` from a kernel without huge pages.
     pub fn without_huge_pages(&mut self) -> io::Result<()> {
-        self.advise_huge_pages(Advice::LinuxNoHugepage)
-    }
-
-    /// Advises the kernel to use huge pages for the reservation, or to use none.
-    pub(crate) fn advise_huge_pages(&self, advice: Advice) -> io::Result<()> {
-        assert!(
-            matches!(advice, Advice::LinuxHugepage | Advice::LinuxNoHugepage),
-            "no other advice keeps the content"
-        );
         let (start, bytes) = self.part(self.pages())?;
         // SAFETY: the pages are ours (law 1), and the advice changes no content.
-        Ok(unsafe { sys::madvise(start, bytes, advice as i32) }?)
-    }
-
-    /// Returns the reservation's first byte, for code that writes to it.
-    pub(crate) fn base(&self) -> *mut c_void {
-        self.base
-    }
-
-    /// Returns the addresses of `pages`, for code that runs threads on them.
-    pub(crate) fn addresses(&self, pages: Span) -> io::Result<Range<*mut c_void>> {
-        let (start, bytes) = self.part(pages)?;
-        Ok(start..start.wrapping_byte_add(bytes))
+        Ok(unsafe { sys::madvise(start, bytes, libc::MADV_NOHUGEPAGE) }?)
     }
 }
 

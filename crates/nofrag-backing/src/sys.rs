@@ -207,31 +207,6 @@ pub(crate) fn stat(file: BorrowedFd<'_>) -> Result<Stat, Errno> {
     rustix::fs::fstat(file)
 }
 
-/// The head of `union bpf_attr` for `BPF_MAP_CREATE`; the kernel takes what follows as zeros.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct BpfMap {
-    pub(crate) kind: u32,
-    pub(crate) key_bytes: u32,
-    pub(crate) value_bytes: u32,
-    pub(crate) entries: u32,
-    pub(crate) flags: u32,
-}
-
-/// Makes a map of bpf(2).
-pub(crate) fn bpf_map_create(map: &BpfMap) -> Result<OwnedFd, Errno> {
-    before(Call::Bpf)?;
-    const MAP_CREATE: i32 = 0;
-    let (at, bytes) = (&raw const *map, size_of::<BpfMap>());
-    // SAFETY: the kernel reads `bytes` bytes at the pointer, which are there, and none of them is a pointer.
-    let made = unsafe { libc::syscall(libc::SYS_bpf, MAP_CREATE, at, bytes) };
-    match i32::try_from(made) {
-        // SAFETY: the kernel made this descriptor for this call, so no one else closes it.
-        Ok(descriptor @ 0..) => Ok(unsafe { OwnedFd::from_raw_fd(descriptor) }),
-        _ => Err(last_error()),
-    }
-}
-
 /// Returns the last error of the C library.
 pub(crate) fn last_error() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)

@@ -28,6 +28,7 @@
 //! 3. **The lab distrusts itself.** Few repetitions, a wide range and overlapping ranges become notes of the report,
 //!    and rows that a design of ours loses are shown like the others.
 
+mod apparatus;
 pub mod compare;
 mod declared;
 pub mod explain;

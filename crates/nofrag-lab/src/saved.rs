@@ -82,7 +82,12 @@ pub fn replace(file: &Path, bytes: &[u8], mode: Option<u32>) -> io::Result<()> {
     written
 }
 
-fn new_folder(root: &Path, name: &str) -> io::Result<PathBuf> {
+/// Makes a folder of this name below `root`, or with the first number behind it that is free: no run overwrites
+/// another.
+///
+/// # Errors
+/// The error of the file system.
+pub fn new_folder(root: &Path, name: &str) -> io::Result<PathBuf> {
     fs::create_dir_all(root)?;
     let mut number = 1;
     loop {
@@ -128,18 +133,23 @@ fn write_line(out: &mut impl Write, line: &Line<'_>) -> io::Result<()> {
     out.write_all(b"\n")
 }
 
-fn readme(origin: &Origin, report: &Report) -> String {
-    let mut text = String::from("# Results of `nofrag run`\n\n");
-    let facts = [
+/// Returns the name and value of each fact of an origin, for people.
+#[must_use]
+pub fn facts(origin: &Origin) -> [(&'static str, String); 6] {
+    [
         ("command", format!("`{}`", origin.command)),
         ("started", origin.started.clone()),
         ("processor", format!("{}, {} CPUs", origin.processor, origin.cpus)),
         ("kernel", origin.kernel.clone()),
         ("compiler", format!("{}, profile {}", origin.rustc, origin.profile)),
         ("revision", origin.revision.clone()),
-    ];
+    ]
+}
+
+fn readme(origin: &Origin, report: &Report) -> String {
+    let mut text = String::from("# Results of `nofrag run`\n\n");
     text.push_str("| | |\n|---|---|\n");
-    for (name, value) in facts {
+    for (name, value) in facts(origin) {
         text.push_str(&format!("| {name} | {value} |\n"));
     }
     text.push_str(

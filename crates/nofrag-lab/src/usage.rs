@@ -1,7 +1,9 @@
 //! Processor time and memory of the process.
 
 use std::fs;
+use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 /// Processor time of this process so far.
@@ -32,6 +34,21 @@ impl CpuTime {
     pub fn since(self, earlier: CpuTime) -> CpuTime {
         CpuTime { user_s: self.user_s - earlier.user_s, system_s: self.system_s - earlier.system_s }
     }
+}
+
+/// Returns the processor time that this thread has used.
+#[must_use]
+pub fn thread_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// Returns the number of areas that the kernel allows a process (`vm.max_map_count`); its usual value where the system
+/// does not tell.
+#[must_use]
+pub fn max_map_count() -> u64 {
+    let text = fs::read_to_string("/proc/sys/vm/max_map_count").ok();
+    text.and_then(|text| text.trim().parse().ok()).unwrap_or(65_530)
 }
 
 /// Returns the memory that the process has in use (resident), in bytes; `None` where the system does not tell.

@@ -2,7 +2,7 @@
 # Instructions per pair from an empty space and in one long hole: the difference of two runs, over the difference of
 # pairs.
 set -euo pipefail
-cargo build -p nofrag-compare --profile measured --example pairs
+cargo build -p nofrag-bench --profile measured --example pairs
 program=target/measured/examples/pairs
 
 instructions() {

@@ -40,7 +40,11 @@ const TABLE: &[Row] = &[
         ours: &["nofrag", "nofrag-backing", "nofrag-host", "nofrag-lab", "nofrag-show"],
         others: Others::Any,
     },
-    Row { krate: "nofrag-compare", ours: &["nofrag", "nofrag-backing"], others: Others::Any },
+    Row {
+        krate: "nofrag-bench",
+        ours: &["nofrag", "nofrag-backing", "nofrag-lab", "nofrag-show"],
+        others: Others::Any,
+    },
     Row { krate: "nofrag-capi", ours: &["nofrag", "nofrag-backing"], others: Others::Any },
     Row {
         krate: "nofrag-python",
@@ -189,7 +193,8 @@ mod tests {
         check_count("nofrag-cli", plain("nofrag-lab"), 0);
         check_count("nofrag-lab", plain("nofrag-cli"), 1);
         check_count("nofrag", plain("nofrag-host"), 1);
-        check_count("nofrag-compare", plain("nofrag-lab"), 1);
+        check_count("nofrag-bench", plain("nofrag-lab"), 0);
+        check_count("nofrag-lab", plain("nofrag-bench"), 1);
         check_count("nofrag", Dependency { for_tests: true, ..plain("nofrag-lab") }, 1);
         check_count("unknown", plain("nofrag"), 1);
     }

@@ -24,8 +24,7 @@ use super::books::{BackendBooks, Change, Shown};
 use super::discard::{Discard, VECTOR};
 use super::host::{HostSpace, pointer, protect};
 use super::{
-    Access, Backend, BackendError, Caps, CostModel, Geometry, HostMemory, Op, OpResult, Va,
-    submission,
+    Access, Backend, BackendError, Caps, Geometry, HostMemory, Op, OpResult, Va, submission,
 };
 use crate::sys;
 use crate::zeroed::collected;
@@ -90,11 +89,9 @@ impl Anonymous {
                 | Caps::OVER_MAP
                 | Caps::SUBRANGE_MAP
                 | Caps::PURGE_IN_PLACE
-                | Caps::SCATTERED_PURGE
                 | Caps::ZEROED,
             max_mappings: None,
             vector_max: VECTOR,
-            cost: CostModel::ALONE,
         };
         Anonymous {
             geometry,
@@ -170,7 +167,7 @@ impl Anonymous {
     fn purge(&self, ops: &[Op<Promise>], done: &mut [OpResult]) {
         let books = self.space.read();
         let mut wanted = Vec::new();
-        for (place, (va, bytes)) in ops.iter().flat_map(Op::ranges).enumerate() {
+        for (place, (va, bytes)) in ops.iter().map(Op::range).enumerate() {
             done[place] = self.check_mapped(&books, va, bytes);
             if done[place].is_ok() {
                 wanted.push((place, (va, bytes)));
@@ -182,7 +179,7 @@ impl Anonymous {
     fn unmap(&self, ops: &[Op<Promise>], done: &mut [OpResult]) {
         let mut books = self.space.write();
         let mut plain = Vec::new();
-        for (place, (va, bytes)) in ops.iter().flat_map(Op::ranges).enumerate() {
+        for (place, (va, bytes)) in ops.iter().map(Op::range).enumerate() {
             done[place] = self.check_mapped(&books, va, bytes);
             if done[place].is_err() {
                 continue;

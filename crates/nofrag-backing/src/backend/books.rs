@@ -175,12 +175,6 @@ impl<M: Shown> BackendBooks<M> {
         if covered == bytes { Ok(()) } else { Err(BackendError::WrongState) }
     }
 
-    /// Refuses a range that cuts a mapping.
-    pub(super) fn check_whole(&self, va: Va, bytes: u64) -> Result<(), BackendError> {
-        let cut = |at: u64| self.at(at).is_some_and(|(start, _)| start < at);
-        if cut(va.0) || cut(va.0 + bytes) { Err(BackendError::WrongState) } else { Ok(()) }
-    }
-
     /// Returns true if no part of the range is mapped.
     pub(super) fn is_unmapped(&self, va: Va, bytes: u64) -> bool {
         self.parts(va, bytes).next().is_none()
@@ -406,8 +400,6 @@ mod tests {
         assert_eq!(gone, [(120, 10, 10)]);
         assert!(books.check_mapped(Va(110), 30).is_err());
         assert!(books.check_mapped(Va(130), 10).is_ok());
-        assert!(books.check_whole(Va(110), 5).is_err());
-        assert!(books.check_whole(Va(110), 10).is_ok());
         books.check().unwrap();
     }
 }

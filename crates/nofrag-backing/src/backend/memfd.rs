@@ -12,7 +12,7 @@
 //! Source: docs/sources/backing.md#r3, #vma-limit, #scattered-shared.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nofrag::check::{Check, Violation};
@@ -24,10 +24,9 @@ use rustix::mm::{MapFlags, ProtFlags};
 use super::books::{Change, Mapping, Shown};
 use super::host::{HostSpace, pointer, protect, protection};
 use super::{
-    Access, Backend, BackendError, Caps, CostModel, Geometry, HostMemory, Op, OpResult, Va,
-    submission,
+    Access, Backend, BackendError, Caps, Geometry, HostMemory, Op, OpResult, Va, submission,
 };
-use crate::maps::max_map_count;
+use crate::limits::max_map_count;
 use crate::sys;
 
 /// The least number of bytes by which the file grows: they cost nothing until they are touched.
@@ -145,7 +144,6 @@ impl Memfd {
                 | Caps::ZEROED,
             max_mappings,
             vector_max: 1,
-            cost: CostModel::ALONE,
         };
         Ok(Memfd {
             geometry,
@@ -174,10 +172,6 @@ impl Memfd {
     #[must_use]
     pub fn unpunched(&self) -> u64 {
         self.pieces().unpunched.iter().map(|span| span.len()).sum()
-    }
-
-    pub(super) fn file(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
     }
 
     fn pieces(&self) -> MutexGuard<'_, Pieces> {
@@ -256,7 +250,7 @@ impl Memfd {
     }
 
     fn unmap(&self, ops: &[Op<Piece>], done: &mut [OpResult]) {
-        let ranges: Vec<(Va, u64)> = ops.iter().flat_map(Op::ranges).collect();
+        let ranges: Vec<(Va, u64)> = ops.iter().map(Op::range).collect();
         let mut gone = Vec::new();
         let mut unmap = |va, bytes| {
             let parts = self.unmap_range(va, bytes)?;
@@ -301,7 +295,7 @@ impl Memfd {
         // meanwhile.
         let books = self.space.read();
         let mut spans: Vec<(Span, usize)> = Vec::new();
-        for (place, (va, bytes)) in ops.iter().flat_map(Op::ranges).enumerate() {
+        for (place, (va, bytes)) in ops.iter().map(Op::range).enumerate() {
             done[place] =
                 self.geometry.fits(va, bytes).and_then(|()| books.check_mapped(va, bytes));
             if done[place].is_ok() {

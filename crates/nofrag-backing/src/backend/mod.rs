@@ -1,4 +1,4 @@
-//! One face for all memory that can stand behind numbers: this process's own, files in memory, none at all.
+//! One face for all memory that can stand behind numbers: this process's own, and files in memory.
 //!
 //! A [`Backend`] reserves addresses, makes memory, and brings the two together; its abilities and limits are values
 //! ([`Geometry`], [`Caps`]), so that a manager of memory over it (an arena) needs no case for each kind. Operations are
@@ -7,25 +7,19 @@
 //!
 //! Bottom up:
 //!
-//! - `cost`: the expected cost of each call. `refusals`: failures by plan.
 //! - `books`: reservations and mappings, and the number of areas that they make.
 //! - `submission`: the order of operations, and the ranges that are left alone after a failure.
 //! - `host`: addresses of this process. `discard`: many ranges emptied by few calls.
-//! - The backends: `anonymous`, `memfd`, both with `huge` pages too; and `simulated`.
-//! - [`measure`]: the kernel's effects on a process that maps memory, counted and timed.
+//! - The backends: `anonymous`, `memfd`, both with `huge` pages too.
 //!
 //! Source: docs/sources/backing.md#backends.
 
 mod anonymous;
 mod books;
-mod cost;
 mod discard;
 mod host;
 mod huge;
-pub mod measure;
 mod memfd;
-mod refusals;
-mod simulated;
 mod submission;
 
 use std::fmt::Debug;
@@ -35,11 +29,8 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 pub use anonymous::{Anonymous, Promise};
-pub use cost::CostModel;
 pub use huge::HUGE;
 pub use memfd::{Budget, Memfd, Piece};
-
-pub use simulated::{Counts, SimCall, Simulated, Touched};
 
 /// An address in a backend's space; for memory of this process, an address of this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -69,10 +60,6 @@ impl Caps {
     pub const SUBRANGE_MAP: Caps = Caps(1 << 3);
     /// Contents can be given back while the mapping stays ([`Op::Purge`]).
     pub const PURGE_IN_PLACE: Caps = Caps(1 << 4);
-    /// Scattered ranges purged in one submission cost little more than one.
-    pub const SCATTERED_PURGE: Caps = Caps(1 << 5);
-    /// Contents move without being copied ([`Op::Move`]).
-    pub const MOVE_PAGES: Caps = Caps(1 << 6);
     /// New memory, and purged memory, reads as zero.
     pub const ZEROED: Caps = Caps(1 << 7);
 
@@ -120,7 +107,6 @@ pub struct Geometry {
     pub max_mappings: Option<u64>,
     /// The most operations of a kind that are taken at once.
     pub vector_max: usize,
-    pub cost: CostModel,
 }
 
 impl Geometry {
@@ -200,26 +186,17 @@ pub enum Op<P> {
         va: Va,
         bytes: u64,
     },
-    /// Moves the contents of `from` to `to`, without copying; `from` is empty then.
-    Move { to: Va, from: Va, bytes: u64 },
-    /// Copies the contents of `from` to `to`.
-    Copy { to: Va, from: Va, bytes: u64 },
 }
 
 impl<P> Op<P> {
-    /// Returns the ranges of addresses that the operation concerns, each as its first address and bytes: one, or the
-    /// two of a move or copy.
-    pub fn ranges(&self) -> impl Iterator<Item = (Va, u64)> {
-        let (first, second) = match *self {
+    /// Returns the range of addresses that the operation concerns: its first address and its bytes.
+    pub fn range(&self) -> (Va, u64) {
+        match *self {
             Op::Map { va, bytes, .. }
             | Op::Unmap { va, bytes }
             | Op::Grant { va, bytes, .. }
-            | Op::Purge { va, bytes } => ((va, bytes), None),
-            Op::Move { to, from, bytes } | Op::Copy { to, from, bytes } => {
-                ((to, bytes), Some((from, bytes)))
-            }
-        };
-        std::iter::once(first).chain(second)
+            | Op::Purge { va, bytes } => (va, bytes),
+        }
     }
 }
 

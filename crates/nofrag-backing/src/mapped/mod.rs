@@ -44,7 +44,7 @@ use nofrag::vmap::{
 use rustix::io::Errno;
 
 use crate::frames::{Effort, FrameBlock, FrameError, FrameRequest, Frames, Use};
-use crate::maps::max_map_count;
+use crate::limits::max_map_count;
 use crate::sys;
 use mapper::{Owner, PageMapper};
 use reserved::{Advice, Reserved};

@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::maps::max_map_count;
+use crate::limits::max_map_count;
 
 /// A budget of mappings that is never passed, and the number of them that are booked.
 #[derive(Debug)]

@@ -38,7 +38,6 @@ mod background;
 mod budget;
 mod handles;
 mod live;
-pub mod measure;
 mod mover;
 pub mod pins;
 mod residents;

@@ -97,14 +97,6 @@ pub enum MoveError {
     System { step: Step, error: Errno },
 }
 
-/// The protection against writers, if any.
-#[derive(Clone, Copy)]
-pub(super) enum Guarding {
-    /// None: writes are lost. For comparison.
-    Nothing,
-    By(Method),
-}
-
 /// A mover of runs of areas.
 ///
 /// One mover can serve one area after the other; each thread that moves has its own.
@@ -142,15 +134,29 @@ impl Mover {
         to: u64,
         method: Method,
     ) -> Result<(), MoveError> {
-        self.move_guarded(area, run, to, Guarding::By(method))
+        self.move_by(area, run, to, Some(method))
     }
 
-    pub(super) fn move_guarded(
+    /// Moves like [`move_run`](Self::move_run), with nothing that keeps writers away: for a run to which nobody writes.
+    /// What is written meanwhile is lost.
+    ///
+    /// # Errors
+    /// See [`MoveError`]: nothing has moved.
+    pub fn move_idle(
         &mut self,
         area: &LiveArea<'_>,
         run: Range<u64>,
         to: u64,
-        guarding: Guarding,
+    ) -> Result<(), MoveError> {
+        self.move_by(area, run, to, None)
+    }
+
+    fn move_by(
+        &mut self,
+        area: &LiveArea<'_>,
+        run: Range<u64>,
+        to: u64,
+        method: Option<Method>,
     ) -> Result<(), MoveError> {
         if !area.file().is_here() {
             return Err(MoveError::Forked);
@@ -160,7 +166,7 @@ impl Mover {
             return Err(MoveError::NotProcessorsOnly);
         }
         let mut patience = Patience::NONE;
-        if let Guarding::By(Method::Pins(users)) = guarding {
+        if let Some(Method::Pins(users)) = method {
             if area.access() == Access::Direct {
                 return Err(MoveError::UsedWithoutPins);
             }
@@ -168,22 +174,19 @@ impl Mover {
         }
         let mut claim = Claim::new(area, run, to)?;
         // Pins are waited for under every method: pages to which the kernel refers are pinned, and stay.
-        let _moving = match guarding {
-            Guarding::Nothing => None,
-            Guarding::By(_) => Some(area.pins().begin_move(patience)?),
-        };
-        match guarding {
-            Guarding::Nothing | Guarding::By(Method::Pins(_)) => {
+        let _moving = area.pins().begin_move(patience)?;
+        match method {
+            None | Some(Method::Pins(_)) => {
                 claim.copy();
                 // SAFETY: the claim says that the run is the area's and the pages are free; all users of the area use
                 // atomics, and tolerate other values.
                 unsafe { claim.swap().map_over(Fill::OnFault) }
             }
-            Guarding::By(Method::WriteProtect(fill)) => {
+            Some(Method::WriteProtect(fill)) => {
                 // SAFETY: as above.
                 unsafe { self.protector.swap(&claim.swap(), fill, || claim.copy()) }
             }
-            Guarding::By(Method::Mprotect) => claim.swap_under_signals(),
+            Some(Method::Mprotect) => claim.swap_under_signals(),
         }?;
         claim.moved();
         Ok(())
@@ -287,7 +290,7 @@ impl<'a> Claim<'a> {
             let (source, target) = (file.window(piece[0]), file.window(to));
             // SAFETY: both lie in the window, which shows the file as long as that lives; no area shows the target, so
             // that they do not overlap. No reference to the window exists, and a thread that writes through an area
-            // meanwhile, in the control alone, does so at other addresses.
+            // meanwhile, though it should not, does so at other addresses.
             unsafe { ptr::copy_nonoverlapping(source.cast::<u8>(), target.cast(), bytes) };
             to += piece.len() as u64;
         }

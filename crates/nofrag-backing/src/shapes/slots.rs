@@ -186,7 +186,7 @@ impl SlotPool {
 
     fn protect_guards(&self) -> Result<Guards, ShapeError> {
         let PoolSizes { slots, guard, .. } = self.sizes;
-        let (areas, budget) = (u64::from(slots) * 2, crate::maps::max_map_count() / 2);
+        let (areas, budget) = (u64::from(slots) * 2, crate::limits::max_map_count() / 2);
         if areas > budget {
             return Err(ShapeError::TooManyAreas { slots, areas, budget });
         }

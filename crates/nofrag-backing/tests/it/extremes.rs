@@ -4,25 +4,14 @@ use nofrag::cpu::CpuSet;
 use nofrag::mmap::Protection;
 use nofrag::page::Migratetype;
 use nofrag::units::{Order, PageCount, Pfn, Vpn};
-use nofrag_backing::arena::{Arena, Config, OwnerId, Owners, Purge, ReserveError, Run};
-use nofrag_backing::backend::measure::{Peer, adjacent_maps, collapses, punches, scattered_purges};
-use nofrag_backing::backend::{
-    Anonymous, Backend, BackendError, Budget, Geometry, Memfd, SimCall, Simulated, Va,
-};
+use nofrag_backing::arena::{Arena, Config, OwnerId, Owners, ReserveError, Run};
+use nofrag_backing::backend::{Anonymous, Backend, BackendError, Budget, Memfd, Va};
 use nofrag_backing::frames::{FrameBlock, FrameRequest, Frames, FramesConfig, Sharing, Use};
-use nofrag_backing::huge_units::{HugeAdvice, HugeUnits};
-use nofrag_backing::kernel_areas::KernelArea;
 use nofrag_backing::mapped::{Mapped, MappedConfig, VmallocRequest};
-use nofrag_backing::measure::arena::ArenaBench;
-use nofrag_backing::measure::machine::{MachineMemory, UNIT_PAGES};
-use nofrag_backing::measure::strategies::{Bench, Strategy};
-use nofrag_backing::moving::measure::{ChurnPlan, Times, churn, filling};
 use nofrag_backing::moving::userfaultfd::{Features, Userfaultfd, Watch};
 use nofrag_backing::moving::{Access, Handles, LiveFile, Mappings, Method, Mover, Reach};
 use nofrag_backing::reservation::Reservation;
 use nofrag_backing::shapes::{GrowableBuffer, PoolSizes, SlotPool, ring};
-use nofrag_backing::threads::{Crowd, Stacks};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 const PAGE: u64 = 4096;
@@ -43,18 +32,6 @@ fn reservations() {
     }
     for start in [1, 1 << 63, u64::MAX - PAGE + 1, u64::MAX] {
         assert!(Reservation::at(start, 1, Protection::READ_WRITE).is_err(), "{start:#x}");
-    }
-}
-
-#[test]
-fn huge_units() {
-    let ends = [0, 1, 2, 1 << 12, 1 << 63, usize::MAX - 1, usize::MAX];
-    for units in ends {
-        for unit_bytes in ends {
-            let made = HugeUnits::map(units, unit_bytes, HugeAdvice::Host);
-            let is_small = (1..3).contains(&units) && unit_bytes == 1 << 12;
-            assert!(made.is_ok() == is_small || unit_bytes == 1 << 12, "{units} of {unit_bytes}");
-        }
     }
 }
 
@@ -141,20 +118,6 @@ fn backends() {
         check_reserve(&Memfd::new(budget).unwrap());
     }
     check_reserve(&Anonymous::new());
-    let usual = Anonymous::new().geometry().clone();
-    for end in [0, 1, 2, 1 << 63, u64::MAX - 1, u64::MAX] {
-        for geometry in [
-            Geometry { granule: end, ..usual.clone() },
-            Geometry { va_align: end, ..usual.clone() },
-            Geometry { max_va: end, ..usual.clone() },
-            Geometry { recommended: end, ..usual.clone() },
-            Geometry { max_mappings: Some(end), ..usual.clone() },
-        ] {
-            if let Ok(backend) = Simulated::new(geometry) {
-                check_reserve(&backend);
-            }
-        }
-    }
 }
 
 fn check_reserve<B: Backend>(backend: &B) {
@@ -202,38 +165,6 @@ fn arenas() {
     for owners in [0, u32::MAX - 1, u32::MAX] {
         assert!(bad(1, Config { owners: Owners::Count(owners), ..base() }));
     }
-}
-
-#[test]
-fn areas_of_the_kernel() {
-    for pages in [0, 1, u32::MAX - 1, u32::MAX] {
-        assert!(KernelArea::new(pages).is_err(), "{pages}");
-    }
-}
-
-#[test]
-fn crowds() {
-    let system = || Stacks::System { bytes: 1 << 16, guard: 1 << 12 };
-    assert!(Crowd::start(0, system()).is_ok());
-    for count in [usize::MAX / 2, usize::MAX - 1, usize::MAX] {
-        assert!(Crowd::start(count, system()).is_err());
-    }
-    for end in [0, 1, usize::MAX - 1, usize::MAX] {
-        assert!(Crowd::start(1, Stacks::System { bytes: end, guard: 0 }).is_err(), "{end:#x}");
-        let _ = Crowd::start(1, Stacks::System { bytes: 1 << 16, guard: end });
-    }
-}
-
-/// Loops that measure refuse counts of pages whose products overflow. These products wrapped, so that more pages were
-/// touched than were mapped.
-#[test]
-fn what_is_measured() {
-    // The second and third come to 256 KiB, when 64 runs of them are counted in 64 bits.
-    for pages in [1 << 46, 1 << 52, (1 << 46) + 1, u64::MAX - 1, u64::MAX] {
-        assert!(scattered_purges(pages, 1, Peer::Idle).is_err(), "{pages:#x}");
-        assert!(adjacent_maps(pages).is_err() && collapses(pages).is_err(), "{pages:#x}");
-    }
-    assert!(adjacent_maps(0).is_err() && collapses(0).is_err());
 }
 
 #[test]
@@ -285,47 +216,10 @@ fn runs_and_leases_of_any_size() {
 }
 
 #[test]
-fn memory_that_is_simulated() {
-    let usual = Anonymous::new().geometry().clone();
-    let backend = Simulated::new(usual).unwrap();
-    let private = Anonymous::huge();
-    let shared = Memfd::huge(Budget::Half).unwrap();
+fn memory_of_huge_pages() {
+    let (private, shared) = (Anonymous::huge(), Memfd::huge(Budget::Half).unwrap());
     for (va, bytes) in TOO_LARGE.into_iter().flat_map(|va| [0, 1, u64::MAX].map(|b| (Va(va), b))) {
-        let _ = backend.touch(va, bytes);
-        let _ = backend.holds(va);
         assert!(private.collapse(va, bytes).is_err() && shared.collapse(va, bytes).is_err());
-    }
-    for (after, times) in [(0, 0), (u32::MAX, 1), (0, u32::MAX), (u32::MAX, u32::MAX)] {
-        backend.refuse(SimCall::Reserve, after, times, BackendError::Unsupported);
-        let _ = backend.reserve(1 << 21, 1, None);
-    }
-    assert!(punches(0).is_ok());
-}
-
-#[test]
-fn memory_of_a_machine() {
-    for slots in [0, 1, u16::MAX - 1, u16::MAX] {
-        assert_eq!(Bench::new(Strategy::Parked, slots).is_ok(), slots == 1);
-        assert!(ArenaBench::over_one(0, slots, Purge::Manual).is_err());
-        assert!(ArenaBench::over_one(u32::MAX, slots, Purge::Manual).is_err());
-    }
-    for frames in TOO_LARGE.into_iter().chain([0, 1]) {
-        assert!(MachineMemory::new(frames).is_err());
-    }
-    let mut memory = MachineMemory::new(UNIT_PAGES as u64).unwrap();
-    for end in [usize::MAX - 1, usize::MAX] {
-        assert!(memory.fault(end, 0, 1).is_err() && memory.fault(0, 0, end).is_err());
-        assert!(memory.fault(0, end as u64, 1).is_err());
-    }
-    for end in TOO_LARGE {
-        // These calls are documented to panic.
-        for wrong in [
-            catch_unwind(AssertUnwindSafe(|| memory.fill(end, 0))),
-            catch_unwind(AssertUnwindSafe(|| _ = memory.holds(end, 0))),
-            catch_unwind(AssertUnwindSafe(|| drop(memory.relocate(0, end)))),
-        ] {
-            assert!(wrong.is_err());
-        }
     }
 }
 
@@ -343,13 +237,9 @@ fn pages_that_move() {
         assert!(mover.move_run(&area, 0..end, 2, Method::default()).is_err());
         assert!(mover.move_run(&area, end..u64::MAX, 2, Method::default()).is_err());
         assert!(mover.move_run(&area, 0..1, end, Method::default()).is_err());
-        assert!(filling(end, 1).is_err());
+        assert!(mover.move_idle(&area, 0..end, 2).is_err());
+        assert!(mover.move_idle(&area, 0..1, end).is_err());
     }
-    for bytes in TOO_LARGE.into_iter().chain([0]) {
-        assert!(churn(&ChurnPlan::new(bytes)).is_err());
-    }
-    assert_eq!(Times::of(&mut []), Times::default());
-    assert_eq!(Times::of(&mut [u32::MAX, 0]).max_ns, u64::from(u32::MAX));
     let Ok(descriptor) = Userfaultfd::open(Features::none()) else { return };
     for (at, bytes) in TOO_LARGE.into_iter().flat_map(|at| [0, 1, u64::MAX].map(|b| (Va(at), b))) {
         assert!(descriptor.register(at, bytes, Watch::MISSING).is_err());

@@ -8,8 +8,6 @@ use std::time::Duration;
 use nofrag::mmap::Protection;
 use nofrag_backing::arena::{Arena, Budget as Work, Config, Fork, OwnerId, Owners, Purger};
 use nofrag_backing::backend::{Anonymous, Backend, BackendError, Budget, HostMemory, Memfd, Op};
-use nofrag_backing::measure::machine::{MachineMemory, UNIT_PAGES};
-use nofrag_backing::measure::strategies::{Bench, Request, Strategy, Touched};
 use nofrag_backing::reservation::Reservation;
 use nofrag_backing::shapes::{GrowableBuffer, ShapeError};
 
@@ -123,24 +121,4 @@ fn a_purger_of_the_parent_is_not_waited_for() {
     });
     assert_eq!(ends(child), 0);
     drop(purger);
-}
-
-/// Loops that measure refuse to write in a child: the frames of a simulated machine and the file of a bench are shared
-/// with children, which once wrote into them.
-#[test]
-fn what_is_measured_is_the_parents() {
-    let mut memory = MachineMemory::new(UNIT_PAGES as u64).unwrap();
-    memory.fill(5, 77);
-    memory.fault(0, 6, 1).unwrap();
-    let mut bench = Bench::new(Strategy::FilePunchEach, 1).unwrap();
-    let child = fork(|| {
-        let fills = catch_unwind(AssertUnwindSafe(|| memory.fill(5, 78)));
-        let writes = catch_unwind(AssertUnwindSafe(|| memory.write_unit(|_| 78)));
-        let panics = fills.is_err() && writes.is_err();
-        let errors = memory.fault(0, 5, 1).is_err() && memory.clear_window().is_err();
-        let one = Request { slot: 0, pages: 1 };
-        panics && errors && bench.serve(&[one], Touched::First).is_err()
-    });
-    assert_eq!(ends(child), 0);
-    assert!(memory.holds(5, 77));
 }

@@ -2,17 +2,17 @@
 
 use std::io::ErrorKind;
 
+use crate::maps::{self, MapsLine};
 use nofrag::mmap::Protection;
 use nofrag::ranges::Span;
 use nofrag_backing::faults::{self, Call, Fault};
-use nofrag_backing::maps::{self, MapsLine};
 use nofrag_backing::reservation::Reservation;
 use rustix::io::Errno;
 
 /// Returns the areas of this process inside the reservation.
 fn areas(reservation: &Reservation) -> Vec<MapsLine> {
     let pages = reservation.pages();
-    let own = maps::of_process(rustix::process::getpid()).unwrap();
+    let own = maps::own();
     own.into_iter().filter(|line| pages.contains(line.start >> 12)).collect()
 }
 

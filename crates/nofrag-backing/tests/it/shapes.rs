@@ -5,8 +5,8 @@ use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::thread;
 
+use crate::maps;
 use nofrag_backing::faults::{self, Call, Fault};
-use nofrag_backing::maps;
 use nofrag_backing::shapes::{GrowableBuffer, Guards, PoolSizes, ShapeError, SlotPool, ring};
 use rand::rngs::SmallRng;
 use rand::{Rng as _, RngExt as _, SeedableRng as _};
@@ -91,7 +91,7 @@ fn shapes_say_what_the_system_refused() {
         // Work that is done once in a process is done now.
         make().unwrap();
         let before = faults::made();
-        let areas = maps::own_count().unwrap();
+        let areas = maps::own().len();
         make().unwrap();
         let made = faults::made().since(&before);
         for call in Call::ALL.into_iter().filter(|&call| call != Call::Munmap) {
@@ -104,7 +104,7 @@ fn shapes_say_what_the_system_refused() {
             }
         }
         // Other tests map too, but not by the dozen.
-        assert!(maps::own_count().unwrap() < areas + 100, "{name} leaves mappings behind");
+        assert!(maps::own().len() < areas + 100, "{name} leaves mappings behind");
     }
 }
 
@@ -223,7 +223,7 @@ fn a_pool_is_one_area_and_its_purges_are_few_calls() {
     let mut slots: Vec<_> = (0..2000).map(|_| pool.take().unwrap()).collect();
     let first = slots[0].as_ptr().addr() as u64;
     slots.iter_mut().for_each(|slot| slot[0] = 1);
-    let own = maps::of_process(rustix::process::getpid()).unwrap();
+    let own = maps::own();
     let inside =
         |line: &&maps::MapsLine| line.start < first + 2000 * (20 << 10) && line.end > first;
     // A neighbour may have become one area with it.

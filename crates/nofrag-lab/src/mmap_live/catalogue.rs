@@ -1,7 +1,7 @@
 //! The programs and their settings.
 
+use crate::apparatus::probe::Width;
 use nofrag::mmap::Direction;
-use nofrag_backing::probe::Width;
 
 use super::trace::Style;
 use super::twin::Setting;

@@ -5,9 +5,8 @@
 
 use std::fmt::Write as _;
 
+use crate::apparatus::probe::{Kind, MapAt};
 use nofrag::mmap::{Direction, Protection};
-use nofrag_backing::maps::MapsLine;
-use nofrag_backing::probe::{Kind, MapAt};
 
 use super::twin::{Setting, Trouble, Twin};
 use crate::sha256::sha256;
@@ -52,7 +51,7 @@ pub(super) fn run(twin: &mut Twin, turns: u64) -> Result<Left, Trouble> {
         most = most.max(twin.model().area_count() - own);
     }
     let areas = twin.kernel_areas()?;
-    let areas = areas.iter().map(|MapsLine { start, end, .. }| (*start, *end)).collect();
+    let areas = areas.iter().map(|area| (area.start, area.end)).collect();
     Ok(Left { areas, most })
 }
 

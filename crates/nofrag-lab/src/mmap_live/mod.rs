@@ -1,10 +1,10 @@
 //! `mmap-live`: the running kernel as the oracle of its own rules.
 //!
 //! A model of placement is right if it says where the kernel puts every mapping, before the kernel does. Here it must:
-//! a process that maps only on command ([`nofrag_backing::probe`]) makes random mappings, fixed mappings, partial
-//! unmappings and changes of protection, and [`nofrag::mmap::AddressSpace`], which began with the same areas, predicts
-//! each outcome. This is done in 64 and in 32 bits, in the usual layout and in the legacy one. Method and findings:
-//! docs/sources/mmap.md#live and mmap.md#habits; the goal: mmap.md#g1.
+//! a process that maps only on command ([`probe`](crate::apparatus::probe)) makes random mappings, fixed mappings,
+//! partial unmappings and changes of protection, and [`nofrag::mmap::AddressSpace`], which began with the same areas,
+//! predicts each outcome. This is done in 64 and in 32 bits, in the usual layout and in the legacy one. Method and
+//! findings: docs/sources/mmap.md#live and mmap.md#habits; the goal: mmap.md#g1.
 //!
 //! Where the kernel is too old, or not Linux on x86-64, or refuses a process without randomisation, programs are left
 //! out and the notes say why. The claims are exact for the version with which the rules were compared, and depend on

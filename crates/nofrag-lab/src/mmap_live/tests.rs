@@ -1,7 +1,7 @@
 //! A hundred thousand operations against the running kernel, and the signs of a wrong model.
 
+use crate::apparatus::probe::Width;
 use nofrag::mmap::{Direction, HugePages, Placement};
-use nofrag_backing::probe::Width;
 
 use super::trace::{PUBLISHED_SEED, Style, Trace};
 use super::twin::{Setting, Trouble, Twin};

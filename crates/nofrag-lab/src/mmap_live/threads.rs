@@ -14,11 +14,10 @@ use nofrag::mmap::{
 };
 use nofrag::ranges::Span;
 use nofrag::units::PageCount;
-use nofrag_backing::maps;
 use nofrag_backing::reservation::Reservation;
-use nofrag_backing::threads::{Crowd, Stacks};
 
 use super::twin::Trouble;
+use crate::apparatus::crowd::{Crowd, Stacks};
 use crate::usage::CpuTime;
 
 /// Areas and time of a crowd of threads.
@@ -55,7 +54,9 @@ pub(super) fn on_placed_stacks(count: usize) -> Result<Crowded, Trouble> {
 }
 
 fn own_areas() -> Result<usize, Trouble> {
-    maps::own_count().map_err(|why| Trouble::Skipped(format!("/proc/self/maps: {why}")))
+    let listed = fs::read_to_string("/proc/self/maps");
+    let listed = listed.map_err(|why| Trouble::Skipped(format!("/proc/self/maps: {why}")))?;
+    Ok(listed.lines().count())
 }
 
 /// Places stacks with guards in one reservation (docs/sources/mmap.md#g4).

@@ -3,8 +3,8 @@
 //! The plain trace is that of docs/sources/mmap.md#trace: fill the slots, then replace a random one, again and again.
 //! The mixed trace does that in most turns, and in the others every operation that can split, join or cover areas.
 
+use crate::apparatus::probe::{Kind, MapAt, Width};
 use nofrag::mmap::Protection;
-use nofrag_backing::probe::{Kind, MapAt, Width};
 
 use super::twin::{Trouble, Twin};
 

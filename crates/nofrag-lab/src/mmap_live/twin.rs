@@ -8,16 +8,16 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use crate::apparatus::probe::{
+    Difference, Errno, Kind, MapAt, Operation, Outcome, Probe, ProbeError, Step, Width,
+};
 use nofrag::mmap::{
     AddressSpace, AreaFlags, Attributes, Direction, FixedError, MapError, MapFlags, Placement,
     ProtectError, Protection, SpaceConfig, UnmapError, WindowChoice,
 };
 use nofrag::ranges::Span;
 use nofrag::units::{PageCount, Vpn};
-use nofrag_backing::maps::MapsLine;
-use nofrag_backing::probe::{
-    Difference, Errno, Kind, MapAt, Operation, Outcome, Probe, ProbeError, Step, Width,
-};
+use nofrag_host::proc_maps::{Area, MapKind};
 use thiserror::Error;
 
 use super::kernel::Kernel;
@@ -317,7 +317,7 @@ impl Twin {
     }
 
     /// Returns the kernel's areas except for the probe's own, once no batch is under way.
-    pub(super) fn kernel_areas(&mut self) -> Result<Vec<MapsLine>, Trouble> {
+    pub(super) fn kernel_areas(&mut self) -> Result<Vec<Area>, Trouble> {
         self.dispatch()?;
         self.settle()?;
         let areas = self.probe.areas().map_err(|why| Trouble::Broken(why.to_string()))?;
@@ -332,10 +332,11 @@ fn is_placement(operation: &Operation) -> bool {
 }
 
 /// Returns attributes for an area that the probe had from its start: with them it never merges.
-fn attributes_of(line: &MapsLine) -> Attributes {
+fn attributes_of(line: &Area) -> Attributes {
     let flags = AreaFlags::OPAQUE;
-    let flags = if line.is_stack() { flags.with(AreaFlags::GROWS_DOWN) } else { flags };
-    Attributes::anonymous(line.protection).with(flags)
+    let flags =
+        if line.kind() == MapKind::Stack { flags.with(AreaFlags::GROWS_DOWN) } else { flags };
+    Attributes::anonymous(Protection(line.access.0)).with(flags)
 }
 
 fn fixed(start: u64, result: Result<(), FixedError>) -> Result<Outcome, Trouble> {
@@ -350,13 +351,13 @@ fn fixed(start: u64, result: Result<(), FixedError>) -> Result<Outcome, Trouble>
 /// Number of areas on each side of an address that a report shows.
 const NEIGHBOURS: usize = 3;
 
-fn around(areas: &[MapsLine], address: u64) -> impl Iterator<Item = (u64, u64)> {
+fn around(areas: &[Area], address: u64) -> impl Iterator<Item = (u64, u64)> {
     let at = areas.partition_point(|area| area.end <= address);
     let near = areas[at.saturating_sub(NEIGHBOURS)..].iter().take(2 * NEIGHBOURS + 1);
     near.map(|area| (area.start, area.end))
 }
 
-fn of_outcome(batch: &InFlight, difference: Difference, areas: &[MapsLine]) -> Mismatch {
+fn of_outcome(batch: &InFlight, difference: Difference, areas: &[Area]) -> Mismatch {
     let step = batch.steps[difference.step];
     let places = match step.operation {
         Operation::Map { .. } => [difference.outcome, step.expected],
@@ -376,8 +377,8 @@ fn of_outcome(batch: &InFlight, difference: Difference, areas: &[MapsLine]) -> M
 }
 
 /// Returns the first place where the lists of kernel and model differ; `None` if they agree.
-fn of_lists(batch: &InFlight, areas: &[MapsLine]) -> Option<Mismatch> {
-    let entry = |line: &MapsLine| (line.start >> PAGE, line.end >> PAGE, line.protection);
+fn of_lists(batch: &InFlight, areas: &[Area]) -> Option<Mismatch> {
+    let entry = |line: &Area| (line.start >> PAGE, line.end >> PAGE, Protection(line.access.0));
     let kernel: Vec<Entry> = areas.iter().map(entry).collect();
     if kernel == batch.areas {
         return None;

@@ -7,8 +7,9 @@
 //! Source: docs/sources/backing.md#oracle-1, #map-limit.
 
 use nofrag::mmap::{Direction, Protection};
-use nofrag_backing::maps::max_map_count;
-use nofrag_backing::probe::{Errno, Kind, MOST_STEPS, MapAt, Operation, Probe, Step, Width};
+
+use crate::apparatus::probe::{Errno, Kind, MOST_STEPS, MapAt, Operation, Probe, Step, Width};
+use crate::usage::max_map_count;
 
 /// Outcome of the child's attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

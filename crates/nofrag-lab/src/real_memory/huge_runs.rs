@@ -1,6 +1,6 @@
 //! Runs of 2 MiB after random churn, with compaction and without.
 
-use nofrag_backing::moving::measure::{self, Churn, ChurnPlan};
+use crate::apparatus::churn::{Churn, ChurnPlan, churn};
 
 use crate::figures;
 use crate::oracle::{Claims, Relation};
@@ -17,8 +17,8 @@ const BYTES_OF_FULL_RUN: u64 = 512 << 20;
 /// The reason why it cannot be done here.
 pub(super) fn run(seed: u64, extent: Extent, report: &mut Report) -> Result<(), String> {
     let bytes = if extent == Extent::Full { BYTES_OF_FULL_RUN } else { BYTES };
-    let plan = ChurnPlan { seed, ..ChurnPlan::new(bytes) };
-    let found = measure::churn(&plan).map_err(|error| error.to_string())?;
+    let plan = ChurnPlan { bytes, churn: 2, seed };
+    let found = churn(&plan).map_err(|error| error.to_string())?;
     judge(&found, report);
     Ok(())
 }
@@ -40,8 +40,8 @@ fn judge(found: &Churn, report: &mut Report) {
     claims.exact("obtainable/contents", text, found.corrupted as f64, Relation::NONE);
     report.notes.push(format!(
         "compaction under a user: an access took {} ns alone and {} ns meanwhile (medians), p99.9 {} and {} ns",
-        found.access_alone.median_ns,
-        found.access_compacting.median_ns,
+        found.access_alone.p50_ns,
+        found.access_compacting.p50_ns,
         found.access_alone.p999_ns,
         found.access_compacting.p999_ns
     ));

@@ -29,7 +29,7 @@ mod strategies;
 #[cfg(test)]
 mod tests;
 
-use nofrag_backing::measure::strategies::Strategy;
+use crate::apparatus::strategies::Strategy;
 
 use self::catalogue::{Program, SPECS, Spec};
 use crate::figures;

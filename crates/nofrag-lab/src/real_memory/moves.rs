@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use nofrag_backing::moving::measure::{self, MeasureError, MoveCosts, Way};
-
 use super::{MemoryPlan, names};
+use crate::apparatus::Trouble;
+use crate::apparatus::moves::{MoveCosts, MovePlan, Way, live_moves};
 use crate::figures;
 use crate::oracle::{Claims, Relation, over};
 use crate::report::{Measurement, Report};
@@ -20,17 +20,6 @@ const PAUSE: Duration = Duration::from_micros(20);
 
 /// Number of moves in a turn.
 const TURN: u64 = 25;
-
-/// Returns the name of a way of moving runs, as the published figures have it.
-pub(super) const fn method(way: Way) -> &'static str {
-    match way {
-        Way::Unprotected => "none",
-        Way::Pins => "pins",
-        Way::WriteProtect => "write-protect",
-        Way::WriteProtectPopulate => "write-protect-populated",
-        Way::Mprotect => "mprotect",
-    }
-}
 
 /// Returns the name of the program that moves runs of `pages` pages, as reports have it.
 pub(super) fn program(pages: u64) -> String {
@@ -59,7 +48,7 @@ pub(super) fn run(
         for _ in 0..plan.repeats {
             step(&program(pages));
             for row in once(plan, &ways, pages).map_err(failed)? {
-                by_way.entry(method(row.way)).or_default().add(&row);
+                by_way.entry(row.way.name()).or_default().add(&row);
             }
         }
         judge(pages, &by_way, report);
@@ -74,7 +63,7 @@ pub(super) fn run(
 /// Judges that no write was lost over all sizes and methods that keep writers away: a full run makes more than a
 /// million moves.
 fn judge_all(report: &mut Report) {
-    let control = method(Way::Unprotected);
+    let control = Way::Unprotected.name();
     let programs = SIZES.map(program);
     let protected = |row: &&Measurement| programs.contains(&row.program) && row.design != control;
     let rows: Vec<&Measurement> = report.measurements.iter().filter(protected).collect();
@@ -84,30 +73,24 @@ fn judge_all(report: &mut Report) {
     report.oracles.exact("target/lost-writes", claim, lost, Relation::NONE);
 }
 
-fn once(plan: &MemoryPlan, ways: &[Way], pages: u64) -> Result<Vec<MoveCosts>, MeasureError> {
+fn once(plan: &MemoryPlan, ways: &[Way], pages: u64) -> Result<Vec<MoveCosts>, Trouble> {
     // A move of 512 pages takes as long as a hundred of one; the control needs some hundred moves to lose a write.
     let moves = if pages == 512 { plan.moves() / 4 } else { plan.moves() }.max(TURN);
     let ways = ways.to_vec();
-    let plan = measure::MovePlan { ways, pages, moves, writers: 1, turn: TURN, pause: PAUSE };
-    measure::live_moves(&plan)
+    let plan = MovePlan { ways, pages, moves, writers: 1, turn: TURN, pause: PAUSE };
+    live_moves(&plan)
 }
 
 /// Returns the ways in which a single move succeeds; the notes name the others, and the reasons.
 fn allowed(report: &mut Report) -> Result<Vec<Way>, RunError> {
     let mut ways = Vec::new();
     for way in Way::ALL {
-        let one = measure::MovePlan {
-            ways: vec![way],
-            pages: 1,
-            moves: 1,
-            writers: 1,
-            turn: 1,
-            pause: PAUSE,
-        };
-        match measure::live_moves(&one) {
+        let one =
+            MovePlan { ways: vec![way], pages: 1, moves: 1, writers: 1, turn: 1, pause: PAUSE };
+        match live_moves(&one) {
             Ok(_) => ways.push(way),
             Err(why) if way.needs_userfaultfd() => {
-                report.skip(method(way), why);
+                report.skip(way.name(), why);
             }
             Err(why) => return Err(failed(why)),
         }
@@ -115,13 +98,13 @@ fn allowed(report: &mut Report) -> Result<Vec<Way>, RunError> {
     Ok(ways)
 }
 
-fn failed(why: MeasureError) -> RunError {
+fn failed(why: Trouble) -> RunError {
     RunError::engine("every method", "moves", why)
 }
 
 impl Rounds {
     fn add(&mut self, row: &MoveCosts) {
-        self.cost.push(row.cost.median_ns as f64);
+        self.cost.push(row.cost.p50_ns as f64);
         self.moves += row.moves;
         self.writes += row.writes;
         self.lost += row.lost;
@@ -152,7 +135,7 @@ impl Rounds {
 /// (docs/sources/backing.md#oracle-3, #moves).
 fn judge(pages: u64, by_way: &BTreeMap<&str, Rounds>, report: &mut Report) {
     let figures = figures::backing();
-    let control = method(Way::Unprotected);
+    let control = Way::Unprotected.name();
     for (way, rounds) in by_way {
         let id = format!("lost-writes/{pages}/{way}");
         let lost = rounds.lost as f64;
@@ -167,7 +150,7 @@ fn judge(pages: u64, by_way: &BTreeMap<&str, Rounds>, report: &mut Report) {
     }
     let median = |way: &str| Spread::of(by_way.get(way)?.cost.clone()).map(|spread| spread.median);
     let at = SIZES.iter().position(|size| *size == pages);
-    for way in [Way::WriteProtect, Way::Pins].map(method) {
+    for way in [Way::WriteProtect, Way::Pins].map(Way::name) {
         let there = |id: &str| Some(figures.method(id)?.cost[at?]);
         let here = over(median(way), median(control));
         let Some(then) = over(there(way), there(control)) else { continue };

@@ -1,6 +1,6 @@
 //! Names of designs, units and counts, as this scenario's JSON has them, that more than one place uses.
 
-use nofrag_backing::measure::strategies::Strategy;
+use crate::apparatus::strategies::Strategy;
 
 /// The library's own ways, through its full interface: purged by decay, and never.
 pub(super) const ARENA_DECAY: &str = "nofrag-decay";

@@ -1,13 +1,13 @@
 //! Single statements about the kernel, tried here.
 
-use nofrag_backing::backend::BackendError;
-use nofrag_backing::backend::measure::{Peer, adjacent_maps, collapses, punches, scattered_purges};
-use nofrag_backing::moving::measure::{
-    MeasureError, filling, references_after_a_move, shared_page,
-};
 use nofrag_backing::moving::{Fill, Method};
 use rustix::io::Errno;
 
+use crate::apparatus::Trouble;
+use crate::apparatus::properties::{
+    adjacent_maps, collapses, filling, punches, references_after_a_move, scattered_purges,
+    shared_page,
+};
 use crate::oracle::{Claims, Oracle, Relation};
 use crate::report::Report;
 
@@ -16,25 +16,21 @@ const ROUNDS: u64 = 60;
 
 /// Tries the statements; one that cannot be tried here becomes a note.
 pub(super) fn run(report: &mut Report) {
-    type Trial = fn(&mut Vec<Oracle>) -> Result<(), String>;
+    type Trial = fn(&mut Vec<Oracle>) -> Result<(), Trouble>;
     let trials: [(&str, Trial); 7] = [
-        ("private-page", |oracles| private_page(oracles).map_err(told)),
-        ("references", |oracles| references(oracles).map_err(told)),
-        ("page-tables", |oracles| page_tables(oracles).map_err(told)),
-        ("neighbours", |oracles| neighbours(oracles).map_err(told)),
-        ("huge-pages", |oracles| huge_pages(oracles).map_err(told)),
-        ("scattered", |oracles| scattered(oracles).map_err(told)),
-        ("punched", |oracles| punched(oracles).map_err(told)),
+        ("private-page", private_page),
+        ("references", references),
+        ("page-tables", page_tables),
+        ("neighbours", neighbours),
+        ("huge-pages", huge_pages),
+        ("scattered", scattered),
+        ("punched", punched),
     ];
     for (oracle, trial) in trials {
         if let Err(why) = trial(&mut report.oracles) {
             report.skip(oracle, why);
         }
     }
-}
-
-fn told(why: impl std::fmt::Display) -> String {
-    why.to_string()
 }
 
 /// Returns the median of some samples, in nanoseconds; the upper one of two.
@@ -44,11 +40,11 @@ fn median(mut samples: Vec<u64>) -> f64 {
 }
 
 /// Number of one-page mappings that lie in a row, in memory and in their file.
-const NEIGHBOURS: u64 = 1_024;
+const NEIGHBOURS: usize = 1_024;
 
 /// Judges that mappings which are neighbours in memory and in their file are one area
 /// (docs/sources/backing.md#oracle-2).
-fn neighbours(oracles: &mut Vec<Oracle>) -> Result<(), BackendError> {
+fn neighbours(oracles: &mut Vec<Oracle>) -> Result<(), Trouble> {
     let areas = adjacent_maps(NEIGHBOURS)?;
     let claim = format!(
         "areas of {NEIGHBOURS} mappings of one page at adjacent addresses with consecutive offsets"
@@ -58,10 +54,10 @@ fn neighbours(oracles: &mut Vec<Oracle>) -> Result<(), BackendError> {
 }
 
 /// Number of huge pages that are made of small ones of a file in memory.
-const COLLAPSED: u64 = 16;
+const COLLAPSED: usize = 16;
 
 /// Judges that `MADV_COLLAPSE` makes huge pages of a memfd (docs/sources/backing.md#oracle-6).
-fn huge_pages(oracles: &mut Vec<Oracle>) -> Result<(), BackendError> {
+fn huge_pages(oracles: &mut Vec<Oracle>) -> Result<(), Trouble> {
     let made = collapses(COLLAPSED)?.iter().filter(|made| made.is_ok()).count();
     let claim =
         format!("of {COLLAPSED} blocks of a memfd those that MADV_COLLAPSE made huge pages");
@@ -70,8 +66,8 @@ fn huge_pages(oracles: &mut Vec<Oracle>) -> Result<(), BackendError> {
 }
 
 /// Judges that `process_madvise` purges scattered runs faster than a call for each (docs/sources/backing.md#oracle-9).
-fn scattered(oracles: &mut Vec<Oracle>) -> Result<(), BackendError> {
-    let found = scattered_purges(1, ROUNDS as u32, Peer::Busy)?;
+fn scattered(oracles: &mut Vec<Oracle>) -> Result<(), Trouble> {
+    let found = scattered_purges(1, ROUNDS as u32)?;
     let gain = median(found.singly) / median(found.in_vectors);
     let claim = "64 scattered runs of one page purged one by one, over process_madvise of all, another processor busy \
                 ";
@@ -82,7 +78,7 @@ fn scattered(oracles: &mut Vec<Oracle>) -> Result<(), BackendError> {
 
 /// Judges that punching a whole huge page is cheaper than punching 16 pages out of one
 /// (docs/sources/backing.md#oracle-11).
-fn punched(oracles: &mut Vec<Oracle>) -> Result<(), BackendError> {
+fn punched(oracles: &mut Vec<Oracle>) -> Result<(), Trouble> {
     let found = punches(ROUNDS as u32 / 4)?;
     let share = median(found.whole) / median(found.part);
     let claim = "punching a whole huge page over punching 16 pages out of it";
@@ -98,7 +94,7 @@ fn number(outcome: Result<(), Errno>) -> f64 {
 
 /// Judges that `UFFDIO_MOVE` refuses a page that a child shares, and not one that a pipe refers to
 /// (docs/sources/backing.md#oracle-4).
-fn private_page(oracles: &mut Vec<Oracle>) -> Result<(), MeasureError> {
+fn private_page(oracles: &mut Vec<Oracle>) -> Result<(), Trouble> {
     let page = shared_page()?;
     let claims = [
         (
@@ -119,7 +115,7 @@ fn private_page(oracles: &mut Vec<Oracle>) -> Result<(), MeasureError> {
 
 /// Judges that after a move the area reads the new page, a pipe and another mapping the old one
 /// (docs/sources/backing.md#oracle-5).
-fn references(oracles: &mut Vec<Oracle>) -> Result<(), MeasureError> {
+fn references(oracles: &mut Vec<Oracle>) -> Result<(), Trouble> {
     let found = references_after_a_move(Method::WriteProtect(Fill::OnFault))?;
     let claims = [
         (
@@ -151,9 +147,9 @@ fn references(oracles: &mut Vec<Oracle>) -> Result<(), MeasureError> {
 
 /// Judges that `UFFDIO_CONTINUE` takes at most half the time of populating the same pages
 /// (docs/sources/backing.md#oracle-10).
-fn page_tables(oracles: &mut Vec<Oracle>) -> Result<(), MeasureError> {
+fn page_tables(oracles: &mut Vec<Oracle>) -> Result<(), Trouble> {
     let found = filling(64, ROUNDS)?;
-    let ratio = found.by_request.median_ns as f64 / found.by_populate.median_ns.max(1) as f64;
+    let ratio = median(found.by_request) / median(found.by_populate).max(1.0);
     let claim = "UFFDIO_CONTINUE of 64 pages over MADV_POPULATE_WRITE of them";
     oracles.ratio("page-tables", claim, ratio, Relation::AtMost(0.5));
     Ok(())

@@ -1,9 +1,9 @@
 //! The number of kernel areas that an arena takes for very many runs.
 
 use nofrag_backing::arena::{Arena, Budget, Config, OwnerId, Owners, Purge};
-use nofrag_backing::maps::max_map_count;
 
 use crate::random::Random;
+use crate::usage::max_map_count;
 
 const PAGE: u64 = 4096;
 

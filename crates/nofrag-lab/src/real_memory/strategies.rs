@@ -4,15 +4,17 @@
 //! a slow minute of the host falls on all of them.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
 use nofrag_backing::arena::Purge;
-use nofrag_backing::measure::arena::ArenaBench;
-use nofrag_backing::measure::strategies::{Bench, MOST_PAGES, Request, Strategy, Took, Touched};
 
 use super::{MemoryPlan, names};
+use crate::apparatus::strategies::{
+    ArenaBench, Bench, MOST_PAGES, Request, Serve, Strategy, Took, Touched,
+};
 use crate::random::Random;
 use crate::report::Measurement;
 use crate::scenario::{RunError, turn};
@@ -57,32 +59,6 @@ const MOST_PASSES: u32 = 64;
 /// Number of live runs of each thread.
 const SLOTS: u16 = 64;
 
-/// A server of requests, on the thread that holds it.
-pub(super) trait Serve: Send {
-    fn serve(&mut self, requests: &[Request], touched: Touched) -> Result<Took, String>;
-
-    /// Returns the pages that the server has given back to the system so far; 0 if it does not count them.
-    fn purged(&self) -> u64 {
-        0
-    }
-}
-
-impl Serve for Bench {
-    fn serve(&mut self, requests: &[Request], touched: Touched) -> Result<Took, String> {
-        Bench::serve(self, requests, touched).map_err(|error| error.to_string())
-    }
-}
-
-impl Serve for ArenaBench {
-    fn serve(&mut self, requests: &[Request], touched: Touched) -> Result<Took, String> {
-        ArenaBench::serve(self, requests, touched).map_err(|error| error.to_string())
-    }
-
-    fn purged(&self) -> u64 {
-        self.arena().stats().purged
-    }
-}
-
 /// Blocks that have been idle for this long are purged: about as long as a thousand pairs take, so that purges are part
 /// of the measurement.
 const DECAY: Duration = Duration::from_millis(1);
@@ -121,7 +97,7 @@ impl Way {
     fn serve(&mut self, requests: &[Vec<Request>], load: Load) -> Result<Vec<Took>, RunError> {
         let touched = load.touched();
         let (together, passes) = (Barrier::new(self.servers.len()), self.passes);
-        let all: Result<Vec<Took>, String> = thread::scope(|scope| {
+        let all: io::Result<Vec<Took>> = thread::scope(|scope| {
             let workers: Vec<_> = self
                 .servers
                 .iter_mut()
@@ -135,9 +111,11 @@ impl Way {
                 })
                 .collect();
             let ended = workers.into_iter().map(|worker| worker.join());
-            ended.map(|ended| ended.unwrap_or_else(|_| Err("it panicked".to_owned()))).collect()
+            ended
+                .map(|ended| ended.unwrap_or_else(|_| Err(io::Error::other("it panicked"))))
+                .collect()
         });
-        all.map_err(|why| failed(self.design, &why))
+        all.map_err(|why| failed(self.design, &why.to_string()))
     }
 
     /// Serves requests until the way is in its lasting state: blocks are in use, and a way that keeps its pages has
@@ -176,7 +154,7 @@ fn served(
     requests: &[Request],
     touched: Touched,
     passes: u32,
-) -> Result<Took, String> {
+) -> io::Result<Took> {
     if passes > 1 {
         server.serve(requests, touched)?;
     }

@@ -10,12 +10,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nofrag::vmap::VmapPolicy;
-use nofrag_backing::kernel_areas::{FEWEST_PAGES, KernelArea};
-use nofrag_backing::threads::{Crowd, Stacks};
 use nofrag_host::vmallocinfo;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+use crate::apparatus::crowd::{Crowd, Stacks};
+use crate::apparatus::kernel_areas::{FEWEST_PAGES, KernelArea};
 use crate::random::Random;
 
 /// The way in which areas are made.

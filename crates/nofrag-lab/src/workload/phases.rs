@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
+use crate::apparatus::huge_units::{HugeAdvice, HugeUnits};
 use hdrhistogram::Histogram;
-use nofrag_backing::huge_units::{HugeAdvice, HugeUnits};
 use thiserror::Error;
 
 use super::counters::Counters;

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use nofrag_backing::huge_units::HugeAdvice;
+use crate::apparatus::huge_units::HugeAdvice;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use crate::apparatus::huge_units::{HugeUnits, Touch};
 use hdrhistogram::Histogram;
-use nofrag_backing::huge_units::{HugeUnits, Touch};
 
 use super::host::Host;
 use super::outcome::{self, Ended};
@@ -95,7 +95,7 @@ pub(super) fn touch(
 
 #[cfg(test)]
 mod tests {
-    use nofrag_backing::huge_units::HugeAdvice;
+    use crate::apparatus::huge_units::HugeAdvice;
 
     use super::*;
 

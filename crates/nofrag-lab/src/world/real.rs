@@ -13,8 +13,8 @@
 use std::io;
 use std::time::{Duration, Instant};
 
+use crate::apparatus::machine::{MachineMemory, UNIT_PAGES};
 use foldhash::{HashMap, HashMapExt};
-use nofrag_backing::measure::machine::{MachineMemory, UNIT_PAGES};
 
 use super::contents::FrameNumber;
 use crate::stats::{Latencies, Tail};

@@ -33,10 +33,10 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use crate::apparatus::machine::MachineMemory;
 use nofrag::cpu::CpuId;
 use nofrag::page::{MemoryMap, Migratetype, PageConfig, PageblockInfo};
 use nofrag::units::{Nanos, Order};
-use nofrag_backing::measure::machine::MachineMemory;
 
 use super::World;
 use super::actor::{Actor, HugeTask, OutOfMemory, Task};

@@ -5,6 +5,7 @@ mod basics;
 #[allow(dead_code)] // Those use more of it.
 mod choices;
 mod chunks;
+pub(crate) mod ghosts;
 mod idle;
 mod layouts;
 mod model;

@@ -4,11 +4,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use crate::maps;
 use nofrag::check::Check;
 use nofrag_backing::arena::{Arena, ArenaError, Budget, Clock, Config, Fork, Purge, ReserveError};
 use nofrag_backing::backend::{Anonymous, BackendError, HostMemory, Memfd};
 use nofrag_backing::faults::{self, Call, Fault};
-use nofrag_backing::maps;
 use rustix::io::Errno;
 
 use super::{A, BLOCK, Z, arena_of, check_laws, small, stamp, stamps};
@@ -61,7 +61,7 @@ fn wasmtime_13070_leak_of_shared_memory() {
 
 /// Counts the areas of this process that lie in a range.
 fn areas(base: u64, bytes: u64) -> usize {
-    let lines = maps::of_process(rustix::process::getpid()).unwrap();
+    let lines = maps::own();
     lines.iter().filter(|line| line.start < base + bytes && base < line.end).count()
 }
 

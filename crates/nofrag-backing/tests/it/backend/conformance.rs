@@ -4,12 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use nofrag_backing::backend::{
-    Access, Anonymous, Backend as _, BackendError, Budget, Caps, CostModel, Geometry, HUGE, Memfd,
-    Op, OpResult, Simulated, Va,
+    Access, Anonymous, Backend as _, BackendError, Budget, Caps, Geometry, HUGE, Memfd, Op,
+    OpResult, Va,
 };
 
 use nofrag_backing::faults::{self, Armed, Call, Fault};
 use rustix::io::Errno;
+
+use crate::arena::ghosts::Simulated;
 
 use super::support::{Contents, Random, Subject, submit};
 
@@ -91,14 +93,13 @@ impl Model {
 
     /// Returns the expected outcome of an operation; carries it out if it is legal.
     fn apply(&mut self, op: &Plain) -> OpResult {
-        let misfits = op.ranges().any(|(va, bytes)| !self.fits(va, bytes));
+        let (va, bytes) = op.range();
         match *op {
-            _ if misfits => Err(BackendError::Misfit),
+            _ if !self.fits(va, bytes) => Err(BackendError::Misfit),
             Op::Map { va, phys, offset, bytes } => self.map(va.0, phys, offset, bytes),
             Op::Unmap { va, bytes } => self.unmap(va.0, bytes),
             Op::Grant { va, bytes, access } => self.grant(va.0, bytes, access),
             Op::Purge { va, bytes } => self.purge(va.0, bytes),
-            Op::Move { .. } | Op::Copy { .. } => Err(BackendError::Unsupported),
         }
     }
 
@@ -181,15 +182,16 @@ impl Model {
         let mut failed: Vec<(u64, u64)> = Vec::new();
         let mut results = Vec::new();
         for (op, &real) in ops.iter().zip(real) {
-            let ranges: Vec<_> = op.ranges().map(|(va, bytes)| (va.0, va.0 + bytes)).collect();
-            let meets = failed.iter().any(|a| ranges.iter().any(|b| a.0 < b.1 && b.0 < a.1));
+            let (va, bytes) = op.range();
+            let range = (va.0, va.0 + bytes);
+            let meets = failed.iter().any(|a| a.0 < range.1 && range.0 < a.1);
             let result = match real {
                 _ if meets => Err(BackendError::Skipped),
                 Err(BackendError::System(_)) => self.refused(op, real),
                 _ => self.apply(op),
             };
             if result.is_err() {
-                failed.extend(ranges);
+                failed.push(range);
             }
             results.push(result);
         }
@@ -430,8 +432,6 @@ fn with_phys<P: Copy>(op: &Plain, phys: &[P]) -> Op<P> {
         Op::Unmap { va, bytes } => Op::Unmap { va, bytes },
         Op::Grant { va, bytes, access } => Op::Grant { va, bytes, access },
         Op::Purge { va, bytes } => Op::Purge { va, bytes },
-        Op::Move { to, from, bytes } => Op::Move { to, from, bytes },
-        Op::Copy { to, from, bytes } => Op::Copy { to, from, bytes },
     }
 }
 
@@ -542,7 +542,6 @@ fn simulated_memory_is_as_the_model_whatever_it_can_do() {
         Caps::ALIAS,
         Caps::SUBRANGE_MAP,
         Caps::PURGE_IN_PLACE,
-        Caps::SCATTERED_PURGE,
     ];
     for set in 0..1 << all.len() {
         let has = |bit: &usize| set >> bit & 1 == 1;
@@ -561,6 +560,5 @@ fn geometry() -> Geometry {
         caps: Caps::NONE,
         max_mappings: None,
         vector_max: 3,
-        cost: CostModel::BUSY,
     }
 }

@@ -3,13 +3,12 @@
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::maps;
 use nofrag::check::Check;
 use nofrag_backing::backend::{
     Access, Anonymous, Backend, BackendError, Budget, Memfd, Op, OpResult, Piece, Va,
 };
 use nofrag_backing::faults::{self, Call};
-use nofrag_backing::maps;
-use rustix::process::getpid;
 
 use super::support::{load, one, store, submit};
 
@@ -17,7 +16,7 @@ const PAGE: u64 = 4096;
 
 /// Counts the areas of this process that lie in a range.
 fn areas_in(va: Va, bytes: u64) -> usize {
-    let areas = maps::of_process(getpid()).unwrap();
+    let areas = maps::own();
     areas.iter().filter(|area| area.start < va.0 + bytes && va.0 < area.end).count()
 }
 

@@ -3,8 +3,6 @@
 mod conformance;
 mod failures;
 mod huge;
-mod measure;
 mod memory;
 mod scattered;
-mod simulated;
 mod support;

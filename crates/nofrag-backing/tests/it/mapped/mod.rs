@@ -9,12 +9,12 @@ mod moves;
 
 use std::sync::Arc;
 
+use crate::maps::{self, MapsLine};
 use nofrag::cpu::CpuId;
 use nofrag::page::Migratetype;
 use nofrag::units::{Order, Vpn};
 use nofrag_backing::frames::{Effort, FrameBlock, FrameRequest, Frames, FramesConfig};
 use nofrag_backing::mapped::{Mapped, MappedConfig, VmallocArea};
-use nofrag_backing::maps::{self, MapsLine};
 
 use crate::frames::MIB;
 
@@ -83,7 +83,7 @@ fn seen_in_frame(mapped: &Mapped, pfn: nofrag::units::Pfn) -> (u64, u64) {
 /// Returns the kernel's areas in a space that show frames.
 fn shown_areas(mapped: &Mapped) -> Vec<MapsLine> {
     let span = mapped.span();
-    let own = maps::of_process(rustix::process::getpid()).expect("there is /proc");
+    let own = maps::own();
     let inside = own.into_iter().filter(|line| span.contains(line.start >> 12));
     inside.filter(|line| line.name.contains("nofrag-frames")).collect()
 }

@@ -3,7 +3,6 @@
 mod forks;
 mod handles;
 mod mapped;
-mod oracles;
 mod runs;
 mod signals;
 

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
+use crate::maps;
 use nofrag_backing::faults::{self, Call, Fault};
-use nofrag_backing::maps;
 use nofrag_backing::moving::pins::{Patience, Pinned};
 use nofrag_backing::moving::userfaultfd::{Features, OpenError};
 use nofrag_backing::moving::{
@@ -59,7 +59,7 @@ fn check(area: &LiveArea<'_>, model: &[u64], shows: &[u64]) {
     }
     let start = area.start().0;
     let end = start + (area.pages() << 12);
-    let own = maps::of_process(rustix::process::getpid()).unwrap();
+    let own = maps::own();
     let inside = own.iter().filter(|line| line.start < end && start < line.end).count() as u64;
     let booked = area.file().mappings().used();
     assert!(inside < booked, "{inside} mappings, and the window, where {booked} are booked");

@@ -17,8 +17,8 @@ mod present;
 
 use std::collections::BTreeMap;
 
+use crate::apparatus::machine::{MachineMemory, UNIT_PAGES};
 use nofrag::page::PolicyPreset;
-use nofrag_backing::measure::machine::{MachineMemory, UNIT_PAGES};
 
 use super::catalogue::{Case, DESIGNS, OURS, Program, SPECS, SUBSET_DESIGNS, VANILLA};
 use super::spec::{RunSpec, TestMachine};
