@@ -76,7 +76,7 @@ pub(crate) struct Args {
     #[arg(long)]
     real: bool,
 
-    /// What kernels did: a folder of stretches, or one alone (frames; without it, data/kernel-states in this folder or
+    /// Recorded kernels: a folder of stretches, or one alone (frames; without it, data/kernel-states in this folder or
     /// one above); a folder of recordings, or one alone (vmap-live)
     #[arg(long, value_name = "PATH")]
     states: Option<PathBuf>,

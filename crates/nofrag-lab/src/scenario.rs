@@ -250,7 +250,7 @@ pub struct Options {
     pub memory_is: Memory,
     /// Duration of a soak, in minutes.
     pub minutes: Option<u64>,
-    /// What kernels did, to follow: the folder with several stretches or recordings, or a single one.
+    /// Stretches or recordings of kernels, to follow: the folder with several of them, or a single one.
     pub states: Option<PathBuf>,
     /// The folder in which recordings of the running kernel are kept.
     pub keep: Option<PathBuf>,

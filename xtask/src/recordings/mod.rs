@@ -1,9 +1,9 @@
 //! `cargo xtask recordings`: kernels of Debian recorded under settings that matter, in guests that QEMU emulates.
 //!
-//! A guest's script (`init.sh`) has `nofrag record` take down what `nofrag workload thpfioscale` makes the kernel do, or
-//! `nofrag run vmap-live` what it does with areas of vmalloc; the program comes on the second disk, and recordings leave
-//! on it. Those of pages judge what a replay foretells (`nofrag replay A --against B`), those of areas the rules for
-//! areas (`nofrag run vmap-live --states DIR`).
+//! A guest's script (`init.sh`) has `nofrag record` take down what `nofrag workload thpfioscale` makes the kernel do,
+//! or `nofrag run vmap-live` what it does with areas of vmalloc; the program comes on the second disk, and recordings
+//! leave on it. Those of pages judge what a replay foretells (`nofrag replay A --against B`), those of areas the rules
+//! for areas (`nofrag run vmap-live --states DIR`).
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -99,7 +99,7 @@ const CELLS: [(&str, Cell); 11] = [
     ("6.1", NO_BOOST),
 ];
 
-/// What a guest does.
+/// The load of a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Load {
     /// Files and huge pages, under a recorder of pages.
@@ -108,7 +108,7 @@ enum Load {
     Areas,
 }
 
-/// Load and settings of a guest.
+/// A guest: its load and settings.
 #[derive(Clone, Copy, Debug)]
 struct Cell {
     name: &'static str,

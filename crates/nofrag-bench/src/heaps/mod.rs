@@ -15,7 +15,7 @@ pub use self::contestants::{Glibc, Jemalloc, Mimalloc, Parked, arena};
 use crate::contest::{CpuClock, Effort, Entry, Named, Outcome, Run, Stop, TimeBox, shielded};
 use crate::record::{Group, Measure};
 use crate::trace::generator;
-use nofrag_backing::arena::Purge;
+use nofrag_backing::arena::{Config, Purge};
 use nofrag_lab::usage::resident_bytes;
 use rand::RngExt;
 use std::ptr::NonNull;
@@ -155,7 +155,7 @@ impl<H: Heap, M: Fn() -> H> HeapContestant for Entry<M> {
 pub fn contestants() -> Vec<Box<dyn HeapContestant>> {
     vec![
         Box::new(Entry::new(OURS, || arena(Purge::Manual))),
-        Box::new(Entry::new("nofrag, purged by decay", || arena(Purge::default()))),
+        Box::new(Entry::new("nofrag, purged by decay", || arena(Config::default().purge))),
         Box::new(Entry::new("glibc malloc", || Glibc)),
         Box::new(Entry::new("jemalloc 5.3.0", || Jemalloc)),
         Box::new(Entry::new("mimalloc 0.1.49", || Mimalloc)),

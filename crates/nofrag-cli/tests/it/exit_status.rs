@@ -76,6 +76,8 @@ fn prepare(folder: &Path) {
     let event =
         "  sh-200 [000] ..... 1.000001: mm_page_free: page=0000000012345678 pfn=0x100 order=0\n";
     fs::write(folder.join("short.txt"), format!("# tracer: nop\n#\n{event}")).unwrap();
+    let plan = "[[replay]]\nrecordings = ['short.txt']\npolicies = ['linux-6.1']\nrepeats = 1\n";
+    fs::write(folder.join("plan.toml"), plan).unwrap();
     let host = folder.join("host");
     assert!(nofrag(&["host", "capture", host.to_str().unwrap()]).status.success());
     let mut buddyinfo = fs::read(host.join("proc/buddyinfo")).unwrap();
@@ -113,6 +115,10 @@ const CASES: &[(&str, i32)] = &[
     ("explain DIR/proc/7/maps", 2),
     ("replay --policy linux-6.1 --repeats 1", 0),
     ("replay DIR/no-such-file", 2),
+    ("sweep DIR/plan.toml -o DIR/swept", 0),
+    ("sweep DIR/no-such-plan.toml -o DIR/swept", 2),
+    ("sweep merge DIR/plan.toml -o DIR/merged.jsonl DIR/swept", 0),
+    ("sweep merge DIR/no-such-plan.toml -o DIR/none.jsonl DIR/swept", 2),
     ("compare DIR/pieces DIR/whole", 0),
     ("compare DIR/whole DIR/pieces", 1),
     ("compare DIR/whole DIR/none", 2),
@@ -151,6 +157,7 @@ const ELSEWHERE: &[(&str, i32)] = &[
     ("nofrag record", 1),
     ("nofrag replay", 1),
     ("nofrag run", 1),
+    ("nofrag sweep", 1),
     ("nofrag trace convert", 1),
     ("nofrag trace export", 1),
     ("nofrag trace info", 1),

@@ -167,6 +167,8 @@ fn snapshots() {
     let mut files = meta.start().unwrap().files.clone();
     files.insert("ends", vec![0xff]);
     let snapshot = Snapshot::parse(&files);
+    let mut ram = snapshot.memory();
+    assert!(ENDS.map(|address| ram.has(address)).contains(&false));
     for pfn in ENDS {
         let _ = snapshot.zone_of(pfn);
     }

@@ -16,8 +16,8 @@ use super::{ReplayError, ReplayOptions, name_of, passes, preset_of};
 /// A machine with other memory by more than this share is another machine, in percent.
 const OTHER_MEMORY: u64 = 5;
 
-/// A load that asked for more or fewer small blocks by more than this share is another load, in percent. Huge pages that
-/// one kernel refuses and another serves make a part of the difference.
+/// A load that asked for more or fewer small blocks by more than this share is another load, in percent. Huge pages
+/// that one kernel refuses and another serves make a part of the difference.
 const OTHER_LOAD: u64 = 25;
 
 /// Rules, and the settings that a run has in place of the recorded host's.

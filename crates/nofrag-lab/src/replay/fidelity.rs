@@ -162,13 +162,13 @@ impl Beside<'_> {
             if asked == 0.0 {
                 continue;
             }
-            let carries: &[Query] =
-                if orders.contains(&Order::PAGEBLOCK.index()) { &[Query::Huge] } else { &[] };
+            let is_huge = orders.contains(&Order::PAGEBLOCK.index());
+            let carries: &[Query] = if is_huge { &[Query::Huge] } else { &[] };
             let served = asked - sum(&traced.failures);
             self.push(served_name(name), served, bound, carries, |(run, _)| {
                 let Counts { requests, served, .. } = &run.counts;
-                // Requests for stand-ins of a huge page occur on one side alone.
-                Some(asked - (sum(requests) - sum(served)))
+                // Single pages in the place of a huge one, and second tries for one, are asked for on one side alone.
+                Some(if is_huge { sum(served) } else { asked - (sum(requests) - sum(served)) })
             });
         }
     }

@@ -7,8 +7,8 @@
 //! pages take the place of a huge page that only the recorded kernel had.
 //!
 //! A fault asks twice where its kernel does so: first this node alone, without any insistence, then wherever there is
-//! one. A policy that serves the first try is not asked again, and one that refuses it where the recorded kernel did not
-//! is asked as that kernel's second tries were.
+//! one. A policy that serves the first try is not asked again, and one that refuses it where the recorded kernel did
+//! not is asked as that kernel's second tries were.
 
 use std::collections::VecDeque;
 

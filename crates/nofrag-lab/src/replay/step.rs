@@ -23,8 +23,8 @@ pub(super) enum What {
     Alloc { frame: FrameIndex, request: Request, place: Option<Ticket> },
     /// A request that the recorded kernel did not serve; single pages may follow in its place.
     Failed { request: Request, place: Option<Ticket> },
-    /// The second try of a fault whose first one, `of`, the recorded kernel refused: it served this one with the block at
-    /// `frame`, or refused it too.
+    /// The second try of a fault whose first one, `of`, the recorded kernel refused: it served this one with the block
+    /// at `frame`, or refused it too.
     Again { of: Ticket, request: Request, frame: Option<FrameIndex> },
     /// No more pages come in the place of this refused huge page.
     PlaceEnds { of: Ticket },

@@ -54,7 +54,7 @@ pub enum LazyStore {
 #[non_exhaustive]
 pub enum Pools {
     Off,
-    /// Per node, for each exact size up to 256 pages, first in first out; a purge lets some decay (6.9 and later).
+    /// Per node, for each exact size up to 256 pages, last in first out; a purge lets some decay (6.9 and later).
     ExactSize(Decay),
     /// Per CPU, for each exact size up to 256 pages, last in first out; areas not needed between two purges go back.
     ByDemand,
@@ -66,7 +66,8 @@ pub enum Pools {
 pub enum Decay {
     /// A quarter, rounded down; so pools of up to three stay.
     Quarter,
-    /// As 6.12 shipped the decay: on pools of one to three the count underflows and everything goes. Kept for tests.
+    /// As 6.12 shipped the decay: on pools of one to three the count underflows and everything goes. Kept for the
+    /// comparison with such kernels; no preset has it.
     QuarterUnderflow,
 }
 
