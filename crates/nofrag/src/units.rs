@@ -101,9 +101,9 @@ impl Order {
     pub const ZERO: Order = Order(0);
     /// A pageblock: the unit whose pages are meant to be of one migratetype, and the size of a transparent huge page
     /// on x86-64.
-    pub const PAGEBLOCK: Order = Order(if cfg!(nofrag_orders = "13") { 13 } else { 9 });
+    pub const PAGEBLOCK: Order = Order(9);
     /// The largest order: 1024 pages.
-    pub const MAX: Order = Order(if cfg!(nofrag_orders = "13") { 13 } else { 10 });
+    pub const MAX: Order = Order(10);
     /// Linux's `PAGE_ALLOC_COSTLY_ORDER`: larger orders are not retried for ever.
     pub const COSTLY: Order = Order(3);
     pub const COUNT: usize = Order::MAX.0 as usize + 1;
