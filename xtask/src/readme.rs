@@ -26,6 +26,12 @@ const LONG: [(&str, &str); 1] = [("nofrag run all", "the night runs it, with --c
 /// File that stands for the kernel's log, which commands read from `-`.
 const LOG: &str = "data/reports/order-4-kernel.txt";
 
+/// Plan of a sweep that README's command is given: it ends in a second.
+const PLAN: (&str, &str) = (
+    "plan.toml",
+    "[[scenario]]\nname = 'mmap-holes-2005'\nloops = 1000\nrepeats = 8\ndesigns = ['nofrag']\n",
+);
+
 /// Share of README that is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
@@ -55,6 +61,7 @@ pub(crate) fn hold(
     let readme = fs::read_to_string(root.join("README.md"))?;
     let commands = commands(&readme);
     ensure!(commands.len() > 5, "README has no commands");
+    fs::write(folder.join(PLAN.0), PLAN.1)?;
     let mut passed = true;
     for command in commands {
         let long = if extent == Extent::Soon { &LONG[..] } else { &[] };

@@ -36,19 +36,31 @@ fn fill_and_drop(arena: &Arena) {
     assert!(resident(arena) > BYTES / 2, "a free gives nothing back");
 }
 
+/// Calls `act` for two seconds, and on a machine that is kept from it for as many as ten, until at most `most` bytes are
+/// resident.
+fn comes_down_to(most: u64, arena: &Arena, mut act: impl FnMut()) {
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(2) {
+        act();
+    }
+    println!("{} bytes of {BYTES} are left after 2 s", resident(arena));
+    while resident(arena) > most {
+        assert!(began.elapsed() < Duration::from_secs(10), "{} bytes are left", resident(arena));
+        act();
+    }
+}
+
+/// What may stay: the block of the page that goes on being used.
+const IN_USE: u64 = 4 << 20;
+
 #[test]
 fn a_busy_program_gives_back_what_is_idle() {
     let arena = Arena::reserve(BYTES, Config::default()).unwrap();
     fill_and_drop(&arena);
-    let began = Instant::now();
-    while began.elapsed() < Duration::from_secs(2) {
+    comes_down_to(IN_USE, &arena, || {
         arena.lease(A, 1, 1).unwrap()[0] = 1;
         thread::sleep(Duration::from_micros(300));
-    }
-    // The block of the page that goes on being used.
-    let left = resident(&arena);
-    println!("{left} bytes of {BYTES} are left");
-    assert!(left <= 4 << 20, "{left} bytes are left");
+    });
     check_laws(&arena);
 }
 
@@ -56,14 +68,10 @@ fn a_busy_program_gives_back_what_is_idle() {
 fn a_program_with_rare_calls_gives_back_what_is_idle() {
     let arena = Arena::reserve(BYTES, Config::default()).unwrap();
     fill_and_drop(&arena);
-    let began = Instant::now();
-    while began.elapsed() < Duration::from_secs(2) {
+    comes_down_to(IN_USE, &arena, || {
         arena.lease(A, 1, 1).unwrap()[0] = 1;
         thread::sleep(Duration::from_millis(5));
-    }
-    let left = resident(&arena);
-    println!("{left} bytes of {BYTES} are left");
-    assert!(left <= 4 << 20, "{left} bytes are left");
+    });
 }
 
 #[test]
@@ -71,8 +79,7 @@ fn an_idle_program_with_a_purger_gives_everything_back() {
     let arena = Arc::new(Arena::reserve(BYTES, Config::default()).unwrap());
     let _purger = Purger::start(&arena).unwrap();
     fill_and_drop(&arena);
-    thread::sleep(Duration::from_secs(2));
-    assert_eq!(resident(&arena), 0);
+    comes_down_to(0, &arena, || thread::sleep(Duration::from_millis(5)));
     check_laws(&arena);
 }
 
