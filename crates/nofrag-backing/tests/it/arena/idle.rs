@@ -36,7 +36,7 @@ fn fill_and_drop(arena: &Arena) {
     assert!(resident(arena) > BYTES / 2, "a free gives nothing back");
 }
 
-/// Calls `act` for two seconds, and on a machine that is kept from it for as many as ten, until at most `most` bytes are
+/// Calls `act` for two seconds, and where the machine is busy for as many as ten, until at most `most` bytes are
 /// resident.
 fn comes_down_to(most: u64, arena: &Arena, mut act: impl FnMut()) {
     let began = Instant::now();
@@ -50,7 +50,7 @@ fn comes_down_to(most: u64, arena: &Arena, mut act: impl FnMut()) {
     }
 }
 
-/// What may stay: the block of the page that goes on being used.
+/// The bytes that may stay: the block of the page that goes on being used.
 const IN_USE: u64 = 4 << 20;
 
 #[test]
