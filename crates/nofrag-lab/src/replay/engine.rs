@@ -184,7 +184,12 @@ impl Engine {
 
     fn alloc(&mut self, at: u64, frame: FrameIndex, request: &Request) {
         let second = self.second_tries.filter(|_| standin::is_first_try(request));
-        let ask_again = |engine: &mut Self| engine.ask(at, &Request { flags: second?, ..*request });
+        let ask_again = |engine: &mut Self| {
+            let second = Request { flags: second?, ..*request };
+            // The tries of one fault are one request.
+            engine.counts.requests[request.order.index()] -= 1;
+            engine.ask(at, &second)
+        };
         match self.ask(at, request).or_else(|| ask_again(self)) {
             Some(pfn) => self.adopt(frame, pfn, request),
             None if standin::is_huge(request) => self.in_pieces(at, frame, request),
