@@ -3,9 +3,9 @@
 use anyhow::Result;
 use nofrag_lab::compare::{Subject, answers, compare, sections};
 use nofrag_lab::pages;
-use nofrag_show::{Look, first_screen, text_for};
+use nofrag_show::{Look, Schema, first_screen, text_for};
 
-use crate::output::{Schema, print_result};
+use crate::output::print_result;
 use crate::progress::Events;
 use crate::{Status, report};
 

@@ -7,9 +7,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use nofrag_lab::explain::{self, LONGEST_LOG, Replays, Subject};
-use nofrag_show::{Look, bytes_text};
+use nofrag_show::{Look, Schema, bytes_text};
 
-use crate::output::Schema;
 use crate::progress::Events;
 use crate::{Status, output};
 

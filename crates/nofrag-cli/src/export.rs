@@ -14,10 +14,10 @@ use nofrag_host::metrics::{self, Detail, Family};
 use nofrag_host::record::Tally;
 use nofrag_host::source::Missing;
 use nofrag_host::watch::{History, Watch};
+use nofrag_show::Schema;
 use serde::Serialize;
 
 use crate::offer::seconds;
-use crate::output::Schema;
 use crate::stop::Stop;
 use crate::watching::{Watching, missing};
 use crate::{Status, output};

@@ -2,10 +2,9 @@
 
 use anyhow::{Result, ensure};
 use nofrag_host::machine::preflight::{Answer, Need, survey};
-use nofrag_show::Look;
 use nofrag_show::host::preflight as show;
+use nofrag_show::{Look, Schema};
 
-use crate::output::Schema;
 use crate::{Status, host, output};
 
 const AFTER_HELP: &str = "\

@@ -15,14 +15,14 @@ use nofrag_host::record::{
     RecordError, Recorded, Selection, Sensitive, ToRun, Until, Which,
 };
 use nofrag_host::recording::{Existing, RecordingError};
-use nofrag_show::Look;
 use nofrag_show::bytes_text;
 use nofrag_show::host::recorded;
+use nofrag_show::{Look, Schema};
 
 use crate::Status;
 use crate::caller::Caller;
 use crate::offer::seconds;
-use crate::output::{Schema, print, print_document, tell};
+use crate::output::{print, print_document, tell};
 
 const AFTER_HELP: &str = "\
 Tracing needs root. It happens in a tracefs instance of its own, which is removed again however the

@@ -6,10 +6,10 @@ use anyhow::{Result, anyhow};
 use nofrag::page::FragmentationPolicy;
 use nofrag_lab::pages;
 use nofrag_lab::replay::{self, Input, Question, ReplayOptions};
-use nofrag_show::{Look, screen_for, text_for};
+use nofrag_show::{Look, Schema, screen_for, text_for};
 
 use crate::offer::Offer;
-use crate::output::{Schema, print_result};
+use crate::output::print_result;
 use crate::progress::Events;
 use crate::{Status, report};
 
@@ -150,7 +150,7 @@ impl Args {
 }
 
 /// The schema of the `ReplayReport` that `--json` writes; `nofrag compare` reads it again.
-pub(crate) const SCHEMA: Schema = Schema { name: "nofrag.replay", version: 1 };
+pub(crate) const SCHEMA: Schema = Schema::REPLAY;
 
 /// The way to what an answer leaves out.
 const REST: &str = "--all shows costs, orders, each figure beside the kernel's and all cautions; --report FILE.html \

@@ -14,11 +14,11 @@ use nofrag_lab::shortfall;
 use nofrag_lab::summary::{self, Claims};
 use nofrag_lab::{Mode, Options, Progress, Report, Scenario, scenarios};
 use nofrag_show::page::Page;
-use nofrag_show::{Look, Origin, screen_for, text_for};
+use nofrag_show::{Look, Origin, Schema, screen_for, text_for};
 use serde::Serialize;
 
 use crate::offer::Offer;
-use crate::output::{Schema, print, print_document};
+use crate::output::{print, print_document};
 use crate::{Status, report};
 
 #[derive(clap::Args)]

@@ -7,8 +7,9 @@
 mod types;
 
 use anyhow::{Result, bail};
+use nofrag_show::Schema;
 
-use crate::output::{self, Schema};
+use crate::output;
 use crate::{
     Status, compare, explain, export, host, preflight, record, replay, run, sweep, top, trace,
     workload,

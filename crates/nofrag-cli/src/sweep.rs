@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use nofrag_lab::sweep::{self, Merged, Plan, Shard, Swept};
-use nofrag_show::{bytes_text, count};
+use nofrag_show::{Schema, bytes_text, count};
 
-use crate::output::{Schema, print, print_document, tell};
+use crate::output::{print, print_document, tell};
 use crate::{Status, run};
 
 const AFTER_HELP: &str = "\

@@ -16,12 +16,11 @@ use nofrag_host::watch::{History, Source, Watch};
 use self::keys::{Heard, Key, Keyboard};
 use self::terminal::Screen;
 use crate::offer::seconds;
-use crate::output::Schema;
 use crate::stop::Stop;
 use crate::watching::Watching;
 use crate::{Status, output};
-use nofrag_show::Look;
 use nofrag_show::host::watch;
+use nofrag_show::{Look, Schema};
 
 const AFTER_HELP: &str = "\
 Keys: q quits, space pauses, + and - change the time between looks, left and right the order that is

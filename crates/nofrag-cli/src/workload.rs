@@ -6,11 +6,11 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
 use nofrag_lab::workload::{self, Advice, Ended, Scale, ThpFioOptions, WorkloadPlan};
-use nofrag_show::{Look, text_for};
+use nofrag_show::{Look, Schema, text_for};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::Status;
-use crate::output::{Schema, print_result, tell};
+use crate::output::{print_result, tell};
 use crate::run::Bar;
 
 #[derive(clap::Args)]

@@ -11,6 +11,7 @@ use nofrag_host::machine::{self, Frames};
 use nofrag_host::source::Root;
 use nofrag_lab::replay::{self as lab, Input, Question, ReplayOptions, ReplayReport};
 use nofrag_lab::scenario::{Extent, Options, Silent};
+use nofrag_show::Schema;
 use pyo3::prelude::*;
 use serde_json::Value;
 
@@ -55,7 +56,7 @@ pub(crate) fn replay(
             }
         };
         let report = lab::replay(&options, &tell).map_err(error)?;
-        let json = serde_json::to_string(&report).map_err(error)?;
+        let json = serde_json::to_string(&Schema::REPLAY.of(&report)).map_err(error)?;
         Ok((table(&report)?, json))
     })
 }
@@ -179,5 +180,5 @@ pub(crate) fn host(py: Python<'_>, root: Option<PathBuf>, frames: bool) -> PyRes
     let root = root.map_or(Root::Live, Root::Captured);
     let frames = if frames { Frames::Read } else { Frames::LeftOut };
     let machine = py.detach(|| machine::survey(&machine::read(&root, frames))).map_err(error)?;
-    serde_json::to_string(&machine).map_err(error)
+    serde_json::to_string(&Schema::HOST.of(&machine)).map_err(error)
 }

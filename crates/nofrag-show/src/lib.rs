@@ -20,6 +20,7 @@
 //! measured time is a [`duration`]; [`duration_text`] writes the time since an event.
 
 mod cell;
+mod document;
 pub mod host;
 mod lines;
 mod look;
@@ -33,6 +34,7 @@ mod table;
 mod tone;
 
 pub use cell::Cell;
+pub use document::{Document, Schema};
 pub use lines::{sentence, wrapped};
 pub use look::{Colour, Glyphs, Look};
 pub use number::{

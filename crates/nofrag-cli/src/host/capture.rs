@@ -3,13 +3,12 @@
 use std::path::PathBuf;
 
 use crate::caller::Caller;
-use crate::output::Schema;
 use crate::{Status, output};
 use anyhow::{Context, Result};
 use nofrag_host::machine::Frames;
 use nofrag_host::machine::capture::{Captured, Choices, Private, gather, must_be_empty};
 use nofrag_host::source::Root;
-use nofrag_show::{Look, bytes_text, plural, sentence};
+use nofrag_show::{Look, Schema, bytes_text, plural, sentence};
 
 const AFTER_HELP: &str = "\
 DIR then holds the files of this host under their own paths, for `nofrag host --root DIR`, here or

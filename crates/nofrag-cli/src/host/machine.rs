@@ -10,10 +10,9 @@ use nofrag_host::snapshot::Files;
 use nofrag_host::source::Root;
 use nofrag_host::trace::SnapshotName;
 
-use crate::output::Schema;
 use crate::{Status, output, report};
-use nofrag_show::Look;
 use nofrag_show::host::machine as show;
+use nofrag_show::{Look, Schema};
 
 pub(crate) const AFTER_HELP: &str = "\
 Works without rights: what may not be read is listed, with --all also what that costs. As root it also
@@ -79,7 +78,7 @@ impl Place {
     }
 }
 
-pub(crate) const SCHEMA: Schema = Schema { name: "nofrag.host", version: 1 };
+pub(crate) const SCHEMA: Schema = Schema::HOST;
 
 /// Reads the machine, computes the report and prints it.
 pub(crate) fn execute(args: &Args) -> Result<Status> {

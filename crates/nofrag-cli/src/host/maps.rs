@@ -13,10 +13,9 @@ use nofrag_host::source::Root;
 use nofrag_host::source::process::{self, Depth, Whose};
 
 use crate::offer::seconds;
-use crate::output::Schema;
 use crate::{Status, output, report};
-use nofrag_show::Look;
 use nofrag_show::host::{maps, ranking};
+use nofrag_show::{Look, Schema};
 
 const AFTER_HELP: &str = "\
 The kernel shows the areas of a process to its owner and to root. Reading /proc/PID/smaps, which

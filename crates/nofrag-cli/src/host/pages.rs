@@ -2,11 +2,10 @@
 
 use anyhow::Result;
 use nofrag_host::machine::pages::survey;
-use nofrag_show::Look;
 use nofrag_show::host::pages as show;
+use nofrag_show::{Look, Schema};
 
 use super::machine::Place;
-use crate::output::Schema;
 use crate::{Status, output, report};
 
 const AFTER_HELP: &str = "\

@@ -7,10 +7,9 @@ use nofrag_host::source::{self, KPTR_RESTRICT, Root, Sources};
 use nofrag_host::unhash::{KPTR_RESTRICT_MEANWHILE, Unhashed};
 use nofrag_host::vmalloc::survey;
 
-use crate::output::Schema;
 use crate::{Status, output, report};
-use nofrag_show::Look;
 use nofrag_show::host::vmalloc;
+use nofrag_show::{Look, Schema};
 
 const AFTER_HELP: &str = "\
 The kernel lets only root read /proc/vmallocinfo. It prints hashes in place of addresses unless

@@ -25,10 +25,10 @@ use schemars::transform::{RecursiveTransform, Transform as _};
 use serde_json::{Value, json};
 
 use super::{ALL, Published};
-use crate::{export, output, run, trace};
+use crate::{export, run, trace};
 
 /// Returns the schema of what is written of `T` under this name.
-fn schema_of<T: JsonSchema>(output::Schema { name, version }: output::Schema) -> Value {
+fn schema_of<T: JsonSchema>(nofrag_show::Schema { name, version }: nofrag_show::Schema) -> Value {
     let settings = SchemaSettings::draft2020_12().for_serialize();
     let mut schema = settings.into_generator().into_root_schema_for::<T>();
     RecursiveTransform(plain_description).transform(&mut schema);

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use anyhow::Result;
 use nofrag_host::recording::{self, Existing, Written};
 use nofrag_host::trace::{self, Loss};
-use nofrag_show::host::trace::not_whole;
+use nofrag_show::{Schema, host::trace::not_whole};
 use serde::Serialize;
 
 use crate::Status;
-use crate::output::{Schema, print_result};
+use crate::output::print_result;
 use crate::progress::Events;
 
 const AFTER_HELP: &str = "\

@@ -6,11 +6,11 @@ use anyhow::Result;
 use nofrag_host::recording::{Recording, Sizes};
 use nofrag_host::trace::{self, Moment, Summary, Trace, TraceMeta, summarise};
 use nofrag_show::host::trace::{answer, head, sections};
-use nofrag_show::{Look, screen_for, text_for};
+use nofrag_show::{Look, Schema, screen_for, text_for};
 use serde::Serialize;
 
 use crate::Status;
-use crate::output::{Schema, print_result};
+use crate::output::print_result;
 use crate::progress::Events;
 
 const AFTER_HELP: &str = "\

@@ -126,7 +126,7 @@ def run(
     threads: int | None = None,
     full: bool = False,
 ) -> dict[str, Any]:
-    """Runs a scenario (`nofrag.scenarios()` names them), and returns its report: what `nofrag run --json` prints."""
+    """Runs a scenario (`nofrag.scenarios()` names them), and returns its report, as it stands among the `reports` of `nofrag run --json`."""
     report: dict[str, Any] = json.loads(
         _native.run(scenario, list(designs), mask, list(memory), loops, repeat, seed, threads, full)
     )
