@@ -63,7 +63,8 @@ pub(super) struct Noted {
 ///
 /// Always true:
 /// 1. `places[t]` is a block in use that begins at frame f exactly if `holders[f]` is t.
-/// 2. A frame is on a list of `moved` exactly if its holder is [`MOVED`]; if that is [`NAMELESS`] it can be taken back.
+/// 2. A frame is on a list of `lost` exactly if its holder is [`MOVED`] or [`NAMELESS`]; in the second case it can be
+///    taken back.
 #[derive(Debug)]
 pub(super) struct Owner {
     traced: Spans,
@@ -73,8 +74,9 @@ pub(super) struct Owner {
     /// By own frame: the traced frame of the block that begins there.
     holders: Vec<u32>,
     lru: Lru,
-    /// Lists by traced zone and order, of blocks that were moved to an unknown place.
-    moved: Links,
+    /// Lists by traced zone and order, of blocks that were moved to an unknown place; then lists by own zone, of blocks
+    /// without a traced name.
+    lost: Links,
     /// Number of moved blocks that are not on those lists, as the policy did not have them.
     moved_missing: Vec<[u64; Order::COUNT]>,
     stand_ins: StandIns,
@@ -103,7 +105,7 @@ impl Owner {
             places: vec![NOTHING; traced.frames()],
             holders: vec![NOTHING; frames],
             lru: Lru::new(frames, pages.zones().map(|zone| zone.node).collect(), walked),
-            moved: Links::new(frames, traced_zones * Order::COUNT),
+            lost: Links::new(frames, traced_zones * Order::COUNT + own.zones()),
             moved_missing: vec![[0; Order::COUNT]; traced_zones],
             stand_ins: StandIns::default(),
             pieces: HashMap::new(),
@@ -205,7 +207,7 @@ impl Owner {
     fn free_block(&mut self, pages: &mut PageAllocator, frame: FrameIndex, by: By) {
         match std::mem::replace(&mut self.places[frame as usize], NOTHING) {
             NOTHING | NOT_SERVED => {}
-            RECLAIMED => self.noted.reclaimed_before += 1,
+            RECLAIMED => self.is_reclaimed_before(pages, self.traced.zone(frame), by),
             STANDS_IN => {
                 if let Some(own) = self.stand_ins.free(frame) {
                     self.give_back(pages, own);
@@ -220,7 +222,24 @@ impl Owner {
     fn let_go(&mut self, pages: &mut PageAllocator, own: FrameIndex, by: By) {
         if by == By::Reclaim && self.lru.has(own) {
             self.holders[own as usize] = NAMELESS;
+            self.lost.push(self.nameless_list(self.own.zone(own)), own);
         } else {
+            self.give_back(pages, own);
+        }
+    }
+
+    /// Notes that a block of a traced zone is freed that the policy has reclaimed before. Whoever deletes a file has its
+    /// pages freed whether or not a kernel has reclaimed some of them: for one that the policy has not any more, one
+    /// goes that only the recorded kernel had reclaimed.
+    fn is_reclaimed_before(&mut self, pages: &mut PageAllocator, zone: usize, by: By) {
+        self.noted.reclaimed_before += 1;
+        if by == By::Reclaim {
+            return;
+        }
+        let others = (0..self.own.zones()).rev().filter(|other| *other != zone);
+        let zones = (zone < self.own.zones()).then_some(zone).into_iter().chain(others);
+        let oldest = zones.filter_map(|zone| self.lost.oldest(self.nameless_list(zone))).next();
+        if let Some(own) = oldest {
             self.give_back(pages, own);
         }
     }
@@ -229,7 +248,7 @@ impl Owner {
     fn give_back(&mut self, pages: &mut PageAllocator, own: FrameIndex) -> u64 {
         let (pfn, order) = (self.pfn(own), self.order(pages, own));
         self.lru.remove(own);
-        self.moved.remove(own);
+        self.lost.remove(own);
         self.holders[own as usize] = NOTHING;
         pages.free(self.cpu, pfn).expect("the block is in use");
         order.pages()
@@ -289,13 +308,13 @@ impl Owner {
     /// Puts the own block on the list of those whose content was moved to an unknown place.
     fn lose_sight(&mut self, zone: usize, order: Order, own: FrameIndex) {
         self.holders[own as usize] = MOVED;
-        self.moved.push(moved_list(zone, order), own);
+        self.lost.push(moved_list(zone, order), own);
     }
 
     /// Returns the moved block that is most likely at the traced frame now: the one that was moved first, as a kernel
     /// reclaims the oldest pages.
     fn find_moved(&self, frame: FrameIndex, order: Order) -> Option<FrameIndex> {
-        self.moved.oldest(moved_list(self.traced.zone(frame), order))
+        self.lost.oldest(moved_list(self.traced.zone(frame), order))
     }
 
     /// Frees a block that had been moved to the traced frame.
@@ -307,7 +326,7 @@ impl Owner {
         by: By,
     ) {
         if let Some(own) = self.find_moved(frame, order) {
-            self.moved.remove(own);
+            self.lost.remove(own);
             return self.let_go(pages, own, by);
         }
         if order == Order::ZERO
@@ -321,7 +340,7 @@ impl Owner {
         let missing = &mut self.moved_missing[self.traced.zone(frame)][usize::from(order.get())];
         if *missing > 0 {
             *missing -= 1;
-            self.noted.reclaimed_before += 1;
+            self.is_reclaimed_before(pages, self.traced.zone(frame), by);
         }
     }
 
@@ -354,7 +373,7 @@ impl Owner {
     /// place, or else to a new page.
     pub(super) fn found(&mut self, pages: &mut PageAllocator, frame: FrameIndex) {
         if let Some(own) = self.find_moved(frame, Order::ZERO) {
-            self.moved.remove(own);
+            self.lost.remove(own);
             self.places[frame as usize] = own;
             self.holders[own as usize] = frame;
             return;
@@ -377,6 +396,11 @@ impl Owner {
         self.lru.frames().map(|own| self.order(pages, own).pages()).sum()
     }
 
+    /// Returns the list of blocks in an own zone without a traced name.
+    fn nameless_list(&self, zone: usize) -> usize {
+        self.traced.zones() * Order::COUNT + zone
+    }
+
     fn order(&self, pages: &PageAllocator, own: FrameIndex) -> Order {
         let (_, _, order) = pages.frame(self.pfn(own)).expect("a block begins there");
         order
@@ -390,7 +414,7 @@ impl Owner {
     fn forget(&mut self, pages: &mut PageAllocator, own: FrameIndex) -> u64 {
         match self.holders[own as usize] {
             MOVED => {
-                let list = self.moved.list_of(own).expect("law 2");
+                let list = self.lost.list_of(own).expect("law 2");
                 let (zone, order) = (list / Order::COUNT, list % Order::COUNT);
                 self.moved_missing[zone][order] += 1;
             }
@@ -441,8 +465,8 @@ impl Owns<()> for Owner {
         std::mem::take(&mut self.spent)
     }
 
-    fn elapses(&mut self, work: u64) -> u64 {
-        self.pace.elapses(work, &mut self.stands_still)
+    fn elapses(&mut self, work: u64, place: &mut Option<usize>) -> u64 {
+        self.pace.elapses(work, place, &mut self.stands_still)
     }
 }
 
@@ -461,7 +485,7 @@ impl Migrate for Owner {
             // Pages that were moved come back to their lists as the youngest.
             self.lru.add(self.own.zone(to), to);
         }
-        self.moved.replace(from, to);
+        self.lost.replace(from, to);
         self.spent += self.pace.costs.migrate_page << order.get();
         true
     }
@@ -492,7 +516,8 @@ impl Owner {
             if holder < STANDS_IN {
                 assert_eq!(self.places[holder as usize], own, "law 1");
             }
-            assert_eq!(holder == MOVED, self.moved.list_of(own).is_some(), "law 2");
+            let is_lost = matches!(holder, MOVED | NAMELESS);
+            assert_eq!(is_lost, self.lost.list_of(own).is_some(), "law 2");
             assert!(holder != NAMELESS || self.lru.has(own), "law 2");
         }
     }

@@ -12,6 +12,7 @@ use nofrag_host::trace::{Event, TraceMeta, View};
 use super::migration::{Doing, Held, Pending, Processes};
 use super::nodes::Nodes;
 use super::outcome::Assumptions;
+use super::pace::{Activity, Pace};
 use super::request::{Frees, Request, Use};
 use super::spans::{FrameIndex, Spans};
 use super::standin::{self, Refused, Windows};
@@ -77,6 +78,7 @@ pub(super) struct Pairing {
     /// The time until which the snapshot at the start was being taken: events up to then may be in it already.
     window_end: Option<u64>,
     assumptions: Assumptions,
+    pace: Pace,
     steps: Vec<Step>,
 }
 
@@ -114,6 +116,7 @@ impl Pairing {
             gfp: GfpBits::new(&meta.gfp),
             window_end: None,
             assumptions: Assumptions::default(),
+            pace: Pace::default(),
             steps: Vec::new(),
             spans,
         }
@@ -140,6 +143,10 @@ impl Pairing {
         &self.assumptions
     }
 
+    pub(super) fn pace(&self) -> &Pace {
+        &self.pace
+    }
+
     /// Returns the pages of each zone that are believed free: by the events alone, under any policy.
     pub(super) fn free_by_zone(&self) -> Vec<u64> {
         let zone = |zone| {
@@ -159,12 +166,18 @@ impl Pairing {
     /// Updates the beliefs by an event, and adds its steps for policies.
     pub(super) fn event(&mut self, event: &Event) {
         let (at, pid) = (event.at, event.pid);
+        let frees_memory = self.processes.reclaims(pid) || self.processes.compacting(pid).is_some();
+        let activity = if frees_memory { Activity::Reclaim } else { Activity::Other };
         match event.view() {
             View::PageAlloc { pfn, order, gfp, migratetype } => {
                 let Some(order) = order_of(order) else { return self.foreign() };
                 let frees =
                     if self.processes.reclaims(pid) { Frees::Memory } else { Frees::Nothing };
                 let mut request = Request::new(&self.gfp, order, gfp, migratetype, frees);
+                let is_page = order == Order::ZERO && request.used == Use::Movable;
+                let is_fault = is_page && pfn.is_some() && !frees_memory;
+                let activity = if is_fault { Activity::Fault } else { activity };
+                self.pace.look(at, event.cpu, pid, activity);
                 let got =
                     pfn.and_then(|pfn| self.spans.index(pfn)).map(|frame| self.spans.zone(frame));
                 let moved = |zone: usize| moved_pages(&self.moved[zone]);
@@ -194,11 +207,11 @@ impl Pairing {
                 if let Some(of) = again {
                     return self.push(event, What::Again { of, request, frame: Some(frame) });
                 }
-                let is_page = order == Order::ZERO && request.used == Use::Movable;
                 let place = if is_page { self.windows.page(pid) } else { None };
                 self.push(event, What::Alloc { frame, request, place });
             }
             View::PageFree { pfn, order } => {
+                self.pace.look(at, event.cpu, pid, activity);
                 let place = order_of(order).and_then(|order| self.place(event, pfn, order));
                 let Some(place) = place else { return self.foreign() };
                 self.free(place, pid);

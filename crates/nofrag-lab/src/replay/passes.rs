@@ -18,9 +18,7 @@ use nofrag_host::trace::{
 use super::addresses::AddressReplay;
 use super::engine::{Batch, Engine};
 use super::outcome::{Followed, Recorded};
-use super::pace::Pace;
 use super::pairing::Pairing;
-use super::step::Step;
 use super::timeline::Timeline;
 
 /// Free blocks below this order count as serious when types mix (the stall patch of 2018).
@@ -78,14 +76,12 @@ pub(super) fn pass(
         let mut reading =
             Reading { recorded: Recorded::default(), first: None, last: None, timeline };
         let follow = (&mut *pairing, addresses, &mut unseen);
-        let mut pace = Pace::default();
-        let read = reading.read_all(&mut *events, follow, resyncs, |steps, done| {
-            pace.look(&steps);
-            workers.send(Batch { steps, pace: Arc::new(pace.host()) });
+        let read = reading.read_all(&mut *events, follow, resyncs, |batch, done| {
+            workers.send(batch);
             progress(done);
         });
         let loss = events.loss();
-        reading.recorded.slower = pace.host().slower;
+        reading.recorded.slower = pairing.pace().host().slower;
         let Loss { events: lost, gaps, unreadable } = loss;
         reading.recorded = Recorded { lost, gaps, unreadable, ..reading.recorded };
         let mut runs = workers.join();
@@ -189,7 +185,7 @@ impl Reading {
             &mut UnseenTracker,
         ),
         mut resyncs: &[Resync<'_>],
-        mut steps: impl FnMut(Vec<Step>, u64),
+        mut steps: impl FnMut(Batch, u64),
     ) -> Result<(), TraceError> {
         let mut batch = Vec::with_capacity(BATCH);
         loop {
@@ -212,7 +208,8 @@ impl Reading {
                 plain.iter().for_each(|event| pairing.event(event));
                 addresses.iter_mut().for_each(|addresses| addresses.event(event));
             }
-            steps(pairing.take_steps(), self.recorded.events);
+            let pace = Arc::new(pairing.pace().host());
+            steps(Batch { steps: pairing.take_steps(), pace }, self.recorded.events);
             if !more {
                 return Ok(());
             }

@@ -379,6 +379,39 @@ fn cache_is_counted_in_pages() {
     assert_eq!(owner.cache(&pages), 1 + 4 + 8);
 }
 
+/// Deletes a file of which this policy has reclaimed one page and the recorded kernel another: nothing of it stays. What
+/// only the recorded kernel had reclaimed once stayed in use to the end, 7 to 27 % of a guest's memory.
+#[test]
+fn whoever_deletes_a_file_frees_what_only_the_recorded_kernel_had_reclaimed() {
+    let map = MemoryMap::uma(PageCount(PAGES), 0, 1).expect("a map");
+    let policy = FragmentationPolicy::LINUX_6_1;
+    let pages = PageAllocator::new(&PageConfig::new(map.clone(), policy));
+    let mut pages = pages.expect("an allocator");
+    let cpu = map.cpus().by_rank(0).expect("it has one");
+    let (traced, own) = (Spans::of(&map), Spans::of_pages(&pages));
+    let mut owner = Owner::new(traced.clone(), own, &pages, cpu, policy.lru, 1);
+    let block = pages.pageblocks().next().expect("there is one");
+    let (zone, start) = (block.zone, block.frames.start.0);
+    let file = [start, start + 1, start + 2].map(|pfn| {
+        pages.alloc_at(Pfn(pfn), Order::ZERO).expect("it is free");
+        let frame = traced.index(pfn).expect("it is of a zone");
+        owner.adopt(&mut pages, frame, Pfn(pfn), Use::Cache);
+        frame
+    });
+    let (node, may) = (NodeId(0), ReclaimScope::ALL);
+    let wanted = ReclaimRequest { node, highest: zone, pages: 1, priority: 0, may };
+    assert_eq!(owner.reclaim(&mut pages, wanted).pages, 1);
+    let mut cache_after = |frame, by| {
+        owner.free(&mut pages, frame, by);
+        owner.check(&pages);
+        owner.cache(&pages)
+    };
+    let [oldest, other, youngest] = file;
+    assert_eq!(cache_after(other, By::Reclaim), 2);
+    assert_eq!(cache_after(oldest, By::User), 1);
+    assert_eq!(cache_after(youngest, By::User), 0);
+}
+
 /// Reclaims two of four pages of cache, the older two in the low zone: those go first, but with generations those of
 /// the high zone. Replays once took the oldest under every policy.
 #[test]

@@ -19,6 +19,8 @@ struct Daemon {
     due: Option<u64>,
     /// The end of its last step, before which it cannot move.
     busy_until: u64,
+    /// Its place among the pauses of the host; `None` after it has slept.
+    place: Option<usize>,
     work: Work,
 }
 
@@ -31,12 +33,15 @@ enum Work {
 
 impl Daemon {
     fn new(cpu: CpuId, work: Work) -> Daemon {
-        Daemon { cpu, due: None, busy_until: 0, work }
+        Daemon { cpu, due: None, busy_until: 0, place: None, work }
     }
 
     /// Does one step and sets the time of the next.
     fn step<O: Owns<S>, S: EventSink>(&mut self, world: &mut World<O, S>, now: u64) {
         world.owner.turn(self.cpu, now);
+        if now > self.busy_until {
+            self.place = None;
+        }
         let at = Nanos(now);
         let progress: PageProgress = match &mut self.work {
             Work::Kswapd(kswapd) => {
@@ -50,7 +55,7 @@ impl Daemon {
         };
         // A step takes time even if it found nothing: else a machine that asks for more would stop the clock.
         let work = world.bill().max(world.costs.list_visit);
-        let end = now + world.owner.elapses(work).max(world.costs.list_visit);
+        let end = now + world.owner.elapses(work, &mut self.place).max(world.costs.list_visit);
         self.busy_until = end;
         self.due = if progress.more { Some(end) } else { progress.wake_at.map(|at| at.0.max(end)) };
     }

@@ -45,8 +45,8 @@ pub(crate) trait Owns<S: EventSink>: Reclaim<S> + Migrate {
     fn take_spent(&mut self) -> u64;
 
     /// Returns the virtual time that a background machine takes for `work`: longer than the work itself where others
-    /// may have its CPU.
-    fn elapses(&mut self, work: u64) -> u64 {
+    /// may have its CPU. `place` is the owner's, kept for each machine, and `None` after that has slept.
+    fn elapses(&mut self, work: u64, _place: &mut Option<usize>) -> u64 {
         work
     }
 }
