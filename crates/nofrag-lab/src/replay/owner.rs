@@ -4,8 +4,8 @@
 //! The recorded kernel took decisions by itself, which stand among the events like those of the workload: it reclaimed
 //! pages and moved others. If policies followed them, all would be compared with another kernel's reclaim and
 //! compaction on top of their own. So they follow none: a page that the recorded kernel reclaimed stays where it is and
-//! as old as it is, without a traced name, until the policy's own reclaim comes to it; a page that was moved stays
-//! where it is. That the workload went on as if it were gone changes nothing for others: a page that it reads again is
+//! as old as it is, without a traced name, until the policy's own reclaim comes to it or files are deleted; a page that
+//! was moved stays where it is. That the workload went on as if it were gone changes nothing for others: a page that it reads again is
 //! a new request.
 //!
 //! Reclaim may take page cache, in the order of the policy's LRU ([`world::lru`](crate::world::lru)). No event tells
