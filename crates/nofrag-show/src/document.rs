@@ -12,9 +12,9 @@ pub struct Schema {
 }
 
 impl Schema {
-    /// What `nofrag host` finds.
+    /// The form of what `nofrag host` finds.
     pub const HOST: Schema = Schema { name: "nofrag.host", version: 1 };
-    /// What `nofrag replay` finds.
+    /// The form of what `nofrag replay` finds.
     pub const REPLAY: Schema = Schema { name: "nofrag.replay", version: 1 };
 
     /// Returns `content` with this form's name and version before its fields.

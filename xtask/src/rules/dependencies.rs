@@ -48,7 +48,7 @@ const TABLE: &[Row] = &[
     Row { krate: "nofrag-capi", ours: &["nofrag", "nofrag-backing"], others: Others::Any },
     Row {
         krate: "nofrag-python",
-        ours: &["nofrag", "nofrag-host", "nofrag-lab"],
+        ours: &["nofrag", "nofrag-host", "nofrag-lab", "nofrag-show"],
         others: Others::Any,
     },
     Row {

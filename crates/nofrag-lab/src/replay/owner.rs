@@ -5,8 +5,8 @@
 //! pages and moved others. If policies followed them, all would be compared with another kernel's reclaim and
 //! compaction on top of their own. So they follow none: a page that the recorded kernel reclaimed stays where it is and
 //! as old as it is, without a traced name, until the policy's own reclaim comes to it or files are deleted; a page that
-//! was moved stays where it is. That the workload went on as if it were gone changes nothing for others: a page that it reads again is
-//! a new request.
+//! was moved stays where it is. That the workload went on as if it were gone changes nothing for others: a page that it
+//! reads again is a new request.
 //!
 //! Reclaim may take page cache, in the order of the policy's LRU ([`world::lru`](crate::world::lru)). No event tells
 //! which of it was used again, so that none counts as used. Other pages that the recorded kernel freed while it
@@ -228,9 +228,9 @@ impl Owner {
         }
     }
 
-    /// Notes that a block of a traced zone is freed that the policy has reclaimed before. Whoever deletes a file has its
-    /// pages freed whether or not a kernel has reclaimed some of them: for one that the policy has not any more, one
-    /// goes that only the recorded kernel had reclaimed.
+    /// Notes that a block of a traced zone is freed that the policy has reclaimed before. Whoever deletes a file has
+    /// its pages freed whether or not a kernel has reclaimed some of them: for one that the policy has not any more,
+    /// one goes that only the recorded kernel had reclaimed.
     fn is_reclaimed_before(&mut self, pages: &mut PageAllocator, zone: usize, by: By) {
         self.noted.reclaimed_before += 1;
         if by == By::Reclaim {

@@ -78,12 +78,12 @@ impl HostPace {
     }
 }
 
-/// What a process did at an event.
+/// The kind of work that a process did at an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Activity {
-    /// It asked for an anonymous page.
+    /// A request for an anonymous page.
     Fault,
-    /// It reclaimed or compacted memory, for the kernel.
+    /// Reclaim or compaction, for the kernel.
     Reclaim,
     Other,
 }
@@ -97,7 +97,7 @@ struct Last {
     events: u64,
 }
 
-/// What happened on a CPU.
+/// Work on a CPU.
 #[derive(Clone, Copy, Debug, Default)]
 struct OnCpu {
     events: u64,

@@ -166,18 +166,13 @@ impl Pairing {
     /// Updates the beliefs by an event, and adds its steps for policies.
     pub(super) fn event(&mut self, event: &Event) {
         let (at, pid) = (event.at, event.pid);
-        let frees_memory = self.processes.reclaims(pid) || self.processes.compacting(pid).is_some();
-        let activity = if frees_memory { Activity::Reclaim } else { Activity::Other };
         match event.view() {
             View::PageAlloc { pfn, order, gfp, migratetype } => {
                 let Some(order) = order_of(order) else { return self.foreign() };
                 let frees =
                     if self.processes.reclaims(pid) { Frees::Memory } else { Frees::Nothing };
                 let mut request = Request::new(&self.gfp, order, gfp, migratetype, frees);
-                let is_page = order == Order::ZERO && request.used == Use::Movable;
-                let is_fault = is_page && pfn.is_some() && !frees_memory;
-                let activity = if is_fault { Activity::Fault } else { activity };
-                self.pace.look(at, event.cpu, pid, activity);
+                self.look(event, pfn.is_some().then_some(&request));
                 let got =
                     pfn.and_then(|pfn| self.spans.index(pfn)).map(|frame| self.spans.zone(frame));
                 let moved = |zone: usize| moved_pages(&self.moved[zone]);
@@ -207,11 +202,11 @@ impl Pairing {
                 if let Some(of) = again {
                     return self.push(event, What::Again { of, request, frame: Some(frame) });
                 }
-                let place = if is_page { self.windows.page(pid) } else { None };
+                let place = if is_page(&request) { self.windows.page(pid) } else { None };
                 self.push(event, What::Alloc { frame, request, place });
             }
             View::PageFree { pfn, order } => {
-                self.pace.look(at, event.cpu, pid, activity);
+                self.look(event, None);
                 let place = order_of(order).and_then(|order| self.place(event, pfn, order));
                 let Some(place) = place else { return self.foreign() };
                 self.free(place, pid);
@@ -259,6 +254,19 @@ impl Pairing {
                 self.release(place, |frame| What::FoundFree { frame });
             }
         }
+    }
+
+    /// Notes what the event tells of the host's pace; `served` is the request that it tells of, if that was served.
+    fn look(&mut self, event: &Event, served: Option<&Request>) {
+        let pid = event.pid;
+        let activity = if self.processes.reclaims(pid) || self.processes.compacting(pid).is_some() {
+            Activity::Reclaim
+        } else if served.is_some_and(is_page) {
+            Activity::Fault
+        } else {
+            Activity::Other
+        };
+        self.pace.look(event.at, event.cpu, pid, activity);
     }
 
     fn foreign(&mut self) {
@@ -564,6 +572,11 @@ impl Pairing {
             }
         }
     }
+}
+
+/// Returns true for a request for an anonymous page.
+fn is_page(request: &Request) -> bool {
+    request.order == Order::ZERO && request.used == Use::Movable
 }
 
 /// Returns the number of pages in moved blocks, from their numbers by order.

@@ -379,8 +379,9 @@ fn cache_is_counted_in_pages() {
     assert_eq!(owner.cache(&pages), 1 + 4 + 8);
 }
 
-/// Deletes a file of which this policy has reclaimed one page and the recorded kernel another: nothing of it stays. What
-/// only the recorded kernel had reclaimed once stayed in use to the end: 7 to 27 % of what was free then in guests.
+/// Deletes a file of which this policy has reclaimed one page and the recorded kernel another: nothing of it stays.
+/// What only the recorded kernel had reclaimed once stayed in use to the end: 7 to 27 % of what was free then in
+/// guests.
 #[test]
 fn whoever_deletes_a_file_frees_what_only_the_recorded_kernel_had_reclaimed() {
     let map = MemoryMap::uma(PageCount(PAGES), 0, 1).expect("a map");
