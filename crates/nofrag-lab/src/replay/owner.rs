@@ -275,7 +275,9 @@ impl Owner {
         if matches!(place, NOTHING | NOT_SERVED | RECLAIMED) {
             return parts.for_each(|part| self.places[(frame + part) as usize] = place);
         }
-        pages.split(self.pfn(place), to).expect("the block is in use");
+        if pages.split(self.pfn(place), to).is_err() {
+            return self.stays_whole(frame, place, parts);
+        }
         let is_cache = self.lru.remove(place);
         for part in parts {
             let own = place + part;
@@ -284,6 +286,23 @@ impl Owner {
             if is_cache {
                 self.lru.add(self.own.zone(own), own);
             }
+        }
+    }
+
+    /// Notes that the parts of a traced block lie in one own block, which is being moved and cannot be split now: it goes
+    /// with the last of them.
+    pub(super) fn stays_whole(
+        &mut self,
+        frame: FrameIndex,
+        own: FrameIndex,
+        parts: impl Iterator<Item = FrameIndex>,
+    ) {
+        self.lru.remove(own);
+        self.holders[own as usize] = STANDS_IN;
+        let ticket = self.stand_ins.served_whole(own);
+        for part in parts {
+            self.places[(frame + part) as usize] = STANDS_IN;
+            self.stand_ins.takes(ticket, frame + part);
         }
     }
 

@@ -116,6 +116,8 @@ pub(super) struct StandIns {
     /// Tickets of the parts that the recorded kernel moved to unknown frames, the part moved first in front.
     moved: VecDeque<Ticket>,
     by_own: HashMap<FrameIndex, Ticket>,
+    /// Number of tickets, from the last on, that are of no refusal.
+    whole: Ticket,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -129,6 +131,14 @@ impl StandIns {
     pub(super) fn served(&mut self, ticket: Ticket, own: FrameIndex) {
         self.blocks.insert(ticket, Block { own, used: 0 });
         self.by_own.insert(own, ticket);
+    }
+
+    /// Takes in the block at `own`, which no request was refused for; returns a ticket for it.
+    pub(super) fn served_whole(&mut self, own: FrameIndex) -> Ticket {
+        let ticket = Ticket::MAX - self.whole;
+        self.whole += 1;
+        self.served(ticket, own);
+        ticket
     }
 
     /// Puts the single page at `frame` into the block of `ticket`; returns false if the policy did not serve that.

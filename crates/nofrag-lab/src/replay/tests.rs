@@ -379,6 +379,32 @@ fn cache_is_counted_in_pages() {
     assert_eq!(owner.cache(&pages), 1 + 4 + 8);
 }
 
+/// Splits a folio that cannot be split, since compaction has it set aside to be moved: it stays whole until its last page
+/// is freed. Replays of a recording of 7.2 in defrag mode once ended in a panic there.
+#[test]
+fn a_folio_that_stays_whole_goes_with_its_last_page() {
+    let map = MemoryMap::uma(PageCount(PAGES), 0, 1).expect("a map");
+    let policy = FragmentationPolicy::LINUX_7_2;
+    let pages = PageAllocator::new(&PageConfig::new(map.clone(), policy));
+    let mut pages = pages.expect("an allocator");
+    let cpu = map.cpus().by_rank(0).expect("it has one");
+    let (traced, own) = (Spans::of(&map), Spans::of_pages(&pages));
+    let mut owner = Owner::new(traced.clone(), own.clone(), &pages, cpu, policy.lru, 1);
+    let start = pages.pageblocks().next().expect("there is one").frames.start.0;
+    pages.alloc_at(Pfn(start), Order::new(2).expect("small")).expect("it is free");
+    let [frame, place] = [traced, own].map(|of| of.index(start).expect("it is of a zone"));
+    owner.adopt(&mut pages, frame, Pfn(start), Use::Cache);
+    let before = in_use(&pages);
+    owner.stays_whole(frame, place, 0..4);
+    for part in frame..frame + 4 {
+        owner.check(&pages);
+        assert_eq!((in_use(&pages), owner.cache(&pages)), (before, 0));
+        owner.free(&mut pages, part, By::User);
+    }
+    owner.check(&pages);
+    assert_eq!(in_use(&pages), before - 4);
+}
+
 /// Deletes a file of which this policy has reclaimed one page and the recorded kernel another: nothing of it stays.
 /// What only the recorded kernel had reclaimed once stayed in use to the end: 7 to 27 % of what was free then in
 /// guests.
