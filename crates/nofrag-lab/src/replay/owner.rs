@@ -289,8 +289,8 @@ impl Owner {
         }
     }
 
-    /// Notes that the parts of a traced block lie in one own block, which is being moved and cannot be split now: it goes
-    /// with the last of them.
+    /// Notes that the parts of a traced block lie in one own block, which is being moved and cannot be split now: it
+    /// goes with the last of them.
     pub(super) fn stays_whole(
         &mut self,
         frame: FrameIndex,

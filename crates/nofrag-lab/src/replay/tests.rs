@@ -379,8 +379,8 @@ fn cache_is_counted_in_pages() {
     assert_eq!(owner.cache(&pages), 1 + 4 + 8);
 }
 
-/// Splits a folio that cannot be split, since compaction has it set aside to be moved: it stays whole until its last page
-/// is freed. Replays of a recording of 7.2 in defrag mode once ended in a panic there.
+/// Splits a folio that cannot be split, since compaction has it set aside to be moved: it stays whole until its last
+/// page is freed. Replays of a recording of 7.2 in defrag mode once ended in a panic there.
 #[test]
 fn a_folio_that_stays_whole_goes_with_its_last_page() {
     let map = MemoryMap::uma(PageCount(PAGES), 0, 1).expect("a map");
