@@ -4,12 +4,13 @@
 //! `tidy` holds the rules that the compiler and clippy cannot hold (`rules`). `figures` rewrites figures in prose from
 //! the files that they come from; `wrap` fills paragraphs that are too wide. `counts` holds instructions to limits.
 //! `fuzz` runs the fuzz targets, the canary among them; `deep` runs sanitizers and Miri, `campaign` adds up slices of
-//! random tries, `mutants` breaks the core and asks its tests. `deb` makes the Debian package, `dist` all that a release hands out; `packages` uses the crates as
-//! from a registry, `python` builds and tests the Python package, `readme` runs what README tells people to type.
-//! `book` builds the pages of `docs` and follows their links. `guests` measures kernels of Debian under the document's
-//! workload, `states` lets them label states of memory, `recordings` records them under settings. `same-figures` holds
-//! what all commands say equal over a change. `ci` runs what must hold before a change lands and prints what each check
-//! took (`.ci/run` installs what it needs and then calls it); `nightly` runs the rest.
+//! random tries, `mutants` breaks the core and asks its tests. `deb` makes the Debian package, `dist` all that a
+//! release hands out; `packages` uses the crates as from a registry, `python` builds and tests the Python package,
+//! `readme` runs what README tells people to type. `book` builds the pages of `docs` and follows their links. `guests`
+//! measures kernels of Debian under the document's workload, `states` lets them label states of memory, `recordings`
+//! records them under settings. `same-figures` holds what all commands say equal over a change. `ci` runs what must
+//! hold before a change lands and prints what each check took (`.ci/run` installs what it needs and then calls it);
+//! `nightly` runs the rest.
 
 mod book;
 mod campaign;
@@ -81,8 +82,8 @@ enum Task {
     },
     /// Go on with the campaign: slices with fresh seeds, whose sums add up in results/campaign; resumable
     Campaign(campaign::Request),
-    /// Break the files that decide, one operator at a time, and see whether their tests notice; resumable, its lines add
-    /// up in results/mutants; needs cargo-mutants, which lists the breaks
+    /// Break the files that decide, one operator at a time, and see whether their tests notice; resumable, its lines
+    /// add up in results/mutants; needs cargo-mutants, which lists the breaks
     Mutants(mutants::Request),
     /// Make the Debian package of the command, with its manual and completions; needs cargo-deb
     Deb,

@@ -104,7 +104,7 @@ enum Outcome {
     Caught,
     /// The tests did not end in time.
     Hung,
-    /// It does not compile.
+    /// The break does not compile.
     Unviable,
     Survived,
 }

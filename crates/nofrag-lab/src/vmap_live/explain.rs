@@ -176,8 +176,8 @@ impl Doubt<'_> {
     }
 
     /// Returns readings under which the place is in the pool that is asked: the area there is lazy, and the purge that
-    /// takes it had given it back already; or it lies deeper in the pool, and the purge that is reported before had come
-    /// to it just then.
+    /// takes it had given it back already; or it lies deeper in the pool, and the purge that is reported before had
+    /// come to it just then.
     fn told(&self) -> Vec<Reading> {
         let Kind::Place { kernel, .. } = self.first.kind else { return Vec::new() };
         let Difference { position: at, step, .. } = *self.first;

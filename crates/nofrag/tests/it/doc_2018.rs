@@ -314,8 +314,8 @@ fn spread_over_zones() {
     assert_eq!(full(Policy::LINUX_4_20), (8, 0, Normal));
 }
 
-/// Only a request that prefers Normal has a zone to spread to; one for DMA32 mixes types there at once, and gives no flag
-/// up. Source: pages.md#patch-1.
+/// Only a request that prefers Normal has a zone to spread to; one for DMA32 mixes types there at once, and gives no
+/// flag up. Source: pages.md#patch-1.
 #[test]
 fn a_request_for_another_zone_than_normal_does_not_spread() {
     let map = MemoryMap::uma(PageCount(2 * GIB), 500, 1).unwrap();
