@@ -6,7 +6,7 @@
 //! lines has their sums; `tidy` compares the two. The next slice is always of the part that is farthest from its goals.
 
 mod parts;
-mod record;
+pub(crate) mod record;
 mod refusals;
 
 use std::path::Path;
@@ -17,6 +17,7 @@ use clap::Args;
 
 use crate::finding::Finding;
 use crate::tree::Tree;
+pub(crate) use parts::machine;
 use parts::{PARTS, Part};
 use record::{Sum, sums};
 
@@ -128,7 +129,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let lines = tree.text(&format!("{FOLDER}/raw.jsonl")).unwrap_or_default();
     let path = format!("{FOLDER}/summary.txt");
     let remedy = "run `cargo xtask campaign --for 0`, which writes the sums";
-    match record::parse(lines) {
+    match record::parse::<record::Slice>(lines) {
         Err(why) => {
             let raw = format!("{FOLDER}/raw.jsonl");
             vec![Finding::new("campaign", &raw, 1, format!("{why:#}"), "take the line out")]
@@ -160,7 +161,7 @@ mod tests {
 
     #[test]
     fn sums_are_added_up_and_nothing_else() {
-        let slices = record::parse(&lines()).unwrap();
+        let slices: Vec<record::Slice> = record::parse(&lines()).unwrap();
         let sum = sums(&slices)["ranges"];
         assert_eq!((sum.count, sum.seconds, sum.slices, sum.failed), (111, 3.5, 2, 1));
         let text = summary(&slices);

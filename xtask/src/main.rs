@@ -1,15 +1,16 @@
 //! Repository tasks: `cargo xtask tidy`, `ci`, `figures`, `wrap`, `counts`, `fuzz`, `deep`, `campaign`, `nightly`,
-//! `deb`, `dist`, `packages`, `python`, `readme`, `book`, `guests`, `states`, `recordings`, `same-figures`.
+//! `mutants`, `deb`, `dist`, `packages`, `python`, `readme`, `book`, `guests`, `states`, `recordings`, `same-figures`.
 //!
 //! `tidy` holds the rules that the compiler and clippy cannot hold (`rules`). `figures` rewrites figures in prose from
 //! the files that they come from; `wrap` fills paragraphs that are too wide. `counts` holds instructions to limits.
 //! `fuzz` runs the fuzz targets, the canary among them; `deep` runs sanitizers and Miri, `campaign` adds up slices of
-//! random tries. `deb` makes the Debian package, `dist` all that a release hands out; `packages` uses the crates as
-//! from a registry, `python` builds and tests the Python package, `readme` runs what README tells people to type.
-//! `book` builds the pages of `docs` and follows their links. `guests` measures kernels of Debian under the document's
-//! workload, `states` lets them label states of memory, `recordings` records them under settings. `same-figures` holds
-//! what all commands say equal over a change. `ci` runs what must hold before a change lands and prints what each check
-//! took (`.ci/run` installs what it needs and then calls it); `nightly` runs the rest.
+//! random tries, `mutants` breaks the core and asks its tests. `deb` makes the Debian package, `dist` all that a
+//! release hands out; `packages` uses the crates as from a registry, `python` builds and tests the Python package,
+//! `readme` runs what README tells people to type. `book` builds the pages of `docs` and follows their links. `guests`
+//! measures kernels of Debian under the document's workload, `states` lets them label states of memory, `recordings`
+//! records them under settings. `same-figures` holds what all commands say equal over a change. `ci` runs what must
+//! hold before a change lands and prints what each check took (`.ci/run` installs what it needs and then calls it);
+//! `nightly` runs the rest.
 
 mod book;
 mod campaign;
@@ -23,6 +24,7 @@ mod figures;
 mod finding;
 mod fuzz;
 mod guests;
+mod mutants;
 mod packages;
 mod python;
 mod readme;
@@ -80,6 +82,9 @@ enum Task {
     },
     /// Go on with the campaign: slices with fresh seeds, whose sums add up in results/campaign; resumable
     Campaign(campaign::Request),
+    /// Break the files that decide, one operator at a time, and see whether their tests notice; resumable, its lines
+    /// add up in results/mutants; needs cargo-mutants, which lists the breaks
+    Mutants(mutants::Request),
     /// Make the Debian package of the command, with its manual and completions; needs cargo-deb
     Deb,
     /// Make what a release hands out, in target/dist: static programs for two architectures, Debian packages, sums
@@ -124,6 +129,7 @@ fn main() -> ExitCode {
         }
         Task::Deep { finder, filters } => deep::run(&root, finder, &filters),
         Task::Campaign(request) => campaign::run(&root, &request),
+        Task::Mutants(request) => mutants::run(&root, &request),
         Task::Deb => deb::run(&root),
         Task::Dist => dist::run(&root),
         Task::Packages(request) => packages::run(&root, &request),

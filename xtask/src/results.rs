@@ -17,7 +17,7 @@ const RULE: &str = "results";
 pub(crate) const INDEX: &str = "results/README.md";
 
 /// Folders of tools that add a file or a line each time; they are not in the index.
-const OF_TOOLS: &[&str] = &["campaign", "nightly", "sanitizers"];
+const OF_TOOLS: &[&str] = &["campaign", "mutants", "nightly", "sanitizers"];
 
 const HEAD: &str = "| result | what | state | quiet | machine | profile | commit | cited from |";
 const COLUMNS: usize = 8;

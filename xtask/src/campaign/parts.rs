@@ -259,7 +259,7 @@ fn last_words(output: &Output) -> String {
 }
 
 /// Returns the processor and the kernel.
-pub(super) fn machine() -> anyhow::Result<String> {
+pub(crate) fn machine() -> anyhow::Result<String> {
     let cpus = std::fs::read_to_string("/proc/cpuinfo")?;
     let model = cpus.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
     let model = model.map_or("unknown processor", |(_, name)| name.trim());

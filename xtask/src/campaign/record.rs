@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::Context;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -90,16 +91,18 @@ pub(super) fn covered(slices: &[Slice]) -> BTreeMap<(&str, &str), (u64, u64)> {
     counted.collect()
 }
 
-pub(super) fn parse(lines: &str) -> anyhow::Result<Vec<Slice>> {
+/// Reads lines of which each is a value.
+pub(crate) fn parse<T: DeserializeOwned>(lines: &str) -> anyhow::Result<Vec<T>> {
     let numbered = lines.lines().enumerate();
     numbered
         .map(|(at, line)| {
-            serde_json::from_str(line).with_context(|| format!("line {} is no slice", at + 1))
+            serde_json::from_str(line).with_context(|| format!("line {} cannot be read", at + 1))
         })
         .collect()
 }
 
-pub(super) fn read(folder: &Path) -> anyhow::Result<Vec<Slice>> {
+/// Reads `raw.jsonl` of a folder; nothing if there is none.
+pub(crate) fn read<T: DeserializeOwned>(folder: &Path) -> anyhow::Result<Vec<T>> {
     let path = folder.join("raw.jsonl");
     match std::fs::read_to_string(&path) {
         Ok(lines) => parse(&lines).with_context(|| path.display().to_string()),
@@ -108,10 +111,10 @@ pub(super) fn read(folder: &Path) -> anyhow::Result<Vec<Slice>> {
     }
 }
 
-/// Appends a line in one write, so that a campaign that is stopped leaves whole lines.
-pub(super) fn append(folder: &Path, slice: &Slice) -> anyhow::Result<()> {
+/// Appends a line in one write, so that what is stopped leaves whole lines.
+pub(crate) fn append<T: Serialize>(folder: &Path, value: &T) -> anyhow::Result<()> {
     let path = folder.join("raw.jsonl");
     let mut file = std::fs::OpenOptions::new().create(true).append(true).open(&path)?;
-    file.write_all(format!("{}\n", slice.line()?).as_bytes())?;
+    file.write_all(format!("{}\n", serde_json::to_string(value)?).as_bytes())?;
     Ok(())
 }

@@ -12,7 +12,9 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let results = crate::results::folders(tree);
     let results = results.iter().map(|name| format!("results/{name}"));
     let mut findings = Vec::new();
-    for folder in data.chain(results).chain(["results/campaign".to_owned()]) {
+    for folder in
+        data.chain(results).chain(["campaign", "mutants"].map(|name| format!("results/{name}")))
+    {
         let readme = format!("{folder}/README.md");
         if tree.has(&folder) && tree.text(&readme).is_none_or(|text| text.trim().is_empty()) {
             findings.push(Finding::new(

@@ -28,6 +28,7 @@ use crate::tree::Tree;
 /// The rules that need nothing but the files.
 const RULES: &[fn(&Tree) -> Vec<Finding>] = &[
     crate::campaign::check,
+    crate::mutants::check,
     crate::results::check,
     decisions::check,
     docs::check,

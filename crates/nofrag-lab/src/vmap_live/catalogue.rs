@@ -17,16 +17,29 @@ pub(super) enum Source {
 /// A source and its description in lists.
 pub(super) type Spec = crate::scenario::Spec<Source>;
 
-const MAPS: &[u8] = include_bytes!("../../data/recordings/linux-6.18-vmalloc-maps.nofrag");
-const THREADS: &[u8] = include_bytes!("../../data/recordings/linux-6.18-vmalloc-threads.nofrag");
-const RACING: &[u8] = include_bytes!("../../data/recordings/linux-6.18-vmalloc-racing.nofrag");
+macro_rules! shipped {
+    ($name:literal) => {
+        Source::Shipped(include_bytes!(concat!("../../data/recordings/linux-", $name, ".nofrag")))
+    };
+}
 
 /// The recordings that come with nofrag, then the running kernel under the same programs, then recordings of any. A
 /// static: a constant would bring the recordings into the program once for each place that names it.
-pub(super) static SPECS: [Spec; 7] = [
-    spec(1, Source::Shipped(MAPS), "recorded_maps", "a recording of Linux 6.18 under maps"),
-    spec(2, Source::Shipped(THREADS), "recorded_threads", "likewise, under threads"),
-    spec(4, Source::Shipped(RACING), "recorded_racing", "likewise, under racing"),
+pub(super) static SPECS: [Spec; 13] = [
+    spec(1, shipped!("6.18-vmalloc-maps"), "recorded_maps", "a recording of Linux 6.18 under maps"),
+    spec(2, shipped!("6.18-vmalloc-threads"), "recorded_threads", "likewise, under threads"),
+    spec(4, shipped!("6.18-vmalloc-racing"), "recorded_racing", "likewise, under racing"),
+    spec(
+        128,
+        shipped!("6.18-vmalloc-purges"),
+        "recorded_purges",
+        "racing; pools serve amid purges",
+    ),
+    spec(256, shipped!("6.12-vmalloc-maps"), "recorded_maps_6_12", "a guest's, of 6.12 under maps"),
+    spec(512, shipped!("6.12-vmalloc-threads"), "recorded_threads_6_12", "likewise, under threads"),
+    spec(4096, shipped!("6.12-vmalloc-racing"), "recorded_racing_6_12", "likewise, under racing"),
+    spec(1024, shipped!("7.2-vmalloc-maps"), "recorded_maps_7_2", "a guest's, of 7.2 under maps"),
+    spec(2048, shipped!("7.2-vmalloc-threads"), "recorded_threads_7_2", "likewise, under threads"),
     spec(8, Source::Running(Load::Maps), "maps", "areas of bpf maps, on one CPU after another"),
     spec(16, Source::Running(Load::Threads), "threads", "stacks of crowds of threads, likewise"),
     spec(32, Source::Running(Load::Racing), "racing", "areas of bpf maps, on all CPUs at a time"),

@@ -15,7 +15,7 @@ use nofrag::ranges::Span;
 use nofrag::vmap::{AreaState, VmapPolicy, VmapSpace};
 
 use super::case::{Case, Change, Listed};
-use super::order::{Move, Order, Reading, Taken, order};
+use super::order::{Begun, Move, Order, Reading, Taken, order};
 use super::replay::{Counts, Difference, Kind, Replayed, replay};
 use crate::spaces::PAGE;
 
@@ -70,28 +70,35 @@ pub(super) fn explain(case: &Case, policy: VmapPolicy, patience: usize) -> Expla
             continue;
         }
         let space = &replayed.space;
-        let others = Doubt { case, reading: &reading, order: &order, first, space }.others();
-        if others.len() > tries {
-            break;
-        }
-        tries -= others.len();
+        let doubt = Doubt { case, reading: &reading, order: &order, first, space };
         let reached = reach(&replayed);
-        let tried = others.into_iter().map(|other| {
+        let attempt = |other: Reading| {
             let order = super::order::order(case, &other);
             let replayed = replay(case, policy, &other, &order.steps);
-            (other, order, replayed)
-        });
-        let better = tried.filter(|(_, _, replayed)| {
             // A request that is only put off differs again.
             let differs_again = replayed.first.as_ref().is_some_and(|now| now.step == first.step);
-            !differs_again && reach(replayed) > reached
-        });
-        // A wrong reading fails soon after.
-        let rank = |(other, _, replayed): &(Reading, Order, Replayed)| {
-            let by_itself = other.given.len() == reading.given.len();
-            (replayed.first.is_none(), reach(replayed), by_itself)
+            let better = !differs_again && reach(&replayed) > reached;
+            better.then_some((other, order, replayed))
         };
-        let Some((other, other_order, next)) = better.max_by_key(rank) else { break };
+        let told = doubt.told();
+        tries = tries.saturating_sub(told.len());
+        let next = match told.into_iter().find_map(attempt) {
+            Some(next) => Some(next),
+            None => {
+                let others = doubt.others();
+                if others.len() > tries {
+                    break;
+                }
+                tries -= others.len();
+                // A wrong reading fails soon after.
+                let rank = |(other, _, replayed): &(Reading, Order, Replayed)| {
+                    let by_itself = other.given.len() == reading.given.len();
+                    (replayed.first.is_none(), reach(replayed), by_itself)
+                };
+                others.into_iter().filter_map(attempt).max_by_key(rank)
+            }
+        };
+        let Some((other, other_order, next)) = next else { break };
         learned += u64::from(other.owners != reading.owners);
         (reading, order, replayed) = (other, other_order, next);
     }
@@ -155,7 +162,7 @@ impl Doubt<'_> {
                 let meets = |other: Span| span.intersection(other).is_some();
                 meets(kernel) || model.is_some_and(meets)
             };
-            others.extend(self.other_purges());
+            others.extend(self.other_purges(&overlaps));
             others.extend(self.earlier_threads(&overlaps));
             let pool = pooled.then_some(kernel.len());
             others.extend(self.other_owners(&overlaps, pool));
@@ -166,6 +173,29 @@ impl Doubt<'_> {
             }
         }
         others
+    }
+
+    /// Returns readings under which the place is in the pool that is asked: the area there is lazy, and the purge that
+    /// takes it had given it back already; or it lies deeper in the pool, and the purge that is reported before had
+    /// come to it just then.
+    fn told(&self) -> Vec<Reading> {
+        let Kind::Place { kernel, .. } = self.first.kind else { return Vec::new() };
+        let Difference { position: at, step, .. } = *self.first;
+        let records = self.space.areas().expect("memory for a list").into_iter();
+        let found = records.into_iter().find(|record| record.area.span() == kernel);
+        let begun = |mut other: Reading| {
+            other.begun.insert(step, Begun::Through(kernel.start()));
+            other
+        };
+        let told = match found.map(|record| record.state) {
+            Some(AreaState::Lazy) => Some(begun(self.reading.clone())),
+            Some(AreaState::Pooled) => {
+                let purge = (0..at).rev().find(|&position| self.is_purge(position));
+                purge.map(|purge| begun(self.moved(step, self.order.steps[purge])))
+            }
+            Some(AreaState::Busy) | None => None,
+        };
+        told.into_iter().collect()
     }
 
     /// Returns the reading with a change.
@@ -198,42 +228,65 @@ impl Doubt<'_> {
         at + 1..self.order.steps.len().min(at + 1 + DOUBTED)
     }
 
-    /// A purge up to here took others of the lazy areas.
+    /// A purge up to here took others of the lazy areas: where many were left, that of the kernel's place and not that
+    /// of the model's.
     fn other_splits(&self) -> Vec<Reading> {
         let last = self.first.step + DOUBTED;
-        let doubted = |taken: &&Taken| taken.purge <= last && (1..=DOUBTED).contains(&taken.left);
+        let doubted = |taken: &&Taken| taken.purge <= last && taken.left > 0;
         let purges = self.order.taken.iter().rev().filter(doubted).take(2);
+        let places = match self.first.kind {
+            Kind::Place { kernel, model, .. } => {
+                let model = model.map(|model| (model.start(), true));
+                [Some((kernel.start(), false)), model]
+            }
+            _ => [None, None],
+        };
         let splits = purges.flat_map(|taken| {
             let split = |of_first| {
                 self.but(|other| {
                     other.splits.insert(taken.purge, of_first);
                 })
             };
-            (0..=taken.left).map(split)
+            let told = places.iter().flatten();
+            let told = told.filter_map(|&(start, stays)| taken.split_at(start, stays));
+            let all = (taken.left <= DOUBTED).then_some(0..=taken.left);
+            told.chain(all.into_iter().flatten()).map(split)
         });
         splits.collect()
     }
 
-    /// A purge that is reported later had given areas back already, or some: it empties a part of the pools first, then
-    /// gives back node by node. Or one that is reported earlier had given none back.
-    fn other_purges(&self) -> Vec<Reading> {
+    /// A purge that is reported later had given areas back already, or some: up to one that is in the way, or a node.
+    /// Or one that is reported earlier had not come that far.
+    fn other_purges(&self, overlaps: &impl Fn(Span) -> bool) -> Vec<Reading> {
         let Difference { position: at, step, .. } = *self.first;
         let mut others = Vec::new();
-        if let Some(purge) = self.after().find(|&position| self.is_purge(position)) {
-            others.extend(self.order.steps.get(purge + 1).map(|&next| self.moved(step, next)));
+        let is_purge = |&position: &usize| self.is_purge(position);
+        if let Some(purge) = (at + 1..self.order.steps.len()).find(is_purge) {
+            if purge <= at + DOUBTED {
+                others.extend(self.order.steps.get(purge + 1).map(|&next| self.moved(step, next)));
+            }
             let purge = self.order.steps[purge];
             let taken = self.order.taken.iter().find(|taken| taken.purge == purge);
-            let parts = taken.into_iter().flat_map(|taken| [1, taken.of_first]);
-            others.extend(parts.map(|areas| {
+            let parts = taken.into_iter().flat_map(|taken| [1, taken.of_first]).map(Begun::Areas);
+            let parts = parts.chain(self.met(overlaps).map(Begun::Through));
+            others.extend(parts.map(|begun| {
                 self.but(|other| {
-                    other.begun.insert(step, areas);
+                    other.begun.insert(step, begun);
                 })
             }));
         }
         let before = at.saturating_sub(DOUBTED)..at;
-        let purge = before.rev().find(|&position| self.is_purge(position));
+        let purge = before.rev().find(is_purge);
         others.extend(purge.map(|purge| self.moved(step, self.order.steps[purge])));
         others
+    }
+
+    /// Returns the first pages of the lazy areas of the model that are in the way.
+    fn met(&self, overlaps: &impl Fn(Span) -> bool) -> impl Iterator<Item = u64> {
+        let records = self.space.areas().expect("memory for a list").into_iter();
+        let met = records.filter(|it| it.state == AreaState::Lazy && overlaps(it.area.span()));
+        let starts: Vec<u64> = met.map(|it| it.area.start.get()).collect();
+        starts.into_iter()
     }
 
     /// Another thread took the place first.

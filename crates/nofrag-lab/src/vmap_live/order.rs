@@ -16,11 +16,21 @@ pub(super) struct Reading {
     pub(super) splits: BTreeMap<usize, usize>,
     /// Changes that were made earlier or later than reported, one after another.
     pub(super) moves: Vec<Move>,
-    /// The steps before which the next purge had begun, with the number of areas that it had given back.
-    pub(super) begun: BTreeMap<usize, usize>,
+    /// The steps before which the next purge had begun, and how far it had come.
+    pub(super) begun: BTreeMap<usize, Begun>,
     /// The steps of requests whose place is taken from the recording: a search for a place aligned to more than a page
     /// depends on the shape of the tree of free areas, which no file shows.
     pub(super) given: BTreeSet<usize>,
+}
+
+/// The part of a purge that was over when another CPU placed an area. A purge lets a part of the pools go, then gives
+/// areas back node by node, by ascending address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Begun {
+    /// This number of areas was given back since.
+    Areas(usize),
+    /// The last area that was given back starts at this page.
+    Through(u64),
 }
 
 /// A step that goes right before another.
@@ -39,14 +49,29 @@ pub(super) struct Order {
 }
 
 /// The lazy areas of a purge.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Taken {
     /// The step of the purge.
     pub(super) purge: usize,
+    /// The areas that were lazy when it was reported, in the order of their frees: the first page, and whether node 0
+    /// has it.
+    lazy: Vec<(u64, bool)>,
     /// Number of areas of node 0 that it took.
     pub(super) of_first: usize,
     /// Number of areas that it left behind.
     pub(super) left: usize,
+}
+
+impl Taken {
+    /// Returns the number of areas of node 0 that a purge leaves behind if the one at page `start` is the first that it
+    /// leaves of its node, or the last that it takes.
+    pub(super) fn split_at(&self, start: u64, stays: bool) -> Option<usize> {
+        let at = self.lazy.iter().position(|(lazy, _)| *lazy == start)?;
+        let (_, first) = self.lazy[at];
+        let from = at + usize::from(!stays);
+        let left = self.lazy[from..].iter().filter(|(_, other)| *other == first).count();
+        if first { (left <= self.left).then_some(left) } else { self.left.checked_sub(left) }
+    }
 }
 
 /// A free that no purge has taken yet.
@@ -92,18 +117,20 @@ pub(super) fn order(case: &Case, reading: &Reading) -> Order {
                         order.steps.push(next);
                     }
                 }
+                let lazy =
+                    waiting.iter().map(|free| (free.span.start(), free.owner == 0)).collect();
                 let of_first = reading.splits.get(&index).copied();
                 let left = left_behind(&mut waiting, wanted, hull, of_first);
-                if let Some(first) = left.iter().filter_map(|free| free.step).min() {
-                    let is_left = |step: &usize| left.iter().any(|free| free.step == Some(*step));
-                    let from = order.steps.iter().rposition(|&step| step == first).unwrap_or(0);
+                let steps: BTreeSet<usize> = left.iter().filter_map(|free| free.step).collect();
+                if let Some(first) = steps.first() {
+                    let from = order.steps.iter().rposition(|step| step == first).unwrap_or(0);
                     let tail: Vec<usize> = order.steps.split_off(from);
-                    order.steps.extend(tail.into_iter().filter(|step| !is_left(step)));
+                    order.steps.extend(tail.into_iter().filter(|step| !steps.contains(step)));
                 }
                 order.steps.push(index);
                 order.steps.extend(left.iter().filter_map(|free| free.step));
                 let of_first = waiting.iter().filter(|free| free.owner == 0).count();
-                order.taken.push(Taken { purge: index, of_first, left: left.len() });
+                order.taken.push(Taken { purge: index, lazy, of_first, left: left.len() });
                 waiting = left;
                 continue;
             }
@@ -156,8 +183,11 @@ fn left_behind(
                 let spans = taken.iter().map(|free| free.span);
                 taken.len() == wanted && spans.reduce(Span::hull) == Some(hull)
             };
-            let tried = [last].into_iter().chain(0..=surplus).map(split);
-            tried.into_iter().find(fits).unwrap_or_else(|| split(last))
+            // The nodes are taken one right after the other, so the cut is near that of one moment.
+            let near = (1..=LATE).flat_map(|by| [last.checked_sub(by), last.checked_add(by)]);
+            let near = near.flatten().filter(|&of_first| of_first <= surplus);
+            let mut tried = [last].into_iter().chain(near).map(split);
+            tried.find(fits).unwrap_or_else(|| split(last))
         }
     };
     *waiting = taken;

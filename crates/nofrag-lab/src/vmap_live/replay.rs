@@ -7,10 +7,10 @@ use foldhash::{HashMap, HashMapExt};
 use nofrag::cpu::CpuSet;
 use nofrag::ranges::Span;
 use nofrag::units::Vpn;
-use nofrag::vmap::{AreaState, Budget, Guard, VmapConfig, VmapPolicy, VmapSpace};
+use nofrag::vmap::{Area, AreaState, Budget, Guard, VmapConfig, VmapPolicy, VmapSpace};
 
 use super::case::{Case, Change, Listed};
-use super::order::Reading;
+use super::order::{Begun, Reading};
 use crate::spaces;
 
 /// Counts of a replay.
@@ -84,8 +84,8 @@ pub(super) fn replay(
     }
     let mut first = None;
     for (position, &step) in order.iter().enumerate() {
-        if let Some(&areas) = reading.begun.get(&step) {
-            twin.space.step(Budget { areas });
+        if let Some(&begun) = reading.begun.get(&step) {
+            twin.begin_purge(begun);
         }
         let given = reading.given.contains(&step);
         if let Err(kind) = twin.change(case, step, given) {
@@ -112,16 +112,38 @@ impl Twin {
         self.space.load_area(self.cpu(owner), span, Guard::None, state).ok()
     }
 
+    /// Makes the first part of a purge.
+    fn begin_purge(&self, begun: Begun) {
+        let areas = match begun {
+            Begun::Areas(areas) => areas,
+            Begun::Through(last) => match self.areas_through(last) {
+                Some(areas) => areas,
+                None => return,
+            },
+        };
+        self.space.step(Budget { areas });
+    }
+
+    /// Returns the number of lazy areas that a purge gives back up to the one at page `last`.
+    fn areas_through(&self, last: u64) -> Option<usize> {
+        let records = self.space.areas().expect("memory for a list").into_iter();
+        let lazy = records.filter(|record| record.state == AreaState::Lazy);
+        let place = |area: &Area| (area.cpu.rank(), area.start.get());
+        let lazy: Vec<_> = lazy.map(|record| place(&record.area)).collect();
+        let &last = lazy.iter().find(|(_, start)| *start == last)?;
+        Some(lazy.into_iter().filter(|&place| place <= last).count())
+    }
+
     fn change(&mut self, case: &Case, step: usize, given: bool) -> Result<(), Kind> {
         let step = case.steps[step];
         match step.change {
             Change::Alloc { at, pages, align_bytes, window } => {
                 let kernel = Span::sized(at, pages).map_err(|_| Kind::Unknown { at })?;
                 let request = spaces::request(pages, align_bytes, window);
-                let hits = self.space.counters().pools.hits;
+                let hits = self.space.area_counters().pools.hits;
                 let model = self.space.alloc(self.cpu(step.cpu), &request).ok();
                 let model = model.map(|area| area.span());
-                let pooled = self.space.counters().pools.hits > hits;
+                let pooled = self.space.area_counters().pools.hits > hits;
                 match model {
                     Some(model) if model == kernel => {}
                     Some(model) if given && !pooled => {
@@ -153,7 +175,10 @@ impl Twin {
                 if let Some(model) = model.filter(|model| *model != hull) {
                     return Err(Kind::Hull { kernel: hull, model });
                 }
-                self.space.step(Budget { areas: usize::MAX });
+                // A step that finds nothing lazy would let pools decay for another purge.
+                if self.space.lazy_pages().get() > 0 || areas == 0 {
+                    self.space.step(Budget { areas: usize::MAX });
+                }
                 self.counts.purges += 1;
                 self.counts.purged += u64::from(areas);
             }

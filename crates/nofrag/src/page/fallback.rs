@@ -251,6 +251,8 @@ mod tests {
         check_loose(Unmovable, "M10 M3 R3", 0, 0, "M10 Whole");
         check_loose(Unmovable, "M9 R9 R3", 0, 0, "R9 Whole");
         check_loose(Reclaimable, "M3 M0", 0, 0, "M3 Whole");
+        check_loose(Reclaimable, "M9 U9", 0, 0, "U9 Whole");
+        check_loose(Movable, "U9 R9", 0, 0, "R9 Whole");
         check_loose(Unmovable, "U10 H10 C10", 0, 0, "-");
         check_loose(Unmovable, "M2", 3, 3, "-");
     }

@@ -314,6 +314,20 @@ fn spread_over_zones() {
     assert_eq!(full(Policy::LINUX_4_20), (8, 0, Normal));
 }
 
+/// Only a request that prefers Normal has a zone to spread to; one for DMA32 mixes types there at once, and gives no
+/// flag up. Source: pages.md#patch-1.
+#[test]
+fn a_request_for_another_zone_than_normal_does_not_spread() {
+    let map = MemoryMap::uma(PageCount(2 * GIB), 500, 1).unwrap();
+    let mut bench = Bench::new(map, Policy::PATCH_1);
+    bench.take_all(0, GIB);
+    bench.free_holes(0, 3, 64, Reclaimable);
+    let request = PageRequest { zone: ZoneKind::Dma32, ..PageRequest::user(Order::ZERO) };
+    let pfn = bench.alloc(request).expect("there is enough");
+    assert!(pfn < Pfn(GIB), "{pfn:?}");
+    assert_eq!((bench.events(), bench.pages.counters().spread_given_up), (8, 0));
+}
+
 /// Before the walk would leave the node, patch 1 gives its flag up and mixes types there. Source: pages.md#o-11.
 #[test]
 fn a_remote_node_clears_the_flag() {
