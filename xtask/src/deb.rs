@@ -67,6 +67,12 @@ pub(crate) fn said(command: &mut Command) -> anyhow::Result<Vec<u8>> {
     Ok(output.stdout)
 }
 
+/// Asks git in a folder; returns its answer without the space around it.
+pub(crate) fn git(folder: &Path, arguments: &[&str]) -> anyhow::Result<String> {
+    let answer = said(Command::new("git").args(arguments).current_dir(folder))?;
+    Ok(String::from_utf8(answer)?.trim().to_owned())
+}
+
 /// Runs cargo; returns true if it succeeds.
 pub(crate) fn cargo(root: &Path, arguments: &[&str]) -> anyhow::Result<bool> {
     let status = Command::new("cargo").args(arguments).current_dir(root).status();

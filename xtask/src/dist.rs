@@ -11,7 +11,7 @@ use std::process::Command;
 use anyhow::{Context, bail, ensure};
 
 use crate::ci::succeeds;
-use crate::deb::{self, BUILT, PROFILE, beside, said, target};
+use crate::deb::{self, BUILT, PROFILE, beside, git, said, target};
 
 /// The targets, with what runs their programs where this machine cannot.
 const TARGETS: [(&str, Option<&str>); 2] = [
@@ -82,8 +82,7 @@ fn archive(root: &Path, triple: &str, built: &Path, dist: &Path) -> anyhow::Resu
     }
     fs::copy(built.join("nofrag"), folder.join("nofrag"))?;
     copy(&built.join("deb/."), &folder)?;
-    let time = said(Command::new("git").args(["log", "-1", "--format=@%ct"]).current_dir(root))?;
-    let time = format!("--mtime={}", String::from_utf8(time)?.trim());
+    let time = format!("--mtime={}", git(root, &["log", "-1", "--format=@%ct"])?);
     let mut tar = Command::new("tar");
     tar.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner", &time, "-czf"]);
     said(tar.arg(format!("{name}.tar.gz")).arg(&name).current_dir(dist))?;

@@ -11,11 +11,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use crate::campaign::{machine, record};
+use crate::deb::{git, said};
 use crate::finding::Finding;
 use crate::tree::Tree;
 
@@ -190,12 +191,11 @@ impl Bench {
         list.args(["mutants", "--list", "--json", "--package", part.package]);
         for file in part.files {
             let path = format!("crates/{}/src/{file}", part.package);
-            let glob = if file.ends_with(".rs") { path } else { format!("{path}/*.rs") };
+            let glob = if file.ends_with(".rs") { path } else { format!("{path}/**/*.rs") };
             list.args(["--file", &glob]);
         }
-        let output = list.current_dir(&self.tree).output().context("cargo can be started")?;
-        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let mut mutants: Vec<Mutant> = serde_json::from_slice(&output.stdout)?;
+        let listed = said(list.current_dir(&self.tree))?;
+        let mut mutants: Vec<Mutant> = serde_json::from_slice(&listed)?;
         mutants.retain(|mutant| {
             only.is_empty() || only.iter().any(|wanted| mutant.file.contains(wanted.as_str()))
         });
@@ -293,14 +293,6 @@ impl Bench {
             _ => Outcome::Caught,
         })
     }
-}
-
-fn git(folder: &Path, arguments: &[&str]) -> anyhow::Result<String> {
-    let output = Command::new("git").args(arguments).current_dir(folder).output()?;
-    if !output.status.success() {
-        bail!("git {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr));
-    }
-    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
 
 /// Returns the last outcome of each break of the latest text of each file that was tried.

@@ -8,6 +8,7 @@ use anyhow::{Context, bail};
 use super::record::{Outcome, Slice, Sum};
 use super::refusals;
 use crate::ci::succeeds;
+use crate::deb::git;
 use crate::fuzz;
 
 /// Amount that is wanted over all nights.
@@ -269,12 +270,9 @@ pub(crate) fn machine() -> anyhow::Result<String> {
 }
 
 pub(super) fn commit(root: &Path) -> anyhow::Result<String> {
-    let git = |arguments: &[&str]| -> anyhow::Result<String> {
-        let output = Command::new("git").args(arguments).current_dir(root).output()?;
-        Ok(String::from_utf8(output.stdout)?.trim().to_owned())
-    };
-    let changed = git(&["status", "--porcelain", "--untracked-files=no", "--", "crates", "fuzz"])?;
-    let commit = git(&["rev-parse", "--short=12", "HEAD"])?;
+    let of_sources = ["status", "--porcelain", "--untracked-files=no", "--", "crates", "fuzz"];
+    let changed = git(root, &of_sources)?;
+    let commit = git(root, &["rev-parse", "--short=12", "HEAD"])?;
     Ok(if changed.is_empty() { commit } else { format!("{commit}, changed") })
 }
 

@@ -14,6 +14,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::{Line, Outcome, Stage, When, counts, in_order, of, print_summary, run_all, succeeds};
+use crate::deb::git;
 
 const FOLDER: &str = "results/nightly";
 
@@ -73,17 +74,12 @@ pub(crate) fn run(root: &Path, night: &Night) -> anyhow::Result<bool> {
 
 /// Returns the commit that is checked; an error with changes on top, as nothing can be said of those.
 fn commit(root: &Path) -> anyhow::Result<String> {
-    let git = |arguments: &[&str]| -> anyhow::Result<String> {
-        let output = Command::new("git").args(arguments).current_dir(root).output()?;
-        ensure!(output.status.success(), "git {}: {}", arguments.join(" "), output.status);
-        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
-    };
     // What the night itself writes is no change.
-    let changed = git(&["status", "--porcelain", "--", ".", ":!results"])?;
+    let changed = git(root, &["status", "--porcelain", "--", ".", ":!results"])?;
     if !changed.is_empty() {
         bail!("the night is for a commit, and files have changed:\n{changed}");
     }
-    git(&["rev-parse", "--short=12", "HEAD"])
+    git(root, &["rev-parse", "--short=12", "HEAD"])
 }
 
 /// A check that ended, and its commit.

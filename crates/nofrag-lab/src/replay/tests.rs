@@ -23,7 +23,7 @@ use super::pace::HostPace;
 use super::pairing::Pairing;
 use super::request::{Frees, Request, Use};
 use super::settings::{Question, Settings};
-use super::spans::Spans;
+use super::spans::{FrameIndex, Spans};
 use super::start::{Held, Resized, Start};
 use super::step::{By, What};
 use super::timeline::Timeline;
@@ -359,41 +359,70 @@ fn memory_that_is_too_small_is_marked_from_the_first_small_block_on_that_is_refu
     assert_eq!(out_of_memory(&script), None);
 }
 
+/// A machine in which nothing is in use, with the owner of its pages.
+struct Idle {
+    pages: PageAllocator,
+    owner: Owner,
+    traced: Spans,
+    own: Spans,
+}
+
+impl Idle {
+    fn new(map: &MemoryMap, policy: FragmentationPolicy) -> Idle {
+        let pages = PageAllocator::new(&PageConfig::new(map.clone(), policy));
+        let pages = pages.expect("an allocator");
+        let cpu = map.cpus().by_rank(0).expect("it has one");
+        let (traced, own) = (Spans::of(map), Spans::of_pages(&pages));
+        let owner = Owner::new(traced.clone(), own.clone(), &pages, cpu, policy.lru, 1);
+        Idle { pages, owner, traced, own }
+    }
+
+    /// Returns the first page of each zone, lowest first.
+    fn starts(&self) -> Vec<u64> {
+        let blocks: Vec<_> = self.pages.pageblocks().collect();
+        let firsts = blocks.chunk_by(|one, next| one.zone == next.zone);
+        firsts.map(|blocks| blocks[0].frames.start.0).collect()
+    }
+
+    /// Puts cache at `pfn`; returns its traced frame.
+    fn cache(&mut self, pfn: u64, order: u8) -> FrameIndex {
+        let order = Order::new(order).expect("small");
+        self.pages.alloc_at(Pfn(pfn), order).expect("it is free");
+        let frame = self.traced.index(pfn).expect("it is of a zone");
+        self.owner.adopt(&mut self.pages, frame, Pfn(pfn), Use::Cache);
+        frame
+    }
+
+    /// Reclaims as many pages of the highest zone or below it.
+    fn reclaim(&mut self, pages: u64) {
+        let highest = self.pages.pageblocks().last().expect("there is one").zone;
+        let (node, may) = (NodeId(0), ReclaimScope::ALL);
+        let wanted = ReclaimRequest { node, highest, pages, priority: 0, may };
+        assert_eq!(self.owner.reclaim(&mut self.pages, wanted).pages, pages);
+    }
+}
+
 /// Adopts blocks of cache of orders 0, 2 and 3. Each once counted as one page, so that processes seemed to hold the
 /// others.
 #[test]
 fn cache_is_counted_in_pages() {
-    let map = MemoryMap::uma(PageCount(PAGES), 0, 1).expect("a map");
-    let policy = FragmentationPolicy::LINUX_6_12;
-    let pages = PageAllocator::new(&PageConfig::new(map.clone(), policy));
-    let mut pages = pages.expect("an allocator");
-    let cpu = map.cpus().by_rank(0).expect("it has one");
-    let (traced, own) = (Spans::of(&map), Spans::of_pages(&pages));
-    let mut owner = Owner::new(traced.clone(), own, &pages, cpu, policy.lru, 1);
-    let start = pages.pageblocks().next().expect("there is one").frames.start.0;
+    let mut idle = Idle::new(&map(), FragmentationPolicy::LINUX_6_12);
+    let start = idle.starts()[0];
     for (pfn, order) in [(start, 0), (start + 4, 2), (start + 8, 3)] {
-        pages.alloc_at(Pfn(pfn), Order::new(order).expect("small")).expect("it is free");
-        let frame = traced.index(pfn).expect("it is of a zone");
-        owner.adopt(&mut pages, frame, Pfn(pfn), Use::Cache);
+        idle.cache(pfn, order);
     }
-    assert_eq!(owner.cache(&pages), 1 + 4 + 8);
+    assert_eq!(idle.owner.cache(&idle.pages), 1 + 4 + 8);
 }
 
 /// Splits a folio that cannot be split, since compaction has it set aside to be moved: it stays whole until its last
 /// page is freed. Replays of a recording of 7.2 in defrag mode once ended in a panic there.
 #[test]
 fn a_folio_that_stays_whole_goes_with_its_last_page() {
-    let map = MemoryMap::uma(PageCount(PAGES), 0, 1).expect("a map");
-    let policy = FragmentationPolicy::LINUX_7_2;
-    let pages = PageAllocator::new(&PageConfig::new(map.clone(), policy));
-    let mut pages = pages.expect("an allocator");
-    let cpu = map.cpus().by_rank(0).expect("it has one");
-    let (traced, own) = (Spans::of(&map), Spans::of_pages(&pages));
-    let mut owner = Owner::new(traced.clone(), own.clone(), &pages, cpu, policy.lru, 1);
-    let start = pages.pageblocks().next().expect("there is one").frames.start.0;
-    pages.alloc_at(Pfn(start), Order::new(2).expect("small")).expect("it is free");
-    let [frame, place] = [traced, own].map(|of| of.index(start).expect("it is of a zone"));
-    owner.adopt(&mut pages, frame, Pfn(start), Use::Cache);
+    let mut idle = Idle::new(&map(), FragmentationPolicy::LINUX_7_2);
+    let start = idle.starts()[0];
+    let frame = idle.cache(start, 2);
+    let place = idle.own.index(start).expect("it is of a zone");
+    let Idle { mut pages, mut owner, .. } = idle;
     let before = in_use(&pages);
     owner.stays_whole(frame, place, 0..4);
     for part in frame..frame + 4 {
@@ -410,30 +439,16 @@ fn a_folio_that_stays_whole_goes_with_its_last_page() {
 /// guests.
 #[test]
 fn whoever_deletes_a_file_frees_what_only_the_recorded_kernel_had_reclaimed() {
-    let map = MemoryMap::uma(PageCount(PAGES), 0, 1).expect("a map");
-    let policy = FragmentationPolicy::LINUX_6_1;
-    let pages = PageAllocator::new(&PageConfig::new(map.clone(), policy));
-    let mut pages = pages.expect("an allocator");
-    let cpu = map.cpus().by_rank(0).expect("it has one");
-    let (traced, own) = (Spans::of(&map), Spans::of_pages(&pages));
-    let mut owner = Owner::new(traced.clone(), own, &pages, cpu, policy.lru, 1);
-    let block = pages.pageblocks().next().expect("there is one");
-    let (zone, start) = (block.zone, block.frames.start.0);
-    let file = [start, start + 1, start + 2].map(|pfn| {
-        pages.alloc_at(Pfn(pfn), Order::ZERO).expect("it is free");
-        let frame = traced.index(pfn).expect("it is of a zone");
-        owner.adopt(&mut pages, frame, Pfn(pfn), Use::Cache);
-        frame
-    });
-    let (node, may) = (NodeId(0), ReclaimScope::ALL);
-    let wanted = ReclaimRequest { node, highest: zone, pages: 1, priority: 0, may };
-    assert_eq!(owner.reclaim(&mut pages, wanted).pages, 1);
+    let mut idle = Idle::new(&map(), FragmentationPolicy::LINUX_6_1);
+    let start = idle.starts()[0];
+    let [oldest, other, youngest] = [start, start + 1, start + 2].map(|pfn| idle.cache(pfn, 0));
+    idle.reclaim(1);
+    let Idle { mut pages, mut owner, .. } = idle;
     let mut cache_after = |frame, by| {
         owner.free(&mut pages, frame, by);
         owner.check(&pages);
         owner.cache(&pages)
     };
-    let [oldest, other, youngest] = file;
     assert_eq!(cache_after(other, By::Reclaim), 2);
     assert_eq!(cache_after(oldest, By::User), 1);
     assert_eq!(cache_after(youngest, By::User), 0);
@@ -445,33 +460,16 @@ fn whoever_deletes_a_file_frees_what_only_the_recorded_kernel_had_reclaimed() {
 fn with_generations_cache_of_the_highest_zone_goes_first() {
     let map = MemoryMap::uma(PageCount(PAGES), 500, 2).expect("a map");
     let reclaimed = |policy: FragmentationPolicy| {
-        let pages = PageAllocator::new(&PageConfig::new(map.clone(), policy));
-        let mut pages = pages.expect("an allocator");
-        let cpu = map.cpus().by_rank(0).expect("it has two");
-        let zones: Vec<_> = pages.zones().map(|zone| zone.id).collect();
-        assert_eq!(zones.len(), 2);
-        let spans = [Spans::of(&map), Spans::of_pages(&pages)];
-        let [traced, own] = spans;
-        let mut owner = Owner::new(traced.clone(), own, &pages, cpu, policy.lru, 1);
-        let held: Vec<Pfn> = zones
-            .iter()
-            .flat_map(|&zone| {
-                let block = pages.pageblocks().find(|block| block.zone == zone);
-                let start = block.expect("it has one").frames.start.0;
-                [start, start + 1].map(Pfn)
-            })
-            .collect();
-        for &pfn in &held {
-            pages.alloc_at(pfn, Order::ZERO).expect("it is free");
-            let frame = traced.index(pfn.0).expect("it is of a zone");
-            owner.adopt(&mut pages, frame, pfn, Use::Cache);
-        }
-        let (node, highest, may) = (NodeId(0), zones[1], ReclaimScope::ALL);
-        let wanted = ReclaimRequest { node, highest, pages: 2, priority: 0, may };
-        assert_eq!(owner.reclaim(&mut pages, wanted).pages, 2);
-        held.iter()
-            .map(|&pfn| pages.frame(pfn).is_some_and(|(state, ..)| state != FrameState::Movable))
-            .collect::<Vec<_>>()
+        let mut idle = Idle::new(&map, policy);
+        let [low, high] = idle.starts()[..] else { panic!("there are two zones") };
+        let held = [low, low + 1, high, high + 1];
+        held.into_iter().for_each(|pfn| {
+            idle.cache(pfn, 0);
+        });
+        idle.reclaim(2);
+        held.map(|pfn| {
+            idle.pages.frame(Pfn(pfn)).is_some_and(|(state, ..)| state != FrameState::Movable)
+        })
     };
     assert_eq!(reclaimed(FragmentationPolicy::LINUX_6_1), [true, true, false, false]);
     assert_eq!(reclaimed(FragmentationPolicy::LINUX_6_12), [false, false, true, true]);
