@@ -169,10 +169,10 @@ impl Pairing {
         match event.view() {
             View::PageAlloc { pfn, order, gfp, migratetype } => {
                 let Some(order) = order_of(order) else { return self.foreign() };
-                let frees =
-                    if self.processes.reclaims(pid) { Frees::Memory } else { Frees::Nothing };
+                let by = self.by(pid);
+                let frees = if by == By::Reclaim { Frees::Memory } else { Frees::Nothing };
                 let mut request = Request::new(&self.gfp, order, gfp, migratetype, frees);
-                self.look(event, pfn.is_some().then_some(&request));
+                self.look(event, by, pfn.is_some().then_some(&request));
                 let got =
                     pfn.and_then(|pfn| self.spans.index(pfn)).map(|frame| self.spans.zone(frame));
                 let moved = |zone: usize| moved_pages(&self.moved[zone]);
@@ -206,10 +206,11 @@ impl Pairing {
                 self.push(event, What::Alloc { frame, request, place });
             }
             View::PageFree { pfn, order } => {
-                self.look(event, None);
+                let by = self.by(pid);
+                self.look(event, by, None);
                 let place = order_of(order).and_then(|order| self.place(event, pfn, order));
                 let Some(place) = place else { return self.foreign() };
-                self.free(place, pid);
+                self.free(place, pid, by);
             }
             View::CompactionBegin(_) => self.compaction_begins(event),
             View::CompactionEnd { .. } => self.compaction_ends(event),
@@ -256,10 +257,15 @@ impl Pairing {
         }
     }
 
+    /// Returns the party that a process is at work for.
+    fn by(&self, pid: i32) -> By {
+        if self.processes.reclaims(pid) { By::Reclaim } else { By::User }
+    }
+
     /// Notes what the event tells of the host's pace; `served` is the request that it tells of, if that was served.
-    fn look(&mut self, event: &Event, served: Option<&Request>) {
+    fn look(&mut self, event: &Event, by: By, served: Option<&Request>) {
         let pid = event.pid;
-        let activity = if self.processes.reclaims(pid) || self.processes.compacting(pid).is_some() {
+        let activity = if by == By::Reclaim || self.processes.compacting(pid).is_some() {
             Activity::Reclaim
         } else if served.is_some_and(is_page) {
             Activity::Fault
@@ -344,12 +350,11 @@ impl Pairing {
         self.release(place, |frame| What::Free { frame, by: By::User });
     }
 
-    fn free(&mut self, place: Place, pid: i32) {
+    fn free(&mut self, place: Place, pid: i32, by: By) {
         let belief = self.beliefs[place.frame as usize];
         if self.processes.compacting(pid).is_some() {
             return self.free_while_compacting(place, pid);
         }
-        let by = if self.processes.reclaims(pid) { By::Reclaim } else { By::User };
         if belief.has(Belief::PENDING)
             && let Some(pending) = self.processes.settle(place.frame)
         {
