@@ -141,6 +141,96 @@ fn a_free_from_elsewhere_sees_what_a_handle_allocated() {
     });
 }
 
+/// The handle that owns an area and another thread free it at once, and the handle flushes what it has freed: the area is
+/// freed once, whatever they are told. (Nothing is allocated meanwhile: a free that comes late would end that.)
+#[test]
+fn an_owner_and_a_stranger_free_one_area() {
+    explore(|policy| {
+        let space = space_of(policy, 4, 0);
+        space.mapper().forgives.store(true, std::sync::atomic::Ordering::SeqCst);
+        let mut handle = space.cpu(cpu(&space, 0)).unwrap();
+        let [area, beside] = [(); 2].map(|()| handle.alloc(&REQUEST).unwrap());
+        let other = space.clone();
+        let thread = thread::spawn(move || other.free(cpu(&other, 1), area.start));
+        let own = handle.free(area.start);
+        handle.free(beside.start).unwrap();
+        let stranger = thread.join().unwrap();
+        must_be_freed(own, stranger, area);
+        let patient = AreaRequest { wait: Wait::MayReclaim, ..REQUEST };
+        let again = [(); 2].map(|()| handle.alloc(&patient).expect("all was freed"));
+        disjoint(&again);
+        assert!(!space.mapper().is_stale(space.span()), "handed out before a flush");
+        for area in again {
+            handle.free(area.start).unwrap();
+        }
+        drop(handle);
+        must_come_back(&space);
+    });
+}
+
+/// The same, and the handle ends before the other thread is done.
+#[test]
+fn an_owner_frees_an_area_and_ends_while_a_stranger_frees_it() {
+    explore(|policy| {
+        let space = space_of(policy, 4, 0);
+        space.mapper().forgives.store(true, std::sync::atomic::Ordering::SeqCst);
+        let mut handle = space.cpu(cpu(&space, 0)).unwrap();
+        let area = handle.alloc(&REQUEST).unwrap();
+        let other = space.clone();
+        let thread = thread::spawn(move || other.free(cpu(&other, 1), area.start));
+        let own = handle.free(area.start);
+        drop(handle);
+        must_be_freed(own, thread.join().unwrap(), area);
+        must_come_back(&space);
+    });
+}
+
+/// Verifies what an owner and a stranger were told who freed one area at once.
+fn must_be_freed(
+    own: Result<Area, FreeAreaError>,
+    stranger: Result<Area, FreeAreaError>,
+    area: Area,
+) {
+    let known = [Ok(area), Err(FreeAreaError::DoubleFree), Err(FreeAreaError::NotAllocated)];
+    assert!(own.is_ok() || stranger.is_ok(), "{own:?}, {stranger:?}");
+    assert!(known.contains(&own) && known.contains(&stranger), "{own:?}, {stranger:?}");
+}
+
+/// Verifies the laws, and that all of a space without busy areas can be flushed and is free.
+fn must_come_back(space: &TestSpace) {
+    space.check().unwrap();
+    space.purge_all();
+    assert!(!space.mapper().is_stale(space.span()));
+    space.check().unwrap();
+    assert_eq!(space.stats().largest_hole, space.span().len(), "something leaked");
+}
+
+/// A thread frees what a handle has allocated, while the handle frees something else, flushes it and ends. Nothing is
+/// handed out before its flush, and everything comes back.
+#[test]
+fn a_free_from_elsewhere_meets_the_end_of_a_handle() {
+    explore(|policy| {
+        let space = space_of(policy, 4, 0);
+        let mut handle = space.cpu(cpu(&space, 0)).unwrap();
+        let [one, two] = [(); 2].map(|()| handle.alloc(&REQUEST).unwrap());
+        let other = space.clone();
+        let thread = thread::spawn(move || {
+            assert_eq!(other.free(cpu(&other, 1), one.start), Ok(one));
+            let again = other.free(cpu(&other, 1), one.start);
+            let known = [Err(FreeAreaError::DoubleFree), Err(FreeAreaError::NotAllocated)];
+            assert!(known.contains(&again), "{again:?}");
+        });
+        assert_eq!(handle.free(two.start), Ok(two));
+        if let Ok(area) = handle.alloc(&REQUEST) {
+            assert!(!space.mapper().is_stale(area.span()), "{area:?} before its flush");
+            handle.free(area.start).unwrap();
+        }
+        drop(handle);
+        thread.join().unwrap();
+        must_come_back(&space);
+    });
+}
+
 /// Short random programs, as threads at full speed run long ones.
 #[test]
 fn random_programs() {

@@ -18,7 +18,8 @@ pub struct VmapCounters {
     /// Counts of the blocks behind `map_ram`.
     pub blocks: BlockCounters,
     pub locks: LockCosts,
-    /// Locked operations of the processor besides those of the locks: updates of the count of lazy pages.
+    /// Locked operations of the processor besides those of the locks: updates of the count of lazy pages, and what goes
+    /// to a handle by mail.
     pub atomic_updates: u64,
 }
 
@@ -134,6 +135,14 @@ pub struct PurgeCounters {
 }
 
 impl PurgeCounters {
+    /// Adds what an owner has flushed by itself.
+    pub(super) fn add(&mut self, own: &PurgeCounters) {
+        self.steps += own.steps;
+        self.flushes += own.flushes;
+        self.flushed_ranges += own.flushed_ranges;
+        self.areas += own.areas;
+    }
+
     pub(super) fn add_holds(&mut self, holds: HoldCounters) {
         self.holds = holds.holds;
         self.max_areas_per_hold = holds.max_areas;

@@ -3,9 +3,11 @@
 use super::{AreaKind, AreaState, FreeAreaError, Guard, Mapper};
 use crate::errors::turns_into;
 use crate::event::EventSink;
+use crate::lists::made;
 use crate::ranges::{AlignOne, AllocError, Fit, OutOfMetadata, Request, Span};
 use crate::sync::{AtomicU64, Ordering, Padded};
 use crate::units::Vpn;
+use alloc::vec::Vec;
 
 /// A request that has been validated.
 #[derive(Clone, Copy, Debug)]
@@ -93,6 +95,8 @@ pub(super) struct Purged {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Claim {
     Plain,
+    /// The area is a plain one in which nothing was ever mapped.
+    Unused,
     /// The area was made by `map_ram`, with this many pages.
     Ram(u64),
     /// The area is a block; its slots were cleared one by one.
@@ -104,9 +108,13 @@ impl Claim {
     #[inline(always)]
     pub(super) fn refuted_by(self, kind: AreaKind, pages: u64) -> Option<FreeAreaError> {
         match (self, kind) {
-            (Claim::Plain, AreaKind::Plain) | (Claim::Block, AreaKind::Block) => None,
+            (Claim::Plain | Claim::Unused, AreaKind::Plain) | (Claim::Block, AreaKind::Block) => {
+                None
+            }
             (Claim::Ram(claimed), AreaKind::Ram) if claimed == pages => None,
-            (Claim::Plain, AreaKind::Ram | AreaKind::Block) => Some(FreeAreaError::IsRam),
+            (Claim::Plain | Claim::Unused, AreaKind::Ram | AreaKind::Block) => {
+                Some(FreeAreaError::IsRam)
+            }
             (Claim::Ram(_) | Claim::Block, _) => Some(FreeAreaError::NotAllocated),
         }
     }
@@ -114,7 +122,7 @@ impl Claim {
     /// Returns true if the mapping is to be cleared.
     #[inline(always)]
     pub(super) fn clears(self) -> bool {
-        self != Claim::Block
+        !matches!(self, Claim::Block | Claim::Unused)
     }
 }
 
@@ -142,19 +150,43 @@ pub struct AreaRecord {
 pub(super) struct LazyCount {
     pages: Padded<AtomicU64>,
     pub(super) limit: u64,
+    /// The pages that each CPU's owner alone can flush.
+    owned: Vec<Padded<OwnedPages>>,
+    /// Number of pages that an owner may leave to be flushed.
+    pub(super) own_limit: u64,
+}
+
+#[derive(Debug)]
+struct OwnedPages {
+    /// Freed by the owner, which alone writes it.
+    freed: AtomicU64,
+    /// Freed by others, and in the owner's mail.
+    posted: AtomicU64,
 }
 
 impl LazyCount {
-    pub(super) fn new(limit: u64) -> LazyCount {
-        LazyCount { pages: Padded(AtomicU64::new(0)), limit }
+    pub(super) fn new(limit: u64, cpus: usize) -> Result<LazyCount, OutOfMetadata> {
+        let zero = || AtomicU64::new(0);
+        let owned = made(cpus, || Padded(OwnedPages { freed: zero(), posted: zero() }))?;
+        Ok(LazyCount { pages: Padded(zero()), limit, owned, own_limit: limit / 4 })
     }
 
-    #[inline]
+    /// Returns the number of all pages that await their flush.
     pub(super) fn pages(&self) -> u64 {
+        let owned = self.owned.iter().map(|owned| {
+            owned.freed.load(Ordering::Relaxed) + owned.posted.load(Ordering::Relaxed)
+        });
+        self.shared() + owned.sum::<u64>()
+    }
+
+    /// Returns the number of pages that any thread can flush.
+    #[inline]
+    pub(super) fn shared(&self) -> u64 {
         self.pages.load(Ordering::Relaxed)
     }
 
-    /// Counts `pages` *before* they can be purged, so that the count never falls below zero. Returns the new count.
+    /// Counts `pages` *before* they can be purged, so that the count never falls below zero. Returns the new count of
+    /// those that any thread can flush.
     #[inline]
     pub(super) fn add(&self, pages: u64) -> u64 {
         self.pages.fetch_add(pages, Ordering::Relaxed) + pages
@@ -162,6 +194,34 @@ impl LazyCount {
 
     pub(super) fn subtract(&self, pages: u64) {
         self.pages.fetch_sub(pages, Ordering::Relaxed);
+    }
+
+    /// Returns the number of pages that the owner of a CPU has freed.
+    pub(super) fn own(&self, rank: usize) -> u64 {
+        self.owned[rank].freed.load(Ordering::Relaxed)
+    }
+
+    /// Counts pages that the calling owner has freed, and returns their new number.
+    #[inline(always)]
+    pub(super) fn add_own(&self, rank: usize, pages: u64) -> u64 {
+        let freed = &self.owned[rank].freed;
+        let count = freed.load(Ordering::Relaxed) + pages;
+        freed.store(count, Ordering::Relaxed);
+        count
+    }
+
+    pub(super) fn subtract_own(&self, rank: usize, pages: u64) {
+        let freed = &self.owned[rank].freed;
+        freed.store(freed.load(Ordering::Relaxed) - pages, Ordering::Relaxed);
+    }
+
+    /// Counts pages that go into an owner's mail, and returns their new number.
+    pub(super) fn add_posted(&self, rank: usize, pages: u64) -> u64 {
+        self.owned[rank].posted.fetch_add(pages, Ordering::Relaxed) + pages
+    }
+
+    pub(super) fn subtract_posted(&self, rank: usize, pages: u64) {
+        self.owned[rank].posted.fetch_sub(pages, Ordering::Relaxed);
     }
 }
 

@@ -593,6 +593,8 @@ impl Linux {
         counters.ranges = *core.free.ranges.counters();
         counters.purge.add_holds(core.free.holds());
         counters.locks.free = core.cost();
+        // One update of the count of lazy pages for each free, one for each step of the purge.
+        counters.atomic_updates = counters.frees + counters.purge.steps;
     }
 
     pub(super) fn add_stats(&self, stats: &mut VmapStats) {

@@ -38,12 +38,12 @@ pub trait Mapper {
     fn install(&self, area: RamArea, context: &Self::Context) -> Result<(), Self::Error>;
 
     /// Takes the mappings of a freed area away. No lock is held, except that of the block in the engine of Linux up to
-    /// 6.3.
+    /// 6.3. Called twice, before the area is flushed, where a handle and another thread free one area at once.
     fn clear(&self, area: Span);
 
     /// Begins to drop stale translations of `ranges` everywhere, and returns the number of this flush. The ranges
     /// ascend and are disjoint; they may cover live areas between them. The lock of the purge, of a CPU's recycler or
-    /// of the alias flush is held.
+    /// of the alias flush is held, or none where a handle flushes what it has freed.
     fn flush(&self, ranges: &[Span]) -> Epoch;
 
     /// Returns the number of the last flush up to which all have completed, itself included.

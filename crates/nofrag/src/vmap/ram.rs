@@ -234,6 +234,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
             self.blocks.purge_stock(cpu, stock, self);
         }
         if let (Engine::Nofrag(engine), Some(pools)) = (&self.engine, held.pools.as_deref_mut()) {
+            while engine.look_after_own(pools, cpu, Wait::MayReclaim, self.surroundings()) {}
             engine.settle(pools, cpu);
         }
     }

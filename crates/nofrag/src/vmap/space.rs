@@ -8,7 +8,7 @@ use super::engine::{
 use super::free_space::Pieces;
 use super::linux::Linux;
 use super::ram::Held;
-use super::sharded::{CpuPools, LockedPools, Sharded};
+use super::sharded::{CpuPools, LockedPools, Next, Sharded};
 use super::{
     Area, AreaError, AreaKind, AreaRequest, AreaState, BlockIndex, BlockPolicy, Busy, ConfigError,
     Drain, DrainYield, FreeAreaError, Freed, GroupError, Guard, HandOverError, Layout, LazyStore,
@@ -157,7 +157,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         let held = held.map_err(|_| ConfigError::OutOfMetadata)?;
         Ok(VmapSpace {
             span: config.span,
-            lazy: LazyCount::new(lazy_limit),
+            lazy: LazyCount::new(lazy_limit, config.cpus.len())?,
             cpus: config.cpus,
             policy: config.policy,
             max_small,
@@ -416,7 +416,11 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         if !self.span.contains(start.get()) {
             return Err(FreeAreaError::Foreign);
         }
-        on_engine!(&self.engine, engine => engine.cancel(start.get(), Claim::Plain))
+        let (start, claim) = (start.get(), Claim::Unused);
+        match &self.engine {
+            Engine::Linux(engine) => engine.cancel(start, claim),
+            Engine::Nofrag(engine) => engine.cancel(start, claim, self.surroundings()),
+        }
     }
 
     #[inline(always)]
@@ -471,7 +475,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
     #[inline]
     #[must_use]
     pub fn drain_wanted(&self) -> bool {
-        self.lazy.pages() > self.lazy.limit || self.blocks.is_overdue()
+        self.lazy.shared() > self.lazy.limit || self.blocks.is_overdue()
     }
 
     /// Purges at most `budget.areas` areas. Goes on beyond the budget while twice the lazy limit waits, if the policy's
@@ -491,7 +495,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
 
     fn must_catch_up(&self) -> bool {
         self.policy.drain_yield == DrainYield::BelowTwiceLimit
-            && self.lazy.pages() >= self.lazy.limit.saturating_mul(2)
+            && self.lazy.shared() >= self.lazy.limit.saturating_mul(2)
     }
 
     /// Purges everything: gives back every block without a live slot, then flushes all areas and empties the pools
@@ -621,8 +625,8 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         loaded
     }
 
-    /// Takes the fast path of one CPU: the handle allocates with `&mut self` and, under [`Layout::Shards`], without a
-    /// locked operation as long as the CPU's pools serve it. Under the other layouts it forwards.
+    /// Takes the fast path of one CPU: the handle allocates and frees with `&mut self` and, under [`Layout::Shards`],
+    /// without a locked operation as long as the CPU's pools serve it. Under the other layouts it forwards.
     ///
     /// # Errors
     /// [`Busy`] if another handle for the same CPU is out, or the CPU is not one of the space's.
@@ -682,8 +686,6 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
     pub fn counters(&self) -> VmapCounters {
         let mut counters = self.area_counters();
         self.blocks.add_counters(&mut counters);
-        // One update of the count of lazy pages for each free, one for each step of the purge.
-        counters.atomic_updates = counters.frees + counters.purge.steps;
         counters
     }
 
@@ -791,7 +793,10 @@ impl<M: Mapper, E: EventSink> Check for VmapSpace<M, E> {
         }
         Violation::unless_equal("areas and free ranges fill the space", 0, self.span.end(), end)?;
         let lazy = areas.iter().filter(|record| record.state == AreaState::Lazy);
-        let pages = lazy.map(|record| record.area.total_pages().get()).sum();
+        let mut pages = lazy.map(|record| record.area.total_pages().get()).sum::<u64>();
+        if let Engine::Nofrag(engine) = &self.engine {
+            pages += engine.counted_twice();
+        }
         Violation::unless_equal("lazy pages are counted", 0, pages, self.lazy.pages())?;
         for record in areas.iter().filter(|record| record.state == AreaState::Busy) {
             let last = Vpn(record.area.span().end() - 1);
@@ -833,7 +838,7 @@ impl<M: Mapper, E: EventSink> CpuHandle<'_, M, E> {
     /// See [`AreaError`].
     pub fn alloc(&mut self, request: &AreaRequest) -> Result<Area, AreaError> {
         if let (Engine::Nofrag(engine), Some(pools)) = (&self.space.engine, &mut self.pools)
-            && let Some(area) = engine.pop(pools, self.cpu, request)
+            && let Some(area) = engine.pop_own(pools, self.cpu, request)
         {
             self.space.note_alloc(&area, request.align);
             return Ok(area);
@@ -848,6 +853,12 @@ impl<M: Mapper, E: EventSink> CpuHandle<'_, M, E> {
             return space.alloc(*cpu, request);
         };
         let wanted = space.validate(*cpu, request)?;
+        while engine.look_after_own(pools, *cpu, request.wait, space.surroundings()) {
+            if let Some(area) = engine.pop_own(pools, *cpu, request) {
+                space.note_alloc(&area, request.align);
+                return Ok(area);
+            }
+        }
         match engine.alloc_slow(pools, *cpu, &wanted) {
             Ok(area) => {
                 space.note_alloc(&area, request.align);
@@ -910,12 +921,40 @@ impl<M: Mapper, E: EventSink> CpuHandle<'_, M, E> {
         self.space.unmap_ram(self.cpu, area)
     }
 
-    /// Frees as [`VmapSpace::free`] does.
+    /// Frees as [`VmapSpace::free`] does; without a locked operation if this handle, or an earlier one of its CPU, has
+    /// allocated the area, and the policy lets frees purge ([`Drain::ByFreer`]).
+    ///
+    /// Such areas are this CPU's until they are free: others may free them, which posts them to it, and this handle
+    /// flushes what comes back. It keeps at most a quarter of [`lazy_limit`](VmapSpace::lazy_limit) from its own frees,
+    /// besides what others have freed since it last allocated from outside its pools. Pages that it keeps count as lazy,
+    /// are flushed by [`unmap_aliases`](VmapSpace::unmap_aliases), and are anybody's once it is dropped.
     ///
     /// # Errors
-    /// See [`FreeAreaError`]; nothing changed.
+    /// See [`FreeAreaError`]; nothing changed. A free that comes after another one is refused. Of two at the same time,
+    /// one of them by the handle, both may be told that it is done: the area is freed once.
     pub fn free(&mut self, start: Vpn) -> Result<Area, FreeAreaError> {
+        let CpuHandle { space, cpu, pools, .. } = self;
+        if let (Engine::Nofrag(engine), Some(pools)) = (&space.engine, pools)
+            && let Some((retired, next)) =
+                engine.retire_own(pools, *cpu, start.get(), space.surroundings())
+        {
+            let lazy = PageCount(retired.lazy_pages);
+            space.events.record(Event::AreaFreed { start, lazy, limit: space.lazy_limit() });
+            if next == Next::LookAfterOwn {
+                self.look_after_own();
+            }
+            return Ok(retired.area);
+        }
         self.space.free(self.cpu, start)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look_after_own(&mut self) {
+        if let (Engine::Nofrag(engine), Some(pools)) = (&self.space.engine, &mut self.pools) {
+            let wait = Wait::MayReclaim;
+            engine.look_after_own(pools, self.cpu, wait, self.space.surroundings());
+        }
     }
 
     /// Returns the CPU of the handle.
@@ -928,7 +967,7 @@ impl<M: Mapper, E: EventSink> CpuHandle<'_, M, E> {
 impl<M: Mapper, E: EventSink> Drop for CpuHandle<'_, M, E> {
     fn drop(&mut self) {
         if let (Engine::Nofrag(engine), Some(pools)) = (&self.space.engine, self.pools.take()) {
-            engine.put_pools(self.cpu, pools);
+            engine.put_pools(self.cpu, pools, &self.space.lazy);
         }
         if let Some(stock) = self.stock.take() {
             self.space.blocks.put_stock(self.cpu, stock, self.space);

@@ -2,15 +2,17 @@
 //! broken behaviour is a policy value, the test also shows that it would catch it.
 
 use super::memory::without_memory;
-use super::vmap_support::{HAS_NODES, TestSpace, cpu, presets_with_limit, space_of, span};
+use super::vmap_support::{
+    HAS_NODES, StaleBook, TestSpace, cpu, presets_with_limit, space_of, span,
+};
 use nofrag::check::Check;
 use nofrag::cpu::CpuSet;
 use nofrag::ranges::Span;
 use nofrag::units::Vpn;
 use nofrag::vmap::{
-    AreaError, AreaRequest, AreaState, Budget, Busy, Decay, Drain, DrainYield, FreeAreaError,
-    Freed, GroupError, Guard, LazyLimit, LazyStore, LoadError, Lookup, Notifier, Pools, VmapConfig,
-    VmapPolicy, VmapSpace, Wait,
+    AreaError, AreaRequest, AreaState, Budget, Busy, CpuHandle, Decay, Drain, DrainYield,
+    FreeAreaError, Freed, GroupError, Guard, LazyLimit, LazyStore, LoadError, Lookup, Notifier,
+    Pools, Progress, VmapConfig, VmapPolicy, VmapSpace, Wait,
 };
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
@@ -566,15 +568,119 @@ fn a_handle_excludes_others_and_serves_a_full_purge() {
     for area in &areas {
         space.free(second, area.start).unwrap();
     }
-    space.step(Budget { areas: usize::MAX });
-    assert_eq!(space.stats().pooled_areas, 50, "flushed areas wait in the CPU's inbox");
-    handle.alloc(&AreaRequest::new(3)).unwrap();
-    assert_eq!(space.stats().pooled_areas, 49);
+    assert_eq!(space.step(Budget { areas: usize::MAX }), Progress::default());
+    assert_eq!(space.stats().lazy_areas, 50, "freed areas wait in the CPU's mail");
     space.purge_all();
-    assert_eq!(space.stats().pooled_areas, 49, "the handle has them");
+    assert!(!space.mapper().is_stale(space.span()), "a full purge flushes them");
+    assert_eq!(space.stats().lazy_areas, 50, "the handle has them");
     handle.alloc(&AreaRequest::new(5)).unwrap();
-    assert_eq!(space.stats().pooled_areas, 0, "asked to, it gives them back on its slow path");
+    let stats = space.stats();
+    let left = (stats.lazy_areas, stats.pooled_areas);
+    assert_eq!(left, (0, 0), "asked to, it gives them back on its slow path");
     drop(handle);
     assert!(space.alloc(first, &AreaRequest::new(1)).is_ok());
     space.check().unwrap();
+}
+
+/// Pairs through a handle, before which as many were made that the pools serve all of them.
+fn warm_pairs(handle: &mut CpuHandle<'_, StaleBook>, pairs: u64) {
+    for _ in 0..pairs {
+        let area = handle.alloc(&AreaRequest::new(1)).unwrap();
+        assert_eq!(handle.free(area.start), Ok(area));
+    }
+}
+
+/// docs/decisions/0034. A pair took 4.3 locked operations.
+#[test]
+fn a_handle_frees_without_a_locked_operation() {
+    let policy = VmapPolicy { lazy_limit: LazyLimit::Pages(16_384), ..VmapPolicy::NOFRAG };
+    let space = space_of(policy, span(0, 200_000), 2);
+    let mut handle = space.cpu(cpu(&space, 0)).unwrap();
+    warm_pairs(&mut handle, 40_000);
+    let locked = || space.counters().locked_operations();
+    let (first, second) = (locked(), locked());
+    warm_pairs(&mut handle, 10_000);
+    let pairs = locked() - second - (second - first);
+    assert!(pairs < 100, "{pairs} locked operations for 10,000 pairs");
+    drop(handle);
+    let counters = space.counters();
+    assert_eq!((counters.allocs, counters.frees), (50_000, 50_000));
+    assert_eq!(space.lazy_pages().get(), space.stats().lazy_pages);
+    space.check().unwrap();
+}
+
+/// Whoever frees an area of a handle a second time is refused: the handle, another thread, and after the handle's end.
+#[test]
+fn what_a_handle_owns_is_freed_once() {
+    let space = space_of(without_limit(VmapPolicy::NOFRAG), span(0, 10_000), 2);
+    let (first, second) = (cpu(&space, 0), cpu(&space, 1));
+    let refused = Err(FreeAreaError::DoubleFree);
+    let mut handle = space.cpu(first).unwrap();
+    let [own, far, live] = [2, 3, 4].map(|pages| handle.alloc(&AreaRequest::new(pages)).unwrap());
+    let inside = Vpn(live.start.get() + 1);
+    assert_eq!(handle.free(inside), Err(FreeAreaError::NotAStart { start: live.start }));
+    assert_eq!(handle.free(Vpn(9_999)), Err(FreeAreaError::NotAllocated));
+    assert_eq!(handle.free(Vpn(10_000)), Err(FreeAreaError::Foreign));
+    assert_eq!(handle.free(own.start), Ok(own));
+    assert_eq!(space.free(second, far.start), Ok(far));
+    let twice = |handle: &mut CpuHandle<'_, StaleBook>| {
+        for area in [own, far] {
+            assert_eq!(handle.free(area.start), refused, "{area:?}");
+            assert_eq!(space.free(second, area.start), refused, "{area:?}");
+            assert_eq!(space.find(area.start), None, "{area:?}");
+        }
+        assert_eq!(space.find(Vpn(live.start.get() + 3)), Some(live));
+    };
+    twice(&mut handle);
+    assert_eq!((space.lazy_pages().get(), space.stats().lazy_areas), (7, 2));
+    drop(handle);
+    space.check().unwrap();
+    let mut handle = space.cpu(first).unwrap();
+    twice(&mut handle);
+    drop(handle);
+    // Of a handle that has gone, by a call.
+    assert_eq!(space.free(first, live.start), Ok(live));
+    assert_eq!(space.free(second, live.start), refused);
+    space.check().unwrap();
+    space.purge_all();
+    space.check().unwrap();
+    assert_eq!(space.stats().largest_hole, 10_000);
+}
+
+/// Stale translations of what a handle has freed, or others have for it, go with an alias flush, wherever it is.
+#[test]
+fn an_alias_flush_reaches_what_a_handle_has_freed() {
+    let space = space_of(without_limit(VmapPolicy::NOFRAG), span(0, 10_000), 2);
+    let mut handle = space.cpu(cpu(&space, 0)).unwrap();
+    let [own, far, live] = [2, 3, 4].map(|pages| handle.alloc(&AreaRequest::new(pages)).unwrap());
+    handle.free(own.start).unwrap();
+    space.free(cpu(&space, 1), far.start).unwrap();
+    assert!(space.mapper().is_stale(own.span()) && space.mapper().is_stale(far.span()));
+    space.unmap_aliases();
+    assert!(!space.mapper().is_stale(space.span()));
+    assert_eq!(space.find(live.start), Some(live));
+    drop(handle);
+    space.check().unwrap();
+}
+
+/// A handle frees what a call has allocated, another CPU's handle too, and what an earlier handle of its own has.
+#[test]
+fn a_handle_frees_what_others_have_allocated() {
+    let space = space_of(without_limit(VmapPolicy::NOFRAG), span(0, 10_000), 2);
+    let (first, second) = (cpu(&space, 0), cpu(&space, 1));
+    let mut old = space.cpu(first).unwrap();
+    let earlier = old.alloc(&AreaRequest::new(2)).unwrap();
+    drop(old);
+    let by_call = space.alloc(first, &AreaRequest::new(2)).unwrap();
+    let [mut one, mut two] = [first, second].map(|by| space.cpu(by).unwrap());
+    let far = two.alloc(&AreaRequest::new(2)).unwrap();
+    for area in [earlier, by_call, far] {
+        assert_eq!(one.free(area.start), Ok(area));
+        assert_eq!(one.free(area.start), Err(FreeAreaError::DoubleFree));
+        assert_eq!(two.free(area.start), Err(FreeAreaError::DoubleFree));
+    }
+    drop((one, two));
+    space.check().unwrap();
+    space.purge_all();
+    assert_eq!(space.stats().largest_hole, 10_000);
 }

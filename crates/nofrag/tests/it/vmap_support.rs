@@ -13,6 +13,8 @@ pub(crate) struct StaleBook {
     stale: Vec<AtomicBool>,
     pub(crate) flushes: AtomicU64,
     pub(crate) ranges: AtomicU64,
+    /// Set where an owner and another thread may both clear what both free.
+    pub(crate) forgives: AtomicBool,
 }
 
 impl StaleBook {
@@ -22,6 +24,7 @@ impl StaleBook {
             stale: (0..span.len()).map(|_| AtomicBool::new(false)).collect(),
             flushes: AtomicU64::new(0),
             ranges: AtomicU64::new(0),
+            forgives: AtomicBool::new(false),
         }
     }
 
@@ -47,7 +50,9 @@ impl Mapper for StaleBook {
 
     fn clear(&self, area: Span) {
         for page in self.of(area) {
-            assert!(!page.swap(true, Ordering::SeqCst), "{area:?} was cleared twice");
+            let twice = page.swap(true, Ordering::SeqCst);
+            let forgiven = self.forgives.load(Ordering::SeqCst);
+            assert!(!twice || forgiven, "{area:?} was cleared twice");
         }
     }
 

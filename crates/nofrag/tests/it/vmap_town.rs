@@ -2,11 +2,11 @@
 //! speed, and for every interleaving of short programs.
 
 use super::choices::Random;
-use super::vmap_support::{TestSpace, cpu, space_of};
+use super::vmap_support::{StaleBook, TestSpace, cpu, space_of};
 use nofrag::check::Check;
 use nofrag::ranges::Span;
 use nofrag::units::Vpn;
-use nofrag::vmap::{Area, AreaError, AreaRequest, Budget, VmapPolicy};
+use nofrag::vmap::{Area, AreaError, AreaRequest, Budget, CpuHandle, VmapPolicy};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 #[cfg(loom)]
@@ -16,7 +16,9 @@ use std::sync::Mutex;
 
 const NOBODY: u32 = 0;
 
-/// Threads that allocate, free each other's areas, look up and purge. What is on
+type Handle<'a> = CpuHandle<'a, StaleBook>;
+
+/// Threads that allocate and free, by a handle or by a call, free each other's areas, look up and purge. What is on
 /// its way from one to another is modelled with the space; the book is not, so it orders nothing.
 pub(crate) struct Town {
     pub(crate) space: TestSpace,
@@ -47,11 +49,15 @@ impl Town {
         }
     }
 
-    fn alloc(&self, me: u32, random: &mut Random) {
+    fn alloc(&self, me: u32, handle: Option<&mut Handle<'_>>, random: &mut Random) {
         let by = cpu(&self.space, me as usize - 1);
         let request =
             AreaRequest::new(1 + random.below(self.most_pages)).align(1 << random.below(3));
-        match self.space.alloc(by, &request) {
+        let found = match handle {
+            Some(handle) => handle.alloc(&request),
+            None => self.space.alloc(by, &request),
+        };
+        match found {
             Ok(area) => {
                 assert!(!self.space.mapper().is_stale(area.span()), "reused before a flush");
                 self.claim(area.span(), NOBODY, me, "handed out twice");
@@ -62,7 +68,7 @@ impl Town {
         }
     }
 
-    fn free(&self, me: u32, random: &mut Random) {
+    fn free(&self, me: u32, handle: Option<&mut Handle<'_>>, random: &mut Random) {
         let by = cpu(&self.space, me as usize - 1);
         let mut post = self.post.lock().unwrap();
         if post.is_empty() {
@@ -74,15 +80,26 @@ impl Town {
         let last = Vpn(area.span().end() - 1);
         assert_eq!(self.space.find(last), Some(area), "a live area is found");
         self.claim(area.span(), owner, NOBODY, "freed by a stranger");
-        assert_eq!(self.space.free(by, area.start), Ok(area));
+        let freed = match handle {
+            Some(handle) => handle.free(area.start),
+            None => self.space.free(by, area.start),
+        };
+        assert_eq!(freed, Ok(area));
     }
 
     /// Does what the choices say, as thread `me`, from one on.
     pub(crate) fn live(&self, me: u32, mut random: Random, rounds: u64) {
+        let mut handle = None;
         for _ in 0..rounds {
-            match random.below(40) {
-                0..=19 => self.alloc(me, &mut random),
-                20..=37 => self.free(me, &mut random),
+            match random.below(41) {
+                0..=19 => self.alloc(me, handle.as_mut(), &mut random),
+                20..=37 => self.free(me, handle.as_mut(), &mut random),
+                40 => {
+                    handle = match handle.take() {
+                        Some(_) => None,
+                        None => self.space.cpu(cpu(&self.space, me as usize - 1)).ok(),
+                    };
+                }
                 38 => drop(self.space.step(Budget { areas: 7 })),
                 _ => {
                     let at = self.bounds.start() + random.below(self.bounds.len());

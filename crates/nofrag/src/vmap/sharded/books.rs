@@ -13,7 +13,7 @@
 //! use, of which there are eight at most; a mask tells which ones.
 
 use super::table::Table;
-use super::word::{AreaWord, Slots};
+use super::word::{AreaWord, Cell, Slots};
 use crate::lists::{made, put, put_all};
 use crate::ranges::OutOfMetadata;
 use crate::sync::{AtomicU64, Guard as LockGuard, Mutex, Ordering, Padded, Rank};
@@ -120,10 +120,9 @@ impl AreaBooks {
         self.shard_of_block(0, offset >> GRANULE_BITS)
     }
 
-    /// Returns the state word of the area with this slot.
     #[inline(always)]
-    pub(super) fn word(&self, slot: u32) -> &AtomicU64 {
-        self.slots.word(slot)
+    pub(super) fn cell(&self, slot: u32) -> &Cell {
+        self.slots.cell(slot)
     }
 
     #[inline(always)]
@@ -194,7 +193,7 @@ impl AreaBooks {
         }
         let slot = shard.unused.pop().expect("slots were taken");
         shard.starts.set(offset, u64::from(slot));
-        self.word(slot).store(word.0, Ordering::Release);
+        self.cell(slot).begin(offset, word);
         Ok(slot)
     }
 
@@ -215,7 +214,7 @@ impl AreaBooks {
     fn leave(&self, offset: u64, level: u32) {
         let mut shard = self.lock(offset);
         let slot = shard.starts.remove(offset).expect("the area is on the books") as u32;
-        self.word(slot).store(AreaWord::VACANT.0, Ordering::Release);
+        self.cell(slot).word.store(AreaWord::VACANT.0, Ordering::Release);
         put(&mut shard.unused, slot);
         if level == 0 {
             shard.clear_bit(0, offset);
@@ -224,7 +223,7 @@ impl AreaBooks {
 
     fn word_at(&self, offset: u64) -> Option<AreaWord> {
         let shard = self.lock(offset);
-        shard.slot_at(offset).map(|slot| AreaWord(self.word(slot).load(Ordering::Acquire)))
+        shard.slot_at(offset).map(|slot| self.cell(slot).seen())
     }
 
     /// Returns the first page and the word of every area of a shard.
@@ -232,9 +231,14 @@ impl AreaBooks {
         &'a self,
         shard: &'a ShardBooks,
     ) -> impl Iterator<Item = (u64, AreaWord)> + 'a {
-        shard.starts.iter().map(|(offset, slot)| {
-            (offset, AreaWord(self.word(slot as u32).load(Ordering::Acquire)))
-        })
+        self.cells_in(shard).map(|(offset, cell)| (offset, cell.seen()))
+    }
+
+    pub(super) fn cells_in<'a>(
+        &'a self,
+        shard: &'a ShardBooks,
+    ) -> impl Iterator<Item = (u64, &'a Cell)> + 'a {
+        shard.starts.iter().map(|(offset, slot)| (offset, self.cell(slot as u32)))
     }
 
     /// Returns the first page and the word of the busy area that covers `offset`.

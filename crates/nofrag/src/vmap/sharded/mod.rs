@@ -3,7 +3,7 @@
 //! * **Allocate**: pop the CPU's pool of the exact size and publish the area's new word; one lock, that of the CPU, or
 //!   none through a handle. On a miss take over what purges have put into the CPU's inbox; then go to the free ranges.
 //! * **Free**, from any CPU: look the first page up in its shard, turn its word from busy to lazy, append it to the
-//!   shard's list; one lock, that of the shard.
+//!   shard's list; one lock, that of the shard. A handle frees what it has allocated without any (see [`own`]).
 //! * **Purge**, in steps: detach up to [`DETACH_MAX`] areas; flush them as up to [`FLUSH_RANGES`] disjoint ranges;
 //!   return them in slices of at most [`AREAS_PER_HOLD`] per hold of a lock. They go to the pools of the CPU that
 //!   allocated them, or to its inbox while another thread holds these. Areas that find no room there go to the free
@@ -18,25 +18,27 @@
 //! What it must reach: docs/sources/vmap.md#bounded-purge, vmap.md#pools-by-demand and vmap.md#no-reentrance.
 
 mod books;
+mod own;
 mod pools;
 mod table;
 mod word;
 
-use self::books::{AreaBooks, Freed};
+use self::books::{AreaBooks, Freed, ShardBooks};
+pub(super) use self::own::Next;
 pub(super) use self::pools::CpuPools;
 use self::pools::{AREAS_PER_HOLD, Batch, Flushed, POOL_MAX_PAGES, Pushed};
-use self::word::AreaWord;
+use self::word::{AreaWord, Ender, LAST_OF_MAIL, UNCLAIMED};
 use super::counters::{PurgeCounters, VmapCounters, VmapStats};
 use super::engine::{
-    AreaRecord, Claim, Miss, Purged, Retired, Scope, Surroundings, ValidRequest, Within,
+    AreaRecord, Claim, LazyCount, Miss, Purged, Retired, Scope, Surroundings, ValidRequest, Within,
     not_a_start,
 };
 use super::flush::{FLUSH_RANGES, FlushPlan};
 use super::free_space::{FreeSpace, Pieces};
 use super::mapper::wait_for;
 use super::{
-    Area, AreaKind, AreaRequest, AreaState, BlockGeometry, Epoch, FreeAreaError, Guard, LoadError,
-    Mapper, Pools, VmapConfig,
+    Area, AreaKind, AreaRequest, AreaState, BlockGeometry, Drain, Epoch, FreeAreaError, Guard,
+    LoadError, Mapper, Pools, VmapConfig,
 };
 use crate::check::Violation;
 use crate::cpu::{CpuId, CpuSet};
@@ -69,6 +71,8 @@ pub(super) struct Sharded {
     base: u64,
     cpus: CpuSet,
     pooling: bool,
+    /// True if handles own what they allocate: not where the policy leaves every flush to the steps of a purge.
+    owning: bool,
     /// Largest number of pages that a CPU's pools may hold, and its inbox as many.
     pool_bound: u64,
     per_cpu: Vec<Padded<Cpu>>,
@@ -88,6 +92,10 @@ struct Cpu {
     has_mail: AtomicBool,
     /// Set by a full purge while a handle has the pools: the handle gives them back at its next slow path.
     give_back: AtomicBool,
+    /// The last of the areas that others have freed and the owner of the pools has not seen.
+    mail: AtomicU64,
+    /// Number of areas of the CPU that others are freeing, or have freed and the owner has not seen.
+    claims: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -113,6 +121,8 @@ struct Purge {
 
 /// The pools of a CPU under their lock; `None` while a handle has them.
 pub(super) type LockedPools<'a> = LockGuard<'a, Option<CpuPools>>;
+
+type ShardGuard<'a> = LockGuard<'a, ShardBooks>;
 
 /// The destination of flushed areas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,10 +160,12 @@ impl Sharded {
             put(
                 &mut per_cpu,
                 Padded(Cpu {
-                    pools: Mutex::new(Rank::Cpu, Some(CpuPools::new()?)),
+                    pools: Mutex::new(Rank::Cpu, Some(CpuPools::new(config.span)?)),
                     inbox: Mutex::new(Rank::Inbox, Inbox::default()),
                     has_mail: AtomicBool::new(false),
                     give_back: AtomicBool::new(false),
+                    mail: AtomicU64::new(LAST_OF_MAIL),
+                    claims: AtomicU64::new(0),
                 }),
             );
         }
@@ -171,6 +183,7 @@ impl Sharded {
             base: config.span.start(),
             cpus: config.cpus.copied()?,
             pooling: config.policy.pools == Pools::ByDemand,
+            owning: config.policy.drain == Drain::ByFreer,
             // Four times what a purge returns keeps misses rare when sizes vary; no CPU may keep much of a small space.
             pool_bound: lazy_limit
                 .saturating_mul(4)
@@ -209,12 +222,34 @@ impl Sharded {
         cpu: CpuId,
         request: &AreaRequest,
     ) -> Option<Area> {
+        self.pop_until(Ender::Anyone, pools, cpu, request)
+    }
+
+    /// Does the same for a handle, which owns the area where the policy lets it.
+    #[inline(always)]
+    pub(super) fn pop_own(
+        &self,
+        pools: &mut CpuPools,
+        cpu: CpuId,
+        request: &AreaRequest,
+    ) -> Option<Area> {
+        self.pop_until(pools.own.ender, pools, cpu, request)
+    }
+
+    #[inline(always)]
+    fn pop_until(
+        &self,
+        ender: Ender,
+        pools: &mut CpuPools,
+        cpu: CpuId,
+        request: &AreaRequest,
+    ) -> Option<Area> {
         let AreaRequest { pages, align, guard, .. } = *request;
         if request.within.is_some() || pages == 0 || !align.is_power_of_two() {
             return None;
         }
         let total = pages.checked_add(guard.pages())?;
-        let word = AreaWord::busy(total, guard, cpu.rank() as u32);
+        let word = AreaWord::busy_until(ender, total, guard, cpu.rank() as u32);
         let start = self.pop_pooled(pools, total, align, word)?;
         Some(Area { start, pages: PageCount(pages), guard, cpu })
     }
@@ -229,7 +264,10 @@ impl Sharded {
     ) -> Option<Vpn> {
         let pooled = pools.pop(self.base, total, align)?;
         // Pairs with the load in `retire`: a thread that learnt of the area reads its new word.
-        self.books.word(pooled.slot).store(word.0, Ordering::Release);
+        self.books.cell(pooled.slot).word.store(word.0, Ordering::Release);
+        if word.has_owner() {
+            pools.own.note(pooled.offset, pooled.slot);
+        }
         Some(Vpn(self.base + pooled.offset))
     }
 
@@ -250,7 +288,11 @@ impl Sharded {
     ) -> Result<Area, Miss> {
         let settled = self.settle(pools, cpu);
         let ValidRequest { total, guard, align, within, kind, .. } = *wanted;
-        let word = AreaWord::busy(total, guard, cpu.rank() as u32).for_kind(kind);
+        let ender = match kind {
+            AreaKind::Plain if total <= u64::from(u32::MAX) => pools.own.ender,
+            _ => Ender::Anyone,
+        };
+        let word = AreaWord::busy_until(ender, total, guard, cpu.rank() as u32).for_kind(kind);
         if settled
             && let Within::Whole(_) = within
             && let Some(start) = self.pop_pooled(pools, total, align, word)
@@ -258,27 +300,30 @@ impl Sharded {
             return Ok(self.area(start.get() - self.base, word));
         }
         pools.counters.misses += u64::from(total <= POOL_MAX_PAGES);
-        let area = self.cut(word, wanted)?;
+        let (area, slot) = self.cut(word, wanted)?;
+        pools.own.note(area.start.get() - self.base, slot);
         pools.slow_allocs += 1;
         Ok(area)
     }
 
     /// Takes an area out of the free ranges and enters it into the books.
-    fn cut(&self, word: AreaWord, wanted: &ValidRequest) -> Result<Area, Miss> {
+    fn cut(&self, word: AreaWord, wanted: &ValidRequest) -> Result<(Area, u32), Miss> {
         let span = self.free.lock().take(&wanted.request())?;
         let offset = span.start() - self.base;
-        if let Err(why) = self.books.register(offset, word) {
-            self.free.lock().give(span, 1);
-            return Err(why.into());
+        match self.books.register(offset, word) {
+            Ok(slot) => Ok((self.area(offset, word), slot)),
+            Err(why) => {
+                self.free.lock().give(span, 1);
+                Err(why.into())
+            }
         }
-        Ok(self.area(offset, word))
     }
 
     /// Takes an area for a block. Blocks are too large for pools, so the holder of these need not be asked.
     pub(super) fn take_block(&self, cpu: CpuId, wanted: &ValidRequest) -> Result<u64, Miss> {
         let ValidRequest { total, guard, kind, .. } = *wanted;
         let word = AreaWord::busy(total, guard, cpu.rank() as u32).for_kind(kind);
-        self.cut(word, wanted).map(|area| area.start.get())
+        self.cut(word, wanted).map(|(area, _)| area.start.get())
     }
 
     /// Gives the area of a block back at once: it has no live slot, and everything in it was flushed.
@@ -387,14 +432,24 @@ impl Sharded {
     }
 
     /// Gives a busy area back at once, if the claim about it is right: nothing was ever mapped there.
-    pub(super) fn cancel(&self, start: u64, claim: Claim) -> Result<Area, FreeAreaError> {
+    pub(super) fn cancel<M: Mapper, E: EventSink>(
+        &self,
+        start: u64,
+        claim: Claim,
+        around: Surroundings<'_, M, E>,
+    ) -> Result<Area, FreeAreaError> {
         let offset = start - self.base;
         let mut shard = self.books.lock(offset);
         let Some(slot) = shard.slot_at(offset) else {
             drop(shard);
             return Err(self.why_not_freed(offset));
         };
-        let word = self.end_busy(slot, claim)?;
+        let word = self.word(slot);
+        if word.has_owner() {
+            let retired = self.retire_owned(shard, slot, word, claim, around);
+            return retired.map(|retired| retired.area);
+        }
+        self.end_busy(slot, word, claim)?;
         shard.frees += 1;
         drop(shard);
         let mut batch = Batch::new();
@@ -403,21 +458,30 @@ impl Sharded {
         Ok(self.area(offset, word))
     }
 
-    /// Marks the area of a slot as idle, if it is busy and the claim about it is right; returns its word before. The
-    /// shard is locked: two frees of one area meet there, and the second one finds it idle.
+    /// Marks the area of a slot as idle, if its word says that it is busy and the claim about it is right. The shard is
+    /// locked: two frees of one area meet there, and the second one finds it idle. Nobody owns the area, so a word that
+    /// is read as busy stays.
     #[inline(always)]
-    fn end_busy(&self, slot: u32, claim: Claim) -> Result<AreaWord, FreeAreaError> {
-        let cell = self.books.word(slot);
-        let word = AreaWord(cell.load(Ordering::Acquire));
+    fn end_busy(&self, slot: u32, word: AreaWord, claim: Claim) -> Result<(), FreeAreaError> {
+        self.must_be_busy(word, claim)?;
+        self.books.cell(slot).word.store(word.as_idle().0, Ordering::Release);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn must_be_busy(&self, word: AreaWord, claim: Claim) -> Result<(), FreeAreaError> {
         if !word.is_busy() {
             return Err(FreeAreaError::DoubleFree);
         }
-        let pages = word.total() - word.guard().pages();
-        if let Some(why) = claim.refuted_by(word.kind(), pages) {
-            return Err(why);
+        match claim.refuted_by(word.kind(), word.total() - word.guard().pages()) {
+            Some(why) => Err(why),
+            None => Ok(()),
         }
-        cell.store(word.as_idle().0, Ordering::Release);
-        Ok(word)
+    }
+
+    #[inline(always)]
+    fn word(&self, slot: u32) -> AreaWord {
+        AreaWord(self.books.cell(slot).word.load(Ordering::Acquire))
     }
 
     /// Frees the busy area that starts at `start`, if the claim about it is right: it becomes lazy.
@@ -434,7 +498,11 @@ impl Sharded {
             drop(shard);
             return Err(self.why_not_freed(offset));
         };
-        let word = self.end_busy(slot, claim)?;
+        let word = self.word(slot);
+        if word.has_owner() {
+            return self.retire_owned(shard, slot, word, claim, around);
+        }
+        self.end_busy(slot, word, claim)?;
         shard.frees += 1;
         if M::CLEARS && claim.clears() {
             drop(shard);
@@ -488,17 +556,20 @@ impl Sharded {
             done.areas += areas;
             done.pages += pages;
         }
+        if !matches!(scope, Scope::Areas(_)) {
+            self.flush_owned(&mut purge, around);
+        }
         if scope == Scope::Everything {
             self.drain_pools();
         }
-        done.more = !purge.flushed.is_empty() || around.lazy.pages() > 0;
+        done.more = !purge.flushed.is_empty() || around.lazy.shared() > 0;
         done
     }
 
     /// Purges for a freeing caller above the lazy limit: one slice, unless a purge is running. Above twice the limit it
     /// waits for that purge, since frees would outrun it.
     pub(super) fn drain_slice<M: Mapper, E: EventSink>(&self, around: Surroundings<'_, M, E>) {
-        let must_wait = around.lazy.pages() >= around.lazy.limit.saturating_mul(2);
+        let must_wait = around.lazy.shared() >= around.lazy.limit.saturating_mul(2);
         let purge = if must_wait { Some(self.purge.lock()) } else { self.purge.try_lock() };
         let Some(mut purge) = purge else { return };
         let any = !purge.flushed.is_empty() || self.detach(&mut purge, DETACH_MAX, around);
@@ -515,6 +586,7 @@ impl Sharded {
         around: Surroundings<'_, M, E>,
     ) -> bool {
         debug_assert!(purge.flushed.is_empty(), "what was flushed is returned first");
+        (0..self.per_cpu.len()).for_each(|rank| self.publish_of(rank, around.lazy));
         let wanted = budget.min(DETACH_MAX);
         let shards = self.books.shard_count();
         for _ in 0..shards {
@@ -543,21 +615,33 @@ impl Sharded {
 
     /// Drops stale translations of everything detached, as a few disjoint ranges rather than one hull.
     fn flush<M: Mapper, E: EventSink>(&self, purge: &mut Purge, around: Surroundings<'_, M, E>) {
-        let mut ranges = [Span::known(0, 1); FLUSH_RANGES];
         for area in &purge.flushed {
             let start = self.base + area.offset;
             purge.plan.add(start, start + area.total);
         }
-        let count = purge.plan.take(&mut ranges);
+        let Purge { flushed, plan, counters, .. } = purge;
+        purge.awaited = self.flush_planned(plan, flushed.len() as u64, counters, around);
+    }
+
+    /// Begins the flush of a plan that covers `areas` areas.
+    fn flush_planned<M: Mapper, E: EventSink>(
+        &self,
+        plan: &mut FlushPlan,
+        areas: u64,
+        counters: &mut PurgeCounters,
+        around: Surroundings<'_, M, E>,
+    ) -> Epoch {
+        let mut ranges = [Span::known(0, 1); FLUSH_RANGES];
+        let count = plan.take(&mut ranges);
         let ranges = &ranges[..count];
-        purge.awaited = around.mapper.flush(ranges);
+        let flush = around.mapper.flush(ranges);
         self.flushes.fetch_add(1, Ordering::Relaxed);
-        let areas = purge.flushed.len() as u64;
-        purge.counters.flushes += 1;
-        purge.counters.flushed_ranges += count as u64;
-        purge.counters.areas += areas;
+        counters.flushes += 1;
+        counters.flushed_ranges += count as u64;
+        counters.areas += areas;
         let hull = Span::known(ranges[0].start(), ranges[count - 1].end());
         around.events.record(Event::Purged { hull, areas });
+        flush
     }
 
     /// Returns up to `budget` flushed areas to their places, at most one hold's worth. The answer is the numbers of
@@ -669,12 +753,34 @@ impl Sharded {
         }
     }
 
-    /// Takes the pools of `cpu` out, for a handle; `None` if they are out already.
-    pub(super) fn take_pools(&self, cpu: CpuId) -> Option<CpuPools> {
-        self.per_cpu[cpu.rank()].pools.lock().take()
+    /// Flushes what owners have freed and keep, so that no stale translation of it is left.
+    fn flush_owned<M: Mapper, E: EventSink>(
+        &self,
+        purge: &mut Purge,
+        around: Surroundings<'_, M, E>,
+    ) {
+        if around.lazy.pages() == around.lazy.shared() {
+            return;
+        }
+        let areas = self.plan_owned(&mut purge.plan);
+        if areas > 0 {
+            let flush = self.flush_planned(&mut purge.plan, areas, &mut purge.counters, around);
+            wait_for(around.mapper, flush);
+        }
     }
 
-    pub(super) fn put_pools(&self, cpu: CpuId, pools: CpuPools) {
+    /// Takes the pools of `cpu` out, for a handle; `None` if they are out already.
+    pub(super) fn take_pools(&self, cpu: CpuId) -> Option<CpuPools> {
+        let mut pools = self.per_cpu[cpu.rank()].pools.lock().take();
+        if self.owning {
+            pools.iter_mut().for_each(|pools| pools.own.begin());
+        }
+        pools
+    }
+
+    pub(super) fn put_pools(&self, cpu: CpuId, mut pools: CpuPools, lazy: &LazyCount) {
+        pools.own.ender = Ender::Anyone;
+        self.publish(&mut pools, cpu.rank(), lazy);
         *self.per_cpu[cpu.rank()].pools.lock() = Some(pools);
     }
 
@@ -738,9 +844,12 @@ impl Sharded {
     }
 
     pub(super) fn add_counters(&self, counters: &mut VmapCounters) {
+        let mut own_frees = 0;
         {
             let purge = self.purge.lock();
             counters.purge = purge.counters;
+            // One update of the count of lazy pages for each step of the purge.
+            counters.atomic_updates = purge.counters.steps;
             counters.locks.purge = purge.cost();
         }
         for cpu in &self.per_cpu {
@@ -748,6 +857,9 @@ impl Sharded {
             counters.locks.cpu = counters.locks.cpu.plus(pools.cost());
             if let Some(pools) = pools.as_ref() {
                 counters.allocs += pools.counters.hits + pools.slow_allocs;
+                own_frees += pools.own.frees;
+                counters.purge.add(&pools.own.counters);
+                counters.atomic_updates += 2 * pools.own.letters;
                 counters.pools.add(pools.counters);
             }
             drop(pools);
@@ -758,6 +870,9 @@ impl Sharded {
             counters.frees += shard.frees;
             counters.locks.busy = counters.locks.busy.plus(shard.cost());
         }
+        // One update for each free, unless its owner made it.
+        counters.atomic_updates += counters.frees;
+        counters.frees += own_frees;
         let free = self.free.lock();
         counters.ranges = *free.ranges.counters();
         counters.purge.add_holds(free.holds());
@@ -770,13 +885,14 @@ impl Sharded {
         stats.free_pages = free.free;
         stats.holes = free.holes;
         stats.largest_hole = free.largest;
-        let mut idle = (0, 0);
+        let (mut idle, mut owned) = ((0, 0), VmapStats::default());
         for position in 0..self.books.shard_count() {
             let shard = self.books.lock_at(position);
             for (_, word) in self.books.areas_in(&shard) {
-                match word.is_busy() {
-                    true => stats.note(AreaState::Busy, word.total(), 1),
-                    false => idle = (idle.0 + 1, idle.1 + word.total()),
+                match (word.is_busy(), word.has_owner()) {
+                    (true, _) => stats.note(AreaState::Busy, word.total(), 1),
+                    (false, true) => owned.note(AreaState::Lazy, word.total(), 1),
+                    (false, false) => idle = (idle.0 + 1, idle.1 + word.total()),
                 }
             }
         }
@@ -784,9 +900,11 @@ impl Sharded {
         // An area that is neither busy nor lazy is pooled, wherever the pools are at present.
         stats.pooled_areas = u64::saturating_sub(idle.0, stats.lazy_areas);
         stats.pooled_pages = u64::saturating_sub(idle.1, stats.lazy_pages);
+        stats.lazy_areas += owned.lazy_areas;
+        stats.lazy_pages += owned.lazy_pages;
     }
 
-    /// Calls `visit` with every lazy area: freed, and not yet returned by a purge.
+    /// Calls `visit` with every lazy area that any thread can flush: freed, and not yet returned by a purge.
     fn for_each_lazy(&self, visit: &mut dyn FnMut(&Freed)) {
         let purge = self.purge.lock();
         purge.flushed.iter().for_each(&mut *visit);
@@ -822,10 +940,11 @@ impl Sharded {
             put_all(
                 out,
                 self.books.areas_in(&shard).map(|(offset, word)| {
-                    let state = match (word.is_busy(), lazy.binary_search(&offset)) {
-                        (true, _) => AreaState::Busy,
-                        (false, Ok(_)) => AreaState::Lazy,
-                        (false, Err(_)) => AreaState::Pooled,
+                    let is_lazy = || word.has_owner() || lazy.binary_search(&offset).is_ok();
+                    let state = match word.is_busy() {
+                        true => AreaState::Busy,
+                        false if is_lazy() => AreaState::Lazy,
+                        false => AreaState::Pooled,
                     };
                     AreaRecord { area: self.area(offset, word), state, kind: word.kind() }
                 }),
@@ -852,10 +971,18 @@ impl Sharded {
             let law = "the list of lazy areas has room for all areas of the shard";
             let room = shard.has_room_for(shard.area_count());
             Violation::unless(law, position as u64, room)?;
-            for (offset, word) in self.books.areas_in(&shard) {
+            for (offset, cell) in self.books.cells_in(&shard) {
+                let (word, seen) = (AreaWord(cell.word.load(Ordering::Acquire)), cell.seen());
                 let law = "an area on the books has a word";
                 Violation::unless(law, self.base + offset, !word.is_vacant())?;
-                idle += usize::from(!word.is_busy());
+                let law = "an area on the books is where its slot says";
+                Violation::unless_equal(law, self.base + offset, cell.offset(), offset)?;
+                let claimed = cell.claim.load(Ordering::Relaxed) != UNCLAIMED;
+                let law = "only an area with an owner is claimed";
+                Violation::unless(law, self.base + offset, !claimed || word.has_owner())?;
+                idle += usize::from(!seen.is_busy());
+                // Claimed, and in its owner's mail.
+                listed += usize::from(word.is_busy() && !seen.is_busy());
             }
         }
         for cpu in &self.per_cpu {
@@ -864,7 +991,13 @@ impl Sharded {
             if let Some(pools) = pools.as_ref() {
                 let pages = pools.iter().map(|(_, total)| total).sum();
                 Violation::unless_equal("pooled pages are summed", 0, pages, pools.pages)?;
-                listed += pools.iter().count();
+                listed += pools.iter().count() + pools.own.freed().count();
+                for freed in pools.own.freed() {
+                    let word = AreaWord(self.books.cell(freed.slot).word.load(Ordering::Acquire));
+                    let law = "what an owner has freed says so";
+                    let says_so = word.has_owner() && !word.is_busy();
+                    Violation::unless(law, self.base + freed.offset, says_so)?;
+                }
             }
             drop(pools);
             listed += cpu.inbox.lock().areas.len();

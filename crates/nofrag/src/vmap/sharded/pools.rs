@@ -5,8 +5,9 @@
 //! needed. A decay takes a quarter of them, rounded down; from a stack that no request touched it takes half, rounded
 //! up, so a size whose demand ended is empty after a few purges. Surplus goes back to the free ranges in batches.
 
+use super::own::OwnAreas;
 use crate::lists::{made, put};
-use crate::ranges::OutOfMetadata;
+use crate::ranges::{OutOfMetadata, Span};
 use crate::vmap::counters::PoolCounters;
 use alloc::vec::Vec;
 
@@ -60,13 +61,15 @@ pub(in crate::vmap) struct CpuPools {
     pub(super) counters: PoolCounters,
     /// Allocations that no pool served.
     pub(super) slow_allocs: u64,
+    pub(super) own: OwnAreas,
 }
 
 impl CpuPools {
-    pub(super) fn new() -> Result<CpuPools, OutOfMetadata> {
+    pub(super) fn new(bounds: Span) -> Result<CpuPools, OutOfMetadata> {
         let stacks = made(POOL_MAX_PAGES as usize, Stack::default)?;
         let counters = PoolCounters::default();
-        Ok(CpuPools { stacks, pages: 0, epoch: 0, decaying: None, counters, slow_allocs: 0 })
+        let own = OwnAreas::new(bounds);
+        Ok(CpuPools { stacks, pages: 0, epoch: 0, decaying: None, counters, slow_allocs: 0, own })
     }
 
     /// Takes an aligned area of exactly `total` pages.
@@ -225,9 +228,10 @@ impl Batch {
 #[cfg(test)]
 mod tests {
     use super::{Batch, CpuPools, Pushed};
+    use crate::ranges::Span;
 
     fn pools_with(count: u64) -> CpuPools {
-        let mut pools = CpuPools::new().unwrap();
+        let mut pools = CpuPools::new(Span::known(0, 1)).unwrap();
         for offset in 0..count {
             assert_eq!(pools.push(offset, 1, 0, 1000), Pushed::Kept);
         }
@@ -263,7 +267,7 @@ mod tests {
 
     #[test]
     fn a_pool_takes_no_more_than_its_bound() {
-        let mut pools = CpuPools::new().unwrap();
+        let mut pools = CpuPools::new(Span::known(0, 1)).unwrap();
         assert_eq!(pools.push(0, 6, 0, 10), Pushed::Kept);
         assert_eq!(pools.push(6, 5, 1, 10), Pushed::Refused);
         assert_eq!(pools.push(6, 257, 1, 1000), Pushed::Refused);

@@ -2,7 +2,7 @@
 
 use crate::lists::made;
 use crate::ranges::OutOfMetadata;
-use crate::sync::{AtomicU64, Published};
+use crate::sync::{AtomicU64, Ordering, Published};
 use crate::vmap::{AreaKind, Guard};
 use alloc::vec::Vec;
 
@@ -24,6 +24,21 @@ const BUSY_RAM: u64 = 5;
 const BUSY_BLOCK: u64 = 7;
 /// Freed: lazy, detached or pooled. The lists tell which of these; the fast path does not ask.
 const IDLE: u64 = 2;
+/// Busy, and owned by the holder of its CPU's pools, a handle: no other thread writes the word.
+const OWN_BUSY: u64 = 4;
+/// Freed by the owner and not yet in its pools.
+const OWN_LAZY: u64 = 6;
+
+/// A bit for each state of an area in use.
+const BUSY_STATES: u64 =
+    1 << BUSY | 1 << BUSY_PIECE | 1 << BUSY_RAM | 1 << BUSY_BLOCK | 1 << OWN_BUSY;
+
+/// Who ends an area: any thread, under its shard's lock, or its owner alone, with a plain store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ender {
+    Anyone = BUSY as isize,
+    Owner = OWN_BUSY as isize,
+}
 
 /// An area's state, guard, CPU and size in pages; zero is no area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,8 +49,13 @@ impl AreaWord {
 
     #[inline(always)]
     pub(super) fn busy(total: u64, guard: Guard, cpu: u32) -> AreaWord {
+        AreaWord::busy_until(Ender::Anyone, total, guard, cpu)
+    }
+
+    #[inline(always)]
+    pub(super) fn busy_until(ender: Ender, total: u64, guard: Guard, cpu: u32) -> AreaWord {
         let guard = guard.pages() << GUARD_BIT;
-        AreaWord(total << PAGES_SHIFT | u64::from(cpu) << CPU_SHIFT | guard | BUSY)
+        AreaWord(total << PAGES_SHIFT | u64::from(cpu) << CPU_SHIFT | guard | ender as u64)
     }
 
     pub(super) fn busy_piece(total: u64, cpu: u32) -> AreaWord {
@@ -69,9 +89,36 @@ impl AreaWord {
         AreaWord(self.0 & !STATE_MASK | IDLE)
     }
 
+    /// Returns the word of the same area, freed by its owner.
+    #[inline(always)]
+    pub(super) fn as_own_lazy(self) -> AreaWord {
+        debug_assert!(self.has_owner(), "the owner frees it");
+        AreaWord(self.0 | OWN_LAZY)
+    }
+
+    /// Returns the word of the same area, on its way from its owner's list to a pool or to everybody.
+    #[inline(always)]
+    pub(super) fn own_lazy_as_idle(self) -> AreaWord {
+        debug_assert!(self.has_owner() && !self.is_busy(), "the owner has freed it");
+        AreaWord(self.0 ^ (OWN_LAZY ^ IDLE))
+    }
+
     #[inline(always)]
     pub(super) fn is_busy(self) -> bool {
-        self.0 & BUSY == BUSY
+        BUSY_STATES >> (self.0 & STATE_MASK) & 1 == 1
+    }
+
+    /// Returns true if only the holder of the CPU's pools writes the word.
+    #[inline(always)]
+    pub(super) fn has_owner(self) -> bool {
+        self.0 & (OWN_BUSY | BUSY) == OWN_BUSY
+    }
+
+    /// Returns true if the area is in use, and the holder of the pools of the CPU at this position owns it.
+    #[inline(always)]
+    pub(super) fn is_busy_of(self, cpu: u32) -> bool {
+        let mask = ((1 << CPU_BITS) - 1) << CPU_SHIFT | STATE_MASK;
+        self.0 & mask == u64::from(cpu) << CPU_SHIFT | OWN_BUSY
     }
 
     /// Returns the position of the CPU to whose pools the area goes back once it is flushed, if to any.
@@ -105,12 +152,63 @@ impl AreaWord {
 /// Slots in the first chunk; each later one has twice as many as the one before.
 const FIRST_CHUNK: u32 = if cfg!(loom) { 16 } else { 64 };
 
-const CHUNKS: usize = if cfg!(loom) { 4 } else { 25 };
+/// One past the base-2 logarithm of the last chunk's length.
+const CHUNKS: usize = if cfg!(loom) { 8 } else { 32 };
 
-/// A table of area words that only grows, so that it is read without a lock.
+/// No thread but the owner has freed the area.
+pub(super) const UNCLAIMED: u64 = 0;
+/// Another thread is freeing the area.
+pub(super) const CLAIMED: u64 = 1;
+/// Another thread has freed the area, and it is the last one of its owner's mail; from here on: it is not the last one,
+/// and the slot of the next one is that much higher.
+pub(super) const LAST_OF_MAIL: u64 = 2;
+
+/// An area on the books.
+///
+/// 1. Of an area with an owner, the owner alone writes the word.
+/// 2. An area with an owner that is claimed keeps its slot, and stays out of pools, until the owner has read its mail.
+#[derive(Debug)]
+pub(super) struct Cell {
+    pub(super) word: AtomicU64,
+    /// The first page; written before the word.
+    offset: AtomicU64,
+    /// Under an owner: what another thread has done about the area ([`UNCLAIMED`] and following). Others than the owner
+    /// write it under the shard's lock, and its link without.
+    pub(super) claim: AtomicU64,
+}
+
+impl Cell {
+    fn vacant() -> Cell {
+        let zero = || AtomicU64::new(0);
+        Cell { word: AtomicU64::new(AreaWord::VACANT.0), offset: zero(), claim: zero() }
+    }
+
+    #[inline(always)]
+    pub(super) fn offset(&self) -> u64 {
+        self.offset.load(Ordering::Relaxed)
+    }
+
+    /// Enters an area.
+    pub(super) fn begin(&self, offset: u64, word: AreaWord) {
+        self.offset.store(offset, Ordering::Relaxed);
+        self.word.store(word.0, Ordering::Release);
+    }
+
+    /// Returns the word as it is to be seen: an area that another thread than the owner has freed is not busy.
+    #[inline(always)]
+    pub(super) fn seen(&self) -> AreaWord {
+        let word = AreaWord(self.word.load(Ordering::Acquire));
+        match word.has_owner() && self.claim.load(Ordering::Acquire) != UNCLAIMED {
+            true => word.as_own_lazy(),
+            false => word,
+        }
+    }
+}
+
+/// A table of areas that only grows, so that it is read without a lock.
 #[derive(Debug)]
 pub(super) struct Slots {
-    chunks: [Published<Vec<AtomicU64>>; CHUNKS],
+    chunks: [Published<Vec<Cell>>; CHUNKS],
 }
 
 impl Slots {
@@ -118,16 +216,16 @@ impl Slots {
         Slots { chunks: core::array::from_fn(|_| Published::empty()) }
     }
 
-    /// Returns the chunk of a slot and its place there.
+    /// Returns the chunk of a slot, by the logarithm of its length, and the place there.
     #[inline(always)]
     fn locate(slot: u32) -> (usize, usize) {
         let above = slot + FIRST_CHUNK;
-        let chunk = above.ilog2() - FIRST_CHUNK.ilog2();
-        (chunk as usize, (above - (FIRST_CHUNK << chunk)) as usize)
+        let chunk = (above | FIRST_CHUNK).ilog2();
+        (chunk as usize, (above ^ 1 << chunk) as usize)
     }
 
     #[inline(always)]
-    pub(super) fn word(&self, slot: u32) -> &AtomicU64 {
+    pub(super) fn cell(&self, slot: u32) -> &Cell {
         let (chunk, place) = Slots::locate(slot);
         &self.chunks[chunk].get().expect("a slot's chunk is published before the slot")[place]
     }
@@ -137,8 +235,7 @@ impl Slots {
         let (chunk, _) = Slots::locate(slot);
         let published = self.chunks.get(chunk).ok_or(OutOfMetadata)?;
         if published.get().is_none() {
-            let count = (FIRST_CHUNK << chunk) as usize;
-            published.publish(made(count, || AtomicU64::new(AreaWord::VACANT.0))?);
+            published.publish(made(1 << chunk, Cell::vacant)?);
         }
         Ok(())
     }
