@@ -141,8 +141,8 @@ fn a_free_from_elsewhere_sees_what_a_handle_allocated() {
     });
 }
 
-/// The handle that owns an area and another thread free it at once, and the handle flushes what it has freed: the area is
-/// freed once, whatever they are told. (Nothing is allocated meanwhile: a free that comes late would end that.)
+/// The handle that owns an area and another thread free it at once, and the handle flushes what it has freed: the area
+/// is freed once, whatever they are told. (Nothing is allocated meanwhile: a free that comes late would end that.)
 #[test]
 fn an_owner_and_a_stranger_free_one_area() {
     explore(|policy| {

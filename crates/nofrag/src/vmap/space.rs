@@ -926,8 +926,8 @@ impl<M: Mapper, E: EventSink> CpuHandle<'_, M, E> {
     ///
     /// Such areas are this CPU's until they are free: others may free them, which posts them to it, and this handle
     /// flushes what comes back. It keeps at most a quarter of [`lazy_limit`](VmapSpace::lazy_limit) from its own frees,
-    /// besides what others have freed since it last allocated from outside its pools. Pages that it keeps count as lazy,
-    /// are flushed by [`unmap_aliases`](VmapSpace::unmap_aliases), and are anybody's once it is dropped.
+    /// besides what others have freed since it last allocated from outside its pools. Pages that it keeps count as
+    /// lazy, are flushed by [`unmap_aliases`](VmapSpace::unmap_aliases), and are anybody's once it is dropped.
     ///
     /// # Errors
     /// See [`FreeAreaError`]; nothing changed. A free that comes after another one is refused. Of two at the same time,

@@ -42,6 +42,20 @@ pub(super) const CHAPTER: Chapter = Chapter {
             let ram = space.map_ram(cpu, 1, &()).unwrap();
             instructions(|| space.unmap_ram(cpu, ram).unwrap())
         }),
+        operation("CpuHandle::alloc", "no gap between areas is long enough", Logarithmic, |n| {
+            let (space, cpu, _) = areas(n);
+            let mut handle = space.cpu(cpu).unwrap();
+            instructions(|| handle.alloc(&AreaRequest::new(50)).unwrap())
+        }),
+        operation("CpuHandle::free", "the last of 1,024, which are flushed", Logarithmic, |n| {
+            let (space, cpu, _) = areas(n);
+            let mut handle = space.cpu(cpu).unwrap();
+            let all: Vec<Area> =
+                (0..1024).map(|_| handle.alloc(&AreaRequest::new(20)).unwrap()).collect();
+            let (last, others) = all.split_last().unwrap();
+            others.iter().for_each(|area| drop(handle.free(area.start).unwrap()));
+            instructions(|| handle.free(last.start).unwrap())
+        }),
         operation("lazy_pages", "any", Constant, |n| {
             let (space, ..) = areas(n);
             instructions(|| space.lazy_pages())

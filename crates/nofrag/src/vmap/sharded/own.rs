@@ -6,14 +6,14 @@
 //! owner flushes its list, and the areas go to its pools again. Nobody else has seen any of it.
 //!
 //! A thread that is not the owner *claims* the area, under the lock of its shard; of two such threads one does. Then it
-//! clears the mapping and posts the area to the owner by a push onto the CPU's *mail*, a stack linked through the claims,
-//! which needs no memory. The owner reads its mail when its pools have nothing at hand, and when it ends.
+//! clears the mapping and posts the area to the owner by a push onto the CPU's *mail*, a stack linked through the
+//! claims, which needs no memory. The owner reads its mail when its pools have nothing at hand, and when it ends.
 //!
 //! Owner and stranger that free one area at once are not ordered: that would take the owner a barrier for each free.
-//! Either is told that it is done, which is one free in excess; but the area is freed once. The stranger claims first and
-//! looks at the word second, the owner stores the word first and looks at the claim second, before it flushes, with a
-//! barrier on both sides. So one sees the other: the stranger gives its claim up, or the owner keeps the area until it
-//! has read of the claim in its mail. A free that comes after another one is always refused.
+//! Either is told that it is done, which is one free in excess; but the area is freed once. The stranger claims first
+//! and looks at the word second, the owner stores the word first and looks at the claim second, before it flushes, with
+//! a barrier on both sides. So one sees the other: the stranger gives its claim up, or the owner keeps the area until
+//! it has read of the claim in its mail. A free that comes after another one is always refused.
 //!
 //! The end of a handle publishes what it has freed, on the lists of its shards. What it has not freed stays owned: mail
 //! waits at the CPU until somebody has its pools, at the latest the next purge.
@@ -41,15 +41,15 @@ const RECENT_BITS: u32 = if cfg!(loom) { 3 } else { 10 };
 /// The areas that the holder of a CPU's pools has freed, and where to find those that it has not.
 #[derive(Debug)]
 pub(super) struct OwnAreas {
-    /// Who ends the areas that these pools hand out: the owner, while a handle has them.
+    /// The one that ends the areas that these pools hand out: the owner, while a handle has them.
     pub(super) ender: Ender,
     /// First page and slot of areas that were handed out lately, by a hash of the page. Empty before the first handle.
     recent: Vec<(u64, u32)>,
-    /// What the owner has freed, and no flush covers yet.
+    /// Areas that the owner has freed, and no flush covers yet.
     freed: Vec<Flushed>,
-    /// What a flush covers, and is not in the owner's pools yet: it goes there when these have nothing at hand.
+    /// Areas that a flush covers, and are not in the owner's pools yet: they go there when these have nothing at hand.
     flushed: Vec<Flushed>,
-    /// That flush, which may take a while to complete.
+    /// The flush of those areas, which may take a while to complete.
     awaited: Epoch,
     plan: FlushPlan,
     pub(super) frees: u64,
@@ -111,7 +111,7 @@ impl OwnAreas {
     }
 }
 
-/// What an owner has to do after a free.
+/// The duty of an owner after a free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::vmap) enum Next {
     GoOn,
@@ -136,7 +136,8 @@ impl Sharded {
         };
         let rank = cpu.rank() as u32;
         let cell = self.books.cell(slot);
-        // What the owner reads of its own it has written; a slot that is another area's by now has another word or page.
+        // What the owner reads of its own it has written; a slot that is another area's by now has another word or
+        // page.
         let word = AreaWord(cell.word.load(Ordering::Relaxed));
         let is_own = word.is_busy_of(rank) && cell.offset() == offset;
         // Pairs with the store of a claim: a free by a stranger that came before is seen.

@@ -33,7 +33,7 @@ const OWN_LAZY: u64 = 6;
 const BUSY_STATES: u64 =
     1 << BUSY | 1 << BUSY_PIECE | 1 << BUSY_RAM | 1 << BUSY_BLOCK | 1 << OWN_BUSY;
 
-/// Who ends an area: any thread, under its shard's lock, or its owner alone, with a plain store.
+/// The one that ends an area: any thread, under its shard's lock, or its owner alone, with a plain store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ender {
     Anyone = BUSY as isize,
