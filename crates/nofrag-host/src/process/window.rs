@@ -145,8 +145,12 @@ fn direction(sources: &Sources) -> (Direction, &'static str) {
     }
 }
 
-/// Returns the base page: from `smaps`, else from the architecture, else the largest that divides all addresses.
+/// Returns the base page: from the architecture where it has only one, else from `smaps`, else the largest that divides
+/// all addresses.
 fn page_size(sources: &Sources) -> PageSize {
+    if matches!(sources.arch.as_deref(), Some("x86_64" | "i386" | "i686" | "x86")) {
+        return PageSize::KIB_4;
+    }
     let areas = &sources.parsed.areas;
     let of_area = |area: &Area| area.details.as_ref().and_then(|details| details.kernel_page_bytes);
     let told =
@@ -154,9 +158,8 @@ fn page_size(sources: &Sources) -> PageSize {
     let divides =
         |bytes: u64| areas.iter().all(|area| (area.start | area.end).is_multiple_of(bytes));
     let told = told.filter(|&bytes| bytes >= 4096 && divides(bytes)).and_then(PageSize::new);
-    let is_x86 = matches!(sources.arch.as_deref(), Some("x86_64" | "i386" | "i686" | "x86"));
     told.unwrap_or_else(|| {
-        let largest = [64 << 10, 16 << 10].into_iter().filter(|_| !is_x86).find(|&b| divides(b));
+        let largest = [64 << 10, 16 << 10].into_iter().find(|&bytes| divides(bytes));
         largest.and_then(PageSize::new).unwrap_or(PageSize::KIB_4)
     })
 }

@@ -55,6 +55,20 @@ fn check_blockers(text: &str, expected: &[(&str, &str, u64)]) {
 const ANON: &str = "rw-p 00000000 00:00 0 ";
 const NONE: &str = "---p 00000000 00:00 0 ";
 
+/// x86-64 has one size of base page. Where `smaps` tells of larger ones alone, as for a process of huge pages, they
+/// were taken for it, and the last 4 KiB of the space were lost.
+#[test]
+fn an_architecture_with_one_page_size_has_that() {
+    for kib in [8, 2048] {
+        let report = report(&format!(
+            "7fd32f800000-7fd32fa00000 rw-p 00000000 00:0f 6 /anon_hugepage\nKernelPageSize: {kib} kB\n"
+        ));
+        assert_eq!(report.process.page_bytes, PAGE, "{kib}");
+        let size = report.space.end - report.space.start;
+        assert_eq!(report.space.room.free_bytes + report.mapped_bytes, size, "{kib}");
+    }
+}
+
 /// Checks each blocker that `maps` alone shows, one pair each.
 #[test]
 fn blockers_from_maps() {
