@@ -53,7 +53,9 @@ pub(super) const CHAPTER: Chapter = Chapter {
             let all: Vec<Area> =
                 (0..1024).map(|_| handle.alloc(&AreaRequest::new(20)).unwrap()).collect();
             let (last, others) = all.split_last().unwrap();
-            others.iter().for_each(|area| drop(handle.free(area.start).unwrap()));
+            for area in others {
+                handle.free(area.start).unwrap();
+            }
             instructions(|| handle.free(last.start).unwrap())
         }),
         operation("lazy_pages", "any", Constant, |n| {
