@@ -15,15 +15,19 @@
 //! * [`areas`]: the same for address spaces, with contestants of their own.
 //! * [`pages`]: the same for page frames, with contestants of their own.
 //! * `heaps`: the same for runs of memory; with the feature of that name.
+//! * `gpu`: the same for blocks in memory of a GPU; with the feature of that name.
 //! * [`targets`]: the goals that nofrag set itself, and whether each was met or missed.
 //!
 //! One operation is one allocation or one free. Times are of the measuring thread on its CPU, except those of single
-//! allocations, for which that clock is too slow, and of two threads, which wait for each other.
+//! allocations, for which that clock is too slow, of two threads, which wait for each other, and of a GPU, which is
+//! waited for.
 
 pub mod areas;
 pub mod blocks;
 pub mod contest;
 pub mod footprint;
+#[cfg(feature = "gpu")]
+pub mod gpu;
 #[cfg(feature = "heaps")]
 pub mod heaps;
 pub mod latency;

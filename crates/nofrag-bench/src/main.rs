@@ -20,7 +20,8 @@ use std::thread;
 /// rules for them (--only blocks), and its address spaces with Linux's design of 3.8 to 6.0 in this language, with the
 /// same job done by two structures, and with published crates (--only areas), and its page frames with its own image of
 /// Linux's rules and with published crates (--only pages), and, built with the feature heaps, its arena with the
-/// allocators of programs (--only heaps).
+/// allocators of programs (--only heaps), and, built with the feature gpu, its ranges in memory of a GPU with what the
+/// driver, PyTorch and CuPy do (--only gpu).
 ///
 /// Everyone performs the same operations in interleaved rounds, pinned to one CPU where that is allowed. Exit status: 0
 /// when the run is complete, whatever the figures; 1 when it could not be carried out.
@@ -139,6 +140,8 @@ fn measure(options: &Options, effort: Effort, cpus: &[usize]) -> Records {
             Group::Pages => pages::run(run),
             #[cfg(feature = "heaps")]
             Group::Heaps => nofrag_bench::heaps::run(run),
+            #[cfg(feature = "gpu")]
+            Group::Gpu => nofrag_bench::gpu::run(run),
         }
     }
     bar.finish_and_clear();

@@ -68,21 +68,38 @@ impl<P: Peer> Tenants<P> {
     }
 
     /// Returns true if `size` pages could be had.
-    fn admit(&mut self, size: u32) -> bool {
+    pub(crate) fn admit(&mut self, size: u32) -> bool {
         let Some(handle) = self.peer.alloc(size) else { return false };
         self.live.push((handle, size));
         self.pages += size;
         true
     }
 
-    fn evict(&mut self, index: usize) -> Result<(), Stop> {
+    /// Frees the allocation at `index`, whose place the last one takes.
+    pub(crate) fn evict(&mut self, index: usize) -> Result<(), Stop> {
         let (handle, size) = self.live.swap_remove(index);
         self.pages -= size;
         if self.peer.free(handle) { Ok(()) } else { Err(Stop::FreeRefused) }
     }
 
+    /// Returns the first page of the allocation at `index`, and its pages.
+    pub(crate) fn place(&self, index: usize) -> (u64, u32) {
+        let (handle, size) = &self.live[index];
+        (self.peer.start(handle), *size)
+    }
+
+    /// Returns the number of live allocations.
+    pub(crate) fn count(&self) -> usize {
+        self.live.len()
+    }
+
+    /// Returns the pages of all live allocations.
+    pub(crate) fn pages(&self) -> u32 {
+        self.pages
+    }
+
     fn busy(&self) -> Vec<(u64, u32)> {
-        self.live.iter().map(|(handle, size)| (self.peer.start(handle), *size)).collect()
+        (0..self.count()).map(|index| self.place(index)).collect()
     }
 
     fn largest_over_free(&self) -> f64 {

@@ -32,6 +32,9 @@ pub enum Group {
     /// Runs of memory, of which the first page is touched.
     #[cfg(feature = "heaps")]
     Heaps,
+    /// Blocks in memory of a GPU.
+    #[cfg(feature = "gpu")]
+    Gpu,
 }
 
 impl Group {
@@ -52,6 +55,8 @@ impl Group {
             Group::Pages => "Page frames: time, whole pageblocks, records",
             #[cfg(feature = "heaps")]
             Group::Heaps => "Runs of memory: time, faults, what stays resident",
+            #[cfg(feature = "gpu")]
+            Group::Gpu => "Memory of a GPU: what a full pool holds, time, calls of the driver",
         }
     }
 
@@ -183,6 +188,10 @@ pub enum Measure {
     ResidentMib,
     /// KiB of metadata as the contestant itself reports them, for each GiB with pages in use at random.
     OwnKibPerGib,
+    /// Percent of a pool that is live when a request is refused, in the mean.
+    LiveWhenFullPercent,
+    /// Nanoseconds of a call while the device has other work, by the clock on the wall.
+    NsBesideWork,
 }
 
 impl Measure {
@@ -253,6 +262,8 @@ impl Measure {
             Measure::FaultsPerPair => ("faults/pair", 3),
             Measure::ResidentMib => ("MiB resident", 1),
             Measure::OwnKibPerGib => ("own account", 0),
+            Measure::LiveWhenFullPercent => ("live when full %", 2),
+            Measure::NsBesideWork => ("ns beside work", 0),
         }
     }
 }

@@ -14,6 +14,8 @@ pub enum Sizes {
     Bimodal,
     /// 20 to 100, all equally likely: blocks of a request in a cache of keys and values.
     Cache,
+    /// 8 to 131,072, each doubling equally likely: 4 KiB to 64 MiB in units of 512 bytes.
+    Doublings,
 }
 
 impl Sizes {
@@ -24,6 +26,7 @@ impl Sizes {
             Sizes::Uniform => "uniform 1..64",
             Sizes::Bimodal => "bimodal 90 % 1..4, 10 % 64..256",
             Sizes::Cache => "cache of keys and values 20..100",
+            Sizes::Doublings => "doublings 8..131072",
         }
     }
 
@@ -33,6 +36,10 @@ impl Sizes {
             Sizes::Bimodal if random.random_range(0..10) < 9 => random.random_range(1..=4),
             Sizes::Bimodal => random.random_range(64..=256),
             Sizes::Cache => random.random_range(20..=100),
+            Sizes::Doublings => {
+                let least = 8 << random.random_range(0..14);
+                random.random_range(least..=2 * least)
+            }
         }
     }
 }
@@ -111,8 +118,12 @@ impl Draws {
 
     /// Draws the next index below `live`.
     pub fn pick(&mut self, live: usize) -> usize {
-        let fraction: u32 = self.for_picks.random();
-        ((u64::from(fraction) * live as u64) >> 32) as usize
+        ((u64::from(self.fraction()) * live as u64) >> 32) as usize
+    }
+
+    /// Draws the next pick as a fraction of 2^32.
+    pub fn fraction(&mut self) -> u32 {
+        self.for_picks.random()
     }
 }
 

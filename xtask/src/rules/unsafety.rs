@@ -16,6 +16,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("crates/nofrag-capi/", "is called from C"),
     ("crates/nofrag/tests/it/memory.rs", "is a heap that tests make refuse"),
     ("crates/nofrag-bench/examples/vmalloc_pairs.rs", "maps and touches memory as a peer"),
+    ("crates/nofrag-bench/src/gpu/", "calls the driver of a GPU"),
     ("crates/nofrag-bench/src/heaps/", "calls allocators of C, and touches what they give"),
     ("crates/nofrag-bench/src/peers/free_list.rs", "calls a peer whose only free is unsafe"),
     ("crates/nofrag-bench/src/peers/tlsf.rs", "gives a peer its pool, and calls its unsafe free"),

@@ -4,6 +4,8 @@ mod areas;
 mod blocks;
 mod contest;
 mod disjointness;
+#[cfg(feature = "gpu")]
+mod gpu;
 #[cfg(feature = "heaps")]
 mod heaps;
 mod packing;
