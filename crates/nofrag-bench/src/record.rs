@@ -190,6 +190,8 @@ pub enum Measure {
     OwnKibPerGib,
     /// Percent of a pool that is live when a request is refused, in the mean.
     LiveWhenFullPercent,
+    /// Time of an allocation or a free in a full pool, with what was refused.
+    NsPerOpFull,
     /// Nanoseconds of a call while the device has other work, by the clock on the wall.
     NsBesideWork,
 }
@@ -263,6 +265,7 @@ impl Measure {
             Measure::ResidentMib => ("MiB resident", 1),
             Measure::OwnKibPerGib => ("own account", 0),
             Measure::LiveWhenFullPercent => ("live when full %", 2),
+            Measure::NsPerOpFull => ("ns/op when full", 1),
             Measure::NsBesideWork => ("ns beside work", 0),
         }
     }

@@ -41,17 +41,21 @@ impl<P: Peer> Peer for Carved<P> {
     }
 }
 
-/// Each block by a call of `cuMemAlloc`. What the device has beyond the pool is taken before.
+/// Takes what the device has free beyond the pool.
+fn beyond(gpu: &Gpu) -> Result<DeviceBlock, String> {
+    let (free, _) = result::mem_get_info().map_err(refused("cuMemGetInfo"))?;
+    let bytes = (free as u64).checked_sub(gpu.pool_bytes()).ok_or("less is free than the pool")?;
+    DeviceBlock::new(bytes)
+}
+
+/// Each block by a call of `cuMemAlloc`.
 struct Driver {
     _beyond: DeviceBlock,
 }
 
 impl Driver {
     fn new(gpu: &Gpu) -> Result<Driver, String> {
-        let (free, _) = result::mem_get_info().map_err(refused("cuMemGetInfo"))?;
-        let beyond =
-            (free as u64).checked_sub(gpu.pool_bytes()).ok_or("less is free than the pool")?;
-        Ok(Driver { _beyond: DeviceBlock::new(beyond)? })
+        Ok(Driver { _beyond: beyond(gpu)? })
     }
 }
 
@@ -73,8 +77,9 @@ impl Peer for Driver {
     }
 }
 
-/// A pool of the driver, in the order of the stream; it keeps what is freed, and has no more than it may.
+/// A pool of the driver, in the order of the stream; it keeps what is freed.
 struct StreamOrdered {
+    _beyond: DeviceBlock,
     pool: sys::CUmemoryPool,
     stream: sys::CUstream,
 }
@@ -86,11 +91,10 @@ impl StreamOrdered {
         properties.allocType = sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
         properties.location.type_ = sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
         properties.location.id = gpu.device();
-        properties.maxSize = gpu.pool_bytes() as usize;
         // SAFETY: the properties are whole.
         let pool = unsafe { mem_pool::create(&raw const properties) }
             .map_err(refused("cuMemPoolCreate"))?;
-        let ordered = StreamOrdered { pool, stream: gpu.stream() };
+        let ordered = StreamOrdered { _beyond: beyond(gpu)?, pool, stream: gpu.stream() };
         let (kept, mut all) =
             (sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, u64::MAX);
         // SAFETY: the value of this attribute is a number of 64 bits.
@@ -139,6 +143,13 @@ pub fn contestants() -> Vec<Box<dyn GpuContestant>> {
         Box::new(Entry::new(OFFSET, |gpu: &Gpu| Carved::new(gpu, Offset::new))),
         Box::new(Entry::new("cuMemAlloc", Driver::new)),
         Box::new(Entry::new("cuMemAllocFromPoolAsync", StreamOrdered::new)),
+    ]
+}
+
+/// Makes the contestants that are asked in a process of their own.
+#[must_use]
+pub fn in_python() -> Vec<Box<dyn GpuContestant>> {
+    vec![
         Box::new(Python("PyTorch, native", "native")),
         Box::new(Python("PyTorch, expandable segments", "expandable_segments")),
         Box::new(Python("PyTorch, cudaMallocAsync", "cudaMallocAsync")),

@@ -1,6 +1,7 @@
 """Allocators of PyTorch and CuPy under the draws that come in, as `serve` in mod.rs follows them; one line of JSON."""
 
 import array
+import ctypes
 import importlib
 import json
 import os
@@ -9,8 +10,8 @@ import time
 
 kind = sys.argv[1]
 data = sys.stdin.buffer
-head = array.array("Q", data.read(6 * 8))
-pool_bytes, unit, ageing, counted, part_seconds, drawn = head
+head = array.array("Q", data.read(7 * 8))
+pool_bytes, unit, ageing, counted, part_seconds, fill_seconds, drawn = head
 sizes = array.array("I", data.read(4 * drawn))
 picks = array.array("I", data.read(4 * drawn))
 
@@ -20,7 +21,7 @@ if kind == "cupy":
     except ImportError as error:
         sys.exit(f"CuPy is not there: {error}")
     pool = cupy.cuda.MemoryPool()
-    pool.set_limit(size=pool_bytes)
+    pool.malloc(unit)
     version = f"CuPy {cupy.__version__}"
     refusal = cupy.cuda.memory.OutOfMemoryError
     alloc = pool.malloc
@@ -42,8 +43,6 @@ else:
     except ImportError as error:
         sys.exit(f"PyTorch is not there: {error}")
     torch.cuda.init()
-    total = torch.cuda.get_device_properties(0).total_memory
-    torch.cuda.set_per_process_memory_fraction(min(1.0, pool_bytes / total))
     version = f"PyTorch {torch.__version__}"
     refusal = torch.cuda.OutOfMemoryError
     stream = torch.cuda.current_stream().cuda_stream
@@ -57,6 +56,13 @@ else:
     def empty():
         pass
 
+
+# What the device has free beyond the pool is taken.
+driver = ctypes.CDLL("libcuda.so.1")
+free_bytes, all_bytes, beyond = ctypes.c_size_t(), ctypes.c_size_t(), ctypes.c_uint64()
+driver.cuMemGetInfo_v2(ctypes.byref(free_bytes), ctypes.byref(all_bytes))
+if driver.cuMemAlloc_v2(ctypes.byref(beyond), ctypes.c_size_t(free_bytes.value - pool_bytes)):
+    sys.exit("the memory beyond the pool cannot be taken")
 
 live = []
 live_units = 0
@@ -73,30 +79,39 @@ def evict(index):
     free(block)
 
 
-def part(is_done):
-    """Serves requests until `is_done`, or until time is up; returns how many, and how full it was at refusals."""
+def serve(full):
+    """Serves one request, and evicts until it fits."""
     global live_units, served, picked
+    units = sizes[served % drawn]
+    is_first = True
+    while True:
+        try:
+            block = alloc(units * unit)
+            break
+        except refusal:
+            if is_first:
+                full.append(live_units)
+                is_first = False
+            if not live:
+                sys.exit(f"refuses {units} units when nothing is live")
+            evict_one()
+    live.append((block, units))
+    live_units += units
+    served += 1
+
+
+def evict_one():
+    global picked
+    index = picks[picked % drawn] * len(live) >> 32
+    picked += 1
+    evict(index)
+
+
+def part(is_done, seconds):
+    """Serves requests until `is_done`, or until time is up; returns how many, and how full it was at refusals."""
     done, full, began = 0, [], time.perf_counter()
-    while not is_done(done, full) and (done % 16 or time.perf_counter() - began < part_seconds):
-        units = sizes[served % drawn]
-        is_first = True
-        while True:
-            try:
-                block = alloc(units * unit)
-                break
-            except refusal:
-                if is_first:
-                    full.append(live_units)
-                    is_first = False
-                if not live:
-                    sys.exit(f"refuses {units} units when nothing is live")
-                index = picks[picked % drawn] * len(live) >> 32
-                picked += 1
-                evict(index)
-        live.append((block, units))
-        block = None
-        live_units += units
-        served += 1
+    while not is_done(done, full) and (done % 16 or time.perf_counter() - began < seconds):
+        serve(full)
         done += 1
     return done, full
 
@@ -110,12 +125,28 @@ for _ in range(100_000):
     empty()
 empty_ns = (time.perf_counter_ns() - began) / 100_000
 
-filled, first = part(lambda _, full: full)
+_, first = part(lambda _, full: full or percent(live_units) > 75, fill_seconds)
+done, began = 0, time.perf_counter_ns()
+while done < counted and (done % 16 or time.perf_counter_ns() - began < part_seconds * 1e9):
+    evict_one()
+    serve([])
+    done += 1
+ns = (time.perf_counter_ns() - began) / (2 * done)
+filled, more = part(lambda _, full: full, fill_seconds)
+first += more
 if not first:
-    sys.exit(f"too slow to fill: {filled} requests in {part_seconds} s")
-part(lambda done, _: done == ageing)
+    sys.exit(f"too slow to fill: {filled} requests in {fill_seconds} s")
+part(lambda done, _: done == ageing, part_seconds)
 before, began = evicted, time.perf_counter_ns()
-done, full = part(lambda done, _: done == counted)
-ns = (time.perf_counter_ns() - began) / (done + evicted - before)
-mean = sum(map(percent, full)) / len(full) if full else 0
-print(json.dumps({"first": percent(first[0]), "full": mean, "ns": ns, "empty_ns": empty_ns, "version": version, "done": done}))
+done, full = part(lambda done, _: done == counted, part_seconds)
+ns_full = (time.perf_counter_ns() - began) / (done + evicted - before)
+answer = {
+    "first": percent(first[0]),
+    "full": sum(map(percent, full)) / len(full) if full else 0,
+    "ns": ns,
+    "ns_full": ns_full,
+    "empty_ns": empty_ns,
+    "version": version,
+    "done": done,
+}
+print(json.dumps(answer))

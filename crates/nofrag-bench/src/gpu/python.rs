@@ -1,6 +1,6 @@
 //! Allocators that programs in Python use, each in a process of its own that follows the same draws.
 
-use super::{DRAWN, Gpu, GpuContestant, GpuPlan, GpuTurn, PART, UNIT};
+use super::{DRAWN, FILL, Gpu, GpuContestant, GpuPlan, GpuTurn, PART, UNIT};
 use crate::contest::{Measured, Named, Outcome};
 use crate::record::Measure;
 use serde::Deserialize;
@@ -18,7 +18,9 @@ pub(super) struct Python(pub(super) &'static str, pub(super) &'static str);
 struct Answer {
     first: f64,
     full: f64,
+    /// Nanoseconds of an allocation or a free, in a roomy pool and in a full one.
     ns: f64,
+    ns_full: f64,
     /// Nanoseconds of a call from Python that does nothing.
     empty_ns: f64,
     version: String,
@@ -34,7 +36,7 @@ impl Named for Python {
 impl GpuContestant for Python {
     fn turn(&self, gpu: &Gpu, turn: GpuTurn<'_>) -> Outcome {
         let GpuTurn::Serve { plan, is_written: false } = turn else {
-            return Err("not asked: its blocks are not this program's to write".to_owned());
+            return Err("its blocks are not this program's to write".to_owned());
         };
         let output = ask(self.1, gpu, plan).map_err(|error| format!("no python3: {error}"))?;
         let text = String::from_utf8_lossy(&output.stderr);
@@ -52,6 +54,7 @@ impl GpuContestant for Python {
             (Measure::FirstFailurePercent, answer.first),
             (Measure::LiveWhenFullPercent, answer.full),
             (Measure::NsPerOp, answer.ns),
+            (Measure::NsPerOpFull, answer.ns_full),
         ];
         let note = format!(
             "{}, from Python, where an empty call takes {:.0} ns; {} of {} requests",
@@ -69,14 +72,9 @@ fn ask(kind: &str, gpu: &Gpu, plan: &GpuPlan) -> std::io::Result<std::process::O
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()?;
-    let head = [
-        gpu.pool_bytes(),
-        UNIT,
-        plan.ageing as u64,
-        plan.counted as u64,
-        PART.as_secs(),
-        DRAWN as u64,
-    ];
+    let (part, fill) = (PART.as_secs(), FILL.as_secs());
+    let (ageing, counted) = (plan.ageing as u64, plan.counted as u64);
+    let head = [gpu.pool_bytes(), UNIT, ageing, counted, part, fill, DRAWN as u64];
     let head = head.into_iter().flat_map(u64::to_le_bytes);
     let draws = plan.sizes.iter().chain(&plan.picks).flat_map(|number| number.to_le_bytes());
     let mut input = child.stdin.take().expect("it was asked for");
