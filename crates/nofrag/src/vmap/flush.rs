@@ -57,6 +57,10 @@ impl FlushPlan {
         self.used |= 1 << part;
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.used == 0
+    }
+
     /// Moves the ranges into `ranges`, ascending, and begins anew. Returns their number.
     pub(super) fn take(&mut self, ranges: &mut [Span; FLUSH_RANGES]) -> usize {
         let mut count = 0;

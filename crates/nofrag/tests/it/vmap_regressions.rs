@@ -10,9 +10,9 @@ use nofrag::cpu::CpuSet;
 use nofrag::ranges::Span;
 use nofrag::units::Vpn;
 use nofrag::vmap::{
-    AreaError, AreaRequest, AreaState, Budget, Busy, CpuHandle, Decay, Drain, DrainYield,
-    FreeAreaError, Freed, GroupError, Guard, LazyLimit, LazyStore, LoadError, Lookup, Notifier,
-    Pools, Progress, VmapConfig, VmapPolicy, VmapSpace, Wait,
+    Area, AreaError, AreaRequest, AreaState, Budget, Busy, CpuHandle, Decay, Drain, DrainYield,
+    FreeAreaError, Freed, GroupError, Guard, LazyLimit, LazyStore, LoadError, Lookup, Mapper,
+    Notifier, Pools, Progress, VmapConfig, VmapPolicy, VmapSpace, Wait,
 };
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
@@ -660,6 +660,67 @@ fn an_alias_flush_reaches_what_a_handle_has_freed() {
     assert!(!space.mapper().is_stale(space.span()));
     assert_eq!(space.find(live.start), Some(live));
     drop(handle);
+    space.check().unwrap();
+}
+
+/// An alias flush beside a handle names where it has freed, and no more, however many areas are in use.
+#[test]
+fn an_alias_flush_names_where_a_handle_has_freed() {
+    let space = space_of(without_limit(VmapPolicy::NOFRAG), span(0, 100_000), 2);
+    let second = cpu(&space, 1);
+    let mut handle = space.cpu(cpu(&space, 0)).unwrap();
+    let [own, far] = [2, 3].map(|pages| handle.alloc(&AreaRequest::new(pages)).unwrap());
+    let above: Vec<_> = (0..100).map(|_| handle.alloc(&AreaRequest::new(8)).unwrap()).collect();
+    handle.free(own.start).unwrap();
+    space.free(second, far.start).unwrap();
+    let by_call = space.alloc(second, &AreaRequest::new(4)).unwrap();
+    space.mapper().clear(above[99].span());
+    for _ in 0..2 {
+        space.unmap_aliases();
+        assert!(!space.mapper().is_stale(own.span()) && !space.mapper().is_stale(far.span()));
+        assert!(
+            space.mapper().is_stale(above[99].span()),
+            "the flush reached beyond what was freed"
+        );
+    }
+    // Nothing is left to name once all is on the lists that everyone purges.
+    drop(handle);
+    space.free(second, by_call.start).unwrap();
+    space.purge_all();
+    let flushes = space.counters().purge.flushes;
+    space.purge_all();
+    assert_eq!(space.counters().purge.flushes, flushes);
+    space.check().unwrap();
+}
+
+/// What was freed before an alias flush began is not stale after it, while its owner goes on to free, flushes by itself,
+/// and ends its handle.
+#[test]
+fn an_alias_flush_reaches_what_moves_meanwhile() {
+    let space = space_of(VmapPolicy::NOFRAG, span(0, 100_000), 2);
+    let (first, second) = (cpu(&space, 0), cpu(&space, 1));
+    for round in 0..300 {
+        let mut handle = space.cpu(first).unwrap();
+        let areas: Vec<Area> =
+            (0..60).map(|_| handle.alloc(&AreaRequest::new(3)).unwrap()).collect();
+        for (at, area) in areas[..30].iter().enumerate() {
+            match at % 3 {
+                0 => space.free(second, area.start).map(drop).unwrap(),
+                _ => handle.free(area.start).map(drop).unwrap(),
+            }
+        }
+        std::thread::scope(|scope| {
+            let flusher = scope.spawn(|| {
+                space.unmap_aliases();
+                areas[..30].iter().find(|area| space.mapper().is_stale(area.span()))
+            });
+            for area in &areas[30..] {
+                handle.free(area.start).unwrap();
+            }
+            drop(handle);
+            assert_eq!(flusher.join().unwrap(), None, "round {round}");
+        });
+    }
     space.check().unwrap();
 }
 

@@ -58,6 +58,20 @@ pub(super) const CHAPTER: Chapter = Chapter {
             }
             instructions(|| handle.free(last.start).unwrap())
         }),
+        operation("unmap_aliases", "a handle keeps an area that it has freed", Constant, |n| {
+            let (space, cpu, _) = areas(n);
+            let mut handle = space.cpu(cpu).unwrap();
+            let freed = handle.alloc(&AreaRequest::new(20)).unwrap();
+            handle.free(freed.start).unwrap();
+            instructions(|| space.unmap_aliases())
+        }),
+        operation("purge_all", "the same", Constant, |n| {
+            let (space, cpu, _) = areas(n);
+            let mut handle = space.cpu(cpu).unwrap();
+            let freed = handle.alloc(&AreaRequest::new(20)).unwrap();
+            handle.free(freed.start).unwrap();
+            instructions(|| space.purge_all())
+        }),
         operation("lazy_pages", "any", Constant, |n| {
             let (space, ..) = areas(n);
             instructions(|| space.lazy_pages())

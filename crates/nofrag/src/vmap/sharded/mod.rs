@@ -24,6 +24,7 @@ mod table;
 mod word;
 
 use self::books::{AreaBooks, Freed, ShardBooks};
+use self::own::Hull;
 pub(super) use self::own::Next;
 pub(super) use self::pools::CpuPools;
 use self::pools::{AREAS_PER_HOLD, Batch, Flushed, POOL_MAX_PAGES, Pushed};
@@ -69,6 +70,7 @@ const FLUSHES_PER_DECAY: u64 = 8;
 pub(super) struct Sharded {
     /// The first page of the space; the engine counts all pages from it.
     base: u64,
+    pages: u64,
     cpus: CpuSet,
     pooling: bool,
     /// True if handles own what they allocate: not where the policy leaves every flush to the steps of a purge.
@@ -96,6 +98,9 @@ struct Cpu {
     mail: AtomicU64,
     /// Number of areas of the CPU that others are freeing, or have freed and the owner has not seen.
     claims: AtomicU64,
+    /// Around what the owner has freed, and what it keeps of that after its own flush.
+    freed: Hull,
+    flushed: Hull,
 }
 
 #[derive(Debug, Default)]
@@ -166,6 +171,8 @@ impl Sharded {
                     give_back: AtomicBool::new(false),
                     mail: AtomicU64::new(LAST_OF_MAIL),
                     claims: AtomicU64::new(0),
+                    freed: Hull::empty(),
+                    flushed: Hull::empty(),
                 }),
             );
         }
@@ -181,6 +188,7 @@ impl Sharded {
         };
         Ok(Sharded {
             base: config.span.start(),
+            pages: config.span.len(),
             cpus: config.cpus.copied()?,
             pooling: config.policy.pools == Pools::ByDemand,
             owning: config.policy.drain == Drain::ByFreer,
@@ -537,6 +545,10 @@ impl Sharded {
     ) -> Purged {
         let mut purge = self.purge.lock();
         let mut done = Purged::default();
+        // First, as owners leave what they have freed to the lists that are purged next.
+        if !matches!(scope, Scope::Areas(_)) {
+            self.flush_owned(&mut purge, around);
+        }
         loop {
             let budget = scope.limit() - done.areas as usize;
             if budget == 0 || (purge.flushed.is_empty() && !self.detach(&mut purge, budget, around))
@@ -555,9 +567,6 @@ impl Sharded {
             let (areas, pages) = self.return_slice(&mut purge, budget, destination, around);
             done.areas += areas;
             done.pages += pages;
-        }
-        if !matches!(scope, Scope::Areas(_)) {
-            self.flush_owned(&mut purge, around);
         }
         if scope == Scope::Everything {
             self.drain_pools();
@@ -759,12 +768,10 @@ impl Sharded {
         purge: &mut Purge,
         around: Surroundings<'_, M, E>,
     ) {
-        if around.lazy.pages() == around.lazy.shared() {
-            return;
-        }
-        let areas = self.plan_owned(&mut purge.plan);
-        if areas > 0 {
-            let flush = self.flush_planned(&mut purge.plan, areas, &mut purge.counters, around);
+        self.plan_owned(&mut purge.plan);
+        if !purge.plan.is_empty() {
+            // Who frees the areas counts them.
+            let flush = self.flush_planned(&mut purge.plan, 0, &mut purge.counters, around);
             wait_for(around.mapper, flush);
         }
     }
@@ -978,6 +985,9 @@ impl Sharded {
                 let law = "an area on the books is where its slot says";
                 Violation::unless_equal(law, self.base + offset, cell.offset(), offset)?;
                 let claimed = cell.claim.load(Ordering::Relaxed) != UNCLAIMED;
+                let is_kept = word.has_owner() && !word.is_busy();
+                let law = "what an owner has freed lies in one of its hulls";
+                Violation::unless(law, self.base + offset, !is_kept || self.in_hull(offset, word))?;
                 let law = "only an area with an owner is claimed";
                 Violation::unless(law, self.base + offset, !claimed || word.has_owner())?;
                 idle += usize::from(!seen.is_busy());

@@ -17,16 +17,20 @@
 //!
 //! The end of a handle publishes what it has freed, on the lists of its shards. What it has not freed stays owned: mail
 //! waits at the CPU until somebody has its pools, at the latest the next purge.
+//!
+//! Others flush what an owner has freed and keeps without seeing its lists: two hulls tell them where it lies, and mail
+//! is taken, read and posted again. They look where areas come from before they look where these go: mail, claims, the
+//! hull of what is freed, the hull of what a flush of the owner covers, and last the lists of the shards.
 
 use super::books::Freed;
 use super::pools::{AREAS_PER_HOLD, Batch, CpuPools, Flushed, Pushed};
 use super::word::{AreaWord, CLAIMED, Cell, Ender, LAST_OF_MAIL, UNCLAIMED};
-use super::{DETACH_MAX, ShardGuard, Sharded};
+use super::{Cpu, DETACH_MAX, ShardGuard, Sharded};
 use crate::cpu::CpuId;
 use crate::event::EventSink;
 use crate::lists::{grow, put};
 use crate::ranges::Span;
-use crate::sync::{Ordering, fence};
+use crate::sync::{AtomicU64, Ordering, fence};
 use crate::units::{PageCount, Vpn};
 use crate::vmap::counters::PurgeCounters;
 use crate::vmap::engine::{Claim, LazyCount, Retired, Scope, Surroundings};
@@ -51,6 +55,8 @@ pub(super) struct OwnAreas {
     flushed: Vec<Flushed>,
     /// The flush of those areas, which may take a while to complete.
     awaited: Epoch,
+    /// True if that flush left areas out, since others had claimed them: the hull of the flushed is theirs too.
+    left_out: bool,
     plan: FlushPlan,
     pub(super) frees: u64,
     /// Areas that came by mail.
@@ -66,6 +72,7 @@ impl OwnAreas {
             freed: Vec::new(),
             flushed: Vec::new(),
             awaited: Epoch::default(),
+            left_out: false,
             plan: FlushPlan::new(bounds),
             frees: 0,
             letters: 0,
@@ -111,6 +118,45 @@ impl OwnAreas {
     }
 }
 
+/// First page and end of a stretch around areas that an owner has freed. The owner alone writes it; any thread reads it,
+/// and finds in it every area that was freed before, or else that it is narrow again since the area went on.
+#[derive(Debug)]
+pub(super) struct Hull {
+    low: AtomicU64,
+    high: AtomicU64,
+}
+
+impl Hull {
+    pub(super) fn empty() -> Hull {
+        Hull { low: AtomicU64::new(u64::MAX), high: AtomicU64::new(0) }
+    }
+
+    #[inline(always)]
+    fn widen(&self, start: u64, end: u64) {
+        if start < self.low.load(Ordering::Relaxed) {
+            self.low.store(start, Ordering::Relaxed);
+        }
+        if end > self.high.load(Ordering::Relaxed) {
+            self.high.store(end, Ordering::Relaxed);
+        }
+    }
+
+    /// Makes it narrow: who sees that sees what its owner did with the areas before.
+    fn narrow(&self) {
+        self.low.store(u64::MAX, Ordering::Release);
+        self.high.store(0, Ordering::Release);
+    }
+
+    fn get(&self) -> (u64, u64) {
+        (self.low.load(Ordering::Acquire), self.high.load(Ordering::Acquire))
+    }
+
+    pub(super) fn contains(&self, start: u64, end: u64) -> bool {
+        let (low, high) = self.get();
+        low <= start && end <= high
+    }
+}
+
 /// The duty of an owner after a free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::vmap) enum Next {
@@ -151,6 +197,7 @@ impl Sharded {
             around.mapper.clear(area.span());
         }
         put(&mut pools.own.freed, Flushed { offset, total: total as u32, slot });
+        self.per_cpu[cpu.rank()].freed.widen(offset, offset + total);
         pools.own.frees += 1;
         let lazy_pages = around.lazy.add_own(cpu.rank(), total);
         let is_due = pools.own.freed.len() >= DETACH_MAX || lazy_pages > around.lazy.own_limit;
@@ -203,15 +250,19 @@ impl Sharded {
     }
 
     fn post_to_owner(&self, cell: &Cell, rank: usize, slot: u64) {
+        self.push_mail(LAST_OF_MAIL + 1 + slot, cell, rank);
+    }
+
+    /// Puts mail from `first` to the one in cell `last` before the mail of a CPU.
+    fn push_mail(&self, first: u64, last: &Cell, rank: usize) {
         let mail = &self.per_cpu[rank].mail;
-        let mut last = mail.load(Ordering::Relaxed);
+        let mut next = mail.load(Ordering::Relaxed);
         loop {
-            cell.claim.store(last, Ordering::Relaxed);
-            let own = LAST_OF_MAIL + 1 + slot;
-            // Pairs with the swap in `read_mail`.
-            match mail.compare_exchange(last, own, Ordering::Release, Ordering::Relaxed) {
+            last.claim.store(next, Ordering::Relaxed);
+            // Pairs with the swap of who reads it.
+            match mail.compare_exchange(next, first, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return,
-                Err(other) => last = other,
+                Err(other) => next = other,
             }
         }
     }
@@ -238,6 +289,7 @@ impl Sharded {
                 cell.claim.store(UNCLAIMED, Ordering::Release);
                 if pools.own.has_room() {
                     put(&mut pools.own.freed, freed);
+                    self.per_cpu[rank].freed.widen(offset, offset + total);
                 } else {
                     self.publish_area(freed, rank, lazy);
                 }
@@ -309,6 +361,9 @@ impl Sharded {
                 batch.push(offset, total);
             }
         }
+        if pools.own.flushed.is_empty() && !pools.own.left_out {
+            self.per_cpu[cpu.rank()].flushed.narrow();
+        }
         pools.own.counters.steps += 1;
         pools.decay(self.epoch(), &mut batch);
         self.give_back(&mut batch);
@@ -323,13 +378,18 @@ impl Sharded {
         rank: usize,
         around: Surroundings<'_, M, E>,
     ) -> bool {
-        let OwnAreas { freed, flushed, plan, counters, .. } = &mut pools.own;
+        let OwnAreas { freed, flushed, left_out, plan, counters, .. } = &mut pools.own;
+        let seen = &self.per_cpu[rank];
         // Pairs with the one in `retire_owned`.
         fence(Ordering::SeqCst);
         core::mem::swap(freed, flushed);
-        if self.per_cpu[rank].claims.load(Ordering::SeqCst) > 0 {
+        let (low, high) = seen.freed.get();
+        seen.flushed.widen(low, high);
+        seen.freed.narrow();
+        if seen.claims.load(Ordering::SeqCst) > 0 {
             self.keep_claimed(freed, flushed);
         }
+        *left_out = !freed.is_empty();
         // An owner frees neighbours one after the other: they are one range.
         let (mut start, mut end) = (0, 0);
         for &Flushed { offset, total, .. } in &*flushed {
@@ -383,6 +443,11 @@ impl Sharded {
             let published = self.publish_area(area, rank, lazy);
             debug_assert!(published, "what a flush covers is not claimed");
         }
+        if pools.own.freed.is_empty() {
+            pools.own.left_out = false;
+            self.per_cpu[rank].freed.narrow();
+            self.per_cpu[rank].flushed.narrow();
+        }
     }
 
     /// Puts an area that its owner has freed on the list of its shard, unless it is claimed.
@@ -428,18 +493,47 @@ impl Sharded {
         pages
     }
 
-    /// Adds the areas that have an owner and are freed to `plan`: they are on no list that others can reach.
-    pub(super) fn plan_owned(&self, plan: &mut FlushPlan) -> u64 {
-        let mut count = 0;
-        for position in 0..self.books.shard_count() {
-            let shard = self.books.lock_at(position);
-            for (offset, word) in self.books.areas_in(&shard) {
-                if word.has_owner() && !word.is_busy() {
-                    plan.add(self.base + offset, self.base + offset + word.total());
-                    count += 1;
-                }
+    /// Adds to `plan` where the areas lie that an owner has, and it or another thread has freed.
+    pub(super) fn plan_owned(&self, plan: &mut FlushPlan) {
+        for (rank, cpu) in self.per_cpu.iter().enumerate() {
+            let letters = self.plan_mail(rank, plan);
+            // The owner may be reading mail, or a free be under way: of what is not in a hull yet no more is known.
+            if cpu.claims.load(Ordering::Acquire) > letters {
+                self.add_run(plan, 0, self.pages);
+            }
+            for hull in [&cpu.freed, &cpu.flushed] {
+                let (low, high) = hull.get();
+                self.add_run(plan, low, high);
             }
         }
-        count
+    }
+
+    /// Returns true if a hull of its owner tells where an area lies.
+    pub(super) fn in_hull(&self, offset: u64, word: AreaWord) -> bool {
+        let Cpu { freed, flushed, .. } = &*self.per_cpu[word.cpu() as usize];
+        [freed, flushed].iter().any(|hull| hull.contains(offset, offset + word.total()))
+    }
+
+    /// Adds the areas in the mail of a CPU to `plan`, and posts them again; returns their number. One thread at a time
+    /// does so.
+    fn plan_mail(&self, rank: usize, plan: &mut FlushPlan) -> u64 {
+        let mail = &self.per_cpu[rank].mail;
+        if mail.load(Ordering::Relaxed) == LAST_OF_MAIL {
+            return 0;
+        }
+        let first = mail.swap(LAST_OF_MAIL, Ordering::Acquire);
+        let (mut next, mut last, mut letters) = (first, None, 0);
+        while next > LAST_OF_MAIL {
+            let cell = self.books.cell((next - LAST_OF_MAIL - 1) as u32);
+            let (start, total) =
+                (cell.offset(), AreaWord(cell.word.load(Ordering::Relaxed)).total());
+            self.add_run(plan, start, start + total);
+            next = cell.claim.load(Ordering::Relaxed);
+            (last, letters) = (Some(cell), letters + 1);
+        }
+        if let Some(last) = last {
+            self.push_mail(first, last, rank);
+        }
+        letters
     }
 }
