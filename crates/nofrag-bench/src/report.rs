@@ -43,7 +43,7 @@ impl Report {
         for group in Group::value_variants() {
             self.write_group(&mut text, *group);
         }
-        let _ = writeln!(text, "\n== Targets\n\n{}", self.targets_table());
+        let _ = writeln!(text, "\n== Targets\n\n{}", self.targets_table().trim_fmt());
         text.push_str(&self.left_out());
         text
     }
@@ -80,7 +80,8 @@ impl Report {
         }
         let _ = writeln!(text, "\n== {}", group.title());
         for workload in workloads {
-            let _ = writeln!(text, "\n{workload}\n{}", self.workload_table(group, workload));
+            let _ =
+                writeln!(text, "\n{workload}\n{}", self.workload_table(group, workload).trim_fmt());
         }
     }
 

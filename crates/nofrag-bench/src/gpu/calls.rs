@@ -1,4 +1,4 @@
-//! What one call of the driver costs, by size, when the device is idle and while its stream has work: what somebody
+//! The cost of one call of the driver, by size, when the device is idle and while its stream has work: what somebody
 //! must know who wants to map memory of a GPU page by page.
 
 use super::device::{DeviceBlock, Gpu, refused, timed};

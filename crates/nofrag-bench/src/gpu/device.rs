@@ -19,7 +19,7 @@ pub struct Gpu {
     device: sys::CUdevice,
     stream: sys::CUstream,
     pool_bytes: u64,
-    /// What was read last.
+    /// The words that were read last.
     read: RefCell<Vec<u32>>,
 }
 
@@ -30,15 +30,16 @@ impl Gpu {
     /// When there is no driver or no GPU, or the driver refuses it.
     pub fn open() -> Result<Gpu, String> {
         // SAFETY: the driver's initialisers are all that runs.
-        if !unsafe { sys::is_culib_present() } {
+        let is_there = unsafe { sys::is_culib_present() };
+        if !is_there {
             return Err("no driver of CUDA on this machine (libcuda.so)".to_owned());
         }
         result::init().map_err(refused("cuInit"))?;
         let device = device::get(0).map_err(refused("cuDeviceGet"))?;
         let name = device::get_name(device).map_err(refused("cuDeviceGetName"))?;
-        // SAFETY: the device was found above, its context is retained until the process ends, and the thread keeps it.
-        let context =
-            unsafe { primary_ctx::retain(device) }.map_err(refused("cuDevicePrimaryCtxRetain"))?;
+        // SAFETY: the device was found above; its context is retained until the process ends, and the thread keeps it.
+        let context = unsafe { primary_ctx::retain(device) };
+        let context = context.map_err(refused("cuDevicePrimaryCtxRetain"))?;
         // SAFETY: as above.
         unsafe { result::ctx::set_current(context) }.map_err(refused("cuCtxSetCurrent"))?;
         let stream =

@@ -2,10 +2,10 @@
 //! today.
 //!
 //! A pool is filled to three quarters and blocks are replaced one for one. Then it is filled until a request is refused
-//! for the first time. From then on each request that finds no place evicts live blocks, drawn at random, until it fits,
-//! as a cache of keys and values does. *Live when full* is how much of the pool was in use when a request was refused,
-//! in the mean of the requests after the ageing: what fragmentation and rounding leave unused is the rest of it. Times
-//! are the wall clock's, as drivers wait, and of a full pool they include what was refused.
+//! for the first time. From then on each request that finds no place evicts live blocks, drawn at random, until it
+//! fits, as a cache of keys and values does. *Live when full* is how much of the pool was in use when a request was
+//! refused, in the mean of the requests after the ageing: what fragmentation and rounding leave unused is the rest of
+//! it. Times are the wall clock's, as drivers wait, and of a full pool they include what was refused.
 //!
 //! Whoever does not cut blocks from one block of the pool's size finds the rest of the device's memory taken.
 //!
@@ -42,13 +42,13 @@ const FILL: Duration = Duration::from_secs(20);
 /// Refused requests for which the contents of what they evict are looked at.
 const PROVED: usize = 500;
 
-/// What a pool is asked for.
+/// The requests of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GpuPlan {
     pub name: String,
     /// Units of each request, from the first on.
     pub sizes: Vec<u32>,
-    /// Which of the live blocks is evicted, as a fraction of 2^32 of their number.
+    /// The block that is evicted, as a fraction of 2^32 of the number of live ones.
     pub picks: Vec<u32>,
     /// Requests after the first refusal and before the first that counts.
     pub ageing: usize,

@@ -7,13 +7,13 @@ use serde::Deserialize;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-/// What the process runs.
+/// The program that the process runs.
 const PROGRAM: &str = include_str!("pools.py");
 
 /// An allocator: the name in tables, and the one that the program knows it by.
 pub(super) struct Python(pub(super) &'static str, pub(super) &'static str);
 
-/// What the program found.
+/// Figures that the program found.
 #[derive(Deserialize)]
 struct Answer {
     first: f64,

@@ -1,4 +1,4 @@
-//! What a full pool holds: the same for a pool in numbers, of which the answer is known.
+//! The contents of a full pool, for a pool in numbers, of which the answer is known.
 
 use nofrag::ranges::{Fit, Index};
 use nofrag_bench::gpu::{Cache, GpuPlan};

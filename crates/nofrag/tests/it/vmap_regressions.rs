@@ -693,8 +693,8 @@ fn an_alias_flush_names_where_a_handle_has_freed() {
     space.check().unwrap();
 }
 
-/// What was freed before an alias flush began is not stale after it, while its owner goes on to free, flushes by itself,
-/// and ends its handle.
+/// An area that was freed before an alias flush began is not stale after it, while its owner goes on to free, flushes
+/// by itself, and ends its handle.
 #[test]
 fn an_alias_flush_reaches_what_moves_meanwhile() {
     let space = space_of(VmapPolicy::NOFRAG, span(0, 100_000), 2);

@@ -118,8 +118,8 @@ impl OwnAreas {
     }
 }
 
-/// First page and end of a stretch around areas that an owner has freed. The owner alone writes it; any thread reads it,
-/// and finds in it every area that was freed before, or else that it is narrow again since the area went on.
+/// First page and end of a stretch around areas that an owner has freed. The owner alone writes it; any thread reads
+/// it, and finds in it every area that was freed before, or else that it is narrow again since the area went on.
 #[derive(Debug)]
 pub(super) struct Hull {
     low: AtomicU64,
