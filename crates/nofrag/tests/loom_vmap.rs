@@ -231,6 +231,31 @@ fn a_free_from_elsewhere_meets_the_end_of_a_handle() {
     });
 }
 
+/// An alias flush reaches what a handle, and another thread for it, freed before, while the handle frees something else
+/// and ends: wherever these areas are meanwhile.
+#[test]
+fn an_alias_flush_meets_the_end_of_a_handle() {
+    // A limit of none makes the handle flush at each free.
+    for limit in [0, 1 << 20] {
+        explore(move |policy| {
+            let space = space_of(policy, 64, limit);
+            let mut handle = space.cpu(cpu(&space, 0)).unwrap();
+            let [own, far, last] = [(); 3].map(|()| handle.alloc(&REQUEST).unwrap());
+            handle.free(own.start).unwrap();
+            space.free(cpu(&space, 1), far.start).unwrap();
+            let other = space.clone();
+            let thread = thread::spawn(move || {
+                other.unmap_aliases();
+                [own, far].map(|area| other.mapper().is_stale(area.span()))
+            });
+            handle.free(last.start).unwrap();
+            drop(handle);
+            assert_eq!(thread.join().unwrap(), [false; 2]);
+            must_come_back(&space);
+        });
+    }
+}
+
 /// Short random programs, as threads at full speed run long ones.
 #[test]
 fn random_programs() {
