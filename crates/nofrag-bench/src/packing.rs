@@ -118,7 +118,7 @@ impl<P: Peer> Tenants<P> {
     }
 
     fn percent(&self) -> f64 {
-        f64::from(self.pages) / f64::from(PAGES) * 100.0
+        f64::from(self.pages()) / f64::from(PAGES) * 100.0
     }
 }
 

@@ -196,9 +196,10 @@ impl LazyCount {
         self.pages.fetch_sub(pages, Ordering::Relaxed);
     }
 
-    /// Returns the number of pages that the owner of a CPU has freed.
+    /// Returns the number of pages that the owner of a CPU has freed. Who sees that there are fewer sees where they
+    /// went.
     pub(super) fn own(&self, rank: usize) -> u64 {
-        self.owned[rank].freed.load(Ordering::Relaxed)
+        self.owned[rank].freed.load(Ordering::Acquire)
     }
 
     /// Counts pages that the calling owner has freed, and returns their new number.
@@ -212,7 +213,7 @@ impl LazyCount {
 
     pub(super) fn subtract_own(&self, rank: usize, pages: u64) {
         let freed = &self.owned[rank].freed;
-        freed.store(freed.load(Ordering::Relaxed) - pages, Ordering::Relaxed);
+        freed.store(freed.load(Ordering::Relaxed) - pages, Ordering::Release);
     }
 
     /// Counts pages that go into an owner's mail, and returns their new number.

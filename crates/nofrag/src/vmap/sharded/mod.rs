@@ -70,7 +70,6 @@ const FLUSHES_PER_DECAY: u64 = 8;
 pub(super) struct Sharded {
     /// The first page of the space; the engine counts all pages from it.
     base: u64,
-    pages: u64,
     cpus: CpuSet,
     pooling: bool,
     /// True if handles own what they allocate: not where the policy leaves every flush to the steps of a purge.
@@ -98,9 +97,8 @@ struct Cpu {
     mail: AtomicU64,
     /// Number of areas of the CPU that others are freeing, or have freed and the owner has not seen.
     claims: AtomicU64,
-    /// Around what the owner has freed, and what it keeps of that after its own flush.
-    freed: Hull,
-    flushed: Hull,
+    /// Around all that was ever allocated for the CPU.
+    hull: Hull,
 }
 
 #[derive(Debug, Default)]
@@ -171,8 +169,7 @@ impl Sharded {
                     give_back: AtomicBool::new(false),
                     mail: AtomicU64::new(LAST_OF_MAIL),
                     claims: AtomicU64::new(0),
-                    freed: Hull::empty(),
-                    flushed: Hull::empty(),
+                    hull: Hull::empty(),
                 }),
             );
         }
@@ -188,7 +185,6 @@ impl Sharded {
         };
         Ok(Sharded {
             base: config.span.start(),
-            pages: config.span.len(),
             cpus: config.cpus.copied()?,
             pooling: config.policy.pools == Pools::ByDemand,
             owning: config.policy.drain == Drain::ByFreer,
@@ -309,7 +305,9 @@ impl Sharded {
         }
         pools.counters.misses += u64::from(total <= POOL_MAX_PAGES);
         let (area, slot) = self.cut(word, wanted)?;
-        pools.own.note(area.start.get() - self.base, slot);
+        let offset = area.start.get() - self.base;
+        self.per_cpu[cpu.rank()].hull.widen(offset, offset + total);
+        pools.own.note(offset, slot);
         pools.slow_allocs += 1;
         Ok(area)
     }
@@ -768,7 +766,7 @@ impl Sharded {
         purge: &mut Purge,
         around: Surroundings<'_, M, E>,
     ) {
-        self.plan_owned(&mut purge.plan);
+        self.plan_owned(&mut purge.plan, around.lazy);
         if !purge.plan.is_empty() {
             // Who frees the areas counts them.
             let flush = self.flush_planned(&mut purge.plan, 0, &mut purge.counters, around);
@@ -808,6 +806,7 @@ impl Sharded {
         let cpu = cpu.rank() as u32;
         let busy = AreaWord::busy(span.len(), guard, cpu);
         let word = if state == AreaState::Busy { busy } else { busy.as_idle() };
+        self.per_cpu[cpu as usize].hull.widen(offset, offset + span.len());
         match self.books.register(offset, word) {
             Ok(slot) if state != AreaState::Busy => {
                 let freed = Freed { offset, total: span.len(), slot, pool: Some(cpu) };
@@ -985,9 +984,10 @@ impl Sharded {
                 let law = "an area on the books is where its slot says";
                 Violation::unless_equal(law, self.base + offset, cell.offset(), offset)?;
                 let claimed = cell.claim.load(Ordering::Relaxed) != UNCLAIMED;
-                let is_kept = word.has_owner() && !word.is_busy();
-                let law = "what an owner has freed lies in one of its hulls";
-                Violation::unless(law, self.base + offset, !is_kept || self.in_hull(offset, word))?;
+                let law = "an area with an owner lies in the hull of its CPU";
+                let (low, high) = self.per_cpu[word.cpu() as usize].hull.get();
+                let is_inside = low <= offset && offset + word.total() <= high;
+                Violation::unless(law, self.base + offset, !word.has_owner() || is_inside)?;
                 let law = "only an area with an owner is claimed";
                 Violation::unless(law, self.base + offset, !claimed || word.has_owner())?;
                 idle += usize::from(!seen.is_busy());

@@ -18,14 +18,14 @@
 //! The end of a handle publishes what it has freed, on the lists of its shards. What it has not freed stays owned: mail
 //! waits at the CPU until somebody has its pools, at the latest the next purge.
 //!
-//! Others flush what an owner has freed and keeps without seeing its lists: two hulls tell them where it lies, and mail
-//! is taken, read and posted again. They look where areas come from before they look where these go: mail, claims, the
-//! hull of what is freed, the hull of what a flush of the owner covers, and last the lists of the shards.
+//! Others flush what an owner has freed and keeps without seeing its lists: a hull around all that was ever allocated
+//! for the CPU tells them where it lies. They look where freed areas come from before they look where these go: at
+//! claims, at the pages that the owner has to flush, and last at the lists of the shards.
 
 use super::books::Freed;
 use super::pools::{AREAS_PER_HOLD, Batch, CpuPools, Flushed, Pushed};
 use super::word::{AreaWord, CLAIMED, Cell, Ender, LAST_OF_MAIL, UNCLAIMED};
-use super::{Cpu, DETACH_MAX, ShardGuard, Sharded};
+use super::{DETACH_MAX, ShardGuard, Sharded};
 use crate::cpu::CpuId;
 use crate::event::EventSink;
 use crate::lists::{grow, put};
@@ -55,8 +55,6 @@ pub(super) struct OwnAreas {
     flushed: Vec<Flushed>,
     /// The flush of those areas, which may take a while to complete.
     awaited: Epoch,
-    /// True if that flush left areas out, since others had claimed them: the hull of the flushed is theirs too.
-    left_out: bool,
     plan: FlushPlan,
     pub(super) frees: u64,
     /// Areas that came by mail.
@@ -72,7 +70,6 @@ impl OwnAreas {
             freed: Vec::new(),
             flushed: Vec::new(),
             awaited: Epoch::default(),
-            left_out: false,
             plan: FlushPlan::new(bounds),
             frees: 0,
             letters: 0,
@@ -118,8 +115,8 @@ impl OwnAreas {
     }
 }
 
-/// First page and end of a stretch around areas that an owner has freed. The owner alone writes it; any thread reads
-/// it, and finds in it every area that was freed before, or else that it is narrow again since the area went on.
+/// First page and end of a stretch around every area that was ever allocated for a CPU: what its pools have comes from
+/// there.
 #[derive(Debug)]
 pub(super) struct Hull {
     low: AtomicU64,
@@ -131,29 +128,18 @@ impl Hull {
         Hull { low: AtomicU64::new(u64::MAX), high: AtomicU64::new(0) }
     }
 
-    #[inline(always)]
-    fn widen(&self, start: u64, end: u64) {
+    #[inline]
+    pub(super) fn widen(&self, start: u64, end: u64) {
         if start < self.low.load(Ordering::Relaxed) {
-            self.low.store(start, Ordering::Relaxed);
+            self.low.fetch_min(start, Ordering::Relaxed);
         }
         if end > self.high.load(Ordering::Relaxed) {
-            self.high.store(end, Ordering::Relaxed);
+            self.high.fetch_max(end, Ordering::Relaxed);
         }
     }
 
-    /// Makes it narrow: who sees that sees what its owner did with the areas before.
-    fn narrow(&self) {
-        self.low.store(u64::MAX, Ordering::Release);
-        self.high.store(0, Ordering::Release);
-    }
-
-    fn get(&self) -> (u64, u64) {
-        (self.low.load(Ordering::Acquire), self.high.load(Ordering::Acquire))
-    }
-
-    pub(super) fn contains(&self, start: u64, end: u64) -> bool {
-        let (low, high) = self.get();
-        low <= start && end <= high
+    pub(super) fn get(&self) -> (u64, u64) {
+        (self.low.load(Ordering::Relaxed), self.high.load(Ordering::Relaxed))
     }
 }
 
@@ -197,7 +183,6 @@ impl Sharded {
             around.mapper.clear(area.span());
         }
         put(&mut pools.own.freed, Flushed { offset, total: total as u32, slot });
-        self.per_cpu[cpu.rank()].freed.widen(offset, offset + total);
         pools.own.frees += 1;
         let lazy_pages = around.lazy.add_own(cpu.rank(), total);
         let is_due = pools.own.freed.len() >= DETACH_MAX || lazy_pages > around.lazy.own_limit;
@@ -250,19 +235,15 @@ impl Sharded {
     }
 
     fn post_to_owner(&self, cell: &Cell, rank: usize, slot: u64) {
-        self.push_mail(LAST_OF_MAIL + 1 + slot, cell, rank);
-    }
-
-    /// Puts mail from `first` to the one in cell `last` before the mail of a CPU.
-    fn push_mail(&self, first: u64, last: &Cell, rank: usize) {
         let mail = &self.per_cpu[rank].mail;
-        let mut next = mail.load(Ordering::Relaxed);
+        let mut last = mail.load(Ordering::Relaxed);
         loop {
-            last.claim.store(next, Ordering::Relaxed);
-            // Pairs with the swap of who reads it.
-            match mail.compare_exchange(next, first, Ordering::Release, Ordering::Relaxed) {
+            cell.claim.store(last, Ordering::Relaxed);
+            let own = LAST_OF_MAIL + 1 + slot;
+            // Pairs with the swap in `read_mail`.
+            match mail.compare_exchange(last, own, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return,
-                Err(other) => next = other,
+                Err(other) => last = other,
             }
         }
     }
@@ -289,7 +270,6 @@ impl Sharded {
                 cell.claim.store(UNCLAIMED, Ordering::Release);
                 if pools.own.has_room() {
                     put(&mut pools.own.freed, freed);
-                    self.per_cpu[rank].freed.widen(offset, offset + total);
                 } else {
                     self.publish_area(freed, rank, lazy);
                 }
@@ -361,9 +341,6 @@ impl Sharded {
                 batch.push(offset, total);
             }
         }
-        if pools.own.flushed.is_empty() && !pools.own.left_out {
-            self.per_cpu[cpu.rank()].flushed.narrow();
-        }
         pools.own.counters.steps += 1;
         pools.decay(self.epoch(), &mut batch);
         self.give_back(&mut batch);
@@ -378,18 +355,13 @@ impl Sharded {
         rank: usize,
         around: Surroundings<'_, M, E>,
     ) -> bool {
-        let OwnAreas { freed, flushed, left_out, plan, counters, .. } = &mut pools.own;
-        let seen = &self.per_cpu[rank];
+        let OwnAreas { freed, flushed, plan, counters, .. } = &mut pools.own;
         // Pairs with the one in `retire_owned`.
         fence(Ordering::SeqCst);
         core::mem::swap(freed, flushed);
-        let (low, high) = seen.freed.get();
-        seen.flushed.widen(low, high);
-        seen.freed.narrow();
-        if seen.claims.load(Ordering::SeqCst) > 0 {
+        if self.per_cpu[rank].claims.load(Ordering::SeqCst) > 0 {
             self.keep_claimed(freed, flushed);
         }
-        *left_out = !freed.is_empty();
         // An owner frees neighbours one after the other: they are one range.
         let (mut start, mut end) = (0, 0);
         for &Flushed { offset, total, .. } in &*flushed {
@@ -443,11 +415,6 @@ impl Sharded {
             let published = self.publish_area(area, rank, lazy);
             debug_assert!(published, "what a flush covers is not claimed");
         }
-        if pools.own.freed.is_empty() {
-            pools.own.left_out = false;
-            self.per_cpu[rank].freed.narrow();
-            self.per_cpu[rank].flushed.narrow();
-        }
     }
 
     /// Puts an area that its owner has freed on the list of its shard, unless it is claimed.
@@ -494,46 +461,14 @@ impl Sharded {
     }
 
     /// Adds to `plan` where the areas lie that an owner has, and it or another thread has freed.
-    pub(super) fn plan_owned(&self, plan: &mut FlushPlan) {
+    pub(super) fn plan_owned(&self, plan: &mut FlushPlan, lazy: &LazyCount) {
         for (rank, cpu) in self.per_cpu.iter().enumerate() {
-            let letters = self.plan_mail(rank, plan);
-            // The owner may be reading mail, or a free be under way: of what is not in a hull yet no more is known.
-            if cpu.claims.load(Ordering::Acquire) > letters {
-                self.add_run(plan, 0, self.pages);
-            }
-            for hull in [&cpu.freed, &cpu.flushed] {
-                let (low, high) = hull.get();
+            // A claim is counted until the owner has counted the area's pages, and these until the area is on the list
+            // of its shard or flushed.
+            if cpu.claims.load(Ordering::Acquire) > 0 || lazy.own(rank) > 0 {
+                let (low, high) = cpu.hull.get();
                 self.add_run(plan, low, high);
             }
         }
-    }
-
-    /// Returns true if a hull of its owner tells where an area lies.
-    pub(super) fn in_hull(&self, offset: u64, word: AreaWord) -> bool {
-        let Cpu { freed, flushed, .. } = &*self.per_cpu[word.cpu() as usize];
-        [freed, flushed].iter().any(|hull| hull.contains(offset, offset + word.total()))
-    }
-
-    /// Adds the areas in the mail of a CPU to `plan`, and posts them again; returns their number. One thread at a time
-    /// does so.
-    fn plan_mail(&self, rank: usize, plan: &mut FlushPlan) -> u64 {
-        let mail = &self.per_cpu[rank].mail;
-        if mail.load(Ordering::Relaxed) == LAST_OF_MAIL {
-            return 0;
-        }
-        let first = mail.swap(LAST_OF_MAIL, Ordering::Acquire);
-        let (mut next, mut last, mut letters) = (first, None, 0);
-        while next > LAST_OF_MAIL {
-            let cell = self.books.cell((next - LAST_OF_MAIL - 1) as u32);
-            let (start, total) =
-                (cell.offset(), AreaWord(cell.word.load(Ordering::Relaxed)).total());
-            self.add_run(plan, start, start + total);
-            next = cell.claim.load(Ordering::Relaxed);
-            (last, letters) = (Some(cell), letters + 1);
-        }
-        if let Some(last) = last {
-            self.push_mail(first, last, rank);
-        }
-        letters
     }
 }
