@@ -78,6 +78,8 @@ pub(super) struct Sharded {
     pool_bound: u64,
     per_cpu: Vec<Padded<Cpu>>,
     books: AreaBooks,
+    /// Around all that was loaded: it goes to pools, too.
+    loaded: Hull,
     free: Padded<Mutex<FreeSpace>>,
     purge: Padded<Mutex<Purge>>,
     /// Counts flushes: the clock by which pools decay.
@@ -97,7 +99,7 @@ struct Cpu {
     mail: AtomicU64,
     /// Number of areas of the CPU that others are freeing, or have freed and the owner has not seen.
     claims: AtomicU64,
-    /// Around all that was ever allocated for the CPU.
+    /// Around all that was ever allocated for the CPU, by who has its pools.
     hull: Hull,
 }
 
@@ -194,6 +196,7 @@ impl Sharded {
                 .min(config.span.len() / (8 * count as u64))
                 .max(POOL_MAX_PAGES),
             per_cpu,
+            loaded: Hull::empty(),
             books: AreaBooks::new(count)?,
             free: Padded(Mutex::new(Rank::Free, FreeSpace::new(index, config.span)?)),
             purge: Padded(Mutex::new(Rank::Purge, purge)),
@@ -806,7 +809,7 @@ impl Sharded {
         let cpu = cpu.rank() as u32;
         let busy = AreaWord::busy(span.len(), guard, cpu);
         let word = if state == AreaState::Busy { busy } else { busy.as_idle() };
-        self.per_cpu[cpu as usize].hull.widen(offset, offset + span.len());
+        self.loaded.widen_by_any(offset, offset + span.len());
         match self.books.register(offset, word) {
             Ok(slot) if state != AreaState::Busy => {
                 let freed = Freed { offset, total: span.len(), slot, pool: Some(cpu) };
@@ -984,10 +987,12 @@ impl Sharded {
                 let law = "an area on the books is where its slot says";
                 Violation::unless_equal(law, self.base + offset, cell.offset(), offset)?;
                 let claimed = cell.claim.load(Ordering::Relaxed) != UNCLAIMED;
-                let law = "an area with an owner lies in the hull of its CPU";
-                let (low, high) = self.per_cpu[word.cpu() as usize].hull.get();
-                let is_inside = low <= offset && offset + word.total() <= high;
-                Violation::unless(law, self.base + offset, !word.has_owner() || is_inside)?;
+                let law =
+                    "an area with an owner lies in the hull of its CPU, or of what was loaded";
+                let hulls = [&self.per_cpu[word.cpu() as usize].hull, &self.loaded].map(Hull::get);
+                let holds = |(low, high)| low <= offset && offset + word.total() <= high;
+                let is_inside = !word.has_owner() || hulls.into_iter().any(holds);
+                Violation::unless(law, self.base + offset, is_inside)?;
                 let law = "only an area with an owner is claimed";
                 Violation::unless(law, self.base + offset, !claimed || word.has_owner())?;
                 idle += usize::from(!seen.is_busy());

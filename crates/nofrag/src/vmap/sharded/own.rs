@@ -115,8 +115,7 @@ impl OwnAreas {
     }
 }
 
-/// First page and end of a stretch around every area that was ever allocated for a CPU: what its pools have comes from
-/// there.
+/// First page and end of a stretch around areas.
 #[derive(Debug)]
 pub(super) struct Hull {
     low: AtomicU64,
@@ -128,14 +127,20 @@ impl Hull {
         Hull { low: AtomicU64::new(u64::MAX), high: AtomicU64::new(0) }
     }
 
+    /// Widens a hull that no other thread widens at the same time.
     #[inline]
     pub(super) fn widen(&self, start: u64, end: u64) {
         if start < self.low.load(Ordering::Relaxed) {
-            self.low.fetch_min(start, Ordering::Relaxed);
+            self.low.store(start, Ordering::Relaxed);
         }
         if end > self.high.load(Ordering::Relaxed) {
-            self.high.fetch_max(end, Ordering::Relaxed);
+            self.high.store(end, Ordering::Relaxed);
         }
+    }
+
+    pub(super) fn widen_by_any(&self, start: u64, end: u64) {
+        self.low.fetch_min(start, Ordering::Relaxed);
+        self.high.fetch_max(end, Ordering::Relaxed);
     }
 
     pub(super) fn get(&self) -> (u64, u64) {
@@ -466,8 +471,9 @@ impl Sharded {
             // A claim is counted until the owner has counted the area's pages, and these until the area is on the list
             // of its shard or flushed.
             if cpu.claims.load(Ordering::Acquire) > 0 || lazy.own(rank) > 0 {
-                let (low, high) = cpu.hull.get();
-                self.add_run(plan, low, high);
+                for (low, high) in [cpu.hull.get(), self.loaded.get()] {
+                    self.add_run(plan, low, high);
+                }
             }
         }
     }
