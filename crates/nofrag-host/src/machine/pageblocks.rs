@@ -171,7 +171,8 @@ impl<'a> ZoneWalk<'a> {
         let span = range.end.div_ceil(block).saturating_sub(range.start / block).max(1);
         let cells = span.min(MOST_CELLS);
         let rules = snapshot.release.as_deref().and_then(|release| Rules::of(release, zone));
-        let mut tally = Tally::new(block, zone.on_per_cpu_lists(), snapshot.room(zone), rules);
+        let (per_cpu, room) = (zone.on_per_cpu_lists(), snapshot.room(zone));
+        let mut tally = Tally { block, per_cpu, room, rules, ..Tally::default() };
         grow(&mut tally.map, cells as usize, MapCell::default()).ok()?;
         let orders = snapshot.blocks(&zone.zone).map_or(Order::COUNT, |zone| zone.blocks.len());
         let mut free_blocks = Vec::new();
@@ -262,6 +263,7 @@ impl<'a> ZoneWalk<'a> {
     }
 }
 
+#[derive(Default)]
 struct Tally {
     block: u64,
     pageblocks: u64,
@@ -269,7 +271,7 @@ struct Tally {
     movable: u64,
     little: u64,
     /// Number of pinned pageblocks by the logarithm of the number of pages that stay.
-    classes: [u64; u64::BITS as usize],
+    classes: BTreeMap<u32, u64>,
     pinned_by: [(u64, u64); FrameUse::COUNT],
     /// Number of pageblocks that only pages of [`FrameUse::Kernel`] pin, by the number of such pages in them.
     kernel_alone: BTreeMap<u64, u64>,
@@ -289,27 +291,6 @@ struct Tally {
 }
 
 impl Tally {
-    fn new(block: u64, per_cpu: u64, room: u64, rules: Option<Rules>) -> Tally {
-        Tally {
-            block,
-            per_cpu,
-            room,
-            rules,
-            contents: Vec::new(),
-            kernel_alone: BTreeMap::new(),
-            pageblocks: 0,
-            free: 0,
-            movable: 0,
-            little: 0,
-            classes: [0; u64::BITS as usize],
-            pinned_by: [(0, 0); FrameUse::COUNT],
-            uses: [0; FrameUse::COUNT],
-            spare: 0,
-            file: 0,
-            map: Vec::new(),
-        }
-    }
-
     /// Adds a pageblock, or the part of one that lies in the zone.
     fn add(&mut self, uses: &Uses, cell: usize) {
         self.uses.iter_mut().zip(uses).for_each(|(sum, more)| *sum += more);
@@ -354,7 +335,7 @@ impl Tally {
 
     fn add_pinned(&mut self, uses: &Uses, staying: u64) {
         self.little += u64::from(staying * LITTLE <= self.block);
-        self.classes[staying.ilog2() as usize] += 1;
+        *self.classes.entry(staying.ilog2()).or_default() += 1;
         if uses[FrameUse::Kernel.index()] == staying {
             *self.kernel_alone.entry(staying).or_default() += 1;
         }
@@ -418,7 +399,7 @@ impl Tally {
         let after_compaction = (spare / self.block).clamp(self.free, most);
         let with_file = spare.saturating_add(self.file) / self.block;
         let after_reclaim = with_file.clamp(after_compaction, most);
-        let class = |(log, &pageblocks): (usize, &u64)| PinnedClass {
+        let class = |(&log, &pageblocks): (&u32, &u64)| PinnedClass {
             from_pages: 1 << log,
             to_pages: (2_u64 << log).saturating_sub(1).min(self.block),
             pageblocks,
@@ -442,13 +423,7 @@ impl Tally {
             pinned: self.pageblocks - self.free - self.movable,
             perhaps_free,
             pinned_by_little: self.little,
-            pinned_classes: self
-                .classes
-                .iter()
-                .enumerate()
-                .filter(|(_, count)| **count > 0)
-                .map(class)
-                .collect(),
+            pinned_classes: self.classes.iter().map(class).collect(),
             pinned_by,
             after_compaction,
             after_reclaim,

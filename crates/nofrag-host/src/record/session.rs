@@ -39,7 +39,7 @@ use super::stats;
 use super::tracefs::Tracefs;
 use super::whole::{read_open, read_whole};
 use super::{Buffer, Now, Options, Phase, Until};
-use crate::fields::cpu_count;
+use crate::fields::{cpu_count, meminfo_bytes};
 use crate::recording::{CpuStats, Ending, RecordingError};
 use crate::source::{CPUS_ONLINE, Root};
 use crate::trace::{
@@ -221,8 +221,7 @@ fn check_room(kib: u64, cpus: u64, available: u64) -> Result<(), RecordError> {
 /// Returns `MemAvailable` of the running host in KiB.
 fn available_kib() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let rest = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    rest.trim().strip_suffix("kB")?.trim().parse().ok()
+    Some(meminfo_bytes(&text, "MemAvailable").ok()? >> 10)
 }
 
 struct Session<'a> {

@@ -116,37 +116,35 @@ pub(crate) const POOLS: &str = "sys/kernel/mm/hugepages";
 /// Reads a machine. Never fails: files that could not be had are in [`Sources::missing`].
 #[must_use]
 pub fn read(root: &Root, frames: Frames) -> Sources {
-    let mut reader = Reader { root, files: Files::default(), missing: Vec::new() };
-    reader.read_lists();
-    SMALL.iter().for_each(|&(name, costs)| reader.add(name, costs));
+    let mut sources = Sources::default();
+    sources.read_lists(root);
+    SMALL.iter().for_each(|&(name, costs)| sources.add(root, name, costs));
     match root.in_time(VM, vm_settings) {
-        Ok(settings) => reader.files.insert("sysctl", settings),
-        Err(cause) => reader.miss("proc/sys/vm", &cause, "the settings of vm, and advice on them"),
+        Ok(settings) => sources.files.insert("sysctl", settings),
+        Err(cause) => {
+            let costs = "the settings of vm, and advice on them";
+            sources.miss([root.missing("proc/sys/vm", why(&cause), costs)]);
+        }
     }
-    let frames = match frames {
-        Frames::Read => reader.frames(),
-        Frames::LeftOut => None,
-    };
+    if frames == Frames::Read {
+        sources.read_frames(root);
+    }
     let areas = root.read(VMALLOCINFO);
-    let areas = areas.map_err(|cause| reader.miss(VMALLOCINFO, &cause, AREAS));
+    let areas =
+        areas.map_err(|cause| sources.miss([root.missing(VMALLOCINFO, why(&cause), AREAS)]));
     let mut vmalloc = read_rest(root, areas.unwrap_or_default());
-    let mut sources =
-        Sources { files: reader.files, missing: reader.missing, frames, ..Sources::default() };
-    sources.add_missing(std::mem::take(&mut vmalloc.missing));
+    sources.miss(std::mem::take(&mut vmalloc.missing));
     sources.vmalloc = vmalloc;
     match ranking::rank(root, PATIENCE) {
         Ok(mut ranking) => {
-            sources.add_missing(std::mem::take(&mut ranking.missing));
-            sources.add_missing(denied(root, ranking.denied).into_iter().collect());
+            sources.miss(std::mem::take(&mut ranking.missing));
+            sources.miss(denied(root, ranking.denied));
             sources.ranking = Some(ranking);
         }
-        Err(why) => sources.add_missing(vec![root.missing("proc", why.to_string(), MAP_COUNTS)]),
+        Err(why) => sources.miss([root.missing("proc", why.to_string(), MAP_COUNTS)]),
     }
     let uptime = read_small(root, "proc/uptime", "rates of what was counted since boot", uptime);
-    match uptime {
-        Ok(seconds) => sources.uptime_seconds = Some(seconds),
-        Err(missing) => sources.add_missing(vec![missing]),
-    }
+    sources.uptime_seconds = uptime.map_err(|missing| sources.miss([missing])).ok();
     sources.pools = pools(root);
     sources
 }
@@ -185,18 +183,48 @@ impl Sources {
         Sources { ranking, vmalloc, missing, frames, files, ..Sources::default() }
     }
 
-    /// Reads the state of every frame as well, which [`read`] has left out. O(frames) time.
-    pub fn read_frames(&mut self, root: &Root) {
-        let files = std::mem::take(&mut self.files);
-        let mut reader = Reader { root, files, missing: Vec::new() };
-        self.frames = reader.frames();
-        let (files, missing) = (reader.files, reader.missing);
-        self.files = files;
-        self.add_missing(missing);
+    /// Reads free lists and indices of one moment, as far as they can be had.
+    fn read_lists(&mut self, root: &Root) {
+        /// Most tries: on a busy host the lists may change during every one, and the last is kept.
+        const TRIES: usize = 8;
+        for _ in 0..TRIES {
+            self.missing.clear();
+            LISTS.iter().for_each(|&(name, costs)| self.add(root, name, costs));
+            let again = || root.read("proc/buddyinfo").ok();
+            if *root != Root::Live || self.files.bytes("buddyinfo") == again().as_deref() {
+                break;
+            }
+        }
     }
 
-    /// Adds missing files; of each file only the first entry is kept.
-    fn add_missing(&mut self, more: Vec<Missing>) {
+    /// Reads the state of every frame as well, which [`read`] may have left out. O(frames) time.
+    pub fn read_frames(&mut self, root: &Root) {
+        let (name, costs) = IOMEM;
+        self.add(root, name, costs);
+        // A hint on frames of slabs: no file is missing where it is not to be had.
+        let slabs = path_of(SLABINFO).map(|path| root.read(path));
+        if let Some(Ok(bytes)) = slabs {
+            self.files.insert(SLABINFO, bytes);
+        }
+        let path = path_of(KPAGEFLAGS).expect("every file has its place");
+        let report = root.stream(path);
+        let report = report.and_then(|source| frames::read(&Snapshot::parse(&self.files), source));
+        let report =
+            report.map_err(|cause| self.miss([root.missing(path, why(&cause), FRAMES_COST)]));
+        self.frames = report.ok();
+    }
+
+    /// Reads a file into the snapshot.
+    fn add(&mut self, root: &Root, name: &str, costs: &'static str) {
+        let path = path_of(name).expect("every file has its place");
+        match root.read(path) {
+            Ok(bytes) => self.files.insert(name, bytes),
+            Err(cause) => self.miss([root.missing(path, why(&cause), costs)]),
+        }
+    }
+
+    /// Notes missing files; of each file only the first entry is kept.
+    fn miss(&mut self, more: impl IntoIterator<Item = Missing>) {
         for each in more {
             if !self.missing.iter().any(|known| known.path == each.path) {
                 self.missing.push(each);
@@ -224,55 +252,6 @@ fn denied(root: &Root, count: u64) -> Option<Missing> {
     );
     let costs = "whether one of them is near vm.max_map_count";
     (count > 0).then(|| root.missing("proc/PID/maps", why, costs))
-}
-
-struct Reader<'a> {
-    root: &'a Root,
-    files: Files,
-    missing: Vec<Missing>,
-}
-
-impl Reader<'_> {
-    /// Reads free lists and indices of one moment, as far as they can be had.
-    fn read_lists(&mut self) {
-        /// Most tries: on a busy host the lists may change during every one, and the last is kept.
-        const TRIES: usize = 8;
-        let again = |reader: &Self| reader.root.read("proc/buddyinfo").ok();
-        for _ in 0..TRIES {
-            self.missing.clear();
-            LISTS.iter().for_each(|&(name, costs)| self.add(name, costs));
-            if *self.root != Root::Live || self.files.bytes("buddyinfo") == again(self).as_deref() {
-                break;
-            }
-        }
-    }
-
-    /// Reads the uses of frames; the other files are read already.
-    fn frames(&mut self) -> Option<FrameReport> {
-        let (name, costs) = IOMEM;
-        self.add(name, costs);
-        // A hint on frames of slabs: no file is missing where it is not to be had.
-        let slabs = path_of(SLABINFO).map(|path| self.root.read(path));
-        if let Some(Ok(bytes)) = slabs {
-            self.files.insert(SLABINFO, bytes);
-        }
-        let path = path_of(KPAGEFLAGS).expect("every file has its place");
-        let report = self.root.stream(path);
-        let report = report.and_then(|source| frames::read(&Snapshot::parse(&self.files), source));
-        report.map_err(|cause| self.miss(path, &cause, FRAMES_COST)).ok()
-    }
-
-    fn add(&mut self, name: &str, costs: &'static str) {
-        let path = path_of(name).expect("every file has its place");
-        match self.root.read(path) {
-            Ok(bytes) => self.files.insert(name, bytes),
-            Err(cause) => self.miss(path, &cause, costs),
-        }
-    }
-
-    fn miss(&mut self, path: &str, cause: &io::Error, costs: &'static str) {
-        self.missing.push(self.root.missing(path, why(cause), costs));
-    }
 }
 
 /// Returns a line `NAME VALUE..` for each setting of `vm`, read on this thread.

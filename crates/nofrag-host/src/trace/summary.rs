@@ -40,7 +40,7 @@ pub fn type_name(migratetype: usize) -> &'static str {
 }
 
 /// The figures of a trace.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Summary {
     /// Events, without those that stand for lost ones.
@@ -204,7 +204,7 @@ pub struct ExtFragCount {
 }
 
 /// Events in equal parts of the time.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Rate {
     /// Length of a part, in nanoseconds.
@@ -311,27 +311,9 @@ fn histogram() -> Histogram<u64> {
 
 impl Counting {
     fn new(meta: &TraceMeta, room: &mut Room) -> Counting {
-        let summary = Summary {
-            events: 0,
-            first: None,
-            nanos: 0,
-            cpus: BTreeMap::new(),
-            kinds: Vec::new(),
-            allocs: [0; ORDERS],
-            frees: [0; ORDERS],
-            types: [0; TYPES],
-            failed: 0,
-            flags: Vec::new(),
-            pairing: Pairing::default(),
-            lifetimes_by_order: Vec::new(),
-            lifetimes_by_type: Vec::new(),
-            extfrag: Vec::new(),
-            unseen: Unseen::default(),
-            loss: Loss::default(),
-            rate: Rate { slot_nanos: 1 << 10, events: Vec::new() },
-        };
+        let rate = Rate { slot_nanos: 1 << 10, events: Vec::new() };
         Counting {
-            summary,
+            summary: Summary { rate, ..Summary::default() },
             by_kind: [0; EventKind::COUNT],
             flags: HashMap::new(),
             live: HashMap::new(),
