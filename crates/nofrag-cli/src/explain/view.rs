@@ -1,7 +1,8 @@
 //! An explanation as a page.
 
 use nofrag_lab::explain::{Basis, Case, Cause, Explanation, PolicyCase, PolicyVerdict, ZoneCase};
-use nofrag_show::{Look, bytes_text, divided, divided_by, numbers, screen, sentence};
+use nofrag_show::host::{Grid, MARKS, mark_cells};
+use nofrag_show::{Look, bytes, bytes_text, cells, divided, divided_by, screen, sentence};
 
 /// The way to what an answer leaves out.
 const REST: &str = "--all shows the reason of each zone, policies, costs and evidence.";
@@ -204,25 +205,16 @@ fn zones(case: &Case, look: Look) -> String {
 
 /// Shows the figures of the zones.
 fn table(case: &Case, look: Look) -> String {
-    let header = ["   zone", "free", "min", "low", "high", "boost", "kept", "largest", "served"];
-    let order_text =
-        |order: Option<u32>| order.map_or("-".to_owned(), |order| format!("order {order}"));
-    let row = |zone: &ZoneCase| {
-        let [min, low, high] = zone.marks_bytes.map(bytes_text);
-        vec![
-            format!("   {}", zone.zone),
-            bytes_text(zone.free_bytes),
-            min,
-            low,
-            high,
-            bytes_text(zone.boost_bytes),
-            bytes_text(zone.reserve_bytes),
-            order_text(zone.largest_free),
-            order_text(zone.largest_served),
-        ]
-    };
-    let rows: Vec<_> = case.zones.iter().map(row).collect();
-    numbers(&header.map(str::to_owned), &rows, look)
+    let mut grid =
+        Grid::new(&[&["zone", "free"], &MARKS[..], &["kept", "largest", "served"]].concat());
+    let order = |order: Option<u32>| order.map(|order| format!("order {order}"));
+    for zone in &case.zones {
+        let marks = mark_cells(Some(zone.marks_bytes), bytes(zone.boost_bytes).into());
+        let [largest, served] = [zone.largest_free, zone.largest_served].map(order);
+        let kept = cells![bytes(zone.reserve_bytes), largest, served];
+        grid.row([cells![&zone.zone, bytes(zone.free_bytes)], marks, kept].concat());
+    }
+    grid.indented("   ", look)
 }
 
 /// Draws the free memory of each zone as a line: blocks that are too small, and those that are large enough.
@@ -295,23 +287,20 @@ fn obtainable(explained: &Explanation, look: Look) -> String {
     }
     let block = explained.obtainable.iter().map(|zone| zone.block_bytes).max().unwrap_or(0);
     let mut text = format!("\nPageblocks of {}\n", bytes_text(block));
-    let header =
-        ["   zone", "all", "free now", "after compaction", "after reclaim", "pinned", "by little"];
-    let mut rows = Vec::new();
+    let bounds = ["free now", "after compaction", "after reclaim", "pinned", "by little"];
+    let mut grid = Grid::new(&[&["zone", "all"], &bounds[..]].concat());
     for zone in &explained.obtainable {
-        let figures = [
+        grid.row(cells![
+            &zone.zone,
             zone.pageblocks,
             zone.now,
             zone.after_compaction,
             zone.after_reclaim,
             zone.pinned,
             zone.pinned_by_little,
-        ];
-        let mut row = vec![format!("   {}", zone.zone)];
-        row.extend(figures.map(|figure| figure.to_string()));
-        rows.push(row);
+        ]);
     }
-    text += &numbers(&header.map(str::to_owned), &rows, look);
+    text += &grid.indented("   ", look);
     for zone in &explained.obtainable {
         let by = zone.pinned_by.iter().map(|(name, blocks)| format!("{name} in {blocks}"));
         let by: Vec<String> = by.collect();

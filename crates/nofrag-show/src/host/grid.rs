@@ -5,7 +5,7 @@
 
 use crate::page::Item;
 use crate::page::table::Table;
-use crate::{Cell, Look, Quantity, Unit, numbers};
+use crate::{Cell, Look, Quantity, Unit, bytes, cells, numbers};
 
 /// Returns a cell as it is in a text: counts as plain digits.
 pub(super) fn in_text(cell: &Cell) -> String {
@@ -15,9 +15,20 @@ pub(super) fn in_text(cell: &Cell) -> String {
     }
 }
 
+/// The headings of a zone's watermarks.
+pub const MARKS: [&str; 4] = ["min", "low", "high", "boost"];
+
+/// Returns the cells of a zone's watermarks in bytes, missing where they are not known, and of the boost that raises
+/// them.
+#[must_use]
+pub fn mark_cells(marks: Option<[u64; 3]>, boost: Cell) -> Vec<Cell> {
+    let mark = |at: usize| marks.map(|marks| bytes(marks[at]));
+    cells![mark(0), mark(1), mark(2), boost]
+}
+
 /// A table whose first columns are text and whose others are numbers.
 #[derive(Clone, Debug)]
-pub(super) struct Grid {
+pub struct Grid {
     /// Number of columns, from the left, that are text.
     texts: usize,
     header: Vec<String>,
@@ -25,7 +36,9 @@ pub(super) struct Grid {
 }
 
 impl Grid {
-    pub(super) fn new(header: &[&str]) -> Grid {
+    /// Returns a table without rows, with these headings.
+    #[must_use]
+    pub fn new(header: &[&str]) -> Grid {
         let header = header.iter().map(|&name| name.to_owned()).collect();
         Grid { texts: 1, header, rows: Vec::new() }
     }
@@ -43,7 +56,7 @@ impl Grid {
     }
 
     /// Adds a row; cells that are missing at its end are empty.
-    pub(super) fn row(&mut self, mut cells: Vec<Cell>) {
+    pub fn row(&mut self, mut cells: Vec<Cell>) {
         cells.resize(self.header.len(), "".into());
         self.rows.push(cells);
     }
@@ -58,12 +71,14 @@ impl Grid {
     }
 
     /// Returns the table as lines, for a place with this look.
-    pub(super) fn text(self, look: Look) -> String {
+    #[must_use]
+    pub fn text(self, look: Look) -> String {
         self.indented("", look)
     }
 
     /// Returns the table as lines that begin with `indent`.
-    pub(super) fn indented(self, indent: &str, look: Look) -> String {
+    #[must_use]
+    pub fn indented(self, indent: &str, look: Look) -> String {
         let mut header = self.header;
         header[0].insert_str(0, indent);
         let mut rows: Vec<Vec<String>> =

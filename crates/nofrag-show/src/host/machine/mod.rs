@@ -12,7 +12,7 @@ pub use brief::brief;
 pub use page::page;
 pub use text::text;
 
-use super::grid::Grid;
+use super::grid::{Grid, MARKS, mark_cells};
 use super::parts::known;
 use crate::{Cell, Quantity, bytes, bytes_text, cells, duration_text, fixed, plural};
 
@@ -40,32 +40,18 @@ fn memory(machine: &Machine) -> impl Iterator<Item = (String, &'static str)> {
 
 /// Returns a table of `zones`, by these names, with their memory and watermarks.
 fn marks(machine: &Machine, zones: &[&Zone], name: impl Fn(&Zone) -> String) -> Grid {
-    let size = |pages: u64| bytes(pages.saturating_mul(machine.host.page_bytes));
-    let mut grid = Grid::new(&[
-        "zone",
-        "managed",
-        "free",
-        "on CPUs",
-        "min",
-        "low",
-        "high",
-        "boost",
-        "largest block",
-    ]);
+    let in_bytes = |pages: u64| pages.saturating_mul(machine.host.page_bytes);
+    let size = |pages: u64| bytes(in_bytes(pages));
+    let memory = ["zone", "managed", "free", "on CPUs"];
+    let mut grid = Grid::new(&[&memory, &MARKS[..], &["largest block"]].concat());
     for zone in zones {
-        let marks = zone.marks;
-        let boost = marks.and_then(|marks| marks.boost);
-        grid.row(cells![
-            name(zone),
-            zone.managed_pages.map(size),
-            size(zone.free_pages),
-            zone.per_cpu_pages.map(size),
-            marks.map(|marks| size(marks.min)),
-            marks.map(|marks| size(marks.low)),
-            marks.map(|marks| size(marks.high)),
-            boosted(boost.map(|pages| pages.saturating_mul(machine.host.page_bytes))),
-            largest(machine, zone),
-        ]);
+        let marks = zone.marks.map(|marks| [marks.min, marks.low, marks.high].map(in_bytes));
+        let boost = zone.marks.and_then(|marks| marks.boost).map(in_bytes);
+        let managed = zone.managed_pages.map(size);
+        let memory =
+            cells![name(zone), managed, size(zone.free_pages), zone.per_cpu_pages.map(size)];
+        let marks = mark_cells(marks, boosted(boost));
+        grid.row([memory, marks, cells![largest(machine, zone)]].concat());
     }
     grid
 }
