@@ -3,6 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
+use nofrag_host::fields::meminfo_bytes;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
@@ -49,6 +50,11 @@ pub fn thread_time() -> Duration {
 pub fn max_map_count() -> u64 {
     let text = fs::read_to_string("/proc/sys/vm/max_map_count").ok();
     text.and_then(|text| text.trim().parse().ok()).unwrap_or(65_530)
+}
+
+/// Returns a field of `/proc/meminfo`, or of a file of its form, in bytes; `None` where the system does not tell.
+pub(crate) fn field_bytes(path: &str, field: &str) -> Option<u64> {
+    meminfo_bytes(&fs::read_to_string(path).ok()?, field).ok()
 }
 
 /// Returns the memory that the process has in use (resident), in bytes; `None` where the system does not tell.

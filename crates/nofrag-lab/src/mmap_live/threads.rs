@@ -18,7 +18,7 @@ use nofrag_backing::reservation::Reservation;
 
 use super::twin::Trouble;
 use crate::apparatus::crowd::{Crowd, Stacks};
-use crate::usage::CpuTime;
+use crate::usage::{CpuTime, field_bytes};
 
 /// Areas and time of a crowd of threads.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -114,9 +114,7 @@ fn room_for(threads: usize, areas: usize) -> Result<(), String> {
             return Err(format!("{threads} threads need {needed} in {path}, which has {limit}"));
         }
     }
-    let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let free = memory.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
-    let free = free.and_then(number).unwrap_or(0) << 10;
+    let free = field_bytes("/proc/meminfo", "MemAvailable").unwrap_or(0);
     let needed = 2 * THREAD_BYTES * threads as u64;
     if free < needed {
         return Err(format!("{threads} threads need {} MiB of memory", needed >> 20));

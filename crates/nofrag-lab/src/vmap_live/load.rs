@@ -17,6 +17,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use crate::apparatus::crowd::{Crowd, Stacks};
 use crate::apparatus::kernel_areas::{FEWEST_PAGES, KernelArea};
 use crate::random::Random;
+use crate::usage::field_bytes;
 
 /// The way in which areas are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -301,10 +302,7 @@ fn holes(vmallocinfo: &[u8]) -> Vec<u64> {
 }
 
 fn available_pages() -> u64 {
-    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
-    let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
-    kib.unwrap_or(0) / 4
+    field_bytes("/proc/meminfo", "MemAvailable").unwrap_or(0) / 4096
 }
 
 /// Lets this process have as many open files as it may: each area is one.

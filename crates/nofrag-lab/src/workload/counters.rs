@@ -40,19 +40,9 @@ impl Counters {
     }
 
     fn parse(vmstat: &str) -> Counters {
-        let mut values = BTreeMap::new();
-        for line in vmstat.lines() {
-            let Some((name, value)) = line.split_once(' ') else { continue };
-            let Ok(value) = value.trim().parse::<u64>() else { continue };
-            let belongs = |known: &str| match known.strip_suffix('*') {
-                Some(start) => name.starts_with(start),
-                None => name == known,
-            };
-            if let Some((known, _)) = COUNTERS.iter().find(|(known, _)| belongs(known)) {
-                *values.entry((*known).to_owned()).or_default() += value;
-            }
-        }
-        Counters(values)
+        let (vmstat, _) = nofrag_host::snapshot::vmstat(vmstat);
+        let known = COUNTERS.iter().filter_map(|(name, _)| Some((name, vmstat.total(name)?)));
+        Counters(known.map(|(name, value)| ((*name).to_owned(), value)).collect())
     }
 
     /// Returns the value of a counter; `None` if this kernel does not have it.

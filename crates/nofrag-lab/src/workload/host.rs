@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{statfs, statvfs};
 use serde::{Deserialize, Serialize};
 
+use crate::usage::field_bytes;
+
 /// Memory, CPUs and huge pages of the host. Bytes, unless said.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -44,6 +46,7 @@ pub struct Disk {
     pub in_memory: bool,
 }
 
+const MEMINFO: &str = "/proc/meminfo";
 const THP: &str = "/sys/kernel/mm/transparent_hugepage";
 /// `TMPFS_MAGIC` and `RAMFS_MAGIC` of `statfs(2)`.
 const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
@@ -54,8 +57,7 @@ impl Host {
     /// # Errors
     /// If `/proc/meminfo` cannot be read, or says nothing of memory.
     pub fn here() -> io::Result<Host> {
-        let meminfo = fs::read_to_string("/proc/meminfo")?;
-        let known = |name| kib_of(&meminfo, name).ok_or_else(|| missing(name));
+        let known = |name| field_bytes(MEMINFO, name).ok_or_else(|| missing(name));
         let (memory, available) = (known("MemTotal")?, known("MemAvailable")?);
         let nodes = nodes();
         Ok(Host {
@@ -74,7 +76,7 @@ impl Host {
 
     /// Returns the memory that is available at this moment, as in [`Host::available`].
     pub(super) fn available_now() -> Option<u64> {
-        let available = kib_of(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable")?;
+        let available = field_bytes(MEMINFO, "MemAvailable")?;
         Some(allowed_by_groups().map_or(available, |allowed| available.min(allowed)))
     }
 }
@@ -99,12 +101,6 @@ fn missing(name: &str) -> io::Error {
     io::Error::other(format!("/proc/meminfo does not say {name}"))
 }
 
-/// Returns a value of `/proc/meminfo` or of a file like it, in bytes.
-fn kib_of(text: &str, name: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.split_once(name)?.1.strip_prefix(':'))?;
-    line.split_ascii_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
-}
-
 fn word(path: &str) -> Option<String> {
     Some(fs::read_to_string(path).ok()?.trim().to_owned())
 }
@@ -127,7 +123,7 @@ fn nodes() -> usize {
 }
 
 fn node_memory() -> Option<u64> {
-    kib_of(&fs::read_to_string("/sys/devices/system/node/node0/meminfo").ok()?, "MemTotal")
+    field_bytes("/sys/devices/system/node/node0/meminfo", "Node 0 MemTotal")
 }
 
 /// Returns the sizes, in KiB, of the folios with a setting of their own (not `inherit`) other than `never`, ascending.
@@ -176,12 +172,19 @@ mod tests {
 
     #[test]
     fn meminfo_of_a_machine_and_of_a_node_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("meminfo");
+        let path = path.to_str().unwrap();
+        let read = |text: &str, name: &str| {
+            fs::write(path, text).unwrap();
+            field_bytes(path, name)
+        };
         let machine = "MemTotal:       24683608 kB\nMemFree:         7869500 kB\n";
-        assert_eq!(kib_of(machine, "MemFree"), Some(7_869_500 << 10));
+        assert_eq!(read(machine, "MemFree"), Some(7_869_500 << 10));
         let node = "Node 0 MemTotal:       16384 kB\n";
-        assert_eq!(kib_of(node, "MemTotal"), Some(16 << 20));
-        assert_eq!(kib_of(node, "MemAvailable"), None);
-        assert_eq!(kib_of("MemTotal: 99999999999999999999 kB", "MemTotal"), None);
+        assert_eq!(read(node, "Node 0 MemTotal"), Some(16 << 20));
+        assert_eq!(read(node, "Node 0 MemAvailable"), None);
+        assert_eq!(read("MemTotal: 99999999999999999999 kB", "MemTotal"), None);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The run: writers, then readers, then threads that touch memory while the readers go on.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -21,6 +21,7 @@ use super::outcome::{
 use super::plan::{FILE_BYTES, WorkloadPlan};
 use super::toucher::{Touched, touch};
 use crate::scenario::Progress;
+use crate::usage::field_bytes;
 
 /// Time between two looks of the run at its stop flag, with a report of its progress.
 const TICK: Duration = Duration::from_millis(20);
@@ -384,7 +385,5 @@ fn joined<T>(
 }
 
 fn anon_huge_kib() -> Option<u64> {
-    let text = fs::read_to_string("/proc/self/smaps_rollup").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("AnonHugePages:"))?;
-    line.split_ascii_whitespace().next()?.parse().ok()
+    Some(field_bytes("/proc/self/smaps_rollup", "AnonHugePages")? >> 10)
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::{Counted, Load, NS_PER_OPERATION};
 use crate::report::Measurement;
 use crate::stats::Spread;
+use crate::usage::field_bytes;
 
 /// Memory, areas and descriptors of the process at a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -22,17 +23,13 @@ pub(super) struct ProcessSample {
 
 impl ProcessSample {
     pub(super) fn take(at: Duration) -> io::Result<ProcessSample> {
-        let status = fs::read_to_string("/proc/self/status")?;
-        let kib = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-            line?.split_ascii_whitespace().next()?.parse::<f64>().ok()
-        };
+        let resident = field_bytes("/proc/self/status", "VmRSS");
         let areas = fs::read("/proc/self/maps")?.iter().filter(|byte| **byte == b'\n').count();
         // The folder's own descriptor is counted, each time.
         let descriptors = fs::read_dir("/proc/self/fd")?.count();
         Ok(ProcessSample {
             at_s: at.as_secs_f64(),
-            resident_mib: kib("VmRSS").unwrap_or(0.0) / 1024.0,
+            resident_mib: resident.unwrap_or(0) as f64 / f64::from(1 << 20),
             areas: areas as f64,
             descriptors: descriptors as f64,
         })
