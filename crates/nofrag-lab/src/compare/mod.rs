@@ -24,6 +24,7 @@ mod snapshots;
 mod subject;
 
 use nofrag_host::trace::{Progressed, TraceError};
+use nofrag_show::Spread;
 use serde::Serialize;
 use thiserror::Error;
 
@@ -278,27 +279,6 @@ impl Comparison {
     }
 }
 
-/// The middle of a side's runs, its least and its greatest.
-#[derive(Clone, Copy)]
-struct Spread {
-    median: f64,
-    range: [f64; 2],
-}
-
-impl Spread {
-    fn of(values: &[Option<f64>]) -> Option<Spread> {
-        let mut known: Vec<f64> = values.iter().copied().flatten().collect();
-        known.sort_by(f64::total_cmp);
-        let (least, most) = (*known.first()?, *known.last()?);
-        let middle = known.len() / 2;
-        let median = match known.len() % 2 {
-            0 => f64::midpoint(known[middle - 1], known[middle]),
-            _ => known[middle],
-        };
-        Some(Spread { median, range: [least, most] })
-    }
-}
-
 impl ComparedRow {
     /// Builds a row from one value of every subject, the old ones first.
     fn new(
@@ -330,11 +310,13 @@ impl ComparedRow {
     /// Sets medians and ranges of both sides: the first `old` subjects are the old side, the others the new one.
     fn settle(&mut self, old: usize) {
         let (old, new) = self.values.split_at(old);
-        let (old, new) = (&old.concat()[..], &new.concat()[..]);
-        let several = old.len() > 1 || new.len() > 1;
-        let (old, new) = (Spread::of(old), Spread::of(new));
+        let sides = [old.concat(), new.concat()];
+        let several = sides.iter().any(|side| side.len() > 1);
+        let [old, new] = sides.map(|side| Spread::of(side.into_iter().flatten().collect()));
+        let range = |side: &Spread| [side.min, side.max];
+        self.ranges =
+            old.as_ref().zip(new.as_ref()).filter(|_| several).map(|(a, b)| [range(a), range(b)]);
         (self.old, self.new) = (old.map(|side| side.median), new.map(|side| side.median));
-        self.ranges = old.zip(new).filter(|_| several).map(|(old, new)| [old.range, new.range]);
     }
 
     fn judge(&self, machines: Machines, tolerance_percent: f64) -> RowVerdict {

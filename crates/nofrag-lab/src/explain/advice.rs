@@ -7,7 +7,12 @@ use super::answer::{Advice, Cause};
 use super::cause::nearest;
 use super::scene::{Scene, SceneRequest, SceneZone};
 
-fn advice(what: impl Into<String>, evidence: impl Into<String>, cost: impl Into<String>) -> Advice {
+/// Returns a remedy.
+pub(super) fn advice(
+    what: impl Into<String>,
+    evidence: impl Into<String>,
+    cost: impl Into<String>,
+) -> Advice {
     Advice { what: what.into(), evidence: evidence.into(), cost: cost.into() }
 }
 

@@ -40,7 +40,7 @@ pub enum SourceKind {
 }
 
 /// A request that failed or would fail.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Case {
     /// A title such as `order 4 (64 KiB), GFP_KERNEL|__GFP_COMP, for pipewire`.
@@ -92,7 +92,7 @@ pub struct Asked {
 }
 
 /// Causes why a request for memory fails.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -118,6 +118,7 @@ pub enum Cause {
     /// Nothing failed, and nothing would fail.
     Nothing,
     /// The source does not say enough to tell.
+    #[default]
     Unknown,
 }
 

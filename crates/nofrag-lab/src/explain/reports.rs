@@ -5,9 +5,10 @@ use nofrag::units::Order;
 use nofrag_host::failure::{AskedPages, Event, GroupLimit, LogReport, Mode};
 use nofrag_host::finding::bytes_text;
 
+use super::advice::{advice, advise};
 use super::answer::{Advice, Case, Cause};
 use super::scene::{Scene, SceneRequest};
-use super::{advice, cause, policies};
+use super::{cause, policies};
 
 /// Returns a case for each report; reports of the same request by the same process for the same cause share one.
 pub(super) fn cases(reports: &[LogReport]) -> Vec<Case> {
@@ -53,19 +54,7 @@ fn case(report: &LogReport) -> Case {
 
 /// Builds a case with only its title and cause.
 fn bare(title: String, cause: Cause, summary: String) -> Case {
-    Case {
-        title,
-        lines: Vec::new(),
-        times: 1,
-        asked: None,
-        cause,
-        summary,
-        zones: Vec::new(),
-        would: Vec::new(),
-        policies: Vec::new(),
-        advice: Vec::new(),
-        missing: Vec::new(),
-    }
+    Case { title, times: 1, cause, summary, ..Case::default() }
 }
 
 fn who(report: &LogReport) -> String {
@@ -121,7 +110,7 @@ pub(super) fn explain(scene: &Scene, request: &SceneRequest, mode: String) -> Ca
         zones: cause::zones(scene, request),
         would: cause::would(scene, request, cause),
         policies: policies::by_rules(request, cause),
-        advice: advice::advise(scene, request, cause),
+        advice: advise(scene, request, cause),
         ..bare(String::new(), cause, cause::summary(scene, request, cause))
     }
 }
@@ -165,13 +154,11 @@ fn group_limit(report: &LogReport, group: GroupLimit) -> Case {
         summary,
     );
     case.would.push("Any request below the limit would have been served.".to_owned());
-    case.advice.push(Advice {
-        what:
-            "raise memory.max (memory.limit_in_bytes) of the group, or make its processes need less"
-                .to_owned(),
-        evidence: format!("usage {}, limit {}", size(group.usage_kib), size(group.limit_kib)),
-        cost: "memory of the host".to_owned(),
-    });
+    case.advice.push(advice(
+        "raise memory.max (memory.limit_in_bytes) of the group, or make its processes need less",
+        format!("usage {}, limit {}", size(group.usage_kib), size(group.limit_kib)),
+        "memory of the host",
+    ));
     case
 }
 
@@ -210,11 +197,6 @@ fn addresses(report: &LogReport, scene: &Scene, bytes: Option<u64>, what: Option
 /// Returns the advice for a full vmalloc space; advice for another word size than the report's is left out.
 fn for_addresses(scene: &Scene) -> Vec<Advice> {
     let has = |kind| scene.zones.iter().any(|zone| zone.state.kind == kind);
-    let advice = |what: &str, evidence: &str, cost: &str| Advice {
-        what: what.to_owned(),
-        evidence: evidence.to_owned(),
-        cost: cost.to_owned(),
-    };
     let mut list = vec![advice(
         "look who holds the space: sudo nofrag host vmalloc --unhash",
         "it shows callers, holes, and what is freed but not yet purged, which a purge gives back",

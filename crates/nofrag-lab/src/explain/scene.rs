@@ -69,55 +69,49 @@ impl Scene {
     pub(super) fn of_report(report: &LogReport) -> Scene {
         let memory = &report.memory;
         let page_bytes = memory.page_kib * KIB;
-        let mut zones: Vec<SceneZone> = memory
-            .states()
-            .into_iter()
-            .map(|(zone, state)| SceneZone {
-                name: zone_name(memory, zone.zone.node, &zone.zone.name),
-                state,
-                blocks: zone.blocks.clone(),
-                managed: zone.kib("managed").or_else(|| zone.kib("present")).unwrap_or(0)
-                    / memory.page_kib,
-            })
-            .collect();
+        let zones = memory.states().into_iter().map(|(zone, state)| SceneZone {
+            name: zone_name(memory, zone.zone.node, &zone.zone.name),
+            state,
+            blocks: zone.blocks.clone(),
+            managed: zone.kib("managed").or_else(|| zone.kib("present")).unwrap_or(0)
+                / memory.page_kib,
+        });
+        Scene::of(zones, page_bytes, totals(memory), report.release.as_deref())
+    }
+
+    fn of(
+        zones: impl Iterator<Item = SceneZone>,
+        page_bytes: u64,
+        totals: Option<Totals>,
+        release: Option<&str>,
+    ) -> Scene {
+        let mut zones: Vec<SceneZone> = zones.collect();
         zones.sort_by_key(|zone| (zone.state.node, std::cmp::Reverse(zone.state.kind)));
-        let version = report
-            .release
-            .as_deref()
-            .and_then(|text| nofrag_host::fields::release_version(text).ok());
-        Scene { zones, page_bytes, totals: totals(memory), version }
+        let version = release.and_then(|text| fields::release_version(text).ok());
+        Scene { zones, page_bytes, totals, version }
     }
 
     /// Builds the scene of a snapshot that was parsed from `files`.
     pub(super) fn of_snapshot(snapshot: &Snapshot<'_>, files: &Files) -> Scene {
         let nodes = snapshot.populated().map(|zone| zone.zone.node).max().unwrap_or(0);
-        let mut zones: Vec<SceneZone> = snapshot
-            .populated()
-            .filter_map(|zone| {
-                let blocks =
-                    snapshot.blocks(&zone.zone).map(|each| each.blocks.clone()).unwrap_or_default();
-                let state = snapshot.state(zone)?;
-                let name = if nodes == 0 { zone.zone.name.clone() } else { zone.zone.to_string() };
-                Some(SceneZone { name, state, blocks, managed: sane(zone.managed) })
-            })
-            .collect();
-        zones.sort_by_key(|zone| (zone.state.node, std::cmp::Reverse(zone.state.kind)));
+        let zones = snapshot.populated().filter_map(|zone| {
+            let blocks =
+                snapshot.blocks(&zone.zone).map(|each| each.blocks.clone()).unwrap_or_default();
+            let state = snapshot.state(zone)?;
+            let name = if nodes == 0 { zone.zone.name.clone() } else { zone.zone.to_string() };
+            Some(SceneZone { name, state, blocks, managed: sane(zone.managed) })
+        });
         let node = |name: &str| {
             let values = snapshot.nodes.values().filter_map(|node| node.get(name));
             sane(values.fold(0, |sum: u64, &value| sum.saturating_add(value)))
         };
-        let free_swap = swap_pages(files, snapshot.page_bytes());
         let totals = Totals {
             anon: node("nr_active_anon") + node("nr_inactive_anon"),
             file: node("nr_active_file") + node("nr_inactive_file"),
             slab: node("nr_slab_unreclaimable"),
-            free_swap,
+            free_swap: swap_pages(files, snapshot.page_bytes()),
         };
-        let version = snapshot
-            .release
-            .as_deref()
-            .and_then(|text| nofrag_host::fields::release_version(text).ok());
-        Scene { zones, page_bytes: snapshot.page_bytes(), totals: Some(totals), version }
+        Scene::of(zones, snapshot.page_bytes(), Some(totals), snapshot.release.as_deref())
     }
 
     /// Returns the zones that a request may use, best first.
