@@ -25,14 +25,17 @@ const LINE: usize = 8;
 /// Refusals in a row after which a mover gives up.
 const REFUSALS: u64 = 1000;
 
-/// The ways in which writers are kept away from a run that moves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// The ways in which writers are kept away from a run that moves, by their names in the published figures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case", const_into_str)]
 pub(crate) enum Way {
     /// Not at all: the control, which loses writes.
+    #[strum(serialize = "none")]
     Unprotected,
     Pins,
     WriteProtect,
     /// By userfaultfd, with page tables filled by the move.
+    #[strum(serialize = "write-protect-populated")]
     WriteProtectPopulate,
     /// By `mprotect` and a signal handler.
     Mprotect,
@@ -42,17 +45,6 @@ impl Way {
     /// All ways, the control first.
     pub(crate) const ALL: [Way; 5] =
         [Way::Unprotected, Way::Pins, Way::WriteProtect, Way::WriteProtectPopulate, Way::Mprotect];
-
-    /// Returns its name, as the published figures have it.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Way::Unprotected => "none",
-            Way::Pins => "pins",
-            Way::WriteProtect => "write-protect",
-            Way::WriteProtectPopulate => "write-protect-populated",
-            Way::Mprotect => "mprotect",
-        }
-    }
 
     /// Returns true if it needs a userfaultfd.
     pub(crate) const fn needs_userfaultfd(self) -> bool {

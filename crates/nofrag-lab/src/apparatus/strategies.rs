@@ -29,8 +29,9 @@ use rustix::mm::{MapFlags, ProtFlags};
 use super::sys::{self, PAGE};
 use crate::usage::thread_time;
 
-/// The ways in which runs come and go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// The ways in which runs come and go, by their names in the published figures; the most costly kind first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "kebab-case", const_into_str)]
 pub(crate) enum Strategy {
     /// Each run is mapped at an address that the kernel chooses, and unmapped.
     MapEach,
@@ -56,19 +57,7 @@ pub(crate) enum Strategy {
 }
 
 impl Strategy {
-    /// All strategies, the most costly kind first.
-    pub(crate) const ALL: [Strategy; 10] = [
-        Strategy::MapEach,
-        Strategy::MapOwn,
-        Strategy::MapOwnBlock,
-        Strategy::FilePunchEach,
-        Strategy::FilePunchBlock,
-        Strategy::FileDropBlock,
-        Strategy::PurgeEach,
-        Strategy::PurgeBlock,
-        Strategy::PurgeScattered,
-        Strategy::Parked,
-    ];
+    pub(crate) const ALL: &[Strategy] = <Strategy as strum::VariantArray>::VARIANTS;
 
     /// Returns true if the memory is a file's.
     fn has_file(self) -> bool {

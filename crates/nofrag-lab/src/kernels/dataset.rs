@@ -237,7 +237,7 @@ impl RunRow<'_> {
 
     fn phase(&self, trace: Option<&Trace>) -> Result<Phase, DatasetError> {
         let name: String = self.field("phase")?;
-        let known = PhaseName::ALL.into_iter().find(|phase| phase.name() == name);
+        let known = name.parse().ok();
         let name = known.ok_or_else(|| self.error("phase", format!("there is no {name:?}")))?;
         let vmstat: BTreeMap<String, u64> = self.field("vmstat")?;
         // The rows leave zeros out.

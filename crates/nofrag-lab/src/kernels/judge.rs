@@ -64,12 +64,18 @@ pub(super) fn role(cell: &Cell) -> Role {
 }
 
 /// Two counts that are shown as one ratio.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(const_into_str)]
 pub(super) enum Ratio {
+    #[strum(serialize = "huge pages, % of units")]
     HugePercent,
+    #[strum(serialize = "compactions that gave, %")]
     GavePercent,
+    #[strum(serialize = "pages moved a huge page")]
     MovedPerHuge,
+    #[strum(serialize = "pages a direct reclaim")]
     PagesPerDirect,
+    #[strum(serialize = "pages a wake of kswapd")]
     PagesPerWake,
 }
 
@@ -81,16 +87,6 @@ impl Ratio {
         Ratio::PagesPerDirect,
         Ratio::PagesPerWake,
     ];
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Ratio::HugePercent => "huge pages, % of units",
-            Ratio::GavePercent => "compactions that gave, %",
-            Ratio::MovedPerHuge => "pages moved a huge page",
-            Ratio::PagesPerDirect => "pages a direct reclaim",
-            Ratio::PagesPerWake => "pages a wake of kswapd",
-        }
-    }
 
     /// Returns the count above the line and the one below it, if the phase has both.
     fn parts(self, phase: &Phase) -> Option<[u64; 2]> {
@@ -171,7 +167,7 @@ fn compared(
         (Some(kernel), Some(ours)) => agreement(kernel, ours, is_few),
         _ => Agreement::NotCounted,
     };
-    let (phase, what) = (phase.name().to_owned(), what.to_owned());
+    let (phase, what) = (phase.into_str().to_owned(), what.to_owned());
     Compared { phase, what, kernel, ours, agreement }
 }
 
@@ -204,7 +200,7 @@ pub(super) fn counts(cell: &Beside) -> Vec<Compared> {
             let parts = sides.map(|runs| ratio.all(runs, phase));
             let is_few = parts.iter().flatten().flatten().flatten().all(|count| *count < FEW);
             let spreads = sides.map(|runs| ratio.spread(runs, phase));
-            let row = || compared(phase, ratio.name(), spreads.clone(), is_few);
+            let row = || compared(phase, ratio.into_str(), spreads.clone(), is_few);
             all.extend(spreads.iter().any(Option::is_some).then(row));
         }
     }

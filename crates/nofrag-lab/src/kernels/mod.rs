@@ -205,7 +205,7 @@ fn measurement(
             kernel,
             design,
             1,
-            Ratio::HugePercent.name(),
+            Ratio::HugePercent.into_str(),
             Ratio::HugePercent.spread(runs, PhaseName::Thp)?,
         )
     })

@@ -75,37 +75,26 @@ pub struct Compared {
 }
 
 /// Outcome of setting two counts beside each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "lowercase", const_into_str)]
 pub enum Agreement {
     /// Our range overlaps that from half the kernel's least to twice its most, and is no wider.
     Agrees,
     /// Our range does not overlap, or is wider.
     Differs,
     /// All values of both sides are below 50.
+    #[strum(serialize = "too few")]
     TooFew,
     /// There were fewer than 5 seeds.
+    #[strum(serialize = "few seeds")]
     FewSeeds,
     /// One side does not count this.
+    #[strum(serialize = "-")]
     NotCounted,
     /// The simulation gets the number as its input.
     Given,
-}
-
-impl Agreement {
-    /// Returns the name of the outcome in tables.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Agreement::Agrees => "agrees",
-            Agreement::Differs => "differs",
-            Agreement::TooFew => "too few",
-            Agreement::FewSeeds => "few seeds",
-            Agreement::NotCounted => "-",
-            Agreement::Given => "given",
-        }
-    }
 }
 
 /// A figure that the simulation is to reproduce.
@@ -127,26 +116,17 @@ pub struct Measure {
 }
 
 /// Outcome of a measure beside its bound.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "lowercase", const_into_str)]
 pub enum Outcome {
     Reproduced,
+    #[strum(serialize = "not reproduced")]
     NotReproduced,
     /// Nothing in the folder, or in the chosen part of it, tells.
+    #[strum(serialize = "not judged")]
     NotJudged,
-}
-
-impl Outcome {
-    /// Returns the name of the outcome in tables.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Outcome::Reproduced => "reproduced",
-            Outcome::NotReproduced => "not reproduced",
-            Outcome::NotJudged => "not judged",
-        }
-    }
 }
 
 /// Two cells that differ in the kernel or in the factor, whose kernels' ranges of the huge share do not overlap.

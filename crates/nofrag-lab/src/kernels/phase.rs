@@ -6,7 +6,10 @@ use nofrag::page::{Migratetype, ZoneKind};
 use nofrag::units::Order;
 
 /// The phases of the workload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::EnumString, strum::IntoStaticStr,
+)]
+#[strum(serialize_all = "lowercase", const_into_str)]
 pub(super) enum PhaseName {
     /// All files are being written.
     Write,
@@ -18,14 +21,6 @@ pub(super) enum PhaseName {
 
 impl PhaseName {
     pub(super) const ALL: [PhaseName; 3] = [PhaseName::Write, PhaseName::Warm, PhaseName::Thp];
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            PhaseName::Write => "write",
-            PhaseName::Warm => "warm",
-            PhaseName::Thp => "thp",
-        }
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

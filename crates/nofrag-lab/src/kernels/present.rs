@@ -83,7 +83,7 @@ fn agreement(it: &Compared) -> Cell {
         Agreement::Differs | Agreement::TooFew => Tone::Warning,
         Agreement::FewSeeds | Agreement::Given => Tone::Plain,
     };
-    Cell::judged(tone, it.agreement.name())
+    Cell::judged(tone, it.agreement.into_str())
 }
 
 fn outcome(it: &Measure) -> Cell {
@@ -92,7 +92,7 @@ fn outcome(it: &Measure) -> Cell {
         Outcome::NotReproduced => Tone::Warning,
         Outcome::NotJudged => Tone::Plain,
     };
-    Cell::judged(tone, it.outcome.name())
+    Cell::judged(tone, it.outcome.into_str())
 }
 
 /// Shows a bound, rounded for people: the relation's own text rounds to a millionth.
@@ -152,11 +152,11 @@ fn label(cell: &CellReport) -> String {
 
 /// Returns a count of the last phase.
 fn find<'a>(counts: &'a [Compared], what: &str) -> Option<&'a Compared> {
-    counts.iter().find(|it| it.phase == PhaseName::Thp.name() && it.what == what)
+    counts.iter().find(|it| it.phase == PhaseName::Thp.into_str() && it.what == what)
 }
 
 fn huge(cell: &CellReport) -> Option<&Compared> {
-    find(&cell.counts, Ratio::HugePercent.name())
+    find(&cell.counts, Ratio::HugePercent.into_str())
 }
 
 fn shares(report: &KernelsReport) -> Option<Section> {
@@ -293,7 +293,7 @@ fn cells(report: &KernelsReport) -> Option<Section> {
         let [agree, of] = tally(cell);
         let differs = cell.counts.iter().filter(|it| it.agreement == Agreement::Differs);
         let names: Vec<String> = differs
-            .filter(|it| it.phase == PhaseName::Thp.name())
+            .filter(|it| it.phase == PhaseName::Thp.into_str())
             .map(|it| it.what.clone())
             .collect();
         let more = match names.len().saturating_sub(SHOWN) {

@@ -44,7 +44,7 @@ const DESIGNS: [&str; Strategy::ALL.len() + 2] = {
     let mut designs = [""; Strategy::ALL.len() + 2];
     let mut at = 0;
     while at < Strategy::ALL.len() {
-        designs[at] = names::strategy(Strategy::ALL[at]);
+        designs[at] = Strategy::ALL[at].into_str();
         at += 1;
     }
     designs[at] = names::ARENA_DECAY;

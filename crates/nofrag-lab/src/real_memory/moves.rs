@@ -48,7 +48,7 @@ pub(super) fn run(
         for _ in 0..plan.repeats {
             step(&program(pages));
             for row in once(plan, &ways, pages).map_err(failed)? {
-                by_way.entry(row.way.name()).or_default().add(&row);
+                by_way.entry(row.way.into_str()).or_default().add(&row);
             }
         }
         judge(pages, &by_way, report);
@@ -63,7 +63,7 @@ pub(super) fn run(
 /// Judges that no write was lost over all sizes and methods that keep writers away: a full run makes more than a
 /// million moves.
 fn judge_all(report: &mut Report) {
-    let control = Way::Unprotected.name();
+    let control = Way::Unprotected.into_str();
     let programs = SIZES.map(program);
     let protected = |row: &&Measurement| programs.contains(&row.program) && row.design != control;
     let rows: Vec<&Measurement> = report.measurements.iter().filter(protected).collect();
@@ -90,7 +90,7 @@ fn allowed(report: &mut Report) -> Result<Vec<Way>, RunError> {
         match live_moves(&one) {
             Ok(_) => ways.push(way),
             Err(why) if way.needs_userfaultfd() => {
-                report.skip(way.name(), why);
+                report.skip(way.into_str(), why);
             }
             Err(why) => return Err(failed(why)),
         }
@@ -135,7 +135,7 @@ impl Rounds {
 /// (docs/sources/backing.md#oracle-3, #moves).
 fn judge(pages: u64, by_way: &BTreeMap<&str, Rounds>, report: &mut Report) {
     let figures = figures::backing();
-    let control = Way::Unprotected.name();
+    let control = Way::Unprotected.into_str();
     for (way, rounds) in by_way {
         let id = format!("lost-writes/{pages}/{way}");
         let lost = rounds.lost as f64;
@@ -150,7 +150,7 @@ fn judge(pages: u64, by_way: &BTreeMap<&str, Rounds>, report: &mut Report) {
     }
     let median = |way: &str| Spread::of(by_way.get(way)?.cost.clone()).map(|spread| spread.median);
     let at = SIZES.iter().position(|size| *size == pages);
-    for way in [Way::WriteProtect, Way::Pins].map(Way::name) {
+    for way in [Way::WriteProtect, Way::Pins].map(|way| way.into_str()) {
         let there = |id: &str| Some(figures.method(id)?.cost[at?]);
         let here = over(median(way), median(control));
         let Some(then) = over(there(way), there(control)) else { continue };

@@ -76,7 +76,7 @@ struct Way {
 
 impl Way {
     fn of(strategy: Strategy, threads: usize) -> Result<Way, RunError> {
-        let design = names::strategy(strategy);
+        let design = strategy.into_str();
         let server = || Bench::new(strategy, SLOTS).map(|bench| Box::new(bench) as Box<dyn Serve>);
         let servers = (0..threads).map(|_| server()).collect::<Result<_, _>>();
         let servers = servers.map_err(|error| failed(design, &error.to_string()))?;
@@ -190,7 +190,7 @@ pub(super) fn compare(
     step: &dyn Fn(&str),
 ) -> Result<Vec<Measurement>, RunError> {
     let mut ways = Vec::new();
-    for strategy in Strategy::ALL.into_iter().filter(|it| plan.has(names::strategy(*it))) {
+    for &strategy in Strategy::ALL.iter().filter(|it| plan.has(it.into_str())) {
         ways.push(Way::of(strategy, load.threads())?);
     }
     let arenas =

@@ -61,7 +61,7 @@ fn turnover(report: &Report, claims: &mut Vec<Oracle>) {
         let claim = format!(
             "each of Linux's blocks takes the lock {} twice, when it comes and when it goes; rows of the model that \
              deviate",
-            kind.name()
+            kind.into_str()
         );
         let measured = (!linux.is_empty()).then_some(deviations);
         claims.exact(format!("block-{id}"), claim, measured, Relation::NONE);
@@ -93,7 +93,7 @@ fn contentions(report: &Report, claims: &mut Vec<Oracle>) {
     let others =
         [("area", LockKind::AreaBusy), ("free", LockKind::AreaFree), ("lazy", LockKind::AreaLazy)];
     for (id, kind) in others {
-        let claim = format!("but not those of the lock {}: before over after", kind.name());
+        let claim = format!("but not those of the lock {}: before over after", kind.into_str());
         let near_one = Relation::Between(0.67, 1.5);
         claims.ratio(format!("{id}-remains"), claim, fewer(kind), near_one);
     }

@@ -2,18 +2,27 @@
 
 use nofrag::vmap::{LockCosts, LockCounters};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// The kind of a lock, by its name in tables and JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase", const_into_str)]
 pub(super) enum LockKind {
+    #[strum(serialize = "area busy")]
     AreaBusy,
+    #[strum(serialize = "block index")]
     BlockIndex,
+    #[strum(serialize = "area free")]
     AreaFree,
+    #[strum(serialize = "area lazy")]
     AreaLazy,
     Purge,
+    #[strum(serialize = "area pools")]
     Pools,
     Inbox,
+    #[strum(serialize = "block queue")]
     BlockQueue,
     Block,
     Cpu,
+    #[strum(serialize = "arena")] // as saved results have it
     Stock,
     Recycler,
 }
@@ -26,7 +35,8 @@ pub(super) struct Lock {
 }
 
 /// The operation in which a lock is taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase", const_into_str)]
 pub(super) enum Site {
     /// Operation `map_ram` (in Linux: `vm_map_ram`, `alloc_vmap_area`).
     Map,
@@ -52,41 +62,11 @@ impl LockKind {
         LockKind::Recycler,
     ];
 
-    /// Returns the kind's name in tables and JSON.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            LockKind::AreaBusy => "area busy",
-            LockKind::BlockIndex => "block index",
-            LockKind::AreaFree => "area free",
-            LockKind::AreaLazy => "area lazy",
-            LockKind::Purge => "purge",
-            LockKind::Pools => "area pools",
-            LockKind::Inbox => "inbox",
-            LockKind::BlockQueue => "block queue",
-            LockKind::Block => "block",
-            LockKind::Cpu => "cpu",
-            LockKind::Stock => "arena", // as saved results have it
-            LockKind::Recycler => "recycler",
-        }
-    }
-
     /// Returns true if a CPU that unmaps only its own mappings shares no lock of this kind with another CPU: the locks
     /// of its blocks, and those that belong to the CPU.
     pub(super) fn is_private(self) -> bool {
-        match self {
-            LockKind::AreaBusy
-            | LockKind::BlockIndex
-            | LockKind::AreaFree
-            | LockKind::AreaLazy
-            | LockKind::Purge
-            | LockKind::Pools
-            | LockKind::Inbox => false,
-            LockKind::BlockQueue
-            | LockKind::Block
-            | LockKind::Cpu
-            | LockKind::Stock
-            | LockKind::Recycler => true,
-        }
+        use LockKind::{Block, BlockQueue, Cpu, Recycler, Stock};
+        matches!(self, BlockQueue | Block | Cpu | Stock | Recycler)
     }
 
     fn counters(self, costs: &LockCosts) -> LockCounters {
@@ -109,14 +89,6 @@ impl LockKind {
 
 impl Site {
     pub(super) const ALL: [Site; 3] = [Site::Map, Site::Unmap, Site::Purge];
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Site::Map => "map",
-            Site::Unmap => "unmap",
-            Site::Purge => "purge",
-        }
-    }
 }
 
 /// Acquisitions and conflicts by kind.

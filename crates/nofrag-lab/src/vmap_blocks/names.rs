@@ -8,7 +8,8 @@ pub(super) const LOCKED_PER_PAIR: &str = "locked operations per pair";
 pub(super) const CONFLICTS_PER_PAIR: &str = "lock conflicts per pair";
 
 /// A column of the tables of `lock_stat`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase", const_into_str)]
 pub(super) enum Column {
     /// Number of locks of the kind that were taken.
     Instances,
@@ -16,35 +17,25 @@ pub(super) enum Column {
     /// Acquisitions that found the lock held.
     Contentions,
     /// Contentions by another CPU than the last one to take the lock.
+    #[strum(serialize = "con-bounces")]
     ConBounces,
+    #[strum(serialize = "wait max us")]
     WaitMaxUs,
+    #[strum(serialize = "wait avg us")]
     WaitAvgUs,
-}
-
-impl Column {
-    fn name(self) -> &'static str {
-        match self {
-            Column::Instances => "instances",
-            Column::Acquisitions => "acquisitions",
-            Column::Contentions => "contentions",
-            Column::ConBounces => "con-bounces",
-            Column::WaitMaxUs => "wait max us",
-            Column::WaitAvgUs => "wait avg us",
-        }
-    }
 }
 
 /// Returns the name of the count that a column holds for the locks of one kind.
 pub(super) fn of_lock(kind: LockKind, column: Column) -> String {
-    format!("{}: {}", kind.name(), column.name())
+    format!("{}: {}", kind.into_str(), column.into_str())
 }
 
 /// Returns the name of the count of contentions in which `site` waited.
 pub(super) fn waiting(kind: LockKind, site: Site) -> String {
-    format!("{}: waiting at {}", kind.name(), site.name())
+    format!("{}: waiting at {}", kind.into_str(), site.into_str())
 }
 
 /// Returns the name of the count of contentions in which `site` held the lock.
 pub(super) fn holding(kind: LockKind, site: Site) -> String {
-    format!("{}: held by {}", kind.name(), site.name())
+    format!("{}: held by {}", kind.into_str(), site.into_str())
 }

@@ -94,7 +94,7 @@ fn model_parameters(plan: &BlocksPlan) -> String {
     let lines: Vec<String> = LockKind::ALL
         .into_iter()
         .filter(|kind| !kind.is_private())
-        .map(|kind| format!("{} {}", kind.name(), lines.of(kind)))
+        .map(|kind| format!("{} {}", kind.into_str(), lines.of(kind)))
         .collect();
     format!(
         "the model: {} CPUs with a clock each; a map works {map_ns} ns and an unmap {unmap_ns}, {page_ns} more for \
@@ -181,13 +181,14 @@ impl LockRow {
         let acquisitions = of(Column::Acquisitions)?;
         let contentions = of(Column::Contentions).unwrap_or(0.0);
         let sites = |name: fn(LockKind, Site) -> String| {
-            let site = |site: Site| Some((site.name().to_owned(), row.count(&name(kind, site))?));
+            let site =
+                |site: Site| Some((site.into_str().to_owned(), row.count(&name(kind, site))?));
             Site::ALL.into_iter().filter_map(site).collect()
         };
         let waits = |column| of(column).filter(|_| contentions > 0.0);
         let name = match of(Column::Instances) {
-            Some(many) if many > 1.0 => format!("{} ({many} locks)", kind.name()),
-            _ => kind.name().to_owned(),
+            Some(many) if many > 1.0 => format!("{} ({many} locks)", kind.into_str()),
+            _ => kind.into_str().to_owned(),
         };
         Some(LockRow {
             name,
@@ -260,7 +261,7 @@ const MODELLED: &str = "A row is one kind of lock. Contention: it was held by an
 fn by_lock(report: &Report, document: &Document) -> Option<Section> {
     let models: Vec<&Measurement> = report.of_program(MODEL).collect();
     let there = |kind: LockKind, table: &str| {
-        let of = |lock: &&LockFigure| lock.here == kind.name() && lock.table == table;
+        let of = |lock: &&LockFigure| lock.here == kind.into_str() && lock.table == table;
         let lock = document.locks.iter().find(of)?;
         Some(number(1e6 * lock.contentions as f64 / PUBLISHED_PAIRS))
     };
@@ -268,7 +269,7 @@ fn by_lock(report: &Report, document: &Document) -> Option<Section> {
         let contended =
             |row: &&Measurement| per_million(row, lock_of(row, kind, Column::Contentions));
         let here: Vec<f64> = models.iter().map(contended).collect();
-        let row = cells![kind.name(), there(kind, "before"), there(kind, "after")];
+        let row = cells![kind.into_str(), there(kind, "before"), there(kind, "after")];
         let is_contended = here.iter().any(|contended| *contended > 0.0);
         is_contended.then(|| row.into_iter().chain(here.into_iter().map(|it| number(it).into())))
     };
@@ -293,7 +294,7 @@ fn assumptions(report: &Report) -> Option<Section> {
         let before = LockKind::ALL.map(|kind| (contended(GLOBAL, kind), kind));
         let mut ranked: Vec<_> = before.into_iter().filter(|(n, _)| *n > Some(0.0)).collect();
         ranked.sort_by(|a, b| b.partial_cmp(a).expect("counts are numbers"));
-        let order: Vec<&str> = ranked.iter().take(3).map(|(_, kind)| kind.name()).collect();
+        let order: Vec<&str> = ranked.iter().take(3).map(|(_, kind)| kind.into_str()).collect();
         let index = [GLOBAL, PER_CPU].map(|design| contended(design, LockKind::BlockIndex));
         let area = [GLOBAL, PER_CPU].map(|design| contended(design, LockKind::AreaBusy));
         let fewer = |[before, after]: [Option<f64>; 2]| {
@@ -375,7 +376,7 @@ fn conflicts(report: &Report, program: &str) -> Option<Section> {
             Some(Cell::About(taken, format!("{} / {}", short(taken), short(met))))
         };
         let any = ran.iter().any(|row| met(row, kind) > 0.0);
-        any.then(|| row_of(kind.name(), ran.iter().map(|it| cell(it).into()).collect()))?
+        any.then(|| row_of(kind.into_str(), ran.iter().map(|it| cell(it).into()).collect()))?
     };
     let designs = ran.iter().map(|row| &*row.design);
     table_of(

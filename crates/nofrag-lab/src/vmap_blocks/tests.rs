@@ -48,7 +48,7 @@ fn the_model_takes_every_shared_lock_that_the_engine_took() {
         let simulated = model::run(&space, size(Readings::AtSigns)).unwrap();
         for (kind, lock) in simulated.taken.iter().filter(|(kind, _)| !kind.is_private()) {
             let modelled = simulated.outcome.locks.get(&kind).map_or(0, |stat| stat.acquisitions);
-            assert_eq!(modelled, lock.acquisitions, "{} of {}", kind.name(), design.name);
+            assert_eq!(modelled, lock.acquisitions, "{} of {}", kind.into_str(), design.name);
         }
     }
 }

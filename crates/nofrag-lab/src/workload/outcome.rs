@@ -49,29 +49,18 @@ pub enum Ended {
 }
 
 /// A part of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "lowercase", const_into_str)]
 pub enum Phase {
     Write,
     /// Written data goes to the disk.
     Sync,
+    #[strum(serialize = "warm up")]
     WarmUp,
     /// Memory is touched while files are read.
     Touch,
-}
-
-impl Phase {
-    /// Returns the name of the phase in tables.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Phase::Write => "write",
-            Phase::Sync => "sync",
-            Phase::WarmUp => "warm up",
-            Phase::Touch => "touch",
-        }
-    }
 }
 
 /// Duration and counters of a phase.

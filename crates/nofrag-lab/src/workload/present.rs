@@ -96,7 +96,7 @@ fn folios(outcome: &ThpFioOutcome) -> Option<Section> {
 }
 
 fn counters(outcome: &ThpFioOutcome) -> Option<Section> {
-    let header: Vec<&str> = outcome.phases.iter().map(|phase| phase.phase.name()).collect();
+    let header: Vec<&str> = outcome.phases.iter().map(|phase| phase.phase.into_str()).collect();
     let header = [&["/proc/vmstat"][..], &header[..]].concat();
     let took = outcome.phases.iter().map(|phase| number(phase.seconds));
     let took = took.map(|seconds| Cell::about(seconds, format!("{seconds} s")));

@@ -20,7 +20,7 @@ fn requests(count: u16) -> Vec<Request> {
 
 #[test]
 fn every_strategy_serves_and_makes_the_calls_that_it_is_named_after() {
-    for strategy in Strategy::ALL {
+    for &strategy in Strategy::ALL {
         let mut bench = Bench::new(strategy, 64).unwrap();
         let filling = bench.serve(&requests(64), Touched::First).unwrap();
         let took = bench.serve(&requests(640), Touched::All).unwrap();
