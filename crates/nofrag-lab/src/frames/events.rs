@@ -1,7 +1,7 @@
 //! The events of a stretch: one line each, `SECONDS [CPU] TASK-PID EVENT: fields`.
 
 use foldhash::{HashMap, HashMapExt};
-use nofrag::page::{Migratetype, PageRequest};
+use nofrag::page::{Migratetype, PageRequest, Suitability};
 use nofrag::units::{Order, Pfn};
 use nofrag_host::gfp::GfpFlags;
 use thiserror::Error;
@@ -10,7 +10,6 @@ use thiserror::Error;
 pub(super) struct Line {
     /// Line of the file, from 1 on.
     pub(super) number: usize,
-    pub(super) seconds: f64,
     pub(super) cpu: u32,
     pub(super) task: Task,
     pub(super) event: Event,
@@ -29,8 +28,6 @@ pub(super) struct Asked {
     pub(super) request: PageRequest,
     /// The frame of the answer, if there is one.
     pub(super) answer: Option<Pfn>,
-    /// The names of the request's `gfp_flags`.
-    pub(super) flags: String,
 }
 
 /// The kind of an event, with its fields.
@@ -76,7 +73,6 @@ pub(super) enum Event {
         from: Pfn,
         to: Pfn,
     },
-    PutBack,
     /// Bits of a pageblock are written.
     Bits {
         pfn: Pfn,
@@ -91,7 +87,6 @@ pub(super) enum Event {
     Compacts(Fields),
     Deferred(Fields),
     Suitable(Fields),
-    Finished(Fields),
     CompactionBegins(Fields),
     CompactionEnds(Fields),
     SourcesIsolated(Fields),
@@ -166,8 +161,23 @@ impl Fields {
         self.number(key).map(Pfn)
     }
 
-    fn order(&self, key: &str) -> Option<Order> {
+    pub(super) fn order(&self, key: &str) -> Option<Order> {
         Order::new(u8::try_from(self.number(key)?).ok()?)
+    }
+
+    /// Returns the flags of a request.
+    pub(super) fn gfp(&self) -> GfpFlags {
+        let names = self.get("gfp_flags").unwrap_or("none").split('|');
+        names.map(GfpFlags::named).fold(GfpFlags::default(), GfpFlags::with)
+    }
+
+    /// Returns the kernel's answer to whether compaction helps.
+    pub(super) fn suitability(&self) -> Suitability {
+        match self.get("ret") {
+            Some("success") => Suitability::Satisfied,
+            Some("continue") => Suitability::Suitable,
+            _ => Suitability::Hopeless,
+        }
     }
 
     fn migratetype(&self, key: &str) -> Option<Migratetype> {
@@ -209,7 +219,7 @@ fn number(text: &str) -> Option<u64> {
 
 fn line(number: usize, text: &str) -> Result<Line, &'static str> {
     let (seconds, rest) = text.split_once(' ').ok_or("a line begins with its time")?;
-    let seconds = seconds.parse().map_err(|_| "a line begins with its time")?;
+    seconds.parse::<f64>().map_err(|_| "a line begins with its time")?;
     let (cpu, rest) = match rest.strip_prefix('[') {
         Some(rest) => {
             let (cpu, rest) = rest.split_once("] ").ok_or("a CPU ends with ]")?;
@@ -226,7 +236,7 @@ fn line(number: usize, text: &str) -> Result<Line, &'static str> {
     let pid = pid.trim().parse().map_err(|_| "a task's number is one")?;
     let task = Task { name: name.to_owned(), pid };
     let event = event_of(event, Fields(fields.to_owned())).ok_or("a field is missing")?;
-    Ok(Line { number, seconds, cpu, task, event })
+    Ok(Line { number, cpu, task, event })
 }
 
 fn event_of(name: &str, fields: Fields) -> Option<Event> {
@@ -253,7 +263,6 @@ fn event_of(name: &str, fields: Fields) -> Option<Event> {
         }),
         "isofree" => Event::Isolated { pfn: fields.pfn("pfn")?, order: fields.order("order")? },
         "moved" => Event::Moved { from: fields.pfn("from")?, to: fields.pfn("to")? },
-        "putback" => Event::PutBack,
         "pbflags" => Event::Bits {
             pfn: fields.pfn("pfn")?,
             flags: u8::try_from(fields.number("flags")?).ok()?,
@@ -264,7 +273,6 @@ fn event_of(name: &str, fields: Fields) -> Option<Event> {
         "compact_enter" => Event::Compacts(fields),
         "mm_compaction_deferred" => Event::Deferred(fields),
         "mm_compaction_suitable" => Event::Suitable(fields),
-        "mm_compaction_finished" => Event::Finished(fields),
         "mm_compaction_begin" => Event::CompactionBegins(fields),
         "mm_compaction_end" => Event::CompactionEnds(fields),
         "mm_compaction_isolate_migratepages" => Event::SourcesIsolated(fields),
@@ -293,8 +301,7 @@ fn event_of(name: &str, fields: Fields) -> Option<Event> {
 }
 
 fn asked(fields: &Fields) -> Option<Asked> {
-    let names = fields.get("gfp_flags").unwrap_or("none");
-    let gfp = names.split('|').map(GfpFlags::named).fold(GfpFlags::default(), GfpFlags::with);
+    let gfp = fields.gfp();
     let pfn = fields.get("pfn")?;
     let refused = pfn == "-1" || pfn == "0" || pfn == "0x0" || pfn.starts_with("0xffffffff");
     let migratetype = fields.migratetype("migratetype")?;
@@ -303,7 +310,6 @@ fn asked(fields: &Fields) -> Option<Asked> {
     Some(Asked {
         request: PageRequest { zone: gfp.zone(), ..request },
         answer: if refused { None } else { Some(Pfn(number(pfn)?)) },
-        flags: names.to_owned(),
     })
 }
 

@@ -424,9 +424,7 @@ impl<'a> Follower<'a> {
     /// over where they differ.
     fn defer(&mut self, line: usize, fields: &Fields) {
         let Some(zone) = fields.get("zone").and_then(|name| self.zone(name)) else { return };
-        let Some(order) = fields.number("order").and_then(|order| Order::new(order as u8)) else {
-            return;
-        };
+        let Some(order) = fields.order("order") else { return };
         let goes = self.pages.consider_compaction(zone, order);
         let mut memory = self.pages.compaction_memory(zone).unwrap_or_default();
         let ours = (goes, memory.considered, 1 << memory.shift);
@@ -446,7 +444,7 @@ impl<'a> Follower<'a> {
     fn enter_compaction(&mut self, line: usize, fields: &Fields) {
         self.entered = None;
         let Some(zone) = fields.get("zone").and_then(|name| self.zone(name)) else { return };
-        let order = fields.number("order").and_then(|order| Order::new(order as u8));
+        let order = fields.order("order");
         let direct = fields.get("direct") == Some("1");
         if let Some(order) = order.filter(|_| direct) {
             let goes = self.pages.consider_compaction(zone, order);

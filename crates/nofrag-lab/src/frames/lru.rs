@@ -48,19 +48,17 @@ mod tests;
 
 pub(super) use tally::{LruDifference, LruTally};
 
-use std::ops::Range;
-
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use nofrag::page::FragmentationPolicy;
 use nofrag::units::{Order, Pfn};
-use nofrag_host::gfp::GfpFlags;
 
 use self::counts::{Counts, Sizes, class_of};
 use self::lists::{List, Lists};
 use self::pass::{Ages, Asked, BATCH, FIRST_PRIORITY, Pass, PassPlan};
-use self::runs::{Direct, Done, Stage, Stand, Turn, Word, after_pass};
-use self::tally::count;
+use self::runs::{Direct, Done, Stage, Stand, Turn, after_pass};
+use super::compaction::range;
 use super::events::{Asked as Request, Event, Fields, Line, Phase};
+use super::outcome::Score;
 use super::state::{Era, State, StateError};
 
 /// The largest order of blocks on per-CPU lists, but for huge pages.
@@ -138,8 +136,8 @@ impl Lru {
             }
         }
         for list in List::ALL {
-            let frames = state.lru.get(list.name());
-            let missing = || StateError::Field(format!("there is no list {}", list.name()));
+            let frames = state.lru.get(list.into_str());
+            let missing = || StateError::Field(format!("there is no list {}", list.into_str()));
             lists.fill(list, frames.ok_or_else(missing)?);
         }
         let mut ready = HashSet::new();
@@ -259,6 +257,21 @@ impl Lru {
         }
     }
 
+    /// Counts a value of the kernel's beside the model's, and notes it if they differ.
+    fn compare<T: PartialEq + std::fmt::Debug>(
+        &mut self,
+        score: impl Fn(&mut LruTally) -> &mut Score,
+        line: &Line,
+        cause: &'static str,
+        kernel: T,
+        model: T,
+    ) {
+        score(&mut self.tally).count(kernel == model);
+        if kernel != model {
+            self.differs(line.number, cause, kernel, model);
+        }
+    }
+
     fn differs(
         &mut self,
         line: usize,
@@ -355,11 +368,12 @@ impl Lru {
 
     /// Compares the frames that compaction took with rule 11.
     fn sources(&mut self, fields: &Fields) {
-        let Some((range, taken)) = range(fields).zip(fields.number("nr_taken")) else { return };
-        let listed = self.lists.within(range);
+        let taken = fields.number("nr_taken");
+        let Some(((first, behind), taken)) = range(fields).zip(taken) else { return };
+        let listed = self.lists.within(Pfn(first)..Pfn(behind));
         let pages = self.lists.pages_of(&listed);
         if pages == taken {
-            count(&mut self.tally.sources, true);
+            self.tally.sources.count(true);
             for pfn in listed {
                 self.remove(pfn);
             }
@@ -375,7 +389,7 @@ impl Lru {
     fn isolates(&mut self, line: &Line, fields: &Fields) {
         let task = line.task.pid;
         let number = |key| fields.number(key).unwrap_or(0);
-        let Some(list) = fields.get("lru").and_then(List::named) else { return };
+        let Some(list) = fields.get("lru").and_then(|name| name.parse().ok()) else { return };
         let asked = Asked { list, pages: number("nr_requested") };
         let class = number("classzone") as usize;
         let sizes = self.before.remove(&task).unwrap_or_else(|| self.counts.sizes());
@@ -393,10 +407,7 @@ impl Lru {
             (self.lists.pages_of(&tail.taken), self.lists.pages_of(&tail.skipped));
         let model = [taken + skipped, skipped, taken];
         let kernel = ["nr_scanned", "nr_skipped", "nr_taken"].map(number);
-        count(&mut self.tally.isolations, kernel == model);
-        if kernel != model {
-            self.differs(line.number, "scanned, skipped and taken", kernel, model);
-        }
+        self.compare(|it| &mut it.isolations, line, "scanned, skipped and taken", kernel, model);
         let mut by_zone = vec![0; self.counts.zones.len()];
         for &pfn in &tail.taken {
             self.lists.remove(pfn);
@@ -450,10 +461,7 @@ impl Lru {
             ages = Some((kernel, std::mem::replace(&mut pass.plan.ages, kernel)));
         }
         let model = pass.next();
-        count(&mut self.tally.asked, model == Some(asked));
-        if model != Some(asked) {
-            self.differs(line.number, "list and pages asked for", Some(asked), model);
-        }
+        self.compare(|it| &mut it.asked, line, "list and pages asked for", Some(asked), model);
         if let Some((kernel, model)) = ages {
             self.compare_ages(line, kernel, model);
         }
@@ -466,10 +474,7 @@ impl Lru {
             self.came_back = Some(kernel == Ages::Yes);
             return;
         }
-        count(&mut self.tally.aged, kernel == model);
-        if kernel != model {
-            self.differs(line.number, "whether the active list is asked", kernel, model);
-        }
+        self.compare(|it| &mut it.aged, line, "whether the active list is asked", kernel, model);
     }
 
     /// Takes the priority of the pass from the events of a list.
@@ -487,7 +492,6 @@ impl Lru {
             pass.told = true;
             pass.next();
         }
-        count(&mut self.tally.priorities, model == told);
         match self.runs.get_mut(&task) {
             Some(Run::Kswapd(run)) => run.priority = told,
             Some(Run::Direct { call, sound }) => {
@@ -496,9 +500,7 @@ impl Lru {
             }
             None => {}
         }
-        if model != told {
-            self.differs(line.number, "priority of a pass", told, model);
-        }
+        self.compare(|it| &mut it.priorities, line, "priority of a pass", told, model);
     }
 
     fn pass_ends(&mut self, line: &Line) {
@@ -516,10 +518,7 @@ impl Lru {
             self.compare_ages(line, Ages::No, model);
         }
         let model = pass.next();
-        count(&mut self.tally.passes, model.is_none());
-        if model.is_some() {
-            self.differs(line.number, "end of a pass", None::<Asked>, model);
-        }
+        self.compare(|it| &mut it.passes, line, "end of a pass", None, model);
         match self.runs.get_mut(&task) {
             Some(Run::Direct { call, .. }) => call.passed(pass.reclaimed),
             Some(Run::Kswapd(run)) => run.done = Some(pass),
@@ -551,10 +550,7 @@ impl Lru {
             self.differs(line.number, "order of frees", &held.freed, &model);
         }
         if kept.is_empty() {
-            count(&mut self.tally.shrunk, reclaimed == taken);
-            if reclaimed != taken {
-                self.differs(line.number, "pages reclaimed", reclaimed, taken);
-            }
+            self.compare(|it| &mut it.shrunk, line, "pages reclaimed", reclaimed, taken);
         }
         let activated = number("nr_activate_file") + number("nr_activate_anon");
         self.keep(held.list, &kept, activated);
@@ -581,10 +577,7 @@ impl Lru {
         let Some(held) = self.held.remove(&line.task.pid) else { return };
         let (kernel, model) = (number("nr_deactivated"), self.lists.pages_of(&held.taken));
         if number("nr_active") == 0 {
-            count(&mut self.tally.shrunk, kernel == model);
-            if kernel != model {
-                self.differs(line.number, "pages deactivated", kernel, model);
-            }
+            self.compare(|it| &mut it.shrunk, line, "pages deactivated", kernel, model);
         } else {
             self.tally.untold("which frames stayed active, being referenced", number("nr_active"));
         }
@@ -610,7 +603,7 @@ impl Lru {
                 (run.priority, run.boost) = (priority, Some(boost));
             }
             Some(Turn::Ends) => {
-                count(&mut self.tally.runs, false);
+                self.tally.runs.count(false);
                 self.differs(line.number, "end of a run of kswapd", "another pass", Turn::Ends);
             }
             None => {}
@@ -640,10 +633,8 @@ impl Lru {
         match run.next {
             None => self.tally.untold("runs of kswapd without a pass", 1),
             Some(next) => {
-                count(&mut self.tally.runs, next == Turn::Ends);
-                if next != Turn::Ends {
-                    self.differs(line.number, "end of a run of kswapd", Turn::Ends, next);
-                }
+                let what = "end of a run of kswapd";
+                self.compare(|it| &mut it.runs, line, what, Turn::Ends, next);
             }
         }
         for (zone, noted) in self.counts.zones.iter_mut().zip(run.noted) {
@@ -655,11 +646,8 @@ impl Lru {
 
 impl Lru {
     fn call(&self, fields: &Fields) -> Direct {
-        let names = fields.get("gfp_flags").unwrap_or("none");
-        let gfp = names.split('|').map(GfpFlags::named).fold(GfpFlags::default(), GfpFlags::with);
-        let order = fields.number("order").and_then(|order| u8::try_from(order).ok());
-        let order = order.and_then(Order::new).unwrap_or(Order::ZERO);
-        let class = class_of(gfp.zone());
+        let order = fields.order("order").unwrap_or(Order::ZERO);
+        let class = class_of(fields.gfp().zone());
         Direct::new(order, self.counts.highest(class), class)
     }
 
@@ -685,20 +673,15 @@ impl Lru {
         else {
             return;
         };
-        let word = match fields.get("ret") {
-            Some("success") => Word::Fits,
-            Some("continue") => Word::Suits,
-            _ => Word::No,
-        };
         let gap = self.counts.gap(call.order);
         let stand = Stand {
             above_high: self.counts.above_high(about, gap, call.class),
             worthwhile: self.counts.inactive_file() > gap,
         };
         let stage = call.stage;
-        let same = call.hears(about, word, stand);
+        let same = call.hears(about, fields.suitability(), stand);
         *sound &= same;
-        count(&mut self.tally.questions, same);
+        self.tally.questions.count(same);
         if !same {
             self.differs(line.number, "a question of direct reclaim", fields.get("zone"), stage);
         }
@@ -708,7 +691,7 @@ impl Lru {
         let Some(Run::Direct { call, sound }) = self.runs.remove(&line.task.pid) else { return };
         let kernel = fields.number("nr_reclaimed").unwrap_or(0);
         let over = call.stage == Stage::Over && call.reclaimed == kernel;
-        count(&mut self.tally.calls, sound && over);
+        self.tally.calls.count(sound && over);
         if !over {
             self.differs(line.number, "end of a call of direct reclaim", kernel, &call);
         }
@@ -725,13 +708,13 @@ impl Lru {
         for run in std::mem::take(&mut self.runs).into_values() {
             match run {
                 Run::Kswapd(Kswapd { next: Some(Turn::Ends), .. }) => {
-                    count(&mut self.tally.runs, true);
+                    self.tally.runs.count(true);
                 }
                 _ => self.tally.untold("runs that the end of the stretch cuts off", 1),
             }
         }
         for list in List::ALL {
-            let kernel = after.lru.get(list.name()).map(Vec::as_slice).unwrap_or_default();
+            let kernel = after.lru.get(list.into_str()).map(Vec::as_slice).unwrap_or_default();
             self.compare_list(list, kernel);
         }
         self.compare_counters(after)?;
@@ -747,7 +730,8 @@ impl Lru {
         score.of += length as u64;
         score.same += (length - differ.len()) as u64;
         if let Some(&first) = differ.first() {
-            let side = |side: &[u64]| format!("{} at {first}: {:x?}", list.name(), side.get(first));
+            let side =
+                |side: &[u64]| format!("{} at {first}: {:x?}", list.into_str(), side.get(first));
             self.differs(0, "a list at the end", side(kernel), side(&model));
         }
     }
@@ -762,7 +746,7 @@ impl Lru {
             };
             for (item, (kernel, model)) in all(kernel).into_iter().zip(all(model)).enumerate() {
                 let same = kernel == model;
-                count(&mut self.tally.counters, same);
+                self.tally.counters.count(same);
                 if !same {
                     let what =
                         ["free", "inactive_anon", "active_anon", "inactive_file", "active_file"];
@@ -783,13 +767,4 @@ impl Lru {
 
 fn pages_of(order: Order) -> i64 {
     order.pages().cast_signed()
-}
-
-/// Reads the frames of `range=(0x3800 ~ 0x3a00)`, the last number excluded.
-fn range(fields: &Fields) -> Option<Range<Pfn>> {
-    let (_, rest) = fields.0.split_once("range=(")?;
-    let (range, _) = rest.split_once(')')?;
-    let (first, end) = range.split_once('~')?;
-    let pfn = |text: &str| u64::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok();
-    Some(Pfn(pfn(first)?)..Pfn(pfn(end)?))
 }

@@ -34,9 +34,12 @@ impl std::ops::Add for Score {
 }
 
 /// Cause of a difference between engine and kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, strum::IntoStaticStr,
+)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case", const_into_str)]
 #[non_exhaustive]
 pub enum Cause {
     /// An interrupt acted within the operation, at a moment that the events do not tell.
@@ -54,18 +57,6 @@ pub enum Cause {
 impl Cause {
     pub const ALL: [Cause; 5] =
         [Cause::Interrupted, Cause::Bulk, Cause::QuickSearch, Cause::Lru, Cause::Other];
-
-    /// Returns the name of the cause in tables and JSON.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Cause::Interrupted => "interrupted",
-            Cause::Bulk => "bulk",
-            Cause::QuickSearch => "quick-search",
-            Cause::Lru => "lru",
-            Cause::Other => "other",
-        }
-    }
 }
 
 /// All stretches of a run.

@@ -234,7 +234,7 @@ fn causes(report: &FramesReport) -> Option<Section> {
     };
     let header: Vec<&str> = ["stretch"]
         .into_iter()
-        .chain(Cause::ALL.map(Cause::name))
+        .chain(Cause::ALL.map(|cause| cause.into_str()))
         .chain(["not followed"])
         .collect();
     table_of(
@@ -260,7 +260,7 @@ fn first_difference(followed: &Followed) -> Option<Section> {
             followed.stretch,
             count(first.line as f64),
             first.what,
-            first.cause.name()
+            first.cause.into_str()
         ),
         lines,
     })

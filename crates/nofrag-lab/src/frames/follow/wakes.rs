@@ -2,7 +2,7 @@
 //! kernel's events.
 
 use foldhash::HashMap;
-use nofrag::page::{KswapdRun, Suitability, ZoneKind};
+use nofrag::page::{KswapdRun, ZoneKind};
 use nofrag::units::Order;
 
 use super::super::events::{Event, Fields, Line};
@@ -107,14 +107,10 @@ impl Follower<'_> {
             self.tally.wakes.untested += 1;
             return;
         }
-        let order = fields.number("order").and_then(|order| Order::new(order as u8));
+        let order = fields.order("order");
         let zone = fields.get("zone").and_then(|name| self.zone(name));
         let (Some(order), Some(zone)) = (order, zone) else { return };
-        let theirs = match fields.get("ret") {
-            Some("success") => Suitability::Satisfied,
-            Some("continue") => Suitability::Suitable,
-            _ => Suitability::Hopeless,
-        };
+        let theirs = fields.suitability();
         let Some(highest) = self.highest(line) else { return };
         let ours = self.pages.suits_compaction(zone, order, highest);
         let same = ours == Some(theirs);

@@ -7,7 +7,8 @@ use foldhash::HashMap;
 use nofrag::units::{Order, Pfn};
 
 /// One of the four lists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::EnumString, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub(super) enum List {
     InactiveAnon,
     ActiveAnon,
@@ -22,14 +23,6 @@ impl List {
 
     pub(super) fn index(self) -> usize {
         self as usize
-    }
-
-    pub(super) fn name(self) -> &'static str {
-        ["inactive_anon", "active_anon", "inactive_file", "active_file"][self.index()]
-    }
-
-    pub(super) fn named(name: &str) -> Option<List> {
-        List::ALL.into_iter().find(|list| list.name() == name)
     }
 
     pub(super) fn is_active(self) -> bool {

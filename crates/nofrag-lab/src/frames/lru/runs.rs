@@ -1,5 +1,6 @@
 //! The turn after a pass: another pass, of some priority, or the end of the run.
 
+use nofrag::page::Suitability;
 use nofrag::units::Order;
 
 use super::pass::{BATCH, FIRST_PRIORITY};
@@ -46,16 +47,6 @@ pub(super) fn after_pass(done: Done) -> Turn {
     } else {
         Turn::Pass { priority, boost }
     }
-}
-
-/// Compaction's answer on a zone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Word {
-    /// A free block is there already.
-    Fits,
-    /// Compaction can work in the zone.
-    Suits,
-    No,
 }
 
 /// Stage of a caller that reclaims for itself.
@@ -121,10 +112,12 @@ impl Direct {
     }
 
     /// Takes compaction's answer on a zone; returns true if it is the zone of the expected question.
-    pub(super) fn hears(&mut self, about: usize, word: Word, stand: Stand) -> bool {
+    pub(super) fn hears(&mut self, about: usize, says: Suitability, stand: Stand) -> bool {
         match self.stage {
             Stage::Ready { zone } if zone == about => {
-                if word == Word::Fits || word == Word::Suits && stand.above_high {
+                if says == Suitability::Satisfied
+                    || says == Suitability::Suitable && stand.above_high
+                {
                     self.remembers = true;
                     self.leaves(zone);
                 } else if self.shrunk {
@@ -135,7 +128,7 @@ impl Direct {
                 true
             }
             Stage::Repeats { zone, of } if zone == about => {
-                if word != Word::No {
+                if says != Suitability::Hopeless {
                     self.leaves_shrunk(of);
                 } else if zone < self.highest {
                     self.stage = Stage::Repeats { zone: zone + 1, of };
@@ -236,36 +229,51 @@ mod tests {
     #[test]
     fn a_huge_page_reclaims_until_compaction_could_work() {
         let mut call = huge();
-        assert!(call.hears(1, Word::No, LITTLE));
+        assert!(call.hears(1, Suitability::Hopeless, LITTLE));
         for _ in 0..3 {
             assert_eq!(call.stage, Stage::Pass { zone: 1 });
             call.passed(10);
-            assert!(call.hears(0, Word::No, LITTLE) && call.hears(1, Word::No, LITTLE));
+            assert!(
+                call.hears(0, Suitability::Hopeless, LITTLE)
+                    && call.hears(1, Suitability::Hopeless, LITTLE)
+            );
         }
         call.passed(10);
-        assert!(call.hears(0, Word::No, LITTLE) && call.hears(1, Word::Suits, LITTLE));
+        assert!(
+            call.hears(0, Suitability::Hopeless, LITTLE)
+                && call.hears(1, Suitability::Suitable, LITTLE)
+        );
         // The zone below is asked about, too; then 32 pages are enough.
-        assert!(call.hears(0, Word::No, LITTLE));
+        assert!(call.hears(0, Suitability::Hopeless, LITTLE));
         assert_eq!((call.stage, call.reclaimed, call.priority), (Stage::Over, 40, 12));
     }
 
     #[test]
     fn a_ready_zone_is_remembered_and_ends_the_call() {
         let mut call = huge();
-        assert!(call.hears(1, Word::Suits, ENOUGH) && call.hears(0, Word::No, LITTLE));
+        assert!(
+            call.hears(1, Suitability::Suitable, ENOUGH)
+                && call.hears(0, Suitability::Hopeless, LITTLE)
+        );
         assert_eq!(call.stage, Stage::Pass { zone: 0 });
         call.passed(3);
-        assert!(call.hears(0, Word::No, LITTLE) && call.hears(1, Word::Suits, ENOUGH));
+        assert!(
+            call.hears(0, Suitability::Hopeless, LITTLE)
+                && call.hears(1, Suitability::Suitable, ENOUGH)
+        );
         assert_eq!((call.stage, call.reclaimed), (Stage::Over, 3));
     }
 
     #[test]
     fn fewer_than_32_pages_make_the_next_priority() {
         let mut call = huge();
-        assert!(call.hears(1, Word::Suits, LITTLE));
+        assert!(call.hears(1, Suitability::Suitable, LITTLE));
         call.passed(31);
-        assert!(call.hears(0, Word::No, LITTLE) && call.hears(1, Word::Suits, LITTLE));
-        assert!(call.hears(0, Word::No, LITTLE));
+        assert!(
+            call.hears(0, Suitability::Hopeless, LITTLE)
+                && call.hears(1, Suitability::Suitable, LITTLE)
+        );
+        assert!(call.hears(0, Suitability::Hopeless, LITTLE));
         assert_eq!((call.stage, call.priority), (Stage::Ready { zone: 1 }, 11));
     }
 
@@ -273,12 +281,15 @@ mod tests {
     fn a_short_inactive_list_or_a_pass_for_nothing_is_not_repeated() {
         let short = Stand { worthwhile: false, ..LITTLE };
         let mut call = huge();
-        assert!(call.hears(1, Word::No, short));
+        assert!(call.hears(1, Suitability::Hopeless, short));
         call.passed(40);
-        assert!(call.hears(0, Word::No, short) && call.hears(1, Word::No, short));
+        assert!(
+            call.hears(0, Suitability::Hopeless, short)
+                && call.hears(1, Suitability::Hopeless, short)
+        );
         assert_eq!(call.stage, Stage::Ready { zone: 0 });
         let mut call = huge();
-        assert!(call.hears(1, Word::No, LITTLE));
+        assert!(call.hears(1, Suitability::Hopeless, LITTLE));
         call.passed(0);
         assert_eq!(call.stage, Stage::Ready { zone: 0 });
     }

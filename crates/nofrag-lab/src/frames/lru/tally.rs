@@ -65,8 +65,3 @@ impl LruTally {
         }
     }
 }
-
-pub(super) fn count(score: &mut Score, same: bool) {
-    score.same += u64::from(same);
-    score.of += 1;
-}
