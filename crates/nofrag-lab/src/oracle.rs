@@ -145,7 +145,7 @@ pub(crate) trait Measured: Into<Option<f64>> {}
 impl<T: Into<Option<f64>>> Measured for T {}
 
 /// Adds judged claims; one whose number was not measured is left out.
-pub(crate) trait Claims {
+pub(crate) trait Claims: Extend<Oracle> {
     fn claim(
         &mut self,
         kind: ClaimKind,
@@ -153,7 +153,9 @@ pub(crate) trait Claims {
         claim: impl Text,
         measured: impl Measured,
         must: Relation,
-    );
+    ) {
+        self.extend(measured.into().map(|measured| Oracle::judge(id, kind, claim, measured, must)));
+    }
 
     fn exact(&mut self, id: impl Text, claim: impl Text, measured: impl Measured, must: Relation) {
         self.claim(ClaimKind::Exact, id, claim, measured, must);
@@ -173,18 +175,7 @@ pub(crate) fn over(one: Option<f64>, other: Option<f64>) -> Option<f64> {
     Some(one? / other?)
 }
 
-impl Claims for Vec<Oracle> {
-    fn claim(
-        &mut self,
-        kind: ClaimKind,
-        id: impl Text,
-        claim: impl Text,
-        measured: impl Measured,
-        must: Relation,
-    ) {
-        self.extend(measured.into().map(|measured| Oracle::judge(id, kind, claim, measured, must)));
-    }
-}
+impl Claims for Vec<Oracle> {}
 
 impl Oracle {
     /// Judges a claim: it holds if `measured` stands in `relation`.

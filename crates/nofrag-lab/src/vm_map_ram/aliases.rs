@@ -5,13 +5,13 @@ use std::time::Instant;
 
 use nofrag::vmap::{BlockGeometry, BlockIndex, Drain, Preset, VmapPolicy};
 
-use super::bench::{Bench, Counting, Failure};
+use super::bench::{Bench, Counting};
 use super::catalogue::Program;
 use super::counts::{measurement, with_geometry};
 use super::{RamPlan, names};
 use crate::oracle::{Claims, Relation};
 use crate::report::Report;
-use crate::spaces::VMALLOC_PAGES;
+use crate::spaces::{Failure, VMALLOC_PAGES};
 
 /// Number of blocks with live mappings.
 pub(super) const BLOCKS: u64 = 100_000;

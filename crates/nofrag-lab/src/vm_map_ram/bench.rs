@@ -8,29 +8,10 @@ use std::time::Instant;
 use nofrag::cpu::CpuId;
 use nofrag::event::{Event, EventSink, Function};
 use nofrag::ranges::Span;
-use nofrag::vmap::{
-    BlockCounters, Busy, ConfigError, Epoch, MapRamError, Mapper, RamArea, UnmapRamError,
-    VmapPolicy, VmapSpace,
-};
-use thiserror::Error;
+use nofrag::vmap::{BlockCounters, Epoch, Mapper, RamArea, VmapPolicy, VmapSpace};
 
-use crate::spaces;
+use crate::spaces::{self, Failure};
 use crate::stats::{CallTimer, Calls};
-
-/// The reason why a program did not come to its end.
-#[derive(Clone, Debug, Error, PartialEq)]
-pub(super) enum Failure {
-    #[error("no space was set up: {0}")]
-    Setup(#[from] ConfigError),
-    #[error("a mapping failed: {0}")]
-    Map(#[from] MapRamError<Infallible>),
-    #[error("an unmapping failed: {0}")]
-    Unmap(#[from] UnmapRamError),
-    #[error("no handle: {0}")]
-    Handle(#[from] Busy),
-    #[error("the lab's own records: {0}")]
-    Records(String),
-}
 
 /// A mapper that counts: pages stand for page tables. A flush has completed when it returns.
 #[derive(Debug, Default)]
@@ -120,7 +101,7 @@ impl<'a, E: EventSink> Bench<'a, E> {
         mapper: &'a Counting,
         events: E,
     ) -> Result<Bench<'a, E>, Failure> {
-        let config = spaces::config(policy, pages, 1).map_err(Failure::Records)?;
+        let config = spaces::config(policy, pages, 1)?;
         let cpu = config.cpus.by_rank(0).expect("the set has one CPU");
         Ok(Bench { space: VmapSpace::new(config, mapper, events)?, cpu, mapper })
     }

@@ -7,7 +7,7 @@ use nofrag::vmap::{
     BlockCounters, BlockGeometry, BlockIndex, NewBlock, Preset, RamArea, Reuse, VmapPolicy,
 };
 
-use super::bench::{Bench, Counting, Failure};
+use super::bench::{Bench, Counting};
 use super::catalogue::Program;
 use super::workloads::Workload;
 use super::{BEFORE, PEN_LOOPS, RamPlan, Trouble, names, pairs};
@@ -16,7 +16,7 @@ use crate::oracle::{Claims, Relation};
 use crate::random::Random;
 use crate::report::{Measurement, Report};
 use crate::scenario::Extent;
-use crate::spaces::VMALLOC_PAGES;
+use crate::spaces::{Failure, VMALLOC_PAGES};
 use crate::stats::Spread;
 
 /// Number of keys with which the random workload is run: 0, 1, and so on.

@@ -12,14 +12,14 @@ use nofrag::event::{Event, EventSink, Function};
 use nofrag::units::PageSize;
 use nofrag::vmap::{BlockGeometry, BlockIndex, MapRamError, Preset, VmapPolicy, Wait};
 
-use super::bench::{Bench, Counting, Failure, observe};
+use super::bench::{Bench, Counting, observe};
 use super::catalogue::Program;
 use super::counts::{measurement, with_geometry};
 use super::workloads::Workload;
 use super::{AFTER, BEFORE, OURS, PEN_LOOPS, RamPlan, Trouble, names};
 use crate::oracle::{Claims, Relation};
 use crate::report::Report;
-use crate::spaces::VMALLOC_PAGES;
+use crate::spaces::{Failure, VMALLOC_PAGES};
 use crate::stats::Spread;
 
 /// A space that is to be filled.

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use nofrag::vmap::{BlockIndex, Preset};
 
-use super::bench::{Bench, Counting, Failure};
+use super::bench::{Bench, Counting};
 use super::catalogue::Program;
 use super::counts::measurement;
 use super::{AFTER, OURS, RamPlan, Trouble, names};
@@ -18,7 +18,7 @@ use crate::oracle::{Claims, Relation};
 use crate::random::Random;
 use crate::report::Report;
 use crate::scenario::Extent;
-use crate::spaces::VMALLOC_PAGES;
+use crate::spaces::{Failure, VMALLOC_PAGES};
 
 /// Number of mappings that live to the end.
 const LIVE: u64 = 5_000;

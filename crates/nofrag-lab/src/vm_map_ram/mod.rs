@@ -32,7 +32,6 @@ mod workloads;
 
 use nofrag::vmap::Preset;
 
-use self::bench::Failure;
 use self::catalogue::{Program, SPECS};
 use crate::figures;
 use crate::plan::{Plan, Usual, bounded};
@@ -40,6 +39,7 @@ use crate::report::Report;
 use crate::scenario::{
     Options, Progress, RunError, Scenario, Special, choose_presets, choose_programs, vmap_preset,
 };
+use crate::spaces::Failure;
 
 /// The designs before and after the document.
 const BEFORE: &str = "linux-3.19";

@@ -6,7 +6,7 @@ use nofrag::vmap::{
     BlockGeometry, BlockIndex, BlockPolicy, DirtyTracking, FirstSlots, NewBlock, Preset, VmapPolicy,
 };
 
-use super::bench::{Bench, Counting, Failure, Observed, observe};
+use super::bench::{Bench, Counting, Observed, observe};
 use super::catalogue::Program;
 use super::workloads::Workload;
 use super::{AFTER, BEFORE, OURS, PEN_LOOPS, RamPlan, names};
@@ -14,7 +14,7 @@ use crate::figures::{self, Blocks, Pen2015, Profile, RatioRange, Simulated};
 use crate::oracle::{ClaimKind, Claims, Relation};
 use crate::report::{Comparison, Measurement, Report};
 use crate::scenario::{Progress, RunError, turn};
-use crate::spaces::VMALLOC_PAGES;
+use crate::spaces::{Failure, VMALLOC_PAGES};
 use crate::stats::Spread;
 
 /// The designs whose calls are also timed one by one.

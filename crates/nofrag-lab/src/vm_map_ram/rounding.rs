@@ -3,14 +3,14 @@
 
 use nofrag::vmap::{Preset, SizeClasses, VmapPolicy};
 
-use super::bench::{Bench, Counting, Failure};
+use super::bench::{Bench, Counting};
 use super::catalogue::Program;
 use super::counts::OverKeys;
 use super::{AFTER, OURS, RamPlan, names};
 use crate::figures::{self, Classes};
 use crate::oracle::{Claims, Relation};
 use crate::report::Report;
-use crate::spaces::VMALLOC_PAGES;
+use crate::spaces::{Failure, VMALLOC_PAGES};
 
 /// Pages of one request of each size from 1 to 64.
 const PAGES: u64 = 64 * 65 / 2;

@@ -4,9 +4,9 @@ use super::holes::{Churn, EverySecond, MixedParams, Room, ShrinkAndChurn, SmallH
 use super::programs::{
     AlignShift, Below, FixAlign, FixSize, FullFit, LongBusy, PerCpu, RandomSize, RandomSizeAlign,
 };
-use super::worker::{Failure, Watch, Worker, drive};
+use super::worker::{Watch, Worker, drive};
 use crate::scenario::{Extent, ProgramInfo};
-use crate::spaces::VMALLOC_PAGES;
+use crate::spaces::{Failure, VMALLOC_PAGES};
 
 /// The work of a program; the numbers in it are areas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,12 +15,13 @@ use nofrag::vmap::{AreaRequest, Budget, Guard, Preset, VmapPolicy, VmapSpace};
 use super::catalogue::{Program, SPECS, Source, Spec, Width};
 use super::programs::{FIRST_REFUSED_SHIFT, LONG_BUSY_AREAS};
 use super::turns::{AreasPlan, EMULATED_CPUS};
-use super::worker::{Audit, Failure, RunSize, Worker, new_space};
+use super::worker::{Audit, RunSize, Worker};
 use super::{AFTER, BEFORE, OURS, names};
 use crate::oracle::{Claims, Oracle, Relation};
 use crate::random::Random;
 use crate::report::Report;
 use crate::scenario::RunError;
+use crate::spaces::{Failure, new_space};
 
 /// Judges the claims about the designs themselves, which are tried on small structures.
 pub(super) fn judge_engines(plan: &AreasPlan, report: &mut Report) -> Result<(), RunError> {

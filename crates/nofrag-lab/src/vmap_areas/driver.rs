@@ -17,12 +17,12 @@ use super::catalogue::{Program, SPECS, Search, Source, Spec, Width};
 use super::holes::Room;
 use super::names;
 use super::turns::{AreasPlan, EMULATED_CPUS};
-use super::worker::{Detail, Failure, RunSize, Worker, new_space};
+use super::worker::{Detail, RunSize, Worker};
 use crate::oracle::{Claims, Relation};
 use crate::random::Random;
 use crate::report::{Measurement, Report};
 use crate::scenario::{Mode, Progress, RunError, turn};
-use crate::spaces::VMALLOC_PAGES;
+use crate::spaces::{Failure, VMALLOC_PAGES, new_space};
 use crate::stats::Spread;
 use crate::usage::{self, CpuTime};
 

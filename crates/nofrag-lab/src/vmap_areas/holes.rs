@@ -9,7 +9,8 @@ use nofrag::units::Vpn;
 use nofrag::vmap::{AreaError, AreaRequest, Guard};
 
 use super::programs::LONG_BUSY_AREAS;
-use super::worker::{Body, Failure, Watch, Worker};
+use super::worker::{Body, Watch, Worker};
+use crate::spaces::Failure;
 
 /// 15,000 holes of two pages lie below; each loop takes 100 pages and, without its guard page, one page, and gives both
 /// back.

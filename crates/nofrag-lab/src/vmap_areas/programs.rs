@@ -8,7 +8,8 @@ use nofrag::ranges::{AlignOne, RangeAllocator, Request, Span};
 use nofrag::units::Vpn;
 use nofrag::vmap::{AreaError, AreaRequest};
 
-use super::worker::{Body, Failure, Watch, Worker};
+use super::worker::{Body, Watch, Worker};
+use crate::spaces::Failure;
 
 /// Returns the lazy limit of the space in one-page slots: the J of `full_fit`.
 fn slots_of_limit<W: Watch>(worker: &Worker<'_, W>) -> u64 {

@@ -9,11 +9,12 @@ use nofrag::vmap::{LazyStore, Preset, VmapStats};
 
 use super::catalogue::{Search, Spec, Tails, Width};
 use super::names;
-use super::worker::{Counts, Detail, Failure, ProgramSample, RunSize, Worker, new_space};
+use super::worker::{Counts, Detail, ProgramSample, RunSize, Worker};
 use crate::plan::Plan;
 use crate::random::Random;
 use crate::report::Measurement;
 use crate::scenario::{Progress, RunError};
+use crate::spaces::{Failure, new_space};
 use crate::stats::{Spread, Tail};
 use crate::usage;
 

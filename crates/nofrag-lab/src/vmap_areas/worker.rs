@@ -7,35 +7,12 @@ use std::time::Instant;
 use nofrag::cpu::CpuId;
 use nofrag::units::Vpn;
 use nofrag::vmap::{
-    Area, AreaError, AreaRequest, ConfigError, FreeAreaError, GroupError, Guard, VmapCounters,
-    VmapPolicy, VmapSpace, VmapStats,
+    Area, AreaError, AreaRequest, FreeAreaError, Guard, VmapCounters, VmapSpace, VmapStats,
 };
-use thiserror::Error;
 
 use crate::random::Random;
-use crate::spaces;
+use crate::spaces::Failure;
 use crate::stats::Latencies;
-
-/// The reason why a program did not come to its end.
-#[derive(Clone, Debug, Error, PartialEq)]
-pub(crate) enum Failure {
-    #[error("no space was set up: {0}")]
-    Setup(#[from] ConfigError),
-    #[error("an allocation failed: {0}")]
-    Alloc(#[from] AreaError),
-    #[error("a free failed: {0}")]
-    Free(#[from] FreeAreaError),
-    #[error("a group allocation failed: {0}")]
-    Group(#[from] GroupError),
-    #[error("the lab's own records: {0}")]
-    Records(String),
-}
-
-/// Builds a space of `pages` pages for `cpus` emulated CPUs.
-pub(super) fn new_space(policy: VmapPolicy, pages: u64, cpus: usize) -> Result<VmapSpace, Failure> {
-    let config = spaces::config(policy, pages, cpus).map_err(Failure::Records)?;
-    Ok(VmapSpace::new(config, (), ())?)
-}
 
 /// Watches every area that a program gets and gives back.
 pub(crate) trait Watch {
@@ -348,9 +325,11 @@ fn timed<W: Watch>(body: &mut impl Body, worker: &mut Worker<'_, W>) -> Result<(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spaces::new_space;
+    use nofrag::vmap::VmapPolicy;
 
     fn audited(requests: &[(u64, u64)]) -> Audit {
-        let space = new_space(VmapPolicy::LINUX_5_2, 1 << 20, 1).unwrap();
+        let space = new_space::<()>(VmapPolicy::LINUX_5_2, 1 << 20, 1).unwrap();
         let cpu = space.cpus().by_rank(0).unwrap();
         let mut audit = Audit::default();
         for (start, pages) in requests {

@@ -5,28 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use nofrag::cpu::CpuId;
 use nofrag::ranges::Span;
-use nofrag::vmap::{
-    Busy, ConfigError, CpuHandle, Epoch, MapRamError, Mapper, RamArea, UnmapRamError, VmapPolicy,
-    VmapSpace,
-};
-use thiserror::Error;
+use nofrag::vmap::{CpuHandle, Epoch, Mapper, RamArea, VmapSpace};
 
-use crate::spaces;
-
-/// The reason why a program did not come to its end.
-#[derive(Clone, Debug, Error, PartialEq)]
-pub(super) enum Failure {
-    #[error("no space was set up: {0}")]
-    Setup(#[from] ConfigError),
-    #[error("a map failed: {0}")]
-    Map(#[from] MapRamError<Infallible>),
-    #[error("an unmap failed: {0}")]
-    Unmap(#[from] UnmapRamError),
-    #[error("a CPU is in use: {0}")]
-    Held(#[from] Busy),
-    #[error("the lab's own records: {0}")]
-    Records(String),
-}
+use crate::spaces::Failure;
 
 /// A mapper that only counts flushes, each of which is complete when it returns.
 #[derive(Debug, Default)]
@@ -63,12 +44,6 @@ impl Mapper for Flushes {
 }
 
 pub(super) type Space = VmapSpace<Flushes>;
-
-/// Builds a space of `pages` pages for `cpus` CPUs.
-pub(super) fn new_space(policy: VmapPolicy, pages: u64, cpus: usize) -> Result<Space, Failure> {
-    let config = spaces::config(policy, pages, cpus).map_err(Failure::Records)?;
-    Ok(VmapSpace::new(config, Flushes::default(), ())?)
-}
 
 /// A CPU's interface to map and unmap.
 pub(super) trait Caller {

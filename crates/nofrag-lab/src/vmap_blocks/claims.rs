@@ -4,7 +4,6 @@
 //! model follow from the algorithms and from the stated costs: they are ratios. Conflicts of real threads depend on the
 //! machine.
 
-use super::caller::Failure;
 use super::catalogue::{Design, GLOBAL, MODEL, MODELS, NODES, OURS, PER_CPU};
 use super::locks::{LockCounts, LockKind};
 use super::model::{self, Readings, Simulated, SimulationSize};
@@ -13,6 +12,7 @@ use super::turns::{BlocksPlan, model_space};
 use crate::oracle::{Claims, Oracle, Relation};
 use crate::report::{Measurement, Report};
 use crate::scenario::RunError;
+use crate::spaces::Failure;
 
 /// Name of the claims that need a second processor.
 const REAL_THREADS: &str = "conflicts of real threads";

@@ -23,10 +23,11 @@ use std::collections::VecDeque;
 
 use nofrag::vmap::{BlockIndex, Layout, RamArea};
 
-use super::caller::{ByCall, Caller, Failure, Space};
+use super::caller::{ByCall, Caller, Space};
 use super::locks::{Lock, LockCounts, LockKind, Site};
 use super::simulator::{Machine, Next, Outcome, Step, simulate};
 use crate::random::Random;
+use crate::spaces::Failure;
 
 /// Assumed costs of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

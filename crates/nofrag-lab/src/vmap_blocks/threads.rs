@@ -6,10 +6,11 @@ use std::time::Instant;
 
 use nofrag::vmap::VmapCounters;
 
-use super::caller::{ByCall, Caller, Failure, new_space};
+use super::caller::{ByCall, Caller};
 use super::catalogue::{Design, Face};
 use super::locks::LockCounts;
 use crate::spaces::VMALLOC_PAGES;
+use crate::spaces::{Failure, new_space};
 use crate::usage;
 
 /// Extent of a run of real threads.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use nofrag::units::PageSize;
 use nofrag::vmap::{BlockGeometry, BlockPolicy, VmapPolicy};
 
-use super::caller::{Failure, Space, new_space};
+use super::caller::Space;
 use super::catalogue::{Design, Face, GLOBAL, MODEL, PER_CPU, Runner, Spec};
 use super::locks::{LockCounts, Site};
 use super::model::{self, Simulated};
@@ -15,6 +15,7 @@ use crate::plan::Plan;
 use crate::random::Random;
 use crate::report::Measurement;
 use crate::scenario::{Progress, RunError};
+use crate::spaces::{Failure, new_space};
 use crate::stats::Spread;
 
 /// Extent of a comparison of blocks.
