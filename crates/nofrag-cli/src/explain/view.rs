@@ -214,7 +214,7 @@ fn table(case: &Case, look: Look) -> String {
         let kept = cells![bytes(zone.reserve_bytes), largest, served];
         grid.row([cells![&zone.zone, bytes(zone.free_bytes)], marks, kept].concat());
     }
-    grid.indented("   ", look)
+    grid.text("   ", look)
 }
 
 /// Draws the free memory of each zone as a line: blocks that are too small, and those that are large enough.
@@ -300,7 +300,7 @@ fn obtainable(explained: &Explanation, look: Look) -> String {
             zone.pinned_by_little,
         ]);
     }
-    text += &grid.indented("   ", look);
+    text += &grid.text("   ", look);
     for zone in &explained.obtainable {
         let by = zone.pinned_by.iter().map(|(name, blocks)| format!("{name} in {blocks}"));
         let by: Vec<String> = by.collect();

@@ -70,15 +70,9 @@ impl Grid {
         self
     }
 
-    /// Returns the table as lines, for a place with this look.
+    /// Returns the table as lines that begin with `indent`, for a place with this look.
     #[must_use]
-    pub fn text(self, look: Look) -> String {
-        self.indented("", look)
-    }
-
-    /// Returns the table as lines that begin with `indent`.
-    #[must_use]
-    pub fn indented(self, indent: &str, look: Look) -> String {
+    pub fn text(self, indent: &str, look: Look) -> String {
         let mut header = self.header;
         header[0].insert_str(0, indent);
         let mut rows: Vec<Vec<String>> =
@@ -106,7 +100,7 @@ mod tests {
         grid.row(cells!["a", "b", 20_452_u64]);
         grid.row(cells![None::<String>]);
         let grid = grid.without("left out");
-        assert_eq!(grid.clone().indented("  ", Look::FILE), "  name  count\n  a     20452\n  -\n");
+        assert_eq!(grid.clone().text("  ", Look::FILE), "  name  count\n  a     20452\n  -\n");
         let Some(Item::Table(table)) = grid.item("t", "c") else { panic!("it has rows") };
         let html = table.to_string();
         assert!(html.contains("20,452") && !html.contains("left out"), "{html}");

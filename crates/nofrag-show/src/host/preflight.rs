@@ -20,7 +20,7 @@ pub fn text(preflight: &Preflight, look: Look) -> String {
         return text;
     }
     text += "\n";
-    text += &figures(preflight).text(look);
+    text += &figures(preflight).text("", look);
     text += &look.wrapped("Bounds: ", &sentence(basis(preflight.basis)));
     text.extend(parts::missing(&preflight.missing, look));
     text

@@ -40,7 +40,7 @@ pub fn text(ranking: &Ranking, top: Option<usize>, look: Look) -> String {
         ranking.without_areas,
         ranking.denied
     );
-    let mut sections = vec![look.wrapped("", &limit), grid(shown, "of limit").text(look)];
+    let mut sections = vec![look.wrapped("", &limit), grid(shown, "of limit").text("", look)];
     sections.push(look.wrapped("", &sentence(&rest)));
     sections.extend(parts::missing(&ranking.missing, look));
     sections.join("\n")

@@ -118,7 +118,7 @@ fn kinds(recorded: &Recorded, look: Look) -> String {
         let name = format!("{}:{}", kind.group, kind.name);
         table.row(cells![name, kind.events, fixed(rate, 1)]);
     }
-    table.text(look)
+    table.text("", look)
 }
 
 fn sentences(recorded: &Recorded) -> Vec<String> {

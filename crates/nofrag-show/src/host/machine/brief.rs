@@ -21,7 +21,7 @@ pub fn brief(machine: &Machine, look: Look) -> String {
         sections.push(
             marks(machine, &large(machine, 100), |zone| label(machine, zone))
                 .without("on CPUs")
-                .text(look),
+                .text("", look),
         );
         sections.push(orders(machine, look));
     }
@@ -96,7 +96,7 @@ fn orders(machine: &Machine, look: Look) -> String {
     if zones.len() == MOST_ZONES && zones.len() < machine.zones.len() {
         legend.push(&of_all);
     }
-    table.text(look) + &look.hanging("", 0, &sentence(&legend.join("; ")))
+    table.text("", look) + &look.hanging("", 0, &sentence(&legend.join("; ")))
 }
 
 /// Writes a count in at most five characters, cut off.

@@ -20,7 +20,7 @@ pub fn text(machine: &Machine, look: Look) -> String {
     if !machine.zones.is_empty() {
         sections.push(
             marks(machine, &machine.zones.iter().collect::<Vec<_>>(), |zone| zone.label.clone())
-                .text(look),
+                .text("", look),
         );
         sections.push(orders(machine, look));
         sections.push(requests(machine, look));
@@ -57,7 +57,7 @@ fn orders(machine: &Machine, look: Look) -> String {
          towards 0 for want of memory, towards 1 because it is in pieces, - if a block is there",
     );
     legend.extend(index_check(machine).map(|check| format!("; {check}")));
-    table.text(look) + &look.wrapped("", &sentence(&legend))
+    table.text("", look) + &look.wrapped("", &sentence(&legend))
 }
 
 fn requests(machine: &Machine, look: Look) -> String {
@@ -84,7 +84,7 @@ fn requests(machine: &Machine, look: Look) -> String {
         }));
         table.row(row);
     }
-    let mut text = table.text(look);
+    let mut text = table.text("", look);
     for request in &machine.requests {
         text += &failing(request, look);
     }

@@ -34,10 +34,10 @@ pub fn brief(report: &ProcessReport, path: &Path, top: Option<usize>, look: Look
     ];
     sections.extend(parts::brief_missing(&report.missing, look));
     if report.neighbours.pairs > 0 {
-        sections.push(neighbours(report, rows).without(EXAMPLE).text(look));
+        sections.push(neighbours(report, rows).without(EXAMPLE).text("", look));
     }
-    sections.extend(placements_of(report, &fewest_areas(report)).map(|grid| grid.text(look)));
-    sections.push(groups("name", &report.names, report, rows, text::shortened).text(look));
+    sections.extend(placements_of(report, &fewest_areas(report)).map(|grid| grid.text("", look)));
+    sections.push(groups("name", &report.names, report, rows, text::shortened).text("", look));
     parts::on_screen(sections, REST, top, look)
 }
 

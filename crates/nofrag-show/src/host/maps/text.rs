@@ -17,9 +17,9 @@ use crate::{Cell, Look, bytes, bytes_text, cells, duration_text, hole_map, plura
 pub fn text(report: &ProcessReport, path: &Path, top: Option<usize>, look: Look) -> String {
     let top = top.unwrap_or(10);
     let mut sections = vec![heading(report, path, look), count(report, look)];
-    let kinds = groups("kind", &report.kinds, report, usize::MAX, shortened).text(look);
+    let kinds = groups("kind", &report.kinds, report, usize::MAX, shortened).text("", look);
     sections.push(kinds + &no_access(report, look));
-    sections.push(groups("name", &report.names, report, top, shortened).text(look));
+    sections.push(groups("name", &report.names, report, top, shortened).text("", look));
     sections.push(space(report, look));
     sections.extend(neighbours(report, top, look));
     sections.extend(replay(report, look));
@@ -153,7 +153,7 @@ fn holes(space: &Space, look: Look) -> String {
         let size = parts::size_or_none(aligned.largest_area_bytes);
         largest.row(cells![format!("aligned to {}", bytes_text(aligned.align_bytes)), size]);
     }
-    table.indented("  ", look) + &largest.indented("  ", look)
+    table.text("  ", look) + &largest.text("  ", look)
 }
 
 pub(super) fn largest_mapping(report: &ProcessReport, look: Look) -> String {
@@ -198,7 +198,7 @@ fn neighbours(report: &ProcessReport, top: usize, look: Look) -> Option<String> 
     if neighbours.pairs == 0 {
         return None;
     }
-    let mut out = super::neighbours(report, top).without(EXAMPLE).text(look);
+    let mut out = super::neighbours(report, top).without(EXAMPLE).text("", look);
     for group in neighbours.groups.iter().take(3) {
         if let Some(example) = group.examples.first() {
             let text = format!("{}, below it {}", example.above, example.below);
@@ -222,7 +222,7 @@ fn replay(report: &ProcessReport, look: Look) -> Option<String> {
     let columns = "holes lie between the mappings (open space is none); ratio is mappings with those \
                    holes over mappings alone; 2 MiB whole is the share of the huge pages that anonymous \
                    memory could hold, had it been aligned";
-    let mut out = table.text(look)
+    let mut out = table.text("", look)
         + &look.wrapped("Note: ", &sentence(&text))
         + &look.wrapped("Note: ", &sentence(columns));
     if !replay.left_out.is_empty() {

@@ -42,7 +42,7 @@ pub fn brief(pages: &Pages, look: Look) -> String {
     for zone in zones {
         let title = look.hanging("", 2, &format!("{}: free blocks", zone.label));
         let types = zone.types.iter().filter(|row| !is_empty(row));
-        sections.push(title + &free_blocks(zone, types).indented("  ", look));
+        sections.push(title + &free_blocks(zone, types).text("  ", look));
     }
     parts::on_screen(sections, REST, None, look)
 }
@@ -103,7 +103,7 @@ fn pageblocks(zones: &[&ZonePages], look: Look) -> String {
         legend +=
             &format!("; {} with fewer that stay", plural(more as u64, "zone more", "zones more"));
     }
-    grid.text(look) + &look.hanging("", 0, &sentence(&legend))
+    grid.text("", look) + &look.hanging("", 0, &sentence(&legend))
 }
 
 /// Returns the uses of frames that keep pageblocks from becoming whole, the worst first, and how much of a pageblock
@@ -134,5 +134,5 @@ fn staying(blocks: &Pageblocks, page_bytes: u64, look: Look) -> String {
         .map(|class| class.pageblocks)
         .sum();
     let says = format!("half of the pageblock or more stays in {mostly} of the {}", blocks.pinned);
-    grid.indented("  ", look) + &look.wrapped("  ", &sentence(&says))
+    grid.text("  ", look) + &look.wrapped("  ", &sentence(&says))
 }

@@ -25,11 +25,11 @@ pub fn text(pages: &Pages, look: Look) -> String {
 fn section(zone: &ZonePages, page_bytes: u64, look: Look) -> String {
     let managed = zone.managed_pages.map(|pages| bytes_text(pages.saturating_mul(page_bytes)));
     let mut text = format!("{}: {}\n", zone.label, managed.as_deref().unwrap_or("of unknown size"));
-    text += &free_blocks(zone, &zone.types).indented("  ", look);
+    text += &free_blocks(zone, &zone.types).text("  ", look);
     if let Some(blocks) = &zone.pageblocks {
         text += &obtainable(blocks, look);
         text += &map(&blocks.map, look);
-        text += &uses(blocks, page_bytes).indented("  ", look);
+        text += &uses(blocks, page_bytes).text("  ", look);
         text += &pinned(blocks, look);
     }
     text
@@ -92,7 +92,7 @@ fn pinned(blocks: &Pageblocks, look: Look) -> String {
         let share = Cell::share(class.pageblocks, blocks.pinned);
         table.row(cells![pages_that_stay(class), class.pageblocks, share]);
     }
-    table.indented("  ", look)
+    table.text("  ", look)
 }
 
 #[cfg(test)]

@@ -37,8 +37,8 @@ pub fn brief(
     sections.extend(parts::brief_missing(&report.missing, look));
     sections.extend(report.regions.iter().map(|each| region(each, look)));
     if report.totals.areas > 0 {
-        sections.push(callers(report, max_callers.unwrap_or(MOST_CALLERS)).text(look));
-        sections.push(kinds(report).text(look) + &text::nodes(report, look));
+        sections.push(callers(report, max_callers.unwrap_or(MOST_CALLERS)).text("", look));
+        sections.push(kinds(report).text("", look) + &text::nodes(report, look));
     }
     parts::on_screen(sections, REST, max_callers, look)
 }

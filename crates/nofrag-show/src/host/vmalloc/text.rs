@@ -16,9 +16,9 @@ pub fn text(report: &VmallocReport, root: &Root, max_callers: Option<usize>, loo
     const MOST_CALLERS: usize = 10;
     let mut sections = vec![heading(report, root, look)];
     if report.totals.areas > 0 {
-        sections.push(kinds(report).text(look) + &nodes(report, look));
+        sections.push(kinds(report).text("", look) + &nodes(report, look));
         sections.push(lazy(report, look));
-        sections.push(callers(report, max_callers.unwrap_or(MOST_CALLERS)).text(look));
+        sections.push(callers(report, max_callers.unwrap_or(MOST_CALLERS)).text("", look));
     }
     sections.extend(report.regions.iter().map(|region| region_section(region, look)));
     sections.extend(caveats(report, look));
@@ -85,7 +85,7 @@ fn region_section(region: &RegionReport, look: Look) -> String {
     text += &look.wrapped("  bounds ", &bounds);
     text += &hole_map(|cells| region.draw(cells), "unpurged", look);
     text += &holes(region, look);
-    text += &super::largest(region).indented("  ", look);
+    text += &super::largest(region).text("  ", look);
     text += &largest_request(region, look);
     text
 }
@@ -125,7 +125,7 @@ fn holes(region: &RegionReport, look: Look) -> String {
         row(format!("from {}", bytes_text(from)), &|room| class_cells(room, from));
     }
     row("all".to_owned(), &|room| [room.holes.into(), bytes(room.free_bytes).into()]);
-    table.indented("  ", look)
+    table.text("  ", look)
 }
 
 fn class_cells(room: &Room, from: u64) -> [Cell; 2] {
