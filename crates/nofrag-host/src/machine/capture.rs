@@ -16,7 +16,7 @@ use thiserror::Error;
 use super::scrub::{self, Renamed};
 use crate::process::ranking::{self, PATIENCE};
 use crate::record::Frames;
-use crate::snapshot::path_of;
+use crate::snapshot::place_of;
 use crate::source::machine::{NOT_SETTINGS, POOLS, SLABINFO};
 use crate::source::{CPUS_ONLINE, KPTR_RESTRICT, Missing, Root, VMALLOCINFO};
 
@@ -273,10 +273,7 @@ struct Capture<'a> {
 impl Capture<'_> {
     /// Captures free lists, counters and single values.
     fn lists(&mut self) {
-        for (name, costs) in PLAIN {
-            let path = path_of(name).expect("every file has its place");
-            self.copy(path, costs);
-        }
+        PLAIN.iter().for_each(|&(name, costs)| self.copy(place_of(name), costs));
         OTHERS.iter().for_each(|&(path, costs)| self.copy(path, costs));
         const RELEASE: Option<&str> = Some("only `Linux version` and the release are kept");
         self.text("proc/version", "the kernel's release", RELEASE, scrub::version);
@@ -350,7 +347,7 @@ impl Capture<'_> {
     fn frames(&mut self) {
         const LEVEL: i32 = 3;
         const COSTS: &str = "what each page frame is used for";
-        let path = path_of("kpageflags").expect("every file has its place");
+        let path = place_of("kpageflags");
         let packed = self.root.stream(path).and_then(|mut source| {
             let mut encoder = zstd::Encoder::new(Vec::new(), LEVEL)?;
             io::copy(&mut source, &mut encoder)?;
@@ -360,8 +357,7 @@ impl Capture<'_> {
             Ok(bytes) => self.put(&format!("{path}.zst"), bytes, None),
             Err(cause) => self.miss(path, &cause, COSTS),
         }
-        let path = path_of(SLABINFO).expect("every file has its place");
-        self.copy(path, "which caches of kernel objects hold most memory");
+        self.copy(place_of(SLABINFO), "which caches of kernel objects hold most memory");
     }
 
     /// Captures a file as it is.

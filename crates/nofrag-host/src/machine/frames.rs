@@ -130,7 +130,7 @@ mod tests {
         };
         let zones = zone("DMA32", 1, 70_000) + &zone("Normal", 70_001, FRAMES);
         let release = Some("6.12.107".to_owned());
-        let snapshot = Snapshot { release, zones: zoneinfo(&zones).0.zones, ..Snapshot::default() };
+        let snapshot = Snapshot { release, zones: zoneinfo(&zones).0.0, ..Snapshot::default() };
         let report = read(&snapshot, Dripping(&bytes)).unwrap();
         assert_eq!((report.frames, report.zones.len(), report.is_cut), (FRAMES, 2, false));
         let map = PageMap::new(&bytes);

@@ -528,7 +528,7 @@ mod tests {
         });
         Snapshot {
             buddy: buddyinfo(&buddy.collect::<String>()).0,
-            zones: zoneinfo(&zones.collect::<String>()).0.zones,
+            zones: zoneinfo(&zones.collect::<String>()).0.0,
             vmstat: vmstat(&format!("compact_stall {stalls}\n")).0,
             ..Snapshot::default()
         }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::clock::thread_cpu_seconds;
 use super::whole::{Pieces, prepared, read_open};
 use crate::machine::scrub;
-use crate::snapshot::{Files, ZoneInfo, path_of, zoneinfo};
+use crate::snapshot::{Files, ZoneInfo, place_of, zoneinfo};
 use crate::source::Root;
 use crate::source::machine::{VM, vm_settings};
 
@@ -35,40 +35,25 @@ pub(super) struct KeptParts {
     pub(super) addresses: bool,
 }
 
-struct Source {
-    /// Name of the file in [`Files`].
-    name: &'static str,
-    /// The knowledge that is missing without the file, in words.
-    costs: &'static str,
-}
-
-const fn source(name: &'static str, costs: &'static str) -> Source {
-    Source { name, costs }
-}
-
-impl Source {
-    /// Returns the file's path on a host, relative to the root.
-    fn path(&self) -> &'static str {
-        path_of(self.name).expect("every file of a snapshot has its place")
-    }
-}
+/// The name of a file in [`Files`], and what is not known without it.
+type Source = (&'static str, &'static str);
 
 const SMALL: [Source; 12] = [
-    source("version", "the kernel's release"),
-    source("buddyinfo", "free blocks by order cannot be compared"),
-    source("pagetypeinfo", "free blocks and pageblocks by type are guessed"),
-    source("zoneinfo", "zones and watermarks are not known: no replay"),
-    source("vmstat", "what the kernel counted cannot be compared"),
-    source("meminfo", "how memory is used is not known"),
-    source("iomem", "holes in physical memory are guessed"),
-    source("extfrag_index", "the kernel's own indices are not compared"),
-    source("unusable_index", "the kernel's own indices are not compared"),
-    source("transparent_hugepage_enabled", "whether huge pages were used is not known"),
-    source("transparent_hugepage_defrag", "how hard huge pages were tried for is not known"),
-    source("vmallocinfo", "which vmalloc areas there were is not known"),
+    ("version", "the kernel's release"),
+    ("buddyinfo", "free blocks by order cannot be compared"),
+    ("pagetypeinfo", "free blocks and pageblocks by type are guessed"),
+    ("zoneinfo", "zones and watermarks are not known: no replay"),
+    ("vmstat", "what the kernel counted cannot be compared"),
+    ("meminfo", "how memory is used is not known"),
+    ("iomem", "holes in physical memory are guessed"),
+    ("extfrag_index", "the kernel's own indices are not compared"),
+    ("unusable_index", "the kernel's own indices are not compared"),
+    ("transparent_hugepage_enabled", "whether huge pages were used is not known"),
+    ("transparent_hugepage_defrag", "how hard huge pages were tried for is not known"),
+    ("vmallocinfo", "which vmalloc areas there were is not known"),
 ];
 
-const FRAMES: Source = source(
+const FRAMES: Source = (
     "kpageflags",
     "where free blocks lie and what is in use is not known: a replay starts from free lists alone",
 );
@@ -84,9 +69,8 @@ impl FrameMemory {
             Frames::Read => root.read("proc/zoneinfo").unwrap_or_default(),
             Frames::LeftOut => return FrameMemory::default(),
         };
-        let (zones, _) = zoneinfo(&String::from_utf8_lossy(&text));
+        let ((zones, _), _) = zoneinfo(&String::from_utf8_lossy(&text));
         let bytes = zones
-            .zones
             .iter()
             .filter_map(ZoneInfo::end_pfn)
             .max()
@@ -117,13 +101,13 @@ impl HostState {
         hurry: &AtomicBool,
     ) -> HostState {
         let mut state = HostState::default();
-        for file in &SMALL {
+        for file @ (name, _) in SMALL {
             let scrubbed = |bytes| match kept.addresses {
                 true => bytes,
-                false => without_addresses(file.name, bytes),
+                false => without_addresses(name, bytes),
             };
-            let read = open(file.name)
-                .and_then(|opened| root.in_time(file.path(), move |_| read_open(opened)));
+            let read = open(name)
+                .and_then(|opened| root.in_time(place_of(name), move |_| read_open(opened)));
             state.add(root, file, read.map(scrubbed));
         }
         match root.in_time(VM, vm_settings) {
@@ -132,12 +116,13 @@ impl HostState {
         }
         match kept.frames {
             Frames::Read => {
-                let pieces = open(FRAMES.name).map(|opened| Pieces::new(opened, memory.0));
-                let read = pieces.and_then(|pieces| in_pieces(root, &FRAMES, pieces, hurry));
-                state.add(root, &FRAMES, read);
+                let pieces = open(FRAMES.0).map(|opened| Pieces::new(opened, memory.0));
+                let read =
+                    pieces.and_then(|pieces| in_pieces(root, place_of(FRAMES.0), pieces, hurry));
+                state.add(root, FRAMES, read);
             }
             Frames::LeftOut => {
-                state.missing.push(format!("{}: left out as asked: {}", FRAMES.name, FRAMES.costs))
+                state.missing.push(format!("{}: left out as asked: {}", FRAMES.0, FRAMES.1))
             }
         }
         // The files were read by this thread's worker. One that was given up is not counted.
@@ -147,10 +132,10 @@ impl HostState {
         state
     }
 
-    fn add(&mut self, root: &Root, file: &Source, read: io::Result<Vec<u8>>) {
+    fn add(&mut self, root: &Root, (name, costs): Source, read: io::Result<Vec<u8>>) {
         match read {
-            Ok(bytes) => self.files.insert(file.name, bytes),
-            Err(cause) => self.miss(&root.path(file.path()), &cause, file.costs),
+            Ok(bytes) => self.files.insert(name, bytes),
+            Err(cause) => self.miss(&root.path(place_of(name)), &cause, costs),
         }
     }
 
@@ -175,7 +160,7 @@ impl HostState {
 /// Reads a file of frames in pieces, with a time limit for each piece. Gives up when `hurry` becomes true.
 fn in_pieces(
     root: &Root,
-    file: &Source,
+    path: &str,
     mut pieces: Pieces,
     hurry: &AtomicBool,
 ) -> io::Result<Vec<u8>> {
@@ -184,7 +169,7 @@ fn in_pieces(
             return Err(io::Error::other("a signal came before it was read"));
         }
         let more;
-        (pieces, more) = root.in_time(file.path(), move |_| {
+        (pieces, more) = root.in_time(path, move |_| {
             let more = pieces.next()?;
             Ok((pieces, more))
         })?;
@@ -228,7 +213,7 @@ mod tests {
         let memory = FrameMemory::prepare(&root, Frames::Read);
         let calm = AtomicBool::new(false);
         let read = |frames, memory, hurry| {
-            let open = |name: &str| File::open(root.path(path_of(name).unwrap()));
+            let open = |name: &str| File::open(root.path(place_of(name)));
             HostState::read(&root, open, KeptParts { frames, addresses: false }, memory, hurry)
         };
         let state = read(Frames::Read, memory, &calm);
@@ -261,7 +246,7 @@ mod tests {
         let (hangs, _open) = rustix::pipe::pipe().unwrap();
         let open = |name: &str| match name {
             "buddyinfo" => Ok(File::from(hangs.try_clone()?)),
-            _ => File::open(root.path(path_of(name).unwrap())),
+            _ => File::open(root.path(place_of(name))),
         };
         let kept = KeptParts { frames: Frames::LeftOut, addresses: false };
         let calm = AtomicBool::new(false);
@@ -284,7 +269,7 @@ mod tests {
         fs::write(folder.path().join("proc/iomem"), memory).unwrap();
         let root = Root::Captured(folder.path().to_owned());
         let read = |addresses| {
-            let open = |name: &str| File::open(root.path(path_of(name).unwrap()));
+            let open = |name: &str| File::open(root.path(place_of(name)));
             let kept = KeptParts { frames: Frames::LeftOut, addresses };
             let calm = AtomicBool::new(false);
             let files = HostState::read(&root, open, kept, FrameMemory::default(), &calm).files;

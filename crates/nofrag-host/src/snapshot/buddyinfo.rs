@@ -69,16 +69,23 @@ fn pages_in(blocks: u64, order: u32) -> u64 {
 /// Parses the text of `/proc/buddyinfo`; returns its zones, and the lines that could not be read.
 #[must_use]
 pub fn buddyinfo(text: &str) -> (Vec<ZoneBlocks>, Vec<Malformed>) {
+    by_zone(text, "`Node N, zone NAME` and a count per order", |zone, rest| {
+        let blocks = numbers(rest, MOST_ORDERS).filter(|blocks| !blocks.is_empty())?;
+        Some(ZoneBlocks { zone, blocks })
+    })
+}
+
+/// Parses a text with a line for each zone; `read` makes the zone's name and the rest of the line what it says.
+fn by_zone<T>(
+    text: &str,
+    expected: &'static str,
+    read: impl Fn(ZoneName, &str) -> Option<T>,
+) -> (Vec<T>, Vec<Malformed>) {
     let (mut zones, mut malformed) = (Vec::new(), Vec::new());
     for (line, text) in numbered(text) {
-        let read = zone(text).and_then(|(zone, rest)| {
-            let blocks = numbers(rest, MOST_ORDERS).filter(|blocks| !blocks.is_empty())?;
-            Some(ZoneBlocks { zone, blocks })
-        });
-        match read {
+        match zone(text).and_then(|(zone, rest)| read(zone, rest)) {
             Some(zone) => zones.push(zone),
-            None => malformed
-                .push(Malformed { line, expected: "`Node N, zone NAME` and a count per order" }),
+            None => malformed.push(Malformed { line, expected }),
         }
     }
     (zones, malformed)
@@ -97,20 +104,11 @@ pub struct ZoneIndices {
 /// not be read.
 #[must_use]
 pub fn indices(text: &str) -> (Vec<ZoneIndices>, Vec<Malformed>) {
-    let (mut zones, mut malformed) = (Vec::new(), Vec::new());
-    for (line, text) in numbered(text) {
-        let read = zone(text).and_then(|(zone, rest)| {
-            let values: Option<Vec<i64>> = rest.split_ascii_whitespace().map(thousandths).collect();
-            let thousandths = values.filter(|v| !v.is_empty() && v.len() <= MOST_ORDERS)?;
-            Some(ZoneIndices { zone, thousandths })
-        });
-        match read {
-            Some(zone) => zones.push(zone),
-            None => malformed
-                .push(Malformed { line, expected: "`Node N, zone NAME` and an index per order" }),
-        }
-    }
-    (zones, malformed)
+    by_zone(text, "`Node N, zone NAME` and an index per order", |zone, rest| {
+        let values: Option<Vec<i64>> = rest.split_ascii_whitespace().map(thousandths).collect();
+        let thousandths = values.filter(|v| !v.is_empty() && v.len() <= MOST_ORDERS)?;
+        Some(ZoneIndices { zone, thousandths })
+    })
 }
 
 /// Parses an index such as `0.727` or `-1.000` into thousandths. The kernel prints quotient and remainder of a signed

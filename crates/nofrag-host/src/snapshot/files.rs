@@ -132,6 +132,11 @@ pub fn path_of(name: &str) -> Option<&'static str> {
     PLACES.iter().find(|(known, _)| *known == name).map(|(_, path)| *path)
 }
 
+/// Returns the path of a file that is known to be one.
+pub(crate) fn place_of(name: &str) -> &'static str {
+    path_of(name).expect("every file of a snapshot has its place")
+}
+
 impl Files {
     /// Adds a file with its bytes; an earlier file of this name is replaced.
     pub fn insert(&mut self, name: impl Into<String>, bytes: Vec<u8>) {

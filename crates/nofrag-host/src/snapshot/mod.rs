@@ -22,14 +22,14 @@ use std::ops::Range;
 
 pub use buddyinfo::{MOST_ORDERS, ZoneBlocks, ZoneIndices, buddyinfo, indices};
 pub use counters::{Counters, Settings, settings, vmstat};
-pub(crate) use files::Packed;
 pub use files::{Files, path_of};
+pub(crate) use files::{Packed, place_of};
 pub use iomem::{Ram, system_ram};
 pub use lines::{Malformed, ZoneName};
 pub use page_flags::{FrameUse, PageFlags, PageMap};
 pub use pagetypeinfo::{BlockCount, PageTypes, TypeBlocks, ZonePageblocks, pagetypeinfo};
 pub use slabinfo::{SlabCache, slabinfo};
-pub use zoneinfo::{PerCpuSet, ZoneInfo, Zones, zoneinfo};
+pub use zoneinfo::{PerCpuSet, ZoneInfo, zoneinfo};
 
 use crate::fields;
 use crate::source::Missing;
@@ -91,40 +91,26 @@ impl<'a> Snapshot<'a> {
     /// Parses the files of one moment.
     #[must_use]
     pub fn parse(files: &'a Files) -> Snapshot<'a> {
-        let mut reader = Reader { files, missing: Vec::new() };
-        let Zones { zones, nodes } =
-            reader.read("zoneinfo", "zones, watermarks and boost", zoneinfo);
-        let buddy = reader.read("buddyinfo", "free blocks by order", buddyinfo);
-        let types =
-            reader.try_read("pagetypeinfo", "types of free blocks and pageblocks", pagetypeinfo);
-        let vmstat = reader.read("vmstat", "counts of reclaim and compaction", vmstat);
-        let sysctl = reader.read("sysctl", "settings", settings);
-        let extfrag = reader.optional("extfrag_index", indices);
-        let unusable = reader.optional("unusable_index", indices);
-        let ram = reader.optional("iomem", system_ram);
-        let meminfo = reader.text("meminfo", "MemTotal and MemFree");
-        let bytes = |field| fields::meminfo_bytes(meminfo.as_deref()?, field).ok();
-        let pages = reader.pages();
         let release = files.release();
-        if release.is_none() {
-            reader.miss("version", "it is not there", "the kernel's release");
+        let mut read = Snapshot { release, ..Snapshot::default() };
+        (read.zones, read.nodes) =
+            read.read(files, "zoneinfo", "zones, watermarks and boost", zoneinfo);
+        read.buddy = read.read(files, "buddyinfo", "free blocks by order", buddyinfo);
+        let costs = "types of free blocks and pageblocks";
+        read.types = read.try_read(files, "pagetypeinfo", costs, pagetypeinfo);
+        read.vmstat = read.read(files, "vmstat", "counts of reclaim and compaction", vmstat);
+        read.sysctl = read.read(files, "sysctl", "settings", settings);
+        read.extfrag = optional(files, "extfrag_index", indices);
+        read.unusable = optional(files, "unusable_index", indices);
+        read.ram = optional(files, "iomem", system_ram);
+        let meminfo = read.text(files, "meminfo", "MemTotal and MemFree");
+        let bytes = |field| fields::meminfo_bytes(meminfo.as_deref()?, field).ok();
+        (read.memory_bytes, read.free_bytes) = (bytes("MemTotal"), bytes("MemFree"));
+        read.pages = read.frames(files);
+        if read.release.is_none() {
+            read.miss("version", "it is not there", "the kernel's release");
         }
-        Snapshot {
-            release,
-            zones,
-            nodes,
-            buddy,
-            types,
-            extfrag,
-            unusable,
-            pages,
-            vmstat,
-            sysctl,
-            memory_bytes: bytes("MemTotal"),
-            free_bytes: bytes("MemFree"),
-            ram,
-            missing: reader.missing,
-        }
+        read
     }
 
     /// Returns the ranges of memory, to be asked frame by frame: [`pages`](Self::pages) of kernels from 7.2 on does not
@@ -196,21 +182,15 @@ impl<'a> Snapshot<'a> {
 }
 
 /// Reads files, and notes the missing ones.
-struct Reader<'a> {
-    files: &'a Files,
-    missing: Vec<Missing>,
-}
-
-impl<'a> Reader<'a> {
+impl<'a> Snapshot<'a> {
     fn miss(&mut self, name: &str, why: impl Into<String>, costs: &'static str) {
         self.missing.push(Missing { path: name.to_owned(), why: why.into(), costs });
     }
 
-    fn text(&mut self, name: &str, costs: &'static str) -> Option<Cow<'a, str>> {
-        let text = self.files.text(name).filter(|text| !text.trim().is_empty());
+    fn text(&mut self, files: &'a Files, name: &str, costs: &'static str) -> Option<Cow<'a, str>> {
+        let text = files.text(name).filter(|text| !text.trim().is_empty());
         if text.is_none() {
-            let why =
-                if self.files.bytes(name).is_some() { "it is empty" } else { "it is not there" };
+            let why = if files.bytes(name).is_some() { "it is empty" } else { "it is not there" };
             self.miss(name, why, costs);
         }
         text
@@ -219,11 +199,12 @@ impl<'a> Reader<'a> {
     /// Reads a file; notes it as missing if it is absent, or if lines of it could not be read.
     fn try_read<T>(
         &mut self,
+        files: &'a Files,
         name: &str,
         costs: &'static str,
         parse: impl FnOnce(&str) -> (T, Vec<Malformed>),
     ) -> Option<T> {
-        let (value, malformed) = parse(&self.text(name, costs)?);
+        let (value, malformed) = parse(&self.text(files, name, costs)?);
         if let Some(first) = malformed.first() {
             let (count, Malformed { line, expected }) = (malformed.len(), first);
             let lines = if count == 1 { "line" } else { "lines" };
@@ -237,26 +218,17 @@ impl<'a> Reader<'a> {
 
     fn read<T: Default>(
         &mut self,
+        files: &'a Files,
         name: &str,
         costs: &'static str,
         parse: impl FnOnce(&str) -> (T, Vec<Malformed>),
     ) -> T {
-        self.try_read(name, costs, parse).unwrap_or_default()
+        self.try_read(files, name, costs, parse).unwrap_or_default()
     }
 
-    /// Reads a file that few hosts have, and whose facts other files have, too: its absence and its malformed lines are
-    /// not noted.
-    fn optional<T: Default>(
-        &self,
-        name: &str,
-        parse: impl FnOnce(&str) -> (T, Vec<Malformed>),
-    ) -> T {
-        self.files.text(name).map(|text| parse(&text).0).unwrap_or_default()
-    }
-
-    fn pages(&mut self) -> Option<PageMap<'a>> {
+    fn frames(&mut self, files: &'a Files) -> Option<PageMap<'a>> {
         const COSTS: &str = "what each page frame is used for";
-        let Some(flags) = self.files.bytes("kpageflags").filter(|bytes| bytes.len() >= 8) else {
+        let Some(flags) = files.bytes("kpageflags").filter(|bytes| bytes.len() >= 8) else {
             self.miss("kpageflags", "it is not there or empty", COSTS);
             return None;
         };
@@ -265,6 +237,16 @@ impl<'a> Reader<'a> {
         }
         Some(PageMap::new(flags))
     }
+}
+
+/// Reads a file that few hosts have, and whose facts other files have, too: its absence and its malformed lines are not
+/// noted.
+fn optional<T: Default>(
+    files: &Files,
+    name: &str,
+    parse: impl FnOnce(&str) -> (T, Vec<Malformed>),
+) -> T {
+    files.text(name).map(|text| parse(&text).0).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -79,7 +79,7 @@ mod tests {
         )
         .replacen("protection: (0)", &format!("protection: ({reserve}, {reserve})"), 1);
         let snapshot = Snapshot {
-            zones: zoneinfo(&text).0.zones,
+            zones: zoneinfo(&text).0.0,
             buddy: buddyinfo(&format!("Node 0, zone Normal {blocks}\n")).0,
             ..Snapshot::default()
         };

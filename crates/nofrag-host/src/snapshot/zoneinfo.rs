@@ -112,15 +112,6 @@ impl ZoneInfo {
     }
 }
 
-/// The contents of the file.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Zones {
-    /// The zones in the order of the file: by node, lowest first.
-    pub zones: Vec<ZoneInfo>,
-    /// The counters of each node.
-    pub nodes: BTreeMap<u32, BTreeMap<String, u64>>,
-}
-
 /// The part of the file to which lines belong.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
@@ -129,21 +120,25 @@ enum Part {
     PerCpu,
 }
 
-/// Parses the text of `/proc/zoneinfo`; returns its zones and nodes, and the lines that could not be read.
+/// The counters of each node.
+type Nodes = BTreeMap<u32, BTreeMap<String, u64>>;
+
+/// Parses the text of `/proc/zoneinfo`; returns its zones, in the order of the file (by node, lowest first), and the
+/// counters of each node, and the lines that could not be read.
 #[must_use]
-pub fn zoneinfo(text: &str) -> (Zones, Vec<Malformed>) {
-    let mut read = Zones::default();
+pub fn zoneinfo(text: &str) -> ((Vec<ZoneInfo>, Nodes), Vec<Malformed>) {
+    let (mut zones, mut nodes) = (Vec::new(), Nodes::new());
     let mut malformed = Vec::new();
     let mut part = Part::Zone;
     for (line, text) in numbered(text) {
         if let Some((zone, rest)) = zone(text)
             && rest.trim().is_empty()
         {
-            read.zones.push(ZoneInfo { zone, ..ZoneInfo::default() });
+            zones.push(ZoneInfo { zone, ..ZoneInfo::default() });
             part = Part::Zone;
             continue;
         }
-        let known = read.zones.last_mut().is_some_and(|zone| match text.trim() {
+        let known = zones.last_mut().is_some_and(|zone: &mut ZoneInfo| match text.trim() {
             "per-node stats" => {
                 part = Part::Node;
                 true
@@ -156,7 +151,7 @@ pub fn zoneinfo(text: &str) -> (Zones, Vec<Malformed>) {
                 if text.starts_with("pages free") || text.starts_with("start_pfn") {
                     part = Part::Zone;
                 }
-                let node = read.nodes.entry(zone.zone.node);
+                let node = nodes.entry(zone.zone.node);
                 match part {
                     Part::Node => name_and_number(text).map(|(name, number)| {
                         _ = node.or_default().insert(name.to_owned(), number)
@@ -172,7 +167,7 @@ pub fn zoneinfo(text: &str) -> (Zones, Vec<Malformed>) {
                 .push(Malformed { line, expected: "a zone's heading, or a name with its number" });
         }
     }
-    (read, malformed)
+    ((zones, nodes), malformed)
 }
 
 /// Splits lines such as `nr_free_pages 889` and `count: 21`.
@@ -278,9 +273,9 @@ Node 1, zone  HighMem
 
     #[test]
     fn zones_of_two_nodes() {
-        let (read, malformed) = zoneinfo(TEXT);
+        let ((zones, nodes), malformed) = zoneinfo(TEXT);
         assert_eq!(malformed, []);
-        let [normal, high] = &read.zones[..] else { panic!("{:?}", read.zones) };
+        let [normal, high] = &zones[..] else { panic!("{zones:?}") };
         assert_eq!((normal.free, normal.boost, normal.min, normal.high), (889, Some(7), 190, 284));
         assert_eq!(
             (normal.spanned, normal.present, normal.managed, normal.cma),
@@ -293,7 +288,7 @@ Node 1, zone  HighMem
         let sets =
             [(0, 21), (3, 14)].map(|(cpu, count)| PerCpuSet { cpu, count, high: 118, batch: 1 });
         assert_eq!((&normal.per_cpu[..], normal.on_per_cpu_lists()), (&sets[..], 35));
-        assert_eq!(read.nodes[&0]["nr_mapped"], 432);
+        assert_eq!(nodes[&0]["nr_mapped"], 432);
         assert_eq!((high.zone.node, high.boost, high.start_pfn, high.min), (1, None, None, 32));
         assert_eq!(high.zone.kind(), Some(nofrag::page::ZoneKind::HighMem));
     }

@@ -19,7 +19,7 @@ use crate::machine::frames::{self, FrameReport};
 use crate::proc_maps;
 use crate::process::ranking::{self, PATIENCE, Ranked, Ranking};
 use crate::record::Frames;
-use crate::snapshot::{Files, Snapshot, path_of};
+use crate::snapshot::{Files, Snapshot, place_of};
 
 /// The files of a machine that were read.
 #[derive(Clone, Debug, Default)]
@@ -202,11 +202,10 @@ impl Sources {
         let (name, costs) = IOMEM;
         self.add(root, name, costs);
         // A hint on frames of slabs: no file is missing where it is not to be had.
-        let slabs = path_of(SLABINFO).map(|path| root.read(path));
-        if let Some(Ok(bytes)) = slabs {
+        if let Ok(bytes) = root.read(place_of(SLABINFO)) {
             self.files.insert(SLABINFO, bytes);
         }
-        let path = path_of(KPAGEFLAGS).expect("every file has its place");
+        let path = place_of(KPAGEFLAGS);
         let report = root.stream(path);
         let report = report.and_then(|source| frames::read(&Snapshot::parse(&self.files), source));
         let report =
@@ -216,7 +215,7 @@ impl Sources {
 
     /// Reads a file into the snapshot.
     fn add(&mut self, root: &Root, name: &str, costs: &'static str) {
-        let path = path_of(name).expect("every file has its place");
+        let path = place_of(name);
         match root.read(path) {
             Ok(bytes) => self.files.insert(name, bytes),
             Err(cause) => self.miss([root.missing(path, why(&cause), costs)]),
