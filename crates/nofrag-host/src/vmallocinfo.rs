@@ -34,7 +34,7 @@ pub struct Parsed<'a> {
 }
 
 /// An area of the vmalloc space, from one line of the file.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Area<'a> {
     /// Number of the area's line in the file, from 1.
     pub line: u32,
@@ -254,17 +254,7 @@ fn parse_line(line: &str) -> Result<Area<'_>, Problem> {
     let mut words = line.split_ascii_whitespace().peekable();
     let printed = parse_range(words.next().ok_or(Problem::NoRange)?)?;
     let size = words.next().and_then(decimal).ok_or(Problem::NoSize)?;
-    let mut area = Area {
-        line: 0,
-        printed,
-        size,
-        caller: None,
-        pages: None,
-        phys: None,
-        marks: Marks::default(),
-        unknown: None,
-        nodes: "",
-    };
+    let mut area = Area { printed, size, ..Area::default() };
     let mut may_be_caller = true;
     while let Some(word) = words.next() {
         if let Some(mark) = Mark::from_word(word) {

@@ -100,7 +100,7 @@ impl Settings {
 }
 
 /// One program under one design.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Measurement {
     pub program: String,
@@ -146,12 +146,7 @@ impl Measurement {
             loops,
             unit: unit.to_owned(),
             time,
-            tail: None,
-            counts: BTreeMap::new(),
-            functions: BTreeMap::new(),
-            series: BTreeMap::new(),
-            spreads: BTreeMap::new(),
-            digest: None,
+            ..Measurement::default()
         }
     }
 

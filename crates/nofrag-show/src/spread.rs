@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Results of several repetitions of one measurement.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Spread {
     /// The middle sample, or the mean of the two middle ones.

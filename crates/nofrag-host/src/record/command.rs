@@ -34,7 +34,7 @@ pub struct ToRun {
 }
 
 /// The outcome of the recorded command.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CommandReport {
     /// The words of the command, or only the name of its program where arguments were not asked for.
@@ -117,15 +117,7 @@ impl Running {
             true => words.iter().map(|word| text(word)).collect(),
             false => vec![text(Path::new(program).file_name().unwrap_or(program))],
         };
-        let report = CommandReport {
-            words,
-            pid: child.id(),
-            exit_code: None,
-            signal: None,
-            seconds: 0.0,
-            user_seconds: 0.0,
-            system_seconds: 0.0,
-        };
+        let report = CommandReport { words, pid: child.id(), ..CommandReport::default() };
         let (asked_to_end, lateness) = (None, Lateness::Allowed);
         Ok(Running { child, began, cpu_before, report, asked_to_end, lateness })
     }

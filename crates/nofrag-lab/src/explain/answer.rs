@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::replay::ReplayReport;
 
 /// Why memory could not be had, and remedies.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Explanation {
     /// The source, as it was named.
@@ -28,11 +28,12 @@ pub struct Explanation {
 }
 
 /// The kind of source that was explained.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum SourceKind {
     /// Reports of the kernel log.
+    #[default]
     Reports,
     /// The state of a host at one moment.
     Snapshot,

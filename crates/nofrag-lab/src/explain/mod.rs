@@ -144,17 +144,7 @@ fn text_of(path: &Path) -> std::io::Result<Option<String>> {
 }
 
 fn empty(source: &str, kind: SourceKind) -> Explanation {
-    Explanation {
-        source: source.to_owned(),
-        kind,
-        release: None,
-        cases: Vec::new(),
-        obtainable: Vec::new(),
-        mixing: None,
-        replay: None,
-        cautions: Vec::new(),
-        damage: None,
-    }
+    Explanation { source: source.to_owned(), kind, ..Explanation::default() }
 }
 
 /// Returns the files of a snapshot that cannot be read to their end, in a sentence; `None` if there is none.

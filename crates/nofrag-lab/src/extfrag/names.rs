@@ -15,6 +15,7 @@ pub(super) const EVENTS_IN: &str = "events while ";
 /// Counted in the phase in which huge pages are asked for, as in kernels' figures.
 pub(super) const DIRECT_WHILE_HUGE: &str = "pages reclaimed by callers while huge pages";
 pub(super) const KSWAPD_WHILE_HUGE: &str = "pages reclaimed by kswapd while huge pages";
+pub(super) const EVENTS_WHILE_HUGE: &str = "events while huge pages";
 pub(super) const WAKES_WHILE_HUGE: &str = "wakes of kswapd while huge pages";
 
 /// Taken when the first huge page is asked for.

@@ -125,7 +125,7 @@ pub(super) fn who_wipes(view: View<'_>) -> Option<Section> {
         ("wakes", names::WAKES_WHILE_HUGE),
         ("reclaimed", names::KSWAPD_WHILE_HUGE),
         ("by callers", names::DIRECT_WHILE_HUGE),
-        ("events", "events while huge pages"),
+        ("events", names::EVENTS_WHILE_HUGE),
     ];
     counted(
         view,

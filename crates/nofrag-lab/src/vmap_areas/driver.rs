@@ -274,7 +274,8 @@ fn test_row(
     for driven in rounds {
         tally.add(driven.tests[at].clone());
     }
-    let outcomes = [("passed", tally.passed), ("failed", tally.failed), ("xfailed", tally.xfailed)];
+    let outcomes =
+        [("passed", tally.passed), (names::FAILED, tally.failed), ("xfailed", tally.xfailed)];
     Some(Measurement {
         counts: outcomes.map(|(name, count)| (name.to_owned(), count as f64)).into(),
         ..Measurement::new(
@@ -295,8 +296,8 @@ fn total_row(
 ) -> Option<Measurement> {
     let mut counts = BTreeMap::new();
     for (name, part) in [
-        ("user s", (|cpu| cpu.user_s) as fn(CpuTime) -> f64),
-        ("sys s", (|cpu| cpu.system_s) as fn(CpuTime) -> f64),
+        (names::USER, (|cpu| cpu.user_s) as fn(CpuTime) -> f64),
+        (names::SYSTEM, (|cpu| cpu.system_s) as fn(CpuTime) -> f64),
     ] {
         let used: Option<Vec<f64>> = rounds.iter().map(|driven| driven.cpu.map(part)).collect();
         if let Some(spread) = used.and_then(Spread::of) {

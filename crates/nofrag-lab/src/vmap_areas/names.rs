@@ -3,6 +3,11 @@
 pub(super) const US_PER_RUN: &str = "us per run of the test";
 pub(super) const SECONDS: &str = "s";
 
+/// Processor time of a run, and runs of a test that failed.
+pub(super) const USER: &str = "user s";
+pub(super) const SYSTEM: &str = "sys s";
+pub(super) const FAILED: &str = "failed";
+
 pub(super) const STEPS_PER_SEARCH: &str = "steps per search";
 pub(super) const STEPS_PER_LOOP: &str = "steps per loop";
 /// Shares of the allocations that lie in their hole in each way: full, left edge, right edge, no edge.

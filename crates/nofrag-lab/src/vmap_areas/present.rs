@@ -296,8 +296,8 @@ fn totals(report: &Report) -> Vec<Section> {
         "A row is the same run; the median of the rounds.",
         &chosen(report, |program| is_total(report, program)),
         |m| {
-            let user = number(m.count("user s")?);
-            Some(Cell::about(user, format!("{user} + {}", number(m.count("sys s")?))))
+            let user = number(m.count(names::USER)?);
+            Some(Cell::about(user, format!("{user} + {}", number(m.count(names::SYSTEM)?))))
         },
     );
     elapsed.into_iter().chain(used).collect()
@@ -309,7 +309,7 @@ fn is_total(report: &Report, program: &str) -> bool {
 
 fn tests(report: &Report) -> Option<Section> {
     let cell = |m: &Measurement| {
-        let failed = m.count("failed").filter(|failed| *failed > 0.0);
+        let failed = m.count(names::FAILED).filter(|failed| *failed > 0.0);
         let failed = failed.map_or_else(String::new, |failed| format!(" ({failed} FAILED)"));
         let median = number(m.time.median);
         Some(Cell::about(median, format!("{median}{failed}")))

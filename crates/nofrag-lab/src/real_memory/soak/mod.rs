@@ -247,6 +247,9 @@ fn drive(
     outcome.map(|()| course)
 }
 
+/// Names of a load's counts, in the order of [`Counted`].
+const COUNTS: [&str; 4] = ["operations", "verified", "lost", "refused"];
+
 /// Returns a load's row: its operations, second by second.
 fn measured(load: &dyn Load, course: &Course) -> Option<Measurement> {
     let Counted { operations, verified, lost, refused } = load.tally().counted();
@@ -255,10 +258,9 @@ fn measured(load: &dyn Load, course: &Course) -> Option<Measurement> {
     for (name, _) in load.state() {
         series.extend(course.state(load.name(), name).map(|values| (name.to_owned(), values)));
     }
-    let counts =
-        [("operations", operations), ("verified", verified), ("lost", lost), ("refused", refused)];
+    let counts = COUNTS.into_iter().zip([operations, verified, lost, refused]);
     Some(Measurement {
-        counts: counts.map(|(name, count)| (name.to_owned(), count as f64)).into(),
+        counts: counts.map(|(name, count)| (name.to_owned(), count as f64)).collect(),
         series,
         ..Measurement::new(PROGRAM, load.name(), operations, NS_PER_OPERATION, Spread::of(ns)?)
     })
@@ -271,8 +273,8 @@ const MEMORY_SLACK_MIB: f64 = 16.0;
 const AREAS_SLACK: f64 = 64.0;
 
 fn judge(course: &Course, (before, after): (&ProcessSample, &ProcessSample), report: &mut Report) {
-    let lost: f64 = report.measurements.iter().filter_map(|row| row.count("lost")).sum();
-    let verified: f64 = report.measurements.iter().filter_map(|row| row.count("verified")).sum();
+    let [_, verified, lost, _] = COUNTS
+        .map(|name| report.measurements.iter().filter_map(|row| row.count(name)).sum::<f64>());
     let claims = &mut report.oracles;
     let text =
         format!("of {verified} contents that were read again: those that were not as written");

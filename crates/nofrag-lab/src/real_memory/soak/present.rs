@@ -1,7 +1,7 @@
 //! Tables of a soak: the loads, and the process over time.
 
-use super::PROGRAM;
 use super::sampler::{AREAS, DESCRIPTORS, PROCESS, RESIDENT};
+use super::{COUNTS, PROGRAM};
 use crate::report::{Measurement, Report};
 use nofrag_show::{Cell, Section, cells, count, table_of};
 
@@ -17,15 +17,8 @@ pub(in super::super) fn sections(report: &Report) -> Vec<Section> {
 fn loads(report: &Report) -> Option<Section> {
     let rows = report.measurements.iter().filter(|row| row.design != PROCESS);
     let row = |row: &Measurement| {
-        let counted = |name| row.count(name).map(count);
-        cells![
-            &row.design,
-            counted("operations"),
-            counted("verified"),
-            counted("lost"),
-            counted("refused"),
-            Cell::median(&row.time),
-        ]
+        let counts = COUNTS.map(|name| Cell::from(row.count(name).map(count)));
+        [cells![&row.design], counts.to_vec(), vec![Cell::median(&row.time)]].concat()
     };
     table_of(
         "Loads",
@@ -33,7 +26,7 @@ fn loads(report: &Report) -> Option<Section> {
          given up, and found as written; lost: found otherwise. Refused: no memory, which is an answer. ns: of a \
          thread, for an operation with writing and reading its contents, by the clock on the wall.",
         1,
-        &["load", "operations", "verified", "lost", "refused", "ns"],
+        &[&["load"], &COUNTS[..], &["ns"]].concat(),
         rows.map(row).collect(),
     )
 }
