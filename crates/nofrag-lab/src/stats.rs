@@ -86,6 +86,15 @@ impl Latencies {
     }
 }
 
+/// Number of points of a course that are kept.
+pub(crate) const POINTS: usize = 72;
+
+/// Returns at most [`POINTS`] values: the largest of each stretch, so that growth shows, and what is gone soon.
+pub(crate) fn thinned(values: &[f64]) -> Vec<f64> {
+    let stretch = values.len().div_ceil(POINTS).max(1);
+    values.chunks(stretch).map(|part| part.iter().copied().fold(0.0, f64::max)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,33 +11,12 @@ use crate::gfp::GfpFlag::{
 };
 use crate::gfp::GfpFlags;
 
-/// Flags of each bit before 4.4, where one bit stood for both ways of reclaim.
-const BITS_UNTIL_4_3: &[(u64, &[GfpFlag])] = &[
+/// Flags of each bit that means the same until 4.5.
+const BITS: &[(u64, &[GfpFlag])] = &[
     (0x1, &[Dma]),
     (0x2, &[HighMem]),
     (0x4, &[Dma32]),
     (0x8, &[Movable]),
-    (0x10, &[DirectReclaim, KswapdReclaim]),
-    (0x20, &[High, KswapdReclaim]),
-    (0x40, &[Io]),
-    (0x80, &[Fs]),
-    (0x200, &[NoWarn]),
-    (0x400, &[RetryMayFail]),
-    (0x800, &[NoFail]),
-    (0x1000, &[NoRetry]),
-    (0x2000, &[MemAlloc]),
-    (0x40000, &[ThisNode]),
-    (0x80000, &[Reclaimable]),
-];
-
-/// Flags of each bit in 4.4 and 4.5.
-const BITS_OF_4_4: &[(u64, &[GfpFlag])] = &[
-    (0x1, &[Dma]),
-    (0x2, &[HighMem]),
-    (0x4, &[Dma32]),
-    (0x8, &[Movable]),
-    (0x10, &[Reclaimable]),
-    (0x20, &[High]),
     (0x40, &[Io]),
     (0x80, &[Fs]),
     (0x200, &[NoWarn]),
@@ -46,6 +25,19 @@ const BITS_OF_4_4: &[(u64, &[GfpFlag])] = &[
     (0x1000, &[NoRetry]),
     (0x2000, &[MemAlloc]),
     (0x4_0000, &[ThisNode]),
+];
+
+/// Flags of the other bits before 4.4, where one bit stood for both ways of reclaim.
+const BITS_UNTIL_4_3: &[(u64, &[GfpFlag])] = &[
+    (0x10, &[DirectReclaim, KswapdReclaim]),
+    (0x20, &[High, KswapdReclaim]),
+    (0x8_0000, &[Reclaimable]),
+];
+
+/// Flags of the other bits in 4.4 and 4.5.
+const BITS_OF_4_4: &[(u64, &[GfpFlag])] = &[
+    (0x10, &[Reclaimable]),
+    (0x20, &[High]),
     (0x40_0000, &[DirectReclaim]),
     (0x200_0000, &[KswapdReclaim]),
 ];
@@ -83,7 +75,7 @@ impl Mode {
             Some(bits) if names.is_empty() => {
                 let is_4_4 = bits & ONLY_IN_4_4 != 0;
                 let layout = if is_4_4 { BITS_OF_4_4 } else { BITS_UNTIL_4_3 };
-                let set = layout.iter().filter(|(bit, _)| bits & bit != 0);
+                let set = BITS.iter().chain(layout).filter(|(bit, _)| bits & bit != 0);
                 set.map(|(_, flags)| GfpFlags::of(flags)).fold(GfpFlags::default(), all)
             }
             _ => names

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use nofrag_host::snapshot::{Files, FrameUse, Snapshot, ZoneInfo, ZoneName};
+use nofrag_host::snapshot::{
+    Files, FrameUse, PageTypes, Snapshot, ZoneInfo, ZoneName, ZonePageblocks,
+};
 
 use super::{Better, ComparedRow, Each, Found, Group, Machines, Scale, percent};
 use crate::explain::damaged;
@@ -120,15 +122,14 @@ fn types(zone: &ZoneName, sides: &[&Snapshot<'_>]) -> Vec<ComparedRow> {
             let types = side.types.as_ref()?;
             types.names.iter().position(|known| known == name)
         };
-        let blocks = sides.each(|side| {
-            let row = side.types.as_ref()?.pageblocks.iter().find(|row| row.zone == *zone)?;
-            row.pageblocks.get(number(side)?).map(|&count| count as f64)
-        });
+        let listed = |list: fn(&PageTypes) -> &[ZonePageblocks]| {
+            sides.each(|side| {
+                let row = list(side.types.as_ref()?).iter().find(|row| row.zone == *zone)?;
+                row.pageblocks.get(number(side)?).map(|&count| count as f64)
+            })
+        };
+        let [blocks, mixed] = [listed(|types| &types.pageblocks), listed(|types| &types.mixed)];
         rows.push(ComparedRow::new(format!("pageblocks of type {name}"), Count, Neither, blocks));
-        let mixed = sides.each(|side| {
-            let row = side.types.as_ref()?.mixed.iter().find(|row| row.zone == *zone)?;
-            row.pageblocks.get(number(side)?).map(|&count| count as f64)
-        });
         rows.push(ComparedRow::new(
             format!("of these with pages of other types, {name}"),
             Count,

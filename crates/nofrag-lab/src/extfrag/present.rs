@@ -475,9 +475,14 @@ fn work_of(view: View<'_>, figures: &Gorman2018, case: &Case) -> Option<Section>
 
 /// Shows the price of the avoided events.
 fn price(view: View<'_>) -> Vec<Section> {
+    of_each_mode(view, price_of)
+}
+
+/// Shows the first case on one node without and with requests for huge pages.
+fn of_each_mode(view: View<'_>, show: fn(View<'_>, &Case) -> Option<Section>) -> Vec<Section> {
     let programs = [Program::SDefault, Program::SMadvise];
     let cases = programs.into_iter().filter_map(|it| view.cases(it).into_iter().next());
-    cases.filter_map(|case| price_of(view, &case)).collect()
+    cases.filter_map(|case| show(view, &case)).collect()
 }
 
 fn price_of(view: View<'_>, case: &Case) -> Option<Section> {
@@ -718,9 +723,7 @@ fn boost(view: View<'_>) -> Option<Section> {
 
 /// Shows the contiguity of free memory over memory and time.
 fn contiguity(view: View<'_>) -> Vec<Section> {
-    let programs = [Program::SDefault, Program::SMadvise];
-    let cases = programs.into_iter().filter_map(|it| view.cases(it).into_iter().next());
-    cases.filter_map(|case| contiguity_of(view, &case)).collect()
+    of_each_mode(view, contiguity_of)
 }
 
 fn contiguity_of(view: View<'_>, case: &Case) -> Option<Section> {

@@ -16,7 +16,7 @@ use crate::jobs::{About, run_and_repeat};
 use crate::plan::Plan;
 use crate::report::Measurement;
 use crate::scenario::{Progress, RunError};
-use crate::stats::Spread;
+use crate::stats::{Spread, thinned};
 use crate::world::heard::Compactions;
 use crate::world::setup::{PhaseEnd, RunResult};
 
@@ -288,15 +288,6 @@ fn courses(run: &RunResult) -> BTreeMap<String, Vec<f64>> {
     courses
 }
 
-/// Number of points of a course that are kept.
-const POINTS: usize = 72;
-
-/// Returns at most [`POINTS`] values: the largest of each stretch, since a boost is gone soon.
-fn thinned(values: &[f64]) -> Vec<f64> {
-    let stretch = values.len().div_ceil(POINTS).max(1);
-    values.chunks(stretch).map(|part| part.iter().copied().fold(0.0, f64::max)).collect()
-}
-
 /// Returns the largest free order in each of [`PARTS`] stretches of equally many pageblocks, give or take one: 0 for
 /// none to 1 for a whole pageblock.
 fn parts(blocks: &[f64]) -> Vec<f64> {
@@ -348,7 +339,7 @@ mod tests {
         let mut values = vec![0.0; 1000];
         values[501] = 9.0;
         let thinned = thinned(&values);
-        assert!(thinned.len() <= POINTS && thinned.contains(&9.0));
+        assert!(thinned.len() <= crate::stats::POINTS && thinned.contains(&9.0));
         let parts = parts(&values);
         assert_eq!((parts.len(), parts.iter().filter(|part| **part > 0.0).count()), (PARTS, 1));
         assert_eq!(super::parts(&[]), vec![0.0; PARTS]);

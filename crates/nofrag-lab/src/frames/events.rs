@@ -30,6 +30,13 @@ pub(super) struct Asked {
     pub(super) answer: Option<Pfn>,
 }
 
+/// A block of frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Block {
+    pub(super) pfn: Pfn,
+    pub(super) order: Order,
+}
+
 /// The kind of an event, with its fields.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Event {
@@ -39,19 +46,11 @@ pub(super) enum Event {
     /// The bulk interface has handed out this frame.
     Bulk(Pfn),
     /// A block is given back; it is put on its list later, in a batch.
-    FreedInBatch {
-        pfn: Pfn,
-        order: Order,
-    },
+    FreedInBatch(Block),
     /// A block is given back, and put on its list at once.
-    Freed {
-        pfn: Pfn,
-        order: Order,
-    },
+    Freed(Block),
     /// A block that was given back earlier is put on its list.
-    Batched {
-        pfn: Pfn,
-    },
+    Batched(Pfn),
     /// A block went from the zone to a per-CPU list or to the request.
     Refilled {
         pfn: Pfn,
@@ -59,16 +58,10 @@ pub(super) enum Event {
         cached: bool,
     },
     /// A block went from a per-CPU list to the zone.
-    Drained {
-        pfn: Pfn,
-        order: Order,
-    },
+    Drained(Block),
     ExtFrag(Fallback),
     /// Compaction takes a free block.
-    Isolated {
-        pfn: Pfn,
-        order: Order,
-    },
+    Isolated(Block),
     Moved {
         from: Pfn,
         to: Pfn,
@@ -161,6 +154,10 @@ impl Fields {
         self.number(key).map(Pfn)
     }
 
+    fn block(&self) -> Option<Block> {
+        Some(Block { pfn: self.pfn("pfn")?, order: self.order("order")? })
+    }
+
     pub(super) fn order(&self, key: &str) -> Option<Order> {
         Order::new(u8::try_from(self.number(key)?).ok()?)
     }
@@ -244,15 +241,13 @@ fn event_of(name: &str, fields: Fields) -> Option<Event> {
         "reqalloc" => Event::Begins(None),
         "mm_page_alloc" => Event::Ends(asked(&fields)?),
         "bulk_page" => Event::Bulk(fields.pfn("pfn")?),
-        "mm_page_free" => Event::Freed { pfn: fields.pfn("pfn")?, order: fields.order("order")? },
-        "mm_page_free_batched" => Event::Batched { pfn: fields.pfn("pfn")? },
+        "mm_page_free" => Event::Freed(fields.block()?),
+        "mm_page_free_batched" => Event::Batched(fields.pfn("pfn")?),
         "mm_page_alloc_zone_locked" => {
             let cached = fields.get("percpu_refill")? == "1";
             Event::Refilled { pfn: fields.pfn("pfn")?, order: fields.order("order")?, cached }
         }
-        "mm_page_pcpu_drain" => {
-            Event::Drained { pfn: fields.pfn("pfn")?, order: fields.order("order")? }
-        }
+        "mm_page_pcpu_drain" => Event::Drained(fields.block()?),
         "mm_page_alloc_extfrag" => Event::ExtFrag(Fallback {
             pfn: fields.pfn("pfn")?,
             alloc_order: fields.order("alloc_order")?,
@@ -261,7 +256,7 @@ fn event_of(name: &str, fields: Fields) -> Option<Event> {
             fallback_migratetype: fields.migratetype("fallback_migratetype")?,
             change_ownership: fields.get("change_ownership")? == "1",
         }),
-        "isofree" => Event::Isolated { pfn: fields.pfn("pfn")?, order: fields.order("order")? },
+        "isofree" => Event::Isolated(fields.block()?),
         "moved" => Event::Moved { from: fields.pfn("from")?, to: fields.pfn("to")? },
         "pbflags" => Event::Bits {
             pfn: fields.pfn("pfn")?,
@@ -337,13 +332,13 @@ fn pair_frees(lines: &mut [Line]) {
     let mut waiting: HashMap<Pfn, usize> = HashMap::new();
     for index in 0..lines.len() {
         match lines[index].event {
-            Event::Freed { pfn, .. } => {
+            Event::Freed(Block { pfn, .. }) => {
                 waiting.insert(pfn, index);
             }
-            Event::Batched { pfn } => match waiting.remove(&pfn) {
+            Event::Batched(pfn) => match waiting.remove(&pfn) {
                 Some(begin) => {
-                    if let Event::Freed { pfn, order } = lines[begin].event {
-                        lines[begin].event = Event::FreedInBatch { pfn, order };
+                    if let Event::Freed(block) = lines[begin].event {
+                        lines[begin].event = Event::FreedInBatch(block);
                     }
                 }
                 None => lines[index].event = Event::Other,

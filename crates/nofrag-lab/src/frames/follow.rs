@@ -19,7 +19,7 @@ use nofrag::units::{Nanos, Order, Pfn};
 use self::scans::Scans;
 use self::wakes::Wakes;
 use super::compaction;
-use super::events::{Asked, Event, Fallback, Fields, Line};
+use super::events::{Asked, Block, Event, Fallback, Fields, Line};
 use super::outcome::{Cause, Score};
 use super::state::{State, StateError};
 
@@ -239,8 +239,7 @@ impl<'a> Follower<'a> {
         if let Event::CompactionBegins(_) = line.event {
             self.judge_run(lines, index);
         }
-        let acts =
-            matches!(line.event, Event::Ends(_) | Event::Freed { .. } | Event::Batched { .. });
+        let acts = matches!(line.event, Event::Ends(_) | Event::Freed(_) | Event::Batched(_));
         if acts && !self.own[cpu].drained.is_empty() && self.nested[cpu] == Nested::No {
             self.nested[cpu] = Nested::Maybe;
         }
@@ -261,7 +260,7 @@ impl<'a> Follower<'a> {
                 self.answer(line.number, cpu, asked, captured.map(|(_, pfn)| pfn));
             }
             Event::Bulk(pfn) => self.bulk(line.number, cpu, *pfn),
-            Event::FreedInBatch { pfn, order } => {
+            Event::FreedInBatch(Block { pfn, order }) => {
                 self.ready(line.number, *pfn, *order);
                 if let Some(kind) = self.pages.block_type(*pfn) {
                     self.typed.insert(*pfn, kind);
@@ -269,20 +268,20 @@ impl<'a> Follower<'a> {
                 // The block has no holder any more, so compaction cannot take it.
                 let _ = self.pages.set_movable(*pfn, false);
             }
-            Event::Batched { pfn } => {
+            Event::Batched(pfn) => {
                 let kind = self.typed.remove(pfn).or_else(|| self.pages.block_type(*pfn));
                 if let Some(kind) = kind {
                     let freed = self.pages.free_as(self.cpus[cpu], *pfn, kind);
                     self.note(line.number, freed);
                 }
             }
-            Event::Freed { pfn, order } => {
+            Event::Freed(Block { pfn, order }) => {
                 self.ready(line.number, *pfn, *order);
                 let freed = self.pages.free(self.cpus[cpu], *pfn);
                 self.note(line.number, freed);
             }
             Event::Refilled { pfn, cached: true, .. } => self.kernel[cpu].refilled.push(*pfn),
-            Event::Drained { pfn, .. } => self.kernel[cpu].drained.push(*pfn),
+            Event::Drained(Block { pfn, .. }) => self.kernel[cpu].drained.push(*pfn),
             Event::ExtFrag(event) => self.kernel[cpu].extfrag.push(*event),
             Event::OnLru(pfn, _) => {
                 let _ = self.pages.set_movable(*pfn, true);
@@ -321,7 +320,7 @@ impl<'a> Follower<'a> {
     /// Follows the events within a run of compaction.
     fn act_in_compaction(&mut self, line: &Line) {
         match &line.event {
-            Event::Isolated { pfn, order } => {
+            Event::Isolated(Block { pfn, order }) => {
                 self.catch_up(|step| matches!(step, ScanStep::Isolated { .. }));
                 let taken = self.pages.isolate(*pfn, *order);
                 self.note(line.number, taken);

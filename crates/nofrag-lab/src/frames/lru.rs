@@ -57,7 +57,7 @@ use self::lists::{List, Lists};
 use self::pass::{Ages, Asked, BATCH, FIRST_PRIORITY, Pass, PassPlan};
 use self::runs::{Direct, Done, Stage, Stand, Turn, after_pass};
 use super::compaction::range;
-use super::events::{Asked as Request, Event, Fields, Line, Phase};
+use super::events::{Asked as Request, Block, Event, Fields, Line, Phase};
 use super::outcome::Score;
 use super::state::{Era, State, StateError};
 
@@ -103,7 +103,7 @@ enum Run {
 }
 
 /// A run of kswapd under way.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Kswapd {
     priority: u8,
     /// Boosted pages to reclaim; `None` until the zones of the run are known.
@@ -189,15 +189,15 @@ impl Lru {
                 self.handed_out(*pfn, request.order);
             }
             Event::Bulk(pfn) => self.handed_out(*pfn, Order::ZERO),
-            Event::Freed { pfn, order } | Event::FreedInBatch { pfn, order } => {
+            Event::Freed(Block { pfn, order }) | Event::FreedInBatch(Block { pfn, order }) => {
                 self.freed(task, *pfn, *order);
             }
             Event::Refilled { pfn, order, cached } => self.refilled(task, *pfn, *order, *cached),
-            Event::Drained { pfn, order } => {
+            Event::Drained(Block { pfn, order }) => {
                 self.ready.remove(pfn);
                 self.free_changes(*pfn, pages_of(*order));
             }
-            Event::Isolated { pfn, order } => self.free_changes(*pfn, -pages_of(*order)),
+            Event::Isolated(Block { pfn, order }) => self.free_changes(*pfn, -pages_of(*order)),
             Event::ExtFrag(event) if event.fallback_order < Order::PAGEBLOCK => {
                 let zone = self.counts.zone_of(event.pfn);
                 self.counts.rise(zone);
@@ -224,13 +224,7 @@ impl Lru {
         let task = line.task.pid;
         match &line.event {
             Event::KswapdWakes(_) => {
-                let run = Kswapd {
-                    priority: FIRST_PRIORITY,
-                    boost: None,
-                    noted: Vec::new(),
-                    done: None,
-                    next: None,
-                };
+                let run = Kswapd { priority: FIRST_PRIORITY, ..Kswapd::default() };
                 self.passes.remove(&task);
                 self.runs.insert(task, Run::Kswapd(run));
             }

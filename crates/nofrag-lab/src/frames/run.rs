@@ -185,7 +185,7 @@ impl Moments {
             requests.retain(|&(_, end)| end >= index);
             let changes = matches!(
                 line.event,
-                Event::Ends(_) | Event::Freed { .. } | Event::Batched { .. } | Event::Bulk(_)
+                Event::Ends(_) | Event::Freed(_) | Event::Batched(_) | Event::Bulk(_)
             );
             for &(_, end) in requests.iter().filter(|&&(_, end)| changes && end != index) {
                 (nested[index], nested[end]) = (true, true);
@@ -199,7 +199,7 @@ impl Moments {
         let compacts = |line: &Line| {
             matches!(
                 line.event,
-                Event::Isolated { .. }
+                Event::Isolated(_)
                     | Event::Moved { .. }
                     | Event::SourcesIsolated(_)
                     | Event::TargetsIsolated(_)

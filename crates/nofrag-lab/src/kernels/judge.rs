@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 
 use nofrag::page::{Migratetype, ZoneKind};
+use strum::VariantArray;
 
 use super::dataset::Guests;
 use super::fitted::{FITTED_ON, SPOILT};
@@ -64,7 +65,7 @@ pub(super) fn role(cell: &Cell) -> Role {
 }
 
 /// Two counts that are shown as one ratio.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
 #[strum(const_into_str)]
 pub(super) enum Ratio {
     #[strum(serialize = "huge pages, % of units")]
@@ -80,14 +81,6 @@ pub(super) enum Ratio {
 }
 
 impl Ratio {
-    const ALL: [Ratio; 5] = [
-        Ratio::HugePercent,
-        Ratio::GavePercent,
-        Ratio::MovedPerHuge,
-        Ratio::PagesPerDirect,
-        Ratio::PagesPerWake,
-    ];
-
     /// Returns the count above the line and the one below it, if the phase has both.
     fn parts(self, phase: &Phase) -> Option<[u64; 2]> {
         let of = |count| phase.counts.get(&count).copied();
@@ -196,7 +189,7 @@ pub(super) fn counts(cell: &Beside) -> Vec<Compared> {
                 false => row,
             }));
         }
-        for ratio in Ratio::ALL {
+        for ratio in Ratio::VARIANTS {
             let parts = sides.map(|runs| ratio.all(runs, phase));
             let is_few = parts.iter().flatten().flatten().flatten().all(|count| *count < FEW);
             let spreads = sides.map(|runs| ratio.spread(runs, phase));

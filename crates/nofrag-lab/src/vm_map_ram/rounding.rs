@@ -72,11 +72,7 @@ fn with_classes(policy: VmapPolicy, row: &Classes, report: &mut Report) -> Resul
         row.new[0], row.new[1]
     );
     report.oracles.exact(format!("{id}-blocks"), claim, differing.count() as f64, Relation::NONE);
-    let mut measurement = over.measurement(Program::Rounding, &design_with(classes));
-    if let Some(measurement) = &mut measurement {
-        measurement.counts.insert(names::SLOTS.to_owned(), slots);
-    }
-    report.measurements.extend(measurement);
+    note(over, &design_with(classes), slots, report);
     Ok(())
 }
 
@@ -86,10 +82,15 @@ fn ours(design: &Preset, report: &mut Report) -> Result<(), Failure> {
         "one request of each size from 1 to 64: what ours takes beyond the pages, as a share";
     let waste = slots / PAGES as f64 - 1.0;
     report.oracles.exact("rounding/nofrag", claim, waste, Relation::AtMost(MOST_WASTE));
-    let mut measurement = OverKeys::of(design.policy)?.measurement(Program::Rounding, design.name);
+    note(OverKeys::of(design.policy)?, design.name, slots, report);
+    Ok(())
+}
+
+/// Notes the counts over keys, and the slots that one request of each size takes.
+fn note(over: OverKeys, design: &str, slots: f64, report: &mut Report) {
+    let mut measurement = over.measurement(Program::Rounding, design);
     if let Some(measurement) = &mut measurement {
         measurement.counts.insert(names::SLOTS.to_owned(), slots);
     }
     report.measurements.extend(measurement);
-    Ok(())
 }

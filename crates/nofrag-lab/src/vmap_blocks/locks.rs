@@ -3,7 +3,9 @@
 use nofrag::vmap::{LockCosts, LockCounters};
 
 /// The kind of a lock, by its name in tables and JSON.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::VariantArray,
+)]
 #[strum(serialize_all = "lowercase", const_into_str)]
 pub(super) enum LockKind {
     #[strum(serialize = "area busy")]
@@ -47,20 +49,8 @@ pub(super) enum Site {
 }
 
 impl LockKind {
-    pub(super) const ALL: [LockKind; 12] = [
-        LockKind::AreaBusy,
-        LockKind::BlockIndex,
-        LockKind::AreaFree,
-        LockKind::AreaLazy,
-        LockKind::Purge,
-        LockKind::Pools,
-        LockKind::Inbox,
-        LockKind::BlockQueue,
-        LockKind::Block,
-        LockKind::Cpu,
-        LockKind::Stock,
-        LockKind::Recycler,
-    ];
+    pub(super) const ALL: [LockKind; 12] =
+        *<LockKind as strum::VariantArray>::VARIANTS.as_array().expect("there are so many");
 
     /// Returns true if a CPU that unmaps only its own mappings shares no lock of this kind with another CPU: the locks
     /// of its blocks, and those that belong to the CPU.

@@ -10,7 +10,7 @@ use nofrag::page::{Passed, ScanStep};
 use nofrag::units::{Order, Pfn};
 
 use super::super::compaction::range;
-use super::super::events::{Event, Fields, Line};
+use super::super::events::{Block, Event, Fields, Line};
 use super::super::outcome::Score;
 
 /// A part of a pageblock that a scanner looked at: its frames, how many were scanned, and the pages taken.
@@ -63,7 +63,7 @@ impl Scanned {
                 Event::SourcesIsolated(fields) => scanned.sources.extend(Piece::of(fields)),
                 Event::TargetsIsolated(fields) => scanned.targets.extend(Piece::of(fields)),
                 Event::TargetsSearched(fields) => scanned.searches.extend(Piece::of(fields)),
-                Event::Isolated { pfn, order } => scanned.isolated.push((*pfn, *order)),
+                Event::Isolated(Block { pfn, order }) => scanned.isolated.push((*pfn, *order)),
                 Event::CompactionEnds(_) => break,
                 _ => {}
             }

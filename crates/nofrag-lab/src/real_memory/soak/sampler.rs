@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{Counted, Load, NS_PER_OPERATION};
 use crate::report::Measurement;
-use crate::stats::Spread;
+use crate::stats::{Spread, thinned};
 use crate::usage::field_bytes;
 
 /// Memory, areas and descriptors of the process at a moment.
@@ -59,9 +59,6 @@ pub(super) struct Course {
     samples: Vec<ProcessSample>,
     loads: BTreeMap<&'static str, Seen>,
 }
-
-/// Number of points of a course that a report keeps.
-const POINTS: usize = 72;
 
 impl Course {
     pub(super) fn look(&mut self, at: Duration, loads: &[Box<dyn Load>]) -> Result<(), String> {
@@ -144,12 +141,6 @@ pub(super) const PROCESS: &str = "process";
 pub(super) const RESIDENT: &str = "MiB resident";
 pub(super) const AREAS: &str = "areas";
 pub(super) const DESCRIPTORS: &str = "descriptors";
-
-/// Returns at most [`POINTS`] values: the largest of each stretch, so that growth shows.
-fn thinned(values: &[f64]) -> Vec<f64> {
-    let stretch = values.len().div_ceil(POINTS).max(1);
-    values.chunks(stretch).map(|part| part.iter().copied().fold(0.0, f64::max)).collect()
-}
 
 #[cfg(test)]
 mod tests {
