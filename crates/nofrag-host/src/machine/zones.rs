@@ -102,32 +102,33 @@ pub(super) fn survey(snapshot: &Snapshot<'_>) -> Vec<Zone> {
     let mut zones: Vec<_> = known.chain(listed).collect();
     zones.sort_by_key(|(zone, _)| (zone.node, std::cmp::Reverse(zone.kind())));
     let several = zones.iter().any(|(zone, _)| zone.node != 0);
-    let label = |zone: &ZoneName| if several { zone.to_string() } else { zone.name.clone() };
-    zones.into_iter().map(|(zone, info)| row(snapshot, zone, info, label(zone))).collect()
-}
-
-fn row(snapshot: &Snapshot<'_>, zone: &ZoneName, info: Option<&ZoneInfo>, label: String) -> Zone {
-    let blocks = snapshot.blocks(zone);
     let order = snapshot.pageblock_order();
-    let listed = blocks.map_or(0, |blocks| pages(blocks.blocks_of(order), order));
-    let marks = |info: &ZoneInfo| Marks {
-        min: info.min,
-        low: info.low,
-        high: info.high,
-        boost: info.boost,
+    let row = |(zone, info): (&ZoneName, Option<&ZoneInfo>)| {
+        let blocks = snapshot.blocks(zone);
+        let listed = blocks.map_or(0, |blocks| pages(blocks.blocks_of(order), order));
+        let marks = |info: &ZoneInfo| Marks {
+            min: info.min,
+            low: info.low,
+            high: info.high,
+            boost: info.boost,
+        };
+        Zone {
+            zone: zone.clone(),
+            label: if several { zone.to_string() } else { zone.name.clone() },
+            managed_pages: info.map(|info| info.managed),
+            free_pages: info.map_or(blocks.map_or(0, ZoneBlocks::pages), |info| info.free),
+            per_cpu_pages: info.map(ZoneInfo::on_per_cpu_lists),
+            marks: info.map(marks),
+            orders: blocks.map_or_else(Vec::new, orders),
+            largest_order: blocks.and_then(ZoneBlocks::largest),
+            types: types(snapshot, zone),
+            pageblock_free: PageblockFree {
+                listed,
+                said: info.and_then(ZoneInfo::free_in_pageblocks),
+            },
+        }
     };
-    Zone {
-        zone: zone.clone(),
-        label,
-        managed_pages: info.map(|info| info.managed),
-        free_pages: info.map_or(blocks.map_or(0, ZoneBlocks::pages), |info| info.free),
-        per_cpu_pages: info.map(ZoneInfo::on_per_cpu_lists),
-        marks: info.map(marks),
-        orders: blocks.map_or_else(Vec::new, orders),
-        largest_order: blocks.and_then(ZoneBlocks::largest),
-        types: types(snapshot, zone),
-        pageblock_free: PageblockFree { listed, said: info.and_then(ZoneInfo::free_in_pageblocks) },
-    }
+    zones.into_iter().map(row).collect()
 }
 
 /// Returns the number of pages in `blocks` blocks of `order`; saturates.

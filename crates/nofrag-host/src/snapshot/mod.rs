@@ -93,13 +93,17 @@ impl<'a> Snapshot<'a> {
     pub fn parse(files: &'a Files) -> Snapshot<'a> {
         let release = files.release();
         let mut read = Snapshot { release, ..Snapshot::default() };
-        (read.zones, read.nodes) =
-            read.read(files, "zoneinfo", "zones, watermarks and boost", zoneinfo);
-        read.buddy = read.read(files, "buddyinfo", "free blocks by order", buddyinfo);
+        (read.zones, read.nodes) = read
+            .read(files, "zoneinfo", "zones, watermarks and boost", zoneinfo)
+            .unwrap_or_default();
+        read.buddy =
+            read.read(files, "buddyinfo", "free blocks by order", buddyinfo).unwrap_or_default();
         let costs = "types of free blocks and pageblocks";
-        read.types = read.try_read(files, "pagetypeinfo", costs, pagetypeinfo);
-        read.vmstat = read.read(files, "vmstat", "counts of reclaim and compaction", vmstat);
-        read.sysctl = read.read(files, "sysctl", "settings", settings);
+        read.types = read.read(files, "pagetypeinfo", costs, pagetypeinfo);
+        read.vmstat = read
+            .read(files, "vmstat", "counts of reclaim and compaction", vmstat)
+            .unwrap_or_default();
+        read.sysctl = read.read(files, "sysctl", "settings", settings).unwrap_or_default();
         read.extfrag = optional(files, "extfrag_index", indices);
         read.unusable = optional(files, "unusable_index", indices);
         read.ram = optional(files, "iomem", system_ram);
@@ -197,7 +201,7 @@ impl<'a> Snapshot<'a> {
     }
 
     /// Reads a file; notes it as missing if it is absent, or if lines of it could not be read.
-    fn try_read<T>(
+    fn read<T>(
         &mut self,
         files: &'a Files,
         name: &str,
@@ -214,16 +218,6 @@ impl<'a> Snapshot<'a> {
             self.miss(name, why, costs);
         }
         Some(value)
-    }
-
-    fn read<T: Default>(
-        &mut self,
-        files: &'a Files,
-        name: &str,
-        costs: &'static str,
-        parse: impl FnOnce(&str) -> (T, Vec<Malformed>),
-    ) -> T {
-        self.try_read(files, name, costs, parse).unwrap_or_default()
     }
 
     fn frames(&mut self, files: &'a Files) -> Option<PageMap<'a>> {
