@@ -2,6 +2,7 @@
 //! background.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::thread;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use nofrag_backing::arena::{
 };
 use nofrag_backing::backend::Anonymous;
 
-use super::{Load, Tally, Watch, fill, is_as_written};
+use super::{Load, Tally, fill, is_as_written, is_over};
 use crate::random::Random;
 
 pub(super) const NAME: &str = "arena";
@@ -61,14 +62,14 @@ impl Load for ArenaLoad {
         WORKERS
     }
 
-    fn work(&self, watch: &Watch) -> Result<(), String> {
+    fn work(&self, over: &AtomicBool) -> Result<(), String> {
         // Each worker gets the runs that the other one has written, so that half of all runs are given back by a worker
         // that does not own them.
         let (to_second, from_first) = mpsc::sync_channel(SLOTS);
         let (to_first, from_second) = mpsc::sync_channel(SLOTS);
         thread::scope(|scope| {
-            let second = scope.spawn(|| Worker::new(self, 1, to_first, from_first).work(watch));
-            let first = Worker::new(self, 0, to_second, from_second).work(watch);
+            let second = scope.spawn(|| Worker::new(self, 1, to_first, from_first).work(over));
+            let first = Worker::new(self, 0, to_second, from_second).work(over);
             let second = second.join().unwrap_or_else(|_| Err("a worker panicked".to_owned()));
             first.and(second)
         })
@@ -117,8 +118,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    fn work(mut self, watch: &Watch) -> Result<(), String> {
-        while !watch.is_over() {
+    fn work(mut self, over: &AtomicBool) -> Result<(), String> {
+        while !is_over(over) {
             self.turn()?;
         }
         for written in self.slots.drain(..).flatten() {

@@ -11,7 +11,7 @@ use nofrag::units::Order;
 use nofrag_backing::frames::FramesConfig;
 use nofrag_backing::moving::{Background, Handle, HandleError, Handles, NoHandle, Pace};
 
-use super::{Load, Tally, Watch, beside};
+use super::{Load, Tally, beside, is_over};
 use crate::random::Random;
 
 pub(super) const NAME: &str = "frames";
@@ -67,8 +67,7 @@ impl FramesLoad {
     /// Uses random blocks until `over` is set.
     fn read(&self, over: &AtomicBool) -> Result<(), String> {
         let mut random = Random::new(self.seed, 3001);
-        // Relaxed: no other memory is read because of the flag.
-        while !over.load(Ordering::Relaxed) {
+        while !is_over(over) {
             let known = {
                 let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
                 (!shown.is_empty()).then(|| shown[random.index(shown.len())])
@@ -94,8 +93,8 @@ impl Load for FramesLoad {
         2
     }
 
-    fn work(&self, watch: &Watch) -> Result<(), String> {
-        let own = || OwnerOf::new(self).and_then(|mut owner| owner.work(watch));
+    fn work(&self, over: &AtomicBool) -> Result<(), String> {
+        let own = || OwnerOf::new(self).and_then(|mut owner| owner.work(over));
         beside(|over| self.read(over), own)
     }
 
@@ -132,8 +131,8 @@ impl<'a> OwnerOf<'a> {
         Ok(OwnerOf { load, owner, random, known: Vec::new(), pages: 0, turns: 0 })
     }
 
-    fn work(&mut self, watch: &Watch) -> Result<(), String> {
-        while !watch.is_over() {
+    fn work(&mut self, over: &AtomicBool) -> Result<(), String> {
+        while !is_over(over) {
             self.turn()?;
         }
         self.show();

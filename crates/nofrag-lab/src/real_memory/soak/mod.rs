@@ -37,17 +37,10 @@ const MOST_MINUTES: u64 = 7 * 24 * 60;
 pub(super) const PROGRAM: &str = "soak";
 pub(super) const NS_PER_OPERATION: &str = "ns per operation with its contents";
 
-/// Flag that a load shares with its watcher.
-#[derive(Debug, Default)]
-struct Watch {
-    stop: AtomicBool,
-}
-
-impl Watch {
-    fn is_over(&self) -> bool {
-        // Relaxed: no other memory is read because of the flag.
-        self.stop.load(Ordering::Relaxed)
-    }
+/// Returns true once the flag that two threads share is set.
+fn is_over(over: &AtomicBool) -> bool {
+    // Relaxed: no other memory is read because of the flag.
+    over.load(Ordering::Relaxed)
 }
 
 /// Counts of a load; the watcher reads them while the load goes on.
@@ -121,8 +114,8 @@ trait Load: Sync {
     /// Returns the number of threads that the load keeps busy.
     fn threads(&self) -> usize;
 
-    /// Works until the watch stops it, on threads of its own besides the caller's if it wants several.
-    fn work(&self, watch: &Watch) -> Result<(), String>;
+    /// Works until `over` is set, on threads of its own besides the caller's if it wants several.
+    fn work(&self, over: &AtomicBool) -> Result<(), String>;
 
     /// Returns the load's counts so far.
     fn tally(&self) -> &Tally;
@@ -211,7 +204,7 @@ fn drive(
     loads: &[Box<dyn Load>],
     progress: &dyn Progress,
 ) -> Result<Course, RunError> {
-    let watch = Watch::default();
+    let over = AtomicBool::new(false);
     let begin = Instant::now();
     let looks = (plan.length.as_nanos() / plan.every.as_nanos()).max(1) as u64;
     progress.begin(looks);
@@ -219,8 +212,8 @@ fn drive(
     let outcome = thread::scope(|scope| {
         let mut workers = Vec::new();
         for load in loads {
-            let watch = &watch;
-            workers.push((load.name(), scope.spawn(move || load.work(watch))));
+            let over = &over;
+            workers.push((load.name(), scope.spawn(move || load.work(over))));
         }
         let looked = loop {
             thread::sleep(plan.every);
@@ -233,7 +226,7 @@ fn drive(
             progress.step(&course.summary());
         };
         let looked = looked.map_err(|error| failed("/proc", error));
-        watch.stop.store(true, Ordering::Relaxed);
+        over.store(true, Ordering::Relaxed);
         let ended: Vec<Result<(), RunError>> = workers
             .into_iter()
             .map(|(name, worker)| {
