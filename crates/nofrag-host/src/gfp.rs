@@ -29,13 +29,14 @@ pub enum GfpFlag {
     NoFail,
     NoRetry,
     MemAlloc,
+    NoMemAlloc,
     ThisNode,
     Zero,
 }
 
 use GfpFlag::{
     DirectReclaim, Dma, Dma32, Fs, High, HighMem, Io, KswapdReclaim, MemAlloc, Movable, NoFail,
-    NoRetry, NoWarn, Reclaimable, RetryMayFail, ThisNode, Zero,
+    NoMemAlloc, NoRetry, NoWarn, Reclaimable, RetryMayFail, ThisNode, Zero,
 };
 
 /// The flags that each name of the kernel's stands for; names that decide nothing here are not in the table. The bit of
@@ -73,6 +74,7 @@ const NAMES: &[(&str, &[GfpFlag])] = &[
     ("__GFP_NOFAIL", &[NoFail]),
     ("__GFP_NORETRY", &[NoRetry]),
     ("__GFP_MEMALLOC", &[MemAlloc]),
+    ("__GFP_NOMEMALLOC", &[NoMemAlloc]),
     ("__GFP_THISNODE", &[ThisNode]),
     ("__GFP_ZERO", &[Zero]),
 ];
@@ -145,6 +147,7 @@ impl GfpFlags {
             (RetryMayFail, RequestFlags::RETRY_MAYFAIL),
             (ThisNode, RequestFlags::THIS_NODE),
             (MemAlloc, RequestFlags::MEMALLOC),
+            (NoMemAlloc, RequestFlags::NO_MEMALLOC),
             // Movable pages may borrow from CMA.
             (Movable, RequestFlags::CMA),
         ];

@@ -30,6 +30,8 @@ impl RequestFlags {
     pub const OOM_VICTIM: RequestFlags = RequestFlags(1 << 7);
     /// May borrow from CMA blocks.
     pub const CMA: RequestFlags = RequestFlags(1 << 8);
+    /// `__GFP_NOMEMALLOC`: no reserves for who may not wait or frees memory; it outweighs [`MEMALLOC`](Self::MEMALLOC).
+    pub const NO_MEMALLOC: RequestFlags = RequestFlags(1 << 9);
     /// `__GFP_RECLAIM`: both ways of reclaim.
     pub const RECLAIM: RequestFlags = RequestFlags(Self::DIRECT_RECLAIM.0 | Self::KSWAPD_RECLAIM.0);
 

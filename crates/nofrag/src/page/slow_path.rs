@@ -450,7 +450,8 @@ impl SlowPath {
 /// Returns the flags that say how far down the passes of a request's slow path may go (`gfp_to_alloc_flags`).
 pub(super) fn rights(request: &PageRequest) -> AllocFlags {
     let high = request.flags.has(RequestFlags::HIGH);
-    let atomic = high && !request.flags.has(RequestFlags::DIRECT_RECLAIM);
+    let may_not = RequestFlags::DIRECT_RECLAIM.0 | RequestFlags::NO_MEMALLOC.0;
+    let atomic = high && request.flags.0 & may_not == 0;
     let bits = [
         (AllocFlags::MIN_RESERVE, high),
         (AllocFlags::NON_BLOCK, atomic),
@@ -463,7 +464,7 @@ pub(super) fn rights(request: &PageRequest) -> AllocFlags {
 
 /// Adds the rights of callers that free memory themselves, or are to die.
 pub(super) fn with_reserves(request: &PageRequest, flags: AllocFlags) -> AllocFlags {
-    if request.flags.has(RequestFlags::MEMALLOC) {
+    if request.flags.has(RequestFlags::MEMALLOC) && !request.flags.has(RequestFlags::NO_MEMALLOC) {
         return flags.without_mark();
     }
     flags.with(if request.flags.has(RequestFlags::OOM_VICTIM) { AllocFlags::OOM } else { 0 })
@@ -733,6 +734,10 @@ mod tests {
         assert_eq!(of(PageRequest::user(Order::ZERO)), AllocFlags::at(Mark::Min));
         assert_eq!(of(PageRequest::atomic(Order::ZERO)), atomic);
         assert_eq!(of(PageRequest::atomic(order(1))), atomic.with(AllocFlags::HIGH_ATOMIC));
+        let without = RequestFlags::HIGH.with(RequestFlags::NO_MEMALLOC);
+        let spared = PageRequest::atomic(order(1)).flags(without.with(RequestFlags::MEMALLOC));
+        let high = AllocFlags::at(Mark::Min).with(AllocFlags::MIN_RESERVE);
+        assert_eq!((of(spared), with_reserves(&spared, high)), (high, high));
         let blocks = RequestFlags::RECLAIM.with(RequestFlags::HIGH);
         assert_eq!(of(PageRequest::user(order(1)).flags(blocks)), high);
     }
