@@ -2,16 +2,17 @@
 //!
 //! It decides how much kswapd and kcompactd get done between two requests. An emulated host is a hundred times slower
 //! than the same kernel on its own, and a background machine waits while another thread has its CPU. Page faults tell
-//! both: two anonymous pages that one process asks for in a row are a fault, a cleared page and an allocation apart.
-//! The *typical* distance is the median, and shows how many times slower than the table of costs the host was. Some are
-//! far longer, as another process had the CPU: *waits*. A background machine does as much work as a fault is in each of
-//! these distances, one after the other, so that it is as fast as faults are and waits as often and as long. After a
-//! sleep it begins where a process came back from a wait and then had the CPU for long, as a scheduler gives it to who
-//! has slept.
+//! both: two anonymous pages that one process asks for in a row are a fault, a cleared page and an allocation apart. So
+//! do pages that one process reclaims in a row, of which as many make a *distance* as are the work of a fault: for
+//! seconds nobody may fault, and whoever reclaims shows how busy the CPUs are just then. The *typical* distance is the
+//! median, and shows how many times slower than the table of costs the host was. Some are far longer, as another
+//! process had the CPU: *waits*. A background machine does as much work as a fault is in each of these distances, one
+//! after the other, so that it is as fast as faults are and waits as often and as long. After a sleep it begins where the
+//! recorded kswapd woke.
 //!
-//! The distances depend on the workload alone, not on the kernel's work for memory: whatever else the process does ends
-//! its row, and so does reclaim or compaction by anybody on its CPU. A long distance on a CPU that nobody else used was
-//! no wait: the process slept.
+//! The distances depend on the host's scheduler, not on what the kernel decided for memory: whatever else the process
+//! does ends its row, a run of kswapd begins a new one, and reclaim or compaction by anybody on its CPU ends a row of
+//! faults. A long distance on a CPU that nobody else used was no wait: the process slept.
 
 use foldhash::HashMap;
 use nofrag::units::Order;
@@ -39,7 +40,7 @@ pub(super) struct HostPace {
     pub(super) slower: u64,
     /// Nanoseconds from one fault to the next; empty while fewer than [`FEW`] are known.
     distances: Vec<u64>,
-    /// Places in `distances` right after a wait, from which on the next one is farther than from half of all such.
+    /// Places in `distances` at which somebody began to work after a sleep.
     fresh: Vec<usize>,
     typical: u64,
 }
@@ -83,17 +84,38 @@ impl HostPace {
 pub(super) enum Activity {
     /// A request for an anonymous page.
     Fault,
-    /// Reclaim or compaction, for the kernel.
+    /// A page that was reclaimed.
+    Reclaimed,
+    /// kswapd woke, to reclaim.
+    Woke,
+    /// Anything else in reclaim or compaction.
     Reclaim,
     Other,
 }
 
-/// The last event of a process, which was a fault.
+impl Activity {
+    /// Returns the nanoseconds of work by the table of costs, for work that comes in rows.
+    fn work(self, table: &Costs) -> Option<u64> {
+        match self {
+            Activity::Fault => Some(fault(table)),
+            Activity::Reclaimed => Some(table.reclaim_scan + table.reclaim_page),
+            Activity::Woke | Activity::Reclaim | Activity::Other => None,
+        }
+    }
+}
+
+/// Work of one kind that a process does in a row, since the end of its last distance.
 #[derive(Clone, Copy, Debug)]
-struct Last {
-    at: u64,
+struct Row {
+    activity: Activity,
+    since: u64,
+    /// True if it began to work then, after a sleep.
+    woke: bool,
+    work: u64,
+    /// True if another process was at work on its CPU meanwhile.
+    taken: bool,
+    /// CPU of the last event, and the number of events there, this one among them.
     cpu: u16,
-    /// Number of events on that CPU, this one among them.
     events: u64,
 }
 
@@ -105,18 +127,20 @@ struct OnCpu {
     reclaimed: u64,
 }
 
-/// The time from one fault of a process to its next.
+/// The time that a process took for the work of a fault.
 #[derive(Clone, Copy, Debug)]
 struct Distance {
     nanos: u64,
     /// True if another process was at work on its CPU meanwhile.
     taken: bool,
+    /// True for the first work after a sleep.
+    woke: bool,
 }
 
 /// Facts about the host's speed, gathered so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pace {
-    last: HashMap<i32, Last>,
+    rows: HashMap<i32, Row>,
     cpus: Vec<OnCpu>,
     /// The last distances, in a ring.
     distances: Vec<Distance>,
@@ -124,31 +148,46 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Notes an event of a process: the distance from its last one if both are faults.
+    /// Notes an event of a process: a distance, if the row that it goes on with amounts to the work of a fault.
     pub(super) fn look(&mut self, at: u64, cpu: u16, pid: i32, activity: Activity) {
         let number = usize::from(cpu);
         if self.cpus.len() <= number {
             self.cpus.resize(number + 1, OnCpu::default());
         }
         self.cpus[number].events += 1;
-        if activity == Activity::Reclaim {
+        if matches!(activity, Activity::Woke | Activity::Reclaimed | Activity::Reclaim) {
             self.cpus[number].reclaimed = at;
         }
-        if activity != Activity::Fault {
-            self.last.remove(&pid);
+        if self.rows.len() >= MOST_PROCESSES {
+            self.rows.clear();
+        }
+        let (here, table) = (self.cpus[number], Costs::built_in());
+        let (woke, taken, events) = (activity == Activity::Woke, false, here.events);
+        let fresh = Row { activity, since: at, woke, work: 0, taken, cpu, events };
+        if woke {
+            self.rows.insert(pid, Row { activity: Activity::Reclaimed, ..fresh });
             return;
         }
-        if self.last.len() >= MOST_PROCESSES {
-            self.last.clear();
-        }
-        let now = Last { at, cpu, events: self.cpus[number].events };
-        let Some(before) = self.last.insert(pid, now) else { return };
+        let Some(work) = activity.work(&table) else {
+            self.rows.remove(&pid);
+            return;
+        };
+        let Some(before) = self.rows.insert(pid, fresh) else { return };
         let there = self.cpus[usize::from(before.cpu)];
-        let nanos = at.saturating_sub(before.at);
-        let is_reclaimed = there.reclaimed.max(self.cpus[number].reclaimed) > before.at;
-        if nanos <= LONGEST_WAIT && !is_reclaimed {
-            let own = u64::from(before.cpu == cpu);
-            self.note(Distance { nanos, taken: there.events > before.events + own });
+        let ends =
+            activity == Activity::Fault && there.reclaimed.max(here.reclaimed) > before.since;
+        let nanos = at.saturating_sub(before.since);
+        if before.activity != activity || ends || nanos > LONGEST_WAIT {
+            return;
+        }
+        let own = u64::from(before.cpu == cpu);
+        let taken = before.taken || there.events > before.events + own;
+        let Row { since, woke, .. } = before;
+        let row = Row { since, woke, work: before.work + work, taken, ..fresh };
+        let left = row.work.checked_sub(fault(&table));
+        self.rows.insert(pid, left.map_or(row, |work| Row { work, ..fresh }));
+        if left.is_some() {
+            self.note(Distance { nanos, taken, woke });
         }
     }
 
@@ -174,13 +213,9 @@ impl Pace {
         let (new, old) = self.distances.split_at(self.next);
         let in_order = old.iter().chain(new);
         let awake = in_order.filter(|distance| distance.taken || distance.nanos <= WAIT * typical);
-        let distances: Vec<u64> = awake.map(|distance| distance.nanos).collect();
-        let is_wait = |at: &usize| distances[*at] > WAIT * typical;
-        let waits: Vec<usize> = (0..distances.len()).filter(is_wait).collect();
-        let turns = waits.windows(2).map(|pair| (pair[1] - pair[0], pair[0] + 1));
-        let mut turns: Vec<(usize, usize)> = turns.collect();
-        turns.sort_unstable();
-        let fresh = turns[turns.len() / 2..].iter().map(|(_, at)| *at).collect();
+        let awake: Vec<Distance> = awake.copied().collect();
+        let distances = awake.iter().map(|distance| distance.nanos).collect();
+        let fresh = (0..awake.len()).filter(|at| awake[*at].woke).collect();
         let slower = (typical / fault(&table.costs)).max(1);
         HostPace { costs: table.costs.times(slower), slower, distances, fresh, typical }
     }
@@ -276,23 +311,35 @@ mod tests {
         let took = elapsed(&host, fault, 10_000);
         let waits = took.iter().filter(|&&took| took == 1000 * fault).count();
         assert!((97..104).contains(&waits), "{waits}");
-        assert!(took[..99].iter().all(|&took| took == fault), "it has slept");
         let parts = elapsed(&host, fault / 4, 10_000).into_iter().filter(|took| *took > 0).count();
         assert!((2_300..2_700).contains(&parts), "{parts}");
     }
 
+    /// A kswapd wakes 20 times, 200 ms apart; it reclaims 100 pages, waits while another process has its CPU, and
+    /// reclaims 100 more.
     #[test]
-    fn who_has_slept_gets_a_long_turn() {
-        let mut pace = Pace::default();
-        let fault = fault(&Costs::built_in());
-        // Turns of 10 and of 50 faults.
-        let distance = |n| if matches!(n % 60, 0 | 10) { 1000 * fault } else { fault };
-        faults(&mut pace, (0..3_000).map(distance));
+    fn whoever_reclaims_shows_how_long_kswapd_works_and_waits() {
+        let table = Costs::built_in();
+        let (page, wait) = (table.reclaim_scan + table.reclaim_page, 1000 * fault(&table));
+        let (mut pace, mut at) = (Pace::default(), 1_000_000_000);
+        for _ in 0..20 {
+            at += 200_000_000;
+            pace.look(at, 0, 9, Activity::Woke);
+            for number in 1..=200 {
+                if number == 101 {
+                    pace.look(at + 1, 0, 2, Activity::Other);
+                    at += wait;
+                }
+                at += page;
+                pace.look(at, 0, 9, Activity::Reclaimed);
+            }
+        }
         let host = pace.host();
+        let waits = host.distances.iter().filter(|&&nanos| nanos >= wait);
+        assert_eq!((waits.count(), host.fresh.len(), host.slower), (20, 20, 1));
         for seed in 0..50 {
-            let mut random = Random::new(seed, 0);
-            let took = host.elapses(49 * fault, &mut None, &mut random);
-            assert_eq!(took, 49 * fault, "seed {seed}");
+            let took = host.elapses(90 * page, &mut None, &mut Random::new(seed, 0));
+            assert!(took < wait, "it has slept: seed {seed}");
         }
     }
 }

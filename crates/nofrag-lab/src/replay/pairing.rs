@@ -220,11 +220,19 @@ impl Pairing {
             }
             View::DirectReclaimBegin { .. } => {
                 self.processes.begin(pid, Doing::Reclaiming);
+                self.pace.look(at, event.cpu, pid, Activity::Reclaim);
             }
             View::DirectReclaimEnd { .. } => {
                 self.processes.end(pid);
             }
-            View::KswapdWake { .. } | View::KswapdSleep { .. } => self.processes.is_kswapd(pid),
+            View::KswapdWake { .. } => {
+                self.processes.is_kswapd(pid);
+                self.pace.look(at, event.cpu, pid, Activity::Woke);
+            }
+            View::KswapdSleep { .. } => {
+                self.processes.is_kswapd(pid);
+                self.pace.look(at, event.cpu, pid, Activity::Reclaim);
+            }
             View::Lost(_) => {
                 let pending = self.processes.forget();
                 self.give_back(at, pending);
@@ -265,7 +273,9 @@ impl Pairing {
     /// Notes what the event tells of the host's pace; `served` is the request that it tells of, if that was served.
     fn look(&mut self, event: &Event, by: By, served: Option<&Request>) {
         let pid = event.pid;
-        let activity = if by == By::Reclaim || self.processes.compacting(pid).is_some() {
+        let activity = if by == By::Reclaim && matches!(event.view(), View::PageFree { .. }) {
+            Activity::Reclaimed
+        } else if by == By::Reclaim || self.processes.compacting(pid).is_some() {
             Activity::Reclaim
         } else if served.is_some_and(is_page) {
             Activity::Fault
