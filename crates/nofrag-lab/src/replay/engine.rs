@@ -422,11 +422,12 @@ pub(super) fn by_age<'a>(
     })
 }
 
-/// Returns the use of a block that was held at the start.
-fn use_of(held: &Held) -> Use {
+/// Returns the use of a block that was held at the start. Pages of files that processes have mapped are in use again
+/// and again without an event, and kernels pass them by: they stay.
+pub(super) fn use_of(held: &Held) -> Use {
     use nofrag_host::snapshot::FrameUse;
     match held.usage {
-        FrameUse::File if held.order < Order::PAGEBLOCK => Use::Cache,
+        FrameUse::File if held.order < Order::PAGEBLOCK && !held.is_mapped => Use::Cache,
         usage if usage.is_movable() => Use::Movable,
         _ => Use::Fixed,
     }

@@ -79,6 +79,10 @@ pub(super) struct Owner {
     lost: Links,
     /// Number of moved blocks that are not on those lists, as the policy did not have them.
     moved_missing: Vec<[u64; Order::COUNT]>,
+    /// Number of traced blocks that are marked [`RECLAIMED`].
+    reclaimed: u64,
+    /// Pages without a traced name that deleted files have had: a page is owed when it is as many as are named.
+    owed: u64,
     stand_ins: StandIns,
     /// Huge pages that only the recorded kernel had, by their first traced frame: each of their pages is a block.
     pieces: HashMap<FrameIndex, Order>,
@@ -107,6 +111,8 @@ impl Owner {
             lru: Lru::new(frames, pages.zones().map(|zone| zone.node).collect(), walked),
             lost: Links::new(frames, traced_zones * Order::COUNT + own.zones()),
             moved_missing: vec![[0; Order::COUNT]; traced_zones],
+            reclaimed: 0,
+            owed: 0,
             stand_ins: StandIns::default(),
             pieces: HashMap::new(),
             stands_still: Random::new(seed, STANDS_STILL),
@@ -192,6 +198,7 @@ impl Owner {
     /// Notes that the policy reclaimed the block before the recording began, as it has less memory.
     pub(super) fn not_there(&mut self, frame: FrameIndex) {
         self.places[frame as usize] = RECLAIMED;
+        self.reclaimed += 1;
     }
 
     pub(super) fn free(&mut self, pages: &mut PageAllocator, frame: FrameIndex, by: By) {
@@ -224,23 +231,38 @@ impl Owner {
             self.holders[own as usize] = NAMELESS;
             self.lost.push(self.nameless_list(self.own.zone(own)), own);
         } else {
+            if self.lru.has(own) {
+                self.deleted(pages, self.own.zone(own));
+            }
             self.give_back(pages, own);
         }
     }
 
-    /// Notes that a block of a traced zone is freed that the policy has reclaimed before. Whoever deletes a file has
-    /// its pages freed whether or not a kernel has reclaimed some of them: for one that the policy has not any more,
-    /// one goes that only the recorded kernel had reclaimed.
+    /// Notes that a block of a traced zone is freed that the policy has reclaimed before.
     fn is_reclaimed_before(&mut self, pages: &mut PageAllocator, zone: usize, by: By) {
         self.noted.reclaimed_before += 1;
-        if by == By::Reclaim {
-            return;
+        if by == By::User {
+            self.deleted(pages, zone);
         }
-        let others = (0..self.own.zones()).rev().filter(|other| *other != zone);
-        let zones = (zone < self.own.zones()).then_some(zone).into_iter().chain(others);
-        let oldest = zones.filter_map(|zone| self.lost.oldest(self.nameless_list(zone))).next();
-        if let Some(own) = oldest {
-            self.give_back(pages, own);
+        self.reclaimed -= 1;
+    }
+
+    /// Notes that the workload frees a block of cache that the recorded kernel has, one of a zone. Whoever deletes a
+    /// file has its pages freed whether or not a kernel has reclaimed some of them, and no event tells of which files
+    /// those were that the recorded kernel had reclaimed: as large a part of them goes as goes of what it has.
+    fn deleted(&mut self, pages: &mut PageAllocator, zone: usize) {
+        let lists = (0..self.own.zones()).map(|zone| self.nameless_list(zone));
+        let nameless: u64 = lists.map(|list| self.lost.len(list)).sum();
+        let named = (self.lru.count() + self.reclaimed - nameless).max(1);
+        self.owed += nameless;
+        while self.owed >= named {
+            self.owed -= named;
+            let others = (0..self.own.zones()).rev().filter(|other| *other != zone);
+            let zones = (zone < self.own.zones()).then_some(zone).into_iter().chain(others);
+            let oldest = zones.filter_map(|zone| self.lost.oldest(self.nameless_list(zone))).next();
+            if let Some(own) = oldest {
+                self.give_back(pages, own);
+            }
         }
     }
 
@@ -272,6 +294,9 @@ impl Owner {
         }
         let place = self.places[frame as usize];
         let parts = (0..from.pages() as FrameIndex).step_by(to.pages() as usize);
+        if place == RECLAIMED {
+            self.reclaimed += parts.len() as u64 - 1;
+        }
         if matches!(place, NOTHING | NOT_SERVED | RECLAIMED) {
             return parts.for_each(|part| self.places[(frame + part) as usize] = place);
         }
@@ -315,6 +340,7 @@ impl Owner {
         }
         let place = std::mem::replace(&mut self.places[frame as usize], NOTHING);
         let zone = self.traced.zone(frame);
+        self.reclaimed -= u64::from(place == RECLAIMED);
         if place == STANDS_IN {
             self.stand_ins.moved(frame);
         } else if matches!(place, NOTHING | NOT_SERVED | RECLAIMED) {
@@ -359,6 +385,7 @@ impl Owner {
         let missing = &mut self.moved_missing[self.traced.zone(frame)][usize::from(order.get())];
         if *missing > 0 {
             *missing -= 1;
+            self.reclaimed += 1;
             self.is_reclaimed_before(pages, self.traced.zone(frame), by);
         }
     }
@@ -438,7 +465,10 @@ impl Owner {
                 self.moved_missing[zone][order] += 1;
             }
             NAMELESS => {}
-            traced => self.places[traced as usize] = RECLAIMED,
+            traced => {
+                self.places[traced as usize] = RECLAIMED;
+                self.reclaimed += 1;
+            }
         }
         self.give_back(pages, own)
     }

@@ -450,8 +450,38 @@ fn whoever_deletes_a_file_frees_what_only_the_recorded_kernel_had_reclaimed() {
         owner.cache(&pages)
     };
     assert_eq!(cache_after(other, By::Reclaim), 2);
-    assert_eq!(cache_after(oldest, By::User), 1);
+    assert_eq!(cache_after(oldest, By::User), 2, "it is one of two");
     assert_eq!(cache_after(youngest, By::User), 0);
+}
+
+/// Deletes one of two pages that this policy and the recorded kernel have, while only the policy has four more: two of
+/// these go with it. Pages went only in the place of such that the policy had not any more, and thousands that no file
+/// had stayed to the end.
+#[test]
+fn as_much_of_what_the_recorded_kernel_had_reclaimed_goes_as_of_what_it_has() {
+    let mut idle = Idle::new(&map(), FragmentationPolicy::LINUX_6_1);
+    let start = idle.starts()[0];
+    let frames: Vec<FrameIndex> = (0..6).map(|page| idle.cache(start + page, 0)).collect();
+    let Idle { mut pages, mut owner, .. } = idle;
+    frames[..4].iter().for_each(|&frame| owner.free(&mut pages, frame, By::Reclaim));
+    assert_eq!(owner.cache(&pages), 6);
+    let left = frames[4..].iter().map(|&frame| {
+        owner.free(&mut pages, frame, By::User);
+        owner.check(&pages);
+        owner.cache(&pages)
+    });
+    assert_eq!(left.collect::<Vec<_>>(), [3, 0]);
+}
+
+/// Pages of files that a process has mapped at the start are not there to be reclaimed. In guests of 768 MiB 2,370
+/// were, of which kernels took 27 to 500, and replays all in the first seconds.
+#[test]
+fn what_processes_have_mapped_stays() {
+    let used = |is_mapped| {
+        let (pfn, order, usage) = (Pfn(1), Order::ZERO, FrameUse::File);
+        super::engine::use_of(&Held { pfn, order, usage, is_active: false, is_mapped })
+    };
+    assert_eq!([true, false].map(used), [Use::Movable, Use::Cache]);
 }
 
 /// Reclaims two of four pages of cache, the older two in the low zone: those go first, but with generations those of
@@ -485,7 +515,7 @@ fn low_zones_are_young_at_the_start_as_they_are_used_last() {
     let starts: Vec<u64> = (0..2).map(|zone| traced.pfn(traced.of_zone(zone).start)).collect();
     let held = |pfn, is_active| {
         let (pfn, order, usage) = (Pfn(pfn), Order::ZERO, FrameUse::File);
-        Held { pfn, order, usage, is_active }
+        Held { pfn, order, usage, is_active, is_mapped: false }
     };
     let in_use: Vec<Held> = starts
         .iter()

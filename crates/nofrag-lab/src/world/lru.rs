@@ -74,6 +74,11 @@ impl Lru {
         of(OLDEST).sum::<u64>() + of(YOUNGER).sum::<u64>()
     }
 
+    /// Returns the number of blocks on all lists.
+    pub(crate) fn count(&self) -> u64 {
+        (0..self.nodes.len() * GENERATIONS).map(|list| self.links.len(list)).sum()
+    }
+
     /// Returns the first frame of each block on a list.
     pub(crate) fn frames(&self) -> impl Iterator<Item = FrameNumber> {
         (0..self.nodes.len() * GENERATIONS).flat_map(|list| self.links.frames(list))

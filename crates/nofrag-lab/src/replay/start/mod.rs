@@ -71,6 +71,8 @@ pub(super) struct Held {
     pub(super) usage: FrameUse,
     /// Used of late, by the kernel's LRU.
     pub(super) is_active: bool,
+    /// In the page tables of a process.
+    pub(super) is_mapped: bool,
 }
 
 /// Inferences about the start, and their distance from the kernel's counts. In pages, unless another unit is named.
@@ -474,8 +476,15 @@ fn hold(
             at += (at..end).take_while(is_tail).count() as u64;
         }
         let blocks = memory::aligned(start..at);
-        let is_active = has(start, PageFlags::ACTIVE);
-        in_use.extend(blocks.map(|(pfn, order)| Held { pfn: Pfn(pfn), order, usage, is_active }));
+        let [is_active, is_mapped] =
+            [PageFlags::ACTIVE, PageFlags::MMAP].map(|flag| has(start, flag));
+        in_use.extend(blocks.map(|(pfn, order)| Held {
+            pfn: Pfn(pfn),
+            order,
+            usage,
+            is_active,
+            is_mapped,
+        }));
     }
 }
 
