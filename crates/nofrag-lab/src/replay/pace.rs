@@ -7,8 +7,8 @@
 //! seconds nobody may fault, and whoever reclaims shows how busy the CPUs are just then. The *typical* distance is the
 //! median, and shows how many times slower than the table of costs the host was. Some are far longer, as another
 //! process had the CPU: *waits*. A background machine does as much work as a fault is in each of these distances, one
-//! after the other, so that it is as fast as faults are and waits as often and as long. After a sleep it begins where the
-//! recorded kswapd woke.
+//! after the other, so that it is as fast as faults are and waits as often and as long. After a sleep it begins where
+//! the recorded kswapd woke.
 //!
 //! The distances depend on the host's scheduler, not on what the kernel decided for memory: whatever else the process
 //! does ends its row, a run of kswapd begins a new one, and reclaim or compaction by anybody on its CPU ends a row of
@@ -315,8 +315,8 @@ mod tests {
         assert!((2_300..2_700).contains(&parts), "{parts}");
     }
 
-    /// A kswapd wakes 20 times, 200 ms apart; it reclaims 100 pages, waits while another process has its CPU, and
-    /// reclaims 100 more.
+    /// A kswapd wakes 20 times, with sleeps between; it reclaims 100 pages, waits while another process has its CPU,
+    /// and reclaims 100 more.
     #[test]
     fn whoever_reclaims_shows_how_long_kswapd_works_and_waits() {
         let table = Costs::built_in();

@@ -220,19 +220,11 @@ impl Pairing {
             }
             View::DirectReclaimBegin { .. } => {
                 self.processes.begin(pid, Doing::Reclaiming);
-                self.pace.look(at, event.cpu, pid, Activity::Reclaim);
+                self.reclaims(event, Activity::Reclaim);
             }
-            View::DirectReclaimEnd { .. } => {
-                self.processes.end(pid);
-            }
-            View::KswapdWake { .. } => {
-                self.processes.is_kswapd(pid);
-                self.pace.look(at, event.cpu, pid, Activity::Woke);
-            }
-            View::KswapdSleep { .. } => {
-                self.processes.is_kswapd(pid);
-                self.pace.look(at, event.cpu, pid, Activity::Reclaim);
-            }
+            View::DirectReclaimEnd { .. } => drop(self.processes.end(pid)),
+            View::KswapdWake { .. } => self.kswapd(event, Activity::Woke),
+            View::KswapdSleep { .. } => self.kswapd(event, Activity::Reclaim),
             View::Lost(_) => {
                 let pending = self.processes.forget();
                 self.give_back(at, pending);
@@ -283,6 +275,17 @@ impl Pairing {
             Activity::Other
         };
         self.pace.look(event.at, event.cpu, pid, activity);
+    }
+
+    /// Notes that kswapd wakes, or falls asleep.
+    fn kswapd(&mut self, event: &Event, activity: Activity) {
+        self.processes.is_kswapd(event.pid);
+        self.reclaims(event, activity);
+    }
+
+    /// Notes that a row of reclaimed pages begins or ends.
+    fn reclaims(&mut self, event: &Event, activity: Activity) {
+        self.pace.look(event.at, event.cpu, event.pid, activity);
     }
 
     fn foreign(&mut self) {

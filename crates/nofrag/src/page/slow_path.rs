@@ -447,7 +447,8 @@ impl SlowPath {
     }
 }
 
-/// Returns the flags that say how far down the passes of a request's slow path may go (`gfp_to_alloc_flags`).
+/// Returns the flags that say how far down the passes of a request's slow path may go (`gfp_to_alloc_flags`;
+/// docs/sources/pages.md#no-memalloc).
 pub(super) fn rights(request: &PageRequest) -> AllocFlags {
     let high = request.flags.has(RequestFlags::HIGH);
     let may_not = RequestFlags::DIRECT_RECLAIM.0 | RequestFlags::NO_MEMALLOC.0;
