@@ -221,12 +221,14 @@ impl<P: Peer> Cache<P> {
         let counted = |_: &Self, done: usize, _: &WhenFull| done == plan.counted;
         let done = self.part(plan, &mut full, write, PART, counted)?;
         let ns = began.elapsed().as_nanos() as f64 / (done + self.evicted - evicted) as f64;
-        let samples = vec![
+        let mut samples = vec![
             (Measure::FirstFailurePercent, first.sum),
-            (Measure::LiveWhenFullPercent, full.sum / full.refusals as f64),
             (Measure::NsPerOp, ns_roomy),
             (Measure::NsPerOpFull, ns),
         ];
+        if full.refusals > 0 {
+            samples.push((Measure::LiveWhenFullPercent, full.sum / full.refusals as f64));
+        }
         let note =
             (done < plan.counted).then(|| format!("slow: {done} of {} requests", plan.counted));
         Ok(Measured { samples, note })
