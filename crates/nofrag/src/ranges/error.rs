@@ -72,6 +72,26 @@ errors! {
         OutOfMetadata => "{OutOfMetadata}",
     }
 
+    /// Reason why a handle was refused. Nothing changed.
+    #[non_exhaustive]
+    pub enum HandleError {
+        /// The range of the handle was freed, or another space has given the handle out.
+        Stale => "the handle's range was freed",
+    }
+
+    /// Reason why a [`RangeHeap`](super::RangeHeap) handed out nothing. Nothing changed.
+    #[non_exhaustive]
+    pub enum HeapError {
+        /// The size is zero.
+        ZeroSize => "the size is zero",
+        /// The alignment is not a power of two.
+        AlignNotPowerOfTwo => "the alignment is not a power of two",
+        /// No hole serves the request, or none that was looked at.
+        NoPlace => "no hole serves the request",
+        /// No memory for the allocator's own records.
+        OutOfMetadata => "{OutOfMetadata}",
+    }
+
     /// Reason why a range was not moved. Nothing changed.
     #[non_exhaustive]
     pub enum RelocateError {
@@ -115,4 +135,5 @@ turns_into! {
     OutOfMetadata => TakeError::OutOfMetadata,
     OutOfMetadata => FreeError::OutOfMetadata,
     OutOfMetadata => AddSpanError::OutOfMetadata,
+    OutOfMetadata => HeapError::OutOfMetadata,
 }

@@ -13,7 +13,7 @@
 //! Files, bottom up: `span` (a non-empty range), `request` and `error` (what may be asked and answered), `counters`,
 //! `index` (the interface of the designs), `red_black` (a tree of spans), `cached_scan` and `augmented_tree` (Linux) on
 //! it, `areas` (areas, gaps, and requests for places), `wide` (our design, for holes and for areas), `allocator` (the
-//! owner of a space), `relocation` (moves), `saved` (spaces that are saved and restored), `shared` (the owner of a
+//! owner of a space), `relocation` (moves), `heap` (ranges that are freed by handle), `saved` (spaces that are saved and restored), `shared` (the owner of a
 //! space behind a lock, with handles), `area_model` (the index of areas beside a list).
 
 mod allocator;
@@ -24,6 +24,7 @@ mod augmented_tree;
 mod cached_scan;
 mod counters;
 mod error;
+mod heap;
 mod index;
 pub(crate) mod red_black;
 mod relocation;
@@ -40,9 +41,13 @@ pub(crate) use wide::{AreaIndex, AreaPlace, Finger, Fingers, GapPlace, Removed};
 
 pub use allocator::{FreeRanges, RangeAllocator, Stats};
 pub use counters::Counters;
-pub use error::{AddSpanError, AllocError, FreeError, OutOfMetadata, RelocateError, TakeError};
+pub use error::{
+    AddSpanError, AllocError, FreeError, HandleError, HeapError, OutOfMetadata, RelocateError,
+    TakeError,
+};
+pub use heap::{HeapRange, RangeHeap};
 pub use relocation::{PendingMove, Relocation};
 pub use request::{AlignClasses, AlignOne, AlignRule, Config, Fit, Index, Request};
 #[cfg(any(feature = "std", feature = "spin", loom))]
-pub use shared::{HandleError, OwnedRange, RangeHandle, SharedRanges};
+pub use shared::{OwnedRange, RangeHandle, SharedRanges};
 pub use span::{Span, SpanError};

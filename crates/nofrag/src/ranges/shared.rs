@@ -10,10 +10,10 @@
 //! later call makes it.
 
 use super::{
-    AddSpanError, AllocError, Config, OutOfMetadata, RangeAllocator, Request, Span, Stats,
+    AddSpanError, AllocError, Config, HandleError, OutOfMetadata, RangeAllocator, Request, Span,
+    Stats,
 };
 use crate::check::{Check, Violation};
-use crate::errors::errors;
 use crate::lists::put;
 use crate::sync::{Mutex, Rank};
 use alloc::vec::Vec;
@@ -22,15 +22,6 @@ use core::ops::Deref;
 
 /// The end of a chain of records.
 const NIL: u32 = u32::MAX;
-
-errors! {
-    /// Reason why a handle was refused. Nothing changed.
-    #[non_exhaustive]
-    pub enum HandleError {
-        /// The range of the handle was freed, or another space has given the handle out.
-        Stale => "the handle's range was freed",
-    }
-}
 
 /// The name of one allocation of a [`SharedRanges`]. Copies name the same one; once it is freed, all are stale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -5,7 +5,7 @@
 
 use crate::memory::refusing_at_random;
 use nofrag::mmap::{FixedError, MapError, MoveError, ProtectError, UnmapError};
-use nofrag::ranges::{AddSpanError, AllocError, FreeError, RelocateError, TakeError};
+use nofrag::ranges::{AddSpanError, AllocError, FreeError, HeapError, RelocateError, TakeError};
 use nofrag::vmap::{AreaError, GroupError, MapRamError};
 use std::fmt::Debug;
 
@@ -74,6 +74,7 @@ refusal! {
     TakeError: TakeError::OutOfMetadata,
     FreeError: FreeError::OutOfMetadata,
     AddSpanError: AddSpanError::OutOfMetadata,
+    HeapError: HeapError::OutOfMetadata,
     RelocateError: RelocateError::OutOfMetadata | RelocateError::NoPlace(AllocError::OutOfMetadata),
     AreaError: AreaError::OutOfMetadata,
     GroupError: GroupError::OutOfMetadata,

@@ -1,0 +1,116 @@
+//! Ranges that are freed by handle.
+
+use super::choices::Choices;
+use super::heap_pair::{Field, Pair, TOUCHING, WIDE};
+use super::starving::Heap;
+use nofrag::check::Check;
+use nofrag::ranges::{HandleError, HeapError, RangeHeap, Span};
+use proptest::prelude::*;
+
+fn heap(size: u64) -> RangeHeap {
+    RangeHeap::over(Span::sized(0, size).unwrap()).unwrap()
+}
+
+fn check_run(field: Field, seed: u64, steps: u64) {
+    let mut pair = Pair::new(field, Choices::seed(seed));
+    (0..steps).for_each(|_| pair.step());
+    pair.end();
+}
+
+#[test]
+fn random_operations() {
+    for seed in 0..4 {
+        check_run(TOUCHING, seed, 3000);
+        check_run(WIDE, seed, 3000);
+    }
+}
+
+#[test]
+#[ignore = "half a million operations, each of them checked"]
+fn random_operations_at_length() {
+    for seed in 4..40 {
+        check_run(TOUCHING, seed, 8000);
+        check_run(WIDE, seed, 6000);
+    }
+}
+
+#[test]
+fn random_operations_on_memory_that_refuses() {
+    for (seed, field) in (0..).zip([TOUCHING, WIDE]) {
+        for odds in [20, 128, 255] {
+            let mut pair = Pair::new(field, Choices::seed(seed)).on(Heap::new(odds, seed));
+            (0..1000).for_each(|_| pair.step());
+            pair.end();
+        }
+    }
+}
+
+proptest! {
+    /// Operations by choices that proptest makes, and shrinks to the fewest when a heap and the runs differ.
+    #[test]
+    fn chosen_operations(is_wide: bool, choices in proptest::collection::vec(any::<u8>(), 0..400)) {
+        let field = if is_wide { WIDE } else { TOUCHING };
+        let mut pair = Pair::new(field, Choices::Bytes(&choices));
+        while pair.choices.has_more() {
+            pair.step();
+        }
+        pair.end();
+    }
+}
+
+#[test]
+fn a_handle_is_good_for_one_free() {
+    let mut heap = heap(100);
+    let first = heap.alloc(10).unwrap();
+    assert_eq!(heap.free(first), Span::new(0, 10).map_err(|_| HandleError::Stale));
+    assert_eq!(heap.free(first), Err(HandleError::Stale), "nothing is there");
+    let second = heap.alloc(10).unwrap();
+    assert_eq!(second.start(), first.start(), "the same numbers");
+    assert_eq!(heap.free(first), Err(HandleError::Stale), "and another owner");
+    assert_eq!(heap.span(second), Span::new(0, 10).ok());
+}
+
+/// Of a bin with many lengths only so many holes are looked at, and others serve meanwhile.
+#[test]
+fn a_bin_full_of_misfits_is_passed() {
+    let mut heap = heap(1 << 30);
+    let mut pins = Vec::new();
+    let mut short = Vec::new();
+    for _ in 0..200 {
+        short.push(heap.alloc(1024).unwrap());
+        pins.push(heap.alloc(1).unwrap());
+    }
+    let long = heap.alloc(1050).unwrap();
+    pins.push(heap.alloc(1).unwrap());
+    let rest = heap.stats().largest;
+    pins.push(heap.alloc(rest).unwrap());
+    // First in its list, then behind 200 others that are too short.
+    heap.free(long).unwrap();
+    let long = heap.alloc(1050).unwrap();
+    heap.free(long).unwrap();
+    for short in short {
+        heap.free(short).unwrap();
+    }
+    assert_eq!(heap.alloc(1050), Err(HeapError::NoPlace));
+    assert_eq!(heap.alloc(1024).map(|range| range.start() < long.start()), Ok(true));
+    heap.check().unwrap();
+}
+
+/// While no more ranges are in use than room was made for, no allocation fails for memory.
+#[test]
+fn room_that_was_made_suffices() {
+    let mut heap = heap(1 << 20);
+    heap.reserve(300).unwrap();
+    let mut memory = Heap::new(255, 1);
+    let mut own = Vec::new();
+    for turn in 0..3000_u64 {
+        if own.len() < 300 {
+            own.push(memory.run(|| heap.alloc_aligned(1 + turn % 7, 1 << (turn % 4))).unwrap());
+        }
+        if turn % 3 == 0 || own.len() == 300 {
+            let at = (turn * 31) as usize % own.len();
+            memory.run(|| heap.free(own.swap_remove(at))).unwrap();
+        }
+    }
+    heap.check().unwrap();
+}
