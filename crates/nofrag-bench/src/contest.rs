@@ -1,7 +1,9 @@
 //! The turns of contestants: what they are asked, how long they may take, and what they may answer.
 
+use crate::patterns;
 use crate::record::{Group, Measure, Record, Records};
 use crate::trace::{Churn, Draws, HoleState, PackingPlan, Sizes};
+use crate::worst::Worst;
 use nofrag_lab::usage::thread_time;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::time::{Duration, Instant};
@@ -232,6 +234,10 @@ pub enum RangeTurn<'a> {
     Churn(&'a Churn, &'a Effort),
     /// One round of `low_holes`, with so many holes.
     LowHoles(u32, &'a Effort),
+    /// One round of `patterns`.
+    Pattern(&'a patterns::Plan, &'a Effort),
+    /// One round of `worst`.
+    Worst(Worst, &'a Effort),
     /// One round of `latency`.
     Latency(&'a Churn, &'a Effort),
     /// The bytes in a state are counted.

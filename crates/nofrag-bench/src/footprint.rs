@@ -7,6 +7,7 @@
 use crate::contest::{Contestant, Effort, Outcome, RangeTurn, Run, Stop, TimeBox};
 use crate::low_holes::comb;
 use crate::packing::holes_between;
+use crate::patterns::SPARSE_SHIFT;
 use crate::peers::{Peer, Space};
 use crate::record::{Group, Measure};
 use crate::speed::{PAGES, build};
@@ -17,15 +18,16 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region};
 pub fn measure<P: Peer>(make: &impl Fn(Space) -> P, state: &HoleState, effort: &Effort) -> Outcome {
     let live = match state {
         HoleState::Churned(churn) => churn.live,
-        HoleState::Comb(holes) => *holes,
+        HoleState::Comb(holes) | HoleState::Sparse(holes) => *holes,
     };
+    let shift = if matches!(state, HoleState::Sparse(_)) { SPARSE_SHIFT } else { 0 };
     let heap = Region::new(&INSTRUMENTED_SYSTEM);
-    let mut peer = make(Space { pages: PAGES, live });
+    let mut peer = make(Space { pages: PAGES, live, shift });
     let mut busy: Vec<(u64, u32)> = match state {
         HoleState::Churned(churn) => churned(&mut peer, churn, effort)?,
-        HoleState::Comb(holes) => {
+        HoleState::Comb(holes) | HoleState::Sparse(holes) => {
             let handles = comb(&mut peer, *holes, effort)?;
-            handles.iter().map(|handle| (peer.start(handle), 1)).collect()
+            handles.iter().map(|handle| (peer.start(handle) >> shift, 1)).collect()
         }
     };
     busy.shrink_to_fit();
@@ -70,7 +72,7 @@ fn churned<P: Peer>(
 pub fn run(run: &mut Run<'_>, contestants: &[Box<dyn Contestant>]) {
     let effort = run.effort;
     let churn = Churn::new(run.seed, 100_000, effort.replacements.min(200_000));
-    for state in [HoleState::Churned(churn), HoleState::Comb(100_000)] {
+    for state in [HoleState::Churned(churn), HoleState::Comb(100_000), HoleState::Sparse(10_000)] {
         let of = (Group::Metadata, state.workload());
         run.contest((of.0, &of.1), contestants, (1, effort.workload), |who, _| {
             who.turn(RangeTurn::Footprint(&state, &effort))

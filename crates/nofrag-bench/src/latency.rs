@@ -34,7 +34,7 @@ fn samples(times: &Latencies) -> Samples {
 
 /// Runs one round of one contestant.
 pub fn round<P: Peer>(make: &impl Fn(Space) -> P, churn: &Churn, effort: &Effort) -> Outcome {
-    let mut peer = make(Space { pages: PAGES, live: churn.live });
+    let mut peer = make(Space { pages: PAGES, live: churn.live, shift: 0 });
     let mut live = build(&mut peer, churn, effort).map_err(Stop::while_building)?;
     let mut times = Latencies::default();
     let clock = TimeBox::open(effort.round);

@@ -74,7 +74,7 @@ fn take_turns<P: Peer>(peer: &mut P, turns: usize) -> Result<(), Stop> {
 
 /// Runs one round of one contestant.
 pub fn round<P: Peer>(make: &impl Fn(Space) -> P, holes: u32, effort: &Effort) -> Outcome {
-    let mut peer = make(Space { pages: PAGES, live: holes });
+    let mut peer = make(Space { pages: PAGES, live: holes, shift: 0 });
     comb(&mut peer, holes, effort).map_err(Stop::while_building)?;
     let heap = Region::new(&INSTRUMENTED_SYSTEM);
     let clock = TimeBox::open(effort.round);

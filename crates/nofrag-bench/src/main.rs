@@ -10,8 +10,8 @@ use nofrag_bench::origin::Origin;
 use nofrag_bench::record::{Group, Records};
 use nofrag_bench::report::Report;
 use nofrag_bench::{
-    areas, blocks, footprint, latency, low_holes, oracle, packing, pages, peers, roster, speed,
-    targets, verify,
+    areas, blocks, footprint, latency, low_holes, oracle, packing, pages, patterns, peers, roster,
+    speed, targets, verify, worst,
 };
 use std::path::PathBuf;
 use std::thread;
@@ -130,6 +130,8 @@ fn measure(options: &Options, effort: Effort, cpus: &[usize]) -> Records {
             Group::Verify => {}
             Group::Speed => speed::run(run, &contestants),
             Group::LowHoles => low_holes::run(run, &contestants),
+            Group::Patterns => patterns::run(run, &contestants),
+            Group::Worst => worst::run(run, &contestants),
             Group::Latency => latency::run(run, &contestants),
             Group::Metadata => footprint::run(run, &contestants),
             Group::Packing => packing::run_packing(run, &contestants),

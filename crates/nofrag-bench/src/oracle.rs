@@ -61,7 +61,8 @@ pub struct Agreement {
 /// Fills nofrag's `Lowest` and a linear scan to 90 %, then replaces one for one, with the same requests to both.
 #[must_use]
 pub fn compare(mut draws: Draws, replacements: usize) -> Agreement {
-    let mut ours = Nofrag::new(Space { pages: PAGES, live: PAGES }, Index::WideBlocks, Fit::Lowest);
+    let mut ours =
+        Nofrag::new(Space { pages: PAGES, live: PAGES, shift: 0 }, Index::WideBlocks, Fit::Lowest);
     let mut oracle = LinearScan::new(PAGES);
     let mut live = Vec::new();
     let mut pages = 0;

@@ -125,7 +125,7 @@ impl<P: Peer> Tenants<P> {
 /// Runs one seed of the packing workload for one contestant.
 pub fn pack<P: Peer>(make: &impl Fn(Space) -> P, plan: &PackingPlan) -> Outcome {
     let mut draws = plan.draws.clone();
-    let mut tenants = Tenants::new(make(Space { pages: PAGES, live: PAGES / 16 }));
+    let mut tenants = Tenants::new(make(Space { pages: PAGES, live: PAGES / 16, shift: 0 }));
     let clock = TimeBox::open(plan.limit);
     let mut next = draws.size();
     while tenants.pages + next <= FILLED {
@@ -217,7 +217,8 @@ fn shrink_and_churn<P: Peer>(
 
 /// Runs one seed of the shrinking workload for one contestant.
 pub fn shrink<P: Peer>(make: &impl Fn(Space) -> P, mut draws: Draws, effort: &Effort) -> Outcome {
-    let mut tenants = Tenants::new(make(Space { pages: PAGES, live: SHRINK_FROM as u32 }));
+    let mut tenants =
+        Tenants::new(make(Space { pages: PAGES, live: SHRINK_FROM as u32, shift: 0 }));
     let clock = TimeBox::open(effort.untimed);
     Ok(shrink_and_churn(&mut tenants, &mut draws, &clock)?.into())
 }

@@ -13,6 +13,10 @@ pub enum Group {
     Speed,
     /// Time per operation when small holes lie below.
     LowHoles,
+    /// Ranges that come and go in other orders, and other numbers.
+    Patterns,
+    /// Inputs that are made to hurt.
+    Worst,
     /// Distribution of the time of one allocation.
     Latency,
     /// Heap bytes per hole.
@@ -45,6 +49,8 @@ impl Group {
             Group::Verify => "Correctness and abilities (untimed)",
             Group::Speed => "Speed: random replacements, 1..64 pages",
             Group::LowHoles => "Speed: one-page holes below, 100 and 1 pages in turn",
+            Group::Patterns => "Speed: other orders and other numbers",
+            Group::Worst => "Speed: inputs made to hurt",
             Group::Latency => "Time of one allocation, 1..64 pages, live 1e5",
             Group::Metadata => "Heap bytes of the records per hole",
             Group::Packing => "Packing at 90 % occupancy of 2^20 pages",

@@ -3,9 +3,10 @@
 use crate::contest::{Contestant, Entry, Outcome, RangeTurn, shielded};
 use crate::peers::{
     BEST, BEST_FIT, BTreeBestFit, BTreeFirstFit, Bitmap, Buddy, DYNAMIC, FIRST_FIT, FreeListPeer,
-    LOWEST, Nofrag, OFFSET, Offset, Peer, RangeAlloc, RangeMapGaps, Space, Tlsf, VmAllocator, Vmem,
+    HEAP, Heap, LOWEST, Nofrag, OFFSET, Offset, Peer, RangeAlloc, RangeMapGaps, Space, Tlsf,
+    VmAllocator, Vmem,
 };
-use crate::{footprint, latency, low_holes, packing, speed, verify};
+use crate::{footprint, latency, low_holes, packing, patterns, speed, verify, worst};
 use nofrag::ranges::{AlignRule, Fit, Index};
 use vmem::AllocPolicy;
 
@@ -16,6 +17,8 @@ impl<P: Peer, M: Fn(Space) -> P> Contestant for Entry<M> {
             RangeTurn::Verify { seed } => verify::run(make, seed),
             RangeTurn::Churn(churn, effort) => speed::round(make, churn, effort),
             RangeTurn::LowHoles(holes, effort) => low_holes::round(make, holes, effort),
+            RangeTurn::Pattern(plan, effort) => patterns::round(make, plan, effort),
+            RangeTurn::Worst(worst, effort) => worst::round(make, worst, effort),
             RangeTurn::Latency(churn, effort) => latency::round(make, churn, effort),
             RangeTurn::Footprint(state, effort) => footprint::measure(make, state, effort),
             RangeTurn::Pack(plan) => packing::pack(make, plan),
@@ -33,6 +36,7 @@ pub fn contestants() -> Vec<Box<dyn Contestant>> {
         Box::new(Entry::new(LOWEST, ours(Index::WideBlocks, Fit::Lowest))),
         Box::new(Entry::new(BEST, ours(Index::WideBlocks, Fit::Best))),
         Box::new(Entry::new(DYNAMIC, ours(Index::WideBlocks, Fit::Dynamic))),
+        Box::new(Entry::new(HEAP, Heap::new)),
         Box::new(Entry::new("nofrag AugmentedTree", ours(tree, Fit::Lowest))),
         Box::new(Entry::new("nofrag CachedScan", ours(Index::CachedScan, Fit::Lowest))),
         Box::new(Entry::new(OFFSET, Offset::new)),

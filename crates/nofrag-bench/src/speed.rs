@@ -68,7 +68,7 @@ pub fn build<P: Peer>(
 
 /// Performs `part` and nothing else; this is what is timed.
 #[inline(never)]
-fn replace<P: Peer>(
+pub(crate) fn replace<P: Peer>(
     peer: &mut P,
     live: &mut [P::Handle],
     part: &[Replacement],
@@ -86,7 +86,7 @@ fn replace<P: Peer>(
 /// Runs one round of one contestant.
 pub fn round<P: Peer>(make: &impl Fn(Space) -> P, churn: &Churn, effort: &Effort) -> Outcome {
     let pages = PAGES.max((128 * churn.live).next_power_of_two());
-    let mut peer = make(Space { pages, live: churn.live });
+    let mut peer = make(Space { pages, live: churn.live, shift: 0 });
     let mut live = build(&mut peer, churn, effort).map_err(Stop::while_building)?;
     let heap = Region::new(&INSTRUMENTED_SYSTEM);
     let clock = TimeBox::open(effort.round);

@@ -5,13 +5,15 @@ use crate::areas::plan::AreaSizes;
 use crate::areas::turns::State;
 use crate::areas::{self, GAP_TREE, OURS};
 use crate::blocks::programs::Program;
-use crate::contest::BOTH_SIZES;
+use crate::contest::{BOTH_SIZES, Effort};
 use crate::packing::{packing_workload, shrink_workload};
 use crate::pages;
 use crate::pages::plan::Blocks;
-use crate::peers::{BEST, BEST_FIT, DYNAMIC, FIRST_FIT, LOWEST};
+use crate::patterns::Pattern;
+use crate::peers::{BEST, BEST_FIT, DYNAMIC, FIRST_FIT, HEAP, LOWEST};
 use crate::record::{Group, Measure, Records, ratios};
 use crate::trace::{Refill, Sizes};
+use crate::worst::{self, Worst};
 use crate::{blocks, latency, low_holes, oracle, speed};
 use nofrag_show::Spread;
 use serde::Serialize;
@@ -122,6 +124,8 @@ fn elsewhere(what: &str, bound: &str) -> Target {
 pub fn all(records: &Records) -> Vec<Target> {
     let mut rows = speed_rows(records);
     rows.extend(low_hole_rows(records));
+    rows.extend(pattern_rows(records));
+    rows.extend(worst_rows(records));
     rows.extend(latency_rows(records));
     rows.extend(metadata_rows(records));
     rows.extend(oracle_rows(records));
@@ -138,7 +142,7 @@ pub fn all(records: &Records) -> Vec<Target> {
 }
 
 fn speed_rows(records: &Records) -> Vec<Target> {
-    let gates = [Bound::Gate { gate: 2.5, goal: 1.5 }, Bound::Gate { gate: 2.2, goal: 1.2 }];
+    let gates = [Bound::Gate { gate: 1.9, goal: 1.5 }, Bound::Gate { gate: 1.4, goal: 1.2 }];
     let mut rows = Vec::new();
     for (live, gate) in speed::LIVE.into_iter().zip(gates) {
         let workload = speed::workload(live);
@@ -149,10 +153,45 @@ fn speed_rows(records: &Records) -> Vec<Target> {
         let speed_up = ratios(ns(FIRST_FIT), ns(LOWEST));
         let bound = Bound::AtLeast(15.0);
         rows.push(judged(what(FIRST_FIT, "Lowest"), bound, "x", 1, &speed_up));
-        let bound = Bound::AtMost(1.2);
-        rows.push(judged(what("Best", "offset-allocator"), bound, "x", 2, over_offset(BEST)));
+        for (fit, name, bound) in [
+            ("Best", BEST, Bound::Gate { gate: 2.0, goal: 1.5 }),
+            ("Dynamic", DYNAMIC, Bound::Gate { gate: 2.2, goal: 1.5 }),
+            ("RangeHeap", HEAP, Bound::AtMost(1.0)),
+        ] {
+            rows.push(judged(what(fit, "offset-allocator"), bound, "x", 2, over_offset(name)));
+        }
     }
     rows
+}
+
+fn pattern_rows(records: &Records) -> Vec<Target> {
+    let over = |name, pattern: Pattern, bound| {
+        let samples = records.samples(pattern.workload(), name, Measure::OverOffset);
+        let what = format!("{}: {name} over offset-allocator", pattern.workload());
+        judged(what, bound, "x", 2, samples)
+    };
+    [
+        (Pattern::OneRange, Bound::Gate { gate: 1.3, goal: 0.9 }),
+        (Pattern::Stack, Bound::Gate { gate: 1.3, goal: 0.9 }),
+        (Pattern::Queue, Bound::Gate { gate: 0.95, goal: 0.9 }),
+    ]
+    .into_iter()
+    .flat_map(|(pattern, bound)| {
+        [over(LOWEST, pattern, bound), over(HEAP, pattern, Bound::AtMost(1.0))]
+    })
+    .collect()
+}
+
+fn worst_rows(records: &Records) -> Vec<Target> {
+    let holes = worst::holes(&Effort::full());
+    let workload = Worst::TooShort.workload(holes);
+    [BEST, DYNAMIC, HEAP]
+        .map(|name| {
+            let samples = records.samples(&workload, name, Measure::NsPerOp);
+            let bound = Bound::Gate { gate: 2000.0, goal: 1000.0 };
+            judged(format!("{workload}: {name}"), bound, " ns", 0, samples)
+        })
+        .into()
 }
 
 fn low_hole_rows(records: &Records) -> Vec<Target> {

@@ -14,6 +14,8 @@ pub enum Sizes {
     Bimodal,
     /// 20 to 100, all equally likely: blocks of a request in a cache of keys and values.
     Cache,
+    /// 64 to 65,536, each doubling equally likely: bytes.
+    Bytes,
     /// 8 to 131,072, each doubling equally likely: 4 KiB to 64 MiB in units of 512 bytes.
     Doublings,
 }
@@ -26,6 +28,7 @@ impl Sizes {
             Sizes::Uniform => "uniform 1..64",
             Sizes::Bimodal => "bimodal 90 % 1..4, 10 % 64..256",
             Sizes::Cache => "cache of keys and values 20..100",
+            Sizes::Bytes => "bytes 64..65536",
             Sizes::Doublings => "doublings 8..131072",
         }
     }
@@ -36,12 +39,14 @@ impl Sizes {
             Sizes::Bimodal if random.random_range(0..10) < 9 => random.random_range(1..=4),
             Sizes::Bimodal => random.random_range(64..=256),
             Sizes::Cache => random.random_range(20..=100),
-            Sizes::Doublings => {
-                let least = 8 << random.random_range(0..14);
-                random.random_range(least..=2 * least)
-            }
+            Sizes::Bytes => within_a_doubling(64 << random.random_range(0..10), random),
+            Sizes::Doublings => within_a_doubling(8 << random.random_range(0..14), random),
         }
     }
+}
+
+fn within_a_doubling(least: u32, random: &mut Pcg64) -> u32 {
+    random.random_range(least..=2 * least)
 }
 
 /// Makes the generator of one purpose; different purposes never share numbers.
@@ -81,14 +86,20 @@ impl Churn {
     /// Draws a churn of `live` allocations of 1 to 64 pages with `replacements` replacements.
     #[must_use]
     pub fn new(seed: u64, live: u32, replacements: usize) -> Churn {
+        Churn::of(Sizes::Uniform, seed, live, replacements)
+    }
+
+    /// Draws a churn of these sizes.
+    #[must_use]
+    pub fn of(sizes: Sizes, seed: u64, live: u32, replacements: usize) -> Churn {
         let mut random = generator(seed, u64::from(live));
-        let build: Vec<u32> = (0..2 * live).map(|_| Sizes::Uniform.draw(&mut random)).collect();
+        let build: Vec<u32> = (0..2 * live).map(|_| sizes.draw(&mut random)).collect();
         let mut order: Vec<u32> = (0..2 * live).collect();
         shuffle(&mut order, &mut random);
         let replacements = (0..replacements)
             .map(|_| Replacement {
                 slot: random.random_range(0..live),
-                size: Sizes::Uniform.draw(&mut random),
+                size: sizes.draw(&mut random),
             })
             .collect();
         Churn { live, build, order, replacements }
@@ -134,6 +145,8 @@ pub enum HoleState {
     Churned(Churn),
     /// This many one-page holes, one page apart.
     Comb(u32),
+    /// The same, where a page has 2^32 numbers.
+    Sparse(u32),
 }
 
 impl HoleState {
@@ -143,6 +156,7 @@ impl HoleState {
         match self {
             HoleState::Churned(churn) => format!("bytes after churn, live {}", churn.live),
             HoleState::Comb(holes) => format!("bytes with {holes} one-page holes"),
+            HoleState::Sparse(holes) => format!("bytes with {holes} holes of 2^32 numbers"),
         }
     }
 }

@@ -135,7 +135,7 @@ impl<P: Peer> Observed<P> {
 /// Checks one contestant against the bitmap. Only a fault without any alignment excludes it: the other tables ask for
 /// none.
 pub fn run<P: Peer>(make: &impl Fn(Space) -> P, seed: u64) -> Outcome {
-    let space = Space { pages: PAGES, live: PAGES };
+    let space = Space { pages: PAGES, live: PAGES, shift: 0 };
     let mut draws = Draws::new(seed, Sizes::Uniform);
     let (lowest_percent, whole_again) = observe(&mut Observed::new(make(space)), &mut draws)?;
     let mut observed = Observed::new(make(space));

@@ -18,7 +18,7 @@ struct Carved<P> {
 impl<P: Peer> Carved<P> {
     fn new(gpu: &Gpu, make: impl Fn(Space) -> P) -> Result<Carved<P>, String> {
         let pages = u32::try_from(gpu.pool_units()).map_err(|_| "a pool beyond 2 TiB")?;
-        let peer = make(Space { pages, live: 1 << 18 });
+        let peer = make(Space { pages, live: 1 << 18, shift: 0 });
         Ok(Carved { peer, block: DeviceBlock::new(gpu.pool_bytes())? })
     }
 }

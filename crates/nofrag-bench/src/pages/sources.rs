@@ -117,7 +117,7 @@ impl<P: Peer> PageSource for Ranges<P> {
 }
 
 fn space(frames: u32) -> Space {
-    Space { pages: frames, live: frames }
+    Space { pages: frames, live: frames, shift: 0 }
 }
 
 /// Makes the frame allocator of the crate `buddy_system_allocator`.

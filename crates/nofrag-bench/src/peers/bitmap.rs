@@ -38,10 +38,10 @@ impl Bitmap {
     /// If the space is larger than 2^24 pages.
     #[must_use]
     pub fn new(space: Space) -> Bitmap {
-        match space.pages as usize {
-            pages if pages <= BitAlloc64K::CAP => Bitmap::Small(filled(space.pages)),
-            pages if pages <= BitAlloc1M::CAP => Bitmap::Medium(filled(space.pages)),
-            pages if pages <= BitAlloc16M::CAP => Bitmap::Large(filled(space.pages)),
+        match space.in_32_bits() as usize {
+            pages if pages <= BitAlloc64K::CAP => Bitmap::Small(filled(space.in_32_bits())),
+            pages if pages <= BitAlloc1M::CAP => Bitmap::Medium(filled(space.in_32_bits())),
+            pages if pages <= BitAlloc16M::CAP => Bitmap::Large(filled(space.in_32_bits())),
             pages => panic!("no bitmap of {pages} pages is set up here"),
         }
     }

@@ -14,7 +14,7 @@ impl BTreeFirstFit {
     /// Makes an allocator of all of `space`.
     #[must_use]
     pub fn new(space: Space) -> BTreeFirstFit {
-        BTreeFirstFit { holes: BTreeMap::from([(0, space.pages)]) }
+        BTreeFirstFit { holes: BTreeMap::from([(0, space.in_32_bits())]) }
     }
 
     fn take(&mut self, size: u32, align: u32) -> Option<(u32, u32)> {
@@ -80,7 +80,7 @@ impl BTreeBestFit {
     #[must_use]
     pub fn new(space: Space) -> BTreeBestFit {
         let mut peer = BTreeBestFit { by_start: BTreeMap::new(), by_size: BTreeSet::new() };
-        peer.insert(0, space.pages);
+        peer.insert(0, space.in_32_bits());
         peer
     }
 

@@ -22,7 +22,7 @@ impl Buddy {
     #[must_use]
     pub fn new(space: Space) -> Buddy {
         let mut frames = FrameAllocator::new();
-        frames.add_frame(0, space.pages as usize);
+        frames.add_frame(0, space.in_32_bits() as usize);
         Buddy { frames }
     }
 }

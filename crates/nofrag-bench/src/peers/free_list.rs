@@ -13,7 +13,7 @@ impl FreeListPeer {
     #[must_use]
     pub fn new(space: Space) -> FreeListPeer {
         let mut peer = FreeListPeer { list: FreeList::new() };
-        let bytes = space.pages as usize * PAGE_SIZE;
+        let bytes = space.in_32_bits() as usize * PAGE_SIZE;
         let all = PageRange::new(0, bytes).expect("a space of whole pages is a page range");
         assert!(peer.give(all), "an empty list accepts its first range");
         peer

@@ -20,7 +20,7 @@ pub use self::bitmap::Bitmap;
 pub use self::btree::{BTreeBestFit, BTreeFirstFit};
 pub use self::buddy::Buddy;
 pub use self::free_list::FreeListPeer;
-pub use self::nofrag::Nofrag;
+pub use self::nofrag::{Heap, Nofrag};
 pub use self::offset::Offset;
 pub use self::range_alloc::RangeAlloc;
 pub use self::rangemap::RangeMapGaps;
@@ -32,6 +32,8 @@ pub use self::vmem::Vmem;
 pub const LOWEST: &str = "nofrag Lowest";
 pub const BEST: &str = "nofrag Best";
 pub const DYNAMIC: &str = "nofrag Dynamic";
+/// nofrag's ranges that are freed by handle.
+pub const HEAP: &str = "nofrag RangeHeap";
 /// The fastest peer, which the speed targets refer to.
 pub const OFFSET: &str = "offset-allocator 0.2.0";
 /// First fit as one writes it without a library.
@@ -45,6 +47,21 @@ pub struct Space {
     pub pages: u32,
     /// The most allocations that are live in the long run; for peers with a fixed table.
     pub live: u32,
+    /// Numbers of a page, as a base-2 logarithm: 0 but where the space is sparse. A peer whose numbers have no room for
+    /// that does not take part.
+    pub shift: u32,
+}
+
+impl Space {
+    /// Returns the number of pages for a peer that counts in 32 bits.
+    ///
+    /// # Panics
+    /// If a page has more than one number.
+    #[must_use]
+    pub fn in_32_bits(self) -> u32 {
+        assert!(self.shift == 0, "counts in 32 bits here");
+        self.pages
+    }
 }
 
 /// Answer to a request with an alignment.

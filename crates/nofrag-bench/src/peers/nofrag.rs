@@ -1,13 +1,14 @@
-//! nofrag's `RangeAllocator`, in any of its designs and fits.
+//! nofrag's `RangeAllocator`, in any of its designs and fits, and its `RangeHeap`.
 
 use super::{Aligned, Peer, Space};
-use nofrag::ranges::{Config, Fit, Index, RangeAllocator, Request, Span};
+use nofrag::ranges::{Config, Fit, HeapRange, Index, RangeAllocator, RangeHeap, Request, Span};
 
 /// One design with one fit.
 #[derive(Debug)]
 pub struct Nofrag {
     ranges: RangeAllocator,
     fit: Fit,
+    shift: u32,
 }
 
 impl Nofrag {
@@ -16,9 +17,9 @@ impl Nofrag {
     pub fn new(space: Space, index: Index, fit: Fit) -> Nofrag {
         let size_index = matches!(fit, Fit::Best | Fit::Dynamic);
         let mut ranges = RangeAllocator::new(Config { index, size_index, ..Config::default() });
-        let all = Span::new(0, u64::from(space.pages)).expect("a space has at least one page");
+        let all = all(space);
         ranges.add_span(all).expect("an empty allocator accepts its first span");
-        Nofrag { ranges, fit }
+        Nofrag { ranges, fit, shift: space.shift }
     }
 }
 
@@ -27,7 +28,7 @@ impl Peer for Nofrag {
 
     #[inline]
     fn alloc(&mut self, size: u32) -> Option<Span> {
-        self.ranges.alloc(&Request::new(u64::from(size)).fit(self.fit)).ok()
+        self.ranges.alloc(&Request::new(u64::from(size) << self.shift).fit(self.fit)).ok()
     }
 
     fn alloc_aligned(&mut self, size: u32, align: u32) -> Aligned<Span> {
@@ -42,6 +43,54 @@ impl Peer for Nofrag {
 
     fn start(&self, span: &Span) -> u64 {
         span.start()
+    }
+
+    fn own_metadata_bytes(&self) -> Option<usize> {
+        Some(self.ranges.metadata_bytes())
+    }
+}
+
+/// Ranges that are freed by handle.
+#[derive(Debug)]
+pub struct Heap {
+    ranges: RangeHeap,
+    shift: u32,
+}
+
+/// Returns all numbers of the space.
+fn all(space: Space) -> Span {
+    Span::new(0, u64::from(space.pages) << space.shift).expect("a space has at least one page")
+}
+
+impl Heap {
+    /// Makes a heap of all of `space`.
+    #[must_use]
+    pub fn new(space: Space) -> Heap {
+        let all = all(space);
+        let ranges = RangeHeap::over(all).expect("there is memory");
+        Heap { ranges, shift: space.shift }
+    }
+}
+
+impl Peer for Heap {
+    type Handle = HeapRange;
+
+    #[inline]
+    fn alloc(&mut self, size: u32) -> Option<HeapRange> {
+        self.ranges.alloc(u64::from(size) << self.shift).ok()
+    }
+
+    fn alloc_aligned(&mut self, size: u32, align: u32) -> Aligned<HeapRange> {
+        self.ranges.alloc_aligned(u64::from(size), u64::from(align)).ok().into()
+    }
+
+    #[inline]
+    fn free(&mut self, range: HeapRange) -> bool {
+        self.ranges.free(range).is_ok()
+    }
+
+    fn start(&self, range: &HeapRange) -> u64 {
+        range.start()
     }
 
     fn own_metadata_bytes(&self) -> Option<usize> {

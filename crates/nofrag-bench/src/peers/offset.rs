@@ -13,7 +13,7 @@ impl Offset {
     #[must_use]
     pub fn new(space: Space) -> Offset {
         let entries = space.live.saturating_mul(6).max(64);
-        Offset { allocator: Allocator::with_max_allocs(space.pages, entries) }
+        Offset { allocator: Allocator::with_max_allocs(space.in_32_bits(), entries) }
     }
 }
 

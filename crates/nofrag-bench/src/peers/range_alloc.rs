@@ -13,7 +13,7 @@ impl RangeAlloc {
     /// Makes an allocator of all of `space`.
     #[must_use]
     pub fn new(space: Space) -> RangeAlloc {
-        RangeAlloc { allocator: RangeAllocator::new(0..space.pages) }
+        RangeAlloc { allocator: RangeAllocator::new(0..space.in_32_bits()) }
     }
 }
 

@@ -14,7 +14,7 @@ impl RangeMapGaps {
     /// Makes an allocator of all of `space`.
     #[must_use]
     pub fn new(space: Space) -> RangeMapGaps {
-        RangeMapGaps { busy: RangeSet::new(), pages: space.pages }
+        RangeMapGaps { busy: RangeSet::new(), pages: space.in_32_bits() }
     }
 
     fn take(&mut self, size: u32, align: u32) -> Option<(u32, u32)> {

@@ -34,7 +34,7 @@ impl Tlsf {
     #[must_use]
     pub fn new(space: Space) -> Tlsf {
         // One more for the mark at its end.
-        let bytes = (space.pages as usize + 1) * PAGE;
+        let bytes = (space.in_32_bits() as usize + 1) * PAGE;
         let pool = Reservation::new(bytes, Protection::READ_WRITE).expect("there are addresses");
         let start = ptr::with_exposed_provenance_mut::<MaybeUninit<u8>>(pool.start() as usize);
         let mut blocks = Blocks::new();

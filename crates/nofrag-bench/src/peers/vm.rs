@@ -10,15 +10,16 @@ const BASE: u64 = 1 << 32;
 #[derive(Debug)]
 pub struct VmAllocator {
     allocator: AddressAllocator,
+    shift: u32,
 }
 
 impl VmAllocator {
     /// Makes an allocator of all of `space`.
     #[must_use]
     pub fn new(space: Space) -> VmAllocator {
-        let allocator = AddressAllocator::new(BASE, u64::from(space.pages))
+        let allocator = AddressAllocator::new(BASE, u64::from(space.pages) << space.shift)
             .expect("a space of 2^24 pages from 2^32 does not overflow");
-        VmAllocator { allocator }
+        VmAllocator { allocator, shift: space.shift }
     }
 }
 
@@ -27,7 +28,7 @@ impl Peer for VmAllocator {
 
     #[inline]
     fn alloc(&mut self, size: u32) -> Option<RangeInclusive> {
-        self.allocator.allocate(u64::from(size), 1, AllocPolicy::FirstMatch).ok()
+        self.allocator.allocate(u64::from(size) << self.shift, 1, AllocPolicy::FirstMatch).ok()
     }
 
     fn alloc_aligned(&mut self, size: u32, align: u32) -> Aligned<RangeInclusive> {

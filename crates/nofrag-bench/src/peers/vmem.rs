@@ -41,6 +41,7 @@ pub struct Vmem {
     /// Empty only while being dropped.
     arena: Option<Arena<'static, 'static, TagCache, Mutex<()>>>,
     policy: fn() -> AllocPolicy,
+    shift: u32,
 }
 
 impl Vmem {
@@ -49,8 +50,10 @@ impl Vmem {
     pub fn new(space: Space, policy: fn() -> AllocPolicy) -> Vmem {
         let arena = Arena::create("space", 1, None, TagCache::default())
             .expect("a quantum of one is a power of two");
-        arena.add_span(0, space.pages as usize).expect("an empty arena accepts its first span");
-        Vmem { arena: Some(arena), policy }
+        arena
+            .add_span(0, (space.pages as usize) << space.shift)
+            .expect("an empty arena accepts its first span");
+        Vmem { arena: Some(arena), policy, shift: space.shift }
     }
 }
 
@@ -77,7 +80,7 @@ impl Peer for Vmem {
 
     #[inline]
     fn alloc(&mut self, size: u32) -> Option<usize> {
-        self.arena().alloc(size as usize, (self.policy)()).ok()
+        self.arena().alloc((size as usize) << self.shift, (self.policy)()).ok()
     }
 
     fn alloc_aligned(&mut self, size: u32, align: u32) -> Aligned<usize> {

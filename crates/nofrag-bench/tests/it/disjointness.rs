@@ -9,7 +9,7 @@ use nofrag_bench::peers::{
 use nofrag_bench::roster::contestants;
 use nofrag_bench::trace::{Draws, Sizes};
 
-const SPACE: Space = Space { pages: 1 << 12, live: 1 << 10 };
+const SPACE: Space = Space { pages: 1 << 12, live: 1 << 10, shift: 0 };
 
 /// Returns the starts of all placements of a small churn; `None` where a request was refused.
 fn placements<P: Peer>(mut peer: P, seed: u64) -> Vec<Option<u64>> {

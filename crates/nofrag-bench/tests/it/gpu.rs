@@ -51,7 +51,7 @@ fn a_pool_of_slots_holds_the_mean_size_in_each() {
 
 #[test]
 fn every_block_is_written_where_it_lies() {
-    let space = Space { pages: PAGES, live: PAGES / 16 };
+    let space = Space { pages: PAGES, live: PAGES / 16, shift: 0 };
     let mut cache = Cache::new(Nofrag::new(space, Index::WideBlocks, Fit::Best), u64::from(PAGES));
     let (mut owner, mut written) = (vec![0; PAGES as usize], 0);
     let outcome = cache.serve(&plan(5000), &mut |page, pages, tag| {
