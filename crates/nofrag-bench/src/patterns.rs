@@ -92,7 +92,7 @@ pub fn round<P: Peer>(make: &impl Fn(Space) -> P, plan: &Plan, effort: &Effort) 
     let live = if *pattern == Pattern::Growing { GROWN as u32 } else { LIVE };
     let mut peer = make(Space { live, ..pattern.space() });
     let mut live = match pattern {
-        Pattern::Growing => Vec::with_capacity(GROWN),
+        Pattern::Growing => room_for(GROWN, &mut peer)?,
         _ => build(&mut peer, churn, effort).map_err(Stop::while_building)?,
     };
     // One part is one look at the clock.
@@ -117,6 +117,15 @@ pub fn round<P: Peer>(make: &impl Fn(Space) -> P, plan: &Plan, effort: &Effort) 
         done += each * part.len();
     }
     Ok(timing(began, &heap, done, each * all, effort))
+}
+
+/// Returns an empty list with room for so many ranges, in memory that has been written to: what is timed is the
+/// contestant.
+fn room_for<P: Peer>(ranges: usize, peer: &mut P) -> Result<Vec<P::Handle>, Stop> {
+    let range = peer.alloc(1).ok_or(Stop::Refused { after: 0 })?;
+    let mut room = vec![range; ranges];
+    room.clear();
+    if peer.free(range) { Ok(room) } else { Err(Stop::FreeRefused) }
 }
 
 #[inline(never)]

@@ -11,6 +11,8 @@ use alloc::vec::Vec;
 const FINE: u32 = 5;
 /// Rows of bins: one of the lengths below 32, and one for each doubling from there on.
 const ROWS: usize = (u64::BITS - FINE + 1) as usize;
+/// Rows that a word of bits has, more than there are.
+const MOST_ROWS: usize = 64;
 /// Bins in a row.
 const IN_ROW: usize = 1 << FINE;
 /// The first bin that holds more than one length.
@@ -19,13 +21,11 @@ const FIRST_WIDE: usize = 2 * IN_ROW;
 /// The end of a list.
 pub(super) const NIL: u32 = u32::MAX;
 
-/// Returns the number of the bin of holes of this length.
+/// Returns the number of the bin of holes of this length: its highest six bits, and 32 bins for each bit below them.
 #[inline]
 pub(super) fn bin_of(length: u64) -> usize {
-    let top = (length | (IN_ROW as u64 - 1)).ilog2();
-    let row = (top + 1 - FINE) as usize;
-    let place = (length >> top.saturating_sub(FINE)) as usize % IN_ROW;
-    row * IN_ROW + place
+    let below = (length | (FIRST_WIDE as u64 - 1)).ilog2() - FINE;
+    ((below as usize) << FINE) + (length >> below) as usize
 }
 
 /// Returns true if all holes of the bin have the same length.
@@ -34,19 +34,26 @@ pub(super) fn is_exact(bin: usize) -> bool {
     bin < FIRST_WIDE
 }
 
+#[inline]
+fn row_of(bin: usize) -> usize {
+    bin / IN_ROW % MOST_ROWS
+}
+
 /// The first hole of each list.
+///
+/// Rows are counted up to 64, so that no access to their bits can be beyond them.
 ///
 /// 1. A bit of `used` is set if the row has a hole, a bit of `rows` if the bin has one.
 #[derive(Debug)]
 pub(super) struct Bins {
     heads: Vec<u32>,
-    rows: [u32; ROWS + 1],
+    rows: [u32; MOST_ROWS],
     used: u64,
 }
 
 impl Bins {
     pub(super) const fn new() -> Bins {
-        Bins { heads: Vec::new(), rows: [0; ROWS + 1], used: 0 }
+        Bins { heads: Vec::new(), rows: [0; MOST_ROWS], used: 0 }
     }
 
     /// Makes room for all lists.
@@ -66,7 +73,7 @@ impl Bins {
     /// Makes `place` the first hole of the bin; returns the hole that was.
     #[inline]
     pub(super) fn push(&mut self, bin: usize, place: u32) -> u32 {
-        let row = bin / IN_ROW;
+        let row = row_of(bin);
         self.rows[row] |= 1 << (bin % IN_ROW);
         self.used |= 1 << row;
         core::mem::replace(&mut self.heads[bin], place)
@@ -77,7 +84,7 @@ impl Bins {
     pub(super) fn pop(&mut self, bin: usize, next: u32) {
         self.heads[bin] = next;
         if next == NIL {
-            let row = bin / IN_ROW;
+            let row = row_of(bin);
             self.rows[row] &= !(1 << (bin % IN_ROW));
             self.used &= !(u64::from(self.rows[row] == 0) << row);
         }
@@ -86,13 +93,13 @@ impl Bins {
     /// Returns the first bin from `bin` on, which may be one above the last, that has a hole.
     #[inline]
     pub(super) fn first_from(&self, bin: usize) -> Option<usize> {
-        let row = bin / IN_ROW;
+        let row = row_of(bin);
         let own = self.rows[row] & (u32::MAX << (bin % IN_ROW));
         if own != 0 {
             return Some(row * IN_ROW + own.trailing_zeros() as usize);
         }
         let above = self.used & (u64::MAX << row << 1);
-        let row = above.trailing_zeros() as usize;
+        let row = above.trailing_zeros() as usize % MOST_ROWS;
         (above != 0).then(|| row * IN_ROW + self.rows[row].trailing_zeros() as usize)
     }
 

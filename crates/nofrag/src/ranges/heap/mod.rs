@@ -171,10 +171,9 @@ impl RangeHeap {
         if size == 0 {
             return Err(HeapError::ZeroSize);
         }
-        let place = self.find(size).ok_or(HeapError::NoPlace)?;
+        let hole = self.find(size).ok_or(HeapError::NoPlace)?;
         self.make_room(1)?;
-        let start = self.records[place as usize].start;
-        Ok(self.cut(place, start, size))
+        Ok(self.cut_low_end(hole, size))
     }
 
     /// Takes `size` numbers of which the first is a multiple of `align`. O(1).
@@ -237,8 +236,11 @@ impl RangeHeap {
         let low = below.map_or_else(|| self.put_used(span.start(), WALL), |stretch| stretch.low);
         let high = next.map_or_else(|| self.put_used(span.end(), WALL), |stretch| stretch.high);
         // The walls between what touches go.
-        let before = below.map_or(low, |stretch| self.take_out(stretch.high).before());
-        let after = next.map_or(high, |stretch| self.take_out(stretch.low).after);
+        let record = |place: u32| self.records[place as usize];
+        let before = below.map_or(low, |stretch| record(stretch.high).before());
+        let after = next.map_or(high, |stretch| record(stretch.low).after);
+        let walls = [below.map(|stretch| stretch.high), next.map(|stretch| stretch.low)];
+        walls.into_iter().flatten().for_each(|wall| self.take_out(wall));
         let place = self.put_used(span.start(), WALL);
         self.join(before, place);
         self.join(place, after);
@@ -263,8 +265,9 @@ impl RangeHeap {
         self.make_room(4)?;
         self.stretches.try_reserve(1).map_err(OutOfMetadata::from)?;
         let place = self.cut(hole, span.start(), span.len()).place;
-        let Record { after, .. } = self.take_out(place);
-        let before = self.records[place as usize].before();
+        let record = self.records[place as usize];
+        let (before, after) = (record.before(), record.after);
+        self.take_out(place);
         self.stretches.remove(number);
         if after == stretch.high {
             self.take_out(stretch.high);
@@ -383,7 +386,15 @@ impl RangeHeap {
     /// Returns the first of the bin's first `most` holes that fits.
     #[inline]
     fn first_in(&self, bin: usize, most: u32, fits: impl Fn(&Record) -> bool) -> Option<u32> {
-        self.list(bin).take(most as usize).find(|&place| fits(&self.records[place as usize]))
+        let mut place = self.bins.head(bin);
+        for _ in 0..most {
+            let record = self.records.get(place as usize)?;
+            if fits(record) {
+                return Some(place);
+            }
+            place = record.next;
+        }
+        None
     }
 
     #[inline]
@@ -409,7 +420,7 @@ impl RangeHeap {
 
     #[cold]
     fn grow(&mut self, more: usize) -> Result<(), OutOfMetadata> {
-        self.fit_in(self.kept + more.max(self.kept / 8))
+        self.fit_in(self.kept + more.max(self.kept / 2))
     }
 
     /// Makes room for so many records in all.
@@ -441,15 +452,14 @@ impl RangeHeap {
         place
     }
 
-    /// Makes a record vacant that stands in no list; returns it.
+    /// Makes a record vacant that stands in no list.
     #[inline]
-    fn take_out(&mut self, place: u32) -> Record {
+    fn take_out(&mut self, place: u32) {
         self.kept -= 1;
-        let record = self.records[place as usize];
-        self.records[place as usize] = Record { tag: VACANT, next: self.vacant, ..record };
-        self.records[place as usize].before |= USED;
-        self.vacant = place;
-        record
+        let next = core::mem::replace(&mut self.vacant, place);
+        let record = &mut self.records[place as usize];
+        (record.tag, record.next) = (VACANT, next);
+        record.before |= USED;
     }
 
     /// Makes two records neighbours.
@@ -459,41 +469,53 @@ impl RangeHeap {
         self.records[above as usize].set_before(below);
     }
 
-    /// Cuts a range out of a hole that has it; there is room for a record for it, and for one for what is below it.
+    /// Returns the stamp of a new handle.
     #[inline]
-    fn cut(&mut self, hole: u32, start: u64, size: u64) -> HeapRange {
+    fn next_stamp(&mut self) -> u64 {
         self.stamp += 1;
-        let (stamp, span) = (self.stamp, hole_span(&self.records[hole as usize]));
+        self.stamp
+    }
+
+    /// Cuts a range off the low end of a hole; there is room for a record.
+    #[inline]
+    fn cut_low_end(&mut self, hole: u32, size: u64) -> HeapRange {
+        let stamp = self.next_stamp();
         self.free -= size;
-        let rest = span.end() - start - size;
-        let place = if start > span.start() {
-            let after = self.records[hole as usize].after;
-            self.resize(hole, start - span.start());
-            let place = self.put_used(start, stamp);
-            self.join(hole, place);
-            self.join(place, after);
-            if rest > 0 {
-                let above = self.put_used(start + size, WALL);
-                self.join(above, after);
-                self.join(place, above);
-                self.link(above, rest);
-            }
-            place
-        } else if rest == 0 {
-            self.unlink(hole);
-            let record = &mut self.records[hole as usize];
-            record.tag = stamp;
+        let record = &mut self.records[hole as usize];
+        let (start, rest, before) = (record.start, record.tag - size, record.before());
+        if rest == 0 {
             record.before |= USED;
-            hole
-        } else {
-            let before = self.records[hole as usize].before();
-            self.records[hole as usize].start = start + size;
-            self.resize(hole, rest);
-            let place = self.put_used(start, stamp);
-            self.join(before, place);
-            self.join(place, hole);
-            place
-        };
+            record.tag = stamp;
+            self.unlink(hole, size);
+            return HeapRange { start, stamp, place: hole };
+        }
+        record.start = start + size;
+        self.resize(hole, rest);
+        let place = self.put_used(start, stamp);
+        self.join(before, place);
+        self.join(place, hole);
+        HeapRange { start, stamp, place }
+    }
+
+    /// Cuts a range out of a hole that has it; there is room for two records.
+    fn cut(&mut self, hole: u32, start: u64, size: u64) -> HeapRange {
+        let Record { start: bottom, tag, after, .. } = self.records[hole as usize];
+        if start == bottom {
+            return self.cut_low_end(hole, size);
+        }
+        let stamp = self.next_stamp();
+        self.free -= size;
+        self.resize(hole, start - bottom);
+        let place = self.put_used(start, stamp);
+        self.join(hole, place);
+        self.join(place, after);
+        let rest = bottom + tag - start - size;
+        if rest > 0 {
+            let above = self.put_used(start + size, WALL);
+            self.join(above, after);
+            self.join(place, above);
+            self.link(above, rest);
+        }
         HeapRange { start, stamp, place }
     }
 
@@ -501,70 +523,86 @@ impl RangeHeap {
     #[inline]
     fn release(&mut self, place: u32, span: Span) {
         self.free += span.len();
-        let Record { after, .. } = self.records[place as usize];
-        let before = self.records[place as usize].before();
-        let (below, above) = (self.records[before as usize], self.records[after as usize]);
-        match (below.is_used(), above.is_used()) {
-            (true, true) => self.link(place, span.len()),
+        let record = &self.records[place as usize];
+        let (before, after) = (record.before(), record.after);
+        let below = &self.records[before as usize];
+        let above = &self.records[after as usize];
+        let (hole, length) = match (below.is_used(), above.is_used()) {
+            (true, true) => return self.link(place, span.len()),
             (false, true) => {
+                let length = below.tag + span.len();
                 self.join(before, after);
-                self.take_out(place);
-                self.resize(before, below.tag + span.len());
+                (before, length)
             }
             (true, false) => {
-                self.join(before, after);
-                self.take_out(place);
+                let length = above.tag + span.len();
                 self.records[after as usize].start = span.start();
-                self.resize(after, above.tag + span.len());
+                self.join(before, after);
+                (after, length)
             }
             (false, false) => {
-                self.unlink(after);
-                self.join(before, above.after);
-                self.take_out(place);
+                let (length, top, upper) =
+                    (below.tag + span.len() + above.tag, above.tag, above.after);
+                self.unlink(after, top);
                 self.take_out(after);
-                self.resize(before, below.tag + span.len() + above.tag);
+                self.join(before, upper);
+                (before, length)
             }
-        }
+        };
+        self.take_out(place);
+        self.resize(hole, length);
     }
 
     /// Makes a record a hole of this length, in the list of its bin.
     #[inline]
     fn link(&mut self, place: u32, length: u64) {
         self.holes += 1;
-        let next = self.bins.push(bin_of(length), place);
         let record = &mut self.records[place as usize];
         record.tag = length;
         record.before &= !USED;
-        (record.previous, record.next) = (NIL, next);
-        if next != NIL {
-            self.records[next as usize].previous = place;
-        }
+        self.enlist(place, bin_of(length));
     }
 
-    /// Takes a hole out of the list of its bin.
+    /// Takes a hole of this length out of its list; whoever calls this makes something else of it.
     #[inline]
-    fn unlink(&mut self, place: u32) {
+    fn unlink(&mut self, place: u32, length: u64) {
         self.holes -= 1;
-        let Record { tag, previous, next, .. } = self.records[place as usize];
-        if previous == NIL {
-            self.bins.pop(bin_of(tag), next);
-        } else {
-            self.records[previous as usize].next = next;
-        }
-        if next != NIL {
-            self.records[next as usize].previous = previous;
-        }
+        self.delist(place, bin_of(length));
     }
 
     /// Notes another length of a hole.
-    #[inline]
+    #[inline(always)]
     fn resize(&mut self, hole: u32, length: u64) {
-        let tag = &mut self.records[hole as usize].tag;
-        if bin_of(*tag) == bin_of(length) {
-            *tag = length;
-        } else {
-            self.unlink(hole);
-            self.link(hole, length);
+        let tag = core::mem::replace(&mut self.records[hole as usize].tag, length);
+        let (old, new) = (bin_of(tag), bin_of(length));
+        if old != new {
+            self.delist(hole, old);
+            self.enlist(hole, new);
+        }
+    }
+
+    /// Puts a hole into the list of a bin.
+    #[inline]
+    fn enlist(&mut self, place: u32, bin: usize) {
+        let next = self.bins.push(bin, place);
+        let record = &mut self.records[place as usize];
+        (record.previous, record.next) = (NIL, next);
+        if let Some(next) = self.records.get_mut(next as usize) {
+            next.previous = place;
+        }
+    }
+
+    /// Takes a hole out of the list of a bin.
+    #[inline]
+    fn delist(&mut self, place: u32, bin: usize) {
+        let record = &self.records[place as usize];
+        let (previous, next) = (record.previous, record.next);
+        match self.records.get_mut(previous as usize) {
+            Some(previous) => previous.next = next,
+            None => self.bins.pop(bin, next),
+        }
+        if let Some(next) = self.records.get_mut(next as usize) {
+            next.previous = previous;
         }
     }
 
