@@ -8,15 +8,16 @@ use std::panic::catch_unwind;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use nofrag_fuzz::{arena, blocks, mmap, pages, ranges, refused, starved, steps, vmap};
+use nofrag_fuzz::{arena, blocks, mmap, pages, range_heap, ranges, refused, starved, steps, vmap};
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
 /// A structure, and the function that runs an input for it.
 type Body = (&'static str, fn(&[u8]));
 
-const BODIES: [Body; 8] = [
+const BODIES: [Body; 9] = [
     ("ranges", ranges::run),
+    ("handles", range_heap::run),
     ("areas", vmap::run),
     ("blocks", blocks::run),
     ("mappings", mmap::run),

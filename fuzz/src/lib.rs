@@ -15,6 +15,7 @@ pub mod mmap;
 pub mod pages;
 pub mod perf_script;
 pub mod proc_maps;
+pub mod range_heap;
 pub mod ranges;
 pub mod raw_pages;
 pub mod recording;
@@ -38,6 +39,7 @@ mod it {
     pub(crate) mod choices;
     #[path = "../../../nofrag-backing/tests/it/arena/ghosts.rs"]
     pub(crate) mod ghosts;
+    pub(crate) mod heap_pair;
     pub(crate) mod mmap_naive;
     pub(crate) mod mmap_pair;
     pub(crate) mod page_bench;

@@ -5,8 +5,8 @@ use std::sync::Once;
 
 use nofrag_fuzz::{
     arena, blocks, canary, failure, flags, format, http, mmap, pages, perf_script, proc_maps,
-    ranges, raw_pages, recording, refused, snapshot, starved, trace_dat, trace_text, vmallocinfo,
-    vmap,
+    range_heap, ranges, raw_pages, recording, refused, snapshot, starved, trace_dat, trace_text,
+    vmallocinfo, vmap,
 };
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
@@ -266,6 +266,11 @@ fn requests_of_scrapers_are_read() {
 #[test]
 fn snapshots_are_read() {
     drive(snapshot::run, damaged_snapshot, 3_000);
+}
+
+#[test]
+fn ranges_by_handle_hold() {
+    drive(range_heap::run, noise, 2_000);
 }
 
 #[test]

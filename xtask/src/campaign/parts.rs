@@ -48,6 +48,7 @@ const fn model(name: &'static str, counts: &'static str) -> Part {
 
 pub(super) const PARTS: &[Part] = &[
     model("ranges", "operations, each compared with a list of runs"),
+    model("handles", "operations on ranges by handle, each compared with a list of runs"),
     model("areas", "operations, each compared with a list of areas"),
     model("blocks", "operations, each compared with a list of mappings"),
     model("mappings", "operations, each compared with a list of areas"),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use nofrag::ranges::{
-    AlignClasses, Config, Fit, OwnedRange, RangeAllocator, Request, SharedRanges, Span,
+    AlignClasses, Config, Fit, OwnedRange, RangeAllocator, RangeHeap, Request, SharedRanges, Span,
 };
 
 use super::Cost::{Constant, Linear, Logarithmic};
@@ -148,6 +148,53 @@ pub(super) const CHAPTER: Chapter = Chapter {
             let space = holes(n, Config::default());
             instructions(|| space.metadata_bytes())
         }),
+        operation(
+            "RangeHeap::alloc",
+            "n holes, all of them too short or of the last bin",
+            Constant,
+            |n| {
+                let mut heap = heap(n);
+                instructions(|| heap.alloc(SIZE + 20).unwrap())
+            },
+        ),
+        operation("RangeHeap::alloc", "n holes of the size's bin, all too short", Constant, |n| {
+            let mut heap = heap(n);
+            heap.alloc(heap.stats().largest).unwrap();
+            instructions(|| heap.alloc(SIZE + 20).unwrap_err())
+        }),
+        operation("RangeHeap::alloc_aligned", "n holes, all misaligned", Constant, |n| {
+            let mut heap = heap(n);
+            heap.alloc(heap.stats().largest).unwrap();
+            instructions(|| heap.alloc_aligned(SIZE / 4, 4 * PITCH).unwrap_err())
+        }),
+        operation("RangeHeap::free", "between two holes, which become one", Constant, |n| {
+            let mut heap = RangeHeap::over(span(0, 1 << 40)).unwrap();
+            let ranges: Vec<_> = (0..2 * n + 1).map(|_| heap.alloc(SIZE).unwrap()).collect();
+            for &range in ranges.iter().step_by(2) {
+                heap.free(range).unwrap();
+            }
+            let between = ranges[n as usize | 1];
+            instructions(|| heap.free(between).unwrap())
+        }),
+        operation("RangeHeap::span", "any", Constant, |n| {
+            let mut heap = heap(n);
+            let range = heap.alloc(SIZE).unwrap();
+            instructions(|| heap.span(range))
+        }),
+        operation("RangeHeap::iter_free", "all holes", Linear, |n| {
+            let heap = heap(n);
+            instructions(|| heap.iter_free().count())
+        }),
+        operation("RangeHeap::stats", "n holes of the last bin", Linear, |n| {
+            let mut heap = heap(n);
+            heap.alloc(heap.stats().largest).unwrap();
+            instructions(|| heap.stats())
+        }),
+        operation("RangeHeap::remove_span", "the highest hole", Linear, |n| {
+            let mut heap = heap(n);
+            let hole = heap.iter_free().last().unwrap();
+            instructions(|| heap.remove_span(hole).unwrap())
+        }),
         operation("SharedRanges::alloc", "after n others", Logarithmic, |n| {
             let (space, _) = shared(n);
             instructions(|| space.alloc(&Request::new(SIZE)).unwrap())
@@ -185,6 +232,21 @@ fn holes(count: u64, config: Config) -> RangeAllocator {
     }
     space.add_span(span(BASE + count * PITCH, 16 * SIZE)).unwrap();
     space
+}
+
+/// Returns a heap with `count` holes of [`SIZE`] numbers, none of which has a multiple of 4 [`PITCH`], and the rest
+/// above.
+fn heap(count: u64) -> RangeHeap {
+    let mut heap = RangeHeap::over(span(1, 1 << 40)).unwrap();
+    let mut holes = Vec::new();
+    for _ in 0..count {
+        holes.push(heap.alloc(SIZE).unwrap());
+        heap.alloc(PITCH - SIZE).unwrap();
+    }
+    for hole in holes {
+        heap.free(hole).unwrap();
+    }
+    heap
 }
 
 /// Returns a space of `count` ranges in use, every other one of `2 * count`, and one in the middle that is owned.
