@@ -101,7 +101,8 @@ impl RangeAllocator {
     }
 
     /// Takes a range that serves `request`, chosen by its [`Fit`]. O(log n) for [`Index::WideBlocks`], except for the
-    /// first requests of an alignment, as [`AlignClasses`] and [`Fit::Best`] say.
+    /// first requests of an alignment, as [`AlignClasses`] and [`Fit::Best`] say, and, in a space beyond 2^31 numbers,
+    /// for the first number, here or elsewhere, that is a multiple of a smaller power of two than all before.
     ///
     /// [`AlignClasses`]: super::AlignClasses
     ///
@@ -342,7 +343,8 @@ impl RangeAllocator {
     }
 
     /// Makes room for the records of `holes` holes in all: while there are no more, no operation fails for memory, the
-    /// first request with [`Fit::Best`] or [`Fit::Dynamic`] left aside. O(holes).
+    /// first request with [`Fit::Best`] or [`Fit::Dynamic`] left aside, and in a space beyond 2^31 numbers the first
+    /// size that is a multiple of a smaller power of two than all before. O(holes).
     ///
     /// # Errors
     /// [`OutOfMetadata`]; nothing changed.

@@ -241,6 +241,36 @@ fn downward_frees_behind_another_window() {
     assert_eq!(allocator.metadata_bytes(), reserved);
 }
 
+/// Holes of pages, 4 GiB apart in bytes, share leaves as neighbours do: each had a leaf of its own, and 370 bytes.
+#[test]
+fn pages_far_apart_share_leaves() {
+    const STRIDE: u64 = 1 << 32;
+    const HOLES: usize = 10_000;
+    let page = |number: u64| Span::sized(number * STRIDE, 4096).unwrap();
+    let mut cut = RangeAllocator::over(Span::new(0, HOLES as u64 * STRIDE).unwrap()).unwrap();
+    // The same space, which has become wide bit by bit.
+    let mut grown = RangeAllocator::over(page(0)).unwrap();
+    for number in 0..HOLES as u64 {
+        cut.alloc_at(Span::new(page(number).end(), (number + 1) * STRIDE).unwrap()).unwrap();
+        if number > 0 {
+            grown.add_span(page(number)).unwrap();
+        }
+    }
+    for space in [&mut cut, &mut grown] {
+        assert_eq!(space.stats().holes, HOLES);
+        let bytes = space.metadata_bytes() / HOLES;
+        assert!(bytes <= 24, "{bytes} bytes a hole");
+        space.check().unwrap();
+        // The first byte makes the tree anew, and changes nothing else.
+        let within = Span::new(page(7).start(), u64::MAX).unwrap();
+        let byte = space.alloc(&Request::new(1).within(within)).unwrap();
+        assert_eq!(byte, Span::sized(page(7).start(), 1).unwrap());
+        assert_eq!(space.iter_free().nth(7), Span::new(byte.end(), page(7).end()).ok());
+        assert!((0..HOLES as u64).filter(|&at| at != 7).map(page).all(|page| space.is_free(page)));
+        space.check().unwrap();
+    }
+}
+
 /// With nearly all 64-bit numbers live, the limit of the dynamic fit was computed beyond them.
 #[test]
 fn dynamic_limit_at_the_top() {

@@ -96,6 +96,22 @@ fn a_bin_full_of_misfits_is_passed() {
     heap.check().unwrap();
 }
 
+/// A hole that may be too short for the alignment is no reason to refuse what a longer one has.
+#[test]
+fn a_long_misaligned_hole_hides_no_longer_one() {
+    let mut heap = RangeHeap::over(Span::sized(50, 1 << 20).unwrap()).unwrap();
+    let mut holes = vec![heap.alloc(5000).unwrap()];
+    heap.alloc(3242).unwrap();
+    for size in [1024, 1056].repeat(5) {
+        holes.push(heap.alloc(size).unwrap());
+        heap.alloc(4096 - size).unwrap();
+    }
+    for hole in holes {
+        assert_eq!(heap.free(hole).unwrap().lowest_fit(1000, 4096), None);
+    }
+    assert!(heap.alloc_aligned(1000, 4096).is_ok());
+}
+
 /// While no more ranges are in use than room was made for, no allocation fails for memory.
 #[test]
 fn room_that_was_made_suffices() {

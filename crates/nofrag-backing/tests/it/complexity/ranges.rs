@@ -69,6 +69,15 @@ pub(super) const CHAPTER: Chapter = Chapter {
             let mut space = holes(10 * n, Config::default());
             instructions(|| space.alloc(&Request::new(SIZE - 1).align(1 << 10)).unwrap())
         }),
+        operation("alloc", "the first size of 4 KiB where all were 8, beyond 2^31", Linear, |n| {
+            let mut space = spread(n);
+            instructions(|| space.alloc(&Request::new(PAGE)).unwrap())
+        }),
+        operation("alloc", "the next one", Logarithmic, |n| {
+            let mut space = spread(n);
+            space.alloc(&Request::new(PAGE)).unwrap();
+            instructions(|| space.alloc(&Request::new(PAGE)).unwrap())
+        }),
         operation("alloc_at", "the middle of a hole", Logarithmic, |n| {
             let mut space = holes(n, Config::default());
             instructions(|| space.alloc_at(span(middle(n) + 10, 5)).unwrap())
@@ -231,6 +240,18 @@ fn holes(count: u64, config: Config) -> RangeAllocator {
         space.add_span(span(BASE + number * PITCH + 1, SIZE)).unwrap();
     }
     space.add_span(span(BASE + count * PITCH, 16 * SIZE)).unwrap();
+    space
+}
+
+const PAGE: u64 = 4_096;
+
+/// Returns a space with `count` holes of two pages, 1 TiB apart.
+fn spread(count: u64) -> RangeAllocator {
+    let mut space = RangeAllocator::new(Config::default());
+    space.add_span(span(0, count << 40)).unwrap();
+    for number in 0..count {
+        space.alloc_at(span((number << 40) + 2 * PAGE, (1 << 40) - 2 * PAGE)).unwrap();
+    }
     space
 }
 

@@ -8,13 +8,13 @@
 //! An index by size chooses by length and would have to be asked about the crest, too: it keeps all holes in the
 //! tree.
 
-use super::WideBlocks;
+use super::GrainBlocks;
 use super::change::Merged;
 use crate::check::Violation;
-use crate::ranges::index::{FreeIndex, Rejection};
+use crate::ranges::index::Rejection;
 use crate::ranges::{Counters, OutOfMetadata, Span};
 
-impl WideBlocks {
+impl GrainBlocks {
     /// Cuts `span` out of the crest, in which it lies.
     #[inline]
     pub(super) fn cut_crest(
@@ -104,11 +104,6 @@ impl WideBlocks {
     }
 
     pub(super) fn check_crest(&self) -> Result<(), Violation> {
-        let holes = [self.hole_from(0), self.hole_below(u64::MAX)];
-        for hole in holes.into_iter().flatten() {
-            let inside = self.reach.is_none_or(|reach| reach.covers(hole));
-            Violation::unless("all holes lie inside the space", hole.start(), inside)?;
-        }
         let Some(crest) = self.crest else { return Ok(()) };
         let law = "an index by size has no crest";
         Violation::unless(law, crest.start(), self.tree.sizes.is_none())?;

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 pub(super) const NIL: u32 = u32::MAX;
 
 /// Numbers in a window, as a base-2 logarithm.
-const WINDOW_BITS: u32 = 31;
+pub(super) const WINDOW_BITS: u32 = 31;
 
 /// The offset in an unused lane; the offset of a hole is no larger.
 const NO_OFFSET: u32 = LANE_MAX;

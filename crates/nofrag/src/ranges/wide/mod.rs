@@ -22,7 +22,7 @@
 //! holes come and go), `search` (the choice of a hole for a request), `lessons` (alignment classes that requests
 //! teach), `largest` (the largest hole inside bounds), `brackets` (the lengths that occur below each child, for best
 //! fit inside bounds), `laws` (checks of the whole tree), `areas` (the area form), `crest` (the highest hole, which the
-//! form without areas keeps beside the tree).
+//! form without areas keeps beside the tree), `grain` (numbers counted in multiples of a power of two).
 //!
 //! Costs, with n holes: every operation visits O(log32 n) blocks. A hole takes 8 bytes of its leaf, with a tag 12,
 //! whose lanes are a third to all in use; blocks are kept for reuse once they were needed, so metadata follows the
@@ -35,6 +35,7 @@ mod brackets;
 mod change;
 mod crest;
 mod entry;
+mod grain;
 mod inner;
 mod largest;
 mod laws;
@@ -49,6 +50,8 @@ mod tree;
 
 pub(crate) use self::areas::{AreaIndex, AreaPlace, Finger, Fingers, GapPlace, Removed};
 
+pub(crate) use self::grain::WideBlocks;
+
 use self::change::Merged;
 use self::entry::Hole;
 use self::leaf::{NIL, window_of};
@@ -57,34 +60,25 @@ use self::row::LANE_MAX;
 use self::search::{DENSE_PATIENCE, Found, Wish};
 use self::tree::{At, BySize, Tree};
 use super::index::{FreeIndex, Refusal, Rejection, aligned_len, largest_by_scan};
-use super::{Config, Counters, Fit, OutOfMetadata, Request, Span};
+use super::{AlignClasses, Counters, Fit, OutOfMetadata, Request, Span};
 use crate::check::Violation;
 
-/// The index of holes: a tree of blocks with up to 32 entries each. See the module's documentation.
+/// The index of holes in grains: a tree of blocks with up to 32 entries each. See the module's documentation.
 ///
 /// 1. The crest lies above all holes of the tree and touches none.
-/// 2. All holes lie inside `reach`, if that is known.
 #[derive(Debug)]
-pub(crate) struct WideBlocks {
+struct GrainBlocks {
     tree: Tree<()>,
     lessons: Lessons,
     /// The highest hole, beside the tree; a tree with an index by size has all its holes itself.
     crest: Option<Span>,
-    /// All numbers of the space: bounds that enclose these need not be looked at.
-    reach: Option<Span>,
 }
 
-impl Default for WideBlocks {
-    fn default() -> WideBlocks {
-        WideBlocks::new(&Config::default())
-    }
-}
-
-impl WideBlocks {
-    pub(crate) fn new(config: &Config) -> WideBlocks {
-        let by_size = if config.size_index { BySize::Bins } else { BySize::No };
-        let tree = Tree::new(config.align_classes, by_size);
-        WideBlocks { tree, lessons: Lessons::default(), crest: None, reach: None }
+impl GrainBlocks {
+    fn new(classes: AlignClasses, has_sizes: bool) -> GrainBlocks {
+        let by_size = if has_sizes { BySize::Bins } else { BySize::No };
+        let tree = Tree::new(classes, by_size);
+        GrainBlocks { tree, lessons: Lessons::default(), crest: None }
     }
 
     /// Cuts `found.span` out of its hole.
@@ -243,14 +237,12 @@ impl WideBlocks {
     }
 }
 
-impl FreeIndex for WideBlocks {
+impl FreeIndex for GrainBlocks {
     #[inline]
     fn alloc(&mut self, request: &Request, counters: &mut Counters) -> Result<Span, Refusal> {
-        let within = request.within;
-        let bounded = !self.reach.is_some_and(|reach| within.covers(reach)) && within != Span::ALL;
         if request.fit == Fit::Lowest
             && request.align == 1
-            && !bounded
+            && request.within == Span::ALL
             && request.size < u64::from(LANE_MAX)
         {
             let size = request.size as u32;
@@ -265,8 +257,6 @@ impl FreeIndex for WideBlocks {
                 return Ok(span);
             }
         }
-        let within = if bounded { within } else { Span::ALL };
-        let request = &Request { within, ..*request };
         let wish = self.wish(request);
         let before = counters.dead_ends;
         if request.fit == Fit::Highest {
@@ -304,12 +294,6 @@ impl FreeIndex for WideBlocks {
         // So many are met at each request, whatever is learned.
         let dead_ends = (counters.dead_ends - before).saturating_sub(u64::from(DENSE_PATIENCE) + 2);
         self.cut_found(request, found, dead_ends, counters)
-    }
-
-    fn extend_space(&mut self, span: Span) {
-        let reach = self.reach.unwrap_or(span);
-        let (start, end) = (reach.start().min(span.start()), reach.end().max(span.end()));
-        self.reach = Some(Span::known(start, end));
     }
 
     fn take(&mut self, span: Span, counters: &mut Counters) -> Result<(), Refusal> {
