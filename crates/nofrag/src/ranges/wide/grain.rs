@@ -92,7 +92,15 @@ impl WideBlocks {
         within == Span::ALL || self.reach.is_some_and(|reach| within.covers(reach))
     }
 
+    /// Returns true if a request is the same in grains; its size is noted then.
+    #[inline]
+    fn is_in_grains(&mut self, request: &Request) -> bool {
+        self.seen |= request.size;
+        self.grain == 0 && request.within == Span::ALL
+    }
+
     /// Returns the request in grains.
+    #[cold]
     fn request(&mut self, request: &Request) -> Result<Request, Refusal> {
         let Request { size, align, within, .. } = *request;
         if self.is_everywhere(within) {
@@ -144,12 +152,14 @@ impl FreeIndex for WideBlocks {
 
     #[inline]
     fn alloc(&mut self, request: &Request, counters: &mut Counters) -> Result<Span, Refusal> {
-        if self.grain == 0 && request.within == Span::ALL {
-            self.seen |= request.size;
-            return self.blocks.alloc(request, counters);
-        }
-        let request = self.request(request)?;
-        Ok(scaled(self.blocks.alloc(&request, counters)?, self.grain))
+        let in_grains;
+        let request = if self.is_in_grains(request) {
+            request
+        } else {
+            in_grains = self.request(request)?;
+            &in_grains
+        };
+        Ok(scaled(self.blocks.alloc(request, counters)?, self.grain))
     }
 
     fn alloc_dynamic(
@@ -158,8 +168,14 @@ impl FreeIndex for WideBlocks {
         limit: u64,
         counters: &mut Counters,
     ) -> Result<Span, Refusal> {
-        let request = self.request(request)?;
-        let span = self.blocks.alloc_dynamic(&request, limit >> self.grain, counters)?;
+        let in_grains;
+        let request = if self.is_in_grains(request) {
+            request
+        } else {
+            in_grains = self.request(request)?;
+            &in_grains
+        };
+        let span = self.blocks.alloc_dynamic(request, limit >> self.grain, counters)?;
         Ok(scaled(span, self.grain))
     }
 
