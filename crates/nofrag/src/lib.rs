@@ -3,6 +3,7 @@
 //! | you want | take |
 //! |---|---|
 //! | ranges of any numbers for one owner: device memory, slots, guest addresses | [`ranges::RangeAllocator`] |
+//! | the same by handle, in O(1), as for heaps of a GPU | [`ranges::RangeHeap`] |
 //! | the same for threads, as handles or as values that free themselves | `ranges::SharedRanges` |
 //! | an address space: places of mappings, partial unmapping, moves in two steps | [`mmap::AddressSpace`] |
 //! | page frames with migratetypes, watermarks, reclaim and compaction | [`page::PageAllocator`] |

@@ -13,8 +13,9 @@
 //! Files, bottom up: `span` (a non-empty range), `request` and `error` (what may be asked and answered), `counters`,
 //! `index` (the interface of the designs), `red_black` (a tree of spans), `cached_scan` and `augmented_tree` (Linux) on
 //! it, `areas` (areas, gaps, and requests for places), `wide` (our design, for holes and for areas), `allocator` (the
-//! owner of a space), `relocation` (moves), `heap` (ranges that are freed by handle), `saved` (spaces that are saved and restored), `shared` (the owner of a
-//! space behind a lock, with handles), `area_model` (the index of areas beside a list).
+//! owner of a space), `relocation` (moves), `heap` (ranges that are freed by handle), `saved` (spaces that are saved
+//! and restored), `shared` (the owner of a space behind a lock, with handles), `area_model` (the index of areas beside
+//! a list).
 
 mod allocator;
 #[cfg(test)]

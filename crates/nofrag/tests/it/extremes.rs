@@ -11,7 +11,9 @@ use nofrag::page::{
     MoveResults, Next, NodeId, NodeMap, Outcome, PageAllocator, PageBudget, PageConfig,
     PageRequest, PfnRange, Reclaim, ReclaimRequest, Reclaimed, RequestFlags, ZoneKind, ZoneMap,
 };
-use nofrag::ranges::{AlignClasses, AlignRule, Config, Fit, Index, RangeAllocator, Request, Span};
+use nofrag::ranges::{
+    AlignClasses, AlignRule, Config, Fit, Index, RangeAllocator, RangeHeap, Request, Span,
+};
 use nofrag::units::{Nanos, Order, PageCount, PageSize, Pfn, Vpn};
 use nofrag::vmap::{AreaRequest, BlockGeometry, SizeClasses, VmapConfig, VmapPolicy, VmapSpace};
 
@@ -54,6 +56,27 @@ fn units() {
         assert!(CpuSet::first(count).is_err());
     }
     assert!(CpuSet::new(std::iter::repeat(7)).is_err());
+}
+
+#[test]
+fn ranges_by_handle() {
+    for space in spans() {
+        let mut heap = RangeHeap::over(space).unwrap();
+        for (size, align) in pairs() {
+            let plain = heap.alloc(size);
+            let aligned = heap.alloc_aligned(size, align);
+            heap.check().unwrap();
+            for range in [plain, aligned].into_iter().flatten() {
+                assert_eq!(heap.free(range).map(Span::len), Ok(size));
+            }
+        }
+        for span in spans() {
+            let _ = heap.add_span(span);
+            let _ = heap.remove_span(span);
+            heap.check().unwrap();
+        }
+        assert!(heap.reserve(usize::MAX).is_err());
+    }
 }
 
 #[test]

@@ -92,9 +92,9 @@ struct Stretch {
 /// Hands out ranges of the numbers it owns, each with a handle by which it is freed.
 ///
 /// A request takes a hole of its own bin of lengths, of which it looks at four, else the first of the next bin that has
-/// any. Sizes below 64 have a bin each, so for them that is the best fit. A request is refused although a hole fits only
-/// where no other bin has a hole for it, and 64 holes of its own were looked at that are too short, or with an alignment
-/// misaligned.
+/// any. Sizes below 64 have a bin each, so for them that is the best fit. A request is refused although a hole fits
+/// only where no other bin has a hole for it, and 64 holes of its own were looked at that are too short, or with an
+/// alignment misaligned.
 ///
 /// 1. The records of a stretch follow each other from wall to wall without a gap.
 /// 2. No hole touches another.
