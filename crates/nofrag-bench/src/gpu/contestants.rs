@@ -4,7 +4,7 @@ use super::device::{DeviceBlock, Gpu, refused};
 use super::python::Python;
 use super::{GpuContestant, UNIT};
 use crate::contest::Entry;
-use crate::peers::{BEST, DYNAMIC, LOWEST, Nofrag, OFFSET, Offset, Peer, Space};
+use crate::peers::{BEST, DYNAMIC, HEAP, Heap, LOWEST, Nofrag, OFFSET, Offset, Peer, Space};
 use cudarc::driver::result::{self, mem_pool};
 use cudarc::driver::sys;
 use nofrag::ranges::{Fit, Index};
@@ -139,6 +139,7 @@ pub fn contestants() -> Vec<Box<dyn GpuContestant>> {
     vec![
         Box::new(Entry::new(LOWEST, ours(Fit::Lowest))),
         Box::new(Entry::new(BEST, ours(Fit::Best))),
+        Box::new(Entry::new(HEAP, |gpu: &Gpu| Carved::new(gpu, Heap::new))),
         Box::new(Entry::new(DYNAMIC, ours(Fit::Dynamic))),
         Box::new(Entry::new(OFFSET, |gpu: &Gpu| Carved::new(gpu, Offset::new))),
         Box::new(Entry::new("cuMemAlloc", Driver::new)),

@@ -14,7 +14,7 @@ use super::GrainBlocks;
 use super::leaf::WINDOW_BITS;
 use crate::check::Violation;
 use crate::ranges::index::{FreeIndex, Refusal, Rejection};
-use crate::ranges::{AlignClasses, Config, Counters, OutOfMetadata, Request, Span};
+use crate::ranges::{AlignClasses, Config, Counters, Fit, OutOfMetadata, Request, Span};
 
 /// The index of holes. See the module's documentation.
 ///
@@ -92,33 +92,37 @@ impl WideBlocks {
         within == Span::ALL || self.reach.is_some_and(|reach| within.covers(reach))
     }
 
-    /// Returns true if a request is the same in grains; its size is noted then.
+    /// Returns the request in grains.
     #[inline]
-    fn is_in_grains(&mut self, request: &Request) -> bool {
-        self.seen |= request.size;
-        self.grain == 0 && request.within == Span::ALL
+    fn request(&mut self, request: &Request) -> Result<Request, Refusal> {
+        let within = if self.is_everywhere(request.within) {
+            self.admit(request.size)?;
+            Span::ALL
+        } else {
+            self.bounds(request)?
+        };
+        let (size, align) = (request.size >> self.grain, self.align(request.align));
+        Ok(Request { size, align, within, ..*request })
     }
 
-    /// Returns the request in grains.
-    #[cold]
-    fn request(&mut self, request: &Request) -> Result<Request, Refusal> {
-        let Request { size, align, within, .. } = *request;
-        if self.is_everywhere(within) {
-            self.admit(size)?;
-            let (size, align) = (size >> self.grain, (align >> self.grain).max(1));
-            return Ok(Request { size, align, within: Span::ALL, ..*request });
-        }
-        let within = self.reach.and_then(|reach| reach.intersection(within));
+    /// Returns an alignment in grains.
+    #[inline]
+    fn align(&self, align: u64) -> u64 {
+        (align >> self.grain).max(1)
+    }
+
+    /// Returns the bounds of a request in grains, whose size is noted.
+    fn bounds(&mut self, request: &Request) -> Result<Span, Refusal> {
+        let within = self.reach.and_then(|reach| reach.intersection(request.within));
         let mut within = within.ok_or(Refusal::NoFit)?;
-        if align >> self.grain > 0 {
+        if request.align >> self.grain > 0 {
             // The range starts and ends at multiples of the grain, whatever the bounds.
             let start = within.start().checked_next_multiple_of(1 << self.grain);
             let end = within.end() >> self.grain << self.grain;
             within = start.and_then(|start| Span::new(start, end).ok()).ok_or(Refusal::NoFit)?;
         }
-        self.admit(size | within.start() | within.end())?;
-        let (size, align) = (size >> self.grain, (align >> self.grain).max(1));
-        Ok(Request { size, align, within: self.to_grains(within), ..*request })
+        self.admit(request.size | within.start() | within.end())?;
+        Ok(self.to_grains(within))
     }
 }
 
@@ -152,14 +156,15 @@ impl FreeIndex for WideBlocks {
 
     #[inline]
     fn alloc(&mut self, request: &Request, counters: &mut Counters) -> Result<Span, Refusal> {
-        let in_grains;
-        let request = if self.is_in_grains(request) {
-            request
-        } else {
-            in_grains = self.request(request)?;
-            &in_grains
-        };
-        Ok(scaled(self.blocks.alloc(request, counters)?, self.grain))
+        let is_lowest = request.fit == Fit::Lowest && self.align(request.align) == 1;
+        if is_lowest && self.is_everywhere(request.within) {
+            self.admit(request.size)?;
+            if let Some(span) = self.blocks.cut_lowest(request.size >> self.grain, counters) {
+                return Ok(scaled(span?, self.grain));
+            }
+        }
+        let request = self.request(request)?;
+        Ok(scaled(self.blocks.alloc(&request, counters)?, self.grain))
     }
 
     fn alloc_dynamic(
@@ -168,14 +173,8 @@ impl FreeIndex for WideBlocks {
         limit: u64,
         counters: &mut Counters,
     ) -> Result<Span, Refusal> {
-        let in_grains;
-        let request = if self.is_in_grains(request) {
-            request
-        } else {
-            in_grains = self.request(request)?;
-            &in_grains
-        };
-        let span = self.blocks.alloc_dynamic(request, limit >> self.grain, counters)?;
+        let request = self.request(request)?;
+        let span = self.blocks.alloc_dynamic(&request, limit >> self.grain, counters)?;
         Ok(scaled(span, self.grain))
     }
 

@@ -121,6 +121,23 @@ impl GrainBlocks {
         Ok(found.span)
     }
 
+    /// Takes the lowest `size` grains, without alignment or bounds. `None` if that takes more than one leaf and what is
+    /// noted of it, or more than a lane holds.
+    #[inline]
+    fn cut_lowest(&mut self, size: u64, counters: &mut Counters) -> Option<Result<Span, Refusal>> {
+        if size >= u64::from(LANE_MAX) {
+            return None;
+        }
+        if self.tree.top.lane < size as u32 {
+            let first = |hole: Hole| {
+                let span = Span::sized(hole.start, size).ok()?;
+                (span.end() <= hole.end).then_some(span)
+            };
+            return Some(self.cut_from_crest(first, counters));
+        }
+        self.tree.cut_first(size as u32, counters).map(Ok)
+    }
+
     #[inline]
     fn wish(&mut self, request: &Request) -> Wish {
         let wish = Wish::new(request, &self.tree);
@@ -240,23 +257,6 @@ impl GrainBlocks {
 impl FreeIndex for GrainBlocks {
     #[inline]
     fn alloc(&mut self, request: &Request, counters: &mut Counters) -> Result<Span, Refusal> {
-        if request.fit == Fit::Lowest
-            && request.align == 1
-            && request.within == Span::ALL
-            && request.size < u64::from(LANE_MAX)
-        {
-            let size = request.size as u32;
-            if self.tree.top.lane < size {
-                let first = |hole: Hole| {
-                    let span = Span::sized(hole.start, request.size).ok()?;
-                    (span.end() <= hole.end).then_some(span)
-                };
-                return self.cut_from_crest(first, counters);
-            }
-            if let Some(span) = self.tree.cut_first(size, counters) {
-                return Ok(span);
-            }
-        }
         let wish = self.wish(request);
         let before = counters.dead_ends;
         if request.fit == Fit::Highest {
