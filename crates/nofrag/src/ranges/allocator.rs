@@ -18,6 +18,10 @@ use crate::check::{Check, Violation};
 ///
 /// Single owner: every change takes `&mut self`; wrap it in a lock, or use the `vmap` module, to share it.
 ///
+/// Costs are those of [`Index::WideBlocks`]. In a space wider than 2^31 numbers it counts in the largest power of two of
+/// which all sizes and ends so far are multiples; the first operation with a finer number, and a span that widens the
+/// space, cost O(n) there.
+///
 /// ```
 /// use nofrag::ranges::{Fit, RangeAllocator, Request, Span};
 ///
@@ -101,8 +105,7 @@ impl RangeAllocator {
     }
 
     /// Takes a range that serves `request`, chosen by its [`Fit`]. O(log n) for [`Index::WideBlocks`], except for the
-    /// first requests of an alignment, as [`AlignClasses`] and [`Fit::Best`] say, and, in a space beyond 2^31 numbers,
-    /// for the first number, here or elsewhere, that is a multiple of a smaller power of two than all before.
+    /// first requests of an alignment, as [`AlignClasses`] and [`Fit::Best`] say.
     ///
     /// [`AlignClasses`]: super::AlignClasses
     ///
@@ -343,8 +346,8 @@ impl RangeAllocator {
     }
 
     /// Makes room for the records of `holes` holes in all: while there are no more, no operation fails for memory, the
-    /// first request with [`Fit::Best`] or [`Fit::Dynamic`] left aside, and in a space beyond 2^31 numbers the first
-    /// size that is a multiple of a smaller power of two than all before. O(holes).
+    /// first request with [`Fit::Best`] or [`Fit::Dynamic`] left aside, and in a space wider than 2^31 numbers the first
+    /// operation with a finer number. O(holes).
     ///
     /// # Errors
     /// [`OutOfMetadata`]; nothing changed.

@@ -70,6 +70,22 @@ fn a_handle_is_good_for_one_free() {
     assert_eq!(heap.span(second), Span::new(0, 10).ok());
 }
 
+/// Before it had numbers there were no lists, and a request for 64 looked into one.
+#[test]
+fn a_heap_without_numbers_refuses() {
+    let mut heap = RangeHeap::new();
+    for size in [1, 64, 1 << 40, u64::MAX] {
+        assert_eq!(heap.alloc(size), Err(HeapError::NoPlace));
+        assert_eq!(heap.alloc_aligned(size, 4096), Err(HeapError::NoPlace));
+    }
+    assert_eq!((heap.stats().total, heap.iter_free().count()), (0, 0));
+    heap.check().unwrap();
+    let all = Span::new(0, 100).unwrap();
+    heap.add_span(all).unwrap();
+    heap.remove_span(all).unwrap();
+    assert_eq!(heap.alloc(64), Err(HeapError::NoPlace));
+}
+
 /// Of a bin with many lengths only so many holes are looked at, and others serve meanwhile.
 #[test]
 fn a_bin_full_of_misfits_is_passed() {

@@ -67,7 +67,10 @@ impl Bins {
     /// Returns the first hole of the bin; [`NIL`] if there is none.
     #[inline]
     pub(super) fn head(&self, bin: usize) -> u32 {
-        self.heads[bin]
+        match self.heads.get(bin) {
+            Some(&head) => head,
+            None => NIL,
+        }
     }
 
     /// Makes `place` the first hole of the bin; returns the hole that was.
