@@ -35,6 +35,8 @@ type Outcome = Result<(), Box<dyn Error>>;
 enum Subject {
     /// Ranges of numbers: 15,000 of 1 to 100 numbers are live, and each pair replaces one of them.
     Ranges { design: ranges::Design, pairs: u64 },
+    /// The same ranges, freed by handle.
+    Handles { pairs: u64 },
     /// Ranges of numbers: one is taken and freed in a single hole of 2^BITS numbers.
     Hole { kept: ranges::Kept, bits: u32, pairs: u64 },
     /// Virtual areas of one preset; `purge` frees half of PAIRS areas and purges them.
@@ -52,6 +54,7 @@ enum Subject {
 fn main() -> Outcome {
     match Subject::parse() {
         Subject::Ranges { design, pairs } => ranges::run(design, pairs),
+        Subject::Handles { pairs } => ranges::run_by_handle(pairs),
         Subject::Hole { kept, bits, pairs } => ranges::run_in_one_hole(kept, bits, pairs),
         Subject::Areas { preset, workload, pairs } => areas::run(&preset, workload, pairs),
         Subject::Ram { preset, way, workload, pairs } => ram::run(&preset, way, workload, pairs),

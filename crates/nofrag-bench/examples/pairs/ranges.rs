@@ -1,8 +1,10 @@
-//! A free and a lowest fit on a range allocator of one design, in a used space or in a single hole.
+//! A free and a lowest fit on a range allocator of one design, in a used space or in a single hole; and by handle.
 
 use crate::{Outcome, Random, timed};
 use clap::ValueEnum;
-use nofrag::ranges::{AlignClasses, AlignRule, Config, Index, RangeAllocator, Request, Span};
+use nofrag::ranges::{
+    AlignClasses, AlignRule, Config, Index, RangeAllocator, RangeHeap, Request, Span,
+};
 use std::hint::black_box;
 
 /// Number of live ranges.
@@ -33,6 +35,24 @@ pub(crate) fn run(design: Design, pairs: u64) -> Outcome {
             let at = random.below(LIVE as u64) as usize;
             allocator.free(black_box(live[at]))?;
             live[at] = allocator.alloc(black_box(&Request::new(1 + random.below(100))))?;
+        }
+        Ok(())
+    })
+}
+
+/// Frees and takes by handle, in the same used space.
+pub(crate) fn run_by_handle(pairs: u64) -> Outcome {
+    let mut heap = RangeHeap::over(Span::sized(0x1000, 1 << 33)?)?;
+    let mut random = Random(Random::SEED);
+    let mut live = Vec::with_capacity(LIVE);
+    for _ in 0..LIVE {
+        live.push(heap.alloc(1 + random.below(100))?);
+    }
+    timed(pairs, || {
+        for _ in 0..pairs {
+            let at = random.below(LIVE as u64) as usize;
+            heap.free(black_box(live[at]))?;
+            live[at] = heap.alloc(black_box(1 + random.below(100)))?;
         }
         Ok(())
     })
