@@ -271,6 +271,35 @@ fn pages_far_apart_share_leaves() {
     }
 }
 
+/// Bounds and questions need not be multiples of anything, however coarse the numbers of a space are.
+#[test]
+fn bounds_and_questions_lie_between_grains() {
+    const PAGE: u64 = 4096;
+    let all = Span::new(0, 1 << 42).unwrap();
+    let align_classes = AlignClasses::new(&[16]).unwrap();
+    let mut space = RangeAllocator::new(Config { align_classes, ..Config::default() });
+    space.add_span(all).unwrap();
+    let page = |at: u64| Span::sized(at * PAGE, PAGE).unwrap();
+    let within = Span::new(1, 3 * PAGE + 1).unwrap();
+    let request = Request::new(PAGE).align(PAGE).within(within);
+    assert_eq!(space.alloc(&request), Ok(page(1)));
+    assert_eq!(space.alloc(&request.fit(Fit::Highest)), Ok(page(2)));
+    assert!(space.alloc(&request).is_err());
+    assert_eq!(space.hole_below(3 * PAGE + 1), Span::new(3 * PAGE, all.end()).ok());
+    assert_eq!(space.hole_below(3 * PAGE), Some(page(0)));
+    assert_eq!(space.hole_from(PAGE - 1), Some(page(0)));
+    assert_eq!(space.hole_from(PAGE), space.hole_below(u64::MAX));
+    // A class of the configuration guides from the first request on.
+    for at in 0..4_000 {
+        space.alloc_at(page(5 + 17 * at)).unwrap();
+        space.alloc_at(page(5 + 17 * at + 16)).unwrap();
+    }
+    let aligned = space.alloc(&Request::new(16 * PAGE).align(16 * PAGE)).unwrap();
+    assert!(aligned.start().is_multiple_of(16 * PAGE));
+    assert_eq!(space.counters().dead_ends, 0);
+    space.check().unwrap();
+}
+
 /// With nearly all 64-bit numbers live, the limit of the dynamic fit was computed beyond them.
 #[test]
 fn dynamic_limit_at_the_top() {
