@@ -87,7 +87,7 @@ impl Table {
             [class] => format!(" class={class}"),
             classes => format!(" class=\"{}\"", classes.join(" ")),
         };
-        let key = cell.key().filter(|_| self.is_number(column) && !is_plain(&text));
+        let key = cell.key().filter(|_| self.is_number(column) && !cell.is_plain());
         class + &key.map_or_else(String::new, |key| format!(" data-k={key}"))
     }
 }
@@ -98,11 +98,6 @@ impl TableRow {
         let group = self.group.as_ref().filter(|_| column == 0);
         group.unwrap_or(&self.cells[column]).to_string()
     }
-}
-
-/// Returns true if the script finds the number by itself.
-fn is_plain(text: &str) -> bool {
-    text.replace(',', "").parse::<f64>().is_ok()
 }
 
 #[cfg(test)]

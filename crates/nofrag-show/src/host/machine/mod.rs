@@ -73,30 +73,27 @@ fn largest(machine: &Machine, zone: &Zone) -> Cell {
     }
 }
 
-/// The names of the rows about a zone's orders, and the forms of their cells.
-struct OrderRows<'a> {
-    heading: &'a str,
-    blocks: &'a dyn Fn(&Zone) -> String,
-    unusable: &'a dyn Fn(&Zone) -> String,
-    index: &'a dyn Fn(&Zone) -> String,
-    count: fn(u64) -> Cell,
-    share: fn(u64) -> Cell,
-}
-
-/// Returns blocks, unusable share and, where it is defined, fragmentation index, with a column for each order; `None`
-/// without orders.
-fn orders(zones: &[&Zone], of: &OrderRows<'_>) -> Option<Grid> {
+/// Returns blocks, unusable share and, where it is defined, fragmentation index of each zone, in rows of these names and
+/// with a column for each order; `None` without orders. The forms are those of a number of blocks, and of a share in
+/// thousandths.
+fn orders(
+    zones: &[&Zone],
+    heading: &str,
+    names: impl Fn(&Zone) -> [String; 3],
+    [count, share]: [fn(u64) -> Cell; 2],
+) -> Option<Grid> {
     let orders = zones.iter().map(|zone| zone.orders.len()).max().filter(|&orders| orders > 0)?;
-    let mut grid = Grid::of_orders(of.heading, orders);
+    let mut grid = Grid::of_orders(heading, orders);
     for zone in zones {
         let mut row = |name: String, cell: &dyn Fn(&OrderRow) -> Cell| {
             grid.row(std::iter::once(name.into()).chain(zone.orders.iter().map(cell)).collect());
         };
-        row((of.blocks)(zone), &|row| (of.count)(row.blocks));
-        row((of.unusable)(zone), &|row| (of.share)(row.unusable));
+        let [blocks, unusable, index] = names(zone);
+        row(blocks, &|row| count(row.blocks));
+        row(unusable, &|row| share(row.unusable));
         // Where every order has a block the index is not defined.
         if has_index(zone) {
-            row((of.index)(zone), &|row| row.fragmentation.map(|it| thousandths(it as f64)).into());
+            row(index, &|row| row.fragmentation.map(|it| thousandths(it as f64)).into());
         }
     }
     Some(grid)

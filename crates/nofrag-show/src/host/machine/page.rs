@@ -224,7 +224,7 @@ fn counters(machine: &Machine) -> Option<Item> {
     let mut grid = Grid::new(&["what", "counter", "count", "an hour"]);
     for counter in &machine.counters {
         let rate = counter.per_hour.map(hourly);
-        grid.row(cells![counter.what, counter.name, counter.value, rate]);
+        grid.row(cells![counter.what, counter.name.into_str(), counter.value, rate]);
     }
     grid.with_texts(2).item(
         "Counted since boot",
