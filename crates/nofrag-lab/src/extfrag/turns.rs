@@ -9,13 +9,14 @@ use nofrag::page::{
 };
 use nofrag::units::Nanos;
 
-use super::catalogue::{Case, Program, curve, seeds_of};
+use super::catalogue::{Case, EXPECTED, Program, curve, seeds_of, title};
 use super::names;
 use super::spec::{HugeMode, RunSpec};
 use crate::jobs::{About, run_and_repeat};
 use crate::plan::Plan;
 use crate::report::Measurement;
-use crate::scenario::{Progress, RunError};
+use crate::scenario::{Extent, Progress, RunError};
+use crate::shortfall::Expected;
 use crate::stats::{Spread, thinned};
 use crate::world::heard::Compactions;
 use crate::world::setup::{PhaseEnd, RunResult};
@@ -36,22 +37,18 @@ pub(super) struct CaseRow {
     seeds: usize,
 }
 
-/// Returns the name of a program's case in the report.
-pub(super) fn title(program: Program, case: &Case) -> String {
-    if program.is_curve() { format!("{}: {case}", program.name()) } else { case.to_string() }
-}
-
 impl ExtfragPlan {
     /// Returns the rows of all runs.
     pub(super) fn rows(&self) -> Vec<CaseRow> {
         let mut rows = Vec::new();
+        let default_run = (self.extent == Extent::Subset).then(|| Expected::declared(EXPECTED));
         for program in &self.programs {
             for (size, memory) in self.memory.iter().enumerate() {
                 for case in program.cases(*memory) {
                     for (design, policy) in self.designs_of(*program) {
                         let at = (*program, &case);
-                        let crossed = (size, self.extent);
-                        let seeds = seeds_of(at, &design, crossed, self.repeats);
+                        let wanted = (default_run.as_ref(), self.repeats);
+                        let seeds = seeds_of(at, &design, size, wanted);
                         let row = CaseRow { program: *program, case, design, policy, seeds };
                         rows.extend((row.seeds > 0).then_some(row));
                     }
@@ -148,7 +145,13 @@ fn gather(row: &CaseRow, runs: &[RunResult]) -> Option<Measurement> {
         counts: medians.collect(),
         series: runs.first().map(courses).unwrap_or_default(),
         spreads,
-        ..Measurement::new(title(row.program, &row.case), &row.design, 1, names::EVENTS, events)
+        ..Measurement::new(
+            title(row.program, &row.case),
+            &row.design,
+            1,
+            names::EVENTS.name(),
+            events,
+        )
     })
 }
 

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::catalogue::{Case, Program, VANILLA, is_strict};
+use super::catalogue::{Case, Program, VANILLA, is_strict, title};
 use super::names;
-use super::turns::title;
 use crate::figures::reduction;
 use crate::report::{Measurement, Report};
 use crate::stats::Spread;

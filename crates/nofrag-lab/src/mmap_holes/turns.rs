@@ -8,7 +8,9 @@ use nofrag::mmap::{Direction, Layout, PlacementPreset};
 use nofrag::ranges::Span;
 use nofrag::units::Vpn;
 
-use super::catalogue::{End, FIRST_FIT, Program, asks_for_huge_pages, ends_of, named, takes_part};
+use super::catalogue::{
+    EXPECTED, End, FIRST_FIT, Program, asks_for_huge_pages, ends_of, named, takes_part,
+};
 use super::names;
 use super::process::{Failure, PAGE, Process, Writes};
 use super::survival::{self, Grid, Search, smallest_window};
@@ -19,6 +21,7 @@ use crate::plan::Plan;
 use crate::report::Measurement;
 use crate::scenario::{Extent, Progress, RunError, turn};
 use crate::stats::Spread;
+use crate::shortfall::Expected;
 
 /// Iterations of leakme for which the published counts hold. Other programs scale with this number.
 pub(super) const PUBLISHED_LOOPS: u64 = 1_000_000;
@@ -54,10 +57,12 @@ impl Ran {
 impl HolesPlan {
     fn jobs(&self) -> Vec<Job> {
         let mut jobs = Vec::new();
+        let default_run = (self.extent == Extent::Subset).then(|| Expected::declared(EXPECTED));
         for program in &self.programs {
             for preset in &self.designs {
                 let ends = ends_of(*program, preset).into_iter();
-                let ends = ends.filter(|end| takes_part(*program, preset, *end, self.extent));
+                let ends =
+                    ends.filter(|end| takes_part(*program, preset, *end, default_run.as_ref()));
                 jobs.extend(ends.map(|end| Job { program: *program, preset: *preset, end }));
             }
         }
@@ -66,11 +71,11 @@ impl HolesPlan {
 
     /// Returns the rows of a report, in the order of designs, each with the ends from which it runs.
     pub(super) fn rows(&self) -> Vec<String> {
-        let mut rows = Vec::new();
+        let (jobs, mut rows) = (self.jobs(), Vec::new());
         for preset in &self.designs {
             for end in [End::Both, End::Up, End::Down] {
                 let used = |job: &Job| job.preset.name == preset.name && job.end == end;
-                if self.jobs().iter().any(used) {
+                if jobs.iter().any(used) {
                     rows.push(named(preset.name, end));
                 }
             }
