@@ -8,6 +8,7 @@ use nofrag::page::FragmentationPolicy;
 use nofrag::vmap::{Preset, VmapPolicy};
 use thiserror::Error;
 
+use crate::key::Key;
 use crate::report::Report;
 use crate::shortfall::Expected;
 use nofrag_show::Section;
@@ -49,8 +50,8 @@ pub struct Special {
     /// A sentence on what this host lacks to run the scenario, which is then left out of `all`; `None` if nothing is
     /// missing.
     pub missing: fn(&Options) -> Option<String>,
-    /// Names of counts whose distribution over the repetitions tells more than their medians.
-    pub distributions: &'static [&'static str],
+    /// Counts whose distribution over the repetitions tells more than their medians.
+    pub distributions: &'static [Key],
 }
 
 impl Special {

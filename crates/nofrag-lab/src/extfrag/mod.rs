@@ -57,7 +57,7 @@ pub(crate) static SCENARIO: Scenario = Scenario {
         Memory::Real => real::run(options, progress),
     },
     present: |report| match report.measurements.first() {
-        Some(row) if row.unit == names::UNIT_US => real::sections(report),
+        Some(row) if row.unit == names::UNIT_US.name() => real::sections(report),
         _ => present::sections(report),
     },
     special: Special {

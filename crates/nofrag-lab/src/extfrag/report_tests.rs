@@ -76,7 +76,7 @@ fn a_row_has_the_median_and_the_range_of_its_seeds() {
     let row = report.measurement("s-default, calibrated, 4 GiB", "linux-4.20").unwrap();
     assert_eq!(row.time.samples, [1000.0, 2000.0, 3000.0]);
     assert_eq!(row.count(names::MISTYPED), Some(20_000.0));
-    assert_eq!(row.spreads[names::MISTYPED].max, 30_000.0);
+    assert_eq!(row.spreads[&names::MISTYPED].max, 30_000.0);
     assert_eq!(row.count(names::HUGE_WORK_US), None, "no huge fault is no sample");
 }
 

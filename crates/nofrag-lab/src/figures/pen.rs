@@ -3,6 +3,7 @@
 use serde::Deserialize;
 
 use crate::declared::declared;
+use crate::key::Key;
 use crate::stats::Calls;
 
 /// Pen's published figures, and simulations of his rules. *Before* is insertion at the head of the list, *after* at its
@@ -31,7 +32,7 @@ pub struct Pen2015 {
 pub struct Profile {
     /// The workload: w1, w2 or w3.
     pub workload: String,
-    pub function: String,
+    pub function: Key,
     pub place: String,
     /// Before; `None` if the function was never called.
     pub before: Option<Calls>,
@@ -114,8 +115,8 @@ pub struct Classes {
 impl Pen2015 {
     /// Returns the profiler's row for a function under a workload.
     #[must_use]
-    pub fn profile(&self, workload: &str, function: &str) -> Option<&Profile> {
-        self.profiles.iter().find(|row| row.workload == workload && row.function == function)
+    pub fn profile(&self, workload: &str, function: &Key) -> Option<&Profile> {
+        self.profiles.iter().find(|row| row.workload == workload && row.function == *function)
     }
 
     /// Returns the simulation of a workload.

@@ -6,6 +6,8 @@ use super::names;
 use super::outcome::{Cause, Followed, FramesReport, Score};
 use nofrag_show::{Cell, Section, cells, count, fixed, table_of};
 
+use crate::key::Key;
+
 pub(super) fn sections(report: &FramesReport) -> Vec<Section> {
     let mut sections = Vec::new();
     sections.extend(way(report));
@@ -155,10 +157,10 @@ fn reclaim(report: &FramesReport) -> Option<Section> {
 /// Builds a table of scores, by the titles of columns, of the stretches that have any of `needed`.
 fn scores(
     report: &FramesReport,
-    needed: &[&str],
+    needed: &[Key],
     title: &str,
     about: &str,
-    columns: &[(&str, &str)],
+    columns: &[(&str, Key)],
 ) -> Option<Section> {
     let row = |followed: &Followed| {
         let scores = columns.iter().map(|(_, what)| of(followed.score(what)));

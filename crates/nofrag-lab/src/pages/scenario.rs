@@ -1,5 +1,6 @@
 //! The page of `nofrag run`.
 
+use crate::key::Key;
 use crate::oracle::Oracle;
 use crate::report::{Comparison, Measurement, Report};
 use crate::scenario::Scenario;
@@ -200,7 +201,7 @@ fn times(report: &Report) -> Vec<Item> {
 }
 
 /// Shows a count over the repetitions, which draw other chances; `None` where it is the same in all of them.
-fn counts(report: &Report, count: &str) -> Option<Item> {
+fn counts(report: &Report, count: &Key) -> Option<Item> {
     let varies =
         |m: &Measurement| m.spreads.get(count).is_some_and(|spread| spread.min < spread.max);
     if !report.measurements.iter().any(varies) {
@@ -211,7 +212,7 @@ fn counts(report: &Report, count: &str) -> Option<Item> {
         StripRow::of_spread(&m.design, spread)
     };
     let says = "A dot is one seed, the upright line the median of all seeds.";
-    distribution(format!("Distribution: {count}"), says, count, panels(report, row))
+    distribution(format!("Distribution: {count}"), says, count.name(), panels(report, row))
 }
 
 /// Shows single operations, where each was timed.

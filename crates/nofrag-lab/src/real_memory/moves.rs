@@ -67,7 +67,7 @@ fn judge_all(report: &mut Report) {
     let programs = SIZES.map(program);
     let protected = |row: &&Measurement| programs.contains(&row.program) && row.design != control;
     let rows: Vec<&Measurement> = report.measurements.iter().filter(protected).collect();
-    let sum = |name: &str| rows.iter().filter_map(|row| row.count(name)).sum::<f64>();
+    let sum = |key: Key| rows.iter().filter_map(|row| row.count(&key)).sum::<f64>();
     let (moves, lost) = (sum(names::MOVES), sum(names::LOST_WRITES));
     let claim = format!("target: writes lost in {moves} moves by every method, of every size");
     report.oracles.exact("target/lost-writes", claim, lost, Relation::NONE);
@@ -116,10 +116,10 @@ impl Rounds {
             (names::MOVES, self.moves),
             (names::WRITES, self.writes),
             (names::LOST_WRITES, self.lost),
-            ("p99.9 ns", self.p999),
+            (Key::time("p99.9 ns", 1e-9), self.p999),
         ];
         Some(Measurement {
-            counts: counts.map(|(name, count)| (name.to_owned(), count as f64)).into(),
+            counts: key::counts(counts),
             ..Measurement::new(
                 program(pages),
                 way,

@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 
 use nofrag::units::PageSize;
-use nofrag::vmap::{BlockGeometry, BlockPolicy, VmapPolicy};
+use nofrag::vmap::{BlockGeometry, BlockPolicy, LockCounters, VmapPolicy};
 
 use super::caller::Space;
 use super::catalogue::{Design, Face, GLOBAL, MODEL, PER_CPU, Runner, Spec};
-use super::locks::{LockCounts, Site};
+use super::locks::{LockCounts, LockKind, Site};
 use super::model::{self, Simulated};
 use super::names::{self, Column};
 use super::threads::{self, ThreadTotals};
+use crate::key::{Counts, Key};
 use crate::plan::Plan;
 use crate::random::Random;
 use crate::report::Measurement;
@@ -82,11 +83,11 @@ struct BlockRow {
 }
 
 impl BlockRow {
-    fn counts(&self) -> BTreeMap<String, f64> {
+    fn counts(&self) -> Counts {
         match (&self.real, &self.modelled) {
             (Some(sample), _) => of_threads(sample),
             (None, Some(simulated)) => of_model(simulated),
-            (None, None) => BTreeMap::new(),
+            (None, None) => Counts::new(),
         }
     }
 }
@@ -159,52 +160,54 @@ pub(super) fn model_space(design: &Design, cpus: usize) -> Result<Space, Failure
     new_space(VmapPolicy { blocks, ..design.policy }, MODEL_PAGES, cpus)
 }
 
-fn of_threads(sample: &ThreadTotals) -> BTreeMap<String, f64> {
-    let mut counts = BTreeMap::new();
-    let mut note = |name: String, value: f64| counts.insert(name, value);
+fn of_threads(sample: &ThreadTotals) -> Counts {
     let pairs = sample.pairs as f64;
-    note(names::PAIRS.to_owned(), pairs);
-    note(names::BLOCKS.to_owned(), sample.blocks_created as f64);
-    note("flushes".to_owned(), sample.flushes as f64);
-    note(names::LOCKED_PER_PAIR.to_owned(), sample.locked as f64 / pairs);
-    note(names::CONFLICTS_PER_PAIR.to_owned(), sample.locks.conflicts() as f64 / pairs);
-    note_acquisitions(&mut note, &sample.locks);
-    for (kind, lock) in sample.locks.iter().filter(|(_, lock)| lock.acquisitions > 0) {
-        note(names::of_lock(kind, Column::Contentions), lock.conflicts as f64);
+    let mut counts = Counts::from([
+        (names::PAIRS, sample.pairs.into()),
+        (names::BLOCKS, sample.blocks_created.into()),
+        (Key::count("flushes"), sample.flushes.into()),
+        (names::LOCKED_PER_PAIR, (sample.locked as f64 / pairs).into()),
+        (names::CONFLICTS_PER_PAIR, (sample.locks.conflicts() as f64 / pairs).into()),
+    ]);
+    for (kind, lock) in taken(&sample.locks) {
+        counts.insert(names::of_lock(kind, Column::Acquisitions), lock.acquisitions.into());
+        counts.insert(names::of_lock(kind, Column::Contentions), lock.conflicts.into());
     }
     counts
 }
 
-fn note_acquisitions(note: &mut impl FnMut(String, f64) -> Option<f64>, locks: &LockCounts) {
-    for (kind, lock) in locks.iter().filter(|(_, lock)| lock.acquisitions > 0) {
-        note(names::of_lock(kind, Column::Acquisitions), lock.acquisitions as f64);
-    }
+/// Returns the kinds of locks that were taken.
+fn taken(locks: &LockCounts) -> impl Iterator<Item = (LockKind, LockCounters)> + '_ {
+    locks.iter().filter(|(_, lock)| lock.acquisitions > 0)
 }
 
-fn of_model(simulated: &Simulated) -> BTreeMap<String, f64> {
-    let mut counts = BTreeMap::new();
-    let mut note = |name: String, value: f64| counts.insert(name, value);
-    note(names::PAIRS.to_owned(), simulated.pairs as f64);
-    note(names::BLOCKS.to_owned(), simulated.blocks_created as f64);
-    note_acquisitions(&mut note, &simulated.taken);
+fn of_model(simulated: &Simulated) -> Counts {
+    let mut counts = Counts::from([
+        (names::PAIRS, simulated.pairs.into()),
+        (names::BLOCKS, simulated.blocks_created.into()),
+    ]);
+    for (kind, lock) in taken(&simulated.taken) {
+        counts.insert(names::of_lock(kind, Column::Acquisitions), lock.acquisitions.into());
+    }
     let outcome = &simulated.outcome;
     for (kind, stat) in &outcome.locks {
         let instances = outcome.instances.get(kind).copied().unwrap_or(0);
         let columns = [
-            (Column::Instances, instances as f64),
-            (Column::Contentions, stat.contentions as f64),
-            (Column::ConBounces, stat.con_bounces as f64),
-            (Column::WaitMaxUs, stat.wait_max_ns as f64 / 1000.0),
-            (Column::WaitAvgUs, stat.wait_avg_ns() / 1000.0),
+            (Column::Instances, instances.into()),
+            (Column::Contentions, stat.contentions.into()),
+            (Column::ConBounces, stat.con_bounces.into()),
+            (Column::WaitMaxUs, (stat.wait_max_ns as f64 / 1000.0).into()),
+            (Column::WaitAvgUs, (stat.wait_avg_ns() / 1000.0).into()),
         ];
-        for (column, value) in columns {
-            note(names::of_lock(*kind, column), value);
-        }
-        for site in Site::ALL {
-            let count = |sites: &BTreeMap<Site, u64>| sites.get(&site).map(|count| *count as f64);
-            count(&stat.waiting).map(|count| note(names::waiting(*kind, site), count));
-            count(&stat.holding).map(|count| note(names::holding(*kind, site), count));
-        }
+        counts.extend(columns.map(|(column, value)| (names::of_lock(*kind, column), value)));
+        let of = |key: fn(LockKind, Site) -> Key, sites: &BTreeMap<Site, u64>| {
+            sites
+                .iter()
+                .map(|(site, count)| (key(*kind, *site), (*count).into()))
+                .collect::<Counts>()
+        };
+        counts.extend(of(names::waiting, &stat.waiting));
+        counts.extend(of(names::holding, &stat.holding));
     }
     counts
 }
