@@ -10,7 +10,7 @@ mod kernels;
 mod pen;
 mod wander;
 
-pub use backing::{Backing, BackingFigure, MoveCost, StrategyCost, Target, backing};
+pub use backing::{Aim, Backing, BackingFigure, MoveCost, StrategyCost, Target, backing};
 
 pub use gorman::{
     Column, Exactness, Gorman2018, LaterFigure, Minimum, Missing, Misstated, ModelMix, ModelRow,

@@ -67,11 +67,30 @@ pub struct BackingFigure {
     pub value: f64,
 }
 
+/// What the library must reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, strum::IntoStaticStr)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
+pub enum Aim {
+    ParkedFirst,
+    ParkedAll,
+    #[serde(rename = "decay-1")]
+    #[strum(serialize = "decay-1")]
+    Decay1,
+    #[serde(rename = "decay-2")]
+    #[strum(serialize = "decay-2")]
+    Decay2,
+    AreasPerBlock,
+    PurgeTail,
+    MoveCost,
+    Obtainable,
+}
+
 /// A figure that the library must reach, beside the first measurement.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Target {
-    pub id: String,
+    pub id: Aim,
     pub what: String,
     /// Unit of `then` and `target`.
     pub unit: String,
@@ -100,10 +119,13 @@ impl Backing {
         self.figures.iter().find(|row| row.id == id).map(|row| row.value)
     }
 
-    /// Returns a target by its id.
+    /// Returns a target.
+    ///
+    /// # Panics
+    /// If the file that is built in lacks it.
     #[must_use]
-    pub fn target(&self, id: &str) -> Option<&Target> {
-        self.targets.iter().find(|row| row.id == id)
+    pub fn target(&self, aim: Aim) -> &Target {
+        self.targets.iter().find(|row| row.id == aim).expect("the file has every target")
     }
 }
 
@@ -123,14 +145,14 @@ mod tests {
         let figures = backing();
         let of = |id: &str| figures.strategy(id).unwrap();
         let (each, block, parked) = (of("map-each"), of("purge-block"), of("parked"));
-        let near = |ratio: f64, id: &str| {
-            let then = figures.target(id).unwrap().then;
-            assert!((ratio / then - 1.0).abs() < 0.05, "{id}: {ratio} and {then}");
+        let near = |ratio: f64, aim: Aim| {
+            let then = figures.target(aim).then;
+            assert!((ratio / then - 1.0).abs() < 0.05, "{aim:?}: {ratio} and {then}");
         };
-        near(each.touch_first / parked.touch_first, "parked-first");
-        near(each.touch_all / parked.touch_all, "parked-all");
-        near(each.touch_first / block.touch_first, "decay-1");
-        near(each.touch_first_2 / block.touch_first_2, "decay-2");
+        near(each.touch_first / parked.touch_first, Aim::ParkedFirst);
+        near(each.touch_all / parked.touch_all, Aim::ParkedAll);
+        near(each.touch_first / block.touch_first, Aim::Decay1);
+        near(each.touch_first_2 / block.touch_first_2, Aim::Decay2);
         assert!(figures.moves.iter().all(|row| row.loses == (row.id == "none")));
         assert_eq!(figures.figure("map-limit-index"), Some(32753.0));
         assert!(figures.method("write-protect").unwrap().cost[2] > 0.0);

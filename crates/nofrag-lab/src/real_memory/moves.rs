@@ -6,7 +6,8 @@ use std::time::Duration;
 use super::{MemoryPlan, names};
 use crate::apparatus::Trouble;
 use crate::apparatus::moves::{MoveCosts, MovePlan, Way, live_moves};
-use crate::figures;
+use crate::figures::{self, Aim};
+use crate::key::{self, Key};
 use crate::oracle::{Claims, Relation, over};
 use crate::report::{Measurement, Report};
 use crate::scenario::RunError;
@@ -154,7 +155,7 @@ fn judge(pages: u64, by_way: &BTreeMap<&str, Rounds>, report: &mut Report) {
         let there = |id: &str| Some(figures.method(id)?.cost[at?]);
         let here = over(median(way), median(control));
         let Some(then) = over(there(way), there(control)) else { continue };
-        let most = figures.target("move-cost").map_or(1.5, |target| target.target);
+        let most = figures.target(Aim::MoveCost).target;
         let claim = format!(
             "{pages} pages moved by {way}: cost over that without protection, over the same as first measured \
              ({then:.2})"
