@@ -1,4 +1,4 @@
-//! Keys of figures: what is counted, by its name in JSON and the unit in which it is shown.
+//! Keys of figures: a quantity with its name in JSON and the unit in which it is shown.
 //!
 //! A figure is put into a row by its key and found by it again, for claims, tables and pictures alike. Keys are
 //! constants of their scenario, in its `names.rs` or beside the one use that they have; from JSON comes a key with the
@@ -12,7 +12,7 @@ use std::fmt;
 use nofrag_show::{Quantity, Unit};
 use serde::{Deserialize, Serialize};
 
-/// What a figure counts. Keys of the same name are the same.
+/// The quantity of a figure. Keys of the same name are the same.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub struct Key {

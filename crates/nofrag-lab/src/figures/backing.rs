@@ -67,7 +67,7 @@ pub struct BackingFigure {
     pub value: f64,
 }
 
-/// What the library must reach.
+/// A target of the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]

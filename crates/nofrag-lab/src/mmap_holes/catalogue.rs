@@ -184,9 +184,9 @@ pub(super) fn ends_of(program: Program, preset: &PlacementPreset) -> Vec<End> {
     }
 }
 
-/// Returns true if a design that searches from this end of the window takes part in a program: no process has huge pages
-/// in 32 bits. Of the pairs that are left, a default run has those of `expected.toml`: they differ, were published, and
-/// end soon.
+/// Returns true if a design that searches from this end of the window takes part in a program: no process has huge
+/// pages in 32 bits. Of the pairs that are left, a default run has those of `expected.toml`: they differ, were
+/// published, and end soon.
 pub(super) fn takes_part(
     program: Program,
     preset: &PlacementPreset,

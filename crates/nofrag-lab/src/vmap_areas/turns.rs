@@ -123,8 +123,8 @@ fn counted(figures: &mut key::Counts, counts: &Counts, operations: u64) {
     note(Key::number("areas purged per loop"), counts.purged_areas as f64 / operations);
 }
 
-/// Returns the number of objects that the design keeps when the loops end: free areas, or the objects that its search for
-/// holes must know instead.
+/// Returns the number of objects that the design keeps when the loops end: free areas, or the objects that its search
+/// for holes must know instead.
 fn objects(stats: &VmapStats, design: &Preset) -> key::Counts {
     let lazy_too = design.policy.lazy == LazyStore::InBusyIndex;
     let busy = stats.busy_areas + if lazy_too { stats.lazy_areas } else { 0 };

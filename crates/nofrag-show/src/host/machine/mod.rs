@@ -73,9 +73,9 @@ fn largest(machine: &Machine, zone: &Zone) -> Cell {
     }
 }
 
-/// Returns blocks, unusable share and, where it is defined, fragmentation index of each zone, in rows of these names and
-/// with a column for each order; `None` without orders. The forms are those of a number of blocks, and of a share in
-/// thousandths.
+/// Returns blocks, unusable share and, where it is defined, fragmentation index of each zone, in rows of these names
+/// and with a column for each order; `None` without orders. The forms are those of a number of blocks, and of a share
+/// in thousandths.
 fn orders(
     zones: &[&Zone],
     heading: &str,
