@@ -10,6 +10,7 @@ use Subject::{Compaction, HugePages, Pools, Reclaim};
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Counter {
+    /// Name of the counter; a sum of several has a star: `allocstall_*`.
     #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub name: Name,
     /// The counted events, in words.
@@ -23,7 +24,7 @@ pub struct Counter {
     pub subject: Option<Subject>,
 }
 
-/// The name of a counter in `/proc/vmstat`; a sum of several has a star: `allocstall_*`.
+/// The name of a counter in `/proc/vmstat`, or of a sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case", const_into_str)]
