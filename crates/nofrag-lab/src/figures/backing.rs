@@ -2,6 +2,8 @@
 //!
 //! Source: docs/sources/backing.md#strategies, #moves.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 
 use crate::declared::declared;
@@ -11,6 +13,8 @@ use crate::declared::declared;
 #[serde(deny_unknown_fields)]
 pub struct Backing {
     pub document: String,
+    /// Units by kind of rows or of quantities, where all have the same.
+    pub units: BTreeMap<String, String>,
     /// Ways to hand out runs and to take them back.
     #[serde(rename = "strategy")]
     pub strategies: Vec<StrategyCost>,
@@ -32,7 +36,6 @@ pub struct StrategyCost {
     pub id: String,
     pub what: String,
     pub place: String,
-    pub unit: String,
     /// First page of each run touched, one thread.
     pub touch_first: f64,
     /// First page of each run touched, two threads.
@@ -49,7 +52,6 @@ pub struct MoveCost {
     pub id: String,
     pub what: String,
     pub place: String,
-    pub unit: String,
     /// True if writes by another thread were lost during moves.
     pub loses: bool,
     /// Costs of a move of 1, 16, 64 and 512 pages.

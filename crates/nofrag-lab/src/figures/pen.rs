@@ -1,5 +1,7 @@
 //! The figures around Pen's "fix possible exhaustion of vmalloc space".
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 
 use crate::declared::declared;
@@ -12,6 +14,8 @@ use crate::stats::Calls;
 #[serde(deny_unknown_fields)]
 pub struct Pen2015 {
     pub document: String,
+    /// Places in the document by kind of rows, where all rows of the kind have the same.
+    pub places: BTreeMap<String, String>,
     /// The rows of the function profiler.
     #[serde(rename = "profile")]
     pub profiles: Vec<Profile>,
@@ -77,7 +81,6 @@ pub struct Keys {
 pub struct OtherBits {
     /// Slots of one block.
     pub bits: u32,
-    pub place: String,
     pub w1: [u64; 2],
     /// Blocks made and given back in the random workload with key 0.
     pub w2: [u64; 2],
@@ -88,7 +91,6 @@ pub struct OtherBits {
 #[serde(deny_unknown_fields)]
 pub struct Pinned {
     pub one_in: u64,
-    pub place: String,
     /// By simulation, with 5,000 live pages.
     pub simulated: f64,
     pub closed_form: f64,
@@ -99,7 +101,6 @@ pub struct Pinned {
 #[serde(deny_unknown_fields)]
 pub struct Classes {
     pub classes: String,
-    pub place: String,
     /// Slots for one request of each size from 1 to 64.
     pub slots: u64,
     /// Blocks that the random workload makes: lowest and highest of 20 keys.
