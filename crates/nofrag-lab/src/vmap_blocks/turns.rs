@@ -6,7 +6,7 @@ use nofrag::units::PageSize;
 use nofrag::vmap::{BlockGeometry, BlockPolicy, LockCounters, VmapPolicy};
 
 use super::caller::Space;
-use super::catalogue::{Design, Face, GLOBAL, MODEL, PER_CPU, Runner, Spec};
+use super::catalogue::{Design, EXPECTED, MODEL, Runner, Spec};
 use super::locks::{LockCounts, LockKind, Site};
 use super::model::{self, Simulated};
 use super::names::{self, Column};
@@ -16,6 +16,7 @@ use crate::plan::Plan;
 use crate::random::Random;
 use crate::report::Measurement;
 use crate::scenario::{Progress, RunError};
+use crate::shortfall::Expected;
 use crate::spaces::{Failure, new_space};
 use crate::stats::Spread;
 
@@ -58,13 +59,6 @@ impl BlocksPlan {
             }
         }
     }
-
-    /// Returns true if a design takes part. A simulated CPU calls without a handle: a handle differs in private locks
-    /// alone. The assumptions are about the document's two designs.
-    fn takes_part(&self, spec: &Spec, design: &Design) -> bool {
-        let compared = !spec.is_assumption() || [GLOBAL, PER_CPU].contains(&design.name);
-        compared && (spec.costs().is_none() || design.face == Face::ByCall)
-    }
 }
 
 /// Returns the blocks of a kernel that is built for 8192 CPUs, as distributions build theirs: 256 pages
@@ -97,9 +91,10 @@ pub(super) fn take_turns(
     progress: &dyn Progress,
 ) -> Result<Vec<Measurement>, RunError> {
     progress.begin((plan.programs.len() * plan.designs.len() * plan.repeats) as u64);
+    let pairs = Expected::declared(EXPECTED);
     let rows = plan.take_turns(plan.repeats, |repetition, spec, design, row: &mut BlockRow| {
         progress.step(&format!("{} under {}", spec.info.name, design.name));
-        if !plan.takes_part(spec, design) {
+        if !pairs.has(spec.info.name, design.name) {
             return Ok(());
         }
         run_cell(plan, spec, design, repetition, row)
