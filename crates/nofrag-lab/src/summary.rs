@@ -254,9 +254,8 @@ pub(crate) fn programs_by_design<C: Into<Cell>>(
         let cells = designs.iter().map(|design| shown(program, design).into()).collect();
         rows.extend(row_of(program, cells));
     }
-    let header: Vec<&str> =
-        ["program"].into_iter().chain(designs.iter().map(|design| design.as_str())).collect();
-    table_of(title, caption, 1, &header, rows)
+    let header = ["program"].into_iter().chain(designs.iter().map(|design| design.as_str()));
+    table_of(title, caption, 1, header, rows)
 }
 
 /// Builds a row of a name and its cells; `None` without any cell.
@@ -270,12 +269,13 @@ pub(crate) fn designs_table<'a>(
     designs: impl IntoIterator<Item = &'a String>,
     name: impl Fn(&str) -> String,
     (title, caption): (&str, &str),
-    columns: &[&str],
+    columns: impl IntoIterator<Item: AsRef<str>>,
     cells: impl Fn(&str) -> Vec<Cell>,
 ) -> Option<Section> {
     let rows = by_design(designs, cells).into_iter();
     let rows = rows.map(|(design, cells)| [cells![name(&design)], cells].concat()).collect();
-    table_of(title, caption, 1, &[&["design"], columns].concat(), rows)
+    let columns = columns.into_iter().map(|column| column.as_ref().to_owned());
+    table_of(title, caption, 1, ["design".to_owned()].into_iter().chain(columns), rows)
 }
 
 /// Returns a name and its cells for each of `designs` that has any.

@@ -193,12 +193,12 @@ pub fn table_of<C: Into<Cell>>(
     title: &str,
     caption: &str,
     texts: usize,
-    header: &[&str],
+    header: impl IntoIterator<Item: AsRef<str>>,
     rows: Vec<Vec<C>>,
 ) -> Option<Section> {
     let cells = |row: Vec<C>| row.into_iter().map(C::into).collect();
     let rows: Vec<Vec<Cell>> = rows.into_iter().map(cells).collect();
-    let header = header.iter().map(|name| (*name).to_owned()).collect();
+    let header = header.into_iter().map(|name| name.as_ref().to_owned()).collect();
     let (title, caption) = (title.to_owned(), caption.to_owned());
     (!rows.is_empty()).then_some(Section::Table { title, caption, texts, header, rows })
 }

@@ -93,7 +93,7 @@ fn designs_table(
     view: View<'_>,
     title: &str,
     caption: Caption<'_>,
-    columns: &[&str],
+    columns: impl IntoIterator<Item: AsRef<str>>,
     cells: impl Fn(&str) -> Vec<Cell>,
 ) -> Option<Section> {
     let (name, caption): (fn(&str) -> String, String) = match caption {
@@ -201,8 +201,8 @@ fn two_nodes(view: View<'_>, figures: &Gorman2018, program: Program) -> Option<S
         }
         [cells, cells![published(figures, program.name(), design)]].concat()
     };
-    let nodes: Vec<String> = cases.iter().filter_map(Case::nodes).collect();
-    let columns = nodes.iter().flat_map(|nodes| [nodes.as_str(), "%"]);
+    let nodes = cases.iter().filter_map(Case::nodes);
+    let columns = nodes.flat_map(|nodes| [nodes, "%".to_owned()]).chain(["there".to_owned()]);
     designs_table(
         view,
         &format!(
@@ -214,7 +214,7 @@ fn two_nodes(view: View<'_>, figures: &Gorman2018, program: Program) -> Option<S
              on their node (local: THISNODE) or not (any), and their threads start on node 0 or 1: the document names \
              both as causes of its small reduction by patch 1. {MARK}"
         )),
-        &columns.chain(["there"]).collect::<Vec<_>>(),
+        columns,
         cells,
     )
 }
@@ -272,10 +272,8 @@ fn mixes(view: View<'_>, figures: &Gorman2018, program: Program) -> Option<Secti
         cells.push(model.map(|it| percent(it.patches_1_4)).into());
         Some(cells)
     };
-    let names: Vec<String> = designs.iter().map(|design| marked(design)).collect();
-    let names = names.iter().map(String::as_str);
-    let header: Vec<&str> =
-        ["mix, GiB", "events"].into_iter().chain(names).chain(["model +patch4"]).collect();
+    let names = designs.iter().map(|design| marked(design));
+    let header = ["mix, GiB", "events"].map(str::to_owned).into_iter().chain(names);
     table_of(
         &format!("Other mixes, {}: fewer events than linux-4.20, in percent", program.name()),
         &format!(
@@ -285,7 +283,7 @@ fn mixes(view: View<'_>, figures: &Gorman2018, program: Program) -> Option<Secti
             withdrawn::mark()
         ),
         1,
-        &header,
+        header.chain(["model +patch4".to_owned()]),
         if cases.len() > 1 { cases.iter().filter_map(row).collect() } else { Vec::new() },
     )
 }
@@ -314,10 +312,7 @@ fn mixes_under_strict_lists(view: View<'_>, program: Program) -> Option<Section>
         let of_design = |design: &&str| view.row(case, design).and_then(events_and_mistyped).into();
         row_of(&case_name(case), designs.iter().map(of_design).collect())
     };
-    let names: Vec<String> =
-        designs.iter().map(|design| marked(design).replace("7.2-", "")).collect();
-    let header: Vec<&str> =
-        ["mix, GiB"].into_iter().chain(names.iter().map(String::as_str)).collect();
+    let names = designs.iter().map(|design| marked(design).replace("7.2-", ""));
     table_of(
         &format!("Other mixes, {}: events/mistyped allocations", program.name()),
         &format!(
@@ -325,7 +320,7 @@ fn mixes_under_strict_lists(view: View<'_>, program: Program) -> Option<Section>
             withdrawn::mark()
         ),
         1,
-        &header,
+        ["mix, GiB".to_owned()].into_iter().chain(names),
         with_calibrated(view, program).iter().filter_map(row).collect(),
     )
 }
@@ -389,7 +384,7 @@ fn huge_pages_of(
             "A row is one design: median (least..most) over seeds, calibrated mix, and the document's, which has none \
              for defrag = always.",
         ),
-        &columns.iter().map(String::as_str).collect::<Vec<_>>(),
+        columns,
         cells,
     )
 }
@@ -785,10 +780,7 @@ fn later(view: View<'_>, figures: &Gorman2018) -> Option<Section> {
             }
         }
     }
-    let header: Vec<&str> = ["toggle", "measure", "there"]
-        .into_iter()
-        .chain(cases.iter().map(Case::configuration))
-        .collect();
+    let configurations = cases.iter().map(Case::configuration);
     table_of(
         "What came later: change in percent, there and here",
         &withdrawn::caption(
@@ -797,7 +789,7 @@ fn later(view: View<'_>, figures: &Gorman2018) -> Option<Section> {
              largest block.",
         ),
         2,
-        &header,
+        ["toggle", "measure", "there"].into_iter().chain(configurations),
         rows,
     )
 }

@@ -154,7 +154,7 @@ fn counted(view: View<'_>, title: &str, caption: &str, columns: &[(&str, Key)]) 
         &format!("{title}, {case}"),
         caption,
         1,
-        &["design"].into_iter().chain(titles).collect::<Vec<_>>(),
+        ["design"].into_iter().chain(titles),
         view.designs().iter().filter_map(row).collect(),
     )
 }

@@ -275,14 +275,12 @@ fn free(report: &KernelsReport) -> Option<Section> {
             rows.push(lead(zone.name(), "ours").into_iter().chain(ours).collect());
         }
     }
-    let names: Vec<String> = (0..=10).map(|order: usize| order.to_string()).collect();
-    let header: Vec<&str> =
-        ["zone", "order"].into_iter().chain(names.iter().map(String::as_str)).collect();
+    let orders = (0..=10).map(|order: usize| order.to_string());
     table_of(
         "Free blocks by order at the end of thp, centres",
         "A row is a zone of a kernel's centre, medians of the repeats and of our seeds; * what differs.",
         2,
-        &header,
+        ["zone", "order"].map(str::to_owned).into_iter().chain(orders),
         rows,
     )
 }

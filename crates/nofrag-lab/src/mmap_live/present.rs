@@ -41,6 +41,7 @@ fn compared(report: &Report) -> Option<Section> {
         ("refused", names::REFUSED),
         ("differ", names::DIFFERENCES),
     ];
+    let titles = columns.each_ref().map(|(title, _)| *title);
     let row = |(spec, [kernel, model]): (&Spec, [Option<&Measurement>; 2])| -> Vec<Cell> {
         let counts = columns.each_ref().map(|(_, key)| counted(model, key));
         let times = [timed(kernel), timed(model)];
@@ -53,8 +54,7 @@ fn compared(report: &Report) -> Option<Section> {
          a refusal) or lists that differ. Times in ns: of the kernel with the system call, of the model with what \
          draws operations.",
         1,
-        &[&["program"], &columns.each_ref().map(|(title, _)| *title)[..], &["kernel", "model"]]
-            .concat(),
+        ["program"].into_iter().chain(titles).chain(["kernel", "model"]),
         rows(report, false).map(row).collect(),
     )
 }

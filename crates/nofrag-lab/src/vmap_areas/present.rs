@@ -169,7 +169,7 @@ fn times(report: &Report) -> Option<Section> {
          and the guard page are included. `nofrag run` lists what a loop of each program does. Gain: the first \
          design's time over the last one's.",
         1,
-        &["program"].into_iter().chain(names).collect::<Vec<_>>(),
+        ["program"].into_iter().chain(names),
         report.programs().iter().map(row).collect(),
     )
 }

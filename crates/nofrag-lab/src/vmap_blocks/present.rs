@@ -280,7 +280,7 @@ fn by_lock(report: &Report, document: &Document) -> Option<Section> {
         "A row is one kind of lock that was contended. What to compare is the order of a column and what changes \
          between two, not one number with another.",
         1,
-        &["lock", "there before", "there after"].into_iter().chain(designs).collect::<Vec<_>>(),
+        ["lock", "there before", "there after"].into_iter().chain(designs),
         LockKind::ALL.into_iter().filter_map(row).map(Iterator::collect).collect(),
     )
 }
@@ -384,7 +384,7 @@ fn conflicts(report: &Report, program: &str) -> Option<Section> {
         &format!("{program}: each lock per million pairs, acquisitions / conflicts"),
         "A row is one kind of lock; those without any conflict are left out. All repetitions together.",
         1,
-        &["lock"].into_iter().chain(designs).collect::<Vec<_>>(),
+        ["lock"].into_iter().chain(designs),
         LockKind::ALL.into_iter().filter_map(row).collect(),
     )
 }
