@@ -240,8 +240,7 @@ impl Report {
     }
 
     /// Returns the reasons why the times of this report are weak evidence, in words; none if they are strong.
-    #[must_use]
-    pub fn weaknesses(&self) -> Vec<String> {
+    pub(crate) fn weaknesses(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if self.settings.repeats < 5 {
             let repeats = self.settings.repeats;

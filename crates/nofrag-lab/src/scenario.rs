@@ -102,8 +102,7 @@ impl Scenario {
     }
 
     /// Returns a note for each name that stands for a design of another name.
-    #[must_use]
-    pub fn stand_ins(&self, asked: &[String]) -> Vec<String> {
+    pub(crate) fn stand_ins(&self, asked: &[String]) -> Vec<String> {
         asked.iter().filter_map(|name| stand_in(name, self.design_of(name)?)).collect()
     }
 }
@@ -412,8 +411,7 @@ fn version(design: &str) -> Option<(u32, u32)> {
 }
 
 /// Returns a note that another design ran than was asked for, unless `asked` is the name of `design`.
-#[must_use]
-pub fn stand_in(asked: &str, design: &str) -> Option<String> {
+pub(crate) fn stand_in(asked: &str, design: &str) -> Option<String> {
     let why = match version(asked) {
         Some(_) => ", the newest rules here that are not newer",
         None => "",

@@ -230,8 +230,7 @@ fn counted(claims: &[Oracle]) -> Section {
 }
 
 /// Returns the number of withdrawn claims with the reason; `None` where none was withdrawn.
-#[must_use]
-pub fn withdrawals(oracles: &[Oracle]) -> Option<String> {
+pub(crate) fn withdrawals(oracles: &[Oracle]) -> Option<String> {
     let Tally { withdrawn, .. } = Tally::of(oracles);
     let why = oracles.iter().find_map(|oracle| oracle.withdrawn)?;
     Some(format!("{withdrawn} claims {}", why.reason()))
@@ -288,8 +287,7 @@ pub(crate) fn by_design<'a>(
 }
 
 /// Shows an interval of ratios.
-#[must_use]
-pub fn ratio_range(range: RatioRange) -> Cell {
+pub(crate) fn ratio_range(range: RatioRange) -> Cell {
     let low = ratio(range.low);
     let text = match range.high {
         None => format!("over {low}"),

@@ -22,8 +22,7 @@ impl Score {
     }
 
     /// Returns true if no value differs.
-    #[must_use]
-    pub fn is_equal(self) -> bool {
+    pub(crate) fn is_equal(self) -> bool {
         self.same == self.of
     }
 }
