@@ -1,8 +1,8 @@
 //! The text of one report: its sections, its notes, its claims; and its answer on one screen.
 
 use nofrag_show::{
-    Cell, Look, Section, Tone, cells, count, duration, number, plain, ratio, screen_for, table_of,
-    text_for, wrapped,
+    Cell, Look, Section, Table, Tone, cells, count, duration, number, plain, ratio, screen_for,
+    table_of, text_for, wrapped,
 };
 
 use crate::figures::RatioRange;
@@ -43,7 +43,7 @@ pub fn summary_for(
     sections.push(Section::Lines { title: "Notes".to_owned(), lines: report.notes.clone() });
     sections.push(match claims {
         Claims::Counted => counted(&report.oracles),
-        Claims::Listed => oracles(&report.oracles),
+        Claims::Listed => Section::Table(oracles(&report.oracles)),
     });
     head + &text_for(&sections, look)
 }
@@ -95,7 +95,7 @@ pub fn answer_for(
         (!notes.is_empty()).then(|| lines(title.to_owned(), notes))
     };
     sections.extend(notes("How far to trust it", trust));
-    let is_table = |section: &Section| matches!(section, Section::Table { .. });
+    let is_table = |section: &Section| matches!(section, Section::Table(_));
     sections.extend((scenario.present)(report).into_iter().find(is_table));
     sections.extend(notes("Notes", others));
     let next =
@@ -299,10 +299,10 @@ pub(crate) fn ratio_range(range: RatioRange) -> Cell {
 
 /// Shows all oracles as a table.
 #[must_use]
-pub fn oracles(oracles: &[Oracle]) -> Section {
+pub fn oracles(oracles: &[Oracle]) -> Table {
     let Tally { exact, .. } = Tally::of(oracles);
     let withdrawn = withdrawals(oracles).map_or_else(String::new, |why| format!(" {why}."));
-    Section::Table {
+    Table {
         title: format!("Claims: {} of {} exact ones hold", exact.held, exact.all),
         caption: format!(
             "A row is one claim that this run confirms or refutes. \"exact\" must hold everywhere and decides \
@@ -355,7 +355,7 @@ mod tests {
         let oracle =
             Oracle::judge("id", ClaimKind::Exact, long.as_str(), 2.0, Relation::AtMost(1.0));
         let lines = Section::Lines { title: "Notes".to_owned(), lines: vec![long] };
-        let text = text(&[oracles(&[oracle]), lines]);
+        let text = text(&[Section::Table(oracles(&[oracle])), lines]);
         for line in text.lines() {
             assert!(line.chars().count() <= COLUMNS as usize, "{line}");
         }
@@ -374,7 +374,7 @@ mod tests {
             Tally::of(&claims),
             Tally { others: Judged { all: 1, held: 0 }, withdrawn: 1, ..Tally::default() }
         );
-        let (few, all) = (text(&[counted(&claims)]), text(&[oracles(&claims)]));
+        let (few, all) = (text(&[counted(&claims)]), text(&[Section::Table(oracles(&claims))]));
         assert!(few.contains("not here: a") && !few.contains(": b:"), "{few}");
         for text in [few, all] {
             assert!(text.contains("0 of 0 exact") && text.contains("1 claims withdrawn"), "{text}");

@@ -49,7 +49,7 @@ pub use section::{
     text, text_for,
 };
 pub use spread::{Spread, Tail};
-pub use table::{facts, numbers};
+pub use table::{Table, facts, numbers};
 pub use tone::Tone;
 
 /// The widest line of a text.

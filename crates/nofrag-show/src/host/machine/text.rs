@@ -7,10 +7,9 @@ use nofrag_host::machine::zones::Zone;
 use nofrag_host::machine::{Machine, Vmalloc};
 
 use super::{hourly, index_check, marks, obtainable, order_or_none, thousandths};
-use crate::host::grid::Grid;
 use crate::host::parts;
 use crate::host::vmalloc::{in_areas, of_limit};
-use crate::{Cell, Look, bytes_text, cells, sentence};
+use crate::{Cell, Look, Table, bytes_text, cells, sentence};
 
 /// Returns all that is known of the machine.
 #[must_use]
@@ -66,7 +65,7 @@ fn requests(machine: &Machine, look: Look) -> String {
     let zones = || machine.zones.iter().filter(|_| machine.zones.len() <= MOST_ZONES);
     let mut header = vec!["request now", "up to order", "unmixed"];
     header.extend(zones().map(|zone| zone.label.as_str()));
-    let mut table = Grid::new(&header);
+    let mut table = Table::new(&header);
     for request in &machine.requests {
         let unmixed = if machine.host.types_known {
             order_or_none(request.largest_unmixed_order)
