@@ -14,7 +14,7 @@ use nofrag_lab::shortfall;
 use nofrag_lab::summary::{self, Claims};
 use nofrag_lab::{Mode, Options, Progress, Report, Scenario, scenarios};
 use nofrag_show::page::Page;
-use nofrag_show::{Look, Origin, Schema, screen_for, text_for};
+use nofrag_show::{Look, Origin, Schema, Section, screen_for, text_for};
 use serde::Serialize;
 
 use crate::offer::Offer;
@@ -257,7 +257,8 @@ fn shown(args: &Args, scenario: &Scenario, report: &Report, origin: &Origin) -> 
     match args.claims() {
         Claims::Counted => answer,
         Claims::Listed => {
-            format!("{answer}\n{}", text_for(&[summary::oracles(&report.oracles)], look))
+            let claims = Section::Table(summary::oracles(&report.oracles));
+            format!("{answer}\n{}", text_for(&[claims], look))
         }
     }
 }

@@ -10,7 +10,7 @@ mod kernels;
 mod pen;
 mod wander;
 
-pub use backing::{Backing, BackingFigure, MoveCost, StrategyCost, Target, backing};
+pub use backing::{Aim, Backing, BackingFigure, MoveCost, StrategyCost, Target, backing};
 
 pub use gorman::{
     Column, Exactness, Gorman2018, LaterFigure, Minimum, Missing, Misstated, ModelMix, ModelRow,
@@ -225,5 +225,29 @@ mod tests {
                 assert!(figure.after[0] > 0.0);
             }
         }
+    }
+
+    /// Checks that each figure stands at a place of its own, or at that of all rows of its kind. References and targets
+    /// are no figures of a document.
+    #[test]
+    fn every_row_stands_somewhere_once() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/data/figures");
+        let paths = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let mut files = 0;
+        for path in paths.filter(|path| path.extension().is_some_and(|it| it == "toml")) {
+            let file: toml::Table = declared(&std::fs::read_to_string(&path).unwrap());
+            let places = file.get("places").and_then(toml::Value::as_table);
+            let of_kind = |kind: &str| places.is_some_and(|places| places.contains_key(kind));
+            let kinds = file.iter().filter_map(|(kind, rows)| Some((kind, rows.as_array()?)));
+            for (kind, rows) in
+                kinds.filter(|(kind, _)| !["reference", "target"].contains(&kind.as_str()))
+            {
+                let own = |row: &toml::Value| row.get("place").is_some();
+                let once = rows.iter().all(|row| own(row) != of_kind(kind));
+                assert!(once, "{}: {kind}", path.display());
+            }
+            files += 1;
+        }
+        assert_eq!(files, 7);
     }
 }

@@ -37,6 +37,7 @@ pub mod figures;
 pub mod frames;
 mod jobs;
 pub mod kernels;
+pub mod key;
 mod mmap_holes;
 mod mmap_live;
 pub mod oracle;

@@ -210,8 +210,7 @@ impl Oracle {
     }
 
     /// Returns true if the oracle makes `--check` fail.
-    #[must_use]
-    pub fn is_broken(&self) -> bool {
+    pub(crate) fn is_broken(&self) -> bool {
         self.verdict() == ClaimVerdict::Broken
     }
 }

@@ -1,5 +1,6 @@
 //! The result of a scenario: data only, the same for people and machines.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -7,11 +8,12 @@ use serde::{Deserialize, Serialize};
 use crate::figures::{Figure, RatioRange};
 use crate::frames::FramesReport;
 use crate::kernels::KernelsReport;
+use crate::key::{Counts, Key};
 use crate::oracle::Oracle;
 use crate::replay::ReplayReport;
 use crate::scenario::Mode;
 use crate::stats::{Calls, Spread, Tail};
-use nofrag_show::ratio;
+use nofrag_show::{Quantity, ratio};
 
 /// The result of one scenario.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -113,17 +115,21 @@ pub struct Measurement {
     /// Single operations, for programs that time each.
     pub tail: Option<Tail>,
     /// Counts by name; those of single-threaded programs depend on the seed alone.
-    pub counts: BTreeMap<String, f64>,
+    #[cfg_attr(feature = "schema", schemars(with = "BTreeMap<String, f64>"))]
+    pub counts: Counts,
     /// Functions by name, for programs whose calls a pass of its own has timed one by one.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub functions: BTreeMap<String, Calls>,
+    #[cfg_attr(feature = "schema", schemars(with = "BTreeMap<String, Calls>"))]
+    pub functions: BTreeMap<Key, Calls>,
     /// Counts by name over the course of the run, at even distances, for programs that have a picture.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub series: BTreeMap<String, Vec<f64>>,
+    #[cfg_attr(feature = "schema", schemars(with = "BTreeMap<String, Vec<f64>>"))]
+    pub series: BTreeMap<Key, Vec<f64>>,
     /// Counts by name over the repetitions, for programs whose repetitions draw other chances; `counts` holds their
     /// medians.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub spreads: BTreeMap<String, Spread>,
+    #[cfg_attr(feature = "schema", schemars(with = "BTreeMap<String, Spread>"))]
+    pub spreads: BTreeMap<Key, Spread>,
     /// Digest of all addresses in the order in which they were handed out, in hexadecimal, for programs that compare
     /// them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -150,10 +156,15 @@ impl Measurement {
         }
     }
 
-    /// Returns the count of this name, if the program and the design have it.
+    /// Returns the figure of this key, if the program and the design have it.
     #[must_use]
-    pub fn count(&self, name: &str) -> Option<f64> {
-        self.counts.get(name).copied()
+    pub fn count(&self, key: impl Borrow<Key>) -> Option<f64> {
+        self.counts.get(key.borrow()).map(|amount| amount.get())
+    }
+
+    /// Returns the figure of this key as it is shown, in the key's unit.
+    pub(crate) fn shown(&self, key: impl Borrow<Key>) -> Option<Quantity> {
+        Some(key.borrow().shown(self.count(key.borrow())?))
     }
 }
 
@@ -200,10 +211,10 @@ impl Report {
         self.measurements.iter().find(|m| m.program == program && m.design == design)
     }
 
-    /// Returns the count of this name of a program under a design, if it was taken.
+    /// Returns the figure of this key of a program under a design, if it was taken.
     #[must_use]
-    pub fn count(&self, program: &str, design: &str, name: &str) -> Option<f64> {
-        self.measurement(program, design)?.count(name)
+    pub fn count(&self, program: &str, design: &str, key: impl Borrow<Key>) -> Option<f64> {
+        self.measurement(program, design)?.count(key)
     }
 
     /// Returns the measurements of a program, by design.
@@ -229,8 +240,7 @@ impl Report {
     }
 
     /// Returns the reasons why the times of this report are weak evidence, in words; none if they are strong.
-    #[must_use]
-    pub fn weaknesses(&self) -> Vec<String> {
+    pub(crate) fn weaknesses(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if self.settings.repeats < 5 {
             let repeats = self.settings.repeats;
@@ -318,7 +328,7 @@ pub(crate) mod tests {
 
     pub(crate) fn measurement(program: &str, design: &str, samples: &[f64]) -> Measurement {
         Measurement {
-            counts: BTreeMap::from([("steps per search".to_owned(), 1.5)]),
+            counts: Counts::from([(Key::number("steps per search"), 1.5.into())]),
             ..Measurement::new(
                 program,
                 design,

@@ -8,6 +8,7 @@ use nofrag::page::FragmentationPolicy;
 use nofrag::vmap::{Preset, VmapPolicy};
 use thiserror::Error;
 
+use crate::key::Key;
 use crate::report::Report;
 use crate::shortfall::Expected;
 use nofrag_show::Section;
@@ -49,8 +50,8 @@ pub struct Special {
     /// A sentence on what this host lacks to run the scenario, which is then left out of `all`; `None` if nothing is
     /// missing.
     pub missing: fn(&Options) -> Option<String>,
-    /// Names of counts whose distribution over the repetitions tells more than their medians.
-    pub distributions: &'static [&'static str],
+    /// Counts whose distribution over the repetitions tells more than their medians.
+    pub distributions: &'static [Key],
 }
 
 impl Special {
@@ -101,8 +102,7 @@ impl Scenario {
     }
 
     /// Returns a note for each name that stands for a design of another name.
-    #[must_use]
-    pub fn stand_ins(&self, asked: &[String]) -> Vec<String> {
+    pub(crate) fn stand_ins(&self, asked: &[String]) -> Vec<String> {
         asked.iter().filter_map(|name| stand_in(name, self.design_of(name)?)).collect()
     }
 }
@@ -411,8 +411,7 @@ fn version(design: &str) -> Option<(u32, u32)> {
 }
 
 /// Returns a note that another design ran than was asked for, unless `asked` is the name of `design`.
-#[must_use]
-pub fn stand_in(asked: &str, design: &str) -> Option<String> {
+pub(crate) fn stand_in(asked: &str, design: &str) -> Option<String> {
     let why = match version(asked) {
         Some(_) => ", the newest rules here that are not newer",
         None => "",

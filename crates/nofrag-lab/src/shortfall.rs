@@ -48,6 +48,16 @@ impl Expected {
         declared(text)
     }
 
+    /// Returns true if a program runs under a design.
+    pub(crate) fn has(&self, program: &str, design: &str) -> bool {
+        self.rows().any(|row| row == (program, design))
+    }
+
+    /// Returns the designs under which a program runs.
+    pub(crate) fn designs_of(&self, program: &str) -> impl Iterator<Item = &str> {
+        self.rows().filter(move |row| row.0 == program).map(|row| row.1)
+    }
+
     fn rows(&self) -> impl Iterator<Item = (&str, &str)> {
         self.rows.iter().flat_map(|rows| {
             let designs = move |program| rows.designs.iter().map(move |design| (program, design));
@@ -119,14 +129,13 @@ fn incomplete(expected: &Expected, report: &Report) -> Vec<Shortfall> {
             program: program.to_owned(),
             design: design.to_owned(),
         });
-    let undeclared = report
-        .measurements
-        .iter()
-        .filter(|row| !expected.rows().any(|it| it == (row.program.as_str(), row.design.as_str())))
-        .map(|row| Shortfall::UndeclaredRow {
-            program: row.program.clone(),
-            design: row.design.clone(),
-        });
+    let undeclared =
+        report.measurements.iter().filter(|row| !expected.has(&row.program, &row.design)).map(
+            |row| Shortfall::UndeclaredRow {
+                program: row.program.clone(),
+                design: row.design.clone(),
+            },
+        );
     let mut found: Vec<Shortfall> = missing.chain(undeclared).collect();
     let without: usize =
         report.skipped.iter().filter_map(|it| expected.may_be_skipped.get(&it.what)).sum();

@@ -1,8 +1,8 @@
 //! The text of one report: its sections, its notes, its claims; and its answer on one screen.
 
 use nofrag_show::{
-    Cell, Look, Section, Tone, cells, count, duration, number, plain, ratio, screen_for, table_of,
-    text_for, wrapped,
+    Cell, Look, Section, Table, Tone, cells, count, duration, number, plain, ratio, screen_for,
+    table_of, text_for, wrapped,
 };
 
 use crate::figures::RatioRange;
@@ -43,7 +43,7 @@ pub fn summary_for(
     sections.push(Section::Lines { title: "Notes".to_owned(), lines: report.notes.clone() });
     sections.push(match claims {
         Claims::Counted => counted(&report.oracles),
-        Claims::Listed => oracles(&report.oracles),
+        Claims::Listed => Section::Table(oracles(&report.oracles)),
     });
     head + &text_for(&sections, look)
 }
@@ -95,7 +95,7 @@ pub fn answer_for(
         (!notes.is_empty()).then(|| lines(title.to_owned(), notes))
     };
     sections.extend(notes("How far to trust it", trust));
-    let is_table = |section: &Section| matches!(section, Section::Table { .. });
+    let is_table = |section: &Section| matches!(section, Section::Table(_));
     sections.extend((scenario.present)(report).into_iter().find(is_table));
     sections.extend(notes("Notes", others));
     let next =
@@ -230,8 +230,7 @@ fn counted(claims: &[Oracle]) -> Section {
 }
 
 /// Returns the number of withdrawn claims with the reason; `None` where none was withdrawn.
-#[must_use]
-pub fn withdrawals(oracles: &[Oracle]) -> Option<String> {
+pub(crate) fn withdrawals(oracles: &[Oracle]) -> Option<String> {
     let Tally { withdrawn, .. } = Tally::of(oracles);
     let why = oracles.iter().find_map(|oracle| oracle.withdrawn)?;
     Some(format!("{withdrawn} claims {}", why.reason()))
@@ -254,9 +253,8 @@ pub(crate) fn programs_by_design<C: Into<Cell>>(
         let cells = designs.iter().map(|design| shown(program, design).into()).collect();
         rows.extend(row_of(program, cells));
     }
-    let header: Vec<&str> =
-        ["program"].into_iter().chain(designs.iter().map(|design| design.as_str())).collect();
-    table_of(title, caption, 1, &header, rows)
+    let header = ["program"].into_iter().chain(designs.iter().map(|design| design.as_str()));
+    table_of(title, caption, 1, header, rows)
 }
 
 /// Builds a row of a name and its cells; `None` without any cell.
@@ -270,12 +268,13 @@ pub(crate) fn designs_table<'a>(
     designs: impl IntoIterator<Item = &'a String>,
     name: impl Fn(&str) -> String,
     (title, caption): (&str, &str),
-    columns: &[&str],
+    columns: impl IntoIterator<Item: AsRef<str>>,
     cells: impl Fn(&str) -> Vec<Cell>,
 ) -> Option<Section> {
     let rows = by_design(designs, cells).into_iter();
     let rows = rows.map(|(design, cells)| [cells![name(&design)], cells].concat()).collect();
-    table_of(title, caption, 1, &[&["design"], columns].concat(), rows)
+    let columns = columns.into_iter().map(|column| column.as_ref().to_owned());
+    table_of(title, caption, 1, ["design".to_owned()].into_iter().chain(columns), rows)
 }
 
 /// Returns a name and its cells for each of `designs` that has any.
@@ -288,8 +287,7 @@ pub(crate) fn by_design<'a>(
 }
 
 /// Shows an interval of ratios.
-#[must_use]
-pub fn ratio_range(range: RatioRange) -> Cell {
+pub(crate) fn ratio_range(range: RatioRange) -> Cell {
     let low = ratio(range.low);
     let text = match range.high {
         None => format!("over {low}"),
@@ -301,10 +299,10 @@ pub fn ratio_range(range: RatioRange) -> Cell {
 
 /// Shows all oracles as a table.
 #[must_use]
-pub fn oracles(oracles: &[Oracle]) -> Section {
+pub fn oracles(oracles: &[Oracle]) -> Table {
     let Tally { exact, .. } = Tally::of(oracles);
     let withdrawn = withdrawals(oracles).map_or_else(String::new, |why| format!(" {why}."));
-    Section::Table {
+    Table {
         title: format!("Claims: {} of {} exact ones hold", exact.held, exact.all),
         caption: format!(
             "A row is one claim that this run confirms or refutes. \"exact\" must hold everywhere and decides \
@@ -357,7 +355,7 @@ mod tests {
         let oracle =
             Oracle::judge("id", ClaimKind::Exact, long.as_str(), 2.0, Relation::AtMost(1.0));
         let lines = Section::Lines { title: "Notes".to_owned(), lines: vec![long] };
-        let text = text(&[oracles(&[oracle]), lines]);
+        let text = text(&[Section::Table(oracles(&[oracle])), lines]);
         for line in text.lines() {
             assert!(line.chars().count() <= COLUMNS as usize, "{line}");
         }
@@ -376,7 +374,7 @@ mod tests {
             Tally::of(&claims),
             Tally { others: Judged { all: 1, held: 0 }, withdrawn: 1, ..Tally::default() }
         );
-        let (few, all) = (text(&[counted(&claims)]), text(&[oracles(&claims)]));
+        let (few, all) = (text(&[counted(&claims)]), text(&[Section::Table(oracles(&claims))]));
         assert!(few.contains("not here: a") && !few.contains(": b:"), "{few}");
         for text in [few, all] {
             assert!(text.contains("0 of 0 exact") && text.contains("1 claims withdrawn"), "{text}");

@@ -56,6 +56,14 @@ impl Cell {
         }
     }
 
+    /// Returns true if the text of the cell is its number and nothing else, but for commas between thousands.
+    pub(crate) fn is_plain(&self) -> bool {
+        match self {
+            Cell::Number(quantity) | Cell::Median(quantity, None) => quantity.unit.is_plain(),
+            _ => false,
+        }
+    }
+
     /// Returns the colour of the cell: plain, unless its words judge.
     #[must_use]
     pub fn tone(&self) -> Tone {

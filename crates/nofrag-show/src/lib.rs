@@ -42,13 +42,14 @@ pub use number::{
     plain, plural, ratio,
 };
 pub use origin::{Build, Origin, cpus};
-pub use picture::{divided, divided_by, hole_map, inked, inks};
+pub use picture::{divided, divided_by};
+pub(crate) use picture::{hole_map, inked, inks};
 pub use section::{
     BarGroup, OccupancyMap, Paint, SCREEN, Section, first_screen, screen, screen_for, table_of,
     text, text_for,
 };
 pub use spread::{Spread, Tail};
-pub use table::{facts, numbers};
+pub use table::{Table, facts, numbers};
 pub use tone::Tone;
 
 /// The widest line of a text.

@@ -54,8 +54,7 @@ impl Look {
     }
 
     /// Returns `word` in the colour of `tone`.
-    #[must_use]
-    pub fn tinted(self, tone: Tone, word: &str) -> String {
+    pub(crate) fn tinted(self, tone: Tone, word: &str) -> String {
         match (self.colour, tone.ansi()) {
             (Colour::Ansi, Some(code)) => format!("\x1b[{code}m{word}\x1b[0m"),
             _ => word.to_owned(),
@@ -64,8 +63,7 @@ impl Look {
 
     /// Returns a finished text with its alarms coloured: words in capitals with no other meaning. Tables and broken
     /// lines count columns, so that colour can come only after them.
-    #[must_use]
-    pub fn with_alarms(self, text: String) -> String {
+    pub(crate) fn with_alarms(self, text: String) -> String {
         const ALARMS: [&str; 2] = ["WORSE", "BROKEN"];
         match self.colour {
             Colour::None => text,

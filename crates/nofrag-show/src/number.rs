@@ -34,6 +34,16 @@ pub enum Unit {
     Percent(usize),
 }
 
+impl Unit {
+    /// Returns true if a number of this unit is shown without the unit and in its base.
+    pub(crate) const fn is_plain(self) -> bool {
+        match self {
+            Unit::Number | Unit::Count | Unit::Plain | Unit::Digits(_) => true,
+            Unit::Times | Unit::Seconds | Unit::Bytes | Unit::Percent(_) => false,
+        }
+    }
+}
+
 impl fmt::Display for Quantity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Quantity { value, unit } = *self;

@@ -243,8 +243,7 @@ pub(crate) fn occupancy(
 }
 
 /// Draws a space as a line, with `draw` in a given number of cells; `faint` is the meaning of faint ink.
-#[must_use]
-pub fn hole_map(draw: impl Fn(usize) -> Vec<Piece>, faint: &str, look: Look) -> String {
+pub(crate) fn hole_map(draw: impl Fn(usize) -> Vec<Piece>, faint: &str, look: Look) -> String {
     const GAP_COLUMNS: usize = 20;
     let gaps = |piece: &Piece| matches!(piece, Piece::Gap { .. });
     let count = draw(1).iter().filter(|piece| gaps(piece)).count();
@@ -264,16 +263,14 @@ pub fn hole_map(draw: impl Fn(usize) -> Vec<Piece>, faint: &str, look: Look) -> 
 }
 
 /// Returns the characters of solid and faint ink, from a little to all of a cell, and the one of a cell with neither.
-#[must_use]
-pub fn inks(look: Look) -> [String; 3] {
+pub(crate) fn inks(look: Look) -> [String; 3] {
     let Brushes { solid, faint, free, .. } = brushes(look);
     [String::from_iter(solid), String::from_iter(faint), free.to_string()]
 }
 
 /// Returns the character of a cell of `all` parts of which `part` are drawn in this ink; that of a free cell if `part`
 /// is zero.
-#[must_use]
-pub fn inked(ink: Ink, part: u64, all: u64, look: Look) -> char {
+pub(crate) fn inked(ink: Ink, part: u64, all: u64, look: Look) -> char {
     let brushes = brushes(look);
     let row: &[char] = match ink {
         Ink::Solid => &brushes.solid,

@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use crate::look::Look;
-use crate::{Cell, picture, table, wrapped};
+use crate::table::{self, Table};
+use crate::{Cell, picture, wrapped};
 
 /// A part of a result.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,18 +37,12 @@ pub enum Section {
         /// Maps, one for each design.
         maps: Vec<OccupancyMap>,
     },
-    /// A table of texts and numbers.
-    Table {
-        title: String,
-        /// Meaning of a row, and how to read it.
-        caption: String,
-        /// Number of columns, from the left, that hold text; the others hold numbers.
-        texts: usize,
-        header: Vec<String>,
-        rows: Vec<Vec<Cell>>,
-    },
+    Table(Table),
     /// Lines as they are, each wrapped and marked.
-    Lines { title: String, lines: Vec<String> },
+    Lines {
+        title: String,
+        lines: Vec<String>,
+    },
 }
 
 /// Meaning of the shares of an occupancy map.
@@ -111,9 +106,9 @@ pub fn text_for(sections: &[Section], look: Look) -> String {
                 heading(&mut out, title, caption, look);
                 out += &picture::occupancy(ends, *paint, maps, look);
             }
-            Section::Table { title, caption, texts, header, rows } => {
-                heading(&mut out, title, caption, look);
-                out += &table::table(*texts, header, rows, look);
+            Section::Table(table) => {
+                heading(&mut out, &table.title, &table.caption, look);
+                out += &table::ruled_text(table, look);
             }
             Section::Lines { title, lines } => list(&mut out, title, lines, look),
         }
@@ -193,14 +188,10 @@ pub fn table_of<C: Into<Cell>>(
     title: &str,
     caption: &str,
     texts: usize,
-    header: &[&str],
+    header: impl IntoIterator<Item: AsRef<str>>,
     rows: Vec<Vec<C>>,
 ) -> Option<Section> {
-    let cells = |row: Vec<C>| row.into_iter().map(C::into).collect();
-    let rows: Vec<Vec<Cell>> = rows.into_iter().map(cells).collect();
-    let header = header.iter().map(|name| (*name).to_owned()).collect();
-    let (title, caption) = (title.to_owned(), caption.to_owned());
-    (!rows.is_empty()).then_some(Section::Table { title, caption, texts, header, rows })
+    Table::of(title, caption, texts, header, rows).map(Section::Table)
 }
 
 #[cfg(test)]

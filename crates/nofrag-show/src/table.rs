@@ -11,6 +11,36 @@ use comfy_table::{
 use crate::Cell;
 use crate::look::{Glyphs, Look};
 
+/// A table of texts and numbers.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Table {
+    pub title: String,
+    /// Meaning of a row, and how to read it.
+    pub caption: String,
+    /// Number of columns, from the left, that hold text; the others hold numbers.
+    pub texts: usize,
+    pub header: Vec<String>,
+    pub rows: Vec<Vec<Cell>>,
+}
+
+impl Table {
+    /// Returns a table, unless it has no rows.
+    #[must_use]
+    pub fn of<C: Into<Cell>>(
+        title: &str,
+        caption: &str,
+        texts: usize,
+        header: impl IntoIterator<Item: AsRef<str>>,
+        rows: Vec<Vec<C>>,
+    ) -> Option<Table> {
+        let cells = |row: Vec<C>| row.into_iter().map(C::into).collect();
+        let rows: Vec<Vec<Cell>> = rows.into_iter().map(cells).collect();
+        let header = header.into_iter().map(|name| name.as_ref().to_owned()).collect();
+        let (title, caption) = (title.to_owned(), caption.to_owned());
+        (!rows.is_empty()).then_some(Table { title, caption, texts, header, rows })
+    }
+}
+
 /// Returns a style with a rule above, below the header and at the end; none between rows.
 const fn ruled(rule: LineStyle) -> TableStyle {
     TableStyle::new().top_border(rule).header_separator(rule).bottom_border(rule)
@@ -63,8 +93,9 @@ fn parts(texts: usize, needs: &[usize], width: usize) -> Vec<Vec<usize>> {
     parts
 }
 
-/// Returns a ruled table whose first columns hold text and the others numbers.
-pub(crate) fn table(texts: usize, header: &[String], rows: &[Vec<Cell>], look: Look) -> String {
+/// Returns a table as ruled lines.
+pub(crate) fn ruled_text(Table { texts, header, rows, .. }: &Table, look: Look) -> String {
+    let texts = *texts;
     let rows: Vec<Vec<String>> =
         rows.iter().map(|row| row.iter().map(ToString::to_string).collect()).collect();
     let widths: Vec<Widths> =
@@ -176,8 +207,8 @@ mod tests {
     #[test]
     fn a_line_too_narrow_for_a_table_breaks_no_word() {
         let name = "fragmentation index at order 9, 1/1000; -1000: a request would succeed";
-        let header = ["figure", "old", "new", "change", "better", "verdict"].map(str::to_owned);
-        let row = vec![
+        let header = ["figure", "old", "new", "change", "better", "verdict"];
+        let row: Vec<Cell> = vec![
             name.into(),
             "889".into(),
             "1,203,279".into(),
@@ -185,8 +216,9 @@ mod tests {
             "more".into(),
             "better".into(),
         ];
+        let wide = Table::of("", "", 1, header, vec![row]).unwrap();
         for width in [40, 60, 80, 100, 200] {
-            let text = table(1, &header, std::slice::from_ref(&row), Look { width, ..Look::FILE });
+            let text = ruled_text(&wide, Look { width, ..Look::FILE });
             assert!(text.lines().all(|line| line.chars().count() <= width), "{width}:\n{text}");
             for whole in ["1,203,279", "+4,600", "verdict", "better", "fragmentation"] {
                 assert!(words(&text).contains(&whole), "{width}: {whole}\n{text}");
@@ -207,7 +239,9 @@ mod tests {
             let look = Look { width, ..Look::FILE };
             let cells: Vec<Vec<Cell>> =
                 rows.iter().map(|row| row.iter().map(|cell| cell.as_str().into()).collect()).collect();
-            let ruled = table(texts.min(header.len()), &header, &cells, look);
+            let texts = texts.min(header.len());
+            let table = Table { texts, header: header.clone(), rows: cells, ..Table::default() };
+            let ruled = ruled_text(&table, look);
             for text in [ruled, numbers(&header, &rows, look)] {
                 let shown = words(&text);
                 for word in header.iter().chain(rows.iter().flatten()).flat_map(|cell| cell.split(' ')) {

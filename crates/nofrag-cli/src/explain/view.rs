@@ -1,8 +1,8 @@
 //! An explanation as a page.
 
 use nofrag_lab::explain::{Basis, Case, Cause, Explanation, PolicyCase, PolicyVerdict, ZoneCase};
-use nofrag_show::host::{Grid, MARKS, mark_cells};
-use nofrag_show::{Look, bytes, bytes_text, cells, divided, divided_by, screen, sentence};
+use nofrag_show::host::{MARKS, mark_cells};
+use nofrag_show::{Look, Table, bytes, bytes_text, cells, divided, divided_by, screen, sentence};
 
 /// The way to what an answer leaves out.
 const REST: &str = "--all shows the reason of each zone, policies, costs and evidence.";
@@ -206,7 +206,7 @@ fn zones(case: &Case, look: Look) -> String {
 /// Shows the figures of the zones.
 fn table(case: &Case, look: Look) -> String {
     let mut grid =
-        Grid::new(&[&["zone", "free"], &MARKS[..], &["kept", "largest", "served"]].concat());
+        Table::new(&[&["zone", "free"], &MARKS[..], &["kept", "largest", "served"]].concat());
     let order = |order: Option<u32>| order.map(|order| format!("order {order}"));
     for zone in &case.zones {
         let marks = mark_cells(Some(zone.marks_bytes), bytes(zone.boost_bytes).into());
@@ -288,7 +288,7 @@ fn obtainable(explained: &Explanation, look: Look) -> String {
     let block = explained.obtainable.iter().map(|zone| zone.block_bytes).max().unwrap_or(0);
     let mut text = format!("\nPageblocks of {}\n", bytes_text(block));
     let bounds = ["free now", "after compaction", "after reclaim", "pinned", "by little"];
-    let mut grid = Grid::new(&[&["zone", "all"], &bounds[..]].concat());
+    let mut grid = Table::new(&[&["zone", "all"], &bounds[..]].concat());
     for zone in &explained.obtainable {
         grid.row(cells![
             &zone.zone,

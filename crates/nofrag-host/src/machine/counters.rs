@@ -11,7 +11,8 @@ use Subject::{Compaction, HugePages, Pools, Reclaim};
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Counter {
     /// Name of the counter; a sum of several has a star: `allocstall_*`.
-    pub name: &'static str,
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
+    pub name: Name,
     /// The counted events, in words.
     pub what: &'static str,
     /// Count since boot.
@@ -21,6 +22,35 @@ pub struct Counter {
     /// The subject of the sentence in which the counter stands; `None` for one that only tables have.
     #[serde(skip)]
     pub subject: Option<Subject>,
+}
+
+/// The name of a counter in `/proc/vmstat`, or of a sum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::IntoStaticStr)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case", const_into_str)]
+pub enum Name {
+    CompactStall,
+    CompactSuccess,
+    CompactFail,
+    CompactDaemonWake,
+    CompactMigrateScanned,
+    CompactIsolated,
+    PgmigrateSuccess,
+    PgmigrateFail,
+    #[serde(rename = "allocstall_*")]
+    #[strum(serialize = "allocstall_*")]
+    Allocstall,
+    PgstealDirect,
+    PgstealKswapd,
+    KswapdLowWmarkHitQuickly,
+    KswapdHighWmarkHitQuickly,
+    ThpFaultAlloc,
+    ThpFaultFallback,
+    ThpCollapseAlloc,
+    ThpCollapseAllocFailed,
+    ThpSplitPage,
+    HtlbBuddyAllocFail,
+    OomKill,
 }
 
 /// A subject of counters.
@@ -41,34 +71,34 @@ impl Subject {
 
 /// The counters in the report, with their subjects and the events that they count; those that a kernel does not have
 /// are left out.
-const SHOWN: [(Option<Subject>, &str, &str); 20] = [
-    (Some(Compaction), "compact_stall", "requests that waited for compaction"),
-    (Some(Compaction), "compact_success", "compactions for them that made a block"),
-    (Some(Compaction), "compact_fail", "compactions for them that did not"),
-    (Some(Compaction), "compact_daemon_wake", "times kcompactd was woken"),
-    (None, "compact_migrate_scanned", "pages looked at for moving"),
-    (None, "compact_isolated", "pages taken out to be moved or filled"),
-    (Some(Compaction), "pgmigrate_success", "pages moved"),
-    (Some(Compaction), "pgmigrate_fail", "pages that could not be moved"),
-    (Some(Reclaim), "allocstall_*", "requests that waited for reclaim"),
-    (Some(Reclaim), "pgsteal_direct", "pages reclaimed by those that waited"),
-    (Some(Reclaim), "pgsteal_kswapd", "pages reclaimed by kswapd"),
-    (Some(Reclaim), "kswapd_low_wmark_hit_quickly", "times kswapd had to begin again soon, at low"),
-    (None, "kswapd_high_wmark_hit_quickly", "times kswapd had to begin again soon, at high"),
-    (Some(HugePages), "thp_fault_alloc", "huge pages given to processes on first touch"),
-    (Some(HugePages), "thp_fault_fallback", "times small pages were given instead"),
-    (Some(HugePages), "thp_collapse_alloc", "huge pages made later by khugepaged"),
-    (Some(HugePages), "thp_collapse_alloc_failed", "times khugepaged found no block"),
-    (None, "thp_split_page", "huge pages split"),
-    (Some(Pools), "htlb_buddy_alloc_fail", "pages that a hugetlbfs pool asked for in vain"),
-    (Some(Reclaim), "oom_kill", "processes killed for want of memory"),
+const SHOWN: [(Option<Subject>, Name, &str); 20] = [
+    (Some(Compaction), Name::CompactStall, "requests that waited for compaction"),
+    (Some(Compaction), Name::CompactSuccess, "compactions for them that made a block"),
+    (Some(Compaction), Name::CompactFail, "compactions for them that did not"),
+    (Some(Compaction), Name::CompactDaemonWake, "times kcompactd was woken"),
+    (None, Name::CompactMigrateScanned, "pages looked at for moving"),
+    (None, Name::CompactIsolated, "pages taken out to be moved or filled"),
+    (Some(Compaction), Name::PgmigrateSuccess, "pages moved"),
+    (Some(Compaction), Name::PgmigrateFail, "pages that could not be moved"),
+    (Some(Reclaim), Name::Allocstall, "requests that waited for reclaim"),
+    (Some(Reclaim), Name::PgstealDirect, "pages reclaimed by those that waited"),
+    (Some(Reclaim), Name::PgstealKswapd, "pages reclaimed by kswapd"),
+    (Some(Reclaim), Name::KswapdLowWmarkHitQuickly, "times kswapd had to begin again soon, at low"),
+    (None, Name::KswapdHighWmarkHitQuickly, "times kswapd had to begin again soon, at high"),
+    (Some(HugePages), Name::ThpFaultAlloc, "huge pages given to processes on first touch"),
+    (Some(HugePages), Name::ThpFaultFallback, "times small pages were given instead"),
+    (Some(HugePages), Name::ThpCollapseAlloc, "huge pages made later by khugepaged"),
+    (Some(HugePages), Name::ThpCollapseAllocFailed, "times khugepaged found no block"),
+    (None, Name::ThpSplitPage, "huge pages split"),
+    (Some(Pools), Name::HtlbBuddyAllocFail, "pages that a hugetlbfs pool asked for in vain"),
+    (Some(Reclaim), Name::OomKill, "processes killed for want of memory"),
 ];
 
 /// Returns the counters of the report.
 pub(super) fn survey(counters: &Counters, uptime_seconds: Option<f64>) -> Vec<Counter> {
     let hours = uptime_seconds.filter(|&seconds| seconds > 0.0).map(|seconds| seconds / 3600.0);
     let known = SHOWN.iter().filter_map(|&(subject, name, what)| {
-        let value = counters.total(name)?;
+        let value = counters.total(name.into_str())?;
         let per_hour = hours.map(|hours| value as f64 / hours);
         Some(Counter { name, what, value, per_hour, subject })
     });

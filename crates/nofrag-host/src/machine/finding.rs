@@ -4,6 +4,7 @@
 //! severity is that of the list in `findings`: failures first, then their causes, then facts that a reader would get
 //! wrong.
 
+use super::counters::Name;
 use super::huge::Basis;
 use super::requests::{Answer, Cause, Outcome, Request, RequestKind};
 use super::verdict::{REQUESTS_WAIT, State, Verdict};
@@ -80,14 +81,13 @@ impl Look<'_> {
         this.is_none_or(|this| this >= version)
     }
 
-    fn counter(&self, name: &str) -> u64 {
-        self.snapshot.vmstat.total(name).unwrap_or(0)
+    fn counter(&self, name: Name) -> u64 {
+        self.machine.counter(name).map_or(0, |counter| counter.value)
     }
 
     /// Returns text such as `, 12.0 an hour` for a counter; empty text where the time since boot is not known.
-    fn rate(&self, name: &str) -> String {
-        let counter = self.machine.counters.iter().find(|counter| counter.name == name);
-        let rate = counter.and_then(|counter| counter.per_hour);
+    fn rate(&self, name: Name) -> String {
+        let rate = self.machine.counter(name).and_then(|counter| counter.per_hour);
         rate.map_or(String::new(), |rate| format!(", {rate:.1} an hour"))
     }
 
@@ -207,14 +207,14 @@ impl Look<'_> {
     fn compaction_fails(&self) -> Option<Finding> {
         /// Number of failed compactions below which their share proves nothing.
         const MANY: u64 = 100;
-        let (success, fail) = (self.counter("compact_success"), self.counter("compact_fail"));
+        let (success, fail) = (self.counter(Name::CompactSuccess), self.counter(Name::CompactFail));
         (fail >= MANY && fail > success).then(|| Finding {
             severity: Severity::Note,
             id: "compaction-fails",
             evidence: format!(
                 "since boot {fail} compactions made no block and {success} did; {} requests waited for them{}",
-                self.counter("compact_stall"),
-                self.rate("compact_stall")
+                self.counter(Name::CompactStall),
+                self.rate(Name::CompactStall)
             ),
             consequence: "callers pay for compaction and get nothing: what is in the way cannot be moved, or too \
                           little is free"
@@ -227,7 +227,8 @@ impl Look<'_> {
     fn huge_pages_fall_back(&self) -> Option<Finding> {
         /// Number of page faults below which the share of those with small pages proves nothing.
         const MANY: u64 = 1000;
-        let (given, fallen) = (self.counter("thp_fault_alloc"), self.counter("thp_fault_fallback"));
+        let (given, fallen) =
+            (self.counter(Name::ThpFaultAlloc), self.counter(Name::ThpFaultFallback));
         let all = given.saturating_add(fallen);
         (all >= MANY && fallen >= all / 10).then(|| Finding {
             severity: Severity::Note,
@@ -236,7 +237,7 @@ impl Look<'_> {
                 "since boot {given} huge pages were given on first touch and {fallen} times small ones instead \
                  ({:.0} %{})",
                 fallen as f64 * 100.0 / all as f64,
-                self.rate("thp_fault_fallback")
+                self.rate(Name::ThpFaultFallback)
             ),
             consequence: "memory that was meant for huge pages has more page-table work and more misses".to_owned(),
             help: "see `transparent_hugepage/defrag`: with `defer` or `madvise` a request does not wait for \
@@ -246,7 +247,7 @@ impl Look<'_> {
     }
 
     fn killed(&self) -> Option<Finding> {
-        let kills = self.counter("oom_kill");
+        let kills = self.counter(Name::OomKill);
         (kills > 0).then(|| Finding {
             severity: Severity::Note,
             id: "processes-killed",

@@ -135,6 +135,14 @@ pub struct Maps {
     pub denied: u64,
 }
 
+impl Machine {
+    /// Returns a counter, if the kernel has it.
+    #[must_use]
+    pub fn counter(&self, name: counters::Name) -> Option<&Counter> {
+        self.counters.iter().find(|counter| counter.name == name)
+    }
+}
+
 /// Most processes in [`Maps::nearest`].
 pub const MOST_NEAREST: usize = 5;
 

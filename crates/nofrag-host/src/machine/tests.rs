@@ -377,7 +377,7 @@ fn counters_by_name_and_by_stem() {
     let mut sources = Sources::of_files(files);
     sources.uptime_seconds = Some(1800.0);
     let machine = survey(&sources).unwrap();
-    let stalls = machine.counters.iter().find(|counter| counter.name == "allocstall_*").unwrap();
+    let stalls = machine.counter(counters::Name::Allocstall).unwrap();
     assert_eq!((stalls.value, stalls.per_hour), (6, Some(12.0)));
     assert_eq!(has_finding(&machine, "compaction-fails"), Some(Severity::Note));
 }

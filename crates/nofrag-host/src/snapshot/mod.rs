@@ -16,7 +16,6 @@ mod slabinfo;
 mod state;
 mod zoneinfo;
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -93,23 +92,25 @@ impl<'a> Snapshot<'a> {
     pub fn parse(files: &'a Files) -> Snapshot<'a> {
         let release = files.release();
         let mut read = Snapshot { release, ..Snapshot::default() };
-        (read.zones, read.nodes) = read
-            .read(files, "zoneinfo", "zones, watermarks and boost", zoneinfo)
-            .unwrap_or_default();
-        read.buddy =
-            read.read(files, "buddyinfo", "free blocks by order", buddyinfo).unwrap_or_default();
+        (read.zones, read.nodes) =
+            read.read(files, "zoneinfo", "zones, watermarks and boost", zoneinfo);
+        read.buddy = read.read(files, "buddyinfo", "free blocks by order", buddyinfo);
+        let types = |text: &str| {
+            let (types, malformed) = pagetypeinfo(text);
+            (Some(types), malformed)
+        };
         let costs = "types of free blocks and pageblocks";
-        read.types = read.read(files, "pagetypeinfo", costs, pagetypeinfo);
-        read.vmstat = read
-            .read(files, "vmstat", "counts of reclaim and compaction", vmstat)
-            .unwrap_or_default();
-        read.sysctl = read.read(files, "sysctl", "settings", settings).unwrap_or_default();
+        read.types = read.read(files, "pagetypeinfo", costs, types);
+        read.vmstat = read.read(files, "vmstat", "counts of reclaim and compaction", vmstat);
+        read.sysctl = read.read(files, "sysctl", "settings", settings);
         read.extfrag = optional(files, "extfrag_index", indices);
         read.unusable = optional(files, "unusable_index", indices);
         read.ram = optional(files, "iomem", system_ram);
-        let meminfo = read.text(files, "meminfo", "MemTotal and MemFree");
-        let bytes = |field| fields::meminfo_bytes(meminfo.as_deref()?, field).ok();
-        (read.memory_bytes, read.free_bytes) = (bytes("MemTotal"), bytes("MemFree"));
+        let sizes = |text: &str| {
+            (["MemTotal", "MemFree"].map(|field| fields::meminfo_bytes(text, field).ok()), vec![])
+        };
+        [read.memory_bytes, read.free_bytes] =
+            read.read(files, "meminfo", "MemTotal and MemFree", sizes);
         read.pages = read.frames(files);
         if read.release.is_none() {
             read.miss("version", "it is not there", "the kernel's release");
@@ -191,24 +192,20 @@ impl<'a> Snapshot<'a> {
         self.missing.push(Missing { path: name.to_owned(), why: why.into(), costs });
     }
 
-    fn text(&mut self, files: &'a Files, name: &str, costs: &'static str) -> Option<Cow<'a, str>> {
-        let text = files.text(name).filter(|text| !text.trim().is_empty());
-        if text.is_none() {
-            let why = if files.bytes(name).is_some() { "it is empty" } else { "it is not there" };
-            self.miss(name, why, costs);
-        }
-        text
-    }
-
-    /// Reads a file; notes it as missing if it is absent, or if lines of it could not be read.
-    fn read<T>(
+    /// Reads a file; notes it as missing if it is absent or empty, or if lines of it could not be read.
+    fn read<T: Default>(
         &mut self,
         files: &'a Files,
         name: &str,
         costs: &'static str,
         parse: impl FnOnce(&str) -> (T, Vec<Malformed>),
-    ) -> Option<T> {
-        let (value, malformed) = parse(&self.text(files, name, costs)?);
+    ) -> T {
+        let Some(text) = files.text(name).filter(|text| !text.trim().is_empty()) else {
+            let why = if files.bytes(name).is_some() { "it is empty" } else { "it is not there" };
+            self.miss(name, why, costs);
+            return T::default();
+        };
+        let (value, malformed) = parse(&text);
         if let Some(first) = malformed.first() {
             let (count, Malformed { line, expected }) = (malformed.len(), first);
             let lines = if count == 1 { "line" } else { "lines" };
@@ -217,7 +214,7 @@ impl<'a> Snapshot<'a> {
             );
             self.miss(name, why, costs);
         }
-        Some(value)
+        value
     }
 
     fn frames(&mut self, files: &'a Files) -> Option<PageMap<'a>> {

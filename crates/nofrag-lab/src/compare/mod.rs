@@ -344,8 +344,7 @@ impl ComparedRow {
 
     /// Returns the change in percent of the old value; `None` where counts of different machines, or a side that is
     /// missing or zero, have none.
-    #[must_use]
-    pub fn change_percent(&self) -> Option<f64> {
+    pub(crate) fn change_percent(&self) -> Option<f64> {
         let (old, new) = (self.old?, self.new?);
         let has_one = !matches!(self.verdict, RowVerdict::NotComparable | RowVerdict::OneSided);
         (has_one && old != 0.0).then(|| (new - old) / old.abs() * 100.0)

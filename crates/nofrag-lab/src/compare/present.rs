@@ -1,7 +1,7 @@
 //! A comparison as text and tables.
 
 use super::{Better, ComparedRow, Comparison, Group, Machines, RowVerdict, Scale};
-use nofrag_show::{Cell, Section, Tone, number, plain};
+use nofrag_show::{Cell, Section, Table, Tone, number, plain};
 
 /// The most figures in an answer that got better, and a third of the most that got worse.
 const MOST: usize = 6;
@@ -30,13 +30,13 @@ fn cautions(lines: Vec<String>) -> Option<Section> {
 }
 
 fn group(group: &Group) -> Section {
-    Section::Table {
+    Section::Table(Table {
         title: group.title.clone(),
         caption: String::new(),
         texts: 1,
         header: ["figure", "old", "new", "change", "better", "verdict"].map(str::to_owned).into(),
         rows: group.rows.iter().map(|row| cells_of(row).to_vec()).collect(),
-    }
+    })
 }
 
 /// Returns an answer with at most `most` figures that got better, three times as many that got worse, and one less of

@@ -33,8 +33,7 @@ pub enum SubjectKind {
 
 impl SubjectKind {
     /// Returns the kind's name with its article, for sentences.
-    #[must_use]
-    pub const fn with_article(self) -> &'static str {
+    pub(crate) const fn with_article(self) -> &'static str {
         match self {
             SubjectKind::Replay => "a replay",
             SubjectKind::Recording => "a recording",

@@ -13,7 +13,8 @@ use nofrag::units::Nanos;
 use super::mixes::mixes;
 use super::spec::{HugeMode, TestMachine};
 use crate::figures::Column;
-use crate::scenario::{Extent, ProgramInfo};
+use crate::scenario::ProgramInfo;
+use crate::shortfall::Expected;
 use crate::world::load::Mix;
 
 /// The design that all others are compared with.
@@ -207,6 +208,11 @@ impl Program {
     }
 }
 
+/// Returns the name of a program's case in the report.
+pub(super) fn title(program: Program, case: &Case) -> String {
+    if program.is_curve() { format!("{}: {case}", program.name()) } else { case.to_string() }
+}
+
 /// Returns the points of a curve: the setting's name in tables, and the policy with it. A program that is no curve has
 /// none.
 pub(super) fn curve(program: Program) -> Vec<(String, FragmentationPolicy)> {
@@ -263,20 +269,26 @@ fn stall_point(order: u8, bound_ms: u64) -> (String, FragmentationPolicy) {
 }
 
 /// Returns the number of seeds with which a design runs a case of a program; `wanted` of them unless there is a reason
-/// for fewer. `size` is the index of the size of memory among those that are compared.
+/// for fewer. `size` is the index of the size of memory among those that are compared. A default run has the rows of
+/// `expected.toml`, with the memory that it is run with, and ends within half a minute: the calibrated mix on one node,
+/// and with one seed the mixes on which the patches reduce events least in the count model.
 pub(super) fn seeds_of(
     (program, case): (Program, &Case),
     design: &str,
-    (size, crossing): (usize, Extent),
-    wanted: usize,
+    size: usize,
+    (default_run, wanted): (Option<&Expected>, usize),
 ) -> usize {
-    match crossing {
+    match default_run {
+        Some(expected) => {
+            let row = title(program, &Case { memory_gib: MEMORY_GIB, ..*case });
+            let seeds = if program == Program::SDefault { wanted } else { 1 };
+            if expected.has(&row, design) { seeds } else { 0 }
+        }
         // These are run only to see that nothing changes.
-        Extent::Full if silent_beside(design).is_some() => {
+        None if silent_beside(design).is_some() => {
             usize::from(program == Program::SDefault && size == 0)
         }
-        Extent::Full => full_seeds(program, design, size, wanted),
-        Extent::Subset => subset_seeds(program, case, design, wanted),
+        None => full_seeds(program, design, size, wanted),
     }
 }
 
@@ -317,25 +329,15 @@ pub(super) const MIX_DESIGNS: [&str; 10] = [
 /// The most seeds of a point of a curve: points are many, and their differences large.
 pub(super) const CURVE_SEEDS: usize = 3;
 
-/// Returns the seeds of a run that ends within half a minute: the calibrated mix on one node, and one seed of the mixes
-/// that differ most.
-fn subset_seeds(program: Program, case: &Case, design: &str, wanted: usize) -> usize {
-    let tells_most = [VANILLA, MERGED, OURS].contains(&design);
-    let is_between = [SHIPPED, LAST_LOOSE].contains(&design);
-    match program {
-        Program::SDefault if SUBSET_DESIGNS.contains(&design) => wanted,
-        Program::SMadvise if SUBSET_DESIGNS.contains(&design) && !is_between => 1,
-        Program::MixesDefault if tells_most && SUBSET_MIXES.contains(&case.mix.name) => 1,
-        _ => 0,
-    }
-}
+/// The rows of a default run, and the number of its claims.
+pub(super) const EXPECTED: &str = include_str!("expected.toml");
 
-/// The designs of a default run.
+/// The memory of a default run.
+pub(super) const MEMORY_GIB: u64 = 4;
+
+/// The designs of a run on real memory.
 pub(super) const SUBSET_DESIGNS: [&str; 9] =
     [VANILLA, PATCH_1, MERGED, ALL_FIVE, SHIPPED, LAST_LOOSE, "linux-6.12", DEFRAG_MODE, OURS];
-
-/// The two mixes on which the patches reduce events least in the count model.
-const SUBSET_MIXES: [&str; 2] = ["S2", "S3"];
 
 #[cfg(test)]
 mod tests {

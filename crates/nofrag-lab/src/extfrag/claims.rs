@@ -18,6 +18,7 @@ use super::spec::HugeMode;
 use super::turns::ExtfragPlan;
 use super::view::{Beside, View, differing};
 use crate::figures::{self, Column, Gorman2018};
+use crate::key::Key;
 use crate::oracle::{ClaimKind, Claims, Oracle, Relation, over};
 use crate::report::{Measurement, Report};
 use crate::scenario::ThpTouch;
@@ -119,7 +120,8 @@ impl Judge<'_> {
             let rows = self.view.designs().iter().filter_map(|design| self.view.row(&case, design));
             let units: Vec<f64> = rows
                 .flat_map(|row| {
-                    let [huge, base] = [names::HUGE, names::BASE].map(|name| row.spreads.get(name));
+                    let [huge, base] =
+                        [names::HUGE, names::BASE].map(|key: Key| row.spreads.get(&key));
                     let samples = |spread: Option<&Spread>| {
                         spread.map_or_else(Vec::new, |spread| spread.samples.clone())
                     };
@@ -141,7 +143,8 @@ impl Judge<'_> {
             for design in designs {
                 let Ok(preset) = FragmentationPolicy::preset(design) else { continue };
                 let Some(row) = self.view.row(&case, design) else { continue };
-                let most = |name| row.spreads.get(name).map_or(0.0, |spread: &Spread| spread.max);
+                let most =
+                    |key: Key| row.spreads.get(&key).map_or(0.0, |spread: &Spread| spread.max);
                 let bound_ms = preset.policy.stall.map_or(0.0, |stall| stall.bound.0 as f64 / 1e6);
                 let longest = most(names::LONGEST_STALL_MS);
                 if preset.policy.stall.is_some() {
@@ -170,7 +173,8 @@ impl Judge<'_> {
         for (_, case) in self.view.all_cases() {
             let strict = designs.iter().filter(|design| is_strict(design));
             let rows = strict.filter_map(|design| self.view.row(&case, design));
-            let most = |row: &Measurement| row.spreads.get(names::LIST_MISMATCHES).map(|it| it.max);
+            let most =
+                |row: &Measurement| row.spreads.get(&names::LIST_MISMATCHES).map(|it| it.max);
             let most = rows.filter_map(most).reduce(f64::max);
             let claim =
                 "free pages on another type's list, strict rules: most at the end of a phase";
@@ -184,7 +188,7 @@ impl Judge<'_> {
             for bound_ms in STALL_BOUNDS_MS {
                 let points = STALL_ORDERS.filter_map(|order| {
                     let row = self.view.point(program, &case, &stall_name(order, bound_ms))?;
-                    Some(row.spreads.get(names::LONGEST_STALL_MS)?.max)
+                    Some(row.spreads.get(&names::LONGEST_STALL_MS)?.max)
                 });
                 let id = format!("stall-bound/{bound_ms} ms/{}", case.configuration());
                 let claim = "virtual ms of the longest wait, any order";
@@ -275,7 +279,7 @@ impl Judge<'_> {
             let claim =
                 "calibrated mix: events fewer with patch 1, percent; the sign alone is asked for";
             self.oracles.ratio(id("patch-1"), claim, first, Relation::AtLeast(0.0));
-            let events = |design| self.view.count(&case, design, names::EVENTS);
+            let events = |design| self.view.count(&case, design, &names::EVENTS);
             let four = events(MERGED);
             if mode == "s-default" {
                 let claim =
@@ -292,7 +296,7 @@ impl Judge<'_> {
     }
 
     fn defrag_mode(&mut self, case: &Case) {
-        let count = |name| self.view.count(case, DEFRAG_MODE, name);
+        let count = |key| self.view.count(case, DEFRAG_MODE, &key);
         let id = |what| format!("model-defrag-{what}/{case}");
         let claim = "defrag_mode: events (count model: 0 to 2)";
         self.oracles.ratio(id("events"), claim, count(names::EVENTS), Relation::AtMost(2.0));
@@ -300,7 +304,7 @@ impl Judge<'_> {
         self.oracles.ratio(id("mistyped"), claim, count(names::MISTYPED), Relation::AtMost(0.0));
         if case.huge == HugeMode::Default {
             let claim = "defrag_mode: pages moved over those of patches 1 to 4 (count model: 3.2)";
-            let four = self.view.count(case, MERGED, names::MOVED);
+            let four = self.view.count(case, MERGED, &names::MOVED);
             let times = over_some(count(names::MOVED), four);
             self.oracles.ratio(id("moves"), claim, times, Relation::AtLeast(1.0));
         }
@@ -311,9 +315,9 @@ impl Judge<'_> {
     fn strict_lists(&mut self) {
         let program = Program::StrictLists;
         for case in self.view.cases(program) {
-            let strict = |name| self.view.point(program, &case, STRICT_ONLY)?.count(name);
-            let vanilla = |name| self.view.count(&case, VANILLA, name);
-            let over = |name| over_some(strict(name), vanilla(name));
+            let strict = |key: &Key| self.view.point(program, &case, STRICT_ONLY)?.count(key);
+            let vanilla = |key: &Key| self.view.count(&case, VANILLA, key);
+            let over = |key: Key| over_some(strict(&key), vanilla(&key));
             let id = |what| format!("model-strict-{what}/{case}");
             let claim = "strict lists only: events over linux-4.20's (count model: 20)";
             self.oracles.ratio(id("events"), claim, over(names::EVENTS), Relation::AtLeast(5.0));
@@ -327,7 +331,7 @@ impl Judge<'_> {
     /// Checks that huge pages appear where there were none, and stay where there were some.
     fn huge_pages(&mut self) {
         for (_, case) in self.view.all_cases() {
-            let percent = |design| self.view.count(&case, design, names::HUGE_PERCENT);
+            let percent = |design| self.view.count(&case, design, &names::HUGE_PERCENT);
             let Some((vanilla, merged)) = percent(VANILLA).zip(percent(MERGED)) else { continue };
             if vanilla == 0.0 {
                 let claim = "patches 1 to 4: percent huge where linux-4.20 has none";
@@ -349,8 +353,8 @@ impl Judge<'_> {
     fn ours(&mut self) {
         let view = self.view;
         for (_, case) in view.all_cases() {
-            let count = |name| view.count(&case, OURS, name);
-            let vanilla = |name| view.count(&case, VANILLA, name);
+            let count = |key: Key| view.count(&case, OURS, &key);
+            let vanilla = |key: Key| view.count(&case, VANILLA, &key);
             let id = |what| format!("ours-{what}/{case}");
             let none = Relation::AtMost(0.0);
             self.oracles.ratio(id("events"), "nofrag: events", count(names::EVENTS), none);

@@ -40,12 +40,15 @@ pub(super) const fn mixes() -> &'static [Mix] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::world::costs::of_world;
+    use crate::world::costs::World;
     use crate::world::load::STATED_FOR_GIB;
 
     #[test]
     fn writeback_is_that_of_the_table() {
-        assert_eq!(CALIBRATED.writeback as u64, STATED_FOR_GIB * of_world("writeback_blocks"));
+        assert_eq!(
+            CALIBRATED.writeback as u64,
+            STATED_FOR_GIB * World::built_in().writeback_blocks
+        );
     }
 
     #[test]

@@ -31,7 +31,7 @@ mod withdrawn;
 use nofrag::page::{FragmentationPolicy, PolicyPreset};
 
 pub(crate) use self::catalogue::DESIGNS;
-use self::catalogue::SPECS;
+use self::catalogue::{EXPECTED, MEMORY_GIB, SPECS};
 use self::spec::RunSpec;
 use self::turns::{ExtfragPlan, Simulate};
 use crate::figures;
@@ -51,13 +51,13 @@ pub(crate) static SCENARIO: Scenario = Scenario {
     document: "Mel Gorman, \"Fragmentation avoidance improvements\", v5, 2018 (Linux 5.0)",
     designs: &DESIGNS,
     programs: || SPECS.iter().map(|(_, info)| *info).collect(),
-    expected: include_str!("expected.toml"),
+    expected: EXPECTED,
     run: |options, progress| match options.memory_is {
         Memory::Numbers => run(options, simulate, progress),
         Memory::Real => real::run(options, progress),
     },
     present: |report| match report.measurements.first() {
-        Some(row) if row.unit == names::UNIT_US => real::sections(report),
+        Some(row) if row.unit == names::UNIT_US.name() => real::sections(report),
         _ => present::sections(report),
     },
     special: Special {
@@ -88,8 +88,7 @@ fn run(options: &Options, simulate: Simulate, progress: &dyn Progress) -> Result
 const FEW_SEEDS: usize = 2;
 const SEEDS: usize = 5;
 
-/// The memory of a default run, and the sizes of a full one.
-const MEMORY_GIB: u64 = 4;
+/// The sizes of memory of a full run.
 const SIZES_GIB: [u64; 2] = [4, 8];
 
 fn plan(options: &Options) -> Result<ExtfragPlan, RunError> {

@@ -11,6 +11,7 @@ use super::turns::{ExtfragPlan, PARTS};
 use super::view::{Beside, OtherRules, View, differing};
 use super::withdrawn::{self, Caption};
 use crate::figures::{self, Column, Exactness, Gorman2018, PublishedValue, Quantity, reduction};
+use crate::key::Key;
 use crate::report::{Measurement, Report};
 use crate::scenario::Extent;
 use crate::stats::Spread;
@@ -92,7 +93,7 @@ fn designs_table(
     view: View<'_>,
     title: &str,
     caption: Caption<'_>,
-    columns: &[&str],
+    columns: impl IntoIterator<Item: AsRef<str>>,
     cells: impl Fn(&str) -> Vec<Cell>,
 ) -> Option<Section> {
     let (name, caption): (fn(&str) -> String, String) = match caption {
@@ -144,17 +145,8 @@ fn compact(value: f64) -> Cell {
 
 /// Shows events and mistyped allocations, if both were counted.
 fn events_and_mistyped(row: &Measurement) -> Option<Cell> {
-    let [events, mistyped] = [names::EVENTS, names::MISTYPED].map(|name| row.count(name));
-    let (events, mistyped) = (events?, mistyped?);
+    let (events, mistyped) = (row.count(names::EVENTS)?, row.count(names::MISTYPED)?);
     Some(Cell::About(events, format!("{}/{}", compact(events), compact(mistyped))))
-}
-
-fn spread<'a>(row: &'a Measurement, name: &str) -> Option<&'a Spread> {
-    row.spreads.get(name)
-}
-
-fn median(row: &Measurement, name: &str) -> Option<Shown> {
-    row.count(name).map(count)
 }
 
 /// Returns the document's reduction of events in percent; `None` if it has no such figure.
@@ -168,7 +160,7 @@ fn events(view: View<'_>, figures: &Gorman2018, case: &Case) -> Option<Section> 
     let cells = |design: &str| {
         let Some(row) = view.row(case, design) else { return Vec::new() };
         let fewer = view.fewer_events(case, design, Beside::Mistyped).ok().flatten();
-        let mistyped = view.fewer(case, (VANILLA, design), names::MISTYPED);
+        let mistyped = view.fewer(case, (VANILLA, design), &names::MISTYPED);
         let mistyped = mistyped.filter(|_| design != VANILLA);
         cells![
             Cell::median(&row.time),
@@ -209,8 +201,8 @@ fn two_nodes(view: View<'_>, figures: &Gorman2018, program: Program) -> Option<S
         }
         [cells, cells![published(figures, program.name(), design)]].concat()
     };
-    let nodes: Vec<String> = cases.iter().filter_map(Case::nodes).collect();
-    let columns = nodes.iter().flat_map(|nodes| [nodes.as_str(), "%"]);
+    let nodes = cases.iter().filter_map(Case::nodes);
+    let columns = nodes.flat_map(|nodes| [nodes, "%".to_owned()]).chain(["there".to_owned()]);
     designs_table(
         view,
         &format!(
@@ -222,7 +214,7 @@ fn two_nodes(view: View<'_>, figures: &Gorman2018, program: Program) -> Option<S
              on their node (local: THISNODE) or not (any), and their threads start on node 0 or 1: the document names \
              both as causes of its small reduction by patch 1. {MARK}"
         )),
-        &columns.chain(["there"]).collect::<Vec<_>>(),
+        columns,
         cells,
     )
 }
@@ -233,7 +225,7 @@ fn requesters(view: View<'_>, figures: &Gorman2018) -> Option<Section> {
     let types = [names::UNMOVABLE, names::MOVABLE, names::RECLAIMABLE];
     let cells = |design: &str| {
         let Some(row) = view.row(&case, design) else { return Vec::new() };
-        let counts = types.map(|name| row.count(name).unwrap_or(0.0));
+        let counts = types.each_ref().map(|key| row.count(key).unwrap_or(0.0));
         let all: f64 = counts.iter().sum();
         let share = |count: f64| (all > 0.0).then(|| percent(100.0 * count / all));
         let there = figures.requesters.iter().find(|it| it.column.design() == design);
@@ -280,10 +272,8 @@ fn mixes(view: View<'_>, figures: &Gorman2018, program: Program) -> Option<Secti
         cells.push(model.map(|it| percent(it.patches_1_4)).into());
         Some(cells)
     };
-    let names: Vec<String> = designs.iter().map(|design| marked(design)).collect();
-    let names = names.iter().map(String::as_str);
-    let header: Vec<&str> =
-        ["mix, GiB", "events"].into_iter().chain(names).chain(["model +patch4"]).collect();
+    let names = designs.iter().map(|design| marked(design));
+    let header = ["mix, GiB", "events"].map(str::to_owned).into_iter().chain(names);
     table_of(
         &format!("Other mixes, {}: fewer events than linux-4.20, in percent", program.name()),
         &format!(
@@ -293,7 +283,7 @@ fn mixes(view: View<'_>, figures: &Gorman2018, program: Program) -> Option<Secti
             withdrawn::mark()
         ),
         1,
-        &header,
+        header.chain(["model +patch4".to_owned()]),
         if cases.len() > 1 { cases.iter().filter_map(row).collect() } else { Vec::new() },
     )
 }
@@ -322,10 +312,7 @@ fn mixes_under_strict_lists(view: View<'_>, program: Program) -> Option<Section>
         let of_design = |design: &&str| view.row(case, design).and_then(events_and_mistyped).into();
         row_of(&case_name(case), designs.iter().map(of_design).collect())
     };
-    let names: Vec<String> =
-        designs.iter().map(|design| marked(design).replace("7.2-", "")).collect();
-    let header: Vec<&str> =
-        ["mix, GiB"].into_iter().chain(names.iter().map(String::as_str)).collect();
+    let names = designs.iter().map(|design| marked(design).replace("7.2-", ""));
     table_of(
         &format!("Other mixes, {}: events/mistyped allocations", program.name()),
         &format!(
@@ -333,7 +320,7 @@ fn mixes_under_strict_lists(view: View<'_>, program: Program) -> Option<Section>
             withdrawn::mark()
         ),
         1,
-        &header,
+        ["mix, GiB".to_owned()].into_iter().chain(names),
         with_calibrated(view, program).iter().filter_map(row).collect(),
     )
 }
@@ -375,7 +362,7 @@ fn huge_pages_of(
     let cells = |design: &str| {
         let mut cells = Vec::new();
         for (at, case) in cases.iter().enumerate() {
-            let here = view.row(case, design).and_then(|row| spread(row, names::HUGE_PERCENT));
+            let here = view.row(case, design).and_then(|row| row.spreads.get(&names::HUGE_PERCENT));
             cells.push(here.map(percents).into());
             if has_figures(at) {
                 let there = published_sample(figures, case, Quantity::PercentageHuge, design);
@@ -397,7 +384,7 @@ fn huge_pages_of(
             "A row is one design: median (least..most) over seeds, calibrated mix, and the document's, which has none \
              for defrag = always.",
         ),
-        &columns.iter().map(String::as_str).collect::<Vec<_>>(),
+        columns,
         cells,
     )
 }
@@ -438,8 +425,8 @@ fn work_of(view: View<'_>, figures: &Gorman2018, case: &Case) -> Option<Section>
     };
     let cells = |design: &str| {
         let Some(row) = view.row(case, design) else { return Vec::new() };
-        let change = |name: &str| {
-            let fewer = view.fewer(case, (VANILLA, design), name).filter(|_| design != VANILLA);
+        let change = |key: Key| {
+            let fewer = view.fewer(case, (VANILLA, design), &key).filter(|_| design != VANILLA);
             fewer.map(|fewer| signed(-fewer.median))
         };
         let there = [Quantity::HugeLatency, Quantity::BaseLatency]
@@ -455,7 +442,7 @@ fn work_of(view: View<'_>, figures: &Gorman2018, case: &Case) -> Option<Section>
             or_no_sample(row.count(names::HUGE_WORK_US)),
             change(names::HUGE_WORK_US),
             change_there(Quantity::HugeLatency, design),
-            row.count(names::WORK_RATIO).map(number),
+            row.shown(names::WORK_RATIO),
             ratio_there,
         ]
     };
@@ -500,7 +487,7 @@ fn price_of(view: View<'_>, case: &Case) -> Option<Section> {
             names::FREE_BLOCKS,
         ];
         let compacted = shown.map(|name| row.count(name).map(compact).into());
-        [compacted.to_vec(), cells![row.count(names::ELAPSED_S).map(duration)]].concat()
+        [compacted.to_vec(), cells![row.shown(names::ELAPSED_S)]].concat()
     };
     designs_table(
         view,
@@ -531,10 +518,10 @@ fn price_of(view: View<'_>, case: &Case) -> Option<Section> {
 fn shipped(view: View<'_>) -> Option<Section> {
     let row = |(_, case): &(Program, Case)| {
         let [as_shipped, designed] = [view.row(case, SHIPPED)?, view.row(case, MERGED)?];
-        let fewer = view.fewer(case, (SHIPPED, MERGED), names::EVENTS);
-        let both = |name: &str, shown: fn(f64) -> Cell| {
+        let fewer = view.fewer(case, (SHIPPED, MERGED), &names::EVENTS);
+        let both = |key: Key, shown: fn(f64) -> Cell| {
             let [one, other] =
-                [as_shipped, designed].map(|row| Cell::from(row.count(name).map(shown)));
+                [as_shipped, designed].map(|row| Cell::from(row.count(&key).map(shown)));
             let text = format!("{one}/{other}");
             match one.key() {
                 Some(key) => Cell::About(key, text),
@@ -569,7 +556,7 @@ fn silent(view: View<'_>) -> Option<Section> {
     let rows = view.designs().iter().filter_map(|design| {
         let beside = silent_beside(design)?;
         let (silent, plain) = (view.row(&case, design)?, view.row(&case, beside)?);
-        let first = |name: &str| silent.spreads.get(name).map(|it| count(it.samples[0]));
+        let first = |key: Key| silent.spreads.get(&key).map(|it| count(it.samples[0]));
         Some(cells![
             design,
             beside,
@@ -604,14 +591,13 @@ fn stalls(view: View<'_>, figures: &Gorman2018) -> Option<Section> {
             let total = duration(it.total_us * 1e-6);
             Cell::About(it.stalls as f64, format!("{}, {about}{total}", it.stalls))
         });
-        let ms = |name: &str| row.count(name).map(|ms| duration(ms * 1e-3));
         Some(cells![
             case.to_string(),
-            median(row, names::STALLS)?,
-            ms(names::STALLED_MS)?,
-            ms(names::LONGEST_STALL_MS)?,
+            row.shown(names::STALLS)?,
+            row.shown(names::STALLED_MS)?,
+            row.shown(names::LONGEST_STALL_MS)?,
             row.count(names::SPARED).map(compact)?,
-            row.count(names::ELAPSED_S).map(duration)?,
+            row.shown(names::ELAPSED_S)?,
             there,
         ])
     };
@@ -632,7 +618,7 @@ fn boost_curve(view: View<'_>) -> Option<Section> {
         BOOST_FACTORS.into_iter().filter_map(move |factor| {
             let row = view.point(program, &case, &boost_name(factor))?;
             let point = cells![case.configuration(), fixed(f64::from(factor), 0)];
-            let cost = cells![median(row, names::RECLAIMED)?, median(row, names::PEAK_BOOST)?];
+            let cost = cells![row.shown(names::RECLAIMED)?, row.shown(names::PEAK_BOOST)?];
             Some([point, curve_cells(row), cost].concat())
         })
     });
@@ -661,13 +647,12 @@ fn boost_curve(view: View<'_>) -> Option<Section> {
 
 /// Shows events, serious ones, huge pages, allocator work, stall time.
 fn curve_cells(row: &Measurement) -> Vec<Cell> {
-    let ms = |name: &str| row.count(name).map(|ms| duration(ms * 1e-3));
     cells![
         Cell::median(&row.time),
-        median(row, names::SERIOUS),
+        row.shown(names::SERIOUS),
         row.count(names::HUGE_PERCENT).map(percent),
-        ms(names::ALL_WORK_MS),
-        ms(names::STALLED_MS),
+        row.shown(names::ALL_WORK_MS),
+        row.shown(names::STALLED_MS),
     ]
 }
 
@@ -678,7 +663,7 @@ fn stall_curve(view: View<'_>) -> Vec<Section> {
             STALL_ORDERS.filter_map(move |order| {
                 let row = view.point(program, &case, &stall_name(order, bound))?;
                 let point = cells![count(bound as f64), count(f64::from(order))];
-                let cost = cells![median(row, names::STALLS)?, median(row, names::SPARED)?];
+                let cost = cells![row.shown(names::STALLS)?, row.shown(names::SPARED)?];
                 Some([point, curve_cells(row), cost].concat())
             })
         });
@@ -707,7 +692,7 @@ fn stall_curve(view: View<'_>) -> Vec<Section> {
 fn boost(view: View<'_>) -> Option<Section> {
     let case = view.cases(Program::SDefault).into_iter().next()?;
     let layer = |design: &&str| {
-        let values = view.row(&case, design)?.series.get(names::BOOST)?;
+        let values = view.row(&case, design)?.series.get(&names::BOOST)?;
         Some((short(design), values.clone()))
     };
     let layers: Vec<_> = [SHIPPED, FIRST_STRICT, MERGED].iter().filter_map(layer).collect();
@@ -729,22 +714,20 @@ fn contiguity(view: View<'_>) -> Vec<Section> {
 fn contiguity_of(view: View<'_>, case: &Case) -> Option<Section> {
     let map = |design: &&str| {
         let row = view.row(case, design)?;
-        let moments = row.series.range(names::CONTIGUITY.to_owned()..);
-        let moments = moments.take_while(|(name, _)| name.starts_with(names::CONTIGUITY));
         // Behind the prefix stand the moment's number, which sorts it, and its name.
-        let label = |name: &str| {
-            name[names::CONTIGUITY.len()..].split_once(' ').map(|(_, it)| it.to_owned())
+        let moment = |(key, parts): (&Key, &Vec<f64>)| {
+            let (_, moment) = key.name().strip_prefix(names::CONTIGUITY)?.split_once(' ')?;
+            Some((moment.to_owned(), parts.clone()))
         };
-        let rows: Vec<(String, Vec<f64>)> =
-            moments.filter_map(|(name, parts)| Some((label(name)?, parts.clone()))).collect();
-        let [free, blocks] = [names::FREE_BLOCKS, names::BLOCKS].map(|name| row.count(name));
+        let rows: Vec<(String, Vec<f64>)> = row.series.iter().filter_map(moment).collect();
+        let [free, blocks] = [names::FREE_BLOCKS, names::BLOCKS].map(|key| row.count(key));
         let name =
             format!("{design}: {} of {} blocks whole at the end", count(free?), count(blocks?));
         (!rows.is_empty()).then_some(OccupancyMap { name, rows })
     };
     let shown = [VANILLA, MERGED, DEFRAG_MODE, OURS];
     let maps: Vec<OccupancyMap> = shown.iter().filter_map(map).collect();
-    let blocks = view.count(case, view.designs().first()?, names::BLOCKS).unwrap_or(0.0);
+    let blocks = view.count(case, view.designs().first()?, &names::BLOCKS).unwrap_or(0.0);
     let blocks = blocks / PARTS as f64;
     (!maps.is_empty()).then(|| Section::Occupancy {
         title: format!("Contiguity of free memory: {case}"),
@@ -778,17 +761,17 @@ fn later(view: View<'_>, figures: &Gorman2018) -> Option<Section> {
     let mut rows = Vec::new();
     for (series, old, new) in toggles {
         for figure in figures.later.iter().filter(|it| it.series == series) {
-            let Some((_, name)) = measures.iter().find(|(what, _)| *what == figure.what) else {
+            let Some((_, key)) = measures.iter().find(|(what, _)| *what == figure.what) else {
                 continue;
             };
             let of_case = |case: &Case| {
-                let fewer = view.fewer(case, (old, new), name)?;
+                let fewer = view.fewer(case, (old, new), key)?;
                 Some(signed(-fewer.median))
             };
             let cells: Vec<Cell> = cases.iter().map(|case| of_case(case).into()).collect();
             if cells.iter().any(Cell::is_there) {
                 let toggled = format!("{old} to {new}");
-                let what = if *name == names::MISTYPED {
+                let what = if *key == names::MISTYPED {
                     "events there, mistyped here"
                 } else {
                     &figure.what
@@ -797,10 +780,7 @@ fn later(view: View<'_>, figures: &Gorman2018) -> Option<Section> {
             }
         }
     }
-    let header: Vec<&str> = ["toggle", "measure", "there"]
-        .into_iter()
-        .chain(cases.iter().map(Case::configuration))
-        .collect();
+    let configurations = cases.iter().map(Case::configuration);
     table_of(
         "What came later: change in percent, there and here",
         &withdrawn::caption(
@@ -809,7 +789,7 @@ fn later(view: View<'_>, figures: &Gorman2018) -> Option<Section> {
              largest block.",
         ),
         2,
-        &header,
+        ["toggle", "measure", "there"].into_iter().chain(configurations),
         rows,
     )
 }
@@ -896,25 +876,26 @@ fn worse(view: View<'_>, figures: &Gorman2018) -> Option<Section> {
 }
 
 /// Counts that are worse if there are more; below, those that are worse if there are fewer.
-const WORSE_IF_MORE: [&str; 5] =
+const WORSE_IF_MORE: [Key; 5] =
     [names::EVENTS, names::SERIOUS, names::MISTYPED, names::BASE_WORK_US, names::HUGE_WORK_US];
-const WORSE_IF_LESS: [&str; 1] = [names::HUGE_PERCENT];
+const WORSE_IF_LESS: [Key; 1] = [names::HUGE_PERCENT];
 
 fn worse_than(view: View<'_>, new: &str, old: &str) -> Vec<String> {
     let same_rules = is_strict(new) == is_strict(old);
-    let comparable = |name: &&str| same_rules || ![names::EVENTS, names::SERIOUS].contains(name);
-    let measures = WORSE_IF_MORE.iter().chain(&WORSE_IF_LESS).filter(|name| comparable(name));
-    let lines = measures.filter_map(|name| {
+    let comparable = |key: &&Key| same_rules || ![names::EVENTS, names::SERIOUS].contains(key);
+    let measures = [&WORSE_IF_MORE[..], &WORSE_IF_LESS].concat();
+    let measures = measures.iter().filter(comparable);
+    let lines = measures.filter_map(|key| {
         let found = view.all_cases().into_iter().filter_map(|(_, case)| {
-            let [old, new] = [old, new].map(|design| spread(view.row(&case, design)?, name));
+            let [old, new] = [old, new].map(|design| view.row(&case, design)?.spreads.get(key));
             let (old, new) = (old?, new?);
             let is_worse =
-                if WORSE_IF_LESS.contains(name) { new.max < old.min } else { new.min > old.max };
+                if WORSE_IF_LESS.contains(key) { new.max < old.min } else { new.min > old.max };
             let values = format!("{} -> {}", number(old.median), number(new.median));
             is_worse.then(|| format!("{case} ({values})"))
         });
         let found: Vec<String> = found.collect();
-        (!found.is_empty()).then(|| format!("{new} against {old}: {name}: {}", found.join("; ")))
+        (!found.is_empty()).then(|| format!("{new} against {old}: {key}: {}", found.join("; ")))
     });
     lines.collect()
 }

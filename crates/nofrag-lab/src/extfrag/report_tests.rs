@@ -76,7 +76,7 @@ fn a_row_has_the_median_and_the_range_of_its_seeds() {
     let row = report.measurement("s-default, calibrated, 4 GiB", "linux-4.20").unwrap();
     assert_eq!(row.time.samples, [1000.0, 2000.0, 3000.0]);
     assert_eq!(row.count(names::MISTYPED), Some(20_000.0));
-    assert_eq!(row.spreads[names::MISTYPED].max, 30_000.0);
+    assert_eq!(row.spreads[&names::MISTYPED].max, 30_000.0);
     assert_eq!(row.count(names::HUGE_WORK_US), None, "no huge fault is no sample");
 }
 
@@ -117,7 +117,8 @@ fn events_of_both_rules_stand_together_only_beside_mistyped_allocations() {
     assert_eq!(fewer("linux-6.1", view::Beside::Nothing).unwrap().unwrap().median, 95.0);
     assert_eq!(fewer("linux-4.20", view::Beside::Nothing), Ok(None));
     for section in present::sections(&report) {
-        let nofrag_show::Section::Table { title, header, rows, .. } = section else { continue };
+        let nofrag_show::Section::Table(table) = section else { continue };
+        let nofrag_show::Table { title, header, rows, .. } = table;
         let shows = |word: &str| title.contains(word) || header.iter().any(|it| it.contains(word));
         let strict = rows.iter().any(|row| row[0].to_string().contains('†'))
             || header.iter().any(|it| it.contains('†'));

@@ -9,13 +9,15 @@ use nofrag::page::{
 };
 use nofrag::units::Nanos;
 
-use super::catalogue::{Case, Program, curve, seeds_of};
+use super::catalogue::{Case, EXPECTED, Program, curve, seeds_of, title};
 use super::names;
 use super::spec::{HugeMode, RunSpec};
 use crate::jobs::{About, run_and_repeat};
+use crate::key::{Amount, Counts, Key};
 use crate::plan::Plan;
 use crate::report::Measurement;
-use crate::scenario::{Progress, RunError};
+use crate::scenario::{Extent, Progress, RunError};
+use crate::shortfall::Expected;
 use crate::stats::{Spread, thinned};
 use crate::world::heard::Compactions;
 use crate::world::setup::{PhaseEnd, RunResult};
@@ -36,22 +38,18 @@ pub(super) struct CaseRow {
     seeds: usize,
 }
 
-/// Returns the name of a program's case in the report.
-pub(super) fn title(program: Program, case: &Case) -> String {
-    if program.is_curve() { format!("{}: {case}", program.name()) } else { case.to_string() }
-}
-
 impl ExtfragPlan {
     /// Returns the rows of all runs.
     pub(super) fn rows(&self) -> Vec<CaseRow> {
+        let default_run = (self.extent == Extent::Subset).then(|| Expected::declared(EXPECTED));
         let mut rows = Vec::new();
         for program in &self.programs {
             for (size, memory) in self.memory.iter().enumerate() {
                 for case in program.cases(*memory) {
                     for (design, policy) in self.designs_of(*program) {
                         let at = (*program, &case);
-                        let crossed = (size, self.extent);
-                        let seeds = seeds_of(at, &design, crossed, self.repeats);
+                        let wanted = (default_run.as_ref(), self.repeats);
+                        let seeds = seeds_of(at, &design, size, wanted);
                         let row = CaseRow { program: *program, case, design, policy, seeds };
                         rows.extend((row.seeds > 0).then_some(row));
                     }
@@ -134,21 +132,27 @@ fn about(row: &CaseRow) -> About {
 }
 
 fn gather(row: &CaseRow, runs: &[RunResult]) -> Option<Measurement> {
-    let counted: Vec<BTreeMap<String, f64>> = runs.iter().map(counts).collect();
-    let all_names = counted.iter().flat_map(BTreeMap::keys);
-    let spreads: BTreeMap<String, Spread> = all_names
-        .filter_map(|name| {
-            let samples = counted.iter().filter_map(|counts| counts.get(name)).copied();
-            Some((name.clone(), Spread::of(samples.collect())?))
+    let counted: Vec<Counts> = runs.iter().map(counts).collect();
+    let all_keys = counted.iter().flat_map(Counts::keys);
+    let spreads: BTreeMap<Key, Spread> = all_keys
+        .filter_map(|key| {
+            let samples = counted.iter().filter_map(|counts| counts.get(key)).map(|it| it.get());
+            Some((key.clone(), Spread::of(samples.collect())?))
         })
         .collect();
-    let medians = spreads.iter().map(|(name, spread)| (name.clone(), spread.median));
-    let events = spreads.get(names::EVENTS)?.clone();
+    let medians = spreads.iter().map(|(key, spread)| (key.clone(), spread.median.into()));
+    let events = spreads.get(&names::EVENTS)?.clone();
     Some(Measurement {
         counts: medians.collect(),
         series: runs.first().map(courses).unwrap_or_default(),
         spreads,
-        ..Measurement::new(title(row.program, &row.case), &row.design, 1, names::EVENTS, events)
+        ..Measurement::new(
+            title(row.program, &row.case),
+            &row.design,
+            1,
+            names::EVENTS.name(),
+            events,
+        )
     })
 }
 
@@ -157,60 +161,61 @@ fn mean_us(work: &[Nanos]) -> Option<f64> {
     (!work.is_empty()).then(|| sum as f64 / work.len() as f64 / 1e3)
 }
 
-fn milliseconds(ns: u64) -> f64 {
-    ns as f64 / 1e6
+fn milliseconds(ns: u64) -> Amount {
+    Amount::Real(ns as f64 / 1e6)
 }
 
 /// Returns the counts of one run by name; counts without a sample have no entry.
-fn counts(run: &RunResult) -> BTreeMap<String, f64> {
-    let mut counts = BTreeMap::new();
-    let mut set = |name: &str, value: f64| {
-        counts.insert(name.to_owned(), value);
-    };
+fn counts(run: &RunResult) -> Counts {
+    let mut counts = Counts::new();
     let nothing = PageCounters::default();
     let all = run.phases.last().map_or(&nothing, |end| &end.counters);
-    allocator_counts(all, &mut set);
-    compaction_counts(&run.compactions, &mut set);
-    huge_page_counts(run, &mut set);
+    counts.extend(allocator_counts(all));
+    compaction_counts(&run.compactions, &mut counts);
+    counts.extend(huge_page_counts(run).into_iter().flatten());
+    let mut set = |key: Key, value: Amount| {
+        counts.insert(key, value);
+    };
     let mut before = 0;
     for PhaseEnd { name, counters, .. } in &run.phases {
-        set(&format!("{}{name}", names::EVENTS_IN), (counters.events() - before) as f64);
+        set(Key::count(names::EVENTS_IN).with(name), (counters.events() - before).into());
         before = counters.events();
     }
-    set(names::STALLS, run.stalls.len() as f64);
+    set(names::STALLS, run.stalls.len().into());
     set(names::STALLED_MS, milliseconds(run.stalls.iter().map(|ns| ns.0).sum()));
     let longest = run.stalls.iter().map(|ns| ns.0).max();
     set(names::LONGEST_STALL_MS, milliseconds(longest.unwrap_or(0)));
-    set(names::HUGE, run.huge as f64);
-    set(names::BASE, run.base as f64);
+    set(names::HUGE, run.huge.into());
+    set(names::BASE, run.base.into());
     if run.huge + run.base > 0 {
-        set(names::HUGE_PERCENT, 100.0 * run.huge as f64 / (run.huge + run.base) as f64);
+        let share = 100.0 * run.huge as f64 / (run.huge + run.base) as f64;
+        set(names::HUGE_PERCENT, share.into());
     }
     let [huge_us, base_us] = [mean_us(&run.huge_work), mean_us(&run.base_work)];
     if let Some(us) = huge_us {
-        set(names::HUGE_WORK_US, us);
+        set(names::HUGE_WORK_US, us.into());
     }
     if let Some(us) = base_us {
-        set(names::BASE_WORK_US, us);
+        set(names::BASE_WORK_US, us.into());
     }
     if let Some((huge, base)) = huge_us.zip(base_us) {
-        set(names::WORK_RATIO, huge / base);
+        set(names::WORK_RATIO, (huge / base).into());
     }
     let work = run.huge_work.iter().chain(&run.base_work);
     set(names::ALL_WORK_MS, milliseconds(work.map(|ns| ns.0).sum()));
-    set(names::PEAK_BOOST, run.boost.iter().copied().fold(0.0, f64::max));
-    set(names::ELAPSED_S, run.elapsed.0 as f64 / 1e9);
-    set("allocations and frees", run.operations as f64);
-    set(names::BLOCKS, run.blocks as f64);
-    set(names::FREE_BLOCKS, run.free_blocks as f64);
-    set(names::LIST_MISMATCHES, run.list_mismatches as f64);
+    set(names::PEAK_BOOST, run.boost.iter().copied().fold(0.0, f64::max).into());
+    set(names::ELAPSED_S, (run.elapsed.0 as f64 / 1e9).into());
+    set(Key::count("allocations and frees"), run.operations.into());
+    set(names::BLOCKS, run.blocks.into());
+    set(names::FREE_BLOCKS, run.free_blocks.into());
+    set(names::LIST_MISMATCHES, run.list_mismatches.into());
     counts
 }
 
-fn allocator_counts(all: &PageCounters, set: &mut impl FnMut(&str, f64)) {
+fn allocator_counts(all: &PageCounters) -> [(Key, Amount); 20] {
     let sum = |by_type: &[u64]| by_type.iter().sum::<u64>();
     let events_of = |migratetype| all.events_of(migratetype);
-    let counted = [
+    [
         (names::EVENTS, all.events()),
         (names::UNMOVABLE, events_of(Migratetype::Unmovable)),
         (names::MOVABLE, events_of(Migratetype::Movable)),
@@ -219,10 +224,10 @@ fn allocator_counts(all: &PageCounters, set: &mut impl FnMut(&str, f64)) {
         (names::CONVERSIONS, all.conversions),
         (names::MISTYPED, sum(&all.mistyped)),
         (names::CLAIMS, all.claims),
-        ("passes repeated without spreading", all.spread_given_up),
+        (Key::count("passes repeated without spreading"), all.spread_given_up),
         (names::MOVED, all.moved),
         (names::RECLAIMED, all.reclaimed_direct + all.reclaimed_kswapd),
-        ("pages reclaimed by kswapd", all.reclaimed_kswapd),
+        (Key::count("pages reclaimed by kswapd"), all.reclaimed_kswapd),
         (names::DIRECT_RECLAIMS, all.direct_reclaims),
         (names::KSWAPD_WAKES, all.kswapd_wakes),
         (names::COMPACT_STALLS, all.compact_stalls),
@@ -231,28 +236,26 @@ fn allocator_counts(all: &PageCounters, set: &mut impl FnMut(&str, f64)) {
         (names::FREE_SCANNED, all.free_scanned),
         (names::BOOSTS, all.boosts),
         (names::SPARED, all.stall_refusals),
-    ];
-    for (name, count) in counted {
-        set(name, count as f64);
-    }
+    ]
+    .map(|(key, count)| (key, count.into()))
 }
 
-/// Adds the counts that stand beside kernels' figures: those of the phase in which huge pages are asked for.
-fn huge_page_counts(run: &RunResult, set: &mut impl FnMut(&str, f64)) {
+/// Returns the counts that stand beside kernels' figures: those of the phase in which huge pages are asked for.
+fn huge_page_counts(run: &RunResult) -> Option<[(Key, Amount); 4]> {
     let at = |name: &str| run.phases.iter().find(|end| end.name == name).map(|end| &end.counters);
-    let Some((before, after)) = at("warm-up").zip(at("huge pages")) else { return };
-    let of_phase = |count: fn(&PageCounters) -> u64| (count(after) - count(before)) as f64;
-    set(names::DIRECT_WHILE_HUGE, of_phase(|it| it.reclaimed_direct));
-    set(names::KSWAPD_WHILE_HUGE, of_phase(|it| it.reclaimed_kswapd));
-    set(names::WAKES_WHILE_HUGE, of_phase(|it| it.kswapd_wakes));
-    set(names::MARKED_AT_FIRST, run.compactions.marked_percent as f64);
+    let (before, after) = (at("warm-up")?, at("huge pages")?);
+    let of_phase = |count: fn(&PageCounters) -> u64| (count(after) - count(before)).into();
+    Some([
+        (names::DIRECT_WHILE_HUGE, of_phase(|it| it.reclaimed_direct)),
+        (names::KSWAPD_WHILE_HUGE, of_phase(|it| it.reclaimed_kswapd)),
+        (names::WAKES_WHILE_HUGE, of_phase(|it| it.kswapd_wakes)),
+        (names::MARKED_AT_FIRST, run.compactions.marked_percent.into()),
+    ])
 }
 
-fn compaction_counts(all: &Compactions, set: &mut impl FnMut(&str, f64)) {
+fn compaction_counts(all: &Compactions, counts: &mut Counts) {
     for (quarter, (runs, gave)) in all.runs.iter().zip(all.gave).enumerate() {
-        let names = names::marked_runs(quarter);
-        set(&names[0], *runs as f64);
-        set(&names[1], gave as f64);
+        counts.extend(names::marked_runs(quarter).into_iter().zip([(*runs).into(), gave.into()]));
     }
     let ended = |end| all.ends.get(&end).copied();
     let spared = |why| all.spared.get(&why).copied();
@@ -268,22 +271,21 @@ fn compaction_counts(all: &Compactions, set: &mut impl FnMut(&str, f64)) {
         (names::WIPED_BY_KSWAPD, wiped(Wiper::Kswapd)),
         (names::WIPED_AFTER_PAUSE, wiped(Wiper::LongestPause)),
     ];
-    for (name, count) in counted {
-        set(name, count.unwrap_or(0) as f64);
-    }
+    counts.extend(counted.map(|(key, count)| (key, count.unwrap_or(0).into())));
 }
 
 /// Columns of the picture of contiguity.
 pub(super) const PARTS: usize = 72;
 
 /// Returns the courses that pictures show: boost over time, and contiguity at each moment that was looked at.
-fn courses(run: &RunResult) -> BTreeMap<String, Vec<f64>> {
+fn courses(run: &RunResult) -> BTreeMap<Key, Vec<f64>> {
     let mut courses = BTreeMap::new();
     if run.boost.iter().any(|pages| *pages > 0.0) {
-        courses.insert(names::BOOST.to_owned(), thinned(&run.boost));
+        courses.insert(names::BOOST, thinned(&run.boost));
     }
     for (at, (moment, blocks)) in run.contiguity.iter().enumerate() {
-        courses.insert(format!("{}{at:02} {moment}", names::CONTIGUITY), parts(blocks));
+        let key = Key::number(names::CONTIGUITY).with(format_args!("{at:02} {moment}"));
+        courses.insert(key, parts(blocks));
     }
     courses
 }
@@ -312,10 +314,10 @@ mod tests {
             ..Default::default()
         };
         let counts = counts(&run);
-        assert_eq!(counts.get(names::BASE_WORK_US), Some(&2.0));
-        assert_eq!(counts.get(names::HUGE_WORK_US), None);
-        assert_eq!(counts.get(names::WORK_RATIO), None);
-        assert_eq!(counts.get(names::HUGE_PERCENT), Some(&0.0));
+        assert_eq!(counts.get(&names::BASE_WORK_US), Some(&2.0.into()));
+        assert_eq!(counts.get(&names::HUGE_WORK_US), None);
+        assert_eq!(counts.get(&names::WORK_RATIO), None);
+        assert_eq!(counts.get(&names::HUGE_PERCENT), Some(&0.0.into()));
     }
 
     #[test]
@@ -329,9 +331,9 @@ mod tests {
             |name, events| PhaseEnd { name, counters: counters(events), ..PhaseEnd::default() };
         let phases = vec![end("writing", 3), end("huge pages", 10)];
         let counts = counts(&RunResult { phases, ..Default::default() });
-        assert_eq!(counts.get(names::EVENTS), Some(&10.0));
-        assert_eq!(counts.get("events while huge pages"), Some(&7.0));
-        assert_eq!(counts.get(names::MOVABLE), Some(&10.0));
+        assert_eq!(counts.get(&names::EVENTS), Some(&Amount::Whole(10)));
+        assert_eq!(counts.get(&names::EVENTS_WHILE_HUGE), Some(&Amount::Whole(7)));
+        assert_eq!(counts.get(&names::MOVABLE), Some(&Amount::Whole(10)));
     }
 
     #[test]

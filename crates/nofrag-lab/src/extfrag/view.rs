@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::catalogue::{Case, Program, VANILLA, is_strict};
+use super::catalogue::{Case, Program, VANILLA, is_strict, title};
 use super::names;
-use super::turns::title;
 use crate::figures::reduction;
+use crate::key::Key;
 use crate::report::{Measurement, Report};
 use crate::stats::Spread;
 
@@ -60,15 +60,15 @@ impl<'a> View<'a> {
         self.report.measurement(&title(program, case), name)
     }
 
-    pub(super) fn count(self, case: &Case, design: &str, name: &str) -> Option<f64> {
-        self.row(case, design)?.count(name)
+    pub(super) fn count(self, case: &Case, design: &str, key: &Key) -> Option<f64> {
+        self.row(case, design)?.count(key)
     }
 
-    /// Returns by how many percent the design `new` has fewer of `name` than `old`, seed by seed; `None` if one of them
+    /// Returns by how many percent the design `new` has fewer of `key` than `old`, seed by seed; `None` if one of them
     /// lacks the row or the count.
-    pub(super) fn fewer(self, case: &Case, (old, new): (&str, &str), name: &str) -> Option<Spread> {
+    pub(super) fn fewer(self, case: &Case, (old, new): (&str, &str), key: &Key) -> Option<Spread> {
         let [old, new] = [self.row(case, old)?, self.row(case, new)?];
-        let [old, new] = [old.spreads.get(name)?, new.spreads.get(name)?];
+        let [old, new] = [old.spreads.get(key)?, new.spreads.get(key)?];
         let pairs = old.samples.iter().zip(&new.samples);
         Spread::of(pairs.filter_map(|(old, new)| reduction(*old, *new)).collect())
     }
@@ -90,7 +90,7 @@ impl<'a> View<'a> {
         if design == VANILLA {
             return Ok(None);
         }
-        Ok(self.fewer(case, (VANILLA, design), names::EVENTS))
+        Ok(self.fewer(case, (VANILLA, design), &names::EVENTS))
     }
 
     pub(super) fn designs(self) -> &'a [String] {
@@ -105,12 +105,13 @@ impl<'a> View<'a> {
 /// Returns how many counts of the first seed differ between two rows. Counts that some seed does not have, such as the
 /// work of a huge fault where there was none, cannot be told apart by seed and are left out.
 pub(super) fn differing(one: &Measurement, other: &Measurement) -> usize {
-    let first = |row: &Measurement, name: &str| {
-        let samples = &row.spreads.get(name)?.samples;
+    let first = |row: &Measurement, key: &Key| {
+        let samples = &row.spreads.get(key)?.samples;
         (samples.len() == row.time.samples.len()).then(|| samples[0])
     };
-    let differs = |name: &String| matches!((first(one, name), first(other, name)), (Some(a), Some(b)) if a != b);
-    let names = one.spreads.keys().chain(other.spreads.keys());
-    let differ: BTreeSet<&String> = names.filter(|name| differs(name)).collect();
+    let differs =
+        |key: &&Key| matches!((first(one, key), first(other, key)), (Some(a), Some(b)) if a != b);
+    let keys = one.spreads.keys().chain(other.spreads.keys());
+    let differ: BTreeSet<&Key> = keys.filter(differs).collect();
     differ.len()
 }

@@ -8,6 +8,7 @@ use super::catalogue::Program;
 use super::names;
 use super::view::View;
 use crate::figures::{self, Column};
+use crate::key::Key;
 use crate::oracle::{Oracle, Withdrawn};
 use crate::world::heard::QUARTERS;
 use nofrag_show::{Cell, Section, cells, count, table_of};
@@ -70,7 +71,7 @@ pub(super) fn by_marks(view: View<'_>) -> Option<Section> {
     for design in view.designs() {
         let Some(row) = view.row(&case, design) else { continue };
         let of_quarter = |quarter: usize| {
-            let [runs, gave] = names::marked_runs(quarter).map(|name| row.count(&name));
+            let [runs, gave] = names::marked_runs(quarter).map(|key| row.count(key));
             Some(gave_of(gave?, runs?))
         };
         let cells: Option<Vec<Cell>> = (0..QUARTERS).map(of_quarter).collect();
@@ -139,17 +140,12 @@ pub(super) fn who_wipes(view: View<'_>) -> Option<Section> {
     )
 }
 
-/// Builds a table of counts of the designs: titles of columns, and names of counts.
-fn counted(
-    view: View<'_>,
-    title: &str,
-    caption: &str,
-    columns: &[(&str, &str)],
-) -> Option<Section> {
+/// Builds a table of counts of the designs: titles of columns, and keys of counts.
+fn counted(view: View<'_>, title: &str, caption: &str, columns: &[(&str, Key)]) -> Option<Section> {
     let case = view.cases(Program::SMadvise).into_iter().next()?;
     let row = |design: &String| {
         let row = view.row(&case, design)?;
-        let cells = columns.iter().map(|(_, name)| row.count(name).map(count).map(Cell::from));
+        let cells = columns.iter().map(|(_, key)| row.count(key).map(count).map(Cell::from));
         let cells: Option<Vec<Cell>> = cells.collect();
         Some([cells![design], cells?].concat())
     };
@@ -158,7 +154,7 @@ fn counted(
         &format!("{title}, {case}"),
         caption,
         1,
-        &["design"].into_iter().chain(titles).collect::<Vec<_>>(),
+        ["design"].into_iter().chain(titles),
         view.designs().iter().filter_map(row).collect(),
     )
 }

@@ -2,6 +2,8 @@
 //!
 //! Source: docs/sources/backing.md#strategies, #moves.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 
 use crate::declared::declared;
@@ -11,6 +13,8 @@ use crate::declared::declared;
 #[serde(deny_unknown_fields)]
 pub struct Backing {
     pub document: String,
+    /// Units by kind of rows or of quantities, where all have the same.
+    pub units: BTreeMap<String, String>,
     /// Ways to hand out runs and to take them back.
     #[serde(rename = "strategy")]
     pub strategies: Vec<StrategyCost>,
@@ -32,7 +36,6 @@ pub struct StrategyCost {
     pub id: String,
     pub what: String,
     pub place: String,
-    pub unit: String,
     /// First page of each run touched, one thread.
     pub touch_first: f64,
     /// First page of each run touched, two threads.
@@ -49,7 +52,6 @@ pub struct MoveCost {
     pub id: String,
     pub what: String,
     pub place: String,
-    pub unit: String,
     /// True if writes by another thread were lost during moves.
     pub loses: bool,
     /// Costs of a move of 1, 16, 64 and 512 pages.
@@ -67,11 +69,30 @@ pub struct BackingFigure {
     pub value: f64,
 }
 
+/// A target of the library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, strum::IntoStaticStr)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
+pub enum Aim {
+    ParkedFirst,
+    ParkedAll,
+    #[serde(rename = "decay-1")]
+    #[strum(serialize = "decay-1")]
+    Decay1,
+    #[serde(rename = "decay-2")]
+    #[strum(serialize = "decay-2")]
+    Decay2,
+    AreasPerBlock,
+    PurgeTail,
+    MoveCost,
+    Obtainable,
+}
+
 /// A figure that the library must reach, beside the first measurement.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Target {
-    pub id: String,
+    pub id: Aim,
     pub what: String,
     /// Unit of `then` and `target`.
     pub unit: String,
@@ -100,10 +121,13 @@ impl Backing {
         self.figures.iter().find(|row| row.id == id).map(|row| row.value)
     }
 
-    /// Returns a target by its id.
+    /// Returns a target.
+    ///
+    /// # Panics
+    /// If the file that is built in lacks it.
     #[must_use]
-    pub fn target(&self, id: &str) -> Option<&Target> {
-        self.targets.iter().find(|row| row.id == id)
+    pub fn target(&self, aim: Aim) -> &Target {
+        self.targets.iter().find(|row| row.id == aim).expect("the file has every target")
     }
 }
 
@@ -123,14 +147,14 @@ mod tests {
         let figures = backing();
         let of = |id: &str| figures.strategy(id).unwrap();
         let (each, block, parked) = (of("map-each"), of("purge-block"), of("parked"));
-        let near = |ratio: f64, id: &str| {
-            let then = figures.target(id).unwrap().then;
-            assert!((ratio / then - 1.0).abs() < 0.05, "{id}: {ratio} and {then}");
+        let near = |ratio: f64, aim: Aim| {
+            let then = figures.target(aim).then;
+            assert!((ratio / then - 1.0).abs() < 0.05, "{aim:?}: {ratio} and {then}");
         };
-        near(each.touch_first / parked.touch_first, "parked-first");
-        near(each.touch_all / parked.touch_all, "parked-all");
-        near(each.touch_first / block.touch_first, "decay-1");
-        near(each.touch_first_2 / block.touch_first_2, "decay-2");
+        near(each.touch_first / parked.touch_first, Aim::ParkedFirst);
+        near(each.touch_all / parked.touch_all, Aim::ParkedAll);
+        near(each.touch_first / block.touch_first, Aim::Decay1);
+        near(each.touch_first_2 / block.touch_first_2, Aim::Decay2);
         assert!(figures.moves.iter().all(|row| row.loses == (row.id == "none")));
         assert_eq!(figures.figure("map-limit-index"), Some(32753.0));
         assert!(figures.method("write-protect").unwrap().cost[2] > 0.0);

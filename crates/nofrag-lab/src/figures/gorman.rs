@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 
 use crate::declared::declared;
@@ -14,6 +16,10 @@ use crate::declared::declared;
 #[serde(deny_unknown_fields)]
 pub struct Gorman2018 {
     pub document: String,
+    /// Places in the document by kind of rows, where all rows of the kind have the same.
+    pub places: BTreeMap<String, String>,
+    /// Units by kind of rows or of quantities, where all have the same.
+    pub units: BTreeMap<String, String>,
     #[serde(rename = "machine")]
     pub machines: Vec<PublishedMachine>,
     /// Measurements under each configuration, vanilla and with patches.
@@ -44,7 +50,6 @@ pub struct PublishedMachine {
     /// The machine's letter in the names of configurations.
     pub id: String,
     pub what: String,
-    pub place: String,
     /// Sockets; each is a node.
     pub sockets: u32,
     /// Threads that write and read files.
@@ -152,7 +157,6 @@ pub struct Published {
     /// Machine and huge-page mode, such as `s-default`.
     pub configuration: String,
     pub what: Quantity,
-    pub unit: String,
     pub place: String,
     pub vanilla: PublishedValue,
     pub patch_1: PublishedValue,
@@ -197,8 +201,6 @@ pub fn reduction(before: f64, after: f64) -> Option<f64> {
 pub struct Minimum {
     pub configuration: String,
     pub what: Quantity,
-    pub unit: String,
-    pub place: String,
     pub patch_1: f64,
     pub patches_1_4: f64,
 }
@@ -210,8 +212,6 @@ pub struct Requesters {
     pub configuration: String,
     /// The column of the table of events whose value is the sum of these three.
     pub column: Column,
-    pub unit: String,
-    pub place: String,
     /// Events of requests by the kernel itself.
     pub unmovable: u64,
     /// Events of requests by processes and the page cache.
@@ -250,7 +250,6 @@ pub enum Exactness {
 #[serde(deny_unknown_fields)]
 pub struct PublishedStalls {
     pub configuration: String,
-    pub place: String,
     pub stalls: u64,
     /// Sum of the waits in microseconds.
     pub total_us: f64,
@@ -297,7 +296,6 @@ pub struct LaterFigure {
 pub struct ModelRow {
     /// The lab's name of the mode, or a description where the lab has none.
     pub design: String,
-    pub place: String,
     /// External fragmentation events under the default load: mean of three seeds.
     pub events: f64,
     /// Least and most of the three values behind `events`, where given.
@@ -322,7 +320,6 @@ pub struct ModelRow {
 pub struct ModelMix {
     pub mix: String,
     pub memory_gib: u64,
-    pub place: String,
     pub vanilla: f64,
     /// Reduction of events by the first patch.
     pub patch_1: f64,

@@ -1,5 +1,7 @@
 //! Figures of stock kernels under the workload of 2018.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 
 use crate::declared::declared;
@@ -10,6 +12,8 @@ use crate::declared::declared;
 pub struct Kernels2018 {
     /// The kernels and the machine.
     pub document: String,
+    /// Places by kind of rows, where all rows of the kind have the same.
+    pub places: BTreeMap<String, String>,
     /// The runs that asked for huge pages by `MADV_HUGEPAGE`.
     #[serde(rename = "run")]
     pub runs: Vec<KernelRun>,
@@ -41,7 +45,6 @@ pub struct KernelRun {
     pub kernel: String,
     /// The lab's design that stands for this kernel.
     pub design: String,
-    pub place: String,
     /// The kernel's lists of pages by age: `classic` or `multi-generational`.
     pub lru: String,
     /// Units that got a huge page, in percent.

@@ -1,8 +1,11 @@
 //! The figures around Pen's "fix possible exhaustion of vmalloc space".
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 
 use crate::declared::declared;
+use crate::key::Key;
 use crate::stats::Calls;
 
 /// Pen's published figures, and simulations of his rules. *Before* is insertion at the head of the list, *after* at its
@@ -11,6 +14,8 @@ use crate::stats::Calls;
 #[serde(deny_unknown_fields)]
 pub struct Pen2015 {
     pub document: String,
+    /// Places in the document by kind of rows, where all rows of the kind have the same.
+    pub places: BTreeMap<String, String>,
     /// The rows of the function profiler.
     #[serde(rename = "profile")]
     pub profiles: Vec<Profile>,
@@ -31,7 +36,7 @@ pub struct Pen2015 {
 pub struct Profile {
     /// The workload: w1, w2 or w3.
     pub workload: String,
-    pub function: String,
+    pub function: Key,
     pub place: String,
     /// Before; `None` if the function was never called.
     pub before: Option<Calls>,
@@ -76,7 +81,6 @@ pub struct Keys {
 pub struct OtherBits {
     /// Slots of one block.
     pub bits: u32,
-    pub place: String,
     pub w1: [u64; 2],
     /// Blocks made and given back in the random workload with key 0.
     pub w2: [u64; 2],
@@ -87,7 +91,6 @@ pub struct OtherBits {
 #[serde(deny_unknown_fields)]
 pub struct Pinned {
     pub one_in: u64,
-    pub place: String,
     /// By simulation, with 5,000 live pages.
     pub simulated: f64,
     pub closed_form: f64,
@@ -98,7 +101,6 @@ pub struct Pinned {
 #[serde(deny_unknown_fields)]
 pub struct Classes {
     pub classes: String,
-    pub place: String,
     /// Slots for one request of each size from 1 to 64.
     pub slots: u64,
     /// Blocks that the random workload makes: lowest and highest of 20 keys.
@@ -114,8 +116,8 @@ pub struct Classes {
 impl Pen2015 {
     /// Returns the profiler's row for a function under a workload.
     #[must_use]
-    pub fn profile(&self, workload: &str, function: &str) -> Option<&Profile> {
-        self.profiles.iter().find(|row| row.workload == workload && row.function == function)
+    pub fn profile(&self, workload: &str, function: &Key) -> Option<&Profile> {
+        self.profiles.iter().find(|row| row.workload == workload && row.function == *function)
     }
 
     /// Returns the simulation of a workload.

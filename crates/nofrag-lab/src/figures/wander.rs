@@ -1,5 +1,7 @@
 //! The figures around Wander's and Chen's "Avoiding mmap fragmentation".
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 
 use super::Completeness;
@@ -10,6 +12,8 @@ use crate::declared::declared;
 #[serde(deny_unknown_fields)]
 pub struct Wander2005 {
     pub document: String,
+    /// Places in the document by kind of rows, where all rows of the kind have the same.
+    pub places: BTreeMap<String, String>,
     /// Published lines of the map of leakme.
     pub map_lines: Vec<MapLines>,
     /// The areas that leakme4 leaves.
@@ -147,7 +151,6 @@ pub struct LeakmeOutcome {
     pub largest_mib: f64,
     /// Free memory in the window, with libraries, where it was given.
     pub free_mib: Option<f64>,
-    pub place: String,
 }
 
 /// Number of areas in a run.
@@ -184,7 +187,6 @@ pub struct Survival {
     pub ratio: f64,
     #[serde(default = "usual_survival")]
     pub iterations: u64,
-    pub place: String,
 }
 
 fn usual_survival() -> u64 {
@@ -221,7 +223,6 @@ pub struct Mixes {
     /// Requests of each mix that found no place.
     #[serde(default)]
     pub failures: [u64; 3],
-    pub place: String,
 }
 
 /// Areas that a search visits where areas never merge.

@@ -9,6 +9,8 @@ use nofrag::units::Pfn;
 use super::names;
 use super::outcome::{AtEnd, Part, Score};
 
+use crate::key::Key;
+
 /// Scores and differences of two states.
 pub(super) struct Compared {
     pub(super) parts: Vec<Part>,
@@ -23,24 +25,18 @@ struct Comparison<'a> {
 }
 
 impl Comparison<'_> {
-    fn score(&mut self, name: &'static str) -> &mut Score {
-        let at = self.parts.iter().position(|part| part.what == name).unwrap_or_else(|| {
-            self.parts.push(Part { what: name.to_owned(), score: Score::default() });
+    fn score(&mut self, key: Key) -> &mut Score {
+        let at = self.parts.iter().position(|part| part.what == key).unwrap_or_else(|| {
+            self.parts.push(Part { what: key, score: Score::default() });
             self.parts.len() - 1
         });
         &mut self.parts[at].score
     }
 
-    /// Counts a value under the score `name`, and notes it as `what` if kernel and engine differ.
-    fn value<T: PartialEq + Debug>(
-        &mut self,
-        name: &'static str,
-        what: &str,
-        kernel: T,
-        engine: T,
-    ) {
+    /// Counts a value under the score of `key`, and notes it as `what` if kernel and engine differ.
+    fn value<T: PartialEq + Debug>(&mut self, key: Key, what: &str, kernel: T, engine: T) {
         let same = kernel == engine;
-        self.score(name).count(same);
+        self.score(key).count(same);
         if !same {
             self.note(what, format!("{kernel:?}"), format!("{engine:?}"));
         }
@@ -107,7 +103,7 @@ fn zone(comparison: &mut Comparison<'_>, kernel: &ZoneImage, engine: &ZoneImage)
 /// lists, `entries` for positions.
 fn lists(
     comparison: &mut Comparison<'_>,
-    [whole, entries]: [&'static str; 2],
+    [whole, entries]: [Key; 2],
     what: &str,
     kernel: &[ListImage],
     engine: &[ListImage],
@@ -128,9 +124,9 @@ fn lists(
         let theirs = kernel.get(&key).unwrap_or(&empty);
         let ours = engine.get(&key).unwrap_or(&empty);
         let same = theirs.iter().zip(ours).filter(|(a, b)| a == b).count() as u64;
-        let score = comparison.score(entries);
+        let score = comparison.score(entries.clone());
         *score = *score + Score { same, of: theirs.len().max(ours.len()) as u64 };
-        comparison.score(whole).count(theirs == ours);
+        comparison.score(whole.clone()).count(theirs == ours);
         if theirs != ours {
             let from = theirs.iter().zip(ours).take_while(|(a, b)| a == b).count();
             let (order, migratetype) = key;

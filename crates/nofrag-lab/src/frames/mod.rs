@@ -34,6 +34,7 @@ use nofrag::page::{FragmentationPolicy, PolicyPreset};
 
 use self::stretch::{Collection, Stretch, StretchError};
 use crate::extfrag::DESIGNS;
+use crate::key::Key;
 use crate::report::{Measurement, Report, Settings};
 use crate::scenario::{
     Options, ProgramInfo, Progress, RunError, Scenario, Special, choose_designs, choose_programs,
@@ -171,12 +172,12 @@ fn measurement(followed: &Followed, start: Instant) -> Measurement {
     let answers = followed.answers();
     Measurement {
         counts: [
-            ("requests", followed.requests),
-            ("answers", answers.of),
-            ("answers with the kernel's frame", answers.same),
-            ("differences", followed.causes.values().sum()),
+            (Key::count("requests"), followed.requests),
+            (Key::count("answers"), answers.of),
+            (Key::count("answers with the kernel's frame"), answers.same),
+            (Key::count("differences"), followed.causes.values().sum()),
         ]
-        .map(|(name, value)| (name.to_owned(), value as f64))
+        .map(|(key, value)| (key, value.into()))
         .into(),
         ..Measurement::new(
             &followed.stretch,

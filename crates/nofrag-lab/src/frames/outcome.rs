@@ -1,8 +1,11 @@
 //! The result of comparing a stretch, as plain data.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+
+use crate::key::Key;
 
 /// Number of values that are as in the kernel, of those that were compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,8 +22,7 @@ impl Score {
     }
 
     /// Returns true if no value differs.
-    #[must_use]
-    pub fn is_equal(self) -> bool {
+    pub(crate) fn is_equal(self) -> bool {
         self.same == self.of
     }
 }
@@ -102,7 +104,8 @@ pub struct Followed {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Part {
-    pub what: String,
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
+    pub what: Key,
     pub score: Score,
 }
 
@@ -139,10 +142,10 @@ impl Followed {
         self.frames.iter().fold(Score::default(), |sum, score| sum + *score)
     }
 
-    /// Returns the score of this name, on the way or at the end; an empty score if there is none.
+    /// Returns the score of this quantity, on the way or at the end; an empty score if there is none.
     #[must_use]
-    pub fn score(&self, what: &str) -> Score {
+    pub fn score(&self, what: impl Borrow<Key>) -> Score {
         let mut parts = self.on_the_way.iter().chain(&self.at_end);
-        parts.find(|part| part.what == what).map_or(Score::default(), |part| part.score)
+        parts.find(|part| part.what == *what.borrow()).map_or(Score::default(), |part| part.score)
     }
 }

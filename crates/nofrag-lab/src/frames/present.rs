@@ -6,6 +6,8 @@ use super::names;
 use super::outcome::{Cause, Followed, FramesReport, Score};
 use nofrag_show::{Cell, Section, cells, count, fixed, table_of};
 
+use crate::key::Key;
+
 pub(super) fn sections(report: &FramesReport) -> Vec<Section> {
     let mut sections = Vec::new();
     sections.extend(way(report));
@@ -155,19 +157,18 @@ fn reclaim(report: &FramesReport) -> Option<Section> {
 /// Builds a table of scores, by the titles of columns, of the stretches that have any of `needed`.
 fn scores(
     report: &FramesReport,
-    needed: &[&str],
+    needed: &[Key],
     title: &str,
     about: &str,
-    columns: &[(&str, &str)],
+    columns: &[(&str, Key)],
 ) -> Option<Section> {
     let row = |followed: &Followed| {
         let scores = columns.iter().map(|(_, what)| of(followed.score(what)));
         lead(followed).into_iter().chain(scores).collect()
     };
     let has = |followed: &&Followed| needed.iter().any(|what| followed.score(what).of > 0);
-    let header: Vec<&str> =
-        ["stretch"].into_iter().chain(columns.iter().map(|(title, _)| *title)).collect();
-    table_of(title, about, 1, &header, report.stretches.iter().filter(has).map(row).collect())
+    let header = ["stretch"].into_iter().chain(columns.iter().map(|(title, _)| *title));
+    table_of(title, about, 1, header, report.stretches.iter().filter(has).map(row).collect())
 }
 
 fn ends(report: &FramesReport) -> Option<Section> {
@@ -208,15 +209,14 @@ fn orders(report: &FramesReport) -> Option<Section> {
             .chain([of(followed.score(names::BULK))])
             .collect()
     };
-    let names: Vec<String> = orders.iter().map(usize::to_string).collect();
-    let header: Vec<&str> =
-        ["stretch"].into_iter().chain(names.iter().map(String::as_str)).chain(["bulk"]).collect();
+    let names = orders.iter().map(usize::to_string);
+    let header = ["stretch".to_owned()].into_iter().chain(names).chain(["bulk".to_owned()]);
     table_of(
         "Answers by order",
         "A number: so many answers, all with the kernel's frame; two: so many with it, of how many. Bulk: pages of \
          the bulk interface, whose moments no event tells.",
         1,
-        &header,
+        header,
         rows(report, cells),
     )
 }
@@ -232,11 +232,7 @@ fn causes(report: &FramesReport) -> Option<Section> {
         let counts = by_cause.into_iter().chain([followed.unfollowed]);
         [lead(followed), counts.map(|number| count(number as f64).into()).collect()].concat()
     };
-    let header: Vec<&str> = ["stretch"]
-        .into_iter()
-        .chain(Cause::ALL.map(|cause| cause.into_str()))
-        .chain(["not followed"])
-        .collect();
+    let causes = Cause::ALL.map(|cause| cause.into_str());
     table_of(
         "Differences on the way, by cause",
         "The engine was set right after each. Interrupted: something acted within the operation, at a moment that no \
@@ -244,7 +240,7 @@ fn causes(report: &FramesReport) -> Option<Section> {
          searches move list entries silently; a missing rule would hide among them. Other: a rule is wrong. Not \
          followed: events that the engine could not carry out.",
         1,
-        &header,
+        ["stretch"].into_iter().chain(causes).chain(["not followed"]),
         differing.map(row).collect(),
     )
 }

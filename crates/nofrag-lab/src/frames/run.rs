@@ -13,6 +13,8 @@ use super::outcome::{Cause, Followed, Led, Part, Score};
 use super::state::State;
 use super::stretch::{Stretch, StretchError, Texts};
 
+use crate::key::Key;
+
 /// Number of differences that are told with the events before them; below, the number of those events.
 const TOLD: usize = 4;
 const EVENTS_BEFORE: usize = 8;
@@ -102,7 +104,7 @@ fn whole_lines(text: &str) -> Result<&str, LineError> {
 /// Returns the scores of all comparisons on the way, but those of the answers' frames.
 fn on_the_way(tally: &Tally) -> Vec<Part> {
     let [absent, marked, huge, kind] = tally.scans.passed;
-    let parts: [(&str, Score); 24] = [
+    let parts: [(Key, Score); 24] = [
         (names::ZONES, tally.zones),
         (names::BULK, tally.bulk),
         (names::REFILLS, tally.refills),
@@ -120,15 +122,15 @@ fn on_the_way(tally: &Tally) -> Vec<Part> {
         (names::KSWAPD_RUNS, tally.wakes.runs),
         (names::SOURCES, tally.scans.sources),
         (names::TARGETS, tally.scans.targets),
-        ("searches for targets", tally.scans.searches),
+        (Key::count("searches for targets"), tally.scans.searches),
         (names::ISOLATED, tally.scans.isolated),
         (names::LOOKED, tally.scans.looked),
         (names::PASSED_MARKED, marked),
         (names::PASSED_TYPE, kind),
-        ("pageblocks left out as one block", huge),
-        ("pageblocks left out without memory", absent),
+        (Key::count("pageblocks left out as one block"), huge),
+        (Key::count("pageblocks left out without memory"), absent),
     ];
-    parts.map(|(what, score)| Part { what: what.to_owned(), score }).to_vec()
+    parts.map(|(what, score)| Part { what, score }).to_vec()
 }
 
 /// Returns the scores of reclaim: taken, freed and remaining frames.
@@ -141,7 +143,7 @@ fn of_reclaim(lru: &LruTally) -> Vec<Part> {
         (names::LRU_CALLS, lru.calls),
         (names::LRU_END, at_end),
     ];
-    parts.map(|(what, score)| Part { what: what.to_owned(), score }).to_vec()
+    parts.map(|(what, score)| Part { what, score }).to_vec()
 }
 
 /// Returns the first differences with the events before them.

@@ -11,7 +11,7 @@ use nofrag::units::{Order, PageCount, Pfn};
 use super::phase::{Count, Phase, PhaseName, Piece};
 use crate::scenario::RunError;
 use crate::world::cache::files_per_thread;
-use crate::world::costs::{Costs, of_world};
+use crate::world::costs::{Costs, World};
 use crate::world::load::Mix;
 use crate::world::setup::{Boot, Layout, PhaseEnd, RunResult, Setup, WarmUp};
 use crate::world::thpfioscale::Run;
@@ -82,6 +82,7 @@ fn setup(cell: &Cell, read: u64, seed: u64) -> Result<Setup, RunError> {
         pages: cell.zones.iter().map(|zone| zone.managed).sum(),
         map,
     };
+    let world = World::built_in();
     let advice = if cell.madvise { Advice::HugePage } else { Advice::Unadvised };
     Ok(Setup {
         design: format!("linux-{}", cell.kernel),
@@ -90,9 +91,9 @@ fn setup(cell: &Cell, read: u64, seed: u64) -> Result<Setup, RunError> {
         layout,
         min_free: MinFree::Pages(cell.min_free_kib / 4),
         boot: Boot {
-            unmovable: of_world("boot_unmovable"),
-            reclaimable: of_world("boot_reclaimable"),
-            files: of_world("boot_files"),
+            unmovable: world.boot_unmovable,
+            reclaimable: world.boot_reclaimable,
+            files: world.boot_files,
         },
         costs: costs(),
         files: files_per_thread(cell.memory_mib << 8),
@@ -112,7 +113,7 @@ fn load(pages: u64) -> Mix {
         burst: 4096,
         transients: 0,
         transient_chance: 0,
-        writeback: ((of_world("writeback_blocks") * pages) >> 18) as usize,
+        writeback: ((World::built_in().writeback_blocks * pages) >> 18) as usize,
         extra_slab: 0,
         slab_orders: [2, 0, 1, 2, 0, 0],
     }
@@ -121,19 +122,20 @@ fn load(pages: u64) -> Mix {
 /// Returns the table's costs on an emulated machine.
 fn costs() -> Costs {
     let table = Costs::built_in();
-    let clear = of_world("clear_page");
+    let world = World::built_in();
+    let clear = world.clear_page;
     let fault = table.fault + table.alloc + clear;
     let guest = Costs {
         clear_huge: 512 * clear,
-        write_page: of_world("faults_of_write") * fault,
-        create_file: of_world("faults_of_creation") * fault,
+        write_page: world.faults_of_write * fault,
+        create_file: world.faults_of_creation * fault,
         read_page: fault,
-        disk_read: (of_world("half_faults_of_read") - 2) * fault / 2,
+        disk_read: (world.half_faults_of_read - 2) * fault / 2,
         // Blocks of files are written in the background: no task waits for the disk.
         disk_write: fault,
         ..table
     };
-    guest.times(of_world("slowdown"))
+    guest.times(world.slowdown)
 }
 
 fn policy(cell: &Cell) -> Result<FragmentationPolicy, nofrag::page::UnknownPolicy> {

@@ -15,6 +15,7 @@ use super::fitted::{FITTED_ON, SPOILT};
 use super::guest::Cell;
 use super::outcome::{Agreement, Between, Compared, Measure, Outcome, Role, Sign};
 use super::phase::{Count, Phase, PhaseName, Piece};
+use crate::key::Key;
 use crate::oracle::Relation;
 use crate::stats::Spread;
 
@@ -81,6 +82,10 @@ pub(super) enum Ratio {
 }
 
 impl Ratio {
+    pub(super) const fn key(self) -> Key {
+        Key::number(self.into_str())
+    }
+
     /// Returns the count above the line and the one below it, if the phase has both.
     fn parts(self, phase: &Phase) -> Option<[u64; 2]> {
         let of = |count| phase.counts.get(&count).copied();
@@ -152,7 +157,7 @@ fn agreement(kernel: &Spread, ours: &Spread, is_few: bool) -> Agreement {
 
 fn compared(
     phase: PhaseName,
-    what: &str,
+    what: Key,
     [kernel, ours]: [Option<Spread>; 2],
     is_few: bool,
 ) -> Compared {
@@ -160,12 +165,11 @@ fn compared(
         (Some(kernel), Some(ours)) => agreement(kernel, ours, is_few),
         _ => Agreement::NotCounted,
     };
-    let (phase, what) = (phase.into_str().to_owned(), what.to_owned());
-    Compared { phase, what, kernel, ours, agreement }
+    Compared { phase: phase.into_str().to_owned(), what, kernel, ours, agreement }
 }
 
 /// Compares the counts of two sides; `None` if all of them are zero.
-fn counted(phase: PhaseName, what: &str, sides: [Option<Vec<u64>>; 2]) -> Option<Compared> {
+fn counted(phase: PhaseName, what: Key, sides: [Option<Vec<u64>>; 2]) -> Option<Compared> {
     let is_few = sides.iter().flatten().flatten().all(|value| *value < FEW);
     let is_nothing = sides.iter().flatten().flatten().all(|value| *value == 0);
     let spread = |values: Vec<u64>| Spread::of(values.iter().map(|it| *it as f64).collect());
@@ -183,7 +187,7 @@ pub(super) fn counts(cell: &Beside) -> Vec<Compared> {
         for count in counts {
             let values =
                 |runs: &Runs| runs.iter().map(|run| value(at(run, phase)?, count)).collect();
-            let row = counted(phase, &count.name(), sides.map(values));
+            let row = counted(phase, Key::from(count.name()), sides.map(values));
             all.extend(row.map(|row| match is_given(phase, count) {
                 true => Compared { agreement: Agreement::Given, ..row },
                 false => row,
@@ -193,7 +197,7 @@ pub(super) fn counts(cell: &Beside) -> Vec<Compared> {
             let parts = sides.map(|runs| ratio.all(runs, phase));
             let is_few = parts.iter().flatten().flatten().flatten().all(|count| *count < FEW);
             let spreads = sides.map(|runs| ratio.spread(runs, phase));
-            let row = || compared(phase, ratio.into_str(), spreads.clone(), is_few);
+            let row = || compared(phase, ratio.key(), spreads.clone(), is_few);
             all.extend(spreads.iter().any(Option::is_some).then(row));
         }
     }
@@ -216,15 +220,15 @@ pub(super) fn free(cell: &Beside) -> Vec<Compared> {
         for (zone, order) in zones.into_iter().flat_map(|zone| (0..=10).map(move |it| (zone, it))) {
             let blocks = |run: &Vec<Phase>| Some(at(run, phase)?.free.get(&zone)?[order]);
             let values = |runs: &Runs| runs.iter().map(blocks).collect();
-            all.extend(counted(phase, &free_name(zone, order), sides.map(values)));
+            all.extend(counted(phase, free_in(zone, order), sides.map(values)));
         }
     }
     all
 }
 
 /// Names the free blocks at the end of a phase.
-pub(super) fn free_name(zone: ZoneKind, order: usize) -> String {
-    format!("free in {zone}, order {order}")
+pub(super) fn free_in(zone: ZoneKind, order: usize) -> Key {
+    Key::count("free in ").with(format_args!("{zone}, order {order}"))
 }
 
 /// Returns a count of a phase. Fallbacks are counted wherever they happen, so a missing one is zero.
@@ -465,7 +469,7 @@ mod tests {
 
     fn check_counted(kernel: [u64; 2], ours: [u64; 2], expected: Agreement) {
         let sides = [kernel, ours].map(|ends| Some([ends, ends, ends].concat()));
-        let row = counted(PhaseName::Thp, "x", sides).unwrap();
+        let row = counted(PhaseName::Thp, Key::count("x"), sides).unwrap();
         assert_eq!(row.agreement, expected, "{kernel:?} {ours:?}");
     }
 
@@ -475,8 +479,11 @@ mod tests {
         check_counted([0, 50], [3, 49], Agreement::Agrees);
         check_counted([0, 1], [3, 50], Agreement::Differs);
         let nothing = Some(vec![0; 6]);
-        assert_eq!(counted(PhaseName::Thp, "x", [nothing.clone(), nothing.clone()]), None);
-        let row = counted(PhaseName::Thp, "x", [Some(vec![7]), None]).unwrap();
+        assert_eq!(
+            counted(PhaseName::Thp, Key::count("x"), [nothing.clone(), nothing.clone()]),
+            None
+        );
+        let row = counted(PhaseName::Thp, Key::count("x"), [Some(vec![7]), None]).unwrap();
         assert_eq!(row.agreement, Agreement::NotCounted);
     }
 

@@ -30,6 +30,7 @@ use self::beside::{KernelsPlan, Simulate};
 use self::dataset::{DatasetError, Guests, SHIPPED};
 use self::judge::{Beside, Ratio};
 use self::phase::PhaseName;
+use crate::key::Key;
 use crate::oracle::{Claims, Oracle, Relation};
 use crate::plan::{Plan, Usual, runs_at_a_time};
 use crate::report::{Measurement, Report, Settings};
@@ -181,7 +182,7 @@ fn measurements(cell: &Beside) -> Vec<Measurement> {
         return Vec::new();
     }
     let counts = [judge::counts(cell), judge::free(cell)].concat();
-    let named = |it: &Compared| format!("{}: {}", it.phase, it.what);
+    let named = |it: &Compared| Key::from(format!("{}: {}", it.phase, it.what));
     let theirs = counts.iter().filter_map(|it| Some((named(it), it.kernel.clone()?))).collect();
     let ours = counts.iter().filter_map(|it| Some((named(it), it.ours.clone()?))).collect();
     let name = &cell.guests.cell.kernel;
@@ -196,10 +197,10 @@ fn measurement(
     kernel: &str,
     design: &str,
     runs: &judge::Runs,
-    spreads: BTreeMap<String, Spread>,
+    spreads: BTreeMap<Key, Spread>,
 ) -> Option<Measurement> {
     Some(Measurement {
-        counts: spreads.iter().map(|(name, it)| (name.clone(), it.median)).collect(),
+        counts: spreads.iter().map(|(key, it)| (key.clone(), it.median.into())).collect(),
         spreads,
         ..Measurement::new(
             kernel,

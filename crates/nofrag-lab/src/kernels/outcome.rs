@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
+use crate::key::Key;
 use crate::oracle::Relation;
 use crate::stats::Spread;
 
@@ -66,7 +67,8 @@ pub enum Role {
 pub struct Compared {
     pub phase: String,
     /// The quantity that is counted.
-    pub what: String,
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
+    pub what: Key,
     /// The kernel's repeats, if all of them counted it.
     pub kernel: Option<Spread>,
     /// Our seeds, if all of them counted it.

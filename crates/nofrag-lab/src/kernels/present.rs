@@ -3,12 +3,13 @@
 use nofrag::page::ZoneKind;
 
 use super::fitted::{FITTED_ON, TRIED};
-use super::judge::{Ratio, free_name};
+use super::judge::{Ratio, free_in};
 use super::outcome::{
     Agreement, CellReport, Compared, Fitted, KernelsReport, Measure, Outcome, Role,
 };
 use super::phase::PhaseName;
 use super::{CENTRE, KERNELS};
+use crate::key::Key;
 use crate::oracle::Relation;
 use crate::stats::Spread;
 use nofrag_show::{
@@ -151,12 +152,12 @@ fn label(cell: &CellReport) -> String {
 }
 
 /// Returns a count of the last phase.
-fn find<'a>(counts: &'a [Compared], what: &str) -> Option<&'a Compared> {
-    counts.iter().find(|it| it.phase == PhaseName::Thp.into_str() && it.what == what)
+fn find<'a>(counts: &'a [Compared], what: &Key) -> Option<&'a Compared> {
+    counts.iter().find(|it| it.phase == PhaseName::Thp.into_str() && it.what == *what)
 }
 
 fn huge(cell: &CellReport) -> Option<&Compared> {
-    find(&cell.counts, Ratio::HugePercent.into_str())
+    find(&cell.counts, &Ratio::HugePercent.key())
 }
 
 fn shares(report: &KernelsReport) -> Option<Section> {
@@ -239,7 +240,7 @@ fn counts(cell: &CellReport) -> Option<Section> {
         let first = if it.phase == phase { "" } else { &it.phase };
         phase = &it.phase;
         let [kernel, ours] = [&it.kernel, &it.ours].map(|side| range(side.as_ref()));
-        rows.push(cells![first, &it.what, kernel, ours, agreement(it)]);
+        rows.push(cells![first, it.what.name(), kernel, ours, agreement(it)]);
     }
     table_of(
         &format!("{}, phase by phase", label(cell)),
@@ -257,7 +258,7 @@ fn free(report: &KernelsReport) -> Option<Section> {
     let mut rows = Vec::new();
     for cell in report.cells.iter().filter(|cell| cell.factor == CENTRE) {
         for zone in ZoneKind::ALL {
-            let of = |order| find(&cell.free, &free_name(zone, order));
+            let of = |order| find(&cell.free, &free_in(zone, order));
             if (0..=10).all(|order| of(order).is_none()) {
                 continue;
             }
@@ -274,14 +275,12 @@ fn free(report: &KernelsReport) -> Option<Section> {
             rows.push(lead(zone.name(), "ours").into_iter().chain(ours).collect());
         }
     }
-    let names: Vec<String> = (0..=10).map(|order: usize| order.to_string()).collect();
-    let header: Vec<&str> =
-        ["zone", "order"].into_iter().chain(names.iter().map(String::as_str)).collect();
+    let orders = (0..=10).map(|order: usize| order.to_string());
     table_of(
         "Free blocks by order at the end of thp, centres",
         "A row is a zone of a kernel's centre, medians of the repeats and of our seeds; * what differs.",
         2,
-        &header,
+        ["zone", "order"].map(str::to_owned).into_iter().chain(orders),
         rows,
     )
 }
@@ -294,7 +293,7 @@ fn cells(report: &KernelsReport) -> Option<Section> {
         let differs = cell.counts.iter().filter(|it| it.agreement == Agreement::Differs);
         let names: Vec<String> = differs
             .filter(|it| it.phase == PhaseName::Thp.into_str())
-            .map(|it| it.what.clone())
+            .map(|it| it.what.to_string())
             .collect();
         let more = match names.len().saturating_sub(SHOWN) {
             0 => String::new(),

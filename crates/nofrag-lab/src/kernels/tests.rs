@@ -113,7 +113,7 @@ fn what_the_simulation_is_told_is_no_agreement() {
     let report = usual();
     let cells = &report.kernels.as_ref().unwrap().cells;
     for (phase, what) in [("thp", Count::Units), ("warm", Count::Read)] {
-        let is_meant = |it: &&Compared| it.phase == phase && it.what == what.name();
+        let is_meant = |it: &&Compared| it.phase == phase && it.what.name() == what.name();
         let rows: Vec<&Compared> =
             cells.iter().flat_map(|it| &it.counts).filter(is_meant).collect();
         assert!(!rows.is_empty() && rows.iter().all(|it| it.agreement == Agreement::Given));

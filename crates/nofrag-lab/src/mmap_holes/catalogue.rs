@@ -4,7 +4,11 @@ use nofrag::mmap::{Direction, HugePages, Placement, PlacementPreset};
 
 use super::names;
 use crate::figures::Ends;
-use crate::scenario::{Extent, ProgramInfo};
+use crate::scenario::ProgramInfo;
+use crate::shortfall::Expected;
+
+/// The rows of a default run, and the number of its claims.
+pub(super) const EXPECTED: &str = include_str!("expected.toml");
 
 /// The design of first fit, than which ours may be at most one percent worse (docs/sources/mmap.md#oracle-11).
 pub(super) const FIRST_FIT: &str = "linux-2.4";
@@ -180,19 +184,20 @@ pub(super) fn ends_of(program: Program, preset: &PlacementPreset) -> Vec<End> {
     }
 }
 
-/// Returns true if a design that searches from this end of the window takes part in a program. No process has huge
-/// pages in 32 bits; all other pairs run with `--full`, and the ones of a default run are chosen here.
+/// Returns true if a design that searches from this end of the window takes part in a program: no process has huge
+/// pages in 32 bits. Of the pairs that are left, a default run has those of `expected.toml`: they differ, were
+/// published, and end soon.
 pub(super) fn takes_part(
     program: Program,
     preset: &PlacementPreset,
     end: End,
-    extent: Extent,
+    default_run: Option<&Expected>,
 ) -> bool {
-    let placement = preset.placement;
     let has_huge_pages =
         program.is_64_bit() || matches!(program, Program::Survival | Program::FiveRegions);
-    let applies = has_huge_pages || !asks_for_huge_pages(placement);
-    applies && (extent == Extent::Full || is_in_subset(program, placement, end))
+    let applies = has_huge_pages || !asks_for_huge_pages(preset.placement);
+    let row = named(preset.name, end);
+    applies && default_run.is_none_or(|expected| expected.has(program.name(), &row))
 }
 
 /// Returns true if a rule of Linux aligns to huge pages of its own accord.
@@ -201,81 +206,6 @@ pub(super) fn asks_for_huge_pages(placement: Placement) -> bool {
         placement,
         Placement::MapleTree(HugePages::AllSizes | HugePages::Multiples)
             | Placement::MapleTreeGuarded(HugePages::AllSizes | HugePages::Multiples)
-    )
-}
-
-/// Returns true for the pairs of a default run: those that differ, that were published, and that end soon.
-fn is_in_subset(program: Program, placement: Placement, end: End) -> bool {
-    // Where nothing grows down, and no huge pages count, these place as the tree of 3.8 does.
-    let as_others = matches!(
-        placement,
-        Placement::MapleTree(_)
-            | Placement::MapleTreeGuarded(HugePages::Ignored | HugePages::AllSizes)
-    );
-    let looks_at_all = matches!(
-        placement,
-        Placement::BestFit
-            | Placement::WorstFit
-            | Placement::ExactAlignedBest
-            | Placement::FewestLostUnits
-    );
-    let aligns = matches!(
-        placement,
-        Placement::ExactAligned | Placement::ExactAlignedBest | Placement::FewestLostUnits
-    );
-    // Patches upon 2.6.12, of which only results upwards were published.
-    let never_down = end == End::Down
-        && matches!(placement, Placement::CoalescingUnmap | Placement::CachedHoleSizePosted);
-    match program {
-        Program::Leakme4 | Program::FiveRegions => true,
-        _ if never_down => false,
-        Program::Leakme64 => {
-            is_milestone(placement) && !is_cached(placement)
-                || placement == Placement::MapleTreeGuarded(HugePages::AllSizes)
-                || matches!(placement, Placement::ExactAligned | Placement::ExactAlignedBest)
-        }
-        Program::Stacks | Program::Unmergeable1k => !as_others && !looks_at_all,
-        Program::Unmergeable10k => {
-            let repeats_others =
-                matches!(placement, Placement::FirstHole | Placement::CachedHoleSizeRepaired);
-            let walks_down = is_cached(placement) && end == End::Down;
-            !as_others && !looks_at_all && !walks_down && !repeats_others
-        }
-        Program::Mix0 | Program::Mix1 | Program::Mix2 => {
-            let tells_more = placement != Placement::CachedHoleSizePosted;
-            let is_usual = end != End::Down || placement == Placement::GapTree;
-            is_milestone(placement) && tells_more && is_usual
-        }
-        Program::Leakme | Program::LeakmeLibs => !as_others && !aligns,
-        Program::Window | Program::Touched | Program::Touched64 | Program::Survival => !as_others,
-    }
-}
-
-/// Returns true for the placements that changed most, which every default run compares.
-fn is_milestone(placement: Placement) -> bool {
-    matches!(
-        placement,
-        Placement::FirstFit
-            | Placement::FreeAreaCache
-            | Placement::CachedHoleSizePosted
-            | Placement::CachedHoleSize
-            | Placement::GapTree
-            | Placement::MapleTreeGuarded(HugePages::Multiples)
-            | Placement::BestFit
-            | Placement::TwoEndedFirst
-            | Placement::TwoEnded
-    )
-}
-
-/// Returns true for cached placements: they remember `free_area_cache` between calls, and walk over areas.
-fn is_cached(placement: Placement) -> bool {
-    matches!(
-        placement,
-        Placement::FreeAreaCache
-            | Placement::CoalescingUnmap
-            | Placement::CachedHoleSizePosted
-            | Placement::CachedHoleSize
-            | Placement::CachedHoleSizeRepaired
     )
 }
 

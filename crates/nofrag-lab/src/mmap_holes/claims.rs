@@ -15,6 +15,7 @@ use super::survival::Grid;
 use super::turns::HolesPlan;
 use super::workloads::LEAKME_LIVE;
 use crate::figures::{self, Bounds, EndAndPeak, Ends, LeakmeOutcome, Wander2005};
+use crate::key::Key;
 use crate::oracle::{Claims, Oracle, Relation, over};
 use crate::report::{Measurement, Report};
 use crate::sha256::sha256;
@@ -87,8 +88,8 @@ impl Judge<'_> {
         self.report.measurement(program.name(), row)
     }
 
-    fn count(&self, program: Program, row: &str, count: &str) -> Option<f64> {
-        self.report.count(program.name(), row, count)
+    fn count(&self, program: Program, row: &str, key: Key) -> Option<f64> {
+        self.report.count(program.name(), row, key)
     }
 
     /// Judges one count of a row, if there is such a row.
@@ -96,12 +97,13 @@ impl Judge<'_> {
         &mut self,
         (program, row): (Program, &str),
         what: &str,
-        name: &str,
+        key: Key,
         relation: Relation,
     ) {
-        let measured = self.count(program, row, name);
+        let claim = key.name().to_owned();
+        let measured = self.count(program, row, key);
         let id = format!("{}-{what}/{row}", short(program));
-        self.oracles.exact(id, name, measured, relation);
+        self.oracles.exact(id, claim, measured, relation);
     }
 
     /// Judges that the areas of a row are exactly the `expected` ones.
@@ -148,11 +150,11 @@ impl Judge<'_> {
             let taken = [published.frees_4_2_3, published.larger_between];
             for design in &published.designs {
                 for row in [Ends::Up, Ends::Down].map(|ends| row_name(design, ends)) {
-                    for (short, name, at) in sequences {
-                        let expected = taken[at].or((beyond && at == 0).then_some(0));
+                    for (short, key, at) in &sequences {
+                        let expected = taken[*at].or((beyond && *at == 0).then_some(0));
                         let Some(expected) = expected else { continue };
                         let at = (Program::FiveRegions, row.as_str());
-                        self.counted(at, short, name, equals(expected));
+                        self.counted(at, short, key.clone(), equals(expected));
                     }
                 }
             }
@@ -262,7 +264,7 @@ impl Judge<'_> {
 
     fn survival(&mut self, figures: &Wander2005) {
         for published in &figures.survival {
-            let (short, name) = if published.iterations == Grid::LONG.iterations {
+            let (short, key) = if published.iterations == Grid::LONG.iterations {
                 ("200k", names::LONG_WINDOW_MIB)
             } else {
                 ("100k", names::WINDOW_MIB)
@@ -270,7 +272,7 @@ impl Judge<'_> {
             for design in &published.designs {
                 let row = row_name(design, published.direction);
                 let window = equals(published.window_mib);
-                self.counted((Program::Survival, &row), short, name, window);
+                self.counted((Program::Survival, &row), short, key.clone(), window);
             }
         }
     }
@@ -375,7 +377,7 @@ pub(super) fn survival_ratio(window_mib: f64) -> f64 {
 
 /// Returns start and end, in bytes, of the areas that a row has noted; `None` if it has noted none.
 fn areas(row: &Measurement) -> Option<Vec<Bounds>> {
-    let [starts, ends] = [names::STARTS, names::ENDS].map(|name| row.series.get(name));
+    let [starts, ends] = [names::STARTS, names::ENDS].map(|key| row.series.get(&key));
     let pairs = starts?.iter().zip(ends?);
     Some(pairs.map(|(start, end)| [*start as u64, *end as u64]).collect())
 }

@@ -31,7 +31,7 @@ mod workloads;
 
 use nofrag::mmap::Placement;
 
-use self::catalogue::{DESIGNS, SPECS};
+use self::catalogue::{DESIGNS, EXPECTED, SPECS};
 use self::turns::{HolesPlan, PUBLISHED_LOOPS};
 use crate::figures;
 use crate::plan::{Plan, Usual};
@@ -48,7 +48,7 @@ pub(crate) static SCENARIO: Scenario = Scenario {
     document: "Wolfgang Wander, Ken Chen, \"Avoiding mmap fragmentation\", 2005 (Linux 2.6.13)",
     designs: &DESIGNS,
     programs: || SPECS.iter().map(|(_, info)| *info).collect(),
-    expected: include_str!("expected.toml"),
+    expected: EXPECTED,
     run,
     present: present::sections,
     special: Special {

@@ -8,6 +8,7 @@ use super::names;
 use super::survival::Grid;
 use super::turns::{HolesPlan, PARTS, TIMED};
 use crate::figures::{self, EndAndPeak, Ends, RatioRange, Wander2005};
+use crate::key::Key;
 use crate::report::{Comparison, Measurement, Report};
 use crate::scenario::Extent;
 use crate::summary::{self, ratio_range};
@@ -176,12 +177,12 @@ fn picture(
     let map = |row: &String| {
         let measured = measured(report, program, row)?;
         let [at, shares] =
-            [names::OCCUPANCY_AT, names::OCCUPANCY].map(|name| measured.series.get(name));
+            [names::OCCUPANCY_AT, names::OCCUPANCY].map(|key| measured.series.get(&key));
         let looks = at?.iter().zip(shares?.chunks(PARTS));
         let areas = measured.count(names::AREAS)?;
         let end = match measured.count(names::FAILS_AT) {
             Some(failed) if failed > 0.0 => format!("no place at iteration {}", count(failed)),
-            _ => format!("{} MiB of holes", number(measured.count(names::HOLES_MIB)?)),
+            _ => format!("{} MiB of holes", measured.shown(names::HOLES_MIB)?),
         };
         Some(OccupancyMap {
             name: format!("{row}: {} areas, {end}", count(areas)),
@@ -269,7 +270,7 @@ fn leakme(report: &Report, figures: &Wander2005) -> Option<Section> {
             there.map(|it| published_ends(&it.libs)),
             libs.and_then(ends_and_peak),
             there.map(|it| number(it.largest_mib)),
-            libs.and_then(|it| Some(number(it.count(names::LARGEST_MIB)?))),
+            libs.and_then(|it| it.shown(names::LARGEST_MIB)),
             there.and_then(visits).map(number),
             libs.and_then(effort),
         ]
@@ -289,15 +290,15 @@ fn leakme4(report: &Report, figures: &Wander2005) -> Option<Section> {
     let cells = |row: &str| {
         let Some(measured) = measured(report, Program::Leakme4, row) else { return Vec::new() };
         let there = published_row(&figures.leakme4, row, |it| (&it.designs, it.direction));
-        let bounds = |name: &str| measured.series.get(name);
+        let bounds = |key: Key| measured.series.get(&key);
         let ends = bounds(names::STARTS).zip(bounds(names::ENDS)).and_then(|(starts, ends)| {
             let [first, last] = [*starts.first()? as u64, *ends.last()? as u64];
             Some(format!("{first:x}-{last:x}"))
         });
         cells![
             there.map(|it| fixed(it.count as f64, 0)),
-            measured.count(names::COUNTED).map(count),
-            measured.count(names::HOLES_MIB).map(number),
+            measured.shown(names::COUNTED),
+            measured.shown(names::HOLES_MIB),
             ends,
         ]
     };
@@ -362,7 +363,7 @@ fn stacks(report: &Report, figures: &Wander2005) -> Option<Section> {
         cells![
             there.map(|it| Cell::About(it.seconds, format!("{over}{} s", number(it.seconds)))),
             Some(duration(measured.time.median * threads * 1e-9)),
-            measured.count(names::VISITS_IN_ALL).map(count),
+            measured.shown(names::VISITS_IN_ALL),
             effort(measured),
         ]
     };
@@ -399,7 +400,7 @@ fn unmergeable(report: &Report, figures: &Wander2005) -> Option<Section> {
             [there, here].map(Cell::from)
         });
         let holes = measured(report, Program::Unmergeable10k, row);
-        let holes = holes.and_then(|it| it.count(names::HOLES_MIB)).map(number);
+        let holes = holes.and_then(|it| it.shown(names::HOLES_MIB));
         cells.chain([holes.into()]).collect()
     };
     designs_table(
@@ -472,11 +473,11 @@ fn leakme_64(report: &Report, figures: &Wander2005) -> Option<Section> {
             there_ends,
             measured_64.and_then(ends_and_peak),
             there.map(|it| number(it.holes_mib)),
-            measured_64.and_then(|it| it.count(names::HOLES_MIB)).map(number),
+            measured_64.and_then(|it| it.shown(names::HOLES_MIB)),
             measured_64.and_then(aligned_percent),
             measured_64.and_then(effort),
             window.and_then(ends_and_peak),
-            window.and_then(|it| it.count(names::LARGEST_MIB)).map(number),
+            window.and_then(|it| it.shown(names::LARGEST_MIB)),
         ]
     };
     designs_table(
@@ -496,7 +497,7 @@ fn touched(report: &Report) -> Option<Section> {
         let cells = programs.iter().flat_map(|(untouched, touched)| {
             let touched = measured(report, *touched, row);
             let before = touched.and(measured(report, *untouched, row));
-            let largest = touched.and_then(|it| it.count(names::HOLES_MIB)).map(number);
+            let largest = touched.and_then(|it| it.shown(names::HOLES_MIB));
             cells![before.and_then(ends_and_peak), touched.and_then(ends_and_peak), largest]
         });
         cells.collect()

@@ -1,7 +1,5 @@
 //! A process under test: an address space, its first areas, and a tally.
 
-use std::collections::BTreeMap;
-
 use nofrag::mmap::{
     AddressSpace, AreaFlags, Attributes, Layout, MapError, MapFlags, Placement, ProtectError,
     Protection, SpaceConfig, UnmapError,
@@ -12,6 +10,7 @@ use thiserror::Error;
 
 use super::catalogue::End;
 use super::names;
+use crate::key::{Amount, Counts, Key};
 
 pub(super) const PAGE: u64 = 4096;
 pub(super) const MIB: u64 = (1 << 20) / PAGE;
@@ -245,30 +244,30 @@ impl Process {
     }
 
     /// Returns all counts, and the areas and holes of the window.
-    pub(super) fn counts(&self) -> BTreeMap<String, f64> {
+    pub(super) fn counts(&self) -> Counts {
         let Tally { maps, failures, multiples, aligned, visits, steps, .. } = self.tally;
         let survey = self.survey();
-        let mib = |pages: u64| pages as f64 / MIB as f64;
-        let mean = |sum: u64| sum as f64 / maps.max(1) as f64;
-        let counts = [
-            (names::AREAS, self.areas().count() as f64),
-            (names::PEAK_AREAS, self.tally.peak_areas as f64),
-            (names::MAPS, maps as f64),
-            (names::FAILURES, failures as f64),
-            ("live MiB at end", mib(survey.live)),
+        let mib = |pages: u64| Amount::Real(pages as f64 / MIB as f64);
+        let mean = |sum: u64| Amount::Real(sum as f64 / maps.max(1) as f64);
+        [
+            (names::AREAS, self.areas().count().into()),
+            (names::PEAK_AREAS, self.tally.peak_areas.into()),
+            (names::MAPS, maps.into()),
+            (names::FAILURES, failures.into()),
+            (Key::number("live MiB at end"), mib(survey.live)),
             (names::FREE_MIB, mib(survey.free)),
-            ("holes between areas", survey.holes as f64),
+            (Key::count("holes between areas"), survey.holes.into()),
             (names::HOLES_MIB, mib(survey.hole_pages)),
             (names::LARGEST_MIB, mib(survey.largest)),
-            (names::MULTIPLES, multiples as f64),
-            (names::ALIGNED, aligned as f64),
+            (names::MULTIPLES, multiples.into()),
+            (names::ALIGNED, aligned.into()),
             (names::VISITS, mean(visits)),
-            (names::VISITS_IN_ALL, visits as f64),
-            (names::MOST_VISITS, self.tally.most_visits as f64),
+            (names::VISITS_IN_ALL, visits.into()),
+            (names::MOST_VISITS, self.tally.most_visits.into()),
             (names::STEPS, mean(steps)),
-            (names::MOST_STEPS, self.tally.most_steps as f64),
-        ];
-        counts.map(|(name, count)| (name.to_owned(), count)).into()
+            (names::MOST_STEPS, self.tally.most_steps.into()),
+        ]
+        .into()
     }
 
     /// Returns a digest of all addresses in the order in which they were handed out.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::key::Key;
 use crate::oracle::{ClaimKind, Oracle};
 use crate::scenario::{Extent, Mode, Silent};
 
@@ -27,8 +28,8 @@ fn among(designs: &[&str], options: Options) -> Options {
     Options { designs: designs.iter().map(|design| (*design).to_owned()).collect(), ..options }
 }
 
-fn count(report: &Report, program: &str, design: &str, name: &str) -> f64 {
-    report.measurement(program, design).unwrap().count(name).unwrap()
+fn count(report: &Report, program: &str, design: &str, key: Key) -> f64 {
+    report.measurement(program, design).unwrap().count(key).unwrap()
 }
 
 fn oracle<'a>(report: &'a Report, id: &str) -> &'a Oracle {
@@ -107,9 +108,9 @@ fn every_claim_can_be_read_in_the_list_of_claims() {
 fn a_picture_shows_the_window_at_several_times() {
     let report = run(&small("leakme,leakme_3g"));
     let rows = &report.measurement("leakme", "linux-2.4").unwrap().series;
-    assert_eq!(rows[names::OCCUPANCY_AT], [600.0, 3_000.0]);
-    assert_eq!(rows[names::OCCUPANCY].len(), 2 * turns::PARTS);
-    let used: f64 = rows[names::OCCUPANCY][turns::PARTS..].iter().sum();
+    assert_eq!(rows[&names::OCCUPANCY_AT], [600.0, 3_000.0]);
+    assert_eq!(rows[&names::OCCUPANCY].len(), 2 * turns::PARTS);
+    let used: f64 = rows[&names::OCCUPANCY][turns::PARTS..].iter().sum();
     let live = used / turns::PARTS as f64 * 2730.7;
     assert!((2_490.0..2_515.0).contains(&live), "{live} MiB are live");
     let text = text_of(&report);

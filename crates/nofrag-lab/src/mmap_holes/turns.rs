@@ -8,16 +8,20 @@ use nofrag::mmap::{Direction, Layout, PlacementPreset};
 use nofrag::ranges::Span;
 use nofrag::units::Vpn;
 
-use super::catalogue::{End, FIRST_FIT, Program, asks_for_huge_pages, ends_of, named, takes_part};
+use super::catalogue::{
+    EXPECTED, End, FIRST_FIT, Program, asks_for_huge_pages, ends_of, named, takes_part,
+};
 use super::names;
 use super::process::{Failure, PAGE, Process, Writes};
 use super::survival::{self, Grid, Search, smallest_window};
 use super::workloads::{self, Between, Mix};
 use crate::figures::{self, Wander2005};
 use crate::jobs::{About, run_all};
+use crate::key::{Counts, Key};
 use crate::plan::Plan;
 use crate::report::Measurement;
 use crate::scenario::{Extent, Progress, RunError, turn};
+use crate::shortfall::Expected;
 use crate::stats::Spread;
 
 /// Iterations of leakme for which the published counts hold. Other programs scale with this number.
@@ -37,8 +41,8 @@ struct Job {
 /// Counts and courses of a run.
 #[derive(Debug)]
 struct Ran {
-    counts: BTreeMap<String, f64>,
-    series: BTreeMap<String, Vec<f64>>,
+    counts: Counts,
+    series: BTreeMap<Key, Vec<f64>>,
     /// Digest of all addresses that were handed out; `None` where a program runs several processes.
     digest: Option<u64>,
     maps: u64,
@@ -53,11 +57,13 @@ impl Ran {
 
 impl HolesPlan {
     fn jobs(&self) -> Vec<Job> {
+        let default_run = (self.extent == Extent::Subset).then(|| Expected::declared(EXPECTED));
         let mut jobs = Vec::new();
         for program in &self.programs {
             for preset in &self.designs {
                 let ends = ends_of(*program, preset).into_iter();
-                let ends = ends.filter(|end| takes_part(*program, preset, *end, self.extent));
+                let ends =
+                    ends.filter(|end| takes_part(*program, preset, *end, default_run.as_ref()));
                 jobs.extend(ends.map(|end| Job { program: *program, preset: *preset, end }));
             }
         }
@@ -66,11 +72,11 @@ impl HolesPlan {
 
     /// Returns the rows of a report, in the order of designs, each with the ends from which it runs.
     pub(super) fn rows(&self) -> Vec<String> {
-        let mut rows = Vec::new();
+        let (jobs, mut rows) = (self.jobs(), Vec::new());
         for preset in &self.designs {
             for end in [End::Both, End::Up, End::Down] {
                 let used = |job: &Job| job.preset.name == preset.name && job.end == end;
-                if self.jobs().iter().any(used) {
+                if jobs.iter().any(used) {
                     rows.push(named(preset.name, end));
                 }
             }
@@ -109,7 +115,7 @@ pub(super) fn take_turns(
 
 /// Returns true if a run is worth timing: one that ends early shows the cost of mapping, and little of unmapping.
 fn is_timed(job: &Job, ran: &Ran) -> bool {
-    let failed = ran.counts.get(names::FAILS_AT).copied().unwrap_or(0.0);
+    let failed = ran.counts.get(&names::FAILS_AT).map_or(0.0, |at| at.get());
     TIMED.contains(&job.program) && (failed == 0.0 || failed >= TIMED_LOOPS as f64)
 }
 
@@ -285,16 +291,16 @@ fn run_leakme(
         }
     })?;
     let mut ran = finish(&process, begin);
-    ran.counts.insert(names::FAILS_AT.to_owned(), failed.unwrap_or(0) as f64);
+    ran.counts.insert(names::FAILS_AT, failed.unwrap_or(0).into());
     if pictured {
         if let Some(failed) = failed {
             at.push(failed as f64);
             rows.extend(process.occupancy(PARTS));
         }
-        ran.series.insert(names::OCCUPANCY_AT.to_owned(), at);
+        ran.series.insert(names::OCCUPANCY_AT, at);
         // A thousandth is finer than any shade.
         let rounded = rows.into_iter().map(|share: f64| (share * 1e3).round() / 1e3);
-        ran.series.insert(names::OCCUPANCY.to_owned(), rounded.collect());
+        ran.series.insert(names::OCCUPANCY, rounded.collect());
     }
     if matches!(job.program, Program::Leakme | Program::Leakme64) {
         add_areas(&process, &mut ran);
@@ -306,8 +312,8 @@ fn run_leakme(
 fn add_areas(process: &Process, ran: &mut Ran) {
     let bounds =
         |of: fn(&Span) -> u64| process.areas().map(|area| (of(&area) * PAGE) as f64).collect();
-    ran.series.insert(names::STARTS.to_owned(), bounds(|area| area.start()));
-    ran.series.insert(names::ENDS.to_owned(), bounds(|area| area.end()));
+    ran.series.insert(names::STARTS, bounds(|area| area.start()));
+    ran.series.insert(names::ENDS, bounds(|area| area.end()));
 }
 
 fn run_leakme4(job: &Job, begin: Instant) -> Result<Ran, Failure> {
@@ -318,7 +324,7 @@ fn run_leakme4(job: &Job, begin: Instant) -> Result<Ran, Failure> {
     workloads::leakme4(&mut process)?;
     let mut ran = finish(&process, begin);
     let counted = process.areas().filter(|area| area.start() >= ABOVE_PROGRAM).count();
-    ran.counts.insert(names::COUNTED.to_owned(), counted as f64);
+    ran.counts.insert(names::COUNTED, counted.into());
     add_areas(&process, &mut ran);
     Ok(ran)
 }
@@ -331,7 +337,7 @@ fn run_five_regions(job: &Job, begin: Instant) -> Result<Ran, Failure> {
     {
         let mut process = process_in(job, compat(job.end));
         let taken = workloads::five_regions(&mut process, between)?;
-        counts.insert(name.to_owned(), taken as f64);
+        counts.insert(name, taken.into());
         maps += process.maps();
     }
     let ns = begin.elapsed().as_nanos() as f64;
@@ -375,7 +381,7 @@ fn run_survival(plan: &HolesPlan, job: &Job, begin: Instant) -> Result<Ran, Fail
         let found = smallest_window(job.preset.placement, job.end, grid, search)?;
         // None of the grid's windows: nothing to show.
         if let Some(mib) = found {
-            counts.insert(name.to_owned(), mib as f64);
+            counts.insert(name, mib.into());
         }
     }
     let ns = begin.elapsed().as_nanos() as f64;

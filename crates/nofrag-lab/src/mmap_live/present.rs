@@ -2,8 +2,9 @@
 
 use super::catalogue::{Program, SPECS, Spec};
 use super::{DESIGNS, names};
+use crate::key::Key;
 use crate::report::{Measurement, Report};
-use nofrag_show::{Cell, Section, cells, count, table_of};
+use nofrag_show::{Cell, Section, cells, table_of};
 
 pub(super) fn sections(report: &Report) -> Vec<Section> {
     [compared(report), threads(report)].into_iter().flatten().collect()
@@ -23,8 +24,8 @@ fn rows(
     })
 }
 
-fn counted(row: Option<&Measurement>, name: &str) -> Cell {
-    row.and_then(|row| row.count(name)).map_or_else(|| "".into(), |value| count(value).into())
+fn counted(row: Option<&Measurement>, key: &Key) -> Cell {
+    row.and_then(|row| row.shown(key)).map_or_else(|| "".into(), Cell::from)
 }
 
 fn timed(row: Option<&Measurement>) -> Cell {
@@ -40,8 +41,9 @@ fn compared(report: &Report) -> Option<Section> {
         ("refused", names::REFUSED),
         ("differ", names::DIFFERENCES),
     ];
+    let titles = columns.each_ref().map(|(title, _)| *title);
     let row = |(spec, [kernel, model]): (&Spec, [Option<&Measurement>; 2])| -> Vec<Cell> {
-        let counts = columns.map(|(_, name)| counted(model, name));
+        let counts = columns.each_ref().map(|(_, key)| counted(model, key));
         let times = [timed(kernel), timed(model)];
         cells![spec.info.name].into_iter().chain(counts).chain(times).collect()
     };
@@ -52,7 +54,7 @@ fn compared(report: &Report) -> Option<Section> {
          a refusal) or lists that differ. Times in ns: of the kernel with the system call, of the model with what \
          draws operations.",
         1,
-        &[&["program"], &columns.map(|(title, _)| title)[..], &["kernel", "model"]].concat(),
+        ["program"].into_iter().chain(titles).chain(["kernel", "model"]),
         rows(report, false).map(row).collect(),
     )
 }
@@ -60,7 +62,7 @@ fn compared(report: &Report) -> Option<Section> {
 fn threads(report: &Report) -> Option<Section> {
     let row = |(spec, [kernel, ours]): (&Spec, [Option<&Measurement>; 2])| -> Vec<Cell> {
         let row = kernel.or(ours);
-        let count = |what| counted(row, what);
+        let count = |key: Key| counted(row, &key);
         let counts = [names::THREADS, names::AREAS_BEFORE, names::AREAS].map(count);
         let lead = cells![spec.info.name, spec.info.body].into_iter();
         lead.chain(counts).chain([timed(row)]).collect()

@@ -12,6 +12,7 @@ use super::threads::{self, Crowded};
 use super::trace::{Style, Trace};
 use super::twin::{Compared, Setting, Trouble, Twin};
 use super::{DESIGNS, LivePlan, names};
+use crate::key::{self, Key};
 use crate::oracle::{ClaimKind, Claims, Relation};
 use crate::report::{Measurement, Report};
 use crate::scenario::{Extent, RunError};
@@ -86,18 +87,18 @@ fn compare(
     );
     report.oracles.claim(kind(kernel), format!("same/{name}"), claim, 0.0, Relation::NONE);
     let counts = [
-        (names::OPERATIONS, operations as f64),
-        ("placements", sum(|one| one.compared.placements) as f64),
-        (names::LISTS, lists as f64),
-        (names::REFUSED, sum(|one| one.compared.refused) as f64),
-        (names::HUGE, sum(|one| one.huge) as f64),
+        (names::OPERATIONS, operations),
+        (Key::count("placements"), sum(|one| one.compared.placements)),
+        (names::LISTS, lists),
+        (names::REFUSED, sum(|one| one.compared.refused)),
+        (names::HUGE, sum(|one| one.huge)),
         (
             names::MOST_AREAS,
-            ran.iter().map(|one| one.compared.most_areas).max().unwrap_or(0) as f64,
+            ran.iter().map(|one| one.compared.most_areas as u64).max().unwrap_or(0),
         ),
-        (names::DIFFERENCES, 0.0),
+        (names::DIFFERENCES, 0),
     ];
-    let counts = counts.map(|(name, count)| (name.to_owned(), count));
+    let counts = key::counts(counts);
     let times: [fn(&Ran) -> Option<Duration>; 2] = [|one| one.kernel, |one| Some(one.model)];
     for (design, time) in DESIGNS.into_iter().zip(times) {
         let per_operation =
@@ -105,7 +106,7 @@ fn compare(
         let samples = ran.iter().filter_map(per_operation).collect();
         let Some(time) = Spread::of(samples) else { continue };
         report.measurements.push(Measurement {
-            counts: counts.clone().into(),
+            counts: counts.clone(),
             ..Measurement::new(name, design, operations, "ns per operation", time)
         });
     }
@@ -229,13 +230,13 @@ fn crowd(plan: &LivePlan, spec: &Spec, crowded: Crowded, report: &mut Report) {
     let name = spec.info.name;
     let threads = plan.threads as f64;
     let counts = [
-        (names::THREADS, threads),
-        (names::AREAS_BEFORE, areas_before as f64),
-        (names::AREAS, areas as f64),
+        (names::THREADS, plan.threads),
+        (names::AREAS_BEFORE, areas_before),
+        (names::AREAS, areas),
     ];
     let Some(time) = Spread::of(vec![1e6 * system_s / threads]) else { return };
     report.measurements.push(Measurement {
-        counts: counts.map(|(name, count)| (name.to_owned(), count)).into(),
+        counts: key::counts(counts),
         ..Measurement::new(
             name,
             DESIGNS[usize::from(name == PLACED_THREADS)],

@@ -1,5 +1,6 @@
 //! The page of `nofrag run`.
 
+use crate::key::Key;
 use crate::oracle::Oracle;
 use crate::report::{Comparison, Measurement, Report};
 use crate::scenario::Scenario;
@@ -8,7 +9,6 @@ use crate::summary::{Judged, Tally, ratio_range};
 use nofrag_show::Origin;
 use nofrag_show::Tone;
 use nofrag_show::page::strips::{Mark, Panel, PanelScale, StripRow, Strips};
-use nofrag_show::page::table::Table;
 use nofrag_show::page::{Drawing, Figure, Headline, Item, Page, Part, Tile, sections};
 use nofrag_show::{Section, duration, ratio};
 
@@ -118,12 +118,7 @@ fn part(result: &ScenarioResult<'_>) -> Part {
 
 /// Shows all claims, whatever the terminal lists.
 fn claims(oracles: &[Oracle]) -> Item {
-    match crate::summary::oracles(oracles) {
-        Section::Table { title, caption, texts, header, rows } => {
-            Item::Table(Table::new(title, caption, texts, header, rows))
-        }
-        _ => unreachable!("claims are a table"),
-    }
+    Item::Table(crate::summary::oracles(oracles))
 }
 
 /// Shows published beside measured speedups of the new design.
@@ -200,7 +195,7 @@ fn times(report: &Report) -> Vec<Item> {
 }
 
 /// Shows a count over the repetitions, which draw other chances; `None` where it is the same in all of them.
-fn counts(report: &Report, count: &str) -> Option<Item> {
+fn counts(report: &Report, count: &Key) -> Option<Item> {
     let varies =
         |m: &Measurement| m.spreads.get(count).is_some_and(|spread| spread.min < spread.max);
     if !report.measurements.iter().any(varies) {
@@ -211,7 +206,7 @@ fn counts(report: &Report, count: &str) -> Option<Item> {
         StripRow::of_spread(&m.design, spread)
     };
     let says = "A dot is one seed, the upright line the median of all seeds.";
-    distribution(format!("Distribution: {count}"), says, count, panels(report, row))
+    distribution(format!("Distribution: {count}"), says, count.name(), panels(report, row))
 }
 
 /// Shows single operations, where each was timed.

@@ -5,7 +5,7 @@ use super::catalogue::{TOUCH_ALL, TOUCH_FIRST, TOUCH_FIRST_2};
 use super::names;
 use super::pressure::Tails;
 use super::runs::Areas;
-use crate::figures;
+use crate::figures::{self, Aim};
 use crate::oracle::{Claims, Oracle, Relation};
 use crate::report::{Measurement, Report};
 
@@ -48,14 +48,14 @@ fn gain(report: &Report, program: &str, design: &str) -> Option<f64> {
 /// Judges the library's targets for the cost of each way of handing out runs, relative to mmap + munmap in this run.
 fn targets(report: &Report, oracles: &mut Vec<Oracle>) {
     let wanted = [
-        ("parked-first", TOUCH_FIRST, names::ARENA),
-        ("parked-all", TOUCH_ALL, names::ARENA),
-        ("decay-1", TOUCH_FIRST, names::ARENA_DECAY),
-        ("decay-2", TOUCH_FIRST_2, names::ARENA_DECAY),
+        (Aim::ParkedFirst, TOUCH_FIRST, names::ARENA),
+        (Aim::ParkedAll, TOUCH_ALL, names::ARENA),
+        (Aim::Decay1, TOUCH_FIRST, names::ARENA_DECAY),
+        (Aim::Decay2, TOUCH_FIRST_2, names::ARENA_DECAY),
     ];
     let figures = figures::backing();
-    for (id, program, design) in wanted {
-        let Some(target) = figures.target(id) else { continue };
+    for (aim, program, design) in wanted {
+        let (id, target): (&str, _) = (aim.into(), figures.target(aim));
         let claim = format!("target: {}; {} when first measured", target.what, target.then);
         let least = Relation::AtLeast(target.target);
         oracles.ratio(format!("target/{id}"), claim, gain(report, program, design), least);
@@ -65,8 +65,7 @@ fn targets(report: &Report, oracles: &mut Vec<Oracle>) {
 /// Judges the number of areas that an arena takes.
 pub(super) fn areas(areas: &Areas, report: &mut Report) {
     let Areas { runs, blocks, before, after, mappings, budget } = *areas;
-    let figures = figures::backing();
-    let most = figures.target("areas-per-block").map_or(3.0, |target| target.target);
+    let most = figures::backing().target(Aim::AreasPerBlock).target;
     let each = after.saturating_sub(before) as f64 / blocks.max(1) as f64;
     let claim = format!(
         "target: areas of the process per block of 4 MiB, for {runs} random runs in {blocks} blocks ({before} areas \
@@ -80,7 +79,7 @@ pub(super) fn areas(areas: &Areas, report: &mut Report) {
 
 /// Judges the time of an allocation beside a purge, relative to that alone.
 pub(super) fn pressure(tails: &Tails, report: &mut Report) {
-    let most = figures::backing().target("purge-tail").map_or(10.0, |target| target.target);
+    let most = figures::backing().target(Aim::PurgeTail).target;
     let claim = format!(
         "target: p99.9 of allocation beside a purge ({} ns) over that alone ({} ns); {} purges of {} pages",
         tails.beside_purge.p999_ns, tails.alone.p999_ns, tails.purges, tails.pages_purged

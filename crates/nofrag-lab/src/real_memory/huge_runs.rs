@@ -2,7 +2,7 @@
 
 use crate::apparatus::churn::{Churn, ChurnPlan, churn};
 
-use crate::figures;
+use crate::figures::{self, Aim};
 use crate::oracle::{Claims, Relation};
 use crate::report::Report;
 use crate::scenario::Extent;
@@ -26,7 +26,7 @@ pub(super) fn run(seed: u64, extent: Extent, report: &mut Report) -> Result<(), 
 fn judge(found: &Churn, report: &mut Report) {
     let Churn { possible, before, obtained, collapsed, live, pages, moved, stayed, .. } = *found;
     let percent = |blocks: u64| 100.0 * blocks as f64 / possible.max(1) as f64;
-    let least = figures::backing().target("obtainable").map_or(95.0, |target| target.target);
+    let least = figures::backing().target(Aim::Obtainable).target;
     let claims = &mut report.oracles;
     let text = format!(
         "target: runs of 2 MiB that could be taken after random churn ({live} of {pages} pages live), in percent of \

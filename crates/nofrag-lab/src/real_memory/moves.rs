@@ -6,7 +6,8 @@ use std::time::Duration;
 use super::{MemoryPlan, names};
 use crate::apparatus::Trouble;
 use crate::apparatus::moves::{MoveCosts, MovePlan, Way, live_moves};
-use crate::figures;
+use crate::figures::{self, Aim};
+use crate::key::{self, Key};
 use crate::oracle::{Claims, Relation, over};
 use crate::report::{Measurement, Report};
 use crate::scenario::RunError;
@@ -67,7 +68,7 @@ fn judge_all(report: &mut Report) {
     let programs = SIZES.map(program);
     let protected = |row: &&Measurement| programs.contains(&row.program) && row.design != control;
     let rows: Vec<&Measurement> = report.measurements.iter().filter(protected).collect();
-    let sum = |name: &str| rows.iter().filter_map(|row| row.count(name)).sum::<f64>();
+    let sum = |key: Key| rows.iter().filter_map(|row| row.count(&key)).sum::<f64>();
     let (moves, lost) = (sum(names::MOVES), sum(names::LOST_WRITES));
     let claim = format!("target: writes lost in {moves} moves by every method, of every size");
     report.oracles.exact("target/lost-writes", claim, lost, Relation::NONE);
@@ -116,10 +117,10 @@ impl Rounds {
             (names::MOVES, self.moves),
             (names::WRITES, self.writes),
             (names::LOST_WRITES, self.lost),
-            ("p99.9 ns", self.p999),
+            (Key::time("p99.9 ns", 1e-9), self.p999),
         ];
         Some(Measurement {
-            counts: counts.map(|(name, count)| (name.to_owned(), count as f64)).into(),
+            counts: key::counts(counts),
             ..Measurement::new(
                 program(pages),
                 way,
@@ -154,7 +155,7 @@ fn judge(pages: u64, by_way: &BTreeMap<&str, Rounds>, report: &mut Report) {
         let there = |id: &str| Some(figures.method(id)?.cost[at?]);
         let here = over(median(way), median(control));
         let Some(then) = over(there(way), there(control)) else { continue };
-        let most = figures.target("move-cost").map_or(1.5, |target| target.target);
+        let most = figures.target(Aim::MoveCost).target;
         let claim = format!(
             "{pages} pages moved by {way}: cost over that without protection, over the same as first measured \
              ({then:.2})"

@@ -15,6 +15,7 @@ use std::time::Instant;
 use nofrag_backing::arena::{Arena, Budget, Config, OwnerId, Owners, Purge};
 
 use super::MemoryPlan;
+use crate::key::{self, Key};
 use crate::random::Random;
 use crate::report::Measurement;
 use crate::stats::{Latencies, Spread, Tail};
@@ -50,10 +51,13 @@ impl Tails {
     /// Returns a row for each phase.
     pub(super) fn measurements(&self, program: &str) -> Vec<Measurement> {
         let row = |(design, tail): (&str, Tail)| {
-            let purges = [("purges", self.purges), ("pages purged", self.pages_purged)];
+            let purges = [
+                (Key::count("purges"), self.purges),
+                (Key::count("pages purged"), self.pages_purged),
+            ];
             Some(Measurement {
                 tail: Some(tail),
-                counts: purges.map(|(name, count)| (name.to_owned(), count as f64)).into(),
+                counts: key::counts(purges),
                 ..Measurement::new(
                     program,
                     design,

@@ -3,7 +3,6 @@
 //! Every way serves the same requests in the same order. Ways take turns, and ratios are compared within one round: so
 //! a slow minute of the host falls on all of them.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::sync::Barrier;
 use std::thread;
@@ -15,6 +14,7 @@ use super::{MemoryPlan, names};
 use crate::apparatus::strategies::{
     ArenaBench, Bench, MOST_PAGES, Request, Serve, Strategy, Took, Touched,
 };
+use crate::key::{self, Key};
 use crate::random::Random;
 use crate::report::Measurement;
 use crate::scenario::{RunError, turn};
@@ -221,9 +221,9 @@ fn measurement(program: &str, way: Way) -> Option<Measurement> {
     let purged = way.servers.first().map_or(0, |server| server.purged()) as f64;
     let purged = purged / way.pairs.max(1) as f64;
     Some(Measurement {
-        counts: BTreeMap::from([
-            (names::CALLS.to_owned(), calls),
-            ("pages purged per pair".to_owned(), purged),
+        counts: key::counts([
+            (names::CALLS, calls),
+            (Key::number("pages purged per pair"), purged),
         ]),
         ..Measurement::new(
             program,

@@ -10,6 +10,7 @@ use std::cell::Cell;
 use nofrag::page::Migratetype;
 use nofrag_host::trace::Progressed;
 
+use crate::key::{self, Key};
 use crate::replay::{self, Input, PolicyRun, Repeat, ReplayOptions, ReplayReport};
 use crate::report::{Measurement, Report, Settings};
 use crate::scenario::{
@@ -128,24 +129,26 @@ fn replay_options(plan: &RecordedPlan) -> ReplayOptions {
     }
 }
 
-/// A count in the record: its name, and its value in a run.
-type Kept = (&'static str, fn(&Repeat) -> f64);
+/// A count in the record: its key, and its value in a run.
+type Kept = (Key, fn(&Repeat) -> f64);
 
 const COUNTS: [Kept; 14] = [
-    ("requests", |it| sum(&it.counts.requests)),
-    ("served", |it| sum(&it.counts.served)),
-    ("frees", |it| it.counts.frees as f64),
-    ("external fragmentation events", |it| sum(&it.counts.extfrag)),
-    ("of them unmovable", |it| it.counts.extfrag[Migratetype::Unmovable.index()] as f64),
-    ("of them below order 4", |it| sum(&it.counts.serious)),
-    ("mistyped allocations", |it| sum(&it.counts.mistyped)),
-    ("pageblocks claimed", |it| it.counts.claims as f64),
-    ("pages moved", |it| it.counts.moved as f64),
-    ("pages reclaimed by callers", |it| it.counts.reclaimed_direct as f64),
-    ("pages reclaimed by kswapd", |it| it.counts.reclaimed_kswapd as f64),
-    ("direct reclaims", |it| it.counts.direct_reclaims as f64),
-    ("stalls", |it| it.counts.stalls as f64),
-    ("frees that nothing explains", |it| it.assumptions.unknown_frees as f64),
+    (Key::count("requests"), |it| sum(&it.counts.requests)),
+    (Key::count("served"), |it| sum(&it.counts.served)),
+    (Key::count("frees"), |it| it.counts.frees as f64),
+    (Key::count("external fragmentation events"), |it| sum(&it.counts.extfrag)),
+    (Key::count("of them unmovable"), |it| {
+        it.counts.extfrag[Migratetype::Unmovable.index()] as f64
+    }),
+    (Key::count("of them below order 4"), |it| sum(&it.counts.serious)),
+    (Key::count("mistyped allocations"), |it| sum(&it.counts.mistyped)),
+    (Key::count("pageblocks claimed"), |it| it.counts.claims as f64),
+    (Key::count("pages moved"), |it| it.counts.moved as f64),
+    (Key::count("pages reclaimed by callers"), |it| it.counts.reclaimed_direct as f64),
+    (Key::count("pages reclaimed by kswapd"), |it| it.counts.reclaimed_kswapd as f64),
+    (Key::count("direct reclaims"), |it| it.counts.direct_reclaims as f64),
+    (Key::count("stalls"), |it| it.counts.stalls as f64),
+    (Key::count("frees that nothing explains"), |it| it.assumptions.unknown_frees as f64),
 ];
 
 fn sum(values: &[u64]) -> f64 {
@@ -164,16 +167,16 @@ fn measurement(run: &PolicyRun, replay: &ReplayReport) -> Measurement {
     let course =
         |value: fn(&replay::Sample) -> f64| run.first().timeline.iter().map(value).collect();
     Measurement {
-        counts: COUNTS.map(|(name, of)| (name.to_owned(), spread(of).median)).into(),
+        counts: key::counts(COUNTS.map(|(key, of)| (key, spread(of).median))),
         series: [
-            ("free pages".to_owned(), course(|sample| sample.free as f64)),
+            (Key::count("free pages"), course(|sample| sample.free as f64)),
             (
-                "free pages in whole pageblocks".to_owned(),
+                Key::count("free pages in whole pageblocks"),
                 course(|sample| sample.free_in_pageblocks as f64),
             ),
         ]
         .into(),
-        spreads: COUNTS.map(|(name, of)| (name.to_owned(), spread(of))).into(),
+        spreads: COUNTS.map(|(key, of)| (key, spread(of))).into(),
         ..Measurement::new(
             program.map_or("", |size| size.info.name),
             &run.policy,

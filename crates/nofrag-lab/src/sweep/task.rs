@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::plan::{Plan, scenario_of};
+use crate::key;
 use crate::replay::{
     self, Assumptions, Counts, Fidelity, MmapOutcome, PolicyRun, Question, Recorded, Repeat,
     ReplayError, ReplayOptions, ReplayReport, Sample, Shortage, VmapOutcome,
@@ -116,8 +117,8 @@ struct OfRun {
 struct OfProgram {
     program: String,
     loops: u64,
-    counts: BTreeMap<String, f64>,
-    series: BTreeMap<String, Vec<f64>>,
+    counts: key::Counts,
+    series: BTreeMap<key::Key, Vec<f64>>,
     digest: Option<String>,
 }
 

@@ -1,6 +1,5 @@
 //! `unmap_aliases` (docs/sources/vmap.md#alias-flush) over many blocks of which few have anything to flush.
 
-use std::collections::BTreeMap;
 use std::time::Instant;
 
 use nofrag::vmap::{BlockGeometry, BlockIndex, Drain, Preset, VmapPolicy};
@@ -9,6 +8,7 @@ use super::bench::{Bench, Counting};
 use super::catalogue::Program;
 use super::counts::{measurement, with_geometry};
 use super::{RamPlan, names};
+use crate::key;
 use crate::oracle::{Claims, Relation};
 use crate::report::Report;
 use crate::spaces::{Failure, VMALLOC_PAGES};
@@ -51,13 +51,11 @@ pub(super) fn run(_: &RamPlan, design: &Preset, report: &mut Report) -> Result<(
         let after = (bench.blocks(), bench.space.counters().locks.total());
         let visited = after.0.visited - before.0.visited;
         let locks = after.1.acquisitions - before.1.acquisitions;
-        let counts: BTreeMap<String, f64> = [
+        let counts = key::counts([
             (names::VISITED, visited),
             (names::LOCKS, locks),
             (names::MOST_PER_HOLD, after.0.max_visited_per_hold),
-        ]
-        .map(|(name, count)| (name.to_owned(), count as f64))
-        .into();
+        ]);
         judge(design, dirty, visited, after.0.max_visited_per_hold, report);
         let row = measurement(&program_of(dirty), design.name, 1, vec![us], counts);
         let unit = "us per call".to_owned();

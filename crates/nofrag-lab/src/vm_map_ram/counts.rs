@@ -12,6 +12,7 @@ use super::catalogue::Program;
 use super::workloads::Workload;
 use super::{BEFORE, PEN_LOOPS, RamPlan, Trouble, names, pairs};
 use crate::figures::{self, Blocks};
+use crate::key::{self, Counts, Key};
 use crate::oracle::{Claims, Relation};
 use crate::random::Random;
 use crate::report::{Measurement, Report};
@@ -40,10 +41,7 @@ fn is_ours(design: &Preset) -> bool {
 }
 
 /// Runs one workload in a fresh space; returns nanoseconds per pair and the counts.
-pub(super) fn counted(
-    policy: VmapPolicy,
-    workload: Workload,
-) -> Result<(f64, BTreeMap<String, f64>), Failure> {
+pub(super) fn counted(policy: VmapPolicy, workload: Workload) -> Result<(f64, Counts), Failure> {
     let sizes = workload.sizes(policy.blocks.geometry, PEN_LOOPS);
     let mapper = Counting::default();
     let bench = Bench::new(policy, VMALLOC_PAGES, &mapper, ())?;
@@ -54,7 +52,7 @@ pub(super) fn counted(
 /// Counts of the random workload with each key.
 pub(super) struct OverKeys {
     times: Vec<f64>,
-    counts: Vec<BTreeMap<String, f64>>,
+    counts: Vec<Counts>,
 }
 
 impl OverKeys {
@@ -68,30 +66,30 @@ impl OverKeys {
         Ok(OverKeys { times, counts })
     }
 
-    pub(super) fn values(&self, name: &str) -> Vec<f64> {
-        self.counts.iter().map(|counts| counts.get(name).copied().unwrap_or(f64::NAN)).collect()
+    pub(super) fn values(&self, key: &Key) -> Vec<f64> {
+        let of = |counts: &Counts| counts.get(key).map_or(f64::NAN, |it| it.get());
+        self.counts.iter().map(of).collect()
     }
 
-    pub(super) fn range(&self, name: &str) -> [f64; 2] {
-        let values = self.values(name);
+    pub(super) fn range(&self, key: &Key) -> [f64; 2] {
+        let values = self.values(key);
         let least = values.iter().copied().fold(f64::INFINITY, f64::min);
         [least, values.iter().copied().fold(0.0, f64::max)]
     }
 
-    pub(super) fn mean(&self, name: &str) -> f64 {
-        let values = self.values(name);
+    pub(super) fn mean(&self, key: &Key) -> f64 {
+        let values = self.values(key);
         values.iter().sum::<f64>() / values.len() as f64
     }
 
     /// Returns a row with the means of all counts over the keys, and the ranges of blocks and lists; `None` without
     /// keys.
     pub(super) fn measurement(self, program: Program, design: &str) -> Option<Measurement> {
-        let names: Vec<String> = self.counts.first()?.keys().cloned().collect();
-        let mut counts: BTreeMap<String, f64> =
-            names.iter().map(|name| (name.clone(), self.mean(name))).collect();
-        for name in [names::CREATED, names::RETURNED, names::LONGEST_LIST] {
-            for (end, value) in [names::LEAST, names::MOST].iter().zip(self.range(name)) {
-                counts.insert(format!("{name}{end}"), value);
+        let keys = self.counts.first()?.keys();
+        let mut counts = key::counts(keys.map(|key| (key.clone(), self.mean(key))));
+        for key in [names::CREATED, names::RETURNED, names::LONGEST_LIST] {
+            for (end, value) in [names::LEAST, names::MOST].iter().zip(self.range(&key)) {
+                counts.insert(key.with(end), value.into());
             }
         }
         measurement(program.name(), design, PEN_LOOPS, self.times, counts)
@@ -104,7 +102,7 @@ pub(super) fn measurement(
     design: &str,
     loops: u64,
     times: Vec<f64>,
-    counts: BTreeMap<String, f64>,
+    counts: Counts,
 ) -> Option<Measurement> {
     Some(Measurement {
         counts,
@@ -125,7 +123,7 @@ pub(super) fn keys(plan: &RamPlan, report: &mut Report) -> Result<(), Trouble> {
             let mut policy = design.policy;
             policy.blocks.reuse = Reuse::WholeBlock;
             let over = OverKeys::of(policy).map_err(|why| (OURS_WHOLE.to_owned(), why))?;
-            let [_, most] = over.range(names::CREATED);
+            let [_, most] = over.range(&names::CREATED);
             let claim = "w2 over 20 keys: blocks that ours makes while no slot is recycled";
             report.oracles.exact("w2-keys-new/nofrag", claim, most, Relation::AtMost(MOST_BLOCKS));
             report.measurements.extend(over.measurement(Program::Keys, OURS_WHOLE));
@@ -147,7 +145,7 @@ fn judge_keys(design: &Preset, over: &OverKeys, report: &mut Report) {
         ("list", names::LONGEST_LIST, published.longest_list),
     ];
     for (id, count, range) in ranges {
-        let ends = over.range(count);
+        let ends = over.range(&count);
         let differing = range.iter().zip(ends).filter(|(wanted, got)| **wanted as f64 != *got);
         let claim = format!(
             "w2 over 20 keys, {count}: from {} to {}, as simulated; ends that differ",
@@ -156,7 +154,7 @@ fn judge_keys(design: &Preset, over: &OverKeys, report: &mut Report) {
         let id = format!("w2-keys-{id}/{}", design.name);
         report.oracles.exact(id, claim, differing.count() as f64, Relation::NONE);
     }
-    let (new, freed) = (over.values(names::CREATED), over.values(names::RETURNED));
+    let (new, freed) = (over.values(&names::CREATED), over.values(&names::RETURNED));
     let got = new.iter().zip(&freed).map(|(new, freed)| [*new as u64, *freed as u64]);
     let differing = keys.iter().zip(got).filter(|(wanted, got)| **wanted != *got).count();
     let claim = "w2: each of the first keys makes and frees as many as simulated; keys that differ";
@@ -167,14 +165,14 @@ fn judge_keys(design: &Preset, over: &OverKeys, report: &mut Report) {
     report.oracles.exact(
         format!("w2-keys-steps/{}", design.name),
         claim,
-        over.mean(names::STEPS),
+        over.mean(&names::STEPS),
         near,
     );
 }
 
 /// Returns the name of a workload's count in a row for other sizes of a block.
-pub(super) fn other_bits_count(bits: u32, workload: &str, count: &str) -> String {
-    format!("{workload} {count}, {bits} slots")
+pub(super) fn other_bits_count(bits: u32, workload: &'static str, key: &Key) -> Key {
+    Key::count(workload).with(format_args!(" {key}, {bits} slots"))
 }
 
 /// Runs the three workloads with smaller blocks (docs/sources/vmap.md#other-bits).
@@ -187,8 +185,8 @@ pub(super) fn other_bits(_: &RamPlan, design: &Preset, report: &mut Report) -> R
         for (name, workload) in workloads {
             let (time, counted) = counted(with_geometry(design.policy, geometry), workload)?;
             times.push(time);
-            for count in [names::CREATED, names::RETURNED] {
-                counts.insert(other_bits_count(row.bits, name, count), counted[count]);
+            for key in [names::CREATED, names::RETURNED] {
+                counts.insert(other_bits_count(row.bits, name, &key), counted[&key]);
             }
         }
     }
@@ -203,25 +201,26 @@ pub(super) fn other_bits(_: &RamPlan, design: &Preset, report: &mut Report) -> R
     Ok(())
 }
 
-fn judge_other_bits(design: &Preset, counts: &BTreeMap<String, f64>, report: &mut Report) {
+fn judge_other_bits(design: &Preset, counts: &Counts, report: &mut Report) {
     let figures = figures::pen_2015();
     let fixed = |workload| {
         let simulated = figures.simulation(workload).expect("the figures have every workload");
         let side = if design.name == BEFORE { simulated.before } else { simulated.after };
         [side.new[0], side.freed[0]]
     };
+    let (created, returned) = (names::CREATED, names::RETURNED);
     for row in &figures.other_bits {
         let wanted = match design.name {
             BEFORE => [("w1", fixed("w1")), ("w3", fixed("w3"))].to_vec(),
             _ => [("w1", row.w1), ("w2", row.w2), ("w3", fixed("w3"))].to_vec(),
         };
-        let got = |workload, count| counts[&other_bits_count(row.bits, workload, count)] as u64;
+        let got = |workload, key| counts[&other_bits_count(row.bits, workload, key)].get() as u64;
         let beyond = wanted.iter().filter(|(workload, [new, freed])| {
-            let made = got(workload, names::CREATED);
+            let made = got(workload, &created);
             if is_ours(design) {
                 made > *new
             } else {
-                [made, got(workload, names::RETURNED)] != [*new, *freed]
+                [made, got(workload, &returned)] != [*new, *freed]
             }
         });
         let claim = match is_ours(design) {
@@ -295,7 +294,7 @@ pub(super) fn objection(_: &RamPlan, design: &Preset, report: &mut Report) -> Re
     let counts = pairs::counted(&bench, sizes.len());
     let name = design.name;
     let [new, freed, list] =
-        [names::CREATED, names::RETURNED, names::LONGEST_LIST].map(|count| counts[count]);
+        [names::CREATED, names::RETURNED, names::LONGEST_LIST].map(|key| counts[&key].get());
     if is_ours(design) {
         let claim = "85 times 85 mappings of 3 pages: ours makes at most as many blocks";
         report.oracles.exact(format!("objection-new/{name}"), claim, new, Relation::AtMost(113.0));

@@ -17,6 +17,7 @@ use super::catalogue::Program;
 use super::counts::{measurement, with_geometry};
 use super::workloads::Workload;
 use super::{AFTER, BEFORE, OURS, PEN_LOOPS, RamPlan, Trouble, names};
+use crate::key::{self, Counts, Key};
 use crate::oracle::{Claims, Relation};
 use crate::report::Report;
 use crate::spaces::{Failure, VMALLOC_PAGES};
@@ -67,7 +68,7 @@ struct Found {
     first_failed: Option<u64>,
     purges: u64,
     ns_per_pair: f64,
-    counts: BTreeMap<String, f64>,
+    counts: Counts,
 }
 
 pub(super) fn run(plan: &RamPlan, report: &mut Report) -> Result<(), Trouble> {
@@ -171,25 +172,19 @@ fn use_up(policy: VmapPolicy, filled: &FilledSpace, patience: Wait) -> Result<Fo
     let mapper = Counting::default();
     let bench = Bench::new(policy, filled.pages, &mapper, ())?;
     let until = first_failed.map_or(calls, |call| call - 1);
-    let counts = state(&bench, &sizes, until, patience)?;
+    let mut counts = state(&bench, &sizes, until, patience)?;
     let counted = [
         (names::FIRST_FAILED, first_failed.unwrap_or(0)),
         (names::FORCED_PURGES, purges),
         (names::CALLS, calls),
     ];
-    let counted = counted.map(|(name, count)| (name.to_owned(), count as f64));
-    let counts = counts.into_iter().chain(counted).collect();
+    counts.extend(key::counts(counted));
     Ok(Found { loops, first_failed, purges, ns_per_pair, counts })
 }
 
 /// Returns counts by name: the state of the blocks after `calls` calls, and the time of the next call if it may not
 /// purge.
-fn state(
-    bench: &Bench<'_>,
-    sizes: &[u16],
-    calls: u64,
-    patience: Wait,
-) -> Result<BTreeMap<String, f64>, Failure> {
+fn state(bench: &Bench<'_>, sizes: &[u16], calls: u64, patience: Wait) -> Result<Counts, Failure> {
     let mut next = sizes.iter().cycle().map(|pages| u64::from(*pages));
     for pages in next.by_ref().take(calls as usize) {
         pair(bench, pages, patience)?;
@@ -208,12 +203,12 @@ fn state(
     }
     let search = Spread::of(searches).map_or(0.0, |spread| spread.median);
     let counts = [
-        (names::HELD_BYTES, held as f64),
-        (names::RECORD_BYTES, stats.metadata_bytes as f64),
-        (names::LISTED, stats.listed_longest as f64),
-        (names::SEARCH_NS, search),
+        (names::HELD_BYTES, held.into()),
+        (names::RECORD_BYTES, stats.metadata_bytes.into()),
+        (names::LISTED, stats.listed_longest.into()),
+        (names::SEARCH_NS, search.into()),
     ];
-    Ok(counts.map(|(name, count)| (name.to_owned(), count)).into())
+    Ok(counts.into())
 }
 
 fn judge(
@@ -244,8 +239,8 @@ pub(super) fn creators_program(largest: u32) -> String {
 }
 
 /// Returns the name of the count of blocks that sizes up to `class` pages, and above the next smaller class, have made.
-pub(super) fn made_by(class: u32) -> String {
-    format!("blocks made by sizes up to {class}")
+pub(super) fn made_by(class: u32) -> Key {
+    Key::count("blocks made by sizes up to ").with(class)
 }
 
 /// Counts the blocks that each size makes in the random workload.
@@ -260,13 +255,14 @@ pub(super) fn creators(plan: &RamPlan, report: &mut Report) -> Result<(), Troubl
             let bench = Bench::new(policy, VMALLOC_PAGES, &mapper, ()).map_err(trouble)?;
             let ns_per_pair = bench.pairs(&sizes).map_err(trouble)?;
             let mut counts = super::pairs::counted(&bench, sizes.len());
+            let mut made_by_class = BTreeMap::<Key, u64>::new();
             let observed = observe(policy, VMALLOC_PAGES, &sizes).map_err(trouble)?;
             for (size, made) in observed.creators.iter().enumerate().skip(1) {
                 let class = (size as u32).next_power_of_two();
-                *counts.entry(made_by(class)).or_default() += *made as f64;
+                *made_by_class.entry(made_by(class)).or_default() += *made;
             }
             if design.policy.blocks.index != BlockIndex::Direct {
-                let share = counts[&made_by(largest)] / counts[names::CREATED];
+                let share = made_by_class[&made_by(largest)] as f64 / counts[&names::CREATED].get();
                 let claim = format!(
                     "w2 up to {largest} pages: share of the blocks that sizes above {} make",
                     largest / 2
@@ -274,6 +270,7 @@ pub(super) fn creators(plan: &RamPlan, report: &mut Report) -> Result<(), Troubl
                 let id = format!("creators-{largest}/{}", design.name);
                 report.oracles.exact(id, claim, share, Relation::AtLeast(0.5));
             }
+            counts.extend(key::counts(made_by_class));
             report.measurements.extend(measurement(
                 &creators_program(largest),
                 design.name,

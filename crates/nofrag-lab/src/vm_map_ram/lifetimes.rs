@@ -4,7 +4,6 @@
 //! block with one live slot is kept whole. The cost of that was never published; docs/sources/vmap.md#lifetimes has a
 //! model.
 
-use std::collections::BTreeMap;
 use std::time::Instant;
 
 use nofrag::vmap::{BlockIndex, Preset};
@@ -14,6 +13,7 @@ use super::catalogue::Program;
 use super::counts::measurement;
 use super::{AFTER, OURS, RamPlan, Trouble, names};
 use crate::figures::{self, Pinned};
+use crate::key::Key;
 use crate::oracle::{Claims, Relation};
 use crate::random::Random;
 use crate::report::Report;
@@ -73,16 +73,15 @@ fn run_one(
     let pinned = held as f64 / live as f64;
     let (freed, flushes) = (maps - live, bench.flushes());
     let counts = [
-        (names::PINNED, pinned),
-        ("mappings", maps as f64),
-        ("flushes", flushes as f64),
-        (names::FLUSHES_PER_MILLION, 1e6 * flushes as f64 / maps as f64),
+        (names::PINNED, pinned.into()),
+        (Key::count("mappings"), maps.into()),
+        (Key::count("flushes"), flushes.into()),
+        (names::FLUSHES_PER_MILLION, (1e6 * flushes as f64 / maps as f64).into()),
     ];
-    let counts: BTreeMap<String, f64> = counts.map(|(name, count)| (name.to_owned(), count)).into();
     judge(design, row, pinned, (freed, flushes), report);
     let program = program_of(row.one_in);
     let times = vec![ns_per_pair];
-    report.measurements.extend(measurement(&program, design.name, maps, times, counts));
+    report.measurements.extend(measurement(&program, design.name, maps, times, counts.into()));
     Ok(())
 }
 

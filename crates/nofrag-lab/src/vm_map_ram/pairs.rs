@@ -11,6 +11,7 @@ use super::catalogue::Program;
 use super::workloads::Workload;
 use super::{AFTER, BEFORE, OURS, PEN_LOOPS, RamPlan, names};
 use crate::figures::{self, Blocks, Pen2015, Profile, RatioRange, Simulated};
+use crate::key::{Counts, Key};
 use crate::oracle::{ClaimKind, Claims, Relation};
 use crate::report::{Comparison, Measurement, Report};
 use crate::scenario::{Progress, RunError, turn};
@@ -33,7 +34,7 @@ enum Way {
 #[derive(Default)]
 struct PairRow {
     times: Vec<f64>,
-    counts: BTreeMap<String, f64>,
+    counts: Counts,
     observed: Option<Observed>,
 }
 
@@ -118,26 +119,26 @@ fn pass(policy: VmapPolicy, sizes: &[u16], way: Way, row: &mut PairRow) -> Resul
 }
 
 /// Returns the counts of a space in which `pairs` pairs have run.
-pub(super) fn counted(bench: &Bench<'_>, pairs: usize) -> BTreeMap<String, f64> {
+pub(super) fn counted(bench: &Bench<'_>, pairs: usize) -> Counts {
     let counters = bench.space.counters();
     let (blocks, stats) = (counters.blocks, bench.space.block_stats());
     let per_pair = |count: u64| count as f64 / pairs.max(1) as f64;
-    let counts = [
-        (names::CALLS, pairs as f64),
-        (names::CREATED, blocks.created as f64),
-        (names::RETURNED, blocks.returned as f64),
-        (names::LONGEST_LIST, blocks.longest_list as f64),
-        (names::STEPS, per_pair(blocks.search_steps)),
-        (names::SECOND_STEPS, per_pair(blocks.second_search_steps)),
-        (names::DIRTY_WORDS, per_pair(blocks.dirty_words)),
-        (names::LOCKED, per_pair(counters.locked_operations())),
-        (names::FLUSHES_PER_MILLION, 1e6 * per_pair(bench.flushes())),
-        ("blocks at end", stats.blocks as f64),
-        ("free pages at end", stats.free_pages as f64),
-        ("dirty pages at end", stats.dirty_pages as f64),
-        (names::RECORD_BYTES, stats.metadata_bytes as f64),
-    ];
-    counts.map(|(name, count)| (name.to_owned(), count)).into()
+    [
+        (names::CALLS, pairs.into()),
+        (names::CREATED, blocks.created.into()),
+        (names::RETURNED, blocks.returned.into()),
+        (names::LONGEST_LIST, blocks.longest_list.into()),
+        (names::STEPS, per_pair(blocks.search_steps).into()),
+        (names::SECOND_STEPS, per_pair(blocks.second_search_steps).into()),
+        (names::DIRTY_WORDS, per_pair(blocks.dirty_words).into()),
+        (names::LOCKED, per_pair(counters.locked_operations()).into()),
+        (names::FLUSHES_PER_MILLION, (1e6 * per_pair(bench.flushes())).into()),
+        (Key::count("blocks at end"), stats.blocks.into()),
+        (Key::count("free pages at end"), stats.free_pages.into()),
+        (Key::count("dirty pages at end"), stats.dirty_pages.into()),
+        (names::RECORD_BYTES, stats.metadata_bytes.into()),
+    ]
+    .into()
 }
 
 impl PairRow {
@@ -150,9 +151,9 @@ impl PairRow {
     ) -> Option<Measurement> {
         let (mut functions, mut series) = (BTreeMap::new(), BTreeMap::new());
         if let Some(observed) = self.observed {
-            let named = names::FUNCTIONS.map(str::to_owned).into_iter().zip(observed.functions);
+            let named = names::FUNCTIONS.into_iter().zip(observed.functions);
             functions = named.filter(|(_, calls)| calls.hits > 0).collect();
-            series.insert(names::HELD.to_owned(), observed.held);
+            series.insert(names::HELD, observed.held);
         }
         let by_handle = if way == Way::Handle { names::BY_HANDLE } else { "" };
         Some(Measurement {
@@ -277,7 +278,7 @@ fn judge_linux(
 fn judge_patches(program: Program, design: &Preset, row: &Measurement, report: &mut Report) {
     let BlockPolicy { first_slots, dirty, .. } = design.policy.blocks;
     let (name, design) = (program.name(), design.name);
-    let value = |count: &str| row.count(count).unwrap_or(f64::NAN);
+    let value = |key: Key| row.count(&key).unwrap_or(f64::NAN);
     let second = match first_slots {
         // Each new block is looked at again; behind the tail, all others come before it.
         FirstSlots::SecondSearch => Relation::AtLeast(value(names::CREATED) / value(names::CALLS)),
@@ -302,7 +303,7 @@ fn judge_ours(
     report: &mut Report,
 ) {
     let name = program.name();
-    let count = |name| row.count(name).unwrap_or(f64::NAN);
+    let count = |key: Key| row.count(&key).unwrap_or(f64::NAN);
     let claim = format!("{name}: {OURS} inspects at most one block per call");
     report.oracles.exact(
         format!("{name}-steps/{OURS}"),

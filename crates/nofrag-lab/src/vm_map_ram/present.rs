@@ -10,12 +10,13 @@ use super::exhaustion::{self, LARGEST, LARGEST_SIZES, TO_45_BITS, creators_progr
 use super::rounding::design_with;
 use super::{AFTER, BEFORE, OURS, RamPlan, aliases, lifetimes, names};
 use crate::figures::{self, Pen2015};
+use crate::key::Key;
 use crate::report::{Measurement, Report};
 use crate::stats::Calls;
 use crate::summary::{by_design, row_of};
 use nofrag_show::{
-    BarGroup, Cell, Quantity, Section, bytes, cells, count, duration, fixed, number, percent,
-    ratio, table_of as table,
+    BarGroup, Cell, Quantity, Section, cells, count, duration, fixed, number, percent, ratio,
+    table_of as table,
 };
 
 const WORKLOADS: [&str; 3] = ["w1", "w2", "w3"];
@@ -100,7 +101,7 @@ fn course(report: &Report, workload: &str) -> Option<Section> {
     let layers: Vec<(String, Vec<f64>)> = wanted
         .iter()
         .filter_map(|design| {
-            let course = report.measurement(workload, design)?.series.get(names::HELD)?;
+            let course = report.measurement(workload, design)?.series.get(&names::HELD)?;
             Some(((*design).to_owned(), course.clone()))
         })
         .collect();
@@ -134,8 +135,8 @@ fn blocks(report: &Report, figures: &Pen2015) -> Option<Section> {
         workloads.iter().map(|it| cell(it).into()).chain([flushes]).collect()
     });
     let published = [0, 1].map(|side| {
-        let hits = |workload: &str, function: &str| {
-            let row = figures.profile(workload, function)?;
+        let hits = |workload: &str, function: Key| {
+            let row = figures.profile(workload, &function)?;
             let calls = if side == 0 { row.before } else { Some(row.after) };
             Some(calls.map_or(0.0, |calls| calls.hits as f64))
         };
@@ -216,7 +217,7 @@ fn times(report: &Report) -> Option<Section> {
             let old = &report.measurement(w, oldest)?.time;
             Some(ratio(old.median / of(w)?.time.median))
         }));
-        let locked = joined(workloads.iter().map(|w| of(w)?.count(names::LOCKED).map(number)));
+        let locked = joined(workloads.iter().map(|w| of(w)?.shown(names::LOCKED)));
         ns.chain([gain, locked]).collect()
     };
     let mut rows = by_design(&report.settings.designs, |design| cells(design, ""));
@@ -237,8 +238,8 @@ fn functions(report: &Report, figures: &Pen2015, workload: &str) -> Option<Secti
     let mut rows = Vec::new();
     for function in names::FUNCTIONS {
         let of =
-            |design: &str| report.measurement(workload, design)?.functions.get(function).copied();
-        let published = figures.profile(workload, function);
+            |design: &str| report.measurement(workload, design)?.functions.get(&function).copied();
+        let published = figures.profile(workload, &function);
         let profiled = |design: &String| Some((design.clone(), of(design)?));
         let ours: Vec<(String, Calls)> =
             report.settings.designs.iter().filter_map(profiled).collect();
@@ -253,7 +254,7 @@ fn functions(report: &Report, figures: &Pen2015, workload: &str) -> Option<Secti
         }
         named.extend(ours.into_iter().map(|(name, calls)| (name, Some(calls), of(BEFORE))));
         for (at, (name, calls, before)) in named.into_iter().enumerate() {
-            let shown = if at == 0 { function } else { "" };
+            let shown = if at == 0 { function.name() } else { "" };
             rows.push(function_row(shown, name, calls, before));
         }
     }
@@ -284,8 +285,8 @@ fn function_row(
 }
 
 /// Returns the range of a count over keys.
-fn range(row: &Measurement, name: &str) -> Option<Cell> {
-    let [low, high] = [names::LEAST, names::MOST].map(|end| row.count(&format!("{name}{end}")));
+fn range(row: &Measurement, key: &Key) -> Option<Cell> {
+    let [low, high] = [names::LEAST, names::MOST].map(|end| row.count(key.with(end)));
     Some(Cell::About(low?, format!("{}..{}", low?, high?)))
 }
 
@@ -295,7 +296,7 @@ fn keys(report: &Report, figures: &Pen2015) -> Option<Section> {
         let Some(row) = report.measurement(program, design) else { return Vec::new() };
         let ranges = [names::CREATED, names::RETURNED, names::LONGEST_LIST];
         let steps = row.count(names::STEPS).map(|steps| fixed(steps, 2).into());
-        let ranges = ranges.iter().map(|name| range(row, name).into());
+        let ranges = ranges.iter().map(|key| range(row, key).into());
         ranges.chain([steps.unwrap_or_default()]).collect()
     };
     let whole = OURS_WHOLE.to_owned();
@@ -326,8 +327,8 @@ fn other_bits(report: &Report, figures: &Pen2015) -> Option<Section> {
         };
         for design in &report.settings.designs {
             let Some(row) = report.measurement(program, design) else { continue };
-            let cell = |workload: &&str| {
-                let value = |name| row.count(&other_bits_count(bits.bits, workload, name));
+            let cell = |workload: &&'static str| {
+                let value = |key| row.count(other_bits_count(bits.bits, workload, &key));
                 let (new, freed) = (value(names::CREATED)?, value(names::RETURNED)?);
                 Some(pair([new as u64, freed as u64]))
             };
@@ -379,20 +380,19 @@ fn used_up(report: &Report) -> Option<Section> {
 }
 
 fn used_up_row(row: &Measurement, arena: &str, times: f64) -> Option<Vec<Cell>> {
-    let value = |name: &str| row.count(name);
-    let failed = value(names::FIRST_FAILED)?;
+    let failed = row.count(names::FIRST_FAILED)?;
     // Lists and walks grow only where blocks are lost.
     let first = if failed == 0.0 { "never".into() } else { Cell::from(count(failed * times)) };
-    let bytes = |name: &str| Some(bytes((value(name)? * times) as u64));
+    let shown = |key: Key| Some(key.shown(row.count(&key)? * times));
     Some(cells![
         arena,
         &row.design,
         first,
-        count(value(names::FORCED_PURGES)?),
-        bytes(names::HELD_BYTES)?,
-        bytes(names::RECORD_BYTES)?,
-        count(value(names::LISTED)? * times),
-        duration(value(names::SEARCH_NS)? * times * 1e-9),
+        row.shown(names::FORCED_PURGES)?,
+        shown(names::HELD_BYTES)?,
+        shown(names::RECORD_BYTES)?,
+        shown(names::LISTED)?,
+        shown(names::SEARCH_NS)?,
     ])
 }
 
@@ -407,7 +407,7 @@ fn creators(report: &Report) -> Option<Section> {
             let bar = |order: u32| {
                 let class = 1_u32 << order;
                 let least = if order == 0 { 1 } else { (class >> 1) + 1 };
-                let value = row.count(&made_by(class)).filter(|made| *made > 0.0)?;
+                let value = row.count(made_by(class)).filter(|made| *made > 0.0)?;
                 let name =
                     if least == class { class.to_string() } else { format!("{least}..{class}") };
                 Some((name, value))
@@ -437,7 +437,7 @@ fn pinned(report: &Report, figures: &Pen2015) -> Option<Section> {
         if of(AFTER).or_else(|| of(OURS)).is_none() {
             continue;
         }
-        let count = |design, name: &str| of(design).and_then(|row| row.count(name)).map(number);
+        let count = |design, key: Key| of(design).and_then(|row| row.shown(key));
         let flushes = [AFTER, OURS].map(|design| count(design, names::FLUSHES_PER_MILLION));
         let times = [AFTER, OURS].map(|design| of(design).map(|row| number(row.time.median)));
         rows.push(cells![
@@ -472,8 +472,8 @@ fn rounding(report: &Report, figures: &Pen2015) -> Option<Section> {
             name,
             count(slots),
             waste(slots),
-            range(row, names::CREATED)?,
-            range(row, names::LONGEST_LIST)?,
+            range(row, &names::CREATED)?,
+            range(row, &names::LONGEST_LIST)?,
             fixed(row.count(names::STEPS)?, 2),
         ])
     };
@@ -513,13 +513,12 @@ fn alias_flushes(report: &Report) -> Option<Section> {
             let Some(row) = report.measurement(&aliases::program_of(dirty), design) else {
                 continue;
             };
-            let value = |name: &str| row.count(name).map(count);
             rows.push(cells![
                 count(dirty as f64),
                 design,
-                value(names::VISITED),
-                value(names::LOCKS),
-                value(names::MOST_PER_HOLD),
+                row.shown(names::VISITED),
+                row.shown(names::LOCKS),
+                row.shown(names::MOST_PER_HOLD),
                 duration(row.time.median * 1e-6),
             ]);
         }

@@ -65,7 +65,7 @@ fn with_classes(policy: VmapPolicy, row: &Classes, report: &mut Report) -> Resul
     report.oracles.exact(&*id, claim, slots, Relation::Equals(row.slots as f64));
 
     let over = OverKeys::of(policy)?;
-    let ends = over.range(names::CREATED);
+    let ends = over.range(&names::CREATED);
     let differing = row.new.iter().zip(ends).filter(|(wanted, got)| **wanted as f64 != *got);
     let claim = format!(
         "w2 over 20 keys, {classes}: from {} to {} blocks, as simulated; ends that differ",
@@ -90,7 +90,7 @@ fn ours(design: &Preset, report: &mut Report) -> Result<(), Failure> {
 fn note(over: OverKeys, design: &str, slots: f64, report: &mut Report) {
     let mut measurement = over.measurement(Program::Rounding, design);
     if let Some(measurement) = &mut measurement {
-        measurement.counts.insert(names::SLOTS.to_owned(), slots);
+        measurement.counts.insert(names::SLOTS, slots.into());
     }
     report.measurements.extend(measurement);
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::key::Key;
 use crate::oracle::ClaimKind;
 use crate::scenario::{Mode, Silent};
 
@@ -22,8 +23,8 @@ fn fits_a_hundred_columns(report: &Report) {
     }
 }
 
-fn count(report: &Report, program: &str, design: &str, name: &str) -> f64 {
-    report.measurement(program, design).unwrap().count(name).unwrap()
+fn count(report: &Report, program: &str, design: &str, key: Key) -> f64 {
+    report.measurement(program, design).unwrap().count(key).unwrap()
 }
 
 fn exact_claims(report: &Report) -> usize {
@@ -51,12 +52,12 @@ fn functions_are_called_as_often_as_blocks_come_and_go() {
     let report = run(&small("w3"));
     for design in pairs::PROFILED {
         let row = report.measurement("w3", design).unwrap();
-        let hits = |name: &str| row.functions.get(name).map_or(0, |calls| calls.hits);
+        let hits = |key: Key| row.functions.get(&key).map_or(0, |calls| calls.hits);
         assert_eq!(hits(names::MAP), 20 * 2032, "{design}");
         assert_eq!(hits(names::UNMAP), 20 * 2032, "{design}");
         assert_eq!(hits(names::ALLOC_AREA) as f64, row.count(names::CREATED).unwrap(), "{design}");
         assert_eq!(hits(names::FREE_BLOCK) as f64, row.count(names::RETURNED).unwrap(), "{design}");
-        assert!(!row.series[names::HELD].is_empty(), "{design}");
+        assert!(!row.series[&names::HELD].is_empty(), "{design}");
     }
     let text = nofrag_show::text(&(SCENARIO.present)(&report));
     for part in ["Pen, before", "467,124", "alloc_vmap_area", "Blocks held while w3 runs"] {

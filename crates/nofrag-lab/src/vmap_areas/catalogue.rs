@@ -58,8 +58,6 @@ pub(super) struct Spec {
     pub(super) source: Source,
     pub(super) width: Width,
     pub(super) tails: Tails,
-    /// The least extent of a run that includes the program.
-    pub(super) since: Extent,
     /// The largest number of loops under any design.
     most: u64,
     /// The largest number of loops under a design that scans: in the subset, and in a full run.
@@ -75,7 +73,6 @@ const fn kernel(bit: u64, program: Program, name: &'static str, body: &'static s
         source: Source::Kernel,
         width: Width::Single,
         tails: Tails::Left,
-        since: Extent::Subset,
         most: ANY,
         most_scanning: [ANY, ANY],
     }
@@ -93,18 +90,13 @@ const fn churn(live: usize, max_pages: u64, room: Room) -> Program {
 
 const fn mixed(bit: u32, areas: usize, name: &'static str, scanning: [u64; 2]) -> Spec {
     let body = "alignments 64 pages/none and lower bounds start/middle in turn";
-    let since = if areas > 10_000 { Extent::Full } else { Extent::Subset };
     let spec = ours(bit, Program::MixedParams { areas }, name, body);
-    Spec { tails: Tails::Shown, since, most: 100_000, most_scanning: scanning, ..spec }
+    Spec { tails: Tails::Shown, most: 100_000, most_scanning: scanning, ..spec }
 }
 
 impl Spec {
     const fn tails(self) -> Spec {
         Spec { tails: Tails::Shown, ..self }
-    }
-
-    const fn in_full(self) -> Spec {
-        Spec { since: Extent::Full, ..self }
     }
 
     const fn parallel(self) -> Spec {
@@ -168,11 +160,9 @@ pub(super) static SPECS: [Spec; 25] = [
         .tails(),
     ours(22, churn(100_000, 64, Room::Roomy), "churn_100k", "one of 100,000 areas replaced")
         .tails()
-        .in_full()
         .scanning([500, 2_000]),
     ours(23, churn(100_000, 64, Room::Tight), "churn_100k_tight", "the same in a space 85 % full")
         .tails()
-        .in_full()
         .scanning([500, 2_000]),
     SHRINK,
     mixed(25, 1_000, "mixed_params_1k", [2_000, 20_000]),
@@ -193,8 +183,7 @@ pub(super) static SPECS: [Spec; 25] = [
         .parallel()
         .unbounded(),
     ours(32, Program::LongBusyHole, "long_busy_threads", "long_busy_hole on all threads")
-        .parallel()
-        .in_full(),
+        .parallel(),
 ];
 
 /// The churn whose live set has shrunk: every design replaces twenty times the live areas; otherwise the layouts could

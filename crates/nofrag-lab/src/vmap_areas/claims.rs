@@ -447,7 +447,8 @@ pub(super) fn audited(plan: &AreasPlan, spec: &Spec, design: &Preset) -> Result<
     let random = Random::new(plan.seed, spec.info.bit);
     let mut worker = Worker::new(&space, 0, size, random, Audit::default());
     spec.program.run(&mut worker)?;
-    let (audit, shift) = (worker.watch, worker.sample.extra.get(FIRST_REFUSED_SHIFT).copied());
+    let (audit, shift) =
+        (worker.watch, worker.sample.extra.get(&FIRST_REFUSED_SHIFT).map(|it| it.get()));
     Ok((audit, space, shift))
 }
 
@@ -485,8 +486,8 @@ fn judge_walks(report: &mut Report) {
 }
 
 fn judge_fits(report: &mut Report) {
-    let full = report.count("full_fit_alloc", AFTER, names::FITS[0]);
-    let split = report.count("fix_align_alloc", AFTER, names::FITS[3]);
+    let full = report.count("full_fit_alloc", AFTER, &names::FITS[0]);
+    let split = report.count("fix_align_alloc", AFTER, &names::FITS[3]);
     let kept = |spec: &Spec| {
         let free = report.count(spec.info.name, AFTER, names::FREE_OBJECTS)?;
         let busy = report.count(spec.info.name, BEFORE, names::BUSY_OBJECTS)?;

@@ -18,6 +18,7 @@ use super::holes::Room;
 use super::names;
 use super::turns::{AreasPlan, EMULATED_CPUS};
 use super::worker::{Detail, RunSize, Worker};
+use crate::key::{self, Key};
 use crate::oracle::{Claims, Relation};
 use crate::random::Random;
 use crate::report::{Measurement, Report};
@@ -274,10 +275,13 @@ fn test_row(
     for driven in rounds {
         tally.add(driven.tests[at].clone());
     }
-    let outcomes =
-        [("passed", tally.passed), (names::FAILED, tally.failed), ("xfailed", tally.xfailed)];
+    let outcomes = [
+        (Key::count("passed"), tally.passed),
+        (names::FAILED, tally.failed),
+        (Key::count("xfailed"), tally.xfailed),
+    ];
     Some(Measurement {
-        counts: outcomes.map(|(name, count)| (name.to_owned(), count as f64)).into(),
+        counts: key::counts(outcomes),
         ..Measurement::new(
             spec.info.name,
             design.name,
@@ -295,13 +299,13 @@ fn total_row(
     rounds: &[Driven],
 ) -> Option<Measurement> {
     let mut counts = BTreeMap::new();
-    for (name, part) in [
+    for (key, part) in [
         (names::USER, (|cpu| cpu.user_s) as fn(CpuTime) -> f64),
         (names::SYSTEM, (|cpu| cpu.system_s) as fn(CpuTime) -> f64),
     ] {
         let used: Option<Vec<f64>> = rounds.iter().map(|driven| driven.cpu.map(part)).collect();
         if let Some(spread) = used.and_then(Spread::of) {
-            counts.insert(name.to_owned(), spread.median);
+            counts.insert(key, spread.median.into());
         }
     }
     Some(Measurement {

@@ -10,6 +10,7 @@ use nofrag::vmap::{AreaError, AreaRequest, Guard};
 
 use super::programs::LONG_BUSY_AREAS;
 use super::worker::{Body, Watch, Worker};
+use crate::key::Key;
 use crate::spaces::Failure;
 
 /// 15,000 holes of two pages lie below; each loop takes 100 pages and, without its guard page, one page, and gives both
@@ -82,10 +83,10 @@ pub(super) struct Churn {
 }
 
 /// The name of a churn's count of refused allocations.
-pub(super) const REFUSED: &str = "refused allocations";
+pub(super) const REFUSED: Key = Key::count("refused allocations");
 
 /// The name of a churn's ratio of its highest page to its live pages.
-pub(super) const SPAN_OVER_LIVE: &str = "span over live";
+pub(super) const SPAN_OVER_LIVE: Key = Key::number("span over live");
 
 impl Churn {
     pub(super) fn new(live: usize, max_pages: u64, room: Room) -> Churn {
@@ -165,8 +166,8 @@ impl Body for Churn {
     }
 
     fn finish<W: Watch>(&mut self, worker: &mut Worker<'_, W>) -> Result<(), Failure> {
-        worker.sample.extra.insert(REFUSED, self.refused as f64);
-        worker.sample.extra.insert(SPAN_OVER_LIVE, self.span_over_live(worker));
+        worker.sample.extra.insert(REFUSED, self.refused.into());
+        worker.sample.extra.insert(SPAN_OVER_LIVE, self.span_over_live(worker).into());
         worker.give_all(self.places.drain(..).flatten())
     }
 }

@@ -125,9 +125,11 @@ fn plan(options: &Options) -> Result<AreasPlan, RunError> {
 fn choose_specs(options: &Options) -> Result<Vec<&'static Spec>, RunError> {
     let all: Vec<&Spec> = SPECS.iter().collect();
     let mut specs = choose_programs(&all, |spec| spec.info, options.mask.as_deref())?;
+    let default_run = SCENARIO.expected();
     specs.retain(|spec| {
         let in_mode = options.mode == Mode::Compare || driver::runs_by_default(spec);
-        let in_extent = options.extent == Extent::Full || spec.since == Extent::Subset;
+        let in_extent = options.extent == Extent::Full
+            || default_run.designs_of(spec.info.name).next().is_some();
         options.mask.is_some() || (in_mode && in_extent)
     });
     if options.mode != Mode::Compare

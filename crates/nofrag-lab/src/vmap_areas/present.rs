@@ -169,7 +169,7 @@ fn times(report: &Report) -> Option<Section> {
          and the guard page are included. `nofrag run` lists what a loop of each program does. Gain: the first \
          design's time over the last one's.",
         1,
-        &["program"].into_iter().chain(names).collect::<Vec<_>>(),
+        ["program"].into_iter().chain(names),
         report.programs().iter().map(row).collect(),
     )
 }
@@ -296,8 +296,8 @@ fn totals(report: &Report) -> Vec<Section> {
         "A row is the same run; the median of the rounds.",
         &chosen(report, |program| is_total(report, program)),
         |m| {
-            let user = number(m.count(names::USER)?);
-            Some(Cell::about(user, format!("{user} + {}", number(m.count(names::SYSTEM)?))))
+            let user = m.shown(names::USER)?;
+            Some(Cell::about(user, format!("{user} + {}", m.shown(names::SYSTEM)?)))
         },
     );
     elapsed.into_iter().chain(used).collect()

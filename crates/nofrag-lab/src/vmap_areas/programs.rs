@@ -9,6 +9,7 @@ use nofrag::units::Vpn;
 use nofrag::vmap::{AreaError, AreaRequest};
 
 use super::worker::{Body, Watch, Worker};
+use crate::key::Key;
 use crate::spaces::Failure;
 
 /// Returns the lazy limit of the space in one-page slots: the J of `full_fit`.
@@ -139,7 +140,7 @@ impl Body for RandomSizeAlign {
 }
 
 /// The name of `align_shift`'s count of the first alignment that was refused.
-pub(super) const FIRST_REFUSED_SHIFT: &str = "first refused shift";
+pub(super) const FIRST_REFUSED_SHIFT: Key = Key::count("first refused shift");
 
 /// One page at every alignment from one byte up to 2^63, until the first is refused. The refusal is expected.
 pub(super) struct AlignShift;
@@ -150,7 +151,7 @@ impl Body for AlignShift {
             match worker.take(&aligned_to_bytes(AreaRequest::new(1), 1 << shift)) {
                 Ok(start) => worker.give(start)?,
                 Err(AreaError::Exhausted { .. }) => {
-                    worker.sample.extra.insert(FIRST_REFUSED_SHIFT, f64::from(shift));
+                    worker.sample.extra.insert(FIRST_REFUSED_SHIFT, u64::from(shift).into());
                     return Ok(u64::from(shift) + 1);
                 }
                 Err(other) => return Err(other.into()),

@@ -1,6 +1,5 @@
 //! Mode `compare`: every program alone in a fresh space, designs turn by turn.
 
-use std::collections::BTreeMap;
 use std::sync::Barrier;
 use std::thread;
 
@@ -10,6 +9,7 @@ use nofrag::vmap::{LazyStore, Preset, VmapStats};
 use super::catalogue::{Search, Spec, Tails, Width};
 use super::names;
 use super::worker::{Counts, Detail, ProgramSample, RunSize, Worker};
+use crate::key::{self, Key};
 use crate::plan::Plan;
 use crate::random::Random;
 use crate::report::Measurement;
@@ -80,17 +80,10 @@ impl AreaRow {
 
     fn measurement(self, plan: &AreasPlan, spec: &Spec, design: &Preset) -> Option<Measurement> {
         let sample = self.first?;
-        let operations = sample.operations.max(1) as f64;
-        let mut counts: BTreeMap<String, f64> = BTreeMap::new();
-        let mut note = |name: &str, value: f64| {
-            counts.insert(name.to_owned(), value);
-        };
-        counted(&mut note, &sample.counts, operations);
+        let mut counts = sample.extra;
+        counted(&mut counts, &sample.counts, sample.operations.max(1));
         if spec.width == Width::Single {
-            objects(&mut note, &sample.at_end, design);
-        }
-        for (name, value) in &sample.extra {
-            note(name, *value);
+            counts.extend(objects(&sample.at_end, design));
         }
         Some(Measurement {
             tail: self.tail,
@@ -107,16 +100,18 @@ impl AreaRow {
 }
 
 /// Notes the engine's counts. A share or mean without a denominator is left out.
-fn counted(note: &mut impl FnMut(&str, f64), counts: &Counts, operations: f64) {
-    note("operations", operations);
-    note("searches", counts.searches as f64);
+fn counted(figures: &mut key::Counts, counts: &Counts, operations: u64) {
+    figures.insert(Key::count("operations"), operations.into());
+    figures.insert(Key::count("searches"), counts.searches.into());
+    let operations = operations as f64;
+    let mut note = |key, value: f64| _ = figures.insert(key, value.into());
     note(names::STEPS_PER_LOOP, counts.steps as f64 / operations);
     if counts.searches > 0 {
         note(names::STEPS_PER_SEARCH, counts.steps as f64 / counts.searches as f64);
     }
     let fits: u64 = counts.fits.iter().sum();
     if fits > 0 {
-        for (name, fit) in names::FITS.iter().zip(counts.fits) {
+        for (name, fit) in names::FITS.into_iter().zip(counts.fits) {
             note(name, fit as f64 / fits as f64);
         }
     }
@@ -125,18 +120,20 @@ fn counted(note: &mut impl FnMut(&str, f64), counts: &Counts, operations: f64) {
     }
     note(names::LOCKED_PER_LOOP, counts.locked as f64 / operations);
     note(names::CONFLICTS_PER_LOOP, counts.conflicts as f64 / operations);
-    note("areas purged per loop", counts.purged_areas as f64 / operations);
+    note(Key::number("areas purged per loop"), counts.purged_areas as f64 / operations);
 }
 
-/// Notes the number of objects that the design keeps when the loops end: free areas, or the objects that its search for
-/// holes must know instead.
-fn objects(note: &mut impl FnMut(&str, f64), stats: &VmapStats, design: &Preset) {
+/// Returns the number of objects that the design keeps when the loops end: free areas, or the objects that its search
+/// for holes must know instead.
+fn objects(stats: &VmapStats, design: &Preset) -> key::Counts {
     let lazy_too = design.policy.lazy == LazyStore::InBusyIndex;
     let busy = stats.busy_areas + if lazy_too { stats.lazy_areas } else { 0 };
-    note(names::FREE_OBJECTS, stats.holes as f64);
-    note(names::BUSY_OBJECTS, busy as f64);
-    note("lazy areas at end", stats.lazy_areas as f64);
-    note("pooled areas at end", stats.pooled_areas as f64);
+    key::Counts::from([
+        (names::FREE_OBJECTS, stats.holes.into()),
+        (names::BUSY_OBJECTS, busy.into()),
+        (Key::count("lazy areas at end"), stats.lazy_areas.into()),
+        (Key::count("pooled areas at end"), stats.pooled_areas.into()),
+    ])
 }
 
 pub(super) fn search_of(design: &Preset) -> Search {

@@ -10,6 +10,7 @@ use nofrag::vmap::{
     Area, AreaError, AreaRequest, FreeAreaError, Guard, VmapCounters, VmapSpace, VmapStats,
 };
 
+use crate::key;
 use crate::random::Random;
 use crate::spaces::Failure;
 use crate::stats::Latencies;
@@ -96,7 +97,7 @@ pub(crate) struct ProgramSample {
     /// Single operations, if they were asked for.
     pub(crate) latencies: Latencies,
     /// Counts that the program itself makes.
-    pub(crate) extra: BTreeMap<&'static str, f64>,
+    pub(crate) extra: key::Counts,
 }
 
 /// The counters that the lab shows.

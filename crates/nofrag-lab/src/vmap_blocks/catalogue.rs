@@ -21,6 +21,9 @@ pub(super) struct Design {
     pub(super) face: Face,
 }
 
+/// The pairs of programs and designs, and the number of claims.
+pub(super) const EXPECTED: &str = include_str!("expected.toml");
+
 /// The design before the document: that of Linux 6.4, but with one index of blocks for all CPUs.
 pub(super) const GLOBAL: &str = "global";
 /// The document's design: an index of blocks in a bucket for each CPU.

@@ -36,7 +36,7 @@ pub(super) fn judge(plan: &BlocksPlan, report: &mut Report) -> Result<(), RunErr
 
 /// Returns a count of the locks of one kind; one that `row` does not have is zero, since its program was run.
 pub(super) fn lock_of(row: &Measurement, kind: LockKind, column: Column) -> f64 {
-    row.count(&names::of_lock(kind, column)).unwrap_or(0.0)
+    row.count(names::of_lock(kind, column)).unwrap_or(0.0)
 }
 
 /// Returns the contentions of the locks of one kind, if the program was run under the design.

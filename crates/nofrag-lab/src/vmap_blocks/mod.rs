@@ -27,7 +27,7 @@ mod simulator;
 mod threads;
 mod turns;
 
-use self::catalogue::{NAMES, SPECS};
+use self::catalogue::{EXPECTED, NAMES, SPECS};
 use self::turns::BlocksPlan;
 use crate::figures;
 use crate::plan::{POSITIVE, Plan, Usual};
@@ -43,7 +43,7 @@ pub(crate) static SCENARIO: Scenario = Scenario {
     document: "Uladzislau Rezki, \"remove a global vmap_blocks xarray\", 2023 (Linux 6.4)",
     designs: &NAMES,
     programs: || SPECS.iter().map(|spec| spec.info).collect(),
-    expected: include_str!("expected.toml"),
+    expected: EXPECTED,
     run,
     present: present::sections,
     special: Special::NONE,

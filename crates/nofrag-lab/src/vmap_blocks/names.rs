@@ -1,11 +1,12 @@
 //! Names of units and counts, as this scenario's JSON has them, that more than one place uses.
 
 use super::locks::{LockKind, Site};
+use crate::key::Key;
 
-pub(super) const PAIRS: &str = "pairs";
-pub(super) const BLOCKS: &str = "blocks created";
-pub(super) const LOCKED_PER_PAIR: &str = "locked operations per pair";
-pub(super) const CONFLICTS_PER_PAIR: &str = "lock conflicts per pair";
+pub(super) const PAIRS: Key = Key::count("pairs");
+pub(super) const BLOCKS: Key = Key::count("blocks created");
+pub(super) const LOCKED_PER_PAIR: Key = Key::number("locked operations per pair");
+pub(super) const CONFLICTS_PER_PAIR: Key = Key::number("lock conflicts per pair");
 
 /// A column of the tables of `lock_stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
@@ -25,17 +26,17 @@ pub(super) enum Column {
     WaitAvgUs,
 }
 
-/// Returns the name of the count that a column holds for the locks of one kind.
-pub(super) fn of_lock(kind: LockKind, column: Column) -> String {
-    format!("{}: {}", kind.into_str(), column.into_str())
+/// Returns the key of the figure that a column holds for the locks of one kind.
+pub(super) fn of_lock(kind: LockKind, column: Column) -> Key {
+    Key::count(kind.into_str()).with(": ").with(column.into_str())
 }
 
-/// Returns the name of the count of contentions in which `site` waited.
-pub(super) fn waiting(kind: LockKind, site: Site) -> String {
-    format!("{}: waiting at {}", kind.into_str(), site.into_str())
+/// Returns the key of the count of contentions in which `site` waited.
+pub(super) fn waiting(kind: LockKind, site: Site) -> Key {
+    Key::count(kind.into_str()).with(": waiting at ").with(site.into_str())
 }
 
-/// Returns the name of the count of contentions in which `site` held the lock.
-pub(super) fn holding(kind: LockKind, site: Site) -> String {
-    format!("{}: held by {}", kind.into_str(), site.into_str())
+/// Returns the key of the count of contentions in which `site` held the lock.
+pub(super) fn holding(kind: LockKind, site: Site) -> Key {
+    Key::count(kind.into_str()).with(": held by ").with(site.into_str())
 }

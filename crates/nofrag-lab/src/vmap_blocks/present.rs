@@ -9,6 +9,7 @@ use super::model::Costs;
 use super::names::{self, Column};
 use super::turns::{BlocksPlan, geometry};
 use crate::figures::{self, Document, Figure, LockFigure};
+use crate::key::Key;
 use crate::report::{Comparison, Measurement, Report};
 use crate::summary::{programs_by_design, ratio_range, row_of};
 use nofrag_show::{BarGroup, Cell, Section, cells, count, number, ratio, table_of};
@@ -81,7 +82,7 @@ fn size_of_blocks() -> String {
 /// Tells the effect of the nodes of 6.9 and later on blocks.
 fn nodes_of_blocks(report: &Report) -> Option<String> {
     let nodes =
-        report.count(MODEL, NODES, &names::of_lock(LockKind::AreaBusy, Column::Instances))?;
+        report.count(MODEL, NODES, names::of_lock(LockKind::AreaBusy, Column::Instances))?;
     let slots = geometry().slots();
     Some(format!(
         "{NODES} divides its busy areas by address, 16 pages to a node; blocks begin at multiples of their size, so \
@@ -177,12 +178,12 @@ impl LockRow {
     }
 
     fn modelled(row: &Measurement, kind: LockKind) -> Option<LockRow> {
-        let of = |column| row.count(&names::of_lock(kind, column));
+        let of = |column| row.count(names::of_lock(kind, column));
         let acquisitions = of(Column::Acquisitions)?;
         let contentions = of(Column::Contentions).unwrap_or(0.0);
-        let sites = |name: fn(LockKind, Site) -> String| {
+        let sites = |name: fn(LockKind, Site) -> Key| {
             let site =
-                |site: Site| Some((site.into_str().to_owned(), row.count(&name(kind, site))?));
+                |site: Site| Some((site.into_str().to_owned(), row.count(name(kind, site))?));
             Site::ALL.into_iter().filter_map(site).collect()
         };
         let waits = |column| of(column).filter(|_| contentions > 0.0);
@@ -237,7 +238,7 @@ fn lock_stats(report: &Report, document: &Document) -> Vec<Section> {
     };
     let modelled = |row: &Measurement| {
         let locks = LockKind::ALL.into_iter().filter_map(|kind| LockRow::modelled(row, kind));
-        let pairs = count(row.count(names::PAIRS)?);
+        let pairs = row.shown(names::PAIRS)?;
         let title = format!("lock_stat in the model: {}, {pairs} pairs of one page", row.design);
         lock_stat(title, MODELLED, locks.collect())
     };
@@ -279,7 +280,7 @@ fn by_lock(report: &Report, document: &Document) -> Option<Section> {
         "A row is one kind of lock that was contended. What to compare is the order of a column and what changes \
          between two, not one number with another.",
         1,
-        &["lock", "there before", "there after"].into_iter().chain(designs).collect::<Vec<_>>(),
+        ["lock", "there before", "there after"].into_iter().chain(designs),
         LockKind::ALL.into_iter().filter_map(row).map(Iterator::collect).collect(),
     )
 }
@@ -358,7 +359,7 @@ fn real_locks(report: &Report) -> Vec<Section> {
         &THREADS,
         |row| {
             let conflicts = 1e6 * row.count(names::CONFLICTS_PER_PAIR)?;
-            let locked = number(row.count(names::LOCKED_PER_PAIR)?);
+            let locked = row.shown(names::LOCKED_PER_PAIR)?;
             Some(Cell::about(locked, format!("{locked} / {}", number(conflicts))))
         },
     );
@@ -371,7 +372,7 @@ fn conflicts(report: &Report, program: &str) -> Option<Section> {
     let met = |row: &Measurement, kind| lock_of(row, kind, Column::Contentions);
     let row = |kind: LockKind| {
         let cell = |row: &&Measurement| {
-            let taken = row.count(&names::of_lock(kind, Column::Acquisitions))?;
+            let taken = row.count(names::of_lock(kind, Column::Acquisitions))?;
             let [taken, met] = [taken, met(row, kind)].map(|n| per_million(row, n));
             Some(Cell::About(taken, format!("{} / {}", short(taken), short(met))))
         };
@@ -383,7 +384,7 @@ fn conflicts(report: &Report, program: &str) -> Option<Section> {
         &format!("{program}: each lock per million pairs, acquisitions / conflicts"),
         "A row is one kind of lock; those without any conflict are left out. All repetitions together.",
         1,
-        &["lock"].into_iter().chain(designs).collect::<Vec<_>>(),
+        ["lock"].into_iter().chain(designs),
         LockKind::ALL.into_iter().filter_map(row).collect(),
     )
 }

@@ -3,18 +3,20 @@
 use std::collections::BTreeMap;
 
 use nofrag::units::PageSize;
-use nofrag::vmap::{BlockGeometry, BlockPolicy, VmapPolicy};
+use nofrag::vmap::{BlockGeometry, BlockPolicy, LockCounters, VmapPolicy};
 
 use super::caller::Space;
-use super::catalogue::{Design, Face, GLOBAL, MODEL, PER_CPU, Runner, Spec};
-use super::locks::{LockCounts, Site};
+use super::catalogue::{Design, EXPECTED, MODEL, Runner, Spec};
+use super::locks::{LockCounts, LockKind, Site};
 use super::model::{self, Simulated};
 use super::names::{self, Column};
 use super::threads::{self, ThreadTotals};
+use crate::key::{Counts, Key};
 use crate::plan::Plan;
 use crate::random::Random;
 use crate::report::Measurement;
 use crate::scenario::{Progress, RunError};
+use crate::shortfall::Expected;
 use crate::spaces::{Failure, new_space};
 use crate::stats::Spread;
 
@@ -57,13 +59,6 @@ impl BlocksPlan {
             }
         }
     }
-
-    /// Returns true if a design takes part. A simulated CPU calls without a handle: a handle differs in private locks
-    /// alone. The assumptions are about the document's two designs.
-    fn takes_part(&self, spec: &Spec, design: &Design) -> bool {
-        let compared = !spec.is_assumption() || [GLOBAL, PER_CPU].contains(&design.name);
-        compared && (spec.costs().is_none() || design.face == Face::ByCall)
-    }
 }
 
 /// Returns the blocks of a kernel that is built for 8192 CPUs, as distributions build theirs: 256 pages
@@ -82,11 +77,11 @@ struct BlockRow {
 }
 
 impl BlockRow {
-    fn counts(&self) -> BTreeMap<String, f64> {
+    fn counts(&self) -> Counts {
         match (&self.real, &self.modelled) {
             (Some(sample), _) => of_threads(sample),
             (None, Some(simulated)) => of_model(simulated),
-            (None, None) => BTreeMap::new(),
+            (None, None) => Counts::new(),
         }
     }
 }
@@ -96,9 +91,10 @@ pub(super) fn take_turns(
     progress: &dyn Progress,
 ) -> Result<Vec<Measurement>, RunError> {
     progress.begin((plan.programs.len() * plan.designs.len() * plan.repeats) as u64);
+    let pairs = Expected::declared(EXPECTED);
     let rows = plan.take_turns(plan.repeats, |repetition, spec, design, row: &mut BlockRow| {
         progress.step(&format!("{} under {}", spec.info.name, design.name));
-        if !plan.takes_part(spec, design) {
+        if !pairs.has(spec.info.name, design.name) {
             return Ok(());
         }
         run_cell(plan, spec, design, repetition, row)
@@ -159,52 +155,54 @@ pub(super) fn model_space(design: &Design, cpus: usize) -> Result<Space, Failure
     new_space(VmapPolicy { blocks, ..design.policy }, MODEL_PAGES, cpus)
 }
 
-fn of_threads(sample: &ThreadTotals) -> BTreeMap<String, f64> {
-    let mut counts = BTreeMap::new();
-    let mut note = |name: String, value: f64| counts.insert(name, value);
+fn of_threads(sample: &ThreadTotals) -> Counts {
     let pairs = sample.pairs as f64;
-    note(names::PAIRS.to_owned(), pairs);
-    note(names::BLOCKS.to_owned(), sample.blocks_created as f64);
-    note("flushes".to_owned(), sample.flushes as f64);
-    note(names::LOCKED_PER_PAIR.to_owned(), sample.locked as f64 / pairs);
-    note(names::CONFLICTS_PER_PAIR.to_owned(), sample.locks.conflicts() as f64 / pairs);
-    note_acquisitions(&mut note, &sample.locks);
-    for (kind, lock) in sample.locks.iter().filter(|(_, lock)| lock.acquisitions > 0) {
-        note(names::of_lock(kind, Column::Contentions), lock.conflicts as f64);
+    let mut counts = Counts::from([
+        (names::PAIRS, sample.pairs.into()),
+        (names::BLOCKS, sample.blocks_created.into()),
+        (Key::count("flushes"), sample.flushes.into()),
+        (names::LOCKED_PER_PAIR, (sample.locked as f64 / pairs).into()),
+        (names::CONFLICTS_PER_PAIR, (sample.locks.conflicts() as f64 / pairs).into()),
+    ]);
+    for (kind, lock) in taken(&sample.locks) {
+        counts.insert(names::of_lock(kind, Column::Acquisitions), lock.acquisitions.into());
+        counts.insert(names::of_lock(kind, Column::Contentions), lock.conflicts.into());
     }
     counts
 }
 
-fn note_acquisitions(note: &mut impl FnMut(String, f64) -> Option<f64>, locks: &LockCounts) {
-    for (kind, lock) in locks.iter().filter(|(_, lock)| lock.acquisitions > 0) {
-        note(names::of_lock(kind, Column::Acquisitions), lock.acquisitions as f64);
-    }
+/// Returns the kinds of locks that were taken.
+fn taken(locks: &LockCounts) -> impl Iterator<Item = (LockKind, LockCounters)> + '_ {
+    locks.iter().filter(|(_, lock)| lock.acquisitions > 0)
 }
 
-fn of_model(simulated: &Simulated) -> BTreeMap<String, f64> {
-    let mut counts = BTreeMap::new();
-    let mut note = |name: String, value: f64| counts.insert(name, value);
-    note(names::PAIRS.to_owned(), simulated.pairs as f64);
-    note(names::BLOCKS.to_owned(), simulated.blocks_created as f64);
-    note_acquisitions(&mut note, &simulated.taken);
+fn of_model(simulated: &Simulated) -> Counts {
+    let mut counts = Counts::from([
+        (names::PAIRS, simulated.pairs.into()),
+        (names::BLOCKS, simulated.blocks_created.into()),
+    ]);
+    for (kind, lock) in taken(&simulated.taken) {
+        counts.insert(names::of_lock(kind, Column::Acquisitions), lock.acquisitions.into());
+    }
     let outcome = &simulated.outcome;
     for (kind, stat) in &outcome.locks {
         let instances = outcome.instances.get(kind).copied().unwrap_or(0);
         let columns = [
-            (Column::Instances, instances as f64),
-            (Column::Contentions, stat.contentions as f64),
-            (Column::ConBounces, stat.con_bounces as f64),
-            (Column::WaitMaxUs, stat.wait_max_ns as f64 / 1000.0),
-            (Column::WaitAvgUs, stat.wait_avg_ns() / 1000.0),
+            (Column::Instances, instances.into()),
+            (Column::Contentions, stat.contentions.into()),
+            (Column::ConBounces, stat.con_bounces.into()),
+            (Column::WaitMaxUs, (stat.wait_max_ns as f64 / 1000.0).into()),
+            (Column::WaitAvgUs, (stat.wait_avg_ns() / 1000.0).into()),
         ];
-        for (column, value) in columns {
-            note(names::of_lock(*kind, column), value);
-        }
-        for site in Site::ALL {
-            let count = |sites: &BTreeMap<Site, u64>| sites.get(&site).map(|count| *count as f64);
-            count(&stat.waiting).map(|count| note(names::waiting(*kind, site), count));
-            count(&stat.holding).map(|count| note(names::holding(*kind, site), count));
-        }
+        counts.extend(columns.map(|(column, value)| (names::of_lock(*kind, column), value)));
+        let of = |key: fn(LockKind, Site) -> Key, sites: &BTreeMap<Site, u64>| {
+            sites
+                .iter()
+                .map(|(site, count)| (key(*kind, *site), (*count).into()))
+                .collect::<Counts>()
+        };
+        counts.extend(of(names::waiting, &stat.waiting));
+        counts.extend(of(names::holding, &stat.holding));
     }
     counts
 }

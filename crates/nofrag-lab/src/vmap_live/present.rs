@@ -2,8 +2,9 @@
 
 use super::catalogue::{SPECS, Spec};
 use super::{DESIGNS, names};
+use crate::key::Key;
 use crate::report::Report;
-use nofrag_show::{Cell, Section, cells, count, table_of};
+use nofrag_show::{Cell, Section, cells, table_of};
 
 pub(super) fn sections(report: &Report) -> Vec<Section> {
     let columns = [
@@ -18,8 +19,8 @@ pub(super) fn sections(report: &Report) -> Vec<Section> {
     ];
     let row = |spec: &Spec| {
         let row = report.measurement(spec.info.name, DESIGNS[0])?;
-        let counted = |(_, name)| row.count(name).map_or_else(|| "".into(), |it| count(it).into());
-        Some([cells![spec.info.name], columns.map(counted).to_vec()].concat())
+        let counted = |(_, key): &(&str, Key)| row.shown(key).map_or_else(|| "".into(), Cell::from);
+        Some([cells![spec.info.name], columns.iter().map(counted).collect::<Vec<Cell>>()].concat())
     };
     let table = table_of(
         "The kernel's areas and the model of its rules, area by area",
@@ -28,7 +29,7 @@ pub(super) fn sections(report: &Report) -> Vec<Section> {
          was learned, places that depend on the shape of the tree at the start and are taken from the recording. Last, \
          differences that nothing explains.",
         1,
-        &[&["program"], &columns.map(|(title, _)| title)[..]].concat(),
+        &[&["program"], &columns.each_ref().map(|(title, _)| *title)[..]].concat(),
         SPECS.iter().filter_map(row).collect::<Vec<Vec<Cell>>>(),
     );
     table.into_iter().collect()

@@ -16,6 +16,7 @@ use super::live::{self, Place};
 use super::load::Length;
 use super::replay::{Counts, Difference, Kind};
 use super::{DESIGNS, LivePlan, names};
+use crate::key::{self, Key};
 use crate::oracle::{ClaimKind, Claims, Relation};
 use crate::replay::version_of;
 use crate::report::{Measurement, Report};
@@ -175,29 +176,27 @@ fn judge(spec: &Spec, compared: &Compared, report: &mut Report) {
     let (frees, lazy) = (sum(|it| it.frees), sum(|it| it.lazy_equal));
     let counts = [
         (names::AREAS, equal + given),
-        ("areas where the kernel put them", equal),
+        (Key::count("areas where the kernel put them"), equal),
         (names::POOLED, sum(|it| it.pooled)),
         (names::ALIGNED, sum(|it| it.aligned)),
         (names::GIVEN, given),
         (names::MOVED, cause(|it| it.moved)),
         (names::LEARNED, cause(|it| it.learned)),
-        ("frees", frees),
-        ("frees with the kernel's count of lazy pages", lazy),
+        (Key::count("frees"), frees),
+        (Key::count("frees with the kernel's count of lazy pages"), lazy),
         (names::PURGES, sum(|it| it.purges)),
-        ("areas purged", sum(|it| it.purged)),
-        ("areas listed at the end", listed(|(kernel, _)| kernel)),
-        ("areas of one list at the end only", listed(|(_, apart)| apart)),
+        (Key::count("areas purged"), sum(|it| it.purged)),
+        (Key::count("areas listed at the end"), listed(|(kernel, _)| kernel)),
+        (Key::count("areas of one list at the end only"), listed(|(_, apart)| apart)),
+        (names::DIFFERENCES, differences as u64),
     ];
-    let counts = counts.into_iter().map(|(name, count)| (name.to_owned(), count as f64));
     let per_change = |(case, one): &(Case, Explained)| {
         let changes = one.first.as_ref().map_or(case.steps.len(), |first| first.position);
         one.took.as_nanos() as f64 / changes.max(1) as f64
     };
     if let Some(time) = Spread::of(compared.recordings.iter().map(per_change).collect()) {
-        let mut counts: std::collections::BTreeMap<String, f64> = counts.collect();
-        counts.insert(names::DIFFERENCES.to_owned(), differences);
         report.measurements.push(Measurement {
-            counts,
+            counts: key::counts(counts),
             ..Measurement::new(name, DESIGNS[0], equal + given, "ns per change", time)
         });
     }

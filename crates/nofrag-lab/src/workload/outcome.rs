@@ -107,8 +107,7 @@ pub struct Units {
 
 impl Units {
     /// Returns `Percentage huge`; `None` without any unit.
-    #[must_use]
-    pub fn percent_huge(&self) -> Option<f64> {
+    pub(crate) fn percent_huge(&self) -> Option<f64> {
         let all = self.huge + self.base;
         (all > 0).then(|| 100.0 * self.huge as f64 / all as f64)
     }

@@ -297,8 +297,7 @@ impl WorkloadPlan {
     }
 
     /// Returns the bytes that are touched.
-    #[must_use]
-    pub fn touched_bytes(&self) -> u64 {
+    pub(crate) fn touched_bytes(&self) -> u64 {
         self.units().saturating_mul(self.unit_bytes)
     }
 

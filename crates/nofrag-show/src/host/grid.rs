@@ -4,8 +4,7 @@
 //! digits in a text, for programs that read it, and have their thousands apart on a page.
 
 use crate::page::Item;
-use crate::page::table::Table;
-use crate::{Cell, Look, Quantity, Unit, bytes, cells, numbers};
+use crate::{Cell, Look, Quantity, Table, Unit, bytes, cells, numbers};
 
 /// Returns a cell as it is in a text: counts as plain digits.
 pub(super) fn in_text(cell: &Cell) -> String {
@@ -26,31 +25,22 @@ pub fn mark_cells(marks: Option<[u64; 3]>, boost: Cell) -> Vec<Cell> {
     cells![mark(0), mark(1), mark(2), boost]
 }
 
-/// A table whose first columns are text and whose others are numbers.
-#[derive(Clone, Debug)]
-pub struct Grid {
-    /// Number of columns, from the left, that are text.
-    texts: usize,
-    header: Vec<String>,
-    rows: Vec<Vec<Cell>>,
-}
-
-impl Grid {
+impl Table {
     /// Returns a table without rows, with these headings.
     #[must_use]
-    pub fn new(header: &[&str]) -> Grid {
+    pub fn new(header: &[&str]) -> Table {
         let header = header.iter().map(|&name| name.to_owned()).collect();
-        Grid { texts: 1, header, rows: Vec::new() }
+        Table { texts: 1, header, ..Table::default() }
     }
 
     /// Returns the table with `texts` columns of text on a page in place of one.
-    pub(super) fn with_texts(self, texts: usize) -> Grid {
-        Grid { texts, ..self }
+    pub(super) fn with_texts(self, texts: usize) -> Table {
+        Table { texts, ..self }
     }
 
     /// Returns a table with a column for each order.
-    pub(super) fn of_orders(first: &str, orders: usize) -> Grid {
-        let mut grid = Grid::new(&[first]);
+    pub(super) fn of_orders(first: &str, orders: usize) -> Table {
+        let mut grid = Table::new(&[first]);
         grid.header.extend((0..orders).map(|order| order.to_string()));
         grid
     }
@@ -62,7 +52,7 @@ impl Grid {
     }
 
     /// Returns the table without a column.
-    pub(super) fn without(mut self, column: &str) -> Grid {
+    pub(super) fn without(mut self, column: &str) -> Table {
         let place = self.header.iter().position(|name| name == column);
         let place = place.expect("the column that is left out is one of the table");
         self.header.remove(place);
@@ -83,9 +73,8 @@ impl Grid {
 
     /// Returns the table for a page, unless it has no rows.
     pub(super) fn item(self, title: impl Into<String>, caption: impl Into<String>) -> Option<Item> {
-        let Grid { texts, header, rows } = self;
-        (!rows.is_empty())
-            .then(|| Item::Table(Table::new(title.into(), caption.into(), texts, header, rows)))
+        let (title, caption) = (title.into(), caption.into());
+        (!self.rows.is_empty()).then_some(Item::Table(Table { title, caption, ..self }))
     }
 }
 
@@ -96,13 +85,13 @@ mod tests {
 
     #[test]
     fn a_count_is_for_programs_in_a_text_and_for_people_on_a_page() {
-        let mut grid = Grid::new(&["name", "left out", "count"]);
+        let mut grid = Table::new(&["name", "left out", "count"]);
         grid.row(cells!["a", "b", 20_452_u64]);
         grid.row(cells![None::<String>]);
         let grid = grid.without("left out");
         assert_eq!(grid.clone().text("  ", Look::FILE), "  name  count\n  a     20452\n  -\n");
         let Some(Item::Table(table)) = grid.item("t", "c") else { panic!("it has rows") };
-        let html = table.to_string();
+        let html = crate::page::table::html(&table);
         assert!(html.contains("20,452") && !html.contains("left out"), "{html}");
     }
 }

@@ -12,5 +12,5 @@ pub mod trace;
 pub mod vmalloc;
 pub mod watch;
 
-pub use grid::{Grid, MARKS, mark_cells};
+pub use grid::{MARKS, mark_cells};
 pub use parts::missing;

@@ -7,9 +7,8 @@ use nofrag_host::source::Missing;
 
 use crate::page::axis::Scale;
 use crate::page::bars::{Bar, BarPanel, Bars};
-use crate::page::table::Table;
 use crate::page::{Card, Drawing, Figure, Headline, Item, Part, Tile};
-use crate::{Cell, Look, Origin, Tone, bytes, cells, count, plural, screen, sentence};
+use crate::{Cell, Look, Origin, Table, Tone, bytes, cells, count, plural, screen, sentence};
 
 /// Lists the files that could not be read; `None` if there are none.
 pub fn missing(missing: &[Missing], look: Look) -> Option<String> {
@@ -50,17 +49,9 @@ pub(super) fn brief_missing(missing: &[Missing], look: Look) -> Option<String> {
 /// Lists the files that could not be read, for a page; `None` if there are none.
 pub(super) fn missing_item(missing: &[Missing]) -> Option<Item> {
     let row = |it: &Missing| cells![&it.path, &it.why, it.costs];
-    let table = || {
-        Table::new(
-            "Not read".to_owned(),
-            "A row is a file that could not be had, and what this page lacks for want of it."
-                .to_owned(),
-            3,
-            ["file", "why", "it costs"].map(str::to_owned).to_vec(),
-            missing.iter().map(row).collect(),
-        )
-    };
-    (!missing.is_empty()).then(|| Item::Table(table()))
+    let caption = "A row is a file that could not be had, and what this page lacks for want of it.";
+    let rows = missing.iter().map(row).collect();
+    Table::of("Not read", caption, 3, ["file", "why", "it costs"], rows).map(Item::Table)
 }
 
 fn urgency(severity: Severity) -> (Tone, &'static str) {

@@ -4,9 +4,8 @@ use nofrag_host::finding::grouped;
 use nofrag_host::machine::huge::Basis;
 use nofrag_host::machine::preflight::{Answer, Preflight, Range};
 
-use super::grid::Grid;
 use super::parts;
-use crate::{Look, Tone, bytes_text, cells, sentence};
+use crate::{Look, Table, Tone, bytes_text, cells, sentence};
 
 /// Returns the answer as text for people.
 #[must_use]
@@ -110,8 +109,8 @@ fn range(Range { least, most, forecast }: Range) -> String {
     }
 }
 
-fn figures(preflight: &Preflight) -> Grid {
-    let mut grid = Grid::new(&["blocks that can be had", "at least", "about", "at most"]);
+fn figures(preflight: &Preflight) -> Table {
+    let mut grid = Table::new(&["blocks that can be had", "at least", "about", "at most"]);
     let now = preflight.now;
     let now = Range { least: now, most: now, forecast: Some(now) };
     let rows = [

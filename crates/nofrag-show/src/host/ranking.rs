@@ -2,10 +2,9 @@
 
 use nofrag_host::process::ranking::{NEAR, Ranked, Ranking};
 
-use super::grid::Grid;
 use super::parts::{self, known, missing_item, part, tile_of};
 use crate::page::{Headline, Page};
-use crate::{Cell, Look, Origin, Tone, cells, count, percent, sentence};
+use crate::{Cell, Look, Origin, Table, Tone, cells, count, percent, sentence};
 
 /// The most processes on a page: the others are the farthest from the limit.
 const MOST_ROWS: usize = 500;
@@ -18,8 +17,8 @@ pub(super) fn cells(process: &Ranked) -> Vec<Cell> {
 }
 
 /// Returns a table of the processes in their order; `of_limit` is the heading of the last column.
-pub(super) fn grid(processes: &[Ranked], of_limit: &str) -> Grid {
-    let mut grid = Grid::new(&["process", "pid", "areas", of_limit]);
+pub(super) fn grid(processes: &[Ranked], of_limit: &str) -> Table {
+    let mut grid = Table::new(&["process", "pid", "areas", of_limit]);
     processes.iter().for_each(|process| grid.row(cells(process)));
     grid
 }

@@ -2,10 +2,9 @@
 
 use nofrag_host::record::{CommandReport, Ended, Recorded};
 
-use super::grid::Grid;
 use super::parts::known;
 use super::trace::extfrag;
-use crate::{Look, bytes_text, cells, facts, fixed, wrapped};
+use crate::{Look, Table, bytes_text, cells, facts, fixed, wrapped};
 
 /// Returns the summary as text.
 #[must_use]
@@ -112,7 +111,7 @@ fn command(report: &CommandReport) -> String {
 }
 
 fn kinds(recorded: &Recorded, look: Look) -> String {
-    let mut table = Grid::new(&["event", "count", "per second"]);
+    let mut table = Table::new(&["event", "count", "per second"]);
     for kind in &recorded.by_kind {
         let rate = kind.events as f64 / recorded.seconds.max(1e-9);
         let name = format!("{}:{}", kind.group, kind.name);

@@ -3,8 +3,8 @@
 use askama::Template;
 use serde::Serialize;
 
-use super::table::Table;
-use crate::{cells, plain};
+use super::table::html;
+use crate::{Table, cells, plain};
 
 /// Curves over one quantity, mostly time.
 #[derive(Clone, Debug, Template)]
@@ -107,7 +107,7 @@ impl Curves {
     }
 
     /// Returns the first, least, middle, most and last value of each curve.
-    fn numbers(&self) -> Table {
+    fn numbers(&self) -> String {
         let row = |curve: &Curve| {
             let values = || curve.points.iter().map(|(_, y)| *y);
             let mut sorted: Vec<f64> = values().collect();
@@ -122,9 +122,9 @@ impl Curves {
             let cells = cells.map(|value| value.map(plain).into());
             [cells![&curve.name], cells.to_vec()].concat()
         };
-        let header = ["curve", "first", "least", "middle", "most", "last"].map(str::to_owned);
+        let header = ["curve", "first", "least", "middle", "most", "last"];
         let rows = self.curves.iter().map(row).collect();
-        Table::new(self.title.clone(), String::new(), 1, header.to_vec(), rows)
+        Table::of(&self.title, "", 1, header, rows).map_or_else(String::new, |it| html(&it))
     }
 }
 

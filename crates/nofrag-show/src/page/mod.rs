@@ -22,7 +22,7 @@ pub mod cells;
 pub mod curves;
 pub mod sections;
 pub mod strips;
-pub mod table;
+pub(crate) mod table;
 
 use std::fmt;
 
@@ -31,12 +31,11 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use sha2::{Digest as _, Sha256};
 
-use crate::{Origin, Tone};
+use crate::{Origin, Table, Tone};
 use bars::Bars;
 use cells::Cells;
 use curves::Curves;
 use strips::Strips;
-use table::Table;
 
 /// Bound on the size of a page, so that it can be mailed and opened on a phone.
 pub const MOST_BYTES: usize = 1_000_000;

@@ -4,7 +4,6 @@ use super::axis::Scale;
 use super::bars::{Bar, BarPanel, Bars};
 use super::cells::{self, CellRow, Cells, Map, Piece};
 use super::curves::{Curve, Curves, Line};
-use super::table::Table;
 use super::{Drawing, Figure, Item};
 use crate::{BarGroup, OccupancyMap, Section, plain};
 
@@ -17,9 +16,7 @@ fn item(section: Section) -> Option<Item> {
     let item = match section {
         Section::Lines { lines, .. } if lines.is_empty() => return None,
         Section::Lines { title, lines } => Item::Lines { title, lines },
-        Section::Table { title, caption, texts, header, rows } => {
-            Item::Table(Table::new(title, caption, texts, header, rows))
-        }
+        Section::Table(table) => Item::Table(table),
         Section::Bars { title, groups } => {
             let says = "A bar is the number at its end; the scale is logarithmic, from half of the shortest on.";
             figure(title, says.to_owned(), Drawing::Bars(bars(groups)))

@@ -18,6 +18,7 @@ mod present;
 use std::collections::BTreeMap;
 
 use crate::apparatus::machine::{MachineMemory, UNIT_PAGES};
+use crate::key::{Amount, Counts, Key};
 use nofrag::page::PolicyPreset;
 
 use super::catalogue::{Case, DESIGNS, OURS, Program, SPECS, SUBSET_DESIGNS, VANILLA};
@@ -178,19 +179,19 @@ impl RealRow {
 
     fn measurement(&self) -> Option<Measurement> {
         let mut spreads = BTreeMap::new();
-        let mut by_round = |name: &str, of: &dyn Fn(&RealResult) -> Option<f64>| {
+        let mut by_round = |key: Key, of: &dyn Fn(&RealResult) -> Option<f64>| {
             let samples = self.rounds.iter().filter_map(of).collect();
-            spreads.extend(Spread::of(samples).map(|spread| (name.to_owned(), spread)));
+            spreads.extend(Spread::of(samples).map(|spread| (key, spread)));
         };
         by_round(names::HUGE_FAULT_US, &|round| round.huge.mean_us());
         by_round(names::BASE_FAULTS_US, &|round| round.base.mean_us());
         by_round(names::FAULT_RATIO, &ratio);
         by_round(names::UNIT_US, &|round| mean_of_all(round).mean_us());
-        let medians = spreads.iter().map(|(name, spread)| (name.clone(), spread.median));
-        let mut counts: BTreeMap<String, f64> = medians.collect();
+        let medians = spreads.iter().map(|(key, spread)| (key.clone(), spread.median.into()));
+        let mut counts: Counts = medians.collect();
         let counted = self.counted.as_ref()?;
         counts.extend(self.counts(counted));
-        let unit = spreads.remove(names::UNIT_US)?;
+        let unit = spreads.remove(&names::UNIT_US)?;
         Some(Measurement {
             tail: mean_of_all_rounds(&self.rounds).tail(),
             counts,
@@ -199,26 +200,27 @@ impl RealRow {
                 self.case.to_string(),
                 self.preset.name,
                 counted.huge + counted.base,
-                names::UNIT_US,
+                names::UNIT_US.name(),
                 unit,
             )
         })
     }
 
-    fn counts(&self, counted: &RunResult) -> BTreeMap<String, f64> {
-        let sum = |of: fn(&RealResult) -> u64| self.rounds.iter().map(of).sum::<u64>() as f64;
+    fn counts(&self, counted: &RunResult) -> Counts {
+        let sum = |of: fn(&RealResult) -> u64| self.rounds.iter().map(of).sum::<u64>().into();
         let units = counted.huge + counted.base;
-        let mut counts = BTreeMap::new();
-        let mut set = |name: String, value: f64| counts.insert(name, value);
-        set(names::HUGE.to_owned(), counted.huge as f64);
-        set(names::BASE.to_owned(), counted.base as f64);
+        let mut counts = Counts::new();
+        let mut set = |key: Key, value: Amount| counts.insert(key, value);
+        set(names::HUGE, counted.huge.into());
+        set(names::BASE, counted.base.into());
         if units > 0 {
-            set(names::HUGE_PERCENT.to_owned(), 100.0 * counted.huge as f64 / units as f64);
+            let share = 100.0 * counted.huge as f64 / units as f64;
+            set(names::HUGE_PERCENT, share.into());
         }
-        set(names::WRITTEN.to_owned(), sum(|round| round.written));
-        set(names::VERIFIED.to_owned(), sum(|round| round.verified));
-        set(names::LOST.to_owned(), sum(|round| round.lost));
-        set(names::COPIED.to_owned(), sum(|round| round.moved));
+        set(names::WRITTEN, sum(|round| round.written));
+        set(names::VERIFIED, sum(|round| round.verified));
+        set(names::LOST, sum(|round| round.lost));
+        set(names::COPIED, sum(|round| round.moved));
         let kinds =
             [("huge", self.all(|round| &round.huge)), ("base", self.all(|round| &round.base))];
         for (kind, times) in kinds {
@@ -230,7 +232,7 @@ impl RealRow {
                 ("max", tail.max_ns),
             ];
             for (part, ns) in parts {
-                set(names::latency(kind, part), ns as f64 / 1e3);
+                set(names::latency(kind, part), (ns as f64 / 1e3).into());
             }
         }
         counts

@@ -4,9 +4,10 @@ use super::super::present::bare;
 use super::super::{names, withdrawn};
 use super::VANILLA;
 use crate::figures::{self, Column, Gorman2018, Quantity};
+use crate::key::Key;
 use crate::report::{Measurement, Report};
 use crate::summary::designs_table;
-use nofrag_show::{BarGroup, Cell, Section, cells, count, fixed, number, table_of};
+use nofrag_show::{BarGroup, Cell, Section, cells, fixed, number, table_of};
 
 /// Returns all sections of a report.
 pub(in super::super) fn sections(report: &Report) -> Vec<Section> {
@@ -30,13 +31,13 @@ fn short(design: &str) -> String {
 
 fn bars(report: &Report, program: &str) -> Option<Section> {
     let kinds = [("huge page", names::HUGE_FAULT_US), ("512 base pages", names::BASE_FAULTS_US)];
-    let groups = kinds.map(|(name, what)| {
+    let groups = kinds.each_ref().map(|(name, what)| {
         let bar = |design: &String| {
             let mean = report.measurement(program, design)?.count(what)?;
             Some((short(design), mean))
         };
         let bars = report.settings.designs.iter().filter_map(bar).collect();
-        BarGroup { name: name.to_owned(), bars }
+        BarGroup { name: (*name).to_owned(), bars }
     });
     let title =
         format!("Microseconds until a unit of 2 MiB is mapped, zeroed and written: {program}");
@@ -56,8 +57,8 @@ fn latencies(
     };
     let cells = |design: &str| {
         let Some(row) = report.measurement(program, design) else { return Vec::new() };
-        let spread = |name: &str| row.spreads.get(name).map(Cell::median);
-        let sampled = |name: &str| spread(name).unwrap_or_else(|| "no sample".into());
+        let spread = |key: Key| row.spreads.get(&key).map(Cell::median);
+        let sampled = |key: Key| spread(key).unwrap_or_else(|| "no sample".into());
         let ratio_there = there(design, Quantity::HugeLatency)
             .zip(there(design, Quantity::BaseLatency))
             .map(|(huge, base)| fixed(huge / base, 2));
@@ -66,7 +67,7 @@ fn latencies(
             sampled(names::HUGE_FAULT_US),
             spread(names::FAULT_RATIO),
             ratio_there,
-            row.count(names::HUGE_PERCENT).map(number),
+            row.shown(names::HUGE_PERCENT),
             there(design, Quantity::PercentageHuge).map(number),
         ]
     };
@@ -90,8 +91,7 @@ fn distribution(report: &Report, program: &str) -> Option<Section> {
     let cells = |design: &str| {
         let Some(row) = report.measurement(program, design) else { return Vec::new() };
         let of = |kind| {
-            ["p50", "p99", "p99.9", "max"]
-                .map(|part| row.count(&names::latency(kind, part)).map(number).into())
+            ["p50", "p99", "p99.9", "max"].map(|part| row.shown(names::latency(kind, part)).into())
         };
         [of("base"), of("huge")].concat()
     };
@@ -109,14 +109,13 @@ fn distribution(report: &Report, program: &str) -> Option<Section> {
 /// Shows the work of the memory behind the frames.
 fn memory(report: &Report) -> Option<Section> {
     let row = |measured: &Measurement| {
-        let counted = |name: &str| measured.count(name).map(count);
         cells![
             &measured.program,
             short(&measured.design),
-            counted(names::WRITTEN),
-            counted(names::COPIED),
-            counted(names::VERIFIED),
-            counted(names::LOST),
+            measured.shown(names::WRITTEN),
+            measured.shown(names::COPIED),
+            measured.shown(names::VERIFIED),
+            measured.shown(names::LOST),
         ]
     };
     let shown = |measured: &&Measurement| measured.design == VANILLA || is_last(report, measured);

@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use self::sampler::{Course, ProcessSample};
 use crate::figures;
+use crate::key::{self, Key};
 use crate::oracle::{Claims, Relation};
 use crate::plan::bounded;
 use crate::report::{Measurement, Report, Settings};
@@ -240,8 +241,9 @@ fn drive(
     outcome.map(|()| course)
 }
 
-/// Names of a load's counts, in the order of [`Counted`].
-const COUNTS: [&str; 4] = ["operations", "verified", "lost", "refused"];
+/// Keys of a load's counts, in the order of [`Counted`].
+const COUNTS: [Key; 4] =
+    [Key::count("operations"), Key::count("verified"), Key::count("lost"), Key::count("refused")];
 
 /// Returns a load's row: its operations, second by second.
 fn measured(load: &dyn Load, course: &Course) -> Option<Measurement> {
@@ -249,11 +251,11 @@ fn measured(load: &dyn Load, course: &Course) -> Option<Measurement> {
     let ns = course.ns_per_operation(load.name(), load.threads() as f64);
     let mut series = BTreeMap::new();
     for (name, _) in load.state() {
-        series.extend(course.state(load.name(), name).map(|values| (name.to_owned(), values)));
+        series.extend(course.state(load.name(), name).map(|values| (Key::number(name), values)));
     }
     let counts = COUNTS.into_iter().zip([operations, verified, lost, refused]);
     Some(Measurement {
-        counts: counts.map(|(name, count)| (name.to_owned(), count as f64)).collect(),
+        counts: key::counts(counts),
         series,
         ..Measurement::new(PROGRAM, load.name(), operations, NS_PER_OPERATION, Spread::of(ns)?)
     })
@@ -266,8 +268,8 @@ const MEMORY_SLACK_MIB: f64 = 16.0;
 const AREAS_SLACK: f64 = 64.0;
 
 fn judge(course: &Course, (before, after): (&ProcessSample, &ProcessSample), report: &mut Report) {
-    let [_, verified, lost, _] = COUNTS
-        .map(|name| report.measurements.iter().filter_map(|row| row.count(name)).sum::<f64>());
+    let [_, verified, lost, _] =
+        COUNTS.map(|key| report.measurements.iter().filter_map(|row| row.count(&key)).sum::<f64>());
     let claims = &mut report.oracles;
     let text =
         format!("of {verified} contents that were read again: those that were not as written");

@@ -6,6 +6,7 @@ use std::io;
 use std::time::Duration;
 
 use super::{Counted, Load, NS_PER_OPERATION};
+use crate::key::{self, Key};
 use crate::report::Measurement;
 use crate::stats::{Spread, thinned};
 use crate::usage::field_bytes;
@@ -120,11 +121,10 @@ impl Course {
             (DESCRIPTORS, of(|sample| sample.descriptors)),
         ];
         let peak = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);
-        let counts = courses.iter().map(|(name, values)| ((*name).to_owned(), peak(values)));
         let last = self.samples.last()?;
         Some(Measurement {
-            counts: counts.collect(),
-            series: courses.iter().map(|(name, it)| ((*name).to_owned(), thinned(it))).collect(),
+            counts: key::counts(courses.iter().map(|(key, it)| (key.clone(), peak(it)))),
+            series: courses.iter().map(|(key, it)| (key.clone(), thinned(it))).collect(),
             ..Measurement::new(
                 super::PROGRAM,
                 PROCESS,
@@ -138,9 +138,9 @@ impl Course {
 
 /// Name of the row of the process itself.
 pub(super) const PROCESS: &str = "process";
-pub(super) const RESIDENT: &str = "MiB resident";
-pub(super) const AREAS: &str = "areas";
-pub(super) const DESCRIPTORS: &str = "descriptors";
+pub(super) const RESIDENT: Key = Key::number("MiB resident");
+pub(super) const AREAS: Key = Key::count("areas");
+pub(super) const DESCRIPTORS: Key = Key::count("descriptors");
 
 #[cfg(test)]
 mod tests {

@@ -4,12 +4,13 @@
 use std::cmp::Reverse;
 
 use nofrag_host::machine::Machine;
+use nofrag_host::machine::counters::Name;
 use nofrag_host::machine::requests::{Answer, Request};
 use nofrag_host::machine::zones::Zone;
 
-use super::{OrderRows, has_index, hourly, marks, order_or_none, text};
+use super::{has_index, hourly, marks, order_or_none, text};
 use crate::host::parts;
-use crate::{Look, plural, screen, sentence};
+use crate::{Cell, Look, plural, screen, sentence};
 
 /// Returns the report that fits on one screen.
 #[must_use]
@@ -77,15 +78,13 @@ fn zones(machine: &Machine) -> Vec<&Zone> {
 
 fn orders(machine: &Machine, look: Look) -> String {
     let zones = zones(machine);
-    let rows = OrderRows {
-        heading: "free of order",
-        blocks: &|zone| label(machine, zone),
-        unusable: &|_| "  unusable %".to_owned(),
-        index: &|_| "  index".to_owned(),
-        count: |blocks| short(blocks).into(),
-        share: |unusable| percent(unusable).into(),
+    let names =
+        |zone: &Zone| [label(machine, zone), "  unusable %".to_owned(), "  index".to_owned()];
+    let forms: [fn(u64) -> Cell; 2] =
+        [|blocks| short(blocks).into(), |unusable| percent(unusable).into()];
+    let Some(table) = super::orders(&zones, "free of order", names, forms) else {
+        return String::new();
     };
-    let Some(table) = super::orders(&zones, &rows) else { return String::new() };
     let mut legend = vec!["unusable: the share of what is free in blocks too small for the order"];
     if zones.iter().any(|zone| has_index(zone)) {
         legend.push(
@@ -156,25 +155,18 @@ fn counters(machine: &Machine, look: Look) -> Option<String> {
     if machine.counters.is_empty() {
         return None;
     }
-    let counter = |name: &str| machine.counters.iter().find(|counter| counter.name == name);
-    let count = |name: &str| counter(name).map_or(0, |counter| counter.value);
-    let rate = |name: &str| {
-        let rate = counter(name).and_then(|counter| counter.per_hour);
+    let count = |name| machine.counter(name).map_or(0, |counter| counter.value);
+    let rate = |name| {
+        let rate = machine.counter(name).and_then(|counter| counter.per_hour);
         rate.map_or(String::new(), |rate| format!(", {} an hour", hourly(rate)))
     };
-    let [stalls, made, failed, reclaims, moved, reclaimed, given, fallen, killed] = [
-        "compact_stall",
-        "compact_success",
-        "compact_fail",
-        "allocstall_*",
-        "pgmigrate_success",
-        "pgsteal_kswapd",
-        "thp_fault_alloc",
-        "thp_fault_fallback",
-        "oom_kill",
-    ]
-    .map(count);
-    let waited = rate("compact_stall");
+    let [stalls, made, failed] =
+        [Name::CompactStall, Name::CompactSuccess, Name::CompactFail].map(count);
+    let [reclaims, moved, reclaimed] =
+        [Name::Allocstall, Name::PgmigrateSuccess, Name::PgstealKswapd].map(count);
+    let [given, fallen, killed] =
+        [Name::ThpFaultAlloc, Name::ThpFaultFallback, Name::OomKill].map(count);
+    let waited = rate(Name::CompactStall);
     let times = plural(fallen, "time", "times");
     let parts = [
         (
@@ -183,7 +175,7 @@ fn counters(machine: &Machine, look: Look) -> Option<String> {
                 "{stalls} requests waited for compaction{waited} ({made} made a block, {failed} did not)"
             ),
         ),
-        (reclaims, format!("{reclaims} waited for reclaim{}", rate("allocstall_*"))),
+        (reclaims, format!("{reclaims} waited for reclaim{}", rate(Name::Allocstall))),
         (moved, format!("{moved} pages moved")),
         (reclaimed, format!("kswapd reclaimed {reclaimed}")),
         (

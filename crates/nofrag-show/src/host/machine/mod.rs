@@ -12,9 +12,9 @@ pub use brief::brief;
 pub use page::page;
 pub use text::text;
 
-use super::grid::{Grid, MARKS, mark_cells};
+use super::grid::{MARKS, mark_cells};
 use super::parts::known;
-use crate::{Cell, Quantity, bytes, bytes_text, cells, duration_text, fixed, plural};
+use crate::{Cell, Quantity, Table, bytes, bytes_text, cells, duration_text, fixed, plural};
 
 /// Returns the kernel, the processors, and the time since boot.
 fn host(machine: &Machine) -> Vec<String> {
@@ -39,11 +39,11 @@ fn memory(machine: &Machine) -> impl Iterator<Item = (String, &'static str)> {
 }
 
 /// Returns a table of `zones`, by these names, with their memory and watermarks.
-fn marks(machine: &Machine, zones: &[&Zone], name: impl Fn(&Zone) -> String) -> Grid {
+fn marks(machine: &Machine, zones: &[&Zone], name: impl Fn(&Zone) -> String) -> Table {
     let in_bytes = |pages: u64| pages.saturating_mul(machine.host.page_bytes);
     let size = |pages: u64| bytes(in_bytes(pages));
     let memory = ["zone", "managed", "free", "on CPUs"];
-    let mut grid = Grid::new(&[&memory, &MARKS[..], &["largest block"]].concat());
+    let mut grid = Table::new(&[&memory, &MARKS[..], &["largest block"]].concat());
     for zone in zones {
         let marks = zone.marks.map(|marks| [marks.min, marks.low, marks.high].map(in_bytes));
         let boost = zone.marks.and_then(|marks| marks.boost).map(in_bytes);
@@ -73,30 +73,27 @@ fn largest(machine: &Machine, zone: &Zone) -> Cell {
     }
 }
 
-/// The names of the rows about a zone's orders, and the forms of their cells.
-struct OrderRows<'a> {
-    heading: &'a str,
-    blocks: &'a dyn Fn(&Zone) -> String,
-    unusable: &'a dyn Fn(&Zone) -> String,
-    index: &'a dyn Fn(&Zone) -> String,
-    count: fn(u64) -> Cell,
-    share: fn(u64) -> Cell,
-}
-
-/// Returns blocks, unusable share and, where it is defined, fragmentation index, with a column for each order; `None`
-/// without orders.
-fn orders(zones: &[&Zone], of: &OrderRows<'_>) -> Option<Grid> {
+/// Returns blocks, unusable share and, where it is defined, fragmentation index of each zone, in rows of these names
+/// and with a column for each order; `None` without orders. The forms are those of a number of blocks, and of a share
+/// in thousandths.
+fn orders(
+    zones: &[&Zone],
+    heading: &str,
+    names: impl Fn(&Zone) -> [String; 3],
+    [count, share]: [fn(u64) -> Cell; 2],
+) -> Option<Table> {
     let orders = zones.iter().map(|zone| zone.orders.len()).max().filter(|&orders| orders > 0)?;
-    let mut grid = Grid::of_orders(of.heading, orders);
+    let mut grid = Table::of_orders(heading, orders);
     for zone in zones {
         let mut row = |name: String, cell: &dyn Fn(&OrderRow) -> Cell| {
             grid.row(std::iter::once(name.into()).chain(zone.orders.iter().map(cell)).collect());
         };
-        row((of.blocks)(zone), &|row| (of.count)(row.blocks));
-        row((of.unusable)(zone), &|row| (of.share)(row.unusable));
+        let [blocks, unusable, index] = names(zone);
+        row(blocks, &|row| count(row.blocks));
+        row(unusable, &|row| share(row.unusable));
         // Where every order has a block the index is not defined.
         if has_index(zone) {
-            row((of.index)(zone), &|row| row.fragmentation.map(|it| thousandths(it as f64)).into());
+            row(index, &|row| row.fragmentation.map(|it| thousandths(it as f64)).into());
         }
     }
     Some(grid)

@@ -6,13 +6,11 @@ use nofrag_host::machine::requests::{Answer, Outcome, Request};
 use nofrag_host::machine::zones::{OrderRow, TypeRow, Zone};
 
 use super::{hourly, index_check, marks, order_or_none};
-use crate::host::grid::Grid;
 use crate::host::parts::{bar, bars, cards, figure, headline_of, missing_item, part, tile};
 use crate::host::{ranking, vmalloc};
 use crate::page::curves::{Curve, Curves, Line};
-use crate::page::table::Table;
 use crate::page::{Drawing, Item, Page, Tile};
-use crate::{Cell, Origin, Tone, bytes_text, cells, count, fixed};
+use crate::{Cell, Origin, Table, Tone, bytes_text, cells, count, fixed};
 
 /// Returns the page of `machine`.
 #[must_use]
@@ -69,18 +67,12 @@ fn requests(machine: &Machine) -> Vec<Item> {
         cells
     };
     let header = ["request", "type"].map(str::to_owned).into_iter();
-    let header = header.chain((0..orders).map(|order| order.to_string())).collect();
+    let header = header.chain((0..orders).map(|order| order.to_string()));
     let caption = "A row is one kind of request, a column an order; an order-9 block on x86-64 is a huge page of 2 \
                    MiB. By the kernel's own watermark test, not by what lies on the lists. mixes: served from a \
                    pageblock of another type, which fragments; compaction, reclaim: only after that; no: fails.";
     let rows = machine.requests.iter().map(row).collect();
-    let table = Table::new(
-        "What would succeed now".to_owned(),
-        caption.to_owned(),
-        orders + 2,
-        header,
-        rows,
-    );
+    let table = Table::of("What would succeed now", caption, orders + 2, header, rows);
     let failing = |request: &Request| {
         let answers = request.orders.iter().filter(|answer| !answer.outcome.is_served());
         let lines = answers.filter(|answer| !answer.why.is_empty());
@@ -89,7 +81,7 @@ fn requests(machine: &Machine) -> Vec<Item> {
     let lines: Vec<String> = machine.requests.iter().flat_map(failing).collect();
     let title = "Why requests fail or wait, the first two orders of each kind".to_owned();
     let why = (!lines.is_empty()).then_some(Item::Lines { title, lines });
-    std::iter::once(Item::Table(table)).chain(why).collect()
+    table.map(Item::Table).into_iter().chain(why).collect()
 }
 
 fn outcome(answer: &Answer) -> Cell {
@@ -183,7 +175,7 @@ fn indices(machine: &Machine) -> Option<Item> {
     let thousandths = |value: i64| fixed(value as f64 / 1000.0, 3);
     let header =
         ["zone", "order", "free blocks", "could be cut", "unusable", "fragmentation index"];
-    let mut grid = Grid::new(&header);
+    let mut grid = Table::new(&header);
     for zone in &machine.zones {
         for row in &zone.orders {
             grid.row(cells![
@@ -221,10 +213,10 @@ fn nearest(machine: &Machine) -> Option<Item> {
 }
 
 fn counters(machine: &Machine) -> Option<Item> {
-    let mut grid = Grid::new(&["what", "counter", "count", "an hour"]);
+    let mut grid = Table::new(&["what", "counter", "count", "an hour"]);
     for counter in &machine.counters {
         let rate = counter.per_hour.map(hourly);
-        grid.row(cells![counter.what, counter.name, counter.value, rate]);
+        grid.row(cells![counter.what, counter.name.into_str(), counter.value, rate]);
     }
     grid.with_texts(2).item(
         "Counted since boot",

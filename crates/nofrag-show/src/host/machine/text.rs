@@ -6,11 +6,10 @@ use nofrag_host::machine::requests::Request;
 use nofrag_host::machine::zones::Zone;
 use nofrag_host::machine::{Machine, Vmalloc};
 
-use super::{OrderRows, hourly, index_check, marks, obtainable, order_or_none, thousandths};
-use crate::host::grid::Grid;
+use super::{hourly, index_check, marks, obtainable, order_or_none, thousandths};
 use crate::host::parts;
 use crate::host::vmalloc::{in_areas, of_limit};
-use crate::{Cell, Look, bytes_text, cells, sentence};
+use crate::{Cell, Look, Table, bytes_text, cells, sentence};
 
 /// Returns all that is known of the machine.
 #[must_use]
@@ -41,17 +40,13 @@ pub(super) fn heading(machine: &Machine, look: Look) -> String {
 }
 
 fn orders(machine: &Machine, look: Look) -> String {
-    let row = |what: &'static str| move |zone: &Zone| format!("{} {what}", zone.label);
-    let rows = OrderRows {
-        heading: "order",
-        blocks: &row("free blocks"),
-        unusable: &row("unusable"),
-        index: &row("index"),
-        count: Cell::from,
-        share: |unusable| thousandths(unusable as f64).into(),
-    };
+    let names =
+        |zone: &Zone| ["free blocks", "unusable", "index"].map(|it| format!("{} {it}", zone.label));
+    let share = |unusable| thousandths(unusable as f64).into();
     let zones: Vec<&Zone> = machine.zones.iter().collect();
-    let Some(table) = super::orders(&zones, &rows) else { return String::new() };
+    let Some(table) = super::orders(&zones, "order", names, [Cell::from, share]) else {
+        return String::new();
+    };
     let mut legend = String::from(
         "unusable: the share of free memory in blocks too small for the order; index: why a request would fail, \
          towards 0 for want of memory, towards 1 because it is in pieces, - if a block is there",
@@ -70,7 +65,7 @@ fn requests(machine: &Machine, look: Look) -> String {
     let zones = || machine.zones.iter().filter(|_| machine.zones.len() <= MOST_ZONES);
     let mut header = vec!["request now", "up to order", "unmixed"];
     header.extend(zones().map(|zone| zone.label.as_str()));
-    let mut table = Grid::new(&header);
+    let mut table = Table::new(&header);
     for request in &machine.requests {
         let unmixed = if machine.host.types_known {
             order_or_none(request.largest_unmixed_order)

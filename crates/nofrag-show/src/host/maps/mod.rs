@@ -13,9 +13,8 @@ pub use brief::brief;
 pub use page::page;
 pub use text::text;
 
-use super::grid::Grid;
 use super::parts::others;
-use crate::{Cell, bytes, cells, fixed, percent};
+use crate::{Cell, Table, bytes, cells, fixed, percent};
 
 /// Returns the first `most` groups of areas by `what`, the others together.
 fn groups(
@@ -24,8 +23,8 @@ fn groups(
     report: &ProcessReport,
     most: usize,
     name: fn(&str) -> String,
-) -> Grid {
-    let mut grid = Grid::new(&[what, "areas", "share", "bytes"]);
+) -> Table {
+    let mut grid = Table::new(&[what, "areas", "share", "bytes"]);
     let listed: u64 = report.kinds.iter().map(|group| group.areas).sum();
     let mut row = |name: String, areas: u64, bytes: u64| {
         grid.row(cells![name, areas, Cell::share(areas, listed), crate::bytes(bytes)]);
@@ -43,10 +42,10 @@ fn groups(
 const EXAMPLE: &str = "the first of them";
 
 /// Returns the reasons for which neighbours are not one area: the first `most` of them, and all pairs.
-fn neighbours(report: &ProcessReport, most: usize) -> Grid {
+fn neighbours(report: &ProcessReport, most: usize) -> Table {
     let neighbours = &report.neighbours;
     let mut grid =
-        Grid::new(&["neighbours stay apart by", EXAMPLE, "pairs", "share"]).with_texts(2);
+        Table::new(&["neighbours stay apart by", EXAMPLE, "pairs", "share"]).with_texts(2);
     let mut row = |name: String, example: String, pairs: u64| {
         grid.row(cells![name, example, pairs, Cell::share(pairs, neighbours.pairs)]);
     };
@@ -66,13 +65,13 @@ fn neighbours(report: &ProcessReport, most: usize) -> Grid {
 }
 
 /// Returns the results of other placements of the same mappings; `None` where none was tried.
-fn placements(report: &ProcessReport) -> Option<Grid> {
+fn placements(report: &ProcessReport) -> Option<Table> {
     placements_of(report, &report.replay.placements.iter().collect::<Vec<_>>())
 }
 
 /// Returns the results of some of the placements; `None` for none.
-fn placements_of(report: &ProcessReport, placements: &[&Replayed]) -> Option<Grid> {
-    let mut grid = Grid::new(&[
+fn placements_of(report: &ProcessReport, placements: &[&Replayed]) -> Option<Table> {
+    let mut grid = Table::new(&[
         "the same mappings",
         "areas",
         "holes",

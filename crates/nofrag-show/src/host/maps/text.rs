@@ -8,9 +8,10 @@ use nofrag_host::process::{ProcessReport, Space};
 use nofrag_host::source::process::MapsFile;
 
 use super::{EXAMPLE, groups, placements};
-use crate::host::grid::Grid;
 use crate::host::parts::{self, known};
-use crate::{Cell, Look, bytes, bytes_text, cells, duration_text, hole_map, plural, sentence};
+use crate::{
+    Cell, Look, Table, bytes, bytes_text, cells, duration_text, hole_map, plural, sentence,
+};
 
 /// Returns the report of a process that `path` describes, with at most `top` names and reasons, or ten.
 #[must_use]
@@ -142,13 +143,13 @@ fn space(report: &ProcessReport, look: Look) -> String {
 
 fn holes(space: &Space, look: Look) -> String {
     let room = &space.room;
-    let mut table = Grid::new(&["hole size", "holes", "bytes"]);
+    let mut table = Table::new(&["hole size", "holes", "bytes"]);
     for class in &room.classes {
         let name = format!("from {}", bytes_text(class.from_bytes));
         table.row(cells![name, class.holes, bytes(class.bytes)]);
     }
     table.row(cells!["all", room.holes, bytes(room.free_bytes)]);
-    let mut largest = Grid::new(&["largest hole", "bytes"]);
+    let mut largest = Table::new(&["largest hole", "bytes"]);
     for aligned in &room.largest_by_align {
         let size = parts::size_or_none(aligned.largest_area_bytes);
         largest.row(cells![format!("aligned to {}", bytes_text(aligned.align_bytes)), size]);

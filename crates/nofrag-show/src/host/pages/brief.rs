@@ -9,9 +9,8 @@ use nofrag_host::machine::pages::{Pages, ZonePages};
 use nofrag_host::machine::zones::TypeRow;
 
 use super::{SLABS, free_blocks, heading, slabs, text};
-use crate::host::grid::Grid;
 use crate::host::parts;
-use crate::{Cell, Look, bytes, cells, plural, sentence};
+use crate::{Cell, Look, Table, bytes, cells, plural, sentence};
 
 /// The way to what is left out.
 const REST: &str = "--all shows the findings, the pages that stay, the uses of frames and the free \
@@ -74,7 +73,7 @@ fn pageblocks(zones: &[&ZonePages], look: Look) -> String {
     if known().next().is_none() {
         return String::new();
     }
-    let mut grid = Grid::new(&[
+    let mut grid = Table::new(&[
         "pageblocks",
         "all",
         "free",
@@ -113,7 +112,7 @@ fn staying(blocks: &Pageblocks, page_bytes: u64, look: Look) -> String {
         return String::new();
     }
     let mut grid =
-        Grid::new(&["what stays", "pages", "bytes", "in pageblocks", "share", "alone in"]);
+        Table::new(&["what stays", "pages", "bytes", "in pageblocks", "share", "alone in"]);
     for by in &blocks.pinned_by {
         let pages =
             blocks.uses.iter().find(|each| each.usage == by.usage).map_or(0, |each| each.pages);

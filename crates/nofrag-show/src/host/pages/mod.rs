@@ -13,9 +13,8 @@ pub use brief::brief;
 pub use page::page;
 pub use text::text;
 
-use super::grid::Grid;
 use super::parts::known;
-use crate::{Cell, bytes, bytes_text, cells, sentence};
+use crate::{Cell, Table, bytes, bytes_text, cells, sentence};
 
 /// Returns the kernel and its page frames.
 fn heading(pages: &Pages) -> String {
@@ -36,14 +35,14 @@ fn heading(pages: &Pages) -> String {
 
 /// Returns free blocks by order, and pageblocks: of all types as listed and as found, then of each of `types`. A row
 /// without any known number is left out.
-fn free_blocks<'a>(zone: &ZonePages, types: impl IntoIterator<Item = &'a TypeRow>) -> Grid {
+fn free_blocks<'a>(zone: &ZonePages, types: impl IntoIterator<Item = &'a TypeRow>) -> Table {
     const PAGEBLOCKS: &str = "pageblocks";
     let orders = zone.free_blocks.iter().map(|row| row.order.to_string());
     let header: Vec<String> = std::iter::once("free blocks of order".to_owned())
         .chain(orders)
         .chain([PAGEBLOCKS.to_owned()])
         .collect();
-    let mut grid = Grid::new(&header.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut grid = Table::new(&header.iter().map(String::as_str).collect::<Vec<_>>());
     let mut row = |name: &str, counts: Vec<Option<Cell>>, pageblocks: Option<u64>| {
         if counts.iter().any(Option::is_some) {
             let known = |value: Option<Cell>| value.unwrap_or_else(|| "".into());
@@ -70,9 +69,9 @@ fn free_blocks<'a>(zone: &ZonePages, types: impl IntoIterator<Item = &'a TypeRow
 }
 
 /// Returns the uses of frames, and the pageblocks that each use pins.
-fn uses(blocks: &Pageblocks, page_bytes: u64) -> Grid {
+fn uses(blocks: &Pageblocks, page_bytes: u64) -> Table {
     let all: u64 = blocks.uses.iter().map(|each| each.pages).sum();
-    let mut grid = Grid::new(&["frames", "pages", "bytes", "share", "pins pageblocks", "alone"]);
+    let mut grid = Table::new(&["frames", "pages", "bytes", "share", "pins pageblocks", "alone"]);
     for each in &blocks.uses {
         let by = blocks.pinned_by.iter().find(|by| by.usage == each.usage);
         grid.row(cells![

@@ -5,9 +5,8 @@ use nofrag_host::machine::pages::{Pages, ZonePages};
 use nofrag_host::picture::Ink;
 
 use super::{SLABS, free_blocks, heading, pages_that_stay, slabs, uses};
-use crate::host::grid::Grid;
 use crate::host::parts;
-use crate::{Cell, Look, bytes_text, cells, inked, inks, sentence};
+use crate::{Cell, Look, Table, bytes_text, cells, inked, inks, sentence};
 
 /// Returns the report, zone by zone.
 #[must_use]
@@ -87,7 +86,7 @@ fn pinned(blocks: &Pageblocks, look: Look) -> String {
     if blocks.pinned_classes.is_empty() {
         return String::new();
     }
-    let mut table = Grid::new(&["pages that stay", "pageblocks", "share"]);
+    let mut table = Table::new(&["pages that stay", "pageblocks", "share"]);
     for class in &blocks.pinned_classes {
         let share = Cell::share(class.pageblocks, blocks.pinned);
         table.row(cells![pages_that_stay(class), class.pageblocks, share]);

@@ -11,9 +11,8 @@ pub use page::page;
 pub(super) use page::{CELLS, hole_sizes, holes, in_use};
 pub use text::text;
 
-use super::grid::Grid;
 use super::parts::{known, others, size_or_none};
-use crate::{Cell, bytes, bytes_text, cells, plural};
+use crate::{Cell, Table, bytes, bytes_text, cells, plural};
 
 /// Returns the kernel and its processors.
 fn host(report: &VmallocReport) -> String {
@@ -37,7 +36,7 @@ pub(super) fn of_limit(lazy: &Lazy) -> Option<String> {
 }
 
 /// Returns the areas by kind, and all of them.
-fn kinds(report: &VmallocReport) -> Grid {
+fn kinds(report: &VmallocReport) -> Table {
     let totals = report.totals;
     let all = Group {
         name: "all".to_owned(),
@@ -49,7 +48,7 @@ fn kinds(report: &VmallocReport) -> Grid {
 }
 
 /// Returns the areas in use of the `most` callers with most of them, and of all others.
-fn callers(report: &VmallocReport, most: usize) -> Grid {
+fn callers(report: &VmallocReport, most: usize) -> Table {
     let (shown, rest) = report.callers.split_at(report.callers.len().min(most));
     let rest = (!rest.is_empty()).then(|| Group {
         name: others(rest.len()),
@@ -66,9 +65,9 @@ fn groups<'a>(
     groups: impl Iterator<Item = &'a Group>,
     all: u64,
     report: &VmallocReport,
-) -> Grid {
+) -> Table {
     let page = report.page_bytes.unwrap_or(0);
-    let mut grid = Grid::new(&[what, "areas", "bytes", "share", "memory behind"]);
+    let mut grid = Table::new(&[what, "areas", "bytes", "share", "memory behind"]);
     for group in groups {
         let behind = Some(group.backed_pages).filter(|&pages| pages > 0);
         grid.row(cells![
@@ -83,8 +82,8 @@ fn groups<'a>(
 }
 
 /// Returns the largest area of each alignment that would still find a place.
-fn largest(region: &RegionReport) -> Grid {
-    let mut grid = Grid::new(&["largest area", "now", "after purge"]);
+fn largest(region: &RegionReport) -> Table {
+    let mut grid = Table::new(&["largest area", "now", "after purge"]);
     let after = &region.after_purge.largest_by_align;
     for (now, after) in region.now.largest_by_align.iter().zip(after) {
         grid.row(cells![

@@ -6,9 +6,8 @@ use nofrag_host::source::{Root, VMALLOCINFO};
 use nofrag_host::vmalloc::{RegionReport, VmallocReport};
 
 use super::{callers, host, in_areas, kinds, of_limit};
-use crate::host::grid::Grid;
 use crate::host::parts;
-use crate::{Cell, Look, bytes, bytes_text, hole_map, plural, sentence};
+use crate::{Cell, Look, Table, bytes, bytes_text, hole_map, plural, sentence};
 
 /// Returns the report of the files below `root`, with the callers that hold most: `max_callers` of them, or ten.
 #[must_use]
@@ -112,7 +111,7 @@ fn has_pools(release: &str) -> bool {
 
 fn holes(region: &RegionReport, look: Look) -> String {
     let rooms = [&region.now, &region.after_purge];
-    let mut table = Grid::new(&["hole size", "holes now", "bytes", "after purge", "bytes"]);
+    let mut table = Table::new(&["hole size", "holes now", "bytes", "after purge", "bytes"]);
     let classes = rooms.iter().flat_map(|room| &room.classes);
     let mut sizes: Vec<u64> = classes.map(|class| class.from_bytes).collect();
     sizes.sort_unstable();
