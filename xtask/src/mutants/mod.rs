@@ -50,7 +50,7 @@ pub(crate) struct Request {
     list: bool,
 }
 
-/// Files that decide. The tests of their package judge them.
+/// Files that decide, in the order in which they are tried. The tests of their package judge them.
 struct Part {
     package: &'static str,
     /// Below the package's folder `src`; a folder stands for the files in it.
@@ -69,13 +69,13 @@ const PARTS: &[Part] = &[
             "page/slow_path.rs",
             "page/per_cpu.rs",
             "page/compaction",
+            "vmap/blocks/queues",
+            "vmap/blocks/slots",
+            "mmap/placement",
             "ranges/augmented_tree.rs",
             "ranges/cached_scan.rs",
             "ranges/red_black.rs",
             "ranges/wide",
-            "vmap/blocks/queues",
-            "vmap/blocks/slots",
-            "mmap/placement",
         ],
     },
     Part { package: "nofrag-backing", files: &["arena/ground.rs", "arena/bins.rs"] },
@@ -155,7 +155,7 @@ pub(crate) fn run(root: &Path, request: &Request) -> anyhow::Result<bool> {
                 files.iter().for_each(|(file, breaks)| println!("{:>5} {file}", breaks.len()));
                 continue;
             }
-            let slice = Slice { bench: &bench, package: part.package, folder: &folder, end };
+            let slice = Slice { bench: &bench, part, folder: &folder, end };
             slice.judge(&files, request)?;
         }
     }
@@ -174,13 +174,13 @@ pub(crate) fn run(root: &Path, request: &Request) -> anyhow::Result<bool> {
 /// What is to be tried of a package, by when.
 struct Slice<'a> {
     bench: &'a Bench,
-    package: &'a str,
+    part: &'a Part,
     folder: &'a Path,
     end: Instant,
 }
 
 impl Slice<'_> {
-    /// Tries what no earlier slice has tried of the same text, files with few breaks first.
+    /// Tries what no earlier slice has tried of the same text, part by part, files with few breaks first.
     fn judge(&self, files: &BTreeMap<&str, Vec<&Mutant>>, request: &Request) -> anyhow::Result<()> {
         let lines: Vec<Line> = campaign::record::read(self.folder)?;
         let known = record::latest(&lines);
@@ -202,9 +202,10 @@ impl Slice<'_> {
         if due.is_empty() || self.is_over() {
             return Ok(());
         }
-        due.sort_by_key(|it| it.breaks.len());
-        self.bench.switch(self.package, &mut due)?;
-        let (tests, reaching) = self.bench.reach(self.package)?;
+        let place = |it: &Due| self.part.files.iter().position(|part| it.file.contains(part));
+        due.sort_by_key(|it| (place(it), it.breaks.len()));
+        self.bench.switch(self.part.package, &mut due)?;
+        let (tests, reaching) = self.bench.reach(self.part.package)?;
         let mut tried = Vec::new();
         let mut alone = Vec::new();
         for it in &due {
@@ -215,7 +216,7 @@ impl Slice<'_> {
                 break;
             }
             let begin = Instant::now();
-            let outcome = self.bench.judge_alone(self.package, mutant, &tests)?;
+            let outcome = self.bench.judge_alone(self.part.package, mutant, &tests)?;
             self.record(it, &[(mutant, outcome)], begin)?;
         }
         self.compare(&tried, request.compare, &tests)
@@ -245,7 +246,7 @@ impl Slice<'_> {
                 Way::Refused => Some(Outcome::Unviable),
                 Way::Switch(number) | Way::InPart(number) => {
                     let reach = reaching.get(*number).into_iter().flatten().map(|&at| &tests[at]);
-                    Some(self.bench.judge(self.package, Some(*number), reach)?)
+                    Some(self.bench.judge(self.part.package, Some(*number), reach)?)
                 }
             };
             match outcome {
@@ -297,7 +298,7 @@ impl Slice<'_> {
         let step = tried.len().div_ceil(count.max(1)).max(1);
         let mut differing = 0;
         for (mutant, outcome) in tried.iter().step_by(step).take(count) {
-            let alone = self.bench.judge_alone(self.package, mutant, tests)?;
+            let alone = self.bench.judge_alone(self.part.package, mutant, tests)?;
             println!("{outcome:?}, alone {alone:?}: {}", mutant.name);
             differing += usize::from(alone != *outcome);
         }

@@ -23,6 +23,7 @@ mod linux_rules;
 mod memory;
 mod mersenne;
 mod messages;
+mod metadata;
 mod mmap_kernel;
 mod mmap_layout;
 mod mmap_model;
