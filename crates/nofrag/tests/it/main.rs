@@ -48,6 +48,7 @@ mod page_regressions;
 mod page_slow;
 mod page_world;
 mod placement_regressions;
+mod placement_visits;
 mod range_pair;
 mod regressions;
 mod relocation;
