@@ -158,7 +158,6 @@ impl Bench {
         let mut cargo = Command::new("timeout");
         cargo.args([PATIENCE, "cargo"]).args(arguments).args(["--package", package]);
         cargo.arg("--message-format=json").arg("--target-dir").arg(&self.target);
-        cargo.args(["--config", "profile.dev.package.nofrag.opt-level=1"]);
         cargo.env("CARGO_PROFILE_DEV_DEBUG", "false").env("RUSTFLAGS", "--cap-lints=allow");
         // The switches need features of the compiler that are not stable.
         cargo.env("RUSTC_BOOTSTRAP", package.replace('-', "_")).current_dir(&self.tree);

@@ -30,6 +30,9 @@ use crate::deb::git;
 
 const FOLDER: &str = "results/mutants";
 
+/// Time after which what was found out is recorded in the middle of a file.
+const A_WHILE: Duration = Duration::from_secs(120);
+
 /// Breaks to try, and for how long.
 #[derive(Debug, Args)]
 pub(crate) struct Request {
@@ -235,8 +238,7 @@ impl Slice<'_> {
         tried: &mut Vec<(&'a Mutant, Outcome)>,
         alone: &mut Vec<(&'a Due<'a>, &'a Mutant)>,
     ) -> anyhow::Result<()> {
-        let begin = Instant::now();
-        let before = tried.len();
+        let (mut begin, mut before) = (Instant::now(), tried.len());
         for (mutant, way) in due.breaks.iter().copied().zip(&due.ways) {
             if self.is_over() {
                 break;
@@ -255,6 +257,10 @@ impl Slice<'_> {
                 }
                 _ => alone.push((due, mutant)),
             }
+            if begin.elapsed() > A_WHILE {
+                self.record(due, &tried[before..], begin)?;
+                (begin, before) = (Instant::now(), tried.len());
+            }
         }
         self.record(due, &tried[before..], begin)
     }
@@ -271,6 +277,9 @@ impl Slice<'_> {
         let mut breaks = BTreeMap::<Outcome, Vec<String>>::new();
         for (mutant, outcome) in tried {
             breaks.entry(*outcome).or_default().push(mutant.short().to_owned());
+            if *outcome == Outcome::Survived {
+                println!("survived: {}", mutant.name);
+            }
         }
         let seconds = begin.elapsed().as_secs();
         let counts: Vec<String> =

@@ -30,7 +30,7 @@ static ON: AtomicU32 = AtomicU32::new(NONE);
 static REACHED: [AtomicU32; COUNT] = [const { AtomicU32::new(0) }; COUNT];
 
 /// Returns the number of the break that is on; the caller has those from `first` to `last`.
-#[inline]
+#[inline(always)]
 pub(crate) const fn among(first: u32, last: u32) -> u32 {
     core::intrinsics::const_eval_select((first, last), unasked, asked)
 }
@@ -39,13 +39,19 @@ const fn unasked(_: u32, _: u32) -> u32 {
     NONE
 }
 
-#[inline]
+#[inline(always)]
 fn asked(first: u32, last: u32) -> u32 {
     let on = ON.load(Relaxed);
     if on == NONE {
-        REACHED[first as usize].store(last + 1, Relaxed);
+        reach(first, last);
     }
     on
+}
+
+#[cold]
+#[inline(never)]
+fn reach(first: u32, last: u32) {
+    REACHED[first as usize].store(last + 1, Relaxed);
 }
 
 #[used]
