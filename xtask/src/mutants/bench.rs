@@ -32,7 +32,7 @@ pub(super) struct Due<'a> {
     pub(super) ways: Vec<Way>,
 }
 
-/// How a break is made.
+/// The way in which a break is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     /// By a switch of this number.

@@ -174,7 +174,7 @@ pub(crate) fn run(root: &Path, request: &Request) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// What is to be tried of a package, by when.
+/// A slice of the breaks of a part, and the end of its time.
 struct Slice<'a> {
     bench: &'a Bench,
     part: &'a Part,

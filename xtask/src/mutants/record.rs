@@ -1,4 +1,4 @@
-//! What came of breaks: a line for each file of a slice, and their sums.
+//! The outcomes of breaks: a line for each file of a slice, and their sums.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ pub(super) enum Outcome {
     Survived,
 }
 
-/// What a slice found out about a file.
+/// The outcomes of a file's breaks in a slice.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Line {
     pub(super) file: String,
@@ -44,7 +44,7 @@ pub(super) struct Reasons {
     reason: BTreeMap<String, String>,
 }
 
-/// What is known of the latest text of a file that was tried.
+/// The outcomes for the latest text of a file that was tried.
 #[derive(Debug, Default)]
 pub(super) struct Known<'a> {
     of: usize,

@@ -2,13 +2,13 @@
 //!
 //! The smallest expression that holds a whole chain of operators becomes a `match`: an arm for each break, with the
 //! text of the chain as the break makes it, and a last one with the chain as it stands. Breaks of parts of the chain
-//! stand in that last arm alone, since one break is on at a time. So a break means the same as in a text of its own, and
-//! the text grows with the depth of its nesting, not with its power. Bodies get `return`s before their first statement,
-//! arms of a `match` a guard, fields of a `struct` expression the value that the rest of the `struct` has.
+//! stand in that last arm alone, since one break is on at a time. So a break means the same as in a text of its own,
+//! and the text grows with the depth of its nesting, not with its power. Bodies get `return`s before their first
+//! statement, arms of a `match` a guard, fields of a `struct` expression the value that the rest of the `struct` has.
 //!
-//! A constant cannot ask the environment. Breaks in one have no switch, nor have those of conditions with `let`, of what
-//! `impl Trait` returns (its type is that of the body), and those that are no expression any more. In a constant function
-//! the switch works at run time; when a constant calls it, the switch is off.
+//! A constant cannot ask the environment. Breaks in one have no switch, nor have those of conditions with `let`, of
+//! what `impl Trait` returns (its type is that of the body), and those that are no expression any more. In a constant
+//! function the switch works at run time; when a constant calls it, the switch is off.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -112,10 +112,10 @@ pub(super) struct Written {
     inside: Vec<Inside>,
 }
 
-/// What a message of the compiler is about.
+/// The breaks that a message of the compiler is about.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Blame {
-    /// What this break has written.
+    /// This one: the message is about its text.
     One(usize),
     /// The switch of these breaks, or something near it.
     Some(Vec<usize>),
@@ -220,7 +220,7 @@ struct Inside {
     breaks: Vec<usize>,
 }
 
-/// How a switch is written; of switches for the same part the former is the outer one.
+/// The form of a switch; of switches for the same part the former is the outer one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Kind {
     /// Nothing: what arms that are to be deleted match. The compiler says there that an arm is missing.
@@ -336,7 +336,7 @@ impl Places {
     }
 }
 
-/// Whether a condition has a `let` of its own.
+/// Returns true if a condition has a `let` of its own.
 fn has_let(it: &Expr) -> bool {
     match it {
         Expr::Let(_) => true,

@@ -1,4 +1,4 @@
-//! What structures say about the memory that they take is what the heap has given them.
+//! The bytes that structures say they take are the bytes that the heap has given them.
 
 use crate::block_support::{
     GEOMETRIES, PageBook, block_space, cpu_of, gappy_cpus, must_map, presets_with,

@@ -1,4 +1,4 @@
-//! What searches visit, and what they remember of an unmapping, where no other test sees it.
+//! The visits of searches, and what they remember of an unmapping, where no other test sees it.
 
 use crate::mmap_support::{COMPAT_DOWN, Process, opaque, page};
 use nofrag::mmap::{Layout, Placement};
@@ -41,7 +41,7 @@ fn an_unmapping_at_the_cache_is_no_hole_behind_it() {
     assert_eq!(visits_of(&mut process, 4), 1, "the search goes on where it was");
 }
 
-/// What is unmapped below the window does not lead the search out of it.
+/// An unmapping below the window does not lead the search out of it.
 #[test]
 fn an_unmapping_below_the_base_is_not_followed() {
     let (mut process, last) = row(UP, LastUnmapped, 2);
