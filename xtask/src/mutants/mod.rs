@@ -58,6 +58,8 @@ struct Part {
     package: &'static str,
     /// Below the package's folder `src`; a folder stands for the files in it.
     files: &'static [&'static str],
+    /// Bytes that a test may have mapped to write to: some breaks ask for memory without end.
+    memory: u64,
 }
 
 const PARTS: &[Part] = &[
@@ -80,8 +82,13 @@ const PARTS: &[Part] = &[
             "ranges/red_black.rs",
             "ranges/wide",
         ],
+        memory: 4 << 30,
     },
-    Part { package: "nofrag-backing", files: &["arena/ground.rs", "arena/bins.rs"] },
+    Part {
+        package: "nofrag-backing",
+        files: &["arena/ground.rs", "arena/bins.rs"],
+        memory: 256 << 30,
+    },
 ];
 
 /// A break, as cargo-mutants lists it.
@@ -207,8 +214,8 @@ impl Slice<'_> {
         }
         let place = |it: &Due| self.part.files.iter().position(|part| it.file.contains(part));
         due.sort_by_key(|it| (place(it), it.breaks.len()));
-        self.bench.switch(self.part.package, &mut due)?;
-        let (tests, reaching) = self.bench.reach(self.part.package)?;
+        self.bench.switch(self.part, &mut due)?;
+        let (tests, reaching) = self.bench.reach(self.part)?;
         let mut tried = Vec::new();
         let mut alone = Vec::new();
         for it in &due {
@@ -219,7 +226,7 @@ impl Slice<'_> {
                 break;
             }
             let begin = Instant::now();
-            let outcome = self.bench.judge_alone(self.part.package, mutant, &tests)?;
+            let outcome = self.bench.judge_alone(self.part, mutant, &tests)?;
             self.record(it, &[(mutant, outcome)], begin)?;
         }
         self.compare(&tried, request.compare, &tests)
@@ -248,7 +255,7 @@ impl Slice<'_> {
                 Way::Refused => Some(Outcome::Unviable),
                 Way::Switch(number) | Way::InPart(number) => {
                     let reach = reaching.get(*number).into_iter().flatten().map(|&at| &tests[at]);
-                    Some(self.bench.judge(self.part.package, Some(*number), reach)?)
+                    Some(self.bench.judge(self.part, Some(*number), reach)?)
                 }
             };
             match outcome {
@@ -307,7 +314,7 @@ impl Slice<'_> {
         let step = tried.len().div_ceil(count.max(1)).max(1);
         let mut differing = 0;
         for (mutant, outcome) in tried.iter().step_by(step).take(count) {
-            let alone = self.bench.judge_alone(self.part.package, mutant, tests)?;
+            let alone = self.bench.judge_alone(self.part, mutant, tests)?;
             println!("{outcome:?}, alone {alone:?}: {}", mutant.name);
             differing += usize::from(alone != *outcome);
         }
