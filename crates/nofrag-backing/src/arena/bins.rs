@@ -217,6 +217,25 @@ mod tests {
     }
 
     #[test]
+    fn a_run_is_crowded_out_by_all_bins_and_not_by_its_own() {
+        let mut bins = Bins { most: 8, ..Bins::new(64).unwrap() };
+        (0..7).for_each(|page| bins.push(page, 1).unwrap());
+        assert_eq!([1, 2].map(|pages| bins.is_crowded_out(pages)), [false, true]);
+        bins.push(7, 1).unwrap();
+        assert_eq!([1, 2].map(|pages| bins.is_crowded_out(pages)), [false, true]);
+        assert_eq!([0, 65].map(|pages| bins.is_crowded_out(pages)), [false, false]);
+    }
+
+    #[test]
+    fn the_bin_that_holds_most_pages_is_relieved() {
+        let mut bins = Bins::new(64).unwrap();
+        (0..3).for_each(|page| bins.push(page, 1).unwrap());
+        bins.push(10, 2).unwrap();
+        let sizes = [(); 3].map(|()| bins.relieve().map(|(pages, _)| pages));
+        assert_eq!(sizes, [Some(1), Some(2), None]);
+    }
+
+    #[test]
     fn what_was_not_needed_leaves_oldest_first() {
         let mut bins = Bins::new(64 * 64).unwrap();
         (0..8).for_each(|page| bins.push(page, 1).unwrap());

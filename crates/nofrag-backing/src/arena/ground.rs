@@ -202,5 +202,7 @@ mod tests {
             assert_eq!(ground.find(stale, Use::Leased), Err(FreeError::NotLive));
         }
         assert_eq!(ground.find(same_digits, Use::Leased), Ok(5));
+        assert_eq!(ground.find(same_digits, Use::Live), Err(FreeError::Leased));
+        assert_eq!(ground.find(old, Use::Live), Err(FreeError::NotLive));
     }
 }

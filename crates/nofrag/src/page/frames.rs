@@ -141,7 +141,8 @@ impl Frames {
 
     /// Returns the bytes of the records.
     pub(super) fn metadata_bytes(&self) -> usize {
-        self.tags.capacity()
+        self.spans.capacity() * size_of::<FrameSpan>()
+            + self.tags.capacity()
             + self.listed.capacity()
             + self.links.capacity() * size_of::<[FrameIndex; 2]>()
             + self.blocks.capacity() * size_of::<Block>()

@@ -101,7 +101,7 @@ impl Bounds {
             PerCpuRules::Single => (6 * batch, 6 * batch),
             PerCpuRules::Orders => (follows_low(), follows_low()),
             PerCpuRules::Tuned => {
-                let eighth = pages(share.managed.0 / 8 / share.cpus.max(1)).max(4 * batch);
+                let eighth = pages(share.managed.0 / 8 / share.cpus.max(1));
                 (follows_low(), eighth.max(follows_low()))
             }
         };
@@ -636,7 +636,8 @@ mod tests {
     fn batches_follow_the_size_of_the_zone() {
         let of = |pages| Bounds::of(share(pages), PerCpuRules::Single);
         let fixed = |batch| Bounds { batch, least: 6 * batch, most: 6 * batch };
-        assert_eq!([1 << 30, 262_144, 131_072, 0].map(of), [63, 63, 31, 1].map(fixed));
+        let pages = [1 << 30, 262_144, 196_608, 131_072, 0];
+        assert_eq!(pages.map(of), [63, 63, 63, 31, 1].map(fixed), "half as much again, rounded");
     }
 
     const ERAS: [PerCpuRules; 3] = [PerCpuRules::Single, PerCpuRules::Orders, PerCpuRules::Tuned];
@@ -660,6 +661,9 @@ mod tests {
         let tiny = Share { managed: PageCount(0), low: 0, local_cpus: 8, cpus: 16 };
         let tiny = Bounds::of(tiny, PerCpuRules::Tuned);
         assert_eq!(tiny, Bounds { batch: 1, least: 4, most: 4 });
+        let low = Share { low: 100, ..share(262_144) };
+        let low = Bounds::of(low, PerCpuRules::Orders);
+        assert_eq!(low, Bounds { batch: 63, least: 252, most: 252 }, "four batches at least");
     }
 
     /// A second refill of single pages takes 126 instead of 63 from 6.7 on; larger blocks begin with 31, 7 or 2.
@@ -685,6 +689,9 @@ mod tests {
             refill(PerCpuRules::Tuned, &mut pace, 0, 0);
         }
         assert_eq!(pace.doublings, MAX_DOUBLINGS);
+        let mut full = Pace { high: 900, doublings: MAX_DOUBLINGS, ..Pace::default() };
+        let room = 900 + (63 << 5) - (2000 + 63);
+        assert_eq!(refill(PerCpuRules::Tuned, &mut full, 0, 2000), room, "up to the bound");
     }
 
     #[test]
@@ -698,8 +705,16 @@ mod tests {
         let drains = [(); 6].map(|()| drain(&mut pace, 0, 825, PLENTY));
         assert_eq!(drains, [63, 126, 252, 504, 762, 762], "at most the bound less a batch");
         assert_eq!(drain(&mut pace, 2, 5, PLENTY), 5, "a block of order 1 to 3 empties the lists");
-        (0..4).for_each(|_| pace.requested(rules));
+        let halved = [(); 4].map(|()| {
+            pace.requested(rules);
+            pace.doublings
+        });
+        assert_eq!(halved, [2, 1, 0, 0]);
         assert_eq!((pace.doublings, drain(&mut pace, 2, 5, PLENTY)), (0, 0));
+        let three = Bounds { least: 189, most: 189, ..bounds };
+        let mut short = Pace::default();
+        let drains = [(); 3].map(|()| short.drain(three, rules, Order::ZERO, 189, PLENTY));
+        assert_eq!((drains, short.doublings), ([63, 126, 126], 1), "the most is not doubled");
         let reclaims = Shortage { reclaims: true, ..PLENTY };
         assert_eq!(drain(&mut pace, 0, 251, reclaims), 0);
         assert_eq!(drain(&mut pace, 0, 252, reclaims), 63, "four batches while kswapd reclaims");
@@ -727,6 +742,9 @@ mod tests {
         assert_eq!(pace.high, 4000 - 32 * 63);
         assert_eq!(pace.age(bounds, 100), 0);
         assert_eq!(pace.high, 1984 - 1984 / 8);
+        let mut doubled = Pace { doublings: 4, ..Pace::default() };
+        doubled.drain(bounds, rules, Order::ZERO, 1, PLENTY);
+        assert_eq!(doubled.doublings, 2, "a free halves the next refill");
         let mut held = Pace { high: 1000, ..Pace::default() };
         assert_eq!((held.age(bounds, 900), held.high), (25, 875));
     }

@@ -197,6 +197,29 @@ mod tests {
     }
 
     #[test]
+    fn single_pages_and_requests_that_may_wait_set_nothing_aside() {
+        let mut pages = zone(128, STRICT);
+        take_under(&mut pages, 0, Unmovable, ATOMIC).expect("all is free");
+        // Of an order that no list of a CPU holds.
+        take_under(&mut pages, 5, Unmovable, 0).expect("most is free");
+        assert_eq!(reserved(&pages), 0);
+    }
+
+    #[test]
+    fn where_nothing_else_is_left_the_reserve_helps_who_would_kill() {
+        let mut pages = zone(128, STRICT);
+        take_atomic(&mut pages, 1);
+        for order in (0..=10).rev() {
+            while take_under(&mut pages, order, Unmovable, 0).is_some() {}
+        }
+        pages.drain_all();
+        assert_eq!(pages.free_pages(ZoneId(0), HighAtomic).0, 510);
+        assert_eq!(take_under(&mut pages, 5, Unmovable, 0), None);
+        assert!(take_under(&mut pages, 5, Unmovable, AllocFlags::OOM).is_some());
+        assert_eq!(pages.free_pages(ZoneId(0), HighAtomic).0, 510 - 32);
+    }
+
+    #[test]
     fn pageblocks_of_the_reserve_are_released_one_by_one() {
         let mut pages = zone(256, STRICT);
         take_atomic(&mut pages, 3 * 256);

@@ -624,6 +624,31 @@ mod tests {
     }
 
     #[test]
+    fn whoever_frees_memory_or_is_to_die_does_not_compact_first() {
+        for flag in [RequestFlags::MEMALLOC, RequestFlags::OOM_VICTIM] {
+            let flags = RequestFlags::RECLAIM.with(flag);
+            let request = PageRequest::new(order(1), Migratetype::Unmovable).flags(flags);
+            let tries = tries(request, &VANILLA, 0, Compacted::Partial);
+            assert!(matches!(tries[1], Try::WakeAndPass(_)), "{flag:?}: {}", picture(&tries));
+        }
+    }
+
+    #[test]
+    fn nothing_is_killed_for_who_may_fail_or_keeps_to_a_node_or_dies_nor_for_costly_orders() {
+        let end = |number, flags| {
+            let request = PageRequest::user(order(number)).flags(RequestFlags::RECLAIM.with(flags));
+            picture(&tries(request, &VANILLA, 0, Compacted::Complete)).pop()
+        };
+        assert_eq!(end(0, RequestFlags::RECLAIM), Some('O'));
+        for spared in
+            [RequestFlags::RETRY_MAYFAIL, RequestFlags::THIS_NODE, RequestFlags::OOM_VICTIM]
+        {
+            assert_eq!(end(0, spared), Some('G'), "{spared:?}");
+        }
+        assert_eq!(end(4, RequestFlags::RECLAIM), Some('G'));
+    }
+
+    #[test]
     fn when_a_huge_page_that_is_not_to_be_retried_stops_after_compaction_differs_by_version() {
         let huge = RequestFlags::DIRECT_RECLAIM.with(RequestFlags::NO_RETRY);
         let local = huge.with(RequestFlags::THIS_NODE);

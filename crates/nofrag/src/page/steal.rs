@@ -396,4 +396,25 @@ mod tests {
         let counted = &pages.counters;
         assert_eq!((counted.boosts, counted.stall_refusals, counted.events()), (1, 1, 0));
     }
+
+    /// Strict lists look at a block that is too small to claim twice: to claim it, which tries and boosts nothing, and
+    /// to steal from it.
+    #[test]
+    fn strict_lists_spare_what_they_would_steal_from() {
+        let policy =
+            FragmentationPolicy { stall: FragmentationPolicy::PATCHES_1_5.stall, ..STRICT };
+        let mut pages = holes(policy, Reclaimable, 3, 2);
+        let request = PageRequest::new(Order::ZERO, Movable);
+        let flags = AllocFlags::NO_WATERMARKS.with(AllocFlags::FRAGMENT_STALL);
+        assert_eq!(pages.walk(cpu(), &request, flags), Walk::Spared(ZoneId(0)));
+        let counted = &pages.counters;
+        assert_eq!((counted.boosts, counted.stall_refusals, counted.events()), (0, 1, 0));
+    }
+
+    #[test]
+    fn a_fallback_visits_its_own_lists_the_others_and_its_own_again() {
+        let mut pages = holes(FragmentationPolicy::LINUX_4_20, Movable, 3, 2);
+        take(&mut pages, 2, Unmovable).expect("there are holes");
+        assert_eq!(pages.counters.list_visits, 3);
+    }
 }

@@ -371,6 +371,23 @@ mod tests {
         assert_eq!(pages.counters().mistyped, [0; Migratetype::COUNT]);
     }
 
+    /// Since 6.7, and only where the request heeds a watermark.
+    #[test]
+    fn a_zone_below_its_high_watermark_is_noted() {
+        let noted = |policy, heeds: bool| {
+            let mut pages = testing::zone(8, policy);
+            pages.zones[0].marks.high = 1 << 30;
+            match heeds {
+                true => _ = served(&mut pages),
+                false => _ = testing::take(&mut pages, 0, Movable),
+            }
+            pages.zones[0].shortage.below_high
+        };
+        assert!(noted(FragmentationPolicy::LINUX_7_2, true));
+        assert!(!noted(FragmentationPolicy::LINUX_7_2, false));
+        assert!(!noted(FragmentationPolicy::LINUX_6_1, true));
+    }
+
     #[test]
     fn types_that_only_pageblocks_have_cannot_be_asked_for() {
         let mut pages = testing::zone(2, FragmentationPolicy::LINUX_7_2);

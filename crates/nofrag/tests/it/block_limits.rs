@@ -543,3 +543,21 @@ fn the_last_block_serves_again_before_exhaustion_is_reported() {
     [kept, again, last].into_iter().for_each(|area| space.unmap_ram(by, area).unwrap());
     check_all_comes_back(preset.name, &space);
 }
+
+/// A search counts although no block can be made after it: here it looks at the one block with free slots, too few,
+/// before the purge that a refusal calls for and after it.
+#[test]
+fn a_search_before_a_refusal_is_counted() {
+    let spaces = || small_spaces(0).filter(|(preset, _)| preset.name != "nofrag");
+    for ((preset, space), (_, twin)) in spaces().zip(spaces()) {
+        let by = cpu_of(&space, 0);
+        let fits = map_all(&twin, cpu_of(&twin, 0)).len();
+        (1..fits).for_each(|_| _ = must_map(&space, by, 16));
+        let before = space.counters().blocks;
+        let refused = space.map_ram(by, 32, &Frames::new(1));
+        assert!(matches!(refused, Err(MapRamError::Exhausted { .. })), "{}", preset.name);
+        let after = space.counters().blocks;
+        assert_eq!(after.failed_searches - before.failed_searches, 2, "{}", preset.name);
+        assert_eq!(after.search_steps - before.search_steps, 2, "{}", preset.name);
+    }
+}

@@ -214,3 +214,25 @@ fn aligned_best_fit_takes_small_holes() {
         assert!(taken * 100 <= smallest * 103, "taken {taken}, smallest {smallest}");
     }
 }
+
+/// After more misaligned holes than best fit looks at, the best is the shortest that serves wherever it starts: as long
+/// as the size and the alignment, less one number.
+#[test]
+fn the_shortest_hole_that_serves_wherever_it_starts_is_the_best() {
+    // The longest of its bin of lengths, so that the index tells it from longer ones.
+    const SHORTEST: u64 = 1151;
+    for align in [4, 64, 256] {
+        for longer in [SHORTEST + 1, 2 * SHORTEST] {
+            let size = SHORTEST + 1 - align;
+            // Each starts right behind a multiple of the alignment, the worst place there is.
+            let mut allocator = holes(300, AlignClasses::NONE, |number| match number {
+                100 => (1, longer),
+                200 => (1, SHORTEST),
+                _ => (1, SHORTEST - 1),
+            });
+            let request = Request::new(size).align(align).fit(Fit::Best);
+            let place = allocator.alloc(&request).unwrap();
+            assert_eq!((place.start() - BASE) / PITCH, 200, "{align}, {longer}");
+        }
+    }
+}

@@ -10,6 +10,8 @@ static HEAP: WatchedHeap = WatchedHeap;
 
 thread_local! {
     static CALLS: Cell<u64> = const { Cell::new(0) };
+    /// Bytes that were served, less those that came back.
+    static BYTES: Cell<i64> = const { Cell::new(0) };
     /// Number of requests, of 256, that are refused.
     static ODDS: Cell<u32> = const { Cell::new(0) };
     static CHANCE: Cell<u64> = const { Cell::new(0) };
@@ -30,19 +32,28 @@ fn admit() -> bool {
     (mixed >> 56) as u32 >= odds
 }
 
+fn note_bytes(bytes: i64) {
+    BYTES.set(BYTES.get() + bytes);
+}
+
 // SAFETY: each method either returns null, which the contract allows, or passes its arguments on to the system's heap
 // unchanged; the thread-locals need no memory and no destructor.
 unsafe impl GlobalAlloc for WatchedHeap {
     /// # Safety
     /// As for [`GlobalAlloc::alloc`].
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if !admit() {
+            return std::ptr::null_mut();
+        }
+        note_bytes(layout.size() as i64);
         // SAFETY: the caller's promise about `layout` is passed on.
-        if admit() { unsafe { System.alloc(layout) } } else { std::ptr::null_mut() }
+        unsafe { System.alloc(layout) }
     }
 
     /// # Safety
     /// As for [`GlobalAlloc::dealloc`].
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        note_bytes(-(layout.size() as i64));
         // SAFETY: `at` came from the system's heap with this layout.
         unsafe { System.dealloc(at, layout) }
     }
@@ -50,8 +61,12 @@ unsafe impl GlobalAlloc for WatchedHeap {
     /// # Safety
     /// As for [`GlobalAlloc::realloc`].
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        if !admit() {
+            return std::ptr::null_mut();
+        }
+        note_bytes(size as i64 - layout.size() as i64);
         // SAFETY: `at` came from the system's heap with this layout; the promise about `size` is passed on.
-        if admit() { unsafe { System.realloc(at, layout, size) } } else { std::ptr::null_mut() }
+        unsafe { System.realloc(at, layout, size) }
     }
 }
 
@@ -92,4 +107,10 @@ pub(crate) fn heap_calls(action: impl FnOnce()) -> u64 {
     let before = CALLS.get();
     action();
     CALLS.get() - before
+}
+
+/// Returns the bytes that this thread's requests hold of the heap; only differences mean something.
+#[allow(dead_code)]
+pub(crate) fn heap_bytes() -> i64 {
+    BYTES.get()
 }

@@ -1,0 +1,318 @@
+//! The checkout in which files are broken: what is built there, and what its tests say.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, bail, ensure};
+use cargo_metadata::Message;
+use cargo_metadata::diagnostic::{Diagnostic, DiagnosticLevel};
+
+use super::record::Outcome;
+use super::switches::{self, Blame, Written};
+use super::{Genre, Mutant, Part};
+use crate::deb::{git, said};
+
+/// A checkout of the commit.
+pub(super) struct Bench {
+    pub(super) tree: PathBuf,
+    target: PathBuf,
+    pub(super) commit: String,
+}
+
+/// The breaks of a file that are to be tried, and how.
+pub(super) struct Due<'a> {
+    pub(super) file: &'a str,
+    /// Number of breaks that the file has.
+    pub(super) of: usize,
+    /// Git's name of the file's text.
+    pub(super) text: String,
+    pub(super) breaks: Vec<&'a Mutant>,
+    pub(super) ways: Vec<Way>,
+}
+
+/// The way in which a break is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// By a switch of this number.
+    Switch(usize),
+    /// By a switch of this number, which constants pass by: who survives so is made alone.
+    InPart(usize),
+    /// In a build of its own.
+    Alone,
+    /// Not at all: the compiler has refused what the break writes.
+    Refused,
+}
+
+/// A test, with the seconds that it takes in unbroken code.
+pub(super) struct Test {
+    program: PathBuf,
+    name: String,
+    seconds: f64,
+}
+
+impl Bench {
+    pub(super) fn prepare(root: &Path) -> anyhow::Result<Bench> {
+        let target =
+            std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
+        let home = target.join("mutants");
+        let bench = Bench {
+            tree: home.join("tree"),
+            target: home.join("build"),
+            commit: git(root, &["rev-parse", "--short=12", "HEAD"])?,
+        };
+        if !bench.tree.is_dir() {
+            std::fs::create_dir_all(&home)?;
+            let [from, to] = [root, &bench.tree].map(Path::to_string_lossy);
+            git(root, &["clone", "--quiet", "--no-checkout", "--shared", &from, &to])?;
+        }
+        bench.restore()?;
+        Ok(bench)
+    }
+
+    /// Takes all breaks out.
+    pub(super) fn restore(&self) -> anyhow::Result<()> {
+        git(&self.tree, &["checkout", "--quiet", "--force", "--detach", &self.commit])?;
+        git(&self.tree, &["clean", "--quiet", "--force", "crates"])?;
+        Ok(())
+    }
+
+    /// Lists the breaks of a part.
+    pub(super) fn list(&self, part: &Part, only: &[String]) -> anyhow::Result<Vec<Mutant>> {
+        let mut list = Command::new("cargo");
+        list.args(["mutants", "--list", "--json", "--package", part.package]);
+        for file in part.files {
+            let path = format!("crates/{}/src/{file}", part.package);
+            let glob = if file.ends_with(".rs") { path } else { format!("{path}/**/*.rs") };
+            list.args(["--file", &glob]);
+        }
+        let listed = said(list.current_dir(&self.tree))?;
+        let mut mutants: Vec<Mutant> = serde_json::from_slice(&listed)?;
+        mutants.retain(|mutant| {
+            only.is_empty() || only.iter().any(|wanted| mutant.file.contains(wanted.as_str()))
+        });
+        Ok(mutants)
+    }
+
+    fn read(&self, file: &str) -> anyhow::Result<String> {
+        std::fs::read_to_string(self.tree.join(file)).with_context(|| file.to_owned())
+    }
+
+    fn write(&self, file: &str, text: &str) -> anyhow::Result<()> {
+        std::fs::write(self.tree.join(file), text).with_context(|| file.to_owned())
+    }
+
+    /// Writes the switches of all breaks that can have one, and notes how each break is made.
+    pub(super) fn switch(&self, part: &Part, due: &mut [Due]) -> anyhow::Result<()> {
+        self.restore()?;
+        let mut old = Vec::new();
+        for it in &*due {
+            old.push(self.read(it.file)?);
+        }
+        let source = format!("crates/{}/src", part.package);
+        let root = format!("{source}/lib.rs");
+        self.write(&root, &switches::with_module(&self.read(&root)?))?;
+        loop {
+            let mut texts = BTreeMap::new();
+            let mut count = 0;
+            for (place, (it, old)) in due.iter_mut().zip(&old).enumerate() {
+                let may = |at: usize| it.ways[at] != Way::Refused && it.ways[at] != Way::Alone;
+                let written = switches::write(old, &it.breaks, may, count)?;
+                it.ways
+                    .iter_mut()
+                    .filter(|way| **way != Way::Refused)
+                    .for_each(|way| *way = Way::Alone);
+                for (number, &at) in (count..).zip(&written.held) {
+                    let is_in_part = written.constant.contains(&at);
+                    it.ways[at] =
+                        if is_in_part { Way::InPart(number) } else { Way::Switch(number) };
+                }
+                count += written.held.len();
+                self.write(it.file, &written.text)?;
+                texts.insert(it.file.to_owned(), (place, written));
+            }
+            self.write(&format!("{source}/mutants.rs"), &switches::module(count))?;
+            let checked = self.cargo(part, &["check", "--lib"])?;
+            let (messages, _) = checked.context("the check of the switches does not end")?;
+            if messages.is_empty() {
+                return Ok(());
+            }
+            println!("{}: {count} switches, {} errors of them", part.package, messages.len());
+            let mut is_blamed = false;
+            for message in &messages {
+                is_blamed |= blame(message, &texts, due);
+            }
+            let first = messages.iter().find_map(|it| it.rendered.as_deref()).unwrap_or_default();
+            ensure!(is_blamed, "no break is to blame for this, and others:\n{first}");
+        }
+    }
+
+    /// Runs cargo; returns its errors and the programs that it made, or nothing if it does not end in time.
+    fn cargo(
+        &self,
+        part: &Part,
+        arguments: &[&str],
+    ) -> anyhow::Result<Option<(Vec<Diagnostic>, Vec<PathBuf>)>> {
+        /// Seconds that a build may take: some constants never end.
+        const PATIENCE: &str = "1200";
+        let mut cargo = Command::new("timeout");
+        cargo.args([PATIENCE, "cargo"]).args(arguments).args(["--package", part.package]);
+        cargo.arg("--message-format=json").arg("--target-dir").arg(&self.target);
+        cargo.env("CARGO_PROFILE_DEV_DEBUG", "false").env("RUSTFLAGS", "--cap-lints=allow");
+        // The switches need features of the compiler that are not stable.
+        cargo.env("RUSTC_BOOTSTRAP", part.package.replace('-', "_")).current_dir(&self.tree);
+        let output = cargo.stdin(Stdio::null()).output().context("timeout can be started")?;
+        let (mut errors, mut programs) = (Vec::new(), Vec::new());
+        for message in Message::parse_stream(&*output.stdout) {
+            match message? {
+                Message::CompilerMessage(it) if it.message.level == DiagnosticLevel::Error => {
+                    errors.push(it.message);
+                }
+                Message::CompilerArtifact(it) => {
+                    programs.extend(it.executable.map(PathBuf::from));
+                }
+                _ => {}
+            }
+        }
+        if output.status.code() == Some(124) {
+            return Ok(None);
+        }
+        let failed = !output.status.success() && errors.is_empty();
+        ensure!(!failed, "{}", String::from_utf8_lossy(&output.stderr));
+        Ok(Some((errors, programs)))
+    }
+
+    /// Builds the tests of a package; returns the programs, or why there are none.
+    fn build(&self, part: &Part) -> anyhow::Result<Result<Vec<PathBuf>, Outcome>> {
+        let built = self.cargo(part, &["test", "--no-run", "--lib", "--test", "it"])?;
+        Ok(match built {
+            None => Err(Outcome::Hung),
+            Some((errors, programs)) if errors.is_empty() => Ok(programs),
+            Some(_) => Err(Outcome::Unviable),
+        })
+    }
+
+    /// Runs each test alone with no break on; returns the tests, the quickest first, and those that reach the switch of
+    /// each number.
+    pub(super) fn reach(&self, part: &Part) -> anyhow::Result<(Vec<Test>, Vec<Vec<usize>>)> {
+        let Ok(programs) = self.build(part)? else { bail!("what `check` accepts does not build") };
+        let path = self.target.join("reached");
+        let mut tests = Vec::new();
+        for program in programs {
+            let listed = said(Command::new(&program).args(["--list", "--format", "terse"]))?;
+            let listed = String::from_utf8(listed)?;
+            for name in listed.lines().filter_map(|line| line.strip_suffix(": test")) {
+                let mut test =
+                    Test { program: program.clone(), name: name.to_owned(), seconds: 60.0 };
+                if path.exists() {
+                    std::fs::remove_file(&path)?;
+                }
+                let mut begin = Instant::now();
+                let outcome = self.run(part, &test, &[("REACHED", &path.to_string_lossy())])?;
+                if outcome != Outcome::Survived {
+                    println!("left out, as it fails alone and without a break: {name}");
+                    continue;
+                }
+                let reached = std::fs::read_to_string(&path).unwrap_or_default();
+                if !reached.is_empty() {
+                    // To note what is reached takes time.
+                    begin = Instant::now();
+                    self.run(part, &test, &[("BREAK", "4000000000")])?;
+                }
+                test.seconds = begin.elapsed().as_secs_f64();
+                tests.push((test, reached));
+            }
+        }
+        tests.sort_by(|(a, _), (b, _)| a.seconds.total_cmp(&b.seconds));
+        let mut reaching = Vec::new();
+        for (at, (_, numbers)) in tests.iter().enumerate() {
+            for number in numbers.lines() {
+                let number: usize = number.parse()?;
+                reaching.resize_with(reaching.len().max(number + 1), Vec::new);
+                reaching[number].push(at);
+            }
+        }
+        Ok((tests.into_iter().map(|(test, _)| test).collect(), reaching))
+    }
+
+    /// Runs tests until one of them notices the break of a number.
+    pub(super) fn judge<'a>(
+        &self,
+        part: &Part,
+        number: Option<usize>,
+        tests: impl IntoIterator<Item = &'a Test>,
+    ) -> anyhow::Result<Outcome> {
+        let number = number.map(|number| number.to_string());
+        let on = number.as_deref().map(|number| ("BREAK", number));
+        for test in tests {
+            let outcome = self.run(part, test, on.as_slice())?;
+            if outcome != Outcome::Survived {
+                return Ok(outcome);
+            }
+        }
+        Ok(Outcome::Survived)
+    }
+
+    /// Makes a break alone, and runs the tests.
+    pub(super) fn judge_alone(
+        &self,
+        part: &Part,
+        mutant: &Mutant,
+        tests: &[Test],
+    ) -> anyhow::Result<Outcome> {
+        self.restore()?;
+        let text = self.read(&mutant.file)?;
+        self.write(&mutant.file, &switches::broken(&text, mutant))?;
+        let outcome = match self.build(part)? {
+            Err(outcome) => outcome,
+            Ok(_) => self.judge(part, None, tests)?,
+        };
+        self.restore()?;
+        Ok(outcome)
+    }
+
+    fn run(&self, part: &Part, test: &Test, with: &[(&str, &str)]) -> anyhow::Result<Outcome> {
+        let folder = self.tree.join("crates").join(part.package);
+        let mut run = Command::new("timeout");
+        run.arg("--kill-after=1").arg(format!("{:.1}", 3.0 + 10.0 * test.seconds));
+        run.args(["prlimit", "--core=0"]).arg(format!("--data={}", part.memory)).arg(&test.program);
+        run.args(["--exact", &test.name]).current_dir(&folder).env("CARGO_MANIFEST_DIR", &folder);
+        // What is random is so in the same way each time; a failure need not be made small, nor kept.
+        run.env("PROPTEST_RNG_SEED", "1").env("PROPTEST_MAX_SHRINK_ITERS", "0");
+        run.env("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "1").env("RUST_BACKTRACE", "0");
+        run.envs(with.iter().copied()).stdin(Stdio::null()).stdout(Stdio::null());
+        let status = run.stderr(Stdio::null()).status().context("timeout can be started")?;
+        Ok(match status.code() {
+            Some(0) => Outcome::Survived,
+            Some(124 | 137) => Outcome::Hung,
+            _ => Outcome::Caught,
+        })
+    }
+}
+
+/// Takes from the breaks that a message is about their switches; returns whether there are any.
+fn blame(
+    message: &Diagnostic,
+    texts: &BTreeMap<String, (usize, Written)>,
+    due: &mut [Due],
+) -> bool {
+    let mut is_blamed = false;
+    for span in message.spans.iter().filter(|span| span.is_primary) {
+        let Some((place, written)) = texts.get(&span.file_name) else { continue };
+        let Some(blame) = written.blame(span.byte_start as usize) else { continue };
+        is_blamed = true;
+        let it = &mut due[*place];
+        match blame {
+            Blame::Some(all) => all.iter().for_each(|&at| it.ways[at] = Way::Alone),
+            Blame::One(at) => {
+                // The type of a body, and what types an operator takes, are what they would be without a switch.
+                let code = message.code.as_ref().map(|code| code.code.as_str());
+                let is_certain = it.breaks[at].genre == Genre::FnValue
+                    || matches!(code, Some("E0277" | "E0369"));
+                it.ways[at] = if is_certain { Way::Refused } else { Way::Alone };
+            }
+        }
+    }
+    is_blamed
+}

@@ -1,0 +1,324 @@
+//! Mutation testing: the files that decide are broken, one operator or body at a time, and their tests must notice.
+//!
+//! cargo-mutants lists the breaks. In a checkout of the commit under `target/mutants` one build holds all of them, each
+//! behind a [switch](switches). A run of every test with no break on says which tests reach which breaks. Then each
+//! break is on in turn, for the tests that reach it, the quickest first, until one of them fails; a break that no test
+//! reaches survives without a run. What can have no switch is built alone.
+//!
+//! Lines in `results/mutants/raw.jsonl` say what came of the breaks and of which text of the file they were, so slices
+//! go on where the last one ended, and a changed file begins anew. `summary.txt` beside the lines has their sums and
+//! the survivors; `tidy` compares the two.
+
+mod bench;
+mod record;
+mod switches;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use clap::Args;
+use serde::Deserialize;
+
+use self::bench::{Bench, Due, Test, Way};
+pub(crate) use self::record::check;
+use self::record::{Line, Outcome};
+use crate::campaign::{self, machine};
+use crate::deb::git;
+
+const FOLDER: &str = "results/mutants";
+
+/// Time after which what was found out is recorded in the middle of a file.
+const A_WHILE: Duration = Duration::from_secs(120);
+
+/// Breaks to try, and for how long.
+#[derive(Debug, Args)]
+pub(crate) struct Request {
+    /// Time to go on, in minutes; a break that has begun is ended. With 0 the sums alone are written
+    #[arg(long = "for", value_name = "MINUTES", default_value_t = 20)]
+    minutes: u64,
+    /// Only files with one of these in their paths
+    #[arg(long, value_name = "PARTS", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Try those again that survived, and no others
+    #[arg(long)]
+    survivors: bool,
+    /// Then build so many of the breaks that have a switch alone, and fail if one ends otherwise
+    #[arg(long, value_name = "COUNT", default_value_t = 0)]
+    compare: usize,
+    /// Say how many breaks each file has, and try none
+    #[arg(long)]
+    list: bool,
+}
+
+/// Files that decide, in the order in which they are tried. The tests of their package judge them.
+struct Part {
+    package: &'static str,
+    /// Below the package's folder `src`; a folder stands for the files in it.
+    files: &'static [&'static str],
+    /// Bytes that a test may have mapped to write to: some breaks ask for memory without end.
+    memory: u64,
+}
+
+const PARTS: &[Part] = &[
+    Part {
+        package: "nofrag",
+        files: &[
+            "page/boost.rs",
+            "page/steal.rs",
+            "page/fallback.rs",
+            "page/walk.rs",
+            "page/watermark.rs",
+            "page/slow_path.rs",
+            "page/per_cpu.rs",
+            "page/compaction",
+            "vmap/blocks/queues",
+            "vmap/blocks/slots",
+            "mmap/placement",
+            "ranges/augmented_tree.rs",
+            "ranges/cached_scan.rs",
+            "ranges/red_black.rs",
+            "ranges/wide",
+        ],
+        memory: 4 << 30,
+    },
+    Part {
+        package: "nofrag-backing",
+        files: &["arena/ground.rs", "arena/bins.rs"],
+        memory: 256 << 30,
+    },
+];
+
+/// A break, as cargo-mutants lists it.
+#[derive(Clone, Debug, Deserialize)]
+struct Mutant {
+    name: String,
+    file: String,
+    genre: Genre,
+    span: Span,
+    replacement: String,
+    /// None in a constant.
+    function: Option<Function>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+enum Genre {
+    FnValue,
+    BinaryOperator,
+    UnaryOperator,
+    MatchArm,
+    MatchArmGuard,
+    StructField,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Function {
+    return_type: String,
+}
+
+/// Lines and columns, from 1 on, of what a break replaces.
+#[derive(Clone, Copy, Debug, Deserialize)]
+struct Span {
+    start: Place,
+    end: Place,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+struct Place {
+    line: usize,
+    column: usize,
+}
+
+impl Span {
+    fn bytes(self, text: &str) -> Range<usize> {
+        let byte = |place: Place| {
+            let before = text.split_inclusive('\n').take(place.line - 1).map(str::len).sum();
+            let column = text[before..].char_indices().nth(place.column - 1);
+            before + column.map_or(text.len() - before, |(at, _)| at)
+        };
+        byte(self.start)..byte(self.end)
+    }
+}
+
+impl Mutant {
+    /// The name without that of the file.
+    fn short(&self) -> &str {
+        self.name.strip_prefix(&self.file).map_or(&self.name, |rest| rest.trim_start_matches(':'))
+    }
+}
+
+/// Tries breaks until the time is over; true unless they cannot be tried.
+pub(crate) fn run(root: &Path, request: &Request) -> anyhow::Result<bool> {
+    let folder = root.join(FOLDER);
+    if request.minutes > 0 || request.list {
+        let bench = Bench::prepare(root)?;
+        let end = Instant::now() + Duration::from_secs(request.minutes.saturating_mul(60));
+        for part in PARTS {
+            let mutants = bench.list(part, &request.only)?;
+            let mut files = BTreeMap::<&str, Vec<&Mutant>>::new();
+            for mutant in &mutants {
+                files.entry(&mutant.file).or_default().push(mutant);
+            }
+            if request.list {
+                files.iter().for_each(|(file, breaks)| println!("{:>5} {file}", breaks.len()));
+                continue;
+            }
+            let slice = Slice { bench: &bench, part, folder: &folder, end };
+            slice.judge(&files, request)?;
+        }
+    }
+    if request.list {
+        return Ok(true);
+    }
+    let lines = campaign::record::read(&folder)?;
+    let reasons = std::fs::read_to_string(folder.join("reasons.toml")).unwrap_or_default();
+    std::fs::write(
+        folder.join("summary.txt"),
+        record::summary(&lines, &toml::from_str(&reasons)?),
+    )?;
+    Ok(true)
+}
+
+/// A slice of the breaks of a part, and the end of its time.
+struct Slice<'a> {
+    bench: &'a Bench,
+    part: &'a Part,
+    folder: &'a Path,
+    end: Instant,
+}
+
+impl Slice<'_> {
+    /// Tries what no earlier slice has tried of the same text, part by part, files with few breaks first.
+    fn judge(&self, files: &BTreeMap<&str, Vec<&Mutant>>, request: &Request) -> anyhow::Result<()> {
+        let lines: Vec<Line> = campaign::record::read(self.folder)?;
+        let known = record::latest(&lines);
+        let mut due = Vec::new();
+        for (file, breaks) in files {
+            let text = git(&self.bench.tree, &["rev-parse", &format!("HEAD:{file}")])?;
+            let before = known.get(file).filter(|known| known.text == text);
+            let is_due =
+                |mutant: &&Mutant| match before.and_then(|it| it.breaks.get(mutant.short())) {
+                    None => !request.survivors,
+                    Some(outcome) => request.survivors && *outcome == Outcome::Survived,
+                };
+            let breaks: Vec<&Mutant> = breaks.iter().copied().filter(is_due).collect();
+            if !breaks.is_empty() {
+                let ways = vec![Way::Switch(0); breaks.len()];
+                due.push(Due { file, of: files[file].len(), text, breaks, ways });
+            }
+        }
+        if due.is_empty() || self.is_over() {
+            return Ok(());
+        }
+        let place = |it: &Due| self.part.files.iter().position(|part| it.file.contains(part));
+        due.sort_by_key(|it| (place(it), it.breaks.len()));
+        self.bench.switch(self.part, &mut due)?;
+        let (tests, reaching) = self.bench.reach(self.part)?;
+        let mut tried = Vec::new();
+        let mut alone = Vec::new();
+        for it in &due {
+            self.judge_switched(it, &tests, &reaching, &mut tried, &mut alone)?;
+        }
+        for (it, mutant) in alone {
+            if self.is_over() {
+                break;
+            }
+            let begin = Instant::now();
+            let outcome = self.bench.judge_alone(self.part, mutant, &tests)?;
+            self.record(it, &[(mutant, outcome)], begin)?;
+        }
+        self.compare(&tried, request.compare, &tests)
+    }
+
+    fn is_over(&self) -> bool {
+        Instant::now() >= self.end
+    }
+
+    /// Tries the breaks of a file that have switches; adds the others to `alone`.
+    fn judge_switched<'a>(
+        &self,
+        due: &'a Due<'a>,
+        tests: &[Test],
+        reaching: &[Vec<usize>],
+        tried: &mut Vec<(&'a Mutant, Outcome)>,
+        alone: &mut Vec<(&'a Due<'a>, &'a Mutant)>,
+    ) -> anyhow::Result<()> {
+        let (mut begin, mut before) = (Instant::now(), tried.len());
+        for (mutant, way) in due.breaks.iter().copied().zip(&due.ways) {
+            if self.is_over() {
+                break;
+            }
+            let outcome = match way {
+                Way::Alone => None,
+                Way::Refused => Some(Outcome::Unviable),
+                Way::Switch(number) | Way::InPart(number) => {
+                    let reach = reaching.get(*number).into_iter().flatten().map(|&at| &tests[at]);
+                    Some(self.bench.judge(self.part, Some(*number), reach)?)
+                }
+            };
+            match outcome {
+                Some(outcome) if outcome != Outcome::Survived || !matches!(way, Way::InPart(_)) => {
+                    tried.push((mutant, outcome));
+                }
+                _ => alone.push((due, mutant)),
+            }
+            if begin.elapsed() > A_WHILE {
+                self.record(due, &tried[before..], begin)?;
+                (begin, before) = (Instant::now(), tried.len());
+            }
+        }
+        self.record(due, &tried[before..], begin)
+    }
+
+    fn record(
+        &self,
+        due: &Due,
+        tried: &[(&Mutant, Outcome)],
+        begin: Instant,
+    ) -> anyhow::Result<()> {
+        if tried.is_empty() {
+            return Ok(());
+        }
+        let mut breaks = BTreeMap::<Outcome, Vec<String>>::new();
+        for (mutant, outcome) in tried {
+            breaks.entry(*outcome).or_default().push(mutant.short().to_owned());
+            if *outcome == Outcome::Survived {
+                println!("survived: {}", mutant.name);
+            }
+        }
+        let seconds = begin.elapsed().as_secs();
+        let counts: Vec<String> =
+            breaks.iter().map(|(outcome, all)| format!("{outcome:?} {}", all.len())).collect();
+        println!("{} in {seconds} s: {}", due.file, counts.join(", "));
+        let line = Line {
+            file: due.file.to_owned(),
+            of: due.of,
+            text: due.text.clone(),
+            commit: self.bench.commit.clone(),
+            machine: machine()?,
+            seconds,
+            breaks,
+        };
+        campaign::record::append(self.folder, &line)
+    }
+
+    /// Builds `count` of the breaks that were tried alone, and fails if one ends otherwise.
+    fn compare(
+        &self,
+        tried: &[(&Mutant, Outcome)],
+        count: usize,
+        tests: &[Test],
+    ) -> anyhow::Result<()> {
+        let step = tried.len().div_ceil(count.max(1)).max(1);
+        let mut differing = 0;
+        for (mutant, outcome) in tried.iter().step_by(step).take(count) {
+            let alone = self.bench.judge_alone(self.part, mutant, tests)?;
+            println!("{outcome:?}, alone {alone:?}: {}", mutant.name);
+            differing += usize::from(alone != *outcome);
+        }
+        ensure!(differing == 0, "{differing} breaks end otherwise alone");
+        Ok(())
+    }
+}
