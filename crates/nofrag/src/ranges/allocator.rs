@@ -18,9 +18,9 @@ use crate::check::{Check, Violation};
 ///
 /// Single owner: every change takes `&mut self`; wrap it in a lock, or use the `vmap` module, to share it.
 ///
-/// Costs are those of [`Index::WideBlocks`]. In a space wider than 2^31 numbers it counts in the largest power of two of
-/// which all sizes and ends so far are multiples; the first operation with a finer number, and a span that widens the
-/// space, cost O(n) there.
+/// Costs are those of [`Index::WideBlocks`]. In a space wider than 2^31 numbers it counts in the largest power of two
+/// of which all sizes and ends so far are multiples; the first operation with a finer number, and a span that widens
+/// the space, cost O(n) there.
 ///
 /// ```
 /// use nofrag::ranges::{Fit, RangeAllocator, Request, Span};
@@ -346,8 +346,8 @@ impl RangeAllocator {
     }
 
     /// Makes room for the records of `holes` holes in all: while there are no more, no operation fails for memory, the
-    /// first request with [`Fit::Best`] or [`Fit::Dynamic`] left aside, and in a space wider than 2^31 numbers the first
-    /// operation with a finer number. O(holes).
+    /// first request with [`Fit::Best`] or [`Fit::Dynamic`] left aside, and in a space wider than 2^31 numbers the
+    /// first operation with a finer number. O(holes).
     ///
     /// # Errors
     /// [`OutOfMetadata`]; nothing changed.

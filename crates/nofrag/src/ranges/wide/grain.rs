@@ -92,8 +92,15 @@ impl WideBlocks {
         within == Span::ALL || self.reach.is_some_and(|reach| within.covers(reach))
     }
 
-    /// Returns the request in grains.
+    /// Returns true if a request is the same in grains; its size is noted then.
     #[inline]
+    fn is_in_grains(&mut self, request: &Request) -> bool {
+        let is_same = self.grain == 0 && request.within == Span::ALL;
+        self.seen |= if is_same { request.size } else { 0 };
+        is_same
+    }
+
+    /// Returns the request in grains.
     fn request(&mut self, request: &Request) -> Result<Request, Refusal> {
         let within = if self.is_everywhere(request.within) {
             self.admit(request.size)?;
@@ -163,8 +170,14 @@ impl FreeIndex for WideBlocks {
                 return Ok(scaled(span?, self.grain));
             }
         }
-        let request = self.request(request)?;
-        Ok(scaled(self.blocks.alloc(&request, counters)?, self.grain))
+        let in_grains;
+        let request = if self.is_in_grains(request) {
+            request
+        } else {
+            in_grains = self.request(request)?;
+            &in_grains
+        };
+        Ok(scaled(self.blocks.alloc(request, counters)?, self.grain))
     }
 
     fn alloc_dynamic(
@@ -173,8 +186,14 @@ impl FreeIndex for WideBlocks {
         limit: u64,
         counters: &mut Counters,
     ) -> Result<Span, Refusal> {
-        let request = self.request(request)?;
-        let span = self.blocks.alloc_dynamic(&request, limit >> self.grain, counters)?;
+        let in_grains;
+        let request = if self.is_in_grains(request) {
+            request
+        } else {
+            in_grains = self.request(request)?;
+            &in_grains
+        };
+        let span = self.blocks.alloc_dynamic(request, limit >> self.grain, counters)?;
         Ok(scaled(span, self.grain))
     }
 
