@@ -1,7 +1,7 @@
 //! The order in which ranges come and go, and the numbers of which they are made, other than random replacements of
 //! pages.
 //!
-//! One range taken and given back, a stack and a queue begin where [`speed`](crate::speed) does, in a space full of
+//! One range taken and given back, a stack and a queue begin where [`speed`] does, in a space full of
 //! holes; a growing space begins empty. Bytes and sparse numbers are random replacements again, of sizes over many
 //! doublings and of ranges that begin 2^32 numbers apart.
 
