@@ -291,12 +291,38 @@ fn bounds_and_questions_lie_between_grains() {
     assert_eq!(space.hole_from(PAGE), space.hole_below(u64::MAX));
     // A class of the configuration guides from the first request on.
     for at in 0..4_000 {
-        space.alloc_at(page(5 + 17 * at)).unwrap();
-        space.alloc_at(page(5 + 17 * at + 16)).unwrap();
+        // Leaves 20 pages that hold no 16 of which the first is a multiple of 16.
+        space.alloc_at(Span::sized((25 + 32 * at) * PAGE, 12 * PAGE).unwrap()).unwrap();
     }
     let aligned = space.alloc(&Request::new(16 * PAGE).align(16 * PAGE)).unwrap();
     assert!(aligned.start().is_multiple_of(16 * PAGE));
     assert_eq!(space.counters().dead_ends, 0);
+    space.check().unwrap();
+}
+
+/// The dynamic fit knows how far the live numbers would reach in whatever unit the tree counts.
+#[test]
+fn a_small_hole_above_the_live_numbers_is_left_alone() {
+    let mut space = RangeAllocator::over(Span::new(0, 1 << 40).unwrap()).unwrap();
+    let page = |at: u64| Span::sized(at * 4096, 4096).unwrap();
+    space.alloc_at(page(15)).unwrap();
+    space.alloc_at(page(17)).unwrap();
+    assert_eq!(space.alloc(&Request::new(4096).fit(Fit::Dynamic)), Ok(page(0)));
+}
+
+/// Room that was made lasts when the tree is made anew, for a finer number.
+#[test]
+fn room_lasts_when_numbers_become_finer() {
+    let all = Span::new(0, 1 << 40).unwrap();
+    let mut space = RangeAllocator::over(all).unwrap();
+    space.reserve(3_000).unwrap();
+    space.alloc_at(all).unwrap();
+    space.free(Span::new(0, 1).unwrap()).unwrap();
+    let mut memory = Heap::new(255, 1);
+    for at in 1..2_000 {
+        let byte = Span::sized(3 * at, 1).unwrap();
+        memory.run(|| space.free(byte)).unwrap();
+    }
     space.check().unwrap();
 }
 

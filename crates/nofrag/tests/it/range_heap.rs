@@ -112,6 +112,23 @@ fn a_bin_full_of_misfits_is_passed() {
     heap.check().unwrap();
 }
 
+/// Where nothing else has a place, more of the own bin are looked at than usual.
+#[test]
+fn the_last_hole_of_its_bin_is_found() {
+    let mut heap = heap(1 << 20);
+    let mut holes = Vec::new();
+    for size in [1050].into_iter().chain([1024; 20]) {
+        holes.push(heap.alloc(size).unwrap());
+        heap.alloc(1).unwrap();
+    }
+    let rest = heap.stats().largest;
+    heap.alloc(rest).unwrap();
+    for &hole in &holes {
+        heap.free(hole).unwrap();
+    }
+    assert_eq!(heap.alloc(1050).map(|range| range.start()), Ok(holes[0].start()));
+}
+
 /// A hole that may be too short for the alignment is no reason to refuse what a longer one has.
 #[test]
 fn a_long_misaligned_hole_hides_no_longer_one() {
