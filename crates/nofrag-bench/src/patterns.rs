@@ -81,7 +81,8 @@ impl Plan {
     /// Draws the operations of a pattern.
     #[must_use]
     pub fn new(pattern: Pattern, seed: u64, effort: &Effort) -> Plan {
-        let churn = Churn::of(pattern.sizes(), seed, LIVE, effort.replacements);
+        let all = if pattern == Pattern::Growing { GROWN } else { effort.replacements };
+        let churn = Churn::of(pattern.sizes(), seed, LIVE, all);
         Plan { pattern, churn }
     }
 }
@@ -98,12 +99,11 @@ pub fn round<P: Peer>(make: &impl Fn(Space) -> P, plan: &Plan, effort: &Effort) 
     // One part is one look at the clock.
     let part = if *pattern == Pattern::Stack { DEPTH } else { 64 };
     let each = if *pattern == Pattern::Growing { 1 } else { 2 };
-    let most = if *pattern == Pattern::Growing { GROWN } else { usize::MAX };
-    let all = churn.replacements.len().min(most);
+    let all = churn.replacements.len();
     let heap = Region::new(&INSTRUMENTED_SYSTEM);
     let clock = TimeBox::open(effort.round);
     let (mut done, began) = (0, CpuClock::start());
-    for part in churn.replacements[..all].chunks(part) {
+    for part in churn.replacements.chunks(part) {
         if clock.is_over() {
             break;
         }

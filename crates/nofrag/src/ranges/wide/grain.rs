@@ -92,12 +92,22 @@ impl WideBlocks {
         within == Span::ALL || self.reach.is_some_and(|reach| within.covers(reach))
     }
 
-    /// Returns true if a request is the same in grains; its size is noted then.
+    /// Hands a request in grains to `alloc`; returns the numbers of what that takes.
     #[inline]
-    fn is_in_grains(&mut self, request: &Request) -> bool {
-        let is_same = self.grain == 0 && request.within == Span::ALL;
-        self.seen |= if is_same { request.size } else { 0 };
-        is_same
+    fn ask(
+        &mut self,
+        request: &Request,
+        alloc: impl FnOnce(&mut GrainBlocks, &Request, u32) -> Result<Span, Refusal>,
+    ) -> Result<Span, Refusal> {
+        let in_grains;
+        let request = if self.grain == 0 && request.within == Span::ALL {
+            self.seen |= request.size;
+            request
+        } else {
+            in_grains = self.request(request)?;
+            &in_grains
+        };
+        Ok(scaled(alloc(&mut self.blocks, request, self.grain)?, self.grain))
     }
 
     /// Returns the request in grains.
@@ -170,14 +180,7 @@ impl FreeIndex for WideBlocks {
                 return Ok(scaled(span?, self.grain));
             }
         }
-        let in_grains;
-        let request = if self.is_in_grains(request) {
-            request
-        } else {
-            in_grains = self.request(request)?;
-            &in_grains
-        };
-        Ok(scaled(self.blocks.alloc(request, counters)?, self.grain))
+        self.ask(request, |blocks, request, _| blocks.alloc(request, counters))
     }
 
     fn alloc_dynamic(
@@ -186,15 +189,9 @@ impl FreeIndex for WideBlocks {
         limit: u64,
         counters: &mut Counters,
     ) -> Result<Span, Refusal> {
-        let in_grains;
-        let request = if self.is_in_grains(request) {
-            request
-        } else {
-            in_grains = self.request(request)?;
-            &in_grains
-        };
-        let span = self.blocks.alloc_dynamic(request, limit >> self.grain, counters)?;
-        Ok(scaled(span, self.grain))
+        self.ask(request, |blocks, request, grain| {
+            blocks.alloc_dynamic(request, limit >> grain, counters)
+        })
     }
 
     fn take(&mut self, span: Span, counters: &mut Counters) -> Result<(), Refusal> {
