@@ -172,14 +172,18 @@ impl SizeBins {
     #[inline]
     fn add_to(&mut self, bin: usize, leaf: u32, length: u32) {
         let mut number = leaf as usize;
-        for level in &mut self.levels {
-            level.bits[number / WORD * BINS + bin] |= 1 << (number % WORD);
-            number /= WORD;
-        }
-        self.filled[bin / WORD] |= 1 << (bin % WORD);
         if length >= EXACT {
             self.lengthen(leaf, bin, Longest::reach_of(length));
         }
+        for level in &mut self.levels {
+            let word = &mut level.bits[number / WORD * BINS + bin];
+            let was = core::mem::replace(word, *word | 1 << (number % WORD));
+            if was != 0 {
+                return;
+            }
+            number /= WORD;
+        }
+        self.filled[bin / WORD] |= 1 << (bin % WORD);
     }
 
     /// Notes that `leaf` has lost a hole of `length`; `lengths` are the remaining ones.
