@@ -9,7 +9,7 @@
 //! tree.
 
 use super::GrainBlocks;
-use super::change::Merged;
+use super::usual::Merged;
 use crate::check::Violation;
 use crate::ranges::index::Rejection;
 use crate::ranges::{Counters, OutOfMetadata, Span};
@@ -31,6 +31,17 @@ impl GrainBlocks {
         self.crest = above.or(below);
         counters.note_cut(below.is_none(), above.is_none());
         Ok(())
+    }
+
+    /// Cuts `size` grains off the left edge of the crest. `None` if there is none, or if it is too short.
+    #[inline]
+    pub(super) fn cut_crest_edge(&mut self, size: u64, counters: &mut Counters) -> Option<Span> {
+        let crest = self.crest.filter(|crest| crest.len() >= size)?;
+        let end = crest.start() + size;
+        counters.steps += 1;
+        self.crest = Span::new(end, crest.end()).ok();
+        counters.note_cut(true, end == crest.end());
+        Some(Span::known(crest.start(), end))
     }
 
     /// Adds a hole above all holes of the tree.

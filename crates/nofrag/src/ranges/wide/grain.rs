@@ -81,6 +81,39 @@ impl WideBlocks {
         Ok(())
     }
 
+    /// Takes `size` numbers by the rule of the fit, without alignment or bounds; of [`Fit::Dynamic`], preferably below
+    /// `limit`. `None`, with nothing changed, where that is not the usual case.
+    #[inline]
+    pub(crate) fn cut_anywhere(
+        &mut self,
+        size: u64,
+        fit: Fit,
+        limit: u64,
+        counters: &mut Counters,
+    ) -> Option<Span> {
+        self.seen |= size;
+        if size.trailing_zeros() < self.grain {
+            return None;
+        }
+        let (size, limit) = (size >> self.grain, limit >> self.grain);
+        Some(scaled(self.blocks.cut_anywhere(size, fit, limit, counters)?, self.grain))
+    }
+
+    /// Frees `span`. `None`, with nothing changed, where that is not the usual case.
+    #[inline]
+    pub(crate) fn give_near(
+        &mut self,
+        span: Span,
+        counters: &mut Counters,
+    ) -> Option<Result<(), Rejection>> {
+        let numbers = span.start() | span.end();
+        self.seen |= numbers;
+        if numbers.trailing_zeros() < self.grain {
+            return None;
+        }
+        self.blocks.give_near(self.to_grains(span), counters)
+    }
+
     /// Returns a span of numbers in grains, of which its ends are multiples.
     #[inline]
     fn to_grains(&self, span: Span) -> Span {
@@ -174,11 +207,11 @@ impl FreeIndex for WideBlocks {
     #[inline]
     fn alloc(&mut self, request: &Request, counters: &mut Counters) -> Result<Span, Refusal> {
         let is_lowest = request.fit == Fit::Lowest && self.align(request.align) == 1;
-        if is_lowest && self.is_everywhere(request.within) {
-            self.admit(request.size)?;
-            if let Some(span) = self.blocks.cut_lowest(request.size >> self.grain, counters) {
-                return Ok(scaled(span?, self.grain));
-            }
+        if is_lowest
+            && self.is_everywhere(request.within)
+            && let Some(span) = self.cut_anywhere(request.size, Fit::Lowest, 0, counters)
+        {
+            return Ok(span);
         }
         self.ask(request, |blocks, request, _| blocks.alloc(request, counters))
     }

@@ -47,18 +47,19 @@ mod row;
 mod search;
 mod sizes;
 mod tree;
+mod usual;
 
 pub(crate) use self::areas::{AreaIndex, AreaPlace, Finger, Fingers, GapPlace, Removed};
 
 pub(crate) use self::grain::WideBlocks;
 
-use self::change::Merged;
 use self::entry::Hole;
 use self::leaf::{NIL, window_of};
 use self::lessons::Lessons;
 use self::row::LANE_MAX;
 use self::search::{DENSE_PATIENCE, Found, Wish};
 use self::tree::{At, BySize, Tree};
+use self::usual::Merged;
 use super::index::{FreeIndex, Refusal, Rejection, aligned_len, largest_by_scan};
 use super::{AlignClasses, Counters, Fit, OutOfMetadata, Request, Span};
 use crate::check::Violation;
@@ -121,21 +122,49 @@ impl GrainBlocks {
         Ok(found.span)
     }
 
-    /// Takes the lowest `size` grains, without alignment or bounds. `None` if that takes more than one leaf and what is
-    /// noted of it, or more than a lane holds.
+    /// Takes `size` grains by the rule of the fit, without alignment or bounds; of [`Fit::Dynamic`], preferably below
+    /// `limit`. `None`, with nothing changed, unless that concerns one leaf only, and what is noted of it, or the crest.
     #[inline]
-    fn cut_lowest(&mut self, size: u64, counters: &mut Counters) -> Option<Result<Span, Refusal>> {
-        if size >= u64::from(LANE_MAX) {
+    fn cut_anywhere(
+        &mut self,
+        size: u64,
+        fit: Fit,
+        limit: u64,
+        counters: &mut Counters,
+    ) -> Option<Span> {
+        if size.wrapping_sub(1) >= u64::from(LANE_MAX) - 1 {
             return None;
         }
-        if self.tree.top.lane < size as u32 {
-            let first = |hole: Hole| {
-                let span = Span::sized(hole.start, size).ok()?;
-                (span.end() <= hole.end).then_some(span)
-            };
-            return Some(self.cut_from_crest(first, counters));
+        let lane = size as u32;
+        if self.tree.top.lane < lane {
+            return if fit == Fit::Lowest { self.cut_crest_edge(size, counters) } else { None };
         }
-        self.tree.cut_first(size as u32, counters).map(Ok)
+        match fit {
+            Fit::Lowest => self.tree.cut_first(lane, counters),
+            Fit::Best => self.tree.cut_smallest(lane, counters),
+            Fit::Dynamic => self.tree.cut_dense(lane, limit, counters),
+            Fit::Highest => None,
+        }
+    }
+
+    /// Frees `span` between two holes of the leaf that is guessed to be near. `None`, with nothing changed, if the
+    /// guess is wrong.
+    #[inline]
+    fn give_near(&mut self, span: Span, counters: &mut Counters) -> Option<Result<(), Rejection>> {
+        let at = self.tree.guess(span.start())?;
+        Some(self.give_between(at, span, counters))
+    }
+
+    #[inline]
+    fn give_between(
+        &mut self,
+        at: At,
+        span: Span,
+        counters: &mut Counters,
+    ) -> Result<(), Rejection> {
+        let merged = self.tree.free_between(at, span)?;
+        counters.note_merge(merged.before, merged.after);
+        Ok(())
     }
 
     #[inline]
@@ -228,22 +257,29 @@ impl GrainBlocks {
         }
         let below = previous.zip(below).filter(|(_, hole)| hole.end == span.start());
         let above = next.zip(above).filter(|(_, hole)| hole.start == span.end());
-        match (below, above) {
-            (None, None) => self.insert(at, span).map_err(memory)?,
+        let grown = match (below, above) {
+            (None, None) => {
+                self.insert(at, span).map_err(memory)?;
+                None
+            }
             (Some((previous, hole)), None) => {
                 self.tree.replace(previous, Hole::known(hole.start, span.end()));
+                Some(previous.leaf)
             }
             (None, Some((next, hole))) => {
                 let merged = Hole::known(span.start(), hole.end);
                 self.grow_next(at, next, merged).map_err(memory)?;
+                None
             }
             (Some((previous, left)), Some((next, right))) => {
                 self.tree.replace(previous, Hole::known(left.start, right.end));
                 self.tree.remove(next);
+                None
             }
-        }
-        let grown = self.tree.locate(span.start()).expect("the span has just become free");
-        self.tree.fence_in(grown.leaf);
+        };
+        let place = || self.tree.locate(span.start()).expect("the span has just become free").leaf;
+        let leaf = grown.unwrap_or_else(place);
+        self.tree.fence_in(leaf);
         Ok(Merged { before: below.is_some(), after: above.is_some() })
     }
 
@@ -322,9 +358,7 @@ impl FreeIndex for GrainBlocks {
         }
         let at @ At { leaf, lane } = self.tree.place_of(span.start());
         if lane > 0 && lane < self.tree.leaves.count(leaf) {
-            let merged = self.tree.free_between(at, span)?;
-            counters.note_merge(merged.before, merged.after);
-            return Ok(());
+            return self.give_between(at, span, counters);
         }
         let merged = self.give_at_edge(at, span)?;
         counters.note_merge(merged.before, merged.after);
