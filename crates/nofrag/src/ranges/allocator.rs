@@ -385,6 +385,16 @@ impl RangeAllocator {
         on_index!(&mut self.index, index => index.reserve(holes))
     }
 
+    /// Gives back the memory of records that are not in use, room that was reserved included: records are kept for as
+    /// many holes as there once were. For a quiet moment, after many holes have gone; it takes as much memory as is
+    /// then in use, until it returns. O(holes). The designs of Linux keep what they have.
+    ///
+    /// # Errors
+    /// [`OutOfMetadata`]; nothing changed.
+    pub fn shrink(&mut self) -> Result<(), OutOfMetadata> {
+        on_index!(&mut self.index, index => index.shrink())
+    }
+
     /// Returns the bytes of memory that the records of holes take, spare room included. O(1).
     #[must_use]
     pub fn metadata_bytes(&self) -> usize {

@@ -139,6 +139,7 @@ impl<'a> Pair<'a> {
             28 => self.relocate_to(),
             29 => self.with_named(Pair::add_span),
             30 => self.with_named(Pair::remove_span),
+            _ if self.choices.below(32) == 0 => self.shrink(),
             _ => self.ask(),
         }
         if self.steps.is_multiple_of(self.shape.check_every) {
@@ -154,6 +155,11 @@ impl<'a> Pair<'a> {
         let (free, space) = (&self.free, &self.space);
         let unchanged = |allocator: &RangeAllocator| compare(allocator, free, space);
         self.heap.attempt(&mut self.allocator, operation, unchanged)
+    }
+
+    fn shrink(&mut self) {
+        self.attempt(RangeAllocator::shrink).expect("memory was given at last");
+        self.compare();
     }
 
     fn place(&mut self) -> u64 {

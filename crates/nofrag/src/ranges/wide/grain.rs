@@ -60,9 +60,11 @@ impl WideBlocks {
     fn regrain(&mut self) -> Result<(), OutOfMetadata> {
         let bits = self.reach.map_or(0, |reach| u64::BITS - (reach.len() - 1).leading_zeros());
         let grain = bits.saturating_sub(WINDOW_BITS).min(self.seen.trailing_zeros());
-        if grain == self.grain {
-            return Ok(());
-        }
+        if grain == self.grain { Ok(()) } else { self.remake(grain) }
+    }
+
+    /// Makes the tree anew, with this grain.
+    fn remake(&mut self, grain: u32) -> Result<(), OutOfMetadata> {
         let has_sizes = self.blocks.tree.sizes.is_some();
         let mut blocks = GrainBlocks::new(in_grains(self.classes, grain), has_sizes);
         blocks.reserve(self.reserved)?;
@@ -262,6 +264,11 @@ impl FreeIndex for WideBlocks {
         self.blocks.reserve(holes)?;
         self.reserved = self.reserved.max(holes);
         Ok(())
+    }
+
+    fn shrink(&mut self) -> Result<(), OutOfMetadata> {
+        let reserved = core::mem::take(&mut self.reserved);
+        self.remake(self.grain).inspect_err(|_| self.reserved = reserved)
     }
 
     fn metadata_bytes(&self) -> usize {

@@ -150,9 +150,12 @@ impl SizeBins {
         let mut words = leaves;
         for level in &mut self.levels {
             words = words.div_ceil(WORD);
-            let missing = words.saturating_sub(level.words());
-            level.bits.try_reserve(missing * BINS)?;
-            level.longest.try_reserve(missing * COARSE)?;
+            if words * BINS > level.bits.capacity() {
+                // An eighth more, as leaves do: a word of all bins takes half of what its 64 leaves take.
+                let missing = (words - level.words()).max(level.words() / 8);
+                level.bits.try_reserve_exact(missing * BINS)?;
+                level.longest.try_reserve_exact(missing * COARSE)?;
+            }
         }
         let mut words = leaves;
         for level in &mut self.levels {
