@@ -211,7 +211,7 @@ pub(super) const CHAPTER: Chapter = Chapter {
         operation("RangeHeap::add_span", "below n stretches that it does not touch", Linear, |n| {
             let mut heap = RangeHeap::new();
             for number in 1..=n {
-                heap.add_span(span(number * PITCH, number * PITCH + SIZE)).unwrap();
+                heap.add_span(span(number * PITCH, SIZE)).unwrap();
             }
             instructions(|| heap.add_span(span(0, SIZE)).unwrap())
         }),

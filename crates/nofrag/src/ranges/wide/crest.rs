@@ -64,6 +64,7 @@ impl GrainBlocks {
         }
     }
 
+    #[inline(never)]
     fn grow_crest(&mut self, crest: Span, span: Span) -> Result<Merged, Rejection> {
         if span.start() > crest.end() {
             self.add_last(crest).map_err(|OutOfMetadata| Rejection::OutOfMetadata)?;

@@ -90,7 +90,7 @@ impl GrainBlocks {
         let at_right = hole.end == span.end();
         match (at_left, at_right) {
             (true, true) => self.tree.remove(at),
-            (true, false) => self.cut_left_edge(at, Hole::known(span.end(), hole.end))?,
+            (true, false) => self.tree.cut_left_edge(at, Hole::known(span.end(), hole.end))?,
             (false, true) => self.tree.replace(at, Hole::known(hole.start, span.start())),
             (false, false) => {
                 if !self.tree.has_room(at.leaf, span.end()) {
@@ -147,10 +147,13 @@ impl GrainBlocks {
         }
     }
 
-    /// Frees `span` between two holes of the leaf that is guessed to be near. `None`, with nothing changed, if the
-    /// guess is wrong.
+    /// Frees `span` at the crest, or between two holes of the leaf that is guessed to be near. `None`, with nothing
+    /// changed, if the guess is wrong.
     #[inline]
     fn give_near(&mut self, span: Span, counters: &mut Counters) -> Option<Result<(), Rejection>> {
+        if let Some(merged) = self.give_crest(span) {
+            return Some(merged.map(|merged| counters.note_merge(merged.before, merged.after)));
+        }
         let at = self.tree.guess(span.start())?;
         Some(self.give_between(at, span, counters))
     }
@@ -197,19 +200,6 @@ impl GrainBlocks {
         let span = span.ok_or(Refusal::NoFit)?;
         self.cut_crest(span, counters).map_err(|OutOfMetadata| Refusal::OutOfMetadata)?;
         Ok(span)
-    }
-
-    /// Shrinks a hole to `rest`, its right part.
-    #[inline]
-    fn cut_left_edge(&mut self, at: At, rest: Hole) -> Result<(), OutOfMetadata> {
-        if window_of(rest.start) == self.tree.leaves.head(at.leaf).window {
-            self.tree.replace(at, rest);
-        } else {
-            self.tree.reserve_insertion()?;
-            self.tree.remove(at);
-            self.tree.insert(rest.into());
-        }
-        Ok(())
     }
 
     /// Adds `span`, which touches no hole, where it belongs.

@@ -5,7 +5,7 @@
 //! changed anything. What is stored is stored last: a row that is looked at right behind a store waits for it.
 
 use super::entry::Hole;
-use super::leaf::{WINDOW_BITS, offset_of};
+use super::leaf::{WINDOW_BITS, offset_of, window_of};
 use super::row::{LANE_MAX, LANES};
 use super::search::DENSE_CANDIDATES;
 use super::sizes::lanes;
@@ -73,7 +73,7 @@ impl Tree<()> {
     }
 
     /// Cuts `size` numbers off the left edge of a hole that is as long, in a leaf whose largest hole is `noted`.
-    /// `None`, with nothing changed, if the hole is longer than its lane says or would leave its window.
+    /// `None`, with nothing changed, if the hole would leave its window and there is no memory for that.
     #[inline(always)]
     fn cut_left(&mut self, at: At, noted: u32, size: u32, counters: &mut Counters) -> Option<Span> {
         let At { leaf, lane } = at;
@@ -81,7 +81,7 @@ impl Tree<()> {
         let (offset, was) = (rows.offsets.0[lane], rows.lengths.0[lane]);
         let (behind, rest) = (offset + size, was - size);
         if was == LANE_MAX || behind > LANE_MAX {
-            return None;
+            return self.cut_left_long(at, size, counters);
         }
         let start = (head.window << WINDOW_BITS) + u64::from(offset);
         let span = Span::known(start, start + u64::from(size));
@@ -106,6 +106,33 @@ impl Tree<()> {
             }
         }
         Some(span)
+    }
+
+    /// Does the same for a hole that is longer than its lane says, or would leave its window.
+    #[cold]
+    fn cut_left_long(&mut self, at: At, size: u32, counters: &mut Counters) -> Option<Span> {
+        let hole = self.hole(at);
+        let span = Span::known(hole.start, hole.start + u64::from(size));
+        if span.end() == hole.end {
+            self.remove(at);
+        } else {
+            self.cut_left_edge(at, Hole::known(span.end(), hole.end)).ok()?;
+        }
+        counters.note_cut(true, span.end() == hole.end);
+        Some(span)
+    }
+
+    /// Shrinks a hole to `rest`, its right part.
+    #[inline]
+    pub(super) fn cut_left_edge(&mut self, at: At, rest: Hole) -> Result<(), OutOfMetadata> {
+        if window_of(rest.start) == self.leaves.head(at.leaf).window {
+            self.replace(at, rest);
+        } else {
+            self.reserve_insertion()?;
+            self.remove(at);
+            self.insert(rest.into());
+        }
+        Ok(())
     }
 
     /// Frees `span` between the holes `lane - 1` and `lane` of the leaf, in whose window it starts. Returns the holes
