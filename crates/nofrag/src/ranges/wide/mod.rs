@@ -22,12 +22,13 @@
 //! holes come and go), `search` (the choice of a hole for a request), `lessons` (alignment classes that requests
 //! teach), `largest` (the largest hole inside bounds), `brackets` (the lengths that occur below each child, for best
 //! fit inside bounds), `laws` (checks of the whole tree), `areas` (the area form), `crest` (the highest hole, which the
-//! form without areas keeps beside the tree), `grain` (numbers counted in multiples of a power of two).
+//! form without areas keeps beside the tree), `usual` (what most operations of that form are), `grain` (numbers counted
+//! in multiples of a power of two).
 //!
 //! Costs, with n holes: every operation visits O(log32 n) blocks. A hole takes 8 bytes of its leaf, with a tag 12,
 //! whose lanes are a third to all in use; blocks are kept for reuse once they were needed, so metadata follows the
-//! largest number of holes so far. Nothing is allocated but by a block split, and room for that is reserved before
-//! anything changes.
+//! largest number of holes so far, until the tree is made anew (`shrink`). Nothing is allocated but by a block split,
+//! and room for that is reserved before anything changes.
 
 mod areas;
 mod balance;
@@ -123,7 +124,8 @@ impl GrainBlocks {
     }
 
     /// Takes `size` grains by the rule of the fit, without alignment or bounds; of [`Fit::Dynamic`], preferably below
-    /// `limit`. `None`, with nothing changed, unless that concerns one leaf only, and what is noted of it, or the crest.
+    /// `limit`. `None`, with nothing changed, unless that concerns one leaf only, and what is noted of it, or the
+    /// crest.
     #[inline]
     fn cut_anywhere(
         &mut self,

@@ -156,8 +156,8 @@ impl<T: Copy> Lanes<T> {
 
 /// Returns the lanes for which `holds` is true, as a bit mask.
 ///
-/// The table lies behind a pointer that the compiler does not see through. Where it knows the bits, it shifts some lanes
-/// into place one by one, and loads the others from odd addresses.
+/// The table lies behind a pointer that the compiler does not see through. Where it knows the bits, it shifts some
+/// lanes into place one by one, and loads the others from odd addresses.
 #[inline(always)]
 fn mask_of(holds: impl Fn(usize) -> bool) -> u32 {
     let bits = black_box(&LANE_BITS);
