@@ -208,13 +208,6 @@ pub(super) const CHAPTER: Chapter = Chapter {
             let hole = heap.iter_free().last().unwrap();
             instructions(|| heap.remove_span(hole).unwrap())
         }),
-        operation("RangeHeap::add_span", "below n stretches that it does not touch", Linear, |n| {
-            let mut heap = RangeHeap::new();
-            for number in 1..=n {
-                heap.add_span(span(number * PITCH, SIZE)).unwrap();
-            }
-            instructions(|| heap.add_span(span(0, SIZE)).unwrap())
-        }),
         operation("RangeHeap::reserve", "for as many ranges again", Linear, |n| {
             let mut heap = heap(n);
             instructions(|| heap.reserve(4 * n as usize).unwrap())
