@@ -126,6 +126,11 @@ impl<N: Note> Leaves<N> {
     }
 
     #[inline]
+    pub(super) fn parts(&self, leaf: u32) -> (&LeafHead, &Rows<N>) {
+        (&self.heads[leaf as usize], &self.rows[leaf as usize])
+    }
+
+    #[inline]
     pub(super) fn parts_mut(&mut self, leaf: u32) -> (&LeafHead, &mut Rows<N>) {
         (&self.heads[leaf as usize], &mut self.rows[leaf as usize])
     }

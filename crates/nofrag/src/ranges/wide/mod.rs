@@ -149,25 +149,25 @@ impl GrainBlocks {
         }
     }
 
-    /// Frees `span` at the crest, or between two holes of the leaf that is guessed to be near. `None`, with nothing
-    /// changed, if the guess is wrong.
+    /// Frees `span` at the crest, or in the leaf that is guessed near. `None`, with nothing changed, if the guess is
+    /// wrong.
     #[inline]
     fn give_near(&mut self, span: Span, counters: &mut Counters) -> Option<Result<(), Rejection>> {
         if let Some(merged) = self.give_crest(span) {
             return Some(merged.map(|merged| counters.note_merge(merged.before, merged.after)));
         }
-        let at = self.tree.guess(span.start())?;
-        Some(self.give_between(at, span, counters))
+        let at = self.tree.place_near(span)?;
+        Some(self.give_inside(at, span, counters))
     }
 
     #[inline]
-    fn give_between(
+    fn give_inside(
         &mut self,
         at: At,
         span: Span,
         counters: &mut Counters,
     ) -> Result<(), Rejection> {
-        let merged = self.tree.free_between(at, span)?;
+        let merged = self.tree.free_inside(at, span)?;
         counters.note_merge(merged.before, merged.after);
         Ok(())
     }
@@ -350,7 +350,7 @@ impl FreeIndex for GrainBlocks {
         }
         let at @ At { leaf, lane } = self.tree.place_of(span.start());
         if lane > 0 && lane < self.tree.leaves.count(leaf) {
-            return self.give_between(at, span, counters);
+            return self.give_inside(at, span, counters);
         }
         let merged = self.give_at_edge(at, span)?;
         counters.note_merge(merged.before, merged.after);

@@ -9,7 +9,7 @@ use super::leaf::{WINDOW_BITS, offset_of, window_of};
 use super::row::{LANE_MAX, LANES};
 use super::search::DENSE_CANDIDATES;
 use super::sizes::lanes;
-use super::tree::{At, Tree};
+use super::tree::{At, Node, Tree};
 use crate::ranges::index::Rejection;
 use crate::ranges::{Counters, OutOfMetadata, Span};
 
@@ -135,42 +135,83 @@ impl Tree<()> {
         Ok(())
     }
 
-    /// Frees `span` between the holes `lane - 1` and `lane` of the leaf, in whose window it starts. Returns the holes
+    /// Returns the place of `span`, which is not free, in the leaf that is guessed near: its leaf, and the number of the
+    /// leaf's holes below it. `None` if it might touch a hole of another leaf.
+    #[inline]
+    pub(super) fn place_near(&self, span: Span) -> Option<At> {
+        let leaf = self.near.leaf(span.start());
+        if leaf as usize >= self.leaves.numbers() {
+            return None;
+        }
+        let (head, rows) = self.leaves.parts(leaf);
+        if window_of(span.start()) != head.window {
+            return None;
+        }
+        let count = usize::from(head.count);
+        let lane = rows.offsets.count_up_to(offset_of(span.start())).min(count);
+        let at = At { leaf, lane };
+        (lane > 0 && lane < count || self.is_apart(at, span)).then_some(at)
+    }
+
+    /// Returns true if `span`, before the first or behind the last hole of a leaf, belongs into the leaf and touches no
+    /// hole of another one: holes of a leaf end at the fence behind it, or before.
+    #[inline(never)]
+    fn is_apart(&self, at: At, span: Span) -> bool {
+        if self.leaves.count(at.leaf) == 0 {
+            return false;
+        }
+        let ends_here = window_of(span.end() + 1) == self.leaves.head(at.leaf).window;
+        let mut node = Node { level: 0, number: at.leaf };
+        while let Some((parent, slot)) = self.parent_of(node) {
+            let inner = self.inners.get(parent);
+            if at.lane == 0 && slot > 0 {
+                return inner.fence(slot) < span.start();
+            }
+            if at.lane > 0 && slot + 1 < inner.count() {
+                return ends_here && span.end() < inner.fence(slot + 1);
+            }
+            node = Node { level: node.level + 1, number: parent };
+        }
+        at.lane == 0 || ends_here
+    }
+
+    /// Frees `span` in the leaf, in whose window it starts, where it touches no hole of another leaf. Returns the holes
     /// with which it merged, or that it overlaps one.
     #[inline]
-    pub(super) fn free_between(&mut self, at: At, span: Span) -> Result<Merged, Rejection> {
+    pub(super) fn free_inside(&mut self, at: At, span: Span) -> Result<Merged, Rejection> {
         let At { leaf, lane } = at;
-        let below = At { leaf, lane: lane - 1 };
-        let (_, rows) = self.leaves.parts_mut(leaf);
-        let (first, was) = (rows.offsets.0[below.lane], rows.lengths.0[below.lane]);
-        let (next, behind) = (rows.offsets.0[lane], rows.lengths.0[lane]);
+        let (head, rows) = self.leaves.parts(leaf);
+        let entry = |lane: usize| (rows.offsets.0[lane], rows.lengths.0[lane]);
+        let below = lane.checked_sub(1).map(|lane| At { leaf, lane });
+        let (first, was) = below.map_or((0, 0), |below| entry(below.lane));
+        let has_next = lane < usize::from(head.count);
+        let (next, behind) = if has_next { entry(lane) } else { (LANE_MAX, 0) };
         let start = offset_of(span.start());
         let end = u64::from(start) + span.len();
         if first + was > start || u64::from(next) < end {
             return Err(Rejection::Overlap);
         }
         let length = span.len() as u32;
-        let merged = Merged { before: first + was == start, after: u64::from(next) == end };
-        match merged {
-            Merged { after: true, before }
-                if length + behind + u32::from(before) * was >= LANE_MAX =>
-            {
-                self.join_long(at, span, before);
+        let below = below.filter(|_| first + was == start);
+        let after = has_next && u64::from(next) == end;
+        match (below, after) {
+            (_, true) if length + behind + below.map_or(0, |_| was) >= LANE_MAX => {
+                self.join_long(at, span, below);
             }
-            Merged { before: true, after: false } => self.grow(below, first, was + length),
-            Merged { before: false, after: true } => self.grow(at, start, behind + length),
-            Merged { before: true, after: true } => {
+            (Some(below), false) => self.grow(below, first, was + length),
+            (None, true) => self.grow(at, start, length + behind),
+            (Some(below), true) => {
                 self.grow(below, first, was + length + behind);
                 self.remove_joined(at);
             }
-            Merged { before: false, after: false } => {
+            (None, false) => {
                 if self.leaves.is_full(leaf) {
                     self.reserve_insertion().map_err(|OutOfMetadata| Rejection::OutOfMetadata)?;
                 }
                 self.insert_at(at, Hole::from(span).into());
             }
         }
-        Ok(merged)
+        Ok(Merged { before: below.is_some(), after })
     }
 
     /// Makes a hole longer, to a length that a lane holds. It starts in the leaf's window and keeps the order.
@@ -196,13 +237,12 @@ impl Tree<()> {
         }
     }
 
-    /// Frees `span`, which touches the hole at `at` above it, and the one below if `before` says so, where the three
-    /// together are longer than a lane says.
+    /// Frees `span`, which touches the hole at `at` above it, and maybe the one below, where they together are longer
+    /// than a lane says.
     #[cold]
-    fn join_long(&mut self, at: At, span: Span, before: bool) {
+    fn join_long(&mut self, at: At, span: Span, below: Option<At>) {
         let end = self.hole(at).end;
-        if before {
-            let below = At { lane: at.lane - 1, ..at };
+        if let Some(below) = below {
             self.replace(below, Hole::known(self.hole(below).start, end));
             self.remove_joined(at);
         } else {
