@@ -60,6 +60,7 @@ fn ranges_shrink_to_what_is_in_use() {
         for number in (0..1 << 18).filter(|number| number % 16 > 0) {
             ranges.alloc_at(hole(number)).unwrap();
         }
+        ranges.reserve(1 << 18).unwrap();
         let (holes, before) = (ranges.stats().holes, ranges.metadata_bytes());
         let heap = heap_bytes() - before as i64;
         ranges.shrink().unwrap();
