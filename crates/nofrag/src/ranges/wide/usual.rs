@@ -135,8 +135,8 @@ impl Tree<()> {
         Ok(())
     }
 
-    /// Returns the place of `span`, which is not free, in the leaf that is guessed near: its leaf, and the number of the
-    /// leaf's holes below it. `None` if it might touch a hole of another leaf.
+    /// Returns the place of `span`, which is not free, in the leaf that is guessed near: its leaf, and the number of
+    /// the leaf's holes below it. `None` if it might touch a hole of another leaf.
     #[inline]
     pub(super) fn place_near(&self, span: Span) -> Option<At> {
         let leaf = self.near.leaf(span.start());
