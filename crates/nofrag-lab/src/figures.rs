@@ -22,14 +22,54 @@ pub use kernels::{KernelRun, Kernels2018, kernels_2018};
 
 pub use pen::{Blocks, Classes, Keys, OtherBits, Pen2015, Pinned, Profile, Simulated, pen_2015};
 
-pub use wander::{
-    Bounds, EndAndPeak, Ends, FiveRegions, Leakme4, Leakme64, LeakmeAreas, LeakmeOutcome, MapLines,
-    Mixes, Repeated, StackTime, Survival, Unmergeable, Wander2005, wander_2005,
-};
+pub use wander::{Bounds, MapLines, PublishedMap, Repeated, Wander2005, wander_2005};
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use crate::declared::declared;
+use crate::key::{Amount, Key};
+use crate::report::{Measurement, Report};
+
+/// A table of a document: figures of a program, a row for each design.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct PublishedTable {
+    /// The lab's program that does the same work.
+    pub program: String,
+    /// Place of the table in the document.
+    pub place: String,
+    /// The quantities, under the names that they have in reports.
+    pub columns: Vec<Key>,
+    /// A figure for each column, by the name of the design's row in reports.
+    #[serde(flatten)]
+    pub rows: BTreeMap<String, Vec<Amount>>,
+}
+
+impl PublishedTable {
+    /// Returns the figures, each with its design and quantity.
+    pub fn figures(&self) -> impl Iterator<Item = (&str, &Key, Amount)> {
+        self.rows.iter().flat_map(|(design, row)| {
+            self.columns.iter().zip(row).map(move |(key, figure)| (design.as_str(), key, *figure))
+        })
+    }
+}
+
+/// Returns published tables as a report, in which figures are found as they are in those that were measured.
+pub(crate) fn published(tables: &[PublishedTable]) -> Report {
+    let mut rows: BTreeMap<(&str, &str), Measurement> = BTreeMap::new();
+    for table in tables {
+        for (design, key, figure) in table.figures() {
+            let row = rows.entry((&table.program, design)).or_insert_with(|| Measurement {
+                program: table.program.clone(),
+                design: design.to_owned(),
+                ..Measurement::default()
+            });
+            row.counts.insert(key.clone(), figure);
+        }
+    }
+    Report { measurements: rows.into_values().collect(), ..Report::default() }
+}
 
 /// The figures of one document.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -209,6 +249,14 @@ mod tests {
             // The counters of lock_stat are read while they run: the sums differ by less than one in 10,000.
             let near = |sum: u64| lock.contentions.abs_diff(sum) * 10_000 < lock.contentions;
             assert!(near(sum(&lock.waiting)) && near(sum(&lock.holding)), "{}", lock.name);
+        }
+    }
+
+    #[test]
+    fn every_row_of_a_table_has_a_figure_for_each_column() {
+        for table in wander_2005().tables {
+            let columns = table.columns.len();
+            assert!(table.rows.values().all(|row| row.len() == columns), "{}", table.program);
         }
     }
 

@@ -15,7 +15,7 @@ use crate::key::Key;
 use crate::report::{Measurement, Report};
 use crate::scenario::Extent;
 use crate::stats::Spread;
-use crate::summary::{self, row_of};
+use crate::tables::{self, row_of};
 use nofrag_show::{
     Cell, OccupancyMap, Paint, Quantity as Shown, Section, cells, count, duration, fixed, number,
     table_of,
@@ -100,7 +100,7 @@ fn designs_table(
         Caption::Rows(text) => (marked, format!("{text} {}", withdrawn::mark())),
         Caption::Whole(text) => (short, withdrawn::caption(text)),
     };
-    summary::designs_table(tabled(view), name, (title, &caption), columns, cells)
+    tables::designs_table(tabled(view), name, (title, &caption), columns, cells)
 }
 
 /// Shows a percentage with one digit.

@@ -11,7 +11,8 @@ use super::turns::{BlocksPlan, geometry};
 use crate::figures::{self, Document, Figure, LockFigure};
 use crate::key::Key;
 use crate::report::{Comparison, Measurement, Report};
-use crate::summary::{programs_by_design, ratio_range, row_of};
+use crate::summary::ratio_range;
+use crate::tables::{ByDesign, Show, programs_by_design, row_of};
 use nofrag_show::{BarGroup, Cell, Section, cells, count, number, ratio, table_of};
 
 /// Pairs of the document's first run: 64 threads, ten million loops each.
@@ -321,48 +322,47 @@ fn assumptions(report: &Report) -> Option<Section> {
     )
 }
 
+static REAL: ByDesign = ByDesign {
+    title: "Real threads: nanoseconds of a processor per pair",
+    caption: "A row is one program; a pair is a map and its unmap. Median of the repetitions, ± half their range: the \
+              wall time of all threads, times the processors that took part, over all pairs.",
+    show: Show::Time,
+};
+
+static MODELLED_TIMES: ByDesign = ByDesign {
+    title: "Model: simulated nanoseconds per pair",
+    caption: "A row is one program. What a pair takes on a simulated CPU, its waits included.",
+    show: Show::By(|row| Some(number(row.time.median).into())),
+};
+
+static REAL_LOCKS: ByDesign = ByDesign {
+    title: "Real threads: locked operations per pair / lock conflicts per million pairs",
+    caption: "A row is one program. Two locked operations for each lock taken, and the atomic updates.",
+    show: Show::By(|row| {
+        let conflicts = 1e6 * row.count(names::CONFLICTS_PER_PAIR)?;
+        let locked = row.shown(names::LOCKED_PER_PAIR)?;
+        Some(Cell::about(locked, format!("{locked} / {}", number(conflicts))))
+    }),
+};
+
 fn times(report: &Report) -> Vec<Section> {
-    let real = programs_by_design(
-        report,
-        "Real threads: nanoseconds of a processor per pair",
-        "A row is one program; a pair is a map and its unmap. Median of the repetitions, ± half their range: the wall \
-         time of all threads, times the processors that took part, over all pairs.",
-        &THREADS,
-        |row| Some(Cell::median(&row.time)),
-    );
-    let modelled = programs_by_design(
-        report,
-        "Model: simulated nanoseconds per pair",
-        "A row is one program. What a pair takes on a simulated CPU, its waits included.",
-        &MODELS,
-        |row| Some(number(row.time.median)),
-    );
     let throughput = programs_by_design(
         report,
         "Pairs in the same time, as multiples of those under the global index",
         "A row is one program: throughput. Of the real ones, medians.",
         &[&MODELS[..], &THREADS[..]].concat(),
         |row| {
-            let global = report.measurement(&row.program, GLOBAL)?;
-            Some(ratio(global.time.median / row.time.median))
+            let global = report.measurement(&row.program, GLOBAL);
+            global.map(|global| ratio(global.time.median / row.time.median)).into()
         },
     );
-    real.into_iter().chain(modelled).chain(throughput).collect()
+    let times = [REAL.of(report, &THREADS), MODELLED_TIMES.of(report, &MODELS), throughput];
+    times.into_iter().flatten().collect()
 }
 
 /// Shows the locks and conflicts of real threads.
 fn real_locks(report: &Report) -> Vec<Section> {
-    let locked = programs_by_design(
-        report,
-        "Real threads: locked operations per pair / lock conflicts per million pairs",
-        "A row is one program. Two locked operations for each lock taken, and the atomic updates.",
-        &THREADS,
-        |row| {
-            let conflicts = 1e6 * row.count(names::CONFLICTS_PER_PAIR)?;
-            let locked = row.shown(names::LOCKED_PER_PAIR)?;
-            Some(Cell::about(locked, format!("{locked} / {}", number(conflicts))))
-        },
-    );
+    let locked = REAL_LOCKS.of(report, &THREADS);
     locked.into_iter().chain(THREADS.into_iter().filter_map(|it| conflicts(report, it))).collect()
 }
 

@@ -6,7 +6,7 @@ use super::VANILLA;
 use crate::figures::{self, Column, Gorman2018, Quantity};
 use crate::key::Key;
 use crate::report::{Measurement, Report};
-use crate::summary::designs_table;
+use crate::tables::designs_table;
 use nofrag_show::{BarGroup, Cell, Section, cells, fixed, number, table_of};
 
 /// Returns all sections of a report.
