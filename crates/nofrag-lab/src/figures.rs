@@ -10,12 +10,11 @@ mod kernels;
 mod pen;
 mod wander;
 
-pub use backing::{Aim, Backing, BackingFigure, MoveCost, StrategyCost, Target, backing};
+pub use backing::{Aim, Backing, BackingFigure, Single, Target, backing};
 
 pub use gorman::{
-    Column, Exactness, Gorman2018, LaterFigure, Minimum, Missing, Misstated, ModelMix, ModelRow,
-    Published, PublishedMachine, PublishedStalls, PublishedValue, Quantity, Requesters,
-    gorman_2018, reduction,
+    Exactness, Gorman2018, LaterFigure, Misstated, PublishedMachine, PublishedStalls, gorman_2018,
+    reduction,
 };
 
 pub use kernels::{KernelRun, Kernels2018, kernels_2018};
@@ -47,12 +46,26 @@ pub struct PublishedTable {
 }
 
 impl PublishedTable {
+    /// Returns the figure of a quantity under a design.
+    #[must_use]
+    pub fn figure(&self, design: &str, key: &Key) -> Option<Amount> {
+        let at = self.columns.iter().position(|column| column == key)?;
+        self.rows.get(design)?.get(at).copied()
+    }
+
     /// Returns the figures, each with its design and quantity.
     pub fn figures(&self) -> impl Iterator<Item = (&str, &Key, Amount)> {
         self.rows.iter().flat_map(|(design, row)| {
             self.columns.iter().zip(row).map(move |(key, figure)| (design.as_str(), key, *figure))
         })
     }
+}
+
+/// Returns the figure of a quantity of a program under a design.
+#[must_use]
+pub fn figure(tables: &[PublishedTable], program: &str, design: &str, key: &Key) -> Option<f64> {
+    let mut tables = tables.iter().filter(|table| table.program == program);
+    tables.find_map(|table| table.figure(design, key)).map(|figure| figure.get())
 }
 
 /// Returns published tables as a report, in which figures are found as they are in those that were measured.
@@ -254,7 +267,8 @@ mod tests {
 
     #[test]
     fn every_row_of_a_table_has_a_figure_for_each_column() {
-        for table in wander_2005().tables {
+        let tables = [wander_2005().tables, gorman_2018().tables, backing().tables];
+        for table in tables.concat() {
             let columns = table.columns.len();
             assert!(table.rows.values().all(|row| row.len() == columns), "{}", table.program);
         }

@@ -55,11 +55,16 @@ impl<P> Columns<P> {
         designs: &[String],
         row: impl Fn(&P, &str) -> Option<&'a Measurement>,
     ) -> Option<Section> {
-        let heads = self.columns.iter().map(|(head, ..)| *head);
+        let heads = heads_of(self.columns);
         designs_table(designs, str::to_owned, (self.title, self.caption), heads, |design| {
             cells_of(self.columns, |of| row(of, design))
         })
     }
+}
+
+/// Returns the heads of columns.
+pub(crate) fn heads_of<P>(columns: &[Column<P>]) -> impl Iterator<Item = &'static str> {
+    columns.iter().map(|(head, ..)| *head)
 }
 
 /// Returns the cells of columns; `row` finds what a column is about.

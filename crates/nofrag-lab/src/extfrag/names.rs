@@ -77,6 +77,14 @@ pub(super) const ALL_WORK_MS: Key = Key::time("virtual ms of allocator work of a
 /// Missing unless there were faults of both kinds.
 pub(super) const WORK_RATIO: Key = Key::number("allocator work, huge over base");
 
+/// Only published: mean latencies of the faults of a unit, and a reduction by the count model.
+pub(super) const BASE_LATENCY: Key = Key::number("us of a unit of single pages");
+pub(super) const HUGE_LATENCY: Key = Key::number("us of a huge page");
+pub(super) const FEWER_MERGED: Key = Key::number("fewer with patches 1 to 4");
+/// Suffixes to the name of a count of the model that has a range.
+pub(super) const LEAST: &str = ", least";
+pub(super) const MOST: &str = ", most";
+
 pub(super) const ELAPSED_S: Key = Key::time("virtual s of the run", 1.0);
 pub(super) const BLOCKS: Key = Key::count("pageblocks");
 pub(super) const FREE_BLOCKS: Key =
