@@ -17,7 +17,7 @@ pub use gorman::{
     reduction,
 };
 
-pub use kernels::{KernelRun, Kernels2018, kernels_2018};
+pub use kernels::{Kernels2018, MarkedRuns, kernels_2018};
 
 pub use pen::{Blocks, Classes, Keys, OtherBits, Pen2015, Pinned, Profile, Simulated, pen_2015};
 
@@ -98,6 +98,9 @@ pub struct Document {
     /// Rows of tables of `lock_stat`.
     #[serde(rename = "lock", default)]
     pub locks: Vec<LockFigure>,
+    /// Figures of programs that the lab does not have.
+    #[serde(rename = "table", default)]
+    pub tables: Vec<PublishedTable>,
 }
 
 /// One published comparison of an old design with a new one.
@@ -112,7 +115,7 @@ pub struct Figure {
     /// Place of the figure in the document.
     pub place: String,
     /// Unit of `before` and `after`.
-    pub unit: String,
+    pub unit: FigureUnit,
     /// Lowest and highest run of the old design.
     pub before: [f64; 2],
     /// Tells whether the old design's run ended, or was given up so that `before` is a lower bound.
@@ -120,6 +123,23 @@ pub struct Figure {
     pub before_is: Completeness,
     /// Lowest and highest run of the new design.
     pub after: [f64; 2],
+}
+
+/// Unit of a published comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub enum FigureUnit {
+    #[serde(rename = "contentions")]
+    Contentions,
+    #[serde(rename = "cycles")]
+    Cycles,
+    #[serde(rename = "ns")]
+    Nanoseconds,
+    #[serde(rename = "us")]
+    Microseconds,
+    #[serde(rename = "s")]
+    Seconds,
+    #[serde(rename = "relative time of one loop")]
+    LoopTime,
 }
 
 /// Tells whether a published run came to its end.
@@ -159,8 +179,7 @@ pub struct Reference {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LockFigure {
-    /// Name of the table in the document.
-    pub table: String,
+    pub table: LockTable,
     /// Name of the lock in the kernel.
     pub name: String,
     /// Name of the same lock in the lab.
@@ -179,6 +198,14 @@ pub struct LockFigure {
     /// Functions that held the lock during these waits, with their number of contentions.
     #[serde(default)]
     pub holding: Vec<Place>,
+}
+
+/// The document's table in which a lock stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LockTable {
+    Before,
+    After,
 }
 
 /// A function that waited for a lock or held it.
@@ -267,7 +294,13 @@ mod tests {
 
     #[test]
     fn every_row_of_a_table_has_a_figure_for_each_column() {
-        let tables = [wander_2005().tables, gorman_2018().tables, backing().tables];
+        let tables = [
+            wander_2005().tables,
+            gorman_2018().tables,
+            backing().tables,
+            kernels_2018().tables,
+            rezki_2023().tables,
+        ];
         for table in tables.concat() {
             let columns = table.columns.len();
             assert!(table.rows.values().all(|row| row.len() == columns), "{}", table.program);

@@ -8,7 +8,7 @@ use crate::key::Key;
 use crate::report::{Measurement, Report};
 use nofrag_show::{Cell, Section, cells, table_of};
 
-/// How a row of a report becomes a cell.
+/// Form in which a row of a report becomes a cell.
 pub(crate) enum Show {
     /// A figure in the unit of its key.
     Figure(Key),
@@ -18,7 +18,7 @@ pub(crate) enum Show {
     Pair(Key, &'static str, Key),
     /// The median of the times with half their range.
     Time,
-    /// What follows from several figures.
+    /// A cell that follows from several figures.
     By(fn(&Measurement) -> Option<Cell>),
 }
 

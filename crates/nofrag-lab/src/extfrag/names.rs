@@ -2,6 +2,7 @@
 
 use crate::key::Key;
 use crate::world::heard::QUARTERS;
+use crate::world::setup::Moment;
 
 /// Events with a free block below a pageblock: the figure of which a row shows the spread over seeds.
 pub(super) const EVENTS: Key = Key::count("events below order 9");
@@ -90,10 +91,13 @@ pub(super) const BLOCKS: Key = Key::count("pageblocks");
 pub(super) const FREE_BLOCKS: Key =
     Key::count("pageblocks that could serve as a huge page at the end");
 
-/// Courses of the first seed: boost of all zones in pages, and the largest free order of the parts of memory at a
-/// moment.
+/// Course of the first seed: boost of all zones in pages.
 pub(super) const BOOST: Key = Key::count("boost");
-pub(super) const CONTIGUITY: &str = "contiguity ";
+/// Returns the key of the largest free order of each part of memory at a moment of the first seed.
+pub(super) fn contiguity(moment: Moment) -> Key {
+    let number = moment as usize;
+    Key::number("contiguity").with(format_args!(" {number:02} {}", moment.into_str()))
+}
 
 /// On real memory: the time of a unit of either kind; a row's `time` is its spread over rounds.
 pub(super) const UNIT_US: Key = Key::number("us until a unit is mapped, zeroed and written");

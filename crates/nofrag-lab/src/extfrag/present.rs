@@ -17,6 +17,7 @@ use crate::scenario::Extent;
 use crate::stats::Spread;
 use crate::tables::Show::{As, Figure, Time};
 use crate::tables::{self, Column, cells_of, heads_of, row_of};
+use crate::world::setup::Moment;
 use nofrag_show::{
     Cell, OccupancyMap, Paint, Quantity as Shown, Section, cells, count, duration, fixed, number,
     table_of,
@@ -687,12 +688,11 @@ fn contiguity(view: View<'_>) -> Vec<Section> {
 fn contiguity_of(view: View<'_>, case: &Case) -> Option<Section> {
     let map = |design: &&str| {
         let row = view.row(case, design)?;
-        // Behind the prefix stand the moment's number, which sorts it, and its name.
-        let moment = |(key, parts): (&Key, &Vec<f64>)| {
-            let (_, moment) = key.name().strip_prefix(names::CONTIGUITY)?.split_once(' ')?;
-            Some((moment.to_owned(), parts.clone()))
+        let moment = |moment: &Moment| {
+            let parts = row.series.get(&names::contiguity(*moment))?;
+            Some((moment.into_str().to_owned(), parts.clone()))
         };
-        let rows: Vec<(String, Vec<f64>)> = row.series.iter().filter_map(moment).collect();
+        let rows: Vec<(String, Vec<f64>)> = Moment::ALL.iter().filter_map(moment).collect();
         let [free, blocks] = [names::FREE_BLOCKS, names::BLOCKS].map(|key| row.count(key));
         let name =
             format!("{design}: {} of {} blocks whole at the end", count(free?), count(blocks?));

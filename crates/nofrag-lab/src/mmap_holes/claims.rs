@@ -258,8 +258,8 @@ impl Judge<'_> {
         self.oracles.exact(id, claim, share, Relation::AtMost(1.01));
     }
 
-    /// Checks that the merged patch visits fewer areas than first fit, and that ours leaves no more areas than best fit,
-    /// and no smaller a largest hole than first fit.
+    /// Checks that the merged patch visits fewer areas than first fit, and that ours leaves no more areas than best
+    /// fit, and no smaller a largest hole than first fit.
     fn targets_of_random_programs(&mut self) {
         let visits = |design| self.count(Program::Unmergeable10k, design, names::VISITS);
         let share = over(visits(MERGED), visits(FIRST_FIT));

@@ -344,7 +344,8 @@ static TABLES: [Columns<Of>; 10] = [
         title: "Five regions: whose place does the last map of one unit take?",
         caption: "A row is one design; 5 is the farthest from where searches begin. First: 4, 2 and 3 are unmapped. \
                   Second: 2 is unmapped, two units are mapped, 3 is unmapped. The document's kernel with the cache is \
-                  last-unmapped; the cache as it was coded is linux-2.5.44, and differs: see the notes.",
+                  last-unmapped; the cache as it was coded is linux-2.5.44, and differs: see the notes. There: \
+                  last-unmapped by the document, the others by simulation of the rules.",
         columns: &[
             ("there", There(FiveRegions), As(names::AFTER_4_2_3, region)),
             ("after 4, 2, 3", Here(FiveRegions), As(names::AFTER_4_2_3, region)),

@@ -4,7 +4,7 @@ use super::catalogue::{SPECS, Spec, Width};
 use super::holes::{REFUSED, SPAN_OVER_LIVE};
 use super::turns::{AreasPlan, search_of};
 use super::{AFTER, BEFORE, LIKE_6_1, OURS, names};
-use crate::figures::{self, Completeness, Figure};
+use crate::figures::{self, Completeness, Figure, FigureUnit};
 use crate::report::{Comparison, Measurement, Report};
 use crate::summary::ratio_range;
 use crate::tables::{ByDesign, Show};
@@ -35,7 +35,7 @@ pub(super) fn compare_published(report: &mut Report) {
                 reference.program
             ),
             place: "reference entry of the figures".to_owned(),
-            unit: "ns".to_owned(),
+            unit: FigureUnit::Nanoseconds,
             before: [reference.linux_4_19.ns; 2],
             before_is: Completeness::Exactly,
             after: [reference.linux_6_1.ns; 2],
