@@ -144,15 +144,17 @@ mod tests {
     use nofrag_show::{fixed, text};
 
     const STEPS: Key = Key::number("steps per search");
+    const VISITS: Key = Key::count("visits");
     const NOT_COUNTED: Key = Key::count("pages");
 
     #[test]
     fn a_cell_is_missing_where_a_figure_is() {
-        let report = report();
+        let mut report = report();
+        report.measurements[0].counts.insert(VISITS, 7_u64.into());
         let cell = |show: &Show| show.cell(&report.measurements[0]).to_string();
         assert_eq!(cell(&Show::Figure(STEPS)), "1.50");
         assert_eq!(cell(&Show::As(STEPS, |steps| fixed(steps, 0).into())), "2");
-        assert_eq!(cell(&Show::Pair(STEPS, "/", STEPS)), "1.50/1.50");
+        assert_eq!(cell(&Show::Pair(STEPS, "/", VISITS)), "1.50/7");
         assert_eq!(cell(&Show::Time), "10.0 ±10%");
         assert_eq!(cell(&Show::By(|row| Some(row.loops.into()))), "10");
         for show in [Show::Figure(NOT_COUNTED), Show::Pair(STEPS, "/", NOT_COUNTED)] {
@@ -176,6 +178,9 @@ mod tests {
         let steps = ByDesign { title: "steps", caption: "", show: Show::Figure(STEPS) };
         let shown = text(&[steps.of(&report, &["walk", "rest", "none"]).unwrap()]);
         assert!(shown.contains("walk") && !shown.contains("none"), "{shown}");
+        assert!(shown.contains("old") && shown.contains("new"), "{shown}");
+        let shown = text(&[steps.of(&report, &["walk"]).unwrap()]);
+        assert!(!shown.contains("old") && shown.contains("new"), "{shown}");
         assert_eq!(steps.of(&report, &["none"]), None);
     }
 }
