@@ -10,26 +10,79 @@ mod kernels;
 mod pen;
 mod wander;
 
-pub use backing::{Aim, Backing, BackingFigure, MoveCost, StrategyCost, Target, backing};
+pub use backing::{Aim, Backing, BackingFigure, Single, Target, backing};
 
 pub use gorman::{
-    Column, Exactness, Gorman2018, LaterFigure, Minimum, Missing, Misstated, ModelMix, ModelRow,
-    Published, PublishedMachine, PublishedStalls, PublishedValue, Quantity, Requesters,
-    gorman_2018, reduction,
+    Exactness, Gorman2018, LaterFigure, Misstated, PublishedMachine, PublishedStalls, gorman_2018,
+    reduction,
 };
 
-pub use kernels::{KernelRun, Kernels2018, kernels_2018};
+pub use kernels::{Kernels2018, MarkedRuns, kernels_2018};
 
 pub use pen::{Blocks, Classes, Keys, OtherBits, Pen2015, Pinned, Profile, Simulated, pen_2015};
 
-pub use wander::{
-    Bounds, EndAndPeak, Ends, FiveRegions, Leakme4, Leakme64, LeakmeAreas, LeakmeOutcome, MapLines,
-    Mixes, Repeated, StackTime, Survival, Unmergeable, Wander2005, wander_2005,
-};
+pub use wander::{Bounds, MapLines, PublishedMap, Repeated, Wander2005, wander_2005};
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use crate::declared::declared;
+use crate::key::{Amount, Key};
+use crate::report::{Measurement, Report};
+
+/// A table of a document: figures of a program, a row for each design.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct PublishedTable {
+    /// The lab's program that does the same work.
+    pub program: String,
+    /// Place of the table in the document.
+    pub place: String,
+    /// The quantities, under the names that they have in reports.
+    pub columns: Vec<Key>,
+    /// A figure for each column, by the name of the design's row in reports.
+    #[serde(flatten)]
+    pub rows: BTreeMap<String, Vec<Amount>>,
+}
+
+impl PublishedTable {
+    /// Returns the figure of a quantity under a design.
+    #[must_use]
+    pub fn figure(&self, design: &str, key: &Key) -> Option<Amount> {
+        let at = self.columns.iter().position(|column| column == key)?;
+        self.rows.get(design)?.get(at).copied()
+    }
+
+    /// Returns the figures, each with its design and quantity.
+    pub fn figures(&self) -> impl Iterator<Item = (&str, &Key, Amount)> {
+        self.rows.iter().flat_map(|(design, row)| {
+            self.columns.iter().zip(row).map(move |(key, figure)| (design.as_str(), key, *figure))
+        })
+    }
+}
+
+/// Returns the figure of a quantity of a program under a design.
+#[must_use]
+pub fn figure(tables: &[PublishedTable], program: &str, design: &str, key: &Key) -> Option<f64> {
+    let mut tables = tables.iter().filter(|table| table.program == program);
+    tables.find_map(|table| table.figure(design, key)).map(|figure| figure.get())
+}
+
+/// Returns published tables as a report, in which figures are found as they are in those that were measured.
+pub(crate) fn published(tables: &[PublishedTable]) -> Report {
+    let mut rows: BTreeMap<(&str, &str), Measurement> = BTreeMap::new();
+    for table in tables {
+        for (design, key, figure) in table.figures() {
+            let row = rows.entry((&table.program, design)).or_insert_with(|| Measurement {
+                program: table.program.clone(),
+                design: design.to_owned(),
+                ..Measurement::default()
+            });
+            row.counts.insert(key.clone(), figure);
+        }
+    }
+    Report { measurements: rows.into_values().collect(), ..Report::default() }
+}
 
 /// The figures of one document.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -45,6 +98,9 @@ pub struct Document {
     /// Rows of tables of `lock_stat`.
     #[serde(rename = "lock", default)]
     pub locks: Vec<LockFigure>,
+    /// Figures of programs that the lab does not have.
+    #[serde(rename = "table", default)]
+    pub tables: Vec<PublishedTable>,
 }
 
 /// One published comparison of an old design with a new one.
@@ -59,7 +115,7 @@ pub struct Figure {
     /// Place of the figure in the document.
     pub place: String,
     /// Unit of `before` and `after`.
-    pub unit: String,
+    pub unit: FigureUnit,
     /// Lowest and highest run of the old design.
     pub before: [f64; 2],
     /// Tells whether the old design's run ended, or was given up so that `before` is a lower bound.
@@ -67,6 +123,23 @@ pub struct Figure {
     pub before_is: Completeness,
     /// Lowest and highest run of the new design.
     pub after: [f64; 2],
+}
+
+/// Unit of a published comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub enum FigureUnit {
+    #[serde(rename = "contentions")]
+    Contentions,
+    #[serde(rename = "cycles")]
+    Cycles,
+    #[serde(rename = "ns")]
+    Nanoseconds,
+    #[serde(rename = "us")]
+    Microseconds,
+    #[serde(rename = "s")]
+    Seconds,
+    #[serde(rename = "relative time of one loop")]
+    LoopTime,
 }
 
 /// Tells whether a published run came to its end.
@@ -106,8 +179,7 @@ pub struct Reference {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LockFigure {
-    /// Name of the table in the document.
-    pub table: String,
+    pub table: LockTable,
     /// Name of the lock in the kernel.
     pub name: String,
     /// Name of the same lock in the lab.
@@ -126,6 +198,14 @@ pub struct LockFigure {
     /// Functions that held the lock during these waits, with their number of contentions.
     #[serde(default)]
     pub holding: Vec<Place>,
+}
+
+/// The document's table in which a lock stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LockTable {
+    Before,
+    After,
 }
 
 /// A function that waited for a lock or held it.
@@ -209,6 +289,21 @@ mod tests {
             // The counters of lock_stat are read while they run: the sums differ by less than one in 10,000.
             let near = |sum: u64| lock.contentions.abs_diff(sum) * 10_000 < lock.contentions;
             assert!(near(sum(&lock.waiting)) && near(sum(&lock.holding)), "{}", lock.name);
+        }
+    }
+
+    #[test]
+    fn every_row_of_a_table_has_a_figure_for_each_column() {
+        let tables = [
+            wander_2005().tables,
+            gorman_2018().tables,
+            backing().tables,
+            kernels_2018().tables,
+            rezki_2023().tables,
+        ];
+        for table in tables.concat() {
+            let columns = table.columns.len();
+            assert!(table.rows.values().all(|row| row.len() == columns), "{}", table.program);
         }
     }
 

@@ -65,6 +65,11 @@ impl Key {
         &self.name
     }
 
+    /// Returns true if the key counts whole things, so that no figure of it is rounded.
+    pub(crate) fn is_count(&self) -> bool {
+        self.unit == Unit::Count
+    }
+
     /// Returns an amount of this key as it is shown.
     pub(crate) fn shown(&self, value: f64) -> Quantity {
         Quantity { value: value * self.scale, unit: self.unit }

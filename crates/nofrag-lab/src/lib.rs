@@ -56,6 +56,7 @@ mod spaces;
 pub mod stats;
 pub mod summary;
 pub mod sweep;
+mod tables;
 pub mod usage;
 mod vm_map_ram;
 mod vmap_areas;

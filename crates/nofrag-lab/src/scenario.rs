@@ -87,6 +87,9 @@ impl Scenario {
     /// [`RunError`] for options that make no sense here, and when a design fails where it must not.
     pub fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
         let begin = Instant::now();
+        if let Some(why) = self.expected().fault(self.designs) {
+            return Err(RunError::input(self.name, why));
+        }
         if !self.special.modes.contains(&options.mode) {
             let modes: Vec<&str> = self.special.modes.iter().map(|mode| mode.name()).collect();
             let why = format!("must be {} in {}", modes.join(" or "), self.name);

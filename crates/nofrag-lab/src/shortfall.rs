@@ -22,8 +22,13 @@ use nofrag_show::plain;
 pub struct Expected {
     /// Number of claims, withdrawn ones included.
     pub claims: usize,
+    /// Number of rows, so that one that is lost from the list below is missed.
+    pub pairs: usize,
     /// Rows: each of these programs under each of these designs.
     pub rows: Vec<Rows>,
+    /// Designs that a default run leaves out.
+    #[serde(default)]
+    pub left_out: Vec<String>,
     /// Names that a host may refuse, with the number of claims that go with each. The rows that go with a name have it
     /// as program or as design.
     #[serde(default)]
@@ -56,6 +61,30 @@ impl Expected {
     /// Returns the designs under which a program runs.
     pub(crate) fn designs_of(&self, program: &str) -> impl Iterator<Item = &str> {
         self.rows().filter(move |row| row.0 == program).map(|row| row.1)
+    }
+
+    /// Returns what the declaration lacks for a scenario with these designs; `None` if it is whole: each design has a
+    /// row, under its name or with more behind a comma, or is left out by name, and there are as many rows as declared.
+    pub(crate) fn fault(&self, designs: &[&str]) -> Option<String> {
+        let rows = self.rows().count();
+        if rows != self.pairs {
+            let pairs = self.pairs;
+            return Some(format!("expected.toml declares {pairs} pairs and has rows for {rows}"));
+        }
+        let is_of = |row: &str, design: &str| {
+            let more = row.strip_prefix(design);
+            more.is_some_and(|more| more.is_empty() || more.starts_with(", "))
+        };
+        let runs = |design: &str| self.rows().any(|(_, row)| is_of(row, design));
+        let is_left_out = |design: &str| self.left_out.iter().any(|it| it == design);
+        let lost = designs.iter().copied().find(|design| runs(design) == is_left_out(design));
+        let unknown = self.left_out.iter().find(|it| !designs.contains(&it.as_str()));
+        let unknown = unknown
+            .map(|design| format!("left_out in expected.toml has {design}, which is no design"));
+        lost.map(|design| {
+            format!("expected.toml has to have {design} in rows or in left_out, and not in both")
+        })
+        .or(unknown)
     }
 
     fn rows(&self) -> impl Iterator<Item = (&str, &str)> {
@@ -157,7 +186,7 @@ mod tests {
         document: "none",
         designs: &["old", "new"],
         programs: Vec::new,
-        expected: "claims = 1\n[[rows]]\nprograms = ['walk', 'rest']\ndesigns = ['old', 'new']\n\
+        expected: "claims = 1\npairs = 4\n[[rows]]\nprograms = ['walk', 'rest']\ndesigns = ['old', 'new']\n\
                    [may_be_skipped]\nwalk = 1\nnew = 1\n",
         run: |_, _| Ok(report::tests::report()),
         present: |_| Vec::new(),
@@ -251,9 +280,30 @@ mod tests {
     }
 
     #[test]
+    fn a_design_that_is_lost_from_the_declaration_fails_every_run() {
+        let declared = |rows: &str, more: &str| {
+            Expected::declared(&format!("claims = 1\npairs = 2\n{more}\n[[rows]]\n{rows}"))
+        };
+        let of_two = "programs = ['walk']\ndesigns = ['old', 'new, down']";
+        assert_eq!(declared(of_two, "").fault(&["old", "new"]), None);
+        let fault = |rows, more| declared(rows, more).fault(&["old", "new"]).unwrap();
+        let lost = fault("programs = ['walk']\ndesigns = ['old']", "");
+        assert_eq!(lost, "expected.toml declares 2 pairs and has rows for 1");
+        let replaced = "programs = ['walk']\ndesigns = ['old', 'newer']";
+        assert!(fault(replaced, "").contains("has to have new in rows"));
+        assert_eq!(declared(replaced, "left_out = ['new']").fault(&["old", "new"]), None);
+        assert!(fault(of_two, "left_out = ['new']").contains("not in both"));
+        assert!(fault(of_two, "left_out = ['none']").contains("none, which is no design"));
+        let without = Scenario { expected: "claims = 1\npairs = 1\nrows = []\n", ..SAMPLE };
+        let error = without.run(&Options::default(), &Silent).unwrap_err();
+        assert!(error.to_string().contains("has rows for 0"), "{error}");
+    }
+
+    #[test]
     fn every_scenario_declares_rows_and_claims() {
         for scenario in scenarios() {
             let expected = scenario.expected();
+            assert_eq!(expected.fault(scenario.designs), None, "{}", scenario.name);
             assert!(expected.claims > 0 && expected.rows().count() > 0, "{}", scenario.name);
             let mut rows: Vec<_> = expected.rows().collect();
             rows.sort_unstable();

@@ -2,12 +2,12 @@
 
 use nofrag_show::{
     Cell, Look, Section, Table, Tone, cells, count, duration, number, plain, ratio, screen_for,
-    table_of, text_for, wrapped,
+    text_for, wrapped,
 };
 
 use crate::figures::RatioRange;
 use crate::oracle::{ClaimKind, ClaimVerdict, Oracle};
-use crate::report::{Measurement, Report, Settings};
+use crate::report::{Report, Settings};
 use crate::scenario::Scenario;
 use nofrag_show::Origin;
 
@@ -234,56 +234,6 @@ pub(crate) fn withdrawals(oracles: &[Oracle]) -> Option<String> {
     let Tally { withdrawn, .. } = Tally::of(oracles);
     let why = oracles.iter().find_map(|oracle| oracle.withdrawn)?;
     Some(format!("{withdrawn} claims {}", why.reason()))
-}
-
-/// Builds a table with a row per program and a column per design; rows and columns without any cell are left out.
-pub(crate) fn programs_by_design<C: Into<Cell>>(
-    report: &Report,
-    title: &str,
-    caption: &str,
-    programs: &[&str],
-    cell: impl Fn(&Measurement) -> Option<C>,
-) -> Option<Section> {
-    let shown = |program: &str, design: &str| report.measurement(program, design).and_then(&cell);
-    let has_cells =
-        |design: &&String| programs.iter().any(|program| shown(program, design).is_some());
-    let designs: Vec<&String> = report.settings.designs.iter().filter(has_cells).collect();
-    let mut rows = Vec::new();
-    for program in programs {
-        let cells = designs.iter().map(|design| shown(program, design).into()).collect();
-        rows.extend(row_of(program, cells));
-    }
-    let header = ["program"].into_iter().chain(designs.iter().map(|design| design.as_str()));
-    table_of(title, caption, 1, header, rows)
-}
-
-/// Builds a row of a name and its cells; `None` without any cell.
-pub(crate) fn row_of(name: &str, cells: Vec<Cell>) -> Option<Vec<Cell>> {
-    let any = cells.iter().any(Cell::is_there);
-    any.then(|| [cells![name], cells].concat())
-}
-
-/// Builds a table with a row for each of `designs` that has any cell, under the name that `name` gives it.
-pub(crate) fn designs_table<'a>(
-    designs: impl IntoIterator<Item = &'a String>,
-    name: impl Fn(&str) -> String,
-    (title, caption): (&str, &str),
-    columns: impl IntoIterator<Item: AsRef<str>>,
-    cells: impl Fn(&str) -> Vec<Cell>,
-) -> Option<Section> {
-    let rows = by_design(designs, cells).into_iter();
-    let rows = rows.map(|(design, cells)| [cells![name(&design)], cells].concat()).collect();
-    let columns = columns.into_iter().map(|column| column.as_ref().to_owned());
-    table_of(title, caption, 1, ["design".to_owned()].into_iter().chain(columns), rows)
-}
-
-/// Returns a name and its cells for each of `designs` that has any.
-pub(crate) fn by_design<'a>(
-    designs: impl IntoIterator<Item = &'a String>,
-    cells: impl Fn(&str) -> Vec<Cell>,
-) -> Vec<(String, Vec<Cell>)> {
-    let rows = designs.into_iter().map(|design| (design.clone(), cells(design)));
-    rows.filter(|(_, cells)| cells.iter().any(Cell::is_there)).collect()
 }
 
 /// Shows an interval of ratios.

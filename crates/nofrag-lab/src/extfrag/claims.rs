@@ -17,7 +17,7 @@ use super::names;
 use super::spec::HugeMode;
 use super::turns::ExtfragPlan;
 use super::view::{Beside, View, differing};
-use crate::figures::{self, Column, Gorman2018};
+use crate::figures::{self, Gorman2018};
 use crate::key::Key;
 use crate::oracle::{ClaimKind, Claims, Oracle, Relation, over};
 use crate::report::{Measurement, Report};
@@ -67,10 +67,11 @@ impl Judge<'_> {
     /// so do the threads and units that its workload makes of CPUs and memory. Source: pages.md#o-20 and pages.md#o-19.
     fn published(&mut self, figures: &Gorman2018) {
         let differ = STATED.iter().flat_map(|(configuration, stated)| {
-            Column::ALL[1..].iter().zip(stated).filter(move |(column, stated)| {
-                let computed = figures.reduction(configuration, **column).unwrap_or(f64::NAN);
+            Gorman2018::DESIGNS[1..].iter().zip(stated).filter(move |(design, stated)| {
+                let computed = figures.reduction(configuration, design, names::EVENTS);
+                let computed = computed.unwrap_or(f64::NAN);
                 // The commit rounds to whole percent, the mails do not.
-                let unit = if **column == Column::Patch1 { 1.0 } else { 10.0 };
+                let unit = if **design == PATCH_1 { 1.0 } else { 10.0 };
                 (computed * unit).round() / unit != **stated
             })
         });
@@ -88,7 +89,7 @@ impl Judge<'_> {
         let claim = "units touched with 16 GiB and 1 thread";
         self.oracles.exact("workload-units", claim, units as f64, Relation::Equals(3072.0));
         for wrong in &figures.misstatements {
-            let computed = figures.reduction(&wrong.configuration, wrong.column);
+            let computed = figures.reduction(&wrong.configuration, &wrong.design, names::EVENTS);
             let off = computed.map(|computed| wrong.stated - computed);
             let claim = format!(
                 "percent that mail 5/5 states ({}) beyond what its counts give",
@@ -243,7 +244,7 @@ impl Judge<'_> {
         self.oracles.ratio("patches-1-4-median", claim, median, Relation::AtLeast(94.0));
         let claim = "patches 1 to 4: the same, worst of all runs";
         self.oracles.ratio("patches-1-4-worst", claim, worst, Relation::AtLeast(75.0));
-        if let Some([low, _]) = figures.reductions(Column::Patches14) {
+        if let Some([low, _]) = figures.reductions(MERGED, names::EVENTS) {
             let claim =
                 "patches 1 to 4: median, beside the least of the document's configurations, less 5";
             let near = Relation::AtLeast((low - 5.0).round());

@@ -2,6 +2,7 @@
 
 use crate::key::Key;
 use crate::world::heard::QUARTERS;
+use crate::world::setup::Moment;
 
 /// Events with a free block below a pageblock: the figure of which a row shows the spread over seeds.
 pub(super) const EVENTS: Key = Key::count("events below order 9");
@@ -77,15 +78,26 @@ pub(super) const ALL_WORK_MS: Key = Key::time("virtual ms of allocator work of a
 /// Missing unless there were faults of both kinds.
 pub(super) const WORK_RATIO: Key = Key::number("allocator work, huge over base");
 
+/// Only published: mean latencies of the faults of a unit, and a reduction by the count model.
+pub(super) const BASE_LATENCY: Key = Key::number("us of a unit of single pages");
+pub(super) const HUGE_LATENCY: Key = Key::number("us of a huge page");
+pub(super) const FEWER_MERGED: Key = Key::number("fewer with patches 1 to 4");
+/// Suffixes to the name of a count of the model that has a range.
+pub(super) const LEAST: &str = ", least";
+pub(super) const MOST: &str = ", most";
+
 pub(super) const ELAPSED_S: Key = Key::time("virtual s of the run", 1.0);
 pub(super) const BLOCKS: Key = Key::count("pageblocks");
 pub(super) const FREE_BLOCKS: Key =
     Key::count("pageblocks that could serve as a huge page at the end");
 
-/// Courses of the first seed: boost of all zones in pages, and the largest free order of the parts of memory at a
-/// moment.
+/// Course of the first seed: boost of all zones in pages.
 pub(super) const BOOST: Key = Key::count("boost");
-pub(super) const CONTIGUITY: &str = "contiguity ";
+/// Returns the key of the largest free order of each part of memory at a moment of the first seed.
+pub(super) fn contiguity(moment: Moment) -> Key {
+    let number = moment as usize;
+    Key::number("contiguity").with(format_args!(" {number:02} {}", moment.into_str()))
+}
 
 /// On real memory: the time of a unit of either kind; a row's `time` is its spread over rounds.
 pub(super) const UNIT_US: Key = Key::number("us until a unit is mapped, zeroed and written");

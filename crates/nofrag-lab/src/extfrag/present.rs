@@ -10,12 +10,14 @@ use super::names;
 use super::turns::{ExtfragPlan, PARTS};
 use super::view::{Beside, OtherRules, View, differing};
 use super::withdrawn::{self, Caption};
-use crate::figures::{self, Column, Exactness, Gorman2018, PublishedValue, Quantity, reduction};
+use crate::figures::{self, Exactness, Gorman2018};
 use crate::key::Key;
 use crate::report::{Measurement, Report};
 use crate::scenario::Extent;
 use crate::stats::Spread;
-use crate::summary::{self, row_of};
+use crate::tables::Show::{As, Figure, Time};
+use crate::tables::{self, Column, cells_of, heads_of, row_of};
+use crate::world::setup::Moment;
 use nofrag_show::{
     Cell, OccupancyMap, Paint, Quantity as Shown, Section, cells, count, duration, fixed, number,
     table_of,
@@ -100,7 +102,7 @@ fn designs_table(
         Caption::Rows(text) => (marked, format!("{text} {}", withdrawn::mark())),
         Caption::Whole(text) => (short, withdrawn::caption(text)),
     };
-    summary::designs_table(tabled(view), name, (title, &caption), columns, cells)
+    tables::designs_table(tabled(view), name, (title, &caption), columns, cells)
 }
 
 /// Shows a percentage with one digit.
@@ -111,6 +113,10 @@ fn percent(value: f64) -> Shown {
         magnitude if magnitude > 100.0 => count(value),
         _ => fixed(value, 1),
     }
+}
+
+fn one_digit(value: f64) -> Cell {
+    percent(value).into()
 }
 
 /// Shows median and range of percentages.
@@ -151,8 +157,7 @@ fn events_and_mistyped(row: &Measurement) -> Option<Cell> {
 
 /// Returns the document's reduction of events in percent; `None` if it has no such figure.
 fn published(figures: &Gorman2018, configuration: &str, design: &str) -> Option<Shown> {
-    let column = Column::of_design(design)?;
-    figures.reduction(configuration, column).map(percent)
+    figures.reduction(configuration, design, names::EVENTS).map(percent)
 }
 
 /// Shows the events of one case as the document's first table does, and the figures that must be read beside them.
@@ -225,15 +230,16 @@ fn requesters(view: View<'_>, figures: &Gorman2018) -> Option<Section> {
     let types = [names::UNMOVABLE, names::MOVABLE, names::RECLAIMABLE];
     let cells = |design: &str| {
         let Some(row) = view.row(&case, design) else { return Vec::new() };
-        let counts = types.each_ref().map(|key| row.count(key).unwrap_or(0.0));
-        let all: f64 = counts.iter().sum();
-        let share = |count: f64| (all > 0.0).then(|| percent(100.0 * count / all));
-        let there = figures.requesters.iter().find(|it| it.column.design() == design);
-        let there = there.map(figures::Requesters::shares);
-        let pairs = counts.iter().enumerate().flat_map(|(at, here)| {
-            cells![count(*here), share(*here), there.map(|shares| percent(shares[at]))]
-        });
-        pairs.collect()
+        let here = types.each_ref().map(|key| row.count(key).unwrap_or(0.0));
+        let there = types
+            .each_ref()
+            .map(|key| figures.figure(case.configuration(), design, key).unwrap_or(0.0));
+        let share = |at: usize, counts: [f64; 3]| {
+            let all: f64 = counts.iter().sum();
+            (all > 0.0).then(|| percent(100.0 * counts[at] / all))
+        };
+        let of_type = |at| cells![count(here[at]), share(at, here), share(at, there)];
+        (0..types.len()).flat_map(of_type).collect()
     };
     designs_table(
         view,
@@ -262,14 +268,11 @@ fn mixes(view: View<'_>, figures: &Gorman2018, program: Program) -> Option<Secti
             Ok(spread) => spread.as_ref().map(median_and_least).into(),
             Err(OtherRules) => Cell::from("other rules"),
         };
-        let model = figures.model_mixes.iter().find(|it| {
-            it.mix.eq_ignore_ascii_case(case.mix.name)
-                && it.memory_gib == case.memory_gib
-                && program == Program::MixesDefault
-        });
+        let model = figures.figure("model of mixes", &case_name(case), names::FEWER_MERGED);
+        let model = model.filter(|_| program == Program::MixesDefault);
         let mut cells = cells![case_name(case), compact(vanilla.time.median)];
         cells.extend(designs.iter().map(fewer));
-        cells.push(model.map(|it| percent(it.patches_1_4)).into());
+        cells.push(model.map(percent).into());
         Some(cells)
     };
     let names = designs.iter().map(|design| marked(design));
@@ -354,10 +357,10 @@ fn huge_pages_of(
     machine: &str,
 ) -> Option<Section> {
     let has_figures = |at: usize| {
-        let what = Quantity::PercentageHuge;
         let last_of_its_kind =
             cases.get(at + 1).is_none_or(|next| next.configuration() != cases[at].configuration());
-        last_of_its_kind && figures.result(cases[at].configuration(), what).is_some()
+        let there = figures.figure(cases[at].configuration(), VANILLA, names::HUGE_PERCENT);
+        last_of_its_kind && there.is_some()
     };
     let cells = |design: &str| {
         let mut cells = Vec::new();
@@ -365,8 +368,8 @@ fn huge_pages_of(
             let here = view.row(case, design).and_then(|row| row.spreads.get(&names::HUGE_PERCENT));
             cells.push(here.map(percents).into());
             if has_figures(at) {
-                let there = published_sample(figures, case, Quantity::PercentageHuge, design);
-                let there = there.filter(|_| here.is_some()).and_then(PublishedValue::value);
+                let there = figures.figure(case.configuration(), design, names::HUGE_PERCENT);
+                let there = there.filter(|_| here.is_some());
                 cells.push(there.map(|percent| fixed(percent, 2)).into());
             }
         }
@@ -389,15 +392,6 @@ fn huge_pages_of(
     )
 }
 
-fn published_sample(
-    figures: &Gorman2018,
-    case: &Case,
-    what: Quantity,
-    design: &str,
-) -> Option<PublishedValue> {
-    Some(figures.result(case.configuration(), what)?.column(Column::of_design(design)?))
-}
-
 /// Shows a time, or says that there was none.
 fn or_no_sample(value: Option<f64>) -> Cell {
     value.map_or_else(|| "no sample".into(), |us| duration(us * 1e-6).into())
@@ -418,10 +412,8 @@ fn work(view: View<'_>, figures: &Gorman2018) -> Vec<Section> {
 }
 
 fn work_of(view: View<'_>, figures: &Gorman2018, case: &Case) -> Option<Section> {
-    let change_there = |what: Quantity, design: &str| {
-        let value = |design| published_sample(figures, case, what, design)?.value();
-        let fewer = reduction(value(VANILLA)?, value(design)?).filter(|_| design != VANILLA);
-        fewer.map(|fewer| signed(-fewer))
+    let change_there = |key: Key, design: &str| {
+        figures.reduction(case.configuration(), design, key).map(|fewer| signed(-fewer))
     };
     let cells = |design: &str| {
         let Some(row) = view.row(case, design) else { return Vec::new() };
@@ -429,8 +421,8 @@ fn work_of(view: View<'_>, figures: &Gorman2018, case: &Case) -> Option<Section>
             let fewer = view.fewer(case, (VANILLA, design), &key).filter(|_| design != VANILLA);
             fewer.map(|fewer| signed(-fewer.median))
         };
-        let there = [Quantity::HugeLatency, Quantity::BaseLatency]
-            .map(|what| published_sample(figures, case, what, design)?.value());
+        let there = [names::HUGE_LATENCY, names::BASE_LATENCY]
+            .map(|key| figures.figure(case.configuration(), design, key));
         let ratio_there = match there {
             [Some(huge), Some(base)] => Some(fixed(huge / base, 2)),
             _ => None,
@@ -438,10 +430,10 @@ fn work_of(view: View<'_>, figures: &Gorman2018, case: &Case) -> Option<Section>
         cells![
             or_no_sample(row.count(names::BASE_WORK_US)),
             change(names::BASE_WORK_US),
-            change_there(Quantity::BaseLatency, design),
+            change_there(names::BASE_LATENCY, design),
             or_no_sample(row.count(names::HUGE_WORK_US)),
             change(names::HUGE_WORK_US),
-            change_there(Quantity::HugeLatency, design),
+            change_there(names::HUGE_LATENCY, design),
             row.shown(names::WORK_RATIO),
             ratio_there,
         ]
@@ -472,23 +464,21 @@ fn of_each_mode(view: View<'_>, show: fn(View<'_>, &Case) -> Option<Section>) ->
     cases.filter_map(|case| show(view, &case)).collect()
 }
 
+/// Columns of the price of the avoided events.
+static PRICE: [Column<()>; 10] = [
+    ("reclaimed", (), As(names::RECLAIMED, compact)),
+    ("calls", (), As(names::DIRECT_RECLAIMS, compact)),
+    ("moved", (), As(names::MOVED, compact)),
+    ("calls", (), As(names::COMPACT_STALLS, compact)),
+    ("kswapd", (), As(names::KSWAPD_WAKES, compact)),
+    ("boosts", (), As(names::BOOSTS, compact)),
+    ("claims", (), As(names::CLAIMS, compact)),
+    ("whole", (), As(names::CONVERSIONS, compact)),
+    ("free", (), As(names::FREE_BLOCKS, compact)),
+    ("time", (), Figure(names::ELAPSED_S)),
+];
+
 fn price_of(view: View<'_>, case: &Case) -> Option<Section> {
-    let cells = |design: &str| {
-        let Some(row) = view.row(case, design) else { return Vec::new() };
-        let shown = [
-            names::RECLAIMED,
-            names::DIRECT_RECLAIMS,
-            names::MOVED,
-            names::COMPACT_STALLS,
-            names::KSWAPD_WAKES,
-            names::BOOSTS,
-            names::CLAIMS,
-            names::CONVERSIONS,
-            names::FREE_BLOCKS,
-        ];
-        let compacted = shown.map(|name| row.count(name).map(compact).into());
-        [compacted.to_vec(), cells![row.shown(names::ELAPSED_S)]].concat()
-    };
     designs_table(
         view,
         &format!("What it costs: {case}"),
@@ -498,19 +488,8 @@ fn price_of(view: View<'_>, case: &Case) -> Option<Section> {
              of their pages fitted; events with whole blocks, which mix nothing; blocks that could serve as a huge \
              page at the end; virtual time.",
         ),
-        &[
-            "reclaimed",
-            "calls",
-            "moved",
-            "calls",
-            "kswapd",
-            "boosts",
-            "claims",
-            "whole",
-            "free",
-            "time",
-        ],
-        cells,
+        heads_of(&PRICE),
+        |design| cells_of(&PRICE, |()| view.row(case, design)),
     )
 }
 
@@ -534,7 +513,7 @@ fn shipped(view: View<'_>) -> Option<Section> {
             fewer.as_ref().map(percents),
             both(names::SERIOUS, compact),
             both(names::MISTYPED, compact),
-            both(names::HUGE_PERCENT, |share| percent(share).into()),
+            both(names::HUGE_PERCENT, one_digit),
         ])
     };
     table_of(
@@ -612,14 +591,34 @@ fn stalls(view: View<'_>, figures: &Gorman2018) -> Option<Section> {
     )
 }
 
+/// Columns of a point of both curves, and of one of them: events, serious ones, huge pages, allocator work, stall time;
+/// and the price.
+static BOOST_CURVE: [Column<()>; 7] = [
+    ("events", (), Time),
+    ("serious", (), Figure(names::SERIOUS)),
+    ("huge %", (), As(names::HUGE_PERCENT, one_digit)),
+    ("work", (), Figure(names::ALL_WORK_MS)),
+    ("stalled", (), Figure(names::STALLED_MS)),
+    ("reclaimed", (), Figure(names::RECLAIMED)),
+    ("peak pages", (), Figure(names::PEAK_BOOST)),
+];
+static STALL_CURVE: [Column<()>; 7] = [
+    ("events", (), Time),
+    ("serious", (), Figure(names::SERIOUS)),
+    ("huge %", (), As(names::HUGE_PERCENT, one_digit)),
+    ("work", (), Figure(names::ALL_WORK_MS)),
+    ("stalled", (), Figure(names::STALLED_MS)),
+    ("stalls", (), Figure(names::STALLS)),
+    ("spared", (), Figure(names::SPARED)),
+];
+
 fn boost_curve(view: View<'_>) -> Option<Section> {
     let program = Program::BoostCurve;
     let rows = view.cases(program).into_iter().flat_map(|case| {
         BOOST_FACTORS.into_iter().filter_map(move |factor| {
             let row = view.point(program, &case, &boost_name(factor))?;
             let point = cells![case.configuration(), fixed(f64::from(factor), 0)];
-            let cost = cells![row.shown(names::RECLAIMED)?, row.shown(names::PEAK_BOOST)?];
-            Some([point, curve_cells(row), cost].concat())
+            Some([point, cells_of(&BOOST_CURVE, |()| Some(row))].concat())
         })
     });
     table_of(
@@ -630,30 +629,9 @@ fn boost_curve(view: View<'_>) -> Option<Section> {
             withdrawn::WHY.label()
         ),
         1,
-        &[
-            "",
-            "factor",
-            "events",
-            "serious",
-            "huge %",
-            "work",
-            "stalled",
-            "reclaimed",
-            "peak pages",
-        ],
+        ["", "factor"].into_iter().chain(heads_of(&BOOST_CURVE)),
         rows.collect(),
     )
-}
-
-/// Shows events, serious ones, huge pages, allocator work, stall time.
-fn curve_cells(row: &Measurement) -> Vec<Cell> {
-    cells![
-        Cell::median(&row.time),
-        row.shown(names::SERIOUS),
-        row.count(names::HUGE_PERCENT).map(percent),
-        row.shown(names::ALL_WORK_MS),
-        row.shown(names::STALLED_MS),
-    ]
 }
 
 fn stall_curve(view: View<'_>) -> Vec<Section> {
@@ -663,8 +641,7 @@ fn stall_curve(view: View<'_>) -> Vec<Section> {
             STALL_ORDERS.filter_map(move |order| {
                 let row = view.point(program, &case, &stall_name(order, bound))?;
                 let point = cells![count(bound as f64), count(f64::from(order))];
-                let cost = cells![row.shown(names::STALLS)?, row.shown(names::SPARED)?];
-                Some([point, curve_cells(row), cost].concat())
+                Some([point, cells_of(&STALL_CURVE, |()| Some(row))].concat())
             })
         });
         table_of(
@@ -678,10 +655,7 @@ fn stall_curve(view: View<'_>) -> Vec<Section> {
                 withdrawn::WHY.label()
             ),
             0,
-            &[
-                "bound", "order", "events", "serious", "huge %", "work", "stalled", "stalls",
-                "spared",
-            ],
+            ["bound", "order"].into_iter().chain(heads_of(&STALL_CURVE)),
             rows.collect(),
         )
     };
@@ -714,12 +688,11 @@ fn contiguity(view: View<'_>) -> Vec<Section> {
 fn contiguity_of(view: View<'_>, case: &Case) -> Option<Section> {
     let map = |design: &&str| {
         let row = view.row(case, design)?;
-        // Behind the prefix stand the moment's number, which sorts it, and its name.
-        let moment = |(key, parts): (&Key, &Vec<f64>)| {
-            let (_, moment) = key.name().strip_prefix(names::CONTIGUITY)?.split_once(' ')?;
-            Some((moment.to_owned(), parts.clone()))
+        let moment = |moment: &Moment| {
+            let parts = row.series.get(&names::contiguity(*moment))?;
+            Some((moment.into_str().to_owned(), parts.clone()))
         };
-        let rows: Vec<(String, Vec<f64>)> = row.series.iter().filter_map(moment).collect();
+        let rows: Vec<(String, Vec<f64>)> = Moment::ALL.iter().filter_map(moment).collect();
         let [free, blocks] = [names::FREE_BLOCKS, names::BLOCKS].map(|key| row.count(key));
         let name =
             format!("{design}: {} of {} blocks whole at the end", count(free?), count(blocks?));
@@ -806,18 +779,18 @@ fn signed(change: f64) -> Cell {
 fn model(view: View<'_>, figures: &Gorman2018) -> Option<Section> {
     let at_4 = |program| view.cases(program).into_iter().find(|case: &Case| case.memory_gib == 4);
     let [default, madvise] = [Program::SDefault, Program::SMadvise].map(at_4);
-    let vanilla = figures.models.iter().find(|it| it.design == VANILLA)?;
+    let ends = [names::LEAST, names::MOST].map(|end| names::HUGE_PERCENT.with(end));
     let cells = |design: &str| {
-        let Some(there) = figures.models.iter().find(|it| it.design == design) else {
-            return Vec::new();
-        };
-        let of_case = |case: &Option<Case>, [before, after]: [f64; 2], [low, high]: [f64; 2]| {
+        let of_case = |case: &Option<Case>, model: &str, huge: [&Key; 2]| {
+            let there = huge.map(|key| figures.figure(model, design, key));
+            let [Some(low), Some(high)] = there else { return Vec::new() };
             let missing = vec![Cell::Missing; 4];
             let Some(case) = case else { return missing };
             let Some(row) = view.row(case, design) else { return missing };
             let fewer = view.fewer_events(case, design, Beside::Nothing).ok().flatten();
             let comparable = !is_strict(design) && design != VANILLA;
-            let reduced = reduction(before, after).filter(|_| comparable);
+            let reduced = figures.reduction(model, design, names::EVENTS);
+            let reduced = reduced.filter(|_| comparable);
             let huge = if low == high {
                 percent(low).into()
             } else {
@@ -830,9 +803,8 @@ fn model(view: View<'_>, figures: &Gorman2018) -> Option<Section> {
                 row.count(names::HUGE_PERCENT).map(percent),
             ]
         };
-        let of_default = of_case(&default, [vanilla.events, there.events], there.huge);
-        let of_madvise =
-            of_case(&madvise, [vanilla.madv_events, there.madv_events], [there.madv_huge; 2]);
+        let of_default = of_case(&default, "model, default", ends.each_ref());
+        let of_madvise = of_case(&madvise, "model, madv", [&names::HUGE_PERCENT; 2]);
         [of_default, of_madvise].concat()
     };
     designs_table(
@@ -902,31 +874,25 @@ fn worse_than(view: View<'_>, new: &str, old: &str) -> Vec<String> {
 
 /// Lists the figures that the document itself has worse.
 fn published_worse(figures: &Gorman2018) -> String {
+    let quantities = [
+        (names::EVENTS, "events"),
+        (names::BASE_LATENCY, "base latency"),
+        (names::HUGE_LATENCY, "huge latency"),
+        (names::HUGE_PERCENT, "percentage huge"),
+    ];
     let mut found = Vec::new();
-    for row in &figures.results {
-        for (old, new) in
-            [(Column::Vanilla, Column::Patches14), (Column::Patches14, Column::Patches15)]
-        {
-            let Some((before, after)) = row.column(old).value().zip(row.column(new).value()) else {
-                continue;
-            };
-            let is_worse = match row.what {
-                Quantity::PercentageHuge => after < before,
-                Quantity::Events | Quantity::BaseLatency | Quantity::HugeLatency => after > before,
-            };
-            if is_worse {
-                let change = signed(100.0 * (after - before) / before);
-                let what = match row.what {
-                    Quantity::Events => "events",
-                    Quantity::BaseLatency => "base latency",
-                    Quantity::HugeLatency => "huge latency",
-                    Quantity::PercentageHuge => "percentage huge",
-                };
-                found.push(format!(
-                    "{} {what} {change} % with {}",
-                    row.configuration,
-                    short(new.design())
-                ));
+    for (key, what) in &quantities {
+        for configuration in Gorman2018::CONFIGURATIONS {
+            for (old, new) in [(VANILLA, MERGED), (MERGED, ALL_FIVE)] {
+                let sides = [old, new].map(|it| figures.figure(configuration, it, key));
+                let [Some(before), Some(after)] = sides else { continue };
+                let is_worse =
+                    if WORSE_IF_LESS.contains(key) { after < before } else { after > before };
+                if is_worse {
+                    let change = signed(100.0 * (after - before) / before);
+                    let new = short(new);
+                    found.push(format!("{configuration} {what} {change} % with {new}"));
+                }
             }
         }
     }

@@ -8,7 +8,7 @@ use super::spec::{HugeMode, RunSpec};
 use super::*;
 use crate::oracle::{ClaimKind, Oracle};
 use crate::scenario::{Mode, Silent};
-use crate::world::setup::{PhaseEnd, RunResult};
+use crate::world::setup::{Moment, PhaseEnd, RunResult};
 
 /// Derives events from the policy, and other counts from the seed.
 fn fake(spec: &RunSpec) -> Result<RunResult, RunError> {
@@ -29,14 +29,14 @@ fn fake(spec: &RunSpec) -> Result<RunResult, RunError> {
     let huge_work = vec![Nanos(2_000); huge as usize];
     let stalls = policy.stall.map(|stall| stall.bound).into_iter().collect();
     Ok(RunResult {
-        phases: vec![PhaseEnd { name: "write", counters, ..PhaseEnd::default() }],
+        phases: vec![PhaseEnd { at: Moment::Write, counters, ..PhaseEnd::default() }],
         huge,
         base: 10 - huge,
         huge_work,
         base_work: vec![Nanos(100_000); (10 - huge) as usize],
         stalls,
         boost: policy.boost.map_or_else(Vec::new, |_| vec![0.0, 512.0, 0.0]),
-        contiguity: vec![("write".to_owned(), vec![0.0, 0.5, 1.0])],
+        contiguity: vec![(Moment::Write, vec![0.0, 0.5, 1.0])],
         blocks: 3,
         ..RunResult::default()
     })

@@ -20,7 +20,7 @@ use crate::scenario::{Extent, Progress, RunError};
 use crate::shortfall::Expected;
 use crate::stats::{Spread, thinned};
 use crate::world::heard::Compactions;
-use crate::world::setup::{PhaseEnd, RunResult};
+use crate::world::setup::{Moment, PhaseEnd, RunResult};
 
 /// Extent of one comparison of designs: the first seed, from which repetitions count up, and the number of seeds.
 pub(super) type ExtfragPlan = Plan<PolicyPreset, Program>;
@@ -177,8 +177,8 @@ fn counts(run: &RunResult) -> Counts {
         counts.insert(key, value);
     };
     let mut before = 0;
-    for PhaseEnd { name, counters, .. } in &run.phases {
-        set(Key::count(names::EVENTS_IN).with(name), (counters.events() - before).into());
+    for PhaseEnd { at, counters, .. } in &run.phases {
+        set(Key::count(names::EVENTS_IN).with(at.into_str()), (counters.events() - before).into());
         before = counters.events();
     }
     set(names::STALLS, run.stalls.len().into());
@@ -242,8 +242,8 @@ fn allocator_counts(all: &PageCounters) -> [(Key, Amount); 20] {
 
 /// Returns the counts that stand beside kernels' figures: those of the phase in which huge pages are asked for.
 fn huge_page_counts(run: &RunResult) -> Option<[(Key, Amount); 4]> {
-    let at = |name: &str| run.phases.iter().find(|end| end.name == name).map(|end| &end.counters);
-    let (before, after) = (at("warm-up")?, at("huge pages")?);
+    let at = |moment| run.phases.iter().find(|end| end.at == moment).map(|end| &end.counters);
+    let (before, after) = (at(Moment::WarmUp)?, at(Moment::HugePages)?);
     let of_phase = |count: fn(&PageCounters) -> u64| (count(after) - count(before)).into();
     Some([
         (names::DIRECT_WHILE_HUGE, of_phase(|it| it.reclaimed_direct)),
@@ -283,9 +283,8 @@ fn courses(run: &RunResult) -> BTreeMap<Key, Vec<f64>> {
     if run.boost.iter().any(|pages| *pages > 0.0) {
         courses.insert(names::BOOST, thinned(&run.boost));
     }
-    for (at, (moment, blocks)) in run.contiguity.iter().enumerate() {
-        let key = Key::number(names::CONTIGUITY).with(format_args!("{at:02} {moment}"));
-        courses.insert(key, parts(blocks));
+    for (moment, blocks) in &run.contiguity {
+        courses.insert(names::contiguity(*moment), parts(blocks));
     }
     courses
 }
@@ -327,9 +326,8 @@ mod tests {
             counters.extfrag[1][0] = events;
             counters
         };
-        let end =
-            |name, events| PhaseEnd { name, counters: counters(events), ..PhaseEnd::default() };
-        let phases = vec![end("writing", 3), end("huge pages", 10)];
+        let end = |at, events| PhaseEnd { at, counters: counters(events), ..PhaseEnd::default() };
+        let phases = vec![end(Moment::Write, 3), end(Moment::HugePages, 10)];
         let counts = counts(&RunResult { phases, ..Default::default() });
         assert_eq!(counts.get(&names::EVENTS), Some(&Amount::Whole(10)));
         assert_eq!(counts.get(&names::EVENTS_WHILE_HUGE), Some(&Amount::Whole(7)));

@@ -2,10 +2,9 @@
 //!
 //! Source: docs/sources/backing.md#strategies, #moves.
 
-use std::collections::BTreeMap;
-
 use serde::Deserialize;
 
+use super::PublishedTable;
 use crate::declared::declared;
 
 /// Costs of real memory, measured before the library was written.
@@ -13,14 +12,10 @@ use crate::declared::declared;
 #[serde(deny_unknown_fields)]
 pub struct Backing {
     pub document: String,
-    /// Units by kind of rows or of quantities, where all have the same.
-    pub units: BTreeMap<String, String>,
-    /// Ways to hand out runs and to take them back.
-    #[serde(rename = "strategy")]
-    pub strategies: Vec<StrategyCost>,
-    /// Ways to move runs under a writer.
-    #[serde(rename = "move")]
-    pub moves: Vec<MoveCost>,
+    /// Nanoseconds of a pair of allocation and free under each way to hand out runs, by program; and of a move under
+    /// each way to move runs, by size.
+    #[serde(rename = "table")]
+    pub tables: Vec<PublishedTable>,
     #[serde(rename = "figure")]
     pub figures: Vec<BackingFigure>,
     /// Figures that the library must reach.
@@ -28,45 +23,29 @@ pub struct Backing {
     pub targets: Vec<Target>,
 }
 
-/// Costs of a pair of allocation and free under one way of handing out runs, in nanoseconds.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct StrategyCost {
-    /// The lab's name of this way of handing out runs.
-    pub id: String,
-    pub what: String,
-    pub place: String,
-    /// First page of each run touched, one thread.
-    pub touch_first: f64,
-    /// First page of each run touched, two threads.
-    pub touch_first_2: f64,
-    /// All pages touched, one thread.
-    pub touch_all: f64,
-}
-
-/// Costs of moving 1, 16, 64 and 512 pages, in nanoseconds.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct MoveCost {
-    /// The lab's name of this way of moving pages.
-    pub id: String,
-    pub what: String,
-    pub place: String,
-    /// True if writes by another thread were lost during moves.
-    pub loses: bool,
-    /// Costs of a move of 1, 16, 64 and 512 pages.
-    pub cost: [f64; 4],
-}
-
 /// A single measured value of real memory.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BackingFigure {
-    pub id: String,
+    pub id: Single,
     pub what: String,
     pub place: String,
     pub unit: String,
     pub value: f64,
+}
+
+/// Quantity of a single measured value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Single {
+    MapLimitIndex,
+    MapLimit,
+    MergedAreas,
+    ScatteredPurgeGain,
+    ContinuePage,
+    PopulatePage,
+    PunchWhole,
+    PunchPart,
 }
 
 /// A target of the library.
@@ -103,22 +82,13 @@ pub struct Target {
 }
 
 impl Backing {
-    /// Returns the cost of a way of handing out runs.
+    /// Returns a single figure.
+    ///
+    /// # Panics
+    /// If the file that is built in lacks it.
     #[must_use]
-    pub fn strategy(&self, id: &str) -> Option<&StrategyCost> {
-        self.strategies.iter().find(|row| row.id == id)
-    }
-
-    /// Returns the cost of a way of moving runs.
-    #[must_use]
-    pub fn method(&self, id: &str) -> Option<&MoveCost> {
-        self.moves.iter().find(|row| row.id == id)
-    }
-
-    /// Returns a single figure by its id.
-    #[must_use]
-    pub fn figure(&self, id: &str) -> Option<f64> {
-        self.figures.iter().find(|row| row.id == id).map(|row| row.value)
+    pub fn single(&self, id: Single) -> f64 {
+        self.figures.iter().find(|row| row.id == id).expect("the file has every figure").value
     }
 
     /// Returns a target.
@@ -140,23 +110,40 @@ pub fn backing() -> Backing {
 
 #[cfg(test)]
 mod tests {
+    use super::super::figure;
     use super::*;
+    use crate::key::Key;
 
     #[test]
     fn the_file_reads_and_its_costs_give_the_factors_that_the_targets_name() {
         let figures = backing();
-        let of = |id: &str| figures.strategy(id).unwrap();
-        let (each, block, parked) = (of("map-each"), of("purge-block"), of("parked"));
-        let near = |ratio: f64, aim: Aim| {
+        let of = |program: &str, design: &str| {
+            let key = Key::from(program.to_owned());
+            figure(&figures.tables, "strategies", design, &key).unwrap()
+        };
+        let near = |program: &str, design: &str, aim: Aim| {
+            let ratio = of(program, "map-each") / of(program, design);
             let then = figures.target(aim).then;
             assert!((ratio / then - 1.0).abs() < 0.05, "{aim:?}: {ratio} and {then}");
         };
-        near(each.touch_first / parked.touch_first, Aim::ParkedFirst);
-        near(each.touch_all / parked.touch_all, Aim::ParkedAll);
-        near(each.touch_first / block.touch_first, Aim::Decay1);
-        near(each.touch_first_2 / block.touch_first_2, Aim::Decay2);
-        assert!(figures.moves.iter().all(|row| row.loses == (row.id == "none")));
-        assert_eq!(figures.figure("map-limit-index"), Some(32753.0));
-        assert!(figures.method("write-protect").unwrap().cost[2] > 0.0);
+        near("touch-first", "parked", Aim::ParkedFirst);
+        near("touch-all", "parked", Aim::ParkedAll);
+        near("touch-first", "purge-block", Aim::Decay1);
+        near("touch-first-2", "purge-block", Aim::Decay2);
+        let singles = [
+            (Single::MapLimitIndex, 32_753.0),
+            (Single::MapLimit, 65_530.0),
+            (Single::MergedAreas, 26.0),
+            (Single::ScatteredPurgeGain, 35.0),
+            (Single::ContinuePage, 94.0),
+            (Single::PopulatePage, 310.0),
+            (Single::PunchWhole, 4.3),
+            (Single::PunchPart, 33.0),
+        ];
+        for (id, value) in singles {
+            assert_eq!(figures.single(id), value);
+        }
+        let moved = figure(&figures.tables, "moves", "write-protect", &Key::number("moves-64"));
+        assert_eq!(moved, Some(12_741.0));
     }
 }

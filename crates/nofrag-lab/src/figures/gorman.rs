@@ -1,15 +1,16 @@
 //! The figures around Gorman's "Fragmentation avoidance improvements".
 //!
-//! Events are absolute counts of machines whose memory and disks were never published. They leave this module as
-//! reductions against the vanilla kernel of the same configuration, the only form that compares with a run here.
+//! Events are absolute counts of machines whose memory and disks were never published. They are compared as reductions
+//! against the vanilla kernel of the same configuration, the only form that compares with a run here.
 
-use std::fmt;
-
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use super::{PublishedTable, figure};
 use crate::declared::declared;
+use crate::key::Key;
 
 /// Gorman's published figures, those of later series for the same measures, and a model of the workload.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -18,29 +19,17 @@ pub struct Gorman2018 {
     pub document: String,
     /// Places in the document by kind of rows, where all rows of the kind have the same.
     pub places: BTreeMap<String, String>,
-    /// Units by kind of rows or of quantities, where all have the same.
-    pub units: BTreeMap<String, String>,
     #[serde(rename = "machine")]
     pub machines: Vec<PublishedMachine>,
-    /// Measurements under each configuration, vanilla and with patches.
-    #[serde(rename = "result")]
-    pub results: Vec<Published>,
-    #[serde(rename = "minimum")]
-    pub minima: Vec<Minimum>,
-    /// Events by the type that was asked for.
-    #[serde(rename = "requester")]
-    pub requesters: Vec<Requesters>,
     pub stalls: Vec<PublishedStalls>,
     /// Reductions that the text states and its counts contradict.
     #[serde(rename = "misstated")]
     pub misstatements: Vec<Misstated>,
     pub later: Vec<LaterFigure>,
-    /// A model that counts the workload: a cross-check, not published.
-    #[serde(rename = "model")]
-    pub models: Vec<ModelRow>,
-    /// The same model on other mixes than the calibrated one.
-    #[serde(rename = "model_mix")]
-    pub model_mixes: Vec<ModelMix>,
+    /// Measurements under each configuration, vanilla and with patches, and a model that counts the workload: a
+    /// cross-check, not published.
+    #[serde(rename = "table")]
+    pub tables: Vec<PublishedTable>,
 }
 
 /// A machine of the document.
@@ -60,179 +49,10 @@ pub struct PublishedMachine {
     pub cpus_per_node: [u32; 2],
 }
 
-/// A column of the document's tables.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Column {
-    /// The kernel before the series.
-    Vanilla,
-    #[serde(rename = "patch_1")]
-    Patch1,
-    /// Patches 1 to 4, the merged ones.
-    #[serde(rename = "patches_1_4")]
-    Patches14,
-    #[serde(rename = "patches_1_5")]
-    Patches15,
-}
-
-impl Column {
-    /// All columns, in the document's order.
-    pub const ALL: [Column; 4] =
-        [Column::Vanilla, Column::Patch1, Column::Patches14, Column::Patches15];
-
-    /// Returns the lab's name of the design that the column stands for.
-    #[must_use]
-    pub const fn design(self) -> &'static str {
-        match self {
-            Column::Vanilla => "linux-4.20",
-            Column::Patch1 => "linux-4.20+patch1",
-            Column::Patches14 => "linux-4.20+patch4",
-            Column::Patches15 => "linux-4.20+patch5",
-        }
-    }
-
-    /// Returns the column that a design of the lab stands for.
-    #[must_use]
-    pub fn of_design(design: &str) -> Option<Column> {
-        Column::ALL.into_iter().find(|column| column.design() == design)
-    }
-}
-
-/// Quantity of a row of results.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-pub enum Quantity {
-    /// External fragmentation events with a free block below order 9.
-    #[serde(rename = "events")]
-    Events,
-    /// Mean latency of the faults of a unit that got single pages.
-    #[serde(rename = "base latency")]
-    BaseLatency,
-    /// Mean latency of the fault of a unit that got a huge page.
-    #[serde(rename = "huge latency")]
-    HugeLatency,
-    /// Units that got a huge page, in percent of all.
-    #[serde(rename = "percentage huge")]
-    PercentageHuge,
-}
-
-/// A mean, or the statement that there was no sample. The workload's program prints the latter as 0.00.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-#[serde(untagged)]
-pub enum PublishedValue {
-    Value(f64),
-    Missing(Missing),
-}
-
-/// The words for a class without samples.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-pub enum Missing {
-    #[serde(rename = "no sample")]
-    NoSample,
-}
-
-impl PublishedValue {
-    /// Returns the value if there is one.
-    #[must_use]
-    pub const fn value(self) -> Option<f64> {
-        match self {
-            PublishedValue::Value(value) => Some(value),
-            PublishedValue::Missing(Missing::NoSample) => None,
-        }
-    }
-}
-
-impl fmt::Display for PublishedValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            PublishedValue::Value(value) => write!(f, "{value}"),
-            PublishedValue::Missing(Missing::NoSample) => f.write_str("no sample"),
-        }
-    }
-}
-
-/// One quantity of one configuration, vanilla and with patches.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Published {
-    /// Machine and huge-page mode, such as `s-default`.
-    pub configuration: String,
-    pub what: Quantity,
-    pub place: String,
-    pub vanilla: PublishedValue,
-    pub patch_1: PublishedValue,
-    pub patches_1_4: PublishedValue,
-    pub patches_1_5: PublishedValue,
-    /// The columns that the document's report marks as significant.
-    #[serde(default)]
-    pub significant: Vec<Column>,
-}
-
-impl Published {
-    /// Returns the value of a column.
-    #[must_use]
-    pub const fn column(&self, column: Column) -> PublishedValue {
-        match column {
-            Column::Vanilla => self.vanilla,
-            Column::Patch1 => self.patch_1,
-            Column::Patches14 => self.patches_1_4,
-            Column::Patches15 => self.patches_1_5,
-        }
-    }
-
-    /// Returns by how many percent a column is below vanilla; `None` for vanilla itself and where a sample is missing.
-    #[must_use]
-    pub fn reduction(&self, column: Column) -> Option<f64> {
-        if column == Column::Vanilla {
-            return None;
-        }
-        reduction(self.vanilla.value()?, self.column(column).value()?)
-    }
-}
-
 /// Returns by how many percent `after` is below `before`; `None` if `before` is not positive.
 #[must_use]
 pub fn reduction(before: f64, after: f64) -> Option<f64> {
     (before > 0.0).then(|| 100.0 * (before - after) / before)
-}
-
-/// The least latency of a class of faults.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Minimum {
-    pub configuration: String,
-    pub what: Quantity,
-    pub patch_1: f64,
-    pub patches_1_4: f64,
-}
-
-/// External fragmentation events by the migratetype that was asked for.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Requesters {
-    pub configuration: String,
-    /// The column of the table of events whose value is the sum of these three.
-    pub column: Column,
-    /// Events of requests by the kernel itself.
-    pub unmovable: u64,
-    /// Events of requests by processes and the page cache.
-    pub movable: u64,
-    /// Events of requests by caches that can be shrunk.
-    pub reclaimable: u64,
-}
-
-impl Requesters {
-    /// Returns the number of all events.
-    #[must_use]
-    pub const fn sum(&self) -> u64 {
-        self.unmovable + self.movable + self.reclaimable
-    }
-
-    /// Returns each type's share in percent: unmovable, movable, reclaimable.
-    #[must_use]
-    pub fn shares(&self) -> [f64; 3] {
-        [self.unmovable, self.movable, self.reclaimable]
-            .map(|events| 100.0 * events as f64 / self.sum() as f64)
-    }
 }
 
 /// Exactness of a published value.
@@ -263,7 +83,7 @@ pub struct PublishedStalls {
 #[serde(deny_unknown_fields)]
 pub struct Misstated {
     pub configuration: String,
-    pub column: Column,
+    pub design: String,
     pub unit: String,
     pub place: String,
     /// The value in the text.
@@ -290,66 +110,42 @@ pub struct LaterFigure {
     pub change: f64,
 }
 
-/// Results of the count model (docs/sources/pages.md#count-model) for a mode on the calibrated mix: a cross-check.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ModelRow {
-    /// The lab's name of the mode, or a description where the lab has none.
-    pub design: String,
-    /// External fragmentation events under the default load: mean of three seeds.
-    pub events: f64,
-    /// Least and most of the three values behind `events`, where given.
-    #[serde(default)]
-    pub events_range: Option<[f64; 2]>,
-    /// Mistyped allocations, in thousands.
-    pub mistyped_k: f64,
-    /// Percent of units that got a huge page: least and most.
-    pub huge: [f64; 2],
-    /// Mean events under the load that asks for huge pages by `madvise`.
-    pub madv_events: f64,
-    /// Least and most of the values behind `madv_events`, where given.
-    #[serde(default)]
-    pub madv_range: Option<[f64; 2]>,
-    /// Percent of units that got a huge page under the load that asks for them by `madvise`.
-    pub madv_huge: f64,
-}
-
-/// Results of the count model on a mix: events of vanilla, and reductions in percent.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ModelMix {
-    pub mix: String,
-    pub memory_gib: u64,
-    pub vanilla: f64,
-    /// Reduction of events by the first patch.
-    pub patch_1: f64,
-    /// Reduction of events by the fourth patch alone, as Linux 5.0 had it.
-    pub patch_4_alone: f64,
-    /// Reduction of events by the merged patches, as designed.
-    pub patches_1_4: f64,
-    /// Percent of units that got a huge page with the merged patches.
-    #[serde(default)]
-    pub huge: Option<f64>,
-}
-
 impl Gorman2018 {
-    /// Returns the row of a quantity under a configuration.
+    /// The designs of the document's columns, in its order: before the series, the first patch, patches 1 to 4, which
+    /// were merged, and all five.
+    pub const DESIGNS: [&'static str; 4] =
+        ["linux-4.20", "linux-4.20+patch1", "linux-4.20+patch4", "linux-4.20+patch5"];
+
+    /// The configurations that were measured: machine and huge-page mode.
+    pub const CONFIGURATIONS: [&'static str; 4] = ["s-default", "s-madv", "h-default", "h-madv"];
+
+    /// Returns a figure of a configuration, or of the model, under a design; `None` where there is none, such as the
+    /// mean of a class of faults without a sample.
     #[must_use]
-    pub fn result(&self, configuration: &str, what: Quantity) -> Option<&Published> {
-        self.results.iter().find(|row| row.configuration == configuration && row.what == what)
+    pub fn figure(&self, configuration: &str, design: &str, key: impl Borrow<Key>) -> Option<f64> {
+        figure(&self.tables, configuration, design, key.borrow())
     }
 
-    /// Returns the published reduction of events of a configuration, in percent.
+    /// Returns by how many percent a figure of a design is below vanilla's; `None` for vanilla itself and where a
+    /// sample is missing.
     #[must_use]
-    pub fn reduction(&self, configuration: &str, column: Column) -> Option<f64> {
-        self.result(configuration, Quantity::Events)?.reduction(column)
+    pub fn reduction(
+        &self,
+        configuration: &str,
+        design: &str,
+        key: impl Borrow<Key>,
+    ) -> Option<f64> {
+        let [vanilla, ..] = Gorman2018::DESIGNS;
+        let figures = [vanilla, design].map(|it| self.figure(configuration, it, key.borrow()));
+        let [Some(before), Some(after)] = figures else { return None };
+        reduction(before, after).filter(|_| design != vanilla)
     }
 
-    /// Returns the least and the largest published reduction of events of a column, over all configurations.
+    /// Returns the least and the largest published reduction of a figure by a design, over all configurations.
     #[must_use]
-    pub fn reductions(&self, column: Column) -> Option<[f64; 2]> {
-        let rows = self.results.iter().filter(|row| row.what == Quantity::Events);
-        let all: Vec<f64> = rows.filter_map(|row| row.reduction(column)).collect();
+    pub fn reductions(&self, design: &str, key: impl Borrow<Key>) -> Option<[f64; 2]> {
+        let of = |configuration| self.reduction(configuration, design, key.borrow());
+        let all: Vec<f64> = Gorman2018::CONFIGURATIONS.into_iter().filter_map(of).collect();
         let low = all.iter().copied().reduce(f64::min)?;
         Some([low, all.into_iter().fold(low, f64::max)])
     }
@@ -366,7 +162,17 @@ pub fn gorman_2018() -> Gorman2018 {
 mod tests {
     use super::*;
 
-    const CONFIGURATIONS: [&str; 4] = ["s-default", "s-madv", "h-default", "h-madv"];
+    const VANILLA: &str = Gorman2018::DESIGNS[0];
+    const PATCH_1: &str = Gorman2018::DESIGNS[1];
+    const MERGED: &str = Gorman2018::DESIGNS[2];
+    const ALL_FIVE: &str = Gorman2018::DESIGNS[3];
+
+    const EVENTS: Key = Key::count("events below order 9");
+    const HUGE_PERCENT: Key = Key::number("percent huge");
+    const LATENCIES: [(Key, f64); 2] = [
+        (Key::number("us of a unit of single pages"), 100.0),
+        (Key::number("us of a huge page"), 0.0),
+    ];
 
     fn near(value: f64, claim: f64, unit: f64) -> bool {
         (value - claim).abs() <= unit / 2.0 + 1e-9
@@ -382,31 +188,28 @@ mod tests {
             ("h-madv", [11.0, 93.3, 93.6]),
         ];
         for (configuration, stated) in stated {
-            for (column, stated) in Column::ALL[1..].iter().zip(stated) {
+            for (design, stated) in Gorman2018::DESIGNS[1..].iter().zip(stated) {
                 // The commit rounds its own reductions to whole percent.
-                let unit = if *column == Column::Patch1 { 1.0 } else { 0.1 };
-                let computed = figures.reduction(configuration, *column).unwrap();
-                assert!(near(computed, stated, unit), "{configuration} {column:?}: {computed}");
+                let unit = if *design == PATCH_1 { 1.0 } else { 0.1 };
+                let computed = figures.reduction(configuration, design, EVENTS).unwrap();
+                assert!(near(computed, stated, unit), "{configuration} {design}: {computed}");
             }
-            assert_eq!(figures.reduction(configuration, Column::Vanilla), None);
+            assert_eq!(figures.reduction(configuration, VANILLA, EVENTS), None);
         }
     }
 
     #[test]
     fn over_94_percent_is_a_summary_of_two_configurations_in_four() {
         let figures = gorman_2018();
-        let mean = |column| {
-            let sum: f64 =
-                CONFIGURATIONS.iter().map(|id| figures.reduction(id, column).unwrap()).sum();
-            sum / 4.0
+        let all = |design| {
+            Gorman2018::CONFIGURATIONS.map(|it| figures.reduction(it, design, EVENTS).unwrap())
         };
-        assert!(near(mean(Column::Patches14), 95.0, 0.1));
-        assert!(near(mean(Column::Patches15), 95.2, 0.1));
-        let above = |column| {
-            CONFIGURATIONS.iter().filter(|id| figures.reduction(id, column) > Some(94.0)).count()
-        };
-        assert_eq!((above(Column::Patches14), above(Column::Patches15)), (2, 3));
-        let [low, high] = figures.reductions(Column::Patches14).unwrap();
+        let mean = |design| all(design).iter().sum::<f64>() / 4.0;
+        assert!(near(mean(MERGED), 95.0, 0.1));
+        assert!(near(mean(ALL_FIVE), 95.2, 0.1));
+        let above = |design| all(design).iter().filter(|fewer| **fewer > 94.0).count();
+        assert_eq!((above(MERGED), above(ALL_FIVE)), (2, 3));
+        let [low, high] = figures.reductions(MERGED, EVENTS).unwrap();
         assert!(near(low, 93.3, 0.1) && near(high, 97.7, 0.1));
     }
 
@@ -414,58 +217,59 @@ mod tests {
     fn what_mail_5_states_of_madvise_is_wrong() {
         let figures = gorman_2018();
         let [misstated] = &figures.misstatements[..] else { panic!("one is known") };
-        let computed = figures.reduction(&misstated.configuration, misstated.column).unwrap();
+        let fewer = |design| figures.reduction(&misstated.configuration, design, EVENTS).unwrap();
         assert_eq!(misstated.stated, 99.7);
-        assert!(near(computed, 94.8, 0.1));
-        let merged = figures.reduction(&misstated.configuration, Column::Patches14).unwrap();
-        assert!(computed < merged, "patch 5 made it worse there");
+        assert!(near(fewer(&misstated.design), 94.8, 0.1));
+        assert!(fewer(&misstated.design) < fewer(MERGED), "patch 5 made it worse there");
     }
 
     #[test]
     fn a_class_without_faults_is_no_sample_and_never_zero() {
         let figures = gorman_2018();
-        let latency =
-            |row: &&Published| matches!(row.what, Quantity::BaseLatency | Quantity::HugeLatency);
         let mut missing = 0;
-        for row in figures.results.iter().filter(latency) {
-            let share = figures.result(&row.configuration, Quantity::PercentageHuge).unwrap();
-            for column in Column::ALL {
-                let sample = row.column(column);
-                assert_ne!(sample, PublishedValue::Value(0.0));
-                let empty = if row.what == Quantity::HugeLatency { 0.0 } else { 100.0 };
-                let has_none = share.column(column) == PublishedValue::Value(empty);
-                assert_eq!(sample.value().is_none(), has_none, "{row:?}");
-                missing += usize::from(has_none);
+        for configuration in Gorman2018::CONFIGURATIONS {
+            for design in Gorman2018::DESIGNS {
+                let share = figures.figure(configuration, design, HUGE_PERCENT);
+                for (latency, share_without_faults) in LATENCIES {
+                    let sample = figures.figure(configuration, design, latency);
+                    assert_ne!(sample, Some(0.0));
+                    let has_none = share == Some(share_without_faults);
+                    assert_eq!(sample.is_none(), has_none, "{configuration} {design}");
+                    missing += usize::from(has_none);
+                }
             }
         }
         assert_eq!(missing, 3);
-        assert_eq!(PublishedValue::Missing(Missing::NoSample).to_string(), "no sample");
     }
 
     #[test]
     fn requesters_add_up_to_the_events() {
         let figures = gorman_2018();
-        for row in &figures.requesters {
-            let events = figures.result(&row.configuration, Quantity::Events).unwrap();
-            assert_eq!(events.column(row.column), PublishedValue::Value(row.sum() as f64));
+        let of = |design, asked: &'static str| {
+            figures.figure("s-default", design, Key::count(asked)).unwrap()
+        };
+        for design in [VANILLA, PATCH_1] {
+            let requesters = [
+                "events, unmovable asked for",
+                "events, movable asked for",
+                "events, reclaimable asked for",
+            ];
+            let sum: f64 = requesters.map(|asked| of(design, asked)).iter().sum();
+            assert_eq!(figures.figure("s-default", design, EVENTS), Some(sum));
         }
-        assert!(near(figures.requesters[0].shares()[1], 99.5, 0.1));
+        let movable = of(VANILLA, "events, movable asked for");
+        assert!(near(100.0 * movable / of(VANILLA, "events below order 9"), 99.5, 0.1));
     }
 
     #[test]
     fn every_configuration_has_every_quantity() {
         let figures = gorman_2018();
-        let quantities = [
-            Quantity::Events,
-            Quantity::BaseLatency,
-            Quantity::HugeLatency,
-            Quantity::PercentageHuge,
-        ];
-        for id in CONFIGURATIONS {
-            assert!(quantities.iter().all(|what| figures.result(id, *what).is_some()), "{id}");
+        for id in Gorman2018::CONFIGURATIONS {
+            let [(base, _), (huge, _)] = LATENCIES;
+            let has = |key: Key| figures.figure(id, MERGED, key).is_some();
+            assert!([EVENTS, HUGE_PERCENT, base, huge].into_iter().all(has), "{id}");
             assert!(figures.stalls.iter().any(|row| row.configuration == id), "{id}");
         }
-        assert_eq!(figures.results.len(), 16);
     }
 
     #[test]
@@ -476,19 +280,23 @@ mod tests {
             let change = 100.0 * (after - before) / before;
             assert!((change - row.change).abs() < 0.06, "{} {}: {change}", row.series, row.what);
         }
-        let model = |design: &str| figures.models.iter().find(|row| row.design == design).unwrap();
-        let [vanilla, patch_1, alone, merged] =
-            ["linux-4.20", "linux-4.20+patch1", "linux-5.0", "linux-4.20+patch4"].map(model);
-        let mix = figures.model_mixes.iter().find(|row| row.mix == "calibrated").unwrap();
-        for (row, stated) in
-            [(patch_1, mix.patch_1), (alone, mix.patch_4_alone), (merged, mix.patches_1_4)]
-        {
-            let computed = reduction(vanilla.events, row.events).unwrap();
-            assert!(near(computed, stated, 0.1), "{}: {computed}", row.design);
+        let mix = |what| figures.figure("model of mixes", "calibrated, 4", Key::number(what));
+        let stated = [
+            (PATCH_1, "fewer with patch 1"),
+            ("linux-5.0", "fewer with patch 4 alone"),
+            (MERGED, "fewer with patches 1 to 4"),
+        ];
+        for (design, what) in stated {
+            let computed = figures.reduction("model, default", design, EVENTS).unwrap();
+            assert!(near(computed, mix(what).unwrap(), 0.1), "{design}: {computed}");
         }
-        for row in &figures.models {
-            let [low, high] = row.events_range.unwrap_or([row.events; 2]);
-            assert!(low <= row.events && row.events <= high, "{}", row.design);
+        for program in ["model, default", "model, madv"] {
+            for design in Gorman2018::DESIGNS {
+                let events = figures.figure(program, design, EVENTS).unwrap();
+                let [low, high] = [", least", ", most"]
+                    .map(|end| figures.figure(program, design, EVENTS.with(end)).unwrap_or(events));
+                assert!(low <= events && events <= high, "{program} {design}");
+            }
         }
     }
 

@@ -13,7 +13,7 @@ use crate::scenario::RunError;
 use crate::world::cache::files_per_thread;
 use crate::world::costs::{Costs, World};
 use crate::world::load::Mix;
-use crate::world::setup::{Boot, Layout, PhaseEnd, RunResult, Setup, WarmUp};
+use crate::world::setup::{Boot, Layout, Moment, PhaseEnd, RunResult, Setup, WarmUp};
 use crate::world::thpfioscale::Run;
 
 /// Settings and memory of a guest.
@@ -182,12 +182,15 @@ fn memory(cell: &Cell) -> Result<MemoryMap, nofrag::page::MapError> {
 
 /// Returns the counts phase by phase. Kernels up to 6.12 count attempts that were put off as failed.
 fn phases(run: &RunResult, counts_put_off: bool) -> Vec<Phase> {
-    let names =
-        [("write", PhaseName::Write), ("warm-up", PhaseName::Warm), ("huge pages", PhaseName::Thp)];
+    let ends = [
+        (Moment::Write, PhaseName::Write),
+        (Moment::WarmUp, PhaseName::Warm),
+        (Moment::HugePages, PhaseName::Thp),
+    ];
     let mut before = PhaseEnd::default();
     let mut phases = Vec::new();
-    for (name, phase) in names {
-        let Some(end) = run.phases.iter().find(|end| end.name == name) else { continue };
+    for (moment, phase) in ends {
+        let Some(end) = run.phases.iter().find(|end| end.at == moment) else { continue };
         let mut counts = counted(&before, end);
         if counts_put_off {
             let put_off = end.counters.compact_put_off - before.counters.compact_put_off;

@@ -3,7 +3,6 @@
 use nofrag::mmap::{Direction, HugePages, Placement, PlacementPreset};
 
 use super::names;
-use crate::figures::Ends;
 use crate::scenario::ProgramInfo;
 use crate::shortfall::Expected;
 
@@ -99,12 +98,17 @@ impl Program {
         SPECS[self as usize].1.name
     }
 
+    /// Returns the program of this name.
+    pub(super) fn named(name: &str) -> Option<Program> {
+        Program::all().find(|program| program.name() == name)
+    }
+
     pub(super) fn all() -> impl Iterator<Item = Program> {
         SPECS.iter().map(|(program, _)| *program)
     }
 
     /// Returns true if the program runs in a space of 64 bits, where searches usually begin at the upper end.
-    fn is_64_bit(self) -> bool {
+    pub(super) fn is_64_bit(self) -> bool {
         matches!(self, Program::Leakme64 | Program::Window | Program::Touched64)
     }
 }
@@ -125,15 +129,6 @@ impl End {
         match self {
             End::Up | End::Both => Direction::Up,
             End::Down => Direction::Down,
-        }
-    }
-
-    /// Returns the end that a row of the published figures names.
-    pub(super) fn published(ends: Ends) -> End {
-        match ends {
-            Ends::Up => End::Up,
-            Ends::Down => End::Down,
-            Ends::Both => End::Both,
         }
     }
 }

@@ -4,6 +4,7 @@
 //! The published counts hold for the published number of iterations and the published generator; with others, only
 //! claims of any size are judged.
 
+use std::borrow::Borrow;
 use std::fmt::Write as _;
 
 use super::catalogue::{
@@ -11,42 +12,59 @@ use super::catalogue::{
 };
 use super::names;
 use super::process::MIB;
-use super::survival::Grid;
 use super::turns::HolesPlan;
 use super::workloads::LEAKME_LIVE;
-use crate::figures::{self, Bounds, EndAndPeak, Ends, LeakmeOutcome, Wander2005};
-use crate::key::Key;
+use crate::figures::{self, Bounds, Wander2005};
+use crate::key::{Amount, Key};
 use crate::oracle::{Claims, Oracle, Relation, over};
 use crate::report::{Measurement, Report};
 use crate::sha256::sha256;
 
-/// Returns the name of the row of a design that searches from this end.
-pub(super) fn row_name(design: &str, ends: Ends) -> String {
-    named(design, End::published(ends))
-}
+/// Published quantities that a run must have, with their names in the ids of claims.
+pub(super) const JUDGED: [(Key, &str); 14] = [
+    (names::AREAS, "areas"),
+    (names::PEAK_AREAS, "peak"),
+    (names::FAILS_AT, "fails"),
+    (names::FAILURES, "failures"),
+    (names::VISITS, "visits"),
+    (names::MOST_VISITS, "most"),
+    (names::LARGEST_MIB, "largest"),
+    (names::FREE_MIB, "free"),
+    (names::HOLES_MIB, "holes"),
+    (names::COUNTED, "count"),
+    (names::AFTER_4_2_3, "frees"),
+    (names::LARGER_BETWEEN, "larger"),
+    (names::WINDOW_MIB, "100k"),
+    (names::LONG_WINDOW_MIB, "200k"),
+];
 
 /// Adds the claims on the measurements to `report`; those on figures of a published size or seed only for a run of it.
 pub(super) fn judge(plan: &HolesPlan, report: &mut Report) {
-    let figures = figures::wander_2005();
     let mut judge = Judge { report, oracles: Vec::new() };
-    judge.leakme4(&figures);
-    judge.five_regions(&figures);
+    judge.published(plan, &figures::wander_2005());
     judge.stacks();
     judge.same_addresses();
     if plan.is_published_size() {
-        judge.leakme(&figures);
-        judge.leakme_64(&figures);
-        judge.survival(&figures);
         judge.targets();
         judge.guard_rule();
         if plan.seed == 0 {
-            judge.mixes(&figures);
-            judge.unmergeable(&figures);
-            judge.targets_of_mixes();
+            judge.targets_of_random_programs();
         }
     }
     let oracles = judge.oracles;
     report.oracles.extend(oracles);
+}
+
+/// Returns true if the published figures of a program hold for a run of this size with this seed.
+fn applies(plan: &HolesPlan, program: Program) -> bool {
+    match program {
+        Program::Leakme4 | Program::FiveRegions | Program::Stacks => true,
+        Program::Unmergeable1k | Program::Unmergeable10k => {
+            plan.is_published_size() && plan.seed == 0
+        }
+        program if MIXES.contains(&program) => plan.is_published_size() && plan.seed == 0,
+        _ => plan.is_published_size(),
+    }
 }
 
 struct Judge<'a> {
@@ -74,13 +92,14 @@ fn short(program: Program) -> &'static str {
     }
 }
 
-fn equals(value: u64) -> Relation {
-    Relation::Equals(value as f64)
-}
-
-/// Returns the range of values that round to `published` MiB: whole ones from 100 on, or with one digit.
-fn mebibytes(published: f64) -> Relation {
-    rounded(published, if published.fract() == 0.0 { 1.0 } else { 0.1 })
+/// Returns what a measured quantity must be to agree with the published one: a whole number of what is not counted is
+/// rounded to one, another to a tenth.
+fn agrees(key: &Key, published: Amount) -> Relation {
+    match published {
+        Amount::Whole(count) if key.is_count() => Relation::Equals(count as f64),
+        Amount::Whole(rounded_to_one) => rounded(rounded_to_one as f64, 1.0),
+        Amount::Real(rounded_to_a_tenth) => rounded(rounded_to_a_tenth, 0.1),
+    }
 }
 
 impl Judge<'_> {
@@ -88,7 +107,7 @@ impl Judge<'_> {
         self.report.measurement(program.name(), row)
     }
 
-    fn count(&self, program: Program, row: &str, key: Key) -> Option<f64> {
+    fn count(&self, program: Program, row: &str, key: impl Borrow<Key>) -> Option<f64> {
         self.report.count(program.name(), row, key)
     }
 
@@ -97,7 +116,7 @@ impl Judge<'_> {
         &mut self,
         (program, row): (Program, &str),
         what: &str,
-        key: Key,
+        key: &Key,
         relation: Relation,
     ) {
         let claim = key.name().to_owned();
@@ -116,9 +135,10 @@ impl Judge<'_> {
         self.oracles.exact(id, claim, (differ + missing) as f64, Relation::NONE);
     }
 
-    /// Judges the SHA-256 of a row's areas, written as lines of addresses with `digits` hexadecimal digits.
-    fn digested(&mut self, (program, row): (Program, &str), digits: usize, expected: &str) {
+    /// Judges the SHA-256 of a row's areas, written as lines of hexadecimal addresses.
+    fn digested(&mut self, (program, row): (Program, &str), expected: &str) {
         let Some(areas) = self.row(program, row).and_then(areas) else { return };
+        let digits = if program.is_64_bit() { 12 } else { 8 };
         let mut text = String::new();
         for [start, end] in areas {
             writeln!(text, "{start:0digits$x}-{end:0digits$x}").expect("a string takes any text");
@@ -129,33 +149,31 @@ impl Judge<'_> {
         self.oracles.exact(id, claim, differs, Relation::NONE);
     }
 
-    fn leakme4(&mut self, figures: &Wander2005) {
-        for published in &figures.leakme4 {
-            for design in &published.designs {
-                let row = row_name(design, published.direction);
-                let at = (Program::Leakme4, row.as_str());
-                self.counted(at, "count", names::COUNTED, equals(published.count));
-                let areas = published.all_areas();
-                if !areas.is_empty() {
-                    self.mapped(at, &areas);
+    /// Judges counts and maps by the published ones.
+    fn published(&mut self, plan: &HolesPlan, figures: &Wander2005) {
+        let of = |name: &str| Program::named(name).filter(|program| applies(plan, *program));
+        for table in &figures.tables {
+            let Some(program) = of(&table.program) else { continue };
+            for (row, key, published) in table.figures() {
+                if let Some((judged, what)) = JUDGED.iter().find(|(judged, _)| judged == key) {
+                    self.counted((program, row), what, judged, agrees(judged, published));
+                }
+                if *key == names::ALIGNED_PERCENT {
+                    let multiples = self.count(program, row, names::MULTIPLES).unwrap_or(0.0);
+                    let aligned = Relation::Equals(multiples * published.get() / 100.0);
+                    self.counted((program, row), "aligned", &names::ALIGNED, aligned);
                 }
             }
         }
-    }
-
-    fn five_regions(&mut self, figures: &Wander2005) {
-        let sequences = [("frees", names::AFTER_4_2_3, 0), ("larger", names::LARGER_BETWEEN, 1)];
-        for published in &figures.five_regions {
-            let beyond = published.frees_4_2_3.is_none();
-            let taken = [published.frees_4_2_3, published.larger_between];
-            for design in &published.designs {
-                for row in [Ends::Up, Ends::Down].map(|ends| row_name(design, ends)) {
-                    for (short, key, at) in &sequences {
-                        let expected = taken[*at].or((beyond && *at == 0).then_some(0));
-                        let Some(expected) = expected else { continue };
-                        let at = (Program::FiveRegions, row.as_str());
-                        self.counted(at, short, key.clone(), equals(expected));
-                    }
+        for map in &figures.maps {
+            let Some(program) = of(&map.program) else { continue };
+            let areas = map.all_areas();
+            for row in &map.designs {
+                if !areas.is_empty() {
+                    self.mapped((program, row), &areas);
+                }
+                if let Some(expected) = &map.sha256 {
+                    self.digested((program, row), expected);
                 }
             }
         }
@@ -167,7 +185,7 @@ impl Judge<'_> {
         let program = Program::Stacks;
         if let Some(threads) = self.count(program, FIRST_FIT, names::MAPS) {
             let squared = Relation::Equals(threads * threads);
-            self.counted((program, FIRST_FIT), "visits", names::VISITS_IN_ALL, squared);
+            self.counted((program, FIRST_FIT), "visits", &names::VISITS_IN_ALL, squared);
         }
         let time = |design| Some(self.row(program, design)?.time.median);
         let [first_fit, cached, merged] = [FIRST_FIT, CACHED, MERGED].map(time);
@@ -187,8 +205,8 @@ impl Judge<'_> {
     fn same_addresses(&mut self) {
         let alike = [
             (FIRST_FIT.to_owned(), "molnar-2002".to_owned()),
-            (row_name(FIRST_FIT_DOWN, Ends::Down), row_name("linux-6.1", Ends::Down)),
-            (row_name(FIRST_FIT_DOWN, Ends::Down), row_name("linux-6.3", Ends::Down)),
+            (named(FIRST_FIT_DOWN, End::Down), named("linux-6.1", End::Down)),
+            (named(FIRST_FIT_DOWN, End::Down), named("linux-6.3", End::Down)),
         ];
         for (one, other) in alike {
             for program in Program::all() {
@@ -203,129 +221,18 @@ impl Judge<'_> {
         }
     }
 
-    fn leakme(&mut self, figures: &Wander2005) {
-        for published in &figures.leakme {
-            for design in &published.designs {
-                let row = row_name(design, published.direction);
-                self.end_and_peak((Program::Leakme, &row), &published.alone);
-                self.end_and_peak((Program::LeakmeLibs, &row), &published.libs);
-                self.search_and_holes(&row, published);
-            }
-        }
-        for published in &figures.leakme_areas {
-            for design in &published.designs {
-                self.mapped((Program::Leakme, design), &published.areas);
-            }
-        }
-    }
-
-    fn end_and_peak(&mut self, at: (Program, &str), published: &EndAndPeak) {
-        let [end, peak] = published.areas;
-        self.counted(at, "areas", names::AREAS, equals(end));
-        self.counted(at, "peak", names::PEAK_AREAS, equals(peak));
-        self.counted(at, "fails", names::FAILS_AT, equals(published.fails_at.unwrap_or(0)));
-        if let Some(expected) = &published.sha256 {
-            self.digested(at, 8, expected);
-        }
-    }
-
-    fn search_and_holes(&mut self, row: &str, published: &LeakmeOutcome) {
-        let at = (Program::LeakmeLibs, row);
-        if let Some(visits) = published.visits {
-            self.counted(at, "visits", names::VISITS, rounded(visits, 0.1));
-        }
-        let largest = rounded(published.largest_mib, 0.1);
-        self.counted(at, "largest", names::LARGEST_MIB, largest);
-        if let Some(free) = published.free_mib {
-            self.counted(at, "free", names::FREE_MIB, rounded(free, 0.1));
-        }
-    }
-
-    fn leakme_64(&mut self, figures: &Wander2005) {
-        for published in &figures.leakme_64 {
-            for design in &published.designs {
-                let end = if design.starts_with("two-ended") { Ends::Both } else { Ends::Down };
-                let row = row_name(design, end);
-                let at = (Program::Leakme64, row.as_str());
-                let [end, peak] = published.areas;
-                self.counted(at, "areas", names::AREAS, equals(end));
-                self.counted(at, "peak", names::PEAK_AREAS, equals(peak));
-                let holes = mebibytes(published.holes_mib);
-                self.counted(at, "holes", names::HOLES_MIB, holes);
-                let multiples = self.count(at.0, at.1, names::MULTIPLES).unwrap_or(0.0);
-                let aligned = Relation::Equals(multiples * published.aligned_percent / 100.0);
-                self.counted(at, "aligned", names::ALIGNED, aligned);
-                if let Some(expected) = &published.sha256 {
-                    self.digested(at, 12, expected);
-                }
-            }
-        }
-    }
-
-    fn survival(&mut self, figures: &Wander2005) {
-        for published in &figures.survival {
-            let (short, key) = if published.iterations == Grid::LONG.iterations {
-                ("200k", names::LONG_WINDOW_MIB)
-            } else {
-                ("100k", names::WINDOW_MIB)
-            };
-            for design in &published.designs {
-                let row = row_name(design, published.direction);
-                let window = equals(published.window_mib);
-                self.counted((Program::Survival, &row), short, key.clone(), window);
-            }
-        }
-    }
-
-    fn mixes(&mut self, figures: &Wander2005) {
-        for published in &figures.mixes {
-            for design in &published.designs {
-                let row = row_name(design, published.direction);
-                for (i, program) in MIXES.into_iter().enumerate() {
-                    let at = (program, row.as_str());
-                    let largest = mebibytes(published.largest_mib[i]);
-                    self.counted(at, "largest", names::LARGEST_MIB, largest);
-                    self.counted(at, "areas", names::AREAS, equals(published.areas[i]));
-                    let failures = equals(published.failures[i]);
-                    self.counted(at, "failures", names::FAILURES, failures);
-                }
-            }
-        }
-    }
-
-    fn unmergeable(&mut self, figures: &Wander2005) {
-        for published in &figures.unmergeable {
-            for design in &published.designs {
-                let row = row_name(design, published.direction);
-                let programs = [
-                    (Program::Unmergeable1k, published.of_1k),
-                    (Program::Unmergeable10k, published.of_10k),
-                ];
-                for (program, [mean, most]) in programs {
-                    let at = (program, row.as_str());
-                    self.counted(at, "visits", names::VISITS, rounded(mean as f64, 1.0));
-                    self.counted(at, "most", names::MOST_VISITS, equals(most));
-                }
-            }
-        }
-        let visits = |design| self.count(Program::Unmergeable10k, design, names::VISITS);
-        let share = over(visits(MERGED), visits(FIRST_FIT));
-        let claim = "unmergeable_10k: visits of the merged patch over those of first fit";
-        self.oracles.exact("unmergeable-share", claim, share, rounded(0.78, 0.01));
-    }
-
     /// Judges our targets in 64 bits and among areas that never merge.
     fn targets(&mut self) {
         let at = (Program::Leakme64, OURS);
-        self.counted(at, "areas", names::AREAS, Relation::AtMost(5.0));
-        self.counted(at, "holes", names::HOLES_MIB, Relation::AtMost(15.0));
+        self.counted(at, "areas", &names::AREAS, Relation::AtMost(5.0));
+        self.counted(at, "holes", &names::HOLES_MIB, Relation::AtMost(15.0));
         let multiples = self.count(at.0, at.1, names::MULTIPLES).unwrap_or(0.0);
-        self.counted(at, "aligned", names::ALIGNED, Relation::Equals(multiples));
+        self.counted(at, "aligned", &names::ALIGNED, Relation::Equals(multiples));
         let ratio = self.count(Program::Survival, OURS, names::WINDOW_MIB).map(survival_ratio);
         let claim = "survival: smallest window over live bytes";
         self.oracles.exact("survival-ratio/nofrag", claim, ratio, Relation::AtMost(1.012));
         let steps = (Program::Unmergeable10k, OURS);
-        self.counted(steps, "steps", names::STEPS, Relation::AtMost(20.0));
+        self.counted(steps, "steps", &names::STEPS, Relation::AtMost(20.0));
     }
 
     /// Checks that ours is on no trace more than one percent worse than first fit.
@@ -351,19 +258,24 @@ impl Judge<'_> {
         self.oracles.exact(id, claim, share, Relation::AtMost(1.01));
     }
 
-    /// Checks that ours leaves no more areas than best fit, and no smaller a largest hole than first fit.
-    fn targets_of_mixes(&mut self) {
+    /// Checks that the merged patch visits fewer areas than first fit, and that ours leaves no more areas than best
+    /// fit, and no smaller a largest hole than first fit.
+    fn targets_of_random_programs(&mut self) {
+        let visits = |design| self.count(Program::Unmergeable10k, design, names::VISITS);
+        let share = over(visits(MERGED), visits(FIRST_FIT));
+        let claim = "unmergeable_10k: visits of the merged patch over those of first fit";
+        self.oracles.exact("unmergeable-share", claim, share, rounded(0.78, 0.01));
         for program in MIXES {
             let at = (program, OURS);
             if let Some(areas) = self.count(program, "best-fit", names::AREAS) {
-                self.counted(at, "areas", names::AREAS, Relation::AtMost(areas));
+                self.counted(at, "areas", &names::AREAS, Relation::AtMost(areas));
             }
             if let Some(largest) = self.count(program, FIRST_FIT, names::LARGEST_MIB) {
-                self.counted(at, "largest", names::LARGEST_MIB, Relation::AtLeast(largest));
+                self.counted(at, "largest", &names::LARGEST_MIB, Relation::AtLeast(largest));
             }
         }
         let holes = |row: &str| self.count(Program::Leakme64, row, names::HOLES_MIB);
-        let aligned = row_name(HUGE_ALIGNED, Ends::Down);
+        let aligned = named(HUGE_ALIGNED, End::Down);
         let share = over(holes(OURS), holes(&aligned));
         let claim = "leakme_64: holes of ours over those of Linux's alignment";
         self.oracles.exact("leakme-64-holes", claim, share, Relation::AtMost(0.08));

@@ -29,8 +29,15 @@ pub(super) const LARGER_BETWEEN: Key = Key::count("region after a larger request
 /// Areas between the program and the stack, as the document counted.
 pub(super) const COUNTED: Key = Key::count("areas counted");
 
-pub(super) const WINDOW_MIB: Key = Key::number("smallest window in MiB");
-pub(super) const LONG_WINDOW_MIB: Key = Key::number("smallest window in MiB, twice as long");
+pub(super) const WINDOW_MIB: Key = Key::count("smallest window in MiB");
+pub(super) const LONG_WINDOW_MIB: Key = Key::count("smallest window in MiB, twice as long");
+
+/// Only published: visits where a search looked at every area; the share of [`MULTIPLES`] that were [`ALIGNED`]; time
+/// of the whole program, and the time after which it was given up.
+pub(super) const VISITS_OF_A_WALK: Key = Key::number("visits of areas per map, by a walk");
+pub(super) const ALIGNED_PERCENT: Key = Key::number("percent of them aligned to 2 MiB");
+pub(super) const SECONDS: Key = Key::number("seconds");
+pub(super) const SECONDS_AT_LEAST: Key = Key::number("seconds, given up");
 
 /// Series: the areas at the end, in bytes, and the occupancy of the window after several numbers of iterations, row by
 /// row.

@@ -1,3 +1,4 @@
+use super::catalogue::{End, Program, ends_of, named};
 use super::*;
 use crate::key::Key;
 use crate::oracle::{ClaimKind, Oracle};
@@ -46,6 +47,35 @@ fn the_published_maps_of_leakme4_are_met_address_for_address() {
         assert!(oracle(&report, &format!("leakme4-map/{design}")).holds);
     }
     assert!(text_of(&report).contains("leakme4: areas between the program and the stack"));
+}
+
+/// A misspelt program, row or quantity would make no claim, and nobody would see it.
+#[test]
+fn every_published_figure_is_of_a_row_that_runs_and_is_judged_or_shown() {
+    let shown = [
+        names::ALIGNED_PERCENT,
+        names::VISITS_OF_A_WALK,
+        names::SECONDS,
+        names::SECONDS_AT_LEAST,
+        Key::number("its ratio"),
+    ];
+    let known =
+        |key: &Key| claims::JUDGED.iter().any(|(judged, _)| judged == key) || shown.contains(key);
+    let figures = figures::wander_2005();
+    let rows =
+        figures.tables.iter().flat_map(|table| table.rows.keys().map(|row| (&table.program, row)));
+    let maps =
+        figures.maps.iter().flat_map(|map| map.designs.iter().map(|row| (&map.program, row)));
+    for (program, row) in rows.chain(maps) {
+        let program = Program::named(program).unwrap();
+        let design = row.strip_suffix(names::DOWNWARDS).unwrap_or(row);
+        let preset = Placement::preset(design).unwrap();
+        let runs = |end: &End| *row == named(design, *end);
+        assert!(ends_of(program, &preset).iter().any(runs), "{program:?} {row}");
+    }
+    for (_, key, _) in figures.tables.iter().flat_map(|table| table.figures()) {
+        assert!(known(key), "{key}");
+    }
 }
 
 #[test]

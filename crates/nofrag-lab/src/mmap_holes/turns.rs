@@ -15,7 +15,7 @@ use super::names;
 use super::process::{Failure, PAGE, Process, Writes};
 use super::survival::{self, Grid, Search, smallest_window};
 use super::workloads::{self, Between, Mix};
-use crate::figures::{self, Wander2005};
+use crate::figures;
 use crate::jobs::{About, run_all};
 use crate::key::{Counts, Key};
 use crate::plan::Plan;
@@ -369,11 +369,12 @@ fn run_mix(
 
 fn run_survival(plan: &HolesPlan, job: &Job, begin: Instant) -> Result<Ran, Failure> {
     let mut counts = BTreeMap::new();
-    let figures = figures::wander_2005();
+    let published = figures::published(&figures::wander_2005().tables);
+    let row = named(job.preset.name, job.end);
     for (name, grid) in [(names::WINDOW_MIB, Grid::USUAL), (names::LONG_WINDOW_MIB, Grid::LONG)] {
-        let published = published_window(&figures, job, grid);
-        let search = match (plan.extent, published) {
-            (Extent::Subset, Some(mib)) => Search::Around(mib),
+        let window = published.count(job.program.name(), &row, &name);
+        let search = match (plan.extent, window) {
+            (Extent::Subset, Some(mib)) => Search::Around(mib as u64),
             (Extent::Subset, None) if grid == Grid::LONG => continue,
             _ => Search::WholeGrid,
         };
@@ -386,15 +387,4 @@ fn run_survival(plan: &HolesPlan, job: &Job, begin: Instant) -> Result<Ran, Fail
     }
     let ns = begin.elapsed().as_nanos() as f64;
     Ok(Ran { counts, series: BTreeMap::new(), digest: None, maps: 1, ns })
-}
-
-/// Returns the smallest window, in MiB, that was published for a job's design and end and for as many iterations as
-/// `grid` has.
-fn published_window(figures: &Wander2005, job: &Job, grid: Grid) -> Option<u64> {
-    let of_job = figures.survival.iter().filter(|row| {
-        End::published(row.direction) == job.end
-            && row.designs.iter().any(|design| design == job.preset.name)
-    });
-    let mut on_grid = of_job.filter(|row| row.iterations == grid.iterations);
-    on_grid.next().map(|row| row.window_mib)
 }

@@ -5,7 +5,7 @@ use super::catalogue::{TOUCH_ALL, TOUCH_FIRST, TOUCH_FIRST_2};
 use super::names;
 use super::pressure::Tails;
 use super::runs::Areas;
-use crate::figures::{self, Aim};
+use crate::figures::{self, Aim, Single};
 use crate::oracle::{Claims, Oracle, Relation};
 use crate::report::{Measurement, Report};
 
@@ -107,7 +107,7 @@ pub(super) fn map_limit(limit: &Limit, report: &mut Report) {
     let off = mapped as f64 - expected as f64;
     let near = Relation::Between(-2.0, 2.0);
     report.oracles.exact("map-limit", claim, off, near);
-    let published = figures::backing().figure("map-limit-index").unwrap_or(0.0);
+    let published = figures::backing().single(Single::MapLimitIndex);
     report.notes.push(format!(
         "a mapping for each run: the kernel refused after {mapped} isolated pages, with a limit of {limit} areas \
          (published: {published})"

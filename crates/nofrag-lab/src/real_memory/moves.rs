@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{MemoryPlan, names};
 use crate::apparatus::Trouble;
 use crate::apparatus::moves::{MoveCosts, MovePlan, Way, live_moves};
-use crate::figures::{self, Aim};
+use crate::figures::{self, Aim, Backing};
 use crate::key::{self, Key};
 use crate::oracle::{Claims, Relation, over};
 use crate::report::{Measurement, Report};
@@ -25,6 +25,11 @@ const TURN: u64 = 25;
 /// Returns the name of the program that moves runs of `pages` pages, as reports have it.
 pub(super) fn program(pages: u64) -> String {
     format!("moves-{pages}")
+}
+
+/// Returns the cost of a move of `pages` pages when first measured, in nanoseconds.
+pub(super) fn then(figures: &Backing, pages: u64, way: &str) -> Option<f64> {
+    figures::figure(&figures.tables, "moves", way, &Key::from(program(pages)))
 }
 
 /// Results of one size, round by round.
@@ -150,9 +155,8 @@ fn judge(pages: u64, by_way: &BTreeMap<&str, Rounds>, report: &mut Report) {
         }
     }
     let median = |way: &str| Spread::of(by_way.get(way)?.cost.clone()).map(|spread| spread.median);
-    let at = SIZES.iter().position(|size| *size == pages);
     for way in [Way::WriteProtect, Way::Pins].map(|way| way.into_str()) {
-        let there = |id: &str| Some(figures.method(id)?.cost[at?]);
+        let there = |way| then(&figures, pages, way);
         let here = over(median(way), median(control));
         let Some(then) = over(there(way), there(control)) else { continue };
         let most = figures.target(Aim::MoveCost).target;

@@ -6,7 +6,10 @@ use super::claims::times_faster;
 use super::moves;
 use super::names;
 use super::pressure::{ALONE, BESIDE, CONTROL};
-use crate::figures::{self, Backing, StrategyCost};
+use crate::apparatus::moves::Way;
+use crate::figures::{self, Backing};
+use crate::key::Key;
+use crate::oracle::{self, over};
 use crate::report::Report;
 use nofrag_show::{BarGroup, Cell, Section, cells, count, number, ratio, table_of};
 
@@ -35,25 +38,17 @@ fn bars(report: &Report) -> Option<Section> {
     (!groups.is_empty()).then_some(Section::Bars { title, groups })
 }
 
-/// Returns the published cost of the program `load` in nanoseconds.
-fn published(row: &StrategyCost, load: &str) -> f64 {
-    match load {
-        TOUCH_FIRST => row.touch_first,
-        TOUCH_FIRST_2 => row.touch_first_2,
-        _ => row.touch_all,
-    }
-}
-
 fn strategies(report: &Report, figures: &Backing) -> Option<Section> {
-    let each = figures.strategy(names::MAP_EACH)?;
+    let then = |design: &str, load: &'static str| {
+        figures::figure(&figures.tables, "strategies", design, &Key::number(load))
+    };
     let mut rows = Vec::new();
     for design in DESIGNS {
-        let there = figures.strategy(design);
         let mut cells = cells![design];
         for load in LOADS {
             let here = report.measurement(load, design);
             let gain = |row| Some(times_faster(report.measurement(load, names::MAP_EACH)?, row));
-            let there = there.map(|row| ratio(published(each, load) / published(row, load)));
+            let there = over(then(names::MAP_EACH, load), then(design, load)).map(ratio);
             let time = here.map(|row| Cell::median(&row.time));
             cells.extend(cells![time, here.and_then(gain).map(ratio), there]);
         }
@@ -98,21 +93,22 @@ fn tails(report: &Report) -> Option<Section> {
 
 /// Shows moves by size and method.
 fn moved(report: &Report, figures: &Backing) -> Option<Section> {
-    let control = figures.moves.first()?;
     let mut rows = Vec::new();
-    for (at, pages) in moves::SIZES.into_iter().enumerate() {
+    for pages in moves::SIZES {
         let program = moves::program(pages);
-        for method in &figures.moves {
-            let Some(row) = report.measurement(&program, &method.id) else { continue };
-            let none = report.measurement(&program, &control.id);
+        let control = Way::Unprotected.into_str();
+        for way in Way::ALL.map(|way| way.into_str()) {
+            let Some(row) = report.measurement(&program, way) else { continue };
+            let none = report.measurement(&program, control);
+            let then = |way| moves::then(figures, pages, way);
             let over = none.map(|none| ratio(times_faster(row, none)));
             let counted = |name| row.count(name).map(count);
             rows.push(cells![
                 count(pages as f64),
-                &method.id,
+                way,
                 Cell::median(&row.time),
                 over,
-                ratio(method.cost[at] / control.cost[at]),
+                oracle::over(then(way), then(control)).map(ratio),
                 counted(names::MOVES),
                 counted(names::WRITES),
                 counted(names::LOST_WRITES),

@@ -13,7 +13,7 @@ use crate::figures::{self, Pen2015};
 use crate::key::Key;
 use crate::report::{Measurement, Report};
 use crate::stats::Calls;
-use crate::summary::{by_design, row_of};
+use crate::tables::{by_design, row_of};
 use nofrag_show::{
     BarGroup, Cell, Quantity, Section, cells, count, duration, fixed, number, percent, ratio,
     table_of as table,

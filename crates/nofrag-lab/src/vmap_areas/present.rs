@@ -4,9 +4,10 @@ use super::catalogue::{SPECS, Spec, Width};
 use super::holes::{REFUSED, SPAN_OVER_LIVE};
 use super::turns::{AreasPlan, search_of};
 use super::{AFTER, BEFORE, LIKE_6_1, OURS, names};
-use crate::figures::{self, Completeness, Figure};
+use crate::figures::{self, Completeness, Figure, FigureUnit};
 use crate::report::{Comparison, Measurement, Report};
-use crate::summary::{programs_by_design, ratio_range};
+use crate::summary::ratio_range;
+use crate::tables::{ByDesign, Show};
 use nofrag_show::{BarGroup, Cell, Section, cells, count, number, ratio, table_of};
 
 /// Programs whose bars show the document's point: no difference, all the difference, and a space in use.
@@ -34,7 +35,7 @@ pub(super) fn compare_published(report: &mut Report) {
                 reference.program
             ),
             place: "reference entry of the figures".to_owned(),
-            unit: "ns".to_owned(),
+            unit: FigureUnit::Nanoseconds,
             before: [reference.linux_4_19.ns; 2],
             before_is: Completeness::Exactly,
             after: [reference.linux_6_1.ns; 2],
@@ -101,19 +102,17 @@ fn bounded_programs(plan: &AreasPlan, report: &Report) -> Vec<String> {
 /// Returns all sections of a report.
 pub(super) fn sections(report: &Report) -> Vec<Section> {
     let mut sections = Vec::new();
-    if report.settings.mode == "compare" {
+    let tables = if report.settings.mode == "compare" {
         sections.push(pictures(report));
         sections.extend(times(report));
-        sections.extend(tails(report));
-        sections.extend(steps(report));
-        sections.extend(fits(report));
-        sections.extend(objects(report));
-        sections.extend(locks(report));
-        sections.extend(layouts(report));
+        &COMPARED[..]
     } else {
-        sections.extend(totals(report));
-        sections.extend(tests(report));
-    }
+        &DRIVEN
+    };
+    sections.extend(tables.iter().filter_map(|(which, table)| {
+        let of = report.programs().into_iter().filter(|program| which(report, program));
+        table.of(report, &of.collect::<Vec<_>>())
+    }));
     sections.extend(published(report));
     sections
 }
@@ -134,11 +133,6 @@ fn titled(program: &str) -> String {
         Some(Spec { info, .. }) => format!("{program}: {}", info.body),
         None => program.to_owned(),
     }
-}
-
-/// Returns the programs that were run and for which `wanted` holds.
-fn chosen(report: &Report, wanted: impl Fn(&str) -> bool) -> Vec<&str> {
-    report.programs().into_iter().filter(|program| wanted(program)).collect()
 }
 
 /// Formats a count for a narrow column: thousands from ten thousand on.
@@ -174,154 +168,148 @@ fn times(report: &Report) -> Option<Section> {
     )
 }
 
-fn tails(report: &Report) -> Option<Section> {
-    programs_by_design(
-        report,
-        "Slowest loops: p99.9 / maximum in microseconds",
-        "A row is one program whose loops were timed one by one, in a repetition of its own. Maxima contain the \
-         host's interruptions.",
-        &report.programs(),
-        |m| {
-            let tail = m.tail?;
-            let [p999, max] = [tail.p999_ns, tail.max_ns].map(|ns| number(ns as f64 / 1000.0));
-            Some(Cell::about(p999, format!("{p999} / {max}")))
+fn tail(row: &Measurement) -> Option<Cell> {
+    let tail = row.tail?;
+    let [p999, max] = [tail.p999_ns, tail.max_ns].map(|ns| number(ns as f64 / 1000.0));
+    Some(Cell::about(p999, format!("{p999} / {max}")))
+}
+
+fn steps(row: &Measurement) -> Option<Cell> {
+    // The search for a group of areas is not counted in steps.
+    let mean = row.count(names::STEPS_PER_SEARCH).filter(|steps| *steps > 0.0);
+    // A dash in words: the program has a row without this count.
+    let shown = mean.map_or_else(|| "-".into(), |steps| Cell::from(number(steps)));
+    let pooled = row.count(names::POOL_SHARE).filter(|share| *share >= 0.005);
+    Some(match pooled {
+        Some(share) => Cell::About(mean.unwrap_or(0.0), format!("{shown} ({:.0}%)", 100.0 * share)),
+        None => shown,
+    })
+}
+
+fn fits(row: &Measurement) -> Option<Cell> {
+    let shares = names::FITS.map(|name| row.count(name).map(|share| (100.0 * share).round()));
+    let [Some(full), Some(left), Some(right), Some(none)] = shares else { return None };
+    Some(Cell::About(full, format!("{full}/{left}/{right}/{none}")))
+}
+
+fn objects(row: &Measurement) -> Option<Cell> {
+    let (free, busy) = (row.count(names::FREE_OBJECTS)?, row.count(names::BUSY_OBJECTS)?);
+    Some(Cell::About(free, format!("{}/{}", short(free), short(busy))))
+}
+
+fn layout(row: &Measurement) -> Option<Cell> {
+    let span = row.count(SPAN_OVER_LIVE)?;
+    let refused = row.count(REFUSED).filter(|refused| *refused > 0.0);
+    let refused = refused.map_or_else(String::new, |refusals| format!(" ({})", count(refusals)));
+    Some(Cell::About(span, format!("{span:.2}{refused}")))
+}
+
+fn test(row: &Measurement) -> Option<Cell> {
+    let failed = row.count(names::FAILED).filter(|failed| *failed > 0.0);
+    let failed = failed.map_or_else(String::new, |failed| format!(" ({failed} FAILED)"));
+    let median = number(row.time.median);
+    Some(Cell::about(median, format!("{median}{failed}")))
+}
+
+/// Tables of the usual mode.
+static COMPARED: [(Which, ByDesign); 6] = [
+    (
+        |_, _| true,
+        ByDesign {
+            title: "Slowest loops: p99.9 / maximum in microseconds",
+            caption: "A row is one program whose loops were timed one by one, in a repetition of its own. Maxima \
+                      contain the host's interruptions.",
+            show: Show::By(tail),
         },
-    )
-}
-
-fn steps(report: &Report) -> Option<Section> {
-    let cell = |m: &Measurement| {
-        // The search for a group of areas is not counted in steps.
-        let mean = m.count(names::STEPS_PER_SEARCH).filter(|steps| *steps > 0.0);
-        // A dash in words: the program has a row without this count.
-        let shown = mean.map_or_else(|| "-".into(), |steps| Cell::from(number(steps)));
-        let pooled = m.count(names::POOL_SHARE).filter(|share| *share >= 0.005);
-        Some(match pooled {
-            Some(share) => {
-                Cell::About(mean.unwrap_or(0.0), format!("{shown} ({:.0}%)", 100.0 * share))
-            }
-            None => shown,
-        })
-    };
-    programs_by_design(
-        report,
-        "Steps per search (share served by a pool without a search)",
-        "A row is one program; a step is one inspected area, tree node or block. Depends on the seed alone where \
-         one thread runs.",
-        &report.programs(),
-        cell,
-    )
-}
-
-fn fits(report: &Report) -> Option<Section> {
-    let cell = |m: &Measurement| {
-        let shares = names::FITS.map(|name| m.count(name).map(|share| (100.0 * share).round()));
-        let [Some(full), Some(left), Some(right), Some(none)] = shares else { return None };
-        Some(Cell::About(full, format!("{full}/{left}/{right}/{none}")))
-    };
-    programs_by_design(
-        report,
-        "Fit types FL/LE/RE/NE, in percent",
-        "A row is one program; where the found place lies in its free area. FL: all of it; LE, RE: its left or right \
-         edge; NE: no edge, which splits it.",
-        &report.programs(),
-        cell,
-    )
-}
-
-fn objects(report: &Report) -> Option<Section> {
-    let cell = |m: &Measurement| {
-        let (free, busy) = (m.count(names::FREE_OBJECTS)?, m.count(names::BUSY_OBJECTS)?);
-        Some(Cell::About(free, format!("{}/{}", short(free), short(busy))))
-    };
-    programs_by_design(
-        report,
-        "Free areas/busy areas when the loops end",
-        "A row is one program. The search of 4.19 knows only the busy ones, lazily freed ones included up to \
-         5.2; all others search the free ones.",
-        &report.programs(),
-        cell,
-    )
-}
-
-fn locks(report: &Report) -> Option<Section> {
-    let parallel = |program: &str| {
-        let spec = SPECS.iter().find(|spec| spec.info.name == program);
-        spec.is_some_and(|spec| spec.width == Width::Parallel) || program == "fix_size_alloc"
-    };
-    programs_by_design(
-        report,
-        "Locked operations / lock conflicts per loop",
-        "A row is one program; those named _threads run on all threads at once and share the space. Two locked \
-         operations for each lock taken, and the atomic updates.",
-        &chosen(report, parallel),
-        |m| {
-            let (locked, conflicts) =
-                (m.count(names::LOCKED_PER_LOOP)?, m.count(names::CONFLICTS_PER_LOOP)?);
-            let text = format!("{} / {}", number(locked), number(conflicts));
-            Some(Cell::About(locked, text))
+    ),
+    (
+        |_, _| true,
+        ByDesign {
+            title: "Steps per search (share served by a pool without a search)",
+            caption: "A row is one program; a step is one inspected area, tree node or block. Depends on the seed \
+                      alone where one thread runs.",
+            show: Show::By(steps),
         },
-    )
-}
-
-fn layouts(report: &Report) -> Option<Section> {
-    programs_by_design(
-        report,
-        "Layout: span over live pages (refused allocations)",
-        "A row is one program that ends with a live set. 1.00 would be without any hole; the space of the _tight \
-         ones is full to 85 %.",
-        &report.programs(),
-        |m| {
-            let span = m.count(SPAN_OVER_LIVE)?;
-            let refused = m.count(REFUSED).filter(|refused| *refused > 0.0);
-            let refused =
-                refused.map_or_else(String::new, |refusals| format!(" ({})", count(refusals)));
-            Some(Cell::About(span, format!("{span:.2}{refused}")))
+    ),
+    (
+        |_, _| true,
+        ByDesign {
+            title: "Fit types FL/LE/RE/NE, in percent",
+            caption: "A row is one program; where the found place lies in its free area. FL: all of it; LE, RE: its \
+                      left or right edge; NE: no edge, which splits it.",
+            show: Show::By(fits),
         },
-    )
-}
-
-fn totals(report: &Report) -> Vec<Section> {
-    let elapsed = programs_by_design(
-        report,
-        "All tests: elapsed seconds",
-        "A row is one run of the kernel driver's mode: every thread runs every test in one space. Median of the \
-         rounds, ± half their range. With _hole, long_busy_hole takes the place of long_busy_list.",
-        &chosen(report, |program| is_total(report, program)),
-        |m| Some(Cell::median(&m.time)),
-    );
-    let used = programs_by_design(
-        report,
-        "All tests: processor seconds, user + system",
-        "A row is the same run; the median of the rounds.",
-        &chosen(report, |program| is_total(report, program)),
-        |m| {
-            let user = m.shown(names::USER)?;
-            Some(Cell::about(user, format!("{user} + {}", m.shown(names::SYSTEM)?)))
+    ),
+    (
+        |_, _| true,
+        ByDesign {
+            title: "Free areas/busy areas when the loops end",
+            caption: "A row is one program. The search of 4.19 knows only the busy ones, lazily freed ones included \
+                      up to 5.2; all others search the free ones.",
+            show: Show::By(objects),
         },
-    );
-    elapsed.into_iter().chain(used).collect()
+    ),
+    (
+        |_, program| is_parallel(program) || program == "fix_size_alloc",
+        ByDesign {
+            title: "Locked operations / lock conflicts per loop",
+            caption: "A row is one program; those named _threads run on all threads at once and share the space. Two \
+                      locked operations for each lock taken, and the atomic updates.",
+            show: Show::Pair(names::LOCKED_PER_LOOP, " / ", names::CONFLICTS_PER_LOOP),
+        },
+    ),
+    (
+        |_, _| true,
+        ByDesign {
+            title: "Layout: span over live pages (refused allocations)",
+            caption: "A row is one program that ends with a live set. 1.00 would be without any hole; the space of \
+                      the _tight ones is full to 85 %.",
+            show: Show::By(layout),
+        },
+    ),
+];
+
+/// Tables of the modes of the kernel's driver.
+static DRIVEN: [(Which, ByDesign); 3] = [
+    (
+        is_total,
+        ByDesign {
+            title: "All tests: elapsed seconds",
+            caption: "A row is one run of the kernel driver's mode: every thread runs every test in one space. Median \
+                      of the rounds, ± half their range. With _hole, long_busy_hole takes the place of \
+                      long_busy_list.",
+            show: Show::Time,
+        },
+    ),
+    (
+        is_total,
+        ByDesign {
+            title: "All tests: processor seconds, user + system",
+            caption: "A row is the same run; the median of the rounds.",
+            show: Show::Pair(names::USER, " + ", names::SYSTEM),
+        },
+    ),
+    (
+        |report, program| !is_total(report, program),
+        ByDesign {
+            title: "Microseconds per run of a test",
+            caption: "A row is one test with all its loops, its preparation and its end; the median over threads and \
+                      repetitions. align_shift ends with the refusal that is expected.",
+            show: Show::By(test),
+        },
+    ),
+];
+
+/// Tells whether a table has a row for a program.
+type Which = fn(&Report, &str) -> bool;
+
+fn is_parallel(program: &str) -> bool {
+    let spec = SPECS.iter().find(|spec| spec.info.name == program);
+    spec.is_some_and(|spec| spec.width == Width::Parallel)
 }
 
 fn is_total(report: &Report, program: &str) -> bool {
     report.measurements.iter().any(|m| m.program == program && m.unit == names::SECONDS)
-}
-
-fn tests(report: &Report) -> Option<Section> {
-    let cell = |m: &Measurement| {
-        let failed = m.count(names::FAILED).filter(|failed| *failed > 0.0);
-        let failed = failed.map_or_else(String::new, |failed| format!(" ({failed} FAILED)"));
-        let median = number(m.time.median);
-        Some(Cell::about(median, format!("{median}{failed}")))
-    };
-    programs_by_design(
-        report,
-        "Microseconds per run of a test",
-        "A row is one test with all its loops, its preparation and its end; the median over threads and repetitions. \
-         align_shift ends with the refusal that is expected.",
-        &chosen(report, |program| !is_total(report, program)),
-        cell,
-    )
 }
 
 fn published(report: &Report) -> Vec<Section> {

@@ -8,10 +8,11 @@ use super::locks::{LockKind, Site};
 use super::model::Costs;
 use super::names::{self, Column};
 use super::turns::{BlocksPlan, geometry};
-use crate::figures::{self, Document, Figure, LockFigure};
-use crate::key::Key;
+use crate::figures::{self, Document, Figure, FigureUnit, LockFigure, LockTable, PublishedTable};
+use crate::key::{Amount, Key};
 use crate::report::{Comparison, Measurement, Report};
-use crate::summary::{programs_by_design, ratio_range, row_of};
+use crate::summary::ratio_range;
+use crate::tables::{ByDesign, Show, programs_by_design, row_of};
 use nofrag_show::{BarGroup, Cell, Section, cells, count, number, ratio, table_of};
 
 /// Pairs of the document's first run: 64 threads, ten million loops each.
@@ -28,7 +29,7 @@ pub(super) fn compare_published(report: &mut Report) {
             let rows = [GLOBAL, PER_CPU].map(|design| report.measurement(program, design));
             let [Some(old), Some(new)] = rows else { continue };
             let mut comparison = Comparison::of(figure, old, new);
-            if figure.unit == "contentions" {
+            if figure.unit == FigureUnit::Contentions {
                 let contended = |row| lock_of(row, LockKind::BlockIndex, Column::Contentions);
                 comparison.measured = contended(old) / contended(new).max(1.0);
             }
@@ -232,7 +233,7 @@ fn lock_stat(title: String, caption: &str, mut locks: Vec<LockRow>) -> Option<Se
 
 /// Shows the published tables and the model's, ranked by contentions.
 fn lock_stats(report: &Report, document: &Document) -> Vec<Section> {
-    let published = |table: &str, title: &str, caption: &str| {
+    let published = |table: LockTable, title: &str, caption: &str| {
         let locks = document.locks.iter().filter(|lock| lock.table == table);
         lock_stat(title.to_owned(), caption, locks.map(LockRow::published).collect())
     };
@@ -245,8 +246,10 @@ fn lock_stats(report: &Report, document: &Document) -> Vec<Section> {
     if report.of_program(MODEL).next().is_none() {
         return Vec::new();
     }
-    let before = published("before", "lock_stat as published: before, a global index", BEFORE);
-    let after = published("after", "lock_stat as published: after, an index for each CPU", AFTER);
+    let before =
+        published(LockTable::Before, "lock_stat as published: before, a global index", BEFORE);
+    let after =
+        published(LockTable::After, "lock_stat as published: after, an index for each CPU", AFTER);
     let models = report.of_program(MODEL).filter_map(modelled);
     before.into_iter().chain(after).chain(models).collect()
 }
@@ -261,7 +264,7 @@ const MODELLED: &str = "A row is one kind of lock. Contention: it was held by an
 /// Shows contentions of each lock, published and modelled.
 fn by_lock(report: &Report, document: &Document) -> Option<Section> {
     let models: Vec<&Measurement> = report.of_program(MODEL).collect();
-    let there = |kind: LockKind, table: &str| {
+    let there = |kind: LockKind, table| {
         let of = |lock: &&LockFigure| lock.here == kind.into_str() && lock.table == table;
         let lock = document.locks.iter().find(of)?;
         Some(number(1e6 * lock.contentions as f64 / PUBLISHED_PAIRS))
@@ -270,7 +273,8 @@ fn by_lock(report: &Report, document: &Document) -> Option<Section> {
         let contended =
             |row: &&Measurement| per_million(row, lock_of(row, kind, Column::Contentions));
         let here: Vec<f64> = models.iter().map(contended).collect();
-        let row = cells![kind.into_str(), there(kind, "before"), there(kind, "after")];
+        let row =
+            cells![kind.into_str(), there(kind, LockTable::Before), there(kind, LockTable::After),];
         let is_contended = here.iter().any(|contended| *contended > 0.0);
         is_contended.then(|| row.into_iter().chain(here.into_iter().map(|it| number(it).into())))
     };
@@ -321,48 +325,47 @@ fn assumptions(report: &Report) -> Option<Section> {
     )
 }
 
+static REAL: ByDesign = ByDesign {
+    title: "Real threads: nanoseconds of a processor per pair",
+    caption: "A row is one program; a pair is a map and its unmap. Median of the repetitions, ± half their range: the \
+              wall time of all threads, times the processors that took part, over all pairs.",
+    show: Show::Time,
+};
+
+static MODELLED_TIMES: ByDesign = ByDesign {
+    title: "Model: simulated nanoseconds per pair",
+    caption: "A row is one program. What a pair takes on a simulated CPU, its waits included.",
+    show: Show::By(|row| Some(number(row.time.median).into())),
+};
+
+static REAL_LOCKS: ByDesign = ByDesign {
+    title: "Real threads: locked operations per pair / lock conflicts per million pairs",
+    caption: "A row is one program. Two locked operations for each lock taken, and the atomic updates.",
+    show: Show::By(|row| {
+        let conflicts = 1e6 * row.count(names::CONFLICTS_PER_PAIR)?;
+        let locked = row.shown(names::LOCKED_PER_PAIR)?;
+        Some(Cell::about(locked, format!("{locked} / {}", number(conflicts))))
+    }),
+};
+
 fn times(report: &Report) -> Vec<Section> {
-    let real = programs_by_design(
-        report,
-        "Real threads: nanoseconds of a processor per pair",
-        "A row is one program; a pair is a map and its unmap. Median of the repetitions, ± half their range: the wall \
-         time of all threads, times the processors that took part, over all pairs.",
-        &THREADS,
-        |row| Some(Cell::median(&row.time)),
-    );
-    let modelled = programs_by_design(
-        report,
-        "Model: simulated nanoseconds per pair",
-        "A row is one program. What a pair takes on a simulated CPU, its waits included.",
-        &MODELS,
-        |row| Some(number(row.time.median)),
-    );
     let throughput = programs_by_design(
         report,
         "Pairs in the same time, as multiples of those under the global index",
         "A row is one program: throughput. Of the real ones, medians.",
         &[&MODELS[..], &THREADS[..]].concat(),
         |row| {
-            let global = report.measurement(&row.program, GLOBAL)?;
-            Some(ratio(global.time.median / row.time.median))
+            let global = report.measurement(&row.program, GLOBAL);
+            global.map(|global| ratio(global.time.median / row.time.median)).into()
         },
     );
-    real.into_iter().chain(modelled).chain(throughput).collect()
+    let times = [REAL.of(report, &THREADS), MODELLED_TIMES.of(report, &MODELS), throughput];
+    times.into_iter().flatten().collect()
 }
 
 /// Shows the locks and conflicts of real threads.
 fn real_locks(report: &Report) -> Vec<Section> {
-    let locked = programs_by_design(
-        report,
-        "Real threads: locked operations per pair / lock conflicts per million pairs",
-        "A row is one program. Two locked operations for each lock taken, and the atomic updates.",
-        &THREADS,
-        |row| {
-            let conflicts = 1e6 * row.count(names::CONFLICTS_PER_PAIR)?;
-            let locked = row.shown(names::LOCKED_PER_PAIR)?;
-            Some(Cell::about(locked, format!("{locked} / {}", number(conflicts))))
-        },
-    );
+    let locked = REAL_LOCKS.of(report, &THREADS);
     locked.into_iter().chain(THREADS.into_iter().filter_map(|it| conflicts(report, it))).collect()
 }
 
@@ -411,7 +414,10 @@ fn turnover(report: &Report, document: &Document) -> Option<Section> {
         )?;
         Some([&here[..1], &there[..], &here[1..]].concat())
     };
-    let figures = document.figures.iter().filter(|figure| figure.id.starts_with("turnover"));
+    let of_threads = |figure: &&Figure| {
+        figure.unit == FigureUnit::Contentions && THREADS.contains(&figure.program.as_str())
+    };
+    let figures = document.figures.iter().filter(of_threads);
     table_of(
         "Contended acquisitions of the index lock where blocks turn over, two threads",
         "A row is one program. There: Linux's own algorithm in user space, on a machine of this kind; its number of \
@@ -439,18 +445,20 @@ fn published(report: &Report) -> Option<Section> {
 }
 
 /// Shows what blocks gained when they were new, as published in 2008.
-fn beginnings(document: &Document) -> Option<Section> {
-    let figures = document.figures.iter().filter(|figure| figure.id.starts_with("piggin"));
-    let row = |figure: &Figure| {
-        let [before, after] = [figure.before[0], figure.after[0]].map(count);
-        cells![&figure.what, before, after, ratio(figure.ratio().low)]
+fn beginnings(document: &Document) -> Vec<Section> {
+    let row = |(threads, figures): (&String, &Vec<Amount>)| {
+        let [before, after] = [figures[0].get(), figures[1].get()];
+        cells![threads, count(before), count(after), ratio(before / after)]
     };
-    table_of(
-        "As published: what blocks for each CPU once gained (Piggin 2008, Linux 2.6.28)",
-        "A row is one number of threads; nanoseconds to map, touch and unmap four pages, on two sockets of four cores. \
-         For context: what was before has no design here.",
-        1,
-        &["threads", "one list, one lock", "blocks", "gain"],
-        figures.map(row).collect(),
-    )
+    let table = |table: &PublishedTable| {
+        table_of(
+            "As published: what blocks for each CPU once gained (Piggin 2008, Linux 2.6.28)",
+            "A row is one number of threads; nanoseconds to map, touch and unmap four pages, on two sockets of four \
+             cores. For context: what was before has no design here.",
+            1,
+            ["threads"].into_iter().chain(table.columns.iter().map(Key::name)).chain(["gain"]),
+            table.rows.iter().map(row).collect(),
+        )
+    };
+    document.tables.iter().filter_map(table).collect()
 }

@@ -52,10 +52,28 @@ pub(crate) struct Boot {
     pub(crate) files: u64,
 }
 
+/// A moment of a run: its start, and the end of each phase.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "kebab-case", const_into_str)]
+pub(crate) enum Moment {
+    #[default]
+    Start,
+    Write,
+    WarmUp,
+    #[strum(serialize = "huge pages")]
+    HugePages,
+    End,
+}
+
+impl Moment {
+    /// All moments, in their order.
+    pub(crate) const ALL: &[Moment] = <Moment as strum::VariantArray>::VARIANTS;
+}
+
 /// State at the end of a phase.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct PhaseEnd {
-    pub(crate) name: &'static str,
+    pub(crate) at: Moment,
     /// The allocator's counts since the beginning.
     pub(crate) counters: PageCounters,
     /// Fallbacks between types since the beginning.
@@ -102,9 +120,8 @@ pub(crate) struct RunResult {
     pub(crate) operations: u64,
     /// Boost of all zones in pages, at even distances of virtual time.
     pub(crate) boost: Vec<f64>,
-    /// Contiguity at some moments: the name of the moment, and for each pageblock the largest free order in it, 0 for
-    /// none to 1 for a whole block.
-    pub(crate) contiguity: Vec<(String, Vec<f64>)>,
+    /// Contiguity at each moment: for each pageblock the largest free order in it, 0 for none to 1 for a whole block.
+    pub(crate) contiguity: Vec<(Moment, Vec<f64>)>,
     /// Free pages on the lists of another type than their pageblock's: the most at the end of a phase.
     pub(crate) list_mismatches: u64,
     /// Pageblocks at the end that can serve as a huge page at once.

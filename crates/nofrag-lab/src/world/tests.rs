@@ -19,7 +19,7 @@ use super::costs::Costs;
 use super::heard::{Heard, Pages};
 use super::load::{Load, Mix};
 use super::owner::{Owner, Want};
-use super::setup::{Boot, Layout, Setup, WarmUp};
+use super::setup::{Boot, Layout, Moment, Setup, WarmUp};
 use super::thpfioscale::{FioWorld, Run};
 use crate::random::Random;
 
@@ -303,7 +303,7 @@ fn phases_note_all_free_blocks_of_each_zone() {
     }
     let result = run.finish();
     let phase = result.phases.last().unwrap();
-    assert_eq!(phase.name, "huge pages");
+    assert_eq!(phase.at, Moment::HugePages);
     let pages = |blocks: &[u64; Order::COUNT]| -> u64 {
         Order::all().zip(blocks).map(|(order, blocks)| order.pages() * blocks).sum()
     };

@@ -47,7 +47,7 @@ use super::load::Load;
 use super::owner::{Owner, Want};
 use super::real::{RealMemory, RealResult};
 use super::schedule::Schedule;
-use super::setup::{Boot, FIO_THREADS, Layout, PhaseEnd, RunResult, Setup, WarmUp};
+use super::setup::{Boot, FIO_THREADS, Layout, Moment, PhaseEnd, RunResult, Setup, WarmUp};
 use crate::random::Random;
 use crate::scenario::RunError;
 
@@ -157,20 +157,20 @@ impl Run {
         self.world.owner.delete_files(&mut self.world.pages);
         self.schedule.give_up_daemons(&mut self.world);
         self.schedule.now += self.world.bill();
-        self.end_of_phase("end");
+        self.end_of_phase(Moment::End);
         Ok(())
     }
 
     fn phases(&mut self) -> Result<Range<usize>, OutOfMemory> {
-        self.note_contiguity("start");
+        self.note_contiguity(Moment::Start);
         self.boot();
         let writing = self.write()?;
-        self.end_of_phase("write");
+        self.end_of_phase(Moment::Write);
         let readers = self.start_readers();
         self.warm_up(writing)?;
-        self.end_of_phase("warm-up");
+        self.end_of_phase(Moment::WarmUp);
         self.touch_huge_pages()?;
-        self.end_of_phase("huge pages");
+        self.end_of_phase(Moment::HugePages);
         Ok(readers)
     }
 
@@ -290,7 +290,7 @@ impl Run {
         first..self.schedule.actors.len()
     }
 
-    fn end_of_phase(&mut self, name: &'static str) {
+    fn end_of_phase(&mut self, at: Moment) {
         let pages = &self.world.pages;
         let mut free = BTreeMap::new();
         for zone in pages.zones() {
@@ -302,19 +302,19 @@ impl Run {
         }
         let counters = pages.counters().clone();
         let (fallbacks, read) = (self.heard.fallbacks(), self.world.owner.load.read);
-        self.result.phases.push(PhaseEnd { name, counters, fallbacks, read, free });
+        self.result.phases.push(PhaseEnd { at, counters, fallbacks, read, free });
         let mismatches = self.world.pages.list_mismatches().get();
         self.result.list_mismatches = self.result.list_mismatches.max(mismatches);
-        self.note_contiguity(name);
+        self.note_contiguity(at);
     }
 
-    fn note_contiguity(&mut self, moment: &str) {
+    fn note_contiguity(&mut self, moment: Moment) {
         let blocks = self.world.pages.pageblocks();
         let free = blocks.map(|block| {
             let orders = block.largest_free.map_or(0, |order| order.get() + 1);
             f64::from(orders) / f64::from(Order::PAGEBLOCK.get() + 1)
         });
-        self.result.contiguity.push((moment.to_owned(), free.collect()));
+        self.result.contiguity.push((moment, free.collect()));
     }
 
     pub(crate) fn finish(mut self) -> RunResult {

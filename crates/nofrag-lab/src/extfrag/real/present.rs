@@ -3,10 +3,10 @@
 use super::super::present::bare;
 use super::super::{names, withdrawn};
 use super::VANILLA;
-use crate::figures::{self, Column, Gorman2018, Quantity};
+use crate::figures::{self, Gorman2018};
 use crate::key::Key;
 use crate::report::{Measurement, Report};
-use crate::summary::designs_table;
+use crate::tables::designs_table;
 use nofrag_show::{BarGroup, Cell, Section, cells, fixed, number, table_of};
 
 /// Returns all sections of a report.
@@ -51,16 +51,13 @@ fn latencies(
     program: &str,
     configuration: &str,
 ) -> Option<Section> {
-    let there = |design: &str, what| {
-        let column = Column::of_design(design)?;
-        figures.result(configuration, what)?.column(column).value()
-    };
+    let there = |design: &str, key: Key| figures.figure(configuration, design, key);
     let cells = |design: &str| {
         let Some(row) = report.measurement(program, design) else { return Vec::new() };
         let spread = |key: Key| row.spreads.get(&key).map(Cell::median);
         let sampled = |key: Key| spread(key).unwrap_or_else(|| "no sample".into());
-        let ratio_there = there(design, Quantity::HugeLatency)
-            .zip(there(design, Quantity::BaseLatency))
+        let ratio_there = there(design, names::HUGE_LATENCY)
+            .zip(there(design, names::BASE_LATENCY))
             .map(|(huge, base)| fixed(huge / base, 2));
         cells![
             sampled(names::BASE_FAULTS_US),
@@ -68,7 +65,7 @@ fn latencies(
             spread(names::FAULT_RATIO),
             ratio_there,
             row.shown(names::HUGE_PERCENT),
-            there(design, Quantity::PercentageHuge).map(number),
+            there(design, names::HUGE_PERCENT).map(number),
         ]
     };
     let caption = format!(

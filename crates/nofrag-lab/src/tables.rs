@@ -1,0 +1,186 @@
+//! Tables as data: what each column shows, by the keys of figures.
+//!
+//! A column names a row of a report and how its figures become a cell, so that a table of designs is its title, its
+//! caption and its columns. What follows from several figures by a rule of its own is a function of the row
+//! ([`Show::By`]).
+
+use crate::key::Key;
+use crate::report::{Measurement, Report};
+use nofrag_show::{Cell, Section, cells, table_of};
+
+/// Form in which a row of a report becomes a cell.
+pub(crate) enum Show {
+    /// A figure in the unit of its key.
+    Figure(Key),
+    /// A figure as this function shows it.
+    As(Key, fn(f64) -> Cell),
+    /// Two figures with these characters between them, sorted by the first.
+    Pair(Key, &'static str, Key),
+    /// The median of the times with half their range.
+    Time,
+    /// A cell that follows from several figures.
+    By(fn(&Measurement) -> Option<Cell>),
+}
+
+impl Show {
+    /// Returns the cell of a row; missing if the row lacks a figure of it.
+    pub(crate) fn cell(&self, row: &Measurement) -> Cell {
+        match self {
+            Show::Figure(key) => row.shown(key).into(),
+            Show::As(key, shown) => row.count(key).map(shown).into(),
+            Show::Pair(one, between, other) => {
+                let pair = row.shown(one).zip(row.shown(other));
+                pair.map(|(one, other)| Cell::about(one, format!("{one}{between}{other}"))).into()
+            }
+            Show::Time => Cell::median(&row.time),
+            Show::By(of) => of(row).into(),
+        }
+    }
+}
+
+/// A column: its head, the row that it is about (such as a program), and its cells.
+pub(crate) type Column<P> = (&'static str, P, Show);
+
+/// A table whose columns are data. `P` tells the row of a report that a column is about.
+pub(crate) struct Columns<P: 'static> {
+    pub(crate) title: &'static str,
+    pub(crate) caption: &'static str,
+    pub(crate) columns: &'static [Column<P>],
+}
+
+impl<P> Columns<P> {
+    /// Builds the table with a row for each of `designs` that has any cell; `row` finds what a column is about.
+    pub(crate) fn by_design<'a>(
+        &self,
+        designs: &[String],
+        row: impl Fn(&P, &str) -> Option<&'a Measurement>,
+    ) -> Option<Section> {
+        let heads = heads_of(self.columns);
+        designs_table(designs, str::to_owned, (self.title, self.caption), heads, |design| {
+            cells_of(self.columns, |of| row(of, design))
+        })
+    }
+}
+
+/// Returns the heads of columns.
+pub(crate) fn heads_of<P>(columns: &[Column<P>]) -> impl Iterator<Item = &'static str> {
+    columns.iter().map(|(head, ..)| *head)
+}
+
+/// Returns the cells of columns; `row` finds what a column is about.
+pub(crate) fn cells_of<'a, P>(
+    columns: &[Column<P>],
+    row: impl Fn(&P) -> Option<&'a Measurement>,
+) -> Vec<Cell> {
+    columns.iter().map(|(_, of, show)| row(of).map(|row| show.cell(row)).into()).collect()
+}
+
+/// A table with a row for each program and a column for each design, whose cells are data.
+pub(crate) struct ByDesign {
+    pub(crate) title: &'static str,
+    pub(crate) caption: &'static str,
+    pub(crate) show: Show,
+}
+
+impl ByDesign {
+    /// Builds the table of these programs.
+    pub(crate) fn of(&self, report: &Report, programs: &[&str]) -> Option<Section> {
+        let cell = |row: &Measurement| self.show.cell(row);
+        programs_by_design(report, self.title, self.caption, programs, cell)
+    }
+}
+
+/// Builds a table with a row per program and a column per design; rows and columns without any cell are left out.
+pub(crate) fn programs_by_design(
+    report: &Report,
+    title: &str,
+    caption: &str,
+    programs: &[&str],
+    cell: impl Fn(&Measurement) -> Cell,
+) -> Option<Section> {
+    let shown =
+        |program: &str, design: &str| Cell::from(report.measurement(program, design).map(&cell));
+    let has_cells = |design: &&String| programs.iter().any(|it| shown(it, design).is_there());
+    let designs: Vec<&String> = report.settings.designs.iter().filter(has_cells).collect();
+    let row =
+        |program: &&str| row_of(program, designs.iter().map(|it| shown(program, it)).collect());
+    let header = ["program"].into_iter().chain(designs.iter().map(|design| design.as_str()));
+    table_of(title, caption, 1, header, programs.iter().filter_map(row).collect())
+}
+
+/// Builds a row of a name and its cells; `None` without any cell.
+pub(crate) fn row_of(name: &str, cells: Vec<Cell>) -> Option<Vec<Cell>> {
+    let any = cells.iter().any(Cell::is_there);
+    any.then(|| [cells![name], cells].concat())
+}
+
+/// Builds a table with a row for each of `designs` that has any cell, under the name that `name` gives it.
+pub(crate) fn designs_table<'a>(
+    designs: impl IntoIterator<Item = &'a String>,
+    name: impl Fn(&str) -> String,
+    (title, caption): (&str, &str),
+    columns: impl IntoIterator<Item: AsRef<str>>,
+    cells: impl Fn(&str) -> Vec<Cell>,
+) -> Option<Section> {
+    let rows = designs.into_iter().filter_map(|design| row_of(&name(design), cells(design)));
+    let columns = columns.into_iter().map(|column| column.as_ref().to_owned());
+    let header = ["design".to_owned()].into_iter().chain(columns);
+    table_of(title, caption, 1, header, rows.collect())
+}
+
+/// Returns a name and its cells for each of `designs` that has any.
+pub(crate) fn by_design<'a>(
+    designs: impl IntoIterator<Item = &'a String>,
+    cells: impl Fn(&str) -> Vec<Cell>,
+) -> Vec<(String, Vec<Cell>)> {
+    let rows = designs.into_iter().map(|design| (design.clone(), cells(design)));
+    rows.filter(|(_, cells)| cells.iter().any(Cell::is_there)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::report;
+    use nofrag_show::{fixed, text};
+
+    const STEPS: Key = Key::number("steps per search");
+    const VISITS: Key = Key::count("visits");
+    const NOT_COUNTED: Key = Key::count("pages");
+
+    #[test]
+    fn a_cell_is_missing_where_a_figure_is() {
+        let mut report = report();
+        report.measurements[0].counts.insert(VISITS, 7_u64.into());
+        let cell = |show: &Show| show.cell(&report.measurements[0]).to_string();
+        assert_eq!(cell(&Show::Figure(STEPS)), "1.50");
+        assert_eq!(cell(&Show::As(STEPS, |steps| fixed(steps, 0).into())), "2");
+        assert_eq!(cell(&Show::Pair(STEPS, "/", VISITS)), "1.50/7");
+        assert_eq!(cell(&Show::Time), "10.0 ±10%");
+        assert_eq!(cell(&Show::By(|row| Some(row.loops.into()))), "10");
+        for show in [Show::Figure(NOT_COUNTED), Show::Pair(STEPS, "/", NOT_COUNTED)] {
+            assert_eq!(cell(&show), "-");
+        }
+    }
+
+    #[test]
+    fn designs_and_programs_without_a_cell_are_left_out() {
+        static TIMES: Columns<&str> = Columns {
+            title: "times",
+            caption: "",
+            columns: &[("walk", "walk", Show::Time), ("pages", "rest", Show::Figure(NOT_COUNTED))],
+        };
+        let mut report = report();
+        report.measurements.retain(|row| row.design == "new" || row.program == "rest");
+        let designs = &report.settings.designs;
+        let shown = TIMES.by_design(designs, |program, design| report.measurement(program, design));
+        let shown = text(&[shown.unwrap()]);
+        assert!(shown.contains("new") && !shown.contains("old"), "{shown}");
+        let steps = ByDesign { title: "steps", caption: "", show: Show::Figure(STEPS) };
+        let shown = text(&[steps.of(&report, &["walk", "rest", "none"]).unwrap()]);
+        assert!(shown.contains("walk") && !shown.contains("none"), "{shown}");
+        assert!(shown.contains("old") && shown.contains("new"), "{shown}");
+        let shown = text(&[steps.of(&report, &["walk"]).unwrap()]);
+        assert!(!shown.contains("old") && shown.contains("new"), "{shown}");
+        assert_eq!(steps.of(&report, &["none"]), None);
+    }
+}
