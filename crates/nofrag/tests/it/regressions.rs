@@ -264,3 +264,22 @@ fn refill_recursion() {
         }
     }
 }
+
+/// A hole that grows to the length which a lane keeps for "longer than it can say", behind the last hole of its leaf.
+#[test]
+fn a_hole_of_the_longest_length_in_a_lane() {
+    const WINDOW: u64 = 1 << 31;
+    for size_index in [false, true] {
+        let mut allocator = RangeAllocator::new(Config { size_index, ..Config::default() });
+        allocator.add_span(sized(0, 2 * WINDOW)).unwrap();
+        allocator.alloc_at(sized(0, 2 * WINDOW)).unwrap();
+        // The highest hole stands beside the tree; so many that leaves are guessed.
+        allocator.free(sized(2 * WINDOW - 1, 1)).unwrap();
+        (0..2_000).for_each(|at| allocator.free(sized(WINDOW + 10 + 3 * at, 1)).unwrap());
+        allocator.free(sized(0, 100)).unwrap();
+        allocator.free(sized(100, WINDOW - 101)).unwrap();
+        allocator.check().unwrap();
+        assert_eq!(allocator.hole_from(0), Some(sized(0, WINDOW - 1)));
+        assert_eq!(allocator.largest(), WINDOW - 1);
+    }
+}

@@ -27,7 +27,7 @@
 //!
 //! Costs, with n holes: every operation visits O(log32 n) blocks. A hole takes 8 bytes of its leaf, with a tag 12,
 //! whose lanes are a third to all in use; blocks are kept for reuse once they were needed, so metadata follows the
-//! largest number of holes so far, until the tree is made anew (`shrink`). Nothing is allocated but by a block split,
+//! largest number of holes so far, until the tree is made anew to shrink. Nothing is allocated but by a block split,
 //! and room for that is reserved before anything changes.
 
 mod areas;

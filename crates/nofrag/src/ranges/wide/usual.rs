@@ -184,8 +184,9 @@ impl Tree<()> {
         let entry = |lane: usize| (rows.offsets.0[lane], rows.lengths.0[lane]);
         let below = lane.checked_sub(1).map(|lane| At { leaf, lane });
         let (first, was) = below.map_or((0, 0), |below| entry(below.lane));
-        let has_next = lane < usize::from(head.count);
-        let (next, behind) = if has_next { entry(lane) } else { (LANE_MAX, 0) };
+        // Behind the last hole the range ends below the last number of the window.
+        let is_last = lane == usize::from(head.count);
+        let (next, behind) = if is_last { (LANE_MAX, 0) } else { entry(lane) };
         let start = offset_of(span.start());
         let end = u64::from(start) + span.len();
         if first + was > start || u64::from(next) < end {
@@ -193,7 +194,7 @@ impl Tree<()> {
         }
         let length = span.len() as u32;
         let below = below.filter(|_| first + was == start);
-        let after = has_next && u64::from(next) == end;
+        let after = u64::from(next) == end;
         match (below, after) {
             (_, true) if length + behind + below.map_or(0, |_| was) >= LANE_MAX => {
                 self.join_long(at, span, below);
