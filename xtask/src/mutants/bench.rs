@@ -1,5 +1,6 @@
 //! The checkout in which files are broken: what is built there, and what its tests say.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -50,6 +51,17 @@ pub(super) struct Test {
     program: PathBuf,
     name: String,
     seconds: f64,
+    /// Number of breaks that it was run for, and of those that it noticed.
+    runs: Cell<u32>,
+    catches: Cell<u32>,
+}
+
+impl Test {
+    /// Returns the seconds for which it notices a break, as far as is known: by this price, lowest first, tests find
+    /// soonest the one that fails.
+    fn price(&self) -> f64 {
+        self.seconds * f64::from(self.runs.get() + 2) / f64::from(self.catches.get() + 1)
+    }
 }
 
 impl Bench {
@@ -193,8 +205,7 @@ impl Bench {
         })
     }
 
-    /// Runs each test alone with no break on; returns the tests, the quickest first, and those that reach the switch of
-    /// each number.
+    /// Runs each test alone with no break on; returns the tests, and those that reach the switch of each number.
     pub(super) fn reach(&self, part: &Part) -> anyhow::Result<(Vec<Test>, Vec<Vec<usize>>)> {
         let Ok(programs) = self.build(part)? else { bail!("what `check` accepts does not build") };
         let path = self.target.join("reached");
@@ -203,8 +214,13 @@ impl Bench {
             let listed = said(Command::new(&program).args(["--list", "--format", "terse"]))?;
             let listed = String::from_utf8(listed)?;
             for name in listed.lines().filter_map(|line| line.strip_suffix(": test")) {
-                let mut test =
-                    Test { program: program.clone(), name: name.to_owned(), seconds: 60.0 };
+                let mut test = Test {
+                    program: program.clone(),
+                    name: name.to_owned(),
+                    seconds: 60.0,
+                    runs: Cell::new(0),
+                    catches: Cell::new(0),
+                };
                 if path.exists() {
                     std::fs::remove_file(&path)?;
                 }
@@ -224,7 +240,6 @@ impl Bench {
                 tests.push((test, reached));
             }
         }
-        tests.sort_by(|(a, _), (b, _)| a.seconds.total_cmp(&b.seconds));
         let mut reaching = Vec::new();
         for (at, (_, numbers)) in tests.iter().enumerate() {
             for number in numbers.lines() {
@@ -245,9 +260,13 @@ impl Bench {
     ) -> anyhow::Result<Outcome> {
         let number = number.map(|number| number.to_string());
         let on = number.as_deref().map(|number| ("BREAK", number));
+        let mut tests: Vec<&Test> = tests.into_iter().collect();
+        tests.sort_by(|a, b| a.price().total_cmp(&b.price()));
         for test in tests {
             let outcome = self.run(part, test, on.as_slice())?;
+            test.runs.update(|runs| runs + 1);
             if outcome != Outcome::Survived {
+                test.catches.update(|catches| catches + 1);
                 return Ok(outcome);
             }
         }

@@ -2,8 +2,8 @@
 //!
 //! cargo-mutants lists the breaks. In a checkout of the commit under `target/mutants` one build holds all of them, each
 //! behind a [switch](switches). A run of every test with no break on says which tests reach which breaks. Then each
-//! break is on in turn, for the tests that reach it, the quickest first, until one of them fails; a break that no test
-//! reaches survives without a run. What can have no switch is built alone.
+//! break is on in turn, for the tests that reach it, until one of them fails; the quickest go first, and those that have
+//! noticed most of the breaks before. A break that no test reaches survives without a run. What can have no switch is built alone.
 //!
 //! Lines in `results/mutants/raw.jsonl` say what came of the breaks and of which text of the file they were, so slices
 //! go on where the last one ended, and a changed file begins anew. `summary.txt` beside the lines has their sums and
@@ -80,6 +80,7 @@ const PARTS: &[Part] = &[
             "ranges/augmented_tree.rs",
             "ranges/cached_scan.rs",
             "ranges/red_black.rs",
+            "ranges/heap",
             "ranges/wide",
         ],
         memory: 4 << 30,
