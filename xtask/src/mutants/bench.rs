@@ -46,6 +46,27 @@ pub(super) enum Way {
     Refused,
 }
 
+/// The tests of a package, and by the number of each switch those that reach it.
+pub(super) struct Tests {
+    pub(super) all: Vec<Test>,
+    reaching: Vec<Vec<usize>>,
+}
+
+/// Breaks are tried twice: all of them by quick tests, then those that are left by the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    Quick,
+    Slow,
+}
+
+impl Tests {
+    /// Returns the tests that reach a switch and have their turn.
+    pub(super) fn reaching(&self, number: usize, turn: Turn) -> Vec<&Test> {
+        let reaching = self.reaching.get(number).into_iter().flatten();
+        reaching.map(|&at| &self.all[at]).filter(|test| test.turn() == turn).collect()
+    }
+}
+
 /// A test, with the seconds that it takes in unbroken code.
 pub(super) struct Test {
     program: PathBuf,
@@ -57,6 +78,12 @@ pub(super) struct Test {
 }
 
 impl Test {
+    fn turn(&self) -> Turn {
+        /// Seconds of a quick test.
+        const QUICK: f64 = 1.0;
+        if self.seconds < QUICK { Turn::Quick } else { Turn::Slow }
+    }
+
     /// Returns the seconds for which it notices a break, as far as is known: by this price, lowest first, tests find
     /// soonest the one that fails.
     fn price(&self) -> f64 {
@@ -167,9 +194,10 @@ impl Bench {
         arguments: &[&str],
     ) -> anyhow::Result<Option<(Vec<Diagnostic>, Vec<PathBuf>)>> {
         /// Seconds that a build may take: some constants never end.
-        const PATIENCE: &str = "1200";
+        const PATIENCE: &str = "2400";
         let mut cargo = Command::new("timeout");
         cargo.args([PATIENCE, "cargo"]).args(arguments).args(["--package", part.package]);
+        cargo.args(["--features", part.features]);
         cargo.arg("--message-format=json").arg("--target-dir").arg(&self.target);
         cargo.env("CARGO_PROFILE_DEV_DEBUG", "false").env("RUSTFLAGS", "--cap-lints=allow");
         // The switches need features of the compiler that are not stable.
@@ -205,8 +233,8 @@ impl Bench {
         })
     }
 
-    /// Runs each test alone with no break on; returns the tests, and those that reach the switch of each number.
-    pub(super) fn reach(&self, part: &Part) -> anyhow::Result<(Vec<Test>, Vec<Vec<usize>>)> {
+    /// Runs each test alone with no break on, and notes what it reaches.
+    pub(super) fn reach(&self, part: &Part) -> anyhow::Result<Tests> {
         let Ok(programs) = self.build(part)? else { bail!("what `check` accepts does not build") };
         let path = self.target.join("reached");
         let mut tests = Vec::new();
@@ -248,7 +276,7 @@ impl Bench {
                 reaching[number].push(at);
             }
         }
-        Ok((tests.into_iter().map(|(test, _)| test).collect(), reaching))
+        Ok(Tests { all: tests.into_iter().map(|(test, _)| test).collect(), reaching })
     }
 
     /// Runs tests until one of them notices the break of a number.
