@@ -2,9 +2,9 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Instant;
 
 use anyhow::{Context, bail, ensure};
 use cargo_metadata::Message;
@@ -67,7 +67,7 @@ impl Tests {
     }
 }
 
-/// A test, with the seconds that it takes in unbroken code.
+/// A test, with the seconds of the processor that it takes in unbroken code.
 pub(super) struct Test {
     program: PathBuf,
     name: String,
@@ -252,7 +252,7 @@ impl Bench {
                 if path.exists() {
                     std::fs::remove_file(&path)?;
                 }
-                let mut begin = Instant::now();
+                let mut begin = seconds_of_programs()?;
                 let outcome = self.run(part, &test, &[("REACHED", &path.to_string_lossy())])?;
                 if outcome != Outcome::Survived {
                     println!("left out, as it fails alone and without a break: {name}");
@@ -261,10 +261,11 @@ impl Bench {
                 let reached = std::fs::read_to_string(&path).unwrap_or_default();
                 if !reached.is_empty() {
                     // To note what is reached takes time.
-                    begin = Instant::now();
+                    begin = seconds_of_programs()?;
                     self.run(part, &test, &[("BREAK", "4000000000")])?;
                 }
-                test.seconds = begin.elapsed().as_secs_f64();
+                // A program that does nothing has to be started, too.
+                test.seconds = 0.005 + seconds_of_programs()? - begin;
                 tests.push((test, reached));
             }
         }
@@ -322,20 +323,34 @@ impl Bench {
     fn run(&self, part: &Part, test: &Test, with: &[(&str, &str)]) -> anyhow::Result<Outcome> {
         let folder = self.tree.join("crates").join(part.package);
         let mut run = Command::new("timeout");
-        run.arg("--kill-after=1").arg(format!("{:.1}", 3.0 + 10.0 * test.seconds));
-        run.args(["prlimit", "--core=0"]).arg(format!("--data={}", part.memory)).arg(&test.program);
+        // The processor may be shared: a test that stands still gets more time than one that computes.
+        run.arg("--kill-after=1").arg(format!("{:.0}", 30.0 + 60.0 * test.seconds));
+        run.args(["prlimit", "--core=0"]).arg(format!("--cpu={:.0}", 4.0 + 10.0 * test.seconds));
+        run.arg(format!("--data={}", part.memory)).arg(&test.program);
         run.args(["--exact", &test.name]).current_dir(&folder).env("CARGO_MANIFEST_DIR", &folder);
         // What is random is so in the same way each time; a failure need not be made small, nor kept.
         run.env("PROPTEST_RNG_SEED", "1").env("PROPTEST_MAX_SHRINK_ITERS", "0");
         run.env("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "1").env("RUST_BACKTRACE", "0");
         run.envs(with.iter().copied()).stdin(Stdio::null()).stdout(Stdio::null());
         let status = run.stderr(Stdio::null()).status().context("timeout can be started")?;
-        Ok(match status.code() {
-            Some(0) => Outcome::Survived,
-            Some(124 | 137) => Outcome::Hung,
+        /// Ends a program that has used up its time on the processor.
+        const SIGXCPU: i32 = 24;
+        Ok(match (status.code(), status.signal()) {
+            (Some(0), _) => Outcome::Survived,
+            (Some(124 | 137), _) | (_, Some(SIGXCPU)) => Outcome::Hung,
             _ => Outcome::Caught,
         })
     }
+}
+
+/// Returns the seconds of the processor that the programs which this one has run took, in steps of 10 ms.
+fn seconds_of_programs() -> anyhow::Result<f64> {
+    let text = std::fs::read_to_string("/proc/self/stat")?;
+    let (_, fields) =
+        text.rsplit_once(')').context("the name of the program stands in parentheses")?;
+    // In the program and in the kernel (`cutime`, `cstime`); the name is the second field.
+    let ticks = fields.split_whitespace().skip(13).take(2).map(str::parse::<u32>);
+    Ok(f64::from(ticks.sum::<Result<u32, _>>()?) / 100.0)
 }
 
 /// Takes from the breaks that a message is about their switches; returns whether there are any.

@@ -2,8 +2,8 @@
 //!
 //! cargo-mutants lists the breaks. In a checkout of the commit under `target/mutants` one build holds all of them, each
 //! behind a [switch](switches). A run of every test with no break on says which tests reach which breaks. Then each
-//! break is on in turn, for the tests that reach it, until one of them fails; the quickest go first, and those that have
-//! noticed most of the breaks before. Slow tests go last, for what the quick ones have left. A break that no test
+//! break is on in turn, for the tests that reach it, until one of them fails; the quickest go first, and those that
+//! have noticed most of the breaks before. Slow tests go last, for what the quick ones have left. A break that no test
 //! reaches survives without a run. What can have no switch is built alone.
 //!
 //! Lines in `results/mutants/raw.jsonl` say what came of the breaks and of which text of the file they were, so slices
@@ -257,8 +257,8 @@ impl Slice<'_> {
         Instant::now() >= self.end
     }
 
-    /// Tries breaks of a file that have switches; adds the others to `alone`, and returns those that slow tests have yet
-    /// to judge.
+    /// Tries breaks of a file that have switches; adds the others to `alone`, and returns those that slow tests have
+    /// yet to judge.
     fn judge_switched<'a>(
         &self,
         round: Round<'a>,
