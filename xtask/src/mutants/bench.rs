@@ -27,7 +27,7 @@ pub(super) struct Due<'a> {
     pub(super) file: &'a str,
     /// Number of breaks that the file has.
     pub(super) of: usize,
-    /// Git's name of the file's text.
+    /// Git's name of the file's code.
     pub(super) text: String,
     pub(super) breaks: Vec<&'a Mutant>,
     pub(super) ways: Vec<Way>,
@@ -136,6 +136,15 @@ impl Bench {
 
     fn read(&self, file: &str) -> anyhow::Result<String> {
         std::fs::read_to_string(self.tree.join(file)).with_context(|| file.to_owned())
+    }
+
+    /// Returns Git's name of a file's code: what stands before its tests. A change of these leaves all breaks as they are.
+    pub(super) fn code(&self, file: &str) -> anyhow::Result<String> {
+        let text = self.read(file)?;
+        let (code, _) = text.split_once("\n#[cfg(test)]\nmod tests").unwrap_or((&text, ""));
+        let path = self.tree.with_file_name("code");
+        std::fs::write(&path, code)?;
+        git(&self.tree, &["hash-object", &path.to_string_lossy()])
     }
 
     fn write(&self, file: &str, text: &str) -> anyhow::Result<()> {

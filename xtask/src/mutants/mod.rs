@@ -6,8 +6,8 @@
 //! have noticed most of the breaks before. Slow tests go last, for what the quick ones have left. A break that no test
 //! reaches survives without a run. What can have no switch is built alone.
 //!
-//! Lines in `results/mutants/raw.jsonl` say what came of the breaks and of which text of the file they were, so slices
-//! go on where the last one ended, and a changed file begins anew. `summary.txt` beside the lines has their sums and
+//! Lines in `results/mutants/raw.jsonl` say what came of the breaks and of which code of the file they were, so slices
+//! go on where the last one ended, and a file whose code has changed begins anew. `summary.txt` beside the lines has their sums and
 //! the survivors; `tidy` compares the two.
 
 mod bench;
@@ -27,7 +27,6 @@ use self::bench::{Bench, Due, Test, Tests, Turn, Way};
 pub(crate) use self::record::check;
 use self::record::{Line, Outcome};
 use crate::campaign::{self, machine};
-use crate::deb::git;
 
 const FOLDER: &str = "results/mutants";
 
@@ -204,13 +203,13 @@ struct Slice<'a> {
 }
 
 impl Slice<'_> {
-    /// Tries what no earlier slice has tried of the same text, part by part, files with few breaks first.
+    /// Tries what no earlier slice has tried of the same code, part by part, files with few breaks first.
     fn judge(&self, files: &BTreeMap<&str, Vec<&Mutant>>, request: &Request) -> anyhow::Result<()> {
         let lines: Vec<Line> = campaign::record::read(self.folder)?;
         let known = record::latest(&lines);
         let mut due = Vec::new();
         for (file, breaks) in files {
-            let text = git(&self.bench.tree, &["rev-parse", &format!("HEAD:{file}")])?;
+            let text = self.bench.code(file)?;
             let before = known.get(file).filter(|known| known.text == text);
             let is_due =
                 |mutant: &&Mutant| match before.and_then(|it| it.breaks.get(mutant.short())) {
