@@ -246,3 +246,29 @@ impl Recycler {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_that_leaves_takes_its_slots_and_no_others() {
+        let mut side = Side::new(GROUP_WORDS);
+        side.reserve(2).expect("there is memory");
+        for (local, dirty) in [(0, 0b1_u64), (1, 0b110), (2, 0b1000)] {
+            let mut words = [0; GROUP_WORDS + 1];
+            words[0] = dirty;
+            let pages = dirty.count_ones();
+            let found =
+                Collected { dirty: words, pages, mappings: 1, reached: 0, any_ending: false };
+            side.add(local, 0, &found);
+        }
+        let mut out = [u64::MAX; GROUP_WORDS];
+        assert_eq!((side.withdraw(1, &mut out), out), (2, [0b110, 0, 0, 0]));
+        assert_eq!((side.withdraw(1, &mut out), out), (0, [0; GROUP_WORDS]));
+        assert_eq!(side.pages, 2);
+        let mut left = [(); 3].map(|()| side.pop().map(|(at, ..)| at));
+        left.sort_unstable();
+        assert_eq!(left, [None, Some(0), Some(2)]);
+    }
+}
