@@ -366,6 +366,9 @@ mod tests {
         assert_eq!((found.dirty, found.reached), ([0, 0, 0, 0b1111 << 60, 0b1_1111], 5));
         let found = record.collect(1, found.reached, &sizes);
         assert_eq!((found.dirty, found.pages), ([0b11 << 5, 0, 0, 0, 0], 2));
+        record.start(1, 64);
+        assert!(record.end(1, 64, false).is_some());
+        assert_eq!(record.collect(0, 0, &sizes).dirty, [u64::MAX - 1, 1, 0, 0, 0]);
     }
 
     #[test]

@@ -537,7 +537,7 @@ mod tests {
             let steps = stock.counters.search_steps;
             assert_eq!(take(&mut stock, 16), Some(128));
             assert_eq!(stock.counters.search_steps - steps, 1, "one other block is looked at");
-            assert_eq!(take(&mut stock, 8), Some(next), "a hole of {hole} slots");
+            assert_eq!(take(&mut stock, 1), Some(next), "a hole of {hole} slots");
             assert_eq!(stock.misplaced(), None);
         }
     }
