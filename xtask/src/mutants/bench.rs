@@ -138,7 +138,8 @@ impl Bench {
         std::fs::read_to_string(self.tree.join(file)).with_context(|| file.to_owned())
     }
 
-    /// Returns Git's name of a file's code: what stands before its tests. A change of these leaves all breaks as they are.
+    /// Returns Git's name of a file's code, which is what stands before its tests: they may change and leave all breaks as
+    /// they are.
     pub(super) fn code(&self, file: &str) -> anyhow::Result<String> {
         let text = self.read(file)?;
         let (code, _) = text.split_once("\n#[cfg(test)]\nmod tests").unwrap_or((&text, ""));
@@ -352,7 +353,7 @@ impl Bench {
     }
 }
 
-/// Returns the seconds of the processor that the programs which this one has run took, in steps of 10 ms.
+/// Returns the seconds of the processor that the programs which this one has run took, in ticks of the system.
 fn seconds_of_programs() -> anyhow::Result<f64> {
     let text = std::fs::read_to_string("/proc/self/stat")?;
     let (_, fields) =

@@ -7,8 +7,8 @@
 //! reaches survives without a run. What can have no switch is built alone.
 //!
 //! Lines in `results/mutants/raw.jsonl` say what came of the breaks and of which code of the file they were, so slices
-//! go on where the last one ended, and a file whose code has changed begins anew. `summary.txt` beside the lines has their sums and
-//! the survivors; `tidy` compares the two.
+//! go on where the last one ended, and a file whose code has changed begins anew. `summary.txt` beside the lines has
+//! their sums and the survivors; `tidy` compares the two.
 
 mod bench;
 mod record;
