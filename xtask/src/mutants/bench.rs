@@ -138,8 +138,8 @@ impl Bench {
         std::fs::read_to_string(self.tree.join(file)).with_context(|| file.to_owned())
     }
 
-    /// Returns Git's name of a file's code, which is what stands before its tests: they may change and leave all breaks as
-    /// they are.
+    /// Returns Git's name of a file's code, which is what stands before its tests: they may change and leave all breaks
+    /// as they are.
     pub(super) fn code(&self, file: &str) -> anyhow::Result<String> {
         let text = self.read(file)?;
         let (code, _) = text.split_once("\n#[cfg(test)]\nmod tests").unwrap_or((&text, ""));

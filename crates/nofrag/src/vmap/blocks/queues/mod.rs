@@ -400,9 +400,11 @@ mod tests {
         Need { cpu, pages, slots: pages, search: Search::First }
     }
 
+    type Spoil = fn(&Block, &mut Body);
+
     #[test]
     fn wrong_counts_of_slots_are_noticed() {
-        let spoil: [(&str, fn(&Block, &mut Body)); 3] = [
+        let spoil: [(&str, Spoil); 3] = [
             ("what is neither free nor dirty is live", |_, body| body.dirty += 1),
             ("a block of which every slot is dirty is given back", |block, body| {
                 block.set_free(0);
