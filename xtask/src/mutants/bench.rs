@@ -1,9 +1,10 @@
 //! The checkout in which files are broken: what is built there, and what its tests say.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Instant;
 
 use anyhow::{Context, bail, ensure};
 use cargo_metadata::Message;
@@ -26,7 +27,7 @@ pub(super) struct Due<'a> {
     pub(super) file: &'a str,
     /// Number of breaks that the file has.
     pub(super) of: usize,
-    /// Git's name of the file's text.
+    /// Git's name of the file's code.
     pub(super) text: String,
     pub(super) breaks: Vec<&'a Mutant>,
     pub(super) ways: Vec<Way>,
@@ -45,11 +46,49 @@ pub(super) enum Way {
     Refused,
 }
 
-/// A test, with the seconds that it takes in unbroken code.
+/// The tests of a package, and by the number of each switch those that reach it.
+pub(super) struct Tests {
+    pub(super) all: Vec<Test>,
+    reaching: Vec<Vec<usize>>,
+}
+
+/// Breaks are tried twice: all of them by quick tests, then those that are left by the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    Quick,
+    Slow,
+}
+
+impl Tests {
+    /// Returns the tests that reach a switch and have their turn.
+    pub(super) fn reaching(&self, number: usize, turn: Turn) -> Vec<&Test> {
+        let reaching = self.reaching.get(number).into_iter().flatten();
+        reaching.map(|&at| &self.all[at]).filter(|test| test.turn() == turn).collect()
+    }
+}
+
+/// A test, with the seconds of the processor that it takes in unbroken code.
 pub(super) struct Test {
     program: PathBuf,
     name: String,
     seconds: f64,
+    /// Number of breaks that it was run for, and of those that it noticed.
+    runs: Cell<u32>,
+    catches: Cell<u32>,
+}
+
+impl Test {
+    fn turn(&self) -> Turn {
+        /// Seconds of a quick test.
+        const QUICK: f64 = 1.0;
+        if self.seconds < QUICK { Turn::Quick } else { Turn::Slow }
+    }
+
+    /// Returns the seconds for which it notices a break, as far as is known: by this price, lowest first, tests find
+    /// soonest the one that fails.
+    fn price(&self) -> f64 {
+        self.seconds * f64::from(self.runs.get() + 2) / f64::from(self.catches.get() + 1)
+    }
 }
 
 impl Bench {
@@ -97,6 +136,16 @@ impl Bench {
 
     fn read(&self, file: &str) -> anyhow::Result<String> {
         std::fs::read_to_string(self.tree.join(file)).with_context(|| file.to_owned())
+    }
+
+    /// Returns Git's name of a file's code, which is what stands before its tests: they may change and leave all breaks
+    /// as they are.
+    pub(super) fn code(&self, file: &str) -> anyhow::Result<String> {
+        let text = self.read(file)?;
+        let (code, _) = text.split_once("\n#[cfg(test)]\nmod tests").unwrap_or((&text, ""));
+        let path = self.tree.with_file_name("code");
+        std::fs::write(&path, code)?;
+        git(&self.tree, &["hash-object", &path.to_string_lossy()])
     }
 
     fn write(&self, file: &str, text: &str) -> anyhow::Result<()> {
@@ -155,9 +204,10 @@ impl Bench {
         arguments: &[&str],
     ) -> anyhow::Result<Option<(Vec<Diagnostic>, Vec<PathBuf>)>> {
         /// Seconds that a build may take: some constants never end.
-        const PATIENCE: &str = "1200";
+        const PATIENCE: &str = "2400";
         let mut cargo = Command::new("timeout");
         cargo.args([PATIENCE, "cargo"]).args(arguments).args(["--package", part.package]);
+        cargo.args(["--features", part.features]);
         cargo.arg("--message-format=json").arg("--target-dir").arg(&self.target);
         cargo.env("CARGO_PROFILE_DEV_DEBUG", "false").env("RUSTFLAGS", "--cap-lints=allow");
         // The switches need features of the compiler that are not stable.
@@ -193,9 +243,8 @@ impl Bench {
         })
     }
 
-    /// Runs each test alone with no break on; returns the tests, the quickest first, and those that reach the switch of
-    /// each number.
-    pub(super) fn reach(&self, part: &Part) -> anyhow::Result<(Vec<Test>, Vec<Vec<usize>>)> {
+    /// Runs each test alone with no break on, and notes what it reaches.
+    pub(super) fn reach(&self, part: &Part) -> anyhow::Result<Tests> {
         let Ok(programs) = self.build(part)? else { bail!("what `check` accepts does not build") };
         let path = self.target.join("reached");
         let mut tests = Vec::new();
@@ -203,12 +252,17 @@ impl Bench {
             let listed = said(Command::new(&program).args(["--list", "--format", "terse"]))?;
             let listed = String::from_utf8(listed)?;
             for name in listed.lines().filter_map(|line| line.strip_suffix(": test")) {
-                let mut test =
-                    Test { program: program.clone(), name: name.to_owned(), seconds: 60.0 };
+                let mut test = Test {
+                    program: program.clone(),
+                    name: name.to_owned(),
+                    seconds: 60.0,
+                    runs: Cell::new(0),
+                    catches: Cell::new(0),
+                };
                 if path.exists() {
                     std::fs::remove_file(&path)?;
                 }
-                let mut begin = Instant::now();
+                let mut begin = seconds_of_programs()?;
                 let outcome = self.run(part, &test, &[("REACHED", &path.to_string_lossy())])?;
                 if outcome != Outcome::Survived {
                     println!("left out, as it fails alone and without a break: {name}");
@@ -217,14 +271,14 @@ impl Bench {
                 let reached = std::fs::read_to_string(&path).unwrap_or_default();
                 if !reached.is_empty() {
                     // To note what is reached takes time.
-                    begin = Instant::now();
+                    begin = seconds_of_programs()?;
                     self.run(part, &test, &[("BREAK", "4000000000")])?;
                 }
-                test.seconds = begin.elapsed().as_secs_f64();
+                // A program that does nothing has to be started, too.
+                test.seconds = 0.005 + seconds_of_programs()? - begin;
                 tests.push((test, reached));
             }
         }
-        tests.sort_by(|(a, _), (b, _)| a.seconds.total_cmp(&b.seconds));
         let mut reaching = Vec::new();
         for (at, (_, numbers)) in tests.iter().enumerate() {
             for number in numbers.lines() {
@@ -233,7 +287,7 @@ impl Bench {
                 reaching[number].push(at);
             }
         }
-        Ok((tests.into_iter().map(|(test, _)| test).collect(), reaching))
+        Ok(Tests { all: tests.into_iter().map(|(test, _)| test).collect(), reaching })
     }
 
     /// Runs tests until one of them notices the break of a number.
@@ -245,9 +299,13 @@ impl Bench {
     ) -> anyhow::Result<Outcome> {
         let number = number.map(|number| number.to_string());
         let on = number.as_deref().map(|number| ("BREAK", number));
+        let mut tests: Vec<&Test> = tests.into_iter().collect();
+        tests.sort_by(|a, b| a.price().total_cmp(&b.price()));
         for test in tests {
             let outcome = self.run(part, test, on.as_slice())?;
+            test.runs.update(|runs| runs + 1);
             if outcome != Outcome::Survived {
+                test.catches.update(|catches| catches + 1);
                 return Ok(outcome);
             }
         }
@@ -275,20 +333,34 @@ impl Bench {
     fn run(&self, part: &Part, test: &Test, with: &[(&str, &str)]) -> anyhow::Result<Outcome> {
         let folder = self.tree.join("crates").join(part.package);
         let mut run = Command::new("timeout");
-        run.arg("--kill-after=1").arg(format!("{:.1}", 3.0 + 10.0 * test.seconds));
-        run.args(["prlimit", "--core=0"]).arg(format!("--data={}", part.memory)).arg(&test.program);
+        // The processor may be shared: a test that stands still gets more time than one that computes.
+        run.arg("--kill-after=1").arg(format!("{:.0}", 30.0 + 60.0 * test.seconds));
+        run.args(["prlimit", "--core=0"]).arg(format!("--cpu={:.0}", 4.0 + 10.0 * test.seconds));
+        run.arg(format!("--data={}", part.memory)).arg(&test.program);
         run.args(["--exact", &test.name]).current_dir(&folder).env("CARGO_MANIFEST_DIR", &folder);
         // What is random is so in the same way each time; a failure need not be made small, nor kept.
         run.env("PROPTEST_RNG_SEED", "1").env("PROPTEST_MAX_SHRINK_ITERS", "0");
         run.env("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "1").env("RUST_BACKTRACE", "0");
         run.envs(with.iter().copied()).stdin(Stdio::null()).stdout(Stdio::null());
         let status = run.stderr(Stdio::null()).status().context("timeout can be started")?;
-        Ok(match status.code() {
-            Some(0) => Outcome::Survived,
-            Some(124 | 137) => Outcome::Hung,
+        /// Ends a program that has used up its time on the processor.
+        const SIGXCPU: i32 = 24;
+        Ok(match (status.code(), status.signal()) {
+            (Some(0), _) => Outcome::Survived,
+            (Some(124 | 137), _) | (_, Some(SIGXCPU)) => Outcome::Hung,
             _ => Outcome::Caught,
         })
     }
+}
+
+/// Returns the seconds of the processor that the programs which this one has run took, in ticks of the system.
+fn seconds_of_programs() -> anyhow::Result<f64> {
+    let text = std::fs::read_to_string("/proc/self/stat")?;
+    let (_, fields) =
+        text.rsplit_once(')').context("the name of the program stands in parentheses")?;
+    // In the program and in the kernel (`cutime`, `cstime`); the name is the second field.
+    let ticks = fields.split_whitespace().skip(13).take(2).map(str::parse::<u32>);
+    Ok(f64::from(ticks.sum::<Result<u32, _>>()?) / 100.0)
 }
 
 /// Takes from the breaks that a message is about their switches; returns whether there are any.

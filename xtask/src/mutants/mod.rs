@@ -2,12 +2,13 @@
 //!
 //! cargo-mutants lists the breaks. In a checkout of the commit under `target/mutants` one build holds all of them, each
 //! behind a [switch](switches). A run of every test with no break on says which tests reach which breaks. Then each
-//! break is on in turn, for the tests that reach it, the quickest first, until one of them fails; a break that no test
+//! break is on in turn, for the tests that reach it, until one of them fails; the quickest go first, and those that
+//! have noticed most of the breaks before. Slow tests go last, for what the quick ones have left. A break that no test
 //! reaches survives without a run. What can have no switch is built alone.
 //!
-//! Lines in `results/mutants/raw.jsonl` say what came of the breaks and of which text of the file they were, so slices
-//! go on where the last one ended, and a changed file begins anew. `summary.txt` beside the lines has their sums and
-//! the survivors; `tidy` compares the two.
+//! Lines in `results/mutants/raw.jsonl` say what came of the breaks and of which code of the file they were, so slices
+//! go on where the last one ended, and a file whose code has changed begins anew. `summary.txt` beside the lines has
+//! their sums and the survivors; `tidy` compares the two.
 
 mod bench;
 mod record;
@@ -22,11 +23,10 @@ use anyhow::ensure;
 use clap::Args;
 use serde::Deserialize;
 
-use self::bench::{Bench, Due, Test, Way};
+use self::bench::{Bench, Due, Test, Tests, Turn, Way};
 pub(crate) use self::record::check;
 use self::record::{Line, Outcome};
 use crate::campaign::{self, machine};
-use crate::deb::git;
 
 const FOLDER: &str = "results/mutants";
 
@@ -56,6 +56,8 @@ pub(crate) struct Request {
 /// Files that decide, in the order in which they are tried. The tests of their package judge them.
 struct Part {
     package: &'static str,
+    /// Those without which a part of the files would not be compiled, and its breaks not noticed.
+    features: &'static str,
     /// Below the package's folder `src`; a folder stands for the files in it.
     files: &'static [&'static str],
     /// Bytes that a test may have mapped to write to: some breaks ask for memory without end.
@@ -65,6 +67,7 @@ struct Part {
 const PARTS: &[Part] = &[
     Part {
         package: "nofrag",
+        features: "",
         files: &[
             "page/boost.rs",
             "page/steal.rs",
@@ -80,12 +83,14 @@ const PARTS: &[Part] = &[
             "ranges/augmented_tree.rs",
             "ranges/cached_scan.rs",
             "ranges/red_black.rs",
+            "ranges/heap",
             "ranges/wide",
         ],
         memory: 4 << 30,
     },
     Part {
         package: "nofrag-backing",
+        features: "allocator-api2",
         files: &["arena/ground.rs", "arena/bins.rs"],
         memory: 256 << 30,
     },
@@ -181,6 +186,14 @@ pub(crate) fn run(root: &Path, request: &Request) -> anyhow::Result<bool> {
     Ok(true)
 }
 
+/// A file's breaks before the tests that have their turn.
+#[derive(Clone, Copy)]
+struct Round<'a> {
+    due: &'a Due<'a>,
+    turn: Turn,
+    tests: &'a Tests,
+}
+
 /// A slice of the breaks of a part, and the end of its time.
 struct Slice<'a> {
     bench: &'a Bench,
@@ -190,13 +203,13 @@ struct Slice<'a> {
 }
 
 impl Slice<'_> {
-    /// Tries what no earlier slice has tried of the same text, part by part, files with few breaks first.
+    /// Tries what no earlier slice has tried of the same code, part by part, files with few breaks first.
     fn judge(&self, files: &BTreeMap<&str, Vec<&Mutant>>, request: &Request) -> anyhow::Result<()> {
         let lines: Vec<Line> = campaign::record::read(self.folder)?;
         let known = record::latest(&lines);
         let mut due = Vec::new();
         for (file, breaks) in files {
-            let text = git(&self.bench.tree, &["rev-parse", &format!("HEAD:{file}")])?;
+            let text = self.bench.code(file)?;
             let before = known.get(file).filter(|known| known.text == text);
             let is_due =
                 |mutant: &&Mutant| match before.and_then(|it| it.breaks.get(mutant.short())) {
@@ -215,38 +228,47 @@ impl Slice<'_> {
         let place = |it: &Due| self.part.files.iter().position(|part| it.file.contains(part));
         due.sort_by_key(|it| (place(it), it.breaks.len()));
         self.bench.switch(self.part, &mut due)?;
-        let (tests, reaching) = self.bench.reach(self.part)?;
+        let tests = self.bench.reach(self.part)?;
         let mut tried = Vec::new();
         let mut alone = Vec::new();
+        let mut left = Vec::new();
         for it in &due {
-            self.judge_switched(it, &tests, &reaching, &mut tried, &mut alone)?;
+            let breaks: Vec<_> = it.breaks.iter().copied().zip(it.ways.iter().copied()).collect();
+            let round = Round { due: it, turn: Turn::Quick, tests: &tests };
+            left.push(self.judge_switched(round, &breaks, &mut tried, &mut alone)?);
+        }
+        for (it, breaks) in due.iter().zip(left) {
+            let round = Round { due: it, turn: Turn::Slow, tests: &tests };
+            self.judge_switched(round, &breaks, &mut tried, &mut alone)?;
         }
         for (it, mutant) in alone {
             if self.is_over() {
                 break;
             }
             let begin = Instant::now();
-            let outcome = self.bench.judge_alone(self.part, mutant, &tests)?;
+            let outcome = self.bench.judge_alone(self.part, mutant, &tests.all)?;
             self.record(it, &[(mutant, outcome)], begin)?;
         }
-        self.compare(&tried, request.compare, &tests)
+        self.compare(&tried, request.compare, &tests.all)
     }
 
     fn is_over(&self) -> bool {
         Instant::now() >= self.end
     }
 
-    /// Tries the breaks of a file that have switches; adds the others to `alone`.
+    /// Tries breaks of a file that have switches; adds the others to `alone`, and returns those that slow tests have
+    /// yet to judge.
     fn judge_switched<'a>(
         &self,
-        due: &'a Due<'a>,
-        tests: &[Test],
-        reaching: &[Vec<usize>],
+        round: Round<'a>,
+        breaks: &[(&'a Mutant, Way)],
         tried: &mut Vec<(&'a Mutant, Outcome)>,
         alone: &mut Vec<(&'a Due<'a>, &'a Mutant)>,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<Vec<(&'a Mutant, Way)>> {
+        let Round { due, turn, tests } = round;
         let (mut begin, mut before) = (Instant::now(), tried.len());
-        for (mutant, way) in due.breaks.iter().copied().zip(&due.ways) {
+        let mut left = Vec::new();
+        for &(mutant, way) in breaks {
             if self.is_over() {
                 break;
             }
@@ -254,8 +276,15 @@ impl Slice<'_> {
                 Way::Alone => None,
                 Way::Refused => Some(Outcome::Unviable),
                 Way::Switch(number) | Way::InPart(number) => {
-                    let reach = reaching.get(*number).into_iter().flatten().map(|&at| &tests[at]);
-                    Some(self.bench.judge(self.part, Some(*number), reach)?)
+                    let reach = tests.reaching(number, turn);
+                    let outcome = self.bench.judge(self.part, Some(number), reach)?;
+                    let is_open = outcome == Outcome::Survived && turn == Turn::Quick;
+                    if is_open && !tests.reaching(number, Turn::Slow).is_empty() {
+                        println!("left to slow tests: {}", mutant.name);
+                        left.push((mutant, way));
+                        continue;
+                    }
+                    Some(outcome)
                 }
             };
             match outcome {
@@ -269,7 +298,8 @@ impl Slice<'_> {
                 (begin, before) = (Instant::now(), tried.len());
             }
         }
-        self.record(due, &tried[before..], begin)
+        self.record(due, &tried[before..], begin)?;
+        Ok(left)
     }
 
     fn record(

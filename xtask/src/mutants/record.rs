@@ -27,7 +27,7 @@ pub(super) struct Line {
     pub(super) file: String,
     /// Number of breaks that the file has.
     pub(super) of: usize,
-    /// Git's name of the file's text.
+    /// Git's name of the file's code.
     pub(super) text: String,
     pub(super) commit: String,
     pub(super) machine: String,
@@ -44,7 +44,7 @@ pub(super) struct Reasons {
     reason: BTreeMap<String, String>,
 }
 
-/// The outcomes for the latest text of a file that was tried.
+/// The outcomes for the latest code of a file that was tried.
 #[derive(Debug, Default)]
 pub(super) struct Known<'a> {
     of: usize,
@@ -58,7 +58,7 @@ impl Known<'_> {
     }
 }
 
-/// Returns the last outcome of each break of the latest texts.
+/// Returns the last outcome of each break of the latest code.
 pub(super) fn latest(lines: &[Line]) -> BTreeMap<&str, Known<'_>> {
     let mut files = BTreeMap::<&str, Known>::new();
     for line in lines {

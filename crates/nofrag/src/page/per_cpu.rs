@@ -736,6 +736,15 @@ mod tests {
         assert_eq!(pace.freed, 150);
         assert_eq!(pace.drain(bounds, rules, Order::ZERO, 900, short), 151);
         assert_eq!(pace.high, 825, "short memory lowers it");
+        pace.freed = 1000;
+        assert_eq!(pace.drain(bounds, rules, Order::ZERO, 824, PLENTY), 0);
+        assert_eq!(pace.high, 825);
+        pace.drain(bounds, rules, Order::ZERO, 825, PLENTY);
+        assert_eq!(pace.high, 1002 + 63, "many frees in a row raise it, once it is reached");
+        let reclaims = Shortage { reclaims: true, ..PLENTY };
+        let mut pace = Pace { high: 4000, ..Pace::default() };
+        assert_eq!(pace.drain(bounds, rules, Order::ZERO, 251, reclaims), 0);
+        assert_eq!(pace.drain(bounds, rules, Order::ZERO, 252, reclaims), 63);
         let mut pace = Pace { high: 4000, freed: 63, ..Pace::default() };
         assert_eq!(pace.drain(bounds, rules, order(1), 500, PLENTY), 0);
         assert_eq!(pace.drain(bounds, rules, order(1), 500, PLENTY), 500, "the second in a row");
@@ -747,6 +756,8 @@ mod tests {
         assert_eq!(doubled.doublings, 2, "a free halves the next refill");
         let mut held = Pace { high: 1000, ..Pace::default() };
         assert_eq!((held.age(bounds, 900), held.high), (25, 875));
+        let mut least = Pace { high: 825, ..Pace::default() };
+        assert_eq!((least.age(bounds, 3000), least.high), (3000 - 825, 825), "no age raises it");
     }
 
     #[test]
@@ -756,8 +767,10 @@ mod tests {
         for frame in [0, 2, 4, 512, 514, 516] {
             pages.free(cpu(), Pfn(frame)).expect("it is in use");
         }
+        let before = pages.counters.list_visits;
         pages.drain_some(0, ZoneId(0), 3, Drain::InTurn);
         assert_eq!(testing::free_blocks(&pages), "0M0 512U0 514U0");
+        assert_eq!(pages.counters.list_visits, before + 1, "one hold of the lock");
     }
 
     #[test]
@@ -771,6 +784,11 @@ mod tests {
             }
         }
         assert_eq!(seen, [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 1], "the first of two is shared");
+        let huge = |kind| Slot::of(Order::PAGEBLOCK, kind, PerCpuRules::Tuned);
+        assert_eq!(huge(Migratetype::Reclaimable), huge(Migratetype::Unmovable));
+        for (rules, lists) in ERAS.into_iter().zip([3, LISTS, LISTS]) {
+            assert!(Slot::all(rules).map(Slot::index).eq(0..lists), "{rules:?}");
+        }
     }
 
     /// Makes a zone whose CPU exchanges 4 pages and keeps fewer than 12.
@@ -843,6 +861,51 @@ mod tests {
             *most = pages.per_cpu_pages(ZoneId(0)).get().max(*most);
         }
         assert_eq!((short, plenty), (11, 131));
+    }
+
+    #[test]
+    fn the_cpus_of_a_node_share_what_its_zones_keep() {
+        let config = testing::two_zones(FragmentationPolicy::LINUX_6_1);
+        let mut pages = PageAllocator::new(&config).expect("there is memory");
+        pages.zones[0].marks.low = 4000;
+        pages.recompute_per_cpu();
+        assert_eq!(pages.zones[0].per_cpu_bounds.least, 4000 / 2);
+    }
+
+    #[test]
+    fn one_zone_ages_alone_and_strangers_change_nothing() {
+        let config = testing::two_zones(FragmentationPolicy::LINUX_6_12);
+        let mut pages = PageAllocator::new(&config).expect("there is memory");
+        for zone in &mut pages.zones {
+            zone.per_cpu_bounds = Bounds { batch: 4, least: 12, most: 200 };
+            zone.per_cpu[0].pace.high = 160;
+        }
+        let stranger = crate::cpu::CpuSet::first(3).expect("there is memory");
+        let stranger = stranger.by_rank(2).expect("the map has two CPUs");
+        pages.age_zone(stranger, ZoneId(1));
+        pages.age_zone(cpu(), ZoneId(2));
+        let highs = |pages: &PageAllocator| [0, 1].map(|at| pages.zones[at].per_cpu[0].pace.high);
+        assert_eq!(highs(&pages), [160, 160]);
+        pages.age_zone(cpu(), ZoneId(1));
+        assert_eq!(highs(&pages), [160, 140]);
+    }
+
+    #[test]
+    fn lists_give_back_what_is_above_a_bound_that_decays() {
+        let mut pages = full_zone(2, FragmentationPolicy::LINUX_6_12);
+        pages.zones[0].per_cpu_bounds = Bounds { batch: 4, least: 12, most: 200 };
+        pages.zones[0].per_cpu[0].pace.high = 200;
+        for frame in (0..100).step_by(2) {
+            pages.free(cpu(), Pfn(frame)).expect("it is in use");
+        }
+        pages.zones[0].per_cpu[0].pace.high = 16;
+        let aged = [(); 4].map(|()| {
+            let before = pages.counters.list_visits;
+            pages.age_per_cpu();
+            let visits = pages.counters.list_visits - before;
+            (pages.per_cpu_pages(ZoneId(0)).get(), visits)
+        });
+        assert_eq!(aged, [(14, 1), (13, 1), (12, 1), (12, 0)]);
     }
 
     #[test]

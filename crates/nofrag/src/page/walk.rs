@@ -389,6 +389,12 @@ mod tests {
     }
 
     #[test]
+    fn a_right_that_is_given_twice_stays() {
+        let once = AllocFlags::at(Mark::Min).with(AllocFlags::CMA);
+        assert!(once.with(AllocFlags::CMA | AllocFlags::OOM).has(AllocFlags::CMA));
+    }
+
+    #[test]
     fn types_that_only_pageblocks_have_cannot_be_asked_for() {
         let mut pages = testing::zone(2, FragmentationPolicy::LINUX_7_2);
         pages.set_block_type(Pfn(0), Migratetype::Isolate).expect("it is whole");

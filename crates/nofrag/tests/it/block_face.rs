@@ -347,3 +347,42 @@ fn a_space_smaller_than_a_block_maps_all_the_same() {
         assert_eq!(space.stats().largest_hole, 60, "{}", preset.name);
     }
 }
+
+/// Two CPUs each fill two of our blocks, and keep one mapping in one of them; what came back serves again.
+#[test]
+fn counts_of_our_blocks_are_summed_over_cpus() {
+    let preset = presets_with(GEOMETRIES[0], 1 << 40).find(|it| it.name == "nofrag").unwrap();
+    let book = PageBook::new(span(0, 1 << 12), 0);
+    let space = block_space(preset.policy, gappy_cpus(), book);
+    let by = |rank| cpu_of(&space, rank);
+    let map = |rank, times| -> Vec<RamArea> {
+        (0..times).map(|_| must_map(&space, by(rank), 32)).collect()
+    };
+    let mut areas = [map(0, 4), map(1, 4)];
+    let counts = || space.counters().blocks;
+    let made = counts();
+    assert_eq!((made.maps, made.created, made.longest_list), (8, 4, 2));
+    assert_eq!(made.search_steps, 4, "a new block is looked at");
+    assert!(made.failed_searches >= 4, "none is made before a search has failed");
+    for _ in 0..3 {
+        for of_one in &mut areas {
+            space.unmap_ram(by(2), of_one.pop().unwrap()).unwrap();
+        }
+    }
+    space.unmap_aliases();
+    let flushed = counts();
+    assert_eq!((flushed.alias_flushes, flushed.flushes), (1, 2), "one flush for each CPU");
+    assert_eq!((flushed.visited, flushed.max_visited_per_hold), (4, 2));
+    assert_eq!((flushed.recycled_pages, flushed.returned), (6 * 32, 0));
+    let stats = space.block_stats();
+    assert_eq!((stats.blocks, stats.live_pages, stats.free_pages), (4, 2 * 32, 6 * 32));
+    let again = [map(0, 2), map(1, 2)];
+    assert_eq!((counts().created, counts().search_steps), (4, 4 + 4));
+    for area in areas.into_iter().chain(again).flatten() {
+        space.unmap_ram(by(2), area).unwrap();
+    }
+    assert_eq!(space.block_stats().dirty_pages, 6 * 32);
+    space.purge_all();
+    let purged = counts();
+    assert_eq!((purged.returned, purged.purged, purged.visited), (4, 4, 8));
+}

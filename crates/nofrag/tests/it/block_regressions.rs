@@ -200,6 +200,24 @@ fn a_quarter_is_worth_keeping() {
     }
 }
 
+/// An alias flush says how many blocks it has looked at and given back, and counts itself.
+#[test]
+fn an_alias_flush_counts_what_it_does() {
+    for preset in linux_presets(64) {
+        let space = space_of(preset.policy, span(0x1000, 1 << 12), 2);
+        for flushes in 1..=2 {
+            for rank in 0..2 {
+                pairs(&space, rank, [32, 16, 8]); // leaves 8 slots
+            }
+            let done = space.unmap_aliases();
+            assert_eq!((done.blocks, done.returned), (2, 2), "{}", preset.name);
+            let counted = counts(&space);
+            assert_eq!((counted.alias_flushes, counted.visited), (flushes, 2 * flushes));
+            assert_eq!((counted.max_visited_per_hold, counted.purged), (2, 2 * flushes));
+        }
+    }
+}
+
 /// CPU 1 keeps a page of its block. Beside that, in the bucket of CPU 1, an idle block of CPU 0 is purged. Returns the
 /// space after CPU 1 has mapped another page.
 fn purge_beside_a_block(purge_queue: PurgeQueue) -> TestSpace {

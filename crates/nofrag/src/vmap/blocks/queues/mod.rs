@@ -381,3 +381,63 @@ fn clear<A: AreaSource>(area: RamArea, areas: &A) {
         areas.mapper().clear(area.span());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vmap::{BlockGeometry, BlockPolicy, VmapPolicy};
+
+    fn queues() -> Queues {
+        let geometry = BlockGeometry::new(64, 32).expect("a geometry");
+        let blocks = BlockPolicy { geometry, ..BlockPolicy::LINUX_6_11 };
+        let policy = VmapPolicy { blocks, ..VmapPolicy::LINUX_6_11 };
+        let (span, cpus) = (Span::known(0, 1 << 12), CpuSet::first(1).expect("there is memory"));
+        Queues::new(&VmapConfig { span, cpus, policy }).expect("there is memory")
+    }
+
+    fn need(pages: u32) -> Need {
+        let cpu = CpuSet::first(1).expect("there is memory").by_rank(0).expect("it has one CPU");
+        Need { cpu, pages, slots: pages, search: Search::First }
+    }
+
+    type Spoil = fn(&Block, &mut Body);
+
+    #[test]
+    fn wrong_counts_of_slots_are_noticed() {
+        let spoil: [(&str, Spoil); 3] = [
+            ("what is neither free nor dirty is live", |_, body| body.dirty += 1),
+            ("a block of which every slot is dirty is given back", |block, body| {
+                block.set_free(0);
+                body.dirty = 64;
+            }),
+            ("what was unmapped since the last flush has been handed out", |_, body| {
+                body.soil(50, 1);
+                body.dirty -= 1;
+            }),
+        ];
+        for (law, spoil) in spoil {
+            let queues = queues();
+            queues.create(3, need(32), 0).expect("there is memory");
+            queues.check().expect("nothing is wrong yet");
+            let block = queues.lookup(3).expect("it was made");
+            spoil(block, &mut block.body.lock());
+            assert_eq!(queues.check().map_err(|broken| broken.law), Err(law));
+        }
+    }
+
+    /// Two blocks of 64 slots, the first with 16 free ones and the second with 56, on a list that has changed under a
+    /// walk of five steps too often.
+    #[test]
+    fn a_search_under_the_lock_takes_the_first_block_that_fits_and_counts_on() {
+        let queues = queues();
+        for (number, pages) in [(3, 48), (7, 8)] {
+            queues.create(number, need(pages), 0).expect("there is memory");
+        }
+        let search = |pages| queues.search_locked(need(pages), &queues.queues[0], 5);
+        assert!(matches!(search(64), Err(NotFound { steps: 7 })));
+        assert_eq!(search(32).ok(), Some(7 * 64 + 8));
+        assert_eq!(search(16).ok(), Some(3 * 64 + 48));
+        let steps = |number| queues.lookup(number).map(|it| it.body.lock().counts.search_steps);
+        assert_eq!([3, 7].map(steps), [Some(5 + 1), Some(5 + 2)]);
+    }
+}

@@ -132,6 +132,9 @@ mod tests {
         assert_eq!(next_run(&words, 128), None);
         assert_eq!(run_of(&words, 107, 2), None);
         assert_eq!((longest_run(&words), count(&words)), ((LONGEST, 2), 104));
+        assert_eq!([1, 2, 107, 108].map(|at| is_set(&words, at)), [false, true, false, true]);
+        let exact = words_of(&format!("{}.#", "#".repeat(LONGEST as usize)));
+        assert_eq!(longest_run(&exact), (LONGEST, 1), "there is no longer one to look for");
     }
 
     #[test]

@@ -1031,3 +1031,39 @@ impl LetGo {
         self.starts[..self.len].iter().for_each(|&start| areas.release_block(start));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vmap::VmapPolicy;
+
+    fn engine() -> SlotBlocks {
+        let (span, cpus) = (Span::known(0, 1 << 16), CpuSet::first(2).expect("there is memory"));
+        let config = VmapConfig { span, cpus, policy: VmapPolicy::NOFRAG };
+        SlotBlocks::new(&config).expect("there is memory")
+    }
+
+    /// An unmapping notes its block and is slow to queue it: the block is given back meanwhile, and is nobody's or
+    /// another CPU's when it comes onto the stack of the first CPU.
+    #[test]
+    fn a_block_on_a_wrong_stack_leaves_it_or_goes_to_its_owners() {
+        let blocks = engine();
+        let number = 3;
+        let record = blocks.table.provide(number, || Record::new(blocks.slots));
+        let record = record.expect("there is memory");
+        let stack = |rank: usize| blocks.per_cpu[rank].stack.load(Ordering::Relaxed);
+        let collect =
+            || blocks.collect_some(0, &mut blocks.per_cpu[0].recycler.lock(), Snapshot::Renew);
+        assert_eq!(record.queue(), Noted::ToQueue);
+        blocks.enqueue(number, record);
+        assert_eq!(stack(0), number);
+        assert!(!collect());
+        assert_eq!((stack(0), stack(1)), (END, END), "nobody's block is on no stack");
+        assert_eq!(record.queue(), Noted::ToQueue, "and may be put on one again");
+        // It gets an owner between the look at the owner and the look at the record.
+        record.owner.store(1, Ordering::Release);
+        blocks.forward(number, record, EMPTY);
+        assert_eq!((stack(0), stack(1)), (END, number));
+        assert_eq!(record.queue(), Noted::Known);
+    }
+}

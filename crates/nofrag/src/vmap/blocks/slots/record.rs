@@ -323,3 +323,63 @@ impl Record {
         self.owner.load(Ordering::Acquire) != EMPTY
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn states(record: &Record) -> Vec<(u32, SlotState, u32)> {
+        record.mappings().map(|(at, slot)| (at, slot.state(), slot.pages())).collect()
+    }
+
+    #[test]
+    fn a_mapping_lives_ends_is_dirty_and_is_collected_once() {
+        let record = Record::new(2 * GROUP).expect("there is memory");
+        let sizes = Sizes::new(SizeClasses::Exact, 64);
+        record.start(62, 5);
+        record.start(100, 64);
+        assert_eq!(states(&record), [(62, SlotState::Live, 5), (100, SlotState::Live, 64)]);
+        assert!(record.end(62, 4, true).is_none(), "it has another size");
+        let ending = record.end(62, 5, true).expect("it is live");
+        assert_eq!(states(&record)[0], (62, SlotState::Ending, 5));
+        assert!(record.end(62, 5, true).is_none(), "it ends already");
+        let found = record.collect(0, 0, &sizes);
+        assert!(found.any_ending && found.pages == 0 && found.mappings == 2);
+        ending.finish();
+        assert_eq!(states(&record)[0], (62, SlotState::Dirty, 5));
+        let found = record.collect(0, 0, &sizes);
+        assert_eq!((found.dirty, found.pages), ([0b11 << 62, 0b111, 0, 0, 0], 5));
+        assert!(!found.any_ending && found.mappings == 2 && found.reached == 0);
+        assert_eq!(states(&record), [(100, SlotState::Live, 64)]);
+        assert_eq!(record.slot(62).state(), SlotState::Free);
+    }
+
+    #[test]
+    fn a_mapping_reaches_into_the_next_group() {
+        let record = Record::new(2 * GROUP).expect("there is memory");
+        let sizes = Sizes::new(SizeClasses::Exact, 64);
+        for (at, pages) in [(GROUP - 4, 9), (GROUP + 5, 2)] {
+            record.start(at, pages);
+            assert!(record.end(at, pages, false).is_some());
+        }
+        let found = record.collect(0, 0, &sizes);
+        assert_eq!((found.dirty, found.reached), ([0, 0, 0, 0b1111 << 60, 0b1_1111], 5));
+        let found = record.collect(1, found.reached, &sizes);
+        assert_eq!((found.dirty, found.pages), ([0b11 << 5, 0, 0, 0, 0], 2));
+        record.start(1, 64);
+        assert!(record.end(1, 64, false).is_some());
+        assert_eq!(record.collect(0, 0, &sizes).dirty, [u64::MAX - 1, 1, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_group_is_noted_until_it_is_lowered_and_the_block_queued_once() {
+        let record = Record::new(2 * GROUP).expect("there is memory");
+        assert!(!record.is_noted(GROUP));
+        assert_eq!(record.note(GROUP), Noted::ToQueue);
+        assert!(record.is_noted(GROUP) && !record.is_noted(0));
+        assert_eq!(record.note(0), Noted::Known);
+        record.unqueue();
+        assert_eq!((record.lower(), record.lower()), (0b11, 0));
+        assert_eq!(record.note(0), Noted::ToQueue);
+    }
+}

@@ -246,3 +246,63 @@ impl Recycler {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Makes a recycler with slots of three blocks on its dirty side.
+    fn recycler() -> Recycler {
+        let mut recycler = Recycler::new(GROUP_WORDS, Span::known(0, 1 << 12));
+        recycler.reserve(2).expect("there is memory");
+        for (local, dirty) in [(0, 0b1_u64), (1, 0b110), (2, 0b1000)] {
+            let mut words = [0; GROUP_WORDS + 1];
+            words[1] = dirty;
+            let pages = dirty.count_ones();
+            let found =
+                Collected { dirty: words, pages, mappings: 1, reached: 0, any_ending: false };
+            let ends = (WORD + dirty.trailing_zeros(), WORD + dirty.ilog2());
+            assert_eq!(recycler.add(local, 0, &found), Some(ends));
+        }
+        recycler
+    }
+
+    #[test]
+    fn a_block_that_leaves_takes_its_slots_and_no_others() {
+        let mut side = recycler().dirty;
+        let mut out = [u64::MAX; GROUP_WORDS];
+        assert_eq!((side.withdraw(1, &mut out), out), (2, [0, 0b110, 0, 0]));
+        assert_eq!((side.withdraw(1, &mut out), out), (0, [0; GROUP_WORDS]));
+        assert_eq!(side.pages, 2);
+        let mut left = [(); 3].map(|()| side.pop().map(|(at, ..)| at));
+        left.sort_unstable();
+        assert_eq!(left, [None, Some(0), Some(2)]);
+    }
+
+    #[test]
+    fn slots_that_become_ready_join_those_that_are() {
+        let mut first = recycler();
+        core::mem::swap(&mut first.dirty, &mut first.ready);
+        first.ready.masks[1] = 0b1_0000;
+        let second = &mut recycler().dirty;
+        second.pour(&mut first.ready, 2);
+        assert_eq!((first.ready.pages, second.pages), (4 + 3, 1));
+        assert_eq!(first.ready.mask(1), [0, 0b110, 0, 0]);
+        assert_eq!(first.ready.mask(2), [0, 0b1000, 0, 0]);
+        second.pour(&mut first.ready, 2);
+        assert_eq!(first.ready.mask(0), [0, 0b1_0001, 0, 0]);
+        assert!(second.is_empty());
+    }
+
+    #[test]
+    fn wrong_counts_are_noticed() {
+        assert!(!recycler().miscounted());
+        let spoil: [fn(&mut Side); 3] =
+            [|side| side.pages += 1, |side| side.list.truncate(2), |side| side.counts.swap(0, 1)];
+        for spoil in spoil {
+            let mut recycler = recycler();
+            spoil(&mut recycler.dirty);
+            assert!(recycler.miscounted());
+        }
+    }
+}

@@ -492,3 +492,107 @@ impl Stock {
         (blocks + lists + self.free.capacity() * size_of::<u64>() + size_of::<Stock>()) as u64
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Makes a stock with two empty blocks of 128 slots, which begin at pages 0 and 128.
+    fn stock() -> Stock {
+        let mut stock = Stock::new(128, Reuse::FlushEpoch);
+        for block in 0..2 {
+            let local = stock.provide().expect("there is memory");
+            stock.add(local, BlockId { start: 128 * block, position: Position::NOWHERE });
+        }
+        stock
+    }
+
+    fn page(place: Option<SlotPlace>) -> Option<u64> {
+        place.map(|place| place.block.start + u64::from(place.slot))
+    }
+
+    /// Takes slots as a request does.
+    fn take(stock: &mut Stock, size: u32) -> Option<u64> {
+        let place = stock.take(size);
+        page(place.or_else(|| stock.take_elsewhere(size)))
+    }
+
+    /// Uses the second block up, but for the first `hole` slots, and the first one but for the window, its last 8.
+    fn all_but(hole: u32) -> Stock {
+        let mut stock = stock();
+        assert_eq!(take(&mut stock, 64), Some(128));
+        assert_eq!(take(&mut stock, 64), Some(192));
+        assert_eq!(take(&mut stock, 64), Some(0));
+        assert_eq!(take(&mut stock, 56), Some(64));
+        stock.regain(1, &[(1 << hole) - 1, 0], hole);
+        stock.bin(1);
+        stock
+    }
+
+    /// The window is left for a run that leaves as much as it has, and stays where one leaves less.
+    #[test]
+    fn the_window_is_left_only_for_as_large_a_rest() {
+        for (hole, next) in [(16 + 7, 120), (16 + 8, 128 + 16), (16 + 9, 128 + 16)] {
+            let mut stock = all_but(hole);
+            let steps = stock.counters.search_steps;
+            assert_eq!(take(&mut stock, 16), Some(128));
+            assert_eq!(stock.counters.search_steps - steps, 1, "one other block is looked at");
+            assert_eq!(take(&mut stock, 1), Some(next), "a hole of {hole} slots");
+            assert_eq!(stock.misplaced(), None);
+        }
+    }
+
+    #[test]
+    fn what_was_allowed_and_not_used_is_allowed_again() {
+        let mut stock = stock();
+        assert_eq!(take(&mut stock, 16), Some(128));
+        stock.close();
+        assert_eq!(stock.allowance, 128 - 16);
+    }
+
+    #[test]
+    fn a_block_in_use_keeps_its_window_when_idle_ones_go() {
+        let mut stock = stock();
+        assert_eq!(take(&mut stock, 16), Some(128));
+        let mut gone = Vec::new();
+        stock.let_idle_go(2, |start| gone.push(start));
+        assert_eq!((gone, page(stock.take(16))), (vec![0], Some(144)));
+    }
+
+    #[test]
+    fn a_place_that_was_not_needed_serves_again() {
+        let mut stock = stock();
+        let local = stock.provide().expect("there is memory");
+        stock.withdraw(local);
+        assert_eq!((stock.block_count(), stock.provide()), (2, Ok(local)));
+    }
+
+    #[test]
+    fn a_block_serves_as_a_whole_once_all_of_it_is_back() {
+        let mut stock = Stock { reuse: Reuse::WholeBlock, ..all_but(0) };
+        for mask in [[u64::MAX, 0], [0, u64::MAX]] {
+            assert_eq!(take(&mut stock, 64), None);
+            stock.unbin(1);
+            stock.regain(1, &mask, 64);
+            stock.shelve(1);
+        }
+        assert_eq!((stock.is_idle(1), take(&mut stock, 64)), (true, Some(128)));
+        assert_eq!((take(&mut stock, 64), take(&mut stock, 64)), (Some(192), None));
+    }
+
+    #[test]
+    fn wrong_places_are_noticed() {
+        let spoil: [fn(&mut Stock); 4] = [
+            |stock| stock.own(1).free += 1,
+            |stock| stock.own(1).bin += 1,
+            |stock| stock.bins[23] = NONE,
+            |stock| stock.occupied = 0,
+        ];
+        for spoil in spoil {
+            let mut stock = all_but(23);
+            assert_eq!(stock.misplaced(), None);
+            spoil(&mut stock);
+            assert!(stock.misplaced().is_some());
+        }
+    }
+}
