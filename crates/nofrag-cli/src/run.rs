@@ -410,7 +410,7 @@ mod tests {
         document: "none",
         designs: &["new"],
         programs: Vec::new,
-        expected: "claims = 1\n[[rows]]\nprograms = ['walk']\ndesigns = ['new']\n",
+        expected: "claims = 1\npairs = 1\n[[rows]]\nprograms = ['walk']\ndesigns = ['new']\n",
         run: |_, _| Ok(report(&json!({}))),
         present: |_| Vec::new(),
         special: Special::NONE,
