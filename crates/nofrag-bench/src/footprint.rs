@@ -31,13 +31,19 @@ pub fn measure<P: Peer>(make: &impl Fn(Space) -> P, state: &HoleState, effort: &
         }
     };
     busy.shrink_to_fit();
-    let change = heap.change();
-    let held = change.bytes_allocated - change.bytes_deallocated;
-    let held = held.saturating_sub(busy.capacity() * size_of::<(u64, u32)>());
+    let of_list = busy.capacity() * size_of::<(u64, u32)>();
+    let held = || {
+        let change = heap.change();
+        (change.bytes_allocated - change.bytes_deallocated).saturating_sub(of_list) as f64
+    };
+    let of_records = held();
     let holes = holes_between(&mut busy, PAGES).count() as f64;
-    let mut samples = vec![(Measure::BytesPerHole, held as f64 / holes)];
+    let mut samples = vec![(Measure::BytesPerHole, of_records / holes)];
     let own = peer.own_metadata_bytes();
     samples.extend(own.map(|own| (Measure::OwnBytesPerHole, own as f64 / holes)));
+    if peer.shrink() {
+        samples.push((Measure::ShrunkBytesPerHole, held() / holes));
+    }
     samples.push((Measure::Holes, holes));
     Ok(samples.into())
 }

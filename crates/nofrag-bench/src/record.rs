@@ -118,6 +118,8 @@ pub enum Measure {
     BytesPerHole,
     /// Metadata bytes as the contestant itself reports them, per hole.
     OwnBytesPerHole,
+    /// The same as [`BytesPerHole`](Self::BytesPerHole), after the contestant was asked to shrink.
+    ShrunkBytesPerHole,
     Holes,
     /// Largest hole over all free pages.
     LargestOverFree,
@@ -230,6 +232,7 @@ impl Measure {
             Measure::Areas => ("areas", 0),
             Measure::BytesPerHole => ("bytes/hole", 1),
             Measure::OwnBytesPerHole => ("own account", 1),
+            Measure::ShrunkBytesPerHole => ("asked to shrink", 1),
             Measure::Holes => ("holes", 0),
             Measure::LargestOverFree => ("largest/free", 3),
             Measure::FirstFailurePercent => ("first failure %", 2),

@@ -98,6 +98,11 @@ pub trait Peer {
     /// Returns the first page of an allocation.
     fn start(&self, handle: &Self::Handle) -> u64;
 
+    /// Gives back what records take that are not in use; false if the contestant cannot.
+    fn shrink(&mut self) -> bool {
+        false
+    }
+
     /// Returns the metadata bytes as the contestant itself reports them; `None` if it reports none.
     fn own_metadata_bytes(&self) -> Option<usize> {
         None

@@ -45,6 +45,10 @@ impl Peer for Nofrag {
         span.start()
     }
 
+    fn shrink(&mut self) -> bool {
+        self.ranges.shrink().is_ok()
+    }
+
     fn own_metadata_bytes(&self) -> Option<usize> {
         Some(self.ranges.metadata_bytes())
     }

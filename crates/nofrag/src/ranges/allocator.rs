@@ -112,6 +112,22 @@ impl RangeAllocator {
     /// # Errors
     /// See [`AllocError`]; nothing changed.
     pub fn alloc(&mut self, request: &Request) -> Result<Span, AllocError> {
+        let Request { size, fit, .. } = *request;
+        let limit = if fit == Fit::Dynamic { self.dense_limit() } else { 0 };
+        if let Engine::WideBlocks(index) = &mut self.index
+            && request.is_anywhere()
+            && let Some(span) = index.cut_anywhere(size, fit, limit, &mut self.counters)
+        {
+            self.free -= size;
+            self.counters.allocs += 1;
+            return Ok(span);
+        }
+        self.alloc_otherwise(request)
+    }
+
+    /// Takes a range that serves `request`, in the general way.
+    #[inline(never)]
+    fn alloc_otherwise(&mut self, request: &Request) -> Result<Span, AllocError> {
         if request.size == 0 {
             return Err(AllocError::ZeroSize);
         }
@@ -177,6 +193,21 @@ impl RangeAllocator {
     /// # Errors
     /// See [`FreeError`]; nothing changed. In particular a range of which any number is free already is refused whole.
     pub fn free(&mut self, span: Span) -> Result<(), FreeError> {
+        if let Engine::WideBlocks(index) = &mut self.index
+            && self.space.first.is_some_and(|first| first.covers(span))
+            && let Some(given) = index.give_near(span, &mut self.counters)
+        {
+            given.map_err(not_freed)?;
+            self.free += span.len();
+            self.counters.frees += 1;
+            return Ok(());
+        }
+        self.free_otherwise(span)
+    }
+
+    /// Frees `span`, in the general way.
+    #[inline(never)]
+    fn free_otherwise(&mut self, span: Span) -> Result<(), FreeError> {
         if !self.space.covers(span) {
             return Err(FreeError::Foreign);
         }
@@ -186,8 +217,7 @@ impl RangeAllocator {
                 self.counters.frees += 1;
                 Ok(())
             }
-            Err(Rejection::Overlap) => Err(FreeError::NotAllocated),
-            Err(Rejection::OutOfMetadata) => Err(FreeError::OutOfMetadata),
+            Err(why) => Err(not_freed(why)),
         }
     }
 
@@ -355,10 +385,27 @@ impl RangeAllocator {
         on_index!(&mut self.index, index => index.reserve(holes))
     }
 
+    /// Gives back the memory of records that are not in use, room that was reserved included: records are kept for as
+    /// many holes as there once were. For a quiet moment, after many holes have gone; it takes as much memory as is
+    /// then in use, until it returns. O(holes). The designs of Linux keep what they have.
+    ///
+    /// # Errors
+    /// [`OutOfMetadata`]; nothing changed.
+    pub fn shrink(&mut self) -> Result<(), OutOfMetadata> {
+        on_index!(&mut self.index, index => index.shrink())
+    }
+
     /// Returns the bytes of memory that the records of holes take, spare room included. O(1).
     #[must_use]
     pub fn metadata_bytes(&self) -> usize {
         on_index!(&self.index, index => index.metadata_bytes())
+    }
+}
+
+fn not_freed(why: Rejection) -> FreeError {
+    match why {
+        Rejection::Overlap => FreeError::NotAllocated,
+        Rejection::OutOfMetadata => FreeError::OutOfMetadata,
     }
 }
 

@@ -82,6 +82,11 @@ pub(crate) trait FreeIndex {
     /// Makes room for the records of `holes` holes in all: while there are no more, no operation fails for memory.
     fn reserve(&mut self, holes: usize) -> Result<(), OutOfMetadata>;
 
+    /// Gives back the memory of records that are not in use. A design without spare records has nothing to give.
+    fn shrink(&mut self) -> Result<(), OutOfMetadata> {
+        Ok(())
+    }
+
     /// Returns the bytes of memory that the records hold, spare room included.
     fn metadata_bytes(&self) -> usize;
 

@@ -4,8 +4,9 @@ use crate::block_support::{
     GEOMETRIES, PageBook, block_space, cpu_of, gappy_cpus, must_map, presets_with,
 };
 use crate::memory::heap_bytes;
+use nofrag::check::Check;
 use nofrag::page::{FragmentationPolicy, MemoryMap, PageAllocator, PageConfig};
-use nofrag::ranges::{AlignClasses, AlignRule, Config, Index, RangeAllocator, Span};
+use nofrag::ranges::{AlignClasses, AlignRule, Config, Index, RangeAllocator, Request, Span};
 use nofrag::units::PageCount;
 use nofrag::vmap::RamArea;
 
@@ -42,6 +43,35 @@ fn ranges_tell_what_the_heap_gave_them() {
             }
             assert_eq!(state(&ranges), before, "{config:?}, {holes} holes");
         }
+    }
+}
+
+/// After a time of many holes the records of those that are left are as dense as in a space that never had more.
+#[test]
+fn ranges_shrink_to_what_is_in_use() {
+    for size_index in [false, true] {
+        let config = Config { size_index, ..Config::default() };
+        let mut ranges = RangeAllocator::new(config);
+        let whole = Span::sized(0, 1 << 24).unwrap();
+        ranges.add_span(whole).unwrap();
+        ranges.alloc_at(whole).unwrap();
+        let hole = |number: u64| Span::sized(number << 6, 1 + number % 63).unwrap();
+        (0..1 << 18).for_each(|number| ranges.free(hole(number)).unwrap());
+        for number in (0..1 << 18).filter(|number| number % 16 > 0) {
+            ranges.alloc_at(hole(number)).unwrap();
+        }
+        ranges.reserve(1 << 18).unwrap();
+        let (holes, before) = (ranges.stats().holes, ranges.metadata_bytes());
+        let heap = heap_bytes() - before as i64;
+        ranges.shrink().unwrap();
+        let after = ranges.metadata_bytes();
+        assert!(after < 18 * holes && after * 8 < before, "{before} bytes, then {after}");
+        assert_eq!(heap_bytes() - after as i64, heap, "what is told is what the heap gave");
+        ranges.check().unwrap();
+        let whole = Request::new(1 << 20);
+        assert!(ranges.alloc(&whole).is_err(), "no hole has become longer");
+        let found = (0..1 << 18).all(|number| ranges.is_free(hole(number)) == (number % 16 == 0));
+        assert!(found, "each hole is where it was");
     }
 }
 

@@ -6,7 +6,7 @@ use super::runs::{Runs, outside};
 use super::starving::Heap;
 use nofrag::check::Check;
 use nofrag::ranges::{
-    AddSpanError, AllocError, Config, Fit, FreeError, Index, PendingMove, RangeAllocator,
+    AddSpanError, AllocError, Config, Counters, Fit, FreeError, Index, PendingMove, RangeAllocator,
     RelocateError, Relocation, Request, Span, TakeError,
 };
 
@@ -139,6 +139,7 @@ impl<'a> Pair<'a> {
             28 => self.relocate_to(),
             29 => self.with_named(Pair::add_span),
             30 => self.with_named(Pair::remove_span),
+            _ if self.choices.below(32) == 0 => self.shrink(),
             _ => self.ask(),
         }
         if self.steps.is_multiple_of(self.shape.check_every) {
@@ -154,6 +155,11 @@ impl<'a> Pair<'a> {
         let (free, space) = (&self.free, &self.space);
         let unchanged = |allocator: &RangeAllocator| compare(allocator, free, space);
         self.heap.attempt(&mut self.allocator, operation, unchanged)
+    }
+
+    fn shrink(&mut self) {
+        self.attempt(RangeAllocator::shrink).expect("memory was given at last");
+        self.compare();
     }
 
     fn place(&mut self) -> u64 {
@@ -207,9 +213,18 @@ impl<'a> Pair<'a> {
 
     fn alloc(&mut self) {
         let request = self.request();
+        let mut counts = edges(self.allocator.counters());
         let result = self.attempt(|it| it.alloc(&request));
         self.judge(&request, result);
         if let Ok(span) = result {
+            let hole = self.free.around(span).expect("it was free");
+            counts[match (hole.start() == span.start(), hole.end() == span.end()) {
+                (true, true) => 0,
+                (true, false) => 1,
+                (false, true) => 2,
+                (false, false) => 3,
+            }] += 1;
+            assert_eq!(edges(self.allocator.counters()), counts, "{request:?} got {span:?}");
             self.free.remove(span);
             self.own.push(span);
         }
@@ -349,8 +364,13 @@ impl<'a> Pair<'a> {
         } else {
             Ok(())
         };
+        let mut counts = merges(self.allocator.counters());
         assert_eq!(self.attempt(|it| it.free(span)), expected, "free {span:?}");
         if expected.is_ok() {
+            let beside = [span.start().checked_sub(1), Some(span.end())];
+            let beside = beside.into_iter().flatten().filter_map(|at| Span::sized(at, 1).ok());
+            counts[beside.filter(|&at| self.free.covers(at)).count()] += 1;
+            assert_eq!(merges(self.allocator.counters()), counts, "free {span:?}");
             self.free.add(span);
             if let Some(bug) = self.bug {
                 bug(&mut self.allocator, span);
@@ -505,4 +525,15 @@ fn is_valid(request: &Request) -> bool {
 fn largest_aligned(hole: Span, align: u64) -> u64 {
     let start = u128::from(hole.start()).next_multiple_of(align.into());
     u128::from(hole.end()).saturating_sub(start) as u64
+}
+
+/// Returns the counts of allocations by the edges of their hole: both, the left one, the right one, none.
+fn edges(counters: &Counters) -> [u64; 4] {
+    let Counters { fit_full, fit_left_edge, fit_right_edge, fit_no_edge, .. } = *counters;
+    [fit_full, fit_left_edge, fit_right_edge, fit_no_edge]
+}
+
+/// Returns the counts of frees by the holes with which they merged: none, one, both.
+fn merges(counters: &Counters) -> [u64; 3] {
+    [counters.merges_none, counters.merges_one, counters.merges_both]
 }

@@ -5,7 +5,9 @@
 
 use crate::memory::refusing_at_random;
 use nofrag::mmap::{FixedError, MapError, MoveError, ProtectError, UnmapError};
-use nofrag::ranges::{AddSpanError, AllocError, FreeError, HeapError, RelocateError, TakeError};
+use nofrag::ranges::{
+    AddSpanError, AllocError, FreeError, HeapError, OutOfMetadata, RelocateError, TakeError,
+};
 use nofrag::vmap::{AreaError, GroupError, MapRamError};
 use std::fmt::Debug;
 
@@ -75,6 +77,7 @@ refusal! {
     FreeError: FreeError::OutOfMetadata,
     AddSpanError: AddSpanError::OutOfMetadata,
     HeapError: HeapError::OutOfMetadata,
+    OutOfMetadata: OutOfMetadata,
     RelocateError: RelocateError::OutOfMetadata | RelocateError::NoPlace(AllocError::OutOfMetadata),
     AreaError: AreaError::OutOfMetadata,
     GroupError: GroupError::OutOfMetadata,

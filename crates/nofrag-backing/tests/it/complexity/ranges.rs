@@ -114,6 +114,10 @@ pub(super) const CHAPTER: Chapter = Chapter {
             let mut space = holes(n, Config::default());
             instructions(|| space.remove_span(span(middle(n) + 10, 5)).unwrap())
         }),
+        operation("shrink", "all holes in use", Linear, |n| {
+            let mut ranges = holes(n, Config::default());
+            instructions(|| ranges.shrink().unwrap())
+        }),
         operation("largest", "any", Constant, |n| {
             let space = holes(n, Config::default());
             instructions(|| space.largest())
@@ -203,6 +207,10 @@ pub(super) const CHAPTER: Chapter = Chapter {
             let mut heap = heap(n);
             let hole = heap.iter_free().last().unwrap();
             instructions(|| heap.remove_span(hole).unwrap())
+        }),
+        operation("RangeHeap::reserve", "for as many ranges again", Linear, |n| {
+            let mut heap = heap(n);
+            instructions(|| heap.reserve(4 * n as usize).unwrap())
         }),
         operation("SharedRanges::alloc", "after n others", Logarithmic, |n| {
             let (space, _) = shared(n);

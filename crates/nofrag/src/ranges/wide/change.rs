@@ -6,15 +6,7 @@ use super::leaf::{Moved, NIL, saturated, window_of};
 use super::row::LANES;
 use super::sizes::SizeBins;
 use super::tree::{At, Node, Tree};
-use crate::ranges::index::Rejection;
-use crate::ranges::{Counters, OutOfMetadata, Span};
-
-/// The holes with which a freed range has merged: true for the one before it, and for the one behind it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Merged {
-    pub(super) before: bool,
-    pub(super) after: bool,
-}
+use crate::ranges::OutOfMetadata;
 
 /// Two leaves side by side below `parent`, the right one in `slot`.
 #[derive(Clone, Copy, Debug)]
@@ -286,78 +278,6 @@ impl<N: Note> Tree<N> {
     }
 }
 
-/// In the form without areas a freed range merges with the holes that it touches.
-impl Tree<()> {
-    /// Cuts `size` numbers off the left edge of the first hole of at least that length. `None`, with nothing changed,
-    /// if there is none, or if more than one leaf and what is noted of it would change.
-    ///
-    /// This is the whole of most allocations: no bound, no alignment, no size that a lane cannot hold.
-    #[inline]
-    pub(super) fn cut_first(&mut self, size: u32, counters: &mut Counters) -> Option<Span> {
-        if self.top.lane < size {
-            return None;
-        }
-        let mut leaf = self.root;
-        for _ in 0..self.height {
-            let inner = self.inners.get(leaf);
-            let slot = inner.largest.at_least(size).trailing_zeros() as usize;
-            leaf = inner.child.0[slot % LANES];
-        }
-        let lane = self.leaves.lengths(leaf).at_least(size).trailing_zeros() as usize % LANES;
-        let at = At { leaf, lane };
-        let hole = self.hole(at);
-        let span = Span::known(hole.start, hole.start + u64::from(size));
-        let rest = Hole::known(span.end(), hole.end);
-        let leaves_window = rest.len() > 0 && window_of(rest.start) != window_of(hole.start);
-        if leaves_window || self.sizes.is_some() {
-            return None;
-        }
-        counters.steps += u64::from(self.height) + 1;
-        counters.note_cut(true, rest.len() == 0);
-        self.note_change(at, hole, rest);
-        if rest.len() == 0 {
-            self.remove_joined(at);
-        } else {
-            self.leaves.set(leaf, lane, rest);
-        }
-        Some(span)
-    }
-
-    /// Frees `span` between the holes `lane - 1` and `lane` of the leaf, in whose window it starts. Returns the holes
-    /// with which it merged, or that it overlaps one.
-    #[inline]
-    pub(super) fn free_between(&mut self, at: At, span: Span) -> Result<Merged, Rejection> {
-        let At { leaf, lane } = at;
-        let before = self.leaves.hole_before_another(leaf, lane - 1);
-        let after = self.leaves.start(leaf, lane);
-        if before.end > span.start() || after < span.end() {
-            return Err(Rejection::Overlap);
-        }
-        let merged = Merged { before: before.end == span.start(), after: after == span.end() };
-        match merged {
-            Merged { before: true, after: false } => {
-                self.replace(At { leaf, lane: lane - 1 }, Hole::known(before.start, span.end()));
-            }
-            Merged { before: false, after: true } => {
-                let end = after + self.leaves.length(leaf, lane);
-                self.replace(at, Hole::known(span.start(), end));
-            }
-            Merged { before: true, after: true } => {
-                let end = after + self.leaves.length(leaf, lane);
-                self.replace(At { leaf, lane: lane - 1 }, Hole::known(before.start, end));
-                self.remove_joined(at);
-            }
-            Merged { before: false, after: false } => {
-                if self.leaves.is_full(leaf) {
-                    self.reserve_insertion().map_err(|OutOfMetadata| Rejection::OutOfMetadata)?;
-                }
-                self.insert_at(at, Hole::from(span).into());
-            }
-        }
-        Ok(merged)
-    }
-}
-
 /// The indexes by size, kept in step with the leaves.
 impl<N: Note> Tree<N> {
     /// Keeps bins by size from now on. The first time this looks at each hole.
@@ -380,7 +300,7 @@ impl<N: Note> Tree<N> {
     }
 
     #[inline]
-    fn size_added(&mut self, leaf: u32, length: u64) {
+    pub(super) fn size_added(&mut self, leaf: u32, length: u64) {
         self.size_binned(leaf, length);
         self.bracket_added(leaf, length);
     }

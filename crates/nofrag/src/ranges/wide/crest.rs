@@ -9,7 +9,7 @@
 //! tree.
 
 use super::GrainBlocks;
-use super::change::Merged;
+use super::usual::Merged;
 use crate::check::Violation;
 use crate::ranges::index::Rejection;
 use crate::ranges::{Counters, OutOfMetadata, Span};
@@ -33,6 +33,17 @@ impl GrainBlocks {
         Ok(())
     }
 
+    /// Cuts `size` grains off the left edge of the crest. `None` if there is none, or if it is too short.
+    #[inline]
+    pub(super) fn cut_crest_edge(&mut self, size: u64, counters: &mut Counters) -> Option<Span> {
+        let crest = self.crest.filter(|crest| crest.len() >= size)?;
+        let end = crest.start() + size;
+        counters.steps += 1;
+        self.crest = Span::new(end, crest.end()).ok();
+        counters.note_cut(true, end == crest.end());
+        Some(Span::known(crest.start(), end))
+    }
+
     /// Adds a hole above all holes of the tree.
     fn add_last(&mut self, hole: Span) -> Result<(), OutOfMetadata> {
         match self.tree.end() {
@@ -53,6 +64,7 @@ impl GrainBlocks {
         }
     }
 
+    #[inline(never)]
     fn grow_crest(&mut self, crest: Span, span: Span) -> Result<Merged, Rejection> {
         if span.start() > crest.end() {
             self.add_last(crest).map_err(|OutOfMetadata| Rejection::OutOfMetadata)?;

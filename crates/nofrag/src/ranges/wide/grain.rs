@@ -60,9 +60,11 @@ impl WideBlocks {
     fn regrain(&mut self) -> Result<(), OutOfMetadata> {
         let bits = self.reach.map_or(0, |reach| u64::BITS - (reach.len() - 1).leading_zeros());
         let grain = bits.saturating_sub(WINDOW_BITS).min(self.seen.trailing_zeros());
-        if grain == self.grain {
-            return Ok(());
-        }
+        if grain == self.grain { Ok(()) } else { self.remake(grain) }
+    }
+
+    /// Makes the tree anew, with this grain.
+    fn remake(&mut self, grain: u32) -> Result<(), OutOfMetadata> {
         let has_sizes = self.blocks.tree.sizes.is_some();
         let mut blocks = GrainBlocks::new(in_grains(self.classes, grain), has_sizes);
         blocks.reserve(self.reserved)?;
@@ -79,6 +81,39 @@ impl WideBlocks {
         }
         (self.blocks, self.grain) = (blocks, grain);
         Ok(())
+    }
+
+    /// Takes `size` numbers by the rule of the fit, without alignment or bounds; of [`Fit::Dynamic`], preferably below
+    /// `limit`. `None`, with nothing changed, where that is not the usual case.
+    #[inline]
+    pub(crate) fn cut_anywhere(
+        &mut self,
+        size: u64,
+        fit: Fit,
+        limit: u64,
+        counters: &mut Counters,
+    ) -> Option<Span> {
+        self.seen |= size;
+        if size.trailing_zeros() < self.grain {
+            return None;
+        }
+        let (size, limit) = (size >> self.grain, limit >> self.grain);
+        Some(scaled(self.blocks.cut_anywhere(size, fit, limit, counters)?, self.grain))
+    }
+
+    /// Frees `span`. `None`, with nothing changed, where that is not the usual case.
+    #[inline]
+    pub(crate) fn give_near(
+        &mut self,
+        span: Span,
+        counters: &mut Counters,
+    ) -> Option<Result<(), Rejection>> {
+        let numbers = span.start() | span.end();
+        self.seen |= numbers;
+        if numbers.trailing_zeros() < self.grain {
+            return None;
+        }
+        self.blocks.give_near(self.to_grains(span), counters)
     }
 
     /// Returns a span of numbers in grains, of which its ends are multiples.
@@ -174,11 +209,11 @@ impl FreeIndex for WideBlocks {
     #[inline]
     fn alloc(&mut self, request: &Request, counters: &mut Counters) -> Result<Span, Refusal> {
         let is_lowest = request.fit == Fit::Lowest && self.align(request.align) == 1;
-        if is_lowest && self.is_everywhere(request.within) {
-            self.admit(request.size)?;
-            if let Some(span) = self.blocks.cut_lowest(request.size >> self.grain, counters) {
-                return Ok(scaled(span?, self.grain));
-            }
+        if is_lowest
+            && self.is_everywhere(request.within)
+            && let Some(span) = self.cut_anywhere(request.size, Fit::Lowest, 0, counters)
+        {
+            return Ok(span);
         }
         self.ask(request, |blocks, request, _| blocks.alloc(request, counters))
     }
@@ -229,6 +264,11 @@ impl FreeIndex for WideBlocks {
         self.blocks.reserve(holes)?;
         self.reserved = self.reserved.max(holes);
         Ok(())
+    }
+
+    fn shrink(&mut self) -> Result<(), OutOfMetadata> {
+        let reserved = core::mem::take(&mut self.reserved);
+        self.remake(self.grain).inspect_err(|_| self.reserved = reserved)
     }
 
     fn metadata_bytes(&self) -> usize {

@@ -60,9 +60,9 @@ pub(super) struct Moved {
 
 /// The entries of a leaf, lane by lane.
 #[derive(Clone, Copy, Debug)]
-struct Rows<N> {
-    offsets: Row,
-    lengths: Row,
+pub(super) struct Rows<N> {
+    pub(super) offsets: Row,
+    pub(super) lengths: Row,
     notes: Lanes<N>,
 }
 
@@ -126,6 +126,16 @@ impl<N: Note> Leaves<N> {
     }
 
     #[inline]
+    pub(super) fn parts(&self, leaf: u32) -> (&LeafHead, &Rows<N>) {
+        (&self.heads[leaf as usize], &self.rows[leaf as usize])
+    }
+
+    #[inline]
+    pub(super) fn parts_mut(&mut self, leaf: u32) -> (&LeafHead, &mut Rows<N>) {
+        (&self.heads[leaf as usize], &mut self.rows[leaf as usize])
+    }
+
+    #[inline]
     pub(super) fn offsets(&self, leaf: u32) -> &Row {
         &self.rows[leaf as usize].offsets
     }
@@ -159,13 +169,6 @@ impl<N: Note> Leaves<N> {
     pub(super) fn hole(&self, leaf: u32, lane: usize) -> Hole {
         let start = self.start(leaf, lane);
         Hole::known(start, start + self.length(leaf, lane))
-    }
-
-    /// Returns the hole in lane `lane`, which is not the leaf's last, so that the lane holds its true length.
-    #[inline]
-    pub(super) fn hole_before_another(&self, leaf: u32, lane: usize) -> Hole {
-        let start = self.start(leaf, lane);
-        Hole::known(start, start + u64::from(self.rows[leaf as usize].lengths.0[lane]))
     }
 
     /// Returns the start and the end of the area between the holes in lane `lane` and in the next lane.

@@ -119,7 +119,8 @@ impl<N: Note> Tree<N> {
         self.lower(Plain, at, was, |tree| tree.leaves.lengths(at.leaf).max_with(at.lane, is));
     }
 
-    fn note_aligned_change(&mut self, at: At, old: Hole, new: Hole) {
+    #[inline(never)]
+    pub(super) fn note_aligned_change(&mut self, at: At, old: Hole, new: Hole) {
         for class in 0..self.classes.exponents().len() {
             let (was, is) = (self.aligned_size(class, old), self.aligned_size(class, new));
             if is < was {
@@ -144,6 +145,18 @@ impl<N: Note> Tree<N> {
     fn aligned_size(&self, class: usize, hole: Hole) -> u32 {
         let padding = hole.start.wrapping_neg() & ((1 << self.classes.exponents()[class]) - 1);
         saturated(hole.len().saturating_sub(padding))
+    }
+
+    /// Notes that the largest hole of `leaf` falls to `length`.
+    #[inline]
+    pub(super) fn lower_leaf(&mut self, leaf: u32, length: u32) {
+        self.lower_to(Plain, leaf, length);
+    }
+
+    /// Notes that a hole of `leaf` has now this length.
+    #[inline]
+    pub(super) fn raise_leaf(&mut self, leaf: u32, length: u32) {
+        self.raise(Plain, leaf, length);
     }
 
     /// Notes that a hole of `leaf` now measures `value`.
@@ -175,11 +188,16 @@ impl<N: Note> Tree<N> {
         remaining: impl FnOnce(&Tree<N>) -> u32,
     ) {
         let head = self.leaves.head(at.leaf);
-        let (mut parent, mut slot) = (head.parent, usize::from(head.slot));
-        if old < self.noted(measure, parent, slot) {
-            return;
+        if old == self.noted(measure, head.parent, usize::from(head.slot)) {
+            self.lower_to(measure, at.leaf, remaining(self));
         }
-        let mut now = remaining(self);
+    }
+
+    /// Notes that the largest measure in `leaf` falls to `now`.
+    #[inline(always)]
+    fn lower_to(&mut self, measure: impl Measure, leaf: u32, mut now: u32) {
+        let head = self.leaves.head(leaf);
+        let (mut parent, mut slot) = (head.parent, usize::from(head.slot));
         while parent != NIL {
             let row = measure.row(&self.inners, parent);
             let was = row.0[slot % LANES];

@@ -22,12 +22,13 @@
 //! holes come and go), `search` (the choice of a hole for a request), `lessons` (alignment classes that requests
 //! teach), `largest` (the largest hole inside bounds), `brackets` (the lengths that occur below each child, for best
 //! fit inside bounds), `laws` (checks of the whole tree), `areas` (the area form), `crest` (the highest hole, which the
-//! form without areas keeps beside the tree), `grain` (numbers counted in multiples of a power of two).
+//! form without areas keeps beside the tree), `usual` (what most operations of that form are), `grain` (numbers counted
+//! in multiples of a power of two).
 //!
 //! Costs, with n holes: every operation visits O(log32 n) blocks. A hole takes 8 bytes of its leaf, with a tag 12,
 //! whose lanes are a third to all in use; blocks are kept for reuse once they were needed, so metadata follows the
-//! largest number of holes so far. Nothing is allocated but by a block split, and room for that is reserved before
-//! anything changes.
+//! largest number of holes so far, until the tree is made anew (`shrink`). Nothing is allocated but by a block split,
+//! and room for that is reserved before anything changes.
 
 mod areas;
 mod balance;
@@ -47,18 +48,19 @@ mod row;
 mod search;
 mod sizes;
 mod tree;
+mod usual;
 
 pub(crate) use self::areas::{AreaIndex, AreaPlace, Finger, Fingers, GapPlace, Removed};
 
 pub(crate) use self::grain::WideBlocks;
 
-use self::change::Merged;
 use self::entry::Hole;
 use self::leaf::{NIL, window_of};
 use self::lessons::Lessons;
 use self::row::LANE_MAX;
 use self::search::{DENSE_PATIENCE, Found, Wish};
 use self::tree::{At, BySize, Tree};
+use self::usual::Merged;
 use super::index::{FreeIndex, Refusal, Rejection, aligned_len, largest_by_scan};
 use super::{AlignClasses, Counters, Fit, OutOfMetadata, Request, Span};
 use crate::check::Violation;
@@ -89,7 +91,7 @@ impl GrainBlocks {
         let at_right = hole.end == span.end();
         match (at_left, at_right) {
             (true, true) => self.tree.remove(at),
-            (true, false) => self.cut_left_edge(at, Hole::known(span.end(), hole.end))?,
+            (true, false) => self.tree.cut_left_edge(at, Hole::known(span.end(), hole.end))?,
             (false, true) => self.tree.replace(at, Hole::known(hole.start, span.start())),
             (false, false) => {
                 if !self.tree.has_room(at.leaf, span.end()) {
@@ -121,21 +123,53 @@ impl GrainBlocks {
         Ok(found.span)
     }
 
-    /// Takes the lowest `size` grains, without alignment or bounds. `None` if that takes more than one leaf and what is
-    /// noted of it, or more than a lane holds.
+    /// Takes `size` grains by the rule of the fit, without alignment or bounds; of [`Fit::Dynamic`], preferably below
+    /// `limit`. `None`, with nothing changed, unless that concerns one leaf only, and what is noted of it, or the
+    /// crest.
     #[inline]
-    fn cut_lowest(&mut self, size: u64, counters: &mut Counters) -> Option<Result<Span, Refusal>> {
-        if size >= u64::from(LANE_MAX) {
+    fn cut_anywhere(
+        &mut self,
+        size: u64,
+        fit: Fit,
+        limit: u64,
+        counters: &mut Counters,
+    ) -> Option<Span> {
+        if size.wrapping_sub(1) >= u64::from(LANE_MAX) - 1 {
             return None;
         }
-        if self.tree.top.lane < size as u32 {
-            let first = |hole: Hole| {
-                let span = Span::sized(hole.start, size).ok()?;
-                (span.end() <= hole.end).then_some(span)
-            };
-            return Some(self.cut_from_crest(first, counters));
+        let lane = size as u32;
+        if self.tree.top.lane < lane {
+            return if fit == Fit::Lowest { self.cut_crest_edge(size, counters) } else { None };
         }
-        self.tree.cut_first(size as u32, counters).map(Ok)
+        match fit {
+            Fit::Lowest => self.tree.cut_first(lane, counters),
+            Fit::Best => self.tree.cut_smallest(lane, counters),
+            Fit::Dynamic => self.tree.cut_dense(lane, limit, counters),
+            Fit::Highest => None,
+        }
+    }
+
+    /// Frees `span` at the crest, or in the leaf that is guessed near. `None`, with nothing changed, if the guess is
+    /// wrong.
+    #[inline]
+    fn give_near(&mut self, span: Span, counters: &mut Counters) -> Option<Result<(), Rejection>> {
+        if let Some(merged) = self.give_crest(span) {
+            return Some(merged.map(|merged| counters.note_merge(merged.before, merged.after)));
+        }
+        let at = self.tree.place_near(span)?;
+        Some(self.give_inside(at, span, counters))
+    }
+
+    #[inline]
+    fn give_inside(
+        &mut self,
+        at: At,
+        span: Span,
+        counters: &mut Counters,
+    ) -> Result<(), Rejection> {
+        let merged = self.tree.free_inside(at, span)?;
+        counters.note_merge(merged.before, merged.after);
+        Ok(())
     }
 
     #[inline]
@@ -168,19 +202,6 @@ impl GrainBlocks {
         let span = span.ok_or(Refusal::NoFit)?;
         self.cut_crest(span, counters).map_err(|OutOfMetadata| Refusal::OutOfMetadata)?;
         Ok(span)
-    }
-
-    /// Shrinks a hole to `rest`, its right part.
-    #[inline]
-    fn cut_left_edge(&mut self, at: At, rest: Hole) -> Result<(), OutOfMetadata> {
-        if window_of(rest.start) == self.tree.leaves.head(at.leaf).window {
-            self.tree.replace(at, rest);
-        } else {
-            self.tree.reserve_insertion()?;
-            self.tree.remove(at);
-            self.tree.insert(rest.into());
-        }
-        Ok(())
     }
 
     /// Adds `span`, which touches no hole, where it belongs.
@@ -228,22 +249,29 @@ impl GrainBlocks {
         }
         let below = previous.zip(below).filter(|(_, hole)| hole.end == span.start());
         let above = next.zip(above).filter(|(_, hole)| hole.start == span.end());
-        match (below, above) {
-            (None, None) => self.insert(at, span).map_err(memory)?,
+        let grown = match (below, above) {
+            (None, None) => {
+                self.insert(at, span).map_err(memory)?;
+                None
+            }
             (Some((previous, hole)), None) => {
                 self.tree.replace(previous, Hole::known(hole.start, span.end()));
+                Some(previous.leaf)
             }
             (None, Some((next, hole))) => {
                 let merged = Hole::known(span.start(), hole.end);
                 self.grow_next(at, next, merged).map_err(memory)?;
+                None
             }
             (Some((previous, left)), Some((next, right))) => {
                 self.tree.replace(previous, Hole::known(left.start, right.end));
                 self.tree.remove(next);
+                None
             }
-        }
-        let grown = self.tree.locate(span.start()).expect("the span has just become free");
-        self.tree.fence_in(grown.leaf);
+        };
+        let place = || self.tree.locate(span.start()).expect("the span has just become free").leaf;
+        let leaf = grown.unwrap_or_else(place);
+        self.tree.fence_in(leaf);
         Ok(Merged { before: below.is_some(), after: above.is_some() })
     }
 
@@ -322,9 +350,7 @@ impl FreeIndex for GrainBlocks {
         }
         let at @ At { leaf, lane } = self.tree.place_of(span.start());
         if lane > 0 && lane < self.tree.leaves.count(leaf) {
-            let merged = self.tree.free_between(at, span)?;
-            counters.note_merge(merged.before, merged.after);
-            return Ok(());
+            return self.give_inside(at, span, counters);
         }
         let merged = self.give_at_edge(at, span)?;
         counters.note_merge(merged.before, merged.after);

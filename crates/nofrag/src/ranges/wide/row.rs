@@ -6,11 +6,24 @@
 //!
 //! The questions are calls, never inlined: inside a larger function the compiler gives the vector shape up.
 
+use core::hint::black_box;
+
 /// Number of lanes in a row.
 pub(super) const LANES: usize = 32;
 
 /// The largest number that a lane holds; lengths that are larger are stored as this.
 pub(super) const LANE_MAX: u32 = i32::MAX as u32;
+
+/// A bit for each lane.
+static LANE_BITS: [u32; LANES] = {
+    let mut bits = [0; LANES];
+    let mut lane = 0;
+    while lane < LANES {
+        bits[lane] = 1 << lane;
+        lane += 1;
+    }
+    bits
+};
 
 /// Masks: the 32 numbers from index `LANES - n` on keep every lane but lane `n`.
 static ALL_BUT_ONE: [u32; 2 * LANES] = {
@@ -142,10 +155,17 @@ impl<T: Copy> Lanes<T> {
 }
 
 /// Returns the lanes for which `holds` is true, as a bit mask.
+///
+/// The table lies behind a pointer that the compiler does not see through. Where it knows the bits, it shifts some
+/// lanes into place one by one, and loads the others from odd addresses.
 #[inline(always)]
 fn mask_of(holds: impl Fn(usize) -> bool) -> u32 {
-    let bits: [u32; LANES] = core::array::from_fn(|lane| u32::from(holds(lane)) << lane);
-    bits.iter().fold(0, |mask, bit| mask | bit)
+    let bits = black_box(&LANE_BITS);
+    let mut mask = 0;
+    for (lane, bit) in bits.iter().enumerate() {
+        mask |= bit & u32::from(holds(lane)).wrapping_neg();
+    }
+    mask
 }
 
 /// Returns the lanes below `lane`, as a bit mask; `lane` is at most 32.

@@ -16,7 +16,7 @@ use core::ops::ControlFlow;
 /// Holes that best fit under bounds or alignment looks at, smallest first, before it settles for the lowest fit.
 const BEST_CANDIDATES: u32 = 64;
 /// Leaves with small holes that the dynamic fit looks at.
-const DENSE_CANDIDATES: usize = 4;
+pub(super) const DENSE_CANDIDATES: usize = 4;
 /// Leaves full of misaligned holes that the dynamic fit visits before it asks for a hole that fits whatever its start.
 pub(super) const DENSE_PATIENCE: u32 = 16;
 

@@ -150,9 +150,12 @@ impl SizeBins {
         let mut words = leaves;
         for level in &mut self.levels {
             words = words.div_ceil(WORD);
-            let missing = words.saturating_sub(level.words());
-            level.bits.try_reserve(missing * BINS)?;
-            level.longest.try_reserve(missing * COARSE)?;
+            if words * BINS > level.bits.capacity() {
+                // An eighth more, as leaves do: a word of all bins takes half of what its 64 leaves take.
+                let missing = (words - level.words()).max(level.words() / 8);
+                level.bits.try_reserve_exact(missing * BINS)?;
+                level.longest.try_reserve_exact(missing * COARSE)?;
+            }
         }
         let mut words = leaves;
         for level in &mut self.levels {
@@ -172,14 +175,18 @@ impl SizeBins {
     #[inline]
     fn add_to(&mut self, bin: usize, leaf: u32, length: u32) {
         let mut number = leaf as usize;
-        for level in &mut self.levels {
-            level.bits[number / WORD * BINS + bin] |= 1 << (number % WORD);
-            number /= WORD;
-        }
-        self.filled[bin / WORD] |= 1 << (bin % WORD);
         if length >= EXACT {
             self.lengthen(leaf, bin, Longest::reach_of(length));
         }
+        for level in &mut self.levels {
+            let word = &mut level.bits[number / WORD * BINS + bin];
+            let was = core::mem::replace(word, *word | 1 << (number % WORD));
+            if was != 0 {
+                return;
+            }
+            number /= WORD;
+        }
+        self.filled[bin / WORD] |= 1 << (bin % WORD);
     }
 
     /// Notes that `leaf` has lost a hole of `length`; `lengths` are the remaining ones.

@@ -88,9 +88,32 @@ impl<N: Note> Tree<N> {
         if let Some(near) = self.guess(at) {
             return near;
         }
-        let leaf = self.leaf_for(at);
+        let leaf = self.leaf_beside(at).unwrap_or_else(|| self.leaf_for(at));
         self.near.note(at, leaf);
         At { leaf, lane: self.leaves.count_up_to(leaf, at) }
+    }
+
+    /// Returns the leaf whose fences enclose `at`, if it is the one that the table of near leaves names, or one beside
+    /// that, and the block above tells.
+    fn leaf_beside(&self, at: u64) -> Option<u32> {
+        let near = self.near.leaf(at);
+        if (near as usize) >= self.leaves.numbers() || self.leaves.count(near) == 0 {
+            return None;
+        }
+        let (parent, slot) = self.parent_of(Node { level: 0, number: near })?;
+        let inner = self.inners.get(parent);
+        let lies_behind = |slot: usize| slot == 0 || inner.fence(slot) <= at;
+        let last = inner.count() - 1;
+        let slot = if !lies_behind(slot) {
+            slot - 1
+        } else if slot < last && lies_behind(slot + 1) {
+            slot + 1
+        } else {
+            slot
+        };
+        let is_inside = 0 < slot && slot < last || parent == self.root;
+        let is_enclosed = lies_behind(slot) && (slot == last || !lies_behind(slot + 1));
+        (is_inside && is_enclosed).then(|| inner.child.0[slot % LANES])
     }
 
     /// Returns the same as [`place_of`](Self::place_of), if the table of near leaves knows it.
