@@ -283,3 +283,20 @@ fn a_hole_of_the_longest_length_in_a_lane() {
         assert_eq!(allocator.largest(), WINDOW - 1);
     }
 }
+
+/// A range that ends at the last number of all, behind the last hole of a tree whose leaves are guessed.
+#[test]
+fn the_last_number_is_freed_behind_many_holes() {
+    const HOLES: u64 = 2_000;
+    let first = u64::MAX - 3 * HOLES;
+    let mut allocator = RangeAllocator::new(Config { size_index: true, ..Config::default() });
+    allocator.add_span(Span::new(first, u64::MAX).unwrap()).unwrap();
+    allocator.alloc_at(Span::new(first, u64::MAX).unwrap()).unwrap();
+    (0..HOLES - 1).for_each(|at| allocator.free(sized(first + 3 * at, 1)).unwrap());
+    let last = Span::new(u64::MAX - 1, u64::MAX).unwrap();
+    for _ in 0..2 {
+        allocator.free(last).unwrap();
+        allocator.check().unwrap();
+        allocator.alloc_at(last).unwrap();
+    }
+}

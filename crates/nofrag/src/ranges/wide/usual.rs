@@ -160,7 +160,8 @@ impl Tree<()> {
         if self.leaves.count(at.leaf) == 0 {
             return false;
         }
-        let ends_here = window_of(span.end() + 1) == self.leaves.head(at.leaf).window;
+        let in_window = window_of(span.end()) == self.leaves.head(at.leaf).window;
+        let ends_here = in_window && offset_of(span.end()) < LANE_MAX;
         let mut node = Node { level: 0, number: at.leaf };
         while let Some((parent, slot)) = self.parent_of(node) {
             let inner = self.inners.get(parent);
