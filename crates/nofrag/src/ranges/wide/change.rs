@@ -300,7 +300,7 @@ impl<N: Note> Tree<N> {
     }
 
     #[inline]
-    pub(super) fn size_added(&mut self, leaf: u32, length: u64) {
+    fn size_added(&mut self, leaf: u32, length: u64) {
         self.size_binned(leaf, length);
         self.bracket_added(leaf, length);
     }

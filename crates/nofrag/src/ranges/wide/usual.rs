@@ -1,8 +1,9 @@
 //! The usual case: one leaf changes, and what the blocks above it note of its largest hole.
 //!
-//! That is most requests for the lowest place and most frees, in the form without areas. Each is one short function
-//! over one leaf, in offsets and lengths of 32 bits; what it does not cover it leaves to the general way, before it has
-//! changed anything. What is stored is stored last: a row that is looked at right behind a store waits for it.
+//! That is most requests without alignment and bounds, and most frees, in the form without areas. Each is one short
+//! function over one leaf, in offsets and lengths of 32 bits; what it does not cover it leaves to the general way,
+//! before it has changed anything. What is stored is stored last: a row that is looked at right behind a store waits
+//! for it.
 
 use super::entry::Hole;
 use super::leaf::{WINDOW_BITS, offset_of, window_of};
