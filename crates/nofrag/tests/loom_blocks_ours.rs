@@ -341,6 +341,69 @@ fn a_handle_ends_while_its_block_is_wanted() {
     });
 }
 
+/// The handle of its CPU and another thread unmap one mapping, and all that is dirty is collected: its pages are freed
+/// once. Where pages are cleared, one of the two is refused; where not, both may be told that it is done.
+fn an_owner_and_a_stranger_unmap<const CLEARS: bool>() {
+    explore_to(3, || {
+        let space = ONE_BLOCK.space_that::<CLEARS>();
+        let mut handle = space.cpu(cpu(&space, 0)).unwrap();
+        let area = handle.map_ram(32, &()).unwrap();
+        if !CLEARS {
+            space.mapper().soil(area.span());
+        }
+        let other = space.clone();
+        let thread = thread::spawn(move || {
+            let outcome = other.unmap_ram(cpu(&other, 1), area);
+            other.unmap_aliases();
+            if outcome.is_ok() {
+                must_be_flushed(&other, area);
+            }
+            outcome
+        });
+        let own = handle.unmap_ram(area);
+        let again = place(handle.map_ram(32, &()));
+        let done = [own, thread.join().unwrap()].iter().filter(|outcome| outcome.is_ok()).count();
+        assert!(done == 1 || done == 2 && !CLEARS, "{done} were told that it is done");
+        let more = place(handle.map_ram(32, &()));
+        drop(handle);
+        close(&space, again.into_iter().chain(more));
+    });
+}
+
+#[test]
+fn an_owner_and_a_stranger_unmap_what_is_cleared() {
+    an_owner_and_a_stranger_unmap::<true>();
+}
+
+#[test]
+fn an_owner_and_a_stranger_unmap_what_is_not_cleared() {
+    an_owner_and_a_stranger_unmap::<false>();
+}
+
+/// What a handle has unmapped before an alias flush is not stale after it, while the handle hands it in and reuses it.
+#[test]
+fn an_alias_flush_covers_what_a_handle_keeps() {
+    explore_to(3, || {
+        let space = ONE_BLOCK.space();
+        let mut handle = space.cpu(cpu(&space, 0)).unwrap();
+        let [before, beside] = [(); 2].map(|()| handle.map_ram(16, &()).unwrap());
+        handle.unmap_ram(before).unwrap();
+        let other = space.clone();
+        let thread = thread::spawn(move || {
+            let begun = other.mapper().pages().begun;
+            other.unmap_aliases();
+            let mut pages = other.mapper().pages();
+            let is_stale = |page: &Behind| matches!(page, Behind::Stale(time) if *time <= begun);
+            assert!(!pages.of(before.span()).iter().any(is_stale), "stale translations are left");
+        });
+        handle.unmap_ram(beside).unwrap();
+        let again = place(handle.map_ram(32, &()));
+        thread.join().unwrap();
+        drop(handle);
+        close(&space, again);
+    });
+}
+
 /// After an alias flush nothing is stale that was unmapped before it.
 #[test]
 fn unmap_aliases_against_unmap() {

@@ -912,13 +912,36 @@ impl<M: Mapper, E: EventSink> CpuHandle<'_, M, E> {
         space.map_ram_from(*cpu, own_pools, stock, pages, context, wait)
     }
 
-    /// Unmaps as [`VmapSpace::unmap_ram`] does.
+    /// Unmaps as [`VmapSpace::unmap_ram`] does; without a locked operation if this handle, or an earlier one of its CPU,
+    /// has made the mapping in a block, and the mapper clears nothing.
+    ///
+    /// The handle keeps the pages until it next takes room from outside the block at hand: they count as dirty, are
+    /// flushed by [`unmap_aliases`](VmapSpace::unmap_aliases), and others who unmap them again may be told
+    /// [`NotMapped`](UnmapRamError::NotMapped). It keeps 64 runs at most, of 256 pages or a little more.
     ///
     /// # Errors
-    /// See [`UnmapRamError`]; nothing changed.
+    /// See [`UnmapRamError`]; nothing changed. An unmapping that comes after another one is refused. Of two at the same
+    /// time, one of them by the handle, both may be told that it is done: the pages are freed once.
     #[inline]
     pub fn unmap_ram(&mut self, area: RamArea) -> Result<(), UnmapRamError> {
-        self.space.unmap_ram(self.cpu, area)
+        let CpuHandle { space, cpu, stock, .. } = self;
+        if space.blocks.unmap_own(stock.as_mut(), *cpu, area, *space) {
+            return Ok(());
+        }
+        self.unmap_anyhow(area)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn unmap_anyhow(&mut self, area: RamArea) -> Result<(), UnmapRamError> {
+        let CpuHandle { space, cpu, stock, .. } = self;
+        let keeps = |stock: &Stock| space.blocks.keeps(stock, *cpu, area.start.get());
+        match space.unmap_ram(*cpu, area) {
+            Err(UnmapRamError::NotMapped) if stock.as_ref().is_some_and(keeps) => {
+                Err(UnmapRamError::DoubleUnmap)
+            }
+            answer => answer,
+        }
     }
 
     /// Frees as [`VmapSpace::free`] does; without a locked operation if this handle, or an earlier one of its CPU, has

@@ -32,6 +32,33 @@ fn who_unmaps_drains_for_an_owner_that_does_not() {
     assert!((1..=100_000 / 1024).contains(&flushes), "{flushes} flushes");
 }
 
+/// A handle unmaps everything and never maps again: it flushes in time, or lets a step do so.
+#[test]
+fn a_handle_that_only_unmaps_looks_after_that() {
+    for drain in [Drain::ByFreer, Drain::Posted] {
+        let space = ours(drain);
+        let areas = many_maps(&space, 100_000);
+        let mut handle = space.cpu(cpu(&space, 0)).unwrap();
+        // Upwards, runs of them; downwards, each alone.
+        let upwards_then_downwards = areas[..50_000].iter().chain(areas[50_000..].iter().rev());
+        for (count, area) in upwards_then_downwards.enumerate() {
+            handle.unmap_ram(*area).unwrap();
+            if drain == Drain::ByFreer && count % 100 == 0 {
+                let dirty = space.block_stats().dirty_pages;
+                assert!(dirty <= BACKLOG_BOUND, "{dirty} pages are dirty");
+            }
+        }
+        let flushes = space.mapper().flushes.load(Ordering::SeqCst);
+        assert_eq!(flushes > 0, drain == Drain::ByFreer, "{flushes} flushes");
+        assert_eq!(space.drain_wanted(), drain == Drain::Posted);
+        space.step(Budget { areas: 64 });
+        drop(handle);
+        space.purge_all();
+        space.check().unwrap();
+        assert_eq!(space.block_stats().blocks, 0);
+    }
+}
+
 #[test]
 fn a_posted_drain_waits_for_a_step() {
     let space = ours(Drain::Posted);

@@ -129,6 +129,39 @@ fn a_held_cpu_gives_idle_blocks_back_when_it_is_asked() {
     }
 }
 
+/// What a handle has unmapped counts as dirty, is refused a second time, and is flushed by others, while it keeps it.
+#[test]
+fn a_handle_keeps_what_it_unmaps_until_it_looks() {
+    let (_, space) = small_spaces(0).find(|(preset, _)| preset.name == "nofrag").unwrap();
+    let (here, there) = (cpu_of(&space, 0), cpu_of(&space, 2));
+    let foreign = must_map(&space, here, 3);
+    let mut handle = space.cpu(there).unwrap();
+    let [first, second, third] =
+        [5, 20, 3].map(|pages| handle.map_ram(pages, &Frames::new(pages)).unwrap());
+    for area in [first, third, foreign] {
+        handle.unmap_ram(area).unwrap();
+    }
+    let wrong = RamArea { pages: PageCount(19), ..second };
+    let pages = PageCount(20);
+    assert_eq!(handle.unmap_ram(wrong), Err(UnmapRamError::WrongSize { pages }));
+    for area in [first, third] {
+        assert_eq!(handle.unmap_ram(area), Err(UnmapRamError::DoubleUnmap));
+        assert_eq!(space.unmap_ram(here, area), Err(UnmapRamError::NotMapped));
+    }
+    let never = RamArea { start: Vpn(third.start.get() + 3), pages: PageCount(1) };
+    assert_eq!(handle.unmap_ram(never), Err(UnmapRamError::NotMapped));
+    let stats = space.block_stats();
+    assert_eq!((stats.live_pages, stats.dirty_pages), (20, 5 + 3 + 3));
+    assert!(space.mapper().has_stale_pages());
+    space.unmap_aliases();
+    assert!(!space.mapper().has_stale_pages());
+    assert_eq!(space.block_stats().dirty_pages, 5 + 3);
+    drop(handle);
+    assert_eq!(space.unmap_ram(here, first), Err(UnmapRamError::DoubleUnmap));
+    space.unmap_ram(here, second).unwrap();
+    check_all_comes_back("nofrag", &space);
+}
+
 /// While a handle lives, a purge by another CPU cannot take its idle block; the handle gives it back at its next look
 /// for slots.
 #[test]

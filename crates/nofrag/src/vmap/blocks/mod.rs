@@ -115,6 +115,30 @@ impl Blocks {
         }
     }
 
+    /// Ends a mapping in a block of our engine for the holder of the stock that the block belongs to; returns false, with
+    /// nothing changed, if `area` is none.
+    #[inline(always)]
+    pub(super) fn unmap_own<A: AreaSource>(
+        &self,
+        stock: Option<&mut Stock>,
+        cpu: CpuId,
+        area: RamArea,
+        areas: &A,
+    ) -> bool {
+        match (self, stock) {
+            (Blocks::Slots(slots), Some(stock)) => slots.unmap_own(stock, cpu, area, areas),
+            _ => false,
+        }
+    }
+
+    /// Returns true if the holder of a stock keeps a slot at `page` that it has freed.
+    pub(super) fn keeps(&self, stock: &Stock, cpu: CpuId, page: u64) -> bool {
+        match self {
+            Blocks::Slots(slots) => slots.keeps(stock, cpu, page),
+            Blocks::Queues(_) => false,
+        }
+    }
+
     /// Returns the first page of a place for `pages` pages, 1 to the geometry's `max_pages`. `stock` is the CPU's, if
     /// the caller holds it; without leave to wait nothing is flushed.
     #[inline(always)]

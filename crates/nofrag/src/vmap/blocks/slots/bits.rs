@@ -16,6 +16,12 @@ pub(super) fn set(words: &mut [u64], start: u32, len: u32) {
     }
 }
 
+/// Sets the bits that are set in `more`.
+#[inline]
+pub(super) fn join(words: &mut [u64], more: &[u64]) {
+    words.iter_mut().zip(more).for_each(|(word, more)| *word |= more);
+}
+
 /// Clears `len` bits from `start` on, at least one.
 #[inline]
 pub(super) fn clear(words: &mut [u64], start: u32, len: u32) {

@@ -4,7 +4,8 @@
 //!   through a handle without any.
 //! * **Unmap**, from any CPU: find the block's record by its number, turn the first slot's byte by one compare-exchange
 //!   (see [`record`]). The first dirty slot of a word since it was last collected also raises the word's flag and may
-//!   put the block on the stack of its owner.
+//!   put the block on the stack of its owner. The handle that has the owner's stock keeps what it unmaps in a list, and
+//!   hands that in to the recycler when it next looks.
 //! * **Recycle** (see [`recycler`]): collect the dirty slots of the blocks on the stack, flush, hand them back. The
 //!   owner does so when it has handed out as many pages as a block has since it last looked: then that many can be
 //!   dirty at most, and a flush is worth its price. An alias flush or a forced purge does so for every CPU.
@@ -108,8 +109,44 @@ struct PerCpu {
     /// The CPU's stock; `None` while a handle has it.
     stock: Padded<Mutex<Option<Stock>>>,
     recycler: Padded<Mutex<Recycler>>,
+    kept: Padded<Kept>,
     /// Set by a forced purge while a handle has the stock: the handle gives idle blocks back when it next looks.
     give_back: AtomicBool,
+}
+
+/// Where the slots lie that a CPU's handle has freed and not handed in: an alias flush by others flushes all between.
+/// Only the holder of the stock writes this.
+#[derive(Debug)]
+struct Kept {
+    lowest: AtomicU64,
+    end: AtomicU64,
+}
+
+impl Kept {
+    fn nothing() -> Kept {
+        Kept { lowest: AtomicU64::new(u64::MAX), end: AtomicU64::new(0) }
+    }
+
+    #[inline(always)]
+    fn widen(&self, start: u64, end: u64) {
+        if start < self.lowest.load(Ordering::Relaxed) {
+            self.lowest.store(start, Ordering::Release);
+        }
+        if end > self.end.load(Ordering::Relaxed) {
+            self.end.store(end, Ordering::Release);
+        }
+    }
+
+    fn reset(&self) {
+        self.lowest.store(u64::MAX, Ordering::Release);
+        self.end.store(0, Ordering::Release);
+    }
+
+    /// Returns a hull of the slots that were freed before the call, unless they have been handed in.
+    fn hull(&self) -> Option<Span> {
+        let (lowest, end) = (self.lowest.load(Ordering::Acquire), self.end.load(Ordering::Acquire));
+        Span::new(lowest, end).ok()
+    }
 }
 
 /// Blocks to be given back when no lock is held, at most as many as one hold finds.
@@ -131,6 +168,7 @@ impl SlotBlocks {
             overdue: AtomicBool::new(false),
             stock: Padded(Mutex::new(Rank::Stock, Some(Stock::new(slots, policy.reuse)))),
             recycler: Padded(Mutex::new(Rank::Recycler, Recycler::new(words, config.span))),
+            kept: Padded(Kept::nothing()),
             give_back: AtomicBool::new(false),
         })?;
         Ok(SlotBlocks {
@@ -217,6 +255,81 @@ impl SlotBlocks {
         Some(if is_noted { Ended::Known } else { Ended::Noted })
     }
 
+    /// Ends a mapping of exactly this size in a block of the caller, who has the CPU's stock; false if there is none, and
+    /// then nothing changed. The stock keeps the slots until it is handed in.
+    #[inline(always)]
+    pub(super) fn unmap_own<A: AreaSource>(
+        &self,
+        stock: &mut Stock,
+        cpu: CpuId,
+        area: RamArea,
+        areas: &A,
+    ) -> bool {
+        let (number, slot) = self.split(area.start.get());
+        let pages = area.pages.get();
+        let Some(record) = self.table.get(number) else { return false };
+        if pages.wrapping_sub(1) >= u64::from(WORD)
+            || record.owner.load(Ordering::Relaxed) != cpu.rank() as u32
+        {
+            return false;
+        }
+        let pages = pages as u32;
+        let (start, end) = (area.start.get(), area.start.get() + u64::from(pages));
+        let clear = || areas.mapper().clear(Span::known(start, end));
+        let clear = <A::Mapper as Mapper>::CLEARS.then_some(clear);
+        let mut is_full = false;
+        let ended = record.end_own(slot, pages, clear, || {
+            let size = self.sizes.of_pages(pages);
+            let kept = record.kept.load(Ordering::Relaxed);
+            record.kept.store(kept + size, Ordering::Relaxed);
+            self.per_cpu[cpu.rank()].kept.widen(start, end);
+            is_full = stock.keep(record.local.load(Ordering::Relaxed), slot, size);
+        });
+        if is_full {
+            self.look_after_own(stock, cpu, areas);
+        }
+        ended
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look_after_own<A: AreaSource>(&self, stock: &mut Stock, cpu: CpuId, areas: &A) {
+        match self.drain {
+            Drain::ByFreer => {
+                self.look(stock, cpu, Wait::MayReclaim, areas);
+            }
+            Drain::Posted => {
+                let shared = &self.per_cpu[cpu.rank()];
+                let mut recycler = shared.recycler.lock();
+                self.hand_in(cpu.rank(), stock, &mut recycler);
+                if recycler.dirty.pages >= u64::from(self.slots) {
+                    shared.overdue.store(true, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
+    /// Hands what the holder of a CPU's stock has freed in to the CPU's recycler.
+    fn hand_in(&self, me: usize, stock: &mut Stock, recycler: &mut Recycler) {
+        if stock.keeps_nothing() {
+            return;
+        }
+        stock.hand_in(|block, local, runs| {
+            let record = self.table.at(block.position).expect("a block has a record");
+            record.kept.store(0, Ordering::Relaxed);
+            recycler.take_in(block.start, local, runs);
+        });
+        self.per_cpu[me].kept.reset();
+    }
+
+    /// Returns true if the holder of a CPU's stock keeps a slot at `page` that it has freed.
+    pub(super) fn keeps(&self, stock: &Stock, cpu: CpuId, page: u64) -> bool {
+        let (number, slot) = self.split(page);
+        let record = self.table.get(number);
+        let own = record.filter(|it| it.owner.load(Ordering::Relaxed) == cpu.rank() as u32);
+        own.is_some_and(|own| stock.keeps(own.local.load(Ordering::Relaxed), slot))
+    }
+
     /// Maps on behalf of the CPU, under its lock.
     pub(super) fn map<A: AreaSource>(
         &self,
@@ -286,6 +399,7 @@ impl SlotBlocks {
         let shared = &self.per_cpu[cpu.rank()];
         // Another thread may be flushing under the lock.
         let Some(mut recycler) = shared.recycler_for(wait) else { return false };
+        self.hand_in(cpu.rank(), stock, &mut recycler);
         let mut more = self.collect_some(cpu.rank(), &mut recycler, Snapshot::Renew);
         for _ in 1..HOLDS_PER_LOOK {
             if !more {
@@ -403,8 +517,7 @@ impl SlotBlocks {
     /// Returns true if a slot was collected and its owner does not have it back yet.
     fn is_on_its_way(&self, record: &Record, page: u64) -> bool {
         let Some((_, recycler, local)) = self.recycler_of(record) else { return false };
-        let sides = [&recycler.dirty, &recycler.flying, &recycler.ready];
-        sides.iter().any(|side| bits::is_set(side.mask(local), self.split(page).1))
+        recycler.has(local, self.split(page).1)
     }
 
     /// Returns the position of a block's owner, its recycler and the block's place there, if the block exists. While
@@ -608,8 +721,8 @@ impl SlotBlocks {
     }
 
     /// Collects all slots of one CPU that are dirty now, flushes them, and waits. Returns the number of blocks looked
-    /// at.
-    fn recycle<A: AreaSource>(&self, me: usize, areas: &A) -> u64 {
+    /// at, and a hull of what the CPU's handle has freed and keeps, which is not flushed.
+    fn recycle<A: AreaSource>(&self, me: usize, areas: &A) -> (u64, Option<Span>) {
         let lock = || self.per_cpu[me].recycler.lock();
         let before = lock().counters.visited;
         // First the blocks that an earlier look left, then those on the stack now.
@@ -618,10 +731,18 @@ impl SlotBlocks {
         while more {
             more = self.collect_some(me, &mut lock(), Snapshot::Keep);
         }
+        let kept = loop {
+            self.land_all(me, areas);
+            let mut recycler = lock();
+            if recycler.flight.is_none() {
+                // What the owner hands in later lies in this hull: it does so under the lock.
+                let kept = self.per_cpu[me].kept.hull();
+                recycler.take_off(areas.mapper());
+                break kept;
+            }
+        };
         self.land_all(me, areas);
-        lock().take_off(areas.mapper());
-        self.land_all(me, areas);
-        lock().counters.visited - before
+        (lock().counters.visited - before, kept)
     }
 
     /// Waits until no slot of one CPU's blocks is flying, which means that its flush has not completed.
@@ -659,7 +780,9 @@ impl SlotBlocks {
 
     fn flush_aliases_once<A: AreaSource>(&self, aliases: &mut Aliases, areas: &A) {
         for (me, shared) in self.per_cpu.iter().enumerate() {
-            aliases.visited += self.recycle(me, areas);
+            let (visited, kept) = self.recycle(me, areas);
+            aliases.visited += visited;
+            kept.into_iter().for_each(|kept| aliases.add(kept));
             while let Some(stock) = shared.stock.lock().as_mut() {
                 let recycler = shared.recycler.lock();
                 if recycler.ready.is_empty() {
@@ -779,7 +902,9 @@ impl SlotBlocks {
 
     /// Gives back every block without a live slot of one CPU, whose stock the caller has.
     pub(super) fn purge_stock<A: AreaSource>(&self, cpu: CpuId, stock: &mut Stock, areas: &A) {
-        self.per_cpu[cpu.rank()].give_back.store(false, Ordering::Relaxed);
+        let shared = &self.per_cpu[cpu.rank()];
+        shared.give_back.store(false, Ordering::Relaxed);
+        self.hand_in(cpu.rank(), stock, &mut shared.recycler.lock());
         self.recycle(cpu.rank(), areas);
         while self.let_some_go(cpu.rank(), stock, areas) {}
     }
@@ -830,6 +955,9 @@ impl SlotBlocks {
         let waits = |shared: &PerCpu| !shared.recycler.lock().is_empty();
         self.per_cpu.iter().any(waits)
             || self.existing().any(|(_, record)| {
+                if record.kept.load(Ordering::Relaxed) > 0 {
+                    return true;
+                }
                 let mut states = record.mappings().map(|(_, slot)| slot.state());
                 let first = states.next();
                 first.is_none_or(|first| first == SlotState::Dirty)
@@ -851,6 +979,7 @@ impl SlotBlocks {
         if shared.give_back.load(Ordering::Relaxed) {
             self.purge_stock(cpu, &mut stock, areas);
         }
+        self.hand_in(cpu.rank(), &mut stock, &mut shared.recycler.lock());
         *shared.stock.lock() = Some(stock);
     }
 
@@ -914,6 +1043,7 @@ impl SlotBlocks {
                 SlotState::Dirty | SlotState::Free => dirty += size,
             }
         }
+        dirty += record.kept.load(Ordering::Relaxed);
         let mut owner = 0;
         if let Some((rank, recycler, local)) = self.recycler_of(record) {
             let waiting = [&recycler.dirty, &recycler.flying].map(|side| side.mask(local));
@@ -941,6 +1071,8 @@ impl SlotBlocks {
             let law = "a side of a recycler counts its pages";
             Violation::unless(law, me as u64, !recycler.miscounted())?;
             let Some(stock) = stock.as_ref() else { continue };
+            let law = "a stock in its place keeps nothing that was freed";
+            Violation::unless(law, me as u64, stock.keeps_nothing())?;
             let law = "a block is in the bin of its longest free run";
             let misplaced = stock.misplaced();
             Violation::unless(law, misplaced.unwrap_or(0), misplaced.is_none())?;

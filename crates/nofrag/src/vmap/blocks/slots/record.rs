@@ -7,6 +7,8 @@
 //!                             \----------- if nothing is to be cleared ---------/
 //! ```
 //!
+//! An owner that has its stock in a handle goes back to FREE at once: it keeps the slots itself until it hands them in.
+//!
 //! The step from LIVE is the one compare-exchange of an unmapping: it verifies that a mapping of that size starts
 //! there, and of two unmappings one wins (docs/sources/vmap.md#checked-sizes). Then the unmapping CPU looks whether the
 //! group's *flag* is set; usually it is. If not, it sets it, and puts the block on its owner's stack of dirty blocks
@@ -107,6 +109,8 @@ pub(super) struct Record {
     pub(super) owner: AtomicU32,
     /// The block's place among its owner's blocks.
     pub(super) local: AtomicU32,
+    /// Number of slots that the owner has freed by its handle and not handed in to its recycler. Only it writes this.
+    pub(super) kept: AtomicU32,
 }
 
 /// The result of collecting the dirty slots of one group.
@@ -184,6 +188,7 @@ impl Record {
             next: AtomicU64::new(0),
             owner: AtomicU32::new(EMPTY),
             local: AtomicU32::new(0),
+            kept: AtomicU32::new(0),
         })
     }
 
@@ -208,6 +213,35 @@ impl Record {
         let byte = &self.slots[at as usize];
         let ended = byte.compare_exchange(live.0, after.0, Ordering::SeqCst, Ordering::Relaxed);
         ended.is_ok().then_some(Ending { byte, dirty: live.dirty() })
+    }
+
+    /// Ends a live mapping of exactly `pages` pages for the owner of the block, with `clear` where pages are cleared, and
+    /// `keep` before others can see that it has ended. False, with nothing done, if no such mapping starts there.
+    ///
+    /// Without a locked operation where nothing is cleared: another thread that ends the mapping at the same time may
+    /// then be told that it did, too, and if the slots are collected in between, [`Recycler::take_in`] finds them there.
+    ///
+    /// [`Recycler::take_in`]: super::recycler::Recycler::take_in
+    #[inline(always)]
+    pub(super) fn end_own(
+        &self,
+        at: u32,
+        pages: u32,
+        clear: Option<impl FnOnce()>,
+        keep: impl FnOnce(),
+    ) -> bool {
+        let byte = &self.slots[at as usize];
+        if let Some(clear) = clear {
+            if self.end(at, pages, true).is_none() {
+                return false;
+            }
+            clear();
+        } else if byte.load(Ordering::Acquire) != Slot::live(pages).0 {
+            return false;
+        }
+        keep();
+        byte.store(Slot::FREE.0, Ordering::Release);
+        true
     }
 
     /// Returns true if it is noted that the slot's group has a slot to collect.

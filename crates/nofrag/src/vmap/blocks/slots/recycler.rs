@@ -8,6 +8,7 @@
 
 use super::bits;
 use super::record::{Collected, GROUP_WORDS, WORD};
+use super::stock::FreedRun;
 use crate::lists::{grow, put};
 use crate::ranges::{OutOfMetadata, Span};
 use crate::vmap::flush::{FLUSH_RANGES, FlushPlan};
@@ -116,8 +117,7 @@ impl Side {
         for _ in 0..limit {
             let Some((local, mask, count)) = self.pop() else { return };
             other.enlist(local, count);
-            let others = other.mask_mut(local).iter_mut();
-            others.zip(mask.iter()).for_each(|(word, more)| *word |= more);
+            bits::join(other.mask_mut(local), mask);
             mask.fill(0);
         }
     }
@@ -180,6 +180,39 @@ impl Recycler {
     /// Notes the slots that were found in a group of a block. Returns the first and the last of them, if there are any.
     pub(super) fn add(&mut self, local: u32, group: u32, found: &Collected) -> Option<(u32, u32)> {
         self.dirty.add(local, group, found)
+    }
+
+    /// Notes runs of slots that the owner of a block, which begins at page `start`, has freed. What another thread freed at
+    /// the same time may have been collected, and is on a side already.
+    pub(super) fn take_in(&mut self, start: u64, local: u32, runs: &[FreedRun]) {
+        let (flying, ready) = (self.flying.mask(local), self.ready.mask(local));
+        let dirty = &mut self.dirty.mask_mut(local)[..flying.len()];
+        let ready = &ready[..flying.len()];
+        let (mut first, mut last, mut pages) = (u32::MAX, 0, 0);
+        for run in runs {
+            let mut slot = u32::from(run.first);
+            let end = u32::from(run.end);
+            (first, last) = (first.min(slot), last.max(end));
+            while slot < end {
+                let (word, bit) = ((slot / WORD) as usize, slot % WORD);
+                let count = (end - slot).min(WORD - bit);
+                let bits = u64::MAX >> (WORD - count) << bit;
+                let new = bits & !(dirty[word] | flying[word] | ready[word]);
+                dirty[word] |= new;
+                pages += if new == bits { count } else { new.count_ones() };
+                slot += count;
+            }
+        }
+        if pages > 0 {
+            self.dirty.enlist(local, pages);
+            self.cover(start + u64::from(first), start + u64::from(last));
+        }
+    }
+
+    /// Returns true if the slot is on a side.
+    pub(super) fn has(&self, local: u32, slot: u32) -> bool {
+        let sides = [&self.dirty, &self.flying, &self.ready];
+        sides.iter().any(|side| bits::is_set(side.mask(local), slot))
     }
 
     /// Notes that the dirty pages of a block lie within `start..end`.

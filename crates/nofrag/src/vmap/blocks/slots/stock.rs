@@ -27,6 +27,11 @@ const FULL: u32 = 0;
 /// Number of runs after which a hold takes no further block back.
 const RUNS_PER_HOLD: u32 = 256;
 
+/// Number of runs of slots that a handle frees before it hands them in, if it does not look before; and the length from
+/// which a run does not grow. With 4 KiB pages these are the 64 MiB that Linux leaves lazy on two CPUs, at most.
+const KEPT_MOST: usize = 64;
+const RUN_MOST: u16 = 256;
+
 /// Number of empty blocks that a CPU keeps for later requests.
 const KEPT_EMPTY: usize = 1;
 
@@ -54,6 +59,8 @@ pub(in crate::vmap) struct Stock {
     /// One bit for each bin that has a block: bit `length - 1`.
     occupied: u64,
     empty: Vec<u32>,
+    /// Slots that the CPU's handle has freed and that are not handed in to the recycler; none without a handle.
+    freed: Vec<FreedRun>,
     pub(super) counters: BlockCounters,
 }
 
@@ -63,6 +70,15 @@ pub(super) struct Window {
     pub(super) block: BlockId,
     pub(super) next: u32,
     pub(super) end: u32,
+}
+
+/// Adjacent slots of a block that the CPU's handle has freed one after the other.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FreedRun {
+    /// The place of the block.
+    local: u32,
+    pub(super) first: u16,
+    pub(super) end: u16,
 }
 
 /// The first page of a block, and the position of its record.
@@ -138,6 +154,7 @@ impl Stock {
             bins: [NONE; LONGEST as usize + 1],
             occupied: 0,
             empty: Vec::new(),
+            freed: Vec::new(),
             counters: BlockCounters::default(),
         }
     }
@@ -306,6 +323,40 @@ impl Stock {
         }
     }
 
+    /// Keeps slots that the CPU's handle has freed. Returns true if it has as many runs of them as it may keep.
+    #[inline(always)]
+    pub(super) fn keep(&mut self, local: u32, slot: u32, size: u32) -> bool {
+        let (first, end) = (slot as u16, (slot + size) as u16);
+        if let Some(last) = self.freed.last_mut()
+            && (last.local, last.end) == (local, first)
+            && last.end - last.first < RUN_MOST
+        {
+            last.end = end;
+            return false;
+        }
+        put(&mut self.freed, FreedRun { local, first, end });
+        self.freed.len() == KEPT_MOST
+    }
+
+    /// Returns true if the CPU's handle has freed the slot and it is not handed in.
+    pub(super) fn keeps(&self, local: u32, slot: u32) -> bool {
+        let holds = |run: &FreedRun| (u32::from(run.first)..u32::from(run.end)).contains(&slot);
+        self.freed.iter().any(|run| run.local == local && holds(run))
+    }
+
+    pub(super) fn keeps_nothing(&self) -> bool {
+        self.freed.is_empty()
+    }
+
+    /// Hands to `take` what the CPU's handle has freed: a block, its place, and runs of it.
+    pub(super) fn hand_in(&mut self, mut take: impl FnMut(BlockId, u32, &[FreedRun])) {
+        for runs in self.freed.chunk_by(|one, next| one.local == next.local) {
+            let local = runs[0].local;
+            take(self.blocks[local as usize].id, local, runs);
+        }
+        self.freed.clear();
+    }
+
     /// Returns true if no slot of the block is in use; the window of the current block counts as free.
     fn is_idle(&self, local: u32) -> bool {
         let own = &self.blocks[local as usize];
@@ -347,8 +398,7 @@ impl Stock {
             self.own(local).back += count;
             return;
         }
-        let own = self.mask_mut(local).iter_mut();
-        own.zip(mask).for_each(|(word, back)| *word |= back);
+        bits::join(self.mask_mut(local), mask);
         self.own(local).free += count;
         self.counters.recycled_pages += u64::from(count);
     }
@@ -385,6 +435,7 @@ impl Stock {
         self.blocks.try_reserve(1).map_err(none)?;
         self.free.try_reserve(self.words).map_err(none)?;
         self.vacant.try_reserve(local + 1).map_err(none)?;
+        self.freed.try_reserve_exact(KEPT_MOST - self.freed.len()).map_err(none)?;
         let room = local + 1 - self.empty.len();
         self.empty.try_reserve(room).map_err(none)?;
         grow(&mut self.free, (local + 1) * self.words, 0)?;
@@ -489,7 +540,9 @@ impl Stock {
     pub(super) fn metadata_bytes(&self) -> u64 {
         let blocks = self.blocks.capacity() * size_of::<Own>();
         let lists = (self.vacant.capacity() + self.empty.capacity()) * size_of::<u32>();
-        (blocks + lists + self.free.capacity() * size_of::<u64>() + size_of::<Stock>()) as u64
+        let masks = self.free.capacity() * size_of::<u64>();
+        let freed = self.freed.capacity() * size_of::<FreedRun>();
+        (blocks + lists + masks + freed + size_of::<Stock>()) as u64
     }
 }
 
