@@ -912,8 +912,8 @@ impl<M: Mapper, E: EventSink> CpuHandle<'_, M, E> {
         space.map_ram_from(*cpu, own_pools, stock, pages, context, wait)
     }
 
-    /// Unmaps as [`VmapSpace::unmap_ram`] does; without a locked operation if this handle, or an earlier one of its CPU,
-    /// has made the mapping in a block, and the mapper clears nothing.
+    /// Unmaps as [`VmapSpace::unmap_ram`] does; without a locked operation if this handle, or an earlier one of its
+    /// CPU, has made the mapping in a block, and the mapper clears nothing.
     ///
     /// The handle keeps the pages until it next takes room from outside the block at hand: they count as dirty, are
     /// flushed by [`unmap_aliases`](VmapSpace::unmap_aliases), and others who unmap them again may be told

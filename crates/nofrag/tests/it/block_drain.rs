@@ -56,6 +56,9 @@ fn a_handle_that_only_unmaps_looks_after_that() {
         space.purge_all();
         space.check().unwrap();
         assert_eq!(space.block_stats().blocks, 0);
+        let flushes = space.mapper().flushes.load(Ordering::SeqCst);
+        space.unmap_aliases();
+        assert_eq!(space.mapper().flushes.load(Ordering::SeqCst), flushes, "nothing is kept");
     }
 }
 

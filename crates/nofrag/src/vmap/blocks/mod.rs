@@ -115,8 +115,8 @@ impl Blocks {
         }
     }
 
-    /// Ends a mapping in a block of our engine for the holder of the stock that the block belongs to; returns false, with
-    /// nothing changed, if `area` is none.
+    /// Ends a mapping in a block of our engine for the holder of the stock that the block belongs to; returns false,
+    /// with nothing changed, if `area` is none.
     #[inline(always)]
     pub(super) fn unmap_own<A: AreaSource>(
         &self,

@@ -255,8 +255,8 @@ impl SlotBlocks {
         Some(if is_noted { Ended::Known } else { Ended::Noted })
     }
 
-    /// Ends a mapping of exactly this size in a block of the caller, who has the CPU's stock; false if there is none, and
-    /// then nothing changed. The stock keeps the slots until it is handed in.
+    /// Ends a mapping of exactly this size in a block of the caller, who has the CPU's stock; false if there is none,
+    /// and then nothing changed. The stock keeps the slots until it is handed in.
     #[inline(always)]
     pub(super) fn unmap_own<A: AreaSource>(
         &self,
@@ -275,20 +275,21 @@ impl SlotBlocks {
         }
         let pages = pages as u32;
         let (start, end) = (area.start.get(), area.start.get() + u64::from(pages));
-        let clear = || areas.mapper().clear(Span::known(start, end));
-        let clear = <A::Mapper as Mapper>::CLEARS.then_some(clear);
-        let mut is_full = false;
-        let ended = record.end_own(slot, pages, clear, || {
-            let size = self.sizes.of_pages(pages);
-            let kept = record.kept.load(Ordering::Relaxed);
-            record.kept.store(kept + size, Ordering::Relaxed);
-            self.per_cpu[cpu.rank()].kept.widen(start, end);
-            is_full = stock.keep(record.local.load(Ordering::Relaxed), slot, size);
-        });
+        let clears = <A::Mapper as Mapper>::CLEARS;
+        let Some(ending) = record.end_own(slot, pages, clears) else { return false };
+        if clears {
+            areas.mapper().clear(Span::known(start, end));
+        }
+        let size = self.sizes.of_pages(pages);
+        let kept = record.kept.load(Ordering::Relaxed);
+        record.kept.store(kept + size, Ordering::Relaxed);
+        self.per_cpu[cpu.rank()].kept.widen(start, end);
+        let is_full = stock.keep(record.local.load(Ordering::Relaxed), slot, size);
+        ending.finish();
         if is_full {
             self.look_after_own(stock, cpu, areas);
         }
-        ended
+        true
     }
 
     #[cold]

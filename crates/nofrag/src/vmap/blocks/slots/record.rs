@@ -158,14 +158,14 @@ impl Sizes {
 /// A mapping that is being cleared.
 pub(super) struct Ending<'a> {
     byte: &'a AtomicU8,
-    dirty: Slot,
+    after: Slot,
 }
 
 impl Ending<'_> {
-    /// Notes that the mapping was cleared: pairs with the load in [`Record::collect`].
+    /// Notes that the mapping was cleared, if it had to be: pairs with the load in [`Record::collect`].
     #[inline(always)]
     pub(super) fn finish(self) {
-        self.byte.store(self.dirty.0, Ordering::Release);
+        self.byte.store(self.after.0, Ordering::Release);
     }
 }
 
@@ -212,36 +212,26 @@ impl Record {
         let after = if clears { live.ending() } else { live.dirty() };
         let byte = &self.slots[at as usize];
         let ended = byte.compare_exchange(live.0, after.0, Ordering::SeqCst, Ordering::Relaxed);
-        ended.is_ok().then_some(Ending { byte, dirty: live.dirty() })
+        ended.is_ok().then_some(Ending { byte, after: live.dirty() })
     }
 
-    /// Ends a live mapping of exactly `pages` pages for the owner of the block, with `clear` where pages are cleared, and
-    /// `keep` before others can see that it has ended. False, with nothing done, if no such mapping starts there.
+    /// Does what [`end`](Self::end) does for the owner of the block, which keeps the slots: they are free once the
+    /// ending is finished. It notes before that what it keeps; who sees that the mapping has ended sees that, too.
     ///
     /// Without a locked operation where nothing is cleared: another thread that ends the mapping at the same time may
-    /// then be told that it did, too, and if the slots are collected in between, [`Recycler::take_in`] finds them there.
+    /// then be told that it did, too, and if the slots are collected in between, [`Recycler::take_in`] finds them
+    /// there.
     ///
     /// [`Recycler::take_in`]: super::recycler::Recycler::take_in
     #[inline(always)]
-    pub(super) fn end_own(
-        &self,
-        at: u32,
-        pages: u32,
-        clear: Option<impl FnOnce()>,
-        keep: impl FnOnce(),
-    ) -> bool {
+    pub(super) fn end_own(&self, at: u32, pages: u32, clears: bool) -> Option<Ending<'_>> {
         let byte = &self.slots[at as usize];
-        if let Some(clear) = clear {
-            if self.end(at, pages, true).is_none() {
-                return false;
-            }
-            clear();
+        if clears {
+            self.end(at, pages, true)?;
         } else if byte.load(Ordering::Acquire) != Slot::live(pages).0 {
-            return false;
+            return None;
         }
-        keep();
-        byte.store(Slot::FREE.0, Ordering::Release);
-        true
+        Some(Ending { byte, after: Slot::FREE })
     }
 
     /// Returns true if it is noted that the slot's group has a slot to collect.

@@ -182,8 +182,8 @@ impl Recycler {
         self.dirty.add(local, group, found)
     }
 
-    /// Notes runs of slots that the owner of a block, which begins at page `start`, has freed. What another thread freed at
-    /// the same time may have been collected, and is on a side already.
+    /// Notes runs of slots that the owner of a block, which begins at page `start`, has freed. What another thread
+    /// freed at the same time may have been collected, and is on a side already.
     pub(super) fn take_in(&mut self, start: u64, local: u32, runs: &[FreedRun]) {
         let (flying, ready) = (self.flying.mask(local), self.ready.mask(local));
         let dirty = &mut self.dirty.mask_mut(local)[..flying.len()];

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Instructions per pair of every workload under every preset: the difference of two runs, over the difference of pairs.
 set -euo pipefail
-cargo build -p nofrag --release --example ram_pairs
-program=${CARGO_TARGET_DIR:-target}/release/examples/ram_pairs
-few=200000
-many=1200000
+cargo build -p nofrag-bench --profile measured --example pairs
+program=${CARGO_TARGET_DIR:-target}/measured/examples/pairs
+few=50000
+many=350000
 
 instructions() {
-    valgrind --tool=callgrind --callgrind-out-file=/dev/null "$program" "$@" 2>&1 | awk '/Collected/ { print $4 }'
+    valgrind --tool=callgrind --callgrind-out-file=/dev/null "$program" ram "$@" 2>&1 | awk '/Collected/ { print $4 }'
 }
 
 measure() {
