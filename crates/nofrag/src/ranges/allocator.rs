@@ -112,13 +112,26 @@ impl RangeAllocator {
     /// # Errors
     /// See [`AllocError`]; nothing changed.
     pub fn alloc(&mut self, request: &Request) -> Result<Span, AllocError> {
+        let limit = if request.fit == Fit::Dynamic { self.dense_limit() } else { 0 };
+        if let Engine::WideBlocks(index) = &mut self.index
+            && let Some(span) = index.cut_usual(request, limit, &mut self.counters)
+        {
+            self.free -= span.len();
+            self.counters.allocs += 1;
+            return Ok(span);
+        }
+        self.alloc_otherwise(request, limit)
+    }
+
+    /// Takes a range that serves `request`, in the general way.
+    #[inline(never)]
+    fn alloc_otherwise(&mut self, request: &Request, limit: u64) -> Result<Span, AllocError> {
         if request.size == 0 {
             return Err(AllocError::ZeroSize);
         }
         if !request.align.is_power_of_two() {
             return Err(AllocError::AlignNotPowerOfTwo);
         }
-        let limit = if request.fit == Fit::Dynamic { self.dense_limit() } else { 0 };
         let counters = &mut self.counters;
         match on_index!(&mut self.index, index => index.alloc(request, limit, counters)) {
             Ok(span) => {

@@ -226,7 +226,7 @@ impl AugmentedTree {
 }
 
 impl FreeIndex for AugmentedTree {
-    #[inline(never)]
+    #[inline]
     fn alloc(
         &mut self,
         request: &Request,
@@ -257,7 +257,7 @@ impl FreeIndex for AugmentedTree {
         Ok(self.cut(id, span, counters)?)
     }
 
-    #[inline(never)]
+    #[inline]
     fn give(&mut self, span: Span, counters: &mut Counters) -> Result<(), Rejection> {
         let link = self.areas.link_for(span).ok_or(Rejection::Overlap)?;
         let (previous, next) = self.areas.neighbours(link);

@@ -83,10 +83,25 @@ impl WideBlocks {
         Ok(())
     }
 
-    /// Returns true if every range in grains serves a request of this alignment and these bounds.
+    /// Takes a range for a request that neither an alignment nor bounds bind; for [`Fit::Dynamic`] preferably below
+    /// `limit`. `None`, with nothing changed, where that is not the usual case, and for a request that is not valid.
+    ///
+    /// [`Fit::Dynamic`]: crate::ranges::Fit::Dynamic
     #[inline]
-    fn is_unbound(&self, request: &Request) -> bool {
-        request.align >> self.grain <= 1 && self.is_everywhere(request.within)
+    pub(crate) fn cut_usual(
+        &mut self,
+        request: &Request,
+        limit: u64,
+        counters: &mut Counters,
+    ) -> Option<Span> {
+        let Request { size, align, fit, within, .. } = *request;
+        let is_aligned = align == 1 || align.is_power_of_two() && align >> self.grain <= 1;
+        if !is_aligned || !self.is_everywhere(within) || size.trailing_zeros() < self.grain {
+            return None;
+        }
+        self.seen |= size;
+        let (size, limit) = (size >> self.grain, limit >> self.grain);
+        Some(scaled(self.blocks.cut_anywhere(size, fit, limit, counters)?, self.grain))
     }
 
     /// Returns a span of numbers in grains, of which its ends are multiples.
@@ -98,19 +113,6 @@ impl WideBlocks {
     #[inline]
     fn is_everywhere(&self, within: Span) -> bool {
         within == Span::ALL || self.reach.is_some_and(|reach| within.covers(reach))
-    }
-
-    /// Takes a range in the general way.
-    #[inline(never)]
-    fn alloc_otherwise(
-        &mut self,
-        request: &Request,
-        limit: u64,
-        counters: &mut Counters,
-    ) -> Result<Span, Refusal> {
-        let request = self.request(request)?;
-        let span = self.blocks.alloc(&request, limit >> self.grain, counters)?;
-        Ok(scaled(span, self.grain))
     }
 
     /// Returns the request in grains.
@@ -174,22 +176,15 @@ impl FreeIndex for WideBlocks {
         }
     }
 
-    #[inline]
     fn alloc(
         &mut self,
         request: &Request,
         limit: u64,
         counters: &mut Counters,
     ) -> Result<Span, Refusal> {
-        let Request { size, fit, .. } = *request;
-        if self.is_unbound(request) && size.trailing_zeros() >= self.grain {
-            self.seen |= size;
-            let (size, limit) = (size >> self.grain, limit >> self.grain);
-            if let Some(span) = self.blocks.cut_anywhere(size, fit, limit, counters) {
-                return Ok(scaled(span, self.grain));
-            }
-        }
-        self.alloc_otherwise(request, limit, counters)
+        let request = self.request(request)?;
+        let span = self.blocks.alloc(&request, limit >> self.grain, counters)?;
+        Ok(scaled(span, self.grain))
     }
 
     fn take(&mut self, span: Span, counters: &mut Counters) -> Result<(), Refusal> {
@@ -197,7 +192,7 @@ impl FreeIndex for WideBlocks {
         self.blocks.take(self.to_grains(span), counters)
     }
 
-    #[inline]
+    #[inline(always)]
     fn give(&mut self, span: Span, counters: &mut Counters) -> Result<(), Rejection> {
         self.admit(span.start() | span.end())?;
         self.blocks.give(self.to_grains(span), counters)

@@ -320,7 +320,7 @@ impl FreeIndex for GrainBlocks {
         self.cut(Found { at, hole, span }, counters).map_err(|OutOfMetadata| Refusal::OutOfMetadata)
     }
 
-    #[inline]
+    #[inline(always)]
     fn give(&mut self, span: Span, counters: &mut Counters) -> Result<(), Rejection> {
         let merged = if let Some(merged) = self.give_crest(span) {
             merged?
