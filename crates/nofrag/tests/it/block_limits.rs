@@ -11,8 +11,8 @@ use nofrag::cpu::{CpuId, CpuSet};
 use nofrag::ranges::Span;
 use nofrag::units::{PageCount, Vpn};
 use nofrag::vmap::{
-    AreaRequest, Budget, CpuHandle, Epoch, Guard, MapRamError, Mapper, Preset, RamArea,
-    UnmapRamError, VmapConfig, VmapSpace,
+    AreaRequest, BlockPolicy, Budget, CpuHandle, Epoch, Guard, MapRamError, Mapper, Preset,
+    RamArea, SizeClasses, UnmapRamError, VmapConfig, VmapPolicy, VmapSpace,
 };
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -148,8 +148,6 @@ fn a_handle_keeps_what_it_unmaps_until_it_looks() {
         assert_eq!(handle.unmap_ram(area), Err(UnmapRamError::DoubleUnmap));
         assert_eq!(space.unmap_ram(here, area), Err(UnmapRamError::NotMapped));
     }
-    let never = RamArea { start: Vpn(third.start.get() + 3), pages: PageCount(1) };
-    assert_eq!(handle.unmap_ram(never), Err(UnmapRamError::NotMapped));
     let stats = space.block_stats();
     assert_eq!((stats.live_pages, stats.dirty_pages), (20, 5 + 3 + 3));
     assert!(space.mapper().has_stale_pages());
@@ -160,6 +158,46 @@ fn a_handle_keeps_what_it_unmaps_until_it_looks() {
     assert_eq!(space.unmap_ram(here, first), Err(UnmapRamError::DoubleUnmap));
     space.unmap_ram(here, second).unwrap();
     check_all_comes_back("nofrag", &space);
+}
+
+#[test]
+fn a_handle_keeps_slots_of_one_block_and_not_of_another() {
+    let (_, space) = small_spaces(0).find(|(preset, _)| preset.name == "nofrag").unwrap();
+    let mut handle = space.cpu(cpu_of(&space, 2)).unwrap();
+    let [_, kept, other] =
+        [32, 32, 16].map(|pages| handle.map_ram(pages, &Frames::new(pages)).unwrap());
+    assert_ne!(kept.start.get() / 64, other.start.get() / 64);
+    handle.unmap_ram(kept).unwrap();
+    let page = |block: RamArea, slot: u64| RamArea {
+        start: Vpn(block.start.get() / 64 * 64 + slot),
+        pages: PageCount(1),
+    };
+    assert_eq!(handle.unmap_ram(page(kept, 40)), Err(UnmapRamError::DoubleUnmap));
+    assert_eq!(handle.unmap_ram(page(other, 40)), Err(UnmapRamError::NotMapped));
+}
+
+/// Whatever sizes are rounded to, and with a mapper that clears nothing.
+#[test]
+fn a_handle_keeps_all_slots_of_what_it_unmaps() {
+    let all = [SizeClasses::PowerOfTwo, SizeClasses::Quarters, SizeClasses::Eighths];
+    for classes in all.into_iter().chain([SizeClasses::Exact]) {
+        let blocks = BlockPolicy { classes, geometry: GEOMETRIES[0], ..BlockPolicy::NOFRAG };
+        let policy = VmapPolicy { blocks, ..VmapPolicy::NOFRAG };
+        let config = VmapConfig { span: span(64, FOUR_BLOCKS), cpus: gappy_cpus(), policy };
+        let space: VmapSpace = VmapSpace::new(config, (), ()).unwrap();
+        let mut handle = space.cpu(space.cpus().by_rank(0).unwrap()).unwrap();
+        let area = handle.map_ram(21, &()).unwrap();
+        let wrong = RamArea { pages: PageCount(20), ..area };
+        let pages = area.pages;
+        assert_eq!(handle.unmap_ram(wrong), Err(UnmapRamError::WrongSize { pages }));
+        handle.unmap_ram(area).unwrap();
+        assert_eq!(handle.unmap_ram(area), Err(UnmapRamError::DoubleUnmap));
+        assert_eq!(space.block_stats().dirty_pages, u64::from(classes.round(21)), "{classes:?}");
+        drop(handle);
+        space.check().unwrap();
+        space.purge_all();
+        assert_eq!(space.block_stats().blocks, 0);
+    }
 }
 
 /// While a handle lives, a purge by another CPU cannot take its idle block; the handle gives it back at its next look

@@ -956,9 +956,6 @@ impl SlotBlocks {
         let waits = |shared: &PerCpu| !shared.recycler.lock().is_empty();
         self.per_cpu.iter().any(waits)
             || self.existing().any(|(_, record)| {
-                if record.kept.load(Ordering::Relaxed) > 0 {
-                    return true;
-                }
                 let mut states = record.mappings().map(|(_, slot)| slot.state());
                 let first = states.next();
                 first.is_none_or(|first| first == SlotState::Dirty)
