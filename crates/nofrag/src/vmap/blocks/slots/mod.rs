@@ -265,15 +265,14 @@ impl SlotBlocks {
         if stock.allowance < size {
             self.look(stock, cpu, wait, areas);
         }
+        let mut found = stock.take_elsewhere(size);
         for _ in 0..LOOKS_BEFORE_GROWTH {
-            if let Some(place) = stock.take_elsewhere(size) {
-                return Ok(place);
-            }
-            if !self.look(stock, cpu, wait, areas) {
+            if found.is_some() || !self.look(stock, cpu, wait, areas) {
                 break;
             }
+            found = stock.take_elsewhere(size);
         }
-        if let Some(place) = stock.take_elsewhere(size) {
+        if let Some(place) = found {
             return Ok(place);
         }
         self.grow(stock, cpu, areas)?;

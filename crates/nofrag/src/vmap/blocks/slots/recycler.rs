@@ -39,6 +39,7 @@ impl Side {
         if count <= self.counts.len() {
             return Ok(());
         }
+        // Room for more blocks than this one, or each would move the masks of all before it.
         let more = count - self.counts.len();
         self.masks.try_reserve(more * self.words)?;
         self.counts.try_reserve(more)?;
