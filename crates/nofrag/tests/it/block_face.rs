@@ -386,3 +386,25 @@ fn counts_of_our_blocks_are_summed_over_cpus() {
     let purged = counts();
     assert_eq!((purged.returned, purged.purged, purged.visited), (4, 4, 8));
 }
+
+/// A slot that was unmapped and collected, and waits for its flush, is free by its own byte; after the flush nobody can
+/// tell any more that it was unmapped.
+#[test]
+fn what_waits_for_its_flush_cannot_be_unmapped_again() {
+    for geometry in GEOMETRIES {
+        let preset = presets_with(geometry, 1 << 40).find(|it| it.name == "nofrag").unwrap();
+        let space = block_space(preset.policy, gappy_cpus(), PageBook::new(span(0, 1 << 14), 0));
+        let by = cpu_of(&space, 0);
+        let first = must_map(&space, by, 32);
+        (1..geometry.slots() / 32).for_each(|_| _ = must_map(&space, by, 32));
+        space.unmap_ram(by, first).unwrap();
+        assert_eq!(space.unmap_ram(by, first), Err(UnmapRamError::DoubleUnmap));
+        // The block is used up, so that its dirty slots are looked for.
+        let other = must_map(&space, by, 32);
+        assert_eq!(space.block_stats().dirty_pages, 32, "fewer than a block has: not flushed");
+        assert_eq!(space.unmap_ram(by, first), Err(UnmapRamError::DoubleUnmap));
+        space.unmap_aliases();
+        assert_eq!(space.unmap_ram(by, first), Err(UnmapRamError::NotMapped));
+        space.unmap_ram(by, other).unwrap();
+    }
+}
