@@ -112,54 +112,39 @@ impl RangeAllocator {
     /// # Errors
     /// See [`AllocError`]; nothing changed.
     pub fn alloc(&mut self, request: &Request) -> Result<Span, AllocError> {
-        let Request { size, fit, .. } = *request;
-        let limit = if fit == Fit::Dynamic { self.dense_limit() } else { 0 };
-        if let Engine::WideBlocks(index) = &mut self.index
-            && request.is_anywhere()
-            && let Some(span) = index.cut_anywhere(size, fit, limit, &mut self.counters)
-        {
-            self.free -= size;
-            self.counters.allocs += 1;
-            return Ok(span);
-        }
-        self.alloc_otherwise(request)
-    }
-
-    /// Takes a range that serves `request`, in the general way.
-    #[inline(never)]
-    fn alloc_otherwise(&mut self, request: &Request) -> Result<Span, AllocError> {
         if request.size == 0 {
             return Err(AllocError::ZeroSize);
         }
         if !request.align.is_power_of_two() {
             return Err(AllocError::AlignNotPowerOfTwo);
         }
-        let found = if request.fit == Fit::Dynamic {
-            let limit = self.dense_limit();
-            on_index!(&mut self.index, index => {
-                index.alloc_dynamic(request, limit, &mut self.counters)
-            })
-        } else {
-            on_index!(&mut self.index, index => index.alloc(request, &mut self.counters))
-        };
-        match found {
+        let limit = if request.fit == Fit::Dynamic { self.dense_limit() } else { 0 };
+        let counters = &mut self.counters;
+        match on_index!(&mut self.index, index => index.alloc(request, limit, counters)) {
             Ok(span) => {
                 self.free -= span.len();
                 self.counters.allocs += 1;
                 Ok(span)
             }
-            Err(Refusal::NoFit) => {
+            Err(why) => Err(self.refused(request, why)),
+        }
+    }
+
+    #[cold]
+    fn refused(&mut self, request: &Request, why: Refusal) -> AllocError {
+        match why {
+            Refusal::NoFit => {
                 self.counters.misses += 1;
                 let Request { size, align, within, .. } = *request;
                 let largest = self.largest();
                 let is_plain = align == 1 && within == Span::ALL;
                 if is_plain || size > largest {
-                    return Err(AllocError::Exhausted { largest });
+                    return AllocError::Exhausted { largest };
                 }
-                Err(AllocError::Misfit { largest, align, within })
+                AllocError::Misfit { largest, align, within }
             }
-            Err(Refusal::FitNotIndexed) => Err(AllocError::FitNotIndexed),
-            Err(Refusal::OutOfMetadata) => Err(AllocError::OutOfMetadata),
+            Refusal::FitNotIndexed => AllocError::FitNotIndexed,
+            Refusal::OutOfMetadata => AllocError::OutOfMetadata,
         }
     }
 
@@ -193,21 +178,6 @@ impl RangeAllocator {
     /// # Errors
     /// See [`FreeError`]; nothing changed. In particular a range of which any number is free already is refused whole.
     pub fn free(&mut self, span: Span) -> Result<(), FreeError> {
-        if let Engine::WideBlocks(index) = &mut self.index
-            && self.space.first.is_some_and(|first| first.covers(span))
-            && let Some(given) = index.give_near(span, &mut self.counters)
-        {
-            given.map_err(not_freed)?;
-            self.free += span.len();
-            self.counters.frees += 1;
-            return Ok(());
-        }
-        self.free_otherwise(span)
-    }
-
-    /// Frees `span`, in the general way.
-    #[inline(never)]
-    fn free_otherwise(&mut self, span: Span) -> Result<(), FreeError> {
         if !self.space.covers(span) {
             return Err(FreeError::Foreign);
         }
@@ -217,7 +187,8 @@ impl RangeAllocator {
                 self.counters.frees += 1;
                 Ok(())
             }
-            Err(why) => Err(not_freed(why)),
+            Err(Rejection::Overlap) => Err(FreeError::NotAllocated),
+            Err(Rejection::OutOfMetadata) => Err(FreeError::OutOfMetadata),
         }
     }
 
@@ -399,13 +370,6 @@ impl RangeAllocator {
     #[must_use]
     pub fn metadata_bytes(&self) -> usize {
         on_index!(&self.index, index => index.metadata_bytes())
-    }
-}
-
-fn not_freed(why: Rejection) -> FreeError {
-    match why {
-        Rejection::Overlap => FreeError::NotAllocated,
-        Rejection::OutOfMetadata => FreeError::OutOfMetadata,
     }
 }
 

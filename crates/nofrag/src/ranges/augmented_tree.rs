@@ -226,8 +226,13 @@ impl AugmentedTree {
 }
 
 impl FreeIndex for AugmentedTree {
-    #[inline]
-    fn alloc(&mut self, request: &Request, counters: &mut Counters) -> Result<Span, Refusal> {
+    #[inline(never)]
+    fn alloc(
+        &mut self,
+        request: &Request,
+        _limit: u64,
+        counters: &mut Counters,
+    ) -> Result<Span, Refusal> {
         if request.fit != Fit::Lowest {
             return Err(Refusal::FitNotIndexed);
         }
@@ -252,7 +257,7 @@ impl FreeIndex for AugmentedTree {
         Ok(self.cut(id, span, counters)?)
     }
 
-    #[inline]
+    #[inline(never)]
     fn give(&mut self, span: Span, counters: &mut Counters) -> Result<(), Rejection> {
         let link = self.areas.link_for(span).ok_or(Rejection::Overlap)?;
         let (previous, next) = self.areas.neighbours(link);
@@ -481,12 +486,12 @@ mod tests {
             let mut tree = balanced(AlignRule::Unpadded, &areas);
             let mut counters = Counters::default();
             let request = Request::new(32).align(64);
-            assert_eq!(tree.alloc(&request, &mut counters), Err(Refusal::NoFit));
+            assert_eq!(tree.alloc(&request, 0, &mut counters), Err(Refusal::NoFit));
             assert_eq!(counters.steps, visits, "{count} areas");
             assert!(counters.misfits >= count);
             let mut padded = balanced(AlignRule::Padded, &areas);
             let mut counters = Counters::default();
-            assert_eq!(padded.alloc(&request, &mut counters), Err(Refusal::NoFit));
+            assert_eq!(padded.alloc(&request, 0, &mut counters), Err(Refusal::NoFit));
             assert_eq!(counters.steps, 1, "with padding the root's maximum tells");
         }
     }
@@ -504,7 +509,7 @@ mod tests {
             }
             let mut counters = Counters::default();
             let request = Request::new(32).align(64);
-            assert_eq!(tree.alloc(&request, &mut counters), Err(Refusal::NoFit));
+            assert_eq!(tree.alloc(&request, 0, &mut counters), Err(Refusal::NoFit));
             assert_eq!(counters.steps, visits);
         }
     }

@@ -216,7 +216,13 @@ impl CachedScan {
 }
 
 impl FreeIndex for CachedScan {
-    fn alloc(&mut self, request: &Request, counters: &mut Counters) -> Result<Span, Refusal> {
+    #[inline(never)]
+    fn alloc(
+        &mut self,
+        request: &Request,
+        _limit: u64,
+        counters: &mut Counters,
+    ) -> Result<Span, Refusal> {
         if request.fit != Fit::Lowest {
             return Err(Refusal::FitNotIndexed);
         }
@@ -243,6 +249,7 @@ impl FreeIndex for CachedScan {
         Ok(())
     }
 
+    #[inline(never)]
     fn give(&mut self, span: Span, counters: &mut Counters) -> Result<(), Rejection> {
         self.build_wall()?;
         let first = self.first_covering(span).ok_or(Rejection::Overlap)?;

@@ -31,18 +31,14 @@ pub(crate) trait FreeIndex {
     /// Learns that the space has got `span`: all that is free lies in what this has named.
     fn extend_space(&mut self, _span: Span) {}
 
-    /// Finds a place by the design's rule and takes it.
-    fn alloc(&mut self, request: &Request, counters: &mut Counters) -> Result<Span, Refusal>;
-
-    /// Finds a place for a request of [`Fit::Dynamic`](super::Fit::Dynamic), preferably below `limit`, and takes it.
-    fn alloc_dynamic(
+    /// Finds a place by the design's rule and takes it; for [`Fit::Dynamic`](super::Fit::Dynamic) preferably below
+    /// `limit`.
+    fn alloc(
         &mut self,
-        _request: &Request,
-        _limit: u64,
-        _counters: &mut Counters,
-    ) -> Result<Span, Refusal> {
-        Err(Refusal::FitNotIndexed)
-    }
+        request: &Request,
+        limit: u64,
+        counters: &mut Counters,
+    ) -> Result<Span, Refusal>;
 
     /// Takes exactly `span`, if it is wholly free.
     fn take(&mut self, span: Span, counters: &mut Counters) -> Result<(), Refusal>;

@@ -66,12 +66,6 @@ impl Request {
         Request { size, align: 1, align_one, within, fit: Fit::Lowest }
     }
 
-    /// Returns true if the request has neither an alignment nor bounds.
-    #[inline]
-    pub(super) fn is_anywhere(&self) -> bool {
-        self.align == 1 && self.within == Span::ALL
-    }
-
     /// Returns the same request with this alignment, a power of two.
     #[must_use]
     pub const fn align(self, align: u64) -> Request {

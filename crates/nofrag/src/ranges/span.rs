@@ -1,6 +1,7 @@
 //! A non-empty range of numbers.
 
 use core::fmt;
+use core::num::NonZero;
 use core::ops::Range;
 
 use crate::errors::errors;
@@ -9,7 +10,8 @@ use crate::errors::errors;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span {
     start: u64,
-    end: u64,
+    /// Never 0, so an `Option<Span>` is no larger than a span, and is handed over in two registers.
+    end: NonZero<u64>,
 }
 
 errors! {
@@ -27,19 +29,17 @@ errors! {
 
 impl Span {
     /// All numbers that can be handed out: `0..u64::MAX`.
-    pub const ALL: Span = Span { start: 0, end: u64::MAX };
+    pub const ALL: Span = Span { start: 0, end: NonZero::<u64>::MAX };
 
     /// Returns the range `start..end`.
     ///
     /// # Errors
     /// [`SpanError::Empty`] when both are equal, [`SpanError::Inverted`] when `end` lies below `start`.
     pub const fn new(start: u64, end: u64) -> Result<Span, SpanError> {
-        if start < end {
-            Ok(Span { start, end })
-        } else if start == end {
-            Err(SpanError::Empty)
-        } else {
-            Err(SpanError::Inverted)
+        match NonZero::new(end) {
+            Some(end) if start < end.get() => Ok(Span { start, end }),
+            _ if start == end => Err(SpanError::Empty),
+            _ => Err(SpanError::Inverted),
         }
     }
 
@@ -58,13 +58,13 @@ impl Span {
     #[inline]
     pub(crate) fn known(start: u64, end: u64) -> Span {
         debug_assert!(start < end, "span {start:#x}..{end:#x} is empty or inverted");
-        Span { start, end }
+        Span { start, end: NonZero::new(end).expect("a span ends above its start") }
     }
 
     /// Returns the part of the span below `other`, then the part above it; `None` for a part without numbers.
     pub(crate) fn outside(self, other: Span) -> [Option<Span>; 2] {
-        let (below, above) = (self.end.min(other.start), self.start.max(other.end));
-        [Span::new(self.start, below).ok(), Span::new(above, self.end).ok()]
+        let (below, above) = (self.end().min(other.start), self.start.max(other.end()));
+        [Span::new(self.start, below).ok(), Span::new(above, self.end()).ok()]
     }
 
     /// Returns the lowest number in the span.
@@ -78,7 +78,7 @@ impl Span {
     #[inline]
     #[must_use]
     pub const fn end(self) -> u64 {
-        self.end
+        self.end.get()
     }
 
     /// Returns the number of numbers in the span; at least one.
@@ -86,34 +86,34 @@ impl Span {
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // a span is never empty
     pub const fn len(self) -> u64 {
-        self.end - self.start
+        self.end() - self.start
     }
 
     /// Returns true if `at` is in the span.
     #[inline]
     #[must_use]
     pub const fn contains(self, at: u64) -> bool {
-        self.start <= at && at < self.end
+        self.start <= at && at < self.end.get()
     }
 
     /// Returns true if every number of `other` is in this span.
     #[inline]
     #[must_use]
     pub const fn covers(self, other: Span) -> bool {
-        self.start <= other.start && other.end <= self.end
+        self.start <= other.start && other.end.get() <= self.end.get()
     }
 
     /// Returns the numbers that both spans hold, if any.
     #[inline]
     #[must_use]
     pub fn intersection(self, other: Span) -> Option<Span> {
-        Span::new(self.start.max(other.start), self.end.min(other.end)).ok()
+        Span::new(self.start.max(other.start), self.end().min(other.end())).ok()
     }
 
     /// Returns the smallest range that covers both spans.
     #[must_use]
     pub fn hull(self, other: Span) -> Span {
-        Span::known(self.start.min(other.start), self.end.max(other.end))
+        Span::known(self.start.min(other.start), self.end().max(other.end()))
     }
 
     /// Returns the lowest `start` at which `size` numbers, aligned to `align`, fit into the span; `None` if there is
@@ -138,14 +138,14 @@ impl Span {
     pub(crate) fn lowest_congruent(self, size: u64, align: u64, offset: u64) -> Option<u64> {
         let start = self.start.checked_add(offset.wrapping_sub(self.start) & (align - 1))?;
         let end = start.checked_add(size)?;
-        (end <= self.end).then_some(start)
+        (end <= self.end()).then_some(start)
     }
 
     /// Returns the highest `start` at which `size` numbers fit into the span and which leaves the same remainder as
     /// `offset` when divided by `align`, a power of two.
     #[inline]
     pub(crate) fn highest_congruent(self, size: u64, align: u64, offset: u64) -> Option<u64> {
-        let start = self.end.checked_sub(size)?;
+        let start = self.end().checked_sub(size)?;
         let start = start.checked_sub(start.wrapping_sub(offset) & (align - 1))?;
         (start >= self.start).then_some(start)
     }
@@ -163,14 +163,14 @@ impl TryFrom<Range<u64>> for Span {
 
 impl From<Span> for Range<u64> {
     fn from(span: Span) -> Range<u64> {
-        span.start..span.end
+        span.start()..span.end()
     }
 }
 
 /// Start and end in hexadecimal digits.
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:#x}..{:#x}", self.start, self.end)
+        write!(f, "{:#x}..{:#x}", self.start(), self.end())
     }
 }
 

@@ -194,7 +194,7 @@ fn check_against_bytes(seed: u64, trees: usize) -> (u64, u64) {
         for _ in 0..20 {
             let (asked, request) = random_request(&mut rng, top);
             let expected = Model::of(&tree).place(release, asked);
-            let found = tree.alloc(&request, &mut Counters::default()).ok();
+            let found = tree.alloc(&request, 0, &mut Counters::default()).ok();
             let found_at = found.map(Span::start);
             assert_eq!(found_at, expected, "seed {seed}, tree {round}, {release:?}: {request:?}");
             asked_in_all += 1;

@@ -14,7 +14,7 @@ use super::GrainBlocks;
 use super::leaf::WINDOW_BITS;
 use crate::check::Violation;
 use crate::ranges::index::{FreeIndex, Refusal, Rejection};
-use crate::ranges::{AlignClasses, Config, Counters, Fit, OutOfMetadata, Request, Span};
+use crate::ranges::{AlignClasses, Config, Counters, OutOfMetadata, Request, Span};
 
 /// The index of holes. See the module's documentation.
 ///
@@ -83,37 +83,10 @@ impl WideBlocks {
         Ok(())
     }
 
-    /// Takes `size` numbers by the rule of the fit, without alignment or bounds; of [`Fit::Dynamic`], preferably below
-    /// `limit`. `None`, with nothing changed, where that is not the usual case.
+    /// Returns true if every range in grains serves a request of this alignment and these bounds.
     #[inline]
-    pub(crate) fn cut_anywhere(
-        &mut self,
-        size: u64,
-        fit: Fit,
-        limit: u64,
-        counters: &mut Counters,
-    ) -> Option<Span> {
-        self.seen |= size;
-        if size.trailing_zeros() < self.grain {
-            return None;
-        }
-        let (size, limit) = (size >> self.grain, limit >> self.grain);
-        Some(scaled(self.blocks.cut_anywhere(size, fit, limit, counters)?, self.grain))
-    }
-
-    /// Frees `span`. `None`, with nothing changed, where that is not the usual case.
-    #[inline]
-    pub(crate) fn give_near(
-        &mut self,
-        span: Span,
-        counters: &mut Counters,
-    ) -> Option<Result<(), Rejection>> {
-        let numbers = span.start() | span.end();
-        self.seen |= numbers;
-        if numbers.trailing_zeros() < self.grain {
-            return None;
-        }
-        self.blocks.give_near(self.to_grains(span), counters)
+    fn is_unbound(&self, request: &Request) -> bool {
+        request.align >> self.grain <= 1 && self.is_everywhere(request.within)
     }
 
     /// Returns a span of numbers in grains, of which its ends are multiples.
@@ -127,22 +100,17 @@ impl WideBlocks {
         within == Span::ALL || self.reach.is_some_and(|reach| within.covers(reach))
     }
 
-    /// Hands a request in grains to `alloc`; returns the numbers of what that takes.
-    #[inline]
-    fn ask(
+    /// Takes a range in the general way.
+    #[inline(never)]
+    fn alloc_otherwise(
         &mut self,
         request: &Request,
-        alloc: impl FnOnce(&mut GrainBlocks, &Request, u32) -> Result<Span, Refusal>,
+        limit: u64,
+        counters: &mut Counters,
     ) -> Result<Span, Refusal> {
-        let in_grains;
-        let request = if self.grain == 0 && request.within == Span::ALL {
-            self.seen |= request.size;
-            request
-        } else {
-            in_grains = self.request(request)?;
-            &in_grains
-        };
-        Ok(scaled(alloc(&mut self.blocks, request, self.grain)?, self.grain))
+        let request = self.request(request)?;
+        let span = self.blocks.alloc(&request, limit >> self.grain, counters)?;
+        Ok(scaled(span, self.grain))
     }
 
     /// Returns the request in grains.
@@ -207,26 +175,21 @@ impl FreeIndex for WideBlocks {
     }
 
     #[inline]
-    fn alloc(&mut self, request: &Request, counters: &mut Counters) -> Result<Span, Refusal> {
-        let is_lowest = request.fit == Fit::Lowest && self.align(request.align) == 1;
-        if is_lowest
-            && self.is_everywhere(request.within)
-            && let Some(span) = self.cut_anywhere(request.size, Fit::Lowest, 0, counters)
-        {
-            return Ok(span);
-        }
-        self.ask(request, |blocks, request, _| blocks.alloc(request, counters))
-    }
-
-    fn alloc_dynamic(
+    fn alloc(
         &mut self,
         request: &Request,
         limit: u64,
         counters: &mut Counters,
     ) -> Result<Span, Refusal> {
-        self.ask(request, |blocks, request, grain| {
-            blocks.alloc_dynamic(request, limit >> grain, counters)
-        })
+        let Request { size, fit, .. } = *request;
+        if self.is_unbound(request) && size.trailing_zeros() >= self.grain {
+            self.seen |= size;
+            let (size, limit) = (size >> self.grain, limit >> self.grain);
+            if let Some(span) = self.blocks.cut_anywhere(size, fit, limit, counters) {
+                return Ok(scaled(span, self.grain));
+            }
+        }
+        self.alloc_otherwise(request, limit, counters)
     }
 
     fn take(&mut self, span: Span, counters: &mut Counters) -> Result<(), Refusal> {

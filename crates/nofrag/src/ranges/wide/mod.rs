@@ -149,29 +149,6 @@ impl GrainBlocks {
         }
     }
 
-    /// Frees `span` at the crest, or in the leaf that is guessed near. `None`, with nothing changed, if the guess is
-    /// wrong.
-    #[inline]
-    fn give_near(&mut self, span: Span, counters: &mut Counters) -> Option<Result<(), Rejection>> {
-        if let Some(merged) = self.give_crest(span) {
-            return Some(merged.map(|merged| counters.note_merge(merged.before, merged.after)));
-        }
-        let at = self.tree.place_near(span)?;
-        Some(self.give_inside(at, span, counters))
-    }
-
-    #[inline]
-    fn give_inside(
-        &mut self,
-        at: At,
-        span: Span,
-        counters: &mut Counters,
-    ) -> Result<(), Rejection> {
-        let merged = self.tree.free_inside(at, span)?;
-        counters.note_merge(merged.before, merged.after);
-        Ok(())
-    }
-
     #[inline]
     fn wish(&mut self, request: &Request) -> Wish {
         let wish = Wish::new(request, &self.tree);
@@ -280,11 +257,32 @@ impl GrainBlocks {
         self.tree.insert(Hole::from(span).into());
         Ok(())
     }
+
+    /// Frees `span` in the tree, where the guess of its leaf was wrong.
+    #[inline(never)]
+    fn give_far(&mut self, span: Span) -> Result<Merged, Rejection> {
+        if self.tree.root == NIL {
+            self.give_first(span)?;
+            return Ok(Merged { before: false, after: false });
+        }
+        let at = self.tree.place_of(span.start());
+        if at.lane > 0 && at.lane < self.tree.leaves.count(at.leaf) {
+            return self.tree.free_inside(at, span);
+        }
+        self.give_at_edge(at, span)
+    }
 }
 
 impl FreeIndex for GrainBlocks {
-    #[inline]
-    fn alloc(&mut self, request: &Request, counters: &mut Counters) -> Result<Span, Refusal> {
+    fn alloc(
+        &mut self,
+        request: &Request,
+        limit: u64,
+        counters: &mut Counters,
+    ) -> Result<Span, Refusal> {
+        if let Fit::Best | Fit::Dynamic = request.fit {
+            self.index_sizes()?;
+        }
         let wish = self.wish(request);
         let before = counters.dead_ends;
         if request.fit == Fit::Highest {
@@ -296,32 +294,18 @@ impl FreeIndex for GrainBlocks {
         let found = match request.fit {
             Fit::Lowest => self.tree.lowest(&wish, counters),
             Fit::Highest => self.tree.highest(&wish, counters),
-            Fit::Best | Fit::Dynamic => {
-                self.index_sizes()?;
-                self.tree.best(&wish, counters)
-            }
+            Fit::Best => self.tree.best(&wish, counters),
+            Fit::Dynamic => self.tree.dense(&wish, limit, counters),
         };
-        match self.cut_found(request, found, counters.dead_ends - before, counters) {
+        // What a dense search meets at each request, whatever is learned.
+        let patience = if request.fit == Fit::Dynamic { u64::from(DENSE_PATIENCE) + 2 } else { 0 };
+        let dead_ends = (counters.dead_ends - before).saturating_sub(patience);
+        match self.cut_found(request, found, dead_ends, counters) {
             Err(Refusal::NoFit) if request.fit == Fit::Lowest => {
                 self.cut_from_crest(|hole| wish.lowest_in(hole), counters)
             }
             cut => cut,
         }
-    }
-
-    fn alloc_dynamic(
-        &mut self,
-        request: &Request,
-        limit: u64,
-        counters: &mut Counters,
-    ) -> Result<Span, Refusal> {
-        self.index_sizes()?;
-        let wish = self.wish(request);
-        let before = counters.dead_ends;
-        let found = self.tree.dense(&wish, limit, counters);
-        // So many are met at each request, whatever is learned.
-        let dead_ends = (counters.dead_ends - before).saturating_sub(u64::from(DENSE_PATIENCE) + 2);
-        self.cut_found(request, found, dead_ends, counters)
     }
 
     fn take(&mut self, span: Span, counters: &mut Counters) -> Result<(), Refusal> {
@@ -338,21 +322,13 @@ impl FreeIndex for GrainBlocks {
 
     #[inline]
     fn give(&mut self, span: Span, counters: &mut Counters) -> Result<(), Rejection> {
-        if let Some(merged) = self.give_crest(span) {
-            let merged = merged?;
-            counters.note_merge(merged.before, merged.after);
-            return Ok(());
-        }
-        if self.tree.root == NIL {
-            self.give_first(span)?;
-            counters.note_merge(false, false);
-            return Ok(());
-        }
-        let at @ At { leaf, lane } = self.tree.place_of(span.start());
-        if lane > 0 && lane < self.tree.leaves.count(leaf) {
-            return self.give_inside(at, span, counters);
-        }
-        let merged = self.give_at_edge(at, span)?;
+        let merged = if let Some(merged) = self.give_crest(span) {
+            merged?
+        } else if let Some(at) = self.tree.place_near(span) {
+            self.tree.free_inside(at, span)?
+        } else {
+            self.give_far(span)?
+        };
         counters.note_merge(merged.before, merged.after);
         Ok(())
     }

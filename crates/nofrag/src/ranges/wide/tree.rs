@@ -85,9 +85,6 @@ impl<N: Note> Tree<N> {
     /// at or below it.
     #[inline]
     pub(super) fn place_of(&mut self, at: u64) -> At {
-        if let Some(near) = self.guess(at) {
-            return near;
-        }
         let leaf = self.leaf_beside(at).unwrap_or_else(|| self.leaf_for(at));
         self.near.note(at, leaf);
         At { leaf, lane: self.leaves.count_up_to(leaf, at) }
@@ -114,17 +111,6 @@ impl<N: Note> Tree<N> {
         let is_inside = 0 < slot && slot < last || parent == self.root;
         let is_enclosed = lies_behind(slot) && (slot == last || !lies_behind(slot + 1));
         (is_inside && is_enclosed).then(|| inner.child.0[slot % LANES])
-    }
-
-    /// Returns the same as [`place_of`](Self::place_of), if the table of near leaves knows it.
-    #[inline]
-    pub(super) fn guess(&self, at: u64) -> Option<At> {
-        let leaf = self.near.leaf(at);
-        if (leaf as usize) >= self.leaves.numbers() {
-            return None;
-        }
-        let lane = self.leaves.count_up_to(leaf, at);
-        (lane > 0 && lane < self.leaves.count(leaf)).then_some(At { leaf, lane })
     }
 
     pub(super) fn largest(&self) -> u64 {
