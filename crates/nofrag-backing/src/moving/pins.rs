@@ -27,8 +27,8 @@ const MOST: u32 = 1 << 30;
 /// Number of looks before a waiting thread lets others run.
 const SPINS: u32 = 64;
 
-/// Returns true if a mover lets others run after a look: after the 64th and each time that it has looked twice as often.
-/// Where threads wait for a processor each time may take milliseconds, so the times are few.
+/// Returns true if a mover lets others run after a look: after the 64th and each time that it has looked twice as
+/// often. Where threads wait for a processor each time may take milliseconds, so the times are few.
 const fn is_long(looks: u32) -> bool {
     looks >= SPINS && looks.is_power_of_two()
 }

@@ -22,7 +22,7 @@ use crate::spaces::{self, PAGE};
 /// Bytes of a page, which is what the areas of the turns are aligned to.
 const PAGE_BYTES: u64 = 1 << PAGE;
 
-/// What a program asked for, and the lists between.
+/// Requests of a program, and the lists between them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Lists {
     /// The kernel's release.

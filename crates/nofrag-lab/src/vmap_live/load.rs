@@ -74,7 +74,7 @@ pub(super) struct Loaded {
 impl Loaded {
     /// Empties the pools of flushed areas and fills most holes, so that little is unknown of the space at the start.
     pub(super) fn prepare() -> io::Result<Loaded> {
-        raise_open_files();
+        raise_limits();
         let allowed = sched_getaffinity(None)?;
         let cpus = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect();
         let limit = VmapPolicy::default().lazy_limit.pages(thread::available_parallelism()?.get());
@@ -344,10 +344,14 @@ fn available_pages() -> u64 {
     field_bytes("/proc/meminfo", "MemAvailable").unwrap_or(0) / 4096
 }
 
-/// Lets this process have as many open files as it may: each area is one.
-fn raise_open_files() {
+/// Lets this process have as many open files as it may, as each area is one, and as much memory of maps: until Linux
+/// 5.11 they count as locked.
+fn raise_limits() {
     let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit { current: limit.maximum, ..limit };
-    // A refusal shows when areas are made.
-    let _ = setrlimit(Resource::Nofile, raised);
+    let files = Rlimit { current: limit.maximum, ..limit };
+    let memory = Rlimit { current: None, maximum: None };
+    for (resource, raised) in [(Resource::Nofile, files), (Resource::Memlock, memory)] {
+        // A refusal shows when areas are made.
+        let _ = setrlimit(resource, raised);
+    }
 }

@@ -154,7 +154,7 @@ fn lists_are_read_as_they_were_written() {
         ("0xffffc90000000000\n", "line 1 is of no list"),
         ("@total x\n", "line 1: x"),
         ("@release 6.1\n@take 3 y\n", "line 2: y"),
-        ("@tale 3\n", "line 1: tale 3"),
+        ("@tale 3\n", "line 1: @tale 3"),
     ] {
         let packed = zstd::bulk::compress(text.as_bytes(), 1).unwrap();
         let refused = Lists::of_bytes(&packed).unwrap_err();
@@ -170,9 +170,9 @@ fn lists_refute_other_rules_and_other_places() {
     assert!(sound.differences.is_empty() && sound.purges > 0, "{sound:?}");
     let differ =
         |lists: &Lists, policy| lists::compare(lists, policy).unwrap().differences.len() as u64;
-    let by_size = VmapPolicy { index: VmapPolicy::LINUX_4_19.index, ..rules };
-    assert!(differ(&lists, by_size) * 2 > sound.turns, "most turns need the lowest fit");
-    // Two requests of other sizes in the opposite order, and one list whose first area has moved.
+    let older = VmapPolicy { index: VmapPolicy::LINUX_4_19.index, ..rules };
+    assert!(differ(&lists, older) * 2 > sound.turns, "the search of 4.19 begins where it ended");
+    // The requests of the first turn in the opposite order.
     let mut swapped = lists.clone();
     let taken = swapped.entries.iter_mut().find_map(|entry| match entry {
         Entry::Take(sizes) => Some(sizes),

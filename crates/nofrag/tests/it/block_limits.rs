@@ -574,7 +574,7 @@ fn a_search_that_nothing_came_back_before_is_not_made_again() {
     }
 }
 
-/// What is kept for each block grows by doubling. A block that made room for itself alone would move the masks of all
+/// The records of blocks grow by doubling. A block that made room for itself alone would move the masks of all
 /// before it.
 #[test]
 fn blocks_are_added_without_moving_the_records_of_others() {

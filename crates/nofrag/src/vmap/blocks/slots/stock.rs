@@ -1,10 +1,11 @@
 //! The stock of one CPU: its blocks, as far as handing out goes; owned, not shared.
 //!
-//! Slots are cut from the *window*, a run of free slots in the *current* block. A request that is longer than the window
-//! is served by the first of these that can: a later run of the current block; another block, of those whose longest
-//! run fits most tightly, which *bins* by the longest run find in O(1); an earlier run of the current block, whose slots
-//! have come back; an empty block. Of the other block the first run that fits serves. It becomes the window and its
-//! block the current one, unless it would leave less than the window now has: then it serves this request alone.
+//! Slots are cut from the *window*, a run of free slots in the *current* block. A request that is longer than the
+//! window is served by the first of these that can: a later run of the current block; another block, of those whose
+//! longest run fits most tightly, which *bins* by the longest run find in O(1); an earlier run of the current block,
+//! whose slots have come back; an empty block. Of the other block the first run that fits serves. It becomes the window
+//! and its block the current one, unless it would leave less than the window now has: then it serves this request
+//! alone.
 //!
 //! The current block is in no bin: runs are measured when a block is left, or serves a request without being entered,
 //! and not at every request.
