@@ -11,8 +11,8 @@ use nofrag::event::{Event, EventSink, Function};
 use nofrag::ranges::Span;
 use nofrag::units::{PageCount, Vpn};
 use nofrag::vmap::{
-    AreaRequest, BlockIndex, Epoch, FreeAreaError, Guard, MapRamError, Mapper, Piece, Preset,
-    RamArea, UnmapRamError, VmapConfig, VmapPolicy, VmapSpace,
+    AliasProgress, AreaRequest, BlockIndex, Epoch, FreeAreaError, Guard, MapRamError, Mapper,
+    Piece, Preset, RamArea, UnmapRamError, VmapConfig, VmapPolicy, VmapSpace,
 };
 use std::hint::spin_loop;
 use std::sync::Mutex;
@@ -369,7 +369,8 @@ fn counts_of_our_blocks_are_summed_over_cpus() {
             space.unmap_ram(by(2), of_one.pop().unwrap()).unwrap();
         }
     }
-    space.unmap_aliases();
+    let AliasProgress { blocks, returned, .. } = space.unmap_aliases();
+    assert_eq!((blocks, returned), (4, 0));
     let flushed = counts();
     assert_eq!((flushed.alias_flushes, flushed.flushes), (1, 2), "one flush for each CPU");
     assert_eq!((flushed.visited, flushed.max_visited_per_hold), (4, 2));
@@ -407,4 +408,33 @@ fn what_waits_for_its_flush_cannot_be_unmapped_again() {
         assert_eq!(space.unmap_ram(by, first), Err(UnmapRamError::NotMapped));
         space.unmap_ram(by, other).unwrap();
     }
+}
+
+/// Of its four blocks, none of which has anything left, each CPU keeps the one that it cuts from, and one more.
+#[test]
+fn a_flush_says_how_many_blocks_it_gave_back() {
+    let preset = presets_with(GEOMETRIES[0], 1 << 40).find(|it| it.name == "nofrag").unwrap();
+    let space = block_space(preset.policy, gappy_cpus(), PageBook::new(span(0, 1 << 12), 0));
+    for by in [0, 1].map(|rank| cpu_of(&space, rank)) {
+        let areas: Vec<RamArea> = (0..8).map(|_| must_map(&space, by, 32)).collect();
+        areas.into_iter().for_each(|area| space.unmap_ram(by, area).unwrap());
+    }
+    let AliasProgress { blocks, returned, .. } = space.unmap_aliases();
+    assert_eq!((blocks, returned, space.block_stats().blocks), (8, 4, 4));
+}
+
+/// A mapping of slots 48 to 80 ends in the next group of 64, and another begins with the group after that.
+#[test]
+fn what_ends_in_the_next_group_hides_nothing_of_the_one_after_it() {
+    let preset = presets_with(GEOMETRIES[2], 1 << 40).find(|it| it.name == "nofrag").unwrap();
+    let space = block_space(preset.policy, gappy_cpus(), PageBook::new(span(0, 1 << 14), 0));
+    let by = cpu_of(&space, 0);
+    let areas = [48, 32, 48, 16, 64].map(|pages| must_map(&space, by, pages));
+    let firsts = areas.map(|area| area.start.get() - areas[0].start.get());
+    assert_eq!(firsts, [0, 48, 80, 128, 144], "sizes of this class are not rounded");
+    [1, 3].into_iter().for_each(|at| space.unmap_ram(by, areas[at]).unwrap());
+    space.unmap_aliases();
+    let stats = space.block_stats();
+    assert_eq!((stats.dirty_pages, stats.live_pages), (0, 48 + 48 + 64));
+    space.check().unwrap();
 }

@@ -10,7 +10,7 @@ use super::*;
 use crate::check::Check;
 use crate::cpu::{CpuId, CpuSet};
 use crate::page::allocator::{MinFree, PageConfig};
-use crate::page::map::{MemoryMap, NodeId, NodeMap, ZoneKind, ZoneMap};
+use crate::page::map::{MemoryMap, NodeId, NodeMap, PfnRange, ZoneKind, ZoneMap};
 use crate::page::owner::Move;
 use crate::page::request::PageRequest;
 use crate::page::walk::{AllocFlags, Walk};
@@ -350,6 +350,32 @@ fn a_run_for_a_block_is_one_over_a_zone_that_there_is() {
     assert!(matches!(ended(&mut pages, run), CompactionResult::Captured(_)));
 }
 
+/// Pages 0, 8, 12 and so on are in use, 2 to 4 are missing: eight in a row become free behind them.
+#[test]
+fn ours_steps_over_holes_in_a_pageblock() {
+    for (mode, first) in [(Mode::SyncLight, Kind::Free), (Mode::Async, Kind::Used)] {
+        let holes = vec![PfnRange { start: Pfn(2), pages: PageCount(3) }];
+        let zone = ZoneMap::new(ZoneKind::Normal, Pfn(0), PageCount(1024));
+        let zones = vec![ZoneMap { holes, ..zone }];
+        let map = MemoryMap::new(vec![NodeMap { cpus: vec![0], zones }], &[]).expect("a map");
+        let policy = FragmentationPolicy::NOFRAG;
+        let config = PageConfig { min_free: MinFree::Pages(0), ..PageConfig::new(map, policy) };
+        let mut pages = PageAllocator::new(&config).expect("small");
+        let taken: Vec<Pfn> = core::iter::from_fn(|| take(&mut pages, Order::ZERO)).collect();
+        assert_eq!(taken.len(), 1024 - 3);
+        for &pfn in &taken {
+            pages.set_movable(pfn, true).expect("in use");
+            if pfn.0 % 4 > 0 {
+                pages.free(cpu(), pfn).expect("in use");
+            }
+        }
+        pages.drain_all();
+        let result = finish(&mut pages, block(3, Migratetype::Movable, mode));
+        assert_eq!(result, CompactionResult::Captured(Pfn(8)));
+        assert_eq!(pages.frames.tag(0).kind(), first, "who does not wait empties whole windows");
+    }
+}
+
 #[test]
 fn one_pageblock_is_not_moved_within_itself() {
     check_run("m.m.m.m.", EVERYTHING, "m.m.m.m.", CompactionResult::Complete);
@@ -620,6 +646,8 @@ fn positions_are_kept_between_runs() {
         }
     }
     run.abandon(&mut pages);
+    let compaction = &pages.zones[0].compaction;
+    assert_eq!(compaction.positions().0.sources[1], compaction.at.sources[1]);
     let run = Compaction::new(&mut pages, ZONE, job);
     assert_eq!(run.positions(), (Pfn(1024), Pfn(1536)), "one behind the next is where it goes on");
     run.abandon(&mut pages);
