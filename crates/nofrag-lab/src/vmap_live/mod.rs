@@ -4,9 +4,9 @@
 //! frees and purges; [`nofrag::vmap::VmapSpace`] under the rules of that kernel begins with the same areas and makes
 //! the same changes, and must place each area where the kernel did. Method and findings: docs/sources/vmap.md#live.
 //!
-//! Recordings of Linux 6.12, 6.18 and 7.2 and lists of 6.1 come with nofrag, and their claims are exact. On request,
-//! and where the host allows it (root, with tracefs), the running kernel is recorded while areas are made; there other
-//! work of the host comes between, so those claims depend on the host.
+//! Recordings of Linux 6.12, 6.18 and 7.2 and lists of 5.10 and 6.1 come with nofrag, and their claims are exact. On
+//! request, and where the host allows it (root, with tracefs), the running kernel is recorded while areas are made;
+//! there other work of the host comes between, so those claims depend on the host.
 //!
 //! - [`load`]: makes areas. [`live`]: records that. [`case`]: a recording. [`order`]: the order of its changes.
 //! - [`lists`]: kernels without events. [`replay`]: the model beside a recording. [`explain`]: what events leave open.

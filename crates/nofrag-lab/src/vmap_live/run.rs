@@ -196,32 +196,37 @@ fn judge_lists(spec: &Spec, lists: &[lists::Compared], report: &mut Report) {
     let notes = lists.iter().flat_map(|one| &one.differences);
     report.notes.extend(notes.map(|how| format!("{name}: {how}")));
     let differences = sum(|one| one.differences.len() as u64);
-    let (equal, turns, disturbed) =
-        (sum(|it| it.equal), sum(|it| it.turns), sum(|it| it.disturbed));
+    let (equal, exact) = (sum(|it| it.equal), sum(|it| it.exact));
+    let (turns, disturbed) = (sum(|it| it.turns), sum(|it| it.disturbed));
     let counts = [
-        (names::AREAS, equal),
+        (names::AREAS, equal + exact),
+        (names::GIVEN, exact),
         (names::PURGES, sum(|one| one.purges)),
         (names::TURNS, turns),
         (names::DISTURBED, disturbed),
         (names::DIFFERENCES, differences),
     ];
-    let per_area = |one: &lists::Compared| one.took.as_nanos() as f64 / one.equal.max(1) as f64;
+    let per_area =
+        |one: &lists::Compared| one.took.as_nanos() as f64 / (one.equal + one.exact).max(1) as f64;
     if let Some(time) = Spread::of(lists.iter().map(per_area).collect()) {
         report.measurements.push(Measurement {
             counts: key::counts(counts),
-            ..Measurement::new(name, DESIGNS[0], equal, "ns per area", time)
+            ..Measurement::new(name, DESIGNS[0], equal + exact, "ns per area", time)
         });
     }
     let kind = spec.program.claims();
     let mut claim = |id: &str, claim: String, measured: f64, relation| {
         report.oracles.claim(kind, format!("{id}/{name}"), claim, measured, relation);
     };
+    let share = |part: u64, whole: u64| 100.0 * part as f64 / whole.max(1) as f64;
     let text =
         format!("{name}: turns, beside those of {equal} equal areas, that differ from the model");
     claim("same", text, differences as f64, Relation::NONE);
+    let text = format!("{name}: % of places that the shape of the tree decides about");
+    claim("given", text, share(exact, equal + exact), Relation::AtMost(10.0));
     let text =
         format!("{name}: % of {turns} turns that are left out, as others made areas meanwhile");
-    claim("left", text, 100.0 * disturbed as f64 / turns.max(1) as f64, Relation::AtMost(5.0));
+    claim("left", text, share(disturbed, turns), Relation::AtMost(5.0));
 }
 
 /// Adds the measurement and the claims of a program.
