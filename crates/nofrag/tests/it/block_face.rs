@@ -423,18 +423,19 @@ fn a_flush_says_how_many_blocks_it_gave_back() {
     assert_eq!((blocks, returned, space.block_stats().blocks), (8, 4, 4));
 }
 
-/// A mapping of slots 48 to 80 ends in the next group of 64, and another begins with the group after that.
+/// A mapping of slots 240 to 272 ends in the second group of 256, and another begins with the third.
 #[test]
 fn what_ends_in_the_next_group_hides_nothing_of_the_one_after_it() {
     let preset = presets_with(GEOMETRIES[2], 1 << 40).find(|it| it.name == "nofrag").unwrap();
     let space = block_space(preset.policy, gappy_cpus(), PageBook::new(span(0, 1 << 14), 0));
     let by = cpu_of(&space, 0);
-    let areas = [48, 32, 48, 16, 64].map(|pages| must_map(&space, by, pages));
-    let firsts = areas.map(|area| area.start.get() - areas[0].start.get());
-    assert_eq!(firsts, [0, 48, 80, 128, 144], "sizes of this class are not rounded");
-    [1, 3].into_iter().for_each(|at| space.unmap_ram(by, areas[at]).unwrap());
+    let sizes = [64, 64, 64, 48, 32, 64, 64, 64, 48, 16];
+    let areas = sizes.map(|pages| must_map(&space, by, pages));
+    let first = |at: usize| areas[at].start.get() - areas[0].start.get();
+    assert_eq!((first(4), first(9)), (240, 512), "these sizes are not rounded");
+    [4, 9].into_iter().for_each(|at| space.unmap_ram(by, areas[at]).unwrap());
     space.unmap_aliases();
     let stats = space.block_stats();
-    assert_eq!((stats.dirty_pages, stats.live_pages), (0, 48 + 48 + 64));
+    assert_eq!((stats.dirty_pages, stats.live_pages), (0, 6 * 64 + 2 * 48));
     space.check().unwrap();
 }
