@@ -1,6 +1,7 @@
 //! Packages of Debian by a private configuration of apt: its own sources, lists, status and cache, so that nothing
 //! changes on this machine. apt checks what it fetches by the archive's signatures.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -56,22 +57,26 @@ pub(crate) struct Packages {
 }
 
 impl Packages {
-    /// Fetches and unpacks below `folder` the packages that are not there yet.
-    pub(crate) fn fetch(folder: &Path) -> anyhow::Result<Packages> {
+    /// Fetches and unpacks below `folder` the packages that are not there yet, of the kernels with these names and no
+    /// other: an archive may have lost one that nobody asks for.
+    pub(crate) fn fetch(folder: &Path, kernels: &BTreeSet<&str>) -> anyhow::Result<Packages> {
         let packages = Packages { folder: folder.to_owned() };
         let done = folder.join("complete");
-        let wanted: Vec<&str> =
-            KERNELS.iter().flat_map(|kernel| kernel.packages).copied().collect();
-        let wanted = wanted.join("\n");
-        if fs::read_to_string(&done).ok().as_ref() != Some(&wanted) {
+        let there = fs::read_to_string(&done).unwrap_or_default();
+        let is_there = |kernel: &&Kernel| kernel.packages.iter().all(|name| there.contains(name));
+        let wanted = KERNELS.iter().filter(|kernel| kernels.contains(kernel.name));
+        let missing: Vec<&Kernel> = wanted.filter(|kernel| !is_there(kernel)).collect();
+        if !missing.is_empty() {
             println!("guests: fetching packages of Debian");
-            packages.configure()?;
+            packages.configure(&missing)?;
             succeed(packages.apt("apt-get").arg("update"))?;
             packages.programs()?;
-            for kernel in &KERNELS {
+            let mut there = there;
+            for kernel in missing {
                 packages.kernel(kernel.name, kernel.suite, kernel.packages)?;
+                there += &(kernel.packages.join("\n") + "\n");
+                fs::write(&done, &there)?;
             }
-            fs::write(&done, wanted)?;
         }
         Ok(packages)
     }
@@ -87,7 +92,7 @@ impl Packages {
     }
 
     /// Returns name, version and SHA-256 of each package that was fetched.
-    pub(crate) fn list(&self) -> anyhow::Result<Value> {
+    pub(crate) fn list(&self) -> anyhow::Result<Map<String, Value>> {
         let mut list = Map::new();
         for file in debs(&self.archives())? {
             let sum = said(Command::new("sha256sum").arg(&file))?;
@@ -97,7 +102,7 @@ impl Packages {
             let (name, version) = (name?.trim().to_owned(), version?.trim().to_owned());
             list.insert(name, json!({ "version": version, "sha256": sum }));
         }
-        Ok(Value::Object(list))
+        Ok(list)
     }
 
     fn archives(&self) -> PathBuf {
@@ -105,7 +110,7 @@ impl Packages {
     }
 
     /// Writes the sources and makes the folders that apt wants.
-    fn configure(&self) -> anyhow::Result<()> {
+    fn configure(&self, kernels: &[&Kernel]) -> anyhow::Result<()> {
         ensure!(
             Path::new(KEYRING).exists(),
             "{KEYRING} is missing (package debian-archive-keyring): apt could check nothing"
@@ -114,7 +119,8 @@ impl Packages {
             fs::create_dir_all(self.folder.join(folder))?;
         }
         let mut sources = String::new();
-        let suites = KERNELS.iter().map(|kernel| kernel.suite).chain([PROGRAMS_SUITE]);
+        let suites: BTreeSet<&str> =
+            kernels.iter().map(|kernel| kernel.suite).chain([PROGRAMS_SUITE]).collect();
         for suite in suites {
             let archive = if suite.ends_with("-security") { SECURITY } else { ARCHIVE };
             sources += &format!("deb [arch=amd64 signed-by={KEYRING}] {archive} {suite} main\n");

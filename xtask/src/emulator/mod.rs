@@ -129,11 +129,11 @@ impl<R: Run> Task<R> {
         fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
         let lock = File::create(work.join("lock"))?;
         ensure!(lock.try_lock().is_ok(), "another task runs guests here");
-        let packages = Packages::fetch(&work.join("packages"))?;
+        let kernels: BTreeSet<&str> = missing.iter().map(Run::kernel).collect();
+        let packages = Packages::fetch(&work.join("packages"), &kernels)?;
         record(&packages, out)?;
         let images = Images::new(&packages, &work.join("images"))?;
         let disk = images.disk()?;
-        let kernels: BTreeSet<&str> = missing.iter().map(Run::kernel).collect();
         let boot = |kernel| Ok((kernel, images.boot(kernel, &self.contents)?));
         let boots: BTreeMap<&str, Boot> =
             kernels.into_iter().map(boot).collect::<anyhow::Result<_>>()?;
@@ -202,21 +202,23 @@ fn list<R: Run>(runs: &[R], out: &Path) {
     }
 }
 
-/// Writes the packages of the guests beside the rows, or compares them with those written there: rows of one folder
-/// have the same packages.
+/// Writes the packages of the guests beside the rows, or adds them to those written there: rows of one folder have the
+/// same packages.
 fn record(packages: &Packages, out: &Path) -> anyhow::Result<()> {
     let path = out.join("packages.json");
-    let list = packages.list()?;
-    if path.exists() {
-        let written: Value = serde_json::from_str(&fs::read_to_string(&path)?)?;
+    let mut all = match fs::read_to_string(&path) {
+        Ok(text) => serde_json::from_str(&text)?,
+        Err(_) => serde_json::Map::new(),
+    };
+    for (name, package) in packages.list()? {
+        let written = all.entry(&name).or_insert_with(|| package.clone());
         ensure!(
-            written == list,
-            "the packages fetched are not those of {}; write to another folder with --out",
+            *written == package,
+            "{name} is not the package of {}; write to another folder with --out",
             path.display()
         );
-        return Ok(());
     }
-    Ok(fs::write(&path, serde_json::to_string_pretty(&list)? + "\n")?)
+    Ok(fs::write(&path, serde_json::to_string_pretty(&all)? + "\n")?)
 }
 
 /// Writes rows to a file, a line each, whole or not at all.

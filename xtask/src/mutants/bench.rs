@@ -245,6 +245,9 @@ impl Bench {
 
     /// Runs each test alone with no break on, and notes what it reaches.
     pub(super) fn reach(&self, part: &Part) -> anyhow::Result<Tests> {
+        /// Seconds that a test may take, a tenth of what ends it: with switches in all that it does some would take
+        /// minutes, and an hour for the breaks that they are left with.
+        const PATIENCE: f64 = 3.0;
         let Ok(programs) = self.build(part)? else { bail!("what `check` accepts does not build") };
         let path = self.target.join("reached");
         let mut tests = Vec::new();
@@ -255,7 +258,7 @@ impl Bench {
                 let mut test = Test {
                     program: program.clone(),
                     name: name.to_owned(),
-                    seconds: 60.0,
+                    seconds: PATIENCE,
                     runs: Cell::new(0),
                     catches: Cell::new(0),
                 };
@@ -265,7 +268,7 @@ impl Bench {
                 let mut begin = seconds_of_programs()?;
                 let outcome = self.run(part, &test, &[("REACHED", &path.to_string_lossy())])?;
                 if outcome != Outcome::Survived {
-                    println!("left out, as it fails alone and without a break: {name}");
+                    println!("left out, {outcome:?} alone and without a break: {name}");
                     continue;
                 }
                 let reached = std::fs::read_to_string(&path).unwrap_or_default();

@@ -27,6 +27,11 @@ areas() {
     done
 }
 
+# Likewise where the kernel has no events of areas: its lists.
+lists() {
+    nofrag run vmap-live --mask lists --repeat 6 --loops 18000 --seed "$1" --keep /mnt/kept
+}
+
 echo "@@run"
 echo "kernel=$(uname -r)"
 for name in watermark_boost_factor watermark_scale_factor min_free_kbytes compaction_proactiveness defrag_mode; do

@@ -83,10 +83,13 @@ const PROACTIVE: Cell = cell("proactive-100", "compaction_proactiveness=100");
 const NO_BOOST: Cell = cell("boost-0", "watermark_boost_factor=0");
 const DEFRAG_MODE: Cell = cell("defrag-mode", "defrag_mode=1");
 const AREAS: Cell = Cell { load: Load::Areas, ..cell("vmalloc", "") };
+const LISTS: Cell = Cell { load: Load::Lists, ..cell("vmalloc", "") };
 
-/// Cells by the worth of their recordings. Kernels before 6.2 have no events of areas.
-const CELLS: [(&str, Cell); 11] = [
+/// Cells by the worth of their recordings. Kernels before 6.2 have no events of areas, but lists.
+const CELLS: [(&str, Cell); 13] = [
     ("6.1", DEFAULT),
+    ("6.1", LISTS),
+    ("5.10", LISTS),
     ("6.12", AREAS),
     ("7.2", AREAS),
     ("6.1", SCALE),
@@ -106,6 +109,8 @@ enum Load {
     Pages,
     /// Areas of vmalloc, under a recorder of areas.
     Areas,
+    /// Areas of vmalloc, with the kernel's list before and after.
+    Lists,
 }
 
 /// A guest: its load and settings.
@@ -153,6 +158,7 @@ impl emulator::Run for Run {
         match self.cell.load {
             Load::Pages => format!("linux-{}.nofrag", self.name()).into(),
             Load::Areas => Path::new(&format!("linux-{}", self.name())).join("racing-5.nofrag"),
+            Load::Lists => Path::new(&format!("linux-{}", self.name())).join("lists-6.lists"),
         }
     }
 
@@ -168,6 +174,7 @@ impl emulator::Run for Run {
             match self.cell.load {
                 Load::Pages => "cell_load=pages".to_owned(),
                 Load::Areas => "cell_load=areas".to_owned(),
+                Load::Lists => "cell_load=lists".to_owned(),
             },
             format!("cell_set={}", self.cell.set),
             format!("cell_repeat={}", self.repeat),
@@ -189,7 +196,7 @@ impl emulator::Run for Run {
         let carried = kept.join("out/mnt");
         let said = match self.cell.load {
             Load::Pages => copy(&carried.join("recording.nofrag"), &file)?,
-            Load::Areas => {
+            Load::Areas | Load::Lists => {
                 let folder = file.parent().context("it is in a folder of its own")?;
                 fs::create_dir_all(folder)?;
                 let entries = fs::read_dir(carried.join("kept"))?;

@@ -873,8 +873,11 @@ fn what_may_be_private_is_left_out_unless_it_is_asked_for() {
             command.args(QUICK).args(["--events", "all"]).args(args);
             command.args(["--", "/bin/sh", "-c", "true", "password"]);
             let output = command.output().unwrap();
-            check(&output, 0, &[]);
-            (json(&output), opened(&file).0)
+            let said = json(&output);
+            // A host at work makes more events than small buffers hold: some are lost then, and the status says so.
+            let is_whole = said["lost"] == 0 && said["gaps"] == 0;
+            check(&output, i32::from(!is_whole), &[]);
+            (said, opened(&file).0)
         };
         let (said, meta) = record(&[]);
         let all = serde_json::json!(["names", "maps", "addresses", "arguments"]);

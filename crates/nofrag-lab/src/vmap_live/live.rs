@@ -5,13 +5,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use nofrag::vmap::Pools;
 use nofrag_host::record::{self, Buffer, Bulk, Frames, Options, Output, Phase, Recorded};
 use nofrag_host::record::{Ended, Selection, Sensitive, Until, Which};
 use nofrag_host::recording::Existing;
 use nofrag_host::source::{KPTR_RESTRICT, Root};
 use nofrag_host::unhash::Unhashed;
 
+use super::lists::Lists;
 use super::load::{Length, Load, Loaded};
+use crate::usage::field_bytes;
 
 /// Time after which a recording ends, once its program has: it is run within the recorder's report of progress.
 const AFTERWARDS: Duration = Duration::from_millis(500);
@@ -23,14 +26,43 @@ const AFTERWARDS: Duration = Duration::from_millis(500);
 /// # Errors
 /// The reason why the host cannot be recorded, in words.
 pub(super) fn record(path: &Path, load: Load, length: Length) -> Result<u64, String> {
+    unhashed(|| recorded(path, load, length))
+}
+
+/// Makes areas by turns, with the kernel's list before and after each.
+///
+/// While it runs, `kernel.kptr_restrict` is 1.
+///
+/// # Errors
+/// The reason why the kernel's lists say nothing, in words.
+pub(super) fn list(length: Length) -> Result<Lists, String> {
+    let uname = rustix::system::uname();
+    let release = uname.release().to_string_lossy().into_owned();
+    let policy = super::run::rules(&release)?;
+    if policy.pools != Pools::Off {
+        return Err(format!(
+            "{release} has pools of areas, which no list shows; `maps` records its events"
+        ));
+    }
+    let total = field_bytes("/proc/meminfo", "VmallocTotal").ok_or("VmallocTotal is not known")?;
+    unhashed(|| {
+        let failed = |why| format!("areas cannot be made: {why}");
+        let entries =
+            Loaded::prepare().and_then(|mut loaded| loaded.turns(length)).map_err(failed)?;
+        Ok(Lists { release, total, entries })
+    })
+}
+
+/// Does `work` while the kernel tells root addresses.
+fn unhashed<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     if !rustix::process::geteuid().is_root() {
         return Err("needs root: it records the kernel's events and makes maps of bpf(2)".into());
     }
     let unhashed =
         Unhashed::begin(&Root::Live.path(KPTR_RESTRICT)).map_err(|why| why.to_string())?;
-    let made = recorded(path, load, length);
+    let done = work();
     unhashed.restore().map_err(|why| why.to_string())?;
-    made
+    done
 }
 
 fn recorded(path: &Path, load: Load, length: Length) -> Result<u64, String> {

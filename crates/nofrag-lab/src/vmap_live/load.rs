@@ -14,6 +14,7 @@ use nofrag_host::vmallocinfo;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+use super::lists::Entry;
 use crate::apparatus::crowd::{Crowd, Stacks};
 use crate::apparatus::kernel_areas::{FEWEST_PAGES, KernelArea};
 use crate::random::Random;
@@ -73,7 +74,7 @@ pub(super) struct Loaded {
 impl Loaded {
     /// Empties the pools of flushed areas and fills most holes, so that little is unknown of the space at the start.
     pub(super) fn prepare() -> io::Result<Loaded> {
-        raise_open_files();
+        raise_limits();
         let allowed = sched_getaffinity(None)?;
         let cpus = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect();
         let limit = VmapPolicy::default().lazy_limit.pages(thread::available_parallelism()?.get());
@@ -117,6 +118,28 @@ impl Loaded {
             self.purge()?;
         }
         Ok(())
+    }
+
+    /// Makes areas by turns, each of requests alone, and notes them with the list before and after each turn.
+    pub(super) fn turns(&mut self, length: Length) -> io::Result<Vec<Entry>> {
+        /// Picks of slots that a turn fills again; some are picked twice.
+        const PICKS: usize = 200;
+        let list = || fs::read_to_string("/proc/vmallocinfo").map(Entry::List);
+        let mut random = Random::new(length.seed, 0);
+        let mut slots = Slots::new(Sizes::Any);
+        let mut entries = Vec::new();
+        while self.made < length.areas {
+            if self.settle()? > self.limit * 5 / 8 {
+                self.purge()?;
+            }
+            (0..PICKS).for_each(|_| slots.areas[random.index(SLOTS)] = None);
+            self.settle()?;
+            entries.push(list()?);
+            let taken = slots.fill(&mut random)?;
+            self.made += taken.len() as u64;
+            entries.extend([Entry::Take(taken), list()?]);
+        }
+        Ok(entries)
     }
 
     fn threads(&mut self, length: Length) -> io::Result<()> {
@@ -245,19 +268,35 @@ impl Slots {
             if let Some(old) = self.areas[slot].take() {
                 turn.freed_pages += u64::from(old.pages());
             }
-            // Sizes repeat, so that pools serve many; some are too large for a pool.
-            let pages = match random.index(8) {
-                0 => random.between(3, 300),
-                _ => random.between(3, 10),
-            };
-            let pages = match self.sizes {
-                Sizes::NoStacks if pages == STACK_PAGES => pages + 1,
-                _ => pages,
-            };
-            self.areas[slot] = Some(KernelArea::new(pages as u32)?);
+            self.areas[slot] = Some(KernelArea::new(self.pages(random))?);
             turn.made += 1;
         }
         Ok(turn)
+    }
+
+    /// Makes an area in each empty slot; returns their sizes, in the order in which they were made.
+    fn fill(&mut self, random: &mut Random) -> io::Result<Vec<u64>> {
+        let mut taken = Vec::new();
+        for slot in 0..SLOTS {
+            if self.areas[slot].is_none() {
+                let pages = self.pages(random);
+                self.areas[slot] = Some(KernelArea::new(pages)?);
+                taken.push(u64::from(pages));
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Chooses a size. Sizes repeat, so that pools serve many; some are too large for a pool.
+    fn pages(&self, random: &mut Random) -> u32 {
+        let pages = match random.index(8) {
+            0 => random.between(3, 300),
+            _ => random.between(3, 10),
+        };
+        match self.sizes {
+            Sizes::NoStacks if pages == STACK_PAGES => pages as u32 + 1,
+            _ => pages as u32,
+        }
     }
 }
 
@@ -305,10 +344,14 @@ fn available_pages() -> u64 {
     field_bytes("/proc/meminfo", "MemAvailable").unwrap_or(0) / 4096
 }
 
-/// Lets this process have as many open files as it may: each area is one.
-fn raise_open_files() {
+/// Lets this process have as many open files as it may, as each area is one, and as much memory of maps: until Linux
+/// 5.11 they count as locked.
+fn raise_limits() {
     let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit { current: limit.maximum, ..limit };
-    // A refusal shows when areas are made.
-    let _ = setrlimit(Resource::Nofile, raised);
+    let files = Rlimit { current: limit.maximum, ..limit };
+    let memory = Rlimit { current: None, maximum: None };
+    for (resource, raised) in [(Resource::Nofile, files), (Resource::Memlock, memory)] {
+        // A refusal shows when areas are made.
+        let _ = setrlimit(resource, raised);
+    }
 }

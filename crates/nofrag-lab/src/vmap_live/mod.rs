@@ -4,17 +4,18 @@
 //! frees and purges; [`nofrag::vmap::VmapSpace`] under the rules of that kernel begins with the same areas and makes
 //! the same changes, and must place each area where the kernel did. Method and findings: docs/sources/vmap.md#live.
 //!
-//! Recordings of Linux 6.12, 6.18 and 7.2 come with nofrag, and their claims are exact. On request, and where the host
-//! allows it (root, with tracefs), the running kernel is recorded while areas are made; there other work of the host
-//! comes between, so those claims depend on the host.
+//! Recordings of Linux 6.12, 6.18 and 7.2 and lists of 5.10 and 6.1 come with nofrag, and their claims are exact. On
+//! request, and where the host allows it (root, with tracefs), the running kernel is recorded while areas are made;
+//! there other work of the host comes between, so those claims depend on the host.
 //!
 //! - [`load`]: makes areas. [`live`]: records that. [`case`]: a recording. [`order`]: the order of its changes.
-//! - [`replay`]: the model beside a recording. [`explain`]: what events leave open. [`run`]: judges. [`present`]:
-//!   tables.
+//! - [`lists`]: kernels without events. [`replay`]: the model beside a recording. [`explain`]: what events leave open.
+//!   [`run`]: judges. [`present`]: tables.
 
 mod case;
 mod catalogue;
 mod explain;
+mod lists;
 mod live;
 mod load;
 mod names;
@@ -24,6 +25,7 @@ mod replay;
 mod run;
 
 use self::catalogue::{SPECS, Source, Spec};
+use self::load::Length;
 use self::run::Files;
 use crate::plan::{Plan, Usual};
 use crate::report::Report;
@@ -44,6 +46,14 @@ const THREADS: u64 = 2_000;
 
 /// Extent of a run; its loops are the areas of a recording.
 type LivePlan = Plan<&'static str, Spec>;
+
+impl LivePlan {
+    /// Returns the length of a repetition.
+    fn length(&self, repetition: u64) -> Length {
+        let seed = self.seed.wrapping_add(repetition);
+        Length { areas: self.loops, threads: self.threads, seed }
+    }
+}
 
 /// The scenario that compares our rules of vmalloc areas with the kernel's own events.
 pub(crate) static SCENARIO: Scenario = Scenario {
@@ -80,8 +90,8 @@ fn plan(options: &Options) -> Result<LivePlan, RunError> {
     let may_record = options.extent == Extent::Full || options.mask.is_some();
     programs.retain(|spec| match spec.program {
         Source::Given => options.states.is_some(),
-        Source::Shipped(_) => true,
-        Source::Running(_) => may_record,
+        Source::Shipped(_) | Source::ShippedLists(_) => true,
+        Source::Running(_) | Source::RunningLists => may_record,
     });
     if programs.is_empty() {
         return Err(RunError::option("mask", "given needs --states, which names the recordings"));

@@ -9,4 +9,6 @@ pub(super) const GIVEN: Key = Key::count("places taken from the recording");
 pub(super) const MOVED: Key = Key::count("changes in another order than reported");
 pub(super) const LEARNED: Key = Key::count("owners learned");
 pub(super) const PURGES: Key = Key::count("purges");
+pub(super) const TURNS: Key = Key::count("turns of requests between two lists");
+pub(super) const DISTURBED: Key = Key::count("turns in which others made areas");
 pub(super) const DIFFERENCES: Key = Key::count("differences");

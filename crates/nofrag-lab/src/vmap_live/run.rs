@@ -12,12 +12,12 @@ use nofrag_host::trace::{self, Trace, TraceError};
 use super::case::Case;
 use super::catalogue::{Source, Spec};
 use super::explain::{Causes, Explained, PATIENCE, explain};
+use super::lists::{self, Lists};
 use super::live::{self, Place};
-use super::load::Length;
 use super::replay::{Counts, Difference, Kind};
 use super::{DESIGNS, LivePlan, names};
 use crate::key::{self, Key};
-use crate::oracle::{ClaimKind, Claims, Relation};
+use crate::oracle::{Claims, Relation};
 use crate::replay::version_of;
 use crate::report::{Measurement, Report};
 use crate::scenario::{Extent, RunError};
@@ -46,13 +46,14 @@ pub(super) fn run(
             Ok(compared) => {
                 report.notes.extend(compared.left_out.iter().cloned());
                 judge(spec, &compared, report);
-                if !matches!(spec.program, Source::Shipped(_)) {
+                if !spec.program.is_shipped() {
                     live += compared.sum(|one| one.counts.equal) as f64;
+                    live += compared.lists.iter().map(|one| one.equal as f64).sum::<f64>();
                 }
             }
             Err(why) => match spec.program {
-                Source::Running(_) => report.skip(spec.info.name, why),
-                Source::Given | Source::Shipped(_) => {
+                Source::Running(_) | Source::RunningLists => report.skip(spec.info.name, why),
+                Source::Given | Source::Shipped(_) | Source::ShippedLists(_) => {
                     return Err(RunError::engine(DESIGNS[0], spec.info.name, why));
                 }
             },
@@ -68,6 +69,8 @@ pub(super) fn run(
 /// The recordings of a program, each compared with the model.
 struct Compared {
     recordings: Vec<(Case, Explained)>,
+    /// Lists, where the kernel has no events.
+    lists: Vec<lists::Compared>,
     /// Recordings that cannot be compared, with the reasons.
     left_out: Vec<String>,
 }
@@ -86,19 +89,39 @@ fn compared(plan: &LivePlan, files: Files<'_>, spec: &Spec) -> Result<Compared, 
     if let Some(folder) = files.keep {
         fs::create_dir_all(folder).map_err(|why| format!("{}: {why}", folder.display()))?;
     }
-    let (mut recordings, mut left_out) = (Vec::new(), Vec::new());
+    let (mut recordings, mut lists, mut left_out) = (Vec::new(), Vec::new(), Vec::new());
     match spec.program {
         Source::Shipped(bytes) => recordings.push(compare(shipped(bytes, spec.info.name))?),
+        Source::ShippedLists(bytes) => lists.push(compare_lists(&Lists::of_bytes(bytes)?)?),
         Source::Given => {
             let path = files.given.ok_or("no recording is named")?;
             for file in recordings_in(path).map_err(|why| format!("{}: {why}", path.display()))? {
-                match compare(trace::open(&file)) {
-                    Ok(compared) => recordings.push(compared),
-                    Err(why) => left_out.push(format!("left out: {}: {why}", file.display())),
+                let compared = if has_extension(&file, "lists") {
+                    let read = fs::read(&file).map_err(|why| why.to_string());
+                    let read = read.and_then(|bytes| compare_lists(&Lists::of_bytes(&bytes)?));
+                    read.map(|compared| lists.push(compared))
+                } else {
+                    compare(trace::open(&file)).map(|compared| recordings.push(compared))
+                };
+                if let Err(why) = compared {
+                    left_out.push(format!("left out: {}: {why}", file.display()));
                 }
             }
-            if recordings.is_empty() {
-                return Err(left_out.join("; "));
+            match (recordings.is_empty(), lists.is_empty()) {
+                (true, true) => return Err(left_out.join("; ")),
+                (false, false) => return Err("both recordings and lists: name one kind".to_owned()),
+                _ => {}
+            }
+        }
+        Source::RunningLists => {
+            for repetition in 0..plan.repeats as u64 {
+                let listed = live::list(plan.length(repetition))?;
+                if let Some(folder) = files.keep {
+                    let file = folder.join(format!("{}-{}.lists", spec.info.name, repetition + 1));
+                    let written = listed.to_bytes().and_then(|bytes| fs::write(&file, bytes));
+                    written.map_err(|why| format!("{}: {why}", file.display()))?;
+                }
+                lists.push(compare_lists(&listed)?);
             }
         }
         Source::Running(load) => {
@@ -106,9 +129,7 @@ fn compared(plan: &LivePlan, files: Files<'_>, spec: &Spec) -> Result<Compared, 
             let files = (0..plan.repeats as u64).map(|repetition| {
                 let name = format!("{}-{}.nofrag", spec.info.name, repetition + 1);
                 let file = kept(name).map_or_else(|| Place::for_now(repetition), Place::Kept);
-                let seed = plan.seed.wrapping_add(repetition);
-                let length = Length { areas: plan.loops, threads: plan.threads, seed };
-                live::record(file.path(), load, length).map(|_| file)
+                live::record(file.path(), load, plan.length(repetition)).map(|_| file)
             });
             // A comparison takes memory and time of the CPUs, which the kernel's areas would show.
             let files = files.collect::<Result<Vec<Place>, _>>()?;
@@ -117,7 +138,7 @@ fn compared(plan: &LivePlan, files: Files<'_>, spec: &Spec) -> Result<Compared, 
             }
         }
     }
-    Ok(Compared { recordings, left_out })
+    Ok(Compared { recordings, lists, left_out })
 }
 
 /// Returns the recordings that a path names: itself, or those in it if it is a folder.
@@ -127,12 +148,20 @@ fn recordings_in(path: &Path) -> io::Result<Vec<PathBuf>> {
     }
     let entries = fs::read_dir(path)?.map(|entry| Ok(entry?.path()));
     let mut files = entries.collect::<io::Result<Vec<PathBuf>>>()?;
-    files.retain(|file| file.extension().is_some_and(|extension| extension == "nofrag"));
+    files.retain(|file| has_extension(file, "nofrag") || has_extension(file, "lists"));
     files.sort();
     match files.is_empty() {
-        true => Err(io::Error::other("the folder has no recording, FILE.nofrag")),
+        true => Err(io::Error::other("the folder has no recording, FILE.nofrag or FILE.lists")),
         false => Ok(files),
     }
+}
+
+fn has_extension(file: &Path, wanted: &str) -> bool {
+    file.extension().is_some_and(|extension| extension == wanted)
+}
+
+fn compare_lists(listed: &Lists) -> Result<lists::Compared, String> {
+    lists::compare(listed, rules(&listed.release)?)
 }
 
 pub(super) fn shipped(bytes: &[u8], name: &str) -> Result<Trace, TraceError> {
@@ -160,8 +189,51 @@ pub(super) fn rules(release: &str) -> Result<VmapPolicy, String> {
     Ok(policy)
 }
 
+/// Adds the measurement and the claims of a program's lists.
+fn judge_lists(spec: &Spec, lists: &[lists::Compared], report: &mut Report) {
+    let name = spec.info.name;
+    let sum = |of: fn(&lists::Compared) -> u64| lists.iter().map(of).sum::<u64>();
+    let notes = lists.iter().flat_map(|one| &one.differences);
+    report.notes.extend(notes.map(|how| format!("{name}: {how}")));
+    let differences = sum(|one| one.differences.len() as u64);
+    let (equal, exact) = (sum(|it| it.equal), sum(|it| it.exact));
+    let (turns, disturbed) = (sum(|it| it.turns), sum(|it| it.disturbed));
+    let counts = [
+        (names::AREAS, equal + exact),
+        (names::GIVEN, exact),
+        (names::PURGES, sum(|one| one.purges)),
+        (names::TURNS, turns),
+        (names::DISTURBED, disturbed),
+        (names::DIFFERENCES, differences),
+    ];
+    let per_area =
+        |one: &lists::Compared| one.took.as_nanos() as f64 / (one.equal + one.exact).max(1) as f64;
+    if let Some(time) = Spread::of(lists.iter().map(per_area).collect()) {
+        report.measurements.push(Measurement {
+            counts: key::counts(counts),
+            ..Measurement::new(name, DESIGNS[0], equal + exact, "ns per area", time)
+        });
+    }
+    let kind = spec.program.claims();
+    let mut claim = |id: &str, claim: String, measured: f64, relation| {
+        report.oracles.claim(kind, format!("{id}/{name}"), claim, measured, relation);
+    };
+    let share = |part: u64, whole: u64| 100.0 * part as f64 / whole.max(1) as f64;
+    let text =
+        format!("{name}: turns, beside those of {equal} equal areas, that differ from the model");
+    claim("same", text, differences as f64, Relation::NONE);
+    let text = format!("{name}: % of places that the shape of the tree decides about");
+    claim("given", text, share(exact, equal + exact), Relation::AtMost(10.0));
+    let text =
+        format!("{name}: % of {turns} turns that are left out, as others made areas meanwhile");
+    claim("left", text, share(disturbed, turns), Relation::AtMost(5.0));
+}
+
 /// Adds the measurement and the claims of a program.
 fn judge(spec: &Spec, compared: &Compared, report: &mut Report) {
+    if !compared.lists.is_empty() {
+        return judge_lists(spec, &compared.lists, report);
+    }
     let name = spec.info.name;
     let mut differences = 0.0;
     for (case, explained) in &compared.recordings {
@@ -200,10 +272,7 @@ fn judge(spec: &Spec, compared: &Compared, report: &mut Report) {
             ..Measurement::new(name, DESIGNS[0], equal + given, "ns per change", time)
         });
     }
-    let kind = match spec.program {
-        Source::Shipped(_) => ClaimKind::Exact,
-        Source::Given | Source::Running(_) => ClaimKind::Environment,
-    };
+    let kind = spec.program.claims();
     let mut claim = |id: &str, claim: String, measured: f64, relation| {
         report.oracles.claim(kind, format!("{id}/{name}"), claim, measured, relation);
     };

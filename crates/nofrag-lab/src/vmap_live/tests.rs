@@ -6,6 +6,7 @@ use nofrag::vmap::{Decay, Pools, VmapPolicy};
 use super::case::{Case, Change, Unusable};
 use super::catalogue::Source;
 use super::explain::explain;
+use super::lists::{Entry, Lists};
 use super::replay::Kind;
 use super::*;
 use crate::scenario::{Mode, Silent};
@@ -21,7 +22,7 @@ fn shipped() -> impl Iterator<Item = (&'static str, Case)> {
 #[test]
 fn the_model_places_as_the_recorded_kernels_did() {
     let report = SCENARIO.run(&Options::default(), &Silent).unwrap();
-    assert_eq!(report.oracles.len(), 27);
+    assert_eq!(report.oracles.len(), 33);
     for oracle in &report.oracles {
         assert!(oracle.holds, "{}: {} {:?}", oracle.claim, oracle.measured, report.notes);
     }
@@ -67,7 +68,7 @@ fn lost_events_are_refused() {
         .iter()
         .find_map(|spec| match spec.program {
             Source::Shipped(bytes) => Some((spec, run::shipped(bytes, "cut").unwrap())),
-            Source::Given | Source::Running(_) => None,
+            _ => None,
         })
         .unwrap();
     let events = Box::new(Lossy(trace.events));
@@ -135,6 +136,91 @@ fn recordings_of_a_folder_are_compared() {
     let [row] = &report.measurements[..] else { panic!("{:?}", report.measurements) };
     assert_eq!((row.program.as_str(), row.count(names::DIFFERENCES)), ("given", Some(0.0)));
     assert!(row.count(names::AREAS) > Some(5_000.0), "{row:?}");
+}
+
+fn listed() -> Lists {
+    let lists = SPECS.iter().find_map(|spec| match spec.program {
+        Source::ShippedLists(bytes) => Some(Lists::of_bytes(bytes).unwrap()),
+        _ => None,
+    });
+    lists.unwrap()
+}
+
+#[test]
+fn lists_are_read_as_they_were_written() {
+    let lists = listed();
+    assert_eq!(Lists::of_bytes(&lists.to_bytes().unwrap()).as_ref(), Ok(&lists));
+    for (text, wrong) in [
+        ("0xffffc90000000000\n", "line 1 is of no list"),
+        ("@total x\n", "line 1: x"),
+        ("@release 6.1\n@take 3 y\n", "line 2: y"),
+        ("@tale 3\n", "line 1: @tale 3"),
+    ] {
+        let packed = zstd::bulk::compress(text.as_bytes(), 1).unwrap();
+        let refused = Lists::of_bytes(&packed).unwrap_err();
+        assert!(refused.contains(wrong), "{refused}");
+    }
+}
+
+#[test]
+fn lists_refute_other_rules_and_other_places() {
+    let lists = listed();
+    let rules = run::rules(&lists.release).unwrap();
+    let sound = lists::compare(&lists, rules).unwrap();
+    assert!(sound.differences.is_empty() && sound.purges > 0, "{sound:?}");
+    let differ =
+        |lists: &Lists, policy| lists::compare(lists, policy).unwrap().differences.len() as u64;
+    let older = VmapPolicy { index: VmapPolicy::LINUX_4_19.index, ..rules };
+    assert!(differ(&lists, older) * 2 > sound.turns, "the search of 4.19 begins where it ended");
+    // The requests of the first turn in the opposite order.
+    let mut swapped = lists.clone();
+    let taken = swapped.entries.iter_mut().find_map(|entry| match entry {
+        Entry::Take(sizes) => Some(sizes),
+        Entry::List(_) => None,
+    });
+    taken.unwrap().reverse();
+    assert_eq!(differ(&swapped, rules), 1);
+}
+
+/// Until 5.15 a hole of exactly the size is passed over, unless the way through the tree comes by it.
+#[test]
+fn lists_of_5_10_ask_for_a_page_more() {
+    let lists = SPECS.iter().find_map(|spec| match spec.program {
+        Source::ShippedLists(bytes) if spec.info.name == "recorded_lists_5_10" => Some(bytes),
+        _ => None,
+    });
+    let lists = Lists::of_bytes(lists.unwrap()).unwrap();
+    let sound = lists::compare(&lists, run::rules(&lists.release).unwrap()).unwrap();
+    assert!(sound.differences.is_empty(), "{:?}", sound.differences);
+    assert!(0 < sound.exact && sound.exact * 10 < sound.equal, "{sound:?}");
+    let later = lists::compare(&lists, VmapPolicy::LINUX_6_11).unwrap();
+    assert_eq!(later.differences.len() as u64, sound.turns, "each turn refutes the later rule");
+    // An area that is said to have come elsewhere.
+    let mut moved = lists.clone();
+    let Some(Entry::List(last)) = moved.entries.last_mut() else { panic!("a list ends the file") };
+    let taken =
+        last.lines().rev().find(|line| line.contains("array_map") && line.contains(" 12288 "));
+    let taken = taken.unwrap().to_owned();
+    let start = u64::from_str_radix(&taken[2..18], 16).unwrap() + (1 << 40);
+    let elsewhere = format!("{start:#x}-{:#x}{}", start + 12288, &taken[37..]);
+    *last = last.replace(&taken, &elsewhere);
+    let moved = lists::compare(&moved, run::rules(&lists.release).unwrap()).unwrap();
+    assert_eq!(moved.differences.len() as u64 + moved.disturbed, 1, "{moved:?}");
+}
+
+#[test]
+fn a_turn_with_areas_of_others_is_left_out() {
+    let mut lists = listed();
+    let sound = lists::compare(&lists, run::rules(&lists.release).unwrap()).unwrap();
+    let taken = lists.entries.iter_mut().filter_map(|entry| match entry {
+        Entry::Take(sizes) => Some(sizes),
+        Entry::List(_) => None,
+    });
+    // A request less than areas that came.
+    taken.last().unwrap().pop();
+    let disturbed = lists::compare(&lists, run::rules(&lists.release).unwrap()).unwrap();
+    assert_eq!(disturbed.disturbed, sound.disturbed + 1);
+    assert!(disturbed.equal < sound.equal && disturbed.differences.is_empty());
 }
 
 #[test]

@@ -445,7 +445,7 @@ impl Turns {
             let passed = (1..=count).find(|&passed| !lists[after(passed)].is_empty())?;
             self.at = after(passed);
             // In turn a list gives one block, and one more for each empty list before it.
-            self.left = if in_turn && passed < count { passed } else { usize::MAX };
+            self.left = if in_turn { passed } else { usize::MAX };
         }
         self.left -= 1;
         Some(self.at)

@@ -10,7 +10,7 @@ use super::*;
 use crate::check::Check;
 use crate::cpu::{CpuId, CpuSet};
 use crate::page::allocator::{MinFree, PageConfig};
-use crate::page::map::{MemoryMap, NodeId, NodeMap, ZoneKind, ZoneMap};
+use crate::page::map::{MemoryMap, NodeId, NodeMap, PfnRange, ZoneKind, ZoneMap};
 use crate::page::owner::Move;
 use crate::page::request::PageRequest;
 use crate::page::walk::{AllocFlags, Walk};
@@ -119,7 +119,11 @@ fn head(frames: &Frames, frame: FrameIndex) -> (FrameIndex, Tag) {
 }
 
 pub(in crate::page) fn finish(pages: &mut PageAllocator, job: Job) -> CompactionResult {
-    let mut run = Compaction::new(pages, ZONE, job).on(cpu());
+    let run = Compaction::new(pages, ZONE, job).on(cpu());
+    ended(pages, run)
+}
+
+fn ended(pages: &mut PageAllocator, mut run: Compaction) -> CompactionResult {
     loop {
         match run.step(pages, ALL) {
             CompactionStep::Migrate(moves) => {
@@ -187,6 +191,188 @@ fn the_emptiest_pageblock_that_can_be_emptied_moves_into_the_fullest() {
         assert!(in_turn(finish(&mut pages, job)), "from {before}");
         assert_eq!(picture(&pages), after, "from {before}: the block was kept for the caller");
         assert_eq!(pages.counters.moved, 192);
+    }
+}
+
+/// Checks where our scanners move what, and how many frames each of them looks at.
+#[track_caller]
+fn check_ours(before: &str, job: Job, after: &str, result: CompactionResult, looks: [u64; 2]) {
+    let mut pages = draw(before, FragmentationPolicy::NOFRAG);
+    assert_eq!(finish(&mut pages, job), result, "{before}");
+    assert_eq!(picture(&pages), after, "from {before}");
+    let PageCounters { migrate_scanned, free_scanned, .. } = pages.counters;
+    assert_eq!([migrate_scanned, free_scanned], looks, "from {before}");
+    assert_eq!(pages.zones[0].compaction.in_flight, 0);
+}
+
+#[test]
+fn ours_moves_everything_to_the_top_but_into_no_whole_pageblock() {
+    let complete = CompactionResult::Complete;
+    let check = |before, after, looks| check_ours(before, EVERYTHING, after, complete, looks);
+    check("m.m.m.m. ........ m.m.m.m.", "........ ........ mmmmmmmm", [260, 512]);
+    check("hhhhhhhh hhhhhhhh hhhhhhhh", "........ hhhhhhhh mmmmmmmm", [513, 512]);
+    check("m....... m....... ........ m.......", "........ ........ ........ mmm.....", [130, 192]);
+    check("m.m.m.m.", "m.m.m.m.", [0; 2]);
+    check("m.u.m.m. ........ m.m.m.u.", "m.u.m.m. ........ m.m.m.u.", [0; 2]);
+    check("M....... ........ m.m.m.m.", "........ ........ m.m.m.mM", [2, 1]);
+    check("M....... ........ hhhhhhhh", "M....... ........ hhhhhhhh", [4, 0]);
+    check("M....... hhhhhhhh M.....m.", "........ ........ MMmmmmm.", [514, 259]);
+    check("M.M.m... mM......", "........ mMMMm...", [69, 133]);
+}
+
+#[test]
+fn ours_makes_a_block_of_each_order_as_the_caller_may_wait() {
+    let (complete, at_768) = (CompactionResult::Complete, CompactionResult::Captured(Pfn(768)));
+    let at_512 = CompactionResult::Captured(Pfn(512));
+    let check = |order, mode, before, after, result, looks| {
+        check_ours(before, block(order, Migratetype::Movable, mode), after, result, looks);
+    };
+    use Mode::{Async, SyncFull, SyncLight};
+    let before = "mumu.umu muhuhhmu mumumumh umu.umuh";
+    check(7, Async, before, "mumu.umu muhuuumu mumumumh umumumuh", at_768, [644, 256]);
+    let after = ".u.u.u.u mumumhmu mumumumm umumumum";
+    check(7, SyncLight, before, after, complete, [449, 1344]);
+    check(7, SyncFull, before, after, complete, [449, 1344]);
+    let before = "MumuMumu mumuhuMu mumumumu umu.umuh";
+    check(7, Async, before, before, complete, [591, 0]);
+    check(7, SyncLight, before, ".u.uMumu mumumuMu mumumumu umuMumum", complete, [259, 899]);
+    let before = "m.um.um. hhhh.umu mumumumh umu.umuh";
+    let after = "m.um.um. uuuu.umu mumumumm umumumum";
+    check(8, Async, before, after, at_512, [510, 1024]);
+    check(8, SyncLight, before, after, at_512, [255, 1024]);
+    let after = "..u..u.. mmhh.umu mumumumm umumumum";
+    check(8, SyncFull, before, after, complete, [323, 1152]);
+    let before = "hhhhhhhu M.M.m.m. hhhhmmmm u.u.m.m. mmm.mmm.";
+    let after = "hhhhhhhu uuuuuuuu mmmmmmmm u.u.m.m. mmmMmmmM";
+    check(9, Async, before, after, at_512, [266, 130]);
+    check(9, SyncLight, before, after, at_512, [133, 130]);
+    let after = "hhhhhhhu uuuuuuuu hhhhmmmm umumm.m. mmmMmmmM";
+    check(9, SyncFull, before, after, at_512, [133, 258]);
+    let before = "hhhhhhhh uuuuuuuu hhhhhhhh m.m.m.m. u.u.u.u. h.h.h.h.";
+    let after = "........ uuuuuuuu mmmmmmmm m.m.m.m. umumu.u. ........";
+    check(10, Async, before, after, complete, [1027, 384]);
+    check(10, SyncLight, before, after, complete, [768, 384]);
+    let after = "........ uuuuuuuu ........ ....m.m. umumumum mmmmmmmm";
+    check(10, SyncFull, before, after, complete, [1155, 1024]);
+}
+
+/// A block of 64 pages finds no place as large: the pages behind it move on, and then another pageblock is emptied.
+#[test]
+fn a_block_without_a_place_ends_no_run() {
+    let job = block(9, Migratetype::Movable, Mode::SyncLight);
+    let captured = CompactionResult::Captured(Pfn(512));
+    check_ours(
+        "Mm...... hhhhhhhh uuuuuuuu",
+        job,
+        "Mmmmmm.. uuuuuuuu uuuuuuuu",
+        captured,
+        [578, 385],
+    );
+}
+
+#[test]
+fn a_page_without_a_place_ends_the_run() {
+    let mut pages = draw("m....... hhhhhhhh", FragmentationPolicy::NOFRAG);
+    let job = block(9, Migratetype::Movable, Mode::SyncLight);
+    let mut run = Compaction::new(&mut pages, ZONE, job);
+    let CompactionStep::Migrate(moves) = run.step(&mut pages, ALL) else { panic!("pages move") };
+    run.migrated(&mut pages, moves.carry_out(&mut Willing));
+    // The fullest pageblock serves first, and is full then.
+    (32..256).for_each(|_| _ = take(&mut pages, Order::ZERO).expect("there is memory"));
+    assert_eq!(picture(&pages), "h....... m???????");
+    let scanned = pages.counters.migrate_scanned;
+    let result = run.step(&mut pages, ALL);
+    assert_eq!(result, CompactionStep::Done(CompactionResult::Complete));
+    assert_eq!(pages.counters.migrate_scanned - scanned, 1);
+}
+
+/// Of a list 33 blocks are looked at: those below the source pageblock's end serve nobody.
+#[test]
+fn a_large_block_looks_for_a_place_at_a_part_of_the_list() {
+    for (free, moved) in [(32, 2), (33, 0)] {
+        let mut pages = draw("uuuuuuuu uuuuuuuu uuuuuuuu", FragmentationPolicy::NOFRAG);
+        let pair_order = Order::new(1).expect("an order");
+        // Pairs of pages in use throughout, one of which can move; `free` others are free beside it.
+        for pair in 0..3 * 256 {
+            pages.frames.set_tag(2 * pair, Tag::new(Kind::Used, pair_order));
+            pages.frames.set_tag(2 * pair + 1, Tag::INSIDE);
+        }
+        pages.set_movable(Pfn(0), true).expect("it is in use");
+        let freed = (0..20).map(|pair| 1024 + 4 * pair);
+        for pfn in freed.chain((0..free).map(|pair| 2 + 4 * pair)) {
+            pages.free(cpu(), Pfn(pfn)).expect("it is in use");
+        }
+        pages.drain_all();
+        pages.check().expect("sound");
+        finish(&mut pages, block(2, Migratetype::Movable, Mode::SyncLight));
+        assert_eq!(pages.counters.moved, moved, "{free} free below");
+    }
+}
+
+#[test]
+fn a_captured_block_is_free_again_when_the_run_is_given_up() {
+    let mut pages = draw("hhhhhhhh hhhhhhhh", FragmentationPolicy::NOFRAG);
+    let job = block(9, Migratetype::Movable, Mode::SyncLight);
+    let mut run = Compaction::new(&mut pages, ZONE, job);
+    while run.captured == NONE {
+        let CompactionStep::Migrate(moves) = run.step(&mut pages, ALL) else {
+            panic!("pages move")
+        };
+        run.migrated(&mut pages, moves.carry_out(&mut Willing));
+    }
+    assert_eq!(pages.zones[0].compaction.in_flight, 512);
+    run.abandon(&mut pages);
+    assert_eq!(pages.zones[0].compaction.in_flight, 0);
+    pages.check().expect("sound");
+    assert_eq!(picture(&pages), "mmmmmmmm ........");
+}
+
+#[test]
+fn a_run_ahead_is_for_policies_that_work_ahead() {
+    for (policy, works) in
+        [(FragmentationPolicy::LINUX_4_20, false), (FragmentationPolicy::LINUX_7_2, true)]
+    {
+        let mut pages = draw("hhhhhhhh hhhhhhhh", policy);
+        assert_eq!(Compaction::ahead(&mut pages, ZONE).is_some(), works);
+        assert!(Compaction::ahead(&mut pages, ZoneId(1)).is_none());
+    }
+}
+
+#[test]
+fn a_run_for_a_block_is_one_over_a_zone_that_there_is() {
+    let mut pages = draw("hhhhhhhh hhhhhhhh", FragmentationPolicy::NOFRAG);
+    let of_block = |pages: &mut PageAllocator, zone| {
+        let (order, migratetype) = (Order::PAGEBLOCK, Migratetype::Movable);
+        Compaction::for_block(pages, zone, order, migratetype, Mode::SyncLight)
+    };
+    assert!(of_block(&mut pages, ZoneId(1)).is_none());
+    let run = of_block(&mut pages, ZONE).expect("there is such a zone");
+    assert!(matches!(ended(&mut pages, run), CompactionResult::Captured(_)));
+}
+
+/// Pages 0, 8, 12 and so on are in use, 2 to 4 are missing: eight in a row become free behind them.
+#[test]
+fn ours_steps_over_holes_in_a_pageblock() {
+    for (mode, first) in [(Mode::SyncLight, Kind::Free), (Mode::Async, Kind::Used)] {
+        let holes = vec![PfnRange { start: Pfn(2), pages: PageCount(3) }];
+        let zone = ZoneMap::new(ZoneKind::Normal, Pfn(0), PageCount(1024));
+        let zones = vec![ZoneMap { holes, ..zone }];
+        let map = MemoryMap::new(vec![NodeMap { cpus: vec![0], zones }], &[]).expect("a map");
+        let policy = FragmentationPolicy::NOFRAG;
+        let config = PageConfig { min_free: MinFree::Pages(0), ..PageConfig::new(map, policy) };
+        let mut pages = PageAllocator::new(&config).expect("small");
+        let taken: Vec<Pfn> = core::iter::from_fn(|| take(&mut pages, Order::ZERO)).collect();
+        assert_eq!(taken.len(), 1024 - 3);
+        for &pfn in &taken {
+            pages.set_movable(pfn, true).expect("in use");
+            if pfn.0 % 4 > 0 {
+                pages.free(cpu(), pfn).expect("in use");
+            }
+        }
+        pages.drain_all();
+        let result = finish(&mut pages, block(3, Migratetype::Movable, mode));
+        assert_eq!(result, CompactionResult::Captured(Pfn(8)));
+        assert_eq!(pages.frames.tag(0).kind(), first, "who does not wait empties whole windows");
     }
 }
 
@@ -460,6 +646,8 @@ fn positions_are_kept_between_runs() {
         }
     }
     run.abandon(&mut pages);
+    let compaction = &pages.zones[0].compaction;
+    assert_eq!(compaction.positions().0.sources[1], compaction.at.sources[1]);
     let run = Compaction::new(&mut pages, ZONE, job);
     assert_eq!(run.positions(), (Pfn(1024), Pfn(1536)), "one behind the next is where it goes on");
     run.abandon(&mut pages);

@@ -404,7 +404,22 @@ mod tests {
 
     #[test]
     fn wrong_counts_of_slots_are_noticed() {
-        let spoil: [(&str, Spoil); 3] = [
+        let spoil: [(&str, Spoil); 6] = [
+            (
+                "slots are handed out in ascending order, as many as the size's class has",
+                |block, body| {
+                    body.enter(40, 8, 8);
+                    block.set_free(16);
+                    body.dirty = 8;
+                },
+            ),
+            ("a listed block has free slots", |block, body| {
+                body.enter(32, 32, 32);
+                block.set_free(0);
+            }),
+            ("a block is in the bucket of its number", |block, _| {
+                block.place.store(5, crate::sync::Ordering::Relaxed);
+            }),
             ("what is neither free nor dirty is live", |_, body| body.dirty += 1),
             ("a block of which every slot is dirty is given back", |block, body| {
                 block.set_free(0);

@@ -379,15 +379,14 @@ impl SlotBlocks {
         if stock.allowance < size {
             self.look(stock, cpu, wait, areas);
         }
+        let mut found = stock.take_elsewhere(size);
         for _ in 0..LOOKS_BEFORE_GROWTH {
-            if let Some(place) = stock.take_elsewhere(size) {
-                return Ok(place);
-            }
-            if !self.look(stock, cpu, wait, areas) {
+            if found.is_some() || !self.look(stock, cpu, wait, areas) {
                 break;
             }
+            found = stock.take_elsewhere(size);
         }
-        if let Some(place) = stock.take_elsewhere(size) {
+        if let Some(place) = found {
             return Ok(place);
         }
         self.grow(stock, cpu, areas)?;
@@ -1195,5 +1194,27 @@ mod tests {
         blocks.forward(number, record, EMPTY);
         assert_eq!((stack(0), stack(1)), (END, number));
         assert_eq!(record.queue(), Noted::Known);
+    }
+
+    #[test]
+    fn a_record_with_a_wrong_place_is_noticed() {
+        let blocks = engine();
+        let number = 3;
+        let record = blocks.table.provide(number, || Record::new(blocks.slots));
+        let record = record.expect("there is memory");
+        let place = blocks.per_cpu[0].stock.lock().as_mut().map(|stock| {
+            let local = stock.provide().expect("there is memory");
+            let position = blocks.table.position(number);
+            stock.add(local, BlockId { start: number << blocks.shift, position });
+            local
+        });
+        let place = place.expect("nobody holds the CPU");
+        blocks.per_cpu[0].recycler.lock().reserve(place).expect("there is memory");
+        record.owner.store(0, Ordering::Relaxed);
+        record.local.store(place, Ordering::Relaxed);
+        blocks.check().expect("nothing is wrong yet");
+        record.local.store(place + 1, Ordering::Relaxed);
+        let law = "a block's record names its owner and its place there";
+        assert_eq!(blocks.check().map_err(|broken| broken.law), Err(law));
     }
 }

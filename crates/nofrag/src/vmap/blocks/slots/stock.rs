@@ -1,13 +1,14 @@
 //! The stock of one CPU: its blocks, as far as handing out goes; owned, not shared.
 //!
-//! Slots are cut from the *window*, a run of free slots in the *current* block. When it is too short for a request, the
-//! next run of the current block is tried, then another block: *bins* hold the blocks by their longest run of free
-//! slots, so the one that fits most tightly is found in O(1); those are the fuller ones. Its runs are walked until one
-//! fits. Only then does an empty block serve. Where the run found is shorter than the rest of the window, the request
-//! alone is served there, and the window stays.
+//! Slots are cut from the *window*, a run of free slots in the *current* block. A request that is longer than the
+//! window is served by the first of these that can: a later run of the current block; another block, of those whose
+//! longest run fits most tightly, which *bins* by the longest run find in O(1); an earlier run of the current block,
+//! whose slots have come back; an empty block. Of the other block the first run that fits serves. It becomes the window
+//! and its block the current one, unless it would leave less than the window now has: then it serves this request
+//! alone.
 //!
-//! A block in the window's hands is in no bin: runs are measured when a block is left, or serves one request without
-//! being entered, and not for every request.
+//! The current block is in no bin: runs are measured when a block is left, or serves a request without being entered,
+//! and not at every request.
 
 use super::bits::{self, LONGEST};
 use super::recycler::Side;
@@ -467,8 +468,8 @@ impl Stock {
     /// Takes a block, which is not the current one, out of the stock, and its state into `parcel`.
     pub(super) fn surrender(&mut self, local: u32, parcel: &mut Parcel) {
         debug_assert_ne!(self.current, Some(local), "the window was closed");
+        debug_assert!(self.empty.is_empty(), "idle blocks have been let go");
         self.unbin(local);
-        self.empty.retain(|empty| *empty != local);
         parcel.mask.copy_from_slice(self.mask(local));
         self.mask_mut(local).fill(0);
         let own = self.own(local);
