@@ -317,7 +317,7 @@ fn listing() -> String {
             text.push_str(&format!("  {:10}{line}\n", if i == 0 { "designs:" } else { "" }));
         }
         text.push_str("  programs (bit for --mask, name, one loop):\n");
-        let programs = (scenario.programs)();
+        let programs = scenario.programs();
         let width = programs.iter().map(|program| program.name.len()).max().unwrap_or(0).max(19);
         for program in programs {
             let ProgramInfo { bit, name, body } = program;

@@ -204,7 +204,7 @@ fn two_nodes(view: View<'_>, figures: &Gorman2018, program: Program) -> Option<S
         if !cells.iter().any(Cell::is_there) {
             return Vec::new();
         }
-        [cells, cells![published(figures, program.name(), design)]].concat()
+        [cells, cells![published(figures, program.into_str(), design)]].concat()
     };
     let nodes = cases.iter().filter_map(Case::nodes);
     let columns = nodes.flat_map(|nodes| [nodes, "%".to_owned()]).chain(["there".to_owned()]);
@@ -212,7 +212,7 @@ fn two_nodes(view: View<'_>, figures: &Gorman2018, program: Program) -> Option<S
         view,
         &format!(
             "Two nodes, five huge-page threads, {}: events/mistyped, fewer events",
-            program.name()
+            program.into_str()
         ),
         Caption::Rows(&format!(
             "A row is one design: medians over seeds; fewer events than linux-4.20 in percent. Huge-page requests stay \
@@ -278,7 +278,7 @@ fn mixes(view: View<'_>, figures: &Gorman2018, program: Program) -> Option<Secti
     let names = designs.iter().map(|design| marked(design));
     let header = ["mix, GiB", "events"].map(str::to_owned).into_iter().chain(names);
     table_of(
-        &format!("Other mixes, {}: fewer events than linux-4.20, in percent", program.name()),
+        &format!("Other mixes, {}: fewer events than linux-4.20, in percent", program.into_str()),
         &format!(
             "A row is one mix of files and slab with its size of memory: events of linux-4.20, and by how many percent \
              each design has fewer: median/least over seeds. The model \
@@ -317,7 +317,7 @@ fn mixes_under_strict_lists(view: View<'_>, program: Program) -> Option<Section>
     };
     let names = designs.iter().map(|design| marked(design).replace("7.2-", ""));
     table_of(
-        &format!("Other mixes, {}: events/mistyped allocations", program.name()),
+        &format!("Other mixes, {}: events/mistyped allocations", program.into_str()),
         &format!(
             "A row is one mix with its size of memory: medians over seeds; defrag is 7.2-defrag. {MARK} {}",
             withdrawn::mark()
@@ -345,7 +345,7 @@ fn huge_pages(view: View<'_>, figures: &Gorman2018) -> Vec<Section> {
     let programs = [Program::HDefault, Program::HDefrag, Program::HMadvise];
     let two = programs.into_iter().filter_map(|program| {
         let cases = view.cases(program);
-        huge_pages_of(view, figures, &cases, &format!("two nodes, {}", program.name()))
+        huge_pages_of(view, figures, &cases, &format!("two nodes, {}", program.into_str()))
     });
     one.into_iter().chain(two).collect()
 }

@@ -8,7 +8,7 @@ use super::outcome::{
     Agreement, CellReport, Compared, Fitted, KernelsReport, Measure, Outcome, Role,
 };
 use super::phase::PhaseName;
-use super::{CENTRE, KERNELS};
+use super::{CENTRE, SCENARIO};
 use crate::key::Key;
 use crate::oracle::Relation;
 use crate::stats::Spread;
@@ -314,8 +314,9 @@ fn cells(report: &KernelsReport) -> Option<Section> {
 
 fn parameters(report: &KernelsReport) -> Section {
     let KernelsReport { fitted, fits_tried, spoilt, .. } = report;
+    let kernels = SCENARIO.programs();
     let judges: Vec<&str> =
-        KERNELS.iter().map(|it| it.name).filter(|name| !FITTED_ON.contains(name)).collect();
+        kernels.iter().map(|it| it.name).filter(|name| !FITTED_ON.contains(name)).collect();
     let spoilt = if spoilt.is_empty() { "none".to_owned() } else { spoilt.join(", ") };
     let line =
         |it: &Fitted| format!("{} = {}: {}; fitted on {}", it.name, it.value, it.what, it.on);

@@ -28,7 +28,7 @@ pub(super) fn compare_published(report: &mut Report) {
         (FIRST_FIT, CACHED, "first fit over the cache"),
         (MERGED, CACHED, "the size of the largest hole over the cache alone"),
     ];
-    let program = Program::Stacks.name();
+    let program = Program::Stacks.into_str();
     let there = figures::published(&figures.tables);
     let comparisons = compared.into_iter().filter_map(|(old, new, what)| {
         let seconds = |design| there.count(program, design, names::SECONDS);
@@ -112,7 +112,7 @@ pub(super) fn sections(report: &Report) -> Vec<Section> {
 }
 
 fn measured<'a>(report: &'a Report, program: Program, row: &str) -> Option<&'a Measurement> {
-    report.measurement(program.name(), row)
+    report.measurement(program.into_str(), row)
 }
 
 /// Shows the address space over time.

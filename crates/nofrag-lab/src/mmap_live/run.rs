@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nofrag::mmap::{HugePages, Placement};
 
-use super::catalogue::{BARE_THREADS, COMPAT_UP, PLACED_THREADS, Program, SPECS, Spec, THREADS};
+use super::catalogue::{COMPAT_UP, Program, SPECS, Spec};
 use super::kernel::{Kernel, Standing};
 use super::leakme::{self, Left};
 use super::threads::{self, Crowded};
@@ -157,9 +157,7 @@ fn once(
     report: &mut Report,
 ) -> Result<Ran, Trouble> {
     let setting = match spec.program {
-        Program::Trace { setting, .. } | Program::Limit(setting) | Program::LeakMe(setting) => {
-            setting
-        }
+        Program::Trace(setting, ..) | Program::Limit(setting) | Program::Leakme(setting) => setting,
         Program::Threads { .. } | Program::Placed => unreachable!("threads are not compared"),
     };
     if let Program::Limit(_) = spec.program {
@@ -168,7 +166,7 @@ fn once(
     let mut twin = Twin::start(setting, kernel)?;
     let mut huge = 0;
     match spec.program {
-        Program::Trace { style, slots, .. } => {
+        Program::Trace(_, style, slots) => {
             let seed = plan.seed_of(repetition);
             let mut trace = Trace::new(&mut twin, style, setting.width, seed, slots);
             trace.run(plan.loops)?;
@@ -239,7 +237,7 @@ fn crowd(plan: &LivePlan, spec: &Spec, crowded: Crowded, report: &mut Report) {
         counts: key::counts(counts),
         ..Measurement::new(
             name,
-            DESIGNS[usize::from(name == PLACED_THREADS)],
+            DESIGNS[usize::from(spec.program == Program::Placed)],
             plan.threads as u64,
             "us of a processor in the kernel per thread",
             time,
@@ -247,9 +245,9 @@ fn crowd(plan: &LivePlan, spec: &Spec, crowded: Crowded, report: &mut Report) {
     });
     // Published: 40,054 lines for 20,000 threads, give or take 20; those of the process itself are among them, and
     // their number depends on its past. So the lines that came with the threads are judged.
-    let (claim, expected) = match name {
-        THREADS => ("two areas for each thread", 2.0 * threads),
-        BARE_THREADS => ("stacks without guards are one area", 1.0),
+    let (claim, expected) = match spec.program {
+        Program::Threads { guard: 0 } => ("stacks without guards are one area", 1.0),
+        Program::Threads { .. } => ("two areas for each thread", 2.0 * threads),
         _ => ("guarded stacks in one reservation are one area", 1.0),
     };
     let claim = format!("{name}: {claim}; areas that came with them");

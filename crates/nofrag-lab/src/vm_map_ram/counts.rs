@@ -92,7 +92,7 @@ impl OverKeys {
                 counts.insert(key.with(end), value.into());
             }
         }
-        measurement(program.name(), design, PEN_LOOPS, self.times, counts)
+        measurement(program.into_str(), design, PEN_LOOPS, self.times, counts)
     }
 }
 
@@ -192,7 +192,7 @@ pub(super) fn other_bits(_: &RamPlan, design: &Preset, report: &mut Report) -> R
     }
     judge_other_bits(design, &counts, report);
     report.measurements.extend(measurement(
-        Program::OtherBits.name(),
+        Program::OtherBits.into_str(),
         design.name,
         PEN_LOOPS,
         times,
@@ -273,7 +273,7 @@ pub(super) fn left_over(_: &RamPlan, design: &Preset, report: &mut Report) -> Re
     let left = (blocks.created - blocks.returned) as f64;
     report.oracles.exact(format!("left-over-purged/{name}"), claim, left, Relation::NONE);
     report.measurements.extend(measurement(
-        Program::LeftOver.name(),
+        Program::LeftOver.into_str(),
         name,
         PEN_LOOPS,
         vec![ns_per_pair],
@@ -309,7 +309,7 @@ pub(super) fn objection(_: &RamPlan, design: &Preset, report: &mut Report) -> Re
         }
     }
     report.measurements.extend(measurement(
-        Program::Objection.name(),
+        Program::Objection.into_str(),
         name,
         85,
         vec![ns_per_pair],

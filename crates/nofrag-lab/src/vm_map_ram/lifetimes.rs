@@ -32,7 +32,7 @@ const MOST_PINNED: f64 = 2.0;
 const PAGES_PER_FLUSH: u64 = 1024;
 
 pub(super) fn program_of(one_in: u64) -> String {
-    format!("{} 1/{one_in}", Program::Lifetimes.name())
+    format!("{} 1/{one_in}", Program::Lifetimes.into_str())
 }
 
 pub(super) fn run(plan: &RamPlan, report: &mut Report) -> Result<(), Trouble> {

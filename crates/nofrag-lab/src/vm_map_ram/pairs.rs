@@ -60,7 +60,7 @@ pub(super) fn run(
     progress: &dyn Progress,
 ) -> Result<(), RunError> {
     for (program, workload) in workloads(plan) {
-        let name = program.name();
+        let name = program.into_str();
         let sizes = workload.sizes(BlockGeometry::LINUX_64, plan.loops);
         let mut rows: BTreeMap<(Way, &str), PairRow> = BTreeMap::new();
         for repetition in 0..plan.repeats {
@@ -161,7 +161,7 @@ impl PairRow {
             functions,
             series,
             ..Measurement::new(
-                format!("{}{by_handle}", program.name()),
+                format!("{}{by_handle}", program.into_str()),
                 design.name,
                 plan.loops,
                 names::NS_PER_PAIR,
@@ -209,7 +209,7 @@ pub(super) fn judge(plan: &RamPlan, report: &mut Report) {
     let figures = figures::pen_2015();
     for (program, _) in workloads(plan) {
         for design in &plan.designs {
-            let Some(row) = report.measurement(program.name(), design.name) else { continue };
+            let Some(row) = report.measurement(program.into_str(), design.name) else { continue };
             let row = row.clone();
             if design.policy.blocks.index == BlockIndex::Direct {
                 judge_ours(plan, program, &row, &figures, report);
@@ -244,9 +244,9 @@ fn judge_linux(
     figures: &Pen2015,
     report: &mut Report,
 ) {
-    let Some(simulated) = figures.simulation(program.name()) else { return };
+    let Some(simulated) = figures.simulation(program.into_str()) else { return };
     let (side, blocks) = side(design, simulated);
-    let name = program.name();
+    let name = program.into_str();
     // Other keys than the simulated ones may leave the ranges.
     let kind = if program == Program::W2 && plan.key() >= 20 {
         ClaimKind::Ratio
@@ -277,7 +277,7 @@ fn judge_linux(
 /// Judges the effect of Pen's second and third change: no second search, and no bitmap.
 fn judge_patches(program: Program, design: &Preset, row: &Measurement, report: &mut Report) {
     let BlockPolicy { first_slots, dirty, .. } = design.policy.blocks;
-    let (name, design) = (program.name(), design.name);
+    let (name, design) = (program.into_str(), design.name);
     let value = |key: Key| row.count(&key).unwrap_or(f64::NAN);
     let second = match first_slots {
         // Each new block is looked at again; behind the tail, all others come before it.
@@ -302,7 +302,7 @@ fn judge_ours(
     figures: &Pen2015,
     report: &mut Report,
 ) {
-    let name = program.name();
+    let name = program.into_str();
     let count = |key: Key| row.count(&key).unwrap_or(f64::NAN);
     let claim = format!("{name}: {OURS} inspects at most one block per call");
     report.oracles.exact(

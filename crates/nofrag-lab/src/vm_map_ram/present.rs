@@ -291,7 +291,7 @@ fn range(row: &Measurement, key: &Key) -> Option<Cell> {
 }
 
 fn keys(report: &Report, figures: &Pen2015) -> Option<Section> {
-    let program = Program::Keys.name();
+    let program = Program::Keys.into_str();
     let cells = |design: &str| -> Vec<Cell> {
         let Some(row) = report.measurement(program, design) else { return Vec::new() };
         let ranges = [names::CREATED, names::RETURNED, names::LONGEST_LIST];
@@ -318,7 +318,7 @@ fn keys(report: &Report, figures: &Pen2015) -> Option<Section> {
 }
 
 fn other_bits(report: &Report, figures: &Pen2015) -> Option<Section> {
-    let program = Program::OtherBits.name();
+    let program = Program::OtherBits.into_str();
     let mut rows = Vec::new();
     for bits in &figures.other_bits {
         let pair = |[new, freed]: [u64; 2]| {
@@ -464,7 +464,7 @@ fn pinned(report: &Report, figures: &Pen2015) -> Option<Section> {
 }
 
 fn rounding(report: &Report, figures: &Pen2015) -> Option<Section> {
-    let program = Program::Rounding.name();
+    let program = Program::Rounding.into_str();
     let waste = |slots: f64| percent(100.0 * (slots / 2080.0 - 1.0), 1);
     let row_of = |name: String, row: &Measurement| {
         let slots = row.count(names::SLOTS)?;

@@ -27,23 +27,20 @@ mod simulator;
 mod threads;
 mod turns;
 
-use self::catalogue::{EXPECTED, NAMES, SPECS};
+use std::sync::LazyLock;
+
+use self::catalogue::SPECS;
 use self::turns::BlocksPlan;
 use crate::figures;
 use crate::plan::{POSITIVE, Plan, Usual};
 use crate::report::Report;
 use crate::scenario::{
-    Extent, Options, Progress, RunError, Scenario, Special, choose_designs, choose_programs,
+    Declaration, Extent, Options, Progress, RunError, Scenario, Special, choose_programs,
 };
 
 /// The scenario on the locks of the index of blocks.
 pub(crate) static SCENARIO: Scenario = Scenario {
-    name: "vmap-blocks-2023",
-    about: "which locks the blocks of vm_map_ram share",
-    document: "Uladzislau Rezki, \"remove a global vmap_blocks xarray\", 2023 (Linux 6.4)",
-    designs: &NAMES,
-    programs: || SPECS.iter().map(|spec| spec.info).collect(),
-    expected: EXPECTED,
+    declared: LazyLock::new(|| Declaration::of(include_str!("scenario.toml"))),
     run,
     present: present::sections,
     special: Special::NONE,
@@ -67,7 +64,7 @@ const THREADS: u64 = 64;
 const PAGES: u64 = 5;
 
 fn plan(options: &Options) -> Result<BlocksPlan, RunError> {
-    let names = choose_designs(&NAMES, &options.designs)?;
+    let names = SCENARIO.choose_designs(options)?;
     let designs = catalogue::designs().into_iter().filter(|it| names.contains(&it.name)).collect();
     let programs = choose_programs(&SPECS, |spec| spec.info, options.mask.as_deref())?;
     let loops = if options.extent == Extent::Full { 2_000_000 } else { 200_000 };

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use nofrag::units::PageSize;
 use nofrag::vmap::{BlockGeometry, BlockPolicy, LockCounters, VmapPolicy};
 
+use super::SCENARIO;
 use super::caller::Space;
-use super::catalogue::{Design, EXPECTED, MODEL, Runner, Spec};
+use super::catalogue::{Design, MODEL, Runner, Spec};
 use super::locks::{LockCounts, LockKind, Site};
 use super::model::{self, Simulated};
 use super::names::{self, Column};
@@ -16,7 +17,6 @@ use crate::plan::Plan;
 use crate::random::Random;
 use crate::report::Measurement;
 use crate::scenario::{Progress, RunError};
-use crate::shortfall::Expected;
 use crate::spaces::{Failure, new_space};
 use crate::stats::Spread;
 
@@ -43,7 +43,7 @@ impl BlocksPlan {
     fn threads_of(&self, spec: &Spec) -> usize {
         match spec.runner {
             Runner::Machine => self.threads.min(nofrag_show::cpus()),
-            Runner::Crowd | Runner::Simulation(_) => self.threads,
+            _ => self.threads,
         }
     }
 
@@ -52,7 +52,7 @@ impl BlocksPlan {
         match spec.runner {
             Runner::Machine => self.loops,
             Runner::Crowd => (self.loops / CROWD_LOOPS).max(1),
-            Runner::Simulation(_) => {
+            _ => {
                 let pairs = u64::from(geometry().slots()) / self.pages_of(spec).next_power_of_two();
                 let part = if spec.info.name == MODEL { 1 } else { PART };
                 (self.loops / LOOPS_PER_BLOCK / part).max(LEAST_BLOCKS) * pairs
@@ -91,10 +91,9 @@ pub(super) fn take_turns(
     progress: &dyn Progress,
 ) -> Result<Vec<Measurement>, RunError> {
     progress.begin((plan.programs.len() * plan.designs.len() * plan.repeats) as u64);
-    let pairs = Expected::declared(EXPECTED);
     let rows = plan.take_turns(plan.repeats, |repetition, spec, design, row: &mut BlockRow| {
         progress.step(&format!("{} under {}", spec.info.name, design.name));
-        if !pairs.has(spec.info.name, design.name) {
+        if !SCENARIO.expected.has(spec.info.name, design.name) {
             return Ok(());
         }
         run_cell(plan, spec, design, repetition, row)

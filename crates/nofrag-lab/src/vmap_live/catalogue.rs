@@ -1,7 +1,10 @@
 //! The programs.
 
+use std::sync::LazyLock;
+
+use super::SCENARIO;
 use super::load::Load;
-use crate::scenario::spec;
+use crate::scenario::ProgramInfo;
 
 /// The source of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,8 +17,12 @@ pub(super) enum Source {
     Running(Load),
 }
 
-/// A source and its description in lists.
-pub(super) type Spec = crate::scenario::Spec<Source>;
+/// A program and the source of its recordings.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Spec {
+    pub(super) info: ProgramInfo,
+    pub(super) program: Source,
+}
 
 macro_rules! shipped {
     ($name:literal) => {
@@ -23,25 +30,26 @@ macro_rules! shipped {
     };
 }
 
-/// The recordings that come with nofrag, then the running kernel under the same programs, then recordings of any. A
-/// static: a constant would bring the recordings into the program once for each place that names it.
-pub(super) static SPECS: [Spec; 13] = [
-    spec(1, shipped!("6.18-vmalloc-maps"), "recorded_maps", "a recording of Linux 6.18 under maps"),
-    spec(2, shipped!("6.18-vmalloc-threads"), "recorded_threads", "likewise, under threads"),
-    spec(4, shipped!("6.18-vmalloc-racing"), "recorded_racing", "likewise, under racing"),
-    spec(
-        128,
-        shipped!("6.18-vmalloc-purges"),
-        "recorded_purges",
-        "racing; pools serve amid purges",
-    ),
-    spec(256, shipped!("6.12-vmalloc-maps"), "recorded_maps_6_12", "a guest's, of 6.12 under maps"),
-    spec(512, shipped!("6.12-vmalloc-threads"), "recorded_threads_6_12", "likewise, under threads"),
-    spec(4096, shipped!("6.12-vmalloc-racing"), "recorded_racing_6_12", "likewise, under racing"),
-    spec(1024, shipped!("7.2-vmalloc-maps"), "recorded_maps_7_2", "a guest's, of 7.2 under maps"),
-    spec(2048, shipped!("7.2-vmalloc-threads"), "recorded_threads_7_2", "likewise, under threads"),
-    spec(8, Source::Running(Load::Maps), "maps", "areas of bpf maps, on one CPU after another"),
-    spec(16, Source::Running(Load::Threads), "threads", "stacks of crowds of threads, likewise"),
-    spec(32, Source::Running(Load::Racing), "racing", "areas of bpf maps, on all CPUs at a time"),
-    spec(64, Source::Given, "given", "the recordings of --states"),
-];
+/// Returns the source of a program's recordings.
+fn source(program: &str) -> Source {
+    match program {
+        "recorded_maps" => shipped!("6.18-vmalloc-maps"),
+        "recorded_threads" => shipped!("6.18-vmalloc-threads"),
+        "recorded_racing" => shipped!("6.18-vmalloc-racing"),
+        "recorded_purges" => shipped!("6.18-vmalloc-purges"),
+        "recorded_maps_6_12" => shipped!("6.12-vmalloc-maps"),
+        "recorded_threads_6_12" => shipped!("6.12-vmalloc-threads"),
+        "recorded_racing_6_12" => shipped!("6.12-vmalloc-racing"),
+        "recorded_maps_7_2" => shipped!("7.2-vmalloc-maps"),
+        "recorded_threads_7_2" => shipped!("7.2-vmalloc-threads"),
+        "maps" => Source::Running(Load::Maps),
+        "threads" => Source::Running(Load::Threads),
+        "racing" => Source::Running(Load::Racing),
+        _ => Source::Given,
+    }
+}
+
+pub(super) static SPECS: LazyLock<Vec<Spec>> = LazyLock::new(|| {
+    let spec = |info: ProgramInfo| Spec { info, program: source(info.name) };
+    SCENARIO.programs().into_iter().map(spec).collect()
+});

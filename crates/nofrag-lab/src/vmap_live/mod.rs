@@ -23,12 +23,14 @@ mod present;
 mod replay;
 mod run;
 
+use std::sync::LazyLock;
+
 use self::catalogue::{SPECS, Source, Spec};
 use self::run::Files;
 use crate::plan::{Plan, Usual};
 use crate::report::Report;
 use crate::scenario::{
-    Extent, Options, Progress, RunError, Scenario, Special, choose_designs, choose_programs,
+    Declaration, Extent, Options, Progress, RunError, Scenario, Special, choose_programs,
 };
 
 /// Our model of the kernel's rules.
@@ -47,12 +49,7 @@ type LivePlan = Plan<&'static str, Spec>;
 
 /// The scenario that compares our rules of vmalloc areas with the kernel's own events.
 pub(crate) static SCENARIO: Scenario = Scenario {
-    name: "vmap-live",
-    about: "whether the model places vmalloc areas as the kernel does",
-    document: "the kernel: events of vmalloc, /proc/vmallocinfo",
-    designs: &DESIGNS,
-    programs: || SPECS.iter().map(|spec| spec.info).collect(),
-    expected: include_str!("expected.toml"),
+    declared: LazyLock::new(|| Declaration::of(include_str!("scenario.toml"))),
     run,
     present: present::sections,
     special: Special::NONE,
@@ -70,7 +67,7 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
 }
 
 fn plan(options: &Options) -> Result<LivePlan, RunError> {
-    choose_designs(&DESIGNS, &options.designs)?;
+    SCENARIO.choose_designs(options)?;
     let mask = match options.states {
         Some(_) => Some("given"),
         None => options.mask.as_deref(),
