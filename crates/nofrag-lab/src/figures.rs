@@ -19,7 +19,7 @@ pub use gorman::{
 
 pub use kernels::{Kernels2018, MarkedRuns, kernels_2018};
 
-pub use pen::{Blocks, Classes, Keys, OtherBits, Pen2015, Pinned, Profile, Simulated, pen_2015};
+pub use pen::{Pen2015, Profile, pen_2015};
 
 pub use wander::{Bounds, MapLines, PublishedMap, Repeated, Wander2005, wander_2005};
 
