@@ -10,7 +10,7 @@ use super::names;
 use super::turns::{ExtfragPlan, PARTS};
 use super::view::{Beside, OtherRules, View, differing};
 use super::withdrawn::{self, Caption};
-use crate::figures::{self, Exactness, Gorman2018};
+use crate::figures::{self, Gorman2018};
 use crate::key::Key;
 use crate::report::{Measurement, Report};
 use crate::scenario::Extent;
@@ -561,15 +561,14 @@ fn silent(view: View<'_>) -> Option<Section> {
 fn stalls(view: View<'_>, figures: &Gorman2018) -> Option<Section> {
     let row = |(_, case): &(Program, Case)| {
         let row = view.row(case, ALL_FIVE)?;
-        let there = figures
-            .stalls
-            .iter()
-            .find(|it| it.configuration == case.configuration() && case.is_calibrated());
-        let there = there.map(|it| {
-            let about = if it.total_is == Exactness::About { "~" } else { "" };
-            let total = duration(it.total_us * 1e-6);
-            Cell::About(it.stalls as f64, format!("{}, {about}{total}", it.stalls))
-        });
+        let there = || {
+            let of = |key| figures.figure(case.configuration(), ALL_FIVE, key);
+            let about = |us| format!("~{}", names::STALLED_ABOUT_US.shown(us));
+            let total = of(names::STALLED_US).map(|us| names::STALLED_US.shown(us).to_string());
+            let total = total.or_else(|| of(names::STALLED_ABOUT_US).map(about))?;
+            let stalls = of(names::STALLS)?;
+            Some(Cell::About(stalls, format!("{stalls}, {total}")))
+        };
         Some(cells![
             case.to_string(),
             row.shown(names::STALLS)?,
@@ -577,7 +576,7 @@ fn stalls(view: View<'_>, figures: &Gorman2018) -> Option<Section> {
             row.shown(names::LONGEST_STALL_MS)?,
             row.count(names::SPARED).map(compact)?,
             row.shown(names::ELAPSED_S)?,
-            there,
+            there().filter(|_| case.is_calibrated()),
         ])
     };
     table_of(
@@ -733,10 +732,9 @@ fn later(view: View<'_>, figures: &Gorman2018) -> Option<Section> {
     let cases = configurations(view, 's');
     let mut rows = Vec::new();
     for (series, old, new) in toggles {
-        for figure in figures.later.iter().filter(|it| it.series == series) {
-            let Some((_, key)) = measures.iter().find(|(what, _)| *what == figure.what) else {
-                continue;
-            };
+        for (what, key) in &measures {
+            let change = figures.figure(series, "change", Key::number(what));
+            let Some(change) = change else { continue };
             let of_case = |case: &Case| {
                 let fewer = view.fewer(case, (old, new), key)?;
                 Some(signed(-fewer.median))
@@ -744,12 +742,9 @@ fn later(view: View<'_>, figures: &Gorman2018) -> Option<Section> {
             let cells: Vec<Cell> = cases.iter().map(|case| of_case(case).into()).collect();
             if cells.iter().any(Cell::is_there) {
                 let toggled = format!("{old} to {new}");
-                let what = if *key == names::MISTYPED {
-                    "events there, mistyped here"
-                } else {
-                    &figure.what
-                };
-                rows.push([cells![toggled, what, signed(figure.change)], cells].concat());
+                let is_mistyped = *key == names::MISTYPED;
+                let what = if is_mistyped { "events there, mistyped here" } else { what };
+                rows.push([cells![toggled, what, signed(change)], cells].concat());
             }
         }
     }

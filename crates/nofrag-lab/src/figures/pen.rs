@@ -37,7 +37,7 @@ pub struct Profile {
 }
 
 impl Pen2015 {
-    /// Returns the simulations as a report, whose designs are `before` and `after`, or a share, or a set of classes.
+    /// Returns the simulations as a report, whose designs are `before` and `after`, or one in so many, or a set of classes.
     pub(crate) fn simulated(&self) -> Report {
         published(&self.tables)
     }
@@ -87,7 +87,7 @@ mod tests {
             }
         }
         for row in simulated.of_program("lifetimes") {
-            let p = 1.0 / row.design.strip_prefix("1/").unwrap().parse::<f64>().unwrap();
+            let p = 1.0 / row.design.parse::<f64>().unwrap();
             let formula = (1.0 - (1.0 - p).powi(1024)) / p;
             let of = |what| row.count(Key::count(what)).unwrap();
             let closed = of("pages pinned by the closed form");

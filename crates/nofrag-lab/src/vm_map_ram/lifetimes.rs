@@ -40,7 +40,7 @@ pub(super) fn program_of(one_in: u64) -> String {
 
 /// Returns the simulated row of a share.
 pub(super) fn simulated(simulated: &Report, one_in: u64) -> Option<&Measurement> {
-    simulated.measurement(Program::Lifetimes.into_str(), &format!("1/{one_in}"))
+    simulated.measurement(Program::Lifetimes.into_str(), &one_in.to_string())
 }
 
 pub(super) fn run(plan: &RamPlan, report: &mut Report) -> Result<(), Trouble> {

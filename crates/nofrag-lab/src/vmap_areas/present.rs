@@ -4,7 +4,7 @@ use super::catalogue::{SPECS, Spec, Width};
 use super::holes::{REFUSED, SPAN_OVER_LIVE};
 use super::turns::{AreasPlan, search_of};
 use super::{AFTER, BEFORE, LIKE_6_1, OURS, names};
-use crate::figures::{self, Completeness, Figure, FigureUnit};
+use crate::figures::{self, Completeness, Figure, FigureUnit, PublishedTable};
 use crate::report::{Comparison, Measurement, Report};
 use crate::summary::ratio_range;
 use crate::tables::{ByDesign, Show};
@@ -26,22 +26,22 @@ pub(super) fn compare_published(report: &mut Report) {
         let report = &*report;
         programs.into_iter().filter_map(move |program| beside(report, figure, &program, AFTER))
     });
-    let references = document.references.iter().filter_map(|reference| {
-        let figure = Figure {
-            id: KERNEL_CODE.to_owned(),
-            program: reference.program.clone(),
-            what: format!(
-                "{}: the kernels' own code in user space, 4.19 over 6.1",
-                reference.program
-            ),
-            place: "reference entry of the figures".to_owned(),
-            unit: FigureUnit::Nanoseconds,
-            before: [reference.linux_4_19.ns; 2],
-            before_is: Completeness::Exactly,
-            after: [reference.linux_6_1.ns; 2],
-        };
-        beside(report, &figure, &reference.program, LIKE_6_1)
-    });
+    let references =
+        document.tables.iter().filter_map(|PublishedTable { program, place, .. }| {
+            let ns =
+                |design| figures::figure(&document.tables, program, design, &names::NS_PER_PAIR);
+            let figure = Figure {
+                id: KERNEL_CODE.to_owned(),
+                program: program.clone(),
+                what: format!("{program}: the kernels' own code in user space, 4.19 over 6.1"),
+                place: place.clone(),
+                unit: FigureUnit::Nanoseconds,
+                before: [ns("linux-4.19")?; 2],
+                before_is: Completeness::Exactly,
+                after: [ns("linux-6.1")?; 2],
+            };
+            beside(report, &figure, program, LIKE_6_1)
+        });
     report.comparisons = comparisons.chain(references).collect();
 }
 
