@@ -62,11 +62,6 @@ impl Report {
         self.notes.push(format!("skipped: {what}: {why}"));
         self.skipped.push(Skipped { what, why });
     }
-
-    /// Returns a report without results.
-    pub(crate) fn new(scenario: &str, document: String, settings: Settings) -> Report {
-        Report { scenario: scenario.to_owned(), document, settings, ..Report::default() }
-    }
 }
 
 /// Settings of a run, with its options applied.
@@ -154,6 +149,18 @@ impl Measurement {
             time,
             ..Measurement::default()
         }
+    }
+
+    /// Returns a measurement of times and counts; `None` without a time.
+    pub(crate) fn of(
+        program: impl Into<String>,
+        design: impl Into<String>,
+        loops: u64,
+        (unit, times): (&str, Vec<f64>),
+        counts: Counts,
+    ) -> Option<Measurement> {
+        let time = Spread::of(times)?;
+        Some(Measurement { counts, ..Measurement::new(program, design, loops, unit, time) })
     }
 
     /// Returns the figure of this key, if the program and the design have it.

@@ -15,8 +15,10 @@ use thiserror::Error;
 
 use crate::declared::declared;
 use crate::key::Key;
-use crate::report::Report;
+use crate::oracle::{DeclaredClaim, Oracle};
+use crate::report::{Report, Settings};
 use crate::shortfall::Expected;
+use crate::tables::DeclaredTable;
 use nofrag_show::Section;
 
 /// A published comparison that can be run again: what `scenario.toml` beside its code declares, and what runs.
@@ -31,7 +33,7 @@ pub struct Scenario {
     pub special: Special,
 }
 
-/// What a scenario is and has, as data.
+/// The data of a scenario.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Declaration {
@@ -48,6 +50,10 @@ pub struct Declaration {
     programs: Vec<ProgramInfo>,
     /// Rows and number of claims that the default run must have.
     pub expected: Expected,
+    #[serde(default)]
+    pub(crate) tables: Vec<DeclaredTable>,
+    #[serde(default)]
+    pub(crate) claims: Vec<DeclaredClaim>,
     /// The text, in which programs may have fields that their scenario alone knows.
     #[serde(skip)]
     value: Value,
@@ -172,10 +178,29 @@ impl Scenario {
         let asked = &options.designs;
         let meant = |name: &String| self.design_of(name).map_or(name.clone(), str::to_owned);
         let designs = asked.iter().map(meant).collect();
-        let mut report = (self.run)(&Options { designs, ..options.clone() }, progress)?;
+        let options = Options { designs, ..options.clone() };
+        let mut report = (self.run)(&options, progress)?;
         report.notes.splice(0..0, self.stand_ins(asked));
         report.elapsed_s = begin.elapsed().as_secs_f64();
         Ok(report)
+    }
+
+    /// Returns the declared tables of a report.
+    pub(crate) fn tables(&self, report: &Report) -> impl Iterator<Item = Section> {
+        self.tables.iter().filter_map(|table| table.section(report))
+    }
+
+    /// Returns a report without results.
+    pub(crate) fn report(&self, settings: Settings) -> Report {
+        let (scenario, document) = (self.name.to_owned(), self.document.to_owned());
+        Report { scenario, document, settings, ..Report::default() }
+    }
+
+    /// Judges the declared claims by a report.
+    pub(crate) fn judge(&self, report: &mut Report) {
+        let judged = self.claims.iter().filter_map(|claim| claim.judge(report));
+        let judged: Vec<Oracle> = judged.collect();
+        report.oracles.extend(judged);
     }
 
     /// Returns a note for each name that stands for a design of another name.
@@ -187,7 +212,7 @@ impl Scenario {
 /// Returns all scenarios, in the order in which `all` runs them.
 #[must_use]
 pub fn scenarios() -> &'static [&'static Scenario] {
-    static ALL: [&Scenario; 11] = [
+    static ALL: &[&Scenario] = &[
         &crate::mmap_holes::SCENARIO,
         &crate::vm_map_ram::SCENARIO,
         &crate::vmap_areas::SCENARIO,
@@ -200,7 +225,7 @@ pub fn scenarios() -> &'static [&'static Scenario] {
         &crate::recorded::SCENARIO,
         &crate::real_memory::SCENARIO,
     ];
-    &ALL
+    ALL
 }
 
 /// A program as a list of programs shows it.

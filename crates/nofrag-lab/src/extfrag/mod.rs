@@ -71,7 +71,7 @@ fn simulate(spec: &RunSpec) -> Result<RunResult, RunError> {
 fn run(options: &Options, simulate: Simulate, progress: &dyn Progress) -> Result<Report, RunError> {
     let plan = plan(options)?;
     let document = figures::gorman_2018().document;
-    let mut report = Report::new(SCENARIO.name, document, settings(&plan, options));
+    let mut report = Report { document, ..SCENARIO.report(settings(&plan, options)) };
     let compared = turns::simulate_all(&plan, simulate, progress)?;
     report.measurements = compared.measurements;
     claims::judge(&plan, compared.repeats, &mut report);
@@ -90,11 +90,9 @@ const SIZES_GIB: [u64; 2] = [4, 8];
 fn plan(options: &Options) -> Result<ExtfragPlan, RunError> {
     let full = options.extent == Extent::Full;
     let usual = Usual {
-        seed: 1,
         repeats: if full { SEEDS } else { FEW_SEEDS },
-        loops: None,
-        pages: None,
         threads: Some(runs_at_a_time()),
+        ..Usual::ONCE
     };
     let mut plan = Plan::of(options, choose(&options.designs)?, SCENARIO.choose(options)?, usual)?;
     if plan.memory.is_empty() {

@@ -37,7 +37,8 @@ pub struct Profile {
 }
 
 impl Pen2015 {
-    /// Returns the simulations as a report, whose designs are `before` and `after`, or one in so many, or a set of classes.
+    /// Returns the simulations as a report, whose designs are `before` and `after`, or one in so many, or a set of
+    /// classes.
     pub(crate) fn simulated(&self) -> Report {
         published(&self.tables)
     }

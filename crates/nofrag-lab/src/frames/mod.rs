@@ -61,7 +61,7 @@ pub(crate) static SCENARIO: Scenario = Scenario {
 fn run(options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
     let plan = plan(options)?;
     let settings = settings(options, &plan);
-    let mut report = Report::new(SCENARIO.name, SCENARIO.document.to_owned(), settings);
+    let mut report = SCENARIO.report(settings);
     let mut frames =
         FramesReport { folder: plan.folder.display().to_string(), stretches: Vec::new() };
     progress.begin(plan.runs.len() as u64);

@@ -70,8 +70,7 @@ fn run(
     let plan = plan(options)?;
     let kernels = &plan.programs;
     let guests = chosen(dataset::read(folder).map_err(input)?, kernels)?;
-    let mut report =
-        Report::new(SCENARIO.name, SCENARIO.document.to_owned(), settings(&plan, options));
+    let mut report = SCENARIO.report(settings(&plan, options));
     let (cells, repeats) = beside::run(&plan, guests, simulate, progress)?;
     report.measurements = cells.iter().flat_map(measurements).collect();
     let signs = judge::signs(&cells);
@@ -108,13 +107,7 @@ fn plan(options: &Options) -> Result<KernelsPlan, RunError> {
         return Err(RunError::option("design", why));
     }
     let kernels = choose_programs(&SCENARIO.programs(), |it| *it, options.mask.as_deref())?;
-    let usual = Usual {
-        seed: 1,
-        repeats: judge::SEEDS,
-        loops: None,
-        pages: None,
-        threads: Some(runs_at_a_time()),
-    };
+    let usual = Usual { repeats: judge::SEEDS, threads: Some(runs_at_a_time()), ..Usual::ONCE };
     let names = kernels.iter().map(|kernel| kernel.name).collect();
     Plan::of(options, SCENARIO.designs.clone(), names, usual)
 }

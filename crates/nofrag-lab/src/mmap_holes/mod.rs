@@ -54,7 +54,8 @@ pub(crate) static SCENARIO: Scenario = Scenario {
 fn run(options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
     let plan = plan(options)?;
     let settings = Settings { designs: plan.rows(), ..plan.settings(options.mode, |it| it.name) };
-    let mut report = Report::new(SCENARIO.name, figures::wander_2005().document, settings);
+    let document = figures::wander_2005().document;
+    let mut report = Report { document, ..SCENARIO.report(settings) };
     report.measurements = turns::take_turns(&plan, progress)?;
     claims::judge(&plan, &mut report);
     present::compare_published(&mut report);
@@ -69,8 +70,8 @@ fn plan(options: &Options) -> Result<HolesPlan, RunError> {
         seed: 0,
         repeats: 5,
         loops: Some((PUBLISHED_LOOPS, 1..=100 * PUBLISHED_LOOPS, "")),
-        pages: None,
         threads: Some((cpus() as u64, 1..=1024, ": so many programs run at a time")),
+        ..Usual::ONCE
     };
     Plan::of(options, designs, SCENARIO.choose(options)?, usual)
 }

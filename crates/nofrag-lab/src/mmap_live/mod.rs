@@ -60,7 +60,7 @@ pub(crate) static SCENARIO: Scenario = Scenario {
 fn run(options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
     let plan = plan(options)?;
     let settings = plan.settings(options.mode, |design| design);
-    let mut report = Report::new(SCENARIO.name, SCENARIO.document.to_owned(), settings);
+    let mut report = SCENARIO.report(settings);
     progress.begin(plan.programs.len() as u64);
     run::run(&plan, &mut report, &|program| progress.step(program))?;
     progress.end();
@@ -78,8 +78,8 @@ fn plan(options: &Options) -> Result<LivePlan, RunError> {
         seed: trace::PUBLISHED_SEED,
         repeats: 1,
         loops: Some((loops, POSITIVE, "")),
-        pages: None,
         threads: Some((threads, 1..=30_000, "")),
+        ..Usual::ONCE
     };
     Plan::of(options, DESIGNS.to_vec(), programs, usual)
 }

@@ -16,7 +16,6 @@ use crate::key::{self, Key};
 use crate::oracle::{ClaimKind, Claims, Relation};
 use crate::report::{Measurement, Report};
 use crate::scenario::{Extent, RunError};
-use crate::stats::Spread;
 
 /// Runs all programs of the plan, in order.
 pub(super) fn run(
@@ -104,11 +103,9 @@ fn compare(
         let per_operation =
             |one: &Ran| Some(time(one)?.as_nanos() as f64 / one.compared.operations as f64);
         let samples = ran.iter().filter_map(per_operation).collect();
-        let Some(time) = Spread::of(samples) else { continue };
-        report.measurements.push(Measurement {
-            counts: counts.clone(),
-            ..Measurement::new(name, design, operations, "ns per operation", time)
-        });
+        let times = ("ns per operation", samples);
+        let row = Measurement::of(name, design, operations, times, counts.clone());
+        report.measurements.extend(row);
     }
     Ok(())
 }
@@ -232,17 +229,10 @@ fn crowd(plan: &LivePlan, spec: &Spec, crowded: Crowded, report: &mut Report) {
         (names::AREAS_BEFORE, areas_before),
         (names::AREAS, areas),
     ];
-    let Some(time) = Spread::of(vec![1e6 * system_s / threads]) else { return };
-    report.measurements.push(Measurement {
-        counts: key::counts(counts),
-        ..Measurement::new(
-            name,
-            DESIGNS[usize::from(spec.program == Program::Placed)],
-            plan.threads as u64,
-            "us of a processor in the kernel per thread",
-            time,
-        )
-    });
+    let times = ("us of a processor in the kernel per thread", vec![1e6 * system_s / threads]);
+    let design = DESIGNS[usize::from(spec.program == Program::Placed)];
+    let loops = plan.threads as u64;
+    report.measurements.extend(Measurement::of(name, design, loops, times, key::counts(counts)));
     // Published: 40,054 lines for 20,000 threads, give or take 20; those of the process itself are among them, and
     // their number depends on its past. So the lines that came with the threads are judged.
     let (claim, expected) = match spec.program {

@@ -92,7 +92,8 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
     // The runs have up to 64 pages, and a thread moves them or purges beside another.
     let settings =
         Settings { pages: 64, threads: 2, ..plan.settings(options.mode, |design| design) };
-    let mut report = Report::new(SCENARIO.name, figures::backing().document, settings);
+    let document = figures::backing().document;
+    let mut report = Report { document, ..SCENARIO.report(settings) };
     progress.begin(plan.steps());
     for program in &plan.programs {
         run_program(&plan, *program, &mut report, &|what| progress.step(what))?;
@@ -152,12 +153,6 @@ fn failed(program: &str, why: String) -> RunError {
 
 fn plan(options: &Options) -> Result<MemoryPlan, RunError> {
     let (rounds, pairs) = if options.extent == Extent::Full { FULL } else { SUBSET };
-    let usual = Usual {
-        seed: 1,
-        repeats: rounds,
-        loops: Some((pairs, 8..=10_000_000, "")),
-        pages: None,
-        threads: None,
-    };
+    let usual = Usual { repeats: rounds, loops: Some((pairs, 8..=10_000_000, "")), ..Usual::ONCE };
     Plan::of(options, SCENARIO.choose_designs(options)?, SCENARIO.choose(options)?, usual)
 }

@@ -51,7 +51,7 @@ pub(crate) static SCENARIO: Scenario = Scenario {
 fn run(options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
     let plan = plan(options)?;
     let settings = settings(options, &plan);
-    let mut report = Report::new(SCENARIO.name, SCENARIO.document.to_owned(), settings);
+    let mut report = SCENARIO.report(settings);
     let read = Cell::new(None);
     let replay = replay::replay(&replay_options(&plan), &|Progressed { events, of }| {
         let before = read.replace(Some(events));

@@ -1,4 +1,4 @@
-//! The programs around Pen's workloads: his, then those that test remarks about them, then those that fill gaps he left.
+//! The programs: Pen's workloads, then those that test remarks about them, then those that fill gaps he left.
 
 /// A program, by its name in `scenario.toml`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::EnumString, strum::IntoStaticStr)]

@@ -18,7 +18,6 @@ use crate::random::Random;
 use crate::report::{Measurement, Report};
 use crate::scenario::Extent;
 use crate::spaces::{Failure, VMALLOC_PAGES};
-use crate::stats::Spread;
 
 /// Number of keys with which the random workload is run: 0, 1, and so on.
 const KEYS: u32 = 20;
@@ -115,10 +114,7 @@ pub(super) fn measurement(
     times: Vec<f64>,
     counts: Counts,
 ) -> Option<Measurement> {
-    Some(Measurement {
-        counts,
-        ..Measurement::new(program, design, loops, names::NS_PER_PAIR, Spread::of(times)?)
-    })
+    Measurement::of(program, design, loops, (names::NS_PER_PAIR, times), counts)
 }
 
 /// Runs the random workload with 20 keys, and judges that counts and their ranges are as simulated, and that ours makes

@@ -77,7 +77,8 @@ pub(crate) static SCENARIO: Scenario = Scenario {
 fn run(options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
     let plan = plan(options)?;
     let settings = plan.settings(options.mode, |design| design.name);
-    let mut report = Report::new(SCENARIO.name, figures::pen_2015().document, settings);
+    let document = figures::pen_2015().document;
+    let mut report = Report { document, ..SCENARIO.report(settings) };
     progress.begin(pairs::steps(&plan) + plan.programs.len() as u64);
     pairs::run(&plan, &mut report, progress)?;
     pairs::judge(&plan, &mut report);
@@ -123,8 +124,7 @@ fn plan(options: &Options) -> Result<RamPlan, RunError> {
         seed: 0,
         repeats: 5,
         loops: Some((PEN_LOOPS, 1..=100 * PEN_LOOPS, "")),
-        pages: None,
-        threads: None,
+        ..Usual::ONCE
     };
     let designs = choose_presets(&SCENARIO.designs, &options.designs)?;
     Plan::of(options, designs, SCENARIO.choose(options)?, usual)

@@ -72,7 +72,8 @@ pub(crate) static SCENARIO: Scenario = Scenario {
 fn run(options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
     let plan = plan(options)?;
     let settings = plan.settings(options.mode, |design| design.name);
-    let mut report = Report::new(SCENARIO.name, figures::rezki_2019().document, settings);
+    let document = figures::rezki_2019().document;
+    let mut report = Report { document, ..SCENARIO.report(settings) };
     if options.mode == Mode::Compare {
         let compared = turns::take_turns(&plan, progress)?;
         report.measurements = compared.measurements;
@@ -107,11 +108,11 @@ fn plan(options: &Options) -> Result<AreasPlan, RunError> {
     };
     let loops = if options.extent == Extent::Full { full } else { subset };
     let usual = Usual {
-        seed: 1,
         repeats,
         loops: Some((loops, POSITIVE, "")),
         pages: Some((1, 1..=1 << 20, "")),
         threads: Some((threads, 1..=1024, "")),
+        ..Usual::ONCE
     };
     let designs = choose_presets(&SCENARIO.designs, &options.designs)?;
     Plan::of(options, designs, choose_specs(options)?, usual)

@@ -49,7 +49,8 @@ pub(crate) static SCENARIO: Scenario = Scenario {
 fn run(options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
     let plan = plan(options)?;
     let settings = plan.settings(options.mode, |design| design.name);
-    let mut report = Report::new(SCENARIO.name, figures::rezki_2023().document, settings);
+    let document = figures::rezki_2023().document;
+    let mut report = Report { document, ..SCENARIO.report(settings) };
     report.measurements = turns::take_turns(&plan, progress)?;
     claims::judge(&plan, &mut report)?;
     present::compare_published(&mut report);
@@ -69,11 +70,11 @@ fn plan(options: &Options) -> Result<BlocksPlan, RunError> {
     let programs = choose_programs(&SPECS, |spec| spec.info, options.mask.as_deref())?;
     let loops = if options.extent == Extent::Full { 2_000_000 } else { 200_000 };
     let usual = Usual {
-        seed: 1,
         repeats: 5,
         loops: Some((loops, POSITIVE, "")),
         pages: Some((PAGES, 1..=64, ": what is larger is no block's")),
         threads: Some((THREADS, 1..=1024, "")),
+        ..Usual::ONCE
     };
     Plan::of(options, designs, programs, usual)
 }

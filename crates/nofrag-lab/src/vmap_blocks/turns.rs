@@ -18,7 +18,6 @@ use crate::random::Random;
 use crate::report::Measurement;
 use crate::scenario::{Progress, RunError};
 use crate::spaces::{Failure, new_space};
-use crate::stats::Spread;
 
 /// Extent of a comparison of blocks.
 pub(super) type BlocksPlan = Plan<Design, Spec>;
@@ -90,25 +89,27 @@ pub(super) fn take_turns(
     plan: &BlocksPlan,
     progress: &dyn Progress,
 ) -> Result<Vec<Measurement>, RunError> {
-    progress.begin((plan.programs.len() * plan.designs.len() * plan.repeats) as u64);
-    let rows = plan.take_turns(plan.repeats, |repetition, spec, design, row: &mut BlockRow| {
-        progress.step(&format!("{} under {}", spec.info.name, design.name));
-        if !SCENARIO.expected.has(spec.info.name, design.name) {
-            return Ok(());
-        }
-        run_cell(plan, spec, design, repetition, row)
-            .map_err(|failure| RunError::engine(design.name, spec.info.name, failure))
-    })?;
-    progress.end();
+    let name = |spec: &Spec, design: &Design| [spec.info.name, design.name];
+    let passes = (plan.repeats, progress);
+    let rows =
+        plan.take_turns(
+            passes,
+            name,
+            |repetition, spec, design, row: &mut BlockRow| match SCENARIO
+                .expected
+                .has(spec.info.name, design.name)
+            {
+                true => run_cell(plan, spec, design, repetition, row),
+                false => Ok(()),
+            },
+        )?;
     let measurement = |(spec, design, row): (&Spec, &Design, BlockRow)| {
         let unit = match spec.costs() {
             Some(_) => "simulated ns per pair",
             None => "ns of a processor per pair",
         };
-        let (counts, time) = (row.counts(), Spread::of(row.times)?);
-        let pairs = plan.pairs_of(spec);
-        let measured = Measurement::new(spec.info.name, design.name, pairs, unit, time);
-        Some(Measurement { counts, ..measured })
+        let (counts, pairs) = (row.counts(), plan.pairs_of(spec));
+        Measurement::of(spec.info.name, design.name, pairs, (unit, row.times), counts)
     };
     Ok(rows.into_iter().filter_map(measurement).collect())
 }

@@ -9,8 +9,7 @@
 //! comes between, so those claims depend on the host.
 //!
 //! - [`load`]: makes areas. [`live`]: records that. [`case`]: a recording. [`order`]: the order of its changes.
-//! - [`replay`]: the model beside a recording. [`explain`]: what events leave open. [`run`]: judges. [`present`]:
-//!   tables.
+//! - [`replay`]: the model beside a recording. [`explain`]: what events leave open. [`run`]: judges.
 
 mod case;
 mod catalogue;
@@ -19,7 +18,6 @@ mod live;
 mod load;
 mod names;
 mod order;
-mod present;
 mod replay;
 mod run;
 
@@ -51,14 +49,14 @@ type LivePlan = Plan<&'static str, Spec>;
 pub(crate) static SCENARIO: Scenario = Scenario {
     declared: LazyLock::new(|| Declaration::of(include_str!("scenario.toml"))),
     run,
-    present: present::sections,
+    present: |report| SCENARIO.tables(report).collect(),
     special: Special::NONE,
 };
 
 fn run(options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
     let plan = plan(options)?;
     let settings = plan.settings(options.mode, |design| design);
-    let mut report = Report::new(SCENARIO.name, SCENARIO.document.to_owned(), settings);
+    let mut report = SCENARIO.report(settings);
     progress.begin(plan.programs.len() as u64);
     let files = Files { given: options.states.as_deref(), keep: options.keep.as_deref() };
     run::run(&plan, files, &mut report, &|program| progress.step(program))?;
@@ -85,11 +83,10 @@ fn plan(options: &Options) -> Result<LivePlan, RunError> {
     }
     let (areas, repeats) = if options.extent == Extent::Full { FULL } else { SUBSET };
     let usual = Usual {
-        seed: 1,
         repeats,
         loops: Some((areas, 1..=20_000, ": areas of a recording")),
-        pages: None,
         threads: Some((THREADS, 1..=10_000, "")),
+        ..Usual::ONCE
     };
     Plan::of(options, DESIGNS.to_vec(), programs, usual)
 }

@@ -21,7 +21,6 @@ use crate::oracle::{ClaimKind, Claims, Relation};
 use crate::replay::version_of;
 use crate::report::{Measurement, Report};
 use crate::scenario::{Extent, RunError};
-use crate::stats::Spread;
 
 /// Files that the command line names.
 #[derive(Clone, Copy, Debug)]
@@ -194,12 +193,9 @@ fn judge(spec: &Spec, compared: &Compared, report: &mut Report) {
         let changes = one.first.as_ref().map_or(case.steps.len(), |first| first.position);
         one.took.as_nanos() as f64 / changes.max(1) as f64
     };
-    if let Some(time) = Spread::of(compared.recordings.iter().map(per_change).collect()) {
-        report.measurements.push(Measurement {
-            counts: key::counts(counts),
-            ..Measurement::new(name, DESIGNS[0], equal + given, "ns per change", time)
-        });
-    }
+    let times = ("ns per change", compared.recordings.iter().map(per_change).collect());
+    let (loops, counts) = (equal + given, key::counts(counts));
+    report.measurements.extend(Measurement::of(name, DESIGNS[0], loops, times, counts));
     let kind = match spec.program {
         Source::Shipped(_) => ClaimKind::Exact,
         Source::Given | Source::Running(_) => ClaimKind::Environment,

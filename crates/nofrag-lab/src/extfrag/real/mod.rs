@@ -78,13 +78,7 @@ fn plan(options: &Options) -> Result<RealPlan, RunError> {
         (true, false) => choose(&SUBSET_DESIGNS.map(str::to_owned))?,
         _ => choose(&options.designs)?,
     };
-    let usual = Usual {
-        seed: 1,
-        repeats: if full { ROUNDS } else { FEW_ROUNDS },
-        loops: None,
-        pages: None,
-        threads: None,
-    };
+    let usual = Usual { repeats: if full { ROUNDS } else { FEW_ROUNDS }, ..Usual::ONCE };
     let mut of = Plan::of(options, designs, programs, usual)?;
     let gib = match of.memory[..] {
         [] => 1,
@@ -104,7 +98,7 @@ pub(super) fn run(options: &Options, progress: &dyn Progress) -> Result<Report, 
 
 fn run_plan(plan: &RealPlan, progress: &dyn Progress) -> Result<Report, RunError> {
     let document = figures::gorman_2018().document;
-    let mut report = Report::new(SCENARIO.name, document, settings(plan));
+    let mut report = Report { document, ..SCENARIO.report(settings(plan)) };
     let memory =
         MachineMemory::new(plan.frames).map_err(|error| no_memory(plan, &error.to_string()))?;
     let huge_units = memory.huge_units();
