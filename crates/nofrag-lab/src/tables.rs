@@ -5,8 +5,9 @@
 //! ([`Show::By`]).
 
 use crate::key::Key;
-use crate::report::{Measurement, Report};
-use nofrag_show::{Cell, Section, cells, table_of};
+use crate::report::{Comparison, Measurement, Report};
+use crate::summary::ratio_range;
+use nofrag_show::{BarGroup, Cell, Section, cells, ratio, table_of};
 use serde::Deserialize;
 
 /// Form in which a row of a report becomes a cell.
@@ -195,6 +196,30 @@ pub(crate) fn by_design<'a>(
 ) -> Vec<(String, Vec<Cell>)> {
     let rows = designs.into_iter().map(|design| (design.clone(), cells(design)));
     rows.filter(|(_, cells)| cells.iter().any(Cell::is_there)).collect()
+}
+
+/// Draws bars in groups by name; groups without bars are left out.
+pub(crate) fn bars(
+    title: &str,
+    groups: impl IntoIterator<Item = (String, Vec<(String, f64)>)>,
+) -> Option<Section> {
+    let groups = groups.into_iter().filter(|(_, bars)| !bars.is_empty());
+    let groups: Vec<_> = groups.map(|(name, bars)| BarGroup { name, bars }).collect();
+    (!groups.is_empty()).then(|| Section::Bars { title: title.to_owned(), groups })
+}
+
+/// Sets published ratios beside measured ones: a row for each comparison that has a lead, under `texts`.
+pub(crate) fn comparisons(
+    report: &Report,
+    (title, caption): (&str, &str),
+    texts: &[&str],
+    lead: impl Fn(&Comparison) -> Option<Vec<Cell>>,
+) -> Option<Section> {
+    let row = |it: &Comparison| {
+        Some([lead(it)?, cells![ratio_range(it.published), ratio(it.measured)]].concat())
+    };
+    let rows = report.comparisons.iter().filter_map(row).collect();
+    table_of(title, caption, texts.len(), &[texts, &["there", "here"]].concat(), rows)
 }
 
 #[cfg(test)]

@@ -590,34 +590,33 @@ fn stalls(view: View<'_>, figures: &Gorman2018) -> Option<Section> {
     )
 }
 
-/// Columns of a point of both curves, and of one of them: events, serious ones, huge pages, allocator work, stall time;
-/// and the price.
-static BOOST_CURVE: [Column<()>; 7] = [
+/// Columns of a point of both curves: events, serious ones, huge pages, allocator work, stall time; and the price of one
+/// of them.
+static CURVE: [Column<()>; 5] = [
     ("events", (), Time),
     ("serious", (), Figure(names::SERIOUS)),
     ("huge %", (), As(names::HUGE_PERCENT, one_digit)),
     ("work", (), Figure(names::ALL_WORK_MS)),
     ("stalled", (), Figure(names::STALLED_MS)),
-    ("reclaimed", (), Figure(names::RECLAIMED)),
-    ("peak pages", (), Figure(names::PEAK_BOOST)),
 ];
-static STALL_CURVE: [Column<()>; 7] = [
-    ("events", (), Time),
-    ("serious", (), Figure(names::SERIOUS)),
-    ("huge %", (), As(names::HUGE_PERCENT, one_digit)),
-    ("work", (), Figure(names::ALL_WORK_MS)),
-    ("stalled", (), Figure(names::STALLED_MS)),
-    ("stalls", (), Figure(names::STALLS)),
-    ("spared", (), Figure(names::SPARED)),
-];
+static BOOST_PRICE: [Column<()>; 2] =
+    [("reclaimed", (), Figure(names::RECLAIMED)), ("peak pages", (), Figure(names::PEAK_BOOST))];
+static STALL_PRICE: [Column<()>; 2] =
+    [("stalls", (), Figure(names::STALLS)), ("spared", (), Figure(names::SPARED))];
+
+/// Returns the cells of a point of a curve.
+fn point(lead: [Cell; 2], row: &Measurement, price: &[Column<()>]) -> Vec<Cell> {
+    let of = |columns: &[Column<()>]| cells_of(columns, |()| Some(row));
+    [lead.to_vec(), of(&CURVE), of(price)].concat()
+}
 
 fn boost_curve(view: View<'_>) -> Option<Section> {
     let program = Program::BoostCurve;
     let rows = view.cases(program).into_iter().flat_map(|case| {
         BOOST_FACTORS.into_iter().filter_map(move |factor| {
             let row = view.point(program, &case, &boost_name(factor))?;
-            let point = cells![case.configuration(), fixed(f64::from(factor), 0)];
-            Some([point, cells_of(&BOOST_CURVE, |()| Some(row))].concat())
+            let lead = [case.configuration().into(), fixed(f64::from(factor), 0).into()];
+            Some(point(lead, row, &BOOST_PRICE))
         })
     });
     table_of(
@@ -628,7 +627,7 @@ fn boost_curve(view: View<'_>) -> Option<Section> {
             withdrawn::WHY.label()
         ),
         1,
-        ["", "factor"].into_iter().chain(heads_of(&BOOST_CURVE)),
+        ["", "factor"].into_iter().chain(heads_of(&CURVE)).chain(heads_of(&BOOST_PRICE)),
         rows.collect(),
     )
 }
@@ -639,8 +638,8 @@ fn stall_curve(view: View<'_>) -> Vec<Section> {
         let rows = STALL_BOUNDS_MS.into_iter().flat_map(move |bound| {
             STALL_ORDERS.filter_map(move |order| {
                 let row = view.point(program, &case, &stall_name(order, bound))?;
-                let point = cells![count(bound as f64), count(f64::from(order))];
-                Some([point, cells_of(&STALL_CURVE, |()| Some(row))].concat())
+                let lead = [bound as f64, f64::from(order)].map(|it| count(it).into());
+                Some(point(lead, row, &STALL_PRICE))
             })
         });
         table_of(
@@ -654,7 +653,7 @@ fn stall_curve(view: View<'_>) -> Vec<Section> {
                 withdrawn::WHY.label()
             ),
             0,
-            ["bound", "order"].into_iter().chain(heads_of(&STALL_CURVE)),
+            ["bound", "order"].into_iter().chain(heads_of(&CURVE)).chain(heads_of(&STALL_PRICE)),
             rows.collect(),
         )
     };

@@ -11,6 +11,7 @@ use super::phase::PhaseName;
 use super::{CENTRE, SCENARIO};
 use crate::key::Key;
 use crate::oracle::Relation;
+use crate::report::first_few;
 use crate::stats::Spread;
 use nofrag_show::{
     Cell, OccupancyMap, Paint, Section, Tone, cells, count, number, plain, table_of,
@@ -295,11 +296,8 @@ fn cells(report: &KernelsReport) -> Option<Section> {
             .filter(|it| it.phase == PhaseName::Thp.into_str())
             .map(|it| it.what.to_string())
             .collect();
-        let more = match names.len().saturating_sub(SHOWN) {
-            0 => String::new(),
-            more => format!("; and {more} more"),
-        };
-        let names = names[..names.len().min(SHOWN)].join("; ") + &more;
+        let (shown, more) = first_few(&names, SHOWN);
+        let names = shown.iter().cloned().chain(more).collect::<Vec<_>>().join("; ");
         cells![label(cell), names, count(agree as f64), count(of as f64)]
     };
     table_of(

@@ -11,30 +11,27 @@ use crate::figures::{self, Backing};
 use crate::key::Key;
 use crate::oracle::{self, over};
 use crate::report::Report;
-use nofrag_show::{BarGroup, Cell, Section, cells, count, number, ratio, table_of};
+use crate::tables::bars;
+use nofrag_show::{Cell, Section, cells, count, number, ratio, table_of};
 
 /// Returns all sections of a report.
 pub(super) fn sections(report: &Report) -> Vec<Section> {
     let figures = figures::backing();
-    [bars(report), strategies(report, &figures), tails(report), moved(report, &figures)]
+    [pictures(report), strategies(report, &figures), tails(report), moved(report, &figures)]
         .into_iter()
         .flatten()
         .collect()
 }
 
-fn bars(report: &Report) -> Option<Section> {
-    let group = |program: &Program| {
-        let program = program.into_str();
+fn pictures(report: &Report) -> Option<Section> {
+    let group = |program: Program| {
         let bar = |design: &&str| {
-            let row = report.measurement(program, design)?;
+            let row = report.measurement(program.into_str(), design)?;
             Some(((*design).to_owned(), row.time.median))
         };
-        let bars: Vec<(String, f64)> = SCENARIO.designs.iter().filter_map(bar).collect();
-        (!bars.is_empty()).then(|| BarGroup { name: program.to_owned(), bars })
+        (program.into_str().to_owned(), SCENARIO.designs.iter().filter_map(bar).collect())
     };
-    let groups: Vec<BarGroup> = LOADS.iter().filter_map(group).collect();
-    let title = "Nanoseconds for a run of 1 to 64 pages: got, touched, given back".to_owned();
-    (!groups.is_empty()).then_some(Section::Bars { title, groups })
+    bars("Nanoseconds for a run of 1 to 64 pages: got, touched, given back", LOADS.map(group))
 }
 
 fn strategies(report: &Report, figures: &Backing) -> Option<Section> {
