@@ -24,10 +24,10 @@ use nofrag_show::Section;
 /// A published comparison that can be run again: what `scenario.toml` beside its code declares, and what runs.
 #[derive(Debug)]
 pub struct Scenario {
-    pub(crate) declared: LazyLock<Declaration>,
+    pub declared: LazyLock<Declaration>,
     /// Runs the designs that the options name, each by its own name. The time of the whole run is added by
     /// [`run`](Self::run).
-    pub(crate) run: fn(&Options, &dyn Progress) -> Result<Report, RunError>,
+    pub run: fn(&Options, &dyn Progress) -> Result<Report, RunError>,
     /// Turns a report of this scenario into sections for people.
     pub present: fn(&Report) -> Vec<Section>,
     pub special: Special,
@@ -64,7 +64,8 @@ impl Declaration {
     ///
     /// # Panics
     /// If it is malformed; tests read each.
-    pub(crate) fn of(text: &str) -> Declaration {
+    #[must_use]
+    pub fn of(text: &str) -> Declaration {
         let mut value: Value = declared(text);
         let programs = value.get_mut("programs").and_then(Value::as_array_mut);
         for (at, program) in programs.into_iter().flatten().enumerate() {
