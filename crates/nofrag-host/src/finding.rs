@@ -234,7 +234,8 @@ fn lazy_dominates(report: &VmallocReport) -> Option<Finding> {
                 report.lazy.areas,
                 report.totals.areas,
                 bytes_text(live)
-            ), format!("the sum of the list is not what is used: {times}"), "nothing to do: the kernel purges at its limit, or when a request finds no \
+            ), format!("the sum of the list is not what is used: {times}"), "nothing to do: the kernel purges at its \
+                        limit, or when a request finds no \
                    room; count these areas apart")
     })
 }

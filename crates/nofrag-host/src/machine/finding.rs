@@ -93,7 +93,9 @@ impl Look<'_> {
 
     fn atomic_fails(&self) -> Option<Finding> {
         let page = self.request(RequestKind::Atomic)?.orders.first()?;
-        (page.outcome == Outcome::Fails).then(|| Finding::warning("atomic-pages-fail", page.why.clone(), "interrupts and network drivers get no page: packets are dropped, and the log has \
+        (page.outcome == Outcome::Fails).then(|| Finding::warning("atomic-pages-fail", page.why.clone(), "interrupts \
+                                                                   and network drivers get no page: packets are \
+                                                                   dropped, and the log has \
                           `page allocation failure: order:0`", match page.cause {
                 Some(Cause::Boosted) => "a smaller vm.watermark_boost_factor, or 0 at the price of rarer large blocks",
                 _ => "a larger vm.min_free_kbytes, or vm.watermark_scale_factor so that kswapd begins earlier",
@@ -193,7 +195,8 @@ impl Look<'_> {
                 self.counter(Name::CompactStall),
                 self.rate(Name::CompactStall)
             ), "callers pay for compaction and get nothing: what is in the way cannot be moved, or too \
-                          little is free", "`nofrag host pages` (as root) says what pins pageblocks; `nofrag record` who put it there"))
+                          little is free", "`nofrag host pages` (as root) says what pins pageblocks; `nofrag record` \
+                                         who put it there"))
     }
 
     fn huge_pages_fall_back(&self) -> Option<Finding> {
@@ -207,7 +210,8 @@ impl Look<'_> {
                  ({:.0} %{})",
                 fallen as f64 * 100.0 / all as f64,
                 self.rate(Name::ThpFaultFallback)
-            ), "memory that was meant for huge pages has more page-table work and more misses", "see `transparent_hugepage/defrag`: with `defer` or `madvise` a request does not wait for \
+            ), "memory that was meant for huge pages has more page-table work and more misses", "see \
+                `transparent_hugepage/defrag`: with `defer` or `madvise` a request does not wait for \
                    compaction; raise vm.compaction_proactiveness so that blocks are there before"))
     }
 
@@ -215,13 +219,16 @@ impl Look<'_> {
         let kills = self.counter(Name::OomKill);
         (kills > 0).then(|| Finding::note("processes-killed", format!(
                 "the kernel has killed {kills} for want of memory since boot, in control groups or of all"
-            ), "it may have been the limit of a group, lack of memory, or fragmentation", "`dmesg | nofrag explain -` says which"))
+            ), "it may have been the limit of a group, lack of memory, or fragmentation", "`dmesg | nofrag explain -` \
+                says which"))
     }
 
     fn boost_is_off(&self) -> Option<Finding> {
         let is_off = self.snapshot.sysctl.get("watermark_boost_factor") == Some(0);
-        is_off.then(|| Finding::note("boost-is-off", "vm.watermark_boost_factor is 0", "after types were mixed no room is made: pageblocks stay mixed, and large blocks become rarer \
-                          with time", "published settings switch it off against reclaim storms of before 5.15; try the default of 15000 \
+        is_off.then(|| Finding::note("boost-is-off", "vm.watermark_boost_factor is 0", "after types were mixed no \
+                                      room is made: pageblocks stay mixed, and large blocks become rarer \
+                          with time", "published settings switch it off against reclaim storms of before 5.15; try \
+                                    the default of 15000 \
                    and look at pgsteal_kswapd; `nofrag replay` compares both on your own requests"))
     }
 
@@ -249,7 +256,8 @@ impl Look<'_> {
         (all > 0 && stay >= all / 3).then(|| Finding::note("unmovable-spread", format!(
                 "{stay} of {all} pageblocks of {} are of type Unmovable or Reclaimable",
                 zone.label
-            ), "compaction makes no whole blocks of these: huge pages come from the rest alone", "`nofrag host pages` (as root) says what is in them; `nofrag record` which processes put it there; \
+            ), "compaction makes no whole blocks of these: huge pages come from the rest alone", "`nofrag host pages` \
+                (as root) says what is in them; `nofrag record` which processes put it there; \
                    dropping caches (`vm.drop_caches=2`) frees reclaimable slab at the price of reading again"))
     }
 
@@ -267,7 +275,8 @@ impl Look<'_> {
                 pool.pages,
                 bytes_text(pool.bytes),
                 bytes_text(bytes)
-            ), "they are lost for everything else: no other request can have them", "make the pool smaller (nr_hugepages), or reserve in CMA (hugetlb_cma=), where movable pages may \
+            ), "they are lost for everything else: no other request can have them", "make the pool smaller \
+                (nr_hugepages), or reserve in CMA (hugetlb_cma=), where movable pages may \
                    live meanwhile"))
     }
 
@@ -348,8 +357,11 @@ pub(super) fn fragmented(verdict: &Verdict) -> Option<Finding> {
 /// Returns the finding that requests are held up.
 fn requests_wait(verdict: &Verdict) -> Option<Finding> {
     let waits: Vec<String> = verdict.waits.iter().map(ToString::to_string).collect();
-    (!waits.is_empty()).then(|| Finding::note(REQUESTS_WAIT, waits.join("; "), "each of them is latency of the process that asked: kswapd and kcompactd do not free fast \
-                      enough, or not in large enough blocks", "a larger vm.watermark_scale_factor lets kswapd begin earlier, at the price of so much free memory; a \
+    (!waits.is_empty()).then(|| Finding::note(REQUESTS_WAIT, waits.join("; "), "each of them is latency of the \
+                                                                         process that asked: kswapd and kcompactd do \
+                                                                         not free fast \
+                      enough, or not in large enough blocks", "a larger vm.watermark_scale_factor lets kswapd begin \
+                                                            earlier, at the price of so much free memory; a \
                higher vm.compaction_proactiveness lets kcompactd work before it is asked"))
 }
 

@@ -148,7 +148,8 @@ fn never_again(zones: &[(&ZonePages, &Pageblocks)]) -> Option<Finding> {
              dropped; what stays where it is: {}",
             bytes_text(most.bytes),
             most_of(most)
-        ), "no huge page can be had, nor any other block of this size", "free memory first: where nothing is free there is no room to move pages to; then `nofrag record` shows \
+        ), "no huge page can be had, nor any other block of this size", "free memory first: where nothing is free \
+            there is no room to move pages to; then `nofrag record` shows \
                who asks for what stays"))
 }
 
@@ -183,6 +184,7 @@ fn pinned_by_little(zone: &ZonePages, blocks: &Pageblocks) -> Option<Finding> {
             zone.label,
             bytes_text(little.saturating_mul(blocks.bytes)),
             most_of(blocks)
-        ), "types were mixed: a few pages of the kernel stand where whole blocks could be", "see that vm.watermark_boost_factor is not 0; vm.defrag_mode=1 from 7.2 on keeps types apart, at the \
+        ), "types were mixed: a few pages of the kernel stand where whole blocks could be", "see that \
+            vm.watermark_boost_factor is not 0; vm.defrag_mode=1 from 7.2 on keeps types apart, at the \
                price of reclaim; `nofrag replay` tries both on what `nofrag record` has recorded here"))
 }

@@ -172,7 +172,8 @@ fn space_tight(report: &ProcessReport) -> Option<Finding> {
             bytes_text(space.room.free_bytes),
             space.room.holes,
             bytes_text(size)
-        ), format!("a mapping above {} fails with ENOMEM", bytes_text(largest)), if space.room.free_bytes / 4 > largest {
+        ), format!("a mapping above {} fails with ENOMEM", bytes_text(largest)),
+if space.room.free_bytes / 4 > largest {
             "the space is fragmented rather than full: areas do not move, so only unmapping what \
              lies between the holes joins them; map long-lived pieces first and together"
         } else if space.width == Width::Bits32 {

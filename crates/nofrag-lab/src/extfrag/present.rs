@@ -590,8 +590,8 @@ fn stalls(view: View<'_>, figures: &Gorman2018) -> Option<Section> {
     )
 }
 
-/// Columns of a point of both curves: events, serious ones, huge pages, allocator work, stall time; and the price of one
-/// of them.
+/// Columns of a point of both curves: events, serious ones, huge pages, allocator work, stall time; and the price of
+/// one of them.
 static CURVE: [Column<()>; 5] = [
     ("events", (), Time),
     ("serious", (), Figure(names::SERIOUS)),
