@@ -317,7 +317,7 @@ fn listing() -> String {
             text.push_str(&format!("  {:10}{line}\n", if i == 0 { "designs:" } else { "" }));
         }
         text.push_str("  programs (bit for --mask, name, one loop):\n");
-        let programs = (scenario.programs)();
+        let programs = scenario.programs();
         let width = programs.iter().map(|program| program.name.len()).max().unwrap_or(0).max(19);
         for program in programs {
             let ProgramInfo { bit, name, body } = program;
@@ -399,18 +399,23 @@ fn left(done: u64, all: u64, elapsed: Duration) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
-    use nofrag_lab::scenario::Special;
+    use std::sync::LazyLock;
+
+    use nofrag_lab::scenario::{Declaration, Special};
     use serde_json::{Value, json};
 
     use super::*;
 
-    const MADE_UP: Scenario = Scenario {
-        name: "made-up",
-        about: "a scenario for this test",
-        document: "none",
-        designs: &["new"],
-        programs: Vec::new,
-        expected: "claims = 1\npairs = 1\n[[rows]]\nprograms = ['walk']\ndesigns = ['new']\n",
+    const DECLARED: &str = r#"
+        name = "made-up"
+        about = "a scenario for this test"
+        document = "none"
+        designs = ["new"]
+        expected = { claims = 1, pairs = 1, rows = [{ programs = ["walk"], designs = ["new"] }] }
+    "#;
+
+    static MADE_UP: Scenario = Scenario {
+        declared: LazyLock::new(|| Declaration::of(DECLARED)),
         run: |_, _| Ok(report(&json!({}))),
         present: |_| Vec::new(),
         special: Special::NONE,

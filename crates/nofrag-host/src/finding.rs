@@ -21,6 +21,35 @@ pub struct Finding {
     pub help: String,
 }
 
+impl Finding {
+    /// Returns a finding that asks for attention: its kind, evidence, consequence and help.
+    pub(crate) fn warning(
+        id: &'static str,
+        evidence: impl Into<String>,
+        consequence: impl Into<String>,
+        help: impl Into<String>,
+    ) -> Finding {
+        let severity = Severity::Warning;
+        Finding { severity, ..Finding::note(id, evidence, consequence, help) }
+    }
+
+    /// Returns a finding that explains, made of the same parts.
+    pub(crate) fn note(
+        id: &'static str,
+        evidence: impl Into<String>,
+        consequence: impl Into<String>,
+        help: impl Into<String>,
+    ) -> Finding {
+        Finding {
+            severity: Severity::Note,
+            id,
+            evidence: evidence.into(),
+            consequence: consequence.into(),
+            help: help.into(),
+        }
+    }
+}
+
 /// Urgency of a finding; the more urgent sorts first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -125,34 +154,30 @@ fn damaged(report: &VmallocReport) -> Option<Finding> {
         }
         _ => return None,
     };
-    Some(Finding {
-        severity: Severity::Warning,
-        id: "file-damaged",
+    Some(Finding::warning(
+        "file-damaged",
         evidence,
-        consequence: "areas may be missing from every figure below".to_owned(),
-        help: "capture the file again with one `cat`; if a live kernel prints this, report the \
-               line to nofrag"
-            .to_owned(),
-    })
+        "areas may be missing from every figure below",
+        "capture the file again with one `cat`; if a live kernel prints this, report the \
+               line to nofrag",
+    ))
 }
 
 fn over_limit(report: &VmallocReport) -> Option<Finding> {
     let limit = report.lazy.limit_bytes?;
-    report.lazy.is_over_limit(report.host.cpus_online?).then(|| Finding {
-        severity: Severity::Warning,
-        id: "lazy-over-limit",
-        evidence: format!(
-            "{} are freed but not purged; the limit is {}",
-            bytes_text(report.lazy.bytes),
-            bytes_text(limit)
-        ),
-        consequence:
+    report.lazy.is_over_limit(report.host.cpus_online?).then(|| {
+        Finding::warning(
+            "lazy-over-limit",
+            format!(
+                "{} are freed but not purged; the limit is {}",
+                bytes_text(report.lazy.bytes),
+                bytes_text(limit)
+            ),
             "areas are freed faster than the purge runs: address space, and time under its \
-             locks, grow with it"
-                .to_owned(),
-        help: "read again in a second; if it stays, look for `drain_vmap_area_work` in the \
-               kernel log and for the caller that maps and unmaps most"
-            .to_owned(),
+             locks, grow with it",
+            "read again in a second; if it stays, look for `drain_vmap_area_work` in the \
+               kernel log and for the caller that maps and unmaps most",
+        )
     })
 }
 
@@ -168,15 +193,13 @@ fn addresses_unusable(report: &VmallocReport) -> Option<Finding> {
         Some(value) => format!("kernel.kptr_restrict is {value}"),
         None => "kernel.kptr_restrict is not known".to_owned(),
     };
-    Some(Finding {
-        severity: Severity::Note,
-        id: "addresses-hidden",
-        evidence: format!("{seen}; {setting}"),
-        consequence: "no holes, no hole map and no largest request are shown; sizes, kinds and \
-                      callers are true"
-            .to_owned(),
-        help: how_to_see_addresses(report.addresses, report.host.kptr_restrict),
-    })
+    Some(Finding::note(
+        "addresses-hidden",
+        format!("{seen}; {setting}"),
+        "no holes, no hole map and no largest request are shown; sizes, kinds and \
+                      callers are true",
+        how_to_see_addresses(report.addresses, report.host.kptr_restrict),
+    ))
 }
 
 fn how_to_see_addresses(addresses: Addresses, kptr_restrict: Option<u8>) -> String {
@@ -204,22 +227,16 @@ fn lazy_dominates(report: &VmallocReport) -> Option<Finding> {
             0 => "nothing listed is in use".to_owned(),
             live => format!("who ignores this is wrong by {:.1} times", total as f64 / live as f64),
         };
-        Finding {
-            severity: Severity::Note,
-            id: "lazy-dominates",
-            evidence: format!(
+        Finding::note("lazy-dominates", format!(
                 "{} of {} listed bytes ({} of {} areas) are freed and wait for a purge; {} are in use",
                 bytes_text(lazy),
                 bytes_text(total),
                 report.lazy.areas,
                 report.totals.areas,
                 bytes_text(live)
-            ),
-            consequence: format!("the sum of the list is not what is used: {times}"),
-            help: "nothing to do: the kernel purges at its limit, or when a request finds no \
-                   room; count these areas apart"
-                .to_owned(),
-        }
+            ), format!("the sum of the list is not what is used: {times}"), "nothing to do: the kernel purges at its \
+                        limit, or when a request finds no \
+                   room; count these areas apart")
     })
 }
 
@@ -229,21 +246,20 @@ const MANY_AREAS: u64 = 1000;
 fn caller_dominates(report: &VmallocReport) -> Option<Finding> {
     let live = report.totals.live_bytes;
     let top = report.callers.iter().find(|group| group.areas >= MANY_AREAS)?;
-    (top.bytes >= live / 2).then(|| Finding {
-        severity: Severity::Note,
-        id: "caller-dominates",
-        evidence: format!(
-            "{} holds {} of {} bytes in use in {} areas",
-            top.name,
-            bytes_text(top.bytes),
-            bytes_text(live),
-            top.areas
-        ),
-        consequence:
+    (top.bytes >= live / 2).then(|| {
+        Finding::note(
+            "caller-dominates",
+            format!(
+                "{} holds {} of {} bytes in use in {} areas",
+                top.name,
+                bytes_text(top.bytes),
+                bytes_text(live),
+                top.areas
+            ),
             "usual for thread stacks (kernel_clone) on a host with many threads; a leak if it \
-             only grows"
-                .to_owned(),
-        help: "read again later with --json and compare this caller's areas".to_owned(),
+             only grows",
+            "read again later with --json and compare this caller's areas",
+        )
     })
 }
 
@@ -254,10 +270,7 @@ fn space_tight(region: &RegionReport) -> Option<Finding> {
     let size = region.end - region.start;
     let after = &region.after_purge;
     let tight = after.largest_area_bytes < size / 16;
-    tight.then(|| Finding {
-        severity: Severity::Warning,
-        id: "space-tight",
-        evidence: format!(
+    tight.then(|| Finding::warning("space-tight", format!(
             "{}: the largest hole after a full purge is {}, of {} free in {} holes, in a space of {} ({} bounds)",
             region.name.into_str(),
             bytes_text(after.largest_area_bytes),
@@ -265,55 +278,49 @@ fn space_tight(region: &RegionReport) -> Option<Finding> {
             after.holes,
             bytes_text(size),
             region.bounds.into_str()
-        ),
-        consequence: format!(
+        ), format!(
             "a request above {} fails (`vmap allocation for size N failed`)",
             bytes_text(after.largest_request_bytes)
-        ),
-        help: if after.free_bytes / 4 > after.largest_area_bytes {
+        ), if after.free_bytes / 4 > after.largest_area_bytes {
             "the space is fragmented rather than full: find the callers whose areas lie between \
              the holes; areas do not move, so only their release or a reboot joins the holes"
         } else {
             "the space is full rather than fragmented: look at the callers with most bytes; on a \
              32-bit kernel a larger `vmalloc=` on its command line helps"
         }
-        .to_owned(),
-    })
+        .to_owned()))
 }
 
 fn purge_matters(region: &RegionReport) -> Option<Finding> {
     let (now, after) = (region.now.largest_request_bytes, region.after_purge.largest_request_bytes);
-    (now < after / 2).then(|| Finding {
-        severity: Severity::Note,
-        id: "purge-matters",
-        evidence: format!(
-            "{}: the largest request that succeeds is {} now and {} after a full purge",
-            region.name.into_str(),
-            bytes_text(now),
-            bytes_text(after)
-        ),
-        consequence:
+    (now < after / 2).then(|| {
+        Finding::note(
+            "purge-matters",
+            format!(
+                "{}: the largest request that succeeds is {} now and {} after a full purge",
+                region.name.into_str(),
+                bytes_text(now),
+                bytes_text(after)
+            ),
             "a request between the two succeeds, but pays for a full purge first: a flush on \
-             every CPU"
-                .to_owned(),
-        help: "nothing to do, unless such requests are frequent; then reserve their space early"
-            .to_owned(),
+             every CPU",
+            "nothing to do, unless such requests are frequent; then reserve their space early",
+        )
     })
 }
 
 fn torn(region: &RegionReport) -> Option<Finding> {
-    (region.overlapping_areas > 0).then(|| Finding {
-        severity: Severity::Note,
-        id: "read-while-changing",
-        evidence: format!(
-            "{}: {} areas claim a range that an earlier line holds",
-            region.name.into_str(),
-            region.overlapping_areas
-        ),
-        consequence:
-            "the kernel lists areas while they come and go; these were left out of the holes"
-                .to_owned(),
-        help: "read again on a quieter host if it matters".to_owned(),
+    (region.overlapping_areas > 0).then(|| {
+        Finding::note(
+            "read-while-changing",
+            format!(
+                "{}: {} areas claim a range that an earlier line holds",
+                region.name.into_str(),
+                region.overlapping_areas
+            ),
+            "the kernel lists areas while they come and go; these were left out of the holes",
+            "read again on a quieter host if it matters",
+        )
     })
 }
 

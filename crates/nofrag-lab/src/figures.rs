@@ -12,14 +12,11 @@ mod wander;
 
 pub use backing::{Aim, Backing, BackingFigure, Single, Target, backing};
 
-pub use gorman::{
-    Exactness, Gorman2018, LaterFigure, Misstated, PublishedMachine, PublishedStalls, gorman_2018,
-    reduction,
-};
+pub use gorman::{Gorman2018, gorman_2018, reduction};
 
-pub use kernels::{Kernels2018, MarkedRuns, kernels_2018};
+pub use kernels::{Kernels2018, kernels_2018};
 
-pub use pen::{Blocks, Classes, Keys, OtherBits, Pen2015, Pinned, Profile, Simulated, pen_2015};
+pub use pen::{Pen2015, Profile, pen_2015};
 
 pub use wander::{Bounds, MapLines, PublishedMap, Repeated, Wander2005, wander_2005};
 
@@ -92,13 +89,10 @@ pub struct Document {
     /// Figures that the author published.
     #[serde(rename = "figure")]
     pub figures: Vec<Figure>,
-    /// Costs of the kernels' own code in user space.
-    #[serde(rename = "reference", default)]
-    pub references: Vec<Reference>,
     /// Rows of tables of `lock_stat`.
     #[serde(rename = "lock", default)]
     pub locks: Vec<LockFigure>,
-    /// Figures of programs that the lab does not have.
+    /// Costs of the kernels' own code in user space, or figures of programs that the lab does not have.
     #[serde(rename = "table", default)]
     pub tables: Vec<PublishedTable>,
 }
@@ -152,27 +146,6 @@ pub enum Completeness {
     /// The run was given up: its cost would have been higher.
     #[serde(rename = "at least")]
     AtLeast,
-}
-
-/// Cost of one operation of a kernel's code in user space.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Cost {
-    pub ns: f64,
-    pub instructions: f64,
-}
-
-/// The costs of three kernels for the same program.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Reference {
-    /// The lab's program that does the same work.
-    pub program: String,
-    pub linux_4_19: Cost,
-    /// Rezki's design with the lock split.
-    pub linux_6_1: Cost,
-    /// Rezki's design with nodes and pools.
-    pub linux_7_3: Cost,
 }
 
 /// One lock in a published table of `lock_stat`. Values that the text at hand does not repeat are `None` or empty.
@@ -322,8 +295,8 @@ mod tests {
         }
     }
 
-    /// Checks that each figure stands at a place of its own, or at that of all rows of its kind. References and targets
-    /// are no figures of a document.
+    /// Checks that each figure stands at a place of its own, or at that of all rows of its kind. Targets are no
+    /// figures of a document.
     #[test]
     fn every_row_stands_somewhere_once() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/data/figures");
@@ -334,9 +307,7 @@ mod tests {
             let places = file.get("places").and_then(toml::Value::as_table);
             let of_kind = |kind: &str| places.is_some_and(|places| places.contains_key(kind));
             let kinds = file.iter().filter_map(|(kind, rows)| Some((kind, rows.as_array()?)));
-            for (kind, rows) in
-                kinds.filter(|(kind, _)| !["reference", "target"].contains(&kind.as_str()))
-            {
+            for (kind, rows) in kinds.filter(|(kind, _)| kind.as_str() != "target") {
                 let own = |row: &toml::Value| row.get("place").is_some();
                 let once = rows.iter().all(|row| own(row) != of_kind(kind));
                 assert!(once, "{}: {kind}", path.display());

@@ -4,6 +4,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::key::Key;
+use crate::report::Report;
+
 /// Reach of a claim beyond the run that judged it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -134,6 +137,49 @@ pub struct Oracle {
     pub withdrawn: Option<Withdrawn>,
 }
 
+/// A claim that a scenario declares: a figure, or its quotient by another one, and a bound.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DeclaredClaim {
+    id: String,
+    kind: ClaimKind,
+    claim: String,
+    of: DeclaredFigure,
+    over: Option<DeclaredFigure>,
+    must: Relation,
+}
+
+/// Program, design and figure, as a list; without a figure, the median of the times.
+#[derive(Debug, Deserialize)]
+struct DeclaredFigure {
+    program: String,
+    design: String,
+    #[serde(default)]
+    figure: Option<Key>,
+}
+
+/// The figure of the time that 99.9 % of single operations do not exceed.
+const TAIL: Key = Key::count("p99.9 ns");
+
+impl DeclaredClaim {
+    /// Judges the claim by a report; `None` if a figure of it was not measured.
+    pub(crate) fn judge(&self, report: &Report) -> Option<Oracle> {
+        let of = |DeclaredFigure { program, design, figure }: &DeclaredFigure| {
+            let row = report.measurement(program, design)?;
+            match figure {
+                None => Some(row.time.median),
+                Some(figure) if *figure == TAIL => Some(row.tail?.p999_ns as f64),
+                Some(figure) => row.count(figure),
+            }
+        };
+        let measured = match &self.over {
+            Some(other) => over(of(&self.of), of(other)),
+            None => of(&self.of),
+        };
+        Some(Oracle::judge(&*self.id, self.kind, &*self.claim, measured?, self.must))
+    }
+}
+
 /// An id or a sentence.
 pub(crate) trait Text: Into<String> {}
 
@@ -218,6 +264,8 @@ impl Oracle {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::declared::declared;
+    use crate::report::tests::report;
 
     #[test]
     fn relations_include_their_bounds() {
@@ -237,6 +285,23 @@ mod tests {
         let judged: Vec<_> = claims.iter().map(|it| (&*it.id, it.kind, it.holds)).collect();
         let expected = [("half", ClaimKind::Ratio, true), ("one", ClaimKind::Environment, false)];
         assert_eq!(judged, expected);
+    }
+
+    #[test]
+    fn a_declared_claim_compares_figures_or_times() {
+        let judged = |of: &str| {
+            let text =
+                format!("id = 'i'\nkind = 'ratio'\nclaim = ''\nmust = {{ at_least = 1.0 }}\n{of}");
+            let claim: DeclaredClaim = declared(&text);
+            claim.judge(&report())
+        };
+        let measured = |of: &str| judged(of).map(|oracle| oracle.measured);
+        assert_eq!(measured("of = ['walk', 'old', 'steps per search']"), Some(1.5));
+        assert_eq!(measured("of = ['walk', 'old']\nover = ['walk', 'old']"), Some(1.0));
+        assert_eq!(measured("of = ['walk', 'old']\nover = ['walk', 'none']"), None);
+        assert_eq!(measured("of = ['walk', 'old', 'p99.9 ns']"), None, "no operation was timed");
+        let low = judged("of = ['walk', 'old', 'steps per search']\nover = ['walk', 'old']");
+        assert_eq!(low.map(|oracle| (oracle.kind, oracle.holds)), Some((ClaimKind::Ratio, false)));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use crate::report::Settings;
-use crate::scenario::{Extent, Mode, Options, RunError, ThpTouch, turn};
+use crate::scenario::{Extent, Mode, Options, Progress, RunError, ThpTouch, turn};
 use nofrag_show::cpus;
 
 /// Designs and programs of a run, and how much is made of them.
@@ -51,6 +51,12 @@ pub(crate) struct Usual {
     pub(crate) threads: Option<Bounded>,
 }
 
+impl Usual {
+    /// One run from seed 1, on one thread.
+    pub(crate) const ONCE: Usual =
+        Usual { seed: 1, repeats: 1, loops: None, pages: None, threads: None };
+}
+
 impl<D, P> Plan<D, P> {
     /// Reads the options that give numbers.
     ///
@@ -82,12 +88,14 @@ impl<D, P> Plan<D, P> {
     }
 
     /// Runs every program under every design, in as many passes, and returns what `cell` has gathered in the row of
-    /// each pair. Designs take turns: in each pass another one comes first.
-    pub(crate) fn take_turns<R: Default>(
-        &self,
-        passes: usize,
-        mut cell: impl FnMut(usize, &P, &D, &mut R) -> Result<(), RunError>,
-    ) -> Result<Vec<(&P, &D, R)>, RunError> {
+    /// each pair. Designs take turns: in each pass another one comes first. `name` names the pair.
+    pub(crate) fn take_turns<'a, R: Default, E: ToString>(
+        &'a self,
+        (passes, progress): (usize, &dyn Progress),
+        name: impl Fn(&'a P, &'a D) -> [&'a str; 2],
+        mut cell: impl FnMut(usize, &P, &D, &mut R) -> Result<(), E>,
+    ) -> Result<Vec<(&'a P, &'a D, R)>, RunError> {
+        progress.begin((passes * self.programs.len() * self.designs.len()) as u64);
         let of_program = |program| self.designs.iter().map(move |it| (program, it, R::default()));
         let mut rows: Vec<(&P, &D, R)> = self.programs.iter().flat_map(of_program).collect();
         let order: Vec<usize> = (0..self.designs.len()).collect();
@@ -95,10 +103,14 @@ impl<D, P> Plan<D, P> {
             for rows in rows.chunks_mut(order.len().max(1)) {
                 for at in turn(&order, pass) {
                     let (program, design, row) = &mut rows[at];
-                    cell(pass, program, design, row)?;
+                    let [of, under] = name(program, design);
+                    progress.step(&format!("{of} under {under}"));
+                    cell(pass, program, design, row)
+                        .map_err(|why| RunError::engine(under, of, why))?;
                 }
             }
         }
+        progress.end();
         Ok(rows)
     }
 
@@ -138,6 +150,7 @@ pub(crate) fn bounded(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scenario::Silent;
 
     fn usual() -> Usual {
         let pages = Some((4, 1..=64, ": what is larger is no block's"));
@@ -178,11 +191,13 @@ mod tests {
     fn every_design_comes_first_in_a_pass_and_rows_stay_in_their_order() {
         let mut order = String::new();
         let plan = plan(&Options::default()).unwrap();
-        let rows = plan.take_turns(2, |pass, program, design, row: &mut Vec<usize>| {
+        let name = |_: &'_ char, design: &'_ &'static str| ["p", *design];
+        let cell = |pass, program: &char, design: &&str, row: &mut Vec<usize>| {
             order.push_str(&format!("{pass}{program}{} ", &design[..1]));
             row.push(pass);
-            Ok(())
-        });
+            Ok::<(), String>(())
+        };
+        let rows = plan.take_turns((2, &Silent), name, cell);
         assert_eq!(order, "0po 0pm 0pn 0qo 0qm 0qn 1pm 1pn 1po 1qm 1qn 1qo ");
         let rows = rows.unwrap();
         assert!(rows.iter().all(|(.., row)| *row == [0, 1]));
@@ -195,11 +210,13 @@ mod tests {
     fn the_first_failure_ends_the_turns() {
         let plan = plan(&Options::default()).unwrap();
         let mut cells = 0;
-        let failed = plan.take_turns(2, |_, program, design, (): &mut ()| {
+        let name = |_: &'_ char, design: &'_ &'static str| ["p or q", *design];
+        let cell = |_, program: &char, _: &&str, (): &mut ()| {
             cells += 1;
-            if *program == 'q' { Err(RunError::engine(design, "q", "no")) } else { Ok(()) }
-        });
-        assert_eq!(failed.unwrap_err().to_string(), "old failed in q: no");
+            if *program == 'q' { Err("no") } else { Ok(()) }
+        };
+        let failed = plan.take_turns((2, &Silent), name, cell);
+        assert_eq!(failed.unwrap_err().to_string(), "old failed in p or q: no");
         assert_eq!(cells, 4);
     }
 }

@@ -62,11 +62,6 @@ impl Report {
         self.notes.push(format!("skipped: {what}: {why}"));
         self.skipped.push(Skipped { what, why });
     }
-
-    /// Returns a report without results.
-    pub(crate) fn new(scenario: &str, document: String, settings: Settings) -> Report {
-        Report { scenario: scenario.to_owned(), document, settings, ..Report::default() }
-    }
 }
 
 /// Settings of a run, with its options applied.
@@ -154,6 +149,18 @@ impl Measurement {
             time,
             ..Measurement::default()
         }
+    }
+
+    /// Returns a measurement of times and counts; `None` without a time.
+    pub(crate) fn of(
+        program: impl Into<String>,
+        design: impl Into<String>,
+        loops: u64,
+        (unit, times): (&str, Vec<f64>),
+        counts: Counts,
+    ) -> Option<Measurement> {
+        let time = Spread::of(times)?;
+        Some(Measurement { counts, ..Measurement::new(program, design, loops, unit, time) })
     }
 
     /// Returns the figure of this key, if the program and the design have it.
@@ -312,13 +319,17 @@ impl Report {
     }
 }
 
-/// Returns the first `most` names, joined by commas, and the number of the others in words.
-fn shortened(names: &[String], most: usize) -> String {
-    let shown = names[..names.len().min(most)].join(", ");
-    match names.len().saturating_sub(most) {
-        0 => shown,
-        more => format!("{shown} and {more} more"),
-    }
+/// Returns the first `most` names, and the number of the others in words, if there are some.
+pub(crate) fn first_few<T>(names: &[T], most: usize) -> (&[T], Option<String>) {
+    let (shown, others) = names.split_at(names.len().min(most));
+    (shown, (!others.is_empty()).then(|| format!("and {} more", others.len())))
+}
+
+/// Returns the first `most` names, joined by commas, and the number of the others.
+pub(crate) fn shortened(names: &[impl AsRef<str>], most: usize) -> String {
+    let (shown, more) = first_few(names, most);
+    let shown: Vec<&str> = shown.iter().map(AsRef::as_ref).collect();
+    [Some(shown.join(", ")), more].into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

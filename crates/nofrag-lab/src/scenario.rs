@@ -1,33 +1,30 @@
 //! Scenarios: what one is, the options that it is run with, and the list of them.
 
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::LazyLock;
 use std::time::Instant;
 
 use nofrag::page::FragmentationPolicy;
 use nofrag::vmap::{Preset, VmapPolicy};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 use thiserror::Error;
 
+use crate::declared::declared;
 use crate::key::Key;
-use crate::report::Report;
+use crate::oracle::{DeclaredClaim, Oracle};
+use crate::report::{Report, Settings};
 use crate::shortfall::Expected;
+use crate::tables::DeclaredTable;
 use nofrag_show::Section;
 
-/// A published comparison that can be run again.
-#[derive(Clone, Copy, Debug)]
+/// A published comparison that can be run again: what `scenario.toml` beside its code declares, and what runs.
+#[derive(Debug)]
 pub struct Scenario {
-    /// The scenario's name on the command line.
-    pub name: &'static str,
-    /// One line about the scenario's subject.
-    pub about: &'static str,
-    /// Author, title and year of the document that the scenario runs again.
-    pub document: &'static str,
-    /// The designs that the scenario compares, oldest first; the last one is ours.
-    pub designs: &'static [&'static str],
-    /// The scenario's programs, in the order of lists.
-    pub programs: fn() -> Vec<ProgramInfo>,
-    /// Rows and number of claims that the default run must have, as TOML ([`Expected`]).
-    pub expected: &'static str,
+    pub declared: LazyLock<Declaration>,
     /// Runs the designs that the options name, each by its own name. The time of the whole run is added by
     /// [`run`](Self::run).
     pub run: fn(&Options, &dyn Progress) -> Result<Report, RunError>,
@@ -36,9 +33,60 @@ pub struct Scenario {
     pub special: Special,
 }
 
+/// The data of a scenario.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Declaration {
+    /// The scenario's name on the command line.
+    pub name: &'static str,
+    /// One line about the scenario's subject.
+    pub about: &'static str,
+    /// Author, title and year of the document that the scenario runs again.
+    pub document: &'static str,
+    /// The designs that the scenario compares, oldest first; the last one is ours.
+    pub designs: Vec<&'static str>,
+    /// The scenario's programs, in the order of lists.
+    #[serde(default)]
+    programs: Vec<ProgramInfo>,
+    /// Rows and number of claims that the default run must have.
+    pub expected: Expected,
+    #[serde(default)]
+    pub(crate) tables: Vec<DeclaredTable>,
+    #[serde(default)]
+    pub(crate) claims: Vec<DeclaredClaim>,
+    /// The text, in which programs may have fields that their scenario alone knows.
+    #[serde(skip)]
+    value: Value,
+}
+
+impl Declaration {
+    /// Reads the text of a `scenario.toml`. Names live as long as the program.
+    ///
+    /// # Panics
+    /// If it is malformed; tests read each.
+    #[must_use]
+    pub fn of(text: &str) -> Declaration {
+        let mut value: Value = declared(text);
+        let programs = value.get_mut("programs").and_then(Value::as_array_mut);
+        for (at, program) in programs.into_iter().flatten().enumerate() {
+            let fields = program.as_object_mut().expect("a program has fields");
+            fields.entry("bit").or_insert_with(|| (1_u64 << at).into());
+        }
+        let read: Declaration = from_leaked(value.clone());
+        Declaration { value, ..read }
+    }
+}
+
+/// Reads a value that is never freed.
+fn from_leaked<T: Deserialize<'static>>(value: Value) -> T {
+    T::deserialize(&*Box::leak(Box::new(value))).expect("a test reads the same text")
+}
+
 /// Parts that only few scenarios have.
 #[derive(Clone, Copy, Debug)]
 pub struct Special {
+    /// Finds the programs, where they are not declared.
+    pub(crate) programs: Option<fn() -> Vec<ProgramInfo>>,
     /// Finds the design that a name means, where the rules of names are the engine's.
     pub design_of: Option<fn(&str) -> Option<&'static str>>,
     /// A design's name in a list, with any remark beside it.
@@ -57,6 +105,7 @@ pub struct Special {
 impl Special {
     /// Nothing special.
     pub const NONE: Special = Special {
+        programs: None,
         design_of: None,
         shown: str::to_owned,
         modes: &[Mode::Compare],
@@ -66,18 +115,50 @@ impl Special {
     };
 }
 
+impl Deref for Scenario {
+    type Target = Declaration;
+
+    fn deref(&self) -> &Declaration {
+        &self.declared
+    }
+}
+
 impl Scenario {
     /// Returns the design that `name` means: the one of that name, or for `linux-X.Y` the newest that is not newer, or
     /// for `+patchN` the one whose name ends so.
     #[must_use]
     pub fn design_of(&self, name: &str) -> Option<&'static str> {
-        self.special.design_of.map_or_else(|| closest(self.designs, name), |find| find(name))
+        self.special.design_of.map_or_else(|| closest(&self.designs, name), |find| find(name))
     }
 
-    /// Returns the rows, and the number of claims, that the scenario's default run must have.
+    /// Returns the scenario's programs, in the order of lists.
     #[must_use]
-    pub fn expected(&self) -> Expected {
-        Expected::declared(self.expected)
+    pub fn programs(&self) -> Vec<ProgramInfo> {
+        self.special.programs.map_or_else(|| self.programs.clone(), |find| find())
+    }
+
+    /// Returns the programs as the scenario knows them: with the fields that it alone has.
+    pub(crate) fn specs<W: DeserializeOwned>(&self) -> Vec<Spec<W>> {
+        let work: Vec<W> = from_leaked(self.value["programs"].clone());
+        self.programs.iter().zip(work).map(|(&info, work)| Spec { info, work }).collect()
+    }
+
+    /// Returns the programs that the options name, by the scenario's own names for them.
+    ///
+    /// # Errors
+    /// Those of [`choose_programs`].
+    pub(crate) fn choose<P: FromStr>(&self, options: &Options) -> Result<Vec<P>, RunError> {
+        let chosen = choose_programs(&self.programs, |it| *it, options.mask.as_deref())?;
+        let named = |info: ProgramInfo| P::from_str(info.name).ok();
+        Ok(chosen.into_iter().map(|it| named(it).expect("a test reads the same names")).collect())
+    }
+
+    /// Returns the designs that the options name, oldest first; all of them when they name none.
+    ///
+    /// # Errors
+    /// [`RunError::UnknownDesign`] for a name that is not among them.
+    pub(crate) fn choose_designs(&self, options: &Options) -> Result<Vec<&'static str>, RunError> {
+        choose_designs(&self.designs, &options.designs)
     }
 
     /// Runs the scenario, with designs by any name that [`design_of`](Self::design_of) knows; notes tell which names
@@ -87,7 +168,7 @@ impl Scenario {
     /// [`RunError`] for options that make no sense here, and when a design fails where it must not.
     pub fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
         let begin = Instant::now();
-        if let Some(why) = self.expected().fault(self.designs) {
+        if let Some(why) = self.expected.fault(&self.designs) {
             return Err(RunError::input(self.name, why));
         }
         if !self.special.modes.contains(&options.mode) {
@@ -98,10 +179,29 @@ impl Scenario {
         let asked = &options.designs;
         let meant = |name: &String| self.design_of(name).map_or(name.clone(), str::to_owned);
         let designs = asked.iter().map(meant).collect();
-        let mut report = (self.run)(&Options { designs, ..options.clone() }, progress)?;
+        let options = Options { designs, ..options.clone() };
+        let mut report = (self.run)(&options, progress)?;
         report.notes.splice(0..0, self.stand_ins(asked));
         report.elapsed_s = begin.elapsed().as_secs_f64();
         Ok(report)
+    }
+
+    /// Returns the declared tables of a report.
+    pub(crate) fn tables(&self, report: &Report) -> impl Iterator<Item = Section> {
+        self.tables.iter().filter_map(|table| table.section(report))
+    }
+
+    /// Returns a report without results.
+    pub(crate) fn report(&self, settings: Settings) -> Report {
+        let (scenario, document) = (self.name.to_owned(), self.document.to_owned());
+        Report { scenario, document, settings, ..Report::default() }
+    }
+
+    /// Judges the declared claims by a report.
+    pub(crate) fn judge(&self, report: &mut Report) {
+        let judged = self.claims.iter().filter_map(|claim| claim.judge(report));
+        let judged: Vec<Oracle> = judged.collect();
+        report.oracles.extend(judged);
     }
 
     /// Returns a note for each name that stands for a design of another name.
@@ -113,7 +213,7 @@ impl Scenario {
 /// Returns all scenarios, in the order in which `all` runs them.
 #[must_use]
 pub fn scenarios() -> &'static [&'static Scenario] {
-    static ALL: [&Scenario; 11] = [
+    static ALL: &[&Scenario] = &[
         &crate::mmap_holes::SCENARIO,
         &crate::vm_map_ram::SCENARIO,
         &crate::vmap_areas::SCENARIO,
@@ -126,35 +226,33 @@ pub fn scenarios() -> &'static [&'static Scenario] {
         &crate::recorded::SCENARIO,
         &crate::real_memory::SCENARIO,
     ];
-    &ALL
+    ALL
 }
 
 /// A program as a list of programs shows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub struct ProgramInfo {
     /// The program's name in `--mask`.
     pub name: &'static str,
-    /// The program's bit in `--mask`.
+    /// The program's bit in `--mask`; unless it is declared, that of its place.
     pub bit: u64,
     /// One line on the body of a loop.
     pub body: &'static str,
 }
 
-/// A program as it is run, and as a list shows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Spec<P> {
-    pub(crate) program: P,
+/// A program with the fields that its scenario alone has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spec<W> {
     pub(crate) info: ProgramInfo,
+    work: W,
 }
 
-/// Describes a program.
-pub(crate) const fn spec<P: Copy>(
-    bit: u64,
-    program: P,
-    name: &'static str,
-    body: &'static str,
-) -> Spec<P> {
-    Spec { program, info: ProgramInfo { name, bit, body } }
+impl<W> Deref for Spec<W> {
+    type Target = W;
+
+    fn deref(&self) -> &W {
+        &self.work
+    }
 }
 
 /// Ways of driving the programs.
@@ -546,6 +644,19 @@ mod tests {
         assert_eq!(choose_designs(&["a", "b"], &[]).unwrap(), ["a", "b"]);
         let refused = choose_designs(&["a", "b"], &wanted).unwrap_err();
         assert_eq!(refused.to_string(), "there is no design \"c\"; the designs are a, b");
+    }
+
+    #[test]
+    fn programs_have_bits_and_names_of_their_own_and_fit_a_listing() {
+        for scenario in scenarios() {
+            let programs = scenario.programs();
+            for (at, ProgramInfo { name, bit, body }) in programs.iter().enumerate() {
+                assert!(bit.is_power_of_two(), "{name}");
+                assert!(body.len() < 70 && name.len() <= 35, "{name}: {body}");
+                let mut others = programs[..at].iter();
+                assert!(others.all(|other| other.bit != *bit && other.name != *name), "{name}");
+            }
+        }
     }
 
     fn check_meaning(scenario: &str, name: &str, design: Option<&str>) {

@@ -1,7 +1,7 @@
 //! Check of a run: it has the rows and the number of claims that its scenario declares, and no exact claim is broken.
 //!
 //! A claim that is never judged cannot break, and a program without a row looks like one that was not asked for. So
-//! each scenario declares the content of its default run in a file beside its code (`expected.toml`). Programs that a
+//! each scenario declares the content of its default run in a file beside its code (`scenario.toml`). Programs that a
 //! host does not allow are skipped by name (`Report::skip`), and the declaration gives the number of claims that go
 //! with each name.
 
@@ -10,7 +10,6 @@ use std::fmt;
 
 use serde::Deserialize;
 
-use crate::declared::declared;
 use crate::oracle::Oracle;
 use crate::report::Report;
 use crate::scenario::{Options, Scenario};
@@ -44,15 +43,6 @@ pub struct Rows {
 }
 
 impl Expected {
-    /// Reads the declared rows and number of claims from TOML.
-    ///
-    /// # Panics
-    /// If the text is not a declaration; scenarios include theirs when they are built, and tests read all of them.
-    #[must_use]
-    pub fn declared(text: &str) -> Expected {
-        declared(text)
-    }
-
     /// Returns true if a program runs under a design.
     pub(crate) fn has(&self, program: &str, design: &str) -> bool {
         self.rows().any(|row| row == (program, design))
@@ -69,7 +59,7 @@ impl Expected {
         let rows = self.rows().count();
         if rows != self.pairs {
             let pairs = self.pairs;
-            return Some(format!("expected.toml declares {pairs} pairs and has rows for {rows}"));
+            return Some(format!("scenario.toml declares {pairs} pairs and has rows for {rows}"));
         }
         let is_of = |row: &str, design: &str| {
             let more = row.strip_prefix(design);
@@ -80,9 +70,9 @@ impl Expected {
         let lost = designs.iter().copied().find(|design| runs(design) == is_left_out(design));
         let unknown = self.left_out.iter().find(|it| !designs.contains(&it.as_str()));
         let unknown = unknown
-            .map(|design| format!("left_out in expected.toml has {design}, which is no design"));
+            .map(|design| format!("left_out in scenario.toml has {design}, which is no design"));
         lost.map(|design| {
-            format!("expected.toml has to have {design} in rows or in left_out, and not in both")
+            format!("scenario.toml has to have {design} in rows or in left_out, and not in both")
         })
         .or(unknown)
     }
@@ -125,10 +115,10 @@ impl fmt::Display for Shortfall {
                 write!(f, "missing row: {program} under {design}")
             }
             Shortfall::UndeclaredRow { program, design } => {
-                write!(f, "row that expected.toml does not declare: {program} under {design}")
+                write!(f, "row that scenario.toml does not declare: {program} under {design}")
             }
             Shortfall::Claims { judged, expected } => {
-                write!(f, "{judged} claims where expected.toml declares {expected}")
+                write!(f, "{judged} claims where scenario.toml declares {expected}")
             }
         }
     }
@@ -140,7 +130,7 @@ impl fmt::Display for Shortfall {
 pub fn shortfalls(scenario: &Scenario, options: &Options, report: &Report) -> Vec<Shortfall> {
     let mut found: Vec<Shortfall> = report.broken().cloned().map(Shortfall::Broken).collect();
     if *options == Options::default() {
-        found.extend(incomplete(&scenario.expected(), report));
+        found.extend(incomplete(&scenario.expected, report));
     }
     found
 }
@@ -175,23 +165,31 @@ fn incomplete(expected: &Expected, report: &Report) -> Vec<Shortfall> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use super::*;
+    use crate::declared::declared;
     use crate::oracle::{ClaimKind, Relation};
     use crate::report;
-    use crate::scenario::{Silent, Special, scenarios};
+    use crate::scenario::{Declaration, Silent, Special, scenarios};
 
-    const SAMPLE: Scenario = Scenario {
-        name: "sample",
-        about: "a scenario for this test",
-        document: "none",
-        designs: &["old", "new"],
-        programs: Vec::new,
-        expected: "claims = 1\npairs = 4\n[[rows]]\nprograms = ['walk', 'rest']\ndesigns = ['old', 'new']\n\
-                   [may_be_skipped]\nwalk = 1\nnew = 1\n",
-        run: |_, _| Ok(report::tests::report()),
-        present: |_| Vec::new(),
-        special: Special::NONE,
-    };
+    const fn sample(declared: fn() -> Declaration) -> Scenario {
+        Scenario {
+            declared: LazyLock::new(declared),
+            run: |_, _| Ok(report::tests::report()),
+            present: |_| Vec::new(),
+            special: Special::NONE,
+        }
+    }
+
+    static SAMPLE: Scenario = sample(|| {
+        Declaration::of(
+            "name = 'sample'\nabout = ''\ndocument = 'none'\ndesigns = ['old', 'new']\n\
+             [expected]\nclaims = 1\npairs = 4\n\
+             [[expected.rows]]\nprograms = ['walk', 'rest']\ndesigns = ['old', 'new']\n\
+             [expected.may_be_skipped]\nwalk = 1\nnew = 1\n",
+        )
+    });
 
     /// Returns what is short of a good report after this change.
     fn of(spoil: fn(&mut Report), options: &Options) -> Vec<String> {
@@ -225,9 +223,9 @@ mod tests {
     #[test]
     fn a_claim_too_few_or_too_many_fails() {
         let fewer = default_run(|report| report.oracles.clear());
-        assert_eq!(fewer, ["0 claims where expected.toml declares 1"]);
+        assert_eq!(fewer, ["0 claims where scenario.toml declares 1"]);
         let more = default_run(|report| report.oracles.extend(report.oracles.clone()));
-        assert_eq!(more, ["2 claims where expected.toml declares 1"]);
+        assert_eq!(more, ["2 claims where scenario.toml declares 1"]);
     }
 
     #[test]
@@ -271,7 +269,7 @@ mod tests {
             report.skip("another thing", "it was too heavy");
             report.oracles.clear();
         });
-        assert_eq!(claims, ["0 claims where expected.toml declares 1"]);
+        assert_eq!(claims, ["0 claims where scenario.toml declares 1"]);
         let rows = default_run(|report| {
             report.skip("rest", "nobody said that it could be missing");
             report.measurements.retain(|row| row.program != "rest");
@@ -281,20 +279,25 @@ mod tests {
 
     #[test]
     fn a_design_that_is_lost_from_the_declaration_fails_every_run() {
-        let declared = |rows: &str, more: &str| {
-            Expected::declared(&format!("claims = 1\npairs = 2\n{more}\n[[rows]]\n{rows}"))
+        let of = |rows: &str, more: &str| {
+            declared::<Expected>(&format!("claims = 1\npairs = 2\n{more}\n[[rows]]\n{rows}"))
         };
         let of_two = "programs = ['walk']\ndesigns = ['old', 'new, down']";
-        assert_eq!(declared(of_two, "").fault(&["old", "new"]), None);
-        let fault = |rows, more| declared(rows, more).fault(&["old", "new"]).unwrap();
+        assert_eq!(of(of_two, "").fault(&["old", "new"]), None);
+        let fault = |rows, more| of(rows, more).fault(&["old", "new"]).unwrap();
         let lost = fault("programs = ['walk']\ndesigns = ['old']", "");
-        assert_eq!(lost, "expected.toml declares 2 pairs and has rows for 1");
+        assert_eq!(lost, "scenario.toml declares 2 pairs and has rows for 1");
         let replaced = "programs = ['walk']\ndesigns = ['old', 'newer']";
         assert!(fault(replaced, "").contains("has to have new in rows"));
-        assert_eq!(declared(replaced, "left_out = ['new']").fault(&["old", "new"]), None);
+        assert_eq!(of(replaced, "left_out = ['new']").fault(&["old", "new"]), None);
         assert!(fault(of_two, "left_out = ['new']").contains("not in both"));
         assert!(fault(of_two, "left_out = ['none']").contains("none, which is no design"));
-        let without = Scenario { expected: "claims = 1\npairs = 1\nrows = []\n", ..SAMPLE };
+        let without = sample(|| {
+            Declaration::of(
+                "name = ''\nabout = ''\ndocument = ''\ndesigns = []\n\
+                 [expected]\nclaims = 1\npairs = 1\nrows = []\n",
+            )
+        });
         let error = without.run(&Options::default(), &Silent).unwrap_err();
         assert!(error.to_string().contains("has rows for 0"), "{error}");
     }
@@ -302,8 +305,8 @@ mod tests {
     #[test]
     fn every_scenario_declares_rows_and_claims() {
         for scenario in scenarios() {
-            let expected = scenario.expected();
-            assert_eq!(expected.fault(scenario.designs), None, "{}", scenario.name);
+            let expected = &scenario.expected;
+            assert_eq!(expected.fault(&scenario.designs), None, "{}", scenario.name);
             assert!(expected.claims > 0 && expected.rows().count() > 0, "{}", scenario.name);
             let mut rows: Vec<_> = expected.rows().collect();
             rows.sort_unstable();

@@ -7,7 +7,7 @@ use nofrag_show::{
 
 use crate::figures::RatioRange;
 use crate::oracle::{ClaimKind, ClaimVerdict, Oracle};
-use crate::report::{Report, Settings};
+use crate::report::{Report, Settings, shortened};
 use crate::scenario::Scenario;
 use nofrag_show::Origin;
 
@@ -81,7 +81,8 @@ pub fn answer_for(
     let failing: Vec<&Oracle> = not_held(&report.oracles).collect();
     let mut claims: Vec<String> = failing.iter().take(MOST).map(|oracle| told(oracle)).collect();
     let likewise: Vec<&str> = failing.iter().skip(MOST).map(|oracle| oracle.id.as_str()).collect();
-    claims.extend((!likewise.is_empty()).then(|| format!("likewise: {}", few(&likewise))));
+    claims
+        .extend((!likewise.is_empty()).then(|| format!("likewise: {}", shortened(&likewise, FEW))));
     let Tally { withdrawn, .. } = Tally::of(&report.oracles);
     claims.extend((withdrawn > 0).then(|| format!("{withdrawn} are withdrawn: --all says why")));
     if !claims.is_empty() {
@@ -116,13 +117,8 @@ fn told(oracle: &Oracle) -> String {
     format!("{verdict}: {id}: {claim}; measured {}, must be {relation}", plain(*measured))
 }
 
-/// Returns the first few names, and the number of the others.
-fn few(names: &[&str]) -> String {
-    const FEW: usize = 8;
-    let more = names.len().saturating_sub(FEW);
-    let first = names[..names.len() - more].join(", ");
-    if more > 0 { format!("{first} and {more} more") } else { first }
-}
+/// Number of names in a list of many.
+const FEW: usize = 8;
 
 /// Returns the verdict on a report in a line: the scenario with the claims that hold.
 #[must_use]
@@ -141,7 +137,9 @@ pub fn total(reports: &[&Report]) -> Section {
         for Report { scenario, oracles, .. } in reports {
             let with = oracles.iter().filter(|oracle| oracle.verdict() == verdict);
             let ids: Vec<&str> = with.map(|oracle| oracle.id.as_str()).collect();
-            lines.extend((!ids.is_empty()).then(|| format!("{word}: {scenario}: {}", few(&ids))));
+            lines.extend(
+                (!ids.is_empty()).then(|| format!("{word}: {scenario}: {}", shortened(&ids, FEW))),
+            );
         }
     }
     Section::Lines { title, lines }

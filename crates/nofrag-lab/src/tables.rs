@@ -5,8 +5,10 @@
 //! ([`Show::By`]).
 
 use crate::key::Key;
-use crate::report::{Measurement, Report};
-use nofrag_show::{Cell, Section, cells, table_of};
+use crate::report::{Comparison, Measurement, Report};
+use crate::summary::ratio_range;
+use nofrag_show::{BarGroup, Cell, Section, cells, ratio, table_of};
+use serde::Deserialize;
 
 /// Form in which a row of a report becomes a cell.
 pub(crate) enum Show {
@@ -90,6 +92,65 @@ impl ByDesign {
     }
 }
 
+/// A table that a scenario declares.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DeclaredTable {
+    title: String,
+    caption: String,
+    /// The things that have a row each.
+    rows: RowsAre,
+    /// The programs or designs that have one; all of them unless some are named.
+    #[serde(default)]
+    only: Vec<String>,
+    columns: Vec<DeclaredColumn>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum RowsAre {
+    Programs,
+    Designs,
+}
+
+/// A column: its head, the design or program that it is about with that of the row, and a figure, or the times.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DeclaredColumn {
+    head: String,
+    of: String,
+    figure: Option<Key>,
+}
+
+impl DeclaredTable {
+    /// Builds the table; rows without any cell are left out.
+    pub(crate) fn section(&self, report: &Report) -> Option<Section> {
+        let names = match self.rows {
+            RowsAre::Programs => report.programs(),
+            RowsAre::Designs => report.settings.designs.iter().map(String::as_str).collect(),
+        };
+        let is_meant =
+            |name: &&&str| self.only.is_empty() || self.only.iter().any(|it| it == *name);
+        let row = |name: &&str| {
+            let cell = |DeclaredColumn { of, figure, .. }: &DeclaredColumn| {
+                let row = match self.rows {
+                    RowsAre::Programs => report.measurement(name, of)?,
+                    RowsAre::Designs => report.measurement(of, name)?,
+                };
+                let Some(figure) = figure else { return Some(Cell::median(&row.time)) };
+                let (key, amount) = row.counts.get_key_value(figure)?;
+                Some(key.shown(amount.get()).into())
+            };
+            row_of(name, self.columns.iter().map(|column| cell(column).into()).collect())
+        };
+        let lead = if self.rows == RowsAre::Programs { "program" } else { "design" };
+        let heads = self.columns.iter().map(|column| &*column.head);
+        let header = [lead].into_iter().chain(heads);
+        let rows = names.iter().filter(is_meant).filter_map(row).collect();
+        table_of(&self.title, &self.caption, 1, header, rows)
+    }
+}
+
 /// Builds a table with a row per program and a column per design; rows and columns without any cell are left out.
 pub(crate) fn programs_by_design(
     report: &Report,
@@ -137,9 +198,34 @@ pub(crate) fn by_design<'a>(
     rows.filter(|(_, cells)| cells.iter().any(Cell::is_there)).collect()
 }
 
+/// Draws bars in groups by name; groups without bars are left out.
+pub(crate) fn bars(
+    title: &str,
+    groups: impl IntoIterator<Item = (String, Vec<(String, f64)>)>,
+) -> Option<Section> {
+    let groups = groups.into_iter().filter(|(_, bars)| !bars.is_empty());
+    let groups: Vec<_> = groups.map(|(name, bars)| BarGroup { name, bars }).collect();
+    (!groups.is_empty()).then(|| Section::Bars { title: title.to_owned(), groups })
+}
+
+/// Sets published ratios beside measured ones: a row for each comparison that has a lead, under `texts`.
+pub(crate) fn comparisons(
+    report: &Report,
+    (title, caption): (&str, &str),
+    texts: &[&str],
+    lead: impl Fn(&Comparison) -> Option<Vec<Cell>>,
+) -> Option<Section> {
+    let row = |it: &Comparison| {
+        Some([lead(it)?, cells![ratio_range(it.published), ratio(it.measured)]].concat())
+    };
+    let rows = report.comparisons.iter().filter_map(row).collect();
+    table_of(title, caption, texts.len(), &[texts, &["there", "here"]].concat(), rows)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::declared::declared;
     use crate::report::tests::report;
     use nofrag_show::{fixed, text};
 
@@ -160,6 +246,26 @@ mod tests {
         for show in [Show::Figure(NOT_COUNTED), Show::Pair(STEPS, "/", NOT_COUNTED)] {
             assert_eq!(cell(&show), "-");
         }
+    }
+
+    #[test]
+    fn a_declared_table_has_rows_of_programs_or_of_designs() {
+        let table = |rows: &str, of: &str| {
+            let table: DeclaredTable = declared(&format!(
+                "title = 'steps'\ncaption = ''\nrows = '{rows}'\ncolumns = [\n{{ head = 'per search', of = '{of}', \
+                 figure = 'steps per search' }},\n{{ head = 'time', of = '{of}' }},\n]"
+            ));
+            let shown = table.section(&report());
+            shown.map(|shown| text(&[shown]).split_whitespace().collect::<Vec<_>>().join(" "))
+        };
+        let of_programs = table("programs", "new").unwrap();
+        assert!(of_programs.contains("program per search time"), "{of_programs}");
+        assert!(of_programs.contains("walk 1.50 1.10 ±9%"), "{of_programs}");
+        assert!(of_programs.contains("rest 1.50"), "{of_programs}");
+        let of_designs = table("designs", "walk").unwrap();
+        assert!(of_designs.contains("design per search time"), "{of_designs}");
+        assert!(of_designs.contains("old 1.50") && of_designs.contains("new 1.50"), "{of_designs}");
+        assert_eq!(table("programs", "none"), None);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::verdict::{REQUESTS_WAIT, State, Verdict};
 use super::zones::Zone;
 use super::{MOST_NEAREST, Machine, vmalloc};
 use crate::fields;
-use crate::finding::{Finding, Severity, bytes_text};
+use crate::finding::{Finding, bytes_text};
 use crate::process::ranking::NEAR;
 use crate::snapshot::{BlockCount, FreeGap, Snapshot};
 use crate::source::Missing;
@@ -93,19 +93,14 @@ impl Look<'_> {
 
     fn atomic_fails(&self) -> Option<Finding> {
         let page = self.request(RequestKind::Atomic)?.orders.first()?;
-        (page.outcome == Outcome::Fails).then(|| Finding {
-            severity: Severity::Warning,
-            id: "atomic-pages-fail",
-            evidence: page.why.clone(),
-            consequence: "interrupts and network drivers get no page: packets are dropped, and the log has \
-                          `page allocation failure: order:0`"
-                .to_owned(),
-            help: match page.cause {
+        (page.outcome == Outcome::Fails).then(|| Finding::warning("atomic-pages-fail", page.why.clone(), "interrupts \
+                                                                   and network drivers get no page: packets are \
+                                                                   dropped, and the log has \
+                          `page allocation failure: order:0`", match page.cause {
                 Some(Cause::Boosted) => "a smaller vm.watermark_boost_factor, or 0 at the price of rarer large blocks",
                 _ => "a larger vm.min_free_kbytes, or vm.watermark_scale_factor so that kswapd begins earlier",
             }
-            .to_owned(),
-        })
+            .to_owned()))
     }
 
     /// Finds an order for which requests wait although the kernel itself cannot do without it.
@@ -113,15 +108,13 @@ impl Look<'_> {
         const ESSENTIAL: usize = 3;
         let orders = &self.request(RequestKind::Kernel)?.orders;
         let first = orders.iter().take(ESSENTIAL + 1).find(|each| !each.outcome.is_served())?;
-        Some(Finding {
-            severity: Severity::Warning,
-            id: "small-blocks-wait",
-            evidence: format!("{} ({})", first.why, bytes_text(first.bytes)),
-            consequence: "stacks of threads (order 2), sockets and slabs (up to order 3) wait: fork, connections \
-                          and drivers stall"
-                .to_owned(),
-            help: help_for(first, self.since((5, 9))),
-        })
+        Some(Finding::warning(
+            "small-blocks-wait",
+            format!("{} ({})", first.why, bytes_text(first.bytes)),
+            "stacks of threads (order 2), sockets and slabs (up to order 3) wait: fork, connections \
+                          and drivers stall",
+            help_for(first, self.since((5, 9))),
+        ))
     }
 
     fn no_huge_page(&self) -> Option<Finding> {
@@ -129,20 +122,13 @@ impl Look<'_> {
         let answer = self.request(RequestKind::User)?.orders.get(huge.order as usize)?;
         // One that is fragmented is said to be that.
         let in_use = self.machine.verdict.as_ref().is_some_and(|it| it.state == State::InUse);
-        (in_use && huge.blocks.now == 0 && huge.blocks.total > 0).then(|| Finding {
-            severity: Severity::Warning,
-            id: "no-huge-page",
-            evidence: format!(
+        (in_use && huge.blocks.now == 0 && huge.blocks.total > 0).then(|| Finding::warning("no-huge-page", format!(
                 "{}; no page of {} can be had now, at most {} after page cache is dropped",
                 answer.why,
                 bytes_text(huge.bytes),
                 huge.blocks.after_reclaim
-            ),
-            consequence: "processes get small pages, or wait for compaction; hugetlbfs pools cannot grow; devices \
-                          that need blocks of this size fail"
-                .to_owned(),
-            help: help_for(answer, self.since((5, 9))),
-        })
+            ), "processes get small pages, or wait for compaction; hugetlbfs pools cannot grow; devices \
+                          that need blocks of this size fail", help_for(answer, self.since((5, 9)))))
     }
 
     fn maps_near_limit(&self) -> Option<Finding> {
@@ -161,21 +147,19 @@ impl Look<'_> {
             MOST_NEAREST => format!(", and at least {} more", MOST_NEAREST - 1),
             more => format!(", and {} more", more - 1),
         };
-        Some(Finding {
-            severity: Severity::Warning,
-            id: "maps-near-limit",
-            evidence: format!(
+        Some(Finding::warning(
+            "maps-near-limit",
+            format!(
                 "{name} (process {}) has {} of the {limit} areas that vm.max_map_count allows{others}",
                 first.pid, first.areas
             ),
-            consequence: "at the limit mmap, mprotect and even munmap fail with ENOMEM, and threads with EAGAIN"
-                .to_owned(),
-            help: format!(
+            "at the limit mmap, mprotect and even munmap fail with ENOMEM, and threads with EAGAIN",
+            format!(
                 "`nofrag host maps {}` says what keeps its areas apart; `sysctl vm.max_map_count={}` makes room",
                 first.pid,
                 limit.saturating_mul(4).max(1 << 20)
             ),
-        })
+        ))
     }
 
     /// Finds boosted watermarks: no other live view shows them.
@@ -185,43 +169,34 @@ impl Look<'_> {
         let zones: Vec<&Zone> = self.machine.zones.iter().filter(|zone| boost(zone) > 0).collect();
         let first = zones.first()?;
         let sum = zones.iter().fold(0, |sum: u64, zone| sum.saturating_add(boost(zone)));
-        Some(Finding {
-            severity: Severity::Note,
-            id: "watermarks-boosted",
-            evidence: format!(
+        Some(Finding::note(
+            "watermarks-boosted",
+            format!(
                 "the watermarks of {} are raised by {} in all",
                 zones.iter().map(|zone| zone.label.as_str()).collect::<Vec<_>>().join(", "),
                 self.size(sum)
             ),
-            consequence: "requests have just been served from pageblocks of another type; kswapd now frees as much \
-                          so that whole blocks can be had again"
-                .to_owned(),
-            help: format!(
+            "requests have just been served from pageblocks of another type; kswapd now frees as much \
+                          so that whole blocks can be had again",
+            format!(
                 "nothing, if it is gone at the next look; if it stays, record who mixes types in {} \
                  (`nofrag record`), and compare vm.watermark_boost_factor settings with `nofrag replay`",
                 first.label
             ),
-        })
+        ))
     }
 
     fn compaction_fails(&self) -> Option<Finding> {
         /// Number of failed compactions below which their share proves nothing.
         const MANY: u64 = 100;
         let (success, fail) = (self.counter(Name::CompactSuccess), self.counter(Name::CompactFail));
-        (fail >= MANY && fail > success).then(|| Finding {
-            severity: Severity::Note,
-            id: "compaction-fails",
-            evidence: format!(
+        (fail >= MANY && fail > success).then(|| Finding::note("compaction-fails", format!(
                 "since boot {fail} compactions made no block and {success} did; {} requests waited for them{}",
                 self.counter(Name::CompactStall),
                 self.rate(Name::CompactStall)
-            ),
-            consequence: "callers pay for compaction and get nothing: what is in the way cannot be moved, or too \
-                          little is free"
-                .to_owned(),
-            help: "`nofrag host pages` (as root) says what pins pageblocks; `nofrag record` who put it there"
-                .to_owned(),
-        })
+            ), "callers pay for compaction and get nothing: what is in the way cannot be moved, or too \
+                          little is free", "`nofrag host pages` (as root) says what pins pageblocks; `nofrag record` \
+                                         who put it there"))
     }
 
     fn huge_pages_fall_back(&self) -> Option<Finding> {
@@ -230,59 +205,42 @@ impl Look<'_> {
         let (given, fallen) =
             (self.counter(Name::ThpFaultAlloc), self.counter(Name::ThpFaultFallback));
         let all = given.saturating_add(fallen);
-        (all >= MANY && fallen >= all / 10).then(|| Finding {
-            severity: Severity::Note,
-            id: "huge-pages-fall-back",
-            evidence: format!(
+        (all >= MANY && fallen >= all / 10).then(|| Finding::note("huge-pages-fall-back", format!(
                 "since boot {given} huge pages were given on first touch and {fallen} times small ones instead \
                  ({:.0} %{})",
                 fallen as f64 * 100.0 / all as f64,
                 self.rate(Name::ThpFaultFallback)
-            ),
-            consequence: "memory that was meant for huge pages has more page-table work and more misses".to_owned(),
-            help: "see `transparent_hugepage/defrag`: with `defer` or `madvise` a request does not wait for \
-                   compaction; raise vm.compaction_proactiveness so that blocks are there before"
-                .to_owned(),
-        })
+            ), "memory that was meant for huge pages has more page-table work and more misses", "see \
+                `transparent_hugepage/defrag`: with `defer` or `madvise` a request does not wait for \
+                   compaction; raise vm.compaction_proactiveness so that blocks are there before"))
     }
 
     fn killed(&self) -> Option<Finding> {
         let kills = self.counter(Name::OomKill);
-        (kills > 0).then(|| Finding {
-            severity: Severity::Note,
-            id: "processes-killed",
-            evidence: format!(
+        (kills > 0).then(|| Finding::note("processes-killed", format!(
                 "the kernel has killed {kills} for want of memory since boot, in control groups or of all"
-            ),
-            consequence: "it may have been the limit of a group, lack of memory, or fragmentation".to_owned(),
-            help: "`dmesg | nofrag explain -` says which".to_owned(),
-        })
+            ), "it may have been the limit of a group, lack of memory, or fragmentation", "`dmesg | nofrag explain -` \
+                says which"))
     }
 
     fn boost_is_off(&self) -> Option<Finding> {
         let is_off = self.snapshot.sysctl.get("watermark_boost_factor") == Some(0);
-        is_off.then(|| Finding {
-            severity: Severity::Note,
-            id: "boost-is-off",
-            evidence: "vm.watermark_boost_factor is 0".to_owned(),
-            consequence: "after types were mixed no room is made: pageblocks stay mixed, and large blocks become rarer \
-                          with time"
-                .to_owned(),
-            help: "published settings switch it off against reclaim storms of before 5.15; try the default of 15000 \
-                   and look at pgsteal_kswapd; `nofrag replay` compares both on your own requests"
-                .to_owned(),
-        })
+        is_off.then(|| Finding::note("boost-is-off", "vm.watermark_boost_factor is 0", "after types were mixed no \
+                                      room is made: pageblocks stay mixed, and large blocks become rarer \
+                          with time", "published settings switch it off against reclaim storms of before 5.15; try \
+                                    the default of 15000 \
+                   and look at pgsteal_kswapd; `nofrag replay` compares both on your own requests"))
     }
 
     fn defrag_mode(&self) -> Option<Finding> {
         let is_on = self.snapshot.sysctl.get("defrag_mode").is_some_and(|mode| mode > 0);
-        (is_on && !self.since((7, 2))).then(|| Finding {
-            severity: Severity::Note,
-            id: "defrag-mode-before-7.2",
-            evidence: "vm.defrag_mode is on, on a kernel before 7.2".to_owned(),
-            consequence: "callers that may not wait fail although memory of other types is free"
-                .to_owned(),
-            help: "switch it off, or move to 7.2, where such callers are let through".to_owned(),
+        (is_on && !self.since((7, 2))).then(|| {
+            Finding::note(
+                "defrag-mode-before-7.2",
+                "vm.defrag_mode is on, on a kernel before 7.2",
+                "callers that may not wait fail although memory of other types is free",
+                "switch it off, or move to 7.2, where such callers are let through",
+            )
         })
     }
 
@@ -295,18 +253,12 @@ impl Look<'_> {
         };
         let stay = blocks(&["Unmovable", "Reclaimable"]);
         let all = stay.saturating_add(blocks(&["Movable"]));
-        (all > 0 && stay >= all / 3).then(|| Finding {
-            severity: Severity::Note,
-            id: "unmovable-spread",
-            evidence: format!(
+        (all > 0 && stay >= all / 3).then(|| Finding::note("unmovable-spread", format!(
                 "{stay} of {all} pageblocks of {} are of type Unmovable or Reclaimable",
                 zone.label
-            ),
-            consequence: "compaction makes no whole blocks of these: huge pages come from the rest alone".to_owned(),
-            help: "`nofrag host pages` (as root) says what is in them; `nofrag record` which processes put it there; \
-                   dropping caches (`vm.drop_caches=2`) frees reclaimable slab at the price of reading again"
-                .to_owned(),
-        })
+            ), "compaction makes no whole blocks of these: huge pages come from the rest alone", "`nofrag host pages` \
+                (as root) says what is in them; `nofrag record` which processes put it there; \
+                   dropping caches (`vm.drop_caches=2`) frees reclaimable slab at the price of reading again"))
     }
 
     fn idle_pool(&self) -> Option<Finding> {
@@ -318,20 +270,14 @@ impl Look<'_> {
         let pages = idle(pool.free, pool.reserved);
         let bytes = pages.saturating_mul(pool.bytes);
         let memory = self.machine.host.memory_bytes?;
-        (pages > 0 && bytes >= memory / 50).then(|| Finding {
-            severity: Severity::Note,
-            id: "huge-page-pool-idle",
-            evidence: format!(
+        (pages > 0 && bytes >= memory / 50).then(|| Finding::note("huge-page-pool-idle", format!(
                 "{pages} of {} pages of {} in the hugetlbfs pool are neither used nor promised ({})",
                 pool.pages,
                 bytes_text(pool.bytes),
                 bytes_text(bytes)
-            ),
-            consequence: "they are lost for everything else: no other request can have them".to_owned(),
-            help: "make the pool smaller (nr_hugepages), or reserve in CMA (hugetlb_cma=), where movable pages may \
-                   live meanwhile"
-                .to_owned(),
-        })
+            ), "they are lost for everything else: no other request can have them", "make the pool smaller \
+                (nr_hugepages), or reserve in CMA (hugetlb_cma=), where movable pages may \
+                   live meanwhile"))
     }
 
     /// Returns the finding that a zone has lists which pagetypeinfo did not count to their end
@@ -343,14 +289,12 @@ impl Look<'_> {
             .zones
             .iter()
             .find(|zone| zone.types.iter().any(|row| row.blocks.iter().any(is_bound)))?;
-        Some(Finding {
-            severity: Severity::Note,
-            id: "types-not-counted-to-end",
-            evidence: format!("pagetypeinfo says `>100000` for lists of {}", zone.label),
-            consequence: "free blocks by type are lower bounds there; those of buddyinfo are exact".to_owned(),
-            help: "nothing: the kernel stops counting so that it holds its lock no longer; do not poll this file"
-                .to_owned(),
-        })
+        Some(Finding::note(
+            "types-not-counted-to-end",
+            format!("pagetypeinfo says `>100000` for lists of {}", zone.label),
+            "free blocks by type are lower bounds there; those of buddyinfo are exact",
+            "nothing: the kernel stops counting so that it holds its lock no longer; do not poll this file",
+        ))
     }
 }
 
@@ -413,48 +357,39 @@ pub(super) fn fragmented(verdict: &Verdict) -> Option<Finding> {
 /// Returns the finding that requests are held up.
 fn requests_wait(verdict: &Verdict) -> Option<Finding> {
     let waits: Vec<String> = verdict.waits.iter().map(ToString::to_string).collect();
-    (!waits.is_empty()).then(|| Finding {
-        severity: Severity::Note,
-        id: REQUESTS_WAIT,
-        evidence: waits.join("; "),
-        consequence: "each of them is latency of the process that asked: kswapd and kcompactd do not free fast \
-                      enough, or not in large enough blocks"
-            .to_owned(),
-        help: "a larger vm.watermark_scale_factor lets kswapd begin earlier, at the price of so much free memory; a \
-               higher vm.compaction_proactiveness lets kcompactd work before it is asked"
-            .to_owned(),
-    })
+    (!waits.is_empty()).then(|| Finding::note(REQUESTS_WAIT, waits.join("; "), "each of them is latency of the \
+                                                                         process that asked: kswapd and kcompactd do \
+                                                                         not free fast \
+                      enough, or not in large enough blocks", "a larger vm.watermark_scale_factor lets kswapd begin \
+                                                            earlier, at the price of so much free memory; a \
+               higher vm.compaction_proactiveness lets kcompactd work before it is asked"))
 }
 
 /// Returns the finding that buddyinfo does not show the free memory, where the gap matters (docs/sources/trace.md#t1).
 pub(super) fn lists_are_not_all(gap: Option<FreeGap>, page_bytes: u64) -> Option<Finding> {
     let gap = gap.filter(|gap| gap.matters())?;
     let size = |pages: u64| bytes_text(pages.saturating_mul(page_bytes));
-    Some(Finding {
-        severity: Severity::Warning,
-        id: "free-lists-are-not-all",
-        evidence: format!(
+    Some(Finding::warning(
+        "free-lists-are-not-all",
+        format!(
             "the blocks in buddyinfo sum up to {}, MemFree says {}",
             size(gap.listed),
             size(gap.said)
         ),
-        consequence: "what is free is not all on the lists, so every figure made of blocks (orders, indices, huge \
-                      pages) is of the smaller part"
-            .to_owned(),
-        help: "on a guest that initialises its memory late (`deferred_init=`) this passes as memory is first used; \
-               else read again, and report the kernel's release to nofrag"
-            .to_owned(),
-    })
+        "what is free is not all on the lists, so every figure made of blocks (orders, indices, huge \
+                      pages) is of the smaller part",
+        "on a guest that initialises its memory late (`deferred_init=`) this passes as memory is first used; \
+               else read again, and report the kernel's release to nofrag",
+    ))
 }
 
 /// Reports the first file of `missing`, whose contents no kernel writes.
 pub(super) fn damaged(missing: &[Missing]) -> Option<Finding> {
     let first = missing.first()?;
-    Some(Finding {
-        severity: Severity::Warning,
-        id: "file-damaged",
-        evidence: format!("{}: {}", first.path, first.why),
-        consequence: format!("it costs {}, in part", first.costs),
-        help: "capture the file again with one `cat`; if a live kernel prints this, report it to nofrag".to_owned(),
-    })
+    Some(Finding::warning(
+        "file-damaged",
+        format!("{}: {}", first.path, first.why),
+        format!("it costs {}, in part", first.costs),
+        "capture the file again with one `cat`; if a live kernel prints this, report it to nofrag",
+    ))
 }

@@ -10,7 +10,7 @@ use super::pageblocks::{LITTLE, Pageblocks};
 use super::verdict::{self, Verdict};
 use super::zones::{self, TypeRow, Zone};
 use super::{Host, Sources, finding, huge, requests};
-use crate::finding::{Finding, Severity, bytes_text};
+use crate::finding::{Finding, bytes_text};
 use crate::snapshot::{Files, SlabCache, Snapshot, ZoneName, slabinfo};
 use crate::source::Missing;
 
@@ -143,20 +143,14 @@ fn never_again(zones: &[(&ZonePages, &Pageblocks)]) -> Option<Finding> {
     let sum = |of: fn(&Pageblocks) -> u64| -> u64 { zones.iter().map(|(_, each)| of(each)).sum() };
     let all = sum(|blocks| blocks.pageblocks);
     let (_, most) = zones.iter().max_by_key(|(_, blocks)| blocks.pageblocks)?;
-    (all > 0 && sum(|blocks| blocks.after_reclaim) == 0).then(|| Finding {
-        severity: Severity::Warning,
-        id: "no-pageblock-can-be-whole",
-        evidence: format!(
+    (all > 0 && sum(|blocks| blocks.after_reclaim) == 0).then(|| Finding::warning("no-pageblock-can-be-whole", format!(
             "none of {all} pageblocks of {} is free, and none would be after compaction and after page cache is \
              dropped; what stays where it is: {}",
             bytes_text(most.bytes),
             most_of(most)
-        ),
-        consequence: "no huge page can be had, nor any other block of this size".to_owned(),
-        help: "free memory first: where nothing is free there is no room to move pages to; then `nofrag record` shows \
-               who asks for what stays"
-            .to_owned(),
-    })
+        ), "no huge page can be had, nor any other block of this size", "free memory first: where nothing is free \
+            there is no room to move pages to; then `nofrag record` shows \
+               who asks for what stays"))
 }
 
 /// Returns the uses that pin most of the pageblocks, in words.
@@ -169,41 +163,28 @@ fn most_of(blocks: &Pageblocks) -> String {
 
 fn never_whole(zone: &ZonePages, blocks: &Pageblocks) -> Option<Finding> {
     let pinned = blocks.pinned - blocks.perhaps_free;
-    (pinned > 0 && pinned >= blocks.pageblocks / 2).then(|| Finding {
-        severity: Severity::Note,
-        id: "half-is-pinned",
-        evidence: format!(
+    (pinned > 0 && pinned >= blocks.pageblocks / 2).then(|| Finding::note("half-is-pinned", format!(
             "at least {pinned} of {} pageblocks of {} hold something that cannot be moved: {}",
             blocks.pageblocks,
             zone.label,
             most_of(blocks)
-        ),
-        consequence: format!(
+        ), format!(
             "neither compaction nor reclaim makes these whole: at most {} huge pages can be had here",
             blocks.pageblocks - pinned
-        ),
-        help: "kernel memory leaves only when its owner frees it, or ends: `nofrag record` shows who asks for it, \
-               `vm.drop_caches=2` frees reclaimable slab"
-            .to_owned(),
-    })
+        ), "kernel memory leaves only when its owner frees it, or ends: `nofrag record` shows who asks for it, \
+               `vm.drop_caches=2` frees reclaimable slab"))
 }
 
 fn pinned_by_little(zone: &ZonePages, blocks: &Pageblocks) -> Option<Finding> {
     /// Share of pageblocks, one in this number, below which there is no note.
     const SHARE: u64 = 10;
     let little = blocks.pinned_by_little.saturating_sub(blocks.perhaps_free);
-    (little > 0 && little >= blocks.pageblocks / SHARE).then(|| Finding {
-        severity: Severity::Note,
-        id: "pinned-by-little",
-        evidence: format!(
+    (little > 0 && little >= blocks.pageblocks / SHARE).then(|| Finding::note("pinned-by-little", format!(
             "at least {little} pageblocks of {} ({}) are kept from being whole by at most one page in {LITTLE}: {}",
             zone.label,
             bytes_text(little.saturating_mul(blocks.bytes)),
             most_of(blocks)
-        ),
-        consequence: "types were mixed: a few pages of the kernel stand where whole blocks could be".to_owned(),
-        help: "see that vm.watermark_boost_factor is not 0; vm.defrag_mode=1 from 7.2 on keeps types apart, at the \
-               price of reclaim; `nofrag replay` tries both on what `nofrag record` has recorded here"
-            .to_owned(),
-    })
+        ), "types were mixed: a few pages of the kernel stand where whole blocks could be", "see that \
+            vm.watermark_boost_factor is not 0; vm.defrag_mode=1 from 7.2 on keeps types apart, at the \
+               price of reclaim; `nofrag replay` tries both on what `nofrag record` has recorded here"))
 }

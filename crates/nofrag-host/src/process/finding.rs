@@ -9,7 +9,7 @@ use super::blockers::{Blocker, BlockerGroup, NO_SMAPS};
 use super::ranking::NEAR;
 use super::room::StoppedBy;
 use super::window::{Certainty, Width};
-use crate::finding::{Finding, Severity, bytes_text, duration_text};
+use crate::finding::{Finding, bytes_text, duration_text};
 
 /// Returns all findings about `report`, most urgent first.
 #[must_use]
@@ -40,13 +40,12 @@ fn damaged(report: &ProcessReport) -> Option<Finding> {
         (None, true) => format!("line {}, the last one, has no end", process.lines),
         (None, false) => return None,
     };
-    Some(Finding {
-        severity: Severity::Warning,
-        id: "file-damaged",
+    Some(Finding::warning(
+        "file-damaged",
         evidence,
-        consequence: "areas may be missing from every figure".to_owned(),
-        help: "read again; of a captured host, copy the file again with one `cat`".to_owned(),
-    })
+        "areas may be missing from every figure",
+        "read again; of a captured host, copy the file again with one `cat`",
+    ))
 }
 
 /// Returns advice for a process with too many areas, besides a higher limit.
@@ -116,15 +115,11 @@ fn raise_to(limit: u64) -> String {
 fn areas_near_limit(report: &ProcessReport) -> Option<Finding> {
     let (limit, left) = (report.count.limit?, report.count.left?);
     let areas = report.count.areas;
-    (report.count.share()? >= NEAR).then(|| Finding {
-        severity: Severity::Warning,
-        id: "areas-near-limit",
-        evidence: format!(
+    (report.count.share()? >= NEAR).then(|| Finding::warning("areas-near-limit", format!(
             "{areas} areas of the {limit} that vm.max_map_count allows, {left} left, {} mapped ({} an area)",
             bytes_text(report.mapped_bytes),
             bytes_text(report.mapped_bytes / areas.max(1))
-        ),
-        consequence: match left {
+        ), match left {
             0 => format!(
                 "what splits an area fails with ENOMEM: mprotect, madvise, and munmap of the middle of any of \
                  {} areas, although it would free memory; {}",
@@ -136,9 +131,7 @@ fn areas_near_limit(report: &ProcessReport) -> Option<Finding> {
                 "after {left} more areas mmap, mprotect and even munmap (when it cuts a hole into an area) \
                  fail with ENOMEM; thread creation says EAGAIN"
             ),
-        },
-        help: format!("{}; {}", raise_to(limit), how_to_need_fewer(report)),
-    })
+        }, format!("{}; {}", raise_to(limit), how_to_need_fewer(report))))
 }
 
 /// Seconds within which a limit must be reached for a warning.
@@ -148,10 +141,9 @@ fn limit_soon(report: &ProcessReport) -> Option<Finding> {
     let growth = report.growth?;
     let limit = report.count.limit?;
     let seconds = growth.seconds_to_limit.filter(|&seconds| seconds < SOON_SECONDS)?;
-    Some(Finding {
-        severity: Severity::Warning,
-        id: "limit-soon",
-        evidence: format!(
+    Some(Finding::warning(
+        "limit-soon",
+        format!(
             "{} areas became {} in {:.1} s: {:.1} a second ({} appeared, {} vanished)",
             growth.areas_before,
             growth.areas_after,
@@ -160,13 +152,13 @@ fn limit_soon(report: &ProcessReport) -> Option<Finding> {
             growth.appeared,
             growth.vanished
         ),
-        consequence: format!(
+        format!(
             "if it goes on like this, the limit of {limit} is reached in {}; two looks are little: \
              a burst looks like a trend",
             duration_text(seconds)
         ),
-        help: format!("look again with a longer --every; then {}", how_to_need_fewer(report)),
-    })
+        format!("look again with a longer --every; then {}", how_to_need_fewer(report)),
+    ))
 }
 
 fn space_tight(report: &ProcessReport) -> Option<Finding> {
@@ -174,18 +166,14 @@ fn space_tight(report: &ProcessReport) -> Option<Finding> {
     let size = space.end - space.start;
     let largest = space.room.largest_bytes;
     let is_known = space.certainty == Certainty::Known || space.width == Width::Bits32;
-    (is_known && largest < size / 16).then(|| Finding {
-        severity: Severity::Warning,
-        id: "space-tight",
-        evidence: format!(
+    (is_known && largest < size / 16).then(|| Finding::warning("space-tight", format!(
             "the largest hole is {}, of {} free in {} holes, in a space of {}",
             bytes_text(largest),
             bytes_text(space.room.free_bytes),
             space.room.holes,
             bytes_text(size)
-        ),
-        consequence: format!("a mapping above {} fails with ENOMEM", bytes_text(largest)),
-        help: if space.room.free_bytes / 4 > largest {
+        ), format!("a mapping above {} fails with ENOMEM", bytes_text(largest)),
+if space.room.free_bytes / 4 > largest {
             "the space is fragmented rather than full: areas do not move, so only unmapping what \
              lies between the holes joins them; map long-lived pieces first and together"
         } else if space.width == Width::Bits32 {
@@ -194,25 +182,24 @@ fn space_tight(report: &ProcessReport) -> Option<Finding> {
             "the space is full rather than fragmented: reserve less (sanitizers take most of a space \
              on purpose)"
         }
-        .to_owned(),
-    })
+        .to_owned()))
 }
 
 fn limit_of_bytes(report: &ProcessReport) -> Option<Finding> {
     let headroom = &report.space.headroom;
     let limited = headroom.stopped_by == StoppedBy::AddressSpaceLimit;
     let left = headroom.largest_mapping_bytes;
-    (limited && left < report.mapped_bytes / 4).then(|| Finding {
-        severity: Severity::Warning,
-        id: "address-space-limit",
-        evidence: format!(
-            "{} are mapped and RLIMIT_AS leaves {}",
-            bytes_text(report.mapped_bytes),
-            bytes_text(left)
-        ),
-        consequence: "a larger mapping fails with ENOMEM, however many holes there are".to_owned(),
-        help: "raise it (`ulimit -v`, or `prlimit --as=`), or map less: reservations count in full"
-            .to_owned(),
+    (limited && left < report.mapped_bytes / 4).then(|| {
+        Finding::warning(
+            "address-space-limit",
+            format!(
+                "{} are mapped and RLIMIT_AS leaves {}",
+                bytes_text(report.mapped_bytes),
+                bytes_text(left)
+            ),
+            "a larger mapping fails with ENOMEM, however many holes there are",
+            "raise it (`ulimit -v`, or `prlimit --as=`), or map less: reservations count in full",
+        )
     })
 }
 
@@ -221,39 +208,38 @@ const MANY_AREAS: u64 = 1000;
 
 fn guards_dominate(report: &ProcessReport) -> Option<Finding> {
     let (guards, areas) = (report.no_access, report.count.areas);
-    (areas >= MANY_AREAS && guards.guard_areas >= areas / 4).then(|| Finding {
-        severity: Severity::Note,
-        id: "guards-dominate",
-        evidence: format!(
-            "{} of {areas} areas are guards, with {} of {} mapped bytes",
-            guards.guard_areas,
-            bytes_text(guards.guard_bytes),
-            bytes_text(report.mapped_bytes)
-        ),
-        consequence:
+    (areas >= MANY_AREAS && guards.guard_areas >= areas / 4).then(|| {
+        Finding::note(
+            "guards-dominate",
+            format!(
+                "{} of {areas} areas are guards, with {} of {} mapped bytes",
+                guards.guard_areas,
+                bytes_text(guards.guard_bytes),
+                bytes_text(report.mapped_bytes)
+            ),
             "each guard is an area, and keeps what it guards from merging: together they use \
-                      the limit twice as fast"
-                .to_owned(),
-        help: "MADV_GUARD_INSTALL (Linux 6.13) guards pages without an area; for thread stacks \
-               pthread_attr_setguardsize(0) where overruns are caught otherwise"
-            .to_owned(),
+                      the limit twice as fast",
+            "MADV_GUARD_INSTALL (Linux 6.13) guards pages without an area; for thread stacks \
+               pthread_attr_setguardsize(0) where overruns are caught otherwise",
+        )
     })
 }
 
 fn neighbours_apart(report: &ProcessReport) -> Option<Finding> {
     let group = report.neighbours.groups.first()?;
     let areas = report.count.areas;
-    (areas >= MANY_AREAS && group.pairs >= areas / 2).then(|| Finding {
-        severity: Severity::Note,
-        id: "neighbours-apart",
-        evidence: format!(
-            "{} of {} pairs of neighbours stay apart for one reason: {}",
-            group.pairs,
-            report.neighbours.pairs,
-            reason(group)
-        ),
-        consequence: format!("each of these pairs costs an area: {} of {areas}", group.pairs),
-        help: help_for(group).to_owned(),
+    (areas >= MANY_AREAS && group.pairs >= areas / 2).then(|| {
+        Finding::note(
+            "neighbours-apart",
+            format!(
+                "{} of {} pairs of neighbours stay apart for one reason: {}",
+                group.pairs,
+                report.neighbours.pairs,
+                reason(group)
+            ),
+            format!("each of these pairs costs an area: {} of {areas}", group.pairs),
+            help_for(group).to_owned(),
+        )
     })
 }
 

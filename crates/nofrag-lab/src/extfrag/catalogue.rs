@@ -7,13 +7,12 @@
 
 use std::fmt;
 
-use nofrag::page::{FallbackRules, FragmentationPolicy, PolicyPreset, Stall};
+use nofrag::page::{FallbackRules, FragmentationPolicy, Stall};
 use nofrag::units::Nanos;
 
 use super::mixes::mixes;
 use super::spec::{HugeMode, TestMachine};
 use crate::figures::Gorman2018;
-use crate::scenario::ProgramInfo;
 use crate::shortfall::Expected;
 use crate::world::load::Mix;
 
@@ -33,19 +32,6 @@ pub(super) const NEWEST: &str = "linux-7.2";
 /// The newest preset with `vm.defrag_mode`.
 pub(super) const DEFRAG_MODE: &str = "linux-7.2-defrag";
 pub(super) const OURS: &str = "nofrag";
-
-const PRESETS: &[PolicyPreset] = FragmentationPolicy::PRESETS;
-
-/// All designs, oldest kernel first.
-pub(crate) const DESIGNS: [&str; PRESETS.len()] = {
-    let mut names = [""; PRESETS.len()];
-    let mut at = 0;
-    while at < names.len() {
-        names[at] = PRESETS[at].name;
-        at += 1;
-    }
-    names
-};
 
 /// Designs that change nothing here, each with the one that it must agree with: accessors; a flag that only later
 /// patches read; and a mistake that shows only on machines without DMA32.
@@ -67,46 +53,36 @@ pub(super) fn is_strict(design: &str) -> bool {
         .is_ok_and(|preset| preset.policy.fallback != FallbackRules::Loose)
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// A program, by its name in `scenario.toml`.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    strum::EnumString,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
+#[strum(serialize_all = "kebab-case", const_into_str)]
 pub(super) enum Program {
     SDefault,
     SDefrag,
+    #[strum(serialize = "s-madv")]
     SMadvise,
     HDefault,
     HDefrag,
+    #[strum(serialize = "h-madv")]
     HMadvise,
     MixesDefault,
+    #[strum(serialize = "mixes-madv")]
     MixesMadvise,
     BoostCurve,
     StallCurve,
     StrictLists,
 }
-
-const fn spec(program: Program, name: &'static str, body: &'static str) -> (Program, ProgramInfo) {
-    (program, ProgramInfo { name, bit: 1 << program as u64, body })
-}
-
-pub(super) const SPECS: [(Program, ProgramInfo); 11] = [
-    spec(Program::SDefault, "s-default", "one node, 1 huge-page thread, huge pages if at hand"),
-    spec(Program::SDefrag, "s-defrag", "the same, transparent_hugepage/defrag = always"),
-    spec(Program::SMadvise, "s-madv", "the same, the program asks by MADV_HUGEPAGE"),
-    spec(
-        Program::HDefault,
-        "h-default",
-        "two nodes, 5 threads; local only or not, from node 0 or 1",
-    ),
-    spec(Program::HDefrag, "h-defrag", "the same, defrag = always"),
-    spec(Program::HMadvise, "h-madv", "the same, MADV_HUGEPAGE"),
-    spec(
-        Program::MixesDefault,
-        "mixes-default",
-        "one node, other mixes of slab and files, default",
-    ),
-    spec(Program::MixesMadvise, "mixes-madv", "the same, MADV_HUGEPAGE"),
-    spec(Program::BoostCurve, "boost-curve", "patches 1-4, boost factor 0, 5000, 15000, 30000"),
-    spec(Program::StallCurve, "stall-curve", "patches 1-5, stall order 0..10, bound 5, 20, 100 ms"),
-    spec(Program::StrictLists, "strict-lists", "the lists of 6.10, without and with patches 1-4"),
-];
 
 /// Everything that a run depends on besides design and seed.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -179,14 +155,6 @@ fn huge_modes(program: Program) -> &'static [HugeMode] {
 }
 
 impl Program {
-    pub(super) fn name(self) -> &'static str {
-        SPECS[self as usize].1.name
-    }
-
-    pub(super) fn all() -> impl Iterator<Item = Program> {
-        SPECS.iter().map(|(program, _)| *program)
-    }
-
     /// Returns the program's cases with this much memory.
     pub(super) fn cases(self, memory_gib: u64) -> Vec<Case> {
         let other_mixes = matches!(self, Program::MixesDefault | Program::MixesMadvise);
@@ -210,7 +178,7 @@ impl Program {
 
 /// Returns the name of a program's case in the report.
 pub(super) fn title(program: Program, case: &Case) -> String {
-    if program.is_curve() { format!("{}: {case}", program.name()) } else { case.to_string() }
+    if program.is_curve() { format!("{}: {case}", program.into_str()) } else { case.to_string() }
 }
 
 /// Returns the points of a curve: the setting's name in tables, and the policy with it. A program that is no curve has
@@ -270,7 +238,7 @@ fn stall_point(order: u8, bound_ms: u64) -> (String, FragmentationPolicy) {
 
 /// Returns the number of seeds with which a design runs a case of a program; `wanted` of them unless there is a reason
 /// for fewer. `size` is the index of the size of memory among those that are compared. A default run has the rows of
-/// `expected.toml`, with the memory that it is run with, and ends within half a minute: the calibrated mix on one node,
+/// `scenario.toml`, with the memory that it is run with, and ends within half a minute: the calibrated mix on one node,
 /// and with one seed the mixes on which the patches reduce events least in the count model.
 pub(super) fn seeds_of(
     (program, case): (Program, &Case),
@@ -329,9 +297,6 @@ pub(super) const MIX_DESIGNS: [&str; 10] = [
 /// The most seeds of a point of a curve: points are many, and their differences large.
 pub(super) const CURVE_SEEDS: usize = 3;
 
-/// The rows of a default run, and the number of its claims.
-pub(super) const EXPECTED: &str = include_str!("expected.toml");
-
 /// The memory of a default run.
 pub(super) const MEMORY_GIB: u64 = 4;
 
@@ -341,15 +306,17 @@ pub(super) const SUBSET_DESIGNS: [&str; 9] =
 
 #[cfg(test)]
 mod tests {
+    use strum::VariantArray as _;
+
+    use super::super::SCENARIO;
     use super::*;
 
     #[test]
-    fn every_program_has_a_bit_and_cases_of_its_own() {
+    fn every_program_has_cases_of_its_own() {
         let mut names = Vec::new();
-        for (at, (program, info)) in SPECS.iter().enumerate() {
-            assert_eq!((info.bit, *program as usize), (1 << at, at));
+        for program in Program::VARIANTS {
             let cases = program.cases(4);
-            assert!(!cases.is_empty(), "{}", info.name);
+            assert!(!cases.is_empty(), "{program:?}");
             if !program.is_curve() {
                 names.extend(cases.iter().map(Case::to_string));
             }
@@ -364,9 +331,11 @@ mod tests {
     #[test]
     fn the_document_s_columns_are_designs() {
         for design in Gorman2018::DESIGNS {
-            assert!(DESIGNS.contains(&design), "{design}");
+            assert!(SCENARIO.designs.contains(&design), "{design}");
         }
-        assert!(DESIGNS.contains(&SHIPPED));
+        assert!(SCENARIO.designs.contains(&SHIPPED));
+        let presets = FragmentationPolicy::PRESETS.iter().map(|preset| preset.name);
+        assert!(presets.eq(SCENARIO.designs.iter().copied()));
     }
 
     #[test]

@@ -28,30 +28,26 @@ mod turns;
 mod view;
 mod withdrawn;
 
+use std::sync::LazyLock;
+
 use nofrag::page::{FragmentationPolicy, PolicyPreset};
 
-pub(crate) use self::catalogue::DESIGNS;
-use self::catalogue::{EXPECTED, MEMORY_GIB, SPECS};
+use self::catalogue::MEMORY_GIB;
 use self::spec::RunSpec;
 use self::turns::{ExtfragPlan, Simulate};
 use crate::figures;
 use crate::plan::{Plan, Usual, runs_at_a_time};
 use crate::report::{Report, Settings};
 use crate::scenario::{
-    Extent, Memory, Options, Progress, RunError, Scenario, Special, choose_designs,
-    choose_programs, page_policy,
+    Declaration, Extent, Memory, Options, Progress, RunError, Scenario, Special, choose_designs,
+    page_policy,
 };
 use crate::world::setup::RunResult;
 use crate::world::thpfioscale;
 
 /// The scenario `extfrag-2018`: how types mix in pageblocks under the load of Gorman 2018.
 pub(crate) static SCENARIO: Scenario = Scenario {
-    name: "extfrag-2018",
-    about: "how types of pages mix in pageblocks, and what the patches of 2018 avoid",
-    document: "Mel Gorman, \"Fragmentation avoidance improvements\", v5, 2018 (Linux 5.0)",
-    designs: &DESIGNS,
-    programs: || SPECS.iter().map(|(_, info)| *info).collect(),
-    expected: EXPECTED,
+    declared: LazyLock::new(|| Declaration::of(include_str!("scenario.toml"))),
     run: |options, progress| match options.memory_is {
         Memory::Numbers => run(options, simulate, progress),
         Memory::Real => real::run(options, progress),
@@ -75,7 +71,7 @@ fn simulate(spec: &RunSpec) -> Result<RunResult, RunError> {
 fn run(options: &Options, simulate: Simulate, progress: &dyn Progress) -> Result<Report, RunError> {
     let plan = plan(options)?;
     let document = figures::gorman_2018().document;
-    let mut report = Report::new(SCENARIO.name, document, settings(&plan, options));
+    let mut report = Report { document, ..SCENARIO.report(settings(&plan, options)) };
     let compared = turns::simulate_all(&plan, simulate, progress)?;
     report.measurements = compared.measurements;
     claims::judge(&plan, compared.repeats, &mut report);
@@ -93,16 +89,12 @@ const SIZES_GIB: [u64; 2] = [4, 8];
 
 fn plan(options: &Options) -> Result<ExtfragPlan, RunError> {
     let full = options.extent == Extent::Full;
-    let programs = choose_programs(&SPECS, |(_, info)| *info, options.mask.as_deref())?;
     let usual = Usual {
-        seed: 1,
         repeats: if full { SEEDS } else { FEW_SEEDS },
-        loops: None,
-        pages: None,
         threads: Some(runs_at_a_time()),
+        ..Usual::ONCE
     };
-    let programs = programs.into_iter().map(|(program, _)| program).collect();
-    let mut plan = Plan::of(options, choose(&options.designs)?, programs, usual)?;
+    let mut plan = Plan::of(options, choose(&options.designs)?, SCENARIO.choose(options)?, usual)?;
     if plan.memory.is_empty() {
         plan.memory = if full { SIZES_GIB.to_vec() } else { vec![MEMORY_GIB] };
     }
@@ -127,7 +119,7 @@ const MOST_GIB: u64 = 64;
 /// Returns the wanted designs; all of them when none is named.
 fn choose(wanted: &[String]) -> Result<Vec<PolicyPreset>, RunError> {
     let named = |name| FragmentationPolicy::preset(name).expect("the scenario compares presets");
-    Ok(choose_designs(&DESIGNS, wanted)?.into_iter().map(named).collect())
+    Ok(choose_designs(&SCENARIO.designs, wanted)?.into_iter().map(named).collect())
 }
 
 fn settings(plan: &ExtfragPlan, options: &Options) -> Settings {

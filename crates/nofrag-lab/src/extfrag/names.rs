@@ -78,7 +78,11 @@ pub(super) const ALL_WORK_MS: Key = Key::time("virtual ms of allocator work of a
 /// Missing unless there were faults of both kinds.
 pub(super) const WORK_RATIO: Key = Key::number("allocator work, huge over base");
 
-/// Only published: mean latencies of the faults of a unit, and a reduction by the count model.
+/// Only published: waits in all, exactly or about; a reduction of events that the document's counts contradict; mean
+/// latencies of the faults of a unit, and a reduction by the count model.
+pub(super) const STALLED_US: Key = Key::time("us stalled", 1e-6);
+pub(super) const STALLED_ABOUT_US: Key = Key::time("us stalled, about", 1e-6);
+pub(super) const FEWER_AS_STATED: Key = Key::number("percent fewer events, as stated");
 pub(super) const BASE_LATENCY: Key = Key::number("us of a unit of single pages");
 pub(super) const HUGE_LATENCY: Key = Key::number("us of a huge page");
 pub(super) const FEWER_MERGED: Key = Key::number("fewer with patches 1 to 4");

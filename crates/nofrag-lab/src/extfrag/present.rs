@@ -10,7 +10,7 @@ use super::names;
 use super::turns::{ExtfragPlan, PARTS};
 use super::view::{Beside, OtherRules, View, differing};
 use super::withdrawn::{self, Caption};
-use crate::figures::{self, Exactness, Gorman2018};
+use crate::figures::{self, Gorman2018};
 use crate::key::Key;
 use crate::report::{Measurement, Report};
 use crate::scenario::Extent;
@@ -204,7 +204,7 @@ fn two_nodes(view: View<'_>, figures: &Gorman2018, program: Program) -> Option<S
         if !cells.iter().any(Cell::is_there) {
             return Vec::new();
         }
-        [cells, cells![published(figures, program.name(), design)]].concat()
+        [cells, cells![published(figures, program.into_str(), design)]].concat()
     };
     let nodes = cases.iter().filter_map(Case::nodes);
     let columns = nodes.flat_map(|nodes| [nodes, "%".to_owned()]).chain(["there".to_owned()]);
@@ -212,7 +212,7 @@ fn two_nodes(view: View<'_>, figures: &Gorman2018, program: Program) -> Option<S
         view,
         &format!(
             "Two nodes, five huge-page threads, {}: events/mistyped, fewer events",
-            program.name()
+            program.into_str()
         ),
         Caption::Rows(&format!(
             "A row is one design: medians over seeds; fewer events than linux-4.20 in percent. Huge-page requests stay \
@@ -278,7 +278,7 @@ fn mixes(view: View<'_>, figures: &Gorman2018, program: Program) -> Option<Secti
     let names = designs.iter().map(|design| marked(design));
     let header = ["mix, GiB", "events"].map(str::to_owned).into_iter().chain(names);
     table_of(
-        &format!("Other mixes, {}: fewer events than linux-4.20, in percent", program.name()),
+        &format!("Other mixes, {}: fewer events than linux-4.20, in percent", program.into_str()),
         &format!(
             "A row is one mix of files and slab with its size of memory: events of linux-4.20, and by how many percent \
              each design has fewer: median/least over seeds. The model \
@@ -317,7 +317,7 @@ fn mixes_under_strict_lists(view: View<'_>, program: Program) -> Option<Section>
     };
     let names = designs.iter().map(|design| marked(design).replace("7.2-", ""));
     table_of(
-        &format!("Other mixes, {}: events/mistyped allocations", program.name()),
+        &format!("Other mixes, {}: events/mistyped allocations", program.into_str()),
         &format!(
             "A row is one mix with its size of memory: medians over seeds; defrag is 7.2-defrag. {MARK} {}",
             withdrawn::mark()
@@ -345,7 +345,7 @@ fn huge_pages(view: View<'_>, figures: &Gorman2018) -> Vec<Section> {
     let programs = [Program::HDefault, Program::HDefrag, Program::HMadvise];
     let two = programs.into_iter().filter_map(|program| {
         let cases = view.cases(program);
-        huge_pages_of(view, figures, &cases, &format!("two nodes, {}", program.name()))
+        huge_pages_of(view, figures, &cases, &format!("two nodes, {}", program.into_str()))
     });
     one.into_iter().chain(two).collect()
 }
@@ -561,15 +561,14 @@ fn silent(view: View<'_>) -> Option<Section> {
 fn stalls(view: View<'_>, figures: &Gorman2018) -> Option<Section> {
     let row = |(_, case): &(Program, Case)| {
         let row = view.row(case, ALL_FIVE)?;
-        let there = figures
-            .stalls
-            .iter()
-            .find(|it| it.configuration == case.configuration() && case.is_calibrated());
-        let there = there.map(|it| {
-            let about = if it.total_is == Exactness::About { "~" } else { "" };
-            let total = duration(it.total_us * 1e-6);
-            Cell::About(it.stalls as f64, format!("{}, {about}{total}", it.stalls))
-        });
+        let there = || {
+            let of = |key| figures.figure(case.configuration(), ALL_FIVE, key);
+            let about = |us| format!("~{}", names::STALLED_ABOUT_US.shown(us));
+            let total = of(names::STALLED_US).map(|us| names::STALLED_US.shown(us).to_string());
+            let total = total.or_else(|| of(names::STALLED_ABOUT_US).map(about))?;
+            let stalls = of(names::STALLS)?;
+            Some(Cell::About(stalls, format!("{stalls}, {total}")))
+        };
         Some(cells![
             case.to_string(),
             row.shown(names::STALLS)?,
@@ -577,7 +576,7 @@ fn stalls(view: View<'_>, figures: &Gorman2018) -> Option<Section> {
             row.shown(names::LONGEST_STALL_MS)?,
             row.count(names::SPARED).map(compact)?,
             row.shown(names::ELAPSED_S)?,
-            there,
+            there().filter(|_| case.is_calibrated()),
         ])
     };
     table_of(
@@ -591,34 +590,33 @@ fn stalls(view: View<'_>, figures: &Gorman2018) -> Option<Section> {
     )
 }
 
-/// Columns of a point of both curves, and of one of them: events, serious ones, huge pages, allocator work, stall time;
-/// and the price.
-static BOOST_CURVE: [Column<()>; 7] = [
+/// Columns of a point of both curves: events, serious ones, huge pages, allocator work, stall time; and the price of
+/// one of them.
+static CURVE: [Column<()>; 5] = [
     ("events", (), Time),
     ("serious", (), Figure(names::SERIOUS)),
     ("huge %", (), As(names::HUGE_PERCENT, one_digit)),
     ("work", (), Figure(names::ALL_WORK_MS)),
     ("stalled", (), Figure(names::STALLED_MS)),
-    ("reclaimed", (), Figure(names::RECLAIMED)),
-    ("peak pages", (), Figure(names::PEAK_BOOST)),
 ];
-static STALL_CURVE: [Column<()>; 7] = [
-    ("events", (), Time),
-    ("serious", (), Figure(names::SERIOUS)),
-    ("huge %", (), As(names::HUGE_PERCENT, one_digit)),
-    ("work", (), Figure(names::ALL_WORK_MS)),
-    ("stalled", (), Figure(names::STALLED_MS)),
-    ("stalls", (), Figure(names::STALLS)),
-    ("spared", (), Figure(names::SPARED)),
-];
+static BOOST_PRICE: [Column<()>; 2] =
+    [("reclaimed", (), Figure(names::RECLAIMED)), ("peak pages", (), Figure(names::PEAK_BOOST))];
+static STALL_PRICE: [Column<()>; 2] =
+    [("stalls", (), Figure(names::STALLS)), ("spared", (), Figure(names::SPARED))];
+
+/// Returns the cells of a point of a curve.
+fn point(lead: [Cell; 2], row: &Measurement, price: &[Column<()>]) -> Vec<Cell> {
+    let of = |columns: &[Column<()>]| cells_of(columns, |()| Some(row));
+    [lead.to_vec(), of(&CURVE), of(price)].concat()
+}
 
 fn boost_curve(view: View<'_>) -> Option<Section> {
     let program = Program::BoostCurve;
     let rows = view.cases(program).into_iter().flat_map(|case| {
         BOOST_FACTORS.into_iter().filter_map(move |factor| {
             let row = view.point(program, &case, &boost_name(factor))?;
-            let point = cells![case.configuration(), fixed(f64::from(factor), 0)];
-            Some([point, cells_of(&BOOST_CURVE, |()| Some(row))].concat())
+            let lead = [case.configuration().into(), fixed(f64::from(factor), 0).into()];
+            Some(point(lead, row, &BOOST_PRICE))
         })
     });
     table_of(
@@ -629,7 +627,7 @@ fn boost_curve(view: View<'_>) -> Option<Section> {
             withdrawn::WHY.label()
         ),
         1,
-        ["", "factor"].into_iter().chain(heads_of(&BOOST_CURVE)),
+        ["", "factor"].into_iter().chain(heads_of(&CURVE)).chain(heads_of(&BOOST_PRICE)),
         rows.collect(),
     )
 }
@@ -640,8 +638,8 @@ fn stall_curve(view: View<'_>) -> Vec<Section> {
         let rows = STALL_BOUNDS_MS.into_iter().flat_map(move |bound| {
             STALL_ORDERS.filter_map(move |order| {
                 let row = view.point(program, &case, &stall_name(order, bound))?;
-                let point = cells![count(bound as f64), count(f64::from(order))];
-                Some([point, cells_of(&STALL_CURVE, |()| Some(row))].concat())
+                let lead = [bound as f64, f64::from(order)].map(|it| count(it).into());
+                Some(point(lead, row, &STALL_PRICE))
             })
         });
         table_of(
@@ -655,7 +653,7 @@ fn stall_curve(view: View<'_>) -> Vec<Section> {
                 withdrawn::WHY.label()
             ),
             0,
-            ["bound", "order"].into_iter().chain(heads_of(&STALL_CURVE)),
+            ["bound", "order"].into_iter().chain(heads_of(&CURVE)).chain(heads_of(&STALL_PRICE)),
             rows.collect(),
         )
     };
@@ -733,10 +731,9 @@ fn later(view: View<'_>, figures: &Gorman2018) -> Option<Section> {
     let cases = configurations(view, 's');
     let mut rows = Vec::new();
     for (series, old, new) in toggles {
-        for figure in figures.later.iter().filter(|it| it.series == series) {
-            let Some((_, key)) = measures.iter().find(|(what, _)| *what == figure.what) else {
-                continue;
-            };
+        for (what, key) in &measures {
+            let change = figures.figure(series, "change", Key::number(what));
+            let Some(change) = change else { continue };
             let of_case = |case: &Case| {
                 let fewer = view.fewer(case, (old, new), key)?;
                 Some(signed(-fewer.median))
@@ -744,12 +741,9 @@ fn later(view: View<'_>, figures: &Gorman2018) -> Option<Section> {
             let cells: Vec<Cell> = cases.iter().map(|case| of_case(case).into()).collect();
             if cells.iter().any(Cell::is_there) {
                 let toggled = format!("{old} to {new}");
-                let what = if *key == names::MISTYPED {
-                    "events there, mistyped here"
-                } else {
-                    &figure.what
-                };
-                rows.push([cells![toggled, what, signed(figure.change)], cells].concat());
+                let is_mistyped = *key == names::MISTYPED;
+                let what = if is_mistyped { "events there, mistyped here" } else { what };
+                rows.push([cells![toggled, what, signed(change)], cells].concat());
             }
         }
     }

@@ -9,15 +9,14 @@ use nofrag::page::{
 };
 use nofrag::units::Nanos;
 
-use super::catalogue::{Case, EXPECTED, Program, curve, seeds_of, title};
-use super::names;
+use super::catalogue::{Case, Program, curve, seeds_of, title};
 use super::spec::{HugeMode, RunSpec};
+use super::{SCENARIO, names};
 use crate::jobs::{About, run_and_repeat};
 use crate::key::{Amount, Counts, Key};
 use crate::plan::Plan;
 use crate::report::Measurement;
 use crate::scenario::{Extent, Progress, RunError};
-use crate::shortfall::Expected;
 use crate::stats::{Spread, thinned};
 use crate::world::heard::Compactions;
 use crate::world::setup::{Moment, PhaseEnd, RunResult};
@@ -41,14 +40,14 @@ pub(super) struct CaseRow {
 impl ExtfragPlan {
     /// Returns the rows of all runs.
     pub(super) fn rows(&self) -> Vec<CaseRow> {
-        let default_run = (self.extent == Extent::Subset).then(|| Expected::declared(EXPECTED));
+        let default_run = (self.extent == Extent::Subset).then_some(&SCENARIO.expected);
         let mut rows = Vec::new();
         for program in &self.programs {
             for (size, memory) in self.memory.iter().enumerate() {
                 for case in program.cases(*memory) {
                     for (design, policy) in self.designs_of(*program) {
                         let at = (*program, &case);
-                        let wanted = (default_run.as_ref(), self.repeats);
+                        let wanted = (default_run, self.repeats);
                         let seeds = seeds_of(at, &design, size, wanted);
                         let row = CaseRow { program: *program, case, design, policy, seeds };
                         rows.extend((row.seeds > 0).then_some(row));

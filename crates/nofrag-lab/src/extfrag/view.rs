@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use strum::VariantArray as _;
+
 use super::catalogue::{Case, Program, VANILLA, is_strict, title};
 use super::names;
 use crate::figures::reduction;
@@ -39,7 +41,7 @@ impl<'a> View<'a> {
 
     /// Returns every case that was run and is not a point of a curve, with its program.
     pub(super) fn all_cases(self) -> Vec<(Program, Case)> {
-        let programs = Program::all().filter(|program| !program.is_curve());
+        let programs = Program::VARIANTS.iter().copied().filter(|program| !program.is_curve());
         let cases = programs
             .flat_map(|program| self.cases(program).into_iter().map(move |case| (program, case)));
         cases.collect()

@@ -10,6 +10,8 @@ use super::view::View;
 use crate::figures::{self, Gorman2018};
 use crate::key::Key;
 use crate::oracle::{Oracle, Withdrawn};
+use crate::report::Measurement;
+use crate::tables::row_of;
 use crate::world::heard::QUARTERS;
 use nofrag_show::{Cell, Section, cells, count, table_of};
 
@@ -55,39 +57,35 @@ pub(super) fn mark() -> String {
     format!("{MARK} {}.", WHY.label())
 }
 
+/// The published table of that.
+const MARKED: &str = "compaction for huge pages";
+
 /// Shows how often compaction gave a block, by the number of pageblocks that it was told to pass by, in a kernel and
 /// here.
 pub(super) fn by_marks(view: View<'_>) -> Option<Section> {
     let case = view.cases(Program::SMadvise).into_iter().next()?;
-    let kernels = figures::kernels_2018().marked;
-    let of_kernel = |quarter: usize| {
-        let least = (quarter * 100 / QUARTERS) as u64;
-        let part = kernels.iter().find(|part| part.least == least);
-        Cell::from(part.map(|it| gave_of(it.gave as f64, it.runs as f64)))
-    };
-    let kernel = kernels.first()?;
-    let name = format!("kernel {}", kernel.kernel);
-    let mut rows = vec![[cells![name], (0..QUARTERS).map(of_kernel).collect()].concat()];
-    for design in view.designs() {
-        let Some(row) = view.row(&case, design) else { continue };
+    let kernels = figures::kernels_2018().tables;
+    let there = figures::published(&kernels);
+    let kernel = there.measurements.iter().filter(|row| row.program == MARKED);
+    let place = &kernels.iter().find(|table| table.program == MARKED)?.place;
+    let here = view.designs().iter().filter_map(|design| view.row(&case, design));
+    let row = |row: &Measurement| {
         let of_quarter = |quarter: usize| {
             let [runs, gave] = names::marked_runs(quarter).map(|key| row.count(key));
             Some(gave_of(gave?, runs?))
         };
-        let cells: Option<Vec<Cell>> = (0..QUARTERS).map(of_quarter).collect();
-        rows.extend(cells.map(|cells| [cells![design], cells].concat()));
-    }
+        row_of(&row.design, (0..QUARTERS).map(|quarter| of_quarter(quarter).into()).collect())
+    };
     table_of(
         &format!("Compaction for huge pages by the share of marked pageblocks, {case}"),
         &format!(
             "A row is the kernel or a design: runs over a zone that gave a block, of all runs that began with so many \
-             of the zone's pageblocks marked to be passed by; the kernel's in a zone of 368 MiB ({}), ours medians \
-             over seeds.",
-            kernel.place
+             of the zone's pageblocks marked to be passed by; the kernel's in a zone of 368 MiB ({place}), ours \
+             medians over seeds."
         ),
         1,
         &["", "0-25 %", "25-50 %", "50-75 %", "75-100 %"],
-        rows,
+        kernel.chain(here).filter_map(row).collect(),
     )
 }
 

@@ -28,31 +28,29 @@ mod stretch;
 pub use outcome::{AtEnd, Cause, Followed, FramesReport, Led, Part, Score};
 
 use std::path::Path;
+use std::sync::LazyLock;
 use std::time::Instant;
 
 use nofrag::page::{FragmentationPolicy, PolicyPreset};
 
 use self::stretch::{Collection, Stretch, StretchError};
-use crate::extfrag::DESIGNS;
 use crate::key::Key;
 use crate::report::{Measurement, Report, Settings};
 use crate::scenario::{
-    Options, ProgramInfo, Progress, RunError, Scenario, Special, choose_designs, choose_programs,
+    Declaration, Options, ProgramInfo, Progress, RunError, Scenario, Special, choose_programs,
 };
 use crate::stats::Spread;
 
 /// The scenario that follows real kernels frame by frame. Each preset can follow any stretch, although only one is
 /// right.
 pub(crate) static SCENARIO: Scenario = Scenario {
-    name: "frames",
-    about: "real kernels' requests from their exact states: the same frames?",
-    document: "exact states and events of unmodified kernels (data/kernel-states)",
-    designs: &DESIGNS,
-    programs: || stretch::find(None).map(|found| programs(&found.stretches)).unwrap_or_default(),
-    expected: include_str!("expected.toml"),
+    declared: LazyLock::new(|| Declaration::of(include_str!("scenario.toml"))),
     run,
     present: |report| report.frames.as_deref().map(present::sections).unwrap_or_default(),
     special: Special {
+        programs: Some(|| {
+            stretch::find(None).map(|found| programs(&found.stretches)).unwrap_or_default()
+        }),
         missing: |options| {
             stretch::find(options.states.as_deref()).err().map(|error| error.to_string())
         },
@@ -63,7 +61,7 @@ pub(crate) static SCENARIO: Scenario = Scenario {
 fn run(options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
     let plan = plan(options)?;
     let settings = settings(options, &plan);
-    let mut report = Report::new(SCENARIO.name, SCENARIO.document.to_owned(), settings);
+    let mut report = SCENARIO.report(settings);
     let mut frames =
         FramesReport { folder: plan.folder.display().to_string(), stretches: Vec::new() };
     progress.begin(plan.runs.len() as u64);
@@ -126,7 +124,7 @@ fn plan(options: &Options) -> Result<FramesPlan, RunError> {
     };
     let chosen =
         choose_programs(&programs(&stretches), |program| *program, options.mask.as_deref())?;
-    let designs = choose_designs(&DESIGNS, &options.designs)?;
+    let designs = SCENARIO.choose_designs(options)?;
     let mut runs = Vec::new();
     for stretch in stretches {
         if !chosen.iter().any(|info| info.name == stretch.name) {

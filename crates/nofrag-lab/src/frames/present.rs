@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::names;
-use super::outcome::{Cause, Followed, FramesReport, Score};
+use super::outcome::{AtEnd, Cause, Followed, FramesReport, Score};
 use nofrag_show::{Cell, Section, cells, count, fixed, table_of};
 
 use crate::key::Key;
+use crate::report::first_few;
 
 pub(super) fn sections(report: &FramesReport) -> Vec<Section> {
     let mut sections = Vec::new();
@@ -265,15 +266,11 @@ fn first_difference(followed: &Followed) -> Option<Section> {
 /// Shows the first differences at the end, lists before all else.
 fn at_end(followed: &Followed) -> Option<Section> {
     const SHOWN: usize = 3;
-    let all = &followed.end_differences;
-    let mut lines: Vec<String> = all
-        .iter()
-        .take(SHOWN)
-        .map(|at| format!("{}, {}: kernel {}; engine {}", at.zone, at.what, at.kernel, at.engine))
-        .collect();
-    if all.len() > SHOWN {
-        lines.push(format!("and {} more", all.len() - SHOWN));
-    }
+    let (shown, more) = first_few(&followed.end_differences, SHOWN);
+    let line = |at: &AtEnd| {
+        format!("{}, {}: kernel {}; engine {}", at.zone, at.what, at.kernel, at.engine)
+    };
+    let lines: Vec<String> = shown.iter().map(line).chain(more).collect();
     (!lines.is_empty()).then(|| Section::Lines {
         title: format!("{}: what differs at the end", followed.stretch),
         lines,

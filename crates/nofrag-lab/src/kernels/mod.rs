@@ -25,6 +25,7 @@ pub use outcome::{
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::LazyLock;
 
 use self::beside::{KernelsPlan, Simulate};
 use self::dataset::{DatasetError, Guests, SHIPPED};
@@ -35,34 +36,16 @@ use crate::oracle::{Claims, Oracle, Relation};
 use crate::plan::{Plan, Usual, runs_at_a_time};
 use crate::report::{Measurement, Report, Settings};
 use crate::scenario::{
-    Options, ProgramInfo, Progress, RunError, Scenario, Special, choose_designs, choose_programs,
+    Declaration, Options, Progress, RunError, Scenario, Special, choose_programs,
 };
 use crate::stats::Spread;
 
 const KERNEL: &str = "kernel";
 const SIMULATION: &str = "simulation";
-const DESIGNS: [&str; 2] = [KERNEL, SIMULATION];
-
-const fn kernel(bit: u64, name: &'static str, body: &'static str) -> ProgramInfo {
-    ProgramInfo { name, bit, body }
-}
-
-/// The kernels, in the order of their age.
-const KERNELS: [ProgramInfo; 4] = [
-    kernel(1, "5.10", "judges; no histograms, so visits deferred are not counted"),
-    kernel(2, "6.1", "fitted on"),
-    kernel(4, "6.12", "judges; counts an event for each page from here on"),
-    kernel(8, "7.2", "fitted on; also with defrag_mode"),
-];
 
 /// The scenario that sets the simulation beside real kernels.
 pub(crate) static SCENARIO: Scenario = Scenario {
-    name: "extfrag-kernels",
-    about: "the simulation of extfrag-2018 beside real kernels",
-    document: "runs of Debian's kernels in guests (data/guests-2018)",
-    designs: &DESIGNS,
-    programs: || KERNELS.to_vec(),
-    expected: include_str!("expected.toml"),
+    declared: LazyLock::new(|| Declaration::of(include_str!("scenario.toml"))),
     run: |options, progress| {
         let folder = dataset::shipped().map_err(input)?;
         run(options, &folder, guest::simulate, progress)
@@ -87,8 +70,7 @@ fn run(
     let plan = plan(options)?;
     let kernels = &plan.programs;
     let guests = chosen(dataset::read(folder).map_err(input)?, kernels)?;
-    let mut report =
-        Report::new(SCENARIO.name, SCENARIO.document.to_owned(), settings(&plan, options));
+    let mut report = SCENARIO.report(settings(&plan, options));
     let (cells, repeats) = beside::run(&plan, guests, simulate, progress)?;
     report.measurements = cells.iter().flat_map(measurements).collect();
     let signs = judge::signs(&cells);
@@ -120,28 +102,23 @@ fn run(
 }
 
 fn plan(options: &Options) -> Result<KernelsPlan, RunError> {
-    if choose_designs(&DESIGNS, &options.designs)?.len() < DESIGNS.len() {
+    if SCENARIO.choose_designs(options)?.len() < SCENARIO.designs.len() {
         let why = "leaves nothing to compare: kernel and simulation stand together";
         return Err(RunError::option("design", why));
     }
-    let kernels = choose_programs(&KERNELS, |kernel| *kernel, options.mask.as_deref())?;
-    let usual = Usual {
-        seed: 1,
-        repeats: judge::SEEDS,
-        loops: None,
-        pages: None,
-        threads: Some(runs_at_a_time()),
-    };
+    let kernels = choose_programs(&SCENARIO.programs(), |it| *it, options.mask.as_deref())?;
+    let usual = Usual { repeats: judge::SEEDS, threads: Some(runs_at_a_time()), ..Usual::ONCE };
     let names = kernels.iter().map(|kernel| kernel.name).collect();
-    Plan::of(options, DESIGNS.to_vec(), names, usual)
+    Plan::of(options, SCENARIO.designs.clone(), names, usual)
 }
 
 /// Returns the cells of these kernels.
 fn chosen(guests: Vec<Guests>, kernels: &[&str]) -> Result<Vec<Guests>, RunError> {
     let refuse = |why: String| Err(RunError::input(SCENARIO.name, why));
-    let is_known = |it: &&Guests| KERNELS.iter().any(|kernel| kernel.name == it.cell.kernel);
+    let known: Vec<&str> = SCENARIO.programs().iter().map(|kernel| kernel.name).collect();
+    let is_known = |it: &&Guests| known.contains(&&*it.cell.kernel);
     if let Some(Guests { cell, .. }) = guests.iter().find(|it| !is_known(it)) {
-        let known = KERNELS.map(|kernel| kernel.name).join(", ");
+        let known = known.join(", ");
         let name = judge::name(cell);
         return refuse(format!("the folder has a cell {name}; kernels known here are {known}"));
     }

@@ -8,9 +8,10 @@ use super::outcome::{
     Agreement, CellReport, Compared, Fitted, KernelsReport, Measure, Outcome, Role,
 };
 use super::phase::PhaseName;
-use super::{CENTRE, KERNELS};
+use super::{CENTRE, SCENARIO};
 use crate::key::Key;
 use crate::oracle::Relation;
+use crate::report::first_few;
 use crate::stats::Spread;
 use nofrag_show::{
     Cell, OccupancyMap, Paint, Section, Tone, cells, count, number, plain, table_of,
@@ -295,11 +296,8 @@ fn cells(report: &KernelsReport) -> Option<Section> {
             .filter(|it| it.phase == PhaseName::Thp.into_str())
             .map(|it| it.what.to_string())
             .collect();
-        let more = match names.len().saturating_sub(SHOWN) {
-            0 => String::new(),
-            more => format!("; and {more} more"),
-        };
-        let names = names[..names.len().min(SHOWN)].join("; ") + &more;
+        let (shown, more) = first_few(&names, SHOWN);
+        let names = shown.iter().cloned().chain(more).collect::<Vec<_>>().join("; ");
         cells![label(cell), names, count(agree as f64), count(of as f64)]
     };
     table_of(
@@ -314,8 +312,9 @@ fn cells(report: &KernelsReport) -> Option<Section> {
 
 fn parameters(report: &KernelsReport) -> Section {
     let KernelsReport { fitted, fits_tried, spoilt, .. } = report;
+    let kernels = SCENARIO.programs();
     let judges: Vec<&str> =
-        KERNELS.iter().map(|it| it.name).filter(|name| !FITTED_ON.contains(name)).collect();
+        kernels.iter().map(|it| it.name).filter(|name| !FITTED_ON.contains(name)).collect();
     let spoilt = if spoilt.is_empty() { "none".to_owned() } else { spoilt.join(", ") };
     let line =
         |it: &Fitted| format!("{} = {}: {}; fitted on {}", it.name, it.value, it.what, it.on);

@@ -7,6 +7,8 @@
 use std::borrow::Borrow;
 use std::fmt::Write as _;
 
+use strum::VariantArray as _;
+
 use super::catalogue::{
     CACHED, End, FIRST_FIT, FIRST_FIT_DOWN, HUGE_ALIGNED, MERGED, MIXES, OURS, Program, named,
 };
@@ -88,7 +90,7 @@ fn short(program: Program) -> &'static str {
         Program::Unmergeable1k => "u1k",
         Program::Unmergeable10k => "u10k",
         Program::Survival => "window",
-        other => other.name(),
+        other => other.into_str(),
     }
 }
 
@@ -104,11 +106,11 @@ fn agrees(key: &Key, published: Amount) -> Relation {
 
 impl Judge<'_> {
     fn row(&self, program: Program, row: &str) -> Option<&Measurement> {
-        self.report.measurement(program.name(), row)
+        self.report.measurement(program.into_str(), row)
     }
 
     fn count(&self, program: Program, row: &str, key: impl Borrow<Key>) -> Option<f64> {
-        self.report.count(program.name(), row, key)
+        self.report.count(program.into_str(), row, key)
     }
 
     /// Judges one count of a row, if there is such a row.
@@ -151,7 +153,7 @@ impl Judge<'_> {
 
     /// Judges counts and maps by the published ones.
     fn published(&mut self, plan: &HolesPlan, figures: &Wander2005) {
-        let of = |name: &str| Program::named(name).filter(|program| applies(plan, *program));
+        let of = |name: &str| name.parse().ok().filter(|program| applies(plan, *program));
         for table in &figures.tables {
             let Some(program) = of(&table.program) else { continue };
             for (row, key, published) in table.figures() {
@@ -209,9 +211,9 @@ impl Judge<'_> {
             (named(FIRST_FIT_DOWN, End::Down), named("linux-6.3", End::Down)),
         ];
         for (one, other) in alike {
-            for program in Program::all() {
+            for &program in Program::VARIANTS {
                 let digest =
-                    |row: &str| self.report.measurement(program.name(), row)?.digest.as_deref();
+                    |row: &str| self.report.measurement(program.into_str(), row)?.digest.as_deref();
                 let [Some(first), Some(second)] = [digest(&one), digest(&other)] else { continue };
                 let id = format!("{}-order/{other}", short(program));
                 let claim = format!("addresses in their order differ from those of {one}");

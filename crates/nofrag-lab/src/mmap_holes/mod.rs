@@ -29,26 +29,20 @@ mod survival;
 mod turns;
 mod workloads;
 
+use std::sync::LazyLock;
+
 use nofrag::mmap::Placement;
 
-use self::catalogue::{DESIGNS, EXPECTED, SPECS};
 use self::turns::{HolesPlan, PUBLISHED_LOOPS};
 use crate::figures;
 use crate::plan::{Plan, Usual};
 use crate::report::{Report, Settings};
-use crate::scenario::{
-    Options, Progress, RunError, Scenario, Special, choose_designs, choose_programs,
-};
+use crate::scenario::{Declaration, Options, Progress, RunError, Scenario, Special};
 use nofrag_show::cpus;
 
 /// The scenario on the placement of mappings and the holes that it leaves.
 pub(crate) static SCENARIO: Scenario = Scenario {
-    name: "mmap-holes-2005",
-    about: "where mappings are placed, and which holes that leaves",
-    document: "Wolfgang Wander, Ken Chen, \"Avoiding mmap fragmentation\", 2005 (Linux 2.6.13)",
-    designs: &DESIGNS,
-    programs: || SPECS.iter().map(|(_, info)| *info).collect(),
-    expected: EXPECTED,
+    declared: LazyLock::new(|| Declaration::of(include_str!("scenario.toml"))),
     run,
     present: present::sections,
     special: Special {
@@ -60,7 +54,8 @@ pub(crate) static SCENARIO: Scenario = Scenario {
 fn run(options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
     let plan = plan(options)?;
     let settings = Settings { designs: plan.rows(), ..plan.settings(options.mode, |it| it.name) };
-    let mut report = Report::new(SCENARIO.name, figures::wander_2005().document, settings);
+    let document = figures::wander_2005().document;
+    let mut report = Report { document, ..SCENARIO.report(settings) };
     report.measurements = turns::take_turns(&plan, progress)?;
     claims::judge(&plan, &mut report);
     present::compare_published(&mut report);
@@ -69,18 +64,16 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
 }
 
 fn plan(options: &Options) -> Result<HolesPlan, RunError> {
-    let programs = choose_programs(&SPECS, |(_, info)| *info, options.mask.as_deref())?;
     let named = |name| Placement::preset(name).expect("the scenario compares presets");
-    let designs = choose_designs(&DESIGNS, &options.designs)?.into_iter().map(named).collect();
+    let designs = SCENARIO.choose_designs(options)?.into_iter().map(named).collect();
     let usual = Usual {
         seed: 0,
         repeats: 5,
         loops: Some((PUBLISHED_LOOPS, 1..=100 * PUBLISHED_LOOPS, "")),
-        pages: None,
         threads: Some((cpus() as u64, 1..=1024, ": so many programs run at a time")),
+        ..Usual::ONCE
     };
-    let programs = programs.into_iter().map(|(program, _)| program).collect();
-    Plan::of(options, designs, programs, usual)
+    Plan::of(options, designs, SCENARIO.choose(options)?, usual)
 }
 
 #[cfg(test)]

@@ -9,10 +9,9 @@ use super::turns::{HolesPlan, PARTS};
 use crate::figures::{self, PublishedTable, RatioRange, Wander2005};
 use crate::report::{Comparison, Measurement, Report};
 use crate::scenario::Extent;
-use crate::summary::ratio_range;
-use crate::tables::{Columns, Show};
+use crate::tables::{Columns, Show, comparisons};
 use nofrag_show::{
-    Cell, OccupancyMap, Paint, Section, cells, count, duration, fixed, number, ratio, table_of,
+    Cell, OccupancyMap, Paint, Section, cells, count, duration, fixed, number, table_of,
 };
 
 /// Lines of a map that are not leakme's: the program's text, data, heap and stack, and the kernel's page.
@@ -28,7 +27,7 @@ pub(super) fn compare_published(report: &mut Report) {
         (FIRST_FIT, CACHED, "first fit over the cache"),
         (MERGED, CACHED, "the size of the largest hole over the cache alone"),
     ];
-    let program = Program::Stacks.name();
+    let program = Program::Stacks.into_str();
     let there = figures::published(&figures.tables);
     let comparisons = compared.into_iter().filter_map(|(old, new, what)| {
         let seconds = |design| there.count(program, design, names::SECONDS);
@@ -112,7 +111,7 @@ pub(super) fn sections(report: &Report) -> Vec<Section> {
 }
 
 fn measured<'a>(report: &'a Report, program: Program, row: &str) -> Option<&'a Measurement> {
-    report.measurement(program.name(), row)
+    report.measurement(program.into_str(), row)
 }
 
 /// Shows the address space over time.
@@ -450,15 +449,7 @@ static TABLES: [Columns<Of>; 10] = [
 ];
 
 fn published(report: &Report) -> Option<Section> {
-    let row = |comparison: &Comparison| {
-        let Comparison { what, published, measured, .. } = comparison;
-        cells![what, ratio_range(*published), ratio(*measured)]
-    };
-    table_of(
-        "Published beside measured: times",
-        "A row is one quotient of two published times.",
-        1,
-        &["quotient", "there", "here"],
-        report.comparisons.iter().map(row).collect(),
-    )
+    let about =
+        ("Published beside measured: times", "A row is one quotient of two published times.");
+    comparisons(report, about, &["quotient"], |it| Some(cells![&it.what]))
 }

@@ -1,4 +1,4 @@
-use super::catalogue::{End, Program, ends_of, named};
+use super::catalogue::{End, ends_of, named};
 use super::*;
 use crate::key::Key;
 use crate::oracle::{ClaimKind, Oracle};
@@ -67,7 +67,7 @@ fn every_published_figure_is_of_a_row_that_runs_and_is_judged_or_shown() {
     let maps =
         figures.maps.iter().flat_map(|map| map.designs.iter().map(|row| (&map.program, row)));
     for (program, row) in rows.chain(maps) {
-        let program = Program::named(program).unwrap();
+        let program = program.parse().unwrap();
         let design = row.strip_suffix(names::DOWNWARDS).unwrap_or(row);
         let preset = Placement::preset(design).unwrap();
         let runs = |end: &End| *row == named(design, *end);

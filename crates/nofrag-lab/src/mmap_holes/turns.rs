@@ -8,20 +8,17 @@ use nofrag::mmap::{Direction, Layout, PlacementPreset};
 use nofrag::ranges::Span;
 use nofrag::units::Vpn;
 
-use super::catalogue::{
-    EXPECTED, End, FIRST_FIT, Program, asks_for_huge_pages, ends_of, named, takes_part,
-};
-use super::names;
+use super::catalogue::{End, FIRST_FIT, Program, asks_for_huge_pages, ends_of, named, takes_part};
 use super::process::{Failure, PAGE, Process, Writes};
 use super::survival::{self, Grid, Search, smallest_window};
 use super::workloads::{self, Between, Mix};
+use super::{SCENARIO, names};
 use crate::figures;
 use crate::jobs::{About, run_all};
 use crate::key::{Counts, Key};
 use crate::plan::Plan;
 use crate::report::Measurement;
 use crate::scenario::{Extent, Progress, RunError, turn};
-use crate::shortfall::Expected;
 use crate::stats::Spread;
 
 /// Iterations of leakme for which the published counts hold. Other programs scale with this number.
@@ -57,13 +54,12 @@ impl Ran {
 
 impl HolesPlan {
     fn jobs(&self) -> Vec<Job> {
-        let default_run = (self.extent == Extent::Subset).then(|| Expected::declared(EXPECTED));
+        let default_run = (self.extent == Extent::Subset).then_some(&SCENARIO.expected);
         let mut jobs = Vec::new();
         for program in &self.programs {
             for preset in &self.designs {
                 let ends = ends_of(*program, preset).into_iter();
-                let ends =
-                    ends.filter(|end| takes_part(*program, preset, *end, default_run.as_ref()));
+                let ends = ends.filter(|end| takes_part(*program, preset, *end, default_run));
                 jobs.extend(ends.map(|end| Job { program: *program, preset: *preset, end }));
             }
         }
@@ -132,7 +128,7 @@ fn gather(plan: &HolesPlan, job: &Job, ran: Ran, times: Vec<f64>) -> Option<Meas
         series: ran.series,
         digest: ran.digest.map(|digest| format!("{digest:016x}")),
         ..Measurement::new(
-            job.program.name(),
+            job.program.into_str(),
             named(job.preset.name, job.end),
             plan.loops,
             unit,
@@ -142,11 +138,11 @@ fn gather(plan: &HolesPlan, job: &Job, ran: Ran, times: Vec<f64>) -> Option<Meas
 }
 
 fn title(job: &Job) -> String {
-    format!("{} under {}", job.program.name(), named(job.preset.name, job.end))
+    format!("{} under {}", job.program.into_str(), named(job.preset.name, job.end))
 }
 
 fn trouble(job: &Job, why: Failure) -> RunError {
-    RunError::engine(&named(job.preset.name, job.end), job.program.name(), why)
+    RunError::engine(&named(job.preset.name, job.end), job.program.into_str(), why)
 }
 
 /// Runs all jobs, `plan.threads` at a time, and returns their results in their order.
@@ -372,7 +368,7 @@ fn run_survival(plan: &HolesPlan, job: &Job, begin: Instant) -> Result<Ran, Fail
     let published = figures::published(&figures::wander_2005().tables);
     let row = named(job.preset.name, job.end);
     for (name, grid) in [(names::WINDOW_MIB, Grid::USUAL), (names::LONG_WINDOW_MIB, Grid::LONG)] {
-        let window = published.count(job.program.name(), &row, &name);
+        let window = published.count(job.program.into_str(), &row, &name);
         let search = match (plan.extent, window) {
             (Extent::Subset, Some(mib)) => Search::Around(mib as u64),
             (Extent::Subset, None) if grid == Grid::LONG => continue,

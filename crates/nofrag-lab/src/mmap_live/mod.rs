@@ -23,11 +23,13 @@ mod threads;
 mod trace;
 mod twin;
 
-use self::catalogue::{LIMIT, SPECS, Spec};
+use std::sync::LazyLock;
+
+use self::catalogue::{Program, SPECS, Spec};
 use crate::plan::{POSITIVE, Plan, Usual};
 use crate::report::Report;
 use crate::scenario::{
-    Extent, Options, Progress, RunError, Scenario, Special, choose_designs, choose_programs,
+    Declaration, Extent, Options, Progress, RunError, Scenario, Special, choose_programs,
 };
 
 /// The kernel, and our model of its rules.
@@ -49,12 +51,7 @@ impl LivePlan {
 
 /// The scenario that compares our rules of placement with the running kernel.
 pub(crate) static SCENARIO: Scenario = Scenario {
-    name: "mmap-live",
-    about: "whether the model places as the running kernel does",
-    document: "the running kernel: mmap(2), munmap(2), mprotect(2)",
-    designs: &DESIGNS,
-    programs: || SPECS.iter().map(|spec| spec.info).collect(),
-    expected: include_str!("expected.toml"),
+    declared: LazyLock::new(|| Declaration::of(include_str!("scenario.toml"))),
     run,
     present: present::sections,
     special: Special::NONE,
@@ -63,7 +60,7 @@ pub(crate) static SCENARIO: Scenario = Scenario {
 fn run(options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
     let plan = plan(options)?;
     let settings = plan.settings(options.mode, |design| design);
-    let mut report = Report::new(SCENARIO.name, SCENARIO.document.to_owned(), settings);
+    let mut report = SCENARIO.report(settings);
     progress.begin(plan.programs.len() as u64);
     run::run(&plan, &mut report, &|program| progress.step(program))?;
     progress.end();
@@ -72,17 +69,17 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
 
 fn plan(options: &Options) -> Result<LivePlan, RunError> {
     // Both sides of the comparison run whatever is asked for; any other name is still a mistake.
-    choose_designs(&DESIGNS, &options.designs)?;
+    SCENARIO.choose_designs(options)?;
     let mut programs = choose_programs(&SPECS, |spec| spec.info, options.mask.as_deref())?;
     let seconds = options.extent == Extent::Subset && options.mask.is_none();
-    programs.retain(|spec| !(seconds && spec.info.name == LIMIT));
+    programs.retain(|spec| !(seconds && matches!(spec.program, Program::Limit(_))));
     let [loops, threads] = if options.extent == Extent::Full { FULL } else { SUBSET };
     let usual = Usual {
         seed: trace::PUBLISHED_SEED,
         repeats: 1,
         loops: Some((loops, POSITIVE, "")),
-        pages: None,
         threads: Some((threads, 1..=30_000, "")),
+        ..Usual::ONCE
     };
     Plan::of(options, DESIGNS.to_vec(), programs, usual)
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nofrag::mmap::{HugePages, Placement};
 
-use super::catalogue::{BARE_THREADS, COMPAT_UP, PLACED_THREADS, Program, SPECS, Spec, THREADS};
+use super::catalogue::{COMPAT_UP, Program, SPECS, Spec};
 use super::kernel::{Kernel, Standing};
 use super::leakme::{self, Left};
 use super::threads::{self, Crowded};
@@ -16,7 +16,6 @@ use crate::key::{self, Key};
 use crate::oracle::{ClaimKind, Claims, Relation};
 use crate::report::{Measurement, Report};
 use crate::scenario::{Extent, RunError};
-use crate::stats::Spread;
 
 /// Runs all programs of the plan, in order.
 pub(super) fn run(
@@ -104,11 +103,9 @@ fn compare(
         let per_operation =
             |one: &Ran| Some(time(one)?.as_nanos() as f64 / one.compared.operations as f64);
         let samples = ran.iter().filter_map(per_operation).collect();
-        let Some(time) = Spread::of(samples) else { continue };
-        report.measurements.push(Measurement {
-            counts: counts.clone(),
-            ..Measurement::new(name, design, operations, "ns per operation", time)
-        });
+        let times = ("ns per operation", samples);
+        let row = Measurement::of(name, design, operations, times, counts.clone());
+        report.measurements.extend(row);
     }
     Ok(())
 }
@@ -157,9 +154,7 @@ fn once(
     report: &mut Report,
 ) -> Result<Ran, Trouble> {
     let setting = match spec.program {
-        Program::Trace { setting, .. } | Program::Limit(setting) | Program::LeakMe(setting) => {
-            setting
-        }
+        Program::Trace(setting, ..) | Program::Limit(setting) | Program::Leakme(setting) => setting,
         Program::Threads { .. } | Program::Placed => unreachable!("threads are not compared"),
     };
     if let Program::Limit(_) = spec.program {
@@ -168,7 +163,7 @@ fn once(
     let mut twin = Twin::start(setting, kernel)?;
     let mut huge = 0;
     match spec.program {
-        Program::Trace { style, slots, .. } => {
+        Program::Trace(_, style, slots) => {
             let seed = plan.seed_of(repetition);
             let mut trace = Trace::new(&mut twin, style, setting.width, seed, slots);
             trace.run(plan.loops)?;
@@ -234,22 +229,15 @@ fn crowd(plan: &LivePlan, spec: &Spec, crowded: Crowded, report: &mut Report) {
         (names::AREAS_BEFORE, areas_before),
         (names::AREAS, areas),
     ];
-    let Some(time) = Spread::of(vec![1e6 * system_s / threads]) else { return };
-    report.measurements.push(Measurement {
-        counts: key::counts(counts),
-        ..Measurement::new(
-            name,
-            DESIGNS[usize::from(name == PLACED_THREADS)],
-            plan.threads as u64,
-            "us of a processor in the kernel per thread",
-            time,
-        )
-    });
+    let times = ("us of a processor in the kernel per thread", vec![1e6 * system_s / threads]);
+    let design = DESIGNS[usize::from(spec.program == Program::Placed)];
+    let loops = plan.threads as u64;
+    report.measurements.extend(Measurement::of(name, design, loops, times, key::counts(counts)));
     // Published: 40,054 lines for 20,000 threads, give or take 20; those of the process itself are among them, and
     // their number depends on its past. So the lines that came with the threads are judged.
-    let (claim, expected) = match name {
-        THREADS => ("two areas for each thread", 2.0 * threads),
-        BARE_THREADS => ("stacks without guards are one area", 1.0),
+    let (claim, expected) = match spec.program {
+        Program::Threads { guard: 0 } => ("stacks without guards are one area", 1.0),
+        Program::Threads { .. } => ("two areas for each thread", 2.0 * threads),
         _ => ("guarded stacks in one reservation are one area", 1.0),
     };
     let claim = format!("{name}: {claim}; areas that came with them");

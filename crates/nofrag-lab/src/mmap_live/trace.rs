@@ -5,6 +5,7 @@
 
 use crate::apparatus::probe::{Kind, MapAt, Width};
 use nofrag::mmap::Protection;
+use serde::Deserialize;
 
 use super::twin::{Trouble, Twin};
 
@@ -43,7 +44,8 @@ const PAGE: u64 = 4096;
 const MIB: u64 = 1 << 20;
 
 /// The kinds of turns in a trace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub(super) enum Style {
     Plain,
     /// Replacements, and operations that split, join or cover areas.

@@ -18,8 +18,10 @@ use nofrag::mmap::{
 use nofrag::ranges::Span;
 use nofrag::units::{PageCount, Vpn};
 use nofrag_host::proc_maps::{Area, MapKind};
+use serde::Deserialize;
 use thiserror::Error;
 
+use super::catalogue::Layout;
 use super::kernel::Kernel;
 
 /// Number of steps in a batch, and so of operations from one comparison of whole lists to the next.
@@ -29,7 +31,8 @@ pub(super) const BATCH: usize = 1000;
 const PAGE: u32 = 12;
 
 /// Address width and direction of search, the same in kernel and model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(from = "Layout")]
 pub(super) struct Setting {
     pub(super) width: Width,
     pub(super) direction: Direction,

@@ -1,7 +1,7 @@
 //! Claims that a run must confirm: rules of the kernel, and the targets of the library.
 
 use super::areas::Limit;
-use super::catalogue::{TOUCH_ALL, TOUCH_FIRST, TOUCH_FIRST_2};
+use super::catalogue::{LOADS, Program};
 use super::names;
 use super::pressure::Tails;
 use super::runs::Areas;
@@ -18,7 +18,7 @@ pub(super) fn times_faster(slow: &Measurement, fast: &Measurement) -> f64 {
 /// Source: docs/sources/backing.md#oracle-7, #oracle-8.
 pub(super) fn judge(report: &mut Report) {
     let mut oracles = Vec::new();
-    for program in [TOUCH_FIRST, TOUCH_FIRST_2, TOUCH_ALL] {
+    for program in LOADS.map(|load| load.into_str()) {
         for design in [names::PARKED, names::ARENA] {
             let calls = report.count(program, design, names::CALLS);
             let claim = format!("{program}: system calls of parked reuse, {design}");
@@ -27,7 +27,7 @@ pub(super) fn judge(report: &mut Report) {
         let bounds = [(names::PARKED, 90.0), (names::PURGE_BLOCK, 4.0)];
         for (design, least) in bounds {
             // Where every page is touched, faults decide, and only a way that keeps its pages gains.
-            if program == TOUCH_ALL && design == names::PURGE_BLOCK {
+            if program == Program::TouchAll.into_str() && design == names::PURGE_BLOCK {
                 continue;
             }
             let claim = format!("{program}: {design} over mmap + munmap, times");
@@ -48,17 +48,22 @@ fn gain(report: &Report, program: &str, design: &str) -> Option<f64> {
 /// Judges the library's targets for the cost of each way of handing out runs, relative to mmap + munmap in this run.
 fn targets(report: &Report, oracles: &mut Vec<Oracle>) {
     let wanted = [
-        (Aim::ParkedFirst, TOUCH_FIRST, names::ARENA),
-        (Aim::ParkedAll, TOUCH_ALL, names::ARENA),
-        (Aim::Decay1, TOUCH_FIRST, names::ARENA_DECAY),
-        (Aim::Decay2, TOUCH_FIRST_2, names::ARENA_DECAY),
+        (Aim::ParkedFirst, Program::TouchFirst, names::ARENA),
+        (Aim::ParkedAll, Program::TouchAll, names::ARENA),
+        (Aim::Decay1, Program::TouchFirst, names::ARENA_DECAY),
+        (Aim::Decay2, Program::TouchFirst2, names::ARENA_DECAY),
     ];
     let figures = figures::backing();
     for (aim, program, design) in wanted {
         let (id, target): (&str, _) = (aim.into(), figures.target(aim));
         let claim = format!("target: {}; {} when first measured", target.what, target.then);
         let least = Relation::AtLeast(target.target);
-        oracles.ratio(format!("target/{id}"), claim, gain(report, program, design), least);
+        oracles.ratio(
+            format!("target/{id}"),
+            claim,
+            gain(report, program.into_str(), design),
+            least,
+        );
     }
 }
 

@@ -29,28 +29,13 @@ mod strategies;
 #[cfg(test)]
 mod tests;
 
-use crate::apparatus::strategies::Strategy;
+use std::sync::LazyLock;
 
-use self::catalogue::{Program, SPECS, Spec};
+use self::catalogue::{LOADS, Program};
 use crate::figures;
 use crate::plan::{Plan, Usual};
 use crate::report::{Report, Settings};
-use crate::scenario::{
-    Extent, Mode, Options, Progress, RunError, Scenario, Special, choose_designs, choose_programs,
-};
-
-/// The ways to hand out runs; the library's own are the last ones.
-const DESIGNS: [&str; Strategy::ALL.len() + 2] = {
-    let mut designs = [""; Strategy::ALL.len() + 2];
-    let mut at = 0;
-    while at < Strategy::ALL.len() {
-        designs[at] = Strategy::ALL[at].into_str();
-        at += 1;
-    }
-    designs[at] = names::ARENA_DECAY;
-    designs[at + 1] = names::ARENA;
-    designs
-};
+use crate::scenario::{Declaration, Extent, Mode, Options, Progress, RunError, Scenario, Special};
 
 /// Number of rounds, and of pairs of allocation and free in each, of a default run and of a full one.
 const SUBSET: (usize, u64) = (5, 2_000);
@@ -61,7 +46,7 @@ const MOVES: u64 = 200;
 const MOVES_OF_FULL_RUN: u64 = 6_000;
 
 /// Extent of a run on real memory: its repetitions are rounds, its loops pairs of allocation and free.
-type MemoryPlan = Plan<&'static str, Spec>;
+type MemoryPlan = Plan<&'static str, Program>;
 
 impl MemoryPlan {
     fn has(&self, design: &str) -> bool {
@@ -78,11 +63,11 @@ impl MemoryPlan {
 
     /// Returns the largest number of steps that a program takes.
     fn steps(&self) -> u64 {
-        let of = |spec: &Spec| match spec.program {
-            Program::Strategies(_) => self.repeats * self.designs.len(),
-            Program::MapLimit | Program::Oracles | Program::Areas | Program::HugeRuns => 1,
+        let of = |program: &Program| match program {
+            program if LOADS.contains(program) => self.repeats * self.designs.len(),
             Program::Pressure => self.repeats,
             Program::Moves => self.repeats * moves::SIZES.len(),
+            _ => 1,
         };
         self.programs.iter().map(of).sum::<usize>() as u64
     }
@@ -90,12 +75,7 @@ impl MemoryPlan {
 
 /// The scenario on the costs of real memory.
 pub(crate) static SCENARIO: Scenario = Scenario {
-    name: "real-memory",
-    about: "what real memory costs, and what the arena makes of it",
-    document: "real memory in user space: mmap(2), madvise(2), memfd_create(2), userfaultfd(2)",
-    designs: &DESIGNS,
-    programs: || SPECS.iter().map(|spec| spec.info).collect(),
-    expected: include_str!("expected.toml"),
+    declared: LazyLock::new(|| Declaration::of(include_str!("scenario.toml"))),
     run,
     present: |report| match report.settings.mode == Mode::Soak.name() {
         true => soak::sections(report),
@@ -112,10 +92,11 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
     // The runs have up to 64 pages, and a thread moves them or purges beside another.
     let settings =
         Settings { pages: 64, threads: 2, ..plan.settings(options.mode, |design| design) };
-    let mut report = Report::new(SCENARIO.name, figures::backing().document, settings);
+    let document = figures::backing().document;
+    let mut report = Report { document, ..SCENARIO.report(settings) };
     progress.begin(plan.steps());
-    for spec in &plan.programs {
-        run_program(&plan, spec, &mut report, &|what| progress.step(what))?;
+    for program in &plan.programs {
+        run_program(&plan, *program, &mut report, &|what| progress.step(what))?;
     }
     progress.end();
     claims::judge(&mut report);
@@ -125,15 +106,16 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
 
 fn run_program(
     plan: &MemoryPlan,
-    spec: &Spec,
+    program: Program,
     report: &mut Report,
     step: &dyn Fn(&str),
 ) -> Result<(), RunError> {
-    let name = spec.info.name;
-    match spec.program {
-        Program::Strategies(load) => {
-            report.measurements.extend(strategies::compare(plan, load, name, step)?);
-        }
+    let name = program.into_str();
+    if let Some(load) = program.load() {
+        report.measurements.extend(strategies::compare(plan, load, name, step)?);
+        return Ok(());
+    }
+    match program {
         Program::MapLimit => {
             step(name);
             match areas::one_mapping_per_run() {
@@ -157,7 +139,7 @@ fn run_program(
             report.measurements.extend(tails.measurements(name));
         }
         Program::Moves => moves::run(plan, report, step)?,
-        Program::Oracles => {
+        _ => {
             step(name);
             oracles::run(report);
         }
@@ -171,13 +153,6 @@ fn failed(program: &str, why: String) -> RunError {
 
 fn plan(options: &Options) -> Result<MemoryPlan, RunError> {
     let (rounds, pairs) = if options.extent == Extent::Full { FULL } else { SUBSET };
-    let usual = Usual {
-        seed: 1,
-        repeats: rounds,
-        loops: Some((pairs, 8..=10_000_000, "")),
-        pages: None,
-        threads: None,
-    };
-    let programs = choose_programs(&SPECS, |spec| spec.info, options.mask.as_deref())?;
-    Plan::of(options, choose_designs(&DESIGNS, &options.designs)?, programs, usual)
+    let usual = Usual { repeats: rounds, loops: Some((pairs, 8..=10_000_000, "")), ..Usual::ONCE };
+    Plan::of(options, SCENARIO.choose_designs(options)?, SCENARIO.choose(options)?, usual)
 }

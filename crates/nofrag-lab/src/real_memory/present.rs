@@ -1,7 +1,7 @@
 //! Tables of the costs of real memory.
 
-use super::DESIGNS;
-use super::catalogue::{PRESSURE, TOUCH_ALL, TOUCH_FIRST, TOUCH_FIRST_2};
+use super::SCENARIO;
+use super::catalogue::{LOADS, Program};
 use super::claims::times_faster;
 use super::moves;
 use super::names;
@@ -11,31 +11,27 @@ use crate::figures::{self, Backing};
 use crate::key::Key;
 use crate::oracle::{self, over};
 use crate::report::Report;
-use nofrag_show::{BarGroup, Cell, Section, cells, count, number, ratio, table_of};
+use crate::tables::bars;
+use nofrag_show::{Cell, Section, cells, count, number, ratio, table_of};
 
 /// Returns all sections of a report.
 pub(super) fn sections(report: &Report) -> Vec<Section> {
     let figures = figures::backing();
-    [bars(report), strategies(report, &figures), tails(report), moved(report, &figures)]
+    [pictures(report), strategies(report, &figures), tails(report), moved(report, &figures)]
         .into_iter()
         .flatten()
         .collect()
 }
 
-const LOADS: [&str; 3] = [TOUCH_FIRST, TOUCH_FIRST_2, TOUCH_ALL];
-
-fn bars(report: &Report) -> Option<Section> {
-    let group = |program: &&str| {
+fn pictures(report: &Report) -> Option<Section> {
+    let group = |program: Program| {
         let bar = |design: &&str| {
-            let row = report.measurement(program, design)?;
+            let row = report.measurement(program.into_str(), design)?;
             Some(((*design).to_owned(), row.time.median))
         };
-        let bars: Vec<(String, f64)> = DESIGNS.iter().filter_map(bar).collect();
-        (!bars.is_empty()).then(|| BarGroup { name: (*program).to_owned(), bars })
+        (program.into_str().to_owned(), SCENARIO.designs.iter().filter_map(bar).collect())
     };
-    let groups: Vec<BarGroup> = LOADS.iter().filter_map(group).collect();
-    let title = "Nanoseconds for a run of 1 to 64 pages: got, touched, given back".to_owned();
-    (!groups.is_empty()).then_some(Section::Bars { title, groups })
+    bars("Nanoseconds for a run of 1 to 64 pages: got, touched, given back", LOADS.map(group))
 }
 
 fn strategies(report: &Report, figures: &Backing) -> Option<Section> {
@@ -43,9 +39,9 @@ fn strategies(report: &Report, figures: &Backing) -> Option<Section> {
         figures::figure(&figures.tables, "strategies", design, &Key::number(load))
     };
     let mut rows = Vec::new();
-    for design in DESIGNS {
+    for &design in &SCENARIO.designs {
         let mut cells = cells![design];
-        for load in LOADS {
+        for load in LOADS.map(|load| load.into_str()) {
             let here = report.measurement(load, design);
             let gain = |row| Some(times_faster(report.measurement(load, names::MAP_EACH)?, row));
             let there = over(then(names::MAP_EACH, load), then(design, load)).map(ratio);
@@ -74,7 +70,7 @@ fn strategies(report: &Report, figures: &Backing) -> Option<Section> {
 /// Shows allocation alone and beside a purge.
 fn tails(report: &Report) -> Option<Section> {
     let row = |design: &str| {
-        let tail = report.measurement(PRESSURE, design)?.tail?;
+        let tail = report.measurement(Program::Pressure.into_str(), design)?.tail?;
         let parts = [tail.count, tail.p50_ns, tail.p99_ns, tail.p999_ns, tail.max_ns];
         let cells = parts.map(|part| count(part as f64).into()).to_vec();
         Some([cells![design], cells].concat())
@@ -129,10 +125,11 @@ fn moved(report: &Report, figures: &Backing) -> Option<Section> {
 /// Tells the number of system calls of the ways, in words.
 fn calls(report: &Report) -> String {
     let of = |design: &&str| {
-        let calls = report.measurement(TOUCH_FIRST, design)?.count(names::CALLS)?;
+        let calls =
+            report.measurement(Program::TouchFirst.into_str(), design)?.count(names::CALLS)?;
         Some(format!("{design} {}", number(calls)))
     };
-    let counted: Vec<String> = DESIGNS.iter().filter_map(of).collect();
+    let counted: Vec<String> = SCENARIO.designs.iter().filter_map(of).collect();
     match counted.is_empty() {
         true => String::new(),
         false => format!("System calls for 1,000 pairs: {}.", counted.join(", ")),

@@ -21,7 +21,7 @@ fn check_exact(options: &Options) -> Report {
 #[test]
 fn every_way_serves_and_parking_needs_no_call() {
     let report = check_exact(&small("touch-first,touch-first-2,touch-all"));
-    assert_eq!(report.measurements.len(), 3 * DESIGNS.len());
+    assert_eq!(report.measurements.len(), 3 * SCENARIO.designs.len());
     assert!(report.oracles.iter().any(|oracle| oracle.id == "calls/touch-first/nofrag"));
 }
 

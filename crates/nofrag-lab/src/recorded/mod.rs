@@ -6,35 +6,28 @@
 mod claims;
 
 use std::cell::Cell;
+use std::sync::LazyLock;
 
 use nofrag::page::Migratetype;
 use nofrag_host::trace::Progressed;
+use serde::Deserialize;
 
 use crate::key::{self, Key};
 use crate::replay::{self, Input, PolicyRun, Repeat, ReplayOptions, ReplayReport};
 use crate::report::{Measurement, Report, Settings};
 use crate::scenario::{
-    Extent, Options, ProgramInfo, Progress, RunError, Scenario, Special, choose_designs,
-    choose_programs, page_policy,
+    Declaration, Extent, Options, Progress, RunError, Scenario, Spec, Special, choose_programs,
+    page_policy,
 };
 use crate::stats::Spread;
 
 /// A size of memory, as a program of the scenario.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Deserialize)]
 struct MemorySize {
-    info: ProgramInfo,
     percent: u32,
 }
 
-const fn size(bit: u64, name: &'static str, percent: u32, body: &'static str) -> MemorySize {
-    MemorySize { info: ProgramInfo { name, bit, body }, percent }
-}
-
-const SIZES: [MemorySize; 3] = [
-    size(1, "as-recorded", 100, "the requests, with as much memory as the guest had"),
-    size(2, "less-memory", 90, "the same with nine tenths of it"),
-    size(4, "more-memory", 150, "the same with half as much again"),
-];
+static SIZES: LazyLock<Vec<Spec<MemorySize>>> = LazyLock::new(|| SCENARIO.specs());
 
 /// Samples over time: the columns of a picture.
 const SAMPLES: usize = 72;
@@ -42,19 +35,14 @@ const SAMPLES: usize = 72;
 /// The designs and sizes of one run of the scenario.
 struct RecordedPlan {
     designs: Vec<&'static str>,
-    sizes: Vec<MemorySize>,
+    sizes: Vec<Spec<MemorySize>>,
     seed: u64,
     threads: usize,
 }
 
 /// The scenario of the recording that comes with nofrag.
 pub(crate) static SCENARIO: Scenario = Scenario {
-    name: "recording",
-    about: "a real kernel's requests under other policies",
-    document: "a recording of Linux 6.1.0-53-cloud-amd64, 768 MiB, 2 CPUs (comes with nofrag)",
-    designs: &replay::DEFAULT_POLICIES,
-    programs: || SIZES.iter().map(|size| size.info).collect(),
-    expected: include_str!("expected.toml"),
+    declared: LazyLock::new(|| Declaration::of(include_str!("scenario.toml"))),
     run,
     present: |report| report.replay.as_deref().map(replay::sections).unwrap_or_default(),
     special: Special { shown: page_policy, ..Special::NONE },
@@ -63,7 +51,7 @@ pub(crate) static SCENARIO: Scenario = Scenario {
 fn run(options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
     let plan = plan(options)?;
     let settings = settings(options, &plan);
-    let mut report = Report::new(SCENARIO.name, SCENARIO.document.to_owned(), settings);
+    let mut report = SCENARIO.report(settings);
     let read = Cell::new(None);
     let replay = replay::replay(&replay_options(&plan), &|Progressed { events, of }| {
         let before = read.replace(Some(events));
@@ -93,7 +81,7 @@ fn plan(options: &Options) -> Result<RecordedPlan, RunError> {
     let seconds = options.extent == Extent::Subset && options.mask.is_none();
     sizes.retain(|size| !seconds || size.percent <= 100);
     Ok(RecordedPlan {
-        designs: choose_designs(&replay::DEFAULT_POLICIES, &options.designs)?,
+        designs: SCENARIO.choose_designs(options)?,
         sizes,
         seed: options.seed.unwrap_or(1),
         threads: options.threads.unwrap_or(0),
@@ -195,14 +183,9 @@ mod tests {
 
     #[test]
     fn every_design_is_a_preset() {
+        assert_eq!(SCENARIO.designs, replay::DEFAULT_POLICIES);
         for name in replay::DEFAULT_POLICIES {
             assert_eq!(FragmentationPolicy::preset(name).expect("it is one").name, name);
         }
-    }
-
-    #[test]
-    fn sizes_have_bits_of_their_own() {
-        let bits = SIZES.iter().fold(0, |sum, size| sum + size.info.bit);
-        assert_eq!(bits, 7);
     }
 }

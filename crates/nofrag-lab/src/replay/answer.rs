@@ -4,9 +4,10 @@ use nofrag_show::host::trace::not_whole;
 use nofrag_show::{Cell, Section, cells, count, table_of};
 
 use super::cautions::UNCONFIRMED;
-use super::outcome::{Fidelity, Query, ReplayReport, Verdict};
-use super::present::{beside, confirmed, mixing, of_recording, price, rows_of, success, written};
-use super::says::{Rests, Says};
+use super::outcome::{Fidelity, ReplayReport, Verdict};
+use super::present::{
+    beside, confirmed, mixing, of_recording, policies_of, price, success, written,
+};
 
 /// The most policies in an answer.
 const MOST_POLICIES: usize = 8;
@@ -81,24 +82,7 @@ fn can_be_said(fidelity: &Fidelity) -> Option<Section> {
 
 /// Returns the middle of what each policy does, where it can be said, with a word on the difference.
 fn policies(report: &ReplayReport, fidelity: &Fidelity) -> Option<Section> {
-    let asked: Vec<Query> =
-        Query::ALL.into_iter().filter(|query| fidelity.answers(*query)).collect();
-    if asked.is_empty() {
-        return None;
-    }
-    let says = Says::of(report);
-    let mut rows = rows_of(report, |run| {
-        let cell = |&query: &Query| {
-            says.cell(run, Rests::On(query), || {
-                let median = run.answer(query).median;
-                Cell::About(median, format!("{}{}", count(median), says.difference(run, query)))
-            })
-        };
-        asked.iter().map(cell).collect()
-    });
-    let hidden = rows.len().saturating_sub(MOST_POLICIES);
-    rows.truncate(MOST_POLICIES);
-    let more = match hidden {
+    let more = match report.runs.len().saturating_sub(MOST_POLICIES) {
         0 => String::new(),
         hidden => format!(" {hidden} more policies: --all shows them."),
     };
@@ -112,7 +96,8 @@ fn policies(report: &ReplayReport, fidelity: &Fidelity) -> Option<Section> {
         fidelity.preset,
         confirmed(report)
     );
-    let header: Vec<&str> =
-        ["policy"].into_iter().chain(asked.iter().map(|query| query.short())).collect();
-    table_of("What the policies do", &caption, 1, &header, rows)
+    policies_of(report, MOST_POLICIES, &caption, |says, run, query| {
+        let median = run.answer(query).median;
+        Cell::About(median, format!("{}{}", count(median), says.difference(run, query)))
+    })
 }

@@ -170,26 +170,33 @@ fn answers(fidelity: &Fidelity) -> Option<Section> {
 
 /// Returns the table of what the policies do, as far as it can be said.
 fn policies(report: &ReplayReport) -> Option<Section> {
-    let fidelity = report.fidelity.as_ref()?;
-    let asked: Vec<Query> =
-        Query::ALL.into_iter().filter(|query| fidelity.answers(*query)).collect();
-    if asked.is_empty() {
-        return None;
-    }
-    let says = Says::of(report);
-    let rows = rows_of(report, |run| {
-        let cell = |&query: &Query| says.cell(run, Rests::On(query), || says.answer(run, query));
-        asked.iter().map(cell).collect()
-    });
-    let header: Vec<&str> =
-        ["policy"].into_iter().chain(asked.iter().map(|query| query.short())).collect();
     let caption = format!(
         "Only what can be said. Less and more: than under {}, outside the range of all start values; = is no \
          difference. After Linux 6.9 each stolen page is an event, before each stolen block: events of policies of \
          the other side stand without a word.",
-        fidelity.preset
+        report.fidelity.as_ref()?.preset
     );
-    table_of("What the policies do", &caption, 1, &header, rows)
+    policies_of(report, usize::MAX, &caption, |says, run, query| says.answer(run, query))
+}
+
+/// Returns a table of what the first `most` policies do, where it can be said, in the cells of `cell`.
+pub(super) fn policies_of(
+    report: &ReplayReport,
+    most: usize,
+    caption: &str,
+    cell: impl Fn(&Says<'_>, &PolicyRun, Query) -> Cell,
+) -> Option<Section> {
+    let fidelity = report.fidelity.as_ref()?;
+    let asked = || Query::ALL.into_iter().filter(|query| fidelity.answers(*query));
+    asked().next()?;
+    let says = Says::of(report);
+    let rows = rows_of(report, |run| {
+        let cell = |query| says.cell(run, Rests::On(query), || cell(&says, run, query));
+        asked().map(cell).collect()
+    });
+    let header: Vec<&str> =
+        ["policy"].into_iter().chain(asked().map(|query| query.short())).collect();
+    table_of("What the policies do", caption, 1, &header, rows.into_iter().take(most).collect())
 }
 
 /// A column of a table of runs.

@@ -242,7 +242,7 @@ impl Plan {
 
     fn add_scenarios(&mut self, part: &ScenarioPart) -> Result<(), String> {
         let scenario = scenario_of(&part.name)?;
-        let known = scenario.designs;
+        let known = &scenario.designs;
         let meant = |name: &String| {
             let design = scenario.design_of(name);
             design.ok_or_else(|| {
@@ -250,7 +250,7 @@ impl Plan {
             })
         };
         let designs: Vec<&'static str> = match part.designs.as_slice() {
-            [] => known.to_vec(),
+            [] => known.clone(),
             some => some.iter().map(meant).collect::<Result<_, _>>()?,
         };
         let sizes: Vec<Vec<u64>> = match part.memory.as_slice() {

@@ -23,7 +23,7 @@ pub(super) const DIRTY: [u64; 4] = [0, 100, 1_000, 10_000];
 const MOST_PER_HOLD: u64 = 64;
 
 pub(super) fn program_of(dirty: u64) -> String {
-    format!("{} {dirty} dirty", Program::Aliases.name())
+    format!("{} {dirty} dirty", Program::Aliases.into_str())
 }
 
 /// Runs one space for all: a flush leaves nothing dirty, and each number of blocks gets slots unmapped that were live.

@@ -11,14 +11,13 @@ use super::bench::{Bench, Counting};
 use super::catalogue::Program;
 use super::workloads::Workload;
 use super::{BEFORE, PEN_LOOPS, RamPlan, Trouble, names, pairs};
-use crate::figures::{self, Blocks};
+use crate::figures;
 use crate::key::{self, Counts, Key};
 use crate::oracle::{Claims, Relation};
 use crate::random::Random;
 use crate::report::{Measurement, Report};
 use crate::scenario::Extent;
 use crate::spaces::{Failure, VMALLOC_PAGES};
-use crate::stats::Spread;
 
 /// Number of keys with which the random workload is run: 0, 1, and so on.
 const KEYS: u32 = 20;
@@ -77,6 +76,11 @@ impl OverKeys {
         [least, values.iter().copied().fold(0.0, f64::max)]
     }
 
+    /// Returns how many ends of the range of a count are other ones.
+    pub(super) fn ends_but(&self, key: &Key, wanted: [f64; 2]) -> f64 {
+        self.range(key).iter().zip(wanted).filter(|(got, wanted)| *got != wanted).count() as f64
+    }
+
     pub(super) fn mean(&self, key: &Key) -> f64 {
         let values = self.values(key);
         values.iter().sum::<f64>() / values.len() as f64
@@ -92,8 +96,14 @@ impl OverKeys {
                 counts.insert(key.with(end), value.into());
             }
         }
-        measurement(program.name(), design, PEN_LOOPS, self.times, counts)
+        measurement(program.into_str(), design, PEN_LOOPS, self.times, counts)
     }
+}
+
+/// Returns the least and the most that a row has of a count over keys.
+pub(super) fn ends_of(row: &Measurement, key: &Key) -> Option<[f64; 2]> {
+    let [least, most] = [names::LEAST, names::MOST].map(|end| row.count(key.with(end)));
+    Some([least?, most?])
 }
 
 /// Returns a measurement without functions or courses.
@@ -104,10 +114,7 @@ pub(super) fn measurement(
     times: Vec<f64>,
     counts: Counts,
 ) -> Option<Measurement> {
-    Some(Measurement {
-        counts,
-        ..Measurement::new(program, design, loops, names::NS_PER_PAIR, Spread::of(times)?)
-    })
+    Measurement::of(program, design, loops, (names::NS_PER_PAIR, times), counts)
 }
 
 /// Runs the random workload with 20 keys, and judges that counts and their ranges are as simulated, and that ours makes
@@ -132,104 +139,114 @@ pub(super) fn keys(plan: &RamPlan, report: &mut Report) -> Result<(), Trouble> {
     Ok(())
 }
 
+/// Returns the side of Pen's first change on which a design is.
+pub(super) fn side(design: &Preset) -> &'static str {
+    match design.policy.blocks.new_block {
+        NewBlock::Head => "before",
+        NewBlock::Tail => "after",
+    }
+}
+
 fn judge_keys(design: &Preset, over: &OverKeys, report: &mut Report) {
-    let figures = figures::pen_2015();
-    let simulated = figures.simulation("w2").expect("the figures have every workload");
-    let (published, keys): (&Blocks, _) = match design.policy.blocks.new_block {
-        NewBlock::Head => (&simulated.before, &figures.w2_keys.before),
-        NewBlock::Tail => (&simulated.after, &figures.w2_keys.after),
-    };
-    let ranges = [
-        ("new", names::CREATED, published.new),
-        ("freed", names::RETURNED, published.freed),
-        ("list", names::LONGEST_LIST, published.longest_list),
-    ];
-    for (id, count, range) in ranges {
-        let ends = over.range(&count);
-        let differing = range.iter().zip(ends).filter(|(wanted, got)| **wanted as f64 != *got);
+    let there = figures::pen_2015().simulated();
+    let there = there.measurement("w2", side(design)).expect("the figures have every workload");
+    let counts =
+        [("new", names::CREATED), ("freed", names::RETURNED), ("list", names::LONGEST_LIST)];
+    for (id, count) in &counts {
+        let range = ends_of(there, count).expect("each row has them");
         let claim = format!(
             "w2 over 20 keys, {count}: from {} to {}, as simulated; ends that differ",
             range[0], range[1]
         );
         let id = format!("w2-keys-{id}/{}", design.name);
-        report.oracles.exact(id, claim, differing.count() as f64, Relation::NONE);
+        report.oracles.exact(id, claim, over.ends_but(count, range), Relation::NONE);
     }
-    let (new, freed) = (over.values(&names::CREATED), over.values(&names::RETURNED));
-    let got = new.iter().zip(&freed).map(|(new, freed)| [*new as u64, *freed as u64]);
-    let differing = keys.iter().zip(got).filter(|(wanted, got)| **wanted != *got).count();
+    let [created, returned] = [names::CREATED, names::RETURNED].map(|count| {
+        let differs = |(key, got): (u32, f64)| {
+            there.count(names::with_key(&count, key)).is_some_and(|wanted| wanted != got)
+        };
+        (0..).zip(over.values(&count)).map(differs).collect::<Vec<bool>>()
+    });
+    let differing = created.iter().zip(returned).filter(|(new, freed)| **new || *freed).count();
     let claim = "w2: each of the first keys makes and frees as many as simulated; keys that differ";
     let id = format!("w2-keys-each/{}", design.name);
     report.oracles.exact(id, claim, differing as f64, Relation::NONE);
     let claim = "w2 over 20 keys: listed blocks inspected per call, to two decimals";
-    let near = Relation::Between(published.steps - 0.005, published.steps + 0.005);
-    report.oracles.exact(
-        format!("w2-keys-steps/{}", design.name),
-        claim,
-        over.mean(&names::STEPS),
-        near,
-    );
+    let steps = there.count(names::STEPS).expect("each row has them");
+    let near = Relation::Between(steps - 0.005, steps + 0.005);
+    let id = format!("w2-keys-steps/{}", design.name);
+    report.oracles.exact(id, claim, over.mean(&names::STEPS), near);
 }
+
+/// Sizes of a block other than that of a kernel for few CPUs, in slots.
+pub(super) const OTHER_BITS: [u32; 3] = [512, 256, 128];
 
 /// Returns the name of a workload's count in a row for other sizes of a block.
 pub(super) fn other_bits_count(bits: u32, workload: &'static str, key: &Key) -> Key {
     Key::count(workload).with(format_args!(" {key}, {bits} slots"))
 }
 
+/// Returns the blocks that a workload makes and frees where a block has so many slots, as a measured or simulated
+/// report has them.
+pub(super) fn made_and_freed(
+    report: &Report,
+    design: &str,
+    bits: u32,
+    workload: &'static str,
+) -> Option<[f64; 2]> {
+    let of = |key: Key| {
+        let program = Program::OtherBits.into_str();
+        let own = report.count(program, design, other_bits_count(bits, workload, &key));
+        // What does not depend on the size was simulated with the usual one.
+        own.or_else(|| report.count(workload, design, key.with(names::LEAST)))
+    };
+    Some([of(names::CREATED)?, of(names::RETURNED)?])
+}
+
 /// Runs the three workloads with smaller blocks (docs/sources/vmap.md#other-bits).
 pub(super) fn other_bits(_: &RamPlan, design: &Preset, report: &mut Report) -> Result<(), Failure> {
-    let figures = figures::pen_2015();
     let workloads = [("w1", Workload::W1), ("w2", Workload::W2 { key: 0 }), ("w3", Workload::W3)];
     let (mut times, mut counts) = (Vec::new(), BTreeMap::new());
-    for row in &figures.other_bits {
-        let geometry = BlockGeometry::new(row.bits, 64).expect("Linux has such blocks");
+    for bits in OTHER_BITS {
+        let geometry = BlockGeometry::new(bits, 64).expect("Linux has such blocks");
         for (name, workload) in workloads {
             let (time, counted) = counted(with_geometry(design.policy, geometry), workload)?;
             times.push(time);
             for key in [names::CREATED, names::RETURNED] {
-                counts.insert(other_bits_count(row.bits, name, &key), counted[&key]);
+                counts.insert(other_bits_count(bits, name, &key), counted[&key]);
             }
         }
     }
-    judge_other_bits(design, &counts, report);
     report.measurements.extend(measurement(
-        Program::OtherBits.name(),
+        Program::OtherBits.into_str(),
         design.name,
         PEN_LOOPS,
         times,
         counts,
     ));
+    judge_other_bits(design, report);
     Ok(())
 }
 
-fn judge_other_bits(design: &Preset, counts: &Counts, report: &mut Report) {
-    let figures = figures::pen_2015();
-    let fixed = |workload| {
-        let simulated = figures.simulation(workload).expect("the figures have every workload");
-        let side = if design.name == BEFORE { simulated.before } else { simulated.after };
-        [side.new[0], side.freed[0]]
-    };
-    let (created, returned) = (names::CREATED, names::RETURNED);
-    for row in &figures.other_bits {
-        let wanted = match design.name {
-            BEFORE => [("w1", fixed("w1")), ("w3", fixed("w3"))].to_vec(),
-            _ => [("w1", row.w1), ("w2", row.w2), ("w3", fixed("w3"))].to_vec(),
-        };
-        let got = |workload, key| counts[&other_bits_count(row.bits, workload, key)].get() as u64;
-        let beyond = wanted.iter().filter(|(workload, [new, freed])| {
-            let made = got(workload, &created);
-            if is_ours(design) {
-                made > *new
-            } else {
-                [made, got(workload, &returned)] != [*new, *freed]
-            }
+fn judge_other_bits(design: &Preset, report: &mut Report) {
+    let there = figures::pen_2015().simulated();
+    let workloads: &[&'static str] =
+        if design.name == BEFORE { &["w1", "w3"] } else { &["w1", "w2", "w3"] };
+    for bits in OTHER_BITS {
+        let beyond = workloads.iter().filter(|&&workload| {
+            let wanted = made_and_freed(&there, side(design), bits, workload);
+            let got = made_and_freed(report, design.name, bits, workload);
+            let (Some(wanted), Some(got)) = (wanted, got) else { return true };
+            if is_ours(design) { got[0] > wanted[0] } else { got != wanted }
         });
+        let beyond = beyond.count() as f64;
         let claim = match is_ours(design) {
             true => "ours makes at most as many blocks; workloads with more",
             false => "the workloads make and free as many as simulated; workloads that differ",
         };
-        let id = format!("bits-{}/{}", row.bits, design.name);
-        let claim = format!("blocks of {}: {claim}", row.bits);
-        report.oracles.exact(id, claim, beyond.count() as f64, Relation::NONE);
+        let id = format!("bits-{bits}/{}", design.name);
+        let claim = format!("blocks of {bits}: {claim}");
+        report.oracles.exact(id, claim, beyond, Relation::NONE);
     }
 }
 
@@ -273,7 +290,7 @@ pub(super) fn left_over(_: &RamPlan, design: &Preset, report: &mut Report) -> Re
     let left = (blocks.created - blocks.returned) as f64;
     report.oracles.exact(format!("left-over-purged/{name}"), claim, left, Relation::NONE);
     report.measurements.extend(measurement(
-        Program::LeftOver.name(),
+        Program::LeftOver.into_str(),
         name,
         PEN_LOOPS,
         vec![ns_per_pair],
@@ -309,7 +326,7 @@ pub(super) fn objection(_: &RamPlan, design: &Preset, report: &mut Report) -> Re
         }
     }
     report.measurements.extend(measurement(
-        Program::Objection.name(),
+        Program::Objection.into_str(),
         name,
         85,
         vec![ns_per_pair],

@@ -54,7 +54,7 @@ const FILLS: u64 = 3;
 const SEARCHES: usize = 21;
 
 pub(super) fn program_in(filled: &str) -> String {
-    format!("{} {filled}", Program::Exhaustion.name())
+    format!("{} {filled}", Program::Exhaustion.into_str())
 }
 
 /// Returns the names of the spaces that are filled.
@@ -235,7 +235,7 @@ fn judge(
 pub(super) const LARGEST_SIZES: [u32; 2] = [64, 32];
 
 pub(super) fn creators_program(largest: u32) -> String {
-    format!("{} {largest}", Program::Creators.name())
+    format!("{} {largest}", Program::Creators.into_str())
 }
 
 /// Returns the name of the count of blocks that sizes up to `class` pages, and above the next smaller class, have made.

@@ -30,14 +30,16 @@ mod present;
 mod rounding;
 mod workloads;
 
+use std::sync::LazyLock;
+
 use nofrag::vmap::Preset;
 
-use self::catalogue::{Program, SPECS};
+use self::catalogue::Program;
 use crate::figures;
 use crate::plan::{Plan, Usual, bounded};
 use crate::report::Report;
 use crate::scenario::{
-    Options, Progress, RunError, Scenario, Special, choose_presets, choose_programs, vmap_preset,
+    Declaration, Options, Progress, RunError, Scenario, Special, choose_presets, vmap_preset,
 };
 use crate::spaces::Failure;
 
@@ -45,17 +47,6 @@ use crate::spaces::Failure;
 const BEFORE: &str = "linux-3.19";
 const AFTER: &str = "linux-4.1";
 const OURS: &str = "nofrag";
-
-const DESIGNS: [&str; 8] = [
-    BEFORE,
-    "linux-3.19+patch1",
-    "linux-3.19+patch2",
-    "linux-3.19+patch3",
-    AFTER,
-    "linux-6.4",
-    "linux-6.11",
-    OURS,
-];
 
 /// Number of loops of Pen's workloads for which the published counts hold.
 const PEN_LOOPS: u64 = 1000;
@@ -77,12 +68,7 @@ impl RamPlan {
 
 /// The scenario on blocks of small mappings and their exhaustion.
 pub(crate) static SCENARIO: Scenario = Scenario {
-    name: "vm-map-ram-2015",
-    about: "how vm_map_ram loses address space",
-    document: "Roman Pen, \"mm/vmalloc: fix possible exhaustion of vmalloc space\", 2015 (Linux 4.1)",
-    designs: &DESIGNS,
-    programs: || SPECS.iter().map(|(_, info)| *info).collect(),
-    expected: include_str!("expected.toml"),
+    declared: LazyLock::new(|| Declaration::of(include_str!("scenario.toml"))),
     run,
     present: present::sections,
     special: Special { design_of: Some(vmap_preset), ..Special::NONE },
@@ -91,15 +77,16 @@ pub(crate) static SCENARIO: Scenario = Scenario {
 fn run(options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
     let plan = plan(options)?;
     let settings = plan.settings(options.mode, |design| design.name);
-    let mut report = Report::new(SCENARIO.name, figures::pen_2015().document, settings);
+    let document = figures::pen_2015().document;
+    let mut report = Report { document, ..SCENARIO.report(settings) };
     progress.begin(pairs::steps(&plan) + plan.programs.len() as u64);
     pairs::run(&plan, &mut report, progress)?;
     pairs::judge(&plan, &mut report);
     pairs::compare_published(&mut report);
     for program in &plan.programs {
-        progress.step(program.name());
+        progress.step(program.into_str());
         run_program(*program, &plan, &mut report)
-            .map_err(|(design, failure)| RunError::engine(&design, program.name(), failure))?;
+            .map_err(|(design, failure)| RunError::engine(&design, program.into_str(), failure))?;
     }
     progress.end();
     present::take_notes(&plan, &mut report);
@@ -132,17 +119,15 @@ fn run_program(program: Program, plan: &RamPlan, report: &mut Report) -> Result<
 }
 
 fn plan(options: &Options) -> Result<RamPlan, RunError> {
-    let programs = choose_programs(&SPECS, |(_, info)| *info, options.mask.as_deref())?;
-    let programs = programs.into_iter().map(|(program, _)| program).collect();
     bounded("seed", options.seed, (0, 0..=u32::MAX.into(), ": it is the generator's key"))?;
     let usual = Usual {
         seed: 0,
         repeats: 5,
         loops: Some((PEN_LOOPS, 1..=100 * PEN_LOOPS, "")),
-        pages: None,
-        threads: None,
+        ..Usual::ONCE
     };
-    Plan::of(options, choose_presets(&DESIGNS, &options.designs)?, programs, usual)
+    let designs = choose_presets(&SCENARIO.designs, &options.designs)?;
+    Plan::of(options, designs, SCENARIO.choose(options)?, usual)
 }
 
 #[cfg(test)]

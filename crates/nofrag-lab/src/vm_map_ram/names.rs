@@ -30,6 +30,11 @@ pub(super) const FUNCTIONS: [Key; 4] = [MAP, UNMAP, ALLOC_AREA, FREE_BLOCK];
 pub(super) const LEAST: &str = ", least";
 pub(super) const MOST: &str = ", most";
 
+/// Returns the key of a count with one key of the random workload's generator.
+pub(super) fn with_key(count: &Key, key: u32) -> Key {
+    count.with(format_args!(", key {key}"))
+}
+
 pub(super) const FIRST_FAILED: Key = Key::count("first call that failed");
 pub(super) const FORCED_PURGES: Key = Key::count("forced purges");
 pub(super) const CALLS: Key = Key::count("calls");
@@ -38,6 +43,7 @@ pub(super) const LISTED: Key = Key::count("blocks listed");
 pub(super) const SEARCH_NS: Key = Key::time("ns of one search", 1e-9);
 
 pub(super) const PINNED: Key = Key::number("pages pinned per live page");
+pub(super) const PINNED_BY_FORMULA: Key = Key::number("pages pinned by the closed form");
 pub(super) const FLUSHES_PER_MILLION: Key = Key::number("flushes per million mappings");
 
 pub(super) const SLOTS: Key = Key::count("slots of one request of each size");

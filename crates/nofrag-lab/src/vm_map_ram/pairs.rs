@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 
 use nofrag::vmap::{
-    BlockGeometry, BlockIndex, BlockPolicy, DirtyTracking, FirstSlots, NewBlock, Preset, VmapPolicy,
+    BlockGeometry, BlockIndex, BlockPolicy, DirtyTracking, FirstSlots, Preset, VmapPolicy,
 };
 
 use super::bench::{Bench, Counting, Observed, observe};
 use super::catalogue::Program;
+use super::counts::{ends_of, side};
 use super::workloads::Workload;
 use super::{AFTER, BEFORE, OURS, PEN_LOOPS, RamPlan, names};
-use crate::figures::{self, Blocks, Pen2015, Profile, RatioRange, Simulated};
+use crate::figures::{self, Profile, RatioRange};
 use crate::key::{Counts, Key};
 use crate::oracle::{ClaimKind, Claims, Relation};
 use crate::report::{Comparison, Measurement, Report};
@@ -60,7 +61,7 @@ pub(super) fn run(
     progress: &dyn Progress,
 ) -> Result<(), RunError> {
     for (program, workload) in workloads(plan) {
-        let name = program.name();
+        let name = program.into_str();
         let sizes = workload.sizes(BlockGeometry::LINUX_64, plan.loops);
         let mut rows: BTreeMap<(Way, &str), PairRow> = BTreeMap::new();
         for repetition in 0..plan.repeats {
@@ -161,7 +162,7 @@ impl PairRow {
             functions,
             series,
             ..Measurement::new(
-                format!("{}{by_handle}", program.name()),
+                format!("{}{by_handle}", program.into_str()),
                 design.name,
                 plan.loops,
                 names::NS_PER_PAIR,
@@ -174,66 +175,59 @@ impl PairRow {
 /// Sets the profiler's rows beside ours, as ratios of the averages.
 pub(super) fn compare_published(report: &mut Report) {
     let figures = figures::pen_2015();
-    let compared = figures.profiles.iter().filter_map(|row| beside(report, row));
+    let compared = figures.profiles.iter().flat_map(|profile| {
+        names::FUNCTIONS.into_iter().filter_map(|function| beside(report, profile, &function))
+    });
     report.comparisons = compared.collect();
 }
 
-fn beside(report: &Report, row: &Profile) -> Option<Comparison> {
+fn beside(report: &Report, profile: &Profile, function: &Key) -> Option<Comparison> {
+    let workload = &profile.workload;
     let average = |design| {
-        let functions = &report.measurement(&row.workload, design)?.functions;
-        functions.get(&row.function).map(|calls| calls.average_us)
+        let functions = &report.measurement(workload, design)?.functions;
+        functions.get(function).map(|calls| calls.average_us)
     };
-    let published = row.before?.average_us / row.after.average_us;
+    let published = profile.before.get(function)?.average_us / profile.after[function].average_us;
     Some(Comparison {
-        figure: format!("{}-{}", row.workload, row.function),
-        what: format!("{} under {}: average of a call", row.function, row.workload),
-        place: row.place.clone(),
-        program: row.workload.clone(),
+        figure: format!("{workload}-{function}"),
+        what: format!("{function} under {workload}: average of a call"),
+        place: profile.place.clone(),
+        program: workload.clone(),
         designs: [BEFORE, AFTER].map(str::to_owned),
         published: RatioRange { low: published, high: Some(published) },
         measured: average(BEFORE)? / average(AFTER)?,
     })
 }
 
-/// Returns the simulated blocks that a design must give, under the name of their side of Pen's first change: `before`
-/// or `after`.
-fn side<'a>(design: &Preset, simulated: &'a Simulated) -> (&'static str, &'a Blocks) {
-    match design.policy.blocks.new_block {
-        NewBlock::Head => ("before", &simulated.before),
-        NewBlock::Tail => ("after", &simulated.after),
-    }
-}
-
 /// Judges the counts: equal to the published and simulated ones under the rules of Linux, bounded by them under ours.
 pub(super) fn judge(plan: &RamPlan, report: &mut Report) {
-    let figures = figures::pen_2015();
+    let there = figures::pen_2015().simulated();
     for (program, _) in workloads(plan) {
         for design in &plan.designs {
-            let Some(row) = report.measurement(program.name(), design.name) else { continue };
+            let Some(row) = report.measurement(program.into_str(), design.name) else { continue };
             let row = row.clone();
             if design.policy.blocks.index == BlockIndex::Direct {
-                judge_ours(plan, program, &row, &figures, report);
+                judge_ours(plan, program, &row, &there, report);
                 continue;
             }
             judge_patches(program, design, &row, report);
             if plan.loops == PEN_LOOPS {
-                judge_linux(plan, program, design, &row, &figures, report);
+                judge_linux(plan, program, design, &row, &there, report);
             }
         }
     }
     judge_speed(report);
 }
 
-/// Returns the expected number of blocks made (`at` is 0) or given back (1): exactly, or as `range` where the key of
-/// the random workload is not simulated.
-fn expected(plan: &RamPlan, program: Program, side: &str, range: [u64; 2], at: usize) -> Relation {
-    let figures = figures::pen_2015();
-    let keys = if side == "before" { figures.w2_keys.before } else { figures.w2_keys.after };
-    match keys.get(plan.key() as usize) {
-        Some(counts) if program == Program::W2 => Relation::Equals(counts[at] as f64),
-        _ if range[0] == range[1] => Relation::Equals(range[0] as f64),
-        _ => Relation::Between(range[0] as f64, range[1] as f64),
+/// Returns the expected number of blocks: exactly, or in the range over keys where the key of the random workload was
+/// not simulated.
+fn expected(plan: &RamPlan, there: &Measurement, count: &Key) -> Option<Relation> {
+    if let Some(blocks) = there.count(names::with_key(count, plan.key())) {
+        return Some(Relation::Equals(blocks));
     }
+    let [least, most] = ends_of(there, count)?;
+    let is_one = least == most;
+    Some(if is_one { Relation::Equals(least) } else { Relation::Between(least, most) })
 }
 
 fn judge_linux(
@@ -241,29 +235,25 @@ fn judge_linux(
     program: Program,
     design: &Preset,
     row: &Measurement,
-    figures: &Pen2015,
+    there: &Report,
     report: &mut Report,
 ) {
-    let Some(simulated) = figures.simulation(program.name()) else { return };
-    let (side, blocks) = side(design, simulated);
-    let name = program.name();
+    let (name, side) = (program.into_str(), side(design));
+    let Some(there) = there.measurement(name, side) else { return };
     // Other keys than the simulated ones may leave the ranges.
     let kind = if program == Program::W2 && plan.key() >= 20 {
         ClaimKind::Ratio
     } else {
         ClaimKind::Exact
     };
-    let longest = match blocks.longest_list {
-        [low, high] if low == high => Relation::Equals(low as f64),
-        [low, high] => Relation::Between(low as f64, high as f64),
-    };
     // The mean of the random workload is over 20 keys; program w2_keys judges it.
-    let steps = (program != Program::W2)
-        .then_some(Relation::Between(blocks.steps - 0.000_5, blocks.steps + 0.000_5));
+    let steps = there.count(names::STEPS).filter(|_| program != Program::W2);
+    let steps = steps.map(|steps| Relation::Between(steps - 0.000_5, steps + 0.000_5));
+    let of = |count| expected(plan, there, &count);
     let claims = [
-        ("new", names::CREATED, Some(expected(plan, program, side, blocks.new, 0))),
-        ("freed", names::RETURNED, Some(expected(plan, program, side, blocks.freed, 1))),
-        ("list", names::LONGEST_LIST, Some(longest)),
+        ("new", names::CREATED, of(names::CREATED)),
+        ("freed", names::RETURNED, of(names::RETURNED)),
+        ("list", names::LONGEST_LIST, of(names::LONGEST_LIST)),
         ("steps", names::STEPS, steps),
     ];
     for (id, count, relation) in claims {
@@ -277,7 +267,7 @@ fn judge_linux(
 /// Judges the effect of Pen's second and third change: no second search, and no bitmap.
 fn judge_patches(program: Program, design: &Preset, row: &Measurement, report: &mut Report) {
     let BlockPolicy { first_slots, dirty, .. } = design.policy.blocks;
-    let (name, design) = (program.name(), design.name);
+    let (name, design) = (program.into_str(), design.name);
     let value = |key: Key| row.count(&key).unwrap_or(f64::NAN);
     let second = match first_slots {
         // Each new block is looked at again; behind the tail, all others come before it.
@@ -299,10 +289,10 @@ fn judge_ours(
     plan: &RamPlan,
     program: Program,
     row: &Measurement,
-    figures: &Pen2015,
+    there: &Report,
     report: &mut Report,
 ) {
-    let name = program.name();
+    let name = program.into_str();
     let count = |key: Key| row.count(&key).unwrap_or(f64::NAN);
     let claim = format!("{name}: {OURS} inspects at most one block per call");
     report.oracles.exact(
@@ -311,10 +301,9 @@ fn judge_ours(
         count(names::STEPS),
         Relation::AtMost(1.0),
     );
-    let simulated = figures.simulation(name).filter(|_| plan.loops == PEN_LOOPS);
-    let Some(simulated) = simulated else { return };
+    let most = there.count(name, "after", names::CREATED.with(names::MOST));
+    let Some(most) = most.filter(|_| plan.loops == PEN_LOOPS) else { return };
     let claim = format!("{name}: {OURS} makes at most as many blocks as tail insertion");
-    let most = simulated.after.new[1] as f64;
     report.oracles.exact(
         format!("{name}-new/{OURS}"),
         claim,

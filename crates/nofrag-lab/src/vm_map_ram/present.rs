@@ -5,9 +5,9 @@ use nofrag::vmap::{BlockGeometry, Wait};
 
 use super::bench::clock_ns;
 use super::catalogue::Program;
-use super::counts::{OURS_WHOLE, other_bits_count};
+use super::counts::{OTHER_BITS, OURS_WHOLE, ends_of, made_and_freed};
 use super::exhaustion::{self, LARGEST, LARGEST_SIZES, TO_45_BITS, creators_program, made_by};
-use super::rounding::design_with;
+use super::rounding::{CLASSES, design_with};
 use super::{AFTER, BEFORE, OURS, RamPlan, aliases, lifetimes, names};
 use crate::figures::{self, Pen2015};
 use crate::key::Key;
@@ -20,6 +20,9 @@ use nofrag_show::{
 };
 
 const WORKLOADS: [&str; 3] = ["w1", "w2", "w3"];
+
+/// The sides of Pen's first change, as simulations have them.
+const SIDES: [&str; 2] = ["before", "after"];
 
 /// Rows that hold published or simulated figures.
 const PUBLISHED: [&str; 2] = ["Pen, before", "Pen, after"];
@@ -54,18 +57,19 @@ pub(super) fn take_notes(plan: &RamPlan, report: &mut Report) {
 /// Returns all sections of a report.
 pub(super) fn sections(report: &Report) -> Vec<Section> {
     let figures = figures::pen_2015();
+    let there = figures.simulated();
     let mut sections = Vec::new();
     sections.extend(WORKLOADS.iter().filter_map(|workload| course(report, workload)));
     sections.extend(blocks(report, &figures));
-    sections.extend(searches(report, &figures));
+    sections.extend(searches(report, &there));
     sections.extend(times(report));
     sections.extend(WORKLOADS.iter().filter_map(|w| functions(report, &figures, w)));
-    sections.extend(keys(report, &figures));
-    sections.extend(other_bits(report, &figures));
+    sections.extend(keys(report, &there));
+    sections.extend(other_bits(report, &there));
     sections.extend(used_up(report));
     sections.extend(creators(report));
-    sections.extend(pinned(report, &figures));
-    sections.extend(rounding(report, &figures));
+    sections.extend(pinned(report, &there));
+    sections.extend(rounding(report, &there));
     sections.extend(alias_flushes(report));
     sections
 }
@@ -86,7 +90,7 @@ fn with_published(
     let joined = |(name, cells): (String, Vec<Cell>)| [cells![name], cells].concat();
     let (old, new): (Vec<_>, Vec<_>) = rows.into_iter().partition(|(name, _)| name == BEFORE);
     let mut table = Vec::new();
-    for ((when, cells), rows) in ["before", "after"].into_iter().zip(published).zip([old, new]) {
+    for ((when, cells), rows) in SIDES.into_iter().zip(published).zip([old, new]) {
         if !rows.is_empty() {
             table.push(joined((format!("{whose}, {when}"), cells)));
             table.extend(rows.into_iter().map(joined));
@@ -135,13 +139,12 @@ fn blocks(report: &Report, figures: &Pen2015) -> Option<Section> {
         workloads.iter().map(|it| cell(it).into()).chain([flushes]).collect()
     });
     let published = [0, 1].map(|side| {
-        let hits = |workload: &str, function: Key| {
-            let row = figures.profile(workload, &function)?;
-            let calls = if side == 0 { row.before } else { Some(row.after) };
-            Some(calls.map_or(0.0, |calls| calls.hits as f64))
-        };
         let cell = |workload: &&str| {
-            Some(pair(hits(workload, names::ALLOC_AREA)?, hits(workload, names::FREE_BLOCK)?))
+            let row = figures.profile(workload)?;
+            let functions = if side == 0 { &row.before } else { &row.after };
+            let hits =
+                |function| functions.get(&function).map_or(0.0, |calls: &Calls| calls.hits as f64);
+            Some(pair(hits(names::ALLOC_AREA), hits(names::FREE_BLOCK)))
         };
         workloads.iter().map(|it| cell(it).into()).chain([Cell::Missing]).collect()
     });
@@ -166,7 +169,7 @@ fn joined<T: Into<Cell>>(figures: impl Iterator<Item = Option<T>>) -> Cell {
     })
 }
 
-fn searches(report: &Report, figures: &Pen2015) -> Option<Section> {
+fn searches(report: &Report, there: &Report) -> Option<Section> {
     let workloads = present(report);
     let decimals = |value: f64| if value == 0.0 { "0".to_owned() } else { format!("{value:.3}") };
     let rows = by_design(&report.settings.designs, |design| {
@@ -181,16 +184,15 @@ fn searches(report: &Report, figures: &Pen2015) -> Option<Section> {
         let dirty = joined(workloads.iter().map(dirty));
         workloads.iter().map(|it| cell(it).into()).chain([dirty]).collect()
     });
-    let simulated = [0, 1].map(|side| {
+    let simulated = SIDES.map(|side| {
         let cell = |workload: &&str| {
-            let row = figures.simulation(workload)?;
-            let blocks = if side == 0 { row.before } else { row.after };
-            let [low, high] = blocks.longest_list;
+            let row = there.measurement(workload, side)?;
+            let [low, high] = ends_of(row, &names::LONGEST_LIST)?;
             let list = match low == high {
-                true => count(low as f64).to_string(),
+                true => count(low).to_string(),
                 false => format!("{low}..{high}"),
             };
-            Some(Cell::About(low as f64, format!("{list}/{:.3}/-", blocks.steps)))
+            Some(Cell::About(low, format!("{list}/{:.3}/-", row.count(names::STEPS)?)))
         };
         workloads.iter().map(|it| cell(it).into()).chain([Cell::Missing]).collect()
     });
@@ -239,15 +241,15 @@ fn functions(report: &Report, figures: &Pen2015, workload: &str) -> Option<Secti
     for function in names::FUNCTIONS {
         let of =
             |design: &str| report.measurement(workload, design)?.functions.get(&function).copied();
-        let published = figures.profile(workload, &function);
+        let published = figures.profile(workload);
         let profiled = |design: &String| Some((design.clone(), of(design)?));
         let ours: Vec<(String, Calls)> =
             report.settings.designs.iter().filter_map(profiled).collect();
         if ours.is_empty() {
             continue;
         }
-        let his_before = published.and_then(|row| row.before);
-        let his = [his_before, published.map(|row| row.after)];
+        let his_before = published.and_then(|row| row.before.get(&function)).copied();
+        let his = [his_before, published.and_then(|row| row.after.get(&function)).copied()];
         let mut named: Vec<(String, Option<Calls>, Option<Calls>)> = Vec::new();
         for (name, calls) in PUBLISHED.iter().zip(his) {
             named.push(((*name).to_owned(), calls, his_before));
@@ -286,28 +288,23 @@ fn function_row(
 
 /// Returns the range of a count over keys.
 fn range(row: &Measurement, key: &Key) -> Option<Cell> {
-    let [low, high] = [names::LEAST, names::MOST].map(|end| row.count(key.with(end)));
-    Some(Cell::About(low?, format!("{}..{}", low?, high?)))
+    let [low, high] = ends_of(row, key)?;
+    Some(Cell::About(low, format!("{low}..{high}")))
 }
 
-fn keys(report: &Report, figures: &Pen2015) -> Option<Section> {
-    let program = Program::Keys.name();
-    let cells = |design: &str| -> Vec<Cell> {
-        let Some(row) = report.measurement(program, design) else { return Vec::new() };
+fn keys(report: &Report, there: &Report) -> Option<Section> {
+    let cells = |row: Option<&Measurement>| -> Vec<Cell> {
+        let Some(row) = row else { return Vec::new() };
         let ranges = [names::CREATED, names::RETURNED, names::LONGEST_LIST];
         let steps = row.count(names::STEPS).map(|steps| fixed(steps, 2).into());
         let ranges = ranges.iter().map(|key| range(row, key).into());
         ranges.chain([steps.unwrap_or_default()]).collect()
     };
     let whole = OURS_WHOLE.to_owned();
-    let rows = by_design(report.settings.designs.iter().chain([&whole]), cells);
-    let simulated = figures.simulation("w2")?;
-    let published = [simulated.before, simulated.after].map(|blocks| {
-        let ranges = [blocks.new, blocks.freed, blocks.longest_list];
-        let ranges = ranges.map(|[low, high]| Cell::About(low as f64, format!("{low}..{high}")));
-        ranges.into_iter().chain([fixed(blocks.steps, 2).into()]).collect()
-    });
-    let rows = with_published(rows, "simulated", published);
+    let of_design = |design: &str| cells(report.measurement(Program::Keys.into_str(), design));
+    let rows = by_design(report.settings.designs.iter().chain([&whole]), of_design);
+    let simulated = SIDES.map(|side| cells(there.measurement("w2", side)));
+    let rows = with_published(rows, "simulated", simulated);
     table(
         "w2 with 20 keys of its generator",
         "A row is one design: least and most of what the keys give, and the mean number of steps per call.",
@@ -317,29 +314,21 @@ fn keys(report: &Report, figures: &Pen2015) -> Option<Section> {
     )
 }
 
-fn other_bits(report: &Report, figures: &Pen2015) -> Option<Section> {
-    let program = Program::OtherBits.name();
+fn other_bits(report: &Report, there: &Report) -> Option<Section> {
+    let of_program: Vec<_> = report.of_program(Program::OtherBits.into_str()).collect();
     let mut rows = Vec::new();
-    for bits in &figures.other_bits {
-        let pair = |[new, freed]: [u64; 2]| {
-            let [new, freed] = [new, freed].map(|blocks| count(blocks as f64));
-            Cell::about(new, format!("{new} / {freed}"))
-        };
-        for design in &report.settings.designs {
-            let Some(row) = report.measurement(program, design) else { continue };
-            let cell = |workload: &&'static str| {
-                let value = |key| row.count(other_bits_count(bits.bits, workload, &key));
-                let (new, freed) = (value(names::CREATED)?, value(names::RETURNED)?);
-                Some(pair([new as u64, freed as u64]))
+    for bits in OTHER_BITS {
+        let mut add = |name: &str, report: &Report, design: &str| {
+            let cell = |workload| {
+                let [new, freed] = made_and_freed(report, design, bits, workload)?.map(count);
+                Some(Cell::about(new, format!("{new} / {freed}")))
             };
-            let cells = WORKLOADS.iter().map(|workload| cell(workload).into()).collect();
-            rows.push([cells![bits.bits.to_string(), design], cells].concat());
-        }
-        if report.programs().contains(&program) {
-            let w3 = figures.simulation("w3")?.after;
-            let cells = [bits.w1, bits.w2, [w3.new[0], w3.freed[0]]].map(pair).to_vec();
-            let named = cells![bits.bits.to_string(), "simulated, after"];
-            rows.push([named, cells].concat());
+            let cells = WORKLOADS.map(|workload| Cell::from(cell(workload)));
+            rows.push([&cells![bits.to_string(), name][..], &cells].concat());
+        };
+        of_program.iter().for_each(|row| add(&row.design, report, &row.design));
+        if !of_program.is_empty() {
+            add("simulated, after", there, "after");
         }
     }
     table(
@@ -430,20 +419,21 @@ fn beside([one, other]: [Option<Quantity>; 2]) -> Cell {
     one.or(other).map_or(Cell::Text(text.clone()), |quantity| Cell::about(quantity, text))
 }
 
-fn pinned(report: &Report, figures: &Pen2015) -> Option<Section> {
+fn pinned(report: &Report, there: &Report) -> Option<Section> {
     let mut rows = Vec::new();
-    for row in &figures.pinned {
-        let of = |design: &str| report.measurement(&lifetimes::program_of(row.one_in), design);
+    for one_in in lifetimes::ONE_IN {
+        let of = |design: &str| report.measurement(&lifetimes::program_of(one_in), design);
         if of(AFTER).or_else(|| of(OURS)).is_none() {
             continue;
         }
         let count = |design, key: Key| of(design).and_then(|row| row.shown(key));
+        let there = lifetimes::simulated(there, one_in);
         let flushes = [AFTER, OURS].map(|design| count(design, names::FLUSHES_PER_MILLION));
         let times = [AFTER, OURS].map(|design| of(design).map(|row| number(row.time.median)));
         rows.push(cells![
-            format!("1 in {}", row.one_in),
-            number(row.closed_form),
-            number(row.simulated),
+            format!("1 in {one_in}"),
+            there.and_then(|row| row.shown(names::PINNED_BY_FORMULA)),
+            there.and_then(|row| row.shown(names::PINNED)),
             count(AFTER, names::PINNED),
             count(OURS, names::PINNED),
             beside(flushes),
@@ -463,8 +453,8 @@ fn pinned(report: &Report, figures: &Pen2015) -> Option<Section> {
     )
 }
 
-fn rounding(report: &Report, figures: &Pen2015) -> Option<Section> {
-    let program = Program::Rounding.name();
+fn rounding(report: &Report, there: &Report) -> Option<Section> {
+    let program = Program::Rounding.into_str();
     let waste = |slots: f64| percent(100.0 * (slots / 2080.0 - 1.0), 1);
     let row_of = |name: String, row: &Measurement| {
         let slots = row.count(names::SLOTS)?;
@@ -478,21 +468,20 @@ fn rounding(report: &Report, figures: &Pen2015) -> Option<Section> {
         ])
     };
     let mut rows = Vec::new();
-    for classes in &figures.classes {
-        let Some(row) = report.measurement(program, &design_with(&classes.classes)) else {
-            continue;
-        };
-        let [least, most] = classes.new;
-        let list = |list| Cell::About(list as f64, format!("up to {list}"));
+    for (classes, _) in CLASSES {
+        let design = design_with(classes);
+        let Some(row) = report.measurement(program, &design) else { continue };
+        let simulated = there.measurement(program, &design)?;
+        let list = simulated.count(names::LONGEST_LIST.with(names::MOST));
         rows.push(cells![
-            format!("simulated, {}", classes.classes),
-            count(classes.slots as f64),
-            waste(classes.slots as f64),
-            Cell::About(least as f64, format!("{least}..{most}")),
-            classes.longest_list.map(list),
-            classes.steps.map(|steps| fixed(steps, 1)),
+            format!("simulated, {classes}"),
+            simulated.shown(names::SLOTS),
+            simulated.count(names::SLOTS).map(waste),
+            range(simulated, &names::CREATED),
+            list.map(|list| Cell::About(list, format!("up to {list}"))),
+            simulated.count(names::STEPS).map(|steps| fixed(steps, 1)),
         ]);
-        rows.extend(row_of(design_with(&classes.classes), row));
+        rows.extend(row_of(design, row));
     }
     let ours = report.measurement(program, OURS);
     rows.extend(ours.and_then(|row| row_of(OURS.to_owned(), row)));

@@ -5,9 +5,9 @@ use nofrag::vmap::{Preset, SizeClasses, VmapPolicy};
 
 use super::bench::{Bench, Counting};
 use super::catalogue::Program;
-use super::counts::OverKeys;
+use super::counts::{OverKeys, ends_of};
 use super::{AFTER, OURS, RamPlan, names};
-use crate::figures::{self, Classes};
+use crate::figures;
 use crate::oracle::{Claims, Relation};
 use crate::report::Report;
 use crate::spaces::{Failure, VMALLOC_PAGES};
@@ -19,7 +19,7 @@ const PAGES: u64 = 64 * 65 / 2;
 const MOST_WASTE: f64 = 0.027;
 
 /// The sets of classes by their names in the figures.
-const CLASSES: [(&str, SizeClasses); 4] = [
+pub(super) const CLASSES: [(&str, SizeClasses); 4] = [
     ("powers of two", SizeClasses::PowerOfTwo),
     ("quarters", SizeClasses::Quarters),
     ("eighths", SizeClasses::Eighths),
@@ -35,14 +35,10 @@ pub(super) fn run(_: &RamPlan, design: &Preset, report: &mut Report) -> Result<(
     if design.name == OURS {
         return ours(design, report);
     }
-    for row in &figures::pen_2015().classes {
-        let (_, classes) = CLASSES
-            .iter()
-            .find(|(name, _)| *name == row.classes)
-            .expect("the figures name sets that there are");
+    for (name, classes) in CLASSES {
         let mut policy = design.policy;
-        policy.blocks.classes = *classes;
-        with_classes(policy, row, report)?;
+        policy.blocks.classes = classes;
+        with_classes(policy, name, report)?;
     }
     Ok(())
 }
@@ -57,21 +53,24 @@ fn slots_of_each_size(policy: VmapPolicy) -> Result<u64, Failure> {
     Ok(bench.space.block_stats().live_pages)
 }
 
-fn with_classes(policy: VmapPolicy, row: &Classes, report: &mut Report) -> Result<(), Failure> {
-    let classes = &row.classes;
+fn with_classes(policy: VmapPolicy, classes: &str, report: &mut Report) -> Result<(), Failure> {
+    let there = figures::pen_2015().simulated();
+    let row = there.measurement(Program::Rounding.into_str(), &design_with(classes));
+    let row = row.expect("the figures have every set");
     let slots = slots_of_each_size(policy)? as f64;
     let claim = format!("one request of each size from 1 to 64, {classes}: slots taken");
     let id = format!("rounding-{}", classes.replace(' ', "-"));
-    report.oracles.exact(&*id, claim, slots, Relation::Equals(row.slots as f64));
+    let wanted = row.count(names::SLOTS).expect("each row has it");
+    report.oracles.exact(&*id, claim, slots, Relation::Equals(wanted));
 
     let over = OverKeys::of(policy)?;
-    let ends = over.range(&names::CREATED);
-    let differing = row.new.iter().zip(ends).filter(|(wanted, got)| **wanted as f64 != *got);
+    let range = ends_of(row, &names::CREATED).expect("each row has them");
     let claim = format!(
         "w2 over 20 keys, {classes}: from {} to {} blocks, as simulated; ends that differ",
-        row.new[0], row.new[1]
+        range[0], range[1]
     );
-    report.oracles.exact(format!("{id}-blocks"), claim, differing.count() as f64, Relation::NONE);
+    let differing = over.ends_but(&names::CREATED, range);
+    report.oracles.exact(format!("{id}-blocks"), claim, differing, Relation::NONE);
     note(over, &design_with(classes), slots, report);
     Ok(())
 }

@@ -16,7 +16,7 @@ use super::catalogue::{Program, SPECS, Source, Spec, Width};
 use super::programs::{FIRST_REFUSED_SHIFT, LONG_BUSY_AREAS};
 use super::turns::{AreasPlan, EMULATED_CPUS};
 use super::worker::{Audit, RunSize, Worker};
-use super::{AFTER, BEFORE, OURS, names};
+use super::{AFTER, BEFORE, OURS, SCENARIO, names};
 use crate::oracle::{Claims, Oracle, Relation};
 use crate::random::Random;
 use crate::report::Report;
@@ -466,7 +466,7 @@ pub(super) fn judge_stability(unstable: &[String], report: &mut Report) {
 pub(super) fn judge_measurements(report: &mut Report) {
     judge_walks(report);
     judge_fits(report);
-    judge_times(report);
+    SCENARIO.judge(report);
 }
 
 fn judge_walks(report: &mut Report) {
@@ -504,55 +504,4 @@ fn judge_fits(report: &mut Report) {
     let claim = "5.2 keeps no more free areas than 4.19 keeps busy ones, but for the rest of the space; programs of \
                  the kernel's test with more";
     claims.exact("fewer-objects", claim, more, Relation::NONE);
-}
-
-fn judge_times(report: &mut Report) {
-    let ratio = |program: &str| {
-        let median = |design| Some(report.measurement(program, design)?.time.median);
-        Some(median(BEFORE)? / median(AFTER)?)
-    };
-    let tail = |design| Some(report.measurement("mixed_params_10k", design)?.tail?.p999_ns as f64);
-    let tails = tail(BEFORE).zip(tail(AFTER)).map(|(before, after)| before / after);
-    let at_least = Relation::AtLeast;
-    let claims = [
-        (
-            "hole-speedup",
-            "long_busy_hole: time of 4.19 over 5.2 (published: 3.25 to 3.96 with page work)",
-            ratio("long_busy_hole"),
-            at_least(3.25),
-        ),
-        (
-            "clean-speedup",
-            "fix_size on a clean space: time of 4.19 over 5.2; neither is slow",
-            ratio("fix_size_alloc"),
-            Relation::Between(0.5, 2.0),
-        ),
-        (
-            "churn-speedup",
-            "churn of 15,000 areas: time of 4.19 over 5.2",
-            ratio("churn_15k"),
-            at_least(3.0),
-        ),
-        (
-            "mixed-tail",
-            "mixed_params over 10,000 areas: p99.9 of 4.19 over 5.2",
-            tails,
-            at_least(10.0),
-        ),
-        (
-            "performance",
-            "driver mode performance with holes: total of 4.19 over 5.2 (published: 3.35, 7.5)",
-            ratio("performance_hole"),
-            at_least(1.0),
-        ),
-        (
-            "shuffle",
-            "driver mode shuffle: total of 4.19 over 5.2 (published: 107, over 325)",
-            ratio("shuffle"),
-            at_least(3.0),
-        ),
-    ];
-    for (id, claim, measured, relation) in claims {
-        report.oracles.ratio(id, claim, measured, relation);
-    }
 }

@@ -280,16 +280,9 @@ fn test_row(
         (names::FAILED, tally.failed),
         (Key::count("xfailed"), tally.xfailed),
     ];
-    Some(Measurement {
-        counts: key::counts(outcomes),
-        ..Measurement::new(
-            spec.info.name,
-            design.name,
-            loops_of(plan, spec),
-            names::US_PER_RUN,
-            Spread::of(tally.runs_us)?,
-        )
-    })
+    let times = (names::US_PER_RUN, tally.runs_us);
+    let loops = loops_of(plan, spec);
+    Measurement::of(spec.info.name, design.name, loops, times, key::counts(outcomes))
 }
 
 fn total_row(
@@ -308,16 +301,8 @@ fn total_row(
             counts.insert(key, spread.median.into());
         }
     }
-    Some(Measurement {
-        counts,
-        ..Measurement::new(
-            &drive.label,
-            design.name,
-            plan.loops,
-            names::SECONDS,
-            Spread::of(rounds.iter().map(|driven| driven.elapsed_s).collect())?,
-        )
-    })
+    let times = (names::SECONDS, rounds.iter().map(|driven| driven.elapsed_s).collect());
+    Measurement::of(&drive.label, design.name, plan.loops, times, counts)
 }
 
 /// Judges that no test fails, whatever runs beside it.

@@ -30,14 +30,16 @@ mod programs;
 mod turns;
 mod worker;
 
+use std::sync::LazyLock;
+
 use self::catalogue::{SPECS, Spec};
 use self::turns::AreasPlan;
 use crate::figures;
 use crate::plan::{POSITIVE, Plan, Usual};
 use crate::report::Report;
 use crate::scenario::{
-    Extent, Mode, Options, Progress, RunError, Scenario, Special, choose_presets, choose_programs,
-    vmap_preset,
+    Declaration, Extent, Mode, Options, Progress, RunError, Scenario, Special, choose_presets,
+    choose_programs, vmap_preset,
 };
 
 /// The designs before and after the document.
@@ -47,19 +49,13 @@ const OURS: &str = "nofrag";
 /// The newest rules of areas that a kernel of Linux 6.1 has.
 const LIKE_6_1: &str = "linux-5.18";
 
-const DESIGNS: [&str; 5] = [BEFORE, AFTER, LIKE_6_1, "linux-6.9", OURS];
-
 /// The scenario on the search for free areas.
 pub(crate) static SCENARIO: Scenario = Scenario {
-    name: "vmap-areas-2019",
-    about: "how vmalloc finds free addresses",
-    document: "Uladzislau Rezki, \"improve vmap allocation\", 2019 (Linux 5.2)",
-    designs: &DESIGNS,
-    programs: || SPECS.iter().map(|spec| spec.info).collect(),
-    expected: include_str!("expected.toml"),
+    declared: LazyLock::new(|| Declaration::of(include_str!("scenario.toml"))),
     run,
     present: present::sections,
     special: Special {
+        programs: Some(|| SPECS.iter().map(|spec| spec.info).collect()),
         design_of: Some(vmap_preset),
         modes: &[
             Mode::Compare,
@@ -76,7 +72,8 @@ pub(crate) static SCENARIO: Scenario = Scenario {
 fn run(options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
     let plan = plan(options)?;
     let settings = plan.settings(options.mode, |design| design.name);
-    let mut report = Report::new(SCENARIO.name, figures::rezki_2019().document, settings);
+    let document = figures::rezki_2019().document;
+    let mut report = Report { document, ..SCENARIO.report(settings) };
     if options.mode == Mode::Compare {
         let compared = turns::take_turns(&plan, progress)?;
         report.measurements = compared.measurements;
@@ -111,13 +108,13 @@ fn plan(options: &Options) -> Result<AreasPlan, RunError> {
     };
     let loops = if options.extent == Extent::Full { full } else { subset };
     let usual = Usual {
-        seed: 1,
         repeats,
         loops: Some((loops, POSITIVE, "")),
         pages: Some((1, 1..=1 << 20, "")),
         threads: Some((threads, 1..=1024, "")),
+        ..Usual::ONCE
     };
-    let designs = choose_presets(&DESIGNS, &options.designs)?;
+    let designs = choose_presets(&SCENARIO.designs, &options.designs)?;
     Plan::of(options, designs, choose_specs(options)?, usual)
 }
 
@@ -125,11 +122,10 @@ fn plan(options: &Options) -> Result<AreasPlan, RunError> {
 fn choose_specs(options: &Options) -> Result<Vec<&'static Spec>, RunError> {
     let all: Vec<&Spec> = SPECS.iter().collect();
     let mut specs = choose_programs(&all, |spec| spec.info, options.mask.as_deref())?;
-    let default_run = SCENARIO.expected();
     specs.retain(|spec| {
         let in_mode = options.mode == Mode::Compare || driver::runs_by_default(spec);
         let in_extent = options.extent == Extent::Full
-            || default_run.designs_of(spec.info.name).next().is_some();
+            || SCENARIO.expected.designs_of(spec.info.name).next().is_some();
         options.mask.is_some() || (in_mode && in_extent)
     });
     if options.mode != Mode::Compare

@@ -24,3 +24,6 @@ pub(super) const LOCKED_PER_LOOP: Key = Key::number("locked operations per loop"
 pub(super) const CONFLICTS_PER_LOOP: Key = Key::number("lock conflicts per loop");
 pub(super) const FREE_OBJECTS: Key = Key::count("free areas at end");
 pub(super) const BUSY_OBJECTS: Key = Key::count("busy areas at end");
+
+/// Only published: the cost of the kernels' own code in user space.
+pub(super) const NS_PER_PAIR: Key = Key::number("ns per pair");

@@ -4,11 +4,10 @@ use super::catalogue::{SPECS, Spec, Width};
 use super::holes::{REFUSED, SPAN_OVER_LIVE};
 use super::turns::{AreasPlan, search_of};
 use super::{AFTER, BEFORE, LIKE_6_1, OURS, names};
-use crate::figures::{self, Completeness, Figure, FigureUnit};
+use crate::figures::{self, Completeness, Figure, FigureUnit, PublishedTable};
 use crate::report::{Comparison, Measurement, Report};
-use crate::summary::ratio_range;
-use crate::tables::{ByDesign, Show};
-use nofrag_show::{BarGroup, Cell, Section, cells, count, number, ratio, table_of};
+use crate::tables::{ByDesign, Show, bars, comparisons};
+use nofrag_show::{Cell, Section, cells, count, number, ratio, table_of};
 
 /// Programs whose bars show the document's point: no difference, all the difference, and a space in use.
 const PICTURED: [&str; 4] = ["fix_size_alloc", "long_busy_hole", "churn_15k", "mixed_params_10k"];
@@ -26,22 +25,22 @@ pub(super) fn compare_published(report: &mut Report) {
         let report = &*report;
         programs.into_iter().filter_map(move |program| beside(report, figure, &program, AFTER))
     });
-    let references = document.references.iter().filter_map(|reference| {
-        let figure = Figure {
-            id: KERNEL_CODE.to_owned(),
-            program: reference.program.clone(),
-            what: format!(
-                "{}: the kernels' own code in user space, 4.19 over 6.1",
-                reference.program
-            ),
-            place: "reference entry of the figures".to_owned(),
-            unit: FigureUnit::Nanoseconds,
-            before: [reference.linux_4_19.ns; 2],
-            before_is: Completeness::Exactly,
-            after: [reference.linux_6_1.ns; 2],
-        };
-        beside(report, &figure, &reference.program, LIKE_6_1)
-    });
+    let references =
+        document.tables.iter().filter_map(|PublishedTable { program, place, .. }| {
+            let ns =
+                |design| figures::figure(&document.tables, program, design, &names::NS_PER_PAIR);
+            let figure = Figure {
+                id: KERNEL_CODE.to_owned(),
+                program: program.clone(),
+                what: format!("{program}: the kernels' own code in user space, 4.19 over 6.1"),
+                place: place.clone(),
+                unit: FigureUnit::Nanoseconds,
+                before: [ns("linux-4.19")?; 2],
+                before_is: Completeness::Exactly,
+                after: [ns("linux-6.1")?; 2],
+            };
+            beside(report, &figure, program, LIKE_6_1)
+        });
     report.comparisons = comparisons.chain(references).collect();
 }
 
@@ -103,7 +102,7 @@ fn bounded_programs(plan: &AreasPlan, report: &Report) -> Vec<String> {
 pub(super) fn sections(report: &Report) -> Vec<Section> {
     let mut sections = Vec::new();
     let tables = if report.settings.mode == "compare" {
-        sections.push(pictures(report));
+        sections.extend(pictures(report));
         sections.extend(times(report));
         &COMPARED[..]
     } else {
@@ -117,14 +116,12 @@ pub(super) fn sections(report: &Report) -> Vec<Section> {
     sections
 }
 
-fn pictures(report: &Report) -> Section {
-    let group = |program: &&str| {
-        let rows = report.measurements.iter().filter(|m| m.program == **program);
-        let bars: Vec<_> = rows.map(|m| (m.design.clone(), m.time.median.max(0.1))).collect();
-        (!bars.is_empty()).then(|| BarGroup { name: titled(program), bars })
+fn pictures(report: &Report) -> Option<Section> {
+    let group = |program: &str| {
+        let bar = |row: &Measurement| (row.design.clone(), row.time.median.max(0.1));
+        (titled(program), report.of_program(program).map(bar).collect())
     };
-    let groups: Vec<BarGroup> = PICTURED.iter().filter_map(group).collect();
-    Section::Bars { title: "Nanoseconds per loop, logarithmic".to_owned(), groups }
+    bars("Nanoseconds per loop, logarithmic", PICTURED.map(group))
 }
 
 /// Returns a program's name with its body.
@@ -338,18 +335,8 @@ fn ratios(
     texts: &[&str],
     lead: impl Fn(&Comparison) -> Option<Vec<Cell>>,
 ) -> Option<Section> {
-    let found = report.comparisons.iter().filter_map(|it| Some((lead(it)?, it)));
-    let found: Vec<_> = found.collect();
-    let [old, new] = &found.first()?.1.designs;
-    let row = |(lead, it): &(Vec<Cell>, &Comparison)| {
-        let ratios = cells![ratio_range(it.published), ratio(it.measured)];
-        [lead.clone(), ratios].concat()
-    };
-    table_of(
-        &format!("{title}: how many times faster the new design is"),
-        &format!("{caption} Here: {old} over {new}. Below 1x the new design is slower."),
-        texts.len(),
-        &[texts, &["there", "here"]].concat(),
-        found.iter().map(row).collect(),
-    )
+    let [old, new] = &report.comparisons.iter().find(|it| lead(it).is_some())?.designs;
+    let title = format!("{title}: how many times faster the new design is");
+    let caption = format!("{caption} Here: {old} over {new}. Below 1x the new design is slower.");
+    comparisons(report, (&title, &caption), texts, lead)
 }

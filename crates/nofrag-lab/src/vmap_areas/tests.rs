@@ -26,7 +26,7 @@ fn broken(report: &Report) -> Vec<&str> {
 #[test]
 fn every_body_keeps_its_areas_apart_and_gives_them_back() {
     for spec in SPECS.iter().filter(|spec| claims::is_audited(spec)) {
-        for design in choose_presets(&DESIGNS, &[]).unwrap() {
+        for design in choose_presets(&SCENARIO.designs, &[]).unwrap() {
             let plan = plan(&small(Mode::Compare)).unwrap();
             let (audit, space, shift) = claims::audited(&plan, spec, &design).unwrap();
             let name = format!("{} under {}", spec.info.name, design.name);
@@ -85,7 +85,7 @@ fn the_hole_costs_the_old_design_a_walk_and_nobody_else() {
         report.measurement("long_busy_hole", design).unwrap().count(names::STEPS_PER_LOOP).unwrap()
     };
     assert!(steps(BEFORE) >= 15_000.0);
-    for design in &DESIGNS[1..] {
+    for design in &SCENARIO.designs[1..] {
         assert!(steps(design) < 100.0, "{design}");
     }
 }
@@ -117,10 +117,13 @@ fn performance_runs_the_tests_with_and_without_the_hole() {
 #[test]
 fn a_version_of_linux_resolves_to_its_rules() {
     let wanted = ["linux-5.4", "linux-6.18"].map(str::to_owned);
-    let names: Vec<_> =
-        choose_presets(&DESIGNS, &wanted).unwrap().iter().map(|preset| preset.name).collect();
+    let names: Vec<_> = choose_presets(&SCENARIO.designs, &wanted)
+        .unwrap()
+        .iter()
+        .map(|preset| preset.name)
+        .collect();
     assert_eq!(names, ["linux-5.2", "linux-6.11"]);
-    assert!(choose_presets(&DESIGNS, &["linux-2.6".to_owned()]).is_err());
+    assert!(choose_presets(&SCENARIO.designs, &["linux-2.6".to_owned()]).is_err());
 }
 
 #[test]
@@ -138,5 +141,5 @@ fn options_that_make_no_sense_are_refused() {
 #[test]
 fn the_designs_are_those_of_the_engine_that_differ_in_areas() {
     let presets: Vec<_> = VmapPolicy::presets().map(|preset| preset.name).collect();
-    assert!(DESIGNS.iter().all(|design| presets.contains(design)), "{presets:?}");
+    assert!(SCENARIO.designs.iter().all(|design| presets.contains(design)), "{presets:?}");
 }

@@ -40,21 +40,16 @@ struct AreaRow {
 }
 
 pub(super) fn take_turns(plan: &AreasPlan, progress: &dyn Progress) -> Result<Compared, RunError> {
-    let tails = plan.programs.iter().filter(|spec| spec.tails == Tails::Shown).count();
-    progress.begin(((plan.programs.len() * plan.repeats + tails) * plan.designs.len()) as u64);
     // The last pass is for tails alone.
-    let rows = plan.take_turns(plan.repeats + 1, |pass, spec, design, row: &mut AreaRow| {
+    let passes = (plan.repeats + 1, progress);
+    let name = |spec: &&'static Spec, design: &Preset| [spec.info.name, design.name];
+    let rows = plan.take_turns(passes, name, |pass, spec, design, row: &mut AreaRow| {
         let detail = if pass == plan.repeats { Detail::EachLoop } else { Detail::Totals };
-        if detail == Detail::EachLoop && spec.tails != Tails::Shown {
-            return Ok(());
+        if detail == Detail::Totals || spec.tails == Tails::Shown {
+            row.add(run_cell(plan, spec, design, detail)?, detail);
         }
-        progress.step(&format!("{} under {}", spec.info.name, design.name));
-        let sample = run_cell(plan, spec, design, detail)
-            .map_err(|failure| RunError::engine(design.name, spec.info.name, failure))?;
-        row.add(sample, detail);
-        Ok(())
+        Ok::<(), Failure>(())
     })?;
-    progress.end();
     let mut compared = Compared { measurements: Vec::new(), unstable: Vec::new() };
     for (spec, design, row) in rows {
         if row.unstable && spec.width == Width::Single {

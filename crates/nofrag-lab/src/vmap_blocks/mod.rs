@@ -27,23 +27,20 @@ mod simulator;
 mod threads;
 mod turns;
 
-use self::catalogue::{EXPECTED, NAMES, SPECS};
+use std::sync::LazyLock;
+
+use self::catalogue::SPECS;
 use self::turns::BlocksPlan;
 use crate::figures;
 use crate::plan::{POSITIVE, Plan, Usual};
 use crate::report::Report;
 use crate::scenario::{
-    Extent, Options, Progress, RunError, Scenario, Special, choose_designs, choose_programs,
+    Declaration, Extent, Options, Progress, RunError, Scenario, Special, choose_programs,
 };
 
 /// The scenario on the locks of the index of blocks.
 pub(crate) static SCENARIO: Scenario = Scenario {
-    name: "vmap-blocks-2023",
-    about: "which locks the blocks of vm_map_ram share",
-    document: "Uladzislau Rezki, \"remove a global vmap_blocks xarray\", 2023 (Linux 6.4)",
-    designs: &NAMES,
-    programs: || SPECS.iter().map(|spec| spec.info).collect(),
-    expected: EXPECTED,
+    declared: LazyLock::new(|| Declaration::of(include_str!("scenario.toml"))),
     run,
     present: present::sections,
     special: Special::NONE,
@@ -52,7 +49,8 @@ pub(crate) static SCENARIO: Scenario = Scenario {
 fn run(options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
     let plan = plan(options)?;
     let settings = plan.settings(options.mode, |design| design.name);
-    let mut report = Report::new(SCENARIO.name, figures::rezki_2023().document, settings);
+    let document = figures::rezki_2023().document;
+    let mut report = Report { document, ..SCENARIO.report(settings) };
     report.measurements = turns::take_turns(&plan, progress)?;
     claims::judge(&plan, &mut report)?;
     present::compare_published(&mut report);
@@ -67,16 +65,16 @@ const THREADS: u64 = 64;
 const PAGES: u64 = 5;
 
 fn plan(options: &Options) -> Result<BlocksPlan, RunError> {
-    let names = choose_designs(&NAMES, &options.designs)?;
+    let names = SCENARIO.choose_designs(options)?;
     let designs = catalogue::designs().into_iter().filter(|it| names.contains(&it.name)).collect();
     let programs = choose_programs(&SPECS, |spec| spec.info, options.mask.as_deref())?;
     let loops = if options.extent == Extent::Full { 2_000_000 } else { 200_000 };
     let usual = Usual {
-        seed: 1,
         repeats: 5,
         loops: Some((loops, POSITIVE, "")),
         pages: Some((PAGES, 1..=64, ": what is larger is no block's")),
         threads: Some((THREADS, 1..=1024, "")),
+        ..Usual::ONCE
     };
     Plan::of(options, designs, programs, usual)
 }

@@ -11,9 +11,9 @@ use super::turns::{BlocksPlan, geometry};
 use crate::figures::{self, Document, Figure, FigureUnit, LockFigure, LockTable, PublishedTable};
 use crate::key::{Amount, Key};
 use crate::report::{Comparison, Measurement, Report};
-use crate::summary::ratio_range;
-use crate::tables::{ByDesign, Show, programs_by_design, row_of};
-use nofrag_show::{BarGroup, Cell, Section, cells, count, number, ratio, table_of};
+use crate::scenario::ProgramInfo;
+use crate::tables::{ByDesign, Show, bars, comparisons, programs_by_design, row_of};
+use nofrag_show::{Cell, Section, cells, count, number, ratio, table_of};
 
 /// Pairs of the document's first run: 64 threads, ten million loops each.
 const PUBLISHED_PAIRS: f64 = 640e6;
@@ -135,18 +135,15 @@ fn per_million(row: &Measurement, events: f64) -> f64 {
 }
 
 fn picture(report: &Report) -> Option<Section> {
-    let group = |program: &str| {
-        let bars: Vec<(String, f64)> = report
-            .of_program(program)
-            .map(|row| (row.design.clone(), per_million(row, contended(row))))
-            .filter(|(_, contended)| *contended > 0.0)
-            .collect();
-        let body = SPECS.iter().find(|spec| spec.info.name == program)?.info.body;
-        (!bars.is_empty()).then(|| BarGroup { name: format!("{program}: {body}"), bars })
+    let of_model = SPECS.iter().filter(|spec| MODELS.contains(&spec.info.name));
+    let group = |spec: &Spec| {
+        let ProgramInfo { name, body, .. } = spec.info;
+        let rows = report.of_program(name);
+        let bar = |row: &Measurement| (row.design.clone(), per_million(row, contended(row)));
+        (format!("{name}: {body}"), rows.map(bar).filter(|(_, met)| *met > 0.0).collect())
     };
-    let groups: Vec<BarGroup> = MODELS.into_iter().filter_map(group).collect();
     let title = "Contended acquisitions per million pairs in the model, all locks, logarithmic (no bar: none)";
-    (!groups.is_empty()).then(|| Section::Bars { title: title.to_owned(), groups })
+    bars(title, of_model.map(group))
 }
 
 /// A row of a table as `lock_stat` prints it; a value that is not known is `None`.
@@ -429,19 +426,13 @@ fn turnover(report: &Report, document: &Document) -> Option<Section> {
 }
 
 fn published(report: &Report) -> Option<Section> {
-    let row = |comparison: &Comparison| {
-        let Comparison { what, program, published, measured, .. } = comparison;
-        cells![what, program, ratio_range(*published), ratio(*measured)]
-    };
-    table_of(
-        "Published beside measured: the global index over the index per CPU",
-        "A row is one published figure and one program that was run here. Times of real threads on few CPUs are near \
-         1x whatever the index; in the model the area lock is saturated at 5 pages, and who no longer waits for the \
-         index waits for that.",
-        2,
-        &["figure", "run here", "there", "here"],
-        report.comparisons.iter().map(row).collect(),
-    )
+    let title = "Published beside measured: the global index over the index per CPU";
+    let caption = "A row is one published figure and one program that was run here. Times of real threads on few CPUs \
+                   are near 1x whatever the index; in the model the area lock is saturated at 5 pages, and who no \
+                   longer waits for the index waits for that.";
+    comparisons(report, (title, caption), &["figure", "run here"], |it| {
+        Some(cells![&it.what, &it.program])
+    })
 }
 
 /// Shows what blocks gained when they were new, as published in 2008.

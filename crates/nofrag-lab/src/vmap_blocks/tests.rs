@@ -81,7 +81,8 @@ fn a_small_run_holds_every_exact_claim_and_fits_the_page() {
     let report = run(&small());
     assert_eq!(report.broken().map(|oracle| oracle.id.as_str()).collect::<Vec<_>>(), [""; 0]);
     assert!(report.oracles.iter().filter(|oracle| oracle.kind == ClaimKind::Exact).count() >= 6);
-    assert_eq!(report.programs(), SPECS.map(|spec| spec.info.name));
+    let names: Vec<&str> = SPECS.iter().map(|spec| spec.info.name).collect();
+    assert_eq!(report.programs(), names);
     // The model has no handles, and its assumptions are tried on two designs.
     assert_eq!(report.measurements.len(), 4 * 5 + 3 * 4 + 4 * 2);
     for part in ["index-contentions", "throughput", "turnover-64p"] {

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use nofrag::units::PageSize;
 use nofrag::vmap::{BlockGeometry, BlockPolicy, LockCounters, VmapPolicy};
 
+use super::SCENARIO;
 use super::caller::Space;
-use super::catalogue::{Design, EXPECTED, MODEL, Runner, Spec};
+use super::catalogue::{Design, MODEL, Runner, Spec};
 use super::locks::{LockCounts, LockKind, Site};
 use super::model::{self, Simulated};
 use super::names::{self, Column};
@@ -16,9 +17,7 @@ use crate::plan::Plan;
 use crate::random::Random;
 use crate::report::Measurement;
 use crate::scenario::{Progress, RunError};
-use crate::shortfall::Expected;
 use crate::spaces::{Failure, new_space};
-use crate::stats::Spread;
 
 /// Extent of a comparison of blocks.
 pub(super) type BlocksPlan = Plan<Design, Spec>;
@@ -43,7 +42,7 @@ impl BlocksPlan {
     fn threads_of(&self, spec: &Spec) -> usize {
         match spec.runner {
             Runner::Machine => self.threads.min(nofrag_show::cpus()),
-            Runner::Crowd | Runner::Simulation(_) => self.threads,
+            _ => self.threads,
         }
     }
 
@@ -52,7 +51,7 @@ impl BlocksPlan {
         match spec.runner {
             Runner::Machine => self.loops,
             Runner::Crowd => (self.loops / CROWD_LOOPS).max(1),
-            Runner::Simulation(_) => {
+            _ => {
                 let pairs = u64::from(geometry().slots()) / self.pages_of(spec).next_power_of_two();
                 let part = if spec.info.name == MODEL { 1 } else { PART };
                 (self.loops / LOOPS_PER_BLOCK / part).max(LEAST_BLOCKS) * pairs
@@ -90,26 +89,27 @@ pub(super) fn take_turns(
     plan: &BlocksPlan,
     progress: &dyn Progress,
 ) -> Result<Vec<Measurement>, RunError> {
-    progress.begin((plan.programs.len() * plan.designs.len() * plan.repeats) as u64);
-    let pairs = Expected::declared(EXPECTED);
-    let rows = plan.take_turns(plan.repeats, |repetition, spec, design, row: &mut BlockRow| {
-        progress.step(&format!("{} under {}", spec.info.name, design.name));
-        if !pairs.has(spec.info.name, design.name) {
-            return Ok(());
-        }
-        run_cell(plan, spec, design, repetition, row)
-            .map_err(|failure| RunError::engine(design.name, spec.info.name, failure))
-    })?;
-    progress.end();
+    let name = |spec: &Spec, design: &Design| [spec.info.name, design.name];
+    let passes = (plan.repeats, progress);
+    let rows =
+        plan.take_turns(
+            passes,
+            name,
+            |repetition, spec, design, row: &mut BlockRow| match SCENARIO
+                .expected
+                .has(spec.info.name, design.name)
+            {
+                true => run_cell(plan, spec, design, repetition, row),
+                false => Ok(()),
+            },
+        )?;
     let measurement = |(spec, design, row): (&Spec, &Design, BlockRow)| {
         let unit = match spec.costs() {
             Some(_) => "simulated ns per pair",
             None => "ns of a processor per pair",
         };
-        let (counts, time) = (row.counts(), Spread::of(row.times)?);
-        let pairs = plan.pairs_of(spec);
-        let measured = Measurement::new(spec.info.name, design.name, pairs, unit, time);
-        Some(Measurement { counts, ..measured })
+        let (counts, pairs) = (row.counts(), plan.pairs_of(spec));
+        Measurement::of(spec.info.name, design.name, pairs, (unit, row.times), counts)
     };
     Ok(rows.into_iter().filter_map(measurement).collect())
 }

@@ -1,8 +1,11 @@
 //! The programs.
 
+use std::sync::LazyLock;
+
+use super::SCENARIO;
 use super::load::Load;
 use crate::oracle::ClaimKind;
-use crate::scenario::spec;
+use crate::scenario::ProgramInfo;
 
 /// The source of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,8 +34,12 @@ impl Source {
     }
 }
 
-/// A source and its description in lists.
-pub(super) type Spec = crate::scenario::Spec<Source>;
+/// A program and the source of its recordings.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Spec {
+    pub(super) info: ProgramInfo,
+    pub(super) program: Source,
+}
 
 macro_rules! shipped {
     ($name:literal) => {
@@ -43,28 +50,29 @@ macro_rules! shipped {
 const LISTS_5_10: &[u8] = include_bytes!("../../data/recordings/linux-5.10-vmalloc.lists");
 const LISTS_6_1: &[u8] = include_bytes!("../../data/recordings/linux-6.1-vmalloc.lists");
 
-/// The recordings that come with nofrag, then the running kernel under the same programs, then recordings of any. A
-/// static: a constant would bring the recordings into the program once for each place that names it.
-pub(super) static SPECS: [Spec; 16] = [
-    spec(1, shipped!("6.18-vmalloc-maps"), "recorded_maps", "a recording of Linux 6.18 under maps"),
-    spec(2, shipped!("6.18-vmalloc-threads"), "recorded_threads", "likewise, under threads"),
-    spec(4, shipped!("6.18-vmalloc-racing"), "recorded_racing", "likewise, under racing"),
-    spec(
-        128,
-        shipped!("6.18-vmalloc-purges"),
-        "recorded_purges",
-        "racing; pools serve amid purges",
-    ),
-    spec(256, shipped!("6.12-vmalloc-maps"), "recorded_maps_6_12", "a guest's, of 6.12 under maps"),
-    spec(512, shipped!("6.12-vmalloc-threads"), "recorded_threads_6_12", "likewise, under threads"),
-    spec(4096, shipped!("6.12-vmalloc-racing"), "recorded_racing_6_12", "likewise, under racing"),
-    spec(1024, shipped!("7.2-vmalloc-maps"), "recorded_maps_7_2", "a guest's, of 7.2 under maps"),
-    spec(2048, shipped!("7.2-vmalloc-threads"), "recorded_threads_7_2", "likewise, under threads"),
-    spec(8192, Source::ShippedLists(LISTS_6_1), "recorded_lists_6_1", "a guest's, lists of 6.1"),
-    spec(32768, Source::ShippedLists(LISTS_5_10), "recorded_lists_5_10", "likewise, of 5.10"),
-    spec(8, Source::Running(Load::Maps), "maps", "areas of bpf maps, on one CPU after another"),
-    spec(16, Source::Running(Load::Threads), "threads", "stacks of crowds of threads, likewise"),
-    spec(32, Source::Running(Load::Racing), "racing", "areas of bpf maps, on all CPUs at a time"),
-    spec(16384, Source::RunningLists, "lists", "before 6.9: lists around turns of requests"),
-    spec(64, Source::Given, "given", "the recordings of --states"),
-];
+/// Returns the source of a program's recordings.
+fn source(program: &str) -> Source {
+    match program {
+        "recorded_maps" => shipped!("6.18-vmalloc-maps"),
+        "recorded_threads" => shipped!("6.18-vmalloc-threads"),
+        "recorded_racing" => shipped!("6.18-vmalloc-racing"),
+        "recorded_purges" => shipped!("6.18-vmalloc-purges"),
+        "recorded_maps_6_12" => shipped!("6.12-vmalloc-maps"),
+        "recorded_threads_6_12" => shipped!("6.12-vmalloc-threads"),
+        "recorded_racing_6_12" => shipped!("6.12-vmalloc-racing"),
+        "recorded_maps_7_2" => shipped!("7.2-vmalloc-maps"),
+        "recorded_threads_7_2" => shipped!("7.2-vmalloc-threads"),
+        "recorded_lists_6_1" => Source::ShippedLists(LISTS_6_1),
+        "recorded_lists_5_10" => Source::ShippedLists(LISTS_5_10),
+        "maps" => Source::Running(Load::Maps),
+        "threads" => Source::Running(Load::Threads),
+        "racing" => Source::Running(Load::Racing),
+        "lists" => Source::RunningLists,
+        _ => Source::Given,
+    }
+}
+
+pub(super) static SPECS: LazyLock<Vec<Spec>> = LazyLock::new(|| {
+    let spec = |info: ProgramInfo| Spec { info, program: source(info.name) };
+    SCENARIO.programs().into_iter().map(spec).collect()
+});

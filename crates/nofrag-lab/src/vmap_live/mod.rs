@@ -10,7 +10,7 @@
 //!
 //! - [`load`]: makes areas. [`live`]: records that. [`case`]: a recording. [`order`]: the order of its changes.
 //! - [`lists`]: kernels without events. [`replay`]: the model beside a recording. [`explain`]: what events leave open.
-//!   [`run`]: judges. [`present`]: tables.
+//!   [`run`]: judges.
 
 mod case;
 mod catalogue;
@@ -20,9 +20,10 @@ mod live;
 mod load;
 mod names;
 mod order;
-mod present;
 mod replay;
 mod run;
+
+use std::sync::LazyLock;
 
 use self::catalogue::{SPECS, Source, Spec};
 use self::load::Length;
@@ -30,7 +31,7 @@ use self::run::Files;
 use crate::plan::{Plan, Usual};
 use crate::report::Report;
 use crate::scenario::{
-    Extent, Options, Progress, RunError, Scenario, Special, choose_designs, choose_programs,
+    Declaration, Extent, Options, Progress, RunError, Scenario, Special, choose_programs,
 };
 
 /// Our model of the kernel's rules.
@@ -57,21 +58,16 @@ impl LivePlan {
 
 /// The scenario that compares our rules of vmalloc areas with the kernel's own events.
 pub(crate) static SCENARIO: Scenario = Scenario {
-    name: "vmap-live",
-    about: "whether the model places vmalloc areas as the kernel does",
-    document: "the kernel: events of vmalloc, /proc/vmallocinfo",
-    designs: &DESIGNS,
-    programs: || SPECS.iter().map(|spec| spec.info).collect(),
-    expected: include_str!("expected.toml"),
+    declared: LazyLock::new(|| Declaration::of(include_str!("scenario.toml"))),
     run,
-    present: present::sections,
+    present: |report| SCENARIO.tables(report).collect(),
     special: Special::NONE,
 };
 
 fn run(options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
     let plan = plan(options)?;
     let settings = plan.settings(options.mode, |design| design);
-    let mut report = Report::new(SCENARIO.name, SCENARIO.document.to_owned(), settings);
+    let mut report = SCENARIO.report(settings);
     progress.begin(plan.programs.len() as u64);
     let files = Files { given: options.states.as_deref(), keep: options.keep.as_deref() };
     run::run(&plan, files, &mut report, &|program| progress.step(program))?;
@@ -80,7 +76,7 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
 }
 
 fn plan(options: &Options) -> Result<LivePlan, RunError> {
-    choose_designs(&DESIGNS, &options.designs)?;
+    SCENARIO.choose_designs(options)?;
     let mask = match options.states {
         Some(_) => Some("given"),
         None => options.mask.as_deref(),
@@ -98,11 +94,10 @@ fn plan(options: &Options) -> Result<LivePlan, RunError> {
     }
     let (areas, repeats) = if options.extent == Extent::Full { FULL } else { SUBSET };
     let usual = Usual {
-        seed: 1,
         repeats,
         loops: Some((areas, 1..=20_000, ": areas of a recording")),
-        pages: None,
         threads: Some((THREADS, 1..=10_000, "")),
+        ..Usual::ONCE
     };
     Plan::of(options, DESIGNS.to_vec(), programs, usual)
 }

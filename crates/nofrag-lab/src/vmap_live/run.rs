@@ -21,7 +21,6 @@ use crate::oracle::{Claims, Relation};
 use crate::replay::version_of;
 use crate::report::{Measurement, Report};
 use crate::scenario::{Extent, RunError};
-use crate::stats::Spread;
 
 /// Files that the command line names.
 #[derive(Clone, Copy, Debug)]
@@ -208,12 +207,9 @@ fn judge_lists(spec: &Spec, lists: &[lists::Compared], report: &mut Report) {
     ];
     let per_area =
         |one: &lists::Compared| one.took.as_nanos() as f64 / (one.equal + one.exact).max(1) as f64;
-    if let Some(time) = Spread::of(lists.iter().map(per_area).collect()) {
-        report.measurements.push(Measurement {
-            counts: key::counts(counts),
-            ..Measurement::new(name, DESIGNS[0], equal + exact, "ns per area", time)
-        });
-    }
+    let times = ("ns per area", lists.iter().map(per_area).collect());
+    let (areas, counts) = (equal + exact, key::counts(counts));
+    report.measurements.extend(Measurement::of(name, DESIGNS[0], areas, times, counts));
     let kind = spec.program.claims();
     let mut claim = |id: &str, claim: String, measured: f64, relation| {
         report.oracles.claim(kind, format!("{id}/{name}"), claim, measured, relation);
@@ -266,12 +262,9 @@ fn judge(spec: &Spec, compared: &Compared, report: &mut Report) {
         let changes = one.first.as_ref().map_or(case.steps.len(), |first| first.position);
         one.took.as_nanos() as f64 / changes.max(1) as f64
     };
-    if let Some(time) = Spread::of(compared.recordings.iter().map(per_change).collect()) {
-        report.measurements.push(Measurement {
-            counts: key::counts(counts),
-            ..Measurement::new(name, DESIGNS[0], equal + given, "ns per change", time)
-        });
-    }
+    let times = ("ns per change", compared.recordings.iter().map(per_change).collect());
+    let (loops, counts) = (equal + given, key::counts(counts));
+    report.measurements.extend(Measurement::of(name, DESIGNS[0], loops, times, counts));
     let kind = spec.program.claims();
     let mut claim = |id: &str, claim: String, measured: f64, relation| {
         report.oracles.claim(kind, format!("{id}/{name}"), claim, measured, relation);

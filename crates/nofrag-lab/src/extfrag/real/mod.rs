@@ -16,19 +16,22 @@
 mod present;
 
 use std::collections::BTreeMap;
+use std::str::FromStr as _;
 
 use crate::apparatus::machine::{MachineMemory, UNIT_PAGES};
 use crate::key::{Amount, Counts, Key};
 use nofrag::page::PolicyPreset;
 
-use super::catalogue::{Case, DESIGNS, OURS, Program, SPECS, SUBSET_DESIGNS, VANILLA};
+use super::catalogue::{Case, OURS, Program, SUBSET_DESIGNS, VANILLA};
 use super::spec::{RunSpec, TestMachine};
 use super::{MOST_GIB, SCENARIO, choose, names, withdrawn};
 use crate::figures;
 use crate::oracle::{Claims, Relation};
 use crate::plan::{Plan, Usual};
 use crate::report::{Measurement, Report, Settings};
-use crate::scenario::{Extent, Mode, Options, Progress, RunError, choose_programs, turn};
+use crate::scenario::{
+    Extent, Mode, Options, ProgramInfo, Progress, RunError, choose_programs, turn,
+};
 use crate::stats::Spread;
 use crate::world::real::{RealResult, UnitTimes};
 use crate::world::setup::RunResult;
@@ -62,23 +65,20 @@ fn has_one_toucher(program: Program) -> bool {
 }
 
 fn plan(options: &Options) -> Result<RealPlan, RunError> {
-    let on_one: Vec<_> = SPECS.into_iter().filter(|(it, _)| has_one_toucher(*it)).collect();
-    let chosen = choose_programs(&on_one, |(_, info)| *info, options.mask.as_deref())?;
+    let program =
+        |info: ProgramInfo| Program::from_str(info.name).expect("a test reads the same names");
+    let mut on_one = SCENARIO.programs();
+    on_one.retain(|info| has_one_toucher(program(*info)));
+    let chosen = choose_programs(&on_one, |info| *info, options.mask.as_deref())?;
     let full = options.extent == Extent::Full;
     let in_default =
         |program: &Program| full || options.mask.is_some() || *program != Program::SDefrag;
-    let programs = chosen.into_iter().map(|(program, _)| program).filter(in_default).collect();
+    let programs = chosen.into_iter().map(program).filter(in_default).collect();
     let designs = match (options.designs.is_empty(), full) {
         (true, false) => choose(&SUBSET_DESIGNS.map(str::to_owned))?,
         _ => choose(&options.designs)?,
     };
-    let usual = Usual {
-        seed: 1,
-        repeats: if full { ROUNDS } else { FEW_ROUNDS },
-        loops: None,
-        pages: None,
-        threads: None,
-    };
+    let usual = Usual { repeats: if full { ROUNDS } else { FEW_ROUNDS }, ..Usual::ONCE };
     let mut of = Plan::of(options, designs, programs, usual)?;
     let gib = match of.memory[..] {
         [] => 1,
@@ -98,7 +98,7 @@ pub(super) fn run(options: &Options, progress: &dyn Progress) -> Result<Report, 
 
 fn run_plan(plan: &RealPlan, progress: &dyn Progress) -> Result<Report, RunError> {
     let document = figures::gorman_2018().document;
-    let mut report = Report::new(SCENARIO.name, document, settings(plan));
+    let mut report = Report { document, ..SCENARIO.report(settings(plan)) };
     let memory =
         MachineMemory::new(plan.frames).map_err(|error| no_memory(plan, &error.to_string()))?;
     let huge_units = memory.huge_units();
@@ -370,11 +370,11 @@ fn take_notes(plan: &RealPlan, huge_units: u64, report: &mut Report) {
          hundredths of a base fault"
             .to_owned(),
     );
-    if plan.of.designs.len() < DESIGNS.len() {
+    if plan.of.designs.len() < SCENARIO.designs.len() {
         report.notes.push(format!(
             "{} of {} designs; --full has all, and defrag = always",
             plan.of.designs.len(),
-            DESIGNS.len()
+            SCENARIO.designs.len()
         ));
     }
     report.notes.extend(report.weaknesses());

@@ -163,7 +163,8 @@ fn failed(load: &str, why: String) -> RunError {
 
 fn run_plan(plan: &SoakPlan, progress: &dyn Progress) -> Result<Report, RunError> {
     let begin = Instant::now();
-    let mut report = Report::new(super::SCENARIO.name, figures::backing().document, settings(plan));
+    let document = figures::backing().document;
+    let mut report = Report { document, ..super::SCENARIO.report(settings(plan)) };
     let before =
         ProcessSample::take(begin.elapsed()).map_err(|error| failed("/proc", error.to_string()))?;
     let course = {
