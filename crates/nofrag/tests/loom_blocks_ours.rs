@@ -380,7 +380,8 @@ fn an_owner_and_a_stranger_unmap_what_is_not_cleared() {
     an_owner_and_a_stranger_unmap::<false>();
 }
 
-/// What a handle has unmapped before an alias flush is not stale after it, while the handle hands it in and reuses it.
+/// A mapping that a handle ended before an alias flush is not stale after it, while the handle hands it in and reuses
+/// it.
 #[test]
 fn an_alias_flush_covers_what_a_handle_keeps() {
     explore_to(3, || {

@@ -129,7 +129,7 @@ fn a_held_cpu_gives_idle_blocks_back_when_it_is_asked() {
     }
 }
 
-/// What a handle has unmapped counts as dirty, is refused a second time, and is flushed by others, while it keeps it.
+/// Slots that a handle keeps count as dirty, are refused a second time, and are flushed by others.
 #[test]
 fn a_handle_keeps_what_it_unmaps_until_it_looks() {
     let (_, space) = small_spaces(0).find(|(preset, _)| preset.name == "nofrag").unwrap();
