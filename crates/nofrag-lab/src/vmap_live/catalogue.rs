@@ -68,7 +68,8 @@ fn source(program: &str) -> Source {
         "threads" => Source::Running(Load::Threads),
         "racing" => Source::Running(Load::Racing),
         "lists" => Source::RunningLists,
-        _ => Source::Given,
+        "given" => Source::Given,
+        unknown => unreachable!("nothing says where the recordings of {unknown} come from"),
     }
 }
 
