@@ -189,6 +189,15 @@ pub struct PageAllocator<E: EventSink = ()> {
     pub(super) events: E,
 }
 
+/// Returns the type of the list of a CPU to which blocks of pageblocks of this type go: HIGHATOMIC and CMA blocks go to
+/// the movable ones.
+pub(super) fn listed_as(migratetype: Migratetype) -> Migratetype {
+    match migratetype {
+        Migratetype::HighAtomic | Migratetype::Cma => Migratetype::Movable,
+        other => other,
+    }
+}
+
 impl<E: EventSink> PageAllocator<E> {
     /// Takes a block from the first zone that may serve the request, and returns its first frame.
     ///
@@ -261,7 +270,7 @@ impl<E: EventSink> PageAllocator<E> {
     }
 
     /// Puts an unused block onto a list of the CPU, or of its zone if CPUs keep no such blocks. `migratetype`, the type
-    /// of its pageblock, decides which one: HIGHATOMIC and CMA blocks go to the CPU's movable pages.
+    /// of its pageblock, decides which one.
     pub(super) fn give(
         &mut self,
         cpu: CpuId,
@@ -270,11 +279,7 @@ impl<E: EventSink> PageAllocator<E> {
         migratetype: Migratetype,
     ) {
         let id = self.zone_of(frame);
-        let listed = match migratetype {
-            Migratetype::HighAtomic | Migratetype::Cma => Migratetype::Movable,
-            other => other,
-        };
-        match Slot::of(order, listed, self.policy.per_cpu) {
+        match Slot::of(order, listed_as(migratetype), self.policy.per_cpu) {
             Some(slot) if self.has_lists(cpu) => {
                 self.give_cached(cpu, id, frame, slot, migratetype);
             }

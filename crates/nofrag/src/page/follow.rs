@@ -4,7 +4,7 @@
 //! state asks the allocator what it would do, compares, and sets it right where it differs, so that the next comparison
 //! begins at the same state again.
 
-use super::allocator::{FreeError, PageAllocator};
+use super::allocator::{FreeError, PageAllocator, listed_as};
 use super::compaction::{Decision, Mode, Suitability, Wish, suitability};
 use super::event::Wiper;
 use super::exact::AllocAtError;
@@ -14,7 +14,7 @@ use super::kswapd::{KswapdGoal, Reclaims};
 use super::map::{NodeId, ZoneKind};
 use super::migratetype::Migratetype;
 use super::per_cpu::Slot;
-use super::policy::FallbackRules;
+use super::policy::{FallbackRules, Relist};
 use super::request::PageRequest;
 use super::slow_path::{rights, with_reserves};
 use super::steal::{Taken, ZoneRequest};
@@ -359,6 +359,38 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
+    /// Sets the bound of a CPU's lists in a zone, where the policy moves bounds; it is held within what they may be.
+    pub fn set_per_cpu_bound(&mut self, cpu: CpuId, zone: ZoneId, pages: PageCount) {
+        if self.has_lists(cpu)
+            && let Some(zone) = self.zones.get_mut(zone.index())
+        {
+            let (high, bounds) = (u32::try_from(pages.get()), zone.per_cpu_bounds);
+            zone.per_cpu[cpu.rank()].pace.high =
+                high.unwrap_or(u32::MAX).clamp(bounds.least, bounds.most);
+        }
+    }
+
+    /// Puts a block in use at the head of a list of the CPU, as it may have been found there: however many the lists
+    /// hold, none is drained. Where CPUs keep no such blocks it is freed. O(1).
+    ///
+    /// # Errors
+    /// [`FreeError`]; nothing has changed then.
+    pub fn put_on_cpu(&mut self, cpu: CpuId, pfn: Pfn) -> Result<(), FreeError> {
+        let (frame, tag) = self.in_use(pfn)?;
+        let migratetype = self.frames.block(frame).migratetype;
+        let slot = Slot::of(tag.order(), listed_as(migratetype), self.policy.per_cpu);
+        let Some(slot) = slot.filter(|_| self.has_lists(cpu) && tag.kind() == Kind::Used) else {
+            return self.free(cpu, pfn);
+        };
+        if tag.is_movable() {
+            self.frames.each_block(frame, tag.order(), |block, pages| block.movable -= pages);
+        }
+        let zone = self.zone_of(frame);
+        let lists = &mut self.zones[zone.index()].per_cpu[cpu.rank()];
+        lists.put(&mut self.frames, slot, frame, migratetype, Relist::Head);
+        Ok(())
+    }
+
     /// Counts an attempt of a caller to compact a zone for this order; returns true if it is to be made, and false if
     /// it is put off or there is no such zone.
     pub fn consider_compaction(&mut self, zone: ZoneId, order: Order) -> bool {
@@ -390,6 +422,7 @@ mod tests {
     use super::super::policy::FragmentationPolicy;
     use super::super::testing::{cpu, full_zone, zone};
     use super::*;
+    use crate::check::Check;
     use crate::page::RequestFlags;
 
     const NODE: NodeId = NodeId(0);
@@ -471,5 +504,40 @@ mod tests {
         pages.kswapd_goes_on(&last);
         let woken = (Order::MAX, ZoneKind::Normal);
         assert_eq!(pages.kswapd_begins(NODE).wanted(), woken, "somebody has asked");
+    }
+
+    /// Puts as many blocks of order 2 on the lists as none could lie there if they were freed: the second of them drains
+    /// all under the rules since 6.7.
+    #[test]
+    fn blocks_are_put_on_lists_of_a_cpu_without_a_drain_and_up_to_any_bound() {
+        let order = Order::new(2).expect("an order");
+        let mut pages = full_zone(8, FragmentationPolicy::LINUX_7_2);
+        let (id, whole) = (pages.zones[0].id, 8 * Order::PAGEBLOCK.pages());
+        let bounds = pages.zones[0].per_cpu_bounds;
+        for frame in (0..whole).step_by(4) {
+            pages.join(Pfn(frame), order).expect("it is in use");
+            pages.set_movable(Pfn(frame), frame % 8 == 0).expect("it is in use");
+            assert_eq!(pages.put_on_cpu(cpu(), Pfn(frame)), Ok(()));
+        }
+        assert_eq!(pages.per_cpu_pages(id).get(), whole);
+        assert_eq!(pages.check(), Ok(()));
+        assert!(pages.put_on_cpu(cpu(), Pfn(0)).is_err(), "it is free now");
+        pages.set_per_cpu_bound(cpu(), id, PageCount(u64::MAX));
+        assert_eq!(pages.zones[0].per_cpu[0].pace.high, bounds.most);
+        pages.set_per_cpu_bound(cpu(), id, PageCount(0));
+        assert_eq!(pages.zones[0].per_cpu[0].pace.high, bounds.least);
+        pages.set_per_cpu_bound(cpu(), ZoneId(7), PageCount(0));
+        pages.drain_all();
+        assert_eq!((pages.per_cpu_pages(id).get(), pages.check()), (0, Ok(())));
+    }
+
+    #[test]
+    fn a_block_that_no_list_of_a_cpu_takes_is_freed() {
+        let mut pages = full_zone(2, FragmentationPolicy::LINUX_5_3);
+        let order = Order::new(2).expect("an order");
+        pages.join(Pfn(0), order).expect("it is in use");
+        assert_eq!(pages.put_on_cpu(cpu(), Pfn(0)), Ok(()));
+        let info = pages.zones().next().expect("a zone");
+        assert_eq!((pages.per_cpu_pages(info.id).get(), info.free.get()), (0, 4));
     }
 }

@@ -303,6 +303,7 @@ fn frames_of_any_number() {
             assert!(pages.split(pfn, order).is_err());
         }
         assert!(pages.free_bulk(cpu, &[pfn, to]).is_err() && pages.free_bulk(cpu, &[]).is_ok());
+        assert!(pages.put_on_cpu(cpu, pfn).is_err());
         pages.set_skip(pfn, true);
         pages.turn_list(pfn, true);
     }

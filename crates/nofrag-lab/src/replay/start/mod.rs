@@ -20,7 +20,7 @@ use nofrag::event::EventSink;
 use nofrag::page::{
     Contents, FallbackRules, FragmentationPolicy, MemoryMap, Migratetype, PageAllocator, ZoneKind,
 };
-use nofrag::units::{Order, Pfn};
+use nofrag::units::{Order, PageCount, Pfn};
 use nofrag_host::budget::Room;
 use nofrag_host::snapshot::{FrameUse, PageFlags, PageMap, Snapshot, ZoneName};
 use nofrag_host::trace::EventSource;
@@ -58,6 +58,8 @@ pub(super) struct Host {
     on_lists: Vec<Listed>,
     /// The type of each pageblock, by its first frame with memory in its zone.
     types: Vec<(Pfn, Migratetype)>,
+    /// Bounds of the lists of CPUs, each with the number of its zone and its CPU.
+    bounds: Vec<(usize, u32, PageCount)>,
     /// Free blocks on the list of another type than their pageblock's, with the list's type.
     listed: Vec<(Pfn, Migratetype)>,
     quality: StartQuality,
@@ -174,10 +176,12 @@ impl Host {
             in_use,
             on_lists,
             types: Vec::new(),
+            bounds: Vec::new(),
             listed: Vec::new(),
             quality,
             memory,
         };
+        host.bounds = host.bounds_of_lists(snapshot);
         host.infer_types(snapshot, &uses);
         host.judge(snapshot)?;
         host.uses = uses;
@@ -224,6 +228,7 @@ impl Host {
             in_use: Vec::new(),
             on_lists: Vec::new(),
             types: Vec::new(),
+            bounds: Vec::new(),
             listed: Vec::new(),
             quality,
         })
@@ -283,7 +288,8 @@ impl Host {
             let blocks = if held.usage.is_movable() { &mut movable } else { &mut fixed };
             blocks.extend(place.map(|pfn| (pfn, held.order)));
         }
-        let on_lists = if memory_percent == 100 { &self.on_lists[..] } else { &[] };
+        let is_whole = memory_percent == 100;
+        let on_lists = if is_whole { &self.on_lists[..] } else { &[] };
         fixed.extend(on_lists.iter().map(|listed| (listed.pfn, listed.order)));
         fixed.sort_unstable();
         movable.sort_unstable();
@@ -294,12 +300,29 @@ impl Host {
         let mut pages = pages.map_err(|error| {
             ReplayError::Host(format!("the memory in use at the start does not fit: {error}"))
         })?;
+        let zones: Vec<_> = pages.zones().map(|zone| zone.id).collect();
+        for &(zone, cpu, pages_at_most) in self.bounds.iter().filter(|_| is_whole) {
+            let cpu = self.map.cpus().get(cpu).expect("zoneinfo names it");
+            pages.set_per_cpu_bound(cpu, zones[zone], pages_at_most);
+        }
         // A list hands out first what came last.
         for Listed { pfn, cpu, .. } in on_lists.iter().rev() {
             let cpu = self.map.cpus().get(*cpu).expect("zoneinfo names it");
-            pages.free(cpu, *pfn).expect("it was put there as in use");
+            pages.put_on_cpu(cpu, *pfn).expect("it was put there as in use");
         }
         Ok(Start { pages, places: plan.places, resized: plan.resized })
+    }
+
+    /// Returns the bounds of the lists of CPUs in the snapshot.
+    fn bounds_of_lists(&self, snapshot: &Snapshot<'_>) -> Vec<(usize, u32, PageCount)> {
+        let zones = self.memory.zones.iter().enumerate();
+        let bounds = zones.flat_map(|(number, zone)| {
+            let said = snapshot.zones.iter().find(|said| said.zone == zone.name);
+            let sets = said.into_iter().flat_map(|said| &said.per_cpu);
+            sets.map(move |set| (number, set.cpu, PageCount(set.high)))
+        });
+        let has_cpu = |(_, cpu, _): &(usize, u32, PageCount)| self.map.cpus().get(*cpu).is_some();
+        bounds.filter(has_cpu).collect()
     }
 
     /// Gives each pageblock a type, and finds the free blocks that the kernel lists under another.
