@@ -3,8 +3,10 @@
 //! Time is that of the recording. The policy's kswapd and kcompactd work in it as in every world
 //! ([`world::daemons`](crate::world::daemons)), beside the callers and at the host's own pace
 //! ([`Pace`](super::pace::Pace)): their progress until the next request depends on how much later it comes. A caller
-//! that reclaims or compacts for itself takes time in which they go on.
+//! that reclaims or compacts for itself takes time in which they go on; where it wants a huge page, other processes do,
+//! too ([`waiting`](super::waiting)).
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use nofrag::cpu::{CpuId, CpuSet};
@@ -25,9 +27,13 @@ use super::standin::{self, Ticket};
 use super::start::{Held, Resized, Start};
 use super::step::{Step, What};
 use super::timeline::{Timeline, sample};
+use super::waiting::{Then, Waiter, Waiting};
 use crate::world::costs::Costs;
 use crate::world::daemons::Daemons;
 use crate::world::{Owns, World};
+
+/// Nanoseconds between ticks of statistics (`stat_interval`).
+const TICK: u64 = 1_000_000_000;
 
 /// The description of a run, before it starts.
 #[derive(Clone, Debug)]
@@ -56,12 +62,16 @@ pub(super) struct Engine {
     world: World<Owner, ()>,
     /// kswapd and kcompactd of each node; `None` before the first step, at whose time they first look for work.
     daemons: Option<Daemons>,
+    /// Requests for huge pages that have not been answered yet.
+    waiting: Waiting,
     /// By node: the CPU of its kswapd and that of its kcompactd.
     daemon_cpus: Vec<[CpuId; 2]>,
     cpus: CpuSet,
     counts: Counts,
     resized: Resized,
     timeline: Timeline<Sample>,
+    /// The time of the next tick of statistics.
+    tick: Option<u64>,
     /// Time of the first step in nanoseconds, from which a shortage is timed.
     began: Option<u64>,
     /// When a caller was first refused a block that kernels never refuse, in nanoseconds from the first step, and the
@@ -100,9 +110,11 @@ impl Engine {
         Ok(Engine {
             daemon_cpus: daemon_cpus.collect(),
             daemons: None,
+            waiting: Waiting::default(),
             counts: Counts::default(),
             resized: start.resized,
             timeline: Timeline::new(spec.samples),
+            tick: None,
             began: None,
             shortage: None,
             second_tries: None,
@@ -150,14 +162,38 @@ impl Engine {
             self.timeline.take(step.at, |at| sample(at, &self.world.pages));
         }
         self.others_until(step.at);
+        self.tick(step.at);
+        self.take_up(step.at, step);
+    }
+
+    /// Lets the bounds of lists of CPUs decay once a second.
+    fn tick(&mut self, at: u64) {
+        let due = self.tick.get_or_insert(at + TICK);
+        while *due <= at {
+            *due += TICK;
+            self.world.pages.age_per_cpu();
+        }
+    }
+
+    /// Carries out a step at `at`, or puts it off.
+    fn take_up(&mut self, at: u64, step: &Step) {
+        if self.waiting.is_empty() || !self.waiting.puts_off(step) {
+            self.carry_out(at, step);
+        }
+    }
+
+    /// Carries out a step at `at`.
+    fn carry_out(&mut self, at: u64, step: &Step) {
         let cpu = self.cpu(step.cpu);
-        self.world.owner.turn(cpu, step.at);
+        self.world.owner.turn(cpu, at);
         let World { pages, owner, .. } = &mut self.world;
         match step.what {
             What::Alloc { frame, place: Some(of), .. } if owner.takes_part(of, frame) => {}
-            What::Alloc { frame, request, .. } => self.alloc(step.at, frame, &request),
-            What::Failed { request, place } => self.failed(step.at, &request, place),
-            What::Again { of, request, frame } => self.again(step.at, of, &request, frame),
+            What::Alloc { frame, request, .. } => self.alloc(at, step.pid, frame, &request),
+            What::Failed { request, place } => {
+                self.request(at, step.pid, &request, Then::StandIn { place });
+            }
+            What::Again { of, request, frame } => self.again(at, step.pid, of, &request, frame),
             What::PlaceEnds { of } => owner.end_stand_in(pages, of),
             What::Split { frame, from, to } => owner.split(pages, frame, from, to),
             What::Free { frame, by } => {
@@ -182,18 +218,100 @@ impl Engine {
         self.cpus.get(u32::from(id)).unwrap_or_else(first)
     }
 
-    fn alloc(&mut self, at: u64, frame: FrameIndex, request: &Request) {
+    fn alloc(&mut self, at: u64, pid: i32, frame: FrameIndex, request: &Request) {
         let second = self.second_tries.filter(|_| standin::is_first_try(request));
-        let ask_again = |engine: &mut Self| {
-            let second = Request { flags: second?, ..*request };
-            // The tries of one fault are one request.
-            engine.counts.requests[request.order.index()] -= 1;
-            engine.ask(at, &second)
+        self.request(at, pid, request, Then::Adopt { frame, second });
+    }
+
+    /// Asks the policy for a block. A process that is not served a huge page at once waits, and others go on.
+    fn request(&mut self, at: u64, pid: i32, request: &Request, then: Then) {
+        let may_wait = standin::is_huge(request) && pid != 0 && !self.waiting.is_full();
+        let got = match self.begin(at, request) {
+            Ok(pfn) => Some(pfn),
+            Err(attempt) if may_wait => {
+                let owner = &mut self.world.owner;
+                let (cpu, place) = (owner.cpu, Some(owner.somewhere()));
+                let (request, next, later) = (*request, None, VecDeque::new());
+                let waiter = Waiter { pid, cpu, at, request, attempt, next, place, then, later };
+                return self.waiting.push(waiter);
+            }
+            Err(attempt) => self.go_on(at, attempt, None),
         };
-        match self.ask(at, request).or_else(|| ask_again(self)) {
-            Some(pfn) => self.adopt(frame, pfn, request),
-            None if standin::is_huge(request) => self.in_pieces(at, frame, request),
-            None => self.not_served(at, frame, request),
+        self.answered(at, pid, request, got, then);
+    }
+
+    /// Goes on after a request: `got` is the block that the policy gave.
+    fn answered(&mut self, at: u64, pid: i32, request: &Request, got: Option<Pfn>, then: Then) {
+        self.counts.served[request.order.index()] += u64::from(got.is_some());
+        let World { pages, owner, .. } = &mut self.world;
+        match (then, got) {
+            (Then::Adopt { frame, .. }, Some(pfn)) => self.adopt(frame, pfn, request),
+            (Then::Adopt { frame, second: Some(flags) }, None) => {
+                // The tries of one fault are one request.
+                self.counts.requests[request.order.index()] -= 1;
+                let second = Request { flags, ..*request };
+                self.request(at, pid, &second, Then::Adopt { frame, second: None });
+            }
+            (Then::Adopt { frame, second: None }, None) if standin::is_huge(request) => {
+                self.in_pieces(at, frame, request);
+            }
+            (Then::Adopt { frame, second: None }, None) => self.not_served(at, frame, request),
+            (Then::StandIn { place: Some(ticket) }, Some(pfn)) => {
+                owner.stand_in(pages, ticket, pfn)
+            }
+            // No single pages follow, and its lifetime is not known.
+            (Then::StandIn { place: None }, Some(pfn)) => {
+                pages.free(owner.cpu, pfn).expect("it was just handed out");
+            }
+            (Then::StandIn { .. }, None) => {}
+        }
+    }
+
+    /// Lets a waiter act once, at its time.
+    fn act(&mut self, number: usize) {
+        let mut waiter = self.waiting.take(number);
+        self.world.bill();
+        self.world.owner.turn(waiter.cpu, waiter.at);
+        let outcome = self.done(&mut waiter.at, &waiter.attempt, waiter.next);
+        let at = waiter.at;
+        let got = match waiter.attempt.advance(&mut self.world.pages, Nanos(at), outcome) {
+            Next::Done(pfn) => Some(pfn),
+            Next::Fail(_) => None,
+            next => {
+                let work = self.world.bill();
+                let elapsed = self.world.owner.elapses_for_caller(work, &mut waiter.place);
+                (waiter.next, waiter.at) = (Some(next), at.saturating_add(elapsed.max(1)));
+                return self.waiting.push(waiter);
+            }
+        };
+        self.answered(at, waiter.pid, &waiter.request, got, waiter.then);
+        self.catch_up(at, waiter.pid, waiter.later);
+    }
+
+    /// Takes the action that an attempt asks for; a wait ends at `now`.
+    fn done(&mut self, now: &mut u64, attempt: &Attempt, next: Option<Next>) -> Outcome {
+        let World { pages, owner, .. } = &mut self.world;
+        match next {
+            Some(Next::Reclaim(wanted)) => Outcome::Reclaimed(owner.reclaim(pages, wanted)),
+            Some(Next::Migrate(moves)) => Outcome::Migrated(moves.carry_out(owner)),
+            Some(Next::Stall { until }) => {
+                *now = self.wait(attempt, *now, until.0);
+                Outcome::Waited
+            }
+            None | Some(Next::Done(_) | Next::Fail(_)) => Outcome::Begin,
+        }
+    }
+
+    /// Carries out what was put off while a process waited, until it waits again.
+    fn catch_up(&mut self, at: u64, pid: i32, mut later: VecDeque<Step>) {
+        loop {
+            if let Some(waiter) = self.waiting.of(pid) {
+                later.append(&mut waiter.later);
+                waiter.later = later;
+                return;
+            }
+            let Some(step) = self.waiting.take_up(&mut later) else { return };
+            self.take_up(at.max(step.at), &step);
         }
     }
 
@@ -253,7 +371,14 @@ impl Engine {
     }
 
     /// Goes on with a fault whose first try the recorded kernel refused: the policy is asked again if it did so, too.
-    fn again(&mut self, at: u64, of: Ticket, request: &Request, frame: Option<FrameIndex>) {
+    fn again(
+        &mut self,
+        at: u64,
+        pid: i32,
+        of: Ticket,
+        request: &Request,
+        frame: Option<FrameIndex>,
+    ) {
         self.second_tries = Some(request.flags);
         match (self.world.owner.stands_in(of), frame) {
             (Some(pfn), Some(frame)) => {
@@ -261,57 +386,44 @@ impl Engine {
                 self.adopt(frame, pfn, request);
             }
             (Some(_), None) => {}
-            (None, Some(frame)) => self.alloc(at, frame, request),
-            (None, None) => self.failed(at, request, Some(of)),
-        }
-    }
-
-    /// Asks for a block that the recorded kernel did not serve. If the policy serves it, the single pages in its place
-    /// are not asked for; where none follow, the block is freed at once, as its lifetime is not known.
-    fn failed(&mut self, at: u64, request: &Request, place: Option<Ticket>) {
-        let Some(pfn) = self.ask(at, request) else { return };
-        let World { pages, owner, .. } = &mut self.world;
-        match place {
-            Some(ticket) => owner.stand_in(pages, ticket, pfn),
-            None => pages.free(owner.cpu, pfn).expect("it was just handed out"),
+            (None, Some(frame)) => self.alloc(at, pid, frame, request),
+            (None, None) => self.request(at, pid, request, Then::StandIn { place: Some(of) }),
         }
     }
 
     /// Requests a block from the policy, with the reclaim, compaction and waits of its slow path; `None` if it is
     /// refused.
     fn ask(&mut self, at: u64, request: &Request) -> Option<Pfn> {
-        let order = usize::from(request.order.get());
-        self.counts.requests[order] += 1;
-        let World { pages, owner, .. } = &mut self.world;
-        let got = match pages.alloc(Nanos(at), owner.cpu, request.page_request()) {
+        let got = match self.begin(at, request) {
             Ok(pfn) => Some(pfn),
-            Err(attempt) => {
-                self.counts.slow[order] += 1;
-                self.go_on(at, attempt)
-            }
+            Err(attempt) => self.go_on(at, attempt, None),
         };
-        self.counts.served[order] += u64::from(got.is_some());
+        self.counts.served[request.order.index()] += u64::from(got.is_some());
         got
     }
 
-    fn go_on(&mut self, at: u64, mut attempt: Attempt) -> Option<Pfn> {
+    /// Requests a block from the policy's fast path.
+    fn begin(&mut self, at: u64, request: &Request) -> Result<Pfn, Attempt> {
+        self.counts.requests[request.order.index()] += 1;
+        let World { pages, owner, .. } = &mut self.world;
+        let got = pages.alloc(Nanos(at), owner.cpu, request.page_request());
+        self.counts.slow[request.order.index()] += u64::from(got.is_err());
+        got
+    }
+
+    /// Goes on with a request that the fast path did not serve, while no other process does; `None` if it is refused.
+    fn go_on(&mut self, at: u64, mut attempt: Attempt, mut next: Option<Next>) -> Option<Pfn> {
         let (mut now, cpu) = (at, self.world.owner.cpu);
-        let mut outcome = Outcome::Begin;
         loop {
             self.world.bill();
-            let World { pages, owner, .. } = &mut self.world;
-            outcome = match attempt.advance(pages, Nanos(now), outcome) {
+            let outcome = self.done(&mut now, &attempt, next);
+            next = match attempt.advance(&mut self.world.pages, Nanos(now), outcome) {
                 Next::Done(pfn) => return Some(pfn),
                 Next::Fail(_) => return None,
-                Next::Reclaim(wanted) => Outcome::Reclaimed(owner.reclaim(pages, wanted)),
-                Next::Migrate(moves) => Outcome::Migrated(moves.carry_out(owner)),
-                Next::Stall { until } => {
-                    now = self.wait(&attempt, now, until.0);
-                    Outcome::Waited
-                }
+                next => Some(next),
             };
             now += self.world.bill();
-            self.others_until(now);
+            self.daemons_until(now);
             self.world.owner.turn(cpu, now);
         }
     }
@@ -339,8 +451,17 @@ impl Engine {
         }
     }
 
-    /// Lets kswapd and kcompactd work until `now`.
+    /// Lets kswapd, kcompactd and whoever waits for a huge page work until `now`.
     fn others_until(&mut self, now: u64) {
+        while let Some((number, at)) = self.waiting.next().filter(|(_, at)| *at <= now) {
+            self.daemons_until(at);
+            self.act(number);
+        }
+        self.daemons_until(now);
+    }
+
+    /// Lets kswapd and kcompactd work until `now`.
+    fn daemons_until(&mut self, now: u64) {
         self.tell_others(now);
         let daemons = self.daemons.as_mut().expect("they have been told");
         if daemons.next().is_some_and(|(_, at)| at <= now) {
@@ -348,8 +469,16 @@ impl Engine {
         }
     }
 
-    /// Takes the last sample of the run, at its end.
+    /// Answers whoever waits, and takes the last sample of the run, at its end.
     pub(super) fn finish(&mut self, at: u64) {
+        while !self.waiting.is_empty() {
+            let Waiter { pid, cpu, at, request, attempt, next, then, later, .. } =
+                self.waiting.take(0);
+            self.world.owner.turn(cpu, at);
+            let got = self.go_on(at, attempt, next);
+            self.answered(at, pid, &request, got, then);
+            self.catch_up(at, pid, later);
+        }
         self.timeline.finish(at, |at| sample(at, &self.world.pages));
     }
 

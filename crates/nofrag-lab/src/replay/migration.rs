@@ -53,13 +53,22 @@ pub(super) struct Processes {
     doing: HashMap<i32, Doing>,
     /// Processes that are kswapd of some node.
     kswapds: Vec<i32>,
+    /// Processes that are kcompactd of some node.
+    kcompactds: Vec<i32>,
 }
 
 impl Processes {
     /// Creates the occupations, with the processes that are known to be kswapd by their names.
     pub(super) fn new(names: &[(i32, String)]) -> Processes {
-        let kswapds = names.iter().filter(|(_, name)| name.starts_with("kswapd"));
-        Processes { doing: HashMap::new(), kswapds: kswapds.map(|(pid, _)| *pid).collect() }
+        let named = |start: &str| {
+            let named = names.iter().filter(|(_, name)| name.starts_with(start));
+            named.map(|(pid, _)| *pid).collect()
+        };
+        Processes {
+            doing: HashMap::new(),
+            kswapds: named("kswapd"),
+            kcompactds: named("kcompactd"),
+        }
     }
 
     /// Notes that a process is kswapd: it woke or fell asleep as such.
@@ -67,6 +76,18 @@ impl Processes {
         if !self.kswapds.contains(&pid) && self.kswapds.len() < MOST_NODES {
             self.kswapds.push(pid);
         }
+    }
+
+    /// Notes that a process is kcompactd: it worked or fell asleep as such.
+    pub(super) fn is_kcompactd(&mut self, pid: i32) {
+        if !self.kcompactds.contains(&pid) && self.kcompactds.len() < MOST_NODES {
+            self.kcompactds.push(pid);
+        }
+    }
+
+    /// Returns true if a process is known to be kcompactd.
+    pub(super) fn compacts_for_others(&self, pid: i32) -> bool {
+        self.kcompactds.contains(&pid)
     }
 
     /// Begins an occupation; returns the one before. Beyond [`MOST_AT_A_TIME`] processes a new one is not followed.

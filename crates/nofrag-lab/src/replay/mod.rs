@@ -7,10 +7,11 @@
 //!
 //! Files, bottom up: `spans` (frames by number), `request` and `step` (what policies carry out), `start` (the memory at
 //! the beginning), `settings`, `pace`, `nodes` and `migration` (what events leave out), `pairing` (from events to
-//! steps), `owner` (the pages of the workload), `standin` (single pages for a refused huge one), `timeline` and
-//! `course`, `engine` (one policy with one size of memory), `passes` (one reading for all of them), `mmap`, `vmap` and
-//! `addresses` (recorded addresses), `held` (a trace in memory), `outcome` (results), `fidelity` (how near they are),
-//! `against` (other recordings), `says` (what may be said), `cautions`, `present` (tables), `answer` (one screen).
+//! steps), `owner` (the pages of the workload), `standin` (single pages for a refused huge one), `waiting` (who is not
+//! served a huge page at once), `timeline` and `course`, `engine` (one policy with one size of memory), `passes` (one
+//! reading for all of them), `mmap`, `vmap` and `addresses` (recorded addresses), `held` (a trace in memory), `outcome`
+//! (results), `fidelity` (how near they are), `against` (other recordings), `says` (what may be said), `cautions`,
+//! `present` (tables), `answer` (one screen).
 
 mod addresses;
 mod against;
@@ -40,6 +41,7 @@ mod step;
 mod tests;
 mod timeline;
 mod vmap;
+mod waiting;
 
 use std::fs::File;
 use std::io;

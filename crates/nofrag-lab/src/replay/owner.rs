@@ -23,7 +23,7 @@ use nofrag::page::{
 };
 use nofrag::units::{Order, Pfn};
 
-use super::pace::HostPace;
+use super::pace::{HostPace, Mover};
 use super::request::Use;
 use super::spans::{FrameIndex, Spans};
 use super::standin::{StandIns, Ticket};
@@ -92,6 +92,9 @@ pub(super) struct Owner {
     /// The pace of the recorded host.
     pub(super) pace: Arc<HostPace>,
     spent: u64,
+    /// Work of moving pages, since the last bill and in it.
+    moving: u64,
+    moved: u64,
 }
 
 impl Owner {
@@ -120,6 +123,8 @@ impl Owner {
             noted: Noted::default(),
             pace: Arc::new(HostPace::table()),
             spent: 0,
+            moving: 0,
+            moved: 0,
             traced,
             own,
         }
@@ -442,6 +447,22 @@ impl Owner {
         self.lru.frames().map(|own| self.order(pages, own).pages()).sum()
     }
 
+    /// Returns the time that a caller takes for the last bill's `work`.
+    pub(super) fn elapses_for_caller(&mut self, work: u64, place: &mut Option<usize>) -> u64 {
+        self.elapses_for(Mover::Caller, work, place)
+    }
+
+    fn elapses_for(&mut self, who: Mover, work: u64, place: &mut Option<usize>) -> u64 {
+        let moved = std::mem::take(&mut self.moved).min(work);
+        let rest = self.pace.elapses(work - moved, place, &mut self.stands_still);
+        rest + self.pace.elapses_moving(who, moved, &mut self.stands_still)
+    }
+
+    /// Returns a place among the pauses of the host, for a process that is at work.
+    pub(super) fn somewhere(&mut self) -> usize {
+        self.stands_still.index(1 << 16)
+    }
+
     /// Returns the list of blocks in an own zone without a traced name.
     fn nameless_list(&self, zone: usize) -> usize {
         self.traced.zones() * Order::COUNT + zone
@@ -511,11 +532,12 @@ impl Owns<()> for Owner {
     }
 
     fn take_spent(&mut self) -> u64 {
-        std::mem::take(&mut self.spent)
+        self.moved = std::mem::take(&mut self.moving);
+        std::mem::take(&mut self.spent) + self.moved
     }
 
     fn elapses(&mut self, work: u64, place: &mut Option<usize>) -> u64 {
-        self.pace.elapses(work, place, &mut self.stands_still)
+        self.elapses_for(Mover::Background, work, place)
     }
 }
 
@@ -523,6 +545,10 @@ impl Migrate for Owner {
     fn migrate(&mut self, from: Pfn, to: Pfn, order: Order) -> bool {
         let index = |pfn: Pfn| self.own.index(pfn.0).expect("it is of one of the zones");
         let (from, to) = (index(from), index(to));
+        if self.holders[from as usize] == NOTHING {
+            // It was freed while it waited to be moved.
+            return false;
+        }
         let holder = std::mem::replace(&mut self.holders[from as usize], NOTHING);
         self.holders[to as usize] = holder;
         match holder {
@@ -535,7 +561,7 @@ impl Migrate for Owner {
             self.lru.add(self.own.zone(to), to);
         }
         self.lost.replace(from, to);
-        self.spent += self.pace.costs.migrate_page << order.get();
+        self.moving += self.pace.costs.migrate_page << order.get();
         true
     }
 }

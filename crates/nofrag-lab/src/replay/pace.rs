@@ -14,7 +14,10 @@
 //! does ends its row, a run of kswapd begins a new one, and reclaim or compaction by anybody on its CPU ends a row of
 //! faults. A long distance on a CPU that nobody else used was no wait: the process slept.
 
+use std::collections::VecDeque;
+
 use foldhash::HashMap;
+use nofrag::page::Moves;
 use nofrag::units::Order;
 
 use crate::random::Random;
@@ -23,6 +26,15 @@ use crate::world::costs::Costs;
 /// Number of distances between faults that are kept, the latest ones; fewer than [`FEW`] say nothing.
 const ENOUGH: usize = 4096;
 const FEW: usize = 64;
+
+/// Number of moves of each mover that are kept, the latest ones; fewer than [`FEW_MOVES`] say nothing.
+const ENOUGH_MOVES: usize = 256;
+const FEW_MOVES: usize = 8;
+/// Nanoseconds and pages beyond which a move is taken for a fault of the recording.
+const LONGEST_MOVE: u64 = 60_000_000_000;
+const MOST_MOVED: u64 = 1 << 16;
+/// Pages that are moved at a time, and frames that kcompactd may scan before others move on.
+const BATCH: u64 = Moves::MAX as u64;
 
 /// A distance that is so many times as long as the typical one has a wait for the CPU in it.
 const WAIT: u64 = 64;
@@ -43,6 +55,26 @@ pub(super) struct HostPace {
     /// Places in `distances` at which somebody began to work after a sleep.
     fresh: Vec<usize>,
     typical: u64,
+    /// By mover: the latest moves.
+    moves: [Vec<Moved>; 2],
+}
+
+/// Pages that were moved at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Moved {
+    nanos: u64,
+    pages: u64,
+    /// Pages of this move and of all before it.
+    until: u64,
+}
+
+/// Who moves pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mover {
+    /// A process that compacts for itself.
+    Caller,
+    /// kcompactd.
+    Background,
 }
 
 impl HostPace {
@@ -54,7 +86,30 @@ impl HostPace {
             distances: Vec::new(),
             fresh: Vec::new(),
             typical: 1,
+            moves: Default::default(),
         }
+    }
+
+    /// Returns the nanoseconds that moves take here, with the waits between them; `work` is without them.
+    pub(super) fn elapses_moving(&self, who: Mover, work: u64, random: &mut Random) -> u64 {
+        let [callers, background] = &self.moves;
+        let is_known = |moves: &&Vec<Moved>| moves.len() >= FEW_MOVES;
+        let moves = match who {
+            Mover::Caller => Some(callers).filter(is_known),
+            Mover::Background => [background, callers].into_iter().find(is_known),
+        };
+        let Some(moves) = moves.filter(|_| work > 0) else { return work };
+        let mut left = work / self.costs.migrate_page.max(1);
+        let all = moves.last().map_or(0, |last| last.until);
+        let mut elapsed = 0;
+        while left > 0 {
+            let at = random.between(0, all - 1);
+            let Moved { nanos, pages, .. } = moves[moves.partition_point(|it| it.until <= at)];
+            let here = left.min(BATCH);
+            elapsed += nanos.saturating_mul(here) / pages;
+            left -= here;
+        }
+        elapsed
     }
 
     /// Returns the nanoseconds that background work takes here with its waits; `work` is without them. `place` is where
@@ -145,6 +200,10 @@ pub(super) struct Pace {
     /// The last distances, in a ring.
     distances: Vec<Distance>,
     next: usize,
+    /// By mover: the latest moves.
+    moves: [VecDeque<Moved>; 2],
+    /// The times at which processes that compact had last moved pages, or begun to.
+    compacting: HashMap<i32, u64>,
 }
 
 impl Pace {
@@ -191,6 +250,28 @@ impl Pace {
         }
     }
 
+    /// Notes that a process begins to compact.
+    pub(super) fn compacts(&mut self, at: u64, pid: i32) {
+        if self.compacting.len() >= MOST_PROCESSES {
+            self.compacting.clear();
+        }
+        self.compacting.insert(pid, at);
+    }
+
+    /// Notes that a process has moved pages.
+    pub(super) fn has_moved(&mut self, at: u64, pid: i32, who: Mover, pages: u64) {
+        let Some(since) = self.compacting.insert(pid, at) else { return };
+        let nanos = at.saturating_sub(since);
+        if !(1..=MOST_MOVED).contains(&pages) || nanos > LONGEST_MOVE {
+            return;
+        }
+        let moves = &mut self.moves[who as usize];
+        if moves.len() >= ENOUGH_MOVES {
+            moves.pop_front();
+        }
+        moves.push_back(Moved { nanos, pages, until: 0 });
+    }
+
     fn note(&mut self, distance: Distance) {
         if self.distances.len() < ENOUGH {
             self.distances.push(distance);
@@ -217,7 +298,16 @@ impl Pace {
         let distances = awake.iter().map(|distance| distance.nanos).collect();
         let fresh = (0..awake.len()).filter(|at| awake[*at].woke).collect();
         let slower = (typical / fault(&table.costs)).max(1);
-        HostPace { costs: table.costs.times(slower), slower, distances, fresh, typical }
+        let costs = Costs { kcompactd_step_frames: BATCH, ..table.costs.times(slower) };
+        let summed = |moves: VecDeque<Moved>| {
+            let sums = moves.into_iter().scan(0, |until, moved| {
+                *until += moved.pages;
+                Some(Moved { until: *until, ..moved })
+            });
+            sums.collect()
+        };
+        let moves = self.moves.clone().map(summed);
+        HostPace { costs, slower, distances, fresh, typical, moves }
     }
 }
 
@@ -341,5 +431,39 @@ mod tests {
             let took = host.elapses(90 * page, &mut None, &mut Random::new(seed, 0));
             assert!(took < wait, "it has slept: seed {seed}");
         }
+    }
+
+    /// A caller that moves 32 pages in 1 ms, and 512 in 2 ms; kcompactd takes ten times as long.
+    #[test]
+    fn who_moves_pages_takes_as_long_as_the_recorded_host_took() {
+        let mut pace = Pace::default();
+        faults(&mut pace, [fault(&Costs::built_in()); 100]);
+        let mut at = 2_000_000_000;
+        for number in 0..64 {
+            for (who, pid, times) in [(Mover::Caller, 7, 1), (Mover::Background, 8, 10)] {
+                let (pages, nanos) = [(32, 1_000_000), (512, 2_000_000)][number % 2];
+                pace.compacts(at, pid);
+                at += nanos * times;
+                pace.has_moved(at, pid, who, pages);
+            }
+        }
+        let (host, mut random) = (pace.host(), Random::new(1, 0));
+        let work = 10_000 * host.costs.migrate_page;
+        let [caller, background] = [Mover::Caller, Mover::Background]
+            .map(|who| host.elapses_moving(who, work, &mut random));
+        // 544 pages in 3 ms, wherever in them a page is.
+        let each = caller / 10_000;
+        assert!((4_500..6_500).contains(&each), "{each}");
+        assert!((45_000..65_000).contains(&(background / 10_000)), "{background}");
+        assert_eq!(host.elapses_moving(Mover::Caller, 0, &mut random), 0);
+        assert_eq!(HostPace::table().elapses_moving(Mover::Caller, 77, &mut random), 77);
+        pace.has_moved(at + 1, 9, Mover::Caller, 32);
+        pace.has_moved(at + LONGEST_MOVE + 2, 7, Mover::Caller, 32);
+        pace.has_moved(at + LONGEST_MOVE + 3, 7, Mover::Caller, u64::MAX);
+        assert_eq!(
+            pace.host().moves,
+            host.moves,
+            "it did not compact, took too long, moved too much"
+        );
     }
 }

@@ -7,12 +7,12 @@
 use nofrag::page::{MemoryMap, PageAllocator};
 use nofrag::units::{Order, Pfn};
 use nofrag_host::gfp::GfpBits;
-use nofrag_host::trace::{Event, TraceMeta, View};
+use nofrag_host::trace::{Event, EventKind, TraceMeta, View};
 
 use super::migration::{Doing, Held, Pending, Processes};
 use super::nodes::Nodes;
 use super::outcome::Assumptions;
-use super::pace::{Activity, Pace};
+use super::pace::{Activity, Mover, Pace};
 use super::request::{Frees, Request, Use};
 use super::spans::{FrameIndex, Spans};
 use super::standin::{self, Refused, Windows};
@@ -223,6 +223,9 @@ impl Pairing {
                 self.reclaims(event, Activity::Reclaim);
             }
             View::DirectReclaimEnd { .. } => drop(self.processes.end(pid)),
+            _ if matches!(event.kind, EventKind::KcompactdWake | EventKind::KcompactdSleep) => {
+                self.processes.is_kcompactd(pid);
+            }
             View::KswapdWake { .. } => self.kswapd(event, Activity::Woke),
             View::KswapdSleep { .. } => self.kswapd(event, Activity::Reclaim),
             View::Lost(_) => {
@@ -293,11 +296,11 @@ impl Pairing {
     }
 
     fn push(&mut self, event: &Event, what: What) {
-        self.steps.push(Step { at: event.at, cpu: event.cpu, what });
+        self.steps.push(Step { at: event.at, cpu: event.cpu, pid: event.pid, what });
     }
 
     fn push_at(&mut self, place: Place, what: What) {
-        self.steps.push(Step { at: place.at, cpu: place.cpu, what });
+        self.steps.push(Step { at: place.at, cpu: place.cpu, pid: 0, what });
     }
 
     fn place(&self, event: &Event, pfn: u64, order: Order) -> Option<Place> {
@@ -474,6 +477,7 @@ impl Pairing {
     }
 
     fn compaction_begins(&mut self, event: &Event) {
+        self.pace.compacts(event.at, event.pid);
         let doing = Doing::Compacting { pending: Vec::new(), settled: 0 };
         if let Some(Doing::Compacting { pending, .. }) = self.processes.begin(event.pid, doing) {
             self.give_back(event.at, pending);
@@ -516,6 +520,11 @@ impl Pairing {
 
     /// Settles the frees of a process whose migration moved `succeeded` pages: the last ones were of their sources.
     fn migrated(&mut self, event: &Event, succeeded: u64) {
+        let who = match self.processes.compacts_for_others(event.pid) {
+            true => Mover::Background,
+            false => Mover::Caller,
+        };
+        self.pace.has_moved(event.at, event.pid, who, succeeded);
         let Some((pending, settled)) = self.processes.compacting(event.pid) else {
             return self.appeared(event, succeeded);
         };

@@ -1,5 +1,7 @@
 //! Steps that every policy has to carry out: the trace after pairing, the same for all of them.
 
+use std::ops::Range;
+
 use nofrag::units::Order;
 
 use super::request::Request;
@@ -12,6 +14,8 @@ pub(super) struct Step {
     /// Time on the trace's clock.
     pub(super) at: u64,
     pub(super) cpu: u16,
+    /// The process at work; 0 where it does not matter.
+    pub(super) pid: i32,
     pub(super) what: What,
 }
 
@@ -42,6 +46,34 @@ pub(super) enum What {
     FoundFree { frame: FrameIndex },
     /// A frame was found in use in a snapshot, which no event tells.
     FoundUsed { frame: FrameIndex },
+}
+
+impl What {
+    /// Returns true for what a process asks for, and cannot while it waits for an answer.
+    pub(super) fn is_request(&self) -> bool {
+        matches!(
+            self,
+            What::Alloc { .. } | What::Failed { .. } | What::Again { .. } | What::PlaceEnds { .. }
+        )
+    }
+
+    /// Returns the frames that the step names.
+    pub(super) fn names(&self) -> Range<FrameIndex> {
+        let (frame, order) = match *self {
+            What::Alloc { frame, request, .. }
+            | What::Again { frame: Some(frame), request, .. } => (frame, request.order),
+            What::Split { frame, from: order, .. } | What::Moved { frame, order } => (frame, order),
+            What::Free { frame, .. } | What::FoundFree { frame } | What::FoundUsed { frame } => {
+                (frame, Order::ZERO)
+            }
+            What::Failed { .. }
+            | What::Again { frame: None, .. }
+            | What::PlaceEnds { .. }
+            | What::FreeMoved { .. }
+            | What::Appeared { .. } => return 0..0,
+        };
+        frame..frame + order.pages() as FrameIndex
+    }
 }
 
 /// The party that freed a block.

@@ -1104,3 +1104,42 @@ fn a_setting_that_is_asked_for_stands_before_the_recorded_hosts() {
     assert_eq!(boosts(off), 0);
     assert!(boosts(on) > 0 && boosts(recorded) > 0);
 }
+
+/// A process asks for a huge page where every second page is in use, and for single pages when it is refused; another
+/// one asks for single pages meanwhile.
+#[test]
+fn others_go_on_while_a_process_compacts_for_a_huge_page() {
+    const OTHER: i32 = 300;
+    let mut script = Script::by(WORKER);
+    for pfn in 0..PAGES - 512 {
+        script.alloc(pfn, 0, ANON, MOVABLE);
+    }
+    for pfn in (0..PAGES - 512).step_by(2) {
+        script.free(pfn, 0);
+    }
+    // The rest of memory goes in one piece, so that no huge page is at hand.
+    script.alloc(PAGES - 512, 9, KERNEL, UNMOVABLE);
+    script.alloc(NO_FRAME, 9, ANYWHERE, MOVABLE);
+    let before = script.events.len();
+    script.as_process(OTHER).alloc(0, 0, ANON, MOVABLE);
+    script.as_process(WORKER).alloc(2, 0, ANON, MOVABLE).as_process(OTHER).free(2, 0);
+    let mut pairing = pairing();
+    let mut engine = engine(FragmentationPolicy::LINUX_6_1);
+    let mut run = |engine: &mut Engine, events: &[Event]| {
+        events.iter().for_each(|event| pairing.event(event));
+        engine.run(&batch(&mut pairing));
+        let counts = counts(engine);
+        (counts.served[9], counts.served[0], counts.moved > 0)
+    };
+    let (_, singles, _) = run(&mut engine, &script.events[..before]);
+    // The move of 32 pages takes 48 us, and the next events come within 3.
+    assert_eq!(run(&mut engine, &script.events[before..]), (1, singles + 1, false));
+    assert!(engine.owner().place(0).is_some(), "the other process has its page");
+    assert_eq!(engine.owner().place(2), None, "and who waits has not asked for its own yet");
+    engine.finish(script.events[before].at);
+    let counts = counts(&engine);
+    assert_eq!((counts.served[9], counts.served[0]), (2, singles + 1), "it lies in the huge page");
+    assert!(counts.moved > 100);
+    engine.owner().check(engine.pages());
+    assert_eq!(engine.pages().check(), Ok(()));
+}
