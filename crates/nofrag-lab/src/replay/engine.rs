@@ -403,16 +403,16 @@ impl Engine {
     }
 
     /// Requests a block from the policy's fast path.
-    fn begin(&mut self, at: u64, request: &Request) -> Result<Pfn, Attempt> {
+    fn begin(&mut self, at: u64, request: &Request) -> Result<Pfn, Box<Attempt>> {
         self.counts.requests[request.order.index()] += 1;
         let World { pages, owner, .. } = &mut self.world;
         let got = pages.alloc(Nanos(at), owner.cpu, request.page_request());
         self.counts.slow[request.order.index()] += u64::from(got.is_err());
-        got
+        got.map_err(Box::new)
     }
 
     /// Goes on with a request that the fast path did not serve, while no other process does; `None` if it is refused.
-    fn go_on(&mut self, at: u64, mut attempt: Attempt, mut next: Option<Next>) -> Option<Pfn> {
+    fn go_on(&mut self, at: u64, mut attempt: Box<Attempt>, mut next: Option<Next>) -> Option<Pfn> {
         let (mut now, cpu) = (at, self.world.owner.cpu);
         loop {
             self.world.bill();

@@ -11,6 +11,7 @@
 
 use foldhash::{HashMap, HashMapExt};
 use nofrag::units::Order;
+use nofrag_host::trace::EventKind;
 
 use super::spans::FrameIndex;
 
@@ -78,9 +79,12 @@ impl Processes {
         }
     }
 
-    /// Notes that a process is kcompactd: it worked or fell asleep as such.
-    pub(super) fn is_kcompactd(&mut self, pid: i32) {
-        if !self.kcompactds.contains(&pid) && self.kcompactds.len() < MOST_NODES {
+    /// Notes that a process is kcompactd, if it worked or fell asleep as such.
+    pub(super) fn look(&mut self, kind: EventKind, pid: i32) {
+        if matches!(kind, EventKind::KcompactdWake | EventKind::KcompactdSleep)
+            && !self.kcompactds.contains(&pid)
+            && self.kcompactds.len() < MOST_NODES
+        {
             self.kcompactds.push(pid);
         }
     }

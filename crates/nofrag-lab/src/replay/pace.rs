@@ -68,7 +68,7 @@ struct Moved {
     until: u64,
 }
 
-/// Who moves pages.
+/// A mover of pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mover {
     /// A process that compacts for itself.
@@ -433,7 +433,7 @@ mod tests {
         }
     }
 
-    /// A caller that moves 32 pages in 1 ms, and 512 in 2 ms; kcompactd takes ten times as long.
+    /// A caller moves 32 pages in some time, and 512 in twice that; kcompactd takes ten times as long.
     #[test]
     fn who_moves_pages_takes_as_long_as_the_recorded_host_took() {
         let mut pace = Pace::default();
@@ -451,7 +451,7 @@ mod tests {
         let work = 10_000 * host.costs.migrate_page;
         let [caller, background] = [Mover::Caller, Mover::Background]
             .map(|who| host.elapses_moving(who, work, &mut random));
-        // 544 pages in 3 ms, wherever in them a page is.
+        // 544 pages in three times 1,000,000, wherever in them a page is.
         let each = caller / 10_000;
         assert!((4_500..6_500).contains(&each), "{each}");
         assert!((45_000..65_000).contains(&(background / 10_000)), "{background}");

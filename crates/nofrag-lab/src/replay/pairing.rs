@@ -7,7 +7,7 @@
 use nofrag::page::{MemoryMap, PageAllocator};
 use nofrag::units::{Order, Pfn};
 use nofrag_host::gfp::GfpBits;
-use nofrag_host::trace::{Event, EventKind, TraceMeta, View};
+use nofrag_host::trace::{Event, TraceMeta, View};
 
 use super::migration::{Doing, Held, Pending, Processes};
 use super::nodes::Nodes;
@@ -166,6 +166,7 @@ impl Pairing {
     /// Updates the beliefs by an event, and adds its steps for policies.
     pub(super) fn event(&mut self, event: &Event) {
         let (at, pid) = (event.at, event.pid);
+        self.processes.look(event.kind, pid);
         match event.view() {
             View::PageAlloc { pfn, order, gfp, migratetype } => {
                 let Some(order) = order_of(order) else { return self.foreign() };
@@ -223,9 +224,6 @@ impl Pairing {
                 self.reclaims(event, Activity::Reclaim);
             }
             View::DirectReclaimEnd { .. } => drop(self.processes.end(pid)),
-            _ if matches!(event.kind, EventKind::KcompactdWake | EventKind::KcompactdSleep) => {
-                self.processes.is_kcompactd(pid);
-            }
             View::KswapdWake { .. } => self.kswapd(event, Activity::Woke),
             View::KswapdSleep { .. } => self.kswapd(event, Activity::Reclaim),
             View::Lost(_) => {

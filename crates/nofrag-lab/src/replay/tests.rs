@@ -1132,7 +1132,7 @@ fn others_go_on_while_a_process_compacts_for_a_huge_page() {
         (counts.served[9], counts.served[0], counts.moved > 0)
     };
     let (_, singles, _) = run(&mut engine, &script.events[..before]);
-    // The move of 32 pages takes 48 us, and the next events come within 3.
+    // The move of 32 pages takes sixteen times as long as until the last of the next events.
     assert_eq!(run(&mut engine, &script.events[before..]), (1, singles + 1, false));
     assert!(engine.owner().place(0).is_some(), "the other process has its page");
     assert_eq!(engine.owner().place(2), None, "and who waits has not asked for its own yet");

@@ -1,7 +1,7 @@
 //! Processes that wait for a huge page, while others go on.
 //!
-//! A caller that compacts for itself takes long: in guests of 6.1 to 7.2 it was some 30 ms for a huge page that it got,
-//! in which others were served, many of them out of what the caller had just made free. So a request that is not served
+//! A caller that compacts for itself takes long: in guests of 6.1 to 7.2 as long as thousands of faults are, in which
+//! others were served, many of them out of what the caller had just made free. So a request that is not served
 //! at once becomes a [`Waiter`] with a clock of its own. Later requests of its process wait behind it, and so does
 //! whatever names a block of theirs. They are made as soon as it is answered: the process is late then, and does not
 //! stay so.
@@ -20,11 +20,11 @@ use super::step::Step;
 /// The most processes that wait at a time; what others ask for is answered at once.
 const MOST: usize = 256;
 
-/// What is done with the block, or without it.
+/// Use of the block, or of its refusal.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Then {
-    /// It stands for the block at `frame` that the recorded kernel served. If it is refused, it is asked for once more
-    /// with the flags `second`.
+    /// The block stands for the one at `frame` that the recorded kernel served. If it is refused, it is asked for once
+    /// more with the flags `second`.
     Adopt { frame: FrameIndex, second: Option<RequestFlags> },
     /// The recorded kernel refused it: single pages may follow in its place.
     StandIn { place: Option<Ticket> },
@@ -38,7 +38,7 @@ pub(super) struct Waiter {
     /// The time of its next action.
     pub(super) at: u64,
     pub(super) request: Request,
-    pub(super) attempt: Attempt,
+    pub(super) attempt: Box<Attempt>,
     /// The action that it was asked for and takes at that time; `None` at first.
     pub(super) next: Option<Next>,
     /// Its place among the pauses of the host.
@@ -173,7 +173,7 @@ mod tests {
                 cpu,
                 at: pid as u64,
                 request: request(Order::PAGEBLOCK),
-                attempt,
+                attempt: Box::new(attempt),
                 next: None,
                 place: None,
                 then: Then::StandIn { place: None },

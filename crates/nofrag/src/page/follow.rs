@@ -506,8 +506,7 @@ mod tests {
         assert_eq!(pages.kswapd_begins(NODE).wanted(), woken, "somebody has asked");
     }
 
-    /// Puts as many blocks of order 2 on the lists as none could lie there if they were freed: the second of them drains
-    /// all under the rules since 6.7.
+    /// Puts all memory on the lists in blocks of order 2. Freed in a row they would be drained (rules since 6.7).
     #[test]
     fn blocks_are_put_on_lists_of_a_cpu_without_a_drain_and_up_to_any_bound() {
         let order = Order::new(2).expect("an order");

@@ -306,6 +306,9 @@ fn frames_of_any_number() {
         assert!(pages.put_on_cpu(cpu, pfn).is_err());
         pages.set_skip(pfn, true);
         pages.turn_list(pfn, true);
+        let zone = pages.zones().next().unwrap().id;
+        pages.set_per_cpu_bound(cpu, zone, PageCount(one));
+        pages.set_per_cpu_bound(cpu, zone, PageCount(other));
     }
     let request = PageRequest::new(Order::MAX, Migratetype::Movable).flags(RequestFlags::RECLAIM);
     for now in ENDS.map(Nanos) {
