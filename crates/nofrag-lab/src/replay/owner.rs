@@ -545,10 +545,6 @@ impl Migrate for Owner {
     fn migrate(&mut self, from: Pfn, to: Pfn, order: Order) -> bool {
         let index = |pfn: Pfn| self.own.index(pfn.0).expect("it is of one of the zones");
         let (from, to) = (index(from), index(to));
-        if self.holders[from as usize] == NOTHING {
-            // It was freed while it waited to be moved.
-            return false;
-        }
         let holder = std::mem::replace(&mut self.holders[from as usize], NOTHING);
         self.holders[to as usize] = holder;
         match holder {
