@@ -2,6 +2,8 @@
 
 use nofrag::vmap::{LockCosts, LockCounters};
 
+use crate::key::Key;
+
 /// The kind of a lock, by its name in tables and JSON.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::VariantArray,
@@ -51,6 +53,11 @@ pub(super) enum Site {
 impl LockKind {
     pub(super) const ALL: [LockKind; 12] =
         *<LockKind as strum::VariantArray>::VARIANTS.as_array().expect("there are so many");
+
+    /// Returns the key that the keys of its figures begin with.
+    pub(super) fn key(self) -> Key {
+        Key::count(self.into_str())
+    }
 
     /// Returns true if a CPU that unmaps only its own mappings shares no lock of this kind with another CPU: the locks
     /// of its blocks, and those that belong to the CPU.
