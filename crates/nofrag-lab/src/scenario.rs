@@ -582,6 +582,19 @@ pub fn choose_programs<S: Copy>(
     Ok(all.iter().filter(|spec| info(spec).bit & bits != 0).copied().collect())
 }
 
+/// Finds a folder of the repository, from the current directory upwards.
+///
+/// # Errors
+/// The reason why it is not found, as a sentence that can go on.
+pub(crate) fn in_repository(folder: &str) -> Result<PathBuf, String> {
+    let here = std::env::current_dir().map_err(|error| format!(".: {error}"))?;
+    let found = here.ancestors().map(|above| above.join(folder)).find(|path| path.is_dir());
+    found.ok_or_else(|| {
+        let (here, from) = (here.display(), "it comes with the sources of nofrag; go there");
+        format!("no folder {folder} in {here} or above it: {from}")
+    })
+}
+
 /// Returns the name of a page policy in a list, with its remark.
 pub(crate) fn page_policy(design: &'static str) -> String {
     let preset = FragmentationPolicy::preset(design);
