@@ -119,7 +119,7 @@ impl<D, P> Plan<D, P> {
     /// Returns the settings of a report on this run; `name` gives the name of a design.
     pub(crate) fn settings(&self, mode: Mode, name: impl Fn(&D) -> &str) -> Settings {
         Settings {
-            mode: mode.name().to_owned(),
+            mode: mode.into_str().to_owned(),
             seed: self.seed,
             repeats: self.repeats,
             loops: self.loops,

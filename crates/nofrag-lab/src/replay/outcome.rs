@@ -436,66 +436,51 @@ impl fmt::Display for Range {
     }
 }
 
-/// A question that people ask of a replay.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum Query {
-    /// The number of huge pages that would have been served.
-    Huge,
-    /// The number of times that types would have mixed.
-    Events,
-    /// The number of blocks that would have been handed out from pageblocks of another type.
-    Mistyped,
-    /// The number of pages that would have been moved.
-    Moves,
-    /// The number of pages that would have been reclaimed in the background.
-    Reclaim,
-    /// The number of times that callers would have had to reclaim for themselves.
-    Direct,
-    /// The number of free blocks of a pageblock or more at the end.
-    Largest,
+/// Declares the questions: each in a word or two, and the figure that it asks for.
+macro_rules! queries {
+    ($($(#[$doc:meta])* $query:ident $short:literal $what:literal;)*) => {
+        /// A question that people ask of a replay.
+        #[derive(
+            Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize,
+        )]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+        #[serde(rename_all = "kebab-case")]
+        pub enum Query { $($(#[$doc])* $query),* }
+
+        impl Query {
+            /// All questions, in the order of tables.
+            pub const ALL: [Query; [$($short),*].len()] = [$(Query::$query),*];
+
+            /// Returns the question in a word or two.
+            #[must_use]
+            pub const fn short(self) -> &'static str {
+                match self { $(Query::$query => $short),* }
+            }
+
+            /// Returns the name of the figure that the question asks for.
+            #[must_use]
+            pub const fn what(self) -> &'static str {
+                match self { $(Query::$query => $what),* }
+            }
+        }
+    };
 }
 
-impl Query {
-    /// All questions, in the order of tables.
-    pub const ALL: [Query; 7] = [
-        Query::Huge,
-        Query::Events,
-        Query::Mistyped,
-        Query::Moves,
-        Query::Reclaim,
-        Query::Direct,
-        Query::Largest,
-    ];
-
-    /// Returns the question in a word or two.
-    #[must_use]
-    pub const fn short(self) -> &'static str {
-        match self {
-            Query::Huge => "order 9",
-            Query::Events => "events",
-            Query::Mistyped => "mistyped",
-            Query::Moves => "moved",
-            Query::Reclaim => "reclaimed",
-            Query::Direct => "by callers",
-            Query::Largest => "whole blocks",
-        }
-    }
-
-    /// Returns the name of the figure that the question asks for.
-    #[must_use]
-    pub const fn what(self) -> &'static str {
-        match self {
-            Query::Huge => "requests of order 9 served",
-            Query::Events => "external fragmentation events",
-            Query::Mistyped => "blocks from pageblocks of another type",
-            Query::Moves => "pages moved",
-            Query::Reclaim => "pages reclaimed by kswapd",
-            Query::Direct => "direct reclaims by callers",
-            Query::Largest => "free blocks of order 9 and above at the end",
-        }
-    }
+queries! {
+    /// The number of huge pages that would have been served.
+    Huge "order 9" "requests of order 9 served";
+    /// The number of times that types would have mixed.
+    Events "events" "external fragmentation events";
+    /// The number of blocks that would have been handed out from pageblocks of another type.
+    Mistyped "mistyped" "blocks from pageblocks of another type";
+    /// The number of pages that would have been moved.
+    Moves "moved" "pages moved";
+    /// The number of pages that would have been reclaimed in the background.
+    Reclaim "reclaimed" "pages reclaimed by kswapd";
+    /// The number of times that callers would have had to reclaim for themselves.
+    Direct "by callers" "direct reclaims by callers";
+    /// The number of free blocks of a pageblock or more at the end.
+    Largest "whole blocks" "free blocks of order 9 and above at the end";
 }
 
 /// The replay under the recorded kernel's own rules, compared with that kernel. Measured before any resynchronisation.

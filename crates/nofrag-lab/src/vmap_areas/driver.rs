@@ -92,7 +92,7 @@ struct Tally {
 
 fn drives(plan: &AreasPlan, mode: Mode) -> Vec<Drive> {
     let drive = |order, place, rounds| Drive {
-        label: mode.name().to_owned(),
+        label: mode.into_str().to_owned(),
         specs: plan.programs.clone(),
         order,
         place,
