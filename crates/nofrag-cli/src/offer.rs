@@ -33,7 +33,7 @@ impl Offer {
 
     /// Offers the modes of `nofrag run`.
     pub(crate) fn modes() -> Offer {
-        Offer(nofrag_lab::Mode::ALL.map(|(name, _)| name).to_vec())
+        Offer(nofrag_lab::Mode::ALL.iter().map(|mode| mode.into_str()).collect())
     }
 
     /// Offers the policies of pages.

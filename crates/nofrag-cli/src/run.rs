@@ -117,7 +117,7 @@ pub(crate) struct Args {
 impl Args {
     /// Returns the end of a saved result's name, which follows its scenario and day.
     fn what(&self) -> String {
-        let mode = (self.mode != Mode::Compare).then(|| self.mode.name());
+        let mode = (self.mode != Mode::Compare).then(|| self.mode.into_str());
         let real = self.real.then_some("real");
         let full = self.full.then_some("full");
         let part = self.mask.is_some().then_some("part");
@@ -299,7 +299,7 @@ fn chosen(name: &str, args: &Args, options: &Options) -> Result<Vec<&'static Sce
 /// Returns the reason why a scenario cannot be run here with these options, as the end of a sentence.
 fn lacking(scenario: &Scenario, args: &Args, options: &Options) -> Option<String> {
     if !scenario.special.modes.contains(&args.mode) {
-        return Some(format!(" has no mode {}", args.mode.name()));
+        return Some(format!(" has no mode {}", args.mode.into_str()));
     }
     if args.real && !scenario.special.memory.contains(&Memory::Real) {
         return Some(" has no --real".to_owned());

@@ -17,7 +17,7 @@
 
 use std::fs::{self, File};
 use std::hash::Hash;
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -54,7 +54,40 @@ pub struct Budget {
 /// The argument of the last [`Budget::allow`]; 0 before the first call.
 static ALLOWED: AtomicU64 = AtomicU64::new(0);
 
+/// A reader that fails when there are more bytes than it may read.
+pub(crate) struct Limited<R> {
+    from: R,
+    most: u64,
+    left: u64,
+    /// The error for more than so many bytes.
+    why: fn(u64) -> io::Error,
+}
+
+impl<R> Limited<R> {
+    pub(crate) fn new(from: R, most: u64, why: fn(u64) -> io::Error) -> Limited<R> {
+        Limited { from, most, left: most, why }
+    }
+}
+
+impl<R: Read> Read for Limited<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let read = self.from.read(into)?;
+        self.left = self.left.checked_sub(read as u64).ok_or_else(|| (self.why)(self.most))?;
+        Ok(read)
+    }
+}
+
 impl Budget {
+    /// Returns a reader of unpacked bytes that fails when they are more than the budget has: so long a file does not
+    /// come from a kernel.
+    pub(crate) fn unpacking<R>(&self, from: R) -> Limited<R> {
+        Limited::new(from, self.bytes, |_| {
+            let why =
+                "it unpacks to more than a file of its length may; `--budget GIB` allows more";
+            io::Error::new(io::ErrorKind::FileTooLarge, why)
+        })
+    }
+
     /// Returns the default budget for a file of `length` bytes on the disk, without a deadline; the module's comment
     /// says how it is chosen.
     #[must_use]

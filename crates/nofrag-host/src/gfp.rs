@@ -8,39 +8,45 @@ use nofrag::page::{Migratetype, RequestFlags, ZoneKind};
 
 use crate::trace::FlagTable;
 
-/// One flag of a request, as far as it decides where pages come from and what happens when no page is free.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-// Each is `__GFP_` and its name.
-#[non_exhaustive]
-pub enum GfpFlag {
-    Dma,
-    HighMem,
-    Dma32,
-    Movable,
-    Reclaimable,
-    High,
-    Io,
-    Fs,
-    DirectReclaim,
-    KswapdReclaim,
-    NoWarn,
-    RetryMayFail,
-    NoFail,
-    NoRetry,
-    MemAlloc,
-    NoMemAlloc,
-    ThisNode,
-    Zero,
+/// Declares the flags: each with its name of the kernel's.
+macro_rules! flags {
+    ($($flag:ident $name:literal;)*) => {
+        /// One flag of a request, as far as it decides where pages come from and what happens when no page is free.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        // Each is `__GFP_` and its name.
+        #[non_exhaustive]
+        pub enum GfpFlag { $($flag),* }
+
+        use GfpFlag::{$($flag),*};
+
+        const FLAGS: &[(&str, &[GfpFlag])] = &[$(($name, &[$flag])),*];
+    };
 }
 
-use GfpFlag::{
-    DirectReclaim, Dma, Dma32, Fs, High, HighMem, Io, KswapdReclaim, MemAlloc, Movable, NoFail,
-    NoMemAlloc, NoRetry, NoWarn, Reclaimable, RetryMayFail, ThisNode, Zero,
-};
+flags! {
+    Dma "__GFP_DMA";
+    HighMem "__GFP_HIGHMEM";
+    Dma32 "__GFP_DMA32";
+    Movable "__GFP_MOVABLE";
+    Reclaimable "__GFP_RECLAIMABLE";
+    High "__GFP_HIGH";
+    Io "__GFP_IO";
+    Fs "__GFP_FS";
+    DirectReclaim "__GFP_DIRECT_RECLAIM";
+    KswapdReclaim "__GFP_KSWAPD_RECLAIM";
+    NoWarn "__GFP_NOWARN";
+    RetryMayFail "__GFP_RETRY_MAYFAIL";
+    NoFail "__GFP_NOFAIL";
+    NoRetry "__GFP_NORETRY";
+    MemAlloc "__GFP_MEMALLOC";
+    NoMemAlloc "__GFP_NOMEMALLOC";
+    ThisNode "__GFP_THISNODE";
+    Zero "__GFP_ZERO";
+}
 
-/// The flags that each name of the kernel's stands for; names that decide nothing here are not in the table. The bit of
-/// a zone has two names: kernels print `GFP_DMA` for the bit that they define as `__GFP_DMA`.
+/// The flags that each other name of the kernel's stands for; names that decide nothing here are not in the table. The
+/// bit of a zone has two names: kernels print `GFP_DMA` for the bit that they define as `__GFP_DMA`.
 const NAMES: &[(&str, &[GfpFlag])] = &[
     ("GFP_KERNEL", &[DirectReclaim, KswapdReclaim, Io, Fs]),
     ("GFP_KERNEL_ACCOUNT", &[DirectReclaim, KswapdReclaim, Io, Fs]),
@@ -58,25 +64,7 @@ const NAMES: &[(&str, &[GfpFlag])] = &[
     ("GFP_DMA32", &[Dma32]),
     ("__GFP_RECLAIM", &[DirectReclaim, KswapdReclaim]),
     ("__GFP_WAIT", &[DirectReclaim, KswapdReclaim]),
-    ("__GFP_DMA", &[Dma]),
-    ("__GFP_HIGHMEM", &[HighMem]),
-    ("__GFP_DMA32", &[Dma32]),
-    ("__GFP_MOVABLE", &[Movable]),
-    ("__GFP_RECLAIMABLE", &[Reclaimable]),
-    ("__GFP_HIGH", &[High]),
-    ("__GFP_IO", &[Io]),
-    ("__GFP_FS", &[Fs]),
-    ("__GFP_DIRECT_RECLAIM", &[DirectReclaim]),
-    ("__GFP_KSWAPD_RECLAIM", &[KswapdReclaim]),
-    ("__GFP_NOWARN", &[NoWarn]),
-    ("__GFP_RETRY_MAYFAIL", &[RetryMayFail]),
     ("__GFP_REPEAT", &[RetryMayFail]),
-    ("__GFP_NOFAIL", &[NoFail]),
-    ("__GFP_NORETRY", &[NoRetry]),
-    ("__GFP_MEMALLOC", &[MemAlloc]),
-    ("__GFP_NOMEMALLOC", &[NoMemAlloc]),
-    ("__GFP_THISNODE", &[ThisNode]),
-    ("__GFP_ZERO", &[Zero]),
 ];
 
 /// A set of [`GfpFlag`]s, independent of any kernel's bits.
@@ -94,7 +82,7 @@ impl GfpFlags {
     /// decides nothing here.
     #[must_use]
     pub fn named(name: &str) -> GfpFlags {
-        let known = NAMES.iter().find(|(known, _)| *known == name);
+        let known = FLAGS.iter().chain(NAMES).find(|(known, _)| *known == name);
         known.map_or(GfpFlags::default(), |(_, flags)| GfpFlags::of(flags))
     }
 

@@ -155,8 +155,8 @@ pub struct LockFigure {
     pub table: LockTable,
     /// Name of the lock in the kernel.
     pub name: String,
-    /// Name of the same lock in the lab.
-    pub here: String,
+    /// The same lock in the lab.
+    pub here: Key,
     pub place: String,
     /// Contentions in which another CPU had held the lock last.
     pub con_bounces: Option<u64>,

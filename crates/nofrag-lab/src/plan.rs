@@ -88,22 +88,24 @@ impl<D, P> Plan<D, P> {
     }
 
     /// Runs every program under every design, in as many passes, and returns what `cell` has gathered in the row of
-    /// each pair. Designs take turns: in each pass another one comes first. `name` names the pair.
+    /// each pair. Designs take turns: in each pass another one comes first. `name` names a pair that takes part in a
+    /// pass.
     pub(crate) fn take_turns<'a, R: Default, E: ToString>(
         &'a self,
         (passes, progress): (usize, &dyn Progress),
-        name: impl Fn(&'a P, &'a D) -> [&'a str; 2],
+        name: impl Fn(usize, &'a P, &'a D) -> Option<[&'a str; 2]>,
         mut cell: impl FnMut(usize, &P, &D, &mut R) -> Result<(), E>,
     ) -> Result<Vec<(&'a P, &'a D, R)>, RunError> {
-        progress.begin((passes * self.programs.len() * self.designs.len()) as u64);
         let of_program = |program| self.designs.iter().map(move |it| (program, it, R::default()));
         let mut rows: Vec<(&P, &D, R)> = self.programs.iter().flat_map(of_program).collect();
+        let taken = |pass| rows.iter().filter(|it| name(pass, it.0, it.1).is_some()).count();
+        progress.begin((0..passes).map(taken).sum::<usize>() as u64);
         let order: Vec<usize> = (0..self.designs.len()).collect();
         for pass in 0..passes {
             for rows in rows.chunks_mut(order.len().max(1)) {
                 for at in turn(&order, pass) {
                     let (program, design, row) = &mut rows[at];
-                    let [of, under] = name(program, design);
+                    let Some([of, under]) = name(pass, program, design) else { continue };
                     progress.step(&format!("{of} under {under}"));
                     cell(pass, program, design, row)
                         .map_err(|why| RunError::engine(under, of, why))?;
@@ -117,7 +119,7 @@ impl<D, P> Plan<D, P> {
     /// Returns the settings of a report on this run; `name` gives the name of a design.
     pub(crate) fn settings(&self, mode: Mode, name: impl Fn(&D) -> &str) -> Settings {
         Settings {
-            mode: mode.name().to_owned(),
+            mode: mode.into_str().to_owned(),
             seed: self.seed,
             repeats: self.repeats,
             loops: self.loops,
@@ -191,7 +193,7 @@ mod tests {
     fn every_design_comes_first_in_a_pass_and_rows_stay_in_their_order() {
         let mut order = String::new();
         let plan = plan(&Options::default()).unwrap();
-        let name = |_: &'_ char, design: &'_ &'static str| ["p", *design];
+        let name = |_, _: &'_ char, design: &'_ &'static str| Some(["p", *design]);
         let cell = |pass, program: &char, design: &&str, row: &mut Vec<usize>| {
             order.push_str(&format!("{pass}{program}{} ", &design[..1]));
             row.push(pass);
@@ -207,10 +209,38 @@ mod tests {
     }
 
     #[test]
+    fn a_pair_that_does_not_take_part_in_a_pass_is_no_step() {
+        #[derive(Default)]
+        struct Steps(std::cell::RefCell<(u64, Vec<String>)>);
+        impl Progress for Steps {
+            fn begin(&self, steps: u64) {
+                self.0.borrow_mut().0 = steps;
+            }
+            fn step(&self, what: &str) {
+                self.0.borrow_mut().1.push(what.to_owned());
+            }
+            fn end(&self) {}
+        }
+        let (plan, steps) = (plan(&Options::default()).unwrap(), Steps::default());
+        let name = |pass, _: &'_ char, design: &'_ &'static str| {
+            (pass == 0 || *design == "old").then_some(["p", *design])
+        };
+        let rows = plan.take_turns((2, &steps), name, |pass, _, _, row: &mut Vec<usize>| {
+            row.push(pass);
+            Ok::<(), String>(())
+        });
+        let taken: Vec<Vec<usize>> = rows.unwrap().into_iter().map(|(.., row)| row).collect();
+        assert_eq!(taken[..3], [vec![0, 1], vec![0], vec![0]]);
+        let (foretold, steps) = steps.0.into_inner();
+        assert_eq!((foretold, steps.len()), (8, 8));
+        assert!(steps[6..].iter().all(|step| step == "p under old"), "{steps:?}");
+    }
+
+    #[test]
     fn the_first_failure_ends_the_turns() {
         let plan = plan(&Options::default()).unwrap();
         let mut cells = 0;
-        let name = |_: &'_ char, design: &'_ &'static str| ["p or q", *design];
+        let name = |_, _: &'_ char, design: &'_ &'static str| Some(["p or q", *design]);
         let cell = |_, program: &char, _: &&str, (): &mut ()| {
             cells += 1;
             if *program == 'q' { Err("no") } else { Ok(()) }

@@ -91,7 +91,7 @@ pub struct Settings {
 impl Settings {
     /// Returns the settings of a run that makes everything once, on one thread.
     pub(crate) fn once(mode: Mode, seed: u64) -> Settings {
-        let mode = mode.name().to_owned();
+        let mode = mode.into_str().to_owned();
         Settings { mode, seed, repeats: 1, loops: 1, pages: 1, threads: 1, ..Settings::default() }
     }
 }

@@ -172,7 +172,7 @@ impl Scenario {
             return Err(RunError::input(self.name, why));
         }
         if !self.special.modes.contains(&options.mode) {
-            let modes: Vec<&str> = self.special.modes.iter().map(|mode| mode.name()).collect();
+            let modes: Vec<&str> = self.special.modes.iter().map(|mode| mode.into_str()).collect();
             let why = format!("must be {} in {}", modes.join(" or "), self.name);
             return Err(RunError::option("mode", why));
         }
@@ -256,7 +256,19 @@ impl<W> Deref for Spec<W> {
 }
 
 /// Ways of driving the programs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    strum::EnumString,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
+#[strum(serialize_all = "lowercase", const_into_str)]
+#[strum(parse_err_ty = String, parse_err_fn = no_such_mode)]
 pub enum Mode {
     /// Every program alone in a fresh space, designs turn by turn: the mode of the tables.
     #[default]
@@ -276,35 +288,12 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// All modes with their names.
-    pub const ALL: [(&'static str, Mode); 6] = [
-        ("compare", Mode::Compare),
-        ("performance", Mode::Performance),
-        ("shuffle", Mode::Shuffle),
-        ("smoke", Mode::Smoke),
-        ("stress", Mode::Stress),
-        ("soak", Mode::Soak),
-    ];
-
-    /// Returns the name that the command line takes.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        let (name, _) =
-            Mode::ALL.iter().find(|(_, mode)| *mode == self).expect("ALL lists every mode");
-        name
-    }
+    pub const ALL: &[Mode] = <Mode as strum::VariantArray>::VARIANTS;
 }
 
-impl FromStr for Mode {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Mode, String> {
-        let found = Mode::ALL.iter().find(|(name, _)| *name == text);
-        found.map(|(_, mode)| *mode).ok_or_else(|| {
-            let names = Mode::ALL.map(|(name, _)| name).join(", ");
-            format!("there is no mode {text:?}; the modes are {names}")
-        })
-    }
+fn no_such_mode(text: &str) -> String {
+    let names: Vec<&str> = Mode::ALL.iter().map(|mode| mode.into_str()).collect();
+    format!("there is no mode {text:?}; the modes are {}", names.join(", "))
 }
 
 /// Extent of a run: a part that keeps within a time, or everything.
@@ -359,45 +348,26 @@ pub struct Options {
 
 /// The share of their mapping, which is 75 % of a node, that the threads touch which ask for huge pages
 /// (docs/sources/pages.md#trap-4).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::IntoStaticStr, strum::EnumString)]
+#[strum(const_into_str, parse_err_ty = String, parse_err_fn = no_such_touch)]
 pub enum ThpTouch {
     /// Every second unit, 37.5 % of a node, as the document's program does.
     #[default]
+    #[strum(serialize = "37.5")]
     HalfOfUnits,
     /// Every unit, 75 % of a node, as the document's text says.
+    #[strum(serialize = "75")]
     AllUnits,
 }
 
-impl ThpTouch {
-    /// Both values with their names.
-    pub const ALL: [(&'static str, ThpTouch); 2] =
-        [("37.5", ThpTouch::HalfOfUnits), ("75", ThpTouch::AllUnits)];
-
-    /// Returns the share of a node in percent, as the command line takes it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            ThpTouch::HalfOfUnits => "37.5",
-            ThpTouch::AllUnits => "75",
-        }
-    }
+fn no_such_touch(text: &str) -> String {
+    format!("{text:?} is neither 37.5 nor 75, the percent of a node that the threads touch")
 }
 
 impl ThpTouch {
     /// Returns the share as a condition of a run.
     pub(crate) fn condition(self) -> String {
-        format!("{} % of a node touched", self.name())
-    }
-}
-
-impl FromStr for ThpTouch {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<ThpTouch, String> {
-        let found = ThpTouch::ALL.iter().find(|(name, _)| *name == text);
-        found.map(|(_, touch)| *touch).ok_or_else(|| {
-            format!("{text:?} is neither 37.5 nor 75, the percent of a node that the threads touch")
-        })
+        format!("{} % of a node touched", self.into_str())
     }
 }
 
@@ -582,6 +552,19 @@ pub fn choose_programs<S: Copy>(
     Ok(all.iter().filter(|spec| info(spec).bit & bits != 0).copied().collect())
 }
 
+/// Finds a folder of the repository, from the current directory upwards.
+///
+/// # Errors
+/// The reason why it is not found, as a sentence that can go on.
+pub(crate) fn in_repository(folder: &str) -> Result<PathBuf, String> {
+    let here = std::env::current_dir().map_err(|error| format!(".: {error}"))?;
+    let found = here.ancestors().map(|above| above.join(folder)).find(|path| path.is_dir());
+    found.ok_or_else(|| {
+        let (here, from) = (here.display(), "it comes with the sources of nofrag; go there");
+        format!("no folder {folder} in {here} or above it: {from}")
+    })
+}
+
 /// Returns the name of a page policy in a list, with its remark.
 pub(crate) fn page_policy(design: &'static str) -> String {
     let preset = FragmentationPolicy::preset(design);
@@ -723,9 +706,11 @@ mod tests {
 
     #[test]
     fn modes_go_by_their_names() {
-        for (name, mode) in Mode::ALL {
-            assert_eq!(name.parse::<Mode>().unwrap(), mode);
-            assert_eq!(mode.name(), name);
+        let names = ["compare", "performance", "shuffle", "smoke", "stress", "soak"];
+        assert_eq!(names.len(), Mode::ALL.len());
+        for (name, mode) in names.iter().zip(Mode::ALL) {
+            assert_eq!(name.parse::<Mode>().unwrap(), *mode);
+            assert_eq!(mode.into_str(), *name);
         }
         assert!("fast".parse::<Mode>().unwrap_err().contains("performance"));
     }

@@ -116,37 +116,47 @@ enum RowsAre {
 /// A column: its head, the design or program that it is about with that of the row, and a figure, or the times.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct DeclaredColumn {
+pub(crate) struct DeclaredColumn {
     head: String,
+    /// Empty in tables of rows that have no other part.
+    #[serde(default)]
     of: String,
-    figure: Option<Key>,
+    pub(crate) figure: Option<Key>,
 }
 
 impl DeclaredTable {
     /// Builds the table; rows without any cell are left out.
     pub(crate) fn section(&self, report: &Report) -> Option<Section> {
-        let names = match self.rows {
-            RowsAre::Programs => report.programs(),
-            RowsAre::Designs => report.settings.designs.iter().map(String::as_str).collect(),
+        let (lead, names) = match self.rows {
+            RowsAre::Programs => ("program", report.programs()),
+            RowsAre::Designs => {
+                ("design", report.settings.designs.iter().map(String::as_str).collect())
+            }
         };
-        let is_meant =
-            |name: &&&str| self.only.is_empty() || self.only.iter().any(|it| it == *name);
-        let row = |name: &&str| {
-            let cell = |DeclaredColumn { of, figure, .. }: &DeclaredColumn| {
-                let row = match self.rows {
-                    RowsAre::Programs => report.measurement(name, of)?,
-                    RowsAre::Designs => report.measurement(of, name)?,
-                };
-                let Some(figure) = figure else { return Some(Cell::median(&row.time)) };
-                let (key, amount) = row.counts.get_key_value(figure)?;
-                Some(key.shown(amount.get()).into())
+        let is_meant = |name: &&str| self.only.is_empty() || self.only.iter().any(|it| it == name);
+        self.of(lead, names.into_iter().filter(is_meant), str::to_owned, |name, column| {
+            let DeclaredColumn { of, figure, .. } = column;
+            let row = match self.rows {
+                RowsAre::Programs => report.measurement(name, of)?,
+                RowsAre::Designs => report.measurement(of, name)?,
             };
-            row_of(name, self.columns.iter().map(|column| cell(column).into()).collect())
-        };
-        let lead = if self.rows == RowsAre::Programs { "program" } else { "design" };
-        let heads = self.columns.iter().map(|column| &*column.head);
-        let header = [lead].into_iter().chain(heads);
-        let rows = names.iter().filter(is_meant).filter_map(row).collect();
+            let Some(figure) = figure else { return Some(Cell::median(&row.time)) };
+            let (key, amount) = row.counts.get_key_value(figure)?;
+            Some(key.shown(amount.get()).into())
+        })
+    }
+
+    /// Builds the table of rows of any kind, by their names and cells; rows without any cell are left out.
+    pub(crate) fn of<'a, R: ?Sized + 'a>(
+        &self,
+        lead: &str,
+        rows: impl Iterator<Item = &'a R>,
+        name: impl Fn(&R) -> String,
+        cell: impl Fn(&R, &DeclaredColumn) -> Option<Cell>,
+    ) -> Option<Section> {
+        let cells = |row| self.columns.iter().map(|column| cell(row, column).into()).collect();
+        let rows = rows.filter_map(|row| row_of(&name(row), cells(row))).collect();
+        let header = [lead].into_iter().chain(self.columns.iter().map(|column| &*column.head));
         table_of(&self.title, &self.caption, 1, header, rows)
     }
 }

@@ -24,35 +24,6 @@ pub struct Counter {
     pub subject: Option<Subject>,
 }
 
-/// The name of a counter in `/proc/vmstat`, or of a sum.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::IntoStaticStr)]
-#[serde(rename_all = "snake_case")]
-#[strum(serialize_all = "snake_case", const_into_str)]
-pub enum Name {
-    CompactStall,
-    CompactSuccess,
-    CompactFail,
-    CompactDaemonWake,
-    CompactMigrateScanned,
-    CompactIsolated,
-    PgmigrateSuccess,
-    PgmigrateFail,
-    #[serde(rename = "allocstall_*")]
-    #[strum(serialize = "allocstall_*")]
-    Allocstall,
-    PgstealDirect,
-    PgstealKswapd,
-    KswapdLowWmarkHitQuickly,
-    KswapdHighWmarkHitQuickly,
-    ThpFaultAlloc,
-    ThpFaultFallback,
-    ThpCollapseAlloc,
-    ThpCollapseAllocFailed,
-    ThpSplitPage,
-    HtlbBuddyAllocFail,
-    OomKill,
-}
-
 /// A subject of counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
 #[strum(const_into_str)]
@@ -69,30 +40,44 @@ impl Subject {
     pub const ALL: &[Subject] = <Subject as strum::VariantArray>::VARIANTS;
 }
 
-/// The counters in the report, with their subjects and the events that they count; those that a kernel does not have
-/// are left out.
-const SHOWN: [(Option<Subject>, Name, &str); 20] = [
-    (Some(Compaction), Name::CompactStall, "requests that waited for compaction"),
-    (Some(Compaction), Name::CompactSuccess, "compactions for them that made a block"),
-    (Some(Compaction), Name::CompactFail, "compactions for them that did not"),
-    (Some(Compaction), Name::CompactDaemonWake, "times kcompactd was woken"),
-    (None, Name::CompactMigrateScanned, "pages looked at for moving"),
-    (None, Name::CompactIsolated, "pages taken out to be moved or filled"),
-    (Some(Compaction), Name::PgmigrateSuccess, "pages moved"),
-    (Some(Compaction), Name::PgmigrateFail, "pages that could not be moved"),
-    (Some(Reclaim), Name::Allocstall, "requests that waited for reclaim"),
-    (Some(Reclaim), Name::PgstealDirect, "pages reclaimed by those that waited"),
-    (Some(Reclaim), Name::PgstealKswapd, "pages reclaimed by kswapd"),
-    (Some(Reclaim), Name::KswapdLowWmarkHitQuickly, "times kswapd had to begin again soon, at low"),
-    (None, Name::KswapdHighWmarkHitQuickly, "times kswapd had to begin again soon, at high"),
-    (Some(HugePages), Name::ThpFaultAlloc, "huge pages given to processes on first touch"),
-    (Some(HugePages), Name::ThpFaultFallback, "times small pages were given instead"),
-    (Some(HugePages), Name::ThpCollapseAlloc, "huge pages made later by khugepaged"),
-    (Some(HugePages), Name::ThpCollapseAllocFailed, "times khugepaged found no block"),
-    (None, Name::ThpSplitPage, "huge pages split"),
-    (Some(Pools), Name::HtlbBuddyAllocFail, "pages that a hugetlbfs pool asked for in vain"),
-    (Some(Reclaim), Name::OomKill, "processes killed for want of memory"),
-];
+/// Declares the counters of the report, with the sentences' subjects and the events that they count; those that a
+/// kernel does not have are left out.
+macro_rules! counters {
+    ($($(#[$named:meta])* $name:ident: $subject:expr, $what:literal;)*) => {
+        /// The name of a counter in `/proc/vmstat`, or of a sum.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::IntoStaticStr)]
+        #[serde(rename_all = "snake_case")]
+        #[strum(serialize_all = "snake_case", const_into_str)]
+        pub enum Name { $($(#[$named])* $name),* }
+
+        const SHOWN: &[(Option<Subject>, Name, &str)] = &[$(($subject, Name::$name, $what)),*];
+    };
+}
+
+counters! {
+    CompactStall: Some(Compaction), "requests that waited for compaction";
+    CompactSuccess: Some(Compaction), "compactions for them that made a block";
+    CompactFail: Some(Compaction), "compactions for them that did not";
+    CompactDaemonWake: Some(Compaction), "times kcompactd was woken";
+    CompactMigrateScanned: None, "pages looked at for moving";
+    CompactIsolated: None, "pages taken out to be moved or filled";
+    PgmigrateSuccess: Some(Compaction), "pages moved";
+    PgmigrateFail: Some(Compaction), "pages that could not be moved";
+    #[serde(rename = "allocstall_*")]
+    #[strum(serialize = "allocstall_*")]
+    Allocstall: Some(Reclaim), "requests that waited for reclaim";
+    PgstealDirect: Some(Reclaim), "pages reclaimed by those that waited";
+    PgstealKswapd: Some(Reclaim), "pages reclaimed by kswapd";
+    KswapdLowWmarkHitQuickly: Some(Reclaim), "times kswapd had to begin again soon, at low";
+    KswapdHighWmarkHitQuickly: None, "times kswapd had to begin again soon, at high";
+    ThpFaultAlloc: Some(HugePages), "huge pages given to processes on first touch";
+    ThpFaultFallback: Some(HugePages), "times small pages were given instead";
+    ThpCollapseAlloc: Some(HugePages), "huge pages made later by khugepaged";
+    ThpCollapseAllocFailed: Some(HugePages), "times khugepaged found no block";
+    ThpSplitPage: None, "huge pages split";
+    HtlbBuddyAllocFail: Some(Pools), "pages that a hugetlbfs pool asked for in vain";
+    OomKill: Some(Reclaim), "processes killed for want of memory";
+}
 
 /// Returns the counters of the report.
 pub(super) fn survey(counters: &Counters, uptime_seconds: Option<f64>) -> Vec<Counter> {

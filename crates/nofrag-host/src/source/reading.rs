@@ -26,6 +26,7 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, fstat, openat, statat};
 
 use super::Root;
+use crate::budget::Limited;
 use crate::finding::bytes_text;
 
 /// Most bytes of a file of a host, and the longest wait for it.
@@ -80,19 +81,7 @@ fn bound(relative: &str) -> Bound {
 }
 
 /// An open file of a host. Reading fails where it is longer than such a file can be.
-pub(crate) struct HostFile {
-    from: Box<dyn Read + Send>,
-    most: u64,
-    left: u64,
-}
-
-impl Read for HostFile {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let read = self.from.read(into)?;
-        self.left = self.left.checked_sub(read as u64).ok_or_else(|| too_long(self.most))?;
-        Ok(read)
-    }
-}
+pub(crate) type HostFile = Limited<Box<dyn Read + Send>>;
 
 fn too_long(most: u64) -> io::Error {
     let why = format!("it is longer than {}: no such file of a kernel is", bytes_text(most));
@@ -186,7 +175,7 @@ impl Root {
             true => Box::new(zstd::Decoder::with_buffer(BufReader::new(file))?),
             false => Box::new(file),
         };
-        Ok(HostFile { from, most, left: most })
+        Ok(Limited::new(from, most, too_long))
     }
 
     /// Opens a file on this thread; of a captured folder only a regular file below it.

@@ -45,117 +45,6 @@ pub enum BulkMoment {
     After,
 }
 
-/// An event with its fields by name, for the kinds that a replay acts on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-// The fields have the kernel's names; see its `format` files.
-#[non_exhaustive]
-pub enum View {
-    PageAlloc {
-        pfn: Option<u64>,
-        order: u32,
-        gfp: u64,
-        migratetype: i32,
-    },
-    PageFree {
-        pfn: u64,
-        order: u32,
-    },
-    ExtFrag {
-        pfn: u64,
-        alloc_order: i32,
-        fallback_order: i32,
-        alloc_migratetype: i32,
-        fallback_migratetype: i32,
-        change_ownership: bool,
-    },
-    CompactionBegin(CompactionRun),
-    CompactionEnd {
-        run: CompactionRun,
-        status: i32,
-    },
-    /// Free frames of this range were set aside as targets of moves.
-    IsolatedTargets {
-        start: u64,
-        end: u64,
-        taken: u64,
-    },
-    MigratePages {
-        succeeded: u64,
-        failed: u64,
-        thp_succeeded: u64,
-        mode: i32,
-        reason: i32,
-    },
-    DirectReclaimBegin {
-        order: i32,
-        gfp: u64,
-    },
-    DirectReclaimEnd {
-        reclaimed: u64,
-    },
-    KswapdWake {
-        node: i32,
-        zone: i32,
-        order: i32,
-    },
-    KswapdSleep {
-        node: i32,
-    },
-    VmapAlloc {
-        addr: u64,
-        size: u64,
-        align: u64,
-        start: u64,
-        end: u64,
-        failed: bool,
-    },
-    VmapFree {
-        start: u64,
-        lazy: u64,
-        lazy_max: u64,
-    },
-    VmapPurge {
-        start: u64,
-        end: u64,
-        purged: u32,
-    },
-    UnmappedArea {
-        /// The address, or the error as a negative number.
-        addr: i64,
-        flags: u64,
-        length: u64,
-        low: u64,
-        high: u64,
-        align_mask: u64,
-        align_offset: u64,
-    },
-    Munmap {
-        addr: u64,
-        length: u64,
-    },
-    Mmap {
-        addr: u64,
-        length: u64,
-        protection: u64,
-        flags: u64,
-        offset: u64,
-    },
-    /// A page was in the array of a call of the bulk interface.
-    BulkPage {
-        pfn: u64,
-        gfp: u64,
-        when: BulkMoment,
-    },
-    /// A call of the bulk interface returned: the first `filled` entries of its array are pages.
-    BulkCall {
-        filled: u64,
-    },
-    /// Events of this CPU are lost here; `None` when the kernel does not give their number.
-    Lost(Option<u64>),
-    /// An event of a kind that no replay acts on.
-    Other,
-}
-
 impl Event {
     /// Makes the event that marks lost events at this time on this CPU; `count` is their number, where the kernel gives
     /// it.
@@ -165,93 +54,93 @@ impl Event {
         values[0] = count.unwrap_or(0);
         Event { at, pid: 0, cpu, kind: EventKind::Lost, values }
     }
+}
 
-    /// Returns the fields by name.
-    #[must_use]
-    pub fn view(&self) -> View {
-        let v = &self.values;
-        let run = || CompactionRun {
-            zone_start: v[0],
-            migrate_pfn: v[1],
-            free_pfn: v[2],
-            zone_end: v[3],
-            sync: v[4] != 0,
-        };
-        match self.kind {
-            EventKind::PageAlloc => View::PageAlloc {
-                pfn: (v[0] != NO_FRAME).then_some(v[0]),
-                order: v[1] as u32,
-                gfp: v[2],
-                migratetype: v[3] as i32,
-            },
-            EventKind::PageFree => View::PageFree { pfn: v[0], order: v[1] as u32 },
-            EventKind::ExtFrag => View::ExtFrag {
-                pfn: v[0],
-                alloc_order: v[1] as i32,
-                fallback_order: v[2] as i32,
-                alloc_migratetype: v[3] as i32,
-                fallback_migratetype: v[4] as i32,
-                change_ownership: v[5] != 0,
-            },
-            EventKind::CompactionBegin => View::CompactionBegin(run()),
-            EventKind::CompactionEnd => View::CompactionEnd { run: run(), status: v[5] as i32 },
-            EventKind::CompactionIsolateFreepages | EventKind::CompactionFastIsolateFreepages => {
-                View::IsolatedTargets { start: v[0], end: v[1], taken: v[3] }
-            }
-            EventKind::MigratePages => View::MigratePages {
-                succeeded: v[0],
-                failed: v[1],
-                thp_succeeded: v[2],
-                mode: v[6] as i32,
-                reason: v[7] as i32,
-            },
-            EventKind::DirectReclaimBegin => {
-                View::DirectReclaimBegin { order: v[0] as i32, gfp: v[1] }
-            }
-            EventKind::DirectReclaimEnd => View::DirectReclaimEnd { reclaimed: v[0] },
-            EventKind::KswapdWake => {
-                View::KswapdWake { node: v[0] as i32, zone: v[1] as i32, order: v[2] as i32 }
-            }
-            EventKind::KswapdSleep => View::KswapdSleep { node: v[0] as i32 },
-            EventKind::BulkPage => View::BulkPage {
-                pfn: v[0],
-                gfp: v[1],
-                when: if v[2] == 0 { BulkMoment::After } else { BulkMoment::Before },
-            },
-            EventKind::BulkCall => View::BulkCall { filled: v[0] },
-            _ => self.view_of_addresses(),
-        }
-    }
+/// The fields of the events of a run's beginning and end.
+fn run(v: &[u64; MAX_FIELDS]) -> CompactionRun {
+    let [zone_start, migrate_pfn, free_pfn, zone_end, sync, ..] = *v;
+    CompactionRun { zone_start, migrate_pfn, free_pfn, zone_end, sync: sync != 0 }
+}
 
-    /// Returns the fields of an event on addresses, for [`view`](Self::view).
-    fn view_of_addresses(&self) -> View {
-        let v = &self.values;
-        match self.kind {
-            EventKind::VmapAlloc => View::VmapAlloc {
-                addr: v[0],
-                size: v[1],
-                align: v[2],
-                start: v[3],
-                end: v[4],
-                failed: v[5] != 0,
-            },
-            EventKind::VmapFree => View::VmapFree { start: v[0], lazy: v[1], lazy_max: v[2] },
-            EventKind::VmapPurge => View::VmapPurge { start: v[0], end: v[1], purged: v[2] as u32 },
-            EventKind::UnmappedArea => View::UnmappedArea {
-                addr: v[0] as i64,
-                flags: v[2],
-                length: v[3],
-                low: v[4],
-                high: v[5],
-                align_mask: v[6],
-                align_offset: v[7],
-            },
-            EventKind::Munmap => View::Munmap { addr: v[0], length: v[1] },
-            EventKind::Mmap => {
-                View::Mmap { addr: v[0], length: v[1], protection: v[2], flags: v[3], offset: v[5] }
-            }
-            EventKind::Lost => View::Lost((v[0] != 0).then_some(v[0])),
-            _ => View::Other,
+/// Declares [`View`]: for kinds, a variant with its fields, each with its type and as it follows from the values.
+macro_rules! views {
+    ($v:ident; $($(#[$doc:meta])* $($kind:ident)|+ => $name:ident {
+        $($(#[$field_doc:meta])* $field:ident: $type:ty = $value:expr),*
+    };)*) => {
+        /// An event with its fields by name, for the kinds that a replay acts on.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        // The fields have the kernel's names; see its `format` files.
+        #[non_exhaustive]
+        pub enum View {
+            $($(#[$doc])* $name { $($(#[$field_doc])* $field: $type),* },)*
+            CompactionBegin(CompactionRun),
+            /// Events of this CPU are lost here; `None` when the kernel does not give their number.
+            Lost(Option<u64>),
+            /// An event of a kind that no replay acts on.
+            Other,
         }
-    }
+
+        impl Event {
+            /// Returns the fields by name.
+            #[must_use]
+            pub fn view(&self) -> View {
+                let $v = &self.values;
+                match self.kind {
+                    $($(EventKind::$kind)|+ => View::$name { $($field: $value),* },)*
+                    EventKind::CompactionBegin => View::CompactionBegin(run($v)),
+                    EventKind::Lost => View::Lost(($v[0] != 0).then_some($v[0])),
+                    _ => View::Other,
+                }
+            }
+        }
+    };
+}
+
+views! {
+    v;
+    PageAlloc => PageAlloc {
+        pfn: Option<u64> = (v[0] != NO_FRAME).then_some(v[0]), order: u32 = v[1] as u32, gfp: u64 = v[2],
+        migratetype: i32 = v[3] as i32
+    };
+    PageFree => PageFree { pfn: u64 = v[0], order: u32 = v[1] as u32 };
+    ExtFrag => ExtFrag {
+        pfn: u64 = v[0], alloc_order: i32 = v[1] as i32, fallback_order: i32 = v[2] as i32,
+        alloc_migratetype: i32 = v[3] as i32, fallback_migratetype: i32 = v[4] as i32,
+        change_ownership: bool = v[5] != 0
+    };
+    CompactionEnd => CompactionEnd { run: CompactionRun = run(v), status: i32 = v[5] as i32 };
+    /// Free frames of this range were set aside as targets of moves.
+    CompactionIsolateFreepages | CompactionFastIsolateFreepages => IsolatedTargets {
+        start: u64 = v[0], end: u64 = v[1], taken: u64 = v[3]
+    };
+    MigratePages => MigratePages {
+        succeeded: u64 = v[0], failed: u64 = v[1], thp_succeeded: u64 = v[2], mode: i32 = v[6] as i32,
+        reason: i32 = v[7] as i32
+    };
+    DirectReclaimBegin => DirectReclaimBegin { order: i32 = v[0] as i32, gfp: u64 = v[1] };
+    DirectReclaimEnd => DirectReclaimEnd { reclaimed: u64 = v[0] };
+    KswapdWake => KswapdWake { node: i32 = v[0] as i32, zone: i32 = v[1] as i32, order: i32 = v[2] as i32 };
+    KswapdSleep => KswapdSleep { node: i32 = v[0] as i32 };
+    VmapAlloc => VmapAlloc {
+        addr: u64 = v[0], size: u64 = v[1], align: u64 = v[2], start: u64 = v[3], end: u64 = v[4],
+        failed: bool = v[5] != 0
+    };
+    VmapFree => VmapFree { start: u64 = v[0], lazy: u64 = v[1], lazy_max: u64 = v[2] };
+    VmapPurge => VmapPurge { start: u64 = v[0], end: u64 = v[1], purged: u32 = v[2] as u32 };
+    UnmappedArea => UnmappedArea {
+        /// The address, or the error as a negative number.
+        addr: i64 = v[0] as i64, flags: u64 = v[2], length: u64 = v[3], low: u64 = v[4], high: u64 = v[5],
+        align_mask: u64 = v[6], align_offset: u64 = v[7]
+    };
+    Munmap => Munmap { addr: u64 = v[0], length: u64 = v[1] };
+    Mmap => Mmap {
+        addr: u64 = v[0], length: u64 = v[1], protection: u64 = v[2], flags: u64 = v[3], offset: u64 = v[5]
+    };
+    /// A page was in the array of a call of the bulk interface.
+    BulkPage => BulkPage {
+        pfn: u64 = v[0], gfp: u64 = v[1],
+        when: BulkMoment = if v[2] == 0 { BulkMoment::After } else { BulkMoment::Before }
+    };
+    /// A call of the bulk interface returned: the first `filled` entries of its array are pages.
+    BulkCall => BulkCall { filled: u64 = v[0] };
 }

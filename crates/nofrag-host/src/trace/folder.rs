@@ -10,7 +10,7 @@ use super::format::{Decoder, Format};
 use super::kinds::EventKind;
 use super::meta::{Moment, TakenSnapshot, TraceMeta};
 use super::ring_buffer::{HEADER, LARGEST_SUB_BUFFER, SUB_BUFFER, SubBuffer, dropped};
-use super::source::{BATCH, EventSource, Loss, Merged, Trace, TraceError, Unpacking};
+use super::source::{BATCH, EventSource, Loss, Merged, Trace, TraceError};
 use crate::budget::{Budget, Room};
 use crate::process::printable;
 use crate::snapshot::Files;
@@ -99,7 +99,7 @@ fn input(
         true => {
             let mut plain = zstd::Decoder::new(file)?;
             plain.window_log_max(window)?;
-            Box::new(Unpacking::new(plain, budget))
+            Box::new(budget.unpacking(plain))
         }
         false => Box::new(file),
     };

@@ -217,31 +217,6 @@ impl EventSource for Within {
     }
 }
 
-/// A reader of unpacked bytes that fails when they are more than the budget has: so long a file does not come from a
-/// kernel.
-pub(super) struct Unpacking<R> {
-    from: R,
-    left: u64,
-}
-
-impl<R> Unpacking<R> {
-    pub(super) fn new(from: R, budget: &Budget) -> Unpacking<R> {
-        Unpacking { from, left: budget.bytes }
-    }
-}
-
-impl<R: Read> Read for Unpacking<R> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let read = self.from.read(into)?;
-        self.left = self.left.checked_sub(read as u64).ok_or_else(|| {
-            let why =
-                "it unpacks to more than a file of its length may; `--budget GIB` allows more";
-            io::Error::new(io::ErrorKind::FileTooLarge, why)
-        })?;
-        Ok(read)
-    }
-}
-
 /// Opens the text of ftrace or perf in the file, which may be packed by zstd; `None` if it is neither.
 fn open_text(path: &Path, budget: &Budget) -> Result<Option<Trace>, TraceError> {
     const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
@@ -252,7 +227,7 @@ fn open_text(path: &Path, budget: &Budget) -> Result<Option<Trace>, TraceError> 
     let is_packed = file.fill_buf().map_err(TraceError::file(path))?.starts_with(&ZSTD);
     let plain: Box<dyn Read + Send> = if is_packed {
         let plain = zstd::Decoder::with_buffer(file).map_err(TraceError::file(path))?;
-        Box::new(Unpacking::new(plain, budget))
+        Box::new(budget.unpacking(plain))
     } else {
         Box::new(file)
     };

@@ -126,161 +126,97 @@ const PFN: Part = part("pfn", Frame, 0);
 /// A field that some kernels have in their records and none prints.
 const ZID: Part = part("zid", Signed, 1).optional();
 
-const ALLOC: &[Part] = &[
-    PAGE,
-    PFN,
-    part("order", Unsigned, 1),
-    part("migratetype", Signed, 3),
-    part("gfp_flags", Gfp, 2),
-];
-const FREE: &[Part] = &[PAGE, PFN, part("order", Unsigned, 1)];
-const BATCHED: &[Part] = &[PAGE, PFN, part("order", Fixed("0"), 0)];
-const EXTFRAG: &[Part] = &[
-    PAGE,
-    PFN,
-    part("alloc_order", Signed, 1),
-    part("fallback_order", Signed, 2),
-    part("pageblock_order", Fixed(PAGEBLOCK_ORDER), 0),
-    part("alloc_migratetype", Signed, 3),
-    part("fallback_migratetype", Signed, 4),
-    part("fragmenting", Fragmenting, 2),
-    part("change_ownership", Signed, 5),
-];
-const ZONE_LOCKED: &[Part] = &[
-    PAGE,
-    PFN,
-    part("order", Unsigned, 1),
-    part("migratetype", Signed, 2),
-    part("percpu_refill", Signed, 3).optional(),
-];
-const DRAIN: &[Part] = &[PAGE, PFN, part("order", Unsigned, 1), part("migratetype", Signed, 2)];
-const RUN: &[Part] = &[
-    part("zone_start", Hex, 0),
-    part("migrate_pfn", Hex, 1),
-    part("free_pfn", Hex, 2),
-    part("zone_end", Hex, 3),
-    part("mode", Name(SYNC, 0), 4).after(", "),
-];
-const RUN_END: &[Part] =
-    &[RUN[0], RUN[1], RUN[2], RUN[3], RUN[4], part("status", Name(STATUS, 0), 5)];
-const TRY_TO_COMPACT: &[Part] =
-    &[part("order", Signed, 0), part("gfp_mask", Gfp, 1), part("priority", Signed, 2)];
-const VERDICT: &[Part] = &[
-    part("node", Signed, 0),
-    part("zone", Name(ZONES, 8), 1),
-    part("order", Signed, 2),
-    part("ret", Name(STATUS, 0), 3),
-];
-const DEFERRED: &[Part] = &[
-    part("node", Signed, 0),
-    part("zone", Name(ZONES, 8), 1),
-    part("order", Signed, 2),
-    part("order_failed", Signed, 5),
-    part("consider", Unsigned, 3),
-    part("limit", Power, 4),
-];
-/// Parts of `range=(0x1000 ~ 0x1200) nr_scanned=512 nr_taken=32`.
-const ISOLATE: &[Part] = &[
-    part("range", Hex, 0).sign("=(0x"),
-    part("~", Hex, 1).sign(" 0x"),
-    part("nr_scanned", Unsigned, 2).after(") "),
-    part("nr_taken", Unsigned, 3),
-];
-const KCOMPACTD_WAKE: &[Part] =
-    &[part("nid", Signed, 0), part("order", Signed, 1), part("classzone_idx", Name(ZONES, 8), 2)];
-const NODE: &[Part] = &[part("nid", Signed, 0)];
-const MIGRATE: &[Part] = &[
-    part("nr_succeeded", Unsigned, 0),
-    part("nr_failed", Unsigned, 1),
-    part("nr_thp_succeeded", Unsigned, 2).optional(),
-    part("nr_thp_failed", Unsigned, 3).optional(),
-    part("nr_thp_split", Unsigned, 4).optional(),
-    part("nr_split", Unsigned, 5).optional(),
-    part("mode", Name(MODE, 0), 6),
-    part("reason", Name(REASON, 0), 7),
-];
-const WAKEUP_KSWAPD: &[Part] =
-    &[part("nid", Signed, 0), part("order", Signed, 2), part("gfp_flags", Gfp, 3).optional(), ZID];
-const KSWAPD_WAKE: &[Part] = &[part("nid", Signed, 0), part("order", Signed, 2), ZID];
-const RECLAIM_BEGIN: &[Part] = &[part("order", Signed, 0), part("gfp_flags", Gfp, 1)];
-const RECLAIM_END: &[Part] = &[part("nr_reclaimed", Unsigned, 0)];
-const VMAP_ALLOC: &[Part] = &[
-    part("va_start", Unsigned, 0).sign(": "),
-    part("size", Unsigned, 1),
-    part("align", Unsigned, 2),
-    part("vstart", Hex, 3),
-    part("vend", Hex, 4),
-    part("failed", Signed, 5),
-];
-const VMAP_FREE: &[Part] =
-    &[part("va_start", Hex, 0), part("nr_lazy", Unsigned, 1), part("nr_lazy_max", Unsigned, 2)];
-const VMAP_PURGE: &[Part] =
-    &[part("start", Hex, 0), part("end", Hex, 1), part("num_purged", Unsigned, 2)];
-const UNMAPPED: &[Part] = &[
-    part("addr", Address, 0),
-    part("err", Error, 0),
-    part("total_vm", Hex, 1),
-    part("flags", Hex, 2),
-    part("len", Hex, 3),
-    part("lo", Hex, 4),
-    part("hi", Hex, 5),
-    part("mask", Hex, 6),
-    part("ofs", Hex, 7),
-];
-/// Parts with a pointer to a part of the process's address space, which tells address spaces apart as well as any
-/// other.
-const EXIT: &[Part] = &[part("mt_mod", Hex, 0).sign(" 0x")];
-const MUNMAP: &[Part] =
-    &[part("addr", Hex, 0).sign(": 0x"), part("len", Hex, 1).after(", ").sign(": 0x")];
-const MMAP: &[Part] = &[
-    part("addr", Argument, 0),
-    part("len", Argument, 1).after(", "),
-    part("prot", Argument, 2).after(", "),
-    part("flags", Argument, 3).after(", "),
-    part("fd", Argument, 4).after(", "),
-    part("off", Argument, 5).after(", "),
-];
-
-const BULK_PAGE: &[Part] = &[PAGE, PFN, part("before", Unsigned, 2), part("gfp_flags", Gfp, 1)];
-const BULK_CALL: &[Part] = &[part("filled", Unsigned, 0)];
-
-/// Returns the text of a kind. `Lost` has no row: its line has another form.
-fn row(kind: EventKind) -> TextRow {
-    use EventKind as K;
-    let parts = match kind {
-        K::PageAlloc => ALLOC,
-        K::PageFree => FREE,
-        K::PageFreeBatched => BATCHED,
-        K::ExtFrag => EXTFRAG,
-        K::ZoneLocked => ZONE_LOCKED,
-        K::PcpuDrain => DRAIN,
-        K::CompactionBegin => RUN,
-        K::CompactionEnd => RUN_END,
-        K::TryToCompact => TRY_TO_COMPACT,
-        K::CompactionFinished | K::CompactionSuitable => VERDICT,
-        K::CompactionDeferred => DEFERRED,
-        K::CompactionIsolateMigratepages
-        | K::CompactionIsolateFreepages
-        | K::CompactionFastIsolateFreepages => ISOLATE,
-        K::KcompactdWake => KCOMPACTD_WAKE,
-        K::KcompactdSleep | K::KswapdSleep => NODE,
-        K::MigratePages => MIGRATE,
-        K::WakeupKswapd => WAKEUP_KSWAPD,
-        K::KswapdWake => KSWAPD_WAKE,
-        K::DirectReclaimBegin => RECLAIM_BEGIN,
-        K::DirectReclaimEnd => RECLAIM_END,
-        K::VmapAlloc => VMAP_ALLOC,
-        K::VmapFree => VMAP_FREE,
-        K::VmapPurge => VMAP_PURGE,
-        K::UnmappedArea => UNMAPPED,
-        K::ExitMmap => return TextRow { head: "exit_mmap: ", parts: EXIT, tail: ", DESTROY" },
-        K::Munmap => return TextRow { head: "sys_munmap(", parts: MUNMAP, tail: ")" },
-        K::Mmap => return TextRow { head: "sys_mmap(", parts: MMAP, tail: ")" },
-        K::BulkPage => BULK_PAGE,
-        K::BulkCall => BULK_CALL,
-        K::Lost => &[],
+/// Declares the text of each kind: what stands before the first key, the parts, and what stands behind the last one.
+macro_rules! rows {
+    ($($($kind:ident)|+ => $head:literal [$($part:expr),*] $tail:literal;)*) => {
+        /// Returns the text of a kind. `Lost` has no row: its line has another form.
+        fn row(kind: EventKind) -> TextRow {
+            match kind {
+                $($(EventKind::$kind)|+ => {
+                    const PARTS: &[Part] = &[$($part),*];
+                    TextRow { head: $head, parts: PARTS, tail: $tail }
+                })*
+            }
+        }
     };
-    TextRow { head: "", parts, tail: "" }
+}
+
+// The pointer of exit_mmap is to a part of the process's address space, which tells address spaces apart as well as any
+// other; ranges of isolated pages are written as `range=(0x1000 ~ 0x1200) nr_scanned=512 nr_taken=32`.
+rows! {
+    PageAlloc => "" [
+        PAGE, PFN, part("order", Unsigned, 1), part("migratetype", Signed, 3), part("gfp_flags", Gfp, 2)
+    ] "";
+    PageFree => "" [PAGE, PFN, part("order", Unsigned, 1)] "";
+    PageFreeBatched => "" [PAGE, PFN, part("order", Fixed("0"), 0)] "";
+    ExtFrag => "" [
+        PAGE, PFN, part("alloc_order", Signed, 1), part("fallback_order", Signed, 2),
+        part("pageblock_order", Fixed(PAGEBLOCK_ORDER), 0), part("alloc_migratetype", Signed, 3),
+        part("fallback_migratetype", Signed, 4), part("fragmenting", Fragmenting, 2),
+        part("change_ownership", Signed, 5)
+    ] "";
+    ZoneLocked => "" [
+        PAGE, PFN, part("order", Unsigned, 1), part("migratetype", Signed, 2),
+        part("percpu_refill", Signed, 3).optional()
+    ] "";
+    PcpuDrain => "" [PAGE, PFN, part("order", Unsigned, 1), part("migratetype", Signed, 2)] "";
+    CompactionBegin => "" [
+        part("zone_start", Hex, 0), part("migrate_pfn", Hex, 1), part("free_pfn", Hex, 2), part("zone_end", Hex, 3),
+        part("mode", Name(SYNC, 0), 4).after(", ")
+    ] "";
+    CompactionEnd => "" [
+        part("zone_start", Hex, 0), part("migrate_pfn", Hex, 1), part("free_pfn", Hex, 2), part("zone_end", Hex, 3),
+        part("mode", Name(SYNC, 0), 4).after(", "), part("status", Name(STATUS, 0), 5)
+    ] "";
+    TryToCompact => "" [part("order", Signed, 0), part("gfp_mask", Gfp, 1), part("priority", Signed, 2)] "";
+    CompactionFinished | CompactionSuitable => "" [
+        part("node", Signed, 0), part("zone", Name(ZONES, 8), 1), part("order", Signed, 2),
+        part("ret", Name(STATUS, 0), 3)
+    ] "";
+    CompactionDeferred => "" [
+        part("node", Signed, 0), part("zone", Name(ZONES, 8), 1), part("order", Signed, 2),
+        part("order_failed", Signed, 5), part("consider", Unsigned, 3), part("limit", Power, 4)
+    ] "";
+    CompactionIsolateMigratepages | CompactionIsolateFreepages | CompactionFastIsolateFreepages => "" [
+        part("range", Hex, 0).sign("=(0x"), part("~", Hex, 1).sign(" 0x"),
+        part("nr_scanned", Unsigned, 2).after(") "), part("nr_taken", Unsigned, 3)
+    ] "";
+    KcompactdWake => "" [
+        part("nid", Signed, 0), part("order", Signed, 1), part("classzone_idx", Name(ZONES, 8), 2)
+    ] "";
+    KcompactdSleep | KswapdSleep => "" [part("nid", Signed, 0)] "";
+    MigratePages => "" [
+        part("nr_succeeded", Unsigned, 0), part("nr_failed", Unsigned, 1),
+        part("nr_thp_succeeded", Unsigned, 2).optional(), part("nr_thp_failed", Unsigned, 3).optional(),
+        part("nr_thp_split", Unsigned, 4).optional(), part("nr_split", Unsigned, 5).optional(),
+        part("mode", Name(MODE, 0), 6), part("reason", Name(REASON, 0), 7)
+    ] "";
+    WakeupKswapd => "" [
+        part("nid", Signed, 0), part("order", Signed, 2), part("gfp_flags", Gfp, 3).optional(), ZID
+    ] "";
+    KswapdWake => "" [part("nid", Signed, 0), part("order", Signed, 2), ZID] "";
+    DirectReclaimBegin => "" [part("order", Signed, 0), part("gfp_flags", Gfp, 1)] "";
+    DirectReclaimEnd => "" [part("nr_reclaimed", Unsigned, 0)] "";
+    VmapAlloc => "" [
+        part("va_start", Unsigned, 0).sign(": "), part("size", Unsigned, 1), part("align", Unsigned, 2),
+        part("vstart", Hex, 3), part("vend", Hex, 4), part("failed", Signed, 5)
+    ] "";
+    VmapFree => "" [part("va_start", Hex, 0), part("nr_lazy", Unsigned, 1), part("nr_lazy_max", Unsigned, 2)] "";
+    VmapPurge => "" [part("start", Hex, 0), part("end", Hex, 1), part("num_purged", Unsigned, 2)] "";
+    UnmappedArea => "" [
+        part("addr", Address, 0), part("err", Error, 0), part("total_vm", Hex, 1), part("flags", Hex, 2),
+        part("len", Hex, 3), part("lo", Hex, 4), part("hi", Hex, 5), part("mask", Hex, 6), part("ofs", Hex, 7)
+    ] "";
+    ExitMmap => "exit_mmap: " [part("mt_mod", Hex, 0).sign(" 0x")] ", DESTROY";
+    Munmap => "sys_munmap(" [part("addr", Hex, 0).sign(": 0x"), part("len", Hex, 1).after(", ").sign(": 0x")] ")";
+    Mmap => "sys_mmap(" [
+        part("addr", Argument, 0), part("len", Argument, 1).after(", "), part("prot", Argument, 2).after(", "),
+        part("flags", Argument, 3).after(", "), part("fd", Argument, 4).after(", "),
+        part("off", Argument, 5).after(", ")
+    ] ")";
+    BulkPage => "" [PAGE, PFN, part("before", Unsigned, 2), part("gfp_flags", Gfp, 1)] "";
+    BulkCall => "" [part("filled", Unsigned, 0)] "";
+    Lost => "" [] "";
 }
 
 /// One kernel's names for values that its text does not give as numbers.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use nofrag_host::machine::pageblocks::survey;
 use nofrag_host::snapshot::{
     Files, FrameUse, PageTypes, Snapshot, ZoneInfo, ZoneName, ZonePageblocks,
 };
@@ -165,87 +166,29 @@ fn uses(sides: &[&Snapshot<'_>]) -> Vec<ComparedRow> {
     rows
 }
 
-/// Counts the pageblocks that are wholly free, that hold movable pages only, and that hold an immovable one.
+/// Counts the pageblocks that are wholly free, that hold movable pages only, and that hold one that must stay.
 fn pageblocks(sides: &[&Snapshot<'_>]) -> Vec<ComparedRow> {
-    let found = sides.each(|side| states(side));
+    let found = sides.each(|side| {
+        let map = side.pages?;
+        let zones = side.populated().filter_map(|zone| survey(side, &map, zone));
+        let zones = zones.map(|zone| [zone.free, zone.movable, zone.pinned]);
+        zones.reduce(|all, zone| [0, 1, 2].map(|at| all[at] + zone[at]))
+    });
     if found.iter().all(Option::is_none) {
         return Vec::new();
     }
-    let count = |figure: fn(&States) -> u64| {
-        found.each(|states| states.map(|states| figure(&states) as f64))
+    let count = |at: usize| found.each(|states| states.map(|states| states[at] as f64));
+    let share = |at: usize| {
+        found.each(|states| states.and_then(|states| percent(states[at], states.iter().sum())))
     };
-    let share = |figure: fn(&States) -> u64| {
-        found.each(|states| states.and_then(|states| percent(figure(&states), states.all())))
-    };
+    const PINNED: &str = "something that cannot be moved";
     vec![
-        ComparedRow::new("wholly free", Count, More, count(|states| states.free)),
-        ComparedRow::new(
-            "nothing but movable pages",
-            Count,
-            Neither,
-            count(|states| states.movable),
-        ),
-        ComparedRow::new(
-            "something that cannot be moved",
-            Count,
-            Less,
-            count(|states| states.pinned),
-        ),
-        ComparedRow::new("wholly free, %", Share, More, share(|states| states.free)),
-        ComparedRow::new(
-            "something that cannot be moved, %",
-            Share,
-            Less,
-            share(|states| states.pinned),
-        ),
+        ComparedRow::new("wholly free", Count, More, count(0)),
+        ComparedRow::new("nothing but movable pages", Count, Neither, count(1)),
+        ComparedRow::new(PINNED, Count, Less, count(2)),
+        ComparedRow::new("wholly free, %", Share, More, share(0)),
+        ComparedRow::new(format!("{PINNED}, %"), Share, Less, share(2)),
     ]
-}
-
-#[derive(Clone, Copy, Default)]
-struct States {
-    free: u64,
-    movable: u64,
-    pinned: u64,
-}
-
-impl States {
-    fn all(&self) -> u64 {
-        self.free + self.movable + self.pinned
-    }
-}
-
-/// Returns the number of pageblocks in each state, without those that have no managed pages; `None` without a map of
-/// frames. O(frames).
-fn states(side: &Snapshot<'_>) -> Option<States> {
-    let pages = side.pages?;
-    let block = 1_u64.checked_shl(side.pageblock_order())?;
-    let mut states = States::default();
-    let (mut current, mut uses) = (0, [0_u64; FrameUse::COUNT]);
-    let close = |uses: [u64; FrameUse::COUNT], states: &mut States| {
-        let of = |wanted: fn(FrameUse) -> bool| -> u64 {
-            let wanted = FrameUse::ALL.iter().copied().filter(|&usage| wanted(usage));
-            wanted.map(|usage| uses[usage.index()]).sum()
-        };
-        let managed = of(FrameUse::is_managed);
-        if managed == 0 {
-            return;
-        }
-        let free = uses[FrameUse::Free.index()];
-        match (free == block, free + of(FrameUse::is_movable) == managed) {
-            (true, _) => states.free += 1,
-            (false, true) => states.movable += 1,
-            (false, false) => states.pinned += 1,
-        }
-    };
-    for (pfn, usage) in pages.uses(0..u64::MAX) {
-        if pfn / block != current {
-            close(std::mem::take(&mut uses), &mut states);
-            current = pfn / block;
-        }
-        uses[usage.index()] += 1;
-    }
-    close(uses, &mut states);
-    Some(states)
 }
 
 /// Returns the counters of reclaim, compaction and huge pages. They only grow, so neither way is better.

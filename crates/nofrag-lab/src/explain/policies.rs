@@ -211,7 +211,7 @@ mod tests {
         let mut report = replay(&options, &|_| {}).expect("the shipped recording is replayed");
         let told = |report: &mut ReplayReport, verdict| {
             let fidelity = report.fidelity.as_mut().expect("it has both snapshots");
-            let figure = fidelity.figures.iter_mut().find(|it| it.name.contains("order 9"));
+            let figure = fidelity.figures.iter_mut().find(|it| it.name.name().contains("order 9"));
             figure.expect("there are such requests").verdict = verdict;
             by_replay(report, 9).len()
         };

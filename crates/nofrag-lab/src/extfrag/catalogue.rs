@@ -88,8 +88,11 @@ pub(super) enum Program {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Case {
     pub(super) machine: TestMachine,
+    /// The effort for huge pages.
     pub(super) huge: HugeMode,
+    /// The load beside the page cache.
     pub(super) mix: Mix,
+    /// All of memory, in GiB.
     pub(super) memory_gib: u64,
 }
 

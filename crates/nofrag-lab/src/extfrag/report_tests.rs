@@ -24,7 +24,7 @@ fn fake(spec: &RunSpec) -> Result<RunResult, RunError> {
     let mut counters = PageCounters::default();
     counters.extfrag[1][2] = events;
     counters.mistyped[1] = 10 * events;
-    let madvise = spec.huge == HugeMode::Madvise;
+    let madvise = spec.case.huge == HugeMode::Madvise;
     let huge = if madvise { 5 } else { u64::from(policy.boost.is_some()) };
     let huge_work = vec![Nanos(2_000); huge as usize];
     let stalls = policy.stall.map(|stall| stall.bound).into_iter().collect();

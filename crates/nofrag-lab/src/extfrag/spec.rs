@@ -2,11 +2,11 @@
 
 use nofrag::page::{Advice, FragmentationPolicy, HugeDefrag, HugeFault, HugeTries, MinFree};
 
+use super::catalogue::Case;
 use super::machine;
 use crate::scenario::ThpTouch;
 use crate::world::cache::files_per_thread;
 use crate::world::costs::Costs;
-use crate::world::load::Mix;
 use crate::world::setup::{Boot, Setup, WarmUp};
 
 /// Everything that a run depends on; two runs of equal specs give equal results.
@@ -15,13 +15,7 @@ pub(super) struct RunSpec {
     /// The policy's name in tables.
     pub(super) design: String,
     pub(super) policy: FragmentationPolicy,
-    pub(super) machine: TestMachine,
-    /// The effort for huge pages.
-    pub(super) huge: HugeMode,
-    /// The load beside the page cache.
-    pub(super) mix: Mix,
-    /// All of memory, in GiB.
-    pub(super) memory_gib: u64,
+    pub(super) case: Case,
     /// The share of the mapping that the huge-page threads touch.
     pub(super) touch: ThpTouch,
     /// The seed of all random numbers.
@@ -59,17 +53,18 @@ const GIB_PAGES: u64 = 1 << 18;
 impl RunSpec {
     /// Builds the world of the run.
     pub(super) fn setup(&self) -> Setup {
-        self.setup_of(self.memory_gib * GIB_PAGES)
+        self.setup_of(self.case.memory_gib * GIB_PAGES)
     }
 
     /// Builds the same world with `pages` pages.
     pub(super) fn setup_of(&self, pages: u64) -> Setup {
-        let mix = self.mix.scaled(pages);
-        let layout = machine::layout(self.machine, &mix, pages);
+        let Case { machine, huge, mix, .. } = self.case;
+        let mix = mix.scaled(pages);
+        let layout = machine::layout(machine, &mix, pages);
         let half = machine::units_per_thread(layout.node_0_pages, layout.huge.len() as u32);
         Setup {
             design: self.design.clone(),
-            program: format!("mix {}, {:?}, {:?}", self.mix.name, self.machine, self.huge),
+            program: format!("mix {}, {machine:?}, {huge:?}", mix.name),
             policy: self.policy,
             fault: self.huge_fault(),
             units: match self.touch {
@@ -95,12 +90,12 @@ impl RunSpec {
     /// other, vanilla got huge pages for one unit in seven on the calibrated mix, where the document and the count
     /// model have none, and half of the events: kswapd's end starts kcompactd, which empties blocks.
     fn huge_fault(&self) -> HugeFault {
-        let (defrag, advice) = match self.huge {
+        let (defrag, advice) = match self.case.huge {
             HugeMode::Default => (HugeDefrag::Madvise, Advice::Unadvised),
             HugeMode::DefragAlways => (HugeDefrag::Always, Advice::Unadvised),
             HugeMode::Madvise => (HugeDefrag::Madvise, Advice::HugePage),
         };
-        let tries = match self.machine {
+        let tries = match self.case.machine {
             TestMachine::TwoNodes { this_node: false, .. } => HugeTries::All,
             TestMachine::OneNode | TestMachine::TwoNodes { .. } => self.policy.huge_tries,
         };

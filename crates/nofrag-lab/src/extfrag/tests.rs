@@ -3,6 +3,7 @@
 use nofrag::check::Check;
 use nofrag::page::{FragmentationPolicy, PolicyPreset};
 
+use super::catalogue::Case;
 use super::mixes::mixes;
 use super::spec::{HugeMode, RunSpec, TestMachine};
 use crate::scenario::ThpTouch;
@@ -17,10 +18,12 @@ fn spec(preset: &PolicyPreset) -> RunSpec {
     RunSpec {
         design: preset.name.to_owned(),
         policy: preset.policy,
-        machine: TestMachine::OneNode,
-        huge: HugeMode::Default,
-        mix: mixes()[0],
-        memory_gib: 1,
+        case: Case {
+            machine: TestMachine::OneNode,
+            huge: HugeMode::Default,
+            mix: mixes()[0],
+            memory_gib: 1,
+        },
         touch: ThpTouch::HalfOfUnits,
         seed: 1,
     }
@@ -39,11 +42,13 @@ fn equal_specs_give_equal_results() {
 /// Returns runs in the three ways of asking for huge pages, one of them on the machine with two nodes.
 fn ways(preset: &PolicyPreset) -> [RunSpec; 3] {
     let two = TestMachine::TwoNodes { this_node: true, start: 1 };
+    let one = spec(preset).case;
     [
-        spec(preset),
-        RunSpec { huge: HugeMode::Madvise, ..spec(preset) },
-        RunSpec { huge: HugeMode::DefragAlways, machine: two, ..spec(preset) },
+        one,
+        Case { huge: HugeMode::Madvise, ..one },
+        Case { huge: HugeMode::DefragAlways, machine: two, ..one },
     ]
+    .map(|case| RunSpec { case, ..spec(preset) })
 }
 
 #[test]

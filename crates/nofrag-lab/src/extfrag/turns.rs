@@ -65,14 +65,10 @@ impl ExtfragPlan {
     }
 
     fn spec(&self, row: &CaseRow, repetition: usize) -> RunSpec {
-        let Case { machine, huge, mix, memory_gib } = row.case;
         RunSpec {
             design: row.design.clone(),
             policy: row.policy,
-            machine,
-            huge,
-            mix,
-            memory_gib,
+            case: row.case,
             touch: self.touch,
             seed: self.seed + repetition as u64,
         }

@@ -1,66 +1,55 @@
 //! Claims on the stretches that come with nofrag.
 
-use super::names;
-use super::outcome::{AtEnd, Followed, FramesReport, Score};
-use crate::oracle::{Claims, Oracle, Relation};
+use std::sync::LazyLock;
 
-/// A stretch of the repository: its description and its claims.
+use serde::Deserialize;
+
+use super::outcome::{AtEnd, Followed, FramesReport, Score};
+use super::{SCENARIO, names};
+use crate::oracle::{Claims, Oracle, Relation};
+use crate::scenario::Spec;
+
+/// A stretch of the repository, as `scenario.toml` has it.
+#[derive(Deserialize)]
 struct Known {
-    name: &'static str,
-    about: &'static str,
-    claimed: Claimed,
+    #[serde(default)]
+    claims: Claimed,
 }
 
 /// The claim on a stretch under its kernel's own rules.
-#[derive(Clone, Copy)]
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
 enum Claimed {
     /// Everything is as in the kernel, and so are all lists at the end, except those of the named zones.
-    All { but: &'static [&'static str] },
+    AllBut(Vec<String>),
     /// Frames, attempts to compact, runs and skip marks of pageblocks are as in the kernel.
     Compacts,
 }
 
-const fn all(name: &'static str, about: &'static str) -> Known {
-    Known { name, about, claimed: Claimed::All { but: &[] } }
+impl Default for Claimed {
+    fn default() -> Claimed {
+        Claimed::AllBut(Vec::new())
+    }
 }
 
-const fn compacting(name: &'static str, about: &'static str) -> Known {
-    Known { name, about, claimed: Claimed::Compacts }
-}
+static KNOWN: LazyLock<Vec<Spec<Known>>> = LazyLock::new(|| SCENARIO.specs());
 
-const KNOWN: [Known; 12] = [
-    compacting("linux-6.1-compaction", "24 huge faults, direct compaction and reclaim"),
-    compacting("linux-6.1-compaction-pinned", "likewise, more kernel pages in the way"),
-    all("linux-6.1-kswapd", "page cache grows, kswapd wakes and sleeps"),
-    all("linux-6.1-no-reclaim", "orders 0 to 3 on one zone, nothing is reclaimed"),
-    all("linux-6.1-no-reclaim-2cpu", "likewise, two CPUs"),
-    compacting("linux-6.1-normal-compaction", "24 huge faults, two zones"),
-    all("linux-6.1-normal-fallbacks", "two zones; whole blocks of another type taken"),
-    Known {
-        name: "linux-6.1-normal-fallbacks-boosted",
-        about: "likewise; blocks mixed, marks boosted, kswapd",
-        // kswapd's boosted run ends with compaction here, whose searches move list entries silently.
-        claimed: Claimed::All { but: &["DMA32"] },
-    },
-    all("linux-6.1-normal-no-reclaim", "two zones, nothing is reclaimed"),
-    compacting("linux-6.12-compaction", "24 huge faults, direct compaction"),
-    all("linux-6.12-fallbacks", "orders 0 to 6; whole blocks of another type"),
-    all("linux-6.12-no-reclaim", "orders 0 to 6, nothing is reclaimed"),
-];
+fn known(name: &str) -> Option<&'static Spec<Known>> {
+    KNOWN.iter().find(|known| known.info.name == name)
+}
 
 /// Describes a stretch, for lists.
 pub(super) fn about(name: &str) -> &'static str {
-    let known = KNOWN.iter().find(|known| known.name == name);
-    known.map_or("a stretch that does not come with nofrag", |known| known.about)
+    known(name).map_or("a stretch that does not come with nofrag", |known| known.info.body)
 }
 
 /// Judges stretches that come with nofrag, under the rules of their own kernels.
 pub(super) fn judge(report: &FramesReport, oracles: &mut Vec<Oracle>) {
     for followed in report.stretches.iter().filter(|followed| followed.kernel == followed.preset) {
-        match KNOWN.iter().find(|known| known.name == followed.stretch).map(|known| known.claimed) {
-            Some(Claimed::All { but }) => everything(followed, but, oracles),
-            Some(Claimed::Compacts) => compaction(followed, oracles),
-            None => continue,
+        let Some(known) = known(&followed.stretch) else { continue };
+        match &known.claims {
+            Claimed::AllBut(zones) => everything(followed, zones, oracles),
+            Claimed::Compacts => compaction(followed, oracles),
         }
         background(followed, oracles);
     }
@@ -102,7 +91,7 @@ fn none_differs(followed: &Followed, claims: &[(&str, &str, Score)], oracles: &m
     }
 }
 
-fn everything(followed: &Followed, but: &[&str], oracles: &mut Vec<Oracle>) {
+fn everything(followed: &Followed, but: &[String], oracles: &mut Vec<Oracle>) {
     let claims = [
         ("frames", "answers with another frame", followed.answers()),
         ("zones", "answers from another zone", followed.score(names::ZONES)),
@@ -115,7 +104,7 @@ fn everything(followed: &Followed, but: &[&str], oracles: &mut Vec<Oracle>) {
         ("cpu-counts", "per-CPU counts that differ at the end", followed.score(names::CPU_COUNTS)),
     ];
     none_differs(followed, &claims, oracles);
-    let differs = |at: &&AtEnd| at.what.starts_with("free list") && !but.contains(&&*at.zone);
+    let differs = |at: &&AtEnd| at.what.starts_with("free list") && !but.contains(&at.zone);
     let differing = followed.end_differences.iter().filter(differs).count() as f64;
     let claim = match but {
         [] => "free lists that differ at the end, in length or any position".to_owned(),
@@ -136,6 +125,7 @@ mod tests {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/kernel-states");
         let found = super::super::stretch::find(Some(folder.as_ref())).expect("they are there");
         let found: Vec<&str> = found.stretches.iter().map(|stretch| &*stretch.name).collect();
-        assert_eq!(found, KNOWN.map(|known| known.name));
+        let known: Vec<&str> = KNOWN.iter().map(|known| known.info.name).collect();
+        assert_eq!(found, known);
     }
 }

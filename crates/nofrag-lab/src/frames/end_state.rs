@@ -7,7 +7,7 @@ use nofrag::page::{CpuImage, Image, ListImage, PageblockImage, ZoneImage};
 use nofrag::units::Pfn;
 
 use super::names;
-use super::outcome::{AtEnd, Part, Score};
+use super::outcome::{AtEnd, Part, Score, Scores};
 
 use crate::key::Key;
 
@@ -17,26 +17,18 @@ pub(super) struct Compared {
     pub(super) differences: Vec<AtEnd>,
 }
 
-/// Scores by name, in order of their first use, and the differences.
+/// Scores and differences so far.
 struct Comparison<'a> {
     zone: &'a str,
-    parts: Vec<Part>,
+    scores: Scores,
     differences: Vec<AtEnd>,
 }
 
 impl Comparison<'_> {
-    fn score(&mut self, key: Key) -> &mut Score {
-        let at = self.parts.iter().position(|part| part.what == key).unwrap_or_else(|| {
-            self.parts.push(Part { what: key, score: Score::default() });
-            self.parts.len() - 1
-        });
-        &mut self.parts[at].score
-    }
-
     /// Counts a value under the score of `key`, and notes it as `what` if kernel and engine differ.
     fn value<T: PartialEq + Debug>(&mut self, key: Key, what: &str, kernel: T, engine: T) {
         let same = kernel == engine;
-        self.score(key).count(same);
+        self.scores.at(key).count(same);
         if !same {
             self.note(what, format!("{kernel:?}"), format!("{engine:?}"));
         }
@@ -50,7 +42,8 @@ impl Comparison<'_> {
 
 /// Compares both states, whose zones stand in the order of `zones`.
 pub(super) fn compare(kernel: &Image, engine: &Image, zones: &[&'static str]) -> Compared {
-    let mut comparison = Comparison { zone: "", parts: Vec::new(), differences: Vec::new() };
+    let mut comparison =
+        Comparison { zone: "", scores: Scores::default(), differences: Vec::new() };
     if kernel.zones.len() != engine.zones.len() {
         let counts = [kernel, engine].map(|image| image.zones.len());
         comparison.value(names::FREE_LISTS, "zones", counts[0], counts[1]);
@@ -59,7 +52,7 @@ pub(super) fn compare(kernel: &Image, engine: &Image, zones: &[&'static str]) ->
         comparison.zone = zones.get(number).copied().unwrap_or("");
         zone(&mut comparison, theirs, ours);
     }
-    Compared { parts: comparison.parts, differences: comparison.differences }
+    Compared { parts: comparison.scores.0, differences: comparison.differences }
 }
 
 fn zone(comparison: &mut Comparison<'_>, kernel: &ZoneImage, engine: &ZoneImage) {
@@ -124,9 +117,9 @@ fn lists(
         let theirs = kernel.get(&key).unwrap_or(&empty);
         let ours = engine.get(&key).unwrap_or(&empty);
         let same = theirs.iter().zip(ours).filter(|(a, b)| a == b).count() as u64;
-        let score = comparison.score(entries.clone());
+        let score = comparison.scores.at(entries.clone());
         *score = *score + Score { same, of: theirs.len().max(ours.len()) as u64 };
-        comparison.score(whole.clone()).count(theirs == ours);
+        comparison.scores.at(whole.clone()).count(theirs == ours);
         if theirs != ours {
             let from = theirs.iter().zip(ours).take_while(|(a, b)| a == b).count();
             let (order, migratetype) = key;
@@ -172,10 +165,10 @@ fn pageblocks(
     for ours in engine {
         let theirs = theirs.get(&ours.pfn);
         let same = theirs.map(|block| block.migratetype) == Some(ours.migratetype);
-        comparison.score(names::TYPES).count(same);
+        comparison.scores.at(names::TYPES).count(same);
         types.extend((!same).then_some((ours, theirs)));
         let same = theirs.map(|block| block.skip) == Some(ours.skip);
-        comparison.score(names::MARKS).count(same);
+        comparison.scores.at(names::MARKS).count(same);
         marks.extend((!same).then_some((ours, theirs)));
     }
     if let Some((ours, theirs)) = types.first() {

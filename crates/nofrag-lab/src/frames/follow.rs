@@ -16,12 +16,13 @@ use nofrag::page::{
 };
 use nofrag::units::{Nanos, Order, Pfn};
 
-use self::scans::Scans;
 use self::wakes::Wakes;
 use super::compaction;
 use super::events::{Asked, Block, Event, Fallback, Fields, Line};
-use super::outcome::{Cause, Score};
+use super::names;
+use super::outcome::{Cause, Score, Scores};
 use super::state::{State, StateError};
+use crate::key::Key;
 
 /// Events of the engine since they were last taken.
 #[derive(Debug, Default)]
@@ -75,31 +76,8 @@ impl EventSink for Heard {
 pub(super) struct Tally {
     /// Frames of answers, by order.
     pub(super) frames: [Score; Order::COUNT],
-    /// Zones that the answers' frames lie in.
-    pub(super) zones: Score,
-    /// Frames that the bulk interface handed out.
-    pub(super) bulk: Score,
-    /// Refills: all frames in order.
-    pub(super) refills: Score,
-    /// Drains of per-CPU lists: all frames in order.
-    pub(super) drains: Score,
-    /// Attempts to compact: whether each was put off or let in, and the number of those put off.
-    pub(super) decisions: Score,
-    /// Compaction's memory of a zone when a run is let in: positions of its scanners, and the pause after failures.
-    pub(super) positions: Score,
-    /// The number of marked pageblocks when a run is let in.
-    pub(super) marks: Score,
-    /// Runs of compaction: all moves in order, and the end.
-    pub(super) runs: Score,
-    /// The moves alone, of runs that move anything.
-    pub(super) run_moves: Score,
-    /// The moves of kcompactd's runs that work ahead.
-    pub(super) ahead: Score,
-    pub(super) run_ends: Score,
-    /// Events `mm_page_alloc_extfrag`, all fields.
-    pub(super) fallbacks: Score,
-    /// The ranges that the scanners of runs look at.
-    pub(super) scans: Scans,
+    /// Other values.
+    pub(super) scores: Scores,
     /// Wakes of kswapd, and answers on whether compaction helps.
     pub(super) wakes: Wakes,
     /// In the order in which they were found.
@@ -109,6 +87,11 @@ pub(super) struct Tally {
 }
 
 impl Tally {
+    /// Counts whether a value is the same on both sides.
+    fn count(&mut self, what: Key, same: bool) {
+        self.scores.at(what).count(same);
+    }
+
     /// Notes a difference of which no cause is known yet.
     fn differs(&mut self, line: usize, what: &str, kernel: String, engine: String) {
         let (what, cause) = (what.to_owned(), Cause::Other);
@@ -225,7 +208,7 @@ impl<'a> Follower<'a> {
             tried: None,
             captured: None,
             log: VecDeque::new(),
-            tally: Tally::default(),
+            tally: Tally { scores: Scores::of(names::ON_THE_WAY), ..Tally::default() },
         }
     }
 
@@ -383,7 +366,7 @@ impl<'a> Follower<'a> {
             self.pages.note_served(zone, order);
         }
         let zone = |pfn: Option<Pfn>| pfn.and_then(|pfn| self.pages.zone_of_frame(pfn));
-        self.tally.zones.count(zone(ours) == zone(asked.answer));
+        self.tally.count(names::ZONES, zone(ours) == zone(asked.answer));
         let same = ours == asked.answer;
         self.tally.frames[order.index()].count(same);
         if same {
@@ -430,7 +413,7 @@ impl<'a> Follower<'a> {
         let number = |key| fields.number(key).unwrap_or(0);
         let theirs = (false, number("consider") as u8, number("limit"));
         let same = ours == theirs;
-        self.tally.decisions.count(same);
+        self.tally.count(names::DECISIONS, same);
         if !same {
             self.differs(line, "deferral", &theirs, &ours);
             memory.considered = theirs.1;
@@ -447,7 +430,7 @@ impl<'a> Follower<'a> {
         let direct = fields.get("direct") == Some("1");
         if let Some(order) = order.filter(|_| direct) {
             let goes = self.pages.consider_compaction(zone, order);
-            self.tally.decisions.count(goes);
+            self.tally.count(names::DECISIONS, goes);
             if !goes {
                 self.differs(line, "deferral", &"let in", &"put off");
             }
@@ -484,7 +467,7 @@ impl<'a> Follower<'a> {
             let blocks = self.blocks[zone.index()].iter();
             let ours = blocks.filter(|&&pfn| self.pages.is_marked(pfn) == Some(true)).count();
             let same = marked.parse() == Ok(ours);
-            self.tally.marks.count(same);
+            self.tally.count(names::MARKED, same);
             if !same {
                 self.differs(line, "marks", &marked, &ours);
             }
@@ -494,7 +477,7 @@ impl<'a> Follower<'a> {
             (memory.sources, memory.targets, memory.first_source, memory.first_target, pause)
         };
         let same = at(&ours) == at(&theirs);
-        self.tally.positions.count(same);
+        self.tally.count(names::REMEMBERED, same);
         if !same {
             self.differs(line, "positions", &theirs, &ours);
         }
@@ -545,19 +528,20 @@ impl<'a> Follower<'a> {
             self.run_differs(line, &run, &made);
         }
         if order.is_none() {
-            self.tally.ahead.count(moves && end);
+            self.tally.count(names::AHEAD, moves && end);
             // No event tells where scanners stopped, but the marks that they leave have events.
             if let Some(memory) = made.memory.filter(|_| moves && end) {
                 self.pages.set_compaction_memory(zone, memory);
             }
             return;
         }
-        self.tally.runs.count(moves && end);
+        self.tally.count(names::RUNS, moves && end);
         if !(run.moved.is_empty() && made.moved.is_empty()) {
-            self.tally.run_moves.count(moves);
+            self.tally.count(names::RUN_MOVES, moves);
         }
-        self.tally.run_ends.count(end);
-        for (what, kernel, engine) in self.tally.scans.judge(lines, index, &made.log) {
+        self.tally.count(names::RUN_ENDS, end);
+        for (what, kernel, engine) in scans::judge(&mut self.tally.scores, lines, index, &made.log)
+        {
             self.tally.differs(line, what, kernel, engine);
         }
         self.tried = order.filter(|_| mode != CompactionMode::Background).map(|order| {
@@ -629,7 +613,7 @@ impl<'a> Follower<'a> {
         let Some(zone) = self.pages.zone_of_frame(pfn) else { return };
         let ours = self.pages.alloc_cached(self.cpus[cpu], zone, kind);
         let same = ours == Some(pfn);
-        self.tally.bulk.count(same);
+        self.tally.count(names::BULK, same);
         if !same {
             self.frame_differs(line, "bulk frame", Some(pfn), ours);
             let set = match ours {
@@ -654,11 +638,18 @@ impl<'a> Follower<'a> {
             let told = kernel.drained.first() == own.drained.first();
             self.nested[cpu] = if told { Nested::Sure } else { Nested::No };
         }
+        let scores = &mut self.tally.scores;
         let found = [
-            agree(&mut self.tally.refills, "refill", &mut kernel.refilled, &mut own.refilled, hex),
-            agree(&mut self.tally.drains, "drain", &mut kernel.drained, &mut own.drained, hex),
             agree(
-                &mut self.tally.fallbacks,
+                scores.at(names::REFILLS),
+                "refill",
+                &mut kernel.refilled,
+                &mut own.refilled,
+                hex,
+            ),
+            agree(scores.at(names::DRAINS), "drain", &mut kernel.drained, &mut own.drained, hex),
+            agree(
+                scores.at(names::EXTFRAG),
                 "fallback",
                 &mut kernel.extfrag,
                 &mut own.extfrag,
@@ -682,9 +673,14 @@ impl<'a> Follower<'a> {
             self.compare_streams(line, cpu);
             let (kernel, own) =
                 (std::mem::take(&mut self.kernel[cpu]), std::mem::take(&mut self.own[cpu]));
-            self.tally.refills.of += (kernel.refilled.len() + own.refilled.len()) as u64;
-            self.tally.drains.of += (kernel.drained.len() + own.drained.len()) as u64;
-            self.tally.fallbacks.of += (kernel.extfrag.len() + own.extfrag.len()) as u64;
+            let left = [
+                (names::REFILLS, kernel.refilled.len() + own.refilled.len()),
+                (names::DRAINS, kernel.drained.len() + own.drained.len()),
+                (names::EXTFRAG, kernel.extfrag.len() + own.extfrag.len()),
+            ];
+            for (what, left) in left {
+                self.tally.scores.at(what).of += left as u64;
+            }
             if kernel != own {
                 self.differs(line, "left over", &kernel, &own);
             }

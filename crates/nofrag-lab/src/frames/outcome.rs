@@ -109,6 +109,26 @@ pub struct Part {
     pub score: Score,
 }
 
+/// Scores by quantity, in the order of their first use.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Scores(pub(super) Vec<Part>);
+
+impl Scores {
+    /// Returns empty scores of these quantities.
+    pub(super) fn of(quantities: &[Key]) -> Scores {
+        let empty = |what: &Key| Part { what: what.clone(), score: Score::default() };
+        Scores(quantities.iter().map(empty).collect())
+    }
+
+    pub(super) fn at(&mut self, what: Key) -> &mut Score {
+        let at = self.0.iter().position(|part| part.what == what).unwrap_or_else(|| {
+            self.0.push(Part { what, score: Score::default() });
+            self.0.len() - 1
+        });
+        &mut self.0[at].score
+    }
+}
+
 /// A difference, and the events before it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

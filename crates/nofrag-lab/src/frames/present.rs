@@ -2,20 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use super::names;
 use super::outcome::{AtEnd, Cause, Followed, FramesReport, Score};
-use nofrag_show::{Cell, Section, cells, count, fixed, table_of};
-
-use crate::key::Key;
+use super::{SCENARIO, names};
 use crate::report::first_few;
+use nofrag_show::{Cell, Section, cells, count, fixed, table_of};
 
 pub(super) fn sections(report: &FramesReport) -> Vec<Section> {
     let mut sections = Vec::new();
     sections.extend(way(report));
-    sections.extend(compaction(report));
-    sections.extend(scans(report));
-    sections.extend(wakes(report));
-    sections.extend(reclaim(report));
+    sections.extend(SCENARIO.tables.iter().filter_map(|table| {
+        table.of("stretch", report.stretches.iter(), lead, |followed, column| {
+            of(followed.score(column.figure.as_ref()?)).into()
+        })
+    }));
     sections.extend(ends(report));
     sections.extend(orders(report));
     sections.extend(causes(report));
@@ -43,16 +42,17 @@ fn of(score: Score) -> Cell {
 }
 
 /// Shows the stretch, without the prefix that all have; and the rules, if they are not the kernel's own.
-fn lead(followed: &Followed) -> Vec<Cell> {
+fn lead(followed: &Followed) -> String {
     let name = followed.stretch.strip_prefix("linux-").unwrap_or(&followed.stretch);
     match followed.kernel == followed.preset {
-        true => cells![name],
-        false => cells![format!("{name}, {}", followed.preset)],
+        true => name.to_owned(),
+        false => format!("{name}, {}", followed.preset),
     }
 }
 
 fn rows(report: &FramesReport, cells: impl Fn(&Followed) -> Vec<Cell>) -> Vec<Vec<Cell>> {
-    report.stretches.iter().map(|followed| [lead(followed), cells(followed)].concat()).collect()
+    let row = |followed| [cells![lead(followed)], cells(followed)].concat();
+    report.stretches.iter().map(row).collect()
 }
 
 fn way(report: &FramesReport) -> Option<Section> {
@@ -78,98 +78,6 @@ fn way(report: &FramesReport) -> Option<Section> {
         &["stretch", "requests", "frames", "zones", "refill", "drain", "extfrag", "lists"],
         rows(report, cells),
     )
-}
-
-/// Shows attempts to compact, and runs.
-fn compaction(report: &FramesReport) -> Option<Section> {
-    scores(
-        report,
-        &[names::DECISIONS, names::RUNS, names::AHEAD],
-        "Compaction: how much is as in the kernel, of how much",
-        "Put off: attempts put off or let in, with the count of those put off. Scans: positions and pause when a \
-         run is let in; marks: the number of marked pageblocks then. Moves: of the runs that move anything, those that \
-         move the same pages to the same frames in the same order. Ends: runs that end at the same positions with the \
-         same status; both: all of it. Ahead: the same of runs that kcompactd makes before anybody needs them, which \
-         the next table leaves out.",
-        &[
-            ("put off", names::DECISIONS),
-            ("scans", names::REMEMBERED),
-            ("marks", names::MARKED),
-            ("moves", names::RUN_MOVES),
-            ("ends", names::RUN_ENDS),
-            ("both", names::RUNS),
-            ("ahead", names::AHEAD),
-        ],
-    )
-}
-
-/// Shows the ranges that the scanners of runs looked at, and left out.
-fn scans(report: &FramesReport) -> Option<Section> {
-    scores(
-        report,
-        &[names::LOOKED],
-        "Compaction, piece by piece: how much is as in the kernel, of how much",
-        "Sources, targets: pieces of pageblocks with the same range, frames scanned and pages taken. Free: free \
-         blocks taken, in order. Looked: pageblocks that both look at for sources. Marked, type: pageblocks that the \
-         engine leaves out for this reason, and the kernel leaves out as well; its reasons have no event.",
-        &[
-            ("sources", names::SOURCES),
-            ("targets", names::TARGETS),
-            ("free", names::ISOLATED),
-            ("looked", names::LOOKED),
-            ("marked", names::PASSED_MARKED),
-            ("type", names::PASSED_TYPE),
-        ],
-    )
-}
-
-/// Shows wakes of kswapd, and answers on whether compaction helps.
-fn wakes(report: &FramesReport) -> Option<Section> {
-    scores(
-        report,
-        &[names::WOKEN],
-        "kswapd's wakes, and whether compaction helps: how much is as in the kernel, of how much",
-        "Wakes: of a kswapd that sleeps, by the same request for the same order (no event tells the zone). Runs: for \
-         the same order. Helps: answers to whether compaction can begin.",
-        &[("wakes", names::WOKEN), ("runs", names::KSWAPD_RUNS), ("helps", names::SUITABLE)],
-    )
-}
-
-/// Shows the frames that reclaim took from the LRU lists.
-fn reclaim(report: &FramesReport) -> Option<Section> {
-    scores(
-        report,
-        &[names::LRU_TAKEN],
-        "Reclaim: a model of the two-list LRU beside the kernel's, how much is as there, of how much",
-        "Taken: isolations with the same pages scanned, passed over and taken. Freed: frames in order. Passes: that \
-         end where the model ends them. Calls: of direct reclaim, all decisions and the pages in all. \
-         End: positions of \
-         the four lists. References to pages have no event, so what depends on them cannot be told.",
-        &[
-            ("taken", names::LRU_TAKEN),
-            ("freed", names::LRU_FREED),
-            ("passes", names::LRU_PASSES),
-            ("calls", names::LRU_CALLS),
-            ("end", names::LRU_END),
-        ],
-    )
-}
-
-/// Builds a table of scores, by the titles of columns, of the stretches that have any of `needed`.
-fn scores(
-    report: &FramesReport,
-    needed: &[Key],
-    title: &str,
-    about: &str,
-    columns: &[(&str, Key)],
-) -> Option<Section> {
-    let row = |followed: &Followed| {
-        let scores = columns.iter().map(|(_, what)| of(followed.score(what)));
-        lead(followed).into_iter().chain(scores).collect()
-    };
-    let has = |followed: &&Followed| needed.iter().any(|what| followed.score(what).of > 0);
-    let header = ["stretch"].into_iter().chain(columns.iter().map(|(title, _)| *title));
-    table_of(title, about, 1, header, report.stretches.iter().filter(has).map(row).collect())
 }
 
 fn ends(report: &FramesReport) -> Option<Section> {
@@ -231,7 +139,8 @@ fn causes(report: &FramesReport) -> Option<Section> {
     let row = |followed: &Followed| {
         let by_cause = Cause::ALL.map(|cause| followed.causes.get(&cause).copied().unwrap_or(0));
         let counts = by_cause.into_iter().chain([followed.unfollowed]);
-        [lead(followed), counts.map(|number| count(number as f64).into()).collect()].concat()
+        [cells![lead(followed)], counts.map(|number| count(number as f64).into()).collect()]
+            .concat()
     };
     let causes = Cause::ALL.map(|cause| cause.into_str());
     table_of(

@@ -13,8 +13,6 @@ use super::outcome::{Cause, Followed, Led, Part, Score};
 use super::state::State;
 use super::stretch::{Stretch, StretchError, Texts};
 
-use crate::key::Key;
-
 /// Number of differences that are told with the events before them; below, the number of those events.
 const TOLD: usize = 4;
 const EVENTS_BEFORE: usize = 8;
@@ -67,6 +65,8 @@ pub(super) fn follow(
     let end = end_state::compare(&after.image().map_err(of_after)?, &follower.image(), &zones);
 
     let tally = &follower.tally;
+    let mut scores = tally.scores.clone();
+    let answers: u64 = tally.frames.iter().map(|score| score.of).sum();
     let mut causes = BTreeMap::new();
     for difference in &tally.differences {
         *causes.entry(difference.cause).or_default() += 1;
@@ -76,10 +76,10 @@ pub(super) fn follow(
         kernel: kernel.to_owned(),
         preset: preset.name.to_owned(),
         events: text.lines().count() as u64,
-        requests: tally.frames.iter().map(|score| score.of).sum::<u64>() + tally.bulk.of,
+        requests: answers + scores.at(names::BULK).of,
         boosts: heard.boosts(),
         frames: tally.frames.to_vec(),
-        on_the_way: on_the_way(tally).into_iter().chain(of_reclaim(&lru)).collect(),
+        on_the_way: scores.0.into_iter().chain(of_reclaim(&lru)).collect(),
         at_end: end.parts,
         causes,
         unfollowed: tally.unfollowed.len() as u64,
@@ -99,38 +99,6 @@ fn whole_lines(text: &str) -> Result<&str, LineError> {
             text: last.to_owned(),
         }),
     }
-}
-
-/// Returns the scores of all comparisons on the way, but those of the answers' frames.
-fn on_the_way(tally: &Tally) -> Vec<Part> {
-    let [absent, marked, huge, kind] = tally.scans.passed;
-    let parts: [(Key, Score); 24] = [
-        (names::ZONES, tally.zones),
-        (names::BULK, tally.bulk),
-        (names::REFILLS, tally.refills),
-        (names::DRAINS, tally.drains),
-        (names::EXTFRAG, tally.fallbacks),
-        (names::DECISIONS, tally.decisions),
-        (names::REMEMBERED, tally.positions),
-        (names::MARKED, tally.marks),
-        (names::RUNS, tally.runs),
-        (names::RUN_MOVES, tally.run_moves),
-        (names::RUN_ENDS, tally.run_ends),
-        (names::AHEAD, tally.ahead),
-        (names::SUITABLE, tally.wakes.suitable),
-        (names::WOKEN, tally.wakes.woken),
-        (names::KSWAPD_RUNS, tally.wakes.runs),
-        (names::SOURCES, tally.scans.sources),
-        (names::TARGETS, tally.scans.targets),
-        (Key::count("searches for targets"), tally.scans.searches),
-        (names::ISOLATED, tally.scans.isolated),
-        (names::LOOKED, tally.scans.looked),
-        (names::PASSED_MARKED, marked),
-        (names::PASSED_TYPE, kind),
-        (Key::count("pageblocks left out as one block"), huge),
-        (Key::count("pageblocks left out without memory"), absent),
-    ];
-    parts.map(|(what, score)| Part { what, score }).to_vec()
 }
 
 /// Returns the scores of reclaim: taken, freed and remaining frames.

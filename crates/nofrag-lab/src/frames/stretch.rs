@@ -9,6 +9,7 @@ use thiserror::Error;
 
 use super::events::LineError;
 use super::state::StateError;
+use crate::scenario::in_repository;
 
 /// Path of the shipped stretches, below the root of the repository.
 pub(super) const SHIPPED: &str = "data/kernel-states";
@@ -19,11 +20,8 @@ const FILES: [&str; 3] = ["state-before.json", "events.txt", "state-after.json"]
 /// The reason why a stretch could not be followed.
 #[derive(Debug, Error)]
 pub(super) enum StretchError {
-    #[error(
-        "no folder {SHIPPED} in {0} or above it: it comes with the sources of nofrag; go there, or name a folder of \
-         stretches with --states"
-    )]
-    NotShipped(PathBuf),
+    #[error("{0}, or name a folder of stretches with --states")]
+    NotShipped(String),
     #[error(
         "{0} holds no stretch: that is a folder linux-X.Y-NAME with state-before.json, events.txt and \
          state-after.json, each as it is or packed as .zst"
@@ -68,7 +66,7 @@ pub(super) struct Collection {
 pub(super) fn find(named: Option<&Path>) -> Result<Collection, StretchError> {
     let folder = match named {
         Some(folder) => folder.to_owned(),
-        None => shipped()?,
+        None => in_repository(SHIPPED).map_err(StretchError::NotShipped)?,
     };
     let stretches = match is_stretch(&folder) {
         true => vec![Stretch { name: name_of(&folder)?, folder: folder.clone() }],
@@ -79,13 +77,6 @@ pub(super) fn find(named: Option<&Path>) -> Result<Collection, StretchError> {
         1..=64 => Ok(Collection { folder, stretches }),
         _ => Err(StretchError::TooMany(folder)),
     }
-}
-
-/// Finds the repository's own folder, from the current directory upwards.
-fn shipped() -> Result<PathBuf, StretchError> {
-    let here = std::env::current_dir().map_err(|error| StretchError::Io(".".into(), error))?;
-    let found = here.ancestors().map(|folder| folder.join(SHIPPED)).find(|folder| folder.is_dir());
-    found.ok_or(StretchError::NotShipped(here))
 }
 
 /// Returns true if at least one of the files is there; missing ones are named when the stretch is followed.

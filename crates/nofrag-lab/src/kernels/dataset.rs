@@ -23,10 +23,6 @@ pub(super) const SHIPPED: &str = "data/guests-2018";
 /// The reason why the runs could not be read.
 #[derive(Debug, Error)]
 pub(super) enum DatasetError {
-    #[error(
-        "no folder {SHIPPED} in {0} or above it: it comes with the sources of nofrag; go there"
-    )]
-    NotShipped(PathBuf),
     #[error("{0} holds no run of a kernel: that is a file KERNEL-FACTOR-rREPEAT.json")]
     NoRun(PathBuf),
     #[error("{0}: {1}")]
@@ -47,13 +43,6 @@ pub(super) struct Guests {
     pub(super) cell: Cell,
     /// The phases of each repeat.
     pub(super) runs: Vec<Vec<Phase>>,
-}
-
-/// Finds the repository's folder, from the current one upwards.
-pub(super) fn shipped() -> Result<PathBuf, DatasetError> {
-    let here = std::env::current_dir().map_err(|error| DatasetError::Io(".".into(), error))?;
-    let found = here.ancestors().map(|folder| folder.join(SHIPPED)).find(|folder| folder.is_dir());
-    found.ok_or(DatasetError::NotShipped(here))
 }
 
 /// Reads all runs of a folder by cell; kernels by age, the centre before other factors, and repeats in their order.

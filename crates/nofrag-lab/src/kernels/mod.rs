@@ -36,7 +36,7 @@ use crate::oracle::{Claims, Oracle, Relation};
 use crate::plan::{Plan, Usual, runs_at_a_time};
 use crate::report::{Measurement, Report, Settings};
 use crate::scenario::{
-    Declaration, Options, Progress, RunError, Scenario, Special, choose_programs,
+    Declaration, Options, Progress, RunError, Scenario, Special, choose_programs, in_repository,
 };
 use crate::stats::Spread;
 
@@ -47,14 +47,11 @@ const SIMULATION: &str = "simulation";
 pub(crate) static SCENARIO: Scenario = Scenario {
     declared: LazyLock::new(|| Declaration::of(include_str!("scenario.toml"))),
     run: |options, progress| {
-        let folder = dataset::shipped().map_err(input)?;
+        let folder = in_repository(SHIPPED).map_err(|why| RunError::input(SCENARIO.name, why))?;
         run(options, &folder, guest::simulate, progress)
     },
     present: |report| report.kernels.as_deref().map(present::sections).unwrap_or_default(),
-    special: Special {
-        missing: |_| dataset::shipped().err().map(|error| error.to_string()),
-        ..Special::NONE
-    },
+    special: Special { missing: |_| in_repository(SHIPPED).err(), ..Special::NONE },
 };
 
 fn input(error: DatasetError) -> RunError {

@@ -77,7 +77,7 @@ impl MemoryPlan {
 pub(crate) static SCENARIO: Scenario = Scenario {
     declared: LazyLock::new(|| Declaration::of(include_str!("scenario.toml"))),
     run,
-    present: |report| match report.settings.mode == Mode::Soak.name() {
+    present: |report| match report.settings.mode == Mode::Soak.into_str() {
         true => soak::sections(report),
         false => present::sections(report),
     },

@@ -208,7 +208,7 @@ mod tests {
     /// Returns a comparison in which the kernel moved `recorded` pages, and the runs from `least` to `most`.
     fn fidelity(recorded: f64, (least, most): (f64, f64), verdict: Verdict) -> Fidelity {
         let figures = vec![FidelityFigure {
-            name: "pages moved by compaction".to_owned(),
+            name: crate::key::Key::count("pages moved by compaction"),
             recorded,
             replayed: Range { least, median: least, most },
             tolerance: Tolerance::FactorOr(2.0, 5.0),

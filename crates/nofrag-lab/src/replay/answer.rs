@@ -57,14 +57,10 @@ fn heading(report: &ReplayReport) -> Section {
 /// Returns a row for each question, and for each figure that it rests on and that does not hold.
 fn can_be_said(fidelity: &Fidelity) -> Option<Section> {
     let rows = fidelity.answers.iter().flat_map(|answer| {
-        let of = || fidelity.figures.iter().filter(|figure| figure.carries.contains(&answer.query));
-        let main = of().next();
-        let others = of()
-            .filter(move |figure| Some(*figure) != main && answer.rests_on.contains(&figure.name));
-        main.into_iter().chain(others).map(move |figure| {
-            let name = match Some(figure) == main {
-                true => answer.query.what().to_owned(),
-                false => format!("  rests on {}", figure.name),
+        fidelity.behind(answer).enumerate().map(move |(number, figure)| {
+            let name = match number {
+                0 => answer.query.what().to_owned(),
+                _ => format!("  rests on {}", figure.name),
             };
             cells![name, count(figure.recorded), figure.replayed, written(figure.verdict)]
         })

@@ -6,6 +6,7 @@ use nofrag_show::{count, duration};
 
 use super::outcome::{Answer, Fidelity, PolicyRun, Recorded, Shortage, Verdict};
 use super::start::Host;
+use crate::key::Key;
 
 /// A sentence's beginning: policies are compared by this model alone.
 pub(super) const UNCONFIRMED: &str = "No kernel has confirmed how policies differ here";
@@ -90,7 +91,8 @@ fn without_judgement(meta: &TraceMeta) -> String {
 fn of_fidelity(fidelity: &Fidelity) -> Vec<String> {
     let sentence = |answer: &Answer| {
         let what = answer.query.what();
-        let figures = answer.rests_on.join("; ");
+        let figures: Vec<&str> = answer.rests_on.iter().map(Key::name).collect();
+        let figures = figures.join("; ");
         match answer.verdict {
             Verdict::Holds => None,
             Verdict::TooFew => Some(format!(

@@ -11,9 +11,10 @@ use nofrag_host::snapshot::{Snapshot, ZoneName};
 
 use super::outcome::{
     Answer, ByOrder, ByType, Counts, Fidelity, FidelityFigure, ORDERS, Query, Range,
-    Recorded as Traced, Repeat, Tolerance, Verdict, events_name, figures, served_name,
+    Recorded as Traced, Repeat, Tolerance, Verdict, events_of, figures, served,
 };
 use super::timeline::idle;
+use crate::key::Key;
 
 /// Counts of the recorded kernel below this prove nothing: twice as many may be chance.
 const FEW: f64 = 10.0;
@@ -141,7 +142,7 @@ struct Beside<'a> {
 impl Beside<'_> {
     fn push(
         &mut self,
-        name: impl Into<String>,
+        name: Key,
         recorded: f64,
         tolerance: Tolerance,
         carries: &[Query],
@@ -150,7 +151,7 @@ impl Beside<'_> {
         let values: Option<Vec<f64>> = self.runs.iter().map(|run| of(*run)).collect();
         let Some(replayed) = values.and_then(Range::of) else { return };
         let verdict = verdict(recorded, &replayed, tolerance);
-        let (name, carries) = (name.into(), carries.to_vec());
+        let carries = carries.to_vec();
         self.figures.push(FidelityFigure { name, recorded, replayed, tolerance, verdict, carries });
     }
 
@@ -164,8 +165,8 @@ impl Beside<'_> {
             }
             let is_huge = orders.contains(&Order::PAGEBLOCK.index());
             let carries: &[Query] = if is_huge { &[Query::Huge] } else { &[] };
-            let served = asked - sum(&traced.failures);
-            self.push(served_name(name), served, bound, carries, |(run, _)| {
+            let answered = asked - sum(&traced.failures);
+            self.push(served(name), answered, bound, carries, |(run, _)| {
                 let Counts { requests, served, .. } = &run.counts;
                 // Single pages in the place of a huge one, and second tries for one, are asked for on one side alone.
                 Some(if is_huge { sum(served) } else { asked - (sum(requests) - sum(served)) })
@@ -177,15 +178,17 @@ impl Beside<'_> {
         let bound = Tolerance::FactorOr(2.0, 5.0);
         let sum = |by_type: &ByType| by_type.iter().sum::<u64>() as f64;
         let carries = &[Query::Events, Query::Mistyped];
-        let mut push = |name: &str, recorded: f64, carries: &[Query], of: fn(&Counts) -> u64| {
-            self.push(name, recorded, bound, carries, |(run, _)| Some(of(&run.counts) as f64));
+        let mut push = |name: &Key, recorded: f64, carries: &[Query], of: fn(&Counts) -> u64| {
+            self.push(name.clone(), recorded, bound, carries, |(run, _)| {
+                Some(of(&run.counts) as f64)
+            });
         };
-        push(figures::EVENTS, sum(&traced.extfrag), carries, |it| it.extfrag.iter().sum());
-        push(figures::SERIOUS, sum(&traced.serious), &[], |it| it.serious.iter().sum());
-        push(figures::CLAIMS, traced.claims as f64, &[], |it| it.claims);
+        push(&figures::EVENTS, sum(&traced.extfrag), carries, |it| it.extfrag.iter().sum());
+        push(&figures::SERIOUS, sum(&traced.serious), &[], |it| it.serious.iter().sum());
+        push(&figures::CLAIMS, traced.claims as f64, &[], |it| it.claims);
         for kind in Migratetype::MOBILITY {
             let recorded = traced.extfrag[kind.index()] as f64;
-            self.push(events_name(kind), recorded, bound, &[], |(run, _)| {
+            self.push(events_of(kind), recorded, bound, &[], |(run, _)| {
                 Some(run.counts.extfrag[kind.index()] as f64)
             });
         }
@@ -194,7 +197,7 @@ impl Beside<'_> {
     fn price(&mut self, truth: &Truth<'_>) {
         let difference = |name: &str| counted(truth.start, truth.end, name);
         let mut push =
-            |name: &str, recorded: Option<u64>, carries: &[Query], of: fn(&Counts) -> u64| {
+            |name: Key, recorded: Option<u64>, carries: &[Query], of: fn(&Counts) -> u64| {
                 let Some(recorded) = recorded else { return };
                 let bound = Tolerance::FactorOr(2.0, 5.0);
                 self.push(name, recorded as f64, bound, carries, |(run, _)| {
@@ -204,21 +207,23 @@ impl Beside<'_> {
         // The counter has pages that were moved to another node, too.
         let counted = || difference("pgmigrate_success").unwrap_or(0);
         let moved = if truth.traces_moves { truth.traced.moved } else { counted() };
-        push("pages moved by compaction", Some(moved), &[Query::Moves], |it| it.moved);
+        push(Key::count("pages moved by compaction"), Some(moved), &[Query::Moves], |it| it.moved);
         let stalls = difference("compact_stall");
-        push(figures::COMPACTIONS, stalls, &[], |it| it.compactions);
+        push(figures::COMPACTIONS.clone(), stalls, &[], |it| it.compactions);
         let kswapd = truth.traced.reclaimed_kswapd;
-        push("pages reclaimed by kswapd", kswapd, &[Query::Reclaim], |it| it.reclaimed_kswapd);
+        push(Key::count("pages reclaimed by kswapd"), kswapd, &[Query::Reclaim], |it| {
+            it.reclaimed_kswapd
+        });
         let entries = Some(truth.traced.direct_reclaims);
-        push("direct reclaims", entries, &[Query::Direct], |it| it.direct_reclaims);
+        push(Key::count("direct reclaims"), entries, &[Query::Direct], |it| it.direct_reclaims);
         let direct = Some(truth.traced.reclaimed_direct);
-        push(figures::DIRECT_PAGES, direct, &[], |it| it.reclaimed_direct);
+        push(figures::DIRECT_PAGES.clone(), direct, &[], |it| it.reclaimed_direct);
     }
 
     fn large_blocks(&mut self, end: &Snapshot<'_>) {
         let recorded: u64 = end.buddy.iter().map(|zone| large(&zone.blocks)).sum();
         let bound = Tolerance::PercentOr(15.0, 2.0);
-        let name = "free blocks of order 9 and above";
+        let name = Key::count("free blocks of order 9 and above");
         self.push(name, recorded as f64, bound, &[Query::Largest], |(run, _)| {
             Some(run.large_at_end as f64)
         });
@@ -231,12 +236,12 @@ impl Beside<'_> {
         let missed: u64 = truth.followed.iter().map(|(_, free)| free).sum();
         let recorded: u64 = recorded.sum();
         let all = |(_, end): Ran<'_>| Some(end.0.iter().map(|zone| zone.idle).sum::<u64>() as f64);
-        self.push(figures::FREE, recorded as f64, free_bound(recorded, missed), &[], all);
+        self.push(figures::FREE.clone(), recorded as f64, free_bound(recorded, missed), &[], all);
         for zone in truth.end.populated().filter(|zone| zone.managed > SMALL) {
             let recorded = zone.free + zone.on_per_cpu_lists();
             let followed = truth.followed.iter().find(|(name, _)| *name == zone.zone);
             let followed = followed.map_or(recorded, |(_, free)| *free);
-            let name = format!("free pages, {}", label(&zone.zone));
+            let name = Key::count("free pages, ").with(label(&zone.zone));
             self.push(name, recorded as f64, free_bound(recorded, followed), &[], |(_, end)| {
                 Some(end.zone(&zone.zone)?.idle as f64)
             });
@@ -254,7 +259,7 @@ impl Beside<'_> {
             let Some(recorded) = mean(recorded) else { continue };
             if taken.managed > SMALL {
                 let bound = free_bound(taken.free + taken.on_per_cpu_lists(), *at_end);
-                let name = format!("free pages over time, {}", label(zone));
+                let name = Key::number("free pages over time, ").with(label(zone));
                 self.push(name, recorded, bound, &[], |(run, _)| {
                     mean(run.timeline.iter().filter_map(|sample| sample.idle.get(number)))
                 });
@@ -267,7 +272,7 @@ impl Beside<'_> {
         for zone in end.populated() {
             for kind in Migratetype::MOBILITY {
                 let Some(recorded) = types.pageblocks_of(&zone.zone, kind) else { continue };
-                let name = format!("{kind} pageblocks, {}", label(&zone.zone));
+                let name = Key::from(format!("{kind} pageblocks, {}", label(&zone.zone)));
                 let bound = Tolerance::FactorOr(1.1, 3.0);
                 self.push(name, recorded as f64, bound, &[Query::Mistyped], |(_, end)| {
                     Some(end.zone(&zone.zone)?.types[kind.index()] as f64)
@@ -280,7 +285,8 @@ impl Beside<'_> {
         for zone in end.populated() {
             let Some(buddy) = end.blocks(&zone.zone) else { continue };
             for (order, &recorded) in Order::all().zip(&buddy.blocks) {
-                let name = format!("free blocks of order {}, {}", order.get(), label(&zone.zone));
+                let name = Key::count("free blocks of order ");
+                let name = name.with(format_args!("{}, {}", order.get(), label(&zone.zone)));
                 let bound = Tolerance::FactorOr(1.5, 10.0);
                 self.push(name, recorded as f64, bound, &[], |(_, end)| {
                     Some(end.zone(&zone.zone)?.blocks[order.index()] as f64)
@@ -384,7 +390,11 @@ mod tests {
     }
 
     fn recorded(figures: &[FidelityFigure], name: &str) -> f64 {
-        figures.iter().find(|figure| figure.name == name).expect("there is such a figure").recorded
+        figures
+            .iter()
+            .find(|figure| figure.name.name() == name)
+            .expect("there is such a figure")
+            .recorded
     }
 
     /// Takes the moved pages from the trace where it has the event: `pgmigrate_success` also counts pages moved to
@@ -414,18 +424,18 @@ mod tests {
         let mut other = of(&kernel(52, 4));
         other.figures.retain(|figure| figure.name != figures::CLAIMS);
         let bound = among_repeats(&one, &[other, of(&kernel(30, 5))]);
-        let tolerance = |name: &str| {
-            bound.figures.iter().find(|figure| figure.name == name).expect("a figure").tolerance
+        let tolerance = |name: &Key| {
+            bound.figures.iter().find(|figure| figure.name == *name).expect("a figure").tolerance
         };
-        assert_eq!(tolerance(figures::EVENTS), Tolerance::Repeats(27.0, 52.0));
-        assert_eq!(tolerance(figures::CLAIMS), Tolerance::FactorOr(2.0, 5.0), "one lacks it");
+        assert_eq!(tolerance(&figures::EVENTS), Tolerance::Repeats(27.0, 52.0));
+        assert_eq!(tolerance(&figures::CLAIMS), Tolerance::FactorOr(2.0, 5.0), "one lacks it");
     }
 
     #[test]
     fn free_pages_over_time_are_set_beside_what_the_events_say() {
         let followed = [2000, 4000].map(|idle| Followed { at: 0, idle: vec![idle] }).to_vec();
         let figures = beside(["", ""], &Traced { followed, ..Traced::default() }, true);
-        let figure = figures.iter().find(|it| it.name == "free pages over time, Normal");
+        let figure = figures.iter().find(|it| it.name.name() == "free pages over time, Normal");
         let figure = figure.expect("there is such a figure");
         assert_eq!((figure.recorded, figure.replayed.median), (3000.0, 4000.0));
         assert_eq!(figure.verdict, Verdict::Off);

@@ -13,6 +13,7 @@ use nofrag_show::{Cell, count};
 
 use super::mmap::MmapOutcome;
 use super::vmap::VmapOutcome;
+use crate::key::Key;
 
 /// A number for each migratetype, in the order of [`Migratetype`].
 pub type ByType = [u64; Migratetype::COUNT];
@@ -28,24 +29,26 @@ pub(super) const ORDERS: [(&str, RangeInclusive<usize>); 5] = [
     ("order 10", 10..=10),
 ];
 
-/// Names of figures.
+/// Figures that several places name.
 pub(super) mod figures {
-    pub(crate) const EVENTS: &str = "external fragmentation events";
-    pub(crate) const SERIOUS: &str = "of these below order 4";
-    pub(crate) const CLAIMS: &str = "pageblocks that changed their type";
-    pub(crate) const COMPACTIONS: &str = "runs of direct compaction";
-    pub(crate) const DIRECT_PAGES: &str = "pages reclaimed by callers";
-    pub(crate) const FREE: &str = "free pages, all zones";
+    use crate::key::Key;
+
+    pub(crate) static EVENTS: Key = Key::count("external fragmentation events");
+    pub(crate) static SERIOUS: Key = Key::count("of these below order 4");
+    pub(crate) static CLAIMS: Key = Key::count("pageblocks that changed their type");
+    pub(crate) static COMPACTIONS: Key = Key::count("runs of direct compaction");
+    pub(crate) static DIRECT_PAGES: Key = Key::count("pages reclaimed by callers");
+    pub(crate) static FREE: Key = Key::count("free pages, all zones");
 }
 
-/// Returns the name of the figure for the events of one type.
-pub(super) fn events_name(kind: Migratetype) -> String {
-    format!("{}, {kind}", figures::EVENTS)
+/// Returns the key of the figure for the events of one type.
+pub(super) fn events_of(kind: Migratetype) -> Key {
+    figures::EVENTS.with(format_args!(", {kind}"))
 }
 
-/// Returns the name of the figure for the served requests of some orders.
-pub(super) fn served_name(orders: &str) -> String {
-    format!("requests of {orders} served")
+/// Returns the key of the figure for the served requests of some orders.
+pub(super) fn served(orders: &str) -> Key {
+    Key::count("requests of ").with(format_args!("{orders} served"))
 }
 
 /// A recording under other policies: all results of one call of [`replay`](super::replay). Lists by order begin with
@@ -433,66 +436,51 @@ impl fmt::Display for Range {
     }
 }
 
-/// A question that people ask of a replay.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum Query {
-    /// The number of huge pages that would have been served.
-    Huge,
-    /// The number of times that types would have mixed.
-    Events,
-    /// The number of blocks that would have been handed out from pageblocks of another type.
-    Mistyped,
-    /// The number of pages that would have been moved.
-    Moves,
-    /// The number of pages that would have been reclaimed in the background.
-    Reclaim,
-    /// The number of times that callers would have had to reclaim for themselves.
-    Direct,
-    /// The number of free blocks of a pageblock or more at the end.
-    Largest,
+/// Declares the questions: each in a word or two, and the figure that it asks for.
+macro_rules! queries {
+    ($($(#[$doc:meta])* $query:ident $short:literal $what:literal;)*) => {
+        /// A question that people ask of a replay.
+        #[derive(
+            Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize,
+        )]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+        #[serde(rename_all = "kebab-case")]
+        pub enum Query { $($(#[$doc])* $query),* }
+
+        impl Query {
+            /// All questions, in the order of tables.
+            pub const ALL: [Query; [$($short),*].len()] = [$(Query::$query),*];
+
+            /// Returns the question in a word or two.
+            #[must_use]
+            pub const fn short(self) -> &'static str {
+                match self { $(Query::$query => $short),* }
+            }
+
+            /// Returns the name of the figure that the question asks for.
+            #[must_use]
+            pub const fn what(self) -> &'static str {
+                match self { $(Query::$query => $what),* }
+            }
+        }
+    };
 }
 
-impl Query {
-    /// All questions, in the order of tables.
-    pub const ALL: [Query; 7] = [
-        Query::Huge,
-        Query::Events,
-        Query::Mistyped,
-        Query::Moves,
-        Query::Reclaim,
-        Query::Direct,
-        Query::Largest,
-    ];
-
-    /// Returns the question in a word or two.
-    #[must_use]
-    pub const fn short(self) -> &'static str {
-        match self {
-            Query::Huge => "order 9",
-            Query::Events => "events",
-            Query::Mistyped => "mistyped",
-            Query::Moves => "moved",
-            Query::Reclaim => "reclaimed",
-            Query::Direct => "by callers",
-            Query::Largest => "whole blocks",
-        }
-    }
-
-    /// Returns the name of the figure that the question asks for.
-    #[must_use]
-    pub const fn what(self) -> &'static str {
-        match self {
-            Query::Huge => "requests of order 9 served",
-            Query::Events => "external fragmentation events",
-            Query::Mistyped => "blocks from pageblocks of another type",
-            Query::Moves => "pages moved",
-            Query::Reclaim => "pages reclaimed by kswapd",
-            Query::Direct => "direct reclaims by callers",
-            Query::Largest => "free blocks of order 9 and above at the end",
-        }
-    }
+queries! {
+    /// The number of huge pages that would have been served.
+    Huge "order 9" "requests of order 9 served";
+    /// The number of times that types would have mixed.
+    Events "events" "external fragmentation events";
+    /// The number of blocks that would have been handed out from pageblocks of another type.
+    Mistyped "mistyped" "blocks from pageblocks of another type";
+    /// The number of pages that would have been moved.
+    Moves "moved" "pages moved";
+    /// The number of pages that would have been reclaimed in the background.
+    Reclaim "reclaimed" "pages reclaimed by kswapd";
+    /// The number of times that callers would have had to reclaim for themselves.
+    Direct "by callers" "direct reclaims by callers";
+    /// The number of free blocks of a pageblock or more at the end.
+    Largest "whole blocks" "free blocks of order 9 and above at the end";
 }
 
 /// The replay under the recorded kernel's own rules, compared with that kernel. Measured before any resynchronisation.
@@ -516,15 +504,25 @@ impl Fidelity {
 
     /// Returns true if a figure is as the kernel had it.
     #[must_use]
-    pub fn holds(&self, figure: &str) -> bool {
-        self.figures.iter().any(|each| each.name == figure && each.verdict == Verdict::Holds)
+    pub fn holds(&self, figure: &Key) -> bool {
+        self.figures.iter().any(|each| each.name == *figure && each.verdict == Verdict::Holds)
     }
 
     /// Returns true if the number of served requests of an order can be trusted.
     #[must_use]
     pub fn says_of(&self, order: Order) -> bool {
         let of = ORDERS.iter().find(|(_, orders)| orders.contains(&order.index()));
-        of.is_some_and(|(name, _)| self.holds(&served_name(name)))
+        of.is_some_and(|(name, _)| self.holds(&served(name)))
+    }
+
+    /// Returns the figures that an answer shows: the one that is asked for, and of the others those that do not hold.
+    pub(super) fn behind<'a>(
+        &'a self,
+        answer: &'a Answer,
+    ) -> impl Iterator<Item = &'a FidelityFigure> {
+        let mut of = self.figures.iter().filter(|figure| figure.carries.contains(&answer.query));
+        let main = of.next();
+        main.into_iter().chain(of.filter(|figure| answer.rests_on.contains(&figure.name)))
     }
 }
 
@@ -606,7 +604,8 @@ pub struct Answer {
     /// The worst verdict of the figures that the question rests on.
     pub verdict: Verdict,
     /// Names of those figures that do not hold.
-    pub rests_on: Vec<String>,
+    #[cfg_attr(feature = "schema", schemars(with = "Vec<String>"))]
+    pub rests_on: Vec<Key>,
 }
 
 /// One figure of a replay beside the kernel's own.
@@ -614,7 +613,8 @@ pub struct Answer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FidelityFigure {
     /// Its name, such as `free pages, DMA32`.
-    pub name: String,
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
+    pub name: Key,
     /// The kernel's own figure.
     pub recorded: f64,
     /// The figure of the runs under the kernel's own rules.

@@ -10,7 +10,7 @@ use super::addresses;
 use super::cautions::UNCONFIRMED;
 use super::outcome::{
     Assumptions, ByOrder, ByType, Counts, Fidelity, Foretold, ORDERS, PolicyRun, Query, Range,
-    Recorded, Repeat, ReplayReport, Sample, Tolerance, Verdict, events_name, figures, served_name,
+    Recorded, Repeat, ReplayReport, Sample, Tolerance, Verdict, events_of, figures, served,
 };
 use super::says::{Rests, Says};
 use nofrag_show::host::trace::not_whole;
@@ -137,11 +137,7 @@ pub(super) fn written(verdict: Verdict) -> Cell {
 /// Returns the table of questions that can be answered: the first thing to know of a replay.
 fn answers(fidelity: &Fidelity) -> Option<Section> {
     let rows = fidelity.answers.iter().flat_map(|answer| {
-        let of = fidelity.figures.iter().filter(|figure| figure.carries.contains(&answer.query));
-        let main = of.clone().next();
-        let others = of.filter(|figure| answer.rests_on.contains(&figure.name));
-        let shown = main.into_iter().chain(others.filter(move |other| Some(*other) != main));
-        shown.enumerate().map(|(number, figure)| {
+        fidelity.behind(answer).enumerate().map(|(number, figure)| {
             let question = if number == 0 { answer.query.short() } else { "" };
             let can = match (number, answer.verdict) {
                 (0, Verdict::Holds) => "yes",
@@ -149,7 +145,7 @@ fn answers(fidelity: &Fidelity) -> Option<Section> {
                 _ => "",
             };
             let (recorded, verdict) = (count(figure.recorded), written(figure.verdict));
-            cells![question, can, &figure.name, recorded, figure.replayed, verdict]
+            cells![question, can, figure.name.name(), recorded, figure.replayed, verdict]
         })
     });
     let caption = format!(
@@ -248,15 +244,15 @@ pub(super) fn mixing(report: &ReplayReport) -> Option<Section> {
     use Migratetype::{Movable, Reclaimable, Unmovable};
     let recorded = &report.recorded;
     let sum = |by_type: &ByType| by_type.iter().sum::<u64>();
-    let names = [Unmovable, Reclaimable, Movable].map(|kind| (kind, events_name(kind)));
+    let names = [Unmovable, Reclaimable, Movable].map(|kind| (kind, events_of(kind)));
     let shown = ["unmov.", "reclaim.", "movable"];
     let of_types = names.iter().zip(shown).map(|((kind, figure), name)| {
         let rests = Rests::OnBoth(Query::Events, figure);
         let of = |counts: &ByType| counts[kind.index()];
         Column::new(name, rests, Some(of(&recorded.extfrag)), move |it| of(&it.extfrag))
     });
-    let serious = Rests::OnBoth(Query::Events, figures::SERIOUS);
-    let claims = Rests::OnBoth(Query::Events, figures::CLAIMS);
+    let serious = Rests::OnBoth(Query::Events, &figures::SERIOUS);
+    let claims = Rests::OnBoth(Query::Events, &figures::CLAIMS);
     let all = Some(sum(&recorded.extfrag));
     let first = Column::new("events", Rests::On(Query::Events), all, |it| sum(&it.extfrag));
     let others = [
@@ -278,7 +274,7 @@ pub(super) fn price(report: &ReplayReport) -> Option<Section> {
     let recorded = &report.recorded;
     let compactions = Column {
         name: "compact.",
-        rests: Rests::OnFigure(figures::COMPACTIONS),
+        rests: Rests::OnFigure(&figures::COMPACTIONS),
         recorded: Some(recorded.compactions),
         of: Box::new(|run| {
             let succeeded = run.range(|it| it.compactions_succeeded);
@@ -299,7 +295,7 @@ pub(super) fn price(report: &ReplayReport) -> Option<Section> {
             }
         }),
     };
-    let direct = Rests::OnBoth(Query::Direct, figures::DIRECT_PAGES);
+    let direct = Rests::OnBoth(Query::Direct, &figures::DIRECT_PAGES);
     let entries = Some(recorded.direct_reclaims);
     let columns = [
         Column::new("moved", Rests::On(Query::Moves), Some(recorded.moved), |it| it.moved),
@@ -381,7 +377,7 @@ pub(super) fn success(report: &ReplayReport) -> Option<Section> {
     let mut rows = vec![cells!["recorded"].into_iter().chain(recorded).collect::<Vec<_>>()];
     rows.extend(rows_of(report, |run| {
         let cell = |(name, orders): &(&str, RangeInclusive<usize>)| {
-            says.cell(run, Rests::OnFigure(&served_name(name)), || share(run, orders))
+            says.cell(run, Rests::OnFigure(&served(name)), || share(run, orders))
         };
         ORDERS.iter().map(cell).collect()
     }));
@@ -507,7 +503,7 @@ fn whole_blocks(report: &ReplayReport) -> Option<Section> {
         column("least", large, Box::new(least)),
         at_end("last", large, order),
         column("order 9", large, Box::new(with_huge)),
-        at_end("free", Rests::OnFigure(figures::FREE), |sample| sample.free as f64),
+        at_end("free", Rests::OnFigure(&figures::FREE), |sample| sample.free as f64),
         at_end("whole", large, |sample| sample.pageblocks.free as f64),
         at_end("movable", large, |sample| sample.pageblocks.movable as f64),
         at_end("pinned", large, |sample| sample.pageblocks.pinned as f64),
@@ -538,7 +534,7 @@ fn fidelity(fidelity: &Fidelity) -> Option<Section> {
             }
         };
         let (verdict, recorded) = (written(figure.verdict), count(figure.recorded));
-        cells![&figure.name, verdict, recorded, figure.replayed, within]
+        cells![figure.name.name(), verdict, recorded, figure.replayed, within]
     });
     table_of(
         &format!("How far to trust it: {} beside the kernel itself", fidelity.preset),

@@ -5,6 +5,7 @@ use nofrag::page::{FallbackRules, FragmentationPolicy};
 use nofrag_show::Cell;
 
 use super::outcome::{Change, Fidelity, PolicyRun, Query, ReplayReport};
+use crate::key::Key;
 
 /// The figures that a column of a table rests on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,9 +13,9 @@ pub(super) enum Rests<'a> {
     /// All figures of a question.
     On(Query),
     /// All figures of a question, and one figure more.
-    OnBoth(Query, &'a str),
+    OnBoth(Query, &'a Key),
     /// A figure that answers no question.
-    OnFigure(&'a str),
+    OnFigure(&'a Key),
 }
 
 /// The statements that a report allows.
@@ -98,7 +99,7 @@ mod tests {
     use nofrag_host::trace::Unseen;
 
     use super::super::outcome::{
-        Answer, Counts, FidelityFigure, Range, Recorded, Repeat, Tolerance, Verdict, served_name,
+        Answer, Counts, FidelityFigure, Range, Recorded, Repeat, Tolerance, Verdict, served,
     };
     use super::super::sections;
     use super::*;
@@ -138,7 +139,7 @@ mod tests {
     fn report(verdict: impl Fn(Query) -> Verdict, runs: Vec<PolicyRun>) -> ReplayReport {
         let answer = |query| Answer { query, verdict: verdict(query), rests_on: Vec::new() };
         let figures = vec![FidelityFigure {
-            name: served_name("order 9"),
+            name: served("order 9"),
             recorded: 1.0,
             replayed: Range { least: 1.0, median: 1.0, most: 1.0 },
             tolerance: Tolerance::Percent(1.0),

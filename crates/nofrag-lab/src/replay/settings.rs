@@ -8,7 +8,7 @@ use nofrag::page::{FragmentationPolicy, PolicyPreset};
 use nofrag_host::snapshot::Snapshot;
 
 /// A setting of the kernel that a replay can change, by the name of its sysctl.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::VariantArray)]
 pub enum Setting {
     /// `watermark_boost_factor`, in 1/10000 of the high watermark; 0 switches boosts off.
     Boost,
@@ -23,13 +23,7 @@ pub enum Setting {
 }
 
 impl Setting {
-    pub const ALL: [Setting; 5] = [
-        Setting::Boost,
-        Setting::Scale,
-        Setting::MinFree,
-        Setting::Proactiveness,
-        Setting::ExtfragThreshold,
-    ];
+    pub const ALL: &[Setting] = <Setting as strum::VariantArray>::VARIANTS;
 
     /// Returns its short name, that of its sysctl below `vm`, and its bounds.
     const fn row(self) -> (&'static str, &'static str, RangeInclusive<u64>) {
@@ -55,7 +49,7 @@ impl Setting {
             let (short, sysctl, _) = setting.row();
             [short, sysctl].contains(&name)
         };
-        Setting::ALL.into_iter().find(is_so_called)
+        Setting::ALL.iter().copied().find(is_so_called)
     }
 
     /// Returns true if a policy uses the setting.
@@ -94,7 +88,7 @@ impl Settings {
             };
             other.filter(is_other).filter(|_| setting.is_of(policy)).map(|value| (setting, value))
         };
-        Settings(Setting::ALL.into_iter().filter_map(differs).collect())
+        Settings(Setting::ALL.iter().copied().filter_map(differs).collect())
     }
 
     /// Returns true if all settings are the recorded host's own.
@@ -145,7 +139,8 @@ impl Question {
                 )
             })?;
             let setting = Setting::named(name).ok_or_else(|| {
-                let names = Setting::ALL.map(Setting::name).join(", ");
+                let names: Vec<&str> = Setting::ALL.iter().map(|each| each.name()).collect();
+                let names = names.join(", ");
                 format!("{name:?} is no setting that a replay follows; those are {names}")
             })?;
             if values.iter().any(|(other, _)| *other == setting) {

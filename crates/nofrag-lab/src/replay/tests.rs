@@ -802,7 +802,7 @@ fn the_shipped_recording_is_followed_as_near_as_is_said() {
     let fidelity = report.fidelity.expect("it has both snapshots");
     assert_eq!(fidelity.preset, "linux-6.1");
     let figure = |name: &str| {
-        let figure = fidelity.figures.iter().find(|figure| figure.name == name);
+        let figure = fidelity.figures.iter().find(|figure| figure.name.name() == name);
         figure.unwrap_or_else(|| panic!("there is {name:?}"))
     };
     assert_eq!(figure("requests of order 9 served").recorded, 291.0);
@@ -851,7 +851,8 @@ fn repeats_of_a_recording_bound_what_the_replay_may_be_off() {
     for name in
         ["requests of order 9 served", "pages reclaimed by kswapd", "external fragmentation events"]
     {
-        let figure = fidelity.figures.iter().find(|figure| figure.name == name).expect("a figure");
+        let figure =
+            fidelity.figures.iter().find(|figure| figure.name.name() == name).expect("a figure");
         let Tolerance::Repeats(least, most) = figure.tolerance else { panic!("{figure:?}") };
         assert_eq!([least, most], [figure.recorded; 2]);
     }

@@ -1,15 +1,34 @@
 //! The programs, and the extent to which each is run.
 
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+
+use super::SCENARIO;
 use super::holes::{Churn, EverySecond, MixedParams, Room, ShrinkAndChurn, SmallHolesBelow};
 use super::programs::{
     AlignShift, Below, FixAlign, FixSize, FullFit, LongBusy, PerCpu, RandomSize, RandomSizeAlign,
 };
 use super::worker::{Watch, Worker, drive};
-use crate::scenario::{Extent, ProgramInfo};
+use crate::scenario::Extent;
 use crate::spaces::{Failure, VMALLOC_PAGES};
 
+/// A program as `scenario.toml` has it.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(super) struct Bounded {
+    #[serde(rename = "work")]
+    pub(super) program: Program,
+    #[serde(default)]
+    pub(super) width: Width,
+    /// The largest number of loops under any design.
+    most: Option<u64>,
+    /// The largest number of loops under a design that scans: in the subset, and in a full run.
+    scanning: Option<[u64; 2]>,
+}
+
 /// The work of a program; the numbers in it are areas.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub(super) enum Program {
     FixSize,
     FullFit,
@@ -22,182 +41,37 @@ pub(super) enum Program {
     LongBusyHole,
     SmallHolesBelow,
     EverySecond,
-    Churn { live: usize, max_pages: u64, room: Room },
+    Churn {
+        live: usize,
+        max_pages: u64,
+        #[serde(default)]
+        room: Room,
+    },
     ShrinkAndChurn,
-    MixedParams { areas: usize },
-}
-
-/// Origin of a program, which decides whether the driver's modes run it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Source {
-    /// Programs of the kernel's test module.
-    Kernel,
-    Lab,
+    MixedParams(usize),
 }
 
 /// Number of threads that run a program in mode `compare`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub(super) enum Width {
+    #[default]
     Single,
     /// As many threads as `--threads` gives.
     Parallel,
 }
 
-/// Tells whether each loop of a program is timed too, in a repetition of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tails {
-    Shown,
-    Left,
-}
+pub(super) type Spec = crate::scenario::Spec<Bounded>;
 
-/// A program with its name and its bounds.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Spec {
-    pub(super) info: ProgramInfo,
-    pub(super) program: Program,
-    pub(super) source: Source,
-    pub(super) width: Width,
-    pub(super) tails: Tails,
-    /// The largest number of loops under any design.
-    most: u64,
-    /// The largest number of loops under a design that scans: in the subset, and in a full run.
-    most_scanning: [u64; 2],
-}
+/// Number of programs of the kernel's test module, which come first.
+const OF_KERNEL: usize = 8;
 
-const ANY: u64 = u64::MAX;
-
-const fn kernel(bit: u64, program: Program, name: &'static str, body: &'static str) -> Spec {
-    Spec {
-        info: ProgramInfo { name, bit, body },
-        program,
-        source: Source::Kernel,
-        width: Width::Single,
-        tails: Tails::Left,
-        most: ANY,
-        most_scanning: [ANY, ANY],
-    }
-}
-
-/// Describes a program of the lab. Their bits begin where no program of the kernel's test can come soon.
-const fn ours(bit: u32, program: Program, name: &'static str, body: &'static str) -> Spec {
-    let spec = kernel(1 << bit, program, name, body);
-    Spec { source: Source::Lab, most_scanning: [2_000, 20_000], ..spec }
-}
-
-const fn churn(live: usize, max_pages: u64, room: Room) -> Program {
-    Program::Churn { live, max_pages, room }
-}
-
-const fn mixed(bit: u32, areas: usize, name: &'static str, scanning: [u64; 2]) -> Spec {
-    let body = "alignments 64 pages/none and lower bounds start/middle in turn";
-    let spec = ours(bit, Program::MixedParams { areas }, name, body);
-    Spec { tails: Tails::Shown, most: 100_000, most_scanning: scanning, ..spec }
-}
-
-impl Spec {
-    const fn tails(self) -> Spec {
-        Spec { tails: Tails::Shown, ..self }
-    }
-
-    const fn parallel(self) -> Spec {
-        Spec { width: Width::Parallel, ..self }
-    }
-
-    const fn scanning(self, most_scanning: [u64; 2]) -> Spec {
-        Spec { most_scanning, ..self }
-    }
-
-    const fn unbounded(self) -> Spec {
-        Spec { most: ANY, most_scanning: [ANY, ANY], ..self }
-    }
-
-    const fn at_most(self, most: u64) -> Spec {
-        Spec { most, ..self }
-    }
-}
-
-/// All programs: the kernel's in its order, then ours.
-pub(super) static SPECS: [Spec; 25] = [
-    kernel(1, Program::FixSize, "fix_size_alloc", "1 page (--pages), freed at once"),
-    kernel(2, Program::FullFit, "full_fit_alloc", "1 page into one of J one-page holes"),
-    kernel(4, Program::LongBusyList, "long_busy_list_alloc", "100 pages + 1 page above 15,000"),
-    kernel(8, Program::RandomSize, "random_size_alloc", "1..100 pages, freed at once"),
-    kernel(16, Program::FixAlign, "fix_align_alloc", "5 pages aligned to 32 KiB"),
-    kernel(32, Program::RandomSizeAlign, "random_size_align", "1..10 pages aligned up to 4 MiB"),
-    kernel(64, Program::AlignShift, "align_shift", "1 page aligned to 2^0, 2^1, .. until refused")
-        .at_most(200),
-    kernel(128, Program::PerCpu, "pcpu_alloc", "the chunks of 35,000 per-CPU objects, 2 nodes")
-        .at_most(20),
-    ours(
-        16,
-        Program::LongBusyHole,
-        "long_busy_hole",
-        "as long_busy_list, over 8 holes of 50 pages",
-    ),
-    ours(
-        17,
-        Program::SmallHolesBelow,
-        "small_holes_below",
-        "100 + 1 pages above 15,000 2-page holes",
-    ),
-    ours(18, Program::EverySecond, "every_second", "15,000 of 30,000 freed and allocated again")
-        .at_most(1),
-    ours(
-        19,
-        churn(15_000, 100, Room::Roomy),
-        "churn_15k",
-        "one of 15,000 areas of 1..100 pages replaced",
-    )
-    .tails(),
-    ours(
-        20,
-        churn(10_000, 64, Room::Roomy),
-        "churn_10k",
-        "one of 10,000 areas of 1..64 pages replaced",
-    )
-    .tails(),
-    ours(21, churn(10_000, 64, Room::Tight), "churn_10k_tight", "the same in a space 85 % full")
-        .tails(),
-    ours(22, churn(100_000, 64, Room::Roomy), "churn_100k", "one of 100,000 areas replaced")
-        .tails()
-        .scanning([500, 2_000]),
-    ours(23, churn(100_000, 64, Room::Tight), "churn_100k_tight", "the same in a space 85 % full")
-        .tails()
-        .scanning([500, 2_000]),
-    SHRINK,
-    mixed(25, 1_000, "mixed_params_1k", [2_000, 20_000]),
-    mixed(26, 10_000, "mixed_params_10k", [2_000, 10_000]),
-    mixed(27, 100_000, "mixed_params_100k", [500, 2_000]),
-    mixed(28, 1_000_000, "mixed_params_1m", [100, 400]),
-    ours(29, Program::FixSize, "fix_size_threads", "fix_size on all threads")
-        .parallel()
-        .at_most(ANY),
-    ours(
-        30,
-        churn(15_000, 100, Room::Roomy),
-        "churn_15k_threads",
-        "churn_15k, shared by all threads",
-    )
-    .parallel(),
-    ours(31, Program::RandomSize, "random_size_threads", "random_size on all threads")
-        .parallel()
-        .unbounded(),
-    ours(32, Program::LongBusyHole, "long_busy_threads", "long_busy_hole on all threads")
-        .parallel(),
-];
-
-/// The churn whose live set has shrunk: every design replaces twenty times the live areas; otherwise the layouts could
-/// not be compared.
-const SHRINK: Spec = Spec {
-    most: 20_000,
-    most_scanning: [20_000, 20_000],
-    ..ours(
-        24,
-        Program::ShrinkAndChurn,
-        "shrink_and_churn",
-        "10,000 areas shrunk to 1,000, then churned",
-    )
-};
+/// All programs: the kernel's in its order, then ours, whose bits begin where none of the kernel's can come soon.
+pub(super) static SPECS: LazyLock<Vec<Spec>> = LazyLock::new(|| {
+    let mut specs: Vec<Spec> = SCENARIO.specs();
+    specs[OF_KERNEL..].iter_mut().for_each(|ours| ours.info.bit <<= 8);
+    specs
+});
 
 /// The kind of a design's search: it walks over areas, or descends in a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,14 +83,23 @@ pub(super) enum Search {
 impl Spec {
     /// Returns the number of loops that are run where `wanted` are asked for: no more than the program's bound.
     pub(super) fn loops(&self, wanted: u64, search: Search, extent: Extent) -> u64 {
-        let bound = match search {
-            Search::Descends => self.most,
-            Search::Scans => self.most.min(match extent {
-                Extent::Subset => self.most_scanning[0],
-                Extent::Full => self.most_scanning[1],
-            }),
-        };
-        wanted.min(bound)
+        let scanning = self.scanning.filter(|_| search == Search::Scans);
+        let scanning = scanning.map(|[subset, full]| match extent {
+            Extent::Subset => subset,
+            Extent::Full => full,
+        });
+        [self.most, scanning].into_iter().flatten().fold(wanted, u64::min)
+    }
+
+    /// Returns true for a program of the kernel's test module, which the driver's modes run.
+    pub(super) fn is_of_kernel(&self) -> bool {
+        self.info.bit < 1 << OF_KERNEL
+    }
+
+    /// Returns true if each loop is timed too, in a repetition of its own.
+    pub(super) fn times_each_loop(&self) -> bool {
+        let is_random = matches!(self.program, Program::Churn { .. } | Program::MixedParams(_));
+        is_random && self.width == Width::Single
     }
 
     /// Returns the pages of the space that the program runs in.
@@ -250,7 +133,7 @@ impl Program {
                 drive(Churn::new(share, max_pages, room), worker)
             }
             Program::ShrinkAndChurn => drive(ShrinkAndChurn::new(), worker),
-            Program::MixedParams { areas } => drive(MixedParams { areas, turn: 0 }, worker),
+            Program::MixedParams(areas) => drive(MixedParams { areas, turn: 0 }, worker),
         }
     }
 }
@@ -261,6 +144,7 @@ mod tests {
 
     #[test]
     fn bits_and_names_are_distinct_and_bodies_fit_a_listing() {
+        assert!(!SPECS[OF_KERNEL].is_of_kernel() && SPECS[OF_KERNEL - 1].is_of_kernel());
         for (i, spec) in SPECS.iter().enumerate() {
             assert!(spec.info.bit.is_power_of_two());
             assert!(spec.info.body.len() < 65 && spec.info.name.len() <= 20, "{}", spec.info.name);

@@ -12,7 +12,7 @@ use nofrag::ranges::{
 };
 use nofrag::vmap::{AreaRequest, Budget, Guard, Preset, VmapPolicy, VmapSpace};
 
-use super::catalogue::{Program, SPECS, Source, Spec, Width};
+use super::catalogue::{Program, SPECS, Spec, Width};
 use super::programs::{FIRST_REFUSED_SHIFT, LONG_BUSY_AREAS};
 use super::turns::{AreasPlan, EMULATED_CPUS};
 use super::worker::{Audit, RunSize, Worker};
@@ -432,7 +432,7 @@ fn bodies(plan: &AreasPlan, claims: &mut Vec<Oracle>) -> Result<(), Failure> {
 pub(super) fn is_audited(spec: &Spec) -> bool {
     let small = match spec.program {
         Program::Churn { live, .. } => live <= 10_000,
-        Program::MixedParams { areas } => areas <= 1_000,
+        Program::MixedParams(areas) => areas <= 1_000,
         _ => true,
     };
     small && spec.width == Width::Single
@@ -494,7 +494,7 @@ fn judge_fits(report: &mut Report) {
         // One free area is the rest of the space; an empty space has no busy area.
         Some(f64::from(u8::from(free > busy + 1.0)))
     };
-    let of_kernel = SPECS.iter().filter(|spec| spec.source == Source::Kernel);
+    let of_kernel = SPECS.iter().filter(|spec| spec.is_of_kernel());
     let more = of_kernel.filter_map(kept).reduce(|one, other| one + other);
     let claims = &mut report.oracles;
     let claim = "full_fit is served by full fits; their share";

@@ -13,7 +13,7 @@ use std::time::Instant;
 use nofrag::check::Check;
 use nofrag::vmap::{Preset, VmapSpace};
 
-use super::catalogue::{Program, SPECS, Search, Source, Spec, Width};
+use super::catalogue::{Program, SPECS, Search, Spec, Width};
 use super::holes::Room;
 use super::names;
 use super::turns::{AreasPlan, EMULATED_CPUS};
@@ -26,11 +26,6 @@ use crate::scenario::{Mode, Progress, RunError, turn};
 use crate::spaces::{Failure, VMALLOC_PAGES, new_space};
 use crate::stats::Spread;
 use crate::usage::{self, CpuTime};
-
-/// Returns true if the modes run the program when no mask names it.
-pub(super) fn runs_by_default(spec: &Spec) -> bool {
-    spec.source == Source::Kernel
-}
 
 /// Returns true if the program can run in a space that it shares with others.
 pub(super) fn can_run(spec: &Spec) -> bool {
@@ -97,7 +92,7 @@ struct Tally {
 
 fn drives(plan: &AreasPlan, mode: Mode) -> Vec<Drive> {
     let drive = |order, place, rounds| Drive {
-        label: mode.name().to_owned(),
+        label: mode.into_str().to_owned(),
         specs: plan.programs.clone(),
         order,
         place,

@@ -7,6 +7,7 @@
 use nofrag::ranges::Span;
 use nofrag::units::Vpn;
 use nofrag::vmap::{AreaError, AreaRequest, Guard};
+use serde::Deserialize;
 
 use super::programs::LONG_BUSY_AREAS;
 use super::worker::{Body, Watch, Worker};
@@ -64,9 +65,11 @@ impl Body for EverySecond {
 }
 
 /// Room in the space of a churn, and the way in which its live set comes about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub(super) enum Room {
     /// Twice the live set is allocated in a space with much room, and a random half is freed.
+    #[default]
     Roomy,
     /// The space is filled to its end, and random areas are freed until only the live set remains.
     Tight,

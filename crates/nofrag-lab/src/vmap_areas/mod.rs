@@ -120,10 +120,10 @@ fn plan(options: &Options) -> Result<AreasPlan, RunError> {
 
 /// Returns the programs that a mask names, whatever they cost; without one, those of the mode and the extent.
 fn choose_specs(options: &Options) -> Result<Vec<&'static Spec>, RunError> {
-    let all: Vec<&Spec> = SPECS.iter().collect();
+    let all: Vec<&'static Spec> = SPECS.iter().collect();
     let mut specs = choose_programs(&all, |spec| spec.info, options.mask.as_deref())?;
     specs.retain(|spec| {
-        let in_mode = options.mode == Mode::Compare || driver::runs_by_default(spec);
+        let in_mode = options.mode == Mode::Compare || spec.is_of_kernel();
         let in_extent = options.extent == Extent::Full
             || SCENARIO.expected.designs_of(spec.info.name).next().is_some();
         options.mask.is_some() || (in_mode && in_extent)

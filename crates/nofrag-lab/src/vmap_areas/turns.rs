@@ -6,7 +6,7 @@ use std::thread;
 use nofrag::ranges::Index;
 use nofrag::vmap::{LazyStore, Preset, VmapStats};
 
-use super::catalogue::{Search, Spec, Tails, Width};
+use super::catalogue::{Search, Spec, Width};
 use super::names;
 use super::worker::{Counts, Detail, ProgramSample, RunSize, Worker};
 use crate::key::{self, Key};
@@ -42,12 +42,13 @@ struct AreaRow {
 pub(super) fn take_turns(plan: &AreasPlan, progress: &dyn Progress) -> Result<Compared, RunError> {
     // The last pass is for tails alone.
     let passes = (plan.repeats + 1, progress);
-    let name = |spec: &&'static Spec, design: &Preset| [spec.info.name, design.name];
+    let name = |pass, spec: &&'static Spec, design: &Preset| {
+        let takes_part = pass < plan.repeats || spec.times_each_loop();
+        takes_part.then_some([spec.info.name, design.name])
+    };
     let rows = plan.take_turns(passes, name, |pass, spec, design, row: &mut AreaRow| {
         let detail = if pass == plan.repeats { Detail::EachLoop } else { Detail::Totals };
-        if detail == Detail::Totals || spec.tails == Tails::Shown {
-            row.add(run_cell(plan, spec, design, detail)?, detail);
-        }
+        row.add(run_cell(plan, spec, design, detail)?, detail);
         Ok::<(), Failure>(())
     })?;
     let mut compared = Compared { measurements: Vec::new(), unstable: Vec::new() };

@@ -2,31 +2,41 @@
 
 use nofrag::vmap::{LockCosts, LockCounters};
 
-/// The kind of a lock, by its name in tables and JSON.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::VariantArray,
-)]
-#[strum(serialize_all = "lowercase", const_into_str)]
-pub(super) enum LockKind {
-    #[strum(serialize = "area busy")]
-    AreaBusy,
-    #[strum(serialize = "block index")]
-    BlockIndex,
-    #[strum(serialize = "area free")]
-    AreaFree,
-    #[strum(serialize = "area lazy")]
-    AreaLazy,
-    Purge,
-    #[strum(serialize = "area pools")]
-    Pools,
-    Inbox,
-    #[strum(serialize = "block queue")]
-    BlockQueue,
-    Block,
-    Cpu,
-    #[strum(serialize = "arena")] // as saved results have it
-    Stock,
-    Recycler,
+use crate::key::Key;
+
+/// Declares the kinds of locks, by their names in tables and JSON, and the engine's counters of each.
+macro_rules! lock_kinds {
+    ($($kind:ident $name:literal $counters:ident;)*) => {
+        /// The kind of a lock.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr)]
+        #[strum(const_into_str)]
+        pub(super) enum LockKind { $(#[strum(serialize = $name)] $kind),* }
+
+        impl LockKind {
+            pub(super) const ALL: [LockKind; [$($name),*].len()] = [$(LockKind::$kind),*];
+        }
+
+        impl LockCounts {
+            pub(super) fn of(costs: &LockCosts) -> LockCounts {
+                LockCounts([$(costs.$counters),*])
+            }
+        }
+    };
+}
+
+lock_kinds! {
+    AreaBusy "area busy" busy;
+    BlockIndex "block index" block_index;
+    AreaFree "area free" free;
+    AreaLazy "area lazy" lazy;
+    Purge "purge" purge;
+    Pools "area pools" pools;
+    Inbox "inbox" inbox;
+    BlockQueue "block queue" block_queue;
+    Block "block" block;
+    Cpu "cpu" cpu;
+    Stock "arena" stock; // as saved results have it
+    Recycler "recycler" recycler;
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,31 +59,16 @@ pub(super) enum Site {
 }
 
 impl LockKind {
-    pub(super) const ALL: [LockKind; 12] =
-        *<LockKind as strum::VariantArray>::VARIANTS.as_array().expect("there are so many");
+    /// Returns the key that the keys of its figures begin with.
+    pub(super) fn key(self) -> Key {
+        Key::count(self.into_str())
+    }
 
     /// Returns true if a CPU that unmaps only its own mappings shares no lock of this kind with another CPU: the locks
     /// of its blocks, and those that belong to the CPU.
     pub(super) fn is_private(self) -> bool {
         use LockKind::{Block, BlockQueue, Cpu, Recycler, Stock};
         matches!(self, BlockQueue | Block | Cpu | Stock | Recycler)
-    }
-
-    fn counters(self, costs: &LockCosts) -> LockCounters {
-        match self {
-            LockKind::AreaBusy => costs.busy,
-            LockKind::BlockIndex => costs.block_index,
-            LockKind::AreaFree => costs.free,
-            LockKind::AreaLazy => costs.lazy,
-            LockKind::Purge => costs.purge,
-            LockKind::Pools => costs.pools,
-            LockKind::Inbox => costs.inbox,
-            LockKind::BlockQueue => costs.block_queue,
-            LockKind::Block => costs.block,
-            LockKind::Cpu => costs.cpu,
-            LockKind::Stock => costs.stock,
-            LockKind::Recycler => costs.recycler,
-        }
     }
 }
 
@@ -86,10 +81,6 @@ impl Site {
 pub(super) struct LockCounts([LockCounters; LockKind::ALL.len()]);
 
 impl LockCounts {
-    pub(super) fn of(costs: &LockCosts) -> LockCounts {
-        LockCounts(LockKind::ALL.map(|kind| kind.counters(costs)))
-    }
-
     pub(super) fn get(&self, kind: LockKind) -> LockCounters {
         self.0[kind as usize]
     }

@@ -28,15 +28,15 @@ pub(super) enum Column {
 
 /// Returns the key of the figure that a column holds for the locks of one kind.
 pub(super) fn of_lock(kind: LockKind, column: Column) -> Key {
-    Key::count(kind.into_str()).with(": ").with(column.into_str())
+    kind.key().with(": ").with(column.into_str())
 }
 
 /// Returns the key of the count of contentions in which `site` waited.
 pub(super) fn waiting(kind: LockKind, site: Site) -> Key {
-    Key::count(kind.into_str()).with(": waiting at ").with(site.into_str())
+    kind.key().with(": waiting at ").with(site.into_str())
 }
 
 /// Returns the key of the count of contentions in which `site` held the lock.
 pub(super) fn holding(kind: LockKind, site: Site) -> Key {
-    Key::count(kind.into_str()).with(": held by ").with(site.into_str())
+    kind.key().with(": held by ").with(site.into_str())
 }

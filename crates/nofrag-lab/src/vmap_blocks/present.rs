@@ -262,7 +262,7 @@ const MODELLED: &str = "A row is one kind of lock. Contention: it was held by an
 fn by_lock(report: &Report, document: &Document) -> Option<Section> {
     let models: Vec<&Measurement> = report.of_program(MODEL).collect();
     let there = |kind: LockKind, table| {
-        let of = |lock: &&LockFigure| lock.here == kind.into_str() && lock.table == table;
+        let of = |lock: &&LockFigure| lock.here == kind.key() && lock.table == table;
         let lock = document.locks.iter().find(of)?;
         Some(number(1e6 * lock.contentions as f64 / PUBLISHED_PAIRS))
     };

@@ -89,7 +89,7 @@ pub(super) fn take_turns(
     plan: &BlocksPlan,
     progress: &dyn Progress,
 ) -> Result<Vec<Measurement>, RunError> {
-    let name = |spec: &Spec, design: &Design| [spec.info.name, design.name];
+    let name = |_, spec: &Spec, design: &Design| Some([spec.info.name, design.name]);
     let passes = (plan.repeats, progress);
     let rows =
         plan.take_turns(

@@ -150,14 +150,10 @@ struct Compared {
 
 impl RealRow {
     fn spec(&self, plan: &RealPlan) -> RunSpec {
-        let Case { machine, huge, mix, memory_gib } = self.case;
         RunSpec {
             design: self.preset.name.to_owned(),
             policy: self.preset.policy,
-            machine,
-            huge,
-            mix,
-            memory_gib,
+            case: self.case,
             touch: plan.of.touch,
             seed: plan.of.seed,
         }

@@ -11,7 +11,9 @@ use nofrag::units::{Order, Pfn};
 
 use super::super::compaction::range;
 use super::super::events::{Block, Event, Fields, Line};
-use super::super::outcome::Score;
+use super::super::names;
+use super::super::outcome::{Score, Scores};
+use crate::key::Key;
 
 /// A part of a pageblock that a scanner looked at: its frames, how many were scanned, and the pages taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,101 +99,65 @@ impl Scanned {
     }
 }
 
-/// Scores of compaction's scanners, piece by piece.
-#[derive(Clone, Debug, Default)]
-pub(in crate::frames) struct Scans {
-    /// Pieces of sources: range, frames scanned, pages taken.
-    pub(in crate::frames) sources: Score,
-    /// Pieces of targets, compared likewise.
-    pub(in crate::frames) targets: Score,
-    /// Pieces of quick searches for targets, where a kernel tells of them.
-    pub(in crate::frames) searches: Score,
-    /// Free blocks taken, in order.
-    pub(in crate::frames) isolated: Score,
-    /// Pageblocks that kernel or engine looked at for sources; the same if both did.
-    pub(in crate::frames) looked: Score,
-    /// Pageblocks that the engine left out, by its reason (index: [`place`]); the same if the kernel left them out,
-    /// too.
-    pub(in crate::frames) passed: [Score; 4],
-}
-
 /// The first difference: the quantity, the kernel's value, the engine's value.
 pub(super) type Differing = (&'static str, String, String);
 
-/// Returns the index of a reason in [`Scans::passed`].
-const fn place(why: Passed) -> usize {
+/// Returns the quantity of the pageblocks that are left out for this reason.
+const fn passed(why: Passed) -> Key {
     match why {
-        Passed::Absent => 0,
-        Passed::Marked => 1,
-        Passed::Huge => 2,
-        Passed::Type => 3,
+        Passed::Absent => names::PASSED_ABSENT,
+        Passed::Marked => names::PASSED_MARKED,
+        Passed::Huge => names::PASSED_HUGE,
+        Passed::Type => names::PASSED_TYPE,
     }
 }
 
-impl Scans {
-    /// Compares the run that a kernel begins at this line with the steps of the engine's scanners. Quick searches count
-    /// where the kernel tells of any: until 6.1 none does.
-    pub(super) fn judge(
-        &mut self,
-        lines: &[Line],
-        begin: usize,
-        log: &[ScanStep],
-    ) -> Vec<Differing> {
-        let (kernel, engine) = (Scanned::of_kernel(lines, begin), Scanned::of_engine(log));
-        let block = |&(pfn, order): &(Pfn, Order)| format!("{:#x} of order {order}", pfn.0);
-        let mut found = vec![
-            in_order(
-                &mut self.sources,
-                "piece of sources",
-                &kernel.sources,
-                &engine.sources,
-                |p| p.to_string(),
-            ),
-            in_order(
-                &mut self.targets,
-                "piece of targets",
-                &kernel.targets,
-                &engine.targets,
-                |p| p.to_string(),
-            ),
-            in_order(
-                &mut self.isolated,
-                "free block taken",
-                &kernel.isolated,
-                &engine.isolated,
-                block,
-            ),
-            self.judge_blocks(&kernel, &engine),
-        ];
-        if !kernel.searches.is_empty() {
-            let (theirs, ours) = (&kernel.searches, &engine.searches);
-            let what = "search for targets";
-            found.push(in_order(&mut self.searches, what, theirs, ours, |p| p.to_string()));
-        }
-        found.into_iter().flatten().collect()
-    }
+/// Compares the run that a kernel begins at this line with the steps of the engine's scanners. Quick searches count
+/// where the kernel tells of any: until 6.1 none does.
+pub(super) fn judge(
+    scores: &mut Scores,
+    lines: &[Line],
+    begin: usize,
+    log: &[ScanStep],
+) -> Vec<Differing> {
+    let (kernel, engine) = (Scanned::of_kernel(lines, begin), Scanned::of_engine(log));
+    let piece = |piece: &Piece| piece.to_string();
+    let block = |&(pfn, order): &(Pfn, Order)| format!("{:#x} of order {order}", pfn.0);
+    let mut pieces =
+        |score, what, theirs, ours| in_order(scores.at(score), what, theirs, ours, piece);
+    let mut found = vec![
+        pieces(names::SOURCES, "piece of sources", &kernel.sources, &engine.sources),
+        pieces(names::TARGETS, "piece of targets", &kernel.targets, &engine.targets),
+    ];
+    let searches = (!kernel.searches.is_empty())
+        .then(|| pieces(names::SEARCHES, "search for targets", &kernel.searches, &engine.searches));
+    let (theirs, ours) = (&kernel.isolated, &engine.isolated);
+    let isolated = scores.at(names::ISOLATED);
+    found.push(in_order(isolated, "free block taken", theirs, ours, block));
+    found.extend([judge_blocks(scores, &kernel, &engine), searches.flatten()]);
+    found.into_iter().flatten().collect()
+}
 
-    fn judge_blocks(&mut self, kernel: &Scanned, engine: &Scanned) -> Option<Differing> {
-        let blocks = |pieces: &[Piece]| pieces.iter().map(|p| p.block()).collect::<BTreeSet<_>>();
-        let (theirs, ours) = (blocks(&kernel.sources), blocks(&engine.sources));
-        for block in theirs.union(&ours) {
-            self.looked.count(theirs.contains(block) && ours.contains(block));
-        }
-        for (block, &why) in engine.passed.iter().filter(|(block, _)| !ours.contains(block)) {
-            self.passed[place(why)].count(!theirs.contains(block));
-        }
-        let &block = theirs.symmetric_difference(&ours).next()?;
-        let looked = |blocks: &BTreeSet<u64>| match blocks.contains(&block) {
-            true => "looked at".to_owned(),
-            false => match engine.passed.get(&block) {
-                Some(why) if blocks == &ours => format!("left out: {why:?}"),
-                _ => "not looked at".to_owned(),
-            },
-        };
-        let at = block * Order::PAGEBLOCK.pages();
-        let told = |blocks| format!("pageblock {at:#x} {}", looked(blocks));
-        Some(("pageblock for sources", told(&theirs), told(&ours)))
+fn judge_blocks(scores: &mut Scores, kernel: &Scanned, engine: &Scanned) -> Option<Differing> {
+    let blocks = |pieces: &[Piece]| pieces.iter().map(|p| p.block()).collect::<BTreeSet<_>>();
+    let (theirs, ours) = (blocks(&kernel.sources), blocks(&engine.sources));
+    for block in theirs.union(&ours) {
+        scores.at(names::LOOKED).count(theirs.contains(block) && ours.contains(block));
     }
+    for (block, &why) in engine.passed.iter().filter(|(block, _)| !ours.contains(block)) {
+        scores.at(passed(why)).count(!theirs.contains(block));
+    }
+    let &block = theirs.symmetric_difference(&ours).next()?;
+    let looked = |blocks: &BTreeSet<u64>| match blocks.contains(&block) {
+        true => "looked at".to_owned(),
+        false => match engine.passed.get(&block) {
+            Some(why) if blocks == &ours => format!("left out: {why:?}"),
+            _ => "not looked at".to_owned(),
+        },
+    };
+    let at = block * Order::PAGEBLOCK.pages();
+    let told = |blocks| format!("pageblock {at:#x} {}", looked(blocks));
+    Some(("pageblock for sources", told(&theirs), told(&ours)))
 }
 
 /// Compares two sequences place by place; returns their first difference.
@@ -233,12 +199,14 @@ mod tests {
 1.5 task-1 mm_compaction_end: migrate_pfn=0x1e00 free_pfn=0x1e00 mode=sync status=complete
 ";
 
-    fn judged(log: &[ScanStep]) -> (Scans, Vec<Differing>) {
+    fn judged(log: &[ScanStep]) -> (Scores, Vec<Differing>) {
         let lines = events::read(RUN).expect("they are events");
-        let mut scans = Scans::default();
-        let found = scans.judge(&lines, 0, log);
-        (scans, found)
+        let mut scores = Scores::default();
+        let found = judge(&mut scores, &lines, 0, log);
+        (scores, found)
     }
+
+    const ALL: [Key; 4] = [names::SOURCES, names::TARGETS, names::ISOLATED, names::LOOKED];
 
     fn same_log() -> Vec<ScanStep> {
         let (pfn, order) = (Pfn(0x1e00), Order::new(1).expect("an order"));
@@ -252,22 +220,21 @@ mod tests {
 
     #[test]
     fn the_same_pieces_in_the_same_order_are_the_same() {
-        let (scans, found) = judged(&same_log());
+        let (mut scans, found) = judged(&same_log());
         assert_eq!(found, []);
-        let all = [scans.sources, scans.targets, scans.isolated, scans.looked];
+        let all = ALL.map(|what| *scans.at(what));
         assert_eq!(all, [Score { same: 1, of: 1 }; 4], "another task's piece is not this run's");
-        assert_eq!(
-            scans.passed.map(|score| (score.same, score.of)),
-            [(0, 0), (1, 1), (0, 0), (0, 0)]
-        );
+        let passed = [Passed::Absent, Passed::Marked, Passed::Huge, Passed::Type].map(passed);
+        let passed = passed.map(|what| *scans.at(what)).map(|score| (score.same, score.of));
+        assert_eq!(passed, [(0, 0), (1, 1), (0, 0), (0, 0)]);
     }
 
     #[test]
     fn a_frame_more_is_a_difference_with_both_sides() {
         let mut log = same_log();
         log[0] = ScanStep::Piece { from: Pfn(0x1000), to: Pfn(0x1200), scanned: 511, taken: 2 };
-        let (scans, found) = judged(&log);
-        assert_eq!(scans.sources, Score { same: 0, of: 1 });
+        let (mut scans, found) = judged(&log);
+        assert_eq!(*scans.at(names::SOURCES), Score { same: 0, of: 1 });
         let (what, kernel, engine) = &found[0];
         assert_eq!(*what, "piece of sources");
         assert!(kernel.contains("512 scanned") && engine.contains("511 scanned"), "{found:?}");
@@ -277,9 +244,9 @@ mod tests {
     fn a_pageblock_left_out_that_the_kernel_looked_at_is_told_with_the_reason() {
         let mut log = same_log();
         log[0] = ScanStep::Passed { pfn: Pfn(0x1000), why: Passed::Type };
-        let (scans, found) = judged(&log);
-        assert_eq!(scans.looked, Score { same: 0, of: 1 });
-        assert_eq!(scans.passed[place(Passed::Type)], Score { same: 0, of: 1 });
+        let (mut scans, found) = judged(&log);
+        assert_eq!(*scans.at(names::LOOKED), Score { same: 0, of: 1 });
+        assert_eq!(*scans.at(passed(Passed::Type)), Score { same: 0, of: 1 });
         let told =
             found.iter().find(|found| found.0 == "pageblock for sources").expect("it is told");
         assert_eq!(told.1, "pageblock 0x1000 looked at");
@@ -288,8 +255,8 @@ mod tests {
 
     #[test]
     fn what_only_one_side_has_counts() {
-        let (scans, found) = judged(&[]);
-        let all = [scans.sources, scans.targets, scans.isolated, scans.looked];
+        let (mut scans, found) = judged(&[]);
+        let all = ALL.map(|what| *scans.at(what));
         assert_eq!(all, [Score { same: 0, of: 1 }; 4]);
         assert_eq!(found.len(), 4);
     }

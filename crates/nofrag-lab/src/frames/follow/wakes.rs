@@ -6,18 +6,12 @@ use nofrag::page::{KswapdRun, ZoneKind};
 use nofrag::units::Order;
 
 use super::super::events::{Event, Fields, Line};
-use super::super::outcome::Score;
+use super::super::names;
 use super::{Follower, NODE};
 
-/// Scores of wakes and answers.
+/// Wakes and requests under way.
 #[derive(Clone, Debug, Default)]
 pub(in crate::frames) struct Wakes {
-    /// Wakes of a kswapd that slept or dozed: the waker and the order.
-    pub(in crate::frames) woken: Score,
-    /// Runs of kswapd: the order.
-    pub(in crate::frames) runs: Score,
-    /// Answers on whether compaction can help.
-    pub(in crate::frames) suitable: Score,
     /// Answers for no order in particular, which are always the same.
     pub(in crate::frames) untested: u64,
     /// The highest zones of requests under way, by task.
@@ -69,7 +63,7 @@ impl Follower<'_> {
                 }
                 let asked = self.pages.kswapd(NODE).and_then(|kswapd| kswapd.asked);
                 let ours = asked.map(|(order, _)| order);
-                self.tally.wakes.runs.count(ours == Some(*order));
+                self.tally.count(names::KSWAPD_RUNS, ours == Some(*order));
                 if ours != Some(*order) {
                     self.differs(line.number, "run of kswapd", &Some(*order), &ours);
                 }
@@ -95,7 +89,7 @@ impl Follower<'_> {
         let kernel: Vec<_> = wakes.kernel.extract_if(.., |(pid, _)| of(*pid)).collect();
         let own: Vec<_> = wakes.own.extract_if(.., |(pid, _)| of(*pid)).collect();
         for at in 0..kernel.len().max(own.len()) {
-            wakes.woken.count(kernel.get(at) == own.get(at));
+            self.tally.count(names::WOKEN, kernel.get(at) == own.get(at));
         }
         if kernel != own {
             self.differs(line, "wake of kswapd", &kernel, &own);
@@ -114,7 +108,7 @@ impl Follower<'_> {
         let Some(highest) = self.highest(line) else { return };
         let ours = self.pages.suits_compaction(zone, order, highest);
         let same = ours == Some(theirs);
-        self.tally.wakes.suitable.count(same);
+        self.tally.count(names::SUITABLE, same);
         if !same {
             let name = fields.get("zone").unwrap_or("");
             let told = format!("{name}: {:?}", ours);
