@@ -225,3 +225,21 @@ fn room_that_was_made_suffices() {
     }
     heap.check().unwrap();
 }
+
+/// Each stretch has a hole that is behind no range, for which no room was made.
+#[test]
+fn room_that_was_made_suffices_in_many_stretches() {
+    const RANGES: u64 = 30;
+    let mut heap = RangeHeap::new();
+    for number in 0..40 {
+        // With one multiple of 64, in its middle.
+        heap.add_span(Span::sized(128 * number + 33, 62).unwrap()).unwrap();
+    }
+    heap.reserve(RANGES as usize).unwrap();
+    let mut memory = Heap::new(255, 1);
+    for number in 0..RANGES {
+        let placed = memory.run(|| heap.alloc_aligned(1, 64));
+        assert!(placed.is_ok(), "range {number}: {placed:?}");
+    }
+    heap.check().unwrap();
+}

@@ -312,8 +312,9 @@ impl RangeHeap {
     /// # Errors
     /// [`OutOfMetadata`]; nothing changed.
     pub fn reserve(&mut self, ranges: usize) -> Result<(), OutOfMetadata> {
-        let walls = 2 * self.stretches.len();
-        self.fit_in(ranges.saturating_mul(2).saturating_add(walls + 4))
+        // Two walls, and the hole that is behind no range.
+        let stretches = 3 * self.stretches.len();
+        self.fit_in(ranges.saturating_mul(2).saturating_add(stretches + 4))
     }
 
     /// Returns the bytes of memory that records and lists take, spare room included. O(1).
