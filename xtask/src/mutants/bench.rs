@@ -431,7 +431,7 @@ impl Bench {
     }
 }
 
-/// What came of a run, and the seconds of the processor that it took.
+/// The outcome of a run, and the seconds of the processor that it took.
 struct Ran {
     outcome: Outcome,
     seconds: f64,
