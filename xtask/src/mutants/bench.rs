@@ -1,10 +1,10 @@
 //! The checkout in which files are broken: what is built there, and what its tests say.
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
+use std::{fs, thread};
 
 use anyhow::{Context, bail, ensure};
 use cargo_metadata::Message;
@@ -20,6 +20,8 @@ pub(super) struct Bench {
     pub(super) tree: PathBuf,
     target: PathBuf,
     pub(super) commit: String,
+    /// Tests that run at a time.
+    jobs: usize,
 }
 
 /// The breaks of a file that are to be tried, and how.
@@ -46,53 +48,58 @@ pub(super) enum Way {
     Refused,
 }
 
-/// The tests of a package, and by the number of each switch those that reach it.
+/// Tests of a package that have their turn, and by the number of each switch those that reach it.
 pub(super) struct Tests {
     pub(super) all: Vec<Test>,
     reaching: Vec<Vec<usize>>,
 }
 
-/// Breaks are tried twice: all of them by quick tests, then those that are left by the others.
+/// Breaks are tried twice: all of them by quick tests, then those that are left by the others, in a build with no other
+/// switches, which is about as fast as unbroken code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     Quick,
     Slow,
 }
 
+impl Turn {
+    /// Seconds that a test may take, a tenth of what ends it, before it is known how many it does take.
+    fn patience(self) -> f64 {
+        match self {
+            Turn::Quick => 0.0,
+            Turn::Slow => 3.0,
+        }
+    }
+}
+
 impl Tests {
-    /// Returns the tests that reach a switch and have their turn.
-    pub(super) fn reaching(&self, number: usize, turn: Turn) -> Vec<&Test> {
-        let reaching = self.reaching.get(number).into_iter().flatten();
-        reaching.map(|&at| &self.all[at]).filter(|test| test.turn() == turn).collect()
+    /// Returns the tests that reach a switch.
+    pub(super) fn reaching(&self, number: usize) -> impl Iterator<Item = &Test> {
+        self.reaching.get(number).into_iter().flatten().map(|&at| &self.all[at])
     }
 }
 
 /// A test, with the seconds of the processor that it takes in unbroken code.
 pub(super) struct Test {
     program: PathBuf,
-    name: String,
+    pub(super) name: String,
     seconds: f64,
     /// Number of breaks that it was run for, and of those that it noticed.
-    runs: Cell<u32>,
-    catches: Cell<u32>,
+    runs: AtomicU32,
+    catches: AtomicU32,
 }
 
 impl Test {
-    fn turn(&self) -> Turn {
-        /// Seconds of a quick test.
-        const QUICK: f64 = 1.0;
-        if self.seconds < QUICK { Turn::Quick } else { Turn::Slow }
-    }
-
     /// Returns the seconds for which it notices a break, as far as is known: by this price, lowest first, tests find
     /// soonest the one that fails.
     fn price(&self) -> f64 {
-        self.seconds * f64::from(self.runs.get() + 2) / f64::from(self.catches.get() + 1)
+        self.seconds * f64::from(self.runs.load(Relaxed) + 2)
+            / f64::from(self.catches.load(Relaxed) + 1)
     }
 }
 
 impl Bench {
-    pub(super) fn prepare(root: &Path) -> anyhow::Result<Bench> {
+    pub(super) fn prepare(root: &Path, jobs: usize) -> anyhow::Result<Bench> {
         let target =
             std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
         let home = target.join("mutants");
@@ -100,6 +107,7 @@ impl Bench {
             tree: home.join("tree"),
             target: home.join("build"),
             commit: git(root, &["rev-parse", "--short=12", "HEAD"])?,
+            jobs: jobs.max(1),
         };
         if !bench.tree.is_dir() {
             std::fs::create_dir_all(&home)?;
@@ -243,54 +251,116 @@ impl Bench {
         })
     }
 
-    /// Runs each test alone with no break on, and notes what it reaches.
-    pub(super) fn reach(&self, part: &Part) -> anyhow::Result<Tests> {
-        /// Seconds that a test may take, a tenth of what ends it: with switches in all that it does some would take
-        /// minutes, and an hour for the breaks that they are left with.
-        const PATIENCE: f64 = 3.0;
-        let Ok(programs) = self.build(part)? else { bail!("what `check` accepts does not build") };
-        let path = self.target.join("reached");
+    /// Lists the tests of programs.
+    fn tests(programs: Vec<PathBuf>) -> anyhow::Result<Vec<Test>> {
         let mut tests = Vec::new();
         for program in programs {
             let listed = said(Command::new(&program).args(["--list", "--format", "terse"]))?;
             let listed = String::from_utf8(listed)?;
-            for name in listed.lines().filter_map(|line| line.strip_suffix(": test")) {
-                let mut test = Test {
-                    program: program.clone(),
-                    name: name.to_owned(),
-                    seconds: PATIENCE,
-                    runs: Cell::new(0),
-                    catches: Cell::new(0),
-                };
-                if path.exists() {
-                    std::fs::remove_file(&path)?;
-                }
-                let mut begin = seconds_of_programs()?;
-                let outcome = self.run(part, &test, &[("REACHED", &path.to_string_lossy())])?;
-                if outcome != Outcome::Survived {
-                    println!("left out, {outcome:?} alone and without a break: {name}");
-                    continue;
-                }
-                let reached = std::fs::read_to_string(&path).unwrap_or_default();
-                if !reached.is_empty() {
-                    // To note what is reached takes time.
-                    begin = seconds_of_programs()?;
-                    self.run(part, &test, &[("BREAK", "4000000000")])?;
-                }
-                // A program that does nothing has to be started, too.
-                test.seconds = 0.005 + seconds_of_programs()? - begin;
-                tests.push((test, reached));
-            }
+            let names = listed.lines().filter_map(|line| line.strip_suffix(": test"));
+            tests.extend(names.map(|name| Test {
+                program: program.clone(),
+                name: name.to_owned(),
+                seconds: 0.0,
+                runs: AtomicU32::new(0),
+                catches: AtomicU32::new(0),
+            }));
         }
-        let mut reaching = Vec::new();
-        for (at, (_, numbers)) in tests.iter().enumerate() {
-            for number in numbers.lines() {
-                let number: usize = number.parse()?;
-                reaching.resize_with(reaching.len().max(number + 1), Vec::new);
-                reaching[number].push(at);
+        Ok(tests)
+    }
+
+    /// Builds the tests, runs each of `some`, or of all, with no break on, and notes what it reaches. Those that fail
+    /// or take too long for the turn are returned beside the others.
+    pub(super) fn reach(
+        &self,
+        part: &Part,
+        turn: Turn,
+        some: Option<Vec<Test>>,
+    ) -> anyhow::Result<(Tests, Vec<Test>)> {
+        /// Seconds of a quick test.
+        const QUICK: f64 = 1.0;
+        let Ok(programs) = self.build(part)? else { bail!("what `check` accepts does not build") };
+        let mut some = some.map_or_else(|| Bench::tests(programs), Ok)?;
+        some.iter_mut().for_each(|test| test.seconds = turn.patience());
+        let mut found = BTreeMap::new();
+        let work = |at: usize| self.reached(part, &some[at], at);
+        self.in_parallel(some.len(), work, |at, ran| {
+            found.extend(ran.map(|ran| (at, ran)));
+            Ok(())
+        })?;
+        let (mut tests, mut rest) = (Tests { all: Vec::new(), reaching: Vec::new() }, Vec::new());
+        for (at, mut test) in some.into_iter().enumerate() {
+            let Some((seconds, numbers)) = found.remove(&at) else {
+                rest.push(test);
+                continue;
+            };
+            test.seconds = seconds;
+            if turn == Turn::Quick && seconds > QUICK {
+                rest.push(test);
+                continue;
             }
+            for number in numbers {
+                let count = tests.reaching.len().max(number + 1);
+                tests.reaching.resize_with(count, Vec::new);
+                tests.reaching[number].push(tests.all.len());
+            }
+            tests.all.push(test);
         }
-        Ok(Tests { all: tests.into_iter().map(|(test, _)| test).collect(), reaching })
+        Ok((tests, rest))
+    }
+
+    /// Runs a test with no break on; returns the seconds that it takes and the switches that it reaches, or nothing if
+    /// it fails or takes too long.
+    fn reached(
+        &self,
+        part: &Part,
+        test: &Test,
+        at: usize,
+    ) -> anyhow::Result<Option<(f64, Vec<usize>)>> {
+        /// Seconds below which it does not matter that to note what is reached takes time.
+        const SHORT: f64 = 0.1;
+        let path = self.target.join(format!("reached-{at}"));
+        let mut ran = self.run(part, test, &[("REACHED", &path.to_string_lossy())])?;
+        let numbers = fs::read_to_string(&path).unwrap_or_default();
+        if path.exists() {
+            fs::remove_file(&path)?;
+        }
+        if ran.outcome != Outcome::Survived {
+            return Ok(None);
+        }
+        if !numbers.is_empty() && ran.seconds > SHORT {
+            ran = self.run(part, test, &[("BREAK", "4000000000")])?;
+        }
+        let numbers = numbers.lines().map(str::parse).collect::<Result<_, _>>()?;
+        // A program that does nothing has to be started, too.
+        Ok(Some((0.005 + ran.seconds, numbers)))
+    }
+
+    /// Does `work` for the numbers below `count`, several at a time, and `done` with each outcome.
+    pub(super) fn in_parallel<T: Send>(
+        &self,
+        count: usize,
+        work: impl Fn(usize) -> anyhow::Result<T> + Sync,
+        mut done: impl FnMut(usize, T) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let next = AtomicUsize::new(0);
+        let (say, said) = std::sync::mpsc::channel();
+        thread::scope(|scope| {
+            for _ in 0..self.jobs {
+                let (say, work, next) = (say.clone(), &work, &next);
+                scope.spawn(move || {
+                    loop {
+                        let at = next.fetch_add(1, Relaxed);
+                        // Nobody listens any more if an earlier outcome was an error.
+                        if at >= count || say.send((at, work(at))).is_err() {
+                            break;
+                        }
+                    }
+                });
+            }
+            drop(say);
+            said.iter().try_for_each(|(at, outcome)| done(at, outcome?))
+        })
     }
 
     /// Runs tests until one of them notices the break of a number.
@@ -305,11 +375,11 @@ impl Bench {
         let mut tests: Vec<&Test> = tests.into_iter().collect();
         tests.sort_by(|a, b| a.price().total_cmp(&b.price()));
         for test in tests {
-            let outcome = self.run(part, test, on.as_slice())?;
-            test.runs.update(|runs| runs + 1);
-            if outcome != Outcome::Survived {
-                test.catches.update(|catches| catches + 1);
-                return Ok(outcome);
+            let ran = self.run(part, test, on.as_slice())?;
+            test.runs.fetch_add(1, Relaxed);
+            if ran.outcome != Outcome::Survived {
+                test.catches.fetch_add(1, Relaxed);
+                return Ok(ran.outcome);
             }
         }
         Ok(Outcome::Survived)
@@ -333,37 +403,47 @@ impl Bench {
         Ok(outcome)
     }
 
-    fn run(&self, part: &Part, test: &Test, with: &[(&str, &str)]) -> anyhow::Result<Outcome> {
+    fn run(&self, part: &Part, test: &Test, with: &[(&str, &str)]) -> anyhow::Result<Ran> {
+        /// Says at the end how much of the processor was used.
+        const TIMED: &str = r#""$@" > /dev/null 2>&1; code=$?; times; exit $code"#;
         let folder = self.tree.join("crates").join(part.package);
-        let mut run = Command::new("timeout");
+        let mut run = Command::new("nice");
+        run.args(["-n", "10", "sh", "-c", TIMED, "sh", "timeout"]);
         // The processor may be shared: a test that stands still gets more time than one that computes.
-        run.arg("--kill-after=1").arg(format!("{:.0}", 30.0 + 60.0 * test.seconds));
+        run.arg("--kill-after=1").arg(format!("{:.0}", 600.0 + 60.0 * test.seconds));
         run.args(["prlimit", "--core=0"]).arg(format!("--cpu={:.0}", 4.0 + 10.0 * test.seconds));
         run.arg(format!("--data={}", part.memory)).arg(&test.program);
         run.args(["--exact", &test.name]).current_dir(&folder).env("CARGO_MANIFEST_DIR", &folder);
         // What is random is so in the same way each time; a failure need not be made small, nor kept.
         run.env("PROPTEST_RNG_SEED", "1").env("PROPTEST_MAX_SHRINK_ITERS", "0");
         run.env("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "1").env("RUST_BACKTRACE", "0");
-        run.envs(with.iter().copied()).stdin(Stdio::null()).stdout(Stdio::null());
-        let status = run.stderr(Stdio::null()).status().context("timeout can be started")?;
-        /// Ends a program that has used up its time on the processor.
-        const SIGXCPU: i32 = 24;
-        Ok(match (status.code(), status.signal()) {
-            (Some(0), _) => Outcome::Survived,
-            (Some(124 | 137), _) | (_, Some(SIGXCPU)) => Outcome::Hung,
+        let output = run.envs(with.iter().copied()).stdin(Stdio::null()).output();
+        let output = output.context("nice can be started")?;
+        let outcome = match output.status.code() {
+            Some(0) => Outcome::Survived,
+            // Not ended by itself, or by the signal SIGXCPU for its time on the processor.
+            Some(124 | 137 | 152) => Outcome::Hung,
             _ => Outcome::Caught,
-        })
+        };
+        let times = String::from_utf8_lossy(&output.stdout);
+        let seconds = times.lines().last().and_then(seconds_of).context("sh says times")?;
+        Ok(Ran { outcome, seconds })
     }
 }
 
-/// Returns the seconds of the processor that the programs which this one has run took, in ticks of the system.
-fn seconds_of_programs() -> anyhow::Result<f64> {
-    let text = std::fs::read_to_string("/proc/self/stat")?;
-    let (_, fields) =
-        text.rsplit_once(')').context("the name of the program stands in parentheses")?;
-    // In the program and in the kernel (`cutime`, `cstime`); the name is the second field.
-    let ticks = fields.split_whitespace().skip(13).take(2).map(str::parse::<u32>);
-    Ok(f64::from(ticks.sum::<Result<u32, _>>()?) / 100.0)
+/// The outcome of a run, and the seconds of the processor that it took.
+struct Ran {
+    outcome: Outcome,
+    seconds: f64,
+}
+
+/// Returns the sum of a line of `times`, `1m2.30s 0m0.40s`.
+fn seconds_of(line: &str) -> Option<f64> {
+    let seconds = line.split_whitespace().map(|time| {
+        let (minutes, seconds) = time.strip_suffix('s')?.split_once('m')?;
+        Some(60.0 * minutes.parse::<f64>().ok()? + seconds.parse::<f64>().ok()?)
+    });
+    seconds.sum()
 }
 
 /// Takes from the breaks that a message is about their switches; returns whether there are any.

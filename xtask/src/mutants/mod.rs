@@ -3,8 +3,9 @@
 //! cargo-mutants lists the breaks. In a checkout of the commit under `target/mutants` one build holds all of them, each
 //! behind a [switch](switches). A run of every test with no break on says which tests reach which breaks. Then each
 //! break is on in turn, for the tests that reach it, until one of them fails; the quickest go first, and those that
-//! have noticed most of the breaks before. Slow tests go last, for what the quick ones have left. A break that no test
-//! reaches survives without a run. What can have no switch is built alone.
+//! have noticed most of the breaks before. Slow tests go last: they are run, and found to reach what they reach, in a
+//! second build that has the switches alone that the quick ones have left. A break that no test reaches survives
+//! without a run. What can have no switch is built alone.
 //!
 //! Lines in `results/mutants/raw.jsonl` say what came of the breaks and of which code of the file they were, so slices
 //! go on where the last one ended, and a file whose code has changed begins anew. `summary.txt` beside the lines has
@@ -48,6 +49,9 @@ pub(crate) struct Request {
     /// Then build so many of the breaks that have a switch alone, and fail if one ends otherwise
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     compare: usize,
+    /// Tests that run at a time
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    jobs: usize,
     /// Say how many breaks each file has, and try none
     #[arg(long)]
     list: bool,
@@ -158,7 +162,7 @@ impl Mutant {
 pub(crate) fn run(root: &Path, request: &Request) -> anyhow::Result<bool> {
     let folder = root.join(FOLDER);
     if request.minutes > 0 || request.list {
-        let bench = Bench::prepare(root)?;
+        let bench = Bench::prepare(root, request.jobs)?;
         let end = Instant::now() + Duration::from_secs(request.minutes.saturating_mul(60));
         for part in PARTS {
             let mutants = bench.list(part, &request.only)?;
@@ -184,14 +188,6 @@ pub(crate) fn run(root: &Path, request: &Request) -> anyhow::Result<bool> {
         record::summary(&lines, &toml::from_str(&reasons)?),
     )?;
     Ok(true)
-}
-
-/// A file's breaks before the tests that have their turn.
-#[derive(Clone, Copy)]
-struct Round<'a> {
-    due: &'a Due<'a>,
-    turn: Turn,
-    tests: &'a Tests,
 }
 
 /// A slice of the breaks of a part, and the end of its time.
@@ -227,29 +223,39 @@ impl Slice<'_> {
         }
         let place = |it: &Due| self.part.files.iter().position(|part| it.file.contains(part));
         due.sort_by_key(|it| (place(it), it.breaks.len()));
+        let (mut tried, mut alone) = (Vec::new(), Vec::new());
         self.bench.switch(self.part, &mut due)?;
-        let tests = self.bench.reach(self.part)?;
-        let mut tried = Vec::new();
-        let mut alone = Vec::new();
+        let (quick, rest) = self.bench.reach(self.part, Turn::Quick, None)?;
         let mut left = Vec::new();
         for it in &due {
-            let breaks: Vec<_> = it.breaks.iter().copied().zip(it.ways.iter().copied()).collect();
-            let round = Round { due: it, turn: Turn::Quick, tests: &tests };
-            left.push(self.judge_switched(round, &breaks, &mut tried, &mut alone)?);
+            left.push(self.judge_switched(it, (Turn::Quick, &quick), &mut tried, &mut alone)?);
         }
-        for (it, breaks) in due.iter().zip(left) {
-            let round = Round { due: it, turn: Turn::Slow, tests: &tests };
-            self.judge_switched(round, &breaks, &mut tried, &mut alone)?;
+        let is_done = alone.is_empty() && left.iter().all(|it| it.breaks.is_empty());
+        if self.is_over() || is_done && request.compare == 0 {
+            return Ok(());
         }
-        for (it, mutant) in alone {
+        self.bench.switch(self.part, &mut left)?;
+        let (slow, out) = self.bench.reach(self.part, Turn::Slow, Some(rest))?;
+        for test in out {
+            println!(
+                "left out, as it fails or takes too long alone and without a break: {}",
+                test.name
+            );
+        }
+        for it in &left {
+            self.judge_switched(it, (Turn::Slow, &slow), &mut tried, &mut alone)?;
+        }
+        let tests: Vec<Test> = quick.all.into_iter().chain(slow.all).collect();
+        for (file, mutant) in alone {
             if self.is_over() {
                 break;
             }
+            let it = due.iter().find(|it| it.file == file).expect("its breaks were tried");
             let begin = Instant::now();
-            let outcome = self.bench.judge_alone(self.part, mutant, &tests.all)?;
+            let outcome = self.bench.judge_alone(self.part, mutant, &tests)?;
             self.record(it, &[(mutant, outcome)], begin)?;
         }
-        self.compare(&tried, request.compare, &tests.all)
+        self.compare(&tried, request.compare, &tests)
     }
 
     fn is_over(&self) -> bool {
@@ -260,46 +266,41 @@ impl Slice<'_> {
     /// yet to judge.
     fn judge_switched<'a>(
         &self,
-        round: Round<'a>,
-        breaks: &[(&'a Mutant, Way)],
+        due: &Due<'a>,
+        (turn, tests): (Turn, &Tests),
         tried: &mut Vec<(&'a Mutant, Outcome)>,
-        alone: &mut Vec<(&'a Due<'a>, &'a Mutant)>,
-    ) -> anyhow::Result<Vec<(&'a Mutant, Way)>> {
-        let Round { due, turn, tests } = round;
+        alone: &mut Vec<(&'a str, &'a Mutant)>,
+    ) -> anyhow::Result<Due<'a>> {
         let (mut begin, mut before) = (Instant::now(), tried.len());
         let mut left = Vec::new();
-        for &(mutant, way) in breaks {
-            if self.is_over() {
-                break;
+        let judge = |at: usize| match due.ways[at] {
+            _ if self.is_over() => Ok(None),
+            Way::Alone => Ok(Some(Outcome::Survived)),
+            Way::Refused => Ok(Some(Outcome::Unviable)),
+            Way::Switch(number) | Way::InPart(number) => {
+                self.bench.judge(self.part, Some(number), tests.reaching(number)).map(Some)
             }
-            let outcome = match way {
-                Way::Alone => None,
-                Way::Refused => Some(Outcome::Unviable),
-                Way::Switch(number) | Way::InPart(number) => {
-                    let reach = tests.reaching(number, turn);
-                    let outcome = self.bench.judge(self.part, Some(number), reach)?;
-                    let is_open = outcome == Outcome::Survived && turn == Turn::Quick;
-                    if is_open && !tests.reaching(number, Turn::Slow).is_empty() {
-                        println!("left to slow tests: {}", mutant.name);
-                        left.push((mutant, way));
-                        continue;
-                    }
-                    Some(outcome)
+        };
+        self.bench.in_parallel(due.breaks.len(), judge, |at, outcome| {
+            let (Some(outcome), mutant) = (outcome, due.breaks[at]) else { return Ok(()) };
+            match (due.ways[at], turn) {
+                _ if outcome != Outcome::Survived => tried.push((mutant, outcome)),
+                (Way::Alone, _) | (Way::InPart(_), Turn::Slow) => alone.push((due.file, mutant)),
+                (_, Turn::Slow) => tried.push((mutant, outcome)),
+                (_, Turn::Quick) => {
+                    println!("left to slow tests: {}", mutant.name);
+                    left.push(mutant);
                 }
-            };
-            match outcome {
-                Some(outcome) if outcome != Outcome::Survived || !matches!(way, Way::InPart(_)) => {
-                    tried.push((mutant, outcome));
-                }
-                _ => alone.push((due, mutant)),
             }
             if begin.elapsed() > A_WHILE {
                 self.record(due, &tried[before..], begin)?;
                 (begin, before) = (Instant::now(), tried.len());
             }
-        }
+            Ok(())
+        })?;
         self.record(due, &tried[before..], begin)?;
-        Ok(left)
+        let ways = vec![Way::Switch(0); left.len()];
+        Ok(Due { breaks: left, ways, text: due.text.clone(), ..*due })
     }
 
     fn record(

@@ -6,8 +6,10 @@
 //! Between the two the program frees nothing, so what the kernel purges meanwhile, and when, does not matter either.
 //!
 //! From 5.2 to 5.15 a search for whole pages asks for one page more, but a hole of exactly the size serves if the way
-//! through the tree comes by it (docs/sources/vmap.md#length-rule). Each request must be placed in the lowest hole that
-//! is larger than it, or in an equal one below: which, the areas that came must tell.
+//! through the tree comes by it (docs/sources/vmap.md#length-rule). The kernel's tree has a history that no list tells,
+//! the model's has the order of addresses. So the areas that came have a say there, and nowhere else: if the kernel
+//! left a hole of exactly the size free into which the model would put a request, the model is asked again without the
+//! hole; and if it then finds none of the areas that came, the request gets an equal hole below, in which one came.
 //!
 //! A turn in which others placed or freed areas, too, is left out and counted: sizes and lazy areas tell.
 
@@ -15,8 +17,9 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-use nofrag::cpu::CpuSet;
+use nofrag::cpu::{CpuId, CpuSet};
 use nofrag::ranges::{AlignRule, Index, Span};
+use nofrag::units::Vpn;
 use nofrag::vmap::{AreaState, Guard, VmapConfig, VmapPolicy, VmapSpace};
 use nofrag_host::region::{self, Facts, Name, State};
 use nofrag_host::{addresses, vmallocinfo};
@@ -129,21 +132,48 @@ impl Listing {
 /// The outcome of a turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// This number of areas lies in holes of exactly their size, to which the shape of the tree led.
-    Same(u64),
+    /// All areas are explained.
+    Same(Placed),
     /// Others placed or freed areas.
     Disturbed,
     /// In words.
     Different(String),
 }
 
+/// Numbers of areas of turns, by who knew where the kernel put them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Placed {
+    /// The model.
+    pub(super) alone: u64,
+    /// The model, once it passed by holes of exactly the size that the kernel left free.
+    pub(super) told: u64,
+    /// The list: they came in holes of exactly their size that the model does not come by.
+    pub(super) taken: u64,
+}
+
+impl Placed {
+    /// Returns the number of areas that the model's search puts where the kernel did.
+    pub(super) fn searched(self) -> u64 {
+        self.alone + self.told
+    }
+
+    pub(super) fn plus(self, other: Placed) -> Placed {
+        Placed {
+            alone: self.alone + other.alone,
+            told: self.told + other.told,
+            taken: self.taken + other.taken,
+        }
+    }
+
+    pub(super) fn areas(self) -> u64 {
+        self.alone + self.told + self.taken
+    }
+}
+
 /// Lists that were compared with the model.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Compared {
-    /// Areas that the model placed where the kernel did.
-    pub(super) equal: u64,
-    /// Areas in holes of exactly their size, where the shape of the tree decides about those.
-    pub(super) exact: u64,
+    pub(super) placed: Placed,
     pub(super) turns: u64,
     /// Turns that were left out, as others placed or freed areas.
     pub(super) disturbed: u64,
@@ -178,10 +208,7 @@ pub(super) fn compare(lists: &Lists, policy: VmapPolicy) -> Result<Compared, Str
             let outcome = turn(before, taken, &after, policy)?;
             compared.took += begin.elapsed();
             match outcome {
-                Outcome::Same(exact) => {
-                    compared.equal += taken.len() as u64 - exact;
-                    compared.exact += exact;
-                }
+                Outcome::Same(placed) => compared.placed = compared.placed.plus(placed),
                 Outcome::Disturbed => compared.disturbed += 1,
                 Outcome::Different(how) => {
                     compared.differences.push(format!("turn {}: {how}", compared.turns));
@@ -200,6 +227,8 @@ fn turn(
     after: &Listing,
     policy: VmapPolicy,
 ) -> Result<Outcome, String> {
+    /// 166 were enough for each of 662 turns.
+    const TRIES: usize = 1_000;
     let sizes = |spans: &mut dyn Iterator<Item = u64>| {
         let mut sizes: Vec<u64> = spans.collect();
         sizes.sort_unstable();
@@ -212,104 +241,115 @@ fn turn(
     if !alone {
         return Ok(Outcome::Disturbed);
     }
-    if policy.index == Index::AugmentedTree(AlignRule::Padded) {
-        return Ok(match padded(before, taken, come) {
-            Ok(exact) => Outcome::Same(exact),
-            Err(number) => Outcome::Different(format!("no order explains request {number}")),
-        });
-    }
-    // Without pools it does not matter which CPU asks.
-    let cpus = CpuSet::first(1).map_err(|why| why.to_string())?;
-    let config = VmapConfig { span: before.span, cpus, policy };
-    let space = VmapSpace::new(config, (), ()).map_err(|why| why.to_string())?;
-    let cpu = space.cpus().by_rank(0).expect("there is a CPU");
-    for (spans, state) in [(&before.busy, AreaState::Busy), (&before.lazy, AreaState::Lazy)] {
-        for &span in spans {
-            space.load_area(cpu, span, Guard::None, state).map_err(|why| why.to_string())?;
+    // For each request the number of its place among those that it may have: a wrong one shows some requests later.
+    let mut choices = Vec::new();
+    let mut furthest = (0, String::new());
+    for _ in 0..TRIES {
+        let mut model = Model::load(before, come.clone(), policy)?;
+        let Some((at, how)) = model.refuses(taken, &mut choices)? else {
+            return Ok(Outcome::Same(model.placed));
+        };
+        if furthest.0 <= at {
+            furthest = (at, how);
+        }
+        choices.truncate(at);
+        match choices.last_mut() {
+            Some(last) if model.is_by_chance => *last += 1,
+            _ => break,
         }
     }
-    let mut left = come;
-    for (number, &pages) in (1..).zip(taken) {
-        let request = spaces::request(pages, PAGE_BYTES, before.span);
-        let model = space.alloc(cpu, &request).ok().map(|area| area.span());
-        if !model.is_some_and(|model| left.remove(&model)) {
-            return Ok(Outcome::Different(told(number, pages, model, &left)));
-        }
-    }
-    Ok(Outcome::Same(0))
+    Ok(Outcome::Different(furthest.1))
 }
 
-fn span(start: u64, end: u64) -> Span {
-    Span::new(start, end).expect("it ends above its start")
-}
-
-/// A part of a turn under the padded rule.
-#[derive(Clone, Debug)]
-struct Placed {
-    /// Number of requests that have a place.
-    made: usize,
-    /// By address.
-    holes: Vec<Span>,
+/// The space at a request of a turn.
+struct Model {
+    space: VmapSpace,
+    cpu: CpuId,
+    /// True where a hole of exactly the size is found by chance.
+    is_by_chance: bool,
     /// Areas that came and are no request's yet.
     left: BTreeSet<Span>,
-    exact: u64,
+    placed: Placed,
 }
 
-impl Placed {
-    /// Returns the positions of the holes that may serve a request: the lowest that is larger, and the lowest equal one
-    /// below it; each only if such an area came.
-    fn choices(&self, pages: u64) -> [Option<usize>; 2] {
-        let fits = |hole: &Span| self.left.contains(&span(hole.start(), hole.start() + pages));
-        let larger = self.holes.iter().position(|hole| hole.len() > pages);
-        let below = &self.holes[..larger.unwrap_or(self.holes.len())];
-        let equal = below.iter().position(|hole| hole.len() == pages && fits(hole));
-        [larger.filter(|&at| fits(&self.holes[at])), equal]
+impl Model {
+    fn load(before: &Listing, left: BTreeSet<Span>, policy: VmapPolicy) -> Result<Model, String> {
+        // Without pools it does not matter which CPU asks.
+        let cpus = CpuSet::first(1).map_err(|why| why.to_string())?;
+        let config = VmapConfig { span: before.span, cpus, policy };
+        let space = VmapSpace::new(config, (), ()).map_err(|why| why.to_string())?;
+        let cpu = space.cpus().by_rank(0).expect("there is a CPU");
+        for (spans, state) in [(&before.busy, AreaState::Busy), (&before.lazy, AreaState::Lazy)] {
+            for &span in spans {
+                space.load_area(cpu, span, Guard::None, state).map_err(|why| why.to_string())?;
+            }
+        }
+        let is_by_chance = policy.index == Index::AugmentedTree(AlignRule::Padded);
+        Ok(Model { space, cpu, is_by_chance, left, placed: Placed::default() })
     }
 
-    /// Places a request at the start of a hole.
-    fn place(mut self, at: usize, pages: u64) -> Placed {
-        let hole = self.holes[at];
-        let end = hole.start() + pages;
-        self.left.remove(&span(hole.start(), end));
-        if hole.len() == pages {
-            self.holes.remove(at);
-            self.exact += 1;
-        } else {
-            self.holes[at] = span(end, hole.end());
+    /// Makes requests, and `choices` of places for those that have none yet; returns the first that has no place where
+    /// an area came, and in words where the model puts it.
+    fn refuses(
+        &mut self,
+        requests: &[u64],
+        choices: &mut Vec<usize>,
+    ) -> Result<Option<(usize, String)>, String> {
+        for (at, &pages) in requests.iter().enumerate() {
+            if choices.len() == at {
+                choices.push(0);
+            }
+            if let Err(model) = self.place(pages, choices[at])? {
+                return Ok(Some((at, told(at + 1, pages, model, &self.left))));
+            }
         }
-        Placed { made: self.made + 1, ..self }
+        Ok(None)
     }
-}
 
-/// Looks for places of all requests under the padded rule; returns the number of those in holes of exactly their size,
-/// or the number of the first request that none of the tries could place.
-fn padded(before: &Listing, taken: &[u64], come: BTreeSet<Span>) -> Result<u64, usize> {
-    /// A choice that was wrong shows some requests later; 11 tries were enough for each of 662 turns.
-    const TRIES: usize = 10_000;
-    let mut holes = Vec::new();
-    let mut at = before.span.start();
-    let listed: BTreeSet<&Span> = before.busy.iter().chain(&before.lazy).collect();
-    for span in listed {
-        holes.extend(Span::new(at, span.start()));
-        at = at.max(span.end());
-    }
-    holes.extend(Span::new(at, before.span.end()));
-    let mut open = vec![Placed { made: 0, holes, left: come, exact: 0 }];
-    let mut furthest = 0;
-    for _ in 0..TRIES {
-        let Some(mut placed) = open.pop() else { break };
-        while let Some(&pages) = taken.get(placed.made) {
-            let mut choices = placed.choices(pages).into_iter().flatten();
-            let (Some(first), second) = (choices.next(), choices.next()) else { break };
-            open.extend(second.map(|at| placed.clone().place(at, pages)));
-            placed = placed.place(first, pages);
+    /// Makes a request; of the places where an area came it gets the one with the number `choice`, those that the model
+    /// finds first. Returns the model's place for it if there is no such one.
+    fn place(&mut self, pages: u64, mut choice: usize) -> Result<Result<(), Option<Span>>, String> {
+        let request = spaces::request(pages, PAGE_BYTES, self.space.span());
+        let holes = self.space.holes().map_err(|why| why.to_string())?;
+        let is_exact = |span: &Span| self.is_by_chance && holes.binary_search(span).is_ok();
+        let mut passed = BTreeSet::new();
+        let found = loop {
+            let Ok(area) = self.space.alloc(self.cpu, &request) else { break None };
+            let span = area.span();
+            if self.left.contains(&span) {
+                if choice == 0 {
+                    break Some(span);
+                }
+                choice -= 1;
+            }
+            passed.insert(span);
+            if !is_exact(&span) {
+                break None;
+            }
+        };
+        let place = found.or_else(|| {
+            // The last one that was passed by is the lowest of the larger holes.
+            let below = holes.iter().take_while(|hole| Some(*hole) < passed.last());
+            let came = |hole: &&Span| hole.len() == pages && self.left.contains(hole);
+            let mut others = below.filter(came).filter(|hole| !passed.contains(hole));
+            others.nth(choice).copied().filter(|_| self.is_by_chance)
+        });
+        for span in &passed {
+            self.space.cancel(Vpn(span.start())).map_err(|why| why.to_string())?;
         }
-        furthest = furthest.max(placed.made);
-        if placed.made == taken.len() {
-            return Ok(placed.exact);
+        let Some(place) = place else { return Ok(Err(passed.first().copied())) };
+        self.left.remove(&place);
+        match (found, passed.is_empty()) {
+            (Some(_), true) => self.placed.alone += 1,
+            (Some(_), false) => self.placed.told += 1,
+            (None, _) => {
+                let loaded = self.space.load_area(self.cpu, place, Guard::None, AreaState::Busy);
+                loaded.map_err(|why| why.to_string())?;
+                self.placed.taken += 1;
+            }
         }
+        Ok(Ok(()))
     }
-    Err(furthest + 1)
 }
 
 /// Describes the first request that the model serves elsewhere.

@@ -15,6 +15,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::lists::Entry;
+use super::reads::Compressed;
 use crate::apparatus::crowd::{Crowd, Stacks};
 use crate::apparatus::kernel_areas::{FEWEST_PAGES, KernelArea};
 use crate::random::Random;
@@ -29,6 +30,8 @@ pub(super) enum Load {
     Threads,
     /// Areas as those of `Maps`, on all CPUs at a time, without a pause.
     Racing,
+    /// Areas as those of `Maps`, and between them those of a compressed file that is read.
+    Reads,
 }
 
 /// Length of a program that makes areas.
@@ -95,6 +98,7 @@ impl Loaded {
             Load::Maps => self.maps(length),
             Load::Threads => self.threads(length),
             Load::Racing => self.race(length),
+            Load::Reads => self.reads(length),
         };
         sched_setaffinity(None, &self.allowed)?;
         done?;
@@ -113,6 +117,28 @@ impl Loaded {
                 let turn = slots.replace(&mut random, TURN, room)?;
                 self.made += turn.made;
                 room = room.saturating_sub(turn.freed_pages);
+                turns += 1;
+            }
+            self.purge()?;
+        }
+        Ok(())
+    }
+
+    fn reads(&mut self, length: Length) -> io::Result<()> {
+        /// Areas between two reads.
+        const BETWEEN: usize = 20;
+        let mut compressed = Compressed::mount()?;
+        let mut random = Random::new(length.seed, 0);
+        let mut slots = Slots::new(Sizes::NoStacks);
+        let mut turns = 0;
+        while self.made < length.areas {
+            let mut room = (self.limit * 5 / 8).saturating_sub(self.settle()?);
+            while room > Compressed::PAGES && self.made < length.areas {
+                go_to(self.cpus[turns % self.cpus.len()])?;
+                let turn = slots.replace(&mut random, BETWEEN, room)?;
+                compressed.read()?;
+                self.made += turn.made;
+                room = room.saturating_sub(turn.freed_pages + Compressed::PAGES);
                 turns += 1;
             }
             self.purge()?;
@@ -179,20 +205,24 @@ impl Loaded {
 
     /// Frees large areas until the kernel purges.
     fn purge(&mut self) -> io::Result<()> {
-        let lazy = self.settle()?;
-        let near = self.limit.saturating_sub(lazy) / u64::from(FILLER);
-        let fillers = (0..near + 3).map(|_| KernelArea::new(FILLER));
-        let mut fillers = fillers.collect::<io::Result<Vec<_>>>()?;
-        self.made += fillers.len() as u64;
-        fillers.truncate(4);
-        let mut before = self.settle()?;
-        for filler in fillers {
-            drop(filler);
-            let now = self.settle()?;
-            if now < before {
-                return Ok(());
+        /// On a busy host the kernel may purge between the look at the lazy pages and the fillers.
+        const TRIES: usize = 5;
+        for _ in 0..TRIES {
+            let lazy = self.settle()?;
+            let near = self.limit.saturating_sub(lazy) / u64::from(FILLER);
+            let fillers = (0..near + 3).map(|_| KernelArea::new(FILLER));
+            let mut fillers = fillers.collect::<io::Result<Vec<_>>>()?;
+            self.made += fillers.len() as u64;
+            fillers.truncate(4);
+            let mut before = self.settle()?;
+            for filler in fillers {
+                drop(filler);
+                let now = self.settle()?;
+                if now < before {
+                    return Ok(());
+                }
+                before = now;
             }
-            before = now;
         }
         Err(io::Error::other("the kernel does not purge when its limit of lazy pages is reached"))
     }

@@ -8,7 +8,8 @@
 //! request, and where the host allows it (root, with tracefs), the running kernel is recorded while areas are made;
 //! there other work of the host comes between, so those claims depend on the host.
 //!
-//! - [`load`]: makes areas. [`live`]: records that. [`case`]: a recording. [`order`]: the order of its changes.
+//! - [`load`]: makes areas, [`reads`] with files. [`live`]: records that. [`case`]: a recording. [`order`]: the order
+//!   of its changes.
 //! - [`lists`]: kernels without events. [`replay`]: the model beside a recording. [`explain`]: what events leave open.
 //!   [`run`]: judges.
 
@@ -20,6 +21,7 @@ mod live;
 mod load;
 mod names;
 mod order;
+mod reads;
 mod replay;
 mod run;
 

@@ -12,7 +12,7 @@ use nofrag_host::trace::{self, Trace, TraceError};
 use super::case::Case;
 use super::catalogue::{Source, Spec};
 use super::explain::{Causes, Explained, PATIENCE, explain};
-use super::lists::{self, Lists};
+use super::lists::{self, Lists, Placed};
 use super::live::{self, Place};
 use super::replay::{Counts, Difference, Kind};
 use super::{DESIGNS, LivePlan, names};
@@ -47,7 +47,8 @@ pub(super) fn run(
                 judge(spec, &compared, report);
                 if !spec.program.is_shipped() {
                     live += compared.sum(|one| one.counts.equal) as f64;
-                    live += compared.lists.iter().map(|one| one.equal as f64).sum::<f64>();
+                    live +=
+                        compared.lists.iter().map(|it| it.placed.searched() as f64).sum::<f64>();
                 }
             }
             Err(why) => match spec.program {
@@ -195,20 +196,22 @@ fn judge_lists(spec: &Spec, lists: &[lists::Compared], report: &mut Report) {
     let notes = lists.iter().flat_map(|one| &one.differences);
     report.notes.extend(notes.map(|how| format!("{name}: {how}")));
     let differences = sum(|one| one.differences.len() as u64);
-    let (equal, exact) = (sum(|it| it.equal), sum(|it| it.exact));
+    let placed = lists.iter().fold(Placed::default(), |sum, one| sum.plus(one.placed));
+    let Placed { alone, told, taken } = placed;
     let (turns, disturbed) = (sum(|it| it.turns), sum(|it| it.disturbed));
     let counts = [
-        (names::AREAS, equal + exact),
-        (names::GIVEN, exact),
+        (names::AREAS, placed.areas()),
+        (names::TOLD, told),
+        (names::GIVEN, taken),
         (names::PURGES, sum(|one| one.purges)),
         (names::TURNS, turns),
         (names::DISTURBED, disturbed),
         (names::DIFFERENCES, differences),
     ];
     let per_area =
-        |one: &lists::Compared| one.took.as_nanos() as f64 / (one.equal + one.exact).max(1) as f64;
+        |one: &lists::Compared| one.took.as_nanos() as f64 / one.placed.areas().max(1) as f64;
     let times = ("ns per area", lists.iter().map(per_area).collect());
-    let (areas, counts) = (equal + exact, key::counts(counts));
+    let (areas, counts) = (placed.areas(), key::counts(counts));
     report.measurements.extend(Measurement::of(name, DESIGNS[0], areas, times, counts));
     let kind = spec.program.claims();
     let mut claim = |id: &str, claim: String, measured: f64, relation| {
@@ -216,10 +219,13 @@ fn judge_lists(spec: &Spec, lists: &[lists::Compared], report: &mut Report) {
     };
     let share = |part: u64, whole: u64| 100.0 * part as f64 / whole.max(1) as f64;
     let text =
-        format!("{name}: turns, beside those of {equal} equal areas, that differ from the model");
+        format!("{name}: turns, beside those of {alone} equal areas, that differ from the model");
     claim("same", text, differences as f64, Relation::NONE);
-    let text = format!("{name}: % of places that the shape of the tree decides about");
-    claim("given", text, share(exact, equal + exact), Relation::AtMost(10.0));
+    let text = format!(
+        "{name}: % of places that the shape of the tree decides about: {told} beyond holes that \
+        the kernel's hides, {taken} in ones that the model's hides"
+    );
+    claim("given", text, share(told + taken, placed.areas()), Relation::AtMost(10.0));
     let text =
         format!("{name}: % of {turns} turns that are left out, as others made areas meanwhile");
     claim("left", text, share(disturbed, turns), Relation::AtMost(5.0));

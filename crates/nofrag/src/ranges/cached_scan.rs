@@ -344,3 +344,19 @@ impl FreeIndex for CachedScan {
         Violation::unless("the cache is a busy area", self.end_of(Some(cached)), known)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_broken_is_named() {
+        let law_of = |scan: &CachedScan| scan.check().map_err(|violation| violation.law);
+        let mut scan = CachedScan::new();
+        assert_eq!(law_of(&scan), Ok(()));
+        scan.give(Span::known(10, 20), &mut Counters::default()).unwrap();
+        assert_eq!(law_of(&scan), Ok(()));
+        scan.holes += 1;
+        assert_eq!(law_of(&scan), Err("holes are the gaps between busy areas"));
+    }
+}

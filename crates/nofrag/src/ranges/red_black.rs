@@ -662,6 +662,16 @@ mod tests {
     }
 
     #[test]
+    fn a_wrong_summary_is_told_with_the_right_one() {
+        let mut tree = Tree::new();
+        let id = insert(&mut tree, Span::known(10, 17));
+        tree.check().unwrap();
+        tree.node_mut(id.slot()).summary = LargestBelow(9);
+        let told = tree.check().map_err(|told| (told.law, told.at, told.expected, told.found));
+        assert_eq!(told, Err(("each summary equals the recomputed one", 10, 7, 9)));
+    }
+
+    #[test]
     fn equals_a_sorted_list() {
         for seed in 0..300 {
             check_against_list(seed);

@@ -6,7 +6,9 @@ use crate::block_support::{
 use crate::memory::heap_bytes;
 use nofrag::check::Check;
 use nofrag::page::{FragmentationPolicy, MemoryMap, PageAllocator, PageConfig};
-use nofrag::ranges::{AlignClasses, AlignRule, Config, Index, RangeAllocator, Request, Span};
+use nofrag::ranges::{
+    AlignClasses, AlignRule, Config, Index, RangeAllocator, RangeHeap, Request, Span,
+};
 use nofrag::units::PageCount;
 use nofrag::vmap::RamArea;
 
@@ -16,6 +18,20 @@ fn check_bytes<T>(make: impl FnOnce() -> T, told: impl Fn(&T) -> usize) {
     let before = heap_bytes();
     let made = make();
     assert_eq!(told(&made) as i64, heap_bytes() - before);
+}
+
+#[test]
+fn heaps_tell_what_the_memory_gave_them() {
+    for ranges in [0, 1, 1000] {
+        let make = || {
+            let mut heap = RangeHeap::over(Span::sized(0, 4 * ranges + 4).unwrap()).unwrap();
+            for _ in 0..ranges {
+                heap.alloc(2).unwrap();
+            }
+            heap
+        };
+        check_bytes(make, RangeHeap::metadata_bytes);
+    }
 }
 
 /// The list of what belongs to the space is no record of a hole; it is one span here.

@@ -145,6 +145,68 @@ fn a_long_misaligned_hole_hides_no_longer_one() {
     assert!(heap.alloc_aligned(1000, 4096).is_ok());
 }
 
+/// Makes a heap whose holes have these starts and sizes, and lie apart; of a bin the last one stands first in its list.
+fn with_holes(holes: &[(u64, u64)]) -> RangeHeap {
+    let mut heap = heap(1 << 24);
+    let mut at = 0;
+    let mut place = |start, size| {
+        heap.alloc(start - at).unwrap();
+        at = start + size;
+        heap.alloc(size).unwrap()
+    };
+    let ranges: Vec<_> = holes.iter().map(|&(start, size)| place(start, size)).collect();
+    heap.alloc((1 << 24) - at).unwrap();
+    ranges.into_iter().for_each(|range| drop(heap.free(range).unwrap()));
+    heap.check().unwrap();
+    heap
+}
+
+/// Holes of 1,024 numbers without a place for as many that begin at a multiple of 4,096, and one of the next bin.
+fn misaligned(count: u64) -> Vec<(u64, u64)> {
+    let hole = |number: u64| (8192 * (number + 1) + 1, if number == 0 { 1056 } else { 1024 });
+    (0..=count).map(hole).collect()
+}
+
+fn start_of_aligned(heap: &mut RangeHeap) -> Result<u64, HeapError> {
+    heap.alloc_aligned(1024, 4096).map(|range| range.start())
+}
+
+#[test]
+fn a_short_hole_that_is_aligned_goes_before_a_long_one() {
+    let mut heap = with_holes(&[(8193, 1024), (16_384, 1056), (32_769, 9000)]);
+    assert_eq!(start_of_aligned(&mut heap), Ok(16_384));
+}
+
+#[test]
+fn a_hole_that_serves_wherever_it_starts_is_found_behind_misaligned_ones() {
+    let mut holes = misaligned(70);
+    holes.push((1 << 20 | 1, 1024 + 4096));
+    assert_eq!(start_of_aligned(&mut with_holes(&holes)), Ok((1 << 20) + 4096));
+}
+
+/// A hole that is aligned, but too short to serve wherever it starts, is found if 64 holes come not before it.
+#[test]
+fn an_aligned_request_looks_at_64_holes() {
+    for (count, found) in [(60, Ok(1 << 20)), (70, Err(HeapError::NoPlace))] {
+        let mut holes = misaligned(count);
+        holes.push((1 << 20, 2000));
+        assert_eq!(start_of_aligned(&mut with_holes(&holes)), found, "{count}");
+    }
+}
+
+#[test]
+fn room_grows_by_halves() {
+    let mut heap = heap(1 << 20);
+    let mut growths = 0;
+    for _ in 0..10_000 {
+        let before = heap.metadata_bytes();
+        heap.alloc(1).unwrap();
+        growths += u32::from(heap.metadata_bytes() > before);
+    }
+    assert!(growths < 30, "{growths}");
+    assert!(heap.metadata_bytes() < 32 * 15_100 + 8000, "{}", heap.metadata_bytes());
+}
+
 /// While no more ranges are in use than room was made for, no allocation fails for memory.
 #[test]
 fn room_that_was_made_suffices() {
@@ -160,6 +222,24 @@ fn room_that_was_made_suffices() {
             let at = (turn * 31) as usize % own.len();
             memory.run(|| heap.free(own.swap_remove(at))).unwrap();
         }
+    }
+    heap.check().unwrap();
+}
+
+/// Each stretch has a hole that is behind no range, for which no room was made.
+#[test]
+fn room_that_was_made_suffices_in_many_stretches() {
+    const RANGES: u64 = 30;
+    let mut heap = RangeHeap::new();
+    for number in 0..40 {
+        // With one multiple of 64, in its middle.
+        heap.add_span(Span::sized(128 * number + 33, 62).unwrap()).unwrap();
+    }
+    heap.reserve(RANGES as usize).unwrap();
+    let mut memory = Heap::new(255, 1);
+    for number in 0..RANGES {
+        let placed = memory.run(|| heap.alloc_aligned(1, 64));
+        assert!(placed.is_ok(), "range {number}: {placed:?}");
     }
     heap.check().unwrap();
 }

@@ -155,4 +155,19 @@ mod tests {
             assert!((most - least) < least.div_ceil(IN_ROW as u64), "bin {bin}");
         }
     }
+
+    #[test]
+    fn bits_that_say_otherwise_are_noticed() {
+        let mut bins = Bins::new();
+        bins.reserve().unwrap();
+        bins.push(70, 0);
+        assert!(bins.is_sound());
+        for (row, bit) in [(2, 1 << 6), (2, 1 << 7), (5, 1)] {
+            bins.rows[row] ^= bit;
+            assert!(!bins.is_sound(), "row {row}");
+            bins.rows[row] ^= bit;
+        }
+        bins.used ^= 1 << 9;
+        assert!(!bins.is_sound());
+    }
 }

@@ -312,8 +312,9 @@ impl RangeHeap {
     /// # Errors
     /// [`OutOfMetadata`]; nothing changed.
     pub fn reserve(&mut self, ranges: usize) -> Result<(), OutOfMetadata> {
-        let walls = 2 * self.stretches.len();
-        self.fit_in(ranges.saturating_mul(2).saturating_add(walls + 4))
+        // Two walls, and the hole that is behind no range.
+        let stretches = 3 * self.stretches.len();
+        self.fit_in(ranges.saturating_mul(2).saturating_add(stretches + 4))
     }
 
     /// Returns the bytes of memory that records and lists take, spare room included. O(1).
@@ -686,5 +687,56 @@ impl RangeHeap {
             }
         }
         Ok(listed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns a heap with a hole of 10 numbers above a range, and a vacant record.
+    fn heap() -> RangeHeap {
+        let mut heap = RangeHeap::over(Span::known(0, 40)).expect("there is memory");
+        let ranges = [10, 5, 5, 10, 10].map(|size| heap.alloc(size).expect("there is a place"));
+        heap.free(ranges[1]).expect("it is in use");
+        heap.free(ranges[2]).expect("it is in use");
+        heap
+    }
+
+    #[test]
+    fn what_is_broken_is_named() {
+        let breaks: [(&str, fn(&mut RangeHeap, usize)); 10] = [
+            ("records follow without a gap", |heap, _| heap.stretches[0].span = Span::known(1, 40)),
+            ("neighbours know each other", |heap, hole| heap.records[hole].set_before(7)),
+            ("a hole knows its length", |heap, hole| heap.records[hole].tag += 1),
+            ("free is the sum of the holes", |heap, _| heap.free += 1),
+            ("total is the sum of the stretches", |heap, _| heap.total += 1),
+            ("the holes are counted", |heap, _| heap.holes += 1),
+            // The range there has the stamp 5.
+            ("a bin has holes of its lengths", |heap, _| _ = heap.bins.push(5, heap.last_range())),
+            ("a hole knows the one before it", |heap, hole| heap.records[hole].previous = 0),
+            ("each hole is in a list", |heap, _| heap.bins.pop(10, NIL)),
+            ("records in use are counted", |heap, _| heap.kept += 1),
+        ];
+        heap().check().expect("nothing is broken yet");
+        for (law, break_it) in breaks {
+            let mut heap = heap();
+            let hole = heap.bins.head(10) as usize;
+            break_it(&mut heap, hole);
+            assert_eq!(heap.check().map_err(|violation| violation.law), Err(law));
+        }
+        let mut heap = heap();
+        assert_ne!(heap.vacant, NIL, "a record is vacant");
+        heap.vacant = NIL;
+        let law = "a record that stands for nothing is vacant";
+        assert_eq!(heap.check().map_err(|violation| violation.law), Err(law));
+    }
+
+    impl RangeHeap {
+        /// Returns the record of the range that was taken last.
+        fn last_range(&self) -> u32 {
+            let is_last = |record: &Record| record.is_used() && record.tag == self.stamp;
+            self.records.iter().position(is_last).expect("a range was taken") as u32
+        }
     }
 }
