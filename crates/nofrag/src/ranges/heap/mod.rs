@@ -705,7 +705,8 @@ mod tests {
 
     #[test]
     fn what_is_broken_is_named() {
-        let breaks: [(&str, fn(&mut RangeHeap, usize)); 10] = [
+        type Break = fn(&mut RangeHeap, usize);
+        let breaks: [(&str, Break); 10] = [
             ("records follow without a gap", |heap, _| heap.stretches[0].span = Span::known(1, 40)),
             ("neighbours know each other", |heap, hole| heap.records[hole].set_before(7)),
             ("a hole knows its length", |heap, hole| heap.records[hole].tag += 1),
