@@ -34,6 +34,12 @@ use crate::world::{Owns, World};
 
 /// Nanoseconds between ticks of statistics (`stat_interval`).
 const TICK: u64 = 1_000_000_000;
+/// Ticks that are made up for between two events, however far those lie apart.
+const MOST_TICKS: u64 = 128;
+
+/// Nanoseconds before an event for which kswapd and kcompactd work: kcompactd looks twice a second, and a damaged time
+/// may lie centuries ahead.
+const LONGEST_GAP: u64 = 3_600_000_000_000;
 
 /// The description of a run, before it starts.
 #[derive(Clone, Debug)]
@@ -166,11 +172,15 @@ impl Engine {
         self.take_up(step.at, step);
     }
 
-    /// Lets the bounds of lists of CPUs decay once a second.
+    /// Lets the bounds of lists of CPUs decay once a second. After [`MOST_TICKS`] they have come to their least.
     fn tick(&mut self, at: u64) {
-        let due = self.tick.get_or_insert(at + TICK);
-        while *due <= at {
-            *due += TICK;
+        let due = self.tick.get_or_insert(at.saturating_add(TICK));
+        if at < *due {
+            return;
+        }
+        let ticks = (at - *due) / TICK + 1;
+        *due = due.saturating_add(ticks.saturating_mul(TICK));
+        for _ in 0..ticks.min(MOST_TICKS) {
             self.world.pages.age_per_cpu();
         }
     }
@@ -464,6 +474,10 @@ impl Engine {
     fn daemons_until(&mut self, now: u64) {
         self.tell_others(now);
         let daemons = self.daemons.as_mut().expect("they have been told");
+        let from = now.saturating_sub(LONGEST_GAP);
+        if daemons.next().is_some_and(|(_, at)| at < from) {
+            daemons.skip_to(from);
+        }
         if daemons.next().is_some_and(|(_, at)| at <= now) {
             daemons.run_until(&mut self.world, now);
         }

@@ -1144,3 +1144,15 @@ fn others_go_on_while_a_process_compacts_for_a_huge_page() {
     engine.owner().check(engine.pages());
     assert_eq!(engine.pages().check(), Ok(()));
 }
+
+/// A damaged time lies three centuries ahead: kcompactd looked twice a second until then, which took hours.
+#[test]
+fn a_time_far_ahead_is_come_to_at_once() {
+    let mut script = Script::by(WORKER);
+    script.alloc(1, 0, ANON, MOVABLE).alloc(2, 0, ANON, MOVABLE).alloc(3, 0, ANON, MOVABLE);
+    script.events[1].at = 9 << 60;
+    script.events[2].at = (9 << 60) + 1000;
+    for policy in [FragmentationPolicy::LINUX_6_12, FragmentationPolicy::NOFRAG] {
+        assert_eq!(counts(&replayed(&script, policy)).served[0], 3);
+    }
+}

@@ -37,7 +37,8 @@ impl<S: Clone> Timeline<S> {
             self.thin_out();
         }
         let since = at.saturating_sub(began);
-        self.next = began + (since / self.every + 1) * self.every;
+        let next = (since / self.every + 1).saturating_mul(self.every);
+        self.next = began.saturating_add(next);
         if self.samples.last().is_none_or(|(last, _)| last / self.every < since / self.every) {
             self.samples.push((since, sample(since)));
         }

@@ -119,6 +119,14 @@ impl Daemons {
         self.find_next();
     }
 
+    /// Lets the time before `at` pass without work.
+    pub(crate) fn skip_to(&mut self, at: u64) {
+        for due in self.all.iter_mut().filter_map(|daemon| daemon.due.as_mut()) {
+            *due = at.max(*due);
+        }
+        self.find_next();
+    }
+
     /// Moves all background machines until each has passed `now`; nobody is billed for work counted before.
     pub(crate) fn run_until<O: Owns<S>, S: EventSink>(
         &mut self,
