@@ -5,6 +5,7 @@ use nofrag_host::trace::{EventKind, TraceMeta};
 use nofrag_show::{count, duration};
 
 use super::outcome::{Answer, Fidelity, PolicyRun, Recorded, Shortage, Verdict};
+use super::pairing::TARGETS;
 use super::start::Host;
 use crate::key::Key;
 
@@ -63,16 +64,17 @@ fn of_start(host: &Host, meta: &TraceMeta) -> Vec<String> {
     all
 }
 
-/// Returns a sentence about figures that are less certain as the recording lacks the event for targets of compaction;
-/// `None` if it has the event or nothing was moved.
+/// Returns a sentence about figures that are less certain as the recording lacks an event for targets of compaction;
+/// `None` if it has both or nothing was moved.
 fn without_targets(meta: &TraceMeta, recorded: &Recorded) -> Option<String> {
-    let lacks =
-        !meta.formats.is_empty() && !super::records(meta, EventKind::CompactionIsolateFreepages);
+    let lacking = TARGETS.into_iter().filter(|&kind| !super::records(meta, kind));
+    let lacking: Vec<&str> = lacking.map(EventKind::name).collect();
+    let lacks = !meta.formats.is_empty() && !lacking.is_empty();
     (lacks && recorded.moved > 0).then(|| {
         format!(
-            "The recording lacks mm_compaction_isolate_freepages, which nofrag record takes by now: where {} pages \
-             that compaction moved can have gone is not bounded, so that free pages over time and by zone are less \
-             certain.",
+            "The recording lacks {}, which nofrag record takes where the kernel has it: where {} pages that compaction \
+             moved can have gone is not bounded, so that free pages over time and by zone are less certain.",
+            lacking.join(" and "),
             count(recorded.moved as f64)
         )
     })
@@ -173,7 +175,10 @@ mod tests {
         let old = said(&["mm_migrate_pages"], 77).expect("it lacks them");
         assert!(old.contains("where 77 pages"), "{old}");
         assert_eq!(said(&["mm_migrate_pages"], 0), None, "nothing was moved");
-        assert_eq!(said(&["mm_compaction_isolate_freepages"], 77), None);
+        let [scan, search] = TARGETS.map(EventKind::name);
+        let half = said(&[scan], 77).expect("it lacks the other");
+        assert!(half.contains(search) && !half.contains(scan), "{half}");
+        assert_eq!(said(&[scan, search], 77), None);
         assert_eq!(said(&[], 77), None, "a text does not say what was recorded");
     }
 

@@ -7,7 +7,7 @@
 use nofrag::page::{MemoryMap, PageAllocator};
 use nofrag::units::{Order, Pfn};
 use nofrag_host::gfp::GfpBits;
-use nofrag_host::trace::{Event, TraceMeta, View};
+use nofrag_host::trace::{Event, EventKind, TraceMeta, View};
 
 use super::migration::{Doing, Held, Pending, Processes};
 use super::nodes::Nodes;
@@ -21,6 +21,11 @@ use super::step::{By, Step, What};
 /// The `reason` of a migration by compaction. Only such migrations leave out their targets; others allocate them with
 /// an event.
 const COMPACTION: i32 = 0;
+
+/// The events that tell where compaction takes free pages: by a scan, and by a search of the free lists. A kernel without
+/// the second (6.1) searches untold, so that either is worth nothing without the other.
+pub(super) const TARGETS: [EventKind; 2] =
+    [EventKind::CompactionIsolateFreepages, EventKind::CompactionFastIsolateFreepages];
 
 /// The belief about a frame, in a byte: its kind (2 bits), the order of the block that begins there (4 bits), two
 /// flags.
@@ -69,8 +74,10 @@ pub(super) struct Pairing {
     beliefs: Vec<Belief>,
     moved: Vec<[u64; Order::COUNT]>,
     /// By pageblock of the host: true if compaction has taken free pages there, so that pages which it moved can be
-    /// there and nowhere else. Empty if the recording lacks the event that tells.
+    /// there and nowhere else. Empty if the recording lacks an event that tells.
     targets: Vec<bool>,
+    /// True if all events that tell where compaction takes free pages are recorded.
+    tells_targets: bool,
     nodes: Nodes,
     processes: Processes,
     windows: Windows,
@@ -110,6 +117,7 @@ impl Pairing {
             beliefs,
             moved: vec![[0; Order::COUNT]; spans.zones()],
             targets: Vec::new(),
+            tells_targets: TARGETS.into_iter().all(|kind| super::records(meta, kind)),
             nodes,
             processes: Processes::new(&meta.names),
             windows: Windows::default(),
@@ -215,7 +223,9 @@ impl Pairing {
             }
             View::CompactionBegin(_) => self.compaction_begins(event),
             View::CompactionEnd { .. } => self.compaction_ends(event),
-            View::IsolatedTargets { start, end, taken } if taken > 0 => self.targets(start, end),
+            View::IsolatedTargets { start, end, taken } if taken > 0 && self.tells_targets => {
+                self.targets(start, end);
+            }
             View::MigratePages { succeeded, reason: COMPACTION, .. } => {
                 self.migrated(event, succeeded);
             }
