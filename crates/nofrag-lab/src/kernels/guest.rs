@@ -61,7 +61,13 @@ const fn units(memory_mib: u64, nodes: u64) -> u64 {
 pub(super) fn simulate(cell: &Cell, read: u64, seed: u64) -> Result<Vec<Phase>, RunError> {
     let mut run = Run::new(setup(cell, read, seed)?)?;
     run.up_to_huge_pages()?;
-    Ok(phases(&run.finish(), cell.kernel != "7.2"))
+    Ok(phases(&run.finish(), counts_put_off(&cell.kernel)))
+}
+
+/// Returns true if a kernel counts attempts to compact that were put off as failed (`compact_fail`, `compact_stall`):
+/// those up to 6.12 do.
+pub(crate) fn counts_put_off(kernel: &str) -> bool {
+    kernel != "7.2"
 }
 
 fn setup(cell: &Cell, read: u64, seed: u64) -> Result<Setup, RunError> {
@@ -180,7 +186,7 @@ fn memory(cell: &Cell) -> Result<MemoryMap, nofrag::page::MapError> {
     MemoryMap::new(nodes, &[])
 }
 
-/// Returns the counts phase by phase. Kernels up to 6.12 count attempts that were put off as failed.
+/// Returns the counts phase by phase.
 fn phases(run: &RunResult, counts_put_off: bool) -> Vec<Phase> {
     let ends = [
         (Moment::Write, PhaseName::Write),

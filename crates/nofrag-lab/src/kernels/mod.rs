@@ -19,6 +19,7 @@ mod outcome;
 mod phase;
 mod present;
 
+pub(crate) use guest::counts_put_off;
 pub use outcome::{
     Agreement, Between, CellReport, Compared, Fitted, KernelsReport, Measure, Outcome, Role, Sign,
 };

@@ -529,6 +529,7 @@ impl Engine {
             moved: counters.moved,
             compactions: counters.compact_stalls,
             compactions_succeeded: counters.compact_successes,
+            compactions_put_off: counters.compact_put_off,
             reclaimed_direct: counters.reclaimed_direct,
             reclaimed_kswapd: counters.reclaimed_kswapd,
             direct_reclaims: counters.direct_reclaims,

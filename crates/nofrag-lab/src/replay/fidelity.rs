@@ -89,7 +89,7 @@ pub(super) fn fidelity(
     let mut beside = Beside { runs, figures: Vec::new() };
     beside.requests(truth.traced);
     beside.events(truth.traced);
-    beside.price(truth);
+    beside.price(preset, truth);
     beside.large_blocks(truth.end);
     beside.free_pages(truth);
     beside.free_over_time(truth);
@@ -194,7 +194,7 @@ impl Beside<'_> {
         }
     }
 
-    fn price(&mut self, truth: &Truth<'_>) {
+    fn price(&mut self, preset: &str, truth: &Truth<'_>) {
         let difference = |name: &str| counted(truth.start, truth.end, name);
         let mut push =
             |name: Key, recorded: Option<u64>, carries: &[Query], of: fn(&Counts) -> u64| {
@@ -209,7 +209,15 @@ impl Beside<'_> {
         let moved = if truth.traces_moves { truth.traced.moved } else { counted() };
         push(Key::count("pages moved by compaction"), Some(moved), &[Query::Moves], |it| it.moved);
         let stalls = difference("compact_stall");
-        push(figures::COMPACTIONS.clone(), stalls, &[], |it| it.compactions);
+        push(
+            figures::COMPACTIONS.clone(),
+            stalls,
+            &[],
+            match crate::kernels::counts_put_off(preset.trim_start_matches("linux-")) {
+                true => |it| it.compactions + it.compactions_put_off,
+                false => |it| it.compactions,
+            },
+        );
         let kswapd = truth.traced.reclaimed_kswapd;
         push(Key::count("pages reclaimed by kswapd"), kswapd, &[Query::Reclaim], |it| {
             it.reclaimed_kswapd
@@ -406,6 +414,25 @@ mod tests {
             recorded(&beside(vmstat, &Traced::default(), traces), "pages moved by compaction")
         };
         assert_eq!((moved(true), moved(false)), (0.0, 269.0));
+    }
+
+    /// Compares like with like: a kernel up to 6.12 counts compactions that were put off, a later one does not.
+    #[test]
+    fn compactions_that_were_put_off_count_where_the_kernel_counts_them() {
+        let [start, end] = ["compact_stall 0\n", "compact_stall 7\n"].map(files);
+        let [start, end] = [&start, &end].map(Snapshot::parse);
+        let traced = &Traced::default();
+        let truth =
+            Truth { start: &start, end: &end, traced, traces_moves: true, followed: Vec::new() };
+        let mut repeat = Repeat::default();
+        repeat.counts.compactions = 3;
+        repeat.counts.compactions_put_off = 4;
+        let replayed = |preset| {
+            let figures = fidelity(preset, (&[repeat.clone()], &[End(Vec::new())]), &truth).figures;
+            let figure = figures.iter().find(|figure| figure.name == figures::COMPACTIONS);
+            figure.expect("there is such a figure").replayed.median
+        };
+        assert_eq!(["linux-6.1", "linux-6.12", "linux-7.2"].map(replayed), [7.0, 7.0, 3.0]);
     }
 
     #[test]

@@ -289,6 +289,8 @@ pub struct Counts {
     pub compactions: u64,
     /// Runs of direct compaction that succeeded.
     pub compactions_succeeded: u64,
+    /// Entries into direct compaction that came to nothing, as every zone had failed lately.
+    pub compactions_put_off: u64,
     /// Pages that the policy itself reclaimed for callers.
     pub reclaimed_direct: u64,
     /// Pages that its kswapd reclaimed.
